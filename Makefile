@@ -1,0 +1,165 @@
+# fsdp.c. `make` builds build/fsdp and build/libfsdp.{a,so}; `make help` lists the rest.
+# New .c files are found by themselves. BUILD=dir builds elsewhere, V=1 prints commands,
+# DEBUG=1 adds debug asserts, WERROR=1 makes warnings errors (CI).
+BUILD ?= build
+PREFIX ?= /usr/local
+CC ?= gcc
+CXX ?= g++
+Q := $(if $(V),,@)
+
+# --- dependencies (docs/architecture.md says what each is for) -----------------------------------
+PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev libcsv-dev \
+            libyaml-dev libhwloc-dev libcairo2-dev
+has = $(shell pkg-config --exists $(1) 2>/dev/null && echo 1)
+PKGS := jansson sentencepiece
+DEFS :=
+LIBS := -ldnnl -lcsv
+ifeq ($(call has,yaml-0.1),1)
+PKGS += yaml-0.1
+DEFS += -DFSDP_HAVE_YAML
+endif
+ifeq ($(call has,hwloc),1)
+PKGS += hwloc
+DEFS += -DFSDP_HAVE_HWLOC
+endif
+ifeq ($(call has,cairo),1)
+PKGS += cairo
+DEFS += -DFSDP_HAVE_CAIRO
+endif
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+LIBS += $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+
+# --- flags --------------------------------------------------------------------------------------
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wdouble-promotion \
+        -Wvla -Wundef -Wcast-qual -Wformat=2 $(if $(WERROR),-Werror)
+WARN_C := -Wstrict-prototypes -Wmissing-prototypes
+OPT ?= -O2 -g
+# -ffp-contract=off: a product and a sum are contracted only where the code says fma.
+COMMON := $(OPT) -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -pthread -I. -Iinclude \
+          -MMD -MP $(DEFS) $(PKG_CFLAGS) $(if $(DEBUG),-DFSDP_DEBUG) $(SANITIZE)
+CFLAGS_ALL := -std=c17 -D_GNU_SOURCE $(COMMON) $(WARN) $(WARN_C) $(CFLAGS)
+CXXFLAGS_ALL := -std=c++17 $(COMMON) $(WARN) $(CXXFLAGS)
+LDLIBS_ALL := $(LIBS) -lgomp -lm -lstdc++ $(SANITIZE) -pthread $(LDFLAGS)
+
+# --- sources ------------------------------------------------------------------------------------
+LIB_C := $(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' ! -path 'src/kernels/cuda/*' | sort)
+LIB_CXX := $(shell find src -name '*.cc' | sort)
+# Each file of isa/ is compiled once per ISA into a const table; context.c picks one by CPUID.
+ISA_C := $(shell find src/kernels/cpu/isa -name '*.c' | sort)
+ISAS := x86-64 x86-64-v3 x86-64-v4
+CLI_C := $(shell find src/cli -name '*.c' | sort)
+TEST_C := $(shell find tests -name 'test_*.c' ! -name test_main.c | sort)
+TEST_SUPPORT_C := $(shell find tests -name '*.c' ! -name 'test_*.c') tests/test_main.c
+EXAMPLE_C := $(wildcard examples/*.c)
+BENCH_C := $(wildcard bench/*.c)
+
+LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CXX:%.cc=$(BUILD)/%.cc.o) \
+         $(foreach isa,$(ISAS),$(ISA_C:%.c=$(BUILD)/%.$(isa).o))
+CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
+TESTS := $(TEST_C:%.c=$(BUILD)/%)
+TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
+EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
+BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
+
+.PHONY: all lib tests examples benches test check-deps deps demo asan tsan ubsan lint format bench install clean help
+.SECONDARY:
+all: check-deps $(BUILD)/fsdp $(BUILD)/libfsdp.so examples
+lib: $(BUILD)/libfsdp.a
+tests: $(TESTS)
+examples: $(EXAMPLES)
+benches: $(BENCHES)
+
+# Says in one line what is missing instead of failing in the middle of a compile.
+check-deps:
+	@missing=; for p in jansson sentencepiece; do pkg-config --exists $$p 2>/dev/null || missing="$$missing $$p"; done; \
+	for h in dnnl.h csv.h; do echo "#include <$$h>" | $(CC) -E - >/dev/null 2>&1 || missing="$$missing $$h"; done; \
+	[ -z "$$missing" ] || { echo "missing libraries:$$missing. 'make deps' installs them with apt-get."; exit 1; }
+
+deps:
+	@sh tools/deps.sh $(PACKAGES)
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CC $<")
+	$(Q)$(CC) $(CFLAGS_ALL) -c $< -o $@
+$(BUILD)/%.cc.o: %.cc
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX $<")
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -c $< -o $@
+define isa_rule
+$(BUILD)/%.$(1).o: %.c
+	@mkdir -p $$(@D)
+	@$(if $(V),,echo "  CC $$< ($(1))")
+	$(Q)$(CC) $(CFLAGS_ALL) -O3 -march=$(1) -mprefer-vector-width=512 \
+	    -DFSDP_ISA=$(subst -,_,$(1)) -DFSDP_ISA_NAME='"$(1)"' -c $$< -o $$@
+endef
+$(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
+
+$(BUILD)/libfsdp.a: $(LIB_O)
+	@rm -f $@
+	@echo "  AR $@"
+	$(Q)ar rcs $@ $^
+$(BUILD)/libfsdp.so: $(LIB_O)
+	@echo "  LD $@"
+	$(Q)$(CC) -shared -Wl,-soname,libfsdp.so.0 -o $@ $^ $(LDLIBS_ALL)
+$(BUILD)/fsdp: $(CLI_O) $(BUILD)/libfsdp.a
+	@echo "  LD $@"
+	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
+$(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(BUILD)/libfsdp.a
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
+$(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
+
+# --- what people run ----------------------------------------------------------------------------
+# The set-up (packages), then every test. T=param runs the programs whose path contains it.
+test: deps
+	@$(MAKE) --no-print-directory run-tests
+.PHONY: run-tests
+run-tests: all tests
+	@sh tests/run.sh $(BUILD) $(T)
+
+demo: deps
+	@$(MAKE) --no-print-directory all
+	@sh tools/demo.sh $(BUILD)
+
+asan:
+	@$(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
+	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g"
+tsan:
+	@$(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
+	    SANITIZE="-fsanitize=thread" OPT="-O1 -g"
+lint:
+	@sh tools/lint.sh $(CC)
+format:
+	@find src include tests examples bench -name '*.[ch]' | xargs clang-format -i
+bench: all
+	@sh tools/bench.sh $(BUILD)
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
+	install -m 755 $(BUILD)/fsdp $(DESTDIR)$(PREFIX)/bin/fsdp
+	install -m 644 $(BUILD)/libfsdp.a $(DESTDIR)$(PREFIX)/lib/libfsdp.a
+	install -m 755 $(BUILD)/libfsdp.so $(DESTDIR)$(PREFIX)/lib/libfsdp.so.0
+	ln -sf libfsdp.so.0 $(DESTDIR)$(PREFIX)/lib/libfsdp.so
+	install -m 644 include/fsdp.h $(DESTDIR)$(PREFIX)/include/fsdp.h
+	install -m 644 include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBS_PRIVATE@|$(LIBS) -lgomp -lm -lstdc++ -pthread|' \
+	    -e "s|@VERSION@|$$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' include/fsdp/base.h)|" \
+	    tools/fsdp.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/fsdp.pc
+
+clean:
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan
+
+help:
+	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
+	@echo "make demo       install packages, build, fine-tune T5 on two ranks, show the result"
+	@echo "make test       install packages, build, all tests (T=substring: some of them)"
+	@echo "make deps       install the Debian packages alone"
+	@echo "make asan tsan  tests under the sanitizers"
+	@echo "make lint       layering, headers, formatting"
+	@echo "make bench      training steps and kernels, measured"
+	@echo "make install    PREFIX=/usr/local: command, library, headers, pkg-config file"
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,96 @@
+/**
+ * @file
+ * What every other header needs: status codes with their messages, data types, version.
+ *
+ * Every function that can fail returns fsdp_status and leaves a message for fsdp_last_error().
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FSDP_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define FSDP_API __attribute__((visibility("default")))
+#define FSDP_MUST_CHECK __attribute__((warn_unused_result))
+#define FSDP_PRINTF(format_index, first_arg)                                                       \
+    __attribute__((format(printf, format_index, first_arg)))
+#else
+#define FSDP_API
+#define FSDP_MUST_CHECK
+#define FSDP_PRINTF(format_index, first_arg)
+#endif
+
+/** What a caller can do about a failure; the message says what happened. */
+typedef enum fsdp_status {
+    FSDP_OK = 0,
+    FSDP_ERR_INVALID,     /**< the caller's argument, flag or shape is wrong */
+    FSDP_ERR_NOT_FOUND,   /**< a file, tensor, module or key does not exist */
+    FSDP_ERR_FORMAT,      /**< foreign bytes (file, config, peer) are malformed */
+    FSDP_ERR_UNSUPPORTED, /**< well-formed, but this build cannot do it */
+    FSDP_ERR_IO,          /**< the operating system refused (disk full, permission) */
+    FSDP_ERR_NOMEM,       /**< an allocation failed or would exceed a limit */
+    FSDP_ERR_STATE,       /**< calls in the wrong order, e.g. reading a resharded parameter */
+    FSDP_ERR_COMM,        /**< a peer is lost or diverged; the group can only be destroyed */
+    FSDP_ERR_TIMEOUT,     /**< a peer did not answer in time; the group can only be destroyed */
+    FSDP_ERR_NUMERIC,     /**< NaN or infinity where training cannot go on */
+} fsdp_status;
+
+/** Name of a status without its prefix, e.g. "INVALID"; static storage. */
+FSDP_API const char *fsdp_status_name(fsdp_status status);
+
+/**
+ * Message of the last failure on the calling thread; "" before the first one. Valid until the
+ * next failure on this thread.
+ */
+FSDP_API const char *fsdp_last_error(void);
+
+/**
+ * Set this thread's message (at most 1023 bytes, no allocation) and return `status`, so that
+ * `return fsdp_error(FSDP_ERR_INVALID, "...")` is how every error is born.
+ */
+FSDP_API FSDP_PRINTF(2, 3) fsdp_status fsdp_error(fsdp_status status, const char *format, ...);
+
+/** Prepend "context: " to this thread's message: path, fqn, shard. No effect on FSDP_OK. */
+FSDP_API FSDP_PRINTF(2, 3) void fsdp_error_context(fsdp_status status, const char *format, ...);
+
+/** Return from the calling function with any failure of `expression`, as it is. */
+#define FSDP_TRY(expression)                                                                       \
+    do {                                                                                           \
+        fsdp_status fsdp_try_status_ = (expression);                                               \
+        if (fsdp_try_status_ != FSDP_OK)                                                           \
+            return fsdp_try_status_;                                                               \
+    } while (0)
+
+/** Element types, named as in torch. */
+typedef enum fsdp_dtype {
+    FSDP_DTYPE_F32,  /**< float32 */
+    FSDP_DTYPE_BF16, /**< bfloat16: the upper half of a float32 */
+    FSDP_DTYPE_F16,  /**< float16 (IEEE binary16) */
+    FSDP_DTYPE_F64,  /**< float64 */
+    FSDP_DTYPE_I64,  /**< int64 */
+    FSDP_DTYPE_I32,  /**< int32 */
+    FSDP_DTYPE_U8,   /**< uint8 */
+    FSDP_DTYPE_COUNT
+} fsdp_dtype;
+
+/** Bytes of one element. */
+FSDP_API size_t fsdp_dtype_size(fsdp_dtype dtype);
+/** torch's name: "float32", "bfloat16", ...; static storage. */
+FSDP_API const char *fsdp_dtype_name(fsdp_dtype dtype);
+/** float32, bfloat16, float16 or float64? */
+FSDP_API bool fsdp_dtype_is_floating(fsdp_dtype dtype);
+/**
+ * Read a dtype by any name in use: "bfloat16", "torch.bfloat16", "bf16", "BF16", "fp32", "half"...
+ * @return FSDP_ERR_INVALID naming `name` and the known ones.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtype_from_name(const char *name, fsdp_dtype *dtype);
+
+#ifdef __cplusplus
+}
+#endif

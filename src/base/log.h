@@ -1,0 +1,23 @@
+/* Log lines for people, on stderr. FSDP_LOG=info,comm:debug sets the level, for all or by
+ * component. Lines open with [rank/world_size]; info is printed by rank 0 alone, warnings and
+ * errors by every rank. The library never prints an error: it returns it. */
+#pragma once
+#include <stdarg.h>
+
+#include <fsdp/base.h>
+
+typedef enum fsdp_log_level {
+    FSDP_LOG_OFF,
+    FSDP_LOG_WARN,
+    FSDP_LOG_INFO,
+    FSDP_LOG_DEBUG,
+    FSDP_LOG_TRACE
+} fsdp_log_level;
+
+/* Is `level` of `component` ("comm", "fsdp", ...) printed? Reads FSDP_LOG once. */
+bool fsdp_log_enabled(const char *component, fsdp_log_level level);
+
+/* `rank` < 0: no prefix. A newline is added. */
+FSDP_PRINTF(5, 6)
+void fsdp_log(const char *component, fsdp_log_level level, int rank, int world_size,
+              const char *format, ...);

@@ -1,0 +1,43 @@
+/* Philox4x32-10, a counter-based generator: the value at (key, counter) needs no state, so
+ * dropout and initialisation are functions of (seed, step, leaf, operation, element) and do not
+ * depend on world size, thread count or order. Salmon et al., "Parallel Random Numbers: As Easy
+ * as 1, 2, 3", SC 2011. */
+#pragma once
+#include <stdint.h>
+
+typedef struct fsdp_philox {
+    uint32_t v[4];
+} fsdp_philox;
+
+static inline fsdp_philox fsdp_philox4x32(uint64_t key, uint64_t counter_low, uint64_t counter_high)
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint32_t c0 = (uint32_t)counter_low, c1 = (uint32_t)(counter_low >> 32);
+    uint32_t c2 = (uint32_t)counter_high, c3 = (uint32_t)(counter_high >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return (fsdp_philox){{c0, c1, c2, c3}};
+}
+
+/* Uniform in [0, 1), 24 bits. */
+static inline float fsdp_uniform_from_bits(uint32_t bits)
+{
+    return (float)(bits >> 8) * 0x1p-24f;
+}
+
+/* Mixes a 64-bit value (splitmix64's finaliser): makes keys from (seed, step, leaf, operation). */
+static inline uint64_t fsdp_mix64(uint64_t x)
+{
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}

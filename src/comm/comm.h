@@ -1,0 +1,71 @@
+/* Process groups inside the library: shared buffers with phases, and the classic collectives.
+ *
+ * Note [Phases]. Everything that peers read (an fp32 master, a bf16 copy, a pool buffer, gradient
+ * slots) is a shared buffer. On it every rank of the group runs the same phases in the same order:
+ * WRITE (the rank writes its own part) and READ (it may read all of it). READ begins when every
+ * rank has ended the last WRITE; WRITE begins when every rank has ended every earlier phase. One
+ * 64-bit counter per rank and buffer says so: the number of phases this rank has ended. Begin
+ * waits, end publishes with release and wakes. There is no other lock.
+ *
+ * Every phase carries fsdp_phase_info; it is compared with the peers' for the same phase number,
+ * and a difference is an error on all ranks that names both ("rank 1 is at unit 3 ..., rank 0 at
+ * unit 4"). A rank that fails posts an abort word (rank, step, unit, call, message), which every
+ * wait polls: the others fail at once with FSDP_ERR_COMM and that message. */
+#pragma once
+#include <fsdp/comm.h>
+
+typedef struct fsdp_shared_buffer fsdp_shared_buffer;
+
+typedef enum fsdp_phase {
+    FSDP_PHASE_WRITE,
+    FSDP_PHASE_READ
+} fsdp_phase;
+
+/* What a phase is for; equal on all ranks. Names for `kind` are given by fsdp_phase_kind_name. */
+typedef struct fsdp_phase_info {
+    uint32_t unit; /* number of the FSDP unit, or of the collective */
+    uint32_t step;
+    uint16_t kind;  /* fsdp_phase_kind */
+    uint16_t dtype; /* fsdp_dtype */
+    uint64_t bytes; /* logical bytes of the whole collective */
+} fsdp_phase_info;
+
+typedef enum fsdp_phase_kind {
+    FSDP_KIND_ALL_GATHER,     /* unshard */
+    FSDP_KIND_REDUCE_SCATTER, /* gradients */
+    FSDP_KIND_WRITE_SHARD,    /* optimizer, init, load: own rows of a master change */
+    FSDP_KIND_GRADIENT,       /* backward writes the rank's slot */
+    FSDP_KIND_ALL_REDUCE,
+    FSDP_KIND_BROADCAST,
+    FSDP_KIND_BARRIER,
+    FSDP_KIND_STATE_DICT,
+} fsdp_phase_kind;
+const char *fsdp_phase_kind_name(fsdp_phase_kind kind);
+
+/* Collective: every rank creates the same buffers in the same order. `bytes` of zero-filled memory
+ * that all ranks see (page aligned). World size 1: plain memory, phases cost nothing. */
+FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes,
+                                                      fsdp_shared_buffer **buffer);
+/* Not collective: unmaps this rank's view. Accepts NULL. */
+void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
+void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
+size_t fsdp_shared_buffer_bytes(const fsdp_shared_buffer *buffer);
+
+/* See Note [Phases]. A second begin before the end of the first is FSDP_ERR_STATE. */
+FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
+                                             const fsdp_phase_info *info);
+void fsdp_phase_end(fsdp_shared_buffer *buffer);
+/* Would fsdp_phase_begin(buffer, READ) return without waiting? For tests and prefetch. */
+bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer);
+
+/* Counters of a group, since creation: for tests, plan and profile. */
+typedef struct fsdp_comm_counters {
+    uint64_t calls[8];         /* by fsdp_phase_kind: begun phases (READ for gathers) */
+    uint64_t logical_bytes[8]; /* what FSDP2 would have sent and received, sum of info.bytes */
+    uint64_t moved_bytes;      /* what this transport copied between ranks */
+    int64_t wait_ns;           /* time in waits */
+} fsdp_comm_counters;
+const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
+
+/* Where this rank is, told with an abort or a divergence. Cheap; called by fsdp and train. */
+void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call);

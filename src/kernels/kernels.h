@@ -1,0 +1,216 @@
+/* The contract between the operations (src/autograd/ops_*.c, src/optim, src/fsdp) and a device's
+ * leaf loops. A device is one const table of these; the CPU has one per ISA (x86-64, -v3, -v4),
+ * chosen by CPUID when the context is created. Everything is raw pointers and sizes: shapes were
+ * checked by the caller, tensors are contiguous row-major unless a leading dimension (ld, in
+ * elements) is given. "f" below means float32, bfloat16 or float16 (one dtype a call unless two are
+ * named); arithmetic inside is float32.
+ *
+ * Determinism: results depend on shapes and values alone, never on the number of threads, and two
+ * calls give the same bits. Sums over rows are cut into blocks of a fixed size and added in order.
+ *
+ * Legend: T tokens (rows), D model width, F feed-forward width, V vocabulary, H heads, K head
+ * width, N output features. */
+#pragma once
+#include <fsdp/base.h>
+
+#include "src/base/thread_pool.h"
+
+/* What a CPU rank computes with: thread pool, per-thread scratch, GEMM primitive cache.
+ * One per rank; not shared between ranks that are threads. */
+typedef struct fsdp_kernel_context fsdp_kernel_context;
+
+typedef enum fsdp_activation {
+    FSDP_ACTIVATION_NONE,
+    FSDP_ACTIVATION_RELU,
+    FSDP_ACTIVATION_GELU_TANH, /* gelu_new, gelu_pytorch_tanh:
+                                  0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))) */
+    FSDP_ACTIVATION_GELU_ERF,  /* gelu: x * Phi(x) */
+    FSDP_ACTIVATION_SILU,
+    FSDP_ACTIVATION_TANH,
+} fsdp_activation;
+
+/* C[m, n] = op(A)[m, k] op(B)[k, n] + beta C (+ bias over n). op(X) is X or X^T as stored:
+ * trans_a: A is stored [k, m] with leading dimension lda; trans_b: B is stored [n, k].
+ * A and B share a dtype (f32 or bf16, f16 widened); C is of that dtype or f32. Sums in f32. */
+typedef struct fsdp_gemm_args {
+    int64_t m, n, k;
+    const void *a, *b;
+    void *c;
+    int64_t lda, ldb, ldc;
+    bool trans_a, trans_b;
+    fsdp_dtype ab_dtype, c_dtype;
+    float beta;       /* 0 (C need not be initialised) or 1 */
+    const void *bias; /* [n] of ab_dtype, or NULL */
+} fsdp_gemm_args;
+
+/* Multi-head attention over packed sequences. Sequence b has query rows
+ * [q_offsets[b], q_offsets[b+1]) and key rows [k_offsets[b], k_offsets[b+1]); either may be empty.
+ * Query head h reads key/value head h / (heads / kv_heads). Scores S = scale q.k + bias; causal:
+ * key j is seen by query i only if j - i <= (keys - queries of that sequence) (0 in training).
+ * window > 0: and only if i - j < window (Mistral).
+ * position_bias[h, d], row length 2*bias_span - 1, is added where key index - query index =
+ * d - (bias_span - 1) (indices within the sequence, query shifted by keys - queries when causal);
+ * every |difference| is < bias_span.
+ * Dropout p > 0 on the probabilities keeps (b, h, i, j) by Philox of (dropout_key, counter
+ * h_global * 2^40 + i_global_row * 2^20 + j), the same in forward and backward.
+ * Never holds S of all heads: works by sequence and head in cache. lse [H, Tq] f32 is log-sum-exp
+ * of each row, written by forward and read by backward (-inf for a query that sees no key; its
+ * output is 0). Backward recomputes S. */
+typedef struct fsdp_attention_args {
+    fsdp_dtype dtype; /* of q, k, v, out and their gradients */
+    int64_t n_sequences, heads, kv_heads, head_dim;
+    const int32_t *q_offsets, *k_offsets; /* [n_sequences + 1], host memory */
+    const void *q;                        /* [Tq, heads * head_dim], row stride q_ld */
+    const void *k, *v;                    /* [Tk, kv_heads * head_dim], row strides k_ld, v_ld */
+    int64_t q_ld, k_ld, v_ld;
+    float scale;
+    bool causal;
+    int64_t window;
+    const float *position_bias; /* [heads, 2*bias_span-1] f32 or NULL */
+    int64_t bias_span;
+    float dropout_p;
+    uint64_t dropout_key;
+    void *out;  /* [Tq, heads * head_dim], row stride heads * head_dim */
+    float *lse; /* [heads, Tq] */
+    /* backward only */
+    const void *d_out;      /* as out */
+    void *d_q, *d_k, *d_v;  /* contiguous: row stride heads * head_dim / kv_heads * head_dim */
+    float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL if not wanted */
+} fsdp_attention_args;
+
+/* One tensor's shard of an AdamW step (Loshchilov & Hutter 2019, torch.optim.AdamW):
+ *   g = grad * grad_scale; p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+ *   p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).   Scalars computed in double as torch. */
+typedef struct fsdp_adamw_args {
+    int64_t n;
+    float *param, *exp_avg, *exp_avg_sq;
+    const float *grad;
+    void *copy; /* param in copy_dtype is written here too, or NULL */
+    fsdp_dtype copy_dtype;
+    double lr, beta1, beta2, eps, weight_decay;
+    bool decoupled; /* true: AdamW; false: Adam (decay added to the gradient) */
+    int64_t step;   /* counted from 1 */
+    float grad_scale;
+} fsdp_adamw_args;
+
+/* torch.optim.SGD: g = grad*grad_scale + wd p; buf = first ? g : momentum buf + (1-dampening) g;
+ * g = nesterov ? g + momentum buf : buf; p -= lr g. momentum 0: buf is NULL. */
+typedef struct fsdp_sgd_args {
+    int64_t n;
+    float *param, *momentum_buffer;
+    const float *grad;
+    void *copy;
+    fsdp_dtype copy_dtype;
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov, first;
+    float grad_scale;
+} fsdp_sgd_args;
+
+typedef struct fsdp_kernels {
+    const char *name; /* "cpu x86-64-v4" */
+
+    /* --- plain memory --- */
+    void (*fill)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, double value, int64_t n);
+    void (*copy)(fsdp_kernel_context *c, void *dst, const void *src, size_t bytes);
+    /* Any dtype to any, floats rounded to nearest even. dst may equal src only for equal sizes. */
+    void (*cast)(fsdp_kernel_context *c, void *dst, fsdp_dtype to, const void *src, fsdp_dtype from,
+                 int64_t n);
+    /* dst[n] f32 uniform bits -> N(mean, std) by Box-Muller on Philox(key, first + i): element
+     * first + i of the whole parameter, so rows can be drawn by whoever owns them. */
+    void (*normal)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, uint64_t key, int64_t first,
+                   int64_t n, float mean, float std);
+
+    /* --- element-wise, n elements of dtype f; out may equal an input --- */
+    void (*add)(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,
+                int64_t n);
+    void (*mul)(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,
+                int64_t n);
+    void (*scale)(fsdp_kernel_context *c, void *out, const void *x, float factor, fsdp_dtype dtype,
+                  int64_t n);
+    void (*activation)(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *x,
+                       fsdp_dtype dtype, int64_t n);
+    /* dx = dy * a'(x); x is the activation's input. dx may equal dy. */
+    void (*activation_backward)(fsdp_kernel_context *c, fsdp_activation a, void *dx, const void *dy,
+                                const void *x, fsdp_dtype dtype, int64_t n);
+    /* out = a(gate) * up (GEGLU, SwiGLU; Shazeer 2020), and its backward. */
+    void (*gated)(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
+                  const void *up, fsdp_dtype dtype, int64_t n);
+    void (*gated_backward)(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,
+                           const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
+                           int64_t n);
+    /* out = x * keep(i) / (1 - p) where element i is kept by Philox(key, i): the same call on the
+     * gradient is the backward. Srivastava et al. 2014, inverted. */
+    void (*dropout)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
+                    float p, uint64_t key);
+
+    /* --- rows --- */
+    /* y = x / sqrt(mean(x^2) + eps) * w: RMSNorm (Zhang & Sennrich 2019), T5LayerNorm.
+     * rstd [T] f32 is kept for backward. x, y of dtype; w of w_dtype (f). */
+    void (*rms_norm)(fsdp_kernel_context *c, void *y, float *rstd, const void *x, const void *w,
+                     fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows, int64_t width, float eps);
+    /* dw [width] of dw_dtype: beta 0 overwrites, 1 adds; NULL: not wanted. dx NULL likewise. */
+    void (*rms_norm_backward)(fsdp_kernel_context *c, void *dx, void *dw, fsdp_dtype dw_dtype,
+                              float dw_beta, const void *dy, const void *x, const float *rstd,
+                              const void *w, fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows,
+                              int64_t width);
+    /* out[t] = weight[ids[t]]; every id is in [0, V) (checked by the caller). */
+    void (*embedding)(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const void *weight,
+                      fsdp_dtype w_dtype, const int32_t *ids, int64_t tokens, int64_t width);
+    /* dw[ids[t]] += dy[t], in token order for each row; beta 0: dw [V, width] is zeroed first. */
+    void (*embedding_backward)(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
+                               const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
+                               int64_t width, int64_t vocab);
+    /* out[t] = x[rows[t]]; and its transpose: out[rows[t]] = x[t] with all other rows zero. */
+    void (*gather_rows)(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
+                        int64_t n, size_t row_bytes);
+    void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
+                         const int32_t *rows, int64_t n, size_t row_bytes);
+    /* dbias[n] = sum over rows of dy [T, n], in dbias_dtype with beta. */
+    void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
+                       const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
+    /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride V) against labels (< 0:
+     * ignored). losses [rows] f32: -log softmax, 0 where ignored. If gradient: logits become
+     * (softmax - onehot) * factor in place (0 where ignored). */
+    void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
+                          const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
+                          float factor);
+    /* index of the largest value of each row, the first if several. */
+    void (*argmax)(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_dtype dtype,
+                   int64_t rows, int64_t width);
+
+    /* --- matrix products --- */
+    /* Fails only when out of memory. */
+    FSDP_MUST_CHECK fsdp_status (*gemm)(fsdp_kernel_context *c, const fsdp_gemm_args *args);
+    FSDP_MUST_CHECK fsdp_status (*attention)(fsdp_kernel_context *c,
+                                             const fsdp_attention_args *args);
+    FSDP_MUST_CHECK fsdp_status (*attention_backward)(fsdp_kernel_context *c,
+                                                      const fsdp_attention_args *args);
+
+    /* --- sharding and optimizers (float32 gradients) --- */
+    /* dst[n] f32 = scale * sum over sources of src[i][n] (dtype f), added as the aligned binary
+     * tree over i: ((0+1)+(2+3))+...; a level's odd last one moves up unchanged. dst may be a
+     * source. */
+    void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
+                     fsdp_dtype dtype, int64_t n, float scale);
+    /* sums[r] = sum of squares of row r, in double, in a fixed order. */
+    void (*row_sum_squares)(fsdp_kernel_context *c, double *sums, const float *x, int64_t rows,
+                            int64_t width);
+    void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *args);
+    void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
+} fsdp_kernels;
+
+/* --- the CPU's instance (src/kernels/cpu/context.c) --- */
+
+/* isa: "x86-64", "x86-64-v3", "x86-64-v4", or NULL for the best that this CPU has.
+ * FSDP_ERR_UNSUPPORTED if it lacks the one asked for. threads >= 1. */
+FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
+                                                  fsdp_kernel_context **context,
+                                                  const fsdp_kernels **kernels);
+void fsdp_kernels_cpu_close(fsdp_kernel_context *context); /* accepts NULL */
+/* The ISAs this CPU can run, best first, NULL-terminated; static storage. */
+const char *const *fsdp_kernels_cpu_isas(void);
+/* Best rate of GEMM on this machine for one thread of this context, GFLOP/s, measured on an
+ * m x n x k product for about `seconds`. */
+FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context,
+                                                       fsdp_dtype dtype, int64_t m, int64_t n,
+                                                       int64_t k, double seconds, double *gflops);

@@ -1,0 +1,103 @@
+/* A small test framework: each tests/.../test_x.c is one program; TEST and TEST_RANKS register
+ * themselves, test_main.c runs them and prints one line each. A test's name states the property.
+ *
+ * TEST_RANKS(name, n) runs the body on n ranks, which are threads over the threads transport, so
+ * that sharding runs under ASan and TSan. A failed ASSERT ends the test function it stands in; a
+ * helper that asserts is followed by CHECK_HERE(). */
+#pragma once
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <fsdp/base.h>
+#include <fsdp/comm.h>
+
+typedef struct fsdp_test {
+    fsdp_group *group; /* NULL in TEST */
+    int rank, world_size;
+    bool failed, skipped;
+} fsdp_test;
+
+typedef void fsdp_test_fn(fsdp_test *t);
+void fsdp_test_register(const char *name, fsdp_test_fn *fn, int ranks);
+FSDP_PRINTF(4, 5)
+void fsdp_test_fail(fsdp_test *t, const char *file, int line, const char *format, ...);
+FSDP_PRINTF(2, 3) void fsdp_test_skip(fsdp_test *t, const char *format, ...);
+/* A fresh empty directory, removed when the test ends; valid until then. Rank 0 only. */
+const char *fsdp_test_dir(fsdp_test *t);
+/* A path below tests/, wherever the test is started from. Static buffer per thread. */
+const char *fsdp_test_path(const char *relative);
+
+#define TEST_RANKS(name, n)                                                                        \
+    static void name(fsdp_test *t);                                                                \
+    __attribute__((constructor)) static void register_##name(void)                                 \
+    {                                                                                              \
+        fsdp_test_register(#name, name, n);                                                        \
+    }                                                                                              \
+    static void name(__attribute__((unused)) fsdp_test *t)
+#define TEST(name) TEST_RANKS(name, 0)
+
+#define SKIP(...)                                                                                  \
+    do {                                                                                           \
+        fsdp_test_skip(t, __VA_ARGS__);                                                            \
+        return;                                                                                    \
+    } while (0)
+#define FAIL(...)                                                                                  \
+    do {                                                                                           \
+        fsdp_test_fail(t, __FILE__, __LINE__, __VA_ARGS__);                                        \
+        return;                                                                                    \
+    } while (0)
+/* After a helper that asserts: leave if it failed. */
+#define CHECK_HERE()                                                                               \
+    do {                                                                                           \
+        if (t->failed)                                                                             \
+            return;                                                                                \
+    } while (0)
+#define ASSERT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            FAIL("%s does not hold", #condition);                                                  \
+    } while (0)
+#define ASSERT_OK(call)                                                                            \
+    do {                                                                                           \
+        fsdp_status status_ = (call);                                                              \
+        if (status_ != FSDP_OK)                                                                    \
+            FAIL("%s: %s: %s", #call, fsdp_status_name(status_), fsdp_last_error());               \
+    } while (0)
+/* The call fails with this status and its message contains `text`. */
+#define ASSERT_ERROR(call, expected, text)                                                         \
+    do {                                                                                           \
+        fsdp_status status_ = (call);                                                              \
+        if (status_ != (expected))                                                                 \
+            FAIL("%s: %s instead of %s: %s", #call, fsdp_status_name(status_),                     \
+                 fsdp_status_name(expected), status_ ? fsdp_last_error() : "");                    \
+        if (!strstr(fsdp_last_error(), (text)))                                                    \
+            FAIL("%s: the message lacks '%s': %s", #call, (text), fsdp_last_error());              \
+    } while (0)
+#define ASSERT_INT(actual, expected)                                                               \
+    do {                                                                                           \
+        long long actual_ = (long long)(actual), expected_ = (long long)(expected);                \
+        if (actual_ != expected_)                                                                  \
+            FAIL("%s is %lld, not %lld", #actual, actual_, expected_);                             \
+    } while (0)
+#define ASSERT_STR(actual, expected)                                                               \
+    do {                                                                                           \
+        const char *actual_ = (actual), *expected_ = (expected);                                   \
+        if (!actual_ || strcmp(actual_, expected_) != 0)                                           \
+            FAIL("%s is '%s', not '%s'", #actual, actual_ ? actual_ : "(null)", expected_);        \
+    } while (0)
+/* Equal to the last bit (0.0 equals -0.0). */
+#define ASSERT_F32(actual, expected)                                                               \
+    do {                                                                                           \
+        double actual_ = (double)(actual), expected_ = (double)(expected);                         \
+        if (!(actual_ == expected_))                                                               \
+            FAIL("%s is %.9g, not %.9g", #actual, actual_, expected_);                             \
+    } while (0)
+#define ASSERT_NEAR(actual, expected, tolerance)                                                   \
+    do {                                                                                           \
+        double actual_ = (double)(actual), expected_ = (double)(expected);                         \
+        if (!(fabs(actual_ - expected_) <= (double)(tolerance)))                                   \
+            FAIL("%s is %.9g, not %.9g within %.3g", #actual, actual_, expected_,                  \
+                 (double)(tolerance));                                                             \
+    } while (0)

@@ -1,0 +1,54 @@
+#!/bin/sh
+# usage: tools/lint.sh CC: layering, headers that compile alone (C and C++), naming, formatting.
+# A file includes its own folder and lower rows only, never a neighbour in its row.
+cc=${1:-cc}
+bad=0
+say() { echo "lint: $*"; bad=1; }
+
+row() {
+    case $1 in
+    base) echo 0 ;;
+    kernels) echo 1 ;;
+    tensor) echo 2 ;;
+    autograd | comm | text) echo 3 ;;
+    nn | dtensor) echo 4 ;;
+    fsdp | models | optim | ckpt | data) echo 5 ;;
+    train) echo 6 ;;
+    cli) echo 7 ;;
+    *) echo -1 ;;
+    esac
+}
+
+for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'include/fsdp/*.h'); do
+    case $file in
+    include/fsdp/*) own=$(basename "$file" .h) ;;
+    *) own=$(echo "$file" | cut -d/ -f2) ;;
+    esac
+    own_row=$(row "$own")
+    [ "$own_row" -ge 0 ] || { say "$file: folder $own is not a layer"; continue; }
+    for target in $(sed -n -e 's|^# *include *"src/\([a-z]*\)/.*|\1|p' -e 's|^# *include *<fsdp/\([a-z]*\)\.h>.*|\1|p' "$file"); do
+        target_row=$(row "$target")
+        [ "$target" = "$own" ] && continue
+        [ "$target_row" -lt "$own_row" ] || say "$file: layer $own includes layer $target"
+    done
+done
+
+for header in $(git ls-files 'include/*.h' 'src/*.h'); do
+    echo "#include \"$header\"" | $cc -std=c17 -D_GNU_SOURCE -I. -Iinclude -fsyntax-only -x c - ||
+        say "$header does not compile alone"
+    grep -q '#pragma once' "$header" || say "$header: no #pragma once"
+done
+for header in $(git ls-files 'include/*.h'); do
+    echo "#include \"$header\"" | c++ -std=c++17 -I. -Iinclude -fsyntax-only -x c++ - ||
+        say "$header does not compile as C++"
+done
+
+grep -nE '\b(malloc|calloc|realloc)\(' $(git ls-files 'src/*.c') | grep -v '^src/base/alloc.c:' | grep -v 'fsdp_' &&
+    say "memory comes from src/base/alloc.h"
+if command -v clang-format >/dev/null; then
+    for file in $(git ls-files '*.c' '*.h'); do
+        clang-format --dry-run -Werror "$file" 2>/dev/null || say "$file: not formatted (make format)"
+    done
+fi
+[ $bad -eq 0 ] && echo "lint: clean"
+exit $bad
