@@ -1,0 +1,157 @@
+/* The kernel context of a CPU rank (thread pool, scratch) and the choice of its ISA. */
+#include <cpuid.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/kernels/cpu/context.h"
+#include "src/kernels/cpu/table.h"
+
+enum {
+    ALIGNMENT = 64
+};
+
+typedef struct scratch_block {
+    void *allocation; /* fsdp_realloc'd; the block starts at the next multiple of ALIGNMENT */
+    size_t bytes;     /* usable from there */
+} scratch_block;
+
+struct fsdp_kernel_context {
+    fsdp_thread_pool *pool;
+    int threads;
+    fsdp_cpu_isa isa;
+    scratch_block *scratch; /* [threads]; each is touched by its worker alone */
+};
+
+static const char *const isa_names[FSDP_CPU_ISA_COUNT] = {"x86-64", "x86-64-v3", "x86-64-v4"};
+
+/* __builtin_cpu_supports also asks whether the operating system saves the registers. */
+static bool cpu_has(fsdp_cpu_isa isa)
+{
+    unsigned a, b, c = 0, d, extended = 0;
+    __builtin_cpu_init();
+    if (isa == FSDP_CPU_ISA_V1)
+        return true;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !__get_cpuid(0x80000001u, &a, &b, &extended, &d))
+        return false;
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && (c & bit_MOVBE) &&
+              (c & bit_F16C) && (extended & bit_LZCNT);
+    if (isa == FSDP_CPU_ISA_V3)
+        return v3;
+    return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+static fsdp_cpu_isa best_isa(void)
+{
+    return cpu_has(FSDP_CPU_ISA_V4)   ? FSDP_CPU_ISA_V4
+           : cpu_has(FSDP_CPU_ISA_V3) ? FSDP_CPU_ISA_V3
+                                      : FSDP_CPU_ISA_V1;
+}
+
+const char *const *fsdp_kernels_cpu_isas(void)
+{
+    static const char *const names[] = {"x86-64-v4", "x86-64-v3", "x86-64", NULL};
+    return names + (FSDP_CPU_ISA_V4 - best_isa());
+}
+
+static fsdp_status choose_isa(const char *name, fsdp_cpu_isa *isa)
+{
+    if (!name) {
+        *isa = best_isa();
+        return FSDP_OK;
+    }
+    for (int i = 0; i < FSDP_CPU_ISA_COUNT; i++) {
+        if (strcmp(name, isa_names[i]) != 0)
+            continue;
+        if (!cpu_has((fsdp_cpu_isa)i))
+            return fsdp_error(FSDP_ERR_UNSUPPORTED, "isa: this CPU lacks '%s'; its best is '%s'",
+                              name, isa_names[best_isa()]);
+        *isa = (fsdp_cpu_isa)i;
+        return FSDP_OK;
+    }
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "isa: '%s' is not known; known are x86-64, x86-64-v3 and x86-64-v4", name);
+}
+
+/* --- scratch --- */
+
+static void *block_start(const scratch_block *block)
+{
+    uintptr_t start = (uintptr_t)block->allocation;
+    return (char *)block->allocation + (-start & (ALIGNMENT - 1));
+}
+
+/* The old contents need not survive, so the old block goes first. */
+static bool block_reserve(scratch_block *block, size_t bytes)
+{
+    if (bytes <= block->bytes)
+        return true;
+    void *allocation = fsdp_calloc(1, bytes + ALIGNMENT);
+    if (!allocation)
+        return false;
+    fsdp_free(block->allocation);
+    block->allocation = allocation;
+    block->bytes = bytes;
+    return true;
+}
+
+void *fsdp_kernel_scratch(fsdp_kernel_context *c, int worker, size_t bytes)
+{
+    FSDP_DEBUG_ASSERT(worker >= 0 && worker < c->threads);
+    scratch_block *block = &c->scratch[worker];
+    return block_reserve(block, bytes) ? block_start(block) : NULL;
+}
+
+/* --- the context --- */
+
+fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c)
+{
+    return c->pool;
+}
+
+fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c)
+{
+    return c->isa;
+}
+
+fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads, fsdp_kernel_context **context,
+                                  const fsdp_kernels **kernels)
+{
+    fsdp_cpu_isa chosen = FSDP_CPU_ISA_V1;
+    if (threads < 1)
+        return fsdp_error(FSDP_ERR_INVALID, "threads: %d, at least 1 is needed", threads);
+    FSDP_TRY(choose_isa(isa, &chosen));
+    fsdp_kernel_context *c = fsdp_calloc(1, sizeof *c);
+    if (!c)
+        return fsdp_error_nomem();
+    fsdp_status status = FSDP_ERR_NOMEM;
+    c->isa = chosen;
+    c->threads = threads;
+    if (!(c->scratch = fsdp_calloc((size_t)threads, sizeof *c->scratch)))
+        goto fail;
+    for (int i = 0; i < threads; i++)
+        if (!block_reserve(&c->scratch[i], FSDP_KERNEL_SCRATCH_MIN))
+            goto fail;
+    if ((status = fsdp_thread_pool_create(threads, &c->pool)) != FSDP_OK)
+        goto fail;
+    *context = c;
+    *kernels = fsdp_cpu_table(chosen);
+    return FSDP_OK;
+fail:
+    fsdp_kernels_cpu_close(c);
+    return status;
+}
+
+void fsdp_kernels_cpu_close(fsdp_kernel_context *context)
+{
+    if (!context)
+        return;
+    fsdp_thread_pool_destroy(context->pool);
+    for (int i = 0; context->scratch && i < context->threads; i++)
+        fsdp_free(context->scratch[i].allocation);
+    fsdp_free(context->scratch);
+    fsdp_free(context);
+}

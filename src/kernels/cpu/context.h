@@ -1,0 +1,28 @@
+/* What one CPU rank computes with. Kernels are called by one thread at a time for a context; the
+ * tasks they hand to the pool run on its workers, numbered from 0 (the caller). */
+#pragma once
+#include "src/kernels/kernels.h"
+
+typedef enum fsdp_cpu_isa {
+    FSDP_CPU_ISA_V1, /* x86-64 */
+    FSDP_CPU_ISA_V3,
+    FSDP_CPU_ISA_V4,
+    FSDP_CPU_ISA_COUNT
+} fsdp_cpu_isa;
+
+enum {
+    /* A request for up to this many bytes of scratch never fails: for kernels that return void. */
+    FSDP_KERNEL_SCRATCH_MIN = 1 << 18
+};
+
+/* For fsdp_parallel_for. */
+fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c);
+/* Which table this context was opened with. */
+fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c);
+
+/* Memory of one worker for the length of one kernel: at least `bytes`, 64-byte aligned, contents
+ * undefined. There is one block a worker: asking again gives the same block, moved if it had to
+ * grow. Kept until the context closes. Called from a task with its own worker number, or by the
+ * caller with 0 outside fsdp_parallel_for. NULL with an error message when out of memory, never
+ * for bytes <= FSDP_KERNEL_SCRATCH_MIN. */
+void *fsdp_kernel_scratch(fsdp_kernel_context *c, int worker, size_t bytes);

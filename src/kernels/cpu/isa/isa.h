@@ -1,0 +1,25 @@
+/* Names of what src/kernels/cpu/isa exports. Each .c file there is compiled three times, for
+ * x86-64, x86-64-v3 and x86-64-v4, with FSDP_ISA = x86_64, x86_64_v3, x86_64_v4 and FSDP_ISA_NAME
+ * its string. Everything with external linkage is therefore named through FSDP_ISA_NAME_OF; the
+ * only such functions are the fillers below, each of which sets its own slots of a table. */
+#pragma once
+#include "src/kernels/cpu/context.h"
+#include "src/kernels/kernels.h"
+
+#define FSDP_ISA_PASTE_(name, isa) name##_##isa
+#define FSDP_ISA_PASTE(name, isa) FSDP_ISA_PASTE_(name, isa)
+/* fsdp_cpu_fill_norm -> fsdp_cpu_fill_norm_x86_64_v3 */
+#define FSDP_ISA_NAME_OF(name) FSDP_ISA_PASTE(name, FSDP_ISA)
+
+#define FSDP_CPU_DECLARE_FILLS(isa)                                                                \
+    void fsdp_cpu_fill_memory_##isa(fsdp_kernels *k);                                              \
+    void fsdp_cpu_fill_elementwise_##isa(fsdp_kernels *k);                                         \
+    void fsdp_cpu_fill_norm_##isa(fsdp_kernels *k);                                                \
+    void fsdp_cpu_fill_embedding_##isa(fsdp_kernels *k);                                           \
+    void fsdp_cpu_fill_loss_##isa(fsdp_kernels *k);                                                \
+    void fsdp_cpu_fill_optim_##isa(fsdp_kernels *k);                                               \
+    void fsdp_cpu_fill_reduce_##isa(fsdp_kernels *k);
+
+FSDP_CPU_DECLARE_FILLS(x86_64)
+FSDP_CPU_DECLARE_FILLS(x86_64_v3)
+FSDP_CPU_DECLARE_FILLS(x86_64_v4)
