@@ -1,6 +1,5 @@
 /* Runs the tests of one program: prints "ok name" or "FAIL name: where: what", and closes with
  * the line "N passed, N failed" that tests/run.sh adds up. Arguments: substrings of names. */
-#define _GNU_SOURCE
 #include <ftw.h>
 #include <pthread.h>
 #include <stdarg.h>
