@@ -1,0 +1,448 @@
+/* Texts become lists of token numbers (one table of tokens for all texts of a call), so that
+ * n-grams are integers to sort and the longest common subsequence is bit arithmetic: one word
+ * holds 64 columns of the dynamic programme (Hyyro 2004, "Bit-Parallel LCS-length Computation
+ * Revisited"), which makes a pair of summaries a few dozen instructions. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/train/rouge.h"
+
+/* --- tokens ------------------------------------------------------------------------------------
+ */
+
+typedef struct token_list {
+    int32_t *ids;
+    size_t len, cap;
+} token_list;
+
+typedef struct token_entry {
+    uint32_t hash;
+    int32_t id;    /* 0: free slot; tokens count from 1 */
+    size_t offset; /* into text */
+    size_t bytes;
+} token_entry;
+
+/* Open addressing, at most half full. */
+typedef struct token_table {
+    token_entry *entries;
+    size_t slots; /* a power of two, or 0 */
+    int32_t count;
+    char *text; /* all tokens, one after the other */
+    size_t text_len, text_cap;
+} token_table;
+
+static void token_table_fini(token_table *table)
+{
+    fsdp_free(table->entries);
+    fsdp_free(table->text);
+}
+
+static uint32_t hash_bytes(const char *bytes, size_t n)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * 16777619u;
+    return hash;
+}
+
+static fsdp_status token_table_rehash(token_table *table)
+{
+    size_t slots = table->slots ? table->slots * 2 : 1024;
+    token_entry *fresh = fsdp_calloc(slots, sizeof *fresh);
+    if (!fresh)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < table->slots; i++) {
+        if (!table->entries[i].id)
+            continue;
+        size_t at = table->entries[i].hash & (slots - 1);
+        while (fresh[at].id)
+            at = (at + 1) & (slots - 1);
+        fresh[at] = table->entries[i];
+    }
+    fsdp_free(table->entries);
+    table->entries = fresh;
+    table->slots = slots;
+    return FSDP_OK;
+}
+
+static fsdp_status token_table_intern(token_table *table, const char *token, size_t bytes,
+                                      int32_t *id)
+{
+    if ((size_t)table->count * 2 >= table->slots)
+        FSDP_TRY(token_table_rehash(table));
+    uint32_t hash = hash_bytes(token, bytes);
+    size_t at = hash & (table->slots - 1);
+    for (; table->entries[at].id; at = (at + 1) & (table->slots - 1)) {
+        const token_entry *entry = &table->entries[at];
+        if (entry->hash == hash && entry->bytes == bytes &&
+            memcmp(table->text + entry->offset, token, bytes) == 0) {
+            *id = entry->id;
+            return FSDP_OK;
+        }
+    }
+    if (!FSDP_GROW(table->text, table->text_cap, table->text_len + bytes))
+        return FSDP_ERR_NOMEM;
+    memcpy(table->text + table->text_len, token, bytes);
+    table->entries[at] = (token_entry){hash, ++table->count, table->text_len, bytes};
+    table->text_len += bytes;
+    *id = table->count;
+    return FSDP_OK;
+}
+
+/* The lower-cased token character at *s, or 0; *s moves past it. Python lower-cases before it
+ * looks for a-z, and two characters beyond ASCII have a lower case in it: KELVIN SIGN (E2 84 AA)
+ * is k; I WITH DOT ABOVE (C4 B0) is i and a combining dot, which *ends says ends the token. */
+static char token_char(const unsigned char **s, bool *ends)
+{
+    const unsigned char *c = *s;
+    *ends = false;
+    *s += 1;
+    if ((c[0] >= 'a' && c[0] <= 'z') || (c[0] >= '0' && c[0] <= '9'))
+        return (char)c[0];
+    if (c[0] >= 'A' && c[0] <= 'Z')
+        return (char)(c[0] + ('a' - 'A'));
+    if (c[0] == 0xC4 && c[1] == 0xB0) {
+        *s += 1;
+        *ends = true;
+        return 'i';
+    }
+    if (c[0] == 0xE2 && c[1] == 0x84 && c[2] == 0xAA) {
+        *s += 2;
+        return 'k';
+    }
+    return 0;
+}
+
+static fsdp_status token_list_add(token_list *list, token_table *table, const char *token,
+                                  size_t bytes)
+{
+    if (!FSDP_GROW(list->ids, list->cap, list->len + 1))
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(token_table_intern(table, token, bytes, &list->ids[list->len]));
+    list->len++;
+    return FSDP_OK;
+}
+
+/* Fills an empty list; `word` is a buffer that the calls share. */
+static fsdp_status tokenize(const char *text, token_table *table, token_list *list, char **word,
+                            size_t *word_cap)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t len = 0;
+    list->len = 0;
+    while (*s) {
+        bool ends;
+        char c = token_char(&s, &ends);
+        if (c) {
+            if (!FSDP_GROW(*word, *word_cap, len + 1))
+                return FSDP_ERR_NOMEM;
+            (*word)[len++] = c;
+        }
+        if (len && (!c || ends || !*s)) {
+            FSDP_TRY(token_list_add(list, table, *word, len));
+            len = 0;
+        }
+    }
+    return FSDP_OK;
+}
+
+static void token_lists_destroy(token_list *lists, size_t n)
+{
+    for (size_t i = 0; lists && i < n; i++)
+        fsdp_free(lists[i].ids);
+    fsdp_free(lists);
+}
+
+static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table *table,
+                                token_list **out)
+{
+    char *word = NULL;
+    size_t word_cap = 0;
+    fsdp_status status = FSDP_OK;
+    token_list *lists = fsdp_calloc(n, sizeof *lists);
+    if (!lists)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n && status == FSDP_OK; i++)
+        status = tokenize(texts[i], table, &lists[i], &word, &word_cap);
+    fsdp_free(word);
+    if (status != FSDP_OK) {
+        token_lists_destroy(lists, n);
+        return status;
+    }
+    *out = lists;
+    return FSDP_OK;
+}
+
+/* --- longest common subsequence ----------------------------------------------------------------
+ */
+
+/* A reference prepared for many predictions. Row r of `rows` has bit j set where token j of the
+ * reference is the r-th distinct one; row 0 belongs to all tokens that it lacks. */
+typedef struct lcs {
+    uint64_t *rows;  /* [distinct + 1, words] */
+    uint64_t *state; /* [words] */
+    int32_t *row_of; /* [tokens in the table + 1]: 0 where the reference lacks it */
+    size_t rows_cap, state_cap, words;
+    const token_list *reference;
+} lcs;
+
+static void lcs_fini(lcs *l)
+{
+    fsdp_free(l->rows);
+    fsdp_free(l->state);
+    fsdp_free(l->row_of);
+}
+
+static fsdp_status lcs_init(lcs *l, const token_table *table)
+{
+    *l = (lcs){0};
+    l->row_of = fsdp_calloc((size_t)table->count + 1, sizeof *l->row_of);
+    return l->row_of ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status lcs_begin(lcs *l, const token_list *reference)
+{
+    int32_t distinct = 0;
+    l->words = reference->len / 64 + 1;
+    if (!FSDP_GROW(l->rows, l->rows_cap, (reference->len + 1) * l->words) ||
+        !FSDP_GROW(l->state, l->state_cap, l->words))
+        return FSDP_ERR_NOMEM;
+    memset(l->rows, 0, (reference->len + 1) * l->words * sizeof *l->rows);
+    l->reference = reference;
+    for (size_t j = 0; j < reference->len; j++) {
+        int32_t *row = &l->row_of[reference->ids[j]];
+        if (!*row)
+            *row = ++distinct;
+        l->rows[(size_t)*row * l->words + j / 64] |= (uint64_t)1 << j % 64;
+    }
+    return FSDP_OK;
+}
+
+static void lcs_end(lcs *l)
+{
+    for (size_t j = 0; j < l->reference->len; j++)
+        l->row_of[l->reference->ids[j]] = 0;
+}
+
+/* Bit j of the state is 0 where the row of the dynamic programme rises by one at column j, so
+ * the length of the subsequence is the number of zeros. */
+static size_t lcs_length(lcs *l, const token_list *prediction)
+{
+    memset(l->state, 0xff, l->words * sizeof *l->state);
+    for (size_t i = 0; i < prediction->len; i++) {
+        int32_t row = l->row_of[prediction->ids[i]];
+        if (!row)
+            continue;
+        const uint64_t *match = l->rows + (size_t)row * l->words;
+        bool carry = false;
+        for (size_t w = 0; w < l->words; w++) {
+            uint64_t before = l->state[w], sum;
+            bool over = __builtin_add_overflow(before, before & match[w], &sum);
+            over |= __builtin_add_overflow(sum, (uint64_t)carry, &sum);
+            carry = over;
+            l->state[w] = sum | (before & ~match[w]);
+        }
+    }
+    size_t ones = 0, columns = l->reference->len;
+    for (size_t w = 0; w < l->words; w++) {
+        uint64_t used = columns >= 64 * (w + 1) ? ~(uint64_t)0 : ((uint64_t)1 << columns % 64) - 1;
+        ones += (size_t)__builtin_popcountll(l->state[w] & used);
+    }
+    return columns - ones;
+}
+
+/* --- scores ------------------------------------------------------------------------------------
+ */
+
+static fsdp_rouge_score score_of(size_t matches, size_t reference_len, size_t prediction_len)
+{
+    fsdp_rouge_score score = {
+        .precision = (double)matches / (double)(prediction_len ? prediction_len : 1),
+        .recall = (double)matches / (double)(reference_len ? reference_len : 1)};
+    double sum = score.precision + score.recall;
+    score.fmeasure = sum > 0 ? 2 * score.precision * score.recall / sum : 0;
+    return score;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The n-grams (n is 1 or 2) of a list as sorted numbers; *count may be 0. */
+static void sorted_ngrams(const token_list *list, size_t n, int64_t *keys, size_t *count)
+{
+    *count = list->len >= n ? list->len - n + 1 : 0;
+    for (size_t i = 0; i < *count; i++)
+        keys[i] = n == 1 ? list->ids[i] : (int64_t)list->ids[i] << 32 | list->ids[i + 1];
+    qsort(keys, *count, sizeof *keys, compare_keys);
+}
+
+/* Size of the intersection of two sorted multisets. */
+static size_t count_common(const int64_t *a, size_t a_len, const int64_t *b, size_t b_len)
+{
+    size_t i = 0, j = 0, common = 0;
+    while (i < a_len && j < b_len) {
+        common += a[i] == b[j];
+        bool step_a = a[i] <= b[j], step_b = b[j] <= a[i];
+        i += step_a;
+        j += step_b;
+    }
+    return common;
+}
+
+static fsdp_status score_lists(lcs *l, const token_list *reference, const token_list *prediction,
+                               fsdp_rouge *rouge)
+{
+    fsdp_rouge_score ngram[2];
+    int64_t *keys = fsdp_calloc(reference->len + prediction->len, sizeof *keys);
+    if (!keys)
+        return FSDP_ERR_NOMEM;
+    int64_t *prediction_keys = keys + reference->len;
+    for (size_t n = 1; n <= 2; n++) {
+        size_t in_reference, in_prediction;
+        sorted_ngrams(reference, n, keys, &in_reference);
+        sorted_ngrams(prediction, n, prediction_keys, &in_prediction);
+        size_t common = count_common(keys, in_reference, prediction_keys, in_prediction);
+        ngram[n - 1] = score_of(common, in_reference, in_prediction);
+    }
+    fsdp_free(keys);
+    FSDP_TRY(lcs_begin(l, reference));
+    size_t common = lcs_length(l, prediction);
+    lcs_end(l);
+    *rouge = (fsdp_rouge){ngram[0], ngram[1], score_of(common, reference->len, prediction->len)};
+    return FSDP_OK;
+}
+
+static void score_add(fsdp_rouge_score *sum, const fsdp_rouge_score *score)
+{
+    sum->precision += score->precision;
+    sum->recall += score->recall;
+    sum->fmeasure += score->fmeasure;
+}
+
+static void score_divide(fsdp_rouge_score *sum, size_t n)
+{
+    sum->precision /= (double)n;
+    sum->recall /= (double)n;
+    sum->fmeasure /= (double)n;
+}
+
+/* `constant`: the one prediction for all references; otherwise predictions[i] belongs to i. */
+static fsdp_status mean_of_lists(lcs *l, const token_list *references,
+                                 const token_list *predictions, bool constant, size_t n,
+                                 fsdp_rouge *rouge)
+{
+    fsdp_rouge sum = {0};
+    for (size_t i = 0; i < n; i++) {
+        fsdp_rouge pair;
+        FSDP_TRY(score_lists(l, &references[i], &predictions[constant ? 0 : i], &pair));
+        score_add(&sum.rouge1, &pair.rouge1);
+        score_add(&sum.rouge2, &pair.rouge2);
+        score_add(&sum.rougeL, &pair.rougeL);
+    }
+    score_divide(&sum.rouge1, n);
+    score_divide(&sum.rouge2, n);
+    score_divide(&sum.rougeL, n);
+    *rouge = sum;
+    return FSDP_OK;
+}
+
+/* Index of the candidate with the largest sum of F-measures; the first one of equals. */
+static fsdp_status find_best(lcs *l, const token_list *references, size_t n_references,
+                             const token_list *candidates, size_t n_candidates, size_t *best)
+{
+    double *sums = fsdp_calloc(n_candidates, sizeof *sums);
+    if (!sums)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    for (size_t r = 0; r < n_references && status == FSDP_OK; r++) {
+        if ((status = lcs_begin(l, &references[r])) != FSDP_OK)
+            break;
+        for (size_t c = 0; c < n_candidates; c++) {
+            size_t common = lcs_length(l, &candidates[c]);
+            sums[c] += score_of(common, references[r].len, candidates[c].len).fmeasure;
+        }
+        lcs_end(l);
+    }
+    size_t found = 0;
+    for (size_t c = 1; c < n_candidates; c++)
+        if (sums[c] > sums[found])
+            found = c;
+    fsdp_free(sums);
+    if (status == FSDP_OK)
+        *best = found;
+    return status;
+}
+
+/* --- entry points ------------------------------------------------------------------------------
+ */
+
+fsdp_status fsdp_rouge_mean(const char *const *references, const char *const *predictions, size_t n,
+                            fsdp_rouge *rouge)
+{
+    if (!n)
+        return fsdp_error(FSDP_ERR_INVALID, "ROUGE of no texts");
+    token_table table = {0};
+    lcs l = {0};
+    token_list *reference_lists = NULL, *prediction_lists = NULL;
+    fsdp_status status = tokenize_all(references, n, &table, &reference_lists);
+    if (status != FSDP_OK)
+        goto out;
+    if ((status = tokenize_all(predictions, n, &table, &prediction_lists)) != FSDP_OK)
+        goto out;
+    if ((status = lcs_init(&l, &table)) != FSDP_OK)
+        goto out;
+    status = mean_of_lists(&l, reference_lists, prediction_lists, false, n, rouge);
+out:
+    lcs_fini(&l);
+    token_lists_destroy(prediction_lists, n);
+    token_lists_destroy(reference_lists, n);
+    token_table_fini(&table);
+    return status;
+}
+
+fsdp_status fsdp_rouge_pair(const char *reference, const char *prediction, fsdp_rouge *rouge)
+{
+    return fsdp_rouge_mean(&reference, &prediction, 1, rouge);
+}
+
+fsdp_status fsdp_rouge_best_constant(const char *const *references, size_t n_references,
+                                     const char *const *candidates, size_t n_candidates,
+                                     size_t *best, fsdp_rouge *rouge)
+{
+    if (!n_references || !n_candidates)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "best constant sentence: %zu references, %zu candidates", n_references,
+                          n_candidates);
+    token_table table = {0};
+    lcs l = {0};
+    token_list *reference_lists = NULL, *candidate_lists = NULL;
+    size_t found;
+    fsdp_rouge means;
+    fsdp_status status = tokenize_all(references, n_references, &table, &reference_lists);
+    if (status != FSDP_OK)
+        goto out;
+    if ((status = tokenize_all(candidates, n_candidates, &table, &candidate_lists)) != FSDP_OK)
+        goto out;
+    if ((status = lcs_init(&l, &table)) != FSDP_OK)
+        goto out;
+    status = find_best(&l, reference_lists, n_references, candidate_lists, n_candidates, &found);
+    if (status != FSDP_OK)
+        goto out;
+    status =
+        mean_of_lists(&l, reference_lists, &candidate_lists[found], true, n_references, &means);
+    if (status != FSDP_OK)
+        goto out;
+    *best = found;
+    if (rouge)
+        *rouge = means;
+out:
+    lcs_fini(&l);
+    token_lists_destroy(candidate_lists, n_candidates);
+    token_lists_destroy(reference_lists, n_references);
+    token_table_fini(&table);
+    return status;
+}
