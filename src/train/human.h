@@ -1,0 +1,19 @@
+/* Numbers as people read them, four digits each: "1.234 GiB", "12.34 s", "60.51 M". Returned by
+ * value, so that printf("%s", fsdp_human_bytes(n).text) needs no buffer. */
+#pragma once
+#include <stdint.h>
+
+typedef struct fsdp_human {
+    char text[32];
+} fsdp_human;
+
+/* Binary units: "0 B", "1023 B", "1.000 KiB", "12.34 MiB", "1023 GiB", ... */
+fsdp_human fsdp_human_bytes(int64_t bytes);
+
+/* "850 ns", "12.34 us", "123.4 ms", "12.34 s", then "2 min 05 s", "3 h 07 min", "2 d 04 h".
+ * "?" for what is not finite. */
+fsdp_human fsdp_human_duration(double seconds);
+
+/* Decimal units: "0", "999", "1.234 k", "60.51 M", "1.100 G"; fractions below 1000 keep four
+ * digits: "7.213". "?" for what is not finite. */
+fsdp_human fsdp_human_count(double count);

@@ -1,0 +1,271 @@
+/* The state machine is tqdm's: a redraw at most every 0.1 s, the rate an exponential moving
+ * average (0.3) of steps and seconds between redraws, the mean over all in the last line. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/clock.h"
+#include "src/train/progress.h"
+#include "src/train/terminal.h"
+
+enum {
+    LINE_BYTES = 4096,
+    MAX_COLUMNS = 1000, /* 3 bytes each still leave room in a line */
+    TEXT_BYTES = 256
+};
+
+static const double redraw_s = 0.1, line_s = 3, longest_silence_s = 30, smoothing = 0.3;
+
+/* Exponential moving average without the bias of its start. */
+typedef struct moving_average {
+    double last, weight; /* weight: 1 - (1 - smoothing)^calls */
+} moving_average;
+
+struct fsdp_progress {
+    FILE *file;
+    char description[TEXT_BYTES], postfix[TEXT_BYTES];
+    fsdp_progress_colour colour;
+    fsdp_progress_style style; /* never AUTO */
+    bool utf8;
+    int64_t total, done;
+    double start_s;
+    double drawn_s;     /* time of the last line */
+    int64_t drawn_done; /* its step */
+    size_t drawn_width; /* BAR: columns to overwrite */
+    moving_average steps, seconds;
+};
+
+/* --- one line ----------------------------------------------------------------------------------
+ */
+
+typedef struct text {
+    char *at;
+    size_t left; /* including the final 0 */
+} text;
+
+FSDP_PRINTF(2, 3) static void text_add(text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(t->at, t->left, format, args);
+    va_end(args);
+    size_t used = n < 0 ? 0 : (size_t)n < t->left ? (size_t)n : t->left - 1;
+    t->at += used;
+    t->left -= used;
+}
+
+static void add_interval(text *t, double seconds)
+{
+    long long s = seconds < 9e15 ? (long long)seconds : 0;
+    if (s >= 3600)
+        text_add(t, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        text_add(t, "%02lld:%02lld", s / 60, s % 60);
+}
+
+static void add_rate(text *t, double rate)
+{
+    if (rate <= 0)
+        text_add(t, "?it/s");
+    else if (1 / rate > 1)
+        text_add(t, "%5.2fs/it", 1 / rate);
+    else
+        text_add(t, "%5.2fit/s", rate);
+}
+
+/* `cells` wide, filled in eighths of a character (tenths in ASCII). */
+static void add_bar(text *t, const fsdp_progress_meter *m, int cells)
+{
+    static const char *const eighths[] = {" ",      "\u258f", "\u258e", "\u258d", "\u258c",
+                                          "\u258b", "\u258a", "\u2589", "\u2588"};
+    static const char *const tenths[] = {" ", "1", "2", "3", "4", "5", "6", "7", "8", "9", "#"};
+    const char *const *symbols = m->utf8 ? eighths : tenths;
+    int parts = m->utf8 ? 8 : 10;
+    int filled = (int)((double)m->done / (double)m->total * cells * parts);
+    if (m->colour)
+        text_add(t, "\x1b[%dm", m->colour == FSDP_PROGRESS_BLUE ? 34 : 32);
+    for (int i = 0; i < cells; i++) {
+        int part = filled - i * parts;
+        text_add(t, "%s", symbols[part < 0 ? 0 : part > parts ? parts : part]);
+    }
+    if (m->colour)
+        text_add(t, "\x1b[0m");
+}
+
+/* Cut to `columns`; a coloured line ends with a reset, so that the colour cannot run on. */
+static void cut(char *line, size_t bytes, size_t columns)
+{
+    bool coloured = strstr(line, "\x1b[") != NULL;
+    size_t kept = fsdp_text_fit(line, columns);
+    snprintf(line + kept, bytes - kept, "%s", coloured ? "\x1b[0m" : "");
+}
+
+void fsdp_progress_format(const fsdp_progress_meter *m, char *line, size_t bytes)
+{
+    char right[2 * TEXT_BYTES];
+    text t = {right, sizeof right};
+    bool known = m->total > 0 && m->done <= m->total;
+    double rate = m->rate > 0 ? m->rate : m->elapsed_s > 0 ? (double)m->done / m->elapsed_s : 0;
+    text_add(&t, "%lld", (long long)m->done);
+    if (known)
+        text_add(&t, "/%lld [", (long long)m->total);
+    else
+        text_add(&t, "it [");
+    add_interval(&t, m->elapsed_s);
+    if (known && rate > 0) {
+        text_add(&t, "<");
+        add_interval(&t, (double)(m->total - m->done) / rate);
+    } else if (known) {
+        text_add(&t, "<?");
+    }
+    text_add(&t, ", ");
+    add_rate(&t, rate);
+    if (m->postfix && *m->postfix)
+        text_add(&t, ", %.*s", TEXT_BYTES, m->postfix);
+    text_add(&t, "]");
+
+    t = (text){line, bytes};
+    if (m->description && *m->description)
+        text_add(&t, "%.*s: ", TEXT_BYTES, m->description);
+    if (known)
+        text_add(&t, "%3.0f%%", (double)m->done / (double)m->total * 100);
+    if (known && m->columns >= 0) {
+        size_t used = fsdp_text_columns(line) + fsdp_text_columns(right) + 3;
+        int space = m->columns > MAX_COLUMNS ? MAX_COLUMNS : m->columns;
+        int cells = !space ? 10 : used < (size_t)space ? space - (int)used : 1;
+        text_add(&t, "|");
+        add_bar(&t, m, cells);
+        text_add(&t, "|");
+    }
+    text_add(&t, "%s%s", known ? " " : "", right);
+    if (m->columns > 0)
+        cut(line, bytes, (size_t)m->columns);
+}
+
+/* --- the running bar ---------------------------------------------------------------------------
+ */
+
+static void average_add(moving_average *average, double value)
+{
+    average->last = smoothing * value + (1 - smoothing) * average->last;
+    average->weight = smoothing + (1 - smoothing) * average->weight;
+}
+
+static double smoothed_rate(const fsdp_progress *p)
+{
+    return p->seconds.last > 0 ? p->steps.last / p->seconds.last : 0;
+}
+
+/* `rate` 0: the mean. The line goes out in one write, so that lines of other processes on the
+ * same terminal do not cut it. */
+static void draw(fsdp_progress *p, double now_s, double rate)
+{
+    char line[LINE_BYTES], out[LINE_BYTES + MAX_COLUMNS + 8];
+    fsdp_progress_meter meter = {.description = p->description,
+                                 .postfix = p->postfix,
+                                 .done = p->done,
+                                 .total = p->total,
+                                 .elapsed_s = now_s - p->start_s,
+                                 .rate = rate,
+                                 .columns = -1,
+                                 .utf8 = p->utf8};
+    if (p->style == FSDP_PROGRESS_LINES) {
+        fsdp_progress_format(&meter, line, sizeof line);
+        fprintf(p->file, "%s\n", line);
+    } else {
+        meter.colour = fsdp_terminal_colour(p->file) ? p->colour : FSDP_PROGRESS_PLAIN;
+        meter.columns = fsdp_terminal_columns(p->file);
+        fsdp_progress_format(&meter, line, sizeof line);
+        size_t width = fsdp_text_columns(line);
+        size_t spaces = p->drawn_width > width ? p->drawn_width - width : 0;
+        snprintf(out, sizeof out, "\r%s%*s", line, (int)spaces, "");
+        fputs(out, p->file);
+        p->drawn_width = width;
+    }
+    fflush(p->file);
+    p->drawn_s = now_s;
+    p->drawn_done = p->done;
+}
+
+fsdp_status fsdp_progress_create(const fsdp_progress_options *options, fsdp_progress **out)
+{
+    fsdp_progress *p = fsdp_calloc(1, sizeof *p);
+    if (!p)
+        return FSDP_ERR_NOMEM;
+    p->file = options->file ? options->file : stderr;
+    p->total = options->total;
+    p->colour = options->colour;
+    p->style = options->style;
+    if (p->style == FSDP_PROGRESS_AUTO)
+        p->style = fsdp_terminal_is(p->file) ? FSDP_PROGRESS_BAR : FSDP_PROGRESS_LINES;
+    p->utf8 = fsdp_terminal_utf8();
+    snprintf(p->description, sizeof p->description, "%s",
+             options->description ? options->description : "");
+    p->start_s = p->drawn_s = fsdp_clock_s();
+    if (p->style == FSDP_PROGRESS_BAR)
+        draw(p, p->start_s, 0);
+    *out = p;
+    return FSDP_OK;
+}
+
+/* Has a tenth of the whole been completed since the last line? */
+static bool tenth_completed(const fsdp_progress *p)
+{
+    return p->total > 0 && p->done * 10 / p->total > p->drawn_done * 10 / p->total;
+}
+
+void fsdp_progress_update(fsdp_progress *p, int64_t steps, const char *postfix, ...)
+{
+    if (!p || p->style == FSDP_PROGRESS_OFF)
+        return;
+    p->done += steps;
+    if (postfix) {
+        va_list args;
+        va_start(args, postfix);
+        vsnprintf(p->postfix, sizeof p->postfix, postfix, args);
+        va_end(args);
+    }
+    double now_s = fsdp_clock_s(), since_s = now_s - p->drawn_s;
+    bool due = since_s >= redraw_s;
+    if (p->style == FSDP_PROGRESS_LINES)
+        due = since_s >= longest_silence_s || (since_s >= line_s && tenth_completed(p));
+    if (!due)
+        return;
+    average_add(&p->steps, (double)(p->done - p->drawn_done));
+    average_add(&p->seconds, since_s);
+    draw(p, now_s, smoothed_rate(p));
+}
+
+void fsdp_progress_print(fsdp_progress *p, const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (p->style == FSDP_PROGRESS_OFF)
+        return;
+    if (p->style == FSDP_PROGRESS_BAR) {
+        fprintf(p->file, "\r%*s\r", (int)p->drawn_width, "");
+        p->drawn_width = 0;
+    }
+    fprintf(p->file, "%s\n", line);
+    if (p->style == FSDP_PROGRESS_BAR)
+        draw(p, fsdp_clock_s(), smoothed_rate(p));
+    fflush(p->file);
+}
+
+void fsdp_progress_destroy(fsdp_progress *p)
+{
+    if (!p)
+        return;
+    if (p->style == FSDP_PROGRESS_BAR || p->style == FSDP_PROGRESS_LINES)
+        draw(p, fsdp_clock_s(), 0);
+    if (p->style == FSDP_PROGRESS_BAR)
+        fputc('\n', p->file);
+    fflush(p->file);
+    fsdp_free(p);
+}
