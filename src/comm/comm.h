@@ -54,7 +54,7 @@ size_t fsdp_shared_buffer_bytes(const fsdp_shared_buffer *buffer);
 /* See Note [Phases]. A second begin before the end of the first is FSDP_ERR_STATE. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                                              const fsdp_phase_info *info);
-void fsdp_phase_end(fsdp_shared_buffer *buffer);
+void fsdp_phase_end(fsdp_shared_buffer *buffer); /* no effect if none is open: begin has failed */
 /* Would fsdp_phase_begin(buffer, READ) return without waiting? For tests and prefetch. */
 bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer);
 
@@ -69,3 +69,17 @@ const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
 
 /* Where this rank is, told with an abort or a divergence. Cheap; called by fsdp and train. */
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call);
+
+/* Threads that each rank computes with: waits spin only if all ranks' threads have a core each. */
+void fsdp_group_set_threads(fsdp_group *group, int threads);
+
+/* A peer that does not answer for so long is FSDP_ERR_TIMEOUT. Default 10 min, or FSDP_TIMEOUT_S.
+ */
+void fsdp_group_set_timeout_ms(fsdp_group *group, int64_t timeout_ms);
+
+/* For tests: before each phase begins, sleep 0 to max_us, drawn by (seed, rank, count); 0: off.
+ * Each rank calls it for itself. */
+void fsdp_group_set_delay(fsdp_group *group, uint64_t seed, uint32_t max_us);
+
+/* For the test of the phase protocol's own test: WRITE no longer waits for the readers. */
+void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip);

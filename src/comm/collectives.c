@@ -1,0 +1,306 @@
+/* The classic collectives, over the group's scratch buffer: a WRITE in which each rank fills its
+ * slot, a READ in which all look at all slots; larger ones go chunk by chunk. Results are combined
+ * in rank order, so every rank gets the same bits in every run. Gradients and parameters do not go
+ * this way: they have shared buffers of their own. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/phase.h"
+
+/* ---- chunks ---- */
+
+/* One collective under way. */
+typedef struct collective {
+    fsdp_group *group;
+    fsdp_phase_record record;
+} collective;
+
+static fsdp_status begin(collective *c, fsdp_phase phase)
+{
+    c->record.phase = (uint16_t)phase;
+    return fsdp_phase_begin_record(&c->group->scratch, &c->record);
+}
+
+static void end(collective *c)
+{
+    fsdp_phase_end(&c->group->scratch);
+}
+
+static collective start(fsdp_group *group, fsdp_phase_kind kind, fsdp_dtype dtype, size_t bytes,
+                        uint32_t detail)
+{
+    group->counters.calls[kind]++;
+    group->counters.logical_bytes[kind] += bytes;
+    return (collective){.group = group,
+                        .record = {.info = {.unit = ++group->next_collective,
+                                            .kind = (uint16_t)kind,
+                                            .dtype = (uint16_t)dtype,
+                                            .bytes = bytes},
+                                   .collective = 1,
+                                   .detail = detail}};
+}
+
+static unsigned char *slot(const fsdp_group *group, int rank)
+{
+    return (unsigned char *)group->scratch.data + (size_t)rank * FSDP_SCRATCH_SLOT_BYTES;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static void copy(fsdp_group *group, void *to, const void *from, size_t bytes)
+{
+    if (bytes)
+        memcpy(to, from, bytes);
+    group->counters.moved_bytes += bytes;
+}
+
+/* ---- barrier, broadcast, all_gather ---- */
+
+fsdp_status fsdp_barrier(fsdp_group *group)
+{
+    if (group->world_size == 1)
+        return FSDP_OK;
+    collective c = start(group, FSDP_KIND_BARRIER, FSDP_DTYPE_U8, 0, 0);
+    FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
+    end(&c);
+    FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+    end(&c);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
+{
+    if (root < 0 || root >= group->world_size)
+        return fsdp_error(FSDP_ERR_INVALID, "broadcast: root is %d, not a rank of %d", root,
+                          group->world_size);
+    if (!buf && bytes)
+        return fsdp_error(FSDP_ERR_INVALID, "broadcast: buf is NULL");
+    if (group->world_size == 1)
+        return FSDP_OK;
+    collective c = start(group, FSDP_KIND_BROADCAST, FSDP_DTYPE_U8, bytes, (uint32_t)root);
+    size_t done = 0;
+    do { /* once for 0 bytes too: ranks that disagree about the size must find out */
+        size_t chunk = smaller(bytes - done, group->scratch.bytes);
+        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
+        if (group->rank == root)
+            copy(group, group->scratch.data, (const unsigned char *)buf + done, chunk);
+        end(&c);
+        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+        if (group->rank != root)
+            copy(group, (unsigned char *)buf + done, group->scratch.data, chunk);
+        end(&c);
+        done += chunk;
+    } while (done < bytes);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, void *recv)
+{
+    unsigned char *out = recv;
+    if ((!send || !recv) && bytes)
+        return fsdp_error(FSDP_ERR_INVALID, "all_gather: send or recv is NULL");
+    if (group->world_size == 1) {
+        if (bytes && send != recv)
+            memmove(recv, send, bytes);
+        return FSDP_OK;
+    }
+    collective c =
+        start(group, FSDP_KIND_ALL_GATHER, FSDP_DTYPE_U8, bytes * (size_t)group->world_size, 0);
+    size_t done = 0;
+    do {
+        size_t chunk = smaller(bytes - done, FSDP_SCRATCH_SLOT_BYTES);
+        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
+        copy(group, slot(group, group->rank), (const unsigned char *)send + done, chunk);
+        end(&c);
+        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+        for (int r = 0; r < group->world_size; r++)
+            copy(group, out + (size_t)r * bytes + done, slot(group, r), chunk);
+        end(&c);
+        done += chunk;
+    } while (done < bytes);
+    return FSDP_OK;
+}
+
+/* ---- reductions ---- */
+
+/* NaN wins: a loss or norm that is not a number must not vanish in a maximum. */
+#define DEFINE_COMBINE(type, name)                                                                 \
+    static void combine_##name(type *restrict into, const type *restrict from, size_t count,       \
+                               fsdp_reduce_op op)                                                  \
+    {                                                                                              \
+        switch (op) {                                                                              \
+        case FSDP_REDUCE_SUM:                                                                      \
+        case FSDP_REDUCE_AVG:                                                                      \
+            for (size_t i = 0; i < count; i++)                                                     \
+                into[i] = (type)(into[i] + from[i]);                                               \
+            break;                                                                                 \
+        case FSDP_REDUCE_MAX:                                                                      \
+            for (size_t i = 0; i < count; i++)                                                     \
+                if (from[i] > into[i] || from[i] != from[i])                                       \
+                    into[i] = from[i];                                                             \
+            break;                                                                                 \
+        case FSDP_REDUCE_MIN:                                                                      \
+            for (size_t i = 0; i < count; i++)                                                     \
+                if (from[i] < into[i] || from[i] != from[i])                                       \
+                    into[i] = from[i];                                                             \
+            break;                                                                                 \
+        }                                                                                          \
+    }
+DEFINE_COMBINE(float, f32)
+DEFINE_COMBINE(double, f64)
+/* Sums of integers wrap around, as torch's do: unsigned addition is the one that may. */
+DEFINE_COMBINE(int64_t, i64_compared)
+DEFINE_COMBINE(int32_t, i32_compared)
+#undef DEFINE_COMBINE
+
+static void combine_i64(int64_t *into, const int64_t *from, size_t count, fsdp_reduce_op op)
+{
+    if (op != FSDP_REDUCE_SUM) {
+        combine_i64_compared(into, from, count, op);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        into[i] = (int64_t)((uint64_t)into[i] + (uint64_t)from[i]);
+}
+
+static void combine_i32(int32_t *into, const int32_t *from, size_t count, fsdp_reduce_op op)
+{
+    if (op != FSDP_REDUCE_SUM) {
+        combine_i32_compared(into, from, count, op);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        into[i] = (int32_t)((uint32_t)into[i] + (uint32_t)from[i]);
+}
+
+static void combine(void *into, const void *from, size_t count, fsdp_dtype dtype, fsdp_reduce_op op)
+{
+    if (dtype == FSDP_DTYPE_F32)
+        combine_f32(into, from, count, op);
+    else if (dtype == FSDP_DTYPE_F64)
+        combine_f64(into, from, count, op);
+    else if (dtype == FSDP_DTYPE_I64)
+        combine_i64(into, from, count, op);
+    else
+        combine_i32(into, from, count, op);
+}
+
+static void divide(void *buf, size_t count, fsdp_dtype dtype, int world_size)
+{
+    for (size_t i = 0; i < count; i++)
+        if (dtype == FSDP_DTYPE_F32)
+            ((float *)buf)[i] /= (float)world_size;
+        else
+            ((double *)buf)[i] /= (double)world_size;
+}
+
+static fsdp_status check_reduction(const char *call, fsdp_dtype dtype, fsdp_reduce_op op)
+{
+    if ((unsigned)op > FSDP_REDUCE_MIN)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: unknown operation %d", call, (int)op);
+    if (dtype != FSDP_DTYPE_F32 && dtype != FSDP_DTYPE_F64 && dtype != FSDP_DTYPE_I64 &&
+        dtype != FSDP_DTYPE_I32)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: dtype is %s; float32, float64, int64 and int32 are reduced", call,
+                          (unsigned)dtype < FSDP_DTYPE_COUNT ? fsdp_dtype_name(dtype) : "unknown");
+    if (op == FSDP_REDUCE_AVG && !fsdp_dtype_is_floating(dtype))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: the average of %s is not an integer; sum instead",
+                          call, fsdp_dtype_name(dtype));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_all_reduce(fsdp_group *group, void *buf, size_t count, fsdp_dtype dtype,
+                            fsdp_reduce_op op)
+{
+    FSDP_TRY(check_reduction("all_reduce", dtype, op));
+    if (!buf && count)
+        return fsdp_error(FSDP_ERR_INVALID, "all_reduce: buf is NULL");
+    if (group->world_size == 1)
+        return FSDP_OK;
+    size_t size = fsdp_dtype_size(dtype), done = 0;
+    collective c = start(group, FSDP_KIND_ALL_REDUCE, dtype, count * size, (uint32_t)op);
+    do {
+        size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / size);
+        unsigned char *part = (unsigned char *)buf + done * size;
+        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
+        copy(group, slot(group, group->rank), part, chunk * size);
+        end(&c);
+        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+        copy(group, part, slot(group, 0), chunk * size);
+        for (int r = 1; r < group->world_size; r++)
+            combine(part, slot(group, r), chunk, dtype, op);
+        group->counters.moved_bytes += (size_t)(group->world_size - 1) * chunk * size;
+        end(&c);
+        if (op == FSDP_REDUCE_AVG)
+            divide(part, chunk, dtype, group->world_size);
+        done += chunk;
+    } while (done < count);
+    return FSDP_OK;
+}
+
+enum {
+    TREE_BLOCK = 256
+};
+
+/* Elements of slice `offset` over the ranks [first, end) as an aligned binary tree: the left half
+ * is the largest power of two below their number, so that 6 ranks give ((0+1)+(2+3))+(4+5). */
+static void reduce_tree(const fsdp_group *group, size_t offset, int first, int last, size_t count,
+                        fsdp_reduce_op op, float *out)
+{
+    if (last - first == 1) {
+        memcpy(out, slot(group, first) + offset, count * sizeof *out);
+        return;
+    }
+    float right[TREE_BLOCK];
+    int left = 1;
+    while (2 * left < last - first)
+        left *= 2;
+    reduce_tree(group, offset, first, first + left, count, op, out);
+    reduce_tree(group, offset, first + left, last, count, op, right);
+    combine_f32(out, right, count, op);
+}
+
+static void reduce_slice(fsdp_group *group, size_t chunk, fsdp_reduce_op op, float *recv)
+{
+    for (size_t at = 0; at < chunk; at += TREE_BLOCK) {
+        size_t count = smaller(chunk - at, TREE_BLOCK);
+        size_t offset = ((size_t)group->rank * chunk + at) * sizeof *recv;
+        reduce_tree(group, offset, 0, group->world_size, count, op, recv + at);
+    }
+    if (op == FSDP_REDUCE_AVG)
+        divide(recv, chunk, FSDP_DTYPE_F32, group->world_size);
+    group->counters.moved_bytes += (size_t)group->world_size * chunk * sizeof *recv;
+}
+
+fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send, float *recv, size_t count,
+                                fsdp_reduce_op op)
+{
+    size_t ranks = (size_t)group->world_size, done = 0;
+    FSDP_TRY(check_reduction("reduce_scatter", FSDP_DTYPE_F32, op));
+    if ((!send || !recv) && count)
+        return fsdp_error(FSDP_ERR_INVALID, "reduce_scatter: send or recv is NULL");
+    if (group->world_size == 1) {
+        if (count && send != recv)
+            memmove(recv, send, count * sizeof *recv);
+        return FSDP_OK;
+    }
+    collective c = start(group, FSDP_KIND_REDUCE_SCATTER, FSDP_DTYPE_F32,
+                         ranks * count * sizeof *send, (uint32_t)op);
+    do {
+        /* A slot holds this rank's contribution to the same chunk of every rank's slice. */
+        size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / sizeof *send / ranks);
+        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
+        for (size_t r = 0; r < ranks; r++)
+            copy(group, slot(group, group->rank) + r * chunk * sizeof *send,
+                 send + r * count + done, chunk * sizeof *send);
+        end(&c);
+        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+        reduce_slice(group, chunk, op, recv + done);
+        end(&c);
+        done += chunk;
+    } while (done < count);
+    return FSDP_OK;
+}

@@ -1,0 +1,86 @@
+/* The control block: layout, first-come abort, and the message that its readers give. */
+#include "src/comm/control.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/comm/phase.h"
+
+/* Changes with every change of the layout, so that two builds never share a block. */
+static const uint64_t control_magic = 0x6673647063740002u;
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+size_t fsdp_comm_control_scratch_offset(int world_size)
+{
+    return round_up(sizeof(fsdp_comm_control) + ((size_t)world_size + 1) * sizeof(fsdp_comm_board),
+                    FSDP_COMM_PAGE);
+}
+
+size_t fsdp_comm_control_bytes(int world_size)
+{
+    return fsdp_comm_control_scratch_offset(world_size) + fsdp_phase_lanes_bytes(world_size) +
+           (size_t)world_size * FSDP_SCRATCH_SLOT_BYTES;
+}
+
+void fsdp_comm_control_init(fsdp_comm_control *control, int world_size)
+{
+    cpu_set_t cpus;
+    control->magic = control_magic;
+    control->world_size = (uint32_t)world_size;
+    control->cores = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1;
+    control->bytes = fsdp_comm_control_bytes(world_size);
+}
+
+fsdp_status fsdp_comm_control_verify(const fsdp_comm_control *control, size_t bytes, int world_size)
+{
+    if (bytes != fsdp_comm_control_bytes(world_size))
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "rendezvous: the control block has %zu bytes, expected %zu for %d ranks",
+                          bytes, fsdp_comm_control_bytes(world_size), world_size);
+    if (control->magic != control_magic || control->world_size != (uint32_t)world_size ||
+        control->bytes != bytes)
+        return fsdp_error(FSDP_ERR_FORMAT, "rendezvous: the control block is not of this build or "
+                                           "not of this job: launcher and ranks must be the same "
+                                           "version of fsdp");
+    return FSDP_OK;
+}
+
+bool fsdp_comm_control_abort(fsdp_comm_control *control, int board,
+                             const fsdp_comm_failure *failure)
+{
+    fsdp_comm_board *own = &control->board[board];
+    uint32_t none = 0;
+    if (atomic_exchange(&own->recorded, 1))
+        return false;
+    own->failure = *failure;
+    return atomic_compare_exchange_strong(&control->abort, &none, (uint32_t)board + 1);
+}
+
+bool fsdp_comm_control_failure(const fsdp_comm_control *control, fsdp_comm_failure *failure)
+{
+    uint32_t first = atomic_load_explicit(&control->abort, memory_order_acquire);
+    if (first == 0 || first > control->world_size + 1)
+        return false;
+    *failure = control->board[first - 1].failure;
+    failure->at.unit[sizeof failure->at.unit - 1] = 0;
+    failure->at.call[sizeof failure->at.call - 1] = 0;
+    failure->message[sizeof failure->message - 1] = 0;
+    return true;
+}
+
+fsdp_status fsdp_comm_control_error(const fsdp_comm_control *control)
+{
+    fsdp_comm_failure f;
+    if (!fsdp_comm_control_failure(control, &f))
+        return fsdp_error(FSDP_ERR_COMM, "the process group was aborted");
+    if (f.shared)
+        return fsdp_error(FSDP_ERR_COMM, "%s", f.message);
+    return fsdp_error(FSDP_ERR_COMM, "rank %d failed in step %u%s%s%s%s: %s", f.rank, f.at.step,
+                      f.at.unit[0] ? ", unit " : "", f.at.unit, f.at.call[0] ? ", " : "", f.at.call,
+                      f.message);
+}

@@ -1,0 +1,82 @@
+/* What the ranks of one group on one host share besides their buffers: the abort word, one board
+ * per rank, and behind them the scratch buffer of the collectives. The threads transport puts it
+ * on the heap, the shm transport into a memfd that the launcher made; the code is the same.
+ *
+ * Every board is written by its rank alone, so a rank that dies half-way leaves nothing that others
+ * would take for whole: a failure is first written into the own board, then a single
+ * compare-and-exchange on the abort word makes it the one that everybody reports. One board more
+ * than ranks belongs to the launcher, which speaks for ranks that died. */
+#pragma once
+#include <stdatomic.h>
+
+#include "src/comm/comm.h"
+
+enum {
+    FSDP_COMM_PAGE = 4096,
+    FSDP_COMM_LINE = 64,
+    FSDP_COMM_MAX_RANKS = 1024,
+    FSDP_SCRATCH_SLOT_BYTES = 1 << 18, /* per rank; collectives cut what is larger into chunks */
+};
+
+/* Where a rank is, told with its failure. */
+typedef struct fsdp_comm_location {
+    uint32_t step;
+    char unit[64], call[32]; /* "" where unknown */
+} fsdp_comm_location;
+
+/* One failure. `rank` is whom it befell: in the launcher's board, the rank that died. */
+typedef struct fsdp_comm_failure {
+    int32_t rank;
+    int32_t status;  /* fsdp_status of the rank that failed first */
+    uint32_t shared; /* 1: the message already names the ranks (divergence, timeout) */
+    fsdp_comm_location at;
+    char message[640];
+} fsdp_comm_failure;
+
+/* A wait that has lasted longer than one poll: `rank` waits until `peer` has ended `target` phases
+ * of buffer `number`. `sequence` is odd while it waits and changes with every wait. */
+typedef struct fsdp_comm_blocked {
+    _Atomic uint64_t sequence;
+    _Atomic uint64_t target;
+    _Atomic uint32_t number;
+    _Atomic int32_t peer;
+} fsdp_comm_blocked;
+
+typedef struct fsdp_comm_board {
+    _Alignas(FSDP_COMM_LINE) _Atomic uint32_t joined;
+    _Atomic uint32_t left;     /* said goodbye; no later phase of this rank will come */
+    _Atomic uint32_t recorded; /* `failure` is taken: a rank reports once */
+    fsdp_comm_blocked blocked;
+    fsdp_comm_location at;
+    fsdp_comm_failure failure;
+} fsdp_comm_board;
+
+typedef struct fsdp_comm_control {
+    uint64_t magic;
+    uint32_t world_size;
+    uint32_t cores;                                  /* that all ranks together may use */
+    uint64_t bytes;                                  /* of the whole block, scratch included */
+    _Alignas(FSDP_COMM_LINE) _Atomic uint32_t abort; /* 0, or 1 + the board that came first */
+    fsdp_comm_board board[];                         /* [world_size + 1] */
+} fsdp_comm_control;
+
+/* Bytes of the whole block; where the scratch buffer (phase lanes, then data) begins in it. */
+size_t fsdp_comm_control_bytes(int world_size);
+size_t fsdp_comm_control_scratch_offset(int world_size);
+/* Prepare zero-filled memory of fsdp_comm_control_bytes(). */
+void fsdp_comm_control_init(fsdp_comm_control *control, int world_size);
+/* FSDP_ERR_FORMAT unless `bytes` of memory hold a control block of this build and world size. */
+FSDP_MUST_CHECK fsdp_status fsdp_comm_control_verify(const fsdp_comm_control *control, size_t bytes,
+                                                     int world_size);
+
+/* Post a failure from board `board`; the first one of all wins. Returns whether it was this one. */
+bool fsdp_comm_control_abort(fsdp_comm_control *control, int board,
+                             const fsdp_comm_failure *failure);
+/* The failure that came first, or NULL. Strings are closed even if a peer is hostile: copy out. */
+bool fsdp_comm_control_failure(const fsdp_comm_control *control, fsdp_comm_failure *failure);
+static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
+{
+    return atomic_load_explicit(&control->abort, memory_order_acquire) != 0;
+}
+/* FSDP_ERR_COMM with a message that names rank, step, unit and call of the first failure. */
+fsdp_status fsdp_comm_control_error(const fsdp_comm_control *control);

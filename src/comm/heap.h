@@ -1,0 +1,19 @@
+/* Page-aligned zero-filled heap memory: what ranks of one process share. */
+#pragma once
+#include <stdint.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/group.h"
+
+/* Returns what fsdp_free() takes, NULL when out of memory. The heap, not mmap: sanitizers see it.
+ */
+static inline void *fsdp_heap_pages(size_t bytes, void **data)
+{
+    unsigned char *base = fsdp_calloc(1, bytes + FSDP_COMM_PAGE - 1);
+    if (!base)
+        return NULL;
+    *data = base + (-(uintptr_t)base & (FSDP_COMM_PAGE - 1));
+    return base;
+}
+
+FSDP_MUST_CHECK fsdp_status fsdp_local_open(fsdp_group **group);

@@ -1,0 +1,183 @@
+/* Begin and end of phases, and the comparison of what ranks say they do.
+ *
+ * Phase n of a rank is announced (record into the ring, `begun` = n + 1) before it is waited for,
+ * and compared with every peer that has already announced its phase n. Of two ranks at least one
+ * sees the other's announcement, since both store and then load with sequential consistency; it
+ * posts the divergence, which the other finds in the abort word. A record is overwritten
+ * FSDP_PHASE_RING phases later, when all peers have ended phase n, hence compared it. */
+#include "src/comm/phase.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "src/base/assert.h"
+#include "src/base/philox.h"
+
+size_t fsdp_phase_lanes_bytes(int world_size)
+{
+    size_t bytes = (size_t)world_size * sizeof(fsdp_phase_lane);
+    return (bytes + FSDP_COMM_PAGE - 1) / FSDP_COMM_PAGE * FSDP_COMM_PAGE;
+}
+
+const char *fsdp_phase_kind_name(fsdp_phase_kind kind)
+{
+    static const char *const names[] = {
+        [FSDP_KIND_ALL_GATHER] = "all_gather",   [FSDP_KIND_REDUCE_SCATTER] = "reduce_scatter",
+        [FSDP_KIND_WRITE_SHARD] = "write_shard", [FSDP_KIND_GRADIENT] = "gradient",
+        [FSDP_KIND_ALL_REDUCE] = "all_reduce",   [FSDP_KIND_BROADCAST] = "broadcast",
+        [FSDP_KIND_BARRIER] = "barrier",         [FSDP_KIND_STATE_DICT] = "state_dict",
+        [FSDP_KIND_BUFFER] = "shared_buffer",
+    };
+    return (size_t)kind < FSDP_LENGTH(names) ? names[kind] : "unknown";
+}
+
+void fsdp_phase_describe(const fsdp_phase_record *record, char *text, size_t size)
+{
+    const fsdp_phase_info *info = &record->info;
+    const char *kind = fsdp_phase_kind_name((fsdp_phase_kind)info->kind);
+    const char *dtype =
+        info->dtype < FSDP_DTYPE_COUNT ? fsdp_dtype_name((fsdp_dtype)info->dtype) : "unknown";
+    if (record->collective)
+        snprintf(text, size, "%s number %u (%s, %llu bytes, option %u)", kind, info->unit, dtype,
+                 (unsigned long long)info->bytes, record->detail);
+    else
+        snprintf(text, size, "%s of unit %u (%s, %llu bytes, %s) in step %u", kind, info->unit,
+                 dtype, (unsigned long long)info->bytes,
+                 record->phase == FSDP_PHASE_WRITE ? "write" : "read", info->step);
+}
+
+static bool same_record(const fsdp_phase_record *a, const fsdp_phase_record *b)
+{
+    const fsdp_phase_info *i = &a->info, *j = &b->info;
+    return i->unit == j->unit && i->kind == j->kind && i->dtype == j->dtype &&
+           i->bytes == j->bytes && a->phase == b->phase && a->collective == b->collective &&
+           a->detail == b->detail && (a->collective || i->step == j->step);
+}
+
+/* Every wait of this rank for the others: all have ended `target` phases. */
+static fsdp_status wait_for_all(fsdp_shared_buffer *buffer, uint64_t target)
+{
+    const fsdp_group *group = buffer->group;
+    for (int i = 1; i < group->world_size; i++)
+        FSDP_TRY(fsdp_phase_wait(buffer, (group->rank + i) % group->world_size, target));
+    return FSDP_OK;
+}
+
+static fsdp_status compare_with_peers(fsdp_shared_buffer *buffer, const fsdp_phase_record *own)
+{
+    fsdp_group *group = buffer->group;
+    uint64_t n = buffer->ended;
+    for (int peer = 0; peer < group->world_size; peer++) {
+        const fsdp_phase_lane *lane = &buffer->lanes[peer];
+        if (peer == group->rank || atomic_load(&lane->begun) <= n)
+            continue;
+        fsdp_phase_record theirs = lane->ring[n % FSDP_PHASE_RING];
+        if (same_record(own, &theirs))
+            continue;
+        char mine[160], other[160];
+        fsdp_phase_describe(own, mine, sizeof mine);
+        fsdp_phase_describe(&theirs, other, sizeof other);
+        fsdp_status status =
+            fsdp_error(FSDP_ERR_COMM, "ranks diverged: rank %d begins %s, but rank %d began %s",
+                       group->rank, mine, peer, other);
+        fsdp_group_post(group, status, true);
+        return status;
+    }
+    return FSDP_OK;
+}
+
+/* For tests: every rank draws its own delays, so that orders come up that a quiet machine hides. */
+static void random_delay(fsdp_group *group)
+{
+    uint64_t draw = fsdp_mix64(group->delay_seed ^ fsdp_mix64((uint64_t)group->rank + 1) ^
+                               fsdp_mix64(++group->delay_count << 20));
+    int64_t ns = (int64_t)(draw % ((uint64_t)group->delay_max_us * 1000 + 1));
+    struct timespec delay = {ns / 1000000000, ns % 1000000000};
+    nanosleep(&delay, NULL);
+}
+
+static uint64_t target_of(const fsdp_shared_buffer *buffer, fsdp_phase phase)
+{
+    return phase == FSDP_PHASE_READ ? buffer->written : buffer->ended;
+}
+
+/* A ring slot is free once every rank has ended the phase that it holds. */
+static uint64_t room_of(const fsdp_shared_buffer *buffer)
+{
+    return buffer->ended < FSDP_PHASE_RING ? 0 : buffer->ended - FSDP_PHASE_RING + 1;
+}
+
+fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
+{
+    fsdp_group *group = buffer->group;
+    fsdp_phase phase = (fsdp_phase)record->phase;
+    if (buffer->open)
+        return fsdp_error(FSDP_ERR_STATE, "%s of unit %u: the buffer's last phase has not ended",
+                          fsdp_phase_kind_name((fsdp_phase_kind)record->info.kind),
+                          record->info.unit);
+    if (buffer->lanes) {
+        fsdp_phase_lane *own = &buffer->lanes[group->rank];
+        if (group->delay_max_us)
+            random_delay(group);
+        if (fsdp_comm_control_aborted(group->control))
+            return fsdp_comm_control_error(group->control);
+        FSDP_TRY(wait_for_all(buffer, room_of(buffer)));
+        own->ring[buffer->ended % FSDP_PHASE_RING] = *record;
+        atomic_store(&own->begun, buffer->ended + 1);
+        FSDP_TRY(compare_with_peers(buffer, record));
+        if (phase == FSDP_PHASE_READ || !group->test_skip_writer_wait || buffer->number == 0)
+            FSDP_TRY(wait_for_all(buffer, target_of(buffer, phase)));
+    }
+    buffer->phase = phase;
+    buffer->open = true;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
+                             const fsdp_phase_info *info)
+{
+    fsdp_group *group = buffer->group;
+    FSDP_TRY(fsdp_phase_begin_record(
+        buffer, &(fsdp_phase_record){.info = *info, .phase = (uint16_t)phase}));
+    /* An all-gather is counted once, where it is read; the WRITE before it belongs to it. */
+    if (buffer->lanes && info->kind <= FSDP_KIND_STATE_DICT &&
+        (phase == FSDP_PHASE_READ || info->kind != FSDP_KIND_ALL_GATHER)) {
+        group->counters.calls[info->kind]++;
+        group->counters.logical_bytes[info->kind] += info->bytes;
+    }
+    return FSDP_OK;
+}
+
+void fsdp_phase_end(fsdp_shared_buffer *buffer)
+{
+    if (!buffer->open)
+        return;
+    buffer->open = false;
+    buffer->ended++;
+    if (buffer->phase == FSDP_PHASE_WRITE)
+        buffer->written = buffer->ended;
+    if (buffer->lanes)
+        fsdp_phase_wake(buffer);
+}
+
+bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer)
+{
+    if (!buffer->lanes)
+        return true;
+    uint64_t room = room_of(buffer);
+    uint64_t target = buffer->written > room ? buffer->written : room;
+    for (int peer = 0; peer < buffer->group->world_size; peer++)
+        if (peer != buffer->group->rank && atomic_load(&buffer->lanes[peer].ended) < target)
+            return false;
+    return true;
+}
+
+bool fsdp_phase_latest(const fsdp_shared_buffer *buffer, int rank, fsdp_phase_record *record)
+{
+    const fsdp_phase_lane *lane = &buffer->lanes[rank];
+    uint64_t begun = atomic_load(&lane->begun);
+    if (begun == 0)
+        return false;
+    *record = lane->ring[(begun - 1) % FSDP_PHASE_RING];
+    return true;
+}

@@ -1,0 +1,209 @@
+/* Ranks as threads of one process, for tests: memory is the heap, and rank 0 tells the others its
+ * address. Everything else is the code that processes run, so sharding is tested under ASan and
+ * TSan. */
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/heap.h"
+
+/* Memory that several ranks hold; the last one frees it. */
+typedef struct shared_block {
+    _Atomic int refs;
+    void *heap;
+} shared_block;
+
+static fsdp_status block_create(size_t bytes, int refs, shared_block **block, void **data)
+{
+    shared_block *made = fsdp_calloc(1, sizeof *made);
+    if (!made)
+        return fsdp_error_nomem();
+    made->heap = fsdp_heap_pages(bytes, data);
+    if (!made->heap) {
+        fsdp_free(made);
+        return fsdp_error_nomem();
+    }
+    atomic_store(&made->refs, refs);
+    *block = made;
+    return FSDP_OK;
+}
+
+static void block_release(shared_block *block)
+{
+    if (atomic_fetch_sub(&block->refs, 1) > 1)
+        return;
+    fsdp_free(block->heap);
+    fsdp_free(block);
+}
+
+static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
+                                 fsdp_comm_offer *offer)
+{
+    shared_block *block;
+    (void)group;
+    FSDP_TRY(block_create(bytes, 1, &block, &memory->data));
+    memory->bytes = bytes;
+    memory->handle = block;
+    offer->pointer = memory->data;
+    offer->handle = block;
+    return FSDP_OK;
+}
+
+static fsdp_status memory_attach(fsdp_group *group, size_t bytes, const fsdp_comm_offer *offer,
+                                 fsdp_comm_memory *memory)
+{
+    (void)group;
+    shared_block *block = offer->handle;
+    atomic_fetch_add(&block->refs, 1);
+    *memory = (fsdp_comm_memory){.data = offer->pointer, .bytes = bytes, .handle = block};
+    return FSDP_OK;
+}
+
+static void memory_release(fsdp_comm_memory *memory)
+{
+    block_release(memory->handle);
+}
+
+static void close_group(fsdp_group *group)
+{
+    block_release(group->impl);
+}
+
+const fsdp_comm_ops fsdp_comm_threads = {
+    .name = "threads",
+    .memory_create = memory_create,
+    .memory_attach = memory_attach,
+    .memory_release = memory_release,
+    .close = close_group,
+};
+
+/* ---- running ranks ---- */
+
+typedef struct rank_thread {
+    pthread_t thread;
+    bool started;
+    fsdp_rank_fn *body;
+    void *arg;
+    fsdp_group *group; /* the thread ends it */
+    fsdp_status status;
+    char message[1024];
+} rank_thread;
+
+static fsdp_status threads_open(fsdp_comm_control *control, shared_block *block, int rank,
+                                int world_size, fsdp_group **out)
+{
+    fsdp_group *group = fsdp_calloc(1, sizeof *group);
+    if (!group)
+        return fsdp_error_nomem();
+    group->control = control;
+    group->impl = block;
+    group->rank = group->local_rank = rank;
+    group->world_size = group->local_world_size = world_size;
+    group->futex_private = FUTEX_PRIVATE_FLAG;
+    fsdp_status status = fsdp_group_init(group, &fsdp_comm_threads);
+    if (status != FSDP_OK) {
+        fsdp_free(group);
+        return status;
+    }
+    atomic_fetch_add(&block->refs, 1);
+    *out = group;
+    return FSDP_OK;
+}
+
+static void *rank_main(void *arg)
+{
+    rank_thread *rank = arg;
+    rank->status = rank->body(rank->group, rank->arg);
+    if (rank->status != FSDP_OK) {
+        snprintf(rank->message, sizeof rank->message, "%s", fsdp_last_error());
+        fsdp_group_abort(rank->group, rank->status);
+    }
+    fsdp_destroy_process_group(rank->group);
+    return NULL;
+}
+
+static fsdp_status start(rank_thread *ranks, int world_size)
+{
+    for (int r = 0; r < world_size; r++) {
+        int error = pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]);
+        if (error)
+            return fsdp_error(FSDP_ERR_NOMEM, "rank %d: cannot start a thread: %s", r,
+                              strerror(error));
+        ranks[r].started = true;
+    }
+    return FSDP_OK;
+}
+
+/* Whose error is told: the rank that failed first, which the others only follow. */
+static const rank_thread *origin(const rank_thread *ranks, int world_size,
+                                 const fsdp_comm_control *control)
+{
+    fsdp_comm_failure first;
+    if (control && fsdp_comm_control_failure(control, &first) && first.rank < world_size &&
+        ranks[first.rank].status != FSDP_OK)
+        return &ranks[first.rank];
+    for (int r = 0; r < world_size; r++)
+        if (ranks[r].status != FSDP_OK)
+            return &ranks[r];
+    return NULL;
+}
+
+static fsdp_status run(rank_thread *ranks, int world_size, fsdp_comm_control *control,
+                       fsdp_status *statuses)
+{
+    fsdp_status status = start(ranks, world_size);
+    for (int r = 0; status != FSDP_OK && r < world_size; r++)
+        if (!ranks[r].started) {
+            /* Never came to be: those that run already must not wait for it. */
+            fsdp_group_abort(ranks[r].group, status);
+            fsdp_destroy_process_group(ranks[r].group);
+            ranks[r].status = status;
+            snprintf(ranks[r].message, sizeof ranks[r].message, "%s", fsdp_last_error());
+        }
+    for (int r = 0; r < world_size; r++) {
+        if (ranks[r].started)
+            pthread_join(ranks[r].thread, NULL);
+        if (statuses)
+            statuses[r] = ranks[r].status;
+    }
+    const rank_thread *failed = origin(ranks, world_size, control);
+    return failed ? fsdp_error(failed->status, "%s", failed->message) : FSDP_OK;
+}
+
+fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg, fsdp_status *statuses)
+{
+    if (world_size < 1 || world_size > FSDP_COMM_MAX_RANKS)
+        return fsdp_error(FSDP_ERR_INVALID, "world_size is %d, not between 1 and %d", world_size,
+                          FSDP_COMM_MAX_RANKS);
+    void *control = NULL;
+    shared_block *block = NULL;
+    fsdp_status status = FSDP_OK;
+    rank_thread *ranks = fsdp_calloc((size_t)world_size, sizeof *ranks);
+    if (!ranks)
+        return fsdp_error_nomem();
+    if (world_size > 1) {
+        status = block_create(fsdp_comm_control_bytes(world_size), 1, &block, &control);
+        if (status != FSDP_OK)
+            goto out;
+        fsdp_comm_control_init(control, world_size);
+    }
+    for (int r = 0; r < world_size; r++) {
+        ranks[r].body = body;
+        ranks[r].arg = arg;
+        status = world_size == 1 ? fsdp_local_open(&ranks[r].group)
+                                 : threads_open(control, block, r, world_size, &ranks[r].group);
+        if (status != FSDP_OK) {
+            while (r-- > 0)
+                fsdp_destroy_process_group(ranks[r].group);
+            goto out;
+        }
+    }
+    status = run(ranks, world_size, control, statuses);
+out:
+    if (block)
+        block_release(block);
+    fsdp_free(ranks);
+    return status;
+}

@@ -1,0 +1,201 @@
+/* Waiting for a peer's counter: a short spin where every rank has a core, then a futex with a
+ * timeout of one poll. After each poll the waiter asks why the peer may never come: somebody
+ * aborted, the peer left, ranks wait for each other in a circle, or time is up. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/base/clock.h"
+#include "src/comm/phase.h"
+
+static const int64_t poll_ns = 100000000;
+
+static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
+{
+    return syscall(SYS_futex, word, op, value, timeout, NULL, 0);
+}
+
+static inline void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static bool reached(const fsdp_shared_buffer *buffer, int peer, uint64_t target)
+{
+    return atomic_load_explicit(&buffer->lanes[peer].ended, memory_order_acquire) >= target;
+}
+
+void fsdp_phase_wake(fsdp_shared_buffer *buffer)
+{
+    fsdp_group *group = buffer->group;
+    fsdp_phase_lane *lane = &buffer->lanes[group->rank];
+    atomic_store(&lane->ended, buffer->ended);
+    atomic_store(&lane->word, (uint32_t)buffer->ended);
+    /* Sequentially consistent on both sides: either this sees the waiter, or it the new counter. */
+    if (atomic_load(&lane->waiters))
+        futex(&lane->word, FUTEX_WAKE | group->futex_private, INT32_MAX, NULL);
+}
+
+static void sleep_until_changed(fsdp_shared_buffer *buffer, int peer, uint64_t target)
+{
+    fsdp_phase_lane *lane = &buffer->lanes[peer];
+    struct timespec poll = {0, (long)poll_ns};
+    atomic_fetch_add(&lane->waiters, 1);
+    uint32_t seen = atomic_load(&lane->word);
+    if (atomic_load(&lane->ended) < target)
+        futex(&lane->word, FUTEX_WAIT | buffer->group->futex_private, seen, &poll);
+    atomic_fetch_sub(&lane->waiters, 1);
+}
+
+static void describe_latest(const fsdp_shared_buffer *buffer, int rank, char *text, size_t size)
+{
+    fsdp_phase_record record = {0};
+    text[0] = 0;
+    if (fsdp_phase_latest(buffer, rank, &record))
+        fsdp_phase_describe(&record, text, size);
+}
+
+static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t number)
+{
+    const fsdp_shared_buffer *b = group->buffers;
+    while (b && b->number != number)
+        b = b->next;
+    return b;
+}
+
+/* Does the chain of "waits for" that begins at this rank come back to it? Every link is a wait
+ * whose condition does not hold now. Such a circle can never open, since each rank in it would have
+ * to move first. `sequences` are read again at the end: if nobody moved meanwhile, it was one. */
+static bool in_circle(const fsdp_group *group, uint64_t *sequences)
+{
+    const fsdp_comm_control *control = group->control;
+    int rank = group->rank;
+    for (int step = 0; step < group->world_size; step++) {
+        const fsdp_comm_blocked *blocked = &control->board[rank].blocked;
+        sequences[rank] = atomic_load(&blocked->sequence);
+        int peer = atomic_load(&blocked->peer);
+        const fsdp_shared_buffer *buffer = find_buffer(group, atomic_load(&blocked->number));
+        if (sequences[rank] % 2 == 0 || !buffer || peer < 0 || peer >= group->world_size ||
+            reached(buffer, peer, atomic_load(&blocked->target)))
+            return false;
+        rank = peer;
+        if (rank == group->rank)
+            break;
+    }
+    if (rank != group->rank)
+        return false;
+    do {
+        const fsdp_comm_blocked *blocked = &control->board[rank].blocked;
+        if (atomic_load(&blocked->sequence) != sequences[rank])
+            return false;
+        rank = atomic_load(&blocked->peer);
+    } while (rank != group->rank);
+    return true;
+}
+
+static fsdp_status fail(fsdp_group *group, fsdp_status status)
+{
+    fsdp_group_post(group, status, true);
+    return status;
+}
+
+static fsdp_status check_circle(fsdp_shared_buffer *buffer, int peer)
+{
+    fsdp_group *group = buffer->group;
+    uint64_t sequences[FSDP_COMM_MAX_RANKS];
+    if (!in_circle(group, sequences))
+        return FSDP_OK;
+    char mine[160], other[160];
+    const fsdp_comm_blocked *theirs = &group->control->board[peer].blocked;
+    const fsdp_shared_buffer *elsewhere = find_buffer(group, atomic_load(&theirs->number));
+    describe_latest(buffer, group->rank, mine, sizeof mine);
+    describe_latest(elsewhere, peer, other, sizeof other);
+    return fail(group, fsdp_error(FSDP_ERR_COMM,
+                                  "ranks diverged: rank %d begins %s, but rank %d began %s, and "
+                                  "each waits for the other",
+                                  group->rank, mine, peer, other));
+}
+
+/* Why the wait should end without success; FSDP_OK to go on. */
+static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t target, int64_t waited)
+{
+    fsdp_group *group = buffer->group;
+    char mine[160];
+    if (fsdp_comm_control_aborted(group->control))
+        return fsdp_comm_control_error(group->control);
+    /* In this order: what the peer ended before it left counts. */
+    if (atomic_load(&group->control->board[peer].left) && !reached(buffer, peer, target)) {
+        describe_latest(buffer, group->rank, mine, sizeof mine);
+        return fail(group, fsdp_error(FSDP_ERR_COMM,
+                                      "ranks diverged: rank %d begins %s, but rank %d has left the "
+                                      "group",
+                                      group->rank, mine, peer));
+    }
+    if (waited >= poll_ns)
+        FSDP_TRY(check_circle(buffer, peer));
+    if (waited < group->timeout_ns)
+        return FSDP_OK;
+    char other[160];
+    describe_latest(buffer, group->rank, mine, sizeof mine);
+    describe_latest(buffer, peer, other, sizeof other);
+    return fail(group,
+                fsdp_error(FSDP_ERR_TIMEOUT,
+                           "timeout: rank %d waited %.1f s in %s for rank %d, which was last "
+                           "in %s",
+                           group->rank, (double)waited * 1e-9, mine, peer,
+                           other[0] ? other : "no phase of this buffer"));
+}
+
+static void publish_wait(fsdp_group *group, const fsdp_shared_buffer *buffer, int peer,
+                         uint64_t target)
+{
+    fsdp_comm_blocked *blocked = &group->control->board[group->rank].blocked;
+    atomic_store(&blocked->peer, peer);
+    atomic_store(&blocked->number, buffer->number);
+    atomic_store(&blocked->target, target);
+    atomic_fetch_add(&blocked->sequence, 1);
+}
+
+static fsdp_status sleep_for_peer(fsdp_shared_buffer *buffer, int peer, uint64_t target,
+                                  int64_t start)
+{
+    fsdp_group *group = buffer->group;
+    fsdp_status status = FSDP_OK;
+    bool published = false;
+    while (status == FSDP_OK && !reached(buffer, peer, target)) {
+        sleep_until_changed(buffer, peer, target);
+        if (reached(buffer, peer, target))
+            break;
+        int64_t waited = fsdp_clock_ns() - start;
+        if (!published && waited >= poll_ns) {
+            publish_wait(group, buffer, peer, target);
+            published = true;
+        }
+        status = check_peer(buffer, peer, target, waited);
+    }
+    if (published && status == FSDP_OK)
+        atomic_fetch_add(&group->control->board[group->rank].blocked.sequence, 1);
+    return status;
+}
+
+fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target)
+{
+    fsdp_group *group = buffer->group;
+    if (reached(buffer, peer, target))
+        return FSDP_OK;
+    int64_t start = fsdp_clock_ns();
+    fsdp_status status = FSDP_OK;
+    while (!reached(buffer, peer, target)) {
+        if (fsdp_clock_ns() - start >= group->spin_ns) {
+            status = sleep_for_peer(buffer, peer, target, start);
+            break;
+        }
+        pause_cpu();
+    }
+    group->counters.wait_ns += fsdp_clock_ns() - start;
+    return status;
+}

@@ -1,0 +1,250 @@
+/* The conformance suite of process groups. Expected values are in closed form. */
+#include "tests/comm/conformance.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/comm.h"
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return fsdp_error(FSDP_ERR_STATE, "%s:%d: rank %d: %s does not hold", __FILE__,        \
+                              __LINE__, fsdp_group_rank(group), #condition);                       \
+    } while (0)
+
+enum {
+    MANY = 200001 /* odd and more than one chunk of the scratch buffer */
+};
+
+static fsdp_status check_identity(fsdp_group *group)
+{
+    int rank = fsdp_group_rank(group), world_size = fsdp_group_world_size(group);
+    CHECK(rank >= 0 && rank < world_size);
+    CHECK(fsdp_group_local_rank(group) == rank);
+    CHECK(fsdp_group_local_world_size(group) == world_size);
+    CHECK(world_size > 1 || strcmp(fsdp_group_backend(group), "local") == 0);
+    int32_t one = 1;
+    FSDP_TRY(fsdp_all_reduce(group, &one, 1, FSDP_DTYPE_I32, FSDP_REDUCE_SUM));
+    CHECK(one == world_size);
+    return FSDP_OK;
+}
+
+/* Rank r contributes r + i at element i: the sum is W * i + W (W - 1) / 2. */
+static fsdp_status check_all_reduce(fsdp_group *group, size_t count)
+{
+    int rank = fsdp_group_rank(group), world_size = fsdp_group_world_size(group);
+    double *f64 = fsdp_calloc(count, sizeof *f64);
+    float *f32 = fsdp_calloc(count, sizeof *f32);
+    int64_t *i64 = fsdp_calloc(count, sizeof *i64);
+    int32_t *i32 = fsdp_calloc(count, sizeof *i32);
+    CHECK(f64 && f32 && i64 && i32);
+    for (size_t i = 0; i < count; i++) {
+        f64[i] = (double)rank + (double)i;
+        f32[i] = (float)(rank + (int)(i % 1000));
+        i64[i] = rank + (int64_t)i;
+        i32[i] = (rank + (int32_t)i) * (rank % 2 ? -1 : 1);
+    }
+    FSDP_TRY(fsdp_all_reduce(group, f64, count, FSDP_DTYPE_F64, FSDP_REDUCE_SUM));
+    FSDP_TRY(fsdp_all_reduce(group, f32, count, FSDP_DTYPE_F32, FSDP_REDUCE_AVG));
+    FSDP_TRY(fsdp_all_reduce(group, i64, count, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
+    FSDP_TRY(fsdp_all_reduce(group, i32, count, FSDP_DTYPE_I32, FSDP_REDUCE_MIN));
+    double shift = (double)world_size * (world_size - 1) / 2;
+    int last_odd = world_size % 2 ? world_size - 2 : world_size - 1;
+    for (size_t i = 0; i < count; i++) {
+        CHECK(f64[i] == (double)world_size * (double)i + shift);
+        CHECK(f32[i] == (float)(world_size * (int)(i % 1000) + (int)shift) / (float)world_size);
+        CHECK(i64[i] == (int64_t)i + world_size - 1);
+        CHECK(i32[i] == (world_size == 1 ? (int32_t)i : -(last_odd + (int32_t)i)));
+    }
+    fsdp_free(f64), fsdp_free(f32), fsdp_free(i64), fsdp_free(i32);
+    return FSDP_OK;
+}
+
+static fsdp_status check_nan_survives(fsdp_group *group)
+{
+    int rank = fsdp_group_rank(group), last = fsdp_group_world_size(group) - 1;
+    for (int where = 0; where <= last; where++) {
+        float most = rank == where ? NAN : (float)rank;
+        double least = rank == where ? (double)NAN : (double)rank;
+        FSDP_TRY(fsdp_all_reduce(group, &most, 1, FSDP_DTYPE_F32, FSDP_REDUCE_MAX));
+        FSDP_TRY(fsdp_all_reduce(group, &least, 1, FSDP_DTYPE_F64, FSDP_REDUCE_MIN));
+        CHECK(isnan(most) && isnan(least));
+    }
+    return FSDP_OK;
+}
+
+static unsigned char pattern(int rank, size_t i)
+{
+    return (unsigned char)(31 * (size_t)(rank + 1) + i * 7 + (i >> 8));
+}
+
+static fsdp_status check_all_gather(fsdp_group *group, size_t bytes)
+{
+    int rank = fsdp_group_rank(group), world_size = fsdp_group_world_size(group);
+    unsigned char *send = fsdp_calloc(bytes, 1), *recv = fsdp_calloc(bytes * (size_t)world_size, 1);
+    CHECK(send && recv);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        unsigned char *from = in_place ? recv + (size_t)rank * bytes : send;
+        memset(recv, 0, bytes * (size_t)world_size);
+        for (size_t i = 0; i < bytes; i++)
+            from[i] = pattern(rank, i);
+        FSDP_TRY(fsdp_all_gather(group, from, bytes, recv));
+        for (int r = 0; r < world_size; r++)
+            for (size_t i = 0; i < bytes; i++)
+                CHECK(recv[(size_t)r * bytes + i] == pattern(r, i));
+    }
+    fsdp_free(send), fsdp_free(recv);
+    return FSDP_OK;
+}
+
+static fsdp_status check_broadcast(fsdp_group *group, size_t bytes, int root)
+{
+    unsigned char *buf = fsdp_calloc(bytes, 1);
+    CHECK(buf);
+    for (size_t i = 0; i < bytes; i++)
+        buf[i] = pattern(fsdp_group_rank(group), i);
+    FSDP_TRY(fsdp_broadcast(group, buf, bytes, root));
+    for (size_t i = 0; i < bytes; i++)
+        CHECK(buf[i] == pattern(root, i));
+    fsdp_free(buf);
+    return FSDP_OK;
+}
+
+/* The aligned binary tree written down a second time: pairs of neighbours, an odd one carried. */
+static float tree_sum(float *values, int n)
+{
+    while (n > 1) {
+        for (int i = 0; i < n / 2; i++)
+            values[i] = values[2 * i] + values[2 * i + 1];
+        if (n % 2)
+            values[n / 2] = values[n - 1];
+        n = (n + 1) / 2;
+    }
+    return values[0];
+}
+
+/* Values of very different size, so that another order of additions gives other bits. */
+static float uneven(int rank, size_t i)
+{
+    return ldexpf(1.0f + (float)((i * 2654435761u + (size_t)rank * 40503u) % 65536) / 65536.0f,
+                  (int)((i + 5 * (size_t)rank) % 24)) *
+           ((i + (size_t)rank) % 3 ? 1.0f : -1.0f);
+}
+
+static fsdp_status check_reduce_scatter(fsdp_group *group, size_t count, fsdp_reduce_op op)
+{
+    int rank = fsdp_group_rank(group), world_size = fsdp_group_world_size(group);
+    size_t total = count * (size_t)world_size;
+    float *send = fsdp_calloc(total, sizeof *send), *recv = fsdp_calloc(count, sizeof *recv);
+    CHECK(send && recv);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        float *to = in_place ? send + (size_t)rank * count : recv;
+        for (size_t i = 0; i < total; i++)
+            send[i] = uneven(rank, i);
+        FSDP_TRY(fsdp_reduce_scatter(group, send, to, count, op));
+        for (size_t i = 0; i < count; i++) {
+            float values[16];
+            for (int r = 0; r < world_size; r++)
+                values[r] = uneven(r, (size_t)rank * count + i);
+            float expected = tree_sum(values, world_size);
+            CHECK(to[i] == (op == FSDP_REDUCE_AVG ? expected / (float)world_size : expected));
+        }
+        for (size_t i = 0; i < total && !in_place; i++)
+            CHECK(send[i] == uneven(rank, i));
+    }
+    fsdp_free(send), fsdp_free(recv);
+    return FSDP_OK;
+}
+
+/* Each rank writes its part; all read all of it; twice, so that the second WRITE must wait. */
+static fsdp_status check_shared_buffer(fsdp_group *group, size_t part)
+{
+    int rank = fsdp_group_rank(group), world_size = fsdp_group_world_size(group);
+    fsdp_shared_buffer *buffer = NULL;
+    size_t bytes = part * (size_t)world_size;
+    FSDP_TRY(fsdp_shared_buffer_create(group, bytes, &buffer));
+    unsigned char *data = fsdp_shared_buffer_data(buffer);
+    CHECK(fsdp_shared_buffer_bytes(buffer) == bytes);
+    CHECK((uintptr_t)data % 4096 == 0);
+    fsdp_phase_info info = {.unit = 1, .kind = FSDP_KIND_STATE_DICT, .bytes = bytes};
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+    for (size_t i = 0; i < bytes; i++)
+        CHECK(data[i] == 0);
+    fsdp_phase_end(buffer);
+    for (uint32_t step = 0; step < 2; step++) {
+        info.step = step;
+        info.kind = FSDP_KIND_WRITE_SHARD;
+        FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+        for (size_t i = 0; i < part; i++)
+            data[(size_t)rank * part + i] = pattern(rank + (int)step, i);
+        fsdp_phase_end(buffer);
+        info.kind = FSDP_KIND_ALL_GATHER;
+        FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+        CHECK(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info) == FSDP_ERR_STATE);
+        for (int r = 0; r < world_size; r++)
+            for (size_t i = 0; i < part; i++)
+                CHECK(data[(size_t)r * part + i] == pattern(r + (int)step, i));
+        fsdp_phase_end(buffer);
+    }
+    fsdp_shared_buffer_destroy(buffer);
+    return FSDP_OK;
+}
+
+/* Counted by kind; a world of one counts nothing, since it does nothing. */
+static fsdp_status check_counters(fsdp_group *group)
+{
+    uint64_t active = fsdp_group_world_size(group) > 1;
+    fsdp_comm_counters before = *fsdp_group_counters(group);
+    fsdp_shared_buffer *buffer = NULL;
+    FSDP_TRY(fsdp_shared_buffer_create(group, 64, &buffer));
+    fsdp_phase_info info = {.kind = FSDP_KIND_ALL_GATHER, .bytes = 1000};
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+    fsdp_phase_end(buffer);
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+    fsdp_phase_end(buffer);
+    const fsdp_comm_counters *now = fsdp_group_counters(group);
+    CHECK(now->calls[FSDP_KIND_ALL_GATHER] == before.calls[FSDP_KIND_ALL_GATHER] + active);
+    CHECK(now->logical_bytes[FSDP_KIND_ALL_GATHER] ==
+          before.logical_bytes[FSDP_KIND_ALL_GATHER] + 1000 * active);
+    CHECK(now->moved_bytes == before.moved_bytes); /* a phase moves nothing */
+    FSDP_TRY(fsdp_barrier(group));
+    CHECK(now->calls[FSDP_KIND_BARRIER] == before.calls[FSDP_KIND_BARRIER] + active);
+    fsdp_shared_buffer_destroy(buffer);
+    return FSDP_OK;
+}
+
+static fsdp_status check_arguments(fsdp_group *group)
+{
+    float x = 0;
+    int world_size = fsdp_group_world_size(group);
+    CHECK(fsdp_broadcast(group, &x, sizeof x, world_size) == FSDP_ERR_INVALID);
+    CHECK(fsdp_broadcast(group, &x, sizeof x, -1) == FSDP_ERR_INVALID);
+    CHECK(fsdp_all_reduce(group, &x, 1, FSDP_DTYPE_BF16, FSDP_REDUCE_SUM) == FSDP_ERR_INVALID);
+    CHECK(strstr(fsdp_last_error(), "bfloat16"));
+    CHECK(fsdp_all_reduce(group, &x, 1, FSDP_DTYPE_I32, FSDP_REDUCE_AVG) == FSDP_ERR_INVALID);
+    CHECK(fsdp_all_reduce(group, NULL, 1, FSDP_DTYPE_F32, FSDP_REDUCE_SUM) == FSDP_ERR_INVALID);
+    CHECK(fsdp_all_gather(group, NULL, 1, &x) == FSDP_ERR_INVALID);
+    CHECK(fsdp_reduce_scatter(group, NULL, &x, 1, FSDP_REDUCE_SUM) == FSDP_ERR_INVALID);
+    return fsdp_barrier(group); /* an argument error leaves the group usable */
+}
+
+fsdp_status comm_conformance(fsdp_group *group, void *arg)
+{
+    (void)arg;
+    int world_size = fsdp_group_world_size(group);
+    static const size_t sizes[] = {0, 1, 7, MANY};
+    FSDP_TRY(check_identity(group));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        FSDP_TRY(fsdp_barrier(group));
+        FSDP_TRY(check_all_reduce(group, sizes[i]));
+        FSDP_TRY(check_all_gather(group, 3 * sizes[i]));
+        FSDP_TRY(check_broadcast(group, 5 * sizes[i], (int)i % world_size));
+        FSDP_TRY(check_reduce_scatter(group, sizes[i], i % 2 ? FSDP_REDUCE_SUM : FSDP_REDUCE_AVG));
+        FSDP_TRY(check_shared_buffer(group, sizes[i]));
+    }
+    FSDP_TRY(check_nan_survives(group));
+    FSDP_TRY(check_counters(group));
+    return check_arguments(group);
+}
