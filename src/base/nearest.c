@@ -1,0 +1,76 @@
+/* Optimal string alignment (Damerau 1964, each piece edited once) over three rolling rows. */
+#include <ctype.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "src/base/nearest.h"
+
+enum {
+    MAX_WORD = 63,
+    EDIT = 2,     /* cost of an insertion, deletion, replacement or swap, in halves */
+    CASE_EDIT = 1 /* cost of a letter in the other case */
+};
+
+static char plain(char c)
+{
+    return c == '_' ? '-' : c;
+}
+
+static int replace_cost(char a, char b)
+{
+    a = plain(a);
+    b = plain(b);
+    if (a == b)
+        return 0;
+    return tolower((unsigned char)a) == tolower((unsigned char)b) ? CASE_EDIT : EDIT;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+int fsdp_edit_distance(const char *a, const char *b)
+{
+    int rows[3][MAX_WORD + 1];
+    int *before = rows[0], *above = rows[1], *row = rows[2];
+    int length_a = (int)strnlen(a, MAX_WORD), length_b = (int)strnlen(b, MAX_WORD);
+    for (int j = 0; j <= length_b; j++)
+        row[j] = j * EDIT;
+    for (int i = 1; i <= length_a; i++) {
+        int *oldest = before;
+        before = above;
+        above = row;
+        row = oldest;
+        row[0] = i * EDIT;
+        for (int j = 1; j <= length_b; j++) {
+            row[j] = smaller(above[j], row[j - 1]) + EDIT;
+            row[j] = smaller(row[j], above[j - 1] + replace_cost(a[i - 1], b[j - 1]));
+            if (i > 1 && j > 1 && plain(a[i - 1]) == plain(b[j - 2]) &&
+                plain(a[i - 2]) == plain(b[j - 1]))
+                row[j] = smaller(row[j], before[j - 2] + EDIT);
+        }
+    }
+    return row[length_b];
+}
+
+int fsdp_nearest_name(const char *word, const char *const *names, size_t count)
+{
+    int best = -1, best_distance = 0;
+    size_t length = strlen(word);
+    for (size_t i = 0; i < count; i++) {
+        size_t name_length = strlen(names[i]);
+        size_t longer = length > name_length ? length : name_length;
+        int distance = fsdp_edit_distance(word, names[i]);
+        bool begins = length >= 2 && strncmp(word, names[i], length) == 0;
+        if (!begins && (size_t)distance * 3 > longer * EDIT)
+            continue;
+        if (begins && distance > EDIT)
+            distance = EDIT; /* typed only half: as near as one wrong letter */
+        if (best < 0 || distance < best_distance) {
+            best = (int)i;
+            best_distance = distance;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,379 @@
+/* The command line, the environment and the order in which sources win. Values: options_value.c,
+ * YAML: options_yaml.c, texts for people: options_help.c. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/nearest.h"
+#include "src/base/options_parse.h"
+
+/* What is being read from argv. */
+typedef struct command_line {
+    fsdp_options *options;
+    int argc;
+    char **argv;
+    int at;                   /* next word */
+    fsdp_option_given *given; /* in the order of the command line */
+    size_t n_given, cap;
+    const char **files; /* of --config */
+    size_t n_files, files_cap;
+} command_line;
+
+void *fsdp_options_own(fsdp_options *options, void *p)
+{
+    if (!p)
+        return NULL;
+    if (!FSDP_GROW(options->owned, options->owned_cap, options->n_owned + 1)) {
+        fsdp_free(p);
+        return NULL;
+    }
+    return options->owned[options->n_owned++] = p;
+}
+
+static bool same_name(const char *name, const char *known, size_t known_length)
+{
+    for (size_t i = 0; i < known_length; i++) {
+        char c = name[i] == '_' ? '-' : name[i];
+        if (c != (known[i] == '_' ? '-' : known[i]))
+            return false;
+    }
+    return name[known_length] == 0;
+}
+
+static bool is_called(const fsdp_option *option, const char *name)
+{
+    if (same_name(name, option->name, strlen(option->name)))
+        return true;
+    for (const char *alias = option->aliases; alias && *alias;) {
+        size_t length = strcspn(alias, ",");
+        if (same_name(name, alias, length))
+            return true;
+        alias += length + (alias[length] == ',');
+    }
+    return false;
+}
+
+int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *negated)
+{
+    *negated = false;
+    for (size_t i = 0; i < spec->count; i++)
+        if (is_called(&spec->table[i], name))
+            return (int)i;
+    if (strncmp(name, "no-", 3) != 0 && strncmp(name, "no_", 3) != 0)
+        return -1;
+    for (size_t i = 0; i < spec->count; i++) {
+        if (spec->table[i].type == FSDP_OPTION_BOOL && is_called(&spec->table[i], name + 3)) {
+            *negated = true;
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* Every name and alias of the table, for suggestions; cut to OPTION_NAME_BYTES. */
+static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_NAME_BYTES],
+                            size_t room)
+{
+    static const char *const built_in[] = {"help", "config", "print-config"};
+    size_t count = 0;
+    for (size_t i = 0; i < FSDP_LENGTH(built_in) && count < room; i++)
+        snprintf(names[count++], OPTION_NAME_BYTES, "%s", built_in[i]);
+    for (size_t i = 0; i < spec->count && count < room; i++) {
+        const fsdp_option *option = &spec->table[i];
+        snprintf(names[count++], OPTION_NAME_BYTES, "%s", option->name);
+        for (const char *alias = option->aliases; alias && *alias && count < room;) {
+            size_t length = strcspn(alias, ",");
+            snprintf(names[count++], OPTION_NAME_BYTES, "%.*s", (int)length, alias);
+            alias += length + (alias[length] == ',');
+        }
+    }
+    return count;
+}
+
+fsdp_status fsdp_options_unknown(const fsdp_options_spec *spec, const char *prefix,
+                                 const char *name)
+{
+    size_t room = 3 + spec->count * 8;
+    char(*names)[OPTION_NAME_BYTES] = fsdp_calloc(room, OPTION_NAME_BYTES);
+    const char **list = fsdp_calloc(room, sizeof *list);
+    int near = -1;
+    size_t count = 0;
+    bool no = strncmp(name, "no-", 3) == 0 || strncmp(name, "no_", 3) == 0;
+    if (names && list) {
+        count = collect_names(spec, names, room);
+        for (size_t i = 0; i < count; i++)
+            list[i] = names[i];
+        near = fsdp_nearest_name(name, list, count);
+        if (near < 0 && no)
+            near = fsdp_nearest_name(name + 3, list, count);
+        else
+            no = false;
+    }
+    fsdp_status status =
+        fsdp_error(FSDP_ERR_INVALID, "unknown option '%s%.100s'%s%s%s%s%s", prefix, name,
+                   near < 0 ? "" : "; did you mean '", near < 0 ? "" : prefix,
+                   near >= 0 && no ? "no-" : "", near < 0 ? "" : list[near], near < 0 ? "" : "'?");
+    fsdp_free(list);
+    fsdp_free(names);
+    return status;
+}
+
+static fsdp_status add_file(command_line *line, const char *path)
+{
+    if (!FSDP_GROW(line->files, line->files_cap, line->n_files + 1))
+        return fsdp_error_nomem();
+    line->files[line->n_files++] = path;
+    return FSDP_OK;
+}
+
+/* The next word as a value, unless it is an option. */
+static const char *next_value(command_line *line)
+{
+    if (line->at >= line->argc || strncmp(line->argv[line->at], "--", 2) == 0)
+        return NULL;
+    return line->argv[line->at++];
+}
+
+static fsdp_status add_given(command_line *line, int index, bool negated, const char *text,
+                             const char *spelled)
+{
+    const fsdp_option *option = &line->options->spec->table[index];
+    bool value;
+    if (option->type == FSDP_OPTION_BOOL) {
+        if (!text && line->at < line->argc &&
+            fsdp_option_bool_from_text(line->argv[line->at], &value))
+            text = line->argv[line->at++];
+    } else if (!text && !(text = next_value(line))) {
+        fsdp_str allowed = {0};
+        fsdp_option_allowed(option, &allowed);
+        fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "%s needs a value: %s", spelled,
+                                        allowed.data ? allowed.data : "");
+        fsdp_str_fini(&allowed);
+        return status;
+    }
+    if (!FSDP_GROW(line->given, line->cap, line->n_given + 1))
+        return fsdp_error_nomem();
+    line->given[line->n_given++] = (fsdp_option_given){.index = index,
+                                                       .negated = negated,
+                                                       .text = text,
+                                                       .origin = FSDP_ORIGIN_FLAG,
+                                                       .where = spelled};
+    return FSDP_OK;
+}
+
+static fsdp_status read_built_in(command_line *line, const char *name, const char *value,
+                                 bool *found)
+{
+    *found = true;
+    if (strcmp(name, "help") == 0) {
+        line->options->action = FSDP_OPTIONS_HELP;
+    } else if (same_name(name, "print-config", strlen("print-config"))) {
+        line->options->action = FSDP_OPTIONS_PRINT_CONFIG;
+    } else if (strcmp(name, "config") == 0) {
+        if (!value && !(value = next_value(line)))
+            return fsdp_error(FSDP_ERR_INVALID, "--config needs a value: a YAML file");
+        return add_file(line, value);
+    } else {
+        *found = false;
+    }
+    return FSDP_OK;
+}
+
+/* --name, --name=value, --no-name */
+static fsdp_status read_long(command_line *line, const char *word)
+{
+    const fsdp_options_spec *spec = line->options->spec;
+    size_t length = strcspn(word, "=");
+    char *spelled = fsdp_options_own(line->options, fsdp_strndup(word, length));
+    if (!spelled)
+        return fsdp_error_nomem();
+    const char *name = spelled + 2, *value = word[length] ? word + length + 1 : NULL;
+    bool negated;
+    int index = fsdp_options_find(spec, name, &negated);
+    if (index >= 0)
+        return add_given(line, index, negated, value, spelled);
+    bool built_in;
+    FSDP_TRY(read_built_in(line, name, value, &built_in));
+    return built_in ? FSDP_OK : fsdp_options_unknown(spec, "--", name);
+}
+
+/* -n value, -n=value, -nvalue */
+static fsdp_status read_short(command_line *line, const char *word)
+{
+    const char name[2] = {word[1], 0};
+    bool negated;
+    int index = fsdp_options_find(line->options->spec, name, &negated);
+    if (index < 0 && strcmp(word, "-h") == 0) {
+        line->options->action = FSDP_OPTIONS_HELP;
+        return FSDP_OK;
+    }
+    /* -lr 0.1 is a long name with a dash missing, unless l is an option's letter. */
+    if (index < 0)
+        return word[2] ? fsdp_options_unknown(line->options->spec, "-", word + 1)
+                       : fsdp_error(FSDP_ERR_INVALID, "unknown option '%s'", word);
+    char *spelled = fsdp_options_own(line->options, fsdp_strndup(word, 2));
+    if (!spelled)
+        return fsdp_error_nomem();
+    const char *value = word[2] ? word + 2 + (word[2] == '=') : NULL;
+    return add_given(line, index, negated, value, spelled);
+}
+
+static fsdp_status read_positional(command_line *line, char *word)
+{
+    fsdp_options *o = line->options;
+    if (!o->spec->positional)
+        return fsdp_error(FSDP_ERR_INVALID, "unexpected argument '%.200s'", word);
+    if (o->spec->max_positional && o->n_positional == o->spec->max_positional)
+        return fsdp_error(FSDP_ERR_INVALID, "unexpected argument '%.200s': %d is the most (%s)",
+                          word, o->spec->max_positional, o->spec->positional);
+    o->positional[o->n_positional++] = word;
+    return FSDP_OK;
+}
+
+static fsdp_status read_arguments(command_line *line)
+{
+    bool ended = false;
+    while (line->at < line->argc && line->options->action != FSDP_OPTIONS_HELP) {
+        char *word = line->argv[line->at++];
+        bool dash = word[0] == '-' && word[1] && !isdigit((unsigned char)word[1]) && word[1] != '.';
+        if (ended || !dash) {
+            ended |= line->options->spec->stop_at_positional;
+            FSDP_TRY(read_positional(line, word));
+        } else if (strcmp(word, "--") == 0) {
+            ended = true;
+        } else if (word[1] == '-') {
+            FSDP_TRY(read_long(line, word));
+        } else {
+            FSDP_TRY(read_short(line, word));
+        }
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status set_defaults(fsdp_options *options, void *target)
+{
+    for (size_t i = 0; i < options->spec->count; i++) {
+        const fsdp_option *option = &options->spec->table[i];
+        if (!option->value || option->offset == FSDP_OPTION_NOWHERE)
+            continue;
+        fsdp_option_given given = {.index = (int)i, .text = option->value};
+        FSDP_TRY(fsdp_options_set(options, target, &given));
+    }
+    return FSDP_OK;
+}
+
+/* "FSDP_" + "batch-size" gives FSDP_BATCH_SIZE. */
+static char *env_name(const fsdp_options_spec *spec, const fsdp_option *option)
+{
+    if (option->env)
+        return fsdp_strdup(option->env);
+    char *name =
+        fsdp_strdup_printf("%s%s", spec->env_prefix ? spec->env_prefix : "FSDP_", option->name);
+    for (char *c = name; c && *c; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    return name;
+}
+
+static fsdp_status set_from_environment(fsdp_options *options, void *target)
+{
+    for (size_t i = 0; i < options->spec->count; i++) {
+        char *name = fsdp_options_own(options, env_name(options->spec, &options->spec->table[i]));
+        if (!name)
+            return fsdp_error_nomem();
+        const char *text = getenv(name);
+        if (!text || !*text)
+            continue;
+        char *copy = fsdp_options_own(options, fsdp_strdup(text));
+        if (!copy)
+            return fsdp_error_nomem();
+        fsdp_option_given given = {
+            .index = (int)i, .text = copy, .origin = FSDP_ORIGIN_ENV, .where = name};
+        FSDP_TRY(fsdp_options_set(options, target, &given));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_options_check(const fsdp_options *options, void *target)
+{
+    const fsdp_options_spec *spec = options->spec;
+    for (size_t i = 0; i < spec->count; i++)
+        if (spec->table[i].required && options->sources[i].origin == FSDP_ORIGIN_DEFAULT)
+            return fsdp_error(FSDP_ERR_INVALID, "--%s is missing: %s", spec->table[i].name,
+                              spec->table[i].help);
+    if (options->n_positional < spec->min_positional)
+        return fsdp_error(FSDP_ERR_INVALID, "an argument is missing: %s", spec->positional);
+    return spec->check ? spec->check(target, options) : FSDP_OK;
+}
+
+static fsdp_status set_all(fsdp_options *options, command_line *line, void *target)
+{
+    FSDP_TRY(set_defaults(options, target));
+    FSDP_TRY(set_from_environment(options, target));
+    for (size_t i = 0; i < line->n_files; i++)
+        FSDP_TRY(fsdp_options_read_yaml(options, target, line->files[i]));
+    for (size_t i = 0; i < line->n_given; i++)
+        FSDP_TRY(fsdp_options_set(options, target, &line->given[i]));
+    return options->action == FSDP_OPTIONS_RUN ? fsdp_options_check(options, target) : FSDP_OK;
+}
+
+fsdp_status fsdp_options_parse(const fsdp_options_spec *spec, int argc, char **argv, void *target,
+                               fsdp_options **out)
+{
+    fsdp_options *options = fsdp_calloc(1, sizeof *options);
+    if (!options)
+        return fsdp_error_nomem();
+    options->spec = spec;
+    options->sources = fsdp_calloc(spec->count, sizeof *options->sources);
+    options->positional = fsdp_calloc((size_t)argc + 1, sizeof *options->positional);
+    command_line line = {.options = options, .argc = argc, .argv = argv, .at = 1};
+    fsdp_status status =
+        options->sources && options->positional ? read_arguments(&line) : fsdp_error_nomem();
+    if (status == FSDP_OK && options->action != FSDP_OPTIONS_HELP)
+        status = set_all(options, &line, target);
+    fsdp_free(line.given);
+    fsdp_free(line.files);
+    if (status == FSDP_OK)
+        *out = options;
+    else
+        fsdp_options_destroy(options);
+    return status;
+}
+
+void fsdp_options_destroy(fsdp_options *options)
+{
+    if (!options)
+        return;
+    for (size_t i = 0; i < options->n_owned; i++)
+        fsdp_free(options->owned[i]);
+    fsdp_free(options->owned);
+    fsdp_free(options->sources);
+    fsdp_free(options->positional);
+    fsdp_free(options);
+}
+
+fsdp_options_action fsdp_options_wanted(const fsdp_options *options)
+{
+    return options->action;
+}
+
+fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *name)
+{
+    bool negated;
+    int index = fsdp_options_find(options->spec, name, &negated);
+    FSDP_ASSERT(index >= 0 && !negated);
+    return options->sources[index].origin;
+}
+
+bool fsdp_options_given(const fsdp_options *options, const char *name)
+{
+    return fsdp_options_origin(options, name) != FSDP_ORIGIN_DEFAULT;
+}
+
+char **fsdp_options_positional(const fsdp_options *options, int *count)
+{
+    *count = options->n_positional;
+    return options->positional;
+}

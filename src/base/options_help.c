@@ -1,0 +1,267 @@
+/* Texts for people, made from the table: --help and --print-config. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/options_parse.h"
+
+enum {
+    HELP_COLUMN = 28,
+    COMMENT_COLUMN = 40,
+    MIN_COLUMNS = 60
+};
+
+/* Append `text`, wrapped, from column `at`; later lines begin at `indent`. Ends with a newline.
+ * Counts code points, so accents do not shorten lines. */
+static void append_wrapped(fsdp_str *out, const char *text, int at, int indent, int columns)
+{
+    bool first = true;
+    while (*text) {
+        size_t length = strcspn(text, " \n");
+        int width = 0;
+        for (size_t i = 0; i < length; i++)
+            width += (text[i] & 0xc0) != 0x80;
+        if (!first && at + 1 + width > columns) {
+            fsdp_str_printf(out, "\n%*s", indent, "");
+            at = indent;
+            first = true;
+        }
+        fsdp_str_printf(out, "%s%.*s", first ? "" : " ", (int)length, text);
+        at += width + !first;
+        first = false;
+        text += length;
+        if (*text == '\n') {
+            fsdp_str_printf(out, "\n%*s", indent, "");
+            at = indent;
+            first = true;
+        }
+        text += *text != 0;
+    }
+    fsdp_str_printf(out, "\n");
+}
+
+static const char *metavar(const fsdp_option *option)
+{
+    static const char *const by_type[] = {
+        [FSDP_OPTION_BOOL] = "",        [FSDP_OPTION_INT] = "N",
+        [FSDP_OPTION_INT64] = "N",      [FSDP_OPTION_DOUBLE] = "X",
+        [FSDP_OPTION_STRING] = "TEXT",  [FSDP_OPTION_CHOICE] = "WORD",
+        [FSDP_OPTION_DTYPE] = "DTYPE",  [FSDP_OPTION_SIZE] = "BYTES",
+        [FSDP_OPTION_LIST] = "A,B,...",
+    };
+    return option->metavar ? option->metavar : by_type[option->type];
+}
+
+/* "-n, --nproc-per-node N": one-letter aliases lead. */
+static void append_left(fsdp_str *out, const fsdp_option *option)
+{
+    fsdp_str_printf(out, "  ");
+    for (const char *alias = option->aliases; alias && *alias;) {
+        size_t length = strcspn(alias, ",");
+        if (length == 1)
+            fsdp_str_printf(out, "-%c, ", *alias);
+        alias += length + (alias[length] == ',');
+    }
+    bool switchable = option->type == FSDP_OPTION_BOOL && strncmp(option->name, "no-", 3) != 0;
+    fsdp_str_printf(out, "--%s%s", switchable ? "[no-]" : "", option->name);
+    if (*metavar(option))
+        fsdp_str_printf(out, " %s", metavar(option));
+}
+
+/* Help, what is allowed, default, other names. */
+static void append_right(fsdp_str *out, const fsdp_option *option)
+{
+    fsdp_str_printf(out, "%s", option->help ? option->help : "");
+    if (option->type == FSDP_OPTION_CHOICE) {
+        fsdp_str_printf(out, ": ");
+        fsdp_option_allowed(option, out);
+    }
+    if (option->required)
+        fsdp_str_printf(out, " (required)");
+    else if (option->shown_default)
+        fsdp_str_printf(out, " (default: %s)", option->shown_default);
+    else if (option->value && *option->value)
+        fsdp_str_printf(out, " (default: %s)", option->value);
+    bool any = false;
+    for (const char *alias = option->aliases; alias && *alias;) {
+        size_t length = strcspn(alias, ",");
+        if (length > 1) {
+            fsdp_str_printf(out, "%s--%.*s", any ? ", " : " [also ", (int)length, alias);
+            any = true;
+        }
+        alias += length + (alias[length] == ',');
+    }
+    if (any)
+        fsdp_str_printf(out, "]");
+}
+
+static void append_row(fsdp_str *out, const char *left, const char *right, int columns)
+{
+    int width = (int)strlen(left);
+    if (width + 2 > HELP_COLUMN)
+        fsdp_str_printf(out, "%s\n%*s", left, HELP_COLUMN, "");
+    else
+        fsdp_str_printf(out, "%-*s", HELP_COLUMN, left);
+    append_wrapped(out, right, HELP_COLUMN, HELP_COLUMN, columns);
+}
+
+static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
+{
+    fsdp_str left = {0}, right = {0};
+    append_left(&left, option);
+    append_right(&right, option);
+    if (left.failed || right.failed)
+        out->failed = true;
+    else
+        append_row(out, left.data, right.data ? right.data : "", columns);
+    fsdp_str_fini(&left);
+    fsdp_str_fini(&right);
+}
+
+static void append_without_effect(fsdp_str *out, const fsdp_options_spec *spec, int columns)
+{
+    bool any = false;
+    for (size_t i = 0; i < spec->count; i++) {
+        const fsdp_option *option = &spec->table[i];
+        if (!option->no_effect || option->hidden)
+            continue;
+        fsdp_str left = {0};
+        append_left(&left, option);
+        if (!any)
+            fsdp_str_printf(out, "\naccepted, without effect here:\n");
+        any = true;
+        if (left.failed)
+            out->failed = true;
+        else
+            append_row(out, left.data, option->no_effect, columns);
+        fsdp_str_fini(&left);
+    }
+}
+
+char *fsdp_options_help(const fsdp_options_spec *spec, int columns)
+{
+    fsdp_str out = {0};
+    const char *group = "options";
+    bool heading = true;
+    if (columns < MIN_COLUMNS)
+        columns = MIN_COLUMNS;
+    int indent = (int)strlen("usage:  ") + (int)strlen(spec->program);
+    fsdp_str_printf(&out, "usage: %s ", spec->program);
+    append_wrapped(&out, spec->usage ? spec->usage : "[options]", indent, indent, columns);
+    if (spec->summary) {
+        fsdp_str_printf(&out, "\n");
+        append_wrapped(&out, spec->summary, 0, 0, columns);
+    }
+    for (size_t i = 0; i < spec->count; i++) {
+        const fsdp_option *option = &spec->table[i];
+        if (option->group && strcmp(option->group, group) != 0) {
+            group = option->group;
+            heading = true;
+        }
+        if (option->no_effect || option->hidden)
+            continue;
+        if (heading)
+            fsdp_str_printf(&out, "\n%s:\n", group);
+        heading = false;
+        append_option(&out, option, columns);
+    }
+    append_without_effect(&out, spec, columns);
+    fsdp_str_printf(&out, "\nalways:\n");
+    append_row(&out, "  -h, --help", "this text", columns);
+    append_row(&out, "  --config FILE.yaml",
+               "options from a file, by the same names; flags win over it, it wins over the "
+               "environment",
+               columns);
+    append_row(&out, "  --print-config",
+               "the values that would be used and where each comes from, as YAML; then exit",
+               columns);
+    fsdp_str_printf(&out, "\n");
+    fsdp_str note = {0};
+    fsdp_str_printf(&note,
+                    "A dash in a name equals an underscore. Each option can also come from the "
+                    "environment: %s and its name in capitals, dashes as underscores.",
+                    spec->env_prefix ? spec->env_prefix : "FSDP_");
+    append_wrapped(&out, note.data ? note.data : "", 0, 0, columns);
+    fsdp_str_fini(&note);
+    if (spec->epilogue)
+        fsdp_str_printf(&out, "\n%s", spec->epilogue);
+    return fsdp_str_take(&out);
+}
+
+/* A double-quoted YAML scalar. */
+static void append_quoted(fsdp_str *out, const char *text)
+{
+    fsdp_str_printf(out, "\"");
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            fsdp_str_printf(out, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f)
+            fsdp_str_printf(out, "\\x%02X", c);
+        else
+            fsdp_str_append(out, text, 1);
+    }
+    fsdp_str_printf(out, "\"");
+}
+
+static void append_value(fsdp_str *out, const fsdp_option *option, const void *target)
+{
+    const void *place = (const char *)target + option->offset;
+    if (option->type == FSDP_OPTION_STRING) {
+        const char *text = *(const char *const *)place;
+        text ? append_quoted(out, text) : fsdp_str_printf(out, "null");
+        return;
+    }
+    if (option->type == FSDP_OPTION_LIST) {
+        fsdp_option_list list = *(const fsdp_option_list *)place;
+        fsdp_str_printf(out, "[");
+        for (size_t i = 0; i < list.count; i++) {
+            fsdp_str_printf(out, i ? ", " : "");
+            append_quoted(out, list.items[i]);
+        }
+        fsdp_str_printf(out, "]");
+        return;
+    }
+    char *text = fsdp_option_text(option, target);
+    out->failed |= !text;
+    fsdp_str_printf(out, "%s", text ? text : "");
+    fsdp_free(text);
+}
+
+char *fsdp_options_print(const fsdp_options *options, const void *target)
+{
+    static const char *const kinds[] = {"default", "environment ", "", "flag "};
+    const fsdp_options_spec *spec = options->spec;
+    fsdp_str out = {0};
+    bool any = false;
+    for (size_t i = 0; i < spec->count; i++) {
+        const fsdp_option *option = &spec->table[i];
+        const struct option_source *source = &options->sources[i];
+        if (option->offset == FSDP_OPTION_NOWHERE ||
+            (option->no_effect && source->origin == FSDP_ORIGIN_DEFAULT))
+            continue;
+        size_t begin = out.len;
+        fsdp_str_printf(&out, "%s: ", option->name);
+        append_value(&out, option, target);
+        int pad = COMMENT_COLUMN - (int)(out.len - begin);
+        fsdp_str_printf(&out, "%*s # %s%s\n", pad > 0 ? pad : 0, "", kinds[source->origin],
+                        source->where ? source->where : "");
+    }
+    for (size_t i = 0; i < spec->count; i++) {
+        const fsdp_option *option = &spec->table[i];
+        const struct option_source *source = &options->sources[i];
+        if (!option->no_effect || source->origin == FSDP_ORIGIN_DEFAULT)
+            continue;
+        if (!any)
+            fsdp_str_printf(&out, "\n# accepted, without effect here:\n");
+        any = true;
+        fsdp_str_printf(&out, "#   %s", option->name);
+        if (source->text) {
+            fsdp_str_printf(&out, " ");
+            append_quoted(&out, source->text);
+        }
+        fsdp_str_printf(&out, " (%s%s): %s\n", kinds[source->origin], source->where,
+                        option->no_effect);
+    }
+    return fsdp_str_take(&out);
+}

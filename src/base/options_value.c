@@ -1,0 +1,373 @@
+/* Option values: from text, with their checks, into the command's struct; and back into text. */
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/options_parse.h"
+
+bool fsdp_option_bool_from_text(const char *text, bool *value)
+{
+    static const char *const words[] = {"false", "no", "off", "0", "true", "yes", "on", "1"};
+    for (size_t i = 0; i < FSDP_LENGTH(words); i++) {
+        if (strcasecmp(text, words[i]) == 0) {
+            *value = i >= 4;
+            return true;
+        }
+    }
+    return false;
+}
+
+int fsdp_option_choice_length(const char *choice)
+{
+    return (int)strcspn(choice, "|");
+}
+
+static bool word_matches(const char *spelling, size_t length, const char *word)
+{
+    for (size_t i = 0; i < length; i++) {
+        char a = spelling[i] == '_' ? '-' : spelling[i];
+        char b = word[i] == '_' ? '-' : word[i];
+        if (tolower((unsigned char)a) != tolower((unsigned char)b))
+            return false;
+    }
+    return word[length] == 0;
+}
+
+bool fsdp_option_choice_matches(const char *choice, const char *word)
+{
+    for (;;) {
+        size_t length = strcspn(choice, "|");
+        if (word_matches(choice, length, word))
+            return true;
+        if (!choice[length])
+            return false;
+        choice += length + 1;
+    }
+}
+
+/* The shortest decimal that reads back as the same double. */
+static void append_double(fsdp_str *out, double value)
+{
+    char text[32];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    fsdp_str_printf(out, "%s", text);
+}
+
+static void append_size(fsdp_str *out, int64_t bytes)
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    while (bytes && bytes % 1024 == 0 && unit + 1 < FSDP_LENGTH(units)) {
+        bytes /= 1024;
+        unit++;
+    }
+    fsdp_str_printf(out, "%lld%s", (long long)bytes, units[unit]);
+}
+
+static void append_bound(fsdp_str *out, bool is_size, double value)
+{
+    if (is_size)
+        append_size(out, (int64_t)value);
+    else
+        append_double(out, value);
+}
+
+static void append_bounds(const fsdp_option *option, fsdp_str *out)
+{
+    const fsdp_option_bounds *b = &option->bounds;
+    if (!b->set)
+        return;
+    bool is_size = option->type == FSDP_OPTION_SIZE;
+    bool open_ended = isinf(b->max);
+    fsdp_str_printf(out, b->above ? " above " : open_ended ? " of at least " : " from ");
+    append_bound(out, is_size, b->min);
+    if (open_ended)
+        return;
+    fsdp_str_printf(out, b->below ? " to below " : b->above ? " up to " : " to ");
+    append_bound(out, is_size, b->max);
+}
+
+static void append_choices(const fsdp_option *option, fsdp_str *out)
+{
+    for (const char *const *choice = option->choices; *choice; choice++) {
+        const char *between = choice == option->choices ? "" : choice[1] ? ", " : " or ";
+        fsdp_str_printf(out, "%s%.*s", between, fsdp_option_choice_length(*choice), *choice);
+    }
+}
+
+void fsdp_option_allowed(const fsdp_option *option, fsdp_str *out)
+{
+    static const char *const kinds[] = {
+        [FSDP_OPTION_BOOL] = "true or false (yes/no, on/off, 1/0)",
+        [FSDP_OPTION_INT] = "an integer",
+        [FSDP_OPTION_INT64] = "an integer",
+        [FSDP_OPTION_DOUBLE] = "a number",
+        [FSDP_OPTION_STRING] = "a text",
+        [FSDP_OPTION_CHOICE] = "",
+        [FSDP_OPTION_DTYPE] = "a dtype such as float32 or bfloat16",
+        [FSDP_OPTION_SIZE] = "a size such as 512MiB or 8GB",
+        [FSDP_OPTION_LIST] = "a list: a,b,c",
+    };
+    fsdp_str_printf(out, "%s", kinds[option->type]);
+    if (option->type == FSDP_OPTION_CHOICE)
+        append_choices(option, out);
+    else
+        append_bounds(option, out);
+}
+
+static fsdp_status wrong_value(const fsdp_option *option, const char *text)
+{
+    fsdp_str allowed = {0};
+    fsdp_option_allowed(option, &allowed);
+    fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s", text,
+                                    allowed.data ? allowed.data : "another value");
+    fsdp_str_fini(&allowed);
+    return status;
+}
+
+static bool in_bounds(const fsdp_option_bounds *b, double value)
+{
+    if (!b->set)
+        return true;
+    return (b->above ? value > b->min : value >= b->min) &&
+           (b->below ? value < b->max : value <= b->max);
+}
+
+/* Whole text as an integer; spaces around it are not part of one. */
+static bool int64_from_text(const char *text, int64_t *value)
+{
+    char *end;
+    if (!*text || isspace((unsigned char)*text))
+        return false;
+    errno = 0;
+    long long parsed = strtoll(text, &end, 10);
+    *value = parsed;
+    return *end == 0 && end != text && errno == 0;
+}
+
+static bool double_from_text(const char *text, double *value)
+{
+    char *end;
+    if (!*text || isspace((unsigned char)*text) || strpbrk(text, "xX"))
+        return false;
+    *value = strtod(text, &end);
+    return *end == 0 && end != text && isfinite(*value);
+}
+
+static bool size_from_text(const char *text, int64_t *value)
+{
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {
+        {"", 1},         {"B", 1},        {"K", 0x1p10},   {"M", 0x1p20},   {"G", 0x1p30},
+        {"T", 0x1p40},   {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
+        {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+    };
+    char *end;
+    if (!isdigit((unsigned char)*text) || (text[0] == '0' && tolower(text[1]) == 'x'))
+        return false;
+    double number = strtod(text, &end);
+    while (*end == ' ')
+        end++;
+    for (size_t i = 0; i < FSDP_LENGTH(units); i++) {
+        if (strcasecmp(end, units[i].name) != 0)
+            continue;
+        double bytes = floor(number * units[i].factor);
+        if (!(bytes < 0x1p62))
+            return false;
+        *value = (int64_t)bytes;
+        return true;
+    }
+    return false;
+}
+
+static fsdp_status choice_from_text(const fsdp_option *option, const char *text, int *value)
+{
+    for (int i = 0; option->choices[i]; i++) {
+        if (fsdp_option_choice_matches(option->choices[i], text)) {
+            *value = i;
+            return FSDP_OK;
+        }
+    }
+    return wrong_value(option, text);
+}
+
+static fsdp_status number_from_text(const fsdp_option *option, const char *text, int64_t *integer,
+                                    double *real)
+{
+    bool read = false;
+    if (option->type == FSDP_OPTION_DOUBLE) {
+        read = double_from_text(text, real);
+    } else {
+        read = option->type == FSDP_OPTION_SIZE ? size_from_text(text, integer)
+                                                : int64_from_text(text, integer);
+        if (option->type == FSDP_OPTION_INT && (*integer < INT_MIN || *integer > INT_MAX))
+            read = false;
+        *real = (double)*integer;
+    }
+    return read && in_bounds(&option->bounds, *real) ? FSDP_OK : wrong_value(option, text);
+}
+
+/* "a,b,c" into owned items. An empty text is an empty list. */
+static fsdp_status split_list(fsdp_options *options, const char *text, fsdp_option_list *list)
+{
+    size_t count = *text ? 1 : 0;
+    for (const char *p = text; *p; p++)
+        count += *p == ',';
+    const char **items = fsdp_options_own(options, fsdp_calloc(count, sizeof *items));
+    if (!items)
+        return fsdp_error_nomem();
+    for (size_t i = 0; i < count; i++) {
+        size_t length = strcspn(text, ",");
+        items[i] = fsdp_options_own(options, fsdp_strndup(text, length));
+        if (!items[i])
+            return fsdp_error_nomem();
+        text += length + 1;
+    }
+    *list = (fsdp_option_list){.items = count ? items : NULL, .count = count};
+    return FSDP_OK;
+}
+
+static fsdp_status store_list(fsdp_options *options, const fsdp_option_given *given, void *place)
+{
+    fsdp_option_list list = {.items = given->items, .count = given->n_items};
+    if (!given->items)
+        FSDP_TRY(split_list(options, given->text, &list));
+    memcpy(place, &list, sizeof list);
+    return FSDP_OK;
+}
+
+static fsdp_status store_bool(const fsdp_option *option, const fsdp_option_given *given,
+                              void *place)
+{
+    bool value = true;
+    if (given->text && !fsdp_option_bool_from_text(given->text, &value))
+        return wrong_value(option, given->text);
+    value = value != given->negated;
+    memcpy(place, &value, sizeof value);
+    return FSDP_OK;
+}
+
+/* Convert into `place`, which has room for the option's type. */
+static fsdp_status store(fsdp_options *options, const fsdp_option *option,
+                         const fsdp_option_given *given, void *place)
+{
+    int64_t integer = 0;
+    double real = 0;
+    int small = 0;
+    fsdp_dtype dtype = FSDP_DTYPE_F32;
+    if (option->type == FSDP_OPTION_BOOL)
+        return store_bool(option, given, place);
+    if (option->type == FSDP_OPTION_LIST)
+        return store_list(options, given, place);
+    if (given->items)
+        return fsdp_error(FSDP_ERR_INVALID, "takes one value, not a sequence");
+    switch (option->type) {
+    case FSDP_OPTION_INT:
+        FSDP_TRY(number_from_text(option, given->text, &integer, &real));
+        small = (int)integer;
+        memcpy(place, &small, sizeof small);
+        break;
+    case FSDP_OPTION_INT64:
+    case FSDP_OPTION_SIZE:
+        FSDP_TRY(number_from_text(option, given->text, &integer, &real));
+        memcpy(place, &integer, sizeof integer);
+        break;
+    case FSDP_OPTION_DOUBLE:
+        FSDP_TRY(number_from_text(option, given->text, &integer, &real));
+        memcpy(place, &real, sizeof real);
+        break;
+    case FSDP_OPTION_CHOICE:
+        FSDP_TRY(choice_from_text(option, given->text, &small));
+        memcpy(place, &small, sizeof small);
+        break;
+    case FSDP_OPTION_DTYPE:
+        FSDP_TRY(fsdp_dtype_from_name(given->text, &dtype));
+        memcpy(place, &dtype, sizeof dtype);
+        break;
+    default:
+        FSDP_ASSERT(option->type == FSDP_OPTION_STRING);
+        memcpy(place, &given->text, sizeof given->text);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given)
+{
+    const fsdp_option *option = &options->spec->table[given->index];
+    union {
+        long long integer;
+        double real;
+        const char *text;
+        fsdp_option_list list;
+    } nowhere;
+    void *place =
+        option->offset == FSDP_OPTION_NOWHERE ? (void *)&nowhere : (char *)target + option->offset;
+    fsdp_status status = store(options, option, given, place);
+    if (status != FSDP_OK && given->key)
+        fsdp_error_context(status, "%s: %s", given->where, given->key);
+    else if (status != FSDP_OK)
+        fsdp_error_context(status, "%s", given->where ? given->where : option->name);
+    if (given->origin != FSDP_ORIGIN_DEFAULT)
+        options->sources[given->index] = (struct option_source){
+            .origin = given->origin, .where = given->where, .text = given->text};
+    return status;
+}
+
+char *fsdp_option_text(const fsdp_option *option, const void *target)
+{
+    fsdp_str out = {0};
+    if (option->offset == FSDP_OPTION_NOWHERE) {
+        fsdp_str_printf(&out, "%s", option->value ? option->value : "");
+        return fsdp_str_take(&out);
+    }
+    const void *place = (const char *)target + option->offset;
+    const char *text = NULL;
+    fsdp_option_list list;
+    switch (option->type) {
+    case FSDP_OPTION_BOOL:
+        fsdp_str_printf(&out, "%s", *(const bool *)place ? "true" : "false");
+        break;
+    case FSDP_OPTION_INT:
+        fsdp_str_printf(&out, "%d", *(const int *)place);
+        break;
+    case FSDP_OPTION_INT64:
+        fsdp_str_printf(&out, "%lld", (long long)*(const int64_t *)place);
+        break;
+    case FSDP_OPTION_SIZE:
+        append_size(&out, *(const int64_t *)place);
+        break;
+    case FSDP_OPTION_DOUBLE:
+        append_double(&out, *(const double *)place);
+        break;
+    case FSDP_OPTION_CHOICE:
+        text = option->choices[*(const int *)place];
+        fsdp_str_append(&out, text, (size_t)fsdp_option_choice_length(text));
+        break;
+    case FSDP_OPTION_DTYPE:
+        fsdp_str_printf(&out, "%s", fsdp_dtype_name(*(const fsdp_dtype *)place));
+        break;
+    case FSDP_OPTION_STRING:
+        text = *(const char *const *)place;
+        fsdp_str_printf(&out, "%s", text ? text : "");
+        break;
+    case FSDP_OPTION_LIST:
+        list = *(const fsdp_option_list *)place;
+        for (size_t i = 0; i < list.count; i++)
+            fsdp_str_printf(&out, "%s%s", i ? "," : "", list.items[i]);
+        break;
+    }
+    return fsdp_str_take(&out);
+}

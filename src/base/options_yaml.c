@@ -1,0 +1,202 @@
+/* --config FILE.yaml: the options' names as keys. Nested maps are headings: only the innermost key
+ * counts. A sequence is the value of a list option; null leaves an option as it is. */
+#include "src/base/options_parse.h"
+
+#ifdef FSDP_HAVE_YAML
+#include <errno.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "src/base/alloc.h"
+
+enum {
+    MAX_DEPTH = 16
+};
+
+typedef struct yaml_reader {
+    fsdp_options *options;
+    void *target;
+    const char *path;
+    yaml_document_t document;
+    int *seen; /* [spec->count]: line on which this file set the option, 0 if not yet */
+} yaml_reader;
+
+static int line_of(const yaml_node_t *node)
+{
+    return (int)node->start_mark.line + 1;
+}
+
+/* Of a scalar; NULL if it holds a NUL byte. */
+static const char *scalar_text(const yaml_node_t *node)
+{
+    const char *text = (const char *)node->data.scalar.value;
+    return strlen(text) == node->data.scalar.length ? text : NULL;
+}
+
+static bool is_null(const yaml_node_t *node)
+{
+    static const char *const words[] = {"", "~", "null", "Null", "NULL"};
+    if (node->type != YAML_SCALAR_NODE || node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
+        return false;
+    const char *text = (const char *)node->data.scalar.value;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(text, words[i]) == 0)
+            return true;
+    return false;
+}
+
+static const char *own_scalar(yaml_reader *r, const yaml_node_t *node)
+{
+    const char *text = scalar_text(node);
+    if (!text) {
+        (void)fsdp_error(FSDP_ERR_FORMAT, "%s:%d: the value holds a NUL byte", r->path,
+                         line_of(node));
+        return NULL;
+    }
+    return fsdp_options_own(r->options, fsdp_strdup(text));
+}
+
+static fsdp_status read_items(yaml_reader *r, const yaml_node_t *node, fsdp_option_given *given)
+{
+    const yaml_node_item_t *item = node->data.sequence.items.start;
+    size_t count = (size_t)(node->data.sequence.items.top - item);
+    const char **items = fsdp_options_own(r->options, fsdp_calloc(count, sizeof *items));
+    if (!items)
+        return fsdp_error_nomem();
+    for (size_t i = 0; i < count; i++) {
+        const yaml_node_t *child = yaml_document_get_node(&r->document, item[i]);
+        if (!child || child->type != YAML_SCALAR_NODE)
+            return fsdp_error(FSDP_ERR_INVALID, "%s:%d: %s: items of a list are plain values",
+                              r->path, child ? line_of(child) : line_of(node), given->key);
+        items[i] = own_scalar(r, child);
+        if (!items[i])
+            return FSDP_ERR_FORMAT;
+    }
+    given->items = items;
+    given->n_items = count;
+    return FSDP_OK;
+}
+
+static fsdp_status read_option(yaml_reader *r, const yaml_node_t *key, const yaml_node_t *value)
+{
+    const char *name = scalar_text(key);
+    bool negated;
+    int index = name ? fsdp_options_find(r->options->spec, name, &negated) : -1;
+    int line = line_of(key);
+    if (index < 0) {
+        fsdp_status status = fsdp_options_unknown(r->options->spec, "", name ? name : "");
+        fsdp_error_context(status, "%s:%d", r->path, line);
+        return status;
+    }
+    if (r->seen[index])
+        return fsdp_error(FSDP_ERR_INVALID, "%s:%d: %s was already given on line %d", r->path, line,
+                          name, r->seen[index]);
+    r->seen[index] = line;
+    if (is_null(value))
+        return FSDP_OK;
+    fsdp_option_given given = {
+        .index = index, .negated = negated, .origin = FSDP_ORIGIN_FILE, .key = name};
+    given.where = fsdp_options_own(r->options, fsdp_strdup_printf("%s:%d", r->path, line));
+    if (!given.where)
+        return fsdp_error_nomem();
+    if (value->type == YAML_SEQUENCE_NODE) {
+        FSDP_TRY(read_items(r, value, &given));
+    } else {
+        given.text = own_scalar(r, value);
+        if (!given.text)
+            return FSDP_ERR_FORMAT;
+    }
+    return fsdp_options_set(r->options, r->target, &given);
+}
+
+/* Depth is bounded because an alias may point to a map around it. */
+static fsdp_status read_map(yaml_reader *r, const yaml_node_t *map, int depth)
+{
+    if (depth > MAX_DEPTH)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: maps are nested more than %d deep", r->path,
+                          line_of(map), MAX_DEPTH);
+    for (const yaml_node_pair_t *pair = map->data.mapping.pairs.start;
+         pair < map->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = yaml_document_get_node(&r->document, pair->key);
+        const yaml_node_t *value = yaml_document_get_node(&r->document, pair->value);
+        if (!key || !value || key->type != YAML_SCALAR_NODE)
+            return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: a key is not a name", r->path,
+                              key ? line_of(key) : line_of(map));
+        if (value->type == YAML_MAPPING_NODE)
+            FSDP_TRY(read_map(r, value, depth + 1));
+        else
+            FSDP_TRY(read_option(r, key, value));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status parser_error(const yaml_parser_t *parser, const char *path)
+{
+    if (parser->error == YAML_MEMORY_ERROR)
+        return fsdp_error_nomem();
+    if (parser->error == YAML_READER_ERROR)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: byte %zu: %s", path, parser->problem_offset,
+                          parser->problem ? parser->problem : "not readable as YAML");
+    return fsdp_error(FSDP_ERR_FORMAT, "%s:%zu: %s", path, parser->problem_mark.line + 1,
+                      parser->problem ? parser->problem : "not YAML");
+}
+
+/* The first document; an empty file is an empty map. */
+static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
+{
+    if (!yaml_parser_load(parser, &r->document))
+        return parser_error(parser, r->path);
+    fsdp_status status = FSDP_OK;
+    const yaml_node_t *root = yaml_document_get_root_node(&r->document);
+    if (root && root->type == YAML_MAPPING_NODE)
+        status = read_map(r, root, 1);
+    else if (root && !is_null(root))
+        status = fsdp_error(FSDP_ERR_FORMAT, "%s:%d: expected 'option: value' lines", r->path,
+                            line_of(root));
+    yaml_document_delete(&r->document);
+    if (status != FSDP_OK || !root)
+        return status;
+    if (!yaml_parser_load(parser, &r->document))
+        return parser_error(parser, r->path);
+    root = yaml_document_get_root_node(&r->document);
+    if (root)
+        status =
+            fsdp_error(FSDP_ERR_FORMAT, "%s:%d: a second document begins", r->path, line_of(root));
+    yaml_document_delete(&r->document);
+    return status;
+}
+
+fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const char *path)
+{
+    yaml_parser_t parser;
+    yaml_reader reader = {.options = options, .target = target, .path = path};
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "--config %s: %s",
+                          path, strerror(errno));
+    fsdp_status status = FSDP_OK;
+    reader.seen = fsdp_calloc(options->spec->count, sizeof *reader.seen);
+    if (!reader.seen || !yaml_parser_initialize(&parser)) {
+        status = fsdp_error_nomem();
+        goto close;
+    }
+    yaml_parser_set_input_file(&parser, file);
+    status = read_document(&reader, &parser);
+    yaml_parser_delete(&parser);
+close:
+    fsdp_free(reader.seen);
+    fclose(file);
+    return status;
+}
+
+#else
+
+fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const char *path)
+{
+    (void)options, (void)target;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "--config %s: this program was built without libyaml ('make deps' gets it)",
+                      path);
+}
+
+#endif

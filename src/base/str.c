@@ -1,0 +1,59 @@
+/* A growing text; see str.h. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/str.h"
+
+/* Room for n more bytes and the closing NUL. */
+static bool reserve(fsdp_str *s, size_t n)
+{
+    if (!s->failed && !FSDP_GROW(s->data, s->cap, s->len + n + 1))
+        s->failed = true;
+    return !s->failed;
+}
+
+void fsdp_str_append(fsdp_str *s, const char *bytes, size_t n)
+{
+    if (!reserve(s, n))
+        return;
+    memcpy(s->data + s->len, bytes, n);
+    s->len += n;
+    s->data[s->len] = 0;
+}
+
+void fsdp_str_printf(fsdp_str *s, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    if (n < 0)
+        s->failed = true;
+    else if (reserve(s, (size_t)n)) {
+        vsnprintf(s->data + s->len, (size_t)n + 1, format, again);
+        s->len += (size_t)n;
+    }
+    va_end(again);
+    va_end(args);
+}
+
+char *fsdp_str_take(fsdp_str *s)
+{
+    fsdp_str_append(s, "", 0);
+    char *text = s->data;
+    if (s->failed) {
+        fsdp_free(text);
+        text = NULL;
+        (void)fsdp_error_nomem();
+    }
+    *s = (fsdp_str){0};
+    return text;
+}
+
+void fsdp_str_fini(fsdp_str *s)
+{
+    fsdp_free(s->data);
+    *s = (fsdp_str){0};
+}

@@ -1,0 +1,17 @@
+/* A growing text. Start with {0}; appending never fails at once: out of memory is remembered and
+ * told by fsdp_str_take. */
+#pragma once
+#include <fsdp/base.h>
+
+typedef struct fsdp_str {
+    char *data; /* NUL-terminated, NULL while empty; owned */
+    size_t len, cap;
+    bool failed;
+} fsdp_str;
+
+void fsdp_str_append(fsdp_str *s, const char *bytes, size_t n);
+FSDP_PRINTF(2, 3) void fsdp_str_printf(fsdp_str *s, const char *format, ...);
+/* The text, owned by the caller (fsdp_free); `s` is empty again. NULL with an error if memory ran
+ * out on the way. */
+char *fsdp_str_take(fsdp_str *s);
+void fsdp_str_fini(fsdp_str *s);

@@ -1,0 +1,90 @@
+/* Reading options and printing errors, for all commands. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/cli/cli.h"
+
+int fsdp_cli_columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 80)
+        return 80;
+    return size.ws_col > 100 ? 100 : size.ws_col;
+}
+
+static int print_text(char *text)
+{
+    if (!text)
+        return fsdp_cli_failed("fsdp");
+    fputs(text, stdout);
+    fsdp_free(text);
+    return FSDP_EXIT_OK;
+}
+
+/* torchrun's error file, {"message": {"message": ..., "extraInfo": ...}}: whoever started this
+ * rank reads it. False if nobody asked for one or it cannot be written. */
+static bool write_error_file(const char *message)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    if (!path || !*path || !getenv("FSDP_LAUNCHER_PID"))
+        return false;
+    json_t *root = json_pack("{s{sss{ss,sI}}}", "message", "message", message, "extraInfo",
+                             "py_callstack", "", "timestamp", (json_int_t)time(NULL));
+    if (!root)
+        return false;
+    bool written = json_dump_file(root, path, JSON_COMPACT) == 0;
+    json_decref(root);
+    return written;
+}
+
+static void tell(const char *program, bool usage)
+{
+    char *message = fsdp_strdup_printf("%s: %s", program, fsdp_last_error());
+    const char *text = message ? message : fsdp_last_error();
+    if (!write_error_file(text)) {
+        fprintf(stderr, "%s\n", text);
+        if (usage)
+            fprintf(stderr, "try '%s --help'\n", program);
+    }
+    fsdp_free(message);
+}
+
+int fsdp_cli_failed(const char *program)
+{
+    tell(program, false);
+    return FSDP_EXIT_FAILURE;
+}
+
+int fsdp_cli_misused(const char *program)
+{
+    tell(program, true);
+    return FSDP_EXIT_USAGE;
+}
+
+int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void *target,
+                     fsdp_options **options)
+{
+    *options = NULL;
+    fsdp_status status = fsdp_options_parse(spec, argc, argv, target, options);
+    if (status != FSDP_OK)
+        return fsdp_cli_misused(spec->program);
+    int code = FSDP_CLI_RUN;
+    if (fsdp_options_wanted(*options) == FSDP_OPTIONS_HELP) {
+        code = print_text(fsdp_options_help(spec, fsdp_cli_columns()));
+    } else if (fsdp_options_wanted(*options) == FSDP_OPTIONS_PRINT_CONFIG) {
+        code = print_text(fsdp_options_print(*options, target));
+        status = fsdp_options_check(*options, target);
+        if (code == FSDP_EXIT_OK && status != FSDP_OK)
+            code = fsdp_cli_misused(spec->program);
+    }
+    if (code != FSDP_CLI_RUN) {
+        fsdp_options_destroy(*options);
+        *options = NULL;
+    }
+    return code;
+}

@@ -1,0 +1,22 @@
+/* What the commands share: reading options, printing errors. Only src/cli prints
+ * fsdp_last_error() and sets exit codes. */
+#pragma once
+#include "src/base/options.h"
+#include "src/cli/commands.h"
+
+/* Go on with the command; no exit code has this value. */
+#define FSDP_CLI_RUN (-1)
+
+/* Read a command's options. Returns FSDP_CLI_RUN and *options (fsdp_options_destroy), or the exit
+ * code: errors, --help and --print-config have then been printed and *options is NULL. */
+int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void *target,
+                     fsdp_options **options);
+
+/* Print "fsdp train: " and fsdp_last_error(), and return FSDP_EXIT_FAILURE. A rank that `fsdp
+ * launch` started leaves the message to the launcher, which prints the first failing rank's. */
+int fsdp_cli_failed(const char *program);
+/* The same for a wrong command line or configuration: returns FSDP_EXIT_USAGE, points to --help. */
+int fsdp_cli_misused(const char *program);
+
+/* Width for help: of the terminal, within 80 and 100. */
+int fsdp_cli_columns(void);

@@ -1,0 +1,80 @@
+/* The command table of `fsdp`. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/assert.h"
+#include "src/base/nearest.h"
+#include "src/cli/commands.h"
+#include "src/cli/version.h"
+
+typedef struct command {
+    const char *name, *help;
+    int (*run)(int argc, char **argv);
+} command;
+
+#define COMMAND_ROW(name, help) {#name, help, fsdp_cmd_##name},
+static const command commands[] = {FSDP_COMMANDS(COMMAND_ROW)};
+
+static const command *find_command(const char *name)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[FSDP_LENGTH(commands)];
+    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
+        names[i] = commands[i].name;
+    int near = fsdp_nearest_name(name, names, FSDP_LENGTH(commands));
+    fprintf(stderr, "fsdp: unknown command '%s'", name);
+    if (near >= 0)
+        fprintf(stderr, "; did you mean '%s'?", names[near]);
+    fputs("\ntry 'fsdp help'\n", stderr);
+    return FSDP_EXIT_USAGE;
+}
+
+static void print_help(FILE *to)
+{
+    fputs("usage: fsdp COMMAND [options]\n\n"
+          "Fully sharded data parallel training without Python.\n\ncommands:\n",
+          to);
+    for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
+        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
+    fputs("\n'fsdp help COMMAND' or 'fsdp COMMAND --help' shows a command's options.\n"
+          "'fsdp --version' shows how this program was built.\n",
+          to);
+}
+
+int fsdp_cmd_help(int argc, char **argv)
+{
+    if (argc < 2 || argv[1][0] == '-') {
+        print_help(stdout);
+        return FSDP_EXIT_OK;
+    }
+    const command *c = find_command(argv[1]);
+    if (!c)
+        return unknown_command(argv[1]);
+    char option[] = "--help";
+    char *help_argv[] = {argv[1], option, NULL};
+    return c->run(2, help_argv);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return FSDP_EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        return fsdp_cmd_help(argc - 1, argv + 1);
+    if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
+        fsdp_print_version(stdout);
+        return FSDP_EXIT_OK;
+    }
+    const command *c = find_command(name);
+    return c ? c->run(argc - 1, argv + 1) : unknown_command(name);
+}
