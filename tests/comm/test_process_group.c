@@ -1,5 +1,4 @@
 /* Groups of threads: collectives in closed form, argument checks, failures. */
-#include <stdlib.h>
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"

@@ -1,0 +1,147 @@
+/* Workers sleep on a condition variable; a job is one atomic counter from which every thread takes
+ * the next task. A worker that wakes late finds the job closed and sleeps on: the caller waits only
+ * for workers that have entered it. */
+#include "src/base/thread_pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+
+typedef struct worker {
+    fsdp_thread_pool *pool;
+    pthread_t thread;
+    int index; /* 1 .. size - 1; the caller is 0 */
+} worker;
+
+struct fsdp_thread_pool {
+    int size, started; /* started: workers to join, size - 1 once created */
+    worker *workers;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, idle;
+    /* Under lock: */
+    bool stopping, open; /* open: a job may be entered */
+    uint64_t job;        /* number of the job, so that a worker enters each once */
+    int inside;          /* workers in the job */
+    /* The job; written before it opens, constant until the last worker has left it: */
+    fsdp_task_fn *task;
+    void *arg;
+    int64_t n;
+    _Atomic int64_t next;
+};
+
+static void run_tasks(fsdp_thread_pool *pool, int index)
+{
+    for (;;) {
+        int64_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (i >= pool->n)
+            return;
+        pool->task(pool->arg, i, index);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    const worker *self = arg;
+    fsdp_thread_pool *pool = self->pool;
+    uint64_t seen = 0;
+    pthread_mutex_lock(&pool->lock);
+    while (!pool->stopping) {
+        if (!pool->open || pool->job == seen) {
+            pthread_cond_wait(&pool->wake, &pool->lock);
+            continue;
+        }
+        seen = pool->job;
+        pool->inside++;
+        pthread_mutex_unlock(&pool->lock);
+        run_tasks(pool, self->index);
+        pthread_mutex_lock(&pool->lock);
+        if (--pool->inside == 0)
+            pthread_cond_signal(&pool->idle);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+fsdp_status fsdp_thread_pool_create(int threads, fsdp_thread_pool **pool)
+{
+    if (threads < 1 || threads > 4096)
+        return fsdp_error(FSDP_ERR_INVALID, "thread pool: %d threads, not between 1 and 4096",
+                          threads);
+    fsdp_thread_pool *made = fsdp_calloc(1, sizeof *made);
+    if (!made)
+        return fsdp_error_nomem();
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->wake, NULL);
+    pthread_cond_init(&made->idle, NULL);
+    made->size = threads;
+    made->workers = fsdp_calloc((size_t)threads, sizeof *made->workers);
+    if (!made->workers) {
+        fsdp_thread_pool_destroy(made);
+        return fsdp_error_nomem();
+    }
+    for (int i = 1; i < threads; i++) {
+        worker *w = &made->workers[i - 1];
+        *w = (worker){.pool = made, .index = i};
+        int error = pthread_create(&w->thread, NULL, worker_main, w);
+        if (error) {
+            fsdp_thread_pool_destroy(made);
+            return fsdp_error(FSDP_ERR_NOMEM, "thread pool: cannot start thread %d of %d: %s", i,
+                              threads, strerror(error));
+        }
+        made->started++;
+    }
+    *pool = made;
+    return FSDP_OK;
+}
+
+void fsdp_thread_pool_destroy(fsdp_thread_pool *pool)
+{
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    pool->stopping = true;
+    pthread_cond_broadcast(&pool->wake);
+    pthread_mutex_unlock(&pool->lock);
+    for (int i = 0; i < pool->started; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+    pthread_cond_destroy(&pool->idle);
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->lock);
+    fsdp_free(pool->workers);
+    fsdp_free(pool);
+}
+
+int fsdp_thread_pool_size(const fsdp_thread_pool *pool)
+{
+    return pool ? pool->size : 1;
+}
+
+void fsdp_parallel_for(fsdp_thread_pool *pool, int64_t n, fsdp_task_fn *task, void *arg)
+{
+    if (!pool || pool->size == 1 || n <= 1) {
+        for (int64_t i = 0; i < n; i++)
+            task(arg, i, 0);
+        return;
+    }
+    pthread_mutex_lock(&pool->lock);
+    pool->task = task;
+    pool->arg = arg;
+    pool->n = n;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    pool->open = true;
+    pool->job++;
+    if (n - 1 < pool->started)
+        for (int64_t i = 1; i < n; i++)
+            pthread_cond_signal(&pool->wake);
+    else
+        pthread_cond_broadcast(&pool->wake);
+    pthread_mutex_unlock(&pool->lock);
+    run_tasks(pool, 0);
+    pthread_mutex_lock(&pool->lock);
+    pool->open = false;
+    while (pool->inside > 0)
+        pthread_cond_wait(&pool->idle, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
