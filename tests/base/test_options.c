@@ -1,0 +1,506 @@
+/* The configuration engine: sources, their order, values, bounds, messages, texts. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/nearest.h"
+#include "src/base/options.h"
+#include "src/base/str.h"
+#include "tests/test.h"
+
+typedef struct sample {
+    bool shuffle, overwrite;
+    int batch_size, schedule;
+    int64_t max_steps, memory;
+    double lr, beta;
+    const char *model;
+    fsdp_dtype dtype;
+    fsdp_option_list files;
+} sample;
+
+enum {
+    SCHEDULE_STEP,
+    SCHEDULE_LINEAR,
+    SCHEDULE_COSINE
+};
+static const char *const schedules[] = {"step", "linear", "cosine|cosine-with-min-lr", NULL};
+
+#define PLACE(field) .offset = offsetof(sample, field)
+static const fsdp_option table[] = {
+    {.name = "model",
+     .type = FSDP_OPTION_STRING,
+     PLACE(model),
+     .group = "model",
+     .help = "a folder"},
+    {.name = "batch-size",
+     .aliases = "test-batch-size,b",
+     .type = FSDP_OPTION_INT,
+     PLACE(batch_size),
+     .value = "4",
+     .bounds = FSDP_AT_LEAST(1),
+     .help = "rows of a batch"},
+    {.name = "max-steps",
+     .type = FSDP_OPTION_INT64,
+     PLACE(max_steps),
+     .value = "-1",
+     .bounds = FSDP_BETWEEN(-1, 1e15),
+     .group = "training",
+     .help = "steps"},
+    {.name = "lr",
+     .aliases = "learning-rate",
+     .type = FSDP_OPTION_DOUBLE,
+     PLACE(lr),
+     .value = "0.002",
+     .bounds = FSDP_AT_LEAST(0),
+     .help = "rate"},
+    {.name = "beta1",
+     .type = FSDP_OPTION_DOUBLE,
+     PLACE(beta),
+     .value = "0.9",
+     .bounds = FSDP_FROM_TO_BELOW(0, 1),
+     .help = "first moment"},
+    {.name = "shuffle", .type = FSDP_OPTION_BOOL, PLACE(shuffle), .value = "true", .help = "order"},
+    {.name = "overwrite", .type = FSDP_OPTION_BOOL, PLACE(overwrite), .help = "replace"},
+    {.name = "lr-schedule",
+     .type = FSDP_OPTION_CHOICE,
+     PLACE(schedule),
+     .value = "linear",
+     .choices = schedules,
+     .help = "schedule"},
+    {.name = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(dtype), .value = "bf16", .help = "d"},
+    {.name = "memory-limit",
+     .type = FSDP_OPTION_SIZE,
+     PLACE(memory),
+     .value = "1GiB",
+     .bounds = FSDP_AT_LEAST(1024),
+     .help = "bytes"},
+    {.name = "data", .type = FSDP_OPTION_LIST, PLACE(files), .help = "files"},
+    {.name = "no-cuda",
+     .type = FSDP_OPTION_BOOL,
+     .offset = FSDP_OPTION_NOWHERE,
+     .no_effect = "there is no GPU"},
+};
+static const fsdp_options_spec spec = {.program = "fsdp sample",
+                                       .summary = "For tests.",
+                                       .table = table,
+                                       .count = FSDP_LENGTH(table),
+                                       .env_prefix = "FSDPTEST_",
+                                       .positional = "FILE...",
+                                       .max_positional = 3};
+
+static fsdp_options *kept; /* of the last successful parse: owns the strings of its sample */
+
+/* Parse a command line; words are separated by spaces, '+' stands for a space in a word. */
+static fsdp_status parse_with(const fsdp_options_spec *s, sample *out, const char *line)
+{
+    static char words[2048];
+    char *argv[64], *rest = words;
+    int argc = 1;
+    snprintf(words, sizeof words, "sample %s", line);
+    argv[0] = strsep(&rest, " ");
+    for (char *word; (word = strsep(&rest, " "));) {
+        if (!*word)
+            continue;
+        for (char *c = word; *c; c++)
+            *c = *c == '+' ? ' ' : *c;
+        argv[argc++] = word;
+    }
+    argv[argc] = NULL;
+    memset(out, 0, sizeof *out);
+    fsdp_options_destroy(kept);
+    kept = NULL;
+    return fsdp_options_parse(s, argc, argv, out, &kept);
+}
+
+static fsdp_status parse(sample *out, const char *line)
+{
+    return parse_with(&spec, out, line);
+}
+
+/* Write `text` to a file of the test's directory and return its path. */
+static const char *yaml_file(fsdp_test *t, const char *text)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/run.yaml", fsdp_test_dir(t));
+    FILE *file = fopen(path, "w");
+    if (!file || fputs(text, file) < 0 || fclose(file) != 0)
+        fsdp_test_fail(t, __FILE__, __LINE__, "cannot write %s", path);
+    return path;
+}
+
+static fsdp_status parse_yaml(fsdp_test *t, sample *out, const char *text, const char *flags)
+{
+    char line[1024];
+    snprintf(line, sizeof line, "--config %s %s", yaml_file(t, text), flags);
+    return parse(out, line);
+}
+
+TEST(defaults_come_from_the_table)
+{
+    sample s;
+    ASSERT_OK(parse(&s, ""));
+    ASSERT_INT(s.batch_size, 4);
+    ASSERT_INT(s.max_steps, -1);
+    ASSERT_F32(s.lr, 0.002);
+    ASSERT_INT(s.schedule, SCHEDULE_LINEAR);
+    ASSERT_INT(s.dtype, FSDP_DTYPE_BF16);
+    ASSERT_INT(s.memory, 1 << 30);
+    ASSERT(s.shuffle && !s.overwrite && !s.model && s.files.count == 0);
+    ASSERT(!fsdp_options_given(kept, "batch-size"));
+}
+
+TEST(every_spelling_of_a_flag_is_read)
+{
+    sample s;
+    ASSERT_OK(parse(&s, "--batch-size 8"));
+    ASSERT_INT(s.batch_size, 8);
+    ASSERT_OK(parse(&s, "--batch_size=9"));
+    ASSERT_INT(s.batch_size, 9);
+    ASSERT_OK(parse(&s, "--test_batch-size 10"));
+    ASSERT_INT(s.batch_size, 10);
+    ASSERT_OK(parse(&s, "-b 11"));
+    ASSERT_INT(s.batch_size, 11);
+    ASSERT_OK(parse(&s, "-b12"));
+    ASSERT_INT(s.batch_size, 12);
+    ASSERT_OK(parse(&s, "-b=13"));
+    ASSERT_INT(s.batch_size, 13);
+    ASSERT_OK(parse(&s, "--batch-size 1 --test-batch-size 2 -b 3"));
+    ASSERT_INT(s.batch_size, 3);
+    ASSERT_OK(parse(&s, "--max-steps -1 --model=a=b --lr 1e-4"));
+    ASSERT_INT(s.max_steps, -1);
+    ASSERT_STR(s.model, "a=b");
+    ASSERT_F32(s.lr, 1e-4);
+    ASSERT(fsdp_options_given(kept, "lr"));
+    ASSERT_OK(parse(&s, "--model="));
+    ASSERT_STR(s.model, "");
+}
+
+TEST(booleans_are_read_by_every_word)
+{
+    static const char *const on[] = {"", "=true", " yes", " 1", " ON", "=True"};
+    static const char *const off[] = {"=false", " no", " 0", " off", "=FALSE"};
+    sample s;
+    char line[64];
+    for (size_t i = 0; i < FSDP_LENGTH(on); i++) {
+        snprintf(line, sizeof line, "--overwrite%s", on[i]);
+        ASSERT_OK(parse(&s, line));
+        ASSERT(s.overwrite);
+        snprintf(line, sizeof line, "--no-shuffle%s", on[i]);
+        ASSERT_OK(parse(&s, line));
+        ASSERT(!s.shuffle);
+    }
+    for (size_t i = 0; i < FSDP_LENGTH(off); i++) {
+        snprintf(line, sizeof line, "--shuffle%s", off[i]);
+        ASSERT_OK(parse(&s, line));
+        ASSERT(!s.shuffle);
+        snprintf(line, sizeof line, "--no_overwrite%s", off[i]);
+        ASSERT_OK(parse(&s, line));
+        ASSERT(s.overwrite);
+    }
+    /* A word that is no boolean is left for the positional arguments. */
+    ASSERT_OK(parse(&s, "--overwrite file"));
+    int count;
+    char **files = fsdp_options_positional(kept, &count);
+    ASSERT_INT(count, 1);
+    ASSERT_STR(files[0], "file");
+    ASSERT_ERROR(parse(&s, "--shuffle=maybe"), FSDP_ERR_INVALID, "--shuffle: 'maybe'");
+    ASSERT_ERROR(parse(&s, "--no-lr"), FSDP_ERR_INVALID, "unknown option '--no-lr'");
+}
+
+TEST(sizes_know_their_units)
+{
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } cases[] = {{"4096", 4096},      {"8GiB", 8LL << 30},  {"8G", 8LL << 30},
+                 {"8gb", 8000000000}, {"512MB", 512000000}, {"1.5K", 1536},
+                 {"2TiB", 2LL << 40}, {"64MiB", 64 << 20},  {"3000B", 3000}};
+    sample s;
+    char line[64];
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        snprintf(line, sizeof line, "--memory-limit %s", cases[i].text);
+        ASSERT_OK(parse(&s, line));
+        ASSERT_INT(s.memory, cases[i].bytes);
+    }
+    static const char *const wrong[] = {"", "GiB", "8XB", "-1G", "1e99T", "0x10", "8 G B", "100"};
+    for (size_t i = 0; i < FSDP_LENGTH(wrong); i++) {
+        snprintf(line, sizeof line, "--memory-limit=%s", wrong[i]);
+        ASSERT_ERROR(parse(&s, line), FSDP_ERR_INVALID, "of at least 1KiB");
+    }
+}
+
+TEST(choices_dtypes_and_lists_are_read)
+{
+    sample s;
+    ASSERT_OK(parse(&s, "--lr-schedule COSINE_with_min_lr --param-dtype torch.float32"));
+    ASSERT_INT(s.schedule, SCHEDULE_COSINE);
+    ASSERT_INT(s.dtype, FSDP_DTYPE_F32);
+    ASSERT_OK(parse(&s, "--data a.csv,b+c.csv"));
+    ASSERT_INT(s.files.count, 2);
+    ASSERT_STR(s.files.items[0], "a.csv");
+    ASSERT_STR(s.files.items[1], "b c.csv");
+    ASSERT_OK(parse(&s, "--data a --data="));
+    ASSERT_INT(s.files.count, 0);
+    ASSERT_ERROR(parse(&s, "--lr-schedule cos"), FSDP_ERR_INVALID,
+                 "--lr-schedule: 'cos' is not allowed; it takes step, linear or cosine");
+    ASSERT_ERROR(parse(&s, "--param-dtype fp7"), FSDP_ERR_INVALID, "fp7");
+}
+
+TEST(wrong_numbers_name_option_value_and_bounds)
+{
+    sample s;
+    ASSERT_ERROR(parse(&s, "--batch_size abc"), FSDP_ERR_INVALID,
+                 "--batch_size: 'abc' is not allowed; it takes an integer of at least 1");
+    static const char *const wrong[] = {"--batch-size 0",
+                                        "--batch-size -3",
+                                        "--batch-size 1.5",
+                                        "--batch-size=",
+                                        "--batch-size 1x",
+                                        "--batch-size=+4",
+                                        "--batch-size 99999999999",
+                                        "--lr nan",
+                                        "--lr inf",
+                                        "--lr -0.1",
+                                        "--lr 0x1p3",
+                                        "--lr 1e999",
+                                        "--beta1 1",
+                                        "--beta1 -0.001",
+                                        "--max-steps 99999999999999999999",
+                                        "--max-steps -2"};
+    for (size_t i = 0; i < FSDP_LENGTH(wrong); i++)
+        ASSERT_ERROR(parse(&s, wrong[i]), FSDP_ERR_INVALID, "is not allowed");
+    ASSERT_ERROR(parse(&s, "--beta1 1"), FSDP_ERR_INVALID, "a number from 0 to below 1");
+    ASSERT_OK(parse(&s, "--beta1 0 --max-steps 1000000000000"));
+    ASSERT_INT(s.max_steps, 1000000000000);
+}
+
+TEST(unknown_options_suggest_the_nearest_name)
+{
+    sample s;
+    ASSERT_ERROR(parse(&s, "--batch-szie 3"), FSDP_ERR_INVALID,
+                 "unknown option '--batch-szie'; did you mean '--batch-size'?");
+    ASSERT_ERROR(parse(&s, "--learning_rte 3"), FSDP_ERR_INVALID, "'--learning-rate'?");
+    ASSERT_ERROR(parse(&s, "--no-shufle"), FSDP_ERR_INVALID, "'--no-shuffle'?");
+    ASSERT_ERROR(parse(&s, "--max"), FSDP_ERR_INVALID, "'--max-steps'?");
+    ASSERT_ERROR(parse(&s, "--Batch-Size 3"), FSDP_ERR_INVALID, "'--batch-size'?");
+    ASSERT_ERROR(parse(&s, "-x"), FSDP_ERR_INVALID, "unknown option '-x'");
+    ASSERT_ERROR(parse(&s, "--xyzzy"), FSDP_ERR_INVALID, "unknown option '--xyzzy'");
+    ASSERT(!strstr(fsdp_last_error(), "did you mean"));
+}
+
+TEST(a_missing_value_is_an_error)
+{
+    sample s;
+    ASSERT_ERROR(parse(&s, "--lr"), FSDP_ERR_INVALID, "--lr needs a value: a number");
+    ASSERT_ERROR(parse(&s, "--model --lr 1"), FSDP_ERR_INVALID, "--model needs a value");
+    ASSERT_ERROR(parse(&s, "--config"), FSDP_ERR_INVALID, "--config needs a value");
+    ASSERT_OK(parse(&s, "--model=--lr"));
+    ASSERT_STR(s.model, "--lr");
+}
+
+TEST(positional_words_are_collected)
+{
+    sample s;
+    int count;
+    ASSERT_OK(parse(&s, "a --lr 1 -5 -- --lr"));
+    char **words = fsdp_options_positional(kept, &count);
+    ASSERT_INT(count, 3);
+    ASSERT_STR(words[1], "-5");
+    ASSERT_STR(words[2], "--lr");
+    ASSERT(!words[3]);
+    ASSERT_F32(s.lr, 1);
+    ASSERT_ERROR(parse(&s, "a b c d"), FSDP_ERR_INVALID, "unexpected argument 'd'");
+    fsdp_options_spec other = spec;
+    other.positional = NULL;
+    ASSERT_ERROR(parse_with(&other, &s, "a"), FSDP_ERR_INVALID, "unexpected argument 'a'");
+    other.positional = "COMMAND";
+    other.max_positional = 0;
+    other.stop_at_positional = true;
+    ASSERT_OK(parse_with(&other, &s, "--lr 2 run --lr 1 --unknown -- x"));
+    words = fsdp_options_positional(kept, &count);
+    ASSERT_INT(count, 6);
+    ASSERT_STR(words[3], "--unknown");
+    ASSERT_STR(words[4], "--");
+    ASSERT_F32(s.lr, 2);
+    other.min_positional = 1;
+    ASSERT_ERROR(parse_with(&other, &s, ""), FSDP_ERR_INVALID, "missing: COMMAND");
+}
+
+TEST(required_options_and_checks_are_enforced)
+{
+    fsdp_option own[FSDP_LENGTH(table)];
+    memcpy(own, table, sizeof own);
+    own[0].required = true;
+    fsdp_options_spec other = spec;
+    other.table = own;
+    sample s;
+    ASSERT_ERROR(parse_with(&other, &s, ""), FSDP_ERR_INVALID, "--model is missing: a folder");
+    ASSERT_OK(parse_with(&other, &s, "--model m"));
+    ASSERT_OK(parse_with(&other, &s, "--print-config"));
+    ASSERT_INT(fsdp_options_wanted(kept), FSDP_OPTIONS_PRINT_CONFIG);
+    ASSERT_ERROR(fsdp_options_check(kept, &s), FSDP_ERR_INVALID, "--model is missing");
+    ASSERT_OK(parse_with(&other, &s, "--help --unknown"));
+    ASSERT_INT(fsdp_options_wanted(kept), FSDP_OPTIONS_HELP);
+}
+
+TEST(flags_win_over_files_over_environment_over_defaults)
+{
+    sample s;
+    setenv("FSDPTEST_BATCH_SIZE", "5", 1);
+    setenv("FSDPTEST_LR", "0.5", 1);
+    setenv("FSDPTEST_SHUFFLE", "false", 1);
+    setenv("FSDPTEST_MODEL", "", 1); /* empty: unset */
+    ASSERT_OK(parse_yaml(t, &s, "batch_size: 6\nlr: 0.6\n", "--lr 0.7"));
+    ASSERT_F32(s.lr, 0.7);
+    ASSERT_INT(s.batch_size, 6);
+    ASSERT(!s.shuffle && !s.model);
+    ASSERT_INT(s.max_steps, -1);
+    ASSERT_INT(fsdp_options_origin(kept, "lr"), FSDP_ORIGIN_FLAG);
+    ASSERT_INT(fsdp_options_origin(kept, "test-batch-size"), FSDP_ORIGIN_FILE);
+    ASSERT_INT(fsdp_options_origin(kept, "shuffle"), FSDP_ORIGIN_ENV);
+    ASSERT_INT(fsdp_options_origin(kept, "max-steps"), FSDP_ORIGIN_DEFAULT);
+    setenv("FSDPTEST_LR", "fast", 1);
+    ASSERT_ERROR(parse(&s, ""), FSDP_ERR_INVALID, "FSDPTEST_LR: 'fast' is not allowed");
+    unsetenv("FSDPTEST_BATCH_SIZE");
+    unsetenv("FSDPTEST_LR");
+    unsetenv("FSDPTEST_SHUFFLE");
+    unsetenv("FSDPTEST_MODEL");
+}
+
+#ifdef FSDP_HAVE_YAML
+TEST(yaml_maps_are_headings)
+{
+    sample s;
+    ASSERT_OK(parse_yaml(t, &s,
+                         "# a comment\n"
+                         "model: \"t5 small\"\n"
+                         "train:\n  batch-size: 7\n  rates: {lr: 1e-3, beta1: 0.5}\n"
+                         "no-shuffle: yes\n"
+                         "overwrite: True\n"
+                         "max-steps: null\n"
+                         "memory-limit: 2 GiB\n"
+                         "data: [a.csv, \"b,c.csv\"]\n",
+                         ""));
+    ASSERT_STR(s.model, "t5 small");
+    ASSERT_INT(s.batch_size, 7);
+    ASSERT_F32(s.lr, 1e-3);
+    ASSERT_F32(s.beta, 0.5);
+    ASSERT(!s.shuffle && s.overwrite);
+    ASSERT_INT(s.max_steps, -1);
+    ASSERT_INT(s.memory, 2LL << 30);
+    ASSERT_INT(s.files.count, 2);
+    ASSERT_STR(s.files.items[1], "b,c.csv");
+    ASSERT_OK(parse_yaml(t, &s, "", ""));
+    ASSERT_OK(parse_yaml(t, &s, "model: 'null'\n", ""));
+    ASSERT_STR(s.model, "null");
+}
+
+TEST(yaml_errors_name_file_and_line)
+{
+    static const struct {
+        const char *text, *message;
+        fsdp_status status;
+    } cases[] = {
+        {"lr: 1\nbatch-size: many\n", "run.yaml:2: batch-size: 'many'", FSDP_ERR_INVALID},
+        {"lr: 1\nbatchsize: 2\n",
+         "run.yaml:2: unknown option 'batchsize'; did you mean 'batch-size'", FSDP_ERR_INVALID},
+        {"lr: 1\na:\n  learning_rate: 2\n", "run.yaml:3: learning_rate was already given on line 1",
+         FSDP_ERR_INVALID},
+        {"lr: [1, 2]\n", "run.yaml:1: lr: takes one value", FSDP_ERR_INVALID},
+        {"data: [[1]]\n", "run.yaml:1: data: items", FSDP_ERR_INVALID},
+        {"lr: 1\n  x: : 3\n", "run.yaml:2", FSDP_ERR_FORMAT},
+        {"- lr\n", "run.yaml:1: expected 'option: value'", FSDP_ERR_FORMAT},
+        {"lr\n", "run.yaml:1: expected 'option: value'", FSDP_ERR_FORMAT},
+        {"lr: 1\n---\nlr: 2\n", "run.yaml:3: a second document", FSDP_ERR_FORMAT},
+        {"model: \"a\\0b\"\n", "run.yaml:1: the value holds a NUL", FSDP_ERR_FORMAT},
+        {"a: &x\n  b: *x\n", "nested more than", FSDP_ERR_FORMAT},
+        {"? [a]\n: 1\n", "run.yaml:1: a key is not a name", FSDP_ERR_FORMAT},
+        {"model: \xff\xfe\n", "run.yaml", FSDP_ERR_FORMAT},
+    };
+    sample s;
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++)
+        ASSERT_ERROR(parse_yaml(t, &s, cases[i].text, ""), cases[i].status, cases[i].message);
+    ASSERT_ERROR(parse(&s, "--config /nonexistent/a.yaml"), FSDP_ERR_NOT_FOUND,
+                 "/nonexistent/a.yaml");
+    ASSERT_ERROR(parse(&s, "--config /"), FSDP_ERR_FORMAT, "/");
+}
+
+/* What --print-config prints is a file from which --config reads the same values. */
+TEST(printed_configuration_reads_back)
+{
+    sample first, second;
+    ASSERT_OK(parse(&first,
+                    "--model a\"b\\c+\xc3\xa9 --data x,y+z --lr 0.1 --beta1 0.30000000000000004 "
+                    "--lr-schedule cosine_with_min_lr --memory-limit 1500 --no_shuffle "
+                    "--param-dtype fp16 --no-cuda"));
+    char *printed = fsdp_options_print(kept, &first);
+    ASSERT(printed);
+    ASSERT(strstr(printed, "lr: 0.1  ") && strstr(printed, "# flag --lr\n"));
+    ASSERT(strstr(printed, "lr-schedule: cosine  "));
+    ASSERT(strstr(printed, "batch-size: 4  ") && strstr(printed, "# default\n"));
+    ASSERT(strstr(printed, "#   no-cuda (flag --no-cuda): there is no GPU"));
+    fsdp_status status = parse_yaml(t, &second, printed, "");
+    fsdp_free(printed);
+    ASSERT_OK(status);
+    ASSERT_STR(second.model, "a\"b\\c \xc3\xa9");
+    ASSERT_STR(second.files.items[1], "y z");
+    ASSERT_F32(second.lr, 0.1);
+    ASSERT_F32(second.beta, 0.30000000000000004);
+    ASSERT_INT(second.schedule, SCHEDULE_COSINE);
+    ASSERT_INT(second.memory, 1500);
+    ASSERT_INT(second.dtype, FSDP_DTYPE_F16);
+    ASSERT(!second.shuffle);
+    printed = fsdp_options_print(kept, &second);
+    ASSERT(printed && strstr(printed, "run.yaml:"));
+    fsdp_free(printed);
+}
+#endif
+
+TEST(help_shows_every_option_and_stays_in_its_columns)
+{
+    char *help = fsdp_options_help(&spec, 80);
+    ASSERT(help);
+    for (size_t i = 0; i < FSDP_LENGTH(table); i++)
+        ASSERT(strstr(help, table[i].name));
+    ASSERT(strstr(help, "  -b, --batch-size N "));
+    ASSERT(strstr(help, "--[no-]shuffle"));
+    ASSERT(strstr(help, "(default: 0.002) [also --learning-rate]"));
+    ASSERT(strstr(help, "schedule: step, linear or cosine"));
+    ASSERT(strstr(help, "\ntraining:\n"));
+    bool fits = true;
+    for (const char *line = help; *line; line += strcspn(line, "\n") + 1)
+        fits &= strcspn(line, "\n") <= 80;
+    fsdp_free(help);
+    ASSERT(fits);
+}
+
+TEST(distance_counts_edits)
+{
+    ASSERT_INT(fsdp_edit_distance("lr", "lr"), 0);
+    ASSERT_INT(fsdp_edit_distance("batch_size", "batch-size"), 0);
+    ASSERT_INT(fsdp_edit_distance("", "abc"), 6);
+    ASSERT_INT(fsdp_edit_distance("abcd", "acbd"), 2);
+    ASSERT_INT(fsdp_edit_distance("kitten", "sitting"), 6);
+    ASSERT_INT(fsdp_edit_distance("LR", "lr"), 2);
+}
+
+/* Every single allocation fails once: always an error, nothing is lost (the leak checker looks). */
+TEST(running_out_of_memory_is_an_error)
+{
+    sample s;
+    ASSERT_OK(parse(&s, "--model m --data a,b x"));
+    long n = 1;
+    for (;; n++) {
+        fsdp_alloc_fail_at(n);
+        fsdp_status status = parse(&s, "--model m --data a,b x");
+        if (status == FSDP_OK)
+            break;
+        ASSERT_INT(status, FSDP_ERR_NOMEM);
+    }
+    fsdp_alloc_fail_at(0);
+    ASSERT(n > 5);
+    fsdp_options_destroy(kept);
+    kept = NULL;
+}
