@@ -1,0 +1,245 @@
+/* A directory that appears whole or not at all. It is written under a temporary name beside its
+ * place and then exchanged with what is there, in one step where the file system knows how. */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/io_internal.h"
+
+enum {
+    WALK_OPEN_FOLDERS = 16
+};
+
+struct fsdp_atomic_directory {
+    char *path;      /* links resolved if it exists, without final slashes */
+    char *temporary; /* path.tmp-<pid> */
+    char *aside;     /* path.old-<pid>: the old directory on its way out */
+    fsdp_existing existing;
+};
+
+/* The path that rename should act on: of an existing directory the real one, so that a link to a
+ * directory stays a link. */
+static char *real_place(const char *path)
+{
+    char *resolved = realpath(path, NULL);
+    char *place = fsdp_strdup(resolved ? resolved : path);
+    free(resolved); /* realpath's own memory */
+    for (size_t n = place ? strlen(place) : 0; n > 1 && place[n - 1] == '/'; n--)
+        place[n - 1] = 0;
+    return place;
+}
+
+static bool is_empty(const char *path)
+{
+    char **names;
+    size_t count = 1;
+    if (fsdp_directory_list(path, &names, &count) == FSDP_OK)
+        fsdp_free(names);
+    return count == 0;
+}
+
+/* Is the working directory `path` or below it? Replacing it would pull it away from the caller. */
+static bool holds_working_directory(const char *path)
+{
+    char *cwd = realpath(".", NULL);
+    size_t n = strlen(path);
+    bool holds = cwd && strncmp(cwd, path, n) == 0 && (cwd[n] == '/' || cwd[n] == 0 || n == 1);
+    free(cwd);
+    return holds;
+}
+
+static fsdp_status check_place(const char *path, fsdp_existing existing)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? FSDP_OK : fsdp_io_error(path, "cannot write a directory there");
+    if (!S_ISDIR(st.st_mode))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: exists and is not a directory", path);
+    if (existing == FSDP_EXISTING_REFUSE && !is_empty(path))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: the directory exists and is not empty", path);
+    if (holds_working_directory(path))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: cannot replace the working directory", path);
+    return FSDP_OK;
+}
+
+static fsdp_status make_parent(const char *path)
+{
+    char *parent = fsdp_path_parent(path);
+    fsdp_status status = parent ? fsdp_directory_make(parent) : FSDP_ERR_NOMEM;
+    fsdp_free(parent);
+    return status;
+}
+
+static void release(fsdp_atomic_directory *d)
+{
+    fsdp_free(d->path);
+    fsdp_free(d->temporary);
+    fsdp_free(d->aside);
+    fsdp_free(d);
+}
+
+fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
+                                        fsdp_atomic_directory **directory)
+{
+    if (!*path)
+        return fsdp_error(FSDP_ERR_INVALID, "the path of the output directory is empty");
+    fsdp_atomic_directory *d = fsdp_calloc(1, sizeof *d);
+    if (!d)
+        return FSDP_ERR_NOMEM;
+    d->existing = existing;
+    d->path = real_place(path);
+    if (d->path) {
+        d->temporary = fsdp_strdup_printf("%s.tmp-%d", d->path, (int)getpid());
+        d->aside = fsdp_strdup_printf("%s.old-%d", d->path, (int)getpid());
+    }
+    fsdp_status status = d->path && d->temporary && d->aside ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = check_place(d->path, existing);
+    if (status == FSDP_OK)
+        status = make_parent(d->path);
+    if (status == FSDP_OK) /* what a killed process of the same number left */
+        status = fsdp_tree_remove(d->temporary);
+    if (status == FSDP_OK && mkdir(d->temporary, 0777) != 0)
+        status = fsdp_io_error(d->path, "cannot write a directory there");
+    if (status != FSDP_OK) {
+        release(d);
+        return status;
+    }
+    *directory = d;
+    return FSDP_OK;
+}
+
+const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory)
+{
+    return directory->temporary;
+}
+
+/* ---- keeping what the new directory lacks ---------------------------------------------------- */
+
+static fsdp_status keep(const char *from, const char *to);
+
+static fsdp_status keep_entry(const char *from_dir, const char *to_dir, const char *name)
+{
+    char *from = fsdp_path_join(from_dir, name), *to = fsdp_path_join(to_dir, name);
+    struct stat st;
+    fsdp_status status = FSDP_OK;
+    if (!from || !to)
+        status = FSDP_ERR_NOMEM;
+    else if (lstat(to, &st) != 0) /* else: the new one wins */
+        status = keep(from, to);
+    fsdp_free(from);
+    fsdp_free(to);
+    return status;
+}
+
+static fsdp_status keep_entries(const char *from, const char *to)
+{
+    char **names;
+    size_t count;
+    FSDP_TRY(fsdp_directory_list(from, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++)
+        status = keep_entry(from, to, names[i]);
+    fsdp_free(names);
+    return status;
+}
+
+/* Hard links, so that nothing is copied, open files stay the same, and the old directory is
+ * complete until the exchange. */
+static fsdp_status keep(const char *from, const char *to)
+{
+    struct stat st;
+    if (lstat(from, &st) != 0)
+        return fsdp_io_error(from, "cannot keep");
+    if (S_ISDIR(st.st_mode)) {
+        if (mkdir(to, st.st_mode & 0777) != 0)
+            return fsdp_io_error(from, "cannot keep");
+        return keep_entries(from, to);
+    }
+    if (link(from, to) == 0)
+        return FSDP_OK;
+    if (S_ISREG(st.st_mode)) /* a file system without links */
+        return fsdp_file_copy(from, to);
+    return fsdp_io_error(from, "cannot keep");
+}
+
+/* ---- moving into place ----------------------------------------------------------------------- */
+
+static int sync_visited(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)type, (void)at;
+    return S_ISREG(st->st_mode) || S_ISDIR(st->st_mode) ? (int)fsdp_io_sync_path(path) : 0;
+}
+
+static fsdp_status sync_tree(const char *path)
+{
+    int result = nftw(path, sync_visited, WALK_OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+    return result == -1 ? fsdp_io_error(path, "cannot sync") : (fsdp_status)result;
+}
+
+/* Afterwards `aside` is the old directory. */
+static fsdp_status exchange(const fsdp_atomic_directory *d)
+{
+    if (renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0) {
+        if (rename(d->temporary, d->aside) == 0)
+            return FSDP_OK;
+        return fsdp_io_error(d->path, "cannot move the old directory away");
+    }
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
+        return fsdp_io_error(d->path, "cannot exchange the directory");
+    if (rename(d->path, d->aside) != 0)
+        return fsdp_io_error(d->path, "cannot move the old directory away");
+    if (rename(d->temporary, d->path) == 0)
+        return FSDP_OK;
+    fsdp_status status = fsdp_io_error(d->path, "cannot rename the finished directory");
+    if (rename(d->aside, d->path) != 0)
+        fsdp_error_context(status, "%s holds the old directory", d->aside);
+    return status;
+}
+
+static fsdp_status move_into_place(const fsdp_atomic_directory *d)
+{
+    /* Succeeds if there is no such directory or an empty one. */
+    if (rename(d->temporary, d->path) == 0)
+        return FSDP_OK;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return fsdp_io_error(d->path, "cannot rename the finished directory");
+    FSDP_TRY(check_place(d->path, d->existing)); /* it may have appeared meanwhile */
+    if (d->existing == FSDP_EXISTING_UPDATE)
+        FSDP_TRY(keep_entries(d->path, d->temporary));
+    FSDP_TRY(fsdp_tree_remove(d->aside));
+    FSDP_TRY(exchange(d));
+    return fsdp_tree_remove(d->aside);
+}
+
+fsdp_status fsdp_atomic_directory_commit(fsdp_atomic_directory *directory)
+{
+    char *parent = fsdp_path_parent(directory->path);
+    fsdp_status status = parent ? sync_tree(directory->temporary) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = move_into_place(directory);
+    if (status == FSDP_OK)
+        status = fsdp_io_sync_path(parent);
+    fsdp_free(parent);
+    fsdp_atomic_directory_discard(directory);
+    return status;
+}
+
+void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
+{
+    if (!directory)
+        return;
+    /* Keep the message of the failure that led here. */
+    char message[1024];
+    snprintf(message, sizeof message, "%s", fsdp_last_error());
+    if (fsdp_tree_remove(directory->temporary) != FSDP_OK)
+        (void)fsdp_error(FSDP_ERR_IO, "%s", message);
+    release(directory);
+}

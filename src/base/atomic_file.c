@@ -1,0 +1,245 @@
+/* A file that appears whole or not at all: temporary name, sync, rename, sync of the folder. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
+#include "src/base/io.h"
+#include "src/base/io_internal.h"
+
+enum {
+    MAX_NAME_TRIES = 100,
+    MAX_WRITE = 1 << 30, /* of one call; Linux stops at 2 GiB anyway */
+    COPY_BYTES = 1 << 20
+};
+
+struct fsdp_atomic_file {
+    char *path;
+    char *temporary; /* NULL when `path` is a pipe or a device and is written itself */
+    int fd;
+    uint64_t appended; /* where the next append goes */
+};
+
+fsdp_status fsdp_io_sync(int fd, const char *path)
+{
+    int result;
+    do
+        result = fsync(fd);
+    while (result != 0 && errno == EINTR);
+    /* Pipes, devices and some network folders have no fsync. */
+    if (result == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP)
+        return FSDP_OK;
+    return fsdp_io_error(path, "cannot sync to the disk");
+}
+
+fsdp_status fsdp_io_sync_path(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fsdp_io_error(path, "cannot open to sync");
+    fsdp_status status = fsdp_io_sync(fd, path);
+    close(fd);
+    return status;
+}
+
+static fsdp_status open_temporary(fsdp_atomic_file *file)
+{
+    for (int i = 0; i < MAX_NAME_TRIES; i++) {
+        fsdp_free(file->temporary);
+        file->temporary = fsdp_strdup_printf("%s.tmp-%d-%llx", file->path, (int)getpid(),
+                                             (unsigned long long)fsdp_clock_ns());
+        if (!file->temporary)
+            return FSDP_ERR_NOMEM;
+        file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file->fd >= 0)
+            return FSDP_OK;
+        if (errno != EEXIST && errno != EINTR)
+            break;
+    }
+    fsdp_status status = fsdp_io_error(file->path, "cannot write a file there");
+    fsdp_free(file->temporary);
+    file->temporary = NULL;
+    return status;
+}
+
+/* Renaming onto /dev/stdout or a pipe would replace it. */
+static fsdp_status open_special(fsdp_atomic_file *file, mode_t mode)
+{
+    if (S_ISDIR(mode))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: is a directory", file->path);
+    file->fd = open(file->path, O_WRONLY | O_CLOEXEC);
+    return file->fd >= 0 ? FSDP_OK : fsdp_io_error(file->path, "cannot open to write");
+}
+
+static fsdp_status reserve(const fsdp_atomic_file *file, uint64_t bytes)
+{
+    if (bytes == 0 || !file->temporary)
+        return FSDP_OK;
+    int result;
+    do
+        result = fallocate(file->fd, 0, 0, (off_t)bytes);
+    while (result != 0 && errno == EINTR);
+    if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+        result = ftruncate(file->fd, (off_t)bytes);
+    if (result == 0)
+        return FSDP_OK;
+    return fsdp_io_error(file->path, "cannot reserve %llu bytes", (unsigned long long)bytes);
+}
+
+fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
+                                   fsdp_atomic_file **file)
+{
+    if (reserve_bytes > INT64_MAX)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: %llu bytes are too many for a file", path,
+                          (unsigned long long)reserve_bytes);
+    fsdp_atomic_file *f = fsdp_calloc(1, sizeof *f);
+    if (!f)
+        return FSDP_ERR_NOMEM;
+    f->fd = -1;
+    f->path = fsdp_strdup(path);
+    fsdp_status status = f->path ? FSDP_OK : FSDP_ERR_NOMEM;
+    struct stat st;
+    if (status == FSDP_OK && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        status = open_special(f, st.st_mode);
+    else if (status == FSDP_OK)
+        status = open_temporary(f);
+    if (status == FSDP_OK)
+        status = reserve(f, reserve_bytes);
+    if (status != FSDP_OK) {
+        fsdp_atomic_file_discard(f);
+        return status;
+    }
+    *file = f;
+    return FSDP_OK;
+}
+
+/* `at` < 0: where the descriptor stands, for pipes. */
+static fsdp_status write_all(const fsdp_atomic_file *file, int64_t at, const void *data,
+                             size_t bytes)
+{
+    const char *from = data;
+    size_t left = bytes;
+    while (left > 0) {
+        size_t piece = left < MAX_WRITE ? left : MAX_WRITE;
+        ssize_t n = at < 0
+                        ? write(file->fd, from, piece)
+                        : pwrite(file->fd, from, piece, (off_t)(at + (from - (const char *)data)));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = ENOSPC;
+        if (n <= 0)
+            return fsdp_io_error(file->path, "writing %zu bytes failed with %zu left", bytes, left);
+        from += n;
+        left -= (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
+{
+    FSDP_TRY(write_all(file, file->temporary ? (int64_t)file->appended : -1, data, bytes));
+    file->appended += bytes;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset, const void *data,
+                                      size_t bytes)
+{
+    if (offset > INT64_MAX || bytes > INT64_MAX - offset)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: offset %llu is beyond a file's end", file->path,
+                          (unsigned long long)offset);
+    return write_all(file, (int64_t)offset, data, bytes);
+}
+
+static fsdp_status sync_parent(const char *path)
+{
+    char *parent = fsdp_path_parent(path);
+    if (!parent)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_io_sync_path(parent);
+    fsdp_free(parent);
+    return status;
+}
+
+fsdp_status fsdp_atomic_file_commit(fsdp_atomic_file *file)
+{
+    fsdp_status status = fsdp_io_sync(file->fd, file->path);
+    /* Network file systems report a full disk only when the file is closed. */
+    if (close(file->fd) != 0 && errno != EINTR && status == FSDP_OK)
+        status = fsdp_io_error(file->path, "closing failed");
+    file->fd = -1;
+    if (status == FSDP_OK && file->temporary) {
+        if (rename(file->temporary, file->path) != 0) {
+            status = fsdp_io_error(file->path, "cannot rename the finished file to this name");
+        } else {
+            fsdp_free(file->temporary);
+            file->temporary = NULL;
+            status = sync_parent(file->path);
+        }
+    }
+    fsdp_atomic_file_discard(file);
+    return status;
+}
+
+void fsdp_atomic_file_discard(fsdp_atomic_file *file)
+{
+    if (!file)
+        return;
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->temporary)
+        unlink(file->temporary);
+    fsdp_free(file->temporary);
+    fsdp_free(file->path);
+    fsdp_free(file);
+}
+
+fsdp_status fsdp_file_write(const char *path, const void *data, size_t bytes)
+{
+    fsdp_atomic_file *file;
+    FSDP_TRY(fsdp_atomic_file_begin(path, 0, &file));
+    fsdp_status status = fsdp_atomic_file_append(file, data, bytes);
+    if (status == FSDP_OK)
+        return fsdp_atomic_file_commit(file);
+    fsdp_atomic_file_discard(file);
+    return status;
+}
+
+static fsdp_status copy_rest(int from, const char *from_path, char *buffer, fsdp_atomic_file *to)
+{
+    for (;;) {
+        ssize_t n = read(from, buffer, COPY_BYTES);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fsdp_io_error(from_path, "cannot read");
+        if (n == 0)
+            return FSDP_OK;
+        FSDP_TRY(fsdp_atomic_file_append(to, buffer, (size_t)n));
+    }
+}
+
+fsdp_status fsdp_file_copy(const char *from, const char *to)
+{
+    fsdp_atomic_file *file = NULL;
+    char *buffer = fsdp_calloc(COPY_BYTES, 1);
+    int fd = open(from, O_RDONLY | O_CLOEXEC);
+    fsdp_status status = fd < 0    ? fsdp_io_error(from, "cannot open")
+                         : !buffer ? FSDP_ERR_NOMEM
+                                   : fsdp_atomic_file_begin(to, 0, &file);
+    if (status == FSDP_OK)
+        status = copy_rest(fd, from, buffer, file);
+    if (status == FSDP_OK)
+        status = fsdp_atomic_file_commit(file);
+    else
+        fsdp_atomic_file_discard(file);
+    if (fd >= 0)
+        close(fd);
+    fsdp_free(buffer);
+    return status;
+}

@@ -1,0 +1,109 @@
+/* Reading files. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/io_internal.h"
+
+fsdp_status fsdp_io_error(const char *path, const char *what, ...)
+{
+    int code = errno;
+    char action[192];
+    va_list args;
+    va_start(args, what);
+    vsnprintf(action, sizeof action, what, args);
+    va_end(args);
+    fsdp_status status = code == ENOENT || code == ENOTDIR ? FSDP_ERR_NOT_FOUND
+                         : code == ENOMEM                  ? FSDP_ERR_NOMEM
+                                                           : FSDP_ERR_IO;
+    return fsdp_error(status, "%s: %s: %s", path, action, strerror(code));
+}
+
+static fsdp_status open_to_read(const char *path, int *fd, struct stat *st)
+{
+    do
+        *fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (*fd < 0 && errno == EINTR);
+    if (*fd < 0)
+        return fsdp_io_error(path, "cannot open");
+    if (fstat(*fd, st) == 0 && !S_ISDIR(st->st_mode))
+        return FSDP_OK;
+    if (S_ISDIR(st->st_mode))
+        errno = EISDIR;
+    fsdp_status status = fsdp_io_error(path, "cannot read");
+    close(*fd);
+    return status;
+}
+
+fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mapping)
+{
+    int fd;
+    struct stat st;
+    FSDP_TRY(open_to_read(path, &fd, &st));
+    fsdp_status status = FSDP_OK;
+    void *data = NULL;
+    if (!S_ISREG(st.st_mode))
+        status = fsdp_error(FSDP_ERR_INVALID, "%s: not a regular file", path);
+    else if (st.st_size > 0 &&
+             (data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
+        status = fsdp_io_error(path, "cannot map %lld bytes", (long long)st.st_size);
+    close(fd);
+    if (status == FSDP_OK)
+        *mapping = (fsdp_mapping){.data = data, .bytes = (size_t)st.st_size};
+    return status;
+}
+
+void fsdp_file_unmap(fsdp_mapping *mapping)
+{
+    if (mapping->data)
+        munmap((void *)(uintptr_t)mapping->data, mapping->bytes);
+    *mapping = (fsdp_mapping){0};
+}
+
+static fsdp_status read_all(int fd, const char *path, size_t max_bytes, char **text, size_t *bytes)
+{
+    size_t cap = 0, len = 0;
+    for (;;) {
+        /* One byte more than expected, so that the end is seen without growing once more. */
+        if (!FSDP_GROW(*text, cap, len + 4096))
+            return FSDP_ERR_NOMEM;
+        ssize_t n = read(fd, *text + len, cap - len - 1);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fsdp_io_error(path, "cannot read");
+        if (n == 0)
+            break;
+        len += (size_t)n;
+        if (len > max_bytes)
+            return fsdp_error(FSDP_ERR_INVALID, "%s: larger than %zu bytes", path, max_bytes);
+    }
+    (*text)[len] = 0;
+    *bytes = len;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_file_read(const char *path, size_t max_bytes, char **text, size_t *bytes)
+{
+    int fd;
+    struct stat st;
+    FSDP_TRY(open_to_read(path, &fd, &st));
+    char *read_text = NULL;
+    size_t read_bytes = 0;
+    fsdp_status status = read_all(fd, path, max_bytes, &read_text, &read_bytes);
+    close(fd);
+    if (status != FSDP_OK) {
+        fsdp_free(read_text);
+        return status;
+    }
+    *text = read_text;
+    *bytes = read_bytes;
+    return FSDP_OK;
+}

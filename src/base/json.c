@@ -1,0 +1,592 @@
+/* Reading JSON: text to a document, and typed getters with errors that say where. */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/base/json_internal.h"
+#include "src/base/repr.h"
+
+/* ---- preparing the text ------------------------------------------------------------------------
+ * One pass before jansson: bounds the nesting, refuses \u0000, and finds the literals jansson
+ * cannot hold. Only if there are any is the text copied, with `"\u0000literal"` in their places. */
+
+typedef struct literal {
+    size_t at, bytes; /* in the original text */
+} literal;
+
+typedef struct scan {
+    const char *name, *text;
+    size_t bytes;
+    int64_t first_line;
+    literal *literals;
+    size_t n_literals, cap;
+} scan;
+
+static const char raw_open[] = "\"\\u0000", raw_close[] = "\"";
+enum {
+    RAW_EXTRA = sizeof raw_open - 1 + sizeof raw_close - 1
+};
+
+static fsdp_status error_at(const scan *s, size_t at, const char *what)
+{
+    int64_t line = s->first_line;
+    size_t start = 0;
+    for (size_t i = 0; i < at && i < s->bytes; i++) {
+        if (s->text[i] == '\n') {
+            line++;
+            start = i + 1;
+        }
+    }
+    return fsdp_error(FSDP_ERR_FORMAT, "%s: line %lld, column %zu: %s", s->name, (long long)line,
+                      at - start + 1, what);
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The length of a valid integer literal that does not fit 64 bits, or 0. */
+static size_t big_integer(const char *p, const char *end)
+{
+    const char *digits = p + (*p == '-');
+    const char *q = digits;
+    while (q < end && is_digit(*q))
+        q++;
+    size_t n = (size_t)(q - digits);
+    if (n < 19 || *digits == '0' || (q < end && (*q == '.' || *q == 'e' || *q == 'E')))
+        return 0;
+    if (n > 19)
+        return (size_t)(q - p);
+    char copy[24] = {0};
+    memcpy(copy, p, (size_t)(q - p));
+    errno = 0;
+    (void)strtoll(copy, NULL, 10);
+    return errno == ERANGE ? (size_t)(q - p) : 0;
+}
+
+static size_t constant(const char *p, const char *end)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        size_t n = strlen(words[i]);
+        if ((size_t)(end - p) >= n && memcmp(p, words[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+/* Past the string that opens at `at`; the end of text if it never closes (jansson says so). */
+static fsdp_status skip_string(const scan *s, size_t at, size_t *after)
+{
+    size_t i = at + 1;
+    while (i < s->bytes && s->text[i] != '"') {
+        if (s->text[i] == '\\') {
+            if (s->bytes - i >= 6 && memcmp(s->text + i, "\\u0000", 6) == 0)
+                return error_at(s, i, "NUL characters in strings are not supported");
+            i++;
+        }
+        i++;
+    }
+    *after = i < s->bytes ? i + 1 : s->bytes;
+    return FSDP_OK;
+}
+
+static fsdp_status find_literals(scan *s)
+{
+    const char *end = s->text + s->bytes;
+    int depth = 0;
+    for (size_t i = 0; i < s->bytes;) {
+        char c = s->text[i];
+        size_t literal_bytes = 0;
+        if (c == '"') {
+            FSDP_TRY(skip_string(s, i, &i));
+            continue;
+        }
+        if (c == '{' || c == '[') {
+            if (++depth > FSDP_JSON_MAX_DEPTH)
+                return error_at(s, i, "nested too deeply");
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else if (is_digit(c) || c == '-' || c == 'N' || c == 'I') {
+            literal_bytes = constant(s->text + i, end);
+            if (!literal_bytes && c != 'N' && c != 'I')
+                literal_bytes = big_integer(s->text + i, end);
+            if (literal_bytes) {
+                if (!FSDP_GROW(s->literals, s->cap, s->n_literals + 1))
+                    return FSDP_ERR_NOMEM;
+                s->literals[s->n_literals++] = (literal){i, literal_bytes};
+                i += literal_bytes;
+                continue;
+            }
+            while (i < s->bytes && (is_digit(s->text[i]) || strchr("+-.eENI", s->text[i])) &&
+                   s->text[i])
+                i++;
+            continue;
+        }
+        i++;
+    }
+    return FSDP_OK;
+}
+
+static char *with_literals_replaced(const scan *s, size_t *bytes)
+{
+    char *copy = fsdp_calloc(s->bytes + s->n_literals * RAW_EXTRA + 1, 1);
+    if (!copy)
+        return NULL;
+    char *out = copy;
+    size_t from = 0;
+    for (size_t i = 0; i < s->n_literals; i++) {
+        const literal *l = &s->literals[i];
+        memcpy(out, s->text + from, l->at - from);
+        out += l->at - from;
+        memcpy(out, raw_open, sizeof raw_open - 1);
+        out += sizeof raw_open - 1;
+        memcpy(out, s->text + l->at, l->bytes);
+        out += l->bytes;
+        memcpy(out, raw_close, sizeof raw_close - 1);
+        out += sizeof raw_close - 1;
+        from = l->at + l->bytes;
+    }
+    memcpy(out, s->text + from, s->bytes - from);
+    *bytes = (size_t)(out - copy) + s->bytes - from;
+    return copy;
+}
+
+/* A position in the replaced text, as one in the original. */
+static size_t original_position(const scan *s, size_t at)
+{
+    size_t grown = 0;
+    for (size_t i = 0; i < s->n_literals && s->literals[i].at + grown < at; i++)
+        grown += RAW_EXTRA;
+    return at > grown ? at - grown : 0;
+}
+
+static fsdp_status load(scan *s, json_t **root)
+{
+    FSDP_TRY(find_literals(s));
+    char *copy = NULL;
+    size_t bytes = s->bytes;
+    if (s->n_literals && !(copy = with_literals_replaced(s, &bytes)))
+        return FSDP_ERR_NOMEM;
+    json_error_t error;
+    *root = json_loadb(copy ? copy : s->text, bytes, JSON_ALLOW_NUL, &error);
+    fsdp_free(copy);
+    if (*root)
+        return FSDP_OK;
+    if (json_error_code(&error) == json_error_out_of_memory)
+        return fsdp_error_nomem();
+    size_t at = error.position > 0 ? (size_t)error.position - 1 : 0;
+    return error_at(s, original_position(s, at), error.text);
+}
+
+/* ---- documents ------------------------------------------------------------------------------- */
+
+static fsdp_status document_create(const char *name, json_t *root, fsdp_json **doc)
+{
+    fsdp_json *d = fsdp_calloc(1, sizeof *d);
+    char *copy = fsdp_strdup(name);
+    if (!d || !copy || !root) {
+        fsdp_free(d);
+        fsdp_free(copy);
+        json_decref(root);
+        return fsdp_error_nomem();
+    }
+    d->name = copy;
+    d->root = root;
+    *doc = d;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_parse(const char *name, int64_t first_line, const char *text, size_t bytes,
+                            fsdp_json **doc)
+{
+    scan s = {.name = name, .text = text, .bytes = bytes, .first_line = first_line};
+    json_t *root = NULL;
+    fsdp_status status = load(&s, &root);
+    fsdp_free(s.literals);
+    return status == FSDP_OK ? document_create(name, root, doc) : status;
+}
+
+fsdp_status fsdp_json_read(const char *path, fsdp_json **doc)
+{
+    char *text;
+    size_t bytes;
+    FSDP_TRY(fsdp_file_read(path, FSDP_JSON_MAX_BYTES, &text, &bytes));
+    fsdp_status status = fsdp_json_parse(path, 1, text, bytes, doc);
+    fsdp_free(text);
+    return status;
+}
+
+fsdp_status fsdp_json_create(const char *name, fsdp_json **doc)
+{
+    return document_create(name, json_object(), doc);
+}
+
+void fsdp_json_destroy(fsdp_json *doc)
+{
+    if (!doc)
+        return;
+    json_decref(doc->root);
+    fsdp_free(doc->name);
+    fsdp_free(doc);
+}
+
+const char *fsdp_json_name(const fsdp_json *doc)
+{
+    return doc->name;
+}
+
+fsdp_json_node fsdp_json_root(fsdp_json *doc)
+{
+    return (fsdp_json_node){.doc = doc, .value = doc->root};
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+const char *fsdp_json_raw_number(const json_t *value)
+{
+    if (!json_is_string(value) || json_string_length(value) == 0)
+        return NULL;
+    const char *text = json_string_value(value);
+    return text[0] == 0 ? text + 1 : NULL;
+}
+
+fsdp_json_kind fsdp_json_kind_of(fsdp_json_node node)
+{
+    if (!node.value)
+        return FSDP_JSON_NONE;
+    switch (json_typeof(node.value)) {
+    case JSON_OBJECT:
+        return FSDP_JSON_OBJECT;
+    case JSON_ARRAY:
+        return FSDP_JSON_ARRAY;
+    case JSON_STRING: {
+        const char *raw = fsdp_json_raw_number(node.value);
+        if (!raw)
+            return FSDP_JSON_STRING;
+        return is_digit(raw[0]) || is_digit(raw[1]) ? FSDP_JSON_INT : FSDP_JSON_REAL;
+    }
+    case JSON_INTEGER:
+        return FSDP_JSON_INT;
+    case JSON_REAL:
+        return FSDP_JSON_REAL;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return FSDP_JSON_BOOL;
+    case JSON_NULL:
+        break;
+    }
+    return FSDP_JSON_NULL;
+}
+
+size_t fsdp_json_len(fsdp_json_node node)
+{
+    return json_is_object(node.value) ? json_object_size(node.value) : json_array_size(node.value);
+}
+
+static fsdp_json_node at_iterator(fsdp_json_node object, void *it)
+{
+    fsdp_json_node found = {.doc = object.doc, .parent = object.value};
+    if (it) {
+        found.value = json_object_iter_value(it);
+        found.key = json_object_iter_key(it);
+    }
+    return found;
+}
+
+fsdp_json_node fsdp_json_find(fsdp_json_node node, const char *key)
+{
+    return at_iterator(node, json_object_iter_at(node.value, key));
+}
+
+fsdp_json_node fsdp_json_at(fsdp_json_node node, size_t index)
+{
+    return (fsdp_json_node){.doc = node.doc,
+                            .value = json_array_get(node.value, index),
+                            .parent = node.value,
+                            .index = index};
+}
+
+fsdp_json_node fsdp_json_first(fsdp_json_node object)
+{
+    return at_iterator(object, json_object_iter(object.value));
+}
+
+fsdp_json_node fsdp_json_next(fsdp_json_node value)
+{
+    fsdp_json_node object = {.doc = value.doc, .value = value.parent};
+    void *it = json_object_iter_at(object.value, value.key);
+    return at_iterator(object, json_object_iter_next(object.value, it));
+}
+
+bool fsdp_json_has(fsdp_json_node node, const char *key)
+{
+    json_t *value = json_object_get(node.value, key);
+    return value && !json_is_null(value);
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+typedef struct text {
+    char *at;
+    size_t left; /* with the final NUL */
+} text;
+
+FSDP_PRINTF(2, 3) static void put(text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(t->at, t->left, format, args);
+    va_end(args);
+    size_t used = n < 0 ? 0 : (size_t)n < t->left ? (size_t)n : t->left - 1;
+    t->at += used;
+    t->left -= used;
+}
+
+/* Containers occur once in a document, so where one is can be searched when an error needs it
+ * instead of being carried along. Appends "a.b[2]". */
+static bool put_path_to(text *t, json_t *from, const json_t *container)
+{
+    if (from == container)
+        return true;
+    text before = *t;
+    if (json_is_object(from)) {
+        for (void *it = json_object_iter(from); it; it = json_object_iter_next(from, it)) {
+            put(t, "%s%s", before.at[-1] == ' ' ? "" : ".", json_object_iter_key(it));
+            if (put_path_to(t, json_object_iter_value(it), container))
+                return true;
+            *t = before;
+        }
+    } else if (json_is_array(from)) {
+        for (size_t i = 0; i < json_array_size(from); i++) {
+            put(t, "[%zu]", i);
+            if (put_path_to(t, json_array_get(from, i), container))
+                return true;
+            *t = before;
+        }
+    }
+    return false;
+}
+
+static void put_value(text *t, json_t *value)
+{
+    char number[FSDP_REPR_BYTES];
+    const char *raw = fsdp_json_raw_number(value);
+    if (raw) {
+        put(t, "%.40s", raw);
+        return;
+    }
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        put(t, "an object");
+        break;
+    case JSON_ARRAY:
+        put(t, "a list");
+        break;
+    case JSON_STRING:
+        put(t, "\"%.40s%s\"", json_string_value(value),
+            json_string_length(value) > 40 ? "..." : "");
+        break;
+    case JSON_INTEGER:
+        put(t, "%lld", (long long)json_integer_value(value));
+        break;
+    case JSON_REAL:
+        fsdp_f64_repr(json_real_value(value), number);
+        put(t, "%s", number);
+        break;
+    case JSON_TRUE:
+        put(t, "true");
+        break;
+    case JSON_FALSE:
+        put(t, "false");
+        break;
+    case JSON_NULL:
+        put(t, "null");
+        break;
+    }
+}
+
+/* The node that `key` means: itself when NULL. */
+static fsdp_json_node place(fsdp_json_node node, const char *key)
+{
+    return key ? fsdp_json_find(node, key) : node;
+}
+
+static fsdp_status mismatch(fsdp_json_node node, const char *key, const char *expected)
+{
+    fsdp_json_node found = place(node, key);
+    char where[320] = " ", what[96] = "";
+    text t = {where + 1, sizeof where - 1};
+    if (found.parent) {
+        put_path_to(&t, node.doc->root, found.parent);
+        if (json_is_array(found.parent))
+            put(&t, "[%zu]", found.index);
+        else
+            put(&t, "%s%s", t.at[-1] == ' ' ? "" : ".", key ? key : found.key);
+        put(&t, ": ");
+    }
+    if (!found.value)
+        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s:%smissing, expected %s", node.doc->name, where,
+                          expected);
+    t = (text){what, sizeof what};
+    put_value(&t, found.value);
+    return fsdp_error(FSDP_ERR_FORMAT, "%s:%sexpected %s, found %s", node.doc->name, where,
+                      expected, what);
+}
+
+fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char *expected, ...)
+{
+    char what[256];
+    va_list args;
+    va_start(args, expected);
+    vsnprintf(what, sizeof what, expected, args);
+    va_end(args);
+    return mismatch(node, key, what);
+}
+
+/* ---- getting --------------------------------------------------------------------------------- */
+
+fsdp_status fsdp_json_get_i64(fsdp_json_node node, const char *key, int64_t min, int64_t max,
+                              int64_t *out)
+{
+    json_t *value = place(node, key).value;
+    bool fits = json_is_integer(value);
+    int64_t v = json_integer_value(value);
+    if (fits && v >= min && v <= max) {
+        *out = v;
+        return FSDP_OK;
+    }
+    bool too_large = (fits && v > max) || (fsdp_json_raw_number(value) && max < INT64_MAX);
+    if (too_large || (min != 0 && min != 1 && min != INT64_MIN))
+        return fsdp_json_mismatch(node, key, "an integer from %lld to %lld", (long long)min,
+                                  (long long)max);
+    return mismatch(node, key,
+                    min == 1   ? "a positive integer"
+                    : min == 0 ? "an integer, 0 or more"
+                               : "an integer of 64 bits");
+}
+
+fsdp_status fsdp_json_opt_i64(fsdp_json_node node, const char *key, int64_t min, int64_t max,
+                              int64_t fallback, int64_t *out)
+{
+    if (fsdp_json_has(node, key))
+        return fsdp_json_get_i64(node, key, min, max, out);
+    *out = fallback;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_get_f64(fsdp_json_node node, const char *key, double *out)
+{
+    fsdp_json_node found = place(node, key);
+    const char *raw = fsdp_json_raw_number(found.value);
+    double v = raw ? strtod(raw, NULL) : json_number_value(found.value);
+    if (!(raw || json_is_number(found.value)) || !isfinite(v))
+        return mismatch(node, key, "a finite number");
+    *out = v;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_opt_f64(fsdp_json_node node, const char *key, double fallback, double *out)
+{
+    if (fsdp_json_has(node, key))
+        return fsdp_json_get_f64(node, key, out);
+    *out = fallback;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_get_bool(fsdp_json_node node, const char *key, bool *out)
+{
+    json_t *value = place(node, key).value;
+    if (!json_is_boolean(value))
+        return mismatch(node, key, "true or false");
+    *out = json_is_true(value);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallback, bool *out)
+{
+    if (fsdp_json_has(node, key))
+        return fsdp_json_get_bool(node, key, out);
+    *out = fallback;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key, const char **out)
+{
+    json_t *value = place(node, key).value;
+    if (!json_is_string(value) || fsdp_json_raw_number(value))
+        return mismatch(node, key, "a string");
+    *out = json_string_value(value);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *key, const char *fallback,
+                              const char **out)
+{
+    if (fsdp_json_has(node, key))
+        return fsdp_json_get_str(node, key, out);
+    *out = fallback;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_get_object(fsdp_json_node node, const char *key, fsdp_json_node *out)
+{
+    fsdp_json_node found = place(node, key);
+    if (!json_is_object(found.value))
+        return mismatch(node, key, "an object");
+    *out = found;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_opt_object(fsdp_json_node node, const char *key, fsdp_json_node *out)
+{
+    if (fsdp_json_has(node, key))
+        return fsdp_json_get_object(node, key, out);
+    *out = (fsdp_json_node){.doc = node.doc};
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_get_array(fsdp_json_node node, const char *key, fsdp_json_node *out)
+{
+    fsdp_json_node found = place(node, key);
+    if (!json_is_array(found.value))
+        return mismatch(node, key, "a list");
+    *out = found;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_opt_array(fsdp_json_node node, const char *key, fsdp_json_node *out)
+{
+    if (fsdp_json_has(node, key))
+        return fsdp_json_get_array(node, key, out);
+    *out = (fsdp_json_node){.doc = node.doc};
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_get_i64s(fsdp_json_node node, const char *key, int64_t min, int64_t max,
+                               int64_t **items, size_t *count)
+{
+    fsdp_json_node array;
+    FSDP_TRY(fsdp_json_get_array(node, key, &array));
+    size_t n = fsdp_json_len(array);
+    int64_t *values = fsdp_calloc(n, sizeof *values);
+    if (!values)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        fsdp_status status = fsdp_json_get_i64(fsdp_json_at(array, i), NULL, min, max, &values[i]);
+        if (status != FSDP_OK) {
+            fsdp_free(values);
+            return status;
+        }
+    }
+    *items = values;
+    *count = n;
+    return FSDP_OK;
+}

@@ -1,0 +1,328 @@
+/* Building documents and printing them as Python's json.dumps does. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/base/json_internal.h"
+#include "src/base/repr.h"
+
+/* ---- building -------------------------------------------------------------------------------- */
+
+static void fail(fsdp_json *doc, fsdp_status status)
+{
+    if (doc->status == FSDP_OK)
+        doc->status = status;
+}
+
+static json_t *string(fsdp_json *doc, const char *value)
+{
+    json_t *made = value ? json_string(value) : json_null();
+    if (made)
+        return made;
+    json_t *empty = json_string("");
+    fail(doc, empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM); /* not UTF-8, or no memory */
+    return empty;
+}
+
+/* Takes over `value`; NULL is a failed allocation. */
+static void set(fsdp_json_node object, const char *key, json_t *value)
+{
+    if (object.doc->status != FSDP_OK && !object.value) {
+        json_decref(value);
+        return; /* the container could not be made; the document knows */
+    }
+    FSDP_ASSERT(json_is_object(object.value));
+    if (value && json_object_set_new(object.value, key, value) == 0)
+        return;
+    json_decref(string(object.doc, key)); /* is it the key that is not UTF-8? */
+    fail(object.doc, FSDP_ERR_NOMEM);
+}
+
+static void append(fsdp_json_node array, json_t *value)
+{
+    if (array.doc->status != FSDP_OK && !array.value) {
+        json_decref(value);
+        return;
+    }
+    FSDP_ASSERT(json_is_array(array.value));
+    if (!value || json_array_append_new(array.value, value) != 0)
+        fail(array.doc, FSDP_ERR_NOMEM);
+}
+
+static json_t *number(double value)
+{
+    if (isfinite(value))
+        return json_real(value);
+    const char *raw = isnan(value) ? "\0NaN" : value > 0 ? "\0Infinity" : "\0-Infinity";
+    return json_stringn_nocheck(raw, 1 + strlen(raw + 1));
+}
+
+void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value)
+{
+    set(object, key, json_integer(value));
+}
+
+void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value)
+{
+    set(object, key, number(value));
+}
+
+void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value)
+{
+    set(object, key, json_boolean(value));
+}
+
+void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value)
+{
+    set(object, key, string(object.doc, value));
+}
+
+fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key)
+{
+    set(object, key, json_object());
+    return fsdp_json_find(object, key);
+}
+
+fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key)
+{
+    set(object, key, json_array());
+    return fsdp_json_find(object, key);
+}
+
+void fsdp_json_remove(fsdp_json_node object, const char *key)
+{
+    json_object_del(object.value, key);
+}
+
+void fsdp_json_append_i64(fsdp_json_node array, int64_t value)
+{
+    append(array, json_integer(value));
+}
+
+void fsdp_json_append_f64(fsdp_json_node array, double value)
+{
+    append(array, number(value));
+}
+
+void fsdp_json_append_str(fsdp_json_node array, const char *value)
+{
+    append(array, string(array.doc, value));
+}
+
+static fsdp_json_node last(fsdp_json_node array)
+{
+    size_t n = json_array_size(array.value);
+    return fsdp_json_at(array, n ? n - 1 : 0);
+}
+
+fsdp_json_node fsdp_json_append_object(fsdp_json_node array)
+{
+    append(array, json_object());
+    return last(array);
+}
+
+fsdp_json_node fsdp_json_append_array(fsdp_json_node array)
+{
+    append(array, json_array());
+    return last(array);
+}
+
+/* ---- printing -------------------------------------------------------------------------------- */
+
+typedef struct printer {
+    char *text; /* not ended by NUL before the end */
+    size_t len, cap;
+    bool failed; /* out of memory; later output is dropped */
+    fsdp_json_style style;
+} printer;
+
+static void put(printer *p, const char *bytes, size_t n)
+{
+    if (p->failed || !FSDP_GROW(p->text, p->cap, p->len + n + 1)) {
+        p->failed = true;
+        return;
+    }
+    memcpy(p->text + p->len, bytes, n);
+    p->len += n;
+}
+
+static void put_text(printer *p, const char *s)
+{
+    put(p, s, strlen(s));
+}
+
+/* Decodes one character of valid UTF-8 (jansson has checked it); returns its bytes. */
+static size_t decode(const unsigned char *s, uint32_t *code)
+{
+    static const uint32_t lead_mask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    *code = s[0] & lead_mask[n];
+    for (size_t i = 1; i < n; i++)
+        *code = *code << 6 | (s[i] & 0x3fu);
+    return n;
+}
+
+static void put_escape(printer *p, uint32_t code)
+{
+    static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
+    char text[16];
+    const char *at = code && code < 0x80 ? strchr(plain, (int)code) : NULL;
+    if (at)
+        snprintf(text, sizeof text, "\\%c", letter[at - plain]);
+    else if (code < 0x10000)
+        snprintf(text, sizeof text, "\\u%04x", code);
+    else
+        snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
+                 0xdc00 + ((code - 0x10000) & 0x3ff));
+    put_text(p, text);
+}
+
+static void put_string(printer *p, const char *s, size_t bytes)
+{
+    bool ascii = p->style != FSDP_JSON_COMPACT;
+    put(p, "\"", 1);
+    for (size_t i = 0; i < bytes;) {
+        uint32_t code;
+        size_t n = decode((const unsigned char *)s + i, &code);
+        bool escape = code < 0x20 || code == '"' || code == '\\' || (ascii && code >= 0x7f);
+        if (escape)
+            put_escape(p, code);
+        else
+            put(p, s + i, n);
+        i += n;
+    }
+    put(p, "\"", 1);
+}
+
+static void put_break(printer *p, int depth)
+{
+    put(p, "\n", 1);
+    for (int i = 0; i < depth; i++)
+        put(p, "  ", 2);
+}
+
+/* Before entry `i` of a container, and after its last one. */
+static void put_separator(printer *p, size_t i, int depth)
+{
+    if (i)
+        put_text(p, p->style == FSDP_JSON_LINE ? ", " : ",");
+    if (p->style == FSDP_JSON_PRETTY)
+        put_break(p, depth);
+}
+
+static void put_value(printer *p, json_t *value, int depth);
+
+static int compare_keys(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void put_object(printer *p, json_t *object, int depth)
+{
+    size_t n = json_object_size(object), i = 0;
+    const char **keys = fsdp_calloc(n, sizeof *keys);
+    if (!keys) {
+        p->failed = true;
+        return;
+    }
+    for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it))
+        keys[i++] = json_object_iter_key(it);
+    if (p->style == FSDP_JSON_PRETTY)
+        qsort(keys, n, sizeof *keys, compare_keys); /* byte order is code point order */
+    put(p, "{", 1);
+    for (i = 0; i < n; i++) {
+        put_separator(p, i, depth + 1);
+        put_string(p, keys[i], strlen(keys[i]));
+        put_text(p, p->style == FSDP_JSON_COMPACT ? ":" : ": ");
+        put_value(p, json_object_get(object, keys[i]), depth + 1);
+    }
+    if (n)
+        put_separator(p, 0, depth);
+    put(p, "}", 1);
+    fsdp_free(keys);
+}
+
+static void put_array(printer *p, json_t *array, int depth)
+{
+    size_t n = json_array_size(array);
+    put(p, "[", 1);
+    for (size_t i = 0; i < n; i++) {
+        put_separator(p, i, depth + 1);
+        put_value(p, json_array_get(array, i), depth + 1);
+    }
+    if (n)
+        put_separator(p, 0, depth);
+    put(p, "]", 1);
+}
+
+static void put_value(printer *p, json_t *value, int depth)
+{
+    char text[FSDP_REPR_BYTES];
+    const char *raw = fsdp_json_raw_number(value);
+    if (raw) {
+        put_text(p, raw);
+        return;
+    }
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        put_object(p, value, depth);
+        break;
+    case JSON_ARRAY:
+        put_array(p, value, depth);
+        break;
+    case JSON_STRING:
+        put_string(p, json_string_value(value), json_string_length(value));
+        break;
+    case JSON_INTEGER:
+        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
+        put_text(p, text);
+        break;
+    case JSON_REAL:
+        fsdp_f64_repr(json_real_value(value), text);
+        put_text(p, text);
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        put_text(p, json_is_true(value) ? "true" : "false");
+        break;
+    case JSON_NULL:
+        put_text(p, "null");
+        break;
+    }
+}
+
+fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style, char **text, size_t *bytes)
+{
+    if (doc->status == FSDP_ERR_INVALID)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: a string is not UTF-8", doc->name);
+    if (doc->status != FSDP_OK)
+        return fsdp_error_nomem();
+    printer p = {.style = style};
+    put_value(&p, doc->root, 0);
+    if (style == FSDP_JSON_PRETTY)
+        put(&p, "\n", 1);
+    if (p.failed) {
+        fsdp_free(p.text);
+        return fsdp_error_nomem();
+    }
+    p.text[p.len] = 0;
+    *text = p.text;
+    if (bytes)
+        *bytes = p.len;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_json_write(const fsdp_json *doc, fsdp_json_style style, const char *path)
+{
+    char *text;
+    size_t bytes;
+    FSDP_TRY(fsdp_json_print(doc, style, &text, &bytes));
+    fsdp_status status = fsdp_file_write(path, text, bytes);
+    fsdp_free(text);
+    return status;
+}

@@ -1,0 +1,177 @@
+/* Paths and directories. */
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/io_internal.h"
+
+enum {
+    WALK_OPEN_FOLDERS = 16 /* descriptors that nftw keeps open at once */
+};
+
+char *fsdp_path_join(const char *dir, const char *name)
+{
+    size_t n = strlen(dir);
+    if (n == 0 || name[0] == '/')
+        return fsdp_strdup(name);
+    return fsdp_strdup_printf("%s%s%s", dir, dir[n - 1] == '/' ? "" : "/", name);
+}
+
+char *fsdp_path_parent(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return n ? fsdp_strndup(path, n) : fsdp_strdup(".");
+}
+
+const char *fsdp_path_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+bool fsdp_path_is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+bool fsdp_path_is_directory(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static fsdp_status make_one(const char *path)
+{
+    if (mkdir(path, 0777) == 0 || fsdp_path_is_directory(path))
+        return FSDP_OK;
+    return fsdp_io_error(path, "cannot make the directory");
+}
+
+fsdp_status fsdp_directory_make(const char *path)
+{
+    char *prefix = fsdp_strdup(path);
+    if (!prefix)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    for (char *c = prefix + 1; *prefix && *c && status == FSDP_OK; c++) {
+        if (*c != '/')
+            continue;
+        *c = 0;
+        status = make_one(prefix);
+        *c = '/';
+    }
+    if (status == FSDP_OK)
+        status = make_one(prefix);
+    fsdp_free(prefix);
+    return status;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Names one after the other, each with its NUL. */
+static fsdp_status read_names(DIR *dir, const char *path, char **text, size_t *bytes, size_t *count)
+{
+    size_t cap = 0;
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry)
+            return errno ? fsdp_io_error(path, "cannot list the directory") : FSDP_OK;
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+            continue;
+        size_t n = strlen(name) + 1;
+        if (!FSDP_GROW(*text, cap, *bytes + n))
+            return FSDP_ERR_NOMEM;
+        memcpy(*text + *bytes, name, n);
+        *bytes += n;
+        ++*count;
+    }
+}
+
+fsdp_status fsdp_directory_list(const char *path, char ***names, size_t *count)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return fsdp_io_error(path, "cannot list the directory");
+    char *text = NULL;
+    size_t bytes = 0, n = 0;
+    fsdp_status status = read_names(dir, path, &text, &bytes, &n);
+    closedir(dir);
+    char **list = status == FSDP_OK ? fsdp_calloc(n * sizeof *list + bytes, 1) : NULL;
+    if (status == FSDP_OK && !list)
+        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        char *at = (char *)(list + n);
+        if (bytes)
+            memcpy(at, text, bytes);
+        for (size_t i = 0; i < n; i++, at += strlen(at) + 1)
+            list[i] = at;
+        qsort(list, n, sizeof *list, compare_names);
+        *names = list;
+        *count = n;
+    }
+    fsdp_free(text);
+    return status;
+}
+
+static int remove_visited(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path) == 0 || errno == ENOENT ? 0 : (int)fsdp_io_error(path, "cannot remove");
+}
+
+fsdp_status fsdp_tree_remove(const char *path)
+{
+    int result = nftw(path, remove_visited, WALK_OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+    if (result == -1)
+        return errno == ENOENT ? FSDP_OK : fsdp_io_error(path, "cannot remove");
+    return (fsdp_status)result;
+}
+
+fsdp_status fsdp_check_free_space(const char *path, uint64_t bytes)
+{
+    char *at = fsdp_strdup(path);
+    if (!at)
+        return FSDP_ERR_NOMEM;
+    struct statvfs fs;
+    int result;
+    while ((result = statvfs(at, &fs)) != 0 && errno == ENOENT) {
+        char *parent = fsdp_path_parent(at);
+        bool top = !parent || strcmp(parent, at) == 0;
+        fsdp_free(at);
+        at = parent;
+        if (top)
+            break;
+    }
+    fsdp_status status = FSDP_OK;
+    if (!at) {
+        status = FSDP_ERR_NOMEM;
+    } else if (result != 0) {
+        status = fsdp_io_error(path, "cannot ask for free space");
+    } else {
+        uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+        if (free_bytes < bytes)
+            status = fsdp_error(FSDP_ERR_IO, "%s: %llu bytes needed, %llu free on its file system",
+                                path, (unsigned long long)bytes, (unsigned long long)free_bytes);
+    }
+    fsdp_free(at);
+    return status;
+}

@@ -1,0 +1,269 @@
+/* Files and directories that appear whole or not at all. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "tests/test.h"
+
+/* A path in the test's directory; freed by the next call. */
+static const char *in_dir(fsdp_test *t, const char *name)
+{
+    static char *paths[4];
+    static int next;
+    next = (next + 1) % 4;
+    fsdp_free(paths[next]);
+    return paths[next] = fsdp_path_join(fsdp_test_dir(t), name);
+}
+
+/* Number of entries of the test's directory. */
+static size_t entries(fsdp_test *t)
+{
+    char **names;
+    size_t count = 9999;
+    if (fsdp_directory_list(fsdp_test_dir(t), &names, &count) == FSDP_OK)
+        fsdp_free(names);
+    return count;
+}
+
+static bool holds(const char *path, const char *expected)
+{
+    char *text;
+    size_t bytes;
+    if (fsdp_file_read(path, 1000, &text, &bytes) != FSDP_OK)
+        return false;
+    bool same = bytes == strlen(expected) && memcmp(text, expected, bytes) == 0;
+    fsdp_free(text);
+    return same;
+}
+
+TEST(paths_join_and_split)
+{
+    static const struct {
+        const char *path, *parent;
+    } cases[] = {{"a/b", "a"}, {"a/b/", "a"}, {"b", "."}, {"/b", "/"}, {"/", "/"}, {"a//b", "a"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *parent = fsdp_path_parent(cases[i].path);
+        ASSERT_STR(parent, cases[i].parent);
+        fsdp_free(parent);
+    }
+    ASSERT_STR(in_dir(t, "/abs"), "/abs");
+    char *joined = fsdp_path_join("a/", "b");
+    ASSERT_STR(joined, "a/b");
+    ASSERT_STR(fsdp_path_name(joined), "b");
+    fsdp_free(joined);
+}
+
+TEST(a_file_is_mapped_and_read)
+{
+    fsdp_mapping map;
+    ASSERT_ERROR(fsdp_file_map(in_dir(t, "none"), &map), FSDP_ERR_NOT_FOUND, "none: cannot open");
+    ASSERT_ERROR(fsdp_file_map(fsdp_test_dir(t), &map), FSDP_ERR_IO, "directory");
+    ASSERT_OK(fsdp_file_write(in_dir(t, "empty"), "", 0));
+    ASSERT_OK(fsdp_file_map(in_dir(t, "empty"), &map));
+    ASSERT_INT(map.bytes, 0);
+    fsdp_file_unmap(&map);
+    ASSERT_OK(fsdp_file_write(in_dir(t, "text"), "hello", 5));
+    ASSERT_OK(fsdp_file_map(in_dir(t, "text"), &map));
+    ASSERT(map.bytes == 5 && memcmp(map.data, "hello", 5) == 0);
+    fsdp_file_unmap(&map);
+    fsdp_file_unmap(&map);
+    char *text;
+    size_t bytes;
+    ASSERT_ERROR(fsdp_file_read(in_dir(t, "text"), 4, &text, &bytes), FSDP_ERR_INVALID, "4 bytes");
+    ASSERT_OK(fsdp_file_read(in_dir(t, "text"), 5, &text, &bytes));
+    ASSERT_STR(text, "hello");
+    fsdp_free(text);
+    ASSERT_OK(fsdp_file_copy(in_dir(t, "text"), in_dir(t, "copy")));
+    ASSERT(holds(in_dir(t, "copy"), "hello"));
+    ASSERT_INT(entries(t), 3);
+}
+
+TEST(a_discarded_file_leaves_the_old_one)
+{
+    fsdp_atomic_file *file;
+    ASSERT_OK(fsdp_file_write(in_dir(t, "f"), "old", 3));
+    ASSERT_OK(fsdp_atomic_file_begin(in_dir(t, "f"), 100, &file));
+    ASSERT_OK(fsdp_atomic_file_write_at(file, 50, "xyz", 3));
+    ASSERT(holds(in_dir(t, "f"), "old"));
+    fsdp_atomic_file_discard(file);
+    ASSERT(holds(in_dir(t, "f"), "old"));
+    ASSERT_INT(entries(t), 1);
+    ASSERT_OK(fsdp_atomic_file_begin(in_dir(t, "f"), 6, &file));
+    ASSERT_OK(fsdp_atomic_file_write_at(file, 3, "def", 3));
+    ASSERT_OK(fsdp_atomic_file_write_at(file, 0, "abc", 3));
+    ASSERT_OK(fsdp_atomic_file_commit(file));
+    ASSERT(holds(in_dir(t, "f"), "abcdef"));
+    ASSERT_INT(entries(t), 1);
+    struct stat st;
+    mode_t mask = umask(0);
+    umask(mask);
+    ASSERT(stat(in_dir(t, "f"), &st) == 0);
+    ASSERT_INT(st.st_mode & 0777, 0666 & ~mask);
+}
+
+/* Exits with 0 if a write that the system cuts off is reported and leaves nothing behind. */
+static void write_beyond_the_limit(const char *path, const char *dir)
+{
+    static const char data[20000];
+    char **names;
+    size_t count;
+    struct rlimit limit = {.rlim_cur = 10000, .rlim_max = 10000};
+    signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        _exit(9);
+    if (fsdp_file_write(path, data, sizeof data) != FSDP_ERR_IO)
+        _exit(1);
+    if (!strstr(fsdp_last_error(), path) || !strstr(fsdp_last_error(), "20000 bytes"))
+        _exit(2);
+    fsdp_atomic_file *file;
+    if (fsdp_atomic_file_begin(path, 30000, &file) != FSDP_ERR_IO ||
+        !strstr(fsdp_last_error(), "30000 bytes"))
+        _exit(3);
+    if (fsdp_directory_list(dir, &names, &count) != FSDP_OK || count != 1)
+        _exit(4);
+    if (!holds(path, "old"))
+        _exit(5);
+    _exit(0);
+}
+
+TEST(a_write_that_is_cut_off_leaves_the_old_file)
+{
+    const char *path = in_dir(t, "f");
+    ASSERT_OK(fsdp_file_write(path, "old", 3));
+    pid_t child = fork();
+    if (child == 0)
+        write_beyond_the_limit(path, fsdp_test_dir(t));
+    int status = -1;
+    ASSERT(waitpid(child, &status, 0) == child);
+    ASSERT(WIFEXITED(status));
+    ASSERT_INT(WEXITSTATUS(status), 0);
+}
+
+/* /dev/full is a device: written directly, never renamed onto. */
+TEST(a_full_device_is_an_error_and_stays_a_device)
+{
+    struct stat st;
+    if (stat("/dev/full", &st) != 0)
+        SKIP("no /dev/full");
+    ASSERT_ERROR(fsdp_file_write("/dev/full", "abc", 3), FSDP_ERR_IO,
+                 "/dev/full: writing 3 bytes failed");
+    ASSERT_OK(fsdp_file_write("/dev/null", "abc", 3));
+    ASSERT(stat("/dev/null", &st) == 0 && S_ISCHR(st.st_mode));
+    ASSERT_ERROR(fsdp_file_write(fsdp_test_dir(t), "abc", 3), FSDP_ERR_INVALID, "is a directory");
+    ASSERT_ERROR(fsdp_file_write(in_dir(t, "no/such/f"), "abc", 3), FSDP_ERR_NOT_FOUND,
+                 "no/such/f");
+}
+
+TEST(free_space_is_checked)
+{
+    ASSERT_OK(fsdp_check_free_space(in_dir(t, "not/yet/there"), 1));
+    ASSERT_ERROR(fsdp_check_free_space(in_dir(t, "x"), UINT64_MAX), FSDP_ERR_IO,
+                 "18446744073709551615 bytes needed");
+}
+
+TEST(directories_are_made_listed_and_removed)
+{
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "a/b//c/")));
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "a/b")));
+    ASSERT(fsdp_path_is_directory(in_dir(t, "a/b/c")));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "a/z"), "1", 1));
+    ASSERT(fsdp_path_is_file(in_dir(t, "a/z")));
+    ASSERT_ERROR(fsdp_directory_make(in_dir(t, "a/z")), FSDP_ERR_IO, "a/z: cannot make");
+    char **names;
+    size_t count;
+    ASSERT_OK(fsdp_directory_list(in_dir(t, "a"), &names, &count));
+    ASSERT_INT(count, 2);
+    ASSERT_STR(names[0], "b");
+    ASSERT_STR(names[1], "z");
+    fsdp_free(names);
+    /* A link is removed; what it points to is not. */
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "kept")));
+    ASSERT(symlink(in_dir(t, "kept"), in_dir(t, "a/link")) == 0);
+    ASSERT_OK(fsdp_tree_remove(in_dir(t, "a")));
+    ASSERT_OK(fsdp_tree_remove(in_dir(t, "a")));
+    ASSERT_INT(entries(t), 1);
+}
+
+TEST(a_directory_appears_at_commit)
+{
+    fsdp_atomic_directory *dir;
+    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "new/out/"), FSDP_EXISTING_REFUSE, &dir));
+    char *inside = fsdp_path_join(fsdp_atomic_directory_path(dir), "f");
+    ASSERT_OK(fsdp_file_write(inside, "1", 1));
+    fsdp_free(inside);
+    ASSERT(!fsdp_path_is_directory(in_dir(t, "new/out")));
+    ASSERT_OK(fsdp_atomic_directory_commit(dir));
+    ASSERT(holds(in_dir(t, "new/out/f"), "1"));
+    ASSERT_ERROR(fsdp_atomic_directory_begin(in_dir(t, "new/out"), FSDP_EXISTING_REFUSE, &dir),
+                 FSDP_ERR_INVALID, "new/out: the directory exists and is not empty");
+    ASSERT_ERROR(fsdp_atomic_directory_begin(in_dir(t, "new/out/f"), FSDP_EXISTING_REPLACE, &dir),
+                 FSDP_ERR_INVALID, "is not a directory");
+    ASSERT_ERROR(fsdp_atomic_directory_begin("/", FSDP_EXISTING_REPLACE, &dir), FSDP_ERR_INVALID,
+                 "working directory");
+    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "gone"), FSDP_EXISTING_REFUSE, &dir));
+    fsdp_atomic_directory_discard(dir);
+    ASSERT_INT(entries(t), 1);
+}
+
+/* The old directory is old/a, old/b, old/s/c; the new one brings a and n. */
+static void replace_with(fsdp_test *t, fsdp_existing existing)
+{
+    fsdp_atomic_directory *dir;
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "real/s")));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "real/a"), "old a", 5));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "real/b"), "old b", 5));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "real/s/c"), "old c", 5));
+    ASSERT(symlink("real", in_dir(t, "link")) == 0);
+    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "link"), existing, &dir));
+    char *a = fsdp_path_join(fsdp_atomic_directory_path(dir), "a");
+    char *n = fsdp_path_join(fsdp_atomic_directory_path(dir), "n");
+    ASSERT_OK(fsdp_file_write(a, "new a", 5));
+    ASSERT_OK(fsdp_file_write(n, "new n", 5));
+    fsdp_free(a);
+    fsdp_free(n);
+    ASSERT_OK(fsdp_atomic_directory_commit(dir));
+    ASSERT(holds(in_dir(t, "real/a"), "new a"));
+    ASSERT(holds(in_dir(t, "link/n"), "new n"));
+    ASSERT_INT(entries(t), 2);
+}
+
+TEST(a_replaced_directory_holds_only_the_new_files)
+{
+    replace_with(t, FSDP_EXISTING_REPLACE);
+    CHECK_HERE();
+    ASSERT(!fsdp_path_is_file(in_dir(t, "real/b")) && !fsdp_path_is_directory(in_dir(t, "real/s")));
+}
+
+/* A file kept is the same file: what has it open goes on writing to it. */
+TEST(an_updated_directory_keeps_what_the_new_one_lacks)
+{
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "real")));
+    int fd = open(in_dir(t, "real/metrics"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0);
+    replace_with(t, FSDP_EXISTING_UPDATE);
+    CHECK_HERE();
+    ASSERT(holds(in_dir(t, "real/b"), "old b"));
+    ASSERT(holds(in_dir(t, "real/s/c"), "old c"));
+    ASSERT(write(fd, "later", 5) == 5);
+    close(fd);
+    ASSERT(holds(in_dir(t, "real/metrics"), "later"));
+}
+
+/* A commit that fails because the place has become unwritable leaves the old directory. */
+TEST(a_failed_commit_leaves_the_old_directory)
+{
+    fsdp_atomic_directory *dir;
+    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "out"), FSDP_EXISTING_REFUSE, &dir));
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "out")));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "out/theirs"), "1", 1));
+    ASSERT_ERROR(fsdp_atomic_directory_commit(dir), FSDP_ERR_INVALID, "not empty");
+    ASSERT(holds(in_dir(t, "out/theirs"), "1"));
+    ASSERT_INT(entries(t), 1);
+}
