@@ -1,0 +1,280 @@
+/* See allocator.h. Blocks of a segment form a list in address order; free ones are also in one
+ * list of the allocator, searched for the smallest that fits (a few hundred entries at most). */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/tensor/allocator.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define BLOCK_IS_SEGMENT 1
+#else
+#define BLOCK_IS_SEGMENT 0
+#endif
+
+enum {
+    ALIGNMENT = 64
+};
+static const size_t SMALL_LIMIT = (size_t)1 << 20, SMALL_SEGMENT = (size_t)2 << 20;
+static const size_t MIDDLE_LIMIT = (size_t)10 << 20, MIDDLE_SEGMENT = (size_t)20 << 20;
+static const size_t ROUND_SEGMENT = (size_t)2 << 20;
+
+struct fsdp_block {
+    char *data;
+    size_t bytes;     /* of the block, a multiple of ALIGNMENT */
+    size_t requested; /* what the caller asked for */
+    fsdp_tag tag;
+    bool free;
+    fsdp_block *left, *right;          /* neighbours in the segment */
+    fsdp_block *free_prev, *free_next; /* in the allocator's list while free */
+};
+
+struct fsdp_allocator {
+    bool meta;
+    int64_t limit;
+    fsdp_memory_stats stats;
+    fsdp_block free_list; /* sentinel */
+    struct {
+        void *base;
+        size_t bytes;
+        fsdp_block *first; /* leftmost block: never merged away */
+    } * segments;
+    size_t n_segments, cap_segments;
+};
+
+fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator)
+{
+    fsdp_allocator *a = fsdp_calloc(1, sizeof *a);
+    if (!a)
+        return FSDP_ERR_NOMEM;
+    a->meta = meta;
+    a->free_list.free_next = a->free_list.free_prev = &a->free_list;
+    *allocator = a;
+    return FSDP_OK;
+}
+
+void fsdp_allocator_destroy(fsdp_allocator *a)
+{
+    if (!a)
+        return;
+    for (size_t i = 0; i < a->n_segments; i++) {
+        for (fsdp_block *b = a->segments[i].first, *next; b; b = next) {
+            next = b->right;
+            fsdp_free(b);
+        }
+        munmap(a->segments[i].base, a->segments[i].bytes);
+    }
+    fsdp_free(a->segments);
+    fsdp_free(a);
+}
+
+static void count(fsdp_memory_stats *stats, fsdp_tag tag, int64_t bytes)
+{
+    stats->allocated += bytes;
+    stats->tag_allocated[tag] += bytes;
+    if (stats->tag_allocated[tag] > stats->tag_peak[tag])
+        stats->tag_peak[tag] = stats->tag_allocated[tag];
+    if (stats->allocated > stats->allocated_peak) {
+        stats->allocated_peak = stats->allocated;
+        memcpy(stats->tag_at_peak, stats->tag_allocated, sizeof stats->tag_at_peak);
+    }
+}
+
+static void count_reserved(fsdp_memory_stats *stats, int64_t bytes)
+{
+    stats->reserved += bytes;
+    if (stats->reserved > stats->reserved_peak)
+        stats->reserved_peak = stats->reserved;
+}
+
+static void free_list_insert(fsdp_allocator *a, fsdp_block *b)
+{
+    b->free = true;
+    b->free_next = a->free_list.free_next;
+    b->free_prev = &a->free_list;
+    b->free_next->free_prev = b;
+    a->free_list.free_next = b;
+}
+
+static void free_list_remove(fsdp_block *b)
+{
+    b->free = false;
+    b->free_prev->free_next = b->free_next;
+    b->free_next->free_prev = b->free_prev;
+}
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static size_t segment_bytes_for(size_t bytes)
+{
+    if (bytes < SMALL_LIMIT)
+        return SMALL_SEGMENT;
+    if (bytes < MIDDLE_LIMIT)
+        return MIDDLE_SEGMENT;
+    return round_up(bytes, ROUND_SEGMENT);
+}
+
+/* Small requests stay in small segments, so that they do not cut up the large blocks that the
+ * next step wants whole. */
+static bool serves(const fsdp_block *b, size_t wanted)
+{
+    return b->bytes >= wanted && (wanted >= SMALL_LIMIT || b->bytes <= SMALL_SEGMENT);
+}
+
+static fsdp_block *best_fit(fsdp_allocator *a, size_t wanted)
+{
+    fsdp_block *best = NULL;
+    for (fsdp_block *b = a->free_list.free_next; b != &a->free_list; b = b->free_next)
+        if (serves(b, wanted) && (!best || b->bytes < best->bytes))
+            best = b;
+    return best;
+}
+
+static fsdp_status add_segment(fsdp_allocator *a, size_t wanted, fsdp_block **block)
+{
+    size_t bytes = segment_bytes_for(wanted);
+    if (!FSDP_GROW(a->segments, a->cap_segments, a->n_segments + 1))
+        return FSDP_ERR_NOMEM;
+    fsdp_block *b = fsdp_calloc(1, sizeof *b);
+    if (!b)
+        return FSDP_ERR_NOMEM;
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        fsdp_free(b);
+        return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of memory", bytes);
+    }
+    b->data = base;
+    b->bytes = bytes;
+    a->segments[a->n_segments].base = base;
+    a->segments[a->n_segments].bytes = bytes;
+    a->segments[a->n_segments++].first = b;
+    count_reserved(&a->stats, (int64_t)bytes);
+    free_list_insert(a, b);
+    *block = b;
+    return FSDP_OK;
+}
+
+/* Keep the rest of a block for others if it is worth a block. */
+static void split(fsdp_allocator *a, fsdp_block *b, size_t wanted)
+{
+    if (b->bytes - wanted < 512)
+        return;
+    fsdp_block *rest = fsdp_calloc(1, sizeof *rest);
+    if (!rest)
+        return; /* the caller gets more than it asked for */
+    rest->data = b->data + wanted;
+    rest->bytes = b->bytes - wanted;
+    rest->left = b;
+    rest->right = b->right;
+    if (rest->right)
+        rest->right->left = rest;
+    b->right = rest;
+    b->bytes = wanted;
+    free_list_insert(a, rest);
+}
+
+static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **block)
+{
+    fsdp_block *b = fsdp_calloc(1, sizeof *b);
+    if (!b)
+        return FSDP_ERR_NOMEM;
+    void *data = NULL;
+    if (!a->meta && posix_memalign(&data, ALIGNMENT, wanted) != 0) {
+        fsdp_free(b);
+        return fsdp_error_nomem();
+    }
+    b->data = data;
+    b->bytes = wanted;
+    count_reserved(&a->stats, (int64_t)wanted);
+    *block = b;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, fsdp_block **block,
+                                 void **data)
+{
+    if (a->limit && a->stats.allocated + (int64_t)bytes > a->limit)
+        return fsdp_error(FSDP_ERR_NOMEM,
+                          "%zu bytes (%s) on top of %lld allocated exceed the limit of %lld", bytes,
+                          fsdp_tag_name(tag), (long long)a->stats.allocated, (long long)a->limit);
+    size_t wanted = round_up(bytes ? bytes : 1, ALIGNMENT);
+    fsdp_block *b = NULL;
+    if (a->meta || BLOCK_IS_SEGMENT) {
+        FSDP_TRY(alloc_alone(a, wanted, &b));
+    } else {
+        b = best_fit(a, wanted);
+        if (!b)
+            FSDP_TRY(add_segment(a, wanted, &b));
+        free_list_remove(b);
+        split(a, b, wanted);
+    }
+    b->requested = bytes;
+    b->tag = tag;
+    count(&a->stats, tag, (int64_t)bytes);
+    *block = b;
+    *data = b->data;
+    return FSDP_OK;
+}
+
+/* Join b with its right neighbour; both are out of the free list. */
+static void merge_right(fsdp_block *b)
+{
+    fsdp_block *gone = b->right;
+    b->bytes += gone->bytes;
+    b->right = gone->right;
+    if (b->right)
+        b->right->left = b;
+    fsdp_free(gone);
+}
+
+void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
+{
+    if (!b)
+        return;
+    count(&a->stats, b->tag, -(int64_t)b->requested);
+    if (a->meta || BLOCK_IS_SEGMENT) {
+        count_reserved(&a->stats, -(int64_t)b->bytes);
+        free(b->data);
+        fsdp_free(b);
+        return;
+    }
+    if (b->right && b->right->free) {
+        free_list_remove(b->right);
+        merge_right(b);
+    }
+    if (b->left && b->left->free) {
+        b = b->left;
+        free_list_remove(b);
+        merge_right(b);
+    }
+    free_list_insert(a, b);
+}
+
+void fsdp_allocator_account(fsdp_allocator *a, fsdp_tag tag, int64_t bytes)
+{
+    count(&a->stats, tag, bytes);
+    count_reserved(&a->stats, bytes);
+}
+
+void fsdp_allocator_set_limit(fsdp_allocator *a, int64_t bytes)
+{
+    a->limit = bytes;
+}
+
+const fsdp_memory_stats *fsdp_allocator_stats(const fsdp_allocator *a)
+{
+    return &a->stats;
+}
+
+void fsdp_allocator_reset_peak(fsdp_allocator *a)
+{
+    a->stats.allocated_peak = a->stats.allocated;
+    a->stats.reserved_peak = a->stats.reserved;
+    memcpy(a->stats.tag_peak, a->stats.tag_allocated, sizeof a->stats.tag_peak);
+    memcpy(a->stats.tag_at_peak, a->stats.tag_allocated, sizeof a->stats.tag_at_peak);
+}

@@ -1,0 +1,28 @@
+/* The caching allocator of one device: best fit with coalescing over large segments, counted by
+ * tag. A device is one rank's, so there is no lock.
+ *
+ * Segments come from mmap and stay (a step's allocations repeat, so after the first step nothing
+ * faults). Small requests (< 1 MiB) share segments of 2 MiB, middle ones (< 10 MiB) of 20 MiB,
+ * larger ones get segments of their own size, as PyTorch's allocators do. Under AddressSanitizer
+ * each block is an allocation of its own, so that an overrun is seen. */
+#pragma once
+#include <fsdp/tensor.h>
+
+typedef struct fsdp_allocator fsdp_allocator;
+typedef struct fsdp_block fsdp_block;
+
+/* meta: counts and gives no memory. */
+FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);
+void fsdp_allocator_destroy(fsdp_allocator *allocator);
+
+/* 64-byte aligned; bytes 0 is valid. *data is NULL on meta. */
+FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,
+                                                 fsdp_tag tag, fsdp_block **block, void **data);
+void fsdp_allocator_free(fsdp_allocator *allocator, fsdp_block *block);
+
+/* Memory that is not the allocator's but counts (shared buffers): bytes may be negative. */
+void fsdp_allocator_account(fsdp_allocator *allocator, fsdp_tag tag, int64_t bytes);
+/* Requests beyond `bytes` in sum fail with FSDP_ERR_NOMEM; 0: no limit. */
+void fsdp_allocator_set_limit(fsdp_allocator *allocator, int64_t bytes);
+const fsdp_memory_stats *fsdp_allocator_stats(const fsdp_allocator *allocator);
+void fsdp_allocator_reset_peak(fsdp_allocator *allocator);

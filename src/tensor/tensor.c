@@ -1,0 +1,187 @@
+/* Creating, releasing and asking tensors. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/tensor/tensor.h"
+
+const char *fsdp_shape_text(int ndim, const int64_t *shape, char buf[FSDP_SHAPE_TEXT])
+{
+    size_t at = 0;
+    buf[at++] = '[';
+    for (int i = 0; i < ndim && at < FSDP_SHAPE_TEXT - 24; i++)
+        at += (size_t)snprintf(buf + at, FSDP_SHAPE_TEXT - at, "%s%lld", i ? ", " : "",
+                               (long long)shape[i]);
+    buf[at++] = ']';
+    buf[at] = 0;
+    return buf;
+}
+
+fsdp_status fsdp_shape_numel(int ndim, const int64_t *shape, int64_t *numel)
+{
+    char text[FSDP_SHAPE_TEXT];
+    if (ndim < 0 || ndim > FSDP_MAX_DIMS)
+        return fsdp_error(FSDP_ERR_INVALID, "a tensor has 0 to %d dimensions, not %d",
+                          FSDP_MAX_DIMS, ndim);
+    int64_t product = 1;
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] < 0 || __builtin_mul_overflow(product, shape[i], &product))
+            return fsdp_error(FSDP_ERR_INVALID, "shape %s is negative or too large",
+                              fsdp_shape_text(ndim, shape, text));
+    if (product > INT64_MAX / 8)
+        return fsdp_error(FSDP_ERR_INVALID, "shape %s is too large",
+                          fsdp_shape_text(ndim, shape, text));
+    *numel = product;
+    return FSDP_OK;
+}
+
+static void set_contiguous_strides(fsdp_tensor *t)
+{
+    int64_t step = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        t->stride[i] = step;
+        step *= t->shape[i];
+    }
+}
+
+fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype dtype, int ndim,
+                             const int64_t *shape, int64_t offset, fsdp_tensor **tensor)
+{
+    int64_t numel;
+    FSDP_TRY(fsdp_shape_numel(ndim, shape, &numel));
+    FSDP_ASSERT((size_t)(offset + numel) * fsdp_dtype_size(dtype) <= storage->bytes);
+    fsdp_tensor *t = fsdp_calloc(1, sizeof *t);
+    if (!t)
+        return FSDP_ERR_NOMEM;
+    t->refs = 1;
+    t->dtype = dtype;
+    t->ndim = ndim;
+    if (ndim)
+        memcpy(t->shape, shape, (size_t)ndim * sizeof *shape);
+    t->offset = offset;
+    set_contiguous_strides(t);
+    storage->refs++;
+    t->storage = storage;
+    *tensor = t;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype, int ndim,
+                               const int64_t *shape, fsdp_tag tag, fsdp_tensor **tensor)
+{
+    int64_t numel;
+    FSDP_TRY(fsdp_shape_numel(ndim, shape, &numel));
+    size_t bytes = (size_t)numel * fsdp_dtype_size(dtype);
+    fsdp_block *block;
+    void *data;
+    FSDP_TRY(fsdp_allocator_alloc(device->allocator, bytes, tag, &block, &data));
+#ifdef FSDP_DEBUG
+    if (data)
+        memset(data, 0xff, bytes); /* NaN in every floating dtype */
+#endif
+    fsdp_storage *storage;
+    fsdp_status status = fsdp_storage_from_memory(device, data, bytes, &storage);
+    if (status != FSDP_OK) {
+        fsdp_allocator_free(device->allocator, block);
+        return status;
+    }
+    storage->block = block;
+    status = fsdp_tensor_over(storage, dtype, ndim, shape, 0, tensor);
+    fsdp_storage_release(storage);
+    return status;
+}
+
+fsdp_status fsdp_tensor_from_data(fsdp_device *device, fsdp_dtype dtype, int ndim,
+                                  const int64_t *shape, const void *data, fsdp_tag tag,
+                                  fsdp_tensor **tensor)
+{
+    FSDP_TRY(fsdp_tensor_create(device, dtype, ndim, shape, tag, tensor));
+    if (device->kernels && (*tensor)->storage->bytes)
+        memcpy(fsdp_tensor_ptr(*tensor), data, (*tensor)->storage->bytes);
+    return FSDP_OK;
+}
+
+fsdp_tensor *fsdp_tensor_retain(fsdp_tensor *t)
+{
+    if (t)
+        t->refs++;
+    return t;
+}
+
+void fsdp_tensor_release(fsdp_tensor *t)
+{
+    if (!t || --t->refs > 0)
+        return;
+    FSDP_ASSERT(t->refs == 0);
+    if (t->spec)
+        t->spec_destroy(t->spec);
+    fsdp_storage_release(t->storage);
+    fsdp_free(t);
+}
+
+fsdp_dtype fsdp_tensor_dtype(const fsdp_tensor *t)
+{
+    return t->dtype;
+}
+
+fsdp_device *fsdp_tensor_device(const fsdp_tensor *t)
+{
+    return t->storage->device;
+}
+
+int fsdp_tensor_ndim(const fsdp_tensor *t)
+{
+    return t->ndim;
+}
+
+const int64_t *fsdp_tensor_shape(const fsdp_tensor *t)
+{
+    return t->shape;
+}
+
+int64_t fsdp_tensor_size(const fsdp_tensor *t, int dim)
+{
+    FSDP_ASSERT(dim >= 0 && dim < t->ndim);
+    return t->shape[dim];
+}
+
+int64_t fsdp_tensor_numel(const fsdp_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++)
+        n *= t->shape[i];
+    return n;
+}
+
+int64_t fsdp_tensor_row_numel(const fsdp_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 1; i < t->ndim; i++)
+        n *= t->shape[i];
+    return n;
+}
+
+bool fsdp_tensor_is_contiguous(const fsdp_tensor *t)
+{
+    int64_t step = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        if (t->shape[i] != 1 && t->stride[i] != step)
+            return false;
+        step *= t->shape[i];
+    }
+    return true;
+}
+
+bool fsdp_tensor_has_data(const fsdp_tensor *t)
+{
+    return t->storage->data != NULL;
+}
+
+void *fsdp_tensor_data(const fsdp_tensor *t)
+{
+    if (!t->storage->data)
+        (void)fsdp_error(FSDP_ERR_STATE, "the tensor has no data: it is %s",
+                         t->storage->device->kernels ? "resharded" : "on the meta device");
+    return fsdp_tensor_ptr(t);
+}

@@ -1,0 +1,72 @@
+/* Inside of tensors and storages. Layers above tensor attach what they know through the opaque
+ * fields: autograd its node and gradient sink, dtensor its spec. */
+#pragma once
+#include <fsdp/tensor.h>
+
+#include "src/tensor/device.h"
+
+/* Chained: fsdp waits for readers, a checkpoint copies before the first write. */
+typedef struct fsdp_storage_guard {
+    fsdp_status (*begin_write)(void *self);
+    void (*end_write)(void *self);
+    void *self;
+    struct fsdp_storage_guard *next;
+} fsdp_storage_guard;
+
+struct fsdp_storage {
+    int refs;
+    fsdp_device *device;
+    size_t bytes;
+    void *data;                 /* NULL while resharded or on meta: reading then is an error */
+    fsdp_block *block;          /* the allocator's, or NULL for foreign memory */
+    fsdp_storage_guard *guards; /* borrowed from who added them */
+};
+
+/* A foreign buffer (a shared mapping) as a storage; data may be NULL and set later. */
+FSDP_MUST_CHECK fsdp_status fsdp_storage_from_memory(fsdp_device *device, void *data, size_t bytes,
+                                                     fsdp_storage **storage);
+void fsdp_storage_release(fsdp_storage *storage);
+/* Empty or refill a storage of foreign memory under its views. */
+void fsdp_storage_set_data(fsdp_storage *storage, void *data);
+FSDP_MUST_CHECK fsdp_status fsdp_storage_begin_write(fsdp_storage *storage);
+void fsdp_storage_end_write(fsdp_storage *storage);
+
+struct fsdp_grad_sink;
+struct fsdp_tensor_spec;
+
+struct fsdp_tensor {
+    int refs;
+    fsdp_dtype dtype;
+    int ndim;
+    int64_t shape[FSDP_MAX_DIMS];
+    int64_t stride[FSDP_MAX_DIMS]; /* elements */
+    int64_t offset;                /* elements, from the storage's start */
+    fsdp_storage *storage;
+    /* autograd: the node that made it (index + 1 in the tape of this generation; 0: none) */
+    uint32_t node;
+    uint64_t generation;
+    uint16_t output;
+    struct fsdp_grad_sink *sink; /* a leaf: where its gradient goes (borrowed); NULL: not a leaf */
+    struct fsdp_tensor_spec *spec; /* dtensor's; owned, freed by spec_destroy */
+    void (*spec_destroy)(struct fsdp_tensor_spec *spec);
+};
+
+/* A tensor over `storage` at element `offset`, contiguous. Retains the storage. */
+FSDP_MUST_CHECK fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype dtype, int ndim,
+                                             const int64_t *shape, int64_t offset,
+                                             fsdp_tensor **tensor);
+/* Data without the check: NULL on meta and while resharded. */
+static inline void *fsdp_tensor_ptr(const fsdp_tensor *t)
+{
+    char *base = t->storage->data;
+    return base ? base + (size_t)t->offset * fsdp_dtype_size(t->dtype) : NULL;
+}
+/* Elements in one row of dimension 0 (1 for a vector or scalar). */
+int64_t fsdp_tensor_row_numel(const fsdp_tensor *t);
+/* "[2, 3]" into buf, returned. */
+enum {
+    FSDP_SHAPE_TEXT = 128
+};
+const char *fsdp_shape_text(int ndim, const int64_t *shape, char buf[FSDP_SHAPE_TEXT]);
+/* prod(shape), checked against overflow. */
+FSDP_MUST_CHECK fsdp_status fsdp_shape_numel(int ndim, const int64_t *shape, int64_t *numel);

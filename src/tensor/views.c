@@ -1,0 +1,158 @@
+/* Views, copies, and reading elements. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/bf16.h"
+#include "src/tensor/tensor.h"
+
+/* A second tensor over t's storage with t's own geometry, to be changed by the caller. */
+static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
+{
+    FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, 0, NULL, 0, view));
+    (*view)->ndim = t->ndim;
+    (*view)->offset = t->offset;
+    memcpy((*view)->shape, t->shape, sizeof t->shape);
+    memcpy((*view)->stride, t->stride, sizeof t->stride);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_tensor_narrow(fsdp_tensor *t, int64_t begin, int64_t end, fsdp_tensor **view)
+{
+    if (t->ndim == 0 || begin < 0 || end < begin || end > t->shape[0])
+        return fsdp_error(FSDP_ERR_INVALID, "rows [%lld, %lld) of a tensor with %lld",
+                          (long long)begin, (long long)end, t->ndim ? (long long)t->shape[0] : 0LL);
+    FSDP_TRY(alias(t, view));
+    (*view)->shape[0] = end - begin;
+    (*view)->offset += begin * t->stride[0];
+    return FSDP_OK;
+}
+
+/* Replace the one -1 in shape by what is left of numel. */
+static void infer_open_dimension(int ndim, const int64_t *shape, int64_t numel, int64_t *full)
+{
+    int64_t known = 1;
+    int open = -1;
+    for (int i = 0; i < ndim; i++) {
+        full[i] = shape[i];
+        if (shape[i] == -1 && open < 0)
+            open = i;
+        else
+            known *= shape[i];
+    }
+    if (open >= 0)
+        full[open] = known > 0 ? numel / known : 0;
+}
+
+fsdp_status fsdp_tensor_view(fsdp_tensor *t, int ndim, const int64_t *shape, fsdp_tensor **view)
+{
+    char from[FSDP_SHAPE_TEXT], to[FSDP_SHAPE_TEXT];
+    if (!fsdp_tensor_is_contiguous(t))
+        return fsdp_error(FSDP_ERR_INVALID, "view of a tensor that is not contiguous");
+    if (ndim < 0 || ndim > FSDP_MAX_DIMS)
+        return fsdp_error(FSDP_ERR_INVALID, "a tensor has 0 to %d dimensions, not %d",
+                          FSDP_MAX_DIMS, ndim);
+    int64_t full[FSDP_MAX_DIMS] = {0}, got;
+    infer_open_dimension(ndim, shape, fsdp_tensor_numel(t), full);
+    FSDP_TRY(fsdp_shape_numel(ndim, full, &got));
+    if (got != fsdp_tensor_numel(t))
+        return fsdp_error(FSDP_ERR_INVALID, "view of shape %s as %s",
+                          fsdp_shape_text(t->ndim, t->shape, from),
+                          fsdp_shape_text(ndim, shape, to));
+    return fsdp_tensor_over(t->storage, t->dtype, ndim, full, t->offset, view);
+}
+
+fsdp_status fsdp_tensor_transpose(fsdp_tensor *t, int dim0, int dim1, fsdp_tensor **view)
+{
+    if (dim0 < 0 || dim1 < 0 || dim0 >= t->ndim || dim1 >= t->ndim)
+        return fsdp_error(FSDP_ERR_INVALID, "transpose of dimensions %d and %d of %d", dim0, dim1,
+                          t->ndim);
+    FSDP_TRY(alias(t, view));
+    (*view)->shape[dim0] = t->shape[dim1];
+    (*view)->shape[dim1] = t->shape[dim0];
+    (*view)->stride[dim0] = t->stride[dim1];
+    (*view)->stride[dim1] = t->stride[dim0];
+    return FSDP_OK;
+}
+
+static double element(const char *p, fsdp_dtype dtype)
+{
+    union {
+        float f;
+        double d;
+        uint16_t half;
+        int64_t i64;
+        int32_t i32;
+        uint8_t u8;
+    } value;
+    memcpy(&value, p, fsdp_dtype_size(dtype));
+    switch (dtype) {
+    case FSDP_DTYPE_F32:
+        return (double)value.f;
+    case FSDP_DTYPE_F64:
+        return value.d;
+    case FSDP_DTYPE_BF16:
+        return (double)fsdp_f32_from_bf16(value.half);
+    case FSDP_DTYPE_F16:
+        return (double)fsdp_f32_from_f16(value.half);
+    case FSDP_DTYPE_I64:
+        return (double)value.i64;
+    case FSDP_DTYPE_I32:
+        return (double)value.i32;
+    case FSDP_DTYPE_U8:
+        return (double)value.u8;
+    case FSDP_DTYPE_COUNT:
+        break;
+    }
+    return 0.0;
+}
+
+/* Address of row-major element i of t, whatever its strides. */
+static const char *address_of(const fsdp_tensor *t, int64_t i)
+{
+    int64_t at = t->offset;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        at += i % t->shape[d] * t->stride[d];
+        i /= t->shape[d];
+    }
+    return (const char *)t->storage->data + (size_t)at * fsdp_dtype_size(t->dtype);
+}
+
+fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *t, float *dst)
+{
+    int64_t n = fsdp_tensor_numel(t);
+    if (n && !fsdp_tensor_data(t))
+        return FSDP_ERR_STATE;
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = (float)element(address_of(t, i), t->dtype);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_tensor_item(const fsdp_tensor *t, double *value)
+{
+    if (fsdp_tensor_numel(t) != 1)
+        return fsdp_error(FSDP_ERR_INVALID, "item of a tensor of %lld elements",
+                          (long long)fsdp_tensor_numel(t));
+    if (!fsdp_tensor_data(t))
+        return FSDP_ERR_STATE;
+    *value = element(address_of(t, 0), t->dtype);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_tensor_to(fsdp_tensor *t, fsdp_dtype dtype, fsdp_tag tag, fsdp_tensor **copy)
+{
+    fsdp_device *device = t->storage->device;
+    int64_t n = fsdp_tensor_numel(t);
+    if (device->kernels && n && !fsdp_tensor_data(t))
+        return FSDP_ERR_STATE;
+    FSDP_TRY(fsdp_tensor_create(device, dtype, t->ndim, t->shape, tag, copy));
+    if (!device->kernels || !n)
+        return FSDP_OK;
+    bool contiguous = fsdp_tensor_is_contiguous(t);
+    int64_t piece = contiguous ? n : 1;
+    for (int64_t i = 0; i < n; i += piece)
+        device->kernels->cast(device->context,
+                              (char *)fsdp_tensor_ptr(*copy) + (size_t)i * fsdp_dtype_size(dtype),
+                              dtype, address_of(t, i), t->dtype, piece);
+    return FSDP_OK;
+}
