@@ -257,8 +257,12 @@ static fsdp_status set_defaults(fsdp_options *options, void *target)
 {
     for (size_t i = 0; i < options->spec->count; i++) {
         const fsdp_option *option = &options->spec->table[i];
-        if (!option->value || option->offset == FSDP_OPTION_NOWHERE)
+        if (option->offset == FSDP_OPTION_NOWHERE)
             continue;
+        if (!option->value) {
+            fsdp_option_clear(option, (char *)target + option->offset);
+            continue;
+        }
         fsdp_option_given given = {.index = (int)i, .text = option->value};
         FSDP_TRY(fsdp_options_set(options, target, &given));
     }
@@ -316,6 +320,8 @@ static fsdp_status set_all(fsdp_options *options, command_line *line, void *targ
         FSDP_TRY(fsdp_options_read_yaml(options, target, line->files[i]));
     for (size_t i = 0; i < line->n_given; i++)
         FSDP_TRY(fsdp_options_set(options, target, &line->given[i]));
+    if (options->spec->derive)
+        options->spec->derive(target, options);
     return options->action == FSDP_OPTIONS_RUN ? fsdp_options_check(options, target) : FSDP_OK;
 }
 

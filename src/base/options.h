@@ -43,7 +43,7 @@ typedef enum fsdp_option_type {
     FSDP_OPTION_BOOL,   /* bool */
     FSDP_OPTION_INT,    /* int */
     FSDP_OPTION_INT64,  /* int64_t */
-    FSDP_OPTION_DOUBLE, /* double; finite */
+    FSDP_OPTION_DOUBLE, /* double; finite, or NAN if never given and without a default */
     FSDP_OPTION_STRING, /* const char *, owned by the fsdp_options; NULL if never given */
     FSDP_OPTION_CHOICE, /* int: index into choices (an enum declared in the same order) */
     FSDP_OPTION_DTYPE,  /* fsdp_dtype, by any name fsdp_dtype_from_name knows */
@@ -91,10 +91,10 @@ typedef struct fsdp_option {
     const char *name;    /* with dashes: "batch-size" */
     const char *aliases; /* "test-batch-size,eval-batch-size,b": one letter is also -b */
     fsdp_option_type type;
-    size_t offset;              /* offsetof the value in the command's struct */
-    const char *value;          /* default, as a user would write it; NULL: zero, false, NULL */
-    const char *shown_default;  /* what --help says instead, e.g. "number of cores / ranks" */
-    fsdp_option_bounds bounds;  /* INT, INT64, DOUBLE, SIZE */
+    size_t offset;             /* offsetof the value in the command's struct */
+    const char *value;         /* default, as a user would write it; NULL: zero, false, NULL, NAN */
+    const char *shown_default; /* what --help says instead, e.g. "number of cores / ranks" */
+    fsdp_option_bounds bounds; /* INT, INT64, DOUBLE, SIZE */
     const char *const *choices; /* CHOICE: NULL-terminated; "adamw|adam-w" adds other spellings.
                                    Case does not matter */
     const char *metavar;        /* "FILE", "N": what --help shows for the value */
@@ -120,6 +120,8 @@ typedef struct fsdp_options_spec {
     int min_positional;      /* fewer is an error */
     int max_positional;      /* more is an error; 0 with `positional`: no limit */
     bool stop_at_positional; /* the first positional ends the options (fsdp launch) */
+    /* Set values that nobody gave and that follow from others (fsdp_options_given); or NULL. */
+    void (*derive)(void *target, const fsdp_options *options);
     fsdp_status (*check)(void *target, const fsdp_options *options); /* across fields; or NULL */
 } fsdp_options_spec;
 

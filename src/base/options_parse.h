@@ -45,6 +45,8 @@ void *fsdp_options_own(fsdp_options *options, void *p);
 
 /* Convert, check and store a value, and note its source. */
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given);
+/* What an option without a default holds when it was never given. */
+void fsdp_option_clear(const fsdp_option *option, void *place);
 /* true/false/yes/no/on/off/1/0 in any case. */
 bool fsdp_option_bool_from_text(const char *text, bool *value);
 /* What is allowed: "a number from 0 to 1", "step, linear or cosine". Appends. */

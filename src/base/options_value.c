@@ -55,8 +55,8 @@ bool fsdp_option_choice_matches(const char *choice, const char *word)
 /* The shortest decimal that reads back as the same double. */
 static void append_double(fsdp_str *out, double value)
 {
-    char text[32];
-    for (int digits = 6; digits <= 17; digits++) {
+    char text[32] = "null";
+    for (int digits = 6; digits <= 17 && !isnan(value); digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;
@@ -302,6 +302,25 @@ static fsdp_status store(fsdp_options *options, const fsdp_option *option,
         memcpy(place, &given->text, sizeof given->text);
     }
     return FSDP_OK;
+}
+
+void fsdp_option_clear(const fsdp_option *option, void *place)
+{
+    static const size_t sizes[] = {
+        [FSDP_OPTION_BOOL] = sizeof(bool),
+        [FSDP_OPTION_INT] = sizeof(int),
+        [FSDP_OPTION_INT64] = sizeof(int64_t),
+        [FSDP_OPTION_DOUBLE] = sizeof(double),
+        [FSDP_OPTION_STRING] = sizeof(const char *),
+        [FSDP_OPTION_CHOICE] = sizeof(int),
+        [FSDP_OPTION_DTYPE] = sizeof(fsdp_dtype),
+        [FSDP_OPTION_SIZE] = sizeof(int64_t),
+        [FSDP_OPTION_LIST] = sizeof(fsdp_option_list),
+    };
+    const double unset = (double)NAN;
+    memset(place, 0, sizes[option->type]);
+    if (option->type == FSDP_OPTION_DOUBLE)
+        memcpy(place, &unset, sizeof unset);
 }
 
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given)
