@@ -116,6 +116,8 @@ void fsdp_tensor_release(fsdp_tensor *t)
     FSDP_ASSERT(t->refs == 0);
     if (t->spec)
         t->spec_destroy(t->spec);
+    if (t->sink_destroy)
+        t->sink_destroy(t->sink);
     fsdp_storage_release(t->storage);
     fsdp_free(t);
 }

@@ -46,8 +46,9 @@ struct fsdp_tensor {
     uint32_t node;
     uint64_t generation;
     uint16_t output;
-    struct fsdp_grad_sink *sink; /* a leaf: where its gradient goes (borrowed); NULL: not a leaf */
-    struct fsdp_tensor_spec *spec; /* dtensor's; owned, freed by spec_destroy */
+    struct fsdp_grad_sink *sink; /* a leaf: where its gradient goes; NULL: not a leaf */
+    void (*sink_destroy)(struct fsdp_grad_sink *sink); /* NULL: the sink is borrowed */
+    struct fsdp_tensor_spec *spec;                     /* dtensor's; owned, freed by spec_destroy */
     void (*spec_destroy)(struct fsdp_tensor_spec *spec);
 };
 

@@ -1,0 +1,169 @@
+/**
+ * @file
+ * Scopes, tapes, differentiable operations and backward.
+ *
+ * Operations are expressions: they take a scope and return a tensor that the scope owns. The first
+ * failure stays in the scope; later operations do nothing and return NULL, and the caller checks
+ * fsdp_scope_status() once. With a tape, operations whose inputs need a gradient leave a node on
+ * it, and fsdp_backward() runs the nodes' hand-written backwards, newest first.
+ *
+ * Activations are packed: [T, D] with T the tokens of all sequences, and offsets that say where a
+ * sequence begins. Nothing is ever padded.
+ *
+ * Legend: T tokens, D model width, F feed-forward width, V vocabulary, H heads, K head width.
+ */
+#pragma once
+#include <fsdp/base.h>
+#include <fsdp/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fsdp_scope fsdp_scope;
+typedef struct fsdp_tape fsdp_tape;
+struct fsdp_batch;
+
+/** @name Tape @{ */
+/** One per rank; nodes of a step, reset after it. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tape_create(fsdp_tape **tape);
+FSDP_API void fsdp_tape_destroy(fsdp_tape *tape); /**< accepts NULL */
+/**
+ * Forget all nodes and release what they saved. A forward that was not followed by a backward is
+ * cancelled: modules drop what they hold for it, parameters are kept.
+ */
+FSDP_API void fsdp_tape_reset(fsdp_tape *tape);
+/** @} */
+
+/** What one forward runs with. Zero means default. */
+typedef struct fsdp_scope_options {
+    bool training;                  /**< dropout on */
+    uint64_t seed;                  /**< of dropout, with step and leaf */
+    uint32_t step;                  /**< optimizer step, for messages and random numbers */
+    uint32_t leaf;                  /**< micro_step * world_size + rank: the micro-batch */
+    int micro_step, n_micro_steps;  /**< gradient accumulation: this one of how many (0: of 1) */
+    const struct fsdp_batch *batch; /**< borrowed until the backward has ended; may be NULL */
+} fsdp_scope_options;
+
+/**
+ * @param tape NULL: no gradients (torch.no_grad)
+ * @param options NULL: all defaults; copied
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_open(fsdp_device *device, fsdp_tape *tape,
+                                                     const fsdp_scope_options *options,
+                                                     fsdp_scope **scope);
+/** Releases every tensor it owns: retain what is to live longer. Accepts NULL. */
+FSDP_API void fsdp_scope_close(fsdp_scope *scope);
+/** The first failure of an operation in it, with its message; FSDP_OK if none. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_status(const fsdp_scope *scope);
+/** Put a failure into the scope, unless it has one; `status`'s message is fsdp_last_error(). */
+FSDP_API void fsdp_scope_fail(fsdp_scope *scope, fsdp_status status);
+FSDP_API fsdp_device *fsdp_scope_device(const fsdp_scope *scope);
+FSDP_API const fsdp_scope_options *fsdp_scope_get_options(const fsdp_scope *scope);
+/** Hand back an intermediate before the scope closes. What backward needs stays with the tape. */
+FSDP_API void fsdp_drop(fsdp_scope *scope, fsdp_tensor *tensor);
+
+/** Let the gradient of `tensor` be computed; it is a leaf then. Off: it is forgotten. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_set_requires_grad(fsdp_tensor *tensor, bool on);
+/** Of a leaf: float32, the tensor's shape; NULL before the first backward. Borrowed. */
+FSDP_API fsdp_tensor *fsdp_tensor_grad(const fsdp_tensor *tensor);
+FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
+
+/**
+ * Compute gradients of the leaves that `roots` depend on; they add to what the leaves have. The
+ * tape is empty afterwards.
+ *
+ * @param grads gradients of the roots, NULL (or NULL entries): ones
+ * @return the first failure, after which hooks were cancelled and the tape is empty.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
+                                                   fsdp_tensor *const *grads, int n);
+
+/** @name Operations
+ * Inputs are contiguous and of one floating dtype unless said otherwise; results are too. @{ */
+
+/** y [T, N] = x [T, D] w^T + bias: torch.nn.functional.linear. w [N, D], bias [N] or NULL. */
+FSDP_API fsdp_tensor *fsdp_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);
+/** Rows of weight [V, D] by id: ids [T] in [0, V), host memory, copied. Result [T, D]. */
+FSDP_API fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n,
+                                     fsdp_tensor *weight);
+/** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019). w [D]. */
+FSDP_API fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps);
+/** Element-wise, equal shapes. @{ */
+FSDP_API fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
+FSDP_API fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
+/** @} */
+FSDP_API fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor);
+FSDP_API fsdp_tensor *fsdp_relu(fsdp_scope *s, fsdp_tensor *x);
+/** gelu_new: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks & Gimpel 2016). */
+FSDP_API fsdp_tensor *fsdp_gelu_new(fsdp_scope *s, fsdp_tensor *x);
+/** gelu_new(gate) * up (GEGLU; Shazeer 2020, arXiv 2002.05202). */
+FSDP_API fsdp_tensor *fsdp_geglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up);
+/**
+ * x with elements zeroed with probability p and the rest divided by 1 - p. x itself if p is 0 or
+ * the scope is not training. The mask is a function of (seed, step, leaf, call number, element).
+ */
+FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
+
+/** Zero means default. */
+typedef struct fsdp_attention_options {
+    int64_t heads, kv_heads;   /**< kv_heads 0: as heads */
+    const int32_t *q_offsets;  /**< [n_sequences + 1] rows of q by sequence; borrowed until the
+                                    backward has ended */
+    const int32_t *kv_offsets; /**< likewise for k and v; NULL: as q_offsets */
+    int64_t n_sequences;
+    bool causal;     /**< a key after the query is not seen */
+    int64_t window;  /**< > 0: nor one `window` or more before it */
+    float scale;     /**< of q k^T; 0: 1 / sqrt(K). T5 uses 1 */
+    float dropout_p; /**< on the probabilities, when the scope is training */
+} fsdp_attention_options;
+
+/**
+ * Multi-head attention over packed sequences: softmax(scale q k^T + position_bias) v, each
+ * sequence by itself. A query that sees no key gives 0.
+ *
+ * @param q [Tq, H * K]
+ * @param k, v [Tk, kv_heads * K]
+ * @param position_bias [H, 2 * span - 1] float32 from fsdp_relative_position_bias(), or NULL:
+ *        column (key - query) + span - 1 is added to the score
+ * @return [Tq, H * K]
+ */
+FSDP_API fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
+                                     fsdp_tensor *position_bias,
+                                     const fsdp_attention_options *options);
+
+/**
+ * T5's bias by distance (Raffel et al. 2020, section 2.1): weight [buckets, H], gathered for every
+ * distance key - query in (-span, span).
+ *
+ * @param bidirectional true in the encoder: half of the buckets are for keys after the query
+ * @return [H, 2 * span - 1] float32
+ */
+FSDP_API fsdp_tensor *fsdp_relative_position_bias(fsdp_scope *s, fsdp_tensor *weight, int64_t span,
+                                                  int64_t max_distance, bool bidirectional);
+/** The bucket of one distance (key - query), as in transformers' T5Attention. */
+FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectional,
+                                               int64_t buckets, int64_t max_distance);
+
+/**
+ * The head and its loss in one operation: sum over rows of -log softmax(x w^T)[label] * factor.
+ *
+ * Logits exist for 512 rows at a time; with gradients on, forward already computes them (that of w
+ * goes to its target then). So the result's gradient must be 1: scale by `factor`, not afterwards.
+ *
+ * @param x [T, D]; rows whose label is negative are not computed
+ * @param w [V, D]
+ * @param labels [T] in [0, V), or negative: ignored (-100); host memory, copied
+ * @param factor 1 for a sum; 1 / labels for a mean
+ * @return [] float32
+ */
+FSDP_API fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                                const int32_t *labels, float factor);
+/** out[i] = x[rows[i]]: rows [n] in [0, T), host memory, copied, each at most once. */
+FSDP_API fsdp_tensor *fsdp_gather_rows(fsdp_scope *s, fsdp_tensor *x, const int32_t *rows,
+                                       int64_t n);
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif

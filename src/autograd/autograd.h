@@ -1,0 +1,175 @@
+/* Inside of scopes, the tape and backward: what operations and module hooks are written against.
+ *
+ * Note [Regions]. A module call is an interval of the tape, a region, with hooks at both ends.
+ * Backward marks what its roots reach, then sweeps from the newest node down. pre_backward fires
+ * before a region's first node that has a gradient (outermost region first), post_backward when
+ * the sweep has left it (innermost first), with `last` set when no reached region of the same
+ * hooks object remains. That one rule settles modules used twice, two forwards before one
+ * backward, unused outputs, non-root forwards and nested units. */
+#pragma once
+#include <fsdp/autograd.h>
+
+#include "src/tensor/tensor.h"
+
+enum {
+    FSDP_MAX_IN = 8,
+    FSDP_MAX_OUT = 2,
+    FSDP_MAX_SAVED = 8,
+    FSDP_MAX_HOOKS = 4,
+    FSDP_OPTION_BYTES = 96
+};
+
+/* Where a leaf's gradient goes. */
+typedef struct fsdp_grad_sink fsdp_grad_sink;
+struct fsdp_grad_sink {
+    bool requires_grad;
+    /* The tensor to write the gradient to and whether it adds: *beta 0 on the first contribution,
+     * 1 later. FSDP points it into the unit's gradient slot. */
+    fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
+    fsdp_tensor *grad; /* what the default target fills; owned */
+};
+/* The default target: sink->grad, float32, made on first use. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
+                                                          fsdp_tensor **dst, float *beta);
+FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
+
+typedef struct fsdp_node fsdp_node;
+
+typedef struct fsdp_op {
+    const char *name;
+    /* s has no tape and owns what is made in it; grad_out[i] is NULL if output i got no gradient.
+     * Sets grad_in[i] (owned by s) for each needed input i that is not written to its target. */
+    void (*backward)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                     fsdp_tensor **grad_in);
+} fsdp_op;
+
+struct fsdp_node {
+    const fsdp_op *op;
+    uint32_t region; /* innermost region + 1; 0: none */
+    uint32_t need;   /* bit i: input i wants a gradient */
+    int n_in, n_out, n_saved;
+    struct {
+        uint32_t node; /* index + 1 of the node that made it; 0: none */
+        uint16_t output;
+        fsdp_tensor *leaf; /* retained, if it is a leaf that wants a gradient */
+    } in[FSDP_MAX_IN];
+    fsdp_tensor *saved[FSDP_MAX_SAVED]; /* released right after this node's backward */
+    void *host;                         /* what the operation keeps in host memory; fsdp_free'd */
+    _Alignas(16) unsigned char options[FSDP_OPTION_BYTES];
+};
+
+/* Does the scope have a tape, and does `t` need a gradient on it? */
+bool fsdp_needs_grad(const fsdp_scope *s, const fsdp_tensor *t);
+
+/* Everything an operation tells the tape. Arrays end at the given counts; NULL inputs are allowed
+ * (an absent bias) and keep their index. host is owned by the tape from here on, also when no node
+ * is recorded. */
+typedef struct fsdp_record_args {
+    const fsdp_op *op;
+    fsdp_tensor *in[FSDP_MAX_IN];
+    int n_in;
+    fsdp_tensor *saved[FSDP_MAX_SAVED];
+    int n_saved;
+    fsdp_tensor *out[FSDP_MAX_OUT];
+    int n_out;
+    const void *options;
+    size_t options_bytes;
+    void *host;
+} fsdp_record_args;
+/* Called by every operation after its kernel: the one choke point for taping. No effect without a
+ * tape or where no input needs a gradient. */
+void fsdp_record(fsdp_scope *s, const fsdp_record_args *args);
+
+/* --- scopes --- */
+
+/* What all scopes of one forward share. */
+typedef struct fsdp_run {
+    fsdp_device *device;
+    fsdp_tape *tape; /* NULL: no gradients */
+    fsdp_scope_options options;
+    uint64_t rng_calls; /* dropout calls so far: part of the key */
+    fsdp_status status;
+    char message[512];
+} fsdp_run;
+
+struct fsdp_scope {
+    fsdp_scope *parent; /* NULL: the root, which owns run */
+    fsdp_run *run;
+    fsdp_tensor **owned;
+    size_t n_owned, cap_owned;
+};
+
+FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope **child);
+/* Take a reference over; NULL (with the scope failed) is passed on. */
+fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t);
+/* A fresh activation [shape] owned by s; NULL if the scope has failed or now fails. */
+fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
+/* Move a result to an outer scope. */
+fsdp_tensor *fsdp_keep(fsdp_scope *outer, fsdp_tensor *t);
+/* Put `call`'s failure into the scope; true if it was FSDP_OK. */
+bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
+/* Fail with a message that opens with the operation's name. */
+FSDP_PRINTF(3, 4) void fsdp_scope_error(fsdp_scope *s, const char *op, const char *format, ...);
+static inline bool fsdp_scope_ok(const fsdp_scope *s)
+{
+    return s->run->status == FSDP_OK;
+}
+/* Kernels, or NULL when the scope has failed or the device is meta: then nothing is computed. */
+const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
+static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
+{
+    return s->run->device->context;
+}
+/* Are all of t[0, n) there (no earlier failure), on one device, contiguous, with data (unless
+ * meta)? Else the scope fails naming `op`. NULL entries are errors: leave absent ones out. */
+bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
+/* A fresh key for random numbers: (seed, step, leaf, call number). */
+uint64_t fsdp_scope_next_key(fsdp_scope *s);
+
+/* --- regions --- */
+
+typedef struct fsdp_region fsdp_region;
+typedef struct fsdp_args {
+    fsdp_tensor *t[FSDP_MAX_IN];
+    int n;
+} fsdp_args;
+
+/* fsdp, offload, a profiler: one object may be hooked to several modules (one unit). Any slot may
+ * be NULL. */
+typedef struct fsdp_region_hooks {
+    fsdp_status (*pre_forward)(void *self, fsdp_scope *s, fsdp_args *in);
+    fsdp_status (*post_forward)(void *self, fsdp_scope *s, fsdp_args *out);
+    fsdp_status (*pre_backward)(void *self);
+    fsdp_status (*post_backward)(void *self, bool last);
+    void (*cancel)(void *self); /* the step failed: drop slots and unsharded data */
+    void *self;
+    uint32_t reached; /* the engine's: regions of this object that backward has still to leave */
+} fsdp_region_hooks;
+
+struct fsdp_region {
+    uint32_t first, end; /* nodes [first, end) of the tape */
+    uint32_t parent;     /* region + 1; 0: none */
+    fsdp_region_hooks *hooks[FSDP_MAX_HOOKS];
+    int n_hooks;
+    bool reached, entered, left;
+};
+
+/* Open and close a region on the scope's tape; without a tape begin gives 0 and end does nothing.
+ * The number is region + 1. */
+uint32_t fsdp_region_begin(fsdp_scope *s, fsdp_region_hooks *const *hooks, int n_hooks);
+void fsdp_region_end(fsdp_scope *s, uint32_t region);
+
+struct fsdp_tape {
+    uint64_t generation; /* of the nodes now on it: stale tensors carry an older one */
+    fsdp_node *nodes;
+    size_t n_nodes, cap_nodes;
+    fsdp_region *regions;
+    size_t n_regions, cap_regions;
+    uint32_t open_region; /* region + 1 */
+};
+/* Release what node i saved. */
+void fsdp_node_clear(fsdp_node *n);
+/* Empty the tape without cancelling anything. */
+void fsdp_tape_clear(fsdp_tape *tape);
+/* Call cancel of every region's hooks, newest first. */
+void fsdp_tape_cancel(fsdp_tape *tape);

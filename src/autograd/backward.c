@@ -1,0 +1,273 @@
+/* Backward: mark what the roots reach, then sweep from the newest node down. See Note [Regions]
+ * in autograd.h. */
+#include <string.h>
+
+#include "src/autograd/autograd.h"
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+
+typedef struct sweep {
+    fsdp_tape *tape;
+    fsdp_device *device;
+    fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] */
+    bool *reached;       /* [n_nodes] */
+    uint32_t *open;      /* regions entered and not left, outermost first */
+    size_t n_open;
+} sweep;
+
+static fsdp_tensor **grad_slot(const sweep *w, uint32_t node, uint16_t output)
+{
+    return &w->grads[(size_t)(node - 1) * FSDP_MAX_OUT + output];
+}
+
+/* --- marking --- */
+
+static void reach_regions(fsdp_tape *tape, uint32_t region)
+{
+    for (; region && !tape->regions[region - 1].reached;
+         region = tape->regions[region - 1].parent) {
+        fsdp_region *r = &tape->regions[region - 1];
+        r->reached = true;
+        for (int h = 0; h < r->n_hooks; h++)
+            r->hooks[h]->reached++;
+    }
+}
+
+static void mark(sweep *w, fsdp_tensor *const *roots, int n)
+{
+    for (int i = 0; i < n; i++)
+        w->reached[roots[i]->node - 1] = true;
+    for (size_t i = w->tape->n_nodes; i-- > 0;) {
+        const fsdp_node *node = &w->tape->nodes[i];
+        if (!w->reached[i])
+            continue;
+        reach_regions(w->tape, node->region);
+        for (int k = 0; k < node->n_in; k++)
+            if (node->in[k].node)
+                w->reached[node->in[k].node - 1] = true;
+    }
+}
+
+/* --- adding gradients --- */
+
+/* *slot += grad. A gradient that only the slot holds is added to in place. */
+static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
+{
+    if (!*slot) {
+        *slot = fsdp_tensor_retain(grad);
+        return FSDP_OK;
+    }
+    fsdp_tensor *old = *slot, *sum = old;
+    FSDP_ASSERT(old->dtype == grad->dtype);
+    if (old->refs > 1 || old->storage->refs > 1)
+        FSDP_TRY(fsdp_tensor_create(w->device, old->dtype, old->ndim, old->shape,
+                                    FSDP_TAG_ACTIVATION, &sum));
+    if (w->device->kernels)
+        w->device->kernels->add(w->device->context, fsdp_tensor_ptr(sum), fsdp_tensor_ptr(old),
+                                fsdp_tensor_ptr(grad), old->dtype, fsdp_tensor_numel(old));
+    if (sum != old) {
+        fsdp_tensor_release(old);
+        *slot = sum;
+    }
+    return FSDP_OK;
+}
+
+/* A gradient that an operation returned for a leaf goes to the leaf's target. */
+static fsdp_status accumulate_leaf(sweep *w, fsdp_tensor *leaf, fsdp_tensor *grad)
+{
+    fsdp_tensor *dst;
+    float beta;
+    FSDP_TRY(fsdp_grad_target(leaf, &dst, &beta));
+    const fsdp_kernels *k = w->device->kernels;
+    if (!k)
+        return FSDP_OK;
+    int64_t n = fsdp_tensor_numel(grad);
+    if (beta == 0.0f) {
+        k->cast(w->device->context, fsdp_tensor_ptr(dst), dst->dtype, fsdp_tensor_ptr(grad),
+                grad->dtype, n);
+        return FSDP_OK;
+    }
+    fsdp_tensor *same = NULL;
+    FSDP_TRY(fsdp_tensor_to(grad, dst->dtype, FSDP_TAG_ACTIVATION, &same));
+    k->add(w->device->context, fsdp_tensor_ptr(dst), fsdp_tensor_ptr(dst), fsdp_tensor_ptr(same),
+           dst->dtype, n);
+    fsdp_tensor_release(same);
+    return FSDP_OK;
+}
+
+static fsdp_status hand_on(sweep *w, const fsdp_node *node, fsdp_tensor *const *grad_in)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        if (!grad_in[i] || !(node->need >> i & 1))
+            continue;
+        if (node->in[i].leaf)
+            FSDP_TRY(accumulate_leaf(w, node->in[i].leaf, grad_in[i]));
+        else
+            FSDP_TRY(accumulate(w, grad_slot(w, node->in[i].node, node->in[i].output), grad_in[i]));
+    }
+    return FSDP_OK;
+}
+
+/* --- regions --- */
+
+static fsdp_status enter_regions(sweep *w, uint32_t region)
+{
+    if (!region || w->tape->regions[region - 1].entered)
+        return FSDP_OK;
+    fsdp_region *r = &w->tape->regions[region - 1];
+    FSDP_TRY(enter_regions(w, r->parent));
+    r->entered = true;
+    w->open[w->n_open++] = region;
+    for (int h = 0; h < r->n_hooks; h++)
+        if (r->hooks[h]->pre_backward)
+            FSDP_TRY(r->hooks[h]->pre_backward(r->hooks[h]->self));
+    return FSDP_OK;
+}
+
+/* The sweep goes on below node index `next`: leave every region that begins at or above it. */
+static fsdp_status leave_regions(sweep *w, size_t next)
+{
+    while (w->n_open) {
+        fsdp_region *r = &w->tape->regions[w->open[w->n_open - 1] - 1];
+        if (r->first < next)
+            return FSDP_OK;
+        w->n_open--;
+        r->left = true;
+        for (int h = r->n_hooks; h-- > 0;) {
+            bool last = --r->hooks[h]->reached == 0;
+            if (r->hooks[h]->post_backward)
+                FSDP_TRY(r->hooks[h]->post_backward(r->hooks[h]->self, last));
+        }
+    }
+    return FSDP_OK;
+}
+
+/* --- the sweep --- */
+
+static bool has_gradient(const sweep *w, size_t i)
+{
+    for (int o = 0; o < w->tape->nodes[i].n_out; o++)
+        if (w->grads[i * FSDP_MAX_OUT + (size_t)o])
+            return true;
+    return false;
+}
+
+static void release_grads(sweep *w, size_t i)
+{
+    for (size_t o = 0; o < FSDP_MAX_OUT; o++) {
+        fsdp_tensor_release(w->grads[i * FSDP_MAX_OUT + o]);
+        w->grads[i * FSDP_MAX_OUT + o] = NULL;
+    }
+}
+
+static fsdp_status run_node(sweep *w, size_t i)
+{
+    fsdp_node *node = &w->tape->nodes[i];
+    fsdp_tensor *grad_in[FSDP_MAX_IN] = {0};
+    fsdp_scope *s;
+    FSDP_TRY(fsdp_scope_open(w->device, NULL, NULL, &s));
+    node->op->backward(s, node, &w->grads[i * FSDP_MAX_OUT], grad_in);
+    fsdp_status status = fsdp_scope_status(s);
+    if (status == FSDP_OK)
+        status = hand_on(w, node, grad_in);
+    else
+        fsdp_error_context(status, "backward of %s", node->op->name);
+    fsdp_scope_close(s);
+    release_grads(w, i); /* only now: grad_in may be one of them, passed on as it is */
+    fsdp_node_clear(node);
+    return status;
+}
+
+static fsdp_status run_sweep(sweep *w)
+{
+    for (size_t i = w->tape->n_nodes; i-- > 0;) {
+        FSDP_TRY(leave_regions(w, i + 1));
+        if (!w->reached[i])
+            continue;
+        /* A region is entered by marking, not by whether a gradient came: every rank then runs the
+         * same hooks, whatever its data. */
+        FSDP_TRY(enter_regions(w, w->tape->nodes[i].region));
+        if (has_gradient(w, i))
+            FSDP_TRY(run_node(w, i));
+    }
+    return leave_regions(w, 0);
+}
+
+static fsdp_status check_roots(const fsdp_tape *tape, fsdp_tensor *const *roots,
+                               fsdp_tensor *const *grads, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (!roots[i] || !roots[i]->node || roots[i]->generation != tape->generation)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "backward: root %d is not on the tape: no gradient leads to it", i);
+        if (grads && grads[i] && fsdp_tensor_numel(grads[i]) != fsdp_tensor_numel(roots[i]))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "backward: gradient %d has another shape than its root", i);
+        if (!(grads && grads[i]) && fsdp_tensor_numel(roots[i]) != 1)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "backward: root %d is not a scalar and has no gradient given", i);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status seed_roots(sweep *w, fsdp_tensor *const *roots, fsdp_tensor *const *grads, int n)
+{
+    for (int i = 0; i < n; i++) {
+        fsdp_tensor *grad = grads ? fsdp_tensor_retain(grads[i]) : NULL;
+        if (!grad) {
+            FSDP_TRY(fsdp_tensor_create(w->device, roots[i]->dtype, roots[i]->ndim, roots[i]->shape,
+                                        FSDP_TAG_ACTIVATION, &grad));
+            if (w->device->kernels)
+                w->device->kernels->fill(w->device->context, fsdp_tensor_ptr(grad), grad->dtype,
+                                         1.0, fsdp_tensor_numel(grad));
+        }
+        fsdp_status status = accumulate(w, grad_slot(w, roots[i]->node, roots[i]->output), grad);
+        fsdp_tensor_release(grad);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status sweep_init(sweep *w, fsdp_tape *tape, fsdp_device *device)
+{
+    *w = (sweep){.tape = tape, .device = device};
+    w->grads = fsdp_calloc(tape->n_nodes * FSDP_MAX_OUT, sizeof(fsdp_tensor *));
+    w->reached = fsdp_calloc(tape->n_nodes, sizeof(bool));
+    w->open = fsdp_calloc(tape->n_regions, sizeof(uint32_t));
+    return w->grads && w->reached && w->open ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static void sweep_fini(sweep *w)
+{
+    for (size_t i = 0; w->grads && i < w->tape->n_nodes; i++)
+        release_grads(w, i);
+    fsdp_free(w->grads);
+    fsdp_free(w->reached);
+    fsdp_free(w->open);
+}
+
+fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots, fsdp_tensor *const *grads,
+                          int n)
+{
+    if (n < 1)
+        return fsdp_error(FSDP_ERR_INVALID, "backward: no roots");
+    FSDP_TRY(check_roots(tape, roots, grads, n));
+    sweep w;
+    fsdp_status status = sweep_init(&w, tape, roots[0]->storage->device);
+    if (status == FSDP_OK)
+        status = seed_roots(&w, roots, grads, n);
+    if (status == FSDP_OK) {
+        mark(&w, roots, n);
+        status = run_sweep(&w);
+    }
+    sweep_fini(&w);
+    if (status != FSDP_OK) {
+        char message[512];
+        strncpy(message, fsdp_last_error(), sizeof message - 1);
+        message[sizeof message - 1] = 0;
+        fsdp_tape_cancel(tape);
+        (void)fsdp_error(status, "%s", message);
+    }
+    fsdp_tape_clear(tape);
+    return status;
+}

@@ -1,0 +1,168 @@
+/* Scopes: who owns intermediates, and where the first failure stays. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/autograd/autograd.h"
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/philox.h"
+
+fsdp_status fsdp_scope_open(fsdp_device *device, fsdp_tape *tape, const fsdp_scope_options *options,
+                            fsdp_scope **scope)
+{
+    fsdp_scope *s = fsdp_calloc(1, sizeof *s);
+    if (!s)
+        return FSDP_ERR_NOMEM;
+    s->run = fsdp_calloc(1, sizeof *s->run);
+    if (!s->run) {
+        fsdp_free(s);
+        return FSDP_ERR_NOMEM;
+    }
+    s->run->device = device;
+    s->run->tape = tape;
+    if (options)
+        s->run->options = *options;
+    if (s->run->options.n_micro_steps < 1)
+        s->run->options.n_micro_steps = 1;
+    *scope = s;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope **child)
+{
+    fsdp_scope *s = fsdp_calloc(1, sizeof *s);
+    if (!s)
+        return FSDP_ERR_NOMEM;
+    s->parent = parent;
+    s->run = parent->run;
+    *child = s;
+    return FSDP_OK;
+}
+
+void fsdp_scope_close(fsdp_scope *s)
+{
+    if (!s)
+        return;
+    for (size_t i = s->n_owned; i-- > 0;)
+        fsdp_tensor_release(s->owned[i]);
+    fsdp_free(s->owned);
+    if (!s->parent)
+        fsdp_free(s->run);
+    fsdp_free(s);
+}
+
+fsdp_status fsdp_scope_status(const fsdp_scope *s)
+{
+    return s->run->status ? fsdp_error(s->run->status, "%s", s->run->message) : FSDP_OK;
+}
+
+void fsdp_scope_fail(fsdp_scope *s, fsdp_status status)
+{
+    if (status == FSDP_OK || s->run->status)
+        return;
+    s->run->status = status;
+    snprintf(s->run->message, sizeof s->run->message, "%.*s", (int)sizeof s->run->message - 1,
+             fsdp_last_error());
+}
+
+bool fsdp_scope_check(fsdp_scope *s, fsdp_status status)
+{
+    fsdp_scope_fail(s, status);
+    return status == FSDP_OK;
+}
+
+void fsdp_scope_error(fsdp_scope *s, const char *op, const char *format, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fsdp_scope_fail(s, fsdp_error(FSDP_ERR_INVALID, "%s: %s", op, text));
+}
+
+fsdp_device *fsdp_scope_device(const fsdp_scope *s)
+{
+    return s->run->device;
+}
+
+const fsdp_scope_options *fsdp_scope_get_options(const fsdp_scope *s)
+{
+    return &s->run->options;
+}
+
+const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s)
+{
+    return s->run->status ? NULL : s->run->device->kernels;
+}
+
+fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t)
+{
+    if (!t)
+        return NULL;
+    if (!FSDP_GROW(s->owned, s->cap_owned, s->n_owned + 1)) {
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+        fsdp_tensor_release(t);
+        return NULL;
+    }
+    s->owned[s->n_owned++] = t;
+    return t;
+}
+
+fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape)
+{
+    fsdp_tensor *t;
+    if (!fsdp_scope_ok(s) ||
+        !fsdp_scope_check(
+            s, fsdp_tensor_create(s->run->device, dtype, ndim, shape, FSDP_TAG_ACTIVATION, &t)))
+        return NULL;
+    return fsdp_own(s, t);
+}
+
+fsdp_tensor *fsdp_keep(fsdp_scope *outer, fsdp_tensor *t)
+{
+    return fsdp_own(outer, fsdp_tensor_retain(t));
+}
+
+void fsdp_drop(fsdp_scope *s, fsdp_tensor *t)
+{
+    for (size_t i = s->n_owned; t && i-- > 0;) {
+        if (s->owned[i] != t)
+            continue;
+        memmove(s->owned + i, s->owned + i + 1, (s->n_owned - i - 1) * sizeof *s->owned);
+        s->n_owned--;
+        fsdp_tensor_release(t);
+        return;
+    }
+}
+
+bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n)
+{
+    if (!fsdp_scope_ok(s))
+        return false;
+    for (int i = 0; i < n; i++) {
+        if (!t[i])
+            fsdp_scope_error(s, op, "input %d is NULL", i);
+        else if (t[i]->storage->device != s->run->device)
+            fsdp_scope_error(s, op, "input %d is on another device than the scope", i);
+        else if (!fsdp_tensor_is_contiguous(t[i]))
+            fsdp_scope_error(s, op, "input %d is not contiguous", i);
+        else if (s->run->device->kernels && !t[i]->storage->data && fsdp_tensor_numel(t[i]))
+            fsdp_scope_error(s, op,
+                             "input %d has no data: a parameter outside of its module's forward "
+                             "is resharded (call unshard first)",
+                             i);
+        if (!fsdp_scope_ok(s))
+            return false;
+    }
+    return true;
+}
+
+uint64_t fsdp_scope_next_key(fsdp_scope *s)
+{
+    const fsdp_scope_options *o = &s->run->options;
+    uint64_t key = fsdp_mix64(o->seed);
+    key = fsdp_mix64(key ^ ((uint64_t)o->step << 32 | o->leaf));
+    return fsdp_mix64(key ^ s->run->rng_calls++);
+}

@@ -1,0 +1,222 @@
+/* The tape: nodes and regions in creation order, and leaves. */
+#include <string.h>
+
+#include "src/autograd/autograd.h"
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/clock.h"
+
+fsdp_status fsdp_tape_create(fsdp_tape **tape)
+{
+    fsdp_tape *t = fsdp_calloc(1, sizeof *t);
+    if (!t)
+        return FSDP_ERR_NOMEM;
+    /* Tensors of an earlier tape at the same address must not be taken for this one's. */
+    t->generation = (uint64_t)fsdp_clock_ns();
+    *tape = t;
+    return FSDP_OK;
+}
+
+void fsdp_node_clear(fsdp_node *n)
+{
+    for (int i = 0; i < n->n_saved; i++)
+        fsdp_tensor_release(n->saved[i]);
+    for (int i = 0; i < n->n_in; i++)
+        fsdp_tensor_release(n->in[i].leaf);
+    fsdp_free(n->host);
+    n->n_saved = n->n_in = 0;
+    n->host = NULL;
+}
+
+void fsdp_tape_clear(fsdp_tape *tape)
+{
+    for (size_t i = tape->n_nodes; i-- > 0;)
+        fsdp_node_clear(&tape->nodes[i]);
+    tape->n_nodes = tape->n_regions = 0;
+    tape->open_region = 0;
+    tape->generation++;
+}
+
+void fsdp_tape_cancel(fsdp_tape *tape)
+{
+    for (size_t i = tape->n_regions; i-- > 0;) {
+        fsdp_region *r = &tape->regions[i];
+        for (int h = r->n_hooks; h-- > 0;) {
+            r->hooks[h]->reached = 0;
+            if (r->hooks[h]->cancel)
+                r->hooks[h]->cancel(r->hooks[h]->self);
+        }
+    }
+}
+
+void fsdp_tape_reset(fsdp_tape *tape)
+{
+    fsdp_tape_cancel(tape);
+    fsdp_tape_clear(tape);
+}
+
+void fsdp_tape_destroy(fsdp_tape *tape)
+{
+    if (!tape)
+        return;
+    fsdp_tape_clear(tape);
+    fsdp_free(tape->nodes);
+    fsdp_free(tape->regions);
+    fsdp_free(tape);
+}
+
+static bool is_leaf(const fsdp_tensor *t)
+{
+    return t->sink && t->sink->requires_grad;
+}
+
+static bool has_node(const fsdp_tape *tape, const fsdp_tensor *t)
+{
+    return t->node && t->generation == tape->generation;
+}
+
+bool fsdp_needs_grad(const fsdp_scope *s, const fsdp_tensor *t)
+{
+    const fsdp_tape *tape = s->run->tape;
+    return tape && t && (is_leaf(t) || has_node(tape, t));
+}
+
+static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args *args,
+                      uint32_t need)
+{
+    *n = (fsdp_node){.op = args->op,
+                     .region = s->run->tape->open_region,
+                     .need = need,
+                     .n_in = args->n_in,
+                     .n_out = args->n_out,
+                     .n_saved = args->n_saved,
+                     .host = args->host};
+    for (int i = 0; i < args->n_in; i++) {
+        fsdp_tensor *t = args->in[i];
+        if (!(need >> i & 1))
+            continue;
+        if (has_node(s->run->tape, t)) {
+            n->in[i].node = t->node;
+            n->in[i].output = t->output;
+        } else {
+            n->in[i].leaf = fsdp_tensor_retain(t);
+        }
+    }
+    for (int i = 0; i < args->n_saved; i++)
+        n->saved[i] = fsdp_tensor_retain(args->saved[i]);
+    if (args->options_bytes)
+        memcpy(n->options, args->options, args->options_bytes);
+}
+
+void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
+{
+    FSDP_ASSERT(args->options_bytes <= FSDP_OPTION_BYTES);
+    uint32_t need = 0;
+    for (int i = 0; i < args->n_in; i++)
+        if (fsdp_needs_grad(s, args->in[i]))
+            need |= 1u << i;
+    fsdp_tape *tape = s->run->tape;
+    if (!need || !fsdp_scope_ok(s) || !args->out[0]) {
+        fsdp_free(args->host);
+        return;
+    }
+    if (!FSDP_GROW(tape->nodes, tape->cap_nodes, tape->n_nodes + 1)) {
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+        fsdp_free(args->host);
+        return;
+    }
+    fill_node(s, &tape->nodes[tape->n_nodes++], args, need);
+    for (int i = 0; i < args->n_out; i++) {
+        args->out[i]->node = (uint32_t)tape->n_nodes;
+        args->out[i]->generation = tape->generation;
+        args->out[i]->output = (uint16_t)i;
+    }
+}
+
+uint32_t fsdp_region_begin(fsdp_scope *s, fsdp_region_hooks *const *hooks, int n_hooks)
+{
+    fsdp_tape *tape = s->run->tape;
+    if (!tape || !fsdp_scope_ok(s))
+        return 0;
+    if (!FSDP_GROW(tape->regions, tape->cap_regions, tape->n_regions + 1)) {
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+        return 0;
+    }
+    fsdp_region *r = &tape->regions[tape->n_regions++];
+    *r = (fsdp_region){.first = (uint32_t)tape->n_nodes,
+                       .end = UINT32_MAX,
+                       .parent = tape->open_region,
+                       .n_hooks = n_hooks};
+    FSDP_ASSERT(n_hooks <= FSDP_MAX_HOOKS);
+    for (int i = 0; i < n_hooks; i++)
+        r->hooks[i] = hooks[i];
+    tape->open_region = (uint32_t)tape->n_regions;
+    return tape->open_region;
+}
+
+void fsdp_region_end(fsdp_scope *s, uint32_t region)
+{
+    fsdp_tape *tape = s->run->tape;
+    if (!tape || !region)
+        return;
+    fsdp_region *r = &tape->regions[region - 1];
+    r->end = (uint32_t)tape->n_nodes;
+    tape->open_region = r->parent;
+}
+
+/* --- leaves --- */
+
+fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
+                                          fsdp_tensor **dst, float *beta)
+{
+    *beta = self->grad ? 1.0f : 0.0f;
+    if (!self->grad)
+        FSDP_TRY(fsdp_tensor_create(leaf->storage->device, FSDP_DTYPE_F32, leaf->ndim, leaf->shape,
+                                    FSDP_TAG_GRAD, &self->grad));
+    *dst = self->grad;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta)
+{
+    return leaf->sink->target(leaf->sink, leaf, dst, beta);
+}
+
+static void destroy_own_sink(fsdp_grad_sink *sink)
+{
+    fsdp_tensor_release(sink->grad);
+    fsdp_free(sink);
+}
+
+fsdp_status fsdp_tensor_set_requires_grad(fsdp_tensor *t, bool on)
+{
+    if (!fsdp_dtype_is_floating(t->dtype))
+        return fsdp_error(FSDP_ERR_INVALID, "a tensor of %s has no gradient",
+                          fsdp_dtype_name(t->dtype));
+    if (!t->sink) {
+        if (!on)
+            return FSDP_OK;
+        t->sink = fsdp_calloc(1, sizeof *t->sink);
+        if (!t->sink)
+            return FSDP_ERR_NOMEM;
+        t->sink->target = fsdp_grad_sink_default_target;
+        t->sink_destroy = destroy_own_sink;
+    }
+    t->sink->requires_grad = on;
+    if (!on)
+        fsdp_tensor_zero_grad(t);
+    return FSDP_OK;
+}
+
+fsdp_tensor *fsdp_tensor_grad(const fsdp_tensor *t)
+{
+    return t->sink ? t->sink->grad : NULL;
+}
+
+void fsdp_tensor_zero_grad(fsdp_tensor *t)
+{
+    if (!t->sink)
+        return;
+    fsdp_tensor_release(t->sink->grad);
+    t->sink->grad = NULL;
+}
