@@ -15,6 +15,14 @@ static size_t round_up(size_t bytes, size_t to)
     return (bytes + to - 1) / to * to;
 }
 
+void fsdp_comm_copy_text(char *to, size_t size, const char *from)
+{
+    size_t length = from ? strnlen(from, size - 1) : 0;
+    if (length)
+        memcpy(to, from, length);
+    to[length] = 0;
+}
+
 size_t fsdp_comm_control_scratch_offset(int world_size)
 {
     return round_up(sizeof(fsdp_comm_control) + ((size_t)world_size + 1) * sizeof(fsdp_comm_board),
@@ -73,14 +81,30 @@ bool fsdp_comm_control_failure(const fsdp_comm_control *control, fsdp_comm_failu
     return true;
 }
 
+void fsdp_comm_failure_describe(const fsdp_comm_failure *failure, char *text, size_t size)
+{
+    const fsdp_comm_location *at = &failure->at;
+    char where[160] = "";
+    bool died = failure->kind == FSDP_FAILURE_DIED;
+    if (failure->kind == FSDP_FAILURE_OF_ALL) {
+        fsdp_comm_copy_text(text, size, failure->message);
+        return;
+    }
+    if (at->step || at->unit[0] || at->call[0])
+        snprintf(where, sizeof where, " in step %u%s%s%s%s", at->step, at->unit[0] ? ", unit " : "",
+                 at->unit, at->call[0] ? ", " : "", at->call);
+    if (died)
+        snprintf(text, size, "rank %d died (%s)%s", failure->rank, failure->message, where);
+    else
+        snprintf(text, size, "rank %d failed%s: %s", failure->rank, where, failure->message);
+}
+
 fsdp_status fsdp_comm_control_error(const fsdp_comm_control *control)
 {
-    fsdp_comm_failure f;
-    if (!fsdp_comm_control_failure(control, &f))
+    fsdp_comm_failure first;
+    char text[1024];
+    if (!fsdp_comm_control_failure(control, &first))
         return fsdp_error(FSDP_ERR_COMM, "the process group was aborted");
-    if (f.shared)
-        return fsdp_error(FSDP_ERR_COMM, "%s", f.message);
-    return fsdp_error(FSDP_ERR_COMM, "rank %d failed in step %u%s%s%s%s: %s", f.rank, f.at.step,
-                      f.at.unit[0] ? ", unit " : "", f.at.unit, f.at.call[0] ? ", " : "", f.at.call,
-                      f.message);
+    fsdp_comm_failure_describe(&first, text, sizeof text);
+    return fsdp_error(FSDP_ERR_COMM, "%s", text);
 }

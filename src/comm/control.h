@@ -24,11 +24,17 @@ typedef struct fsdp_comm_location {
     char unit[64], call[32]; /* "" where unknown */
 } fsdp_comm_location;
 
+typedef enum fsdp_comm_failure_kind {
+    FSDP_FAILURE_OF_RANK, /* the message is the rank's own error */
+    FSDP_FAILURE_OF_ALL,  /* the message names the ranks already: divergence, timeout */
+    FSDP_FAILURE_DIED,    /* the message says how: "signal 9, Killed" */
+} fsdp_comm_failure_kind;
+
 /* One failure. `rank` is whom it befell: in the launcher's board, the rank that died. */
 typedef struct fsdp_comm_failure {
     int32_t rank;
-    int32_t status;  /* fsdp_status of the rank that failed first */
-    uint32_t shared; /* 1: the message already names the ranks (divergence, timeout) */
+    int32_t status; /* fsdp_status of that rank */
+    uint32_t kind;  /* fsdp_comm_failure_kind */
     fsdp_comm_location at;
     char message[640];
 } fsdp_comm_failure;
@@ -63,6 +69,9 @@ typedef struct fsdp_comm_control {
 /* Bytes of the whole block; where the scratch buffer (phase lanes, then data) begins in it. */
 size_t fsdp_comm_control_bytes(int world_size);
 size_t fsdp_comm_control_scratch_offset(int world_size);
+/* Strings cut to fit; `from` may be NULL. */
+void fsdp_comm_copy_text(char *to, size_t size, const char *from);
+
 /* Prepare zero-filled memory of fsdp_comm_control_bytes(). */
 void fsdp_comm_control_init(fsdp_comm_control *control, int world_size);
 /* FSDP_ERR_FORMAT unless `bytes` of memory hold a control block of this build and world size. */
@@ -72,11 +81,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_comm_control_verify(const fsdp_comm_control *co
 /* Post a failure from board `board`; the first one of all wins. Returns whether it was this one. */
 bool fsdp_comm_control_abort(fsdp_comm_control *control, int board,
                              const fsdp_comm_failure *failure);
-/* The failure that came first, or NULL. Strings are closed even if a peer is hostile: copy out. */
+/* A copy of the failure that came first; false while there is none. */
 bool fsdp_comm_control_failure(const fsdp_comm_control *control, fsdp_comm_failure *failure);
 static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
 {
     return atomic_load_explicit(&control->abort, memory_order_acquire) != 0;
 }
+/* One line that names rank, step, unit and call, as far as they are known. */
+void fsdp_comm_failure_describe(const fsdp_comm_failure *failure, char *text, size_t size);
 /* FSDP_ERR_COMM with a message that names rank, step, unit and call of the first failure. */
 fsdp_status fsdp_comm_control_error(const fsdp_comm_control *control);

@@ -15,12 +15,21 @@ typedef struct fsdp_comm_offer {
     char message[256];
     void *pointer; /* threads: its memory and handle in this process */
     void *handle;
+    uint64_t number; /* shm: which message carries the descriptor */
 } fsdp_comm_offer;
+
+/* What the environment says about this rank; rendezvous: see rendezvous.h, NULL without. */
+typedef struct fsdp_comm_world {
+    int rank, world_size, local_rank, local_world_size;
+    const char *rendezvous;
+} fsdp_comm_world;
 
 /* How one process group comes to share memory; everything else (phases, collectives, abort) is the
  * same code over that memory. process_group.c is the only caller; it has checked all arguments. */
 typedef struct fsdp_comm_ops {
     const char *name;
+    /* Join the job that the environment describes. NULL: not joined that way. */
+    fsdp_status (*open)(const fsdp_comm_world *world, fsdp_group **group);
     /* Rank 0, in a WRITE phase: make memory, fill the offer's pointers, send what peers need. */
     fsdp_status (*memory_create)(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
                                  fsdp_comm_offer *offer);
@@ -72,4 +81,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_o
 void fsdp_group_release(fsdp_group *group);
 
 /* Post a failure of this rank whose message stands in fsdp_last_error(). */
-void fsdp_group_post(fsdp_group *group, fsdp_status status, bool shared);
+void fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind);
+
+void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);

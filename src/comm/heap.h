@@ -15,5 +15,3 @@ static inline void *fsdp_heap_pages(size_t bytes, void **data)
     *data = base + (-(uintptr_t)base & (FSDP_COMM_PAGE - 1));
     return base;
 }
-
-FSDP_MUST_CHECK fsdp_status fsdp_local_open(fsdp_group **group);

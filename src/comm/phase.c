@@ -80,7 +80,7 @@ static fsdp_status compare_with_peers(fsdp_shared_buffer *buffer, const fsdp_pha
         fsdp_status status =
             fsdp_error(FSDP_ERR_COMM, "ranks diverged: rank %d begins %s, but rank %d began %s",
                        group->rank, mine, peer, other);
-        fsdp_group_post(group, status, true);
+        fsdp_group_post(group, status, FSDP_FAILURE_OF_ALL);
         return status;
     }
     return FSDP_OK;

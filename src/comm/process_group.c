@@ -1,12 +1,14 @@
-/* The public face of process groups: checks arguments, picks the transport, and makes shared
- * buffers out of the transport's memory. */
+/* The public face of process groups: reads the environment, picks the transport, and holds what all
+ * of them have in common. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/philox.h"
-#include "src/comm/heap.h"
 #include "src/comm/phase.h"
+#include "src/comm/rendezvous.h"
 
 static const double default_timeout_s = 600;
 static const int64_t spin_limit_ns = 25000;
@@ -28,23 +30,6 @@ static fsdp_status read_timeout(int64_t *timeout_ns)
     return FSDP_OK;
 }
 
-static void link_buffer(fsdp_group *group, fsdp_shared_buffer *buffer)
-{
-    buffer->group = group;
-    buffer->next = group->buffers;
-    buffer->place = &group->buffers;
-    if (buffer->next)
-        buffer->next->place = &buffer->next;
-    group->buffers = buffer;
-}
-
-static void unlink_buffer(fsdp_shared_buffer *buffer)
-{
-    *buffer->place = buffer->next;
-    if (buffer->next)
-        buffer->next->place = buffer->place;
-}
-
 fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops)
 {
     FSDP_TRY(read_timeout(&group->timeout_ns));
@@ -59,7 +44,7 @@ fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops)
     scratch->lanes = (fsdp_phase_lane *)(void *)base;
     scratch->data = base + fsdp_phase_lanes_bytes(group->world_size);
     scratch->bytes = (size_t)group->world_size * FSDP_SCRATCH_SLOT_BYTES;
-    link_buffer(group, scratch);
+    fsdp_shared_buffer_link(group, scratch);
     fsdp_group_set_threads(group, 1);
     atomic_store(&group->control->board[group->rank].joined, 1);
     return FSDP_OK;
@@ -138,26 +123,89 @@ void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip)
 
 /* ---- joining ---- */
 
+/* In order of preference: the first that fits. */
+static const fsdp_comm_ops *const transports[] = {&fsdp_comm_local, &fsdp_comm_shm,
+                                                  &fsdp_comm_threads};
+
+/* An integer of the environment in [low, high]; `*value` stays if it is not set. */
+static fsdp_status read_env_int(const char *name, int low, int high, bool *found, int *value)
+{
+    const char *text = getenv(name);
+    *found = text && *text;
+    if (!*found)
+        return FSDP_OK;
+    char *end;
+    errno = 0;
+    long read = strtol(text, &end, 10);
+    if (*end || errno || read < low || read > high)
+        return fsdp_error(FSDP_ERR_INVALID, "environment: %s is '%s', not an integer from %d to %d",
+                          name, text, low, high);
+    *value = (int)read;
+    return FSDP_OK;
+}
+
+static fsdp_status read_world(fsdp_comm_world *world)
+{
+    bool found;
+    *world = (fsdp_comm_world){.world_size = 1};
+    FSDP_TRY(read_env_int("WORLD_SIZE", 1, FSDP_COMM_MAX_RANKS, &found, &world->world_size));
+    world->rendezvous = getenv(FSDP_RENDEZVOUS_ENV);
+    if (!found && world->rendezvous)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "environment: " FSDP_RENDEZVOUS_ENV " is set, but WORLD_SIZE is not");
+    int last = world->world_size - 1;
+    FSDP_TRY(read_env_int("RANK", 0, last, &found, &world->rank));
+    if (!found && last > 0)
+        return fsdp_error(FSDP_ERR_INVALID, "environment: WORLD_SIZE is %d, but RANK is not set",
+                          world->world_size);
+    world->local_rank = world->rank;
+    world->local_world_size = world->world_size;
+    FSDP_TRY(read_env_int("LOCAL_WORLD_SIZE", 1, last + 1, &found, &world->local_world_size));
+    FSDP_TRY(
+        read_env_int("LOCAL_RANK", 0, world->local_world_size - 1, &found, &world->local_rank));
+    return FSDP_OK;
+}
+
+static const fsdp_comm_ops *find_transport(const char *name)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(transports); i++)
+        if (strcmp(transports[i]->name, name) == 0)
+            return transports[i];
+    return NULL;
+}
+
 fsdp_status fsdp_init_process_group(const char *backend, fsdp_group **group)
 {
-    const char *world = getenv("WORLD_SIZE");
-    (void)backend;
-    if (world && strcmp(world, "1") != 0)
+    fsdp_comm_world world;
+    if (!group)
+        return fsdp_error(FSDP_ERR_INVALID, "init_process_group: group is NULL");
+    const fsdp_comm_ops *wanted = backend ? find_transport(backend) : NULL;
+    if (backend && !wanted)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "WORLD_SIZE is %s, but this process was not started by `fsdp launch`",
-                          world);
-    return fsdp_local_open(group);
+                          "init_process_group: backend '%s' is not in this build, which has 'shm'",
+                          backend);
+    if (wanted && !wanted->open)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "init_process_group: ranks as %s are run by fsdp_run_ranks", backend);
+    FSDP_TRY(read_world(&world));
+    if (world.world_size == 1)
+        return fsdp_comm_local.open(&world, group);
+    if (wanted == &fsdp_comm_local)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "init_process_group: backend 'local' is a world of one, WORLD_SIZE is %d",
+                          world.world_size);
+    FSDP_TRY(fsdp_comm_shm.open(&world, group));
+    fsdp_status status = fsdp_barrier(*group);
+    if (status != FSDP_OK) {
+        fsdp_error_context(status, "init_process_group: waiting for all %d ranks",
+                           world.world_size);
+        fsdp_destroy_process_group(*group);
+        *group = NULL;
+    }
+    return status;
 }
 
 /* ---- failure ---- */
-
-static void copy_text(char *to, size_t size, const char *from)
-{
-    size_t length = from ? strnlen(from, size - 1) : 0;
-    if (length)
-        memcpy(to, from, length);
-    to[length] = 0;
-}
 
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call)
 {
@@ -165,152 +213,24 @@ void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const cha
         return;
     fsdp_comm_location *at = &group->control->board[group->rank].at;
     at->step = step;
-    copy_text(at->unit, sizeof at->unit, unit);
-    copy_text(at->call, sizeof at->call, call);
+    fsdp_comm_copy_text(at->unit, sizeof at->unit, unit);
+    fsdp_comm_copy_text(at->call, sizeof at->call, call);
 }
 
-void fsdp_group_post(fsdp_group *group, fsdp_status status, bool shared)
+void fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind)
 {
     if (!group->control)
         return;
     fsdp_comm_failure failure = {.rank = group->rank,
                                  .status = (int32_t)status,
-                                 .shared = shared,
+                                 .kind = kind,
                                  .at = group->control->board[group->rank].at};
-    copy_text(failure.message, sizeof failure.message, fsdp_last_error());
+    fsdp_comm_copy_text(failure.message, sizeof failure.message, fsdp_last_error());
     fsdp_comm_control_abort(group->control, group->rank, &failure);
 }
 
 void fsdp_group_abort(fsdp_group *group, fsdp_status status)
 {
     if (group && status != FSDP_OK)
-        fsdp_group_post(group, status, false);
-}
-
-/* ---- shared buffers ---- */
-
-/* A phase of the scratch buffer by which all ranks make buffer `number` of `bytes`. */
-static fsdp_status begin_create(fsdp_group *group, fsdp_phase phase, uint32_t number, size_t bytes)
-{
-    return fsdp_phase_begin_record(&group->scratch,
-                                   &(fsdp_phase_record){.info = {.unit = number,
-                                                                 .kind = FSDP_KIND_BUFFER,
-                                                                 .dtype = FSDP_DTYPE_U8,
-                                                                 .bytes = bytes},
-                                                        .phase = (uint16_t)phase,
-                                                        .collective = 1});
-}
-
-static fsdp_comm_offer *offer_of(fsdp_group *group, int rank)
-{
-    return (fsdp_comm_offer *)(void *)((unsigned char *)group->scratch.data +
-                                       (size_t)rank * FSDP_SCRATCH_SLOT_BYTES);
-}
-
-static void set_offer_status(fsdp_comm_offer *offer, fsdp_status status)
-{
-    offer->status = (int32_t)status;
-    copy_text(offer->message, sizeof offer->message, status == FSDP_OK ? "" : fsdp_last_error());
-}
-
-/* The first rank that could not take part decides for all. */
-static fsdp_status common_status(fsdp_group *group, size_t bytes)
-{
-    for (int rank = 0; rank < group->world_size; rank++) {
-        const fsdp_comm_offer *offer = offer_of(group, rank);
-        if (offer->status == FSDP_OK)
-            continue;
-        char message[sizeof offer->message];
-        copy_text(message, sizeof message, offer->message);
-        return fsdp_error((fsdp_status)offer->status, "shared buffer of %zu bytes: rank %d: %s",
-                          bytes, rank, message);
-    }
-    return FSDP_OK;
-}
-
-/* Rank 0 makes the memory in a WRITE, the others map it in a READ; a second pair agrees on success,
- * so that a buffer exists on all ranks or on none. */
-static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes, bool able,
-                                fsdp_comm_memory *memory)
-{
-    fsdp_comm_offer *own = offer_of(group, group->rank);
-    fsdp_status status = able ? FSDP_OK : fsdp_error_nomem();
-    FSDP_TRY(begin_create(group, FSDP_PHASE_WRITE, number, bytes));
-    if (group->rank == 0) {
-        if (status == FSDP_OK)
-            status = group->ops->memory_create(group, bytes, memory, own);
-        set_offer_status(own, status);
-    }
-    fsdp_phase_end(&group->scratch);
-
-    FSDP_TRY(begin_create(group, FSDP_PHASE_READ, number, bytes));
-    const fsdp_comm_offer *offer = offer_of(group, 0);
-    if (group->rank != 0 && offer->status == FSDP_OK) {
-        fsdp_status attached = group->ops->memory_attach(group, bytes, offer, memory);
-        if (status == FSDP_OK)
-            status = attached;
-    }
-    fsdp_phase_end(&group->scratch);
-
-    FSDP_TRY(begin_create(group, FSDP_PHASE_WRITE, number, bytes));
-    if (group->rank != 0)
-        set_offer_status(own, status);
-    fsdp_phase_end(&group->scratch);
-
-    FSDP_TRY(begin_create(group, FSDP_PHASE_READ, number, bytes));
-    status = common_status(group, bytes);
-    fsdp_phase_end(&group->scratch);
-    return status;
-}
-
-fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shared_buffer **buffer)
-{
-    uint32_t number = group->next_buffer++;
-    size_t lanes = group->control ? fsdp_phase_lanes_bytes(group->world_size) : 0;
-    fsdp_comm_memory memory = {0};
-    fsdp_shared_buffer *made = NULL;
-    fsdp_status status;
-    if (bytes > PTRDIFF_MAX - lanes - FSDP_COMM_PAGE)
-        return fsdp_error(FSDP_ERR_NOMEM, "shared buffer of %zu bytes: too large", bytes);
-    made = fsdp_calloc(1, sizeof *made);
-    if (group->control)
-        status = share_memory(group, number, lanes + bytes, made != NULL, &memory);
-    else
-        status = made ? group->ops->memory_create(group, bytes, &memory, NULL) : fsdp_error_nomem();
-    if (status != FSDP_OK) {
-        if (memory.data)
-            group->ops->memory_release(&memory);
-        fsdp_free(made);
-        return status;
-    }
-    made->memory = memory;
-    made->lanes = group->control ? memory.data : NULL;
-    made->data = (unsigned char *)memory.data + lanes;
-    made->bytes = bytes;
-    made->number = number;
-    link_buffer(group, made);
-    group->refs++;
-    *buffer = made;
-    return FSDP_OK;
-}
-
-void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer)
-{
-    if (!buffer)
-        return;
-    fsdp_group *group = buffer->group;
-    unlink_buffer(buffer);
-    group->ops->memory_release(&buffer->memory);
-    fsdp_free(buffer);
-    fsdp_group_release(group);
-}
-
-void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer)
-{
-    return buffer->data;
-}
-
-size_t fsdp_shared_buffer_bytes(const fsdp_shared_buffer *buffer)
-{
-    return buffer->bytes;
+        fsdp_group_post(group, status, FSDP_FAILURE_OF_RANK);
 }

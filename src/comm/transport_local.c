@@ -21,15 +21,9 @@ static void close_group(fsdp_group *group)
     (void)group;
 }
 
-const fsdp_comm_ops fsdp_comm_local = {
-    .name = "local",
-    .memory_create = memory_create,
-    .memory_release = memory_release,
-    .close = close_group,
-};
-
-fsdp_status fsdp_local_open(fsdp_group **out)
+static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
 {
+    (void)world;
     fsdp_group *group = fsdp_calloc(1, sizeof *group);
     if (!group)
         return fsdp_error_nomem();
@@ -42,3 +36,11 @@ fsdp_status fsdp_local_open(fsdp_group **out)
     *out = group;
     return FSDP_OK;
 }
+
+const fsdp_comm_ops fsdp_comm_local = {
+    .name = "local",
+    .open = open_group,
+    .memory_create = memory_create,
+    .memory_release = memory_release,
+    .close = close_group,
+};

@@ -192,7 +192,7 @@ fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg, fsdp_s
     for (int r = 0; r < world_size; r++) {
         ranks[r].body = body;
         ranks[r].arg = arg;
-        status = world_size == 1 ? fsdp_local_open(&ranks[r].group)
+        status = world_size == 1 ? fsdp_comm_local.open(NULL, &ranks[r].group)
                                  : threads_open(control, block, r, world_size, &ranks[r].group);
         if (status != FSDP_OK) {
             while (r-- > 0)

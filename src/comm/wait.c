@@ -99,7 +99,7 @@ static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 
 static fsdp_status fail(fsdp_group *group, fsdp_status status)
 {
-    fsdp_group_post(group, status, true);
+    fsdp_group_post(group, status, FSDP_FAILURE_OF_ALL);
     return status;
 }
 

@@ -1,0 +1,165 @@
+/* memfds and the sockets over which they travel. */
+#include "src/comm/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/comm/host_memory.h"
+
+enum {
+    SLICE_BYTES = 256 << 20, /* allocated between two looks at the memory that is left */
+    RESERVE_BYTES = 64 << 20 /* left to everything else on the host */
+};
+static const int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
+
+/* posix_fallocate would take a whole machine's memory without an error: look before each slice. */
+static fsdp_status allocate(const char *what, int fd, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += SLICE_BYTES) {
+        size_t available = fsdp_host_memory_available(), left = bytes - at;
+        if (available < RESERVE_BYTES || left > available - RESERVE_BYTES)
+            return fsdp_error(FSDP_ERR_NOMEM,
+                              "%s: %zu bytes of shared memory are wanted, %zu are available", what,
+                              left, available);
+        size_t slice = left < SLICE_BYTES ? left : SLICE_BYTES;
+        int error;
+        do
+            error = posix_fallocate(fd, (off_t)at, (off_t)slice);
+        while (error == EINTR);
+        if (error)
+            return fsdp_error(error == ENOSPC || error == ENOMEM ? FSDP_ERR_NOMEM : FSDP_ERR_IO,
+                              "%s: cannot allocate %zu bytes of shared memory: %s", what, bytes,
+                              strerror(error));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_memfd_create(const char *what, size_t bytes, int *out)
+{
+    int fd = memfd_create("fsdp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return fsdp_error(errno == ENOMEM ? FSDP_ERR_NOMEM : FSDP_ERR_IO, "%s: memfd_create: %s",
+                          what, strerror(errno));
+    fsdp_status status = allocate(what, fd, bytes);
+    if (status != FSDP_OK) {
+        close(fd);
+        return status;
+    }
+    if (fcntl(fd, F_ADD_SEALS, fixed_size | F_SEAL_SEAL) != 0) {
+        int error = errno;
+        close(fd);
+        return fsdp_error(FSDP_ERR_IO, "%s: cannot seal the memory: %s", what, strerror(error));
+    }
+    *out = fd;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_memfd_map(const char *what, int fd, size_t bytes, void **data)
+{
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED)
+        return fsdp_error(FSDP_ERR_NOMEM, "%s: cannot map %zu bytes: %s", what, bytes,
+                          strerror(errno));
+    *data = mapped;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_memfd_check(const char *what, int fd, size_t *bytes)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: file descriptor %d is not open", what, fd);
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & fixed_size) != fixed_size || st.st_size < 0)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: file descriptor %d is not shared memory of a fixed size", what, fd);
+    if (st.st_uid != geteuid())
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: the shared memory belongs to user %u, not to %u",
+                          what, (unsigned)st.st_uid, (unsigned)geteuid());
+    *bytes = (size_t)st.st_size;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_socket_check(const char *what, int fd)
+{
+    int type = 0;
+    socklen_t size = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_SEQPACKET)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: file descriptor %d is not the launcher's socket",
+                          what, fd);
+    struct ucred peer = {0};
+    size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: file descriptor %d: no peer: %s", what, fd,
+                          strerror(errno));
+    if (peer.uid != geteuid())
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: the peer is user %u, not %u", what,
+                          (unsigned)peer.uid, (unsigned)geteuid());
+    return FSDP_OK;
+}
+
+/* Room for one descriptor, aligned as the macros of cmsg(3) ask. */
+typedef union fd_control {
+    struct cmsghdr header;
+    unsigned char bytes[CMSG_SPACE(sizeof(int))];
+} fd_control;
+
+fsdp_status fsdp_fd_send(int socket, const void *message, size_t size, int fd)
+{
+    unsigned char copy[64];
+    fd_control control = {0};
+    if (size > sizeof copy)
+        return fsdp_error(FSDP_ERR_INVALID, "a message of %zu bytes is too long", size);
+    memcpy(copy, message, size);
+    struct iovec part = {copy, size};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *cmsg = CMSG_FIRSTHDR(&header);
+    cmsg->cmsg_level = SOL_SOCKET;
+    cmsg->cmsg_type = SCM_RIGHTS;
+    cmsg->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(cmsg), &fd, sizeof fd);
+    ssize_t sent;
+    do
+        sent = sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    if (sent != (ssize_t)size)
+        return fsdp_error(FSDP_ERR_COMM, "sendmsg: %s", sent < 0 ? strerror(errno) : "cut short");
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_fd_receive(int socket, void *message, size_t size, int *out)
+{
+    fd_control control = {0};
+    int fd = -1;
+    struct iovec part = {message, size};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    ssize_t got;
+    do
+        got = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return fsdp_error(FSDP_ERR_COMM, "recvmsg: %s", strerror(errno));
+    const struct cmsghdr *cmsg = CMSG_FIRSTHDR(&header);
+    if (cmsg && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS &&
+        cmsg->cmsg_len == CMSG_LEN(sizeof fd))
+        memcpy(&fd, CMSG_DATA(cmsg), sizeof fd);
+    if (fd < 0 || (size_t)got != size || (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+        if (fd >= 0)
+            close(fd);
+        return fsdp_error(FSDP_ERR_COMM, "recvmsg: %zd bytes instead of %zu and %s descriptor", got,
+                          size, fd < 0 ? "no" : "a");
+    }
+    *out = fd;
+    return FSDP_OK;
+}

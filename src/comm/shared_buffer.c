@@ -1,0 +1,149 @@
+/* Shared buffers: lanes of the phase protocol, then the data, in memory of the transport. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/phase.h"
+
+void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer)
+{
+    buffer->group = group;
+    buffer->next = group->buffers;
+    buffer->place = &group->buffers;
+    if (buffer->next)
+        buffer->next->place = &buffer->next;
+    group->buffers = buffer;
+}
+
+static void unlink_buffer(fsdp_shared_buffer *buffer)
+{
+    *buffer->place = buffer->next;
+    if (buffer->next)
+        buffer->next->place = buffer->place;
+}
+
+/* A phase of the scratch buffer by which all ranks make buffer `number` of `bytes`. */
+static fsdp_status begin_create(fsdp_group *group, fsdp_phase phase, uint32_t number, size_t bytes)
+{
+    return fsdp_phase_begin_record(&group->scratch,
+                                   &(fsdp_phase_record){.info = {.unit = number,
+                                                                 .kind = FSDP_KIND_BUFFER,
+                                                                 .dtype = FSDP_DTYPE_U8,
+                                                                 .bytes = bytes},
+                                                        .phase = (uint16_t)phase,
+                                                        .collective = 1});
+}
+
+static fsdp_comm_offer *offer_of(fsdp_group *group, int rank)
+{
+    return (fsdp_comm_offer *)(void *)((unsigned char *)group->scratch.data +
+                                       (size_t)rank * FSDP_SCRATCH_SLOT_BYTES);
+}
+
+static void set_offer_status(fsdp_comm_offer *offer, fsdp_status status)
+{
+    offer->status = (int32_t)status;
+    fsdp_comm_copy_text(offer->message, sizeof offer->message,
+                        status == FSDP_OK ? "" : fsdp_last_error());
+}
+
+/* The first rank that could not take part decides for all. */
+static fsdp_status common_status(fsdp_group *group, size_t bytes)
+{
+    for (int rank = 0; rank < group->world_size; rank++) {
+        const fsdp_comm_offer *offer = offer_of(group, rank);
+        if (offer->status == FSDP_OK)
+            continue;
+        char message[sizeof offer->message];
+        fsdp_comm_copy_text(message, sizeof message, offer->message);
+        return fsdp_error((fsdp_status)offer->status, "shared buffer of %zu bytes: rank %d: %s",
+                          bytes, rank, message);
+    }
+    return FSDP_OK;
+}
+
+/* Rank 0 makes the memory in a WRITE, the others map it in a READ; a second pair agrees on success,
+ * so that a buffer exists on all ranks or on none. */
+static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes, bool able,
+                                fsdp_comm_memory *memory)
+{
+    fsdp_comm_offer *own = offer_of(group, group->rank);
+    fsdp_status status = able ? FSDP_OK : fsdp_error_nomem();
+    FSDP_TRY(begin_create(group, FSDP_PHASE_WRITE, number, bytes));
+    if (group->rank == 0) {
+        if (status == FSDP_OK)
+            status = group->ops->memory_create(group, bytes, memory, own);
+        set_offer_status(own, status);
+    }
+    fsdp_phase_end(&group->scratch);
+
+    FSDP_TRY(begin_create(group, FSDP_PHASE_READ, number, bytes));
+    const fsdp_comm_offer *offer = offer_of(group, 0);
+    if (group->rank != 0 && offer->status == FSDP_OK) {
+        fsdp_status attached = group->ops->memory_attach(group, bytes, offer, memory);
+        if (status == FSDP_OK)
+            status = attached;
+    }
+    fsdp_phase_end(&group->scratch);
+
+    FSDP_TRY(begin_create(group, FSDP_PHASE_WRITE, number, bytes));
+    if (group->rank != 0)
+        set_offer_status(own, status);
+    fsdp_phase_end(&group->scratch);
+
+    FSDP_TRY(begin_create(group, FSDP_PHASE_READ, number, bytes));
+    status = common_status(group, bytes);
+    fsdp_phase_end(&group->scratch);
+    return status;
+}
+
+fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shared_buffer **buffer)
+{
+    uint32_t number = group->next_buffer++;
+    size_t lanes = group->control ? fsdp_phase_lanes_bytes(group->world_size) : 0;
+    fsdp_comm_memory memory = {0};
+    fsdp_shared_buffer *made = NULL;
+    fsdp_status status;
+    if (bytes > PTRDIFF_MAX - lanes - FSDP_COMM_PAGE)
+        return fsdp_error(FSDP_ERR_NOMEM, "shared buffer of %zu bytes: too large", bytes);
+    made = fsdp_calloc(1, sizeof *made);
+    if (group->control)
+        status = share_memory(group, number, lanes + bytes, made != NULL, &memory);
+    else
+        status = made ? group->ops->memory_create(group, bytes, &memory, NULL) : fsdp_error_nomem();
+    if (status != FSDP_OK) {
+        if (memory.data)
+            group->ops->memory_release(&memory);
+        fsdp_free(made);
+        return status;
+    }
+    made->memory = memory;
+    made->lanes = group->control ? memory.data : NULL;
+    made->data = (unsigned char *)memory.data + lanes;
+    made->bytes = bytes;
+    made->number = number;
+    fsdp_shared_buffer_link(group, made);
+    group->refs++;
+    *buffer = made;
+    return FSDP_OK;
+}
+
+void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer)
+{
+    if (!buffer)
+        return;
+    fsdp_group *group = buffer->group;
+    unlink_buffer(buffer);
+    group->ops->memory_release(&buffer->memory);
+    fsdp_free(buffer);
+    fsdp_group_release(group);
+}
+
+void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer)
+{
+    return buffer->data;
+}
+
+size_t fsdp_shared_buffer_bytes(const fsdp_shared_buffer *buffer)
+{
+    return buffer->bytes;
+}

@@ -1,0 +1,251 @@
+/* Ranks as processes of one host. Each shared buffer is a memfd that rank 0 makes and sends to the
+ * others over the sockets inherited from the launcher (rendezvous.h); a process maps only what
+ * belongs to its own user and cannot change its size. Descriptors are closed once mapped, so the
+ * number of buffers is not limited by the number of open files. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/fd.h"
+#include "src/comm/group.h"
+#include "src/comm/rendezvous.h"
+
+typedef struct shm_group {
+    int *sockets; /* [world_size]: to each rank, -1 where there is none */
+    int world_size;
+    int control_fd; /* -1 once mapped */
+    uint64_t sent;  /* buffers made by rank 0 */
+} shm_group;
+
+/* Beside the descriptor of a buffer. */
+typedef struct buffer_message {
+    uint64_t magic, number, bytes;
+} buffer_message;
+static const uint64_t buffer_magic = 0x6673647062756600u;
+
+/* ---- buffers ---- */
+
+static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
+                                 fsdp_comm_offer *offer)
+{
+    shm_group *shm = group->impl;
+    buffer_message message = {buffer_magic, ++shm->sent, bytes};
+    int fd;
+    offer->number = message.number;
+    FSDP_TRY(fsdp_memfd_create("shm", bytes, &fd));
+    fsdp_status status = fsdp_memfd_map("shm", fd, bytes, &memory->data);
+    memory->bytes = bytes;
+    for (int r = 1; status == FSDP_OK && r < group->world_size; r++) {
+        status = fsdp_fd_send(shm->sockets[r], &message, sizeof message, fd);
+        fsdp_error_context(status, "shm: to rank %d", r);
+    }
+    close(fd);
+    return status;
+}
+
+/* Rank 0 sent before it ended the WRITE that this rank has waited for, so the message is there. One
+ * left over from a creation that failed half-way is skipped. */
+static fsdp_status receive_fd(shm_group *shm, uint64_t number, int *fd)
+{
+    for (;;) {
+        buffer_message message;
+        FSDP_TRY(fsdp_fd_receive(shm->sockets[0], &message, sizeof message, fd));
+        if (message.magic == buffer_magic && message.number == number)
+            return FSDP_OK;
+        close(*fd);
+        if (message.magic != buffer_magic || message.number > number)
+            return fsdp_error(FSDP_ERR_COMM, "shm: a message that is not for this buffer");
+    }
+}
+
+static fsdp_status memory_attach(fsdp_group *group, size_t bytes, const fsdp_comm_offer *offer,
+                                 fsdp_comm_memory *memory)
+{
+    size_t size;
+    int fd;
+    FSDP_TRY(receive_fd(group->impl, offer->number, &fd));
+    fsdp_status status = fsdp_memfd_check("shm", fd, &size);
+    if (status == FSDP_OK && size != bytes)
+        status = fsdp_error(FSDP_ERR_COMM, "shm: a buffer of %zu bytes came instead of %zu", size,
+                            bytes);
+    if (status == FSDP_OK)
+        status = fsdp_memfd_map("shm", fd, bytes, &memory->data);
+    memory->bytes = bytes;
+    close(fd);
+    return status;
+}
+
+static void memory_release(fsdp_comm_memory *memory)
+{
+    munmap(memory->data, memory->bytes);
+}
+
+/* ---- joining ---- */
+
+static void shm_destroy(shm_group *shm)
+{
+    if (!shm)
+        return;
+    for (int r = 0; shm->sockets && r < shm->world_size; r++)
+        if (shm->sockets[r] >= 0)
+            close(shm->sockets[r]);
+    if (shm->control_fd >= 0)
+        close(shm->control_fd);
+    fsdp_free(shm->sockets);
+    fsdp_free(shm);
+}
+
+static void close_group(fsdp_group *group)
+{
+    munmap(group->control, fsdp_comm_control_bytes(group->world_size));
+    shm_destroy(group->impl);
+}
+
+static fsdp_status malformed(const char *text)
+{
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "environment: " FSDP_RENDEZVOUS_ENV " is '%s', which `fsdp launch` of this "
+                      "version does not pass for this rank",
+                      text);
+}
+
+/* The next number of a list separated by blanks. */
+static bool next_number(const char **text, int *number)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(*text, &end, 10);
+    if (end == *text || errno || value < 0 || value > 1 << 30)
+        return false;
+    *text = end;
+    *number = (int)value;
+    return true;
+}
+
+/* Descriptors count as this rank's only after all of them were checked: a malformed list must not
+ * make it close files of others. */
+static fsdp_status parse_rendezvous(const fsdp_comm_world *world, shm_group *shm, int *control_fd)
+{
+    const char *text = world->rendezvous;
+    int version = 0;
+    if (!next_number(&text, &version) || version != 1 || !next_number(&text, control_fd))
+        return malformed(world->rendezvous);
+    for (int r = 0; r < world->world_size; r++)
+        if (r != world->rank && (r == 0 || world->rank == 0) &&
+            !next_number(&text, &shm->sockets[r]))
+            return malformed(world->rendezvous);
+    return *text ? malformed(world->rendezvous) : FSDP_OK;
+}
+
+static fsdp_status take_descriptors(const fsdp_comm_world *world, shm_group *shm, size_t *bytes)
+{
+    int control_fd = -1;
+    fsdp_status status = parse_rendezvous(world, shm, &control_fd);
+    if (status == FSDP_OK)
+        status = fsdp_memfd_check(FSDP_RENDEZVOUS_ENV, control_fd, bytes);
+    for (int r = 0; status == FSDP_OK && r < world->world_size; r++)
+        if (shm->sockets[r] >= 0)
+            status = fsdp_socket_check(FSDP_RENDEZVOUS_ENV, shm->sockets[r]);
+    if (status != FSDP_OK) {
+        for (int r = 0; r < world->world_size; r++)
+            shm->sockets[r] = -1;
+        return status;
+    }
+    shm->control_fd = control_fd;
+    fcntl(control_fd, F_SETFD, FD_CLOEXEC);
+    for (int r = 0; r < world->world_size; r++)
+        if (shm->sockets[r] >= 0)
+            fcntl(shm->sockets[r], F_SETFD, FD_CLOEXEC);
+    return FSDP_OK;
+}
+
+static fsdp_status shm_create(int world_size, shm_group **out)
+{
+    shm_group *shm = fsdp_calloc(1, sizeof *shm);
+    if (!shm)
+        return fsdp_error_nomem();
+    shm->world_size = world_size;
+    shm->control_fd = -1;
+    shm->sockets = fsdp_calloc((size_t)world_size, sizeof *shm->sockets);
+    if (!shm->sockets) {
+        fsdp_free(shm);
+        return fsdp_error_nomem();
+    }
+    for (int r = 0; r < world_size; r++)
+        shm->sockets[r] = -1;
+    *out = shm;
+    return FSDP_OK;
+}
+
+static fsdp_status map_control(const fsdp_comm_world *world, shm_group *shm, size_t bytes,
+                               fsdp_comm_control **out)
+{
+    void *mapped;
+    FSDP_TRY(fsdp_memfd_map(FSDP_RENDEZVOUS_ENV, shm->control_fd, bytes, &mapped));
+    fsdp_comm_control *control = mapped;
+    fsdp_status status = fsdp_comm_control_verify(control, bytes, world->world_size);
+    if (status == FSDP_OK && atomic_exchange(&control->board[world->rank].joined, 1))
+        status = fsdp_error(FSDP_ERR_STATE, "rank %d has joined before", world->rank);
+    if (status != FSDP_OK) {
+        munmap(mapped, bytes);
+        return status;
+    }
+    close(shm->control_fd);
+    shm->control_fd = -1;
+    *out = control;
+    return FSDP_OK;
+}
+
+static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
+{
+    fsdp_status status;
+    size_t bytes = 0;
+    shm_group *shm = NULL;
+    fsdp_group *group = NULL;
+    if (world->local_world_size != world->world_size || world->local_rank != world->rank)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "WORLD_SIZE is %d and LOCAL_WORLD_SIZE %d: shm joins ranks of one host",
+                          world->world_size, world->local_world_size);
+    if (!world->rendezvous)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "WORLD_SIZE is %d, but " FSDP_RENDEZVOUS_ENV " is not set: start the "
+                          "ranks with `fsdp launch -n %d ...` instead of torchrun or by hand",
+                          world->world_size, world->world_size);
+    FSDP_TRY(shm_create(world->world_size, &shm));
+    group = fsdp_calloc(1, sizeof *group);
+    if (!group) {
+        status = fsdp_error_nomem();
+        goto fail;
+    }
+    if ((status = take_descriptors(world, shm, &bytes)) ||
+        (status = map_control(world, shm, bytes, &group->control)))
+        goto fail;
+    group->impl = shm;
+    group->rank = world->rank;
+    group->world_size = world->world_size;
+    group->local_rank = world->local_rank;
+    group->local_world_size = world->local_world_size;
+    if ((status = fsdp_group_init(group, &fsdp_comm_shm)) != FSDP_OK)
+        goto fail;
+    *out = group;
+    return FSDP_OK;
+fail:
+    if (group && group->control)
+        munmap(group->control, bytes);
+    shm_destroy(shm);
+    fsdp_free(group);
+    return status;
+}
+
+const fsdp_comm_ops fsdp_comm_shm = {
+    .name = "shm",
+    .open = open_group,
+    .memory_create = memory_create,
+    .memory_attach = memory_attach,
+    .memory_release = memory_release,
+    .close = close_group,
+};
