@@ -8,11 +8,25 @@
 static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* constant once built */
 static pthread_once_t built = PTHREAD_ONCE_INIT;
 
+#define FILL_TABLE(table, isa)                                                                     \
+    do {                                                                                           \
+        fsdp_cpu_fill_memory_##isa(table);                                                         \
+        fsdp_cpu_fill_elementwise_##isa(table);                                                    \
+        fsdp_cpu_fill_norm_##isa(table);                                                           \
+        fsdp_cpu_fill_embedding_##isa(table);                                                      \
+        fsdp_cpu_fill_loss_##isa(table);                                                           \
+        fsdp_cpu_fill_optim_##isa(table);                                                          \
+        fsdp_cpu_fill_reduce_##isa(table);                                                         \
+    } while (0)
+
 static void build_tables(void)
 {
     tables[FSDP_CPU_ISA_V1].name = "cpu x86-64";
     tables[FSDP_CPU_ISA_V3].name = "cpu x86-64-v3";
     tables[FSDP_CPU_ISA_V4].name = "cpu x86-64-v4";
+    FILL_TABLE(&tables[FSDP_CPU_ISA_V1], x86_64);
+    FILL_TABLE(&tables[FSDP_CPU_ISA_V3], x86_64_v3);
+    FILL_TABLE(&tables[FSDP_CPU_ISA_V4], x86_64_v4);
 }
 
 const fsdp_kernels *fsdp_cpu_table(fsdp_cpu_isa isa)

@@ -1,0 +1,386 @@
+/* Element-wise operations: one engine that goes through memory, and for each operation the
+ * arithmetic of one block. */
+#include "src/kernels/cpu/isa/block.h"
+
+enum {
+    MAX_IN = 3,
+    MAX_OUT = 2
+};
+
+typedef struct elementwise elementwise;
+
+/* out[0..n_out) from in[0..n_in), n elements (a multiple of FSDP_LANES), the first of which is
+ * element `first` of the tensors. */
+typedef void block_fn(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                      const float *const in[MAX_IN], int64_t first, int n);
+
+struct elementwise {
+    block_fn *block;
+    int n_in, n_out;
+    const void *in[MAX_IN];
+    void *out[MAX_OUT];
+    fsdp_dtype dtype;
+    int64_t n;
+    fsdp_activation activation;
+    float factor; /* scale, dropout: what kept elements are multiplied by */
+    float p;      /* dropout */
+    uint64_t key; /* dropout */
+};
+
+static void elementwise_task(void *arg, int64_t task, int worker)
+{
+    const elementwise *e = arg;
+    float buffers[MAX_IN][FSDP_BLOCK], out[MAX_OUT][FSDP_BLOCK];
+    const float *in[MAX_IN];
+    int64_t end = fsdp_min_i64(e->n, (task + 1) * FSDP_CHUNK);
+    (void)worker;
+    for (int64_t i = task * FSDP_CHUNK; i < end; i += FSDP_BLOCK) {
+        int n = (int)fsdp_min_i64(end - i, FSDP_BLOCK);
+        for (int k = 0; k < e->n_in; k++)
+            in[k] = fsdp_load_block(buffers[k], e->in[k], e->dtype, i, n);
+        e->block(e, out, in, i, fsdp_padded(n));
+        for (int k = 0; k < e->n_out; k++)
+            fsdp_store_block(e->out[k], e->dtype, i, out[k], n);
+    }
+}
+
+static void run(fsdp_kernel_context *c, elementwise *e)
+{
+    fsdp_run_tasks(c, fsdp_ceil_div(e->n, FSDP_CHUNK), elementwise_task, e);
+}
+
+/* --- add, mul, scale --- */
+
+static void add_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                      const float *const in[MAX_IN], int64_t first, int n)
+{
+    const float *x = in[0], *y = in[1];
+    float *restrict z = out[0];
+    (void)e, (void)first;
+    for (int j = 0; j < n; j++)
+        z[j] = x[j] + y[j];
+}
+
+static void mul_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                      const float *const in[MAX_IN], int64_t first, int n)
+{
+    const float *x = in[0], *y = in[1];
+    float *restrict z = out[0];
+    (void)e, (void)first;
+    for (int j = 0; j < n; j++)
+        z[j] = x[j] * y[j];
+}
+
+static void scale_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                        const float *const in[MAX_IN], int64_t first, int n)
+{
+    const float *x = in[0], factor = e->factor;
+    float *restrict z = out[0];
+    (void)first;
+    for (int j = 0; j < n; j++)
+        z[j] = x[j] * factor;
+}
+
+static void add(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,
+                int64_t n)
+{
+    run(c, &(elementwise){.block = add_block,
+                          .n_in = 2,
+                          .in = {x, y},
+                          .n_out = 1,
+                          .out = {out},
+                          .dtype = dtype,
+                          .n = n});
+}
+
+static void mul(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,
+                int64_t n)
+{
+    run(c, &(elementwise){.block = mul_block,
+                          .n_in = 2,
+                          .in = {x, y},
+                          .n_out = 1,
+                          .out = {out},
+                          .dtype = dtype,
+                          .n = n});
+}
+
+static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor, fsdp_dtype dtype,
+                  int64_t n)
+{
+    run(c, &(elementwise){.block = scale_block,
+                          .n_in = 1,
+                          .in = {x},
+                          .n_out = 1,
+                          .out = {out},
+                          .dtype = dtype,
+                          .n = n,
+                          .factor = factor});
+}
+
+/* --- activations --- */
+
+#define SQRT_2_OVER_PI 0x1.988454p-1f
+#define SQRT_1_2 0x1.6a09e6p-1f
+#define INV_SQRT_2_PI 0x1.988454p-2f
+
+/* Beyond these bounds an activation's derivative is constant in float32; without them its terms
+ * would give 0 * infinity. NaN stays. */
+static inline float within(float x, float bound)
+{
+    x = fsdp_select(-(uint32_t)(x > bound), bound, x);
+    return fsdp_select(-(uint32_t)(x < -bound), -bound, x);
+}
+
+/* The comparison with 0 passes NaN on, as torch's relu does. */
+static inline float relu(float x)
+{
+    return fsdp_select(-(uint32_t)(x < 0.0f), 0.0f, x);
+}
+
+/* Hendrycks & Gimpel 2016: 0.5 (1 + tanh u) is the logistic function of 2u. */
+static inline float gelu_tanh(float x)
+{
+    float u = SQRT_2_OVER_PI * (x + 0.044715f * (x * x * x));
+    return x * fsdp_sigmoid(u + u);
+}
+
+static inline float gelu_tanh_derivative(float x)
+{
+    x = within(x, 64.0f);
+    float u = SQRT_2_OVER_PI * (x + 0.044715f * (x * x * x));
+    float du = SQRT_2_OVER_PI * (1.0f + 3.0f * 0.044715f * (x * x));
+    float s = fsdp_sigmoid(u + u);
+    return s + 2.0f * x * du * (s * (1.0f - s));
+}
+
+static inline float gelu_erf(float x)
+{
+    return 0.5f * x * (1.0f + fsdp_erf(x * SQRT_1_2));
+}
+
+static inline float gelu_erf_derivative(float x)
+{
+    x = within(x, 64.0f);
+    float density = INV_SQRT_2_PI * fsdp_exp(-0.5f * (x * x));
+    return 0.5f * (1.0f + fsdp_erf(x * SQRT_1_2)) + x * density;
+}
+
+static inline float silu(float x)
+{
+    return x * fsdp_sigmoid(x);
+}
+
+static inline float silu_derivative(float x)
+{
+    x = within(x, 128.0f);
+    float s = fsdp_sigmoid(x);
+    return s * (1.0f + x * (1.0f - s));
+}
+
+static inline float tanh_derivative(float x)
+{
+    float y = fsdp_tanh(x);
+    return 1.0f - y * y;
+}
+
+static inline float relu_derivative(float x)
+{
+    return x > 0.0f ? 1.0f : 0.0f;
+}
+
+/* y = a(x) and, where wanted, dy = a'(x). */
+static void activate(fsdp_activation a, float *restrict y, const float *restrict x, int n)
+{
+    switch (a) {
+    case FSDP_ACTIVATION_NONE:
+        memcpy(y, x, (size_t)n * sizeof *y);
+        break;
+    case FSDP_ACTIVATION_RELU:
+        for (int j = 0; j < n; j++)
+            y[j] = relu(x[j]);
+        break;
+    case FSDP_ACTIVATION_GELU_TANH:
+        for (int j = 0; j < n; j++)
+            y[j] = gelu_tanh(x[j]);
+        break;
+    case FSDP_ACTIVATION_GELU_ERF:
+        for (int j = 0; j < n; j++)
+            y[j] = gelu_erf(x[j]);
+        break;
+    case FSDP_ACTIVATION_SILU:
+        for (int j = 0; j < n; j++)
+            y[j] = silu(x[j]);
+        break;
+    case FSDP_ACTIVATION_TANH:
+        for (int j = 0; j < n; j++)
+            y[j] = fsdp_tanh(x[j]);
+        break;
+    }
+}
+
+static void derivative(fsdp_activation a, float *restrict d, const float *restrict x, int n)
+{
+    switch (a) {
+    case FSDP_ACTIVATION_NONE:
+        for (int j = 0; j < n; j++)
+            d[j] = 1.0f;
+        break;
+    case FSDP_ACTIVATION_RELU:
+        for (int j = 0; j < n; j++)
+            d[j] = relu_derivative(x[j]);
+        break;
+    case FSDP_ACTIVATION_GELU_TANH:
+        for (int j = 0; j < n; j++)
+            d[j] = gelu_tanh_derivative(x[j]);
+        break;
+    case FSDP_ACTIVATION_GELU_ERF:
+        for (int j = 0; j < n; j++)
+            d[j] = gelu_erf_derivative(x[j]);
+        break;
+    case FSDP_ACTIVATION_SILU:
+        for (int j = 0; j < n; j++)
+            d[j] = silu_derivative(x[j]);
+        break;
+    case FSDP_ACTIVATION_TANH:
+        for (int j = 0; j < n; j++)
+            d[j] = tanh_derivative(x[j]);
+        break;
+    }
+}
+
+static void activation_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                             const float *const in[MAX_IN], int64_t first, int n)
+{
+    (void)first;
+    activate(e->activation, out[0], in[0], n);
+}
+
+static void activation_backward_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                                      const float *const in[MAX_IN], int64_t first, int n)
+{
+    const float *dy = in[0];
+    float *restrict dx = out[0];
+    (void)first;
+    derivative(e->activation, dx, in[1], n);
+    for (int j = 0; j < n; j++)
+        dx[j] *= dy[j];
+}
+
+static void gated_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                        const float *const in[MAX_IN], int64_t first, int n)
+{
+    const float *up = in[1];
+    float *restrict y = out[0];
+    (void)first;
+    activate(e->activation, y, in[0], n);
+    for (int j = 0; j < n; j++)
+        y[j] *= up[j];
+}
+
+static void gated_backward_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                                 const float *const in[MAX_IN], int64_t first, int n)
+{
+    const float *dy = in[0], *gate = in[1], *up = in[2];
+    float *restrict d_gate = out[0], *restrict d_up = out[1];
+    (void)first;
+    activate(e->activation, d_up, gate, n);
+    derivative(e->activation, d_gate, gate, n);
+    for (int j = 0; j < n; j++) {
+        d_up[j] *= dy[j];
+        d_gate[j] *= dy[j] * up[j];
+    }
+}
+
+static void activation(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *x,
+                       fsdp_dtype dtype, int64_t n)
+{
+    run(c, &(elementwise){.block = activation_block,
+                          .n_in = 1,
+                          .in = {x},
+                          .n_out = 1,
+                          .out = {out},
+                          .dtype = dtype,
+                          .n = n,
+                          .activation = a});
+}
+
+static void activation_backward(fsdp_kernel_context *c, fsdp_activation a, void *dx, const void *dy,
+                                const void *x, fsdp_dtype dtype, int64_t n)
+{
+    run(c, &(elementwise){.block = activation_backward_block,
+                          .n_in = 2,
+                          .in = {dy, x},
+                          .n_out = 1,
+                          .out = {dx},
+                          .dtype = dtype,
+                          .n = n,
+                          .activation = a});
+}
+
+static void gated(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
+                  const void *up, fsdp_dtype dtype, int64_t n)
+{
+    run(c, &(elementwise){.block = gated_block,
+                          .n_in = 2,
+                          .in = {gate, up},
+                          .n_out = 1,
+                          .out = {out},
+                          .dtype = dtype,
+                          .n = n,
+                          .activation = a});
+}
+
+static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,
+                           const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
+                           int64_t n)
+{
+    run(c, &(elementwise){.block = gated_backward_block,
+                          .n_in = 3,
+                          .in = {dy, gate, up},
+                          .n_out = 2,
+                          .out = {d_gate, d_up},
+                          .dtype = dtype,
+                          .n = n,
+                          .activation = a});
+}
+
+/* --- dropout --- */
+
+static void dropout_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
+                          const float *const in[MAX_IN], int64_t first, int n)
+{
+    uint32_t bits[FSDP_BLOCK];
+    const float *x = in[0], factor = e->factor, p = e->p;
+    float *restrict y = out[0];
+    fsdp_philox_block(bits, e->key, (uint64_t)first / 4);
+    for (int j = 0; j < n; j++)
+        y[j] = fsdp_select(-(uint32_t)(fsdp_uniform_from_bits(bits[j]) >= p), x[j] * factor, 0.0f);
+}
+
+static void dropout(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
+                    float p, uint64_t key)
+{
+    run(c, &(elementwise){.block = dropout_block,
+                          .n_in = 1,
+                          .in = {x},
+                          .n_out = 1,
+                          .out = {out},
+                          .dtype = dtype,
+                          .n = n,
+                          .factor = p < 1.0f ? 1.0f / (1.0f - p) : 0.0f,
+                          .p = p,
+                          .key = key});
+}
+
+void FSDP_ISA_NAME_OF(fsdp_cpu_fill_elementwise)(fsdp_kernels *k)
+{
+    k->add = add;
+    k->mul = mul;
+    k->scale = scale;
+    k->activation = activation;
+    k->activation_backward = activation_backward;
+    k->gated = gated;
+    k->gated_backward = gated_backward;
+    k->dropout = dropout;
+}

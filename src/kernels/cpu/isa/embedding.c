@@ -1,0 +1,215 @@
+/* Rows picked by index, and their gradients. */
+#include "src/kernels/cpu/isa/block.h"
+
+/* --- embedding --- */
+
+typedef struct embedding_job {
+    void *out;
+    const void *weight;
+    fsdp_dtype dtype, w_dtype;
+    const int32_t *ids;
+    int64_t tokens, width, rows; /* rows: of a task */
+} embedding_job;
+
+/* Rows of a task, so that it has about FSDP_CHUNK elements. */
+static int64_t rows_of_task(int64_t width)
+{
+    return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
+}
+
+static void embedding_task(void *arg, int64_t task, int worker)
+{
+    const embedding_job *job = arg;
+    int64_t end = fsdp_min_i64(job->tokens, (task + 1) * job->rows);
+    float buffer[FSDP_BLOCK];
+    (void)worker;
+    for (int64_t t = task * job->rows; t < end; t++)
+        for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
+            int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK);
+            const float *w =
+                fsdp_load_block(buffer, job->weight, job->w_dtype, job->ids[t] * job->width + i, n);
+            fsdp_store_block(job->out, job->dtype, t * job->width + i, w, n);
+        }
+}
+
+/* --- rows by index --- */
+
+typedef struct rows_job {
+    char *out;
+    const char *x;
+    const int32_t *index;
+    int64_t n, rows; /* rows: of a task */
+    size_t row_bytes;
+} rows_job;
+
+static void gather_task(void *arg, int64_t task, int worker)
+{
+    const rows_job *job = arg;
+    int64_t end = fsdp_min_i64(job->n, (task + 1) * job->rows);
+    (void)worker;
+    for (int64_t t = task * job->rows; t < end; t++)
+        memcpy(job->out + (size_t)t * job->row_bytes,
+               job->x + (size_t)job->index[t] * job->row_bytes, job->row_bytes);
+}
+
+static void scatter_task(void *arg, int64_t task, int worker)
+{
+    const rows_job *job = arg;
+    int64_t end = fsdp_min_i64(job->n, (task + 1) * job->rows);
+    (void)worker;
+    for (int64_t t = task * job->rows; t < end; t++)
+        memcpy(job->out + (size_t)job->index[t] * job->row_bytes,
+               job->x + (size_t)t * job->row_bytes, job->row_bytes);
+}
+
+static void zero_task(void *arg, int64_t task, int worker)
+{
+    const rows_job *job = arg;
+    int64_t begin = task * job->rows, end = fsdp_min_i64(job->n, begin + job->rows);
+    (void)worker;
+    memset(job->out + (size_t)begin * job->row_bytes, 0, (size_t)(end - begin) * job->row_bytes);
+}
+
+static void run_rows(fsdp_kernel_context *c, fsdp_task_fn *task, rows_job job)
+{
+    job.rows = rows_of_task((int64_t)(job.row_bytes / 4));
+    fsdp_run_tasks(c, fsdp_ceil_div(job.n, job.rows), task, &job);
+}
+
+static void gather_rows(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
+                        int64_t n, size_t row_bytes)
+{
+    run_rows(c, gather_task,
+             (rows_job){.out = out, .x = x, .index = rows, .n = n, .row_bytes = row_bytes});
+}
+
+static void scatter_rows(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
+                         const int32_t *rows, int64_t n, size_t row_bytes)
+{
+    run_rows(c, zero_task, (rows_job){.out = out, .n = out_rows, .row_bytes = row_bytes});
+    run_rows(c, scatter_task,
+             (rows_job){.out = out, .x = x, .index = rows, .n = n, .row_bytes = row_bytes});
+}
+
+static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const void *weight,
+                      fsdp_dtype w_dtype, const int32_t *ids, int64_t tokens, int64_t width)
+{
+    if (dtype == w_dtype) {
+        gather_rows(c, out, weight, ids, tokens, (size_t)width * fsdp_dtype_size(dtype));
+        return;
+    }
+    embedding_job job = {out, weight, dtype, w_dtype, ids, tokens, width, rows_of_task(width)};
+    fsdp_run_tasks(c, fsdp_ceil_div(tokens, job.rows), embedding_task, &job);
+}
+
+/* --- embedding_backward ---
+ * Tokens are taken in batches that scratch can sort: a stable sort by id makes the tokens of one
+ * vocabulary row neighbours, in token order. Each such run belongs to one task, which adds it up
+ * in float32 and rounds once, so a bfloat16 gradient does not stop growing under many small
+ * terms. */
+
+enum {
+    BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens */
+    RUN_CHUNK = 32, /* sorted tokens of a task; it owns the runs that begin among them */
+    DIGIT_BITS = 8,
+    DIGITS = 1 << DIGIT_BITS
+};
+
+typedef struct scatter_add_job {
+    void *dw;
+    const void *dy;
+    fsdp_dtype dw_dtype, dtype;
+    const int32_t *ids;   /* of the batch */
+    const int32_t *order; /* its tokens, sorted by id */
+    int64_t first, n;     /* the batch's first token, its length */
+    int64_t width;
+} scatter_add_job;
+
+/* The numbers [0, n) in order of ids[], equal ids in order of number: least significant digit
+ * first. Ends in one of the two buffers. */
+static const int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *ids, int64_t n,
+                                 int64_t vocab)
+{
+    for (int64_t i = 0; i < n; i++)
+        order[i] = (int32_t)i;
+    for (int shift = 0; shift < 32 && (vocab - 1) >> shift > 0; shift += DIGIT_BITS) {
+        int32_t start[DIGITS + 1] = {0};
+        for (int64_t i = 0; i < n; i++)
+            start[(ids[i] >> shift & (DIGITS - 1)) + 1]++;
+        for (int d = 0; d < DIGITS; d++)
+            start[d + 1] += start[d];
+        for (int64_t i = 0; i < n; i++)
+            other[start[ids[order[i]] >> shift & (DIGITS - 1)]++] = order[i];
+        int32_t *sorted = other;
+        other = order;
+        order = sorted;
+    }
+    return order;
+}
+
+/* dw[ids[order[begin]]] += the rows of dy for order[begin .. end). */
+static void add_run(const scatter_add_job *job, int64_t begin, int64_t end)
+{
+    int64_t row = job->ids[job->order[begin]] * job->width;
+    float sum[FSDP_BLOCK], old[FSDP_BLOCK], buffer[FSDP_BLOCK];
+    for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
+        int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK), padded = fsdp_padded(n);
+        memcpy(sum, fsdp_load_block(old, job->dw, job->dw_dtype, row + i, n),
+               (size_t)padded * sizeof *sum);
+        for (int64_t k = begin; k < end; k++) {
+            int64_t token = job->first + job->order[k];
+            const float *dy =
+                fsdp_load_block(buffer, job->dy, job->dtype, token * job->width + i, n);
+            for (int j = 0; j < padded; j++)
+                sum[j] += dy[j];
+        }
+        fsdp_store_block(job->dw, job->dw_dtype, row + i, sum, n);
+    }
+}
+
+static void scatter_add_task(void *arg, int64_t task, int worker)
+{
+    const scatter_add_job *job = arg;
+    const int32_t *ids = job->ids, *order = job->order;
+    int64_t last = fsdp_min_i64(job->n, (task + 1) * RUN_CHUNK);
+    int64_t begin = task * RUN_CHUNK;
+    (void)worker;
+    while (begin > 0 && begin < last && ids[order[begin]] == ids[order[begin - 1]])
+        begin++;
+    while (begin < last) {
+        int64_t end = begin + 1;
+        while (end < job->n && ids[order[end]] == ids[order[begin]])
+            end++;
+        add_run(job, begin, end);
+        begin = end;
+    }
+}
+
+static void embedding_backward(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
+                               const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
+                               int64_t width, int64_t vocab)
+{
+    scatter_add_job job = {
+        .dw = dw, .dy = dy, .dw_dtype = dw_dtype, .dtype = dtype, .width = width};
+    int32_t *scratch = fsdp_kernel_scratch(c, 0, 2 * BATCH * sizeof *scratch);
+    if (beta == 0.0f)
+        run_rows(c, zero_task,
+                 (rows_job){.out = dw,
+                            .n = vocab,
+                            .row_bytes = (size_t)width * fsdp_dtype_size(dw_dtype)});
+    for (int64_t first = 0; first < tokens; first += BATCH) {
+        job.first = first;
+        job.n = fsdp_min_i64(tokens - first, BATCH);
+        job.ids = ids + first;
+        job.order = sort_by_id(scratch, scratch + BATCH, job.ids, job.n, vocab);
+        fsdp_run_tasks(c, fsdp_ceil_div(job.n, RUN_CHUNK), scatter_add_task, &job);
+    }
+}
+
+void FSDP_ISA_NAME_OF(fsdp_cpu_fill_embedding)(fsdp_kernels *k)
+{
+    k->embedding = embedding;
+    k->embedding_backward = embedding_backward;
+    k->gather_rows = gather_rows;
+    k->scatter_rows = scatter_rows;
+}

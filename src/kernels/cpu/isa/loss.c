@@ -1,0 +1,194 @@
+/* Softmax cross-entropy over a vocabulary, and the index of the largest value. */
+#include <float.h>
+
+#include "src/kernels/cpu/isa/block.h"
+
+static int64_t rows_of_task(int64_t width)
+{
+    return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
+}
+
+/* --- cross_entropy --- */
+
+typedef struct loss_job {
+    float *losses;
+    void *logits;
+    fsdp_dtype dtype;
+    const int32_t *labels;
+    int64_t rows, vocab, task_rows;
+    bool gradient;
+    float factor;
+} loss_job;
+
+static float element(const void *x, fsdp_dtype dtype, int64_t i)
+{
+    float buffer[FSDP_BLOCK];
+    return fsdp_load_block(buffer, x, dtype, i, 1)[0];
+}
+
+/* NaN is passed over. */
+static float block_max(const float *x, int n)
+{
+    float most[FSDP_LANES];
+    memcpy(most, x, sizeof most);
+    for (int j = FSDP_LANES; j < n; j += FSDP_LANES)
+        for (int l = 0; l < FSDP_LANES; l++)
+            most[l] = x[j + l] > most[l] ? x[j + l] : most[l];
+    for (int width = FSDP_LANES / 2; width; width /= 2)
+        for (int l = 0; l < width; l++)
+            most[l] = most[l + width] > most[l] ? most[l + width] : most[l];
+    return most[0];
+}
+
+/* Block with -infinity where it was padded. */
+static const float *load_logits(float *restrict buffer, const void *x, fsdp_dtype dtype, int64_t i,
+                                int n)
+{
+    const float *block = fsdp_load_block(buffer, x, dtype, i, n);
+    if (n != fsdp_padded(n))
+        for (int j = n; j < fsdp_padded(n); j++)
+            buffer[j] = -INFINITY;
+    return block;
+}
+
+/* Maximum and sum of e^(x - maximum) in one pass: when a block raises the maximum, the sums so
+ * far are scaled (Milakov & Gimelshein 2018). The maximum starts finite, so that a row that begins
+ * with -infinity stays 0 rather than NaN. */
+static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
+{
+    float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], e[FSDP_BLOCK], most = -FLT_MAX;
+    for (int64_t i = 0; i < job->vocab; i += FSDP_BLOCK) {
+        int n = (int)fsdp_min_i64(job->vocab - i, FSDP_BLOCK), padded = fsdp_padded(n);
+        const float *x = load_logits(buffer, job->logits, job->dtype, start + i, n);
+        float here = block_max(x, padded);
+        if (here > most) {
+            float scale = fsdp_exp(most - here);
+            for (int l = 0; l < FSDP_LANES; l++)
+                acc[l] *= scale;
+            most = here;
+        }
+        for (int j = 0; j < padded; j++)
+            e[j] = fsdp_exp(x[j] - most);
+        for (int j = 0; j < padded; j += FSDP_LANES)
+            for (int l = 0; l < FSDP_LANES; l++)
+                acc[l] += e[j + l];
+    }
+    *maximum = most;
+    return fsdp_sum_lanes(acc);
+}
+
+static void zero_row(const loss_job *job, int64_t start)
+{
+    size_t size = fsdp_dtype_size(job->dtype);
+    memset((char *)job->logits + (size_t)start * size, 0, (size_t)job->vocab * size);
+}
+
+static void gradient_row(const loss_job *job, int64_t start, int32_t label, float maximum,
+                         float sum)
+{
+    float buffer[FSDP_BLOCK], gradient[FSDP_BLOCK], scale = job->factor / sum;
+    for (int64_t i = 0; i < job->vocab; i += FSDP_BLOCK) {
+        int n = (int)fsdp_min_i64(job->vocab - i, FSDP_BLOCK);
+        const float *x = fsdp_load_block(buffer, job->logits, job->dtype, start + i, n);
+        for (int j = 0; j < fsdp_padded(n); j++)
+            gradient[j] = fsdp_exp(x[j] - maximum) * scale;
+        if (label >= i && label < i + n)
+            gradient[label - i] = (fsdp_exp(x[label - i] - maximum) / sum - 1.0f) * job->factor;
+        fsdp_store_block(job->logits, job->dtype, start + i, gradient, n);
+    }
+}
+
+static void loss_task(void *arg, int64_t task, int worker)
+{
+    const loss_job *job = arg;
+    int64_t end = fsdp_min_i64(job->rows, (task + 1) * job->task_rows);
+    (void)worker;
+    for (int64_t row = task * job->task_rows; row < end; row++) {
+        int64_t start = row * job->vocab;
+        int32_t label = job->labels[row];
+        float maximum = 0.0f;
+        if (label < 0) {
+            job->losses[row] = 0.0f;
+            if (job->gradient)
+                zero_row(job, start);
+            continue;
+        }
+        float sum = row_sum_exp(job, start, &maximum);
+        float x = element(job->logits, job->dtype, start + label);
+        job->losses[row] = (float)(log((double)sum) + ((double)maximum - (double)x));
+        if (job->gradient)
+            gradient_row(job, start, label, maximum, sum);
+    }
+}
+
+static void cross_entropy(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
+                          const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
+                          float factor)
+{
+    loss_job job = {losses,   logits, dtype, labels, rows, vocab, rows_of_task(vocab),
+                    gradient, factor};
+    fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), loss_task, &job);
+}
+
+/* --- argmax --- */
+
+typedef struct argmax_job {
+    int32_t *index;
+    const void *x;
+    fsdp_dtype dtype;
+    int64_t rows, width, task_rows;
+} argmax_job;
+
+static bool has_nan(const float *x, int n)
+{
+    uint32_t found = 0;
+    for (int j = 0; j < n; j++)
+        found |= (fsdp_bits_from_f32(x[j]) & 0x7fffffffu) > 0x7f800000u;
+    return found;
+}
+
+/* The first of the largest; NaN counts as larger than any number, as in torch. */
+static int32_t argmax_row(const argmax_job *job, int64_t start)
+{
+    float buffer[FSDP_BLOCK], most = 0.0f;
+    int64_t best = -1;
+    for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
+        int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK), j = 0;
+        const float *x = load_logits(buffer, job->x, job->dtype, start + i, n);
+        if (has_nan(x, n)) {
+            while (!isnan(x[j]))
+                j++;
+            return (int32_t)(i + j);
+        }
+        float here = block_max(x, fsdp_padded(n));
+        if (best >= 0 && !(here > most))
+            continue;
+        while (x[j] != here)
+            j++;
+        most = here;
+        best = i + j;
+    }
+    return (int32_t)best;
+}
+
+static void argmax_task(void *arg, int64_t task, int worker)
+{
+    const argmax_job *job = arg;
+    int64_t end = fsdp_min_i64(job->rows, (task + 1) * job->task_rows);
+    (void)worker;
+    for (int64_t row = task * job->task_rows; row < end; row++)
+        job->index[row] = argmax_row(job, row * job->width);
+}
+
+static void argmax(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_dtype dtype,
+                   int64_t rows, int64_t width)
+{
+    argmax_job job = {index, x, dtype, rows, width, rows_of_task(width)};
+    fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), argmax_task, &job);
+}
+
+void FSDP_ISA_NAME_OF(fsdp_cpu_fill_loss)(fsdp_kernels *k)
+{
+    k->cross_entropy = cross_entropy;
+    k->argmax = argmax;
+}

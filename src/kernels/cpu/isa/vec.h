@@ -1,0 +1,191 @@
+/* Arithmetic that the loops of isa/ are made of, written so that the compiler vectorises it: no
+ * branch, no call, no table. Each function takes and returns one lane; a loop over a block calls
+ * it, and the compiler makes vectors of whatever width the ISA has. Every step is one IEEE
+ * operation in a fixed order (nothing is contracted), so a value's bits depend neither on its
+ * position in a vector nor on the ISA.
+ *
+ * Selections go through integer masks: with trapping arithmetic in force the compiler would not
+ * vectorise `condition ? expression : expression`, because it may not evaluate both.
+ *
+ * The polynomials are minimax fits of our own (Remez exchange in 40 digits, then rounded to
+ * float); errors are those of tests/kernels/test_math.c over dense ranges. */
+#pragma once
+#include <math.h>
+#include <stdint.h>
+
+#include "src/base/bf16.h"
+#include "src/base/philox.h"
+
+/* mask is all ones or all zeros. */
+static inline float fsdp_select(uint32_t mask, float if_set, float if_clear)
+{
+    return fsdp_f32_from_bits((fsdp_bits_from_f32(if_set) & mask) |
+                              (fsdp_bits_from_f32(if_clear) & ~mask));
+}
+
+static inline float fsdp_copysign(float magnitude, float sign)
+{
+    return fsdp_f32_from_bits((fsdp_bits_from_f32(magnitude) & 0x7fffffffu) |
+                              (fsdp_bits_from_f32(sign) & 0x80000000u));
+}
+
+/* --- rounding to and from the half types, as in src/base/bf16.h but without branches --- */
+
+static inline uint16_t fsdp_round_bf16(float f)
+{
+    uint32_t bits = fsdp_bits_from_f32(f);
+    uint32_t nan = -(uint32_t)((bits & 0x7fffffffu) > 0x7f800000u);
+    uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1);
+    return (uint16_t)(((rounded & ~nan) | ((bits | 0x400000u) & nan)) >> 16);
+}
+
+static inline float fsdp_widen_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
+    /* The exponent of a normal number moves from bias 15 to 127, that of infinity and NaN to 255;
+     * a subnormal is what the float subtraction leaves. */
+    uint32_t special = -(uint32_t)(magnitude >= 0x0f800000u);
+    uint32_t subnormal = -(uint32_t)(magnitude < 0x00800000u);
+    uint32_t normal = magnitude + 0x38000000u + (special & 0x38000000u);
+    float small = fsdp_f32_from_bits(magnitude + 0x38800000u) - 0x1p-14f;
+    return fsdp_f32_from_bits(sign | (normal & ~subnormal) |
+                              (fsdp_bits_from_f32(small) & subnormal));
+}
+
+static inline uint16_t fsdp_round_f16(float f)
+{
+    uint32_t bits = fsdp_bits_from_f32(f);
+    uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+    uint32_t nan = -(uint32_t)(magnitude > 0x7f800000u);
+    uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u); /* 65520 rounds to infinity */
+    uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u); /* below 2^-14: the adder rounds */
+    uint32_t tiny = fsdp_bits_from_f32(fsdp_f32_from_bits(magnitude & subnormal) + 0.5f);
+    uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1) - 0x38000000u) >> 13;
+    uint32_t result = ((tiny - 0x3f000000u) & subnormal) | (normal & ~subnormal);
+    result = (result & ~overflow) | (0x7c00u & overflow);
+    return (uint16_t)(sign | (result & ~nan) | ((0x7e00u | (magnitude >> 13 & 0x3ffu)) & nan));
+}
+
+/* --- exp, log, tanh, erf --- */
+
+/* e^x: x = k ln 2 + r, |r| <= ln 2 / 2; e^r by a polynomial, 2^k in two factors, so that subnormal
+ * results and overflow to infinity are rounded by the multiplier. */
+static inline float fsdp_exp(float x)
+{
+    /* Beyond these the result is 0 or infinity anyway; NaN passes both comparisons. */
+    x = fsdp_select(-(uint32_t)(x > 89.0f), 89.0f, x);
+    x = fsdp_select(-(uint32_t)(x < -105.0f), -105.0f, x);
+    float shifted = x * 0x1.715476p+0f + 0x1.8p23f;
+    float k = shifted - 0x1.8p23f;
+    float r = (x - k * 0x1.62e4p-1f) - k * 0x1.7f7d1cp-20f; /* ln 2: k times 15 bits is exact */
+    float q = 0x1.6a2254p-10f;
+    q = q * r + 0x1.123b02p-7f;
+    q = q * r + 0x1.5558f8p-5f;
+    q = q * r + 0x1.555490p-3f;
+    q = q * r + 0x1.fffffcp-2f;
+    float p = (r * r * q + r) + 1.0f;
+    uint32_t n = fsdp_bits_from_f32(shifted) - 0x4b400000u;
+    uint32_t half = (uint32_t)((int32_t)n >> 1);
+    float scale_1 = fsdp_f32_from_bits((half + 127) << 23);
+    float scale_2 = fsdp_f32_from_bits((n - half + 127) << 23);
+    return p * scale_1 * scale_2;
+}
+
+/* ln x for normal positive x. */
+static inline float fsdp_log(float x)
+{
+    uint32_t bits = fsdp_bits_from_f32(x) - 0x3f3504f3u; /* sqrt(1/2): f below is symmetric */
+    float k = (float)((int32_t)bits >> 23);
+    float f = fsdp_f32_from_bits((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+    float q = -0x1.38b57cp-4f;
+    q = q * f + 0x1.055b68p-3f;
+    q = q * f - 0x1.0d8542p-3f;
+    q = q * f + 0x1.22da1ep-3f;
+    q = q * f - 0x1.547244p-3f;
+    q = q * f + 0x1.99a008p-3f;
+    q = q * f - 0x1.000226p-2f;
+    q = q * f + 0x1.555554p-2f;
+    float f2 = f * f;
+    return k * 0x1.62e4p-1f + ((k * 0x1.7f7d1cp-20f + (f2 * f * q - 0.5f * f2)) + f);
+}
+
+/* 1 / (1 + e^-x) */
+static inline float fsdp_sigmoid(float x)
+{
+    return 1.0f / (1.0f + fsdp_exp(-x));
+}
+
+/* An odd polynomial near 0, elsewhere 1 - 2 / (e^2x + 1). */
+static inline float fsdp_tanh(float x)
+{
+    float t = fsdp_f32_from_bits(fsdp_bits_from_f32(x) & 0x7fffffffu), z = x * x;
+    float q = -0x1.76f92ap-8f;
+    q = q * z + 0x1.526a4cp-6f;
+    q = q * z - 0x1.b847bep-5f;
+    q = q * z + 0x1.110788p-3f;
+    q = q * z - 0x1.555534p-2f;
+    float small = z * q * x + x;
+    float large = 1.0f - 2.0f / (fsdp_exp(t + t) + 1.0f);
+    return fsdp_select(-(uint32_t)(t < 0.625f), small, fsdp_copysign(large, x));
+}
+
+/* An odd polynomial near 0, elsewhere 1 - e^-t p(t). */
+static inline float fsdp_erf(float x)
+{
+    float t = fsdp_f32_from_bits(fsdp_bits_from_f32(x) & 0x7fffffffu), z = x * x;
+    float s = -0x1.3b466ep-11f;
+    s = s * z + 0x1.478c8cp-8f;
+    s = s * z - 0x1.b69a7ep-6f;
+    s = s * z + 0x1.ce1b94p-4f;
+    s = s * z - 0x1.8126eep-2f;
+    s = s * z + 0x1.06eba6p-3f;
+    float small = s * x + x;
+    float u = fsdp_select(-(uint32_t)(t > 4.0f), 4.0f, t); /* erf(4) is 1 in float */
+    float p = -0x1.c209c2p-13f;
+    p = p * u + 0x1.a60c6ap-9f;
+    p = p * u - 0x1.774ad8p-6f;
+    p = p * u + 0x1.af4144p-4f;
+    p = p * u + 0x1.457a64p-1f;
+    p = p * u + 0x1.20e6aep+0f;
+    float large = 1.0f - fsdp_exp(-(p * u));
+    return fsdp_select(-(uint32_t)(t < 0.921875f), small, fsdp_copysign(large, x));
+}
+
+/* --- random bits --- */
+
+enum {
+    FSDP_PHILOX_COUNTERS = 64
+};
+
+/* The 4 * FSDP_PHILOX_COUNTERS words of fsdp_philox4x32(key, first + j, 0): all counters go
+ * through a round together, a counter a lane. */
+static inline void fsdp_philox_block(uint32_t bits[restrict 4 * FSDP_PHILOX_COUNTERS], uint64_t key,
+                                     uint64_t first)
+{
+    uint32_t c0[FSDP_PHILOX_COUNTERS], c1[FSDP_PHILOX_COUNTERS];
+    uint32_t c2[FSDP_PHILOX_COUNTERS], c3[FSDP_PHILOX_COUNTERS];
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int j = 0; j < FSDP_PHILOX_COUNTERS; j++) {
+        uint64_t counter = first + (uint64_t)j;
+        c0[j] = (uint32_t)counter;
+        c1[j] = (uint32_t)(counter >> 32);
+        c2[j] = c3[j] = 0;
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int j = 0; j < FSDP_PHILOX_COUNTERS; j++) {
+            uint64_t p0 = (uint64_t)c0[j] * 0xD2511F53u, p1 = (uint64_t)c2[j] * 0xCD9E8D57u;
+            c0[j] = (uint32_t)(p1 >> 32) ^ c1[j] ^ k0;
+            c2[j] = (uint32_t)(p0 >> 32) ^ c3[j] ^ k1;
+            c1[j] = (uint32_t)p1;
+            c3[j] = (uint32_t)p0;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int j = 0; j < FSDP_PHILOX_COUNTERS; j++) {
+        bits[4 * j] = c0[j];
+        bits[4 * j + 1] = c1[j];
+        bits[4 * j + 2] = c2[j];
+        bits[4 * j + 3] = c3[j];
+    }
+}

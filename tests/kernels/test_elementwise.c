@@ -1,0 +1,266 @@
+/* Element-wise kernels against a naive loop in double, for every ISA, dtype and thread count. */
+#include "tests/kernels/operands.h"
+
+static const fsdp_activation activations[] = {
+    FSDP_ACTIVATION_NONE,     FSDP_ACTIVATION_RELU, FSDP_ACTIVATION_GELU_TANH,
+    FSDP_ACTIVATION_GELU_ERF, FSDP_ACTIVATION_SILU, FSDP_ACTIVATION_TANH,
+};
+
+static double activation_of(fsdp_activation a, double x)
+{
+    switch (a) {
+    case FSDP_ACTIVATION_RELU:
+        return x > 0.0 ? x : 0.0;
+    case FSDP_ACTIVATION_GELU_TANH:
+        return 0.5 * x * (1.0 + tanh(sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case FSDP_ACTIVATION_GELU_ERF:
+        return 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
+    case FSDP_ACTIVATION_SILU:
+        return x / (1.0 + exp(-x));
+    case FSDP_ACTIVATION_TANH:
+        return tanh(x);
+    default:
+        return x;
+    }
+}
+
+/* By central differences; at relu's corner the convention is 0. */
+static double slope_of(fsdp_activation a, double x)
+{
+    double h = 1e-5;
+    if (a == FSDP_ACTIVATION_RELU)
+        return x > 0.0 ? 1.0 : 0.0;
+    return (activation_of(a, x + h) - activation_of(a, x - h)) / (2.0 * h);
+}
+
+typedef enum op {
+    ADD,
+    MUL,
+    SCALE,
+    ACTIVATION,
+    ACTIVATION_BACKWARD,
+    GATED,
+    GATED_BACKWARD,
+    OP_COUNT
+} op;
+static const char *const op_names[] = {
+    "add", "mul", "scale", "activation", "activation_backward", "gated", "gated_backward"};
+
+typedef struct args {
+    op op;
+    fsdp_activation a;
+    fsdp_dtype dtype;
+    int64_t n;
+    const void *x, *y, *z;
+    void *out, *out_2;
+} args;
+
+static void call(const variant *v, const args *g)
+{
+    const fsdp_kernels *k = v->k;
+    switch (g->op) {
+    case ADD:
+        k->add(v->c, g->out, g->x, g->y, g->dtype, g->n);
+        break;
+    case MUL:
+        k->mul(v->c, g->out, g->x, g->y, g->dtype, g->n);
+        break;
+    case SCALE:
+        k->scale(v->c, g->out, g->x, 0.3f, g->dtype, g->n);
+        break;
+    case ACTIVATION:
+        k->activation(v->c, g->a, g->out, g->x, g->dtype, g->n);
+        break;
+    case ACTIVATION_BACKWARD:
+        k->activation_backward(v->c, g->a, g->out, g->x, g->y, g->dtype, g->n);
+        break;
+    case GATED:
+        k->gated(v->c, g->a, g->out, g->x, g->y, g->dtype, g->n);
+        break;
+    default:
+        k->gated_backward(v->c, g->a, g->out, g->out_2, g->x, g->y, g->z, g->dtype, g->n);
+    }
+}
+
+/* Both outputs of element i (the second only for gated_backward). */
+static double expected(const args *g, int64_t i, double *second)
+{
+    double x = value_of(g->x, g->dtype, i), y = value_of(g->y, g->dtype, i);
+    double z = value_of(g->z, g->dtype, i);
+    *second = 0.0;
+    switch (g->op) {
+    case ADD:
+        return x + y;
+    case MUL:
+        return x * y;
+    case SCALE:
+        return x * (double)0.3f;
+    case ACTIVATION:
+        return activation_of(g->a, x);
+    case ACTIVATION_BACKWARD:
+        return x * slope_of(g->a, y);
+    case GATED:
+        return activation_of(g->a, x) * y;
+    default:
+        *second = x * activation_of(g->a, y);
+        return x * slope_of(g->a, y) * z;
+    }
+}
+
+/* Runs every variant: the first against the naive loop, the others against the first's bits; then
+ * once more with the output over the first input. */
+static void check(fsdp_test *t, const variants *v, op o, fsdp_activation a, fsdp_dtype dtype,
+                  int64_t n)
+{
+    operands p = {.n = 0};
+    size_t bytes = (size_t)n * fsdp_dtype_size(dtype);
+    void *x = operand(&p, dtype, n), *y = operand(&p, dtype, n), *z = operand(&p, dtype, n);
+    void *out = operand(&p, dtype, n), *out_2 = operand(&p, dtype, n);
+    void *first = operand(&p, dtype, n), *first_2 = operand(&p, dtype, n);
+    double tolerance =
+        o == ADD || o == MUL || o == SCALE ? rounding_of(dtype) : rounding_of(dtype) + 0x1p-20;
+    fill_uniform(x, dtype, n, 1, -4.0, 4.0);
+    fill_uniform(y, dtype, n, 2, -4.0, 4.0);
+    fill_uniform(z, dtype, n, 3, -4.0, 4.0);
+    args g = {o, a, dtype, n, x, y, z, first, first_2};
+    call(&v->at[0], &g);
+    for (int64_t i = 0; i < n; i++) {
+        double second, want = expected(&g, i, &second);
+        /* Factors of up to 4 each on the error of activation and derivative. */
+        double scale = o == GATED_BACKWARD ? 16.0 : o >= ACTIVATION_BACKWARD ? 4.0 : 1.0;
+        double room = (o >= ACTIVATION ? 0x1p-21 * scale : 0.0) + floor_of(dtype);
+        double got = value_of(first, dtype, i), got_2 = value_of(first_2, dtype, i);
+        if (!(fabs(got - want) <= tolerance * fabs(want) + room))
+            FAIL("%s of %d, %s, element %lld of %lld: %.9g, not %.9g", op_names[o], (int)a,
+                 fsdp_dtype_name(dtype), (long long)i, (long long)n, got, want);
+        if (o == GATED_BACKWARD && !(fabs(got_2 - second) <= tolerance * fabs(second) + room))
+            FAIL("d_up of %d, %s, element %lld of %lld: %.9g, not %.9g", (int)a,
+                 fsdp_dtype_name(dtype), (long long)i, (long long)n, got_2, second);
+    }
+    for (int j = 1; j < v->n; j++) {
+        g.out = out;
+        g.out_2 = out_2;
+        call(&v->at[j], &g);
+        if (memcmp(out, first, bytes) != 0 ||
+            (o == GATED_BACKWARD && memcmp(out_2, first_2, bytes) != 0))
+            FAIL("%s of %d, %s, n %lld: %s with %d threads gives other bits", op_names[o], (int)a,
+                 fsdp_dtype_name(dtype), (long long)n, v->at[j].k->name, v->at[j].threads);
+    }
+    g.out = x;
+    g.out_2 = z;
+    call(&v->at[v->n - 1], &g);
+    ASSERT(memcmp(x, first, bytes) == 0);
+    ASSERT(o != GATED_BACKWARD || memcmp(z, first_2, bytes) == 0);
+    ASSERT(operands_close(&p));
+}
+
+TEST(operations_equal_the_naive_loop_in_every_variant)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int o = 0; o < OP_COUNT; o++)
+        for (size_t d = 0; d < 3; d++)
+            for (size_t a = 0; a < (o < ACTIVATION ? 1 : 6); a++)
+                for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+                    check(t, &v, (op)o, activations[a], float_dtypes[d], sizes[s]);
+                    CHECK_HERE();
+                }
+    variants_close(&v);
+}
+
+/* Special values go through as the formulas say; the derivative's limits are finite. */
+TEST(activations_of_special_values)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    float x[8] = {NAN, INFINITY, 0.0f, 1e30f, -1e30f, 100.0f, -100.0f, -INFINITY};
+    float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1}, y[8], dx[8];
+    for (int j = 0; j < v.n; j++)
+        for (size_t a = 1; a < 6; a++) {
+            const variant *at = &v.at[j];
+            bool saturates = activations[a] == FSDP_ACTIVATION_TANH;
+            at->k->activation(at->c, activations[a], y, x, FSDP_DTYPE_F32, 8);
+            at->k->activation_backward(at->c, activations[a], dx, ones, x, FSDP_DTYPE_F32, 8);
+            ASSERT(isnan(y[0]));
+            ASSERT(isnan(dx[0]) || activations[a] == FSDP_ACTIVATION_RELU);
+            ASSERT_F32(y[1], saturates ? 1.0f : INFINITY);
+            ASSERT_F32(y[2], 0.0f);
+            ASSERT_F32(y[3], saturates ? 1.0f : 1e30f);
+            ASSERT_NEAR(y[4], saturates ? -1.0f : 0.0f, 0.0);
+            ASSERT_NEAR(y[6], saturates ? -1.0f : 0.0f, 1e-30);
+            for (int i = 1; i < 8; i++)
+                if (i != 2)
+                    ASSERT_NEAR(dx[i], x[i] > 0 && !saturates ? 1.0f : 0.0f, 1e-30);
+        }
+    variants_close(&v);
+}
+
+/* The same value at every offset of a block, and in a tail, gives the same bits. */
+TEST(bits_do_not_depend_on_position)
+{
+    enum {
+        N = 300
+    };
+    variants v = variants_open(t);
+    CHECK_HERE();
+    float x[N], y[N];
+    for (int round = 0; round < 50; round++) {
+        float value = (float)(-6.0 + 12.0 * uniform_of(9, round)), want[6];
+        for (int i = 0; i < N; i++)
+            x[i] = value;
+        for (size_t a = 0; a < 6; a++)
+            v.at[0].k->activation(v.at[0].c, activations[a], &want[a], x, FSDP_DTYPE_F32, 1);
+        for (int j = 0; j < v.n; j++)
+            for (size_t a = 0; a < 6; a++)
+                for (int n = 1; n < N; n += 37) {
+                    v.at[j].k->activation(v.at[j].c, activations[a], y, x, FSDP_DTYPE_F32, n);
+                    for (int i = 0; i < n; i++)
+                        ASSERT(memcmp(&y[i], &want[a], sizeof *y) == 0);
+                }
+    }
+    variants_close(&v);
+}
+
+/* Element i is kept by lane i % 4 of Philox(key, i / 4), whatever the variant and the size. */
+TEST(dropout_keeps_what_philox_says)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    uint64_t key = 0x123456789abcdefu;
+    float p = 0.25f;
+    for (int j = 0; j < v.n; j++)
+        for (size_t d = 0; d < 3; d++)
+            for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+                operands o = {.n = 0};
+                int64_t n = sizes[s];
+                void *x = operand(&o, float_dtypes[d], n), *y = operand(&o, float_dtypes[d], n);
+                fill_uniform(x, float_dtypes[d], n, 4, 1.0, 2.0);
+                v.at[j].k->dropout(v.at[j].c, y, x, float_dtypes[d], n, p, key);
+                for (int64_t i = 0; i < n; i++) {
+                    fsdp_philox bits = fsdp_philox4x32(key, (uint64_t)i / 4, 0);
+                    double keep = fsdp_uniform_from_bits(bits.v[i % 4]) >= p ? 1.0 : 0.0;
+                    double want = keep * value_of(x, float_dtypes[d], i) / 0.75;
+                    ASSERT_NEAR(value_of(y, float_dtypes[d], i), want,
+                                want * (rounding_of(float_dtypes[d]) + 0x1p-23));
+                }
+                ASSERT(operands_close(&o));
+            }
+    variants_close(&v);
+}
+
+TEST(dropout_of_0_keeps_all_and_of_1_nothing)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    float x[100], y[100];
+    for (int i = 0; i < 100; i++)
+        x[i] = i == 3 ? NAN : (float)i;
+    for (int j = 0; j < v.n; j++) {
+        v.at[j].k->dropout(v.at[j].c, y, x, FSDP_DTYPE_F32, 100, 0.0f, 7);
+        ASSERT(memcmp(x, y, sizeof x) == 0);
+        v.at[j].k->dropout(v.at[j].c, y, x, FSDP_DTYPE_F32, 100, 1.0f, 7);
+        for (int i = 0; i < 100; i++)
+            ASSERT_F32(y[i], 0.0f);
+    }
+    variants_close(&v);
+}
