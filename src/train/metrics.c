@@ -1,0 +1,269 @@
+/* One write(2) a line on a descriptor in append mode: lines of a resumed run or of two writers do
+ * not interleave, and nothing waits in a buffer when a process is killed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/train/metrics.h"
+
+enum {
+    MAX_TAIL_BYTES = 1 << 20 /* longest last line that is looked at before appending */
+};
+
+struct fsdp_metrics {
+    char *path;
+    int fd;
+    fsdp_json *line; /* begun and not yet written, or NULL */
+};
+
+/* --- writing -----------------------------------------------------------------------------------
+ */
+
+static bool is_json(const char *text, size_t bytes)
+{
+    fsdp_json *doc;
+    if (fsdp_json_parse("", 1, text, bytes, &doc) != FSDP_OK)
+        return false;
+    fsdp_json_destroy(doc);
+    return true;
+}
+
+/* Writes all of it or leaves the file as it was. */
+static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t n)
+{
+    struct stat before;
+    bool regular = fstat(m->fd, &before) == 0 && S_ISREG(before.st_mode);
+    for (size_t done = 0; done < n;) {
+        ssize_t written = write(m->fd, bytes + done, n - done);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0) {
+            int error = errno;
+            if (regular && done && ftruncate(m->fd, before.st_size) != 0)
+                return fsdp_error(FSDP_ERR_IO, "%s: %s, and half a line remains (%s)", m->path,
+                                  strerror(error), strerror(errno));
+            return fsdp_error(FSDP_ERR_IO, "%s: %s", m->path, strerror(error));
+        }
+        done += (size_t)written;
+    }
+    return FSDP_OK;
+}
+
+/* `tail`: what stands behind the last newline of the file of `size` bytes. */
+static fsdp_status mend_tail(const fsdp_metrics *m, off_t size, const char *tail, size_t bytes)
+{
+    if (is_json(tail, bytes))
+        return append_bytes(m, "\n", 1);
+    if (tail[0] != '{')
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: ends in something that is no JSON line: %.20s",
+                          m->path, tail);
+    if (ftruncate(m->fd, size - (off_t)bytes) != 0)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", m->path, strerror(errno));
+    return FSDP_OK;
+}
+
+static fsdp_status end_last_line(const fsdp_metrics *m)
+{
+    struct stat st;
+    if (fstat(m->fd, &st) != 0)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", m->path, strerror(errno));
+    if (!S_ISREG(st.st_mode) || st.st_size == 0)
+        return FSDP_OK;
+    size_t bytes = st.st_size < MAX_TAIL_BYTES ? (size_t)st.st_size : MAX_TAIL_BYTES;
+    char *text = fsdp_calloc(bytes + 1, 1);
+    if (!text)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    if (pread(m->fd, text, bytes, st.st_size - (off_t)bytes) != (ssize_t)bytes) {
+        status = fsdp_error(FSDP_ERR_IO, "%s: %s", m->path, strerror(errno));
+    } else if (text[bytes - 1] != '\n') {
+        const char *newline = memrchr(text, '\n', bytes);
+        const char *tail = newline ? newline + 1 : text;
+        status = mend_tail(m, st.st_size, tail, (size_t)(text + bytes - tail));
+    }
+    fsdp_free(text);
+    return status;
+}
+
+fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out)
+{
+    fsdp_metrics *m = fsdp_calloc(1, sizeof *m);
+    if (!m)
+        return FSDP_ERR_NOMEM;
+    m->fd = -1;
+    fsdp_status status = FSDP_ERR_NOMEM;
+    if (!(m->path = fsdp_strdup(path)))
+        goto fail;
+    /* A pipe or terminal cannot be opened for reading too; only a file to append to is read. */
+    struct stat st;
+    bool read_tail = append && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    m->fd = open(path,
+                 (read_tail ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND | O_CLOEXEC |
+                     (append ? 0 : O_TRUNC),
+                 0666);
+    if (m->fd < 0) {
+        status = fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+        goto fail;
+    }
+    if (read_tail && (status = end_last_line(m)) != FSDP_OK)
+        goto fail;
+    *out = m;
+    return FSDP_OK;
+fail:
+    fsdp_metrics_close(m);
+    return status;
+}
+
+void fsdp_metrics_close(fsdp_metrics *m)
+{
+    if (!m)
+        return;
+    if (m->fd >= 0)
+        close(m->fd);
+    fsdp_json_destroy(m->line);
+    fsdp_free(m->path);
+    fsdp_free(m);
+}
+
+fsdp_status fsdp_metrics_begin(fsdp_metrics *m, const char *kind, fsdp_json_node *line)
+{
+    fsdp_json_destroy(m->line);
+    m->line = NULL;
+    FSDP_TRY(fsdp_json_create(m->path, &m->line));
+    *line = fsdp_json_root(m->line);
+    fsdp_json_set_str(*line, "kind", kind);
+    return FSDP_OK;
+}
+
+void fsdp_metrics_set_number(fsdp_json_node line, const char *key, double value)
+{
+    if (isfinite(value))
+        fsdp_json_set_f64(line, key, value);
+    else
+        fsdp_json_set_str(line, key, isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+}
+
+fsdp_status fsdp_metrics_write(fsdp_metrics *m)
+{
+    char *text;
+    size_t bytes;
+    if (!m->line)
+        return fsdp_error(FSDP_ERR_STATE, "%s: no line was begun", m->path);
+    fsdp_status status = fsdp_json_print(m->line, FSDP_JSON_LINE, &text, &bytes);
+    fsdp_json_destroy(m->line);
+    m->line = NULL;
+    if (status != FSDP_OK)
+        return status;
+    text[bytes] = '\n'; /* in the place of its NUL */
+    status = append_bytes(m, text, bytes + 1);
+    fsdp_free(text);
+    return status;
+}
+
+/* --- reading -----------------------------------------------------------------------------------
+ */
+
+static fsdp_status curve_add(fsdp_metrics_curve *curve, double step, double value)
+{
+    while (curve->len && curve->points[curve->len - 1].step >= step)
+        curve->len--;
+    if (!FSDP_GROW(curve->points, curve->cap, curve->len + 1))
+        return FSDP_ERR_NOMEM;
+    curve->points[curve->len++] = (fsdp_metrics_point){step, value};
+    return FSDP_OK;
+}
+
+/* A number, or one of the strings that stand for a number JSON lacks. */
+static fsdp_status get_number(fsdp_json_node object, const char *key, double *value)
+{
+    const char *text;
+    if (fsdp_json_kind_of(fsdp_json_find(object, key)) != FSDP_JSON_STRING)
+        return fsdp_json_get_f64(object, key, value);
+    FSDP_TRY(fsdp_json_get_str(object, key, &text));
+    if (strcmp(text, "NaN") == 0)
+        *value = (double)NAN;
+    else if (strcmp(text, "Infinity") == 0)
+        *value = (double)INFINITY;
+    else if (strcmp(text, "-Infinity") == 0)
+        *value = -(double)INFINITY;
+    else
+        return fsdp_json_mismatch(object, key, "a number");
+    return FSDP_OK;
+}
+
+static fsdp_status add_line(fsdp_metrics_curves *curves, fsdp_json_node line)
+{
+    const char *kind;
+    double step, value;
+    FSDP_TRY(fsdp_json_get_str(line, "kind", &kind));
+    bool is_step = strcmp(kind, "step") == 0;
+    if (!is_step && strcmp(kind, "validation") != 0)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_get_f64(line, "step", &step));
+    FSDP_TRY(get_number(line, "loss", &value));
+    FSDP_TRY(curve_add(is_step ? &curves->loss : &curves->validation, step, value));
+    if (is_step && fsdp_json_has(line, "lr")) {
+        FSDP_TRY(get_number(line, "lr", &value));
+        FSDP_TRY(curve_add(&curves->lr, step, value));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status read_lines(FILE *file, const char *path, char **text,
+                              fsdp_metrics_curves *curves)
+{
+    size_t cap = 0;
+    ssize_t n;
+    for (int64_t number = 1; (n = getline(text, &cap, file)) > 0; number++) {
+        bool ended = (*text)[n - 1] == '\n';
+        size_t bytes = (size_t)n - ended;
+        if (strspn(*text, " \t\r\n") >= bytes)
+            continue;
+        fsdp_json *doc;
+        fsdp_status status = fsdp_json_parse(path, number, *text, bytes, &doc);
+        if (status == FSDP_ERR_FORMAT && !ended)
+            return FSDP_OK;
+        FSDP_TRY(status);
+        status = add_line(curves, fsdp_json_root(doc));
+        fsdp_json_destroy(doc);
+        if (status != FSDP_OK) {
+            fsdp_error_context(status, "line %lld", (long long)number);
+            return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status; /* a key, no file */
+        }
+    }
+    if (ferror(file))
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_metrics_read(const char *path, fsdp_metrics_curves *out)
+{
+    fsdp_metrics_curves curves = {0};
+    char *text = NULL; /* getline's */
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
+                          strerror(errno));
+    fsdp_status status = read_lines(file, path, &text, &curves);
+    fclose(file);
+    free(text);
+    if (status == FSDP_OK)
+        *out = curves;
+    else
+        fsdp_metrics_curves_fini(&curves);
+    return status;
+}
+
+void fsdp_metrics_curves_fini(fsdp_metrics_curves *curves)
+{
+    fsdp_free(curves->loss.points);
+    fsdp_free(curves->lr.points);
+    fsdp_free(curves->validation.points);
+    *curves = (fsdp_metrics_curves){0};
+}
