@@ -1,0 +1,240 @@
+/* The module tree, and the call that runs hooks around a forward. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/nn/module.h"
+
+enum {
+    MAX_PATH_BYTES = 512
+};
+
+fsdp_status fsdp_module_create(const char *class_name, fsdp_module **module)
+{
+    fsdp_module *m = fsdp_calloc(1, sizeof *m);
+    if (!m)
+        return FSDP_ERR_NOMEM;
+    m->class_name = fsdp_strdup(class_name);
+    m->name = fsdp_strdup("");
+    if (!m->class_name || !m->name) {
+        fsdp_module_destroy(m);
+        return FSDP_ERR_NOMEM;
+    }
+    *module = m;
+    return FSDP_OK;
+}
+
+static void parameter_release(fsdp_parameter *p)
+{
+    if (!p || --p->refs > 0)
+        return;
+    if (p->data)
+        p->data->sink = NULL; /* a tensor that outlives its parameter is no leaf any more */
+    fsdp_tensor_release(p->sink.grad);
+    fsdp_tensor_release(p->data);
+    fsdp_tensor_release(p->local);
+    fsdp_free(p);
+}
+
+void fsdp_module_destroy(fsdp_module *m)
+{
+    if (!m)
+        return;
+    for (size_t i = m->n_children; i-- > 0;)
+        fsdp_module_destroy(m->children[i]);
+    for (int i = m->n_hooks; i-- > 0;)
+        if (m->hooks_destroy[i])
+            m->hooks_destroy[i](m->hooks[i]);
+    for (size_t i = m->n_params; i-- > 0;) {
+        parameter_release(m->params[i].parameter);
+        fsdp_free(m->params[i].name);
+    }
+    if (m->impl_destroy)
+        m->impl_destroy(m->impl);
+    fsdp_free(m->params);
+    fsdp_free(m->children);
+    fsdp_free(m->class_name);
+    fsdp_free(m->name);
+    fsdp_free(m);
+}
+
+fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name, fsdp_module *child)
+{
+    char *copy = fsdp_strdup(name);
+    if (!copy || !FSDP_GROW(parent->children, parent->cap_children, parent->n_children + 1)) {
+        fsdp_free(copy);
+        fsdp_module_destroy(child);
+        return FSDP_ERR_NOMEM;
+    }
+    fsdp_free(child->name);
+    child->name = copy;
+    child->parent = parent;
+    parent->children[parent->n_children++] = child;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_module_share_parameter(fsdp_module *m, const char *name, fsdp_parameter *p)
+{
+    char *copy = fsdp_strdup(name);
+    if (!copy || !FSDP_GROW(m->params, m->cap_params, m->n_params + 1)) {
+        fsdp_free(copy);
+        return FSDP_ERR_NOMEM;
+    }
+    p->refs++;
+    m->params[m->n_params].name = copy;
+    m->params[m->n_params++].parameter = p;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_module_add_parameter(fsdp_module *m, const char *name, int ndim,
+                                      const int64_t *shape, fsdp_init init,
+                                      fsdp_parameter **parameter)
+{
+    int64_t numel;
+    FSDP_TRY(fsdp_shape_numel(ndim, shape, &numel));
+    if (ndim < 1)
+        return fsdp_error(FSDP_ERR_INVALID, "parameter %s has no dimension to shard", name);
+    fsdp_parameter *p = fsdp_calloc(1, sizeof *p);
+    if (!p)
+        return FSDP_ERR_NOMEM;
+    p->ndim = ndim;
+    memcpy(p->shape, shape, (size_t)ndim * sizeof *shape);
+    p->init = init;
+    p->sink.requires_grad = true;
+    p->sink.target = fsdp_grad_sink_default_target;
+    p->row_end = shape[0];
+    p->refs = 1; /* this call's own */
+    fsdp_status status = fsdp_module_share_parameter(m, name, p);
+    parameter_release(p);
+    if (status == FSDP_OK && parameter)
+        *parameter = p;
+    return status;
+}
+
+void fsdp_module_set_forward(fsdp_module *m, fsdp_forward_fn *forward, void *impl,
+                             void (*destroy)(void *impl))
+{
+    m->forward = forward;
+    m->impl = impl;
+    m->impl_destroy = destroy;
+}
+
+fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_hooks *hooks,
+                                  void (*destroy)(fsdp_region_hooks *hooks))
+{
+    if (m->n_hooks == FSDP_MAX_HOOKS)
+        return fsdp_error(FSDP_ERR_STATE, "module %s has %d hooks already", m->name, m->n_hooks);
+    m->hooks[m->n_hooks] = hooks;
+    m->hooks_destroy[m->n_hooks++] = destroy;
+    return FSDP_OK;
+}
+
+const char *fsdp_module_class(const fsdp_module *m)
+{
+    return m->class_name;
+}
+
+const char *fsdp_module_name(const fsdp_module *m)
+{
+    return m->name;
+}
+
+fsdp_module *fsdp_module_parent(const fsdp_module *m)
+{
+    return m->parent;
+}
+
+int fsdp_module_n_children(const fsdp_module *m)
+{
+    return (int)m->n_children;
+}
+
+fsdp_module *fsdp_module_child(const fsdp_module *m, int i)
+{
+    return i >= 0 && (size_t)i < m->n_children ? m->children[i] : NULL;
+}
+
+fsdp_parameter *fsdp_module_parameter(const fsdp_module *m, const char *name)
+{
+    for (size_t i = 0; i < m->n_params; i++)
+        if (strcmp(m->params[i].name, name) == 0)
+            return m->params[i].parameter;
+    return NULL;
+}
+
+fsdp_module *fsdp_module_find(fsdp_module *m, const char *path)
+{
+    while (m && *path) {
+        size_t length = strcspn(path, ".");
+        fsdp_module *next = NULL;
+        for (size_t i = 0; i < m->n_children && !next; i++)
+            if (strlen(m->children[i]->name) == length &&
+                strncmp(m->children[i]->name, path, length) == 0)
+                next = m->children[i];
+        m = next;
+        path += length + (path[length] == '.');
+    }
+    return m;
+}
+
+static fsdp_status visit_below(fsdp_module *m, char *path, size_t used, fsdp_module_visit_fn *visit,
+                               void *arg)
+{
+    FSDP_TRY(visit(path, m, arg));
+    for (size_t i = 0; i < m->n_children; i++) {
+        fsdp_module *child = m->children[i];
+        int n = snprintf(path + used, MAX_PATH_BYTES - used, "%s%s", used ? "." : "", child->name);
+        if (n < 0 || used + (size_t)n >= MAX_PATH_BYTES)
+            return fsdp_error(FSDP_ERR_INVALID, "the name of module %s is too long", path);
+        FSDP_TRY(visit_below(child, path, used + (size_t)n, visit, arg));
+        path[used] = 0;
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_module_visit(fsdp_module *m, fsdp_module_visit_fn *visit, void *arg)
+{
+    char path[MAX_PATH_BYTES] = "";
+    return visit_below(m, path, 0, visit, arg);
+}
+
+/* --- calling --- */
+
+/* After a region's hooks have begun, post_forward runs only if all went well: a failure in
+ * between is cleaned up by fsdp_tape_reset() or by the next forward's pre_forward. */
+static void run_forward(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp_args *in,
+                        fsdp_args *out)
+{
+    for (int i = 0; i < m->n_hooks && fsdp_scope_ok(s); i++)
+        if (m->hooks[i]->pre_forward)
+            (void)fsdp_scope_check(s, m->hooks[i]->pre_forward(m->hooks[i]->self, s, in));
+    if (fsdp_scope_ok(s))
+        fn(s, m, in, out);
+    for (int i = m->n_hooks; i-- > 0 && fsdp_scope_ok(s);)
+        if (m->hooks[i]->post_forward)
+            (void)fsdp_scope_check(s, m->hooks[i]->post_forward(m->hooks[i]->self, s, out));
+    if (fsdp_scope_ok(s) || s->run->tape)
+        return; /* with a tape, fsdp_tape_reset() cancels */
+    for (int i = m->n_hooks; i-- > 0;)
+        if (m->hooks[i]->cancel)
+            m->hooks[i]->cancel(m->hooks[i]->self);
+}
+
+fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp_args in)
+{
+    fsdp_args out = {.n = 0};
+    fsdp_scope *child;
+    if (!fsdp_scope_ok(s) || !fsdp_scope_check(s, fsdp_scope_open_child(s, &child)))
+        return (fsdp_args){.n = 0};
+    fn = fn ? fn : m->forward;
+    if (!fn)
+        fsdp_scope_error(s, m->class_name, "the module has no forward");
+    uint32_t region = fsdp_region_begin(child, m->hooks, m->n_hooks);
+    run_forward(child, m, fn, &in, &out);
+    fsdp_region_end(child, region);
+    for (int i = 0; i < out.n; i++)
+        out.t[i] = fsdp_keep(s, out.t[i]);
+    fsdp_scope_close(child);
+    return fsdp_scope_ok(s) ? out : (fsdp_args){.n = 0};
+}
