@@ -94,6 +94,19 @@ static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i,
     fsdp_store_block(dst, dtype, i, block, n);
 }
 
+/* Adds the n terms of a block (a multiple of FSDP_LANES) to a row's accumulators: first among
+ * themselves, so that the error of a sum grows with the number of blocks. */
+static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *restrict terms,
+                                  int n)
+{
+    float block[FSDP_LANES] = {0};
+    for (int j = 0; j < n; j += FSDP_LANES)
+        for (int l = 0; l < FSDP_LANES; l++)
+            block[l] += terms[j + l];
+    for (int l = 0; l < FSDP_LANES; l++)
+        acc[l] += block[l];
+}
+
 /* The sum of the accumulators, pairwise. */
 static inline float fsdp_sum_lanes(const float acc[FSDP_LANES])
 {

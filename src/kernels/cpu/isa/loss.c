@@ -69,9 +69,7 @@ static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
         }
         for (int j = 0; j < padded; j++)
             e[j] = fsdp_exp(x[j] - most);
-        for (int j = 0; j < padded; j += FSDP_LANES)
-            for (int l = 0; l < FSDP_LANES; l++)
-                acc[l] += e[j + l];
+        fsdp_add_lanes(acc, e, padded);
     }
     *maximum = most;
     return fsdp_sum_lanes(acc);

@@ -19,13 +19,13 @@ typedef struct norm_job {
 
 static float row_sum_squares(const norm_job *job, int64_t start)
 {
-    float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK];
+    float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], squares[FSDP_BLOCK];
     for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK);
         const float *x = fsdp_load_block(buffer, job->x, job->dtype, start + i, n);
-        for (int j = 0; j < fsdp_padded(n); j += FSDP_LANES)
-            for (int l = 0; l < FSDP_LANES; l++)
-                acc[l] += x[j + l] * x[j + l];
+        for (int j = 0; j < fsdp_padded(n); j++)
+            squares[j] = x[j] * x[j];
+        fsdp_add_lanes(acc, squares, fsdp_padded(n));
     }
     return fsdp_sum_lanes(acc);
 }
@@ -79,16 +79,16 @@ typedef struct norm_backward_job {
 /* mean(dy w x) */
 static float row_mean(const norm_backward_job *job, int64_t start)
 {
-    float acc[FSDP_LANES] = {0};
+    float acc[FSDP_LANES] = {0}, products[FSDP_BLOCK];
     float dy_buffer[FSDP_BLOCK], x_buffer[FSDP_BLOCK], w_buffer[FSDP_BLOCK];
     for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK);
         const float *dy = fsdp_load_block(dy_buffer, job->dy, job->dtype, start + i, n);
         const float *x = fsdp_load_block(x_buffer, job->x, job->dtype, start + i, n);
         const float *w = fsdp_load_block(w_buffer, job->w, job->w_dtype, i, n);
-        for (int j = 0; j < fsdp_padded(n); j += FSDP_LANES)
-            for (int l = 0; l < FSDP_LANES; l++)
-                acc[l] += dy[j + l] * w[j + l] * x[j + l];
+        for (int j = 0; j < fsdp_padded(n); j++)
+            products[j] = dy[j] * w[j] * x[j];
+        fsdp_add_lanes(acc, products, fsdp_padded(n));
     }
     return fsdp_sum_lanes(acc) / (float)job->width;
 }
