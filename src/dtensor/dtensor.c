@@ -1,0 +1,133 @@
+/* DTensor: the spec that a local tensor carries, and gathering the whole. */
+#include <string.h>
+
+#include <fsdp/dtensor.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/tensor/tensor.h"
+
+typedef struct fsdp_tensor_spec {
+    fsdp_group *group;
+    fsdp_placement placement;
+    int64_t shape[FSDP_MAX_DIMS]; /* global */
+} fsdp_tensor_spec;
+
+void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begin, int64_t *end)
+{
+    int64_t chunk = (n + world_size - 1) / world_size;
+    int64_t b = chunk * rank, e = b + chunk;
+    *begin = b < n ? b : n;
+    *end = e < n ? e : n;
+}
+
+bool fsdp_is_dtensor(const fsdp_tensor *t)
+{
+    return t->spec != NULL;
+}
+
+fsdp_group *fsdp_dtensor_group(const fsdp_tensor *t)
+{
+    return t->spec ? t->spec->group : NULL;
+}
+
+fsdp_placement fsdp_dtensor_placement(const fsdp_tensor *t)
+{
+    return t->spec ? t->spec->placement : (fsdp_placement){FSDP_REPLICATE, 0};
+}
+
+const int64_t *fsdp_dtensor_shape(const fsdp_tensor *t)
+{
+    return t->spec ? t->spec->shape : t->shape;
+}
+
+static void spec_destroy(fsdp_tensor_spec *spec)
+{
+    fsdp_free(spec);
+}
+
+static fsdp_status check_part(const fsdp_tensor *local, fsdp_group *group, fsdp_placement placement,
+                              const int64_t *shape)
+{
+    char have[FSDP_SHAPE_TEXT], want[FSDP_SHAPE_TEXT];
+    int64_t expected[FSDP_MAX_DIMS] = {0};
+    memcpy(expected, shape, (size_t)local->ndim * sizeof *shape);
+    if (placement.kind == FSDP_SHARD) {
+        int64_t begin, end;
+        if (placement.dim != 0)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED, "Shard(%d): this version shards dimension 0",
+                              placement.dim);
+        fsdp_shard_rows(shape[0], fsdp_group_world_size(group), fsdp_group_rank(group), &begin,
+                        &end);
+        expected[0] = end - begin;
+    }
+    if (memcmp(expected, local->shape, (size_t)local->ndim * sizeof *shape) != 0)
+        return fsdp_error(FSDP_ERR_INVALID, "local shape %s of a DTensor %s should be %s",
+                          fsdp_shape_text(local->ndim, local->shape, have), "Shard(0)",
+                          fsdp_shape_text(local->ndim, expected, want));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group, fsdp_placement placement,
+                                    const int64_t *shape)
+{
+    if (local->ndim < 1)
+        return fsdp_error(FSDP_ERR_INVALID, "a scalar has no dimension to shard");
+    FSDP_TRY(check_part(local, group, placement, shape));
+    fsdp_tensor_spec *spec = fsdp_calloc(1, sizeof *spec);
+    if (!spec)
+        return FSDP_ERR_NOMEM;
+    spec->group = group;
+    spec->placement = placement;
+    memcpy(spec->shape, shape, (size_t)local->ndim * sizeof *shape);
+    fsdp_free(local->spec);
+    local->spec = spec;
+    local->spec_destroy = spec_destroy;
+    return FSDP_OK;
+}
+
+/* Every rank sends ceil(rows / world_size) rows, the last ones partly unused; the receiver's
+ * buffer then holds the rows of the whole tensor in order, because only the tail is short. */
+static fsdp_status gather_rows(fsdp_tensor *t, fsdp_tensor *full)
+{
+    fsdp_group *group = t->spec->group;
+    int world_size = fsdp_group_world_size(group);
+    int64_t chunk = (t->spec->shape[0] + world_size - 1) / world_size;
+    size_t row_bytes = (size_t)fsdp_tensor_row_numel(t) * fsdp_dtype_size(t->dtype);
+    size_t chunk_bytes = (size_t)chunk * row_bytes;
+    char *send = fsdp_calloc(chunk_bytes, 1);
+    char *recv = fsdp_calloc(chunk_bytes, (size_t)world_size);
+    fsdp_status status = send && recv ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        if (t->shape[0])
+            memcpy(send, fsdp_tensor_ptr(t), (size_t)t->shape[0] * row_bytes);
+        status = fsdp_all_gather(group, send, chunk_bytes, recv);
+    }
+    if (status == FSDP_OK)
+        memcpy(fsdp_tensor_ptr(full), recv, (size_t)t->spec->shape[0] * row_bytes);
+    fsdp_free(send);
+    fsdp_free(recv);
+    return status;
+}
+
+fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
+{
+    if (!t->spec || t->spec->placement.kind == FSDP_REPLICATE) {
+        *full = fsdp_tensor_retain(t);
+        return FSDP_OK;
+    }
+    if (!fsdp_tensor_is_contiguous(t))
+        return fsdp_error(FSDP_ERR_INVALID, "full_tensor of a local tensor that is not contiguous");
+    fsdp_device *device = t->storage->device;
+    fsdp_tensor *whole;
+    FSDP_TRY(fsdp_tensor_create(device, t->dtype, t->ndim, t->spec->shape, FSDP_TAG_COMM, &whole));
+    if (device->kernels && fsdp_tensor_numel(whole)) {
+        fsdp_status status = gather_rows(t, whole);
+        if (status != FSDP_OK) {
+            fsdp_tensor_release(whole);
+            return status;
+        }
+    }
+    *full = whole;
+    return FSDP_OK;
+}
