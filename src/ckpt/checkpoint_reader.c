@@ -1,0 +1,292 @@
+/* All tensors of a model directory: model.safetensors, or the files of its index. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/ckpt/entry.h"
+
+struct fsdp_checkpoint_reader {
+    char *path;
+    fsdp_safetensors **files; /* [n_files], by name */
+    char **file_names;        /* [n_files], sorted; NULL for a single file */
+    size_t n_files;
+    const fsdp_checkpoint_entry **entries; /* [n], by name; owned by the files */
+    size_t n;
+};
+
+static int compare_strings(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    return strcmp((*(const fsdp_checkpoint_entry *const *)a)->name,
+                  (*(const fsdp_checkpoint_entry *const *)b)->name);
+}
+
+static fsdp_status add_file(fsdp_checkpoint_reader *reader, const char *path, size_t i)
+{
+    FSDP_TRY(fsdp_safetensors_open(path, &reader->files[i]));
+    reader->n += fsdp_safetensors_count(reader->files[i]);
+    return FSDP_OK;
+}
+
+/* The entries of all files in one list. A name in two files stands there twice. */
+static fsdp_status list_entries(fsdp_checkpoint_reader *reader)
+{
+    reader->entries = fsdp_calloc(reader->n, sizeof(fsdp_checkpoint_entry *));
+    if (!reader->entries)
+        return FSDP_ERR_NOMEM;
+    size_t at = 0;
+    for (size_t f = 0; f < reader->n_files; f++)
+        for (size_t i = 0; i < fsdp_safetensors_count(reader->files[f]); i++)
+            reader->entries[at++] = fsdp_safetensors_at(reader->files[f], i);
+    qsort(reader->entries, reader->n, sizeof(fsdp_checkpoint_entry *), compare_entries);
+    return FSDP_OK;
+}
+
+static fsdp_status open_single(fsdp_checkpoint_reader *reader, const char *path)
+{
+    reader->files = fsdp_calloc(1, sizeof(fsdp_safetensors *));
+    if (!reader->files)
+        return FSDP_ERR_NOMEM;
+    reader->n_files = 1;
+    FSDP_TRY(add_file(reader, path, 0));
+    return list_entries(reader);
+}
+
+/* ---- sharded by an index --------------------------------------------------------------------- */
+
+/* The file of each tensor. They lie beside the index: a path that leads elsewhere is refused. */
+static fsdp_status mapped_files(fsdp_json_node weight_map, const char **names)
+{
+    size_t n = 0;
+    for (fsdp_json_node v = fsdp_json_first(weight_map); v.value; v = fsdp_json_next(v)) {
+        const char *name;
+        FSDP_TRY(fsdp_json_get_str(v, NULL, &name));
+        if (strchr(name, '/') || !*name || name[0] == '.')
+            return fsdp_json_mismatch(v, NULL, "the name of a file beside the index");
+        names[n++] = name;
+    }
+    qsort(names, n, sizeof *names, compare_strings);
+    return FSDP_OK;
+}
+
+static fsdp_status keep_distinct(fsdp_checkpoint_reader *reader, const char *const *names, size_t n)
+{
+    reader->file_names = fsdp_calloc(n, sizeof *reader->file_names);
+    reader->files = fsdp_calloc(n, sizeof(fsdp_safetensors *));
+    if (!reader->file_names || !reader->files)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        if (i && strcmp(names[i], names[i - 1]) == 0)
+            continue;
+        char *copy = fsdp_strdup(names[i]);
+        if (!copy)
+            return FSDP_ERR_NOMEM;
+        reader->file_names[reader->n_files++] = copy;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status list_files(fsdp_checkpoint_reader *reader, fsdp_json_node weight_map)
+{
+    size_t n = fsdp_json_len(weight_map);
+    const char **names = fsdp_calloc(n, sizeof *names);
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = mapped_files(weight_map, names);
+    if (status == FSDP_OK)
+        status = keep_distinct(reader, names, n);
+    fsdp_free(names);
+    return status;
+}
+
+static const fsdp_safetensors *file_named(const fsdp_checkpoint_reader *reader, const char *name)
+{
+    char **at = bsearch(&name, reader->file_names, reader->n_files, sizeof *reader->file_names,
+                        compare_strings);
+    return reader->files[at - reader->file_names];
+}
+
+/* The index and the files name the same tensors, each in one file. */
+static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const char *index_path,
+                                    fsdp_json_node weight_map)
+{
+    for (fsdp_json_node v = fsdp_json_first(weight_map); v.value; v = fsdp_json_next(v)) {
+        const char *file;
+        FSDP_TRY(fsdp_json_get_str(v, NULL, &file));
+        if (!fsdp_safetensors_find(file_named(reader, file), v.key))
+            return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' is not in %s", index_path, v.key,
+                              file);
+    }
+    for (size_t i = 0; i < reader->n; i++) {
+        const fsdp_checkpoint_entry *entry = reader->entries[i];
+        const char *file = "";
+        fsdp_json_node value = fsdp_json_find(weight_map, entry->name);
+        if (value.value)
+            FSDP_TRY(fsdp_json_get_str(value, NULL, &file));
+        if (strcmp(file, fsdp_path_name(entry->path)) != 0)
+            return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' is not listed for this file in %s",
+                              entry->path, entry->name, index_path);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status open_files(fsdp_checkpoint_reader *reader, const char *index_path)
+{
+    char *dir = fsdp_path_parent(index_path);
+    fsdp_status status = dir ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < reader->n_files && status == FSDP_OK; i++) {
+        char *path = fsdp_path_join(dir, reader->file_names[i]);
+        status = path ? add_file(reader, path, i) : FSDP_ERR_NOMEM;
+        fsdp_free(path);
+    }
+    fsdp_free(dir);
+    fsdp_error_context(status, "%s", fsdp_path_name(index_path));
+    return status;
+}
+
+static fsdp_status open_by_index(fsdp_checkpoint_reader *reader, const char *index_path,
+                                 fsdp_json *index)
+{
+    fsdp_json_node weight_map;
+    if (fsdp_json_get_object(fsdp_json_root(index), "weight_map", &weight_map) != FSDP_OK)
+        return FSDP_ERR_FORMAT; /* also when it is missing: the file is there */
+    FSDP_TRY(list_files(reader, weight_map));
+    FSDP_TRY(open_files(reader, index_path));
+    FSDP_TRY(list_entries(reader));
+    return check_weight_map(reader, index_path, weight_map);
+}
+
+static fsdp_status open_index(fsdp_checkpoint_reader *reader, const char *index_path)
+{
+    fsdp_json *index;
+    FSDP_TRY(fsdp_json_read(index_path, &index));
+    fsdp_status status = open_by_index(reader, index_path, index);
+    fsdp_json_destroy(index);
+    return status;
+}
+
+/* ---- finding the weights --------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static fsdp_status pickled(const char *path)
+{
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "%s: weights pickled by torch.save cannot be read by this version; convert "
+                      "them to model.safetensors (in Python: AutoModelForSeq2SeqLM"
+                      ".from_pretrained(DIR).save_pretrained(DIR))",
+                      path);
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    char *path = fsdp_path_join(dir, name);
+    bool is_file = path && fsdp_path_is_file(path);
+    fsdp_free(path);
+    return is_file;
+}
+
+static fsdp_status open_directory(fsdp_checkpoint_reader *reader, const char *dir)
+{
+    static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
+    bool by_index = !has_file(dir, single);
+    if (by_index && !has_file(dir, index)) {
+        if (has_file(dir, "pytorch_model.bin") || has_file(dir, "pytorch_model.bin.index.json"))
+            return pickled(dir);
+        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no weights there (looked for %s and %s)", dir,
+                          single, index);
+    }
+    char *path = fsdp_path_join(dir, by_index ? index : single);
+    fsdp_status status = !path      ? FSDP_ERR_NOMEM
+                         : by_index ? open_index(reader, path)
+                                    : open_single(reader, path);
+    fsdp_free(path);
+    return status;
+}
+
+static fsdp_status open_path(fsdp_checkpoint_reader *reader, const char *path)
+{
+    if (fsdp_path_is_directory(path))
+        return open_directory(reader, path);
+    if (ends_with(path, ".bin") || ends_with(path, ".pt") || ends_with(path, ".pth") ||
+        ends_with(path, ".bin.index.json"))
+        return pickled(path);
+    return ends_with(path, ".json") ? open_index(reader, path) : open_single(reader, path);
+}
+
+fsdp_status fsdp_checkpoint_open(const char *path, fsdp_checkpoint_reader **out)
+{
+    fsdp_checkpoint_reader *reader = fsdp_calloc(1, sizeof *reader);
+    if (!reader)
+        return FSDP_ERR_NOMEM;
+    reader->path = fsdp_strdup(path);
+    fsdp_status status = reader->path ? open_path(reader, path) : FSDP_ERR_NOMEM;
+    if (status != FSDP_OK) {
+        fsdp_checkpoint_close(reader);
+        return status;
+    }
+    *out = reader;
+    return FSDP_OK;
+}
+
+void fsdp_checkpoint_close(fsdp_checkpoint_reader *reader)
+{
+    if (!reader)
+        return;
+    for (size_t i = 0; i < reader->n_files; i++) {
+        fsdp_safetensors_close(reader->files[i]);
+        if (reader->file_names)
+            fsdp_free(reader->file_names[i]);
+    }
+    fsdp_free(reader->files);
+    fsdp_free(reader->file_names);
+    fsdp_free(reader->entries);
+    fsdp_free(reader->path);
+    fsdp_free(reader);
+}
+
+const char *fsdp_checkpoint_path(const fsdp_checkpoint_reader *reader)
+{
+    return reader->path;
+}
+
+size_t fsdp_checkpoint_count(const fsdp_checkpoint_reader *reader)
+{
+    return reader->n;
+}
+
+const fsdp_checkpoint_entry *fsdp_checkpoint_at(const fsdp_checkpoint_reader *reader, size_t i)
+{
+    return reader->entries[i];
+}
+
+const fsdp_checkpoint_entry *fsdp_checkpoint_find(const fsdp_checkpoint_reader *reader,
+                                                  const char *name)
+{
+    fsdp_checkpoint_entry key = {.name = name};
+    const fsdp_checkpoint_entry *at = &key;
+    const fsdp_checkpoint_entry **found =
+        bsearch(&at, reader->entries, reader->n, sizeof(fsdp_checkpoint_entry *), compare_entries);
+    return found ? *found : NULL;
+}
+
+fsdp_status fsdp_checkpoint_get(const fsdp_checkpoint_reader *reader, const char *name,
+                                const fsdp_checkpoint_entry **entry)
+{
+    const fsdp_checkpoint_entry *found = fsdp_checkpoint_find(reader, name);
+    if (!found)
+        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: tensor '%s' is missing", reader->path, name);
+    *entry = found;
+    return FSDP_OK;
+}

@@ -1,0 +1,19 @@
+/* The element types of safetensors. */
+#pragma once
+#include <fsdp/base.h>
+
+typedef struct fsdp_safetensors_dtype {
+    const char *name;
+    int bits;        /* of one element */
+    int fsdp_dtype;  /* fsdp_dtype, or -1 */
+    int write_order; /* tensors of lower order come first in a file */
+} fsdp_safetensors_dtype;
+
+/* NULL for an unknown name. */
+const fsdp_safetensors_dtype *fsdp_safetensors_dtype_by_name(const char *name);
+const fsdp_safetensors_dtype *fsdp_safetensors_dtype_of(fsdp_dtype dtype);
+
+/* Elements and bytes of a shape; false if they overflow int64 or do not fill whole bytes. Like the
+ * library, multiplies from the left and stops for an overflow even if a zero follows. */
+bool fsdp_safetensors_size(const fsdp_safetensors_dtype *dtype, const int64_t *shape, int ndim,
+                           int64_t *numel, int64_t *bytes);
