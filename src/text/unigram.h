@@ -1,0 +1,22 @@
+/* The most probable pieces of a word under a unigram model (Kudo, "Subword Regularization", ACL
+ * 2018), with sums in double.
+ *
+ * libsentencepiece finds them too, but adds in float, and its versions round and break ties
+ * differently: "!!!!!!" is <!, !!!!!> in one and <!!!!!, !> in another, both with the same
+ * probability. Fast tokenizers add in double and keep the path found first; so does this, and ids
+ * do not depend on the installed library. */
+#pragma once
+#include <fsdp/text.h>
+
+#include "src/text/sentencepiece.h"
+
+typedef struct fsdp_unigram fsdp_unigram;
+
+/* A trie over the normal pieces of `sp`, which is borrowed. */
+FSDP_MUST_CHECK fsdp_status fsdp_unigram_create(const fsdp_sentencepiece *sp, fsdp_unigram **out);
+void fsdp_unigram_destroy(fsdp_unigram *unigram); /* accepts NULL */
+
+/* Append the best path's ids for a normalised word [length] of UTF-8; runs of unknown characters
+ * are one unknown id. Safe from several threads. */
+FSDP_MUST_CHECK fsdp_status fsdp_unigram_encode(const fsdp_unigram *unigram, const char *word,
+                                                size_t length, fsdp_token_list *list);

@@ -1,0 +1,275 @@
+/* The T5 tokenizer against what transformers' own made of the same strings
+ * (fixtures/text/make_t5_ids.py). */
+#include <fsdp/text.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/text/utf8.h"
+#include "tests/test.h"
+
+static const char *model_dir(void)
+{
+    return fsdp_test_path("../data/tokenizers/t5");
+}
+
+static void check_ids(fsdp_test *t, const char *text, const fsdp_token_list *list,
+                      fsdp_json_node row, const char *key)
+{
+    int64_t *expected = NULL;
+    size_t count = 0;
+    ASSERT_OK(fsdp_json_get_i64s(row, key, 0, INT32_MAX, &expected, &count));
+    bool same = count == list->len;
+    for (size_t i = 0; same && i < count; i++)
+        same = expected[i] == list->ids[i];
+    fsdp_free(expected);
+    if (!same)
+        FAIL("%s differ for '%s': %zu ids instead of %zu", key, text, list->len, count);
+}
+
+static void check_text(fsdp_test *t, const fsdp_tokenizer *tokenizer, const fsdp_token_list *list,
+                       unsigned flags, fsdp_json_node row, const char *key)
+{
+    const char *expected;
+    char *actual = NULL;
+    ASSERT_OK(fsdp_json_get_str(row, key, &expected));
+    ASSERT_OK(fsdp_tokenizer_decode(tokenizer, list->ids, list->len, flags, &actual));
+    bool same = strcmp(actual, expected) == 0;
+    if (!same)
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s: '%s' instead of '%s'", key, actual, expected);
+    fsdp_text_free(actual);
+}
+
+static void check_row(fsdp_test *t, const fsdp_tokenizer *tokenizer, fsdp_token_list *list,
+                      fsdp_json_node row)
+{
+    const char *text;
+    ASSERT_OK(fsdp_json_get_str(row, "text", &text));
+    list->len = 0;
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 8, list));
+    check_ids(t, text, list, row, "cut");
+    list->len = 0;
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, list));
+    check_ids(t, text, list, row, "ids");
+    check_text(t, tokenizer, list, 0, row, "decoded");
+    check_text(t, tokenizer, list, FSDP_DECODE_SKIP_SPECIAL, row, "text_only");
+}
+
+TEST(ids_and_texts_are_those_of_transformers)
+{
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(model_dir(), &tokenizer));
+    char *lines = NULL;
+    size_t bytes = 0;
+    ASSERT_OK(
+        fsdp_file_read(fsdp_test_path("fixtures/text/t5_ids.jsonl"), 1 << 24, &lines, &bytes));
+    fsdp_token_list list = {0};
+    int rows = 0;
+    for (char *line = lines; *line && !t->failed; rows++) {
+        size_t length = strcspn(line, "\n");
+        fsdp_json *doc;
+        ASSERT_OK(fsdp_json_parse("t5_ids.jsonl", rows + 1, line, length, &doc));
+        check_row(t, tokenizer, &list, fsdp_json_root(doc));
+        fsdp_json_destroy(doc);
+        line += length + (line[length] == '\n');
+    }
+    fsdp_token_list_fini(&list);
+    fsdp_free(lines);
+    fsdp_tokenizer_close(tokenizer);
+    CHECK_HERE();
+    ASSERT(rows > 200);
+}
+
+TEST(facts_of_t5)
+{
+    fsdp_tokenizer *tokenizer;
+    char file[512];
+    snprintf(file, sizeof file, "%s/spiece.model", model_dir());
+    ASSERT_OK(fsdp_tokenizer_open(file, &tokenizer));
+    ASSERT_INT(fsdp_tokenizer_vocab_size(tokenizer), 32100);
+    ASSERT_INT(fsdp_tokenizer_pad_id(tokenizer), 0);
+    ASSERT_INT(fsdp_tokenizer_eos_id(tokenizer), 1);
+    ASSERT_INT(fsdp_tokenizer_unk_id(tokenizer), 2);
+    ASSERT_STR(fsdp_tokenizer_path(tokenizer), file);
+    fsdp_tokenizer_close(tokenizer);
+    fsdp_tokenizer_close(NULL);
+}
+
+/* max_length 1 leaves </s> alone; appending keeps what the list holds; a list is reused. */
+TEST(truncation_keeps_the_end_of_sequence)
+{
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(model_dir(), &tokenizer));
+    fsdp_token_list list = {0};
+    const char *text = "The house is wonderful.";
+    for (int max_length = 1; max_length < 9; max_length++) {
+        size_t before = list.len;
+        ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text, strlen(text), max_length, &list));
+        ASSERT_INT(list.len - before, max_length < 6 ? max_length : 6);
+        ASSERT_INT(list.ids[list.len - 1], 1);
+        if (max_length > 1)
+            ASSERT_INT(list.ids[before], 37);
+    }
+    ASSERT_ERROR(fsdp_tokenizer_encode(tokenizer, text, 5, -1, &list), FSDP_ERR_INVALID, "-1");
+    fsdp_token_list_fini(&list);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(text_that_is_not_utf8_is_refused_and_the_list_unchanged)
+{
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(model_dir(), &tokenizer));
+    fsdp_token_list list = {0};
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "abc", 3, 0, &list));
+    size_t before = list.len;
+    ASSERT_ERROR(fsdp_tokenizer_encode(tokenizer, "abcdefghi\xC3(", 11, 0, &list), FSDP_ERR_INVALID,
+                 "0xc3 at offset 9");
+    ASSERT_INT(list.len, before);
+    fsdp_token_list_fini(&list);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(decoding_an_id_that_is_no_token_is_an_error_unless_skipped)
+{
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(model_dir(), &tokenizer));
+    const int32_t above[] = {37, 629, 32100}, below[] = {37, -1};
+    char *text = NULL;
+    ASSERT_ERROR(fsdp_tokenizer_decode(tokenizer, above, 3, 0, &text), FSDP_ERR_INVALID,
+                 "id 32100 at position 2");
+    ASSERT_ERROR(fsdp_tokenizer_decode(tokenizer, below, 2, 0, &text), FSDP_ERR_INVALID, "id -1");
+    ASSERT_OK(fsdp_tokenizer_decode(tokenizer, above, 3, FSDP_DECODE_SKIP_UNKNOWN, &text));
+    ASSERT_STR(text, "The house");
+    fsdp_text_free(text);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+static void write_text(fsdp_test *t, const char *path, const char *text)
+{
+    ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
+}
+
+TEST(what_cannot_be_opened_says_why)
+{
+    fsdp_tokenizer *tokenizer = NULL;
+    const char *dir = fsdp_test_dir(t);
+    char path[512];
+    ASSERT_ERROR(fsdp_tokenizer_open("/no/such/folder", &tokenizer), FSDP_ERR_NOT_FOUND,
+                 "/no/such/folder");
+    ASSERT_ERROR(fsdp_tokenizer_open(dir, &tokenizer), FSDP_ERR_NOT_FOUND, "no spiece.model");
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    write_text(t, path, "{}");
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_tokenizer_open(dir, &tokenizer), FSDP_ERR_UNSUPPORTED, "copy spiece.model");
+    ASSERT_ERROR(fsdp_tokenizer_open(path, &tokenizer), FSDP_ERR_UNSUPPORTED, "spiece.model");
+    snprintf(path, sizeof path, "%s/spiece.model", dir);
+    write_text(t, path, "");
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_tokenizer_open(dir, &tokenizer), FSDP_ERR_FORMAT, "empty");
+    write_text(t, path, "certainly no protocol buffer");
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_tokenizer_open(dir, &tokenizer), FSDP_ERR_FORMAT, "spiece.model");
+    ASSERT(tokenizer == NULL);
+}
+
+/* A model cut at any of 40 places is an error or, cut between two pieces, a smaller model; it
+ * never crashes. */
+TEST(a_truncated_model_is_no_model)
+{
+    char path[512], *bytes = NULL;
+    size_t count = 0;
+    snprintf(path, sizeof path, "%s/spiece.model", model_dir());
+    ASSERT_OK(fsdp_file_read(path, 1 << 24, &bytes, &count));
+    snprintf(path, sizeof path, "%s/spiece.model", fsdp_test_dir(t));
+    int refused = 0;
+    for (size_t i = 0; i < 40; i++) {
+        ASSERT_OK(fsdp_file_write(path, bytes, count / 40 * i));
+        fsdp_tokenizer *tokenizer = NULL;
+        if (fsdp_tokenizer_open(path, &tokenizer) != FSDP_OK) {
+            ASSERT(strstr(fsdp_last_error(), path) != NULL);
+            refused++;
+        }
+        fsdp_tokenizer_close(tokenizer);
+    }
+    fsdp_free(bytes);
+    ASSERT(refused >= 35);
+}
+
+/* extra_ids of tokenizer_config.json, as mT5 has it. */
+TEST(the_number_of_sentinels_comes_from_the_configuration)
+{
+    const char *dir = fsdp_test_dir(t);
+    char from[512], to[512], config[512];
+    snprintf(from, sizeof from, "%s/spiece.model", model_dir());
+    snprintf(to, sizeof to, "%s/spiece.model", dir);
+    snprintf(config, sizeof config, "%s/tokenizer_config.json", dir);
+    ASSERT_OK(fsdp_file_copy(from, to));
+    write_text(t, config, "{\"extra_ids\": 3}");
+    CHECK_HERE();
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(dir, &tokenizer));
+    ASSERT_INT(fsdp_tokenizer_vocab_size(tokenizer), 32003);
+    fsdp_token_list list = {0};
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "<extra_id_0><extra_id_2>", 24, 0, &list));
+    ASSERT_INT(list.len, 3);
+    ASSERT_INT(list.ids[0], 32002);
+    ASSERT_INT(list.ids[1], 32000);
+    list.len = 0;
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "<extra_id_3>", 12, 0, &list));
+    ASSERT(list.len > 2);
+    fsdp_token_list_fini(&list);
+    fsdp_tokenizer_close(tokenizer);
+    write_text(t, config, "{\"extra_ids\": \"many\"}");
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_tokenizer_open(dir, &tokenizer), FSDP_ERR_FORMAT, "extra_ids");
+}
+
+/* Every sequence of one to four bytes from a set that has each class of the standard's table is
+ * judged as a decoder written from the definition judges it. */
+static size_t naive_valid_length(const unsigned char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n) {
+        size_t length = p[i] < 0x80 ? 1 : p[i] >> 5 == 6 ? 2 : p[i] >> 4 == 14 ? 3 : 4;
+        if (p[i] >> 6 == 2 || p[i] >> 3 == 31 || i + length > n)
+            return i;
+        uint32_t point = length == 1 ? p[i] : p[i] & (0x7Fu >> length);
+        for (size_t k = 1; k < length; k++) {
+            if (p[i + k] >> 6 != 2)
+                return i;
+            point = point << 6 | (p[i + k] & 0x3Fu);
+        }
+        static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+        if (point < least[length] || point > 0x10FFFF || (point >= 0xD800 && point < 0xE000))
+            return i;
+        i += length;
+    }
+    return n;
+}
+
+TEST(utf8_is_judged_as_the_standard_does)
+{
+    static const unsigned char bytes[] = {0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF,
+                                          0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEE, 0xEF,
+                                          0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xF8, 0xFF};
+    enum {
+        COUNT = sizeof bytes
+    };
+    for (int code = 0; code < COUNT * COUNT * COUNT * COUNT; code++) {
+        unsigned char text[12];
+        memset(text, 'x', sizeof text);
+        int rest = code;
+        for (int k = 0; k < 4; k++, rest /= COUNT)
+            text[4 + k] = bytes[rest % COUNT];
+        size_t expected = naive_valid_length(text, sizeof text);
+        size_t actual = fsdp_utf8_valid_length((const char *)text, sizeof text);
+        if (actual != expected)
+            FAIL("%02x %02x %02x %02x: %zu instead of %zu", text[4], text[5], text[6], text[7],
+                 actual, expected);
+    }
+    ASSERT_INT(fsdp_utf8_count("a\xC3\xA4\xF0\x9F\x98\x80", 7), 3);
+}
