@@ -1,10 +1,16 @@
-/* Groups of threads: collectives in closed form, argument checks, failures. */
-
-#include "src/base/alloc.h"
-#include "src/base/clock.h"
+/* Ranks as threads: conformance and the phase protocol. */
 #include "src/comm/comm.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/stress.h"
 #include "tests/test.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define UNDER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#endif
+#endif
 
 TEST(conformance_in_a_world_of_one)
 {
@@ -16,4 +22,81 @@ TEST(conformance_over_threads)
     for (int world_size = 2; world_size <= 5; world_size++)
         ASSERT_OK(fsdp_run_ranks(world_size, comm_conformance, NULL, NULL));
     ASSERT_OK(fsdp_run_ranks(8, comm_conformance, NULL, NULL));
+}
+
+/* Under TSan this also proves that every read happens after the write that it sees. */
+TEST(no_stale_read_between_2_to_8_threads)
+{
+    for (int world_size = 2; world_size <= 8; world_size++) {
+        stress_options options = {.seed = 100 + (uint64_t)world_size,
+                                  .phases = world_size <= 4 ? 4000 : 1000,
+                                  .max_delay_us = world_size % 2 ? 20 : 0};
+        ASSERT_OK(fsdp_run_ranks(world_size, comm_stress, &options, NULL));
+    }
+}
+
+TEST(without_the_writers_wait_stale_reads_are_found)
+{
+#ifdef UNDER_TSAN
+    SKIP("reads and writes race here on purpose; tests/comm/test_shm.c does it with processes");
+#endif
+    stress_options options = {
+        .seed = 1, .phases = 2000, .max_delay_us = 100, .skip_writer_wait = true};
+    ASSERT_ERROR(fsdp_run_ranks(3, comm_stress, &options, NULL), FSDP_ERR_STATE, " violations");
+}
+
+/* Rank 1 writes late: until then rank 0 would have to wait, and knows it. */
+TEST_RANKS(read_ready_tells_whether_begin_would_wait, 2)
+{
+    fsdp_shared_buffer *buffer = NULL;
+    fsdp_phase_info info = {.kind = FSDP_KIND_WRITE_SHARD};
+    ASSERT_OK(fsdp_shared_buffer_create(t->group, 8, &buffer));
+    ASSERT(fsdp_phase_read_ready(buffer));
+    if (t->rank == 1)
+        ASSERT_OK(fsdp_barrier(t->group));
+    ASSERT_OK(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+    fsdp_phase_end(buffer);
+    if (t->rank == 0) {
+        ASSERT(!fsdp_phase_read_ready(buffer));
+        ASSERT_OK(fsdp_barrier(t->group));
+    }
+    ASSERT_OK(fsdp_barrier(t->group));
+    ASSERT(fsdp_phase_read_ready(buffer));
+    fsdp_shared_buffer_destroy(buffer);
+}
+
+/* Many READs in a row on one rank alone: the ring of records holds it back before it overwrites
+ * what the other has not yet compared. */
+TEST_RANKS(a_reader_far_ahead_is_held_back, 2)
+{
+    enum {
+        READS = 200
+    };
+    fsdp_shared_buffer *buffer = NULL;
+    ASSERT_OK(fsdp_shared_buffer_create(t->group, 8, &buffer));
+    if (t->rank == 1)
+        ASSERT_OK(fsdp_barrier(t->group));
+    int ready = 0;
+    for (int i = 0; i < READS; i++) {
+        fsdp_phase_info info = {.kind = FSDP_KIND_ALL_GATHER, .step = (uint32_t)i};
+        if (t->rank == 0 && i == ready && fsdp_phase_read_ready(buffer))
+            ready++;
+        else if (t->rank == 0 && i == ready)
+            ASSERT_OK(fsdp_barrier(t->group)); /* from here rank 1 follows */
+        ASSERT_OK(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+        fsdp_phase_end(buffer);
+    }
+    if (t->rank == 0)
+        ASSERT_INT(ready, 32);
+    fsdp_shared_buffer_destroy(buffer);
+}
+
+TEST_RANKS(a_world_of_one_counts_nothing, 1)
+{
+    float x = 3;
+    ASSERT_OK(fsdp_barrier(t->group));
+    ASSERT_OK(fsdp_all_reduce(t->group, &x, 1, FSDP_DTYPE_F32, FSDP_REDUCE_AVG));
+    ASSERT_F32(x, 3);
+    fsdp_comm_counters none = {0};
+    ASSERT(memcmp(fsdp_group_counters(t->group), &none, sizeof none) == 0);
 }

@@ -281,7 +281,6 @@ TEST(foreign_descriptors_are_refused)
     fsdp_rendezvous_child_env(rendezvous, 1, value, sizeof value);
     set_world("1", "2", value);
     ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_FORMAT, "control block");
-    snprintf(value + strlen(value), 16, " %d", file);
     ASSERT(fcntl(file, F_GETFD) >= 0);
     close(file);
     fsdp_rendezvous_destroy(rendezvous);
