@@ -8,6 +8,7 @@
 /* X(name, "one line of help"), in the order `fsdp help` lists them. */
 /* clang-format off */
 #define FSDP_COMMANDS(X) \
+    X(plot, "draw the loss curve of a --metrics file") \
     X(help, "show the commands, or the options of one")
 /* clang-format on */
 

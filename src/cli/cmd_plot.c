@@ -1,0 +1,76 @@
+/* `fsdp plot`: the curves of --metrics files as a picture. */
+#include <stdio.h>
+
+#include "src/base/assert.h"
+#include "src/cli/cli.h"
+#include "src/train/plot.h"
+
+typedef struct plot_config {
+    const char *output, *title;
+    int width, height;
+} plot_config;
+
+static const fsdp_option table[] = {
+    {.name = "output",
+     .aliases = "o",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(plot_config, output),
+     .value = "loss.png",
+     .metavar = "FILE.png",
+     .help = "the picture to write"},
+    {.name = "title",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(plot_config, title),
+     .value = "Training and validation loss",
+     .metavar = "TEXT",
+     .help = "text above the picture"},
+    {.name = "width",
+     .type = FSDP_OPTION_INT,
+     .offset = offsetof(plot_config, width),
+     .value = "1000",
+     .bounds = FSDP_BETWEEN(300, 10000),
+     .metavar = "PIXELS",
+     .help = "width of the picture"},
+    {.name = "height",
+     .type = FSDP_OPTION_INT,
+     .offset = offsetof(plot_config, height),
+     .value = "600",
+     .bounds = FSDP_BETWEEN(300, 10000),
+     .metavar = "PIXELS",
+     .help = "height of the picture"},
+};
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp plot",
+    .usage = "METRICS.jsonl... [-o loss.png] [options]",
+    .summary = "Draw training loss, validation loss and learning rate of one or several runs, from "
+               "the files that 'fsdp train --metrics FILE' writes (also while it runs).",
+    .epilogue = "example:\n  fsdp plot sharded.jsonl no-shard.jsonl -o both.png\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .positional = "METRICS.jsonl...",
+    .min_positional = 1,
+};
+
+int fsdp_cmd_plot(int argc, char **argv)
+{
+    plot_config config = {0};
+    fsdp_options *options;
+    int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    int count;
+    char **files = fsdp_options_positional(options, &count);
+    fsdp_plot_options plot = {
+        .title = config.title, .width = config.width, .height = config.height};
+    fsdp_status status =
+        fsdp_plot_files((const char *const *)files, (size_t)count, &plot, config.output);
+    if (status != FSDP_OK) {
+        code = fsdp_cli_failed(spec.program);
+    } else {
+        printf("%s\n", config.output);
+        code = FSDP_EXIT_OK;
+    }
+    fsdp_options_destroy(options);
+    return code;
+}
