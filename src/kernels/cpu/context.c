@@ -5,22 +5,16 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/kernels/cpu/context.h"
+#include "src/kernels/cpu/product.h"
+#include "src/kernels/cpu/scratch.h"
 #include "src/kernels/cpu/table.h"
-
-enum {
-    ALIGNMENT = 64
-};
-
-typedef struct scratch_block {
-    void *allocation; /* fsdp_realloc'd; the block starts at the next multiple of ALIGNMENT */
-    size_t bytes;     /* usable from there */
-} scratch_block;
 
 struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
-    scratch_block *scratch; /* [threads]; each is touched by its worker alone */
+    fsdp_scratch_block *scratch; /* [threads]; each is touched by its worker alone */
+    fsdp_cpu_products *products; /* made by the first matrix product */
 };
 
 static const char *const isa_names[FSDP_CPU_ISA_COUNT] = {"x86-64", "x86-64-v3", "x86-64-v4"};
@@ -78,31 +72,10 @@ static fsdp_status choose_isa(const char *name, fsdp_cpu_isa *isa)
 
 /* --- scratch --- */
 
-static void *block_start(const scratch_block *block)
-{
-    uintptr_t start = (uintptr_t)block->allocation;
-    return (char *)block->allocation + (-start & (ALIGNMENT - 1));
-}
-
-/* The old contents need not survive, so the old block goes first. */
-static bool block_reserve(scratch_block *block, size_t bytes)
-{
-    if (bytes <= block->bytes)
-        return true;
-    void *allocation = fsdp_calloc(1, bytes + ALIGNMENT);
-    if (!allocation)
-        return false;
-    fsdp_free(block->allocation);
-    block->allocation = allocation;
-    block->bytes = bytes;
-    return true;
-}
-
 void *fsdp_kernel_scratch(fsdp_kernel_context *c, int worker, size_t bytes)
 {
     FSDP_DEBUG_ASSERT(worker >= 0 && worker < c->threads);
-    scratch_block *block = &c->scratch[worker];
-    return block_reserve(block, bytes) ? block_start(block) : NULL;
+    return fsdp_scratch_reserve(&c->scratch[worker], bytes);
 }
 
 /* --- the context --- */
@@ -115,6 +88,15 @@ fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c)
 fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c)
 {
     return c->isa;
+}
+
+fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c, fsdp_cpu_products **products)
+{
+    if (!c->products)
+        FSDP_TRY(fsdp_cpu_products_create(c->threads, &c->products));
+    fsdp_cpu_products_begin(c->products);
+    *products = c->products;
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads, fsdp_kernel_context **context,
@@ -133,7 +115,7 @@ fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads, fsdp_kernel_cont
     if (!(c->scratch = fsdp_calloc((size_t)threads, sizeof *c->scratch)))
         goto fail;
     for (int i = 0; i < threads; i++)
-        if (!block_reserve(&c->scratch[i], FSDP_KERNEL_SCRATCH_MIN))
+        if (!fsdp_scratch_reserve(&c->scratch[i], FSDP_KERNEL_SCRATCH_MIN))
             goto fail;
     if ((status = fsdp_thread_pool_create(threads, &c->pool)) != FSDP_OK)
         goto fail;
@@ -150,8 +132,9 @@ void fsdp_kernels_cpu_close(fsdp_kernel_context *context)
     if (!context)
         return;
     fsdp_thread_pool_destroy(context->pool);
+    fsdp_cpu_products_destroy(context->products);
     for (int i = 0; context->scratch && i < context->threads; i++)
-        fsdp_free(context->scratch[i].allocation);
+        fsdp_scratch_free(&context->scratch[i]);
     fsdp_free(context->scratch);
     fsdp_free(context);
 }

@@ -2,7 +2,9 @@
  * gemm.c and attention.c serve all ISAs and look at the context's. */
 #include <pthread.h>
 
+#include "src/kernels/cpu/gemm.h"
 #include "src/kernels/cpu/isa/isa.h"
+#include "src/kernels/cpu/panel.h"
 #include "src/kernels/cpu/table.h"
 
 static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* constant once built */
@@ -19,8 +21,15 @@ static pthread_once_t built = PTHREAD_ONCE_INIT;
         fsdp_cpu_fill_reduce_##isa(table);                                                         \
     } while (0)
 
+static void fill_shared(fsdp_kernels *k)
+{
+    k->gemm = fsdp_cpu_gemm;
+}
+
 static void build_tables(void)
 {
+    for (int i = 0; i < FSDP_CPU_ISA_COUNT; i++)
+        fill_shared(&tables[i]);
     tables[FSDP_CPU_ISA_V1].name = "cpu x86-64";
     tables[FSDP_CPU_ISA_V3].name = "cpu x86-64-v3";
     tables[FSDP_CPU_ISA_V4].name = "cpu x86-64-v4";
@@ -33,4 +42,11 @@ const fsdp_kernels *fsdp_cpu_table(fsdp_cpu_isa isa)
 {
     pthread_once(&built, build_tables);
     return &tables[isa];
+}
+
+const fsdp_cpu_panels *fsdp_cpu_panels_of(const fsdp_kernel_context *c)
+{
+    static const fsdp_cpu_panels *const panels[FSDP_CPU_ISA_COUNT] = {
+        &fsdp_cpu_panels_x86_64, &fsdp_cpu_panels_x86_64_v3, &fsdp_cpu_panels_x86_64_v4};
+    return panels[fsdp_kernel_context_isa(c)];
 }

@@ -1,0 +1,21 @@
+/* Panels: dense copies of matrix blocks in scratch, zero-padded and in the dtype that the product
+ * computes in. One table per ISA (isa/panel.c). */
+#pragma once
+#include "src/kernels/cpu/context.h"
+
+typedef struct fsdp_cpu_panels {
+    /* dst [dst_rows, dst_columns], dense: src [rows, columns] with zeros below and to the right.
+     * `from` is a float dtype; `to` is `from` or f32. */
+    void (*pack)(void *dst, fsdp_dtype to, int64_t dst_rows, int64_t dst_columns, const void *src,
+                 fsdp_dtype from, int64_t ld, int64_t rows, int64_t columns);
+    /* dst [rows, columns] with leading dimension ld: the upper left part of src, dense with
+     * src_columns a row. `from` is `to` or f32. */
+    void (*unpack)(void *dst, fsdp_dtype to, int64_t ld, const void *src, fsdp_dtype from,
+                   int64_t src_columns, int64_t rows, int64_t columns);
+} fsdp_cpu_panels;
+
+extern const fsdp_cpu_panels fsdp_cpu_panels_x86_64;
+extern const fsdp_cpu_panels fsdp_cpu_panels_x86_64_v3;
+extern const fsdp_cpu_panels fsdp_cpu_panels_x86_64_v4;
+
+const fsdp_cpu_panels *fsdp_cpu_panels_of(const fsdp_kernel_context *c);

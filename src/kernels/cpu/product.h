@@ -1,0 +1,51 @@
+/* One matrix product on one thread: oneDNN's matmul primitives behind a bounded cache. gemm.c and
+ * attention.c cut their work into these. */
+#pragma once
+#include "src/kernels/cpu/context.h"
+
+/* C[m, n] = op(A) op(B) (+ C) (+ bias over n), m, n, k > 0; names as in fsdp_gemm_args. A and B
+ * are f32, or bf16 where fsdp_cpu_products_has_bf16; C is f32 or of their dtype. A panel whose
+ * leading dimension equals its row length takes oneDNN's faster path. */
+typedef struct fsdp_cpu_product {
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc;
+    fsdp_dtype ab_dtype, c_dtype;
+    bool trans_a, trans_b;
+    bool accumulate; /* C is added to */
+    bool bias;       /* [n] of ab_dtype */
+} fsdp_cpu_product;
+
+typedef struct fsdp_cpu_products fsdp_cpu_products;
+
+FSDP_MUST_CHECK fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_products **products);
+void fsdp_cpu_products_destroy(fsdp_cpu_products *products); /* accepts NULL */
+
+/* Those of a context, made by its first operation and ready for the next: called once by each
+ * operation, before its tasks. Forgets primitives that were not used for long if there are too
+ * many; none is forgotten while tasks run. */
+FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
+                                                         fsdp_cpu_products **products);
+void fsdp_cpu_products_begin(fsdp_cpu_products *products);
+
+/* Can this machine multiply bf16 (AVX-512, and oneDNN not limited by DNNL_MAX_CPU_ISA)? */
+bool fsdp_cpu_products_has_bf16(void);
+/* Primitives held; for tests. */
+size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);
+
+/* May be called by several workers at once. FSDP_ERR_NOMEM. */
+FSDP_MUST_CHECK fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,
+                                                 const fsdp_cpu_product *shape, const void *a,
+                                                 const void *b, void *c, const void *bias);
+
+/* The first failure among the tasks of an operation, with its message, which would otherwise stay
+ * in the worker's thread. */
+typedef struct fsdp_cpu_failure { /* zero-filled: none */
+    _Atomic int taken;
+    _Atomic int status;
+    char message[256];
+} fsdp_cpu_failure;
+
+void fsdp_cpu_failure_note(fsdp_cpu_failure *failure, fsdp_status status); /* ignores FSDP_OK */
+bool fsdp_cpu_failure_any(const fsdp_cpu_failure *failure); /* lets the other tasks give up */
+/* After the tasks: raises it again in this thread. */
+FSDP_MUST_CHECK fsdp_status fsdp_cpu_failure_raise(const fsdp_cpu_failure *failure);

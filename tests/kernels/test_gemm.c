@@ -1,0 +1,321 @@
+/* GEMM against a double loop in float64: all layouts, dtypes and ISAs, odd sizes, leading
+ * dimensions, poisoned surroundings, thread counts. */
+#include <stdio.h>
+
+#include "src/base/alloc.h"
+#include "src/kernels/cpu/product.h"
+#include "tests/kernels/kernel_test.h"
+
+typedef struct problem {
+    int64_t m, n, k, pad_a, pad_b, pad_c; /* pad: leading dimension beyond the row */
+    bool trans_a, trans_b, beta, bias;
+    fsdp_dtype dtype, c_dtype;
+    uint64_t seed;
+} problem;
+
+typedef struct operands {
+    matrix a, b, c, bias;
+} operands;
+
+static operands make_operands(const problem *p)
+{
+    uint64_t state = p->seed * 1000003;
+    int64_t a_columns = p->trans_a ? p->m : p->k, b_columns = p->trans_b ? p->k : p->n;
+    operands o = {
+        .a = matrix_create(p->dtype, p->trans_a ? p->k : p->m, a_columns, a_columns + p->pad_a),
+        .b = matrix_create(p->dtype, p->trans_b ? p->n : p->k, b_columns, b_columns + p->pad_b),
+        .c = matrix_create(p->c_dtype, p->m, p->n, p->n + p->pad_c),
+        .bias = matrix_create(p->dtype, 1, p->n, p->n)};
+    matrix_fill_random(&o.a, &state);
+    matrix_fill_random(&o.b, &state);
+    matrix_fill_random(&o.bias, &state);
+    if (p->beta) /* else C stays poisoned: it need not be initialised */
+        matrix_fill_random(&o.c, &state);
+    return o;
+}
+
+static void free_operands(operands *o)
+{
+    matrix_destroy(&o->a);
+    matrix_destroy(&o->b);
+    matrix_destroy(&o->c);
+    matrix_destroy(&o->bias);
+}
+
+static fsdp_gemm_args make_args(const problem *p, const operands *o)
+{
+    return (fsdp_gemm_args){.m = p->m,
+                            .n = p->n,
+                            .k = p->k,
+                            .a = o->a.data,
+                            .b = o->b.data,
+                            .c = o->c.data,
+                            .lda = o->a.ld,
+                            .ldb = o->b.ld,
+                            .ldc = o->c.ld,
+                            .trans_a = p->trans_a,
+                            .trans_b = p->trans_b,
+                            .ab_dtype = p->dtype,
+                            .c_dtype = p->c_dtype,
+                            .beta = p->beta ? 1.0f : 0.0f,
+                            .bias = p->bias ? o->bias.data : NULL};
+}
+
+/* Every `stride`-th row and column of C, first and last included. */
+static void compare(fsdp_test *t, const problem *p, const operands *o, const matrix *before,
+                    int64_t stride)
+{
+    for (int64_t i = 0; i < p->m; i = i + stride < p->m || i == p->m - 1 ? i + stride : p->m - 1) {
+        for (int64_t j = 0; j < p->n;
+             j = j + stride < p->n || j == p->n - 1 ? j + stride : p->n - 1) {
+            double sum = 0, magnitude = 0;
+            for (int64_t l = 0; l < p->k; l++) {
+                double x = p->trans_a ? matrix_get(&o->a, l, i) : matrix_get(&o->a, i, l);
+                double y = p->trans_b ? matrix_get(&o->b, j, l) : matrix_get(&o->b, l, j);
+                sum += x * y;
+                magnitude += fabs(x * y);
+            }
+            double extra = (p->beta ? matrix_get(before, i, j) : 0.0) +
+                           (p->bias ? matrix_get(&o->bias, 0, j) : 0.0);
+            sum += extra;
+            double tolerance = 1e-6 * (magnitude + fabs(extra)) +
+                               1.01 * rounding_of(p->c_dtype) * fabs(sum) + 1e-7;
+            double got = matrix_get(&o->c, i, j);
+            if (!(fabs(got - sum) <= tolerance))
+                FAIL("%lld x %lld x %lld %c%c %s->%s beta %d bias %d: C[%lld, %lld] is %.9g, not "
+                     "%.9g",
+                     (long long)p->m, (long long)p->n, (long long)p->k, p->trans_a ? 't' : 'n',
+                     p->trans_b ? 't' : 'n', fsdp_dtype_name(p->dtype), fsdp_dtype_name(p->c_dtype),
+                     p->beta, p->bias, (long long)i, (long long)j, got, sum);
+        }
+    }
+    ASSERT(matrix_is_guarded(&o->c));
+}
+
+static matrix matrix_copy(const matrix *x)
+{
+    matrix y = matrix_create(x->dtype, x->rows, x->columns, x->ld);
+    memcpy(y.block, x->block, x->bytes);
+    return y;
+}
+
+static void check_problem(fsdp_test *t, fsdp_kernel_context *context, const fsdp_kernels *kernels,
+                          const problem *p, int64_t stride)
+{
+    operands o = make_operands(p);
+    matrix before = matrix_copy(&o.c);
+    fsdp_gemm_args args = make_args(p, &o);
+    fsdp_status status = kernels->gemm(context, &args);
+    if (status != FSDP_OK)
+        fsdp_test_fail(t, __FILE__, __LINE__, "gemm: %s", fsdp_last_error());
+    else
+        compare(t, p, &o, &before, stride);
+    matrix_destroy(&before);
+    free_operands(&o);
+}
+
+static const fsdp_dtype float_dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
+
+static problem random_problem(uint64_t *state)
+{
+    static const int64_t sizes[] = {1, 2, 7, 12, 15, 16, 17, 20, 31, 33, 48, 64, 65, 100, 130, 257};
+    problem p = {.seed = random_bits(state) >> 20};
+    p.m = sizes[random_below(state, 16)];
+    p.n = sizes[random_below(state, 16)];
+    p.k = sizes[random_below(state, 16)];
+    p.trans_a = random_below(state, 2);
+    p.trans_b = random_below(state, 2);
+    p.beta = random_below(state, 2);
+    p.bias = random_below(state, 2);
+    p.pad_a = random_below(state, 2) * random_below(state, 20);
+    p.pad_b = random_below(state, 2) * random_below(state, 20);
+    p.pad_c = random_below(state, 2) * random_below(state, 20);
+    p.dtype = float_dtypes[random_below(state, 3)];
+    p.c_dtype = random_below(state, 2) ? p.dtype : FSDP_DTYPE_F32;
+    return p;
+}
+
+TEST(products_of_random_shapes_equal_the_double_loop_on_every_isa)
+{
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
+        uint64_t state = 17;
+        for (int i = 0; i < 120 && !t->failed; i++) {
+            problem p = random_problem(&state);
+            check_problem(t, context, kernels, &p, p.m * p.n > 4000 ? 7 : 1);
+        }
+        fsdp_kernels_cpu_close(context);
+        CHECK_HERE();
+    }
+}
+
+/* Forward, data gradient, weight gradient of a layer, with token counts around the tile's size,
+ * and the split of C by columns for few rows. */
+TEST(products_of_training_shapes_equal_the_double_loop)
+{
+    static const int64_t tokens[] = {1, 16, 127, 255, 257, 300, 531, 1040};
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 2, &context, &kernels));
+    for (int i = 0; i < 8 && !t->failed; i++) {
+        for (int d = 0; d < 3 && !t->failed; d++) {
+            fsdp_dtype dtype = float_dtypes[d];
+            problem forward = {.m = tokens[i],
+                               .n = 192,
+                               .k = 64,
+                               .trans_b = true,
+                               .bias = true,
+                               .dtype = dtype,
+                               .c_dtype = dtype,
+                               .seed = 3};
+            problem data = {
+                .m = tokens[i], .n = 64, .k = 192, .dtype = dtype, .c_dtype = dtype, .seed = 4};
+            problem weight = {.m = 192,
+                              .n = 64,
+                              .k = tokens[i],
+                              .trans_a = true,
+                              .dtype = dtype,
+                              .c_dtype = FSDP_DTYPE_F32,
+                              .seed = 5};
+            problem again = weight;
+            again.beta = true;
+            problem wide = {.m = tokens[i] % 100,
+                            .n = 9001,
+                            .k = 24,
+                            .trans_b = i % 2,
+                            .dtype = dtype,
+                            .c_dtype = i % 3 ? dtype : FSDP_DTYPE_F32,
+                            .seed = 6};
+            const problem all[] = {forward, data, weight, again, wide};
+            for (int j = 0; j < 5 && !t->failed; j++)
+                check_problem(t, context, kernels, &all[j], 13);
+        }
+    }
+    fsdp_kernels_cpu_close(context);
+}
+
+TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
+{
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
+    for (int i = 0; i < 4 && !t->failed; i++) {
+        problem p = {.m = 33,
+                     .n = 20,
+                     .k = 0,
+                     .trans_a = true,
+                     .beta = i & 1,
+                     .bias = i & 2,
+                     .dtype = FSDP_DTYPE_BF16,
+                     .c_dtype = FSDP_DTYPE_F32};
+        check_problem(t, context, kernels, &p, 1);
+        p = (problem){.m = 0, .n = 20, .k = 5, .dtype = FSDP_DTYPE_F32};
+        check_problem(t, context, kernels, &p, 1);
+    }
+    fsdp_kernels_cpu_close(context);
+}
+
+TEST(the_number_of_threads_changes_no_bit)
+{
+    uint64_t state = 5;
+    fsdp_kernel_context *context[3];
+    const fsdp_kernels *kernels;
+    for (int i = 0; i < 3; i++)
+        ASSERT_OK(fsdp_kernels_cpu_open(NULL, i + 1, &context[i], &kernels));
+    for (int round = 0; round < 24; round++) {
+        problem p = random_problem(&state);
+        p.m *= 5;
+        p.n *= 3;
+        operands one = make_operands(&p), many = make_operands(&p);
+        fsdp_gemm_args args = make_args(&p, &one), again = make_args(&p, &many);
+        ASSERT_OK(kernels->gemm(context[0], &args));
+        ASSERT_OK(kernels->gemm(context[1 + round % 2], &again));
+        ASSERT(memcmp(one.c.block, many.c.block, one.c.bytes) == 0);
+        free_operands(&one);
+        free_operands(&many);
+    }
+    for (int i = 0; i < 3; i++)
+        fsdp_kernels_cpu_close(context[i]);
+}
+
+/* Hundreds of token counts: the cache stays bounded, and results right after it forgot. */
+TEST(the_primitive_cache_is_bounded)
+{
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    fsdp_cpu_products *products;
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
+    ASSERT_OK(fsdp_kernel_context_products(context, &products));
+    for (int i = 0; i < 700 && !t->failed; i++) {
+        problem p = {.m = 16, .n = 1 + i, .k = 8, .trans_b = true, .dtype = FSDP_DTYPE_F32};
+        check_problem(t, context, kernels, &p, i % 50 ? 100 : 1);
+        ASSERT(fsdp_cpu_products_count(products) <= 513);
+    }
+    problem first = {.m = 16, .n = 1, .k = 8, .trans_b = true, .dtype = FSDP_DTYPE_F32};
+    check_problem(t, context, kernels, &first, 1);
+    fsdp_kernels_cpu_close(context);
+}
+
+/* Token counts that differ below a multiple of 16 share their primitives. */
+TEST(token_counts_share_primitives)
+{
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    fsdp_cpu_products *products;
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
+    ASSERT_OK(fsdp_kernel_context_products(context, &products));
+    for (int64_t tokens = 17; tokens <= 32 && !t->failed; tokens++) {
+        problem forward = {.m = tokens, .n = 48, .k = 40, .trans_b = true, .dtype = FSDP_DTYPE_F32};
+        problem weight = {.m = 48, .n = 40, .k = tokens, .trans_a = true, .dtype = FSDP_DTYPE_F32};
+        check_problem(t, context, kernels, &forward, 1);
+        check_problem(t, context, kernels, &weight, 1);
+    }
+    ASSERT_INT(fsdp_cpu_products_count(products), 2);
+    fsdp_kernels_cpu_close(context);
+}
+
+TEST(running_out_of_memory_is_an_error_without_a_leak)
+{
+    problem p = {.m = 40, .n = 24, .k = 24, .trans_b = true, .dtype = FSDP_DTYPE_F32};
+    operands o = make_operands(&p);
+    fsdp_gemm_args args = make_args(&p, &o);
+    bool failed = true;
+    for (long n = 1; n < 40 && failed; n++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        fsdp_alloc_fail_at(n);
+        fsdp_status status = fsdp_kernels_cpu_open(NULL, 1, &context, &kernels);
+        if (status == FSDP_OK) {
+            status = kernels->gemm(context, &args);
+            fsdp_kernels_cpu_close(context);
+        }
+        fsdp_alloc_fail_at(0);
+        failed = status != FSDP_OK;
+        ASSERT_INT(status, failed ? FSDP_ERR_NOMEM : FSDP_OK);
+    }
+    ASSERT(!failed);
+    free_operands(&o);
+}
+
+TEST(an_isa_is_chosen_by_name)
+{
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    const char *const *isas = fsdp_kernels_cpu_isas();
+    char name[32];
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
+    snprintf(name, sizeof name, "cpu %s", isas[0]);
+    ASSERT_STR(kernels->name, name);
+    fsdp_kernels_cpu_close(context);
+    ASSERT_OK(fsdp_kernels_cpu_open("x86-64", 1, &context, &kernels));
+    ASSERT_STR(kernels->name, "cpu x86-64");
+    double rate = 0;
+    ASSERT_OK(fsdp_kernels_cpu_gemm_rate(context, FSDP_DTYPE_F32, 64, 64, 64, 0.001, &rate));
+    ASSERT(rate > 0.1 && rate < 1e5);
+    fsdp_kernels_cpu_close(context);
+    ASSERT_ERROR(fsdp_kernels_cpu_open("sparc", 1, &context, &kernels), FSDP_ERR_UNSUPPORTED,
+                 "sparc");
+    ASSERT_ERROR(fsdp_kernels_cpu_open(NULL, 0, &context, &kernels), FSDP_ERR_INVALID, "threads");
+}
