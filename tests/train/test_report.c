@@ -4,6 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/train/human.h"
+#include "src/train/rouge_report.h"
 #include "src/train/table.h"
 #include "src/train/terminal.h"
 #include "tests/test.h"
@@ -123,4 +124,43 @@ TEST(a_table_survives_failed_allocations)
         free(text);
         fsdp_table_destroy(table);
     }
+}
+
+TEST(the_rouge_report_sets_predictions_beside_the_best_constant)
+{
+    static const char *const references[] = {"a b c d", "a b\nx", "c"};
+    static const char *const before[] = {"q", "q", "q"}, *const after[] = {"a b c", "x", "d"};
+    static const char *const candidates[] = {"c", "a b"};
+    const fsdp_rouge_predictions sets[] = {{"before", before}, {"after", after}};
+    const fsdp_rouge_report_options options = {candidates, 2, 2};
+    fsdp_rouge of_sets[2];
+    fsdp_rouge_report_scores scores = {.of_sets = of_sets};
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    setenv("LC_ALL", "C", 1);
+    fsdp_status status = fsdp_rouge_report(file, references, 3, sets, 2, &options, &scores);
+    fclose(file);
+    ASSERT_OK(status);
+    ASSERT_STR(text, "+------------------------+---------+---------+---------+\n"
+                     "| held-back rows         | ROUGE-1 | ROUGE-2 | ROUGE-L |\n"
+                     "+------------------------+---------+---------+---------+\n"
+                     "| before                 |  0.0000 |  0.0000 |  0.0000 |\n"
+                     "| after                  |  0.4524 |  0.2667 |  0.4524 |\n"
+                     "+------------------------+---------+---------+---------+\n"
+                     "| best constant sentence |  0.4889 |  0.3889 |  0.4889 |\n"
+                     "+------------------------+---------+---------+---------+\n"
+                     "the best constant sentence: a b\n"
+                     "\n"
+                     "  reference  a b c d\n"
+                     "  before     q\n"
+                     "  after      a b c\n"
+                     "\n"
+                     "  reference  a b x\n"
+                     "  before     q\n"
+                     "  after      x\n");
+    ASSERT_INT(scores.best, 1);
+    ASSERT_F32(of_sets[0].rouge1.fmeasure, 0);
+    ASSERT_NEAR(of_sets[1].rouge1.fmeasure, (6.0 / 7 + 0.5) / 3, 1e-15);
+    free(text);
 }

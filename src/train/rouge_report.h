@@ -1,0 +1,31 @@
+/* The ROUGE of one or several sets of predictions beside each other and beside the best constant
+ * sentence, then some of the texts. */
+#pragma once
+#include <stdio.h>
+
+#include "src/train/rouge.h"
+
+typedef struct fsdp_rouge_predictions {
+    const char *name;               /* "before training", or a model's folder */
+    const char *const *predictions; /* [n references] */
+} fsdp_rouge_predictions;
+
+typedef struct fsdp_rouge_report_options {
+    const char *const *candidates; /* for the best constant sentence: the training summaries */
+    size_t n_candidates;           /* 0: without it */
+    size_t examples;               /* texts to show beside their references */
+} fsdp_rouge_report_options;
+
+/* Scores of one row; the report fills them for callers that write them elsewhere too. */
+typedef struct fsdp_rouge_report_scores {
+    fsdp_rouge *of_sets; /* [n_sets], the caller's memory; or NULL */
+    fsdp_rouge constant; /* of the best constant sentence */
+    size_t best;         /* its index among the candidates */
+} fsdp_rouge_report_scores;
+
+/* Print a table of F-measures to `file`: a row for each of `sets` [n_sets], one for the best
+ * constant sentence. `scores` may be NULL. FSDP_ERR_INVALID without references. */
+FSDP_MUST_CHECK fsdp_status fsdp_rouge_report(FILE *file, const char *const *references, size_t n,
+                                              const fsdp_rouge_predictions *sets, size_t n_sets,
+                                              const fsdp_rouge_report_options *options,
+                                              fsdp_rouge_report_scores *scores);
