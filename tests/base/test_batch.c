@@ -1,0 +1,182 @@
+/* Packing: against golden's small cases by hand, and random padded arrays against a naive copy. */
+#include <fsdp/batch.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/base/alloc.h"
+#include "src/base/batch.h"
+#include "src/base/philox.h"
+#include "tests/test.h"
+
+enum {
+    X = FSDP_IGNORE_INDEX
+};
+
+static void check_ids(fsdp_test *t, const char *what, const int32_t *actual,
+                      const int32_t *expected, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (actual[i] != expected[i])
+            FAIL("%s[%zu] is %d, not %d", what, i, (int)actual[i], (int)expected[i]);
+}
+#define CHECK_IDS(actual, ...)                                                                     \
+    do {                                                                                           \
+        const int32_t expected_[] = {__VA_ARGS__};                                                 \
+        check_ids(t, #actual, actual, expected_, sizeof expected_ / sizeof *expected_);            \
+        CHECK_HERE();                                                                              \
+    } while (0)
+
+/* Three rows: a hole in the labels keeps its position, trailing ones are cut, all-ignored is
+ * empty. Start id 7 and padding id 9 tell the two apart. */
+TEST(rows_are_packed_and_labels_shifted)
+{
+    const int32_t a[] = {11, 12, 13}, a_labels[] = {21, X, 23, 1, X, X};
+    const int32_t b[] = {14}, b_labels[] = {X, X};
+    const int32_t c[] = {15, 16}, c_labels[] = {X, 24};
+    const fsdp_batch_row rows[] = {{a, a_labels, 3, 6}, {b, b_labels, 1, 2}, {c, c_labels, 2, 2}};
+    fsdp_batch *batch;
+    ASSERT_OK(fsdp_batch_create(rows, 3, 7, 9, &batch));
+    ASSERT_INT(batch->rows, 3);
+    ASSERT_INT(batch->source_tokens, 6);
+    ASSERT_INT(batch->target_tokens, 6);
+    ASSERT_INT(batch->label_tokens, 4);
+    ASSERT_INT(batch->max_source_len, 3);
+    ASSERT_INT(batch->max_target_len, 4);
+    CHECK_IDS(batch->input_ids, 11, 12, 13, 14, 15, 16);
+    CHECK_IDS(batch->source_offsets, 0, 3, 4, 6);
+    CHECK_IDS(batch->target_offsets, 0, 4, 4, 6);
+    CHECK_IDS(batch->labels, 21, X, 23, 1, X, 24);
+    CHECK_IDS(batch->decoder_input_ids, 7, 21, 9, 23, 7, 9);
+    ASSERT(batch->source_positions == NULL && batch->target_positions == NULL);
+    ASSERT(fsdp_batch_retain(batch) == batch);
+    fsdp_batch_release(batch);
+    ASSERT_INT(batch->rows, 3);
+    fsdp_batch_release(batch);
+    fsdp_batch_release(NULL);
+}
+
+TEST(a_batch_without_rows_is_a_batch)
+{
+    fsdp_batch *batch;
+    ASSERT_OK(fsdp_batch_create(NULL, 0, 0, 0, &batch));
+    ASSERT_INT(batch->rows, 0);
+    ASSERT_INT(batch->source_offsets[0], 0);
+    ASSERT_INT(batch->target_offsets[0], 0);
+    ASSERT_INT(batch->label_tokens, 0);
+    fsdp_batch_release(batch);
+    ASSERT_ERROR(fsdp_batch_create(NULL, -1, 0, 0, &batch), FSDP_ERR_INVALID, "-1 rows");
+}
+
+/* Random lengths, padding on a random side, random ignored labels: every packed token is the one
+ * at its position, in order, and those are exactly the positions with mask 1. */
+static void check_random_padded(fsdp_test *t, uint64_t seed)
+{
+    fsdp_philox r = fsdp_philox4x32(seed, 0, 0);
+    enum {
+        MOST = 5,
+        WIDTH = 9
+    };
+    int64_t ids[MOST * WIDTH], mask[MOST * WIDTH], labels[MOST * WIDTH];
+    int64_t rows = 1 + r.v[0] % MOST, width = 1 + r.v[1] % WIDTH, target_width = r.v[2] % WIDTH;
+    for (int64_t i = 0; i < rows; i++) {
+        fsdp_philox q = fsdp_philox4x32(seed, 1, (uint64_t)i);
+        int64_t len = 1 + q.v[0] % (uint32_t)width, left = q.v[1] % 2 ? width - len : 0;
+        for (int64_t j = 0; j < width; j++) {
+            ids[i * width + j] = 100 * i + j;
+            mask[i * width + j] = j >= left && j < left + len;
+        }
+        for (int64_t j = 0; j < target_width; j++)
+            labels[i * target_width + j] = q.v[2] >> j & 1 ? 1000 + 100 * i + j : X;
+    }
+    const fsdp_padded padded = {ids, mask, labels, rows, width, target_width, 0};
+    fsdp_batch *batch;
+    ASSERT_OK(fsdp_batch_from_padded(&padded, 7, 9, &batch));
+    int32_t source = 0, target = 0, counted = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        ASSERT_INT(batch->source_offsets[i], source);
+        ASSERT_INT(batch->target_offsets[i], target);
+        for (int64_t at = i * width; at < (i + 1) * width; at++)
+            if (mask[at]) {
+                ASSERT_INT(batch->source_positions[source], at);
+                ASSERT_INT(batch->input_ids[source++], ids[at]);
+            }
+        int64_t kept = target_width;
+        while (kept > 0 && labels[i * target_width + kept - 1] == X)
+            kept--;
+        for (int64_t j = 0, at = i * target_width; j < kept; j++, at++) {
+            int64_t before = j == 0 ? 7 : labels[at - 1] == X ? 9 : labels[at - 1];
+            ASSERT_INT(batch->target_positions[target], at);
+            ASSERT_INT(batch->decoder_input_ids[target], before);
+            ASSERT_INT(batch->labels[target++], labels[at]);
+            counted += labels[at] != X;
+        }
+    }
+    ASSERT_INT(batch->source_tokens, source);
+    ASSERT_INT(batch->source_offsets[rows], source);
+    ASSERT_INT(batch->target_tokens, target);
+    ASSERT_INT(batch->target_offsets[rows], target);
+    ASSERT_INT(batch->label_tokens, counted);
+    fsdp_batch_release(batch);
+}
+
+TEST(padded_arrays_are_packed_where_the_mask_is_1)
+{
+    for (uint64_t seed = 1; seed <= 500 && !t->failed; seed++) {
+        check_random_padded(t, seed);
+        if (t->failed)
+            printf("seed %llu\n", (unsigned long long)seed);
+    }
+}
+
+TEST(arrays_that_cannot_be_packed_are_refused)
+{
+    int64_t ids[] = {1, 2, 3, 4, 5, 6}, mask[] = {1, 1, 1, 1, 1, 1}, labels[] = {1, 2};
+    fsdp_padded p = {ids, mask, labels, 2, 3, 1, 10};
+    fsdp_batch *batch = NULL;
+    mask[4] = 0;
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID,
+                 "row 1: attention_mask: a hole at column 1");
+    mask[4] = 2;
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID, "column 1 is 2");
+    mask[3] = mask[4] = mask[5] = 0;
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID,
+                 "row 1: attention_mask is 0 everywhere");
+    mask[3] = 1;
+    ids[3] = 10;
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID,
+                 "row 1: input_ids: column 0 is 10, not in [0, 10)");
+    ids[3] = -1;
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID, "column 0 is -1");
+    ids[3] = 4;
+    labels[0] = -101;
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID,
+                 "row 0: labels: column 0 is -101");
+    labels[0] = X;
+    ids[5] = 1 << 20; /* behind the mask: never looked at */
+    ASSERT(batch == NULL);
+    ASSERT_OK(fsdp_batch_from_padded(&p, 0, 0, &batch));
+    ASSERT_INT(batch->source_tokens, 4);
+    ASSERT_INT(batch->target_tokens, 1);
+    fsdp_batch_release(batch);
+    p.labels = NULL;
+    p.attention_mask = NULL;
+    p.vocab_size = 0;
+    ASSERT_OK(fsdp_batch_from_padded(&p, 0, 0, &batch));
+    ASSERT_INT(batch->source_tokens, 6);
+    ASSERT_INT(batch->target_tokens, 0);
+    fsdp_batch_release(batch);
+}
+
+TEST(a_batch_is_whole_or_not_there_when_memory_runs_out)
+{
+    const int64_t ids[] = {1, 2, 3};
+    const fsdp_padded p = {ids, NULL, ids, 1, 3, 3, 0};
+    fsdp_batch *batch = NULL;
+    for (long n = 1; n <= 2; n++) {
+        fsdp_alloc_fail_at(n);
+        ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_NOMEM, "memory");
+        ASSERT(batch == NULL);
+    }
+    fsdp_alloc_fail_at(0);
+}
