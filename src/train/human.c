@@ -62,7 +62,7 @@ fsdp_human fsdp_human_duration(double seconds)
     if (fabs(seconds) < 0.99995)
         return with_unit(seconds * 1e9, 1000, 999.95, units, FSDP_LENGTH(units));
     if (seconds < 59.995)
-        return with_unit(seconds, 1000, INFINITY, second, 1);
+        return with_unit(seconds, 1000, 1e16, second, 1);
     return long_duration((int64_t)(seconds + 0.5));
 }
 

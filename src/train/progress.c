@@ -19,23 +19,19 @@ enum {
 
 static const double redraw_s = 0.1, line_s = 3, longest_silence_s = 30, smoothing = 0.3;
 
-/* Exponential moving average without the bias of its start. */
-typedef struct moving_average {
-    double last, weight; /* weight: 1 - (1 - smoothing)^calls */
-} moving_average;
-
 struct fsdp_progress {
     FILE *file;
     char description[TEXT_BYTES], postfix[TEXT_BYTES];
     fsdp_progress_colour colour;
     fsdp_progress_style style; /* never AUTO */
     bool utf8;
-    int64_t total, done;
+    int64_t total, done, line_steps;
     double start_s;
-    double drawn_s;     /* time of the last line */
-    int64_t drawn_done; /* its step */
-    size_t drawn_width; /* BAR: columns to overwrite */
-    moving_average steps, seconds;
+    double drawn_s;                  /* time of the last line */
+    int64_t drawn_done;              /* its step */
+    size_t drawn_width;              /* BAR: columns to overwrite */
+    double mean_steps, mean_seconds; /* moving averages between lines; both start at 0, so that
+                                        the bias of the start cancels in their quotient */
 };
 
 /* --- one line ----------------------------------------------------------------------------------
@@ -148,15 +144,9 @@ void fsdp_progress_format(const fsdp_progress_meter *m, char *line, size_t bytes
 /* --- the running bar ---------------------------------------------------------------------------
  */
 
-static void average_add(moving_average *average, double value)
-{
-    average->last = smoothing * value + (1 - smoothing) * average->last;
-    average->weight = smoothing + (1 - smoothing) * average->weight;
-}
-
 static double smoothed_rate(const fsdp_progress *p)
 {
-    return p->seconds.last > 0 ? p->steps.last / p->seconds.last : 0;
+    return p->mean_seconds > 0 ? p->mean_steps / p->mean_seconds : 0;
 }
 
 /* `rate` 0: the mean. The line goes out in one write, so that lines of other processes on the
@@ -197,6 +187,7 @@ fsdp_status fsdp_progress_create(const fsdp_progress_options *options, fsdp_prog
         return FSDP_ERR_NOMEM;
     p->file = options->file ? options->file : stderr;
     p->total = options->total;
+    p->line_steps = options->line_steps;
     p->colour = options->colour;
     p->style = options->style;
     if (p->style == FSDP_PROGRESS_AUTO)
@@ -211,10 +202,13 @@ fsdp_status fsdp_progress_create(const fsdp_progress_options *options, fsdp_prog
     return FSDP_OK;
 }
 
-/* Has a tenth of the whole been completed since the last line? */
-static bool tenth_completed(const fsdp_progress *p)
+/* LINES: is it time for one? */
+static bool line_due(const fsdp_progress *p, double since_s)
 {
-    return p->total > 0 && p->done * 10 / p->total > p->drawn_done * 10 / p->total;
+    if (p->line_steps > 0)
+        return p->done / p->line_steps > p->drawn_done / p->line_steps;
+    bool tenth = p->total > 0 && p->done * 10 / p->total > p->drawn_done * 10 / p->total;
+    return since_s >= longest_silence_s || (since_s >= line_s && tenth);
 }
 
 void fsdp_progress_update(fsdp_progress *p, int64_t steps, const char *postfix, ...)
@@ -229,13 +223,10 @@ void fsdp_progress_update(fsdp_progress *p, int64_t steps, const char *postfix, 
         va_end(args);
     }
     double now_s = fsdp_clock_s(), since_s = now_s - p->drawn_s;
-    bool due = since_s >= redraw_s;
-    if (p->style == FSDP_PROGRESS_LINES)
-        due = since_s >= longest_silence_s || (since_s >= line_s && tenth_completed(p));
-    if (!due)
+    if (p->style == FSDP_PROGRESS_LINES ? !line_due(p, since_s) : since_s < redraw_s)
         return;
-    average_add(&p->steps, (double)(p->done - p->drawn_done));
-    average_add(&p->seconds, since_s);
+    p->mean_steps += smoothing * ((double)(p->done - p->drawn_done) - p->mean_steps);
+    p->mean_seconds += smoothing * (since_s - p->mean_seconds);
     draw(p, now_s, smoothed_rate(p));
 }
 
@@ -262,7 +253,8 @@ void fsdp_progress_destroy(fsdp_progress *p)
 {
     if (!p)
         return;
-    if (p->style == FSDP_PROGRESS_BAR || p->style == FSDP_PROGRESS_LINES)
+    bool line_stands = p->style == FSDP_PROGRESS_LINES && p->done && p->drawn_done == p->done;
+    if (p->style != FSDP_PROGRESS_OFF && !line_stands)
         draw(p, fsdp_clock_s(), 0);
     if (p->style == FSDP_PROGRESS_BAR)
         fputc('\n', p->file);

@@ -28,6 +28,7 @@ typedef struct fsdp_progress_options {
     int64_t total;           /* steps to do; 0: unknown */
     fsdp_progress_colour colour;
     fsdp_progress_style style;
+    int64_t line_steps; /* LINES: a line every so many steps instead; 0: as said above */
 } fsdp_progress_options;
 
 typedef struct fsdp_progress fsdp_progress;

@@ -146,6 +146,22 @@ TEST(a_file_gets_plain_lines_without_carriage_returns)
     ASSERT_INT(count(text, "\n"), 2); /* 50 steps within 3 s are one line, at the end */
 }
 
+TEST(a_file_gets_a_line_every_so_many_steps_if_asked)
+{
+    static char text[1 << 16];
+    fsdp_progress *bar;
+    fsdp_progress_options options = {.file = tmpfile(), .total = 50, .line_steps = 10};
+    ASSERT_OK(fsdp_progress_create(&options, &bar));
+    for (int i = 0; i < 50; i++)
+        fsdp_progress_update(bar, 1, "loss=%d", i);
+    fsdp_progress_destroy(bar);
+    rewind(options.file);
+    read_all(fileno(options.file), text, sizeof text);
+    fclose(options.file);
+    ASSERT_INT(count(text, "\n"), 5);
+    ASSERT(strstr(text, " 20% 10/50 [") == text && strstr(text, "100% 50/50 [00:00<00:00"));
+}
+
 TEST(off_prints_nothing)
 {
     FILE *file = tmpfile();
