@@ -126,7 +126,7 @@ static inline float fsdp_tanh(float x)
     q = q * z - 0x1.555534p-2f;
     float small = z * q * x + x;
     float large = 1.0f - 2.0f / (fsdp_exp(t + t) + 1.0f);
-    return fsdp_select(-(uint32_t)(t < 0.625f), small, fsdp_copysign(large, x));
+    return fsdp_copysign(fsdp_select(-(uint32_t)(t < 0.625f), small, large), x);
 }
 
 /* An odd polynomial near 0, elsewhere 1 - e^-t p(t). */

@@ -1,0 +1,105 @@
+/* The polynomials of src/kernels/cpu/isa/vec.h against libm in double, over dense ranges. */
+#include <float.h>
+
+#include "src/kernels/cpu/isa/vec.h"
+#include "tests/test.h"
+
+/* Error in units of the last place of the float nearest to `want`. */
+static double error_of(float got, double want)
+{
+    int exponent;
+    float nearest = fabsf((float)want);
+    double ulp = 0x1p-149;
+    if (nearest >= FLT_MIN) {
+        frexpf(nearest, &exponent);
+        ulp = ldexp(1.0, exponent - 24);
+    }
+    return fabs((double)got - want) / ulp;
+}
+
+typedef struct range {
+    const char *name;
+    float (*f)(float);
+    double (*exact)(double);
+    double low, high, bound;
+} range;
+
+static double exact_sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+static const range ranges[] = {
+    {"exp", fsdp_exp, exp, -104.0, 88.7, 1.0},
+    {"exp", fsdp_exp, exp, -1.0, 1.0, 0.9},
+    {"log", fsdp_log, log, 1e-9, 4.0, 1.0},
+    {"log", fsdp_log, log, 0.9, 1.1, 1.0},
+    {"tanh", fsdp_tanh, tanh, -10.0, 10.0, 1.5},
+    {"tanh", fsdp_tanh, tanh, -1e-3, 1e-3, 1.5},
+    {"erf", fsdp_erf, erf, -5.0, 5.0, 1.6},
+    {"erf", fsdp_erf, erf, -1e-3, 1e-3, 1.6},
+    {"erf", fsdp_erf, erf, 0.9, 0.95, 1.6},
+    {"sigmoid", fsdp_sigmoid, exact_sigmoid, -80.0, 20.0, 3.0},
+};
+
+TEST(functions_are_within_their_bounds_of_libm)
+{
+    enum {
+        POINTS = 1000000
+    };
+    for (size_t r = 0; r < sizeof ranges / sizeof *ranges; r++)
+        for (int i = 0; i < POINTS; i++) {
+            const range *g = &ranges[r];
+            float x = (float)(g->low + (g->high - g->low) * i / POINTS);
+            double error = error_of(g->f(x), g->exact((double)x));
+            if (!(error <= g->bound))
+                FAIL("%s(%.9g): %.3f units in the last place", g->name, (double)x, error);
+        }
+}
+
+/* Inputs of every exponent. */
+TEST(functions_hold_at_every_magnitude)
+{
+    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 9973)
+        for (int sign = 0; sign < 2; sign++) {
+            float x = fsdp_f32_from_bits(bits | (uint32_t)sign << 31);
+            double exact = exp((double)x);
+            ASSERT(exact > (double)FLT_MAX ? fsdp_exp(x) == INFINITY || exact < 3.4029e38
+                                           : error_of(fsdp_exp(x), exact) <= 1.0);
+            ASSERT(error_of(fsdp_tanh(x), tanh((double)x)) <= 1.5);
+            ASSERT(error_of(fsdp_erf(x), erf((double)x)) <= 1.6);
+            if (!sign && x >= FLT_MIN)
+                ASSERT(error_of(fsdp_log(x), log((double)x)) <= 1.0);
+        }
+}
+
+TEST(functions_of_special_values)
+{
+    ASSERT(isnan(fsdp_exp(NAN)) && isnan(fsdp_tanh(NAN)) && isnan(fsdp_erf(NAN)));
+    ASSERT(isnan(fsdp_sigmoid(NAN)));
+    ASSERT_F32(fsdp_exp(-INFINITY), 0.0);
+    ASSERT_F32(fsdp_exp(INFINITY), INFINITY);
+    ASSERT_F32(fsdp_exp(0.0f), 1.0);
+    ASSERT_F32(fsdp_tanh(INFINITY), 1.0);
+    ASSERT_F32(fsdp_tanh(-INFINITY), -1.0);
+    ASSERT_F32(fsdp_erf(INFINITY), 1.0);
+    ASSERT_F32(fsdp_erf(-INFINITY), -1.0);
+    ASSERT_F32(fsdp_sigmoid(INFINITY), 1.0);
+    ASSERT_F32(fsdp_sigmoid(-INFINITY), 0.0);
+    ASSERT_F32(fsdp_log(1.0f), 0.0);
+    ASSERT(signbit(fsdp_tanh(-0.0f)));
+}
+
+/* The block of counters is the scalar generator, also where the counter's low word overflows. */
+TEST(philox_block_equals_the_scalar_generator)
+{
+    static const uint64_t firsts[] = {0, 1, 0xffffffe0u, UINT64_MAX - 20};
+    uint32_t bits[4 * FSDP_PHILOX_COUNTERS];
+    for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++) {
+        fsdp_philox_block(bits, 0x0123456789abcdefu, firsts[f]);
+        for (uint64_t i = 0; i < FSDP_PHILOX_COUNTERS; i++) {
+            fsdp_philox want = fsdp_philox4x32(0x0123456789abcdefu, firsts[f] + i, 0);
+            ASSERT(memcmp(bits + 4 * i, want.v, sizeof want.v) == 0);
+        }
+    }
+}
