@@ -39,8 +39,9 @@ fsdp_status fsdp_plot_range_add_curve(fsdp_plot_range *range, const fsdp_metrics
     qsort(values, n, sizeof *values, compare_values);
     size_t left_out = (size_t)(outliers * (double)n);
     if (n) {
-        fsdp_plot_range_add(range, values[0]);
-        fsdp_plot_range_add(range, values[n - 1 - left_out]);
+        double low = values[0], rest = values[n - 1 - left_out], high = values[n - 1];
+        fsdp_plot_range_add(range, low);
+        fsdp_plot_range_add(range, high <= rest + (rest - low) / 2 ? high : rest);
     }
     fsdp_free(values);
     return FSDP_OK;

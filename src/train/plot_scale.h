@@ -20,8 +20,9 @@ typedef struct fsdp_plot_ticks {
 fsdp_plot_range fsdp_plot_range_empty(void);
 /* Values that are not finite are left out. */
 void fsdp_plot_range_add(fsdp_plot_range *range, double value);
-/* Adds the points of `curve` without the highest `outliers` share of them (0.01: one in 100), so
- * that a few spikes do not flatten the rest. */
+/* Adds the points of `curve`, without the highest `outliers` share of them (0.01: one in 100) if
+ * they would stretch the range of the rest by half or more: a few spikes do not flatten a curve,
+ * and the first steps of a falling loss stay in sight. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_range_add_curve(fsdp_plot_range *range,
                                                       const fsdp_metrics_curve *curve,
                                                       double outliers);

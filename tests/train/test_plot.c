@@ -103,6 +103,10 @@ TEST(outliers_do_not_stretch_the_range)
     points[7].value = 1e6;
     ASSERT_OK(fsdp_plot_range_add_curve(&range, &curve, 0.01));
     ASSERT(range.high <= 10 && range.high > 9.9);
+    points[7].value = 10.5;
+    range = fsdp_plot_range_empty();
+    ASSERT_OK(fsdp_plot_range_add_curve(&range, &curve, 0.01));
+    ASSERT_F32(range.high, 10.5);
 }
 
 static const char *write_metrics(fsdp_test *t, int steps, bool nan)
