@@ -1,0 +1,45 @@
+/* What the operations (ops_*.c) share: checks of their inputs, and where a backward writes the
+ * gradient of a weight.
+ *
+ * Each operation is shape check -> output by fsdp_new -> kernel -> fsdp_record. On the meta device
+ * fsdp_scope_kernels() is NULL and only the kernel is left out, so the requests for memory are the
+ * same there. Temporaries and what only backward needs are handed back (fsdp_drop) before the
+ * operation returns; the tape holds its own references. */
+#pragma once
+#include "src/autograd/autograd.h"
+
+/* fsdp_check_inputs, and all of one dtype that the kernels compute in (float32, bfloat16,
+ * float16). names[i] is what messages call t[i]. */
+bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
+                       const char *const *names, int n);
+/* Is `t`'s dtype one that the kernels compute in? */
+bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const char *name);
+/* Equal shapes? */
+bool fsdp_check_same_shape(fsdp_scope *s, const char *op, const fsdp_tensor *x, const char *x_name,
+                           const fsdp_tensor *y, const char *y_name);
+/* Elements before and in the last dimension; rows is 1 for a vector. */
+int64_t fsdp_last_dim(const fsdp_tensor *t);
+int64_t fsdp_leading_rows(const fsdp_tensor *t);
+
+/* Where a kernel writes the gradient of an input. */
+typedef struct fsdp_grad_slot {
+    fsdp_tensor *tensor; /* NULL: the gradient is not wanted, or the scope failed */
+    float beta;          /* 0: overwrite, 1: add */
+} fsdp_grad_slot;
+/* A leaf's own target; for an input that a node made, a fresh tensor [shape] of dtype, also put
+ * into grad_in[i]. */
+fsdp_grad_slot fsdp_grad_open(fsdp_scope *s, const fsdp_node *n, int i, fsdp_dtype dtype, int ndim,
+                              const int64_t *shape, fsdp_tensor **grad_in);
+/* A fresh gradient like `t` in grad_in[i] if input i wants one, else NULL. */
+fsdp_tensor *fsdp_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
+                            fsdp_tensor **grad_in);
+static inline bool fsdp_node_needs(const fsdp_node *n, int i)
+{
+    return n->need >> i & 1;
+}
+
+/* Does `t`'s gradient go to its own target, rather than to the node that made it? */
+bool fsdp_grad_is_leaf(const fsdp_scope *s, const fsdp_tensor *t);
+
+/* A copy of host integers for fsdp_record_args.host; NULL with the scope failed. */
+int32_t *fsdp_copy_ids(fsdp_scope *s, const int32_t *ids, int64_t n);

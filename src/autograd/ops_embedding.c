@@ -1,0 +1,69 @@
+/* Rows of a table by id. Backward needs the ids alone, never the table: in the sweep an embedding
+ * works while its parameter is resharded. */
+#include "src/autograd/ops.h"
+
+typedef struct embedding_options {
+    int64_t tokens, shape[2]; /* of the weight: [V, D] */
+    fsdp_dtype dtype;
+} embedding_options;
+
+static void embedding_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                               fsdp_tensor **grad_in)
+{
+    const embedding_options *o = (const embedding_options *)n->options;
+    fsdp_grad_slot dw = fsdp_grad_open(s, n, 0, o->dtype, 2, o->shape, grad_in);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k && dw.tensor)
+        k->embedding_backward(fsdp_scope_context(s), fsdp_tensor_ptr(dw.tensor), dw.tensor->dtype,
+                              dw.beta, fsdp_tensor_ptr(grad_out[0]), o->dtype, n->host, o->tokens,
+                              o->shape[1], o->shape[0]);
+}
+
+static const fsdp_op embedding_op = {.name = "embedding", .backward = embedding_backward};
+
+static bool check_ids(fsdp_scope *s, const int32_t *ids, int64_t n, int64_t vocab)
+{
+    for (int64_t t = 0; t < n; t++) {
+        if (ids[t] >= 0 && ids[t] < vocab)
+            continue;
+        fsdp_scope_error(s, "embedding", "id %d at token %lld is outside of [0, %lld)", (int)ids[t],
+                         (long long)t, (long long)vocab);
+        return false;
+    }
+    return true;
+}
+
+fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n, fsdp_tensor *weight)
+{
+    char text[FSDP_SHAPE_TEXT];
+    if (!fsdp_check_floats(s, "embedding", &weight, (const char *const[]){"weight"}, 1))
+        return NULL;
+    if (weight->ndim != 2 || n < 0) {
+        fsdp_scope_error(s, "embedding", "%lld ids and weight %s, not [V, D]", (long long)n,
+                         fsdp_shape_text(weight->ndim, weight->shape, text));
+        return NULL;
+    }
+    if (!check_ids(s, ids, n, weight->shape[0]))
+        return NULL;
+    embedding_options o = {
+        .tokens = n, .shape = {weight->shape[0], weight->shape[1]}, .dtype = weight->dtype};
+    fsdp_tensor *out = fsdp_new(s, weight->dtype, 2, (const int64_t[]){n, o.shape[1]});
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->embedding(fsdp_scope_context(s), fsdp_tensor_ptr(out), out->dtype,
+                     fsdp_tensor_ptr(weight), weight->dtype, ids, n, o.shape[1]);
+    if (!fsdp_scope_ok(s) || !fsdp_needs_grad(s, weight))
+        return out;
+    int32_t *copy = fsdp_copy_ids(s, ids, n);
+    if (!copy)
+        return NULL;
+    fsdp_record(s, &(fsdp_record_args){.op = &embedding_op,
+                                       .in = {weight},
+                                       .n_in = 1,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &o,
+                                       .options_bytes = sizeof o,
+                                       .host = copy});
+    return out;
+}

@@ -1,0 +1,276 @@
+/* The head and its loss in one operation, by chunks of rows, so that the logits of a batch never
+ * exist.
+ *
+ * Note [Loss computes its gradients in forward]. Softmax needs the logits once for the loss and
+ * once for the gradient; keeping them is what chunks avoid, computing them twice costs a third of
+ * the head. So with gradients on, each chunk goes on at once: logits = x w^T becomes d_logits in
+ * place, dx = d_logits w is kept for backward, and d_logits^T x is added to w's target. Backward
+ * then only hands dx on, which is right only if the gradient of the loss is 1.
+ *
+ * Legend: T rows of x, D model width, V vocabulary, R rows of a chunk, n labelled rows. */
+#include <string.h>
+
+#include "src/autograd/ops.h"
+#include "src/base/alloc.h"
+
+enum {
+    CHUNK_ROWS = 512, /* at most; enough for GEMM's full rate */
+    ROW_ALIGN = 16    /* chunks of a few sizes alone: GEMM primitives are cached by shape */
+};
+enum {
+    IN_X,
+    IN_W
+};
+enum {
+    SAVED_DX, /* [n, D]; NULL if x wants no gradient */
+    SAVED_DW  /* if a node made w, else NULL */
+};
+
+typedef struct loss_options {
+    int64_t shape[2]; /* of x: [T, D] */
+    int64_t n;
+} loss_options;
+
+/* One call. Buffers are the scope's and dropped when it ends. */
+typedef struct loss_run {
+    fsdp_scope *s;
+    fsdp_tensor *x, *w;
+    int32_t *rows, *labels;       /* [n]: labelled rows of x and their labels; one host block */
+    int64_t n, chunk;             /* labelled rows; the most of a chunk */
+    float factor;                 /* of the loss */
+    bool gradient;                /* are d_logits wanted? */
+    fsdp_tensor *logits, *losses; /* [chunk, V], [chunk] float32 */
+    fsdp_tensor *gathered; /* [chunk, D]; NULL when all rows are labelled: x is read in place */
+    fsdp_tensor *dx, *dw;  /* NULL if not wanted; dw is the target or what saved keeps */
+    float beta;            /* of dw */
+    double sum;
+} loss_run;
+
+/* --- backward --- */
+
+static bool gradient_is_one(fsdp_scope *s, const fsdp_tensor *grad)
+{
+    double value = 1.0;
+    if (fsdp_scope_kernels(s) && !fsdp_scope_check(s, fsdp_tensor_item(grad, &value)))
+        return false;
+    if (value == 1.0)
+        return true;
+    fsdp_scope_fail(s, fsdp_error(FSDP_ERR_UNSUPPORTED,
+                                  "linear_cross_entropy: the gradient of the loss is %g, not 1: "
+                                  "its own gradients were computed in forward, so scale it by "
+                                  "`factor`, not afterwards",
+                                  value));
+    return false;
+}
+
+static void loss_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                          fsdp_tensor **grad_in)
+{
+    const loss_options *o = (const loss_options *)n->options;
+    fsdp_tensor *dx = n->saved[SAVED_DX];
+    if (!gradient_is_one(s, grad_out[0]))
+        return;
+    grad_in[IN_W] = n->saved[SAVED_DW];
+    if (!dx || o->n == o->shape[0]) {
+        grad_in[IN_X] = dx;
+        return;
+    }
+    grad_in[IN_X] = fsdp_new(s, dx->dtype, 2, o->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->scatter_rows(fsdp_scope_context(s), fsdp_tensor_ptr(grad_in[IN_X]), o->shape[0],
+                        fsdp_tensor_ptr(dx), n->host, o->n,
+                        (size_t)o->shape[1] * fsdp_dtype_size(dx->dtype));
+}
+
+static const fsdp_op loss_op = {.name = "linear_cross_entropy", .backward = loss_backward};
+
+/* --- one chunk --- */
+
+static char *row_ptr(const fsdp_tensor *t, int64_t row)
+{
+    return (char *)fsdp_tensor_ptr(t) +
+           (size_t)(row * fsdp_tensor_row_numel(t)) * fsdp_dtype_size(t->dtype);
+}
+
+static void chunk_gradients(loss_run *r, const fsdp_kernels *k, const void *x_chunk, int64_t begin,
+                            int64_t rows)
+{
+    const int64_t width = r->w->shape[1], vocab = r->w->shape[0];
+    const fsdp_gemm_args d_logits = {.a = fsdp_tensor_ptr(r->logits),
+                                     .lda = vocab,
+                                     .ldb = width,
+                                     .ldc = width,
+                                     .n = width,
+                                     .ab_dtype = r->x->dtype};
+    if (r->dx) {
+        fsdp_gemm_args args = d_logits;
+        args.m = rows;
+        args.k = vocab;
+        args.b = fsdp_tensor_ptr(r->w);
+        args.c = row_ptr(r->dx, begin);
+        args.c_dtype = r->dx->dtype;
+        fsdp_scope_check(r->s, k->gemm(fsdp_scope_context(r->s), &args));
+    }
+    if (r->dw) {
+        fsdp_gemm_args args = d_logits;
+        args.m = vocab;
+        args.k = rows;
+        args.trans_a = true;
+        args.b = x_chunk;
+        args.c = fsdp_tensor_ptr(r->dw);
+        args.c_dtype = r->dw->dtype;
+        args.beta = r->beta;
+        fsdp_scope_check(r->s, k->gemm(fsdp_scope_context(r->s), &args));
+        r->beta = 1.0f;
+    }
+}
+
+static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t rows)
+{
+    fsdp_kernel_context *context = fsdp_scope_context(r->s);
+    const int64_t width = r->w->shape[1], vocab = r->w->shape[0];
+    const void *x_chunk = r->gathered ? fsdp_tensor_ptr(r->gathered) : row_ptr(r->x, begin);
+    if (r->gathered)
+        k->gather_rows(context, fsdp_tensor_ptr(r->gathered), fsdp_tensor_ptr(r->x),
+                       r->rows + begin, rows, (size_t)width * fsdp_dtype_size(r->x->dtype));
+    if (!fsdp_scope_check(r->s, k->gemm(context, &(fsdp_gemm_args){.m = rows,
+                                                                   .n = vocab,
+                                                                   .k = width,
+                                                                   .a = x_chunk,
+                                                                   .lda = width,
+                                                                   .b = fsdp_tensor_ptr(r->w),
+                                                                   .ldb = width,
+                                                                   .trans_b = true,
+                                                                   .c = fsdp_tensor_ptr(r->logits),
+                                                                   .ldc = vocab,
+                                                                   .ab_dtype = r->x->dtype,
+                                                                   .c_dtype = r->logits->dtype})))
+        return;
+    float *losses = fsdp_tensor_ptr(r->losses);
+    k->cross_entropy(context, losses, fsdp_tensor_ptr(r->logits), r->logits->dtype,
+                     r->labels + begin, rows, vocab, r->gradient, r->factor);
+    for (int64_t i = 0; i < rows; i++)
+        r->sum += (double)losses[i];
+    if (r->gradient)
+        chunk_gradients(r, k, x_chunk, begin, rows);
+}
+
+/* --- forward --- */
+
+static bool check_all(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, const int32_t *labels)
+{
+    char x_text[FSDP_SHAPE_TEXT], w_text[FSDP_SHAPE_TEXT];
+    const char *op = loss_op.name;
+    if (!fsdp_check_floats(s, op, (fsdp_tensor *const[]){x, w}, (const char *const[]){"x", "w"}, 2))
+        return false;
+    if (x->ndim != 2 || w->ndim != 2 || x->shape[1] != w->shape[1]) {
+        fsdp_scope_error(s, op, "x is %s but w is %s, not [T, D] and [V, D]",
+                         fsdp_shape_text(x->ndim, x->shape, x_text),
+                         fsdp_shape_text(w->ndim, w->shape, w_text));
+        return false;
+    }
+    for (int64_t t = 0; t < x->shape[0]; t++)
+        if (labels[t] >= w->shape[0]) {
+            fsdp_scope_error(s, op, "label %d at row %lld is not below the vocabulary's %lld",
+                             (int)labels[t], (long long)t, (long long)w->shape[0]);
+            return false;
+        }
+    return true;
+}
+
+static bool find_labelled(loss_run *r, const int32_t *labels)
+{
+    int64_t tokens = r->x->shape[0];
+    for (int64_t t = 0; t < tokens; t++)
+        r->n += labels[t] >= 0;
+    r->rows = fsdp_calloc((size_t)r->n * 2, sizeof *r->rows);
+    if (!r->rows) {
+        fsdp_scope_fail(r->s, FSDP_ERR_NOMEM);
+        return false;
+    }
+    r->labels = r->rows + r->n;
+    for (int64_t t = 0, i = 0; t < tokens; t++)
+        if (labels[t] >= 0) {
+            r->rows[i] = (int32_t)t;
+            r->labels[i++] = labels[t];
+        }
+    return true;
+}
+
+/* Chunks of nearly equal size rather than full ones and a small rest. */
+static int64_t chunk_rows(int64_t n)
+{
+    if (n <= CHUNK_ROWS)
+        return n;
+    int64_t chunks = (n + CHUNK_ROWS - 1) / CHUNK_ROWS;
+    int64_t rows = (n + chunks - 1) / chunks;
+    return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
+}
+
+/* Where the gradient of w goes. A leaf's target is asked for now, also when no row has a label:
+ * the first contribution defines its content, so it must be written then too. */
+static void open_weight_gradient(loss_run *r)
+{
+    fsdp_scope *s = r->s;
+    if (!fsdp_grad_is_leaf(s, r->w))
+        r->dw = fsdp_new(s, r->w->dtype, 2, r->w->shape);
+    else if (!fsdp_scope_check(s, fsdp_grad_target(r->w, &r->dw, &r->beta)))
+        r->dw = NULL;
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k && r->n == 0 && r->beta == 0.0f)
+        k->fill(fsdp_scope_context(s), fsdp_tensor_ptr(r->dw), r->dw->dtype, 0.0,
+                fsdp_tensor_numel(r->dw));
+}
+
+static void open_buffers(loss_run *r)
+{
+    fsdp_scope *s = r->s;
+    const int64_t width = r->w->shape[1];
+    r->chunk = chunk_rows(r->n);
+    if (fsdp_needs_grad(s, r->x))
+        r->dx = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->n, width});
+    if (fsdp_needs_grad(s, r->w))
+        open_weight_gradient(r);
+    r->gradient = r->dx || r->dw;
+    if (r->n < r->x->shape[0])
+        r->gathered = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, width});
+    r->losses = fsdp_new(s, FSDP_DTYPE_F32, 1, &r->chunk);
+    r->logits = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, r->w->shape[0]});
+}
+
+fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                       const int32_t *labels, float factor)
+{
+    if (!check_all(s, x, w, labels))
+        return NULL;
+    loss_run r = {.s = s, .x = x, .w = w, .factor = factor};
+    if (!find_labelled(&r, labels))
+        return NULL;
+    fsdp_tensor *loss = fsdp_new(s, FSDP_DTYPE_F32, 0, NULL);
+    open_buffers(&r);
+    const fsdp_kernels *k;
+    for (int64_t begin = 0; (k = fsdp_scope_kernels(s)) && begin < r.n; begin += r.chunk)
+        run_chunk(&r, k, begin, r.n - begin < r.chunk ? r.n - begin : r.chunk);
+    if (fsdp_scope_kernels(s))
+        *(float *)fsdp_tensor_ptr(loss) = (float)(r.sum * (double)factor);
+    loss_options o = {.shape = {x->shape[0], x->shape[1]}, .n = r.n};
+    const bool made_dw = r.dw && !fsdp_grad_is_leaf(s, w);
+    fsdp_record(s, &(fsdp_record_args){.op = &loss_op,
+                                       .in = {x, w},
+                                       .n_in = 2,
+                                       .saved = {r.dx, made_dw ? r.dw : NULL},
+                                       .n_saved = 2,
+                                       .out = {loss},
+                                       .n_out = 1,
+                                       .options = &o,
+                                       .options_bytes = sizeof o,
+                                       .host = r.rows});
+    fsdp_drop(s, r.logits);
+    fsdp_drop(s, r.losses);
+    fsdp_drop(s, r.gathered);
+    fsdp_drop(s, r.dx);
+    if (made_dw)
+        fsdp_drop(s, r.dw);
+    return fsdp_scope_ok(s) ? loss : NULL;
+}

@@ -1,0 +1,64 @@
+/* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm). */
+#include "src/autograd/ops.h"
+
+enum {
+    IN_X,
+    IN_W
+};
+enum {
+    SAVED_X,
+    SAVED_W,
+    SAVED_RSTD /* [rows] float32: 1 / sqrt(mean(x^2) + eps) */
+};
+
+static void rms_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                              fsdp_tensor **grad_in)
+{
+    const fsdp_tensor *x = n->saved[SAVED_X], *w = n->saved[SAVED_W];
+    if (!fsdp_check_inputs(s, "rms_norm", n->saved, n->n_saved))
+        return;
+    fsdp_tensor *dx = fsdp_grad_like(s, n, IN_X, x, grad_in);
+    fsdp_grad_slot dw = fsdp_grad_open(s, n, IN_W, w->dtype, w->ndim, w->shape, grad_in);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->rms_norm_backward(fsdp_scope_context(s), dx ? fsdp_tensor_ptr(dx) : NULL,
+                             dw.tensor ? fsdp_tensor_ptr(dw.tensor) : NULL,
+                             dw.tensor ? dw.tensor->dtype : FSDP_DTYPE_F32, dw.beta,
+                             fsdp_tensor_ptr(grad_out[0]), fsdp_tensor_ptr(x),
+                             fsdp_tensor_ptr(n->saved[SAVED_RSTD]), fsdp_tensor_ptr(w), x->dtype,
+                             w->dtype, fsdp_leading_rows(x), fsdp_last_dim(x));
+}
+
+static const fsdp_op rms_norm_op = {.name = "rms_norm", .backward = rms_norm_backward};
+
+fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps)
+{
+    char x_text[FSDP_SHAPE_TEXT], w_text[FSDP_SHAPE_TEXT];
+    /* w may have a dtype of its own: norms are often kept in float32. */
+    if (!fsdp_check_inputs(s, "rms_norm", (fsdp_tensor *const[]){x, w}, 2) ||
+        !fsdp_check_float(s, "rms_norm", x, "x") || !fsdp_check_float(s, "rms_norm", w, "w"))
+        return NULL;
+    if (x->ndim < 1 || w->ndim != 1 || w->shape[0] != fsdp_last_dim(x)) {
+        fsdp_scope_error(s, "rms_norm", "x is %s but w is %s, not the last dimension of x",
+                         fsdp_shape_text(x->ndim, x->shape, x_text),
+                         fsdp_shape_text(w->ndim, w->shape, w_text));
+        return NULL;
+    }
+    int64_t rows = fsdp_leading_rows(x);
+    fsdp_tensor *y = fsdp_new(s, x->dtype, x->ndim, x->shape);
+    fsdp_tensor *rstd = fsdp_new(s, FSDP_DTYPE_F32, 1, &rows);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->rms_norm(fsdp_scope_context(s), fsdp_tensor_ptr(y), fsdp_tensor_ptr(rstd),
+                    fsdp_tensor_ptr(x), fsdp_tensor_ptr(w), x->dtype, w->dtype, rows,
+                    fsdp_last_dim(x), eps);
+    fsdp_record(s, &(fsdp_record_args){.op = &rms_norm_op,
+                                       .in = {x, w},
+                                       .n_in = 2,
+                                       .saved = {x, w, rstd},
+                                       .n_saved = 3,
+                                       .out = {y},
+                                       .n_out = 1});
+    fsdp_drop(s, rstd);
+    return fsdp_scope_ok(s) ? y : NULL;
+}

@@ -1,0 +1,243 @@
+/* Element-wise operations: add, mul, scale, relu, gelu_new, geglu, dropout. */
+#include <math.h>
+
+#include "src/autograd/ops.h"
+
+/* --- add, mul, scale --- */
+
+/* The gradient is handed on as it is: nobody writes into it while two hold it. */
+static void add_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                         fsdp_tensor **grad_in)
+{
+    (void)s;
+    for (int i = 0; i < n->n_in; i++)
+        grad_in[i] = fsdp_node_needs(n, i) ? grad_out[0] : NULL;
+}
+
+static void mul_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                         fsdp_tensor **grad_in)
+{
+    for (int i = 0; i < 2; i++) {
+        const fsdp_tensor *other = n->saved[1 - i];
+        fsdp_tensor *dx = fsdp_grad_like(s, n, i, grad_out[0], grad_in);
+        if (dx && !fsdp_check_inputs(s, "mul", &n->saved[1 - i], 1))
+            return;
+        const fsdp_kernels *k = fsdp_scope_kernels(s);
+        if (k && dx)
+            k->mul(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(grad_out[0]),
+                   fsdp_tensor_ptr(other), dx->dtype, fsdp_tensor_numel(dx));
+    }
+}
+
+static void scale_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                           fsdp_tensor **grad_in)
+{
+    const float *factor = (const float *)n->options;
+    fsdp_tensor *dx = fsdp_grad_like(s, n, 0, grad_out[0], grad_in);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->scale(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(grad_out[0]), *factor,
+                 dx->dtype, fsdp_tensor_numel(dx));
+}
+
+static const fsdp_op add_op = {.name = "add", .backward = add_backward};
+static const fsdp_op mul_op = {.name = "mul", .backward = mul_backward};
+static const fsdp_op scale_op = {.name = "scale", .backward = scale_backward};
+
+static bool check_pair(fsdp_scope *s, const char *op, fsdp_tensor *x, const char *x_name,
+                       fsdp_tensor *y, const char *y_name)
+{
+    return fsdp_check_floats(s, op, (fsdp_tensor *const[]){x, y},
+                             (const char *const[]){x_name, y_name}, 2) &&
+           fsdp_check_same_shape(s, op, x, x_name, y, y_name);
+}
+
+fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
+{
+    if (!check_pair(s, "add", x, "x", y, "y"))
+        return NULL;
+    fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, x->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->add(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), fsdp_tensor_ptr(y),
+               x->dtype, fsdp_tensor_numel(x));
+    fsdp_record(
+        s, &(fsdp_record_args){.op = &add_op, .in = {x, y}, .n_in = 2, .out = {out}, .n_out = 1});
+    return out;
+}
+
+fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
+{
+    if (!check_pair(s, "mul", x, "x", y, "y"))
+        return NULL;
+    fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, x->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->mul(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), fsdp_tensor_ptr(y),
+               x->dtype, fsdp_tensor_numel(x));
+    fsdp_record(s, &(fsdp_record_args){.op = &mul_op,
+                                       .in = {x, y},
+                                       .n_in = 2,
+                                       .saved = {fsdp_needs_grad(s, y) ? x : NULL,
+                                                 fsdp_needs_grad(s, x) ? y : NULL},
+                                       .n_saved = 2,
+                                       .out = {out},
+                                       .n_out = 1});
+    return out;
+}
+
+fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor)
+{
+    if (!fsdp_check_floats(s, "scale", &x, (const char *const[]){"x"}, 1))
+        return NULL;
+    fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, x->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->scale(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), factor, x->dtype,
+                 fsdp_tensor_numel(x));
+    fsdp_record(s, &(fsdp_record_args){.op = &scale_op,
+                                       .in = {x},
+                                       .n_in = 1,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &factor,
+                                       .options_bytes = sizeof factor});
+    return out;
+}
+
+/* --- activations --- */
+
+static void activation_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                fsdp_tensor **grad_in)
+{
+    const fsdp_activation *a = (const fsdp_activation *)n->options;
+    const fsdp_tensor *x = n->saved[0];
+    fsdp_tensor *dx = fsdp_grad_like(s, n, 0, x, grad_in);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->activation_backward(fsdp_scope_context(s), *a, fsdp_tensor_ptr(dx),
+                               fsdp_tensor_ptr(grad_out[0]), fsdp_tensor_ptr(x), x->dtype,
+                               fsdp_tensor_numel(x));
+}
+
+static const fsdp_op relu_op = {.name = "relu", .backward = activation_backward};
+static const fsdp_op gelu_new_op = {.name = "gelu_new", .backward = activation_backward};
+
+static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x,
+                               bool saves_output)
+{
+    if (!fsdp_check_floats(s, op->name, &x, (const char *const[]){"x"}, 1))
+        return NULL;
+    fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, x->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->activation(fsdp_scope_context(s), a, fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), x->dtype,
+                      fsdp_tensor_numel(x));
+    fsdp_record(s, &(fsdp_record_args){.op = op,
+                                       .in = {x},
+                                       .n_in = 1,
+                                       .saved = {saves_output ? out : x},
+                                       .n_saved = 1,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &a,
+                                       .options_bytes = sizeof a});
+    return out;
+}
+
+/* relu'(relu(x)) is relu'(x), and the linear that follows keeps relu(x) anyway. */
+fsdp_tensor *fsdp_relu(fsdp_scope *s, fsdp_tensor *x)
+{
+    return activation(s, &relu_op, FSDP_ACTIVATION_RELU, x, true);
+}
+
+fsdp_tensor *fsdp_gelu_new(fsdp_scope *s, fsdp_tensor *x)
+{
+    return activation(s, &gelu_new_op, FSDP_ACTIVATION_GELU_TANH, x, false);
+}
+
+/* --- gated activations --- */
+
+static void geglu_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                           fsdp_tensor **grad_in)
+{
+    const fsdp_tensor *gate = n->saved[0], *up = n->saved[1];
+    /* The kernel writes both; one that nobody wants is dropped with the scope. */
+    fsdp_tensor *d_gate = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
+    fsdp_tensor *d_up = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->gated_backward(fsdp_scope_context(s), FSDP_ACTIVATION_GELU_TANH, fsdp_tensor_ptr(d_gate),
+                          fsdp_tensor_ptr(d_up), fsdp_tensor_ptr(grad_out[0]),
+                          fsdp_tensor_ptr(gate), fsdp_tensor_ptr(up), gate->dtype,
+                          fsdp_tensor_numel(gate));
+    grad_in[0] = d_gate;
+    grad_in[1] = d_up;
+}
+
+static const fsdp_op geglu_op = {.name = "geglu", .backward = geglu_backward};
+
+fsdp_tensor *fsdp_geglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
+{
+    if (!check_pair(s, "geglu", gate, "gate", up, "up"))
+        return NULL;
+    fsdp_tensor *out = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->gated(fsdp_scope_context(s), FSDP_ACTIVATION_GELU_TANH, fsdp_tensor_ptr(out),
+                 fsdp_tensor_ptr(gate), fsdp_tensor_ptr(up), gate->dtype, fsdp_tensor_numel(gate));
+    fsdp_record(s, &(fsdp_record_args){.op = &geglu_op,
+                                       .in = {gate, up},
+                                       .n_in = 2,
+                                       .saved = {gate, up},
+                                       .n_saved = 2,
+                                       .out = {out},
+                                       .n_out = 1});
+    return out;
+}
+
+/* --- dropout --- */
+
+typedef struct dropout_options {
+    uint64_t key;
+    float p;
+} dropout_options;
+
+static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                             fsdp_tensor **grad_in)
+{
+    const dropout_options *o = (const dropout_options *)n->options;
+    fsdp_tensor *dx = fsdp_grad_like(s, n, 0, grad_out[0], grad_in);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(grad_out[0]),
+                   dx->dtype, fsdp_tensor_numel(dx), o->p, o->key);
+}
+
+static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backward};
+
+fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
+{
+    if (!fsdp_check_floats(s, "dropout", &x, (const char *const[]){"x"}, 1))
+        return NULL;
+    if (!(p >= 0.0f && p <= 1.0f)) {
+        fsdp_scope_error(s, "dropout", "p is %g, not in [0, 1]", (double)p);
+        return NULL;
+    }
+    if (p == 0.0f || !s->run->options.training)
+        return x;
+    dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
+    fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, x->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), x->dtype,
+                   fsdp_tensor_numel(x), o.p, o.key);
+    fsdp_record(s, &(fsdp_record_args){.op = &dropout_op,
+                                       .in = {x},
+                                       .n_in = 1,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &o,
+                                       .options_bytes = sizeof o});
+    return out;
+}

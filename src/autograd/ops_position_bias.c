@@ -1,0 +1,144 @@
+/* T5's relative position bias by distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1):
+ * what every layer adds to its scores depends on key - query alone, so one row of 2 * span - 1
+ * values a head serves all sequences of a batch. The table is tiny: plain host loops. */
+#include <math.h>
+#include <string.h>
+
+#include "src/autograd/ops.h"
+#include "src/base/alloc.h"
+#include "src/base/bf16.h"
+
+/* transformers, T5Attention._relative_position_bucket: half of the buckets are exact distances,
+ * the rest grow with the logarithm up to max_distance. torch computes log and quotients in
+ * float32 and truncates; so does this, or distances on a boundary would change their bucket. */
+int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectional, int64_t buckets,
+                                      int64_t max_distance)
+{
+    int64_t first = 0;
+    if (bidirectional) {
+        buckets /= 2;
+        first = distance > 0 ? buckets : 0;
+        distance = distance < 0 ? -distance : distance;
+    } else {
+        distance = distance < 0 ? -distance : 0;
+    }
+    int64_t exact = buckets / 2;
+    if (distance < exact)
+        return first + distance;
+    float ratio = (float)distance / (float)exact;
+    float log_ratio = (float)log((double)ratio);
+    float log_range = (float)log((double)max_distance / (double)exact);
+    int64_t large = exact + (int64_t)(log_ratio / log_range * (float)(buckets - exact));
+    return first + (large < buckets ? large : buckets - 1);
+}
+
+typedef struct position_bias_options {
+    int64_t buckets, heads, span, max_distance;
+    bool bidirectional;
+    fsdp_dtype dtype; /* of the weight */
+} position_bias_options;
+
+static float load(const void *data, fsdp_dtype dtype, int64_t i)
+{
+    if (dtype == FSDP_DTYPE_BF16)
+        return fsdp_f32_from_bf16(((const uint16_t *)data)[i]);
+    if (dtype == FSDP_DTYPE_F16)
+        return fsdp_f32_from_f16(((const uint16_t *)data)[i]);
+    return ((const float *)data)[i];
+}
+
+static int64_t bucket_of_column(const position_bias_options *o, int64_t column)
+{
+    return fsdp_relative_position_bucket(column - (o->span - 1), o->bidirectional, o->buckets,
+                                         o->max_distance);
+}
+
+static void scatter(const position_bias_options *o, const float *d_bias, float *d_weight)
+{
+    int64_t columns = 2 * o->span - 1;
+    memset(d_weight, 0, (size_t)(o->buckets * o->heads) * sizeof *d_weight);
+    for (int64_t c = 0; c < columns; c++) {
+        float *row = d_weight + bucket_of_column(o, c) * o->heads;
+        for (int64_t h = 0; h < o->heads; h++)
+            row[h] += d_bias[h * columns + c];
+    }
+}
+
+static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                   fsdp_tensor **grad_in)
+{
+    const position_bias_options *o = (const position_bias_options *)n->options;
+    const int64_t shape[2] = {o->buckets, o->heads};
+    fsdp_tensor *sum = fsdp_new(s, FSDP_DTYPE_F32, 2, shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        scatter(o, fsdp_tensor_ptr(grad_out[0]), fsdp_tensor_ptr(sum));
+    grad_in[0] = sum; /* backward adds it to a leaf's target, in the target's dtype */
+    if (n->in[0].leaf || o->dtype == FSDP_DTYPE_F32)
+        return;
+    grad_in[0] = fsdp_new(s, o->dtype, 2, shape);
+    k = fsdp_scope_kernels(s);
+    if (k)
+        k->cast(fsdp_scope_context(s), fsdp_tensor_ptr(grad_in[0]), o->dtype, fsdp_tensor_ptr(sum),
+                FSDP_DTYPE_F32, o->buckets * o->heads);
+}
+
+static const fsdp_op position_bias_op = {.name = "relative_position_bias",
+                                         .backward = position_bias_backward};
+
+static bool check_all(fsdp_scope *s, fsdp_tensor *weight, int64_t span, int64_t max_distance,
+                      bool bidirectional)
+{
+    const char *op = position_bias_op.name;
+    char text[FSDP_SHAPE_TEXT];
+    if (!fsdp_check_floats(s, op, &weight, (const char *const[]){"weight"}, 1))
+        return false;
+    int64_t least = bidirectional ? 4 : 2;
+    if (weight->ndim != 2 || weight->shape[0] < least) {
+        fsdp_scope_error(s, op, "weight is %s, not [buckets, H] with at least %lld buckets",
+                         fsdp_shape_text(weight->ndim, weight->shape, text), (long long)least);
+        return false;
+    }
+    int64_t exact = weight->shape[0] / (bidirectional ? 4 : 2);
+    if (max_distance <= exact) {
+        fsdp_scope_error(s, op, "max_distance is %lld, not above the %lld exact buckets",
+                         (long long)max_distance, (long long)exact);
+        return false;
+    }
+    if (span < 1 || span > INT32_MAX) {
+        fsdp_scope_error(s, op, "span is %lld, not in [1, %d]", (long long)span, INT32_MAX);
+        return false;
+    }
+    return true;
+}
+
+fsdp_tensor *fsdp_relative_position_bias(fsdp_scope *s, fsdp_tensor *weight, int64_t span,
+                                         int64_t max_distance, bool bidirectional)
+{
+    if (!check_all(s, weight, span, max_distance, bidirectional))
+        return NULL;
+    position_bias_options o = {.buckets = weight->shape[0],
+                               .heads = weight->shape[1],
+                               .span = span,
+                               .max_distance = max_distance,
+                               .bidirectional = bidirectional,
+                               .dtype = weight->dtype};
+    int64_t columns = 2 * span - 1;
+    fsdp_tensor *out = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o.heads, columns});
+    if (fsdp_scope_kernels(s)) {
+        float *dst = fsdp_tensor_ptr(out);
+        for (int64_t c = 0; c < columns; c++) {
+            int64_t row = bucket_of_column(&o, c) * o.heads;
+            for (int64_t h = 0; h < o.heads; h++)
+                dst[h * columns + c] = load(fsdp_tensor_ptr(weight), o.dtype, row + h);
+        }
+    }
+    fsdp_record(s, &(fsdp_record_args){.op = &position_bias_op,
+                                       .in = {weight},
+                                       .n_in = 1,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &o,
+                                       .options_bytes = sizeof o});
+    return out;
+}

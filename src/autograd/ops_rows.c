@@ -1,0 +1,87 @@
+/* Rows of an activation by index. */
+#include "src/autograd/ops.h"
+#include "src/base/alloc.h"
+
+typedef struct rows_options {
+    int64_t n;
+    fsdp_dtype dtype;
+    int x_ndim;
+    int64_t x_shape[FSDP_MAX_DIMS];
+} rows_options;
+
+static void gather_rows_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                 fsdp_tensor **grad_in)
+{
+    const rows_options *o = (const rows_options *)n->options;
+    fsdp_tensor *dx = grad_in[0] = fsdp_new(s, o->dtype, o->x_ndim, o->x_shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->scatter_rows(fsdp_scope_context(s), fsdp_tensor_ptr(dx), o->x_shape[0],
+                        fsdp_tensor_ptr(grad_out[0]), n->host, o->n,
+                        (size_t)fsdp_tensor_row_numel(dx) * fsdp_dtype_size(o->dtype));
+}
+
+static const fsdp_op gather_rows_op = {.name = "gather_rows", .backward = gather_rows_backward};
+
+/* Backward copies rather than adds, so no row may come twice. */
+static bool check_rows(fsdp_scope *s, const int32_t *rows, int64_t n, int64_t n_rows)
+{
+    unsigned char *seen = fsdp_calloc((size_t)n_rows / 8 + 1, 1);
+    if (!seen)
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+    for (int64_t i = 0; seen && i < n; i++) {
+        int32_t row = rows[i];
+        if (row < 0 || row >= n_rows) {
+            fsdp_scope_error(s, "gather_rows", "row %d at %lld is outside of [0, %lld)", (int)row,
+                             (long long)i, (long long)n_rows);
+            break;
+        }
+        unsigned char bit = (unsigned char)(1u << (row & 7));
+        if (seen[row >> 3] & bit) {
+            fsdp_scope_error(s, "gather_rows", "row %d comes a second time at %lld", (int)row,
+                             (long long)i);
+            break;
+        }
+        seen[row >> 3] |= bit;
+    }
+    fsdp_free(seen);
+    return fsdp_scope_ok(s);
+}
+
+fsdp_tensor *fsdp_gather_rows(fsdp_scope *s, fsdp_tensor *x, const int32_t *rows, int64_t n)
+{
+    char text[FSDP_SHAPE_TEXT];
+    if (!fsdp_check_floats(s, "gather_rows", &x, (const char *const[]){"x"}, 1))
+        return NULL;
+    if (x->ndim < 1 || n < 0) {
+        fsdp_scope_error(s, "gather_rows", "%lld rows of %s", (long long)n,
+                         fsdp_shape_text(x->ndim, x->shape, text));
+        return NULL;
+    }
+    if (!check_rows(s, rows, n, x->shape[0]))
+        return NULL;
+    rows_options o = {.n = n, .dtype = x->dtype, .x_ndim = x->ndim};
+    int64_t shape[FSDP_MAX_DIMS] = {0};
+    for (int i = 0; i < x->ndim; i++)
+        shape[i] = o.x_shape[i] = x->shape[i];
+    shape[0] = n;
+    fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->gather_rows(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), rows, n,
+                       (size_t)fsdp_tensor_row_numel(x) * fsdp_dtype_size(x->dtype));
+    if (!fsdp_scope_ok(s) || !fsdp_needs_grad(s, x))
+        return out;
+    int32_t *copy = fsdp_copy_ids(s, rows, n);
+    if (!copy)
+        return NULL;
+    fsdp_record(s, &(fsdp_record_args){.op = &gather_rows_op,
+                                       .in = {x},
+                                       .n_in = 1,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &o,
+                                       .options_bytes = sizeof o,
+                                       .host = copy});
+    return out;
+}
