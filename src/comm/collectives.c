@@ -59,8 +59,21 @@ static void copy(fsdp_group *group, void *to, const void *from, size_t bytes)
 
 /* ---- barrier, broadcast, all_gather ---- */
 
+/* `count` elements of `size` bytes from each rank: can they be counted? */
+static fsdp_status check_group(const char *call, const fsdp_group *group, size_t count, size_t size)
+{
+    if (!group)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: group is NULL", call);
+    if (count > PTRDIFF_MAX / size / (size_t)group->world_size)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: %zu elements of %zu bytes from %d ranks exceed memory", call, count,
+                          size, group->world_size);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_barrier(fsdp_group *group)
 {
+    FSDP_TRY(check_group("barrier", group, 0, 1));
     if (group->world_size == 1)
         return FSDP_OK;
     collective c = start(group, FSDP_KIND_BARRIER, FSDP_DTYPE_U8, 0, 0);
@@ -73,6 +86,7 @@ fsdp_status fsdp_barrier(fsdp_group *group)
 
 fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
 {
+    FSDP_TRY(check_group("broadcast", group, bytes, 1));
     if (root < 0 || root >= group->world_size)
         return fsdp_error(FSDP_ERR_INVALID, "broadcast: root is %d, not a rank of %d", root,
                           group->world_size);
@@ -100,6 +114,7 @@ fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
 fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, void *recv)
 {
     unsigned char *out = recv;
+    FSDP_TRY(check_group("all_gather", group, bytes, 1));
     if ((!send || !recv) && bytes)
         return fsdp_error(FSDP_ERR_INVALID, "all_gather: send or recv is NULL");
     if (group->world_size == 1) {
@@ -216,6 +231,7 @@ fsdp_status fsdp_all_reduce(fsdp_group *group, void *buf, size_t count, fsdp_dty
                             fsdp_reduce_op op)
 {
     FSDP_TRY(check_reduction("all_reduce", dtype, op));
+    FSDP_TRY(check_group("all_reduce", group, count, fsdp_dtype_size(dtype)));
     if (!buf && count)
         return fsdp_error(FSDP_ERR_INVALID, "all_reduce: buf is NULL");
     if (group->world_size == 1)
@@ -278,8 +294,9 @@ static void reduce_slice(fsdp_group *group, size_t chunk, fsdp_reduce_op op, flo
 fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send, float *recv, size_t count,
                                 fsdp_reduce_op op)
 {
-    size_t ranks = (size_t)group->world_size, done = 0;
     FSDP_TRY(check_reduction("reduce_scatter", FSDP_DTYPE_F32, op));
+    FSDP_TRY(check_group("reduce_scatter", group, count, sizeof *send));
+    size_t ranks = (size_t)group->world_size, done = 0;
     if ((!send || !recv) && count)
         return fsdp_error(FSDP_ERR_INVALID, "reduce_scatter: send or recv is NULL");
     if (group->world_size == 1) {

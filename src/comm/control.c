@@ -81,19 +81,23 @@ bool fsdp_comm_control_failure(const fsdp_comm_control *control, fsdp_comm_failu
     return true;
 }
 
+void fsdp_comm_location_describe(const fsdp_comm_location *at, char *text, size_t size)
+{
+    text[0] = 0;
+    if (at->step || at->unit[0] || at->call[0])
+        snprintf(text, size, " in step %u%s%s%s%s", at->step, at->unit[0] ? ", unit " : "",
+                 at->unit, at->call[0] ? ", " : "", at->call);
+}
+
 void fsdp_comm_failure_describe(const fsdp_comm_failure *failure, char *text, size_t size)
 {
-    const fsdp_comm_location *at = &failure->at;
-    char where[160] = "";
-    bool died = failure->kind == FSDP_FAILURE_DIED;
+    char where[160];
     if (failure->kind == FSDP_FAILURE_OF_ALL) {
         fsdp_comm_copy_text(text, size, failure->message);
         return;
     }
-    if (at->step || at->unit[0] || at->call[0])
-        snprintf(where, sizeof where, " in step %u%s%s%s%s", at->step, at->unit[0] ? ", unit " : "",
-                 at->unit, at->call[0] ? ", " : "", at->call);
-    if (died)
+    fsdp_comm_location_describe(&failure->at, where, sizeof where);
+    if (failure->kind == FSDP_FAILURE_DIED)
         snprintf(text, size, "rank %d died (%s)%s", failure->rank, failure->message, where);
     else
         snprintf(text, size, "rank %d failed%s: %s", failure->rank, where, failure->message);

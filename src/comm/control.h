@@ -87,6 +87,8 @@ static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
 {
     return atomic_load_explicit(&control->abort, memory_order_acquire) != 0;
 }
+/* " in step 5, unit encoder.block.0, backward"; empty where nothing is known. */
+void fsdp_comm_location_describe(const fsdp_comm_location *at, char *text, size_t size);
 /* One line that names rank, step, unit and call, as far as they are known. */
 void fsdp_comm_failure_describe(const fsdp_comm_failure *failure, char *text, size_t size);
 /* FSDP_ERR_COMM with a message that names rank, step, unit and call of the first failure. */

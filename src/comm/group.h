@@ -80,7 +80,8 @@ struct fsdp_group {
 FSDP_MUST_CHECK fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops);
 void fsdp_group_release(fsdp_group *group);
 
-/* Post a failure of this rank whose message stands in fsdp_last_error(). */
+/* Post a failure of this rank whose message stands in fsdp_last_error(). One of all ranks
+ * (FSDP_FAILURE_OF_ALL) gets the place where this rank found it appended. */
 void fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind);
 
 void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);

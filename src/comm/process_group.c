@@ -225,6 +225,10 @@ void fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
                                  .status = (int32_t)status,
                                  .kind = kind,
                                  .at = group->control->board[group->rank].at};
+    char where[160];
+    fsdp_comm_location_describe(&failure.at, where, sizeof where);
+    if (kind == FSDP_FAILURE_OF_ALL && where[0])
+        (void)fsdp_error(status, "%s (rank %d%s)", fsdp_last_error(), group->rank, where);
     fsdp_comm_copy_text(failure.message, sizeof failure.message, fsdp_last_error());
     fsdp_comm_control_abort(group->control, group->rank, &failure);
 }

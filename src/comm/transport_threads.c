@@ -177,6 +177,8 @@ fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg, fsdp_s
     if (world_size < 1 || world_size > FSDP_COMM_MAX_RANKS)
         return fsdp_error(FSDP_ERR_INVALID, "world_size is %d, not between 1 and %d", world_size,
                           FSDP_COMM_MAX_RANKS);
+    if (!body)
+        return fsdp_error(FSDP_ERR_INVALID, "run_ranks: body is NULL");
     void *control = NULL;
     shared_block *block = NULL;
     fsdp_status status = FSDP_OK;

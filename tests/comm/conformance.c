@@ -226,6 +226,9 @@ static fsdp_status check_arguments(fsdp_group *group)
     CHECK(fsdp_all_reduce(group, &x, 1, FSDP_DTYPE_I32, FSDP_REDUCE_AVG) == FSDP_ERR_INVALID);
     CHECK(fsdp_all_reduce(group, NULL, 1, FSDP_DTYPE_F32, FSDP_REDUCE_SUM) == FSDP_ERR_INVALID);
     CHECK(fsdp_all_gather(group, NULL, 1, &x) == FSDP_ERR_INVALID);
+    CHECK(fsdp_all_gather(group, &x, SIZE_MAX, &x) == FSDP_ERR_INVALID);
+    CHECK(fsdp_all_reduce(group, &x, SIZE_MAX / 4, FSDP_DTYPE_F32, 0) == FSDP_ERR_INVALID);
+    CHECK(fsdp_barrier(NULL) == FSDP_ERR_INVALID);
     CHECK(fsdp_reduce_scatter(group, NULL, &x, 1, FSDP_REDUCE_SUM) == FSDP_ERR_INVALID);
     return fsdp_barrier(group); /* an argument error leaves the group usable */
 }

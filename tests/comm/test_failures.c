@@ -304,6 +304,7 @@ TEST(mismatched_collectives_are_errors_on_all_ranks)
 static fsdp_status one_barrier_more(fsdp_group *group, void *arg)
 {
     FSDP_TRY(fsdp_barrier(group));
+    fsdp_group_at(group, 9, NULL, "validation");
     set_up_done(group);
     if (fsdp_group_rank(group) == 0)
         return FSDP_OK;
@@ -316,7 +317,8 @@ TEST(a_rank_that_left_is_not_waited_for)
     ASSERT_OK(run(2, one_barrier_more, &o, NULL));
     ASSERT_INT(o.status[1], FSDP_ERR_COMM);
     ASSERT_STR(o.message[1], "ranks diverged: rank 1 begins barrier number 2 (uint8, 0 bytes, "
-                             "option 0), but rank 0 has left the group");
+                             "option 0), but rank 0 has left the group (rank 1 in step 9, "
+                             "validation)");
 }
 
 /* ---- timeout ---- */
