@@ -17,6 +17,7 @@ struct fsdp_parameter {
     fsdp_tensor *local;  /* the optimizer's: own rows of the master; == data if not sharded */
     int64_t row_begin, row_end;
     fsdp_group *group; /* it is sharded over; NULL: not sharded */
+    void *owner;       /* the unit it belongs to (src/fsdp), opaque here; NULL: none */
 };
 
 struct fsdp_module {

@@ -1,0 +1,280 @@
+/* Hooks around a unit's forward and backward. See Note [Order of a step] in state.h. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/log.h"
+#include "src/fsdp/state.h"
+
+/* --- context: made at the first forward, when the tree of units is complete --- */
+
+static void context_destroy(fsdp_context *c)
+{
+    if (!c)
+        return;
+    fsdp_pool_fini(&c->pools.gathered);
+    fsdp_pool_fini(&c->pools.slots);
+    fsdp_free(c->states);
+    fsdp_free(c->order);
+    fsdp_free(c->last_order);
+    fsdp_free(c);
+}
+
+static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
+{
+    fsdp_context *c = arg;
+    fsdp_state *state = m->fsdp_state;
+    if (!state)
+        return FSDP_OK;
+    if (state->context)
+        return fsdp_error(FSDP_ERR_STATE,
+                          "%s ran a forward before a module around it was given to "
+                          "fsdp_fully_shard(): shard bottom up, then run",
+                          path);
+    if (!FSDP_GROW(c->states, c->cap_states, c->n_states + 1))
+        return FSDP_ERR_NOMEM;
+    char *name = fsdp_strdup(path);
+    if (!name)
+        return FSDP_ERR_NOMEM;
+    fsdp_free(state->unit->name);
+    state->unit->name = name;
+    state->unit->number = (uint32_t)c->n_states;
+    c->states[c->n_states++] = state;
+    return FSDP_OK;
+}
+
+static fsdp_module *outermost_unit(fsdp_module *m)
+{
+    fsdp_module *top = m;
+    for (; m; m = m->parent)
+        if (m->fsdp_state)
+            top = m;
+    return top;
+}
+
+static fsdp_status make_context(fsdp_module *module)
+{
+    fsdp_module *top = outermost_unit(module);
+    fsdp_context *c = fsdp_calloc(1, sizeof *c);
+    if (!c)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_module_visit(top, join_context, c);
+    if (status != FSDP_OK) {
+        context_destroy(c);
+        return status;
+    }
+    fsdp_state *owner = top->fsdp_state;
+    const fsdp_param_group *u = owner->unit;
+    c->pools.gathered =
+        (fsdp_pool){.device = u->device, .group = u->shard_group, .tag = FSDP_TAG_PARAM};
+    c->pools.slots = (fsdp_pool){.device = u->device, .group = u->group, .tag = FSDP_TAG_GRAD};
+    owner->owns_context = true;
+    for (size_t i = 0; i < c->n_states; i++) {
+        c->states[i]->context = c;
+        c->states[i]->unit->pools = &c->pools;
+    }
+    return FSDP_OK;
+}
+
+/* --- forward --- */
+
+static void at(const fsdp_state *state, const char *call)
+{
+    if (state->unit->group)
+        fsdp_group_at(state->unit->group, state->unit->step,
+                      *state->unit->name ? state->unit->name : "root", call);
+}
+
+/* The outermost unit of a forward begins it: what the whole step shares is taken from the scope. */
+static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
+{
+    fsdp_context *c = state->context;
+    const fsdp_scope_options *o = fsdp_scope_get_options(s);
+    c->root = state;
+    c->last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
+    for (size_t i = 0; i < c->n_states; i++)
+        c->states[i]->unit->step = o->step;
+    fsdp_state **swap = c->last_order;
+    size_t cap = c->cap_last_order;
+    c->last_order = c->order;
+    c->n_last_order = c->n_order;
+    c->cap_last_order = c->cap_order;
+    c->order = swap;
+    c->cap_order = cap;
+    c->n_order = 0;
+    return FSDP_OK;
+}
+
+static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
+{
+    fsdp_state *state = self;
+    (void)in;
+    if (!state->context)
+        FSDP_TRY(make_context(state->module));
+    fsdp_context *c = state->context;
+    if (c->depth == 0)
+        FSDP_TRY(begin_forward(state, s));
+    c->depth++;
+    at(state, "all_gather in forward");
+    FSDP_TRY(fsdp_param_group_unshard(state->unit));
+    if (!FSDP_GROW(c->order, c->cap_order, c->n_order + 1))
+        return FSDP_ERR_NOMEM;
+    size_t i = c->n_order;
+    c->order[c->n_order++] = state;
+    if (i + 1 < c->n_last_order && c->last_order[i] == state)
+        FSDP_TRY(fsdp_param_group_prefetch(c->last_order[i + 1]->unit));
+    return FSDP_OK;
+}
+
+static bool keeps_after_forward(const fsdp_state *state)
+{
+    switch (state->unit->options.reshard_after_forward) {
+    case FSDP_RESHARD_TRUE:
+        return false;
+    case FSDP_RESHARD_FALSE:
+        return true;
+    case FSDP_RESHARD_DEFAULT:
+        break;
+    }
+    return state->owns_context; /* the root: its backward comes first */
+}
+
+/* A prefetch that guessed wrong, or a unit kept for a backward that does not come. */
+static void reshard_all(fsdp_context *c)
+{
+    for (size_t i = 0; i < c->n_states; i++)
+        if (!c->states[i]->unit->held)
+            fsdp_param_group_reshard(c->states[i]->unit);
+}
+
+static void drop_prefetches(fsdp_context *c)
+{
+    for (size_t i = 0; i < c->n_states; i++)
+        if (c->states[i]->unit->state == FSDP_UNIT_GATHERING)
+            fsdp_param_group_reshard(c->states[i]->unit);
+}
+
+static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
+{
+    fsdp_state *state = self;
+    fsdp_context *c = state->context;
+    (void)out;
+    c->depth--;
+    bool has_backward = s->run->tape != NULL;
+    if (!state->unit->held && !(has_backward && keeps_after_forward(state)))
+        fsdp_param_group_reshard(state->unit);
+    if (c->depth == 0)
+        drop_prefetches(c);
+    return FSDP_OK;
+}
+
+/* --- backward --- */
+
+/* The unit that ran before `state` in forward is the next one backward needs. */
+static fsdp_state *ran_before(const fsdp_context *c, const fsdp_state *state)
+{
+    for (size_t i = c->n_order; i-- > 1;)
+        if (c->order[i] == state)
+            return c->order[i - 1];
+    return NULL;
+}
+
+static fsdp_status pre_backward(void *self)
+{
+    fsdp_state *state = self;
+    at(state, "all_gather in backward");
+    FSDP_TRY(fsdp_param_group_unshard(state->unit));
+    fsdp_state *next = ran_before(state->context, state);
+    return next ? fsdp_param_group_prefetch(next->unit) : FSDP_OK;
+}
+
+static fsdp_status reduce_pending(fsdp_context *c)
+{
+    if (!c->pending)
+        return FSDP_OK;
+    fsdp_state *state = c->pending;
+    c->pending = NULL;
+    at(state, "reduce_scatter");
+    return fsdp_param_group_reduce(state->unit, c->last_micro_step);
+}
+
+static fsdp_status post_backward(void *self, bool last)
+{
+    fsdp_state *state = self;
+    fsdp_context *c = state->context;
+    if (!last)
+        return FSDP_OK;
+    bool has_gradients;
+    FSDP_TRY(fsdp_param_group_publish(state->unit, &has_gradients));
+    if (!state->unit->held)
+        fsdp_param_group_reshard(state->unit);
+    FSDP_TRY(reduce_pending(c));
+    if (has_gradients)
+        c->pending = state;
+    if (state != c->root)
+        return FSDP_OK;
+    FSDP_TRY(reduce_pending(c));
+    for (size_t i = 0; i < c->n_states && c->last_micro_step; i++)
+        fsdp_param_group_finish(c->states[i]->unit);
+    reshard_all(c);
+    return FSDP_OK;
+}
+
+static void cancel(void *self)
+{
+    fsdp_state *state = self;
+    if (!state->context)
+        return;
+    if (state->context->pending == state)
+        state->context->pending = NULL;
+    state->context->depth = 0;
+    fsdp_param_group_drop_gradients(state->unit);
+    if (!state->unit->held)
+        fsdp_param_group_reshard(state->unit);
+}
+
+/* --- states --- */
+
+static void state_destroy(fsdp_region_hooks *hooks)
+{
+    fsdp_state *state = hooks->self;
+    fsdp_param_group_destroy(state->unit);
+    if (state->owns_context)
+        context_destroy(state->context);
+    state->module->fsdp_state = NULL;
+    fsdp_free(state);
+}
+
+fsdp_status fsdp_state_create(fsdp_module *module, fsdp_param_group *unit)
+{
+    fsdp_state *state = fsdp_calloc(1, sizeof *state);
+    if (!state)
+        return FSDP_ERR_NOMEM;
+    state->module = module;
+    state->unit = unit;
+    state->hooks = (fsdp_region_hooks){.pre_forward = pre_forward,
+                                       .post_forward = post_forward,
+                                       .pre_backward = pre_backward,
+                                       .post_backward = post_backward,
+                                       .cancel = cancel,
+                                       .self = state};
+    fsdp_status status = fsdp_module_add_hooks(module, &state->hooks, state_destroy);
+    if (status != FSDP_OK) {
+        fsdp_free(state);
+        return status;
+    }
+    module->fsdp_state = state;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_state_of(fsdp_module *module, fsdp_state **out)
+{
+    fsdp_state *state = module->fsdp_state;
+    if (!state)
+        return fsdp_error(FSDP_ERR_INVALID, "module '%s' (%s) was not given to fsdp_fully_shard()",
+                          module->name, module->class_name);
+    if (!state->context)
+        FSDP_TRY(make_context(module));
+    *out = state;
+    return FSDP_OK;
+}
