@@ -4,10 +4,12 @@
  * argv[0] is the command's name, the rest are its own arguments. It returns the exit code:
  * FSDP_EXIT_OK, _FAILURE or _USAGE. Tests and tools may rely on the codes. */
 #pragma once
+#include <stdbool.h>
 
 /* X(name, "one line of help"), in the order `fsdp help` lists them. */
 /* clang-format off */
 #define FSDP_COMMANDS(X) \
+    X(launch, "start N ranks of a command on this host, as torchrun does") \
     X(plot, "draw the loss curve of a --metrics file") \
     X(help, "show the commands, or the options of one")
 /* clang-format on */
@@ -21,3 +23,10 @@ typedef enum fsdp_exit {
 #define FSDP_DECLARE_COMMAND(name, help) int fsdp_cmd_##name(int argc, char **argv);
 FSDP_COMMANDS(FSDP_DECLARE_COMMAND)
 #undef FSDP_DECLARE_COMMAND
+
+/* The table in main.c, for commands that run others. */
+bool fsdp_command_exists(const char *name);
+/* The command whose name is nearest, or NULL if none is near. */
+const char *fsdp_command_nearest(const char *name);
+/* Run the command argv[0]; it exists. */
+int fsdp_command_run(int argc, char **argv);

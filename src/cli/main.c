@@ -23,15 +23,33 @@ static const command *find_command(const char *name)
     return NULL;
 }
 
-static int unknown_command(const char *name)
+bool fsdp_command_exists(const char *name)
+{
+    return find_command(name) != NULL;
+}
+
+const char *fsdp_command_nearest(const char *name)
 {
     const char *names[FSDP_LENGTH(commands)];
     for (size_t i = 0; i < FSDP_LENGTH(commands); i++)
         names[i] = commands[i].name;
     int near = fsdp_nearest_name(name, names, FSDP_LENGTH(commands));
+    return near < 0 ? NULL : names[near];
+}
+
+int fsdp_command_run(int argc, char **argv)
+{
+    const command *c = find_command(argv[0]);
+    FSDP_ASSERT(c);
+    return c->run(argc, argv);
+}
+
+static int unknown_command(const char *name)
+{
+    const char *near = fsdp_command_nearest(name);
     fprintf(stderr, "fsdp: unknown command '%s'", name);
-    if (near >= 0)
-        fprintf(stderr, "; did you mean '%s'?", names[near]);
+    if (near)
+        fprintf(stderr, "; did you mean '%s'?", near);
     fputs("\ntry 'fsdp help'\n", stderr);
     return FSDP_EXIT_USAGE;
 }

@@ -1,0 +1,227 @@
+/* Where a rank's output goes: the console, files, or both; and the message it leaves when it fails.
+ *
+ * Folders and names are torchrun's: <log dir>/<run id>_<random>/attempt_<n>/<local rank>/
+ * {stdout.log,stderr.log,error.json}. Without a log folder the error file is a memfd that the rank
+ * inherits under the same number, so nothing is left on disk whoever is killed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/cli/launch.h"
+
+static fsdp_status make_folder(const char *path)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_IO, "cannot make folder %s: %s", path, strerror(errno));
+}
+
+/* The folder and those above it. */
+static fsdp_status make_folders(const char *path)
+{
+    char *copy = fsdp_strdup(path);
+    if (!copy)
+        return fsdp_error_nomem();
+    fsdp_status status = FSDP_OK;
+    for (char *slash = *copy ? strchr(copy + 1, '/') : NULL; slash && status == FSDP_OK;
+         slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        status = make_folder(copy);
+        *slash = '/';
+    }
+    if (status == FSDP_OK)
+        status = make_folder(copy);
+    fsdp_free(copy);
+    return status;
+}
+
+fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const char *log_dir)
+{
+    const char *tmp = getenv("TMPDIR");
+    const char *parent = log_dir ? log_dir : tmp && *tmp ? tmp : "/tmp";
+    FSDP_TRY(make_folders(parent));
+    launch->log_dir = fsdp_strdup_printf("%s/%s_XXXXXX", parent, launch->run_id);
+    if (!launch->log_dir)
+        return fsdp_error_nomem();
+    if (!mkdtemp(launch->log_dir))
+        return fsdp_error(FSDP_ERR_IO, "cannot make folder %s: %s", launch->log_dir,
+                          strerror(errno));
+    return FSDP_OK;
+}
+
+static fsdp_status open_error_file(const char *folder, fsdp_rank_process *process)
+{
+    size_t size = sizeof process->error_path;
+    if (*folder) {
+        int length = snprintf(process->error_path, size, "%s/error.json", folder);
+        return length < (int)size ? FSDP_OK
+                                  : fsdp_error(FSDP_ERR_INVALID, "%s: path too long", folder);
+    }
+    process->error_fd = memfd_create("fsdp-error", MFD_CLOEXEC);
+    if (process->error_fd < 0)
+        return fsdp_error(FSDP_ERR_IO, "memfd_create: %s", strerror(errno));
+    snprintf(process->error_path, size, "/proc/self/fd/%d", process->error_fd);
+    return FSDP_OK;
+}
+
+static fsdp_status open_log(const char *folder, const char *name, int *fd)
+{
+    char path[FSDP_LAUNCH_PATH_BYTES + 16];
+    snprintf(path, sizeof path, "%s/%s.log", folder, name);
+    *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (*fd < 0)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    return FSDP_OK;
+}
+
+/* A pipe whose reading end belongs to the launcher. */
+static fsdp_status open_pipe(fsdp_tee *tee, int *writing_end)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return fsdp_error(FSDP_ERR_IO, "pipe: %s", strerror(errno));
+    tee->pipe = ends[0];
+    *writing_end = ends[1];
+    if (fcntl(tee->pipe, F_SETFL, O_NONBLOCK) != 0)
+        return fsdp_error(FSDP_ERR_IO, "pipe: %s", strerror(errno));
+    return FSDP_OK;
+}
+
+static fsdp_status open_stream(const fsdp_launch *launch, const char *folder, int stream, int rank,
+                               fsdp_tee *tee, int *fd)
+{
+    const char *name = stream == FSDP_STREAM_STDOUT ? "stdout" : "stderr";
+    bool console = launch->on_console[rank];
+    if (launch->tees[rank] & stream) {
+        FSDP_TRY(open_log(folder, name, &tee->file));
+        if (console)
+            tee->console = stream == FSDP_STREAM_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
+        return open_pipe(tee, fd);
+    }
+    if (launch->redirects[rank] & stream)
+        return open_log(folder, name, fd);
+    if (!console && (*fd = open("/dev/null", O_WRONLY | O_CLOEXEC)) < 0)
+        return fsdp_error(FSDP_ERR_IO, "/dev/null: %s", strerror(errno));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
+                                  fsdp_rank_process *process, int stdio[2])
+{
+    char folder[FSDP_LAUNCH_PATH_BYTES - 16] = "";
+    int rank = process->rank;
+    for (int i = 0; i < 2; i++) {
+        process->tee[i] = (fsdp_tee){.pipe = -1, .file = -1, .console = -1};
+        stdio[i] = -1;
+    }
+    process->error_fd = -1;
+    if (launch->log_dir) {
+        int length = snprintf(folder, sizeof folder, "%s/attempt_%d/%d", launch->log_dir,
+                              restart_count, rank);
+        if (length < 0 || (size_t)length >= sizeof folder)
+            return fsdp_error(FSDP_ERR_INVALID, "--log-dir: the path is too long");
+        FSDP_TRY(make_folders(folder));
+    }
+    FSDP_TRY(open_error_file(folder, process));
+    FSDP_TRY(open_stream(launch, folder, FSDP_STREAM_STDOUT, rank, &process->tee[0], &stdio[0]));
+    return open_stream(launch, folder, FSDP_STREAM_STDERR, rank, &process->tee[1], &stdio[1]);
+}
+
+/* A console or disk that refuses must not end the job: the rest is dropped. */
+static void write_fully(int fd, const char *bytes, size_t n)
+{
+    while (fd >= 0 && n) {
+        ssize_t written = write(fd, bytes, n);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return;
+        bytes += written;
+        n -= (size_t)written;
+    }
+}
+
+/* The line begun, as one write, so that lines of ranks do not mix. */
+static void put_line(fsdp_tee *tee, const char *role, int rank)
+{
+    char out[sizeof tee->line + 96];
+    if (tee->console >= 0 && tee->length) {
+        int prefix = snprintf(out, 96, "[%.64s%d]:", role, rank);
+        memcpy(out + prefix, tee->line, tee->length);
+        write_fully(tee->console, out, (size_t)prefix + tee->length);
+    }
+    tee->length = 0;
+}
+
+static void copy_bytes(fsdp_tee *tee, const char *bytes, size_t n, const char *role, int rank)
+{
+    write_fully(tee->file, bytes, n);
+    for (size_t i = 0; i < n; i++) {
+        tee->line[tee->length++] = bytes[i];
+        if (bytes[i] == '\n' || tee->length == sizeof tee->line - 1)
+            put_line(tee, role, rank);
+    }
+}
+
+bool fsdp_tee_pump(fsdp_tee *tee, const char *role, int rank)
+{
+    char bytes[16384];
+    while (tee->pipe >= 0) {
+        ssize_t n = read(tee->pipe, bytes, sizeof bytes);
+        if (n > 0) {
+            copy_bytes(tee, bytes, (size_t)n, role, rank);
+            continue;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return true;
+        close(tee->pipe);
+        tee->pipe = -1;
+    }
+    return false;
+}
+
+void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *process)
+{
+    for (int i = 0; i < 2; i++) {
+        fsdp_tee *tee = &process->tee[i];
+        fsdp_tee_pump(tee, launch->role, process->rank);
+        if (tee->length) {
+            tee->line[tee->length++] = '\n';
+            put_line(tee, launch->role, process->rank);
+        }
+        if (tee->pipe >= 0)
+            close(tee->pipe);
+        if (tee->file >= 0)
+            close(tee->file);
+        tee->pipe = tee->file = -1;
+    }
+    if (process->error_fd >= 0)
+        close(process->error_fd);
+    process->error_fd = -1;
+}
+
+/* {"message": {"message": "..."}} or {"message": "..."}, as torchrun's workers write it. */
+bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size)
+{
+    if (!*process->error_path)
+        return false;
+    json_t *root = json_load_file(process->error_path, 0, NULL);
+    const json_t *message = json_object_get(root, "message");
+    if (json_is_object(message))
+        message = json_object_get(message, "message");
+    const char *found = json_string_value(message);
+    snprintf(text, size, "%s", found ? found : "");
+    json_decref(root);
+    for (size_t end = strlen(text); end && text[end - 1] == '\n';)
+        text[--end] = 0;
+    return *text != 0;
+}

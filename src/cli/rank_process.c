@@ -1,0 +1,317 @@
+/* One rank: its environment (torchrun's), fork and exec, signals, how it ended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/cli/launch.h"
+
+extern char **environ;
+
+/* The rank's environment: the launcher's entries, borrowed, then ours, owned. */
+typedef struct environment {
+    char **entries; /* NULL-terminated */
+    size_t count, cap, borrowed;
+} environment;
+
+/* Names that the launcher's own environment may hold, but a rank gets anew. */
+static bool set_by_us(const char *entry)
+{
+    static const char *const names[] = {
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "ROLE_NAME",
+        "ROLE_RANK",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RESTART_COUNT",
+        "TORCHELASTIC_MAX_RESTARTS",
+        "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_USE_AGENT_STORE",
+        "TORCHELASTIC_ERROR_FILE",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        "OMP_NUM_THREADS",
+        "FSDP_LAUNCHER_PID",
+        FSDP_RENDEZVOUS_ENV,
+    };
+    size_t length = strcspn(entry, "=");
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
+        if (strlen(names[i]) == length && strncmp(names[i], entry, length) == 0)
+            return true;
+    return false;
+}
+
+static bool append(environment *env, char *entry)
+{
+    if (!entry || !FSDP_GROW(env->entries, env->cap, env->count + 2))
+        return false;
+    env->entries[env->count++] = entry;
+    env->entries[env->count] = NULL;
+    return true;
+}
+
+static bool add(environment *env, const char *name, const char *value)
+{
+    char *entry = fsdp_strdup_printf("%s=%s", name, value);
+    if (append(env, entry))
+        return true;
+    fsdp_free(entry);
+    return false;
+}
+
+static bool add_int(environment *env, const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    return add(env, name, text);
+}
+
+static void environment_fini(environment *env)
+{
+    for (size_t i = env->borrowed; i < env->count; i++)
+        fsdp_free(env->entries[i]);
+    fsdp_free(env->entries);
+}
+
+static bool add_omp_threads(environment *env, const fsdp_launch *launch)
+{
+    const char *given = getenv("OMP_NUM_THREADS");
+    if (launch->omp_num_threads)
+        return add_int(env, "OMP_NUM_THREADS", launch->omp_num_threads);
+    if (given)
+        return add(env, "OMP_NUM_THREADS", given);
+    return launch->n_ranks == 1 || add(env, "OMP_NUM_THREADS", "1");
+}
+
+/* What torchrun sets. There is no agent's store: rank 0 of a program that wants one on MASTER_PORT
+ * makes it itself. */
+static bool add_torchrun(environment *env, const fsdp_launch *launch, int rank, int restart_count)
+{
+    int n = launch->n_ranks;
+    return add_int(env, "RANK", rank) && add_int(env, "LOCAL_RANK", rank) &&
+           add_int(env, "WORLD_SIZE", n) && add_int(env, "LOCAL_WORLD_SIZE", n) &&
+           add_int(env, "GROUP_RANK", 0) && add_int(env, "GROUP_WORLD_SIZE", 1) &&
+           add(env, "ROLE_NAME", launch->role) && add_int(env, "ROLE_RANK", rank) &&
+           add_int(env, "ROLE_WORLD_SIZE", n) && add(env, "MASTER_ADDR", launch->master_addr) &&
+           add_int(env, "MASTER_PORT", launch->master_port) &&
+           add_int(env, "TORCHELASTIC_RESTART_COUNT", restart_count) &&
+           add_int(env, "TORCHELASTIC_MAX_RESTARTS", launch->max_restarts) &&
+           add(env, "TORCHELASTIC_RUN_ID", launch->run_id) &&
+           add(env, "TORCHELASTIC_USE_AGENT_STORE", "False") &&
+           add(env, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP") &&
+           add(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1") && add_omp_threads(env, launch);
+}
+
+static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendezvous *rendezvous,
+                                    const fsdp_rank_process *process, int restart_count,
+                                    environment *env)
+{
+    for (char **entry = environ; *entry; entry++) {
+        if (set_by_us(*entry))
+            continue;
+        if (!append(env, *entry))
+            return fsdp_error_nomem();
+        env->borrowed = env->count;
+    }
+    size_t size = fsdp_rendezvous_env_size(rendezvous);
+    char *meeting = fsdp_calloc(size, 1);
+    if (!meeting)
+        return fsdp_error_nomem();
+    fsdp_rendezvous_child_env(rendezvous, process->rank, meeting, size);
+    bool added = add(env, FSDP_RENDEZVOUS_ENV, meeting) &&
+                 add_int(env, "FSDP_LAUNCHER_PID", (int)getpid()) &&
+                 add(env, "TORCHELASTIC_ERROR_FILE", process->error_path) &&
+                 add_torchrun(env, launch, process->rank, restart_count);
+    fsdp_free(meeting);
+    return added ? FSDP_OK : fsdp_error_nomem();
+}
+
+/* What the child needs, made before fork: it may call async-signal-safe functions only. */
+typedef struct child_plan {
+    const fsdp_launch *launch;
+    fsdp_rendezvous *rendezvous;
+    const fsdp_rank_process *process;
+    const sigset_t *mask;
+    char **argv, **envp;
+    const char *program;
+    pid_t launcher;
+    int stdio[2];    /* replace stdout and stderr, or -1 */
+    int stdin_fd;    /* replaces stdin, or -1 */
+    int report_pipe; /* takes errno if exec fails */
+} child_plan;
+
+/* Signals as the rank should find them, whatever the launcher's parent ignored. */
+static void reset_signals(const sigset_t *mask)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGQUIT, SIGCHLD, SIGPIPE, SIGTSTP, SIGCONT};
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    for (size_t i = 0; i < FSDP_LENGTH(numbers); i++)
+        sigaction(numbers[i], &action, NULL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+}
+
+static _Noreturn void child_fails(const child_plan *plan)
+{
+    int error = errno;
+    ssize_t written = write(plan->report_pipe, &error, sizeof error);
+    _exit(written == sizeof error ? 127 : 126);
+}
+
+static _Noreturn void run_child(const child_plan *plan)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != plan->launcher) /* it died before prctl */
+        _exit(126);
+    reset_signals(plan->mask);
+    if (plan->stdin_fd >= 0 && dup2(plan->stdin_fd, STDIN_FILENO) < 0)
+        child_fails(plan);
+    for (int i = 0; i < 2; i++)
+        if (plan->stdio[i] >= 0 && dup2(plan->stdio[i], STDOUT_FILENO + i) < 0)
+            child_fails(plan);
+    if (plan->launch->cpus) /* a processor that went offline meanwhile is no reason to fail */
+        sched_setaffinity(0, sizeof(cpu_set_t), &plan->launch->cpus[plan->process->rank]);
+    if (plan->process->error_fd >= 0)
+        fcntl(plan->process->error_fd, F_SETFD, 0);
+    fsdp_rendezvous_child(plan->rendezvous, plan->process->rank);
+    execve(plan->program, plan->argv, plan->envp);
+    child_fails(plan);
+}
+
+/* The command's words; "fsdp" before a subcommand. The caller frees the array. */
+static char **make_argv(const fsdp_launch *launch)
+{
+    static char self[] = "fsdp";
+    size_t count = 0, at = 0;
+    while (launch->command[count])
+        count++;
+    char **argv = fsdp_calloc(count + 2, sizeof *argv);
+    if (!argv)
+        return NULL;
+    if (launch->is_subcommand)
+        argv[at++] = self;
+    memcpy(argv + at, launch->command, count * sizeof *argv);
+    return argv;
+}
+
+/* Wait until exec has closed the pipe, or tell why it failed. */
+static fsdp_status wait_for_exec(int report, const child_plan *plan, fsdp_rank_process *process)
+{
+    int error = 0;
+    ssize_t n;
+    do {
+        n = read(report, &error, sizeof error);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return FSDP_OK;
+    waitpid(process->pid, &process->status, 0);
+    process->pid = 0;
+    return fsdp_error(error == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "cannot start %s: %s",
+                      plan->argv[0], strerror(error));
+}
+
+static fsdp_status fork_rank(child_plan *plan, fsdp_rank_process *process)
+{
+    int report[2];
+    if (pipe2(report, O_CLOEXEC) != 0)
+        return fsdp_error(FSDP_ERR_IO, "pipe: %s", strerror(errno));
+    plan->report_pipe = report[1];
+    plan->launcher = getpid();
+    fflush(NULL);
+    process->pid = fork();
+    if (process->pid == 0)
+        run_child(plan);
+    close(report[1]);
+    fsdp_status status = FSDP_OK;
+    if (process->pid < 0) {
+        status = fsdp_error(FSDP_ERR_IO, "fork: %s", strerror(errno));
+        process->pid = 0;
+    } else {
+        setpgid(process->pid, process->pid); /* here too: whoever comes first */
+        status = wait_for_exec(report[0], plan, process);
+    }
+    close(report[0]);
+    return status;
+}
+
+/* Rank 0 reads what is piped into the launcher. A terminal belongs to the launcher's process group,
+ * so no rank may read it. */
+static int open_stdin(int rank)
+{
+    return rank == 0 && !isatty(STDIN_FILENO) ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+fsdp_status fsdp_rank_start(const fsdp_launch *launch, fsdp_rendezvous *rendezvous, int rank,
+                            int restart_count, const sigset_t *mask, fsdp_rank_process *process)
+{
+    environment env = {0};
+    child_plan plan = {.launch = launch,
+                       .rendezvous = rendezvous,
+                       .process = process,
+                       .mask = mask,
+                       .stdin_fd = -1,
+                       .program = launch->is_subcommand ? "/proc/self/exe" : launch->program};
+    *process = (fsdp_rank_process){.rank = rank};
+    fsdp_status status = fsdp_rank_output_open(launch, restart_count, process, plan.stdio);
+    if (status == FSDP_OK)
+        status = make_environment(launch, rendezvous, process, restart_count, &env);
+    if (status == FSDP_OK && !(plan.argv = make_argv(launch)))
+        status = fsdp_error_nomem();
+    if (status == FSDP_OK) {
+        plan.envp = env.entries;
+        plan.stdin_fd = open_stdin(rank);
+        status = fork_rank(&plan, process);
+    }
+    for (int i = 0; i < 2; i++)
+        if (plan.stdio[i] >= 0)
+            close(plan.stdio[i]);
+    if (plan.stdin_fd >= 0)
+        close(plan.stdin_fd);
+    fsdp_free(plan.argv);
+    environment_fini(&env);
+    return status;
+}
+
+void fsdp_rank_signal(const fsdp_rank_process *process, int signal_number)
+{
+    if (process->pid > 0 && !process->ended)
+        kill(-process->pid, signal_number);
+}
+
+bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children)
+{
+    siginfo_t info = {0};
+    if (process->pid <= 0 || process->ended)
+        return false;
+    /* The pid stays taken until waitpid, so the group that is killed is the rank's own. */
+    if (waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+        return false;
+    if (and_children || info.si_code != CLD_EXITED || info.si_status != 0)
+        kill(-process->pid, SIGKILL);
+    waitpid(process->pid, &process->status, 0);
+    process->ended = true;
+    return true;
+}
+
+void fsdp_rank_how_ended(const fsdp_rank_process *process, char *text, size_t size)
+{
+    int status = process->status;
+    if (WIFSIGNALED(status))
+        snprintf(text, size, "was killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, size, "exited with status %d", WEXITSTATUS(status));
+}

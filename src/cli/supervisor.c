@@ -1,0 +1,314 @@
+/* Watches the ranks of one attempt: one poll loop over a signalfd and the tee pipes.
+ *
+ * Note [How a job ends]. All ranks exit with 0: success. One dies or fails: the launcher posts an
+ * abort in the rendezvous, so that its peers fail in whatever call they wait in and leave by
+ * themselves; those still there ABORT_GRACE later get SIGTERM (at once if they never joined a
+ * group: nobody tells them of the abort), and SIGKILL after the shutdown timeout. A rank may also
+ * post the failure itself, or a peer may accuse it (a stopped process): the record is looked at
+ * every POLL_MS. SIGINT, SIGTERM and SIGHUP to the launcher are passed on and end the job in the
+ * same stages; a second one kills. If the launcher dies, so do the ranks (PR_SET_PDEATHSIG). */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
+#include "src/cli/commands.h"
+#include "src/cli/launch.h"
+
+enum {
+    POLL_MS = 100
+};
+static const double ABORT_GRACE_S = 2.0;     /* from the abort to SIGTERM */
+static const double INTERRUPT_GRACE_S = 5.0; /* from a signal passed on to SIGTERM */
+
+typedef enum stage {
+    STAGE_RUNNING,
+    STAGE_ASKED, /* aborted, or a signal passed on */
+    STAGE_TERMINATED,
+    STAGE_KILLED
+} stage;
+
+typedef struct supervisor {
+    const fsdp_launch *launch;
+    fsdp_rendezvous *rendezvous;
+    fsdp_rank_process *ranks; /* [n_ranks] */
+    int n, running;
+    struct pollfd *polled; /* [1 + 2 n]: signals, then two pipes a rank */
+    stage stage;
+    double next_stage_s; /* when the next one begins */
+    int signal_passed_on;
+    int first_failed; /* rank that ended with a failure first, or -1 */
+    char posted[128]; /* what the launcher itself wrote into the record; "" */
+} supervisor;
+
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
+
+static bool failed(const fsdp_rank_process *p)
+{
+    return p->ended && !(WIFEXITED(p->status) && WEXITSTATUS(p->status) == 0);
+}
+
+static void signal_all(supervisor *s, int number)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (s->ranks[i].ended)
+            continue;
+        s->ranks[i].told_to_end = true;
+        fsdp_rank_signal(&s->ranks[i], number);
+    }
+}
+
+/* A program that joined no group hears nothing of an abort. */
+static void end_strangers(supervisor *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (s->ranks[i].ended || fsdp_rendezvous_rank_state(s->rendezvous, i) != FSDP_RANK_STARTING)
+            continue;
+        s->ranks[i].told_to_end = true;
+        fsdp_rank_signal(&s->ranks[i], SIGTERM);
+    }
+}
+
+static void ask_to_end(supervisor *s, double grace_s)
+{
+    if (s->stage != STAGE_RUNNING)
+        return;
+    s->stage = STAGE_ASKED;
+    s->next_stage_s = fsdp_clock_s() + grace_s;
+}
+
+static void advance_stage(supervisor *s)
+{
+    if (s->stage == STAGE_RUNNING || s->stage == STAGE_KILLED || fsdp_clock_s() < s->next_stage_s)
+        return;
+    if (s->stage == STAGE_ASKED) {
+        s->stage = STAGE_TERMINATED;
+        s->next_stage_s = fsdp_clock_s() + s->launch->shutdown_timeout_s;
+        signal_all(s, SIGTERM);
+        signal_all(s, SIGCONT); /* a stopped process would not see it */
+    } else {
+        s->stage = STAGE_KILLED;
+        signal_all(s, SIGKILL);
+    }
+}
+
+static void post_abort(supervisor *s, int rank, const char *how)
+{
+    fsdp_rendezvous_report report;
+    if (fsdp_rendezvous_failure(s->rendezvous, &report))
+        return;
+    snprintf(s->posted, sizeof s->posted, "%s", how);
+    fsdp_rendezvous_abort(s->rendezvous, rank, how);
+}
+
+/* One rank has ended: does that end the others? */
+static void rank_ended(supervisor *s, int rank)
+{
+    fsdp_rank_process *p = &s->ranks[rank];
+    char how[128];
+    s->running--;
+    fsdp_rank_how_ended(p, how, sizeof how);
+    if (failed(p)) {
+        if (s->first_failed < 0 && !p->told_to_end)
+            s->first_failed = rank;
+        post_abort(s, rank, how);
+        if (s->stage == STAGE_RUNNING)
+            end_strangers(s);
+        ask_to_end(s, ABORT_GRACE_S);
+    } else if (s->stage != STAGE_RUNNING ||
+               fsdp_rendezvous_rank_state(s->rendezvous, rank) == FSDP_RANK_JOINED) {
+        /* Whoever still waits for it in a collective would wait for ever. */
+        post_abort(s, rank,
+                   s->stage == STAGE_RUNNING ? "ended without leaving its process group"
+                                             : "ended because the job was interrupted");
+    }
+}
+
+static void reap(supervisor *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        bool ending = s->stage != STAGE_RUNNING;
+        if (fsdp_rank_reap(&s->ranks[i], ending))
+            rank_ended(s, i);
+    }
+}
+
+static void pass_on(supervisor *s, int number)
+{
+    if (s->signal_passed_on) {
+        s->stage = STAGE_KILLED;
+        signal_all(s, SIGKILL);
+        return;
+    }
+    s->signal_passed_on = number;
+    fprintf(stderr, "%sfsdp launch: %s: ending %d rank%s (a second signal kills)\n",
+            isatty(STDERR_FILENO) ? "\n" : "", strsignal(number), s->running,
+            s->running == 1 ? "" : "s");
+    signal_all(s, number);
+    ask_to_end(s, INTERRUPT_GRACE_S);
+}
+
+/* The ranks are in process groups of their own: a terminal's Ctrl-Z reaches the launcher alone. */
+static void stop_and_continue(supervisor *s)
+{
+    for (int i = 0; i < s->n; i++)
+        fsdp_rank_signal(&s->ranks[i], SIGSTOP);
+    raise(SIGSTOP);
+    for (int i = 0; i < s->n; i++)
+        fsdp_rank_signal(&s->ranks[i], SIGCONT);
+}
+
+static void read_signals(supervisor *s)
+{
+    struct signalfd_siginfo info;
+    while (read(s->polled[0].fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGTSTP)
+            stop_and_continue(s);
+        else if (info.ssi_signo != SIGCHLD)
+            pass_on(s, (int)info.ssi_signo);
+    }
+}
+
+static void watch(supervisor *s)
+{
+    fsdp_rendezvous_report report;
+    while (s->running > 0) {
+        for (int i = 0; i < 2 * s->n; i++)
+            s->polled[1 + i].fd = s->ranks[i / 2].tee[i % 2].pipe; /* -1 is skipped */
+        if (poll(s->polled, 1 + 2 * (nfds_t)s->n, POLL_MS) > 0) {
+            read_signals(s);
+            for (int i = 0; i < 2 * s->n; i++)
+                if (s->polled[1 + i].fd >= 0 && s->polled[1 + i].revents)
+                    fsdp_tee_pump(&s->ranks[i / 2].tee[i % 2], s->launch->role, i / 2);
+        }
+        reap(s);
+        if (s->stage == STAGE_RUNNING && fsdp_rendezvous_failure(s->rendezvous, &report) &&
+            !s->posted[0])
+            ask_to_end(s, ABORT_GRACE_S);
+        advance_stage(s);
+    }
+}
+
+/* "rank 1 (pid 7) was killed by signal 9 (Killed) at step 3, encoder.block.2, unshard: message" */
+static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
+{
+    fsdp_rendezvous_report report = {.rank = -1};
+    bool recorded = fsdp_rendezvous_failure(s->rendezvous, &report);
+    int rank = recorded ? report.rank : s->first_failed;
+    if (rank < 0 || rank >= s->n)
+        rank = s->first_failed < 0 ? 0 : s->first_failed;
+    const fsdp_rank_process *p = &s->ranks[rank];
+    char how[128] = "", place[160] = "", said[1280] = "";
+    if (failed(p) && !p->told_to_end)
+        fsdp_rank_how_ended(p, how, sizeof how);
+    bool own_words = fsdp_rank_error_message(p, said, sizeof said);
+    bool ours = s->posted[0] && strstr(report.message, s->posted);
+    bool died = *how && WIFSIGNALED(p->status);
+    if (!own_words && recorded && !ours && !died)
+        snprintf(said, sizeof said, "%s", report.text);
+    else if (!own_words && ours && !*how)
+        snprintf(said, sizeof said, "%s", s->posted);
+    else if (recorded && (*report.unit || *report.call))
+        snprintf(place, sizeof place, " at step %u%s%s%s%s", report.step, *report.unit ? ", " : "",
+                 report.unit, *report.call ? ", " : "", report.call);
+    snprintf(attempt->message, sizeof attempt->message, "rank %d (pid %d)%s%s%s%s%s", rank,
+             (int)p->pid, *how ? " " : "", how, place, *said ? ": " : "", said);
+    attempt->pointless = s->launch->is_subcommand && *how && WIFEXITED(p->status) &&
+                         WEXITSTATUS(p->status) == FSDP_EXIT_USAGE;
+}
+
+static void judge(const supervisor *s, fsdp_attempt *attempt)
+{
+    bool all_well = true;
+    for (int i = 0; i < s->n; i++)
+        all_well &= !failed(&s->ranks[i]);
+    *attempt = (fsdp_attempt){.interrupted = s->signal_passed_on != 0};
+    if (s->signal_passed_on) {
+        attempt->exit_code = 128 + s->signal_passed_on;
+    } else if (!all_well) {
+        attempt->exit_code = FSDP_EXIT_FAILURE;
+        describe_failure(s, attempt);
+    }
+}
+
+static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *mask)
+{
+    for (int i = 0; i < s->n; i++) {
+        fsdp_status status =
+            fsdp_rank_start(s->launch, s->rendezvous, i, restart_count, mask, &s->ranks[i]);
+        s->running += s->ranks[i].pid > 0;
+        if (status != FSDP_OK) {
+            fsdp_rank_output_close(s->launch, &s->ranks[i]);
+            s->n = i; /* those that run */
+            return status;
+        }
+    }
+    fsdp_rendezvous_forked(s->rendezvous);
+    return FSDP_OK;
+}
+
+/* The signals that the loop reads are blocked as long as it runs. A SIGHUP that was ignored when
+ * the launcher began (nohup) stays ignored. */
+static fsdp_status open_signals(supervisor *s, sigset_t *before)
+{
+    struct sigaction hangup;
+    sigset_t handled;
+    sigemptyset(&handled);
+    sigaddset(&handled, SIGCHLD);
+    sigaddset(&handled, SIGTSTP);
+    sigaction(SIGHUP, NULL, &hangup);
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
+        if (passed_on[i] != SIGHUP || hangup.sa_handler != SIG_IGN)
+            sigaddset(&handled, passed_on[i]);
+    sigprocmask(SIG_BLOCK, &handled, before);
+    s->polled[0].fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->polled[0].fd >= 0)
+        return FSDP_OK;
+    sigprocmask(SIG_SETMASK, before, NULL);
+    return fsdp_error(FSDP_ERR_IO, "signalfd: %s", strerror(errno));
+}
+
+static fsdp_status run(supervisor *s, int restart_count, fsdp_attempt *attempt)
+{
+    sigset_t before;
+    FSDP_TRY(open_signals(s, &before));
+    for (int i = 0; i < 2 * s->n; i++)
+        s->polled[1 + i].events = POLLIN;
+    fsdp_status status = start_all(s, restart_count, &before);
+    if (status != FSDP_OK)
+        signal_all(s, SIGKILL);
+    watch(s);
+    if (status == FSDP_OK)
+        judge(s, attempt);
+    for (int i = 0; i < s->n; i++)
+        fsdp_rank_output_close(s->launch, &s->ranks[i]);
+    close(s->polled[0].fd);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count, fsdp_attempt *attempt)
+{
+    size_t n = (size_t)launch->n_ranks;
+    supervisor s = {.launch = launch, .n = launch->n_ranks, .first_failed = -1};
+    fsdp_status status = fsdp_rendezvous_create(launch->n_ranks, &s.rendezvous);
+    if (status != FSDP_OK)
+        return status;
+    s.ranks = fsdp_calloc(n, sizeof *s.ranks);
+    s.polled = fsdp_calloc(1 + 2 * n, sizeof *s.polled);
+    if (s.ranks && s.polled) {
+        s.polled[0].events = POLLIN;
+        status = run(&s, restart_count, attempt);
+    } else {
+        status = fsdp_error_nomem();
+    }
+    fsdp_free(s.polled);
+    fsdp_free(s.ranks);
+    fsdp_rendezvous_destroy(s.rendezvous);
+    return status;
+}

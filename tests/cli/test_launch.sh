@@ -1,0 +1,222 @@
+#!/bin/sh
+# `fsdp launch` from outside: environment, exit codes, signals, restarts, logs, words with spaces.
+# usage: FSDP_BUILD=build tests/cli/test_launch.sh
+fsdp=${FSDP_BUILD:-build}/fsdp
+case $fsdp in /*) ;; *) fsdp=$(pwd)/$fsdp ;; esac
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+unset OMP_NUM_THREADS
+
+ok() { passed=$((passed + 1)); echo "ok $1"; }
+bad() {
+    failed=$((failed + 1))
+    echo "FAIL $1: $2"
+    head -n 5 "$dir/out" | cut -c 1-200 | sed 's/^/    out: /'
+    head -n 5 "$dir/err" | cut -c 1-200 | sed 's/^/    err: /'
+}
+# run ARGUMENTS...: output in $dir/out and $dir/err, exit code in $rc, whole seconds in $took
+run() {
+    start=$(date +%s)
+    timeout -s KILL 30 "$fsdp" launch "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+    took=$(($(date +%s) - start))
+}
+# expect NAME RC [TEXT]: the exit code, and TEXT (extended regular expression) on stderr
+expect() {
+    if [ "$rc" -ne "$2" ]; then
+        bad "$1" "exit code $rc, not $2"
+    elif [ -n "$3" ] && ! grep -Eq -- "$3" "$dir/err"; then
+        bad "$1" "stderr lacks '$3'"
+    else
+        ok "$1"
+    fi
+}
+# wait_for COMMAND...: until it succeeds, at most 10 s
+wait_for() {
+    tries=0
+    while ! "$@"; do
+        tries=$((tries + 1))
+        [ $tries -lt 200 ] || return 1
+        sleep 0.05
+    done
+}
+has_lines() { [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
+is_gone() { ! kill -0 "$1" 2>/dev/null; }
+
+# --- environment ---
+run -n 3 sh -c 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $ROLE_RANK $MASTER_ADDR $MASTER_PORT $TORCHELASTIC_RESTART_COUNT $OMP_NUM_THREADS"'
+sort "$dir/out" >"$dir/sorted"
+cat >"$dir/expected" <<'END'
+0 0 3 3 0 0 127.0.0.1 29500 0 1
+1 1 3 3 0 1 127.0.0.1 29500 0 1
+2 2 3 3 0 2 127.0.0.1 29500 0 1
+END
+if cmp -s "$dir/sorted" "$dir/expected"; then ok ranks_get_torchruns_environment
+else bad ranks_get_torchruns_environment "another environment"; fi
+
+run --nnodes=1 --nproc_per_node=2 --standalone --rdzv-backend c10d --rdzv_endpoint=localhost:0 \
+    --master_port 1234 --max_restarts=0 --monitor-interval 5 --node_rank 0 sh -c 'echo $WORLD_SIZE $MASTER_PORT'
+if [ "$rc" -eq 0 ] && [ "$(sort -u "$dir/out")" = "2 1234" ]; then ok torchruns_words_are_known
+else bad torchruns_words_are_known "exit code $rc"; fi
+
+PET_NPROC_PER_NODE=2 run sh -c 'echo $WORLD_SIZE'
+if [ "$(grep -c '^2$' "$dir/out")" -eq 2 ]; then ok ranks_may_come_from_the_environment
+else bad ranks_may_come_from_the_environment "other output"; fi
+
+OMP_NUM_THREADS=5 run -n 2 sh -c 'echo $OMP_NUM_THREADS'
+if [ "$(sort -u "$dir/out")" = 5 ]; then ok omp_num_threads_is_kept_if_set
+else bad omp_num_threads_is_kept_if_set "other output"; fi
+
+run -n auto --bind none sh -c 'echo x'
+if [ "$(wc -l <"$dir/out")" -eq "$(nproc)" ]; then ok auto_starts_a_rank_for_each_processor
+else bad auto_starts_a_rank_for_each_processor "$(wc -l <"$dir/out") ranks"; fi
+
+if [ "$(nproc)" -ge 2 ]; then
+    run -n 2 nproc
+    first=$(head -n 1 "$dir/out") second=$(tail -n 1 "$dir/out")
+    if [ "$((first + second))" -eq "$(nproc)" ]; then ok ranks_share_the_processors
+    else bad ranks_share_the_processors "$first and $second of $(nproc)"; fi
+fi
+
+# --- words ---
+run -n 1 -- printf '%s|' 'a b' "it's" 'say "x"' '' '$HOME' --help
+if [ "$(cat "$dir/out")" = "a b|it's|say \"x\"||\$HOME|--help|" ]; then ok words_reach_the_command_unchanged
+else bad words_reach_the_command_unchanged "other output"; fi
+
+printf 'piped' | timeout -s KILL 30 "$fsdp" launch -n 2 sh -c 'cat; echo' >"$dir/out" 2>"$dir/err"
+if [ "$(tr -d '\n' <"$dir/out")" = piped ]; then ok rank_0_reads_what_is_piped_in
+else bad rank_0_reads_what_is_piped_in "other output"; fi
+
+# --- exit codes and messages ---
+run -n 2 true
+expect success_is_0 0
+run -n 2 sh -c 'exit 7'
+expect failure_is_1_and_told_once 1 'rank [01] \(pid [0-9]+\) exited with status 7'
+[ "$(wc -l <"$dir/err")" -eq 1 ] && ok one_message || bad one_message "more lines"
+run -n 3 sh -c '[ $RANK = 1 ] || exec sleep 60; exit 3'
+expect one_failing_rank_ends_all 1 'rank 1 \(pid [0-9]+\) exited with status 3$'
+[ "$took" -lt 5 ] && ok within_5_s || bad within_5_s "$took s"
+run -n 2 sh -c '[ $RANK = 0 ] || exec sleep 60; kill -9 $$'
+expect a_killed_rank_is_named 1 'rank 0 \(pid [0-9]+\) was killed by signal 9 \(Killed\)'
+[ "$took" -lt 5 ] && ok killed_within_5_s || bad killed_within_5_s "$took s"
+run -n 2 sh -c 'trap "" TERM; [ $RANK = 0 ] || while :; do sleep 60; done; exit 1'
+expect a_rank_that_ignores_sigterm_is_killed 1 'rank 0'
+[ "$took" -lt 5 ] && ok ignored_within_5_s || bad ignored_within_5_s "$took s"
+run -n 2 sh -c '[ $RANK = 1 ] || exec sleep 60; printf "{\"message\": {\"message\": \"disk full\\\\n\"}}" >$TORCHELASTIC_ERROR_FILE; exit 1'
+expect the_message_a_rank_leaves_is_shown 1 'rank 1 \(pid [0-9]+\) exited with status 1: disk full$'
+
+run -n 2 "$dir/nothing here"
+expect a_missing_program_is_a_usage_error 2 "$dir/nothing here: No such file"
+run -n 2 lanuch
+expect a_misspelt_command_is_suggested 2 "neither an fsdp command nor a program.*did you mean 'launch'"
+echo data >"$dir/file"
+run -n 2 "$dir/file"
+expect a_file_that_is_no_program_is_refused 2 'not an executable file'
+printf '#!/nonexistent/interpreter\n' >"$dir/script"
+chmod +x "$dir/script"
+run -n 2 "$dir/script"
+expect a_program_that_cannot_start_is_an_error 1 'cannot start'
+run -n 0 true
+expect no_ranks_is_a_usage_error 2 "'0' is not allowed"
+run -n two true
+expect a_word_for_ranks_is_a_usage_error 2 "'two' is not allowed"
+run -n gpu true
+expect gpu_is_refused 2 'computes on the CPU'
+run --nnodes 2 -n 2 true
+expect several_hosts_are_refused 2 'one host'
+run -n 2
+expect a_missing_command_is_a_usage_error 2 'missing'
+run -n 2 --nprocs_per_nod 3 true
+expect an_unknown_option_is_suggested 2 "did you mean '--nproc-per-node'"
+run -n 2 launch -n 2 true
+expect launch_inside_launch_is_refused 2 'cannot start launch'
+
+# --- restarts ---
+rm -f "$dir/counts"
+run -n 2 --max-restarts 3 sh -c 'echo "$RANK $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS" >>"'"$dir"'/counts"; [ $TORCHELASTIC_RESTART_COUNT -ge 2 ] || { sleep 0.2; exit 1; }'
+expect restarts_until_it_succeeds 0 'starting all 2 ranks again \(restart 2 of 3\)'
+[ "$(sort "$dir/counts" | tr '\n' ' ')" = "0 0/3 0 1/3 0 2/3 1 0/3 1 1/3 1 2/3 " ] &&
+    ok every_rank_starts_again || bad every_rank_starts_again "$(cat "$dir/counts")"
+run -n 1 --max-restarts 1 false
+expect restarts_are_counted 1 'restart 1 of 1'
+
+# --- logs ---
+run -n 2 --rdzv-id job --log-dir "$dir/a/logs" --redirects 3 sh -c 'echo out $RANK; echo err $RANK >&2'
+if [ "$(cat "$dir"/a/logs/job_*/attempt_0/1/stdout.log)" = "out 1" ] &&
+    [ "$(cat "$dir"/a/logs/job_*/attempt_0/0/stderr.log)" = "err 0" ] &&
+    [ ! -s "$dir/out" ] && [ ! -s "$dir/err" ]; then ok redirected_output_is_in_files
+else bad redirected_output_is_in_files "$(find "$dir/a")"; fi
+run -n 2 --log-dir "$dir/b" -r 0:1 -t 1:3 sh -c 'printf "out $RANK\nno newline"; echo err $RANK >&2'
+if [ "$(cat "$dir"/b/none_*/attempt_0/0/stdout.log)" = "out 0
+no newline" ] && [ "$(cat "$dir/out")" = "[default1]:out 1
+[default1]:no newline" ] && [ "$(sort "$dir/err")" = "[default1]:err 1
+err 0" ] && [ "$(cat "$dir"/b/none_*/attempt_0/1/stderr.log)" = "err 1" ]; then ok streams_are_chosen_by_rank
+else bad streams_are_chosen_by_rank "$(find "$dir/b" -type f)"; fi
+run -n 1 --log-dir "$dir/c" --tee 3 sh -c 'seq 200000; seq 200000 >&2'
+if [ "$(wc -l <"$dir/out")" -eq 200000 ] && [ "$(tail -n 1 "$dir/err")" = "[default0]:200000" ] &&
+    [ "$(cat "$dir"/c/none_*/attempt_0/0/stdout.log | cksum)" = "$(seq 200000 | cksum)" ]; then ok tee_loses_nothing
+else bad tee_loses_nothing "$(wc -l <"$dir/out") lines"; fi
+run -n 3 --local-ranks-filter 0,2 sh -c 'echo $RANK'
+if [ "$(sort "$dir/out" | tr '\n' ' ')" = "0 2 " ]; then ok the_filter_hides_ranks
+else bad the_filter_hides_ranks "other output"; fi
+run -n 2 --redirects 4 true
+expect wrong_streams_are_a_usage_error 2 "redirects: '4'"
+run -n 2 --log-dir /proc/nothing --redirects 1 true
+expect an_impossible_log_folder_is_an_error 1 'cannot make folder /proc/nothing'
+
+# --- signals ---
+# started NAME: two sleeping ranks in the background, their pids in $dir/pids
+begin() {
+    rm -f "$dir/pids"
+    "$fsdp" launch -n 2 sh -c "$1" >"$dir/out" 2>"$dir/err" &
+    launcher=$!
+    wait_for has_lines "$dir/pids" 2
+    first=$(sed -n 1p "$dir/pids") second=$(sed -n 2p "$dir/pids")
+    start=$(date +%s)
+}
+finish() {
+    wait "$launcher"
+    rc=$?
+    took=$(($(date +%s) - start))
+}
+sleeping='echo $$ >>"'$dir'/pids"; exec sleep 60'
+begin "$sleeping"
+kill -INT "$launcher"
+finish
+expect an_interrupt_ends_all_with_130 130 'Interrupt: ending 2 ranks'
+if is_gone "$first" && is_gone "$second" && [ "$(wc -l <"$dir/err")" -eq 1 ] && [ $took -lt 3 ]; then ok cleanly_with_one_line
+else bad cleanly_with_one_line "$took s"; fi
+begin "$sleeping"
+kill -TERM "$launcher"
+finish
+expect sigterm_is_passed_on 143 'Terminated: ending 2 ranks'
+begin 'trap "" INT TERM; echo $$ >>"'$dir'/pids"; while :; do sleep 60; done'
+kill -INT "$launcher"
+sleep 0.5
+kill -INT "$launcher"
+finish
+expect a_second_interrupt_kills 130
+if is_gone "$first" && is_gone "$second" && [ $took -lt 4 ]; then ok at_once; else bad at_once "$took s"; fi
+begin "$sleeping"
+kill -KILL "$second"
+finish
+expect a_rank_killed_from_outside_is_named 1 "rank [01] \\(pid $second\\) was killed by signal 9"
+is_gone "$first" && ok its_peer_ends || bad its_peer_ends "still there"
+begin "$sleeping"
+kill -KILL "$launcher"
+finish
+if wait_for is_gone "$first" && wait_for is_gone "$second"; then ok ranks_die_with_the_launcher
+else bad ranks_die_with_the_launcher "still there"; fi
+
+# --- the command itself ---
+"$fsdp" --version >"$dir/out" 2>"$dir/err" && grep -q '^fsdp [0-9]' "$dir/out" &&
+    ok version_is_printed || bad version_is_printed "no version"
+"$fsdp" help launch >"$dir/out" 2>"$dir/err" && grep -q -- '--nproc-per-node' "$dir/out" &&
+    ok help_shows_options || bad help_shows_options "no options"
+"$fsdp" lanch >"$dir/out" 2>"$dir/err"
+rc=$?
+expect an_unknown_command_is_suggested 2 "did you mean 'launch'"
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
