@@ -421,6 +421,8 @@ static fsdp_json_node place(fsdp_json_node node, const char *key)
 
 static fsdp_status mismatch(fsdp_json_node node, const char *key, const char *expected)
 {
+    if (key && node.value && !json_is_object(node.value))
+        return mismatch(node, NULL, "an object");
     fsdp_json_node found = place(node, key);
     char where[320] = " ", what[96] = "";
     text t = {where + 1, sizeof where - 1};
@@ -431,6 +433,8 @@ static fsdp_status mismatch(fsdp_json_node node, const char *key, const char *ex
         else
             put(&t, "%s%s", t.at[-1] == ' ' ? "" : ".", key ? key : found.key);
         put(&t, ": ");
+    } else if (key) {
+        put(&t, "%s: ", key);
     }
     if (!found.value)
         return fsdp_error(FSDP_ERR_NOT_FOUND, "%s:%smissing, expected %s", node.doc->name, where,

@@ -1,0 +1,329 @@
+/* config.json and generation_config.json of T5. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/models/generation_config.h"
+#include "src/models/t5_config.h"
+#include "tests/test.h"
+
+static const char *fixture(const char *name)
+{
+    static char paths[4][600];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(paths[next], sizeof paths[next], "%s/%s", fsdp_test_path("fixtures/hf"), name);
+    return paths[next];
+}
+
+static const char *in_dir(fsdp_test *t, const char *name)
+{
+    static char paths[4][300];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(paths[next], sizeof paths[next], "%s/%s", fsdp_test_dir(t), name);
+    return paths[next];
+}
+
+TEST(v1_0_is_read)
+{
+    fsdp_t5_config c;
+    ASSERT_OK(fsdp_t5_config_read(fixture("t5_v10"), &c));
+    ASSERT_INT(c.vocab_size, 11);
+    ASSERT_INT(c.d_model, 8);
+    ASSERT_INT(c.d_kv, 4);
+    ASSERT_INT(c.d_ff, 12);
+    ASSERT_INT(c.num_layers, 2);
+    ASSERT_INT(c.num_decoder_layers, 2);
+    ASSERT_INT(c.num_heads, 2);
+    ASSERT_INT(c.relative_attention_num_buckets, 4);
+    ASSERT_INT(c.relative_attention_max_distance, 8);
+    ASSERT(c.dropout_rate == 0.1 && c.layer_norm_epsilon == 1e-6 && c.initializer_factor == 1.0);
+    ASSERT(!c.is_gated_act && c.scale_decoder_outputs && c.tie_word_embeddings);
+    ASSERT_INT(c.pad_token_id, 0);
+    ASSERT_INT(c.eos_token_id, 1);
+    ASSERT_INT(c.decoder_start_token_id, 0);
+    ASSERT_INT(c.dtype, FSDP_DTYPE_F32);
+}
+
+/* `tie_word_embeddings: false` (the Hub) and `scale_decoder_outputs: false` (transformers 5). */
+TEST(both_spellings_of_v1_1_are_unscaled)
+{
+    fsdp_t5_config hub, resaved;
+    ASSERT_OK(fsdp_t5_config_read(fixture("t5_v11/config.json"), &hub));
+    ASSERT_OK(fsdp_t5_config_read(fixture("t5_v11_resaved"), &resaved));
+    ASSERT(hub.is_gated_act && resaved.is_gated_act);
+    ASSERT(!hub.scale_decoder_outputs && !resaved.scale_decoder_outputs);
+    ASSERT(!hub.tie_word_embeddings && resaved.tie_word_embeddings);
+}
+
+#define REQUIRED                                                                                   \
+    "\"model_type\":\"t5\",\"vocab_size\":100,\"d_model\":6,\"d_kv\":5,\"d_ff\":7,"                \
+    "\"num_layers\":3,\"num_heads\":2"
+#define MINIMAL REQUIRED ",\"decoder_start_token_id\":0"
+
+static fsdp_status parse(const char *text, fsdp_t5_config *c)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_json_parse("config.json", 1, text, strlen(text), &doc));
+    fsdp_status status = fsdp_t5_config_parse(doc, c);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+TEST(absent_keys_have_transformers_defaults)
+{
+    fsdp_t5_config c;
+    ASSERT_OK(parse("{" MINIMAL "}", &c));
+    ASSERT_INT(c.num_decoder_layers, 3);
+    ASSERT_INT(c.relative_attention_num_buckets, 32);
+    ASSERT_INT(c.relative_attention_max_distance, 128);
+    ASSERT(c.dropout_rate == 0.1 && c.layer_norm_epsilon == 1e-6 && c.initializer_factor == 1.0);
+    ASSERT(!c.is_gated_act && c.scale_decoder_outputs && c.tie_word_embeddings);
+    ASSERT(c.pad_token_id == 0 && c.eos_token_id == 1 && c.dtype == FSDP_DTYPE_F32);
+    ASSERT_OK(parse("{" MINIMAL ",\"num_decoder_layers\":null,\"torch_dtype\":\"bfloat16\","
+                    "\"eos_token_id\":[7,8],\"dropout_rate\":0,\"quantization_config\":null,"
+                    "\"pruned_heads\":{},\"model_max_length\":1000000000000000019884624838656}",
+                    &c));
+    ASSERT(c.num_decoder_layers == 3 && c.dtype == FSDP_DTYPE_BF16 && c.eos_token_id == 7);
+    ASSERT_OK(parse("{\"model_type\":\"t5\",\"vocab_size\":100,\"hidden_size\":6,\"head_dim\":5,"
+                    "\"d_ff\":7,\"num_hidden_layers\":3,\"num_attention_heads\":2,"
+                    "\"decoder_start_token_id\":9}",
+                    &c));
+    ASSERT(c.d_model == 6 && c.d_kv == 5 && c.num_layers == 3 && c.num_heads == 2);
+    ASSERT_INT(c.decoder_start_token_id, 9);
+}
+
+TEST(what_cannot_be_is_refused_by_name)
+{
+    static const struct {
+        const char *text;
+        fsdp_status status;
+        const char *error;
+    } cases[] = {
+        {"{" REQUIRED "}", FSDP_ERR_NOT_FOUND, "config.json: decoder_start_token_id: missing"},
+        {"{\"model_type\":\"t5\"}", FSDP_ERR_NOT_FOUND, "config.json: vocab_size: missing"},
+        {"{\"vocab_size\":3}", FSDP_ERR_NOT_FOUND, "config.json: model_type: missing"},
+        {"{\"model_type\":\"llama\"}", FSDP_ERR_UNSUPPORTED,
+         "config.json: model_type: expected \"t5\" (nothing else is supported), found \"llama\""},
+        {"{\"model_type\":5}", FSDP_ERR_FORMAT, "model_type: expected a string, found 5"},
+        {"[1]", FSDP_ERR_FORMAT, "config.json: expected an object, found a list"},
+        {"{" MINIMAL ",\"d_model\":\"abc\"}", FSDP_ERR_FORMAT,
+         "config.json: d_model: expected a positive integer, found \"abc\""},
+        {"{" MINIMAL ",\"num_heads\":0}", FSDP_ERR_FORMAT,
+         "num_heads: expected a positive integer"},
+        {"{" MINIMAL ",\"d_ff\":-8}", FSDP_ERR_FORMAT,
+         "d_ff: expected a positive integer, found -8"},
+        {"{" MINIMAL ",\"d_kv\":1e2}", FSDP_ERR_FORMAT,
+         "d_kv: expected a positive integer, found 100.0"},
+        {"{" MINIMAL ",\"vocab_size\":99999999999}", FSDP_ERR_FORMAT,
+         "vocab_size: expected an integer from"},
+        {"{" MINIMAL ",\"num_decoder_layers\":0}", FSDP_ERR_FORMAT,
+         "num_decoder_layers: expected a positive"},
+        {"{" MINIMAL ",\"num_heads\":200000000,\"d_kv\":64}", FSDP_ERR_FORMAT,
+         "num_heads: expected at most"},
+        {"{" MINIMAL ",\"layer_norm_epsilon\":0}", FSDP_ERR_FORMAT,
+         "layer_norm_epsilon: expected a positive number, found 0"},
+        {"{" MINIMAL ",\"layer_norm_epsilon\":NaN}", FSDP_ERR_FORMAT,
+         "layer_norm_epsilon: expected a finite number"},
+        {"{" MINIMAL ",\"dropout_rate\":1.0}", FSDP_ERR_FORMAT,
+         "dropout_rate: expected a number from 0 to below 1, found 1.0"},
+        {"{" MINIMAL ",\"dropout_rate\":-0.1}", FSDP_ERR_FORMAT, "dropout_rate"},
+        {"{" MINIMAL ",\"initializer_factor\":-1}", FSDP_ERR_FORMAT, "initializer_factor"},
+        {"{" MINIMAL ",\"relative_attention_num_buckets\":2}", FSDP_ERR_FORMAT,
+         "relative_attention_num_buckets"},
+        {"{" MINIMAL ",\"relative_attention_max_distance\":16}", FSDP_ERR_FORMAT,
+         "relative_attention_max_distance: expected a distance greater than half the buckets"},
+        {"{" MINIMAL ",\"pad_token_id\":100}", FSDP_ERR_FORMAT,
+         "pad_token_id: expected an integer from 0 to 99, found 100"},
+        {"{" MINIMAL ",\"eos_token_id\":-1}", FSDP_ERR_FORMAT, "eos_token_id"},
+        {"{" REQUIRED ",\"decoder_start_token_id\":null}", FSDP_ERR_FORMAT,
+         "decoder_start_token_id: expected an integer, 0 or more, found null"},
+        {"{" MINIMAL ",\"tie_word_embeddings\":\"no\"}", FSDP_ERR_FORMAT,
+         "tie_word_embeddings: expected true or false, found \"no\""},
+        {"{" MINIMAL ",\"feed_forward_proj\":\"gated-silu\"}", FSDP_ERR_UNSUPPORTED,
+         "feed_forward_proj: expected \"relu\" or \"gated-gelu\" (nothing else is supported), "
+         "found \"gated-silu\""},
+        {"{" MINIMAL ",\"dense_act_fn\":\"gelu\"}", FSDP_ERR_UNSUPPORTED,
+         "dense_act_fn: expected \"relu\""},
+        {"{" MINIMAL ",\"is_gated_act\":true}", FSDP_ERR_UNSUPPORTED,
+         "is_gated_act: expected false"},
+        {"{" MINIMAL ",\"dtype\":\"int8\"}", FSDP_ERR_FORMAT,
+         "dtype: expected float32, bfloat16 or float16, found \"int8\""},
+        {"{" MINIMAL ",\"torch_dtype\":\"int64\"}", FSDP_ERR_FORMAT,
+         "torch_dtype: expected float32"},
+        {"{" MINIMAL ",\"is_decoder\":true}", FSDP_ERR_UNSUPPORTED, "is_decoder: expected false"},
+        {"{" MINIMAL ",\"is_encoder_decoder\":false}", FSDP_ERR_UNSUPPORTED, "is_encoder_decoder"},
+        {"{" MINIMAL ",\"tie_encoder_decoder\":true}", FSDP_ERR_UNSUPPORTED, "tie_encoder_decoder"},
+        {"{" MINIMAL ",\"pruned_heads\":{\"0\":[1]}}", FSDP_ERR_UNSUPPORTED, "pruned_heads"},
+        {"{" MINIMAL ",\"quantization_config\":{\"bits\":4}}", FSDP_ERR_UNSUPPORTED,
+         "quantization_config"},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        fsdp_t5_config c = {.d_model = -1};
+        fsdp_status status = parse(cases[i].text, &c);
+        if (status != cases[i].status || !strstr(fsdp_last_error(), cases[i].error))
+            FAIL("%s: %s: %s", cases[i].text, fsdp_status_name(status),
+                 status ? fsdp_last_error() : "");
+        ASSERT_INT(c.d_model, -1);
+    }
+    fsdp_t5_config c;
+    ASSERT_ERROR(fsdp_t5_config_read(fsdp_test_dir(t), &c), FSDP_ERR_NOT_FOUND,
+                 "/config.json: cannot open");
+}
+
+TEST(published_sizes_are_known)
+{
+    fsdp_t5_config c, flan;
+    ASSERT_OK(fsdp_t5_config_preset("t5-small", &c));
+    ASSERT(c.d_model == 512 && c.d_kv == 64 && c.d_ff == 2048 && c.num_layers == 6 &&
+           c.num_heads == 8 && c.vocab_size == 32128 && c.scale_decoder_outputs && !c.is_gated_act);
+    ASSERT_OK(fsdp_t5_config_preset("google-t5/t5-large", &c));
+    ASSERT(c.d_model == 1024 && c.num_layers == 24 && c.num_heads == 16);
+    ASSERT_OK(fsdp_t5_config_preset("google/t5-v1_1-base", &c));
+    ASSERT_OK(fsdp_t5_config_preset("google/flan-t5-base", &flan));
+    ASSERT(c.d_ff == 2048 && c.is_gated_act && !c.scale_decoder_outputs && !c.tie_word_embeddings);
+    ASSERT(memcmp(&c, &flan, sizeof c) == 0);
+    ASSERT_ERROR(fsdp_t5_config_preset("t5-huge", &c), FSDP_ERR_INVALID, "t5-huge");
+    ASSERT_ERROR(fsdp_t5_config_preset("flan-t5-3b", &c), FSDP_ERR_INVALID, "flan-t5-3b");
+}
+
+static bool same_config(const fsdp_t5_config *a, const fsdp_t5_config *b)
+{
+    return a->vocab_size == b->vocab_size && a->d_model == b->d_model && a->d_kv == b->d_kv &&
+           a->d_ff == b->d_ff && a->num_layers == b->num_layers &&
+           a->num_decoder_layers == b->num_decoder_layers && a->num_heads == b->num_heads &&
+           a->relative_attention_num_buckets == b->relative_attention_num_buckets &&
+           a->relative_attention_max_distance == b->relative_attention_max_distance &&
+           a->dropout_rate == b->dropout_rate && a->layer_norm_epsilon == b->layer_norm_epsilon &&
+           a->is_gated_act == b->is_gated_act &&
+           a->scale_decoder_outputs == b->scale_decoder_outputs &&
+           a->pad_token_id == b->pad_token_id && a->eos_token_id == b->eos_token_id &&
+           a->decoder_start_token_id == b->decoder_start_token_id;
+}
+
+TEST(a_written_config_is_read_back_the_same)
+{
+    static const char *const names[] = {"t5-3b", "t5-v1_1-small"};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+        fsdp_t5_config c, again;
+        ASSERT_OK(fsdp_t5_config_preset(names[i], &c));
+        c.decoder_start_token_id = 5;
+        c.num_decoder_layers = 2;
+        c.dropout_rate = 0.05;
+        ASSERT_OK(fsdp_t5_config_write(&c, !c.scale_decoder_outputs, FSDP_DTYPE_BF16, NULL,
+                                       in_dir(t, "config.json")));
+        ASSERT_OK(fsdp_t5_config_read(fsdp_test_dir(t), &again));
+        ASSERT(same_config(&c, &again));
+        ASSERT_INT(again.tie_word_embeddings, c.scale_decoder_outputs);
+        ASSERT_INT(again.dtype, FSDP_DTYPE_BF16);
+    }
+}
+
+/* Unscaled and without a head of its own: only scale_decoder_outputs can say that. */
+TEST(every_kind_of_head_is_written)
+{
+    for (int scale = 0; scale < 2; scale++) {
+        for (int head = 0; head < 2; head++) {
+            fsdp_t5_config c, again;
+            ASSERT_OK(fsdp_t5_config_preset("t5-small", &c));
+            c.scale_decoder_outputs = scale;
+            ASSERT_OK(
+                fsdp_t5_config_write(&c, head, FSDP_DTYPE_F32, NULL, in_dir(t, "config.json")));
+            ASSERT_OK(fsdp_t5_config_read(fsdp_test_dir(t), &again));
+            ASSERT_INT(again.scale_decoder_outputs, scale);
+            ASSERT_INT(again.tie_word_embeddings, scale || !head);
+        }
+    }
+}
+
+static char *text_of(const char *path)
+{
+    char *text = NULL;
+    size_t bytes;
+    return fsdp_file_read(path, 100000, &text, &bytes) == FSDP_OK ? text : NULL;
+}
+
+/* Writing over what transformers wrote changes nothing but what has changed. */
+TEST(a_source_keeps_its_other_keys)
+{
+    static const char *const names[] = {"t5_v10/config.json", "t5_v11/config.json"};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+        fsdp_t5_config c;
+        ASSERT_OK(fsdp_t5_config_read(fixture(names[i]), &c));
+        ASSERT_OK(fsdp_t5_config_write(&c, !c.tie_word_embeddings, c.dtype, fixture(names[i]),
+                                       in_dir(t, "config.json")));
+        char *before = text_of(fixture(names[i])), *after = text_of(in_dir(t, "config.json"));
+        ASSERT(before && after);
+        ASSERT_STR(after, before);
+        fsdp_free(before);
+        fsdp_free(after);
+    }
+    fsdp_t5_config c;
+    const char *source =
+        "{" MINIMAL ",\"torch_dtype\":\"float32\",\"hidden_size\":6,\"x\":{\"y\":[1]},"
+        "\"scale_decoder_outputs\":false}";
+    ASSERT_OK(fsdp_file_write(in_dir(t, "source.json"), source, strlen(source)));
+    ASSERT_OK(parse(source, &c));
+    ASSERT_OK(fsdp_t5_config_write(&c, true, FSDP_DTYPE_BF16, in_dir(t, "source.json"),
+                                   in_dir(t, "config.json")));
+    char *text = text_of(in_dir(t, "config.json"));
+    ASSERT(text != NULL);
+    ASSERT(strstr(text, "\"torch_dtype\": \"bfloat16\"") && !strstr(text, "\"dtype\""));
+    ASSERT(strstr(text, "\"scale_decoder_outputs\": false") &&
+           strstr(text, "\"tie_word_embeddings\": false"));
+    ASSERT(strstr(text, "\"x\": {\n    \"y\": [\n      1\n    ]\n  }") != NULL);
+    fsdp_free(text);
+}
+
+TEST(generation_configs_are_read_and_written)
+{
+    fsdp_generation_config g;
+    ASSERT_OK(fsdp_generation_config_read(fixture("t5_v10"), &g));
+    ASSERT(g.decoder_start_token_id == 0 && g.n_eos == 1 && g.eos_token_ids[0] == 1 &&
+           g.pad_token_id == 0 && g.max_length == 20 && g.max_new_tokens == 0 && g.num_beams == 1);
+    /* No such file: the keys of config.json. */
+    ASSERT_OK(fsdp_generation_config_read(fixture("t5_v11"), &g));
+    ASSERT(g.decoder_start_token_id == 0 && g.n_eos == 1 && g.pad_token_id == 0);
+    ASSERT_OK(fsdp_generation_config_write(&g, fixture("t5_v10/generation_config.json"),
+                                           in_dir(t, "generation_config.json")));
+    char *before = text_of(fixture("t5_v10/generation_config.json"));
+    char *after = text_of(in_dir(t, "generation_config.json"));
+    ASSERT(before && after);
+    ASSERT_STR(after, before);
+    fsdp_free(before);
+    fsdp_free(after);
+    g.n_eos = 2;
+    g.eos_token_ids[1] = 9;
+    ASSERT_OK(fsdp_generation_config_write(&g, NULL, in_dir(t, "generation_config.json")));
+    g = (fsdp_generation_config){0};
+    ASSERT_OK(fsdp_generation_config_read(fsdp_test_dir(t), &g));
+    ASSERT(g.n_eos == 2 && g.eos_token_ids[1] == 9 && g.decoder_start_token_id == 0);
+}
+
+TEST(bad_generation_configs_are_refused)
+{
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"{\"eos_token_id\":[1,\"a\"]}", "g.json: eos_token_id[1]: expected"},
+        {"{\"eos_token_id\":\"a\"}", "g.json: eos_token_id: expected"},
+        {"{\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "at most 16"},
+        {"{\"max_new_tokens\":0}", "max_new_tokens: expected a positive integer"},
+        {"{\"temperature\":0.0}", "temperature: expected a positive number"},
+        {"{\"top_p\":1.5}", "top_p: expected a number up to 1"},
+        {"{\"num_beams\":0}", "num_beams"},
+        {"{\"do_sample\":1}", "do_sample: expected true or false"},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        fsdp_json *doc;
+        fsdp_generation_config g;
+        ASSERT_OK(fsdp_json_parse("g.json", 1, cases[i].text, strlen(cases[i].text), &doc));
+        fsdp_status status = fsdp_generation_config_parse(doc, &g);
+        fsdp_json_destroy(doc);
+        if (status != FSDP_ERR_FORMAT || !strstr(fsdp_last_error(), cases[i].error))
+            FAIL("%s: %s: %s", cases[i].text, fsdp_status_name(status), fsdp_last_error());
+    }
+}
