@@ -88,6 +88,8 @@ void fsdp_rank_signal(const fsdp_rank_process *process, int signal_number);
 /* Has it just ended? Then it is reaped. What it started is killed if it failed, or if
  * `and_children`. */
 bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children);
+/* Has a signal (SIGSTOP, a debugger) just stopped it? True once for each stop. */
+bool fsdp_rank_has_stopped(const fsdp_rank_process *process);
 /* "was killed by signal 9 (Killed)", "exited with status 3". */
 void fsdp_rank_how_ended(const fsdp_rank_process *process, char *text, size_t size);
 

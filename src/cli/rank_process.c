@@ -306,6 +306,13 @@ bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children)
     return true;
 }
 
+bool fsdp_rank_has_stopped(const fsdp_rank_process *process)
+{
+    siginfo_t info = {0};
+    return process->pid > 0 && !process->ended &&
+           waitid(P_PID, (id_t)process->pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0;
+}
+
 void fsdp_rank_how_ended(const fsdp_rank_process *process, char *text, size_t size)
 {
     int status = process->status;

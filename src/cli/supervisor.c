@@ -132,9 +132,11 @@ static void rank_ended(supervisor *s, int rank)
 static void reap(supervisor *s)
 {
     for (int i = 0; i < s->n; i++) {
-        bool ending = s->stage != STAGE_RUNNING;
-        if (fsdp_rank_reap(&s->ranks[i], ending))
+        if (fsdp_rank_reap(&s->ranks[i], s->stage != STAGE_RUNNING))
             rank_ended(s, i);
+        else if (fsdp_rank_has_stopped(&s->ranks[i]))
+            fprintf(stderr, "fsdp launch: rank %d (pid %d) is stopped; its peers wait for it\n", i,
+                    (int)s->ranks[i].pid);
     }
 }
 
@@ -159,8 +161,10 @@ static void stop_and_continue(supervisor *s)
     for (int i = 0; i < s->n; i++)
         fsdp_rank_signal(&s->ranks[i], SIGSTOP);
     raise(SIGSTOP);
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < s->n; i++) {
+        fsdp_rank_has_stopped(&s->ranks[i]); /* known: the user did it */
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
+    }
 }
 
 static void read_signals(supervisor *s)
@@ -210,10 +214,10 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
     bool ours = s->posted[0] && strstr(report.message, s->posted);
     bool died = *how && WIFSIGNALED(p->status);
     if (!own_words && recorded && !ours && !died)
-        snprintf(said, sizeof said, "%s", report.text);
+        snprintf(said, sizeof said, "%s", report.message);
     else if (!own_words && ours && !*how)
         snprintf(said, sizeof said, "%s", s->posted);
-    else if (recorded && (*report.unit || *report.call))
+    if (recorded && (*report.unit || *report.call))
         snprintf(place, sizeof place, " at step %u%s%s%s%s", report.step, *report.unit ? ", " : "",
                  report.unit, *report.call ? ", " : "", report.call);
     snprintf(attempt->message, sizeof attempt->message, "rank %d (pid %d)%s%s%s%s%s", rank,
