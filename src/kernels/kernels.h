@@ -51,8 +51,8 @@ typedef struct fsdp_gemm_args {
  * position_bias[h, d], row length 2*bias_span - 1, is added where key index - query index =
  * d - (bias_span - 1) (indices within the sequence, query shifted by keys - queries when causal);
  * every |difference| is < bias_span.
- * Dropout p > 0 on the probabilities keeps (b, h, i, j) by Philox of (dropout_key, counter
- * h_global * 2^40 + i_global_row * 2^20 + j), the same in forward and backward.
+ * Dropout p > 0 on the probabilities treats query row i (of all Tq) and key j of its sequence as
+ * element h * 2^40 + i * 2^20 + j of `dropout` with dropout_key, the same in forward and backward.
  * Never holds S of all heads: works by sequence and head in cache. lse [H, Tq] f32 is log-sum-exp
  * of each row, written by forward and read by backward (-inf for a query that sees no key; its
  * output is 0). Backward recomputes S. */

@@ -288,8 +288,7 @@ static fsdp_status run(fsdp_kernel_context *c, const fsdp_gemm_args *args, fsdp_
         return FSDP_OK;
     FSDP_TRY(fsdp_kernel_context_products(c, &g.products));
     g.widen = args->ab_dtype == FSDP_DTYPE_F16 ||
-              (args->ab_dtype == FSDP_DTYPE_BF16 &&
-               (fsdp_kernel_context_isa(c) < FSDP_CPU_ISA_V4 || !fsdp_cpu_products_has_bf16()));
+              (args->ab_dtype == FSDP_DTYPE_BF16 && !fsdp_cpu_multiplies_bf16(c));
     if (args->m <= SMALL_ROWS)
         g.tile_columns = min64(TILE_COLUMNS, args->n);
     g.row_tiles = (args->m + g.tile_rows - 1) / g.tile_rows;

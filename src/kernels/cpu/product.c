@@ -302,10 +302,11 @@ fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,
     return status;
 }
 
-bool fsdp_cpu_products_has_bf16(void)
+bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c)
 {
     unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
-    return (isa & (unsigned)dnnl_cpu_isa_avx512_core) == (unsigned)dnnl_cpu_isa_avx512_core;
+    return fsdp_kernel_context_isa(c) >= FSDP_CPU_ISA_V4 &&
+           (isa & (unsigned)dnnl_cpu_isa_avx512_core) == (unsigned)dnnl_cpu_isa_avx512_core;
 }
 
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products)

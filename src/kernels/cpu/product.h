@@ -4,7 +4,7 @@
 #include "src/kernels/cpu/context.h"
 
 /* C[m, n] = op(A) op(B) (+ C) (+ bias over n), m, n, k > 0; names as in fsdp_gemm_args. A and B
- * are f32, or bf16 where fsdp_cpu_products_has_bf16; C is f32 or of their dtype. A panel whose
+ * are f32, or bf16 where fsdp_cpu_multiplies_bf16; C is f32 or of their dtype. A panel whose
  * leading dimension equals its row length takes oneDNN's faster path. */
 typedef struct fsdp_cpu_product {
     int64_t m, n, k;
@@ -27,8 +27,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
                                                          fsdp_cpu_products **products);
 void fsdp_cpu_products_begin(fsdp_cpu_products *products);
 
-/* Can this machine multiply bf16 (AVX-512, and oneDNN not limited by DNNL_MAX_CPU_ISA)? */
-bool fsdp_cpu_products_has_bf16(void);
+/* Are bf16 matrices multiplied as they are? Below AVX-512 (by CPU, by the context's ISA, or because
+ * DNNL_MAX_CPU_ISA limits oneDNN) they are widened first. */
+bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
 /* Primitives held; for tests. */
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);
 

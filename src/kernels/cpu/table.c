@@ -2,6 +2,7 @@
  * gemm.c and attention.c serve all ISAs and look at the context's. */
 #include <pthread.h>
 
+#include "src/kernels/cpu/attention.h"
 #include "src/kernels/cpu/gemm.h"
 #include "src/kernels/cpu/isa/isa.h"
 #include "src/kernels/cpu/panel.h"
@@ -24,6 +25,8 @@ static pthread_once_t built = PTHREAD_ONCE_INIT;
 static void fill_shared(fsdp_kernels *k)
 {
     k->gemm = fsdp_cpu_gemm;
+    k->attention = fsdp_cpu_attention_forward;
+    k->attention_backward = fsdp_cpu_attention_backward;
 }
 
 static void build_tables(void)

@@ -1,8 +1,30 @@
 /* Copies of matrix blocks, padded and widened. */
 #include "src/kernels/cpu/panel.h"
 
-#include "src/kernels/cpu/isa/convert.h"
+#include <string.h>
+
 #include "src/kernels/cpu/isa/isa.h"
+#include "src/kernels/cpu/isa/vec.h"
+
+static void widen_row(float *restrict dst, const uint16_t *restrict src, fsdp_dtype from, int64_t n)
+{
+    if (from == FSDP_DTYPE_BF16)
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = fsdp_f32_from_bf16(src[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = fsdp_widen_f16(src[i]);
+}
+
+static void round_row(uint16_t *restrict dst, fsdp_dtype to, const float *restrict src, int64_t n)
+{
+    if (to == FSDP_DTYPE_BF16)
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = fsdp_round_bf16(src[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = fsdp_round_f16(src[i]);
+}
 
 static void pack(void *dst, fsdp_dtype to, int64_t dst_rows, int64_t dst_columns, const void *src,
                  fsdp_dtype from, int64_t ld, int64_t rows, int64_t columns)
@@ -15,7 +37,7 @@ static void pack(void *dst, fsdp_dtype to, int64_t dst_rows, int64_t dst_columns
         if (to == from)
             memcpy(d, s, used);
         else
-            fsdp_row_to_f32((float *)(void *)d, s, from, columns);
+            widen_row((float *)(void *)d, (const uint16_t *)(const void *)s, from, columns);
         memset(d + used, 0, row_bytes - used);
     }
     memset((char *)dst + (size_t)rows * row_bytes, 0, (size_t)(dst_rows - rows) * row_bytes);
@@ -31,7 +53,7 @@ static void unpack(void *dst, fsdp_dtype to, int64_t ld, const void *src, fsdp_d
         if (to == from)
             memcpy(d, s, (size_t)columns * to_size);
         else
-            fsdp_row_from_f32(d, to, (const float *)(const void *)s, columns);
+            round_row((uint16_t *)(void *)d, to, (const float *)(const void *)s, columns);
     }
 }
 

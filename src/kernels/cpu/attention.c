@@ -1,0 +1,230 @@
+/* Forward attention, and what both directions share. See Note [Attention in blocks]. */
+#include "src/kernels/cpu/attention.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/kernels/cpu/scratch.h"
+
+enum {
+    ROUND = 16,
+    MAX_BLOCK_ROWS = 128,
+    FORWARD_SCORES = 1 << 17 /* of a block: 512 KiB, and half of that again in bf16 */
+};
+
+int64_t fsdp_attention_round(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+int64_t fsdp_attention_padded_keys(int64_t keys)
+{
+    int64_t to = keys <= 128 ? 16 : keys <= 256 ? 32 : keys <= 1024 ? 64 : 128;
+    return fsdp_attention_round(keys, to);
+}
+
+int64_t fsdp_attention_panel_keys(const fsdp_attention_args *args, int64_t keys)
+{
+    /* With a window, blocks start anywhere, and their length is rounded up from there. */
+    return fsdp_attention_padded_keys(keys) + (args->window > 0 ? 128 : 0);
+}
+
+int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements)
+{
+    int64_t rows = MAX_BLOCK_ROWS;
+    while (rows > ROUND && rows * panel_keys > elements)
+        rows /= 2;
+    return rows;
+}
+
+static const fsdp_cpu_attention_rows *rows_of(const fsdp_kernel_context *c)
+{
+    static const fsdp_cpu_attention_rows *const rows[FSDP_CPU_ISA_COUNT] = {
+        &fsdp_cpu_attention_rows_x86_64, &fsdp_cpu_attention_rows_x86_64_v3,
+        &fsdp_cpu_attention_rows_x86_64_v4};
+    return rows[fsdp_kernel_context_isa(c)];
+}
+
+fsdp_status fsdp_cpu_attention_init(fsdp_cpu_attention *a, fsdp_kernel_context *c,
+                                    const fsdp_attention_args *args)
+{
+    bool bf16 = args->dtype == FSDP_DTYPE_BF16 && fsdp_cpu_multiplies_bf16(c);
+    *a = (fsdp_cpu_attention){.args = args,
+                              .context = c,
+                              .panels = fsdp_cpu_panels_of(c),
+                              .rows = rows_of(c),
+                              .panel_dtype = bf16 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
+                              .padded_dim = fsdp_attention_round(args->head_dim, ROUND)};
+    return fsdp_kernel_context_products(c, &a->products);
+}
+
+fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_t b, int64_t h,
+                                             int64_t first, int64_t rows)
+{
+    const fsdp_attention_args *args = a->args;
+    int64_t queries = args->q_offsets[b + 1] - args->q_offsets[b];
+    int64_t keys = args->k_offsets[b + 1] - args->k_offsets[b];
+    fsdp_attention_block block = {.first_query = first,
+                                  .shift = args->causal ? keys - queries : 0,
+                                  .sequence_keys = keys,
+                                  .window = args->window,
+                                  .causal = args->causal,
+                                  .scale = args->scale,
+                                  .bias_span = args->bias_span,
+                                  .dropout_p = args->dropout_p,
+                                  .dropout_key = args->dropout_key,
+                                  .panel_dtype = a->panel_dtype};
+    block.rows = rows < queries - first ? rows : queries - first;
+    block.padded_rows = fsdp_attention_round(block.rows, ROUND);
+    if (args->position_bias)
+        block.bias = args->position_bias + (h * (2 * args->bias_span - 1) + args->bias_span - 1);
+    int64_t row = args->q_offsets[b] + first, tokens = args->q_offsets[args->n_sequences];
+    block.dropout_element = ((uint64_t)h << 40) + ((uint64_t)row << 20);
+    block.lse = args->lse + h * tokens + row;
+    /* Keys that any of the rows sees. */
+    int64_t begin = args->window > 0 ? first + block.shift - args->window + 1 : 0;
+    int64_t end = args->causal ? first + block.rows + block.shift : keys;
+    begin = begin > 0 ? begin / ROUND * ROUND : 0;
+    end = end < keys ? end : keys;
+    block.first_key = begin;
+    block.keys = end > begin ? end - begin : 0;
+    block.padded_keys = fsdp_attention_padded_keys(block.keys);
+    return block;
+}
+
+void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
+                         const void *x, int64_t ld, int64_t row, int64_t h, int64_t rows)
+{
+    fsdp_dtype dtype = a->args->dtype;
+    int64_t first = row * ld + h * a->args->head_dim;
+    a->panels->pack(panel, a->panel_dtype, padded_rows, a->padded_dim,
+                    (const char *)x + first * (int64_t)fsdp_dtype_size(dtype), dtype, ld, rows,
+                    a->args->head_dim);
+}
+
+fsdp_status fsdp_attention_product(const fsdp_cpu_attention *a, int worker, int64_t m, int64_t n,
+                                   int64_t k, bool trans_a, bool trans_b, bool accumulate,
+                                   const void *x, const void *y, float *c)
+{
+    fsdp_cpu_product product = {.m = m,
+                                .n = n,
+                                .k = k,
+                                .lda = trans_a ? m : k,
+                                .ldb = trans_b ? k : n,
+                                .ldc = n,
+                                .ab_dtype = a->panel_dtype,
+                                .c_dtype = FSDP_DTYPE_F32,
+                                .trans_a = trans_a,
+                                .trans_b = trans_b,
+                                .accumulate = accumulate};
+    return fsdp_cpu_product_run(a->products, worker, &product, x, y, c, NULL);
+}
+
+/* --- forward --- */
+
+/* Panels of one head, in the worker's scratch. */
+typedef struct forward_panels {
+    char *q, *k, *v, *p;
+    float *scores, *out, *bias_strip, *inverse;
+} forward_panels;
+
+static bool reserve_forward(const fsdp_cpu_attention *a, int worker, int64_t block_rows,
+                            int64_t panel_keys, forward_panels *panels)
+{
+    size_t size = fsdp_dtype_size(a->panel_dtype), bytes = 0;
+    size_t dim = (size_t)a->padded_dim, rows = (size_t)block_rows, keys = (size_t)panel_keys;
+    size_t q = fsdp_scratch_part(&bytes, rows * dim * size);
+    size_t k = fsdp_scratch_part(&bytes, keys * dim * size);
+    size_t v = fsdp_scratch_part(&bytes, keys * dim * size);
+    size_t scores = fsdp_scratch_part(&bytes, rows * keys * sizeof(float));
+    size_t p = size == sizeof(float) ? scores : fsdp_scratch_part(&bytes, rows * keys * size);
+    size_t out = fsdp_scratch_part(&bytes, rows * dim * sizeof(float));
+    size_t strip = fsdp_scratch_part(&bytes, (rows + keys) * sizeof(float));
+    size_t inverse = fsdp_scratch_part(&bytes, rows * sizeof(float));
+    char *base = fsdp_kernel_scratch(a->context, worker, bytes);
+    if (!base)
+        return false;
+    *panels = (forward_panels){.q = base + q,
+                               .k = base + k,
+                               .v = base + v,
+                               .p = base + p,
+                               .scores = (float *)(void *)(base + scores),
+                               .out = (float *)(void *)(base + out),
+                               .bias_strip = (float *)(void *)(base + strip),
+                               .inverse = (float *)(void *)(base + inverse)};
+    return true;
+}
+
+static fsdp_status forward_block(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t h,
+                                 fsdp_attention_block *block, const forward_panels *panels)
+{
+    const fsdp_attention_args *args = a->args;
+    int64_t row = args->q_offsets[b] + block->first_query, dim = a->padded_dim;
+    int64_t out_ld = args->heads * args->head_dim;
+    size_t key_bytes = (size_t)(block->first_key * dim) * fsdp_dtype_size(a->panel_dtype);
+    block->scores = panels->scores;
+    block->p = panels->p;
+    block->bias_strip = panels->bias_strip;
+    block->inverse = panels->inverse;
+    if (block->keys > 0) {
+        fsdp_attention_pack(a, panels->q, block->padded_rows, args->q, args->q_ld, row, h,
+                            block->rows);
+        FSDP_TRY(fsdp_attention_product(a, worker, block->padded_rows, block->padded_keys, dim,
+                                        false, true, false, panels->q, panels->k + key_bytes,
+                                        panels->scores));
+    }
+    a->rows->forward(block);
+    if (block->keys > 0)
+        FSDP_TRY(fsdp_attention_product(a, worker, block->padded_rows, dim, block->padded_keys,
+                                        false, false, false, panels->p, panels->v + key_bytes,
+                                        panels->out));
+    else
+        memset(panels->out, 0, (size_t)(block->rows * dim) * sizeof(float));
+    char *out = (char *)args->out +
+                (row * out_ld + h * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
+    a->rows->store(out, args->dtype, out_ld, panels->out, dim, panels->inverse, 1.0f, block->rows,
+                   args->head_dim);
+    return FSDP_OK;
+}
+
+static fsdp_status forward_head(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t h)
+{
+    const fsdp_attention_args *args = a->args;
+    int64_t queries = args->q_offsets[b + 1] - args->q_offsets[b];
+    int64_t keys = args->k_offsets[b + 1] - args->k_offsets[b];
+    int64_t panel_keys = fsdp_attention_panel_keys(args, keys);
+    int64_t block_rows = fsdp_attention_block_rows(panel_keys, FORWARD_SCORES);
+    int64_t kv_head = h / (args->heads / args->kv_heads);
+    forward_panels panels;
+    if (queries == 0)
+        return FSDP_OK;
+    if (!reserve_forward(a, worker, block_rows, panel_keys, &panels))
+        return fsdp_error_nomem();
+    fsdp_attention_pack(a, panels.k, panel_keys, args->k, args->k_ld, args->k_offsets[b], kv_head,
+                        keys);
+    fsdp_attention_pack(a, panels.v, panel_keys, args->v, args->v_ld, args->k_offsets[b], kv_head,
+                        keys);
+    for (int64_t first = 0; first < queries; first += block_rows) {
+        fsdp_attention_block block = fsdp_attention_block_at(a, b, h, first, block_rows);
+        FSDP_TRY(forward_block(a, worker, b, h, &block, &panels));
+    }
+    return FSDP_OK;
+}
+
+static void forward_task(void *arg, int64_t i, int worker)
+{
+    fsdp_cpu_attention *a = arg;
+    if (fsdp_cpu_failure_any(&a->failure))
+        return;
+    fsdp_cpu_failure_note(&a->failure,
+                          forward_head(a, worker, i / a->args->heads, i % a->args->heads));
+}
+
+fsdp_status fsdp_cpu_attention_forward(fsdp_kernel_context *c, const fsdp_attention_args *args)
+{
+    fsdp_cpu_attention a;
+    FSDP_TRY(fsdp_cpu_attention_init(&a, c, args));
+    fsdp_parallel_for(fsdp_kernel_context_pool(c), args->n_sequences * args->heads, forward_task,
+                      &a);
+    return fsdp_cpu_failure_raise(&a.failure);
+}

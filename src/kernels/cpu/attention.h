@@ -1,0 +1,103 @@
+/* Attention by sequence and head.
+ *
+ * Note [Attention in blocks]: a task owns one head of one sequence. It packs the head's rows of q,
+ * k, v into dense panels, zero-padded to multiples of 16, and goes through the queries in blocks
+ * whose scores stay in the second-level cache:
+ *     forward   S = Q K^T;  P = e^(scale S + bias - max), rounded to the panels' dtype;  O = P V
+ *     backward  S = Q K^T;  dP = dO V^T;  P = e^(scale S + bias - lse);  dS = P (dP - rowsum(dO O))
+ *               dV += P^T dO;  dK += dS^T Q;  dQ = dS K
+ * (Dao et al. 2022, without tiling over keys: a block of 16 queries sees 8192 keys in 512 KiB).
+ * Keys above the diagonal of the whole block, or before its window, are not multiplied. Products
+ * are oneDNN's, on one thread; the rows in between are isa/attention_rows.c. Gradients of keys sum
+ * over the query heads that share them, and the gradient of the position bias over sequences, in
+ * order inside one task, so the number of threads changes nothing. */
+#pragma once
+#include "src/kernels/cpu/context.h"
+#include "src/kernels/cpu/panel.h"
+#include "src/kernels/cpu/product.h"
+
+/* Scores of a block of query rows of one head and sequence: [padded_rows, padded_keys] of which
+ * [rows, keys] is real. Indices of queries and keys count within the sequence. */
+typedef struct fsdp_attention_block {
+    int64_t rows, padded_rows, first_query;
+    int64_t keys, padded_keys, first_key; /* padded_keys and first_key: multiples of 16 */
+    int64_t shift;                        /* query i stands at key i + shift */
+    int64_t sequence_keys, window;        /* window 0: none */
+    bool causal;
+    float scale;
+    const float *bias; /* of the head, at difference 0 (key - query - shift); or NULL */
+    int64_t bias_span; /* of |difference|, exclusive */
+    float dropout_p;
+    uint64_t dropout_key, dropout_element; /* of (first_query, key 0); a row has 2^20 */
+    fsdp_dtype panel_dtype;                /* f32 or bf16, of p and ds */
+    float *scores;                         /* S; where panel_dtype is f32, p may lie over it */
+    void *p;
+    float *bias_strip; /* scratch [padded_rows + padded_keys] */
+    float *lse;        /* [rows]: out in forward, in in backward */
+    /* forward */
+    float *inverse; /* out [rows]: 1 / sum of the row of e^..., 0 for a query that sees no key */
+    /* backward */
+    const float *d_p;   /* [padded_rows, padded_keys] */
+    const float *delta; /* [rows] */
+    void *d_s;          /* may lie over d_p where panel_dtype is f32 */
+    float *d_bias;      /* as bias; added to; or NULL */
+} fsdp_attention_block;
+
+/* One per ISA. */
+typedef struct fsdp_cpu_attention_rows {
+    /* S to unnormalised probabilities P, dropped out; lse, inverse. */
+    void (*forward)(const fsdp_attention_block *block);
+    /* S, dP to normalised and dropped-out P, to dS (before the scale); d_bias. */
+    void (*backward)(const fsdp_attention_block *block);
+    /* dst[i] (row stride dst_ld) = src[i] (f32, row stride src_ld) * factors[i] * factor, width
+     * elements; factors may be NULL. */
+    void (*store)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
+                  const float *factors, float factor, int64_t rows, int64_t width);
+    /* sums[i] = sum over the row of x[i] y[i], both of dtype and row stride ld. */
+    void (*dot)(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
+                int64_t rows, int64_t width);
+} fsdp_cpu_attention_rows;
+
+extern const fsdp_cpu_attention_rows fsdp_cpu_attention_rows_x86_64;
+extern const fsdp_cpu_attention_rows fsdp_cpu_attention_rows_x86_64_v3;
+extern const fsdp_cpu_attention_rows fsdp_cpu_attention_rows_x86_64_v4;
+
+/* What the tasks of one call share. */
+typedef struct fsdp_cpu_attention {
+    const fsdp_attention_args *args;
+    fsdp_kernel_context *context;
+    fsdp_cpu_products *products;
+    const fsdp_cpu_panels *panels;
+    const fsdp_cpu_attention_rows *rows;
+    fsdp_dtype panel_dtype;
+    int64_t padded_dim; /* head_dim, rounded up to 16 */
+    fsdp_cpu_failure failure;
+} fsdp_cpu_attention;
+
+FSDP_MUST_CHECK fsdp_status fsdp_cpu_attention_init(fsdp_cpu_attention *a, fsdp_kernel_context *c,
+                                                    const fsdp_attention_args *args);
+
+int64_t fsdp_attention_round(int64_t n, int64_t to);
+/* Rows of keys as the products see them: few different ones, so that few primitives are made. */
+int64_t fsdp_attention_padded_keys(int64_t keys);
+/* Rows that the key panels of a sequence need, whatever block reads them. */
+int64_t fsdp_attention_panel_keys(const fsdp_attention_args *args, int64_t keys);
+/* Queries of a block, so that its scores have at most `elements`. */
+int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements);
+/* The block of sequence b and head h that starts at query `first` and has at most `rows`: all but
+ * the pointers of panels. */
+fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_t b, int64_t h,
+                                             int64_t first, int64_t rows);
+/* Rows [row, row + rows) of head h of x (row stride ld) as a panel of padded_rows. */
+void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
+                         const void *x, int64_t ld, int64_t row, int64_t h, int64_t rows);
+/* C (f32) = op(A) op(B) on dense panels. */
+FSDP_MUST_CHECK fsdp_status fsdp_attention_product(const fsdp_cpu_attention *a, int worker,
+                                                   int64_t m, int64_t n, int64_t k, bool trans_a,
+                                                   bool trans_b, bool accumulate, const void *x,
+                                                   const void *y, float *c);
+
+FSDP_MUST_CHECK fsdp_status fsdp_cpu_attention_forward(fsdp_kernel_context *c,
+                                                       const fsdp_attention_args *args);
+FSDP_MUST_CHECK fsdp_status fsdp_cpu_attention_backward(fsdp_kernel_context *c,
+                                                        const fsdp_attention_args *args);

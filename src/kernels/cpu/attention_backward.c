@@ -1,0 +1,164 @@
+/* Backward attention. See Note [Attention in blocks] in attention.h. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/kernels/cpu/attention.h"
+#include "src/kernels/cpu/scratch.h"
+
+enum {
+    BACKWARD_SCORES = 1 << 16 /* of a block: S and dP in f32, P and dS in bf16 are 768 KiB */
+};
+
+/* Panels of one key/value head, in the worker's scratch. */
+typedef struct backward_panels {
+    char *k, *v, *q, *d_out, *p, *d_s;
+    float *d_k, *d_v; /* [panel_keys, padded_dim] */
+    float *scores, *d_p, *d_q, *bias_strip, *delta;
+} backward_panels;
+
+static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t block_rows,
+                             int64_t panel_keys, backward_panels *panels)
+{
+    size_t size = fsdp_dtype_size(a->panel_dtype), bytes = 0;
+    size_t dim = (size_t)a->padded_dim, rows = (size_t)block_rows, keys = (size_t)panel_keys;
+    size_t k = fsdp_scratch_part(&bytes, keys * dim * size);
+    size_t v = fsdp_scratch_part(&bytes, keys * dim * size);
+    size_t d_k = fsdp_scratch_part(&bytes, keys * dim * sizeof(float));
+    size_t d_v = fsdp_scratch_part(&bytes, keys * dim * sizeof(float));
+    size_t q = fsdp_scratch_part(&bytes, rows * dim * size);
+    size_t d_out = fsdp_scratch_part(&bytes, rows * dim * size);
+    size_t d_q = fsdp_scratch_part(&bytes, rows * dim * sizeof(float));
+    size_t scores = fsdp_scratch_part(&bytes, rows * keys * sizeof(float));
+    size_t d_p = fsdp_scratch_part(&bytes, rows * keys * sizeof(float));
+    size_t p = size == sizeof(float) ? scores : fsdp_scratch_part(&bytes, rows * keys * size);
+    size_t d_s = size == sizeof(float) ? d_p : fsdp_scratch_part(&bytes, rows * keys * size);
+    size_t strip = fsdp_scratch_part(&bytes, (rows + keys) * sizeof(float));
+    size_t delta = fsdp_scratch_part(&bytes, rows * sizeof(float));
+    char *base = fsdp_kernel_scratch(a->context, worker, bytes);
+    if (!base)
+        return false;
+    *panels = (backward_panels){.k = base + k,
+                                .v = base + v,
+                                .q = base + q,
+                                .d_out = base + d_out,
+                                .p = base + p,
+                                .d_s = base + d_s,
+                                .d_k = (float *)(void *)(base + d_k),
+                                .d_v = (float *)(void *)(base + d_v),
+                                .scores = (float *)(void *)(base + scores),
+                                .d_p = (float *)(void *)(base + d_p),
+                                .d_q = (float *)(void *)(base + d_q),
+                                .bias_strip = (float *)(void *)(base + strip),
+                                .delta = (float *)(void *)(base + delta)};
+    return true;
+}
+
+/* The five products of a block that sees keys. */
+static fsdp_status backward_products(const fsdp_cpu_attention *a, int worker,
+                                     const fsdp_attention_block *block,
+                                     const backward_panels *panels)
+{
+    int64_t m = block->padded_rows, n = block->padded_keys, dim = a->padded_dim;
+    int64_t first = block->first_key * dim;
+    size_t key_bytes = (size_t)first * fsdp_dtype_size(a->panel_dtype);
+    FSDP_TRY(fsdp_attention_product(a, worker, m, n, dim, false, true, false, panels->q,
+                                    panels->k + key_bytes, panels->scores));
+    FSDP_TRY(fsdp_attention_product(a, worker, m, n, dim, false, true, false, panels->d_out,
+                                    panels->v + key_bytes, panels->d_p));
+    a->rows->backward(block);
+    FSDP_TRY(fsdp_attention_product(a, worker, n, dim, m, true, false, true, panels->p,
+                                    panels->d_out, panels->d_v + first));
+    FSDP_TRY(fsdp_attention_product(a, worker, n, dim, m, true, false, true, panels->d_s, panels->q,
+                                    panels->d_k + first));
+    return fsdp_attention_product(a, worker, m, dim, n, false, false, false, panels->d_s,
+                                  panels->k + key_bytes, panels->d_q);
+}
+
+static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t h,
+                                  fsdp_attention_block *block, const backward_panels *panels)
+{
+    const fsdp_attention_args *args = a->args;
+    int64_t row = args->q_offsets[b] + block->first_query, dim = a->padded_dim;
+    int64_t ld = args->heads * args->head_dim;
+    int64_t first = (row * ld + h * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
+    block->scores = panels->scores;
+    block->p = panels->p;
+    block->d_p = panels->d_p;
+    block->d_s = panels->d_s;
+    block->bias_strip = panels->bias_strip;
+    block->delta = panels->delta;
+    if (args->d_position_bias)
+        block->d_bias =
+            args->d_position_bias + (h * (2 * args->bias_span - 1) + args->bias_span - 1);
+    if (block->keys > 0) {
+        fsdp_attention_pack(a, panels->q, block->padded_rows, args->q, args->q_ld, row, h,
+                            block->rows);
+        fsdp_attention_pack(a, panels->d_out, block->padded_rows, args->d_out, ld, row, h,
+                            block->rows);
+        a->rows->dot(panels->delta, (const char *)args->d_out + first,
+                     (const char *)args->out + first, args->dtype, ld, block->rows, args->head_dim);
+        FSDP_TRY(backward_products(a, worker, block, panels));
+    } else {
+        memset(panels->d_q, 0, (size_t)(block->rows * dim) * sizeof(float));
+    }
+    a->rows->store((char *)args->d_q + first, args->dtype, ld, panels->d_q, dim, NULL, args->scale,
+                   block->rows, args->head_dim);
+    return FSDP_OK;
+}
+
+/* All query heads of key/value head `kv` in sequence b. */
+static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t kv)
+{
+    const fsdp_attention_args *args = a->args;
+    int64_t queries = args->q_offsets[b + 1] - args->q_offsets[b];
+    int64_t keys = args->k_offsets[b + 1] - args->k_offsets[b], k_row = args->k_offsets[b];
+    int64_t panel_keys = fsdp_attention_panel_keys(args, keys), dim = a->padded_dim;
+    int64_t block_rows = fsdp_attention_block_rows(panel_keys, BACKWARD_SCORES);
+    int64_t group = args->heads / args->kv_heads, kv_ld = args->kv_heads * args->head_dim;
+    size_t gradient_bytes = (size_t)(panel_keys * dim) * sizeof(float);
+    backward_panels panels;
+    if (!reserve_backward(a, worker, block_rows, panel_keys, &panels))
+        return fsdp_error_nomem();
+    fsdp_attention_pack(a, panels.k, panel_keys, args->k, args->k_ld, k_row, kv, keys);
+    fsdp_attention_pack(a, panels.v, panel_keys, args->v, args->v_ld, k_row, kv, keys);
+    memset(panels.d_k, 0, gradient_bytes);
+    memset(panels.d_v, 0, gradient_bytes);
+    for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
+        for (int64_t first = 0; first < queries; first += block_rows) {
+            fsdp_attention_block block = fsdp_attention_block_at(a, b, h, first, block_rows);
+            FSDP_TRY(backward_block(a, worker, b, h, &block, &panels));
+        }
+    }
+    int64_t offset = (k_row * kv_ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
+    a->rows->store((char *)args->d_k + offset, args->dtype, kv_ld, panels.d_k, dim, NULL,
+                   args->scale, keys, args->head_dim);
+    a->rows->store((char *)args->d_v + offset, args->dtype, kv_ld, panels.d_v, dim, NULL, 1.0f,
+                   keys, args->head_dim);
+    return FSDP_OK;
+}
+
+/* One task a key/value head and sequence; with a gradient of the position bias, one a head, because
+ * that sums over the sequences in order. */
+static void backward_task(void *arg, int64_t i, int worker)
+{
+    fsdp_cpu_attention *a = arg;
+    const fsdp_attention_args *args = a->args;
+    int64_t kv = i % args->kv_heads, begin = i / args->kv_heads, end = begin + 1;
+    if (args->d_position_bias) {
+        int64_t group = args->heads / args->kv_heads, length = 2 * args->bias_span - 1;
+        memset(args->d_position_bias + kv * group * length, 0,
+               (size_t)(group * length) * sizeof(float));
+        end = args->n_sequences;
+    }
+    for (int64_t b = begin; b < end && !fsdp_cpu_failure_any(&a->failure); b++)
+        fsdp_cpu_failure_note(&a->failure, backward_head(a, worker, b, kv));
+}
+
+fsdp_status fsdp_cpu_attention_backward(fsdp_kernel_context *c, const fsdp_attention_args *args)
+{
+    fsdp_cpu_attention a;
+    FSDP_TRY(fsdp_cpu_attention_init(&a, c, args));
+    int64_t tasks = args->kv_heads * (args->d_position_bias ? 1 : args->n_sequences);
+    fsdp_parallel_for(fsdp_kernel_context_pool(c), tasks, backward_task, &a);
+    return fsdp_cpu_failure_raise(&a.failure);
+}

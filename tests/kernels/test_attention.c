@@ -1,0 +1,509 @@
+/* Attention against a double loop in float64, whose gradient is checked by finite differences:
+ * packed sequences of odd and empty lengths, cross attention, causal, window, grouped heads,
+ * position bias, dropout, all dtypes and ISAs, poisoned surroundings, thread counts. */
+#include <stdio.h>
+
+#include "src/base/alloc.h"
+#include "tests/kernels/kernel_test.h"
+
+enum {
+    MAX_SEQUENCES = 6
+};
+
+typedef struct problem {
+    int64_t n_sequences, heads, kv_heads, head_dim, window;
+    int32_t q_offsets[MAX_SEQUENCES + 1], k_offsets[MAX_SEQUENCES + 1];
+    bool causal, bias;
+    int64_t pad; /* of the leading dimensions of q, k and v */
+    double scale;
+    float dropout_p;
+    fsdp_dtype dtype;
+    uint64_t seed;
+} problem;
+
+static int64_t queries_of(const problem *p)
+{
+    return p->q_offsets[p->n_sequences];
+}
+
+static int64_t keys_of(const problem *p)
+{
+    return p->k_offsets[p->n_sequences];
+}
+
+/* All differences of positions are below it. */
+static int64_t span_of(const problem *p)
+{
+    int64_t span = 1;
+    for (int64_t b = 0; b < p->n_sequences; b++) {
+        int64_t q = p->q_offsets[b + 1] - p->q_offsets[b],
+                k = p->k_offsets[b + 1] - p->k_offsets[b];
+        span = q > span ? q : span;
+        span = k > span ? k : span;
+    }
+    return span;
+}
+
+typedef struct tensors {
+    matrix q, k, v, out, d_out, d_q, d_k, d_v, bias, d_bias, lse;
+} tensors;
+
+static tensors make_tensors(const problem *p)
+{
+    uint64_t state = p->seed * 7919 + 1;
+    int64_t q_width = p->heads * p->head_dim, kv_width = p->kv_heads * p->head_dim;
+    int64_t tq = queries_of(p), tk = keys_of(p), biases = 2 * span_of(p) - 1;
+    tensors x = {.q = matrix_create(p->dtype, tq, q_width, q_width + p->pad),
+                 .k = matrix_create(p->dtype, tk, kv_width, kv_width + 2 * p->pad),
+                 .v = matrix_create(p->dtype, tk, kv_width, kv_width + 3 * p->pad),
+                 .out = matrix_create(p->dtype, tq, q_width, q_width),
+                 .d_out = matrix_create(p->dtype, tq, q_width, q_width),
+                 .d_q = matrix_create(p->dtype, tq, q_width, q_width),
+                 .d_k = matrix_create(p->dtype, tk, kv_width, kv_width),
+                 .d_v = matrix_create(p->dtype, tk, kv_width, kv_width),
+                 .bias = matrix_create(FSDP_DTYPE_F32, p->heads, biases, biases),
+                 .d_bias = matrix_create(FSDP_DTYPE_F32, p->heads, biases, biases),
+                 .lse = matrix_create(FSDP_DTYPE_F32, p->heads, tq, tq)};
+    matrix_fill_random(&x.q, &state);
+    matrix_fill_random(&x.k, &state);
+    matrix_fill_random(&x.v, &state);
+    matrix_fill_random(&x.d_out, &state);
+    matrix_fill_random(&x.bias, &state);
+    return x;
+}
+
+static void free_tensors(tensors *x)
+{
+    matrix *all[] = {&x->q,   &x->k,   &x->v,    &x->out,    &x->d_out, &x->d_q,
+                     &x->d_k, &x->d_v, &x->bias, &x->d_bias, &x->lse};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        matrix_destroy(all[i]);
+}
+
+static fsdp_attention_args make_args(const problem *p, const tensors *x)
+{
+    return (fsdp_attention_args){.dtype = p->dtype,
+                                 .n_sequences = p->n_sequences,
+                                 .heads = p->heads,
+                                 .kv_heads = p->kv_heads,
+                                 .head_dim = p->head_dim,
+                                 .q_offsets = p->q_offsets,
+                                 .k_offsets = p->k_offsets,
+                                 .q = x->q.data,
+                                 .k = x->k.data,
+                                 .v = x->v.data,
+                                 .q_ld = x->q.ld,
+                                 .k_ld = x->k.ld,
+                                 .v_ld = x->v.ld,
+                                 .scale = (float)p->scale,
+                                 .causal = p->causal,
+                                 .window = p->window,
+                                 .position_bias = p->bias ? x->bias.data : NULL,
+                                 .bias_span = span_of(p),
+                                 .dropout_p = p->dropout_p,
+                                 .dropout_key = 99,
+                                 .out = x->out.data,
+                                 .lse = x->lse.data,
+                                 .d_out = x->d_out.data,
+                                 .d_q = x->d_q.data,
+                                 .d_k = x->d_k.data,
+                                 .d_v = x->d_v.data,
+                                 .d_position_bias = p->bias ? x->d_bias.data : NULL};
+}
+
+/* --- the reference, in float64 --- */
+
+typedef struct reference { /* dense, in the problem's order */
+    double *q, *k, *v, *bias, *d_out;
+    double *out, *lse, *d_q, *d_k, *d_v, *d_bias;
+} reference;
+
+static double *widen(const matrix *x)
+{
+    double *y = calloc((size_t)(x->rows * x->columns) + 1, sizeof *y);
+    for (int64_t i = 0; i < x->rows; i++)
+        for (int64_t j = 0; j < x->columns; j++)
+            y[i * x->columns + j] = matrix_get(x, i, j);
+    return y;
+}
+
+static double *zeros(const matrix *x)
+{
+    return calloc((size_t)(x->rows * x->columns) + 1, sizeof(double));
+}
+
+static reference make_reference(const tensors *x)
+{
+    return (reference){.q = widen(&x->q),
+                       .k = widen(&x->k),
+                       .v = widen(&x->v),
+                       .bias = widen(&x->bias),
+                       .d_out = widen(&x->d_out),
+                       .out = zeros(&x->out),
+                       .lse = zeros(&x->lse),
+                       .d_q = zeros(&x->d_q),
+                       .d_k = zeros(&x->d_k),
+                       .d_v = zeros(&x->d_v),
+                       .d_bias = zeros(&x->d_bias)};
+}
+
+static void free_reference(reference *r)
+{
+    double *all[] = {r->q,   r->k,   r->v,   r->bias, r->d_out, r->out,
+                     r->lse, r->d_q, r->d_k, r->d_v,  r->d_bias};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+/* Element e of `dropout`: word e % 4 of Philox at counter e / 4. */
+static double keep_factor(const problem *p, int64_t h, int64_t row, int64_t j)
+{
+    uint64_t e = ((uint64_t)h << 40) + ((uint64_t)row << 20) + (uint64_t)j;
+    if (p->dropout_p == 0.0f)
+        return 1.0;
+    uint32_t bits = fsdp_philox4x32(99, e / 4, 0).v[e % 4];
+    return fsdp_uniform_from_bits(bits) >= p->dropout_p ? 1.0 / (1.0 - (double)p->dropout_p) : 0.0;
+}
+
+/* One query: forward, and backward too if the gradients are wanted. */
+static void reference_row(const problem *p, reference *r, int64_t b, int64_t h, int64_t i,
+                          bool backward)
+{
+    int64_t q0 = p->q_offsets[b], k0 = p->k_offsets[b], span = span_of(p), dim = p->head_dim;
+    int64_t n_q = p->q_offsets[b + 1] - q0, n_k = p->k_offsets[b + 1] - k0;
+    int64_t shift = p->causal ? n_k - n_q : 0, kv = h / (p->heads / p->kv_heads);
+    double prob[2048], d_p[2048], sum = 0, most = -(double)INFINITY, delta = 0;
+    const double *q = r->q + ((q0 + i) * p->heads + h) * dim;
+    const double *d_out = r->d_out + ((q0 + i) * p->heads + h) * dim;
+    double *out = r->out + ((q0 + i) * p->heads + h) * dim;
+    double *d_q = r->d_q + ((q0 + i) * p->heads + h) * dim;
+    for (int64_t j = 0; j < n_k; j++) {
+        bool seen =
+            (!p->causal || j - i <= n_k - n_q) && (p->window == 0 || i + shift - j < p->window);
+        prob[j] = -(double)INFINITY;
+        if (!seen)
+            continue;
+        const double *k = r->k + ((k0 + j) * p->kv_heads + kv) * dim;
+        double s = 0;
+        for (int64_t d = 0; d < dim; d++)
+            s += q[d] * k[d];
+        prob[j] = (double)(float)p->scale * s;
+        if (p->bias)
+            prob[j] += r->bias[h * (2 * span - 1) + j - i - shift + span - 1];
+        most = fmax(most, prob[j]);
+    }
+    for (int64_t j = 0; j < n_k; j++)
+        sum += prob[j] = isinf(most) ? 0.0 : exp(prob[j] - most);
+    r->lse[h * queries_of(p) + q0 + i] = sum > 0 ? most + log(sum) : -(double)INFINITY;
+    for (int64_t d = 0; d < dim; d++)
+        out[d] = 0;
+    for (int64_t j = 0; j < n_k && sum > 0; j++) {
+        const double *v = r->v + ((k0 + j) * p->kv_heads + kv) * dim;
+        double keep = keep_factor(p, h, q0 + i, j);
+        prob[j] /= sum;
+        d_p[j] = 0;
+        for (int64_t d = 0; d < dim; d++) {
+            out[d] += prob[j] * keep * v[d];
+            d_p[j] += d_out[d] * v[d] * keep;
+        }
+        delta += prob[j] * d_p[j];
+    }
+    for (int64_t j = 0; j < n_k && sum > 0 && backward; j++) {
+        if (prob[j] == 0)
+            continue;
+        double d_s = prob[j] * (d_p[j] - delta), keep = keep_factor(p, h, q0 + i, j);
+        double *d_k = r->d_k + ((k0 + j) * p->kv_heads + kv) * dim;
+        double *d_v = r->d_v + ((k0 + j) * p->kv_heads + kv) * dim;
+        const double *k = r->k + ((k0 + j) * p->kv_heads + kv) * dim;
+        for (int64_t d = 0; d < dim; d++) {
+            d_q[d] += (double)(float)p->scale * d_s * k[d];
+            d_k[d] += (double)(float)p->scale * d_s * q[d];
+            d_v[d] += prob[j] * keep * d_out[d];
+        }
+        if (p->bias)
+            r->d_bias[h * (2 * span - 1) + j - i - shift + span - 1] += d_s;
+    }
+}
+
+static void run_reference(const problem *p, reference *r, bool backward)
+{
+    for (int64_t b = 0; b < p->n_sequences; b++)
+        for (int64_t h = 0; h < p->heads; h++)
+            for (int64_t i = 0; i < p->q_offsets[b + 1] - p->q_offsets[b]; i++)
+                reference_row(p, r, b, h, i, backward);
+}
+
+/* sum of out * d_out: its gradient is what the reference's backward gives. */
+static double reference_loss(const problem *p, reference *r)
+{
+    double loss = 0;
+    run_reference(p, r, false);
+    for (int64_t i = 0; i < queries_of(p) * p->heads * p->head_dim; i++)
+        loss += r->out[i] * r->d_out[i];
+    return loss;
+}
+
+static void check_slope(fsdp_test *t, const problem *p, reference *r, double *x, double gradient)
+{
+    double kept = *x, step = 1e-5;
+    *x = kept + step;
+    double up = reference_loss(p, r);
+    *x = kept - step;
+    double down = reference_loss(p, r);
+    *x = kept;
+    ASSERT_NEAR((up - down) / (2 * step), gradient, 1e-7 * (1 + fabs(gradient)));
+}
+
+static problem small_problem(void)
+{
+    return (problem){.n_sequences = 2,
+                     .heads = 4,
+                     .kv_heads = 2,
+                     .head_dim = 5,
+                     .q_offsets = {0, 4, 9},
+                     .k_offsets = {0, 6, 11},
+                     .causal = true,
+                     .window = 4,
+                     .bias = true,
+                     .scale = 0.4,
+                     .dropout_p = 0.25f,
+                     .dtype = FSDP_DTYPE_F32,
+                     .seed = 3};
+}
+
+TEST(the_reference_gradient_is_the_slope_of_the_reference)
+{
+    problem p = small_problem();
+    tensors x = make_tensors(&p);
+    reference r = make_reference(&x);
+    run_reference(&p, &r, true);
+    for (int64_t i = 0; i < x.q.rows * x.q.columns && !t->failed; i += 3)
+        check_slope(t, &p, &r, &r.q[i], r.d_q[i]);
+    for (int64_t i = 0; i < x.k.rows * x.k.columns && !t->failed; i += 3) {
+        check_slope(t, &p, &r, &r.k[i], r.d_k[i]);
+        check_slope(t, &p, &r, &r.v[i], r.d_v[i]);
+    }
+    for (int64_t i = 0; i < x.bias.rows * x.bias.columns && !t->failed; i++)
+        check_slope(t, &p, &r, &r.bias[i], r.d_bias[i]);
+    free_reference(&r);
+    free_tensors(&x);
+}
+
+/* --- kernels against the reference --- */
+
+/* Errors are of the size of the largest element: rowsum(dO O) is taken from the rounded output. */
+static void compare(fsdp_test *t, const problem *p, const char *what, const matrix *x,
+                    const double *expected, double tolerance)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < x->rows * x->columns; i++)
+        if (isfinite(expected[i]))
+            largest = fmax(largest, fabs(expected[i]));
+    for (int64_t i = 0; i < x->rows; i++) {
+        for (int64_t j = 0; j < x->columns; j++) {
+            double e = expected[i * x->columns + j], got = matrix_get(x, i, j);
+            if (got == e || fabs(got - e) <= tolerance * (fabs(e) + largest + 0.3))
+                continue;
+            FAIL("%s[%lld, %lld] of %s is %.9g, not %.9g (heads %lld/%lld dim %lld causal %d "
+                 "window %lld bias %d dropout %g seed %llu)",
+                 what, (long long)i, (long long)j, fsdp_dtype_name(p->dtype), got, e,
+                 (long long)p->heads, (long long)p->kv_heads, (long long)p->head_dim, p->causal,
+                 (long long)p->window, p->bias, (double)p->dropout_p, (unsigned long long)p->seed);
+        }
+    }
+    if (!matrix_is_guarded(x))
+        FAIL("%s: memory outside was written", what);
+}
+
+static void check_problem(fsdp_test *t, fsdp_kernel_context *context, const fsdp_kernels *kernels,
+                          const problem *p)
+{
+    tensors x = make_tensors(p);
+    reference r = make_reference(&x);
+    fsdp_attention_args args = make_args(p, &x);
+    double tolerance = p->dtype == FSDP_DTYPE_F32 ? 1e-5 : 6 * rounding_of(p->dtype);
+    run_reference(p, &r, true);
+    fsdp_status status = kernels->attention(context, &args);
+    if (status == FSDP_OK)
+        status = kernels->attention_backward(context, &args);
+    if (status != FSDP_OK) {
+        fsdp_test_fail(t, __FILE__, __LINE__, "attention: %s", fsdp_last_error());
+    } else {
+        compare(t, p, "out", &x.out, r.out, tolerance);
+        compare(t, p, "lse", &x.lse, r.lse, p->dtype == FSDP_DTYPE_BF16 ? 1e-4 : 1e-5);
+        compare(t, p, "d_q", &x.d_q, r.d_q, tolerance);
+        compare(t, p, "d_k", &x.d_k, r.d_k, tolerance);
+        compare(t, p, "d_v", &x.d_v, r.d_v, tolerance);
+        if (p->bias)
+            compare(t, p, "d_position_bias", &x.d_bias, r.d_bias, tolerance);
+    }
+    free_reference(&r);
+    free_tensors(&x);
+}
+
+static const fsdp_dtype float_dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
+
+static problem random_problem(uint64_t *state)
+{
+    static const int64_t lengths[] = {0, 1, 7, 15, 16, 17, 33, 48, 70, 100};
+    static const int64_t dims[] = {8, 12, 16, 20, 32, 64};
+    static const int64_t groups[] = {1, 1, 2, 3};
+    problem p = {.seed = random_bits(state) >> 30};
+    bool cross = random_below(state, 3) == 0;
+    p.n_sequences = 1 + random_below(state, 4);
+    for (int64_t b = 0; b < p.n_sequences; b++) {
+        int64_t q = lengths[random_below(state, 10)],
+                k = cross ? lengths[random_below(state, 10)] : q;
+        p.q_offsets[b + 1] = p.q_offsets[b] + (int32_t)q;
+        p.k_offsets[b + 1] = p.k_offsets[b] + (int32_t)k;
+    }
+    p.kv_heads = 1 + random_below(state, 2);
+    p.heads = p.kv_heads * groups[random_below(state, 4)];
+    p.head_dim = dims[random_below(state, 6)];
+    p.causal = random_below(state, 2);
+    p.window = random_below(state, 4) == 0 ? 1 + random_below(state, 40) : 0;
+    p.bias = random_below(state, 2);
+    p.pad = random_below(state, 2) * 3;
+    p.scale = random_below(state, 2) ? 1.0 : 0.3;
+    p.dropout_p = random_below(state, 3) == 0 ? 0.3f : 0.0f;
+    p.dtype = float_dtypes[random_below(state, 3)];
+    return p;
+}
+
+TEST(attention_of_random_problems_equals_the_double_loop_on_every_isa)
+{
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        uint64_t state = 1;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
+        for (int i = 0; i < 60 && !t->failed; i++) {
+            problem p = random_problem(&state);
+            check_problem(t, context, kernels, &p);
+        }
+        fsdp_kernels_cpu_close(context);
+        CHECK_HERE();
+    }
+}
+
+/* Several blocks of queries, and keys that end inside and beyond the blocks' rounding. */
+TEST(long_sequences_equal_the_double_loop)
+{
+    static const int32_t lengths[][2] = {{300, 300}, {129, 700}, {400, 131}, {1, 1100}, {257, 1}};
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 2, &context, &kernels));
+    for (int i = 0; i < 20 && !t->failed; i++) {
+        problem p = {.n_sequences = 2,
+                     .heads = 2,
+                     .kv_heads = 1 + i % 2,
+                     .head_dim = 16,
+                     .causal = i & 1,
+                     .window = i & 2 ? 150 : 0,
+                     .bias = i & 4,
+                     .scale = 0.5,
+                     .dropout_p = i & 8 ? 0.1f : 0.0f,
+                     .dtype = i % 3 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16,
+                     .seed = (uint64_t)i};
+        for (int b = 0; b < 2; b++) {
+            const int32_t *length = lengths[(i + b) % 5];
+            p.q_offsets[b + 1] = p.q_offsets[b] + length[0];
+            p.k_offsets[b + 1] = p.k_offsets[b] + length[1];
+        }
+        check_problem(t, context, kernels, &p);
+    }
+    fsdp_kernels_cpu_close(context);
+}
+
+TEST(the_number_of_threads_changes_no_bit)
+{
+    fsdp_kernel_context *context[3];
+    const fsdp_kernels *kernels;
+    uint64_t state = 40;
+    for (int i = 0; i < 3; i++)
+        ASSERT_OK(fsdp_kernels_cpu_open(NULL, i + 1, &context[i], &kernels));
+    for (int i = 0; i < 20; i++) {
+        problem p = random_problem(&state);
+        tensors one = make_tensors(&p), many = make_tensors(&p);
+        fsdp_attention_args args = make_args(&p, &one), again = make_args(&p, &many);
+        ASSERT_OK(kernels->attention(context[0], &args));
+        ASSERT_OK(kernels->attention_backward(context[0], &args));
+        ASSERT_OK(kernels->attention(context[1 + i % 2], &again));
+        ASSERT_OK(kernels->attention_backward(context[1 + i % 2], &again));
+        ASSERT(memcmp(one.out.block, many.out.block, one.out.bytes) == 0);
+        ASSERT(memcmp(one.lse.block, many.lse.block, one.lse.bytes) == 0);
+        ASSERT(memcmp(one.d_q.block, many.d_q.block, one.d_q.bytes) == 0);
+        ASSERT(memcmp(one.d_k.block, many.d_k.block, one.d_k.bytes) == 0);
+        ASSERT(memcmp(one.d_v.block, many.d_v.block, one.d_v.bytes) == 0);
+        ASSERT(memcmp(one.d_bias.block, many.d_bias.block, one.d_bias.bytes) == 0);
+        free_tensors(&one);
+        free_tensors(&many);
+    }
+    for (int i = 0; i < 3; i++)
+        fsdp_kernels_cpu_close(context[i]);
+}
+
+/* v is the identity, so a row of the output is its dropped-out probabilities: with equal scores,
+ * 0 or 1 / (n (1 - p)), the first with probability p. */
+TEST(dropout_drops_with_its_probability)
+{
+    enum {
+        LENGTH = 256
+    };
+    problem p = {.n_sequences = 1,
+                 .heads = 1,
+                 .kv_heads = 1,
+                 .head_dim = LENGTH,
+                 .q_offsets = {0, LENGTH},
+                 .k_offsets = {0, LENGTH},
+                 .scale = 0.0,
+                 .dropout_p = 0.2f,
+                 .dtype = FSDP_DTYPE_F32};
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    tensors x = make_tensors(&p);
+    for (int64_t i = 0; i < LENGTH; i++)
+        for (int64_t j = 0; j < LENGTH; j++)
+            matrix_set(&x.v, i, j, i == j);
+    fsdp_attention_args args = make_args(&p, &x);
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
+    ASSERT_OK(kernels->attention(context, &args));
+    int64_t dropped = 0;
+    for (int64_t i = 0; i < LENGTH; i++) {
+        for (int64_t j = 0; j < LENGTH; j++) {
+            double got = matrix_get(&x.out, i, j);
+            dropped += got == 0;
+            if (got != 0)
+                ASSERT_NEAR(got, 1.0 / (0.8 * LENGTH), 1e-7);
+        }
+    }
+    /* Standard deviation of the share: sqrt(0.2 * 0.8) / 256 = 0.0016. */
+    ASSERT_NEAR((double)dropped / (LENGTH * LENGTH), 0.2, 0.008);
+    fsdp_kernels_cpu_close(context);
+    free_tensors(&x);
+}
+
+TEST(running_out_of_memory_is_an_error_without_a_leak)
+{
+    problem p = small_problem();
+    tensors x = make_tensors(&p);
+    fsdp_attention_args args = make_args(&p, &x);
+    bool failed = true;
+    for (long n = 1; n < 80 && failed; n++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        fsdp_alloc_fail_at(n);
+        fsdp_status status = fsdp_kernels_cpu_open(NULL, 1, &context, &kernels);
+        if (status == FSDP_OK) {
+            status = kernels->attention(context, &args);
+            if (status == FSDP_OK)
+                status = kernels->attention_backward(context, &args);
+            fsdp_kernels_cpu_close(context);
+        }
+        fsdp_alloc_fail_at(0);
+        failed = status != FSDP_OK;
+        ASSERT_INT(status, failed ? FSDP_ERR_NOMEM : FSDP_OK);
+    }
+    ASSERT(!failed);
+    free_tensors(&x);
+}
