@@ -1,0 +1,222 @@
+/* Finding models in the cache of huggingface_hub:
+ * FOLDER/models--ORG--NAME/{refs/main: a hash, snapshots/HASH/: links to the files}. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/ckpt/hf_dir.h"
+
+enum {
+    MAX_REF_BYTES = 256,
+    CACHE_FOLDERS = 5
+};
+
+/* ---- names and folders ----------------------------------------------------------------------- */
+
+/* "name" or "org/name" of letters, digits, '-', '_' and '.', not beginning with a dot. */
+static bool is_hub_name(const char *name)
+{
+    int parts = 0;
+    while (*name) {
+        size_t n = 0;
+        while (isalnum((unsigned char)name[n]) || (name[n] && strchr("-_.", name[n])))
+            n++;
+        if (n == 0 || name[0] == '.' || ++parts > 2)
+            return false;
+        if (name[n] && (name[n] != '/' || !name[n + 1]))
+            return false;
+        name += n + (name[n] == '/');
+    }
+    return parts > 0;
+}
+
+/* "models--org--name" */
+static char *repository_folder(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    if (!slash)
+        return fsdp_strdup_printf("models--%s", name);
+    return fsdp_strdup_printf("models--%.*s--%s", (int)(slash - name), name, slash + 1);
+}
+
+/* Cache folder `i`, with ~ expanded; *folder is NULL if its variable is not set. */
+static fsdp_status cache_folder(size_t i, char **folder)
+{
+    static const struct {
+        const char *variable, *below;
+    } places[CACHE_FOLDERS] = {
+        {"HF_HUB_CACHE", ""},
+        {"HUGGINGFACE_HUB_CACHE", ""},
+        {"HF_HOME", "/hub"},
+        {"XDG_CACHE_HOME", "/huggingface/hub"},
+        {"HOME", "/.cache/huggingface/hub"},
+    };
+    const char *value = getenv(places[i].variable), *home = getenv("HOME");
+    *folder = NULL;
+    if (!value || !*value)
+        return FSDP_OK;
+    bool in_home = value[0] == '~' && (value[1] == '/' || !value[1]) && home;
+    *folder = fsdp_strdup_printf("%s%s%s", in_home ? home : "", in_home ? value + 1 : value,
+                                 places[i].below);
+    return *folder ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+/* The hash in refs/main; *hash is NULL if there is no such file. */
+static fsdp_status read_ref(const char *repository, char **hash)
+{
+    size_t bytes;
+    *hash = NULL;
+    char *path = fsdp_path_join(repository, "refs/main");
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    if (fsdp_path_is_file(path))
+        status = fsdp_file_read(path, MAX_REF_BYTES, hash, &bytes);
+    if (*hash) {
+        (*hash)[strcspn(*hash, " \t\r\n")] = 0;
+        if (!**hash || strchr(*hash, '/') || (*hash)[0] == '.') {
+            status = fsdp_error(FSDP_ERR_FORMAT, "%s: not the name of a snapshot", path);
+            fsdp_free(*hash);
+        }
+    }
+    fsdp_free(path);
+    return status;
+}
+
+/* Without refs/main: the only snapshot. */
+static fsdp_status only_snapshot(const char *snapshots, char **hash)
+{
+    char **names;
+    size_t count;
+    FSDP_TRY(fsdp_directory_list(snapshots, &names, &count));
+    fsdp_status status = FSDP_OK;
+    if (count == 1 && !(*hash = fsdp_strdup(names[0])))
+        status = FSDP_ERR_NOMEM;
+    else if (count != 1)
+        status = fsdp_error(FSDP_ERR_NOT_FOUND, "%s: %zu snapshots and no refs/main that names one",
+                            snapshots, count);
+    fsdp_free(names);
+    return status;
+}
+
+static fsdp_status find_snapshot(const char *repository, const char *snapshots, char **dir)
+{
+    char *hash = NULL;
+    FSDP_TRY(read_ref(repository, &hash));
+    if (!hash)
+        FSDP_TRY(only_snapshot(snapshots, &hash));
+    char *found = fsdp_path_join(snapshots, hash);
+    fsdp_status status = found ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (found && !fsdp_path_is_directory(found)) {
+        status =
+            fsdp_error(FSDP_ERR_NOT_FOUND, "%s: refs/main names snapshot %s, which is not there",
+                       repository, hash);
+        fsdp_free(found);
+    } else if (found) {
+        *dir = found;
+    }
+    fsdp_free(hash);
+    return status;
+}
+
+/* *dir stays NULL if the repository is not in `cache`. */
+static fsdp_status look_into(const char *cache, const char *folder, char **dir)
+{
+    char *repository = fsdp_path_join(cache, folder);
+    char *snapshots = repository ? fsdp_path_join(repository, "snapshots") : NULL;
+    fsdp_status status = snapshots ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (snapshots && fsdp_path_is_directory(snapshots))
+        status = find_snapshot(repository, snapshots, dir);
+    fsdp_free(snapshots);
+    fsdp_free(repository);
+    return status;
+}
+
+/* ---- the model argument ---------------------------------------------------------------------- */
+
+static fsdp_status search_caches(const char *model, const char *folder, char **dir)
+{
+    char searched[768] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < CACHE_FOLDERS && !*dir; i++) {
+        char *cache;
+        FSDP_TRY(cache_folder(i, &cache));
+        if (!cache)
+            continue;
+        fsdp_status status = look_into(cache, folder, dir);
+        int n = snprintf(searched + used, sizeof searched - used, "%s%s", used ? ", " : "", cache);
+        used += (size_t)n < sizeof searched - used ? (size_t)n : 0;
+        fsdp_free(cache);
+        FSDP_TRY(status);
+    }
+    if (*dir)
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_ERR_NOT_FOUND,
+        "model '%s' is neither a directory nor in the Hugging Face cache: no %s in %s", model,
+        folder, used ? searched : "any folder ($HOME is not set)");
+}
+
+fsdp_status fsdp_hf_dir_resolve(const char *model, char **dir)
+{
+    if (fsdp_path_is_directory(model)) {
+        *dir = fsdp_strdup(model);
+        return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
+    }
+    if (fsdp_path_is_file(model))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "model '%s' is a file; the directory that holds config.json is needed",
+                          model);
+    if (!is_hub_name(model))
+        return fsdp_error(FSDP_ERR_NOT_FOUND, "model '%s': no such directory", model);
+    char *folder = repository_folder(model), *found = NULL;
+    if (!folder)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = search_caches(model, folder, &found);
+    fsdp_free(folder);
+    if (status == FSDP_OK)
+        *dir = found;
+    return status;
+}
+
+/* ---- tokenizer files ------------------------------------------------------------------------- */
+
+static fsdp_status copy_if_there(const char *from, const char *to, const char *name, int *copied)
+{
+    char *source = fsdp_path_join(from, name), *target = fsdp_path_join(to, name);
+    fsdp_status status = source && target ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && fsdp_path_is_file(source)) {
+        status = fsdp_file_copy(source, target);
+        *copied += status == FSDP_OK;
+    }
+    fsdp_free(source);
+    fsdp_free(target);
+    return status;
+}
+
+fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to, int *copied)
+{
+    static const char *const names[] = {
+        "spiece.model",
+        "tokenizer.model",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "vocab.txt",
+    };
+    int count = 0;
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
+        FSDP_TRY(copy_if_there(from, to, names[i], &count));
+    if (copied)
+        *copied = count;
+    return FSDP_OK;
+}

@@ -1,0 +1,16 @@
+/* Hugging Face model directories: where they are, and the files beside the weights. */
+#pragma once
+#include <fsdp/base.h>
+
+/* The directory that a model argument means: an existing directory, or a hub name ("t5-base",
+ * "org/name") that lies in the local Hugging Face cache. The cache folders are searched in the
+ * order of huggingface_hub: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
+ * $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub; in each, the snapshot that refs/main
+ * names, or the only one. Nothing is downloaded.
+ * *dir is the caller's, ended by fsdp_free(). FSDP_ERR_NOT_FOUND names the folders searched. */
+FSDP_MUST_CHECK fsdp_status fsdp_hf_dir_resolve(const char *model, char **dir);
+
+/* Copy the tokenizer's files (spiece.model, tokenizer.json, tokenizer_config.json, ...) that
+ * `from` has into `to`; links, as in the cache, are followed. `copied` counts them; may be NULL. */
+FSDP_MUST_CHECK fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to,
+                                                       int *copied);
