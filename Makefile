@@ -77,6 +77,10 @@ check-deps:
 
 deps:
 	@sh tools/deps.sh $(PACKAGES)
+# What lint and the sanitizers need on top.
+.PHONY: deps-lint
+deps-lint:
+	@sh tools/deps.sh clang clang-format libclang-rt-14-dev
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
