@@ -72,26 +72,31 @@ static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
+/* dst += grad, which may be of another dtype. */
+static fsdp_status add_to(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
+{
+    fsdp_tensor *same = grad;
+    if (grad->dtype != dst->dtype)
+        FSDP_TRY(fsdp_tensor_to(grad, dst->dtype, FSDP_TAG_ACTIVATION, &same));
+    if (w->device->kernels)
+        w->device->kernels->add(w->device->context, fsdp_tensor_ptr(dst), fsdp_tensor_ptr(dst),
+                                fsdp_tensor_ptr(same), dst->dtype, fsdp_tensor_numel(dst));
+    if (same != grad)
+        fsdp_tensor_release(same);
+    return FSDP_OK;
+}
+
 /* A gradient that an operation returned for a leaf goes to the leaf's target. */
 static fsdp_status accumulate_leaf(sweep *w, fsdp_tensor *leaf, fsdp_tensor *grad)
 {
     fsdp_tensor *dst;
     float beta;
     FSDP_TRY(fsdp_grad_target(leaf, &dst, &beta));
-    const fsdp_kernels *k = w->device->kernels;
-    if (!k)
-        return FSDP_OK;
-    int64_t n = fsdp_tensor_numel(grad);
-    if (beta == 0.0f) {
-        k->cast(w->device->context, fsdp_tensor_ptr(dst), dst->dtype, fsdp_tensor_ptr(grad),
-                grad->dtype, n);
-        return FSDP_OK;
-    }
-    fsdp_tensor *same = NULL;
-    FSDP_TRY(fsdp_tensor_to(grad, dst->dtype, FSDP_TAG_ACTIVATION, &same));
-    k->add(w->device->context, fsdp_tensor_ptr(dst), fsdp_tensor_ptr(dst), fsdp_tensor_ptr(same),
-           dst->dtype, n);
-    fsdp_tensor_release(same);
+    if (beta != 0.0f)
+        return add_to(w, dst, grad);
+    if (w->device->kernels)
+        w->device->kernels->cast(w->device->context, fsdp_tensor_ptr(dst), dst->dtype,
+                                 fsdp_tensor_ptr(grad), grad->dtype, fsdp_tensor_numel(grad));
     return FSDP_OK;
 }
 
