@@ -1,0 +1,250 @@
+/* add, mul, scale, relu, gelu_new, geglu, dropout: see gradcheck.h for what op_check tests. */
+#include "src/tensor/tensor.h"
+#include "tests/autograd/gradcheck.h"
+
+static double gelu_new(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
+static fsdp_tensor *run_add(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_add(s, in[0], in[1]);
+}
+
+static fsdp_tensor *run_mul(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_mul(s, in[0], in[1]);
+}
+
+static fsdp_tensor *run_scale(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_scale(s, in[0], -1.75f);
+}
+
+static fsdp_tensor *run_relu(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_relu(s, in[0]);
+}
+
+static fsdp_tensor *run_gelu_new(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_gelu_new(s, in[0]);
+}
+
+static fsdp_tensor *run_geglu(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_geglu(s, in[0], in[1]);
+}
+
+#define NAIVE(name, expression)                                                                    \
+    static void name(const op_case *c, const double *const *in, double *out)                       \
+    {                                                                                              \
+        const double *x = in[0], *y = in[1];                                                       \
+        (void)y;                                                                                   \
+        for (int64_t i = 0; i < op_numel(c, 0); i++)                                               \
+            out[i] = (expression);                                                                 \
+    }
+NAIVE(naive_add, x[i] + y[i])
+NAIVE(naive_mul, x[i] * y[i])
+NAIVE(naive_scale, -1.75 * x[i])
+NAIVE(naive_relu, x[i] > 0 ? x[i] : 0)
+NAIVE(naive_gelu_new, gelu_new(x[i]))
+NAIVE(naive_geglu, gelu_new(x[i]) * y[i])
+
+TEST(pointwise_operations_equal_loops_and_differences)
+{
+    static const op_case cases[] = {
+        {.name = "add", .run = run_add, .naive = naive_add, .n_in = 2},
+        {.name = "mul", .run = run_mul, .naive = naive_mul, .n_in = 2},
+        {.name = "scale", .run = run_scale, .naive = naive_scale, .n_in = 1},
+        {.name = "relu", .run = run_relu, .naive = naive_relu, .n_in = 1},
+        {.name = "gelu_new", .run = run_gelu_new, .naive = naive_gelu_new, .n_in = 1},
+        {.name = "geglu", .run = run_geglu, .naive = naive_geglu, .n_in = 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        op_case c = cases[i];
+        for (int k = 0; k < c.n_in; k++) {
+            c.in[k].ndim = 2;
+            c.in[k].shape[0] = 5;
+            c.in[k].shape[1] = 7;
+        }
+        op_check(t, &c);
+        CHECK_HERE();
+        for (int k = 0; k < c.n_in; k++)
+            c.in[k].ndim = 0;
+        op_check(t, &c); /* scalars */
+        CHECK_HERE();
+    }
+}
+
+/* --- dropout --- */
+
+static fsdp_tensor *run_dropout(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    return fsdp_dropout(s, in[0], *(const float *)arg);
+}
+
+/* No loop knows the mask; but the operation is linear in x, so its own differences are exact. */
+TEST(dropout_has_the_mask_of_its_forward_in_backward)
+{
+    static const float p = 0.4f;
+    op_check(t, &(op_case){.name = "dropout",
+                           .run = run_dropout,
+                           .arg = &p,
+                           .n_in = 1,
+                           .in = {{2, {9, 7}}},
+                           .training = true});
+}
+
+enum {
+    N = 20000
+};
+
+static void drop(fsdp_test *t, fsdp_device *device, const fsdp_scope_options *options, float p,
+                 int calls, float *out)
+{
+    static const int64_t shape[1] = {N};
+    fsdp_scope *s;
+    fsdp_tensor *x = op_random_tensor(t, device, FSDP_DTYPE_F32, 1, shape, 3), *y = x;
+    CHECK_HERE();
+    ASSERT_OK(fsdp_scope_open(device, NULL, options, &s));
+    for (int i = 0; i < calls; i++)
+        y = fsdp_dropout(s, x, p);
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_OK(fsdp_tensor_to_floats(y, out));
+    fsdp_scope_close(s);
+    fsdp_tensor_release(x);
+}
+
+/* Kept elements are divided by 1 - p, their share is 1 - p within five standard deviations. */
+TEST(dropout_keeps_its_share_and_scales_it)
+{
+    static float x[N], y[N];
+    fsdp_device *device;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    const fsdp_scope_options options = {.training = true, .seed = 3};
+    for (int i = 0; i < 3; i++) {
+        const float p = (float[]){0.1f, 0.5f, 0.9f}[i];
+        drop(t, device, &(fsdp_scope_options){0}, p, 1, x);
+        CHECK_HERE();
+        drop(t, device, &options, p, 1, y);
+        CHECK_HERE();
+        int kept = 0;
+        for (int e = 0; e < N; e++) {
+            if (y[e] == 0.0f)
+                continue;
+            kept++;
+            ASSERT_NEAR(y[e], x[e] / (1.0f - p), 1e-5 * fabs((double)y[e]));
+        }
+        double share = 1.0 - (double)p;
+        ASSERT_NEAR(kept, N * share, 5 * sqrt(N * share * (1 - share)));
+    }
+    fsdp_device_destroy(device);
+}
+
+/* The same (seed, step, leaf, call number) gives the same mask, any other another one. */
+TEST(dropout_is_a_function_of_seed_step_leaf_and_call)
+{
+    static float first[N], other[N];
+    static const fsdp_scope_options options[] = {
+        {.training = true, .seed = 3, .step = 1, .leaf = 2},
+        {.training = true, .seed = 4, .step = 1, .leaf = 2},
+        {.training = true, .seed = 3, .step = 2, .leaf = 2},
+        {.training = true, .seed = 3, .step = 1, .leaf = 1},
+        {.training = true, .seed = 3, .step = 2, .leaf = 1},
+    };
+    fsdp_device *device;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    drop(t, device, &options[0], 0.5f, 1, first);
+    CHECK_HERE();
+    for (int i = 0; i < 6; i++) {
+        drop(t, device, &options[i < 5 ? i : 0], 0.5f, i < 5 ? 1 : 2, other);
+        CHECK_HERE();
+        int differ = 0;
+        for (int e = 0; e < N; e++)
+            differ += first[e] != other[e];
+        if (i == 0)
+            ASSERT_INT(differ, 0);
+        else
+            ASSERT_NEAR(differ, N / 2, 5 * sqrt(N / 4));
+    }
+    fsdp_device_destroy(device);
+}
+
+TEST(dropout_is_the_identity_unless_training)
+{
+    fsdp_device *device;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    fsdp_tensor *x = op_random_tensor(t, device, FSDP_DTYPE_F32, 1, (const int64_t[]){4}, 3);
+    for (int training = 0; training < 2; training++) {
+        fsdp_scope *s;
+        ASSERT_OK(
+            fsdp_scope_open(device, NULL, &(fsdp_scope_options){.training = training != 0}, &s));
+        ASSERT(fsdp_dropout(s, x, 0.0f) == x);
+        ASSERT((fsdp_dropout(s, x, 1.0f) == x) == !training);
+        ASSERT_OK(fsdp_scope_status(s));
+        fsdp_scope_close(s);
+    }
+    fsdp_tensor_release(x);
+    fsdp_device_destroy(device);
+}
+
+TEST(dropout_of_everything_is_zero)
+{
+    static float y[N];
+    fsdp_device *device;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    drop(t, device, &(fsdp_scope_options){.training = true}, 1.0f, 1, y);
+    CHECK_HERE();
+    for (int e = 0; e < N; e++)
+        ASSERT_F32(y[e], 0.0f);
+    fsdp_device_destroy(device);
+}
+
+/* --- misuse --- */
+
+TEST(pointwise_operations_name_what_does_not_fit)
+{
+    fsdp_device *device;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    fsdp_tensor *x = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){2, 3}, 1);
+    fsdp_tensor *y = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){3, 2}, 1);
+    fsdp_tensor *z = op_random_tensor(t, device, FSDP_DTYPE_BF16, 2, (const int64_t[]){2, 3}, 1);
+    fsdp_tensor *turned;
+    ASSERT_OK(fsdp_tensor_transpose(y, 0, 1, &turned));
+    for (int i = 0; i < 7; i++) {
+        fsdp_scope *s;
+        ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
+        static const char *const messages[] = {
+            "add: x is [2, 3] but y is [3, 2]",
+            "mul: x is float32 but y is bfloat16",
+            "geglu: gate is [2, 3] but up is",
+            "add: input 1 is not contiguous",
+            "relu: input 0 is NULL",
+            "dropout: p is 1.5, not in [0, 1]",
+            "dropout: p is nan, not in [0, 1]",
+        };
+        fsdp_tensor *out = i == 0   ? fsdp_add(s, x, y)
+                           : i == 1 ? fsdp_mul(s, x, z)
+                           : i == 2 ? fsdp_geglu(s, x, y)
+                           : i == 3 ? fsdp_add(s, x, turned)
+                           : i == 4 ? fsdp_relu(s, NULL)
+                           : i == 5 ? fsdp_dropout(s, x, 1.5f)
+                                    : fsdp_dropout(s, x, NAN);
+        ASSERT(!out);
+        ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, messages[i]);
+        fsdp_scope_close(s);
+    }
+    fsdp_tensor_release(turned);
+    fsdp_tensor_release(x);
+    fsdp_tensor_release(y);
+    fsdp_tensor_release(z);
+    fsdp_device_destroy(device);
+}
