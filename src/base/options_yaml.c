@@ -10,7 +10,8 @@
 #include "src/base/alloc.h"
 
 enum {
-    MAX_DEPTH = 16
+    MAX_DEPTH = 16,
+    MAX_PAIRS = 10000 /* aliases of aliases multiply */
 };
 
 typedef struct yaml_reader {
@@ -18,6 +19,7 @@ typedef struct yaml_reader {
     void *target;
     const char *path;
     yaml_document_t document;
+    int pairs; /* seen so far */
     int *seen; /* [spec->count]: line on which this file set the option, 0 if not yet */
 } yaml_reader;
 
@@ -119,6 +121,9 @@ static fsdp_status read_map(yaml_reader *r, const yaml_node_t *map, int depth)
          pair < map->data.mapping.pairs.top; pair++) {
         const yaml_node_t *key = yaml_document_get_node(&r->document, pair->key);
         const yaml_node_t *value = yaml_document_get_node(&r->document, pair->value);
+        if (++r->pairs > MAX_PAIRS)
+            return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: more than %d keys", r->path, line_of(map),
+                              MAX_PAIRS);
         if (!key || !value || key->type != YAML_SCALAR_NODE)
             return fsdp_error(FSDP_ERR_FORMAT, "%s:%d: a key is not a name", r->path,
                               key ? line_of(key) : line_of(map));

@@ -416,6 +416,11 @@ TEST(yaml_errors_name_file_and_line)
         {"lr: 1\n---\nlr: 2\n", "run.yaml:3: a second document", FSDP_ERR_FORMAT},
         {"model: \"a\\0b\"\n", "run.yaml:1: the value holds a NUL", FSDP_ERR_FORMAT},
         {"a: &x\n  b: *x\n", "nested more than", FSDP_ERR_FORMAT},
+        {"a: &a {x: {}, y: {}, z: {}, w: {}}\nb: &b {x: *a, y: *a, z: *a, w: *a}\n"
+         "c: &c {x: *b, y: *b, z: *b, w: *b}\nd: &d {x: *c, y: *c, z: *c, w: *c}\n"
+         "e: &e {x: *d, y: *d, z: *d, w: *d}\nf: &f {x: *e, y: *e, z: *e, w: *e}\n"
+         "g: &g {x: *f, y: *f, z: *f, w: *f}\n",
+         "more than 10000 keys", FSDP_ERR_FORMAT},
         {"? [a]\n: 1\n", "run.yaml:1: a key is not a name", FSDP_ERR_FORMAT},
         {"model: \xff\xfe\n", "run.yaml", FSDP_ERR_FORMAT},
     };
