@@ -49,7 +49,7 @@ ISA_C := $(shell find src/kernels/cpu/isa -name '*.c' | sort)
 ISAS := x86-64 x86-64-v3 x86-64-v4
 CLI_C := $(shell find src/cli -name '*.c' | sort)
 TEST_C := $(shell find tests -name 'test_*.c' ! -name test_main.c | sort)
-TEST_SUPPORT_C := $(shell find tests -name '*.c' ! -name 'test_*.c') tests/test_main.c
+TEST_SUPPORT_C := $(shell find tests -name '*.c' ! -name 'test_*.c' ! -path 'tests/fuzz/*') tests/test_main.c
 EXAMPLE_C := $(wildcard examples/*.c)
 BENCH_C := $(wildcard bench/*.c)
 
@@ -61,7 +61,7 @@ TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 
-.PHONY: all lib tests examples benches test check-deps deps demo asan tsan ubsan lint format bench install clean help
+.PHONY: all lib tests examples benches test check-deps deps demo asan tsan ubsan fuzz lint format bench install clean help
 .SECONDARY:
 all: check-deps $(BUILD)/fsdp $(BUILD)/libfsdp.so examples
 lib: $(BUILD)/libfsdp.a
@@ -134,6 +134,15 @@ asan:
 tsan:
 	@$(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
 	    SANITIZE="-fsanitize=thread" OPT="-O1 -g"
+# Readers of foreign bytes under libFuzzer (clang), FUZZ_S seconds each.
+FUZZ_S ?= 60
+fuzz:
+	@mkdir -p $(BUILD)-fuzz/corpus
+	@for f in tests/fuzz/fuzz_*.c; do \
+	    clang $(CFLAGS_ALL) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -MF /dev/null \
+	        -o $(BUILD)-fuzz/$$(basename $$f .c) $$f src/base/*.c src/ckpt/safetensors*.c src/ckpt/entry.c $(LIBS) -lm && \
+	    $(BUILD)-fuzz/$$(basename $$f .c) -max_total_time=$(FUZZ_S) -max_len=4096 $(BUILD)-fuzz/corpus tests/fixtures/safetensors || exit 1; \
+	done
 lint:
 	@sh tools/lint.sh $(CC)
 format:

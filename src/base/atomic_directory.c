@@ -216,7 +216,9 @@ static fsdp_status move_into_place(const fsdp_atomic_directory *d)
         FSDP_TRY(keep_entries(d->path, d->temporary));
     FSDP_TRY(fsdp_tree_remove(d->aside));
     FSDP_TRY(exchange(d));
-    return fsdp_tree_remove(d->aside);
+    fsdp_status status = fsdp_tree_remove(d->aside);
+    fsdp_error_context(status, "%s is in place, but the old directory remains", d->path);
+    return status;
 }
 
 fsdp_status fsdp_atomic_directory_commit(fsdp_atomic_directory *directory)

@@ -85,7 +85,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_e
 /* Where to write meanwhile. */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
 /* Sync every file in it, then move it into place, in one step where the file system can. Gone
- * afterwards, also on failure: then `path` is as it was. */
+ * afterwards, also on failure: then `path` is as it was (unless the message says that only the old
+ * directory could not be removed). */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_commit(fsdp_atomic_directory *directory);
 /* Give up: the temporary directory is removed. Accepts NULL. */
 void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory);

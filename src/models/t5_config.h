@@ -43,7 +43,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_t5_config_preset(const char *name, fsdp_t5_conf
 
 /* Write a config.json for weights saved in `dtype`, with or without an lm_head.weight of their own.
  * `source` is the config.json it descends from, whose other keys are kept, or NULL. Whole or not
- * at all. */
+ * at all. An unscaled model whose head is tied should be saved with lm_head.weight all the same:
+ * transformers 4 cannot say "tied, but not scaled" otherwise, and 5 ties equal weights. */
 FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config, bool has_lm_head,
                                                  fsdp_dtype dtype, const char *source,
                                                  const char *path);
