@@ -1,0 +1,190 @@
+/* linear_cross_entropy: see gradcheck.h for what each op_check tests. */
+#include <stdlib.h>
+
+#include "src/base/alloc.h"
+#include "src/tensor/tensor.h"
+#include "tests/autograd/gradcheck.h"
+
+typedef struct loss_arg {
+    const int32_t *labels;
+    float factor;
+} loss_arg;
+
+static fsdp_tensor *run_loss(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    const loss_arg *a = arg;
+    return fsdp_linear_cross_entropy(s, in[0], in[1], a->labels, a->factor);
+}
+
+static void naive_loss(const op_case *c, const double *const *in, double *out)
+{
+    const loss_arg *a = c->arg;
+    const int64_t rows = op_size(c, 0, 0), width = op_size(c, 0, 1), vocab = op_size(c, 1, 0);
+    out[0] = 0.0;
+    for (int64_t r = 0; r < rows; r++) {
+        double sum = 0.0, picked = 0.0;
+        for (int64_t v = 0; v < vocab; v++) {
+            double logit = 0.0;
+            for (int64_t d = 0; d < width; d++)
+                logit += in[0][r * width + d] * in[1][v * width + d];
+            sum += exp(logit);
+            picked = v == a->labels[r] ? logit : picked;
+        }
+        if (a->labels[r] >= 0)
+            out[0] += (log(sum) - picked) * (double)a->factor;
+    }
+}
+
+TEST(loss_equals_loops_and_differences)
+{
+    static const int32_t all[] = {0, 6, 3, 3, 1}, some[] = {-100, 6, -1, 3, -100},
+                         none[] = {-100, -100, -100, -100, -100};
+    static const loss_arg args[] = {{all, 1.0f}, {all, 0.2f}, {some, 0.5f}, {none, 1.0f}};
+    for (int i = 0; i < 4; i++) {
+        op_check(t, &(op_case){.name = "linear_cross_entropy",
+                               .run = run_loss,
+                               .naive = naive_loss,
+                               .arg = &args[i],
+                               .n_in = 2,
+                               .in = {{2, {5, 4}}, {2, {7, 4}}}});
+        CHECK_HERE();
+    }
+}
+
+/* --- several chunks --- */
+
+enum {
+    ROWS = 1301, /* of which 1111 have labels: three chunks */
+    WIDTH = 5,
+    VOCAB = 11
+};
+
+typedef struct big {
+    float x[ROWS * WIDTH], w[VOCAB * WIDTH], dx[ROWS * WIDTH], dw[VOCAB * WIDTH];
+    int32_t labels[ROWS];
+} big;
+
+/* The gradients of softmax cross-entropy in closed form, in double. */
+static double naive_big(const big *b, double factor, double *dx, double *dw)
+{
+    double loss = 0.0, p[VOCAB];
+    for (int r = 0; r < ROWS; r++) {
+        double sum = 0.0;
+        if (b->labels[r] < 0)
+            continue;
+        for (int v = 0; v < VOCAB; v++) {
+            p[v] = 0.0;
+            for (int d = 0; d < WIDTH; d++)
+                p[v] += (double)b->x[r * WIDTH + d] * (double)b->w[v * WIDTH + d];
+            sum += p[v] = exp(p[v]);
+        }
+        loss += log(sum) - log(p[b->labels[r]]);
+        for (int v = 0; v < VOCAB; v++) {
+            double g = (p[v] / sum - (v == b->labels[r])) * factor;
+            for (int d = 0; d < WIDTH; d++) {
+                dx[r * WIDTH + d] += g * (double)b->w[v * WIDTH + d];
+                dw[v * WIDTH + d] += g * (double)b->x[r * WIDTH + d];
+            }
+        }
+    }
+    return loss * factor;
+}
+
+TEST(loss_of_several_chunks_is_that_of_one)
+{
+    static big b;
+    static double dx[ROWS * WIDTH], dw[VOCAB * WIDTH];
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+    fsdp_tensor *x =
+        op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){ROWS, WIDTH}, 1);
+    fsdp_tensor *w =
+        op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){VOCAB, WIDTH}, 2);
+    ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
+    ASSERT_OK(fsdp_tensor_set_requires_grad(w, true));
+    ASSERT_OK(fsdp_tensor_to_floats(x, b.x));
+    ASSERT_OK(fsdp_tensor_to_floats(w, b.w));
+    for (int r = 0; r < ROWS; r++)
+        b.labels[r] = r % 7 == 3 ? -100 : r * 5 % VOCAB;
+    int64_t before = op_allocated(device);
+    fsdp_tensor *loss = fsdp_linear_cross_entropy(s, x, w, b.labels, 0.25f);
+    ASSERT_OK(fsdp_scope_status(s));
+    double value, expected = naive_big(&b, 0.25, dx, dw);
+    ASSERT_OK(fsdp_tensor_item(loss, &value));
+    ASSERT_NEAR(value, expected, 1e-5 * expected);
+    /* What stays: the loss, dx of the labelled rows, the gradient of w. */
+    int labelled = 0;
+    for (int r = 0; r < ROWS; r++)
+        labelled += b.labels[r] >= 0;
+    ASSERT_INT(op_allocated(device) - before, 4 + 4 * WIDTH * (labelled + VOCAB));
+    /* On the way logits of at most 512 rows, with their losses and rows of x. */
+    fsdp_memory_stats stats;
+    fsdp_device_memory(device, &stats);
+    ASSERT(stats.allocated_peak - op_allocated(device) <= 4 * 512 * (VOCAB + 1 + WIDTH));
+    ASSERT_OK(fsdp_backward(tape, &loss, NULL, 1));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(x), b.dx));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(w), b.dw));
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        ASSERT_NEAR(b.dx[i], dx[i], 1e-6);
+    for (int i = 0; i < VOCAB * WIDTH; i++)
+        ASSERT_NEAR(b.dw[i], dw[i], 2e-4);
+    fsdp_scope_close(s);
+    fsdp_tape_destroy(tape);
+    fsdp_tensor_release(x);
+    fsdp_tensor_release(w);
+    fsdp_device_destroy(device);
+}
+
+/* --- misuse --- */
+
+TEST(loss_names_the_wrong_label_and_shape)
+{
+    static const int32_t labels[] = {0, 6, 7}, fine[] = {0, 0, 0};
+    fsdp_device *device;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    fsdp_tensor *x = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){3, 4}, 1);
+    fsdp_tensor *w = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){7, 4}, 2);
+    fsdp_tensor *wide = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){7, 5}, 2);
+    fsdp_scope *s;
+    ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
+    ASSERT(!fsdp_linear_cross_entropy(s, x, w, labels, 1.0f));
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID,
+                 "label 7 at row 2 is not below the "
+                 "vocabulary's 7");
+    fsdp_scope_close(s);
+    ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
+    ASSERT(!fsdp_linear_cross_entropy(s, x, wide, fine, 1.0f));
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "x is [3, 4] but w is [7, 5]");
+    fsdp_scope_close(s);
+    fsdp_tensor_release(x);
+    fsdp_tensor_release(w);
+    fsdp_tensor_release(wide);
+    fsdp_device_destroy(device);
+}
+
+TEST(loss_refuses_a_gradient_other_than_one)
+{
+    static const int32_t labels[] = {0, 6, 3};
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+    fsdp_tensor *x = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){3, 4}, 1);
+    fsdp_tensor *w = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){7, 4}, 2);
+    ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
+    fsdp_tensor *half = fsdp_scale(s, fsdp_linear_cross_entropy(s, x, w, labels, 1.0f), 0.5f);
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_ERROR(fsdp_backward(tape, &half, NULL, 1), FSDP_ERR_UNSUPPORTED,
+                 "the gradient of the loss is 0.5, not 1");
+    fsdp_scope_close(s);
+    fsdp_tape_destroy(tape);
+    fsdp_tensor_release(x);
+    fsdp_tensor_release(w);
+    fsdp_device_destroy(device);
+}
