@@ -1,0 +1,243 @@
+/**
+ * @file
+ * Data: datasets of (source, labels) ids, the order in which ranks see them, batches made ahead.
+ *
+ * A dataset is map-style (length and get by index), a sampler is a pure function from (epoch, step,
+ * micro-step) to indices, and a loader prepares the batches of one rank in order, in the background
+ * if asked. Nothing here communicates: every rank computes its own part and knows, without asking,
+ * that all ranks have the same number of steps.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/base.h>
+#include <fsdp/batch.h>
+#include <fsdp/text.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- datasets -------------------------------------------------------------------------------- */
+
+/** One example; start with {0}, reuse it, end it with fsdp_example_fini(). */
+typedef struct fsdp_example {
+    fsdp_token_list source; /**< input_ids without padding */
+    fsdp_token_list labels; /**< FSDP_IGNORE_INDEX where there is no loss */
+} fsdp_example;
+
+/** Free what the example holds and empty it. */
+FSDP_API void fsdp_example_fini(fsdp_example *example);
+
+/**
+ * How a kind of dataset works; a program with data of its own fills one (torch's Dataset). get and
+ * texts are called by several threads at a time.
+ */
+typedef struct fsdp_dataset_ops {
+    int64_t (*len)(void *self);
+    /** Replace the lists' contents by example `index`, 0 <= index < len. */
+    fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
+    /** Source and target as texts, freed with fsdp_text_free(). NULL: there are none. */
+    fsdp_status (*texts)(void *self, int64_t index, char **source, char **target);
+    /** NULL: nothing to end. */
+    void (*close)(void *self);
+} fsdp_dataset_ops;
+
+typedef struct fsdp_dataset fsdp_dataset;
+
+/** What is done to the texts of a CSV file before they are tokenised. */
+typedef enum fsdp_cleaning {
+    /**
+     * What Hugging Face's WikiHow script and then the tutorial's summarization_dataset.py do, in
+     * their order: white space at the ends is cut; in summaries ".," becomes
+     * ".", in articles dots, line ends and a comma ("..\n\n,") become ".\n"; then
+     * "Example of text:", "Example of Summary:", line ends, "``" and quotes are taken out of both.
+     */
+    FSDP_CLEANING_WIKIHOW,
+    FSDP_CLEANING_NONE, /**< the texts as they are */
+} fsdp_cleaning;
+
+/** Zero means default everywhere. */
+typedef struct fsdp_dataset_options {
+    const fsdp_tokenizer *tokenizer; /**< for CSV; borrowed until the dataset is closed */
+    const char *source_prefix;       /**< put before each cleaned source, e.g. "summarize: " */
+    int max_source_length;           /**< tokens with </s>; 0: 512, the tutorial's */
+    int max_target_length;           /**< tokens with </s>; 0: 150 */
+    int64_t max_samples;             /**< take the first so many rows; 0: all */
+    fsdp_cleaning cleaning;
+    /** Leave out rows whose summary is not shorter than 0.75 of the article (in characters), and
+     * empty ones, as the WikiHow script does. They do not count for max_samples. */
+    bool skip_long_summaries;
+    const char *source_column; /**< NULL: "text" */
+    const char *target_column; /**< NULL: "headline" */
+    int64_t vocab_size;        /**< the model's: ids are below it; 0: the tokenizer's, if any */
+} fsdp_dataset_options;
+
+/**
+ * Open a file of examples. Every row up to max_samples is checked now, so that a bad one is an
+ * error before training; rows of CSV are read again and tokenised when asked for.
+ *
+ * CSV (.csv): RFC 4180, UTF-8 with or without byte order mark, lines ended by LF, CRLF or CR, blank
+ * lines skipped; a header names the columns, in any order, others are ignored. wikihowAll.csv
+ * (headline,title,text) and wikihowSep.csv (overview,headline,text,sectionLabel,title) are of this
+ * form: the source is `text`, the target `headline`.
+ *
+ * JSON lines (.jsonl, .json, .ndjson): {"input_ids": [...], "labels": [...]} and optionally
+ * "attention_mask" (only tokens with 1 are kept; padding on either side, no holes) and
+ * "position_ids" (must count up by one). Ready-made rows are neither cut nor given a prefix.
+ *
+ * A folder: wikihowAll.csv in it, else wikihowSep.csv. Any other name: what the first byte says.
+ *
+ * @param options NULL: defaults, which suffice for JSON lines only
+ * @param out     new dataset, ended by fsdp_dataset_close(); the file must stay as it is until then
+ * @return FSDP_ERR_NOT_FOUND if there is no such file; FSDP_ERR_FORMAT naming file and line (that
+ *         where a row of several lines starts) or the column that is missing; FSDP_ERR_INVALID if
+ *         CSV comes without tokenizer or the tokenizer has more ids than vocab_size
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
+                                                       const fsdp_dataset_options *options,
+                                                       fsdp_dataset **out);
+
+/** A dataset of the caller's own. On failure `self` is not closed. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self,
+                                                         fsdp_dataset **out);
+
+/** Accepts NULL. No loader may still use it. */
+FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
+
+/** Number of examples. */
+FSDP_API int64_t fsdp_dataset_len(const fsdp_dataset *dataset);
+
+/**
+ * Example `index`, tokenised; what `example` held is replaced. Any thread.
+ *
+ * @return FSDP_ERR_INVALID if index is not in [0, len); FSDP_ERR_FORMAT or FSDP_ERR_IO if the file
+ *         is no longer what it was
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_get(const fsdp_dataset *dataset, int64_t index,
+                                                      fsdp_example *example);
+
+/**
+ * Example `index` as text: the source with its prefix and the reference for ROUGE, both cleaned,
+ * neither cut. JSON lines: decoded, if there is a tokenizer.
+ *
+ * @param source out: freed with fsdp_text_free(); NULL: not wanted
+ * @param target out: the same
+ * @return FSDP_ERR_UNSUPPORTED if the dataset has no texts
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_texts(const fsdp_dataset *dataset, int64_t index,
+                                                        char **source, char **target);
+
+/* ---- samplers -------------------------------------------------------------------------------- */
+
+typedef enum fsdp_sampler_kind {
+    /**
+     * Micro-step a on rank r takes positions (a W + r) B .. (a W + r) B + B - 1 of the step's block
+     * of A W B positions (A micro-steps, W ranks, batch B): what leaf m = a W + r holds does not
+     * depend on how m is split into a and r. The last block of an epoch may be short: its leaves
+     * then have fewer rows or none, nothing is repeated, and every rank still does A micro-steps.
+     */
+    FSDP_SAMPLER_DEFAULT,
+    /**
+     * torch's DistributedSampler and a DataLoader over it: rank r takes positions r, r + W, ... in
+     * batches of B; the order is continued from its beginning until W divides it, or cut there with
+     * drop_last. The permutation is this library's, not torch.randperm's.
+     */
+    FSDP_SAMPLER_DISTRIBUTED,
+} fsdp_sampler_kind;
+
+/**
+ * Which examples a rank takes when. It has no state: everything below is a function of these
+ * fields, and seeking costs nothing. The order of an epoch is a keyed permutation of [0, samples)
+ * that is computed point by point (a Feistel network over the next power of four, walked until it
+ * falls into range: Black & Rogaway 2002), keyed by (seed, epoch).
+ */
+typedef struct fsdp_sampler {
+    fsdp_sampler_kind kind;
+    int64_t samples;      /**< of the dataset, > 0 */
+    int32_t batch_size;   /**< B: rows of a micro-batch on one rank, > 0 */
+    int rank, world_size; /**< 0 <= rank < world_size */
+    int32_t accumulation; /**< A: micro-steps of a step; 0: 1 */
+    bool no_shuffle;      /**< file order in every epoch */
+    bool drop_last;       /**< leave out what does not fill a whole step (DISTRIBUTED: batch) */
+    uint64_t seed;
+} fsdp_sampler;
+
+/** @return FSDP_ERR_INVALID naming a field out of range, or that drop_last leaves no step. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sampler_check(const fsdp_sampler *sampler);
+
+/** Optimizer steps of an epoch, the same on every rank. Each has exactly A micro-steps. */
+FSDP_API int64_t fsdp_sampler_steps(const fsdp_sampler *sampler);
+
+/** The example at `position` of an epoch's order, 0 <= position < samples. */
+FSDP_API int64_t fsdp_sampler_order(const fsdp_sampler *sampler, int64_t epoch, int64_t position);
+
+/**
+ * This rank's examples of a micro-step.
+ *
+ * @param step       in [0, steps)
+ * @param micro_step in [0, A)
+ * @param indices    out: [batch_size]
+ * @return how many there are, 0 to batch_size
+ */
+FSDP_API int32_t fsdp_sampler_batch(const fsdp_sampler *sampler, int64_t epoch, int64_t step,
+                                    int32_t micro_step, int64_t *indices);
+
+/* ---- batches --------------------------------------------------------------------------------- */
+
+/**
+ * Gather examples into a packed batch; seed, epoch, step and leaf are left 0.
+ *
+ * @param indices [count] into the dataset
+ * @param out     new reference, ended by fsdp_batch_release()
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_collate(const fsdp_dataset *dataset,
+                                                  const int64_t *indices, int32_t count,
+                                                  int32_t decoder_start_token_id,
+                                                  int32_t pad_token_id, fsdp_batch **out);
+
+/** Zero means default, except for the sampler. */
+typedef struct fsdp_loader_options {
+    fsdp_sampler sampler;           /**< samples 0: the dataset's length */
+    int32_t decoder_start_token_id; /**< of the model's configuration */
+    int32_t pad_token_id;
+    int num_workers;     /**< threads that prepare batches; 0: next() does it */
+    int prefetch_factor; /**< batches ahead for each worker; 0: 2, as torch's DataLoader */
+} fsdp_loader_options;
+
+/** One rank's batches in order. The batches are the same for any number of workers. */
+typedef struct fsdp_loader fsdp_loader;
+
+/**
+ * @param dataset borrowed until the loader is destroyed
+ * @param out     new loader at step 0 of epoch 0; its workers start at once
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_create(const fsdp_dataset *dataset,
+                                                        const fsdp_loader_options *options,
+                                                        fsdp_loader **out);
+/** Ends the workers; a batch being made is finished first. Accepts NULL. */
+FSDP_API void fsdp_loader_destroy(fsdp_loader *loader);
+
+/** Optimizer steps of an epoch; next() gives A batches for each. */
+FSDP_API int64_t fsdp_loader_steps(const fsdp_loader *loader);
+
+/** Go to the beginning of an epoch (DistributedSampler.set_epoch). */
+FSDP_API void fsdp_loader_set_epoch(fsdp_loader *loader, int64_t epoch);
+
+/** Go to a step of an epoch, 0 <= step <= steps: what a resumed run does. Costs nothing. */
+FSDP_API void fsdp_loader_seek(fsdp_loader *loader, int64_t epoch, int64_t step);
+
+/**
+ * The next micro-batch, with seed, epoch, step (over all epochs) and leaf filled in.
+ *
+ * @param out new reference, ended by fsdp_batch_release(); NULL at the end of the epoch, and until
+ *            the next set_epoch or seek. Its rows may be 0.
+ * @return what went wrong while the batch was made (naming file and line), again at each call until
+ *         the next set_epoch or seek
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_next(fsdp_loader *loader, fsdp_batch **out);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,316 @@
+/* Summarization pairs in CSV. Opening reads and checks the whole file but keeps only where its rows
+ * are (16 bytes each); an example is read, cleaned and tokenised when it is asked for, by whichever
+ * thread asks. Ranks of a host so share the file's pages instead of each holding the texts. */
+#include "src/data/dataset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/str.h"
+#include "src/data/csv.h"
+#include "src/data/wikihow.h"
+#include "src/text/utf8.h"
+
+typedef struct place {
+    uint64_t offset;
+    uint32_t size; /* FSDP_LINE_BYTES_MAX at most */
+    uint32_t line;
+} place;
+
+typedef struct csv_dataset {
+    fsdp_dataset_options options; /* strings below */
+    char *path, *source_prefix;
+    int fd; /* read with pread by all threads */
+    place *places;
+    size_t len, cap;
+    size_t source, target, fields; /* indices of the columns; how many there are */
+} csv_dataset;
+
+/* A row being worked on. */
+typedef struct pair {
+    fsdp_csv_row row;
+    char *source, *target; /* in row.bytes */
+    size_t source_len, target_len;
+} pair;
+
+/* ---- columns ---- */
+
+static bool is_name(const char *field, size_t length, const char *name)
+{
+    while (length && field[length - 1] == ' ')
+        length--;
+    while (length && *field == ' ') {
+        field++;
+        length--;
+    }
+    return strlen(name) == length && strncasecmp(field, name, length) == 0;
+}
+
+static fsdp_status missing_column(const char *path, const fsdp_csv_row *header, const char *name)
+{
+    fsdp_str found = {0};
+    for (size_t i = 0; i < header->fields; i++) {
+        size_t length;
+        const char *field = fsdp_csv_field(header, i, &length);
+        fsdp_str_printf(&found, "%s%.*s", i ? ", " : "", length < 60 ? (int)length : 60, field);
+    }
+    char *names = fsdp_str_take(&found);
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status =
+        fsdp_error(FSDP_ERR_FORMAT, "%s: no column '%s'; the header has %s", path, name, names);
+    fsdp_free(names);
+    return status;
+}
+
+static fsdp_status find_column(const char *path, const fsdp_csv_row *header, const char *name,
+                               size_t *index)
+{
+    size_t found = header->fields;
+    for (size_t i = 0; i < header->fields; i++) {
+        size_t length;
+        const char *field = fsdp_csv_field(header, i, &length);
+        if (!is_name(field, length, name))
+            continue;
+        if (found < header->fields)
+            return fsdp_error(FSDP_ERR_FORMAT, "%s: two columns are named '%s'", path, name);
+        found = i;
+    }
+    if (found == header->fields)
+        return missing_column(path, header, name);
+    *index = found;
+    return FSDP_OK;
+}
+
+/* ---- rows ---- */
+
+/* The two texts of p->row, stripped as the WikiHow script strips them. */
+static void take_texts(const csv_dataset *d, pair *p)
+{
+    p->source = fsdp_csv_field(&p->row, d->source, &p->source_len);
+    p->target = fsdp_csv_field(&p->row, d->target, &p->target_len);
+    if (d->options.cleaning == FSDP_CLEANING_NONE)
+        return;
+    p->source_len = fsdp_wikihow_strip(&p->source, p->source_len);
+    p->target_len = fsdp_wikihow_strip(&p->target, p->target_len);
+}
+
+static void clean_texts(const csv_dataset *d, pair *p)
+{
+    if (d->options.cleaning == FSDP_CLEANING_NONE)
+        return;
+    p->source_len = fsdp_wikihow_clean_article(p->source, p->source_len);
+    p->source_len = fsdp_wikihow_clean_text(p->source, p->source_len);
+    p->target_len = fsdp_wikihow_clean_summary(p->target, p->target_len);
+    p->target_len = fsdp_wikihow_clean_text(p->target, p->target_len);
+}
+
+static bool is_wanted(const csv_dataset *d, pair *p)
+{
+    if (!d->options.skip_long_summaries)
+        return true;
+    take_texts(d, p);
+    return p->target_len && fsdp_wikihow_is_summary(fsdp_utf8_count(p->target, p->target_len),
+                                                    fsdp_utf8_count(p->source, p->source_len));
+}
+
+static fsdp_status index_rows(csv_dataset *d, fsdp_csv *csv)
+{
+    pair p = {0};
+    fsdp_status status = FSDP_OK;
+    while (status == FSDP_OK && (int64_t)d->len < d->options.max_samples) {
+        status = fsdp_csv_next(csv, &p.row);
+        if (status != FSDP_OK || p.row.line == 0)
+            break;
+        if (p.row.line > UINT32_MAX)
+            status = fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: more than 2^32 lines", d->path);
+        else if (!FSDP_GROW(d->places, d->cap, d->len + 1))
+            status = FSDP_ERR_NOMEM;
+        else if (is_wanted(d, &p))
+            d->places[d->len++] = (place){p.row.offset, (uint32_t)p.row.size, (uint32_t)p.row.line};
+    }
+    fsdp_csv_row_fini(&p.row);
+    if (status == FSDP_OK && d->len == 0)
+        status = fsdp_error(FSDP_ERR_FORMAT, "%s: no rows%s", d->path,
+                            d->options.skip_long_summaries ? " with a short enough summary" : "");
+    return status;
+}
+
+static fsdp_status read_bytes(const csv_dataset *d, const place *at, char *bytes)
+{
+    size_t done = 0;
+    while (done < at->size) {
+        ssize_t n = pread(d->fd, bytes + done, at->size - done, (off_t)(at->offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fsdp_error(FSDP_ERR_IO, "%s: line %u: %s", d->path, (unsigned)at->line,
+                              n ? strerror(errno) : "the file became shorter");
+        done += (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+/* Read row `index` again and clean it; p->row is the caller's to end. */
+static fsdp_status read_pair(const csv_dataset *d, int64_t index, pair *p)
+{
+    const place *at = &d->places[index];
+    char *bytes = fsdp_calloc(at->size, 1);
+    if (!bytes)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = read_bytes(d, at, bytes);
+    if (status == FSDP_OK) {
+        status = fsdp_csv_parse_row(bytes, at->size, &p->row);
+        if (status == FSDP_OK && p->row.fields != d->fields)
+            status =
+                fsdp_error(FSDP_ERR_FORMAT, "%zu fields instead of %zu", p->row.fields, d->fields);
+        fsdp_error_context(status, "%s: line %u: the file has changed", d->path,
+                           (unsigned)at->line);
+    }
+    fsdp_free(bytes);
+    if (status != FSDP_OK)
+        return status;
+    take_texts(d, p);
+    clean_texts(d, p);
+    return FSDP_OK;
+}
+
+/* ---- the dataset ---- */
+
+static int64_t csv_len(void *self)
+{
+    return (int64_t)((const csv_dataset *)self)->len;
+}
+
+/* Prefix and source as one text, owned by the caller. */
+static fsdp_status join_prefix(const csv_dataset *d, const pair *p, char **text, size_t *length)
+{
+    fsdp_str s = {0};
+    fsdp_str_append(&s, d->source_prefix, strlen(d->source_prefix));
+    fsdp_str_append(&s, p->source, p->source_len);
+    *length = s.len;
+    *text = fsdp_str_take(&s);
+    return *text ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status encode_pair(const csv_dataset *d, const pair *p, fsdp_example *example)
+{
+    char *source;
+    size_t length;
+    FSDP_TRY(join_prefix(d, p, &source, &length));
+    example->source.len = example->labels.len = 0;
+    fsdp_status status = fsdp_tokenizer_encode(d->options.tokenizer, source, length,
+                                               d->options.max_source_length, &example->source);
+    if (status == FSDP_OK)
+        status = fsdp_tokenizer_encode(d->options.tokenizer, p->target, p->target_len,
+                                       d->options.max_target_length, &example->labels);
+    fsdp_free(source);
+    return status;
+}
+
+static fsdp_status csv_get(void *self, int64_t index, fsdp_example *example)
+{
+    const csv_dataset *d = self;
+    pair p = {0};
+    fsdp_status status = read_pair(d, index, &p);
+    if (status == FSDP_OK) {
+        status = encode_pair(d, &p, example);
+        fsdp_error_context(status, "%s: line %u", d->path, (unsigned)d->places[index].line);
+    }
+    fsdp_csv_row_fini(&p.row);
+    return status;
+}
+
+static fsdp_status csv_texts(void *self, int64_t index, char **source, char **target)
+{
+    const csv_dataset *d = self;
+    pair p = {0};
+    size_t length;
+    char *joined = NULL, *reference = NULL;
+    fsdp_status status = read_pair(d, index, &p);
+    if (status == FSDP_OK)
+        status = join_prefix(d, &p, &joined, &length);
+    if (status == FSDP_OK && !(reference = fsdp_strndup(p.target, p.target_len)))
+        status = FSDP_ERR_NOMEM;
+    fsdp_csv_row_fini(&p.row);
+    if (status != FSDP_OK) {
+        fsdp_free(joined);
+        return status;
+    }
+    *source = joined;
+    *target = reference;
+    return FSDP_OK;
+}
+
+static void csv_close(void *self)
+{
+    csv_dataset *d = self;
+    if (d->fd >= 0)
+        close(d->fd);
+    fsdp_free(d->places);
+    fsdp_free(d->path);
+    fsdp_free(d->source_prefix);
+    fsdp_free(d);
+}
+
+static fsdp_status check_tokenizer(const char *path, const fsdp_dataset_options *options)
+{
+    if (!options->tokenizer)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: CSV needs a tokenizer", path);
+    int32_t ids = fsdp_tokenizer_vocab_size(options->tokenizer);
+    if (ids > options->vocab_size)
+        return fsdp_error(FSDP_ERR_INVALID, "%s has %d ids, but the model's vocab_size is %" PRId64,
+                          fsdp_tokenizer_path(options->tokenizer), (int)ids, options->vocab_size);
+    return FSDP_OK;
+}
+
+static fsdp_status open_file(csv_dataset *d)
+{
+    fsdp_csv *csv;
+    FSDP_TRY(fsdp_csv_open(d->path, &csv));
+    const fsdp_csv_row *header = fsdp_csv_header(csv);
+    d->fields = header->fields;
+    fsdp_status status = find_column(d->path, header, d->options.source_column, &d->source);
+    if (status == FSDP_OK)
+        status = find_column(d->path, header, d->options.target_column, &d->target);
+    if (status == FSDP_OK && d->source == d->target)
+        status = fsdp_error(FSDP_ERR_INVALID, "%s: column '%s' is both source and target", d->path,
+                            d->options.source_column);
+    if (status == FSDP_OK)
+        status = index_rows(d, csv);
+    fsdp_csv_close(csv);
+    if (status == FSDP_OK && (d->fd = open(d->path, O_RDONLY | O_CLOEXEC)) < 0)
+        status = fsdp_error(FSDP_ERR_IO, "%s: %s", d->path, strerror(errno));
+    return status;
+}
+
+static const fsdp_dataset_ops csv_ops = {
+    .len = csv_len,
+    .get = csv_get,
+    .texts = csv_texts,
+    .close = csv_close,
+};
+
+fsdp_status fsdp_csv_dataset_open(const char *path, const fsdp_dataset_options *options,
+                                  fsdp_dataset **out)
+{
+    FSDP_TRY(check_tokenizer(path, options));
+    csv_dataset *d = fsdp_calloc(1, sizeof *d);
+    if (!d)
+        return FSDP_ERR_NOMEM;
+    d->options = *options;
+    d->fd = -1;
+    d->path = fsdp_strdup(path);
+    d->source_prefix = fsdp_strdup(options->source_prefix);
+    fsdp_status status = d->path && d->source_prefix ? open_file(d) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_dataset_create(&csv_ops, d, out);
+    if (status != FSDP_OK)
+        csv_close(d);
+    return status;
+}

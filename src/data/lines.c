@@ -1,0 +1,145 @@
+/* A buffer that slides over the file; a line end is searched for once in each byte. */
+#include "src/data/lines.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/text/utf8.h"
+
+enum {
+    READ_BYTES = 1 << 18
+};
+
+struct fsdp_lines {
+    FILE *file;
+    char *path;
+    char *data; /* [len] read, from [start] on not yet given out, up to [searched] no line end */
+    size_t start, searched, len, cap;
+    uint64_t offset; /* of data[start] in the file */
+    int64_t number;  /* of the last line given out */
+    bool end_of_file;
+};
+
+/* More bytes behind what is there; what was given out goes. */
+static fsdp_status fill(fsdp_lines *l)
+{
+    if (l->start) {
+        memmove(l->data, l->data + l->start, l->len - l->start);
+        l->len -= l->start;
+        l->searched -= l->start;
+        l->start = 0;
+    }
+    if (!FSDP_GROW(l->data, l->cap, l->len + READ_BYTES))
+        return FSDP_ERR_NOMEM;
+    size_t n = fread(l->data + l->len, 1, READ_BYTES, l->file);
+    if (n < READ_BYTES) {
+        if (ferror(l->file))
+            return fsdp_error(FSDP_ERR_IO, "%s: %s", l->path, strerror(errno));
+        l->end_of_file = true;
+    }
+    l->len += n;
+    return FSDP_OK;
+}
+
+static fsdp_status skip_byte_order_mark(fsdp_lines *l)
+{
+    FSDP_TRY(fill(l));
+    if (l->len >= 3 && memcmp(l->data, "\xEF\xBB\xBF", 3) == 0) {
+        l->start = l->searched = 3;
+        l->offset = 3;
+    } else if (l->len >= 2 &&
+               (memcmp(l->data, "\xFF\xFE", 2) == 0 || memcmp(l->data, "\xFE\xFF", 2) == 0)) {
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: UTF-16; convert it to UTF-8", l->path);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_lines_open(const char *path, fsdp_lines **out)
+{
+    fsdp_lines *l = fsdp_calloc(1, sizeof *l);
+    if (!l)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    if (!(l->path = fsdp_strdup(path)))
+        status = FSDP_ERR_NOMEM;
+    else if (fsdp_path_is_directory(path))
+        status = fsdp_error(FSDP_ERR_INVALID, "%s: is a folder", path);
+    else if (!(l->file = fopen(path, "rb")))
+        status = fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
+                            strerror(errno));
+    if (status == FSDP_OK)
+        status = skip_byte_order_mark(l);
+    if (status != FSDP_OK) {
+        fsdp_lines_close(l);
+        return status;
+    }
+    *out = l;
+    return FSDP_OK;
+}
+
+void fsdp_lines_close(fsdp_lines *l)
+{
+    if (!l)
+        return;
+    if (l->file)
+        fclose(l->file);
+    fsdp_free(l->path);
+    fsdp_free(l->data);
+    fsdp_free(l);
+}
+
+/* The first CR or LF in [searched, len), or NULL. */
+static const char *find_end(const fsdp_lines *l)
+{
+    const char *from = l->data + l->searched;
+    size_t left = l->len - l->searched;
+    const char *lf = memchr(from, '\n', left);
+    const char *cr = memchr(from, '\r', lf ? (size_t)(lf - from) : left);
+    return cr ? cr : lf;
+}
+
+static fsdp_status check(const fsdp_lines *l, const fsdp_line *line)
+{
+    size_t valid = fsdp_utf8_valid_length(line->text, line->length);
+    if (valid < line->length)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: line %" PRId64 ": not UTF-8: byte 0x%02x at column %zu", l->path,
+                          line->number, (unsigned)(unsigned char)line->text[valid], valid + 1);
+    const char *nul = memchr(line->text, 0, line->length);
+    if (nul)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": NUL character at column %zu",
+                          l->path, line->number, (size_t)(nul - line->text) + 1);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)
+{
+    const char *end;
+    /* A CR that ends the buffer may be half of CRLF, so the byte behind it is needed too. */
+    while (!(end = find_end(l)) || (*end == '\r' && end + 1 == l->data + l->len)) {
+        if (l->end_of_file)
+            break;
+        l->searched = end ? (size_t)(end - l->data) : l->len;
+        if (l->searched - l->start > FSDP_LINE_BYTES_MAX)
+            return fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": longer than %d MiB", l->path,
+                              l->number + 1, FSDP_LINE_BYTES_MAX >> 20);
+        FSDP_TRY(fill(l));
+    }
+    *line = (fsdp_line){.offset = l->offset, .number = l->number + 1};
+    if (!end && l->start == l->len)
+        return FSDP_OK;
+    line->text = l->data + l->start;
+    line->length = (end ? (size_t)(end - l->data) : l->len) - l->start;
+    line->bytes = line->length + (end != NULL);
+    if (end && *end == '\r' && end + 1 < l->data + l->len && end[1] == '\n')
+        line->bytes++;
+    FSDP_TRY(check(l, line));
+    l->start = l->searched = l->start + line->bytes;
+    l->offset += line->bytes;
+    l->number++;
+    return FSDP_OK;
+}

@@ -1,0 +1,286 @@
+/* Note [Batches ahead]
+ *
+ * Workers take tickets, numbers of micro-batches counted from the last seek, and put what they made
+ * into slot ticket % depth; next() takes ticket after ticket from its slot. So batches come in
+ * order and are the same for any number of workers. A ticket is handed out only while its slot is
+ * free, which bounds what lies ready. A seek starts a new generation: what workers of an older one
+ * bring is dropped. */
+#include <fsdp/data.h>
+
+#include <pthread.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+
+typedef struct slot {
+    bool ready;
+    fsdp_batch *batch; /* owned while ready and status is FSDP_OK */
+    fsdp_status status;
+    char message[1024]; /* of a failure: errors are per thread, so it travels as text */
+} slot;
+
+struct fsdp_loader {
+    const fsdp_dataset *dataset;
+    fsdp_loader_options options;
+    int64_t steps;
+    int32_t accumulation;
+
+    pthread_t *threads;
+    int threads_started;
+    pthread_mutex_t lock;
+    pthread_cond_t slot_free, slot_ready;
+
+    /* Under lock: */
+    bool stopping;
+    uint64_t generation; /* of seeks */
+    int64_t epoch, first_step;
+    int64_t tickets;    /* from first_step to the end of the epoch */
+    int64_t next_made;  /* the next ticket a worker takes */
+    int64_t next_given; /* the next ticket next() gives */
+    slot *slots;        /* [depth] */
+    int64_t depth;
+    slot failure; /* ready: what every further next() returns */
+};
+
+/* A ticket with all that is needed to make its batch without the lock. */
+typedef struct job {
+    uint64_t generation;
+    int64_t ticket, epoch, step;
+    int32_t micro_step;
+} job;
+
+static job describe(const fsdp_loader *l, int64_t ticket)
+{
+    return (job){
+        .generation = l->generation,
+        .ticket = ticket,
+        .epoch = l->epoch,
+        .step = l->first_step + ticket / l->accumulation,
+        .micro_step = (int32_t)(ticket % l->accumulation),
+    };
+}
+
+/* Without the lock, on any thread; `indices` has room for a batch. */
+static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slot *out)
+{
+    const fsdp_sampler *s = &l->options.sampler;
+    int32_t count = fsdp_sampler_batch(s, j->epoch, j->step, j->micro_step, indices);
+    *out = (slot){.ready = true};
+    out->status = fsdp_collate(l->dataset, indices, count, l->options.decoder_start_token_id,
+                               l->options.pad_token_id, &out->batch);
+    if (out->status != FSDP_OK) {
+        strncpy(out->message, fsdp_last_error(), sizeof out->message - 1);
+        return;
+    }
+    out->batch->seed = s->seed;
+    out->batch->epoch = (uint32_t)j->epoch;
+    out->batch->step = (uint32_t)(j->epoch * l->steps + j->step);
+    out->batch->leaf = (uint32_t)j->micro_step * (uint32_t)s->world_size + (uint32_t)s->rank;
+}
+
+/* ---- workers ---- */
+
+static bool has_work(const fsdp_loader *l)
+{
+    return l->next_made < l->tickets && l->next_made < l->next_given + l->depth;
+}
+
+static void *worker_main(void *arg)
+{
+    fsdp_loader *l = arg;
+    int64_t *indices = fsdp_calloc((size_t)l->options.sampler.batch_size, sizeof *indices);
+    pthread_mutex_lock(&l->lock);
+    while (!l->stopping) {
+        if (!has_work(l)) {
+            pthread_cond_wait(&l->slot_free, &l->lock);
+            continue;
+        }
+        job j = describe(l, l->next_made++);
+        pthread_mutex_unlock(&l->lock);
+        slot made = {.ready = true, .status = FSDP_ERR_NOMEM, .message = "out of host memory"};
+        if (indices)
+            make_batch(l, &j, indices, &made);
+        pthread_mutex_lock(&l->lock);
+        if (j.generation != l->generation) {
+            fsdp_batch_release(made.batch);
+            continue;
+        }
+        l->slots[j.ticket % l->depth] = made;
+        pthread_cond_broadcast(&l->slot_ready);
+    }
+    pthread_mutex_unlock(&l->lock);
+    fsdp_free(indices);
+    return NULL;
+}
+
+static fsdp_status start_workers(fsdp_loader *l)
+{
+    int workers = l->options.num_workers;
+    if (!(l->threads = fsdp_calloc((size_t)workers, sizeof *l->threads)))
+        return FSDP_ERR_NOMEM;
+    for (; l->threads_started < workers; l->threads_started++) {
+        int failure = pthread_create(&l->threads[l->threads_started], NULL, worker_main, l);
+        if (failure)
+            return fsdp_error(FSDP_ERR_IO, "loader: worker %d of %d: %s", l->threads_started,
+                              workers, strerror(failure));
+    }
+    return FSDP_OK;
+}
+
+static void stop_workers(fsdp_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->stopping = true;
+    pthread_cond_broadcast(&l->slot_free);
+    pthread_mutex_unlock(&l->lock);
+    for (int i = 0; i < l->threads_started; i++)
+        pthread_join(l->threads[i], NULL);
+}
+
+/* ---- the loader ---- */
+
+static void drop_slots(fsdp_loader *l)
+{
+    for (int64_t i = 0; i < l->depth; i++) {
+        if (l->slots[i].ready)
+            fsdp_batch_release(l->slots[i].batch);
+        l->slots[i] = (slot){0};
+    }
+}
+
+static fsdp_status check_options(const fsdp_loader_options *o)
+{
+    enum {
+        WORKERS_MAX = 1024,
+        PREFETCH_MAX = 1024
+    };
+    if (o->num_workers < 0 || o->num_workers > WORKERS_MAX)
+        return fsdp_error(FSDP_ERR_INVALID, "loader: %d workers, not 0 to %d", o->num_workers,
+                          WORKERS_MAX);
+    if (o->prefetch_factor < 0 || o->prefetch_factor > PREFETCH_MAX)
+        return fsdp_error(FSDP_ERR_INVALID, "loader: prefetch factor %d, not 0 to %d",
+                          o->prefetch_factor, PREFETCH_MAX);
+    return fsdp_sampler_check(&o->sampler);
+}
+
+fsdp_status fsdp_loader_create(const fsdp_dataset *dataset, const fsdp_loader_options *options,
+                               fsdp_loader **out)
+{
+    fsdp_loader_options full = *options;
+    if (full.sampler.samples == 0)
+        full.sampler.samples = fsdp_dataset_len(dataset);
+    if (full.sampler.accumulation == 0)
+        full.sampler.accumulation = 1;
+    if (full.prefetch_factor == 0)
+        full.prefetch_factor = 2;
+    FSDP_TRY(check_options(&full));
+    if (full.sampler.samples > fsdp_dataset_len(dataset))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "loader: the sampler has more samples than the dataset");
+    fsdp_loader *l = fsdp_calloc(1, sizeof *l);
+    if (!l)
+        return FSDP_ERR_NOMEM;
+    l->dataset = dataset;
+    l->options = full;
+    l->steps = fsdp_sampler_steps(&full.sampler);
+    l->accumulation = full.sampler.accumulation;
+    l->depth = full.num_workers ? (int64_t)full.num_workers * full.prefetch_factor : 1;
+    l->tickets = l->steps * l->accumulation;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->slot_free, NULL);
+    pthread_cond_init(&l->slot_ready, NULL);
+    fsdp_status status = FSDP_OK;
+    if (!(l->slots = fsdp_calloc((size_t)l->depth, sizeof *l->slots)))
+        status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && full.num_workers)
+        status = start_workers(l);
+    if (status != FSDP_OK) {
+        fsdp_loader_destroy(l);
+        return status;
+    }
+    *out = l;
+    return FSDP_OK;
+}
+
+void fsdp_loader_destroy(fsdp_loader *l)
+{
+    if (!l)
+        return;
+    stop_workers(l);
+    if (l->slots)
+        drop_slots(l);
+    pthread_cond_destroy(&l->slot_ready);
+    pthread_cond_destroy(&l->slot_free);
+    pthread_mutex_destroy(&l->lock);
+    fsdp_free(l->threads);
+    fsdp_free(l->slots);
+    fsdp_free(l);
+}
+
+int64_t fsdp_loader_steps(const fsdp_loader *l)
+{
+    return l->steps;
+}
+
+void fsdp_loader_seek(fsdp_loader *l, int64_t epoch, int64_t step)
+{
+    FSDP_ASSERT(epoch >= 0);
+    FSDP_ASSERT(step >= 0 && step <= l->steps);
+    pthread_mutex_lock(&l->lock);
+    drop_slots(l);
+    l->generation++;
+    l->epoch = epoch;
+    l->first_step = step;
+    l->tickets = (l->steps - step) * l->accumulation;
+    l->next_made = l->next_given = 0;
+    l->failure = (slot){0};
+    pthread_cond_broadcast(&l->slot_free);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void fsdp_loader_set_epoch(fsdp_loader *l, int64_t epoch)
+{
+    fsdp_loader_seek(l, epoch, 0);
+}
+
+/* With workers: wait for theirs. Under the lock. */
+static slot take_slot(fsdp_loader *l)
+{
+    slot *at = &l->slots[l->next_given % l->depth];
+    while (!at->ready)
+        pthread_cond_wait(&l->slot_ready, &l->lock);
+    slot taken = *at;
+    *at = (slot){0};
+    l->next_given++;
+    pthread_cond_broadcast(&l->slot_free);
+    return taken;
+}
+
+static slot make_now(fsdp_loader *l)
+{
+    slot made = {.ready = true, .status = FSDP_ERR_NOMEM, .message = "out of host memory"};
+    int64_t *indices = fsdp_calloc((size_t)l->options.sampler.batch_size, sizeof *indices);
+    job j = describe(l, l->next_given++);
+    if (indices)
+        make_batch(l, &j, indices, &made);
+    fsdp_free(indices);
+    return made;
+}
+
+fsdp_status fsdp_loader_next(fsdp_loader *l, fsdp_batch **out)
+{
+    slot taken = {0};
+    pthread_mutex_lock(&l->lock);
+    if (l->failure.ready)
+        taken = l->failure;
+    else if (l->next_given < l->tickets)
+        taken = l->options.num_workers ? take_slot(l) : make_now(l);
+    if (taken.status != FSDP_OK)
+        l->failure = taken;
+    pthread_mutex_unlock(&l->lock);
+    if (taken.status != FSDP_OK)
+        return fsdp_error(taken.status, "%s", taken.message);
+    *out = taken.batch;
+    return FSDP_OK;
+}

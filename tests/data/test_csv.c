@@ -1,0 +1,439 @@
+/* The CSV reader, the cleaning of WikiHow's texts and the dataset over both. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <fsdp/data.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/philox.h"
+#include "src/base/str.h"
+#include "src/data/csv.h"
+#include "src/data/wikihow.h"
+#include "tests/test.h"
+
+/* A file of the test's own folder with these bytes; valid until the next call. */
+static const char *write_bytes(fsdp_test *t, const char *name, const char *bytes, size_t count)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/%s", fsdp_test_dir(t), name);
+    if (fsdp_file_write(path, bytes, count) != FSDP_OK)
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
+    return path;
+}
+static const char *write_text(fsdp_test *t, const char *name, const char *text)
+{
+    return write_bytes(t, name, text, strlen(text));
+}
+
+/* The rows of a file as "a|b;c|d;" */
+static void check_rows(fsdp_test *t, const char *text, size_t bytes, const char *expected)
+{
+    fsdp_csv *csv;
+    ASSERT_OK(fsdp_csv_open(write_bytes(t, "a.csv", text, bytes), &csv));
+    fsdp_csv_row row = {0};
+    fsdp_str all = {0};
+    for (;;) {
+        ASSERT_OK(fsdp_csv_next(csv, &row));
+        if (!row.line)
+            break;
+        for (size_t i = 0; i < row.fields; i++) {
+            size_t length;
+            const char *field = fsdp_csv_field(&row, i, &length);
+            ASSERT_INT(strlen(field), length);
+            fsdp_str_printf(&all, "%s%s", i ? "|" : "", field);
+        }
+        fsdp_str_append(&all, ";", 1);
+    }
+    fsdp_csv_row_fini(&row);
+    fsdp_csv_close(csv);
+    ASSERT_STR(all.data ? all.data : "", expected);
+    fsdp_str_fini(&all);
+}
+#define CHECK_ROWS(text, expected)                                                                 \
+    do {                                                                                           \
+        check_rows(t, text, sizeof(text) - 1, expected);                                           \
+        CHECK_HERE();                                                                              \
+    } while (0)
+
+TEST(rows_are_read_as_rfc_4180_has_them)
+{
+    CHECK_ROWS("x,y\na,b\nc,d\n", "a|b;c|d;");
+    CHECK_ROWS("x,y\na,b\nc,d", "a|b;c|d;");
+    CHECK_ROWS("x,y\r\na,b\r\nc,d\r\n", "a|b;c|d;");
+    CHECK_ROWS("x,y\ra,b\rc,d\r", "a|b;c|d;");
+    CHECK_ROWS("\xEF\xBB\xBFx,y\na,b\n", "a|b;");
+    CHECK_ROWS("x,y\n\n\r\na,b\n  \n\nc,d\n\n", "a|b;c|d;");
+    CHECK_ROWS("x,y\n\"a,1\",\"say \"\"hi\"\"\"\n,\n\"\",\"\"\"\"\n", "a,1|say \"hi\";|;|\";");
+    CHECK_ROWS("x,y\n\"a\nb\r\nc\rd\n\n\",e\n", "a\nb\nc\nd\n\n|e;");
+    CHECK_ROWS("x,y\n a , b \n", " a | b ;");
+    CHECK_ROWS("x,y\n\xC3\xA9,\xF0\x9F\x98\x80\n", "\xC3\xA9|\xF0\x9F\x98\x80;");
+    CHECK_ROWS("x\na\n\nb\n", "a;b;");
+    CHECK_ROWS("x,y\n", "");
+    CHECK_ROWS("x,y", "");
+}
+
+TEST(rows_know_where_they_start)
+{
+    static const char text[] = "x,y\r\n\r\n\"a\nb\",1\n\nc,\"2\r\n\"\r\nd,3";
+    const int64_t lines[] = {3, 6, 8};
+    fsdp_csv *csv;
+    ASSERT_OK(fsdp_csv_open(write_text(t, "a.csv", text), &csv));
+    fsdp_csv_row row = {0}, again = {0};
+    for (int i = 0; i < 3; i++) {
+        ASSERT_OK(fsdp_csv_next(csv, &row));
+        ASSERT_INT(row.line, lines[i]);
+        ASSERT_OK(fsdp_csv_parse_row(text + row.offset, row.size, &again));
+        ASSERT_INT(again.fields, 2);
+        ASSERT_INT(again.len, row.len);
+        ASSERT(memcmp(again.bytes, row.bytes, row.len) == 0);
+    }
+    ASSERT_OK(fsdp_csv_next(csv, &row));
+    ASSERT_INT(row.line, 0);
+    ASSERT_OK(fsdp_csv_next(csv, &row));
+    ASSERT_INT(row.line, 0);
+    fsdp_csv_row_fini(&row);
+    fsdp_csv_row_fini(&again);
+    fsdp_csv_close(csv);
+}
+
+static fsdp_status read_all(const char *path)
+{
+    fsdp_csv *csv;
+    fsdp_csv_row row = {0};
+    FSDP_TRY(fsdp_csv_open(path, &csv));
+    fsdp_status status;
+    do
+        status = fsdp_csv_next(csv, &row);
+    while (status == FSDP_OK && row.line);
+    fsdp_csv_row_fini(&row);
+    fsdp_csv_close(csv);
+    return status;
+}
+
+TEST(a_bad_row_is_an_error_with_its_line)
+{
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"x,y\na,b\nc\n", "a.csv: line 3: 1 field, but the header has 2"},
+        {"x,y\n\"a\n\nb\",c\nd,e,f\n", "line 5: 3 fields"},
+        {"x,y\na,b\n\"c,d\ne,f\n", "line 3: a quoted field is never closed"},
+        {"x,y\na,b\n\"c\"d,e\n", "line 3: a quote inside an unquoted field, or text behind"},
+        {"x,y\na,b\nc\"d,e\n", "line 3: a quote inside"},
+        {"x,y\n\"a\n\"b,c\n", "line 2: (continued on line 3): a quote inside"},
+        {"x,y\na,b\nc,\xC3(\n", "line 3: not UTF-8: byte 0xc3 at column 3"},
+        {"x,y\n\"a\nb\n\xFF\",c\n", "row that starts on line 2"},
+        {"x,y\n\"a\nb\n\xFF\",c\n", "line 4: not UTF-8: byte 0xff at column 1"},
+        {"", "a.csv: empty"},
+        {"\n\n", "a.csv: empty"},
+        {"\xFF\xFEx", "UTF-16"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ASSERT_ERROR(read_all(write_text(t, "a.csv", cases[i].text)), FSDP_ERR_FORMAT,
+                     cases[i].message);
+    ASSERT_ERROR(read_all(write_bytes(t, "a.csv", "x,y\na,\0\n", 8)), FSDP_ERR_FORMAT,
+                 "line 2: NUL character at column 3");
+    ASSERT_ERROR(read_all("/no/such.csv"), FSDP_ERR_NOT_FOUND, "/no/such.csv");
+    ASSERT_ERROR(read_all(fsdp_test_dir(t)), FSDP_ERR_INVALID, "folder");
+}
+
+/* Random tables, written with every kind of line end and needless quotes, are read back. */
+static void check_random_table(fsdp_test *t, uint64_t seed)
+{
+    static const char *const pieces[] = {"a", ",", "\"", "\n", "\xC3\xBC", " ", ".", "bc"};
+    static const char *const ends[] = {"\n", "\r\n", "\r"};
+    fsdp_philox r = fsdp_philox4x32(seed, 0, 0);
+    const char *end = ends[r.v[0] % 3];
+    unsigned columns = 1 + r.v[1] % 4, rows = r.v[2] % 6;
+    fsdp_str file = {0}, expected = {0};
+    for (unsigned c = 0; c < columns; c++)
+        fsdp_str_printf(&file, "%scolumn", c ? "," : "");
+    fsdp_str_printf(&file, "%s", end);
+    for (uint64_t i = 0; i < rows; i++) {
+        for (uint64_t c = 0; c < columns; c++) {
+            fsdp_str field = {0}, quoted = {0};
+            fsdp_str_printf(&field, "f"); /* so that no row is blank */
+            fsdp_str_printf(&quoted, "f");
+            fsdp_philox q = fsdp_philox4x32(seed, 1 + i, c);
+            for (unsigned k = 0; k < q.v[0] % 9; k++) {
+                const char *piece = pieces[q.v[1] >> 3 * k & 7];
+                fsdp_str_printf(&field, "%s", piece);
+                fsdp_str_printf(&quoted, "%s", *piece == '"' ? "\"\"" : piece);
+            }
+            bool needed = strpbrk(field.data, ",\"\n") != NULL;
+            bool quote = needed || q.v[2] % 2;
+            fsdp_str_printf(&file, "%s%s%s%s", c ? "," : "", quote ? "\"" : "", quoted.data,
+                            quote ? "\"" : "");
+            fsdp_str_printf(&expected, "%s%s", c ? "|" : "", field.data);
+            fsdp_str_fini(&field);
+            fsdp_str_fini(&quoted);
+        }
+        fsdp_str_printf(&file, "%s", i + 1 < rows || r.v[3] % 2 ? end : "");
+        fsdp_str_printf(&expected, ";");
+    }
+    check_rows(t, file.data, file.len, expected.data ? expected.data : "");
+    fsdp_str_fini(&file);
+    fsdp_str_fini(&expected);
+}
+
+TEST(what_was_written_is_read_back)
+{
+    for (uint64_t seed = 1; seed <= 120 && !t->failed; seed++) {
+        check_random_table(t, seed);
+        if (t->failed)
+            printf("seed %llu\n", (unsigned long long)seed);
+    }
+}
+
+/* A line end at every distance from the end of the reader's buffer. */
+TEST(rows_may_lie_anywhere_in_the_buffer)
+{
+    enum {
+        BUFFER = 1 << 18
+    };
+    char *text = fsdp_calloc(BUFFER + 64, 1);
+    for (size_t length = BUFFER - 12; length < BUFFER + 4 && !t->failed; length++) {
+        memcpy(text, "x,y\r\n", 5);
+        memset(text + 5, 'a', length - 5);
+        text[length - 2] = ',';
+        memcpy(text + length, "\r\nb,c\r\n", 8);
+        fsdp_csv *csv;
+        fsdp_csv_row row = {0};
+        ASSERT_OK(fsdp_csv_open(write_bytes(t, "a.csv", text, length + 7), &csv));
+        ASSERT_OK(fsdp_csv_next(csv, &row));
+        ASSERT_INT(row.size, length - 5 + 2);
+        ASSERT_OK(fsdp_csv_next(csv, &row));
+        ASSERT_INT(row.line, 3);
+        ASSERT_INT(row.offset, length + 2);
+        ASSERT_STR(row.bytes, "b");
+        ASSERT_OK(fsdp_csv_next(csv, &row));
+        ASSERT_INT(row.line, 0);
+        fsdp_csv_row_fini(&row);
+        fsdp_csv_close(csv);
+    }
+    fsdp_free(text);
+}
+
+/* ---- cleaning: expected values from the Python of the two scripts ---- */
+
+static void check_cleaning(fsdp_test *t, size_t (*step)(char *, size_t), const char *text,
+                           const char *expected)
+{
+    char buffer[256];
+    snprintf(buffer, sizeof buffer, "%s", text);
+    ASSERT_INT(step(buffer, strlen(buffer)), strlen(expected));
+    ASSERT_STR(buffer, expected);
+}
+
+TEST(texts_are_cleaned_as_the_scripts_clean_them)
+{
+    check_cleaning(t, fsdp_wikihow_clean_summary, "\nA.,\nB..,,C.", "\nA.\nB..,C.");
+    check_cleaning(t, fsdp_wikihow_clean_article, "a...\n\n,b.\n,,c. ,d.\ne\n,f.",
+                   "a.\nb.\n,c. ,d.\ne\n,f.");
+    check_cleaning(t, fsdp_wikihow_clean_article, "..\n.\n,", "..\n.\n");
+    check_cleaning(t, fsdp_wikihow_clean_article, "", "");
+    check_cleaning(t, fsdp_wikihow_clean_text,
+                   "Example of text: a\nb``c\"d`\n`e Example of Summary:Example of\n text:",
+                   " abcde Example of text:");
+    char text[] = " \t\x1C a b\r\n", *start = text;
+    ASSERT_INT(fsdp_wikihow_strip(&start, sizeof text - 1), 3);
+    ASSERT_STR(start, "a b");
+    ASSERT(fsdp_wikihow_is_summary(2, 3) && !fsdp_wikihow_is_summary(3, 4));
+    ASSERT(!fsdp_wikihow_is_summary(0, 0));
+}
+
+/* ---- the dataset ---- */
+
+static fsdp_tokenizer *open_tokenizer(fsdp_test *t)
+{
+    fsdp_tokenizer *tokenizer = NULL;
+    if (fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer) != FSDP_OK)
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
+    return tokenizer;
+}
+
+static void check_texts(fsdp_test *t, const fsdp_dataset *dataset, int64_t index,
+                        const char *source, const char *target)
+{
+    char *actual_source = NULL, *actual_target = NULL;
+    ASSERT_OK(fsdp_dataset_texts(dataset, index, &actual_source, &actual_target));
+    ASSERT_STR(actual_source, source);
+    ASSERT_STR(actual_target, target);
+    fsdp_text_free(actual_source);
+    fsdp_text_free(actual_target);
+}
+
+/* The form of wikihowSep.csv: other columns around the two that count. */
+TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    const char *path =
+        write_text(t, "wikihowSep.csv",
+                   "\"overview\",\"headline\",\"text\",\"sectionLabel\",\"title\"\r\n"
+                   "o,\"\nSell yourself first.,\n\",\" The house\nis \"\"nice\"\".\n\n,Yes. \","
+                   "s,t\r\n"
+                   "o,Two,Second,s,t\r\n");
+    fsdp_dataset *dataset;
+    fsdp_dataset_options options = {.tokenizer = tokenizer, .source_prefix = "summarize: "};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    ASSERT_INT(fsdp_dataset_len(dataset), 2);
+    check_texts(t, dataset, 0, "summarize: The houseis nice.Yes.", "Sell yourself first.");
+    CHECK_HERE();
+    fsdp_example example = {0};
+    fsdp_token_list expected = {0};
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "summarize: Second", 17, 0, &expected));
+    for (int again = 0; again < 2; again++) {
+        ASSERT_OK(fsdp_dataset_get(dataset, 1, &example));
+        ASSERT_INT(example.source.len, expected.len);
+        ASSERT(memcmp(example.source.ids, expected.ids, expected.len * sizeof(int32_t)) == 0);
+        ASSERT_INT(example.labels.len, 2);
+        ASSERT_INT(example.labels.ids[1], 1);
+    }
+    ASSERT_ERROR(fsdp_dataset_get(dataset, 2, &example), FSDP_ERR_INVALID, "example 2 of");
+    ASSERT_ERROR(fsdp_dataset_get(dataset, -1, &example), FSDP_ERR_INVALID, "example -1");
+    fsdp_dataset_close(dataset);
+
+    options = (fsdp_dataset_options){.tokenizer = tokenizer,
+                                     .cleaning = FSDP_CLEANING_NONE,
+                                     .max_source_length = 3,
+                                     .max_target_length = 2,
+                                     .max_samples = 1,
+                                     .source_column = "Overview",
+                                     .target_column = "text"};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    ASSERT_INT(fsdp_dataset_len(dataset), 1);
+    check_texts(t, dataset, 0, "o", " The house\nis \"nice\".\n\n,Yes. ");
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &example));
+    ASSERT_INT(example.source.len, 3);
+    ASSERT_INT(example.labels.len, 2);
+    fsdp_dataset_close(dataset);
+    fsdp_example_fini(&example);
+    fsdp_token_list_fini(&expected);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(long_summaries_are_left_out_on_request)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    /* 3 of 4 characters is too long, 2 of 4 is not; counted in characters, not bytes. */
+    const char *path = write_text(t, "a.csv",
+                                  "headline,title,text\nabc,t,abcd\nab,t,abcd\n,t,abcd\n"
+                                  "\xC3\xA4\xC3\xA4,t,abcd\nab,t,\nx,t,last one\n");
+    fsdp_dataset *dataset;
+    fsdp_dataset_options options = {.tokenizer = tokenizer};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    ASSERT_INT(fsdp_dataset_len(dataset), 6);
+    fsdp_dataset_close(dataset);
+    options.skip_long_summaries = true;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    ASSERT_INT(fsdp_dataset_len(dataset), 3);
+    check_texts(t, dataset, 1, "abcd", "\xC3\xA4\xC3\xA4");
+    check_texts(t, dataset, 2, "last one", "x");
+    fsdp_dataset_close(dataset);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(a_folder_means_the_wikihow_file_in_it)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset *dataset = NULL;
+    const fsdp_dataset_options options = {.tokenizer = tokenizer};
+    const char *dir = fsdp_test_dir(t);
+    ASSERT_ERROR(fsdp_dataset_open(dir, &options, &dataset), FSDP_ERR_NOT_FOUND,
+                 "neither wikihowAll.csv nor wikihowSep.csv");
+    write_text(t, "wikihowSep.csv", "overview,headline,text,sectionLabel,title\no,h,sep,s,t\n");
+    ASSERT_OK(fsdp_dataset_open(dir, &options, &dataset));
+    check_texts(t, dataset, 0, "sep", "h");
+    fsdp_dataset_close(dataset);
+    write_text(t, "wikihowAll.csv", "headline,title,text\nh,t,all\n");
+    ASSERT_OK(fsdp_dataset_open(dir, &options, &dataset));
+    check_texts(t, dataset, 0, "all", "h");
+    fsdp_dataset_close(dataset);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(a_dataset_that_cannot_be_opened_says_why)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset *dataset = NULL;
+    fsdp_dataset_options options = {.tokenizer = tokenizer};
+    ASSERT_ERROR(fsdp_dataset_open("/no/such", &options, &dataset), FSDP_ERR_NOT_FOUND, "/no/such");
+    ASSERT_ERROR(fsdp_dataset_open("/no/such.csv", &options, &dataset), FSDP_ERR_NOT_FOUND,
+                 "/no/such.csv");
+    const char *path = write_text(t, "a.csv", "headline,title,body\na,b,c\n");
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
+                 "a.csv: no column 'text'; the header has headline, title, body");
+    options.source_column = "title";
+    options.target_column = "TITLE";
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID, "both");
+    options.target_column = NULL;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    fsdp_dataset_close(dataset);
+    options.vocab_size = 32099;
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID,
+                 "has 32100 ids, but the model's vocab_size is 32099");
+    options.vocab_size = 32128;
+    options.max_samples = -1;
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID, "max samples -1");
+    ASSERT_ERROR(fsdp_dataset_open(path, NULL, &dataset), FSDP_ERR_INVALID, "needs a tokenizer");
+    options = (fsdp_dataset_options){.tokenizer = tokenizer};
+    path = write_text(t, "a.csv", "headline,title,text\n");
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT, "no rows");
+    path = write_text(t, "a.csv", "headline,text,text\na,b,c\n");
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT, "two columns");
+    /* A bad row behind max_samples is not looked at. */
+    path = write_text(t, "a.csv", "headline,title,text\na,b,c\nd\n");
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT, "line 3: 1 field");
+    options.max_samples = 1;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    fsdp_dataset_close(dataset);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(a_file_that_changes_underneath_is_an_error)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    const fsdp_dataset_options options = {.tokenizer = tokenizer};
+    const char *path = write_text(t, "a.csv", "headline,text\na,bbbbb\nc,d\n");
+    fsdp_dataset *dataset;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    FILE *file = fopen(path, "r+");
+    ASSERT(file != NULL);
+    fputs("headline,text\na bbbbb\n", file);
+    ASSERT(ftruncate(fileno(file), 23) == 0);
+    fclose(file);
+    fsdp_example example = {0};
+    ASSERT_ERROR(fsdp_dataset_get(dataset, 0, &example), FSDP_ERR_FORMAT,
+                 "line 2: the file has changed");
+    ASSERT_ERROR(fsdp_dataset_get(dataset, 1, &example), FSDP_ERR_IO, "shorter");
+    fsdp_example_fini(&example);
+    fsdp_dataset_close(dataset);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(the_demo_s_files_are_whole)
+{
+    static const struct {
+        const char *path;
+        int rows;
+    } files[] = {{"../data/debian/train.csv", 2700},
+                 {"../data/debian/validation.csv", 100},
+                 {"../data/debian/test.csv", 200}};
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    const fsdp_dataset_options options = {.tokenizer = tokenizer, .skip_long_summaries = true};
+    for (int i = 0; i < 3; i++) {
+        fsdp_dataset *dataset;
+        ASSERT_OK(fsdp_dataset_open(fsdp_test_path(files[i].path), &options, &dataset));
+        ASSERT_INT(fsdp_dataset_len(dataset), files[i].rows);
+        fsdp_dataset_close(dataset);
+    }
+    fsdp_tokenizer_close(tokenizer);
+}
