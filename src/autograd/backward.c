@@ -1,5 +1,6 @@
 /* Backward: mark what the roots reach, then sweep from the newest node down. See Note [Regions]
  * in autograd.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include "src/autograd/autograd.h"
@@ -198,20 +199,41 @@ static fsdp_status run_sweep(sweep *w)
     return leave_regions(w, 0);
 }
 
+static fsdp_status check_root(const fsdp_tape *tape, const fsdp_tensor *root,
+                              const fsdp_tensor *grad, int i)
+{
+    char root_text[FSDP_SHAPE_TEXT], grad_text[FSDP_SHAPE_TEXT];
+    if (!root || !root->node || root->generation != tape->generation)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "backward: root %d is not on the tape: no gradient leads to it", i);
+    fsdp_shape_text(root->ndim, root->shape, root_text);
+    if (!grad && fsdp_tensor_numel(root) != 1)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "backward: root %d is %s, not a scalar, and has no gradient given", i,
+                          root_text);
+    if (!grad)
+        return FSDP_OK;
+    bool same_shape =
+        grad->ndim == root->ndim &&
+        memcmp(grad->shape, root->shape, (size_t)root->ndim * sizeof *root->shape) == 0;
+    if (!same_shape || grad->dtype != root->dtype)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "backward: gradient %d is %s of %s but its root %s of %s", i,
+                          fsdp_shape_text(grad->ndim, grad->shape, grad_text),
+                          fsdp_dtype_name(grad->dtype), root_text, fsdp_dtype_name(root->dtype));
+    if (!fsdp_tensor_is_contiguous(grad) || grad->storage->device != root->storage->device)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "backward: gradient %d is not contiguous or on another device", i);
+    return FSDP_OK;
+}
+
 static fsdp_status check_roots(const fsdp_tape *tape, fsdp_tensor *const *roots,
                                fsdp_tensor *const *grads, int n)
 {
-    for (int i = 0; i < n; i++) {
-        if (!roots[i] || !roots[i]->node || roots[i]->generation != tape->generation)
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "backward: root %d is not on the tape: no gradient leads to it", i);
-        if (grads && grads[i] && fsdp_tensor_numel(grads[i]) != fsdp_tensor_numel(roots[i]))
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "backward: gradient %d has another shape than its root", i);
-        if (!(grads && grads[i]) && fsdp_tensor_numel(roots[i]) != 1)
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "backward: root %d is not a scalar and has no gradient given", i);
-    }
+    if (n < 1)
+        return fsdp_error(FSDP_ERR_INVALID, "backward: no roots");
+    for (int i = 0; i < n; i++)
+        FSDP_TRY(check_root(tape, roots[i], grads ? grads[i] : NULL, i));
     return FSDP_OK;
 }
 
@@ -251,11 +273,9 @@ static void sweep_fini(sweep *w)
     fsdp_free(w->open);
 }
 
-fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots, fsdp_tensor *const *grads,
-                          int n)
+static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
+                                fsdp_tensor *const *grads, int n)
 {
-    if (n < 1)
-        return fsdp_error(FSDP_ERR_INVALID, "backward: no roots");
     FSDP_TRY(check_roots(tape, roots, grads, n));
     sweep w;
     fsdp_status status = sweep_init(&w, tape, roots[0]->storage->device);
@@ -266,10 +286,16 @@ fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots, fsdp_tenso
         status = run_sweep(&w);
     }
     sweep_fini(&w);
+    return status;
+}
+
+fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots, fsdp_tensor *const *grads,
+                          int n)
+{
+    fsdp_status status = run_backward(tape, roots, grads, n);
     if (status != FSDP_OK) {
-        char message[512];
-        strncpy(message, fsdp_last_error(), sizeof message - 1);
-        message[sizeof message - 1] = 0;
+        char message[1024]; /* hooks may fail on their own: the first failure is the caller's */
+        snprintf(message, sizeof message, "%s", fsdp_last_error());
         fsdp_tape_cancel(tape);
         (void)fsdp_error(status, "%s", message);
     }
