@@ -32,6 +32,7 @@ static double exact_sigmoid(double x)
 static const range ranges[] = {
     {"exp", fsdp_exp, exp, -104.0, 88.7, 1.0},
     {"exp", fsdp_exp, exp, -1.0, 1.0, 0.9},
+    {"exp_nonpositive", fsdp_exp_nonpositive, exp, -87.3, 0.0, 1.0},
     {"log", fsdp_log, log, 1e-9, 4.0, 1.0},
     {"log", fsdp_log, log, 0.9, 1.1, 1.0},
     {"tanh", fsdp_tanh, tanh, -10.0, 10.0, 1.5},
@@ -80,6 +81,11 @@ TEST(functions_of_special_values)
     ASSERT_F32(fsdp_exp(-INFINITY), 0.0);
     ASSERT_F32(fsdp_exp(INFINITY), INFINITY);
     ASSERT_F32(fsdp_exp(0.0f), 1.0);
+    ASSERT(isnan(fsdp_exp_nonpositive(NAN)));
+    ASSERT_F32(fsdp_exp_nonpositive(0.0f), 1.0);
+    ASSERT_F32(fsdp_exp_nonpositive(-87.9f), 0.0); /* below 2^-126 */
+    ASSERT_F32(fsdp_exp_nonpositive(-1e30f), 0.0);
+    ASSERT_F32(fsdp_exp_nonpositive(-INFINITY), 0.0);
     ASSERT_F32(fsdp_tanh(INFINITY), 1.0);
     ASSERT_F32(fsdp_tanh(-INFINITY), -1.0);
     ASSERT_F32(fsdp_erf(INFINITY), 1.0);

@@ -44,6 +44,28 @@ static inline int fsdp_padded(int n)
     return (n + FSDP_LANES - 1) & -FSDP_LANES;
 }
 
+/* memcpy as a call: of a length known to be small the compiler makes `rep movs`, which costs more
+ * to start than such a copy takes. */
+static inline void fsdp_copy_f32(float *to, const float *from, int n)
+{
+    size_t bytes = (size_t)n * sizeof *to;
+    __asm__("" : "+r"(bytes));
+    memcpy(to, from, bytes);
+}
+
+/* Asks for what a block some way further on will read. Short bursts from several
+ * arrays in turn escape the hardware's prefetcher: without this, adding two bfloat16 arrays in
+ * memory took three times as long. An address past the end does no harm. */
+static inline void fsdp_prefetch_half(const uint16_t *h, int n)
+{
+    enum {
+        AHEAD = 1024,
+        LINE = 32 /* elements */
+    };
+    for (int j = 0; j < n; j += LINE)
+        __builtin_prefetch((const void *)((uintptr_t)h + 2 * (uintptr_t)(AHEAD + j)));
+}
+
 /* Elements [i, i + n) of src (f32, bf16 or f16) as float32, zeros up to fsdp_padded(n); n <=
  * FSDP_BLOCK. In `buffer`, or in place if that is possible. */
 static inline const float *fsdp_load_block(float *restrict buffer, const void *restrict src,
@@ -54,11 +76,13 @@ static inline const float *fsdp_load_block(float *restrict buffer, const void *r
     if (dtype == FSDP_DTYPE_F32 && n == fsdp_padded(n))
         return f;
     if (dtype == FSDP_DTYPE_F32)
-        memcpy(buffer, f, (size_t)n * sizeof *f);
-    else if (dtype == FSDP_DTYPE_BF16)
+        fsdp_copy_f32(buffer, f, n);
+    else
+        fsdp_prefetch_half(h, n);
+    if (dtype == FSDP_DTYPE_BF16)
         for (int j = 0; j < n; j++)
             buffer[j] = fsdp_f32_from_bf16(h[j]);
-    else
+    else if (dtype == FSDP_DTYPE_F16)
         for (int j = 0; j < n; j++)
             buffer[j] = fsdp_widen_f16(h[j]);
     for (int j = n; j < fsdp_padded(n); j++)
@@ -72,7 +96,7 @@ static inline void fsdp_store_block(void *restrict dst, fsdp_dtype dtype, int64_
 {
     uint16_t *restrict h = (uint16_t *)dst + i;
     if (dtype == FSDP_DTYPE_F32)
-        memcpy((float *)dst + i, block, (size_t)n * sizeof *block);
+        fsdp_copy_f32((float *)dst + i, block, n);
     else if (dtype == FSDP_DTYPE_BF16)
         for (int j = 0; j < n; j++)
             h[j] = fsdp_round_bf16(block[j]);

@@ -124,136 +124,104 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Beyond these bounds an activation's derivative is constant in float32; without them its terms
- * would give 0 * infinity. NaN stays. */
+/* Beyond such bounds a slope is constant in float32; without them its terms would give 0 *
+ * infinity. NaN stays. */
 static inline float within(float x, float bound)
 {
     x = fsdp_select(-(uint32_t)(x > bound), bound, x);
     return fsdp_select(-(uint32_t)(x < -bound), -bound, x);
 }
 
-/* The comparison with 0 passes NaN on, as torch's relu does. */
-static inline float relu(float x)
+/* Each activation returns a(x) and sets a'(x), which share their exponential; what a caller does
+ * not use the compiler leaves out. */
+
+static inline float none(float x, float *slope)
 {
+    *slope = 1.0f;
+    return x;
+}
+
+/* The comparison with 0 passes NaN on, as torch's relu does. */
+static inline float relu(float x, float *slope)
+{
+    *slope = fsdp_select(-(uint32_t)(x > 0.0f), 1.0f, 0.0f);
     return fsdp_select(-(uint32_t)(x < 0.0f), 0.0f, x);
 }
 
 /* Hendrycks & Gimpel 2016: 0.5 (1 + tanh u) is the logistic function of 2u. */
-static inline float gelu_tanh(float x)
+static inline float gelu_tanh(float x, float *slope)
 {
-    float u = SQRT_2_OVER_PI * (x + 0.044715f * (x * x * x));
-    return x * fsdp_sigmoid(u + u);
-}
-
-static inline float gelu_tanh_derivative(float x)
-{
-    x = within(x, 64.0f);
-    float u = SQRT_2_OVER_PI * (x + 0.044715f * (x * x * x));
-    float du = SQRT_2_OVER_PI * (1.0f + 3.0f * 0.044715f * (x * x));
+    float u = SQRT_2_OVER_PI * (x + 0.044715f * (x * x * x)), z = within(x, 64.0f);
+    float du = SQRT_2_OVER_PI * (1.0f + 3.0f * 0.044715f * (z * z));
     float s = fsdp_sigmoid(u + u);
-    return s + 2.0f * x * du * (s * (1.0f - s));
+    *slope = s + 2.0f * z * du * (s * (1.0f - s));
+    return x * s;
 }
 
-static inline float gelu_erf(float x)
+static inline float gelu_erf(float x, float *slope)
 {
-    return 0.5f * x * (1.0f + fsdp_erf(x * SQRT_1_2));
+    float phi = 0.5f * (1.0f + fsdp_erf(x * SQRT_1_2)), z = within(x, 64.0f);
+    *slope = phi + z * (INV_SQRT_2_PI * fsdp_exp_nonpositive(-0.5f * (z * z)));
+    return x * phi;
 }
 
-static inline float gelu_erf_derivative(float x)
+static inline float silu(float x, float *slope)
 {
-    x = within(x, 64.0f);
-    float density = INV_SQRT_2_PI * fsdp_exp(-0.5f * (x * x));
-    return 0.5f * (1.0f + fsdp_erf(x * SQRT_1_2)) + x * density;
+    float s = fsdp_sigmoid(x), z = within(x, 128.0f);
+    *slope = s * (1.0f + z * (1.0f - s));
+    return x * s;
 }
 
-static inline float silu(float x)
-{
-    return x * fsdp_sigmoid(x);
-}
-
-static inline float silu_derivative(float x)
-{
-    x = within(x, 128.0f);
-    float s = fsdp_sigmoid(x);
-    return s * (1.0f + x * (1.0f - s));
-}
-
-static inline float tanh_derivative(float x)
+static inline float hyperbolic_tangent(float x, float *slope)
 {
     float y = fsdp_tanh(x);
-    return 1.0f - y * y;
+    *slope = 1.0f - y * y;
+    return y;
 }
 
-static inline float relu_derivative(float x)
-{
-    return x > 0.0f ? 1.0f : 0.0f;
-}
+enum {
+    VALUE = 1,
+    SLOPE = 2
+};
 
-/* y = a(x) and, where wanted, dy = a'(x). */
-static void activate(fsdp_activation a, float *restrict y, const float *restrict x, int n)
+/* y = a(x), slope = a'(x) or both for a block, as `wanted` says, a constant where this is inlined;
+ * the other pointer is not used. */
+__attribute__((always_inline)) static inline void activate(fsdp_activation a, int wanted,
+                                                           float *restrict y, float *restrict slope,
+                                                           const float *restrict x, int n)
 {
+#define EACH(function)                                                                             \
+    for (int j = 0; j < n; j++) {                                                                  \
+        float d, value = function(x[j], &d);                                                       \
+        if (wanted & VALUE)                                                                        \
+            y[j] = value;                                                                          \
+        if (wanted & SLOPE)                                                                        \
+            slope[j] = d;                                                                          \
+    }                                                                                              \
+    break
+
     switch (a) {
     case FSDP_ACTIVATION_NONE:
-        memcpy(y, x, (size_t)n * sizeof *y);
-        break;
+        EACH(none);
     case FSDP_ACTIVATION_RELU:
-        for (int j = 0; j < n; j++)
-            y[j] = relu(x[j]);
-        break;
+        EACH(relu);
     case FSDP_ACTIVATION_GELU_TANH:
-        for (int j = 0; j < n; j++)
-            y[j] = gelu_tanh(x[j]);
-        break;
+        EACH(gelu_tanh);
     case FSDP_ACTIVATION_GELU_ERF:
-        for (int j = 0; j < n; j++)
-            y[j] = gelu_erf(x[j]);
-        break;
+        EACH(gelu_erf);
     case FSDP_ACTIVATION_SILU:
-        for (int j = 0; j < n; j++)
-            y[j] = silu(x[j]);
-        break;
+        EACH(silu);
     case FSDP_ACTIVATION_TANH:
-        for (int j = 0; j < n; j++)
-            y[j] = fsdp_tanh(x[j]);
-        break;
+        EACH(hyperbolic_tangent);
     }
-}
-
-static void derivative(fsdp_activation a, float *restrict d, const float *restrict x, int n)
-{
-    switch (a) {
-    case FSDP_ACTIVATION_NONE:
-        for (int j = 0; j < n; j++)
-            d[j] = 1.0f;
-        break;
-    case FSDP_ACTIVATION_RELU:
-        for (int j = 0; j < n; j++)
-            d[j] = relu_derivative(x[j]);
-        break;
-    case FSDP_ACTIVATION_GELU_TANH:
-        for (int j = 0; j < n; j++)
-            d[j] = gelu_tanh_derivative(x[j]);
-        break;
-    case FSDP_ACTIVATION_GELU_ERF:
-        for (int j = 0; j < n; j++)
-            d[j] = gelu_erf_derivative(x[j]);
-        break;
-    case FSDP_ACTIVATION_SILU:
-        for (int j = 0; j < n; j++)
-            d[j] = silu_derivative(x[j]);
-        break;
-    case FSDP_ACTIVATION_TANH:
-        for (int j = 0; j < n; j++)
-            d[j] = tanh_derivative(x[j]);
-        break;
-    }
+#undef EACH
 }
 
 static void activation_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
                              const float *const in[MAX_IN], int64_t first, int n)
 {
     (void)first;
-    activate(e->activation, out[0], in[0], n);
+    activate(e->activation, VALUE, out[0], NULL, in[0], n);
 }
 
 static void activation_backward_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
@@ -262,7 +230,7 @@ static void activation_backward_block(const elementwise *e, float out[MAX_OUT][F
     const float *dy = in[0];
     float *restrict dx = out[0];
     (void)first;
-    derivative(e->activation, dx, in[1], n);
+    activate(e->activation, SLOPE, NULL, dx, in[1], n);
     for (int j = 0; j < n; j++)
         dx[j] *= dy[j];
 }
@@ -273,7 +241,7 @@ static void gated_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
     const float *up = in[1];
     float *restrict y = out[0];
     (void)first;
-    activate(e->activation, y, in[0], n);
+    activate(e->activation, VALUE, y, NULL, in[0], n);
     for (int j = 0; j < n; j++)
         y[j] *= up[j];
 }
@@ -284,8 +252,7 @@ static void gated_backward_block(const elementwise *e, float out[MAX_OUT][FSDP_B
     const float *dy = in[0], *gate = in[1], *up = in[2];
     float *restrict d_gate = out[0], *restrict d_up = out[1];
     (void)first;
-    activate(e->activation, d_up, gate, n);
-    derivative(e->activation, d_gate, gate, n);
+    activate(e->activation, VALUE | SLOPE, d_up, d_gate, gate, n);
     for (int j = 0; j < n; j++) {
         d_up[j] *= dy[j];
         d_gate[j] *= dy[j] * up[j];

@@ -154,8 +154,7 @@ static void add_run(const scatter_add_job *job, int64_t begin, int64_t end)
     float sum[FSDP_BLOCK], old[FSDP_BLOCK], buffer[FSDP_BLOCK];
     for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK), padded = fsdp_padded(n);
-        memcpy(sum, fsdp_load_block(old, job->dw, job->dw_dtype, row + i, n),
-               (size_t)padded * sizeof *sum);
+        fsdp_copy_f32(sum, fsdp_load_block(old, job->dw, job->dw_dtype, row + i, n), padded);
         for (int64_t k = begin; k < end; k++) {
             int64_t token = job->first + job->order[k];
             const float *dy =

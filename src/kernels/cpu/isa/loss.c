@@ -62,13 +62,13 @@ static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
         const float *x = load_logits(buffer, job->logits, job->dtype, start + i, n);
         float here = block_max(x, padded);
         if (here > most) {
-            float scale = fsdp_exp(most - here);
+            float scale = fsdp_exp_nonpositive(most - here);
             for (int l = 0; l < FSDP_LANES; l++)
                 acc[l] *= scale;
             most = here;
         }
         for (int j = 0; j < padded; j++)
-            e[j] = fsdp_exp(x[j] - most);
+            e[j] = fsdp_exp_nonpositive(x[j] - most);
         fsdp_add_lanes(acc, e, padded);
     }
     *maximum = most;
@@ -89,9 +89,10 @@ static void gradient_row(const loss_job *job, int64_t start, int32_t label, floa
         int n = (int)fsdp_min_i64(job->vocab - i, FSDP_BLOCK);
         const float *x = fsdp_load_block(buffer, job->logits, job->dtype, start + i, n);
         for (int j = 0; j < fsdp_padded(n); j++)
-            gradient[j] = fsdp_exp(x[j] - maximum) * scale;
+            gradient[j] = fsdp_exp_nonpositive(x[j] - maximum) * scale;
         if (label >= i && label < i + n)
-            gradient[label - i] = (fsdp_exp(x[label - i] - maximum) / sum - 1.0f) * job->factor;
+            gradient[label - i] =
+                (fsdp_exp_nonpositive(x[label - i] - maximum) / sum - 1.0f) * job->factor;
         fsdp_store_block(job->logits, job->dtype, start + i, gradient, n);
     }
 }
