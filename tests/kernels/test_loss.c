@@ -145,8 +145,8 @@ TEST(argmax_is_the_first_of_the_largest)
                 int32_t *index = operand(&o, FSDP_DTYPE_I32, ROWS);
                 fill_uniform(x, float_dtypes[d], ROWS * width, 5, -9.0, -8.0);
                 for (int64_t i = 0; i < width; i++)
-                    set_value(x, float_dtypes[d], 2 * width + i, -INFINITY);
-                set_value(x, float_dtypes[d], 3 * width + width / 3, NAN);
+                    set_value(x, float_dtypes[d], 2 * width + i, -(double)INFINITY);
+                set_value(x, float_dtypes[d], 3 * width + width / 3, (double)NAN);
                 v.at[j].k->argmax(v.at[j].c, index, x, float_dtypes[d], ROWS, width);
                 for (int r = 0; r < 2; r++) {
                     int64_t want = 0;

@@ -121,7 +121,7 @@ TEST(cast_from_wide_types_rounds_once_and_saturates)
     CHECK_HERE();
     for (int j = 0; j < v.n; j += 3) {
         const variant *at = &v.at[j];
-        double x[6] = {1.0 + 0x1p-8 + 0x1p-40, 1.0 + 0x1p-8, 1e300, -1e300, NAN, 3.99};
+        double x[6] = {1.0 + 0x1p-8 + 0x1p-40, 1.0 + 0x1p-8, 1e300, -1e300, (double)NAN, 3.99};
         uint16_t bf16[6];
         at->k->cast(at->c, bf16, FSDP_DTYPE_BF16, x, FSDP_DTYPE_F64, 6);
         ASSERT_F32(fsdp_f32_from_bf16(bf16[0]), 1.0 + 0x1p-7);

@@ -102,19 +102,20 @@ static void check_sgd(fsdp_test *t, const variants *v, double momentum, double d
         float *to = j ? p : first;
         memcpy(to, start, bytes);
         memcpy(buffer, old, bytes);
-        v->at[j].k->sgd(v->at[j].c, &(fsdp_sgd_args){.n = n,
-                                                     .param = to,
-                                                     .momentum_buffer = momentum ? buffer : NULL,
-                                                     .grad = grad,
-                                                     .copy = copy,
-                                                     .copy_dtype = FSDP_DTYPE_BF16,
-                                                     .lr = 0.1,
-                                                     .momentum = momentum,
-                                                     .dampening = dampening,
-                                                     .weight_decay = 0.05,
-                                                     .nesterov = nesterov,
-                                                     .first = is_first,
-                                                     .grad_scale = 0.5f});
+        v->at[j].k->sgd(v->at[j].c,
+                        &(fsdp_sgd_args){.n = n,
+                                         .param = to,
+                                         .momentum_buffer = momentum != 0.0 ? buffer : NULL,
+                                         .grad = grad,
+                                         .copy = copy,
+                                         .copy_dtype = FSDP_DTYPE_BF16,
+                                         .lr = 0.1,
+                                         .momentum = momentum,
+                                         .dampening = dampening,
+                                         .weight_decay = 0.05,
+                                         .nesterov = nesterov,
+                                         .first = is_first,
+                                         .grad_scale = 0.5f});
         ASSERT(j == 0 || memcmp(p, first, bytes) == 0);
     }
     for (int64_t i = 0; i < n; i++) {
