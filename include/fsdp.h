@@ -11,5 +11,6 @@
 #include <fsdp/dtensor.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/nn.h>
+#include <fsdp/optim.h>
 #include <fsdp/tensor.h>
 #include <fsdp/text.h>

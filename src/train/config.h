@@ -7,6 +7,8 @@
  *
  * Strings belong to the fsdp_options and live as long as it does. */
 #pragma once
+#include <fsdp/optim.h>
+
 #include "src/base/options.h"
 
 typedef enum fsdp_train_task {
@@ -14,13 +16,6 @@ typedef enum fsdp_train_task {
     FSDP_TASK_CAUSAL_LM,     /* known, refused: a later version */
     FSDP_TASK_CLASSIFICATION /* known, refused: a later version */
 } fsdp_train_task;
-
-typedef enum fsdp_lr_schedule_kind {
-    FSDP_LR_STEP,   /* StepLR: lr * gamma^floor(t / step_size) */
-    FSDP_LR_LINEAR, /* from lr down to min_lr */
-    FSDP_LR_COSINE, /* half a cosine from lr down to min_lr */
-    FSDP_LR_CONSTANT
-} fsdp_lr_schedule_kind;
 
 typedef enum fsdp_schedule_unit {
     FSDP_SCHEDULE_EPOCH, /* t counts finished epochs */

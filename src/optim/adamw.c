@@ -1,0 +1,86 @@
+/* AdamW and Adam (torch.optim.AdamW, torch.optim.Adam); the arithmetic is the device's kernel. */
+#include <math.h>
+
+#include "src/optim/optimizer.h"
+
+fsdp_adamw_options fsdp_adamw_defaults(void)
+{
+    return (fsdp_adamw_options){
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
+}
+
+static const char *name(const fsdp_optimizer_options *options)
+{
+    return options->adamw.l2 ? "adam" : "adamw";
+}
+
+static fsdp_status check(const fsdp_optimizer_options *options)
+{
+    const fsdp_adamw_options *o = &options->adamw;
+    FSDP_TRY(fsdp_optimizer_check_range(name(options), "lr", o->lr, (double)INFINITY));
+    FSDP_TRY(fsdp_optimizer_check_range(name(options), "beta1", o->beta1, 1.0));
+    FSDP_TRY(fsdp_optimizer_check_range(name(options), "beta2", o->beta2, 1.0));
+    FSDP_TRY(fsdp_optimizer_check_range(name(options), "eps", o->eps, (double)INFINITY));
+    return fsdp_optimizer_check_range(name(options), "weight_decay", o->weight_decay,
+                                      (double)INFINITY);
+}
+
+static int n_state(const fsdp_optimizer_options *options)
+{
+    (void)options;
+    return 2;
+}
+
+static double *lr(fsdp_optimizer_options *options)
+{
+    return &options->adamw.lr;
+}
+
+static void update(const fsdp_optimizer_options *options, const fsdp_update *u)
+{
+    const fsdp_adamw_options *o = &options->adamw;
+    u->device->kernels->adamw(u->device->context,
+                              &(fsdp_adamw_args){.n = u->n,
+                                                 .param = u->param,
+                                                 .exp_avg = u->state[0],
+                                                 .exp_avg_sq = u->state[1],
+                                                 .grad = u->grad,
+                                                 .copy = u->copy,
+                                                 .copy_dtype = u->copy_dtype,
+                                                 .lr = o->lr,
+                                                 .beta1 = o->beta1,
+                                                 .beta2 = o->beta2,
+                                                 .eps = o->eps,
+                                                 .weight_decay = o->weight_decay,
+                                                 .decoupled = !o->l2,
+                                                 .step = u->step,
+                                                 .grad_scale = u->grad_scale});
+}
+
+static const char *const state_names[FSDP_MAX_OPTIMIZER_STATE] = {"exp_avg", "exp_avg_sq"};
+
+static const fsdp_optimizer_class adamw = {.state_names = state_names,
+                                           .name = name,
+                                           .check = check,
+                                           .n_state = n_state,
+                                           .lr = lr,
+                                           .update = update};
+
+static fsdp_optimizer_options options_of(const fsdp_adamw_options *options)
+{
+    return (fsdp_optimizer_options){.adamw = options ? *options : fsdp_adamw_defaults()};
+}
+
+fsdp_status fsdp_adamw_create(fsdp_module *module, const fsdp_adamw_options *options,
+                              fsdp_optimizer **optimizer)
+{
+    fsdp_optimizer_options o = options_of(options);
+    return fsdp_optimizer_create(&adamw, module, &o, optimizer);
+}
+
+fsdp_status fsdp_adamw_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
+                                 const fsdp_adamw_options *options)
+{
+    fsdp_optimizer_options o = options_of(options);
+    return fsdp_optimizer_add_group(&adamw, optimizer, parameters, &o);
+}

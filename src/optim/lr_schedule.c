@@ -1,0 +1,67 @@
+/* Learning rates as pure functions of the number of finished steps: a resumed run needs no state.
+ */
+#include <math.h>
+
+#include <fsdp/optim.h>
+
+fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *s)
+{
+    if (!isfinite(s->lr) || s->lr < 0.0)
+        return fsdp_error(FSDP_ERR_INVALID, "schedule: lr is %g", s->lr);
+    if (s->warmup_steps < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "schedule: warmup_steps is %lld",
+                          (long long)s->warmup_steps);
+    if (s->unit_steps < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "schedule: unit_steps is %lld",
+                          (long long)s->unit_steps);
+    if (s->kind == FSDP_LR_STEP) {
+        if (s->step_size < 1)
+            return fsdp_error(FSDP_ERR_INVALID, "schedule: step_size is %lld, not at least 1",
+                              (long long)s->step_size);
+        if (!isfinite(s->gamma) || s->gamma < 0.0)
+            return fsdp_error(FSDP_ERR_INVALID, "schedule: gamma is %g", s->gamma);
+    }
+    if (s->kind == FSDP_LR_LINEAR || s->kind == FSDP_LR_COSINE) {
+        if (!(s->min_lr >= 0.0 && s->min_lr <= s->lr))
+            return fsdp_error(FSDP_ERR_INVALID, "schedule: min_lr is %g, not in [0, %g]", s->min_lr,
+                              s->lr);
+        if (s->total_steps < s->warmup_steps)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "schedule: total_steps is %lld, less than warmup_steps %lld",
+                              (long long)s->total_steps, (long long)s->warmup_steps);
+    }
+    return FSDP_OK;
+}
+
+/* lr * gamma^n by n products, as StepLR comes to it: the same bits. */
+static double stepped(double lr, double gamma, int64_t n)
+{
+    for (int64_t i = 0; i < n && lr != 0.0 && gamma != 1.0; i++)
+        lr *= gamma;
+    return lr;
+}
+
+/* What of lr - min_lr is left at `at`: from 1 after warmup to 0 at the total. */
+static double decay(const fsdp_lr_schedule *s, int64_t at)
+{
+    const double pi = 3.14159265358979323846;
+    if (at >= s->total_steps)
+        return 0.0;
+    if (at <= s->warmup_steps) /* within a unit in which warmup ended */
+        return 1.0;
+    double span = (double)(s->total_steps - s->warmup_steps);
+    if (s->kind == FSDP_LR_LINEAR)
+        return (double)(s->total_steps - at) / span;
+    return 0.5 * (1.0 + cos(pi * ((double)(at - s->warmup_steps) / span)));
+}
+
+double fsdp_lr_at(const fsdp_lr_schedule *s, int64_t step)
+{
+    int64_t unit = s->unit_steps > 1 ? s->unit_steps : 1;
+    double warm = step < s->warmup_steps ? (double)step / (double)s->warmup_steps : 1.0;
+    if (s->kind == FSDP_LR_STEP)
+        return stepped(s->lr, s->gamma, step / unit / s->step_size) * warm;
+    if (s->kind == FSDP_LR_CONSTANT || step < s->warmup_steps)
+        return s->lr * warm;
+    return s->min_lr + (s->lr - s->min_lr) * decay(s, step / unit * unit);
+}

@@ -1,0 +1,86 @@
+/* SGD with momentum (torch.optim.SGD); the arithmetic is the device's kernel. */
+#include <math.h>
+
+#include "src/optim/optimizer.h"
+
+fsdp_sgd_options fsdp_sgd_defaults(void)
+{
+    return (fsdp_sgd_options){.lr = 1e-3};
+}
+
+static const char *name(const fsdp_optimizer_options *options)
+{
+    (void)options;
+    return "sgd";
+}
+
+static fsdp_status check(const fsdp_optimizer_options *options)
+{
+    const fsdp_sgd_options *o = &options->sgd;
+    FSDP_TRY(fsdp_optimizer_check_range("sgd", "lr", o->lr, (double)INFINITY));
+    FSDP_TRY(fsdp_optimizer_check_range("sgd", "momentum", o->momentum, (double)INFINITY));
+    FSDP_TRY(fsdp_optimizer_check_range("sgd", "weight_decay", o->weight_decay, (double)INFINITY));
+    if (!isfinite(o->dampening))
+        return fsdp_error(FSDP_ERR_INVALID, "sgd: dampening is %g", o->dampening);
+    if (o->nesterov && (o->momentum == 0.0 || o->dampening != 0.0))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "sgd: nesterov needs a momentum and zero dampening, not %g and %g",
+                          o->momentum, o->dampening);
+    return FSDP_OK;
+}
+
+static int n_state(const fsdp_optimizer_options *options)
+{
+    return options->sgd.momentum != 0.0 ? 1 : 0;
+}
+
+static double *lr(fsdp_optimizer_options *options)
+{
+    return &options->sgd.lr;
+}
+
+static void update(const fsdp_optimizer_options *options, const fsdp_update *u)
+{
+    const fsdp_sgd_options *o = &options->sgd;
+    u->device->kernels->sgd(u->device->context, &(fsdp_sgd_args){.n = u->n,
+                                                                 .param = u->param,
+                                                                 .momentum_buffer = u->state[0],
+                                                                 .grad = u->grad,
+                                                                 .copy = u->copy,
+                                                                 .copy_dtype = u->copy_dtype,
+                                                                 .lr = o->lr,
+                                                                 .momentum = o->momentum,
+                                                                 .dampening = o->dampening,
+                                                                 .weight_decay = o->weight_decay,
+                                                                 .nesterov = o->nesterov,
+                                                                 .first = u->step == 1,
+                                                                 .grad_scale = u->grad_scale});
+}
+
+static const char *const state_names[FSDP_MAX_OPTIMIZER_STATE] = {"momentum_buffer"};
+
+static const fsdp_optimizer_class sgd = {.state_names = state_names,
+                                         .name = name,
+                                         .check = check,
+                                         .n_state = n_state,
+                                         .lr = lr,
+                                         .update = update};
+
+static fsdp_optimizer_options options_of(const fsdp_sgd_options *options)
+{
+    return (fsdp_optimizer_options){.sgd = options ? *options : fsdp_sgd_defaults()};
+}
+
+fsdp_status fsdp_sgd_create(fsdp_module *module, const fsdp_sgd_options *options,
+                            fsdp_optimizer **optimizer)
+{
+    fsdp_optimizer_options o = options_of(options);
+    return fsdp_optimizer_create(&sgd, module, &o, optimizer);
+}
+
+fsdp_status fsdp_sgd_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
+                               const fsdp_sgd_options *options)
+{
+    fsdp_optimizer_options o = options_of(options);
+    return fsdp_optimizer_add_group(&sgd, optimizer, parameters, &o);
+}
