@@ -8,6 +8,11 @@
 #include "src/base/assert.h"
 #include "src/tensor/allocator.h"
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
+#define __SANITIZE_ADDRESS__ 1 /* gcc's name for it */
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #define BLOCK_IS_SEGMENT 1
 #else

@@ -24,15 +24,18 @@ fsdp_status fsdp_shape_numel(int ndim, const int64_t *shape, int64_t *numel)
     if (ndim < 0 || ndim > FSDP_MAX_DIMS)
         return fsdp_error(FSDP_ERR_INVALID, "a tensor has 0 to %d dimensions, not %d",
                           FSDP_MAX_DIMS, ndim);
-    int64_t product = 1;
-    for (int i = 0; i < ndim; i++)
-        if (shape[i] < 0 || __builtin_mul_overflow(product, shape[i], &product))
+    /* Strides are products too, so sizes beside a 0 must not overflow either. */
+    int64_t product = 1, zero = 1;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0 || __builtin_mul_overflow(product, shape[i] ? shape[i] : 1, &product))
             return fsdp_error(FSDP_ERR_INVALID, "shape %s is negative or too large",
                               fsdp_shape_text(ndim, shape, text));
+        zero = shape[i] ? zero : 0;
+    }
     if (product > INT64_MAX / 8)
         return fsdp_error(FSDP_ERR_INVALID, "shape %s is too large",
                           fsdp_shape_text(ndim, shape, text));
-    *numel = product;
+    *numel = product * zero;
     return FSDP_OK;
 }
 
@@ -166,13 +169,13 @@ int64_t fsdp_tensor_row_numel(const fsdp_tensor *t)
 
 bool fsdp_tensor_is_contiguous(const fsdp_tensor *t)
 {
+    bool in_order = true;
     int64_t step = 1;
     for (int i = t->ndim - 1; i >= 0; i--) {
-        if (t->shape[i] != 1 && t->stride[i] != step)
-            return false;
+        in_order &= t->shape[i] == 1 || t->stride[i] == step;
         step *= t->shape[i];
     }
-    return true;
+    return in_order || step == 0; /* no elements: in any order */
 }
 
 bool fsdp_tensor_has_data(const fsdp_tensor *t)

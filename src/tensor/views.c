@@ -9,7 +9,8 @@
 /* A second tensor over t's storage with t's own geometry, to be changed by the caller. */
 static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
 {
-    FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, 0, NULL, 0, view));
+    static const int64_t empty = 0; /* fits any storage; a scalar would not fit an empty one */
+    FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, 1, &empty, 0, view));
     (*view)->ndim = t->ndim;
     (*view)->offset = t->offset;
     memcpy((*view)->shape, t->shape, sizeof t->shape);
@@ -28,7 +29,7 @@ fsdp_status fsdp_tensor_narrow(fsdp_tensor *t, int64_t begin, int64_t end, fsdp_
     return FSDP_OK;
 }
 
-/* Replace the one -1 in shape by what is left of numel. */
+/* Replace the one -1 in shape by what is left of numel; 0 if nothing fits. */
 static void infer_open_dimension(int ndim, const int64_t *shape, int64_t numel, int64_t *full)
 {
     int64_t known = 1;
@@ -37,8 +38,8 @@ static void infer_open_dimension(int ndim, const int64_t *shape, int64_t numel, 
         full[i] = shape[i];
         if (shape[i] == -1 && open < 0)
             open = i;
-        else
-            known *= shape[i];
+        else if (__builtin_mul_overflow(known, shape[i], &known))
+            known = 0;
     }
     if (open >= 0)
         full[open] = known > 0 ? numel / known : 0;
