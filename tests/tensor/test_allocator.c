@@ -1,0 +1,320 @@
+/* The caching allocator. Where blocks lie is not tested under AddressSanitizer, where each is an
+ * allocation of its own. */
+#include "src/base/alloc.h"
+#include "src/base/philox.h"
+#include "src/tensor/allocator.h"
+#include "tests/test.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+static const bool caches = false;
+#else
+static const bool caches = true;
+#endif
+
+static const size_t MIB = (size_t)1 << 20;
+
+typedef struct allocation {
+    fsdp_block *block;
+    char *data;
+    size_t bytes;
+    fsdp_tag tag;
+} allocation;
+
+static void take(fsdp_test *t, fsdp_allocator *a, size_t bytes, fsdp_tag tag, allocation *out)
+{
+    void *data;
+    *out = (allocation){.bytes = bytes, .tag = tag};
+    ASSERT_OK(fsdp_allocator_alloc(a, bytes, tag, &out->block, &data));
+    out->data = data;
+}
+
+static void give(fsdp_allocator *a, allocation *x)
+{
+    fsdp_allocator_free(a, x->block);
+    x->block = NULL;
+}
+
+TEST(memory_is_aligned_and_zero_bytes_are_valid)
+{
+    fsdp_allocator *a;
+    allocation x[3];
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    for (size_t i = 0; i < 3; i++) {
+        take(t, a, i * 100, FSDP_TAG_DATA, &x[i]);
+        CHECK_HERE();
+        ASSERT(x[i].data);
+        ASSERT_INT((uintptr_t)x[i].data % 64, 0);
+        memset(x[i].data, 1, x[i].bytes);
+    }
+    for (int i = 0; i < 3; i++)
+        give(a, &x[i]);
+    fsdp_allocator_free(a, NULL);
+    fsdp_allocator_destroy(a);
+    fsdp_allocator_destroy(NULL);
+}
+
+TEST(a_freed_block_serves_the_next_request_of_its_size)
+{
+    fsdp_allocator *a;
+    allocation x, y;
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    static const size_t sizes[] = {100, 3 << 20, 50 << 20};
+    for (int i = 0; i < 3; i++) {
+        take(t, a, sizes[i], FSDP_TAG_DATA, &x);
+        CHECK_HERE();
+        int64_t reserved = fsdp_allocator_stats(a)->reserved;
+        give(a, &x);
+        take(t, a, sizes[i], FSDP_TAG_GRAD, &y);
+        CHECK_HERE();
+        ASSERT(y.data == x.data);
+        ASSERT_INT(fsdp_allocator_stats(a)->reserved, reserved);
+        give(a, &y);
+    }
+    /* Freed memory stays reserved: 2 + 20 + 50 MiB. */
+    ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
+    ASSERT_INT(fsdp_allocator_stats(a)->reserved, 72 * MIB);
+    fsdp_allocator_destroy(a);
+}
+
+/* Four neighbours, freed in every order, become the one block they were cut from. */
+TEST(freed_neighbours_join_in_every_order)
+{
+    fsdp_allocator *a;
+    allocation x[4], whole;
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    for (int order = 0; order < 24; order++) {
+        for (int i = 0; i < 4; i++) {
+            take(t, a, 5 * MIB, FSDP_TAG_DATA, &x[i]);
+            CHECK_HERE();
+        }
+        ASSERT_INT(fsdp_allocator_stats(a)->reserved, 20 * MIB);
+        int code = order, left[4] = {0, 1, 2, 3};
+        for (int n = 4; n > 0; n--) {
+            int pick = code % n;
+            code /= n;
+            give(a, &x[left[pick]]);
+            memmove(left + pick, left + pick + 1, (size_t)(3 - pick) * sizeof *left);
+        }
+        take(t, a, 20 * MIB, FSDP_TAG_DATA, &whole);
+        CHECK_HERE();
+        ASSERT_INT(fsdp_allocator_stats(a)->reserved, 20 * MIB);
+        give(a, &whole);
+    }
+    fsdp_allocator_destroy(a);
+}
+
+TEST(the_smallest_block_that_fits_is_taken)
+{
+    fsdp_allocator *a;
+    allocation x[5], y;
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    /* Free blocks of 6 and of 3 MiB, kept apart by blocks in use. */
+    static const size_t sizes[] = {6, 1, 3, 1, 9};
+    for (int i = 0; i < 5; i++) {
+        take(t, a, sizes[i] * MIB, FSDP_TAG_DATA, &x[i]);
+        CHECK_HERE();
+    }
+    give(a, &x[0]);
+    give(a, &x[2]);
+    take(t, a, 2 * MIB, FSDP_TAG_DATA, &y);
+    CHECK_HERE();
+    ASSERT(y.data == x[2].data);
+    give(a, &y);
+    take(t, a, 4 * MIB, FSDP_TAG_DATA, &y);
+    CHECK_HERE();
+    ASSERT(y.data == x[0].data);
+    give(a, &y);
+    give(a, &x[1]);
+    give(a, &x[3]);
+    give(a, &x[4]);
+    fsdp_allocator_destroy(a);
+}
+
+/* A small request does not cut up a large block that the next step wants whole. */
+TEST(small_requests_leave_large_blocks_whole)
+{
+    fsdp_allocator *a;
+    allocation large, small;
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    take(t, a, 40 * MIB, FSDP_TAG_DATA, &large);
+    CHECK_HERE();
+    give(a, &large);
+    take(t, a, 1000, FSDP_TAG_DATA, &small);
+    CHECK_HERE();
+    ASSERT_INT(fsdp_allocator_stats(a)->reserved, 42 * MIB);
+    take(t, a, 40 * MIB, FSDP_TAG_DATA, &large);
+    CHECK_HERE();
+    ASSERT_INT(fsdp_allocator_stats(a)->reserved, 42 * MIB);
+    give(a, &large);
+    give(a, &small);
+    fsdp_allocator_destroy(a);
+}
+
+TEST(what_is_asked_for_is_counted_by_tag_with_peaks)
+{
+    fsdp_allocator *a;
+    allocation param, grad, activation;
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    const fsdp_memory_stats *stats = fsdp_allocator_stats(a);
+    take(t, a, 1001, FSDP_TAG_PARAM, &param); /* requested bytes, not rounded ones */
+    take(t, a, 500, FSDP_TAG_ACTIVATION, &activation);
+    CHECK_HERE();
+    give(a, &activation);
+    take(t, a, 300, FSDP_TAG_GRAD, &grad);
+    CHECK_HERE();
+    ASSERT_INT(stats->allocated, 1301);
+    ASSERT_INT(stats->allocated_peak, 1501);
+    ASSERT_INT(stats->tag_allocated[FSDP_TAG_PARAM], 1001);
+    ASSERT_INT(stats->tag_allocated[FSDP_TAG_ACTIVATION], 0);
+    ASSERT_INT(stats->tag_peak[FSDP_TAG_ACTIVATION], 500);
+    ASSERT_INT(stats->tag_peak[FSDP_TAG_GRAD], 300);
+    ASSERT_INT(stats->tag_at_peak[FSDP_TAG_ACTIVATION], 500);
+    ASSERT_INT(stats->tag_at_peak[FSDP_TAG_GRAD], 0);
+    fsdp_allocator_reset_peak(a);
+    ASSERT_INT(stats->allocated_peak, 1301);
+    ASSERT_INT(stats->tag_peak[FSDP_TAG_ACTIVATION], 0);
+    ASSERT_INT(stats->tag_at_peak[FSDP_TAG_GRAD], 300);
+    fsdp_allocator_account(a, FSDP_TAG_COMM, 4096);
+    ASSERT_INT(stats->tag_allocated[FSDP_TAG_COMM], 4096);
+    ASSERT_INT(stats->allocated, 5397);
+    fsdp_allocator_account(a, FSDP_TAG_COMM, -4096);
+    give(a, &grad);
+    give(a, &param);
+    ASSERT_INT(stats->allocated, 0);
+    ASSERT_INT(stats->allocated_peak, 5397);
+    fsdp_allocator_destroy(a);
+}
+
+TEST(the_limit_names_what_was_asked_for)
+{
+    fsdp_allocator *a;
+    allocation x, y;
+    void *data;
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    fsdp_allocator_set_limit(a, 1000);
+    take(t, a, 600, FSDP_TAG_PARAM, &x);
+    take(t, a, 400, FSDP_TAG_PARAM, &y);
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_allocator_alloc(a, 1, FSDP_TAG_GRAD, &x.block, &data), FSDP_ERR_NOMEM,
+                 "1 bytes (grad) on top of 1000 allocated exceed the limit of 1000");
+    give(a, &y);
+    take(t, a, 400, FSDP_TAG_GRAD, &y);
+    CHECK_HERE();
+    fsdp_allocator_set_limit(a, 0);
+    allocation z;
+    take(t, a, 5000, FSDP_TAG_GRAD, &z);
+    CHECK_HERE();
+    give(a, &x);
+    give(a, &y);
+    give(a, &z);
+    fsdp_allocator_destroy(a);
+}
+
+TEST(meta_counts_and_gives_no_memory)
+{
+    fsdp_allocator *a;
+    allocation x;
+    ASSERT_OK(fsdp_allocator_create(true, &a));
+    take(t, a, (size_t)1 << 45, FSDP_TAG_PARAM, &x); /* 32 TiB */
+    CHECK_HERE();
+    ASSERT(!x.data);
+    ASSERT_INT(fsdp_allocator_stats(a)->allocated, (int64_t)1 << 45);
+    give(a, &x);
+    ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
+    fsdp_allocator_destroy(a);
+}
+
+static void fill(const allocation *x, int i)
+{
+    memset(x->data, i & 0x7f, x->bytes);
+}
+
+static bool is_filled(const allocation *x, int i)
+{
+    for (size_t k = 0; k < x->bytes; k += x->bytes / 64 + 1)
+        if (x->data[k] != (i & 0x7f))
+            return false;
+    return x->bytes == 0 || x->data[x->bytes - 1] == (i & 0x7f);
+}
+
+/* Ten thousand requests and frees of random sizes over all three classes: no two blocks overlap,
+ * and counts agree with what is held. */
+TEST(random_use_never_overlaps)
+{
+    enum {
+        SLOTS = 48
+    };
+    fsdp_allocator *a;
+    allocation x[SLOTS] = {0};
+    int64_t held = 0;
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    for (int step = 0; step < 10000; step++) {
+        uint64_t bits = fsdp_mix64((uint64_t)step);
+        int i = (int)(bits % SLOTS);
+        if (x[i].block) {
+            ASSERT(is_filled(&x[i], i));
+            held -= (int64_t)x[i].bytes;
+            give(a, &x[i]);
+        } else {
+            int kind = (int)(bits >> 32 & 31);
+            size_t most = kind == 0 ? 12 * MIB : kind < 3 ? 2 * MIB : 20000;
+            take(t, a, (size_t)(bits >> 40) % most, (fsdp_tag)(bits >> 8 & 3), &x[i]);
+            CHECK_HERE();
+            fill(&x[i], i);
+            held += (int64_t)x[i].bytes;
+        }
+        ASSERT_INT(fsdp_allocator_stats(a)->allocated, held);
+    }
+    for (int i = 0; i < SLOTS; i++)
+        if (x[i].block)
+            give(a, &x[i]);
+    ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
+    fsdp_allocator_destroy(a);
+}
+
+TEST(a_failing_host_allocation_leaves_the_allocator_usable)
+{
+    int failures = 0;
+    for (long n = 1, successes = 0; successes < 6; n++) {
+        fsdp_allocator *a;
+        allocation x[3] = {0};
+        void *data;
+        fsdp_alloc_fail_at(n);
+        fsdp_status status = fsdp_allocator_create(false, &a);
+        bool created = status == FSDP_OK;
+        for (size_t i = 0; i < 3 && status == FSDP_OK; i++) {
+            status = fsdp_allocator_alloc(a, (i * 3 + 1) * MIB, FSDP_TAG_DATA, &x[i].block, &data);
+            if (status == FSDP_OK)
+                memset(data, 1, MIB);
+        }
+        fsdp_alloc_fail_at(0);
+        for (int i = 0; created && i < 3; i++)
+            give(a, &x[i]);
+        if (created) {
+            ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
+            take(t, a, 5 * MIB, FSDP_TAG_DATA, &x[0]);
+            CHECK_HERE();
+            give(a, &x[0]);
+            fsdp_allocator_destroy(a);
+        }
+        if (status != FSDP_OK)
+            ASSERT_INT(status, FSDP_ERR_NOMEM);
+        failures += status != FSDP_OK;
+        successes = status == FSDP_OK ? successes + 1 : 0;
+        ASSERT(n < 100);
+    }
+    ASSERT(failures > 1);
+}
