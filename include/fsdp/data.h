@@ -36,7 +36,7 @@ FSDP_API void fsdp_example_fini(fsdp_example *example);
  */
 typedef struct fsdp_dataset_ops {
     int64_t (*len)(void *self);
-    /** Replace the lists' contents by example `index`, 0 <= index < len. */
+    /** Replace the lists' contents by example `index`, 0 <= index < len (fsdp_token_list_set). */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
     /** Source and target as texts, freed with fsdp_text_free(). NULL: there are none. */
     fsdp_status (*texts)(void *self, int64_t index, char **source, char **target);

@@ -25,6 +25,9 @@ typedef struct fsdp_token_list {
     size_t len, cap; /**< ids in use, ids that fit */
 } fsdp_token_list;
 
+/** Replace what the list holds by a copy of ids [count]. FSDP_ERR_NOMEM leaves it as it was. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids,
+                                                         size_t count);
 /** Free what the list holds and empty it. */
 FSDP_API void fsdp_token_list_fini(fsdp_token_list *list);
 

@@ -172,13 +172,3 @@ void fsdp_example_fini(fsdp_example *example)
     fsdp_token_list_fini(&example->source);
     fsdp_token_list_fini(&example->labels);
 }
-
-fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids, size_t count)
-{
-    if (!FSDP_GROW(list->ids, list->cap, count))
-        return FSDP_ERR_NOMEM;
-    if (count)
-        memcpy(list->ids, ids, count * sizeof *ids);
-    list->len = count;
-    return FSDP_OK;
-}

@@ -10,7 +10,3 @@ FSDP_MUST_CHECK fsdp_status fsdp_csv_dataset_open(const char *path,
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
-
-/* Replace what the list holds. */
-FSDP_MUST_CHECK fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids,
-                                                size_t count);

@@ -28,6 +28,16 @@ struct fsdp_tokenizer {
     int32_t pad_id, eos_id, unk_id;
 };
 
+fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids, size_t count)
+{
+    if (!FSDP_GROW(list->ids, list->cap, count))
+        return FSDP_ERR_NOMEM;
+    if (count)
+        memcpy(list->ids, ids, count * sizeof *ids);
+    list->len = count;
+    return FSDP_OK;
+}
+
 void fsdp_token_list_fini(fsdp_token_list *list)
 {
     fsdp_free(list->ids);

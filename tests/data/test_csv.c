@@ -418,6 +418,54 @@ TEST(a_file_that_changes_underneath_is_an_error)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* Each allocation in turn fails: the call says so and leaves nothing behind (ASan looks). libcsv
+ * asks again for less, so that some failures go by. */
+static int count_failures(fsdp_test *t, const char *path, const fsdp_dataset_options *options)
+{
+    const int64_t indices[] = {1, 0};
+    int failures = 0;
+    for (long n = 1; n <= 150; n++) {
+        fsdp_dataset *dataset = NULL;
+        fsdp_batch *batch = NULL;
+        char *source = NULL, *target = NULL;
+        fsdp_alloc_fail_at(n);
+        fsdp_status status = fsdp_dataset_open(path, options, &dataset);
+        if (status == FSDP_OK)
+            status = fsdp_collate(dataset, indices, 2, 0, 0, &batch);
+        if (status == FSDP_OK)
+            status = fsdp_dataset_texts(dataset, 0, &source, &target);
+        fsdp_alloc_fail_at(0);
+        bool done = status == FSDP_OK;
+        if (!done && (status != FSDP_ERR_NOMEM || source || target))
+            fsdp_test_fail(t, __FILE__, __LINE__, "allocation %ld: %s", n, fsdp_last_error());
+        fsdp_text_free(source);
+        fsdp_text_free(target);
+        fsdp_batch_release(batch);
+        fsdp_dataset_close(dataset);
+        if (t->failed)
+            break;
+        failures += !done;
+    }
+    return failures;
+}
+
+TEST(running_out_of_memory_is_an_error_like_any_other)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset_options options = {.tokenizer = tokenizer, .source_prefix = "a: "};
+    const char *path =
+        write_text(t, "a.csv", "headline,text\na <extra_id_1> b,\"words, words\n\"\nc,d\n");
+    ASSERT(count_failures(t, path, &options) > 20);
+    CHECK_HERE();
+    path = write_text(t, "a.jsonl",
+                      "{\"input_ids\": [1, 2], \"labels\": [3], \"attention_mask\": [1, 0]}\n"
+                      "{\"input_ids\": [1], \"labels\": [4], \"position_ids\": [1]}\n");
+    ASSERT(count_failures(t, path, &options) > 10);
+    CHECK_HERE();
+    fsdp_tokenizer_close(tokenizer);
+}
+
 TEST(the_demo_s_files_are_whole)
 {
     static const struct {

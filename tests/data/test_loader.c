@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "src/data/dataset.h"
 #include "tests/test.h"
 
 typedef struct numbers {
