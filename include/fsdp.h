@@ -10,6 +10,7 @@
 #include <fsdp/comm.h>
 #include <fsdp/dtensor.h>
 #include <fsdp/fsdp.h>
+#include <fsdp/models.h>
 #include <fsdp/nn.h>
 #include <fsdp/optim.h>
 #include <fsdp/tensor.h>

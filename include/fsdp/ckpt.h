@@ -3,11 +3,14 @@
  * Checkpoints: safetensors files read by mmap and written tensor by tensor, and the directories
  * that Hugging Face tools write.
  *
- * Nothing here knows tensors of this library: data are bytes, dtypes and shapes.
+ * Readers and writers know no tensors of this library: data are bytes, dtypes and shapes. The last
+ * section moves them into and out of a module's parameters, sharded or not.
  * Format: https://huggingface.co/docs/safetensors, as version 0.8 of the library reads it.
  */
 #pragma once
 #include <fsdp/base.h>
+#include <fsdp/comm.h>
+#include <fsdp/nn.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -163,6 +166,56 @@ fsdp_safetensors_writer_finish(fsdp_safetensors_writer *writer);
 
 /** Give up: nothing is left behind. Accepts NULL. */
 FSDP_API void fsdp_safetensors_writer_discard(fsdp_safetensors_writer *writer);
+
+/* ---- modules --------------------------------------------------------------------------------- */
+
+/** What a file holds beyond what the module asked for. */
+typedef struct fsdp_load_report {
+    char **unexpected; /**< [n_unexpected] names of tensors that no parameter has */
+    size_t n_unexpected;
+} fsdp_load_report;
+FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
+
+/**
+ * Read every parameter of `module` from a checkpoint, converting dtypes. Each rank touches only its
+ * own rows. A parameter is found under any of its names; a tensor that is there under several must
+ * be the same under each.
+ *
+ * Collective. Everything is checked on every rank before the first value changes: if one rank
+ * fails, all do and the module is as it was.
+ *
+ * @param group  the ranks that load; NULL: this one alone
+ * @param report out: freed with fsdp_load_report_free(); NULL if not wanted. Buffers that old
+ *               versions of transformers stored are not listed.
+ * @return FSDP_ERR_NOT_FOUND naming a parameter that is not in the file; FSDP_ERR_FORMAT naming
+ *         file, tensor and both shapes; FSDP_ERR_UNSUPPORTED for a dtype that is no float;
+ *         FSDP_ERR_STATE if the module has no memory.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
+                                                      const fsdp_checkpoint_reader *reader,
+                                                      fsdp_group *group, fsdp_load_report *report);
+
+/** Zero means default. */
+typedef struct fsdp_save_options {
+    fsdp_dtype dtype;        /**< of the file; default float32 */
+    int64_t max_shard_bytes; /**< of one file, unless a single tensor is larger; 0: 50e9 */
+} fsdp_save_options;
+
+/**
+ * Write the parameters of `module` as Hugging Face does: model.safetensors, or
+ * model-00001-of-0000N.safetensors with model.safetensors.index.json. A parameter of several names
+ * is written once, under its first.
+ *
+ * Collective. Parameters are gathered one at a time, and rank 0 writes. A failure on one rank is
+ * one on all.
+ *
+ * @param dir     an existing directory, used by rank 0 alone
+ * @param group   the ranks that hold the module; NULL: this one alone
+ * @param options NULL: all defaults
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_save(fsdp_module *module, const char *dir,
+                                                      fsdp_group *group,
+                                                      const fsdp_save_options *options);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,252 @@
+/* T5 (Raffel et al. 2020, arXiv 1910.10683): encoder and decoder over packed sequences.
+ *
+ * Single-device code: what shards, gathers or records goes through the hooks of module calls. The
+ * batch comes from the scope. Attention has no 1 / sqrt(K); distances enter as a bias that the
+ * first block of a stack makes and all its blocks add. Norms are RMS norms before each layer, and
+ * each layer adds to the residual stream. Intermediates are dropped as soon as their last reader
+ * has run: what backward needs the tape holds.
+ *
+ * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
+#include <math.h>
+
+#include "src/models/t5.h"
+
+/* --- shared with decoding --- */
+
+fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
+                          const fsdp_parameter *weight)
+{
+    return fsdp_rms_norm(s, x, fsdp_read(s, weight), (float)t5->config.layer_norm_epsilon);
+}
+
+fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight)
+{
+    return fsdp_linear(s, x, fsdp_read(s, weight), NULL);
+}
+
+fsdp_tensor *fsdp_t5_dropout(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x)
+{
+    fsdp_tensor *y = fsdp_dropout(s, x, (float)t5->config.dropout_rate);
+    if (y != x)
+        fsdp_drop(s, x);
+    return y;
+}
+
+fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y)
+{
+    y = fsdp_t5_dropout(s, t5, y);
+    fsdp_tensor *sum = fsdp_add(s, x, y);
+    fsdp_drop(s, y);
+    return sum;
+}
+
+fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, int64_t span)
+{
+    return fsdp_relative_position_bias(s, fsdp_read(s, layer->relative_attention_bias), span,
+                                       layer->root->config.relative_attention_max_distance,
+                                       !layer->decoder);
+}
+
+/* --- layers --- */
+
+/* q of x, k and v of kv; their products' attention through o. x and kv stay the caller's. */
+static fsdp_tensor *attend(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x,
+                           fsdp_tensor *kv, fsdp_tensor *position_bias,
+                           const fsdp_attention_options *options)
+{
+    fsdp_tensor *q = fsdp_t5_project(s, x, layer->q);
+    fsdp_tensor *k = fsdp_t5_project(s, kv, layer->k);
+    fsdp_tensor *v = fsdp_t5_project(s, kv, layer->v);
+    fsdp_tensor *mixed = fsdp_attention(s, q, k, v, position_bias, options);
+    fsdp_drop(s, q);
+    fsdp_drop(s, k);
+    fsdp_drop(s, v);
+    fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);
+    fsdp_drop(s, mixed);
+    return y;
+}
+
+static fsdp_attention_options attention_options(const fsdp_t5 *t5, const fsdp_batch *batch)
+{
+    return (fsdp_attention_options){.heads = t5->config.num_heads,
+                                    .n_sequences = batch->rows,
+                                    .scale = 1.0f,
+                                    .dropout_p = (float)t5->config.dropout_rate};
+}
+
+void fsdp_t5_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                    fsdp_args *out)
+{
+    const fsdp_t5_layer *layer = self->impl;
+    const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
+    fsdp_tensor *x = in->t[0], *position_bias = in->t[1];
+    int32_t longest = layer->decoder ? batch->max_target_len : batch->max_source_len;
+    if (!position_bias)
+        position_bias = fsdp_t5_position_bias(s, layer, longest > 1 ? longest : 1);
+    fsdp_attention_options options = attention_options(layer->root, batch);
+    options.q_offsets = layer->decoder ? batch->target_offsets : batch->source_offsets;
+    options.causal = layer->decoder;
+    fsdp_tensor *normed = fsdp_t5_norm(s, layer->root, x, layer->layer_norm);
+    fsdp_tensor *y = attend(s, layer, normed, normed, position_bias, &options);
+    fsdp_drop(s, normed);
+    *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y), position_bias}, .n = 2};
+}
+
+void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                     fsdp_args *out)
+{
+    const fsdp_t5_layer *layer = self->impl;
+    const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
+    fsdp_tensor *x = in->t[0], *encoded = in->t[1];
+    fsdp_attention_options options = attention_options(layer->root, batch);
+    options.q_offsets = batch->target_offsets;
+    options.kv_offsets = batch->source_offsets;
+    fsdp_tensor *normed = fsdp_t5_norm(s, layer->root, x, layer->layer_norm);
+    fsdp_tensor *y = attend(s, layer, normed, encoded, NULL, &options);
+    fsdp_drop(s, normed);
+    *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
+}
+
+static fsdp_tensor *activate(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
+{
+    fsdp_tensor *hidden;
+    if (layer->root->config.is_gated_act) {
+        fsdp_tensor *gate = fsdp_t5_project(s, x, layer->wi_0);
+        fsdp_tensor *up = fsdp_t5_project(s, x, layer->wi_1);
+        hidden = fsdp_geglu(s, gate, up);
+        fsdp_drop(s, gate);
+        fsdp_drop(s, up);
+    } else {
+        fsdp_tensor *wide = fsdp_t5_project(s, x, layer->wi);
+        hidden = fsdp_relu(s, wide);
+        fsdp_drop(s, wide);
+    }
+    return hidden;
+}
+
+void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_t5_layer *layer = self->impl;
+    fsdp_tensor *x = in->t[0];
+    fsdp_tensor *normed = fsdp_t5_norm(s, layer->root, x, layer->layer_norm);
+    fsdp_tensor *hidden = fsdp_t5_dropout(s, layer->root, activate(s, layer, normed));
+    fsdp_drop(s, normed);
+    fsdp_tensor *y = fsdp_t5_project(s, hidden, layer->wo);
+    fsdp_drop(s, hidden);
+    *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
+}
+
+/* --- blocks and stacks --- */
+
+void fsdp_t5_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_t5_block *block = self->impl;
+    fsdp_args attended =
+        fsdp_module_call(s, block->layers[0], NULL, (fsdp_args){.t = {in->t[0], in->t[1]}, .n = 2});
+    fsdp_tensor *x = attended.t[0], *before;
+    if (block->decoder) {
+        before = x;
+        x = fsdp_module_call(s, block->layers[1], NULL, (fsdp_args){.t = {x, in->t[2]}, .n = 2})
+                .t[0];
+        fsdp_drop(s, before);
+    }
+    before = x;
+    x = fsdp_module_call1(s, block->layers[block->n_layers - 1], x);
+    fsdp_drop(s, before);
+    *out = (fsdp_args){.t = {x, attended.t[1]}, .n = 2};
+}
+
+/* In: the encoder's output for a decoder, nothing for an encoder. Out: [T, D] after the norm. */
+void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_t5_stack *stack = self->impl;
+    const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
+    const int32_t *ids = stack->decoder ? batch->decoder_input_ids : batch->input_ids;
+    int32_t tokens = stack->decoder ? batch->target_tokens : batch->source_tokens;
+    fsdp_tensor *x = fsdp_embedding(s, ids, tokens, fsdp_read(s, stack->embed_tokens));
+    x = fsdp_t5_dropout(s, stack->root, x);
+    fsdp_tensor *position_bias = NULL;
+    for (int i = 0; i < fsdp_module_n_children(stack->blocks); i++) {
+        fsdp_args call = {.t = {x, position_bias, in->t[0]}, .n = 3};
+        fsdp_args result = fsdp_module_call(s, fsdp_module_child(stack->blocks, i), NULL, call);
+        fsdp_drop(s, x);
+        x = result.t[0];
+        position_bias = result.t[1];
+    }
+    fsdp_tensor *normed = fsdp_t5_norm(s, stack->root, x, stack->final_layer_norm);
+    fsdp_drop(s, x);
+    *out = (fsdp_args){.t = {fsdp_t5_dropout(s, stack->root, normed)}, .n = 1};
+}
+
+/* --- the root --- */
+
+static fsdp_tensor *scaled_for_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden)
+{
+    if (!t5->config.scale_decoder_outputs)
+        return hidden;
+    return fsdp_scale(s, hidden, (float)(1.0 / sqrt((double)t5->config.d_model)));
+}
+
+fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden)
+{
+    fsdp_tensor *scaled = scaled_for_head(s, t5, hidden);
+    fsdp_tensor *logits = fsdp_t5_project(s, scaled, t5->head);
+    if (scaled != hidden)
+        fsdp_drop(s, scaled);
+    return logits;
+}
+
+static fsdp_args run_stacks(fsdp_scope *s, const fsdp_t5 *t5)
+{
+    fsdp_args none = {.n = 0};
+    fsdp_args encoded = fsdp_module_call(s, t5->encoder, NULL, none);
+    fsdp_args decoded = fsdp_module_call(s, t5->decoder, NULL, encoded);
+    return (fsdp_args){.t = {encoded.t[0], decoded.t[0]}, .n = 2};
+}
+
+static void loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    const fsdp_t5 *t5 = self->impl;
+    const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
+    fsdp_args hidden = run_stacks(s, t5);
+    fsdp_drop(s, hidden.t[0]);
+    fsdp_tensor *x = scaled_for_head(s, t5, hidden.t[1]);
+    fsdp_tensor *loss =
+        fsdp_linear_cross_entropy(s, x, fsdp_read(s, t5->head), batch->labels, t5->loss_factor);
+    *out = (fsdp_args){.t = {loss}, .n = 1};
+}
+
+static void logits_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    const fsdp_t5 *t5 = self->impl;
+    fsdp_args hidden = run_stacks(s, t5);
+    fsdp_tensor *logits = fsdp_t5_head(s, t5, hidden.t[1]);
+    *out = (fsdp_args){.t = {logits, hidden.t[1], hidden.t[0]}, .n = 3};
+}
+
+static bool has_batch(fsdp_scope *s)
+{
+    if (fsdp_scope_ok(s) && !fsdp_scope_get_options(s)->batch)
+        fsdp_scope_error(s, "T5", "the scope's options name no batch");
+    return fsdp_scope_ok(s);
+}
+
+fsdp_tensor *fsdp_t5_loss(fsdp_scope *s, fsdp_module *model, float factor)
+{
+    fsdp_t5 *t5 = model->impl;
+    if (!has_batch(s))
+        return NULL;
+    t5->loss_factor = factor;
+    return fsdp_module_call(s, model, loss_forward, (fsdp_args){.n = 0}).t[0];
+}
+
+fsdp_t5_outputs fsdp_t5_logits(fsdp_scope *s, fsdp_module *model)
+{
+    if (!has_batch(s))
+        return (fsdp_t5_outputs){0};
+    fsdp_args out = fsdp_module_call(s, model, logits_forward, (fsdp_args){.n = 0});
+    return (fsdp_t5_outputs){
+        .logits = out.t[0], .last_hidden = out.t[1], .encoder_last_hidden = out.t[2]};
+}

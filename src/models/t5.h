@@ -1,0 +1,72 @@
+/* Inside of T5: what the modules of its tree keep, for t5_create.c, which builds them, t5.c, which
+ * runs them, and t5_decode.c, which runs them a token at a time. */
+#pragma once
+#include <fsdp/models.h>
+
+#include "src/nn/module.h"
+
+enum {
+    FSDP_T5_MAX_LAYERS = 3 /* of a decoder block: self-attention, cross-attention, feed-forward */
+};
+
+typedef struct fsdp_t5_cache fsdp_t5_cache;
+
+/* The root's. One call of the root runs at a time; `call` is what its arguments cannot carry. */
+typedef struct fsdp_t5 {
+    fsdp_t5_config config;
+    fsdp_parameter *head; /* shared.weight if tied */
+    fsdp_parameter *shared;
+    fsdp_module *encoder, *decoder;
+    float loss_factor;    /* of the fsdp_t5_loss() under way */
+    fsdp_t5_cache *cache; /* of the decoding step under way */
+} fsdp_t5;
+
+typedef struct fsdp_t5_stack {
+    fsdp_t5 *root;
+    bool decoder;
+    fsdp_parameter *embed_tokens, *final_layer_norm;
+    fsdp_module *blocks; /* the ModuleList */
+} fsdp_t5_stack;
+
+typedef struct fsdp_t5_block {
+    fsdp_t5 *root;
+    bool decoder;
+    int64_t index;
+    fsdp_module *layers[FSDP_T5_MAX_LAYERS];
+    int n_layers;
+} fsdp_t5_block;
+
+/* T5LayerSelfAttention, T5LayerCrossAttention or T5LayerFF; absent parameters are NULL. */
+typedef struct fsdp_t5_layer {
+    fsdp_t5 *root;
+    bool decoder;
+    int64_t block; /* its block's index */
+    fsdp_parameter *layer_norm;
+    fsdp_parameter *q, *k, *v, *o, *relative_attention_bias;
+    fsdp_parameter *wi, *wi_0, *wi_1, *wo;
+} fsdp_t5_layer;
+
+/* Forwards (t5.c). In and out of a block: x [T, D], position_bias (NULL before the first block made
+ * it), and in a decoder the encoder's output; x and position_bias come out. */
+void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
+void fsdp_t5_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
+void fsdp_t5_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                    fsdp_args *out);
+void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                     fsdp_args *out);
+void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
+
+/* What training and decoding share. */
+/* rms_norm of x by one of the model's norms. */
+fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
+                          const fsdp_parameter *weight);
+/* x w^T. */
+fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight);
+/* x + dropout(y); y is dropped. */
+fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y);
+/* logits of the decoder's output [T, D]. */
+fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden);
+/* The position bias of a stack for distances below `span`, by its first block's weight. */
+fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, int64_t span);
+/* dropout by the model's rate; what it replaces is dropped. */
+fsdp_tensor *fsdp_t5_dropout(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x);
