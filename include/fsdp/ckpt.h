@@ -199,6 +199,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
 typedef struct fsdp_save_options {
     fsdp_dtype dtype;        /**< of the file; default float32 */
     int64_t max_shard_bytes; /**< of one file, unless a single tensor is larger; 0: 50e9 */
+    const char *also_as;     /**< a further name under which a tied parameter is written too */
 } fsdp_save_options;
 
 /**
