@@ -94,7 +94,7 @@ define isa_rule
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)
 	@$(if $(V),,echo "  CC $$< ($(1))")
-	$(Q)$(CC) $(CFLAGS_ALL) -O3 -march=$(1) -mprefer-vector-width=512 \
+	$(Q)$(CC) $(CFLAGS_ALL) -O3 -march=$(1) -mprefer-vector-width=512 -Wno-psabi \
 	    -DFSDP_ISA=$(subst -,_,$(1)) -DFSDP_ISA_NAME='"$(1)"' -c $$< -o $$@
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))

@@ -32,8 +32,8 @@ typedef struct fsdp_attention_block {
     fsdp_dtype panel_dtype;                /* f32 or bf16, of p and ds */
     float *scores;                         /* S; where panel_dtype is f32, p may lie over it */
     void *p;
-    float *bias_strip; /* scratch [padded_rows + padded_keys] */
-    float *lse;        /* [rows]: out in forward, in in backward */
+    float *bias_strip, *d_bias_strip; /* scratch [padded_rows + padded_keys]; Note [Bias strips] */
+    float *lse;                       /* [rows]: out in forward, in in backward */
     /* forward */
     float *inverse; /* out [rows]: 1 / sum of the row of e^..., 0 for a query that sees no key */
     /* backward */

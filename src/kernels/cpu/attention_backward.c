@@ -6,14 +6,14 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    BACKWARD_SCORES = 1 << 16 /* of a block: S and dP in f32, P and dS in bf16 are 768 KiB */
+    BACKWARD_SCORES = 1 << 17 /* of a block: S and dP in f32, P and dS in bf16 are 1.5 MiB */
 };
 
 /* Panels of one key/value head, in the worker's scratch. */
 typedef struct backward_panels {
     char *k, *v, *q, *d_out, *p, *d_s;
     float *d_k, *d_v; /* [panel_keys, padded_dim] */
-    float *scores, *d_p, *d_q, *bias_strip, *delta;
+    float *scores, *d_p, *d_q, *bias_strip, *d_bias_strip, *delta;
 } backward_panels;
 
 static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t block_rows,
@@ -33,6 +33,7 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
     size_t p = size == sizeof(float) ? scores : fsdp_scratch_part(&bytes, rows * keys * size);
     size_t d_s = size == sizeof(float) ? d_p : fsdp_scratch_part(&bytes, rows * keys * size);
     size_t strip = fsdp_scratch_part(&bytes, (rows + keys) * sizeof(float));
+    size_t d_strip = fsdp_scratch_part(&bytes, (rows + keys) * sizeof(float));
     size_t delta = fsdp_scratch_part(&bytes, rows * sizeof(float));
     char *base = fsdp_kernel_scratch(a->context, worker, bytes);
     if (!base)
@@ -49,6 +50,7 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
                                 .d_p = (float *)(void *)(base + d_p),
                                 .d_q = (float *)(void *)(base + d_q),
                                 .bias_strip = (float *)(void *)(base + strip),
+                                .d_bias_strip = (float *)(void *)(base + d_strip),
                                 .delta = (float *)(void *)(base + delta)};
     return true;
 }
@@ -86,6 +88,7 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
     block->d_p = panels->d_p;
     block->d_s = panels->d_s;
     block->bias_strip = panels->bias_strip;
+    block->d_bias_strip = panels->d_bias_strip;
     block->delta = panels->delta;
     if (args->d_position_bias)
         block->d_bias =

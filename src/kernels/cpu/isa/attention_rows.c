@@ -4,10 +4,10 @@
 #include "src/kernels/cpu/attention.h"
 
 #include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/vec16.h"
 
 enum {
-    COUNTERS = 16, /* of Philox at a time: 64 keys */
-    KEEP_BLOCK = 4 * COUNTERS
+    KEEP_KEYS = 32 /* whose dropout one call of Philox decides */
 };
 
 /* Columns [begin, end) of a block's row are visible; [first, last) are whole lanes around them. */
@@ -29,99 +29,99 @@ static span visible(const fsdp_attention_block *b, int64_t row)
     return (span){(int)begin, (int)end, (int)begin & -FSDP_LANES, fsdp_padded((int)end)};
 }
 
-/* The bias of all differences in the block, zero for those that no pair has: row r, column j finds
- * its own at strip[rows - 1 - r + j]. */
+/* Note [Bias strips]: a block's differences key - query form a range of rows - 1 + padded_keys; the
+ * strip holds the bias of each, so that the bias of row r, column j is strip[rows - 1 - r + j]: a
+ * row is added whole lanes at a time. Entries [*begin, *end) are in the table, at *lowest + entry;
+ * the others belong to padding. */
+static void strip_range(const fsdp_attention_block *b, int64_t *lowest, int64_t *begin,
+                        int64_t *end)
+{
+    int64_t length = b->rows - 1 + b->padded_keys;
+    *lowest = b->first_key - (b->first_query + b->rows - 1 + b->shift);
+    *begin = fsdp_min_i64(1 - b->bias_span - *lowest, length);
+    *begin = *begin > 0 ? *begin : 0;
+    *end = fsdp_min_i64(b->bias_span - *lowest, length);
+    *end = *end > *begin ? *end : *begin;
+}
+
 static const float *make_bias_strip(const fsdp_attention_block *b)
 {
     if (!b->bias)
         return NULL;
-    int64_t length = b->rows - 1 + b->padded_keys;
-    int64_t lowest = b->first_key - (b->first_query + b->rows - 1 + b->shift);
-    int64_t begin = 1 - b->bias_span - lowest, end = b->bias_span - lowest;
-    begin = begin > 0 ? fsdp_min_i64(begin, length) : 0;
-    end = end > begin ? fsdp_min_i64(end, length) : begin;
+    int64_t length = b->rows - 1 + b->padded_keys, lowest, begin, end;
+    strip_range(b, &lowest, &begin, &end);
     memset(b->bias_strip, 0, (size_t)begin * sizeof(float));
     memcpy(b->bias_strip + begin, b->bias + lowest + begin, (size_t)(end - begin) * sizeof(float));
     memset(b->bias_strip + end, 0, (size_t)(length - end) * sizeof(float));
     return b->bias_strip;
 }
 
-/* x[0, n) = scale x + bias. */
-static void scale_row(float *restrict x, const float *restrict bias, float scale, int n)
-{
-    if (!bias)
-        for (int j = 0; j < n; j++)
-            x[j] = scale * x[j];
-    else
-        for (int j = 0; j < n; j++)
-            x[j] = scale * x[j] + bias[j];
-}
-
-/* Replaces the lanes of [first, last) outside [begin, end); x starts at column `first`. */
-static void mask_edges(float *x, const span *s, float value)
-{
-    for (int j = s->first; j < s->begin; j++)
-        x[j - s->first] = value;
-    for (int j = s->end; j < s->last; j++)
-        x[j - s->first] = value;
-}
-
-static float row_max(const float *restrict x, int n)
+FSDP_INLINE float lanes_max(fsdp_v16 x)
 {
     float most[FSDP_LANES];
-    memcpy(most, x, sizeof most);
-    for (int j = FSDP_LANES; j < n; j += FSDP_LANES)
-        for (int l = 0; l < FSDP_LANES; l++)
-            most[l] = x[j + l] > most[l] ? x[j + l] : most[l];
+    fsdp_store16(most, x);
     for (int width = FSDP_LANES / 2; width; width /= 2)
         for (int l = 0; l < width; l++)
             most[l] = most[l + width] > most[l] ? most[l + width] : most[l];
     return most[0];
 }
 
-/* keep[j] = 1 / (1 - p) or 0 for keys [key, key + KEEP_BLOCK) of a row: element e by word e % 4 of
- * Philox at e / 4, as in fsdp_kernels.dropout. */
-static void keep_factors(float *restrict keep, const fsdp_attention_block *b, int64_t row,
-                         int64_t key)
+FSDP_INLINE float lanes_sum(fsdp_v16 x)
 {
-    uint64_t first = b->dropout_element / 4 + ((uint64_t)row << 18) + (uint64_t)key / 4;
-    uint32_t c0[COUNTERS], c1[COUNTERS], c2[COUNTERS], c3[COUNTERS];
-    uint32_t k0 = (uint32_t)b->dropout_key, k1 = (uint32_t)(b->dropout_key >> 32);
-    float factor = b->dropout_p < 1.0f ? 1.0f / (1.0f - b->dropout_p) : 0.0f, p = b->dropout_p;
-    for (int j = 0; j < COUNTERS; j++) {
-        uint64_t counter = first + (uint64_t)j;
-        c0[j] = (uint32_t)counter;
-        c1[j] = (uint32_t)(counter >> 32);
-        c2[j] = c3[j] = 0;
-    }
-    for (int round = 0; round < 10; round++) {
-        for (int j = 0; j < COUNTERS; j++) {
-            uint64_t p0 = (uint64_t)c0[j] * 0xD2511F53u, p1 = (uint64_t)c2[j] * 0xCD9E8D57u;
-            c0[j] = (uint32_t)(p1 >> 32) ^ c1[j] ^ k0;
-            c2[j] = (uint32_t)(p0 >> 32) ^ c3[j] ^ k1;
-            c1[j] = (uint32_t)p1;
-            c3[j] = (uint32_t)p0;
-        }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (int j = 0; j < COUNTERS; j++) {
-        keep[4 * j] = fsdp_select(-(uint32_t)(fsdp_uniform_from_bits(c0[j]) >= p), factor, 0.0f);
-        keep[4 * j + 1] =
-            fsdp_select(-(uint32_t)(fsdp_uniform_from_bits(c1[j]) >= p), factor, 0.0f);
-        keep[4 * j + 2] =
-            fsdp_select(-(uint32_t)(fsdp_uniform_from_bits(c2[j]) >= p), factor, 0.0f);
-        keep[4 * j + 3] =
-            fsdp_select(-(uint32_t)(fsdp_uniform_from_bits(c3[j]) >= p), factor, 0.0f);
-    }
+    float lanes[FSDP_LANES];
+    fsdp_store16(lanes, x);
+    return fsdp_sum_lanes(lanes);
 }
 
-/* Factors of n keys from `key`, a multiple of 4. */
-static void keep_row(float *restrict keep, const fsdp_attention_block *b, int64_t row, int64_t key,
-                     int n)
+/* Only the first and the last lanes of a span can hold columns outside it. */
+FSDP_INLINE bool is_edge(const span *s, int j)
 {
-    for (int j = 0; j < n; j += KEEP_BLOCK)
-        keep_factors(keep + j, b, row, key + j);
+    return j < s->begin || j + FSDP_LANES > s->end;
+}
+
+/* bits[j]: those of Philox for keys [key, key + n) of a row, key a multiple of 16: element e has
+ * word e % 4 of counter e / 4, as in fsdp_kernels.dropout. */
+static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, int64_t row,
+                       int64_t key, int n)
+{
+    uint64_t first = b->dropout_element / 4 + ((uint64_t)row << 18) + (uint64_t)key / 4;
+    for (int j = 0; j < n; j += KEEP_KEYS)
+        fsdp_philox8(bits + j, b->dropout_key, first + (uint64_t)j / 4);
+}
+
+/* What dropout does with a row. */
+typedef struct keep_rule {
+    bool drops;
+    float factor;      /* of what is kept: 1 / (1 - p) */
+    int32_t threshold; /* kept: the upper 24 bits of a word, as a fraction, are at least p */
+} keep_rule;
+
+static keep_rule keep_rule_of(const fsdp_attention_block *b)
+{
+    float p = b->dropout_p;
+    return (keep_rule){p > 0.0f, p < 1.0f ? 1.0f / (1.0f - p) : 0.0f,
+                       (int32_t)ceil((double)p * 0x1p24)};
+}
+
+/* Factors of columns [j, j + 16) of a span; `bits` holds the next FSDP_BLOCK columns' words. */
+FSDP_INLINE fsdp_v16 keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOCK],
+                                  const fsdp_attention_block *b, const span *s, int64_t row, int j)
+{
+    int done = (j - s->first) % FSDP_BLOCK, left = s->last - j;
+    if (done == 0)
+        random_row(bits, b, row, b->first_key + j, left < FSDP_BLOCK ? left : FSDP_BLOCK);
+    fsdp_v16u word;
+    memcpy(&word, bits + done, sizeof word);
+    fsdp_v16i kept = (fsdp_v16i)(word >> 8) >= rule->threshold;
+    return (fsdp_v16)(kept & (fsdp_v16i)fsdp_set16(rule->factor));
+}
+
+FSDP_INLINE void store_panel(void *panel, fsdp_dtype dtype, int j, fsdp_v16 x)
+{
+    if (dtype == FSDP_DTYPE_BF16)
+        fsdp_store16_bf16((uint16_t *)panel + j, x);
+    else
+        fsdp_store16((float *)panel + j, x);
 }
 
 static char *panel_row(const fsdp_attention_block *b, void *panel, int64_t row)
@@ -146,25 +146,44 @@ static void zero_padded_rows(const fsdp_attention_block *b, void *panel)
 
 /* --- forward --- */
 
-/* e^(x - maximum) into P; returns the sum before dropout. */
-static float exponentials(const fsdp_attention_block *b, int64_t row, const span *s, const float *x,
+/* x = scale x + bias, -infinity outside the span; returns the maximum. */
+static float scale_row(const fsdp_attention_block *b, const span *s, float *x, const float *bias)
+{
+    fsdp_v16 most = fsdp_set16(-INFINITY), scale = fsdp_set16(b->scale), zero = fsdp_set16(0.0f);
+    for (int j = s->first; j < s->last; j += FSDP_LANES) {
+        fsdp_v16 y = fsdp_fma16(scale, fsdp_load16(x + j), bias ? fsdp_load16(bias + j) : zero);
+        if (is_edge(s, j))
+            y = fsdp_select16(fsdp_lanes16(j, s->begin, s->end), y, fsdp_set16(-INFINITY));
+        fsdp_store16(x + j, y);
+        most = fsdp_max16(y, most);
+    }
+    return lanes_max(most);
+}
+
+/* P = e^(x - maximum), dropped out; returns the sum before that. Inlined for each dtype. */
+FSDP_INLINE float exponentials_as(fsdp_dtype dtype, const fsdp_attention_block *b, const span *s,
+                                  int64_t row, const float *x, float maximum)
+{
+    uint32_t bits[FSDP_BLOCK];
+    char *p = panel_row(b, b->p, row);
+    fsdp_v16 sum = fsdp_set16(0.0f);
+    keep_rule rule = keep_rule_of(b);
+    for (int j = s->first, last = s->last; j < last; j += FSDP_LANES) {
+        fsdp_v16 e = fsdp_exp16(fsdp_load16(x + j) - maximum);
+        sum += e;
+        if (rule.drops)
+            e *= keep_factors(&rule, bits, b, s, row, j);
+        store_panel(p, dtype, j, e);
+    }
+    return lanes_sum(sum);
+}
+
+static float exponentials(const fsdp_attention_block *b, const span *s, int64_t row, const float *x,
                           float maximum)
 {
-    float acc[FSDP_LANES] = {0}, e[FSDP_BLOCK], keep[FSDP_BLOCK];
-    void *p = panel_row(b, b->p, row);
-    for (int j0 = s->first; j0 < s->last; j0 += FSDP_BLOCK) {
-        int n = s->last - j0 < FSDP_BLOCK ? s->last - j0 : FSDP_BLOCK;
-        for (int j = 0; j < n; j++)
-            e[j] = fsdp_exp(x[j0 - s->first + j] - maximum);
-        fsdp_add_lanes(acc, e, n);
-        if (b->dropout_p > 0.0f) {
-            keep_row(keep, b, row, b->first_key + j0, n);
-            for (int j = 0; j < n; j++)
-                e[j] *= keep[j];
-        }
-        fsdp_store_block(p, b->panel_dtype, j0, e, n);
-    }
-    return fsdp_sum_lanes(acc);
+    return b->panel_dtype == FSDP_DTYPE_BF16
+               ? exponentials_as(FSDP_DTYPE_BF16, b, s, row, x, maximum)
+               : exponentials_as(FSDP_DTYPE_F32, b, s, row, x, maximum);
 }
 
 static void forward(const fsdp_attention_block *b)
@@ -172,20 +191,15 @@ static void forward(const fsdp_attention_block *b)
     const float *strip = make_bias_strip(b);
     for (int64_t row = 0; row < b->rows; row++) {
         span s = visible(b, row);
-        float *x = b->scores + row * b->padded_keys + s.first, maximum = -INFINITY;
-        if (s.last > s.first) {
-            scale_row(x, strip ? strip + (b->rows - 1 - row) + s.first : NULL, b->scale,
-                      s.last - s.first);
-            mask_edges(x, &s, -INFINITY);
-            maximum = row_max(x, s.last - s.first);
-        }
+        float *x = b->scores + row * b->padded_keys;
+        float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
         if (maximum == -INFINITY) { /* sees no key */
             b->lse[row] = -INFINITY;
             b->inverse[row] = 0.0f;
             zero_outside(b, b->p, row, &(span){0});
             continue;
         }
-        float sum = exponentials(b, row, &s, x, maximum);
+        float sum = exponentials(b, &s, row, x, maximum);
         zero_outside(b, b->p, row, &s);
         b->lse[row] = maximum + fsdp_log(sum);
         b->inverse[row] = 1.0f / sum;
@@ -195,56 +209,71 @@ static void forward(const fsdp_attention_block *b)
 
 /* --- backward --- */
 
-/* Columns [j0, j0 + n) of a row: P and dS; both zero outside the span. */
-static void backward_part(const fsdp_attention_block *b, int64_t row, const span *s, int j0, int n,
-                          const float *x, float *restrict d_s)
+/* P and dS of a row; d_bias, if not NULL, is added dS at d_bias[column]. Inlined for each dtype. */
+FSDP_INLINE void backward_row_as(fsdp_dtype dtype, const fsdp_attention_block *b, const span *s,
+                                 int64_t row, const float *bias, float *d_bias)
 {
-    float e[FSDP_BLOCK], keep[FSDP_BLOCK];
-    const float *d_p = b->d_p + row * b->padded_keys + j0;
-    float lse = b->lse[row], delta = b->delta[row];
-    span part = {s->begin > j0 ? s->begin : j0, s->end < j0 + n ? s->end : j0 + n, j0, j0 + n};
-    for (int j = 0; j < n; j++)
-        e[j] = fsdp_exp(x[j] - lse);
-    if (b->dropout_p > 0.0f) {
-        keep_row(keep, b, row, b->first_key + j0, n);
-        for (int j = 0; j < n; j++) {
-            d_s[j] = e[j] * (d_p[j] * keep[j] - delta);
-            e[j] *= keep[j];
+    uint32_t bits[FSDP_BLOCK];
+    const float *x = b->scores + row * b->padded_keys, *d_p = b->d_p + row * b->padded_keys;
+    char *p = panel_row(b, b->p, row), *d_s = panel_row(b, b->d_s, row);
+    fsdp_v16 scale = fsdp_set16(b->scale), lse = fsdp_set16(b->lse[row]), zero = fsdp_set16(0.0f);
+    fsdp_v16 delta = fsdp_set16(b->delta[row]);
+    keep_rule rule = keep_rule_of(b);
+    for (int j = s->first, last = s->last; j < last; j += FSDP_LANES) {
+        fsdp_v16 y = fsdp_fma16(scale, fsdp_load16(x + j), bias ? fsdp_load16(bias + j) : zero);
+        fsdp_v16 e = fsdp_exp16(y - lse), d = fsdp_load16(d_p + j);
+        if (is_edge(s, j)) {
+            fsdp_v16i seen = fsdp_lanes16(j, s->begin, s->end);
+            e = fsdp_select16(seen, e, zero);
+            d = fsdp_select16(seen, d, zero);
         }
-    } else {
-        for (int j = 0; j < n; j++)
-            d_s[j] = e[j] * (d_p[j] - delta);
+        fsdp_v16 kept = e;
+        if (rule.drops) {
+            fsdp_v16 keep = keep_factors(&rule, bits, b, s, row, j);
+            kept *= keep;
+            d *= keep;
+        }
+        fsdp_v16 ds = e * (d - delta);
+        store_panel(p, dtype, j, kept);
+        store_panel(d_s, dtype, j, ds);
+        if (d_bias)
+            fsdp_store16(d_bias + j, fsdp_load16(d_bias + j) + ds);
     }
-    mask_edges(e, &part, 0.0f);
-    mask_edges(d_s, &part, 0.0f);
-    fsdp_store_block(panel_row(b, b->p, row), b->panel_dtype, j0, e, n);
-    if (b->d_bias) {
-        float *d = b->d_bias + b->first_key - (b->first_query + row + b->shift);
-        for (int j = part.begin; j < part.end; j++)
-            d[j] += d_s[j - j0];
-    }
+}
+
+static void backward_row(const fsdp_attention_block *b, const span *s, int64_t row,
+                         const float *bias, float *d_bias)
+{
+    if (b->panel_dtype == FSDP_DTYPE_BF16)
+        backward_row_as(FSDP_DTYPE_BF16, b, s, row, bias, d_bias);
+    else
+        backward_row_as(FSDP_DTYPE_F32, b, s, row, bias, d_bias);
 }
 
 static void backward(const fsdp_attention_block *b)
 {
     const float *strip = make_bias_strip(b);
-    float d_s[FSDP_BLOCK];
+    int64_t length = b->rows - 1 + b->padded_keys;
+    if (b->d_bias)
+        memset(b->d_bias_strip, 0, (size_t)length * sizeof(float));
     for (int64_t row = 0; row < b->rows; row++) {
         span s = visible(b, row);
+        int64_t at = b->rows - 1 - row; /* of column 0 in the strips */
         if (b->lse[row] == -INFINITY)
             s = (span){0};
-        for (int j0 = s.first; j0 < s.last; j0 += FSDP_BLOCK) {
-            int n = s.last - j0 < FSDP_BLOCK ? s.last - j0 : FSDP_BLOCK;
-            float *x = b->scores + row * b->padded_keys + j0;
-            scale_row(x, strip ? strip + (b->rows - 1 - row) + j0 : NULL, b->scale, n);
-            backward_part(b, row, &s, j0, n, x, d_s);
-            fsdp_store_block(panel_row(b, b->d_s, row), b->panel_dtype, j0, d_s, n);
-        }
+        backward_row(b, &s, row, strip ? strip + at : NULL,
+                     b->d_bias ? b->d_bias_strip + at : NULL);
         zero_outside(b, b->p, row, &s);
         zero_outside(b, b->d_s, row, &s);
     }
     zero_padded_rows(b, b->p);
     zero_padded_rows(b, b->d_s);
+    if (!b->d_bias)
+        return;
+    int64_t lowest, begin, end;
+    strip_range(b, &lowest, &begin, &end);
+    for (int64_t j = begin; j < end; j++)
+        b->d_bias[lowest + j] += b->d_bias_strip[j];
 }
 
 /* --- rows of outputs --- */
