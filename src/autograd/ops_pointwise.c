@@ -17,9 +17,11 @@ static void add_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *
 static void mul_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                          fsdp_tensor **grad_in)
 {
+    const bool both = fsdp_node_needs(n, 0) && fsdp_node_needs(n, 1);
     for (int i = 0; i < 2; i++) {
         const fsdp_tensor *other = n->saved[1 - i];
-        fsdp_tensor *dx = fsdp_grad_like(s, n, i, grad_out[0], grad_in);
+        fsdp_tensor *dx = both && i == 0 ? fsdp_grad_like(s, n, i, grad_out[0], grad_in)
+                                         : fsdp_grad_over(s, n, i, grad_out[0], grad_in);
         if (dx && !fsdp_check_inputs(s, "mul", &n->saved[1 - i], 1))
             return;
         const fsdp_kernels *k = fsdp_scope_kernels(s);
@@ -33,7 +35,7 @@ static void scale_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
                            fsdp_tensor **grad_in)
 {
     const float *factor = (const float *)n->options;
-    fsdp_tensor *dx = fsdp_grad_like(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->scale(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(grad_out[0]), *factor,
@@ -112,7 +114,7 @@ static void activation_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
 {
     const fsdp_activation *a = (const fsdp_activation *)n->options;
     const fsdp_tensor *x = n->saved[0];
-    fsdp_tensor *dx = fsdp_grad_like(s, n, 0, x, grad_in);
+    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->activation_backward(fsdp_scope_context(s), *a, fsdp_tensor_ptr(dx),
@@ -162,17 +164,20 @@ static void geglu_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
                            fsdp_tensor **grad_in)
 {
     const fsdp_tensor *gate = n->saved[0], *up = n->saved[1];
-    /* The kernel writes both; one that nobody wants is dropped with the scope. */
-    fsdp_tensor *d_gate = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
-    fsdp_tensor *d_up = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
+    /* The kernel writes both: where one is not wanted, its memory goes with the scope. */
+    fsdp_tensor *d_gate = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *d_up = fsdp_grad_like(s, n, 1, up, grad_in);
+    if (!d_gate || !d_up) {
+        fsdp_tensor *unwanted = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
+        d_gate = d_gate ? d_gate : unwanted;
+        d_up = d_up ? d_up : unwanted;
+    }
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->gated_backward(fsdp_scope_context(s), FSDP_ACTIVATION_GELU_TANH, fsdp_tensor_ptr(d_gate),
                           fsdp_tensor_ptr(d_up), fsdp_tensor_ptr(grad_out[0]),
                           fsdp_tensor_ptr(gate), fsdp_tensor_ptr(up), gate->dtype,
                           fsdp_tensor_numel(gate));
-    grad_in[0] = d_gate;
-    grad_in[1] = d_up;
 }
 
 static const fsdp_op geglu_op = {.name = "geglu", .backward = geglu_backward};
@@ -207,7 +212,7 @@ static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
                              fsdp_tensor **grad_in)
 {
     const dropout_options *o = (const dropout_options *)n->options;
-    fsdp_tensor *dx = fsdp_grad_like(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(grad_out[0]),

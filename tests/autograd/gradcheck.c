@@ -29,8 +29,8 @@ typedef struct op_result {
 typedef struct op_run {
     const char *device; /* "cpu", "meta" */
     fsdp_dtype dtype;
-    unsigned need;    /* inputs that want a gradient; 0: no tape */
-    bool through;     /* inputs are results of a node, not leaves */
+    unsigned need; /* inputs that want a gradient; 0: no tape */
+    bool through;  /* inputs are results of nodes, not leaves, and the result is an input of one */
     bool no_backward; /* reset the tape instead */
     int backwards;    /* 0: 1 */
 } op_run;
@@ -158,6 +158,8 @@ static fsdp_status forward(const op_case *c, const op_run *how, fsdp_scope *s,
     for (int i = 0; i < c->n_in; i++)
         used[i] = how->through ? fsdp_scale(s, in[i], 1.0f) : in[i];
     *out = c->run(s, used, c->arg);
+    if (how->through)
+        *out = fsdp_scale(s, *out, 1.0f); /* its gradient is then nobody's but the operation's */
     for (int i = 0; how->through && i < c->n_in; i++)
         fsdp_drop(s, used[i]);
     return fsdp_scope_status(s);
