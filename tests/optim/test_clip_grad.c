@@ -1,0 +1,187 @@
+/* The global norm against torch's clip_grad_norm_ (tests/golden/optim/clip.safetensors), and its
+ * bits at several world sizes. */
+#include <stdio.h>
+
+#include <fsdp/ckpt.h>
+
+#include "tests/optim/shards.h"
+#include "tests/test.h"
+
+enum {
+    MAX_ELEMENTS = 64,
+    N_GRADS = 4
+};
+
+static const char *const names[N_GRADS] = {"matrix", "one", "vector", "wide"};
+
+/* Up to MAX_ELEMENTS floats of `key`; returns how many. */
+static int64_t read_array(fsdp_test *t, const fsdp_safetensors *file, const char *prefix,
+                          const char *name, float *values, const fsdp_checkpoint_entry **entry)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%s%s", prefix, name);
+    *entry = fsdp_safetensors_find(file, key);
+    if (!*entry || (*entry)->bytes > MAX_ELEMENTS * sizeof *values) {
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s is missing or too large", key);
+        return 0;
+    }
+    memcpy(values, (*entry)->data, (*entry)->bytes);
+    return (*entry)->numel;
+}
+
+/* A module with golden's gradients, sharded over the test's ranks. */
+static void load(fsdp_test *t, const fsdp_safetensors *file, fsdp_device *device,
+                 fsdp_module **module)
+{
+    float values[MAX_ELEMENTS];
+    const fsdp_checkpoint_entry *entry;
+    fsdp_parameter *p;
+    ASSERT_OK(fsdp_module_create("Weights", module));
+    for (int i = 0; i < N_GRADS; i++) {
+        read_array(t, file, "grad.", names[i], values, &entry);
+        CHECK_HERE();
+        ASSERT_OK(fsdp_module_add_parameter(*module, names[i], entry->ndim, entry->shape,
+                                            (fsdp_init){0}, &p));
+    }
+    ASSERT_OK(fsdp_fully_shard(*module, t->group, device, NULL));
+    for (int i = 0; i < N_GRADS; i++) {
+        read_array(t, file, "grad.", names[i], values, &entry);
+        ASSERT_OK(shards_set_grad(fsdp_module_parameter(*module, names[i]), values));
+    }
+}
+
+static void check_bound(fsdp_test *t, const fsdp_safetensors *file, fsdp_module *module,
+                        double bound)
+{
+    char prefix[64];
+    float want[MAX_ELEMENTS], got[MAX_ELEMENTS], scale;
+    double total_norm;
+    const fsdp_checkpoint_entry *entry;
+    fsdp_parameter_list list;
+    ASSERT_OK(fsdp_module_parameters(module, false, &list));
+    ASSERT_OK(fsdp_clip_grad_norm(&list, bound, NULL, &total_norm, &scale));
+    snprintf(prefix, sizeof prefix, "norm_2_max_%g.", bound);
+    read_array(t, file, prefix, "total_norm", want, &entry);
+    ASSERT_NEAR(total_norm, want[0], 2e-6 * (double)want[0]);
+    double factor = bound / (total_norm + 1e-6);
+    ASSERT_F32(scale, (float)(factor < 1.0 ? factor : 1.0));
+    ASSERT_OK(fsdp_clip_grad_norm(&list, bound, NULL, NULL, NULL));
+    snprintf(prefix, sizeof prefix, "norm_2_max_%g.clipped.", bound);
+    for (int i = 0; i < N_GRADS; i++) {
+        int64_t n = read_array(t, file, prefix, names[i], want, &entry);
+        ASSERT_OK(shards_full(fsdp_parameter_grad(fsdp_module_parameter(module, names[i])), got));
+        for (int64_t k = 0; k < n; k++)
+            ASSERT_NEAR(got[k], want[k], 1e-6 * fabs((double)want[k]) + 1e-12);
+    }
+    fsdp_parameter_list_free(&list);
+}
+
+static void check_golden(fsdp_test *t)
+{
+    fsdp_safetensors *file;
+    fsdp_device *device;
+    fsdp_module *module = NULL;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_safetensors_open(fsdp_test_path("golden/optim/clip.safetensors"), &file));
+    load(t, file, device, &module);
+    CHECK_HERE();
+    check_bound(t, file, module, 10000.0); /* does not clip: the gradients stay */
+    check_bound(t, file, module, 0.5);
+    CHECK_HERE();
+    fsdp_module_destroy(module);
+    fsdp_safetensors_close(file);
+    fsdp_device_destroy(device);
+}
+
+TEST_RANKS(norm_and_factor_are_torchs, 1)
+{
+    check_golden(t);
+}
+TEST_RANKS(norm_and_factor_are_torchs_on_2_ranks, 2)
+{
+    check_golden(t);
+}
+TEST_RANKS(norm_and_factor_are_torchs_on_3_ranks, 3)
+{
+    check_golden(t);
+}
+TEST_RANKS(norm_and_factor_are_torchs_on_4_ranks, 4)
+{
+    check_golden(t);
+}
+
+/* --- numbers that are none, and bounds --- */
+
+typedef struct three {
+    fsdp_device *device;
+    fsdp_module *module;
+    fsdp_parameter_list list;
+    float values[3][34];
+} three;
+
+/* p0 [7, 2], p1 [17, 2], p2 [1, 2] with gradients of ones, but p1's last element is `odd`. */
+static void open_three(fsdp_test *t, three *x, float odd)
+{
+    ASSERT_OK(fsdp_device_create(NULL, &x->device));
+    ASSERT_OK(shards_create((int64_t[]){7, 17, 1}, 3, 2, &x->module));
+    ASSERT_OK(fsdp_fully_shard(x->module, t->group, x->device, NULL));
+    ASSERT_OK(fsdp_module_parameters(x->module, false, &x->list));
+    for (size_t i = 0; i < x->list.n; i++) {
+        for (int k = 0; k < 34; k++)
+            x->values[i][k] = i == 1 && k == 33 ? odd : 1.0f;
+        ASSERT_OK(shards_set_grad(x->list.items[i].parameter, x->values[i]));
+    }
+}
+
+static void close_three(three *x)
+{
+    fsdp_parameter_list_free(&x->list);
+    fsdp_module_destroy(x->module);
+    fsdp_device_destroy(x->device);
+}
+
+/* Only the last rank has the bad row; all ranks name its tensor. */
+TEST_RANKS(every_rank_names_the_tensor_that_is_not_finite, 3)
+{
+    three x;
+    double norm = 0.0;
+    float scale = 0.0f;
+    fsdp_clip_grad_options strict = {.error_if_nonfinite = true};
+    open_three(t, &x, NAN);
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, 1.0, &strict, &norm, &scale), FSDP_ERR_NUMERIC,
+                 "NaN: that of p1 is");
+    ASSERT_OK(fsdp_clip_grad_norm(&x.list, 1.0, NULL, &norm, &scale));
+    ASSERT(isnan(norm) && isnan(scale));
+    x.values[1][33] = INFINITY;
+    ASSERT_OK(shards_set_grad(x.list.items[1].parameter, x.values[1]));
+    ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, 1.0, &strict, &norm, &scale), FSDP_ERR_NUMERIC,
+                 "infinite: that of p1 is");
+    ASSERT_OK(fsdp_clip_grad_norm(&x.list, 1.0, NULL, &norm, &scale));
+    ASSERT(isinf(norm) && scale == 0.0f);
+    close_three(&x);
+}
+
+TEST_RANKS(parameters_without_a_gradient_do_not_count, 2)
+{
+    three x;
+    double norm;
+    float scale;
+    open_three(t, &x, 1.0f);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_clip_grad_norm(&x.list, (double)INFINITY, NULL, &norm, &scale));
+    ASSERT_NEAR(norm, sqrt(50.0), 1e-12);
+    ASSERT_F32(scale, 1.0f);
+    ASSERT_OK(shards_set_grad(x.list.items[1].parameter, NULL));
+    ASSERT_OK(fsdp_clip_grad_norm(&x.list, 2.0, NULL, &norm, &scale));
+    ASSERT_F32(norm, 4.0);
+    ASSERT_F32(scale, (float)(2.0 / (4.0 + 1e-6)));
+    ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, -1.0, NULL, &norm, &scale), FSDP_ERR_INVALID,
+                 "max_norm is -1");
+    ASSERT_OK(shards_set_grad(x.list.items[0].parameter, NULL));
+    ASSERT_OK(shards_set_grad(x.list.items[2].parameter, NULL));
+    ASSERT_OK(fsdp_clip_grad_norm(&x.list, 2.0, NULL, &norm, &scale));
+    ASSERT_F32(norm, 0.0);
+    ASSERT_F32(scale, 1.0f);
+    close_three(&x);
+}

@@ -1,0 +1,86 @@
+/* Rates of torch's StepLR and transformers' schedules, from tests/golden/optim/schedules.json. */
+#include <fsdp/optim.h>
+
+#include "src/base/json.h"
+#include "tests/test.h"
+
+/* The file holds 24 steps; past the total transformers' cosine rises again, ours stays. */
+static void check(fsdp_test *t, const char *name, const fsdp_lr_schedule *s, int steps)
+{
+    fsdp_json *doc;
+    ASSERT_OK(fsdp_lr_schedule_check(s));
+    ASSERT_OK(fsdp_json_read(fsdp_test_path("golden/optim/schedules.json"), &doc));
+    fsdp_json_node rates = fsdp_json_find(fsdp_json_root(doc), name);
+    for (int i = 0; i < steps; i++) {
+        double want = -1.0;
+        if (fsdp_json_get_f64(fsdp_json_at(rates, (size_t)i), NULL, &want) != FSDP_OK ||
+            !(fabs(fsdp_lr_at(s, i) - want) <= 1e-15)) {
+            fsdp_json_destroy(doc);
+            FAIL("%s: step %d: %.17g, not %.17g", name, i, fsdp_lr_at(s, i), want);
+        }
+    }
+    fsdp_json_destroy(doc);
+}
+
+TEST(rates_are_those_of_torch_and_transformers)
+{
+    fsdp_lr_schedule step = {.kind = FSDP_LR_STEP, .lr = 0.002, .gamma = 0.7, .step_size = 4};
+    fsdp_lr_schedule constant = {.kind = FSDP_LR_CONSTANT, .lr = 0.002};
+    fsdp_lr_schedule warm = {.kind = FSDP_LR_CONSTANT, .lr = 0.002, .warmup_steps = 5};
+    fsdp_lr_schedule linear = {
+        .kind = FSDP_LR_LINEAR, .lr = 0.002, .warmup_steps = 5, .total_steps = 20};
+    fsdp_lr_schedule cosine = linear, cosine_min = linear;
+    cosine.kind = cosine_min.kind = FSDP_LR_COSINE;
+    cosine_min.min_lr = 2e-4;
+    check(t, "step_gamma_0_7_every_4", &step, 24);
+    check(t, "constant", &constant, 24);
+    check(t, "constant_warmup_5", &warm, 24);
+    check(t, "linear_warmup_5_total_20", &linear, 24);
+    check(t, "cosine_warmup_5_total_20", &cosine, 21);
+    check(t, "cosine_min_lr_2e_4_warmup_5_total_20", &cosine_min, 21);
+}
+
+TEST(linear_and_cosine_stay_at_their_minimum)
+{
+    fsdp_lr_schedule s = {.kind = FSDP_LR_LINEAR, .lr = 1.0, .min_lr = 0.25, .total_steps = 8};
+    ASSERT_F32(fsdp_lr_at(&s, 0), 1.0);
+    ASSERT_F32(fsdp_lr_at(&s, 4), 0.625);
+    ASSERT_F32(fsdp_lr_at(&s, 8), 0.25);
+    ASSERT_F32(fsdp_lr_at(&s, 1000000), 0.25);
+    s.kind = FSDP_LR_COSINE;
+    ASSERT_F32(fsdp_lr_at(&s, 0), 1.0);
+    ASSERT_NEAR(fsdp_lr_at(&s, 4), 0.625, 1e-12);
+    ASSERT_F32(fsdp_lr_at(&s, 9), 0.25);
+}
+
+/* An epoch of 3 steps: the rate changes with epochs, warmup goes on by steps. */
+TEST(a_unit_can_be_an_epoch)
+{
+    fsdp_lr_schedule s = {.kind = FSDP_LR_STEP,
+                          .lr = 1.0,
+                          .gamma = 0.5,
+                          .step_size = 1,
+                          .unit_steps = 3,
+                          .warmup_steps = 2};
+    const double want[] = {0.0, 0.5, 1.0, 0.5, 0.5, 0.5, 0.25};
+    for (int i = 0; i < 7; i++)
+        ASSERT_F32(fsdp_lr_at(&s, i), want[i]);
+    s = (fsdp_lr_schedule){.kind = FSDP_LR_LINEAR, .lr = 1.0, .unit_steps = 3, .total_steps = 9};
+    for (int i = 0; i < 9; i++)
+        ASSERT_NEAR(fsdp_lr_at(&s, i), 1.0 - i / 3 / 3.0, 1e-12);
+}
+
+TEST(bad_schedules_name_their_field)
+{
+    fsdp_lr_schedule s = {.kind = FSDP_LR_STEP, .lr = 1.0, .gamma = 0.5};
+    ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "step_size is 0");
+    s.step_size = 1;
+    s.gamma = (double)NAN;
+    ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "gamma");
+    s = (fsdp_lr_schedule){.kind = FSDP_LR_COSINE, .lr = 1.0, .min_lr = 2.0};
+    ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "min_lr is 2");
+    s = (fsdp_lr_schedule){.kind = FSDP_LR_LINEAR, .lr = 1.0, .warmup_steps = 9, .total_steps = 8};
+    ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "less than warmup_steps 9");
+    s = (fsdp_lr_schedule){.kind = FSDP_LR_CONSTANT, .lr = -1.0};
+    ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "lr is -1");
+}
