@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 #include "src/base/philox.h"
-#include "src/tensor/tensor.h"
 
 enum {
     POINTS = 3,            /* after forward, after backward, after the scope */
@@ -33,6 +33,7 @@ typedef struct op_run {
     bool through;  /* inputs are results of nodes, not leaves, and the result is an input of one */
     bool no_backward; /* reset the tape instead */
     int backwards;    /* 0: 1 */
+    bool bf16_target; /* gradients of leaves are wanted in bfloat16, not float32 */
 } op_run;
 
 int64_t op_numel(const op_case *c, int input)
@@ -124,6 +125,36 @@ fsdp_tensor *op_random_tensor(fsdp_test *t, fsdp_device *device, fsdp_dtype dtyp
     return NULL;
 }
 
+/* --- where gradients of leaves go --- */
+
+/* Memory full of NaN, as a gradient slot is that nobody cleared: the first contribution must
+ * define every element. */
+static fsdp_status dirty_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_dtype dtype,
+                                fsdp_tensor **dst, float *beta)
+{
+    *beta = self->grad ? 1.0f : 0.0f;
+    if (!self->grad) {
+        FSDP_TRY(fsdp_tensor_create(leaf->storage->device, dtype, leaf->ndim, leaf->shape,
+                                    FSDP_TAG_GRAD, &self->grad));
+        if (fsdp_tensor_ptr(self->grad))
+            memset(fsdp_tensor_ptr(self->grad), 0xff, self->grad->storage->bytes);
+    }
+    *dst = self->grad;
+    return FSDP_OK;
+}
+
+static fsdp_status dirty_f32_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
+                                    float *beta)
+{
+    return dirty_target(self, leaf, FSDP_DTYPE_F32, dst, beta);
+}
+
+static fsdp_status dirty_bf16_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
+                                     float *beta)
+{
+    return dirty_target(self, leaf, FSDP_DTYPE_BF16, dst, beta);
+}
+
 /* --- one run --- */
 
 static fsdp_status make_inputs(const op_case *c, const op_run *how, fsdp_device *device,
@@ -132,10 +163,12 @@ static fsdp_status make_inputs(const op_case *c, const op_run *how, fsdp_device 
     float values[OP_MAX_NUMEL];
     for (int i = 0; i < c->n_in; i++) {
         input_values(c, i, values);
-        FSDP_TRY(make_tensor(device, c->in[i].f32 ? FSDP_DTYPE_F32 : how->dtype, c->in[i].ndim,
+        FSDP_TRY(make_tensor(device, c->f32 >> i & 1 ? FSDP_DTYPE_F32 : how->dtype, c->in[i].ndim,
                              c->in[i].shape, values, &in[i]));
-        if (how->need >> i & 1)
-            FSDP_TRY(fsdp_tensor_set_requires_grad(in[i], true));
+        if (!(how->need >> i & 1))
+            continue;
+        FSDP_TRY(fsdp_tensor_set_requires_grad(in[i], true));
+        in[i]->sink->target = how->bf16_target ? dirty_bf16_target : dirty_f32_target;
     }
     return FSDP_OK;
 }
@@ -368,10 +401,12 @@ static void check_second_backward(fsdp_test *t, const op_case *c, const referenc
 static void check_bf16(fsdp_test *t, const op_case *c, const reference *ref, op_result *r)
 {
     double tolerance = c->bf16_tolerance > 0 ? c->bf16_tolerance : 0x1p-6;
-    for (int through = 0; through < 2; through++) {
+    for (int v = 0; v < 4; v++) {
         run(t, c,
-            (op_run){
-                .dtype = FSDP_DTYPE_BF16, .need = (1u << c->n_in) - 1, .through = through != 0},
+            (op_run){.dtype = FSDP_DTYPE_BF16,
+                     .need = (1u << c->n_in) - 1,
+                     .through = v & 1,
+                     .bf16_target = v & 2},
             r);
         CHECK_HERE();
         op_compare(t, c->name, "bfloat16 result", r->out, ref->out, r->numel, tolerance);

@@ -4,7 +4,7 @@
  *   - every gradient against central differences of `naive` (of the operation itself where there
  *     is none), for every subset of inputs that want one, as leaves and as results of a node;
  *   - that a second backward adds to the gradients of the first;
- *   - bfloat16 against float32 on the same (rounded) inputs;
+ *   - bfloat16 against float32 on the same (rounded) inputs, with gradients wanted in either;
  *   - meta: same shape, dtype and memory counts as on the CPU, at every point and peak;
  *   - that a forward without tape saves nothing, that a tape reset without backward leaks nothing,
  *     and that neither does a run in which the n-th host allocation fails, for every n. */
@@ -29,8 +29,8 @@ struct op_case {
     struct {
         int ndim;
         int64_t shape[3];
-        bool f32; /* float32 also in the bfloat16 run */
     } in[OP_MAX_IN];
+    unsigned f32;          /* bit i: input i is float32 in the bfloat16 run too */
     bool training;         /* of the scope */
     double tolerance;      /* of results and gradients, times max(1, largest value); 0: 5e-5 */
     double bf16_tolerance; /* likewise, bfloat16 against float32; 0: 2^-6 */

@@ -22,7 +22,7 @@ static double score(const op_case *c, const naive_block *b, const double *const 
     int64_t kv_head = b->head / (o->heads / kv_heads);
     int64_t distance = j - i - (o->causal ? b->keys - b->queries : 0);
     if ((o->causal && distance > 0) || (o->window > 0 && -distance >= o->window))
-        return -INFINITY;
+        return -(double)INFINITY;
     double sum = 0.0;
     for (int64_t d = 0; d < b->width; d++)
         sum += in[0][((b->q0 + i) * o->heads + b->head) * b->width + d] *
@@ -91,7 +91,8 @@ static void check(fsdp_test *t, const char *name, fsdp_attention_options o, int6
                            .in = {{2, {9, o.heads * width}},
                                   {2, {keys, kv_heads * width}},
                                   {2, {keys, kv_heads * width}},
-                                  {2, {o.heads, 2 * span - 1}, .f32 = true}},
+                                  {2, {o.heads, 2 * span - 1}}},
+                           .f32 = 1u << 3,
                            .training = true,
                            .tolerance = o.dropout_p > 0 ? 1e-3 : 0,
                            /* d_q and d_k are differences of rounded products */

@@ -45,7 +45,9 @@ TEST(rms_norm_takes_a_weight_of_its_own_dtype)
                            .run = run_rms_norm,
                            .naive = naive_rms_norm,
                            .n_in = 2,
-                           .in = {{2, {6, 7}}, {1, {7}, .f32 = true}}});
+
+                           .in = {{2, {6, 7}}, {1, {7}}},
+                           .f32 = 1u << 1});
 }
 
 TEST(rms_norm_names_what_does_not_fit)
