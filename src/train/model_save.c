@@ -1,0 +1,177 @@
+/* A model's folder as transformers reads it. Rank 0 writes into a temporary folder beside it, which
+ * takes its place at the end. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/comm/agree.h"
+#include "src/models/generation_config.h"
+#include "src/train/model.h"
+
+/* The path of `name` in the model's folder; *path is NULL if there is none. */
+static fsdp_status source_file(const fsdp_model *m, const char *name, char **path)
+{
+    *path = NULL;
+    if (!m->dir)
+        return FSDP_OK;
+    char *file = fsdp_path_join(m->dir, name);
+    if (!file)
+        return FSDP_ERR_NOMEM;
+    if (fsdp_path_is_file(file))
+        *path = file;
+    else
+        fsdp_free(file);
+    return FSDP_OK;
+}
+
+/* An unscaled head that is tied is written all the same: see fsdp_t5_config_write(). */
+static const char *tied_head_to_write(const fsdp_t5_config *c)
+{
+    return c->tie_word_embeddings && !c->scale_decoder_outputs ? "lm_head.weight" : NULL;
+}
+
+static fsdp_status write_config(const fsdp_model *m, const char *dir, fsdp_dtype dtype)
+{
+    char *source, *path = fsdp_path_join(dir, "config.json");
+    fsdp_status status = path ? source_file(m, "config.json", &source) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        bool has_lm_head = !m->config.tie_word_embeddings || tied_head_to_write(&m->config);
+        status = fsdp_t5_config_write(&m->config, has_lm_head, dtype, source, path);
+        fsdp_free(source);
+    }
+    fsdp_free(path);
+    return status;
+}
+
+static fsdp_status write_generation_config(const fsdp_model *m, const char *dir)
+{
+    fsdp_generation_config g = {.decoder_start_token_id = m->config.decoder_start_token_id,
+                                .pad_token_id = m->config.pad_token_id,
+                                .eos_token_ids = {m->config.eos_token_id},
+                                .n_eos = 1};
+    char *source, *path = fsdp_path_join(dir, "generation_config.json");
+    fsdp_status status = path ? source_file(m, "generation_config.json", &source) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && source)
+        status = fsdp_generation_config_read(m->dir, &g);
+    if (status == FSDP_OK)
+        status = fsdp_generation_config_write(&g, source, path);
+    if (path)
+        fsdp_free(source);
+    fsdp_free(path);
+    return status;
+}
+
+static fsdp_status copy_if_there(const char *from_dir, const char *name, const char *dir)
+{
+    char *from = fsdp_path_join(from_dir, name), *to = fsdp_path_join(dir, name);
+    fsdp_status status = from && to ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && fsdp_path_is_file(from))
+        status = fsdp_file_copy(from, to);
+    fsdp_free(from);
+    fsdp_free(to);
+    return status;
+}
+
+static fsdp_status copy_tokenizer(const char *source, const char *dir)
+{
+    static const char *const files[] = {"spiece.model", "tokenizer.json", "tokenizer_config.json",
+                                        "special_tokens_map.json", "added_tokens.json"};
+    if (!source)
+        return FSDP_OK;
+    if (!fsdp_path_is_directory(source)) { /* a file: what it is called does not matter */
+        char *to = fsdp_path_join(dir, "spiece.model");
+        fsdp_status status = to ? fsdp_file_copy(source, to) : FSDP_ERR_NOMEM;
+        fsdp_free(to);
+        return status;
+    }
+    for (size_t i = 0; i < FSDP_LENGTH(files); i++)
+        FSDP_TRY(copy_if_there(source, files[i], dir));
+    return FSDP_OK;
+}
+
+static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
+                                     const fsdp_model_save_options *o)
+{
+    FSDP_TRY(write_config(m, dir, o->dtype));
+    FSDP_TRY(write_generation_config(m, dir));
+    return copy_tokenizer(o->tokenizer ? o->tokenizer : m->dir, dir);
+}
+
+/* Weight files of an earlier save would be read in place of the new ones. */
+static bool is_weight_file(const char *name)
+{
+    return strcmp(name, "model.safetensors.index.json") == 0 ||
+           (strncmp(name, "model", 5) == 0 && strstr(name, ".safetensors") &&
+            strcmp(strstr(name, ".safetensors"), ".safetensors") == 0);
+}
+
+static bool contains(char *const *names, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static fsdp_status remove_stale_weights(const char *dir, char *const *fresh, size_t n_fresh)
+{
+    char **names;
+    size_t count;
+    FSDP_TRY(fsdp_directory_list(dir, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        if (!is_weight_file(names[i]) || contains(fresh, n_fresh, names[i]))
+            continue;
+        char *path = fsdp_path_join(dir, names[i]);
+        status = path ? fsdp_tree_remove(path) : FSDP_ERR_NOMEM;
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    return status;
+}
+
+/* `target` is gone afterwards. */
+static fsdp_status commit(fsdp_atomic_directory *target, const char *dir)
+{
+    char **fresh;
+    size_t n_fresh;
+    fsdp_status status = fsdp_directory_list(fsdp_atomic_directory_path(target), &fresh, &n_fresh);
+    if (status != FSDP_OK) {
+        fsdp_atomic_directory_discard(target);
+        return status;
+    }
+    status = fsdp_atomic_directory_commit(target);
+    if (status == FSDP_OK)
+        status = remove_stale_weights(dir, fresh, n_fresh);
+    fsdp_free(fresh);
+    return status;
+}
+
+fsdp_status fsdp_model_save(const fsdp_model *m, const char *dir,
+                            const fsdp_model_save_options *options)
+{
+    static const fsdp_model_save_options defaults = {0};
+    const fsdp_model_save_options *o = options ? options : &defaults;
+    bool writes = !m->group || fsdp_group_rank(m->group) == 0;
+    fsdp_atomic_directory *target = NULL;
+    fsdp_status status = FSDP_OK;
+    if (writes)
+        status = fsdp_atomic_directory_begin(
+            dir, o->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE, &target);
+    status = fsdp_agree(m->group, status);
+    fsdp_save_options weights = {.dtype = o->dtype,
+                                 .max_shard_bytes = o->max_shard_bytes,
+                                 .also_as = tied_head_to_write(&m->config)};
+    const char *meanwhile = target ? fsdp_atomic_directory_path(target) : "";
+    if (status == FSDP_OK)
+        status = fsdp_module_save(m->module, meanwhile, m->group, &weights);
+    if (status == FSDP_OK)
+        status = fsdp_agree(m->group, writes ? write_small_files(m, meanwhile, o) : FSDP_OK);
+    if (status != FSDP_OK) {
+        if (target)
+            fsdp_atomic_directory_discard(target);
+        return status;
+    }
+    return fsdp_agree(m->group, writes ? commit(target, dir) : FSDP_OK);
+}
