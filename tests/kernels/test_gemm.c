@@ -196,6 +196,26 @@ TEST(products_of_training_shapes_equal_the_double_loop)
     fsdp_kernels_cpu_close(context);
 }
 
+/* From about 2^31 multiplications on, a reduction over tokens is not padded. */
+TEST(large_weight_gradients_equal_the_double_loop)
+{
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 2, &context, &kernels));
+    for (int d = 0; d < 2 && !t->failed; d++) {
+        problem p = {.m = 4096,
+                     .n = 1030,
+                     .k = 517,
+                     .trans_a = true,
+                     .beta = d,
+                     .dtype = float_dtypes[d],
+                     .c_dtype = FSDP_DTYPE_F32,
+                     .seed = 8};
+        check_problem(t, context, kernels, &p, 129);
+    }
+    fsdp_kernels_cpu_close(context);
+}
+
 TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
 {
     fsdp_kernel_context *context;

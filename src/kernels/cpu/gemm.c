@@ -5,7 +5,8 @@
  * number of rows; what remains is rounded up to a multiple of 16 by way of panels, zero-padded
  * copies in scratch, of which only the real part is copied back. A reduction over tokens is padded
  * with zero rows in the same way: in full where the copy is cheap, else only its last rows, whose
- * product is then added. Nothing outside the matrices is read or written.
+ * product is then added. Large products are cheaper with a primitive of their own. Nothing outside
+ * the matrices is read or written.
  *
  * Where the machine cannot multiply the dtype (f16; bf16 below AVX-512), blocks of A and B are
  * widened to f32 panels and C is rounded once, at the end. */
@@ -27,6 +28,10 @@ enum {
     WIDE_COLUMNS = 512, /* blocks of the widening path */
     WIDE_DEPTH = 1024,
 };
+
+/* Multiplications from which a primitive of its own (0.2 ms) costs less than padding: a product of
+ * about 10 ms. */
+static const int64_t exact_work = INT64_C(1) << 31;
 
 typedef struct gemm {
     const fsdp_gemm_args *args;
@@ -108,7 +113,7 @@ static plan plan_tile(const gemm *g, const tile *t)
     /* Few rows: oneDNN's fast path, which wants a dense C, is worth copying it. */
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
-    if (args->trans_a && args->k % ROUND) {
+    if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
         /* Copying both operands costs about k (m + n) elements; a second product reads and writes
          * C again, and would round it twice if C were not f32. */
         bool copy = args->c_dtype != FSDP_DTYPE_F32 || args->k < ROUND ||

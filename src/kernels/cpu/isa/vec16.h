@@ -8,6 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi" /* as the Makefile, for this header alone */
+#endif
+
 typedef float fsdp_v16 __attribute__((vector_size(64)));
 typedef int32_t fsdp_v16i __attribute__((vector_size(64)));
 typedef uint32_t fsdp_v16u __attribute__((vector_size(64)));
