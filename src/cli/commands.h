@@ -9,6 +9,7 @@
 /* X(name, "one line of help"), in the order `fsdp help` lists them. */
 /* clang-format off */
 #define FSDP_COMMANDS(X) \
+    X(train, "fine-tune or pretrain a model") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
     X(plot, "draw the loss curve of a --metrics file") \
     X(help, "show the commands, or the options of one")

@@ -7,6 +7,7 @@
  *
  * Strings belong to the fsdp_options and live as long as it does. */
 #pragma once
+#include <fsdp/data.h>
 #include <fsdp/optim.h>
 
 #include "src/base/options.h"
@@ -26,11 +27,6 @@ typedef enum fsdp_optimizer_kind {
     FSDP_OPTIMIZER_ADAMW,
     FSDP_OPTIMIZER_SGD
 } fsdp_optimizer_kind;
-
-typedef enum fsdp_sampler_kind {
-    FSDP_SAMPLER_DEFAULT,    /* micro-batches that do not depend on the world size */
-    FSDP_SAMPLER_DISTRIBUTED /* PyTorch's DistributedSampler */
-} fsdp_sampler_kind;
 
 typedef enum fsdp_sharding_strategy {
     FSDP_SHARDING_FULL_SHARD,

@@ -1,0 +1,218 @@
+/* What a training run tells: metrics lines, memory, the tables at the end. */
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
+#include "src/train/human.h"
+#include "src/train/table.h"
+#include "src/train/trainer_internal.h"
+
+/* --- memory --- */
+
+/* Rank 0 samples the processes of all ranks (and what they started). */
+static fsdp_status open_hostmem(fsdp_trainer *t)
+{
+    int world_size = fsdp_group_world_size(t->group);
+    pid_t mine = getpid(), *all = fsdp_calloc((size_t)world_size, sizeof *all);
+    if (!all)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_all_gather(t->group, &mine, sizeof mine, all);
+    /* Ranks that are threads of one process share its pid: it counts once. */
+    size_t n = 0;
+    for (int r = 0; r < world_size; r++) {
+        size_t k = 0;
+        while (k < n && all[k] != all[r])
+            k++;
+        if (k == n)
+            all[n++] = all[r];
+    }
+    if (status == FSDP_OK)
+        status = fsdp_hostmem_create(all, n, &t->hostmem);
+    fsdp_free(all);
+    return status;
+}
+
+fsdp_status fsdp_report_sample_memory(fsdp_trainer *t)
+{
+    if (!t->hostmem)
+        FSDP_TRY(open_hostmem(t));
+    if (fsdp_trainer_is_first(t))
+        FSDP_TRY(fsdp_hostmem_sample(t->hostmem, NULL));
+    return fsdp_barrier(t->group); /* the peers hold what they hold until it was sampled */
+}
+
+static void set_memory(fsdp_json_node line, const fsdp_memory_stats *stats)
+{
+    fsdp_json_node memory = fsdp_json_set_object(line, "memory_peak");
+    fsdp_json_set_i64(memory, "allocated", stats->allocated_peak);
+    fsdp_json_set_i64(memory, "reserved", stats->reserved_peak);
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+        fsdp_json_set_i64(memory, fsdp_tag_name((fsdp_tag)tag), stats->tag_peak[tag]);
+}
+
+/* --- metrics --- */
+
+static void set_loss(fsdp_json_node line, const fsdp_trainer *t, int64_t epoch,
+                     const fsdp_step_result *result, double seconds)
+{
+    fsdp_json_set_i64(line, "step", t->step);
+    fsdp_json_set_i64(line, "epoch", epoch + 1);
+    fsdp_metrics_set_number(line, "loss", result->loss);
+    fsdp_json_set_i64(line, "tokens", result->tokens);
+    fsdp_json_set_i64(line, "label_tokens", result->labels);
+    fsdp_metrics_set_number(line, "seconds", seconds);
+    fsdp_metrics_set_number(line, "tokens_per_s", (double)result->tokens / seconds);
+}
+
+fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result, double lr,
+                             double seconds, int64_t epoch)
+{
+    if (!t->metrics)
+        return FSDP_OK;
+    fsdp_json_node line;
+    fsdp_memory_stats stats;
+    fsdp_device_memory(t->device, &stats);
+    FSDP_TRY(fsdp_metrics_begin(t->metrics, "step", &line));
+    set_loss(line, t, epoch, result, seconds);
+    fsdp_metrics_set_number(line, "grad_norm", result->grad_norm);
+    fsdp_metrics_set_number(line, "lr", lr);
+    set_memory(line, &stats);
+    return fsdp_metrics_write(t->metrics);
+}
+
+fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result, double seconds,
+                                   int64_t epoch)
+{
+    if (!t->metrics)
+        return FSDP_OK;
+    fsdp_json_node line;
+    FSDP_TRY(fsdp_metrics_begin(t->metrics, "validation", &line));
+    set_loss(line, t, epoch, result, seconds);
+    return fsdp_metrics_write(t->metrics);
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Without the first, which warms up. */
+static double median_step(const fsdp_trainer *t)
+{
+    size_t n = (size_t)t->step, skip = n > 2 ? 1 : 0;
+    if (!n)
+        return NAN;
+    double *sorted = fsdp_calloc(n, sizeof *sorted);
+    if (!sorted)
+        return NAN;
+    for (size_t i = skip; i < n; i++)
+        sorted[i - skip] = t->step_seconds[i];
+    qsort(sorted, n - skip, sizeof *sorted, compare_doubles);
+    double median = sorted[(n - skip) / 2];
+    fsdp_free(sorted);
+    return median;
+}
+
+static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks, double host_mib)
+{
+    if (!t->metrics)
+        return FSDP_OK;
+    fsdp_json_node line;
+    FSDP_TRY(fsdp_metrics_begin(t->metrics, "summary", &line));
+    fsdp_json_set_i64(line, "step", t->step);
+    fsdp_json_set_i64(line, "world_size", fsdp_group_world_size(t->group));
+    fsdp_metrics_set_number(line, "train_loss", t->result->train_loss);
+    fsdp_metrics_set_number(line, "validation_loss", t->result->validation_loss);
+    fsdp_metrics_set_number(line, "best_validation_loss", t->result->best_validation_loss);
+    fsdp_metrics_set_number(line, "step_s", median_step(t));
+    fsdp_metrics_set_number(line, "total_s", fsdp_clock_s() - t->started_s);
+    fsdp_metrics_set_number(line, "peak_host_mib", host_mib);
+    set_memory(line, &ranks[0]);
+    return fsdp_metrics_write(t->metrics);
+}
+
+/* --- tables --- */
+
+static fsdp_status print_epochs(const fsdp_trainer *t)
+{
+    fsdp_table *table;
+    FSDP_TRY(fsdp_table_create(6, &table));
+    static const char *const headings[] = {"epoch", "train loss", "validation loss",
+                                           "time",  "tokens/s",   "saved"};
+    for (size_t i = 0; i < 6; i++)
+        fsdp_table_column(table, i, headings[i], FSDP_TABLE_RIGHT);
+    for (size_t i = 0; i < t->n_epochs; i++) {
+        const fsdp_epoch_record *e = &t->epochs[i];
+        fsdp_table_row(table);
+        fsdp_table_cell(table, "%zu", i + 1);
+        fsdp_table_cell(table, "%.4f", e->train_loss);
+        if (isnan(e->validation_loss))
+            fsdp_table_cell(table, "-");
+        else
+            fsdp_table_cell(table, "%.4f", e->validation_loss);
+        fsdp_table_cell(table, "%s", fsdp_human_duration(e->seconds).text);
+        fsdp_table_cell(table, "%.0f", e->tokens_per_s);
+        fsdp_table_cell(table, "%s", e->saved ? "yes" : "");
+    }
+    fsdp_status status = fsdp_table_print(table, t->out, FSDP_TABLE_AUTO);
+    fsdp_table_destroy(table);
+    return status;
+}
+
+static fsdp_status print_memory(const fsdp_trainer *t, const fsdp_memory_stats *ranks)
+{
+    fsdp_table *table;
+    FSDP_TRY(fsdp_table_create(FSDP_TAG_COUNT + 3, &table));
+    fsdp_table_column(table, 0, "peak memory", FSDP_TABLE_LEFT);
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+        fsdp_table_column(table, (size_t)tag + 1, fsdp_tag_name((fsdp_tag)tag), FSDP_TABLE_RIGHT);
+    fsdp_table_column(table, FSDP_TAG_COUNT + 1, "allocated", FSDP_TABLE_RIGHT);
+    fsdp_table_column(table, FSDP_TAG_COUNT + 2, "reserved", FSDP_TABLE_RIGHT);
+    for (int r = 0; r < fsdp_group_world_size(t->group); r++) {
+        fsdp_table_row(table);
+        fsdp_table_cell(table, "rank %d", r);
+        for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+            fsdp_table_cell(table, "%s", fsdp_human_bytes(ranks[r].tag_peak[tag]).text);
+        fsdp_table_cell(table, "%s", fsdp_human_bytes(ranks[r].allocated_peak).text);
+        fsdp_table_cell(table, "%s", fsdp_human_bytes(ranks[r].reserved_peak).text);
+    }
+    fsdp_status status = fsdp_table_print(table, t->out, FSDP_TABLE_AUTO);
+    fsdp_table_destroy(table);
+    return status;
+}
+
+static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks)
+{
+    int64_t host = fsdp_hostmem_peak(t->hostmem, NULL).total_bytes;
+    FSDP_TRY(summary_line(t, ranks, (double)host / 1048576.0));
+    if (!t->out)
+        return FSDP_OK;
+    fputc('\n', t->out);
+    if (t->n_epochs)
+        FSDP_TRY(print_epochs(t));
+    if (t->config->track_memory)
+        FSDP_TRY(print_memory(t, ranks));
+    fprintf(t->out,
+            "%lld steps, median %s each; host memory of all ranks %s at most; %s in all\n",
+            (long long)t->step, fsdp_human_duration(median_step(t)).text,
+            fsdp_human_bytes(host).text, fsdp_human_duration(fsdp_clock_s() - t->started_s).text);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_report_summary(fsdp_trainer *t)
+{
+    fsdp_memory_stats mine;
+    fsdp_memory_stats *ranks =
+        fsdp_calloc((size_t)fsdp_group_world_size(t->group), sizeof *ranks);
+    if (!ranks)
+        return FSDP_ERR_NOMEM;
+    fsdp_device_memory(t->device, &mine);
+    fsdp_status status = fsdp_all_gather(t->group, &mine, sizeof mine, ranks);
+    if (status == FSDP_OK && fsdp_trainer_is_first(t))
+        status = print_summary(t, ranks);
+    fsdp_free(ranks);
+    return status;
+}

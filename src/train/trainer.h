@@ -1,0 +1,22 @@
+/* `fsdp train`: data, model, optimizer, epochs, validation, saving, reports. */
+#pragma once
+#include <stdio.h>
+
+#include <fsdp/comm.h>
+
+#include "src/train/config.h"
+
+/* What a run came to; for tests and for programs that embed the trainer. */
+typedef struct fsdp_train_result {
+    int64_t steps;          /* optimizer steps done */
+    double first_loss;      /* of the first step */
+    double train_loss;      /* mean over the label tokens of the last epoch */
+    double validation_loss; /* last one; NAN without validation */
+    double best_validation_loss;
+    bool saved; /* config->output holds the model */
+} fsdp_train_result;
+
+/* Train as config says, on every rank of group. Rank 0 prints to `out` (NULL: nothing). Collective;
+ * a failure on one rank is a failure on all (fsdp_group_abort by the caller's cleanup). */
+FSDP_MUST_CHECK fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group,
+                                           FILE *out, fsdp_train_result *result);
