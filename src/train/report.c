@@ -195,8 +195,7 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
         FSDP_TRY(print_epochs(t));
     if (t->config->track_memory)
         FSDP_TRY(print_memory(t, ranks));
-    fprintf(t->out,
-            "%lld steps, median %s each; host memory of all ranks %s at most; %s in all\n",
+    fprintf(t->out, "%lld steps, median %s each; host memory of all ranks %s at most; %s in all\n",
             (long long)t->step, fsdp_human_duration(median_step(t)).text,
             fsdp_human_bytes(host).text, fsdp_human_duration(fsdp_clock_s() - t->started_s).text);
     return FSDP_OK;
@@ -205,8 +204,7 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
 fsdp_status fsdp_report_summary(fsdp_trainer *t)
 {
     fsdp_memory_stats mine;
-    fsdp_memory_stats *ranks =
-        fsdp_calloc((size_t)fsdp_group_world_size(t->group), sizeof *ranks);
+    fsdp_memory_stats *ranks = fsdp_calloc((size_t)fsdp_group_world_size(t->group), sizeof *ranks);
     if (!ranks)
         return FSDP_ERR_NOMEM;
     fsdp_device_memory(t->device, &mine);

@@ -98,18 +98,18 @@ static fsdp_status check_finite(const char *what, double value, int64_t step, do
 {
     if (isfinite(value))
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_NUMERIC,
-                      "step %lld: %s is %g (learning rate %g); nothing was updated. A smaller --lr, "
-                      "--warmup-steps or --max-grad-norm may help",
-                      (long long)step + 1, what, value, lr);
+    return fsdp_error(
+        FSDP_ERR_NUMERIC,
+        "step %lld: %s is %g (learning rate %g); nothing was updated. A smaller --lr, "
+        "--warmup-steps or --max-grad-norm may help",
+        (long long)step + 1, what, value, lr);
 }
 
 static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_step_result *result)
 {
     double max_norm = loop->max_grad_norm > 0.0 ? loop->max_grad_norm : (double)INFINITY;
     float scale;
-    FSDP_TRY(
-        fsdp_clip_grad_norm(&loop->parameters, max_norm, NULL, &result->grad_norm, &scale));
+    FSDP_TRY(fsdp_clip_grad_norm(&loop->parameters, max_norm, NULL, &result->grad_norm, &scale));
     FSDP_TRY(check_finite("the gradient norm", result->grad_norm, step, lr));
     fsdp_optimizer_set_lr(loop->optimizer, lr);
     FSDP_TRY(fsdp_optimizer_step(loop->optimizer, scale));

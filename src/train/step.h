@@ -14,7 +14,7 @@
 #include "src/train/config.h"
 
 typedef struct fsdp_train_loop {
-    fsdp_group *group;   /* borrowed, as all below */
+    fsdp_group *group; /* borrowed, as all below */
     fsdp_device *device;
     fsdp_module *module; /* T5ForConditionalGeneration, sharded */
     fsdp_tape *tape;

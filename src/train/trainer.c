@@ -166,8 +166,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
     for (size_t i = 0; i < t->loop.parameters.n; i++)
         n += fsdp_parameter_numel(t->loop.parameters.items[i].parameter);
     fprintf(t->out, "%s %s: %s parameters, %s\n", fsdp_module_class(t->loop.module), c->model,
-            fsdp_human_count((double)n).text,
-            c->from_config ? "drawn from the seed" : "loaded");
+            fsdp_human_count((double)n).text, c->from_config ? "drawn from the seed" : "loaded");
     fprintf(t->out, "ranks: %d (%s), %d thread%s each, %s compute, %s master, %s\n",
             fsdp_group_world_size(t->group), fsdp_group_backend(t->group), threads_per_rank(t),
             threads_per_rank(t) == 1 ? "" : "s", fsdp_dtype_name(c->param_dtype),
@@ -225,8 +224,7 @@ static fsdp_status save(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
-    fsdp_model_save_options options = {.overwrite =
-                                           t->config->overwrite_output || t->result->saved,
+    fsdp_model_save_options options = {.overwrite = t->config->overwrite_output || t->result->saved,
                                        .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     if (t->out)
