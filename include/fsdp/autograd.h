@@ -82,7 +82,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor 
 /** @name Operations
  * Inputs are contiguous and of one floating dtype unless said otherwise; results are too. @{ */
 
-/** y [T, N] = x [T, D] w^T + bias: torch.nn.functional.linear. w [N, D], bias [N] or NULL. */
+/** y [T, N] = x [T, D] w^T + bias: torch.nn.functional.linear. w [N, D], bias [N] or NULL. T may be
+ * no or several dimensions. */
 FSDP_API fsdp_tensor *fsdp_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);
 /** Rows of weight [V, D] by id: ids [T] in [0, V), host memory, copied. Result [T, D]. */
 FSDP_API fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n,

@@ -104,7 +104,7 @@ FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
  */
 FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 
-/** Views share the storage. @{ */
+/** Views share the storage, not the gradient: none flows back through a view. @{ */
 /** Rows [begin, end) of dimension 0. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_narrow(fsdp_tensor *tensor, int64_t begin,
                                                         int64_t end, fsdp_tensor **view);
