@@ -25,13 +25,40 @@ static fsdp_status check_options(const fsdp_module *m, const fsdp_fully_shard_op
     return FSDP_OK;
 }
 
+/* Units are made bottom up, before the first of them runs. */
+static fsdp_status refuse_used_unit(const char *path, fsdp_module *m, void *arg)
+{
+    const fsdp_state *state = m->fsdp_state;
+    (void)arg;
+    if (state && state->context)
+        return fsdp_error(FSDP_ERR_STATE,
+                          "fully_shard: unit '%s' inside has run already: shard all, then run",
+                          path);
+    return FSDP_OK;
+}
+
+static fsdp_status check_place(fsdp_module *module)
+{
+    for (const fsdp_module *m = module->parent; m; m = m->parent)
+        if (m->fsdp_state)
+            return fsdp_error(FSDP_ERR_STATE,
+                              "fully_shard: module '%s' (%s) around it is a unit already and has "
+                              "its parameters: shard bottom up",
+                              m->name, m->class_name);
+    return fsdp_module_visit(module, refuse_used_unit, NULL);
+}
+
 fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_group *group, fsdp_device *device,
                              const fsdp_fully_shard_options *options)
 {
     static const fsdp_fully_shard_options defaults = {0};
     if (!options)
         options = &defaults;
+    if (!module || !device)
+        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: %s is NULL",
+                          module ? "device" : "module");
     FSDP_TRY(check_options(module, options));
+    FSDP_TRY(check_place(module));
     fsdp_parameter_list list;
     FSDP_TRY(fsdp_module_parameters(module, false, &list));
     fsdp_parameter **own = fsdp_calloc(list.n, sizeof(fsdp_parameter *));
@@ -45,7 +72,9 @@ fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_group *group, fsdp_device
         status = fsdp_param_group_create(device, group, options, own, n, &unit);
     if (status == FSDP_OK) {
         status = fsdp_state_create(module, unit);
-        if (status != FSDP_OK)
+        if (status == FSDP_OK)
+            fsdp_param_group_adopt(unit);
+        else
             fsdp_param_group_destroy(unit);
     }
     fsdp_error_context(status, "fully_shard of %s", module->class_name);

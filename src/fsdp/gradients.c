@@ -122,14 +122,12 @@ static void sum_slots(const fsdp_param_group *u, const fsdp_param *p, fsdp_tenso
     if (!k || !n)
         return;
     const char *base = fsdp_buffer_data(u->slot);
-    const void *src[64];
     int world_size = world_of(u->group);
-    FSDP_ASSERT(world_size <= 64);
     size_t first = p->offset + (size_t)(p->parameter->row_begin * fsdp_tensor_row_numel(rows));
     for (int r = 0; r < world_size; r++)
-        src[r] = base + slot_bytes(u) * (size_t)r + first * sizeof(float);
-    k->tree_sum(u->device->context, fsdp_tensor_ptr(rows), src, world_size, FSDP_DTYPE_F32, n,
-                scale);
+        u->sources[r] = base + slot_bytes(u) * (size_t)r + first * sizeof(float);
+    k->tree_sum(u->device->context, fsdp_tensor_ptr(rows), u->sources, world_size, FSDP_DTYPE_F32,
+                n, scale);
 }
 
 /* a = (a + b) * scale */

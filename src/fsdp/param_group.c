@@ -37,8 +37,9 @@ static fsdp_phase_info info_of(const fsdp_param_group *u, fsdp_phase_kind kind, 
                              .bytes = bytes_of(u, dtype)};
 }
 
-/* --- write guard of a shared master --- */
+/* --- write guard of locals --- */
 
+/* What is gathered would go stale: neither memory that peers read now nor a copy may be behind. */
 static fsdp_status guard_begin(void *self)
 {
     fsdp_param_group *u = self;
@@ -46,6 +47,8 @@ static fsdp_status guard_begin(void *self)
         return fsdp_error(FSDP_ERR_STATE,
                           "unit '%s' is unsharded: its parameters cannot be written before reshard",
                           u->name);
+    if (!u->zero_copy)
+        return FSDP_OK;
     fsdp_phase_info info = info_of(u, FSDP_KIND_WRITE_SHARD, u->options.mp_policy.master_dtype);
     return fsdp_buffer_begin(u->master, FSDP_PHASE_WRITE, &info);
 }
@@ -53,7 +56,8 @@ static fsdp_status guard_begin(void *self)
 static void guard_end(void *self)
 {
     fsdp_param_group *u = self;
-    fsdp_buffer_end(u->master);
+    if (u->zero_copy)
+        fsdp_buffer_end(u->master);
 }
 
 /* --- layout and memory --- */
@@ -77,9 +81,6 @@ static fsdp_status create_storages(fsdp_param_group *u)
                                     FSDP_TAG_PARAM, &u->master));
         FSDP_TRY(fsdp_storage_from_memory(u->device, fsdp_buffer_data(u->master),
                                           bytes_of(u, mp->master_dtype), &u->master_storage));
-        u->guard =
-            (fsdp_storage_guard){.begin_write = guard_begin, .end_write = guard_end, .self = u};
-        u->master_storage->guards = &u->guard;
     }
     FSDP_TRY(fsdp_storage_from_memory(u->device, NULL, bytes_of(u, mp->param_dtype),
                                       &u->gathered_storage));
@@ -115,8 +116,8 @@ static fsdp_status take_values(const fsdp_tensor *old, int64_t begin, fsdp_tenso
     const fsdp_device *device = local->storage->device;
     int64_t n = fsdp_tensor_numel(local);
     FSDP_TRY(fsdp_tensor_begin_write(local));
-    if (device->kernels && n) {
-        const char *from = fsdp_tensor_ptr(old);
+    const char *from = fsdp_tensor_ptr(old); /* NULL if it comes from the meta device */
+    if (device->kernels && n && from) {
         from += (size_t)(begin * fsdp_tensor_row_numel(old)) * fsdp_dtype_size(old->dtype);
         device->kernels->cast(device->context, fsdp_tensor_ptr(local), local->dtype, from,
                               old->dtype, n);
@@ -125,32 +126,37 @@ static fsdp_status take_values(const fsdp_tensor *old, int64_t begin, fsdp_tenso
     return FSDP_OK;
 }
 
-static fsdp_status adopt(fsdp_param_group *u, fsdp_param *p)
+static fsdp_status prepare(fsdp_param_group *u, fsdp_param *p)
 {
-    fsdp_parameter *parameter = p->parameter;
+    const fsdp_parameter *parameter = p->parameter;
     int64_t begin, end;
     fsdp_shard_rows(parameter->shape[0], world_of(u->shard_group), rank_of(u->shard_group), &begin,
                     &end);
-    fsdp_tensor *local = NULL, *data = NULL;
-    fsdp_status status = create_local(u, p, begin, end, &local);
-    if (status == FSDP_OK)
-        status = fsdp_tensor_over(u->gathered_storage, u->options.mp_policy.param_dtype,
-                                  parameter->ndim, parameter->shape, (int64_t)p->offset, &data);
-    if (status == FSDP_OK)
-        status = fsdp_tensor_over(u->slot_storage, FSDP_DTYPE_F32, parameter->ndim,
-                                  parameter->shape, (int64_t)p->offset, &p->grad_slot);
-    if (status == FSDP_OK && parameter->data)
-        status = take_values(parameter->data, begin, local);
-    if (status == FSDP_OK) {
+    FSDP_TRY(create_local(u, p, begin, end, &p->local));
+    p->local->storage->guards = &u->guard;
+    FSDP_TRY(fsdp_tensor_over(u->gathered_storage, u->options.mp_policy.param_dtype,
+                              parameter->ndim, parameter->shape, (int64_t)p->offset, &p->data));
+    FSDP_TRY(fsdp_tensor_over(u->slot_storage, FSDP_DTYPE_F32, parameter->ndim, parameter->shape,
+                              (int64_t)p->offset, &p->grad_slot));
+    return parameter->data ? take_values(parameter->data, begin, p->local) : FSDP_OK;
+}
+
+void fsdp_param_group_adopt(fsdp_param_group *u)
+{
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_param *p = &u->params[i];
+        fsdp_parameter *parameter = p->parameter;
+        int64_t begin, end;
+        fsdp_shard_rows(parameter->shape[0], world_of(u->shard_group), rank_of(u->shard_group),
+                        &begin, &end);
         if (parameter->data)
             parameter->data->sink = NULL;
-        fsdp_parameter_set_tensors(parameter, data, local, begin, end, u->shard_group);
+        fsdp_tensor_release(parameter->sink.grad);
+        parameter->sink.grad = NULL;
+        fsdp_parameter_set_tensors(parameter, p->data, p->local, begin, end, u->shard_group);
         parameter->sink.target = fsdp_param_group_target;
         parameter->owner = u;
     }
-    fsdp_tensor_release(local);
-    fsdp_tensor_release(data);
-    return status;
 }
 
 fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
@@ -166,9 +172,11 @@ fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
     u->group = world_of(group) > 1 ? group : NULL;
     u->shard_group = options->no_shard ? NULL : u->group;
     u->zero_copy = options->mp_policy.param_dtype == options->mp_policy.master_dtype;
+    u->guard = (fsdp_storage_guard){.begin_write = guard_begin, .end_write = guard_end, .self = u};
     u->params = fsdp_calloc(n, sizeof *u->params);
+    u->sources = fsdp_calloc((size_t)world_of(u->group), sizeof *u->sources);
     u->name = fsdp_strdup("");
-    fsdp_status status = u->params && u->name ? FSDP_OK : FSDP_ERR_NOMEM;
+    fsdp_status status = u->params && u->sources && u->name ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK) {
         u->n_params = n;
         for (size_t i = 0; i < n; i++)
@@ -177,7 +185,7 @@ fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
         status = create_storages(u);
     }
     for (size_t i = 0; i < n && status == FSDP_OK; i++)
-        status = adopt(u, &u->params[i]);
+        status = prepare(u, &u->params[i]);
     if (status != FSDP_OK) {
         fsdp_param_group_destroy(u);
         return status;
@@ -193,22 +201,32 @@ void fsdp_param_group_destroy(fsdp_param_group *u)
     fsdp_param_group_drop_gradients(u);
     if (u->pools)
         fsdp_param_group_reshard(u);
-    for (size_t i = 0; i < u->n_params; i++)
-        fsdp_tensor_release(u->params[i].grad_slot);
-    if (u->master_storage) /* locals may live on: their memory goes, so they are emptied */
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_param *p = &u->params[i];
+        if (p->local) /* it may live on */
+            p->local->storage->guards = NULL;
+        fsdp_tensor_release(p->local);
+        fsdp_tensor_release(p->data);
+        fsdp_tensor_release(p->grad_slot);
+    }
+    if (u->master_storage) /* its memory goes, so locals that live on are emptied */
         fsdp_storage_set_data(u->master_storage, NULL);
-    if (u->master_storage)
-        u->master_storage->guards = NULL;
     fsdp_storage_release(u->master_storage);
     fsdp_storage_release(u->gathered_storage);
     fsdp_storage_release(u->slot_storage);
     fsdp_buffer_destroy(u->master);
+    fsdp_free(u->sources);
     fsdp_free(u->params);
     fsdp_free(u->name);
     fsdp_free(u);
 }
 
 /* --- unshard, reshard --- */
+
+static fsdp_pool *gathered_pool(const fsdp_param_group *u)
+{
+    return u->shard_group ? &u->pools->gathered : &u->pools->whole;
+}
 
 /* Cast this rank's rows of every parameter into the gathered buffer. */
 static void write_own_rows(fsdp_param_group *u)
@@ -232,11 +250,11 @@ fsdp_status fsdp_param_group_prefetch(fsdp_param_group *u)
         return FSDP_OK;
     fsdp_dtype dtype = u->options.mp_policy.param_dtype;
     FSDP_ASSERT(!u->gathered);
-    FSDP_TRY(fsdp_pool_take(&u->pools->gathered, bytes_of(u, dtype), &u->gathered));
+    FSDP_TRY(fsdp_pool_take(gathered_pool(u), bytes_of(u, dtype), &u->gathered));
     fsdp_phase_info info = info_of(u, FSDP_KIND_WRITE_SHARD, dtype);
     fsdp_status status = fsdp_buffer_begin(u->gathered, FSDP_PHASE_WRITE, &info);
     if (status != FSDP_OK) {
-        fsdp_pool_give_back(&u->pools->gathered, u->gathered);
+        fsdp_pool_give_back(gathered_pool(u), u->gathered);
         u->gathered = NULL;
         return status;
     }
@@ -267,7 +285,7 @@ void fsdp_param_group_reshard(fsdp_param_group *u)
     if (u->state == FSDP_UNIT_UNSHARDED)
         fsdp_buffer_end(u->zero_copy ? u->master : u->gathered);
     if (u->gathered)
-        fsdp_pool_give_back(&u->pools->gathered, u->gathered);
+        fsdp_pool_give_back(gathered_pool(u), u->gathered);
     u->gathered = NULL;
     u->state = FSDP_UNIT_SHARDED;
 }

@@ -25,6 +25,7 @@ typedef struct fsdp_param_group fsdp_param_group;
 typedef struct fsdp_param {
     fsdp_parameter *parameter; /* borrowed: the module's */
     size_t offset;             /* elements, of the whole parameter in the unit's buffers */
+    fsdp_tensor *data, *local; /* the parameter's tensors, kept here too: it may die first */
     fsdp_tensor *grad_slot;    /* whole, float32, over the unit's slot_storage */
     bool touched;              /* the slot has a gradient of this micro-step */
     /* Sharded partial sums of earlier micro-steps: the stack of an aligned binary tree. */
@@ -41,7 +42,9 @@ typedef enum fsdp_unit_state {
 
 /* What the units of one tree share; see state.h. */
 typedef struct fsdp_pools {
-    fsdp_pool gathered, slots;
+    fsdp_pool gathered; /* shared by the ranks that a unit is sharded over */
+    fsdp_pool whole;    /* likewise for units that are not: private to the rank */
+    fsdp_pool slots;
 } fsdp_pools;
 
 struct fsdp_param_group {
@@ -57,7 +60,8 @@ struct fsdp_param_group {
     bool zero_copy;
     fsdp_buffer *master; /* zero copy only; else locals have memory of their own */
     fsdp_storage *master_storage, *gathered_storage, *slot_storage;
-    fsdp_storage_guard guard; /* of master_storage */
+    fsdp_storage_guard guard; /* of what locals lie in */
+    const void **sources;     /* [world size]: scratch of the reduce */
     fsdp_pools *pools;        /* borrowed from the context; NULL before the first forward */
     fsdp_buffer *gathered, *slot;
     fsdp_unit_state state;
@@ -66,11 +70,14 @@ struct fsdp_param_group {
     uint32_t step; /* for phase infos and messages */
 };
 
-/* Takes the parameters of `list`, which no unit has yet, and gives them memory. Collective. */
+/* Prepares memory for `parameters`, which no unit has yet, with the values that they have.
+ * Collective. They stay as they are until fsdp_param_group_adopt(). */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
                                                     const fsdp_fully_shard_options *options,
                                                     fsdp_parameter *const *parameters, size_t n,
                                                     fsdp_param_group **unit);
+/* The unit's parameters are sharded from here on; gradients of before are dropped. */
+void fsdp_param_group_adopt(fsdp_param_group *unit);
 void fsdp_param_group_destroy(fsdp_param_group *unit);
 
 /* Begin to gather: write own rows. No effect unless sharded. */

@@ -13,11 +13,17 @@ static void context_destroy(fsdp_context *c)
     if (!c)
         return;
     fsdp_pool_fini(&c->pools.gathered);
+    fsdp_pool_fini(&c->pools.whole);
     fsdp_pool_fini(&c->pools.slots);
     fsdp_free(c->states);
     fsdp_free(c->order);
     fsdp_free(c->last_order);
     fsdp_free(c);
+}
+
+static bool same_world(const fsdp_param_group *a, const fsdp_param_group *b)
+{
+    return a->device == b->device && a->group == b->group;
 }
 
 static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
@@ -28,8 +34,11 @@ static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
         return FSDP_OK;
     if (state->context)
         return fsdp_error(FSDP_ERR_STATE,
-                          "%s ran a forward before a module around it was given to "
-                          "fsdp_fully_shard(): shard bottom up, then run",
+                          "'%s' ran before it became a part of this model: shard all, then run",
+                          path);
+    if (c->n_states && !same_world(c->states[0]->unit, state->unit))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "unit '%s' is over another device or group than the units around it",
                           path);
     if (!FSDP_GROW(c->states, c->cap_states, c->n_states + 1))
         return FSDP_ERR_NOMEM;
@@ -65,8 +74,8 @@ static fsdp_status make_context(fsdp_module *module)
     }
     fsdp_state *owner = top->fsdp_state;
     const fsdp_param_group *u = owner->unit;
-    c->pools.gathered =
-        (fsdp_pool){.device = u->device, .group = u->shard_group, .tag = FSDP_TAG_PARAM};
+    c->pools.gathered = (fsdp_pool){.device = u->device, .group = u->group, .tag = FSDP_TAG_PARAM};
+    c->pools.whole = (fsdp_pool){.device = u->device, .tag = FSDP_TAG_PARAM};
     c->pools.slots = (fsdp_pool){.device = u->device, .group = u->group, .tag = FSDP_TAG_GRAD};
     owner->owns_context = true;
     for (size_t i = 0; i < c->n_states; i++) {
