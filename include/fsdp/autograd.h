@@ -25,12 +25,14 @@ typedef struct fsdp_tape fsdp_tape;
 struct fsdp_batch;
 
 /** @name Tape @{ */
-/** One per rank; nodes of a step, reset after it. */
+/** One per rank; nodes of a step, emptied by its backward. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tape_create(fsdp_tape **tape);
-FSDP_API void fsdp_tape_destroy(fsdp_tape *tape); /**< accepts NULL */
+/** Resets it first, so before the modules that ran on it. Accepts NULL. */
+FSDP_API void fsdp_tape_destroy(fsdp_tape *tape);
 /**
  * Forget all nodes and release what they saved. A forward that was not followed by a backward is
- * cancelled: modules drop what they hold for it, parameters are kept.
+ * cancelled: modules drop what they hold for it, also sums of earlier micro-steps; parameters are
+ * kept. A module call that fails resets the tape itself.
  */
 FSDP_API void fsdp_tape_reset(fsdp_tape *tape);
 /** @} */
@@ -73,8 +75,10 @@ FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
  * Compute gradients of the leaves that `roots` depend on; they add to what the leaves have. The
  * tape is empty afterwards.
  *
- * @param grads gradients of the roots, NULL (or NULL entries): ones
- * @return the first failure, after which hooks were cancelled and the tape is empty.
+ * @param grads gradients of the roots, of their shape and dtype; NULL (or NULL entries): one, for
+ *        a root of one element
+ * @return the first failure, also of roots or grads that do not fit, after which hooks were
+ *         cancelled and the tape is empty.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                    fsdp_tensor *const *grads, int n);

@@ -5,7 +5,8 @@
  * before a region's first node that has a gradient (outermost region first), post_backward when
  * the sweep has left it (innermost first), with `last` set when no reached region of the same
  * hooks object remains. That one rule settles modules used twice, two forwards before one
- * backward, unused outputs, non-root forwards and nested units. */
+ * backward, unused outputs, non-root forwards and nested units. end_backward fires when all is
+ * done, since no region need enclose the others. */
 #pragma once
 #include <fsdp/autograd.h>
 
@@ -141,9 +142,12 @@ typedef struct fsdp_region_hooks {
     fsdp_status (*post_forward)(void *self, fsdp_scope *s, fsdp_args *out);
     fsdp_status (*pre_backward)(void *self);
     fsdp_status (*post_backward)(void *self, bool last);
+    /* The sweep is over. Once for each object on the tape, reached or not, in the tape's order. */
+    fsdp_status (*end_backward)(void *self);
     void (*cancel)(void *self); /* the step failed: drop slots and unsharded data */
     void *self;
     uint32_t reached; /* the engine's: regions of this object that backward has still to leave */
+    bool ended;       /* the engine's: end_backward has been called */
 } fsdp_region_hooks;
 
 struct fsdp_region {

@@ -184,6 +184,22 @@ static fsdp_status run_node(sweep *w, size_t i)
     return status;
 }
 
+static fsdp_status end_hooks(fsdp_tape *tape)
+{
+    for (size_t i = 0; i < tape->n_regions; i++)
+        for (int h = 0; h < tape->regions[i].n_hooks; h++)
+            tape->regions[i].hooks[h]->ended = false;
+    for (size_t i = 0; i < tape->n_regions; i++)
+        for (int h = 0; h < tape->regions[i].n_hooks; h++) {
+            fsdp_region_hooks *hooks = tape->regions[i].hooks[h];
+            bool call = hooks->end_backward && !hooks->ended;
+            hooks->ended = true;
+            if (call)
+                FSDP_TRY(hooks->end_backward(hooks->self));
+        }
+    return FSDP_OK;
+}
+
 static fsdp_status run_sweep(sweep *w)
 {
     for (size_t i = w->tape->n_nodes; i-- > 0;) {
@@ -196,7 +212,8 @@ static fsdp_status run_sweep(sweep *w)
         if (has_gradient(w, i))
             FSDP_TRY(run_node(w, i));
     }
-    return leave_regions(w, 0);
+    FSDP_TRY(leave_regions(w, 0));
+    return end_hooks(w->tape);
 }
 
 static fsdp_status check_root(const fsdp_tape *tape, const fsdp_tensor *root,
@@ -224,6 +241,8 @@ static fsdp_status check_root(const fsdp_tape *tape, const fsdp_tensor *root,
     if (!fsdp_tensor_is_contiguous(grad) || grad->storage->device != root->storage->device)
         return fsdp_error(FSDP_ERR_INVALID,
                           "backward: gradient %d is not contiguous or on another device", i);
+    if (grad->storage->device->kernels && !grad->storage->data && fsdp_tensor_numel(grad))
+        return fsdp_error(FSDP_ERR_STATE, "backward: gradient %d has no data", i);
     return FSDP_OK;
 }
 

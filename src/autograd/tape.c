@@ -5,14 +5,15 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
+#include "src/base/philox.h"
 
 fsdp_status fsdp_tape_create(fsdp_tape **tape)
 {
     fsdp_tape *t = fsdp_calloc(1, sizeof *t);
     if (!t)
         return FSDP_ERR_NOMEM;
-    /* Tensors of an earlier tape at the same address must not be taken for this one's. */
-    t->generation = (uint64_t)fsdp_clock_ns();
+    /* Tensors of another tape must not be taken for this one's. */
+    t->generation = fsdp_mix64((uint64_t)fsdp_clock_ns() ^ fsdp_mix64((uint64_t)(uintptr_t)t));
     *tape = t;
     return FSDP_OK;
 }
@@ -59,7 +60,7 @@ void fsdp_tape_destroy(fsdp_tape *tape)
 {
     if (!tape)
         return;
-    fsdp_tape_clear(tape);
+    fsdp_tape_reset(tape);
     fsdp_free(tape->nodes);
     fsdp_free(tape->regions);
     fsdp_free(tape);
@@ -179,6 +180,9 @@ fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *lea
 
 fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta)
 {
+    if (!leaf->sink)
+        return fsdp_error(FSDP_ERR_STATE, "a parameter was sharded or destroyed between its "
+                                          "forward and its backward");
     return leaf->sink->target(leaf->sink, leaf, dst, beta);
 }
 

@@ -234,13 +234,18 @@ fsdp_status fsdp_param_group_reduce(fsdp_param_group *u, bool last)
     return status;
 }
 
-void fsdp_param_group_drop_gradients(fsdp_param_group *u)
+void fsdp_param_group_drop_sums(fsdp_param_group *u)
 {
-    for (size_t i = 0; i < u->n_params; i++) {
+    for (size_t i = 0; i < u->n_params; i++)
         while (u->params[i].n_tree)
             pop(&u->params[i]);
+}
+
+void fsdp_param_group_drop_gradients(fsdp_param_group *u)
+{
+    fsdp_param_group_drop_sums(u);
+    for (size_t i = 0; i < u->n_params; i++)
         u->params[i].touched = false;
-    }
     if (!u->slot)
         return;
     fsdp_storage_set_data(u->slot_storage, NULL);

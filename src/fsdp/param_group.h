@@ -99,5 +99,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_publish(fsdp_param_group *unit, boo
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_reduce(fsdp_param_group *unit, bool last);
 /* After the last micro-step: fold what parameters hold that only earlier micro-steps used. */
 void fsdp_param_group_finish(fsdp_param_group *unit);
+/* Drop what earlier micro-steps of a step that never ended have left. */
+void fsdp_param_group_drop_sums(fsdp_param_group *unit);
 /* The step failed: drop the slot and partial sums. */
 void fsdp_param_group_drop_gradients(fsdp_param_group *unit);

@@ -18,6 +18,7 @@ static void context_destroy(fsdp_context *c)
     fsdp_free(c->states);
     fsdp_free(c->order);
     fsdp_free(c->last_order);
+    fsdp_free(c->left);
     fsdp_free(c);
 }
 
@@ -94,15 +95,20 @@ static void at(const fsdp_state *state, const char *call)
                       *state->unit->name ? state->unit->name : "root", call);
 }
 
-/* The outermost unit of a forward begins it: what the whole step shares is taken from the scope. */
-static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
+/* The outermost unit of a forward begins it: what the whole step shares is taken from the scope. A
+ * forward without gradients, between a forward and its backward, leaves the step alone. */
+static void begin_forward(fsdp_state *state, const fsdp_scope *s)
 {
     fsdp_context *c = state->context;
     const fsdp_scope_options *o = fsdp_scope_get_options(s);
-    c->root = state;
-    c->last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
     for (size_t i = 0; i < c->n_states; i++)
         c->states[i]->unit->step = o->step;
+    if (s->run->tape) {
+        c->last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
+        c->to_flush = true;
+        for (size_t i = 0; i < c->n_states && o->micro_step == 0; i++)
+            fsdp_param_group_drop_sums(c->states[i]->unit);
+    }
     fsdp_state **swap = c->last_order;
     size_t cap = c->cap_last_order;
     c->last_order = c->order;
@@ -110,8 +116,7 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
     c->cap_last_order = c->cap_order;
     c->order = swap;
     c->cap_order = cap;
-    c->n_order = 0;
-    return FSDP_OK;
+    c->n_order = c->n_left = c->cursor = 0;
 }
 
 static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
@@ -122,7 +127,7 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
         FSDP_TRY(make_context(state->module));
     fsdp_context *c = state->context;
     if (c->depth == 0)
-        FSDP_TRY(begin_forward(state, s));
+        begin_forward(state, s);
     c->depth++;
     at(state, "all_gather in forward");
     FSDP_TRY(fsdp_param_group_unshard(state->unit));
@@ -174,17 +179,28 @@ static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
         fsdp_param_group_reshard(state->unit);
     if (c->depth == 0)
         drop_prefetches(c);
+    if (!FSDP_GROW(c->left, c->cap_left, c->n_left + 1))
+        return FSDP_ERR_NOMEM;
+    c->left[c->n_left++] = state;
+    c->cursor = c->n_left;
     return FSDP_OK;
 }
 
 /* --- backward --- */
 
-/* The unit that ran before `state` in forward is the next one backward needs. */
-static fsdp_state *ran_before(const fsdp_context *c, const fsdp_state *state)
+/* What backward needs after `state`: what was left just before it in forward. The second round is
+ * for an earlier forward of the same tape. */
+static fsdp_state *next_in_backward(fsdp_context *c, const fsdp_state *state)
 {
-    for (size_t i = c->n_order; i-- > 1;)
-        if (c->order[i] == state)
-            return c->order[i - 1];
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = c->cursor; i-- > 0;) {
+            if (c->left[i] != state)
+                continue;
+            c->cursor = i;
+            return i && c->left[i - 1]->hooks.reached ? c->left[i - 1] : NULL;
+        }
+        c->cursor = c->n_left;
+    }
     return NULL;
 }
 
@@ -193,7 +209,7 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     at(state, "all_gather in backward");
     FSDP_TRY(fsdp_param_group_unshard(state->unit));
-    fsdp_state *next = ran_before(state->context, state);
+    fsdp_state *next = next_in_backward(state->context, state);
     return next ? fsdp_param_group_prefetch(next->unit) : FSDP_OK;
 }
 
@@ -220,26 +236,42 @@ static fsdp_status post_backward(void *self, bool last)
     FSDP_TRY(reduce_pending(c));
     if (has_gradients)
         c->pending = state;
-    if (state != c->root)
+    return FSDP_OK;
+}
+
+/* Called for each unit of the tape: the first one flushes for all. */
+static fsdp_status end_backward(void *self)
+{
+    fsdp_context *c = ((fsdp_state *)self)->context;
+    if (!c || !c->to_flush)
         return FSDP_OK;
+    c->to_flush = false;
     FSDP_TRY(reduce_pending(c));
-    for (size_t i = 0; i < c->n_states && c->last_micro_step; i++)
-        fsdp_param_group_finish(c->states[i]->unit);
+    for (size_t i = 0; i < c->n_states; i++) {
+        /* A gradient that came outside of the unit's own backward: another unit read it. */
+        bool has_gradients;
+        FSDP_TRY(fsdp_param_group_publish(c->states[i]->unit, &has_gradients));
+        c->pending = has_gradients ? c->states[i] : NULL;
+        FSDP_TRY(reduce_pending(c));
+        if (c->last_micro_step)
+            fsdp_param_group_finish(c->states[i]->unit);
+    }
     reshard_all(c);
     return FSDP_OK;
 }
 
+/* The step failed, for all units: none may keep a part of it for the next one. */
 static void cancel(void *self)
 {
-    fsdp_state *state = self;
-    if (!state->context)
+    fsdp_context *c = ((fsdp_state *)self)->context;
+    if (!c)
         return;
-    if (state->context->pending == state)
-        state->context->pending = NULL;
-    state->context->depth = 0;
-    fsdp_param_group_drop_gradients(state->unit);
-    if (!state->unit->held)
-        fsdp_param_group_reshard(state->unit);
+    c->pending = NULL;
+    c->depth = 0;
+    c->to_flush = false;
+    for (size_t i = 0; i < c->n_states; i++)
+        fsdp_param_group_drop_gradients(c->states[i]->unit);
+    reshard_all(c);
 }
 
 /* --- states --- */
@@ -265,6 +297,7 @@ fsdp_status fsdp_state_create(fsdp_module *module, fsdp_param_group *unit)
                                        .post_forward = post_forward,
                                        .pre_backward = pre_backward,
                                        .post_backward = post_backward,
+                                       .end_backward = end_backward,
                                        .cancel = cancel,
                                        .self = state};
     fsdp_status status = fsdp_module_add_hooks(module, &state->hooks, state_destroy);

@@ -8,7 +8,8 @@
  *   post_backward publish the gradient slot; reshard; then reduce the unit that left before this
  *                 one. A reduce so runs one unit late, when the peers have most likely published
  *                 theirs, and always at the same place: peaks and order do not depend on timing.
- * The outermost unit of the forward flushes: it reduces what is pending, and reshards all. */
+ *   end_backward  flush: reduce what is pending, fold what earlier micro-steps left, reshard all.
+ *                 It does not hang on the outermost unit, since units may be called one by one. */
 #pragma once
 #include "src/fsdp/param_group.h"
 
@@ -30,9 +31,12 @@ struct fsdp_context {
     size_t n_order, cap_order;
     fsdp_state **last_order; /* and the one before */
     size_t n_last_order, cap_last_order;
+    fsdp_state **left; /* units in the order they were left in forward: backward's, from the end */
+    size_t n_left, cap_left;
+    size_t cursor;       /* backward has come to left[cursor] */
     int depth;           /* units entered and not left in forward */
-    fsdp_state *root;    /* the outermost unit of the forward under way */
     fsdp_state *pending; /* left in backward, its slot published, not reduced yet */
+    bool to_flush;       /* a forward with gradients has begun since the last flush */
     bool last_micro_step;
 };
 

@@ -201,8 +201,8 @@ fsdp_status fsdp_module_visit(fsdp_module *m, fsdp_module_visit_fn *visit, void 
 
 /* --- calling --- */
 
-/* After a region's hooks have begun, post_forward runs only if all went well: a failure in
- * between is cleaned up by fsdp_tape_reset() or by the next forward's pre_forward. */
+/* post_forward runs only if all went well. After a failure everything is cancelled: with a tape, by
+ * resetting it when the outermost call returns, else hook by hook on the way out. */
 static void run_forward(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp_args *in,
                         fsdp_args *out)
 {
@@ -215,7 +215,7 @@ static void run_forward(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp
         if (m->hooks[i]->post_forward)
             (void)fsdp_scope_check(s, m->hooks[i]->post_forward(m->hooks[i]->self, s, out));
     if (fsdp_scope_ok(s) || s->run->tape)
-        return; /* with a tape, fsdp_tape_reset() cancels */
+        return; /* with a tape, resetting it cancels */
     for (int i = m->n_hooks; i-- > 0;)
         if (m->hooks[i]->cancel)
             m->hooks[i]->cancel(m->hooks[i]->self);
@@ -236,5 +236,9 @@ fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, f
     for (int i = 0; i < out.n; i++)
         out.t[i] = fsdp_keep(s, out.t[i]);
     fsdp_scope_close(child);
-    return fsdp_scope_ok(s) ? out : (fsdp_args){.n = 0};
+    if (fsdp_scope_ok(s))
+        return out;
+    if (s->run->tape && !s->run->tape->open_region)
+        fsdp_tape_reset(s->run->tape);
+    return (fsdp_args){.n = 0};
 }
