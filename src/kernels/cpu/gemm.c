@@ -8,8 +8,8 @@
  * product is then added. Large products are cheaper with a primitive of their own. Nothing outside
  * the matrices is read or written.
  *
- * Where the machine cannot multiply the dtype (f16; bf16 below AVX-512), blocks of A and B are
- * widened to f32 panels and C is rounded once, at the end. */
+ * Where the machine cannot multiply the dtype (f16; bf16 without AVX512-BF16), blocks of A and B
+ * are widened to f32 panels and C is rounded once, at the end. */
 #include "src/kernels/cpu/gemm.h"
 
 #include <string.h>

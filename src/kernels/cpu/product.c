@@ -305,8 +305,8 @@ fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c)
 {
     unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
-    return fsdp_kernel_context_isa(c) >= FSDP_CPU_ISA_V4 &&
-           (isa & (unsigned)dnnl_cpu_isa_avx512_core) == (unsigned)dnnl_cpu_isa_avx512_core;
+    unsigned native = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+    return fsdp_kernel_context_isa(c) >= FSDP_CPU_ISA_V4 && (isa & native) == native;
 }
 
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products)

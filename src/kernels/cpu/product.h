@@ -27,8 +27,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
                                                          fsdp_cpu_products **products);
 void fsdp_cpu_products_begin(fsdp_cpu_products *products);
 
-/* Are bf16 matrices multiplied as they are? Below AVX-512 (by CPU, by the context's ISA, or because
- * DNNL_MAX_CPU_ISA limits oneDNN) they are widened first. */
+/* Are bf16 matrices multiplied as they are? Without AVX512-BF16 (by CPU, by the context's ISA, or
+ * because DNNL_MAX_CPU_ISA limits oneDNN) they are widened first: oneDNN's emulation on plain
+ * AVX-512 runs at 61 to 79 GFLOP/s where f32 reaches 200 to 217. */
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
 /* Primitives held; for tests. */
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);
