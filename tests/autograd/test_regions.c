@@ -1,6 +1,6 @@
 /* Regions and their hooks: Note [Regions] in src/autograd/autograd.h. Hooks write letters into a
  * log: "+a" and "-a" where backward enters and leaves a region of unit a, "-A" if it was the last
- * one of the unit, "!a" where unit a is cancelled. */
+ * one of the unit, "=a" where backward ends, "!a" where unit a is cancelled. */
 #include <ctype.h>
 
 #include "src/autograd/autograd.h"
@@ -14,7 +14,7 @@ typedef struct unit {
     fsdp_region_hooks hooks;
     char name;
     char *log;
-    bool fail_pre, fail_post;
+    bool fail_pre, fail_post, fail_end;
     int entered, left, cancelled; /* calls */
 } unit;
 
@@ -47,6 +47,13 @@ static fsdp_status on_post_backward(void *self, bool last)
     u->left++;
     append(u->log, '-', last ? (char)toupper(u->name) : u->name);
     return u->fail_post ? fsdp_error(FSDP_ERR_COMM, "unit %c cannot reduce", u->name) : FSDP_OK;
+}
+
+static fsdp_status on_end_backward(void *self)
+{
+    unit *u = self;
+    append(u->log, '=', u->name);
+    return u->fail_end ? fsdp_error(FSDP_ERR_COMM, "unit %c cannot end", u->name) : FSDP_OK;
 }
 
 static void on_cancel(void *self)
@@ -260,6 +267,30 @@ TEST(hooks_of_one_region_fire_in_order_and_in_reverse)
     fsdp_region_end(b.s, region);
     ASSERT_OK(backward(&b, &y, 1));
     ASSERT_STR(b.log, "+a +c -C -A ");
+    close_bench(t, &b);
+}
+
+/* Once for each unit on the tape, in its order, also for b, which leads nowhere. */
+TEST(backward_ends_once_for_every_unit)
+{
+    bench b;
+    open_bench(t, &b);
+    CHECK_HERE();
+    for (int i = 0; i < UNITS; i++)
+        b.units[i].hooks.end_backward = on_end_backward;
+    for (int step = 0; step < 2; step++) {
+        b.log[0] = 0;
+        fsdp_tensor *y = layer(&b, 'c', layer(&b, 'a', b.x));
+        ASSERT(layer(&b, 'b', y));
+        y = layer(&b, 'c', y);
+        ASSERT_OK(backward(&b, &y, 1));
+        ASSERT_STR(b.log, "+c -c +c -C +a -A =a =c =b ");
+    }
+    b.log[0] = 0;
+    b.units[2].fail_end = true;
+    fsdp_tensor *y = layer(&b, 'd', layer(&b, 'c', layer(&b, 'a', b.x)));
+    ASSERT_ERROR(backward(&b, &y, 1), FSDP_ERR_COMM, "unit c cannot end");
+    ASSERT_STR(b.log, "+d -D +c -C +a -A =a =c !d !c !a ");
     close_bench(t, &b);
 }
 
