@@ -1,0 +1,250 @@
+/* Which modules can be units, frozen parameters, and what fully_shard refuses. */
+#include "src/base/alloc.h"
+#include "src/comm/comm.h"
+#include "src/fsdp/state.h"
+#include "tests/fsdp/tree.h"
+#include "tests/test.h"
+
+enum {
+    LEAVES = 4,
+    WIDTH = TREE_EXAMPLE_WIDTH
+};
+
+/* --- frozen parameters --- */
+
+static void freeze(fsdp_module *m)
+{
+    fsdp_parameter_set_requires_grad(tree_of(m)->norm, false);
+    fsdp_parameter_set_requires_grad(tree_of(m)->up, false);
+    fsdp_parameter_set_requires_grad(tree_of(m)->down, false);
+}
+
+TEST_RANKS(frozen_parameters_get_no_gradient_and_others_the_same_one, 2)
+{
+    for (size_t v = 0; v < TREE_VARIANTS; v++) {
+        trainee m, one;
+        ASSERT_OK(trainee_open_example(t->group, &tree_variants[v], &m));
+        ASSERT_OK(trainee_open_example(NULL, &tree_variants[v], &one));
+        for (int i = 0; i < 2; i++) {
+            fsdp_module *root = i ? one.model : m.model;
+            freeze(fsdp_module_find(root, "second"));
+            fsdp_parameter_set_requires_grad(tree_of(root)->down, false);
+        }
+        uint64_t before = fsdp_group_counters(t->group)->calls[FSDP_KIND_REDUCE_SCATTER];
+        for (int step = 0; step < 2; step++) {
+            ASSERT_OK(tree_step(&m, step, LEAVES));
+            ASSERT_OK(tree_step(&one, step, LEAVES));
+        }
+        /* 2 steps of 2 micro-steps, 3 units that train. */
+        ASSERT_INT(fsdp_group_counters(t->group)->calls[FSDP_KIND_REDUCE_SCATTER] - before,
+                   2 * 2 * 3);
+        ASSERT(!fsdp_parameter_grad(tree_of(trainee_unit(&m, "second"))->up));
+        ASSERT(!fsdp_parameter_grad(tree_of(m.model)->down));
+        ASSERT(fsdp_parameter_grad(tree_of(m.model)->up));
+        ASSERT_OK(tree_same_params(&m, &one));
+        ASSERT_OK(trainee_close(&m));
+        ASSERT_OK(trainee_close(&one));
+    }
+}
+
+TEST_RANKS(a_model_frozen_as_a_whole_cannot_run_backward_and_goes_on, 2)
+{
+    trainee m;
+    ASSERT_OK(trainee_open_example(t->group, &tree_variants[4], &m));
+    static const char *const units[] = {"", "first", "second", "second.inner"};
+    for (size_t i = 0; i < 4; i++)
+        freeze(trainee_unit(&m, units[i]));
+    ASSERT_ERROR(tree_forward_backward(&m, m.model, &(tree_call){0}), FSDP_ERR_INVALID,
+                 "not on the tape");
+    ASSERT(is_resharded(&m));
+    fsdp_parameter_set_requires_grad(tree_of(m.model)->up, true);
+    ASSERT_OK(tree_step(&m, 0, 2));
+    ASSERT_OK(trainee_close(&m));
+}
+
+/* --- which modules can be units --- */
+
+TEST_RANKS(a_unit_without_parameters_runs, 2)
+{
+    for (size_t v = 0; v < TREE_VARIANTS; v++) {
+        trainee m;
+        fsdp_module *empty, *leaf;
+        ASSERT_OK(trainee_open(t->group, "cpu", tree_variants[v].mp_policy.param_dtype, &m));
+        ASSERT_OK(tree_add(NULL, "", WIDTH, 0, &m.model));
+        ASSERT_OK(tree_add(m.model, "empty", WIDTH, 0, &empty));
+        ASSERT_OK(tree_add(empty, "leaf", WIDTH, 3, &leaf));
+        ASSERT_OK(fsdp_fully_shard(leaf, t->group, m.device, &tree_variants[v]));
+        ASSERT_OK(fsdp_fully_shard(empty, t->group, m.device, &tree_variants[v]));
+        ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, &tree_variants[v]));
+        ASSERT_OK(fsdp_module_init(m.model, 1));
+        ASSERT_OK(tree_step(&m, 0, 2));
+        ASSERT_OK(tree_step(&m, 1, 2));
+        ASSERT(fsdp_parameter_grad(tree_of(leaf)->up));
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
+TEST_RANKS(units_over_some_blocks_alone_are_roots_of_their_own, 2)
+{
+    trainee m;
+    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(tree_example(WIDTH, &m.model));
+    ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "second"), t->group, m.device, NULL));
+    ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "first"), t->group, m.device, NULL));
+    ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
+    ASSERT_OK(fsdp_module_init(m.model, 1));
+    for (int step = 0; step < 3; step++) {
+        fsdp_module_zero_grad(m.model);
+        ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.step = step, .leaf = t->rank}));
+        ASSERT(fsdp_parameter_grad(tree_of(trainee_unit(&m, "first"))->up));
+        ASSERT(fsdp_parameter_grad(tree_of(trainee_unit(&m, "second.inner"))->up));
+        ASSERT(fsdp_parameter_grad(tree_of(m.model)->up));
+        ASSERT_OK(tree_sgd(m.model, 0.1f));
+    }
+    ASSERT_OK(trainee_close(&m));
+}
+
+/* The outer one is not sharded, the inner ones are, and the other way round. */
+TEST_RANKS(sharded_and_whole_units_in_one_tree, 2)
+{
+    for (int outer = 0; outer < 2; outer++) {
+        trainee m, one;
+        const fsdp_mp_policy bf16 = {.param_dtype = FSDP_DTYPE_BF16};
+        fsdp_fully_shard_options inside = {.mp_policy = bf16, .no_shard = !outer},
+                                 outside = {.mp_policy = bf16, .no_shard = outer};
+        ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_BF16, &m));
+        ASSERT_OK(tree_example(WIDTH, &m.model));
+        ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "first"), t->group, m.device, &inside));
+        ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "second"), t->group, m.device, &inside));
+        ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, &outside));
+        ASSERT_OK(fsdp_module_init(m.model, 5));
+        ASSERT_OK(trainee_open_example(NULL, &tree_variants[1], &one));
+        for (int step = 0; step < 3; step++) {
+            ASSERT_OK(tree_step(&m, step, LEAVES));
+            ASSERT_OK(tree_step(&one, step, LEAVES));
+        }
+        ASSERT_OK(tree_same_params(&m, &one));
+        ASSERT_OK(trainee_close(&m));
+        ASSERT_OK(trainee_close(&one));
+    }
+}
+
+TEST_RANKS(values_of_before_are_kept, 2)
+{
+    for (size_t v = 0; v < TREE_VARIANTS; v++) {
+        trainee m;
+        float *before = NULL, *after = NULL;
+        size_t n, n_after;
+        ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+        ASSERT_OK(tree_example(WIDTH, &m.model));
+        ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
+        ASSERT_OK(fsdp_module_init(m.model, 9));
+        ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){0}));
+        ASSERT_OK(tree_params(m.model, &before, &n));
+        ASSERT_OK(
+            fsdp_fully_shard(trainee_unit(&m, "first"), t->group, m.device, &tree_variants[v]));
+        ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, &tree_variants[v]));
+        ASSERT(!fsdp_parameter_grad(tree_of(m.model)->up)); /* whole, it would not fit */
+        ASSERT_OK(tree_params(m.model, &after, &n_after));
+        ASSERT_INT(n, n_after);
+        ASSERT(memcmp(before, after, n * sizeof *before) == 0);
+        fsdp_free(before);
+        fsdp_free(after);
+        m.dtype = tree_variants[v].mp_policy.param_dtype;
+        ASSERT_OK(tree_step(&m, 0, 2));
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
+TEST_RANKS(a_backward_whose_parameters_were_sharded_meanwhile_is_an_error, 2)
+{
+    trainee m;
+    fsdp_scope *s;
+    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(tree_example(WIDTH, &m.model));
+    ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
+    ASSERT_OK(fsdp_module_init(m.model, 9));
+    const tree_call call = {0};
+    ASSERT_OK(tree_scope(&m, m.tape, &call, &s));
+    fsdp_tensor *y = tree_forward(&m, s, m.model, &call);
+    ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, NULL));
+    ASSERT_ERROR(tree_backward(&m, &y, &call, 1), FSDP_ERR_STATE, "sharded or destroyed");
+    fsdp_scope_close(s);
+    ASSERT_OK(tree_step(&m, 0, 2));
+    ASSERT_OK(trainee_close(&m));
+}
+
+TEST_RANKS(fully_shard_refuses_and_changes_nothing, 2)
+{
+    trainee m;
+    fsdp_region_hooks hooks[FSDP_MAX_HOOKS] = {0};
+    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(tree_example(WIDTH, &m.model));
+    fsdp_module *first = trainee_unit(&m, "first"), *second = trainee_unit(&m, "second");
+    ASSERT_ERROR(fsdp_fully_shard(NULL, t->group, m.device, NULL), FSDP_ERR_INVALID, "module");
+    ASSERT_ERROR(fsdp_fully_shard(first, t->group, NULL, NULL), FSDP_ERR_INVALID, "device");
+    const fsdp_dtype no = FSDP_DTYPE_I32;
+    ASSERT_ERROR(fsdp_fully_shard(first, t->group, m.device,
+                                  &(fsdp_fully_shard_options){.mp_policy = {.param_dtype = no}}),
+                 FSDP_ERR_UNSUPPORTED, "param_dtype int32");
+    ASSERT_ERROR(fsdp_fully_shard(first, t->group, m.device,
+                                  &(fsdp_fully_shard_options){.mp_policy = {.reduce_dtype = no}}),
+                 FSDP_ERR_UNSUPPORTED, "reduce_dtype int32");
+    ASSERT_ERROR(fsdp_fully_shard(first, t->group, m.device,
+                                  &(fsdp_fully_shard_options){.mp_policy = {.master_dtype = no}}),
+                 FSDP_ERR_UNSUPPORTED, "master_dtype int32");
+    for (int i = 0; i < FSDP_MAX_HOOKS; i++)
+        ASSERT_OK(fsdp_module_add_hooks(first, &hooks[i], NULL));
+    ASSERT_ERROR(fsdp_fully_shard(first, t->group, m.device, NULL), FSDP_ERR_STATE, "hooks");
+    ASSERT(!fsdp_module_is_unit(first));
+    ASSERT(!fsdp_parameter_local(tree_of(first)->up));
+    ASSERT_OK(fsdp_fully_shard(second, t->group, m.device, NULL));
+    ASSERT_ERROR(fsdp_fully_shard(second, t->group, m.device, NULL), FSDP_ERR_INVALID, "already");
+    ASSERT_ERROR(fsdp_fully_shard(trainee_unit(&m, "second.inner"), t->group, m.device, NULL),
+                 FSDP_ERR_STATE, "bottom up");
+    ASSERT_OK(fsdp_module_init(second, 1));
+    ASSERT_OK(tree_evaluate(&m, second, 0));
+    ASSERT_ERROR(fsdp_fully_shard(m.model, t->group, m.device, NULL), FSDP_ERR_STATE,
+                 "'second' inside has run already");
+    ASSERT_OK(tree_evaluate(&m, second, 0));
+    ASSERT_OK(trainee_close(&m));
+}
+
+TEST_RANKS(units_of_one_tree_share_device_and_group, 2)
+{
+    trainee m;
+    fsdp_device *other;
+    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(fsdp_device_create(NULL, &other));
+    ASSERT_OK(tree_example(WIDTH, &m.model));
+    ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "first"), t->group, other, NULL));
+    ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, NULL));
+    ASSERT_OK(fsdp_module_init(m.model, 1));
+    ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_INVALID, "'first' is over another device");
+    ASSERT_OK(trainee_close(&m));
+    fsdp_device_destroy(other);
+}
+
+/* Every allocation in turn fails: an error, nothing changed, nothing leaked. */
+TEST(fully_shard_survives_every_failing_allocation)
+{
+    for (long n = 1;; n++) {
+        trainee m;
+        ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+        ASSERT_OK(tree_example(WIDTH, &m.model));
+        ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
+        ASSERT_OK(fsdp_module_init(m.model, 2));
+        fsdp_alloc_fail_at(n);
+        fsdp_status status =
+            fsdp_fully_shard(trainee_unit(&m, "second"), NULL, m.device, &tree_variants[1]);
+        fsdp_alloc_fail_at(0);
+        if (status != FSDP_OK) {
+            ASSERT_INT(status, FSDP_ERR_NOMEM);
+            ASSERT_OK(tree_step(&m, 0, 1));
+        }
+        ASSERT_OK(trainee_close(&m));
+        if (status == FSDP_OK)
+            break;
+        ASSERT(n < 1000);
+    }
+}

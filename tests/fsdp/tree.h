@@ -1,0 +1,85 @@
+/* A module tree whose shape and whose calls the test chooses, and ranks that train it: for the life
+ * of units, their memory and traffic, and random trees. */
+#pragma once
+#include <fsdp/fsdp.h>
+
+#include "src/nn/module.h"
+
+enum {
+    TREE_ROWS = 3,
+    TREE_MAX_CHILDREN = 8,
+    TREE_EXAMPLE_WIDTH = 7,
+    TREE_VARIANTS = 6
+};
+
+/* One module: x + down(gelu(up(norm(x)))) if it has parameters, then its children in order, then
+ * x + linear(x, tied) if it has a tied matrix. Tests change the fields between forwards. */
+typedef struct tree {
+    int64_t width;
+    fsdp_parameter *norm, *up, *down; /* NULL: none */
+    fsdp_parameter *tied;             /* [width, width] or NULL */
+    int calls[TREE_MAX_CHILDREN];     /* how often child i is called; 1 at first */
+    bool fail_forward, fail_backward; /* on purpose */
+    bool check_unsharded;             /* fail unless the parameters have data */
+} tree;
+
+/* hidden 0: a module without parameters of its own. parent NULL: a root. */
+FSDP_MUST_CHECK fsdp_status tree_add(fsdp_module *parent, const char *name, int64_t width,
+                                     int64_t hidden, fsdp_module **module);
+tree *tree_of(const fsdp_module *module);
+/* The tree of most tests: a root (hidden 5) of two units (hidden 4 and 7), the second of which has
+ * a unit inside (hidden 3). Child i of the root is tree_child(root, i). */
+FSDP_MUST_CHECK fsdp_status tree_example(int64_t width, fsdp_module **root);
+FSDP_MUST_CHECK fsdp_status tree_example_shard(fsdp_module *root, fsdp_group *group,
+                                               fsdp_device *device,
+                                               const fsdp_fully_shard_options *options);
+/* Options that every property should hold with. */
+extern const fsdp_fully_shard_options tree_variants[TREE_VARIANTS];
+
+/* One rank, with its model. */
+typedef struct trainee {
+    fsdp_group *group; /* NULL: a world of one */
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_module *model;
+    fsdp_dtype dtype; /* of activations: the units' param_dtype */
+} trainee;
+
+FSDP_MUST_CHECK fsdp_status trainee_open(fsdp_group *group, const char *device, fsdp_dtype dtype,
+                                         trainee *t);
+/* An error if anything is still allocated afterwards. */
+FSDP_MUST_CHECK fsdp_status trainee_close(trainee *t);
+/* With the sharded example, on the CPU. */
+FSDP_MUST_CHECK fsdp_status trainee_open_example(fsdp_group *group,
+                                                 const fsdp_fully_shard_options *options,
+                                                 trainee *t);
+fsdp_module *trainee_unit(const trainee *t, const char *path);
+int trainee_rank(const trainee *t);
+int trainee_world_size(const trainee *t);
+
+/* Input and gradient of the output are drawn by (step, leaf), so any rank can compute any leaf. */
+typedef struct tree_call {
+    int step, leaf, micro_step, n_micro_steps;
+} tree_call;
+/* module(input of the call), owned by s. */
+fsdp_tensor *tree_forward(trainee *t, fsdp_scope *s, fsdp_module *module, const tree_call *call);
+/* Forward and backward of `module` for one leaf. */
+FSDP_MUST_CHECK fsdp_status tree_forward_backward(trainee *t, fsdp_module *module,
+                                                  const tree_call *call);
+/* Backward alone from the outputs of n calls. */
+FSDP_MUST_CHECK fsdp_status tree_backward(trainee *t, fsdp_tensor *const *outputs,
+                                          const tree_call *calls, int n);
+/* Forward without a tape. */
+FSDP_MUST_CHECK fsdp_status tree_evaluate(trainee *t, fsdp_module *module, int step);
+FSDP_MUST_CHECK fsdp_status tree_scope(trainee *t, fsdp_tape *tape, const tree_call *call,
+                                       fsdp_scope **s);
+/* All of `leaves` over the ranks and micro-steps, then SGD. */
+FSDP_MUST_CHECK fsdp_status tree_step(trainee *t, int step, int leaves);
+/* Plain SGD on the shards, as an optimizer does it. Masters of float32 or bfloat16. */
+FSDP_MUST_CHECK fsdp_status tree_sgd(fsdp_module *model, float lr);
+/* All parameters whole, in list order; freed with fsdp_free(). Collective. */
+FSDP_MUST_CHECK fsdp_status tree_params(fsdp_module *model, float **values, size_t *n);
+/* The gradient of a parameter, whole; NULL if it has none. */
+FSDP_MUST_CHECK fsdp_status tree_full_grad(const fsdp_parameter *p, float **values);
+/* An error unless all parameters are equal bit for bit. Collective. */
+FSDP_MUST_CHECK fsdp_status tree_same_params(const trainee *a, const trainee *b);
