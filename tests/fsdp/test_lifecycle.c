@@ -17,15 +17,6 @@ enum {
 /* What happens besides plain steps. */
 typedef fsdp_status event(trainee *t, int step);
 
-static bool is_resharded(const trainee *t)
-{
-    static const char *const units[] = {"", "first", "second", "second.inner"};
-    for (size_t i = 0; i < 4; i++)
-        if (fsdp_tensor_has_data(fsdp_parameter_data(tree_of(trainee_unit(t, units[i]))->up)))
-            return false;
-    return true;
-}
-
 /* Step, event (on the sharded model alone, if only_sharded), step; twice, in every variant. */
 static void run_event(fsdp_test *t, event *e, bool only_sharded)
 {
@@ -40,7 +31,7 @@ static void run_event(fsdp_test *t, event *e, bool only_sharded)
             ASSERT_OK(e(&sharded, step));
             if (!only_sharded)
                 ASSERT_OK(e(&one, step));
-            ASSERT(is_resharded(&sharded));
+            ASSERT(trainee_is_resharded(&sharded));
             ASSERT_OK(tree_step(&sharded, step, LEAVES));
             ASSERT_OK(tree_step(&one, step, LEAVES));
         }
@@ -58,11 +49,11 @@ TEST_RANKS(parameters_have_data_only_while_their_unit_runs, 2)
         trainee m;
         ASSERT_OK(trainee_open_example(t->group, &tree_variants[v], &m));
         tree_of(trainee_unit(&m, "second.inner"))->check_unsharded = true;
-        ASSERT(is_resharded(&m));
+        ASSERT(trainee_is_resharded(&m));
         ASSERT_OK(tree_evaluate(&m, m.model, 0));
-        ASSERT(is_resharded(&m));
+        ASSERT(trainee_is_resharded(&m));
         ASSERT_OK(tree_step(&m, 0, 2));
-        ASSERT(is_resharded(&m));
+        ASSERT(trainee_is_resharded(&m));
         ASSERT_OK(trainee_close(&m));
     }
 }

@@ -56,7 +56,7 @@ TEST_RANKS(a_model_frozen_as_a_whole_cannot_run_backward_and_goes_on, 2)
         freeze(trainee_unit(&m, units[i]));
     ASSERT_ERROR(tree_forward_backward(&m, m.model, &(tree_call){0}), FSDP_ERR_INVALID,
                  "not on the tape");
-    ASSERT(is_resharded(&m));
+    ASSERT(trainee_is_resharded(&m));
     fsdp_parameter_set_requires_grad(tree_of(m.model)->up, true);
     ASSERT_OK(tree_step(&m, 0, 2));
     ASSERT_OK(trainee_close(&m));

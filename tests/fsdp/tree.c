@@ -172,6 +172,15 @@ fsdp_module *trainee_unit(const trainee *t, const char *path)
     return fsdp_module_find(t->model, path);
 }
 
+bool trainee_is_resharded(const trainee *t)
+{
+    static const char *const units[] = {"", "first", "second", "second.inner"};
+    for (size_t i = 0; i < 4; i++)
+        if (fsdp_tensor_has_data(fsdp_parameter_data(tree_of(trainee_unit(t, units[i]))->up)))
+            return false;
+    return true;
+}
+
 int trainee_rank(const trainee *t)
 {
     return t->group ? fsdp_group_rank(t->group) : 0;

@@ -54,6 +54,8 @@ FSDP_MUST_CHECK fsdp_status trainee_open_example(fsdp_group *group,
                                                  const fsdp_fully_shard_options *options,
                                                  trainee *t);
 fsdp_module *trainee_unit(const trainee *t, const char *path);
+/* Has no unit of the example data? */
+bool trainee_is_resharded(const trainee *t);
 int trainee_rank(const trainee *t);
 int trainee_world_size(const trainee *t);
 
