@@ -11,6 +11,7 @@
 #define FSDP_COMMANDS(X) \
     X(train, "fine-tune or pretrain a model") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
+    X(verify, "compare this build with the numbers of PyTorch") \
     X(plot, "draw the loss curve of a --metrics file") \
     X(help, "show the commands, or the options of one")
 /* clang-format on */

@@ -1,0 +1,176 @@
+/* `fsdp verify`: prove that this build on this machine gives PyTorch's numbers. */
+#include <math.h>
+#include <stdio.h>
+
+#include <fsdp/comm.h>
+#include <fsdp/tensor.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/json.h"
+#include "src/cli/cli.h"
+#include "src/train/threads.h"
+#include "src/train/verify.h"
+
+typedef struct verify_config {
+    bool json;
+    int threads_per_rank;
+    const char *isa;
+} verify_config;
+
+static const fsdp_option table[] = {
+    {.name = "json",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(verify_config, json),
+     .help = "print a JSON object for each quantity, and one of the counts at the end"},
+    {.name = "threads-per-rank",
+     .aliases = "num-cpu-threads-per-process",
+     .type = FSDP_OPTION_INT,
+     .offset = offsetof(verify_config, threads_per_rank),
+     .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1024),
+     .shown_default = "0, cores / ranks",
+     .help = "threads that compute"},
+    {.name = "isa",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(verify_config, isa),
+     .metavar = "ISA",
+     .shown_default = "the best that 'fsdp --version' lists",
+     .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+};
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp verify",
+    .usage = "CASE... [options]",
+    .summary =
+        "Compare this build with the numbers of PyTorch and transformers: each CASE is a folder "
+        "of a model, inputs, and what is expected of them (logits, loss, hidden states, gradients, "
+        "training trajectories, generated ids), with the tolerances that belong to it.\n\n"
+        "Training trajectories are compared under 'fsdp launch -n N' where they were made by N "
+        "ranks. The exit code is 0 only if something was compared and nothing failed.",
+    .epilogue = "examples:\n  fsdp verify golden/t5_v1_0 golden/t5_v1_1\n"
+                "  fsdp launch -n 2 verify golden/t5_v1_0\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .positional = "CASE...",
+    .min_positional = 1,
+};
+
+/* --- lines --- */
+
+static void print_text(const fsdp_verify_line *line)
+{
+    if (line->outcome == FSDP_VERIFY_NOT_COMPARED)
+        printf("%s: %s: not compared: %s\n", line->folder, line->quantity, line->reason);
+    else
+        printf("%s: %s: largest difference %.3g %s, tolerance %.3g: %s\n", line->folder,
+               line->quantity, line->difference, line->measure, line->tolerance,
+               line->outcome == FSDP_VERIFY_OK ? "ok" : "FAILED");
+}
+
+static void print_json(fsdp_json *doc)
+{
+    char *text;
+    if (fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL) == FSDP_OK) {
+        puts(text);
+        fsdp_free(text);
+    }
+}
+
+static void print_line_json(const fsdp_verify_line *line)
+{
+    static const char *const outcomes[] = {[FSDP_VERIFY_OK] = "ok",
+                                           [FSDP_VERIFY_FAILED] = "failed",
+                                           [FSDP_VERIFY_NOT_COMPARED] = "not compared"};
+    fsdp_json *doc;
+    if (fsdp_json_create("verify", &doc) != FSDP_OK)
+        return;
+    fsdp_json_node root = fsdp_json_root(doc);
+    fsdp_json_set_str(root, "case", line->folder);
+    fsdp_json_set_str(root, "quantity", line->quantity);
+    fsdp_json_set_str(root, "outcome", outcomes[line->outcome]);
+    if (line->outcome == FSDP_VERIFY_NOT_COMPARED) {
+        fsdp_json_set_str(root, "reason", line->reason);
+    } else {
+        fsdp_json_set_f64(root, "difference", line->difference);
+        fsdp_json_set_f64(root, "tolerance", line->tolerance);
+        fsdp_json_set_str(root, "measure", line->measure);
+    }
+    print_json(doc);
+    fsdp_json_destroy(doc);
+}
+
+static void report(const fsdp_verify_line *line, void *arg)
+{
+    const verify_config *config = arg;
+    if (config->json)
+        print_line_json(line);
+    else
+        print_text(line);
+    fflush(stdout);
+}
+
+static void print_counts(const verify_config *config, const fsdp_verify_counts *counts)
+{
+    fsdp_json *doc;
+    if (!config->json) {
+        printf("verify: %lld compared, %lld failed, %lld not compared\n",
+               (long long)counts->compared, (long long)counts->failed,
+               (long long)counts->not_compared);
+        return;
+    }
+    if (fsdp_json_create("verify", &doc) != FSDP_OK)
+        return;
+    fsdp_json_set_i64(fsdp_json_root(doc), "compared", counts->compared);
+    fsdp_json_set_i64(fsdp_json_root(doc), "failed", counts->failed);
+    fsdp_json_set_i64(fsdp_json_root(doc), "not_compared", counts->not_compared);
+    print_json(doc);
+    fsdp_json_destroy(doc);
+}
+
+/* --- the command --- */
+
+static fsdp_status verify_all(verify_config *config, char **paths, int n, fsdp_group *group,
+                              fsdp_verify_counts *counts)
+{
+    fsdp_device *device;
+    fsdp_device_options options = {.threads = config->threads_per_rank, .isa = config->isa};
+    if (options.threads == 0)
+        FSDP_TRY(fsdp_default_threads(group, &options.threads));
+    FSDP_TRY(fsdp_device_create(&options, &device));
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; i < n && status == FSDP_OK; i++)
+        status = fsdp_verify_folder(paths[i], group, device, report, config, counts);
+    fsdp_device_destroy(device);
+    return status;
+}
+
+int fsdp_cmd_verify(int argc, char **argv)
+{
+    verify_config config = {0};
+    fsdp_options *options;
+    int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    int n;
+    char **paths = fsdp_options_positional(options, &n);
+    fsdp_group *group = NULL;
+    fsdp_verify_counts counts = {0};
+    fsdp_status status = fsdp_init_process_group(NULL, &group);
+    if (status == FSDP_OK)
+        status = verify_all(&config, paths, n, group, &counts);
+    if (status != FSDP_OK) {
+        if (group)
+            fsdp_group_abort(group, status);
+        code = fsdp_cli_failed(spec.program);
+    } else {
+        bool first = fsdp_group_rank(group) == 0;
+        if (first)
+            print_counts(&config, &counts);
+        /* What failed was printed: only one rank needs to say so. */
+        code = first && (counts.failed || !counts.compared) ? FSDP_EXIT_FAILURE : FSDP_EXIT_OK;
+    }
+    fsdp_destroy_process_group(group);
+    fsdp_options_destroy(options);
+    return code;
+}

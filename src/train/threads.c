@@ -1,0 +1,30 @@
+/* Whether ranks were bound to cores of their own or share all is seen in their affinity masks. */
+#include <sched.h>
+
+#include "src/base/alloc.h"
+#include "src/train/threads.h"
+
+fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
+{
+    int world_size = group ? fsdp_group_world_size(group) : 1;
+    cpu_set_t mine, *all = fsdp_calloc((size_t)world_size, sizeof *all);
+    if (!all)
+        return FSDP_ERR_NOMEM;
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
+        CPU_ZERO(&mine);
+        CPU_SET(0, &mine);
+    }
+    all[0] = mine;
+    fsdp_status status = FSDP_OK;
+    if (world_size > 1)
+        status = fsdp_all_gather(group, &mine, sizeof mine, all);
+    int sharing = 0;
+    for (int r = 0; r < world_size; r++)
+        sharing += CPU_EQUAL(&all[r], &mine) != 0;
+    fsdp_free(all);
+    if (status != FSDP_OK)
+        return status;
+    int share = CPU_COUNT(&mine) / (sharing > 0 ? sharing : 1);
+    *threads = share > 1 ? share : 1;
+    return FSDP_OK;
+}
