@@ -107,7 +107,7 @@ void fsdp_pool_give_back(fsdp_pool *pool, fsdp_buffer *buffer)
         pool->items[i].taken = false;
         return;
     }
-    FSDP_ASSERT(!"the buffer is of this pool");
+    fsdp_assert_failed("the buffer is of this pool", __FILE__, __LINE__);
 }
 
 void fsdp_pool_fini(fsdp_pool *pool)

@@ -77,7 +77,7 @@ fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
         *dst = u->params[i].grad_slot;
         return FSDP_OK;
     }
-    FSDP_ASSERT(!"the parameter is one of its unit's");
+    fsdp_assert_failed("the parameter is one of its unit's", __FILE__, __LINE__);
     return FSDP_ERR_STATE;
 }
 

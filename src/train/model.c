@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/ckpt/hf_dir.h"
 #include "src/comm/agree.h"
-#include "src/train/hub.h"
 #include "src/train/model.h"
 
 /* --- tied or not --- */
@@ -48,7 +48,7 @@ static fsdp_status prepare(const fsdp_model_options *options, fsdp_model *m,
                            fsdp_checkpoint_reader **reader)
 {
     if (options->name) {
-        FSDP_TRY(fsdp_hub_resolve(options->name, &m->dir));
+        FSDP_TRY(fsdp_hf_dir_resolve(options->name, &m->dir));
         FSDP_TRY(fsdp_t5_config_read(m->dir, &m->config));
         if (!options->from_config) {
             FSDP_TRY(fsdp_checkpoint_open(m->dir, reader));

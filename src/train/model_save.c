@@ -5,6 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/ckpt/hf_dir.h"
 #include "src/comm/agree.h"
 #include "src/models/generation_config.h"
 #include "src/train/model.h"
@@ -62,21 +63,8 @@ static fsdp_status write_generation_config(const fsdp_model *m, const char *dir)
     return status;
 }
 
-static fsdp_status copy_if_there(const char *from_dir, const char *name, const char *dir)
-{
-    char *from = fsdp_path_join(from_dir, name), *to = fsdp_path_join(dir, name);
-    fsdp_status status = from && to ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK && fsdp_path_is_file(from))
-        status = fsdp_file_copy(from, to);
-    fsdp_free(from);
-    fsdp_free(to);
-    return status;
-}
-
 static fsdp_status copy_tokenizer(const char *source, const char *dir)
 {
-    static const char *const files[] = {"spiece.model", "tokenizer.json", "tokenizer_config.json",
-                                        "special_tokens_map.json", "added_tokens.json"};
     if (!source)
         return FSDP_OK;
     if (!fsdp_path_is_directory(source)) { /* a file: what it is called does not matter */
@@ -85,9 +73,7 @@ static fsdp_status copy_tokenizer(const char *source, const char *dir)
         fsdp_free(to);
         return status;
     }
-    for (size_t i = 0; i < FSDP_LENGTH(files); i++)
-        FSDP_TRY(copy_if_there(source, files[i], dir));
-    return FSDP_OK;
+    return fsdp_hf_dir_copy_tokenizer(source, dir, NULL);
 }
 
 static fsdp_status write_small_files(const fsdp_model *m, const char *dir,

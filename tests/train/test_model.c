@@ -9,7 +9,6 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/nn/module.h"
-#include "src/train/hub.h"
 #include "src/train/model.h"
 #include "tests/test.h"
 
@@ -282,33 +281,4 @@ TEST_RANKS(a_save_that_cannot_be_written_fails_on_every_rank, 2)
     ASSERT_ERROR(fsdp_model_save(m, below, NULL), FSDP_ERR_NOT_FOUND, "file");
     fsdp_model_close(m);
     fsdp_device_destroy(device);
-}
-
-/* --- the hub's cache --- */
-
-TEST(a_hub_name_is_found_in_the_cache)
-{
-    char root[300], path[500], *dir;
-    shared_dir(t, "cache", root);
-    ASSERT(setenv("HF_HUB_CACHE", root, 1) == 0);
-    ASSERT_ERROR(fsdp_hub_resolve("org/small", &dir), FSDP_ERR_NOT_FOUND, "models--org--small");
-    snprintf(path, sizeof path, "%s/models--org--small/snapshots/abc", root);
-    ASSERT_OK(fsdp_directory_make(path));
-    snprintf(path, sizeof path, "%s/models--org--small/snapshots/abc/config.json", root);
-    ASSERT_OK(fsdp_file_write(path, "{}", 2));
-    ASSERT_OK(fsdp_hub_resolve("org/small", &dir));
-    ASSERT(strstr(dir, "/models--org--small/snapshots/abc"));
-    fsdp_free(dir);
-    snprintf(path, sizeof path, "%s/models--org--small/snapshots/zzz", root);
-    ASSERT_OK(fsdp_directory_make(path));
-    snprintf(path, sizeof path, "%s/models--org--small/snapshots/zzz/config.json", root);
-    ASSERT_OK(fsdp_file_write(path, "{}", 2));
-    snprintf(path, sizeof path, "%s/models--org--small/refs", root);
-    ASSERT_OK(fsdp_directory_make(path));
-    snprintf(path, sizeof path, "%s/models--org--small/refs/main", root);
-    ASSERT_OK(fsdp_file_write(path, "abc", 3));
-    ASSERT_OK(fsdp_hub_resolve("org/small", &dir));
-    ASSERT(strstr(dir, "/snapshots/abc"));
-    fsdp_free(dir);
-    ASSERT(unsetenv("HF_HUB_CACHE") == 0);
 }
