@@ -77,6 +77,37 @@ static fsdp_status make_parent(const char *path)
     return status;
 }
 
+/* A folder that appears beside `path`, or in the nearest parent that exists, and goes. */
+static fsdp_status probe(const char *path)
+{
+    struct stat st;
+    char *parent = fsdp_path_parent(path);
+    while (parent && stat(parent, &st) != 0 && errno == ENOENT) {
+        char *above = fsdp_path_parent(parent);
+        fsdp_free(parent);
+        parent = above;
+    }
+    char *made = parent ? fsdp_strdup_printf("%s/.fsdp-probe-%d", parent, (int)getpid()) : NULL;
+    fsdp_status status = made ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && (mkdir(made, 0777) != 0 || rmdir(made) != 0))
+        status = fsdp_io_error(path, "cannot write a directory there");
+    fsdp_free(made);
+    fsdp_free(parent);
+    return status;
+}
+
+fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing)
+{
+    if (!*path)
+        return fsdp_error(FSDP_ERR_INVALID, "the path of the output directory is empty");
+    char *place = real_place(path);
+    fsdp_status status = place ? check_place(place, existing) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = probe(place);
+    fsdp_free(place);
+    return status;
+}
+
 static void release(fsdp_atomic_directory *d)
 {
     fsdp_free(d->path);

@@ -82,6 +82,9 @@ typedef enum fsdp_existing {
  * directory. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);
+/* Could begin() and commit() work there? Nothing is made, missing parents neither. For programs
+ * that write after hours: they ask before. */
+FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing);
 /* Where to write meanwhile. */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
 /* Sync every file in it, then move it into place, in one step where the file system can. Gone

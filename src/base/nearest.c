@@ -54,6 +54,34 @@ int fsdp_edit_distance(const char *a, const char *b)
     return row[length_b];
 }
 
+/* Is `word` made of whole words of `name`: dtype of param-dtype? */
+static bool is_part(const char *word, const char *name)
+{
+    enum {
+        LEAST = 3
+    };
+    size_t length = strlen(word);
+    for (const char *at = name; length >= LEAST && *at; at += *at == '-') {
+        size_t i = 0;
+        while (i < length && plain(word[i]) == at[i])
+            i++;
+        if (i == length && (at[i] == 0 || at[i] == '-'))
+            return true;
+        at += strcspn(at, "-");
+    }
+    return false;
+}
+
+/* The shortest such name. */
+static int name_with_part(const char *word, const char *const *names, size_t count)
+{
+    int best = -1;
+    for (size_t i = 0; i < count; i++)
+        if (is_part(word, names[i]) && (best < 0 || strlen(names[i]) < strlen(names[best])))
+            best = (int)i;
+    return best;
+}
+
 int fsdp_nearest_name(const char *word, const char *const *names, size_t count)
 {
     int best = -1, best_distance = 0;
@@ -72,5 +100,5 @@ int fsdp_nearest_name(const char *word, const char *const *names, size_t count)
             best_distance = distance;
         }
     }
-    return best;
+    return best >= 0 ? best : name_with_part(word, names, count);
 }

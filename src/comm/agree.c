@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
+#include "src/comm/group.h"
 
 typedef struct outcome {
     int status;
@@ -23,10 +24,12 @@ fsdp_status fsdp_agree(fsdp_group *group, fsdp_status mine)
         return FSDP_ERR_NOMEM;
     }
     fsdp_status status = fsdp_all_gather(group, &own, sizeof own, all);
+    group->culprit = 0;
     for (int r = 0; status == FSDP_OK && r < world_size; r++) {
         if (all[r].status == FSDP_OK)
             continue;
         status = (fsdp_status)all[r].status;
+        group->culprit = 1 + r;
         if (r == fsdp_group_rank(group))
             break;
         fsdp_error(status, "rank %d: %s", r, all[r].message);

@@ -71,6 +71,7 @@ struct fsdp_group {
     int futex_private; /* FUTEX_PRIVATE_FLAG where ranks are threads, else 0 */
     fsdp_comm_counters counters;
     fsdp_comm_location at; /* of a world of one; else the board's is used */
+    int culprit; /* 1 + the rank whose failure the last fsdp_agree() told; 0: it told none */
     uint64_t delay_seed, delay_count;
     uint32_t delay_max_us;
     bool test_skip_writer_wait;

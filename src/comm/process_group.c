@@ -2,6 +2,7 @@
  * of them have in common. */
 #include <errno.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -221,15 +222,21 @@ void fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
 {
     if (!group->control)
         return;
-    fsdp_comm_failure failure = {.rank = group->rank,
+    /* What all agreed upon is told of the rank that it happened on, whoever comes first. */
+    int rank = kind == FSDP_FAILURE_OF_RANK && group->culprit ? group->culprit - 1 : group->rank;
+    fsdp_comm_failure failure = {.rank = rank,
                                  .status = (int32_t)status,
                                  .kind = kind,
-                                 .at = group->control->board[group->rank].at};
+                                 .at = group->control->board[rank].at};
     char where[160];
     fsdp_comm_location_describe(&failure.at, where, sizeof where);
     if (kind == FSDP_FAILURE_OF_ALL && where[0])
         (void)fsdp_error(status, "%s (rank %d%s)", fsdp_last_error(), group->rank, where);
-    fsdp_comm_copy_text(failure.message, sizeof failure.message, fsdp_last_error());
+    const char *message = fsdp_last_error();
+    snprintf(where, sizeof where, "rank %d: ", rank);
+    if (rank != group->rank && strncmp(message, where, strlen(where)) == 0)
+        message += strlen(where); /* fsdp_agree()'s */
+    fsdp_comm_copy_text(failure.message, sizeof failure.message, message);
     fsdp_comm_control_abort(group->control, group->rank, &failure);
 }
 

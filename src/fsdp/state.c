@@ -102,7 +102,7 @@ static void begin_forward(fsdp_state *state, const fsdp_scope *s)
     fsdp_context *c = state->context;
     const fsdp_scope_options *o = fsdp_scope_get_options(s);
     for (size_t i = 0; i < c->n_states; i++)
-        c->states[i]->unit->step = o->step;
+        c->states[i]->unit->step = o->step + 1; /* in messages, as people count */
     if (s->run->tape) {
         c->last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
         c->to_flush = true;

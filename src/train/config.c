@@ -112,6 +112,8 @@ static fsdp_status check_output(const fsdp_train_config *c)
                           "--evaluation-steps needs --validation-data and --run-validation");
     if (c->generate_examples > 0 && !c->validation_data)
         return fsdp_error(FSDP_ERR_INVALID, "--generate-examples needs --validation-data");
+    if (c->plot && !c->metrics)
+        return fsdp_error(FSDP_ERR_INVALID, "--plot draws what --metrics FILE holds: give both");
 #ifndef FSDP_HAVE_CAIRO
     if (c->plot)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,

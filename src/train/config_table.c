@@ -181,7 +181,7 @@ static const fsdp_option table[] = {
     {.name = "metrics", .aliases = "metrics-file", .type = FSDP_OPTION_STRING, PLACE(metrics),
      .metavar = "FILE", .help = "one JSON line per step and validation"},
     {.name = "plot", .type = FSDP_OPTION_STRING, PLACE(plot), .metavar = "FILE.png",
-     .help = "picture of the loss curve"},
+     .help = "picture of the loss curve, drawn from --metrics at the end"},
     {.name = "generate-examples", .type = FSDP_OPTION_INT, PLACE(generate_examples),
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000),
      .help = "at the end, show generated texts for the first N validation rows"},

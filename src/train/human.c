@@ -27,6 +27,11 @@ static fsdp_human with_unit(double value, double base, double limit, const char 
     return out;
 }
 
+const char *fsdp_human_not_finite(double value)
+{
+    return isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+}
+
 fsdp_human fsdp_human_bytes(int64_t bytes)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

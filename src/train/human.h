@@ -14,6 +14,9 @@ fsdp_human fsdp_human_bytes(int64_t bytes);
  * "?" for what is not finite. */
 fsdp_human fsdp_human_duration(double seconds);
 
+/* "NaN", "Infinity" or "-Infinity"; NaN has no sign here, whatever printf would show. */
+const char *fsdp_human_not_finite(double value);
+
 /* Decimal units: "0", "999", "1.234 k", "60.51 M", "1.100 G"; fractions below 1000 keep four
  * digits: "7.213". "?" for what is not finite. */
 fsdp_human fsdp_human_count(double count);

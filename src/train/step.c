@@ -5,6 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/comm.h"
+#include "src/train/human.h"
 #include "src/train/step.h"
 
 /* What a leaf contributes; gathered over ranks as it is. */
@@ -100,9 +101,9 @@ static fsdp_status check_finite(const char *what, double value, int64_t step, do
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_NUMERIC,
-        "step %lld: %s is %g (learning rate %g); nothing was updated. A smaller --lr, "
+        "step %lld: %s is %s (learning rate %g); nothing was updated. A smaller --lr, "
         "--warmup-steps or --max-grad-norm may help",
-        (long long)step + 1, what, value, lr);
+        (long long)step + 1, what, fsdp_human_not_finite(value), lr);
 }
 
 static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_step_result *result)

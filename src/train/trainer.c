@@ -5,6 +5,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/base/io.h"
+#include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/train/human.h"
 #include "src/train/plot.h"
@@ -12,6 +14,24 @@
 #include "src/train/trainer_internal.h"
 
 /* --- set up --- */
+
+/* What is written after hours must be writable now. */
+static fsdp_status check_outputs(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    fsdp_atomic_file *file;
+    fsdp_existing existing = c->overwrite_output ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE;
+    fsdp_status status = c->save_model ? fsdp_atomic_directory_check(c->output, existing) : FSDP_OK;
+    if (status == FSDP_ERR_INVALID && fsdp_path_is_directory(c->output) && !c->overwrite_output)
+        return fsdp_error(status, "--output %s (--overwrite-output replaces the model in it)",
+                          fsdp_last_error());
+    FSDP_TRY(status);
+    if (c->plot) {
+        FSDP_TRY(fsdp_atomic_file_begin(c->plot, 0, &file));
+        fsdp_atomic_file_discard(file);
+    }
+    return FSDP_OK;
+}
 
 static int threads_per_rank(const fsdp_trainer *t)
 {
@@ -122,8 +142,7 @@ static fsdp_status open_data(fsdp_trainer *t)
     t->total_steps = t->steps_per_epoch * c->epochs;
     if (c->max_steps > 0 && c->max_steps < t->total_steps)
         t->total_steps = c->max_steps;
-    t->step_seconds = fsdp_calloc((size_t)t->total_steps, sizeof *t->step_seconds);
-    return t->step_seconds ? FSDP_OK : FSDP_ERR_NOMEM;
+    return FSDP_OK;
 }
 
 static fsdp_status open_optimizer(fsdp_trainer *t)
@@ -142,6 +161,21 @@ static fsdp_status open_optimizer(fsdp_trainer *t)
     return fsdp_adamw_create(t->loop.module, &options, &t->loop.optimizer);
 }
 
+static fsdp_status open_schedule(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    t->schedule = (fsdp_lr_schedule){
+        .kind = (fsdp_lr_schedule_kind)c->lr_schedule,
+        .lr = c->lr,
+        .min_lr = c->min_lr,
+        .gamma = c->gamma,
+        .step_size = c->step_size,
+        .unit_steps = c->schedule_unit == FSDP_SCHEDULE_EPOCH ? t->steps_per_epoch : 1,
+        .warmup_steps = c->warmup_steps,
+        .total_steps = t->total_steps};
+    return fsdp_lr_schedule_check(&t->schedule);
+}
+
 static fsdp_status open_training(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -152,6 +186,7 @@ static fsdp_status open_training(fsdp_trainer *t)
     t->loop.mean_of_means = c->loss_reduction == FSDP_LOSS_MEAN_OF_MEANS;
     FSDP_TRY(fsdp_tape_create(&t->loop.tape));
     FSDP_TRY(open_optimizer(t));
+    FSDP_TRY(open_schedule(t));
     if (c->metrics && fsdp_trainer_is_first(t))
         FSDP_TRY(fsdp_metrics_open(c->metrics, false, &t->metrics));
     return FSDP_OK;
@@ -184,23 +219,6 @@ static fsdp_status print_start(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* --- learning rate --- */
-
-static double next_lr(const fsdp_trainer *t)
-{
-    const fsdp_train_config *c = t->config;
-    fsdp_lr_schedule schedule = {
-        .kind = (fsdp_lr_schedule_kind)c->lr_schedule,
-        .lr = c->lr,
-        .min_lr = c->min_lr,
-        .gamma = c->gamma,
-        .step_size = c->step_size,
-        .unit_steps = c->schedule_unit == FSDP_SCHEDULE_EPOCH ? t->steps_per_epoch : 1,
-        .warmup_steps = c->warmup_steps,
-        .total_steps = t->total_steps};
-    return fsdp_lr_at(&schedule, t->step);
-}
-
 /* --- validation and saving --- */
 
 static void validation_progress(void *arg)
@@ -224,6 +242,7 @@ static fsdp_status save(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
+    fsdp_trainer_at(t, "saving the model");
     fsdp_model_save_options options = {.overwrite = t->config->overwrite_output || t->result->saved,
                                        .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
@@ -233,11 +252,12 @@ static fsdp_status save(fsdp_trainer *t, const char *why)
     return FSDP_OK;
 }
 
-static fsdp_status validate(fsdp_trainer *t, int64_t epoch, bool *saved)
+static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *record)
 {
     fsdp_step_result result;
     fsdp_progress *progress = NULL;
     double begin = fsdp_clock_s();
+    fsdp_trainer_at(t, "validation");
     fsdp_loader_set_epoch(t->validation_loader, 0);
     FSDP_TRY(open_progress(t, "Validation Epoch", FSDP_PROGRESS_GREEN,
                            fsdp_loader_steps(t->validation_loader), 0, &progress));
@@ -246,10 +266,10 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, bool *saved)
     fsdp_progress_destroy(progress);
     FSDP_TRY(status);
     if (!isfinite(result.loss))
-        return fsdp_error(FSDP_ERR_NUMERIC, "validation after step %lld: the loss is %g",
-                          (long long)t->step, result.loss);
+        return fsdp_error(FSDP_ERR_NUMERIC, "validation after step %lld: the loss is %s",
+                          (long long)t->step, fsdp_human_not_finite(result.loss));
     FSDP_TRY(fsdp_report_validation(t, &result, fsdp_clock_s() - begin, epoch));
-    t->result->validation_loss = result.loss;
+    t->result->validation_loss = record->validation_loss = result.loss;
     if (t->out)
         fprintf(t->out, "Validation Loss: %.4f\n", result.loss);
     if (!(result.loss < t->result->best_validation_loss))
@@ -257,7 +277,7 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, bool *saved)
     t->result->best_validation_loss = result.loss;
     if (t->out)
         fprintf(t->out, "-->>>> New Val Loss Record: %.4f\n", result.loss);
-    *saved = t->config->save_model;
+    record->saved |= t->config->save_model;
     return save(t, "validation improved");
 }
 
@@ -272,7 +292,9 @@ typedef struct epoch_sum {
 static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progress, epoch_sum *sum)
 {
     fsdp_step_result result;
-    double lr = next_lr(t), begin = fsdp_clock_s();
+    double lr = fsdp_lr_at(&t->schedule, t->step), begin = fsdp_clock_s();
+    if (!FSDP_GROW(t->step_seconds, t->cap_step_seconds, (size_t)t->step + 1))
+        return FSDP_ERR_NOMEM;
     FSDP_TRY(fsdp_train_step(&t->loop, t->train_loader, lr, t->step, &result));
     double seconds = fsdp_clock_s() - begin;
     if (t->step == 0)
@@ -309,7 +331,7 @@ static fsdp_status steps_of_epoch(fsdp_trainer *t, int64_t epoch, epoch_sum *sum
     for (int64_t i = 0; i < steps && status == FSDP_OK; i++) {
         status = one_step(t, epoch, progress, sum);
         if (status == FSDP_OK && i + 1 < steps && is_time_to_validate(t, false))
-            status = validate(t, epoch, &record->saved);
+            status = validate(t, epoch, record);
     }
     fsdp_progress_destroy(progress);
     return status;
@@ -327,10 +349,8 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
     if (t->out)
         fprintf(t->out, "Train Epoch: \t%lld, Loss: \t%.4f\n", (long long)epoch + 1,
                 record.train_loss);
-    if (is_time_to_validate(t, true)) {
-        FSDP_TRY(validate(t, epoch, &record.saved));
-        record.validation_loss = t->result->validation_loss;
-    }
+    if (is_time_to_validate(t, true))
+        FSDP_TRY(validate(t, epoch, &record));
     FSDP_TRY(fsdp_report_sample_memory(t));
     record.seconds = fsdp_clock_s() - begin;
     if (!FSDP_GROW(t->epochs, t->cap_epochs, t->n_epochs + 1))
@@ -343,6 +363,7 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
 
 static fsdp_status run(fsdp_trainer *t)
 {
+    FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_outputs(t) : FSDP_OK));
     FSDP_TRY(open_device(t));
     FSDP_TRY(open_model(t));
     FSDP_TRY(open_data(t));

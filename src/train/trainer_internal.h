@@ -3,6 +3,7 @@
 #include <fsdp/data.h>
 #include <fsdp/text.h>
 
+#include "src/comm/comm.h"
 #include "src/train/hostmem.h"
 #include "src/train/metrics.h"
 #include "src/train/model.h"
@@ -29,8 +30,10 @@ typedef struct fsdp_trainer {
     fsdp_train_loop loop;
     fsdp_metrics *metrics; /* rank 0, if asked for */
     fsdp_hostmem *hostmem; /* rank 0 */
+    fsdp_lr_schedule schedule;
     int64_t steps_per_epoch, total_steps, step;
-    double *step_seconds; /* [total_steps]: for the median */
+    double *step_seconds; /* [step]: for the median */
+    size_t cap_step_seconds;
     fsdp_epoch_record *epochs;
     size_t n_epochs, cap_epochs;
     double started_s;
@@ -39,6 +42,12 @@ typedef struct fsdp_trainer {
 static inline bool fsdp_trainer_is_first(const fsdp_trainer *t)
 {
     return fsdp_group_rank(t->group) == 0;
+}
+
+/* What this rank is about, for the message if it fails there; after the last step done. */
+static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
+{
+    fsdp_group_at(t->group, (uint32_t)t->step, "", what);
 }
 
 /* Sample the host memory of all ranks; outside of timed steps. */

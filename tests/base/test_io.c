@@ -234,6 +234,27 @@ static void replace_with(fsdp_test *t, fsdp_existing existing)
     ASSERT_INT(entries(t), 2);
 }
 
+TEST(a_place_is_checked_before_the_work)
+{
+    char parent[4096];
+    snprintf(parent, sizeof parent, "%s", in_dir(t, "new"));
+    ASSERT_OK(fsdp_atomic_directory_check(in_dir(t, "new/deep/model"), FSDP_EXISTING_REFUSE));
+    ASSERT(!fsdp_path_is_directory(parent));
+    ASSERT_OK(fsdp_directory_make(parent));
+    ASSERT_OK(fsdp_atomic_directory_check(parent, FSDP_EXISTING_REFUSE));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "new/a"), "a", 1));
+    ASSERT_ERROR(fsdp_atomic_directory_check(parent, FSDP_EXISTING_REFUSE), FSDP_ERR_INVALID,
+                 "not empty");
+    ASSERT_OK(fsdp_atomic_directory_check(parent, FSDP_EXISTING_UPDATE));
+    ASSERT_ERROR(fsdp_atomic_directory_check(in_dir(t, "new/a"), FSDP_EXISTING_UPDATE),
+                 FSDP_ERR_INVALID, "not a directory");
+    ASSERT_ERROR(fsdp_atomic_directory_check(in_dir(t, "new/a/b/c"), FSDP_EXISTING_UPDATE),
+                 FSDP_ERR_NOT_FOUND, "Not a directory");
+    ASSERT_ERROR(fsdp_atomic_directory_check("/proc/model", FSDP_EXISTING_REFUSE),
+                 FSDP_ERR_NOT_FOUND, "/proc/model");
+    ASSERT_INT(entries(t), 1); /* "new": nothing stays behind */
+}
+
 TEST(a_replaced_directory_holds_only_the_new_files)
 {
     replace_with(t, FSDP_EXISTING_REPLACE);

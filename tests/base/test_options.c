@@ -285,6 +285,7 @@ TEST(unknown_options_suggest_the_nearest_name)
     ASSERT_ERROR(parse(&s, "--no-shufle"), FSDP_ERR_INVALID, "'--no-shuffle'?");
     ASSERT_ERROR(parse(&s, "--max"), FSDP_ERR_INVALID, "'--max-steps'?");
     ASSERT_ERROR(parse(&s, "--Batch-Size 3"), FSDP_ERR_INVALID, "'--batch-size'?");
+    ASSERT_ERROR(parse(&s, "--steps 3"), FSDP_ERR_INVALID, "'--max-steps'?");
     ASSERT_ERROR(parse(&s, "-x"), FSDP_ERR_INVALID, "unknown option '-x'");
     ASSERT_ERROR(parse(&s, "--xyzzy"), FSDP_ERR_INVALID, "unknown option '--xyzzy'");
     ASSERT(!strstr(fsdp_last_error(), "did you mean"));
