@@ -8,6 +8,7 @@
 #include <fsdp/batch.h>
 #include <fsdp/ckpt.h>
 #include <fsdp/comm.h>
+#include <fsdp/data.h>
 #include <fsdp/dtensor.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/models.h>
