@@ -179,8 +179,7 @@ static fsdp_status curve_add(fsdp_metrics_curve *curve, double step, double valu
     return FSDP_OK;
 }
 
-/* A number, or one of the strings that stand for a number JSON lacks. */
-static fsdp_status get_number(fsdp_json_node object, const char *key, double *value)
+fsdp_status fsdp_metrics_get_number(fsdp_json_node object, const char *key, double *value)
 {
     const char *text;
     if (fsdp_json_kind_of(fsdp_json_find(object, key)) != FSDP_JSON_STRING)
@@ -197,8 +196,9 @@ static fsdp_status get_number(fsdp_json_node object, const char *key, double *va
     return FSDP_OK;
 }
 
-static fsdp_status add_line(fsdp_metrics_curves *curves, fsdp_json_node line)
+static fsdp_status add_line(fsdp_json_node line, void *arg)
 {
+    fsdp_metrics_curves *curves = arg;
     const char *kind;
     double step, value;
     FSDP_TRY(fsdp_json_get_str(line, "kind", &kind));
@@ -206,17 +206,17 @@ static fsdp_status add_line(fsdp_metrics_curves *curves, fsdp_json_node line)
     if (!is_step && strcmp(kind, "validation") != 0)
         return FSDP_OK;
     FSDP_TRY(fsdp_json_get_f64(line, "step", &step));
-    FSDP_TRY(get_number(line, "loss", &value));
+    FSDP_TRY(fsdp_metrics_get_number(line, "loss", &value));
     FSDP_TRY(curve_add(is_step ? &curves->loss : &curves->validation, step, value));
     if (is_step && fsdp_json_has(line, "lr")) {
-        FSDP_TRY(get_number(line, "lr", &value));
+        FSDP_TRY(fsdp_metrics_get_number(line, "lr", &value));
         FSDP_TRY(curve_add(&curves->lr, step, value));
     }
     return FSDP_OK;
 }
 
-static fsdp_status read_lines(FILE *file, const char *path, char **text,
-                              fsdp_metrics_curves *curves)
+static fsdp_status read_lines(FILE *file, const char *path, char **text, fsdp_metrics_line_fn *each,
+                              void *arg)
 {
     size_t cap = 0;
     ssize_t n;
@@ -230,7 +230,7 @@ static fsdp_status read_lines(FILE *file, const char *path, char **text,
         if (status == FSDP_ERR_FORMAT && !ended)
             return FSDP_OK;
         FSDP_TRY(status);
-        status = add_line(curves, fsdp_json_root(doc));
+        status = each(fsdp_json_root(doc), arg);
         fsdp_json_destroy(doc);
         if (status != FSDP_OK) {
             fsdp_error_context(status, "line %lld", (long long)number);
@@ -242,17 +242,23 @@ static fsdp_status read_lines(FILE *file, const char *path, char **text,
     return FSDP_OK;
 }
 
-fsdp_status fsdp_metrics_read(const char *path, fsdp_metrics_curves *out)
+fsdp_status fsdp_metrics_each(const char *path, fsdp_metrics_line_fn *each, void *arg)
 {
-    fsdp_metrics_curves curves = {0};
     char *text = NULL; /* getline's */
     FILE *file = fopen(path, "re");
     if (!file)
         return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
                           strerror(errno));
-    fsdp_status status = read_lines(file, path, &text, &curves);
+    fsdp_status status = read_lines(file, path, &text, each, arg);
     fclose(file);
     free(text);
+    return status;
+}
+
+fsdp_status fsdp_metrics_read(const char *path, fsdp_metrics_curves *out)
+{
+    fsdp_metrics_curves curves = {0};
+    fsdp_status status = fsdp_metrics_each(path, add_line, &curves);
     if (status == FSDP_OK)
         *out = curves;
     else

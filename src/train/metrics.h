@@ -27,8 +27,19 @@ void fsdp_metrics_set_number(fsdp_json_node line, const char *key, double value)
  * the line before. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 
-/* --- reading, for plots ------------------------------------------------------------------------
+/* --- reading ------------------------------------------------------------------------------------
  */
+
+/* Called for each line's object, which lives during the call. */
+typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
+/* Walk a file. A last line without a newline is left out if it is incomplete: the file may belong
+ * to a run under way. Any other malformed line, and a key that `each` does not find, is
+ * FSDP_ERR_FORMAT with its number. */
+FSDP_MUST_CHECK fsdp_status fsdp_metrics_each(const char *path, fsdp_metrics_line_fn *each,
+                                              void *arg);
+/* A number, or one of the strings that stand for a number JSON lacks. */
+FSDP_MUST_CHECK fsdp_status fsdp_metrics_get_number(fsdp_json_node line, const char *key,
+                                                    double *value);
 
 typedef struct fsdp_metrics_point {
     double step;
@@ -45,8 +56,7 @@ typedef struct fsdp_metrics_curves {
     fsdp_metrics_curve validation; /* the loss of the lines of kind "validation" */
 } fsdp_metrics_curves;
 
-/* Where a run was resumed and steps come a second time, the later line counts. A last line without
- * a newline is left out if it is incomplete: the file may belong to a run under way. Any other
- * malformed line is FSDP_ERR_FORMAT with its number. */
+/* The curves, for plots. Where a run was resumed and steps come a second time, the later line
+ * counts. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_read(const char *path, fsdp_metrics_curves *curves);
 void fsdp_metrics_curves_fini(fsdp_metrics_curves *curves);

@@ -43,9 +43,8 @@ fsdp_status fsdp_report_sample_memory(fsdp_trainer *t)
     return fsdp_barrier(t->group); /* the peers hold what they hold until it was sampled */
 }
 
-static void set_memory(fsdp_json_node line, const fsdp_memory_stats *stats)
+static void fill_memory(fsdp_json_node memory, const fsdp_memory_stats *stats)
 {
-    fsdp_json_node memory = fsdp_json_set_object(line, "memory_peak");
     fsdp_json_set_i64(memory, "allocated", stats->allocated_peak);
     fsdp_json_set_i64(memory, "reserved", stats->reserved_peak);
     for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
@@ -78,7 +77,7 @@ fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result, do
     set_loss(line, t, epoch, result, seconds);
     fsdp_metrics_set_number(line, "grad_norm", result->grad_norm);
     fsdp_metrics_set_number(line, "lr", lr);
-    set_memory(line, &stats);
+    fill_memory(fsdp_json_set_object(line, "memory_peak"), &stats);
     return fsdp_metrics_write(t->metrics);
 }
 
@@ -130,7 +129,10 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
     fsdp_metrics_set_number(line, "step_s", median_step(t));
     fsdp_metrics_set_number(line, "total_s", fsdp_clock_s() - t->started_s);
     fsdp_metrics_set_number(line, "peak_host_mib", host_mib);
-    set_memory(line, &ranks[0]);
+    fill_memory(fsdp_json_set_object(line, "memory_peak"), &ranks[0]);
+    fsdp_json_node by_rank = fsdp_json_set_array(line, "memory_peak_by_rank");
+    for (int r = 0; r < fsdp_group_world_size(t->group); r++)
+        fill_memory(fsdp_json_append_object(by_rank), &ranks[r]);
     return fsdp_metrics_write(t->metrics);
 }
 
