@@ -12,6 +12,7 @@
     X(train, "fine-tune or pretrain a model") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
     X(verify, "compare this build with the numbers of PyTorch") \
+    X(compare, "show runs beside each other, from their --metrics files") \
     X(plot, "draw the loss curve of a --metrics file") \
     X(help, "show the commands, or the options of one")
 /* clang-format on */

@@ -1,0 +1,51 @@
+/* `fsdp compare`: runs beside each other, from their --metrics files. */
+#include <stdio.h>
+
+#include "src/base/assert.h"
+#include "src/cli/cli.h"
+#include "src/train/compare.h"
+
+typedef struct compare_config {
+    bool same_losses;
+} compare_config;
+
+static const fsdp_option table[] = {
+    {.name = "same-losses",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(compare_config, same_losses),
+     .help = "fail unless the losses of all common steps are the same in every bit"},
+};
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp compare",
+    .usage = "METRICS.jsonl... [--same-losses]",
+    .summary = "Show what runs came to beside each other: losses, time per step, peak memory by "
+               "purpose of each rank, host memory; and whether their losses are the same. The "
+               "files are those that 'fsdp train --metrics FILE' writes.",
+    .epilogue = "example:\n  fsdp compare sharded.jsonl no-shard.jsonl\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .positional = "METRICS.jsonl...",
+    .min_positional = 1,
+};
+
+int fsdp_cmd_compare(int argc, char **argv)
+{
+    compare_config config = {0};
+    fsdp_options *options;
+    int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    int count;
+    char **files = fsdp_options_positional(options, &count);
+    fsdp_compare_losses losses = FSDP_LOSSES_SAME;
+    fsdp_status status =
+        fsdp_compare_runs((const char *const *)files, (size_t)count, stdout, &losses);
+    code = FSDP_EXIT_OK;
+    if (status != FSDP_OK)
+        code = fsdp_cli_failed(spec.program);
+    else if (config.same_losses && losses != FSDP_LOSSES_SAME)
+        code = FSDP_EXIT_FAILURE;
+    fsdp_options_destroy(options);
+    return code;
+}

@@ -1,0 +1,241 @@
+/* Runs beside each other, from the files of --metrics. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include <fsdp/tensor.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/train/compare.h"
+#include "src/train/human.h"
+#include "src/train/metrics.h"
+#include "src/train/table.h"
+
+/* What the summary line says. */
+typedef struct summary {
+    bool found;
+    int64_t steps;
+    double train_loss, validation_loss, step_s, total_s, host_mib;
+} summary;
+
+/* One row of the memory table, bytes. */
+typedef struct rank_memory {
+    int64_t tags[FSDP_TAG_COUNT], allocated;
+} rank_memory;
+
+typedef struct run {
+    char *name; /* of the file, without its ending */
+    summary end;
+    rank_memory *ranks; /* [n_ranks] */
+    size_t n_ranks, cap_ranks;
+    fsdp_metrics_curve losses; /* of steps */
+} run;
+
+/* --- reading --- */
+
+static fsdp_status get_memory(fsdp_json_node node, rank_memory *memory)
+{
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+        FSDP_TRY(fsdp_json_get_i64(node, fsdp_tag_name((fsdp_tag)tag), 0, INT64_MAX,
+                                   &memory->tags[tag]));
+    return fsdp_json_get_i64(node, "allocated", 0, INT64_MAX, &memory->allocated);
+}
+
+static fsdp_status get_summary(fsdp_json_node line, run *r)
+{
+    fsdp_json_node by_rank;
+    r->end.found = true;
+    FSDP_TRY(fsdp_json_get_i64(line, "step", 0, INT64_MAX, &r->end.steps));
+    FSDP_TRY(fsdp_metrics_get_number(line, "train_loss", &r->end.train_loss));
+    FSDP_TRY(fsdp_metrics_get_number(line, "validation_loss", &r->end.validation_loss));
+    FSDP_TRY(fsdp_metrics_get_number(line, "step_s", &r->end.step_s));
+    FSDP_TRY(fsdp_metrics_get_number(line, "total_s", &r->end.total_s));
+    FSDP_TRY(fsdp_metrics_get_number(line, "peak_host_mib", &r->end.host_mib));
+    FSDP_TRY(fsdp_json_get_array(line, "memory_peak_by_rank", &by_rank));
+    r->n_ranks = 0;
+    for (size_t i = 0; i < fsdp_json_len(by_rank); i++) {
+        if (!FSDP_GROW(r->ranks, r->cap_ranks, i + 1))
+            return FSDP_ERR_NOMEM;
+        FSDP_TRY(get_memory(fsdp_json_at(by_rank, i), &r->ranks[i]));
+        r->n_ranks++;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status take_line(fsdp_json_node line, void *arg)
+{
+    const char *kind;
+    FSDP_TRY(fsdp_json_get_str(line, "kind", &kind));
+    return strcmp(kind, "summary") == 0 ? get_summary(line, arg) : FSDP_OK;
+}
+
+static fsdp_status read_run(const char *path, run *r)
+{
+    fsdp_metrics_curves curves;
+    FSDP_TRY(fsdp_metrics_each(path, take_line, r));
+    if (!r->end.found)
+        return fsdp_error(FSDP_ERR_STATE, "%s: no summary line: the run has not ended", path);
+    FSDP_TRY(fsdp_metrics_read(path, &curves));
+    r->losses = curves.loss;
+    curves.loss = (fsdp_metrics_curve){0};
+    fsdp_metrics_curves_fini(&curves);
+    const char *file = fsdp_path_name(path), *dot = strrchr(file, '.');
+    r->name = fsdp_strndup(file, dot && dot != file ? (size_t)(dot - file) : strlen(file));
+    return r->name ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static void free_runs(run *runs, size_t n)
+{
+    for (size_t i = 0; runs && i < n; i++) {
+        fsdp_free(runs[i].name);
+        fsdp_free(runs[i].ranks);
+        fsdp_free(runs[i].losses.points);
+    }
+    fsdp_free(runs);
+}
+
+/* --- tables --- */
+
+/* NaN and infinity stand for what a run did not measure. */
+static void loss_cell(fsdp_table *table, double loss)
+{
+    if (isfinite(loss))
+        fsdp_table_cell(table, "%.4f", loss);
+    else
+        fsdp_table_cell(table, "-");
+}
+
+static fsdp_status print_runs(const run *runs, size_t n, FILE *out)
+{
+    static const char *const headings[] = {"run",         "steps",  "train loss", "validation loss",
+                                           "median step", "in all", "host memory"};
+    fsdp_table *table;
+    FSDP_TRY(fsdp_table_create(7, &table));
+    for (size_t i = 0; i < 7; i++)
+        fsdp_table_column(table, i, headings[i], i ? FSDP_TABLE_RIGHT : FSDP_TABLE_LEFT);
+    for (size_t i = 0; i < n; i++) {
+        const summary *end = &runs[i].end;
+        fsdp_table_row(table);
+        fsdp_table_cell(table, "%s", runs[i].name);
+        fsdp_table_cell(table, "%lld", (long long)end->steps);
+        loss_cell(table, end->train_loss);
+        loss_cell(table, end->validation_loss);
+        fsdp_table_cell(table, "%s", fsdp_human_duration(end->step_s).text);
+        fsdp_table_cell(table, "%s", fsdp_human_duration(end->total_s).text);
+        fsdp_table_cell(table, "%s", fsdp_human_bytes((int64_t)(end->host_mib * 1048576.0)).text);
+    }
+    fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
+    fsdp_table_destroy(table);
+    return status;
+}
+
+static void memory_rows(fsdp_table *table, const run *r)
+{
+    for (size_t rank = 0; rank < r->n_ranks; rank++) {
+        const rank_memory *memory = &r->ranks[rank];
+        fsdp_table_row(table);
+        fsdp_table_cell(table, "%s", r->name);
+        fsdp_table_cell(table, "%zu", rank);
+        for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+            fsdp_table_cell(table, "%s", fsdp_human_bytes(memory->tags[tag]).text);
+        fsdp_table_cell(table, "%s", fsdp_human_bytes(memory->allocated).text);
+    }
+}
+
+static fsdp_status print_memory(const run *runs, size_t n, FILE *out)
+{
+    fsdp_table *table;
+    FSDP_TRY(fsdp_table_create(FSDP_TAG_COUNT + 3, &table));
+    fsdp_table_column(table, 0, "peak memory", FSDP_TABLE_LEFT);
+    fsdp_table_column(table, 1, "rank", FSDP_TABLE_RIGHT);
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+        fsdp_table_column(table, (size_t)tag + 2, fsdp_tag_name((fsdp_tag)tag), FSDP_TABLE_RIGHT);
+    fsdp_table_column(table, FSDP_TAG_COUNT + 2, "all", FSDP_TABLE_RIGHT);
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            fsdp_table_rule(table);
+        memory_rows(table, &runs[i]);
+    }
+    fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
+    fsdp_table_destroy(table);
+    return status;
+}
+
+/* --- losses --- */
+
+/* The runs' steps ascend but may begin anywhere: each is walked to the step of the first run. */
+static const fsdp_metrics_point *at_step(const run *r, double step, size_t *from)
+{
+    while (*from < r->losses.len && r->losses.points[*from].step < step)
+        (*from)++;
+    bool found = *from < r->losses.len && r->losses.points[*from].step <= step;
+    return found ? &r->losses.points[*from] : NULL;
+}
+
+static bool same_bits(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static fsdp_compare_losses compare_pair(const run *a, const run *b, FILE *out)
+{
+    int64_t compared = 0, different = 0;
+    double largest = 0, first = 0;
+    size_t from = 0;
+    for (size_t i = 0; i < a->losses.len; i++) {
+        const fsdp_metrics_point *p = &a->losses.points[i], *q = at_step(b, p->step, &from);
+        if (!q)
+            continue;
+        compared++;
+        if (same_bits(p->value, q->value))
+            continue;
+        if (different++ == 0)
+            first = p->step;
+        largest = fmax(largest, fabs(p->value - q->value));
+    }
+    if (compared == 0) {
+        fprintf(out, "%s and %s have no step in common\n", a->name, b->name);
+        return FSDP_LOSSES_APART;
+    }
+    if (different == 0) {
+        fprintf(out, "%s and %s: the losses of all %lld common steps are the same in every bit\n",
+                a->name, b->name, (long long)compared);
+        return FSDP_LOSSES_SAME;
+    }
+    fprintf(out,
+            "%s and %s: the losses of %lld of %lld common steps differ, from step %.0f on, by "
+            "%.3g at most\n",
+            a->name, b->name, (long long)different, (long long)compared, first, largest);
+    return FSDP_LOSSES_DIFFER;
+}
+
+static fsdp_status print_all(const run *runs, size_t n, FILE *out, fsdp_compare_losses *losses)
+{
+    *losses = FSDP_LOSSES_SAME;
+    FSDP_TRY(print_runs(runs, n, out));
+    FSDP_TRY(print_memory(runs, n, out));
+    for (size_t i = 1; i < n; i++) {
+        fsdp_compare_losses pair = compare_pair(&runs[0], &runs[i], out);
+        if (*losses == FSDP_LOSSES_SAME || pair == FSDP_LOSSES_DIFFER)
+            *losses = pair;
+    }
+    if (fflush(out) != 0)
+        return fsdp_error(FSDP_ERR_IO, "printing a comparison: %s", strerror(errno));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_compare_runs(const char *const *paths, size_t n, FILE *out,
+                              fsdp_compare_losses *losses)
+{
+    run *runs = fsdp_calloc(n, sizeof *runs);
+    if (!runs)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < n && status == FSDP_OK; i++)
+        status = read_run(paths[i], &runs[i]);
+    if (status == FSDP_OK)
+        status = print_all(runs, n, out, losses);
+    free_runs(runs, n);
+    return status;
+}
