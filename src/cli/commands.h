@@ -11,6 +11,7 @@
 #define FSDP_COMMANDS(X) \
     X(train, "fine-tune or pretrain a model") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
+    X(generate, "text from a model, greedily") \
     X(verify, "compare this build with the numbers of PyTorch") \
     X(compare, "show runs beside each other, from their --metrics files") \
     X(plot, "draw the loss curve of a --metrics file") \

@@ -169,10 +169,10 @@ static fsdp_status begin(generation *g, int32_t rows)
     return FSDP_OK;
 }
 
-static int64_t steps_of(const fsdp_generate_options *o, const fsdp_generation_config *c)
+int64_t fsdp_generate_max_steps(int64_t max_new_tokens, const fsdp_generation_config *c)
 {
-    if (o->max_new_tokens > 0)
-        return o->max_new_tokens;
+    if (max_new_tokens > 0)
+        return max_new_tokens;
     return c->max_new_tokens > 0 ? c->max_new_tokens : c->max_length - 1;
 }
 
@@ -186,7 +186,7 @@ fsdp_status fsdp_generate_greedy(const fsdp_model *model, fsdp_device *device,
                     .device = device,
                     .config = o->config ? *o->config : of_model(&model->config),
                     .outputs = outputs};
-    g.max_steps = steps_of(o, &g.config);
+    g.max_steps = fsdp_generate_max_steps(o->max_new_tokens, &g.config);
     fsdp_status status = begin(&g, batch->rows);
     bool holds = status == FSDP_OK && !o->reshard_each_step;
     if (holds)

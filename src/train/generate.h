@@ -18,6 +18,9 @@ typedef struct fsdp_generate_options {
 FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model,
                                                          fsdp_generation_config *config);
 
+/* New tokens at most: max_new_tokens if it is positive, else what config says. */
+int64_t fsdp_generate_max_steps(int64_t max_new_tokens, const fsdp_generation_config *config);
+
 /* Generate for each row of `batch` (its targets are not looked at).
  *
  * Collective where the model is sharded: every rank calls it, also with no rows; the number of

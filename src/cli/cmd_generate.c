@@ -1,0 +1,174 @@
+/* `fsdp generate`: greedy text from a T5 folder. */
+#include <stdio.h>
+
+#include <fsdp/comm.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/json.h"
+#include "src/cli/cli.h"
+#include "src/train/generate_run.h"
+
+typedef struct generate_config {
+    fsdp_generate_config run;
+    const char *prompt;
+    bool json;
+} generate_config;
+
+#define PLACE(field) .offset = offsetof(generate_config, field)
+/* clang-format off */
+static const fsdp_option table[] = {
+    {.name = "model", .aliases = "model-name,model-name-or-path", .type = FSDP_OPTION_STRING,
+     PLACE(run.model), .required = true, .metavar = "DIR", .group = "model and prompts",
+     .help = "Hugging Face folder, or a name of the hub that is in the local cache"},
+    {.name = "tokenizer", .type = FSDP_OPTION_STRING, PLACE(run.tokenizer), .metavar = "PATH",
+     .help = "spiece.model, or a folder that holds it", .shown_default = "the model's"},
+    {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
+     .metavar = "TEXT", .help = "a text, like those without an option"},
+    {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),
+     .metavar = "FILE", .help = "texts, one a line"},
+    {.name = "input-ids", .type = FSDP_OPTION_STRING, PLACE(run.input_ids), .metavar = "FILE",
+     .help = "token ids instead of texts: JSON [[1, 2], ...], or a row a line, "
+             "[1, 2] or {\"input_ids\": [1, 2]}"},
+    {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
+     PLACE(run.task_prefix), .metavar = "TEXT", .value = "",
+     .help = "put before every text, e.g. 'summarize: '"},
+    {.name = "max-source-length", .type = FSDP_OPTION_INT, PLACE(run.max_source_length),
+     .value = "512", .bounds = FSDP_AT_LEAST(0), .metavar = "N",
+     .help = "tokens of a text; 0: all"},
+
+    {.name = "max-new-tokens", .type = FSDP_OPTION_INT64, PLACE(run.max_new_tokens), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1000000), .metavar = "N", .group = "generation",
+     .shown_default = "the model's generation_config.json, else 19",
+     .help = "most tokens to generate"},
+    {.name = "batch-size", .type = FSDP_OPTION_INT, PLACE(run.batch_size), .value = "8",
+     .bounds = FSDP_BETWEEN(1, 100000), .metavar = "N", .help = "prompts per rank at a time"},
+    {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json),
+     .help = "print a JSON object for each prompt: index, prompt, input_ids, ids, text"},
+
+    {.name = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(run.param_dtype), .value = "float32",
+     .metavar = "DTYPE", .group = "ranks", .help = "dtype of compute: float32 or bfloat16"},
+    {.name = "reshard-after-forward", .type = FSDP_OPTION_BOOL, PLACE(run.reshard_each_step),
+     .help = "gather units anew for every token: less memory, more time"},
+    {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
+     .type = FSDP_OPTION_INT, PLACE(run.threads_per_rank), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
+     .help = "threads that compute"},
+    {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(run.isa), .metavar = "ISA",
+     .shown_default = "the best that 'fsdp --version' lists",
+     .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+};
+/* clang-format on */
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp generate",
+    .usage = "--model DIR [TEXT...] [options]",
+    .summary = "Generate text with a T5, greedily: each step takes the most likely token. Prints "
+               "one line a prompt: the text, or the token ids if there is no tokenizer.",
+    .epilogue = "examples:\n"
+                "  fsdp generate --model t5-small 'translate English to German: Good morning.'\n"
+                "  fsdp launch -n 2 generate --model out --input articles.txt "
+                "--task-prefix 'summarize: '\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .positional = "TEXT...",
+};
+
+/* --- printing --- */
+
+static void add_ids(fsdp_json_node root, const char *key, const int32_t *ids, size_t n)
+{
+    fsdp_json_node array = fsdp_json_set_array(root, key);
+    for (size_t i = 0; i < n; i++)
+        fsdp_json_append_i64(array, ids[i]);
+}
+
+static void print_json(const fsdp_generate_result *r)
+{
+    fsdp_json *doc;
+    char *text;
+    if (fsdp_json_create("generate", &doc) != FSDP_OK)
+        return;
+    fsdp_json_node root = fsdp_json_root(doc);
+    fsdp_json_set_i64(root, "index", (int64_t)r->index);
+    if (r->prompt)
+        fsdp_json_set_str(root, "prompt", r->prompt);
+    add_ids(root, "input_ids", r->input_ids, r->n_input_ids);
+    add_ids(root, "ids", r->ids, r->n_ids);
+    if (r->text)
+        fsdp_json_set_str(root, "text", r->text);
+    if (fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL) == FSDP_OK) {
+        puts(text);
+        fsdp_free(text);
+    }
+    fsdp_json_destroy(doc);
+}
+
+static void print_ids(const int32_t *ids, size_t n)
+{
+    putchar('[');
+    for (size_t i = 0; i < n; i++)
+        printf("%s%d", i ? ", " : "", (int)ids[i]);
+    puts("]");
+}
+
+static void print_result(const fsdp_generate_result *r, void *arg)
+{
+    const generate_config *config = arg;
+    if (config->json)
+        print_json(r);
+    else if (r->text)
+        puts(r->text);
+    else
+        print_ids(r->ids, r->n_ids);
+    fflush(stdout);
+}
+
+static void print_note(const char *note, void *arg)
+{
+    (void)arg;
+    fprintf(stderr, "fsdp generate: note: %s\n", note);
+}
+
+/* --- the command --- */
+
+static fsdp_status generate(generate_config *config, fsdp_options *options, fsdp_group *group)
+{
+    int n;
+    char **words = fsdp_options_positional(options, &n);
+    const char **texts = fsdp_calloc((size_t)n + 1, sizeof *texts);
+    if (!texts)
+        return FSDP_ERR_NOMEM;
+    size_t count = 0;
+    if (config->prompt)
+        texts[count++] = config->prompt;
+    for (int i = 0; i < n; i++)
+        texts[count++] = words[i];
+    config->run.texts = texts;
+    config->run.n_texts = count;
+    fsdp_status status = fsdp_generate_run(&config->run, group, print_result, print_note, config);
+    fsdp_free(texts);
+    return status;
+}
+
+int fsdp_cmd_generate(int argc, char **argv)
+{
+    generate_config config = {0};
+    fsdp_options *options;
+    int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    fsdp_group *group = NULL;
+    fsdp_status status = fsdp_init_process_group(NULL, &group);
+    if (status == FSDP_OK)
+        status = generate(&config, options, group);
+    code = FSDP_EXIT_OK;
+    if (status != FSDP_OK) {
+        if (group)
+            fsdp_group_abort(group, status);
+        code = fsdp_cli_failed(spec.program);
+    }
+    fsdp_destroy_process_group(group);
+    fsdp_options_destroy(options);
+    return code;
+}

@@ -1,0 +1,170 @@
+/* See prompts.h. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/train/prompts.h"
+
+enum {
+    MAX_FILE_BYTES = 1 << 30
+};
+
+void fsdp_prompts_free(fsdp_prompts *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        fsdp_free(p->items[i].text);
+        fsdp_token_list_fini(&p->items[i].ids);
+    }
+    fsdp_free(p->items);
+    *p = (fsdp_prompts){0};
+}
+
+/* A new prompt at the end, empty. */
+static fsdp_prompt *add(fsdp_prompts *p)
+{
+    if (!FSDP_GROW(p->items, p->cap, p->n + 1))
+        return NULL;
+    p->items[p->n] = (fsdp_prompt){0};
+    return &p->items[p->n++];
+}
+
+/* --- texts --- */
+
+static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
+                            size_t length)
+{
+    fsdp_prompt *prompt = add(p);
+    if (!prompt)
+        return FSDP_ERR_NOMEM;
+    prompt->text = fsdp_strndup(text, length);
+    char *whole = fsdp_strdup_printf("%s%.*s", e->prefix ? e->prefix : "", (int)length, text);
+    fsdp_status status = FSDP_ERR_NOMEM;
+    if (prompt->text && whole)
+        status =
+            fsdp_tokenizer_encode(e->tokenizer, whole, strlen(whole), e->max_length, &prompt->ids);
+    fsdp_free(whole);
+    return status;
+}
+
+fsdp_status fsdp_prompts_add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text)
+{
+    return add_text(p, e, text, strlen(text));
+}
+
+/* The line at *at, without its end; false after the last one. */
+static bool next_line(const char *text, size_t bytes, size_t *at, const char **line, size_t *length)
+{
+    if (*at >= bytes)
+        return false;
+    *line = text + *at;
+    const char *end = memchr(*line, '\n', bytes - *at);
+    *length = end ? (size_t)(end - *line) : bytes - *at;
+    *at += *length + 1;
+    if (*length && (*line)[*length - 1] == '\r')
+        (*length)--;
+    return true;
+}
+
+fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding *e,
+                                    const char *path)
+{
+    char *text;
+    const char *line;
+    size_t bytes, at = 0, length;
+    FSDP_TRY(fsdp_file_read(path, MAX_FILE_BYTES, &text, &bytes));
+    fsdp_status status = FSDP_OK;
+    for (int64_t number = 1; status == FSDP_OK && next_line(text, bytes, &at, &line, &length);
+         number++) {
+        if (memchr(line, 0, length))
+            status = fsdp_error(FSDP_ERR_FORMAT, "a NUL byte");
+        else if (length)
+            status = add_text(p, e, line, length);
+        fsdp_error_context(status, "%s: line %lld", path, (long long)number);
+    }
+    fsdp_free(text);
+    return status;
+}
+
+/* --- ids --- */
+
+static fsdp_status add_row(fsdp_prompts *p, fsdp_json_node row, int64_t vocab)
+{
+    int64_t *wide;
+    size_t n;
+    const char *key = fsdp_json_kind_of(row) == FSDP_JSON_OBJECT ? "input_ids" : NULL;
+    FSDP_TRY(fsdp_json_get_i64s(row, key, 0, vocab - 1, &wide, &n));
+    fsdp_prompt *prompt = add(p);
+    bool room = prompt && FSDP_GROW(prompt->ids.ids, prompt->ids.cap, n);
+    for (size_t i = 0; room && i < n; i++)
+        prompt->ids.ids[prompt->ids.len++] = (int32_t)wide[i];
+    fsdp_free(wide);
+    return room ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* A document is one row, or an array of rows. */
+static fsdp_status add_document(fsdp_prompts *p, fsdp_json *doc, int64_t vocab)
+{
+    fsdp_json_node root = fsdp_json_root(doc);
+    fsdp_json_kind first = fsdp_json_kind_of(fsdp_json_at(root, 0));
+    if (first != FSDP_JSON_ARRAY && first != FSDP_JSON_OBJECT)
+        return add_row(p, root, vocab);
+    for (size_t i = 0; i < fsdp_json_len(root); i++)
+        FSDP_TRY(add_row(p, fsdp_json_at(root, i), vocab));
+    return FSDP_OK;
+}
+
+static fsdp_status add_lines(fsdp_prompts *p, const char *path, const char *text, size_t bytes,
+                             int64_t vocab)
+{
+    const char *line;
+    size_t at = 0, length;
+    for (int64_t number = 1; next_line(text, bytes, &at, &line, &length); number++) {
+        fsdp_json *doc;
+        if (strspn(line, " \t") >= length)
+            continue;
+        FSDP_TRY(fsdp_json_parse(path, number, line, length, &doc));
+        fsdp_status status = add_document(p, doc, vocab);
+        fsdp_json_destroy(doc);
+        if (status != FSDP_OK) {
+            fsdp_error_context(status, "line %lld", (long long)number);
+            return status;
+        }
+    }
+    return FSDP_OK;
+}
+
+/* Is the text one JSON document over several lines, rather than one a line? */
+static bool first_line_is_open(const char *path, const char *text, size_t bytes)
+{
+    const char *line;
+    size_t at = 0, length;
+    fsdp_json *doc;
+    if (!next_line(text, bytes, &at, &line, &length) || at >= bytes)
+        return false;
+    if (fsdp_json_parse(path, 1, line, length, &doc) != FSDP_OK)
+        return true;
+    fsdp_json_destroy(doc);
+    return false;
+}
+
+fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const char *path, int64_t vocab)
+{
+    char *text;
+    size_t bytes;
+    FSDP_TRY(fsdp_file_read(path, MAX_FILE_BYTES, &text, &bytes));
+    fsdp_json *doc = NULL;
+    fsdp_status status;
+    if (first_line_is_open(path, text, bytes)) {
+        status = fsdp_json_parse(path, 1, text, bytes, &doc);
+        if (status == FSDP_OK)
+            status = add_document(p, doc, vocab);
+        fsdp_json_destroy(doc);
+    } else {
+        status = add_lines(p, path, text, bytes, vocab);
+    }
+    fsdp_free(text);
+    return status;
+}

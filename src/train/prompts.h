@@ -1,0 +1,35 @@
+/* What to generate from: texts, or ids that need no tokenizer. */
+#pragma once
+#include <fsdp/text.h>
+
+typedef struct fsdp_prompt {
+    char *text; /* as given, without prefix; NULL if only ids were given. Owned */
+    fsdp_token_list ids;
+} fsdp_prompt;
+
+/* Start with {0}. */
+typedef struct fsdp_prompts {
+    fsdp_prompt *items;
+    size_t n, cap;
+} fsdp_prompts;
+
+void fsdp_prompts_free(fsdp_prompts *prompts);
+
+/* How texts become ids: `prefix` is put before each; at most max_length ids (0: no limit). */
+typedef struct fsdp_prompt_encoding {
+    const fsdp_tokenizer *tokenizer;
+    const char *prefix;
+    int max_length;
+} fsdp_prompt_encoding;
+
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
+                                                  const fsdp_prompt_encoding *encoding,
+                                                  const char *text);
+/* Each line of a file that is not empty. Errors name path and line. */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
+                                                    const fsdp_prompt_encoding *encoding,
+                                                    const char *path);
+/* Rows of ids below vocab_size: a JSON array of rows, or a row a line; a row is [1, 2] or
+ * {"input_ids": [1, 2]}. */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_ids(fsdp_prompts *prompts, const char *path,
+                                                  int64_t vocab_size);
