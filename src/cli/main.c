@@ -1,4 +1,5 @@
 /* The command table of `fsdp`. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,6 +83,7 @@ int fsdp_cmd_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write() then */
     if (argc < 2) {
         print_help(stderr);
         return FSDP_EXIT_USAGE;

@@ -155,7 +155,8 @@ typedef struct child_plan {
 /* Signals as the rank should find them, whatever the launcher's parent ignored. */
 static void reset_signals(const sigset_t *mask)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGQUIT, SIGCHLD, SIGPIPE, SIGTSTP, SIGCONT};
+    static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,
+                                  SIGPIPE, SIGTSTP, SIGCONT, SIGXFSZ};
     struct sigaction action = {.sa_handler = SIG_DFL};
     for (size_t i = 0; i < FSDP_LENGTH(numbers); i++)
         sigaction(numbers[i], &action, NULL);
