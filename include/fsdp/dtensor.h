@@ -38,8 +38,10 @@ FSDP_API const int64_t *fsdp_dtensor_shape(const fsdp_tensor *tensor); /**< glob
 
 /**
  * Make `local` (this rank's rows, by fsdp_shard_rows) a DTensor: DTensor.from_local.
+ * @param group borrowed: it must outlive the tensor
  * @param shape [ndim of local] global
- * @return FSDP_ERR_INVALID if local's shape is not this rank's part.
+ * @return FSDP_ERR_INVALID if local's shape is not this rank's part; FSDP_ERR_UNSUPPORTED for a
+ *         dimension other than 0.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group,
                                                              fsdp_placement placement,

@@ -31,10 +31,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_create(const char *class_name,
                                                         fsdp_module **module);
 /** With all children; parameters that others share live on. Accepts NULL. */
 FSDP_API void fsdp_module_destroy(fsdp_module *module);
-/** `child` belongs to `parent` from here on, also when this fails. name is copied. */
+/**
+ * `child` belongs to `parent` from here on, also when this fails (it is destroyed then), unless it
+ * has a parent already.
+ * @param name copied; FSDP_ERR_INVALID if taken, empty or with a dot
+ */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name,
                                                            fsdp_module *child);
-/** A parameter [shape] of the module; *parameter is borrowed. */
+/** A parameter [shape] of the module, at least one dimension; *parameter is borrowed. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_parameter(fsdp_module *module,
                                                                const char *name, int ndim,
                                                                const int64_t *shape, fsdp_init init,

@@ -62,8 +62,9 @@ static fsdp_status check_part(const fsdp_tensor *local, fsdp_group *group, fsdp_
         expected[0] = end - begin;
     }
     if (memcmp(expected, local->shape, (size_t)local->ndim * sizeof *shape) != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "local shape %s of a DTensor %s should be %s",
-                          fsdp_shape_text(local->ndim, local->shape, have), "Shard(0)",
+        return fsdp_error(FSDP_ERR_INVALID, "local shape %s of a DTensor with %s should be %s",
+                          fsdp_shape_text(local->ndim, local->shape, have),
+                          placement.kind == FSDP_SHARD ? "Shard(0)" : "Replicate()",
                           fsdp_shape_text(local->ndim, expected, want));
     return FSDP_OK;
 }
@@ -71,8 +72,12 @@ static fsdp_status check_part(const fsdp_tensor *local, fsdp_group *group, fsdp_
 fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group, fsdp_placement placement,
                                     const int64_t *shape)
 {
+    int64_t numel;
+    if (!group)
+        return fsdp_error(FSDP_ERR_INVALID, "a DTensor needs a group");
     if (local->ndim < 1)
         return fsdp_error(FSDP_ERR_INVALID, "a scalar has no dimension to shard");
+    FSDP_TRY(fsdp_shape_numel(local->ndim, shape, &numel));
     FSDP_TRY(check_part(local, group, placement, shape));
     fsdp_tensor_spec *spec = fsdp_calloc(1, sizeof *spec);
     if (!spec)

@@ -34,7 +34,7 @@ static fsdp_phase_info info_of(const fsdp_param_group *u, fsdp_phase_kind kind, 
                              .step = u->step,
                              .kind = (uint16_t)kind,
                              .dtype = (uint16_t)dtype,
-                             .bytes = bytes_of(u, dtype)};
+                             .bytes = (uint64_t)u->logical_numel * fsdp_dtype_size(dtype)};
 }
 
 /* --- write guard of locals --- */
@@ -68,6 +68,7 @@ static void lay_out(fsdp_param_group *u)
     for (size_t i = 0; i < u->n_params; i++) {
         u->params[i].offset = (size_t)at;
         int64_t n = fsdp_parameter_numel(u->params[i].parameter);
+        u->logical_numel += n;
         at += (n + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
     }
     u->numel = at;

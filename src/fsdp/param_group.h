@@ -56,7 +56,8 @@ struct fsdp_param_group {
     fsdp_fully_shard_options options;
     fsdp_param *params;
     size_t n_params;
-    int64_t numel; /* of the unit's buffers, alignment included */
+    int64_t numel;         /* of the unit's buffers, alignment included */
+    int64_t logical_numel; /* of its parameters */
     bool zero_copy;
     fsdp_buffer *master; /* zero copy only; else locals have memory of their own */
     fsdp_storage *master_storage, *gathered_storage, *slot_storage;

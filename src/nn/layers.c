@@ -19,13 +19,16 @@ static fsdp_status with_weight(const char *class_name, int ndim, const int64_t *
 fsdp_status fsdp_linear_create(int64_t in, int64_t out, bool bias, fsdp_init init,
                                fsdp_module **module)
 {
-    FSDP_TRY(with_weight("Linear", 2, (int64_t[]){out, in}, init, module));
-    if (!bias)
-        return FSDP_OK;
-    fsdp_status status = fsdp_module_add_parameter(*module, "bias", 1, &out, (fsdp_init){0}, NULL);
-    if (status != FSDP_OK)
-        fsdp_module_destroy(*module);
-    return status;
+    fsdp_module *m;
+    FSDP_TRY(with_weight("Linear", 2, (int64_t[]){out, in}, init, &m));
+    fsdp_status status =
+        bias ? fsdp_module_add_parameter(m, "bias", 1, &out, (fsdp_init){0}, NULL) : FSDP_OK;
+    if (status != FSDP_OK) {
+        fsdp_module_destroy(m);
+        return status;
+    }
+    *module = m;
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_embedding_create(int64_t rows, int64_t width, fsdp_init init, fsdp_module **module)

@@ -59,8 +59,31 @@ void fsdp_module_destroy(fsdp_module *m)
     fsdp_free(m);
 }
 
+/* Names make paths, and paths make the keys of checkpoints. */
+static fsdp_status check_name(const fsdp_module *m, const char *name)
+{
+    bool taken = fsdp_module_parameter(m, name) != NULL;
+    for (size_t i = 0; i < m->n_children; i++)
+        taken |= strcmp(m->children[i]->name, name) == 0;
+    if (taken)
+        return fsdp_error(FSDP_ERR_INVALID, "%s has a child or parameter '%s' already",
+                          m->class_name, name);
+    if (!*name || strchr(name, '.'))
+        return fsdp_error(FSDP_ERR_INVALID, "'%s' in %s: a name is neither empty nor has a dot",
+                          name, m->class_name);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name, fsdp_module *child)
 {
+    if (child->parent || child == parent)
+        return fsdp_error(FSDP_ERR_INVALID, "%s '%s' has a parent already, or is its own",
+                          child->class_name, name);
+    fsdp_status status = check_name(parent, name);
+    if (status != FSDP_OK) {
+        fsdp_module_destroy(child);
+        return status;
+    }
     char *copy = fsdp_strdup(name);
     if (!copy || !FSDP_GROW(parent->children, parent->cap_children, parent->n_children + 1)) {
         fsdp_free(copy);
@@ -76,6 +99,7 @@ fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name, fsdp_mo
 
 fsdp_status fsdp_module_share_parameter(fsdp_module *m, const char *name, fsdp_parameter *p)
 {
+    FSDP_TRY(check_name(m, name));
     char *copy = fsdp_strdup(name);
     if (!copy || !FSDP_GROW(m->params, m->cap_params, m->n_params + 1)) {
         fsdp_free(copy);
@@ -165,6 +189,9 @@ fsdp_parameter *fsdp_module_parameter(const fsdp_module *m, const char *name)
 
 fsdp_module *fsdp_module_find(fsdp_module *m, const char *path)
 {
+    const char *last = strrchr(path, '.');
+    if (last && !last[1])
+        return NULL;
     while (m && *path) {
         size_t length = strcspn(path, ".");
         fsdp_module *next = NULL;

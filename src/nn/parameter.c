@@ -201,19 +201,13 @@ fsdp_status fsdp_module_init(fsdp_module *m, uint64_t seed)
     return status;
 }
 
-static fsdp_status zero_grads(const char *path, fsdp_module *m, void *arg)
+void fsdp_module_zero_grad(fsdp_module *m)
 {
-    (void)path, (void)arg;
     for (size_t i = 0; i < m->n_params; i++) {
         fsdp_grad_sink *sink = &m->params[i].parameter->sink;
         fsdp_tensor_release(sink->grad);
         sink->grad = NULL;
     }
-    return FSDP_OK;
-}
-
-void fsdp_module_zero_grad(fsdp_module *m)
-{
-    fsdp_status status = fsdp_module_visit(m, zero_grads, NULL);
-    FSDP_ASSERT(status == FSDP_OK);
+    for (size_t i = 0; i < m->n_children; i++)
+        fsdp_module_zero_grad(m->children[i]);
 }

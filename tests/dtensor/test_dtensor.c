@@ -1,0 +1,208 @@
+/* Which rows a rank holds, and gathering them. */
+#include <fsdp/dtensor.h>
+
+#include "src/base/alloc.h"
+#include "src/base/json.h"
+#include "tests/test.h"
+
+/* Exact cover in order, every rank ceil(n / W) rows until none are left. */
+TEST(rows_are_cut_into_chunks_of_ceil_and_cover_all)
+{
+    for (int64_t n = 0; n < 70; n++)
+        for (int world_size = 1; world_size <= 20; world_size++) {
+            int64_t next = 0, chunk = (n + world_size - 1) / world_size;
+            for (int r = 0; r < world_size; r++) {
+                int64_t begin, end;
+                fsdp_shard_rows(n, world_size, r, &begin, &end);
+                ASSERT_INT(begin, next);
+                ASSERT(end - begin == chunk || end == n);
+                ASSERT(end >= begin && end <= n);
+                next = end;
+            }
+            ASSERT_INT(next, n);
+        }
+}
+
+/* What PyTorch's fully_shard did: shape, world size, and by rank local shape and offset. */
+TEST(rows_are_cut_as_pytorch_cuts_them)
+{
+    fsdp_json *doc;
+    ASSERT_OK(fsdp_json_read(fsdp_test_path("golden/shards/shards.json"), &doc));
+    fsdp_json_node all = fsdp_json_root(doc);
+    size_t n_cases = fsdp_json_len(all);
+    ASSERT(n_cases > 10);
+    for (size_t c = 0; c < n_cases; c++) {
+        fsdp_json_node entry = fsdp_json_at(all, c), ranks;
+        int64_t *shape, *padded, world_size;
+        size_t ndim, padded_ndim;
+        ASSERT_OK(fsdp_json_get_i64s(entry, "shape", 0, INT64_MAX, &shape, &ndim));
+        ASSERT_OK(
+            fsdp_json_get_i64s(entry, "padded_shard_shape", 0, INT64_MAX, &padded, &padded_ndim));
+        ASSERT_OK(fsdp_json_get_i64(entry, "world", 1, 1024, &world_size));
+        ASSERT_OK(fsdp_json_get_array(entry, "ranks", &ranks));
+        ASSERT_INT(fsdp_json_len(ranks), world_size);
+        ASSERT_INT(padded[0], (shape[0] + world_size - 1) / world_size);
+        for (int r = 0; r < (int)world_size; r++) {
+            int64_t *local, *offset, begin, end;
+            size_t n;
+            ASSERT_OK(fsdp_json_get_i64s(fsdp_json_at(ranks, (size_t)r), "local_shape", 0,
+                                         INT64_MAX, &local, &n));
+            ASSERT_OK(fsdp_json_get_i64s(fsdp_json_at(ranks, (size_t)r), "offset", 0, INT64_MAX,
+                                         &offset, &n));
+            fsdp_shard_rows(shape[0], (int)world_size, r, &begin, &end);
+            ASSERT_INT(begin, offset[0]);
+            ASSERT_INT(end - begin, local[0]);
+            fsdp_free(local);
+            fsdp_free(offset);
+        }
+        fsdp_free(shape);
+        fsdp_free(padded);
+    }
+    fsdp_json_destroy(doc);
+}
+
+/* Element i of the whole is i; full_tensor gives that on every rank, in the local's dtype. */
+static void gather_all(fsdp_test *t, fsdp_device *device, int64_t rows, int64_t width,
+                       fsdp_dtype dtype)
+{
+    int64_t begin, end;
+    float values[17 * 3], whole[17 * 3];
+    fsdp_tensor *f32, *local, *full;
+    const int64_t shape[] = {rows, width};
+    fsdp_shard_rows(rows, t->world_size, t->rank, &begin, &end);
+    for (int64_t i = 0; i < (end - begin) * width; i++)
+        values[i] = (float)(begin * width + i);
+    ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, (int64_t[]){end - begin, width},
+                                    values, FSDP_TAG_PARAM, &f32));
+    ASSERT_OK(fsdp_tensor_to(f32, dtype, FSDP_TAG_PARAM, &local));
+    ASSERT_OK(fsdp_dtensor_from_local(local, t->group, (fsdp_placement){FSDP_SHARD, 0}, shape));
+    ASSERT(fsdp_is_dtensor(local));
+    ASSERT(fsdp_dtensor_group(local) == t->group);
+    ASSERT_INT(fsdp_dtensor_placement(local).kind, FSDP_SHARD);
+    ASSERT_INT(fsdp_dtensor_shape(local)[0], rows);
+    ASSERT_OK(fsdp_full_tensor(local, &full));
+    ASSERT_INT(fsdp_tensor_dtype(full), dtype);
+    ASSERT_INT(fsdp_tensor_size(full, 0), rows);
+    ASSERT(!fsdp_is_dtensor(full));
+    ASSERT_OK(fsdp_tensor_to_floats(full, whole));
+    for (int64_t i = 0; i < rows * width; i++)
+        ASSERT_F32(whole[i], (float)i);
+    fsdp_tensor_release(full);
+    fsdp_tensor_release(local);
+    fsdp_tensor_release(f32);
+}
+
+static void gather_shapes(fsdp_test *t)
+{
+    static const int64_t rows[] = {0, 1, 2, 3, 7, 15, 16, 17};
+    fsdp_device *device;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int64_t width = 0; width < 4; width++) {
+            gather_all(t, device, rows[i], width, FSDP_DTYPE_F32);
+            CHECK_HERE();
+            gather_all(t, device, rows[i], width, FSDP_DTYPE_BF16);
+            CHECK_HERE();
+        }
+    fsdp_device_destroy(device);
+}
+
+TEST_RANKS(full_tensor_at_1_rank, 1)
+{
+    gather_shapes(t);
+}
+
+TEST_RANKS(full_tensor_at_2_ranks, 2)
+{
+    gather_shapes(t);
+}
+
+TEST_RANKS(full_tensor_at_3_ranks, 3)
+{
+    gather_shapes(t);
+}
+
+TEST_RANKS(full_tensor_at_4_ranks, 4)
+{
+    gather_shapes(t);
+}
+
+/* Longer than one slot of the collectives' buffer. */
+TEST_RANKS(full_tensor_of_megabytes, 3)
+{
+    enum {
+        ROWS = 1000,
+        WIDTH = 700
+    };
+    fsdp_device *device;
+    fsdp_tensor *local, *full;
+    int64_t begin, end;
+    const int64_t shape[] = {ROWS, WIDTH};
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    fsdp_shard_rows(ROWS, 3, t->rank, &begin, &end);
+    ASSERT_OK(fsdp_tensor_create(device, FSDP_DTYPE_F32, 2, (int64_t[]){end - begin, WIDTH},
+                                 FSDP_TAG_PARAM, &local));
+    float *v = fsdp_tensor_data(local);
+    for (int64_t i = 0; i < (end - begin) * WIDTH; i++)
+        v[i] = (float)(begin * WIDTH + i);
+    ASSERT_OK(fsdp_dtensor_from_local(local, t->group, (fsdp_placement){FSDP_SHARD, 0}, shape));
+    ASSERT_OK(fsdp_full_tensor(local, &full));
+    const float *whole = fsdp_tensor_data(full);
+    for (int64_t i = 0; i < ROWS * WIDTH; i++)
+        ASSERT_F32(whole[i], (float)i);
+    fsdp_tensor_release(full);
+    fsdp_tensor_release(local);
+    fsdp_device_destroy(device);
+}
+
+TEST_RANKS(a_local_tensor_of_another_shape_is_refused, 2)
+{
+    fsdp_device *device;
+    fsdp_tensor *local, *scalar, *full;
+    const fsdp_placement shard0 = {FSDP_SHARD, 0};
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(
+        fsdp_tensor_create(device, FSDP_DTYPE_F32, 2, (int64_t[]){2, 3}, FSDP_TAG_PARAM, &local));
+    ASSERT_OK(fsdp_tensor_create(device, FSDP_DTYPE_F32, 0, NULL, FSDP_TAG_PARAM, &scalar));
+    const int64_t right[] = {4, 3}, wrong_rows[] = {6, 3}, wrong_width[] = {4, 2};
+    ASSERT_ERROR(fsdp_dtensor_from_local(local, t->group, shard0, wrong_rows), FSDP_ERR_INVALID,
+                 "[2, 3] of a DTensor with Shard(0) should be [3, 3]");
+    ASSERT_ERROR(fsdp_dtensor_from_local(local, t->group, shard0, wrong_width), FSDP_ERR_INVALID,
+                 "[2, 2]");
+    ASSERT_ERROR(
+        fsdp_dtensor_from_local(local, t->group, (fsdp_placement){FSDP_REPLICATE, 0}, right),
+        FSDP_ERR_INVALID, "Replicate() should be [4, 3]");
+    ASSERT_ERROR(fsdp_dtensor_from_local(local, t->group, (fsdp_placement){FSDP_SHARD, 1}, right),
+                 FSDP_ERR_UNSUPPORTED, "Shard(1)");
+    ASSERT_ERROR(fsdp_dtensor_from_local(local, t->group, shard0, (int64_t[]){-4, 3}),
+                 FSDP_ERR_INVALID, "[-4, 3]");
+    ASSERT_ERROR(fsdp_dtensor_from_local(scalar, t->group, shard0, right), FSDP_ERR_INVALID,
+                 "scalar");
+    ASSERT_ERROR(fsdp_dtensor_from_local(local, NULL, shard0, right), FSDP_ERR_INVALID, "group");
+    ASSERT(!fsdp_is_dtensor(local));
+    ASSERT_OK(fsdp_full_tensor(local, &full)); /* an ordinary tensor is whole */
+    ASSERT(full == local);
+    fsdp_tensor_release(full);
+    ASSERT_OK(fsdp_dtensor_from_local(local, t->group, shard0, right));
+    ASSERT_OK(fsdp_dtensor_from_local(local, t->group, shard0, right)); /* again: replaced */
+    fsdp_tensor_release(local);
+    fsdp_tensor_release(scalar);
+    fsdp_device_destroy(device);
+}
+
+TEST_RANKS(full_tensor_on_meta_has_the_shape_alone, 2)
+{
+    fsdp_device *meta;
+    fsdp_tensor *local, *full;
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "meta"}, &meta));
+    ASSERT_OK(fsdp_tensor_create(meta, FSDP_DTYPE_F32, 1, (int64_t[]){t->rank ? 2 : 3},
+                                 FSDP_TAG_PARAM, &local));
+    ASSERT_OK(
+        fsdp_dtensor_from_local(local, t->group, (fsdp_placement){FSDP_SHARD, 0}, (int64_t[]){5}));
+    ASSERT_OK(fsdp_full_tensor(local, &full));
+    ASSERT_INT(fsdp_tensor_size(full, 0), 5);
+    ASSERT(!fsdp_tensor_has_data(full));
+    fsdp_tensor_release(full);
+    fsdp_tensor_release(local);
+    fsdp_device_destroy(meta);
+}
