@@ -1,0 +1,341 @@
+/* See bench.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fsdp/autograd.h>
+#include <fsdp/batch.h>
+#include <fsdp/optim.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/clock.h"
+#include "src/base/philox.h"
+#include "src/comm/agree.h"
+#include "src/comm/comm.h"
+#include "src/tensor/device.h"
+#include "src/train/bench.h"
+#include "src/train/model.h"
+
+enum {
+    MIN_MEMORY_STEPS = 2,
+    MAX_MEMORY_STEPS = 50
+};
+static const double MEMORY_SECONDS = 1.5; /* steps go on for so long while memory is sampled */
+static const double RATE_SECONDS = 0.15;  /* for each shape of product */
+
+double fsdp_bench_flops(const fsdp_t5_config *c, int64_t batch, int64_t source, int64_t target)
+{
+    double b = (double)batch, s = (double)source, t = (double)target, d = (double)c->d_model;
+    double inner = (double)(c->num_heads * c->d_kv);
+    double encoders = (double)c->num_layers, decoders = (double)c->num_decoder_layers;
+    double ff = (c->is_gated_act ? 3.0 : 2.0) * d * (double)c->d_ff;
+    double linear = encoders * b * s * (4.0 * d * inner + ff) +
+                    decoders * (b * t * (6.0 * d * inner + ff) + b * s * 2.0 * d * inner) +
+                    b * t * (double)c->vocab_size * d;
+    double pairs = encoders * s * s + decoders * (t * t / 2.0 + t * s);
+    return 6.0 * linear + 12.0 * b * inner * pairs;
+}
+
+/* --- one rank's run --- */
+
+typedef struct run {
+    const fsdp_bench_config *config;
+    fsdp_group *group;
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_model *model;
+    fsdp_optimizer *optimizer;
+    int32_t *ids; /* one row of source and one of target after another */
+    double loss, grad_norm;
+    double forward_s, backward_s, clip_s, optimizer_s; /* of the last step */
+} run;
+
+static fsdp_status open_run(const fsdp_bench_config *config, fsdp_group *group, run *r)
+{
+    fsdp_device_options device = {.threads = config->threads, .isa = config->isa};
+    fsdp_model_options model = {
+        .config = &config->shape,
+        .seed = config->seed,
+        .shard = {.mp_policy = {.param_dtype = config->dtype},
+                  .reshard_after_forward = config->reshard_after_forward},
+    };
+    fsdp_adamw_options adamw = fsdp_adamw_defaults();
+    adamw.lr = 1e-4;
+    *r = (run){.config = config, .group = group};
+    size_t tokens = (size_t)config->batch * (size_t)(config->source + config->target);
+    r->ids = fsdp_calloc(tokens, sizeof *r->ids);
+    fsdp_status status = r->ids ? fsdp_device_create(&device, &r->device) : fsdp_error_nomem();
+    if (status == FSDP_OK)
+        status = fsdp_tape_create(&r->tape);
+    FSDP_TRY(fsdp_agree(group, status));
+    fsdp_group_set_threads(group, config->threads);
+    FSDP_TRY(fsdp_model_open(&model, group, r->device, &r->model));
+    return fsdp_adamw_create(r->model->module, &adamw, &r->optimizer);
+}
+
+static void close_run(run *r)
+{
+    fsdp_optimizer_destroy(r->optimizer);
+    fsdp_tape_destroy(r->tape);
+    fsdp_model_close(r->model);
+    fsdp_device_destroy(r->device);
+    fsdp_free(r->ids);
+}
+
+/* Random ids from 2 on: 0 and 1 are T5's padding and end. */
+static fsdp_status make_batch(run *r, uint64_t leaf, fsdp_batch **batch)
+{
+    const fsdp_bench_config *c = r->config;
+    int64_t width = c->source + c->target;
+    uint32_t range = (uint32_t)(c->shape.vocab_size - 2);
+    fsdp_batch_row *rows = fsdp_calloc((size_t)c->batch, sizeof *rows);
+    if (!rows)
+        return fsdp_error_nomem();
+    for (int64_t i = 0; i < c->batch * width; i++)
+        r->ids[i] = (int32_t)(2 + fsdp_philox4x32(c->seed, leaf, (uint64_t)i).v[0] % range);
+    for (int64_t b = 0; b < c->batch; b++)
+        rows[b] = (fsdp_batch_row){.source = r->ids + b * width,
+                                   .labels = r->ids + b * width + c->source,
+                                   .source_len = c->source,
+                                   .labels_len = c->target};
+    fsdp_status status = fsdp_batch_create(rows, c->batch, (int32_t)c->shape.decoder_start_token_id,
+                                           (int32_t)c->shape.pad_token_id, batch);
+    fsdp_free(rows);
+    return status;
+}
+
+static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
+{
+    fsdp_scope *s;
+    fsdp_scope_options options = {.training = true,
+                                  .seed = r->config->seed,
+                                  .step = (uint32_t)step,
+                                  .leaf = (uint32_t)fsdp_group_rank(r->group),
+                                  .batch = batch};
+    double begin = fsdp_clock_s();
+    FSDP_TRY(fsdp_scope_open(r->device, r->tape, &options, &s));
+    fsdp_tensor *loss = fsdp_t5_loss(s, r->model->module, 1.0f / (float)batch->label_tokens);
+    fsdp_status status = fsdp_scope_status(s);
+    if (status == FSDP_OK)
+        status = fsdp_tensor_item(loss, &r->loss);
+    double middle = fsdp_clock_s();
+    if (status == FSDP_OK)
+        status = fsdp_backward(r->tape, &loss, NULL, 1);
+    fsdp_scope_close(s);
+    r->forward_s = middle - begin;
+    r->backward_s = fsdp_clock_s() - middle;
+    return status;
+}
+
+/* One step; *took is without making the batch. */
+static fsdp_status train_step(run *r, int step, double *took)
+{
+    fsdp_batch *batch;
+    uint64_t leaf = (uint64_t)step * (uint64_t)fsdp_group_world_size(r->group) +
+                    (uint64_t)fsdp_group_rank(r->group);
+    FSDP_TRY(make_batch(r, leaf, &batch));
+    double begin = fsdp_clock_s(), clip = begin, update = begin;
+    float scale = 1.0f;
+    fsdp_status status = forward_backward(r, batch, step);
+    if (status == FSDP_OK) {
+        clip = fsdp_clock_s();
+        status = fsdp_clip_grad_norm(fsdp_optimizer_parameters(r->optimizer), 1.0, NULL,
+                                     &r->grad_norm, &scale);
+    }
+    if (status == FSDP_OK) {
+        update = fsdp_clock_s();
+        status = fsdp_optimizer_step(r->optimizer, scale);
+    }
+    fsdp_optimizer_zero_grad(r->optimizer);
+    double end = fsdp_clock_s();
+    r->clip_s = update - clip;
+    r->optimizer_s = end - update;
+    *took = end - begin;
+    fsdp_batch_release(batch);
+    return status;
+}
+
+/* --- measuring --- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+static double waited_s(const fsdp_group *group)
+{
+    return (double)fsdp_group_counters(group)->wait_ns * 1e-9;
+}
+
+static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
+{
+    const fsdp_bench_config *c = r->config;
+    int later = c->steps - 1;
+    double *took = fsdp_calloc((size_t)c->steps, sizeof *took), waited = 0.0;
+    if (!took)
+        return fsdp_error_nomem();
+    result->ready_after_s = fsdp_clock_s() - c->start_s;
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; i < c->steps && status == FSDP_OK; i++) {
+        status = train_step(r, i, &took[i]);
+        if (i == 0) {
+            result->first_step_after_s = fsdp_clock_s() - c->start_s;
+            result->first_step_s = took[0];
+            result->first_loss = r->loss;
+            waited = waited_s(r->group);
+            continue;
+        }
+        result->forward_s += r->forward_s / later;
+        result->backward_s += r->backward_s / later;
+        result->clip_s += r->clip_s / later;
+        result->optimizer_s += r->optimizer_s / later;
+    }
+    result->wait_s = (waited_s(r->group) - waited) / later;
+    result->last_loss = r->loss;
+    result->grad_norm = r->grad_norm;
+    if (status == FSDP_OK)
+        result->step_s = median(took + 1, later);
+    fsdp_free(took);
+    return status;
+}
+
+/* Steps that nobody times; their number is rank 0's. */
+static fsdp_status memory_steps(run *r, double step_s)
+{
+    double n = ceil(MEMORY_SECONDS / step_s), took;
+    n = fmin(fmax(n, MIN_MEMORY_STEPS), MAX_MEMORY_STEPS);
+    FSDP_TRY(fsdp_broadcast(r->group, &n, sizeof n, 0));
+    for (int i = 0; i < (int)n; i++)
+        FSDP_TRY(train_step(r, r->config->steps + i, &took));
+    return FSDP_OK;
+}
+
+/* The best of the products that the steps consist of, on one thread; the mean over ranks. */
+static fsdp_status measure_rate(run *r, double *gflops)
+{
+    const fsdp_bench_config *c = r->config;
+    int64_t tokens = (int64_t)c->batch * c->source, d = c->shape.d_model;
+    int64_t inner = c->shape.num_heads * c->shape.d_kv;
+    const int64_t shapes[][2] = {{c->shape.d_ff, d}, {d, c->shape.d_ff}, {inner, d}};
+    double best = 0.0;
+    FSDP_TRY(fsdp_barrier(r->group));
+    for (size_t i = 0; i < FSDP_LENGTH(shapes); i++) {
+        double rate;
+        FSDP_TRY(fsdp_kernels_cpu_gemm_rate(r->device->context, c->dtype, tokens, shapes[i][0],
+                                            shapes[i][1], RATE_SECONDS, &rate));
+        best = fmax(best, rate);
+    }
+    *gflops = best;
+    return fsdp_all_reduce(r->group, gflops, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
+}
+
+static fsdp_status sum_memory(run *r, fsdp_memory_stats *memory)
+{
+    _Static_assert(sizeof *memory % sizeof(int64_t) == 0, "memory stats are int64 only");
+    fsdp_device_memory(r->device, memory);
+    return fsdp_all_reduce(r->group, memory, sizeof *memory / sizeof(int64_t), FSDP_DTYPE_I64,
+                           FSDP_REDUCE_SUM);
+}
+
+static int64_t count_parameters(const run *r)
+{
+    const fsdp_parameter_list *list = fsdp_optimizer_parameters(r->optimizer);
+    int64_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        n += fsdp_parameter_numel(list->items[i].parameter);
+    return n;
+}
+
+static fsdp_status measure(run *r, fsdp_bench_stage_fn *tell, void *arg, fsdp_bench_result *result)
+{
+    const fsdp_bench_config *c = r->config;
+    bool first = fsdp_group_rank(r->group) == 0;
+    if (first)
+        tell(arg, FSDP_BENCH_BUILT);
+    FSDP_TRY(timed_steps(r, result));
+    if (first)
+        tell(arg, FSDP_BENCH_MEMORY_BEGIN);
+    FSDP_TRY(memory_steps(r, result->step_s));
+    if (first)
+        tell(arg, FSDP_BENCH_MEMORY_END);
+    FSDP_TRY(measure_rate(r, &result->gemm_gflops));
+    FSDP_TRY(sum_memory(r, &result->memory));
+    double tokens = (double)c->batch * (double)(c->source + c->target);
+    result->parameters = count_parameters(r);
+    result->tokens_per_s = tokens * fsdp_group_world_size(r->group) / result->step_s;
+    result->flops = fsdp_bench_flops(&c->shape, c->batch, c->source, c->target);
+    result->mfu = result->flops / (result->step_s * c->threads * result->gemm_gflops * 1e9);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
+                             fsdp_bench_stage_fn *tell, void *arg, fsdp_bench_result *result)
+{
+    run r;
+    *result = (fsdp_bench_result){0};
+    if (config->steps < 2)
+        return fsdp_error(FSDP_ERR_INVALID, "steps is %d: the first is not counted, so at least 2",
+                          config->steps);
+    fsdp_status status = open_run(config, group, &r);
+    if (status == FSDP_OK)
+        status = measure(&r, tell, arg, result);
+    close_run(&r);
+    return status;
+}
+
+/* --- report --- */
+
+/* Three digits after the point are enough for seconds and MiB. */
+static void set(fsdp_json_node object, const char *key, double value)
+{
+    fsdp_json_set_f64(object, key, round(value * 1000.0) / 1000.0);
+}
+
+static double mib(int64_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_result *r,
+                       fsdp_json_node object)
+{
+    fsdp_json_set_str(object, "shape", c->shape_name);
+    fsdp_json_set_str(object, "dtype", fsdp_dtype_name(c->dtype));
+    fsdp_json_set_i64(object, "ranks", ranks);
+    fsdp_json_set_i64(object, "threads_per_rank", c->threads);
+    fsdp_json_set_i64(object, "batch", c->batch);
+    fsdp_json_set_i64(object, "seq", c->source);
+    fsdp_json_set_i64(object, "target", c->target);
+    fsdp_json_set_i64(object, "steps", c->steps);
+    fsdp_json_set_i64(object, "parameters", r->parameters);
+    set(object, "step_s", r->step_s);
+    set(object, "tok_per_s", r->tokens_per_s);
+    set(object, "first_step_after_s", r->first_step_after_s);
+    set(object, "ready_after_s", r->ready_after_s);
+    set(object, "first_step_s", r->first_step_s);
+    fsdp_json_node split = fsdp_json_set_object(object, "seconds");
+    set(split, "forward", r->forward_s);
+    set(split, "backward", r->backward_s);
+    set(split, "clip", r->clip_s);
+    set(split, "optimizer", r->optimizer_s);
+    set(split, "of_it_waiting", r->wait_s);
+    set(object, "gemm_gflops", r->gemm_gflops);
+    set(object, "step_gflop", r->flops * 1e-9);
+    set(object, "mfu", r->mfu);
+    set(object, "peak_allocated_mib", mib(r->memory.allocated_peak));
+    set(object, "peak_reserved_mib", mib(r->memory.reserved_peak));
+    fsdp_json_node tags = fsdp_json_set_object(object, "peak_mib");
+    for (int i = 0; i < FSDP_TAG_COUNT; i++)
+        set(tags, fsdp_tag_name((fsdp_tag)i), mib(r->memory.tag_peak[i]));
+    fsdp_json_set_f64(object, "first_loss", r->first_loss);
+    fsdp_json_set_f64(object, "last_loss", r->last_loss);
+    fsdp_json_set_f64(object, "grad_norm", r->grad_norm);
+}
