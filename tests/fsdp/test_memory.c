@@ -1,0 +1,187 @@
+/* What a rank holds, by purpose: shards at rest, a few units at work, nothing at the end; and that
+ * the meta device asks for the same. */
+#include "src/comm/comm.h"
+#include "src/fsdp/state.h"
+#include "tests/fsdp/tree.h"
+#include "tests/test.h"
+
+enum {
+    WIDTH = 64,
+    BLOCKS = 8,
+    BLOCK_NUMEL = WIDTH + 2 * WIDTH * WIDTH,
+    ALIGNMENT = 3 * 128 /* bytes: three parameters of a block, each to 32 elements */
+};
+
+/* A root without parameters over equal blocks. */
+static fsdp_status open_blocks(fsdp_group *group, const char *device,
+                               const fsdp_fully_shard_options *o, trainee *m)
+{
+    FSDP_TRY(trainee_open(group, device, o->mp_policy.param_dtype, m));
+    FSDP_TRY(tree_add(NULL, "", WIDTH, 0, &m->model));
+    for (int i = 0; i < BLOCKS; i++) {
+        fsdp_module *block;
+        FSDP_TRY(tree_add(m->model, (char[]){(char)('a' + i), 0}, WIDTH, WIDTH, &block));
+        FSDP_TRY(fsdp_fully_shard(block, group, m->device, o));
+    }
+    FSDP_TRY(fsdp_fully_shard(m->model, group, m->device, o));
+    return fsdp_module_init(m->model, 5);
+}
+
+static fsdp_memory_stats memory(const trainee *m)
+{
+    fsdp_memory_stats stats;
+    fsdp_device_memory(m->device, &stats);
+    return stats;
+}
+
+/* At rest: masters, 1 / W of them, whether shared or the rank's own. */
+TEST_RANKS(parameters_at_rest_are_one_part_of_the_world_size, 4)
+{
+    for (int v = 0; v < TREE_VARIANTS; v++) {
+        trainee m;
+        ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[v], &m));
+        int64_t share = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / (tree_variants[v].no_shard ? 1 : 4);
+        fsdp_memory_stats s = memory(&m);
+        ASSERT(s.tag_allocated[FSDP_TAG_PARAM] >= share);
+        ASSERT(s.tag_allocated[FSDP_TAG_PARAM] <= share + BLOCKS * ALIGNMENT);
+        ASSERT_INT(s.allocated, s.tag_allocated[FSDP_TAG_PARAM]);
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
+/* A copy for compute of one block, counted by one of four ranks. */
+static const int64_t copy = (BLOCK_NUMEL * 2 + ALIGNMENT) / 4;
+/* One rank's gradients of one block, whole. */
+static const int64_t slot = BLOCK_NUMEL * 4 + ALIGNMENT;
+
+TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
+{
+    const fsdp_fully_shard_options *o = &tree_variants[1]; /* bfloat16 */
+    trainee m;
+    ASSERT_OK(open_blocks(t->group, "cpu", o, &m));
+    int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
+    ASSERT_OK(tree_evaluate(&m, m.model, 0));
+    ASSERT_OK(tree_evaluate(&m, m.model, 0)); /* with prefetch */
+    fsdp_memory_stats s = memory(&m);
+    ASSERT(s.tag_peak[FSDP_TAG_PARAM] <= params + 2 * copy); /* one at work, the next */
+    for (int step = 0; step < 3; step++)
+        ASSERT_OK(tree_step(&m, step, 4));
+    s = memory(&m);
+    ASSERT(s.tag_peak[FSDP_TAG_PARAM] <= params + 2 * copy);
+    /* The slot backward writes and the one being reduced; the sums are a shard. */
+    int64_t grads = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / 4;
+    ASSERT(s.tag_peak[FSDP_TAG_GRAD] <= grads + 2 * slot);
+    ASSERT_INT(s.tag_allocated[FSDP_TAG_ACTIVATION], 0);
+    fsdp_module_zero_grad(m.model);
+    ASSERT_INT(s.tag_allocated[FSDP_TAG_GRAD] - memory(&m).tag_allocated[FSDP_TAG_GRAD], grads);
+    ASSERT_OK(trainee_close(&m));
+}
+
+/* Kept after forward: all copies at once; never more. */
+TEST_RANKS(units_kept_after_forward_are_held_once, 4)
+{
+    const fsdp_fully_shard_options *o = &tree_variants[4];
+    trainee m;
+    ASSERT_OK(open_blocks(t->group, "cpu", o, &m));
+    int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
+    for (int step = 0; step < 3; step++)
+        ASSERT_OK(tree_step(&m, step, 8));
+    int64_t peak = memory(&m).tag_peak[FSDP_TAG_PARAM];
+    ASSERT(peak > params + (BLOCKS - 1) * copy);
+    ASSERT(peak <= params + BLOCKS * copy);
+    ASSERT_OK(trainee_close(&m));
+}
+
+/* Memory does not grow with steps, whatever a step does. */
+TEST_RANKS(memory_is_the_same_after_every_step, 2)
+{
+    for (int v = 0; v < TREE_VARIANTS; v++) {
+        trainee m;
+        fsdp_memory_stats first = {0};
+        ASSERT_OK(trainee_open_example(t->group, &tree_variants[v], &m));
+        for (int step = 0; step < 6; step++) {
+            ASSERT_OK(tree_step(&m, step, 4));
+            ASSERT_OK(tree_evaluate(&m, m.model, step));
+            fsdp_memory_stats s = memory(&m);
+            if (step == 1)
+                first = s;
+            if (step > 1)
+                ASSERT(memcmp(&s, &first, sizeof s) == 0);
+        }
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
+/* Sums of micro-steps lie in a stack of at most log2 of their number, sharded. */
+TEST_RANKS(sums_of_micro_steps_are_few_and_sharded, 4)
+{
+    trainee m;
+    ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[0], &m));
+    ASSERT_OK(tree_step(&m, 0, 4 * 16));
+    int64_t grads = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / 4;
+    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= 5 * grads + 2 * slot);
+    ASSERT_OK(trainee_close(&m));
+}
+
+TEST_RANKS(frozen_units_have_no_gradient_memory, 2)
+{
+    trainee m;
+    ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[0], &m));
+    for (int i = 0; i < BLOCKS; i++) {
+        tree *b = tree_of(fsdp_module_child(m.model, i));
+        fsdp_parameter_set_requires_grad(b->norm, false);
+        fsdp_parameter_set_requires_grad(b->up, false);
+        fsdp_parameter_set_requires_grad(b->down, i == BLOCKS - 1);
+    }
+    ASSERT_OK(tree_step(&m, 0, 2));
+    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= slot + WIDTH * WIDTH * 4 / 2);
+    ASSERT_OK(trainee_close(&m));
+}
+
+/* --- the meta device --- */
+
+/* Two steps with evaluation; what was asked for, by tag. */
+static fsdp_status requests(fsdp_group *group, const char *device,
+                            const fsdp_fully_shard_options *o, fsdp_memory_stats *stats)
+{
+    trainee m;
+    FSDP_TRY(open_blocks(group, device, o, &m));
+    for (int step = 0; step < 2; step++) {
+        FSDP_TRY(tree_step(&m, step, 4));
+        FSDP_TRY(tree_evaluate(&m, m.model, step));
+    }
+    *stats = memory(&m);
+    return trainee_close(&m);
+}
+
+static void meta_asks_for_the_same(fsdp_test *t)
+{
+    const fsdp_fully_shard_options more[] = {
+        {.mp_policy = {.reduce_dtype = FSDP_DTYPE_BF16}},
+        {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16, .master_dtype = FSDP_DTYPE_BF16}}};
+    for (int v = 0; v < TREE_VARIANTS + 2; v++) {
+        fsdp_memory_stats cpu, meta;
+        const fsdp_fully_shard_options *o =
+            v < TREE_VARIANTS ? &tree_variants[v] : &more[v - TREE_VARIANTS];
+        ASSERT_OK(requests(t->group, "cpu", o, &cpu));
+        ASSERT_OK(requests(t->group, "meta", o, &meta));
+        for (int tag = 0; tag < FSDP_TAG_COUNT; tag++) {
+            ASSERT_INT(meta.tag_allocated[tag], cpu.tag_allocated[tag]);
+            ASSERT_INT(meta.tag_peak[tag], cpu.tag_peak[tag]);
+            ASSERT_INT(meta.tag_at_peak[tag], cpu.tag_at_peak[tag]);
+        }
+        ASSERT_INT(meta.allocated_peak, cpu.allocated_peak);
+        ASSERT(cpu.tag_peak[FSDP_TAG_PARAM] && cpu.tag_peak[FSDP_TAG_GRAD] &&
+               cpu.tag_peak[FSDP_TAG_ACTIVATION]);
+    }
+}
+
+TEST_RANKS(meta_asks_for_the_same_bytes_at_1_rank, 1)
+{
+    meta_asks_for_the_same(t);
+}
+
+TEST_RANKS(meta_asks_for_the_same_bytes_at_2_ranks, 2)
+{
+    meta_asks_for_the_same(t);
+}
