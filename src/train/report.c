@@ -103,10 +103,10 @@ static double median_step(const fsdp_trainer *t)
 {
     size_t n = (size_t)t->step, skip = n > 2 ? 1 : 0;
     if (!n)
-        return NAN;
+        return (double)NAN;
     double *sorted = fsdp_calloc(n, sizeof *sorted);
     if (!sorted)
-        return NAN;
+        return (double)NAN;
     for (size_t i = skip; i < n; i++)
         sorted[i - skip] = t->step_seconds[i];
     qsort(sorted, n - skip, sizeof *sorted, compare_doubles);

@@ -340,7 +340,7 @@ static fsdp_status steps_of_epoch(fsdp_trainer *t, int64_t epoch, epoch_sum *sum
 static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
 {
     epoch_sum sum = {0};
-    fsdp_epoch_record record = {.validation_loss = NAN};
+    fsdp_epoch_record record = {.validation_loss = (double)NAN};
     double begin = fsdp_clock_s();
     FSDP_TRY(steps_of_epoch(t, epoch, &sum, &record));
     record.train_loss = sum.labels ? sum.loss / (double)sum.labels : 0.0;
@@ -402,7 +402,8 @@ static void fini(fsdp_trainer *t)
 fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, FILE *out,
                            fsdp_train_result *result)
 {
-    *result = (fsdp_train_result){.validation_loss = NAN, .best_validation_loss = INFINITY};
+    *result = (fsdp_train_result){.validation_loss = (double)NAN,
+                                  .best_validation_loss = (double)INFINITY};
     fsdp_trainer t = {.config = config,
                       .group = group,
                       .out = fsdp_group_rank(group) == 0 ? out : NULL,
