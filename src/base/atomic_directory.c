@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,8 +136,10 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
         status = check_place(d->path, existing);
     if (status == FSDP_OK)
         status = make_parent(d->path);
-    if (status == FSDP_OK) /* what a killed process of the same number left */
-        status = fsdp_tree_remove(d->temporary);
+    if (status == FSDP_OK) {
+        fsdp_atomic_directory_sweep(d->path, 0);
+        status = fsdp_tree_remove(d->temporary); /* of a killed process of the same number */
+    }
     if (status == FSDP_OK && mkdir(d->temporary, 0777) != 0)
         status = fsdp_io_error(d->path, "cannot write a directory there");
     if (status != FSDP_OK) {
@@ -145,6 +148,68 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
     }
     *directory = d;
     return FSDP_OK;
+}
+
+/* ---- what others left ------------------------------------------------------------------------ */
+
+/* The process whose number ends `name`, which is `base` and `infix` and that number; else 0. */
+static int owner_of(const char *name, const char *base, const char *infix)
+{
+    size_t n = strlen(base), m = strlen(infix);
+    if (strncmp(name, base, n) != 0 || strncmp(name + n, infix, m) != 0)
+        return 0;
+    const char *digits = name + n + m;
+    size_t length = strspn(digits, "0123456789");
+    return length > 0 && length < 10 && digits[length] == 0 ? atoi(digits) : 0;
+}
+
+static bool is_left(int owner, int pid)
+{
+    return owner > 0 && (pid ? owner == pid : kill(owner, 0) != 0 && errno == ESRCH);
+}
+
+/* More than once: another thread of a process that ends may still be writing there. */
+static void remove_if_possible(const char *path)
+{
+    enum {
+        TRIES = 20
+    };
+    for (int i = 0; i < TRIES && fsdp_tree_remove(path) != FSDP_OK; i++)
+        ;
+}
+
+/* An old directory on its way out; if the new one never took its place, it comes back. */
+static void sweep_aside(const char *path, const char *aside)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0 && errno == ENOENT)
+        (void)rename(aside, path);
+    else
+        remove_if_possible(aside);
+}
+
+void fsdp_atomic_directory_sweep(const char *path, int pid)
+{
+    char *place = real_place(path), *parent = place ? fsdp_path_parent(place) : NULL;
+    char **names = NULL;
+    size_t count = 0;
+    if (!parent || fsdp_directory_list(parent, &names, &count) != FSDP_OK)
+        count = 0;
+    for (size_t i = 0; i < count; i++) {
+        const char *base = fsdp_path_name(place);
+        bool temporary = is_left(owner_of(names[i], base, ".tmp-"), pid);
+        char *left = temporary || is_left(owner_of(names[i], base, ".old-"), pid)
+                         ? fsdp_path_join(parent, names[i])
+                         : NULL;
+        if (left && temporary)
+            remove_if_possible(left);
+        else if (left)
+            sweep_aside(place, left);
+        fsdp_free(left);
+    }
+    fsdp_free(names);
+    fsdp_free(parent);
+    fsdp_free(place);
 }
 
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory)

@@ -85,6 +85,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_e
 /* Could begin() and commit() work there? Nothing is made, missing parents neither. For programs
  * that write after hours: they ask before. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing);
+/* Remove what an unfinished write of `path` by process `pid` of this host left; 0: by every process
+ * that runs no more. Called by begin(), and by whoever ends a process or survives one. What cannot
+ * be removed stays. */
+void fsdp_atomic_directory_sweep(const char *path, int pid);
 /* Where to write meanwhile. */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
 /* Sync every file in it, then move it into place, in one step where the file system can. Gone

@@ -4,6 +4,7 @@
 #include <fsdp/comm.h>
 
 #include "src/cli/cli.h"
+#include "src/cli/interrupt.h"
 #include "src/train/trainer.h"
 
 int fsdp_cmd_train(int argc, char **argv)
@@ -14,6 +15,7 @@ int fsdp_cmd_train(int argc, char **argv)
     int code = fsdp_cli_options(spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
+    fsdp_cli_tidy_on_signal(config.save_model ? config.output : NULL);
     fsdp_group *group = NULL;
     fsdp_train_result result;
     fsdp_status status = fsdp_init_process_group(NULL, &group);

@@ -152,6 +152,7 @@ static void pass_on(supervisor *s, int number)
             isatty(STDERR_FILENO) ? "\n" : "", strsignal(number), s->running,
             s->running == 1 ? "" : "s");
     signal_all(s, number);
+    signal_all(s, SIGCONT); /* a stopped process would not see it */
     ask_to_end(s, INTERRUPT_GRACE_S);
 }
 

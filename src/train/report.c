@@ -197,8 +197,8 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
         FSDP_TRY(print_epochs(t));
     if (t->config->track_memory)
         FSDP_TRY(print_memory(t, ranks));
-    fprintf(t->out, "%lld steps, median %s each; host memory of all ranks %s at most; %s in all\n",
-            (long long)t->step, fsdp_human_duration(median_step(t)).text,
+    fprintf(t->out, "%lld step%s, median %s each; host memory of all ranks %s at most; %s in all\n",
+            (long long)t->step, t->step == 1 ? "" : "s", fsdp_human_duration(median_step(t)).text,
             fsdp_human_bytes(host).text, fsdp_human_duration(fsdp_clock_s() - t->started_s).text);
     return FSDP_OK;
 }

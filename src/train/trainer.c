@@ -411,5 +411,12 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
                       .started_s = fsdp_clock_s()};
     fsdp_status status = run(&t);
     fini(&t);
+    if (status != FSDP_OK && config->save_model) {
+        /* Rank 0 may have been killed while it saved. The message is of the failure. */
+        char message[1024];
+        snprintf(message, sizeof message, "%s", fsdp_last_error());
+        fsdp_atomic_directory_sweep(config->output, 0);
+        return fsdp_error(status, "%s", message);
+    }
     return status;
 }

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
@@ -253,6 +254,32 @@ TEST(a_place_is_checked_before_the_work)
     ASSERT_ERROR(fsdp_atomic_directory_check("/proc/model", FSDP_EXISTING_REFUSE),
                  FSDP_ERR_NOT_FOUND, "/proc/model");
     ASSERT_INT(entries(t), 1); /* "new": nothing stays behind */
+}
+
+/* A killed process's temporary directory goes, that of a running one (this) stays; an old directory
+ * whose successor never took its place comes back. */
+TEST(what_a_killed_process_left_is_swept)
+{
+    fsdp_atomic_directory *dir;
+    pid_t dead = fork();
+    if (dead == 0)
+        _exit(0);
+    ASSERT(waitpid(dead, NULL, 0) == dead);
+    char left[64], aside[64], model[4096];
+    snprintf(left, sizeof left, "model.tmp-%d/part", (int)dead);
+    snprintf(aside, sizeof aside, "model.old-%d", (int)dead);
+    ASSERT_OK(fsdp_directory_make(in_dir(t, left)));
+    ASSERT_OK(fsdp_directory_make(in_dir(t, aside)));
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "model.tmp-x")));
+    snprintf(model, sizeof model, "%s", in_dir(t, "model"));
+    ASSERT_OK(fsdp_atomic_directory_begin(model, FSDP_EXISTING_UPDATE, &dir));
+    ASSERT_INT(entries(t), 3); /* model, model.tmp-x and this process's own */
+    ASSERT(fsdp_path_is_directory(model));
+    fsdp_atomic_directory_sweep(model, 0);
+    ASSERT(fsdp_path_is_directory(fsdp_atomic_directory_path(dir)));
+    fsdp_atomic_directory_sweep(model, (int)getpid());
+    ASSERT(!fsdp_path_is_directory(fsdp_atomic_directory_path(dir)));
+    fsdp_atomic_directory_discard(dir);
 }
 
 TEST(a_replaced_directory_holds_only_the_new_files)

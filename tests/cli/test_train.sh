@@ -310,5 +310,71 @@ else bad a_full_disk_leaves_the_old_model "exit code $(cat rc), $(ls -d disk*)";
 rc=$(cat rc)
 refused a_limit_below_the_shared_memory 'File too large'
 
+# --- ended from outside ---
+# begin RANKS ARGUMENTS...: training that would take hours, in the background, under way
+begin() {
+    ranks=$1
+    shift
+    rm -rf o m.jsonl
+    "$fsdp" launch -n "$ranks" train --model tiny --from-config --data ids.jsonl --output o --epochs 1000000 \
+        --batch-size 4 --metrics m.jsonl "$@" >out 2>err &
+    launcher=$!
+    tries=0
+    until grep -q '"step": 12,' m.jsonl 2>/dev/null || [ $tries -ge 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    set -- $(pgrep -P "$launcher")
+    first=$1 second=$2
+    start=$(date +%s)
+}
+finish() {
+    wait "$launcher"
+    rc=$?
+    took=$(($(date +%s) - start))
+}
+# ended NAME RC TEXT: within 5 s, with a message, and nothing is left
+ended() {
+    if [ "$rc" -ne "$2" ] || ! grep -Eq -- "$3" err; then bad "$1" "exit code $rc, or stderr lacks '$3'"
+    elif [ "$took" -gt 5 ]; then bad "$1" "it took $took s"
+    elif [ -n "$(pgrep -g "$first,$second")" ]; then bad "$1" "processes remain"
+    elif ls -d o.* >/dev/null 2>&1; then bad "$1" "left behind: $(ls -d o.*)"
+    elif [ "$(ls tmp)" ]; then bad "$1" "left in TMPDIR: $(ls tmp)"
+    else ok "$1"; fi
+}
+begin 2
+kill -KILL "$second"
+finish
+ended a_killed_rank_is_named 1 "rank 1 \(pid $second\) was killed by signal 9 \(Killed\) at step [0-9]+, "
+begin 3 --validation-data validation.jsonl --evaluation-steps 1 --lr 0.0001
+kill -KILL "$first"
+finish
+ended rank_0_killed_among_saves 1 "rank 0 \(pid $first\) was killed by signal 9 \(Killed\)"
+run train --model o --data ids.jsonl --no-save-model --max-steps 1 --num-workers 0
+expect its_last_model_is_whole 0
+begin 2
+kill -SEGV "$first"
+finish
+ended a_crash_is_named 1 "rank 0 \(pid $first\) was killed by signal 11"
+begin 2
+kill -INT "$launcher"
+finish
+ended an_interrupt_ends_it 130 'Interrupt: ending 2 ranks'
+begin 2 --validation-data validation.jsonl --evaluation-steps 1 --lr 0.0001
+kill -TERM "$launcher"
+finish
+ended sigterm_among_saves_ends_it 143 'Terminated: ending 2 ranks'
+begin 2
+kill -STOP "$second"
+tries=0
+until grep -q "rank 1 (pid $second) is stopped" err || [ $tries -ge 60 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+check a_stopped_rank_is_told grep -q "rank 1 (pid $second) is stopped" err
+kill -INT "$launcher"
+finish
+ended stopped_ranks_end_too 130 'Interrupt'
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
