@@ -137,6 +137,7 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     c->order[c->n_order++] = state;
     if (i + 1 < c->n_last_order && c->last_order[i] == state)
         FSDP_TRY(fsdp_param_group_prefetch(c->last_order[i + 1]->unit));
+    at(state, "forward");
     return FSDP_OK;
 }
 
@@ -210,7 +211,10 @@ static fsdp_status pre_backward(void *self)
     at(state, "all_gather in backward");
     FSDP_TRY(fsdp_param_group_unshard(state->unit));
     fsdp_state *next = next_in_backward(state->context, state);
-    return next ? fsdp_param_group_prefetch(next->unit) : FSDP_OK;
+    if (next)
+        FSDP_TRY(fsdp_param_group_prefetch(next->unit));
+    at(state, "backward");
+    return FSDP_OK;
 }
 
 static fsdp_status reduce_pending(fsdp_context *c)
