@@ -280,7 +280,7 @@ fsdp_status tree_step(trainee *t, int step, int leaves)
                                                     .leaf = a * world_size + trainee_rank(t),
                                                     .micro_step = a,
                                                     .n_micro_steps = micro_steps}));
-    return tree_sgd(t->model, 0.1f);
+    return tree_sgd(t->model, t->plain ? 0.1f / (float)leaves : 0.1f);
 }
 
 /* --- parameters --- */

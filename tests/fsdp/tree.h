@@ -43,6 +43,7 @@ typedef struct trainee {
     fsdp_tape *tape;
     fsdp_module *model;
     fsdp_dtype dtype; /* of activations: the units' param_dtype */
+    bool plain;       /* the model has no units: its gradients are sums */
 } trainee;
 
 FSDP_MUST_CHECK fsdp_status trainee_open(fsdp_group *group, const char *device, fsdp_dtype dtype,

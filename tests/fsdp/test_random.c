@@ -1,0 +1,301 @@
+/* Random trees of random units, trained in random ways: sharded is unsharded. FSDP_TEST_SEED and
+ * FSDP_TEST_CASES choose which; a failure prints its seed. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/base/alloc.h"
+#include "src/base/philox.h"
+#include "src/comm/comm.h"
+#include "src/fsdp/state.h"
+#include "tests/fsdp/tree.h"
+#include "tests/test.h"
+
+enum {
+    MAX_MODULES = 12,
+    STEPS = 3
+};
+
+typedef struct random_source {
+    uint64_t seed, count;
+} random_source;
+
+static int below(random_source *r, int n)
+{
+    return (int)(fsdp_philox4x32(r->seed, r->count++, 0).v[0] % (uint32_t)n);
+}
+
+static bool one_in(random_source *r, int n)
+{
+    return below(r, n) == 0;
+}
+
+/* What a seed stands for; the same on all ranks and for the reference. */
+typedef struct plan {
+    uint64_t seed;
+    int64_t width;
+    int n_modules;
+    int parent[MAX_MODULES], hidden[MAX_MODULES];
+    int tied_to[MAX_MODULES]; /* -1: none; itself: its own; else that module's, if it is around */
+    bool is_unit[MAX_MODULES];
+    fsdp_fully_shard_options options[MAX_MODULES];
+    int calls[STEPS][MAX_MODULES]; /* in this step, by its parent */
+    bool frozen[MAX_MODULES], evaluate[STEPS], fail[STEPS], forget[STEPS];
+    int leaves;
+} plan;
+
+/* Is `above` around m, with no unit in between? Then m's unit is above's too. */
+static bool same_unit_above(const plan *p, int above, int m)
+{
+    for (; m > above; m = p->parent[m])
+        if (p->is_unit[m])
+            return false;
+    return m == above;
+}
+
+static void draw_module(plan *p, random_source *r, int i)
+{
+    int n_children = 0;
+    do {
+        p->parent[i] = i ? below(r, i) : -1;
+        n_children = 0;
+        for (int k = 1; k < i; k++)
+            n_children += p->parent[k] == p->parent[i];
+    } while (n_children >= TREE_MAX_CHILDREN);
+    p->hidden[i] = one_in(r, 5) ? 0 : 1 + below(r, 9);
+    p->is_unit[i] = i == 0 ? !one_in(r, 6) : !one_in(r, 3);
+    p->frozen[i] = i && one_in(r, 8);
+    p->tied_to[i] = one_in(r, 3) ? i : -1;
+    /* A matrix of a module around it. One that a unit inside names too would belong to that. */
+    if (i && one_in(r, 3)) {
+        int owner = below(r, i);
+        if (same_unit_above(p, owner, i) && p->tied_to[owner] == owner)
+            p->tied_to[i] = owner;
+    }
+}
+
+static void draw_plan(uint64_t seed, int world_size, plan *p)
+{
+    random_source r = {.seed = seed};
+    static const int64_t widths[] = {1, 2, 3, 7, 15, 16, 17};
+    *p = (plan){.seed = seed, .width = widths[below(&r, 7)], .n_modules = 1 + below(&r, 11)};
+    fsdp_mp_policy mp = {.param_dtype = one_in(&r, 2) ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
+                         .reduce_dtype = one_in(&r, 3) ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32};
+    for (int i = 0; i < p->n_modules; i++) {
+        draw_module(p, &r, i);
+        if (one_in(&r, 8)) /* a unit may keep its master in bfloat16 */
+            mp.master_dtype = FSDP_DTYPE_BF16;
+        p->options[i].mp_policy = mp;
+        p->options[i].reshard_after_forward = (fsdp_reshard)below(&r, 3);
+        p->options[i].no_shard = one_in(&r, 6);
+        mp.master_dtype = FSDP_DTYPE_F32;
+    }
+    /* Without a unit at the top, its parameters would not be reduced: it has none. */
+    if (!p->is_unit[0]) {
+        p->hidden[0] = 0;
+        p->tied_to[0] = -1;
+        for (int i = 1; i < p->n_modules; i++) {
+            p->is_unit[i] |= p->parent[i] == 0;
+            if (p->tied_to[i] == 0)
+                p->tied_to[i] = -1;
+        }
+    }
+    for (int s = 0; s < STEPS; s++) {
+        for (int i = 0; i < p->n_modules; i++)
+            p->calls[s][i] = one_in(&r, 6) ? below(&r, 3) : 1;
+        p->evaluate[s] = one_in(&r, 3);
+        p->fail[s] = one_in(&r, 4);
+        p->forget[s] = one_in(&r, 4);
+    }
+    p->leaves = world_size * (1 + below(&r, 3));
+}
+
+/* --- a model by its plan --- */
+
+static fsdp_status build(const plan *p, fsdp_module **modules)
+{
+    for (int i = 0; i < p->n_modules; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "m%d", i);
+        FSDP_TRY(
+            tree_add(i ? modules[p->parent[i]] : NULL, name, p->width, p->hidden[i], &modules[i]));
+        tree *t = tree_of(modules[i]);
+        if (p->tied_to[i] == i)
+            FSDP_TRY(fsdp_module_add_parameter(modules[i], "tied", 2,
+                                               (int64_t[]){p->width, p->width},
+                                               (fsdp_init){0.0f, 0.3f}, &t->tied));
+        else if (p->tied_to[i] >= 0) {
+            t->tied = tree_of(modules[p->tied_to[i]])->tied;
+            FSDP_TRY(fsdp_module_share_parameter(modules[i], "tied", t->tied));
+        }
+    }
+    return FSDP_OK;
+}
+
+static void freeze(const plan *p, fsdp_module *const *modules)
+{
+    for (int i = 0; i < p->n_modules; i++) {
+        const tree *t = tree_of(modules[i]);
+        if (!p->frozen[i] || !t->up)
+            continue;
+        fsdp_parameter_set_requires_grad(t->up, false);
+        fsdp_parameter_set_requires_grad(t->norm, i % 2);
+    }
+}
+
+static fsdp_status shard(const plan *p, fsdp_module *const *modules, trainee *m)
+{
+    for (int i = p->n_modules; i-- > 0;)
+        if (p->is_unit[i])
+            FSDP_TRY(fsdp_fully_shard(modules[i], m->group, m->device, &p->options[i]));
+    return FSDP_OK;
+}
+
+static void set_calls(const plan *p, fsdp_module *const *modules, int step)
+{
+    int next[MAX_MODULES] = {0};
+    for (int i = 1; i < p->n_modules; i++)
+        tree_of(modules[p->parent[i]])->calls[next[p->parent[i]]++] = p->calls[step][i];
+}
+
+static bool is_called(const plan *p, int step, int i)
+{
+    for (; i > 0; i = p->parent[i])
+        if (!p->calls[step][i])
+            return false;
+    return true;
+}
+
+/* Does the step use anything that trains? Else there is nothing to run backward on. */
+static bool trains(const plan *p, int step)
+{
+    for (int i = 0; i < p->n_modules; i++)
+        if ((p->hidden[i] || p->tied_to[i] >= 0) && is_called(p, step, i))
+            return true;
+    return false;
+}
+
+static fsdp_status fail_in(trainee *m, fsdp_module *module, const tree_call *call)
+{
+    tree_of(module)->fail_forward = true;
+    fsdp_status status = tree_forward_backward(m, m->model, call);
+    tree_of(module)->fail_forward = false;
+    if (status != FSDP_OK && strstr(fsdp_last_error(), "on purpose"))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_STATE, "no failure on purpose but: %s", fsdp_last_error());
+}
+
+/* Events that leave no trace: the reference does without them. */
+static fsdp_status disturb(const plan *p, fsdp_module *const *modules, trainee *m, int step)
+{
+    const tree_call call = {.step = step + 500, .n_micro_steps = 2};
+    if (p->evaluate[step])
+        FSDP_TRY(tree_evaluate(m, m->model, step));
+    const int last = p->n_modules - 1;
+    if (p->fail[step] && is_called(p, step, last))
+        FSDP_TRY(fail_in(m, modules[last], &call));
+    if (p->forget[step]) {
+        fsdp_scope *s;
+        FSDP_TRY(tree_scope(m, m->tape, &call, &s));
+        tree_forward(m, s, m->model, &call);
+        fsdp_scope_close(s);
+        fsdp_tape_reset(m->tape);
+    }
+    return FSDP_OK;
+}
+
+/* Train over the group, or over one rank, or without units; put all parameters into *params. */
+static fsdp_status train(const plan *p, fsdp_group *group, bool plain, float **params, size_t *n)
+{
+    trainee m;
+    fsdp_module *modules[MAX_MODULES];
+    FSDP_TRY(trainee_open(group, "cpu", p->options[0].mp_policy.param_dtype, &m));
+    FSDP_TRY(build(p, modules));
+    m.model = modules[0];
+    freeze(p, modules);
+    m.plain = plain;
+    FSDP_TRY(plain ? fsdp_module_to_empty(m.model, m.device) : shard(p, modules, &m));
+    FSDP_TRY(fsdp_module_init(m.model, p->seed));
+    for (int step = 0; step < STEPS; step++) {
+        set_calls(p, modules, step);
+        if (group)
+            FSDP_TRY(disturb(p, modules, &m, step));
+        if (trains(p, step))
+            FSDP_TRY(tree_step(&m, step, p->leaves));
+    }
+    FSDP_TRY(tree_params(m.model, params, n));
+    return trainee_close(&m);
+}
+
+static bool all_float32(const plan *p)
+{
+    bool all = true;
+    for (int i = 0; i < p->n_modules; i++)
+        all &= p->options[i].mp_policy.param_dtype == FSDP_DTYPE_F32 &&
+               p->options[i].mp_policy.reduce_dtype == FSDP_DTYPE_F32 &&
+               p->options[i].mp_policy.master_dtype == FSDP_DTYPE_F32;
+    return all;
+}
+
+/* Bit for bit against one rank; to rounding against a module without units, whose gradients add up
+ * in one buffer. */
+static fsdp_status compare(const plan *p, const float *many, size_t n)
+{
+    for (int plain = 0; plain < 1 + all_float32(p); plain++) {
+        float *one = NULL;
+        size_t n_one = 0;
+        double difference = 0.0, largest = 1.0;
+        FSDP_TRY(train(p, NULL, plain, &one, &n_one));
+        for (size_t i = 0; i < n && n == n_one; i++) {
+            difference = fmax(difference, fabs((double)many[i] - (double)one[i]));
+            largest = fmax(largest, fabs((double)one[i]));
+        }
+        bool same =
+            n == n_one && (plain ? difference < 1e-3 * largest : memcmp(many, one, n * 4) == 0);
+        fsdp_free(one);
+        if (!same)
+            return fsdp_error(FSDP_ERR_STATE, "sharded and %s parameters differ by up to %g",
+                              plain ? "plain" : "one rank's", difference);
+    }
+    return FSDP_OK;
+}
+
+static void run_case(fsdp_test *t, uint64_t seed)
+{
+    plan p;
+    float *many = NULL;
+    size_t n = 0;
+    draw_plan(seed, t->world_size, &p);
+    fsdp_group_set_delay(t->group, seed, 50);
+    fsdp_status status = train(&p, t->group, false, &many, &n);
+    if (status == FSDP_OK)
+        status = compare(&p, many, n);
+    fsdp_free(many);
+    if (status != FSDP_OK)
+        FAIL("seed %llu: %s", (unsigned long long)seed, fsdp_last_error());
+}
+
+static uint64_t from_environment(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void run_cases(fsdp_test *t)
+{
+    uint64_t first = from_environment("FSDP_TEST_SEED", 1);
+    uint64_t n = from_environment("FSDP_TEST_CASES", 60);
+    for (uint64_t seed = first; seed < first + n; seed++) {
+        run_case(t, seed);
+        CHECK_HERE();
+    }
+}
+
+TEST_RANKS(random_trees_at_2_ranks, 2)
+{
+    run_cases(t);
+}
+
+TEST_RANKS(random_trees_at_4_ranks, 4)
+{
+    run_cases(t);
+}
