@@ -36,11 +36,10 @@ static fsdp_status gather_leaves(const fsdp_train_loop *loop, const leaf_sum *mi
     return FSDP_OK;
 }
 
-/* Sum in leaf order. The result's loss is not divided yet. */
-static int64_t total(const leaf_sum *all, int n, fsdp_step_result *result)
+/* Add to `result` in leaf order. Its loss is not divided yet. */
+static int64_t add_leaves(const leaf_sum *all, int n, fsdp_step_result *result)
 {
     int64_t leaves = 0;
-    *result = (fsdp_step_result){0};
     for (int m = 0; m < n; m++) {
         result->loss += all[m].loss;
         result->tokens += all[m].tokens;
@@ -123,13 +122,15 @@ static fsdp_status step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, le
 {
     int n = loop->micro_steps * fsdp_group_world_size(loop->group);
     FSDP_TRY(gather_leaves(loop, mine, loop->micro_steps, all));
-    int64_t leaves = total(all, n, result);
-    double divide = divisor(loop, result, leaves);
+    fsdp_step_result counts = {0};
+    int64_t leaves = add_leaves(all, n, &counts);
+    double divide = divisor(loop, &counts, leaves);
     FSDP_TRY(fsdp_set_gradient_divide_factor(loop->module, divide));
     for (int a = 0; a < loop->micro_steps; a++)
         FSDP_TRY(run_leaf(loop, batches[a], a, true, &mine[a].loss));
     FSDP_TRY(gather_leaves(loop, mine, loop->micro_steps, all));
-    (void)total(all, n, result);
+    *result = (fsdp_step_result){0};
+    (void)add_leaves(all, n, result);
     result->loss /= divide;
     FSDP_TRY(check_finite("the loss", result->loss, step, lr));
     return update(loop, lr, step, result);
@@ -168,7 +169,6 @@ fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader, void (*eac
     while (status == FSDP_OK) {
         fsdp_batch *batch;
         leaf_sum mine = {0};
-        fsdp_step_result part;
         status = fsdp_loader_next(loader, &batch);
         if (status != FSDP_OK || !batch)
             break;
@@ -179,11 +179,7 @@ fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader, void (*eac
             status = gather_leaves(loop, &mine, 1, all);
         if (status != FSDP_OK)
             break;
-        leaves += total(all, world_size, &part);
-        sum.loss += part.loss;
-        sum.tokens += part.tokens;
-        sum.labels += part.labels;
-        sum.rows += part.rows;
+        leaves += add_leaves(all, world_size, &sum);
         if (each)
             each(arg);
     }
