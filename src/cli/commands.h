@@ -10,6 +10,7 @@
 /* clang-format off */
 #define FSDP_COMMANDS(X) \
     X(train, "fine-tune or pretrain a model") \
+    X(evaluate, "loss and ROUGE of models on held-back rows") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
     X(generate, "text from a model, greedily") \
     X(verify, "compare this build with the numbers of PyTorch") \

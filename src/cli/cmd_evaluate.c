@@ -1,0 +1,129 @@
+/* `fsdp evaluate`: loss and ROUGE of models on held-back rows. */
+#include <stdio.h>
+
+#include "src/base/assert.h"
+#include "src/cli/cli.h"
+#include "src/train/evaluate.h"
+
+#define PLACE(field) .offset = offsetof(fsdp_evaluate_config, field)
+
+/* clang-format off */
+static const fsdp_option table[] = {
+    {.name = "model", .aliases = "models,model-name,model-name-or-path", .type = FSDP_OPTION_LIST,
+     PLACE(models), .metavar = "DIR,...", .required = true, .group = "models",
+     .help = "Hugging Face folders or hub names found in the local cache, to be compared"},
+    {.name = "untrained", .type = FSDP_OPTION_BOOL, PLACE(untrained),
+     .help = "before them, the first model's shape with random weights of the seed"},
+    {.name = "from-config", .type = FSDP_OPTION_BOOL, PLACE(from_config),
+     .help = "random weights in all of them: only config.json is read"},
+    {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
+     .bounds = FSDP_AT_LEAST(0), .help = "of random weights"},
+    {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
+     PLACE(tokenizer), .metavar = "PATH", .shown_default = "each model's",
+     .help = "spiece.model, or a folder that holds one"},
+
+    {.name = "data", .aliases = "validation-data,validation-file,test-file,eval-data",
+     .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
+     .group = "rows", .help = "CSV or JSONL file, or a folder of them"},
+    {.name = "baseline-data", .aliases = "train-data,train-file", .type = FSDP_OPTION_STRING,
+     PLACE(baseline_data), .metavar = "PATH",
+     .help = "the training rows: the one of their summaries that fits best, said for every row, "
+             "is shown for comparison"},
+    {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
+     PLACE(task_prefix), .value = "summarize: ", .shown_default = "'summarize: '",
+     .help = "put before every source text"},
+    {.name = "max-samples", .aliases = "max-eval-samples,max-validation-samples",
+     .type = FSDP_OPTION_INT64, PLACE(max_samples), .value = "0", .bounds = FSDP_AT_LEAST(0),
+     .shown_default = "0, all", .help = "use only the first N rows"},
+    {.name = "max-source-length", .aliases = "max-input-length", .type = FSDP_OPTION_INT,
+     PLACE(max_source_length), .value = "512", .bounds = FSDP_BETWEEN(1, 1048576),
+     .help = "tokens of a source text; the rest is cut off"},
+    {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
+     PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
+     .help = "tokens of a target text that count for the loss; ROUGE sees the whole text"},
+
+    {.name = "generate", .aliases = "predict-with-generate", .type = FSDP_OPTION_BOOL,
+     PLACE(generate), .value = "true", .group = "computing",
+     .help = "write texts and score them, not the loss alone"},
+    {.name = "max-new-tokens", .type = FSDP_OPTION_INT, PLACE(max_new_tokens), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "--max-target-length",
+     .help = "longest text to generate"},
+    {.name = "batch-size", .aliases = "eval-batch-size,per-device-eval-batch-size,"
+     "validation-batch-size", .type = FSDP_OPTION_INT, PLACE(batch_size), .value = "8",
+     .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank at a time"},
+    {.name = "param-dtype", .aliases = "param-type", .type = FSDP_OPTION_DTYPE,
+     PLACE(param_dtype), .value = "float32", .help = "of weights and activations"},
+    {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
+     .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
+     .help = "threads that compute"},
+    {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
+     .shown_default = "the best that 'fsdp --version' lists",
+     .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+
+    {.name = "examples", .aliases = "generate-examples", .type = FSDP_OPTION_INT, PLACE(examples),
+     .value = "0", .bounds = FSDP_BETWEEN(0, 10000), .group = "output",
+     .help = "show N texts beside their references"},
+    {.name = "predictions", .type = FSDP_OPTION_STRING, PLACE(predictions), .metavar = "FILE",
+     .help = "write the last model's texts, one line a row"},
+    {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json),
+     .help = "print one line of JSON instead of tables"},
+};
+/* clang-format on */
+
+static fsdp_status check(void *target, const fsdp_options *options)
+{
+    const fsdp_evaluate_config *c = target;
+    (void)options;
+    if (!c->models.count)
+        return fsdp_error(FSDP_ERR_INVALID, "--model is empty");
+    if (!*c->data)
+        return fsdp_error(FSDP_ERR_INVALID, "--data is empty");
+    if (!c->generate && (c->predictions || c->examples > 0 || c->baseline_data))
+        return fsdp_error(FSDP_ERR_INVALID, "%s needs texts; --no-generate gives none",
+                          c->predictions    ? "--predictions"
+                          : c->examples > 0 ? "--examples"
+                                            : "--baseline-data");
+    if (c->param_dtype != FSDP_DTYPE_F32 && c->param_dtype != FSDP_DTYPE_BF16)
+        return fsdp_error(FSDP_ERR_INVALID, "--param-dtype %s: it takes float32 or bfloat16",
+                          fsdp_dtype_name(c->param_dtype));
+    return FSDP_OK;
+}
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp evaluate",
+    .usage = "--model DIR[,DIR...] --data FILE [options]",
+    .summary =
+        "Measure models on rows that they were not trained on: loss and perplexity over the "
+        "target tokens, and ROUGE-1, -2 and -L of the texts that they generate. Alone it is "
+        "one rank; 'fsdp launch -n N evaluate ...' shards the models and the rows over N and "
+        "gives the same numbers.",
+    .epilogue = "example:\n"
+                "  fsdp launch -n 2 evaluate --model t5-wikihow --data wikihowVal.csv \\\n"
+                "      --baseline-data wikihowAll.csv --examples 5\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .check = check,
+};
+
+int fsdp_cmd_evaluate(int argc, char **argv)
+{
+    fsdp_evaluate_config config = {0};
+    fsdp_options *options;
+    int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    fsdp_group *group = NULL;
+    fsdp_status status = fsdp_init_process_group(NULL, &group);
+    if (status == FSDP_OK)
+        status = fsdp_evaluate_run(&config, group, stdout);
+    code = FSDP_EXIT_OK;
+    if (status != FSDP_OK) {
+        if (group)
+            fsdp_group_abort(group, status);
+        code = fsdp_cli_failed(spec.program);
+    }
+    fsdp_destroy_process_group(group);
+    fsdp_options_destroy(options);
+    return code;
+}

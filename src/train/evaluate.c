@@ -1,0 +1,397 @@
+/* See Note [Evaluating on several ranks] in evaluate.h. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
+#include "src/base/str.h"
+#include "src/comm/agree.h"
+#include "src/comm/comm.h"
+#include "src/train/evaluate_internal.h"
+#include "src/train/generate.h"
+#include "src/train/model.h"
+#include "src/train/progress.h"
+#include "src/train/step.h"
+#include "src/train/threads.h"
+
+/* What one model needs while it is measured. */
+typedef struct evaluator {
+    const fsdp_evaluate_config *config;
+    fsdp_group *group;
+    fsdp_device *device;
+    fsdp_evaluations *all;
+    bool show_progress; /* on rank 0, unless a program reads the output */
+    fsdp_model *model;
+    fsdp_tokenizer *tokenizer; /* NULL: the data are ids, and there is none */
+    char no_tokenizer[256];
+    fsdp_dataset *set;
+} evaluator;
+
+static bool is_first(const evaluator *v)
+{
+    return fsdp_group_rank(v->group) == 0;
+}
+
+/* --- texts --- */
+
+static void free_texts(fsdp_text_rows *rows)
+{
+    for (size_t i = 0; i < rows->n; i++)
+        fsdp_free(rows->items[i]);
+    fsdp_free(rows->items);
+    *rows = (fsdp_text_rows){0};
+}
+
+/* The targets of all rows, as texts. */
+static fsdp_status read_targets(const fsdp_dataset *set, fsdp_text_rows *rows)
+{
+    fsdp_status status = FSDP_OK;
+    int64_t n = fsdp_dataset_len(set);
+    rows->items = fsdp_calloc((size_t)n, sizeof *rows->items);
+    if (!rows->items)
+        return FSDP_ERR_NOMEM;
+    for (int64_t i = 0; i < n && status == FSDP_OK; i++, rows->n++) {
+        char *text;
+        status = fsdp_dataset_texts(set, i, NULL, &text);
+        if (status != FSDP_OK)
+            break;
+        rows->items[i] = fsdp_strdup(text);
+        fsdp_text_free(text);
+        if (!rows->items[i])
+            status = FSDP_ERR_NOMEM;
+    }
+    if (status != FSDP_OK)
+        free_texts(rows);
+    return status;
+}
+
+/* Rank of the block that holds `row`. */
+static int rank_of_row(const evaluator *v, size_t row)
+{
+    return (int)(row / (size_t)v->config->batch_size % (size_t)fsdp_group_world_size(v->group));
+}
+
+/* Own texts one after the other, each with its NUL. */
+static fsdp_status pack_texts(const evaluator *v, const fsdp_text_rows *mine, fsdp_str *packed)
+{
+    for (size_t i = 0; i < mine->n; i++)
+        if (rank_of_row(v, i) == fsdp_group_rank(v->group))
+            fsdp_str_append(packed, mine->items[i], strlen(mine->items[i]) + 1);
+    return packed->failed ? fsdp_error_nomem() : FSDP_OK;
+}
+
+static fsdp_status unpack_texts(const evaluator *v, const char *all, size_t stride,
+                                fsdp_text_rows *rows)
+{
+    for (int r = 0; r < fsdp_group_world_size(v->group); r++) {
+        const char *text = all + (size_t)r * stride;
+        for (size_t i = 0; i < rows->n; i++) {
+            if (rank_of_row(v, i) != r)
+                continue;
+            if (!rows->items[i])
+                rows->items[i] = fsdp_strdup(text);
+            if (!rows->items[i])
+                return FSDP_ERR_NOMEM;
+            text += strlen(text) + 1;
+        }
+    }
+    return FSDP_OK;
+}
+
+/* Rank 0 gets every rank's texts; the others keep their own. Collective. */
+static fsdp_status gather_texts(const evaluator *v, fsdp_text_rows *rows)
+{
+    int world_size = fsdp_group_world_size(v->group);
+    fsdp_str packed = {0};
+    int64_t most = 0;
+    FSDP_TRY(fsdp_agree(v->group, pack_texts(v, rows, &packed)));
+    most = (int64_t)packed.len;
+    fsdp_status status = fsdp_all_reduce(v->group, &most, 1, FSDP_DTYPE_I64, FSDP_REDUCE_MAX);
+    char *send = NULL, *all = NULL;
+    if (status == FSDP_OK && most > 0) {
+        send = fsdp_calloc(1, (size_t)most);
+        all = fsdp_calloc((size_t)world_size, (size_t)most);
+        status = fsdp_agree(v->group, send && all ? FSDP_OK : FSDP_ERR_NOMEM);
+    }
+    if (status == FSDP_OK && most > 0) {
+        memcpy(send, packed.data ? packed.data : "", packed.len);
+        status = fsdp_all_gather(v->group, send, (size_t)most, all);
+    }
+    if (status == FSDP_OK && most > 0 && is_first(v))
+        status = unpack_texts(v, all, (size_t)most, rows);
+    fsdp_str_fini(&packed);
+    fsdp_free(send);
+    fsdp_free(all);
+    return status;
+}
+
+/* --- setting up --- */
+
+static fsdp_status open_device(evaluator *v)
+{
+    fsdp_device_options options = {.threads = v->config->threads_per_rank, .isa = v->config->isa};
+    if (options.threads == 0)
+        FSDP_TRY(fsdp_default_threads(v->group, &options.threads));
+    fsdp_group_set_threads(v->group, options.threads);
+    return fsdp_device_create(&options, &v->device);
+}
+
+static fsdp_status open_model(evaluator *v, const char *name, bool random)
+{
+    fsdp_model_options options = {
+        .name = name,
+        .from_config = random,
+        .seed = (uint64_t)v->config->seed,
+        .shard = {.mp_policy = {.param_dtype = v->config->param_dtype}},
+    };
+    return fsdp_model_open(&options, v->group, v->device, &v->model);
+}
+
+static fsdp_status open_tokenizer(evaluator *v)
+{
+    const char *path = v->config->tokenizer ? v->config->tokenizer : v->model->dir;
+    fsdp_status status = fsdp_tokenizer_open(path, &v->tokenizer);
+    if (status == FSDP_OK || v->config->tokenizer)
+        return status;
+    snprintf(v->no_tokenizer, sizeof v->no_tokenizer, "%.*s", (int)sizeof v->no_tokenizer - 1,
+             fsdp_last_error());
+    return FSDP_OK;
+}
+
+static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t max_samples,
+                                fsdp_dataset **set)
+{
+    const fsdp_evaluate_config *c = v->config;
+    fsdp_dataset_options options = {.tokenizer = v->tokenizer,
+                                    .source_prefix = c->task_prefix,
+                                    .max_source_length = c->max_source_length,
+                                    .max_target_length = c->max_target_length,
+                                    .max_samples = max_samples,
+                                    .vocab_size = v->model->config.vocab_size};
+    fsdp_status status = fsdp_dataset_open(path, &options, set);
+    if (status == FSDP_ERR_INVALID && !v->tokenizer)
+        return fsdp_error(status, "%s (%s)", fsdp_last_error(), v->no_tokenizer);
+    return status;
+}
+
+/* References and candidates, once, with the first model's tokenizer. Data without texts (ids and no
+ * tokenizer) leave the loss alone. Every rank reads them: rank 0 needs them, the others must know
+ * whether there are any. */
+static fsdp_status open_texts(evaluator *v)
+{
+    fsdp_evaluations *all = v->all;
+    if (!v->config->generate)
+        return FSDP_OK;
+    fsdp_status status = read_targets(v->set, &all->references);
+    if (status == FSDP_ERR_UNSUPPORTED) {
+        snprintf(all->no_texts, sizeof all->no_texts, "%.*s", (int)sizeof all->no_texts - 1,
+                 fsdp_last_error());
+        return FSDP_OK;
+    }
+    all->have_texts = status == FSDP_OK;
+    if (status != FSDP_OK || !v->config->baseline_data || !is_first(v))
+        return status;
+    fsdp_dataset *baseline;
+    FSDP_TRY(open_dataset(v, v->config->baseline_data, 0, &baseline));
+    status = read_targets(baseline, &all->candidates);
+    fsdp_dataset_close(baseline);
+    return status;
+}
+
+/* --- measuring --- */
+
+static fsdp_status open_progress(const evaluator *v, const char *what, int64_t total,
+                                 fsdp_progress **progress)
+{
+    fsdp_progress_options options = {.description = what,
+                                     .total = total,
+                                     .colour = FSDP_PROGRESS_GREEN,
+                                     .style =
+                                         v->show_progress ? FSDP_PROGRESS_AUTO : FSDP_PROGRESS_OFF};
+    return fsdp_progress_create(&options, progress);
+}
+
+static void count_batch(void *progress)
+{
+    fsdp_progress_update(progress, 1, NULL);
+}
+
+static fsdp_status measure_loss(evaluator *v, fsdp_evaluation *result)
+{
+    fsdp_loader_options options = {.sampler = {.batch_size = v->config->batch_size,
+                                               .rank = fsdp_group_rank(v->group),
+                                               .world_size = fsdp_group_world_size(v->group),
+                                               .no_shuffle = true},
+                                   .decoder_start_token_id =
+                                       (int32_t)v->model->config.decoder_start_token_id,
+                                   .pad_token_id = (int32_t)v->model->config.pad_token_id};
+    fsdp_loader *loader;
+    fsdp_progress *progress = NULL;
+    fsdp_step_result sum;
+    double begin = fsdp_clock_s();
+    FSDP_TRY(fsdp_loader_create(v->set, &options, &loader));
+    fsdp_train_loop loop = {
+        .group = v->group, .device = v->device, .module = v->model->module, .micro_steps = 1};
+    fsdp_status status = open_progress(v, "loss", fsdp_loader_steps(loader), &progress);
+    if (status == FSDP_OK)
+        status = fsdp_validate(&loop, loader, count_batch, progress, &sum);
+    fsdp_progress_destroy(progress);
+    fsdp_loader_destroy(loader);
+    FSDP_TRY(status);
+    result->loss = sum.loss;
+    result->labels = sum.labels;
+    result->rows = sum.rows;
+    result->loss_s = fsdp_clock_s() - begin;
+    return FSDP_OK;
+}
+
+/* The texts of the rows of `batch`, which begin at rows->items[first]. */
+static fsdp_status write_block(const evaluator *v, const fsdp_generation_config *config,
+                               const fsdp_batch *batch, size_t first, fsdp_text_rows *rows)
+{
+    const unsigned flags = FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN;
+    int max_new =
+        v->config->max_new_tokens ? v->config->max_new_tokens : v->config->max_target_length;
+    fsdp_generate_options options = {.max_new_tokens = max_new, .config = config};
+    size_t n = (size_t)batch->rows;
+    fsdp_token_list *outputs = fsdp_calloc(n, sizeof *outputs);
+    if (!outputs)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_generate_greedy(v->model, v->device, batch, &options, outputs);
+    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
+        char *text;
+        status = fsdp_tokenizer_decode(v->tokenizer, outputs[i].ids, outputs[i].len, flags, &text);
+        if (status != FSDP_OK)
+            break;
+        rows->items[first + i] = fsdp_strdup(text);
+        fsdp_text_free(text);
+        if (!rows->items[first + i])
+            status = FSDP_ERR_NOMEM;
+    }
+    for (size_t i = 0; i < n; i++)
+        fsdp_token_list_fini(&outputs[i]);
+    fsdp_free(outputs);
+    return status;
+}
+
+/* Block m of consecutive rows; beyond the end it has none, and is generated all the same, because
+ * ranks go in lockstep. */
+static fsdp_status generate_block(const evaluator *v, const fsdp_generation_config *config,
+                                  size_t m, fsdp_text_rows *rows)
+{
+    size_t batch_size = (size_t)v->config->batch_size, first = m * batch_size;
+    size_t count = first >= rows->n ? 0 : rows->n - first;
+    if (count > batch_size)
+        count = batch_size;
+    int64_t *indices = fsdp_calloc(batch_size, sizeof *indices);
+    if (!indices)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < count; i++)
+        indices[i] = (int64_t)(first + i);
+    fsdp_batch *batch;
+    fsdp_status status = fsdp_collate(v->set, indices, (int32_t)count,
+                                      (int32_t)v->model->config.decoder_start_token_id,
+                                      (int32_t)v->model->config.pad_token_id, &batch);
+    fsdp_free(indices);
+    FSDP_TRY(status);
+    status = write_block(v, config, batch, first, rows);
+    fsdp_batch_release(batch);
+    return status;
+}
+
+static fsdp_status generate_rows(const evaluator *v, fsdp_text_rows *rows)
+{
+    size_t world_size = (size_t)fsdp_group_world_size(v->group);
+    size_t batch_size = (size_t)v->config->batch_size;
+    size_t rounds = (rows->n + batch_size * world_size - 1) / (batch_size * world_size);
+    fsdp_generation_config config;
+    fsdp_progress *progress;
+    FSDP_TRY(fsdp_model_generation_config(v->model, &config));
+    FSDP_TRY(open_progress(v, "texts", (int64_t)rounds, &progress));
+    fsdp_status status = FSDP_OK;
+    for (size_t k = 0; k < rounds && status == FSDP_OK; k++) {
+        status =
+            generate_block(v, &config, k * world_size + (size_t)fsdp_group_rank(v->group), rows);
+        fsdp_progress_update(progress, 1, NULL);
+    }
+    fsdp_progress_destroy(progress);
+    FSDP_TRY(status);
+    return gather_texts(v, rows);
+}
+
+static fsdp_status measure_texts(evaluator *v, fsdp_evaluation *result)
+{
+    double begin = fsdp_clock_s();
+    result->texts.items = fsdp_calloc((size_t)result->rows, sizeof *result->texts.items);
+    if (!result->texts.items)
+        return FSDP_ERR_NOMEM;
+    result->texts.n = (size_t)result->rows;
+    FSDP_TRY(generate_rows(v, &result->texts));
+    result->generate_s = fsdp_clock_s() - begin;
+    return FSDP_OK;
+}
+
+static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_evaluation *result)
+{
+    FSDP_TRY(open_model(v, name, random));
+    FSDP_TRY(open_tokenizer(v));
+    FSDP_TRY(open_dataset(v, v->config->data, v->config->max_samples, &v->set));
+    if (result == v->all->items)
+        FSDP_TRY(fsdp_agree(v->group, open_texts(v)));
+    FSDP_TRY(measure_loss(v, result));
+    if (!v->all->have_texts)
+        return FSDP_OK;
+    if (!v->tokenizer)
+        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to write texts with: %s", name,
+                          v->no_tokenizer);
+    return measure_texts(v, result);
+}
+
+static void close_model(evaluator *v)
+{
+    fsdp_dataset_close(v->set);
+    fsdp_tokenizer_close(v->tokenizer);
+    fsdp_model_close(v->model);
+    v->set = NULL;
+    v->tokenizer = NULL;
+    v->model = NULL;
+}
+
+static fsdp_status measure_all(evaluator *v)
+{
+    const fsdp_evaluate_config *c = v->config;
+    size_t extra = c->untrained ? 1 : 0;
+    v->all->n = c->models.count + extra;
+    v->all->items = fsdp_calloc(v->all->n, sizeof *v->all->items);
+    if (!v->all->items)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < v->all->n && status == FSDP_OK; i++) {
+        fsdp_evaluation *result = &v->all->items[i];
+        bool random = i < extra || c->from_config;
+        const char *name = c->models.items[i < extra ? 0 : i - extra];
+        snprintf(result->name, sizeof result->name, "%.*s%s", 120, name,
+                 random ? " (random weights)" : "");
+        status = measure(v, name, random, result);
+        close_model(v);
+    }
+    return status;
+}
+
+fsdp_status fsdp_evaluate_run(const fsdp_evaluate_config *config, fsdp_group *group, FILE *out)
+{
+    fsdp_evaluations all = {.config = config};
+    evaluator v = {.config = config, .group = group, .all = &all};
+    v.show_progress = is_first(&v) && !config->json;
+    fsdp_status status = open_device(&v);
+    if (status == FSDP_OK)
+        status = measure_all(&v);
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, is_first(&v) ? fsdp_evaluations_report(&all, out) : FSDP_OK);
+    for (size_t i = 0; i < all.n; i++)
+        free_texts(&all.items[i].texts);
+    free_texts(&all.references);
+    free_texts(&all.candidates);
+    fsdp_free(all.items);
+    fsdp_device_destroy(v.device);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* `fsdp evaluate`: what models are worth on rows that they were not trained on: loss and perplexity
+ * over the label tokens, ROUGE of greedy texts against the references, beside the best constant
+ * sentence.
+ *
+ * Note [Evaluating on several ranks]. Rows go through in blocks of batch_size consecutive ones;
+ * block m is rank m % world_size's. A block is computed the same way wherever it is, and the
+ * blocks' sums are added in their order, so that the figures do not depend on the number of ranks.
+ */
+#pragma once
+#include <stdio.h>
+
+#include <fsdp/comm.h>
+
+#include "src/base/options.h"
+#include "src/train/rouge.h"
+
+typedef struct fsdp_evaluate_config {
+    fsdp_option_list models; /* folders or hub names, at least one */
+    bool untrained;          /* first the first model's shape with random weights of the seed */
+    bool from_config;        /* all of them with random weights */
+    int64_t seed;
+    const char *tokenizer;     /* NULL: each model's own */
+    const char *data;          /* never NULL */
+    const char *baseline_data; /* rows whose targets are tried as the constant sentence, or NULL */
+    const char *task_prefix;   /* never NULL */
+    int64_t max_samples;       /* 0: all rows */
+    int max_source_length, max_target_length;
+    int batch_size;
+    bool generate;      /* texts and ROUGE, not the loss alone */
+    int max_new_tokens; /* 0: max_target_length */
+    fsdp_dtype param_dtype;
+    int threads_per_rank; /* 0: cores / ranks */
+    const char *isa;      /* NULL: the best */
+    int examples;         /* texts shown beside their references */
+    bool json;
+    const char *predictions; /* file for the last model's texts, one a line; NULL: none */
+} fsdp_evaluate_config;
+
+/* Evaluate, and print tables or one JSON line to `out` on rank 0. Collective; a failure on one rank
+ * is a failure on all (fsdp_group_abort by the caller). */
+FSDP_MUST_CHECK fsdp_status fsdp_evaluate_run(const fsdp_evaluate_config *config, fsdp_group *group,
+                                              FILE *out);

@@ -1,0 +1,31 @@
+/* What evaluate.c shares with evaluate_report.c. */
+#pragma once
+#include "src/train/evaluate.h"
+
+/* Texts of rows, owned. */
+typedef struct fsdp_text_rows {
+    char **items; /* [n], NULL: not there */
+    size_t n;
+} fsdp_text_rows;
+
+/* What one model came to. */
+typedef struct fsdp_evaluation {
+    char name[160];
+    double loss; /* mean over the label tokens */
+    int64_t labels, rows;
+    double loss_s, generate_s;
+    fsdp_text_rows texts; /* rank 0; empty without generation */
+} fsdp_evaluation;
+
+typedef struct fsdp_evaluations {
+    const fsdp_evaluate_config *config;
+    fsdp_evaluation *items; /* [n] */
+    size_t n;
+    bool have_texts;           /* the data has references */
+    char no_texts[256];        /* why not */
+    fsdp_text_rows references; /* rank 0 */
+    fsdp_text_rows candidates; /* rank 0: targets of --baseline-data */
+} fsdp_evaluations;
+
+/* Tables, or one JSON line; then the file of predictions. */
+FSDP_MUST_CHECK fsdp_status fsdp_evaluations_report(const fsdp_evaluations *e, FILE *out);

@@ -1,0 +1,168 @@
+/* What `fsdp evaluate` says: tables for people, a line of JSON for programs, a file of texts. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/base/str.h"
+#include "src/train/evaluate_internal.h"
+#include "src/train/human.h"
+#include "src/train/metrics.h"
+#include "src/train/rouge_report.h"
+#include "src/train/table.h"
+
+static const char *const *borrowed(const fsdp_text_rows *rows)
+{
+    return (const char *const *)rows->items;
+}
+
+/* --- tables --- */
+
+static fsdp_status print_losses(const fsdp_evaluations *e, FILE *out)
+{
+    static const char *const headings[] = {"model", "loss",          "perplexity",
+                                           "rows",  "target tokens", "time"};
+    fsdp_table *table;
+    FSDP_TRY(fsdp_table_create(6, &table));
+    for (size_t i = 0; i < 6; i++)
+        fsdp_table_column(table, i, headings[i], i ? FSDP_TABLE_RIGHT : FSDP_TABLE_LEFT);
+    for (size_t i = 0; i < e->n; i++) {
+        const fsdp_evaluation *m = &e->items[i];
+        fsdp_table_row(table);
+        fsdp_table_cell(table, "%s", m->name);
+        fsdp_table_cell(table, "%.4f", m->loss);
+        fsdp_table_cell(table, "%.5g", exp(m->loss));
+        fsdp_table_cell(table, "%lld", (long long)m->rows);
+        fsdp_table_cell(table, "%lld", (long long)m->labels);
+        fsdp_table_cell(table, "%s", fsdp_human_duration(m->loss_s + m->generate_s).text);
+    }
+    fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
+    fsdp_table_destroy(table);
+    return status;
+}
+
+static fsdp_status print_rouge(const fsdp_evaluations *e, FILE *out)
+{
+    fsdp_rouge_predictions *sets = fsdp_calloc(e->n, sizeof *sets);
+    if (!sets)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < e->n; i++)
+        sets[i] = (fsdp_rouge_predictions){.name = e->items[i].name,
+                                           .predictions = borrowed(&e->items[i].texts)};
+    fsdp_rouge_report_options options = {.candidates = borrowed(&e->candidates),
+                                         .n_candidates = e->candidates.n,
+                                         .examples = (size_t)e->config->examples};
+    fsdp_status status = fsdp_rouge_report(out, borrowed(&e->references), e->references.n, sets,
+                                           e->n, &options, NULL);
+    fsdp_free(sets);
+    return status;
+}
+
+/* --- JSON --- */
+
+static void set_rouge(fsdp_json_node node, const fsdp_rouge *rouge)
+{
+    fsdp_metrics_set_number(node, "rouge1", rouge->rouge1.fmeasure);
+    fsdp_metrics_set_number(node, "rouge2", rouge->rouge2.fmeasure);
+    fsdp_metrics_set_number(node, "rougeL", rouge->rougeL.fmeasure);
+}
+
+static fsdp_status add_model(const fsdp_evaluations *e, const fsdp_evaluation *m,
+                             fsdp_json_node models)
+{
+    fsdp_json_node node = fsdp_json_append_object(models);
+    fsdp_json_set_str(node, "model", m->name);
+    fsdp_metrics_set_number(node, "loss", m->loss);
+    fsdp_metrics_set_number(node, "perplexity", exp(m->loss));
+    fsdp_json_set_i64(node, "rows", m->rows);
+    fsdp_json_set_i64(node, "label_tokens", m->labels);
+    fsdp_metrics_set_number(node, "loss_s", m->loss_s);
+    if (!m->texts.n)
+        return FSDP_OK;
+    fsdp_rouge rouge;
+    FSDP_TRY(fsdp_rouge_mean(borrowed(&e->references), borrowed(&m->texts), m->texts.n, &rouge));
+    set_rouge(node, &rouge);
+    fsdp_metrics_set_number(node, "generate_s", m->generate_s);
+    return FSDP_OK;
+}
+
+static fsdp_status fill_json(const fsdp_evaluations *e, fsdp_json_node root)
+{
+    fsdp_json_set_str(root, "data", e->config->data);
+    fsdp_json_node models = fsdp_json_set_array(root, "models");
+    for (size_t i = 0; i < e->n; i++)
+        FSDP_TRY(add_model(e, &e->items[i], models));
+    if (!e->candidates.n)
+        return FSDP_OK;
+    size_t best;
+    fsdp_rouge rouge;
+    FSDP_TRY(fsdp_rouge_best_constant(borrowed(&e->references), e->references.n,
+                                      borrowed(&e->candidates), e->candidates.n, &best, &rouge));
+    fsdp_json_node constant = fsdp_json_set_object(root, "best_constant");
+    fsdp_json_set_str(constant, "text", e->candidates.items[best]);
+    set_rouge(constant, &rouge);
+    return FSDP_OK;
+}
+
+static fsdp_status print_json(const fsdp_evaluations *e, FILE *out)
+{
+    fsdp_json *doc;
+    char *text = NULL;
+    FSDP_TRY(fsdp_json_create("evaluation", &doc));
+    fsdp_status status = fill_json(e, fsdp_json_root(doc));
+    if (status == FSDP_OK)
+        status = fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL);
+    fsdp_json_destroy(doc);
+    if (status == FSDP_OK)
+        fprintf(out, "%s\n", text);
+    fsdp_free(text);
+    return status;
+}
+
+/* --- the file of texts --- */
+
+/* Line ends within a text are spaces, so that line i is row i. */
+static fsdp_status write_predictions(const fsdp_text_rows *texts, const char *path)
+{
+    fsdp_str s = {0};
+    for (size_t i = 0; i < texts->n; i++) {
+        const char *text = texts->items[i];
+        for (size_t used; *text; text += used) {
+            used = strcspn(text, "\r\n");
+            fsdp_str_append(&s, text, used);
+            if (text[used]) {
+                fsdp_str_append(&s, " ", 1);
+                used++;
+            }
+        }
+        fsdp_str_append(&s, "\n", 1);
+    }
+    size_t bytes = s.len;
+    char *all = fsdp_str_take(&s);
+    fsdp_status status = all ? fsdp_file_write(path, all, bytes) : FSDP_ERR_NOMEM;
+    fsdp_free(all);
+    return status;
+}
+
+fsdp_status fsdp_evaluations_report(const fsdp_evaluations *e, FILE *out)
+{
+    const fsdp_evaluate_config *c = e->config;
+    if (c->json) {
+        FSDP_TRY(print_json(e, out));
+    } else {
+        FSDP_TRY(print_losses(e, out));
+        if (e->have_texts)
+            FSDP_TRY(print_rouge(e, out));
+        else if (c->generate)
+            fprintf(out, "no texts to compare: %s\n", e->no_texts);
+    }
+    if (fflush(out) != 0)
+        return fsdp_error(FSDP_ERR_IO, "printing the evaluation: %s", strerror(errno));
+    if (!c->predictions)
+        return FSDP_OK;
+    if (!e->have_texts)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "--predictions: %s", e->no_texts);
+    return write_predictions(&e->items[e->n - 1].texts, c->predictions);
+}
