@@ -130,7 +130,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor,
 /**
  * Whoever changes a tensor's elements in place outside of operations (optimizer, init, load, user)
  * does it between these two: peers that read the same memory are waited for and told.
- * Collective where the memory is shared: every rank does it, in the same order.
+ * Collective where the memory is shared: every rank does it, in the same order. Several tensors may
+ * be under way at once. FSDP_ERR_STATE for parameters that are unsharded now.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);

@@ -1,4 +1,6 @@
 /* The public face: which parameters a unit takes, and the calls on a unit. */
+#include <float.h>
+
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 
@@ -117,7 +119,9 @@ static fsdp_status set_factor(const char *path, fsdp_module *m, void *arg)
 
 fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root, double factor)
 {
-    if (!(factor >= 0.0))
-        return fsdp_error(FSDP_ERR_INVALID, "gradient divide factor %g is not positive", factor);
+    if (!(factor >= 0.0 && factor <= DBL_MAX))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "gradient divide factor %g is neither positive nor 0 (world size)",
+                          factor);
     return fsdp_module_visit(root, set_factor, &factor);
 }

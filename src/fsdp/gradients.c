@@ -6,6 +6,7 @@
  * of the next. The division comes last, once. 1 x 4, 2 x 2 and 4 x 1 (ranks x micro-steps) then
  * agree in every bit. */
 #include <stddef.h>
+#include <string.h>
 
 #include <fsdp/dtensor.h>
 
@@ -54,7 +55,12 @@ static fsdp_status open_slot(fsdp_param_group *u)
     }
     char *base = fsdp_buffer_data(u->slot);
     int rank = u->group ? fsdp_group_rank(u->group) : 0;
-    fsdp_storage_set_data(u->slot_storage, base ? base + slot_bytes(u) * (size_t)rank : NULL);
+    char *own = base ? base + slot_bytes(u) * (size_t)rank : NULL;
+#ifdef FSDP_DEBUG
+    if (own)
+        memset(own, 0xff, slot_bytes(u)); /* NaN: the first contribution overwrites */
+#endif
+    fsdp_storage_set_data(u->slot_storage, own);
     return FSDP_OK;
 }
 

@@ -47,17 +47,30 @@ static fsdp_status guard_begin(void *self)
         return fsdp_error(FSDP_ERR_STATE,
                           "unit '%s' is unsharded: its parameters cannot be written before reshard",
                           u->name);
-    if (!u->zero_copy)
-        return FSDP_OK;
-    fsdp_phase_info info = info_of(u, FSDP_KIND_WRITE_SHARD, u->options.mp_policy.master_dtype);
-    return fsdp_buffer_begin(u->master, FSDP_PHASE_WRITE, &info);
+    if (u->zero_copy && u->writers == 0) {
+        fsdp_phase_info info = info_of(u, FSDP_KIND_WRITE_SHARD, u->options.mp_policy.master_dtype);
+        FSDP_TRY(fsdp_buffer_begin(u->master, FSDP_PHASE_WRITE, &info));
+    }
+    u->writers++;
+    return FSDP_OK;
 }
 
 static void guard_end(void *self)
 {
     fsdp_param_group *u = self;
-    if (u->zero_copy)
+    FSDP_ASSERT(u->writers > 0);
+    if (--u->writers == 0 && u->zero_copy)
         fsdp_buffer_end(u->master);
+}
+
+/* What operations read is no place to write: it is a copy, or all ranks' master. */
+static fsdp_status refuse_write(void *self)
+{
+    const fsdp_param_group *u = self;
+    return fsdp_error(FSDP_ERR_STATE,
+                      "unit '%s': fsdp_parameter_data() of a unit is read only: write "
+                      "fsdp_parameter_local()",
+                      u->name);
 }
 
 /* --- layout and memory --- */
@@ -85,6 +98,7 @@ static fsdp_status create_storages(fsdp_param_group *u)
     }
     FSDP_TRY(fsdp_storage_from_memory(u->device, NULL, bytes_of(u, mp->param_dtype),
                                       &u->gathered_storage));
+    u->gathered_storage->guards = &u->gathered_guard;
     return fsdp_storage_from_memory(u->device, NULL, bytes_of(u, FSDP_DTYPE_F32), &u->slot_storage);
 }
 
@@ -174,6 +188,7 @@ fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
     u->shard_group = options->no_shard ? NULL : u->group;
     u->zero_copy = options->mp_policy.param_dtype == options->mp_policy.master_dtype;
     u->guard = (fsdp_storage_guard){.begin_write = guard_begin, .end_write = guard_end, .self = u};
+    u->gathered_guard = (fsdp_storage_guard){.begin_write = refuse_write, .self = u};
     u->params = fsdp_calloc(n, sizeof *u->params);
     u->sources = fsdp_calloc((size_t)world_of(u->group), sizeof *u->sources);
     u->name = fsdp_strdup("");
@@ -210,6 +225,8 @@ void fsdp_param_group_destroy(fsdp_param_group *u)
         fsdp_tensor_release(p->data);
         fsdp_tensor_release(p->grad_slot);
     }
+    if (u->gathered_storage)
+        u->gathered_storage->guards = NULL;
     if (u->master_storage) /* its memory goes, so locals that live on are emptied */
         fsdp_storage_set_data(u->master_storage, NULL);
     fsdp_storage_release(u->master_storage);
@@ -247,7 +264,7 @@ static void write_own_rows(fsdp_param_group *u)
 
 fsdp_status fsdp_param_group_prefetch(fsdp_param_group *u)
 {
-    if (u->state != FSDP_UNIT_SHARDED || u->zero_copy)
+    if (u->state != FSDP_UNIT_SHARDED || u->zero_copy || u->writers)
         return FSDP_OK;
     fsdp_dtype dtype = u->options.mp_policy.param_dtype;
     FSDP_ASSERT(!u->gathered);
@@ -269,6 +286,9 @@ fsdp_status fsdp_param_group_unshard(fsdp_param_group *u)
 {
     if (u->state == FSDP_UNIT_UNSHARDED)
         return FSDP_OK;
+    if (u->writers)
+        return fsdp_error(FSDP_ERR_STATE,
+                          "unit '%s' is being written: end_write comes before unshard", u->name);
     FSDP_TRY(fsdp_param_group_prefetch(u));
     fsdp_buffer *from = u->zero_copy ? u->master : u->gathered;
     fsdp_phase_info info = info_of(u, FSDP_KIND_ALL_GATHER, u->options.mp_policy.param_dtype);

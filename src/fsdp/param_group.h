@@ -62,8 +62,10 @@ struct fsdp_param_group {
     fsdp_buffer *master; /* zero copy only; else locals have memory of their own */
     fsdp_storage *master_storage, *gathered_storage, *slot_storage;
     fsdp_storage_guard guard; /* of what locals lie in */
-    const void **sources;     /* [world size]: scratch of the reduce */
-    fsdp_pools *pools;        /* borrowed from the context; NULL before the first forward */
+    fsdp_storage_guard gathered_guard;
+    int writers;          /* locals being written now: one WRITE phase for all of them */
+    const void **sources; /* [world size]: scratch of the reduce */
+    fsdp_pools *pools;    /* borrowed from the context; NULL before the first forward */
     fsdp_buffer *gathered, *slot;
     fsdp_unit_state state;
     bool held; /* by fsdp_unit_unshard: hooks do not reshard */

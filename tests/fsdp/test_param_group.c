@@ -142,6 +142,33 @@ TEST_RANKS(a_written_local_is_what_all_ranks_gather, 3)
     }
 }
 
+/* All parameters of a unit may be under way at once, as a fused optimizer has them. */
+TEST_RANKS(locals_are_written_together_and_not_while_unsharded, 2)
+{
+    for (int v = 0; v < TREE_VARIANTS; v++) {
+        trainee m;
+        fsdp_parameter_list list;
+        ASSERT_OK(open_rows(t->group, &tree_variants[v], &m));
+        ASSERT_OK(fsdp_module_parameters(m.model, false, &list));
+        for (int round = 0; round < 3; round++) {
+            for (size_t i = 0; i < list.n; i++)
+                ASSERT_OK(fsdp_tensor_begin_write(fsdp_parameter_local(list.items[i].parameter)));
+            ASSERT_ERROR(fsdp_unit_unshard(m.model), FSDP_ERR_STATE, "end_write comes before");
+            for (size_t i = 0; i < list.n; i++)
+                fsdp_tensor_end_write(fsdp_parameter_local(list.items[i].parameter));
+            ASSERT_OK(fsdp_unit_unshard(m.model));
+            const fsdp_parameter *p = list.items[0].parameter;
+            ASSERT_ERROR(fsdp_tensor_begin_write(fsdp_parameter_local(p)), FSDP_ERR_STATE,
+                         "is unsharded");
+            ASSERT_ERROR(fsdp_tensor_begin_write(fsdp_parameter_data(p)), FSDP_ERR_STATE,
+                         "read only");
+            ASSERT_OK(fsdp_unit_reshard(m.model));
+        }
+        fsdp_parameter_list_free(&list);
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
 /* --- training --- */
 
 /* `leaves` over the ranks, sharded, against one rank: the largest difference of a parameter. */
