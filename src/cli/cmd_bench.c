@@ -285,6 +285,7 @@ static void print_text(fsdp_json_node r)
     printf("  clip               %s\n", fsdp_human_duration(number(split, "clip")).text);
     printf("  optimizer          %s\n", fsdp_human_duration(number(split, "optimizer")).text);
     printf("  of it waiting      %s\n", fsdp_human_duration(number(split, "of_it_waiting")).text);
+    printf("  processor time     %s\n", fsdp_human_duration(number(split, "processor")).text);
     printf("tokens per second    %s\n", fsdp_human_count(number(r, "tok_per_s")).text);
     printf("first step done      %s after the start, begun after %s\n",
            fsdp_human_duration(number(r, "first_step_after_s")).text,

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <fsdp/autograd.h>
 #include <fsdp/batch.h>
@@ -170,16 +171,27 @@ static double median(double *values, int n)
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-static double waited_s(const fsdp_group *group)
+typedef struct used {
+    double cpu_s, faults, waited_s;
+} used;
+
+/* Since the process began; the last of the group. */
+static used used_so_far(const fsdp_group *group)
 {
-    return (double)fsdp_group_counters(group)->wait_ns * 1e-9;
+    struct rusage u = {0};
+    getrusage(RUSAGE_SELF, &u);
+    return (used){.cpu_s = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+                           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec),
+                  .faults = (double)u.ru_minflt,
+                  .waited_s = (double)fsdp_group_counters(group)->wait_ns * 1e-9};
 }
 
 static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
 {
     const fsdp_bench_config *c = r->config;
     int later = c->steps - 1;
-    double *took = fsdp_calloc((size_t)c->steps, sizeof *took), waited = 0.0;
+    double *took = fsdp_calloc((size_t)c->steps, sizeof *took);
+    used before = {0};
     if (!took)
         return fsdp_error_nomem();
     result->ready_after_s = fsdp_clock_s() - c->start_s;
@@ -190,7 +202,7 @@ static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
             result->first_step_after_s = fsdp_clock_s() - c->start_s;
             result->first_step_s = took[0];
             result->first_loss = r->loss;
-            waited = waited_s(r->group);
+            before = used_so_far(r->group);
             continue;
         }
         result->forward_s += r->forward_s / later;
@@ -198,7 +210,10 @@ static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
         result->clip_s += r->clip_s / later;
         result->optimizer_s += r->optimizer_s / later;
     }
-    result->wait_s = (waited_s(r->group) - waited) / later;
+    used after = used_so_far(r->group);
+    result->cpu_s = (after.cpu_s - before.cpu_s) / later;
+    result->page_faults = (after.faults - before.faults) / later;
+    result->wait_s = (after.waited_s - before.waited_s) / later;
     result->last_loss = r->loss;
     result->grad_norm = r->grad_norm;
     if (status == FSDP_OK)
@@ -327,6 +342,8 @@ void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_r
     set(split, "clip", r->clip_s);
     set(split, "optimizer", r->optimizer_s);
     set(split, "of_it_waiting", r->wait_s);
+    set(split, "processor", r->cpu_s);
+    set(object, "page_faults_per_step", r->page_faults);
     set(object, "gemm_gflops", r->gemm_gflops);
     set(object, "step_gflop", r->flops * 1e-9);
     set(object, "mfu", r->mfu);

@@ -40,18 +40,21 @@ typedef void fsdp_bench_stage_fn(void *arg, fsdp_bench_stage stage);
 
 typedef struct fsdp_bench_result {
     int64_t parameters;
-    double step_s;                        /* median without the first */
-    double first_step_s;                  /* the first step alone */
-    double first_step_after_s;            /* from the job's start to the end of the first step */
-    double ready_after_s;                 /* from the job's start to its begin */
-    double forward_s, backward_s, clip_s; /* means of the steps after the first, of rank 0 */
-    double optimizer_s, wait_s;           /* wait_s: for peers, within the others */
-    double tokens_per_s;                  /* of all ranks, source and target */
-    double flops;                         /* of one rank and step */
-    double gemm_gflops, mfu;              /* Note [Model FLOP utilisation] */
-    double first_loss, last_loss;         /* of rank 0's rows */
-    double grad_norm;                     /* of the last step, before clipping */
-    fsdp_memory_stats memory;             /* peaks of the steps, summed over the ranks */
+    double step_s;             /* median without the first */
+    double first_step_s;       /* the first step alone */
+    double first_step_after_s; /* from the job's start to the end of the first step */
+    double ready_after_s;      /* from the job's start to its begin */
+    /* Rank 0's, means of the steps after the first. */
+    double forward_s, backward_s, clip_s, optimizer_s;
+    double wait_s; /* for peers; part of the four */
+    double cpu_s;  /* processor time; where step_s x threads is much more, others used the cores */
+    double page_faults;
+    double tokens_per_s;          /* of all ranks, source and target */
+    double flops;                 /* of one rank and step */
+    double gemm_gflops, mfu;      /* Note [Model FLOP utilisation] */
+    double first_loss, last_loss; /* of rank 0's rows */
+    double grad_norm;             /* of the last step, before clipping */
+    fsdp_memory_stats memory;     /* peaks of the steps, summed over the ranks */
 } fsdp_bench_result;
 
 /* Collective. The result is the same on all ranks but for what is said to be rank 0's. */
