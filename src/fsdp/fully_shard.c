@@ -63,12 +63,12 @@ fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_group *group, fsdp_device
     FSDP_TRY(check_place(module));
     fsdp_parameter_list list;
     FSDP_TRY(fsdp_module_parameters(module, false, &list));
-    fsdp_parameter **own = fsdp_calloc(list.n, sizeof(fsdp_parameter *));
+    fsdp_named_parameter *own = fsdp_calloc(list.n, sizeof *own);
     fsdp_status status = own ? FSDP_OK : FSDP_ERR_NOMEM;
     size_t n = 0;
     for (size_t i = 0; i < list.n && status == FSDP_OK; i++)
         if (!list.items[i].parameter->owner)
-            own[n++] = list.items[i].parameter;
+            own[n++] = list.items[i];
     fsdp_param_group *unit = NULL;
     if (status == FSDP_OK)
         status = fsdp_param_group_create(device, group, options, own, n, &unit);

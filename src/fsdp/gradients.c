@@ -14,9 +14,22 @@
 #include "src/base/assert.h"
 #include "src/fsdp/param_group.h"
 
+enum {
+    SLOT_ALIGN = 128
+};
+
+/* One rank's slot: gradients, then a byte for each parameter that has one. */
 static size_t slot_bytes(const fsdp_param_group *u)
 {
-    return (size_t)u->numel * sizeof(float);
+    return (size_t)u->numel * sizeof(float) +
+           (u->n_params + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+}
+
+/* NULL on meta. */
+static unsigned char *slot_flags(const fsdp_param_group *u, int rank)
+{
+    unsigned char *base = fsdp_buffer_data(u->slot);
+    return base ? base + slot_bytes(u) * (size_t)rank + (size_t)u->numel * sizeof(float) : NULL;
 }
 
 static int world_of(const fsdp_group *group)
@@ -113,12 +126,30 @@ fsdp_status fsdp_param_group_publish(fsdp_param_group *u, bool *pending)
     if (!u->slot)
         return FSDP_OK;
     fsdp_status status = round_slot(u);
+    unsigned char *flags = slot_flags(u, u->group ? fsdp_group_rank(u->group) : 0);
+    for (size_t i = 0; i < u->n_params && flags; i++)
+        flags[i] = u->params[i].touched;
     fsdp_storage_set_data(u->slot_storage, NULL);
     fsdp_buffer_end(u->slot);
     return status;
 }
 
 /* --- own rows over all ranks --- */
+
+static fsdp_status compare_flags(const fsdp_param_group *u)
+{
+    for (int r = 0; r < world_of(u->group); r++) {
+        const unsigned char *flags = slot_flags(u, r);
+        for (size_t i = 0; i < u->n_params && flags; i++)
+            if (flags[i] != u->params[i].touched)
+                return fsdp_error(FSDP_ERR_COMM,
+                                  "ranks diverged: rank %d has %s gradient of '%s' in unit '%s', "
+                                  "rank %d has %s",
+                                  r, flags[i] ? "a" : "no", u->params[i].name, u->name,
+                                  fsdp_group_rank(u->group), flags[i] ? "none" : "one");
+    }
+    return FSDP_OK;
+}
 
 static void sum_slots(const fsdp_param_group *u, const fsdp_param *p, fsdp_tensor *rows,
                       float scale)
@@ -228,7 +259,7 @@ fsdp_status fsdp_param_group_reduce(fsdp_param_group *u, bool last)
 {
     fsdp_phase_info info = info_of(u, FSDP_KIND_REDUCE_SCATTER);
     FSDP_TRY(fsdp_buffer_begin(u->slot, FSDP_PHASE_READ, &info));
-    fsdp_status status = FSDP_OK;
+    fsdp_status status = compare_flags(u);
     for (size_t i = 0; i < u->n_params && status == FSDP_OK; i++) {
         if (u->params[i].touched)
             status = reduce_param(u, &u->params[i], last, scale_of(u));

@@ -176,7 +176,7 @@ void fsdp_param_group_adopt(fsdp_param_group *u)
 
 fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
                                     const fsdp_fully_shard_options *options,
-                                    fsdp_parameter *const *parameters, size_t n,
+                                    const fsdp_named_parameter *parameters, size_t n,
                                     fsdp_param_group **unit)
 {
     fsdp_param_group *u = fsdp_calloc(1, sizeof *u);
@@ -195,11 +195,16 @@ fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
     fsdp_status status = u->params && u->sources && u->name ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK) {
         u->n_params = n;
-        for (size_t i = 0; i < n; i++)
-            u->params[i].parameter = parameters[i];
+        for (size_t i = 0; i < n; i++) {
+            u->params[i].parameter = parameters[i].parameter;
+            u->params[i].name = fsdp_strdup(parameters[i].name);
+            if (!u->params[i].name)
+                status = FSDP_ERR_NOMEM;
+        }
         lay_out(u);
-        status = create_storages(u);
     }
+    if (status == FSDP_OK)
+        status = create_storages(u);
     for (size_t i = 0; i < n && status == FSDP_OK; i++)
         status = prepare(u, &u->params[i]);
     if (status != FSDP_OK) {
@@ -224,6 +229,7 @@ void fsdp_param_group_destroy(fsdp_param_group *u)
         fsdp_tensor_release(p->local);
         fsdp_tensor_release(p->data);
         fsdp_tensor_release(p->grad_slot);
+        fsdp_free(p->name);
     }
     if (u->gathered_storage)
         u->gathered_storage->guards = NULL;

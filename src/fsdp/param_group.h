@@ -9,7 +9,9 @@
  *   each rank casts its own rows (WRITE), which all then read (READ). Reshard empties the storage's
  *   pointer, so that reading afterwards is an error and never stale data.
  * slot: where backward writes this rank's whole gradient, float32; a pool buffer of world_size
- *   slots. After its WRITE each rank sums its own rows over all slots (READ). */
+ *   slots. After its WRITE each rank sums its own rows over all slots (READ). A byte for each
+ *   parameter at the end of a slot says whether it has a gradient: that differs between ranks only
+ *   if they ran different code, and would otherwise add up what an earlier unit left there. */
 #pragma once
 #include <fsdp/fsdp.h>
 
@@ -24,6 +26,7 @@ typedef struct fsdp_param_group fsdp_param_group;
 
 typedef struct fsdp_param {
     fsdp_parameter *parameter; /* borrowed: the module's */
+    char *name;                /* within the unit's module */
     size_t offset;             /* elements, of the whole parameter in the unit's buffers */
     fsdp_tensor *data, *local; /* the parameter's tensors, kept here too: it may die first */
     fsdp_tensor *grad_slot;    /* whole, float32, over the unit's slot_storage */
@@ -77,8 +80,8 @@ struct fsdp_param_group {
  * Collective. They stay as they are until fsdp_param_group_adopt(). */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
                                                     const fsdp_fully_shard_options *options,
-                                                    fsdp_parameter *const *parameters, size_t n,
-                                                    fsdp_param_group **unit);
+                                                    const fsdp_named_parameter *parameters,
+                                                    size_t n, fsdp_param_group **unit);
 /* The unit's parameters are sharded from here on; gradients of before are dropped. */
 void fsdp_param_group_adopt(fsdp_param_group *unit);
 void fsdp_param_group_destroy(fsdp_param_group *unit);

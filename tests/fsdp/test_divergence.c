@@ -18,6 +18,7 @@ typedef fsdp_status odd_one_out(trainee *m);
 typedef struct job {
     odd_one_out *odd;
     const fsdp_fully_shard_options *options;
+    bool freeze_up; /* of unit "second", after the first step */
     char message[RANKS][1024];
     fsdp_status status[RANKS];
 } job;
@@ -29,6 +30,7 @@ static fsdp_status one_rank(fsdp_group *group, void *arg)
     trainee m;
     FSDP_TRY(trainee_open_example(group, j->options, &m));
     fsdp_status status = tree_step(&m, 0, RANKS * 2);
+    fsdp_parameter_set_requires_grad(tree_of(trainee_unit(&m, "second"))->up, !j->freeze_up);
     if (status == FSDP_OK)
         status = rank == 1 ? j->odd(&m) : tree_step(&m, 1, RANKS * 2);
     /* What a rank did not notice in its step it notices in the next. */
@@ -40,24 +42,6 @@ static fsdp_status one_rank(fsdp_group *group, void *arg)
     if (closed != FSDP_OK)
         return closed;
     return status == FSDP_OK ? FSDP_OK : fsdp_error(status, "%s", j->message[rank]);
-}
-
-/* All fail within seconds; messages contain `text` and, if given, `also`. */
-static void expect(fsdp_test *t, odd_one_out *odd, int variant, fsdp_status status,
-                   const char *text, const char *also)
-{
-    job j = {.odd = odd, .options = &tree_variants[variant]};
-    double start = fsdp_clock_s();
-    fsdp_status first = fsdp_run_ranks(RANKS, one_rank, &j, j.status);
-    ASSERT(first != FSDP_OK);
-    ASSERT(fsdp_clock_s() - start < 5.0);
-    for (int r = 0; r < RANKS; r++) {
-        if (j.status[r] != FSDP_ERR_COMM && !(r == 1 && j.status[r] == status))
-            FAIL("variant %d: rank %d: %s: %s", variant, r, fsdp_status_name(j.status[r]),
-                 j.message[r]);
-        if (!strstr(j.message[r], text) || (also && r != 1 && !strstr(j.message[r], also)))
-            FAIL("variant %d: rank %d says: %s", variant, r, j.message[r]);
-    }
 }
 
 static fsdp_status other_order(trainee *m)
@@ -101,6 +85,14 @@ static fsdp_status freeze_one(trainee *m)
     return tree_step(m, 1, RANKS * 2);
 }
 
+/* Of the same size as what the others freeze, so that no count of bytes tells. */
+static fsdp_status freeze_another(trainee *m)
+{
+    fsdp_parameter_set_requires_grad(tree_of(trainee_unit(m, "second"))->up, true);
+    fsdp_parameter_set_requires_grad(tree_of(trainee_unit(m, "second"))->down, false);
+    return tree_step(m, 1, RANKS * 2);
+}
+
 static fsdp_status one_micro_step_less(trainee *m)
 {
     return tree_step(m, 1, RANKS);
@@ -122,6 +114,24 @@ static fsdp_status fail_in_backward(trainee *m)
 {
     tree_of(trainee_unit(m, "second.inner"))->fail_backward = true;
     return tree_step(m, 1, RANKS * 2);
+}
+
+/* All fail within seconds; messages contain `text` and, if given, `also`. */
+static void expect(fsdp_test *t, odd_one_out *odd, int variant, fsdp_status status,
+                   const char *text, const char *also)
+{
+    job j = {.odd = odd, .options = &tree_variants[variant], .freeze_up = odd == freeze_another};
+    double start = fsdp_clock_s();
+    fsdp_status first = fsdp_run_ranks(RANKS, one_rank, &j, j.status);
+    ASSERT(first != FSDP_OK);
+    ASSERT(fsdp_clock_s() - start < 5.0);
+    for (int r = 0; r < RANKS; r++) {
+        if (j.status[r] != FSDP_ERR_COMM && !(r == 1 && j.status[r] == status))
+            FAIL("variant %d: rank %d: %s: %s", variant, r, fsdp_status_name(j.status[r]),
+                 j.message[r]);
+        if (!strstr(j.message[r], text) || (also && r != 1 && !strstr(j.message[r], also)))
+            FAIL("variant %d: rank %d says: %s", variant, r, j.message[r]);
+    }
 }
 
 static void diverges(fsdp_test *t, odd_one_out *odd, bool no_shard_too)
@@ -164,6 +174,11 @@ TEST(another_step_number)
 TEST(another_set_of_frozen_parameters)
 {
     diverges(t, freeze_one, true);
+}
+
+TEST(other_frozen_parameters_of_the_same_size)
+{
+    diverges(t, freeze_another, true);
 }
 
 TEST(another_number_of_micro_steps)

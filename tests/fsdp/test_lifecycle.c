@@ -504,18 +504,19 @@ TEST(a_step_survives_every_failing_allocation)
     }
 }
 
-/* The device refuses memory at every height in turn, on all ranks alike. */
-TEST_RANKS(a_step_survives_a_limit_of_memory, 2)
+/* The device refuses memory at every height in turn. One rank: shards differ in size, so ranks
+ * would not fail at the same place. */
+TEST(a_step_survives_a_limit_of_memory)
 {
     for (size_t v = 0; v < TREE_VARIANTS; v++) {
         trainee m, calm;
-        const tree_call call = {.leaf = t->rank, .n_micro_steps = 1};
+        const tree_call call = {.n_micro_steps = 1};
         float *expected = NULL;
         fsdp_memory_stats stats;
-        ASSERT_OK(trainee_open_example(t->group, &tree_variants[v], &calm));
+        ASSERT_OK(trainee_open_example(NULL, &tree_variants[v], &calm));
         ASSERT_OK(tree_forward_backward(&calm, calm.model, &call));
         ASSERT_OK(tree_full_grad(tree_of(calm.model)->up, &expected));
-        ASSERT_OK(trainee_open_example(t->group, &tree_variants[v], &m));
+        ASSERT_OK(trainee_open_example(NULL, &tree_variants[v], &m));
         fsdp_device_memory(m.device, &stats);
         fsdp_status status = FSDP_ERR_NOMEM;
         for (int64_t limit = stats.allocated + 64; status != FSDP_OK; limit += 97) {

@@ -114,7 +114,7 @@ static void draw_plan(uint64_t seed, int world_size, plan *p)
 static fsdp_status build(const plan *p, fsdp_module **modules)
 {
     for (int i = 0; i < p->n_modules; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "m%d", i);
         FSDP_TRY(
             tree_add(i ? modules[p->parent[i]] : NULL, name, p->width, p->hidden[i], &modules[i]));

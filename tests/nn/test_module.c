@@ -23,7 +23,7 @@ static fsdp_status build_tied(fsdp_module **root)
     FSDP_TRY(fsdp_module_create("ModuleList", &list));
     FSDP_TRY(fsdp_module_add_child(m, "block", list));
     for (int i = 0; i < 2; i++) {
-        char name[8];
+        char name[16];
         fsdp_module *linear;
         snprintf(name, sizeof name, "%d", i);
         FSDP_TRY(fsdp_linear_create(width, 4, i == 1, (fsdp_init){0.0f, 0.5f}, &linear));
