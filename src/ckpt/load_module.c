@@ -182,11 +182,10 @@ static void copy_staged(const fsdp_device *device, char *dst, fsdp_dtype to, con
     }
 }
 
-static fsdp_status copy_item(const load_item *item)
+static void copy_item(const load_item *item)
 {
     fsdp_tensor *local = item->parameter->local;
     const fsdp_device *device = local->storage->device;
-    FSDP_TRY(fsdp_tensor_begin_write(local));
     if (device->kernels && item->bytes) {
         if ((uintptr_t)item->rows % fsdp_dtype_size(item->dtype) == 0)
             device->kernels->cast(device->context, fsdp_tensor_ptr(local), local->dtype, item->rows,
@@ -194,9 +193,23 @@ static fsdp_status copy_item(const load_item *item)
         else
             copy_staged(device, fsdp_tensor_ptr(local), local->dtype, item);
     }
-    fsdp_tensor_end_write(local);
     fsdp_checkpoint_advise(item->rows, item->bytes, FSDP_CHECKPOINT_DONE);
-    return FSDP_OK;
+}
+
+/* All writes are open at once: ranks then wait for each other once a unit, not once a parameter. */
+static fsdp_status copy_all(const load_plan *plan)
+{
+    fsdp_status status = FSDP_OK;
+    size_t open = 0;
+    for (; open < plan->n && status == FSDP_OK; open++)
+        status = fsdp_tensor_begin_write(plan->items[open].parameter->local);
+    if (status != FSDP_OK)
+        open--; /* the last one is not */
+    for (size_t i = 0; i < plan->n && status == FSDP_OK; i++)
+        copy_item(&plan->items[i]);
+    for (size_t i = 0; i < open; i++)
+        fsdp_tensor_end_write(plan->items[i].parameter->local);
+    return status;
 }
 
 fsdp_status fsdp_module_load(fsdp_module *module, const fsdp_checkpoint_reader *reader,
@@ -208,8 +221,8 @@ fsdp_status fsdp_module_load(fsdp_module *module, const fsdp_checkpoint_reader *
     if (status == FSDP_OK)
         status = find_unexpected(&plan, &found);
     status = fsdp_agree(group, status);
-    for (size_t i = 0; i < plan.n && status == FSDP_OK; i++)
-        status = copy_item(&plan.items[i]);
+    if (status == FSDP_OK)
+        status = copy_all(&plan);
     if (status == FSDP_OK && report)
         *report = found;
     else

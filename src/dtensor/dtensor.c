@@ -91,27 +91,27 @@ fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group, fsdp_
     return FSDP_OK;
 }
 
-/* Every rank sends ceil(rows / world_size) rows, the last ones partly unused; the receiver's
- * buffer then holds the rows of the whole tensor in order, because only the tail is short. */
-static fsdp_status gather_rows(fsdp_tensor *t, fsdp_tensor *full)
+/* Every rank sends ceil(rows / world_size) rows, the last ones partly unused; `padded` [chunk *
+ * world_size, ...] then holds the rows of the whole tensor in order, because only the tail is
+ * short. Nothing else of the tensor's size is held, unless this rank's rows are short themselves.
+ */
+static fsdp_status gather_rows(fsdp_tensor *t, int64_t chunk, fsdp_tensor *padded)
 {
-    fsdp_group *group = t->spec->group;
-    int world_size = fsdp_group_world_size(group);
-    int64_t chunk = (t->spec->shape[0] + world_size - 1) / world_size;
     size_t row_bytes = (size_t)fsdp_tensor_row_numel(t) * fsdp_dtype_size(t->dtype);
     size_t chunk_bytes = (size_t)chunk * row_bytes;
-    char *send = fsdp_calloc(chunk_bytes, 1);
-    char *recv = fsdp_calloc(chunk_bytes, (size_t)world_size);
-    fsdp_status status = send && recv ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK) {
+    char *filled = NULL;
+    const void *send = fsdp_tensor_ptr(t);
+    if (t->shape[0] < chunk) {
+        filled = fsdp_calloc(chunk_bytes, 1);
+        if (!filled)
+            return FSDP_ERR_NOMEM;
         if (t->shape[0])
-            memcpy(send, fsdp_tensor_ptr(t), (size_t)t->shape[0] * row_bytes);
-        status = fsdp_all_gather(group, send, chunk_bytes, recv);
+            memcpy(filled, send, (size_t)t->shape[0] * row_bytes);
+        send = filled;
     }
-    if (status == FSDP_OK)
-        memcpy(fsdp_tensor_ptr(full), recv, (size_t)t->spec->shape[0] * row_bytes);
-    fsdp_free(send);
-    fsdp_free(recv);
+    fsdp_status status =
+        fsdp_all_gather(t->spec->group, send, chunk_bytes, fsdp_tensor_ptr(padded));
+    fsdp_free(filled);
     return status;
 }
 
@@ -124,15 +124,18 @@ fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
     if (!fsdp_tensor_is_contiguous(t))
         return fsdp_error(FSDP_ERR_INVALID, "full_tensor of a local tensor that is not contiguous");
     fsdp_device *device = t->storage->device;
-    fsdp_tensor *whole;
-    FSDP_TRY(fsdp_tensor_create(device, t->dtype, t->ndim, t->spec->shape, FSDP_TAG_COMM, &whole));
-    if (device->kernels && fsdp_tensor_numel(whole)) {
-        fsdp_status status = gather_rows(t, whole);
-        if (status != FSDP_OK) {
-            fsdp_tensor_release(whole);
-            return status;
-        }
-    }
-    *full = whole;
-    return FSDP_OK;
+    const int64_t rows = t->spec->shape[0], world_size = fsdp_group_world_size(t->spec->group);
+    const int64_t chunk = (rows + world_size - 1) / world_size;
+    int64_t shape[FSDP_MAX_DIMS];
+    memcpy(shape, t->spec->shape, sizeof shape);
+    shape[0] = chunk * world_size;
+    fsdp_tensor *padded;
+    FSDP_TRY(fsdp_tensor_create(device, t->dtype, t->ndim, shape, FSDP_TAG_COMM, &padded));
+    fsdp_status status = FSDP_OK;
+    if (device->kernels && fsdp_tensor_numel(padded))
+        status = gather_rows(t, chunk, padded);
+    if (status == FSDP_OK)
+        status = fsdp_tensor_narrow(padded, 0, rows, full);
+    fsdp_tensor_release(padded);
+    return status;
 }

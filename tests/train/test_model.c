@@ -141,6 +141,29 @@ TEST_RANKS(drawn_weights_do_not_depend_on_the_number_of_ranks, 3)
     fsdp_device_destroy(device);
 }
 
+/* Saving gathers one parameter at a time: what it holds is the largest, with a row of padding for
+ * each rank, and what is written of it in another dtype. */
+TEST_RANKS(saving_never_holds_more_than_the_largest_parameter, 3)
+{
+    fsdp_t5_config config = odd_shape;
+    config.vocab_size = 1000;
+    fsdp_device *device;
+    fsdp_model *m;
+    fsdp_memory_stats stats;
+    char dir[300];
+    shared_dir(t, "saved", dir);
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_model_open(&(fsdp_model_options){.config = &config}, t->group, device, &m));
+    fsdp_device_reset_peak_memory(device);
+    ASSERT_OK(fsdp_model_save(m, dir, NULL));
+    fsdp_device_memory(device, &stats);
+    ASSERT(stats.tag_peak[FSDP_TAG_COMM] >= 1000 * 15 * 4);
+    ASSERT(stats.tag_peak[FSDP_TAG_COMM] <= (1000 + 3) * 15 * 4 + 64);
+    ASSERT_INT(stats.tag_allocated[FSDP_TAG_COMM], 0);
+    fsdp_model_close(m);
+    fsdp_device_destroy(device);
+}
+
 /* A second save with fewer files leaves none of the first that would be read in its place. */
 TEST(weights_of_an_earlier_save_do_not_stay)
 {
