@@ -130,6 +130,45 @@ TEST_RANKS(odd_shapes_on_4_ranks_give_one_ranks_numbers, 4)
     check_shapes(t);
 }
 
+/* Units may be smaller than blocks: layers by themselves, the blocks around them with what is left,
+ * which may be nothing. */
+TEST_RANKS(each_layer_may_be_a_unit, 2)
+{
+    static const char *const units[] = {
+        "encoder.block.0.layer.0", "encoder.block.0.layer.1", "encoder.block.1.layer.1",
+        "decoder.block.0.layer.0", "decoder.block.0.layer.1", "decoder.block.0.layer.2",
+    };
+    t5_case sharded = {0}, alone;
+    double sharded_loss, alone_loss;
+    fsdp_test single = {.rank = t->rank, .world_size = 1};
+    t5_case_create(&single, &odd_shape, NULL, &alone);
+    ASSERT(!single.failed);
+    ASSERT_OK(fsdp_device_create(NULL, &sharded.device));
+    ASSERT_OK(fsdp_tape_create(&sharded.tape));
+    ASSERT_OK(fsdp_t5_create(&odd_shape, &sharded.model));
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        ASSERT_OK(fsdp_fully_shard(fsdp_module_find(sharded.model, units[i]), t->group,
+                                   sharded.device, NULL));
+    t5_case_shard(t, NULL, &sharded);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_module_init(sharded.model, 1));
+    make_batch(t, three_rows, 3, &sharded.batch);
+    CHECK_HERE();
+    alone.batch = fsdp_batch_retain(sharded.batch);
+    for (int step = 0; step < 2; step++) {
+        fsdp_module_zero_grad(sharded.model);
+        fsdp_module_zero_grad(alone.model);
+        t5_case_step(t, &sharded, &sharded_loss);
+        t5_case_step(t, &alone, &alone_loss);
+        CHECK_HERE();
+        ASSERT_F32(sharded_loss, alone_loss);
+        compare_gradients(t, &sharded, &alone, 0.0f);
+        CHECK_HERE();
+    }
+    t5_case_close(&sharded);
+    t5_case_close(&alone);
+}
+
 /* --- nothing to do --- */
 
 static void assert_zero_gradients(fsdp_test *t, const t5_case *c)
