@@ -27,11 +27,30 @@ static bool same_world(const fsdp_param_group *a, const fsdp_param_group *b)
     return a->device == b->device && a->group == b->group;
 }
 
+static fsdp_module *outermost_unit(fsdp_module *m)
+{
+    fsdp_module *top = m;
+    for (; m; m = m->parent)
+        if (m->fsdp_state)
+            top = m;
+    return top;
+}
+
+typedef struct joining {
+    fsdp_context *context;
+    const fsdp_module *top; /* the context's outermost unit */
+    uint32_t n_units;       /* of the whole model, so far: names and numbers are the model's */
+} joining;
+
 static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
 {
-    fsdp_context *c = arg;
+    joining *j = arg;
+    fsdp_context *c = j->context;
     fsdp_state *state = m->fsdp_state;
     if (!state)
+        return FSDP_OK;
+    uint32_t number = j->n_units++;
+    if (outermost_unit(m) != j->top)
         return FSDP_OK;
     if (state->context)
         return fsdp_error(FSDP_ERR_STATE,
@@ -48,27 +67,21 @@ static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
         return FSDP_ERR_NOMEM;
     fsdp_free(state->unit->name);
     state->unit->name = name;
-    state->unit->number = (uint32_t)c->n_states;
+    state->unit->number = number;
     c->states[c->n_states++] = state;
     return FSDP_OK;
 }
 
-static fsdp_module *outermost_unit(fsdp_module *m)
-{
-    fsdp_module *top = m;
-    for (; m; m = m->parent)
-        if (m->fsdp_state)
-            top = m;
-    return top;
-}
-
 static fsdp_status make_context(fsdp_module *module)
 {
-    fsdp_module *top = outermost_unit(module);
+    fsdp_module *top = outermost_unit(module), *model = top;
+    while (model->parent)
+        model = model->parent;
     fsdp_context *c = fsdp_calloc(1, sizeof *c);
     if (!c)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_module_visit(top, join_context, c);
+    fsdp_status status =
+        fsdp_module_visit(model, join_context, &(joining){.context = c, .top = top});
     if (status != FSDP_OK) {
         context_destroy(c);
         return status;

@@ -101,6 +101,9 @@ TEST_RANKS(units_over_some_blocks_alone_are_roots_of_their_own, 2)
         ASSERT(fsdp_parameter_grad(tree_of(m.model)->up));
         ASSERT_OK(tree_sgd(m.model, 0.1f));
     }
+    ASSERT_OK(fsdp_unit_unshard(trainee_unit(&m, "second")));
+    ASSERT_ERROR(tree_sgd(m.model, 0.1f), FSDP_ERR_STATE, "unit 'second'"); /* by its whole name */
+    ASSERT_OK(fsdp_unit_reshard(trainee_unit(&m, "second")));
     ASSERT_OK(trainee_close(&m));
 }
 
