@@ -66,6 +66,9 @@ static const fsdp_option table[] = {
      .help = "show N texts beside their references"},
     {.name = "predictions", .type = FSDP_OPTION_STRING, PLACE(predictions), .metavar = "FILE",
      .help = "write the last model's texts, one line a row"},
+    {.name = "prompts", .type = FSDP_OPTION_STRING, PLACE(prompts), .metavar = "FILE",
+     .help = "write the source texts with their prefix, one line a row: 'fsdp generate --input' "
+             "reads them"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json),
      .help = "print one line of JSON instead of tables"},
 };
@@ -79,9 +82,10 @@ static fsdp_status check(void *target, const fsdp_options *options)
         return fsdp_error(FSDP_ERR_INVALID, "--model is empty");
     if (!*c->data)
         return fsdp_error(FSDP_ERR_INVALID, "--data is empty");
-    if (!c->generate && (c->predictions || c->examples > 0 || c->baseline_data))
+    if (!c->generate && (c->predictions || c->prompts || c->examples > 0 || c->baseline_data))
         return fsdp_error(FSDP_ERR_INVALID, "%s needs texts; --no-generate gives none",
                           c->predictions    ? "--predictions"
+                          : c->prompts      ? "--prompts"
                           : c->examples > 0 ? "--examples"
                                             : "--baseline-data");
     if (c->param_dtype != FSDP_DTYPE_F32 && c->param_dtype != FSDP_DTYPE_BF16)

@@ -41,8 +41,8 @@ static void free_texts(fsdp_text_rows *rows)
     *rows = (fsdp_text_rows){0};
 }
 
-/* The targets of all rows, as texts. */
-static fsdp_status read_targets(const fsdp_dataset *set, fsdp_text_rows *rows)
+/* The sources (with their prefix) or the targets of all rows, as texts. */
+static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_rows *rows)
 {
     fsdp_status status = FSDP_OK;
     int64_t n = fsdp_dataset_len(set);
@@ -51,7 +51,7 @@ static fsdp_status read_targets(const fsdp_dataset *set, fsdp_text_rows *rows)
         return FSDP_ERR_NOMEM;
     for (int64_t i = 0; i < n && status == FSDP_OK; i++, rows->n++) {
         char *text;
-        status = fsdp_dataset_texts(set, i, NULL, &text);
+        status = fsdp_dataset_texts(set, i, sources ? &text : NULL, sources ? NULL : &text);
         if (status != FSDP_OK)
             break;
         rows->items[i] = fsdp_strdup(text);
@@ -181,18 +181,20 @@ static fsdp_status open_texts(evaluator *v)
     fsdp_evaluations *all = v->all;
     if (!v->config->generate)
         return FSDP_OK;
-    fsdp_status status = read_targets(v->set, &all->references);
+    fsdp_status status = read_texts(v->set, false, &all->references);
     if (status == FSDP_ERR_UNSUPPORTED) {
         snprintf(all->no_texts, sizeof all->no_texts, "%.*s", (int)sizeof all->no_texts - 1,
                  fsdp_last_error());
         return FSDP_OK;
     }
     all->have_texts = status == FSDP_OK;
+    if (status == FSDP_OK && v->config->prompts && is_first(v))
+        status = read_texts(v->set, true, &all->prompts);
     if (status != FSDP_OK || !v->config->baseline_data || !is_first(v))
         return status;
     fsdp_dataset *baseline;
     FSDP_TRY(open_dataset(v, v->config->baseline_data, 0, &baseline));
-    status = read_targets(baseline, &all->candidates);
+    status = read_texts(baseline, false, &all->candidates);
     fsdp_dataset_close(baseline);
     return status;
 }
@@ -391,6 +393,7 @@ fsdp_status fsdp_evaluate_run(const fsdp_evaluate_config *config, fsdp_group *gr
         free_texts(&all.items[i].texts);
     free_texts(&all.references);
     free_texts(&all.candidates);
+    free_texts(&all.prompts);
     fsdp_free(all.items);
     fsdp_device_destroy(v.device);
     return status;

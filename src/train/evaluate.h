@@ -34,6 +34,7 @@ typedef struct fsdp_evaluate_config {
     int examples;         /* texts shown beside their references */
     bool json;
     const char *predictions; /* file for the last model's texts, one a line; NULL: none */
+    const char *prompts;     /* the same for the sources: what `fsdp generate --input` reads */
 } fsdp_evaluate_config;
 
 /* Evaluate, and print tables or one JSON line to `out` on rank 0. Collective; a failure on one rank

@@ -25,7 +25,8 @@ typedef struct fsdp_evaluations {
     char no_texts[256];        /* why not */
     fsdp_text_rows references; /* rank 0 */
     fsdp_text_rows candidates; /* rank 0: targets of --baseline-data */
+    fsdp_text_rows prompts;    /* rank 0: sources, for --prompts */
 } fsdp_evaluations;
 
-/* Tables, or one JSON line; then the file of predictions. */
+/* Tables, or one JSON line; then the files of texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_evaluations_report(const fsdp_evaluations *e, FILE *out);

@@ -121,10 +121,10 @@ static fsdp_status print_json(const fsdp_evaluations *e, FILE *out)
     return status;
 }
 
-/* --- the file of texts --- */
+/* --- files of texts --- */
 
 /* Line ends within a text are spaces, so that line i is row i. */
-static fsdp_status write_predictions(const fsdp_text_rows *texts, const char *path)
+static fsdp_status write_lines(const fsdp_text_rows *texts, const char *path)
 {
     fsdp_str s = {0};
     for (size_t i = 0; i < texts->n; i++) {
@@ -160,9 +160,12 @@ fsdp_status fsdp_evaluations_report(const fsdp_evaluations *e, FILE *out)
     }
     if (fflush(out) != 0)
         return fsdp_error(FSDP_ERR_IO, "printing the evaluation: %s", strerror(errno));
-    if (!c->predictions)
+    if (!c->predictions && !c->prompts)
         return FSDP_OK;
     if (!e->have_texts)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "--predictions: %s", e->no_texts);
-    return write_predictions(&e->items[e->n - 1].texts, c->predictions);
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: %s",
+                          c->predictions ? "--predictions" : "--prompts", e->no_texts);
+    if (c->prompts)
+        FSDP_TRY(write_lines(&e->prompts, c->prompts));
+    return c->predictions ? write_lines(&e->items[e->n - 1].texts, c->predictions) : FSDP_OK;
 }

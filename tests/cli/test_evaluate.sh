@@ -60,6 +60,12 @@ for ranks in 1 2 3; do
 done
 check rows_are_counted test "$(first_number rows)" -eq 7
 
+# --- `fsdp generate` writes the same texts, on another number of ranks too ---
+run 2 evaluate --model "$dir/model" --data "$data/test.csv" --max-samples 7 --max-new-tokens 6 \
+    --prompts "$dir/prompts" --predictions "$dir/texts"
+run 3 generate --model "$dir/model" --input "$dir/prompts" --max-new-tokens 6
+check generate_writes_the_same_texts cmp -s "$dir/texts" "$dir/out"
+
 # --- random weights; several models; the constant sentence ---
 run 2 evaluate --model "$dir/shape" --from-config --data "$data/test.csv" --max-samples 3 \
     --no-generate --json
