@@ -1,4 +1,4 @@
-/* See allocator.h. Blocks of a segment form a list in address order; free ones are also in one
+/* See allocator.h. Blocks of an arena form a list in address order; free ones are also in one
  * list of the allocator, searched for the smallest that fits (a few hundred entries at most). */
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +14,16 @@
 #endif
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-#define BLOCK_IS_SEGMENT 1
+#define BLOCK_IS_ALONE 1
 #else
-#define BLOCK_IS_SEGMENT 0
+#define BLOCK_IS_ALONE 0
 #endif
 
 enum {
     ALIGNMENT = 64
 };
-static const size_t SMALL_LIMIT = (size_t)1 << 20, SMALL_SEGMENT = (size_t)2 << 20;
-static const size_t MIDDLE_LIMIT = (size_t)10 << 20, MIDDLE_SEGMENT = (size_t)20 << 20;
-static const size_t ROUND_SEGMENT = (size_t)2 << 20;
+static const size_t ARENA_BYTES = (size_t)64 << 30; /* of addresses */
+static const size_t GROWTH_BYTES = (size_t)1 << 20;
 
 struct fsdp_block {
     char *data;
@@ -32,21 +31,24 @@ struct fsdp_block {
     size_t requested; /* what the caller asked for */
     fsdp_tag tag;
     bool free;
-    fsdp_block *left, *right;          /* neighbours in the segment */
+    fsdp_block *left, *right;          /* neighbours in the arena */
     fsdp_block *free_prev, *free_next; /* in the allocator's list while free */
 };
+
+/* A range of addresses, of which the beginning is memory. */
+typedef struct arena {
+    char *base;
+    size_t used, bytes;       /* memory; addresses */
+    fsdp_block *first, *last; /* NULL while used is 0; first is never merged away */
+} arena;
 
 struct fsdp_allocator {
     bool meta;
     int64_t limit;
     fsdp_memory_stats stats;
     fsdp_block free_list; /* sentinel */
-    struct {
-        void *base;
-        size_t bytes;
-        fsdp_block *first; /* leftmost block: never merged away */
-    } * segments;
-    size_t n_segments, cap_segments;
+    arena *arenas;        /* the last one grows */
+    size_t n_arenas, cap_arenas;
 };
 
 fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator)
@@ -64,14 +66,14 @@ void fsdp_allocator_destroy(fsdp_allocator *a)
 {
     if (!a)
         return;
-    for (size_t i = 0; i < a->n_segments; i++) {
-        for (fsdp_block *b = a->segments[i].first, *next; b; b = next) {
+    for (size_t i = 0; i < a->n_arenas; i++) {
+        for (fsdp_block *b = a->arenas[i].first, *next; b; b = next) {
             next = b->right;
             fsdp_free(b);
         }
-        munmap(a->segments[i].base, a->segments[i].bytes);
+        munmap(a->arenas[i].base, a->arenas[i].bytes);
     }
-    fsdp_free(a->segments);
+    fsdp_free(a->arenas);
     fsdp_free(a);
 }
 
@@ -115,53 +117,83 @@ static size_t round_up(size_t bytes, size_t to)
     return (bytes + to - 1) / to * to;
 }
 
-static size_t segment_bytes_for(size_t bytes)
-{
-    if (bytes < SMALL_LIMIT)
-        return SMALL_SEGMENT;
-    if (bytes < MIDDLE_LIMIT)
-        return MIDDLE_SEGMENT;
-    return round_up(bytes, ROUND_SEGMENT);
-}
-
-/* Small requests stay in small segments, so that they do not cut up the large blocks that the
- * next step wants whole. */
-static bool serves(const fsdp_block *b, size_t wanted)
-{
-    return b->bytes >= wanted && (wanted >= SMALL_LIMIT || b->bytes <= SMALL_SEGMENT);
-}
-
-static fsdp_block *best_fit(fsdp_allocator *a, size_t wanted)
+static fsdp_block *best_fit(const fsdp_allocator *a, size_t wanted)
 {
     fsdp_block *best = NULL;
     for (fsdp_block *b = a->free_list.free_next; b != &a->free_list; b = b->free_next)
-        if (serves(b, wanted) && (!best || b->bytes < best->bytes))
+        if (b->bytes >= wanted && (!best || b->bytes < best->bytes))
             best = b;
     return best;
 }
 
-static fsdp_status add_segment(fsdp_allocator *a, size_t wanted, fsdp_block **block)
+/* Addresses cost nothing; where they are limited (ulimit -v), fewer are taken. */
+static fsdp_status add_arena(fsdp_allocator *a, size_t wanted)
 {
-    size_t bytes = segment_bytes_for(wanted);
-    if (!FSDP_GROW(a->segments, a->cap_segments, a->n_segments + 1))
+    if (!FSDP_GROW(a->arenas, a->cap_arenas, a->n_arenas + 1))
         return FSDP_ERR_NOMEM;
-    fsdp_block *b = fsdp_calloc(1, sizeof *b);
+    size_t bytes = wanted > ARENA_BYTES ? wanted : ARENA_BYTES;
+    for (;;) {
+        void *base =
+            mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (base != MAP_FAILED) {
+            a->arenas[a->n_arenas++] = (arena){.base = base, .bytes = bytes};
+            return FSDP_OK;
+        }
+        if (bytes == wanted)
+            return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of addresses", bytes);
+        bytes = bytes / 8 > wanted ? round_up(bytes / 8, GROWTH_BYTES) : wanted;
+    }
+}
+
+/* `bytes` more of memory at the end of the arena, as a free block or as more of the last one. */
+static fsdp_status grow_arena(fsdp_allocator *a, arena *at, size_t bytes)
+{
+    fsdp_block *b = at->last && at->last->free ? at->last : fsdp_calloc(1, sizeof *b);
     if (!b)
         return FSDP_ERR_NOMEM;
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) {
-        fsdp_free(b);
+    if (mprotect(at->base + at->used, bytes, PROT_READ | PROT_WRITE) != 0) {
+        if (b != at->last)
+            fsdp_free(b);
         return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of memory", bytes);
     }
-    b->data = base;
-    b->bytes = bytes;
-    a->segments[a->n_segments].base = base;
-    a->segments[a->n_segments].bytes = bytes;
-    a->segments[a->n_segments++].first = b;
+    if (b != at->last) {
+        b->data = at->base + at->used;
+        b->left = at->last;
+        if (at->last)
+            at->last->right = b;
+        else
+            at->first = b;
+        at->last = b;
+        free_list_insert(a, b);
+    }
+    b->bytes += bytes;
+    at->used += bytes;
     count_reserved(&a->stats, (int64_t)bytes);
-    free_list_insert(a, b);
-    *block = b;
     return FSDP_OK;
+}
+
+static fsdp_status grow(fsdp_allocator *a, size_t wanted, fsdp_block **block)
+{
+    size_t whole = round_up(wanted, GROWTH_BYTES);
+    arena *at = a->n_arenas ? &a->arenas[a->n_arenas - 1] : NULL;
+    size_t there = at && at->last && at->last->free ? at->last->bytes : 0;
+    size_t missing = round_up(wanted - there, GROWTH_BYTES);
+    if (!at || at->bytes - at->used < missing) {
+        FSDP_TRY(add_arena(a, whole));
+        at = &a->arenas[a->n_arenas - 1];
+        missing = whole;
+    }
+    FSDP_TRY(grow_arena(a, at, missing));
+    *block = at->last;
+    return FSDP_OK;
+}
+
+static arena *arena_of(fsdp_allocator *a, const fsdp_block *b)
+{
+    size_t i = a->n_arenas - 1;
+    while (b->data < a->arenas[i].base || b->data >= a->arenas[i].base + a->arenas[i].bytes)
+        i--;
+    return &a->arenas[i];
 }
 
 /* Keep the rest of a block for others if it is worth a block. */
@@ -178,6 +210,8 @@ static void split(fsdp_allocator *a, fsdp_block *b, size_t wanted)
     rest->right = b->right;
     if (rest->right)
         rest->right->left = rest;
+    else
+        arena_of(a, b)->last = rest;
     b->right = rest;
     b->bytes = wanted;
     free_list_insert(a, rest);
@@ -209,12 +243,12 @@ fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, 
                           fsdp_tag_name(tag), (long long)a->stats.allocated, (long long)a->limit);
     size_t wanted = round_up(bytes ? bytes : 1, ALIGNMENT);
     fsdp_block *b = NULL;
-    if (a->meta || BLOCK_IS_SEGMENT) {
+    if (a->meta || BLOCK_IS_ALONE) {
         FSDP_TRY(alloc_alone(a, wanted, &b));
     } else {
         b = best_fit(a, wanted);
         if (!b)
-            FSDP_TRY(add_segment(a, wanted, &b));
+            FSDP_TRY(grow(a, wanted, &b));
         free_list_remove(b);
         split(a, b, wanted);
     }
@@ -227,13 +261,15 @@ fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, 
 }
 
 /* Join b with its right neighbour; both are out of the free list. */
-static void merge_right(fsdp_block *b)
+static void merge_right(fsdp_allocator *a, fsdp_block *b)
 {
     fsdp_block *gone = b->right;
     b->bytes += gone->bytes;
     b->right = gone->right;
     if (b->right)
         b->right->left = b;
+    else
+        arena_of(a, b)->last = b;
     fsdp_free(gone);
 }
 
@@ -242,7 +278,7 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
     if (!b)
         return;
     count(&a->stats, b->tag, -(int64_t)b->requested);
-    if (a->meta || BLOCK_IS_SEGMENT) {
+    if (a->meta || BLOCK_IS_ALONE) {
         count_reserved(&a->stats, -(int64_t)b->bytes);
         free(b->data);
         fsdp_free(b);
@@ -250,12 +286,12 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
     }
     if (b->right && b->right->free) {
         free_list_remove(b->right);
-        merge_right(b);
+        merge_right(a, b);
     }
     if (b->left && b->left->free) {
         b = b->left;
         free_list_remove(b);
-        merge_right(b);
+        merge_right(a, b);
     }
     free_list_insert(a, b);
 }

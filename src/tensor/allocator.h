@@ -1,10 +1,12 @@
-/* The caching allocator of one device: best fit with coalescing over large segments, counted by
- * tag. A device is one rank's, so there is no lock.
+/* The caching allocator of one device: best fit with coalescing over one range of addresses, counted
+ * by tag. A device is one rank's, so there is no lock.
  *
- * Segments come from mmap and stay (a step's allocations repeat, so after the first step nothing
- * faults). Small requests (< 1 MiB) share segments of 2 MiB, middle ones (< 10 MiB) of 20 MiB,
- * larger ones get segments of their own size, as PyTorch's allocators do. Under AddressSanitizer
- * each block is an allocation of its own, so that an overrun is seen. */
+ * Memory grows at the end of the range and stays: a step's allocations repeat, so after the first
+ * steps nothing faults. All sizes share it. Batches differ in length, and segments by size, as
+ * PyTorch's allocators have, then keep holes of one step that the next cannot use: fine-tuning T5
+ * on texts of 10 to 512 tokens they reserved 123 MiB for a peak of 80.7 allocated, this 81 (30
+ * steps, batch 16). Under AddressSanitizer each block is an allocation of its own, so that an
+ * overrun is seen. */
 #pragma once
 #include <fsdp/tensor.h>
 
