@@ -189,28 +189,39 @@ static fsdp_status pickled(const char *path)
                       path);
 }
 
-static bool has_file(const char *dir, const char *name)
+static fsdp_status has_file(const char *dir, const char *name, bool *found)
 {
     char *path = fsdp_path_join(dir, name);
-    bool is_file = path && fsdp_path_is_file(path);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    *found = fsdp_path_is_file(path);
     fsdp_free(path);
-    return is_file;
+    return FSDP_OK;
+}
+
+static fsdp_status no_weights(const char *dir, const char *single, const char *index)
+{
+    bool bin, bin_index;
+    FSDP_TRY(has_file(dir, "pytorch_model.bin", &bin));
+    FSDP_TRY(has_file(dir, "pytorch_model.bin.index.json", &bin_index));
+    if (bin || bin_index)
+        return pickled(dir);
+    return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no weights there (looked for %s and %s)", dir,
+                      single, index);
 }
 
 static fsdp_status open_directory(fsdp_checkpoint_reader *reader, const char *dir)
 {
     static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
-    bool by_index = !has_file(dir, single);
-    if (by_index && !has_file(dir, index)) {
-        if (has_file(dir, "pytorch_model.bin") || has_file(dir, "pytorch_model.bin.index.json"))
-            return pickled(dir);
-        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no weights there (looked for %s and %s)", dir,
-                          single, index);
-    }
-    char *path = fsdp_path_join(dir, by_index ? index : single);
-    fsdp_status status = !path      ? FSDP_ERR_NOMEM
-                         : by_index ? open_index(reader, path)
-                                    : open_single(reader, path);
+    bool has_single, has_index;
+    FSDP_TRY(has_file(dir, single, &has_single));
+    FSDP_TRY(has_file(dir, index, &has_index));
+    if (!has_single && !has_index)
+        return no_weights(dir, single, index);
+    char *path = fsdp_path_join(dir, has_single ? single : index);
+    fsdp_status status = !path        ? FSDP_ERR_NOMEM
+                         : has_single ? open_single(reader, path)
+                                      : open_index(reader, path);
     fsdp_free(path);
     return status;
 }
