@@ -160,6 +160,26 @@ TEST(several_ids_may_end_a_sequence)
     fsdp_device_destroy(device);
 }
 
+/* Each allocation in turn fails: an error each time, and the model is good for the next call. */
+TEST(memory_that_runs_out_is_an_error)
+{
+    greedy g;
+    open_greedy(t, &g);
+    CHECK_HERE();
+    fsdp_generate_config config = {
+        .model = g.model, .input_ids = g.prompts_path, .max_new_tokens = 4, .threads_per_rank = 1};
+    fsdp_status status = FSDP_ERR_NOMEM;
+    for (long n = 1; status != FSDP_OK; n += n < 50 ? 1 : 23) {
+        g.seen = 0;
+        fsdp_alloc_fail_at(n);
+        status = fsdp_generate_run(&config, NULL, check_result, NULL, &g);
+        fsdp_alloc_fail_at(0);
+        if (status != FSDP_OK)
+            ASSERT_ERROR(status, FSDP_ERR_NOMEM, "");
+    }
+    ASSERT_INT(g.seen, g.n);
+}
+
 /* --- prompts --- */
 
 static void read_ids(fsdp_test *t, const char *text, fsdp_status *status, fsdp_prompts *prompts)

@@ -305,3 +305,37 @@ TEST_RANKS(a_save_that_cannot_be_written_fails_on_every_rank, 2)
     fsdp_model_close(m);
     fsdp_device_destroy(device);
 }
+
+/* Each allocation in turn fails: an error each time, and nothing is left in the folder. */
+TEST(memory_that_runs_out_is_an_error)
+{
+    fsdp_device *device;
+    fsdp_model *m;
+    char dir[400], parent[300], **names;
+    size_t count;
+    snprintf(parent, sizeof parent, "%s", fsdp_test_dir(t));
+    snprintf(dir, sizeof dir, "%s/saved", parent);
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    fsdp_status status = FSDP_ERR_NOMEM;
+    for (long n = 1; status != FSDP_OK; n += n < 50 ? 1 : 17) {
+        fsdp_alloc_fail_at(n);
+        status = fsdp_model_open(&(fsdp_model_options){.name = golden("t5_v1_1/model")}, NULL,
+                                 device, &m);
+        fsdp_alloc_fail_at(0);
+        if (status != FSDP_OK)
+            ASSERT_ERROR(status, FSDP_ERR_NOMEM, "");
+    }
+    status = FSDP_ERR_NOMEM;
+    for (long n = 1; status != FSDP_OK; n += n < 50 ? 1 : 17) {
+        fsdp_alloc_fail_at(n);
+        status = fsdp_model_save(m, dir, NULL);
+        fsdp_alloc_fail_at(0);
+        if (status != FSDP_OK)
+            ASSERT_ERROR(status, FSDP_ERR_NOMEM, "");
+        ASSERT_OK(fsdp_directory_list(parent, &names, &count));
+        fsdp_free(names);
+        ASSERT_INT(count, status == FSDP_OK);
+    }
+    fsdp_model_close(m);
+    fsdp_device_destroy(device);
+}
