@@ -25,6 +25,11 @@ fsdp_status fsdp_agree(fsdp_group *group, fsdp_status mine)
     }
     fsdp_status status = fsdp_all_gather(group, &own, sizeof own, all);
     group->culprit = 0;
+    /* A peer that has all answers may abort the group before this rank has. */
+    if (status != FSDP_OK && mine != FSDP_OK) {
+        fsdp_free(all);
+        return fsdp_error(mine, "%s", own.message);
+    }
     for (int r = 0; status == FSDP_OK && r < world_size; r++) {
         if (all[r].status == FSDP_OK)
             continue;

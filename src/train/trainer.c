@@ -410,6 +410,7 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
                       .out = fsdp_group_rank(group) == 0 ? out : NULL,
                       .result = result,
                       .started_s = fsdp_clock_s()};
+    fsdp_trainer_at(&t, "");
     fsdp_status status = run(&t);
     fini(&t);
     if (status != FSDP_OK && config->save_model) {
