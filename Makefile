@@ -117,15 +117,17 @@ $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
 
 # --- what people run ----------------------------------------------------------------------------
+# Without -j these two compile on all cores.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 # The set-up (packages), then every test. T=param runs the programs whose path contains it.
 test: deps
-	@$(MAKE) --no-print-directory run-tests
+	@$(MAKE) --no-print-directory $(JOBS) run-tests
 .PHONY: run-tests
 run-tests: all tests
 	@sh tests/run.sh $(BUILD) $(T)
 
 demo: deps
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/demo.sh $(BUILD)
 
 asan:
