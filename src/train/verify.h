@@ -1,9 +1,8 @@
 /* `fsdp verify`: folders of numbers that PyTorch computed, compared with what this build computes.
  *
  * A folder holds a model, inputs, and what is expected of them: logits, loss, hidden states,
- * gradients, training trajectories, generated ids. What is compared at which world size, and the
- * names of the files, is in docs of the folder's maker; anything found there that this build
- * cannot compare is reported as such and counted, never passed over. */
+ * gradients, training trajectories, generated ids (docs/verify.md). Anything found there that this
+ * build cannot compare is reported as such and counted, never passed over. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
