@@ -169,6 +169,65 @@ TEST_RANKS(locals_are_written_together_and_not_while_unsharded, 2)
     }
 }
 
+#if defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#define THREAD_SANITIZER __has_feature(thread_sanitizer)
+#else
+#define THREAD_SANITIZER 0
+#endif
+
+/* Output of a forward through equal blocks in bfloat16, which take turns with the pool's buffers;
+ * rank 1 is slow. */
+static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, float *values)
+{
+    trainee m;
+    fsdp_scope *s;
+    const tree_call call = {0};
+    FSDP_TRY(trainee_open(t->group, "cpu", FSDP_DTYPE_BF16, &m));
+    FSDP_TRY(tree_add(NULL, "", 7, 0, &m.model));
+    for (int i = 0; i < TREE_MAX_CHILDREN; i++) {
+        fsdp_module *block;
+        FSDP_TRY(tree_add(m.model, (char[]){(char)('a' + i), 0}, 7, 8, &block));
+        FSDP_TRY(fsdp_fully_shard(block, t->group, m.device, &tree_variants[1]));
+        tree_of(block)->pause_us = t->rank == 1 ? 2000 : 0;
+    }
+    FSDP_TRY(fsdp_fully_shard(m.model, t->group, m.device, &tree_variants[1]));
+    FSDP_TRY(fsdp_module_init(m.model, 4));
+    fsdp_group_test_skip_writer_wait(t->group, skip_wait);
+    for (int round = 0; round < 3; round++) { /* prefetch begins with the second */
+        FSDP_TRY(tree_scope(&m, NULL, &call, &s));
+        fsdp_tensor *y = tree_forward(&m, s, m.model, &call);
+        fsdp_status status = fsdp_scope_status(s);
+        if (status == FSDP_OK)
+            status = fsdp_tensor_to_floats(y, values);
+        fsdp_scope_close(s);
+        FSDP_TRY(status);
+    }
+    fsdp_group_test_skip_writer_wait(t->group, false);
+    FSDP_TRY(fsdp_barrier(t->group));
+    return trainee_close(&m);
+}
+
+/* That ranks wait for each other's reads is what keeps a slow one right. */
+TEST_RANKS(without_the_writers_wait_a_slow_rank_reads_the_next_unit, 2)
+{
+#if THREAD_SANITIZER
+    SKIP("it is a data race on purpose");
+#endif
+    float expected[TREE_ROWS * 7], values[TREE_ROWS * 7];
+    ASSERT_OK(slow_forward(&(fsdp_test){.group = t->group, .rank = 0}, false, expected));
+    ASSERT_OK(slow_forward(t, false, values));
+    ASSERT(memcmp(values, expected, sizeof values) == 0);
+    int32_t wrong = 0;
+    for (int attempt = 0; attempt < 10 && !wrong; attempt++) { /* a busy machine may hide it */
+        ASSERT_OK(slow_forward(t, true, values));
+        wrong = memcmp(values, expected, sizeof values) != 0;
+        ASSERT_OK(fsdp_all_reduce(t->group, &wrong, 1, FSDP_DTYPE_I32, FSDP_REDUCE_MAX));
+    }
+    ASSERT(wrong);
+}
+
 /* --- training --- */
 
 /* `leaves` over the ranks, sharded, against one rank: the largest difference of a parameter. */

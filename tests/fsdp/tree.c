@@ -2,6 +2,7 @@
 #include "tests/fsdp/tree.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include <fsdp/dtensor.h>
 
@@ -48,6 +49,8 @@ static fsdp_tensor *own_part(fsdp_scope *s, const tree *m, fsdp_tensor *x)
 {
     if (m->check_unsharded && !fsdp_tensor_has_data(fsdp_parameter_data(m->up)))
         fsdp_scope_error(s, "tree", "the parameters are not unsharded");
+    if (m->pause_us)
+        usleep((useconds_t)m->pause_us);
     fsdp_tensor *h = fsdp_rms_norm(s, x, fsdp_read(s, m->norm), 1e-6f);
     h = fsdp_gelu_new(s, fsdp_linear(s, h, fsdp_read(s, m->up), NULL));
     return fsdp_add(s, x, fsdp_linear(s, h, fsdp_read(s, m->down), NULL));

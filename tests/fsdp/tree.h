@@ -18,6 +18,7 @@ typedef struct tree {
     int64_t width;
     fsdp_parameter *norm, *up, *down; /* NULL: none */
     fsdp_parameter *tied;             /* [width, width] or NULL */
+    int pause_us;                     /* in forward, before the parameters are read */
     int calls[TREE_MAX_CHILDREN];     /* how often child i is called; 1 at first */
     bool fail_forward, fail_backward; /* on purpose */
     bool check_unsharded;             /* fail unless the parameters have data */
