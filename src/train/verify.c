@@ -26,8 +26,9 @@ static bool ends_with(const char *name, const char *end)
 /* Read by others, or said by others. */
 static bool is_input(const char *name)
 {
-    static const char *const inputs[] = {"model", "inputs.safetensors", "tolerance.json",
-                                         "final_params.safetensors", "README.md"};
+    static const char *const inputs[] = {
+        "model",          "inputs.safetensors",       "packed_inputs.safetensors",
+        "tolerance.json", "final_params.safetensors", "README.md"};
     for (size_t i = 0; i < FSDP_LENGTH(inputs); i++)
         if (strcmp(name, inputs[i]) == 0)
             return true;
@@ -56,6 +57,9 @@ static const char *reason_not_compared(const char *name)
         return "reading DCP checkpoints comes with a later version";
     if (starts_with(name, "packed_"))
         return "packed documents come with the causal models of a later version";
+    if (starts_with(name, "optim.") || starts_with(name, "clip.") ||
+        starts_with(name, "schedules."))
+        return "optimizers by themselves come with a later version; trajectories run them";
     return "this version does not know such a file";
 }
 
@@ -142,25 +146,51 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 
 /* --- a folder --- */
 
+/* Was it made by ranks, whose number must be this one? */
+static bool is_of_a_mesh(const char *name)
+{
+    return strcmp(name, "expected_bf16.json") == 0 ||
+           (starts_with(name, "trajectory_") && ends_with(name, ".json"));
+}
+
+static bool needs_model(const char *name)
+{
+    return is_of_a_mesh(name) || strcmp(name, "expected.safetensors") == 0 ||
+           strcmp(name, "config_other_form.json") == 0;
+}
+
+/* `type` is the model's, NULL if the folder has none. */
+static fsdp_status verify_named(fsdp_verify_case *c, const char *name, const char *type)
+{
+    bool generation, of_this_world = true;
+    if (is_of_a_mesh(name))
+        FSDP_TRY(fsdp_verify_is_of_this_world(c, name, &of_this_world));
+    if (!of_this_world)
+        return FSDP_OK;
+    if (type && strcmp(type, "t5") != 0) {
+        fsdp_verify_skipped(c, name, "models of type %s come with a later version", type);
+        return FSDP_OK;
+    }
+    if (!type && needs_model(name)) {
+        fsdp_verify_skipped(c, name, "the folder has no model/config.json");
+        return FSDP_OK;
+    }
+    FSDP_TRY(is_generation(c, name, &generation));
+    return generation ? fsdp_verify_generation(c, name) : verify_entry(c, name);
+}
+
 static fsdp_status verify_entries(fsdp_verify_case *c, char *const *names, size_t count)
 {
-    char *model = fsdp_verify_path(c, "model");
-    char *type = model ? model_type_of(model) : NULL;
-    bool known = !type || strcmp(type, "t5") == 0;
-    fsdp_status status = FSDP_OK;
+    char *model = fsdp_verify_path(c, "model"), *type = NULL;
+    fsdp_status status = model ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (model)
+        type = model_type_of(model);
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
-        bool generation;
         if (is_input(names[i]))
             continue;
         if (starts_with(names[i], "dcp_") && ends_with(names[i], ".json"))
             continue; /* says what the folder of that name holds */
-        status = is_generation(c, names[i], &generation);
-        if (status != FSDP_OK)
-            break;
-        if (!known)
-            fsdp_verify_skipped(c, names[i], "models of type %s come with a later version", type);
-        else
-            status = generation ? fsdp_verify_generation(c, names[i]) : verify_entry(c, names[i]);
+        status = verify_named(c, names[i], type);
     }
     fsdp_free(type);
     fsdp_free(model);

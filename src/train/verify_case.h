@@ -53,7 +53,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c,
 FSDP_MUST_CHECK fsdp_status fsdp_verify_expected(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_config_form(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_buckets(fsdp_verify_case *c);
-/* `file` is trajectory_<name>_<mesh>.json; no effect for meshes of another size. */
+/* Was a trajectory or expected_bf16.json made by as many ranks as these? */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_is_of_this_world(const fsdp_verify_case *c,
+                                                         const char *file, bool *yes);
+/* `file` is trajectory_<name>_<mesh>.json, of this world size. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_bf16(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_shards(fsdp_verify_case *c);

@@ -83,10 +83,16 @@ expect the_folders_tolerance_counts 1 '^case: logits: largest difference [0-9.e-
 
 # --- what is not compared, and what cannot be ---
 mkdir -p "$dir/llama/model" && echo '{"model_type": "llama"}' >"$dir/llama/model/config.json"
-echo '{}' >"$dir/llama/trajectory_step_w1.json"
+for mesh in w1 w2 hsdp2x2; do echo "{\"mesh\": \"$mesh\"}" >"$dir/llama/trajectory_step_$mesh.json"; done
 run verify "$dir/llama"
 expect another_model_is_not_compared 1 '^llama: trajectory_step_w1.json: not compared: models of type llama'
 expect nothing_compared_is_no_success 1 '^verify: 0 compared, 0 failed, 1 not compared$'
+run launch -n 4 verify "$dir/llama"
+expect what_four_ranks_made_is_of_four_ranks 1 '^llama: trajectory_step_hsdp2x2.json: not compared'
+copy
+mv "$dir/case/model" "$dir/elsewhere"
+run verify "$dir/case"
+expect without_a_model_the_rest_is_compared 0 '^case: trajectory_step_w1.json: not compared: .* no model'
 copy
 mkdir "$dir/case/dcp_step4" && echo x >"$dir/case/something.txt"
 run verify "$dir/case"
