@@ -276,6 +276,52 @@ TEST_RANKS(a_unit_that_only_an_earlier_micro_step_uses_keeps_its_gradient, 2)
     run_event(t, used_in_an_earlier_micro_step, false);
 }
 
+/* Two models on one tape and device, the second of which reads what the first made. */
+static fsdp_status step_through_both(trainee *a, trainee *b, int step)
+{
+    const int world_size = trainee_world_size(a), micro_steps = LEAVES / world_size;
+    fsdp_module_zero_grad(a->model);
+    fsdp_module_zero_grad(b->model);
+    FSDP_TRY(fsdp_set_gradient_divide_factor(a->model, LEAVES));
+    FSDP_TRY(fsdp_set_gradient_divide_factor(b->model, LEAVES));
+    for (int m = 0; m < micro_steps; m++) {
+        fsdp_scope *s;
+        const tree_call call = leaf_of(a, step, m, m * world_size + trainee_rank(a));
+        FSDP_TRY(tree_scope(a, a->tape, &call, &s));
+        fsdp_tensor *y = fsdp_module_call1(s, b->model, tree_forward(a, s, a->model, &call));
+        fsdp_status status = fsdp_scope_status(s);
+        if (status == FSDP_OK)
+            status = tree_backward(a, &y, &call, 1);
+        fsdp_scope_close(s);
+        FSDP_TRY(status);
+    }
+    FSDP_TRY(tree_sgd(a->model, 0.1f));
+    return tree_sgd(b->model, 0.1f);
+}
+
+TEST_RANKS(two_models_share_a_tape, 2)
+{
+    for (size_t v = 0; v < TREE_VARIANTS; v++) {
+        trainee a[2], b[2]; /* over the group; over one rank */
+        for (int i = 0; i < 2; i++) {
+            ASSERT_OK(trainee_open_example(i ? NULL : t->group, &tree_variants[v], &a[i]));
+            b[i] = a[i];
+            ASSERT_OK(tree_example(WIDTH, &b[i].model));
+            ASSERT_OK(tree_example_shard(b[i].model, a[i].group, a[i].device, &tree_variants[v]));
+            for (int step = 0; step < 3; step++) {
+                ASSERT_OK(step_through_both(&a[i], &b[i], step));
+                ASSERT(trainee_is_resharded(&a[i]) && trainee_is_resharded(&b[i]));
+            }
+        }
+        ASSERT_OK(tree_same_params(&a[0], &a[1]));
+        ASSERT_OK(tree_same_params(&b[0], &b[1]));
+        for (int i = 0; i < 2; i++) {
+            fsdp_module_destroy(b[i].model);
+            ASSERT_OK(trainee_close(&a[i]));
+        }
+    }
+}
+
 /* --- gradients add up as in PyTorch --- */
 
 TEST_RANKS(a_gradient_that_nobody_zeroed_is_added_to, 2)
@@ -463,81 +509,6 @@ static fsdp_status failing_backwards(trainee *t, int step)
 TEST_RANKS(a_failing_backward_is_cancelled, 2)
 {
     run_event(t, failing_backwards, true);
-}
-
-/* Each allocation of host memory in a forward and backward fails once, in its turn; the next step
- * then gives the gradient of one that nothing disturbed. A few failures are borne (a block that is
- * not split), so the last one is not known by its success. */
-TEST(a_step_survives_every_failing_allocation)
-{
-    for (size_t v = 0; v < TREE_VARIANTS; v++) {
-        trainee m, calm;
-        const tree_call call = {.n_micro_steps = 1};
-        float *expected = NULL;
-        int failures = 0;
-        ASSERT_OK(trainee_open_example(NULL, &tree_variants[v], &calm));
-        ASSERT_OK(tree_forward_backward(&calm, calm.model, &call));
-        ASSERT_OK(tree_full_grad(tree_of(calm.model)->up, &expected));
-        for (long n = 1; n < 400; n++) {
-            float *grad = NULL;
-            if (n % 100 == 1) /* with pools that are empty, and with pools that are full */
-                ASSERT_OK(trainee_open_example(NULL, &tree_variants[v], &m));
-            fsdp_alloc_fail_at(n);
-            fsdp_status status = tree_forward_backward(&m, m.model, &call);
-            fsdp_alloc_fail_at(0);
-            ASSERT(status == FSDP_OK || status == FSDP_ERR_NOMEM);
-            failures += status != FSDP_OK;
-            fsdp_tape_reset(m.tape);
-            fsdp_module_zero_grad(m.model);
-            ASSERT(trainee_is_resharded(&m));
-            ASSERT_OK(tree_forward_backward(&m, m.model, &call));
-            ASSERT_OK(tree_full_grad(tree_of(m.model)->up, &grad));
-            ASSERT(memcmp(grad, expected, 5 * WIDTH * sizeof *grad) == 0);
-            fsdp_free(grad);
-            fsdp_module_zero_grad(m.model);
-            if (n % 100 == 0 || n == 399)
-                ASSERT_OK(trainee_close(&m));
-        }
-        ASSERT(failures > 100);
-        fsdp_free(expected);
-        ASSERT_OK(trainee_close(&calm));
-    }
-}
-
-/* The device refuses memory at every height in turn. One rank: shards differ in size, so ranks
- * would not fail at the same place. */
-TEST(a_step_survives_a_limit_of_memory)
-{
-    for (size_t v = 0; v < TREE_VARIANTS; v++) {
-        trainee m, calm;
-        const tree_call call = {.n_micro_steps = 1};
-        float *expected = NULL;
-        fsdp_memory_stats stats;
-        ASSERT_OK(trainee_open_example(NULL, &tree_variants[v], &calm));
-        ASSERT_OK(tree_forward_backward(&calm, calm.model, &call));
-        ASSERT_OK(tree_full_grad(tree_of(calm.model)->up, &expected));
-        ASSERT_OK(trainee_open_example(NULL, &tree_variants[v], &m));
-        fsdp_device_memory(m.device, &stats);
-        fsdp_status status = FSDP_ERR_NOMEM;
-        for (int64_t limit = stats.allocated + 64; status != FSDP_OK; limit += 97) {
-            float *grad = NULL;
-            fsdp_allocator_set_limit(m.device->allocator, limit);
-            status = tree_forward_backward(&m, m.model, &call);
-            fsdp_allocator_set_limit(m.device->allocator, 0);
-            ASSERT(status == FSDP_OK || status == FSDP_ERR_NOMEM);
-            fsdp_tape_reset(m.tape);
-            fsdp_module_zero_grad(m.model);
-            ASSERT(trainee_is_resharded(&m));
-            ASSERT_OK(tree_forward_backward(&m, m.model, &call));
-            ASSERT_OK(tree_full_grad(tree_of(m.model)->up, &grad));
-            ASSERT(memcmp(grad, expected, 5 * WIDTH * sizeof *grad) == 0);
-            fsdp_free(grad);
-            fsdp_module_zero_grad(m.model);
-        }
-        fsdp_free(expected);
-        ASSERT_OK(trainee_close(&m));
-        ASSERT_OK(trainee_close(&calm));
-    }
 }
 
 /* A micro-step of a step that is never finished must not add to the next one. */

@@ -227,27 +227,3 @@ TEST_RANKS(units_of_one_tree_share_device_and_group, 2)
     ASSERT_OK(trainee_close(&m));
     fsdp_device_destroy(other);
 }
-
-/* Every allocation in turn fails: an error, nothing changed, nothing leaked. */
-TEST(fully_shard_survives_every_failing_allocation)
-{
-    for (long n = 1;; n++) {
-        trainee m;
-        ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
-        ASSERT_OK(tree_example(WIDTH, &m.model));
-        ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
-        ASSERT_OK(fsdp_module_init(m.model, 2));
-        fsdp_alloc_fail_at(n);
-        fsdp_status status =
-            fsdp_fully_shard(trainee_unit(&m, "second"), NULL, m.device, &tree_variants[1]);
-        fsdp_alloc_fail_at(0);
-        if (status != FSDP_OK) {
-            ASSERT_INT(status, FSDP_ERR_NOMEM);
-            ASSERT_OK(tree_step(&m, 0, 1));
-        }
-        ASSERT_OK(trainee_close(&m));
-        if (status == FSDP_OK)
-            break;
-        ASSERT(n < 1000);
-    }
-}
