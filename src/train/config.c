@@ -110,8 +110,9 @@ static fsdp_status check_output(const fsdp_train_config *c)
     if (c->evaluation_steps > 0 && !c->run_validation)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--evaluation-steps needs --validation-data and --run-validation");
-    if (c->generate_examples > 0 && !c->validation_data)
-        return fsdp_error(FSDP_ERR_INVALID, "--generate-examples needs --validation-data");
+    if (c->generate_examples > 0 && !c->run_validation)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--generate-examples needs --validation-data and --run-validation");
     if (c->plot && !c->metrics)
         return fsdp_error(FSDP_ERR_INVALID, "--plot draws what --metrics FILE holds: give both");
 #ifndef FSDP_HAVE_CAIRO

@@ -1,7 +1,5 @@
 /* The run of `fsdp train`: set up, epochs, validation, saving. See trainer.h. */
 #include <math.h>
-#include <sched.h>
-#include <stdlib.h>
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
@@ -11,6 +9,7 @@
 #include "src/train/human.h"
 #include "src/train/plot.h"
 #include "src/train/progress.h"
+#include "src/train/threads.h"
 #include "src/train/trainer_internal.h"
 
 /* --- set up --- */
@@ -33,24 +32,12 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-static int threads_per_rank(const fsdp_trainer *t)
-{
-    if (t->config->threads_per_rank > 0)
-        return t->config->threads_per_rank;
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof cores, &cores) != 0)
-        return 1;
-    /* Ranks that the launcher bound have their cores to themselves; others share all. */
-    int n = CPU_COUNT(&cores), ranks = fsdp_group_local_world_size(t->group);
-    const char *bound = getenv("FSDP_BOUND");
-    if (!bound || !*bound)
-        n /= ranks;
-    return n > 0 ? n : 1;
-}
-
 static fsdp_status open_device(fsdp_trainer *t)
 {
-    fsdp_device_options options = {.threads = threads_per_rank(t), .isa = t->config->isa};
+    t->threads = t->config->threads_per_rank;
+    if (t->threads == 0)
+        FSDP_TRY(fsdp_default_threads(t->group, &t->threads));
+    fsdp_device_options options = {.threads = t->threads, .isa = t->config->isa};
     if (t->config->device == FSDP_TRAIN_META)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "--device meta: planning a run comes with a later version");
@@ -203,8 +190,8 @@ static fsdp_status print_start(const fsdp_trainer *t)
     fprintf(t->out, "%s %s: %s parameters, %s\n", fsdp_module_class(t->loop.module), c->model,
             fsdp_human_count((double)n).text, c->from_config ? "drawn from the seed" : "loaded");
     fprintf(t->out, "ranks: %d (%s), %d thread%s each, %s compute, %s master, %s\n",
-            fsdp_group_world_size(t->group), fsdp_group_backend(t->group), threads_per_rank(t),
-            threads_per_rank(t) == 1 ? "" : "s", fsdp_dtype_name(c->param_dtype),
+            fsdp_group_world_size(t->group), fsdp_group_backend(t->group), t->threads,
+            t->threads == 1 ? "" : "s", fsdp_dtype_name(c->param_dtype),
             fsdp_dtype_name(c->master_dtype),
             c->sharding_strategy == FSDP_SHARDING_NO_SHARD ? "NO_SHARD"
             : c->reshard_after_forward                     ? "FULL_SHARD"
@@ -375,6 +362,8 @@ static fsdp_status run(fsdp_trainer *t)
     if (!t->validation_loader)
         FSDP_TRY(save(t, "end of training"));
     FSDP_TRY(fsdp_report_summary(t));
+    if (t->config->generate_examples > 0)
+        FSDP_TRY(fsdp_report_examples(t));
     if (!t->config->plot || !t->metrics)
         return FSDP_OK;
     FSDP_TRY(fsdp_plot_files(&t->config->metrics, 1, NULL, t->config->plot));

@@ -22,6 +22,7 @@ typedef struct fsdp_trainer {
     FILE *out; /* NULL on ranks other than 0 */
     fsdp_train_result *result;
     fsdp_device *device;
+    int threads; /* of this rank */
     fsdp_tokenizer *tokenizer; /* NULL for ready-made ids */
     char no_tokenizer[256];    /* why it is NULL */
     fsdp_model *model;
@@ -57,6 +58,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_re
                                              double lr, double seconds, int64_t epoch);
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
                                                    double seconds, int64_t epoch);
+/* Generated texts beside their references (--generate-examples). Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
 /* Tables at the end: epochs, memory by purpose of each rank, host memory, step time; a summary
  * line in the metrics. Collective (memory is gathered). */
 FSDP_MUST_CHECK fsdp_status fsdp_report_summary(fsdp_trainer *t);

@@ -193,6 +193,28 @@ check the_tutorials_word_for_it [ "$(losses m.jsonl)" = "$of_means" ]
 train 2 --max-steps 2 --no-save-model
 if [ "$rc" -eq 0 ] && [ ! -e o ]; then ok no_save_model_saves_none; else bad no_save_model_saves_none "rc $rc"; fi
 
+for ranks in 1 3; do
+    train $ranks --gradient-accumulation-steps $((3 / ranks)) --validation-data validation.jsonl --max-steps 2 \
+        --generate-examples 2 --max-target-length 9
+    sed -n '/^example/,$p' out >examples.$ranks
+done
+check examples_are_generated_the_same_on_any_ranks cmp examples.1 examples.3
+check as_many_as_asked_for [ "$(grep -c '^generated: [0-9 ]*$' examples.1)" -eq 2 ]
+
+# --- what people see ---
+run launch -n 2 train --model tiny --from-config --data ids.jsonl --output o --metrics m.jsonl --overwrite-output
+check lines_without_carriage_returns_in_a_pipe [ "$(cat out err | tr -cd '\r' | wc -c)" -eq 0 ]
+check a_table_of_epochs grep -q 'epoch .*train loss .*validation loss' out
+check memory_by_purpose grep -q 'peak memory .*param .*grad .*optim .*activation' out
+check one_line_at_the_end grep -Eq '^10 steps, median .* host memory of all ranks .* at most' out
+run launch -n 2 train --model tiny --data ids.jsonl --no-save-model --print-config
+check the_configuration_is_printed_once [ "$(grep -c '^batch-size: 4 ' out)" -eq 1 ]
+run train --model tiny --data ids.jsonl --output o --dtype bf16
+expect a_near_miss_is_suggested 2 "unknown option '--dtype'; did you mean '--param-dtype'"
+run train --model tiny --data ids.jsonl --output o --plot p.png
+expect a_plot_needs_metrics 2 'plot.*metrics'
+rm -rf o
+
 # --- the model goes on ---
 train 2 --max-steps 2
 cp -r o saved
