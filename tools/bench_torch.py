@@ -61,6 +61,11 @@ def train_step(model, optimizer, batch):
     return loss.item()
 
 
+def processor_s():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
 def main():
     args = parse_args()
     torch.set_num_threads(args.threads_per_rank)
@@ -81,6 +86,8 @@ def main():
         seconds.append(time.perf_counter() - begin)
         if first_step_after_s is None:
             first_step_after_s = time.time() - START
+            used = processor_s()
+    used = (processor_s() - used) / (args.steps - 1)
     peak_rss_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if rank == 0:
         step_s = statistics.median(seconds[1:])
@@ -89,7 +96,7 @@ def main():
             program=f"torch {torch.__version__}", shape=args.shape, dtype=args.dtype, ranks=ranks,
             threads_per_rank=args.threads_per_rank, batch=args.batch, seq=args.seq,
             target=args.target, steps=args.steps, step_s=round(step_s, 3),
-            tok_per_s=round(tokens / step_s, 1), first_step_after_s=round(first_step_after_s, 2),
+            tok_per_s=round(tokens / step_s, 1), first_step_after_s=round(first_step_after_s, 2), processor=round(used, 3),
             rank_0_peak_rss_mib=round(peak_rss_mib), first_loss=losses[0], last_loss=losses[-1])))
     dist.destroy_process_group()
 
