@@ -34,7 +34,7 @@ quietly() {
 # The same job in all runs: 5.5 M parameters, batch 2 x 4, bf16 compute with float32 masters.
 train() {
     echo "$fsdp launch -n $ranks train --model data/models/t5-demo --from-config" \
-        "--tokenizer data/tokenizers/t5 --data data/debian/train.csv --epochs 8 --batch-size 4" \
+        "--tokenizer data/tokenizers/t5 --data data/debian/train.csv --epochs 6 --batch-size 4" \
         "--lr 0.003 --warmup-steps 40 --gamma 0.8 --dropout 0 --max-grad-norm 1 --param-dtype bf16"
 }
 
