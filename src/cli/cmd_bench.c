@@ -363,10 +363,10 @@ static int run_ranks(const bench_options *o, int threads, char **argv, double st
     if (listening)
         pthread_join(l.thread, NULL); /* it ends with the last writer */
     int code = attempt.exit_code;
-    if (status == FSDP_OK && code != FSDP_EXIT_OK)
-        fprintf(stderr, "%s: %s\n", PROGRAM, attempt.message);
-    else if (status == FSDP_OK)
+    if (status == FSDP_OK && code == FSDP_EXIT_OK)
         status = print_result(&l, o->json);
+    else if (status == FSDP_OK && !attempt.interrupted)
+        fprintf(stderr, "%s: %s\n", PROGRAM, attempt.message);
     if (status != FSDP_OK)
         code = fsdp_cli_failed(PROGRAM);
     fsdp_free(l.result);
