@@ -132,6 +132,69 @@ TEST_RANKS(sharded_and_whole_units_in_one_tree, 2)
     }
 }
 
+/* Parameters of "first" that the root reads too, which works while they are held. With `call` 0
+ * "first" never runs: its gradients come from outside of its own backward. */
+static fsdp_status train_held(trainee *m, int call)
+{
+    fsdp_module *first = trainee_unit(m, "first");
+    tree_of(m->model)->calls[0] = call;
+    for (int step = 0; step < 3; step++) {
+        const int world_size = trainee_world_size(m);
+        fsdp_module_zero_grad(m->model);
+        FSDP_TRY(fsdp_set_gradient_divide_factor(m->model, LEAVES));
+        FSDP_TRY(fsdp_unit_unshard(first));
+        for (int a = 0; a < LEAVES / world_size; a++)
+            FSDP_TRY(tree_forward_backward(
+                m, m->model,
+                &(tree_call){step, a * world_size + trainee_rank(m), a, LEAVES / world_size}));
+        FSDP_TRY(fsdp_unit_reshard(first));
+        if (!fsdp_parameter_grad(tree_of(first)->tied) ||
+            !call != !fsdp_parameter_grad(tree_of(first)->up))
+            return fsdp_error(FSDP_ERR_STATE, "a gradient is missing, or there is one too many");
+        FSDP_TRY(tree_sgd(m->model, 0.1f));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status open_tied(fsdp_group *group, const fsdp_fully_shard_options *o, trainee *m)
+{
+    FSDP_TRY(trainee_open(group, "cpu", o->mp_policy.param_dtype, m));
+    FSDP_TRY(tree_example(WIDTH, &m->model));
+    tree *first = tree_of(trainee_unit(m, "first")), *root = tree_of(m->model);
+    FSDP_TRY(fsdp_module_add_parameter(trainee_unit(m, "first"), "tied", 2,
+                                       (int64_t[]){WIDTH, WIDTH}, (fsdp_init){0.0f, 0.3f},
+                                       &first->tied));
+    root->tied = first->tied;
+    FSDP_TRY(fsdp_module_share_parameter(m->model, "tied", root->tied));
+    return tree_example_shard(m->model, group, m->device, o);
+}
+
+TEST_RANKS(a_held_units_parameters_are_read_and_trained_by_others, 2)
+{
+    for (size_t v = 0; v < TREE_VARIANTS; v++)
+        for (int call = 0; call < 2; call++) {
+            trainee m, one;
+            ASSERT_OK(open_tied(t->group, &tree_variants[v], &m));
+            ASSERT_OK(open_tied(NULL, &tree_variants[v], &one));
+            ASSERT_OK(train_held(&m, call));
+            ASSERT_OK(train_held(&one, call));
+            ASSERT_OK(tree_same_params(&m, &one));
+            ASSERT(trainee_is_resharded(&m));
+            ASSERT_OK(trainee_close(&m));
+            ASSERT_OK(trainee_close(&one));
+        }
+}
+
+/* Not held, they are gone when the root reads them. */
+TEST_RANKS(a_parameter_of_another_unit_is_an_error_where_it_is_read, 2)
+{
+    trainee m;
+    ASSERT_OK(open_tied(t->group, &tree_variants[0], &m));
+    ASSERT_ERROR(tree_step(&m, 0, LEAVES), FSDP_ERR_INVALID, "resharded");
+    ASSERT(trainee_is_resharded(&m));
+    ASSERT_OK(trainee_close(&m));
+}
+
 TEST_RANKS(values_of_before_are_kept, 2)
 {
     for (size_t v = 0; v < TREE_VARIANTS; v++) {
