@@ -288,6 +288,7 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
         t->result->first_loss = result.loss;
     t->step_seconds[t->step++] = seconds;
     t->result->steps = t->step;
+    fsdp_trainer_at(t, "reporting");
     sum->loss += result.loss * (double)result.labels;
     sum->labels += result.labels;
     sum->tokens += result.tokens;
