@@ -132,6 +132,7 @@ static fsdp_status step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, le
     *result = (fsdp_step_result){0};
     (void)add_leaves(all, n, result);
     result->loss /= divide;
+    fsdp_group_at(loop->group, (uint32_t)step + 1, "", "optimizer step");
     FSDP_TRY(check_finite("the loss", result->loss, step, lr));
     return update(loop, lr, step, result);
 }
