@@ -263,7 +263,7 @@ static double train_both(fsdp_test *t, int64_t width, const fsdp_fully_shard_opt
         status = trainee_close(&one);
     if (status != FSDP_OK) {
         fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
-        return NAN;
+        return (double)NAN;
     }
     return largest;
 }
