@@ -188,19 +188,21 @@ static void sweep_aside(const char *path, const char *aside)
         remove_if_possible(aside);
 }
 
-void fsdp_atomic_directory_sweep(const char *path, int pid)
+/* What was left; removed if `removing`. */
+static size_t walk_left(const char *path, int pid, bool removing)
 {
     char *place = real_place(path), *parent = place ? fsdp_path_parent(place) : NULL;
     char **names = NULL;
-    size_t count = 0;
+    size_t count = 0, found = 0;
     if (!parent || fsdp_directory_list(parent, &names, &count) != FSDP_OK)
         count = 0;
     for (size_t i = 0; i < count; i++) {
         const char *base = fsdp_path_name(place);
         bool temporary = is_left(owner_of(names[i], base, ".tmp-"), pid);
-        char *left = temporary || is_left(owner_of(names[i], base, ".old-"), pid)
-                         ? fsdp_path_join(parent, names[i])
-                         : NULL;
+        if (!temporary && !is_left(owner_of(names[i], base, ".old-"), pid))
+            continue;
+        found++;
+        char *left = removing ? fsdp_path_join(parent, names[i]) : NULL;
         if (left && temporary)
             remove_if_possible(left);
         else if (left)
@@ -210,6 +212,17 @@ void fsdp_atomic_directory_sweep(const char *path, int pid)
     fsdp_free(names);
     fsdp_free(parent);
     fsdp_free(place);
+    return found;
+}
+
+void fsdp_atomic_directory_sweep(const char *path, int pid)
+{
+    (void)walk_left(path, pid, true);
+}
+
+bool fsdp_atomic_directory_is_pending(const char *path, int pid)
+{
+    return walk_left(path, pid, false) > 0;
 }
 
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory)

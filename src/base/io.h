@@ -89,6 +89,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_e
  * that runs no more. Called by begin(), and by whoever ends a process or survives one. What cannot
  * be removed stays. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
+/* Is there anything that sweep() would remove? */
+bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Where to write meanwhile. */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
 /* Sync every file in it, then move it into place, in one step where the file system can. Gone

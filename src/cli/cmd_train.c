@@ -15,12 +15,13 @@ int fsdp_cmd_train(int argc, char **argv)
     int code = fsdp_cli_options(spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    fsdp_cli_tidy_on_signal(config.save_model ? config.output : NULL);
+    config.interrupted = fsdp_cli_finish_save_on_signal(config.save_model ? config.output : NULL);
     fsdp_group *group = NULL;
     fsdp_train_result result;
     fsdp_status status = fsdp_init_process_group(NULL, &group);
     if (status == FSDP_OK)
         status = fsdp_train_run(&config, group, stdout, &result);
+    fsdp_cli_await_signal(config.interrupted);
     code = FSDP_EXIT_OK;
     if (status != FSDP_OK) {
         if (group)

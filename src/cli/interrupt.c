@@ -2,11 +2,18 @@
  * may not. */
 #include <pthread.h>
 #include <signal.h>
-#include <stdint.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/cli/interrupt.h"
+
+typedef struct interrupt {
+    const char *output;
+    atomic_bool came;
+} interrupt;
 
 static void handled_signals(sigset_t *set)
 {
@@ -19,21 +26,35 @@ static void handled_signals(sigset_t *set)
         sigaddset(set, SIGHUP);
 }
 
-static void *wait_for_signal(void *output)
+/* Below the time after which `fsdp launch` loses patience (supervisor.c). */
+static void wait_for_save(const char *output)
 {
+    static const double patience_s = 3.0;
+    const struct timespec pause = {0, 2000000};
+    double end = fsdp_clock_s() + patience_s;
+    do /* at least once: a save may be about to begin */
+        nanosleep(&pause, NULL);
+    while (fsdp_atomic_directory_is_pending(output, (int)getpid()) && fsdp_clock_s() < end);
+    fsdp_atomic_directory_sweep(output, (int)getpid());
+}
+
+static void *wait_for_signal(void *arg)
+{
+    interrupt *self = arg;
     sigset_t set;
     int number;
     handled_signals(&set);
     while (sigwait(&set, &number) != 0)
         ;
-    fsdp_atomic_directory_sweep(output, (int)getpid());
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    atomic_store(&self->came, true);
+    wait_for_save(self->output);
     signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     raise(number);
     return NULL;
 }
 
-void fsdp_cli_tidy_on_signal(const char *output)
+const atomic_bool *fsdp_cli_finish_save_on_signal(const char *output)
 {
     enum {
         STACK_BYTES = 256 << 10
@@ -41,14 +62,26 @@ void fsdp_cli_tidy_on_signal(const char *output)
     sigset_t set, before;
     pthread_t thread;
     pthread_attr_t attributes;
-    if (!output)
-        return;
+    interrupt *self = output ? fsdp_calloc(1, sizeof *self) : NULL;
+    if (!self)
+        return NULL;
+    self->output = output;
     handled_signals(&set);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigprocmask(SIG_BLOCK, &set, &before);
-    if (pthread_create(&thread, &attributes, wait_for_signal, (void *)(uintptr_t)output) != 0)
-        sigprocmask(SIG_SETMASK, &before, NULL); /* untidy, but interruptible */
+    int failure = pthread_create(&thread, &attributes, wait_for_signal, self);
     pthread_attr_destroy(&attributes);
+    if (!failure)
+        return &self->came;
+    sigprocmask(SIG_SETMASK, &before, NULL); /* a save may stay unfinished, but signals work */
+    fsdp_free(self);
+    return NULL;
+}
+
+void fsdp_cli_await_signal(const atomic_bool *interrupted)
+{
+    while (interrupted && atomic_load(interrupted))
+        pause();
 }

@@ -7,6 +7,8 @@
  *
  * Strings belong to the fsdp_options and live as long as it does. */
 #pragma once
+#include <stdatomic.h>
+
 #include <fsdp/data.h>
 #include <fsdp/optim.h>
 
@@ -101,6 +103,8 @@ typedef struct fsdp_train_config {
     const char *metrics;      /* JSON lines; NULL: none */
     const char *plot;         /* picture of the loss curve; NULL: none */
     int generate_examples;    /* texts generated for the first validation rows at the end */
+
+    const atomic_bool *interrupted; /* true: begin no save, end; not an option; NULL: never */
 
     /* spellings of other tools, folded into the fields above */
     bool bf16, tutorial_loss;

@@ -229,6 +229,8 @@ static fsdp_status save(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
+    if (t->config->interrupted && atomic_load(t->config->interrupted))
+        return fsdp_error(FSDP_ERR_STATE, "interrupted");
     fsdp_trainer_at(t, "saving the model");
     fsdp_model_save_options options = {.overwrite = t->config->overwrite_output || t->result->saved,
                                        .tokenizer = t->config->tokenizer};
