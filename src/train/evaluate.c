@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
@@ -379,12 +380,32 @@ static fsdp_status measure_all(evaluator *v)
     return status;
 }
 
+/* A file that cannot be written is an error before the work, not after it. */
+static fsdp_status check_output(const char *flag, const char *path)
+{
+    if (!path)
+        return FSDP_OK;
+    if (fsdp_path_is_directory(path))
+        return fsdp_error(FSDP_ERR_INVALID, "%s %s: that is a folder", flag, path);
+    char *folder = fsdp_path_parent(path);
+    if (!folder)
+        return FSDP_ERR_NOMEM;
+    bool there = fsdp_path_is_directory(folder);
+    fsdp_free(folder);
+    return there ? FSDP_OK
+                 : fsdp_error(FSDP_ERR_NOT_FOUND, "%s %s: there is no such folder", flag, path);
+}
+
 fsdp_status fsdp_evaluate_run(const fsdp_evaluate_config *config, fsdp_group *group, FILE *out)
 {
     fsdp_evaluations all = {.config = config};
     evaluator v = {.config = config, .group = group, .all = &all};
     v.show_progress = is_first(&v) && !config->json;
-    fsdp_status status = open_device(&v);
+    fsdp_status status = check_output("--predictions", config->predictions);
+    if (status == FSDP_OK)
+        status = check_output("--prompts", config->prompts);
+    if (status == FSDP_OK)
+        status = open_device(&v);
     if (status == FSDP_OK)
         status = measure_all(&v);
     if (status == FSDP_OK)

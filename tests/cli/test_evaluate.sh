@@ -96,6 +96,9 @@ check and_leave_no_file test ! -e "$dir/none"
 # --- wrong use ---
 run 1 evaluate --model "$dir/model" --data "$data/test.csv" --no-generate --examples 3
 check examples_need_texts test $rc -eq 2
+run 2 evaluate --model "$dir/model" --data "$data/test.csv" --predictions "$dir/nowhere/texts"
+check a_missing_folder_is_an_error_before_the_work says 'nowhere/texts: there is no such folder'
+check nothing_was_computed test ! -s "$dir/out"
 run 1 evaluate --data "$data/test.csv"
 check a_model_is_required test $rc -eq 2
 run 2 evaluate --model "$dir/model" --tokenizer "$root/data/tokenizers/t5" --data "$dir/nothing.csv"
