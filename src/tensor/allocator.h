@@ -1,5 +1,5 @@
-/* The caching allocator of one device: best fit with coalescing over one range of addresses, counted
- * by tag. A device is one rank's, so there is no lock.
+/* The caching allocator of one device: best fit with coalescing over one range of addresses,
+ * counted by tag. A device is one rank's, so there is no lock.
  *
  * Memory grows at the end of the range and stays: a step's allocations repeat, so after the first
  * steps nothing faults. All sizes share it. Batches differ in length, and segments by size, as

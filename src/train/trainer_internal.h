@@ -22,7 +22,7 @@ typedef struct fsdp_trainer {
     FILE *out; /* NULL on ranks other than 0 */
     fsdp_train_result *result;
     fsdp_device *device;
-    int threads; /* of this rank */
+    int threads;               /* of this rank */
     fsdp_tokenizer *tokenizer; /* NULL for ready-made ids */
     char no_tokenizer[256];    /* why it is NULL */
     fsdp_model *model;
