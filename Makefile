@@ -149,7 +149,7 @@ lint:
 	@sh tools/lint.sh $(CC)
 format:
 	@find src include tests examples bench -name '*.[ch]' | xargs clang-format -i
-bench: all
+bench: all benches
 	@sh tools/bench.sh $(BUILD)
 
 install: all

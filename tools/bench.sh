@@ -20,3 +20,7 @@ for run in $runs; do
         "$(value peak_host_mib)" "$(value gemm_gflops)" "$(value mfu)"
 done
 echo "first_step: seconds from the start of the process to the end of the first step"
+
+echo
+echo "matrix products and attention, one thread"
+"$build/bench/kernels"
