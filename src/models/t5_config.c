@@ -123,7 +123,7 @@ static fsdp_status read_dtype(fsdp_json_node root, fsdp_t5_config *c)
     return FSDP_OK;
 }
 
-/* Keys that change what the model computes, in ways that are not implemented. */
+/* Keys that change what the model computes, in ways that are refused. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     bool flag;

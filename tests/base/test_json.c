@@ -288,7 +288,7 @@ TEST(documents_are_built_and_printed)
     fsdp_json_node root = fsdp_json_root(doc);
     fsdp_json_set_i64(root, "step", 3);
     fsdp_json_set_f64(root, "loss", 2.25);
-    fsdp_json_set_f64(root, "norm", NAN);
+    fsdp_json_set_f64(root, "norm", (double)NAN);
     fsdp_json_set_bool(root, "ok", true);
     fsdp_json_set_str(root, "text", "\xc3\xa9\"\x01");
     fsdp_json_set_str(root, "none", NULL);

@@ -122,16 +122,8 @@ TEST(an_unknown_model_names_the_folders_searched)
                  "no models--org--none in ");
     ASSERT(strstr(fsdp_last_error(), in_dir(t, "hf/hub")) != NULL);
     ASSERT(strstr(fsdp_last_error(), in_dir(t, "home/.cache/huggingface/hub")) != NULL);
-    static const char *const paths[] = {"/no/such",
-                                        "./none",
-                                        "../none",
-                                        "a/b/c",
-                                        "a/",
-                                        "~/m",
-                                        "",
-                                        "a b",
-                                        "/"
-                                        "nope"};
+    static const char *const paths[] = {"/no/such", "./none", "../none", "a/b/c", "a/",
+                                        "~/m",      "",       "a b",     "/nope"};
     for (size_t i = 0; i < FSDP_LENGTH(paths); i++)
         ASSERT_ERROR(fsdp_hf_dir_resolve(paths[i], &dir), FSDP_ERR_NOT_FOUND, "no such directory");
     unsetenv("HOME");
