@@ -52,7 +52,6 @@ typedef struct fsdp_t5_config {
  * Read `path`, a config.json or the directory that holds it. Errors name file, key and value.
  * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for a value that cannot
  *         be, FSDP_ERR_UNSUPPORTED for another model or a key that would change the numbers and is
- *         supported here.
  *         not handled here.
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config);
 
