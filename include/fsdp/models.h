@@ -53,6 +53,7 @@ typedef struct fsdp_t5_config {
  * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for a value that cannot
  *         be, FSDP_ERR_UNSUPPORTED for another model or a key that would change the numbers and is
  *         not handled here.
+ */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config);
 
 /**
