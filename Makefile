@@ -134,7 +134,7 @@ asan:
 	@$(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
 	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g"
 tsan:
-	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
+	@TEST_TIMEOUT=900 TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
 	    SANITIZE="-fsanitize=thread" OPT="-O1 -g"
 # Readers of foreign bytes under libFuzzer (clang), FUZZ_S seconds each.
 FUZZ_S ?= 60
