@@ -1,6 +1,7 @@
 /* Which cores a rank may use. Ranks that share no core do not disturb each other, and memory that
  * a rank touches first lies on its own NUMA node. */
 #include <string.h>
+#include <unistd.h>
 #ifdef FSDP_HAVE_HWLOC
 #include <hwloc.h>
 #endif
@@ -42,7 +43,9 @@ static int index_among(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type
 static bool order_by_topology(const cpu_set_t *allowed, cpu_order *order)
 {
     hwloc_topology_t topology;
-    if (hwloc_topology_init(&topology) != 0)
+    /* Without sysfs (a bare chroot) hwloc knows no more than processor numbers, and complains on
+     * stderr. */
+    if (access("/sys/devices/system/cpu", R_OK) != 0 || hwloc_topology_init(&topology) != 0)
         return false;
     int last_core = -1, last_node = -1;
     bool loaded = hwloc_topology_load(topology) == 0;
