@@ -34,6 +34,7 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wdo
         -Wvla -Wundef -Wcast-qual -Wformat=2 $(if $(WERROR),-Werror)
 WARN_C := -Wstrict-prototypes -Wmissing-prototypes
 OPT ?= -O2 -g
+ISA_OPT ?= -O3
 # -ffp-contract=off: a product and a sum are contracted only where the code says fma.
 COMMON := $(OPT) -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -pthread -I. -Iinclude \
           -MMD -MP $(DEFS) $(PKG_CFLAGS) $(if $(DEBUG),-DFSDP_DEBUG) $(SANITIZE)
@@ -61,10 +62,12 @@ TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 
-.PHONY: all lib tests examples benches test check-deps deps demo asan tsan ubsan fuzz lint format bench install clean help
+.PHONY: all lib objects tests examples benches test check-deps deps demo asan tsan ubsan fuzz soak lint format bench bench-torch install clean help
 .SECONDARY:
 all: check-deps $(BUILD)/fsdp $(BUILD)/libfsdp.so examples
 lib: $(BUILD)/libfsdp.a
+# Everything compiled and nothing linked: for the warnings of another compiler.
+objects: $(LIB_O) $(CLI_O) $(TEST_SUPPORT_O) $(TESTS:%=%.o) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
 tests: $(TESTS)
 examples: $(EXAMPLES)
 benches: $(BENCHES)
@@ -94,7 +97,7 @@ define isa_rule
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)
 	@$(if $(V),,echo "  CC $$< ($(1))")
-	$(Q)$(CC) $(CFLAGS_ALL) -O3 -march=$(1) -mprefer-vector-width=512 -Wno-psabi \
+	$(Q)$(CC) $(CFLAGS_ALL) $(ISA_OPT) -march=$(1) -mprefer-vector-width=512 -Wno-psabi \
 	    -DFSDP_ISA=$(subst -,_,$(1)) -DFSDP_ISA_NAME='"$(1)"' -c $$< -o $$@
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
@@ -123,34 +126,48 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 test: deps
 	@$(MAKE) --no-print-directory $(JOBS) run-tests
 .PHONY: run-tests
-run-tests: all tests
+run-tests: all tests benches
 	@sh tests/run.sh $(BUILD) $(T)
 
 demo: deps
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/demo.sh $(BUILD)
 
+# Sanitizers see accesses, so they get fewer random cases.
 asan:
-	@$(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
-	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g"
+	@FSDP_TEST_CASES=20 $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
+	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g1"
+# Without scripts whose threads (loaders, files, saves) test_train.sh and C tests have too; their ranks
+# are processes.
 tsan:
-	@TEST_TIMEOUT=900 TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
-	    SANITIZE="-fsanitize=thread" OPT="-O1 -g"
-# Readers of foreign bytes under libFuzzer (clang), FUZZ_S seconds each.
+	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='cli/test_(t5_wikihow|fsdp2_train|checkpoint|soak|resume|verify)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
+	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1"
+# Readers of foreign bytes under libFuzzer (clang), FUZZ_S seconds each. What is found on the way
+# goes to $(BUILD)-fuzz/corpus; -set_cover_merge=1 makes tests/fuzz/corpus of it.
 FUZZ_S ?= 60
+FUZZ_FLAGS := address,undefined -fno-sanitize-recover=all
 fuzz:
-	@mkdir -p $(BUILD)-fuzz/corpus
+	@$(MAKE) --no-print-directory $(JOBS) lib BUILD=$(BUILD)-fuzz CC=clang CXX=clang++ OPT="-O1 -g" \
+	    SANITIZE="-fsanitize=fuzzer-no-link,$(FUZZ_FLAGS)"
 	@for f in tests/fuzz/fuzz_*.c; do \
-	    clang $(CFLAGS_ALL) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -MF /dev/null \
-	        -o $(BUILD)-fuzz/$$(basename $$f .c) $$f src/base/*.c src/ckpt/safetensors*.c src/ckpt/entry.c $(LIBS) -lm && \
-	    $(BUILD)-fuzz/$$(basename $$f .c) -max_total_time=$(FUZZ_S) -max_len=4096 $(BUILD)-fuzz/corpus tests/fixtures/safetensors || exit 1; \
+	    name=$$(basename $$f .c); found=$(BUILD)-fuzz/corpus/$$name; \
+	    mkdir -p $$found && \
+	    clang $(CFLAGS_ALL) -g -O1 -fsanitize=fuzzer,$(FUZZ_FLAGS) -MF /dev/null \
+	        -o $(BUILD)-fuzz/$$name $$f $(BUILD)-fuzz/libfsdp.a $(LDLIBS_ALL) && \
+	    $(BUILD)-fuzz/$$name -max_total_time=$(FUZZ_S) -max_len=4096 $$found tests/fuzz/corpus/$$name || exit 1; \
 	done
+# Trainings that are killed or run into failing disks, SOAK_RUNS times; see the script.
+soak: $(BUILD)/fsdp
+	@sh tools/soak.sh $(BUILD)
 lint:
 	@sh tools/lint.sh $(CC)
 format:
 	@find src include tests examples bench -name '*.[ch]' | xargs clang-format -i
 bench: all benches
 	@sh tools/bench.sh $(BUILD)
+# Beside PyTorch from PyPI, in a virtual environment: make bench-torch VENV=DIR.
+bench-torch: all
+	@sh tools/bench_torch.sh $(BUILD) $(or $(VENV),venv)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
@@ -174,7 +191,10 @@ help:
 	@echo "make deps       install the Debian packages alone"
 	@echo "make asan tsan  tests under the sanitizers"
 	@echo "make lint       layering, headers, formatting"
+	@echo "make fuzz       readers of foreign bytes under libFuzzer (clang): FUZZ_S=seconds each"
+	@echo "make soak       trainings broken off at random: SOAK_RUNS=200"
 	@echo "make bench      training steps and kernels, measured"
+	@echo "make bench-torch VENV=DIR  the same steps in PyTorch's FSDP2 and here, in turn"
 	@echo "make install    PREFIX=/usr/local: command, library, headers, pkg-config file"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -176,7 +176,7 @@ static void embedding(bench *b)
 static void embedding_backward(bench *b)
 {
     b->k->embedding_backward(b->c, b->x[0], FSDP_DTYPE_BF16, 0.0f, b->x[1], FSDP_DTYPE_BF16, b->ids,
-                             ROWS, WIDTH, VOCAB);
+                             ROWS, WIDTH, VOCAB, -1);
 }
 
 static void cross_entropy_bf16(bench *b)
@@ -208,10 +208,10 @@ static void tree_sum_2_bf16(bench *b)
                    FSDP_DTYPE_BF16, PARAMS, 0.5f);
 }
 
-static void row_sum_squares(bench *b)
+static void row_power_sums(bench *b)
 {
-    b->k->row_sum_squares(b->c, (double *)(void *)b->x[0], (float *)(void *)b->x[1], PARAMS / WIDTH,
-                          WIDTH);
+    b->k->row_power_sums(b->c, (double *)(void *)b->x[0], b->x[1], FSDP_DTYPE_F32, PARAMS / WIDTH,
+                         WIDTH, 2);
 }
 
 static void adamw(bench *b)
@@ -298,7 +298,7 @@ static void run_all(bench *b)
     report(b, "argmax [512, 32128] bf16", argmax, 2.0 * loss);
     report(b, "tree_sum of 2, 16 Mi f32", tree_sum_2, 12.0 * params);
     report(b, "tree_sum of 2, 16 Mi bf16", tree_sum_2_bf16, 8.0 * params);
-    report(b, "row_sum_squares 16 Mi f32", row_sum_squares, 4.0 * params);
+    report(b, "row_power_sums 16 Mi f32", row_power_sums, 4.0 * params);
     report(b, "adamw with bf16 copy, 16 Mi", adamw, 30.0 * params);
     report(b, "sgd with momentum and bf16 copy, 16 Mi", sgd, 22.0 * params);
 }

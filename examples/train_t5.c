@@ -49,7 +49,7 @@ static fsdp_status open_model(job *j, const char *folder)
     FSDP_TRY(fsdp_t5_create(&config, &j->model));
     FSDP_TRY(shard(j));
     FSDP_TRY(fsdp_checkpoint_open(folder, &weights));
-    fsdp_status status = fsdp_module_load(j->model, weights, j->group, NULL);
+    fsdp_status status = fsdp_module_load(j->model, weights, j->group, NULL, NULL);
     fsdp_checkpoint_close(weights);
     FSDP_TRY(status);
     fsdp_adamw_options adamw = fsdp_adamw_defaults();
@@ -60,7 +60,8 @@ static fsdp_status open_model(job *j, const char *folder)
 
 static fsdp_status open_data(job *j, const char *folder, const char *csv)
 {
-    const fsdp_t5_config *config = fsdp_t5_get_config(j->model);
+    fsdp_model_config config;
+    FSDP_TRY(fsdp_model_get_config(j->model, &config));
     FSDP_TRY(fsdp_tokenizer_open(folder, &j->tokenizer));
     fsdp_dataset_options rows = {.tokenizer = j->tokenizer, .source_prefix = "summarize: "};
     FSDP_TRY(fsdp_dataset_open(csv, &rows, &j->data));
@@ -68,9 +69,7 @@ static fsdp_status open_data(job *j, const char *folder, const char *csv)
                                                .rank = fsdp_group_rank(j->group),
                                                .world_size = fsdp_group_world_size(j->group),
                                                .seed = 1},
-                                   .decoder_start_token_id =
-                                       (int32_t)config->decoder_start_token_id,
-                                   .pad_token_id = (int32_t)config->pad_token_id};
+                                   .format = fsdp_model_config_info(&config).format};
     return fsdp_loader_create(j->data, &options, &j->loader);
 }
 

@@ -13,6 +13,25 @@
 #include <fsdp/base.h>
 #include <fsdp/comm.h>
 
+/* 1 under ThreadSanitizer, whose runtime has a thread of its own and slows what it sees. */
+#if defined(__SANITIZE_THREAD__)
+#define UNDER_TSAN 1
+#elif defined(__has_feature)
+#define UNDER_TSAN __has_feature(thread_sanitizer)
+#else
+#define UNDER_TSAN 0
+#endif
+/* 1 under AddressSanitizer. */
+#if defined(__SANITIZE_ADDRESS__)
+#define UNDER_ASAN 1
+#elif defined(__has_feature)
+#define UNDER_ASAN __has_feature(address_sanitizer)
+#else
+#define UNDER_ASAN 0
+#endif
+/* Sanitizers look for accesses, which repeat; equal bits are looked for without them. */
+#define UNDER_SANITIZER (UNDER_TSAN || UNDER_ASAN)
+
 typedef struct fsdp_test {
     fsdp_group *group; /* NULL in TEST */
     int rank, world_size;

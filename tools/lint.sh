@@ -8,7 +8,10 @@ say() { echo "lint: $*"; bad=1; }
 # Public headers are named after their folders, but for these.
 folder() {
     case $1 in
-    batch) echo base ;;
+    batch | options) echo base ;;
+    bert | gpt2 | hidden_act | llama | t5) echo models ;;
+    profile) echo train ;;
+    state_dict | accelerate) echo state ;;
     *) echo "$1" ;;
     esac
 }
@@ -21,8 +24,9 @@ row() {
     autograd | comm | text) echo 3 ;;
     nn | dtensor) echo 4 ;;
     fsdp | models | optim | ckpt | data) echo 5 ;;
-    train) echo 6 ;;
-    cli) echo 7 ;;
+    state) echo 6 ;;
+    train) echo 7 ;;
+    cli) echo 8 ;;
     *) echo -1 ;;
     esac
 }
@@ -34,7 +38,7 @@ for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'include/fsdp/*.h'); d
     esac
     own_row=$(row "$own")
     [ "$own_row" -ge 0 ] || { say "$file: folder $own is not a layer"; continue; }
-    for target in $(sed -n -e 's|^# *include *"src/\([a-z]*\)/.*|\1|p' -e 's|^# *include *<fsdp/\([a-z]*\)\.h>.*|\1|p' "$file"); do
+    for target in $(sed -n -e 's|^# *include *"src/\([a-z]*\)/.*|\1|p' -e 's|^# *include *<fsdp/\([a-z0-9_]*\)\.h>.*|\1|p' "$file"); do
         target=$(folder "$target")
         target_row=$(row "$target")
         [ "$target" = "$own" ] && continue

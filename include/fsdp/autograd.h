@@ -24,6 +24,15 @@ typedef struct fsdp_scope fsdp_scope;
 typedef struct fsdp_tape fsdp_tape;
 struct fsdp_batch;
 
+enum {
+    FSDP_MAX_ARGS = 8
+};
+/** What a module's forward is given and what it returns: n tensors, borrowed. */
+typedef struct fsdp_args {
+    fsdp_tensor *t[FSDP_MAX_ARGS];
+    int n;
+} fsdp_args;
+
 /** @name Tape @{ */
 /** One per rank; nodes of a step, emptied by its backward. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tape_create(fsdp_tape **tape);
@@ -83,17 +92,56 @@ FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                    fsdp_tensor *const *grads, int n);
 
+/** @name Activation offload
+ * A file to which checkpointed calls (fsdp_module_set_activation_checkpointing_options()) move what
+ * they keep. Written and read by a thread of its own, one call ahead of its use; it has no name, so
+ * nothing is left of it. @{ */
+typedef struct fsdp_activation_offload fsdp_activation_offload;
+
+/** Zero means default. */
+typedef struct fsdp_activation_offload_options {
+    const char *dir;  /**< folder of the file, made if it is missing; NULL: $TMPDIR, else /tmp */
+    size_t min_bytes; /**< smaller tensors stay in memory; 0: 65536 */
+} fsdp_activation_offload_options;
+
+/**
+ * For one rank; several modules may share it.
+ * @param offload out: owned by the caller; outlives every tape that holds calls which use it
+ * @return FSDP_ERR_IO or FSDP_ERR_NOT_FOUND naming the folder. A disk that is full is an error of
+ *         the forward that needs the room.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_activation_offload_create(
+    const fsdp_activation_offload_options *options, fsdp_activation_offload **offload);
+FSDP_API void
+fsdp_activation_offload_destroy(fsdp_activation_offload *offload); /**< accepts NULL */
+/** Bytes that the file has needed at most. */
+FSDP_API int64_t fsdp_activation_offload_peak(const fsdp_activation_offload *offload);
+/** @} */
+
 /** @name Operations
  * Inputs are contiguous and of one floating dtype unless said otherwise; results are too. @{ */
 
 /** y [T, N] = x [T, D] w^T + bias: torch.nn.functional.linear. w [N, D], bias [N] or NULL. T may be
  * no or several dimensions. */
 FSDP_API fsdp_tensor *fsdp_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);
-/** Rows of weight [V, D] by id: ids [T] in [0, V), host memory, copied. Result [T, D]. */
+/** transformers' Conv1D (GPT-2): y [T, N] = x [T, D] w + bias, w [D, N] as fsdp_linear()'s
+ * transposed, bias [N] or NULL. */
+FSDP_API fsdp_tensor *fsdp_conv1d(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);
+/**
+ * Rows of weight [V, D] by id: torch.nn.functional.embedding.
+ * @param ids [n] in [0, V), host memory, copied
+ * @param padding_idx tokens of this id give the weight no gradient; -1: none
+ * @return [n, D]
+ */
 FSDP_API fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n,
-                                     fsdp_tensor *weight);
+                                     fsdp_tensor *weight, int32_t padding_idx);
 /** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019). w [D]. */
 FSDP_API fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps);
+/** (x - mean) / sqrt(variance + eps) * w + bias over the last dimension, the variance that of the
+ * population (Ba et al. 2016): torch.nn.functional.layer_norm. w [D], bias [D] or NULL, of one
+ * dtype, which need not be x's. */
+FSDP_API fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                      fsdp_tensor *bias, float eps);
 /** Element-wise, equal shapes. @{ */
 FSDP_API fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
@@ -102,13 +150,27 @@ FSDP_API fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor);
 FSDP_API fsdp_tensor *fsdp_relu(fsdp_scope *s, fsdp_tensor *x);
 /** gelu_new: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks & Gimpel 2016). */
 FSDP_API fsdp_tensor *fsdp_gelu_new(fsdp_scope *s, fsdp_tensor *x);
+/** x * Phi(x), Phi the normal distribution's (Hendrycks & Gimpel 2016, arXiv 1606.08415). */
+FSDP_API fsdp_tensor *fsdp_gelu(fsdp_scope *s, fsdp_tensor *x);
+/** x / (1 + e^-x). */
+FSDP_API fsdp_tensor *fsdp_silu(fsdp_scope *s, fsdp_tensor *x);
+FSDP_API fsdp_tensor *fsdp_tanh(fsdp_scope *s, fsdp_tensor *x);
 /** gelu_new(gate) * up (GEGLU; Shazeer 2020, arXiv 2002.05202). */
 FSDP_API fsdp_tensor *fsdp_geglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up);
+/** silu(gate) * up (SwiGLU; Shazeer 2020, arXiv 2002.05202). */
+FSDP_API fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up);
 /**
  * x with elements zeroed with probability p and the rest divided by 1 - p. x itself if p is 0 or
  * the scope is not training. The mask is a function of (seed, step, leaf, call number, element).
  */
 FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
+
+/**
+ * torch.Tensor.to(dtype): x rounded to nearest even, x itself if it has the dtype already. The
+ * gradient is given back in x's dtype.
+ * @param dtype float32, bfloat16 or float16
+ */
+FSDP_API fsdp_tensor *fsdp_cast(fsdp_scope *s, fsdp_tensor *x, fsdp_dtype dtype);
 
 /** Zero means default. */
 typedef struct fsdp_attention_options {
@@ -138,6 +200,21 @@ FSDP_API fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor 
                                      const fsdp_attention_options *options);
 
 /**
+ * Rotary position embedding (Su et al. 2021, arXiv 2104.09864) with the pairs of transformers'
+ * Llama: elements j and j + K/2 of a head are turned by the angle of their position and j.
+ *
+ * y = x cos + rotate_half(x) sin, in float32 and rounded once. The table gets no gradient.
+ *
+ * @param x [T, heads * K], K even
+ * @param table [P, K] float32: column j < K/2 of row p is cos(p inv_freq[j]), column K/2 + j is
+ *        sin(p inv_freq[j])
+ * @param positions [T] in [0, P), host memory, copied
+ * @return [T, heads * K]
+ */
+FSDP_API fsdp_tensor *fsdp_rope(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *table,
+                                const int32_t *positions, int64_t heads);
+
+/**
  * T5's bias by distance (Raffel et al. 2020, section 2.1): weight [buckets, H], gathered for every
  * distance key - query in (-span, span).
  *
@@ -164,9 +241,43 @@ FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectio
  */
 FSDP_API fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                                 const int32_t *labels, float factor);
+/**
+ * Sum over rows of -log softmax(logits)[label] * factor, for the few classes of a classification
+ * head: torch.nn.functional.cross_entropy. Backward takes any gradient of the result.
+ *
+ * @param logits [T, V]; kept for backward
+ * @param labels [T] below V, or negative: ignored (-100); host memory, copied
+ * @param factor 1 for a sum; 1 / labels for a mean
+ * @return [] float32
+ */
+FSDP_API fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, const int32_t *labels,
+                                         float factor);
+/** Sum of all elements, in float32: x.sum(). @return [] float32 */
+FSDP_API fsdp_tensor *fsdp_sum(fsdp_scope *s, fsdp_tensor *x);
 /** out[i] = x[rows[i]]: rows [n] in [0, T), host memory, copied, each at most once. */
 FSDP_API fsdp_tensor *fsdp_gather_rows(fsdp_scope *s, fsdp_tensor *x, const int32_t *rows,
                                        int64_t n);
+/**
+ * Means of rows, one for each segment (mean pooling): out[i] is the mean of rows
+ * [offsets[i], offsets[i + 1]) of x [T, D], summed in float32; zero for a segment without rows.
+ *
+ * @param offsets [n + 1] ascending from 0 to T, host memory, copied
+ * @return [n, D]
+ */
+FSDP_API fsdp_tensor *fsdp_segment_mean(fsdp_scope *s, fsdp_tensor *x, const int32_t *offsets,
+                                        int64_t n);
+
+enum {
+    FSDP_MAX_CHUNKS = 8
+};
+/**
+ * n equal parts of x along its last dimension, each contiguous: torch.chunk(x, n, dim=-1). A part
+ * that gets no gradient counts as one of zeros.
+ *
+ * @param n in [1, FSDP_MAX_CHUNKS], a divisor of x's last dimension
+ * @param out [n] the parts; all NULL when the scope has failed
+ */
+FSDP_API void fsdp_chunk(fsdp_scope *s, fsdp_tensor *x, int n, fsdp_tensor **out);
 /** @} */
 
 #ifdef __cplusplus

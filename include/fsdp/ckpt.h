@@ -1,7 +1,7 @@
 /**
  * @file
- * Checkpoints: safetensors files read by mmap and written tensor by tensor, and the directories
- * that Hugging Face tools write.
+ * Checkpoints: safetensors files read by mmap and written tensor by tensor, files of torch.save
+ * read, and the directories that Hugging Face tools write.
  *
  * Readers and writers know no tensors of this library: data are bytes, dtypes and shapes. The last
  * section moves them into and out of a module's parameters, sharded or not.
@@ -93,13 +93,24 @@ FSDP_API const char *fsdp_safetensors_metadata(const fsdp_safetensors *file, con
 typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
 
 /**
- * Open a model directory (model.safetensors, else model.safetensors.index.json with its files), a
- * .safetensors file, or an index file.
+ * Open a model directory, a file of weights, or the index of several. In a directory the first of
+ * these counts, as in transformers: model.safetensors, model.safetensors.index.json,
+ * pytorch_model.bin, pytorch_model.bin.index.json.
+ *
+ * Files named .bin, .pt or .pth are read as torch.save writes them (since PyTorch 1.6): a dict of
+ * names and tensors, or a dict that holds one under "state_dict", "model_state_dict" or "model".
+ * Their pickles are read as data: no code is run, and a pickle that names anything but tensors and
+ * plain values is refused. What the state dict holds beside tensors is ignored. Of checksums those
+ * of the pickle and of storages up to 4 KiB are compared; larger storages are not read through.
+ * Tensors that are not contiguous (transposed, expanded) are copied when the file is opened; all
+ * others are data of the mapped file, also when several share a storage.
  *
  * @param reader out: owned by the caller, ended by fsdp_checkpoint_close()
  * @return FSDP_ERR_NOT_FOUND if there are no weights or a file of the index is missing;
- *         FSDP_ERR_UNSUPPORTED if there are only pytorch_model.bin files; FSDP_ERR_FORMAT if a
- *         file is malformed, lacks a tensor of the index or holds one that the index does not name.
+ *         FSDP_ERR_FORMAT if a file is malformed, lacks a tensor of the index or holds one that the
+ *         index does not name; FSDP_ERR_UNSUPPORTED, saying what to do in PyTorch, for files of
+ *         torch.save in the format before 1.6, TorchScript programs, big-endian data, compressed
+ *         archives, and objects that are not plain (DTensors, NumPy's scalars, classes).
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_open(const char *path,
                                                           fsdp_checkpoint_reader **reader);
@@ -169,31 +180,60 @@ FSDP_API void fsdp_safetensors_writer_discard(fsdp_safetensors_writer *writer);
 
 /* ---- modules --------------------------------------------------------------------------------- */
 
-/** What a file holds beyond what the module asked for. */
+/** Zero means default. */
+typedef struct fsdp_load_options {
+    /** Name of the module that holds the model without its head, e.g. "bert": transformers'
+     * base_model_prefix. Parameter "bert.x" is also looked for as "x", for files of the bare model;
+     * parameter "x" as "bert.x", for files of a model with a head. NULL: none. */
+    const char *base_prefix;
+    /** Paths of modules whose parameters are drawn where the file lacks them: a new head, e.g.
+     * "classifier". NULL-terminated; NULL: none. */
+    const char *const *fresh_modules;
+    uint64_t seed; /**< of what is drawn: the values that fsdp_module_init() gives */
+} fsdp_load_options;
+
+/** In what a file and the module differ. */
 typedef struct fsdp_load_report {
     char **unexpected; /**< [n_unexpected] names of tensors that no parameter has */
     size_t n_unexpected;
+    char **fresh; /**< [n_fresh] names of parameters that were not in the file, but drawn */
+    size_t n_fresh;
 } fsdp_load_report;
 FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
 
 /**
  * Read every parameter of `module` from a checkpoint, converting dtypes. Each rank touches only its
- * own rows. A parameter is found under any of its names; a tensor that is there under several must
- * be the same under each.
+ * own rows. A parameter is found under any of its names, and as transformers finds them: with the
+ * prefix of `options` or without, and LayerNorm's weight and bias under their old names gamma and
+ * beta. A tensor that is there under several of a tied parameter's names must be the same under
+ * each.
  *
  * Collective. Everything is checked on every rank before the first value changes: if one rank
  * fails, all do and the module is as it was.
  *
- * @param group  the ranks that load; NULL: this one alone
- * @param report out: freed with fsdp_load_report_free(); NULL if not wanted. Buffers that old
- *               versions of transformers stored are not listed.
+ * @param group   the ranks that load; NULL: this one alone
+ * @param options NULL: all defaults
+ * @param report  out: freed with fsdp_load_report_free(); NULL if not wanted. Buffers that old
+ *                versions of transformers stored are not listed.
  * @return FSDP_ERR_NOT_FOUND naming a parameter that is not in the file; FSDP_ERR_FORMAT naming
  *         file, tensor and both shapes; FSDP_ERR_UNSUPPORTED for a dtype that is no float;
  *         FSDP_ERR_STATE if the module has no memory.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
                                                       const fsdp_checkpoint_reader *reader,
-                                                      fsdp_group *group, fsdp_load_report *report);
+                                                      fsdp_group *group,
+                                                      const fsdp_load_options *options,
+                                                      fsdp_load_report *report);
+/**
+ * Before fully_shard: tell frozen parameters of `module` the dtypes in which the checkpoint has
+ * them, so that they get memory in these at once. fsdp_module_load() does it too, but a module that
+ * is sharded already then has its memory made anew, unit by unit.
+ *
+ * @param options as of the load to come; NULL: all defaults
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_note_dtypes(fsdp_module *module,
+                                                             const fsdp_checkpoint_reader *reader,
+                                                             const fsdp_load_options *options);
 
 /** Zero means default. */
 typedef struct fsdp_save_options {

@@ -1,6 +1,6 @@
 /**
  * @file
- * Data: datasets of (source, labels) ids, the order in which ranks see them, batches made ahead.
+ * Data: datasets of rows of ids, the order in which ranks see them, batches made ahead.
  *
  * A dataset is map-style (length and get by index), a sampler is a pure function from (epoch, step,
  * micro-step) to indices, and a loader prepares the batches of one rank in order, in the background
@@ -24,7 +24,11 @@ extern "C" {
 /** One example; start with {0}, reuse it, end it with fsdp_example_fini(). */
 typedef struct fsdp_example {
     fsdp_token_list source; /**< input_ids without padding */
-    fsdp_token_list labels; /**< FSDP_IGNORE_INDEX where there is no loss */
+    /** FSDP_IGNORE_INDEX where there is no loss. CAUSAL_LM: not shifted; empty: the source itself;
+     * one more than the source has: what follows its last token. CLASSIFICATION: the class. */
+    fsdp_token_list labels;
+    fsdp_token_list position_ids;   /**< a document begins at each 0; empty: one document */
+    fsdp_token_list token_type_ids; /**< empty: all 0 */
 } fsdp_example;
 
 /** Free what the example holds and empty it. */
@@ -36,7 +40,8 @@ FSDP_API void fsdp_example_fini(fsdp_example *example);
  */
 typedef struct fsdp_dataset_ops {
     int64_t (*len)(void *self);
-    /** Replace the lists' contents by example `index`, 0 <= index < len (fsdp_token_list_set). */
+    /** Fill the lists, which are empty, with example `index`, 0 <= index < len
+     * (fsdp_token_list_set). */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
     /** Source and target as texts, freed with fsdp_text_free(). NULL: there are none. */
     fsdp_status (*texts)(void *self, int64_t index, char **source, char **target);
@@ -58,42 +63,101 @@ typedef enum fsdp_cleaning {
     FSDP_CLEANING_NONE, /**< the texts as they are */
 } fsdp_cleaning;
 
+/**
+ * Which rows of a file: datasets.load_dataset(..., split=...).
+ *
+ * Of a CSV file those whose `title`, without spaces, is a line of all_train.txt or all_val.txt
+ * beside it: the lists that WikiHow's authors gave out, and that Hugging Face's dataset script
+ * downloads. Where there is no such list, and of other files, the last sixth of the rows, rounded
+ * up, is for validation and the rest for training.
+ */
+typedef enum fsdp_split {
+    FSDP_SPLIT_ALL,
+    FSDP_SPLIT_TRAIN,
+    FSDP_SPLIT_VALIDATION,
+} fsdp_split;
+
 /** Zero means default everywhere. */
 typedef struct fsdp_dataset_options {
-    const fsdp_tokenizer *tokenizer; /**< for CSV; borrowed until the dataset is closed */
-    const char *source_prefix;       /**< put before each cleaned source, e.g. "summarize: " */
-    int max_source_length;           /**< tokens with </s>; 0: 512, the tutorial's */
-    int max_target_length;           /**< tokens with </s>; 0: 150 */
-    int64_t max_samples;             /**< take the first so many rows; 0: all */
-    fsdp_cleaning cleaning;
-    /** Leave out rows whose summary is not shorter than 0.75 of the article (in characters), and
-     * empty ones, as the WikiHow script does. They do not count for max_samples. */
+    fsdp_task task;                  /**< what the rows are for, which says how they look */
+    const fsdp_tokenizer *tokenizer; /**< for texts; borrowed until the dataset is closed */
+    /** Put before each cleaned source, e.g. "summarize: ", or each prompt of CAUSAL_LM. */
+    const char *source_prefix;
+    int max_source_length; /**< SEQ2SEQ, texts: tokens with </s>; 0: 512, the tutorial's */
+    int max_target_length; /**< 0: 150 */
+    /** CAUSAL_LM, CLASSIFICATION: tokens of a row; longer ones lose their end. 0: max_positions.
+     * Token files are cut into rows of so many; 0: 1024, or max_positions if that is less. */
+    int64_t max_length;
+    int64_t max_positions; /**< the model's, of a row; 0: any number. max_length is not above it */
+    fsdp_split split;
+    int64_t max_samples; /**< take the first so many rows (of the split); 0: all */
+    /** CSV, SEQ2SEQ: targets are padded to max_target_length with the tokenizer's pad id, and the
+     * padding has a loss like any token: what scripts do that take the ids of
+     * tokenizer(padding='max_length') for labels as they are. */
+    bool pad_targets;
+    fsdp_cleaning cleaning; /**< SEQ2SEQ; texts of other tasks stay as they are */
+    /** SEQ2SEQ: leave out rows whose summary is not shorter than 0.75 of the article (in
+     * characters), and empty ones, as the WikiHow script does. They do not count for max_samples.
+     */
     bool skip_long_summaries;
-    const char *source_column; /**< NULL: "text" */
-    const char *target_column; /**< NULL: "headline" */
-    int64_t vocab_size;        /**< the model's: ids are below it; 0: the tokenizer's, if any */
+    /** Columns of CSV, keys of texts in JSON lines. SEQ2SEQ, NULL: "text" and "headline".
+     * CAUSAL_LM: with both, prompt and completion; with source_column alone, whole texts; both
+     * NULL: "prompt" and "completion" if both are there, else "text". */
+    const char *source_column, *target_column;
+    int64_t vocab_size; /**< the model's: ids are below it; 0: the tokenizer's, if any */
+    /** CLASSIFICATION: token_type_ids and classes are below these; 0: not checked. */
+    int64_t type_vocab_size, num_classes;
+    bool validation; /**< of a folder of token files take those for validation */
+    /** Token files: a document begins at each document_token; none sees another. Refused for other
+     * files unless they are for validation, which may be of another kind than what is trained on.
+     */
+    bool split_documents;
+    int32_t document_token;
 } fsdp_dataset_options;
 
 /**
  * Open a file of examples. Every row up to max_samples is checked now, so that a bad one is an
  * error before training; rows of CSV are read again and tokenised when asked for.
  *
- * CSV (.csv): RFC 4180, UTF-8 with or without byte order mark, lines ended by LF, CRLF or CR, blank
- * lines skipped; a header names the columns, in any order, others are ignored. wikihowAll.csv
- * (headline,title,text) and wikihowSep.csv (overview,headline,text,sectionLabel,title) are of this
- * form: the source is `text`, the target `headline`.
+ * CSV (.csv), SEQ2SEQ and CAUSAL_LM: RFC 4180, UTF-8 with or without byte order mark, lines ended
+ * by LF, CRLF or CR, blank lines skipped; a header names the columns, in any order, others are
+ * ignored. wikihowAll.csv (headline,title,text) and wikihowSep.csv
+ * (overview,headline,text,sectionLabel,title) are of this form: the source is `text`, the target
+ * `headline`.
  *
- * JSON lines (.jsonl, .json, .ndjson): {"input_ids": [...], "labels": [...]} and optionally
- * "attention_mask" (only tokens with 1 are kept; padding on either side, no holes) and
- * "position_ids" (must count up by one). Ready-made rows are neither cut nor given a prefix.
+ * JSON lines (.jsonl, .json, .ndjson), an object each; other keys are ignored. All tasks:
+ * "input_ids": [...], and optionally "attention_mask" (only tokens with 1 are kept; padding on
+ * either side, no holes).
+ * - SEQ2SEQ: "labels": [...], optionally "position_ids" (must count up by one). Ready-made rows are
+ *   neither cut nor given a prefix.
+ * - CAUSAL_LM: optionally "labels" (as many as ids and not shifted, FSDP_IGNORE_INDEX where there
+ *   is no loss), "position_ids" (0 where a document of a packed row begins, counting up by one from
+ *   there), "prompt_length": n (the first n entries of input_ids, padding before them included,
+ *   have no loss). Or "prompt_ids": [...] and "completion_ids": [...]. Or texts: "prompt" and
+ *   "completion", or "text"; they are tokenised now.
+ * - CLASSIFICATION: "label" or "labels": the class; optionally "token_type_ids": [...].
  *
- * A folder: wikihowAll.csv in it, else wikihowSep.csv. Any other name: what the first byte says.
+ * Texts of CAUSAL_LM become bos, their ids, eos, as Llama's fine-tuning does it; prompt and
+ * completion are tokenised as one text, and the ids that the prompt alone has too have no loss.
+ *
+ * Token files (.bin), CAUSAL_LM: llm.c's (a header of 256 int32: magic 20240520, version 1, number
+ * of tokens, then uint16; or magic 20240801, version 7, then uint32) and nanoGPT's (uint16 alone).
+ * Row i of a file has max_length tokens from token i * max_length on, and as labels what follows
+ * each, the last one's too; the rest of a file, shorter than a row and one token, is left out. A
+ * pattern ("data/fineweb_train_*.bin") or a folder stands for all its files, in the order of their
+ * names' bytes: of a folder those with the word "val" (or "validation") in their name if
+ * `validation`, else the others. Files are mapped; ids of files above 64 MiB are checked when read.
+ *
+ * A folder otherwise: wikihowAll.csv in it, else wikihowSep.csv. Any other name: what the first
+ * byte says.
  *
  * @param options NULL: defaults, which suffice for JSON lines only
  * @param out     new dataset, ended by fsdp_dataset_close(); the file must stay as it is until then
- * @return FSDP_ERR_NOT_FOUND if there is no such file; FSDP_ERR_FORMAT naming file and line (that
- *         where a row of several lines starts) or the column that is missing; FSDP_ERR_INVALID if
- *         CSV comes without tokenizer or the tokenizer has more ids than vocab_size
+ * @return FSDP_ERR_NOT_FOUND if there is no such file, or one of the two lists of titles alone;
+ *         FSDP_ERR_FORMAT naming file and line (that
+ *         where a row of several lines starts), column that is missing, or token; FSDP_ERR_INVALID
+ *         if texts come without tokenizer, the tokenizer has more ids than vocab_size, or the form
+ *         is none of the task
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
                                                        const fsdp_dataset_options *options,
@@ -120,7 +184,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_get(const fsdp_dataset *datase
 
 /**
  * Example `index` as text: the source with its prefix and the reference for ROUGE, both cleaned,
- * neither cut. JSON lines: decoded, if there is a tokenizer.
+ * neither cut. CAUSAL_LM: the prompt (empty without one) and what follows. JSON lines: decoded, if
+ * there is a tokenizer.
  *
  * @param source out: freed with fsdp_text_free(); NULL: not wanted
  * @param target out: the same
@@ -190,20 +255,20 @@ FSDP_API int32_t fsdp_sampler_batch(const fsdp_sampler *sampler, int64_t epoch, 
  * Gather examples into a packed batch; seed, epoch, step and leaf are left 0.
  *
  * @param indices [count] into the dataset
+ * @param format  what the model wants; NULL: SEQ2SEQ with ids 0
  * @param out     new reference, ended by fsdp_batch_release()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_collate(const fsdp_dataset *dataset,
                                                   const int64_t *indices, int32_t count,
-                                                  int32_t decoder_start_token_id,
-                                                  int32_t pad_token_id, fsdp_batch **out);
+                                                  const fsdp_batch_format *format,
+                                                  fsdp_batch **out);
 
 /** Zero means default, except for the sampler. */
 typedef struct fsdp_loader_options {
-    fsdp_sampler sampler;           /**< samples 0: the dataset's length */
-    int32_t decoder_start_token_id; /**< of the model's configuration */
-    int32_t pad_token_id;
-    int num_workers;     /**< threads that prepare batches; 0: next() does it */
-    int prefetch_factor; /**< batches ahead for each worker; 0: 2, as torch's DataLoader */
+    fsdp_sampler sampler;     /**< samples 0: the dataset's length */
+    fsdp_batch_format format; /**< the model's: fsdp_model_info */
+    int num_workers;          /**< threads that prepare batches; 0: next() does it */
+    int prefetch_factor;      /**< batches ahead for each worker; 0: 2, as torch's DataLoader */
 } fsdp_loader_options;
 
 /** One rank's batches in order. The batches are the same for any number of workers. */

@@ -6,90 +6,105 @@
  * (fsdp_fully_shard() or fsdp_module_to_empty()) and values (fsdp_module_init() or
  * fsdp_module_load()).
  *
- *     fsdp_t5_config config;
- *     FSDP_TRY(fsdp_t5_config_read("t5-small", &config));
- *     FSDP_TRY(fsdp_t5_create(&config, &model));
+ *     fsdp_model_config config;
+ *     FSDP_TRY(fsdp_model_config_read("Llama-3.2-1B", &config));
+ *     FSDP_TRY(fsdp_model_create(&config, &model));
  *     ...
- *     fsdp_tensor *loss = fsdp_t5_loss(scope, model, 1.0f / (float)batch->label_tokens);
+ *     fsdp_tensor *loss = fsdp_model_loss(scope, model, 1.0f / (float)batch->label_tokens);
+ *
+ * The functions here do for any model what AutoConfig and AutoModel do; each model's own header has
+ * what is special to it.
  */
 #pragma once
 #include <fsdp/autograd.h>
 #include <fsdp/base.h>
 #include <fsdp/batch.h>
+#include <fsdp/bert.h>
+#include <fsdp/gpt2.h>
+#include <fsdp/llama.h>
 #include <fsdp/nn.h>
+#include <fsdp/t5.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/**
- * The shape of a T5 (Raffel et al. 2020, arXiv 1910.10683), as in a Hugging Face config.json.
- *
- * v1.0 is feed_forward_proj "relu", its head tied to the embedding and fed with the decoder's
- * output times d_model^-0.5; v1.1 (also FLAN) is "gated-gelu" with a head of its own, unscaled. In
- * the file the last is spelled `tie_word_embeddings: false`, or, saved by transformers 5,
- * `scale_decoder_outputs: false` with `tie_word_embeddings: true`: whether the head of saved
- * weights is tied is then seen only in the weights (no lm_head.weight, or one equal to the
- * embedding).
- */
-typedef struct fsdp_t5_config {
-    int64_t vocab_size, d_model, d_ff;
-    int64_t d_kv; /**< of one head; num_heads * d_kv need not be d_model */
-    int64_t num_layers, num_decoder_layers, num_heads;
-    int64_t relative_attention_num_buckets;  /**< at least 4 */
-    int64_t relative_attention_max_distance; /**< more than half the buckets */
-    double dropout_rate;                     /**< [0, 1) */
-    double layer_norm_epsilon;               /**< > 0 */
-    double initializer_factor;               /**< >= 0 */
-    bool is_gated_act;                       /**< gelu_new(wi_0 x) * (wi_1 x); else relu(wi x) */
-    bool scale_decoder_outputs;              /**< by d_model^-0.5 before the head */
-    bool tie_word_embeddings; /**< of a fresh model; weights from a file decide for themselves */
-    int64_t pad_token_id, eos_token_id, decoder_start_token_id; /**< below vocab_size */
-    fsdp_dtype dtype; /**< in which the weights were saved, says the file; default float32 */
-} fsdp_t5_config;
+/** A kind of model, opaque here: one for each model_type. */
+typedef struct fsdp_model_type fsdp_model_type;
+
+/** The configuration of any model. Copy it freely. */
+typedef struct fsdp_model_config {
+    const fsdp_model_type *type; /**< says which of these it is */
+    union {
+        fsdp_t5_config t5;
+        fsdp_llama_config llama;
+        fsdp_gpt2_config gpt2;
+        fsdp_bert_config bert;
+    };
+} fsdp_model_config;
+
+/** What programs that serve any model ask about it. */
+typedef struct fsdp_model_info {
+    const char *model_type; /**< "llama"; static */
+    const char *class_name; /**< of the root: "LlamaForCausalLM"; static */
+    /** Classes whose modules become units of their own, NULL-terminated: transformers'
+     * _no_split_modules. */
+    const char *const *block_classes;
+    fsdp_batch_format format; /**< its task, and what its batches need */
+    int64_t vocab_size;
+    int64_t max_positions;                            /**< of a sequence; 0: any number */
+    int64_t type_vocab_size;                          /**< of token_type_ids; 0: it takes none */
+    int64_t num_labels;                               /**< classes; 0 unless it is a classifier */
+    int64_t bos_token_id, eos_token_id, pad_token_id; /**< -1: none */
+    bool tie_word_embeddings;
+    fsdp_dtype dtype; /**< in which the weights were saved, says the file */
+} fsdp_model_info;
 
 /**
- * Read `path`, a config.json or the directory that holds it. Errors name file, key and value.
+ * Read `path`, a config.json or the directory that holds it; its model_type says which model it
+ * is. Errors name file, key and value.
  * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for a value that cannot
  *         be, FSDP_ERR_UNSUPPORTED for another model or a key that would change the numbers and is
  *         not handled here.
  */
-FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config);
-
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_read(const char *path,
+                                                            fsdp_model_config *config);
 /**
- * A published size: "t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b", "t5-v1_1-small" to
- * "-xxl", and the same as "flan-t5-..."; "google/", "google-t5/" in front are ignored.
+ * The shape of a published model by its name, e.g. "t5-small", "gpt2", "bert-base-uncased".
  * @return FSDP_ERR_INVALID listing them.
  */
-FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_preset(const char *name,
-                                                           fsdp_t5_config *config);
-
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_preset(const char *name,
+                                                              fsdp_model_config *config);
 /**
  * Write a config.json for weights saved in `dtype`, such that transformers 4 and 5 load it alike.
- * Whole or not at all. An unscaled model whose head is tied should be saved with lm_head.weight all
- * the same: transformers 4 cannot say "tied, but not scaled" otherwise, and 5 ties equal weights.
+ * Whole or not at all.
  *
- * @param has_lm_head the weights hold an lm_head.weight of their own
+ * @param has_own_head the weights hold an output embedding (lm_head.weight) of their own
  * @param source the config.json it descends from, whose other keys are kept; or NULL
  */
-FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config,
-                                                          bool has_lm_head, fsdp_dtype dtype,
-                                                          const char *source, const char *path);
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_write(const fsdp_model_config *config,
+                                                             bool has_own_head, fsdp_dtype dtype,
+                                                             const char *source, const char *path);
+FSDP_API fsdp_model_info fsdp_model_config_info(const fsdp_model_config *config);
+/** Give every dropout rate of the configuration the value p, [0, 1). */
+FSDP_API void fsdp_model_config_set_dropout(fsdp_model_config *config, double p);
 
 /**
- * The module tree of a T5ForConditionalGeneration, without memory.
+ * The module tree of a model, without memory; names, classes and initialisation are Hugging
+ * Face's.
  *
- * Names and classes are Hugging Face's: encoder.block.0 is a T5Block. The embedding is one
- * parameter under three names (shared, encoder.embed_tokens, decoder.embed_tokens), four if the
- * head is tied. Initialisation is T5PreTrainedModel._init_weights'.
- *
- * @param config copied; dimensions must be positive
+ * @param config copied
  * @param model  out: owned by the caller, ended by fsdp_module_destroy()
+ * @return FSDP_ERR_INVALID naming a dimension that is not positive
  */
-FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_create(const fsdp_t5_config *config,
-                                                    fsdp_module **model);
-/** Of a model that fsdp_t5_create() made; borrowed. tie_word_embeddings is what it was built as. */
-FSDP_API const fsdp_t5_config *fsdp_t5_get_config(const fsdp_module *model);
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_create(const fsdp_model_config *config,
+                                                       fsdp_module **model);
+/**
+ * The configuration of a model that fsdp_model_create() made.
+ * @return FSDP_ERR_INVALID naming the class if `model` is the root of none
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *model,
+                                                           fsdp_model_config *config);
 
 /**
  * The loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
@@ -97,25 +112,23 @@ FSDP_API const fsdp_t5_config *fsdp_t5_get_config(const fsdp_module *model);
  * The forward runs as a call of the root module, so hooks run. A batch without rows or labels
  * gives 0, and its backward gives gradients of zero.
  *
- * @param s      its options name the batch, which must live until the backward has ended
+ * @param s      its options name the batch, of the model's task, which must live until the backward
+ *               has ended
  * @param factor 1 for a sum; 1 / batch->label_tokens for the mean over this batch's labels
  * @return [] float32, owned by s; NULL if s has failed
  */
-FSDP_API fsdp_tensor *fsdp_t5_loss(fsdp_scope *s, fsdp_module *model, float factor);
+FSDP_API fsdp_tensor *fsdp_model_loss(fsdp_scope *s, fsdp_module *model, float factor);
 
 /** What a forward leaves beside the logits; packed rows, owned by the scope. */
-typedef struct fsdp_t5_outputs {
-    fsdp_tensor *logits;              /**< [Tt, V] */
-    fsdp_tensor *last_hidden;         /**< [Tt, D]: after the last norm, before the scaling */
-    fsdp_tensor *encoder_last_hidden; /**< [Ts, D] */
-} fsdp_t5_outputs;
+typedef struct fsdp_model_outputs {
+    fsdp_tensor *logits;      /**< SEQ2SEQ [Tt, V], CAUSAL_LM [Ts, V], else [n, classes]; NULL:
+                                   there is no head (BertModel) */
+    fsdp_tensor *last_hidden; /**< [Tt or Ts, D]: after the last norm */
+    fsdp_tensor *encoder_last_hidden; /**< SEQ2SEQ [Ts, D]; else NULL */
+} fsdp_model_outputs;
 
-/**
- * The logits of the scope's batch, whose decoder_input_ids feed the decoder. labels are not used.
- *
- * @return NULL in every field if s has failed
- */
-FSDP_API fsdp_t5_outputs fsdp_t5_logits(fsdp_scope *s, fsdp_module *model);
+/** The logits of the scope's batch, whose labels are not used; every field NULL if s has failed. */
+FSDP_API fsdp_model_outputs fsdp_model_logits(fsdp_scope *s, fsdp_module *model);
 
 #ifdef __cplusplus
 }

@@ -57,6 +57,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_create(const fsdp_device_option
 FSDP_API void fsdp_device_destroy(fsdp_device *device); /**< accepts NULL */
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
+/** Does it multiply bfloat16 in hardware (AVX512-BF16 or AMX-BF16)? It works without as well, but
+ * is slow: torch.cuda.is_bf16_supported(including_emulation=False). False on meta. */
+FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
 
 /** Bytes. `allocated` is what tensors ask for, `reserved` what the allocator holds for them. */
 typedef struct fsdp_memory_stats {
@@ -135,6 +138,16 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor,
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);
+/**
+ * Who reads elements through fsdp_tensor_data() of parameters or optimizer state that may be
+ * offloaded (fsdp_offload_policy) does it between these two: outside they have no data. No effect
+ * on others. Not collective. The calls that copy (fsdp_tensor_to() ...) do it themselves.
+ * @return FSDP_ERR_IO if they cannot be read back
+ * @{
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_read(const fsdp_tensor *tensor);
+FSDP_API void fsdp_tensor_end_read(const fsdp_tensor *tensor);
+/** @} */
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,10 @@
 /**
  * @file
- * Tokenizers: text to ids and back, as transformers' T5Tokenizer does it.
+ * Tokenizers: text to ids and back, as transformers' T5Tokenizer and LlamaTokenizer (Llama 2) do
+ * it.
  *
- * The pieces are SentencePiece's (spiece.model); T5's sentinels <extra_id_0> .. <extra_id_99> lie
+ * The pieces are SentencePiece's (T5's spiece.model, unigram; Llama 2's tokenizer.model, BPE with
+ * byte fallback); T5's sentinels <extra_id_0> .. <extra_id_99> lie
  * above them in falling order, so that with 32,000 pieces <extra_id_0> is 32099 and <extra_id_99>
  * is 32000. A tokenizer is constant once open: any number of threads may use one at a time.
  */
@@ -39,15 +41,16 @@ enum {
 };
 
 /**
- * Open a T5 tokenizer.
+ * Open a tokenizer of T5 or Llama 2.
  *
- * The number of sentinels is extra_ids of a tokenizer_config.json beside the model, 100 without
- * one.
+ * The number of T5's sentinels is extra_ids of a tokenizer_config.json beside the model, 100
+ * without one. Llama 3's tokenizer.model, of another format, is not read.
  *
- * @param path a folder that holds spiece.model (a Hugging Face model directory), or such a file
+ * @param path a folder that holds spiece.model or tokenizer.model (a Hugging Face model directory),
+ *             or such a file
  * @param out  new tokenizer, ended by fsdp_tokenizer_close()
  * @return FSDP_ERR_NOT_FOUND if there is neither folder nor file; FSDP_ERR_UNSUPPORTED if the
- * folder holds only a tokenizer.json (spiece.model is what this library reads); FSDP_ERR_FORMAT if
+ * folder holds only a tokenizer.json, or the model is neither unigram nor BPE; FSDP_ERR_FORMAT if
  *         the file is no SentencePiece model or lacks </s> or <unk>.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out);
@@ -89,6 +92,8 @@ FSDP_API void fsdp_text_free(char *text);
 /** Pieces and sentinels: 32,100 for T5. A model's vocab_size may be larger (32,128), never smaller.
  */
 FSDP_API int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer);
+/** Id of <s>, or -1 if the model has none, as T5's; Llama: 1. Encoding does not put it. */
+FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
 /** Id of <pad>, or -1 if the model has none; T5: 0, which also starts the decoder. */
 FSDP_API int32_t fsdp_tokenizer_pad_id(const fsdp_tokenizer *tokenizer);
 /** Id of </s>; T5: 1. */

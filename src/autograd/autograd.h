@@ -10,11 +10,12 @@
 #pragma once
 #include <fsdp/autograd.h>
 
+#include "src/base/trace.h"
 #include "src/tensor/tensor.h"
 
 enum {
-    FSDP_MAX_IN = 8,
-    FSDP_MAX_OUT = 2,
+    FSDP_MAX_IN = FSDP_MAX_ARGS,
+    FSDP_MAX_OUT = FSDP_MAX_CHUNKS,
     FSDP_MAX_SAVED = 8,
     FSDP_MAX_HOOKS = 4,
     FSDP_OPTION_BYTES = 96
@@ -36,13 +37,32 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **ds
 
 typedef struct fsdp_node fsdp_node;
 
+/* What kind of work it is: for time by category, and for what recomputation keeps. */
+typedef enum fsdp_op_kind {
+    FSDP_OP_OTHER,
+    FSDP_OP_MATMUL,
+    FSDP_OP_ATTENTION
+} fsdp_op_kind;
+
 typedef struct fsdp_op {
     const char *name;
+    fsdp_op_kind kind;
     /* s has no tape and owns what is made in it; grad_out[i] is NULL if output i got no gradient.
      * Sets grad_in[i] (owned by s) for each needed input i that is not written to its target. */
     void (*backward)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                      fsdp_tensor **grad_in);
+    /* grad_in[i] comes with what other readers of input i have given so far (owned by s; NULL:
+     * nothing), and is to be that and what this node adds, in its own order. */
+    bool continues;
+    void (*host_destroy)(void *host); /* of fsdp_record_args.host; NULL: it is fsdp_free'd */
 } fsdp_op;
+
+static inline fsdp_trace_category fsdp_op_category(const fsdp_op *op)
+{
+    return op->kind == FSDP_OP_MATMUL      ? FSDP_TRACE_MATMUL
+           : op->kind == FSDP_OP_ATTENTION ? FSDP_TRACE_ATTENTION
+                                           : FSDP_TRACE_OPERATION;
+}
 
 struct fsdp_node {
     const fsdp_op *op;
@@ -55,7 +75,7 @@ struct fsdp_node {
         fsdp_tensor *leaf; /* retained, if it is a leaf that wants a gradient */
     } in[FSDP_MAX_IN];
     fsdp_tensor *saved[FSDP_MAX_SAVED]; /* released right after this node's backward */
-    void *host;                         /* what the operation keeps in host memory; fsdp_free'd */
+    void *host;                         /* what the operation keeps in host memory */
     _Alignas(16) unsigned char options[FSDP_OPTION_BYTES];
 };
 
@@ -76,6 +96,7 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
+    bool reads_leaves; /* others than its inputs: it is recorded though no input needs a gradient */
 } fsdp_record_args;
 /* Called by every operation after its kernel: the one choke point for taping. No effect without a
  * tape or where no input needs a gradient. */
@@ -87,8 +108,14 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args);
 typedef struct fsdp_run {
     fsdp_device *device;
     fsdp_tape *tape; /* NULL: no gradients */
+    /* Note [Recomputation] in checkpoint.h: the tape while it is hidden, and whether this is the
+     * second time. */
+    fsdp_tape *hidden_tape;
+    bool recomputing;
+    struct fsdp_kept *keeping, *recalling; /* see checkpoint.h; NULL: nothing */
     fsdp_scope_options options;
-    uint64_t rng_calls; /* dropout calls so far: part of the key */
+    uint64_t rng_calls;      /* dropout calls so far: part of the key */
+    fsdp_dtype buffer_dtype; /* values of buffers are rounded to it; their memory is float32 */
     fsdp_status status;
     char message[512];
 } fsdp_run;
@@ -115,6 +142,11 @@ static inline bool fsdp_scope_ok(const fsdp_scope *s)
 {
     return s->run->status == FSDP_OK;
 }
+/* Will there be a backward of what runs in it? */
+static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
+{
+    return s->run->tape || s->run->hidden_tape;
+}
 /* Kernels, or NULL when the scope has failed or the device is meta: then nothing is computed. */
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
 static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
@@ -130,10 +162,6 @@ uint64_t fsdp_scope_next_key(fsdp_scope *s);
 /* --- regions --- */
 
 typedef struct fsdp_region fsdp_region;
-typedef struct fsdp_args {
-    fsdp_tensor *t[FSDP_MAX_IN];
-    int n;
-} fsdp_args;
 
 /* fsdp, offload, a profiler: one object may be hooked to several modules (one unit). Any slot may
  * be NULL. */
@@ -144,7 +172,9 @@ typedef struct fsdp_region_hooks {
     fsdp_status (*post_backward)(void *self, bool last);
     /* The sweep is over. Once for each object on the tape, reached or not, in the tape's order. */
     fsdp_status (*end_backward)(void *self);
-    void (*cancel)(void *self); /* the step failed: drop slots and unsharded data */
+    /* A forward or backward failed: drop unsharded data; and the step's gradients with it, unless
+     * it was a forward that no backward follows. */
+    void (*cancel)(void *self, bool has_backward);
     void *self;
     uint32_t reached; /* the engine's: regions of this object that backward has still to leave */
     bool ended;       /* the engine's: end_backward has been called */
@@ -156,12 +186,15 @@ struct fsdp_region {
     fsdp_region_hooks *hooks[FSDP_MAX_HOOKS];
     int n_hooks;
     bool reached, entered, left;
+    const char *class_name, *name; /* the module's, borrowed: for traces; NULL: none */
 };
 
 /* Open and close a region on the scope's tape; without a tape begin gives 0 and end does nothing.
  * The number is region + 1. */
 uint32_t fsdp_region_begin(fsdp_scope *s, fsdp_region_hooks *const *hooks, int n_hooks);
 void fsdp_region_end(fsdp_scope *s, uint32_t region);
+/* Call it by a module's names in traces of backward; no effect on region 0. */
+void fsdp_region_set_name(fsdp_scope *s, uint32_t region, const char *class_name, const char *name);
 
 struct fsdp_tape {
     uint64_t generation; /* of the nodes now on it: stale tensors carry an older one */

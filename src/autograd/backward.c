@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "src/autograd/autograd.h"
+#include "src/autograd/checkpoint.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/tensor/device.h"
 
 typedef struct sweep {
-    fsdp_tape *tape;
+    fsdp_tape *tape, *outer; /* outer: in whose backward this runs; NULL as a rule */
     fsdp_device *device;
     fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] */
     bool *reached;       /* [n_nodes] */
@@ -116,6 +118,22 @@ static fsdp_status hand_on(sweep *w, const fsdp_node *node, fsdp_tensor *const *
 
 /* --- regions --- */
 
+static fsdp_status pre_backward(const fsdp_region *r, fsdp_region_hooks *hooks)
+{
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "pre_backward", r->name);
+    fsdp_status status = hooks->pre_backward(hooks->self);
+    fsdp_trace_end();
+    return status;
+}
+
+static fsdp_status post_backward(const fsdp_region *r, fsdp_region_hooks *hooks, bool last)
+{
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "post_backward", r->name);
+    fsdp_status status = hooks->post_backward(hooks->self, last);
+    fsdp_trace_end();
+    return status;
+}
+
 static fsdp_status enter_regions(sweep *w, uint32_t region)
 {
     if (!region || w->tape->regions[region - 1].entered)
@@ -124,9 +142,10 @@ static fsdp_status enter_regions(sweep *w, uint32_t region)
     FSDP_TRY(enter_regions(w, r->parent));
     r->entered = true;
     w->open[w->n_open++] = region;
+    fsdp_trace_begin(FSDP_TRACE_REST, r->class_name ? r->class_name : "region", r->name);
     for (int h = 0; h < r->n_hooks; h++)
         if (r->hooks[h]->pre_backward)
-            FSDP_TRY(r->hooks[h]->pre_backward(r->hooks[h]->self));
+            FSDP_TRY(pre_backward(r, r->hooks[h]));
     return FSDP_OK;
 }
 
@@ -142,8 +161,10 @@ static fsdp_status leave_regions(sweep *w, size_t next)
         for (int h = r->n_hooks; h-- > 0;) {
             bool last = --r->hooks[h]->reached == 0;
             if (r->hooks[h]->post_backward)
-                FSDP_TRY(r->hooks[h]->post_backward(r->hooks[h]->self, last));
+                FSDP_TRY(post_backward(r, r->hooks[h], last));
         }
+        fsdp_trace_end();
+        fsdp_device_trace_memory(w->device);
     }
     return FSDP_OK;
 }
@@ -166,12 +187,26 @@ static void release_grads(sweep *w, size_t i)
     }
 }
 
-static fsdp_status run_node(sweep *w, size_t i)
+/* Take what the node's inputs have so far, for an operation that adds to it itself. */
+static void take_so_far(sweep *w, fsdp_scope *s, const fsdp_node *node, fsdp_tensor **grad_in)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        if (!(node->need >> i & 1) || !node->in[i].node)
+            continue;
+        fsdp_tensor **slot = grad_slot(w, node->in[i].node, node->in[i].output);
+        grad_in[i] = fsdp_own(s, *slot);
+        *slot = NULL;
+    }
+}
+
+static fsdp_status backward_of(sweep *w, size_t i)
 {
     fsdp_node *node = &w->tape->nodes[i];
     fsdp_tensor *grad_in[FSDP_MAX_IN] = {0};
     fsdp_scope *s;
     FSDP_TRY(fsdp_scope_open(w->device, NULL, NULL, &s));
+    if (node->op->continues)
+        take_so_far(w, s, node, grad_in);
     node->op->backward(s, node, &w->grads[i * FSDP_MAX_OUT], grad_in);
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK)
@@ -181,6 +216,23 @@ static fsdp_status run_node(sweep *w, size_t i)
     fsdp_scope_close(s);
     release_grads(w, i); /* only now: grad_in may be one of them, passed on as it is */
     fsdp_node_clear(node);
+    return status;
+}
+
+static fsdp_status run_node(sweep *w, size_t i)
+{
+    const fsdp_op *op = w->tape->nodes[i].op;
+    fsdp_trace_begin(fsdp_op_category(op), op->name, "backward");
+    fsdp_status status = backward_of(w, i);
+    fsdp_trace_end();
+    return status;
+}
+
+static fsdp_status end_backward(fsdp_region_hooks *hooks)
+{
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "end_backward", NULL);
+    fsdp_status status = hooks->end_backward(hooks->self);
+    fsdp_trace_end();
     return status;
 }
 
@@ -195,8 +247,25 @@ static fsdp_status end_hooks(fsdp_tape *tape)
             bool call = hooks->end_backward && !hooks->ended;
             hooks->ended = true;
             if (call)
-                FSDP_TRY(hooks->end_backward(hooks->self));
+                FSDP_TRY(end_backward(hooks));
         }
+    return FSDP_OK;
+}
+
+/* Hooks that the outer tape has not seen are hung on it, with no node, for its end. */
+static fsdp_status leave_end_to(fsdp_tape *outer, const fsdp_tape *tape)
+{
+    if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < tape->n_regions; i++) {
+        fsdp_region *r = &outer->regions[outer->n_regions];
+        if (!tape->regions[i].n_hooks)
+            continue;
+        *r = tape->regions[i];
+        r->first = r->end = (uint32_t)outer->n_nodes;
+        r->parent = 0;
+        outer->n_regions++;
+    }
     return FSDP_OK;
 }
 
@@ -213,7 +282,7 @@ static fsdp_status run_sweep(sweep *w)
             FSDP_TRY(run_node(w, i));
     }
     FSDP_TRY(leave_regions(w, 0));
-    return end_hooks(w->tape);
+    return w->outer ? leave_end_to(w->outer, w->tape) : end_hooks(w->tape);
 }
 
 static fsdp_status check_root(const fsdp_tape *tape, const fsdp_tensor *root,
@@ -274,9 +343,9 @@ static fsdp_status seed_roots(sweep *w, fsdp_tensor *const *roots, fsdp_tensor *
     return FSDP_OK;
 }
 
-static fsdp_status sweep_init(sweep *w, fsdp_tape *tape, fsdp_device *device)
+static fsdp_status sweep_init(sweep *w, fsdp_tape *tape, fsdp_tape *outer, fsdp_device *device)
 {
-    *w = (sweep){.tape = tape, .device = device};
+    *w = (sweep){.tape = tape, .outer = outer, .device = device};
     w->grads = fsdp_calloc(tape->n_nodes * FSDP_MAX_OUT, sizeof(fsdp_tensor *));
     w->reached = fsdp_calloc(tape->n_nodes, sizeof(bool));
     w->open = fsdp_calloc(tape->n_regions, sizeof(uint32_t));
@@ -293,11 +362,11 @@ static void sweep_fini(sweep *w)
 }
 
 static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
-                                fsdp_tensor *const *grads, int n)
+                                fsdp_tensor *const *grads, int n, fsdp_tape *outer)
 {
     FSDP_TRY(check_roots(tape, roots, grads, n));
     sweep w;
-    fsdp_status status = sweep_init(&w, tape, roots[0]->storage->device);
+    fsdp_status status = sweep_init(&w, tape, outer, roots[0]->storage->device);
     if (status == FSDP_OK)
         status = seed_roots(&w, roots, grads, n);
     if (status == FSDP_OK) {
@@ -308,16 +377,24 @@ static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
     return status;
 }
 
+fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
+                                 fsdp_tensor *const *grads, int n, fsdp_tape *outer)
+{
+    fsdp_status status =
+        outer && n == 0 ? leave_end_to(outer, tape) : run_backward(tape, roots, grads, n, outer);
+    char message[1024]; /* what follows may fail on its own: the first failure is the caller's */
+    snprintf(message, sizeof message, "%s", fsdp_last_error());
+    if (status != FSDP_OK)
+        fsdp_tape_cancel(tape);
+    fsdp_tape_clear(tape);
+    return status == FSDP_OK ? status : fsdp_error(status, "%s", message);
+}
+
 fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots, fsdp_tensor *const *grads,
                           int n)
 {
-    fsdp_status status = run_backward(tape, roots, grads, n);
-    if (status != FSDP_OK) {
-        char message[1024]; /* hooks may fail on their own: the first failure is the caller's */
-        snprintf(message, sizeof message, "%s", fsdp_last_error());
-        fsdp_tape_cancel(tape);
-        (void)fsdp_error(status, "%s", message);
-    }
-    fsdp_tape_clear(tape);
+    fsdp_trace_begin(FSDP_TRACE_REST, "backward", NULL);
+    fsdp_status status = fsdp_backward_inside(tape, roots, grads, n, NULL);
+    fsdp_trace_end();
     return status;
 }

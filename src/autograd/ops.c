@@ -22,8 +22,11 @@ bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
         if (!fsdp_check_float(s, op, t[i], names[i]))
             return false;
         if (t[i]->dtype != t[0]->dtype) {
-            fsdp_scope_error(s, op, "%s is %s but %s is %s", names[0], fsdp_dtype_name(t[0]->dtype),
-                             names[i], fsdp_dtype_name(t[i]->dtype));
+            fsdp_scope_error(s, op,
+                             "%s is %s but %s is %s: where units compute in different dtypes, the "
+                             "OUTPUT_DTYPE of an mp_policy casts what its unit returns",
+                             names[0], fsdp_dtype_name(t[0]->dtype), names[i],
+                             fsdp_dtype_name(t[i]->dtype));
             return false;
         }
     }
@@ -40,6 +43,18 @@ bool fsdp_check_same_shape(fsdp_scope *s, const char *op, const fsdp_tensor *x, 
                      fsdp_shape_text(x->ndim, x->shape, x_text), y_name,
                      fsdp_shape_text(y->ndim, y->shape, y_text));
     return false;
+}
+
+bool fsdp_check_labels(fsdp_scope *s, const char *op, const int32_t *labels, int64_t rows,
+                       int64_t classes)
+{
+    for (int64_t t = 0; t < rows; t++)
+        if (labels[t] >= classes) {
+            fsdp_scope_error(s, op, "label %d at row %lld is not below the %lld classes",
+                             (int)labels[t], (long long)t, (long long)classes);
+            return false;
+        }
+    return true;
 }
 
 int64_t fsdp_last_dim(const fsdp_tensor *t)

@@ -17,6 +17,9 @@ bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const
 /* Equal shapes? */
 bool fsdp_check_same_shape(fsdp_scope *s, const char *op, const fsdp_tensor *x, const char *x_name,
                            const fsdp_tensor *y, const char *y_name);
+/* Is every label below `classes`? Negative ones are ignored. */
+bool fsdp_check_labels(fsdp_scope *s, const char *op, const int32_t *labels, int64_t rows,
+                       int64_t classes);
 /* Elements before and in the last dimension; rows is 1 for a vector. */
 int64_t fsdp_last_dim(const fsdp_tensor *t);
 int64_t fsdp_leading_rows(const fsdp_tensor *t);

@@ -4,6 +4,7 @@
  * Legend: Tq, Tk rows of q and of k and v, H query heads, K head width. */
 #include <math.h>
 
+#include "src/autograd/checkpoint.h"
 #include "src/autograd/ops.h"
 
 enum {
@@ -85,7 +86,8 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
         grad_in[i] = d[i];
 }
 
-static const fsdp_op attention_op = {.name = "attention", .backward = attention_backward};
+static const fsdp_op attention_op = {
+    .name = "attention", .kind = FSDP_OP_ATTENTION, .backward = attention_backward};
 
 static bool check_shapes(fsdp_scope *s, const attention_options *o, const fsdp_tensor *q,
                          const fsdp_tensor *k, const fsdp_tensor *v)
@@ -194,6 +196,19 @@ static attention_options with_defaults(const fsdp_attention_options *options)
     return o;
 }
 
+/* results: the output and the log-sum-exp of each row's scores, which backward needs. */
+static void compute(fsdp_scope *s, const attention_options *o, fsdp_tensor *q, fsdp_tensor *k,
+                    fsdp_tensor *v, fsdp_tensor *position_bias, fsdp_tensor *results[2])
+{
+    results[0] = fsdp_new(s, q->dtype, 2, q->shape);
+    results[1] = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o->user.heads, q->shape[0]});
+    const fsdp_kernels *kernels = fsdp_scope_kernels(s);
+    if (!kernels)
+        return;
+    fsdp_attention_args args = kernel_args(o, q, k, v, position_bias, results[0], results[1]);
+    fsdp_scope_check(s, kernels->attention(fsdp_scope_context(s), &args));
+}
+
 fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                             fsdp_tensor *position_bias, const fsdp_attention_options *options)
 {
@@ -207,13 +222,11 @@ fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_
         o.user.dropout_p = 0.0f;
     if (o.user.dropout_p > 0.0f)
         o.dropout_key = fsdp_scope_next_key(s);
-    fsdp_tensor *out = fsdp_new(s, q->dtype, 2, q->shape);
-    fsdp_tensor *lse = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o.user.heads, q->shape[0]});
-    const fsdp_kernels *kernels = fsdp_scope_kernels(s);
-    if (kernels) {
-        fsdp_attention_args args = kernel_args(&o, q, k, v, position_bias, out, lse);
-        fsdp_scope_check(s, kernels->attention(fsdp_scope_context(s), &args));
-    }
+    fsdp_tensor *results[2] = {NULL, NULL};
+    if (!fsdp_recall(s, &attention_op, results, 2))
+        compute(s, &o, q, k, v, position_bias, results);
+    fsdp_remember(s, &attention_op, results, 2);
+    fsdp_tensor *out = results[0], *lse = results[1];
     fsdp_record(s, &(fsdp_record_args){.op = &attention_op,
                                        .in = {q, k, v, position_bias},
                                        .n_in = 4,

@@ -5,6 +5,7 @@
 typedef struct embedding_options {
     int64_t tokens, shape[2]; /* of the weight: [V, D] */
     fsdp_dtype dtype;
+    int32_t padding_idx;
 } embedding_options;
 
 static void embedding_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
@@ -16,7 +17,7 @@ static void embedding_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     if (k && dw.tensor)
         k->embedding_backward(fsdp_scope_context(s), fsdp_tensor_ptr(dw.tensor), dw.tensor->dtype,
                               dw.beta, fsdp_tensor_ptr(grad_out[0]), o->dtype, n->host, o->tokens,
-                              o->shape[1], o->shape[0]);
+                              o->shape[1], o->shape[0], o->padding_idx);
 }
 
 static const fsdp_op embedding_op = {.name = "embedding", .backward = embedding_backward};
@@ -33,7 +34,8 @@ static bool check_ids(fsdp_scope *s, const int32_t *ids, int64_t n, int64_t voca
     return true;
 }
 
-fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n, fsdp_tensor *weight)
+fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n, fsdp_tensor *weight,
+                            int32_t padding_idx)
 {
     char text[FSDP_SHAPE_TEXT];
     if (!fsdp_check_floats(s, "embedding", &weight, (const char *const[]){"weight"}, 1))
@@ -43,10 +45,17 @@ fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n, fsdp_t
                          fsdp_shape_text(weight->ndim, weight->shape, text));
         return NULL;
     }
+    if (padding_idx < -1 || padding_idx >= weight->shape[0]) {
+        fsdp_scope_error(s, "embedding", "padding_idx is %d, not in [-1, %lld)", (int)padding_idx,
+                         (long long)weight->shape[0]);
+        return NULL;
+    }
     if (!check_ids(s, ids, n, weight->shape[0]))
         return NULL;
-    embedding_options o = {
-        .tokens = n, .shape = {weight->shape[0], weight->shape[1]}, .dtype = weight->dtype};
+    embedding_options o = {.tokens = n,
+                           .shape = {weight->shape[0], weight->shape[1]},
+                           .dtype = weight->dtype,
+                           .padding_idx = padding_idx};
     fsdp_tensor *out = fsdp_new(s, weight->dtype, 2, (const int64_t[]){n, o.shape[1]});
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)

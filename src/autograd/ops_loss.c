@@ -83,7 +83,8 @@ static void loss_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const 
                         (size_t)o->shape[1] * fsdp_dtype_size(dx->dtype));
 }
 
-static const fsdp_op loss_op = {.name = "linear_cross_entropy", .backward = loss_backward};
+static const fsdp_op loss_op = {
+    .name = "linear_cross_entropy", .kind = FSDP_OP_MATMUL, .backward = loss_backward};
 
 /* --- one chunk --- */
 
@@ -170,13 +171,7 @@ static bool check_all(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, const int32
                          fsdp_shape_text(w->ndim, w->shape, w_text));
         return false;
     }
-    for (int64_t t = 0; t < x->shape[0]; t++)
-        if (labels[t] >= w->shape[0]) {
-            fsdp_scope_error(s, op, "label %d at row %lld is not below the vocabulary's %lld",
-                             (int)labels[t], (long long)t, (long long)w->shape[0]);
-            return false;
-        }
-    return true;
+    return fsdp_check_labels(s, op, labels, x->shape[0], w->shape[0]);
 }
 
 static bool find_labelled(loss_run *r, const int32_t *labels)

@@ -1,15 +1,20 @@
-/* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm). */
+/* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
+ * 2016). */
 #include "src/autograd/ops.h"
 
 enum {
     IN_X,
-    IN_W
+    IN_W,
+    IN_BIAS /* of layer_norm, or NULL */
 };
 enum {
     SAVED_X,
     SAVED_W,
-    SAVED_RSTD /* [rows] float32: 1 / sqrt(mean(x^2) + eps) */
+    SAVED_RSTD /* rms_norm: [rows] float32, 1 / sqrt(mean(x^2) + eps)
+                  layer_norm: [2, rows] float32, mean and 1 / sqrt(variance + eps) */
 };
+
+/* --- rms_norm --- */
 
 static void rms_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                               fsdp_tensor **grad_in)
@@ -60,5 +65,88 @@ fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float 
                                        .out = {y},
                                        .n_out = 1});
     fsdp_drop(s, rstd);
+    return fsdp_scope_ok(s) ? y : NULL;
+}
+
+/* --- layer_norm --- */
+
+static void layer_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                fsdp_tensor **grad_in)
+{
+    const fsdp_tensor *x = n->saved[SAVED_X], *w = n->saved[SAVED_W];
+    if (!fsdp_check_inputs(s, "layer_norm", n->saved, n->n_saved))
+        return;
+    fsdp_tensor *dx = fsdp_grad_like(s, n, IN_X, x, grad_in);
+    fsdp_grad_slot dw = fsdp_grad_open(s, n, IN_W, w->dtype, 1, w->shape, grad_in);
+    fsdp_grad_slot db = fsdp_grad_open(s, n, IN_BIAS, w->dtype, 1, w->shape, grad_in);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (!k)
+        return;
+    const float *mean = fsdp_tensor_ptr(n->saved[SAVED_RSTD]);
+    fsdp_layer_norm_backward_args args = {.dy = fsdp_tensor_ptr(grad_out[0]),
+                                          .x = fsdp_tensor_ptr(x),
+                                          .w = fsdp_tensor_ptr(w),
+                                          .mean = mean,
+                                          .rstd = mean + fsdp_leading_rows(x),
+                                          .dtype = x->dtype,
+                                          .w_dtype = w->dtype,
+                                          .rows = fsdp_leading_rows(x),
+                                          .width = fsdp_last_dim(x),
+                                          .dx = dx ? fsdp_tensor_ptr(dx) : NULL};
+    if (dw.tensor) {
+        args.dw.dst = fsdp_tensor_ptr(dw.tensor);
+        args.dw.dtype = dw.tensor->dtype;
+        args.dw.beta = dw.beta;
+    }
+    if (db.tensor) {
+        args.dbias.dst = fsdp_tensor_ptr(db.tensor);
+        args.dbias.dtype = db.tensor->dtype;
+        args.dbias.beta = db.beta;
+    }
+    k->layer_norm_backward(fsdp_scope_context(s), &args);
+}
+
+static const fsdp_op layer_norm_op = {.name = "layer_norm", .backward = layer_norm_backward};
+
+static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias)
+{
+    char x_text[FSDP_SHAPE_TEXT], w_text[FSDP_SHAPE_TEXT];
+    const char *op = layer_norm_op.name;
+    static const char *const names[] = {"w", "bias"};
+    if (!fsdp_check_inputs(s, op, &x, 1) || !fsdp_check_float(s, op, x, "x") ||
+        !fsdp_check_floats(s, op, (fsdp_tensor *const[]){w, bias}, names, bias ? 2 : 1))
+        return false;
+    if (x->ndim < 1 || w->ndim != 1 || w->shape[0] != fsdp_last_dim(x)) {
+        fsdp_scope_error(s, op, "x is %s but w is %s, not the last dimension of x",
+                         fsdp_shape_text(x->ndim, x->shape, x_text),
+                         fsdp_shape_text(w->ndim, w->shape, w_text));
+        return false;
+    }
+    return !bias || fsdp_check_same_shape(s, op, w, "w", bias, "bias");
+}
+
+fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias,
+                             float eps)
+{
+    if (!check_layer_norm(s, x, w, bias))
+        return NULL;
+    int64_t rows = fsdp_leading_rows(x);
+    fsdp_tensor *y = fsdp_new(s, x->dtype, x->ndim, x->shape);
+    fsdp_tensor *moments = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){2, rows});
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k) {
+        float *mean = fsdp_tensor_ptr(moments);
+        k->layer_norm(fsdp_scope_context(s), fsdp_tensor_ptr(y), mean, mean + rows,
+                      fsdp_tensor_ptr(x), fsdp_tensor_ptr(w), bias ? fsdp_tensor_ptr(bias) : NULL,
+                      x->dtype, w->dtype, rows, fsdp_last_dim(x), eps);
+    }
+    fsdp_record(s, &(fsdp_record_args){.op = &layer_norm_op,
+                                       .in = {x, w, bias},
+                                       .n_in = 3,
+                                       .saved = {x, w, moments},
+                                       .n_saved = 3,
+                                       .out = {y},
+                                       .n_out = 1});
+    fsdp_drop(s, moments);
     return fsdp_scope_ok(s) ? y : NULL;
 }

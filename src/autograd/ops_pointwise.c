@@ -1,4 +1,4 @@
-/* Element-wise operations: add, mul, scale, relu, gelu_new, geglu, dropout. */
+/* Element-wise operations: add, mul, scale, activations, gated activations, dropout. */
 #include <math.h>
 
 #include "src/autograd/ops.h"
@@ -124,6 +124,9 @@ static void activation_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
 
 static const fsdp_op relu_op = {.name = "relu", .backward = activation_backward};
 static const fsdp_op gelu_new_op = {.name = "gelu_new", .backward = activation_backward};
+static const fsdp_op gelu_op = {.name = "gelu", .backward = activation_backward};
+static const fsdp_op silu_op = {.name = "silu", .backward = activation_backward};
+static const fsdp_op tanh_op = {.name = "tanh", .backward = activation_backward};
 
 static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x,
                                bool saves_output)
@@ -158,11 +161,27 @@ fsdp_tensor *fsdp_gelu_new(fsdp_scope *s, fsdp_tensor *x)
     return activation(s, &gelu_new_op, FSDP_ACTIVATION_GELU_TANH, x, false);
 }
 
+fsdp_tensor *fsdp_gelu(fsdp_scope *s, fsdp_tensor *x)
+{
+    return activation(s, &gelu_op, FSDP_ACTIVATION_GELU_ERF, x, false);
+}
+
+fsdp_tensor *fsdp_silu(fsdp_scope *s, fsdp_tensor *x)
+{
+    return activation(s, &silu_op, FSDP_ACTIVATION_SILU, x, false);
+}
+
+fsdp_tensor *fsdp_tanh(fsdp_scope *s, fsdp_tensor *x)
+{
+    return activation(s, &tanh_op, FSDP_ACTIVATION_TANH, x, false);
+}
+
 /* --- gated activations --- */
 
-static void geglu_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                            fsdp_tensor **grad_in)
 {
+    const fsdp_activation *a = (const fsdp_activation *)n->options;
     const fsdp_tensor *gate = n->saved[0], *up = n->saved[1];
     /* The kernel writes both: where one is not wanted, its memory goes with the scope. */
     fsdp_tensor *d_gate = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
@@ -174,31 +193,44 @@ static void geglu_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
     }
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
-        k->gated_backward(fsdp_scope_context(s), FSDP_ACTIVATION_GELU_TANH, fsdp_tensor_ptr(d_gate),
-                          fsdp_tensor_ptr(d_up), fsdp_tensor_ptr(grad_out[0]),
-                          fsdp_tensor_ptr(gate), fsdp_tensor_ptr(up), gate->dtype,
-                          fsdp_tensor_numel(gate));
+        k->gated_backward(fsdp_scope_context(s), *a, fsdp_tensor_ptr(d_gate), fsdp_tensor_ptr(d_up),
+                          fsdp_tensor_ptr(grad_out[0]), fsdp_tensor_ptr(gate), fsdp_tensor_ptr(up),
+                          gate->dtype, fsdp_tensor_numel(gate));
 }
 
-static const fsdp_op geglu_op = {.name = "geglu", .backward = geglu_backward};
+static const fsdp_op geglu_op = {.name = "geglu", .backward = gated_backward};
+static const fsdp_op swiglu_op = {.name = "swiglu", .backward = gated_backward};
 
-fsdp_tensor *fsdp_geglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
+static fsdp_tensor *gated(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *gate,
+                          fsdp_tensor *up)
 {
-    if (!check_pair(s, "geglu", gate, "gate", up, "up"))
+    if (!check_pair(s, op->name, gate, "gate", up, "up"))
         return NULL;
     fsdp_tensor *out = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
-        k->gated(fsdp_scope_context(s), FSDP_ACTIVATION_GELU_TANH, fsdp_tensor_ptr(out),
-                 fsdp_tensor_ptr(gate), fsdp_tensor_ptr(up), gate->dtype, fsdp_tensor_numel(gate));
-    fsdp_record(s, &(fsdp_record_args){.op = &geglu_op,
+        k->gated(fsdp_scope_context(s), a, fsdp_tensor_ptr(out), fsdp_tensor_ptr(gate),
+                 fsdp_tensor_ptr(up), gate->dtype, fsdp_tensor_numel(gate));
+    fsdp_record(s, &(fsdp_record_args){.op = op,
                                        .in = {gate, up},
                                        .n_in = 2,
                                        .saved = {gate, up},
                                        .n_saved = 2,
                                        .out = {out},
-                                       .n_out = 1});
+                                       .n_out = 1,
+                                       .options = &a,
+                                       .options_bytes = sizeof a});
     return out;
+}
+
+fsdp_tensor *fsdp_geglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
+{
+    return gated(s, &geglu_op, FSDP_ACTIVATION_GELU_TANH, gate, up);
+}
+
+fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
+{
+    return gated(s, &swiglu_op, FSDP_ACTIVATION_SILU, gate, up);
 }
 
 /* --- dropout --- */

@@ -125,6 +125,8 @@ fsdp_tensor *fsdp_relative_position_bias(fsdp_scope *s, fsdp_tensor *weight, int
                                .dtype = weight->dtype};
     int64_t columns = 2 * span - 1;
     fsdp_tensor *out = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o.heads, columns});
+    if (out)
+        out->is_table = true;
     if (fsdp_scope_kernels(s)) {
         float *dst = fsdp_tensor_ptr(out);
         for (int64_t c = 0; c < columns; c++) {

@@ -1,6 +1,8 @@
-/* Rows of an activation by index. */
+/* Rows of an activation by index, and means of neighbouring ones. */
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
+
+/* --- gather_rows --- */
 
 typedef struct rows_options {
     int64_t n;
@@ -76,6 +78,75 @@ fsdp_tensor *fsdp_gather_rows(fsdp_scope *s, fsdp_tensor *x, const int32_t *rows
     if (!copy)
         return NULL;
     fsdp_record(s, &(fsdp_record_args){.op = &gather_rows_op,
+                                       .in = {x},
+                                       .n_in = 1,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &o,
+                                       .options_bytes = sizeof o,
+                                       .host = copy});
+    return out;
+}
+
+/* --- segment_mean --- */
+
+typedef struct segment_options {
+    int64_t n, x_shape[2];
+    fsdp_dtype dtype;
+} segment_options;
+
+static void segment_mean_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                  fsdp_tensor **grad_in)
+{
+    const segment_options *o = (const segment_options *)n->options;
+    fsdp_tensor *dx = grad_in[0] = fsdp_new(s, o->dtype, 2, o->x_shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->segment_mean_backward(fsdp_scope_context(s), fsdp_tensor_ptr(dx),
+                                 fsdp_tensor_ptr(grad_out[0]), o->dtype, n->host, o->n,
+                                 o->x_shape[1]);
+}
+
+static const fsdp_op segment_mean_op = {.name = "segment_mean", .backward = segment_mean_backward};
+
+/* Backward writes the rows of segments, so every row must be in one. */
+static bool check_offsets(fsdp_scope *s, const int32_t *offsets, int64_t n, int64_t n_rows)
+{
+    const char *op = segment_mean_op.name;
+    if (offsets[0] != 0 || offsets[n] != n_rows)
+        fsdp_scope_error(s, op, "offsets go from %d to %d, not from 0 to the %lld rows",
+                         (int)offsets[0], (int)offsets[n], (long long)n_rows);
+    for (int64_t i = 0; i < n && fsdp_scope_ok(s); i++)
+        if (offsets[i] > offsets[i + 1])
+            fsdp_scope_error(s, op, "offset %d at %lld is below %d before it", (int)offsets[i + 1],
+                             (long long)(i + 1), (int)offsets[i]);
+    return fsdp_scope_ok(s);
+}
+
+fsdp_tensor *fsdp_segment_mean(fsdp_scope *s, fsdp_tensor *x, const int32_t *offsets, int64_t n)
+{
+    char text[FSDP_SHAPE_TEXT];
+    if (!fsdp_check_floats(s, segment_mean_op.name, &x, (const char *const[]){"x"}, 1))
+        return NULL;
+    if (x->ndim != 2 || n < 0) {
+        fsdp_scope_error(s, segment_mean_op.name, "%lld segments of x %s, not [T, D]", (long long)n,
+                         fsdp_shape_text(x->ndim, x->shape, text));
+        return NULL;
+    }
+    if (!check_offsets(s, offsets, n, x->shape[0]))
+        return NULL;
+    segment_options o = {.n = n, .x_shape = {x->shape[0], x->shape[1]}, .dtype = x->dtype};
+    fsdp_tensor *out = fsdp_new(s, x->dtype, 2, (const int64_t[]){n, x->shape[1]});
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->segment_mean(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), x->dtype,
+                        offsets, n, x->shape[1]);
+    if (!fsdp_scope_ok(s) || !fsdp_needs_grad(s, x))
+        return out;
+    int32_t *copy = fsdp_copy_ids(s, offsets, n + 1);
+    if (!copy)
+        return NULL;
+    fsdp_record(s, &(fsdp_record_args){.op = &segment_mean_op,
                                        .in = {x},
                                        .n_in = 1,
                                        .out = {out},

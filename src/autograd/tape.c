@@ -18,13 +18,21 @@ fsdp_status fsdp_tape_create(fsdp_tape **tape)
     return FSDP_OK;
 }
 
+static void free_host(const fsdp_op *op, void *host)
+{
+    if (host && op->host_destroy)
+        op->host_destroy(host);
+    else
+        fsdp_free(host);
+}
+
 void fsdp_node_clear(fsdp_node *n)
 {
     for (int i = 0; i < n->n_saved; i++)
         fsdp_tensor_release(n->saved[i]);
     for (int i = 0; i < n->n_in; i++)
         fsdp_tensor_release(n->in[i].leaf);
-    fsdp_free(n->host);
+    free_host(n->op, n->host);
     n->n_saved = n->n_in = 0;
     n->host = NULL;
 }
@@ -45,7 +53,7 @@ void fsdp_tape_cancel(fsdp_tape *tape)
         for (int h = r->n_hooks; h-- > 0;) {
             r->hooks[h]->reached = 0;
             if (r->hooks[h]->cancel)
-                r->hooks[h]->cancel(r->hooks[h]->self);
+                r->hooks[h]->cancel(r->hooks[h]->self, true);
         }
     }
 }
@@ -112,18 +120,21 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
 void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
 {
     FSDP_ASSERT(args->options_bytes <= FSDP_OPTION_BYTES);
+    fsdp_trace_lap(fsdp_op_category(args->op), args->op->name,
+                   s->run->recomputing ? "recomputation" : NULL);
     uint32_t need = 0;
     for (int i = 0; i < args->n_in; i++)
         if (fsdp_needs_grad(s, args->in[i]))
             need |= 1u << i;
     fsdp_tape *tape = s->run->tape;
-    if (!need || !fsdp_scope_ok(s) || !args->out[0]) {
-        fsdp_free(args->host);
+    bool wanted = tape && (need || args->reads_leaves);
+    if (!wanted || !fsdp_scope_ok(s) || !args->out[0]) {
+        free_host(args->op, args->host);
         return;
     }
     if (!FSDP_GROW(tape->nodes, tape->cap_nodes, tape->n_nodes + 1)) {
         fsdp_scope_fail(s, FSDP_ERR_NOMEM);
-        fsdp_free(args->host);
+        free_host(args->op, args->host);
         return;
     }
     fill_node(s, &tape->nodes[tape->n_nodes++], args, need);
@@ -163,6 +174,14 @@ void fsdp_region_end(fsdp_scope *s, uint32_t region)
     fsdp_region *r = &tape->regions[region - 1];
     r->end = (uint32_t)tape->n_nodes;
     tape->open_region = r->parent;
+}
+
+void fsdp_region_set_name(fsdp_scope *s, uint32_t region, const char *class_name, const char *name)
+{
+    if (!region)
+        return;
+    s->run->tape->regions[region - 1].class_name = class_name;
+    s->run->tape->regions[region - 1].name = name;
 }
 
 /* --- leaves --- */

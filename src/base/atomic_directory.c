@@ -163,12 +163,44 @@ static int owner_of(const char *name, const char *base, const char *infix)
     return length > 0 && length < 10 && digits[length] == 0 ? atoi(digits) : 0;
 }
 
-static bool is_left(int owner, int pid)
+bool fsdp_atomic_directory_is_unfinished(const char *name)
 {
-    return owner > 0 && (pid ? owner == pid : kill(owner, 0) != 0 && errno == ESRCH);
+    const char *end = strrchr(name, '.');
+    return end && (owner_of(end, "", ".tmp-") || owner_of(end, "", ".old-"));
 }
 
-/* More than once: another thread of a process that ends may still be writing there. */
+/* Has all of the process ended, though its parent has not asked yet how? Of a killed one the first
+ * thread may have ended before others, which still count. */
+static bool is_zombie(int pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    const char *fields = strrchr(text, ')'); /* after the name, which may hold anything */
+    char state = 0;
+    int threads = 0;
+    /* State is the third field, the number of threads the twentieth. */
+    return fields &&
+           sscanf(fields, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d",
+                  &state, &threads) == 2 &&
+           state == 'Z' && threads <= 1;
+}
+
+static bool has_ended(int pid)
+{
+    return (kill(pid, 0) != 0 && errno == ESRCH) || is_zombie(pid);
+}
+
+static bool is_left(int owner, int pid)
+{
+    return owner > 0 && (pid ? owner == pid : has_ended(owner));
+}
+
+/* More than once: threads, of other ranks too, may still be writing there. */
 static void remove_if_possible(const char *path)
 {
     enum {
@@ -350,7 +382,7 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
     /* Keep the message of the failure that led here. */
     char message[1024];
     snprintf(message, sizeof message, "%s", fsdp_last_error());
-    if (fsdp_tree_remove(directory->temporary) != FSDP_OK)
-        (void)fsdp_error(FSDP_ERR_IO, "%s", message);
+    remove_if_possible(directory->temporary);
+    (void)fsdp_error(FSDP_ERR_IO, "%s", message);
     release(directory);
 }

@@ -14,21 +14,50 @@
 enum {
     MAX_NAME_TRIES = 100,
     MAX_WRITE = 1 << 30, /* of one call; Linux stops at 2 GiB anyway */
-    COPY_BYTES = 1 << 20
+    COPY_BYTES = 1 << 20,
+    SYNC_BYTES = 8 << 20, /* that are handed to the disk at a time */
+    HOLE_BYTES = 64 << 10 /* of a write are looked at together for zeros */
 };
 
 struct fsdp_atomic_file {
     char *path;
     char *temporary; /* NULL when `path` is a pipe or a device and is written itself */
     int fd;
+    bool keeps_holes;
+    uint64_t end;      /* one past the last byte that was written or skipped, of files with holes */
     uint64_t appended; /* where the next append goes */
+    fsdp_append_fn *see; /* NULL: nobody */
+    void *context;       /* of `see` */
 };
+
+/* What fsdp_io_fail_at() asked for; left 0: nothing. */
+static _Thread_local struct {
+    fsdp_io_call call;
+    long left;
+    int error;
+} fault;
+
+void fsdp_io_fail_at(fsdp_io_call call, long n, int error)
+{
+    fault.call = call;
+    fault.left = n;
+    fault.error = error;
+}
+
+/* True with errno if this call is the one. */
+static bool is_faulty(fsdp_io_call call)
+{
+    if (fault.left == 0 || fault.call != call || --fault.left > 0)
+        return false;
+    errno = fault.error;
+    return true;
+}
 
 fsdp_status fsdp_io_sync(int fd, const char *path)
 {
     int result;
     do
-        result = fsync(fd);
+        result = is_faulty(FSDP_IO_SYNC) ? -1 : fsync(fd);
     while (result != 0 && errno == EINTR);
     /* Pipes, devices and some network folders have no fsync. */
     if (result == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP)
@@ -123,6 +152,8 @@ static fsdp_status write_all(const fsdp_atomic_file *file, int64_t at, const voi
 {
     const char *from = data;
     size_t left = bytes;
+    if (is_faulty(FSDP_IO_WRITE))
+        return fsdp_io_error(file->path, "writing %zu bytes failed", bytes);
     while (left > 0) {
         size_t piece = left < MAX_WRITE ? left : MAX_WRITE;
         ssize_t n = at < 0
@@ -140,11 +171,72 @@ static fsdp_status write_all(const fsdp_atomic_file *file, int64_t at, const voi
     return FSDP_OK;
 }
 
+static bool is_zero(const char *data, size_t bytes)
+{
+    return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
+}
+
+/* Blocks of zeros are passed over; finish_holes() gives the file its size. */
+static fsdp_status write_between_holes(fsdp_atomic_file *file, uint64_t at, const char *data,
+                                       size_t bytes)
+{
+    for (size_t done = 0, n; done < bytes; done += n) {
+        n = bytes - done < HOLE_BYTES ? bytes - done : HOLE_BYTES;
+        if (!is_zero(data + done, n))
+            FSDP_TRY(write_all(file, (int64_t)(at + done), data + done, n));
+    }
+    file->end = at + bytes > file->end ? at + bytes : file->end;
+    return FSDP_OK;
+}
+
+static fsdp_status finish_holes(const fsdp_atomic_file *file)
+{
+    if (!file->keeps_holes || ftruncate(file->fd, (off_t)file->end) == 0)
+        return FSDP_OK;
+    return fsdp_io_error(file->path, "cannot make it %llu bytes long",
+                         (unsigned long long)file->end);
+}
+
+void fsdp_atomic_file_keep_holes(fsdp_atomic_file *file)
+{
+    file->keeps_holes = file->temporary != NULL;
+}
+
+/* `at` < 0: as write_all(). */
+static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *data, size_t bytes)
+{
+    if (file->keeps_holes)
+        return write_between_holes(file, (uint64_t)at, data, bytes);
+    return write_all(file, at, data, bytes);
+}
+
+/* The disk begins with what is complete, so that the final sync finds little left. A hint. */
+static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
+{
+    const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,
+                   end = file->appended / SYNC_BYTES * SYNC_BYTES;
+    if (file->temporary && end > begin)
+        (void)sync_file_range(file->fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
+}
+
 fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
-    FSDP_TRY(write_all(file, file->temporary ? (int64_t)file->appended : -1, data, bytes));
+    const uint64_t before = file->appended;
+    FSDP_TRY(write_data(file, file->temporary ? (int64_t)file->appended : -1, data, bytes));
     file->appended += bytes;
-    return FSDP_OK;
+    begin_to_sync(file, before);
+    return file->see ? file->see(file->context, data, bytes) : FSDP_OK;
+}
+
+void fsdp_atomic_file_observe(fsdp_atomic_file *file, fsdp_append_fn *see, void *context)
+{
+    file->see = see;
+    file->context = context;
+}
+
+uint64_t fsdp_atomic_file_appended(const fsdp_atomic_file *file)
+{
+    return file->appended;
 }
 
 fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset, const void *data,
@@ -153,35 +245,38 @@ fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset, c
     if (offset > INT64_MAX || bytes > INT64_MAX - offset)
         return fsdp_error(FSDP_ERR_INVALID, "%s: offset %llu is beyond a file's end", file->path,
                           (unsigned long long)offset);
-    return write_all(file, (int64_t)offset, data, bytes);
+    return write_data(file, (int64_t)offset, data, bytes);
 }
 
-static fsdp_status sync_parent(const char *path)
+/* Memory is taken before the rename: what fails after it cannot bring the old file back. */
+static fsdp_status move_into_place(fsdp_atomic_file *file)
 {
-    char *parent = fsdp_path_parent(path);
+    char *parent = fsdp_path_parent(file->path);
     if (!parent)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_io_sync_path(parent);
+    fsdp_status status;
+    if (rename(file->temporary, file->path) != 0) {
+        status = fsdp_io_error(file->path, "cannot rename the finished file to this name");
+    } else {
+        fsdp_free(file->temporary);
+        file->temporary = NULL;
+        status = fsdp_io_sync_path(parent);
+    }
     fsdp_free(parent);
     return status;
 }
 
 fsdp_status fsdp_atomic_file_commit(fsdp_atomic_file *file)
 {
-    fsdp_status status = fsdp_io_sync(file->fd, file->path);
+    fsdp_status status = finish_holes(file);
+    if (status == FSDP_OK)
+        status = fsdp_io_sync(file->fd, file->path);
     /* Network file systems report a full disk only when the file is closed. */
     if (close(file->fd) != 0 && errno != EINTR && status == FSDP_OK)
         status = fsdp_io_error(file->path, "closing failed");
     file->fd = -1;
-    if (status == FSDP_OK && file->temporary) {
-        if (rename(file->temporary, file->path) != 0) {
-            status = fsdp_io_error(file->path, "cannot rename the finished file to this name");
-        } else {
-            fsdp_free(file->temporary);
-            file->temporary = NULL;
-            status = sync_parent(file->path);
-        }
-    }
+    if (status == FSDP_OK && file->temporary)
+        status = move_into_place(file);
     fsdp_atomic_file_discard(file);
     return status;
 }

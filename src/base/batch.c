@@ -15,28 +15,107 @@ typedef struct batch {
     atomic_int refs;
 } batch;
 
-/* The same arrays, writable while the batch is made. */
-typedef struct arrays {
-    int32_t *input_ids, *source_offsets, *decoder_input_ids, *labels, *target_offsets;
-    int64_t *source_positions, *target_positions; /* NULL if not wanted */
-} arrays;
-
 typedef struct sizes {
-    int64_t rows, source_tokens, target_tokens;
-    bool positions;
+    int64_t sequences, source_tokens, target_tokens, labels;
+    bool types, origins;
 } sizes;
 
-static fsdp_status allocate(const sizes *n, arrays *to, fsdp_batch **out)
+/* ---- sizes ---- */
+
+/* Labels without the ignored ones at the end. */
+static int32_t kept_labels(const fsdp_batch_row *row)
 {
-    if (n->source_tokens >= INT32_MAX || n->target_tokens >= INT32_MAX || n->rows >= INT32_MAX)
+    int32_t n = row->labels_len;
+    while (n > 0 && row->labels[n - 1] == FSDP_IGNORE_INDEX)
+        n--;
+    return n;
+}
+
+/* Does a document begin at token i? */
+static bool begins(const fsdp_batch_row *row, int32_t i)
+{
+    return i == 0 || (row->position_ids && row->position_ids[i] == 0);
+}
+
+static fsdp_status check_positions(const fsdp_batch_row *row, int32_t index)
+{
+    for (int32_t i = 0; row->position_ids && i < row->source_len; i++) {
+        int32_t at = row->position_ids[i];
+        if (at != 0 && (i == 0 || at != row->position_ids[i - 1] + 1))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "row %d: position_ids: entry %d is %d; positions count up by one "
+                              "from the 0 at which a document begins",
+                              (int)index, (int)i, (int)at);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_labels(const fsdp_batch_row *row, int32_t index, fsdp_task task)
+{
+    if (task == FSDP_TASK_CAUSAL_LM && row->labels && row->labels_len != row->source_len &&
+        row->labels_len != row->source_len + 1)
+        return fsdp_error(FSDP_ERR_INVALID, "row %d: %d labels for %d ids", (int)index,
+                          (int)row->labels_len, (int)row->source_len);
+    if (task == FSDP_TASK_CLASSIFICATION && row->labels_len > 1)
+        return fsdp_error(FSDP_ERR_INVALID, "row %d: %d labels, not one class", (int)index,
+                          (int)row->labels_len);
+    for (int32_t i = 0; row->labels && i < row->labels_len; i++)
+        if (row->labels[i] < 0 && row->labels[i] != FSDP_IGNORE_INDEX)
+            return fsdp_error(FSDP_ERR_INVALID, "row %d: labels: entry %d is %d; ignored is %d",
+                              (int)index, (int)i, (int)row->labels[i], FSDP_IGNORE_INDEX);
+    return FSDP_OK;
+}
+
+static fsdp_status measure_row(const fsdp_batch_row *row, int32_t index, fsdp_task task, sizes *n)
+{
+    if (row->source_len < 0 || row->labels_len < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "row %d: negative length", (int)index);
+    FSDP_TRY(check_positions(row, index));
+    FSDP_TRY(check_labels(row, index, task));
+    int64_t documents = row->source_len == 0;
+    for (int32_t i = 0; i < row->source_len; i++)
+        documents += begins(row, i);
+    if (documents > 1 && task != FSDP_TASK_CAUSAL_LM)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "a batch of %" PRId64 " rows, %" PRId64 " source and %" PRId64
-                          " target tokens: at most 2^31 - 1 of each",
-                          n->rows, n->source_tokens, n->target_tokens);
-    size_t rows = (size_t)n->rows, source = (size_t)n->source_tokens;
-    size_t target = (size_t)n->target_tokens;
-    size_t wide = n->positions ? source + target : 0; /* int64s come first: aligned */
-    size_t narrow = source + 2 * target + 2 * (rows + 1);
+                          "row %d: several documents in a row are for causal models only",
+                          (int)index);
+    n->sequences += documents;
+    n->source_tokens += row->source_len;
+    n->target_tokens += task == FSDP_TASK_SEQ2SEQ ? kept_labels(row) : 0;
+    n->types |= row->token_type_ids != NULL;
+    return FSDP_OK;
+}
+
+static fsdp_status measure(const fsdp_batch_row *rows, int32_t count, fsdp_task task, sizes *n)
+{
+    for (int32_t i = 0; i < count; i++)
+        FSDP_TRY(measure_row(&rows[i], i, task, n));
+    n->labels = task == FSDP_TASK_SEQ2SEQ     ? n->target_tokens
+                : task == FSDP_TASK_CAUSAL_LM ? n->source_tokens
+                                              : n->sequences;
+    if (n->source_tokens < INT32_MAX && n->target_tokens < INT32_MAX && n->sequences < INT32_MAX)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "a batch of %" PRId64 " rows, %" PRId64 " source and %" PRId64
+                      " target tokens: at most 2^31 - 1 of each",
+                      n->sequences, n->source_tokens, n->target_tokens);
+}
+
+/* ---- memory ---- */
+
+static int32_t *take(int32_t **at, int64_t n)
+{
+    int32_t *array = *at;
+    *at += n;
+    return array;
+}
+
+static fsdp_status allocate(const sizes *n, fsdp_task task, fsdp_batch_arrays *to, fsdp_batch **out)
+{
+    const int64_t source = n->source_tokens, target = n->target_tokens, sequences = n->sequences;
+    size_t wide = n->origins ? (size_t)(source + target) : 0; /* int64s come first: aligned */
+    size_t narrow =
+        (size_t)((n->types ? 3 : 2) * source + target + n->labels) + 2 * (size_t)(sequences + 1);
     batch *b = fsdp_calloc(1, sizeof *b + wide * sizeof(int64_t) + narrow * sizeof(int32_t));
     if (!b)
         return FSDP_ERR_NOMEM;
@@ -44,21 +123,24 @@ static fsdp_status allocate(const sizes *n, arrays *to, fsdp_batch **out)
     static_assert(sizeof(batch) % sizeof(int64_t) == 0, "the arrays follow the struct");
     int64_t *wide_at = (int64_t *)(b + 1);
     int32_t *at = (int32_t *)(wide_at + wide);
-    *to = (arrays){0};
-    if (n->positions) {
-        to->source_positions = wide_at;
-        to->target_positions = wide_at + source;
-    }
-    to->input_ids = at;
-    to->decoder_input_ids = at += source;
-    to->labels = at += target;
-    to->source_offsets = at += target;
-    to->target_offsets = at + rows + 1;
+    *to = (fsdp_batch_arrays){.source_positions = n->origins ? wide_at : NULL,
+                              .target_positions = n->origins ? wide_at + source : NULL};
+    to->input_ids = take(&at, source);
+    to->position_ids = take(&at, source);
+    to->token_type_ids = n->types ? take(&at, source) : NULL;
+    to->decoder_input_ids = take(&at, target);
+    to->labels = take(&at, n->labels);
+    to->source_offsets = take(&at, sequences + 1);
+    to->target_offsets = take(&at, sequences + 1);
     b->head = (fsdp_batch){
-        .rows = (int32_t)n->rows,
-        .source_tokens = (int32_t)n->source_tokens,
-        .target_tokens = (int32_t)n->target_tokens,
+        .task = task,
+        .rows = (int32_t)sequences,
+        .source_tokens = (int32_t)source,
+        .target_tokens = (int32_t)target,
+        .n_labels = (int32_t)n->labels,
         .input_ids = to->input_ids,
+        .position_ids = to->position_ids,
+        .token_type_ids = to->token_type_ids,
         .source_offsets = to->source_offsets,
         .decoder_input_ids = to->decoder_input_ids,
         .labels = to->labels,
@@ -70,181 +152,123 @@ static fsdp_status allocate(const sizes *n, arrays *to, fsdp_batch **out)
     return FSDP_OK;
 }
 
-/* Shift the labels right, count those with a loss, find the longest rows. */
-static void derive(fsdp_batch *b, const arrays *to, int32_t start_id, int32_t pad_id)
+/* ---- filling ---- */
+
+static void copy_ids(int32_t *to, const int32_t *from, int32_t n)
+{
+    if (n)
+        memcpy(to, from, (size_t)n * sizeof *to);
+}
+
+/* The source of one row, whose first token is at `token` and first sequence `sequence`; returns the
+ * sequence behind its last. */
+static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *to, int32_t token,
+                           int32_t sequence)
+{
+    int32_t position = 0;
+    copy_ids(to->input_ids + token, row->source, row->source_len);
+    if (row->token_type_ids)
+        copy_ids(to->token_type_ids + token, row->token_type_ids, row->source_len);
+    for (int32_t i = 0; i < row->source_len; i++) {
+        if (i > 0 && begins(row, i)) {
+            to->source_offsets[++sequence] = token + i;
+            position = 0;
+        }
+        to->position_ids[token + i] = position++;
+    }
+    to->source_offsets[++sequence] = token + row->source_len;
+    return sequence;
+}
+
+/* What should follow each token: transformers' shift, within a document; what follows the last one
+ * is known if there is a label more than tokens. */
+static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
+{
+    const int32_t *from = row->labels ? row->labels : row->source;
+    const int32_t known = row->labels ? row->labels_len : row->source_len;
+    for (int32_t i = 0; i < row->source_len; i++) {
+        bool ends = i + 1 < row->source_len && begins(row, i + 1);
+        labels[i] = ends || i + 1 >= known ? FSDP_IGNORE_INDEX : from[i + 1];
+    }
+}
+
+static void fill(const fsdp_batch_row *rows, int32_t count, const fsdp_batch *b,
+                 const fsdp_batch_arrays *to)
+{
+    int32_t token = 0, sequence = 0, target = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const fsdp_batch_row *row = &rows[i];
+        int32_t first = sequence;
+        sequence = fill_source(row, to, token, sequence);
+        if (b->task == FSDP_TASK_SEQ2SEQ) {
+            int32_t labels = kept_labels(row);
+            copy_ids(to->labels + target, row->labels, labels);
+            to->target_offsets[sequence] = target += labels;
+        } else if (b->task == FSDP_TASK_CAUSAL_LM) {
+            fill_successors(row, to->labels + token);
+        } else {
+            to->labels[first] = row->labels_len ? row->labels[0] : FSDP_IGNORE_INDEX;
+        }
+        token += row->source_len;
+    }
+}
+
+/* ---- what follows from the arrays ---- */
+
+/* Shift the labels right. */
+static void fill_decoder_input(const fsdp_batch *b, const fsdp_batch_arrays *to,
+                               const fsdp_batch_format *format)
 {
     for (int32_t row = 0; row < b->rows; row++) {
-        int32_t first = to->target_offsets[row], end = to->target_offsets[row + 1];
-        int32_t source_len = to->source_offsets[row + 1] - to->source_offsets[row];
-        int32_t previous = start_id;
-        for (int32_t i = first; i < end; i++) {
-            bool ignored = to->labels[i] == FSDP_IGNORE_INDEX;
+        int32_t previous = format->decoder_start_token_id;
+        for (int32_t i = to->target_offsets[row]; i < to->target_offsets[row + 1]; i++) {
             to->decoder_input_ids[i] = previous;
-            previous = ignored ? pad_id : to->labels[i];
-            b->label_tokens += !ignored;
+            previous = to->labels[i] == FSDP_IGNORE_INDEX ? format->pad_token_id : to->labels[i];
         }
-        if (source_len > b->max_source_len)
-            b->max_source_len = source_len;
-        if (end - first > b->max_target_len)
-            b->max_target_len = end - first;
     }
 }
 
-/* Labels without the ignored ones at the end. */
-static int32_t kept_labels(const fsdp_batch_row *row)
+static int32_t longest(const int32_t *offsets, int32_t n)
 {
-    int32_t n = row->labels_len;
-    while (n > 0 && row->labels[n - 1] == FSDP_IGNORE_INDEX)
-        n--;
-    return n;
+    int32_t most = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (offsets[i + 1] - offsets[i] > most)
+            most = offsets[i + 1] - offsets[i];
+    return most;
 }
 
-fsdp_status fsdp_batch_create(const fsdp_batch_row *rows, int32_t count,
-                              int32_t decoder_start_token_id, int32_t pad_token_id,
-                              fsdp_batch **out)
+static void derive(fsdp_batch *b, const fsdp_batch_arrays *to, const fsdp_batch_format *format)
 {
+    fill_decoder_input(b, to, format);
+    for (int32_t i = 0; i < b->n_labels; i++)
+        b->label_tokens += b->labels[i] != FSDP_IGNORE_INDEX;
+    b->max_source_len = longest(b->source_offsets, b->rows);
+    b->max_target_len = longest(b->target_offsets, b->rows);
+}
+
+fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t count,
+                             const fsdp_batch_format *format, bool origins,
+                             fsdp_batch_arrays *arrays, fsdp_batch **out)
+{
+    static const fsdp_batch_format seq2seq = {0};
+    const fsdp_batch_format *f = format ? format : &seq2seq;
+    fsdp_batch *b;
     if (count < 0)
         return fsdp_error(FSDP_ERR_INVALID, "a batch of %d rows", (int)count);
-    sizes n = {.rows = count};
-    for (int32_t i = 0; i < count; i++) {
-        if (rows[i].source_len < 0 || rows[i].labels_len < 0)
-            return fsdp_error(FSDP_ERR_INVALID, "row %d: negative length", (int)i);
-        n.source_tokens += rows[i].source_len;
-        n.target_tokens += kept_labels(&rows[i]);
-    }
-    arrays to;
-    fsdp_batch *b;
-    FSDP_TRY(allocate(&n, &to, &b));
-    int32_t source = 0, target = 0;
-    for (int32_t i = 0; i < count; i++) {
-        int32_t labels = kept_labels(&rows[i]);
-        if (rows[i].source_len)
-            memcpy(to.input_ids + source, rows[i].source,
-                   (size_t)rows[i].source_len * sizeof(int32_t));
-        if (labels)
-            memcpy(to.labels + target, rows[i].labels, (size_t)labels * sizeof(int32_t));
-        to.source_offsets[i + 1] = source += rows[i].source_len;
-        to.target_offsets[i + 1] = target += labels;
-    }
-    derive(b, &to, decoder_start_token_id, pad_token_id);
+    sizes n = {.origins = origins};
+    FSDP_TRY(measure(rows, count, f->task, &n));
+    FSDP_TRY(allocate(&n, f->task, arrays, &b));
+    fill(rows, count, b, arrays);
+    derive(b, arrays, f);
     *out = b;
     return FSDP_OK;
 }
 
-/* ---- padded arrays ---- */
-
-fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, int64_t *end)
+fsdp_status fsdp_batch_create(const fsdp_batch_row *rows, int32_t count,
+                              const fsdp_batch_format *format, fsdp_batch **out)
 {
-    int64_t begin = -1, after = -1; /* after: the column behind the first run of ones */
-    for (int64_t i = 0; i < width; i++) {
-        if (mask[i] != 0 && mask[i] != 1)
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "attention_mask: column %" PRId64 " is %" PRId64 ", not 0 or 1", i,
-                              mask[i]);
-        if (mask[i] && after >= 0)
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "attention_mask: a hole at column %" PRId64
-                              "; only padding at the ends can be packed",
-                              after);
-        if (mask[i] && begin < 0)
-            begin = i;
-        if (!mask[i] && begin >= 0 && after < 0)
-            after = i;
-    }
-    if (begin < 0)
-        return fsdp_error(FSDP_ERR_INVALID, "attention_mask is 0 everywhere");
-    *first = begin;
-    *end = after >= 0 ? after : width;
-    return FSDP_OK;
-}
-
-static fsdp_status check_id(const char *what, int64_t id, int64_t column, int64_t vocab_size)
-{
-    if (id >= 0 && id <= INT32_MAX && (vocab_size == 0 || id < vocab_size))
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "%s: column %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")", what,
-                      column, id, vocab_size ? vocab_size : (int64_t)INT32_MAX + 1);
-}
-
-/* The columns of one row that are packed, and whether they hold what they should. */
-typedef struct span {
-    int64_t source_first, source_end, target_end;
-} span;
-
-static fsdp_status find_span(const fsdp_padded *p, int64_t row, span *out)
-{
-    const int64_t *ids = p->input_ids + row * p->source_width;
-    span s = {.source_end = p->source_width};
-    if (p->attention_mask)
-        FSDP_TRY(fsdp_mask_span(p->attention_mask + row * p->source_width, p->source_width,
-                                &s.source_first, &s.source_end));
-    for (int64_t i = s.source_first; i < s.source_end; i++)
-        FSDP_TRY(check_id("input_ids", ids[i], i, p->vocab_size));
-    const int64_t *labels = p->labels ? p->labels + row * p->target_width : NULL;
-    for (int64_t i = 0; labels && i < p->target_width; i++) {
-        if (labels[i] == FSDP_IGNORE_INDEX)
-            continue;
-        FSDP_TRY(check_id("labels", labels[i], i, p->vocab_size));
-        s.target_end = i + 1;
-    }
-    *out = s;
-    return FSDP_OK;
-}
-
-static fsdp_status find_spans(const fsdp_padded *p, span *spans, sizes *n)
-{
-    for (int64_t row = 0; row < p->rows; row++) {
-        fsdp_status status = find_span(p, row, &spans[row]);
-        if (status != FSDP_OK) {
-            fsdp_error_context(status, "row %" PRId64, row);
-            return status;
-        }
-        n->source_tokens += spans[row].source_end - spans[row].source_first;
-        n->target_tokens += spans[row].target_end;
-    }
-    return FSDP_OK;
-}
-
-static void fill_from_padded(const fsdp_padded *p, const span *spans, const arrays *to)
-{
-    int32_t source = 0, target = 0;
-    for (int64_t row = 0; row < p->rows; row++) {
-        const span *s = &spans[row];
-        for (int64_t i = s->source_first; i < s->source_end; i++, source++) {
-            to->source_positions[source] = row * p->source_width + i;
-            to->input_ids[source] = (int32_t)p->input_ids[row * p->source_width + i];
-        }
-        for (int64_t i = 0; i < s->target_end; i++, target++) {
-            to->target_positions[target] = row * p->target_width + i;
-            to->labels[target] = (int32_t)p->labels[row * p->target_width + i];
-        }
-        to->source_offsets[row + 1] = source;
-        to->target_offsets[row + 1] = target;
-    }
-}
-
-fsdp_status fsdp_batch_from_padded(const fsdp_padded *padded, int32_t decoder_start_token_id,
-                                   int32_t pad_token_id, fsdp_batch **out)
-{
-    if (padded->rows < 0 || padded->source_width < 0 || padded->target_width < 0)
-        return fsdp_error(FSDP_ERR_INVALID, "padded arrays with a negative dimension");
-    span *spans = fsdp_calloc((size_t)padded->rows, sizeof *spans);
-    if (!spans)
-        return FSDP_ERR_NOMEM;
-    sizes n = {.rows = padded->rows, .positions = true};
-    arrays to;
-    fsdp_batch *b = NULL;
-    fsdp_status status = find_spans(padded, spans, &n);
-    if (status == FSDP_OK)
-        status = allocate(&n, &to, &b);
-    if (status == FSDP_OK) {
-        fill_from_padded(padded, spans, &to);
-        derive(b, &to, decoder_start_token_id, pad_token_id);
-        *out = b;
-    }
-    fsdp_free(spans);
-    return status;
+    fsdp_batch_arrays arrays;
+    return fsdp_batch_build(rows, count, format, false, &arrays, out);
 }
 
 /* ---- counting ---- */

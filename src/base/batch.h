@@ -1,6 +1,20 @@
-/* The mask's rule, shared by padded arrays and ready-made rows. */
+/* Inside of batches: how they are built, and the mask's rule, shared by padded arrays and
+ * ready-made rows. */
 #pragma once
 #include <fsdp/batch.h>
+
+/* The batch's arrays, writable while it is made. */
+typedef struct fsdp_batch_arrays {
+    int32_t *input_ids, *position_ids, *token_type_ids; /* token_type_ids NULL: no row has them */
+    int32_t *source_offsets, *decoder_input_ids, *labels, *target_offsets;
+    int64_t *source_positions, *target_positions; /* NULL without origins */
+} fsdp_batch_arrays;
+
+/* fsdp_batch_create(), and with origins also source_positions and target_positions, which the
+ * caller fills through *arrays. */
+FSDP_MUST_CHECK fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t count,
+                                             const fsdp_batch_format *format, bool origins,
+                                             fsdp_batch_arrays *arrays, fsdp_batch **out);
 
 /* Where the ones of a mask [width] lie: [*first, *end). FSDP_ERR_INVALID naming the column if an
  * entry is neither 0 nor 1, all are 0, or the ones have a hole. */

@@ -26,10 +26,10 @@ fsdp_status fsdp_io_error(const char *path, const char *what, ...)
     return fsdp_error(status, "%s: %s: %s", path, action, strerror(code));
 }
 
-static fsdp_status open_to_read(const char *path, int *fd, struct stat *st)
+static fsdp_status open_to_read(const char *path, int flags, int *fd, struct stat *st)
 {
     do
-        *fd = open(path, O_RDONLY | O_CLOEXEC);
+        *fd = open(path, O_RDONLY | O_CLOEXEC | flags);
     while (*fd < 0 && errno == EINTR);
     if (*fd < 0)
         return fsdp_io_error(path, "cannot open");
@@ -46,7 +46,8 @@ fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mapping)
 {
     int fd;
     struct stat st;
-    FSDP_TRY(open_to_read(path, &fd, &st));
+    /* A pipe, which is refused, would wait for who writes into it. */
+    FSDP_TRY(open_to_read(path, O_NONBLOCK, &fd, &st));
     fsdp_status status = FSDP_OK;
     void *data = NULL;
     if (!S_ISREG(st.st_mode))
@@ -94,7 +95,7 @@ fsdp_status fsdp_file_read(const char *path, size_t max_bytes, char **text, size
 {
     int fd;
     struct stat st;
-    FSDP_TRY(open_to_read(path, &fd, &st));
+    FSDP_TRY(open_to_read(path, 0, &fd, &st));
     char *read_text = NULL;
     size_t read_bytes = 0;
     fsdp_status status = read_all(fd, path, max_bytes, &read_text, &read_bytes);

@@ -18,6 +18,12 @@ char *fsdp_path_parent(const char *path);
 const char *fsdp_path_name(const char *path);
 bool fsdp_path_is_file(const char *path);      /* regular, links followed */
 bool fsdp_path_is_directory(const char *path); /* links followed */
+/* Is it a regular file, a directory, or not there? FSDP_ERR_INVALID for pipes and devices,
+ * FSDP_ERR_IO for what cannot be looked at, as links that lead back to themselves. */
+FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);
+/* A regular file of which less than half lies on the disk: the rest are holes, which read as zeros.
+ * Also one that its file system compresses so far: a copy with holes reads the same. */
+bool fsdp_path_is_sparse(const char *path);
 /* mkdir -p. */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_make(const char *path);
 /* Names of a directory without "." and "..", sorted by bytes; one block, ended by fsdp_free(). */
@@ -51,9 +57,19 @@ typedef struct fsdp_atomic_file fsdp_atomic_file;
  * so that a full disk is reported before the work; the file has that size. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
                                                    fsdp_atomic_file **file);
+/* From now on blocks of zeros are not written: they become holes of the file, which take no place
+ * on the disk. So nothing may be written twice: zeros would leave what was there. Only for files
+ * that were begun without a size, and for one thread at a time. */
+void fsdp_atomic_file_keep_holes(fsdp_atomic_file *file);
 /* Append `data` [bytes], after what earlier appends wrote. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data,
                                                     size_t bytes);
+/* What sees the bytes of each append. */
+typedef fsdp_status fsdp_append_fn(void *context, const void *data, size_t bytes);
+/* Have `see` called with all that is appended from now on; its failure is the append's. */
+void fsdp_atomic_file_observe(fsdp_atomic_file *file, fsdp_append_fn *see, void *context);
+/* Bytes that were appended so far. */
+uint64_t fsdp_atomic_file_appended(const fsdp_atomic_file *file);
 /* Write at `offset`. Threads may do this at the same time. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset,
                                                       const void *data, size_t bytes);
@@ -89,6 +105,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_e
  * that runs no more. Called by begin(), and by whoever ends a process or survives one. What cannot
  * be removed stays. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
+/* Is `name` one that only an unfinished write gives to what it makes, or moves away? */
+bool fsdp_atomic_directory_is_unfinished(const char *name);
 /* Is there anything that sweep() would remove? */
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Where to write meanwhile. */

@@ -7,3 +7,11 @@ FSDP_PRINTF(2, 3) fsdp_status fsdp_io_error(const char *path, const char *what, 
 /* Sync a file or folder to the disk. Kinds that cannot be synced (pipes, devices) count as done. */
 fsdp_status fsdp_io_sync(int fd, const char *path);
 fsdp_status fsdp_io_sync_path(const char *path);
+
+/* For tests: the n-th write, or sync, of the calling thread from now on (1: the next) fails with
+ * `error`, an errno; n 0: none does. In every build: tests link the library that is installed. */
+typedef enum fsdp_io_call {
+    FSDP_IO_WRITE,
+    FSDP_IO_SYNC
+} fsdp_io_call;
+void fsdp_io_fail_at(fsdp_io_call call, long n, int error);

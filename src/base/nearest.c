@@ -54,6 +54,13 @@ int fsdp_edit_distance(const char *a, const char *b)
     return row[length_b];
 }
 
+static bool differs_in_case_only(const char *a, const char *b)
+{
+    while (*a && tolower((unsigned char)plain(*a)) == tolower((unsigned char)plain(*b)))
+        a++, b++;
+    return !*a && !*b;
+}
+
 /* Is `word` made of whole words of `name`: dtype of param-dtype? */
 static bool is_part(const char *word, const char *name)
 {
@@ -91,10 +98,13 @@ int fsdp_nearest_name(const char *word, const char *const *names, size_t count)
         size_t longer = length > name_length ? length : name_length;
         int distance = fsdp_edit_distance(word, names[i]);
         bool begins = length >= 2 && strncmp(word, names[i], length) == 0;
-        if (!begins && (size_t)distance * 3 > longer * EDIT)
+        bool same = differs_in_case_only(word, names[i]);
+        if (!begins && !same && (size_t)distance * 3 > longer * EDIT)
             continue;
         if (begins && distance > EDIT)
             distance = EDIT; /* typed only half: as near as one wrong letter */
+        if (same && distance > CASE_EDIT)
+            distance = CASE_EDIT;
         if (best < 0 || distance < best_distance) {
             best = (int)i;
             best_distance = distance;

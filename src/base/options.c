@@ -65,7 +65,7 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
     if (strncmp(name, "no-", 3) != 0 && strncmp(name, "no_", 3) != 0)
         return -1;
     for (size_t i = 0; i < spec->count; i++) {
-        if (spec->table[i].type == FSDP_OPTION_BOOL && is_called(&spec->table[i], name + 3)) {
+        if (fsdp_option_is_switch(&spec->table[i]) && is_called(&spec->table[i], name + 3)) {
             *negated = true;
             return (int)i;
         }
@@ -141,12 +141,11 @@ static fsdp_status add_given(command_line *line, int index, bool negated, const 
                              const char *spelled)
 {
     const fsdp_option *option = &line->options->spec->table[index];
-    bool value;
-    if (option->type == FSDP_OPTION_BOOL) {
+    if (fsdp_option_is_switch(option)) {
         if (!text && line->at < line->argc &&
-            fsdp_option_bool_from_text(line->argv[line->at], &value))
+            fsdp_option_is_switch_value(option, line->argv[line->at]))
             text = line->argv[line->at++];
-    } else if (!text && !(text = next_value(line))) {
+    } else if (!text && !(text = next_value(line)) && !(text = option->bare)) {
         fsdp_str allowed = {0};
         fsdp_option_allowed(option, &allowed);
         fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "%s needs a value: %s", spelled,

@@ -47,7 +47,7 @@ static const char *metavar(const fsdp_option *option)
         [FSDP_OPTION_INT64] = "N",      [FSDP_OPTION_DOUBLE] = "X",
         [FSDP_OPTION_STRING] = "TEXT",  [FSDP_OPTION_CHOICE] = "WORD",
         [FSDP_OPTION_DTYPE] = "DTYPE",  [FSDP_OPTION_SIZE] = "BYTES",
-        [FSDP_OPTION_LIST] = "A,B,...",
+        [FSDP_OPTION_LIST] = "A,B,...", [FSDP_OPTION_BOOL_OR_INT] = "[N]",
     };
     return option->metavar ? option->metavar : by_type[option->type];
 }
@@ -62,7 +62,7 @@ static void append_left(fsdp_str *out, const fsdp_option *option)
             fsdp_str_printf(out, "-%c, ", *alias);
         alias += length + (alias[length] == ',');
     }
-    bool switchable = option->type == FSDP_OPTION_BOOL && strncmp(option->name, "no-", 3) != 0;
+    bool switchable = fsdp_option_is_switch(option) && strncmp(option->name, "no-", 3) != 0;
     fsdp_str_printf(out, "--%s%s", switchable ? "[no-]" : "", option->name);
     if (*metavar(option))
         fsdp_str_printf(out, " %s", metavar(option));
@@ -228,6 +228,22 @@ static void append_value(fsdp_str *out, const fsdp_option *option, const void *t
     fsdp_free(text);
 }
 
+/* "name: value", so that it means the same where it is read. */
+static void append_setting(fsdp_str *out, const fsdp_option *option, bool by_default,
+                           const void *target)
+{
+    const char *place = (const char *)target + option->offset;
+    if (option->false_is_silence && !by_default && !*(const bool *)place) {
+        fsdp_str_printf(out, "no-%s: true", option->name);
+        return;
+    }
+    fsdp_str_printf(out, "%s%s: ", by_default ? "# " : "", option->name);
+    if (option->optional && by_default)
+        fsdp_str_printf(out, "null");
+    else
+        append_value(out, option, target);
+}
+
 char *fsdp_options_print(const fsdp_options *options, const void *target)
 {
     static const char *const kinds[] = {"default", "environment ", "", "flag "};
@@ -240,9 +256,9 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
         if (option->offset == FSDP_OPTION_NOWHERE ||
             (option->no_effect && source->origin == FSDP_ORIGIN_DEFAULT))
             continue;
+        const bool by_default = source->origin == FSDP_ORIGIN_DEFAULT;
         size_t begin = out.len;
-        fsdp_str_printf(&out, "%s: ", option->name);
-        append_value(&out, option, target);
+        append_setting(&out, option, by_default, target);
         int pad = COMMENT_COLUMN - (int)(out.len - begin);
         fsdp_str_printf(&out, "%*s # %s%s\n", pad > 0 ? pad : 0, "", kinds[source->origin],
                         source->where ? source->where : "");
@@ -262,6 +278,38 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
         }
         fsdp_str_printf(&out, " (%s%s): %s\n", kinds[source->origin], source->where,
                         option->no_effect);
+    }
+    return fsdp_str_take(&out);
+}
+
+/* Given by hand, for nothing? */
+static bool is_in_vain(const fsdp_options *options, size_t i)
+{
+    return options->spec->table[i].no_effect && options->sources[i].origin > FSDP_ORIGIN_ENV;
+}
+
+/* Has an option before this one the same reason, and a line? */
+static bool is_noted(const fsdp_options *options, size_t i)
+{
+    const fsdp_option *table = options->spec->table;
+    for (size_t k = 0; k < i; k++)
+        if (is_in_vain(options, k) && strcmp(table[k].no_effect, table[i].no_effect) == 0)
+            return true;
+    return false;
+}
+
+char *fsdp_options_notes(const fsdp_options *options)
+{
+    const fsdp_option *table = options->spec->table;
+    fsdp_str out = {0};
+    fsdp_str_printf(&out, "%s", "");
+    for (size_t i = 0; i < options->spec->count; i++) {
+        if (!is_in_vain(options, i) || is_noted(options, i))
+            continue;
+        for (size_t k = i; k < options->spec->count; k++)
+            if (is_in_vain(options, k) && strcmp(table[k].no_effect, table[i].no_effect) == 0)
+                fsdp_str_printf(&out, "%s--%s", k == i ? "" : ", ", table[k].name);
+        fsdp_str_printf(&out, ": %s\n", table[i].no_effect);
     }
     return fsdp_str_take(&out);
 }

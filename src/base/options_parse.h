@@ -1,6 +1,7 @@
 /* Inside the configuration engine: what options*.c share. */
 #pragma once
-#include "src/base/options.h"
+#include <fsdp/options.h>
+
 #include "src/base/str.h"
 
 enum {
@@ -48,6 +49,13 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
 /* What an option without a default holds when it was never given. */
 void fsdp_option_clear(const fsdp_option *option, void *place);
 /* true/false/yes/no/on/off/1/0 in any case. */
+/* Does --no-name negate it, and --name alone set it? */
+static inline bool fsdp_option_is_switch(const fsdp_option *option)
+{
+    return option->type == FSDP_OPTION_BOOL || option->type == FSDP_OPTION_BOOL_OR_INT;
+}
+/* Is this a value of that switch? */
+bool fsdp_option_is_switch_value(const fsdp_option *option, const char *text);
 bool fsdp_option_bool_from_text(const char *text, bool *value);
 /* What is allowed: "a number from 0 to 1", "step, linear or cosine". Appends. */
 void fsdp_option_allowed(const fsdp_option *option, fsdp_str *out);

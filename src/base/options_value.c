@@ -110,6 +110,7 @@ void fsdp_option_allowed(const fsdp_option *option, fsdp_str *out)
 {
     static const char *const kinds[] = {
         [FSDP_OPTION_BOOL] = "true or false (yes/no, on/off, 1/0)",
+        [FSDP_OPTION_BOOL_OR_INT] = "true, false or an integer",
         [FSDP_OPTION_INT] = "an integer",
         [FSDP_OPTION_INT64] = "an integer",
         [FSDP_OPTION_DOUBLE] = "a number",
@@ -124,6 +125,7 @@ void fsdp_option_allowed(const fsdp_option *option, fsdp_str *out)
         append_choices(option, out);
     else
         append_bounds(option, out);
+    fsdp_str_printf(out, "%s", option->infinite ? ", or inf" : "");
 }
 
 static fsdp_status wrong_value(const fsdp_option *option, const char *text)
@@ -162,7 +164,7 @@ static bool double_from_text(const char *text, double *value)
     if (!*text || isspace((unsigned char)*text) || strpbrk(text, "xX"))
         return false;
     *value = strtod(text, &end);
-    return *end == 0 && end != text && isfinite(*value);
+    return *end == 0 && end != text && !isnan(*value);
 }
 
 static bool size_from_text(const char *text, int64_t *value)
@@ -209,7 +211,7 @@ static fsdp_status number_from_text(const fsdp_option *option, const char *text,
 {
     bool read = false;
     if (option->type == FSDP_OPTION_DOUBLE) {
-        read = double_from_text(text, real);
+        read = double_from_text(text, real) && (option->infinite || isfinite(*real));
     } else {
         read = option->type == FSDP_OPTION_SIZE ? size_from_text(text, integer)
                                                 : int64_from_text(text, integer);
@@ -220,9 +222,21 @@ static fsdp_status number_from_text(const fsdp_option *option, const char *text,
     return read && in_bounds(&option->bounds, *real) ? FSDP_OK : wrong_value(option, text);
 }
 
-/* "a,b,c" into owned items. An empty text is an empty list. */
-static fsdp_status split_list(fsdp_options *options, const char *text, fsdp_option_list *list)
+/* Without the spaces around it. */
+static char *trimmed(const char *text, size_t length)
 {
+    while (length && isspace((unsigned char)*text))
+        text++, length--;
+    while (length && isspace((unsigned char)text[length - 1]))
+        length--;
+    return fsdp_strndup(text, length);
+}
+
+/* "a, b,c" into owned items. An empty text is an empty list; an empty item is a slip. */
+static fsdp_status split_list(fsdp_options *options, const fsdp_option *option, const char *text,
+                              fsdp_option_list *list)
+{
+    const char *rest = text;
     size_t count = *text ? 1 : 0;
     for (const char *p = text; *p; p++)
         count += *p == ',';
@@ -230,21 +244,24 @@ static fsdp_status split_list(fsdp_options *options, const char *text, fsdp_opti
     if (!items)
         return fsdp_error_nomem();
     for (size_t i = 0; i < count; i++) {
-        size_t length = strcspn(text, ",");
-        items[i] = fsdp_options_own(options, fsdp_strndup(text, length));
+        size_t length = strcspn(rest, ",");
+        items[i] = fsdp_options_own(options, trimmed(rest, length));
         if (!items[i])
             return fsdp_error_nomem();
-        text += length + 1;
+        if (!*items[i])
+            return wrong_value(option, text);
+        rest += length + 1;
     }
     *list = (fsdp_option_list){.items = count ? items : NULL, .count = count};
     return FSDP_OK;
 }
 
-static fsdp_status store_list(fsdp_options *options, const fsdp_option_given *given, void *place)
+static fsdp_status store_list(fsdp_options *options, const fsdp_option *option,
+                              const fsdp_option_given *given, void *place)
 {
     fsdp_option_list list = {.items = given->items, .count = given->n_items};
     if (!given->items)
-        FSDP_TRY(split_list(options, given->text, &list));
+        FSDP_TRY(split_list(options, option, given->text, &list));
     memcpy(place, &list, sizeof list);
     return FSDP_OK;
 }
@@ -260,6 +277,31 @@ static fsdp_status store_bool(const fsdp_option *option, const fsdp_option_given
     return FSDP_OK;
 }
 
+bool fsdp_option_is_switch_value(const fsdp_option *option, const char *text)
+{
+    bool value;
+    if (fsdp_option_bool_from_text(text, &value))
+        return true;
+    return option->type == FSDP_OPTION_BOOL_OR_INT && *text &&
+           strspn(text, "0123456789") == strlen(text);
+}
+
+static fsdp_status store_bool_or_int(const fsdp_option *option, const fsdp_option_given *given,
+                                     void *place)
+{
+    bool on = true;
+    int64_t integer = 0;
+    double real = 0;
+    if (given->text && !fsdp_option_bool_from_text(given->text, &on)) {
+        if (given->negated)
+            return wrong_value(option, given->text);
+        FSDP_TRY(number_from_text(option, given->text, &integer, &real));
+    }
+    const int value = integer ? (int)integer : on != given->negated;
+    memcpy(place, &value, sizeof value);
+    return FSDP_OK;
+}
+
 /* Convert into `place`, which has room for the option's type. */
 static fsdp_status store(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, void *place)
@@ -270,8 +312,10 @@ static fsdp_status store(fsdp_options *options, const fsdp_option *option,
     fsdp_dtype dtype = FSDP_DTYPE_F32;
     if (option->type == FSDP_OPTION_BOOL)
         return store_bool(option, given, place);
+    if (option->type == FSDP_OPTION_BOOL_OR_INT)
+        return store_bool_or_int(option, given, place);
     if (option->type == FSDP_OPTION_LIST)
-        return store_list(options, given, place);
+        return store_list(options, option, given, place);
     if (given->items)
         return fsdp_error(FSDP_ERR_INVALID, "takes one value, not a sequence");
     switch (option->type) {
@@ -316,11 +360,19 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
         [FSDP_OPTION_DTYPE] = sizeof(fsdp_dtype),
         [FSDP_OPTION_SIZE] = sizeof(int64_t),
         [FSDP_OPTION_LIST] = sizeof(fsdp_option_list),
+        [FSDP_OPTION_BOOL_OR_INT] = sizeof(int),
     };
     const double unset = (double)NAN;
     memset(place, 0, sizes[option->type]);
     if (option->type == FSDP_OPTION_DOUBLE)
         memcpy(place, &unset, sizeof unset);
+}
+
+/* See false_is_silence. `place` has the value. */
+static bool is_silence(const fsdp_option *option, const fsdp_option_given *given, const void *place)
+{
+    return option->false_is_silence && given->origin < FSDP_ORIGIN_FLAG && !given->negated &&
+           !*(const bool *)place;
 }
 
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given)
@@ -339,7 +391,9 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
         fsdp_error_context(status, "%s: %s", given->where, given->key);
     else if (status != FSDP_OK)
         fsdp_error_context(status, "%s", given->where ? given->where : option->name);
-    if (given->origin != FSDP_ORIGIN_DEFAULT)
+    if (status == FSDP_OK && is_silence(option, given, place))
+        options->sources[given->index] = (struct option_source){.origin = FSDP_ORIGIN_DEFAULT};
+    else if (given->origin != FSDP_ORIGIN_DEFAULT)
         options->sources[given->index] = (struct option_source){
             .origin = given->origin, .where = given->where, .text = given->text};
     return status;
@@ -358,6 +412,13 @@ char *fsdp_option_text(const fsdp_option *option, const void *target)
     switch (option->type) {
     case FSDP_OPTION_BOOL:
         fsdp_str_printf(&out, "%s", *(const bool *)place ? "true" : "false");
+        break;
+    case FSDP_OPTION_BOOL_OR_INT:
+        if (*(const int *)place <= 1) {
+            fsdp_str_printf(&out, "%s", *(const int *)place ? "true" : "false");
+            break;
+        }
+        fsdp_str_printf(&out, "%d", *(const int *)place);
         break;
     case FSDP_OPTION_INT:
         fsdp_str_printf(&out, "%d", *(const int *)place);

@@ -54,6 +54,23 @@ bool fsdp_path_is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+fsdp_status fsdp_path_check(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? FSDP_OK : fsdp_io_error(path, "cannot open");
+    if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "%s: neither a regular file nor a directory", path);
+}
+
+bool fsdp_path_is_sparse(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+           (int64_t)st.st_blocks * 512 < st.st_size / 2;
+}
+
 static fsdp_status make_one(const char *path)
 {
     if (mkdir(path, 0777) == 0 || fsdp_path_is_directory(path))

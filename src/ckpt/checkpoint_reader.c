@@ -1,4 +1,5 @@
-/* All tensors of a model directory: model.safetensors, or the files of its index. */
+/* All tensors of a model directory: one file of weights, or the files of an index; safetensors
+ * before files of torch.save, as transformers looks for them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,11 +7,13 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/base/assert.h"
 #include "src/ckpt/entry.h"
+#include "src/ckpt/weights_file.h"
 
 struct fsdp_checkpoint_reader {
     char *path;
-    fsdp_safetensors **files; /* [n_files], by name */
+    fsdp_weights_file *files; /* [n_files], by name */
     char **file_names;        /* [n_files], sorted; NULL for a single file */
     size_t n_files;
     const fsdp_checkpoint_entry **entries; /* [n], by name; owned by the files */
@@ -30,8 +33,8 @@ static int compare_entries(const void *a, const void *b)
 
 static fsdp_status add_file(fsdp_checkpoint_reader *reader, const char *path, size_t i)
 {
-    FSDP_TRY(fsdp_safetensors_open(path, &reader->files[i]));
-    reader->n += fsdp_safetensors_count(reader->files[i]);
+    FSDP_TRY(fsdp_weights_file_open(path, &reader->files[i]));
+    reader->n += fsdp_weights_file_count(&reader->files[i]);
     return FSDP_OK;
 }
 
@@ -43,15 +46,15 @@ static fsdp_status list_entries(fsdp_checkpoint_reader *reader)
         return FSDP_ERR_NOMEM;
     size_t at = 0;
     for (size_t f = 0; f < reader->n_files; f++)
-        for (size_t i = 0; i < fsdp_safetensors_count(reader->files[f]); i++)
-            reader->entries[at++] = fsdp_safetensors_at(reader->files[f], i);
+        for (size_t i = 0; i < fsdp_weights_file_count(&reader->files[f]); i++)
+            reader->entries[at++] = fsdp_weights_file_at(&reader->files[f], i);
     qsort(reader->entries, reader->n, sizeof(fsdp_checkpoint_entry *), compare_entries);
     return FSDP_OK;
 }
 
 static fsdp_status open_single(fsdp_checkpoint_reader *reader, const char *path)
 {
-    reader->files = fsdp_calloc(1, sizeof(fsdp_safetensors *));
+    reader->files = fsdp_calloc(1, sizeof *reader->files);
     if (!reader->files)
         return FSDP_ERR_NOMEM;
     reader->n_files = 1;
@@ -79,7 +82,7 @@ static fsdp_status mapped_files(fsdp_json_node weight_map, const char **names)
 static fsdp_status keep_distinct(fsdp_checkpoint_reader *reader, const char *const *names, size_t n)
 {
     reader->file_names = fsdp_calloc(n, sizeof *reader->file_names);
-    reader->files = fsdp_calloc(n, sizeof(fsdp_safetensors *));
+    reader->files = fsdp_calloc(n, sizeof *reader->files);
     if (!reader->file_names || !reader->files)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++) {
@@ -106,11 +109,11 @@ static fsdp_status list_files(fsdp_checkpoint_reader *reader, fsdp_json_node wei
     return status;
 }
 
-static const fsdp_safetensors *file_named(const fsdp_checkpoint_reader *reader, const char *name)
+static const fsdp_weights_file *file_named(const fsdp_checkpoint_reader *reader, const char *name)
 {
     char **at = bsearch(&name, reader->file_names, reader->n_files, sizeof *reader->file_names,
                         compare_strings);
-    return reader->files[at - reader->file_names];
+    return &reader->files[at - reader->file_names];
 }
 
 /* The index and the files name the same tensors, each in one file. */
@@ -120,7 +123,7 @@ static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const 
     for (fsdp_json_node v = fsdp_json_first(weight_map); v.value; v = fsdp_json_next(v)) {
         const char *file;
         FSDP_TRY(fsdp_json_get_str(v, NULL, &file));
-        if (!fsdp_safetensors_find(file_named(reader, file), v.key))
+        if (!fsdp_weights_file_find(file_named(reader, file), v.key))
             return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' is not in %s", index_path, v.key,
                               file);
     }
@@ -180,15 +183,6 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-static fsdp_status pickled(const char *path)
-{
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "%s: weights pickled by torch.save cannot be read by this version; convert "
-                      "them to model.safetensors (in Python: AutoModelForSeq2SeqLM"
-                      ".from_pretrained(DIR).save_pretrained(DIR))",
-                      path);
-}
-
 static fsdp_status has_file(const char *dir, const char *name, bool *found)
 {
     char *path = fsdp_path_join(dir, name);
@@ -199,41 +193,31 @@ static fsdp_status has_file(const char *dir, const char *name, bool *found)
     return FSDP_OK;
 }
 
-static fsdp_status no_weights(const char *dir, const char *single, const char *index)
+static fsdp_status open_file(fsdp_checkpoint_reader *reader, const char *path)
 {
-    bool bin, bin_index;
-    FSDP_TRY(has_file(dir, "pytorch_model.bin", &bin));
-    FSDP_TRY(has_file(dir, "pytorch_model.bin.index.json", &bin_index));
-    if (bin || bin_index)
-        return pickled(dir);
-    return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no weights there (looked for %s and %s)", dir,
-                      single, index);
+    return ends_with(path, ".json") ? open_index(reader, path) : open_single(reader, path);
 }
 
 static fsdp_status open_directory(fsdp_checkpoint_reader *reader, const char *dir)
 {
-    static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
-    bool has_single, has_index;
-    FSDP_TRY(has_file(dir, single, &has_single));
-    FSDP_TRY(has_file(dir, index, &has_index));
-    if (!has_single && !has_index)
-        return no_weights(dir, single, index);
-    char *path = fsdp_path_join(dir, has_single ? single : index);
-    fsdp_status status = !path        ? FSDP_ERR_NOMEM
-                         : has_single ? open_single(reader, path)
-                                      : open_index(reader, path);
-    fsdp_free(path);
-    return status;
-}
-
-static fsdp_status open_path(fsdp_checkpoint_reader *reader, const char *path)
-{
-    if (fsdp_path_is_directory(path))
-        return open_directory(reader, path);
-    if (ends_with(path, ".bin") || ends_with(path, ".pt") || ends_with(path, ".pth") ||
-        ends_with(path, ".bin.index.json"))
-        return pickled(path);
-    return ends_with(path, ".json") ? open_index(reader, path) : open_single(reader, path);
+    static const char *const names[] = {
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+        bool found;
+        FSDP_TRY(has_file(dir, names[i], &found));
+        if (!found)
+            continue;
+        char *path = fsdp_path_join(dir, names[i]);
+        fsdp_status status = path ? open_file(reader, path) : FSDP_ERR_NOMEM;
+        fsdp_free(path);
+        return status;
+    }
+    return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no weights there (looked for %s, %s, %s and %s)",
+                      dir, names[0], names[1], names[2], names[3]);
 }
 
 fsdp_status fsdp_checkpoint_open(const char *path, fsdp_checkpoint_reader **out)
@@ -242,7 +226,9 @@ fsdp_status fsdp_checkpoint_open(const char *path, fsdp_checkpoint_reader **out)
     if (!reader)
         return FSDP_ERR_NOMEM;
     reader->path = fsdp_strdup(path);
-    fsdp_status status = reader->path ? open_path(reader, path) : FSDP_ERR_NOMEM;
+    fsdp_status status = !reader->path                  ? FSDP_ERR_NOMEM
+                         : fsdp_path_is_directory(path) ? open_directory(reader, path)
+                                                        : open_file(reader, path);
     if (status != FSDP_OK) {
         fsdp_checkpoint_close(reader);
         return status;
@@ -256,7 +242,7 @@ void fsdp_checkpoint_close(fsdp_checkpoint_reader *reader)
     if (!reader)
         return;
     for (size_t i = 0; i < reader->n_files; i++) {
-        fsdp_safetensors_close(reader->files[i]);
+        fsdp_weights_file_close(&reader->files[i]);
         if (reader->file_names)
             fsdp_free(reader->file_names[i]);
     }

@@ -1,6 +1,8 @@
 /* One tensor of an open checkpoint: its dtype, its shape, its rows. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -74,4 +76,22 @@ void fsdp_checkpoint_advise(const void *data, size_t bytes, fsdp_checkpoint_advi
     if (begin < end)
         (void)madvise((void *)begin, end - begin,
                       advice == FSDP_CHECKPOINT_WILL_READ ? MADV_WILLNEED : MADV_DONTNEED);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const fsdp_checkpoint_entry *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+void fsdp_checkpoint_entries_sort(fsdp_checkpoint_entry *entries, size_t n)
+{
+    qsort(entries, n, sizeof *entries, compare_names);
+}
+
+const fsdp_checkpoint_entry *fsdp_checkpoint_entries_find(const fsdp_checkpoint_entry *entries,
+                                                          size_t n, const char *name)
+{
+    fsdp_checkpoint_entry key = {.name = name};
+    return bsearch(&key, entries, n, sizeof key, compare_names);
 }

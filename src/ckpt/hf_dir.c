@@ -8,6 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/json.h"
 #include "src/ckpt/hf_dir.h"
 
 enum {
@@ -187,36 +188,88 @@ fsdp_status fsdp_hf_dir_resolve(const char *model, char **dir)
 
 /* ---- tokenizer files ------------------------------------------------------------------------- */
 
-static fsdp_status copy_if_there(const char *from, const char *to, const char *name, int *copied)
+static const char *const tokenizer_files[] = {
+    "spiece.model",
+    "tokenizer.model",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "chat_template.jinja",
+};
+
+static bool is_tokenizer_file(const char *name)
 {
-    char *source = fsdp_path_join(from, name), *target = fsdp_path_join(to, name);
-    fsdp_status status = source && target ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK && fsdp_path_is_file(source)) {
-        status = fsdp_file_copy(source, target);
-        *copied += status == FSDP_OK;
-    }
-    fsdp_free(source);
+    for (size_t i = 0; i < FSDP_LENGTH(tokenizer_files); i++)
+        if (strcmp(name, tokenizer_files[i]) == 0)
+            return true;
+    return false;
+}
+
+static fsdp_status copy_as(const char *source, const char *to, const char *name)
+{
+    char *target = fsdp_path_join(to, name);
+    fsdp_status status = target ? fsdp_file_copy(source, target) : FSDP_ERR_NOMEM;
     fsdp_free(target);
     return status;
 }
 
-fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to, int *copied)
+static fsdp_status copy_if_there(const char *from, const char *to, const char *name)
 {
-    static const char *const names[] = {
-        "spiece.model",
-        "tokenizer.model",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "merges.txt",
-        "vocab.txt",
-    };
-    int count = 0;
-    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
-        FSDP_TRY(copy_if_there(from, to, names[i], &count));
-    if (copied)
-        *copied = count;
+    char *source = fsdp_path_join(from, name);
+    fsdp_status status = source ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (source && fsdp_path_is_file(source))
+        status = copy_as(source, to, name);
+    fsdp_free(source);
+    return status;
+}
+
+static fsdp_status copy_from_beside(const char *file, const char *to, const char *name)
+{
+    char *folder = fsdp_path_parent(file);
+    fsdp_status status = folder ? copy_if_there(folder, to, name) : FSDP_ERR_NOMEM;
+    fsdp_free(folder);
+    return status;
+}
+
+fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to, const char *file_name)
+{
+    if (!fsdp_path_is_directory(from)) {
+        const char *name = fsdp_path_name(from);
+        FSDP_TRY(copy_as(from, to, is_tokenizer_file(name) ? name : file_name));
+        return copy_from_beside(from, to, "tokenizer_config.json");
+    }
+    for (size_t i = 0; i < FSDP_LENGTH(tokenizer_files); i++)
+        FSDP_TRY(copy_if_there(from, to, tokenizer_files[i]));
     return FSDP_OK;
+}
+
+/* ---- configuration files --------------------------------------------------------------------- */
+
+/* "torch_dtype" is what transformers called it before version 5. */
+static fsdp_status set_dtype(const char *path, const char *dtype)
+{
+    fsdp_json *config;
+    FSDP_TRY(fsdp_json_read(path, &config));
+    fsdp_json_node root = fsdp_json_root(config);
+    bool is_old = fsdp_json_has(root, "torch_dtype");
+    fsdp_json_set_str(root, is_old ? "torch_dtype" : "dtype", dtype);
+    fsdp_status status = fsdp_json_write(config, FSDP_JSON_PRETTY, path);
+    fsdp_json_destroy(config);
+    return status;
+}
+
+fsdp_status fsdp_hf_dir_copy_config(const char *from, const char *to, const char *dtype)
+{
+    FSDP_TRY(copy_if_there(from, to, "config.json"));
+    FSDP_TRY(copy_if_there(from, to, "generation_config.json"));
+    char *path = fsdp_path_join(to, "config.json");
+    fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (path && dtype && fsdp_path_is_file(path))
+        status = set_dtype(path, dtype);
+    fsdp_free(path);
+    return status;
 }

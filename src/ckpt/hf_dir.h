@@ -10,7 +10,15 @@
  * *dir is the caller's, ended by fsdp_free(). FSDP_ERR_NOT_FOUND names the folders searched. */
 FSDP_MUST_CHECK fsdp_status fsdp_hf_dir_resolve(const char *model, char **dir);
 
-/* Copy the tokenizer's files (spiece.model, tokenizer.json, tokenizer_config.json, ...) that
- * `from` has into `to`; links, as in the cache, are followed. `copied` counts them; may be NULL. */
+/* Copy a tokenizer's files into the folder `to`: those that the folder `from` has (spiece.model,
+ * tokenizer.json, tokenizer_config.json, ...; links, as in the cache, are followed), or `from`
+ * itself if it is a file: under its own name if that is one of a tokenizer's, else as `file_name`,
+ * with the tokenizer_config.json beside it, which is read with it. */
 FSDP_MUST_CHECK fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to,
-                                                       int *copied);
+                                                       const char *file_name);
+
+/* Copy config.json and generation_config.json, if the folder `from` has them, into the folder `to`.
+ * `dtype`: torch's name of what the weights are now, which config.json then says; NULL: as it was.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_hf_dir_copy_config(const char *from, const char *to,
+                                                    const char *dtype);

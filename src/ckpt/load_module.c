@@ -1,5 +1,6 @@
 /* A checkpoint's tensors into a module's parameters. First a plan, which finds and checks all of
- * them; then, once all ranks have one, the copies, each within a write of its parameter. */
+ * them; then, once all ranks have one, the copies, each within a write of its parameter. Parameters
+ * of a fresh head, which the file need not have, are drawn in the same writes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
+#include "src/ckpt/load_names.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 
@@ -18,16 +20,19 @@ enum {
 
 typedef struct load_item {
     fsdp_parameter *parameter;
-    const fsdp_checkpoint_entry *entry;
-    fsdp_dtype dtype; /* the file's */
-    const char *rows; /* own rows of the entry */
-    size_t bytes;     /* of them */
+    const char *name;                   /* its first */
+    const fsdp_checkpoint_entry *entry; /* NULL: it is drawn */
+    fsdp_dtype dtype;                   /* the file's */
+    const char *rows;                   /* of the entry: own ones, or all that own ones lie in */
+    size_t bytes;                       /* of them */
 } load_item;
 
 typedef struct load_plan {
     const fsdp_checkpoint_reader *reader;
-    fsdp_parameter_list names; /* every name of every parameter */
-    load_item *items;          /* [n] each parameter once */
+    const fsdp_load_options *options;
+    fsdp_parameter_list names;           /* every name of every parameter */
+    const fsdp_checkpoint_entry **found; /* [names.n] under each; NULL: nothing */
+    load_item *items;                    /* [n] each parameter once */
     size_t n;
 } load_plan;
 
@@ -38,7 +43,9 @@ static fsdp_status own_rows(const fsdp_parameter *p, const fsdp_checkpoint_entry
 {
     const void *data;
     FSDP_TRY(fsdp_checkpoint_entry_check_shape(entry, p->shape, p->ndim));
-    FSDP_TRY(fsdp_checkpoint_entry_rows(entry, p->row_begin, p->row_end, &data, bytes));
+    FSDP_TRY(p->shard_dim
+                 ? fsdp_checkpoint_entry_rows(entry, 0, p->shape[0], &data, bytes)
+                 : fsdp_checkpoint_entry_rows(entry, p->row_begin, p->row_end, &data, bytes));
     *rows = data;
     return FSDP_OK;
 }
@@ -70,7 +77,30 @@ static fsdp_status not_found(const load_plan *plan, const fsdp_parameter *p)
     return status;
 }
 
-static fsdp_status plan_item(const load_plan *plan, load_item *item)
+/* The first tensor found for a parameter is the one to read. */
+static fsdp_status take_entry(load_item *item, const fsdp_checkpoint_entry *entry)
+{
+    FSDP_TRY(fsdp_checkpoint_entry_dtype(entry, &item->dtype));
+    if (!fsdp_dtype_is_floating(item->dtype))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: tensor '%s': a parameter of %s", entry->path,
+                          entry->name, fsdp_dtype_name(item->dtype));
+    FSDP_TRY(own_rows(item->parameter, entry, &item->rows, &item->bytes));
+    fsdp_checkpoint_advise(item->rows, item->bytes, FSDP_CHECKPOINT_WILL_READ);
+    item->entry = entry;
+    return FSDP_OK;
+}
+
+static bool may_be_fresh(const load_plan *plan, const char *name)
+{
+    for (const char *const *m = plan->options->fresh_modules; m && *m; m++) {
+        size_t n = strlen(*m);
+        if (strncmp(name, *m, n) == 0 && name[n] == '.')
+            return true;
+    }
+    return false;
+}
+
+static fsdp_status plan_item(load_plan *plan, load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     if (!p->local)
@@ -78,23 +108,15 @@ static fsdp_status plan_item(const load_plan *plan, load_item *item)
     for (size_t i = 0; i < plan->names.n; i++) {
         if (plan->names.items[i].parameter != p)
             continue;
-        const fsdp_checkpoint_entry *entry =
-            fsdp_checkpoint_find(plan->reader, plan->names.items[i].name);
-        if (!entry)
-            continue;
-        if (item->entry) {
-            FSDP_TRY(check_tied(item, entry));
-            continue;
-        }
-        FSDP_TRY(fsdp_checkpoint_entry_dtype(entry, &item->dtype));
-        if (!fsdp_dtype_is_floating(item->dtype))
-            return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: tensor '%s': a parameter of %s",
-                              entry->path, entry->name, fsdp_dtype_name(item->dtype));
-        FSDP_TRY(own_rows(p, entry, &item->rows, &item->bytes));
-        fsdp_checkpoint_advise(item->rows, item->bytes, FSDP_CHECKPOINT_WILL_READ);
-        item->entry = entry;
+        const char *name = plan->names.items[i].name;
+        if (!item->name)
+            item->name = name;
+        FSDP_TRY(fsdp_load_find(plan->reader, plan->options->base_prefix, name, &plan->found[i]));
+        if (plan->found[i])
+            FSDP_TRY(item->entry ? check_tied(item, plan->found[i])
+                                 : take_entry(item, plan->found[i]));
     }
-    return item->entry ? FSDP_OK : not_found(plan, p);
+    return item->entry || may_be_fresh(plan, item->name) ? FSDP_OK : not_found(plan, p);
 }
 
 static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
@@ -103,7 +125,8 @@ static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
     FSDP_TRY(fsdp_module_parameters(module, true, &plan->names));
     FSDP_TRY(fsdp_module_parameters(module, false, &once));
     plan->items = fsdp_calloc(once.n, sizeof *plan->items);
-    fsdp_status status = plan->items ? FSDP_OK : FSDP_ERR_NOMEM;
+    plan->found = fsdp_calloc(plan->names.n, sizeof(fsdp_checkpoint_entry *));
+    fsdp_status status = plan->items && plan->found ? FSDP_OK : FSDP_ERR_NOMEM;
     for (size_t i = 0; i < once.n && status == FSDP_OK; i++) {
         plan->items[i].parameter = once.items[i].parameter;
         status = plan_item(plan, &plan->items[i]);
@@ -113,7 +136,7 @@ static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
     return status;
 }
 
-/* --- what nobody asked for --- */
+/* --- what is in only one of file and module --- */
 
 /* Buffers that old versions stored, and T5's bias that cross-attention never used. */
 static bool is_old_buffer(const char *name)
@@ -134,93 +157,151 @@ static bool is_old_buffer(const char *name)
     return false;
 }
 
-static int by_name(const void *a, const void *b)
+static int by_address(const void *a, const void *b)
 {
-    return strcmp(((const fsdp_named_parameter *)a)->name, ((const fsdp_named_parameter *)b)->name);
+    const fsdp_checkpoint_entry *x = *(const fsdp_checkpoint_entry *const *)a;
+    const fsdp_checkpoint_entry *y = *(const fsdp_checkpoint_entry *const *)b;
+    return ((uintptr_t)x > (uintptr_t)y) - ((uintptr_t)x < (uintptr_t)y);
 }
 
-static fsdp_status find_unexpected(load_plan *plan, fsdp_load_report *report)
+static fsdp_status add_name(char ***names, size_t *n, size_t *cap, const char *name)
+{
+    char *copy = fsdp_strdup(name);
+    if (!copy || !FSDP_GROW(*names, *cap, *n + 1)) {
+        fsdp_free(copy);
+        return FSDP_ERR_NOMEM;
+    }
+    (*names)[(*n)++] = copy;
+    return FSDP_OK;
+}
+
+static fsdp_status list_unexpected(load_plan *plan, fsdp_load_report *report)
 {
     size_t cap = 0;
-    qsort(plan->names.items, plan->names.n, sizeof *plan->names.items, by_name);
+    qsort(plan->found, plan->names.n, sizeof(fsdp_checkpoint_entry *), by_address);
     for (size_t i = 0; i < fsdp_checkpoint_count(plan->reader); i++) {
-        const char *name = fsdp_checkpoint_at(plan->reader, i)->name;
-        fsdp_named_parameter key = {.name = name};
-        if (is_old_buffer(name) ||
-            bsearch(&key, plan->names.items, plan->names.n, sizeof key, by_name))
-            continue;
-        char *copy = fsdp_strdup(name);
-        if (!copy || !FSDP_GROW(report->unexpected, cap, report->n_unexpected + 1)) {
-            fsdp_free(copy);
-            return FSDP_ERR_NOMEM;
-        }
-        report->unexpected[report->n_unexpected++] = copy;
+        const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(plan->reader, i);
+        if (!is_old_buffer(entry->name) && !bsearch(&entry, plan->found, plan->names.n,
+                                                    sizeof(fsdp_checkpoint_entry *), by_address))
+            FSDP_TRY(add_name(&report->unexpected, &report->n_unexpected, &cap, entry->name));
     }
     return FSDP_OK;
 }
 
+static fsdp_status list_fresh(const load_plan *plan, fsdp_load_report *report)
+{
+    size_t cap = 0;
+    for (size_t i = 0; i < plan->n; i++)
+        if (!plan->items[i].entry)
+            FSDP_TRY(add_name(&report->fresh, &report->n_fresh, &cap, plan->items[i].name));
+    return FSDP_OK;
+}
+
+static void free_names(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        fsdp_free(names[i]);
+    fsdp_free(names);
+}
+
 void fsdp_load_report_free(fsdp_load_report *report)
 {
-    for (size_t i = 0; i < report->n_unexpected; i++)
-        fsdp_free(report->unexpected[i]);
-    fsdp_free(report->unexpected);
+    free_names(report->unexpected, report->n_unexpected);
+    free_names(report->fresh, report->n_fresh);
     *report = (fsdp_load_report){0};
 }
 
 /* --- copying --- */
 
 /* Convert file bytes, which may be unaligned, through a small aligned buffer. */
-static void copy_staged(const fsdp_device *device, char *dst, fsdp_dtype to, const load_item *item)
+static void copy_staged(const fsdp_device *device, char *dst, fsdp_dtype to, const char *from,
+                        fsdp_dtype dtype, size_t total)
 {
     _Alignas(64) char staging[STAGING_BYTES];
-    size_t element = fsdp_dtype_size(item->dtype), out_element = fsdp_dtype_size(to);
-    for (size_t at = 0; at < item->bytes; at += STAGING_BYTES) {
-        size_t bytes = item->bytes - at < STAGING_BYTES ? item->bytes - at : STAGING_BYTES;
-        memcpy(staging, item->rows + at, bytes);
-        device->kernels->cast(device->context, dst + at / element * out_element, to, staging,
-                              item->dtype, (int64_t)(bytes / element));
+    size_t element = fsdp_dtype_size(dtype), out_element = fsdp_dtype_size(to);
+    for (size_t at = 0; at < total; at += STAGING_BYTES) {
+        size_t bytes = total - at < STAGING_BYTES ? total - at : STAGING_BYTES;
+        memcpy(staging, from + at, bytes);
+        device->kernels->cast(device->context, dst + at / element * out_element, to, staging, dtype,
+                              (int64_t)(bytes / element));
     }
+}
+
+/* `numel` elements of the file, which follow each other there. */
+static void copy_run(const load_item *item, char *dst, const char *from, int64_t numel)
+{
+    const fsdp_tensor *local = item->parameter->local;
+    const fsdp_device *device = local->storage->device;
+    const size_t size = fsdp_dtype_size(item->dtype);
+    if ((uintptr_t)from % size == 0)
+        device->kernels->cast(device->context, dst, local->dtype, from, item->dtype, numel);
+    else
+        copy_staged(device, dst, local->dtype, from, item->dtype, (size_t)numel * size);
 }
 
 static void copy_item(const load_item *item)
 {
-    fsdp_tensor *local = item->parameter->local;
-    const fsdp_device *device = local->storage->device;
-    if (device->kernels && item->bytes) {
-        if ((uintptr_t)item->rows % fsdp_dtype_size(item->dtype) == 0)
-            device->kernels->cast(device->context, fsdp_tensor_ptr(local), local->dtype, item->rows,
-                                  item->dtype, fsdp_tensor_numel(local));
-        else
-            copy_staged(device, fsdp_tensor_ptr(local), local->dtype, item);
-    }
+    const fsdp_parameter *p = item->parameter;
+    const fsdp_slice slice = fsdp_parameter_slice(p);
+    const int64_t skipped = p->shard_dim ? 0 : slice.first; /* rows of others before own ones */
+    const size_t size = fsdp_dtype_size(p->local->dtype);
+    char *dst = fsdp_tensor_ptr(p->local);
+    for (int64_t i = 0; dst && i < slice.runs && slice.length; i++)
+        copy_run(item, dst + (size_t)(i * slice.length) * size,
+                 item->rows + (size_t)(slice.first - skipped + i * slice.stride) *
+                                  fsdp_dtype_size(item->dtype),
+                 slice.length);
     fsdp_checkpoint_advise(item->rows, item->bytes, FSDP_CHECKPOINT_DONE);
 }
 
-/* All writes are open at once: ranks then wait for each other once a unit, not once a parameter. */
+/* A frozen parameter is kept in the file's dtype: its old memory and values do not count. */
+static fsdp_status settle(const load_plan *plan)
+{
+    for (size_t i = 0; i < plan->n; i++) {
+        fsdp_parameter *p = plan->items[i].parameter;
+        p->loaded = p->values_are_due = plan->items[i].entry != NULL;
+        p->loaded_dtype = plan->items[i].dtype;
+    }
+    fsdp_status status = fsdp_parameters_settle(&plan->names);
+    for (size_t i = 0; i < plan->n; i++)
+        plan->items[i].parameter->values_are_due = false;
+    return status;
+}
+
+/* Ranks wait for each other once a unit, not once a parameter: its parameters are neighbours. */
 static fsdp_status copy_all(const load_plan *plan)
 {
+    fsdp_writing writing = {0};
     fsdp_status status = FSDP_OK;
-    size_t open = 0;
-    for (; open < plan->n && status == FSDP_OK; open++)
-        status = fsdp_tensor_begin_write(plan->items[open].parameter->local);
-    if (status != FSDP_OK)
-        open--; /* the last one is not */
-    for (size_t i = 0; i < plan->n && status == FSDP_OK; i++)
-        copy_item(&plan->items[i]);
-    for (size_t i = 0; i < open; i++)
-        fsdp_tensor_end_write(plan->items[i].parameter->local);
+    for (size_t i = 0; i < plan->n && status == FSDP_OK; i++) {
+        const load_item *item = &plan->items[i];
+        status = fsdp_writing_next(&writing, item->parameter->local);
+        if (status != FSDP_OK)
+            break;
+        if (item->entry)
+            copy_item(item);
+        else
+            fsdp_parameter_draw(item->parameter, item->name, plan->options->seed);
+    }
+    fsdp_writing_end(&writing);
     return status;
 }
 
 fsdp_status fsdp_module_load(fsdp_module *module, const fsdp_checkpoint_reader *reader,
-                             fsdp_group *group, fsdp_load_report *report)
+                             fsdp_group *group, const fsdp_load_options *options,
+                             fsdp_load_report *report)
 {
-    load_plan plan = {.reader = reader};
+    static const fsdp_load_options defaults = {0};
+    load_plan plan = {.reader = reader, .options = options ? options : &defaults};
     fsdp_load_report found = {0};
     fsdp_status status = make_plan(module, &plan);
     if (status == FSDP_OK)
-        status = find_unexpected(&plan, &found);
+        status = list_unexpected(&plan, &found);
+    if (status == FSDP_OK)
+        status = list_fresh(&plan, &found);
     status = fsdp_agree(group, status);
+    if (status == FSDP_OK)
+        status = settle(&plan);
     if (status == FSDP_OK)
         status = copy_all(&plan);
     if (status == FSDP_OK && report)
@@ -228,6 +309,33 @@ fsdp_status fsdp_module_load(fsdp_module *module, const fsdp_checkpoint_reader *
     else
         fsdp_load_report_free(&found);
     fsdp_parameter_list_free(&plan.names);
+    fsdp_free(plan.found);
     fsdp_free(plan.items);
+    return status;
+}
+
+static fsdp_status note_dtype(const fsdp_checkpoint_reader *reader,
+                              const fsdp_load_options *options, const fsdp_named_parameter *item)
+{
+    const fsdp_checkpoint_entry *entry;
+    fsdp_parameter *p = item->parameter;
+    FSDP_TRY(fsdp_load_find(reader, options->base_prefix, item->name, &entry));
+    if (!entry || p->loaded)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_checkpoint_entry_dtype(entry, &p->loaded_dtype));
+    p->loaded = fsdp_dtype_is_floating(p->loaded_dtype);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_module_note_dtypes(fsdp_module *module, const fsdp_checkpoint_reader *reader,
+                                    const fsdp_load_options *options)
+{
+    static const fsdp_load_options defaults = {0};
+    fsdp_parameter_list names;
+    FSDP_TRY(fsdp_module_parameters(module, true, &names));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < names.n && status == FSDP_OK; i++)
+        status = note_dtype(reader, options ? options : &defaults, &names.items[i]);
+    fsdp_parameter_list_free(&names);
     return status;
 }

@@ -165,12 +165,6 @@ static int compare_places(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first */
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    const fsdp_checkpoint_entry *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
 /* Sorted by place, each tensor begins where the last one ended, from 0 to the end of the file. */
 static fsdp_status check_coverage(fsdp_safetensors *file)
 {
@@ -191,7 +185,7 @@ static fsdp_status check_coverage(fsdp_safetensors *file)
     if (at != end)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: %lld bytes follow the last tensor", file->path,
                           (long long)(end - at));
-    qsort(file->entries, file->n, sizeof *file->entries, compare_names);
+    fsdp_checkpoint_entries_sort(file->entries, file->n);
     return FSDP_OK;
 }
 
@@ -249,8 +243,7 @@ const fsdp_checkpoint_entry *fsdp_safetensors_at(const fsdp_safetensors *file, s
 
 const fsdp_checkpoint_entry *fsdp_safetensors_find(const fsdp_safetensors *file, const char *name)
 {
-    fsdp_checkpoint_entry key = {.name = name};
-    return bsearch(&key, file->entries, file->n, sizeof key, compare_names);
+    return fsdp_checkpoint_entries_find(file->entries, file->n, name);
 }
 
 const char *fsdp_safetensors_metadata(const fsdp_safetensors *file, const char *key)

@@ -7,6 +7,7 @@
 #include "src/base/json.h"
 #include "src/ckpt/entry.h"
 #include "src/ckpt/safetensors_dtype.h"
+#include "src/ckpt/safetensors_writer.h"
 
 enum {
     LENGTH_BYTES = 8,
@@ -156,7 +157,7 @@ static fsdp_status make_header(const fsdp_safetensors_writer *w, char **block, s
     return status;
 }
 
-static fsdp_status begin_file(fsdp_safetensors_writer *w)
+static fsdp_status begin_file(fsdp_safetensors_writer *w, bool is_sparse)
 {
     char *header = NULL;
     size_t header_bytes = 0;
@@ -164,16 +165,20 @@ static fsdp_status begin_file(fsdp_safetensors_writer *w)
     if (status == FSDP_OK) {
         uint64_t data_bytes = w->n ? w->tensors[w->n - 1].at + w->tensors[w->n - 1].bytes : 0;
         w->data_at = header_bytes;
-        status = fsdp_atomic_file_begin(w->path, header_bytes + data_bytes, &w->file);
+        status =
+            fsdp_atomic_file_begin(w->path, is_sparse ? 0 : header_bytes + data_bytes, &w->file);
     }
+    if (status == FSDP_OK && is_sparse)
+        fsdp_atomic_file_keep_holes(w->file);
     if (status == FSDP_OK)
         status = fsdp_atomic_file_write_at(w->file, 0, header, header_bytes);
     fsdp_free(header);
     return status;
 }
 
-fsdp_status fsdp_safetensors_writer_create(const char *path, const fsdp_safetensors_spec *specs,
-                                           size_t n, fsdp_safetensors_writer **writer)
+fsdp_status fsdp_safetensors_writer_begin(const char *path, const fsdp_safetensors_spec *specs,
+                                          size_t n, bool is_sparse,
+                                          fsdp_safetensors_writer **writer)
 {
     fsdp_safetensors_writer *w = fsdp_calloc(1, sizeof *w);
     if (!w)
@@ -181,7 +186,7 @@ fsdp_status fsdp_safetensors_writer_create(const char *path, const fsdp_safetens
     w->path = fsdp_strdup(path);
     fsdp_status status = w->path ? lay_out(w, specs, n) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = begin_file(w);
+        status = begin_file(w, is_sparse);
     if (status != FSDP_OK) {
         fsdp_safetensors_writer_discard(w);
         return status;
@@ -190,6 +195,12 @@ fsdp_status fsdp_safetensors_writer_create(const char *path, const fsdp_safetens
         w->tensors[i].shape = NULL;
     *writer = w;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_safetensors_writer_create(const char *path, const fsdp_safetensors_spec *specs,
+                                           size_t n, fsdp_safetensors_writer **writer)
+{
+    return fsdp_safetensors_writer_begin(path, specs, n, false, writer);
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -66,6 +67,17 @@ int fsdp_cli_misused(const char *program)
     return FSDP_EXIT_USAGE;
 }
 
+/* One rank tells it for all. */
+static void print_notes(const char *program, const fsdp_options *options)
+{
+    const char *rank = getenv("RANK");
+    char *notes = rank && atoi(rank) > 0 ? NULL : fsdp_options_notes(options);
+    char *rest = notes;
+    for (char *line; rest && *rest && (line = strsep(&rest, "\n"));)
+        fprintf(stderr, "%s: note: %s\n", program, line);
+    fsdp_free(notes);
+}
+
 int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void *target,
                      fsdp_options **options)
 {
@@ -82,9 +94,11 @@ int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void 
         if (code == FSDP_EXIT_OK && status != FSDP_OK)
             code = fsdp_cli_misused(spec->program);
     }
-    if (code != FSDP_CLI_RUN) {
-        fsdp_options_destroy(*options);
-        *options = NULL;
+    if (code == FSDP_CLI_RUN) {
+        print_notes(spec->program, *options);
+        return code;
     }
+    fsdp_options_destroy(*options);
+    *options = NULL;
     return code;
 }

@@ -1,7 +1,8 @@
 /* What the commands share: reading options, printing errors. Only src/cli prints
  * fsdp_last_error() and sets exit codes. */
 #pragma once
-#include "src/base/options.h"
+#include <fsdp/options.h>
+
 #include "src/cli/commands.h"
 
 /* Go on with the command; no exit code has this value. */

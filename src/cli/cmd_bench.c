@@ -20,6 +20,7 @@
 #include "src/train/bench.h"
 #include "src/train/hostmem.h"
 #include "src/train/human.h"
+#include "src/train/precision.h"
 
 /* For the ranks: "<fd of the pipe> <threads of a rank> <when the job began, of CLOCK_MONOTONIC>".
  * A rank that is bound to its cores cannot count those of the job. */
@@ -28,7 +29,7 @@ static const char PROGRAM[] = "fsdp bench train";
 static const double SAMPLES_PER_S = 5.0;
 
 typedef struct bench_options {
-    const char *shape, *isa;
+    const char *shape, *isa, *profile, *profile_steps;
     fsdp_dtype dtype;
     int ranks, threads_per_rank, batch, seq, target, steps;
     int64_t seed;
@@ -41,16 +42,16 @@ typedef struct bench_options {
 static const fsdp_option table[] = {
     {.name = "shape", .aliases = "model", .type = FSDP_OPTION_STRING, PLACE(shape),
      .value = "t5-small", .metavar = "NAME", .group = "work",
-     .help = "a published size, such as t5-small, t5-base, t5-v1_1-small, or a folder with a "
-             "config.json; weights and tokens are random"},
+     .help = "a published size, such as t5-small, llama-58m, gpt2, bert-base-uncased, or a folder "
+             "with a config.json; weights and tokens are random"},
     {.name = "dtype", .aliases = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(dtype),
      .value = "bfloat16", .help = "of parameters and activations; masters are float32"},
     {.name = "batch", .aliases = "batch-size", .type = FSDP_OPTION_INT, PLACE(batch),
      .value = "4", .bounds = FSDP_BETWEEN(1, 65536), .help = "rows per rank"},
     {.name = "seq", .type = FSDP_OPTION_INT, PLACE(seq), .value = "512",
-     .bounds = FSDP_BETWEEN(1, 65536), .help = "source tokens per row"},
+     .bounds = FSDP_BETWEEN(1, 65536), .help = "tokens per row, of the source where there is a target"},
     {.name = "target", .aliases = "tgt", .type = FSDP_OPTION_INT, PLACE(target), .value = "128",
-     .bounds = FSDP_BETWEEN(1, 65536), .help = "target tokens per row"},
+     .bounds = FSDP_BETWEEN(1, 65536), .help = "target tokens per row of T5; others have none"},
     {.name = "steps", .type = FSDP_OPTION_INT, PLACE(steps), .value = "6",
      .bounds = FSDP_BETWEEN(2, 1000000), .help = "timed steps; the median leaves out the first"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
@@ -69,6 +70,12 @@ static const fsdp_option table[] = {
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
      .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+    {.name = "profile", .type = FSDP_OPTION_STRING, PLACE(profile), .metavar = "FILE.json",
+     .help = "trace of a few steps of all ranks for chrome://tracing and ui.perfetto.dev; prints "
+             "time by category"},
+    {.name = "profile-steps", .type = FSDP_OPTION_STRING, PLACE(profile_steps), .metavar = "A:B",
+     .shown_default = "4:6, or the last three of a shorter run",
+     .help = "first and last step that --profile covers"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json), .value = "false",
      .help = "print one JSON line"},
 };
@@ -78,7 +85,8 @@ static const fsdp_options_spec spec = {
     .program = PROGRAM,
     .usage = "[options]",
     .summary =
-        "Train a T5 of a given shape with random weights on random tokens, sharded over ranks of "
+        "Train a model of a given shape with random weights on random tokens, sharded over ranks "
+        "of "
         "this host, and print time per step, tokens per second, time from the start of the process "
         "to the end of the first step, memory, and what part of the speed of single matrix "
         "products the steps reach (mfu).",
@@ -101,19 +109,21 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
                                        : 1,
         .batch = o->batch,
         .source = o->seq,
-        .target = o->target,
         .steps = o->steps,
         .seed = (uint64_t)o->seed,
         .isa = o->isa,
+        .profile = o->profile,
+        .profile_steps = o->profile_steps,
+        .profile_out = o->profile && !o->json ? stdout : NULL,
     };
-    if (o->dtype != FSDP_DTYPE_F32 && o->dtype != FSDP_DTYPE_BF16)
-        return fsdp_error(FSDP_ERR_INVALID, "--dtype %s: it takes float32 or bfloat16",
-                          fsdp_dtype_name(o->dtype));
+    FSDP_TRY(fsdp_check_compute_dtype("--dtype", o->dtype));
     if (access(o->shape, F_OK) == 0)
-        FSDP_TRY(fsdp_t5_config_read(o->shape, &config->shape));
+        FSDP_TRY(fsdp_model_config_read(o->shape, &config->shape));
     else
-        FSDP_TRY(fsdp_t5_config_preset(o->shape, &config->shape));
-    config->shape.dropout_rate = o->dropout;
+        FSDP_TRY(fsdp_model_config_preset(o->shape, &config->shape));
+    fsdp_model_config_set_dropout(&config->shape, o->dropout);
+    if (fsdp_model_config_info(&config->shape).format.task == FSDP_TASK_SEQ2SEQ)
+        config->target = o->target;
     return FSDP_OK;
 }
 

@@ -3,7 +3,9 @@
 
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
+#include "src/cli/generation_options.h"
 #include "src/train/evaluate.h"
+#include "src/train/precision.h"
 
 #define PLACE(field) .offset = offsetof(fsdp_evaluate_config, field)
 
@@ -17,21 +19,29 @@ static const fsdp_option table[] = {
     {.name = "from-config", .type = FSDP_OPTION_BOOL, PLACE(from_config),
      .help = "random weights in all of them: only config.json is read"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
-     .bounds = FSDP_AT_LEAST(0), .help = "of random weights"},
+     .bounds = FSDP_AT_LEAST(0), .help = "of random weights and of --do-sample"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(tokenizer), .metavar = "PATH", .shown_default = "each model's",
      .help = "spiece.model, or a folder that holds one"},
 
     {.name = "data", .aliases = "validation-data,validation-file,test-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
-     .group = "rows", .help = "CSV or JSONL file, or a folder of them"},
+     .group = "rows", .help = "what 'fsdp train --validation-data' takes for the model's task: a "
+     "CSV or JSONL file, a folder, token files"},
     {.name = "baseline-data", .aliases = "train-data,train-file", .type = FSDP_OPTION_STRING,
      PLACE(baseline_data), .metavar = "PATH",
      .help = "the training rows: the one of their summaries that fits best, said for every row, "
              "is shown for comparison"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
-     PLACE(task_prefix), .value = "summarize: ", .shown_default = "'summarize: '",
-     .help = "put before every source text"},
+     PLACE(task_prefix), .shown_default = "seq2seq: 'summarize: '; other tasks: none",
+     .help = "put before every source text, or prompt"},
+    {.name = "text-column", .aliases = "source-column,prompt-column", .type = FSDP_OPTION_STRING,
+     PLACE(text_column), .metavar = "NAME", .shown_default = "that of 'fsdp train'",
+     .help = "column of CSV, or key of JSONL, with the source, the prompt or the whole text"},
+    {.name = "target-column", .aliases = "summary-column,completion-column",
+     .type = FSDP_OPTION_STRING, PLACE(target_column), .metavar = "NAME",
+     .shown_default = "that of 'fsdp train'",
+     .help = "the same with the target, or what follows the prompt"},
     {.name = "max-samples", .aliases = "max-eval-samples,max-validation-samples",
      .type = FSDP_OPTION_INT64, PLACE(max_samples), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .shown_default = "0, all", .help = "use only the first N rows"},
@@ -41,13 +51,15 @@ static const fsdp_option table[] = {
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
      .help = "tokens of a target text that count for the loss; ROUGE sees the whole text"},
+    {.name = "max-seq-length", .aliases = "block-size,context-length,seq-length,sequence-length",
+     .type = FSDP_OPTION_INT64, PLACE(max_seq_length), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1073741824), .shown_default = "0, as many as the model takes; token "
+     "files: 1024 if it takes them",
+     .help = "causal-lm and classification: tokens of a row; the rest is cut off"},
 
     {.name = "generate", .aliases = "predict-with-generate", .type = FSDP_OPTION_BOOL,
      PLACE(generate), .value = "true", .group = "computing",
-     .help = "write texts and score them, not the loss alone"},
-    {.name = "max-new-tokens", .type = FSDP_OPTION_INT, PLACE(max_new_tokens), .value = "0",
-     .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "--max-target-length",
-     .help = "longest text to generate"},
+     .help = "seq2seq: write texts and score them, not the loss alone"},
     {.name = "batch-size", .aliases = "eval-batch-size,per-device-eval-batch-size,"
      "validation-batch-size", .type = FSDP_OPTION_INT, PLACE(batch_size), .value = "8",
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank at a time"},
@@ -60,6 +72,8 @@ static const fsdp_option table[] = {
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
      .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+
+    FSDP_GENERATION_OPTIONS(offsetof(fsdp_evaluate_config, generation), "--max-target-length"),
 
     {.name = "examples", .aliases = "generate-examples", .type = FSDP_OPTION_INT, PLACE(examples),
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000), .group = "output",
@@ -76,8 +90,8 @@ static const fsdp_option table[] = {
 
 static fsdp_status check(void *target, const fsdp_options *options)
 {
-    const fsdp_evaluate_config *c = target;
-    (void)options;
+    fsdp_evaluate_config *c = target;
+    fsdp_generation_options_given(options, &c->generation);
     if (!c->models.count)
         return fsdp_error(FSDP_ERR_INVALID, "--model is empty");
     if (!*c->data)
@@ -88,9 +102,7 @@ static fsdp_status check(void *target, const fsdp_options *options)
                           : c->prompts      ? "--prompts"
                           : c->examples > 0 ? "--examples"
                                             : "--baseline-data");
-    if (c->param_dtype != FSDP_DTYPE_F32 && c->param_dtype != FSDP_DTYPE_BF16)
-        return fsdp_error(FSDP_ERR_INVALID, "--param-dtype %s: it takes float32 or bfloat16",
-                          fsdp_dtype_name(c->param_dtype));
+    FSDP_TRY(fsdp_check_compute_dtype("--param-dtype", c->param_dtype));
     return FSDP_OK;
 }
 
@@ -99,8 +111,9 @@ static const fsdp_options_spec spec = {
     .usage = "--model DIR[,DIR...] --data FILE [options]",
     .summary =
         "Measure models on rows that they were not trained on: loss and perplexity over the "
-        "target tokens, and ROUGE-1, -2 and -L of the texts that they generate. Alone it is "
-        "one rank; 'fsdp launch -n N evaluate ...' shards the models and the rows over N and "
+        "target tokens, and of seq2seq models ROUGE-1, -2 and -L of the texts that they generate; "
+        "of classifiers loss, accuracy and F1. Alone it is one rank; 'fsdp launch -n N evaluate "
+        "...' shards the models and the rows over N and "
         "gives the same numbers.",
     .epilogue = "example:\n"
                 "  fsdp launch -n 2 evaluate --model t5-wikihow --data wikihowVal.csv \\\n"

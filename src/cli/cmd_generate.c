@@ -1,4 +1,4 @@
-/* `fsdp generate`: greedy text from a T5 folder. */
+/* `fsdp generate`: what a model makes of prompts. */
 #include <stdio.h>
 
 #include <fsdp/comm.h>
@@ -7,11 +7,13 @@
 #include "src/base/assert.h"
 #include "src/base/json.h"
 #include "src/cli/cli.h"
+#include "src/cli/generation_options.h"
 #include "src/train/generate_run.h"
 
 typedef struct generate_config {
     fsdp_generate_config run;
     const char *prompt;
+    int64_t seed;
     bool json;
 } generate_config;
 
@@ -37,17 +39,22 @@ static const fsdp_option table[] = {
      .value = "512", .bounds = FSDP_AT_LEAST(0), .metavar = "N",
      .help = "tokens of a text; 0: all"},
 
-    {.name = "max-new-tokens", .type = FSDP_OPTION_INT64, PLACE(run.max_new_tokens), .value = "0",
-     .bounds = FSDP_BETWEEN(0, 1000000), .metavar = "N", .group = "generation",
-     .shown_default = "the model's generation_config.json, else 19",
-     .help = "most tokens to generate"},
+    FSDP_GENERATION_OPTIONS(offsetof(generate_config, run.generation),
+                            "generation_config.json's, else 20"),
+    {.name = "num-return-sequences", .type = FSDP_OPTION_INT64, PLACE(run.num_return_sequences),
+     .optional = true, .shown_default = "generation_config.json's, else 1",
+     .bounds = FSDP_BETWEEN(1, 10000), .metavar = "N",
+     .help = "texts of each prompt: samples, or the best beams"},
+    {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
+     .bounds = FSDP_AT_LEAST(0), .help = "of --do-sample"},
     {.name = "batch-size", .type = FSDP_OPTION_INT, PLACE(run.batch_size), .value = "8",
      .bounds = FSDP_BETWEEN(1, 100000), .metavar = "N", .help = "prompts per rank at a time"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json),
-     .help = "print a JSON object for each prompt: index, prompt, input_ids, ids, text"},
+     .help = "print a JSON object for each text: index, sequence, prompt, input_ids, ids, new_ids, "
+             "score, text"},
 
     {.name = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(run.param_dtype), .value = "float32",
-     .metavar = "DTYPE", .group = "ranks", .help = "dtype of compute: float32 or bfloat16"},
+     .metavar = "DTYPE", .group = "ranks", .help = "dtype of compute: float32, bfloat16 or float16"},
     {.name = "reshard-after-forward", .type = FSDP_OPTION_BOOL, PLACE(run.reshard_each_step),
      .help = "gather units anew for every token: less memory, more time"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
@@ -63,8 +70,9 @@ static const fsdp_option table[] = {
 static const fsdp_options_spec spec = {
     .program = "fsdp generate",
     .usage = "--model DIR [TEXT...] [options]",
-    .summary = "Generate text with a T5, greedily: each step takes the most likely token. Prints "
-               "one line a prompt: the text, or the token ids if there is no tokenizer.",
+    .summary = "Generate text: greedily, where each step takes the most likely token, by beam "
+               "search (--num-beams), or by sampling (--do-sample). Prints one line a text: "
+               "what is new, without the prompt; token ids if there is no tokenizer.",
     .epilogue = "examples:\n"
                 "  fsdp generate --model t5-small 'translate English to German: Good morning.'\n"
                 "  fsdp launch -n 2 generate --model out --input articles.txt "
@@ -91,10 +99,14 @@ static void print_json(const fsdp_generate_result *r)
         return;
     fsdp_json_node root = fsdp_json_root(doc);
     fsdp_json_set_i64(root, "index", (int64_t)r->index);
+    fsdp_json_set_i64(root, "sequence", (int64_t)r->sequence);
     if (r->prompt)
         fsdp_json_set_str(root, "prompt", r->prompt);
     add_ids(root, "input_ids", r->input_ids, r->n_input_ids);
     add_ids(root, "ids", r->ids, r->n_ids);
+    add_ids(root, "new_ids", r->ids + r->prompt_length, r->n_ids - r->prompt_length);
+    if (r->has_score)
+        fsdp_json_set_f64(root, "score", r->score);
     if (r->text)
         fsdp_json_set_str(root, "text", r->text);
     if (fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL) == FSDP_OK) {
@@ -120,7 +132,7 @@ static void print_result(const fsdp_generate_result *r, void *arg)
     else if (r->text)
         puts(r->text);
     else
-        print_ids(r->ids, r->n_ids);
+        print_ids(r->ids + r->prompt_length, r->n_ids - r->prompt_length);
     fflush(stdout);
 }
 
@@ -146,6 +158,8 @@ static fsdp_status generate(generate_config *config, fsdp_options *options, fsdp
         texts[count++] = words[i];
     config->run.texts = texts;
     config->run.n_texts = count;
+    config->run.seed = (uint64_t)config->seed;
+    fsdp_generation_options_given(options, &config->run.generation);
     fsdp_status status = fsdp_generate_run(&config->run, group, print_result, print_note, config);
     fsdp_free(texts);
     return status;

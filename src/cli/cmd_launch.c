@@ -19,7 +19,7 @@ typedef struct launch_config {
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     int node_rank, master_port, max_restarts, bind, omp_num_threads;
     double shutdown_timeout_s;
-    bool standalone;
+    bool standalone, module;
     fsdp_option_list local_ranks_filter;
     int n_ranks; /* from nproc */
 } launch_config;
@@ -46,13 +46,17 @@ static const fsdp_option table[] = {
      .shown_default = "OMP_NUM_THREADS, or 1", .help = "OMP_NUM_THREADS of the ranks"},
     {.name = "role", .type = FSDP_OPTION_STRING, PLACE(role), .value = "default",
      .help = "ROLE_NAME of the ranks, also the prefix of --tee"},
+    {.name = "module", .aliases = "m", .type = FSDP_OPTION_BOOL, PLACE(module),
+     .help = "torchrun's, for Python modules: refused, since ranks are programs"},
 
     {.name = "max-restarts", .type = FSDP_OPTION_INT, PLACE(max_restarts), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .group = "failure",
      .help = "when a rank fails, start all again so many times"},
     {.name = "shutdown-timeout", .type = FSDP_OPTION_DOUBLE, PLACE(shutdown_timeout_s),
-     .value = "2", .bounds = FSDP_BETWEEN(0, 86400), .metavar = "SECONDS",
-     .help = "between SIGTERM and SIGKILL for ranks that do not end"},
+     .bounds = FSDP_BETWEEN(0, 86400), .metavar = "SECONDS",
+     .shown_default = "30 after a signal, 2 after a failure",
+     .help = "how long ranks that were told to end may take, which they use to save a checkpoint: "
+             "from a signal passed on to SIGTERM, and from SIGTERM to SIGKILL"},
 
     {.name = "log-dir", .type = FSDP_OPTION_STRING, PLACE(log_dir), .metavar = "DIR",
      .group = "output", .shown_default = "a new folder in $TMPDIR, if --redirects or --tee",
@@ -89,6 +93,8 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0), .no_effect = "a rank's end is noticed at once"},
     {.name = "start-method", .type = FSDP_OPTION_STRING, NOWHERE,
      .no_effect = "ranks are forked and run a program"},
+    {.name = "event-log-handler", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = "there are no events"},
     {.name = "signals-to-handle", .type = FSDP_OPTION_STRING, NOWHERE,
      .no_effect = "SIGINT, SIGTERM and SIGHUP are passed on"},
     {.name = "numa-binding", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = "--bind says it"},
@@ -144,6 +150,10 @@ static fsdp_status check(void *target, const fsdp_options *options)
     launch_config *c = target;
     (void)options;
     FSDP_TRY(check_nnodes(c->nnodes));
+    if (c->module)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--module: ranks are programs, not Python modules; name the program, or "
+                          "an fsdp command such as train");
     if (c->node_rank != 0)
         return fsdp_error(FSDP_ERR_INVALID, "--node-rank %d: with one host it is 0", c->node_rank);
     if (strchr(c->rdzv_id, '/') || !*c->rdzv_id)

@@ -1,11 +1,20 @@
 /* `fsdp train`: one rank of a training run, or all of it when there is one rank. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <fsdp/comm.h>
 
 #include "src/cli/cli.h"
 #include "src/cli/interrupt.h"
 #include "src/train/trainer.h"
+
+/* Only `fsdp launch` does not start again what was refused; after others' restarts, what lies there
+ * may be anybody's. */
+static bool is_restarted(void)
+{
+    const char *count = getenv("TORCHELASTIC_RESTART_COUNT");
+    return count && atoi(count) > 0 && getenv("FSDP_LAUNCHER_PID");
+}
 
 int fsdp_cmd_train(int argc, char **argv)
 {
@@ -15,18 +24,26 @@ int fsdp_cmd_train(int argc, char **argv)
     int code = fsdp_cli_options(spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    config.interrupted = fsdp_cli_finish_save_on_signal(config.save_model ? config.output : NULL);
+    bool saves = config.save_strategy != FSDP_SAVE_NO;
+    fsdp_interrupt *interrupt =
+        config.save_model || saves
+            ? fsdp_cli_interrupt_begin(config.save_model ? config.output : NULL, saves)
+            : NULL;
+    config.interrupted = fsdp_cli_interrupted(interrupt);
+    config.restarted = is_restarted();
     fsdp_group *group = NULL;
-    fsdp_train_result result;
+    fsdp_train_result result = {0};
     fsdp_status status = fsdp_init_process_group(NULL, &group);
     if (status == FSDP_OK)
         status = fsdp_train_run(&config, group, stdout, &result);
-    fsdp_cli_await_signal(config.interrupted);
+    fsdp_cli_interrupt_end(interrupt);
     code = FSDP_EXIT_OK;
     if (status != FSDP_OK) {
         if (group)
             fsdp_group_abort(group, status);
         code = fsdp_cli_failed(spec->program);
+        if (result.refused)
+            code = FSDP_EXIT_USAGE;
     }
     fsdp_destroy_process_group(group);
     fsdp_options_destroy(options);

@@ -4,12 +4,12 @@
 
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
+#include <fsdp/train.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/json.h"
 #include "src/cli/cli.h"
-#include "src/train/threads.h"
 #include "src/train/verify.h"
 
 typedef struct verify_config {

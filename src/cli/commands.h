@@ -10,6 +10,7 @@
 /* clang-format off */
 #define FSDP_COMMANDS(X) \
     X(train, "fine-tune or pretrain a model") \
+    X(plan, "memory and collectives of a training run, before it") \
     X(evaluate, "loss and ROUGE of models on held-back rows") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
     X(generate, "text from a model, greedily") \
@@ -17,6 +18,7 @@
     X(compare, "show runs beside each other, from their --metrics files") \
     X(bench, "measure training on this machine: time per step, memory") \
     X(plot, "draw the loss curve of a --metrics file") \
+    X(checkpoint, "look into checkpoints of any format, compare and convert them") \
     X(help, "show the commands, or the options of one")
 /* clang-format on */
 

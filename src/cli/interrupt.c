@@ -10,10 +10,11 @@
 #include "src/base/io.h"
 #include "src/cli/interrupt.h"
 
-typedef struct interrupt {
+struct fsdp_interrupt {
     const char *output;
-    atomic_bool came;
-} interrupt;
+    bool to_the_end;
+    atomic_bool came, ended;
+};
 
 static void handled_signals(sigset_t *set)
 {
@@ -38,23 +39,39 @@ static void wait_for_save(const char *output)
     fsdp_atomic_directory_sweep(output, (int)getpid());
 }
 
+/* Until a second signal; `fsdp launch` loses patience, too, after its --shutdown-timeout. Who
+ * signals all processes of a job (Slurm, a service manager) reaches a rank twice: the launcher
+ * passes its own on. */
+static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
+{
+    static const double same_signal_s = 1.0;
+    const struct timespec pause = {0, 20000000};
+    const double first_s = fsdp_clock_s();
+    while (!atomic_load(&self->ended) &&
+           (sigtimedwait(set, NULL, &pause) < 0 || fsdp_clock_s() - first_s < same_signal_s))
+        ;
+}
+
 static void *wait_for_signal(void *arg)
 {
-    interrupt *self = arg;
+    fsdp_interrupt *self = arg;
     sigset_t set;
     int number;
     handled_signals(&set);
     while (sigwait(&set, &number) != 0)
         ;
     atomic_store(&self->came, true);
-    wait_for_save(self->output);
+    if (self->to_the_end)
+        wait_for_end(self, &set);
+    if (self->output)
+        wait_for_save(self->output);
     signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     raise(number);
     return NULL;
 }
 
-const atomic_bool *fsdp_cli_finish_save_on_signal(const char *output)
+fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
 {
     enum {
         STACK_BYTES = 256 << 10
@@ -62,10 +79,11 @@ const atomic_bool *fsdp_cli_finish_save_on_signal(const char *output)
     sigset_t set, before;
     pthread_t thread;
     pthread_attr_t attributes;
-    interrupt *self = output ? fsdp_calloc(1, sizeof *self) : NULL;
+    fsdp_interrupt *self = fsdp_calloc(1, sizeof *self);
     if (!self)
         return NULL;
     self->output = output;
+    self->to_the_end = to_the_end;
     handled_signals(&set);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
@@ -74,14 +92,22 @@ const atomic_bool *fsdp_cli_finish_save_on_signal(const char *output)
     int failure = pthread_create(&thread, &attributes, wait_for_signal, self);
     pthread_attr_destroy(&attributes);
     if (!failure)
-        return &self->came;
+        return self;
     sigprocmask(SIG_SETMASK, &before, NULL); /* a save may stay unfinished, but signals work */
     fsdp_free(self);
     return NULL;
 }
 
-void fsdp_cli_await_signal(const atomic_bool *interrupted)
+const atomic_bool *fsdp_cli_interrupted(const fsdp_interrupt *interrupt)
 {
-    while (interrupted && atomic_load(interrupted))
+    return interrupt ? &interrupt->came : NULL;
+}
+
+void fsdp_cli_interrupt_end(fsdp_interrupt *interrupt)
+{
+    if (!interrupt)
+        return;
+    atomic_store(&interrupt->ended, true);
+    while (atomic_load(&interrupt->came))
         pause();
 }

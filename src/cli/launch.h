@@ -37,12 +37,12 @@ typedef struct fsdp_launch {
     char *program;      /* path of command[0] otherwise; owned */
     const char *role, *master_addr, *run_id;
     int master_port, max_restarts, omp_num_threads; /* omp_num_threads 0: 1 unless set */
-    double shutdown_timeout_s;                      /* between SIGTERM and SIGKILL */
-    char *log_dir;    /* this run's folder, made; NULL: no files. Owned */
-    int *redirects;   /* [n_ranks] stream bits that go to files only. Owned */
-    int *tees;        /* [n_ranks] stream bits that go to files and the console. Owned */
-    bool *on_console; /* [n_ranks] false: --local-ranks-filter leaves it out. Owned */
-    cpu_set_t *cpus;  /* [n_ranks] where each rank runs; NULL: anywhere. Owned */
+    double shutdown_timeout_s; /* from a signal to SIGTERM, and to SIGKILL; NAN: by the cause */
+    char *log_dir;             /* this run's folder, made; NULL: no files. Owned */
+    int *redirects;            /* [n_ranks] stream bits that go to files only. Owned */
+    int *tees;                 /* [n_ranks] stream bits that go to files and the console. Owned */
+    bool *on_console;          /* [n_ranks] false: --local-ranks-filter leaves it out. Owned */
+    cpu_set_t *cpus;           /* [n_ranks] where each rank runs; NULL: anywhere. Owned */
 } fsdp_launch;
 
 /* One stream of a rank that the launcher copies (tee): from a pipe to a file and the console. */

@@ -6,8 +6,11 @@
  * group: nobody tells them of the abort), and SIGKILL after the shutdown timeout. A rank may also
  * post the failure itself, or a peer may accuse it (a stopped process): the record is looked at
  * every POLL_MS. SIGINT, SIGTERM and SIGHUP to the launcher are passed on and end the job in the
- * same stages; a second one kills. If the launcher dies, so do the ranks (PR_SET_PDEATHSIG). */
+ * same stages, of which the first takes the shutdown timeout too: a rank ends its step and saves
+ * a checkpoint, and takes the launcher's SIGTERM for the second signal. A second one kills. If the
+ * launcher dies, so do the ranks (PR_SET_PDEATHSIG). */
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,8 +26,10 @@
 enum {
     POLL_MS = 100
 };
-static const double ABORT_GRACE_S = 2.0;     /* from the abort to SIGTERM */
-static const double INTERRUPT_GRACE_S = 5.0; /* from a signal passed on to SIGTERM */
+static const double ABORT_GRACE_S = 2.0; /* from the abort to SIGTERM */
+/* --shutdown-timeout if it is not given: torchrun's for ranks that may have something to save. */
+static const double SHUTDOWN_AFTER_SIGNAL_S = 30.0;
+static const double SHUTDOWN_AFTER_FAILURE_S = 2.0;
 
 typedef enum stage {
     STAGE_RUNNING,
@@ -63,6 +68,13 @@ static void signal_all(supervisor *s, int number)
     }
 }
 
+/* A stopped process hears nothing, neither a signal nor an abort. */
+static void continue_all(const supervisor *s)
+{
+    for (int i = 0; i < s->n; i++)
+        fsdp_rank_signal(&s->ranks[i], SIGCONT);
+}
+
 /* A program that joined no group hears nothing of an abort. */
 static void end_strangers(supervisor *s)
 {
@@ -80,6 +92,14 @@ static void ask_to_end(supervisor *s, double grace_s)
         return;
     s->stage = STAGE_ASKED;
     s->next_stage_s = fsdp_clock_s() + grace_s;
+    continue_all(s); /* one is accused of being stopped, others may be too */
+}
+
+static double shutdown_timeout_s(const supervisor *s)
+{
+    if (!isnan(s->launch->shutdown_timeout_s))
+        return s->launch->shutdown_timeout_s;
+    return s->signal_passed_on ? SHUTDOWN_AFTER_SIGNAL_S : SHUTDOWN_AFTER_FAILURE_S;
 }
 
 static void advance_stage(supervisor *s)
@@ -88,9 +108,9 @@ static void advance_stage(supervisor *s)
         return;
     if (s->stage == STAGE_ASKED) {
         s->stage = STAGE_TERMINATED;
-        s->next_stage_s = fsdp_clock_s() + s->launch->shutdown_timeout_s;
+        s->next_stage_s = fsdp_clock_s() + shutdown_timeout_s(s);
         signal_all(s, SIGTERM);
-        signal_all(s, SIGCONT); /* a stopped process would not see it */
+        continue_all(s);
     } else {
         s->stage = STAGE_KILLED;
         signal_all(s, SIGKILL);
@@ -152,8 +172,7 @@ static void pass_on(supervisor *s, int number)
             isatty(STDERR_FILENO) ? "\n" : "", strsignal(number), s->running,
             s->running == 1 ? "" : "s");
     signal_all(s, number);
-    signal_all(s, SIGCONT); /* a stopped process would not see it */
-    ask_to_end(s, INTERRUPT_GRACE_S);
+    ask_to_end(s, shutdown_timeout_s(s));
 }
 
 /* The ranks are in process groups of their own: a terminal's Ctrl-Z reaches the launcher alone. */
@@ -214,6 +233,9 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
     bool own_words = fsdp_rank_error_message(p, said, sizeof said);
     bool ours = s->posted[0] && strstr(report.message, s->posted);
     bool died = *how && WIFSIGNALED(p->status);
+    /* What it heard of itself from a peer that accused it is told without its name twice. */
+    if (own_words && recorded && strstr(said, report.message))
+        own_words = false;
     if (!own_words && recorded && !ours && !died)
         snprintf(said, sizeof said, "%s", report.message);
     else if (!own_words && ours && !*how)

@@ -12,7 +12,7 @@ typedef struct outcome {
 
 fsdp_status fsdp_agree(fsdp_group *group, fsdp_status mine)
 {
-    int world_size = group ? fsdp_group_world_size(group) : 1;
+    int world_size = fsdp_group_world_size(group);
     if (world_size == 1)
         return mine;
     outcome own = {.status = (int)mine}, *all;
@@ -34,10 +34,10 @@ fsdp_status fsdp_agree(fsdp_group *group, fsdp_status mine)
         if (all[r].status == FSDP_OK)
             continue;
         status = (fsdp_status)all[r].status;
-        group->culprit = 1 + r;
+        group->culprit = 1 + fsdp_group_world_rank(group, r);
         if (r == fsdp_group_rank(group))
             break;
-        fsdp_error(status, "rank %d: %s", r, all[r].message);
+        fsdp_error(status, "rank %d: %s", group->culprit - 1, all[r].message);
         break;
     }
     fsdp_free(all);

@@ -59,6 +59,24 @@ static void copy(fsdp_group *group, void *to, const void *from, size_t bytes)
 
 /* ---- barrier, broadcast, all_gather ---- */
 
+/* Of a group without peers, whose values are asked for. */
+static fsdp_status no_peer(const char *call)
+{
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "%s: the ranks of a plan do not exist, so there are no values of theirs",
+                      call);
+}
+
+/* What every rank of a plan gives, as far as this one knows. `send` may be a part of `out`. */
+static void repeat(const void *send, size_t bytes, int times, unsigned char *out)
+{
+    if (!bytes)
+        return;
+    memmove(out, send, bytes);
+    for (int r = 1; r < times; r++)
+        memcpy(out + (size_t)r * bytes, out, bytes);
+}
+
 /* `count` elements of `size` bytes from each rank: can they be counted? */
 static fsdp_status check_group(const char *call, const fsdp_group *group, size_t count, size_t size)
 {
@@ -77,6 +95,8 @@ fsdp_status fsdp_barrier(fsdp_group *group)
     if (group->world_size == 1)
         return FSDP_OK;
     collective c = start(group, FSDP_KIND_BARRIER, FSDP_DTYPE_U8, 0, 0);
+    if (group->ops->without_peers)
+        return FSDP_OK;
     FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
     end(&c);
     FSDP_TRY(begin(&c, FSDP_PHASE_READ));
@@ -95,6 +115,8 @@ fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
     if (group->world_size == 1)
         return FSDP_OK;
     collective c = start(group, FSDP_KIND_BROADCAST, FSDP_DTYPE_U8, bytes, (uint32_t)root);
+    if (group->ops->without_peers)
+        return group->rank == root ? FSDP_OK : no_peer("broadcast");
     size_t done = 0;
     do { /* once for 0 bytes too: ranks that disagree about the size must find out */
         size_t chunk = smaller(bytes - done, group->scratch.bytes);
@@ -124,6 +146,10 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
     }
     collective c =
         start(group, FSDP_KIND_ALL_GATHER, FSDP_DTYPE_U8, bytes * (size_t)group->world_size, 0);
+    if (group->ops->without_peers) {
+        repeat(send, bytes, group->world_size, out);
+        return FSDP_OK;
+    }
     size_t done = 0;
     do {
         size_t chunk = smaller(bytes - done, FSDP_SCRATCH_SLOT_BYTES);
@@ -238,6 +264,8 @@ fsdp_status fsdp_all_reduce(fsdp_group *group, void *buf, size_t count, fsdp_dty
         return FSDP_OK;
     size_t size = fsdp_dtype_size(dtype), done = 0;
     collective c = start(group, FSDP_KIND_ALL_REDUCE, dtype, count * size, (uint32_t)op);
+    if (group->ops->without_peers)
+        return FSDP_OK;
     do {
         size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / size);
         unsigned char *part = (unsigned char *)buf + done * size;
@@ -304,6 +332,8 @@ fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send, float *rec
             memmove(recv, send, count * sizeof *recv);
         return FSDP_OK;
     }
+    if (group->ops->without_peers)
+        return no_peer("reduce_scatter");
     collective c = start(group, FSDP_KIND_REDUCE_SCATTER, FSDP_DTYPE_F32,
                          ranks * count * sizeof *send, (uint32_t)op);
     do {

@@ -21,35 +21,31 @@ typedef enum fsdp_phase {
     FSDP_PHASE_READ
 } fsdp_phase;
 
-/* What a phase is for; equal on all ranks. Names for `kind` are given by fsdp_phase_kind_name. */
+/* What a phase is for; equal on all ranks. */
 typedef struct fsdp_phase_info {
     uint32_t unit; /* number of the FSDP unit, or of the collective */
     uint32_t step;
-    uint16_t kind;  /* fsdp_phase_kind */
+    uint16_t kind;  /* fsdp_comm_kind */
     uint16_t dtype; /* fsdp_dtype */
     uint64_t bytes; /* logical bytes of the whole collective */
 } fsdp_phase_info;
 
-typedef enum fsdp_phase_kind {
-    FSDP_KIND_ALL_GATHER,     /* unshard */
-    FSDP_KIND_REDUCE_SCATTER, /* gradients */
-    FSDP_KIND_WRITE_SHARD,    /* optimizer, init, load: own rows of a master change */
-    FSDP_KIND_GRADIENT,       /* backward writes the rank's slot */
-    FSDP_KIND_ALL_REDUCE,
-    FSDP_KIND_BROADCAST,
-    FSDP_KIND_BARRIER,
-    FSDP_KIND_STATE_DICT,
-} fsdp_phase_kind;
-const char *fsdp_phase_kind_name(fsdp_phase_kind kind);
+typedef fsdp_comm_kind fsdp_phase_kind;
 
 /* Collective: every rank creates the same buffers in the same order. `bytes` of zero-filled memory
- * that all ranks see (page aligned). World size 1: plain memory, phases cost nothing. */
+ * that all ranks see (page aligned). World size 1: plain memory, phases cost nothing.
+ * FSDP_ERR_UNSUPPORTED, on all ranks, once the group has made 65535. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes,
                                                       fsdp_shared_buffer **buffer);
 /* Not collective: unmaps this rank's view. Accepts NULL. */
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
 size_t fsdp_shared_buffer_bytes(const fsdp_shared_buffer *buffer);
+/* Let the system have the memory of the data, which is undefined until the next WRITE; the buffer
+ * stays. Collective, between phases, and waits for no reader: the last rank to call it, when the
+ * others have read for the last time, is the one that does it. Where ranks are threads, the heap
+ * keeps what it has. No effect if nothing was written since the last time. */
+FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer);
 
 /* See Note [Phases]. A second begin before the end of the first is FSDP_ERR_STATE. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
@@ -58,23 +54,29 @@ void fsdp_phase_end(fsdp_shared_buffer *buffer); /* no effect if none is open: b
 /* Would fsdp_phase_begin(buffer, READ) return without waiting? For tests and prefetch. */
 bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer);
 
-/* Counters of a group, since creation: for tests, plan and profile. */
-typedef struct fsdp_comm_counters {
-    uint64_t calls[8];         /* by fsdp_phase_kind: begun phases (READ for gathers) */
-    uint64_t logical_bytes[8]; /* what FSDP2 would have sent and received, sum of info.bytes */
-    uint64_t moved_bytes;      /* what this transport copied between ranks */
-    int64_t wait_ns;           /* time in waits */
-} fsdp_comm_counters;
+/* fsdp_group_get_counters() without a copy: what a group counts, as it goes. */
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
+/* Count a collective that FSDP2 would have made and this transport has no phase for. */
+void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes);
 
 /* Where this rank is, told with an abort or a divergence. Cheap; called by fsdp and train. */
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call);
+
+/* This rank's last error is one of all ranks, and names them (they diverged): it is posted, and all
+ * give it, or the one that came first. Returns what this rank is to return. */
+FSDP_MUST_CHECK fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status);
+/* The failure that a rank has posted; FSDP_OK if there is none. What a rank posts before it ends a
+ * phase, those who have waited for that phase see. NULL: FSDP_OK. */
+FSDP_MUST_CHECK fsdp_status fsdp_group_check(const fsdp_group *group);
+/* Will a peer do nothing any more: has it died, been stopped, or left? NULL: no. A peer that failed
+ * or diverged is still there. */
+bool fsdp_group_lacks_peer(const fsdp_group *group);
 
 /* Threads that each rank computes with: waits spin only if all ranks' threads have a core each. */
 void fsdp_group_set_threads(fsdp_group *group, int threads);
 
 /* A peer that does not answer for so long is FSDP_ERR_TIMEOUT. Default 10 min, or FSDP_TIMEOUT_S.
- */
+ * One whose process is stopped is found within 5 s: see Note [Heartbeat] in heartbeat.h. */
 void fsdp_group_set_timeout_ms(fsdp_group *group, int64_t timeout_ms);
 
 /* For tests: before each phase begins, sleep 0 to max_us, drawn by (seed, rank, count); 0: off.

@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/assert.h"
 #include "src/comm/phase.h"
 
 /* Changes with every change of the layout, so that two builds never share a block. */
-static const uint64_t control_magic = 0x6673647063740002u;
+static const uint64_t control_magic = 0x6673647063740005u;
 
 static size_t round_up(size_t bytes, size_t to)
 {
@@ -69,14 +70,38 @@ bool fsdp_comm_control_abort(fsdp_comm_control *control, int board,
     return atomic_compare_exchange_strong(&control->abort, &none, (uint32_t)board + 1);
 }
 
+static void end_texts(fsdp_comm_location *at)
+{
+    at->unit[sizeof at->unit - 1] = 0;
+    at->call[sizeof at->call - 1] = 0;
+}
+
+void fsdp_comm_place_set(fsdp_comm_place *place, const fsdp_comm_location *at)
+{
+    uint64_t words[FSDP_LENGTH(place->words)];
+    memcpy(words, at, sizeof words);
+    for (size_t i = 0; i < FSDP_LENGTH(words); i++)
+        atomic_store_explicit(&place->words[i], words[i], memory_order_relaxed);
+}
+
+fsdp_comm_location fsdp_comm_place_get(const fsdp_comm_place *place)
+{
+    uint64_t words[FSDP_LENGTH(place->words)];
+    fsdp_comm_location at;
+    for (size_t i = 0; i < FSDP_LENGTH(words); i++)
+        words[i] = atomic_load_explicit(&place->words[i], memory_order_relaxed);
+    memcpy(&at, words, sizeof at);
+    end_texts(&at);
+    return at;
+}
+
 bool fsdp_comm_control_failure(const fsdp_comm_control *control, fsdp_comm_failure *failure)
 {
     uint32_t first = atomic_load_explicit(&control->abort, memory_order_acquire);
     if (first == 0 || first > control->world_size + 1)
         return false;
     *failure = control->board[first - 1].failure;
-    failure->at.unit[sizeof failure->at.unit - 1] = 0;
-    failure->at.call[sizeof failure->at.call - 1] = 0;
+    end_texts(&failure->at);
     failure->message[sizeof failure->message - 1] = 0;
     return true;
 }
@@ -99,6 +124,8 @@ void fsdp_comm_failure_describe(const fsdp_comm_failure *failure, char *text, si
     fsdp_comm_location_describe(&failure->at, where, sizeof where);
     if (failure->kind == FSDP_FAILURE_DIED)
         snprintf(text, size, "rank %d died (%s)%s", failure->rank, failure->message, where);
+    else if (failure->kind == FSDP_FAILURE_STOPPED)
+        snprintf(text, size, "rank %d%s: %s", failure->rank, where, failure->message);
     else
         snprintf(text, size, "rank %d failed%s: %s", failure->rank, where, failure->message);
 }

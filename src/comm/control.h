@@ -20,17 +20,25 @@ enum {
 
 /* Where a rank is, told with its failure. */
 typedef struct fsdp_comm_location {
-    uint32_t step;
+    _Alignas(8) uint32_t step;
     char unit[64], call[32]; /* "" where unknown */
 } fsdp_comm_location;
+
+/* The same on a board, where others look while its rank goes on: what they see may be half of one
+ * place and half of the next, and is text that ends all the same. */
+typedef struct fsdp_comm_place {
+    _Atomic uint64_t words[sizeof(fsdp_comm_location) / 8];
+} fsdp_comm_place;
 
 typedef enum fsdp_comm_failure_kind {
     FSDP_FAILURE_OF_RANK, /* the message is the rank's own error */
     FSDP_FAILURE_OF_ALL,  /* the message names the ranks already: divergence, timeout */
     FSDP_FAILURE_DIED,    /* the message says how: "signal 9, Killed" */
+    FSDP_FAILURE_STOPPED, /* a peer accuses it: "has not moved for 4.0 s" */
 } fsdp_comm_failure_kind;
 
-/* One failure. `rank` is whom it befell: in the launcher's board, the rank that died. */
+/* One failure. `rank` is whom it befell: in the launcher's board, the rank that died; in an
+ * accuser's, the one that is stopped. */
 typedef struct fsdp_comm_failure {
     int32_t rank;
     int32_t status; /* fsdp_status of that rank */
@@ -52,8 +60,9 @@ typedef struct fsdp_comm_board {
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t joined;
     _Atomic uint32_t left;     /* said goodbye; no later phase of this rank will come */
     _Atomic uint32_t recorded; /* `failure` is taken: a rank reports once */
+    _Atomic uint32_t beat;     /* counts up while the rank's process runs; 0: not yet */
     fsdp_comm_blocked blocked;
-    fsdp_comm_location at;
+    fsdp_comm_place at;
     fsdp_comm_failure failure;
 } fsdp_comm_board;
 
@@ -87,6 +96,8 @@ static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
 {
     return atomic_load_explicit(&control->abort, memory_order_acquire) != 0;
 }
+void fsdp_comm_place_set(fsdp_comm_place *place, const fsdp_comm_location *at);
+fsdp_comm_location fsdp_comm_place_get(const fsdp_comm_place *place);
 /* " in step 5, unit encoder.block.0, backward"; empty where nothing is known. */
 void fsdp_comm_location_describe(const fsdp_comm_location *at, char *text, size_t size);
 /* One line that names rank, step, unit and call, as far as they are known. */

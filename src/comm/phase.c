@@ -12,6 +12,8 @@
 
 #include "src/base/assert.h"
 #include "src/base/philox.h"
+#include "src/base/trace.h"
+#include "src/comm/network.h"
 
 size_t fsdp_phase_lanes_bytes(int world_size)
 {
@@ -19,7 +21,7 @@ size_t fsdp_phase_lanes_bytes(int world_size)
     return (bytes + FSDP_COMM_PAGE - 1) / FSDP_COMM_PAGE * FSDP_COMM_PAGE;
 }
 
-const char *fsdp_phase_kind_name(fsdp_phase_kind kind)
+const char *fsdp_comm_kind_name(fsdp_comm_kind kind)
 {
     static const char *const names[] = {
         [FSDP_KIND_ALL_GATHER] = "all_gather",   [FSDP_KIND_REDUCE_SCATTER] = "reduce_scatter",
@@ -34,7 +36,7 @@ const char *fsdp_phase_kind_name(fsdp_phase_kind kind)
 void fsdp_phase_describe(const fsdp_phase_record *record, char *text, size_t size)
 {
     const fsdp_phase_info *info = &record->info;
-    const char *kind = fsdp_phase_kind_name((fsdp_phase_kind)info->kind);
+    const char *kind = fsdp_comm_kind_name((fsdp_comm_kind)info->kind);
     const char *dtype =
         info->dtype < FSDP_DTYPE_COUNT ? fsdp_dtype_name((fsdp_dtype)info->dtype) : "unknown";
     if (record->collective)
@@ -55,11 +57,12 @@ static bool same_record(const fsdp_phase_record *a, const fsdp_phase_record *b)
 }
 
 /* Every wait of this rank for the others: all have ended `target` phases. */
-static fsdp_status wait_for_all(fsdp_shared_buffer *buffer, uint64_t target)
+static fsdp_status wait_for_all(fsdp_shared_buffer *buffer, uint64_t target, uint16_t kind)
 {
-    const fsdp_group *group = buffer->group;
+    fsdp_group *group = buffer->group;
     for (int i = 1; i < group->world_size; i++)
-        FSDP_TRY(fsdp_phase_wait(buffer, (group->rank + i) % group->world_size, target));
+        FSDP_TRY(fsdp_phase_wait(buffer, (group->rank + i) % group->world_size, target,
+                                 &group->counters.wait_ns[kind]));
     return FSDP_OK;
 }
 
@@ -77,11 +80,11 @@ static fsdp_status compare_with_peers(fsdp_shared_buffer *buffer, const fsdp_pha
         char mine[160], other[160];
         fsdp_phase_describe(own, mine, sizeof mine);
         fsdp_phase_describe(&theirs, other, sizeof other);
-        fsdp_status status =
-            fsdp_error(FSDP_ERR_COMM, "ranks diverged: rank %d begins %s, but rank %d began %s",
-                       group->rank, mine, peer, other);
-        fsdp_group_post(group, status, FSDP_FAILURE_OF_ALL);
-        return status;
+        return fsdp_group_fail(group,
+                               fsdp_error(FSDP_ERR_COMM,
+                                          "ranks diverged: rank %d begins %s, but rank %d began %s",
+                                          fsdp_group_world_rank(group, group->rank), mine,
+                                          fsdp_group_world_rank(group, peer), other));
     }
     return FSDP_OK;
 }
@@ -107,13 +110,14 @@ static uint64_t room_of(const fsdp_shared_buffer *buffer)
     return buffer->ended < FSDP_PHASE_RING ? 0 : buffer->ended - FSDP_PHASE_RING + 1;
 }
 
-fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
+static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
 {
     fsdp_group *group = buffer->group;
     fsdp_phase phase = (fsdp_phase)record->phase;
+    FSDP_ASSERT(record->info.kind < FSDP_KIND_COUNT);
     if (buffer->open)
         return fsdp_error(FSDP_ERR_STATE, "%s of unit %u: the buffer's last phase has not ended",
-                          fsdp_phase_kind_name((fsdp_phase_kind)record->info.kind),
+                          fsdp_comm_kind_name((fsdp_comm_kind)record->info.kind),
                           record->info.unit);
     if (buffer->lanes) {
         fsdp_phase_lane *own = &buffer->lanes[group->rank];
@@ -121,16 +125,27 @@ fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer, const fsdp_phase
             random_delay(group);
         if (fsdp_comm_control_aborted(group->control))
             return fsdp_comm_control_error(group->control);
-        FSDP_TRY(wait_for_all(buffer, room_of(buffer)));
+        FSDP_TRY(wait_for_all(buffer, room_of(buffer), record->info.kind));
         own->ring[buffer->ended % FSDP_PHASE_RING] = *record;
         atomic_store(&own->begun, buffer->ended + 1);
         FSDP_TRY(compare_with_peers(buffer, record));
         if (phase == FSDP_PHASE_READ || !group->test_skip_writer_wait || buffer->number == 0)
-            FSDP_TRY(wait_for_all(buffer, target_of(buffer, phase)));
+            FSDP_TRY(wait_for_all(buffer, target_of(buffer, phase), record->info.kind));
+        if (group->network)
+            fsdp_network_arrive(buffer, phase, &record->info);
     }
     buffer->phase = phase;
     buffer->open = true;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
+{
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, fsdp_comm_kind_name((fsdp_comm_kind)record->info.kind),
+                     "phase");
+    fsdp_status status = begin_record(buffer, record);
+    fsdp_trace_end();
+    return status;
 }
 
 fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
@@ -140,8 +155,7 @@ fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
     FSDP_TRY(fsdp_phase_begin_record(
         buffer, &(fsdp_phase_record){.info = *info, .phase = (uint16_t)phase}));
     /* An all-gather is counted once, where it is read; the WRITE before it belongs to it. */
-    if (buffer->lanes && info->kind <= FSDP_KIND_STATE_DICT &&
-        (phase == FSDP_PHASE_READ || info->kind != FSDP_KIND_ALL_GATHER)) {
+    if (buffer->lanes && (phase == FSDP_PHASE_READ || info->kind != FSDP_KIND_ALL_GATHER)) {
         group->counters.calls[info->kind]++;
         group->counters.logical_bytes[info->kind] += info->bytes;
     }
@@ -156,8 +170,13 @@ void fsdp_phase_end(fsdp_shared_buffer *buffer)
     buffer->ended++;
     if (buffer->phase == FSDP_PHASE_WRITE)
         buffer->written = buffer->ended;
-    if (buffer->lanes)
-        fsdp_phase_wake(buffer);
+    if (!buffer->lanes)
+        return;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "phase_end", NULL);
+    if (buffer->group->network)
+        fsdp_network_publish(buffer);
+    fsdp_phase_wake(buffer);
+    fsdp_trace_end();
 }
 
 bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer)

@@ -18,12 +18,15 @@ typedef struct fsdp_phase_record {
     uint32_t detail;     /* collectives: operation or root */
 } fsdp_phase_record;
 
-/* One rank's part of a buffer's protocol: written by that rank, but for `waiters`. */
+/* One rank's part of a buffer's protocol: written by that rank, but for the counts
+ * that others add to. */
 typedef struct fsdp_phase_lane {
     _Alignas(FSDP_COMM_LINE) _Atomic uint64_t ended; /* phases ended; release */
     _Atomic uint64_t begun;                          /* phases whose record stands in the ring */
     _Atomic uint32_t word;                           /* futex: low half of `ended` */
+    _Atomic int64_t published_ns[2]; /* by fsdp_phase, the last one: only with a network.h */
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
+    _Atomic uint32_t discarding; /* in the first lane, of all ranks: those that have discarded */
     _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
 } fsdp_phase_lane;
 
@@ -38,12 +41,8 @@ void fsdp_phase_describe(const fsdp_phase_record *record, char *text, size_t siz
 bool fsdp_phase_latest(const fsdp_shared_buffer *buffer, int rank, fsdp_phase_record *record);
 
 /* Return when `peer` has ended `target` phases of the buffer, or with the reason why it will not.
- */
-FSDP_MUST_CHECK fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target);
+ * What that took is added to *wait_ns. */
+FSDP_MUST_CHECK fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target,
+                                            int64_t *wait_ns);
 /* Wake who waits for this rank's counter, if anybody does. */
 void fsdp_phase_wake(fsdp_shared_buffer *buffer);
-
-/* Private kind of the phases that hand a new buffer round; not counted. */
-enum {
-    FSDP_KIND_BUFFER = FSDP_KIND_STATE_DICT + 1
-};

@@ -12,28 +12,40 @@
 #include "src/comm/rendezvous.h"
 
 static const double default_timeout_s = 600;
+static const double default_stall_s = 4; /* with the polls, the error comes within 5 s */
 static const int64_t spin_limit_ns = 25000;
 
 /* ---- life of a group ---- */
 
-static fsdp_status read_timeout(int64_t *timeout_ns)
+/* A number of seconds in the environment, at least `least`; `*seconds` stays if it is not set. */
+static fsdp_status read_seconds(const char *name, double least, double *seconds)
 {
-    const char *text = getenv("FSDP_TIMEOUT_S");
-    double seconds = default_timeout_s;
-    if (text && *text) {
-        char *end;
-        seconds = strtod(text, &end);
-        if (*end || !(seconds > 0) || seconds > 1e9)
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "FSDP_TIMEOUT_S is '%s', not a positive number of seconds", text);
-    }
-    *timeout_ns = (int64_t)(seconds * 1e9);
+    const char *text = getenv(name);
+    char *end;
+    if (!text || !*text)
+        return FSDP_OK;
+    double read = strtod(text, &end);
+    if (*end || !(read >= least) || read > 1e9)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "environment: %s is '%s', not a number of seconds from %g to 1e9", name,
+                          text, least);
+    *seconds = read;
+    return FSDP_OK;
+}
+
+static fsdp_status read_limits(fsdp_group *group)
+{
+    double timeout_s = default_timeout_s;
+    group->stall_s = default_stall_s;
+    FSDP_TRY(read_seconds("FSDP_TIMEOUT_S", 1e-3, &timeout_s));
+    FSDP_TRY(read_seconds("FSDP_STALL_S", 0, &group->stall_s));
+    group->timeout_ns = (int64_t)(timeout_s * 1e9);
     return FSDP_OK;
 }
 
 fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops)
 {
-    FSDP_TRY(read_timeout(&group->timeout_ns));
+    FSDP_TRY(read_limits(group));
     group->ops = ops;
     group->refs = 1;
     group->next_buffer = 1;
@@ -56,6 +68,8 @@ void fsdp_group_release(fsdp_group *group)
     if (--group->refs > 0)
         return;
     group->ops->close(group);
+    fsdp_shared_buffer_destroy(group->home);
+    fsdp_free(group->members);
     fsdp_free(group);
 }
 
@@ -63,19 +77,19 @@ void fsdp_destroy_process_group(fsdp_group *group)
 {
     if (!group)
         return;
-    if (group->control)
-        atomic_store(&group->control->board[group->rank].left, 1);
+    if (group->control && !group->members)
+        atomic_store(&fsdp_group_board(group)->left, 1);
     fsdp_group_release(group);
 }
 
 int fsdp_group_rank(const fsdp_group *group)
 {
-    return group->rank;
+    return group ? group->rank : 0;
 }
 
 int fsdp_group_world_size(const fsdp_group *group)
 {
-    return group->world_size;
+    return group ? group->world_size : 1;
 }
 
 int fsdp_group_local_rank(const fsdp_group *group)
@@ -98,11 +112,31 @@ const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group)
     return &group->counters;
 }
 
+fsdp_comm_counters fsdp_group_get_counters(const fsdp_group *group)
+{
+    return group->counters;
+}
+
+int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters)
+{
+    int64_t sum = 0;
+    for (int kind = 0; kind < FSDP_KIND_COUNT; kind++)
+        sum += counters->wait_ns[kind];
+    return sum;
+}
+
+void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes)
+{
+    group->counters.calls[kind]++;
+    group->counters.logical_bytes[kind] += logical_bytes;
+}
+
 void fsdp_group_set_threads(fsdp_group *group, int threads)
 {
     if (group->control)
-        group->spin_ns =
-            (int64_t)group->world_size * threads <= group->control->cores ? spin_limit_ns : 0;
+        group->spin_ns = (int64_t)group->control->world_size * threads <= group->control->cores
+                             ? spin_limit_ns
+                             : 0;
 }
 
 void fsdp_group_set_timeout_ms(fsdp_group *group, int64_t timeout_ms)
@@ -212,36 +246,87 @@ void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const cha
 {
     if (!group->control)
         return;
-    fsdp_comm_location *at = &group->control->board[group->rank].at;
-    at->step = step;
-    fsdp_comm_copy_text(at->unit, sizeof at->unit, unit);
-    fsdp_comm_copy_text(at->call, sizeof at->call, call);
+    fsdp_comm_location at = {.step = step};
+    fsdp_comm_copy_text(at.unit, sizeof at.unit, unit);
+    fsdp_comm_copy_text(at.call, sizeof at.call, call);
+    fsdp_comm_place_set(&fsdp_group_board(group)->at, &at);
 }
 
-void fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind)
+bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind)
 {
     if (!group->control)
-        return;
+        return true;
     /* What all agreed upon is told of the rank that it happened on, whoever comes first. */
-    int rank = kind == FSDP_FAILURE_OF_RANK && group->culprit ? group->culprit - 1 : group->rank;
+    const int own = fsdp_group_world_rank(group, group->rank);
+    int rank = kind == FSDP_FAILURE_OF_RANK && group->culprit ? group->culprit - 1 : own;
     fsdp_comm_failure failure = {.rank = rank,
                                  .status = (int32_t)status,
                                  .kind = kind,
-                                 .at = group->control->board[rank].at};
+                                 .at = fsdp_comm_place_get(&group->control->board[rank].at)};
     char where[160];
     fsdp_comm_location_describe(&failure.at, where, sizeof where);
     if (kind == FSDP_FAILURE_OF_ALL && where[0])
-        (void)fsdp_error(status, "%s (rank %d%s)", fsdp_last_error(), group->rank, where);
+        (void)fsdp_error(status, "%s (rank %d%s)", fsdp_last_error(), own, where);
     const char *message = fsdp_last_error();
     snprintf(where, sizeof where, "rank %d: ", rank);
-    if (rank != group->rank && strncmp(message, where, strlen(where)) == 0)
+    if (rank != own && strncmp(message, where, strlen(where)) == 0)
         message += strlen(where); /* fsdp_agree()'s */
     fsdp_comm_copy_text(failure.message, sizeof failure.message, message);
-    fsdp_comm_control_abort(group->control, group->rank, &failure);
+    return fsdp_comm_control_abort(group->control, own, &failure);
+}
+
+fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status)
+{
+    return fsdp_group_post(group, status, FSDP_FAILURE_OF_ALL)
+               ? status
+               : fsdp_comm_control_error(group->control);
+}
+
+fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s)
+{
+    const int own = fsdp_group_world_rank(group, group->rank);
+    fsdp_comm_failure failure = {.rank = accused,
+                                 .status = FSDP_ERR_COMM,
+                                 .kind = FSDP_FAILURE_STOPPED,
+                                 .at = fsdp_comm_place_get(&group->control->board[accused].at)};
+    snprintf(failure.message, sizeof failure.message,
+             "has not moved for %.1f s (stopped by a signal or a debugger?), and rank %d waits "
+             "for it",
+             silent_s, own);
+    fsdp_comm_control_abort(group->control, own, &failure);
+    return fsdp_comm_control_error(group->control);
 }
 
 void fsdp_group_abort(fsdp_group *group, fsdp_status status)
 {
     if (group && status != FSDP_OK)
         fsdp_group_post(group, status, FSDP_FAILURE_OF_RANK);
+}
+
+fsdp_status fsdp_group_check(const fsdp_group *group)
+{
+    if (!group || !group->control || !fsdp_comm_control_aborted(group->control))
+        return FSDP_OK;
+    return fsdp_comm_control_error(group->control);
+}
+
+static bool is_gone(const fsdp_group *group, int rank)
+{
+    const int peer = fsdp_group_world_rank(group, rank);
+    return atomic_load(&group->control->board[peer].left) ||
+           fsdp_heartbeat_silent_s(group->heartbeat, peer) > 0;
+}
+
+bool fsdp_group_lacks_peer(const fsdp_group *group)
+{
+    fsdp_comm_failure first;
+    if (!group || !group->control)
+        return false;
+    if (fsdp_comm_control_failure(group->control, &first) &&
+        (first.kind == FSDP_FAILURE_DIED || first.kind == FSDP_FAILURE_STOPPED))
+        return true;
+    for (int r = 0; r < group->world_size; r++)
+        if (r != group->rank && is_gone(group, r))
+            return true;
+    return false;
 }

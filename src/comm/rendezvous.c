@@ -137,9 +137,7 @@ void fsdp_rendezvous_abort(fsdp_rendezvous *rendezvous, int rank, const char *ho
     fsdp_comm_failure failure = {.rank = rank,
                                  .status = FSDP_ERR_COMM,
                                  .kind = FSDP_FAILURE_DIED,
-                                 .at = rendezvous->control->board[rank].at};
-    failure.at.unit[sizeof failure.at.unit - 1] = 0;
-    failure.at.call[sizeof failure.at.call - 1] = 0;
+                                 .at = fsdp_comm_place_get(&rendezvous->control->board[rank].at)};
     fsdp_comm_copy_text(failure.message, sizeof failure.message, how);
     (void)fsdp_comm_control_abort(rendezvous->control, rendezvous->world_size, &failure);
 }

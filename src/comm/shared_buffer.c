@@ -21,16 +21,16 @@ static void unlink_buffer(fsdp_shared_buffer *buffer)
         buffer->next->place = buffer->place;
 }
 
-/* A phase of the scratch buffer by which all ranks make buffer `number` of `bytes`. */
-static fsdp_status begin_create(fsdp_group *group, fsdp_phase phase, uint32_t number, size_t bytes)
+/* A phase on `buffer` that is about the memory of buffer `number`, of `bytes`. */
+static fsdp_status begin_memory(fsdp_shared_buffer *buffer, fsdp_phase phase, uint32_t number,
+                                size_t bytes)
 {
-    return fsdp_phase_begin_record(&group->scratch,
-                                   &(fsdp_phase_record){.info = {.unit = number,
-                                                                 .kind = FSDP_KIND_BUFFER,
-                                                                 .dtype = FSDP_DTYPE_U8,
-                                                                 .bytes = bytes},
-                                                        .phase = (uint16_t)phase,
-                                                        .collective = 1});
+    return fsdp_phase_begin_record(buffer, &(fsdp_phase_record){.info = {.unit = number,
+                                                                         .kind = FSDP_KIND_BUFFER,
+                                                                         .dtype = FSDP_DTYPE_U8,
+                                                                         .bytes = bytes},
+                                                                .phase = (uint16_t)phase,
+                                                                .collective = 1});
 }
 
 static fsdp_comm_offer *offer_of(fsdp_group *group, int rank)
@@ -68,7 +68,7 @@ static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes
 {
     fsdp_comm_offer *own = offer_of(group, group->rank);
     fsdp_status status = able ? FSDP_OK : fsdp_error_nomem();
-    FSDP_TRY(begin_create(group, FSDP_PHASE_WRITE, number, bytes));
+    FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_WRITE, number, bytes));
     if (group->rank == 0) {
         if (status == FSDP_OK)
             status = group->ops->memory_create(group, bytes, memory, own);
@@ -76,7 +76,7 @@ static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes
     }
     fsdp_phase_end(&group->scratch);
 
-    FSDP_TRY(begin_create(group, FSDP_PHASE_READ, number, bytes));
+    FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_READ, number, bytes));
     const fsdp_comm_offer *offer = offer_of(group, 0);
     if (group->rank != 0 && offer->status == FSDP_OK) {
         fsdp_status attached = group->ops->memory_attach(group, bytes, offer, memory);
@@ -85,26 +85,45 @@ static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes
     }
     fsdp_phase_end(&group->scratch);
 
-    FSDP_TRY(begin_create(group, FSDP_PHASE_WRITE, number, bytes));
+    FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_WRITE, number, bytes));
     if (group->rank != 0)
         set_offer_status(own, status);
     fsdp_phase_end(&group->scratch);
 
-    FSDP_TRY(begin_create(group, FSDP_PHASE_READ, number, bytes));
+    FSDP_TRY(begin_memory(&group->scratch, FSDP_PHASE_READ, number, bytes));
     status = common_status(group, bytes);
     fsdp_phase_end(&group->scratch);
     return status;
 }
 
+/* On all ranks alike: each has counted the same buffers. */
+static fsdp_status take_number(fsdp_group *group, uint32_t *number)
+{
+    const uint32_t limit = (1u << FSDP_BUFFER_BITS) - 1;
+    if (group->control && (group->next_buffer & limit) == 0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "shared buffer: this group of %d ranks has made %u already, which is the "
+                          "most that one makes in its life",
+                          group->world_size, limit);
+    *number = group->next_buffer++;
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shared_buffer **buffer)
 {
-    uint32_t number = group->next_buffer++;
+    uint32_t number = 0;
     size_t lanes = group->control ? fsdp_phase_lanes_bytes(group->world_size) : 0;
     fsdp_comm_memory memory = {0};
     fsdp_shared_buffer *made = NULL;
     fsdp_status status;
+    if (group->ops->without_peers)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "shared buffer of %zu bytes: the ranks of a plan "
+                          "share none: it is for the meta device",
+                          bytes);
     if (bytes > PTRDIFF_MAX - lanes - FSDP_COMM_PAGE)
         return fsdp_error(FSDP_ERR_NOMEM, "shared buffer of %zu bytes: too large", bytes);
+    FSDP_TRY(take_number(group, &number));
     made = fsdp_calloc(1, sizeof *made);
     if (group->control)
         status = share_memory(group, number, lanes + bytes, made != NULL, &memory);
@@ -116,6 +135,8 @@ fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shar
         fsdp_free(made);
         return status;
     }
+    if (group->ops->memory_agreed)
+        group->ops->memory_agreed(&memory);
     made->memory = memory;
     made->lanes = group->control ? memory.data : NULL;
     made->data = (unsigned char *)memory.data + lanes;
@@ -136,6 +157,25 @@ void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer)
     group->ops->memory_release(&buffer->memory);
     fsdp_free(buffer);
     fsdp_group_release(group);
+}
+
+/* A READ, since all that was written has been read; the next WRITE waits for its end, on all
+ * ranks. */
+fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer)
+{
+    const fsdp_group *group = buffer->group;
+    if (!buffer->lanes || buffer->discarded == buffer->written)
+        return FSDP_OK;
+    FSDP_TRY(begin_memory(buffer, FSDP_PHASE_READ, buffer->number, buffer->bytes));
+    _Atomic uint32_t *discarding = &buffer->lanes[0].discarding;
+    if (atomic_fetch_add(discarding, 1) + 1 == (uint32_t)group->world_size) {
+        atomic_store(discarding, 0);
+        if (group->ops->memory_discard)
+            group->ops->memory_discard(buffer->data, buffer->bytes);
+    }
+    buffer->discarded = buffer->written;
+    fsdp_phase_end(buffer);
+    return FSDP_OK;
 }
 
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer)

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/comm/agree.h"
 #include "src/comm/fd.h"
 #include "src/comm/group.h"
 #include "src/comm/rendezvous.h"
@@ -21,11 +23,12 @@ typedef struct shm_group {
     uint64_t sent;  /* buffers made by rank 0 */
 } shm_group;
 
-/* Beside the descriptor of a buffer. */
-typedef struct buffer_message {
-    uint64_t magic, number, bytes;
-} buffer_message;
-static const uint64_t buffer_magic = 0x6673647062756600u;
+/* Beside the descriptor of a buffer, or of a socket to a rank of a group that is split off. */
+typedef struct fd_message {
+    uint64_t magic, number;
+    uint64_t detail; /* the buffer's bytes, or the rank at the other end */
+} fd_message;
+static const uint64_t buffer_magic = 0x6673647062756600u, socket_magic = 0x66736470736b7400u;
 
 /* ---- buffers ---- */
 
@@ -33,7 +36,7 @@ static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memo
                                  fsdp_comm_offer *offer)
 {
     shm_group *shm = group->impl;
-    buffer_message message = {buffer_magic, ++shm->sent, bytes};
+    fd_message message = {buffer_magic, ++shm->sent, bytes};
     int fd;
     offer->number = message.number;
     FSDP_TRY(fsdp_memfd_create("shm", bytes, &fd));
@@ -48,17 +51,18 @@ static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memo
 }
 
 /* Rank 0 sent before it ended the WRITE that this rank has waited for, so the message is there. One
- * left over from a creation that failed half-way is skipped. */
-static fsdp_status receive_fd(shm_group *shm, uint64_t number, int *fd)
+ * left over from what failed half-way, a buffer or a split, is skipped. */
+static fsdp_status receive_fd(shm_group *shm, uint64_t magic, uint64_t number, fd_message *message,
+                              int *fd)
 {
     for (;;) {
-        buffer_message message;
-        FSDP_TRY(fsdp_fd_receive(shm->sockets[0], &message, sizeof message, fd));
-        if (message.magic == buffer_magic && message.number == number)
+        FSDP_TRY(fsdp_fd_receive(shm->sockets[0], message, sizeof *message, fd));
+        if (message->magic == magic && message->number == number)
             return FSDP_OK;
         close(*fd);
-        if (message.magic != buffer_magic || message.number > number)
-            return fsdp_error(FSDP_ERR_COMM, "shm: a message that is not for this buffer");
+        bool other = message->magic == (magic == buffer_magic ? socket_magic : buffer_magic);
+        if (!other && (message->magic != magic || message->number > number))
+            return fsdp_error(FSDP_ERR_COMM, "shm: a message that is not for this rank's request");
     }
 }
 
@@ -67,7 +71,8 @@ static fsdp_status memory_attach(fsdp_group *group, size_t bytes, const fsdp_com
 {
     size_t size;
     int fd;
-    FSDP_TRY(receive_fd(group->impl, offer->number, &fd));
+    fd_message message;
+    FSDP_TRY(receive_fd(group->impl, buffer_magic, offer->number, &message, &fd));
     fsdp_status status = fsdp_memfd_check("shm", fd, &size);
     if (status == FSDP_OK && size != bytes)
         status = fsdp_error(FSDP_ERR_COMM, "shm: a buffer of %zu bytes came instead of %zu", size,
@@ -82,6 +87,12 @@ static fsdp_status memory_attach(fsdp_group *group, size_t bytes, const fsdp_com
 static void memory_release(fsdp_comm_memory *memory)
 {
     munmap(memory->data, memory->bytes);
+}
+
+/* All ranks' mappings lose them. A kernel that refuses keeps them, which costs memory alone. */
+static void memory_discard(void *pages, size_t bytes)
+{
+    (void)madvise(pages, bytes, MADV_REMOVE);
 }
 
 /* ---- joining ---- */
@@ -101,7 +112,10 @@ static void shm_destroy(shm_group *shm)
 
 static void close_group(fsdp_group *group)
 {
-    munmap(group->control, fsdp_comm_control_bytes(group->world_size));
+    if (!group->members) { /* else the control block is the world's */
+        fsdp_heartbeat_stop(group->heartbeat);
+        munmap(group->control, fsdp_comm_control_bytes(group->world_size));
+    }
     shm_destroy(group->impl);
 }
 
@@ -229,7 +243,9 @@ static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
     group->world_size = world->world_size;
     group->local_rank = world->local_rank;
     group->local_world_size = world->local_world_size;
-    if ((status = fsdp_group_init(group, &fsdp_comm_shm)) != FSDP_OK)
+    if ((status = fsdp_group_init(group, &fsdp_comm_shm)) ||
+        (status =
+             fsdp_heartbeat_start(group->control, group->rank, group->stall_s, &group->heartbeat)))
         goto fail;
     *out = group;
     return FSDP_OK;
@@ -241,11 +257,97 @@ fail:
     return status;
 }
 
+/* ---- groups that are split off ---- */
+
+/* Give an end to the rank that it is for: this one's keeps it. */
+static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int peer,
+                             const fsdp_group *group, int fd)
+{
+    const shm_group *shm = parent->impl;
+    const fd_message message = {socket_magic, parent->n_split, (uint64_t)peer};
+    if (to == parent->rank) {
+        int at = fsdp_group_rank_of_world(group, fsdp_group_world_rank(parent, peer));
+        own->sockets[at] = fd;
+        return FSDP_OK;
+    }
+    fsdp_status status = fsdp_fd_send(shm->sockets[to], &message, sizeof message, fd);
+    fsdp_error_context(status, "shm: to rank %d", fsdp_group_world_rank(parent, to));
+    close(fd);
+    return status;
+}
+
+/* Rank 0 of the parent makes a pair of sockets for each rank and the first of its new group.
+ * roots [ranks of the parent]: that first one, as a rank of the parent, or -1. */
+static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
+                                shm_group *own)
+{
+    for (int r = 0; r < parent->world_size; r++) {
+        int pair[2];
+        if (roots[r] < 0 || roots[r] == r)
+            continue;
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+            return fsdp_error(FSDP_ERR_IO, "shm: socketpair: %s", strerror(errno));
+        fsdp_status status = hand_over(parent, own, roots[r], r, group, pair[0]);
+        if (status != FSDP_OK) {
+            close(pair[1]);
+            return status;
+        }
+        FSDP_TRY(hand_over(parent, own, r, roots[r], group, pair[1]));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status receive_sockets(fsdp_group *parent, const fsdp_group *group, shm_group *own)
+{
+    for (int r = 1; group && r < group->world_size; r++) {
+        fd_message message;
+        int fd;
+        if (group->rank != 0 && r > 1)
+            break;
+        FSDP_TRY(receive_fd(parent->impl, socket_magic, parent->n_split, &message, &fd));
+        int peer = (int)message.detail;
+        int at = message.detail < (uint64_t)parent->world_size
+                     ? fsdp_group_rank_of_world(group, fsdp_group_world_rank(parent, peer))
+                     : -1;
+        if (at < 0 || own->sockets[at] >= 0) {
+            close(fd);
+            return fsdp_error(FSDP_ERR_COMM, "shm: a socket to rank %d, which is no peer", peer);
+        }
+        own->sockets[at] = fd;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status connect_group(fsdp_group *parent, fsdp_group *group)
+{
+    shm_group *own = NULL;
+    int root = group ? fsdp_group_rank_of_world(parent, group->members[0]) : -1;
+    int *roots = fsdp_calloc((size_t)parent->world_size, sizeof *roots);
+    fsdp_status status = roots ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && group)
+        status = shm_create(group->world_size, &own);
+    if (own)
+        group->impl = own;
+    status = fsdp_agree(parent, status);
+    if (status == FSDP_OK)
+        status = fsdp_all_gather(parent, &root, sizeof root, roots);
+    if (status == FSDP_OK)
+        status = fsdp_agree(parent,
+                            parent->rank == 0 ? send_sockets(parent, roots, group, own) : FSDP_OK);
+    if (status == FSDP_OK)
+        status =
+            fsdp_agree(parent, parent->rank != 0 ? receive_sockets(parent, group, own) : FSDP_OK);
+    fsdp_free(roots);
+    return status;
+}
+
 const fsdp_comm_ops fsdp_comm_shm = {
     .name = "shm",
     .open = open_group,
     .memory_create = memory_create,
     .memory_attach = memory_attach,
     .memory_release = memory_release,
+    .memory_discard = memory_discard,
+    .connect = connect_group,
     .close = close_group,
 };

@@ -9,10 +9,16 @@
 #include "src/base/alloc.h"
 #include "src/comm/heap.h"
 
-/* Memory that several ranks hold; the last one frees it. */
+/* Memory that several ranks hold; the last one frees it. Before all have agreed that they hold it,
+ * one may let go while another, whom an abort has not reached yet, is still to attach: then it is
+ * kept until the world's own block goes, which no rank survives. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
+    struct shared_block *world; /* NULL: it is the world's own */
+    _Atomic bool agreed, kept;
+    _Atomic(struct shared_block *) first_kept; /* of the world's */
+    struct shared_block *next_kept;
 } shared_block;
 
 static fsdp_status block_create(size_t bytes, int refs, shared_block **block, void **data)
@@ -30,20 +36,50 @@ static fsdp_status block_create(size_t bytes, int refs, shared_block **block, vo
     return FSDP_OK;
 }
 
+static void block_free(shared_block *block)
+{
+    fsdp_free(block->heap);
+    fsdp_free(block);
+}
+
+static void keep(shared_block *block)
+{
+    if (atomic_exchange(&block->kept, true))
+        return;
+    block->next_kept = atomic_load(&block->world->first_kept);
+    while (!atomic_compare_exchange_weak(&block->world->first_kept, &block->next_kept, block))
+        continue;
+}
+
 static void block_release(shared_block *block)
 {
     if (atomic_fetch_sub(&block->refs, 1) > 1)
         return;
-    fsdp_free(block->heap);
-    fsdp_free(block);
+    if (block->world && !atomic_load(&block->agreed)) {
+        keep(block);
+        return;
+    }
+    for (shared_block *k = atomic_load(&block->first_kept), *next; k; k = next) {
+        next = k->next_kept;
+        block_free(k);
+    }
+    block_free(block);
+}
+
+/* A group that was split off lies in memory of its parent's. */
+static shared_block *world_of(const fsdp_group *group)
+{
+    while (group->members)
+        group = group->home->group;
+    return group->impl;
 }
 
 static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
                                  fsdp_comm_offer *offer)
 {
     shared_block *block;
-    (void)group;
     FSDP_TRY(block_create(bytes, 1, &block, &memory->data));
+    block->world = world_of(group);
     memory->bytes = bytes;
     memory->handle = block;
     offer->pointer = memory->data;
@@ -61,20 +97,29 @@ static fsdp_status memory_attach(fsdp_group *group, size_t bytes, const fsdp_com
     return FSDP_OK;
 }
 
+static void memory_agreed(fsdp_comm_memory *memory)
+{
+    shared_block *block = memory->handle;
+    atomic_store(&block->agreed, true);
+}
+
 static void memory_release(fsdp_comm_memory *memory)
 {
     block_release(memory->handle);
 }
 
+/* A group that was split off has no block of its own: its control is the world's. */
 static void close_group(fsdp_group *group)
 {
-    block_release(group->impl);
+    if (group->impl)
+        block_release(group->impl);
 }
 
 const fsdp_comm_ops fsdp_comm_threads = {
     .name = "threads",
     .memory_create = memory_create,
     .memory_attach = memory_attach,
+    .memory_agreed = memory_agreed,
     .memory_release = memory_release,
     .close = close_group,
 };

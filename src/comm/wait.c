@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
+#include "src/base/trace.h"
 #include "src/comm/phase.h"
 
 static const int64_t poll_ns = 100000000;
+static const int64_t gap_ns = 1000000000; /* between two polls: this process did not run */
 
 static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
 {
@@ -69,38 +71,34 @@ static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t n
 
 /* Does the chain of "waits for" that begins at this rank come back to it? Every link is a wait
  * whose condition does not hold now. Such a circle can never open, since each rank in it would have
- * to move first. `sequences` are read again at the end: if nobody moved meanwhile, it was one. */
+ * to move first. `sequences` are read again at the end: if nobody moved meanwhile, it was one.
+ * Ranks are the world's; a wait in another group is not followed. */
 static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 {
     const fsdp_comm_control *control = group->control;
-    int rank = group->rank;
+    const int own = fsdp_group_world_rank(group, group->rank);
+    int rank = own;
     for (int step = 0; step < group->world_size; step++) {
         const fsdp_comm_blocked *blocked = &control->board[rank].blocked;
         sequences[rank] = atomic_load(&blocked->sequence);
-        int peer = atomic_load(&blocked->peer);
+        int next = atomic_load(&blocked->peer), peer = fsdp_group_rank_of_world(group, next);
         const fsdp_shared_buffer *buffer = find_buffer(group, atomic_load(&blocked->number));
-        if (sequences[rank] % 2 == 0 || !buffer || peer < 0 || peer >= group->world_size ||
+        if (sequences[rank] % 2 == 0 || !buffer || peer < 0 ||
             reached(buffer, peer, atomic_load(&blocked->target)))
             return false;
-        rank = peer;
-        if (rank == group->rank)
+        rank = next;
+        if (rank == own)
             break;
     }
-    if (rank != group->rank)
+    if (rank != own)
         return false;
     do {
         const fsdp_comm_blocked *blocked = &control->board[rank].blocked;
         if (atomic_load(&blocked->sequence) != sequences[rank])
             return false;
         rank = atomic_load(&blocked->peer);
-    } while (rank != group->rank);
+    } while (rank != own);
     return true;
-}
-
-static fsdp_status fail(fsdp_group *group, fsdp_status status)
-{
-    fsdp_group_post(group, status, FSDP_FAILURE_OF_ALL);
-    return status;
 }
 
 static fsdp_status check_circle(fsdp_shared_buffer *buffer, int peer)
@@ -110,51 +108,63 @@ static fsdp_status check_circle(fsdp_shared_buffer *buffer, int peer)
     if (!in_circle(group, sequences))
         return FSDP_OK;
     char mine[160], other[160];
-    const fsdp_comm_blocked *theirs = &group->control->board[peer].blocked;
+    const int own = fsdp_group_world_rank(group, group->rank);
+    const int other_rank = fsdp_group_world_rank(group, peer);
+    const fsdp_comm_blocked *theirs = &group->control->board[other_rank].blocked;
     const fsdp_shared_buffer *elsewhere = find_buffer(group, atomic_load(&theirs->number));
     describe_latest(buffer, group->rank, mine, sizeof mine);
     describe_latest(elsewhere, peer, other, sizeof other);
-    return fail(group, fsdp_error(FSDP_ERR_COMM,
-                                  "ranks diverged: rank %d begins %s, but rank %d began %s, and "
-                                  "each waits for the other",
-                                  group->rank, mine, peer, other));
+    return fsdp_group_fail(
+        group, fsdp_error(FSDP_ERR_COMM,
+                          "ranks diverged: rank %d begins %s, but rank %d began %s, and "
+                          "each waits for the other",
+                          own, mine, other_rank, other));
 }
 
 /* Why the wait should end without success; FSDP_OK to go on. */
 static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t target, int64_t waited)
 {
     fsdp_group *group = buffer->group;
+    const int own = fsdp_group_world_rank(group, group->rank);
+    const int other_rank = fsdp_group_world_rank(group, peer);
     char mine[160];
     if (fsdp_comm_control_aborted(group->control))
         return fsdp_comm_control_error(group->control);
     /* In this order: what the peer ended before it left counts. */
-    if (atomic_load(&group->control->board[peer].left) && !reached(buffer, peer, target)) {
+    if (atomic_load(&group->control->board[other_rank].left) && !reached(buffer, peer, target)) {
         describe_latest(buffer, group->rank, mine, sizeof mine);
-        return fail(group, fsdp_error(FSDP_ERR_COMM,
-                                      "ranks diverged: rank %d begins %s, but rank %d has left the "
-                                      "group",
-                                      group->rank, mine, peer));
+        return fsdp_group_fail(
+            group, fsdp_error(FSDP_ERR_COMM,
+                              "ranks diverged: rank %d begins %s, but rank %d has left the "
+                              "group",
+                              own, mine, other_rank));
     }
+    double silent_s = fsdp_heartbeat_silent_s(group->heartbeat, other_rank);
+    if (silent_s > 0)
+        return fsdp_group_accuse(group, other_rank, silent_s);
     if (waited >= poll_ns)
         FSDP_TRY(check_circle(buffer, peer));
     if (waited < group->timeout_ns)
         return FSDP_OK;
-    char other[160];
+    char other[160], where[160];
+    const fsdp_comm_location at = fsdp_comm_place_get(&group->control->board[other_rank].at);
     describe_latest(buffer, group->rank, mine, sizeof mine);
     describe_latest(buffer, peer, other, sizeof other);
-    return fail(group,
-                fsdp_error(FSDP_ERR_TIMEOUT,
-                           "timeout: rank %d waited %.1f s in %s for rank %d, which was last "
-                           "in %s",
-                           group->rank, (double)waited * 1e-9, mine, peer,
-                           other[0] ? other : "no phase of this buffer"));
+    fsdp_comm_location_describe(&at, where, sizeof where);
+    return fsdp_group_fail(
+        group,
+        fsdp_error(FSDP_ERR_TIMEOUT,
+                   "timeout: rank %d waited %.1f s in %s for rank %d, which was last "
+                   "in %s%s%s",
+                   own, (double)waited * 1e-9, mine, other_rank,
+                   other[0] ? other : "no phase of this buffer", where[0] ? " and is" : "", where));
 }
 
 static void publish_wait(fsdp_group *group, const fsdp_shared_buffer *buffer, int peer,
                          uint64_t target)
 {
-    fsdp_comm_blocked *blocked = &group->control->board[group->rank].blocked;
-    atomic_store(&blocked->peer, peer);
+    fsdp_comm_blocked *blocked = &fsdp_group_board(group)->blocked;
+    atomic_store(&blocked->peer, fsdp_group_world_rank(group, peer));
     atomic_store(&blocked->number, buffer->number);
     atomic_store(&blocked->target, target);
     atomic_fetch_add(&blocked->sequence, 1);
@@ -166,11 +176,14 @@ static fsdp_status sleep_for_peer(fsdp_shared_buffer *buffer, int peer, uint64_t
     fsdp_group *group = buffer->group;
     fsdp_status status = FSDP_OK;
     bool published = false;
+    int64_t waited = 0, last = start;
     while (status == FSDP_OK && !reached(buffer, peer, target)) {
         sleep_until_changed(buffer, peer, target);
         if (reached(buffer, peer, target))
             break;
-        int64_t waited = fsdp_clock_ns() - start;
+        int64_t now = fsdp_clock_ns();
+        waited += now - last > gap_ns ? poll_ns : now - last; /* a job may be stopped for hours */
+        last = now;
         if (!published && waited >= poll_ns) {
             publish_wait(group, buffer, peer, target);
             published = true;
@@ -178,17 +191,18 @@ static fsdp_status sleep_for_peer(fsdp_shared_buffer *buffer, int peer, uint64_t
         status = check_peer(buffer, peer, target, waited);
     }
     if (published && status == FSDP_OK)
-        atomic_fetch_add(&group->control->board[group->rank].blocked.sequence, 1);
+        atomic_fetch_add(&fsdp_group_board(group)->blocked.sequence, 1);
     return status;
 }
 
-fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target)
+fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target, int64_t *wait_ns)
 {
-    fsdp_group *group = buffer->group;
+    const fsdp_group *group = buffer->group;
     if (reached(buffer, peer, target))
         return FSDP_OK;
     int64_t start = fsdp_clock_ns();
     fsdp_status status = FSDP_OK;
+    fsdp_trace_begin(FSDP_TRACE_WAITING, "wait for a peer", NULL);
     while (!reached(buffer, peer, target)) {
         if (fsdp_clock_ns() - start >= group->spin_ns) {
             status = sleep_for_peer(buffer, peer, target, start);
@@ -196,6 +210,7 @@ fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t targe
         }
         pause_cpu();
     }
-    group->counters.wait_ns += fsdp_clock_ns() - start;
+    fsdp_trace_end();
+    *wait_ns += fsdp_clock_ns() - start;
     return status;
 }

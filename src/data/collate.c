@@ -5,27 +5,48 @@
 
 #include "src/base/alloc.h"
 
+/* A list that may be left out: as many ids as the source has, or none. */
+static fsdp_status beside(const fsdp_token_list *list, const fsdp_token_list *source,
+                          const char *what, const int32_t **ids)
+{
+    *ids = list->len ? list->ids : NULL;
+    if (list->len == 0 || list->len == source->len)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "%zu %s for %zu ids", list->len, what, source->len);
+}
+
+/* `row` borrows the lists of `example`. */
+static fsdp_status make_row(const fsdp_example *example, fsdp_batch_row *row)
+{
+    const fsdp_token_list *source = &example->source, *labels = &example->labels;
+    if (source->len > INT32_MAX || labels->len > INT32_MAX)
+        return fsdp_error(FSDP_ERR_INVALID, "more than 2^31 tokens");
+    *row = (fsdp_batch_row){
+        .source = source->ids,
+        .labels = labels->len ? labels->ids : NULL,
+        .source_len = (int32_t)source->len,
+        .labels_len = (int32_t)labels->len,
+    };
+    FSDP_TRY(beside(&example->position_ids, source, "position_ids", &row->position_ids));
+    return beside(&example->token_type_ids, source, "token_type_ids", &row->token_type_ids);
+}
+
 static fsdp_status gather(const fsdp_dataset *dataset, const int64_t *indices, int32_t count,
                           fsdp_example *examples, fsdp_batch_row *rows)
 {
     for (int32_t i = 0; i < count; i++) {
         FSDP_TRY(fsdp_dataset_get(dataset, indices[i], &examples[i]));
-        const fsdp_token_list *source = &examples[i].source, *labels = &examples[i].labels;
-        if (source->len > INT32_MAX || labels->len > INT32_MAX)
-            return fsdp_error(FSDP_ERR_INVALID, "example %" PRId64 ": more than 2^31 tokens",
-                              indices[i]);
-        rows[i] = (fsdp_batch_row){
-            .source = source->ids,
-            .labels = labels->ids,
-            .source_len = (int32_t)source->len,
-            .labels_len = (int32_t)labels->len,
-        };
+        fsdp_status status = make_row(&examples[i], &rows[i]);
+        if (status != FSDP_OK) {
+            fsdp_error_context(status, "example %" PRId64, indices[i]);
+            return status;
+        }
     }
     return FSDP_OK;
 }
 
 fsdp_status fsdp_collate(const fsdp_dataset *dataset, const int64_t *indices, int32_t count,
-                         int32_t decoder_start_token_id, int32_t pad_token_id, fsdp_batch **out)
+                         const fsdp_batch_format *format, fsdp_batch **out)
 {
     if (count < 0)
         return fsdp_error(FSDP_ERR_INVALID, "a batch of %d examples", (int)count);
@@ -34,7 +55,7 @@ fsdp_status fsdp_collate(const fsdp_dataset *dataset, const int64_t *indices, in
     fsdp_status status =
         examples && rows ? gather(dataset, indices, count, examples, rows) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = fsdp_batch_create(rows, count, decoder_start_token_id, pad_token_id, out);
+        status = fsdp_batch_create(rows, count, format, out);
     for (int32_t i = 0; examples && i < count; i++)
         fsdp_example_fini(&examples[i]);
     fsdp_free(examples);

@@ -1,6 +1,8 @@
-/* Summarization pairs in CSV. Opening reads and checks the whole file but keeps only where its rows
- * are (16 bytes each); an example is read, cleaned and tokenised when it is asked for, by whichever
- * thread asks. Ranks of a host so share the file's pages instead of each holding the texts. */
+/* Texts in CSV: pairs for summarization, prompts and completions or whole texts for causal models,
+ * which are targets without a source here. Opening reads and checks the whole file but keeps only
+ * where its rows are (16 bytes each); an example is read, cleaned and tokenised when it is asked
+ * for, by whichever thread asks. Ranks of a host so share the file's pages instead of each holding
+ * the texts. */
 #include "src/data/dataset.h"
 
 #include <errno.h>
@@ -12,7 +14,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/str.h"
+#include "src/data/causal_text.h"
 #include "src/data/csv.h"
+#include "src/data/titles.h"
 #include "src/data/wikihow.h"
 #include "src/text/utf8.h"
 
@@ -23,12 +27,15 @@ typedef struct place {
 } place;
 
 typedef struct csv_dataset {
-    fsdp_dataset_options options; /* strings below */
+    fsdp_dataset_options options; /* source_prefix is below; columns are known while it is opened */
     char *path, *source_prefix;
     int fd; /* read with pread by all threads */
     place *places;
     size_t len, cap;
     size_t source, target, fields; /* indices of the columns; how many there are */
+    bool has_source;               /* false: whole texts, in target */
+    fsdp_titles *titles;           /* that are wanted, while the file is opened; NULL: all */
+    size_t title;                  /* index of the column, with titles */
 } csv_dataset;
 
 /* A row being worked on. */
@@ -63,9 +70,21 @@ static fsdp_status missing_column(const char *path, const fsdp_csv_row *header, 
     if (!names)
         return FSDP_ERR_NOMEM;
     fsdp_status status =
-        fsdp_error(FSDP_ERR_FORMAT, "%s: no column '%s'; the header has %s", path, name, names);
+        fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": no column '%s'; the header has %s", path,
+                   header->line, name, names);
     fsdp_free(names);
     return status;
+}
+
+static bool has_column(const fsdp_csv_row *header, const char *name)
+{
+    for (size_t i = 0; i < header->fields; i++) {
+        size_t length;
+        const char *field = fsdp_csv_field(header, i, &length);
+        if (is_name(field, length, name))
+            return true;
+    }
+    return false;
 }
 
 static fsdp_status find_column(const char *path, const fsdp_csv_row *header, const char *name,
@@ -78,7 +97,8 @@ static fsdp_status find_column(const char *path, const fsdp_csv_row *header, con
         if (!is_name(field, length, name))
             continue;
         if (found < header->fields)
-            return fsdp_error(FSDP_ERR_FORMAT, "%s: two columns are named '%s'", path, name);
+            return fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": two columns are named '%s'",
+                              path, header->line, name);
         found = i;
     }
     if (found == header->fields)
@@ -87,12 +107,44 @@ static fsdp_status find_column(const char *path, const fsdp_csv_row *header, con
     return FSDP_OK;
 }
 
+/* The columns' names: *source is NULL if there is none. */
+static void column_names(const csv_dataset *d, const fsdp_csv_row *header, const char **source,
+                         const char **target)
+{
+    const fsdp_dataset_options *o = &d->options;
+    *source = o->target_column || o->task == FSDP_TASK_SEQ2SEQ ? o->source_column : NULL;
+    *target = o->target_column ? o->target_column : o->source_column;
+    if (*target)
+        return;
+    bool both = has_column(header, "prompt") && has_column(header, "completion");
+    *source = both ? "prompt" : NULL;
+    *target = both ? "completion" : "text";
+}
+
+static fsdp_status find_columns(csv_dataset *d, const fsdp_csv_row *header)
+{
+    const char *source, *target;
+    column_names(d, header, &source, &target);
+    d->fields = header->fields;
+    d->has_source = source != NULL;
+    if (d->has_source)
+        FSDP_TRY(find_column(d->path, header, source, &d->source));
+    FSDP_TRY(find_column(d->path, header, target, &d->target));
+    if (d->has_source && d->source == d->target)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: column '%s' is both source and target", d->path,
+                          source);
+    return d->titles ? find_column(d->path, header, "title", &d->title) : FSDP_OK;
+}
+
 /* ---- rows ---- */
 
 /* The two texts of p->row, stripped as the WikiHow script strips them. */
 static void take_texts(const csv_dataset *d, pair *p)
 {
-    p->source = fsdp_csv_field(&p->row, d->source, &p->source_len);
+    static char none[] = "";
+    p->source = none;
+    if (d->has_source)
+        p->source = fsdp_csv_field(&p->row, d->source, &p->source_len);
     p->target = fsdp_csv_field(&p->row, d->target, &p->target_len);
     if (d->options.cleaning == FSDP_CLEANING_NONE)
         return;
@@ -110,8 +162,20 @@ static void clean_texts(const csv_dataset *d, pair *p)
     p->target_len = fsdp_wikihow_clean_text(p->target, p->target_len);
 }
 
+/* Changes the row's title. */
+static bool has_wanted_title(const csv_dataset *d, pair *p)
+{
+    size_t length;
+    if (!d->titles)
+        return true;
+    char *title = fsdp_csv_field(&p->row, d->title, &length);
+    return fsdp_titles_have(d->titles, title, length);
+}
+
 static bool is_wanted(const csv_dataset *d, pair *p)
 {
+    if (!has_wanted_title(d, p))
+        return false;
     if (!d->options.skip_long_summaries)
         return true;
     take_texts(d, p);
@@ -136,7 +200,8 @@ static fsdp_status index_rows(csv_dataset *d, fsdp_csv *csv)
     }
     fsdp_csv_row_fini(&p.row);
     if (status == FSDP_OK && d->len == 0)
-        status = fsdp_error(FSDP_ERR_FORMAT, "%s: no rows%s", d->path,
+        status = fsdp_error(FSDP_ERR_FORMAT, "%s: no rows%s%s", d->path,
+                            d->titles ? " with a title of the split's list" : "",
                             d->options.skip_long_summaries ? " with a short enough summary" : "");
     return status;
 }
@@ -198,17 +263,36 @@ static fsdp_status join_prefix(const csv_dataset *d, const pair *p, char **text,
     return *text ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
+static fsdp_status pad_target(const fsdp_dataset_options *o, fsdp_token_list *target)
+{
+    const size_t length = (size_t)o->max_target_length, given = target->len;
+    int32_t *ids = fsdp_calloc(length, sizeof *ids);
+    if (!ids)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < length; i++)
+        ids[i] = i < given ? target->ids[i] : fsdp_tokenizer_pad_id(o->tokenizer);
+    fsdp_status status = fsdp_token_list_set(target, ids, length);
+    fsdp_free(ids);
+    return status;
+}
+
 static fsdp_status encode_pair(const csv_dataset *d, const pair *p, fsdp_example *example)
 {
     char *source;
     size_t length;
     FSDP_TRY(join_prefix(d, p, &source, &length));
-    example->source.len = example->labels.len = 0;
+    if (d->options.task == FSDP_TASK_CAUSAL_LM) {
+        fsdp_status made = fsdp_causal_text_encode(&d->options, source, p->target, example);
+        fsdp_free(source);
+        return made;
+    }
     fsdp_status status = fsdp_tokenizer_encode(d->options.tokenizer, source, length,
                                                d->options.max_source_length, &example->source);
     if (status == FSDP_OK)
         status = fsdp_tokenizer_encode(d->options.tokenizer, p->target, p->target_len,
                                        d->options.max_target_length, &example->labels);
+    if (status == FSDP_OK && d->options.pad_targets)
+        status = pad_target(&d->options, &example->labels);
     fsdp_free(source);
     return status;
 }
@@ -255,35 +339,22 @@ static void csv_close(void *self)
     fsdp_free(d->places);
     fsdp_free(d->path);
     fsdp_free(d->source_prefix);
+    fsdp_titles_close(d->titles);
     fsdp_free(d);
 }
 
-static fsdp_status check_tokenizer(const char *path, const fsdp_dataset_options *options)
-{
-    if (!options->tokenizer)
-        return fsdp_error(FSDP_ERR_INVALID, "%s: CSV needs a tokenizer", path);
-    int32_t ids = fsdp_tokenizer_vocab_size(options->tokenizer);
-    if (ids > options->vocab_size)
-        return fsdp_error(FSDP_ERR_INVALID, "%s has %d ids, but the model's vocab_size is %" PRId64,
-                          fsdp_tokenizer_path(options->tokenizer), (int)ids, options->vocab_size);
-    return FSDP_OK;
-}
-
-static fsdp_status open_file(csv_dataset *d)
+static fsdp_status open_file(csv_dataset *d, const char *titles)
 {
     fsdp_csv *csv;
+    if (titles)
+        FSDP_TRY(fsdp_titles_open(titles, &d->titles));
     FSDP_TRY(fsdp_csv_open(d->path, &csv));
-    const fsdp_csv_row *header = fsdp_csv_header(csv);
-    d->fields = header->fields;
-    fsdp_status status = find_column(d->path, header, d->options.source_column, &d->source);
-    if (status == FSDP_OK)
-        status = find_column(d->path, header, d->options.target_column, &d->target);
-    if (status == FSDP_OK && d->source == d->target)
-        status = fsdp_error(FSDP_ERR_INVALID, "%s: column '%s' is both source and target", d->path,
-                            d->options.source_column);
+    fsdp_status status = find_columns(d, fsdp_csv_header(csv));
     if (status == FSDP_OK)
         status = index_rows(d, csv);
     fsdp_csv_close(csv);
+    fsdp_titles_close(d->titles);
+    d->titles = NULL;
     if (status == FSDP_OK && (d->fd = open(d->path, O_RDONLY | O_CLOEXEC)) < 0)
         status = fsdp_error(FSDP_ERR_IO, "%s: %s", d->path, strerror(errno));
     return status;
@@ -296,10 +367,10 @@ static const fsdp_dataset_ops csv_ops = {
     .close = csv_close,
 };
 
-fsdp_status fsdp_csv_dataset_open(const char *path, const fsdp_dataset_options *options,
-                                  fsdp_dataset **out)
+fsdp_status fsdp_csv_dataset_open(const char *path, const char *titles,
+                                  const fsdp_dataset_options *options, fsdp_dataset **out)
 {
-    FSDP_TRY(check_tokenizer(path, options));
+    FSDP_TRY(fsdp_check_tokenizer(path, "CSV", options));
     csv_dataset *d = fsdp_calloc(1, sizeof *d);
     if (!d)
         return FSDP_ERR_NOMEM;
@@ -307,7 +378,7 @@ fsdp_status fsdp_csv_dataset_open(const char *path, const fsdp_dataset_options *
     d->fd = -1;
     d->path = fsdp_strdup(path);
     d->source_prefix = fsdp_strdup(options->source_prefix);
-    fsdp_status status = d->path && d->source_prefix ? open_file(d) : FSDP_ERR_NOMEM;
+    fsdp_status status = d->path && d->source_prefix ? open_file(d, titles) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&csv_ops, d, out);
     if (status != FSDP_OK)

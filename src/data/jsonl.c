@@ -1,133 +1,74 @@
-/* Ready-made ids in JSON lines. Every row is parsed and checked when the file is opened and kept as
- * int32 in one array: less than the text it came from. */
+/* JSON lines. Every row is parsed and checked when the file is opened and kept as int32 in one
+ * array: less than the text it came from. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/batch.h"
 #include "src/base/json.h"
 #include "src/data/dataset.h"
+#include "src/data/jsonl_row.h"
 #include "src/data/lines.h"
 
+/* Where a row lies in ids: its source, then its labels, and if it has them as many positions and
+ * types as the source has. */
 typedef struct row {
-    size_t source; /* where its source begins in ids; its labels follow, up to the next row */
-    size_t labels;
+    size_t at;
+    uint32_t source, labels; /* how many; a line has 64 MiB at most */
+    bool positions, types;
 } row;
 
 typedef struct jsonl_dataset {
     const fsdp_tokenizer *tokenizer; /* for texts; may be NULL */
+    fsdp_task task;
     int32_t *ids;
     size_t ids_len, ids_cap;
-    row *rows; /* [len], and one behind the last that says where it ends */
+    row *rows;
     size_t len, rows_cap;
 } jsonl_dataset;
 
 /* ---- reading ---- */
 
-static fsdp_status add_ids(jsonl_dataset *d, const int64_t *ids, size_t count)
+static void append(jsonl_dataset *d, const fsdp_token_list *list)
 {
-    if (!FSDP_GROW(d->ids, d->ids_cap, d->ids_len + count))
+    if (list->len)
+        memcpy(d->ids + d->ids_len, list->ids, list->len * sizeof *list->ids);
+    d->ids_len += list->len;
+}
+
+static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
+{
+    size_t n = e->source.len + e->labels.len + e->position_ids.len + e->token_type_ids.len;
+    if (!FSDP_GROW(d->ids, d->ids_cap, d->ids_len + n) ||
+        !FSDP_GROW(d->rows, d->rows_cap, d->len + 1))
         return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < count; i++)
-        d->ids[d->ids_len++] = (int32_t)ids[i];
+    d->rows[d->len++] = (row){.at = d->ids_len,
+                              .source = (uint32_t)e->source.len,
+                              .labels = (uint32_t)e->labels.len,
+                              .positions = e->position_ids.len > 0,
+                              .types = e->token_type_ids.len > 0};
+    append(d, &e->source);
+    append(d, &e->labels);
+    append(d, &e->position_ids);
+    append(d, &e->token_type_ids);
     return FSDP_OK;
 }
 
-/* An array of `count` integers beside input_ids; *items stays NULL if there is none. */
-static fsdp_status get_beside(fsdp_json_node object, const char *key, size_t count, int64_t **items)
-{
-    if (!fsdp_json_has(object, key))
-        return FSDP_OK;
-    size_t found = 0;
-    FSDP_TRY(fsdp_json_get_i64s(object, key, 0, INT32_MAX, items, &found));
-    if (found != count)
-        return fsdp_json_mismatch(object, key, "%zu entries, as in input_ids", count);
-    return FSDP_OK;
-}
-
-/* T5 knows distances only: positions may start anywhere but must count up by one. */
-static fsdp_status check_positions(fsdp_json_node object, const int64_t *positions, int64_t first,
-                                   int64_t end)
-{
-    for (int64_t i = first + 1; i < end; i++)
-        if (positions[i] != positions[i - 1] + 1)
-            return fsdp_json_mismatch(object, "position_ids",
-                                      "positions that count up by one (entry %" PRId64 " does not)",
-                                      i);
-    return FSDP_OK;
-}
-
-static fsdp_status add_source(jsonl_dataset *d, fsdp_json_node object, int64_t vocab_size)
-{
-    int64_t *ids = NULL, *mask = NULL, *positions = NULL;
-    size_t count = 0;
-    fsdp_status status = fsdp_json_get_i64s(object, "input_ids", 0, vocab_size - 1, &ids, &count);
-    int64_t first = 0, end = (int64_t)count;
-    if (status == FSDP_OK && count == 0)
-        status = fsdp_json_mismatch(object, "input_ids", "at least one id");
-    if (status == FSDP_OK)
-        status = get_beside(object, "attention_mask", count, &mask);
-    if (status == FSDP_OK && mask)
-        status = fsdp_mask_span(mask, (int64_t)count, &first, &end);
-    if (status == FSDP_OK)
-        status = get_beside(object, "position_ids", count, &positions);
-    if (status == FSDP_OK && positions)
-        status = check_positions(object, positions, first, end);
-    if (status == FSDP_OK)
-        status = add_ids(d, ids + first, (size_t)(end - first));
-    fsdp_free(ids);
-    fsdp_free(mask);
-    fsdp_free(positions);
-    return status;
-}
-
-static fsdp_status add_labels(jsonl_dataset *d, fsdp_json_node object, int64_t vocab_size)
-{
-    int64_t *labels = NULL;
-    size_t count = 0;
-    fsdp_status status =
-        fsdp_json_get_i64s(object, "labels", FSDP_IGNORE_INDEX, vocab_size - 1, &labels, &count);
-    for (size_t i = 0; status == FSDP_OK && i < count; i++)
-        if (labels[i] < 0 && labels[i] != FSDP_IGNORE_INDEX)
-            status = fsdp_json_mismatch(object, "labels",
-                                        "ids or %d for no loss (entry %zu is %" PRId64 ")",
-                                        FSDP_IGNORE_INDEX, i, labels[i]);
-    if (status == FSDP_OK)
-        status = add_ids(d, labels, count);
-    fsdp_free(labels);
-    return status;
-}
-
-static fsdp_status add_row(jsonl_dataset *d, const char *path, const fsdp_line *line,
-                           int64_t vocab_size)
+static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *options,
+                             const char *path, fsdp_example *example)
 {
     fsdp_json *doc;
-    fsdp_status parsed = fsdp_json_parse("row", line->number, line->text, line->length, &doc);
-    if (parsed != FSDP_OK) {
-        fsdp_error_context(parsed, "%s", path); /* it names line and column itself */
-        return parsed;
-    }
-    fsdp_json_node object = fsdp_json_root(doc);
-    size_t source = d->ids_len, labels = 0;
-    fsdp_status status = fsdp_json_kind_of(object) == FSDP_JSON_OBJECT
-                             ? add_source(d, object, vocab_size)
-                             : fsdp_json_mismatch(object, NULL, "an object");
-    if (status == FSDP_OK) {
-        labels = d->ids_len;
-        status = add_labels(d, object, vocab_size);
-    }
-    fsdp_json_destroy(doc);
-    if (status == FSDP_OK && !FSDP_GROW(d->rows, d->rows_cap, d->len + 2))
-        status = FSDP_ERR_NOMEM;
-    if (status == FSDP_ERR_NOT_FOUND || status == FSDP_ERR_INVALID)
-        status = FSDP_ERR_FORMAT; /* a missing key, a bad mask: the row is malformed */
+    fsdp_status status = fsdp_json_parse("row", line->number, line->text, line->length, &doc);
     if (status != FSDP_OK) {
-        fsdp_error_context(status, "%s: line %" PRId64, path, line->number);
+        fsdp_error_context(status, "%s", path); /* it names line and column itself */
         return status;
     }
-    d->rows[d->len++] = (row){source, labels};
-    d->rows[d->len] = (row){d->ids_len, d->ids_len};
-    return FSDP_OK;
+    fsdp_example_empty(example);
+    status = fsdp_jsonl_row(fsdp_json_root(doc), options, example);
+    fsdp_json_destroy(doc);
+    if (status == FSDP_ERR_NOT_FOUND)
+        status = FSDP_ERR_FORMAT; /* a missing key: the row is malformed */
+    fsdp_error_context(status, "%s: line %" PRId64, path, line->number);
+    return status;
 }
 
 static bool is_blank(const fsdp_line *line)
@@ -142,6 +83,7 @@ static fsdp_status read_rows(jsonl_dataset *d, const char *path,
                              const fsdp_dataset_options *options)
 {
     fsdp_lines *lines;
+    fsdp_example example = {0};
     FSDP_TRY(fsdp_lines_open(path, &lines));
     fsdp_status status = FSDP_OK;
     while (status == FSDP_OK && (int64_t)d->len < options->max_samples) {
@@ -149,9 +91,13 @@ static fsdp_status read_rows(jsonl_dataset *d, const char *path,
         status = fsdp_lines_next(lines, &line);
         if (status != FSDP_OK || !line.text)
             break;
-        if (!is_blank(&line))
-            status = add_row(d, path, &line, options->vocab_size);
+        if (is_blank(&line))
+            continue;
+        status = parse_row(&line, options, path, &example);
+        if (status == FSDP_OK)
+            status = keep_row(d, &example);
     }
+    fsdp_example_fini(&example);
     fsdp_lines_close(lines);
     if (status == FSDP_OK && d->len == 0)
         status = fsdp_error(FSDP_ERR_FORMAT, "%s: no rows", path);
@@ -169,25 +115,47 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
 {
     const jsonl_dataset *d = self;
     const row *r = &d->rows[index];
-    FSDP_TRY(fsdp_token_list_set(&example->source, d->ids + r->source, r->labels - r->source));
-    return fsdp_token_list_set(&example->labels, d->ids + r->labels, r[1].source - r->labels);
+    const int32_t *at = d->ids + r->at;
+    FSDP_TRY(fsdp_token_list_set(&example->source, at, r->source));
+    FSDP_TRY(fsdp_token_list_set(&example->labels, at += r->source, r->labels));
+    at += r->labels;
+    if (r->positions) {
+        FSDP_TRY(fsdp_token_list_set(&example->position_ids, at, r->source));
+        at += r->source;
+    }
+    return r->types ? fsdp_token_list_set(&example->token_type_ids, at, r->source) : FSDP_OK;
 }
 
-static fsdp_status decode(const jsonl_dataset *d, size_t first, size_t end, char **text)
+static fsdp_status decode(const jsonl_dataset *d, const int32_t *ids, size_t count, char **text)
 {
-    return fsdp_tokenizer_decode(d->tokenizer, d->ids + first, end - first,
+    return fsdp_tokenizer_decode(d->tokenizer, ids, count,
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
+}
+
+/* Of a causal row: the tokens before the first that has a loss. */
+static size_t prompt_length(const jsonl_dataset *d, const row *r)
+{
+    size_t n = 0;
+    while (n < r->labels && d->ids[r->at + r->source + n] == FSDP_IGNORE_INDEX)
+        n++;
+    return n;
 }
 
 static fsdp_status jsonl_texts(void *self, int64_t index, char **source, char **target)
 {
     const jsonl_dataset *d = self;
     const row *r = &d->rows[index];
+    const int32_t *ids = d->ids + r->at;
     char *decoded = NULL;
+    if (d->task == FSDP_TASK_CLASSIFICATION)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "classes have no texts");
     if (!d->tokenizer)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "ids without a tokenizer have no texts");
-    FSDP_TRY(decode(d, r->source, r->labels, &decoded));
-    fsdp_status status = decode(d, r->labels, r[1].source, target);
+    const bool causal = d->task == FSDP_TASK_CAUSAL_LM;
+    const size_t first = causal ? prompt_length(d, r) : r->source;
+    const size_t second = causal ? r->source - first : r->labels;
+    FSDP_TRY(decode(d, ids, first, &decoded));
+    fsdp_status status = decode(d, ids + first, second, target);
     if (status != FSDP_OK) {
         fsdp_text_free(decoded);
         return status;
@@ -218,6 +186,7 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
     if (!d)
         return FSDP_ERR_NOMEM;
     d->tokenizer = options->tokenizer;
+    d->task = options->task;
     fsdp_status status = read_rows(d, path, options);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&jsonl_ops, d, out);

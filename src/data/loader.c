@@ -12,6 +12,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/trace.h"
 
 typedef struct slot {
     bool ready;
@@ -67,8 +68,7 @@ static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slo
     const fsdp_sampler *s = &l->options.sampler;
     int32_t count = fsdp_sampler_batch(s, j->epoch, j->step, j->micro_step, indices);
     *out = (slot){.ready = true};
-    out->status = fsdp_collate(l->dataset, indices, count, l->options.decoder_start_token_id,
-                               l->options.pad_token_id, &out->batch);
+    out->status = fsdp_collate(l->dataset, indices, count, &l->options.format, &out->batch);
     if (out->status != FSDP_OK) {
         strncpy(out->message, fsdp_last_error(), sizeof out->message - 1);
         return;
@@ -271,6 +271,7 @@ static slot make_now(fsdp_loader *l)
 fsdp_status fsdp_loader_next(fsdp_loader *l, fsdp_batch **out)
 {
     slot taken = {0};
+    fsdp_trace_begin(FSDP_TRACE_DATA, "next batch", NULL);
     pthread_mutex_lock(&l->lock);
     if (l->failure.ready)
         taken = l->failure;
@@ -279,6 +280,7 @@ fsdp_status fsdp_loader_next(fsdp_loader *l, fsdp_batch **out)
     if (taken.status != FSDP_OK)
         l->failure = taken;
     pthread_mutex_unlock(&l->lock);
+    fsdp_trace_end();
     if (taken.status != FSDP_OK)
         return fsdp_error(taken.status, "%s", taken.message);
     *out = taken.batch;

@@ -1,17 +1,10 @@
-/* DTensor: the spec that a local tensor carries, and gathering the whole. */
+/* DTensor: the spec that a local tensor carries. */
+#include <stdio.h>
 #include <string.h>
 
-#include <fsdp/dtensor.h>
-
 #include "src/base/alloc.h"
-#include "src/base/assert.h"
+#include "src/dtensor/mesh.h"
 #include "src/tensor/tensor.h"
-
-typedef struct fsdp_tensor_spec {
-    fsdp_group *group;
-    fsdp_placement placement;
-    int64_t shape[FSDP_MAX_DIMS]; /* global */
-} fsdp_tensor_spec;
 
 void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begin, int64_t *end)
 {
@@ -21,24 +14,75 @@ void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begin, int64_
     *end = e < n ? e : n;
 }
 
-bool fsdp_is_dtensor(const fsdp_tensor *t)
+/* --- specs --- */
+
+int fsdp_spec_ranks(const fsdp_tensor_spec *spec, int d)
 {
-    return t->spec != NULL;
+    return fsdp_group_world_size(spec->groups[d]);
 }
 
-fsdp_group *fsdp_dtensor_group(const fsdp_tensor *t)
+int fsdp_spec_rank(const fsdp_tensor_spec *spec, int d)
 {
-    return t->spec ? t->spec->group : NULL;
+    return fsdp_group_rank(spec->groups[d]);
 }
 
-fsdp_placement fsdp_dtensor_placement(const fsdp_tensor *t)
+void fsdp_spec_part(const fsdp_tensor_spec *spec, int d, int rank, int64_t size, int64_t *begin,
+                    int64_t *end)
 {
-    return t->spec ? t->spec->placement : (fsdp_placement){FSDP_REPLICATE, 0};
+    fsdp_shard_rows(size, fsdp_spec_ranks(spec, d), rank, begin, end);
 }
 
-const int64_t *fsdp_dtensor_shape(const fsdp_tensor *t)
+void fsdp_spec_local_shape(const fsdp_tensor_spec *spec, int ndim, int dims, int64_t *shape)
 {
-    return t->spec ? t->spec->shape : t->shape;
+    memcpy(shape, spec->shape, (size_t)ndim * sizeof *shape);
+    for (int d = 0; d < dims; d++) {
+        const fsdp_placement *p = &spec->placements[d];
+        int64_t begin, end;
+        if (p->kind != FSDP_SHARD)
+            continue;
+        fsdp_spec_part(spec, d, fsdp_spec_rank(spec, d), shape[p->dim], &begin, &end);
+        shape[p->dim] = end - begin;
+    }
+}
+
+/* "Shard(0), Replicate()" */
+static void placements_text(const fsdp_tensor_spec *spec, char *text, size_t size)
+{
+    static const char *const names[] = {"Replicate()", "Shard", "Partial()"};
+    size_t at = 0;
+    text[0] = 0;
+    for (int d = 0; d < spec->mesh_ndim && at < size; d++) {
+        const fsdp_placement *p = &spec->placements[d];
+        at += (size_t)snprintf(text + at, size - at, "%s%s", d ? ", " : "", names[p->kind]);
+        if (p->kind == FSDP_SHARD && at < size)
+            at += (size_t)snprintf(text + at, size - at, "(%d)", p->dim);
+    }
+}
+
+static fsdp_status check_placements(const fsdp_tensor_spec *spec, int ndim)
+{
+    for (int d = 0; d < spec->mesh_ndim; d++) {
+        const fsdp_placement *p = &spec->placements[d];
+        if (p->kind != FSDP_REPLICATE && p->kind != FSDP_SHARD && p->kind != FSDP_PARTIAL)
+            return fsdp_error(FSDP_ERR_INVALID, "placement %d is of no kind that there is", d);
+        if (p->kind == FSDP_SHARD && (p->dim < 0 || p->dim >= ndim))
+            return fsdp_error(FSDP_ERR_INVALID, "Shard(%d) of a tensor of %d dimensions", p->dim,
+                              ndim);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_part(const fsdp_tensor *local, const fsdp_tensor_spec *spec)
+{
+    char have[FSDP_SHAPE_TEXT], want[FSDP_SHAPE_TEXT], placements[128];
+    int64_t expected[FSDP_MAX_DIMS] = {0};
+    fsdp_spec_local_shape(spec, local->ndim, spec->mesh_ndim, expected);
+    if (memcmp(expected, local->shape, (size_t)local->ndim * sizeof *expected) == 0)
+        return FSDP_OK;
+    placements_text(spec, placements, sizeof placements);
+    return fsdp_error(FSDP_ERR_INVALID, "local shape %s of a DTensor with %s should be %s",
+                      fsdp_shape_text(local->ndim, local->shape, have), placements,
+                      fsdp_shape_text(local->ndim, expected, want));
 }
 
 static void spec_destroy(fsdp_tensor_spec *spec)
@@ -46,96 +90,85 @@ static void spec_destroy(fsdp_tensor_spec *spec)
     fsdp_free(spec);
 }
 
-static fsdp_status check_part(const fsdp_tensor *local, fsdp_group *group, fsdp_placement placement,
-                              const int64_t *shape)
+fsdp_status fsdp_spec_attach(fsdp_tensor *local, const fsdp_tensor_spec *spec)
 {
-    char have[FSDP_SHAPE_TEXT], want[FSDP_SHAPE_TEXT];
-    int64_t expected[FSDP_MAX_DIMS] = {0};
-    memcpy(expected, shape, (size_t)local->ndim * sizeof *shape);
-    if (placement.kind == FSDP_SHARD) {
-        int64_t begin, end;
-        if (placement.dim != 0)
-            return fsdp_error(FSDP_ERR_UNSUPPORTED, "Shard(%d): this version shards dimension 0",
-                              placement.dim);
-        fsdp_shard_rows(shape[0], fsdp_group_world_size(group), fsdp_group_rank(group), &begin,
-                        &end);
-        expected[0] = end - begin;
-    }
-    if (memcmp(expected, local->shape, (size_t)local->ndim * sizeof *shape) != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "local shape %s of a DTensor with %s should be %s",
-                          fsdp_shape_text(local->ndim, local->shape, have),
-                          placement.kind == FSDP_SHARD ? "Shard(0)" : "Replicate()",
-                          fsdp_shape_text(local->ndim, expected, want));
+    int64_t numel;
+    if (local->ndim < 1)
+        return fsdp_error(FSDP_ERR_INVALID, "a scalar has no dimension to shard");
+    FSDP_TRY(fsdp_shape_numel(local->ndim, spec->shape, &numel));
+    FSDP_TRY(check_placements(spec, local->ndim));
+    FSDP_TRY(check_part(local, spec));
+    fsdp_tensor_spec *copy = fsdp_calloc(1, sizeof *copy);
+    if (!copy)
+        return FSDP_ERR_NOMEM;
+    *copy = *spec;
+    fsdp_free(local->spec);
+    local->spec = copy;
+    local->spec_destroy = spec_destroy;
     return FSDP_OK;
+}
+
+/* --- from outside --- */
+
+bool fsdp_is_dtensor(const fsdp_tensor *t)
+{
+    return t->spec != NULL;
+}
+
+fsdp_group *fsdp_dtensor_group(const fsdp_tensor *t)
+{
+    return t->spec ? t->spec->groups[0] : NULL;
+}
+
+fsdp_placement fsdp_dtensor_placement(const fsdp_tensor *t)
+{
+    return t->spec ? t->spec->placements[0] : (fsdp_placement){FSDP_REPLICATE, 0};
+}
+
+int fsdp_dtensor_mesh_ndim(const fsdp_tensor *t)
+{
+    return t->spec ? t->spec->mesh_ndim : 0;
+}
+
+const fsdp_placement *fsdp_dtensor_placements(const fsdp_tensor *t)
+{
+    return t->spec ? t->spec->placements : NULL;
+}
+
+const int64_t *fsdp_dtensor_shape(const fsdp_tensor *t)
+{
+    return t->spec ? t->spec->shape : t->shape;
+}
+
+fsdp_status fsdp_dtensor_to_local(fsdp_tensor *t, fsdp_tensor **local)
+{
+    if (t->spec)
+        return fsdp_tensor_view(t, t->ndim, t->shape, local);
+    *local = fsdp_tensor_retain(t);
+    return FSDP_OK;
+}
+
+static void set_shape(fsdp_tensor_spec *spec, int ndim, const int64_t *shape)
+{
+    memcpy(spec->shape, shape, (size_t)ndim * sizeof *shape);
 }
 
 fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group, fsdp_placement placement,
                                     const int64_t *shape)
 {
-    int64_t numel;
+    fsdp_tensor_spec spec = {.mesh_ndim = 1, .groups = {group}, .placements = {placement}};
     if (!group)
         return fsdp_error(FSDP_ERR_INVALID, "a DTensor needs a group");
-    if (local->ndim < 1)
-        return fsdp_error(FSDP_ERR_INVALID, "a scalar has no dimension to shard");
-    FSDP_TRY(fsdp_shape_numel(local->ndim, shape, &numel));
-    FSDP_TRY(check_part(local, group, placement, shape));
-    fsdp_tensor_spec *spec = fsdp_calloc(1, sizeof *spec);
-    if (!spec)
-        return FSDP_ERR_NOMEM;
-    spec->group = group;
-    spec->placement = placement;
-    memcpy(spec->shape, shape, (size_t)local->ndim * sizeof *shape);
-    fsdp_free(local->spec);
-    local->spec = spec;
-    local->spec_destroy = spec_destroy;
-    return FSDP_OK;
+    set_shape(&spec, local->ndim, shape);
+    return fsdp_spec_attach(local, &spec);
 }
 
-/* Every rank sends ceil(rows / world_size) rows, the last ones partly unused; `padded` [chunk *
- * world_size, ...] then holds the rows of the whole tensor in order, because only the tail is
- * short. Nothing else of the tensor's size is held, unless this rank's rows are short themselves.
- */
-static fsdp_status gather_rows(fsdp_tensor *t, int64_t chunk, fsdp_tensor *padded)
+fsdp_status fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh,
+                                            const fsdp_placement *placements, const int64_t *shape)
 {
-    size_t row_bytes = (size_t)fsdp_tensor_row_numel(t) * fsdp_dtype_size(t->dtype);
-    size_t chunk_bytes = (size_t)chunk * row_bytes;
-    char *filled = NULL;
-    const void *send = fsdp_tensor_ptr(t);
-    if (t->shape[0] < chunk) {
-        filled = fsdp_calloc(chunk_bytes, 1);
-        if (!filled)
-            return FSDP_ERR_NOMEM;
-        if (t->shape[0])
-            memcpy(filled, send, (size_t)t->shape[0] * row_bytes);
-        send = filled;
-    }
-    fsdp_status status =
-        fsdp_all_gather(t->spec->group, send, chunk_bytes, fsdp_tensor_ptr(padded));
-    fsdp_free(filled);
-    return status;
-}
-
-fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
-{
-    if (!t->spec || t->spec->placement.kind == FSDP_REPLICATE) {
-        *full = fsdp_tensor_retain(t);
-        return FSDP_OK;
-    }
-    if (!fsdp_tensor_is_contiguous(t))
-        return fsdp_error(FSDP_ERR_INVALID, "full_tensor of a local tensor that is not contiguous");
-    fsdp_device *device = t->storage->device;
-    const int64_t rows = t->spec->shape[0], world_size = fsdp_group_world_size(t->spec->group);
-    const int64_t chunk = (rows + world_size - 1) / world_size;
-    int64_t shape[FSDP_MAX_DIMS];
-    memcpy(shape, t->spec->shape, sizeof shape);
-    shape[0] = chunk * world_size;
-    fsdp_tensor *padded;
-    FSDP_TRY(fsdp_tensor_create(device, t->dtype, t->ndim, shape, FSDP_TAG_COMM, &padded));
-    fsdp_status status = FSDP_OK;
-    if (device->kernels && fsdp_tensor_numel(padded))
-        status = gather_rows(t, chunk, padded);
-    if (status == FSDP_OK)
-        status = fsdp_tensor_narrow(padded, 0, rows, full);
-    fsdp_tensor_release(padded);
-    return status;
+    fsdp_tensor_spec spec = {.mesh_ndim = mesh->ndim};
+    memcpy(spec.groups, mesh->groups, sizeof spec.groups);
+    memcpy(spec.placements, placements, (size_t)mesh->ndim * sizeof *placements);
+    set_shape(&spec, local->ndim, shape);
+    return fsdp_spec_attach(local, &spec);
 }

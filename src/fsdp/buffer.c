@@ -7,12 +7,38 @@ struct fsdp_buffer {
     fsdp_device *device;
     size_t bytes;
     fsdp_tag tag;
-    int64_t accounted;          /* what a shared buffer counts on this rank */
+    bool discarded;             /* without memory until it is held again */
+    int64_t held;               /* what it counts on this rank; 0 while it is discarded */
+    fsdp_group *group;          /* NULL: private */
     fsdp_shared_buffer *shared; /* or */
     fsdp_block *block;          /* the allocator's */
     void *data;                 /* NULL on meta */
     bool in_phase;
 };
+
+/* Count the memory of a shared buffer, which comes as it is written; get that of a private one. */
+static fsdp_status hold(fsdp_buffer *b)
+{
+    fsdp_allocator *allocator = b->device->allocator;
+    const int64_t part = b->group ? fsdp_group_local_world_size(b->group) : 1;
+    if (!b->group)
+        FSDP_TRY(fsdp_allocator_alloc(allocator, b->bytes, b->tag, &b->block, &b->data));
+    b->held = (int64_t)b->bytes / part;
+    if (b->group)
+        fsdp_allocator_account(allocator, b->tag, b->held);
+    b->discarded = false;
+    return FSDP_OK;
+}
+
+static void let_go(fsdp_buffer *b)
+{
+    fsdp_allocator *allocator = b->device->allocator;
+    if (b->group)
+        fsdp_allocator_account(allocator, b->tag, -b->held);
+    fsdp_allocator_free(allocator, b->block);
+    b->block = NULL;
+    b->held = 0;
+}
 
 fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t bytes, fsdp_tag tag,
                                fsdp_buffer **buffer)
@@ -23,22 +49,18 @@ fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t by
     b->device = device;
     b->bytes = bytes;
     b->tag = tag;
-    fsdp_status status = FSDP_OK;
-    if (!group) {
-        status = fsdp_allocator_alloc(device->allocator, bytes, tag, &b->block, &b->data);
-    } else {
-        if (device->kernels)
-            status = fsdp_shared_buffer_create(group, bytes, &b->shared);
-        if (status == FSDP_OK) {
-            b->data = b->shared ? fsdp_shared_buffer_data(b->shared) : NULL;
-            b->accounted = (int64_t)bytes / fsdp_group_local_world_size(group);
-            fsdp_allocator_account(device->allocator, tag, b->accounted);
-        }
-    }
+    b->group = group;
+    fsdp_status status =
+        group && device->kernels ? fsdp_shared_buffer_create(group, bytes, &b->shared) : FSDP_OK;
+    if (status == FSDP_OK)
+        status = hold(b);
     if (status != FSDP_OK) {
+        fsdp_shared_buffer_destroy(b->shared);
         fsdp_free(b);
         return status;
     }
+    if (b->shared)
+        b->data = fsdp_shared_buffer_data(b->shared);
     *buffer = b;
     return FSDP_OK;
 }
@@ -47,21 +69,24 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
+    let_go(b);
     fsdp_shared_buffer_destroy(b->shared);
-    fsdp_allocator_free(b->device->allocator, b->block);
-    if (b->accounted)
-        fsdp_allocator_account(b->device->allocator, b->tag, -b->accounted);
     fsdp_free(b);
+}
+
+/* See Note [Idle memory]. */
+static fsdp_status discard(fsdp_buffer *b)
+{
+    if (b->shared)
+        FSDP_TRY(fsdp_shared_buffer_discard(b->shared));
+    let_go(b);
+    b->discarded = true;
+    return FSDP_OK;
 }
 
 void *fsdp_buffer_data(const fsdp_buffer *b)
 {
     return b->data;
-}
-
-size_t fsdp_buffer_bytes(const fsdp_buffer *b)
-{
-    return b->bytes;
 }
 
 fsdp_status fsdp_buffer_begin(fsdp_buffer *b, fsdp_phase phase, const fsdp_phase_info *info)
@@ -79,12 +104,26 @@ void fsdp_buffer_end(fsdp_buffer *b)
     b->in_phase = false;
 }
 
+/* --- pools --- */
+
+static bool can_take(const fsdp_pool *pool, size_t i, size_t bytes)
+{
+    const fsdp_buffer *b = pool->items[i].buffer;
+    const bool is_free = !pool->items[i].taken && !(pool->rotates && b == pool->last);
+    return is_free && b->bytes >= bytes && b->bytes / 2 <= bytes;
+}
+
+static bool is_better(const fsdp_buffer *a, const fsdp_buffer *b)
+{
+    return a->discarded != b->discarded ? b->discarded : a->bytes < b->bytes;
+}
+
 fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
 {
     size_t best = pool->n;
     for (size_t i = 0; i < pool->n; i++)
-        if (!pool->items[i].taken && pool->items[i].buffer->bytes >= bytes &&
-            (best == pool->n || pool->items[i].buffer->bytes < pool->items[best].buffer->bytes))
+        if (can_take(pool, i, bytes) &&
+            (best == pool->n || is_better(pool->items[i].buffer, pool->items[best].buffer)))
             best = i;
     if (best == pool->n) {
         if (!FSDP_GROW(pool->items, pool->cap, pool->n + 1))
@@ -92,8 +131,11 @@ fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
         FSDP_TRY(fsdp_buffer_create(pool->device, pool->group, bytes, pool->tag,
                                     &pool->items[best].buffer));
         pool->n++;
+    } else if (pool->items[best].buffer->discarded) {
+        FSDP_TRY(hold(pool->items[best].buffer));
     }
     pool->items[best].taken = true;
+    pool->last = NULL;
     *buffer = pool->items[best].buffer;
     return FSDP_OK;
 }
@@ -105,9 +147,67 @@ void fsdp_pool_give_back(fsdp_pool *pool, fsdp_buffer *buffer)
             continue;
         FSDP_ASSERT(pool->items[i].taken);
         pool->items[i].taken = false;
+        pool->last = buffer;
         return;
     }
     fsdp_assert_failed("the buffer is of this pool", __FILE__, __LINE__);
+}
+
+static int64_t held_by(fsdp_pool *const *pools, size_t n)
+{
+    int64_t held = 0;
+    for (size_t p = 0; p < n; p++)
+        for (size_t i = 0; i < pools[p]->n; i++)
+            held += pools[p]->items[i].buffer->held;
+    return held;
+}
+
+/* The smallest that is enough alone, else the largest: few faults. */
+static bool is_better_to_discard(const fsdp_buffer *a, const fsdp_buffer *b, int64_t excess)
+{
+    const bool enough = b->held >= excess;
+    return enough ? a->held >= excess && a->held < b->held : a->held > b->held;
+}
+
+static fsdp_buffer *choose_to_discard(fsdp_pool *const *pools, size_t n, int64_t excess)
+{
+    fsdp_buffer *best = NULL;
+    for (size_t p = 0; p < n; p++) {
+        for (size_t i = 0; i < pools[p]->n; i++) {
+            fsdp_buffer *b = pools[p]->items[i].buffer;
+            if (!pools[p]->items[i].taken && b->held &&
+                (!best || is_better_to_discard(b, best, excess)))
+                best = b;
+        }
+    }
+    return best;
+}
+
+fsdp_status fsdp_pools_trim(fsdp_pool *const *pools, size_t n, int64_t keep)
+{
+    int64_t excess;
+    while ((excess = held_by(pools, n) - keep) > 0) {
+        fsdp_buffer *b = choose_to_discard(pools, n, excess);
+        if (!b)
+            break;
+        FSDP_TRY(discard(b));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_pool_move(fsdp_pool *pool, fsdp_device *device)
+{
+    if (pool->device == device)
+        return FSDP_OK;
+    for (size_t i = 0; i < pool->n; i++)
+        if (pool->items[i].taken)
+            return fsdp_error(FSDP_ERR_STATE, "to_empty: another unit of the model is gathered, or "
+                                              "has gradients that are not communicated yet");
+    const fsdp_pool moved = {
+        .device = device, .group = pool->group, .tag = pool->tag, .rotates = pool->rotates};
+    fsdp_pool_fini(pool);
+    *pool = moved;
+    return FSDP_OK;
 }
 
 void fsdp_pool_fini(fsdp_pool *pool)

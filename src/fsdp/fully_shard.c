@@ -1,30 +1,94 @@
-/* The public face: which parameters a unit takes, and the calls on a unit. */
-#include <float.h>
+/* fully_shard: which parameters a unit takes. */
+#include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 
+static fsdp_status check_prefetch(const fsdp_fully_shard_options *o)
+{
+    if ((unsigned)o->backward_prefetch > FSDP_BACKWARD_NONE)
+        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: backward_prefetch %d",
+                          (int)o->backward_prefetch);
+    if ((unsigned)o->forward_prefetch > FSDP_FORWARD_NONE)
+        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: forward_prefetch %d",
+                          (int)o->forward_prefetch);
+    return FSDP_OK;
+}
+
+static fsdp_status check_offload(const fsdp_offload_policy *policy)
+{
+    if ((unsigned)policy->kind > FSDP_OFFLOAD_DIR)
+        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: offload_policy %d", (int)policy->kind);
+    if (policy->kind == FSDP_OFFLOAD_DIR && (!policy->dir || !*policy->dir))
+        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: offload_policy: there is no folder");
+    return FSDP_OK;
+}
+
 static fsdp_status check_options(const fsdp_module *m, const fsdp_fully_shard_options *o)
 {
-    const fsdp_mp_policy *mp = &o->mp_policy;
     if (m->fsdp_state)
         return fsdp_error(FSDP_ERR_INVALID, "fully_shard: module '%s' (%s) is a unit already",
                           m->name, m->class_name);
-    if (mp->param_dtype != FSDP_DTYPE_F32 && mp->param_dtype != FSDP_DTYPE_BF16)
-        return fsdp_error(
-            FSDP_ERR_UNSUPPORTED,
-            "fully_shard: param_dtype %s: this version computes in float32 or bfloat16",
-            fsdp_dtype_name(mp->param_dtype));
-    if (mp->reduce_dtype != FSDP_DTYPE_F32 && mp->reduce_dtype != FSDP_DTYPE_BF16)
-        return fsdp_error(
-            FSDP_ERR_UNSUPPORTED,
-            "fully_shard: reduce_dtype %s: this version reduces in float32 or bfloat16",
-            fsdp_dtype_name(mp->reduce_dtype));
-    if (mp->master_dtype != FSDP_DTYPE_F32 && mp->master_dtype != FSDP_DTYPE_BF16)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "fully_shard: master_dtype %s: this version keeps float32 or bfloat16",
-                          fsdp_dtype_name(mp->master_dtype));
+    fsdp_status status = fsdp_mp_policy_check(&o->mp_policy);
+    fsdp_error_context(status, "fully_shard");
+    FSDP_TRY(status);
+    FSDP_TRY(check_offload(&o->offload_policy));
+    return check_prefetch(o);
+}
+
+static fsdp_status check_mesh(const fsdp_module *m, const fsdp_group *group,
+                              const fsdp_device_mesh *mesh)
+{
+    const int ndim = mesh ? fsdp_device_mesh_ndim(mesh) : 1;
+    if (!mesh)
+        return FSDP_OK;
+    if (ndim > 2)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "fully_shard: module '%s' (%s): a mesh of %d dimensions: 1 is FSDP, 2 "
+                          "(replicate, shard) are HSDP",
+                          m->name, m->class_name, ndim);
+    const int ranks = fsdp_device_mesh_size(mesh, 0) * fsdp_device_mesh_size(mesh, 1);
+    if (group && fsdp_group_world_size(group) != ranks)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "fully_shard: module '%s' (%s): the mesh is of %d ranks, the group of %d",
+                          m->name, m->class_name, ranks, fsdp_group_world_size(group));
     return FSDP_OK;
+}
+
+static int shard_ranks(const fsdp_group *group, const fsdp_fully_shard_options *o)
+{
+    if (o->no_shard)
+        return 1;
+    if (o->mesh)
+        return fsdp_device_mesh_size(o->mesh, fsdp_device_mesh_ndim(o->mesh) - 1);
+    return group ? fsdp_group_world_size(group) : 1;
+}
+
+/* FSDP2's _get_post_forward_mesh_info: 1 is false, all is true. */
+static void simplify_reshard(const fsdp_group *group, fsdp_fully_shard_options *o)
+{
+    if (o->reshard_after_forward != FSDP_RESHARD_TO_SMALLER)
+        return;
+    if (o->reshard_ranks == 1)
+        o->reshard_after_forward = FSDP_RESHARD_FALSE;
+    else if (o->reshard_ranks == shard_ranks(group, o))
+        o->reshard_after_forward = FSDP_RESHARD_TRUE;
+}
+
+static fsdp_status check_reshard_ranks(const fsdp_module *m, const fsdp_group *group,
+                                       const fsdp_fully_shard_options *o)
+{
+    const int ranks = shard_ranks(group, o);
+    char path[256];
+    if (o->reshard_after_forward != FSDP_RESHARD_TO_SMALLER)
+        return FSDP_OK;
+    if (o->reshard_ranks > 0 && ranks % o->reshard_ranks == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "fully_shard: module '%s' (%s): reshard_after_forward to %d ranks of the %d "
+                      "that it is sharded over: it takes a divisor",
+                      m->parent ? fsdp_module_path(m, path, sizeof path) : m->name, m->class_name,
+                      o->reshard_ranks, ranks);
 }
 
 /* Units are made bottom up, before the first of them runs. */
@@ -50,78 +114,222 @@ static fsdp_status check_place(fsdp_module *module)
     return fsdp_module_visit(module, refuse_used_unit, NULL);
 }
 
+static int count_names(const fsdp_module *m, const fsdp_parameter *p)
+{
+    int n = 0;
+    for (size_t i = 0; i < m->n_params; i++)
+        n += m->params[i].parameter == p;
+    for (size_t i = 0; i < m->n_children; i++)
+        n += count_names(m->children[i], p);
+    return n;
+}
+
+bool fsdp_parameter_is_inside(const fsdp_parameter *p, const fsdp_module *m)
+{
+    return p->refs == 1 || count_names(m, p) == p->refs;
+}
+
+/* --- what a unit takes --- */
+
+typedef struct unit_plan {
+    fsdp_module *const *modules;
+    size_t n_modules;
+    const fsdp_fully_shard_options *options;
+    bool leave_shared;
+    fsdp_named_parameter *own; /* [n_own] names are owned */
+    size_t n_own, cap;
+} unit_plan;
+
+static bool is_ignored(const fsdp_fully_shard_options *o, const fsdp_parameter *p)
+{
+    for (size_t i = 0; i < o->n_ignored_params; i++)
+        if (o->ignored_params[i] == p)
+            return true;
+    return false;
+}
+
+static bool is_taken(const unit_plan *plan, const fsdp_parameter *p)
+{
+    for (size_t i = 0; i < plan->n_own; i++)
+        if (plan->own[i].parameter == p)
+            return true;
+    return false;
+}
+
+bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around)
+{
+    while (m && m != around)
+        m = m->parent;
+    return m != NULL;
+}
+
+/* Do the unit's modules have every name of p? */
+static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
+{
+    int n = 0;
+    for (size_t i = 0; i < plan->n_modules; i++)
+        n += count_names(plan->modules[i], p);
+    return n == p->refs;
+}
+
+/* Is a module of this unit among `m` and what is below? */
+static bool has_unit(const fsdp_module *m, const fsdp_param_group *unit)
+{
+    const fsdp_state *state = m->fsdp_state;
+    if (state && state->unit == unit)
+        return true;
+    for (size_t i = 0; i < m->n_children; i++)
+        if (has_unit(m->children[i], unit))
+            return true;
+    return false;
+}
+
+/* Of two units that know nothing of each other one would read what the other has freed. */
+static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_parameter *item)
+{
+    const fsdp_param_group *owner = item->parameter->owner;
+    if (!owner || has_unit(module, owner))
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_ERR_INVALID,
+        "its parameter '%s' is shared with unit '%s' (%s), which took it: let both be "
+        "one unit, or make a unit only of the module around both",
+        item->name, owner->module->name, owner->module->class_name);
+}
+
+/* Of several modules each name begins with its module's. */
+static fsdp_status take(unit_plan *plan, const fsdp_module *module,
+                        const fsdp_named_parameter *item)
+{
+    const bool one = plan->n_modules == 1;
+    if (!FSDP_GROW(plan->own, plan->cap, plan->n_own + 1))
+        return FSDP_ERR_NOMEM;
+    char *name = fsdp_strdup_printf("%s%s%s", one ? "" : module->name, one ? "" : ".", item->name);
+    if (!name)
+        return FSDP_ERR_NOMEM;
+    plan->own[plan->n_own++] = (fsdp_named_parameter){.name = name, .parameter = item->parameter};
+    return FSDP_OK;
+}
+
+static fsdp_status take_from(unit_plan *plan, fsdp_module *module)
+{
+    fsdp_parameter_list list;
+    FSDP_TRY(fsdp_module_parameters(module, false, &list));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < list.n && status == FSDP_OK; i++) {
+        const fsdp_parameter *p = list.items[i].parameter;
+        if (is_ignored(plan->options, p) || is_taken(plan, p))
+            continue;
+        status = check_owner(module, &list.items[i]);
+        if (status == FSDP_OK && !p->owner && (!plan->leave_shared || is_own(plan, p)))
+            status = take(plan, module, &list.items[i]);
+    }
+    fsdp_parameter_list_free(&list);
+    return status;
+}
+
+static void plan_free(unit_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_own; i++) {
+        char *name;
+        memcpy(&name, &plan->own[i].name, sizeof name); /* ours, shown as const */
+        fsdp_free(name);
+    }
+    fsdp_free(plan->own);
+}
+
+static fsdp_status create_unit(const unit_plan *plan, fsdp_group *group, fsdp_device *device)
+{
+    fsdp_param_group *unit;
+    fsdp_fully_shard_options options = *plan->options;
+    simplify_reshard(group, &options);
+    FSDP_TRY(fsdp_param_group_create(device, group, &options, plan->own, plan->n_own, &unit));
+    fsdp_status status = fsdp_state_create(plan->modules, plan->n_modules, unit);
+    if (status == FSDP_OK)
+        fsdp_param_group_adopt(unit);
+    else
+        fsdp_param_group_destroy(unit);
+    return status;
+}
+
+static fsdp_status make_unit(unit_plan *plan, fsdp_group *group, fsdp_device *device)
+{
+    for (size_t i = 0; i < plan->n_modules; i++) {
+        fsdp_module *module = plan->modules[i];
+        FSDP_TRY(check_options(module, plan->options));
+        FSDP_TRY(check_mesh(module, group, plan->options->mesh));
+        FSDP_TRY(check_reshard_ranks(module, group, plan->options));
+        FSDP_TRY(check_place(module));
+    }
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < plan->n_modules && status == FSDP_OK; i++)
+        status = take_from(plan, plan->modules[i]);
+    if (status == FSDP_OK)
+        status = create_unit(plan, group, device);
+    fsdp_error_context(status, "fully_shard of %s", plan->modules[0]->class_name);
+    plan_free(plan);
+    return status;
+}
+
+fsdp_status fsdp_make_unit(fsdp_module *const *modules, size_t n, fsdp_group *group,
+                           fsdp_device *device, const fsdp_fully_shard_options *options,
+                           bool leave_shared)
+{
+    unit_plan plan = {
+        .modules = modules, .n_modules = n, .options = options, .leave_shared = leave_shared};
+    return make_unit(&plan, group, device);
+}
+
+static const fsdp_fully_shard_options default_options;
+
 fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_group *group, fsdp_device *device,
                              const fsdp_fully_shard_options *options)
 {
-    static const fsdp_fully_shard_options defaults = {0};
-    if (!options)
-        options = &defaults;
     if (!module || !device)
         return fsdp_error(FSDP_ERR_INVALID, "fully_shard: %s is NULL",
                           module ? "device" : "module");
-    FSDP_TRY(check_options(module, options));
-    FSDP_TRY(check_place(module));
-    fsdp_parameter_list list;
-    FSDP_TRY(fsdp_module_parameters(module, false, &list));
-    fsdp_named_parameter *own = fsdp_calloc(list.n, sizeof *own);
-    fsdp_status status = own ? FSDP_OK : FSDP_ERR_NOMEM;
-    size_t n = 0;
-    for (size_t i = 0; i < list.n && status == FSDP_OK; i++)
-        if (!list.items[i].parameter->owner)
-            own[n++] = list.items[i];
-    fsdp_param_group *unit = NULL;
-    if (status == FSDP_OK)
-        status = fsdp_param_group_create(device, group, options, own, n, &unit);
-    if (status == FSDP_OK) {
-        status = fsdp_state_create(module, unit);
-        if (status == FSDP_OK)
-            fsdp_param_group_adopt(unit);
-        else
-            fsdp_param_group_destroy(unit);
+    return fsdp_make_unit(&module, 1, group, device, options ? options : &default_options, false);
+}
+
+static const fsdp_module *root_of(const fsdp_module *m)
+{
+    while (m->parent)
+        m = m->parent;
+    return m;
+}
+
+fsdp_status fsdp_check_modules(fsdp_module *const *modules, size_t n)
+{
+    if (!n)
+        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: no module is given");
+    for (size_t i = 0; i < n; i++) {
+        if (!modules[i])
+            return fsdp_error(FSDP_ERR_INVALID, "fully_shard: module %zu of %zu is NULL", i, n);
+        if (root_of(modules[i]) != root_of(modules[0]))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "fully_shard: modules '%s' and '%s' are of different trees",
+                              modules[0]->name, modules[i]->name);
+        for (size_t k = 0; k < n; k++)
+            if (k != i && fsdp_module_is_inside(modules[k], modules[i]))
+                return fsdp_error(FSDP_ERR_INVALID,
+                                  "fully_shard: module '%s' (%s) %s '%s' (%s), which is given too",
+                                  modules[k]->name, modules[k]->class_name,
+                                  modules[k] == modules[i] ? "is" : "is inside", modules[i]->name,
+                                  modules[i]->class_name);
     }
-    fsdp_error_context(status, "fully_shard of %s", module->class_name);
-    fsdp_free(own);
-    fsdp_parameter_list_free(&list);
-    return status;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_fully_shard_modules(fsdp_module *const *modules, size_t n, fsdp_group *group,
+                                     fsdp_device *device, const fsdp_fully_shard_options *options)
+{
+    if (!device)
+        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: device is NULL");
+    FSDP_TRY(fsdp_check_modules(modules, n));
+    return fsdp_make_unit(modules, n, group, device, options ? options : &default_options, false);
 }
 
 bool fsdp_module_is_unit(const fsdp_module *module)
 {
     return module->fsdp_state != NULL;
-}
-
-fsdp_status fsdp_unit_unshard(fsdp_module *module)
-{
-    fsdp_state *state;
-    FSDP_TRY(fsdp_state_of(module, &state));
-    FSDP_TRY(fsdp_param_group_unshard(state->unit));
-    state->unit->held = true;
-    return FSDP_OK;
-}
-
-fsdp_status fsdp_unit_reshard(fsdp_module *module)
-{
-    fsdp_state *state;
-    FSDP_TRY(fsdp_state_of(module, &state));
-    state->unit->held = false;
-    fsdp_param_group_reshard(state->unit);
-    return FSDP_OK;
-}
-
-static fsdp_status set_factor(const char *path, fsdp_module *m, void *arg)
-{
-    (void)path;
-    fsdp_state *state = m->fsdp_state;
-    if (state)
-        state->unit->divide_factor = *(const double *)arg;
-    return FSDP_OK;
-}
-
-fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root, double factor)
-{
-    if (!(factor >= 0.0 && factor <= DBL_MAX))
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "gradient divide factor %g is neither positive nor 0 (world size)",
-                          factor);
-    return fsdp_module_visit(root, set_factor, &factor);
 }

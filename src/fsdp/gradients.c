@@ -4,77 +4,93 @@
  * Leaves are added in float32 as the aligned binary tree over m: across ranks by the reduce of each
  * micro-step, across micro-steps in a stack of partial sums, of which two of one level become one
  * of the next. The division comes last, once. 1 x 4, 2 x 2 and 4 x 1 (ranks x micro-steps) then
- * agree in every bit. */
+ * agree in every bit. With replicas (Note [Replicas]) rank r is column r mod S of row r / S of the
+ * mesh: a row's ranks are added first, then the rows. Where S is a power of two, that is the same
+ * tree. */
 #include <stddef.h>
 #include <string.h>
 
-#include <fsdp/dtensor.h>
-
-#include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/fsdp/param_group.h"
+#include "src/base/trace.h"
+#include "src/fsdp/grad_parts.h"
 
-enum {
-    SLOT_ALIGN = 128
-};
-
-/* One rank's slot: gradients, then a byte for each parameter that has one. */
-static size_t slot_bytes(const fsdp_param_group *u)
+static fsdp_grad_parts slots_of(const fsdp_param_group *u)
 {
-    return (size_t)u->numel * sizeof(float) +
-           (u->n_params + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+    return (fsdp_grad_parts){u->slot, u->group, u->slot_numel};
 }
 
-/* NULL on meta. */
-static unsigned char *slot_flags(const fsdp_param_group *u, int rank)
+static fsdp_phase_info info_of_bytes(const fsdp_param_group *u, fsdp_phase_kind kind, size_t numel)
 {
-    unsigned char *base = fsdp_buffer_data(u->slot);
-    return base ? base + slot_bytes(u) * (size_t)rank + (size_t)u->numel * sizeof(float) : NULL;
-}
-
-static int world_of(const fsdp_group *group)
-{
-    return group ? fsdp_group_world_size(group) : 1;
+    fsdp_dtype dtype = u->options.mp_policy.reduce_dtype;
+    return (fsdp_phase_info){.unit = u->number,
+                             .step = u->step,
+                             .kind = (uint16_t)kind,
+                             .dtype = (uint16_t)dtype,
+                             .bytes = numel * fsdp_dtype_size(dtype)};
 }
 
 /* Bytes of the gradients that this micro-step touched: ranks that ran different code differ here,
  * and the phase check says so. */
 static fsdp_phase_info info_of(const fsdp_param_group *u, fsdp_phase_kind kind)
 {
-    fsdp_dtype dtype = u->options.mp_policy.reduce_dtype;
-    size_t bytes = 0;
+    size_t numel = 0;
     for (size_t i = 0; i < u->n_params; i++)
         if (u->params[i].touched)
-            bytes += (size_t)fsdp_parameter_numel(u->params[i].parameter) * fsdp_dtype_size(dtype);
-    return (fsdp_phase_info){.unit = u->number,
-                             .step = u->step,
-                             .kind = (uint16_t)kind,
-                             .dtype = (uint16_t)dtype,
-                             .bytes = bytes};
+            numel += (size_t)fsdp_parameter_numel(u->params[i].parameter);
+    return info_of_bytes(u, kind, numel);
 }
 
 /* --- backward writes --- */
 
+/* What does not train has no place in it. */
+static void lay_out_slot(fsdp_param_group *u)
+{
+    u->slot_numel = 0;
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_param *p = &u->params[i];
+        p->in_slot = fsdp_parameter_requires_grad(p->parameter);
+        if (!p->in_slot)
+            continue;
+        p->grad_slot->offset = u->slot_numel;
+        u->slot_numel += fsdp_param_group_aligned(fsdp_parameter_numel(p->parameter));
+    }
+}
+
 static fsdp_status open_slot(fsdp_param_group *u)
 {
-    size_t bytes = slot_bytes(u) * (size_t)world_of(u->group);
-    FSDP_TRY(fsdp_pool_take(&u->pools->slots, bytes, &u->slot));
-    fsdp_phase_info info = info_of(u, FSDP_KIND_GRADIENT);
+    lay_out_slot(u);
+    fsdp_grad_parts slots = slots_of(u);
+    FSDP_TRY(fsdp_pool_take(&u->pools->slots, fsdp_grad_parts_bytes(u, &slots), &u->slot));
+    /* Told apart here, ranks that lay it out differently do not write into each other's part. */
+    fsdp_phase_info info = info_of_bytes(u, FSDP_KIND_GRADIENT, (size_t)u->slot_numel);
     fsdp_status status = fsdp_buffer_begin(u->slot, FSDP_PHASE_WRITE, &info);
     if (status != FSDP_OK) {
         fsdp_pool_give_back(&u->pools->slots, u->slot);
         u->slot = NULL;
         return status;
     }
-    char *base = fsdp_buffer_data(u->slot);
-    int rank = u->group ? fsdp_group_rank(u->group) : 0;
-    char *own = base ? base + slot_bytes(u) * (size_t)rank : NULL;
+    slots.buffer = u->slot;
+    char *own = fsdp_grad_parts_of_rank(u, &slots, fsdp_group_rank(u->group));
 #ifdef FSDP_DEBUG
     if (own)
-        memset(own, 0xff, slot_bytes(u)); /* NaN: the first contribution overwrites */
+        memset(own, 0xff,
+               (size_t)slots.numel * sizeof(float)); /* NaN: the first contribution overwrites */
 #endif
     fsdp_storage_set_data(u->slot_storage, own);
     return FSDP_OK;
+}
+
+static fsdp_status refuse_gradient(const fsdp_param_group *u, const fsdp_param *p)
+{
+    if (!fsdp_parameter_requires_grad(p->parameter))
+        return fsdp_error(FSDP_ERR_STATE,
+                          "'%s' of unit '%s' was frozen between a forward and its backward: freeze "
+                          "between steps",
+                          p->name, u->name);
+    return fsdp_error(FSDP_ERR_STATE,
+                      "'%s' of unit '%s' was unfrozen while the unit's gradients add up without "
+                      "being communicated: unfreeze between steps",
+                      p->name, u->name);
 }
 
 fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsdp_tensor **dst,
@@ -86,21 +102,20 @@ fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
     fsdp_param_group *u = parameter->owner;
     if (!u->pools)
         return fsdp_error(FSDP_ERR_STATE, "unit '%s' has not run a forward", u->name);
+    FSDP_TRY(fsdp_param_group_reduce(u));
     if (!u->slot)
         FSDP_TRY(open_slot(u));
-    for (size_t i = 0; i < u->n_params; i++) {
-        if (u->params[i].parameter != parameter)
-            continue;
-        *beta = u->params[i].touched ? 1.0f : 0.0f;
-        u->params[i].touched = true;
-        *dst = u->params[i].grad_slot;
-        return FSDP_OK;
-    }
-    fsdp_assert_failed("the parameter is one of its unit's", __FILE__, __LINE__);
-    return FSDP_ERR_STATE;
+    fsdp_param *p = fsdp_param_group_find(u, parameter);
+    FSDP_ASSERT(p);
+    if (!p->in_slot)
+        return refuse_gradient(u, p);
+    *beta = p->touched ? 1.0f : 0.0f;
+    p->touched = true;
+    *dst = p->grad_slot;
+    return FSDP_OK;
 }
 
-/* reduce_dtype bf16: each gradient is rounded once, here, and still summed in float32. */
+/* reduce_dtype below float32: each gradient is rounded once, here, and still summed in float32. */
 static fsdp_status round_slot(fsdp_param_group *u)
 {
     fsdp_dtype dtype = u->options.mp_policy.reduce_dtype;
@@ -120,52 +135,27 @@ static fsdp_status round_slot(fsdp_param_group *u)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_param_group_publish(fsdp_param_group *u, bool *pending)
+fsdp_status fsdp_param_group_publish(fsdp_param_group *u, bool last_micro_step, bool *pending)
 {
     *pending = u->slot != NULL;
-    if (!u->slot)
+    if (!u->slot || u->published)
         return FSDP_OK;
+    u->published = true;
+    u->last_micro_step = last_micro_step;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "publish gradients", u->name);
     fsdp_status status = round_slot(u);
-    unsigned char *flags = slot_flags(u, u->group ? fsdp_group_rank(u->group) : 0);
+    const fsdp_grad_parts slots = slots_of(u);
+    unsigned char *flags = fsdp_grad_parts_flags(u, &slots, fsdp_group_rank(u->group));
     for (size_t i = 0; i < u->n_params && flags; i++)
         flags[i] = u->params[i].touched;
     fsdp_storage_set_data(u->slot_storage, NULL);
     fsdp_buffer_end(u->slot);
+    fsdp_param_group_tell(u, FSDP_UNIT_PUBLISH, NULL, 0);
+    fsdp_trace_end();
     return status;
 }
 
 /* --- own rows over all ranks --- */
-
-static fsdp_status compare_flags(const fsdp_param_group *u)
-{
-    for (int r = 0; r < world_of(u->group); r++) {
-        const unsigned char *flags = slot_flags(u, r);
-        for (size_t i = 0; i < u->n_params && flags; i++)
-            if (flags[i] != u->params[i].touched)
-                return fsdp_error(FSDP_ERR_COMM,
-                                  "ranks diverged: rank %d has %s gradient of '%s' in unit '%s', "
-                                  "rank %d has %s",
-                                  r, flags[i] ? "a" : "no", u->params[i].name, u->name,
-                                  fsdp_group_rank(u->group), flags[i] ? "none" : "one");
-    }
-    return FSDP_OK;
-}
-
-static void sum_slots(const fsdp_param_group *u, const fsdp_param *p, fsdp_tensor *rows,
-                      float scale)
-{
-    const fsdp_kernels *k = u->device->kernels;
-    int64_t n = fsdp_tensor_numel(rows);
-    if (!k || !n)
-        return;
-    const char *base = fsdp_buffer_data(u->slot);
-    int world_size = world_of(u->group);
-    size_t first = p->offset + (size_t)(p->parameter->row_begin * fsdp_tensor_row_numel(rows));
-    for (int r = 0; r < world_size; r++)
-        u->sources[r] = base + slot_bytes(u) * (size_t)r + first * sizeof(float);
-    k->tree_sum(u->device->context, fsdp_tensor_ptr(rows), u->sources, world_size, FSDP_DTYPE_F32,
-                n, scale);
-}
 
 /* a = (a + b) * scale */
 static void fold(const fsdp_param_group *u, fsdp_tensor *a, const fsdp_tensor *b, float scale)
@@ -197,7 +187,7 @@ static void push(const fsdp_param_group *u, fsdp_param *p, fsdp_tensor *rows)
 
 /* Fold what is left, smallest first, scale, and hand it to the parameter: it adds to a gradient
  * that nobody zeroed, as in PyTorch. */
-static void finish(const fsdp_param_group *u, fsdp_param *p, float scale)
+static fsdp_status finish(const fsdp_param_group *u, fsdp_param *p, float scale)
 {
     while (p->n_tree > 2) {
         fold(u, p->tree[p->n_tree - 2], p->tree[p->n_tree - 1], 1.0f);
@@ -211,6 +201,8 @@ static void finish(const fsdp_param_group *u, fsdp_param *p, float scale)
                                   fsdp_tensor_ptr(p->tree[0]), scale, FSDP_DTYPE_F32,
                                   fsdp_tensor_numel(p->tree[0]));
     }
+    if (u->all_reduce_hook)
+        FSDP_TRY(u->all_reduce_hook(p->parameter, p->tree[0], u->all_reduce_arg));
     fsdp_grad_sink *sink = &p->parameter->sink;
     if (sink->grad) {
         fold(u, sink->grad, p->tree[0], 1.0f);
@@ -219,56 +211,202 @@ static void finish(const fsdp_param_group *u, fsdp_param *p, float scale)
         sink->grad = p->tree[0];
         p->tree[--p->n_tree] = NULL;
     }
-}
-
-static fsdp_status reduce_param(fsdp_param_group *u, fsdp_param *p, bool last, float scale)
-{
-    const fsdp_tensor *local = p->parameter->local;
-    fsdp_tensor *rows;
-    FSDP_TRY(fsdp_tensor_create(u->device, FSDP_DTYPE_F32, local->ndim, local->shape, FSDP_TAG_GRAD,
-                                &rows));
-    fsdp_status status = FSDP_OK;
-    if (u->shard_group)
-        status = fsdp_dtensor_from_local(rows, u->shard_group, (fsdp_placement){FSDP_SHARD, 0},
-                                         p->parameter->shape);
-    if (status != FSDP_OK) {
-        fsdp_tensor_release(rows);
-        return status;
-    }
-    bool only = last && p->n_tree == 0;
-    sum_slots(u, p, rows, only ? scale : 1.0f);
-    push(u, p, rows);
-    if (last)
-        finish(u, p, only ? 1.0f : scale);
     return FSDP_OK;
 }
 
 static float scale_of(const fsdp_param_group *u)
 {
-    return (float)(1.0 / (u->divide_factor > 0.0 ? u->divide_factor : (double)world_of(u->group)));
+    return (float)(1.0 / (u->divide_factor > 0.0 ? u->divide_factor
+                                                 : (double)fsdp_param_group_world_size(u)));
 }
 
-void fsdp_param_group_finish(fsdp_param_group *u)
+/* The sum that is about to be complete is all of the step: the last addition may scale it. */
+static float scale_if_only(const fsdp_param_group *u, const fsdp_param *p, bool last)
 {
-    for (size_t i = 0; i < u->n_params; i++)
-        if (u->params[i].n_tree)
-            finish(u, &u->params[i], scale_of(u));
+    return last && p->n_tree == 0 ? scale_of(u) : 1.0f;
 }
 
-fsdp_status fsdp_param_group_reduce(fsdp_param_group *u, bool last)
+static fsdp_status create_rows(const fsdp_param_group *u, const fsdp_param *p, fsdp_tensor **out)
 {
+    const fsdp_tensor *local = p->parameter->local;
+    fsdp_tensor *rows;
+    FSDP_TRY(fsdp_tensor_create(u->device, FSDP_DTYPE_F32, local->ndim, local->shape, FSDP_TAG_GRAD,
+                                &rows));
+    fsdp_status status = fsdp_param_group_place(u, p, rows);
+    if (status == FSDP_OK)
+        *out = rows;
+    else
+        fsdp_tensor_release(rows);
+    return status;
+}
+
+static fsdp_status sum_slots(fsdp_param_group *u, const fsdp_grad_parts *slots, fsdp_param *p,
+                             bool last)
+{
+    fsdp_tensor *rows;
+    FSDP_TRY(create_rows(u, p, &rows));
+    fsdp_grad_parts_sum(u, slots, p->grad_slot->offset, &p->slice, rows,
+                        u->replicate_group ? 1.0f : scale_if_only(u, p, last));
+    if (p->partial) {
+        fold(u, p->partial, rows, 1.0f);
+        fsdp_tensor_release(rows);
+    } else {
+        p->partial = rows;
+    }
+    return FSDP_OK;
+}
+
+/* Over the ranks that share slots: what this micro-step touched is in `partial` afterwards, added
+ * to what is there. */
+static fsdp_status reduce_scatter(fsdp_param_group *u, bool last)
+{
+    const fsdp_grad_parts slots = slots_of(u);
     fsdp_phase_info info = info_of(u, FSDP_KIND_REDUCE_SCATTER);
     FSDP_TRY(fsdp_buffer_begin(u->slot, FSDP_PHASE_READ, &info));
-    fsdp_status status = compare_flags(u);
+    fsdp_status status = fsdp_grad_parts_compare_flags(u, &slots);
     for (size_t i = 0; i < u->n_params && status == FSDP_OK; i++) {
         if (u->params[i].touched)
-            status = reduce_param(u, &u->params[i], last, scale_of(u));
+            status = sum_slots(u, &slots, &u->params[i], last);
         u->params[i].touched = false;
     }
     fsdp_buffer_end(u->slot);
     fsdp_pool_give_back(&u->pools->slots, u->slot);
     u->slot = NULL;
+    fsdp_param_group_tell(u, FSDP_UNIT_REDUCE, u->group, info.bytes);
     return status;
+}
+
+/* --- own rows over replicas --- */
+
+static void write_lane(const fsdp_param_group *u, const fsdp_grad_parts *lanes)
+{
+    const int rank = fsdp_group_rank(lanes->group);
+    char *own = fsdp_grad_parts_of_rank(u, lanes, rank);
+    unsigned char *flags = fsdp_grad_parts_flags(u, lanes, rank);
+    for (size_t i = 0; i < u->n_params && own; i++) {
+        const fsdp_param *p = &u->params[i];
+        flags[i] = p->partial != NULL;
+        if (p->partial && fsdp_tensor_numel(p->partial))
+            u->device->kernels->copy(u->device->context, own + p->lane_offset * sizeof(float),
+                                     fsdp_tensor_ptr(p->partial),
+                                     (size_t)fsdp_tensor_numel(p->partial) * sizeof(float));
+    }
+}
+
+static void sum_lanes(const fsdp_param_group *u, const fsdp_grad_parts *lanes, const fsdp_param *p,
+                      float scale)
+{
+    const fsdp_slice all = {.runs = 1, .length = fsdp_tensor_numel(p->partial)};
+    fsdp_grad_parts_sum(u, lanes, (int64_t)p->lane_offset, &all, p->partial, scale);
+}
+
+static fsdp_status exchange_lanes(fsdp_param_group *u, const fsdp_grad_parts *lanes, bool last)
+{
+    size_t numel = 0;
+    for (size_t i = 0; i < u->n_params; i++)
+        if (u->params[i].partial)
+            numel += (size_t)fsdp_tensor_numel(u->params[i].partial);
+    fsdp_phase_info info = info_of_bytes(u, FSDP_KIND_GRADIENT, numel);
+    FSDP_TRY(fsdp_buffer_begin(lanes->buffer, FSDP_PHASE_WRITE, &info));
+    write_lane(u, lanes);
+    fsdp_buffer_end(lanes->buffer);
+    info.kind = FSDP_KIND_ALL_REDUCE;
+    FSDP_TRY(fsdp_buffer_begin(lanes->buffer, FSDP_PHASE_READ, &info));
+    fsdp_status status = fsdp_grad_parts_compare_flags(u, lanes);
+    for (size_t i = 0; i < u->n_params && status == FSDP_OK; i++) {
+        const fsdp_param *p = &u->params[i];
+        if (p->partial)
+            sum_lanes(u, lanes, p, scale_if_only(u, p, last));
+    }
+    fsdp_buffer_end(lanes->buffer);
+    fsdp_param_group_tell(u, FSDP_UNIT_ALL_REDUCE, lanes->group, info.bytes);
+    return status;
+}
+
+/* Own rows of what trains, or did in an earlier micro-step; room for as many as any rank has, so
+ * that all hold equal memory (Note [Idle memory] in buffer.h). */
+static int64_t lay_out_lane(fsdp_param_group *u)
+{
+    int64_t numel = 0;
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_param *p = &u->params[i];
+        if (!fsdp_parameter_requires_grad(p->parameter) && !p->partial)
+            continue;
+        p->lane_offset = (size_t)numel;
+        numel += fsdp_param_group_aligned(fsdp_param_most_numel(u, p));
+    }
+    return numel;
+}
+
+/* Partial sums become those over all mesh rows. No effect without replicas. */
+static fsdp_status all_reduce(fsdp_param_group *u, bool last)
+{
+    if (!u->replicate_group)
+        return FSDP_OK;
+    fsdp_grad_parts lanes = {NULL, u->replicate_group, lay_out_lane(u)};
+    FSDP_TRY(fsdp_pool_take(&u->pools->lanes, fsdp_grad_parts_bytes(u, &lanes), &lanes.buffer));
+    fsdp_status status = exchange_lanes(u, &lanes, last);
+    fsdp_pool_give_back(&u->pools->lanes, lanes.buffer);
+    return status;
+}
+
+/* The sum of a micro-step is complete: fold it with those of earlier ones. */
+static fsdp_status hand_over(const fsdp_param_group *u, fsdp_param *p, bool last)
+{
+    const bool is_scaled = last && p->n_tree == 0;
+    fsdp_tensor *rows = p->partial;
+    p->partial = NULL;
+    push(u, p, rows);
+    return last ? finish(u, p, is_scaled ? 1.0f : scale_of(u)) : FSDP_OK;
+}
+
+static fsdp_status complete_sums(fsdp_param_group *u, bool last)
+{
+    if (u->replicate_group && u->no_all_reduce)
+        return FSDP_OK;
+    FSDP_TRY(all_reduce(u, last));
+    for (size_t i = 0; i < u->n_params; i++)
+        if (u->params[i].partial)
+            FSDP_TRY(hand_over(u, &u->params[i], last));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_param_group_finish(fsdp_param_group *u, bool syncs)
+{
+    bool has_partial = false;
+    for (size_t i = 0; i < u->n_params; i++)
+        has_partial |= u->params[i].partial != NULL;
+    if (has_partial && syncs)
+        FSDP_TRY(complete_sums(u, true));
+    for (size_t i = 0; i < u->n_params; i++)
+        if (u->params[i].n_tree)
+            FSDP_TRY(finish(u, &u->params[i], scale_of(u)));
+    return FSDP_OK;
+}
+
+static fsdp_status reduce(fsdp_param_group *u)
+{
+    if (!u->published)
+        return FSDP_OK;
+    u->published = false;
+    FSDP_TRY(reduce_scatter(u, u->last_micro_step));
+    return complete_sums(u, u->last_micro_step);
+}
+
+fsdp_status fsdp_param_group_reduce(fsdp_param_group *u)
+{
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "reduce_scatter", u->name);
+    fsdp_status status = reduce(u);
+    fsdp_trace_end();
+    return status;
+}
+
+bool fsdp_param_group_has_sums(const fsdp_param_group *u)
+{
+    for (size_t i = 0; i < u->n_params; i++)
+        if (u->params[i].n_tree || u->params[i].partial)
+            return true;
+    return u->slot != NULL;
 }
 
 void fsdp_param_group_drop_sums(fsdp_param_group *u)
@@ -281,8 +419,12 @@ void fsdp_param_group_drop_sums(fsdp_param_group *u)
 void fsdp_param_group_drop_gradients(fsdp_param_group *u)
 {
     fsdp_param_group_drop_sums(u);
-    for (size_t i = 0; i < u->n_params; i++)
+    for (size_t i = 0; i < u->n_params; i++) {
         u->params[i].touched = false;
+        fsdp_tensor_release(u->params[i].partial);
+        u->params[i].partial = NULL;
+    }
+    u->published = false;
     if (!u->slot)
         return;
     fsdp_storage_set_data(u->slot_storage, NULL);

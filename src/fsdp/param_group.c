@@ -1,4 +1,4 @@
-/* See Note [Three memories of a unit] in param_group.h. */
+/* Layout and memory of a unit: Note [Three memories of a unit] in param_group.h. */
 #include <stddef.h>
 #include <string.h>
 
@@ -6,172 +6,303 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/fsdp/param_group.h"
+#include "src/fsdp/extension.h"
+#include "src/fsdp/once_per_host.h"
 
 /* Offsets are multiples of this many elements: 64 bytes in every floating dtype. */
 enum {
     ALIGN_ELEMENTS = 32
 };
 
-static int world_of(const fsdp_group *group)
+/* A whole master lies in one mapping, which hosts do not share. */
+static bool is_on_one_host(const fsdp_group *group)
 {
-    return group ? fsdp_group_world_size(group) : 1;
+    return !group || fsdp_group_local_world_size(group) == fsdp_group_world_size(group);
 }
 
-static int rank_of(const fsdp_group *group)
+int64_t fsdp_param_group_aligned(int64_t numel)
 {
-    return group ? fsdp_group_rank(group) : 0;
+    return (numel + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
 }
 
-static size_t bytes_of(const fsdp_param_group *u, fsdp_dtype dtype)
-{
-    return (size_t)u->numel * fsdp_dtype_size(dtype);
-}
-
-static fsdp_phase_info info_of(const fsdp_param_group *u, fsdp_phase_kind kind, fsdp_dtype dtype)
-{
-    return (fsdp_phase_info){.unit = u->number,
-                             .step = u->step,
-                             .kind = (uint16_t)kind,
-                             .dtype = (uint16_t)dtype,
-                             .bytes = (uint64_t)u->logical_numel * fsdp_dtype_size(dtype)};
-}
-
-/* --- write guard of locals --- */
-
-/* What is gathered would go stale: neither memory that peers read now nor a copy may be behind. */
-static fsdp_status guard_begin(void *self)
-{
-    fsdp_param_group *u = self;
-    if (u->state != FSDP_UNIT_SHARDED)
-        return fsdp_error(FSDP_ERR_STATE,
-                          "unit '%s' is unsharded: its parameters cannot be written before reshard",
-                          u->name);
-    if (u->zero_copy && u->writers == 0) {
-        fsdp_phase_info info = info_of(u, FSDP_KIND_WRITE_SHARD, u->options.mp_policy.master_dtype);
-        FSDP_TRY(fsdp_buffer_begin(u->master, FSDP_PHASE_WRITE, &info));
-    }
-    u->writers++;
-    return FSDP_OK;
-}
-
-static void guard_end(void *self)
-{
-    fsdp_param_group *u = self;
-    FSDP_ASSERT(u->writers > 0);
-    if (--u->writers == 0 && u->zero_copy)
-        fsdp_buffer_end(u->master);
-}
-
-/* What operations read is no place to write: it is a copy, or all ranks' master. */
-static fsdp_status refuse_write(void *self)
-{
-    const fsdp_param_group *u = self;
-    return fsdp_error(FSDP_ERR_STATE,
-                      "unit '%s': fsdp_parameter_data() of a unit is read only: write "
-                      "fsdp_parameter_local()",
-                      u->name);
-}
-
-/* --- layout and memory --- */
-
+/* Of every parameter by the dtype that it is stored in. */
 static void lay_out(fsdp_param_group *u)
 {
-    int64_t at = 0;
+    u->zero_copy = u->copied = (fsdp_unit_part){0};
+    u->logical_numel = 0;
     for (size_t i = 0; i < u->n_params; i++) {
-        u->params[i].offset = (size_t)at;
-        int64_t n = fsdp_parameter_numel(u->params[i].parameter);
-        u->logical_numel += n;
-        at += (n + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
+        fsdp_param *p = &u->params[i];
+        p->zero_copy = !u->offload && p->dtype == u->options.mp_policy.param_dtype &&
+                       is_on_one_host(u->shard_group) && p->slice.runs == 1 &&
+                       !fsdp_param_is_extended(p);
+        u->logical_numel += fsdp_parameter_numel(p->parameter);
+        p->on_host = fsdp_is_once_per_host(u, p->parameter);
+        if (fsdp_param_is_extended(p))
+            continue; /* src/fsdp/extension.c */
+        if (p->on_host && p->zero_copy)
+            continue; /* src/fsdp/once_per_host.c */
+        fsdp_unit_part *part = p->zero_copy ? &u->zero_copy : &u->copied;
+        p->offset = (size_t)part->numel;
+        part->numel += fsdp_param_group_aligned(fsdp_parameter_numel(p->parameter));
+        part->logical_numel += fsdp_parameter_numel(p->parameter);
     }
-    u->numel = at;
+}
+
+static bool has_zero_copy(const fsdp_param_group *u)
+{
+    for (size_t i = 0; i < u->n_params; i++)
+        if (u->params[i].zero_copy && !u->params[i].on_host)
+            return true;
+    return false;
 }
 
 static fsdp_status create_storages(fsdp_param_group *u)
 {
-    const fsdp_mp_policy *mp = &u->options.mp_policy;
-    if (u->zero_copy) {
-        FSDP_TRY(fsdp_buffer_create(u->device, u->shard_group, bytes_of(u, mp->master_dtype),
-                                    FSDP_TAG_PARAM, &u->master));
-        FSDP_TRY(fsdp_storage_from_memory(u->device, fsdp_buffer_data(u->master),
-                                          bytes_of(u, mp->master_dtype), &u->master_storage));
+    const size_t bytes = fsdp_unit_part_bytes(u, &u->zero_copy);
+    if (has_zero_copy(u)) {
+        FSDP_TRY(fsdp_buffer_create(u->device, u->shard_group, bytes, FSDP_TAG_PARAM, &u->master));
+        FSDP_TRY(fsdp_storage_from_memory(u->device, fsdp_buffer_data(u->master), bytes,
+                                          &u->master_storage));
     }
-    FSDP_TRY(fsdp_storage_from_memory(u->device, NULL, bytes_of(u, mp->param_dtype),
+    FSDP_TRY(fsdp_once_per_host_prepare(u));
+    FSDP_TRY(fsdp_storage_from_memory(u->device, NULL, bytes, &u->view_storage));
+    FSDP_TRY(fsdp_storage_from_memory(u->device, NULL, fsdp_unit_part_bytes(u, &u->copied),
                                       &u->gathered_storage));
-    u->gathered_storage->guards = &u->gathered_guard;
-    return fsdp_storage_from_memory(u->device, NULL, bytes_of(u, FSDP_DTYPE_F32), &u->slot_storage);
+    u->view_storage->guards = u->gathered_storage->guards = &u->gathered_guard;
+    return fsdp_extension_prepare(u);
+}
+
+fsdp_status fsdp_param_group_place(const fsdp_param_group *u, const fsdp_param *p,
+                                   fsdp_tensor *rows)
+{
+    const fsdp_placement hybrid[] = {{FSDP_REPLICATE, 0}, {FSDP_SHARD, p->dim}};
+    if (!u->shard_group)
+        return FSDP_OK;
+    if (u->replicate_group)
+        return fsdp_dtensor_from_local_on_mesh(rows, u->options.mesh, hybrid, p->parameter->shape);
+    return fsdp_dtensor_from_local(rows, u->shard_group, hybrid[1], p->parameter->shape);
+}
+
+static fsdp_status new_local(const fsdp_param_group *u, const fsdp_param *p, const int64_t *shape,
+                             fsdp_tensor **local)
+{
+    const int ndim = p->parameter->ndim;
+    if (u->offload)
+        return fsdp_offload_tensor(u->offload, p->dtype, ndim, shape, FSDP_TAG_PARAM, local);
+    return fsdp_tensor_create(u->device, p->dtype, ndim, shape, FSDP_TAG_PARAM, local);
 }
 
 /* The rows of p that this rank's optimizer updates. */
-static fsdp_status create_local(fsdp_param_group *u, fsdp_param *p, int64_t begin, int64_t end,
-                                fsdp_tensor **local)
+static fsdp_status create_local(fsdp_param_group *u, fsdp_param *p, fsdp_tensor **local)
 {
     const fsdp_parameter *parameter = p->parameter;
-    fsdp_dtype dtype = u->options.mp_policy.master_dtype;
-    int64_t shape[FSDP_MAX_DIMS], row = 1;
+    int64_t shape[FSDP_MAX_DIMS];
+    if (p->on_host)
+        return fsdp_once_per_host_local(u, p, local);
     memcpy(shape, parameter->shape, sizeof shape);
-    for (int d = 1; d < parameter->ndim; d++)
-        row *= shape[d];
-    shape[0] = end - begin;
-    if (u->zero_copy)
-        FSDP_TRY(fsdp_tensor_over(u->master_storage, dtype, parameter->ndim, shape,
-                                  (int64_t)p->offset + begin * row, local));
+    shape[p->dim] = p->end - p->begin;
+    if (p->zero_copy)
+        FSDP_TRY(fsdp_tensor_over(u->master_storage, p->dtype, parameter->ndim, shape,
+                                  (int64_t)p->offset + p->slice.first, local));
     else
-        FSDP_TRY(
-            fsdp_tensor_create(u->device, dtype, parameter->ndim, shape, FSDP_TAG_PARAM, local));
-    if (!u->shard_group)
-        return FSDP_OK;
-    return fsdp_dtensor_from_local(*local, u->shard_group, (fsdp_placement){FSDP_SHARD, 0},
-                                   parameter->shape);
+        FSDP_TRY(new_local(u, p, shape, local));
+    (*local)->storage->guards = p->zero_copy ? &u->master_guard : &u->guard;
+    return fsdp_param_group_place(u, p, *local);
 }
 
-/* A parameter that had memory before: keep this rank's rows of its values. */
-static fsdp_status take_values(const fsdp_tensor *old, int64_t begin, fsdp_tensor *local)
+fsdp_status fsdp_param_group_take_values(const fsdp_tensor *old, const fsdp_slice *slice,
+                                         fsdp_tensor *local)
 {
     const fsdp_device *device = local->storage->device;
-    int64_t n = fsdp_tensor_numel(local);
-    FSDP_TRY(fsdp_tensor_begin_write(local));
-    const char *from = fsdp_tensor_ptr(old); /* NULL if it comes from the meta device */
-    if (device->kernels && n && from) {
-        from += (size_t)(begin * fsdp_tensor_row_numel(old)) * fsdp_dtype_size(old->dtype);
-        device->kernels->cast(device->context, fsdp_tensor_ptr(local), local->dtype, from,
-                              old->dtype, n);
+    FSDP_TRY(fsdp_tensor_begin_read(old));
+    fsdp_status status = fsdp_tensor_begin_write(local);
+    if (status != FSDP_OK) {
+        fsdp_tensor_end_read(old);
+        return status;
     }
+    const void *from = fsdp_tensor_ptr(old); /* NULL if it comes from the meta device */
+    if (device->kernels && from)
+        fsdp_slice_read(device, slice, fsdp_tensor_ptr(local), local->dtype, from, old->dtype);
     fsdp_tensor_end_write(local);
+    fsdp_tensor_end_read(old);
     return FSDP_OK;
+}
+
+/* Which slice of p this rank has. */
+static fsdp_status choose_slice(const fsdp_param_group *u, fsdp_param *p)
+{
+    const fsdp_parameter *parameter = p->parameter;
+    const fsdp_fully_shard_options *o = &u->options;
+    int dim = 0;
+    if (o->shard_placement_fn)
+        dim = o->shard_placement_fn(p->name, parameter, o->shard_placement_arg);
+    p->dim = dim < 0 ? dim + parameter->ndim : dim;
+    if (p->dim < 0 || p->dim >= parameter->ndim)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "shard_placement_fn: Shard(%d) of '%s', which has %d "
+                          "dimensions",
+                          dim, p->name, parameter->ndim);
+    if (!u->shard_group)
+        p->dim = 0;
+    if (p->dim && fsdp_param_is_extended(p))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "shard_placement_fn: Shard(%d) of '%s', whose all_gather extension takes "
+                          "rows",
+                          p->dim, p->name);
+    fsdp_shard_rows(parameter->shape[p->dim], fsdp_group_world_size(u->shard_group),
+                    fsdp_group_rank(u->shard_group), &p->begin, &p->end);
+    p->slice = fsdp_slice_of(parameter->ndim, parameter->shape, p->dim, p->begin, p->end);
+    return FSDP_OK;
+}
+
+/* The tensors of p in the memory that there is for it. */
+static fsdp_status create_tensors(fsdp_param_group *u, fsdp_param *p)
+{
+    const fsdp_parameter *parameter = p->parameter;
+    FSDP_TRY(create_local(u, p, &p->local));
+    if (p->on_host && p->zero_copy)
+        return fsdp_once_per_host_data(u, p, &p->data);
+    fsdp_storage *storage = fsdp_param_is_extended(p) ? u->unpacked_storage
+                            : p->zero_copy            ? u->view_storage
+                                                      : u->gathered_storage;
+    return fsdp_tensor_over(storage, u->options.mp_policy.param_dtype, parameter->ndim,
+                            parameter->shape, (int64_t)p->offset, &p->data);
 }
 
 static fsdp_status prepare(fsdp_param_group *u, fsdp_param *p)
 {
     const fsdp_parameter *parameter = p->parameter;
-    int64_t begin, end;
-    fsdp_shard_rows(parameter->shape[0], world_of(u->shard_group), rank_of(u->shard_group), &begin,
-                    &end);
-    FSDP_TRY(create_local(u, p, begin, end, &p->local));
-    p->local->storage->guards = &u->guard;
-    FSDP_TRY(fsdp_tensor_over(u->gathered_storage, u->options.mp_policy.param_dtype,
-                              parameter->ndim, parameter->shape, (int64_t)p->offset, &p->data));
-    FSDP_TRY(fsdp_tensor_over(u->slot_storage, FSDP_DTYPE_F32, parameter->ndim, parameter->shape,
-                              (int64_t)p->offset, &p->grad_slot));
-    return parameter->data ? take_values(parameter->data, begin, p->local) : FSDP_OK;
+    FSDP_TRY(create_tensors(u, p));
+    FSDP_TRY(fsdp_tensor_over(u->slot_storage, FSDP_DTYPE_F32, parameter->ndim, parameter->shape, 0,
+                              &p->grad_slot));
+    if (u->options.sync_module_states)
+        return fsdp_param_group_sync_values(u, p);
+    const fsdp_tensor *values = parameter->data;
+    return values && !fsdp_device_is_meta(fsdp_tensor_device(values))
+               ? fsdp_param_group_take_values(values, &p->slice, p->local)
+               : FSDP_OK;
 }
 
-void fsdp_param_group_adopt(fsdp_param_group *u)
+static fsdp_status settle(void *owner)
+{
+    return fsdp_param_group_settle(owner);
+}
+
+fsdp_param *fsdp_param_group_find(const fsdp_param_group *u, const fsdp_parameter *parameter)
+{
+    for (size_t i = 0; i < u->n_params; i++)
+        if (u->params[i].parameter == parameter)
+            return &u->params[i];
+    return NULL;
+}
+
+/* Parameters show the unit's tensors from here on. */
+static void show_tensors(fsdp_param_group *u)
 {
     for (size_t i = 0; i < u->n_params; i++) {
         fsdp_param *p = &u->params[i];
         fsdp_parameter *parameter = p->parameter;
-        int64_t begin, end;
-        fsdp_shard_rows(parameter->shape[0], world_of(u->shard_group), rank_of(u->shard_group),
-                        &begin, &end);
         if (parameter->data)
             parameter->data->sink = NULL;
+        fsdp_parameter_set_tensors(parameter, p->data, p->local, p->begin, p->end, u->shard_group);
+        parameter->shard_dim = p->dim;
+    }
+}
+
+void fsdp_param_group_adopt(fsdp_param_group *u)
+{
+    show_tensors(u);
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_parameter *parameter = u->params[i].parameter;
         fsdp_tensor_release(parameter->sink.grad);
         parameter->sink.grad = NULL;
-        fsdp_parameter_set_tensors(parameter, p->data, p->local, begin, end, u->shard_group);
         parameter->sink.target = fsdp_param_group_target;
         parameter->owner = u;
+        parameter->settle = settle;
+        parameter->mirror = fsdp_param_group_mirror;
     }
+}
+
+/* NULL for one of a single rank: nothing is to be communicated over it. */
+static fsdp_group *unless_alone(fsdp_group *group)
+{
+    return fsdp_group_world_size(group) > 1 ? group : NULL;
+}
+
+static void choose_groups(fsdp_param_group *u, fsdp_group *group)
+{
+    const fsdp_device_mesh *mesh = u->options.mesh;
+    if (mesh) {
+        const int last = fsdp_device_mesh_ndim(mesh) - 1;
+        group = fsdp_device_mesh_group(mesh, last);
+        u->replicate_group = last ? unless_alone(fsdp_device_mesh_group(mesh, 0)) : NULL;
+    }
+    u->group = unless_alone(group);
+    u->shard_group = u->options.no_shard ? NULL : u->group;
+}
+
+int64_t fsdp_param_most_numel(const fsdp_param_group *u, const fsdp_param *p)
+{
+    const fsdp_parameter *parameter = p->parameter;
+    int64_t begin, end;
+    fsdp_shard_rows(parameter->shape[p->dim], fsdp_group_world_size(u->shard_group), 0, &begin,
+                    &end);
+    const fsdp_slice most = fsdp_slice_of(parameter->ndim, parameter->shape, p->dim, begin, end);
+    return most.runs * most.length;
+}
+
+int64_t fsdp_param_group_trained_bytes(const fsdp_param_group *u)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < u->n_params; i++)
+        if (fsdp_parameter_requires_grad(u->params[i].parameter))
+            bytes += fsdp_param_most_numel(u, &u->params[i]) *
+                     (int64_t)fsdp_dtype_size(u->params[i].dtype);
+    return bytes;
+}
+
+int fsdp_param_group_world_size(const fsdp_param_group *u)
+{
+    return fsdp_group_world_size(u->group) * fsdp_group_world_size(u->replicate_group);
+}
+
+fsdp_group *fsdp_param_group_any_group(const fsdp_param_group *u)
+{
+    return u->group ? u->group : u->replicate_group;
+}
+
+static int64_t numel_of_all(const fsdp_param_group *u)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < u->n_params; i++)
+        n += fsdp_param_group_aligned(fsdp_parameter_numel(u->params[i].parameter));
+    return n;
+}
+
+static fsdp_status create_params(fsdp_param_group *u, const fsdp_named_parameter *parameters,
+                                 size_t n)
+{
+    u->n_params = n;
+    for (size_t i = 0; i < n; i++) {
+        fsdp_param *p = &u->params[i];
+        p->unit = u;
+        p->parameter = parameters[i].parameter;
+        p->trains = fsdp_parameter_requires_grad(p->parameter);
+        if (u->options.sync_module_states)
+            FSDP_TRY(fsdp_param_group_sync_dtype(u, p->parameter));
+        p->dtype = fsdp_param_group_dtype_of(u, p->parameter);
+        p->name = fsdp_strdup(parameters[i].name);
+        if (!p->name)
+            return FSDP_ERR_NOMEM;
+        FSDP_TRY(choose_slice(u, p));
+    }
+    lay_out(u);
+    FSDP_TRY(fsdp_storage_from_memory(u->device, NULL, (size_t)numel_of_all(u) * sizeof(float),
+                                      &u->slot_storage));
+    FSDP_TRY(create_storages(u));
+    for (size_t i = 0; i < n; i++)
+        FSDP_TRY(prepare(u, &u->params[i]));
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
@@ -184,34 +315,62 @@ fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
         return FSDP_ERR_NOMEM;
     u->device = device;
     u->options = *options;
-    u->group = world_of(group) > 1 ? group : NULL;
-    u->shard_group = options->no_shard ? NULL : u->group;
-    u->zero_copy = options->mp_policy.param_dtype == options->mp_policy.master_dtype;
-    u->guard = (fsdp_storage_guard){.begin_write = guard_begin, .end_write = guard_end, .self = u};
-    u->gathered_guard = (fsdp_storage_guard){.begin_write = refuse_write, .self = u};
+    u->options.ignored_params = NULL; /* borrowed for the call only */
+    choose_groups(u, group);
+    fsdp_param_group_set_guards(u);
     u->params = fsdp_calloc(n, sizeof *u->params);
-    u->sources = fsdp_calloc((size_t)world_of(u->group), sizeof *u->sources);
+    u->sources = fsdp_calloc((size_t)fsdp_param_group_world_size(u), sizeof *u->sources);
     u->name = fsdp_strdup("");
     fsdp_status status = u->params && u->sources && u->name ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK) {
-        u->n_params = n;
-        for (size_t i = 0; i < n; i++) {
-            u->params[i].parameter = parameters[i].parameter;
-            u->params[i].name = fsdp_strdup(parameters[i].name);
-            if (!u->params[i].name)
-                status = FSDP_ERR_NOMEM;
-        }
-        lay_out(u);
-    }
+    if (status == FSDP_OK && options->offload_policy.kind == FSDP_OFFLOAD_DIR)
+        status = fsdp_offload_unit_create(device, options->offload_policy.dir, &u->offload);
     if (status == FSDP_OK)
-        status = create_storages(u);
-    for (size_t i = 0; i < n && status == FSDP_OK; i++)
-        status = prepare(u, &u->params[i]);
+        status = create_params(u, parameters, n);
     if (status != FSDP_OK) {
         fsdp_param_group_destroy(u);
         return status;
     }
     *unit = u;
+    return FSDP_OK;
+}
+
+/* Locals may live on: those in memory of several ranks are emptied, since their memory goes. */
+static void release_memory(fsdp_param_group *u)
+{
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_param *p = &u->params[i];
+        if (p->local)
+            fsdp_storage_drop_guards(p->local->storage);
+        if (p->local && p->on_host)
+            fsdp_storage_set_data(p->local->storage, NULL);
+        fsdp_tensor_release(p->local);
+        fsdp_tensor_release(p->data);
+        p->local = p->data = NULL;
+    }
+    fsdp_storage *const storages[] = {u->master_storage, u->view_storage, u->gathered_storage};
+    for (size_t i = 0; i < FSDP_LENGTH(storages); i++) {
+        if (!storages[i])
+            continue;
+        fsdp_storage_drop_guards(storages[i]);
+        fsdp_storage_set_data(storages[i], NULL);
+        fsdp_storage_release(storages[i]);
+    }
+    fsdp_extension_release(u);
+    fsdp_once_per_host_release(u);
+    fsdp_buffer_destroy(u->master);
+    u->master_storage = u->view_storage = u->gathered_storage = NULL;
+    u->master = NULL;
+}
+
+fsdp_status fsdp_param_group_set_name(fsdp_param_group *u, const char *name)
+{
+    char *copy = fsdp_strdup(name);
+    if (!copy)
+        return FSDP_ERR_NOMEM;
+    fsdp_free(u->name);
+    u->name = copy;
+    if (u->offload)
+        fsdp_offload_unit_set_name(u->offload, name);
     return FSDP_OK;
 }
 
@@ -222,97 +381,153 @@ void fsdp_param_group_destroy(fsdp_param_group *u)
     fsdp_param_group_drop_gradients(u);
     if (u->pools)
         fsdp_param_group_reshard(u);
+    fsdp_param_group_drop_copy(u);
+    release_memory(u);
     for (size_t i = 0; i < u->n_params; i++) {
-        fsdp_param *p = &u->params[i];
-        if (p->local) /* it may live on */
-            p->local->storage->guards = NULL;
-        fsdp_tensor_release(p->local);
-        fsdp_tensor_release(p->data);
-        fsdp_tensor_release(p->grad_slot);
-        fsdp_free(p->name);
+        fsdp_tensor_release(u->params[i].grad_slot);
+        fsdp_free(u->params[i].name);
     }
-    if (u->gathered_storage)
-        u->gathered_storage->guards = NULL;
-    if (u->master_storage) /* its memory goes, so locals that live on are emptied */
-        fsdp_storage_set_data(u->master_storage, NULL);
-    fsdp_storage_release(u->master_storage);
-    fsdp_storage_release(u->gathered_storage);
     fsdp_storage_release(u->slot_storage);
-    fsdp_buffer_destroy(u->master);
+    fsdp_offload_unit_release(u->offload);
     fsdp_free(u->sources);
     fsdp_free(u->params);
     fsdp_free(u->name);
     fsdp_free(u);
 }
 
-/* --- unshard, reshard --- */
+/* --- other memory, the same values --- */
 
-static fsdp_pool *gathered_pool(const fsdp_param_group *u)
+static fsdp_status make_memory(fsdp_param_group *u, const fsdp_param *old)
 {
-    return u->shard_group ? &u->pools->gathered : &u->pools->whole;
+    lay_out(u);
+    FSDP_TRY(create_storages(u));
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_param *p = &u->params[i];
+        FSDP_TRY(create_tensors(u, p));
+        const fsdp_slice all = {.runs = 1, .length = fsdp_tensor_numel(p->local)};
+        const bool same_device = fsdp_tensor_device(old[i].local) == u->device;
+        if (!same_device || p->parameter->values_are_due)
+            continue;
+        FSDP_TRY(fsdp_param_group_take_values(old[i].local, &all, p->local));
+        p->local->has_values = old[i].local->has_values;
+    }
+    return FSDP_OK;
 }
 
-/* Cast this rank's rows of every parameter into the gathered buffer. */
-static void write_own_rows(fsdp_param_group *u)
+/* State dicts hold the local tensors: these stay, and lie in the new memory. */
+static void keep_locals(fsdp_param_group *u, fsdp_param *old)
 {
-    const fsdp_kernels *k = u->device->kernels;
-    char *base = fsdp_buffer_data(u->gathered);
-    fsdp_dtype dtype = u->options.mp_policy.param_dtype;
-    for (size_t i = 0; k && i < u->n_params; i++) {
-        const fsdp_tensor *local = u->params[i].parameter->local;
-        int64_t first = u->params[i].parameter->row_begin * fsdp_tensor_row_numel(local);
-        size_t at = (u->params[i].offset + (size_t)first) * fsdp_dtype_size(dtype);
-        if (fsdp_tensor_numel(local))
-            k->cast(u->device->context, base + at, dtype, fsdp_tensor_ptr(local), local->dtype,
-                    fsdp_tensor_numel(local));
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_tensor *made = u->params[i].local;
+        fsdp_tensor_exchange(made, old[i].local);
+        u->params[i].local = old[i].local;
+        old[i].local = made;
     }
 }
 
-fsdp_status fsdp_param_group_prefetch(fsdp_param_group *u)
+/* `old`: the parameters as they were, to be dropped or to be returned to. */
+static fsdp_status exchange_memory(fsdp_param_group *u, fsdp_param *old, const fsdp_dtype *dtypes)
 {
-    if (u->state != FSDP_UNIT_SHARDED || u->zero_copy || u->writers)
+    fsdp_param_group before = *u, made;
+    before.params = old;
+    memcpy(old, u->params, u->n_params * sizeof *old);
+    u->master = u->host = NULL;
+    u->master_storage = u->view_storage = u->gathered_storage = u->unpacked_storage = NULL;
+    u->host_view = NULL;
+    for (size_t i = 0; i < u->n_params; i++) {
+        u->params[i].local = u->params[i].data = NULL;
+        u->params[i].dtype = dtypes[i];
+    }
+    fsdp_status status = make_memory(u, old);
+    if (status == FSDP_OK) {
+        keep_locals(u, old);
+        show_tensors(u);
+        release_memory(&before);
         return FSDP_OK;
-    fsdp_dtype dtype = u->options.mp_policy.param_dtype;
-    FSDP_ASSERT(!u->gathered);
-    FSDP_TRY(fsdp_pool_take(gathered_pool(u), bytes_of(u, dtype), &u->gathered));
-    fsdp_phase_info info = info_of(u, FSDP_KIND_WRITE_SHARD, dtype);
-    fsdp_status status = fsdp_buffer_begin(u->gathered, FSDP_PHASE_WRITE, &info);
+    }
+    made = *u;
+    release_memory(&made);
+    memcpy(u->params, old, u->n_params * sizeof *old);
+    before.params = u->params;
+    *u = before;
+    return status;
+}
+
+fsdp_status fsdp_param_group_store_as(fsdp_param_group *u, const fsdp_dtype *dtypes)
+{
+    FSDP_ASSERT(u->state == FSDP_UNIT_SHARDED);
+    FSDP_ASSERT(u->writers == 0);
+    fsdp_param *old = fsdp_calloc(u->n_params, sizeof *old);
+    if (!old)
+        return FSDP_ERR_NOMEM;
+    fsdp_param_group_drop_copy(u);
+    fsdp_status status = exchange_memory(u, old, dtypes);
+    fsdp_free(old);
+    return status;
+}
+
+/* --- another device --- */
+
+static void drop_all_gradients(fsdp_param_group *u)
+{
+    fsdp_param_group_drop_gradients(u);
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_grad_sink *sink = &u->params[i].parameter->sink;
+        fsdp_tensor_release(sink->grad);
+        sink->grad = NULL;
+    }
+}
+
+/* Those of the unit's tree, if a forward has made them. */
+static fsdp_status move_pools(fsdp_pools *pools, fsdp_device *device)
+{
+    if (!pools)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_pool_move(&pools->gathered, device));
+    FSDP_TRY(fsdp_pool_move(&pools->whole, device));
+    FSDP_TRY(fsdp_pool_move(&pools->slots, device));
+    return fsdp_pool_move(&pools->lanes, device);
+}
+
+/* The unit's memory is made on `device`, staged there if it was. */
+static fsdp_status remake_on(fsdp_param_group *u, fsdp_device *device)
+{
+    fsdp_dtype *dtypes = fsdp_calloc(u->n_params, sizeof *dtypes);
+    fsdp_device *device_before = u->device;
+    fsdp_offload_unit *offload_before = u->offload;
+    fsdp_status status = dtypes ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (size_t i = 0; dtypes && i < u->n_params; i++)
+        dtypes[i] = u->params[i].dtype;
+    if (status == FSDP_OK && u->offload)
+        status = fsdp_offload_unit_create(device, u->options.offload_policy.dir, &u->offload);
+    if (status == FSDP_OK) {
+        u->device = device;
+        status = fsdp_param_group_store_as(u, dtypes);
+    }
+    fsdp_offload_unit *unused = status == FSDP_OK ? offload_before : u->offload;
     if (status != FSDP_OK) {
-        fsdp_pool_give_back(gathered_pool(u), u->gathered);
-        u->gathered = NULL;
-        return status;
+        u->device = device_before;
+        u->offload = offload_before;
     }
-    write_own_rows(u);
-    fsdp_buffer_end(u->gathered);
-    u->state = FSDP_UNIT_GATHERING;
-    return FSDP_OK;
+    if (unused != u->offload)
+        fsdp_offload_unit_release(unused);
+    fsdp_free(dtypes);
+    return status;
 }
 
-fsdp_status fsdp_param_group_unshard(fsdp_param_group *u)
+fsdp_status fsdp_param_group_to_empty(fsdp_param_group *u, fsdp_device *device)
 {
-    if (u->state == FSDP_UNIT_UNSHARDED)
+    if (!fsdp_device_is_meta(u->device) || fsdp_device_is_meta(device))
         return FSDP_OK;
-    if (u->writers)
-        return fsdp_error(FSDP_ERR_STATE,
-                          "unit '%s' is being written: end_write comes before unshard", u->name);
-    FSDP_TRY(fsdp_param_group_prefetch(u));
-    fsdp_buffer *from = u->zero_copy ? u->master : u->gathered;
-    fsdp_phase_info info = info_of(u, FSDP_KIND_ALL_GATHER, u->options.mp_policy.param_dtype);
-    FSDP_TRY(fsdp_buffer_begin(from, FSDP_PHASE_READ, &info));
-    fsdp_storage_set_data(u->gathered_storage, fsdp_buffer_data(from));
-    u->state = FSDP_UNIT_UNSHARDED;
+    if (u->state >= FSDP_UNIT_UNSHARDED || u->writers)
+        return fsdp_error(FSDP_ERR_STATE, "to_empty: unit '%s' is %s", u->name,
+                          u->writers ? "being written" : "unsharded: reshard it first");
+    fsdp_param_group_reshard(u); /* a prefetch */
+    drop_all_gradients(u);
+    FSDP_TRY(move_pools(u->pools, device));
+    FSDP_TRY(remake_on(u, device));
+    u->slot_storage->device = device; /* it has no memory of its own */
+    if (u->offload)
+        fsdp_offload_unit_set_name(u->offload, u->name);
     return FSDP_OK;
-}
-
-void fsdp_param_group_reshard(fsdp_param_group *u)
-{
-    if (u->state == FSDP_UNIT_SHARDED)
-        return;
-    fsdp_storage_set_data(u->gathered_storage, NULL);
-    if (u->state == FSDP_UNIT_UNSHARDED)
-        fsdp_buffer_end(u->zero_copy ? u->master : u->gathered);
-    if (u->gathered)
-        fsdp_pool_give_back(gathered_pool(u), u->gathered);
-    u->gathered = NULL;
-    u->state = FSDP_UNIT_SHARDED;
 }

@@ -1,231 +1,230 @@
 /* Hooks around a unit's forward and backward. See Note [Order of a step] in state.h. */
-#include <string.h>
-
 #include "src/base/alloc.h"
-#include "src/base/assert.h"
-#include "src/base/log.h"
-#include "src/fsdp/state.h"
-
-/* --- context: made at the first forward, when the tree of units is complete --- */
-
-static void context_destroy(fsdp_context *c)
-{
-    if (!c)
-        return;
-    fsdp_pool_fini(&c->pools.gathered);
-    fsdp_pool_fini(&c->pools.whole);
-    fsdp_pool_fini(&c->pools.slots);
-    fsdp_free(c->states);
-    fsdp_free(c->order);
-    fsdp_free(c->last_order);
-    fsdp_free(c->left);
-    fsdp_free(c);
-}
-
-static bool same_world(const fsdp_param_group *a, const fsdp_param_group *b)
-{
-    return a->device == b->device && a->group == b->group;
-}
-
-static fsdp_module *outermost_unit(fsdp_module *m)
-{
-    fsdp_module *top = m;
-    for (; m; m = m->parent)
-        if (m->fsdp_state)
-            top = m;
-    return top;
-}
-
-typedef struct joining {
-    fsdp_context *context;
-    const fsdp_module *top; /* the context's outermost unit */
-    uint32_t n_units;       /* of the whole model, so far: names and numbers are the model's */
-} joining;
-
-static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
-{
-    joining *j = arg;
-    fsdp_context *c = j->context;
-    fsdp_state *state = m->fsdp_state;
-    if (!state)
-        return FSDP_OK;
-    uint32_t number = j->n_units++;
-    if (outermost_unit(m) != j->top)
-        return FSDP_OK;
-    if (state->context)
-        return fsdp_error(FSDP_ERR_STATE,
-                          "'%s' ran before it became a part of this model: shard all, then run",
-                          path);
-    if (c->n_states && !same_world(c->states[0]->unit, state->unit))
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "unit '%s' is over another device or group than the units around it",
-                          path);
-    if (!FSDP_GROW(c->states, c->cap_states, c->n_states + 1))
-        return FSDP_ERR_NOMEM;
-    char *name = fsdp_strdup(path);
-    if (!name)
-        return FSDP_ERR_NOMEM;
-    fsdp_free(state->unit->name);
-    state->unit->name = name;
-    state->unit->number = number;
-    c->states[c->n_states++] = state;
-    return FSDP_OK;
-}
-
-static fsdp_status make_context(fsdp_module *module)
-{
-    fsdp_module *top = outermost_unit(module), *model = top;
-    while (model->parent)
-        model = model->parent;
-    fsdp_context *c = fsdp_calloc(1, sizeof *c);
-    if (!c)
-        return FSDP_ERR_NOMEM;
-    fsdp_status status =
-        fsdp_module_visit(model, join_context, &(joining){.context = c, .top = top});
-    if (status != FSDP_OK) {
-        context_destroy(c);
-        return status;
-    }
-    fsdp_state *owner = top->fsdp_state;
-    const fsdp_param_group *u = owner->unit;
-    c->pools.gathered = (fsdp_pool){.device = u->device, .group = u->group, .tag = FSDP_TAG_PARAM};
-    c->pools.whole = (fsdp_pool){.device = u->device, .tag = FSDP_TAG_PARAM};
-    c->pools.slots = (fsdp_pool){.device = u->device, .group = u->group, .tag = FSDP_TAG_GRAD};
-    owner->owns_context = true;
-    for (size_t i = 0; i < c->n_states; i++) {
-        c->states[i]->context = c;
-        c->states[i]->unit->pools = &c->pools;
-    }
-    return FSDP_OK;
-}
+#include "src/fsdp/prefetch.h"
 
 /* --- forward --- */
 
 static void at(const fsdp_state *state, const char *call)
 {
-    if (state->unit->group)
-        fsdp_group_at(state->unit->group, state->unit->step,
-                      *state->unit->name ? state->unit->name : "root", call);
+    fsdp_group *group = fsdp_param_group_any_group(state->unit);
+    if (group)
+        fsdp_group_at(group, state->unit->step, *state->unit->name ? state->unit->name : "root",
+                      call);
+}
+
+/* A step that has no backward before it: what was left of the one before is dropped, if that did
+ * not end. Of gradients that add up without being communicated no one knows where a step begins,
+ * unless it was said how many micro-steps it has. A micro-step of several backwards is not over
+ * before its last one. */
+static void begin_step(fsdp_context *c, const fsdp_scope_options *o)
+{
+    c->lost_sums = false;
+    for (size_t i = 0; i < c->n_states && !c->to_flush; i++) {
+        fsdp_param_group_drop_sums(c->states[i]->unit);
+        if (o->n_micro_steps > 1)
+            fsdp_param_group_drop_gradients(c->states[i]->unit);
+    }
+}
+
+/* What is left of a step whose earlier micro-steps were dropped would be a gradient all the same,
+ * of a part of the batch. */
+static fsdp_status check_step(const fsdp_context *c, const fsdp_scope_options *o)
+{
+    if (!c->lost_sums || o->micro_step == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_STATE,
+                      "micro-step %d: gradients of the micro-steps before it were dropped when the "
+                      "step failed: begin it anew with micro_step 0",
+                      o->micro_step);
 }
 
 /* The outermost unit of a forward begins it: what the whole step shares is taken from the scope. A
  * forward without gradients, between a forward and its backward, leaves the step alone. */
-static void begin_forward(fsdp_state *state, const fsdp_scope *s)
+static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 {
     fsdp_context *c = state->context;
     const fsdp_scope_options *o = fsdp_scope_get_options(s);
-    for (size_t i = 0; i < c->n_states; i++)
+    if (fsdp_scope_has_backward(s))
+        FSDP_TRY(check_step(c, o));
+    for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->unit->step = o->step + 1; /* in messages, as people count */
-    if (s->run->tape) {
+        if (!c->to_flush) /* what a backward will still read stays where it is */
+            FSDP_TRY(fsdp_param_group_settle(c->states[i]->unit));
+    }
+    if (fsdp_scope_has_backward(s)) {
+        if (o->micro_step == 0)
+            begin_step(c, o);
         c->last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
         c->to_flush = true;
-        for (size_t i = 0; i < c->n_states && o->micro_step == 0; i++)
-            fsdp_param_group_drop_sums(c->states[i]->unit);
     }
-    fsdp_state **swap = c->last_order;
-    size_t cap = c->cap_last_order;
-    c->last_order = c->order;
-    c->n_last_order = c->n_order;
-    c->cap_last_order = c->cap_order;
-    c->order = swap;
-    c->cap_order = cap;
-    c->n_order = c->n_left = c->cursor = 0;
+    fsdp_prefetch_begin_forward(c);
+    return FSDP_OK;
 }
 
-static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
+static fsdp_status unshard(fsdp_state *state)
 {
-    fsdp_state *state = self;
-    (void)in;
+    state->requested = false;
+    return fsdp_param_group_unshard(state->unit);
+}
+
+/* The second time, within backward, whose order is known already. A call that is hidden again will
+ * run a third time. */
+static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
+{
+    if (s->run->tape && state->hidden_calls)
+        state->hidden_calls--;
+    at(state, "all_gather in recomputation");
+    return unshard(state);
+}
+
+static void post_recomputation(fsdp_state *state, const fsdp_scope *s)
+{
+    if (!s->run->tape && !state->unit->held)
+        fsdp_param_group_reshard(state->unit);
+}
+
+static bool any_to_run(const fsdp_state *state)
+{
+    for (size_t i = 0; i < state->n_members; i++)
+        if (state->members[i].to_run)
+            return true;
+    return false;
+}
+
+static void set_to_run(fsdp_state *state, bool on)
+{
+    for (size_t i = 0; i < state->n_members; i++)
+        state->members[i].to_run = on;
+}
+
+/* Before the context is made: its pools lie where the units do. */
+static fsdp_status check_device(const fsdp_state *state, const fsdp_scope *s)
+{
+    if (!fsdp_device_is_meta(state->unit->device) || fsdp_device_is_meta(s->run->device))
+        return FSDP_OK;
+    return fsdp_module_meta_error(state->module);
+}
+
+static fsdp_status unshard_for_forward(fsdp_state *state, fsdp_scope *s)
+{
+    FSDP_TRY(check_device(state, s));
     if (!state->context)
-        FSDP_TRY(make_context(state->module));
+        FSDP_TRY(fsdp_context_create(state->module));
     fsdp_context *c = state->context;
+    if (s->run->recomputing)
+        return pre_recomputation(state, s);
     if (c->depth == 0)
-        begin_forward(state, s);
+        FSDP_TRY(begin_forward(state, s));
+    state->hidden_calls += s->run->hidden_tape != NULL;
     c->depth++;
+    if (any_to_run(state))
+        return unshard(state);
+    set_to_run(state, true);
+    if (fsdp_scope_has_backward(s))
+        FSDP_TRY(fsdp_prefetch_check_order(state));
     at(state, "all_gather in forward");
-    FSDP_TRY(fsdp_param_group_unshard(state->unit));
-    if (!FSDP_GROW(c->order, c->cap_order, c->n_order + 1))
-        return FSDP_ERR_NOMEM;
-    size_t i = c->n_order;
-    c->order[c->n_order++] = state;
-    if (i + 1 < c->n_last_order && c->last_order[i] == state)
-        FSDP_TRY(fsdp_param_group_prefetch(c->last_order[i + 1]->unit));
+    FSDP_TRY(unshard(state));
+    FSDP_TRY(fsdp_prefetch_in_forward(state));
     at(state, "forward");
     return FSDP_OK;
 }
 
-static bool keeps_after_forward(const fsdp_state *state)
+static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
 {
-    switch (state->unit->options.reshard_after_forward) {
+    const fsdp_member *member = self;
+    FSDP_TRY(unshard_for_forward(member->state, s));
+    return fsdp_state_cast_inputs(member->state, s, in);
+}
+
+bool fsdp_reshards_after_forward(const fsdp_param_group *unit, bool is_root)
+{
+    switch (unit->options.reshard_after_forward) {
     case FSDP_RESHARD_TRUE:
-        return false;
-    case FSDP_RESHARD_FALSE:
+    case FSDP_RESHARD_TO_SMALLER:
         return true;
+    case FSDP_RESHARD_FALSE:
+        return false;
     case FSDP_RESHARD_DEFAULT:
         break;
     }
-    return state->owns_context; /* the root: its backward comes first */
+    return !is_root; /* the root's backward comes first */
 }
 
-/* A prefetch that guessed wrong, or a unit kept for a backward that does not come. */
-static void reshard_all(fsdp_context *c)
+/* A unit kept for a backward that does not come. */
+static void reshard_all(fsdp_context *c, bool also_kept)
 {
-    for (size_t i = 0; i < c->n_states; i++)
-        if (!c->states[i]->unit->held)
-            fsdp_param_group_reshard(c->states[i]->unit);
+    fsdp_prefetch_drop(c);
+    for (size_t i = 0; i < c->n_states; i++) {
+        fsdp_state *state = c->states[i];
+        bool kept = state->requested || state->keeps_after_backward;
+        if (state->unit->held || (kept && !also_kept))
+            continue;
+        state->requested = false;
+        fsdp_param_group_reshard(state->unit);
+    }
 }
 
-static void drop_prefetches(fsdp_context *c)
+static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
 {
-    for (size_t i = 0; i < c->n_states; i++)
-        if (c->states[i]->unit->state == FSDP_UNIT_GATHERING)
-            fsdp_param_group_reshard(c->states[i]->unit);
+    fsdp_context *c = state->context;
+    fsdp_param_group *u = state->unit;
+    if (!u->held && (!has_backward || fsdp_reshards_after_forward(u, state->owns_context))) {
+        if (has_backward && u->options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER)
+            fsdp_param_group_hide(u);
+        else
+            fsdp_param_group_reshard(u);
+    }
+    FSDP_TRY(fsdp_state_list_add(&c->left, state));
+    c->cursor = c->left.n;
+    return FSDP_OK;
+}
+
+/* Units of which some module did not run are left now. */
+static fsdp_status end_forward(fsdp_context *c, bool has_backward)
+{
+    fsdp_prefetch_drop(c);
+    for (size_t i = 0; i < c->n_states; i++) {
+        if (!any_to_run(c->states[i]))
+            continue;
+        set_to_run(c->states[i], false);
+        FSDP_TRY(leave_forward(c->states[i], has_backward));
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 {
-    fsdp_state *state = self;
+    fsdp_member *member = self;
+    fsdp_state *state = member->state;
     fsdp_context *c = state->context;
-    (void)out;
+    FSDP_TRY(fsdp_state_cast_outputs(state, s, out));
+    if (s->run->recomputing) {
+        post_recomputation(state, s);
+        return FSDP_OK;
+    }
+    const bool has_backward = s->run->tape != NULL;
     c->depth--;
-    bool has_backward = s->run->tape != NULL;
-    if (!state->unit->held && !(has_backward && keeps_after_forward(state)))
-        fsdp_param_group_reshard(state->unit);
-    if (c->depth == 0)
-        drop_prefetches(c);
-    if (!FSDP_GROW(c->left, c->cap_left, c->n_left + 1))
-        return FSDP_ERR_NOMEM;
-    c->left[c->n_left++] = state;
-    c->cursor = c->n_left;
-    return FSDP_OK;
+    member->to_run = false;
+    if (!any_to_run(state))
+        FSDP_TRY(leave_forward(state, has_backward));
+    return c->depth == 0 ? end_forward(c, has_backward) : FSDP_OK;
 }
 
 /* --- backward --- */
 
-/* What backward needs after `state`: what was left just before it in forward. The second round is
- * for an earlier forward of the same tape. */
-static fsdp_state *next_in_backward(fsdp_context *c, const fsdp_state *state)
+bool fsdp_state_syncs(const fsdp_state *state)
 {
-    for (int round = 0; round < 2; round++) {
-        for (size_t i = c->cursor; i-- > 0;) {
-            if (c->left[i] != state)
-                continue;
-            c->cursor = i;
-            return i && c->left[i - 1]->hooks.reached ? c->left[i - 1] : NULL;
-        }
-        c->cursor = c->n_left;
-    }
-    return NULL;
+    return !state->no_gradient_sync && !state->in_no_sync;
 }
 
 static fsdp_status pre_backward(void *self)
 {
     fsdp_state *state = self;
+    state->context->to_flush = true; /* a second tape's, maybe, after the first was flushed */
     at(state, "all_gather in backward");
-    FSDP_TRY(fsdp_param_group_unshard(state->unit));
-    fsdp_state *next = next_in_backward(state->context, state);
-    if (next)
-        FSDP_TRY(fsdp_param_group_prefetch(next->unit));
+    if (!state->no_unshard_in_backward)
+        FSDP_TRY(unshard(state));
+    FSDP_TRY(fsdp_prefetch_in_backward(state));
     at(state, "backward");
     return FSDP_OK;
 }
@@ -237,22 +236,52 @@ static fsdp_status reduce_pending(fsdp_context *c)
     fsdp_state *state = c->pending;
     c->pending = NULL;
     at(state, "reduce_scatter");
-    return fsdp_param_group_reduce(state->unit, c->last_micro_step);
+    return fsdp_param_group_reduce(state->unit);
+}
+
+/* The unit's gradients, if they are to be communicated now. */
+static fsdp_status publish(fsdp_state *state, bool *has_gradients)
+{
+    *has_gradients = false;
+    if (!fsdp_state_syncs(state) || state->hidden_calls)
+        return FSDP_OK;
+    return fsdp_param_group_publish(state->unit, state->context->last_micro_step, has_gradients);
+}
+
+/* Reduce what was left before, and let `state` be next. */
+static fsdp_status follow(fsdp_state *state, bool has_gradients)
+{
+    FSDP_TRY(reduce_pending(state->context));
+    if (has_gradients)
+        state->context->pending = state;
+    return FSDP_OK;
 }
 
 static fsdp_status post_backward(void *self, bool last)
 {
     fsdp_state *state = self;
-    fsdp_context *c = state->context;
+    bool has_gradients;
     if (!last)
         return FSDP_OK;
-    bool has_gradients;
-    FSDP_TRY(fsdp_param_group_publish(state->unit, &has_gradients));
-    if (!state->unit->held)
+    FSDP_TRY(publish(state, &has_gradients));
+    if (!state->unit->held && !state->keeps_after_backward)
         fsdp_param_group_reshard(state->unit);
+    FSDP_TRY(fsdp_prefetch_after_backward(state));
+    return state->hidden_calls ? FSDP_OK : follow(state, has_gradients);
+}
+
+/* A gradient may have come outside of the unit's own backward: another unit read it. */
+static fsdp_status flush(fsdp_context *c)
+{
+    for (size_t i = 0; i < c->n_states; i++) {
+        bool has_gradients;
+        c->states[i]->hidden_calls = 0;
+        FSDP_TRY(publish(c->states[i], &has_gradients));
+        FSDP_TRY(follow(c->states[i], has_gradients));
+    }
     FSDP_TRY(reduce_pending(c));
-    if (has_gradients)
-        c->pending = state;
+    for (size_t i = 0; i < c->n_states && c->last_micro_step; i++)
+        FSDP_TRY(fsdp_param_group_finish(c->states[i]->unit, fsdp_state_syncs(c->states[i])));
     return FSDP_OK;
 }
 
@@ -262,33 +291,40 @@ static fsdp_status end_backward(void *self)
     fsdp_context *c = ((fsdp_state *)self)->context;
     if (!c || !c->to_flush)
         return FSDP_OK;
+    if (c->states[0]->not_last_backward)
+        return FSDP_OK;
     c->to_flush = false;
-    FSDP_TRY(reduce_pending(c));
-    for (size_t i = 0; i < c->n_states; i++) {
-        /* A gradient that came outside of the unit's own backward: another unit read it. */
-        bool has_gradients;
-        FSDP_TRY(fsdp_param_group_publish(c->states[i]->unit, &has_gradients));
-        c->pending = has_gradients ? c->states[i] : NULL;
-        FSDP_TRY(reduce_pending(c));
-        if (c->last_micro_step)
-            fsdp_param_group_finish(c->states[i]->unit);
-    }
-    reshard_all(c);
-    return FSDP_OK;
+    FSDP_TRY(fsdp_prefetch_end_iteration(c));
+    FSDP_TRY(flush(c));
+    reshard_all(c, false);
+    return c->last_micro_step ? fsdp_context_trim(c) : FSDP_OK;
 }
 
-/* The step failed, for all units: none may keep a part of it for the next one. */
-static void cancel(void *self)
+/* None may keep a part of it for the next one. */
+static void drop_step(fsdp_context *c)
+{
+    c->pending = NULL;
+    c->to_flush = false;
+    fsdp_prefetch_cancel(c);
+    for (size_t i = 0; i < c->n_states; i++) {
+        c->states[i]->hidden_calls = 0;
+        c->lost_sums |= fsdp_param_group_has_sums(c->states[i]->unit);
+        fsdp_param_group_drop_gradients(c->states[i]->unit);
+    }
+}
+
+/* A forward or a backward failed, for all units. */
+static void cancel(void *self, bool has_backward)
 {
     fsdp_context *c = ((fsdp_state *)self)->context;
     if (!c)
         return;
-    c->pending = NULL;
     c->depth = 0;
-    c->to_flush = false;
     for (size_t i = 0; i < c->n_states; i++)
-        fsdp_param_group_drop_gradients(c->states[i]->unit);
-    reshard_all(c);
+        set_to_run(c->states[i], false);
+    if (has_backward)
+        drop_step(c);
+    reshard_all(c, has_backward);
 }
 
 /* --- states --- */
@@ -296,33 +332,73 @@ static void cancel(void *self)
 static void state_destroy(fsdp_region_hooks *hooks)
 {
     fsdp_state *state = hooks->self;
+    if (--state->refs > 0)
+        return;
     fsdp_param_group_destroy(state->unit);
+    fsdp_state_list_fini(&state->forward_prefetch);
+    fsdp_state_list_fini(&state->backward_prefetch);
     if (state->owns_context)
-        context_destroy(state->context);
-    state->module->fsdp_state = NULL;
+        fsdp_context_destroy(state->context);
+    fsdp_free(state->members);
     fsdp_free(state);
 }
 
-fsdp_status fsdp_state_create(fsdp_module *module, fsdp_param_group *unit)
+/* Copies that units of the tree have kept are in the pools, which move with the first of them. */
+static fsdp_status to_empty(void *self, fsdp_device *device)
 {
+    const fsdp_state *state = self;
+    const fsdp_context *c = state->context;
+    const bool moves = fsdp_device_is_meta(state->unit->device) && !fsdp_device_is_meta(device);
+    for (size_t i = 0; moves && c && i < c->n_states; i++)
+        if (c->states[i]->unit->state == FSDP_UNIT_SHARDED)
+            fsdp_param_group_drop_copy(c->states[i]->unit);
+    return fsdp_param_group_to_empty(state->unit, device);
+}
+
+static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
+{
+    fsdp_member *member = &state->members[state->n_members++];
+    *member = (fsdp_member){.state = state, .module = module};
+    member->hooks = (fsdp_region_hooks){
+        .pre_forward = pre_forward, .post_forward = post_forward, .self = member};
+    FSDP_TRY(fsdp_module_add_hooks(module, &state->hooks, state_destroy));
+    module->fsdp_state = state;
+    module->to_empty = to_empty;
+    state->refs++;
+    return fsdp_module_add_hooks(module, &member->hooks, NULL);
+}
+
+/* So that all of them can be added, or none. */
+static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (modules[i]->n_hooks + 2 > FSDP_MAX_HOOKS)
+            return fsdp_error(FSDP_ERR_STATE, "module %s has %d hooks already", modules[i]->name,
+                              modules[i]->n_hooks);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n, fsdp_param_group *unit)
+{
+    FSDP_TRY(check_hooks(modules, n));
     fsdp_state *state = fsdp_calloc(1, sizeof *state);
-    if (!state)
+    fsdp_member *members = fsdp_calloc(n, sizeof *members);
+    if (!state || !members) {
+        fsdp_free(state);
+        fsdp_free(members);
         return FSDP_ERR_NOMEM;
-    state->module = module;
+    }
+    state->module = modules[0];
+    unit->module = modules[0];
+    state->members = members;
     state->unit = unit;
-    state->hooks = (fsdp_region_hooks){.pre_forward = pre_forward,
-                                       .post_forward = post_forward,
-                                       .pre_backward = pre_backward,
+    state->hooks = (fsdp_region_hooks){.pre_backward = pre_backward,
                                        .post_backward = post_backward,
                                        .end_backward = end_backward,
                                        .cancel = cancel,
                                        .self = state};
-    fsdp_status status = fsdp_module_add_hooks(module, &state->hooks, state_destroy);
-    if (status != FSDP_OK) {
-        fsdp_free(state);
-        return status;
-    }
-    module->fsdp_state = state;
+    for (size_t i = 0; i < n; i++)
+        FSDP_TRY(add_member(state, modules[i]));
     return FSDP_OK;
 }
 
@@ -333,7 +409,7 @@ fsdp_status fsdp_state_of(fsdp_module *module, fsdp_state **out)
         return fsdp_error(FSDP_ERR_INVALID, "module '%s' (%s) was not given to fsdp_fully_shard()",
                           module->name, module->class_name);
     if (!state->context)
-        FSDP_TRY(make_context(module));
+        FSDP_TRY(fsdp_context_create(module));
     *out = state;
     return FSDP_OK;
 }

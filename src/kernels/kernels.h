@@ -78,6 +78,21 @@ typedef struct fsdp_attention_args {
     float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL if not wanted */
 } fsdp_attention_args;
 
+/* dx = rstd (g - mean(g) - n mean(g n)), dw = sum over rows of dy n, dbias = that of dy, where
+ * n = (x - mean) rstd and g = dy w. Each of dx, dw, dbias may be NULL: not wanted. */
+typedef struct fsdp_layer_norm_backward_args {
+    const void *dy, *x, *w; /* dy, x [rows, width] of dtype, w [width] of w_dtype */
+    const float *mean, *rstd;
+    fsdp_dtype dtype, w_dtype;
+    int64_t rows, width;
+    void *dx; /* of dtype; not dy */
+    struct {
+        void *dst; /* [width] of dtype; beta 0 overwrites, 1 adds */
+        fsdp_dtype dtype;
+        float beta;
+    } dw, dbias;
+} fsdp_layer_norm_backward_args;
+
 /* One tensor's shard of an AdamW step (Loshchilov & Hutter 2019, torch.optim.AdamW):
  *   g = grad * grad_scale; p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).   Scalars computed in double as torch. */
@@ -105,6 +120,22 @@ typedef struct fsdp_sgd_args {
     bool nesterov, first;
     float grad_scale;
 } fsdp_sgd_args;
+
+/* One matrix, or some of its rows, of an Adafactor step (Shazeer & Stern 2018, transformers'
+ * Adafactor): u = row_factor[i] col_factor[j] grad[i, j] grad_scale; then
+ *   u *= lr / divisor; m = b1 m + (1-b1) u, u = m if there is a first moment;
+ *   p *= 1 - lr*wd; p -= u. */
+typedef struct fsdp_adafactor_args {
+    int64_t rows, cols;
+    const float *grad, *row_factor, *col_factor;
+    float grad_scale;
+    /* for the step alone */
+    void *param; /* of param_dtype (f): float32 in between */
+    fsdp_dtype param_dtype;
+    float *exp_avg; /* NULL: no first moment */
+    float divisor;
+    double lr, beta1, weight_decay;
+} fsdp_adafactor_args;
 
 typedef struct fsdp_kernels {
     const char *name; /* "cpu x86-64-v4" */
@@ -153,18 +184,46 @@ typedef struct fsdp_kernels {
                               float dw_beta, const void *dy, const void *x, const float *rstd,
                               const void *w, fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows,
                               int64_t width);
+    /* y = (x - mean) / sqrt(variance + eps) * w + bias: LayerNorm (Ba et al. 2016), the variance
+     * that of the population. mean, rstd [T] f32 are kept for backward. x, y of dtype; w, bias of
+     * w_dtype; bias NULL: none. */
+    void (*layer_norm)(fsdp_kernel_context *c, void *y, float *mean, float *rstd, const void *x,
+                       const void *w, const void *bias, fsdp_dtype dtype, fsdp_dtype w_dtype,
+                       int64_t rows, int64_t width, float eps);
+    void (*layer_norm_backward)(fsdp_kernel_context *c, const fsdp_layer_norm_backward_args *args);
+    /* Rotary embedding (Su et al. 2021): elements j and j + K/2 of each head are turned by the
+     * angle whose cosine and sine are table[positions[t]][j] and [j + K/2]; the other way round if
+     * inverse. x, out [T, heads * K] of dtype f, out may equal x; table [*, K] f32. */
+    void (*rope)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
+                 const float *table, const int32_t *positions, int64_t tokens, int64_t heads,
+                 int64_t head_dim, bool inverse);
     /* out[t] = weight[ids[t]]; every id is in [0, V) (checked by the caller). */
     void (*embedding)(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const void *weight,
                       fsdp_dtype w_dtype, const int32_t *ids, int64_t tokens, int64_t width);
-    /* dw[ids[t]] += dy[t], in token order for each row; beta 0: dw [V, width] is zeroed first. */
+    /* dw[ids[t]] += dy[t], in token order for each row; beta 0: dw [V, width] is zeroed first.
+     * Tokens of padding_idx are left out (-1: none). */
     void (*embedding_backward)(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
                                const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
-                               int64_t width, int64_t vocab);
+                               int64_t width, int64_t vocab, int32_t padding_idx);
     /* out[t] = x[rows[t]]; and its transpose: out[rows[t]] = x[t] with all other rows zero. */
     void (*gather_rows)(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
                         int64_t n, size_t row_bytes);
     void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes);
+    /* parts[i] [rows, part_bytes] = columns [i, i + 1) * part_bytes of x [rows, n * part_bytes];
+     * and back, where a part that is NULL counts as zeros. */
+    void (*split_columns)(fsdp_kernel_context *c, void *const *parts, const void *x, int n,
+                          int64_t rows, size_t part_bytes);
+    void (*join_columns)(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
+                         int64_t rows, size_t part_bytes);
+    /* out[i] = mean of rows [offsets[i], offsets[i + 1]) of x, added in order, 0 where there are
+     * none. offsets [n + 1] ascend from 0; out [n, width]. And its gradient, which is written for
+     * all rows below offsets[n]. */
+    void (*segment_mean)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
+                         const int32_t *offsets, int64_t n, int64_t width);
+    void (*segment_mean_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
+                                  fsdp_dtype dtype, const int32_t *offsets, int64_t n,
+                                  int64_t width);
     /* dbias[n] = sum over rows of dy [T, n], in dbias_dtype with beta. */
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
@@ -192,11 +251,31 @@ typedef struct fsdp_kernels {
      * source. */
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
-    /* sums[r] = sum of squares of row r, in double, in a fixed order. */
-    void (*row_sum_squares)(fsdp_kernel_context *c, double *sums, const float *x, int64_t rows,
-                            int64_t width);
+    /* sums[r] = sum over row r of |x|^power, in double, in a fixed order; power > 0. INFINITY: the
+     * largest |x|. A NaN makes its row's sum NaN. */
+    void (*row_power_sums)(fsdp_kernel_context *c, double *sums, const void *x, fsdp_dtype dtype,
+                           int64_t rows, int64_t width, double power);
+    /* x[i] = x[i] in [-limit, limit], limit >= 0; NaN stays. */
+    void (*clamp)(fsdp_kernel_context *c, float *x, float limit, int64_t n);
     void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *args);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
+
+    /* --- adafactor, in the order of a step --- */
+    /* sums[r] over row r, and sums[j] over column j as the aligned binary tree over rows (see
+     * tree_sum), of s = (grad * grad_scale)^2 + eps: s in float32, the sums in double. */
+    void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
+                            int64_t cols, float grad_scale, float eps);
+    void (*square_column_sums)(fsdp_kernel_context *c, double *sums, const float *grad,
+                               int64_t rows, int64_t cols, float grad_scale, float eps);
+    /* average[i] = beta average[i] + (1 - beta) sums[i] / count. */
+    void (*moving_average)(fsdp_kernel_context *c, float *average, const double *sums, double count,
+                           double beta, int64_t n);
+    /* out[i] = 1 / sqrt(x[i] / divisor). */
+    void (*rsqrt)(fsdp_kernel_context *c, float *out, const float *x, float divisor, int64_t n);
+    /* sums[r] = sum over row r of u^2, in double, in a fixed order. */
+    void (*adafactor_square_sums)(fsdp_kernel_context *c, double *sums,
+                                  const fsdp_adafactor_args *args);
+    void (*adafactor)(fsdp_kernel_context *c, const fsdp_adafactor_args *args);
 } fsdp_kernels;
 
 /* --- the CPU's instance (src/kernels/cpu/context.c) --- */

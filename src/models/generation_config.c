@@ -1,7 +1,40 @@
 /* generation_config.json. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/log.h"
 #include "src/models/generation_config.h"
+
+enum {
+    DEFAULT_NEW_TOKENS = 20 /* transformers' where nobody gave a length */
+};
+
+static const fsdp_generation_config defaults = {.decoder_start_token_id = -1,
+                                                .pad_token_id = -1,
+                                                .num_beams = 1,
+                                                .num_return_sequences = 1,
+                                                .length_penalty = 1.0,
+                                                .temperature = 1.0,
+                                                .top_k = 50,
+                                                .top_p = 1.0,
+                                                .repetition_penalty = 1.0};
+
+fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info)
+{
+    fsdp_generation_config c = defaults;
+    if (info->format.task == FSDP_TASK_SEQ2SEQ)
+        c.decoder_start_token_id = info->format.decoder_start_token_id;
+    c.pad_token_id = info->pad_token_id;
+    c.eos_token_ids[0] = info->eos_token_id;
+    c.n_eos = info->eos_token_id >= 0;
+    return c;
+}
+
+/* --- reading --- */
 
 static fsdp_status read_eos(fsdp_json_node root, fsdp_generation_config *c)
 {
@@ -21,38 +54,141 @@ static fsdp_status read_eos(fsdp_json_node root, fsdp_generation_config *c)
     return FSDP_OK;
 }
 
-static fsdp_status read_positive(fsdp_json_node root, const char *key, double *out)
+static fsdp_status read_count(fsdp_json_node root, const char *key, int64_t least, int64_t *value)
 {
-    FSDP_TRY(fsdp_json_opt_f64(root, key, 1.0, out));
-    return *out > 0 ? FSDP_OK : fsdp_json_mismatch(root, key, "a positive number");
+    return fsdp_json_opt_i64(root, key, least, INT32_MAX, *value, value);
+}
+
+static fsdp_status read_positive(fsdp_json_node root, const char *key, double *value)
+{
+    FSDP_TRY(fsdp_json_opt_f64(root, key, *value, value));
+    return *value > 0 ? FSDP_OK : fsdp_json_mismatch(root, key, "a positive number");
+}
+
+static fsdp_status read_lengths(fsdp_json_node root, fsdp_generation_config *c)
+{
+    FSDP_TRY(read_count(root, "max_length", 1, &c->max_length));
+    FSDP_TRY(read_count(root, "max_new_tokens", 1, &c->max_new_tokens));
+    FSDP_TRY(read_count(root, "min_length", 0, &c->min_length));
+    if (fsdp_json_has(root, "min_new_tokens"))
+        c->min_length = 0;
+    return read_count(root, "min_new_tokens", 0, &c->min_new_tokens);
+}
+
+static fsdp_status read_early_stopping(fsdp_json_node root, fsdp_early_stopping *value)
+{
+    const char *text;
+    bool on = *value == FSDP_EARLY_STOPPING_TRUE;
+    if (!fsdp_json_has(root, "early_stopping"))
+        return FSDP_OK;
+    if (fsdp_json_kind_of(fsdp_json_find(root, "early_stopping")) == FSDP_JSON_BOOL) {
+        FSDP_TRY(fsdp_json_get_bool(root, "early_stopping", &on));
+        *value = on ? FSDP_EARLY_STOPPING_TRUE : FSDP_EARLY_STOPPING_FALSE;
+        return FSDP_OK;
+    }
+    if (fsdp_json_get_str(root, "early_stopping", &text) != FSDP_OK || strcmp(text, "never") != 0)
+        return fsdp_json_mismatch(root, "early_stopping", "true, false or \"never\"");
+    *value = FSDP_EARLY_STOPPING_NEVER;
+    return FSDP_OK;
+}
+
+static fsdp_status read_beams(fsdp_json_node root, fsdp_generation_config *c)
+{
+    FSDP_TRY(read_count(root, "num_beams", 1, &c->num_beams));
+    FSDP_TRY(read_count(root, "num_return_sequences", 1, &c->num_return_sequences));
+    FSDP_TRY(fsdp_json_opt_f64(root, "length_penalty", c->length_penalty, &c->length_penalty));
+    return read_early_stopping(root, &c->early_stopping);
 }
 
 static fsdp_status read_sampling(fsdp_json_node root, fsdp_generation_config *c)
 {
-    FSDP_TRY(fsdp_json_opt_bool(root, "do_sample", false, &c->do_sample));
-    FSDP_TRY(fsdp_json_opt_i64(root, "num_beams", 1, INT32_MAX, 1, &c->num_beams));
-    FSDP_TRY(fsdp_json_opt_i64(root, "top_k", 0, INT32_MAX, 50, &c->top_k));
-    FSDP_TRY(
-        fsdp_json_opt_i64(root, "no_repeat_ngram_size", 0, INT32_MAX, 0, &c->no_repeat_ngram_size));
-    FSDP_TRY(fsdp_json_opt_f64(root, "length_penalty", 1.0, &c->length_penalty));
+    FSDP_TRY(fsdp_json_opt_bool(root, "do_sample", c->do_sample, &c->do_sample));
     FSDP_TRY(read_positive(root, "temperature", &c->temperature));
-    FSDP_TRY(read_positive(root, "repetition_penalty", &c->repetition_penalty));
+    FSDP_TRY(read_count(root, "top_k", 0, &c->top_k));
     FSDP_TRY(read_positive(root, "top_p", &c->top_p));
-    return c->top_p <= 1 ? FSDP_OK : fsdp_json_mismatch(root, "top_p", "a number up to 1");
+    if (c->top_p > 1)
+        return fsdp_json_mismatch(root, "top_p", "a number up to 1");
+    FSDP_TRY(fsdp_json_opt_f64(root, "min_p", c->min_p, &c->min_p));
+    if (c->min_p < 0 || c->min_p > 1)
+        return fsdp_json_mismatch(root, "min_p", "a number from 0 to 1");
+    return FSDP_OK;
+}
+
+/* Keys of transformers that change what is generated and are not handled here, with the value at
+ * which they do nothing. */
+static const struct {
+    const char *key;
+    double neutral; /* NAN: false, or an absent value */
+} unsupported[] = {
+    {"num_beam_groups", 1},
+    {"diversity_penalty", 0},
+    {"penalty_alpha", 0},
+    {"typical_p", 1},
+    {"top_h", (double)NAN},
+    {"epsilon_cutoff", 0},
+    {"eta_cutoff", 0},
+    {"encoder_repetition_penalty", 1},
+    {"encoder_no_repeat_ngram_size", 0},
+    {"guidance_scale", 1},
+    {"bad_words_ids", (double)NAN},
+    {"force_words_ids", (double)NAN},
+    {"constraints", (double)NAN},
+    {"sequence_bias", (double)NAN},
+    {"forced_bos_token_id", (double)NAN},
+    {"forced_eos_token_id", (double)NAN},
+    {"suppress_tokens", (double)NAN},
+    {"begin_suppress_tokens", (double)NAN},
+    {"exponential_decay_length_penalty", (double)NAN},
+    {"remove_invalid_values", (double)NAN},
+    {"renormalize_logits", (double)NAN},
+    {"stop_strings", (double)NAN},
+    {"watermarking_config", (double)NAN},
+};
+
+static bool is_neutral(fsdp_json_node value, double neutral)
+{
+    double number;
+    bool on;
+    if (fsdp_json_kind_of(value) == FSDP_JSON_BOOL)
+        return fsdp_json_get_bool(value, NULL, &on) == FSDP_OK && !on;
+    if (fsdp_json_kind_of(value) == FSDP_JSON_ARRAY)
+        return fsdp_json_len(value) == 0;
+    return !isnan(neutral) && fsdp_json_get_f64(value, NULL, &number) == FSDP_OK &&
+           number == neutral;
+}
+
+static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(unsupported); i++) {
+        const char *key = unsupported[i].key;
+        if (fsdp_json_has(root, key) &&
+            !is_neutral(fsdp_json_find(root, key), unsupported[i].neutral)) {
+            snprintf(c->unsupported, sizeof c->unsupported, "%s", key);
+            return;
+        }
+    }
+}
+
+fsdp_status fsdp_generation_config_update(fsdp_json_node root, fsdp_generation_config *config)
+{
+    fsdp_generation_config c = *config;
+    FSDP_TRY(read_count(root, "decoder_start_token_id", 0, &c.decoder_start_token_id));
+    FSDP_TRY(read_count(root, "pad_token_id", 0, &c.pad_token_id));
+    FSDP_TRY(read_eos(root, &c));
+    FSDP_TRY(read_lengths(root, &c));
+    FSDP_TRY(read_beams(root, &c));
+    FSDP_TRY(read_sampling(root, &c));
+    FSDP_TRY(read_positive(root, "repetition_penalty", &c.repetition_penalty));
+    FSDP_TRY(read_count(root, "no_repeat_ngram_size", 0, &c.no_repeat_ngram_size));
+    find_unsupported(root, &c);
+    *config = c;
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_generation_config_parse(fsdp_json *doc, fsdp_generation_config *config)
 {
-    fsdp_json_node root = fsdp_json_root(doc);
-    fsdp_generation_config c = {0};
-    FSDP_TRY(fsdp_json_opt_i64(root, "decoder_start_token_id", 0, INT32_MAX, -1,
-                               &c.decoder_start_token_id));
-    FSDP_TRY(fsdp_json_opt_i64(root, "pad_token_id", 0, INT32_MAX, -1, &c.pad_token_id));
-    FSDP_TRY(read_eos(root, &c));
-    FSDP_TRY(fsdp_json_opt_i64(root, "max_length", 1, INT32_MAX, 20, &c.max_length));
-    FSDP_TRY(fsdp_json_opt_i64(root, "max_new_tokens", 1, INT32_MAX, 0, &c.max_new_tokens));
-    FSDP_TRY(fsdp_json_opt_i64(root, "min_length", 0, INT32_MAX, 0, &c.min_length));
-    FSDP_TRY(read_sampling(root, &c));
+    fsdp_generation_config c = defaults;
+    FSDP_TRY(fsdp_generation_config_update(fsdp_json_root(doc), &c));
     *config = c;
     return FSDP_OK;
 }
@@ -73,31 +209,131 @@ fsdp_status fsdp_generation_config_read(const char *dir, fsdp_generation_config 
     return status;
 }
 
-static void set_eos(fsdp_json_node root, const fsdp_generation_config *c)
+/* --- settings --- */
+
+void fsdp_generation_config_set(fsdp_generation_config *config,
+                                const fsdp_generation_settings *settings)
 {
-    if (c->n_eos == 1) {
-        fsdp_json_set_i64(root, "eos_token_id", c->eos_token_ids[0]);
-    } else if (c->n_eos > 1) {
-        fsdp_json_node list = fsdp_json_set_array(root, "eos_token_id");
-        for (int i = 0; i < c->n_eos; i++)
-            fsdp_json_append_i64(list, c->eos_token_ids[i]);
-    }
+    if (settings->given.max_length)
+        config->max_new_tokens = 0;
+    if (settings->given.min_length)
+        config->min_new_tokens = 0;
+#define FSDP_SET(name)                                                                             \
+    if (settings->given.name)                                                                      \
+        config->name = settings->values.name;
+    FSDP_GENERATION_SETTINGS(FSDP_SET)
+#undef FSDP_SET
+    if (settings->given.min_new_tokens)
+        config->min_length = 0;
 }
 
-fsdp_status fsdp_generation_config_write(const fsdp_generation_config *config, const char *source,
+fsdp_status fsdp_generation_config_check(const fsdp_generation_config *c)
+{
+    if (c->num_beams > 1 && c->do_sample)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "do_sample with num_beams %lld: beams are not sampled here",
+                          (long long)c->num_beams);
+    if (!c->do_sample && c->num_return_sequences > c->num_beams)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "num_return_sequences %lld: without do_sample it is at most num_beams, "
+                          "%lld",
+                          (long long)c->num_return_sequences, (long long)c->num_beams);
+    return FSDP_OK;
+}
+
+int64_t fsdp_generation_config_max_new(const fsdp_generation_config *c, int64_t prompt_length)
+{
+    if (c->max_new_tokens > 0)
+        return c->max_new_tokens;
+    return c->max_length > 0 ? c->max_length - prompt_length : DEFAULT_NEW_TOKENS;
+}
+
+int64_t fsdp_generation_config_min_new(const fsdp_generation_config *c, int64_t prompt_length)
+{
+    return c->min_new_tokens > 0 ? c->min_new_tokens : c->min_length - prompt_length;
+}
+
+/* --- writing --- */
+
+/* `dir`/`name`, an object. *doc is NULL if there is none, or none that can be read, which is said:
+ * what was trained is not lost for it. */
+static fsdp_status open_source(const char *dir, const char *name, fsdp_json **doc)
+{
+    *doc = NULL;
+    char *path = fsdp_path_join(dir, name);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_path_is_file(path) ? fsdp_json_read(path, doc) : FSDP_OK;
+    if (*doc && fsdp_json_kind_of(fsdp_json_root(*doc)) != FSDP_JSON_OBJECT) {
+        status = fsdp_json_mismatch(fsdp_json_root(*doc), NULL, "an object");
+        fsdp_json_destroy(*doc);
+        *doc = NULL;
+    }
+    fsdp_free(path);
+    if (status == FSDP_OK || status == FSDP_ERR_NOMEM)
+        return status;
+    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "left out of what is saved: %s", fsdp_last_error());
+    return FSDP_OK;
+}
+
+static bool lacks(fsdp_json_node object, const char *key)
+{
+    return fsdp_json_kind_of(fsdp_json_find(object, key)) == FSDP_JSON_NONE;
+}
+
+static void set_missing(fsdp_json_node root, const char *key, int64_t id)
+{
+    if (lacks(root, key) && id >= 0)
+        fsdp_json_set_i64(root, key, id);
+}
+
+/* The list of `model`, a config.json: the model itself knows the first alone. */
+static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
+{
+    static const char key[] = "eos_token_id";
+    int64_t *ids;
+    size_t n;
+    if (!lacks(root, key) || fsdp_json_kind_of(fsdp_json_find(model, key)) != FSDP_JSON_ARRAY)
+        return FSDP_OK;
+    fsdp_status status = fsdp_json_get_i64s(model, key, INT64_MIN, INT64_MAX, &ids, &n);
+    if (status != FSDP_OK) /* not token ids: the first will do */
+        return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
+    fsdp_json_node list = fsdp_json_set_array(root, key);
+    for (size_t i = 0; i < n; i++)
+        fsdp_json_append_i64(list, ids[i]);
+    fsdp_free(ids);
+    return FSDP_OK;
+}
+
+static fsdp_status set_missing_ids(fsdp_json_node root, const fsdp_model_info *info,
+                                   const char *dir)
+{
+    fsdp_json *model = NULL;
+    if (dir)
+        FSDP_TRY(open_source(dir, "config.json", &model));
+    fsdp_status status = model ? set_missing_eos(root, fsdp_json_root(model)) : FSDP_OK;
+    fsdp_json_destroy(model);
+    const fsdp_generation_config own = fsdp_generation_config_of(info);
+    set_missing(root, "decoder_start_token_id", own.decoder_start_token_id);
+    set_missing(root, "bos_token_id", info->bos_token_id);
+    set_missing(root, "eos_token_id", info->eos_token_id);
+    set_missing(root, "pad_token_id", info->pad_token_id);
+    return status;
+}
+
+fsdp_status fsdp_generation_config_write(const fsdp_model_info *info, const char *dir,
                                          const char *path)
 {
-    fsdp_json *doc;
-    FSDP_TRY(source ? fsdp_json_read(source, &doc) : fsdp_json_create(path, &doc));
-    fsdp_json_node root = fsdp_json_root(doc);
-    if (!source)
-        fsdp_json_set_bool(root, "_from_model_config", true);
-    if (config->decoder_start_token_id >= 0)
-        fsdp_json_set_i64(root, "decoder_start_token_id", config->decoder_start_token_id);
-    if (config->pad_token_id >= 0)
-        fsdp_json_set_i64(root, "pad_token_id", config->pad_token_id);
-    set_eos(root, config);
-    fsdp_status status = fsdp_json_write(doc, FSDP_JSON_PRETTY, path);
+    fsdp_json *doc = NULL;
+    if (dir)
+        FSDP_TRY(open_source(dir, "generation_config.json", &doc));
+    if (!doc) {
+        FSDP_TRY(fsdp_json_create(path, &doc));
+        fsdp_json_set_bool(fsdp_json_root(doc), "_from_model_config", true);
+    }
+    fsdp_status status = set_missing_ids(fsdp_json_root(doc), info, dir);
+    if (status == FSDP_OK)
+        status = fsdp_json_write(doc, FSDP_JSON_PRETTY, path);
     fsdp_json_destroy(doc);
     return status;
 }

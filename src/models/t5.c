@@ -163,7 +163,7 @@ void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
     const int32_t *ids = stack->decoder ? batch->decoder_input_ids : batch->input_ids;
     int32_t tokens = stack->decoder ? batch->target_tokens : batch->source_tokens;
-    fsdp_tensor *x = fsdp_embedding(s, ids, tokens, fsdp_read(s, stack->embed_tokens));
+    fsdp_tensor *x = fsdp_embedding(s, ids, tokens, fsdp_read(s, stack->embed_tokens), -1);
     x = fsdp_t5_dropout(s, stack->root, x);
     fsdp_tensor *position_bias = NULL;
     for (int i = 0; i < fsdp_module_n_children(stack->blocks); i++) {
@@ -187,10 +187,25 @@ static fsdp_tensor *scaled_for_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tenso
     return fsdp_scale(s, hidden, (float)(1.0 / sqrt((double)t5->config.d_model)));
 }
 
+void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_t5 *t5 = self->impl;
+    *out = (fsdp_args){.t = {fsdp_t5_project(s, in->t[0], t5->head)}, .n = 1};
+}
+
+static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_t5 *t5 = self->impl;
+    const int32_t *labels = fsdp_scope_get_options(s)->batch->labels;
+    fsdp_tensor *loss =
+        fsdp_linear_cross_entropy(s, in->t[0], fsdp_read(s, t5->head), labels, t5->loss_factor);
+    *out = (fsdp_args){.t = {loss}, .n = 1};
+}
+
 fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden)
 {
     fsdp_tensor *scaled = scaled_for_head(s, t5, hidden);
-    fsdp_tensor *logits = fsdp_t5_project(s, scaled, t5->head);
+    fsdp_tensor *logits = fsdp_module_call1(s, t5->lm_head, scaled);
     if (scaled != hidden)
         fsdp_drop(s, scaled);
     return logits;
@@ -208,13 +223,10 @@ static void loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, 
 {
     (void)in;
     const fsdp_t5 *t5 = self->impl;
-    const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
     fsdp_args hidden = run_stacks(s, t5);
     fsdp_drop(s, hidden.t[0]);
     fsdp_tensor *x = scaled_for_head(s, t5, hidden.t[1]);
-    fsdp_tensor *loss =
-        fsdp_linear_cross_entropy(s, x, fsdp_read(s, t5->head), batch->labels, t5->loss_factor);
-    *out = (fsdp_args){.t = {loss}, .n = 1};
+    *out = fsdp_module_call(s, t5->lm_head, head_loss_forward, (fsdp_args){.t = {x}, .n = 1});
 }
 
 static void logits_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)

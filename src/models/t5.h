@@ -9,16 +9,16 @@ enum {
     FSDP_T5_MAX_LAYERS = 3 /* of a decoder block: self-attention, cross-attention, feed-forward */
 };
 
-typedef struct fsdp_t5_cache fsdp_t5_cache;
+struct fsdp_decode_cache; /* t5_decode.c */
 
 /* The root's. One call of the root runs at a time; `call` is what its arguments cannot carry. */
 typedef struct fsdp_t5 {
     fsdp_t5_config config;
-    fsdp_parameter *head; /* shared.weight if tied */
+    fsdp_parameter *head; /* lm_head's; shared.weight if tied */
     fsdp_parameter *shared;
-    fsdp_module *encoder, *decoder;
-    float loss_factor;    /* of the fsdp_t5_loss() under way */
-    fsdp_t5_cache *cache; /* of the decoding step under way */
+    fsdp_module *encoder, *decoder, *lm_head; /* called as a module, so that it can be a unit */
+    float loss_factor;                        /* of the fsdp_t5_loss() under way */
+    struct fsdp_decode_cache *cache;          /* of the decoding step under way */
 } fsdp_t5;
 
 typedef struct fsdp_t5_stack {
@@ -64,6 +64,8 @@ fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
 fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight);
 /* x + dropout(y); y is dropped. */
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y);
+/* lm_head's forward: logits [T, V] of x [T, D]. */
+void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 /* logits of the decoder's output [T, D]. */
 fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden);
 /* The position bias of a stack for distances below `span`, by its first block's weight. */

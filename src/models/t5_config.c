@@ -2,21 +2,14 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/io.h"
+#include "src/models/config_json.h"
+#include "src/models/model_type.h"
 #include "src/models/t5_config.h"
-
-/* Products of two dimensions, times the size of an element, stay far below 2^63. */
-static const int64_t MAX_DIM = 1 << 28;
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Required dimensions; `alias` is transformers' general name for the same (its attribute_map). */
-static const struct {
-    const char *key, *alias;
-    size_t offset;
-} dims[] = {
+static const fsdp_config_field dims[] = {
     {"vocab_size", NULL, offsetof(fsdp_t5_config, vocab_size)},
     {"d_model", "hidden_size", offsetof(fsdp_t5_config, d_model)},
     {"d_kv", "head_dim", offsetof(fsdp_t5_config, d_kv)},
@@ -25,24 +18,13 @@ static const struct {
     {"num_heads", "num_attention_heads", offsetof(fsdp_t5_config, num_heads)},
 };
 
-static int64_t *dim_at(fsdp_t5_config *c, size_t i)
-{
-    return (int64_t *)((char *)c + dims[i].offset);
-}
-
 static fsdp_status read_dims(fsdp_json_node root, fsdp_t5_config *c)
 {
-    for (size_t i = 0; i < FSDP_LENGTH(dims); i++) {
-        bool by_alias = dims[i].alias && !fsdp_json_has(root, dims[i].key) &&
-                        fsdp_json_has(root, dims[i].alias);
-        const char *key = by_alias ? dims[i].alias : dims[i].key;
-        FSDP_TRY(fsdp_json_get_i64(root, key, 1, MAX_DIM, dim_at(c, i)));
-    }
-    if (c->num_heads * c->d_kv > MAX_DIM)
+    FSDP_TRY(fsdp_config_read_dims(root, dims, FSDP_LENGTH(dims), c));
+    if (c->num_heads * c->d_kv > FSDP_CONFIG_MAX_DIM)
         return fsdp_json_mismatch(root, "num_heads", "at most %lld, with heads of %lld",
-                                  (long long)(MAX_DIM / c->d_kv), (long long)c->d_kv);
-    return fsdp_json_opt_i64(root, "num_decoder_layers", 1, MAX_DIM, c->num_layers,
-                             &c->num_decoder_layers);
+                                  (long long)(FSDP_CONFIG_MAX_DIM / c->d_kv), (long long)c->d_kv);
+    return fsdp_config_opt_dim(root, "num_decoder_layers", c->num_layers, &c->num_decoder_layers);
 }
 
 /* Below 4 buckets, or a distance within the exact ones, the logarithm of the bucket formula
@@ -51,9 +33,10 @@ static fsdp_status read_buckets(fsdp_json_node root, fsdp_t5_config *c)
 {
     static const char buckets[] = "relative_attention_num_buckets";
     static const char distance[] = "relative_attention_max_distance";
-    FSDP_TRY(fsdp_json_opt_i64(root, buckets, 4, MAX_DIM, 32, &c->relative_attention_num_buckets));
-    FSDP_TRY(
-        fsdp_json_opt_i64(root, distance, 1, MAX_DIM, 128, &c->relative_attention_max_distance));
+    FSDP_TRY(fsdp_json_opt_i64(root, buckets, 4, FSDP_CONFIG_MAX_DIM, 32,
+                               &c->relative_attention_num_buckets));
+    FSDP_TRY(fsdp_json_opt_i64(root, distance, 1, FSDP_CONFIG_MAX_DIM, 128,
+                               &c->relative_attention_max_distance));
     if (c->relative_attention_max_distance <= c->relative_attention_num_buckets / 2)
         return fsdp_json_mismatch(root, fsdp_json_has(root, distance) ? distance : buckets,
                                   "a distance greater than half the buckets (%lld > %lld / 2)",
@@ -64,35 +47,19 @@ static fsdp_status read_buckets(fsdp_json_node root, fsdp_t5_config *c)
 
 static fsdp_status read_numbers(fsdp_json_node root, fsdp_t5_config *c)
 {
-    FSDP_TRY(fsdp_json_opt_f64(root, "dropout_rate", 0.1, &c->dropout_rate));
-    if (c->dropout_rate < 0 || c->dropout_rate >= 1)
-        return fsdp_json_mismatch(root, "dropout_rate", "a number from 0 to below 1");
-    FSDP_TRY(fsdp_json_opt_f64(root, "layer_norm_epsilon", 1e-6, &c->layer_norm_epsilon));
-    if (c->layer_norm_epsilon <= 0)
-        return fsdp_json_mismatch(root, "layer_norm_epsilon", "a positive number");
-    FSDP_TRY(fsdp_json_opt_f64(root, "initializer_factor", 1.0, &c->initializer_factor));
-    if (c->initializer_factor < 0)
-        return fsdp_json_mismatch(root, "initializer_factor", "a number, 0 or more");
-    return FSDP_OK;
+    FSDP_TRY(fsdp_config_probability(root, "dropout_rate", 0.1, &c->dropout_rate));
+    FSDP_TRY(fsdp_config_positive(root, "layer_norm_epsilon", 1e-6, &c->layer_norm_epsilon));
+    return fsdp_config_not_negative(root, "initializer_factor", 1.0, &c->initializer_factor);
 }
 
 static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
 {
     int64_t last = c->vocab_size - 1;
-    FSDP_TRY(fsdp_json_opt_i64(root, "pad_token_id", 0, last, 0, &c->pad_token_id));
+    FSDP_TRY(fsdp_config_token(root, "pad_token_id", c->vocab_size, 0, &c->pad_token_id));
     FSDP_TRY(
         fsdp_json_get_i64(root, "decoder_start_token_id", 0, last, &c->decoder_start_token_id));
-    fsdp_json_node eos = fsdp_json_find(root, "eos_token_id");
-    if (fsdp_json_kind_of(eos) == FSDP_JSON_ARRAY && fsdp_json_len(eos) > 0)
-        return fsdp_json_get_i64(fsdp_json_at(eos, 0), NULL, 0, last, &c->eos_token_id);
-    return fsdp_json_opt_i64(root, "eos_token_id", 0, last, last < 1 ? last : 1, &c->eos_token_id);
-}
-
-static fsdp_status unsupported(fsdp_json_node root, const char *key, const char *supported)
-{
-    /* The getters' message, under the code that says: well-formed, but not here. */
-    (void)fsdp_json_mismatch(root, key, "%s (nothing else is supported)", supported);
-    return FSDP_ERR_UNSUPPORTED;
+    return fsdp_config_end_token(root, "eos_token_id", c->vocab_size, last < 1 ? last : 1,
+                                 &c->eos_token_id);
 }
 
 static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
@@ -102,43 +69,26 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     FSDP_TRY(fsdp_json_opt_str(root, "feed_forward_proj", "relu", &projection));
     c->is_gated_act = strcmp(projection, "gated-gelu") == 0;
     if (!c->is_gated_act && strcmp(projection, "relu") != 0)
-        return unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
+        return fsdp_config_unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
     /* Derived from it when saved; where a file says otherwise, transformers obeys the file. */
     const char *derived = c->is_gated_act ? "gelu_new" : "relu";
     FSDP_TRY(fsdp_json_opt_str(root, "dense_act_fn", derived, &act));
     if (strcmp(act, derived) != 0)
-        return unsupported(root, "dense_act_fn", c->is_gated_act ? "\"gelu_new\"" : "\"relu\"");
+        return fsdp_config_unsupported(root, "dense_act_fn",
+                                       c->is_gated_act ? "\"gelu_new\"" : "\"relu\"");
     FSDP_TRY(fsdp_json_opt_bool(root, "is_gated_act", c->is_gated_act, &gated));
     if (gated != c->is_gated_act)
-        return unsupported(root, "is_gated_act", c->is_gated_act ? "true" : "false");
-    return FSDP_OK;
-}
-
-static fsdp_status read_dtype(fsdp_json_node root, fsdp_t5_config *c)
-{
-    const char *key = fsdp_json_has(root, "dtype") ? "dtype" : "torch_dtype", *name;
-    FSDP_TRY(fsdp_json_opt_str(root, key, "float32", &name));
-    if (fsdp_dtype_from_name(name, &c->dtype) != FSDP_OK || !fsdp_dtype_is_floating(c->dtype))
-        return fsdp_json_mismatch(root, key, "float32, bfloat16 or float16");
+        return fsdp_config_unsupported(root, "is_gated_act", c->is_gated_act ? "true" : "false");
     return FSDP_OK;
 }
 
 /* Keys that change what the model computes, in ways that are refused. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
-    bool flag;
-    if (fsdp_json_has(root, "quantization_config"))
-        return unsupported(root, "quantization_config", "null");
-    if (fsdp_json_len(fsdp_json_find(root, "pruned_heads")) > 0)
-        return unsupported(root, "pruned_heads", "{}");
-    FSDP_TRY(fsdp_json_opt_bool(root, "is_encoder_decoder", true, &flag));
-    if (!flag)
-        return unsupported(root, "is_encoder_decoder", "true");
-    FSDP_TRY(fsdp_json_opt_bool(root, "is_decoder", false, &flag));
-    if (flag)
-        return unsupported(root, "is_decoder", "false");
-    FSDP_TRY(fsdp_json_opt_bool(root, "tie_encoder_decoder", false, &flag));
-    return flag ? unsupported(root, "tie_encoder_decoder", "false") : FSDP_OK;
+    FSDP_TRY(fsdp_config_refuse_unsupported(root));
+    FSDP_TRY(fsdp_config_must_be(root, "is_encoder_decoder", true));
+    FSDP_TRY(fsdp_config_must_be(root, "is_decoder", false));
+    return fsdp_config_must_be(root, "tie_encoder_decoder", false);
 }
 
 fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config)
@@ -148,14 +98,14 @@ fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config)
     const char *model_type;
     FSDP_TRY(fsdp_json_get_str(root, "model_type", &model_type));
     if (strcmp(model_type, "t5") != 0)
-        return unsupported(root, "model_type", "\"t5\"");
+        return fsdp_config_unsupported(root, "model_type", "\"t5\"");
     FSDP_TRY(refuse_unsupported(root));
     FSDP_TRY(read_dims(root, &c));
     FSDP_TRY(read_buckets(root, &c));
     FSDP_TRY(read_numbers(root, &c));
     FSDP_TRY(read_tokens(root, &c));
     FSDP_TRY(read_activation(root, &c));
-    FSDP_TRY(read_dtype(root, &c));
+    FSDP_TRY(fsdp_config_dtype(root, &c.dtype));
     FSDP_TRY(fsdp_json_opt_bool(root, "tie_word_embeddings", true, &c.tie_word_embeddings));
     FSDP_TRY(fsdp_json_opt_bool(root, "scale_decoder_outputs", c.tie_word_embeddings,
                                 &c.scale_decoder_outputs));
@@ -166,13 +116,9 @@ fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config)
 fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config)
 {
     fsdp_json *doc = NULL;
-    char *file =
-        fsdp_path_is_directory(path) ? fsdp_path_join(path, "config.json") : fsdp_strdup(path);
-    fsdp_status status = file ? fsdp_json_read(file, &doc) : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK)
-        status = fsdp_t5_config_parse(doc, config);
+    FSDP_TRY(fsdp_config_open(path, &doc));
+    fsdp_status status = fsdp_t5_config_parse(doc, config);
     fsdp_json_destroy(doc);
-    fsdp_free(file);
     return status;
 }
 
@@ -204,11 +150,9 @@ static bool names_preset(const char *name, const char *preset)
     return strcmp(name, preset) == 0;
 }
 
-fsdp_status fsdp_t5_config_preset(const char *name, fsdp_t5_config *config)
+fsdp_status fsdp_t5_config_find_preset(const char *name, fsdp_t5_config *config)
 {
-    const char *bare = starts_with(name, "google/") || starts_with(name, "google-t5/")
-                           ? fsdp_path_name(name)
-                           : name;
+    const char *bare = fsdp_config_bare_name(fsdp_config_bare_name(name, "google"), "google-t5");
     for (size_t i = 0; i < FSDP_LENGTH(presets); i++) {
         if (!names_preset(bare, presets[i].name))
             continue;
@@ -233,26 +177,24 @@ fsdp_status fsdp_t5_config_preset(const char *name, fsdp_t5_config *config)
         };
         return FSDP_OK;
     }
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "unknown T5 shape '%s' (known: t5-small, t5-base, t5-large, t5-3b, t5-11b, "
-                      "t5-v1_1-small, -base, -large, -xl, -xxl, and the same as flan-t5-...)",
-                      name);
+    return FSDP_ERR_NOT_FOUND;
+}
+
+fsdp_status fsdp_t5_config_preset(const char *name, fsdp_t5_config *config)
+{
+    if (fsdp_t5_config_find_preset(name, config) == FSDP_OK)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "unknown T5 shape '%s' (known: %s)", name, FSDP_T5_PRESETS);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Where an alias is what the source says, it is the one to change. */
-static void set_dims(fsdp_json_node root, const fsdp_t5_config *config)
+static void set_dims(fsdp_json_node root, const fsdp_t5_config *c)
 {
-    fsdp_t5_config c = *config;
-    for (size_t i = 0; i < FSDP_LENGTH(dims); i++) {
-        bool by_alias = dims[i].alias && !fsdp_json_has(root, dims[i].key) &&
-                        fsdp_json_has(root, dims[i].alias);
-        fsdp_json_set_i64(root, by_alias ? dims[i].alias : dims[i].key, *dim_at(&c, i));
-    }
-    fsdp_json_set_i64(root, "num_decoder_layers", c.num_decoder_layers);
-    fsdp_json_set_i64(root, "relative_attention_num_buckets", c.relative_attention_num_buckets);
-    fsdp_json_set_i64(root, "relative_attention_max_distance", c.relative_attention_max_distance);
+    fsdp_config_set_dims(root, dims, FSDP_LENGTH(dims), c);
+    fsdp_json_set_i64(root, "num_decoder_layers", c->num_decoder_layers);
+    fsdp_json_set_i64(root, "relative_attention_num_buckets", c->relative_attention_num_buckets);
+    fsdp_json_set_i64(root, "relative_attention_max_distance", c->relative_attention_max_distance);
 }
 
 /* transformers 4 knows only tie_word_embeddings, which means both tied and scaled; 5 takes it for
@@ -265,20 +207,8 @@ static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_h
         fsdp_json_set_bool(root, "scale_decoder_outputs", c->scale_decoder_outputs);
 }
 
-static void set_dtype(fsdp_json_node root, fsdp_dtype dtype)
+void fsdp_t5_config_set(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
-    bool old = fsdp_json_has(root, "torch_dtype");
-    if (old)
-        fsdp_json_set_str(root, "torch_dtype", fsdp_dtype_name(dtype));
-    if (!old || fsdp_json_has(root, "dtype"))
-        fsdp_json_set_str(root, "dtype", fsdp_dtype_name(dtype));
-}
-
-static void set_all(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head,
-                    fsdp_dtype dtype)
-{
-    fsdp_json_append_str(fsdp_json_set_array(root, "architectures"), "T5ForConditionalGeneration");
-    fsdp_json_set_str(root, "model_type", "t5");
     fsdp_json_set_bool(root, "is_encoder_decoder", true);
     set_dims(root, c);
     fsdp_json_set_f64(root, "dropout_rate", c->dropout_rate);
@@ -287,21 +217,15 @@ static void set_all(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_he
     fsdp_json_set_str(root, "feed_forward_proj", c->is_gated_act ? "gated-gelu" : "relu");
     fsdp_json_set_str(root, "dense_act_fn", c->is_gated_act ? "gelu_new" : "relu");
     fsdp_json_set_bool(root, "is_gated_act", c->is_gated_act);
-    fsdp_json_set_i64(root, "pad_token_id", c->pad_token_id);
-    if (fsdp_json_kind_of(fsdp_json_find(root, "eos_token_id")) != FSDP_JSON_ARRAY)
-        fsdp_json_set_i64(root, "eos_token_id", c->eos_token_id);
+    fsdp_config_set_token(root, "pad_token_id", c->pad_token_id);
+    fsdp_config_set_token(root, "eos_token_id", c->eos_token_id);
     fsdp_json_set_i64(root, "decoder_start_token_id", c->decoder_start_token_id);
     set_head(root, c, has_lm_head);
-    set_dtype(root, dtype);
 }
 
 fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config, bool has_lm_head, fsdp_dtype dtype,
                                  const char *source, const char *path)
 {
-    fsdp_json *doc;
-    FSDP_TRY(source ? fsdp_json_read(source, &doc) : fsdp_json_create(path, &doc));
-    set_all(fsdp_json_root(doc), config, has_lm_head, dtype);
-    fsdp_status status = fsdp_json_write(doc, FSDP_JSON_PRETTY, path);
-    fsdp_json_destroy(doc);
-    return status;
+    const fsdp_model_config any = {.type = &fsdp_t5_type, .t5 = *config};
+    return fsdp_model_config_write(&any, has_lm_head, dtype, source, path);
 }

@@ -3,86 +3,34 @@
  * Each module's own struct points to the parameters its forward reads, so that forwards look
  * nothing up. Building is a chain of calls that do nothing once one has failed. */
 #include <math.h>
-#include <stdio.h>
 
-#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/models/builder.h"
 #include "src/models/t5.h"
 
 typedef struct builder {
+    fsdp_builder base;
     fsdp_t5 *t5;
-    fsdp_status status; /* the first failure */
 } builder;
-
-/* --- small steps: parent may be NULL after a failure --- */
-
-static fsdp_module *attach(builder *b, fsdp_module *parent, const char *name, fsdp_module *child)
-{
-    if (b->status != FSDP_OK)
-        return NULL;
-    b->status = fsdp_module_add_child(parent, name, child);
-    return b->status == FSDP_OK ? child : NULL;
-}
-
-static fsdp_module *add_module(builder *b, fsdp_module *parent, const char *name,
-                               const char *class_name)
-{
-    fsdp_module *m = NULL;
-    if (b->status == FSDP_OK)
-        b->status = fsdp_module_create(class_name, &m);
-    return attach(b, parent, name, m);
-}
-
-static fsdp_parameter *weight_of(const fsdp_module *m)
-{
-    return m ? fsdp_module_parameter(m, "weight") : NULL;
-}
 
 static fsdp_parameter *add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,
                                   int64_t out, double std)
 {
-    fsdp_module *m = NULL;
-    if (b->status == FSDP_OK)
-        b->status = fsdp_linear_create(in, out, false, (fsdp_init){.std = (float)std}, &m);
-    return weight_of(attach(b, parent, name, m));
+    return fsdp_build_linear(&b->base, parent, name, in, out, false, std).weight;
 }
 
 static fsdp_parameter *add_embedding(builder *b, fsdp_module *parent, const char *name,
                                      int64_t rows, int64_t width, double std)
 {
-    fsdp_module *m = NULL;
-    if (b->status == FSDP_OK)
-        b->status = fsdp_embedding_create(rows, width, (fsdp_init){.std = (float)std}, &m);
-    return weight_of(attach(b, parent, name, m));
-}
-
-/* A further module of `class_name` whose weight is `shared`. */
-static void add_tied(builder *b, fsdp_module *parent, const char *name, const char *class_name,
-                     fsdp_parameter *shared)
-{
-    fsdp_module *m = add_module(b, parent, name, class_name);
-    if (b->status == FSDP_OK)
-        b->status = fsdp_module_share_parameter(m, "weight", shared);
+    const fsdp_init init = {.std = (float)std};
+    return fsdp_build_embedding(&b->base, parent, name, rows, width, init);
 }
 
 static fsdp_parameter *add_norm(builder *b, fsdp_module *parent, const char *name)
 {
-    fsdp_module *m = NULL;
     const fsdp_t5_config *c = &b->t5->config;
-    fsdp_init ones = {.mean = (float)c->initializer_factor};
-    if (b->status == FSDP_OK)
-        b->status = fsdp_norm_create("T5LayerNorm", c->d_model, ones, &m);
-    return weight_of(attach(b, parent, name, m));
-}
-
-/* A struct of the module's own, freed with it. */
-static void *add_impl(builder *b, fsdp_module *m, fsdp_forward_fn *forward, size_t size)
-{
-    void *impl = b->status == FSDP_OK ? fsdp_calloc(1, size) : NULL;
-    if (impl)
-        fsdp_module_set_forward(m, forward, impl, fsdp_free);
-    else if (b->status == FSDP_OK)
-        b->status = FSDP_ERR_NOMEM;
-    return impl;
+    return fsdp_build_rms_norm(&b->base, parent, name, "T5LayerNorm", c->d_model,
+                               c->initializer_factor, 0.0);
 }
 
 /* --- layers --- */
@@ -98,7 +46,7 @@ static void add_attention(builder *b, fsdp_module *parent, const char *name, fsd
 {
     const fsdp_t5_config *c = &b->t5->config;
     const int64_t inner = c->num_heads * c->d_kv;
-    fsdp_module *m = add_module(b, parent, name, "T5Attention");
+    fsdp_module *m = fsdp_build_module(&b->base, parent, name, "T5Attention");
     layer->q = add_linear(b, m, "q", c->d_model, inner, init_std(b, c->d_model * c->d_kv));
     layer->k = add_linear(b, m, "k", c->d_model, inner, init_std(b, c->d_model));
     layer->v = add_linear(b, m, "v", c->d_model, inner, init_std(b, c->d_model));
@@ -112,8 +60,9 @@ static void add_attention(builder *b, fsdp_module *parent, const char *name, fsd
 static void add_dense(builder *b, fsdp_module *parent, fsdp_t5_layer *layer)
 {
     const fsdp_t5_config *c = &b->t5->config;
-    fsdp_module *m = add_module(b, parent, "DenseReluDense",
-                                c->is_gated_act ? "T5DenseGatedActDense" : "T5DenseActDense");
+    fsdp_module *m =
+        fsdp_build_module(&b->base, parent, "DenseReluDense",
+                          c->is_gated_act ? "T5DenseGatedActDense" : "T5DenseActDense");
     const double std = init_std(b, c->d_model);
     if (c->is_gated_act) {
         layer->wi_0 = add_linear(b, m, "wi_0", c->d_model, c->d_ff, std);
@@ -122,8 +71,8 @@ static void add_dense(builder *b, fsdp_module *parent, fsdp_t5_layer *layer)
         layer->wi = add_linear(b, m, "wi", c->d_model, c->d_ff, std);
     }
     layer->wo = add_linear(b, m, "wo", c->d_ff, c->d_model, init_std(b, c->d_ff));
-    add_module(b, m, "dropout", "Dropout");
-    add_module(b, m, "act", c->is_gated_act ? "NewGELUActivation" : "ReLU");
+    fsdp_build_dropout(&b->base, m, "dropout", b->t5->config.dropout_rate);
+    fsdp_build_module(&b->base, m, "act", c->is_gated_act ? "NewGELUActivation" : "ReLU");
 }
 
 typedef enum layer_kind {
@@ -142,11 +91,10 @@ static void add_layer(builder *b, fsdp_module *list, fsdp_t5_block *block, layer
         [CROSS_ATTENTION] = {"T5LayerCrossAttention", fsdp_t5_cross_attention_forward},
         [FEED_FORWARD] = {"T5LayerFF", fsdp_t5_ff_forward},
     };
-    if (b->status != FSDP_OK)
+    if (b->base.status != FSDP_OK)
         return;
-    const char name[] = {(char)('0' + block->n_layers), 0};
-    fsdp_module *m = add_module(b, list, name, kinds[kind].class_name);
-    fsdp_t5_layer *layer = add_impl(b, m, kinds[kind].forward, sizeof *layer);
+    fsdp_module *m = fsdp_build_item(&b->base, list, block->n_layers, kinds[kind].class_name);
+    fsdp_t5_layer *layer = fsdp_build_impl(&b->base, m, kinds[kind].forward, sizeof *layer);
     if (!layer)
         return;
     *layer = (fsdp_t5_layer){.root = b->t5, .decoder = block->decoder, .block = block->index};
@@ -157,20 +105,18 @@ static void add_layer(builder *b, fsdp_module *list, fsdp_t5_block *block, layer
     else
         add_dense(b, m, layer);
     layer->layer_norm = add_norm(b, m, "layer_norm");
-    add_module(b, m, "dropout", "Dropout");
+    fsdp_build_dropout(&b->base, m, "dropout", b->t5->config.dropout_rate);
     block->layers[block->n_layers++] = m;
 }
 
 static void add_block(builder *b, fsdp_module *list, bool decoder, int64_t index)
 {
-    char name[24];
-    snprintf(name, sizeof name, "%lld", (long long)index);
-    fsdp_module *m = add_module(b, list, name, "T5Block");
-    fsdp_t5_block *block = add_impl(b, m, fsdp_t5_block_forward, sizeof *block);
+    fsdp_module *m = fsdp_build_item(&b->base, list, index, "T5Block");
+    fsdp_t5_block *block = fsdp_build_impl(&b->base, m, fsdp_t5_block_forward, sizeof *block);
     if (!block)
         return;
     *block = (fsdp_t5_block){.root = b->t5, .decoder = decoder, .index = index};
-    fsdp_module *layers = add_module(b, m, "layer", "ModuleList");
+    fsdp_module *layers = fsdp_build_module(&b->base, m, "layer", "ModuleList");
     add_layer(b, layers, block, SELF_ATTENTION);
     if (decoder)
         add_layer(b, layers, block, CROSS_ATTENTION);
@@ -180,17 +126,17 @@ static void add_block(builder *b, fsdp_module *list, bool decoder, int64_t index
 static fsdp_module *add_stack(builder *b, fsdp_module *root, const char *name, bool decoder,
                               int64_t n_blocks)
 {
-    fsdp_module *m = add_module(b, root, name, "T5Stack");
-    fsdp_t5_stack *stack = add_impl(b, m, fsdp_t5_stack_forward, sizeof *stack);
+    fsdp_module *m = fsdp_build_module(&b->base, root, name, "T5Stack");
+    fsdp_t5_stack *stack = fsdp_build_impl(&b->base, m, fsdp_t5_stack_forward, sizeof *stack);
     if (!stack)
         return NULL;
     *stack = (fsdp_t5_stack){.root = b->t5, .decoder = decoder, .embed_tokens = b->t5->shared};
-    add_tied(b, m, "embed_tokens", "Embedding", b->t5->shared);
-    stack->blocks = add_module(b, m, "block", "ModuleList");
-    for (int64_t i = 0; i < n_blocks && b->status == FSDP_OK; i++)
+    fsdp_build_tied(&b->base, m, "embed_tokens", "Embedding", b->t5->shared);
+    stack->blocks = fsdp_build_module(&b->base, m, "block", "ModuleList");
+    for (int64_t i = 0; i < n_blocks && b->base.status == FSDP_OK; i++)
         add_block(b, stack->blocks, decoder, i);
     stack->final_layer_norm = add_norm(b, m, "final_layer_norm");
-    add_module(b, m, "dropout", "Dropout");
+    fsdp_build_dropout(&b->base, m, "dropout", b->t5->config.dropout_rate);
     return m;
 }
 
@@ -198,21 +144,14 @@ static fsdp_module *add_stack(builder *b, fsdp_module *root, const char *name, b
 
 static fsdp_status check_config(const fsdp_t5_config *c)
 {
-    const struct {
-        const char *name;
-        int64_t value;
-    } dims[] = {{"vocab_size", c->vocab_size},
-                {"d_model", c->d_model},
-                {"d_ff", c->d_ff},
-                {"d_kv", c->d_kv},
-                {"num_heads", c->num_heads},
-                {"num_layers", c->num_layers},
-                {"num_decoder_layers", c->num_decoder_layers}};
-    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        if (dims[i].value < 1)
-            return fsdp_error(FSDP_ERR_INVALID, "T5: %s is %lld, not positive", dims[i].name,
-                              (long long)dims[i].value);
-    return FSDP_OK;
+    const fsdp_dim dims[] = {{"vocab_size", c->vocab_size},
+                             {"d_model", c->d_model},
+                             {"d_ff", c->d_ff},
+                             {"d_kv", c->d_kv},
+                             {"num_heads", c->num_heads},
+                             {"num_layers", c->num_layers},
+                             {"num_decoder_layers", c->num_decoder_layers}};
+    return fsdp_check_dims("T5", dims, FSDP_LENGTH(dims));
 }
 
 static void build(builder *b, fsdp_module *root)
@@ -224,10 +163,14 @@ static void build(builder *b, fsdp_module *root)
     b->t5->decoder = add_stack(b, root, "decoder", true, c->num_decoder_layers);
     b->t5->head = b->t5->shared;
     if (c->tie_word_embeddings)
-        add_tied(b, root, "lm_head", "Linear", b->t5->shared);
+        fsdp_build_tied(&b->base, root, "lm_head", "Linear", b->t5->shared);
     else
         b->t5->head =
             add_linear(b, root, "lm_head", c->d_model, c->vocab_size, c->initializer_factor);
+    if (b->base.status != FSDP_OK)
+        return;
+    b->t5->lm_head = fsdp_module_find(root, "lm_head");
+    fsdp_module_set_forward(b->t5->lm_head, fsdp_t5_head_forward, b->t5, NULL);
 }
 
 fsdp_status fsdp_t5_create(const fsdp_t5_config *config, fsdp_module **model)
@@ -236,14 +179,14 @@ fsdp_status fsdp_t5_create(const fsdp_t5_config *config, fsdp_module **model)
     fsdp_module *root;
     FSDP_TRY(fsdp_module_create("T5ForConditionalGeneration", &root));
     builder b = {0};
-    b.t5 = add_impl(&b, root, NULL, sizeof *b.t5);
+    b.t5 = fsdp_build_impl(&b.base, root, NULL, sizeof *b.t5);
     if (b.t5) {
         b.t5->config = *config;
         build(&b, root);
     }
-    if (b.status != FSDP_OK) {
+    if (b.base.status != FSDP_OK) {
         fsdp_module_destroy(root);
-        return b.status;
+        return b.base.status;
     }
     *model = root;
     return FSDP_OK;

@@ -2,12 +2,15 @@
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
 
-static fsdp_status with_weight(const char *class_name, int ndim, const int64_t *shape,
-                               fsdp_init init, fsdp_module **module)
+/* A module of "weight" [shape], and of "bias" [n_bias] zeros unless that is 0. */
+static fsdp_status create_layer(const char *class_name, int ndim, const int64_t *shape,
+                                fsdp_init init, int64_t n_bias, fsdp_module **module)
 {
     fsdp_module *m;
     FSDP_TRY(fsdp_module_create(class_name, &m));
     fsdp_status status = fsdp_module_add_parameter(m, "weight", ndim, shape, init, NULL);
+    if (status == FSDP_OK && n_bias)
+        status = fsdp_module_add_parameter(m, "bias", 1, &n_bias, (fsdp_init){0}, NULL);
     if (status != FSDP_OK) {
         fsdp_module_destroy(m);
         return status;
@@ -19,25 +22,54 @@ static fsdp_status with_weight(const char *class_name, int ndim, const int64_t *
 fsdp_status fsdp_linear_create(int64_t in, int64_t out, bool bias, fsdp_init init,
                                fsdp_module **module)
 {
-    fsdp_module *m;
-    FSDP_TRY(with_weight("Linear", 2, (int64_t[]){out, in}, init, &m));
-    fsdp_status status =
-        bias ? fsdp_module_add_parameter(m, "bias", 1, &out, (fsdp_init){0}, NULL) : FSDP_OK;
-    if (status != FSDP_OK) {
-        fsdp_module_destroy(m);
-        return status;
-    }
-    *module = m;
-    return FSDP_OK;
+    return create_layer("Linear", 2, (int64_t[]){out, in}, init, bias ? out : 0, module);
 }
 
 fsdp_status fsdp_embedding_create(int64_t rows, int64_t width, fsdp_init init, fsdp_module **module)
 {
-    return with_weight("Embedding", 2, (int64_t[]){rows, width}, init, module);
+    return create_layer("Embedding", 2, (int64_t[]){rows, width}, init, 0, module);
 }
 
 fsdp_status fsdp_norm_create(const char *class_name, int64_t width, fsdp_init init,
                              fsdp_module **module)
 {
-    return with_weight(class_name, 1, &width, init, module);
+    return create_layer(class_name, 1, &width, init, 0, module);
+}
+
+fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module)
+{
+    return create_layer("LayerNorm", 1, &width, (fsdp_init){.mean = 1.0f}, width, module);
+}
+
+/* --- applied --- */
+
+/* Parameter `name` of a layer; NULL, which is an error unless it is optional, if there is none. */
+static fsdp_tensor *read_of(fsdp_scope *s, const fsdp_module *layer, const char *name,
+                            bool optional)
+{
+    const fsdp_parameter *p = fsdp_module_parameter(layer, name);
+    if (p)
+        return fsdp_read(s, p);
+    if (!optional)
+        fsdp_scope_error(s, layer->class_name, "it has no parameter '%s'", name);
+    return NULL;
+}
+
+fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x)
+{
+    fsdp_tensor *weight = read_of(s, linear, "weight", false);
+    return fsdp_linear(s, x, weight, read_of(s, linear, "bias", true));
+}
+
+fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *embedding, const int32_t *ids,
+                                    int64_t n)
+{
+    return fsdp_embedding(s, ids, n, read_of(s, embedding, "weight", false), -1);
+}
+
+fsdp_tensor *fsdp_layer_norm_forward(fsdp_scope *s, const fsdp_module *norm, fsdp_tensor *x,
+                                     float eps)
+{
+    fsdp_tensor *weight = read_of(s, norm, "weight", false);
+    return fsdp_layer_norm(s, x, weight, read_of(s, norm, "bias", true), eps);
 }

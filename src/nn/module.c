@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/autograd/checkpoint.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/nn/module.h"
+#include "src/tensor/device.h"
 
 enum {
     MAX_PATH_BYTES = 512
@@ -34,6 +36,7 @@ static void parameter_release(fsdp_parameter *p)
     fsdp_tensor_release(p->sink.grad);
     fsdp_tensor_release(p->data);
     fsdp_tensor_release(p->local);
+    fsdp_free(p->extension);
     fsdp_free(p);
 }
 
@@ -47,6 +50,8 @@ void fsdp_module_destroy(fsdp_module *m)
         if (m->hooks_destroy[i])
             m->hooks_destroy[i](m->hooks[i]);
     for (size_t i = m->n_params; i-- > 0;) {
+        if (m->params[i].parameter->home == m)
+            m->params[i].parameter->home = NULL;
         parameter_release(m->params[i].parameter);
         fsdp_free(m->params[i].name);
     }
@@ -56,7 +61,18 @@ void fsdp_module_destroy(fsdp_module *m)
     fsdp_free(m->children);
     fsdp_free(m->class_name);
     fsdp_free(m->name);
+    fsdp_free(m->extra_repr);
     fsdp_free(m);
+}
+
+fsdp_status fsdp_module_set_extra_repr(fsdp_module *m, const char *text)
+{
+    char *copy = fsdp_strdup(text);
+    if (!copy)
+        return FSDP_ERR_NOMEM;
+    fsdp_free(m->extra_repr);
+    m->extra_repr = copy;
+    return FSDP_OK;
 }
 
 /* Names make paths, and paths make the keys of checkpoints. */
@@ -106,6 +122,8 @@ fsdp_status fsdp_module_share_parameter(fsdp_module *m, const char *name, fsdp_p
         return FSDP_ERR_NOMEM;
     }
     p->refs++;
+    if (!p->home)
+        p->home = m;
     m->params[m->n_params].name = copy;
     m->params[m->n_params++].parameter = p;
     return FSDP_OK;
@@ -142,6 +160,11 @@ void fsdp_module_set_forward(fsdp_module *m, fsdp_forward_fn *forward, void *imp
     m->forward = forward;
     m->impl = impl;
     m->impl_destroy = destroy;
+}
+
+void *fsdp_module_impl(const fsdp_module *m)
+{
+    return m->impl;
 }
 
 fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_hooks *hooks,
@@ -226,7 +249,90 @@ fsdp_status fsdp_module_visit(fsdp_module *m, fsdp_module_visit_fn *visit, void 
     return visit_below(m, path, 0, visit, arg);
 }
 
+void fsdp_module_set_activation_checkpointing(fsdp_module *m, bool on)
+{
+    m->checkpointed = on;
+    m->checkpointing = (fsdp_activation_checkpointing_options){0};
+}
+
+void fsdp_module_set_activation_checkpointing_options(
+    fsdp_module *m, const fsdp_activation_checkpointing_options *options)
+{
+    fsdp_module_set_activation_checkpointing(m, true);
+    if (options)
+        m->checkpointing = *options;
+}
+
+typedef struct checkpoint_walk {
+    fsdp_module_check_fn *check_fn;
+    void *arg;
+    const fsdp_activation_checkpointing_options *options;
+    int64_t every, found;
+} checkpoint_walk;
+
+static fsdp_status checkpoint_if_asked(const char *path, fsdp_module *m, void *arg)
+{
+    checkpoint_walk *walk = arg;
+    if (walk->check_fn(path, m, walk->arg) && ++walk->found % walk->every == 0)
+        fsdp_module_set_activation_checkpointing_options(m, walk->options);
+    return FSDP_OK;
+}
+
+bool fsdp_check_class(const char *path, const fsdp_module *module, void *class_name)
+{
+    (void)path;
+    return strcmp(module->class_name, class_name) == 0;
+}
+
+fsdp_status
+fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *check_fn, void *arg,
+                                    const fsdp_activation_checkpointing_options *options)
+{
+    int every = options && options->every ? options->every : 1;
+    if (every < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "activation checkpointing of every %d modules", every);
+    checkpoint_walk walk = {.check_fn = check_fn, .arg = arg, .options = options, .every = every};
+    return fsdp_module_visit(root, checkpoint_if_asked, &walk);
+}
+
 /* --- calling --- */
+
+/* A call of a module, as what is run again in backward: src/autograd/checkpoint.h. */
+typedef struct forward_call {
+    fsdp_module *module;
+    fsdp_forward_fn *fn;
+} forward_call;
+
+static void run_call(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
+{
+    const forward_call *call = self;
+    call->fn(s, call->module, in, out);
+}
+
+static void run_fn(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, const fsdp_args *in,
+                   fsdp_args *out)
+{
+    const fsdp_checkpoint_options options = {.keeps_results =
+                                                 m->checkpointing.kind == FSDP_CHECKPOINT_OP,
+                                             .offload = m->checkpointing.offload};
+    if (m->checkpointed)
+        fsdp_checkpoint(s, &options, run_call, &(forward_call){m, fn}, sizeof(forward_call), in,
+                        out);
+    else
+        fn(s, m, in, out);
+}
+
+typedef fsdp_status forward_hook(void *self, fsdp_scope *s, fsdp_args *args);
+
+static void run_hook(fsdp_scope *s, const fsdp_module *m, const char *what,
+                     fsdp_region_hooks *hooks, forward_hook *hook, fsdp_args *args)
+{
+    if (!hook)
+        return;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, what, m->name);
+    (void)fsdp_scope_check(s, hook(hooks->self, s, args));
+    fsdp_trace_end();
+}
 
 /* post_forward runs only if all went well. After a failure everything is cancelled: with a tape, by
  * resetting it when the outermost call returns, else hook by hook on the way out. */
@@ -234,18 +340,17 @@ static void run_forward(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp
                         fsdp_args *out)
 {
     for (int i = 0; i < m->n_hooks && fsdp_scope_ok(s); i++)
-        if (m->hooks[i]->pre_forward)
-            (void)fsdp_scope_check(s, m->hooks[i]->pre_forward(m->hooks[i]->self, s, in));
+        run_hook(s, m, "pre_forward", m->hooks[i], m->hooks[i]->pre_forward, in);
     if (fsdp_scope_ok(s))
-        fn(s, m, in, out);
+        run_fn(s, m, fn, in, out);
     for (int i = m->n_hooks; i-- > 0 && fsdp_scope_ok(s);)
-        if (m->hooks[i]->post_forward)
-            (void)fsdp_scope_check(s, m->hooks[i]->post_forward(m->hooks[i]->self, s, out));
+        run_hook(s, m, "post_forward", m->hooks[i], m->hooks[i]->post_forward, out);
     if (fsdp_scope_ok(s) || s->run->tape)
         return; /* with a tape, resetting it cancels */
+    const bool has_backward = fsdp_scope_has_backward(s) || s->run->recomputing;
     for (int i = m->n_hooks; i-- > 0;)
         if (m->hooks[i]->cancel)
-            m->hooks[i]->cancel(m->hooks[i]->self);
+            m->hooks[i]->cancel(m->hooks[i]->self, has_backward);
 }
 
 fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp_args in)
@@ -257,9 +362,13 @@ fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, f
     fn = fn ? fn : m->forward;
     if (!fn)
         fsdp_scope_error(s, m->class_name, "the module has no forward");
+    fsdp_trace_begin(FSDP_TRACE_REST, m->class_name, m->name);
     uint32_t region = fsdp_region_begin(child, m->hooks, m->n_hooks);
+    fsdp_region_set_name(child, region, m->class_name, m->name);
     run_forward(child, m, fn, &in, &out);
     fsdp_region_end(child, region);
+    fsdp_trace_end();
+    fsdp_device_trace_memory(s->run->device);
     for (int i = 0; i < out.n; i++)
         out.t[i] = fsdp_keep(s, out.t[i]);
     fsdp_scope_close(child);
@@ -268,4 +377,9 @@ fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, f
     if (s->run->tape && !s->run->tape->open_region)
         fsdp_tape_reset(s->run->tape);
     return (fsdp_args){.n = 0};
+}
+
+fsdp_tensor *fsdp_module_call1(fsdp_scope *s, fsdp_module *m, fsdp_tensor *x)
+{
+    return fsdp_module_call(s, m, NULL, (fsdp_args){.t = {x}, .n = 1}).t[0];
 }

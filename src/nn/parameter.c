@@ -1,4 +1,5 @@
 /* Parameters: lists, memory, initialisation. */
+#include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -55,6 +56,11 @@ void fsdp_parameter_rows(const fsdp_parameter *p, int64_t *begin, int64_t *end)
     *end = p->row_end;
 }
 
+int fsdp_parameter_shard_dim(const fsdp_parameter *p)
+{
+    return p->shard_dim;
+}
+
 fsdp_group *fsdp_parameter_group(const fsdp_parameter *p)
 {
     return p->group;
@@ -69,18 +75,106 @@ void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tenso
     fsdp_tensor_release(p->local);
     p->data = data;
     p->local = local;
+    p->shard_dim = 0;
     p->row_begin = row_begin;
     p->row_end = row_end;
     p->group = group;
     data->sink = &p->sink;
 }
 
+void *fsdp_parameter_mirror(fsdp_parameter *p, fsdp_dtype *dtype)
+{
+    return p->mirror ? p->mirror(p, dtype) : NULL;
+}
+
+fsdp_status fsdp_parameters_settle(const fsdp_parameter_list *parameters)
+{
+    for (size_t i = 0; i < parameters->n; i++) {
+        const fsdp_parameter *p = parameters->items[i].parameter;
+        if (p->settle)
+            FSDP_TRY(p->settle(p->owner));
+    }
+    return FSDP_OK;
+}
+
+/* The dotted path of m below its root, then a dot; the end of it if it is too long. */
+static size_t write_path(const fsdp_module *m, char *text, size_t bytes)
+{
+    if (!m || !m->parent)
+        return 0;
+    size_t used = write_path(m->parent, text, bytes);
+    int n = snprintf(text + used, bytes - used, "%s.", m->name);
+    return n > 0 && used + (size_t)n < bytes ? used + (size_t)n : 0;
+}
+
+const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes)
+{
+    const size_t used = write_path(m, text, bytes);
+    text[used ? used - 1 : 0] = 0;
+    return text;
+}
+
+static const char *name_of(const fsdp_parameter *p, char *text, size_t bytes)
+{
+    const fsdp_module *m = p->home;
+    size_t used = write_path(m, text, bytes);
+    snprintf(text + used, bytes - used, "?");
+    for (size_t i = 0; m && i < m->n_params; i++)
+        if (m->params[i].parameter == p)
+            snprintf(text + used, bytes - used, "%s", m->params[i].name);
+    return text;
+}
+
+static bool is_on_meta(const fsdp_parameter *p)
+{
+    return p->local && fsdp_device_is_meta(fsdp_tensor_device(p->local));
+}
+
+/* Those of m and below, each once. *first: the first of them, or as it was. */
+static size_t count_on_meta(const fsdp_module *m, const fsdp_parameter **first)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_params; i++) {
+        const fsdp_parameter *p = m->params[i].parameter;
+        if (p->home != m || !is_on_meta(p))
+            continue;
+        *first = *first ? *first : p;
+        n++;
+    }
+    for (size_t i = 0; i < m->n_children; i++)
+        n += count_on_meta(m->children[i], first);
+    return n;
+}
+
+fsdp_status fsdp_module_meta_error(const fsdp_module *m)
+{
+    char name[256], more[48] = " is";
+    const fsdp_parameter *first = NULL;
+    while (m->parent)
+        m = m->parent;
+    const size_t n = count_on_meta(m, &first);
+    if (!n)
+        return fsdp_error(FSDP_ERR_STATE, "a unit without parameters is on the meta device: call "
+                                          "fsdp_module_to_empty()");
+    if (n > 1)
+        snprintf(more, sizeof more, " and %zu more are", n - 1);
+    return fsdp_error(FSDP_ERR_STATE,
+                      "'%s'%s on the meta device: call fsdp_module_to_empty(), then load or init",
+                      name_of(first, name, sizeof name), more);
+}
+
 fsdp_tensor *fsdp_read(fsdp_scope *s, const fsdp_parameter *p)
 {
+    char name[256];
+    if (p->data && fsdp_scope_ok(s) && p->data->storage->device != fsdp_scope_device(s) &&
+        is_on_meta(p) && p->home)
+        fsdp_scope_fail(s, fsdp_module_meta_error(p->home));
     if (!p->data && fsdp_scope_ok(s))
         fsdp_scope_fail(s, fsdp_error(FSDP_ERR_STATE,
-                                      "a parameter has no memory yet: call fsdp_module_to_empty() "
-                                      "or fsdp_fully_shard(), then load or init"));
+                                      "parameter '%s' has no memory yet: call "
+                                      "fsdp_module_to_empty() or fsdp_fully_shard(), then load or "
+                                      "init",
+                                      name_of(p, name, sizeof name)));
     return p->data;
 }
 
@@ -140,25 +234,50 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 
 /* --- memory and values --- */
 
+/* On meta there is no memory to keep. Whoever holds the tensor sees the new memory. */
+static fsdp_status leave_meta(fsdp_parameter *p, fsdp_device *device)
+{
+    fsdp_tensor *made;
+    FSDP_TRY(fsdp_tensor_create(device, p->data->dtype, p->ndim, p->shape, FSDP_TAG_PARAM, &made));
+    fsdp_tensor_exchange(p->data, made);
+    fsdp_tensor_release(made);
+    fsdp_tensor_release(p->sink.grad);
+    p->sink.grad = NULL;
+    return FSDP_OK;
+}
+
+static fsdp_status give_memory(fsdp_parameter *p, fsdp_device *device)
+{
+    fsdp_tensor *data;
+    FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F32, p->ndim, p->shape, FSDP_TAG_PARAM, &data));
+    fsdp_parameter_set_tensors(p, data, data, 0, p->shape[0], NULL);
+    fsdp_tensor_release(data);
+    return FSDP_OK;
+}
+
+/* Of a module: its unit, if it is one, and parameters that no unit has. */
+static fsdp_status to_empty(const char *path, fsdp_module *m, void *arg)
+{
+    fsdp_device *device = arg;
+    (void)path;
+    if (m->to_empty)
+        FSDP_TRY(m->to_empty(m->fsdp_state, device));
+    for (size_t i = 0; i < m->n_params; i++) {
+        fsdp_parameter *p = m->params[i].parameter;
+        if (!p->data)
+            FSDP_TRY(give_memory(p, device));
+        else if (!p->owner && is_on_meta(p) && !fsdp_device_is_meta(device))
+            FSDP_TRY(leave_meta(p, device));
+    }
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_module_to_empty(fsdp_module *m, fsdp_device *device)
 {
-    fsdp_parameter_list list;
-    FSDP_TRY(fsdp_module_parameters(m, false, &list));
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < list.n && status == FSDP_OK; i++) {
-        fsdp_parameter *p = list.items[i].parameter;
-        fsdp_tensor *data;
-        if (p->data)
-            continue;
-        status =
-            fsdp_tensor_create(device, FSDP_DTYPE_F32, p->ndim, p->shape, FSDP_TAG_PARAM, &data);
-        if (status != FSDP_OK)
-            break;
-        fsdp_parameter_set_tensors(p, data, data, 0, p->shape[0], NULL);
-        fsdp_tensor_release(data);
-    }
-    fsdp_parameter_list_free(&list);
-    return status;
+    for (const fsdp_module *around = m->parent; around; around = around->parent)
+        if (around->to_empty)
+            FSDP_TRY(around->to_empty(around->fsdp_state, device));
+    return fsdp_module_visit(m, to_empty, device);
 }
 
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name)
@@ -169,34 +288,63 @@ uint64_t fsdp_parameter_key(uint64_t seed, const char *name)
     return fsdp_mix64(fsdp_mix64(seed) ^ hash);
 }
 
-static fsdp_status init_parameter(const char *name, fsdp_parameter *p, uint64_t seed)
+static void zero_row(const fsdp_parameter *p)
+{
+    const fsdp_device *device = p->local->storage->device;
+    const int64_t row = p->init.zero_row, width = fsdp_tensor_row_numel(p->local);
+    const int64_t first = p->shard_dim ? 0 : p->row_begin;
+    if (!p->init.has_zero_row || row < first || row >= first + p->local->shape[0])
+        return;
+    char *at = (char *)fsdp_tensor_ptr(p->local) +
+               (size_t)((row - first) * width) * fsdp_dtype_size(p->local->dtype);
+    device->kernels->fill(device->context, at, p->local->dtype, 0.0, width);
+}
+
+static void draw_normal(const fsdp_parameter *p, uint64_t key)
+{
+    const fsdp_device *device = p->local->storage->device;
+    const fsdp_slice slice = fsdp_parameter_slice(p);
+    const size_t size = fsdp_dtype_size(p->local->dtype);
+    char *to = fsdp_tensor_ptr(p->local);
+    for (int64_t i = 0; i < slice.runs; i++)
+        device->kernels->normal(device->context, to + (size_t)(i * slice.length) * size,
+                                p->local->dtype, key, slice.first + i * slice.stride, slice.length,
+                                p->init.mean, p->init.std);
+}
+
+void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed)
+{
+    const fsdp_device *device = p->local->storage->device;
+    int64_t n = fsdp_tensor_numel(p->local);
+    if (!device->kernels || !n)
+        return;
+    if (p->init.std > 0.0f)
+        draw_normal(p, fsdp_parameter_key(seed, name));
+    else
+        device->kernels->fill(device->context, fsdp_tensor_ptr(p->local), p->local->dtype,
+                              (double)p->init.mean, n);
+    zero_row(p);
+}
+
+static fsdp_status init_parameter(fsdp_writing *writing, const char *name, fsdp_parameter *p,
+                                  uint64_t seed)
 {
     if (!p->local)
         return fsdp_error(FSDP_ERR_STATE, "%s has no memory to initialise", name);
-    const fsdp_device *device = p->local->storage->device;
-    FSDP_TRY(fsdp_tensor_begin_write(p->local));
-    int64_t n = fsdp_tensor_numel(p->local);
-    if (device->kernels && n) {
-        if (p->init.std > 0.0f)
-            device->kernels->normal(device->context, fsdp_tensor_ptr(p->local), p->local->dtype,
-                                    fsdp_parameter_key(seed, name),
-                                    p->row_begin * fsdp_tensor_row_numel(p->local), n, p->init.mean,
-                                    p->init.std);
-        else
-            device->kernels->fill(device->context, fsdp_tensor_ptr(p->local), p->local->dtype,
-                                  (double)p->init.mean, n);
-    }
-    fsdp_tensor_end_write(p->local);
+    FSDP_TRY(fsdp_writing_next(writing, p->local));
+    fsdp_parameter_draw(p, name, seed);
     return FSDP_OK;
 }
 
 fsdp_status fsdp_module_init(fsdp_module *m, uint64_t seed)
 {
     fsdp_parameter_list list;
+    fsdp_writing writing = {0};
     FSDP_TRY(fsdp_module_parameters(m, false, &list));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < list.n && status == FSDP_OK; i++)
-        status = init_parameter(list.items[i].name, list.items[i].parameter, seed);
+        status = init_parameter(&writing, list.items[i].name, list.items[i].parameter, seed);
+    fsdp_writing_end(&writing);
     fsdp_parameter_list_free(&list);
     return status;
 }

@@ -25,10 +25,10 @@ static fsdp_status check(const fsdp_optimizer_options *options)
                                       (double)INFINITY);
 }
 
-static int n_state(const fsdp_optimizer_options *options)
+static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, int ndim, int k)
 {
-    (void)options;
-    return 2;
+    (void)options, (void)ndim, (void)k;
+    return FSDP_STATE_SAME;
 }
 
 static double *lr(fsdp_optimizer_options *options)
@@ -62,7 +62,7 @@ static const char *const state_names[FSDP_MAX_OPTIMIZER_STATE] = {"exp_avg", "ex
 static const fsdp_optimizer_class adamw = {.state_names = state_names,
                                            .name = name,
                                            .check = check,
-                                           .n_state = n_state,
+                                           .state_shape = state_shape,
                                            .lr = lr,
                                            .update = update};
 

@@ -1,170 +1,178 @@
-/* The global norm of gradients, with the same bits at any world size, and clipping by it.
+/* The global norm of gradients, with the same bits at any world size, and clipping by it or by
+ * value.
  *
- * Every rank computes the sums of squares of its own rows. They are gathered once for all
- * parameters: a rank's part holds ceil(rows / world_size) numbers for each parameter, however few
- * rows it has. Sums then run over the rows of the whole tensor in order, whoever had them. */
+ * Every rank computes sums over its own rows of |x|^p, or their largest |x|; Note [Row sums] says
+ * how they become those of whole tensors. Tensors are then added in the order of their names. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <fsdp/dtensor.h>
 #include <fsdp/optim.h>
 
 #include "src/base/alloc.h"
+#include "src/base/trace.h"
 #include "src/nn/module.h"
+#include "src/optim/optimizer.h"
+#include "src/optim/row_sums.h"
 #include "src/tensor/tensor.h"
 
-typedef struct item {
-    const fsdp_named_parameter *named;
-    fsdp_tensor *grad;
-    fsdp_group *group; /* NULL: every rank has all rows */
-    int64_t rows;      /* of the whole gradient */
-    double sum;        /* of squares */
-} item;
-
 typedef struct grad_norm {
-    item *items; /* by name */
+    double type;                 /* p */
+    fsdp_named_parameter *named; /* [n] those with a gradient, by name */
+    fsdp_row_sum *items;         /* [n] */
     size_t n;
+    fsdp_device *device; /* NULL: n is 0 */
     double total;
 } grad_norm;
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const item *)a)->named->name, ((const item *)b)->named->name);
+    return strcmp(((const fsdp_named_parameter *)a)->name, ((const fsdp_named_parameter *)b)->name);
+}
+
+static fsdp_tensor *grad_of(const grad_norm *norm, size_t i)
+{
+    return fsdp_parameter_grad(norm->named[i].parameter);
+}
+
+/* If not, no rank has a whole row: each sends one number for what it has. */
+static bool is_cut_by_rows(const fsdp_parameter *p)
+{
+    return p->shard_dim == 0;
 }
 
 static fsdp_status collect(const fsdp_parameter_list *list, grad_norm *norm)
 {
+    norm->named = fsdp_calloc(list->n, sizeof *norm->named);
     norm->items = fsdp_calloc(list->n, sizeof *norm->items);
-    if (!norm->items)
+    if (!norm->named || !norm->items)
         return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < list->n; i++) {
-        const fsdp_parameter *p = list->items[i].parameter;
-        fsdp_tensor *grad = fsdp_parameter_grad(p);
-        if (grad)
-            norm->items[norm->n++] = (item){.named = &list->items[i],
-                                            .grad = grad,
-                                            .group = fsdp_parameter_group(p),
-                                            .rows = fsdp_parameter_shape(p)[0]};
+    for (size_t i = 0; i < list->n; i++)
+        if (fsdp_optimizer_gradient(list->items[i].parameter))
+            norm->named[norm->n++] = list->items[i];
+    qsort(norm->named, norm->n, sizeof *norm->named, by_name);
+    for (size_t i = 0; i < norm->n; i++) {
+        const fsdp_parameter *p = norm->named[i].parameter;
+        norm->items[i] = (fsdp_row_sum){.group = fsdp_parameter_group(p),
+                                        .rows = is_cut_by_rows(p) ? fsdp_parameter_shape(p)[0]
+                                                                  : fsdp_group_world_size(p->group),
+                                        .inner = 1,
+                                        .width = 1};
+        norm->device = grad_of(norm, i)->storage->device;
     }
-    qsort(norm->items, norm->n, sizeof *norm->items, by_name);
     return FSDP_OK;
 }
 
-static int world_of(const fsdp_group *group)
+/* *sum, and x of another row. */
+static void add(const grad_norm *norm, double *sum, double x)
 {
-    return group ? fsdp_group_world_size(group) : 1;
+    if (!isinf(norm->type))
+        *sum += x;
+    else
+        *sum = x > *sum || isnan(x) ? x : *sum; /* a NaN stays */
 }
 
-/* Numbers that each rank sends for it. */
-static int64_t chunk_of(const item *it)
+/* rows[0] becomes that of n rows. */
+static void join_rows(const grad_norm *norm, double *rows, int64_t n)
 {
-    int64_t begin, end;
-    fsdp_shard_rows(it->rows, world_of(it->group), 0, &begin, &end);
-    return end - begin;
+    for (int64_t r = 1; r < n; r++)
+        add(norm, &rows[0], rows[r]);
 }
 
-/* Sums of the rows of this rank, parameter after parameter. */
-static void sum_own_rows(const grad_norm *norm, fsdp_group *group, double *sums)
+/* `rows` is scratch for those of one tensor. */
+static void sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums, double *rows)
 {
     for (size_t i = 0; i < norm->n; i++) {
-        const item *it = &norm->items[i];
-        const fsdp_device *device = it->grad->storage->device;
-        if (it->group != group)
+        const fsdp_tensor *grad = grad_of(norm, i);
+        if (!fsdp_tensor_numel(grad))
             continue;
-        if (fsdp_tensor_numel(it->grad))
-            device->kernels->row_sum_squares(device->context, sums, fsdp_tensor_ptr(it->grad),
-                                             it->grad->shape[0], fsdp_tensor_row_numel(it->grad));
-        sums += chunk_of(it);
+        norm->device->kernels->row_power_sums(norm->device->context, rows, fsdp_tensor_ptr(grad),
+                                              grad->dtype, grad->shape[0],
+                                              fsdp_tensor_row_numel(grad), norm->type);
+        if (!is_cut_by_rows(norm->named[i].parameter))
+            join_rows(norm, rows, grad->shape[0]);
+        fsdp_row_sums_put(sums, i, 0, rows);
     }
 }
 
-/* gathered: each rank's part, `total` numbers long. */
-static void add_rows(grad_norm *norm, fsdp_group *group, const double *gathered, int64_t total)
+static fsdp_status gather(const grad_norm *norm, fsdp_row_sums *sums)
 {
-    int64_t offset = 0;
-    for (size_t i = 0; i < norm->n; i++) {
-        item *it = &norm->items[i];
-        if (it->group != group)
-            continue;
-        for (int r = 0; r < world_of(group); r++) {
-            int64_t begin, end;
-            const double *part = gathered + r * total + offset;
-            fsdp_shard_rows(it->rows, world_of(group), r, &begin, &end);
-            for (int64_t k = 0; k < end - begin; k++)
-                it->sum += part[k];
-        }
-        offset += chunk_of(it);
-    }
-}
-
-/* Fill in `sum` of the parameters that are sharded over `group`. */
-static fsdp_status sum_group(grad_norm *norm, fsdp_group *group, fsdp_device *device)
-{
-    int64_t total = 0;
-    int world_size = world_of(group);
-    fsdp_tensor *own, *all;
+    int64_t most = 0;
+    fsdp_tensor *rows;
     for (size_t i = 0; i < norm->n; i++)
-        if (norm->items[i].group == group)
-            total += chunk_of(&norm->items[i]);
-    FSDP_TRY(
-        fsdp_tensor_create(device, FSDP_DTYPE_F64, 1, (int64_t[]){total}, FSDP_TAG_COMM, &own));
-    fsdp_status status = fsdp_tensor_create(device, FSDP_DTYPE_F64, 1,
-                                            (int64_t[]){total * world_size}, FSDP_TAG_COMM, &all);
-    if (status != FSDP_OK) {
-        fsdp_tensor_release(own);
-        return status;
-    }
-    if (device->kernels) {
-        double *sums = fsdp_tensor_ptr(own), *gathered = fsdp_tensor_ptr(all);
-        memset(sums, 0, (size_t)total * sizeof *sums);
-        sum_own_rows(norm, group, sums);
-        if (group)
-            status = fsdp_all_gather(group, sums, (size_t)total * sizeof *sums, gathered);
-        if (status == FSDP_OK)
-            add_rows(norm, group, group ? gathered : sums, total);
-    }
-    fsdp_tensor_release(all);
-    fsdp_tensor_release(own);
-    return status;
+        most = grad_of(norm, i)->shape[0] > most ? grad_of(norm, i)->shape[0] : most;
+    FSDP_TRY(fsdp_tensor_create(norm->device, FSDP_DTYPE_F64, 1, (int64_t[]){most}, FSDP_TAG_COMM,
+                                &rows));
+    if (norm->device->kernels)
+        sum_own_rows(norm, sums, fsdp_tensor_ptr(rows));
+    fsdp_tensor_release(rows);
+    return fsdp_row_sums_gather(sums);
 }
 
-/* One gather for each group that parameters are sharded over: for one, as a rule. */
-static fsdp_status compute(grad_norm *norm)
+/* A tensor's sum, or its largest magnitude. On meta there is none: 0. */
+static double sum_of(const fsdp_row_sum *s)
 {
-    for (size_t i = 0; i < norm->n; i++) {
-        bool done = false;
-        for (size_t k = 0; k < i && !done; k++)
-            done = norm->items[k].group == norm->items[i].group;
-        if (!done)
-            FSDP_TRY(sum_group(norm, norm->items[i].group, norm->items[i].grad->storage->device));
-    }
+    return s->total ? s->total[0] : 0.0;
+}
+
+static void add_tensors(grad_norm *norm)
+{
     double sum = 0.0;
     for (size_t i = 0; i < norm->n; i++)
-        sum += norm->items[i].sum;
-    norm->total = sqrt(sum);
-    return FSDP_OK;
+        add(norm, &sum, sum_of(&norm->items[i]));
+    if (norm->type == 2.0)
+        norm->total = sqrt(sum);
+    else
+        norm->total = norm->type == 1.0 || isinf(norm->type) ? sum : pow(sum, 1.0 / norm->type);
 }
 
-static fsdp_status check_finite(const grad_norm *norm)
+static bool is_finite(const grad_norm *norm, const fsdp_parameter *p)
+{
+    for (size_t i = 0; i < norm->n; i++)
+        if (norm->named[i].parameter == p)
+            return isfinite(sum_of(&norm->items[i]));
+    return true;
+}
+
+/* Names the first of the list, in the model's order, where what follows is easier to see. */
+static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list *list)
 {
     if (isfinite(norm->total))
         return FSDP_OK;
-    for (size_t i = 0; i < norm->n; i++)
-        if (!isfinite(norm->items[i].sum))
+    for (size_t i = 0; i < list->n; i++)
+        if (!is_finite(norm, list->items[i].parameter))
             return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is %s: that of %s is",
-                              isnan(norm->total) ? "NaN" : "infinite", norm->items[i].named->name);
+                              isnan(norm->total) ? "NaN" : "infinite", list->items[i].name);
     return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is infinite");
+}
+
+/* `to_check`: what error_if_nonfinite names a bad one of; NULL: any norm will do. */
+static fsdp_status compute(grad_norm *norm, const fsdp_parameter_list *to_check)
+{
+    fsdp_row_sums sums = {0};
+    if (!norm->n)
+        return FSDP_OK;
+    fsdp_status status =
+        fsdp_row_sums_open(&sums, norm->items, norm->n,
+                           isinf(norm->type) ? FSDP_REDUCE_MAX : FSDP_REDUCE_SUM, norm->device);
+    if (status == FSDP_OK)
+        status = gather(norm, &sums);
+    if (status == FSDP_OK)
+        add_tensors(norm);
+    if (status == FSDP_OK && to_check)
+        status = check_finite(norm, to_check);
+    fsdp_row_sums_close(&sums);
+    return status;
 }
 
 static void scale_all(const grad_norm *norm, float factor)
 {
     for (size_t i = 0; i < norm->n; i++) {
-        const fsdp_tensor *grad = norm->items[i].grad;
-        const fsdp_device *device = grad->storage->device;
-        if (device->kernels && fsdp_tensor_numel(grad))
-            device->kernels->scale(device->context, fsdp_tensor_ptr(grad), fsdp_tensor_ptr(grad),
-                                   factor, FSDP_DTYPE_F32, fsdp_tensor_numel(grad));
+        const fsdp_tensor *grad = grad_of(norm, i);
+        if (norm->device->kernels && fsdp_tensor_numel(grad))
+            norm->device->kernels->scale(norm->device->context, fsdp_tensor_ptr(grad),
+                                         fsdp_tensor_ptr(grad), factor, FSDP_DTYPE_F32,
+                                         fsdp_tensor_numel(grad));
     }
 }
 
@@ -172,14 +180,17 @@ fsdp_status fsdp_clip_grad_norm(const fsdp_parameter_list *parameters, double ma
                                 const fsdp_clip_grad_options *options, double *total_norm,
                                 float *scale)
 {
-    grad_norm norm = {0};
+    fsdp_clip_grad_options o = options ? *options : (fsdp_clip_grad_options){0};
+    grad_norm norm = {.type = o.norm_type != 0.0 ? o.norm_type : 2.0};
     if (!(max_norm >= 0.0))
         return fsdp_error(FSDP_ERR_INVALID, "clip_grad_norm: max_norm is %g", max_norm);
+    if (!(norm.type > 0.0))
+        return fsdp_error(FSDP_ERR_INVALID, "clip_grad_norm: norm_type is %g, not above 0",
+                          norm.type);
+    fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "clip_grad_norm", NULL);
     fsdp_status status = collect(parameters, &norm);
     if (status == FSDP_OK)
-        status = compute(&norm);
-    if (status == FSDP_OK && options && options->error_if_nonfinite)
-        status = check_finite(&norm);
+        status = compute(&norm, o.error_if_nonfinite ? parameters : NULL);
     if (status == FSDP_OK) {
         double factor = max_norm / (norm.total + 1e-6);
         factor = factor > 1.0 || isinf(max_norm) ? 1.0 : factor; /* NaN stays */
@@ -191,5 +202,21 @@ fsdp_status fsdp_clip_grad_norm(const fsdp_parameter_list *parameters, double ma
             scale_all(&norm, (float)factor);
     }
     fsdp_free(norm.items);
+    fsdp_free(norm.named);
+    fsdp_trace_end();
     return status;
+}
+
+fsdp_status fsdp_clip_grad_value(const fsdp_parameter_list *parameters, double clip_value)
+{
+    if (!(clip_value >= 0.0))
+        return fsdp_error(FSDP_ERR_INVALID, "clip_grad_value: clip_value is %g", clip_value);
+    for (size_t i = 0; i < parameters->n; i++) {
+        fsdp_tensor *grad = fsdp_optimizer_gradient(parameters->items[i].parameter);
+        const fsdp_device *device = grad ? grad->storage->device : NULL;
+        if (grad && device->kernels && fsdp_tensor_numel(grad))
+            device->kernels->clamp(device->context, fsdp_tensor_ptr(grad), (float)clip_value,
+                                   fsdp_tensor_numel(grad));
+    }
+    return FSDP_OK;
 }

@@ -55,6 +55,14 @@ static double decay(const fsdp_lr_schedule *s, int64_t at)
     return 0.5 * (1.0 + cos(pi * ((double)(at - s->warmup_steps) / span)));
 }
 
+/* transformers' timescale is the warmup, or 10000 steps without one. */
+static double inverse_sqrt(const fsdp_lr_schedule *s, int64_t at)
+{
+    double timescale = s->warmup_steps ? (double)s->warmup_steps : 10000.0;
+    double past = at > s->warmup_steps ? (double)(at - s->warmup_steps) : 0.0;
+    return 1.0 / sqrt((past + timescale) / timescale);
+}
+
 double fsdp_lr_at(const fsdp_lr_schedule *s, int64_t step)
 {
     int64_t unit = s->unit_steps > 1 ? s->unit_steps : 1;
@@ -63,5 +71,7 @@ double fsdp_lr_at(const fsdp_lr_schedule *s, int64_t step)
         return stepped(s->lr, s->gamma, step / unit / s->step_size) * warm;
     if (s->kind == FSDP_LR_CONSTANT || step < s->warmup_steps)
         return s->lr * warm;
+    if (s->kind == FSDP_LR_INVERSE_SQRT)
+        return s->lr * inverse_sqrt(s, step / unit * unit);
     return s->min_lr + (s->lr - s->min_lr) * decay(s, step / unit * unit);
 }

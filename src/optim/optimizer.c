@@ -1,19 +1,22 @@
 /* What all optimizers share: groups of parameters, state, and the walk over them in a step.
  *
  * A step first looks at everything that can fail, so that a rank fails before it communicates; then
- * it updates parameter by parameter. Each master is written between begin_write and end_write. A
- * unit's masters may lie in one storage that all ranks see, where this is one phase: parameters in
- * a row that share a storage are written in one, so that a unit costs one wait and not one for each
- * parameter. The order is the same on all ranks, and a rank without rows takes part. */
+ * it updates parameter by parameter, with numbers of whole tensors if the algorithm needs any. Each
+ * master is written between begin_write and end_write. A unit's masters may lie in one storage that
+ * all ranks see, where this is one phase: parameters in a row that share a storage are written in
+ * one, so that a unit costs one wait and not one for each parameter. The order is the same on all
+ * ranks, and a rank without rows takes part. */
 #include <math.h>
 #include <string.h>
 
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
+#include "src/base/trace.h"
+#include "src/dtensor/mesh.h"
 #include "src/nn/module.h"
 #include "src/optim/optimizer.h"
-#include "src/tensor/tensor.h"
+#include "src/tensor/offload.h"
 
 enum {
     /* Elements of a bfloat16 master that are updated through float32 scratch at a time. */
@@ -34,7 +37,14 @@ struct fsdp_optimizer {
     size_t cap_list;
     entry *entries; /* [list.n] */
     size_t cap_entries;
+    fsdp_step_item *items; /* of the step under way: those with a gradient */
+    size_t n_items, cap_items;
 };
+
+fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *p)
+{
+    return fsdp_parameter_requires_grad(p) ? fsdp_parameter_grad(p) : NULL;
+}
 
 /* --- groups --- */
 
@@ -55,12 +65,25 @@ static int64_t find(const fsdp_optimizer *o, const fsdp_parameter *p)
     return -1;
 }
 
+/* Where `class` needs whole rows, what trains is not sharded otherwise. */
+static fsdp_status check_placement(const fsdp_optimizer_class *class,
+                                   const fsdp_optimizer_options *options,
+                                   const fsdp_named_parameter *p)
+{
+    if (!class->whole || !p->parameter->shard_dim || !fsdp_parameter_requires_grad(p->parameter))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "parameter %s: %s needs whole rows, it is sharded as Shard(%d)", p->name,
+                      class->name(options), p->parameter->shard_dim);
+}
+
 static fsdp_status add_parameter(fsdp_optimizer *o, const fsdp_named_parameter *p, int group)
 {
     if (find(o, p->parameter) >= 0)
         return fsdp_error(FSDP_ERR_INVALID, "parameter %s is in two parameter groups", p->name);
     if (!FSDP_GROW(o->list.items, o->cap_list, o->list.n + 1) ||
-        !FSDP_GROW(o->entries, o->cap_entries, o->list.n + 1))
+        !FSDP_GROW(o->entries, o->cap_entries, o->list.n + 1) ||
+        !FSDP_GROW(o->items, o->cap_items, o->list.n + 1))
         return FSDP_ERR_NOMEM;
     char *name = fsdp_strdup(p->name);
     if (!name)
@@ -85,7 +108,8 @@ fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class *class, fsdp_opt
     size_t before = o->list.n;
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < parameters->n && status == FSDP_OK; i++)
-        status = add_parameter(o, &parameters->items[i], (int)o->n_groups);
+        if ((status = check_placement(class, options, &parameters->items[i])) == FSDP_OK)
+            status = add_parameter(o, &parameters->items[i], (int)o->n_groups);
     if (status != FSDP_OK) {
         fsdp_parameter_list added = {o->list.items + before, o->list.n - before};
         for (size_t i = 0; i < added.n; i++) {
@@ -131,153 +155,349 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
         for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
             fsdp_tensor_release(o->entries[i].state[k]);
     fsdp_parameter_list_free(&o->list);
+    fsdp_free(o->items);
     fsdp_free(o->entries);
     fsdp_free(o->groups);
     fsdp_free(o);
 }
 
-/* --- what a step needs --- */
+/* --- state --- */
 
-static fsdp_status check_shapes(const char *name, const fsdp_tensor *local, const fsdp_tensor *grad,
-                                const fsdp_tensor *state)
+/* Of a state tensor, by the parameter's: returns its number of dimensions. */
+static int state_shape(fsdp_state_shape kind, int ndim, const int64_t *of,
+                       int64_t shape[FSDP_MAX_DIMS])
+{
+    memcpy(shape, of, (size_t)ndim * sizeof *shape);
+    if (kind == FSDP_STATE_COLUMNS)
+        shape[ndim - 2] = of[ndim - 1];
+    return kind == FSDP_STATE_SAME ? ndim : kind == FSDP_STATE_SCALAR ? 0 : ndim - 1;
+}
+
+static fsdp_status check_shapes(const char *name, const fsdp_tensor *local, const fsdp_tensor *grad)
 {
     char have[FSDP_SHAPE_TEXT], want[FSDP_SHAPE_TEXT];
-    size_t bytes = (size_t)local->ndim * sizeof *local->shape;
-    if (grad->ndim != local->ndim || memcmp(grad->shape, local->shape, bytes) != 0)
+    if (grad->ndim != local->ndim ||
+        memcmp(grad->shape, local->shape, (size_t)local->ndim * sizeof *local->shape) != 0)
         return fsdp_error(FSDP_ERR_STATE, "parameter %s: the gradient is %s, this rank's rows %s",
                           name, fsdp_shape_text(grad->ndim, grad->shape, have),
                           fsdp_shape_text(local->ndim, local->shape, want));
-    if (state && (state->ndim != local->ndim || memcmp(state->shape, local->shape, bytes) != 0))
+    return FSDP_OK;
+}
+
+static fsdp_status check_state(const char *name, const fsdp_tensor *local, const fsdp_tensor *state,
+                               fsdp_state_shape kind)
+{
+    char have[FSDP_SHAPE_TEXT], now[FSDP_SHAPE_TEXT];
+    int64_t want[FSDP_MAX_DIMS];
+    int ndim = state_shape(kind, local->ndim, local->shape, want);
+    if (state->ndim != ndim || memcmp(state->shape, want, (size_t)ndim * sizeof *want) != 0)
         return fsdp_error(FSDP_ERR_STATE,
                           "parameter %s: the optimizer's state is %s, this rank's rows are now %s: "
                           "fully_shard comes before the first step",
                           name, fsdp_shape_text(state->ndim, state->shape, have),
-                          fsdp_shape_text(local->ndim, local->shape, want));
+                          fsdp_shape_text(local->ndim, local->shape, now));
+    if (state->storage->device != local->storage->device)
+        return fsdp_error(FSDP_ERR_STATE,
+                          "parameter %s: the optimizer's state is on device %s, the parameter now "
+                          "on %s: fsdp_module_to_empty() comes before the first step",
+                          name, fsdp_device_name(state->storage->device),
+                          fsdp_device_name(local->storage->device));
     return FSDP_OK;
 }
 
-static fsdp_status create_state(const fsdp_tensor *local, fsdp_tensor **state)
+/* Makes `state` lie over the ranks as `local` does. */
+static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, fsdp_tensor *state)
 {
-    fsdp_device *device = local->storage->device;
+    if (!fsdp_is_dtensor(local) || kind == FSDP_STATE_SCALAR)
+        return FSDP_OK;
+    fsdp_tensor_spec spec = *local->spec;
+    state_shape(kind, local->ndim, fsdp_dtensor_shape(local), spec.shape);
+    for (int d = 0; d < spec.mesh_ndim; d++)
+        if (kind == FSDP_STATE_COLUMNS && local->ndim == 2)
+            spec.placements[d] = (fsdp_placement){.kind = FSDP_REPLICATE};
+    return fsdp_spec_attach(state, &spec);
+}
+
+/* Zeros, offloaded with the parameter. What a whole step reads of all parameters at once stays: it
+ * is small. */
+static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
+                             int ndim, const int64_t *shape, fsdp_tensor **state)
+{
+    if (whole_step && (kind != FSDP_STATE_SAME || local->ndim < 2))
+        return fsdp_tensor_zeros(local->storage->device, FSDP_DTYPE_F32, ndim, shape,
+                                 FSDP_TAG_OPTIM, state);
+    return fsdp_tensor_zeros_beside(local, FSDP_DTYPE_F32, ndim, shape, FSDP_TAG_OPTIM, state);
+}
+
+static fsdp_status create_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
+                                fsdp_tensor **state)
+{
+    int64_t shape[FSDP_MAX_DIMS];
+    int ndim = state_shape(kind, local->ndim, local->shape, shape);
     fsdp_tensor *t;
-    FSDP_TRY(
-        fsdp_tensor_create(device, FSDP_DTYPE_F32, local->ndim, local->shape, FSDP_TAG_OPTIM, &t));
-    fsdp_status status = FSDP_OK;
-    if (fsdp_is_dtensor(local))
-        status = fsdp_dtensor_from_local(t, fsdp_dtensor_group(local),
-                                         fsdp_dtensor_placement(local), fsdp_dtensor_shape(local));
+    FSDP_TRY(new_state(local, whole_step, kind, ndim, shape, &t));
+    fsdp_status status = place_state(local, kind, t);
     if (status != FSDP_OK) {
         fsdp_tensor_release(t);
         return status;
     }
-    if (device->kernels && fsdp_tensor_numel(t))
-        device->kernels->fill(device->context, fsdp_tensor_ptr(t), FSDP_DTYPE_F32, 0.0,
-                              fsdp_tensor_numel(t));
     *state = t;
     return FSDP_OK;
 }
 
-/* Checks one parameter that has a gradient, and makes its state. *scratch: it is no float32. */
-static fsdp_status prepare(fsdp_optimizer *o, size_t i, bool *scratch)
+/* --- what a step needs --- */
+
+static fsdp_status prepare_state(const fsdp_optimizer *o, size_t i, const fsdp_tensor *local)
+{
+    entry *e = &o->entries[i];
+    for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE && o->class->state_names[k]; k++) {
+        fsdp_state_shape kind = o->class->state_shape(&o->groups[e->group], local->ndim, k);
+        if (kind == FSDP_STATE_NONE)
+            continue;
+        if (e->state[k])
+            FSDP_TRY(check_state(o->list.items[i].name, local, e->state[k], kind));
+        else
+            FSDP_TRY(create_state(local, o->class->whole != NULL, kind, &e->state[k]));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_memory(const fsdp_optimizer *o, size_t i)
+{
+    if (fsdp_parameter_local(o->list.items[i].parameter))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_STATE, "parameter %s has no memory", o->list.items[i].name);
+}
+
+/* Checks one parameter that has a gradient, and makes its state. */
+static fsdp_status prepare(fsdp_optimizer *o, size_t i, fsdp_tensor *grad)
 {
     const char *name = o->list.items[i].name;
-    const fsdp_tensor *local = fsdp_parameter_local(o->list.items[i].parameter);
-    const fsdp_tensor *grad = fsdp_parameter_grad(o->list.items[i].parameter);
+    fsdp_parameter *p = o->list.items[i].parameter;
+    fsdp_tensor *local = fsdp_parameter_local(p);
     entry *e = &o->entries[i];
-    if (!local)
-        return fsdp_error(FSDP_ERR_STATE, "parameter %s has no memory", name);
+    FSDP_TRY(check_memory(o, i));
     if (local->dtype != FSDP_DTYPE_F32 && local->dtype != FSDP_DTYPE_BF16)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "parameter %s: a master of %s cannot be updated",
                           name, fsdp_dtype_name(local->dtype));
-    FSDP_TRY(check_shapes(name, local, grad, e->state[0]));
-    int n = o->class->n_state(&o->groups[e->group]);
-    for (int k = 0; k < n; k++)
-        if (!e->state[k])
-            FSDP_TRY(create_state(local, &e->state[k]));
-    *scratch = *scratch || local->dtype != FSDP_DTYPE_F32;
+    FSDP_TRY(check_placement(o->class, &o->groups[e->group], &o->list.items[i]));
+    FSDP_TRY(check_shapes(name, local, grad));
+    FSDP_TRY(prepare_state(o, i, local));
+    o->items[o->n_items++] = (fsdp_step_item){.index = i,
+                                              .parameter = p,
+                                              .options = &o->groups[e->group],
+                                              .local = local,
+                                              .grad = grad,
+                                              .state = e->state,
+                                              .step = e->steps + 1};
     return FSDP_OK;
 }
 
-/* --- update --- */
+static fsdp_status prepare_all(fsdp_optimizer *o)
+{
+    o->n_items = 0;
+    for (size_t i = 0; i < o->list.n; i++) {
+        fsdp_tensor *grad = fsdp_optimizer_gradient(o->list.items[i].parameter);
+        if (grad)
+            FSDP_TRY(prepare(o, i, grad));
+    }
+    return FSDP_OK;
+}
+
+/* --- update by elements --- */
 
 /* Elements [begin, begin + n) through `scratch`: widened, updated, rounded. */
-static void update_widened(const fsdp_optimizer *o, const entry *e, fsdp_update u,
-                           fsdp_tensor *local, float *scratch)
+static void update_widened(const fsdp_optimizer *o, const fsdp_step_item *item, fsdp_update u,
+                           float *scratch)
 {
     const fsdp_device *device = u.device;
-    char *master = fsdp_tensor_ptr(local);
+    fsdp_dtype dtype = item->local->dtype;
+    char *master = fsdp_tensor_ptr(item->local);
     fsdp_update part = u;
     part.param = scratch;
-    part.copy_dtype = local->dtype;
+    part.copy_dtype = dtype;
     for (int64_t at = 0; at < u.n; at += SCRATCH_ELEMENTS) {
         part.n = u.n - at < SCRATCH_ELEMENTS ? u.n - at : SCRATCH_ELEMENTS;
         part.grad = u.grad + at;
-        part.copy = master + (size_t)at * fsdp_dtype_size(local->dtype);
+        part.copy = master + (size_t)at * fsdp_dtype_size(dtype);
         for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
             part.state[k] = u.state[k] ? u.state[k] + at : NULL;
-        device->kernels->cast(device->context, scratch, FSDP_DTYPE_F32, part.copy, local->dtype,
-                              part.n);
-        o->class->update(&o->groups[e->group], &part);
+        device->kernels->cast(device->context, scratch, FSDP_DTYPE_F32, part.copy, dtype, part.n);
+        o->class->update(item->options, &part);
     }
 }
 
-static void update(fsdp_optimizer *o, size_t i, float grad_scale, float *scratch)
+static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item, float grad_scale,
+                            float *scratch)
 {
-    entry *e = &o->entries[i];
-    fsdp_tensor *local = fsdp_parameter_local(o->list.items[i].parameter);
-    fsdp_update u = {.device = local->storage->device,
-                     .n = fsdp_tensor_numel(local),
-                     .param = fsdp_tensor_ptr(local),
-                     .grad = fsdp_tensor_ptr(fsdp_parameter_grad(o->list.items[i].parameter)),
-                     .step = ++e->steps,
+    fsdp_update u = {.device = item->local->storage->device,
+                     .n = fsdp_tensor_numel(item->local),
+                     .param = fsdp_tensor_ptr(item->local),
+                     .grad = fsdp_tensor_ptr(item->grad),
+                     .step = item->step,
                      .grad_scale = grad_scale};
+    if (item->local->dtype == FSDP_DTYPE_F32)
+        u.copy = fsdp_parameter_mirror(item->parameter, &u.copy_dtype);
     if (!u.device->kernels || !u.n)
         return;
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
-        u.state[k] = e->state[k] ? fsdp_tensor_ptr(e->state[k]) : NULL;
-    if (local->dtype == FSDP_DTYPE_F32)
-        o->class->update(&o->groups[e->group], &u);
+        u.state[k] = item->state[k] ? fsdp_tensor_ptr(item->state[k]) : NULL;
+    if (item->local->dtype == FSDP_DTYPE_F32)
+        o->class->update(item->options, &u);
     else
-        update_widened(o, e, u, local, scratch);
+        update_widened(o, item, u, scratch);
 }
 
-static fsdp_status update_all(fsdp_optimizer *o, float grad_scale, float *scratch)
+/* --- a step --- */
+
+/* What the update of an item takes: grad_scale and scratch by elements, `work` of a whole step. */
+typedef struct step {
+    float grad_scale;
+    fsdp_tensor *scratch;
+    void *work;
+} step;
+
+static fsdp_status begin_step(fsdp_optimizer *o, step *s)
 {
-    fsdp_tensor *open = NULL; /* one of the parameters whose storage is being written */
-    for (size_t i = 0; i < o->list.n; i++) {
-        if (!fsdp_parameter_grad(o->list.items[i].parameter))
-            continue;
-        fsdp_tensor *local = fsdp_parameter_local(o->list.items[i].parameter);
-        if (!open || open->storage != local->storage) {
-            if (open)
-                fsdp_tensor_end_write(open);
-            open = NULL;
-            FSDP_TRY(fsdp_tensor_begin_write(local));
-            open = local;
-        }
-        update(o, i, grad_scale, scratch);
-    }
-    if (open)
-        fsdp_tensor_end_write(open);
+    if (o->class->whole)
+        return o->n_items ? o->class->whole->begin(o->items, o->n_items, s->grad_scale, &s->work)
+                          : FSDP_OK;
+    for (size_t i = 0; i < o->n_items; i++)
+        if (o->items[i].local->dtype != FSDP_DTYPE_F32)
+            return fsdp_tensor_create(o->items[i].local->storage->device, FSDP_DTYPE_F32, 1,
+                                      (int64_t[]){SCRATCH_ELEMENTS}, FSDP_TAG_OPTIM, &s->scratch);
     return FSDP_OK;
+}
+
+static void end_step(const fsdp_optimizer *o, step *s)
+{
+    if (o->class->whole)
+        o->class->whole->end(s->work);
+    fsdp_tensor_release(s->scratch);
+}
+
+static void update(fsdp_optimizer *o, size_t i, const step *s)
+{
+    const fsdp_step_item *item = &o->items[i];
+    if (o->class->whole)
+        o->class->whole->apply(s->work, i);
+    else
+        update_elements(o, item, s->grad_scale, s->scratch ? fsdp_tensor_ptr(s->scratch) : NULL);
+    o->entries[item->index].steps = item->step;
+}
+
+/* One past the items from `begin` on that are used together: a unit's, or one alone. */
+static size_t run_end(const fsdp_optimizer *o, size_t begin)
+{
+    const void *key = fsdp_tensor_key(o->items[begin].local);
+    size_t end = begin + 1;
+    while (end < o->n_items && fsdp_tensor_key(o->items[end].local) == key)
+        end++;
+    return end;
+}
+
+/* Items that are used together become neighbours, in the order of the first of each: groups with
+ * and without decay would else go through all units twice. Tensors that are alone stay. */
+static void group_items(fsdp_optimizer *o)
+{
+    for (size_t i = 1; i < o->n_items; i++) {
+        const fsdp_step_item item = o->items[i];
+        const void *key = fsdp_tensor_key(item.local);
+        size_t to = i;
+        if (fsdp_tensor_is_alone(item.local))
+            continue;
+        while (to > 0 && fsdp_tensor_key(o->items[to - 1].local) != key)
+            to--;
+        if (to == 0)
+            continue; /* the first of its kind */
+        memmove(&o->items[to + 1], &o->items[to], (i - to) * sizeof item);
+        o->items[to] = item;
+    }
+}
+
+void fsdp_step_item_end_state(const fsdp_step_item *item, unsigned which)
+{
+    for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
+        if (item->state[k] && (which >> k & 1))
+            fsdp_tensor_end_write(item->state[k]);
+}
+
+fsdp_status fsdp_step_item_begin_state(const fsdp_step_item *item, unsigned which)
+{
+    for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++) {
+        const bool writes = item->state[k] && (which >> k & 1);
+        fsdp_status status = writes ? fsdp_tensor_begin_write(item->state[k]) : FSDP_OK;
+        if (status != FSDP_OK) {
+            fsdp_step_item_end_state(item, which & ((1u << k) - 1));
+            return status;
+        }
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status prefetch(const fsdp_step_item *item)
+{
+    FSDP_TRY(fsdp_tensor_prefetch(item->local));
+    for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
+        if (item->state[k])
+            FSDP_TRY(fsdp_tensor_prefetch(item->state[k]));
+    return FSDP_OK;
+}
+
+static fsdp_status begin_item(fsdp_writing *writing, const fsdp_step_item *item)
+{
+    FSDP_TRY(fsdp_writing_next(writing, item->local));
+    return fsdp_step_item_begin_state(item, FSDP_ALL_STATES);
+}
+
+/* Items [begin, end), which are used together; the next ones come in meanwhile. */
+static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_writing *writing,
+                              const step *s)
+{
+    FSDP_TRY(begin_item(writing, &o->items[begin]));
+    fsdp_status status = end < o->n_items ? prefetch(&o->items[end]) : FSDP_OK;
+    if (status == FSDP_OK)
+        update(o, begin, s);
+    for (size_t i = begin + 1; i < end && status == FSDP_OK; i++) {
+        status = begin_item(writing, &o->items[i]);
+        if (status != FSDP_OK)
+            break;
+        update(o, i, s);
+        fsdp_step_item_end_state(&o->items[i], FSDP_ALL_STATES);
+    }
+    fsdp_step_item_end_state(&o->items[begin], FSDP_ALL_STATES);
+    return status;
+}
+
+static fsdp_status update_all(fsdp_optimizer *o, const step *s)
+{
+    fsdp_writing writing = {0};
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0, end; i < o->n_items && status == FSDP_OK; i = end) {
+        end = run_end(o, i);
+        status = update_run(o, i, end, &writing, s);
+    }
+    fsdp_writing_end(&writing);
+    return status;
+}
+
+static fsdp_status run_step(fsdp_optimizer *o, float grad_scale)
+{
+    step s = {.grad_scale = grad_scale};
+    FSDP_TRY(prepare_all(o));
+    group_items(o);
+    fsdp_status status = begin_step(o, &s);
+    if (status == FSDP_OK)
+        status = update_all(o, &s);
+    end_step(o, &s);
+    return status;
 }
 
 fsdp_status fsdp_optimizer_step(fsdp_optimizer *o, float grad_scale)
 {
-    fsdp_tensor *scratch = NULL;
-    bool need_scratch = false;
-    fsdp_device *device = NULL;
-    for (size_t i = 0; i < o->list.n; i++) {
-        if (!fsdp_parameter_grad(o->list.items[i].parameter))
-            continue;
-        FSDP_TRY(prepare(o, i, &need_scratch));
-        device = fsdp_tensor_device(fsdp_parameter_local(o->list.items[i].parameter));
-    }
-    if (need_scratch)
-        FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F32, 1, (int64_t[]){SCRATCH_ELEMENTS},
-                                    FSDP_TAG_OPTIM, &scratch));
-    fsdp_status status = update_all(o, grad_scale, scratch ? fsdp_tensor_ptr(scratch) : NULL);
-    fsdp_tensor_release(scratch);
+    fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "optimizer step", NULL);
+    fsdp_status status = run_step(o, grad_scale);
+    fsdp_trace_end();
     return status;
 }
 
@@ -295,18 +515,31 @@ void fsdp_optimizer_zero_grad(fsdp_optimizer *o)
 void fsdp_optimizer_set_lr(fsdp_optimizer *o, double lr)
 {
     for (size_t g = 0; g < o->n_groups; g++)
-        *o->class->lr(&o->groups[g]) = lr;
+        fsdp_optimizer_set_group_lr(o, (int)g, lr);
 }
 
 void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
 {
-    if (group >= 0 && (size_t)group < o->n_groups)
-        *o->class->lr(&o->groups[group]) = lr;
+    double *to = group >= 0 && (size_t)group < o->n_groups ? o->class->lr(&o->groups[group]) : NULL;
+    if (to)
+        *to = lr;
+}
+
+/* Of the first of its parameters that has taken a step. */
+static double own_lr(const fsdp_optimizer *o, int group)
+{
+    for (size_t i = 0; i < o->list.n; i++)
+        if (o->entries[i].group == group && o->entries[i].steps)
+            return o->class->own_lr(&o->groups[group], o->entries[i].steps, o->entries[i].state);
+    return 0.0;
 }
 
 double fsdp_optimizer_lr(const fsdp_optimizer *o, int group)
 {
-    return group >= 0 && (size_t)group < o->n_groups ? *o->class->lr(&o->groups[group]) : 0.0;
+    if (group < 0 || (size_t)group >= o->n_groups)
+        return 0.0;
+    const double *lr = o->class->lr(&o->groups[group]);
+    return lr ? *lr : own_lr(o, group);
 }
 
 int fsdp_optimizer_n_groups(const fsdp_optimizer *o)
@@ -339,4 +572,49 @@ fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *o, const fsdp_parameter 
         if (strcmp(o->class->state_names[k], name) == 0)
             return o->entries[i].state[k];
     return NULL;
+}
+
+const char *fsdp_optimizer_state_name(const fsdp_optimizer *o, int k)
+{
+    return k >= 0 && k < FSDP_MAX_OPTIMIZER_STATE ? o->class->state_names[k] : NULL;
+}
+
+fsdp_status fsdp_optimizer_init_state(fsdp_optimizer *o)
+{
+    for (size_t i = 0; i < o->list.n; i++) {
+        const fsdp_parameter *p = o->list.items[i].parameter;
+        if (!fsdp_parameter_requires_grad(p))
+            continue;
+        FSDP_TRY(check_memory(o, i));
+        FSDP_TRY(prepare_state(o, i, fsdp_parameter_local(p)));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *o, const fsdp_parameter *p, int64_t steps)
+{
+    int64_t i = find(o, p);
+    if (i < 0 || steps < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "%lld steps of %s", (long long)steps,
+                          i < 0 ? "a parameter that is not the optimizer's"
+                                : o->list.items[i].name);
+    o->entries[i].steps = steps;
+    return FSDP_OK;
+}
+
+int fsdp_optimizer_group_of(const fsdp_optimizer *o, const fsdp_parameter *p)
+{
+    int64_t i = find(o, p);
+    return i < 0 ? -1 : o->entries[i].group;
+}
+
+fsdp_optimizer_options *fsdp_optimizer_group_options(fsdp_optimizer *o, int group)
+{
+    return group >= 0 && (size_t)group < o->n_groups ? &o->groups[group] : NULL;
+}
+
+fsdp_status fsdp_optimizer_check_options(const fsdp_optimizer *o,
+                                         const fsdp_optimizer_options *options)
+{
+    return o->class->check(options);
 }

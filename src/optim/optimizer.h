@@ -1,12 +1,12 @@
 /* Inside of optimizers: what they have in common is optimizer.c (groups, state, write guards,
- * masters that are not float32); an algorithm is a const table (adamw.c, sgd.c). */
+ * masters that are not float32); an algorithm is a const table (adamw.c, sgd.c, adafactor.c). */
 #pragma once
 #include <fsdp/optim.h>
 
 #include "src/tensor/device.h"
 
 enum {
-    FSDP_MAX_OPTIMIZER_STATE = 2
+    FSDP_MAX_OPTIMIZER_STATE = 5
 };
 
 /* Consecutive elements of one parameter, all float32. */
@@ -25,16 +25,59 @@ typedef struct fsdp_update {
 typedef union fsdp_optimizer_options {
     fsdp_adamw_options adamw;
     fsdp_sgd_options sgd;
+    fsdp_adafactor_options adafactor;
 } fsdp_optimizer_options;
 
+/* A parameter that has a gradient, in one step; borrowed. `local`, `grad` and `state` were checked
+ * and fit; elements of `state` are NULL where there is no such state. */
+typedef struct fsdp_step_item {
+    size_t index; /* in the optimizer's list */
+    fsdp_parameter *parameter;
+    const fsdp_optimizer_options *options; /* of its group */
+    fsdp_tensor *local, *grad;
+    fsdp_tensor *const *state; /* [FSDP_MAX_OPTIMIZER_STATE] */
+    int64_t step;              /* that is being taken, from 1 */
+} fsdp_step_item;
+
+/* Shape of a state tensor, float32, by that of its parameter. It is sharded as the parameter is, if
+ * it has dimension 0 in common with it. */
+typedef enum fsdp_state_shape {
+    FSDP_STATE_NONE,    /* there is none */
+    FSDP_STATE_SAME,    /* the parameter's */
+    FSDP_STATE_ROWS,    /* without the last dimension */
+    FSDP_STATE_COLUMNS, /* without the last but one: whole on every rank for a matrix */
+    FSDP_STATE_SCALAR   /* no dimension: the same number on every rank */
+} fsdp_state_shape;
+
+/* A step comes in one of two kinds. `update` needs an element and its state: optimizer.c hands it
+ * any part of this rank's rows. `whole` needs numbers of whole tensors. */
 typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
     fsdp_status (*check)(const fsdp_optimizer_options *options);
-    int (*n_state)(const fsdp_optimizer_options *options);
-    double *(*lr)(fsdp_optimizer_options *options);
+    /* Of state k of a parameter of ndim dimensions. */
+    fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, int ndim, int k);
+    double *(*lr)(fsdp_optimizer_options *options); /* NULL: the optimizer has a rate of its own */
+    /* That rate, in the latest step of a parameter. Unused if lr never gives NULL. */
+    double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
+                     fsdp_tensor *const *state);
     void (*update)(const fsdp_optimizer_options *options, const fsdp_update *u);
+    const struct fsdp_whole_step *whole; /* NULL: update */
 } fsdp_optimizer_class;
+
+/* begin once for all items: collective, may change states that it begins to write, not parameters;
+ * what it allocates comes first, so that nothing has changed when memory is short. apply for each
+ * in turn, while its storage is open for writing. end accepts what a failed begin left. */
+typedef struct fsdp_whole_step {
+    fsdp_status (*begin)(const fsdp_step_item *items, size_t n, float grad_scale, void **work);
+    void (*apply)(void *work, size_t i);
+    void (*end)(void *work);
+} fsdp_whole_step;
+
+/* Write the states k of an item whose bit 1 << k is set. */
+static const unsigned FSDP_ALL_STATES = (1u << FSDP_MAX_OPTIMIZER_STATE) - 1;
+FSDP_MUST_CHECK fsdp_status fsdp_step_item_begin_state(const fsdp_step_item *item, unsigned which);
+void fsdp_step_item_end_state(const fsdp_step_item *item, unsigned which);
 
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_create(const fsdp_optimizer_class *class,
                                                   fsdp_module *module,
@@ -47,3 +90,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
 /* For check: FSDP_ERR_INVALID unless value is finite and >= 0, and below `below`. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
+/* The gradient that a step or clipping uses: NULL for a parameter that is frozen or has none. */
+fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *parameter);
+/* The group of a parameter, -1 if it has none; and a group's options, NULL if there is no such
+ * group. */
+int fsdp_optimizer_group_of(const fsdp_optimizer *optimizer, const fsdp_parameter *parameter);
+fsdp_optimizer_options *fsdp_optimizer_group_options(fsdp_optimizer *optimizer, int group);
+/* Are they within the algorithm's bounds? */
+FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_options(const fsdp_optimizer *optimizer,
+                                                         const fsdp_optimizer_options *options);

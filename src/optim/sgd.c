@@ -29,9 +29,10 @@ static fsdp_status check(const fsdp_optimizer_options *options)
     return FSDP_OK;
 }
 
-static int n_state(const fsdp_optimizer_options *options)
+static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, int ndim, int k)
 {
-    return options->sgd.momentum != 0.0 ? 1 : 0;
+    (void)ndim, (void)k;
+    return options->sgd.momentum != 0.0 ? FSDP_STATE_SAME : FSDP_STATE_NONE;
 }
 
 static double *lr(fsdp_optimizer_options *options)
@@ -62,7 +63,7 @@ static const char *const state_names[FSDP_MAX_OPTIMIZER_STATE] = {"momentum_buff
 static const fsdp_optimizer_class sgd = {.state_names = state_names,
                                          .name = name,
                                          .check = check,
-                                         .n_state = n_state,
+                                         .state_shape = state_shape,
                                          .lr = lr,
                                          .update = update};
 

@@ -1,5 +1,6 @@
 /* See allocator.h. Blocks of an arena form a list in address order; free ones are also in one
  * list of the allocator, searched for the smallest that fits (a few hundred entries at most). */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -71,7 +72,8 @@ void fsdp_allocator_destroy(fsdp_allocator *a)
             next = b->right;
             fsdp_free(b);
         }
-        munmap(a->arenas[i].base, a->arenas[i].bytes);
+        if (!a->meta)
+            munmap(a->arenas[i].base, a->arenas[i].bytes);
     }
     fsdp_free(a->arenas);
     fsdp_free(a);
@@ -126,12 +128,25 @@ static fsdp_block *best_fit(const fsdp_allocator *a, size_t wanted)
     return best;
 }
 
+/* Where nothing is ever read, numbers will do for addresses. */
+static arena meta_arena(const fsdp_allocator *a, size_t bytes)
+{
+    const arena *last = a->n_arenas ? &a->arenas[a->n_arenas - 1] : NULL;
+    const uintptr_t base = last ? (uintptr_t)last->base + last->bytes : GROWTH_BYTES;
+    return (arena){.base = (char *)base, .bytes = bytes};
+}
+
 /* Addresses cost nothing; where they are limited (ulimit -v), fewer are taken. */
 static fsdp_status add_arena(fsdp_allocator *a, size_t wanted)
 {
     if (!FSDP_GROW(a->arenas, a->cap_arenas, a->n_arenas + 1))
         return FSDP_ERR_NOMEM;
     size_t bytes = wanted > ARENA_BYTES ? wanted : ARENA_BYTES;
+    if (a->meta) {
+        a->arenas[a->n_arenas] = meta_arena(a, bytes);
+        a->n_arenas++;
+        return FSDP_OK;
+    }
     for (;;) {
         void *base =
             mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -151,7 +166,7 @@ static fsdp_status grow_arena(fsdp_allocator *a, arena *at, size_t bytes)
     fsdp_block *b = at->last && at->last->free ? at->last : fsdp_calloc(1, sizeof *b);
     if (!b)
         return FSDP_ERR_NOMEM;
-    if (mprotect(at->base + at->used, bytes, PROT_READ | PROT_WRITE) != 0) {
+    if (!a->meta && mprotect(at->base + at->used, bytes, PROT_READ | PROT_WRITE) != 0) {
         if (b != at->last)
             fsdp_free(b);
         return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of memory", bytes);
@@ -243,7 +258,7 @@ fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, 
                           fsdp_tag_name(tag), (long long)a->stats.allocated, (long long)a->limit);
     size_t wanted = round_up(bytes ? bytes : 1, ALIGNMENT);
     fsdp_block *b = NULL;
-    if (a->meta || BLOCK_IS_ALONE) {
+    if (BLOCK_IS_ALONE) {
         FSDP_TRY(alloc_alone(a, wanted, &b));
     } else {
         b = best_fit(a, wanted);
@@ -256,7 +271,7 @@ fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, 
     b->tag = tag;
     count(&a->stats, tag, (int64_t)bytes);
     *block = b;
-    *data = b->data;
+    *data = a->meta ? NULL : b->data;
     return FSDP_OK;
 }
 
@@ -278,7 +293,7 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
     if (!b)
         return;
     count(&a->stats, b->tag, -(int64_t)b->requested);
-    if (a->meta || BLOCK_IS_ALONE) {
+    if (BLOCK_IS_ALONE) {
         count_reserved(&a->stats, -(int64_t)b->bytes);
         free(b->data);
         fsdp_free(b);

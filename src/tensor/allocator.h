@@ -13,7 +13,7 @@
 typedef struct fsdp_allocator fsdp_allocator;
 typedef struct fsdp_block fsdp_block;
 
-/* meta: counts and gives no memory. */
+/* meta: gives no memory, and counts what it would hold: `reserved` is as a real run's too. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);
 void fsdp_allocator_destroy(fsdp_allocator *allocator);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/kernels/cpu/product.h"
 #include "src/tensor/device.h"
 
 const char *fsdp_tag_name(fsdp_tag tag)
@@ -60,6 +61,11 @@ const char *fsdp_device_name(const fsdp_device *device)
 bool fsdp_device_is_meta(const fsdp_device *device)
 {
     return !device->kernels;
+}
+
+bool fsdp_device_is_bf16_supported(const fsdp_device *device)
+{
+    return device->context && fsdp_cpu_multiplies_bf16(device->context);
 }
 
 void fsdp_device_memory(const fsdp_device *device, fsdp_memory_stats *stats)

@@ -70,6 +70,21 @@ fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype dtype, int ndim,
     return FSDP_OK;
 }
 
+void fsdp_tensor_exchange(fsdp_tensor *a, fsdp_tensor *b)
+{
+    const fsdp_tensor was = *a;
+    FSDP_ASSERT(a->ndim == b->ndim);
+    FSDP_ASSERT(memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0);
+    a->storage = b->storage;
+    a->offset = b->offset;
+    a->dtype = b->dtype;
+    a->has_values = b->has_values;
+    b->storage = was.storage;
+    b->offset = was.offset;
+    b->dtype = was.dtype;
+    b->has_values = was.has_values;
+}
+
 fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype, int ndim,
                                const int64_t *shape, fsdp_tag tag, fsdp_tensor **tensor)
 {
@@ -187,6 +202,8 @@ void *fsdp_tensor_data(const fsdp_tensor *t)
 {
     if (!t->storage->data)
         (void)fsdp_error(FSDP_ERR_STATE, "the tensor has no data: it is %s",
-                         t->storage->device->kernels ? "resharded" : "on the meta device");
+                         !t->storage->device->kernels ? "on the meta device"
+                         : t->storage->staged         ? "offloaded: fsdp_tensor_begin_read() first"
+                                                      : "resharded");
     return fsdp_tensor_ptr(t);
 }

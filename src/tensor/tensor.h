@@ -9,9 +9,12 @@
 typedef struct fsdp_storage_guard {
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
+    void (*leave)(void *self); /* the storage is about to lose its memory, and this guard */
     void *self;
     struct fsdp_storage_guard *next;
 } fsdp_storage_guard;
+
+typedef struct fsdp_staged fsdp_staged;
 
 struct fsdp_storage {
     int refs;
@@ -20,6 +23,8 @@ struct fsdp_storage {
     void *data;                 /* NULL while resharded or on meta: reading then is an error */
     fsdp_block *block;          /* the allocator's, or NULL for foreign memory */
     fsdp_storage_guard *guards; /* borrowed from who added them */
+    fsdp_staged *staged;        /* it lies elsewhere between uses: offload.h; NULL: it does not */
+    fsdp_tag tag;               /* of a staged one's memory */
 };
 
 /* A foreign buffer (a shared mapping) as a storage; data may be NULL and set later. */
@@ -28,20 +33,28 @@ FSDP_MUST_CHECK fsdp_status fsdp_storage_from_memory(fsdp_device *device, void *
 void fsdp_storage_release(fsdp_storage *storage);
 /* Empty or refill a storage of foreign memory under its views. */
 void fsdp_storage_set_data(fsdp_storage *storage, void *data);
+/* Before its memory goes: every guard has its last say, and is no longer one. */
+void fsdp_storage_drop_guards(fsdp_storage *storage);
 FSDP_MUST_CHECK fsdp_status fsdp_storage_begin_write(fsdp_storage *storage);
 void fsdp_storage_end_write(fsdp_storage *storage);
+FSDP_MUST_CHECK fsdp_status fsdp_storage_begin_read(fsdp_storage *storage);
+void fsdp_storage_end_read(fsdp_storage *storage);
 
 struct fsdp_grad_sink;
 struct fsdp_tensor_spec;
 
 struct fsdp_tensor {
     int refs;
+    bool has_values; /* a write of it has ended: fsdp_tensor_end_write(), fsdp_writing */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];
     int64_t stride[FSDP_MAX_DIMS]; /* elements */
     int64_t offset;                /* elements, from the storage's start */
     fsdp_storage *storage;
+    /* What operations take in float32 whatever dtype activations have (rotary tables, T5's bias by
+     * distance): mixed precision leaves it as it is. */
+    bool is_table;
     /* autograd: the node that made it (index + 1 in the tape of this generation; 0: none) */
     uint32_t node;
     uint64_t generation;
@@ -56,12 +69,21 @@ struct fsdp_tensor {
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype dtype, int ndim,
                                              const int64_t *shape, int64_t offset,
                                              fsdp_tensor **tensor);
+/* Each lies from now on where the other one did, in its dtype, for whoever holds it. Both are
+ * contiguous and of one shape; nobody reads or writes them. */
+void fsdp_tensor_exchange(fsdp_tensor *a, fsdp_tensor *b);
 /* Data without the check: NULL on meta and while resharded. */
 static inline void *fsdp_tensor_ptr(const fsdp_tensor *t)
 {
     char *base = t->storage->data;
     return base ? base + (size_t)t->offset * fsdp_dtype_size(t->dtype) : NULL;
 }
+/* Writes of tensors in turn: those in a row that share a storage are one write. Starts as zeros. */
+typedef struct fsdp_writing {
+    fsdp_tensor *open; /* borrowed: the last one, whose storage is being written */
+} fsdp_writing;
+FSDP_MUST_CHECK fsdp_status fsdp_writing_next(fsdp_writing *writing, fsdp_tensor *tensor);
+void fsdp_writing_end(fsdp_writing *writing);
 /* Elements in one row of dimension 0 (1 for a vector or scalar). */
 int64_t fsdp_tensor_row_numel(const fsdp_tensor *t);
 /* "[2, 3]" into buf, returned. */

@@ -13,6 +13,7 @@ static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
     FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, 1, &empty, 0, view));
     (*view)->ndim = t->ndim;
     (*view)->offset = t->offset;
+    (*view)->is_table = t->is_table;
     memcpy((*view)->shape, t->shape, sizeof t->shape);
     memcpy((*view)->stride, t->stride, sizeof t->stride);
     return FSDP_OK;
@@ -60,7 +61,9 @@ fsdp_status fsdp_tensor_view(fsdp_tensor *t, int ndim, const int64_t *shape, fsd
         return fsdp_error(FSDP_ERR_INVALID, "view of shape %s as %s",
                           fsdp_shape_text(t->ndim, t->shape, from),
                           fsdp_shape_text(ndim, shape, to));
-    return fsdp_tensor_over(t->storage, t->dtype, ndim, full, t->offset, view);
+    FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, ndim, full, t->offset, view));
+    (*view)->is_table = t->is_table;
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_tensor_transpose(fsdp_tensor *t, int dim0, int dim1, fsdp_tensor **view)
@@ -119,14 +122,26 @@ static const char *address_of(const fsdp_tensor *t, int64_t i)
     return (const char *)t->storage->data + (size_t)at * fsdp_dtype_size(t->dtype);
 }
 
-fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *t, float *dst)
+static fsdp_status read_floats(const fsdp_tensor *t, float *dst)
 {
     int64_t n = fsdp_tensor_numel(t);
     if (n && !fsdp_tensor_data(t))
         return FSDP_ERR_STATE;
+    if (t->dtype == FSDP_DTYPE_F32 && n && fsdp_tensor_is_contiguous(t)) {
+        memcpy(dst, fsdp_tensor_data(t), (size_t)n * sizeof *dst);
+        return FSDP_OK;
+    }
     for (int64_t i = 0; i < n; i++)
         dst[i] = (float)element(address_of(t, i), t->dtype);
     return FSDP_OK;
+}
+
+fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *t, float *dst)
+{
+    FSDP_TRY(fsdp_tensor_begin_read(t));
+    fsdp_status status = read_floats(t, dst);
+    fsdp_tensor_end_read(t);
+    return status;
 }
 
 fsdp_status fsdp_tensor_item(const fsdp_tensor *t, double *value)
@@ -134,13 +149,15 @@ fsdp_status fsdp_tensor_item(const fsdp_tensor *t, double *value)
     if (fsdp_tensor_numel(t) != 1)
         return fsdp_error(FSDP_ERR_INVALID, "item of a tensor of %lld elements",
                           (long long)fsdp_tensor_numel(t));
-    if (!fsdp_tensor_data(t))
-        return FSDP_ERR_STATE;
-    *value = element(address_of(t, 0), t->dtype);
-    return FSDP_OK;
+    FSDP_TRY(fsdp_tensor_begin_read(t));
+    fsdp_status status = fsdp_tensor_data(t) ? FSDP_OK : FSDP_ERR_STATE;
+    if (status == FSDP_OK)
+        *value = element(address_of(t, 0), t->dtype);
+    fsdp_tensor_end_read(t);
+    return status;
 }
 
-fsdp_status fsdp_tensor_to(fsdp_tensor *t, fsdp_dtype dtype, fsdp_tag tag, fsdp_tensor **copy)
+static fsdp_status copy_to(fsdp_tensor *t, fsdp_dtype dtype, fsdp_tag tag, fsdp_tensor **copy)
 {
     fsdp_device *device = t->storage->device;
     int64_t n = fsdp_tensor_numel(t);
@@ -156,4 +173,12 @@ fsdp_status fsdp_tensor_to(fsdp_tensor *t, fsdp_dtype dtype, fsdp_tag tag, fsdp_
                               (char *)fsdp_tensor_ptr(*copy) + (size_t)i * fsdp_dtype_size(dtype),
                               dtype, address_of(t, i), t->dtype, piece);
     return FSDP_OK;
+}
+
+fsdp_status fsdp_tensor_to(fsdp_tensor *t, fsdp_dtype dtype, fsdp_tag tag, fsdp_tensor **copy)
+{
+    FSDP_TRY(fsdp_tensor_begin_read(t));
+    fsdp_status status = copy_to(t, dtype, tag, copy);
+    fsdp_tensor_end_read(t);
+    return status;
 }

@@ -1,6 +1,7 @@
 /* The one C++ file: catches every exception, turns the library's status into ours. */
 #include "src/text/sentencepiece.h"
 
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
@@ -67,6 +68,11 @@ int32_t fsdp_sentencepiece_size(const fsdp_sentencepiece *sp)
     return sp->processor.GetPieceSize();
 }
 
+int32_t fsdp_sentencepiece_bos_id(const fsdp_sentencepiece *sp)
+{
+    return sp->processor.bos_id();
+}
+
 int32_t fsdp_sentencepiece_pad_id(const fsdp_sentencepiece *sp)
 {
     return sp->processor.pad_id();
@@ -96,6 +102,14 @@ bool fsdp_sentencepiece_is_normal(const fsdp_sentencepiece *sp, int32_t id)
 {
     const auto &p = sp->processor;
     return !p.IsUnknown(id) && !p.IsControl(id) && !p.IsUnused(id) && !p.IsByte(id);
+}
+
+int fsdp_sentencepiece_byte(const fsdp_sentencepiece *sp, int32_t id)
+{
+    if (!sp->processor.IsByte(id))
+        return -1;
+    return static_cast<int>(
+        std::strtol(sp->processor.IdToPiece(id).c_str() + 3, nullptr, 16)); /* <0x0A> */
 }
 
 fsdp_status fsdp_sentencepiece_encode(const fsdp_sentencepiece *sp, const char *text, size_t length,

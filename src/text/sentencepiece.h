@@ -16,6 +16,7 @@ void fsdp_sentencepiece_destroy(fsdp_sentencepiece *sp); /* accepts NULL */
 
 int32_t fsdp_sentencepiece_size(const fsdp_sentencepiece *sp);
 /* -1 where the model has no such piece. */
+int32_t fsdp_sentencepiece_bos_id(const fsdp_sentencepiece *sp);
 int32_t fsdp_sentencepiece_pad_id(const fsdp_sentencepiece *sp);
 int32_t fsdp_sentencepiece_eos_id(const fsdp_sentencepiece *sp);
 int32_t fsdp_sentencepiece_unk_id(const fsdp_sentencepiece *sp);
@@ -25,6 +26,9 @@ const char *fsdp_sentencepiece_piece(const fsdp_sentencepiece *sp, int32_t id);
 float fsdp_sentencepiece_score(const fsdp_sentencepiece *sp, int32_t id);
 /* Found in text: neither unknown, control, unused nor a byte. */
 bool fsdp_sentencepiece_is_normal(const fsdp_sentencepiece *sp, int32_t id);
+
+/* Stands for one byte of text that no piece covers (byte fallback): that byte, or -1. */
+int fsdp_sentencepiece_byte(const fsdp_sentencepiece *sp, int32_t id);
 
 /* Call `each` for the pieces of well-formed UTF-8 in order: `piece` [length] is normalised text
  * (spaces are U+2581), so that all of them joined are the normalised text. Stops at the first

@@ -1,12 +1,14 @@
-/* T5's rules around SentencePiece, as the fast T5Tokenizer of transformers applies them: special
- * tokens are cut out of the raw text first, each part between them is encoded as a text of its own,
- * </s> is appended. libsentencepiece normalises and finds the words; words of more than one piece
- * are cut anew by unigram.c, which says why. */
+/* T5's and Llama 2's rules around SentencePiece, as the fast tokenizers of transformers apply them:
+ * special tokens are cut out of the raw text first, each part between them is encoded as a text of
+ * its own, </s> is appended. Of T5's unigram model libsentencepiece normalises and finds the words;
+ * words of more than one piece are cut anew by unigram.c, which says why. Llama's BPE model gives
+ * its pieces as they are. */
 #include <fsdp/text.h>
 
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
@@ -23,9 +25,9 @@ enum {
 struct fsdp_tokenizer {
     char *path; /* of the model file */
     fsdp_sentencepiece *sp;
-    fsdp_unigram *unigram;
+    fsdp_unigram *unigram;      /* NULL: BPE */
     int32_t pieces, vocab_size; /* sentinels lie in [pieces, vocab_size) */
-    int32_t pad_id, eos_id, unk_id;
+    int32_t bos_id, pad_id, eos_id, unk_id;
 };
 
 fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids, size_t count)
@@ -51,38 +53,56 @@ void fsdp_text_free(char *text)
 
 /* ---- opening ---- */
 
-/* `path` itself if it is a file, else the spiece.model in that folder; owned by the caller. */
+/* The SentencePiece model in a folder, NULL if there is none; owned by the caller. */
+static fsdp_status find_in_folder(const char *folder, char **model)
+{
+    static const char *const names[] = {"spiece.model", "tokenizer.model"};
+    *model = NULL;
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+        char *candidate = fsdp_path_join(folder, names[i]);
+        if (!candidate)
+            return FSDP_ERR_NOMEM;
+        if (fsdp_path_is_file(candidate)) {
+            *model = candidate;
+            return FSDP_OK;
+        }
+        fsdp_free(candidate);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status no_model(const char *folder)
+{
+    char *json = fsdp_path_join(folder, "tokenizer.json");
+    if (!json)
+        return FSDP_ERR_NOMEM;
+    bool has_json = fsdp_path_is_file(json);
+    fsdp_free(json);
+    if (has_json)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s holds tokenizer.json but neither spiece.model nor tokenizer.model; "
+                          "only these SentencePiece files are read. For a T5, copy spiece.model "
+                          "(792 KB, the same for every T5) into it",
+                          folder);
+    return fsdp_error(FSDP_ERR_NOT_FOUND, "%s holds no spiece.model and no tokenizer.model",
+                      folder);
+}
+
+/* `path` itself if it is a file, else the model in that folder; owned by the caller. */
 static fsdp_status find_model(const char *path, char **model)
 {
-    if (!fsdp_path_is_directory(path)) {
-        size_t length = strlen(path);
-        if (length >= 5 && strcmp(path + length - 5, ".json") == 0)
-            return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                              "tokenizer %s: only SentencePiece models are read; give the "
-                              "spiece.model of the same model",
-                              path);
-        *model = fsdp_strdup(path);
-        return *model ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (fsdp_path_is_directory(path)) {
+        FSDP_TRY(find_in_folder(path, model));
+        return *model ? FSDP_OK : no_model(path);
     }
-    char *candidate = fsdp_path_join(path, "spiece.model");
-    char *json = fsdp_path_join(path, "tokenizer.json");
-    fsdp_status status = FSDP_OK;
-    if (!candidate || !json) {
-        status = FSDP_ERR_NOMEM;
-    } else if (fsdp_path_is_file(candidate)) {
-        *model = candidate;
-        candidate = NULL;
-    } else if (fsdp_path_is_file(json)) {
-        status = fsdp_error(FSDP_ERR_UNSUPPORTED,
-                            "%s holds tokenizer.json but no spiece.model; copy spiece.model "
-                            "(792 KB, the same for every T5) into it",
-                            path);
-    } else {
-        status = fsdp_error(FSDP_ERR_NOT_FOUND, "%s holds no spiece.model", path);
-    }
-    fsdp_free(candidate);
-    fsdp_free(json);
-    return status;
+    size_t length = strlen(path);
+    if (length >= 5 && strcmp(path + length - 5, ".json") == 0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "tokenizer %s: only SentencePiece models are read; give the spiece.model "
+                          "of the same model",
+                          path);
+    *model = fsdp_strdup(path);
+    return *model ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
 /* How many sentinels there are: extra_ids of the tokenizer_config.json beside the model (mT5 has
@@ -156,18 +176,22 @@ static bool read_field(const unsigned char **p, const unsigned char *end, field 
     return true;
 }
 
-/* FSDP_ERR_UNSUPPORTED unless it is a unigram model: ModelProto.trainer_spec (2).model_type (3).
+enum {
+    MODEL_UNIGRAM = 1,
+    MODEL_BPE = 2
+};
+
+/* ModelProto.trainer_spec (2).model_type (3); FSDP_ERR_UNSUPPORTED unless it is unigram or BPE.
  * Malformed bytes are left to the library to report. */
-static fsdp_status check_model_type(const unsigned char *p, size_t bytes)
+static fsdp_status read_model_type(const unsigned char *p, size_t bytes, uint64_t *out)
 {
     enum {
         TRAINER_SPEC = 2,
-        MODEL_TYPE = 3,
-        UNIGRAM = 1
+        MODEL_TYPE = 3
     };
     static const char *const types[] = {"", "unigram", "BPE", "word", "character"};
     const unsigned char *end = p + bytes;
-    uint64_t type = UNIGRAM;
+    uint64_t type = MODEL_UNIGRAM;
     field outer, inner;
     if (bytes == 0)
         return fsdp_error(FSDP_ERR_FORMAT, "the file is empty");
@@ -178,36 +202,44 @@ static fsdp_status check_model_type(const unsigned char *p, size_t bytes)
             if (inner.number == MODEL_TYPE)
                 type = inner.value;
     }
-    if (type == UNIGRAM)
+    *out = type;
+    if (type == MODEL_UNIGRAM || type == MODEL_BPE)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_UNSUPPORTED, "a SentencePiece model of type %s; T5's are unigram",
-                      type > UNIGRAM && type < sizeof types / sizeof *types ? types[type] : "?");
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "a SentencePiece model of type %s; unigram (T5) and BPE (Llama 2) are read",
+                      type && type < FSDP_LENGTH(types) ? types[type] : "?");
+}
+
+static fsdp_status load_model(fsdp_tokenizer *tokenizer, uint64_t *type)
+{
+    char *bytes = NULL;
+    size_t count = 0;
+    FSDP_TRY(fsdp_file_read(tokenizer->path, MODEL_BYTES_MAX, &bytes, &count));
+    fsdp_status status = read_model_type((const unsigned char *)bytes, count, type);
+    if (status == FSDP_OK)
+        status = fsdp_sentencepiece_load(bytes, count, &tokenizer->sp);
+    fsdp_free(bytes);
+    fsdp_error_context(status, "%s", tokenizer->path);
+    return status;
 }
 
 static fsdp_status load(fsdp_tokenizer *tokenizer)
 {
-    char *bytes = NULL;
-    size_t count = 0;
     int64_t extra_ids = 0;
-    FSDP_TRY(read_extra_ids(tokenizer->path, &extra_ids));
-    FSDP_TRY(fsdp_file_read(tokenizer->path, MODEL_BYTES_MAX, &bytes, &count));
-    fsdp_status status = check_model_type((const unsigned char *)bytes, count);
-    if (status == FSDP_OK)
-        status = fsdp_sentencepiece_load(bytes, count, &tokenizer->sp);
-    fsdp_free(bytes);
-    if (status != FSDP_OK) {
-        fsdp_error_context(status, "%s", tokenizer->path);
-        return status;
-    }
+    uint64_t type = MODEL_UNIGRAM;
+    FSDP_TRY(load_model(tokenizer, &type));
+    if (type == MODEL_UNIGRAM)
+        FSDP_TRY(read_extra_ids(tokenizer->path, &extra_ids));
     tokenizer->pieces = fsdp_sentencepiece_size(tokenizer->sp);
     tokenizer->vocab_size = tokenizer->pieces + (int32_t)extra_ids;
+    tokenizer->bos_id = fsdp_sentencepiece_bos_id(tokenizer->sp);
     tokenizer->pad_id = fsdp_sentencepiece_pad_id(tokenizer->sp);
     tokenizer->eos_id = fsdp_sentencepiece_eos_id(tokenizer->sp);
     tokenizer->unk_id = fsdp_sentencepiece_unk_id(tokenizer->sp);
     if (tokenizer->eos_id < 0 || tokenizer->unk_id < 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: the model has no %s piece, so it is not T5's",
                           tokenizer->path, tokenizer->eos_id < 0 ? "</s>" : "<unk>");
-    return fsdp_unigram_create(tokenizer->sp, &tokenizer->unigram);
+    return type == MODEL_BPE ? FSDP_OK : fsdp_unigram_create(tokenizer->sp, &tokenizer->unigram);
 }
 
 fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out)
@@ -271,6 +303,8 @@ static size_t match_special(const fsdp_tokenizer *tokenizer, const char *text, s
         *id = tokenizer->eos_id;
     } else if ((length = match(text, left, "<unk>"))) {
         *id = tokenizer->unk_id;
+    } else if (tokenizer->bos_id >= 0 && (length = match(text, left, "<s>"))) {
+        *id = tokenizer->bos_id;
     } else if (tokenizer->pad_id >= 0 && (length = match(text, left, "<pad>"))) {
         *id = tokenizer->pad_id;
     } else if ((length = match_extra_id(text, left, tokenizer->vocab_size - tokenizer->pieces,
@@ -282,8 +316,8 @@ static size_t match_special(const fsdp_tokenizer *tokenizer, const char *text, s
 
 static bool is_special(const fsdp_tokenizer *tokenizer, int32_t id)
 {
-    return id == tokenizer->pad_id || id == tokenizer->eos_id || id == tokenizer->unk_id ||
-           id >= tokenizer->pieces;
+    return id == tokenizer->bos_id || id == tokenizer->pad_id || id == tokenizer->eos_id ||
+           id == tokenizer->unk_id || id >= tokenizer->pieces;
 }
 
 /* ---- encoding ---- */
@@ -323,6 +357,8 @@ static fsdp_status finish_word(word *w)
 static fsdp_status add_piece(void *arg, const char *piece, size_t length, int32_t id)
 {
     word *w = arg;
+    if (!w->tokenizer->unigram)
+        return append(w->list, id);
     if (match(piece, length, space_mark))
         FSDP_TRY(finish_word(w));
     fsdp_str_append(&w->text, piece, length);
@@ -386,47 +422,80 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
 
 /* ---- decoding ---- */
 
-/* A piece with its marks as spaces; those of the first piece are left out. */
-static void append_piece(fsdp_str *out, const char *piece, bool first)
+/* The text being put together. */
+typedef struct decoding {
+    const fsdp_tokenizer *tokenizer;
+    fsdp_str text, bytes; /* bytes: of byte pieces, not yet in the text */
+    bool first;           /* nothing was decoded yet */
+} decoding;
+
+/* A piece with its marks as spaces; one that begins the text is left out: of a unigram model every
+ * mark of its first piece, of BPE, where a piece may be several spaces, one. */
+static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;
+    bool leave_out = d->first;
     while ((mark = strstr(piece, space_mark))) {
-        fsdp_str_append(out, piece, (size_t)(mark - piece));
-        if (!first)
-            fsdp_str_append(out, " ", 1);
+        fsdp_str_append(&d->text, piece, (size_t)(mark - piece));
+        if (!leave_out)
+            fsdp_str_append(&d->text, " ", 1);
+        leave_out = leave_out && d->tokenizer->unigram;
         piece = mark + sizeof space_mark - 1;
     }
-    fsdp_str_append(out, piece, strlen(piece));
+    fsdp_str_append(&d->text, piece, strlen(piece));
+}
+
+/* Byte pieces that follow each other are one piece of text if they are UTF-8, else each is U+FFFD,
+ * as the ByteFallback of tokenizers has it. */
+static void flush_bytes(decoding *d)
+{
+    if (d->bytes.len && fsdp_utf8_valid_length(d->bytes.data, d->bytes.len) == d->bytes.len)
+        fsdp_str_append(&d->text, d->bytes.data, d->bytes.len);
+    else
+        for (size_t i = 0; i < d->bytes.len; i++)
+            fsdp_str_append(&d->text, "\xEF\xBF\xBD", 3);
+    d->bytes.len = 0;
+}
+
+static void decode_id(decoding *d, int32_t id)
+{
+    const fsdp_tokenizer *tokenizer = d->tokenizer;
+    int byte = id < tokenizer->pieces ? fsdp_sentencepiece_byte(tokenizer->sp, id) : -1;
+    if (byte > 0) { /* texts hold no NUL */
+        fsdp_str_append(&d->bytes, &(char){(char)byte}, 1);
+    } else {
+        flush_bytes(d);
+        if (id >= tokenizer->pieces)
+            fsdp_str_printf(&d->text, "<extra_id_%d>", (int)(tokenizer->vocab_size - 1 - id));
+        else if (byte < 0)
+            append_piece(d, fsdp_sentencepiece_piece(tokenizer->sp, id));
+    }
+    d->first = false;
 }
 
 fsdp_status fsdp_tokenizer_decode(const fsdp_tokenizer *tokenizer, const int32_t *ids, size_t count,
                                   unsigned flags, char **text)
 {
-    fsdp_str out = {0};
-    bool first = true;
-    for (size_t i = 0; i < count; i++) {
+    decoding d = {.tokenizer = tokenizer, .first = true};
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
         int32_t id = ids[i];
-        if (id < 0 || id >= tokenizer->vocab_size) {
-            if (flags & FSDP_DECODE_SKIP_UNKNOWN)
-                continue;
-            fsdp_str_fini(&out);
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "id %d at position %zu is no token: ids are 0 to %d", (int)id, i,
-                              (int)tokenizer->vocab_size - 1);
-        }
-        if ((flags & FSDP_DECODE_SKIP_SPECIAL) && is_special(tokenizer, id))
-            continue;
-        if (id >= tokenizer->pieces)
-            fsdp_str_printf(&out, "<extra_id_%d>", (int)(tokenizer->vocab_size - 1 - id));
-        else
-            append_piece(&out, fsdp_sentencepiece_piece(tokenizer->sp, id), first);
-        first = false;
+        bool known = id >= 0 && id < tokenizer->vocab_size;
+        if (!known && !(flags & FSDP_DECODE_SKIP_UNKNOWN))
+            status =
+                fsdp_error(FSDP_ERR_INVALID, "id %d at position %zu is no token: ids are 0 to %d",
+                           (int)id, i, (int)tokenizer->vocab_size - 1);
+        else if (known && !((flags & FSDP_DECODE_SKIP_SPECIAL) && is_special(tokenizer, id)))
+            decode_id(&d, id);
     }
-    char *result = fsdp_str_take(&out);
-    if (!result)
-        return FSDP_ERR_NOMEM;
-    *text = result;
-    return FSDP_OK;
+    flush_bytes(&d);
+    if (d.bytes.failed)
+        status = fsdp_error_nomem();
+    if (status == FSDP_OK && !(*text = fsdp_str_take(&d.text)))
+        status = FSDP_ERR_NOMEM;
+    fsdp_str_fini(&d.text);
+    fsdp_str_fini(&d.bytes);
+    return status;
 }
 
 /* ---- what it is ---- */
@@ -434,6 +503,11 @@ fsdp_status fsdp_tokenizer_decode(const fsdp_tokenizer *tokenizer, const int32_t
 int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer)
 {
     return tokenizer->vocab_size;
+}
+
+int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer)
+{
+    return tokenizer->bos_id;
 }
 
 int32_t fsdp_tokenizer_pad_id(const fsdp_tokenizer *tokenizer)

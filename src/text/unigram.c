@@ -160,6 +160,8 @@ static size_t character_length(char first)
     return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+/* A tampered model's normaliser may end a word in the middle of a character: the last one is then
+ * what is left, so that a path always reaches the end. */
 static void find_paths(const fsdp_unigram *unigram, const char *word, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {
@@ -167,6 +169,8 @@ static void find_paths(const fsdp_unigram *unigram, const char *word, size_t len
         bool whole_character = false;
         const node *n = unigram->nodes;
         step = character_length(word[start]);
+        if (step > length - start)
+            step = length - start;
         for (size_t i = start; i < length; i++) {
             n = child(unigram, n, (uint8_t)word[i]);
             if (!n)
@@ -177,7 +181,7 @@ static void find_paths(const fsdp_unigram *unigram, const char *word, size_t len
                   start, n->id);
             whole_character |= i + 1 == start + step;
         }
-        if (!whole_character && start + step <= length)
+        if (!whole_character)
             offer(&ends[start + step], so_far + unigram->unknown_score, start, unigram->unknown_id);
     }
 }
@@ -190,7 +194,7 @@ fsdp_status fsdp_unigram_encode(const fsdp_unigram *unigram, const char *word, s
         !(ends = fsdp_calloc(length + 1, sizeof *ends)))
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i <= length; i++)
-        ends[i].id = -1;
+        ends[i] = (best){.id = -1};
     find_paths(unigram, word, length, ends);
     size_t count = 0;
     for (size_t end = length; end > 0; end = ends[end].start)

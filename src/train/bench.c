@@ -14,9 +14,11 @@
 #include "src/base/philox.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
+#include "src/models/model_type.h"
 #include "src/tensor/device.h"
 #include "src/train/bench.h"
 #include "src/train/model.h"
+#include "src/train/profile.h"
 
 enum {
     MIN_MEMORY_STEPS = 2,
@@ -24,19 +26,6 @@ enum {
 };
 static const double MEMORY_SECONDS = 1.5; /* steps go on for so long while memory is sampled */
 static const double RATE_SECONDS = 0.15;  /* for each shape of product */
-
-double fsdp_bench_flops(const fsdp_t5_config *c, int64_t batch, int64_t source, int64_t target)
-{
-    double b = (double)batch, s = (double)source, t = (double)target, d = (double)c->d_model;
-    double inner = (double)(c->num_heads * c->d_kv);
-    double encoders = (double)c->num_layers, decoders = (double)c->num_decoder_layers;
-    double ff = (c->is_gated_act ? 3.0 : 2.0) * d * (double)c->d_ff;
-    double linear = encoders * b * s * (4.0 * d * inner + ff) +
-                    decoders * (b * t * (6.0 * d * inner + ff) + b * s * 2.0 * d * inner) +
-                    b * t * (double)c->vocab_size * d;
-    double pairs = encoders * s * s + decoders * (t * t / 2.0 + t * s);
-    return 6.0 * linear + 12.0 * b * inner * pairs;
-}
 
 /* --- one rank's run --- */
 
@@ -47,10 +36,22 @@ typedef struct run {
     fsdp_tape *tape;
     fsdp_model *model;
     fsdp_optimizer *optimizer;
-    int32_t *ids; /* one row of source and one of target after another */
+    int32_t *ids;          /* one row of source and one of labels after another */
+    int32_t n_labels;      /* of a row: 0 for causal models, whose labels are the source */
+    fsdp_profile *profile; /* NULL: none */
     double loss, grad_norm;
     double forward_s, backward_s, clip_s, optimizer_s; /* of the last step */
 } run;
+
+static fsdp_status open_profile(run *r)
+{
+    const fsdp_bench_config *c = r->config;
+    fsdp_profile_options options = {.path = c->profile};
+    if (!c->profile)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, c->steps, &options));
+    return fsdp_profile_create(r->group, &options, &r->profile);
+}
 
 static fsdp_status open_run(const fsdp_bench_config *config, fsdp_group *group, run *r)
 {
@@ -64,7 +65,10 @@ static fsdp_status open_run(const fsdp_bench_config *config, fsdp_group *group, 
     fsdp_adamw_options adamw = fsdp_adamw_defaults();
     adamw.lr = 1e-4;
     *r = (run){.config = config, .group = group};
-    size_t tokens = (size_t)config->batch * (size_t)(config->source + config->target);
+    r->n_labels = fsdp_model_config_info(&config->shape).format.task == FSDP_TASK_CLASSIFICATION
+                      ? 1
+                      : config->target;
+    size_t tokens = (size_t)config->batch * (size_t)(config->source + r->n_labels);
     r->ids = fsdp_calloc(tokens, sizeof *r->ids);
     fsdp_status status = r->ids ? fsdp_device_create(&device, &r->device) : fsdp_error_nomem();
     if (status == FSDP_OK)
@@ -72,11 +76,13 @@ static fsdp_status open_run(const fsdp_bench_config *config, fsdp_group *group, 
     FSDP_TRY(fsdp_agree(group, status));
     fsdp_group_set_threads(group, config->threads);
     FSDP_TRY(fsdp_model_open(&model, group, r->device, &r->model));
-    return fsdp_adamw_create(r->model->module, &adamw, &r->optimizer);
+    FSDP_TRY(fsdp_adamw_create(r->model->module, &adamw, &r->optimizer));
+    return open_profile(r);
 }
 
 static void close_run(run *r)
 {
+    fsdp_profile_destroy(r->profile);
     fsdp_optimizer_destroy(r->optimizer);
     fsdp_tape_destroy(r->tape);
     fsdp_model_close(r->model);
@@ -84,24 +90,34 @@ static void close_run(run *r)
     fsdp_free(r->ids);
 }
 
-/* Random ids from 2 on: 0 and 1 are T5's padding and end. */
-static fsdp_status make_batch(run *r, uint64_t leaf, fsdp_batch **batch)
+/* Random ids from 2 on: 0 and 1 are T5's padding and end. Classes are any. */
+static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *out)
 {
     const fsdp_bench_config *c = r->config;
-    int64_t width = c->source + c->target;
-    uint32_t range = (uint32_t)(c->shape.vocab_size - 2);
-    fsdp_batch_row *rows = fsdp_calloc((size_t)c->batch, sizeof *rows);
+    const fsdp_model_info *info = &r->model->info;
+    const int64_t width = c->source + r->n_labels;
+    int32_t *ids = r->ids + row * width;
+    for (int64_t i = 0; i < width; i++) {
+        uint32_t drawn = fsdp_philox4x32(c->seed, leaf, (uint64_t)(row * width + i)).v[0];
+        bool is_class = i >= c->source && info->num_labels > 0;
+        ids[i] = is_class ? (int32_t)(drawn % (uint32_t)info->num_labels)
+                          : (int32_t)(2 + drawn % (uint32_t)(info->vocab_size - 2));
+    }
+    *out = (fsdp_batch_row){.source = ids,
+                            .labels = r->n_labels ? ids + c->source : NULL,
+                            .source_len = c->source,
+                            .labels_len = r->n_labels};
+}
+
+static fsdp_status make_batch(run *r, uint64_t leaf, fsdp_batch **batch)
+{
+    const int32_t n = r->config->batch;
+    fsdp_batch_row *rows = fsdp_calloc((size_t)n, sizeof *rows);
     if (!rows)
         return fsdp_error_nomem();
-    for (int64_t i = 0; i < c->batch * width; i++)
-        r->ids[i] = (int32_t)(2 + fsdp_philox4x32(c->seed, leaf, (uint64_t)i).v[0] % range);
-    for (int64_t b = 0; b < c->batch; b++)
-        rows[b] = (fsdp_batch_row){.source = r->ids + b * width,
-                                   .labels = r->ids + b * width + c->source,
-                                   .source_len = c->source,
-                                   .labels_len = c->target};
-    fsdp_status status = fsdp_batch_create(rows, c->batch, (int32_t)c->shape.decoder_start_token_id,
-                                           (int32_t)c->shape.pad_token_id, batch);
+    for (int64_t i = 0; i < n; i++)
+        draw_row(r, leaf, i, &rows[i]);
+    fsdp_status status = fsdp_batch_create(rows, n, &r->model->info.format, batch);
     fsdp_free(rows);
     return status;
 }
@@ -116,7 +132,7 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
                                   .batch = batch};
     double begin = fsdp_clock_s();
     FSDP_TRY(fsdp_scope_open(r->device, r->tape, &options, &s));
-    fsdp_tensor *loss = fsdp_t5_loss(s, r->model->module, 1.0f / (float)batch->label_tokens);
+    fsdp_tensor *loss = fsdp_model_loss(s, r->model->module, 1.0f / (float)batch->label_tokens);
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK)
         status = fsdp_tensor_item(loss, &r->loss);
@@ -135,10 +151,14 @@ static fsdp_status train_step(run *r, int step, double *took)
     fsdp_batch *batch;
     uint64_t leaf = (uint64_t)step * (uint64_t)fsdp_group_world_size(r->group) +
                     (uint64_t)fsdp_group_rank(r->group);
-    FSDP_TRY(make_batch(r, leaf, &batch));
+    fsdp_trace_begin(FSDP_TRACE_DATA, "draw batch", NULL);
+    fsdp_status status = make_batch(r, leaf, &batch);
+    fsdp_trace_end();
+    if (status != FSDP_OK)
+        return status;
     double begin = fsdp_clock_s(), clip = begin, update = begin;
     float scale = 1.0f;
-    fsdp_status status = forward_backward(r, batch, step);
+    status = forward_backward(r, batch, step);
     if (status == FSDP_OK) {
         clip = fsdp_clock_s();
         status = fsdp_clip_grad_norm(fsdp_optimizer_parameters(r->optimizer), 1.0, NULL,
@@ -179,11 +199,12 @@ typedef struct used {
 static used used_so_far(const fsdp_group *group)
 {
     struct rusage u = {0};
+    const fsdp_comm_counters counters = fsdp_group_get_counters(group);
     getrusage(RUSAGE_SELF, &u);
     return (used){.cpu_s = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
                            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec),
                   .faults = (double)u.ru_minflt,
-                  .waited_s = (double)fsdp_group_counters(group)->wait_ns * 1e-9};
+                  .waited_s = (double)fsdp_comm_counters_wait_ns(&counters) * 1e-9};
 }
 
 static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
@@ -197,7 +218,11 @@ static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
     result->ready_after_s = fsdp_clock_s() - c->start_s;
     fsdp_status status = FSDP_OK;
     for (int i = 0; i < c->steps && status == FSDP_OK; i++) {
-        status = train_step(r, i, &took[i]);
+        status = fsdp_profile_step_begin(r->profile);
+        if (status == FSDP_OK)
+            status = train_step(r, i, &took[i]);
+        if (status == FSDP_OK)
+            status = fsdp_profile_step_end(r->profile);
         if (i == 0) {
             result->first_step_after_s = fsdp_clock_s() - c->start_s;
             result->first_step_s = took[0];
@@ -234,18 +259,17 @@ static fsdp_status memory_steps(run *r, double step_s)
 }
 
 /* The best of the products that the steps consist of, on one thread; the mean over ranks. */
-static fsdp_status measure_rate(run *r, double *gflops)
+static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;
-    int64_t tokens = (int64_t)c->batch * c->source, d = c->shape.d_model;
-    int64_t inner = c->shape.num_heads * c->shape.d_kv;
-    const int64_t shapes[][2] = {{c->shape.d_ff, d}, {d, c->shape.d_ff}, {inner, d}};
+    int64_t tokens = (int64_t)c->batch * c->source;
     double best = 0.0;
     FSDP_TRY(fsdp_barrier(r->group));
-    for (size_t i = 0; i < FSDP_LENGTH(shapes); i++) {
+    for (int i = 0; i < work->n_products; i++) {
         double rate;
-        FSDP_TRY(fsdp_kernels_cpu_gemm_rate(r->device->context, c->dtype, tokens, shapes[i][0],
-                                            shapes[i][1], RATE_SECONDS, &rate));
+        FSDP_TRY(fsdp_kernels_cpu_gemm_rate(r->device->context, c->dtype, tokens,
+                                            work->products[i][0], work->products[i][1],
+                                            RATE_SECONDS, &rate));
         best = fmax(best, rate);
     }
     *gflops = best;
@@ -269,25 +293,53 @@ static int64_t count_parameters(const run *r)
     return n;
 }
 
+static fsdp_status report_profile(const run *r, fsdp_bench_result *result)
+{
+    size_t n = 0;
+    const fsdp_profile_row *rows = r->profile ? fsdp_profile_rows(r->profile, &n) : NULL;
+    result->sharding_share = (double)NAN;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].name, "sharding itself") == 0)
+            result->sharding_share = rows[i].cpu_share;
+    if (!n || !r->config->profile_out || fsdp_group_rank(r->group) != 0)
+        return FSDP_OK;
+    return fsdp_profile_print(r->profile, r->config->profile_out);
+}
+
 static fsdp_status measure(run *r, fsdp_bench_stage_fn *tell, void *arg, fsdp_bench_result *result)
 {
     const fsdp_bench_config *c = r->config;
+    const fsdp_model_work work = c->shape.type->work(&c->shape, c->batch, c->source, c->target);
     bool first = fsdp_group_rank(r->group) == 0;
     if (first)
         tell(arg, FSDP_BENCH_BUILT);
     FSDP_TRY(timed_steps(r, result));
+    FSDP_TRY(report_profile(r, result));
     if (first)
         tell(arg, FSDP_BENCH_MEMORY_BEGIN);
     FSDP_TRY(memory_steps(r, result->step_s));
     if (first)
         tell(arg, FSDP_BENCH_MEMORY_END);
-    FSDP_TRY(measure_rate(r, &result->gemm_gflops));
+    FSDP_TRY(measure_rate(r, &work, &result->gemm_gflops));
     FSDP_TRY(sum_memory(r, &result->memory));
     double tokens = (double)c->batch * (double)(c->source + c->target);
     result->parameters = count_parameters(r);
     result->tokens_per_s = tokens * fsdp_group_world_size(r->group) / result->step_s;
-    result->flops = fsdp_bench_flops(&c->shape, c->batch, c->source, c->target);
+    result->flops = work.flops;
     result->mfu = result->flops / (result->step_s * c->threads * result->gemm_gflops * 1e9);
+    return FSDP_OK;
+}
+
+static fsdp_status check_shape(const fsdp_bench_config *config)
+{
+    const fsdp_model_info info = fsdp_model_config_info(&config->shape);
+    if (info.max_positions && config->source > info.max_positions)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "seq is %d, but %s of this shape has only %lld positions", config->source,
+                          info.class_name, (long long)info.max_positions);
+    if (info.vocab_size < 3)
+        return fsdp_error(FSDP_ERR_INVALID, "vocab_size is %lld: ids are drawn from 2 on",
+                          (long long)info.vocab_size);
     return FSDP_OK;
 }
 
@@ -299,6 +351,7 @@ fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
     if (config->steps < 2)
         return fsdp_error(FSDP_ERR_INVALID, "steps is %d: the first is not counted, so at least 2",
                           config->steps);
+    FSDP_TRY(check_shape(config));
     fsdp_status status = open_run(config, group, &r);
     if (status == FSDP_OK)
         status = measure(&r, tell, arg, result);
@@ -355,4 +408,6 @@ void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_r
     fsdp_json_set_f64(object, "first_loss", r->first_loss);
     fsdp_json_set_f64(object, "last_loss", r->last_loss);
     fsdp_json_set_f64(object, "grad_norm", r->grad_norm);
+    if (!isnan(r->sharding_share))
+        set(object, "sharding_percent", 100.0 * r->sharding_share);
 }

@@ -1,16 +1,19 @@
-/* `fsdp bench train`: what one rank does. A T5 of a given shape is built from a seed, sharded, and
- * trained on random tokens as `fsdp train` would (float32 masters, clipping at 1.0, AdamW): first
- * `steps` timed steps, then a few more in which the launching process samples memory, then the rate
- * of single matrix products of the run's shapes, which all ranks measure at the same time.
+/* `fsdp bench train`: what one rank does. A model of a given shape is built from a seed, sharded,
+ * and trained on random tokens as `fsdp train` would (float32 masters, clipping at 1.0, AdamW):
+ * first `steps` timed steps, then a few more in which the launching process samples memory, then
+ * the rate of single matrix products of the run's shapes, which all ranks measure at the same time.
  *
  * Note [Model FLOP utilisation]. flops counts what any implementation multiplies, nothing
  * recomputed, for one rank and step: three products (forward, data and weight gradient) for each
- * linear layer, 6 x tokens x in x out (the head on target tokens; keys and values of
+ * linear layer, 6 x tokens x in x out (the head where there is a label; keys and values of
  * cross-attention on source tokens); six for attention (q k^T, p v; dp, dv, dq, dk), 12 x queries x
- * keys x heads x head width, half of it where causal. mfu = flops / (step_s x threads x
+ * keys x heads x head width, half of it where causal. Each model counts its own
+ * (fsdp_model_type.work). mfu = flops / (step_s x threads x
  * gemm_gflops), where gemm_gflops is the best rate of one thread on the products of the
  * feed-forward and of the projections. */
 #pragma once
+#include <stdio.h>
+
 #include <fsdp/comm.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/models.h>
@@ -18,16 +21,20 @@
 #include "src/base/json.h"
 
 typedef struct fsdp_bench_config {
-    fsdp_t5_config shape; /* dropout_rate included */
+    fsdp_model_config shape; /* dropout included */
     const char *shape_name;
     fsdp_dtype dtype; /* of parameters and activations; masters are float32 */
     fsdp_reshard reshard_after_forward;
     int threads; /* per rank */
-    int32_t batch, source, target;
+    int32_t batch, source;
+    int32_t target; /* 0 but for SEQ2SEQ */
     int steps;
     uint64_t seed;
-    const char *isa; /* NULL: the best */
-    double start_s;  /* when the job began, on fsdp_clock_s()'s clock */
+    const char *isa;           /* NULL: the best */
+    double start_s;            /* when the job began, on fsdp_clock_s()'s clock */
+    const char *profile;       /* trace of a few steps; NULL: none */
+    const char *profile_steps; /* "A:B"; NULL: after the warm-up */
+    FILE *profile_out;         /* rank 0's table of time by category; NULL: none */
 } fsdp_bench_config;
 
 /* What the launching process is told, by rank 0. */
@@ -54,6 +61,7 @@ typedef struct fsdp_bench_result {
     double gemm_gflops, mfu;      /* Note [Model FLOP utilisation] */
     double first_loss, last_loss; /* of rank 0's rows */
     double grad_norm;             /* of the last step, before clipping */
+    double sharding_share;        /* of a profiled step's processor time; NAN: none was */
     fsdp_memory_stats memory;     /* peaks of the steps, summed over the ranks */
 } fsdp_bench_result;
 
@@ -64,5 +72,3 @@ FSDP_MUST_CHECK fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fs
 /* The keys of the JSON line, but for peak_host_mib. */
 void fsdp_bench_report(const fsdp_bench_config *config, int ranks, const fsdp_bench_result *result,
                        fsdp_json_node object);
-/* Note [Model FLOP utilisation]. */
-double fsdp_bench_flops(const fsdp_t5_config *shape, int64_t batch, int64_t source, int64_t target);

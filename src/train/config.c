@@ -1,103 +1,474 @@
 /* `fsdp train`: values that follow from others, and the checks across fields. */
 #include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include <fsdp/state_dict.h>
 
 #include "src/train/config.h"
+#include "src/train/config_paths.h"
+#include "src/train/precision.h"
+#include "src/train/profile.h"
 
-enum {
-    PRECISION_NO,
-    PRECISION_BF16,
-    PRECISION_FP16
-};
+const char *fsdp_train_task_name(fsdp_task task)
+{
+    static const char *const names[] = {[FSDP_TASK_SEQ2SEQ] = "seq2seq",
+                                        [FSDP_TASK_CAUSAL_LM] = "causal-lm",
+                                        [FSDP_TASK_CLASSIFICATION] = "classification"};
+    return names[task];
+}
+
+const char *fsdp_train_task_prefix(fsdp_task task)
+{
+    return task == FSDP_TASK_SEQ2SEQ ? "summarize: " : "";
+}
+
+/* The FSDP tutorial's rate for T5; Llama's and BERT's usual one, which the tutorial on Llama has.
+ */
+static void complete(fsdp_train_config *c, fsdp_task task)
+{
+    if (isnan(c->lr) && c->relative_step)
+        c->lr = 0; /* the optimizer's own */
+    else if (isnan(c->lr))
+        c->lr = task == FSDP_TASK_SEQ2SEQ ? 0.002 : 2e-5;
+    if (!c->task_prefix)
+        c->task_prefix = fsdp_train_task_prefix(task);
+}
+
+static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
+{
+    if (c->min_lr > c->lr)
+        return fsdp_error(FSDP_ERR_INVALID, "--min-lr %g is above --lr %g", c->min_lr, c->lr);
+    if (task != FSDP_TASK_SEQ2SEQ && c->target_column && !c->text_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--target-column needs --text-column: a completion has a prompt");
+    if (task == FSDP_TASK_CLASSIFICATION && c->generate_examples > 0)
+        return fsdp_error(FSDP_ERR_INVALID, "--generate-examples: classifiers write no texts");
+    if (task != FSDP_TASK_CAUSAL_LM && c->document_token >= 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--document-token is for the token files of --task causal-lm, not %s",
+                          fsdp_train_task_name(task));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
+{
+    complete(c, task);
+    return check_task(c, task);
+}
+
+/* --task as a fsdp_task, if it is one. */
+static bool given_task(const fsdp_train_config *c, fsdp_task *task)
+{
+    *task = (fsdp_task)(c->task - FSDP_TRAIN_SEQ2SEQ);
+    return c->task != FSDP_TRAIN_AUTO;
+}
+
+static bool given_by_hand(const fsdp_options *options, const char *name)
+{
+    return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
+}
+
+/* `accelerate launch` exports the values of every policy: what is not the chosen one's is dropped.
+ */
+static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
+{
+    if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
+        given_by_hand(options, "min-num-params"))
+        c->auto_wrap_policy = FSDP_AUTO_WRAP_SIZE_BASED;
+    if (c->auto_wrap_policy != FSDP_AUTO_WRAP_SIZE_BASED &&
+        !given_by_hand(options, "min-num-params"))
+        c->min_num_params = 0;
+    if (c->auto_wrap_policy != FSDP_AUTO_WRAP_TRANSFORMER_BASED &&
+        !given_by_hand(options, "transformer-layer-cls-to-wrap"))
+        c->transformer_layer_cls_to_wrap = (fsdp_option_list){0};
+}
+
+static bool reshards(int strategy)
+{
+    return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
+}
+
+/* The strategy like `strategy` that reshards after forward, or does not. */
+static int with_reshard(int strategy, bool on)
+{
+    if (strategy == FSDP_SHARDING_NO_SHARD)
+        return strategy;
+    if (fsdp_sharding_is_hybrid(strategy))
+        return on ? FSDP_SHARDING_HYBRID_SHARD : FSDP_SHARDING_HYBRID_SHARD_ZERO2;
+    return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
+}
+
+/* torchtitan has no strategies: degrees say it. Its -1 is what is left over. */
+static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
+{
+    if (c->shard_size < 0)
+        c->shard_size = 0;
+    if (!fsdp_options_given(options, "sharding-strategy") && (c->shard_size || c->replicas > 1))
+        c->sharding_strategy = with_reshard(FSDP_SHARDING_HYBRID_SHARD, c->reshard_after_forward);
+    if (c->replicas == 1 && !c->shard_size && !fsdp_sharding_is_hybrid(c->sharding_strategy))
+        c->replicas = 0;
+}
+
+/* The FSDP2 tutorial's two. */
+static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
+{
+    enum {
+        TUTORIAL_DEPTH = 2
+    };
+    const bool forward = fsdp_options_given(options, "forward-prefetch-depth");
+    const bool backward = fsdp_options_given(options, "backward-prefetch-depth");
+    if (!fsdp_options_given(options, "explicit-prefetching"))
+        c->explicit_prefetching = c->forward_prefetch_depth || c->backward_prefetch_depth;
+    if (!c->explicit_prefetching || forward || backward)
+        return;
+    c->forward_prefetch_depth = c->backward_prefetch_depth = TUTORIAL_DEPTH;
+}
+
+/* FSDP1's false was no more than silence: the next unit is gathered ahead anyway. */
+static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
+{
+    const bool given = fsdp_options_given(options, "forward-prefetch");
+    c->forward_prefetch_kind = c->forward_prefetch ? FSDP_FORWARD_STRICT
+                               : given             ? FSDP_FORWARD_NONE
+                                                   : FSDP_FORWARD_IMPLICIT;
+    if (!fsdp_options_given(options, "gradient-accumulation-mode") && !c->sync_each_batch)
+        c->accumulation_mode = FSDP_ACCUMULATION_NO_SYNC;
+    if (!fsdp_options_given(options, "sync-each-batch"))
+        c->sync_each_batch = c->accumulation_mode == FSDP_ACCUMULATION_REDUCE;
+}
+
+/* How blocks are checkpointed says that they are. */
+static bool says_checkpointing(const fsdp_train_config *c)
+{
+    return c->activation_checkpointing_every > 1 ||
+           c->activation_checkpointing_kind != FSDP_CHECKPOINT_FULL || c->activation_offload;
+}
+
+static bool is_word(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (strcasecmp(text, *words) == 0)
+            return true;
+    return false;
+}
+
+static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options)
+{
+    static const char *const no[] = {"false", "no", "off", "0", "", NULL};
+    static const char *const newest[] = {"true", "yes", "on", "1", "auto", "latest", NULL};
+    if (!fsdp_options_given(options, "save-strategy") && c->save_steps > 0)
+        c->save_strategy = FSDP_SAVE_STEPS;
+    if (c->save_strategy == FSDP_SAVE_STEPS && !fsdp_options_given(options, "save-steps"))
+        c->save_steps = 500; /* transformers' */
+    if (c->resume && is_word(c->resume, no))
+        c->resume = NULL;
+    if (c->resume && is_word(c->resume, newest))
+        c->resume = "auto";
+}
 
 /* Values that nobody gave and that depend on others; and other tools' spellings. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
+    fsdp_task task;
+    c->relative_step &= c->optimizer == FSDP_OPTIMIZER_ADAFACTOR;
+    if (given_task(c, &task))
+        complete(c, task);
     if (!fsdp_options_given(options, "schedule-unit"))
         c->schedule_unit =
             c->lr_schedule == FSDP_LR_STEP ? FSDP_SCHEDULE_EPOCH : FSDP_SCHEDULE_STEP;
-    if (c->optimizer == FSDP_OPTIMIZER_SGD && !fsdp_options_given(options, "weight-decay"))
+    if (c->optimizer != FSDP_OPTIMIZER_ADAMW && !fsdp_options_given(options, "weight-decay"))
         c->weight_decay = 0;
     if (!c->validation_data && !fsdp_options_given(options, "run-validation"))
         c->run_validation = false;
     if (c->tutorial_loss && !fsdp_options_given(options, "loss-reduction"))
         c->loss_reduction = FSDP_LOSS_MEAN_OF_MEANS;
-    if (!fsdp_options_given(options, "param-dtype") &&
-        (c->bf16 || c->mixed_precision == PRECISION_BF16))
-        c->param_dtype = FSDP_DTYPE_BF16;
+    fsdp_train_precision_derive(c, options);
+    derive_wrapping(c, options);
+    if (says_checkpointing(c) && !fsdp_options_given(options, "activation-checkpointing"))
+        c->activation_checkpointing = true;
+    derive_overlap(c, options);
+    derive_prefetch(c, options);
+    derive_checkpoints(c, options);
     fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
     /* Accelerate exports both variables, the strategy also when only reshard was chosen. */
     bool both_from_env = strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV;
     if (strategy > reshard)
-        c->reshard_after_forward = c->sharding_strategy == FSDP_SHARDING_FULL_SHARD;
-    else if ((reshard > strategy || both_from_env) &&
-             c->sharding_strategy != FSDP_SHARDING_NO_SHARD)
-        c->sharding_strategy =
-            c->reshard_after_forward ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
-}
-
-static fsdp_status check_dtype(const char *flag, fsdp_dtype dtype)
-{
-    if (dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16)
-        return FSDP_OK;
-    if (dtype == FSDP_DTYPE_F16)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "%s float16: it needs loss scaling, which comes with a later version; "
-                          "use bfloat16",
-                          flag);
-    return fsdp_error(FSDP_ERR_INVALID, "%s %s: it takes float32 or bfloat16", flag,
-                      fsdp_dtype_name(dtype));
+        c->reshard_after_forward = reshards(c->sharding_strategy);
+    else if (reshard > strategy || both_from_env)
+        c->sharding_strategy = with_reshard(c->sharding_strategy, c->reshard_after_forward);
+    derive_replicas(c, options);
 }
 
 static fsdp_status check_model(const fsdp_train_config *c)
 {
-    if (c->task != FSDP_TASK_SEQ2SEQ)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--task %s comes with a later version; this one trains seq2seq",
-                          c->task == FSDP_TASK_CAUSAL_LM ? "causal-lm" : "classification");
+    fsdp_task task;
     if (!*c->model || !*c->data)
         return fsdp_error(FSDP_ERR_INVALID, "%s is empty", *c->model ? "--data" : "--model");
+    return given_task(c, &task) ? check_task(c, task) : FSDP_OK;
+}
+
+static const char *optimizer_name(int optimizer)
+{
+    static const char *const names[] = {[FSDP_OPTIMIZER_ADAMW] = "adamw",
+                                        [FSDP_OPTIMIZER_SGD] = "sgd",
+                                        [FSDP_OPTIMIZER_ADAFACTOR] = "adafactor",
+                                        [FSDP_OPTIMIZER_ADAM] = "adam"};
+    return names[optimizer];
+}
+
+/* On the command line alone: files of transformers have them for nothing. */
+static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_options *options)
+{
+    static const struct {
+        const char *option;
+        int optimizer;
+    } rows[] = {{"beta1", FSDP_OPTIMIZER_ADAMW},
+                {"beta2", FSDP_OPTIMIZER_ADAMW},
+                {"eps", FSDP_OPTIMIZER_ADAMW},
+                {"scale-parameter", FSDP_OPTIMIZER_ADAFACTOR},
+                {"relative-step", FSDP_OPTIMIZER_ADAFACTOR},
+                {"warmup-init", FSDP_OPTIMIZER_ADAFACTOR},
+                {"clip-threshold", FSDP_OPTIMIZER_ADAFACTOR},
+                {"decay-rate", FSDP_OPTIMIZER_ADAFACTOR},
+                {"adafactor-eps1", FSDP_OPTIMIZER_ADAFACTOR},
+                {"adafactor-eps2", FSDP_OPTIMIZER_ADAFACTOR},
+                {"adafactor-beta1", FSDP_OPTIMIZER_ADAFACTOR}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int wants = rows[i].optimizer;
+        if (wants == c->optimizer ||
+            (fsdp_optimizer_is_adam(wants) && fsdp_optimizer_is_adam(c->optimizer)))
+            continue;
+        if (fsdp_options_origin(options, rows[i].option) == FSDP_ORIGIN_FLAG)
+            return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s",
+                              rows[i].option, optimizer_name(wants), optimizer_name(c->optimizer));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_sgd(const fsdp_train_config *c)
+{
+    if (c->optimizer != FSDP_OPTIMIZER_SGD && c->momentum != 0)
+        return fsdp_error(FSDP_ERR_INVALID, "--momentum is for --optimizer sgd; adamw has --beta1");
+    if (c->optimizer != FSDP_OPTIMIZER_SGD && (c->nesterov || c->dampening != 0))
+        return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer sgd",
+                          c->nesterov ? "nesterov" : "dampening");
+    if (c->nesterov && (c->momentum == 0 || c->dampening != 0))
+        return fsdp_error(FSDP_ERR_INVALID, "--nesterov needs --momentum and no --dampening");
+    return FSDP_OK;
+}
+
+static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_options *options)
+{
+    static const char *const rates[] = {"lr", "lr-schedule"};
+    if (c->optimizer != FSDP_OPTIMIZER_ADAFACTOR)
+        return FSDP_OK;
+    if (c->warmup_init && !c->relative_step)
+        return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
+    for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
+        if (given_by_hand(options, rates[i]))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "--%s contradicts --relative-step, with which Adafactor chooses the "
+                              "rate itself",
+                              rates[i]);
     return FSDP_OK;
 }
 
 static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options *options)
 {
-    static const char *const of_adamw[] = {"beta1", "beta2", "eps"};
-    if (c->min_lr > c->lr)
-        return fsdp_error(FSDP_ERR_INVALID, "--min-lr %g is above --lr %g", c->min_lr, c->lr);
     if (c->max_steps > 0 && c->warmup_steps > c->max_steps)
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-steps %lld is more than --max-steps %lld",
                           (long long)c->warmup_steps, (long long)c->max_steps);
-    if (c->optimizer != FSDP_OPTIMIZER_SGD && c->momentum != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "--momentum is for --optimizer sgd; adamw has --beta1");
-    for (size_t i = 0; i < sizeof of_adamw / sizeof *of_adamw; i++)
-        if (c->optimizer == FSDP_OPTIMIZER_SGD &&
-            fsdp_options_origin(options, of_adamw[i]) == FSDP_ORIGIN_FLAG)
-            return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer adamw, not sgd",
-                              of_adamw[i]);
-    if (c->mixed_precision == PRECISION_FP16)
-        return check_dtype("--mixed-precision", FSDP_DTYPE_F16);
-    FSDP_TRY(check_dtype("--param-dtype", c->param_dtype));
-    FSDP_TRY(check_dtype("--reduce-dtype", c->reduce_dtype));
-    return check_dtype("--master-dtype", c->master_dtype);
+    FSDP_TRY(check_sgd(c));
+    FSDP_TRY(check_adafactor(c, options));
+    FSDP_TRY(check_of_optimizer(c, options));
+    if (c->max_grad_norm > 0 && c->clip_value > 0)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "--clip-value contradicts --max-grad-norm: gradients are clipped by value "
+            "or by norm");
+    return fsdp_train_precision_check(c, options);
+}
+
+const char *fsdp_sharding_strategy_name(fsdp_sharding_strategy strategy)
+{
+    static const char *const names[] = {[FSDP_SHARDING_FULL_SHARD] = "FULL_SHARD",
+                                        [FSDP_SHARDING_SHARD_GRAD_OP] = "SHARD_GRAD_OP",
+                                        [FSDP_SHARDING_NO_SHARD] = "NO_SHARD",
+                                        [FSDP_SHARDING_HYBRID_SHARD] = "HYBRID_SHARD",
+                                        [FSDP_SHARDING_HYBRID_SHARD_ZERO2] = "HYBRID_SHARD_ZERO2"};
+    return names[strategy];
+}
+
+static fsdp_status check_accumulation(const fsdp_train_config *c)
+{
+    static const char *const names[] = {"reduce", "reduce-scatter", "no-sync"};
+    if (c->sync_each_batch != (c->accumulation_mode == FSDP_ACCUMULATION_REDUCE))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--gradient-accumulation-mode %s contradicts --sync-each-batch %s",
+                          names[c->accumulation_mode], c->sync_each_batch ? "true" : "false");
+    if (c->accumulation_mode == FSDP_ACCUMULATION_REDUCE_SCATTER &&
+        !fsdp_sharding_is_hybrid(c->sharding_strategy))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--gradient-accumulation-mode reduce-scatter is for --sharding-strategy "
+                          "HYBRID_SHARD: without replicas it is reduce");
+    return FSDP_OK;
+}
+
+static fsdp_status check_checkpointing(const fsdp_train_config *c)
+{
+    if (says_checkpointing(c) && !c->activation_checkpointing)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--no-activation-checkpointing contradicts --activation-%s",
+                          c->activation_offload                   ? "offload"
+                          : c->activation_checkpointing_every > 1 ? "checkpointing-every"
+                                                                  : "checkpointing-kind");
+    return FSDP_OK;
+}
+
+/* As --reshard-after-forward takes it. */
+static const char *reshard_text(int value, char text[16])
+{
+    if (value <= 1)
+        return value ? "true" : "false";
+    snprintf(text, 16, "%d", value);
+    return text;
 }
 
 static fsdp_status check_sharding(const fsdp_train_config *c)
 {
-    if (c->sharding_strategy == FSDP_SHARDING_HYBRID_SHARD)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--sharding-strategy HYBRID_SHARD comes with a later version; on one "
-                          "host FULL_SHARD does the same");
-    bool full = c->sharding_strategy == FSDP_SHARDING_FULL_SHARD;
-    if (full == c->reshard_after_forward)
+    FSDP_TRY(check_checkpointing(c));
+    const char *name = fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy);
+    if (reshards(c->sharding_strategy) != (c->reshard_after_forward != 0)) {
+        char given[16];
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--sharding-strategy %s contradicts --reshard-after-forward %s", name,
+                          reshard_text(c->reshard_after_forward, given));
+    }
+    if ((c->shard_size || c->replicas) && !fsdp_sharding_is_hybrid(c->sharding_strategy))
+        return fsdp_error(FSDP_ERR_INVALID, "--%s is for --sharding-strategy HYBRID_SHARD, not %s",
+                          c->shard_size ? "shard-size" : "replicas", name);
+    return check_accumulation(c);
+}
+
+fsdp_status fsdp_train_config_shard_size(const fsdp_train_config *c, int world_size,
+                                         int ranks_of_host, int *shard_size)
+{
+    int size = c->shard_size ? c->shard_size : ranks_of_host;
+    if (!c->shard_size && c->replicas) {
+        if (world_size % c->replicas)
+            return fsdp_error(FSDP_ERR_INVALID, "--replicas %d does not divide the %d ranks",
+                              c->replicas, world_size);
+        size = world_size / c->replicas;
+    }
+    if (world_size % size)
+        return fsdp_error(FSDP_ERR_INVALID, "--shard-size %d does not divide the %d ranks", size,
+                          world_size);
+    if (c->replicas && c->replicas * size != world_size)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--replicas %d of --shard-size %d are %d ranks, there are %d",
+                          c->replicas, size, c->replicas * size, world_size);
+    *shard_size = size;
+    return FSDP_OK;
+}
+
+static fsdp_status check_prefetch(const fsdp_train_config *c)
+{
+    if (!c->explicit_prefetching && (c->forward_prefetch_depth || c->backward_prefetch_depth))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--no-explicit-prefetching contradicts --%s-prefetch-depth",
+                          c->forward_prefetch_depth ? "forward" : "backward");
+    return FSDP_OK;
+}
+
+static fsdp_status check_wrapping(const fsdp_train_config *c)
+{
+    static const char *const names[] = {[FSDP_AUTO_WRAP_TRANSFORMER_BASED] =
+                                            "TRANSFORMER_BASED_WRAP",
+                                        [FSDP_AUTO_WRAP_SIZE_BASED] = "SIZE_BASED_WRAP",
+                                        [FSDP_AUTO_WRAP_NO] = "NO_WRAP"};
+    const char *policy = names[c->auto_wrap_policy];
+    if (c->min_num_params > 0 && c->auto_wrap_policy != FSDP_AUTO_WRAP_SIZE_BASED)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--min-num-params is for --auto-wrap-policy SIZE_BASED_WRAP, not %s",
+                          policy);
+    if ((c->named.exclude_wrap_modules.count || c->named.force_leaf_modules.count) &&
+        c->auto_wrap_policy != FSDP_AUTO_WRAP_SIZE_BASED)
+        return fsdp_error(
+            FSDP_ERR_INVALID, "--%s is for --auto-wrap-policy SIZE_BASED_WRAP, not %s",
+            c->named.force_leaf_modules.count ? "force-leaf-modules" : "exclude-wrap-modules",
+            policy);
+    if (c->transformer_layer_cls_to_wrap.count &&
+        c->auto_wrap_policy != FSDP_AUTO_WRAP_TRANSFORMER_BASED)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--transformer-layer-cls-to-wrap is for --auto-wrap-policy "
+                          "TRANSFORMER_BASED_WRAP, not %s",
+                          policy);
+    return FSDP_OK;
+}
+
+/* Flags that say when and where, and nothing is to be saved: more likely the strategy is wrong. */
+static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_options *options)
+{
+    const bool saves = c->save_strategy != FSDP_SAVE_NO;
+    if (c->save_strategy != FSDP_SAVE_STEPS && c->save_steps > 0 &&
+        given_by_hand(options, "save-steps"))
+        return fsdp_error(FSDP_ERR_INVALID, "--save-strategy %s contradicts --save-steps %lld",
+                          saves ? "epoch" : "no", (long long)c->save_steps);
+    if (c->checkpoint_dir && !*c->checkpoint_dir)
+        return fsdp_error(FSDP_ERR_INVALID, "--checkpoint-dir is empty");
+    if (saves)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "--sharding-strategy %s contradicts --reshard-after-forward %s",
-                      full                                                  ? "FULL_SHARD"
-                      : c->sharding_strategy == FSDP_SHARDING_SHARD_GRAD_OP ? "SHARD_GRAD_OP"
-                                                                            : "NO_SHARD",
-                      c->reshard_after_forward ? "true" : "false");
+    if (c->save_total_limit > 0 && given_by_hand(options, "save-total-limit"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--save-total-limit %lld: without --save-steps or --save-strategy no "
+                          "checkpoint is saved",
+                          (long long)c->save_total_limit);
+    if (c->checkpoint_dir && !c->resume && given_by_hand(options, "checkpoint-dir"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--checkpoint-dir %s: without --save-steps or --save-strategy no "
+                          "checkpoint is saved",
+                          c->checkpoint_dir);
+    return FSDP_OK;
+}
+
+static fsdp_status check_async_save(const fsdp_train_config *c)
+{
+    if (!c->async_save)
+        return FSDP_OK;
+    if (c->save_strategy == FSDP_SAVE_NO)
+        return fsdp_error(FSDP_ERR_INVALID, "--async-save: without --save-steps or --save-strategy "
+                                            "no checkpoint is saved");
+    if (c->state_dict_type == FSDP_STATE_DICT_SHARDED &&
+        c->checkpoint_format == FSDP_CHECKPOINT_FSDP)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "--async-save needs --state-dict-type SHARDED_STATE_DICT and "
+                      "--checkpoint-format fsdp");
+}
+
+static fsdp_status check_checkpoints(const fsdp_train_config *c, const fsdp_options *options)
+{
+    bool searches = c->resume && strcmp(c->resume, "auto") == 0;
+    FSDP_TRY(check_save_flags(c, options));
+    FSDP_TRY(check_async_save(c));
+    if (c->save_strategy == FSDP_SAVE_STEPS && c->save_steps == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "--save-strategy steps needs --save-steps above 0");
+    if ((c->save_strategy != FSDP_SAVE_NO || searches) && !c->checkpoint_dir && !c->output)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s needs --checkpoint-dir, or --output beside which "
+                          "checkpoints are",
+                          searches                                       ? "--resume"
+                          : fsdp_options_given(options, "save-strategy") ? "--save-strategy"
+                                                                         : "--save-steps");
+    if (c->checkpoint_format != FSDP_CHECKPOINT_FSDP && c->save_strategy != FSDP_SAVE_NO &&
+        c->state_dict_type == FSDP_STATE_DICT_LOCAL)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--checkpoint-format accelerate: Accelerate has no LOCAL_STATE_DICT with "
+                          "FSDP2; --state-dict-type SHARDED_STATE_DICT or FULL_STATE_DICT");
+    return FSDP_OK;
 }
 
 static fsdp_status check_output(const fsdp_train_config *c)
@@ -115,6 +486,11 @@ static fsdp_status check_output(const fsdp_train_config *c)
                           "--generate-examples needs --validation-data and --run-validation");
     if (c->plot && !c->metrics)
         return fsdp_error(FSDP_ERR_INVALID, "--plot draws what --metrics FILE holds: give both");
+    if (c->profile_steps && !c->profile)
+        return fsdp_error(FSDP_ERR_INVALID, "--profile-steps needs --profile FILE");
+    int64_t first, last;
+    if (c->profile_steps)
+        FSDP_TRY(fsdp_profile_parse_steps("--profile-steps", c->profile_steps, &first, &last));
 #ifndef FSDP_HAVE_CAIRO
     if (c->plot)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -129,5 +505,34 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_model(c));
     FSDP_TRY(check_numbers(c, options));
     FSDP_TRY(check_sharding(c));
+    FSDP_TRY(check_prefetch(c));
+    FSDP_TRY(check_wrapping(c));
+    FSDP_TRY(check_checkpoints(c, options));
+    FSDP_TRY(fsdp_train_paths_check(c));
     return check_output(c);
+}
+
+/* --offload-dir alone says it too. */
+static fsdp_offload_policy offload_policy(const fsdp_train_config *c)
+{
+    const bool offloads = c->cpu_offload || !c->activation_offload;
+    return (fsdp_offload_policy){.kind = offloads && c->offload_dir ? FSDP_OFFLOAD_DIR
+                                         : c->cpu_offload           ? FSDP_OFFLOAD_CPU
+                                                                    : FSDP_OFFLOAD_NONE,
+                                 .dir = c->offload_dir};
+}
+
+void fsdp_train_config_shard_options(const fsdp_train_config *c, fsdp_fully_shard_options *options)
+{
+    *options = (fsdp_fully_shard_options){
+        .mp_policy = fsdp_train_mp_policy(c),
+        .reshard_after_forward = c->reshard_after_forward > 1 ? FSDP_RESHARD_TO_SMALLER
+                                 : c->reshard_after_forward   ? FSDP_RESHARD_DEFAULT
+                                                              : FSDP_RESHARD_FALSE,
+        .reshard_ranks = c->reshard_after_forward,
+        .no_shard = c->sharding_strategy == FSDP_SHARDING_NO_SHARD,
+        .backward_prefetch = (fsdp_backward_prefetch)c->backward_prefetch,
+        .forward_prefetch = (fsdp_forward_prefetch)c->forward_prefetch_kind,
+        .no_limit_all_gathers = !c->limit_all_gathers,
+        .offload_policy = offload_policy(c)};
 }

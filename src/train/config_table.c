@@ -1,32 +1,49 @@
 /* The option table of `fsdp train`. Names are this project's; aliases are those of the FSDP
  * tutorials, transformers' Trainer and Accelerate. */
 #include "src/base/assert.h"
-#include "src/train/config.h"
+#include "src/train/precision.h"
 
-static const char *const tasks[] = {"seq2seq|summarization", "causal-lm|clm|language-modeling",
-                                    "classification|text-classification", NULL};
+static const char *const tasks[] = {
+    "auto", "seq2seq|summarization", "causal-lm|clm|language-modeling|text-generation",
+    "classification|text-classification|sequence-classification", NULL};
 static const char *const samplers[] = {"default", "distributed|DistributedSampler", NULL};
 static const char *const reductions[] = {"token-mean", "mean-of-means", NULL};
-static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_fused", "sgd", NULL};
-static const char *const schedules[] = {"step|StepLR", "linear", "cosine|cosine_with_min_lr",
-                                        "constant|constant_with_warmup", NULL};
+static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_fused", "sgd",
+                                         "adafactor", "adam", NULL};
+static const char *const schedules[] = {
+    "step|StepLR",  "linear", "cosine|cosine_with_min_lr", "constant|constant_with_warmup",
+    "inverse-sqrt", NULL};
+static const char *const save_strategies[] = {"no", "steps", "epoch", NULL};
+static const char *const state_dict_types[] = {
+    "SHARDED_STATE_DICT|sharded|3", "FULL_STATE_DICT|full|1", "LOCAL_STATE_DICT|local|2", NULL};
+static const char *const checkpoint_formats[] = {"fsdp|default", "accelerate",
+                                                 "accelerate-0.24|accelerate-old", NULL};
 static const char *const units[] = {"epoch", "step", NULL};
-static const char *const strategies[] = {"FULL_SHARD|1", "SHARD_GRAD_OP|2", "NO_SHARD|3",
-                                         "HYBRID_SHARD|4", NULL};
+static const char *const accumulations[] = {"reduce", "reduce-scatter|reduce_scatter",
+                                            "no-sync|no_sync", NULL};
+static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|transformer",
+                                            "SIZE_BASED_WRAP|size", "NO_WRAP|none", NULL};
+static const char *const checkpointings[] = {"full", "op|selective", NULL};
 static const char *const devices[] = {"cpu", "meta", NULL};
-static const char *const precisions[] = {"no|fp32|float32", "bf16|bfloat16", "fp16|float16", NULL};
+static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|true|1|on|2", "fsdp1",
+                                           NULL};
 
 #define PLACE(field) .offset = offsetof(fsdp_train_config, field)
 #define NOWHERE .offset = FSDP_OPTION_NOWHERE
 #define NO_GPU "this build computes on the CPU"
+#define MACHINE "ranks come from fsdp launch, on this machine"
+#define OWN_ROWS                                                                                   \
+    "each rank reads its own rows of the files, or draws them from the seed: all have the same "   \
+    "model, which no rank ever has whole"
 #define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
-#define PREFETCHED "the next unit is always prefetched"
 
 /* clang-format off */
 static const fsdp_option table[] = {
-    {.name = "task", .type = FSDP_OPTION_CHOICE, PLACE(task), .value = "seq2seq",
+    {.name = "task", .type = FSDP_OPTION_CHOICE, PLACE(task), .value = "auto",
      .choices = tasks, .metavar = "TASK", .group = "model and data",
-     .help = "what is learned"},
+     .shown_default = "auto, what the model is for",
+     .help = "what is learned: targets of sources (T5), each token's successor (Llama, GPT-2), "
+             "the class of a sequence (BERT)"},
     {.name = "model", .aliases = "model-name,model-name-or-path", .type = FSDP_OPTION_STRING,
      PLACE(model), .metavar = "DIR", .required = true,
      .help = "Hugging Face folder, or a hub name found in the local cache"},
@@ -34,17 +51,26 @@ static const fsdp_option table[] = {
      .help = "start from random weights of the seed: only the folder's config.json is read"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(tokenizer), .metavar = "PATH", .shown_default = "the model's",
-     .help = "spiece.model, or a folder that holds one"},
+     .help = "T5's spiece.model or Llama 2's tokenizer.model, or a folder that holds one"},
     {.name = "data", .aliases = "train-data,train-file,train-data-dir,data-dir",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
-     .help = "CSV or JSONL file, or a folder of them"},
+     .help = "CSV or JSONL file; causal-lm: also a file of tokens (.bin of llm.c or nanoGPT), a "
+             "folder of them or a pattern ('shards/*.bin')"},
     {.name = "validation-data", .aliases = "validation-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(validation_data), .metavar = "PATH",
      .help = "rows that are only measured, in the same forms"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
-     PLACE(task_prefix), .value = "summarize: ", .shown_default = "'summarize: ', with which T5 "
-     "was trained; the FSDP tutorial's script has none: --task-prefix=''",
-     .help = "put before every source text"},
+     PLACE(task_prefix), .shown_default = "seq2seq: 'summarize: ', with which T5 was trained; the "
+     "FSDP tutorial's script has none: --task-prefix=''. Other tasks: none",
+     .help = "put before every source text, or prompt"},
+    {.name = "text-column", .aliases = "source-column,prompt-column", .type = FSDP_OPTION_STRING,
+     PLACE(text_column), .metavar = "NAME", .shown_default = "text; causal-lm: prompt if there are "
+     "prompt and completion",
+     .help = "column of CSV, or key of JSONL, with the source, the prompt or the whole text"},
+    {.name = "target-column", .aliases = "summary-column,completion-column",
+     .type = FSDP_OPTION_STRING, PLACE(target_column), .metavar = "NAME",
+     .shown_default = "headline; causal-lm: completion, or none",
+     .help = "the same with the target, or what follows the prompt"},
     {.name = "max-train-samples", .type = FSDP_OPTION_INT64, PLACE(max_train_samples),
      .value = "0", .bounds = FSDP_AT_LEAST(0), .shown_default = "0, all",
      .help = "use only the first N rows"},
@@ -57,9 +83,23 @@ static const fsdp_option table[] = {
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
      .help = "tokens of a target text; the rest is cut off"},
+    {.name = "max-seq-length", .aliases = "block-size,max-length,context-length,seq-length,"
+     "sequence-length", .type = FSDP_OPTION_INT64, PLACE(max_seq_length), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1073741824), .shown_default = "0, as many as the model takes; token "
+     "files: 1024 if it takes them",
+     .help = "causal-lm and classification: tokens of a row; the rest is cut off. Token files are "
+             "cut into rows of so many"},
+    {.name = "document-token", .type = FSDP_OPTION_INT64, PLACE(document_token), .value = "-1",
+     .bounds = FSDP_BETWEEN(-1, 2147483647), .metavar = "ID", .shown_default = "-1, none",
+     .help = "token files: a document begins at each token ID, and sees no other (llm.c's GPT-2 "
+             "files: 50256)"},
     {.name = "dropout", .aliases = "dropout-rate", .type = FSDP_OPTION_DOUBLE, PLACE(dropout),
      .bounds = FSDP_FROM_TO_BELOW(0, 1), .shown_default = "the model's",
      .help = "probability with which activations are dropped"},
+    {.name = "frozen-prefixes", .aliases = "freeze-prefixes,frozen-parameters",
+     .type = FSDP_OPTION_LIST, PLACE(frozen_prefixes), .metavar = "NAME,...",
+     .help = "parameters whose names begin with one of these are not trained and have neither "
+             "gradients nor moments: model.embed_tokens,model.layers.0."},
 
     {.name = "epochs", .aliases = "num-train-epochs,num-epochs,number-epochs",
      .type = FSDP_OPTION_INT, PLACE(epochs), .value = "2", .bounds = FSDP_AT_LEAST(1),
@@ -68,21 +108,29 @@ static const fsdp_option table[] = {
      .value = "-1", .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, until the epochs end",
      .help = "stop after N optimizer steps"},
     {.name = "batch-size", .aliases = "per-device-train-batch-size,train-batch-size,"
-     "micro-batch-size", .type = FSDP_OPTION_INT, PLACE(batch_size), .value = "4",
+     "micro-batch-size,batch-size-training", .type = FSDP_OPTION_INT, PLACE(batch_size), .value = "4",
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank and micro-step"},
     {.name = "validation-batch-size",
-     .aliases = "test-batch-size,eval-batch-size,per-device-eval-batch-size",
+     .aliases = "test-batch-size,eval-batch-size,per-device-eval-batch-size,val-batch-size",
      .type = FSDP_OPTION_INT, PLACE(validation_batch_size), .value = "4",
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank in validation"},
     {.name = "gradient-accumulation-steps", .type = FSDP_OPTION_INT,
      PLACE(gradient_accumulation_steps), .value = "1", .bounds = FSDP_BETWEEN(1, 65536),
      .help = "micro-steps per optimizer step"},
+    {.name = "gradient-accumulation-mode", .type = FSDP_OPTION_CHOICE, PLACE(accumulation_mode),
+     .value = "reduce", .choices = accumulations, .metavar = "MODE",
+     .help = "what micro-steps before the last one communicate: gradients are reduced (least "
+             "memory, the same bits at any split), with HYBRID_SHARD within replicas alone, or not "
+             "at all (every rank holds whole gradients)"},
+    {.name = "sync-each-batch", .type = FSDP_OPTION_BOOL, PLACE(sync_each_batch), .value = "true",
+     .help = "Accelerate's; --no-sync-each-batch is --gradient-accumulation-mode no-sync"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
      .bounds = FSDP_AT_LEAST(0), .help = "of the order of rows, dropout and random weights"},
     {.name = "sampler", .type = FSDP_OPTION_CHOICE, PLACE(sampler), .value = "default",
      .choices = samplers, .metavar = "KIND",
-     .help = "which rows a rank takes; default does not depend on the number of ranks, "
-             "distributed is PyTorch's DistributedSampler"},
+     .help = "which training rows a rank takes; default does not depend on the number of ranks, "
+             "distributed is PyTorch's DistributedSampler, which repeats some. Validation always "
+             "takes each row once"},
     {.name = "shuffle", .type = FSDP_OPTION_BOOL, PLACE(shuffle), .value = "true",
      .help = "a new order of the training rows in each epoch; --no-shuffle keeps the file's"},
     {.name = "drop-last", .aliases = "dataloader-drop-last", .type = FSDP_OPTION_BOOL,
@@ -99,26 +147,82 @@ static const fsdp_option table[] = {
 
     {.name = "optimizer", .aliases = "optim", .type = FSDP_OPTION_CHOICE, PLACE(optimizer),
      .value = "adamw", .choices = optimizers, .metavar = "KIND",
-     .group = "optimizer and learning rate", .help = "how weights are updated"},
+     .group = "optimizer and learning rate", .help = "how weights are updated; "
+     "adam: its decay is added to the gradient"},
     {.name = "lr", .aliases = "learning-rate", .type = FSDP_OPTION_DOUBLE, PLACE(lr),
-     .value = "0.002", .bounds = FSDP_AT_LEAST(0), .help = "learning rate"},
+     .bounds = FSDP_AT_LEAST(0), .shown_default = "seq2seq: 0.002, the FSDP tutorial's; "
+     "other tasks: 2e-5", .help = "learning rate"},
     {.name = "weight-decay", .type = FSDP_OPTION_DOUBLE, PLACE(weight_decay), .value = "0.01",
-     .bounds = FSDP_AT_LEAST(0), .shown_default = "0.01; sgd: 0",
-     .help = "of every parameter"},
+     .bounds = FSDP_AT_LEAST(0), .shown_default = "0.01; others than adamw: 0",
+     .help = "of every parameter but those of --no-decay"},
+    {.name = "no-decay", .type = FSDP_OPTION_LIST, PLACE(no_decay), .metavar = "WORD,...",
+     .shown_default = "none, as in PyTorch's scripts",
+     .help = "parameters whose names contain one of these, in any case, are a group of their own "
+             "without weight decay: bias,LayerNorm.weight. auto: those that transformers' Trainer "
+             "leaves out, norms, biases and vectors"},
     {.name = "momentum", .type = FSDP_OPTION_DOUBLE, PLACE(momentum), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .help = "sgd only"},
+    {.name = "dampening", .type = FSDP_OPTION_DOUBLE, PLACE(dampening), .value = "0",
+     .bounds = FSDP_AT_LEAST(0), .help = "sgd only: of the gradient that is added to the momentum"},
+    {.name = "nesterov", .type = FSDP_OPTION_BOOL, PLACE(nesterov),
+     .help = "sgd only: Nesterov's momentum"},
     {.name = "beta1", .aliases = "adam-beta1", .type = FSDP_OPTION_DOUBLE, PLACE(beta1),
      .value = "0.9", .bounds = FSDP_FROM_TO_BELOW(0, 1), .help = "adamw only"},
     {.name = "beta2", .aliases = "adam-beta2", .type = FSDP_OPTION_DOUBLE, PLACE(beta2),
      .value = "0.999", .bounds = FSDP_FROM_TO_BELOW(0, 1), .help = "adamw only"},
     {.name = "eps", .aliases = "adam-epsilon", .type = FSDP_OPTION_DOUBLE, PLACE(eps),
      .value = "1e-8", .bounds = FSDP_AT_LEAST(0), .help = "adamw only"},
+    {.name = "scale-parameter", .type = FSDP_OPTION_BOOL, PLACE(scale_parameter),
+     .help = "adafactor only: the rate is multiplied by the parameter's root mean square"},
+    {.name = "relative-step", .type = FSDP_OPTION_BOOL, PLACE(relative_step),
+     .help = "adafactor only: the rate is min(1e-2, 1 / sqrt(step)), without --lr and schedule"},
+    {.name = "warmup-init", .type = FSDP_OPTION_BOOL, PLACE(warmup_init),
+     .help = "adafactor only: that rate begins with 1e-6 times the step"},
+    {.name = "clip-threshold", .type = FSDP_OPTION_DOUBLE, PLACE(clip_threshold), .value = "1",
+     .bounds = FSDP_ABOVE(0),
+     .help = "adafactor only: an update of a larger root mean square is scaled down to it"},
+    {.name = "decay-rate", .type = FSDP_OPTION_DOUBLE, PLACE(decay_rate), .value = "-0.8",
+     .bounds = FSDP_BETWEEN(-1000, 0),
+     .help = "adafactor only: step t's average has the factor 1 - t^X"},
+    {.name = "adafactor-eps1", .aliases = "eps1", .type = FSDP_OPTION_DOUBLE,
+     PLACE(adafactor_eps1), .value = "1e-30", .bounds = FSDP_AT_LEAST(0),
+     .help = "adafactor only: added to squared gradients"},
+    {.name = "adafactor-eps2", .aliases = "eps2", .type = FSDP_OPTION_DOUBLE,
+     PLACE(adafactor_eps2), .value = "1e-3", .bounds = FSDP_AT_LEAST(0),
+     .help = "adafactor only: least root mean square that --scale-parameter multiplies by"},
+    {.name = "adafactor-beta1", .type = FSDP_OPTION_DOUBLE, PLACE(adafactor_beta1),
+     .bounds = FSDP_FROM_TO_BELOW(0, 1), .shown_default = "none",
+     .help = "adafactor only: of a first moment, which it then keeps"},
     {.name = "max-grad-norm", .aliases = "grad-clip,clip-grad-norm", .type = FSDP_OPTION_DOUBLE,
      PLACE(max_grad_norm), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .shown_default = "0, no clipping", .help = "scale gradients down to this global norm"},
+    {.name = "grad-norm-type", .aliases = "norm-type", .type = FSDP_OPTION_DOUBLE,
+     PLACE(grad_norm_type), .value = "2", .bounds = FSDP_ABOVE(0), .infinite = true,
+     .metavar = "P", .help = "p of that norm; inf: the largest magnitude"},
+    {.name = "error-if-nonfinite", .type = FSDP_OPTION_BOOL, PLACE(error_if_nonfinite),
+     .value = "true",
+     .help = "end the run if that norm is infinite or NaN, naming the first such gradient; "
+             "--no-error-if-nonfinite scales by it, as clip_grad_norm_ does: what is no number "
+             "then is a weight, and the next step ends the run, since its loss is none either"},
+    {.name = "clip-value", .aliases = "clip-grad-value", .type = FSDP_OPTION_DOUBLE,
+     PLACE(clip_value), .value = "0", .bounds = FSDP_AT_LEAST(0),
+     .shown_default = "0, no clipping", .help = "limit each element of the gradients to +-X"},
+    {.name = "init-scale", .aliases = "initial-loss-scale", .type = FSDP_OPTION_DOUBLE,
+     PLACE(init_scale), .value = "65536", .bounds = FSDP_ABOVE(0),
+     .help = "float16: what losses are multiplied by at first; less where gradients overflow, "
+             "which skips the update"},
+    {.name = "growth-interval", .aliases = "loss-scale-window", .type = FSDP_OPTION_INT,
+     PLACE(growth_interval), .value = "2000", .bounds = FSDP_AT_LEAST(1),
+     .help = "float16: steps without overflow after which that grows"},
+    {.name = "growth-factor", .type = FSDP_OPTION_DOUBLE, PLACE(growth_factor), .value = "2",
+     .bounds = FSDP_ABOVE(1), .help = "float16: by which it grows then"},
+    {.name = "backoff-factor", .type = FSDP_OPTION_DOUBLE, PLACE(backoff_factor), .value = "0.5",
+     .bounds = {.set = true, .min = 0, .max = 1, .above = true, .below = true},
+     .help = "float16: by which it is multiplied where gradients overflow"},
     {.name = "lr-schedule", .aliases = "lr-scheduler-type,lr-scheduler",
      .type = FSDP_OPTION_CHOICE, PLACE(lr_schedule), .value = "step", .choices = schedules,
-     .metavar = "KIND", .help = "how the rate changes"},
+     .metavar = "KIND", .help = "how the rate changes; inverse-sqrt: by 1 / sqrt(1 + steps after the "
+     "warmup / T), T the warmup's, 10000 without one"},
     {.name = "schedule-unit", .type = FSDP_OPTION_CHOICE, PLACE(schedule_unit), .value = "epoch",
      .choices = units, .metavar = "UNIT", .shown_default = "epoch for step, step for the others",
      .help = "when the schedule advances"},
@@ -134,23 +238,162 @@ static const fsdp_option table[] = {
 
     {.name = "sharding-strategy", .aliases = "fsdp-sharding-strategy",
      .type = FSDP_OPTION_CHOICE, PLACE(sharding_strategy), .value = "FULL_SHARD",
-     .choices = strategies, .metavar = "KIND", .group = "sharding and numbers",
-     .help = "what is sharded"},
+     .choices = fsdp_sharding_strategy_choices, .metavar = "KIND", .group = "sharding and numbers",
+     .help = "what is sharded; HYBRID_: among the ranks of a replica, with equal replicas"},
+    {.name = "shard-size", .aliases = "hybrid-shard-size,data-parallel-shard-degree",
+     .type = FSDP_OPTION_INT, PLACE(shard_size), .value = "0", .bounds = FSDP_AT_LEAST(-1),
+     .shown_default = "the ranks of one host, which there are all: one replica",
+     .help = "HYBRID_SHARD: ranks that each replica is sharded over, which divide the ranks; -1: "
+             "all but for --replicas"},
+    {.name = "replicas", .aliases = "data-parallel-replicate-degree,dp-replicate",
+     .type = FSDP_OPTION_INT, PLACE(replicas), .value = "0", .bounds = FSDP_AT_LEAST(0),
+     .shown_default = "ranks / --shard-size", .help = "HYBRID_SHARD: how many there are"},
     {.name = "reshard-after-forward", .aliases = "fsdp-reshard-after-forward",
-     .type = FSDP_OPTION_BOOL, PLACE(reshard_after_forward), .value = "true",
-     .shown_default = "true with FULL_SHARD",
-     .help = "free a block's whole parameters between forward and backward"},
+     .type = FSDP_OPTION_BOOL_OR_INT, PLACE(reshard_after_forward), .value = "true",
+     .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "true with FULL_SHARD",
+     .help = "free a block's whole parameters between forward and backward; N: among so many of "
+             "the ranks, a divisor, they are kept"},
+    {.name = "backward-prefetch", .aliases = "fsdp-backward-prefetch,fsdp-backward-prefetch-policy",
+     .type = FSDP_OPTION_CHOICE, PLACE(backward_prefetch), .value = "BACKWARD_PRE",
+     .choices = fsdp_backward_prefetch_choices, .metavar = "WHEN",
+     .help = "gather the block that backward needs next before the current one computes, after it, "
+             "or when it is needed"},
+    {.name = "forward-prefetch", .aliases = "fsdp-forward-prefetch", .type = FSDP_OPTION_BOOL,
+     PLACE(forward_prefetch), .false_is_silence = true, .shown_default = "the next block of the last forward",
+     .help = "gather ahead by the first iteration's order, from which no later one may depart; "
+             "--no-forward-prefetch: gather when needed"},
+    {.name = "explicit-prefetching", .aliases = "explicit-prefetch", .type = FSDP_OPTION_BOOL,
+     PLACE(explicit_prefetching), .shown_default = "true with one of the next two",
+     .help = "as the FSDP2 tutorial's: each block gathers the next two ahead in forward, and the "
+             "two before it in backward, by set_modules_to_forward_prefetch and _backward_, and "
+             "unshard() begins a step"},
+    {.name = "forward-prefetch-depth", .aliases = "num-to-forward-prefetch",
+     .type = FSDP_OPTION_INT, PLACE(forward_prefetch_depth), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "2 with --explicit-prefetching, else 0",
+     .help = "blocks of those lists in forward; 0: the implicit next one; beyond two they need "
+             "--no-limit-all-gathers"},
+    {.name = "backward-prefetch-depth", .aliases = "num-to-backward-prefetch",
+     .type = FSDP_OPTION_INT, PLACE(backward_prefetch_depth), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "2 with --explicit-prefetching, else 0",
+     .help = "the same in backward"},
+    {.name = "limit-all-gathers", .type = FSDP_OPTION_BOOL, PLACE(limit_all_gathers),
+     .value = "true", .help = "at most two blocks are gathered ahead"},
+    {.name = "auto-wrap-policy", .aliases = "fsdp-auto-wrap-policy,wrap-policy",
+     .type = FSDP_OPTION_CHOICE, PLACE(auto_wrap_policy), .value = "TRANSFORMER_BASED_WRAP",
+     .choices = wrap_policies, .metavar = "POLICY",
+     .shown_default = "TRANSFORMER_BASED_WRAP; SIZE_BASED_WRAP with --min-num-params",
+     .help = "what is gathered and freed as one unit, with the same numbers"},
+    {.name = "transformer-layer-cls-to-wrap", .aliases = "fsdp-transformer-layer-cls-to-wrap,"
+     "transformer-cls-to-wrap,fsdp-transformer-cls-to-wrap,transformer-layer-cls", .type = FSDP_OPTION_LIST,
+     PLACE(transformer_layer_cls_to_wrap), .metavar = "CLASS,...",
+     .env = "FSDP_TRANSFORMER_CLS_TO_WRAP", .optional = true,
+     .shown_default = "the model's blocks, and its embedding and head unless they share a weight",
+     .help = "TRANSFORMER_BASED_WRAP: classes whose modules are units, also inside each other: "
+             "BertLayer,BertEmbeddings,BertSelfOutput. In the environment, as Accelerate has it, "
+             "FSDP_TRANSFORMER_CLS_TO_WRAP"},
+    {.name = "min-num-params", .aliases = "fsdp-min-num-params", .type = FSDP_OPTION_INT64,
+     PLACE(min_num_params), .bounds = FSDP_AT_LEAST(0), .optional = true,
+     .shown_default = "0, as 100000000",
+     .help = "SIZE_BASED_WRAP: a module is a unit if it has so many parameters that no unit "
+             "inside it has"},
+    {.name = "exclude-wrap-modules", .type = FSDP_OPTION_LIST, PLACE(named.exclude_wrap_modules),
+     .metavar = "CLASS,...", .shown_default = "ModuleList,ModuleDict",
+     .help = "SIZE_BASED_WRAP: classes whose modules are no units"},
+    {.name = "force-leaf-modules", .type = FSDP_OPTION_LIST, PLACE(named.force_leaf_modules),
+     .metavar = "CLASS,...", .shown_default = "MultiheadAttention",
+     .help = "SIZE_BASED_WRAP: classes whose modules are no units, and nothing inside them is"},
+    {.name = "blocks-per-unit", .type = FSDP_OPTION_INT, PLACE(blocks_per_unit), .value = "1",
+     .bounds = FSDP_BETWEEN(1, 1048576),
+     .help = "so many neighbours of those that the policy chooses are gathered and freed together: "
+             "fully_shard([block0, block1])"},
+    {.name = "joint-units", .type = FSDP_OPTION_LIST, PLACE(named.joint_units),
+     .metavar = "NAME,...",
+     .help = "modules, by name, class or pattern, that are gathered and freed together: "
+             "fully_shard([model.embed_tokens, lm_head])"},
+    {.name = "ignored-modules", .aliases = "fsdp-ignored-modules", .type = FSDP_OPTION_LIST,
+     PLACE(named.ignored_modules), .metavar = "NAME,...",
+     .help = "modules, by name, class or pattern (model.layers.[0-3], *.mlp), whose parameters every "
+             "rank has whole; their gradients are not reduced, so they are to be frozen "
+             "(--frozen-prefixes)"},
+    {.name = "ignored-states", .aliases = "ignored-params,ignored-parameters,fsdp-ignored-states",
+     .type = FSDP_OPTION_LIST, PLACE(named.ignored_states), .metavar = "NAME,...",
+     .help = "parameters, by name or pattern (*.bias), likewise"},
+    {.name = "shard-placement", .aliases = "shard-placement-fn", .type = FSDP_OPTION_LIST,
+     PLACE(named.shard_placement), .metavar = "NAME:DIM,...", .shown_default = "Shard(0)",
+     .help = "parameters, by name or pattern, that are cut along another dimension: "
+             "'*.weight:-1,lm_head.weight:1'. Of several that fit the first counts"},
+    {.name = "unit-mp-policy", .type = FSDP_OPTION_LIST, PLACE(named.unit_mp_policy),
+     .metavar = "NAME:DTYPE,...", .shown_default = "all units have the same",
+     .help = "units, by name, class or pattern, with a mixed precision of their own: "
+             "NAME:PARAM_DTYPE[:REDUCE_DTYPE[:OUTPUT_DTYPE]]. Of several that fit the first counts"},
+    {.name = "no-unshard-in-backward", .type = FSDP_OPTION_LIST, PLACE(no_unshard_in_backward),
+     .metavar = "NAME,...",
+     .help = "units, by name, class or pattern, that backward does not gather, since none of their "
+             "operations reads parameters there (set_unshard_in_backward)"},
+    {.name = "reshard-after-backward", .type = FSDP_OPTION_BOOL, PLACE(reshard_after_backward),
+     .value = "true",
+     .help = "--no-reshard-after-backward: between micro-steps parameters stay, so that the next "
+             "forward gathers nothing, for the memory of all of them"},
+    {.name = "set-is-last-backward", .type = FSDP_OPTION_BOOL, PLACE(set_is_last_backward),
+     .help = "set_is_last_backward(false) before the last micro-step: its last reduce is not waited "
+             "for but runs in the next backward"},
+    {.name = "gradient-divide-factor", .aliases = "set-gradient-divide-factor",
+     .type = FSDP_OPTION_DOUBLE, PLACE(gradient_divide_factor), .value = "0",
+     .bounds = FSDP_AT_LEAST(0),
+     .shown_default = "0, what the loss is divided by: all label tokens, or all micro-batches with "
+     "mean-of-means",
+     .help = "gradients are sums over all ranks and micro-steps, divided by X"},
+    {.name = "activation-checkpointing", .aliases = "gradient-checkpointing,"
+     "fsdp-activation-checkpointing,apply-activation-checkpointing", .type = FSDP_OPTION_BOOL,
+     PLACE(activation_checkpointing),
+     .help = "keep only the inputs of each block and compute the rest again in backward: less "
+             "memory, more time, the same numbers"},
+    {.name = "activation-checkpointing-every", .type = FSDP_OPTION_INT,
+     PLACE(activation_checkpointing_every), .value = "1", .bounds = FSDP_BETWEEN(1, 1048576),
+     .shown_default = "1, each block", .help = "do so with every N-th block only"},
+    {.name = "activation-checkpointing-kind", .type = FSDP_OPTION_CHOICE,
+     PLACE(activation_checkpointing_kind), .value = "full", .choices = checkpointings,
+     .metavar = "KIND",
+     .help = "op keeps the results of linear layers and attention and computes the rest again, "
+             "which costs little time"},
+    {.name = "activation-offload", .aliases = "activation-cpu-offload", .type = FSDP_OPTION_BOOL,
+     PLACE(activation_offload),
+     .help = "what checkpointed blocks keep waits in a file until backward"},
+    {.name = "cpu-offload", .aliases = "offload-params,fsdp-offload-params,fsdp-cpu-offload",
+     .type = FSDP_OPTION_BOOL, PLACE(cpu_offload),
+     .help = "masters and optimizer state are elsewhere while no one uses them: in --offload-dir; "
+             "without it nothing changes, since the CPU's memory is where they are"},
+    {.name = "offload-dir", .type = FSDP_OPTION_STRING, PLACE(offload_dir), .metavar = "DIR",
+     .shown_default = "none; of activations $TMPDIR, else /tmp",
+     .help = "folder, made if the one around it is there, for what is offloaded, in files without a "
+             "name: activations, masters and optimizer state with the two options above; with "
+             "neither the latter. Memory for two or three blocks' masters is then enough, on a fast "
+             "disk, for the same numbers. NO_SHARD: each rank's file has all frozen parameters"},
     {.name = "param-dtype", .aliases = "param-type", .type = FSDP_OPTION_DTYPE,
      PLACE(param_dtype), .value = "float32", .help = "of weights and activations in the steps"},
     {.name = "reduce-dtype", .type = FSDP_OPTION_DTYPE, PLACE(reduce_dtype), .value = "float32",
      .help = "in which gradients of ranks are added"},
     {.name = "master-dtype", .type = FSDP_OPTION_DTYPE, PLACE(master_dtype), .value = "float32",
      .help = "of the weights that the optimizer updates"},
-    {.name = "mixed-precision", .type = FSDP_OPTION_CHOICE, PLACE(mixed_precision), .value = "no",
-     .choices = precisions, .metavar = "KIND",
-     .help = "Accelerate's word for --param-dtype"},
+    {.name = "output-dtype", .type = FSDP_OPTION_DTYPE, PLACE(output_dtype), .optional = true,
+     .shown_default = "as it is computed", .help = "to which the model's loss is rounded"},
+    {.name = "cast-forward-inputs", .type = FSDP_OPTION_BOOL, PLACE(cast_forward_inputs),
+     .value = "true", .shown_default = "true; false with the tutorials' policies",
+     .help = "cast what a unit is called with to --param-dtype"},
+    {.name = "cast-root-forward-inputs", .type = FSDP_OPTION_BOOL,
+     PLACE(cast_root_forward_inputs), .shown_default = "false; true with the tutorials' policies",
+     .help = "the root casts what it is called with even without --cast-forward-inputs"},
+    {.name = "buffer-dtype", .type = FSDP_OPTION_DTYPE, PLACE(buffer_dtype), .value = "float32",
+     .help = "to which the values of rotary tables are rounded"},
+    {.name = "mixed-precision", .aliases = "precision", .type = FSDP_OPTION_CHOICE, PLACE(mixed_precision), .value = "no",
+     .choices = fsdp_train_precisions, .metavar = "KIND",
+     .help = "Accelerate's word for --param-dtype; Lightning's bf16-true is --master-dtype "
+             "bfloat16 too; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the FSDP "
+             "tutorials' policies, which say --reduce-dtype and --buffer-dtype as well"},
     {.name = "bf16", .type = FSDP_OPTION_BOOL, PLACE(bf16),
      .help = "the same as --param-dtype bfloat16"},
+    {.name = "fp16", .aliases = "use-fp16", .type = FSDP_OPTION_BOOL, PLACE(fp16),
+     .help = "the same as --param-dtype float16"},
     {.name = "device", .type = FSDP_OPTION_CHOICE, PLACE(device), .value = "cpu",
      .choices = devices, .metavar = "KIND", .help = "meta computes shapes only"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
@@ -173,18 +416,66 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_INT64, PLACE(evaluation_steps), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .shown_default = "0, after each epoch",
      .help = "optimizer steps between validations"},
-    {.name = "logging-steps", .type = FSDP_OPTION_INT, PLACE(logging_steps), .value = "10",
+    {.name = "save-steps", .aliases = "checkpoint-steps,save-step-interval", .type = FSDP_OPTION_INT64,
+     PLACE(save_steps), .value = "0", .bounds = FSDP_AT_LEAST(0), .shown_default = "0, none; 500 "
+     "with --save-strategy steps", .group = "checkpoints",
+     .help = "optimizer steps between checkpoints of model, optimizer and position, from which a "
+             "run is continued bit by bit; also when it is interrupted"},
+    {.name = "save-strategy", .type = FSDP_OPTION_CHOICE, PLACE(save_strategy), .value = "no",
+     .choices = save_strategies, .metavar = "WHEN", .shown_default = "steps with --save-steps, "
+     "else no", .help = "when a checkpoint is written"},
+    {.name = "save-total-limit", .type = FSDP_OPTION_INT64, PLACE(save_total_limit), .value = "0",
+     .bounds = FSDP_AT_LEAST(0), .shown_default = "0, all",
+     .help = "keep the newest N checkpoints; older ones go once a newer one is complete"},
+    {.name = "async-save", .aliases = "async-checkpoint", .type = FSDP_OPTION_BOOL,
+     PLACE(async_save),
+     .help = "write checkpoints beside training: the steps that follow copy what they change before "
+             "it is written, with up to 256 MiB of memory a host, or wait"},
+    {.name = "checkpoint-dir", .aliases = "checkpoint-folder", .type = FSDP_OPTION_STRING,
+     PLACE(checkpoint_dir), .metavar = "DIR", .shown_default = "--output's, with -checkpoints "
+     "behind it", .help = "folder in which checkpoint-<step> are written and looked for"},
+    {.name = "state-dict-type", .aliases = "fsdp-state-dict-type", .type = FSDP_OPTION_CHOICE,
+     PLACE(state_dict_type), .value = "SHARDED_STATE_DICT", .choices = state_dict_types,
+     .metavar = "KIND",
+     .help = "what a checkpoint holds: the ranks' parts as a folder of "
+             "torch.distributed.checkpoint; FULL_STATE_DICT: whole tensors in .pt files that rank 0 "
+             "writes; LOCAL_STATE_DICT: a file of each rank, to be resumed on as many ranks only"},
+    {.name = "checkpoint-format", .type = FSDP_OPTION_CHOICE, PLACE(checkpoint_format),
+     .value = "fsdp", .choices = checkpoint_formats, .metavar = "FORMAT",
+     .help = "names and folders of a checkpoint: those of Accelerate's save_state(), which its "
+             "load_state() reads; accelerate-0.24: with the older name pytorch_model_0"},
+    {.name = "resume", .aliases = "resume-from-checkpoint", .type = FSDP_OPTION_STRING,
+     PLACE(resume), .metavar = "[auto|DIR]", .bare = "auto",
+     .help = "continue from the newest complete checkpoint (auto, true; without one from the "
+             "beginning), or from this one, which PyTorch's FSDP2 or Accelerate may have saved"},
+
+    {.name = "logging-steps", .group = "output", .type = FSDP_OPTION_INT, PLACE(logging_steps), .value = "10",
      .bounds = FSDP_AT_LEAST(1),
      .help = "optimizer steps between progress lines where there is no terminal"},
+    {.name = "memory-limit", .type = FSDP_OPTION_SIZE, PLACE(memory_limit), .value = "0",
+     .bounds = FSDP_AT_LEAST(0), .metavar = "SIZE", .shown_default = "0, none",
+     .help = "of all ranks of a host together: the run is planned first, and refused with the "
+             "figure and what would fit if it needs more"},
     {.name = "track-memory", .type = FSDP_OPTION_BOOL, PLACE(track_memory), .value = "true",
      .help = "report memory by purpose"},
+    {.name = "print-model", .type = FSDP_OPTION_CHOICE, PLACE(print_model), .value = "none",
+     .choices = print_models, .metavar = "[FORM]", .bare = "fsdp2",
+     .help = "print the module tree with its units, as PyTorch prints either's"},
     {.name = "metrics", .aliases = "metrics-file", .type = FSDP_OPTION_STRING, PLACE(metrics),
      .metavar = "FILE", .help = "one JSON line per step and validation"},
+    {.name = "profile", .aliases = "profile-trace", .type = FSDP_OPTION_STRING, PLACE(profile),
+     .metavar = "FILE.json",
+     .help = "trace of a few steps of all ranks for chrome://tracing and ui.perfetto.dev; time by "
+             "category is printed at the end"},
+    {.name = "profile-steps", .type = FSDP_OPTION_STRING, PLACE(profile_steps), .metavar = "A:B",
+     .shown_default = "4:6, or the last three of a shorter run",
+     .help = "first and last step that --profile covers"},
     {.name = "plot", .type = FSDP_OPTION_STRING, PLACE(plot), .metavar = "FILE.png",
      .help = "picture of the loss curve, drawn from --metrics at the end"},
     {.name = "generate-examples", .type = FSDP_OPTION_INT, PLACE(generate_examples),
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000),
-     .help = "at the end, show generated texts for the first N validation rows"},
+     .help = "at the end, show generated texts for the first N validation rows; causal-lm: what "
+             "follows the prompt, or the row's first tokens"},
 
     {.name = "no-cuda", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU,
      .group = "accepted"},
@@ -193,27 +484,49 @@ static const fsdp_option table[] = {
      .no_effect = NO_GPU},
     {.name = "tpu", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
     {.name = "local-rank", .type = FSDP_OPTION_INT, NOWHERE,
-     .no_effect = "ranks come from fsdp launch"},
-    {.name = "devices", .type = FSDP_OPTION_INT, NOWHERE,
-     .no_effect = "the number of ranks comes from fsdp launch"},
-    {.name = "auto-wrap-policy", .aliases = "fsdp-auto-wrap-policy", .type = FSDP_OPTION_STRING,
-     NOWHERE, .no_effect = "each transformer block is one unit"},
-    {.name = "transformer-layer-cls-to-wrap", .aliases = "fsdp-transformer-layer-cls-to-wrap",
-     .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = "each transformer block is one unit"},
-    {.name = "backward-prefetch", .aliases = "fsdp-backward-prefetch", .type = FSDP_OPTION_STRING,
-     NOWHERE, .no_effect = PREFETCHED},
-    {.name = "forward-prefetch", .aliases = "fsdp-forward-prefetch", .type = FSDP_OPTION_BOOL,
-     NOWHERE, .no_effect = PREFETCHED},
-    {.name = "limit-all-gathers", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "ranks of a host share memory: nothing is queued"},
+     .no_effect = MACHINE},
+    {.name = "devices", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
     {.name = "use-orig-params", .aliases = "fsdp-use-orig-params", .type = FSDP_OPTION_BOOL,
-     NOWHERE, .no_effect = "parameters always keep their names"},
+     NOWHERE, .no_effect = "parameters always keep their names and shapes, and frozen and trainable "
+     "ones may be in one unit"},
+    {.name = "device-id", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_GPU},
     {.name = "sync-module-states", .aliases = "fsdp-sync-module-states",
-     .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = "each rank loads its own rows"},
+     .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = OWN_ROWS},
     {.name = "cpu-ram-efficient-loading", .aliases = "fsdp-cpu-ram-efficient-loading",
-     .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = "each rank loads its own rows"},
-    {.name = "state-dict-type", .aliases = "fsdp-state-dict-type", .type = FSDP_OPTION_STRING,
-     NOWHERE, .no_effect = "the model is saved as a Hugging Face folder"},
+     .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = OWN_ROWS},
+    {.name = "offload-to-cpu", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "a checkpoint goes to the disk tensor by tensor, from the CPU's memory"},
+    {.name = "rank0-only", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "whole tensors go one by one to rank 0, which writes them, and to no other rank"},
+    {.name = "lr-decay", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "--lr-schedule says how the rate changes"},
+    {.name = "eval-iters", .type = FSDP_OPTION_INT64, NOWHERE, .bounds = FSDP_AT_LEAST(0),
+     .no_effect = "validation takes all rows; --max-validation-samples limits them"},
+    {.name = "log-model", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "all",
+     .no_effect = NO_TRACKER},
+    {.name = "compute-environment", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "distributed-type", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "machine-rank", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
+    {.name = "main-training-function", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "num-machines", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
+    {.name = "num-processes", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
+    {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = MACHINE},
+    {.name = "tpu-env", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_GPU},
+    {.name = "tpu-use-cluster", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
+    {.name = "tpu-use-sudo", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
+    {.name = "downcast-bf16", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_GPU},
+    {.name = "debug", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "what ranks call is always compared"},
+    {.name = "fsdp-version", .type = FSDP_OPTION_INT, NOWHERE,
+     .no_effect = "the words of both are known"},
+    {.name = "enable-cpu-affinity", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "fsdp launch binds ranks to their cores"},
+    {.name = "do-train", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = "it always trains"},
+    {.name = "do-eval", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "--validation-data says so"},
+    {.name = "enable-fsdp", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "it always is"},
     {.name = "report-to", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "entity", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "project", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
@@ -228,9 +541,11 @@ const fsdp_options_spec *fsdp_train_options(void)
         .summary =
             "Fine-tune a model with fully sharded parameters, gradients and optimizer state. Alone "
             "it is one rank; 'fsdp launch -n N train ...' runs N.",
-        .epilogue = "example:\n"
+        .epilogue = "examples:\n"
                     "  fsdp launch -n 2 train --model t5-small --data wikihowAll.csv \\\n"
-                    "      --validation-data wikihowVal.csv --output t5-wikihow --bf16\n",
+                    "      --validation-data wikihowVal.csv --output t5-wikihow --bf16\n"
+                    "  fsdp launch -n 2 train --model gpt2 --data fineweb10B \\\n"
+                    "      --validation-data fineweb10B --document-token 50256 --output out\n",
         .table = table,
         .count = FSDP_LENGTH(table),
         .derive = fsdp_train_config_derive,

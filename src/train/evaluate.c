@@ -1,18 +1,19 @@
 /* See Note [Evaluating on several ranks] in evaluate.h. */
 #include <string.h>
 
+#include <fsdp/train.h>
+
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
+#include "src/train/config.h"
 #include "src/train/evaluate_internal.h"
 #include "src/train/generate.h"
 #include "src/train/model.h"
-#include "src/train/progress.h"
 #include "src/train/step.h"
-#include "src/train/threads.h"
 
 /* What one model needs while it is measured. */
 typedef struct evaluator {
@@ -147,6 +148,32 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
     return fsdp_model_open(&options, v->group, v->device, &v->model);
 }
 
+/* What the models are for; the first one says. */
+static fsdp_status check_task(const evaluator *v)
+{
+    const fsdp_evaluate_config *c = v->config;
+    const fsdp_model_info *info = &v->model->info;
+    const fsdp_task task = info->format.task;
+    const char *flag = c->predictions     ? "--predictions"
+                       : c->prompts       ? "--prompts"
+                       : c->baseline_data ? "--baseline-data"
+                       : c->examples > 0  ? "--examples"
+                                          : NULL;
+    if (task != v->all->task)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s is for %s, the first model for %s: figures of different tasks cannot "
+                          "be compared",
+                          info->class_name, fsdp_train_task_name(task),
+                          fsdp_train_task_name(v->all->task));
+    if (task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s has no head, so there is nothing to measure",
+                          info->class_name);
+    if (task != FSDP_TASK_SEQ2SEQ && flag)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s is for seq2seq models; a %s is for %s", flag,
+                          info->class_name, fsdp_train_task_name(task));
+    return FSDP_OK;
+}
+
 static fsdp_status open_tokenizer(evaluator *v)
 {
     const char *path = v->config->tokenizer ? v->config->tokenizer : v->model->dir;
@@ -162,12 +189,23 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
                                 fsdp_dataset **set)
 {
     const fsdp_evaluate_config *c = v->config;
-    fsdp_dataset_options options = {.tokenizer = v->tokenizer,
-                                    .source_prefix = c->task_prefix,
+    const fsdp_model_info *info = &v->model->info;
+    fsdp_dataset_options options = {.task = info->format.task,
+                                    .tokenizer = v->tokenizer,
+                                    .source_prefix =
+                                        c->task_prefix ? c->task_prefix
+                                                       : fsdp_train_task_prefix(info->format.task),
+                                    .source_column = c->text_column,
+                                    .target_column = c->target_column,
                                     .max_source_length = c->max_source_length,
                                     .max_target_length = c->max_target_length,
+                                    .max_length = c->max_seq_length,
+                                    .max_positions = info->max_positions,
                                     .max_samples = max_samples,
-                                    .vocab_size = v->model->config.vocab_size};
+                                    .vocab_size = info->vocab_size,
+                                    .type_vocab_size = info->type_vocab_size,
+                                    .num_classes = info->num_labels,
+                                    .validation = true};
     fsdp_status status = fsdp_dataset_open(path, &options, set);
     if (status == FSDP_ERR_INVALID && !v->tokenizer)
         return fsdp_error(status, "%s (%s)", fsdp_last_error(), v->no_tokenizer);
@@ -180,7 +218,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
 static fsdp_status open_texts(evaluator *v)
 {
     fsdp_evaluations *all = v->all;
-    if (!v->config->generate)
+    if (!v->config->generate || all->task != FSDP_TASK_SEQ2SEQ)
         return FSDP_OK;
     fsdp_status status = read_texts(v->set, false, &all->references);
     if (status == FSDP_ERR_UNSUPPORTED) {
@@ -224,23 +262,27 @@ static fsdp_status measure_loss(evaluator *v, fsdp_evaluation *result)
                                                .rank = fsdp_group_rank(v->group),
                                                .world_size = fsdp_group_world_size(v->group),
                                                .no_shuffle = true},
-                                   .decoder_start_token_id =
-                                       (int32_t)v->model->config.decoder_start_token_id,
-                                   .pad_token_id = (int32_t)v->model->config.pad_token_id};
+                                   .format = v->model->info.format};
     fsdp_loader *loader;
     fsdp_progress *progress = NULL;
     fsdp_step_result sum;
     double begin = fsdp_clock_s();
     FSDP_TRY(fsdp_loader_create(v->set, &options, &loader));
-    fsdp_train_loop loop = {
-        .group = v->group, .device = v->device, .module = v->model->module, .micro_steps = 1};
+    fsdp_train_loop loop = {.group = v->group,
+                            .device = v->device,
+                            .module = v->model->module,
+                            .num_labels = v->model->info.num_labels,
+                            .micro_steps = 1};
     fsdp_status status = open_progress(v, "loss", fsdp_loader_steps(loader), &progress);
     if (status == FSDP_OK)
         status = fsdp_validate(&loop, loader, count_batch, progress, &sum);
     fsdp_progress_destroy(progress);
     fsdp_loader_destroy(loader);
     FSDP_TRY(status);
+    FSDP_TRY(fsdp_check_any_label(v->config->data, sum.labels));
     result->loss = sum.loss;
+    result->accuracy = sum.accuracy;
+    result->f1 = sum.f1;
     result->labels = sum.labels;
     result->rows = sum.rows;
     result->loss_s = fsdp_clock_s() - begin;
@@ -252,17 +294,16 @@ static fsdp_status write_block(const evaluator *v, const fsdp_generation_config 
                                const fsdp_batch *batch, size_t first, fsdp_text_rows *rows)
 {
     const unsigned flags = FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN;
-    int max_new =
-        v->config->max_new_tokens ? v->config->max_new_tokens : v->config->max_target_length;
-    fsdp_generate_options options = {.max_new_tokens = max_new, .config = config};
-    size_t n = (size_t)batch->rows;
-    fsdp_token_list *outputs = fsdp_calloc(n, sizeof *outputs);
-    if (!outputs)
-        return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_generate_greedy(v->model, v->device, batch, &options, outputs);
-    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
+    const fsdp_generate_options options = {
+        .config = config, .seed = (uint64_t)v->config->seed, .first_row = (int64_t)first};
+    fsdp_generated *outputs;
+    fsdp_status status = FSDP_OK;
+    FSDP_TRY(fsdp_generate(v->model, v->device, batch, &options, &outputs));
+    for (size_t i = 0; i < (size_t)batch->rows && status == FSDP_OK; i++) {
+        const fsdp_generated *o = &outputs[i];
         char *text;
-        status = fsdp_tokenizer_decode(v->tokenizer, outputs[i].ids, outputs[i].len, flags, &text);
+        status = fsdp_tokenizer_decode(v->tokenizer, o->ids.ids + o->prompt_length,
+                                       o->ids.len - o->prompt_length, flags, &text);
         if (status != FSDP_OK)
             break;
         rows->items[first + i] = fsdp_strdup(text);
@@ -270,10 +311,20 @@ static fsdp_status write_block(const evaluator *v, const fsdp_generation_config 
         if (!rows->items[first + i])
             status = FSDP_ERR_NOMEM;
     }
-    for (size_t i = 0; i < n; i++)
-        fsdp_token_list_fini(&outputs[i]);
-    fsdp_free(outputs);
+    fsdp_generated_free(outputs, (size_t)batch->rows);
     return status;
+}
+
+/* One text a row, of at most max_target_length new tokens unless a length was given. */
+static fsdp_status generation_config(const evaluator *v, fsdp_generation_config *config)
+{
+    const fsdp_generation_settings *s = &v->config->generation;
+    FSDP_TRY(fsdp_model_generation_config(v->model, config));
+    fsdp_generation_config_set(config, s);
+    if (!s->given.max_new_tokens && !s->given.max_length)
+        config->max_new_tokens = v->config->max_target_length;
+    config->num_return_sequences = 1;
+    return FSDP_OK;
 }
 
 /* Block m of consecutive rows; beyond the end it has none, and is generated all the same, because
@@ -291,9 +342,8 @@ static fsdp_status generate_block(const evaluator *v, const fsdp_generation_conf
     for (size_t i = 0; i < count; i++)
         indices[i] = (int64_t)(first + i);
     fsdp_batch *batch;
-    fsdp_status status = fsdp_collate(v->set, indices, (int32_t)count,
-                                      (int32_t)v->model->config.decoder_start_token_id,
-                                      (int32_t)v->model->config.pad_token_id, &batch);
+    fsdp_status status =
+        fsdp_collate(v->set, indices, (int32_t)count, &v->model->info.format, &batch);
     fsdp_free(indices);
     FSDP_TRY(status);
     status = write_block(v, config, batch, first, rows);
@@ -308,7 +358,7 @@ static fsdp_status generate_rows(const evaluator *v, fsdp_text_rows *rows)
     size_t rounds = (rows->n + batch_size * world_size - 1) / (batch_size * world_size);
     fsdp_generation_config config;
     fsdp_progress *progress;
-    FSDP_TRY(fsdp_model_generation_config(v->model, &config));
+    FSDP_TRY(generation_config(v, &config));
     FSDP_TRY(open_progress(v, "texts", (int64_t)rounds, &progress));
     fsdp_status status = FSDP_OK;
     for (size_t k = 0; k < rounds && status == FSDP_OK; k++) {
@@ -336,6 +386,11 @@ static fsdp_status measure_texts(evaluator *v, fsdp_evaluation *result)
 static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_evaluation *result)
 {
     FSDP_TRY(open_model(v, name, random));
+    if (result == v->all->items)
+        v->all->task = v->model->info.format.task;
+    fsdp_status status = check_task(v);
+    fsdp_error_context(status, "%s", name);
+    FSDP_TRY(status);
     FSDP_TRY(open_tokenizer(v));
     FSDP_TRY(open_dataset(v, v->config->data, v->config->max_samples, &v->set));
     if (result == v->all->items)

@@ -1,6 +1,6 @@
 /* `fsdp evaluate`: what models are worth on rows that they were not trained on: loss and perplexity
- * over the label tokens, ROUGE of greedy texts against the references, beside the best constant
- * sentence.
+ * over the label tokens; of seq2seq models ROUGE of generated texts against the references, beside
+ * the best constant sentence; of classifiers accuracy and F1.
  *
  * Note [Evaluating on several ranks]. Rows go through in blocks of batch_size consecutive ones;
  * block m is rank m % world_size's. A block is computed the same way wherever it is, and the
@@ -10,24 +10,28 @@
 #include <stdio.h>
 
 #include <fsdp/comm.h>
+#include <fsdp/options.h>
 
-#include "src/base/options.h"
+#include "src/models/generation_config.h"
 #include "src/train/rouge.h"
 
 typedef struct fsdp_evaluate_config {
-    fsdp_option_list models; /* folders or hub names, at least one */
-    bool untrained;          /* first the first model's shape with random weights of the seed */
-    bool from_config;        /* all of them with random weights */
-    int64_t seed;
+    fsdp_option_list models;   /* folders or hub names, at least one */
+    bool untrained;            /* first the first model's shape with random weights of the seed */
+    bool from_config;          /* all of them with random weights */
+    int64_t seed;              /* of random weights and of sampling */
     const char *tokenizer;     /* NULL: each model's own */
     const char *data;          /* never NULL */
     const char *baseline_data; /* rows whose targets are tried as the constant sentence, or NULL */
-    const char *task_prefix;   /* never NULL */
-    int64_t max_samples;       /* 0: all rows */
+    const char *task_prefix;   /* NULL: that of `fsdp train` */
+    const char *text_column, *target_column; /* as `fsdp train` has them, or NULL */
+    int64_t max_samples;                     /* 0: all rows */
     int max_source_length, max_target_length;
+    int64_t max_seq_length; /* other tasks than seq2seq; 0: what the model takes */
     int batch_size;
-    bool generate;      /* texts and ROUGE, not the loss alone */
-    int max_new_tokens; /* 0: max_target_length */
+    bool generate; /* seq2seq: texts and ROUGE, not the loss alone */
+    /* Over the models' generation_config.json; without a length, max_target_length. */
+    fsdp_generation_settings generation;
     fsdp_dtype param_dtype;
     int threads_per_rank; /* 0: cores / ranks */
     const char *isa;      /* NULL: the best */

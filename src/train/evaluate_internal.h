@@ -1,5 +1,7 @@
 /* What evaluate.c shares with evaluate_report.c. */
 #pragma once
+#include <fsdp/batch.h>
+
 #include "src/train/evaluate.h"
 
 /* Texts of rows, owned. */
@@ -11,7 +13,8 @@ typedef struct fsdp_text_rows {
 /* What one model came to. */
 typedef struct fsdp_evaluation {
     char name[160];
-    double loss; /* mean over the label tokens */
+    double loss;         /* mean over the label tokens */
+    double accuracy, f1; /* of a classifier */
     int64_t labels, rows;
     double loss_s, generate_s;
     fsdp_text_rows texts; /* rank 0; empty without generation */
@@ -21,6 +24,7 @@ typedef struct fsdp_evaluations {
     const fsdp_evaluate_config *config;
     fsdp_evaluation *items; /* [n] */
     size_t n;
+    fsdp_task task;            /* of all models */
     bool have_texts;           /* the data has references */
     char no_texts[256];        /* why not */
     fsdp_text_rows references; /* rank 0 */

@@ -22,8 +22,13 @@ static const char *const *borrowed(const fsdp_text_rows *rows)
 
 static fsdp_status print_losses(const fsdp_evaluations *e, FILE *out)
 {
-    static const char *const headings[] = {"model", "loss",          "perplexity",
-                                           "rows",  "target tokens", "time"};
+    const bool classes = e->task == FSDP_TASK_CLASSIFICATION;
+    const char *const headings[] = {"model",
+                                    "loss",
+                                    classes ? "accuracy" : "perplexity",
+                                    "rows",
+                                    classes ? "F1" : "target tokens",
+                                    "time"};
     fsdp_table *table;
     FSDP_TRY(fsdp_table_create(6, &table));
     for (size_t i = 0; i < 6; i++)
@@ -33,9 +38,12 @@ static fsdp_status print_losses(const fsdp_evaluations *e, FILE *out)
         fsdp_table_row(table);
         fsdp_table_cell(table, "%s", m->name);
         fsdp_table_cell(table, "%.4f", m->loss);
-        fsdp_table_cell(table, "%.5g", exp(m->loss));
+        fsdp_table_cell(table, classes ? "%.4f" : "%.5g", classes ? m->accuracy : exp(m->loss));
         fsdp_table_cell(table, "%lld", (long long)m->rows);
-        fsdp_table_cell(table, "%lld", (long long)m->labels);
+        if (classes)
+            fsdp_table_cell(table, "%.4f", m->f1);
+        else
+            fsdp_table_cell(table, "%lld", (long long)m->labels);
         fsdp_table_cell(table, "%s", fsdp_human_duration(m->loss_s + m->generate_s).text);
     }
     fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
@@ -75,7 +83,12 @@ static fsdp_status add_model(const fsdp_evaluations *e, const fsdp_evaluation *m
     fsdp_json_node node = fsdp_json_append_object(models);
     fsdp_json_set_str(node, "model", m->name);
     fsdp_metrics_set_number(node, "loss", m->loss);
-    fsdp_metrics_set_number(node, "perplexity", exp(m->loss));
+    if (e->task == FSDP_TASK_CLASSIFICATION) {
+        fsdp_metrics_set_number(node, "accuracy", m->accuracy);
+        fsdp_metrics_set_number(node, "f1", m->f1);
+    } else {
+        fsdp_metrics_set_number(node, "perplexity", exp(m->loss));
+    }
     fsdp_json_set_i64(node, "rows", m->rows);
     fsdp_json_set_i64(node, "label_tokens", m->labels);
     fsdp_metrics_set_number(node, "loss_s", m->loss_s);
@@ -155,7 +168,7 @@ fsdp_status fsdp_evaluations_report(const fsdp_evaluations *e, FILE *out)
         FSDP_TRY(print_losses(e, out));
         if (e->have_texts)
             FSDP_TRY(print_rouge(e, out));
-        else if (c->generate)
+        else if (c->generate && e->task == FSDP_TASK_SEQ2SEQ)
             fprintf(out, "no texts to compare: %s\n", e->no_texts);
     }
     if (fflush(out) != 0)

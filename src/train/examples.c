@@ -1,5 +1,7 @@
 /* Texts of the trained model for the first rows of the validation data, beside what was to be
- * written. Rank 0's rows; its peers go along with empty batches, since the model is sharded. */
+ * written: of a causal model what follows a row's prompt, which has no loss; a row without one is
+ * continued from its first tokens. Rank 0's rows; its peers go along with empty batches, since the
+ * model is sharded. */
 #include <string.h>
 
 #include <fsdp/data.h>
@@ -9,18 +11,34 @@
 #include "src/train/generate.h"
 #include "src/train/trainer_internal.h"
 
+enum {
+    FIRST_TOKENS = 32 /* at most, and half of the row */
+};
+
+/* How many tokens of a causal row are given; the rest is the reference. */
+static size_t prompt_length(const fsdp_example *example)
+{
+    const size_t n = example->source.len;
+    size_t prompt = 0;
+    while (prompt < n && prompt < example->labels.len &&
+           example->labels.ids[prompt] == FSDP_IGNORE_INDEX)
+        prompt++;
+    if (prompt)
+        return prompt;
+    return n < 2 ? n : n / 2 < FIRST_TOKENS ? n / 2 : FIRST_TOKENS;
+}
+
 static fsdp_status make_batch(const fsdp_trainer *t, int64_t row, fsdp_batch **batch)
 {
-    const fsdp_t5_config *c = &t->model->config;
     fsdp_example example = {0};
     fsdp_batch_row source = {0};
     int32_t n = fsdp_trainer_is_first(t) ? 1 : 0;
     fsdp_status status = n ? fsdp_dataset_get(t->validation_set, row, &example) : FSDP_OK;
     source.source = example.source.ids;
-    source.source_len = (int32_t)example.source.len;
+    source.source_len =
+        (int32_t)(t->task == FSDP_TASK_CAUSAL_LM ? prompt_length(&example) : example.source.len);
     if (status == FSDP_OK)
-        status = fsdp_batch_create(&source, n, (int32_t)c->decoder_start_token_id,
-                                   (int32_t)c->pad_token_id, batch);
+        status = fsdp_batch_create(&source, n, &t->model->info.format, batch);
     fsdp_example_fini(&example);
     return status;
 }
@@ -34,27 +52,49 @@ static void print_line(FILE *out, const char *what, const char *text)
     fputc('\n', out);
 }
 
-static void print_ids(FILE *out, const fsdp_token_list *ids)
+static void print_ids(FILE *out, const fsdp_generated *output)
 {
     fputs("generated:", out);
-    for (size_t i = 1; i < ids->len; i++) /* the first starts the decoder */
-        fprintf(out, " %d", (int)ids->ids[i]);
+    for (size_t i = output->prompt_length; i < output->ids.len; i++)
+        fprintf(out, " %d", (int)output->ids.ids[i]);
     fputc('\n', out);
 }
 
+static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, char **text)
+{
+    return fsdp_tokenizer_decode(t->tokenizer, ids, n,
+                                 FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
+}
+
+/* What is given and what was to be written. */
+static fsdp_status example_texts(const fsdp_trainer *t, int64_t row, char **source, char **target)
+{
+    if (t->task != FSDP_TASK_CAUSAL_LM)
+        return fsdp_dataset_texts(t->validation_set, row, source, target);
+    fsdp_example example = {0};
+    fsdp_status status = fsdp_dataset_get(t->validation_set, row, &example);
+    const size_t prompt = prompt_length(&example);
+    if (status == FSDP_OK)
+        status = decode(t, example.source.ids, prompt, source);
+    if (status == FSDP_OK)
+        status = decode(t, example.source.ids + prompt, example.source.len - prompt, target);
+    fsdp_example_fini(&example);
+    return status;
+}
+
 /* Without a tokenizer, the generated ids alone. */
-static fsdp_status print_example(const fsdp_trainer *t, int64_t row, const fsdp_token_list *ids)
+static fsdp_status print_example(const fsdp_trainer *t, int64_t row, const fsdp_generated *output)
 {
     char *source = NULL, *target = NULL, *text = NULL;
     fprintf(t->out, "\nexample %lld\n", (long long)row + 1);
     if (!t->tokenizer) {
-        print_ids(t->out, ids);
+        print_ids(t->out, output);
         return FSDP_OK;
     }
-    fsdp_status status = fsdp_dataset_texts(t->validation_set, row, &source, &target);
+    fsdp_status status = example_texts(t, row, &source, &target);
     if (status == FSDP_OK)
-        status = fsdp_tokenizer_decode(t->tokenizer, ids->ids, ids->len,
-                                       FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, &text);
+        status = decode(t, output->ids.ids + output->prompt_length,
+                        output->ids.len - output->prompt_length, &text);
     if (status == FSDP_OK) {
         print_line(t->out, "source:    ", source);
         print_line(t->out, "reference: ", target);
@@ -66,18 +106,19 @@ static fsdp_status print_example(const fsdp_trainer *t, int64_t row, const fsdp_
     return status;
 }
 
-static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generate_options *options,
+static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generation_config *config,
                                int64_t row)
 {
     fsdp_batch *batch = NULL;
-    fsdp_token_list ids = {0};
+    fsdp_generated *output = NULL;
+    const fsdp_generate_options options = {.config = config, .first_row = row};
     fsdp_status status = fsdp_agree(t->group, make_batch(t, row, &batch));
     if (status == FSDP_OK)
-        status = fsdp_generate_greedy(t->model, t->device, batch, options, &ids);
+        status = fsdp_generate(t->model, t->device, batch, &options, &output);
     if (status == FSDP_OK && t->out)
-        status = print_example(t, row, &ids);
+        status = print_example(t, row, output);
     fsdp_batch_release(batch);
-    fsdp_token_list_fini(&ids);
+    fsdp_generated_free(output, output ? 1 : 0);
     return status;
 }
 
@@ -86,10 +127,10 @@ fsdp_status fsdp_report_examples(fsdp_trainer *t)
     fsdp_generation_config config;
     fsdp_status status = fsdp_model_generation_config(t->model, &config);
     FSDP_TRY(fsdp_agree(t->group, status));
-    fsdp_generate_options options = {.max_new_tokens = t->config->max_target_length,
-                                     .config = &config};
+    config.max_new_tokens = t->config->max_target_length;
+    config.num_return_sequences = 1;
     int64_t n = t->config->generate_examples, rows = fsdp_dataset_len(t->validation_set);
     for (int64_t row = 0; row < n && row < rows; row++)
-        FSDP_TRY(one_example(t, &options, row));
+        FSDP_TRY(one_example(t, &config, row));
     return FSDP_OK;
 }

@@ -1,56 +1,137 @@
-/* See generate.h. Sequences that have ended leave the cache, so that the work shrinks with them. */
+/* See generate.h. A prompt is run once; its sequences (beams, samples) branch off afterwards.
+ * Sequences that have ended leave the cache, so that the work shrinks with them. */
 #include <math.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/io.h"
-#include "src/models/t5_decode.h"
+#include "src/comm/agree.h"
+#include "src/models/model_type.h"
+#include "src/train/beam_search.h"
 #include "src/train/generate.h"
+#include "src/train/logits_process.h"
+#include "src/train/sampling.h"
+
+/* Of an output for which no beam was left: transformers' too. */
+#define UNFINISHED_SCORE (-1e9)
+
+/* One row of the batch, and its sequences under way, which are rows of the cache. */
+typedef struct prompt {
+    fsdp_generated *outputs; /* [num_return_sequences], whose ids begin with the prompt */
+    int64_t max_new;
+    int32_t n_live;
+    int32_t *live; /* [num_return_sequences]: which output each of the n_live is; beams: unused */
+    fsdp_beam_search *beams; /* NULL: greedy or sampling */
+} prompt;
 
 typedef struct generation {
     const fsdp_model *model;
+    const fsdp_decoder *decoder;
     fsdp_device *device;
     fsdp_generation_config config;
-    fsdp_t5_cache *cache;
-    fsdp_token_list *outputs;
-    int32_t live;      /* sequences that have not ended, */
-    int32_t *row_of;   /* [live] their rows of the batch, rising */
-    int32_t *ids;      /* [live] the last id of each */
-    int32_t *kept;     /* [live] scratch: which of them go on */
-    int64_t max_steps; /* new tokens at most */
+    const fsdp_generate_options *options;
+    fsdp_decode_cache *cache;
+    prompt *prompts; /* [n_prompts] */
+    int32_t n_prompts;
+    fsdp_generated *outputs;
+    size_t n_outputs;
+    int32_t *live;    /* [n_outputs] what the prompts' lists are cut of */
+    int32_t rows;     /* of the cache */
+    int32_t *from;    /* [widest] rows of the cache that go on, */
+    int32_t *ids;     /* [widest] and the id that each is fed */
+    int32_t going_on; /* of those, so far */
+    int64_t step, vocab;
+    float *scores;              /* [vocab] of the row at hand */
+    fsdp_candidate *candidates; /* [vocab], where ids are sampled */
+    float *penalized;           /* [longest sequence] */
 } generation;
 
-static fsdp_generation_config of_model(const fsdp_t5_config *c)
+void fsdp_generated_free(fsdp_generated *outputs, size_t n)
 {
-    return (fsdp_generation_config){.decoder_start_token_id = c->decoder_start_token_id,
-                                    .pad_token_id = c->pad_token_id,
-                                    .eos_token_ids = {c->eos_token_id},
-                                    .n_eos = 1,
-                                    .max_length = 20};
+    for (size_t i = 0; outputs && i < n; i++)
+        fsdp_token_list_fini(&outputs[i].ids);
+    fsdp_free(outputs);
 }
+
+/* --- settings --- */
 
 fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generation_config *config)
 {
-    fsdp_generation_config c = of_model(&model->config);
+    const fsdp_generation_config own = fsdp_generation_config_of(&model->info);
+    fsdp_generation_config c = own;
     if (model->dir) {
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
-            c.decoder_start_token_id = model->config.decoder_start_token_id;
+            c.decoder_start_token_id = own.decoder_start_token_id;
         if (c.n_eos == 0) {
-            c.eos_token_ids[0] = model->config.eos_token_id;
-            c.n_eos = 1;
+            c.eos_token_ids[0] = own.eos_token_ids[0];
+            c.n_eos = own.n_eos;
         }
     }
     *config = c;
     return FSDP_OK;
 }
 
-static bool is_end(const generation *g, int32_t id)
+int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,
+                              int64_t prompt_length)
 {
-    for (int i = 0; i < g->config.n_eos; i++)
-        if (g->config.eos_token_ids[i] == id)
-            return true;
-    return false;
+    int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
+    int64_t room = model->info.max_positions - prompt_length;
+    return model->info.max_positions > 0 && room < max_new ? room : max_new;
+}
+
+/* What no number of rows changes, so that all ranks say the same. */
+static fsdp_status check(const generation *g)
+{
+    const fsdp_model_info *info = &g->model->info;
+    if (!g->decoder)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s does not generate", info->class_name);
+    if (info->format.task == FSDP_TASK_SEQ2SEQ &&
+        g->config.decoder_start_token_id != info->format.decoder_start_token_id)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "the generation's decoder_start_token_id is %lld, the model's is %d",
+                          (long long)g->config.decoder_start_token_id,
+                          (int)info->format.decoder_start_token_id);
+    return fsdp_generation_config_check(&g->config);
+}
+
+/* --- one row of scores --- */
+
+/* Row `row` of the logits, into g->scores. */
+static fsdp_status read_scores(generation *g, fsdp_tensor *logits, int32_t row)
+{
+    fsdp_tensor *view;
+    FSDP_TRY(fsdp_tensor_narrow(logits, row, row + 1, &view));
+    fsdp_status status = fsdp_tensor_to_floats(view, g->scores);
+    fsdp_tensor_release(view);
+    for (int64_t i = 0; i < g->vocab && status == FSDP_OK; i++)
+        if (isnan(g->scores[i]))
+            status = fsdp_error(FSDP_ERR_NUMERIC, "the logits are NaN");
+    return status;
+}
+
+static void process_scores(generation *g, const fsdp_token_list *ids, size_t prompt_length)
+{
+    fsdp_logits_process(&g->config, ids, (int64_t)prompt_length, g->scores, g->vocab, g->penalized);
+}
+
+static void go_on(generation *g, int32_t row, int32_t id)
+{
+    g->from[g->going_on] = row;
+    g->ids[g->going_on++] = id;
+}
+
+/* --- greedy search and sampling --- */
+
+static fsdp_status choose(generation *g, const fsdp_generated *output, int32_t *id)
+{
+    const fsdp_draw draw = {.seed = g->options->seed,
+                            .row = (uint64_t)g->options->first_row *
+                                       (uint64_t)g->config.num_return_sequences +
+                                   (uint64_t)(output - g->outputs),
+                            .step = (uint64_t)g->step};
+    *id = g->config.do_sample ? fsdp_sample(&g->config, g->scores, g->vocab, &draw, g->candidates)
+                              : fsdp_argmax(g->scores, g->vocab);
+    return *id >= 0 ? FSDP_OK : fsdp_error(FSDP_ERR_NUMERIC, "no id is left to draw");
 }
 
 static fsdp_status append(fsdp_token_list *list, int32_t id)
@@ -61,145 +142,243 @@ static fsdp_status append(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* The first of the largest, as torch.argmax. -1 if one is NaN. */
-static int32_t argmax(const float *logits, int64_t n)
+/* One more id for each sequence of a prompt, whose rows begin at `first`. In the first step the
+ * prompt's one row is that of all its outputs. */
+static fsdp_status extend(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
-    int32_t best = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (isnan(logits[i]))
-            return -1;
-        if (logits[i] > logits[best])
-            best = (int32_t)i;
+    int32_t n = p->n_live;
+    p->n_live = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t row = g->step == 0 ? first : first + i, which = p->live[i];
+        fsdp_generated *output = &p->outputs[which];
+        int32_t id;
+        FSDP_TRY(read_scores(g, logits, row));
+        process_scores(g, &output->ids, output->prompt_length);
+        FSDP_TRY(choose(g, output, &id));
+        FSDP_TRY(append(&output->ids, id));
+        if (fsdp_is_end_of_sequence(&g->config, id) || g->step + 1 == p->max_new)
+            continue;
+        p->live[p->n_live++] = which;
+        go_on(g, row, id);
     }
-    return best;
+    return FSDP_OK;
 }
 
-/* Append each sequence's next id, and let go of those that end. */
+/* --- beam search --- */
+
+static fsdp_status take_beams(const generation *g, prompt *p)
+{
+    const fsdp_beam_search *b = p->beams;
+    for (int32_t i = 0; i < g->config.num_return_sequences; i++) {
+        fsdp_generated *output = &p->outputs[i];
+        output->score = UNFINISHED_SCORE;
+        if (i >= b->n_finished)
+            continue;
+        output->score = (double)b->finished[i].score;
+        FSDP_TRY(fsdp_token_list_set(&output->ids, b->finished[i].ids.ids, b->finished[i].ids.len));
+    }
+    return FSDP_OK;
+}
+
+/* One step of a prompt's beams, whose rows begin at `first`. */
+static fsdp_status search(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
+{
+    fsdp_beam_search *b = p->beams;
+    for (int32_t i = 0; i < b->n_running; i++) {
+        FSDP_TRY(read_scores(g, logits, first + i));
+        if (!fsdp_log_softmax(g->scores, g->vocab))
+            return fsdp_error(FSDP_ERR_NUMERIC, "the logits are infinite");
+        process_scores(g, &b->running[i].ids, p->outputs->prompt_length);
+        fsdp_beam_search_offer(b, i, g->scores, g->vocab);
+    }
+    FSDP_TRY(fsdp_beam_search_advance(b));
+    p->n_live = b->done ? 0 : b->n_running;
+    for (int32_t i = 0; i < p->n_live; i++)
+        go_on(g, first + b->running[i].parent, b->running[i].ids.ids[b->running[i].ids.len - 1]);
+    return b->done ? take_beams(g, p) : FSDP_OK;
+}
+
+/* --- a step --- */
+
+static bool all_go_on(const generation *g)
+{
+    if (g->going_on != g->rows)
+        return false;
+    for (int32_t i = 0; i < g->rows; i++)
+        if (g->from[i] != i)
+            return false;
+    return true;
+}
+
+/* What follows each sequence; those that go on are chosen in the cache. */
 static fsdp_status take_next(generation *g, fsdp_scope *s, fsdp_tensor *logits)
 {
-    const int64_t vocab = fsdp_tensor_size(logits, 1);
-    float *values = fsdp_calloc((size_t)(g->live * vocab), sizeof *values);
-    if (!values)
-        return FSDP_ERR_NOMEM;
-    int32_t kept = 0;
-    fsdp_status status = fsdp_tensor_to_floats(logits, values);
-    for (int32_t i = 0; i < g->live && status == FSDP_OK; i++) {
-        int32_t id = argmax(values + i * vocab, vocab), row = g->row_of[i];
-        status = id >= 0 ? append(&g->outputs[row], id)
-                         : fsdp_error(FSDP_ERR_NUMERIC, "generate: the logits of row %d are NaN",
-                                      (int)row);
-        if (is_end(g, id))
+    int32_t first = 0;
+    g->going_on = 0;
+    for (int32_t i = 0; i < g->n_prompts; i++) {
+        prompt *p = &g->prompts[i];
+        const int32_t rows = g->step == 0 ? 1 : p->n_live;
+        if (rows == 0)
             continue;
-        g->ids[kept] = id;
-        g->row_of[kept] = row;
-        g->kept[kept++] = i;
+        fsdp_status status = p->beams ? search(g, p, logits, first) : extend(g, p, logits, first);
+        fsdp_error_context(status, "generate: row %lld", (long long)(g->options->first_row + i));
+        FSDP_TRY(status);
+        first += rows;
     }
-    fsdp_free(values);
-    if (status == FSDP_OK && kept < g->live) {
-        fsdp_t5_cache_keep(s, g->cache, g->kept, kept);
-        g->live = kept;
-    }
+    if (!all_go_on(g))
+        g->decoder->select(s, g->cache, g->from, g->going_on);
+    g->rows = g->going_on;
+    return fsdp_scope_status(s);
+}
+
+static fsdp_status run_step(generation *g, const fsdp_batch *batch)
+{
+    fsdp_scope *s;
+    const fsdp_scope_options options = {.batch = batch};
+    FSDP_TRY(fsdp_scope_open(g->device, NULL, &options, &s));
+    fsdp_tensor *logits = g->step == 0 ? g->decoder->prompt(s, g->model->module, g->cache)
+                                       : g->decoder->step(s, g->model->module, g->cache, g->ids);
+    fsdp_status status = fsdp_scope_status(s);
+    if (status == FSDP_OK)
+        status = take_next(g, s, logits);
+    fsdp_scope_close(s);
+    g->step++;
     return status;
 }
 
 /* How many sequences go on, over all ranks. */
-static fsdp_status count_live(const generation *g, int64_t *live)
+static fsdp_status count_rows(const generation *g, int64_t *rows)
 {
-    *live = g->live;
+    *rows = g->rows;
     if (!g->model->group || fsdp_group_world_size(g->model->group) == 1)
         return FSDP_OK;
-    return fsdp_all_reduce(g->model->group, live, 1, FSDP_DTYPE_I64, FSDP_REDUCE_SUM);
+    return fsdp_all_reduce(g->model->group, rows, 1, FSDP_DTYPE_I64, FSDP_REDUCE_SUM);
 }
 
-static fsdp_status encode(generation *g, const fsdp_batch *batch)
+static fsdp_status run_steps(generation *g, const fsdp_batch *batch)
 {
-    fsdp_scope *s;
-    fsdp_scope_options options = {.batch = batch};
-    FSDP_TRY(fsdp_t5_cache_create(g->model->module, &g->cache));
-    FSDP_TRY(fsdp_scope_open(g->device, NULL, &options, &s));
-    fsdp_t5_encode(s, g->model->module, g->cache);
-    fsdp_status status = fsdp_scope_status(s);
-    fsdp_scope_close(s);
-    return status;
+    int64_t rows;
+    FSDP_TRY(g->decoder->create(g->model->module, &g->cache));
+    FSDP_TRY(count_rows(g, &rows));
+    while (rows > 0) {
+        FSDP_TRY(run_step(g, batch));
+        FSDP_TRY(count_rows(g, &rows));
+    }
+    return FSDP_OK;
 }
 
-static fsdp_status decode_step(generation *g)
+/* --- beginning --- */
+
+/* The ids that generation goes on from. */
+static void prompt_ids(const generation *g, const fsdp_batch *batch, int32_t row,
+                       const int32_t **ids, size_t *n)
 {
-    fsdp_scope *s;
-    FSDP_TRY(fsdp_scope_open(g->device, NULL, NULL, &s));
-    fsdp_tensor *logits = fsdp_t5_decode(s, g->model->module, g->cache, g->ids);
-    fsdp_status status = fsdp_scope_status(s);
-    if (status == FSDP_OK)
-        status = take_next(g, s, logits);
-    if (status == FSDP_OK)
-        status = fsdp_scope_status(s);
-    fsdp_scope_close(s);
-    return status;
+    const fsdp_model_info *info = &g->model->info;
+    *ids = &info->format.decoder_start_token_id;
+    *n = 1;
+    if (info->format.task != FSDP_TASK_SEQ2SEQ) {
+        *ids = batch->input_ids + batch->source_offsets[row];
+        *n = (size_t)(batch->source_offsets[row + 1] - batch->source_offsets[row]);
+    }
 }
 
-static fsdp_status generate(generation *g, const fsdp_batch *batch)
+static fsdp_status begin_prompt(generation *g, const fsdp_batch *batch, int32_t row,
+                                size_t *longest)
 {
-    int64_t live;
-    FSDP_TRY(count_live(g, &live));
-    if (live == 0)
+    prompt *p = &g->prompts[row];
+    const int32_t per_prompt = (int32_t)g->config.num_return_sequences, *ids;
+    size_t n;
+    prompt_ids(g, batch, row, &ids, &n);
+    p->max_new = fsdp_generate_max_new(g->model, &g->config, (int64_t)n);
+    if (n == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "the prompt is empty");
+    if (p->max_new < 1)
+        return fsdp_error(FSDP_ERR_INVALID, "a prompt of %zu ids leaves no room for new ones", n);
+    p->outputs = g->outputs + (size_t)row * (size_t)per_prompt;
+    p->live = g->live + (size_t)row * (size_t)per_prompt;
+    p->n_live = per_prompt;
+    for (int32_t i = 0; i < per_prompt; i++) {
+        p->live[i] = i;
+        p->outputs[i].prompt_length = n;
+        FSDP_TRY(fsdp_token_list_set(&p->outputs[i].ids, ids, n));
+    }
+    *longest = n + (size_t)p->max_new > *longest ? n + (size_t)p->max_new : *longest;
+    if (g->config.num_beams == 1)
         return FSDP_OK;
-    FSDP_TRY(encode(g, batch));
-    for (int64_t step = 0; step < g->max_steps && live > 0; step++) {
-        FSDP_TRY(decode_step(g));
-        FSDP_TRY(count_live(g, &live));
-    }
-    return FSDP_OK;
+    return fsdp_beam_search_create(&g->config, ids, n, p->max_new, &p->beams);
 }
 
-static fsdp_status begin(generation *g, int32_t rows)
+static fsdp_status begin(generation *g, const fsdp_batch *batch)
 {
-    size_t n = (size_t)rows;
-    g->live = rows;
-    g->row_of = fsdp_calloc(n, sizeof *g->row_of);
-    g->ids = fsdp_calloc(n, sizeof *g->ids);
-    g->kept = fsdp_calloc(n, sizeof *g->kept);
-    if (!g->row_of || !g->ids || !g->kept)
+    const size_t n = (size_t)batch->rows, per_prompt = (size_t)g->config.num_return_sequences;
+    const size_t wide = g->config.num_beams > 1 ? (size_t)g->config.num_beams : per_prompt;
+    size_t longest = 0;
+    if (n * wide > INT32_MAX)
+        return fsdp_error(FSDP_ERR_INVALID, "generate: %zu prompts with %zu sequences each", n,
+                          wide);
+    g->rows = g->n_prompts = batch->rows;
+    g->n_outputs = n * per_prompt;
+    g->vocab = g->model->info.vocab_size;
+    g->prompts = fsdp_calloc(n, sizeof *g->prompts);
+    g->outputs = fsdp_calloc(g->n_outputs, sizeof *g->outputs);
+    g->live = fsdp_calloc(g->n_outputs, sizeof *g->live);
+    g->from = fsdp_calloc(n, wide * sizeof *g->from);
+    g->ids = fsdp_calloc(n, wide * sizeof *g->ids);
+    g->scores = fsdp_calloc((size_t)g->vocab, sizeof *g->scores);
+    g->candidates = fsdp_calloc(g->config.do_sample ? (size_t)g->vocab : 0, sizeof *g->candidates);
+    if (!g->prompts || !g->outputs || !g->live || !g->from || !g->ids || !g->scores ||
+        !g->candidates)
         return FSDP_ERR_NOMEM;
-    for (int32_t i = 0; i < rows; i++) {
-        g->row_of[i] = i;
-        g->ids[i] = (int32_t)g->config.decoder_start_token_id;
-        g->outputs[i].len = 0;
-        FSDP_TRY(append(&g->outputs[i], g->ids[i]));
+    for (int32_t i = 0; i < g->n_prompts; i++) {
+        fsdp_status status = begin_prompt(g, batch, i, &longest);
+        fsdp_error_context(status, "generate: row %lld", (long long)(g->options->first_row + i));
+        FSDP_TRY(status);
     }
-    return FSDP_OK;
+    g->penalized = fsdp_calloc(longest, sizeof *g->penalized);
+    return g->penalized ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-int64_t fsdp_generate_max_steps(int64_t max_new_tokens, const fsdp_generation_config *c)
+static void end(generation *g)
 {
-    if (max_new_tokens > 0)
-        return max_new_tokens;
-    return c->max_new_tokens > 0 ? c->max_new_tokens : c->max_length - 1;
+    if (g->cache)
+        g->decoder->destroy(g->cache);
+    for (int32_t i = 0; g->prompts && i < g->n_prompts; i++)
+        fsdp_beam_search_destroy(g->prompts[i].beams);
+    fsdp_free(g->prompts);
+    fsdp_generated_free(g->outputs, g->n_outputs);
+    fsdp_free(g->live);
+    fsdp_free(g->from);
+    fsdp_free(g->ids);
+    fsdp_free(g->scores);
+    fsdp_free(g->candidates);
+    fsdp_free(g->penalized);
 }
 
-fsdp_status fsdp_generate_greedy(const fsdp_model *model, fsdp_device *device,
-                                 const fsdp_batch *batch, const fsdp_generate_options *options,
-                                 fsdp_token_list *outputs)
+fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device, const fsdp_batch *batch,
+                          const fsdp_generate_options *options, fsdp_generated **outputs)
 {
     static const fsdp_generate_options defaults = {0};
     const fsdp_generate_options *o = options ? options : &defaults;
     generation g = {.model = model,
+                    .decoder = model->config.type->decoder,
                     .device = device,
-                    .config = o->config ? *o->config : of_model(&model->config),
-                    .outputs = outputs};
-    g.max_steps = fsdp_generate_max_steps(o->max_new_tokens, &g.config);
-    fsdp_status status = begin(&g, batch->rows);
+                    .config = o->config ? *o->config : fsdp_generation_config_of(&model->info),
+                    .options = o};
+    FSDP_TRY(check(&g));
+    fsdp_status status = fsdp_agree(model->group, begin(&g, batch));
     bool holds = status == FSDP_OK && !o->reshard_each_step;
     if (holds)
         status = fsdp_model_hold_unsharded(model, true);
     if (status == FSDP_OK)
-        status = generate(&g, batch);
+        status = run_steps(&g, batch);
     if (holds) {
         fsdp_status let_go = fsdp_model_hold_unsharded(model, false);
         status = status != FSDP_OK ? status : let_go;
     }
-    fsdp_t5_cache_destroy(g.cache);
-    fsdp_free(g.row_of);
-    fsdp_free(g.ids);
-    fsdp_free(g.kept);
+    if (status == FSDP_OK) {
+        *outputs = g.outputs;
+        g.outputs = NULL;
+    }
+    end(&g);
     return status;
 }

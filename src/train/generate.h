@@ -1,5 +1,6 @@
-/* Greedy generation: each step takes the most likely id, until the end of sequence or the longest
- * length. Ranks of a sharded model go in lockstep, each with sequences of its own. */
+/* Generation, as transformers' generate() does it: greedy search, beam search or sampling, with a
+ * cache of keys and values, for every model that has a decoder (fsdp_decoder). Ranks of a sharded
+ * model go in lockstep, each with prompts of its own. */
 #pragma once
 #include <fsdp/batch.h>
 #include <fsdp/text.h>
@@ -9,27 +10,43 @@
 
 /* Zero means default. */
 typedef struct fsdp_generate_options {
-    int64_t max_new_tokens; /* 0: the config's max_new_tokens, else its max_length - 1 */
-    const fsdp_generation_config *config; /* NULL: the model config's ids, 19 new tokens */
+    const fsdp_generation_config *config; /* NULL: transformers' defaults and the model's ids */
     bool reshard_each_step; /* gather units anew for every token: less memory, more time */
+    uint64_t seed;          /* of sampling, */
+    int64_t first_row;      /* and where in the whole input the batch begins */
 } fsdp_generate_options;
+
+/* One sequence. */
+typedef struct fsdp_generated {
+    /* T5: decoder_start_token_id first; a causal model: the prompt first. Then the new ids, with
+     * the end of sequence last, if it came. */
+    fsdp_token_list ids;
+    size_t prompt_length; /* of those ids, which are not new */
+    double score; /* beam search: sum of log-probabilities / new ids ^ length_penalty; else 0 */
+} fsdp_generated;
+
+void fsdp_generated_free(fsdp_generated *outputs, size_t n); /* accepts NULL */
 
 /* The model's generation_config.json, or what its config.json says; transformers' defaults. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model,
                                                          fsdp_generation_config *config);
 
-/* New tokens at most: max_new_tokens if it is positive, else what config says. */
-int64_t fsdp_generate_max_steps(int64_t max_new_tokens, const fsdp_generation_config *config);
+/* New ids at most after a prompt of `prompt_length` ids (of T5: 1, the start): what config says,
+ * within the model's positions; below 1: there is no room for any. */
+int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,
+                              int64_t prompt_length);
 
-/* Generate for each row of `batch` (its targets are not looked at).
+/* Generate for each row of `batch`, whose labels and targets are not looked at.
  *
  * Collective where the model is sharded: every rank calls it, also with no rows; the number of
  * steps is that of the longest sequence of any rank.
  *
- * @param outputs [batch->rows] lists that are emptied and filled: decoder_start_token_id first,
- *                the end of sequence last, if it came. The caller's (fsdp_token_list_fini).
- * @return FSDP_ERR_NUMERIC if logits are NaN. */
-FSDP_MUST_CHECK fsdp_status fsdp_generate_greedy(const fsdp_model *model, fsdp_device *device,
-                                                 const fsdp_batch *batch,
-                                                 const fsdp_generate_options *options,
-                                                 fsdp_token_list *outputs);
+ * @param outputs out: [batch->rows * num_return_sequences], those of a row together, with beams
+ *                best first; the caller's (fsdp_generated_free)
+ * @return FSDP_ERR_UNSUPPORTED for a model that does not generate; FSDP_ERR_INVALID, naming the
+ *         row, for a prompt that is empty or leaves no room for new ids; FSDP_ERR_NUMERIC if logits
+ *         are NaN */
+FSDP_MUST_CHECK fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device,
+                                          const fsdp_batch *batch,
+                                          const fsdp_generate_options *options,
+                                          fsdp_generated **outputs);

@@ -3,13 +3,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <fsdp/train.h>
+
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/comm/agree.h"
 #include "src/train/generate.h"
 #include "src/train/generate_run.h"
 #include "src/train/prompts.h"
-#include "src/train/threads.h"
+
+/* A sequence on its way to rank 0. */
+typedef struct gathered_row {
+    double score;
+    int32_t prompt_length, n;
+    int32_t ids[];
+} gathered_row;
 
 typedef struct generate_run {
     const fsdp_generate_config *config;
@@ -21,7 +29,8 @@ typedef struct generate_run {
     fsdp_generation_config generation;
     fsdp_prompts prompts;
     size_t batch_size;
-    size_t row_ids; /* int32s of a gathered row: its length, then at most that many ids */
+    size_t per_prompt; /* sequences */
+    size_t row_bytes;  /* of a gathered_row with the longest sequence */
     fsdp_generate_report_fn *report;
     fsdp_generate_note_fn *note;
     void *arg;
@@ -35,41 +44,41 @@ static void note(const generate_run *g, const char *text)
 
 /* --- getting ready --- */
 
+/* Given, or the model's; without texts a model may do without one. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
-    char *own = fsdp_path_join(g->model->dir, "spiece.model");
-    bool needed = c->n_texts || c->input;
-    fsdp_status status = own ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (own && c->tokenizer)
-        status = fsdp_tokenizer_open(c->tokenizer, &g->tokenizer);
-    else if (own && (needed || fsdp_path_is_file(own)))
-        status = fsdp_tokenizer_open(g->model->dir, &g->tokenizer);
-    if (status == FSDP_ERR_NOT_FOUND && needed && !c->tokenizer)
+    const bool needed = c->n_texts || c->input || c->tokenizer;
+    fsdp_status status =
+        fsdp_tokenizer_open(c->tokenizer ? c->tokenizer : g->model->dir, &g->tokenizer);
+    if (!needed && (status == FSDP_ERR_NOT_FOUND || status == FSDP_ERR_UNSUPPORTED))
+        status = FSDP_OK;
+    if (!c->tokenizer)
         fsdp_error_context(status, "texts need a tokenizer (--tokenizer, or --input-ids without)");
-    fsdp_free(own);
     FSDP_TRY(status);
-    if (g->tokenizer && fsdp_tokenizer_vocab_size(g->tokenizer) > g->model->config.vocab_size)
+    if (g->tokenizer && fsdp_tokenizer_vocab_size(g->tokenizer) > g->model->info.vocab_size)
         return fsdp_error(FSDP_ERR_INVALID,
                           "%s has %d pieces, the model's vocabulary only %lld: they do not belong "
                           "together",
                           fsdp_tokenizer_path(g->tokenizer),
                           (int)fsdp_tokenizer_vocab_size(g->tokenizer),
-                          (long long)g->model->config.vocab_size);
+                          (long long)g->model->info.vocab_size);
     return FSDP_OK;
 }
 
 static fsdp_status read_prompts(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
-    const fsdp_prompt_encoding e = {
-        .tokenizer = g->tokenizer, .prefix = c->task_prefix, .max_length = c->max_source_length};
+    const fsdp_prompt_encoding e = {.tokenizer = g->tokenizer,
+                                    .prefix = c->task_prefix,
+                                    .max_length = c->max_source_length,
+                                    .to_continue = g->model->info.format.task != FSDP_TASK_SEQ2SEQ};
     for (size_t i = 0; i < c->n_texts; i++)
         FSDP_TRY(fsdp_prompts_add_text(&g->prompts, &e, c->texts[i]));
     if (c->input)
         FSDP_TRY(fsdp_prompts_read_texts(&g->prompts, &e, c->input));
     if (c->input_ids)
-        FSDP_TRY(fsdp_prompts_read_ids(&g->prompts, c->input_ids, g->model->config.vocab_size));
+        FSDP_TRY(fsdp_prompts_read_ids(&g->prompts, c->input_ids, g->model->info.vocab_size));
     if (g->prompts.n == 0)
         return fsdp_error(FSDP_ERR_INVALID, "there is nothing to generate from");
     return FSDP_OK;
@@ -78,17 +87,42 @@ static fsdp_status read_prompts(generate_run *g)
 static void tell_notes(const generate_run *g)
 {
     char text[256];
-    const fsdp_generation_config *c = &g->generation;
-    if (g->model->report.n_unexpected) {
-        snprintf(text, sizeof text, "%zu tensors of the file are not the model's, e.g. '%s'",
-                 g->model->report.n_unexpected, g->model->report.unexpected[0]);
+    if (*g->generation.unsupported) {
+        snprintf(text, sizeof text, "generation_config.json sets %s, which is not supported",
+                 g->generation.unsupported);
         note(g, text);
     }
-    if (c->num_beams > 1 || c->do_sample ||
-        (c->repetition_penalty > 0 && c->repetition_penalty != 1) || c->no_repeat_ngram_size > 0 ||
-        c->min_length > 0)
-        note(g, "generation_config.json asks for more than greedy search (beams, sampling, "
-                "penalties or a least length), which this version does not do");
+}
+
+/* Nothing can be added to prompt `i`, of `n` ids. */
+static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
+{
+    const int64_t positions = g->model->info.max_positions;
+    if (n == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "prompt %zu has 0 ids: there is nothing to go on from",
+                          i + 1);
+    const bool full = positions > 0 && (int64_t)n >= positions;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "prompt %zu has %zu ids: there is no room for new ones (%s is %lld)", i + 1,
+                      n, full ? "the model's number of positions" : "max_length",
+                      (long long)(full ? positions : g->generation.max_length));
+}
+
+/* Every prompt has room; the longest sequence is known. */
+static fsdp_status check_lengths(generate_run *g)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < g->prompts.n; i++) {
+        bool seq2seq = g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
+        size_t n = seq2seq ? 1 : g->prompts.items[i].ids.len;
+        int64_t max_new = fsdp_generate_max_new(g->model, &g->generation, (int64_t)n);
+        if (n == 0 || max_new < 1)
+            return no_room(g, i, n);
+        longest = n + (size_t)max_new > longest ? n + (size_t)max_new : longest;
+    }
+    /* rounded up, so that the next one's double is aligned */
+    g->row_bytes = (sizeof(gathered_row) + longest * sizeof(int32_t) + 7) & ~(size_t)7;
+    return FSDP_OK;
 }
 
 static fsdp_status prepare(generate_run *g)
@@ -103,11 +137,17 @@ static fsdp_status prepare(generate_run *g)
     fsdp_status status = open_tokenizer(g);
     if (status == FSDP_OK)
         status = fsdp_model_generation_config(g->model, &g->generation);
+    fsdp_generation_config_set(&g->generation, &c->generation);
+    if (c->num_return_sequences > 0)
+        g->generation.num_return_sequences = c->num_return_sequences;
+    if (status == FSDP_OK)
+        status = fsdp_generation_config_check(&g->generation);
     if (status == FSDP_OK)
         status = read_prompts(g);
+    if (status == FSDP_OK)
+        status = check_lengths(g);
     FSDP_TRY(fsdp_agree(g->group, status));
-    int64_t steps = fsdp_generate_max_steps(c->max_new_tokens, &g->generation);
-    g->row_ids = (size_t)steps + 2;
+    g->per_prompt = (size_t)g->generation.num_return_sequences;
     g->batch_size = c->batch_size > 0 ? (size_t)c->batch_size : 8;
     tell_notes(g);
     return FSDP_OK;
@@ -123,48 +163,63 @@ static fsdp_status make_batch(const generate_run *g, size_t first, size_t n, fsd
     for (size_t i = 0; i < n; i++)
         rows[i] = (fsdp_batch_row){.source = g->prompts.items[first + i].ids.ids,
                                    .source_len = (int32_t)g->prompts.items[first + i].ids.len};
-    fsdp_status status = fsdp_batch_create(rows, (int32_t)n,
-                                           (int32_t)g->generation.decoder_start_token_id, 0, batch);
+    fsdp_status status = fsdp_batch_create(rows, (int32_t)n, &g->model->info.format, batch);
     fsdp_free(rows);
     return status;
 }
 
-/* Generate for prompts [first, first + n) into rows [n, row_ids]. */
-static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, int32_t *rows)
+static gathered_row *row_at(const generate_run *g, char *rows, size_t i)
+{
+    return (gathered_row *)(void *)(rows + i * g->row_bytes);
+}
+
+static void put_row(const fsdp_generated *output, gathered_row *row)
+{
+    row->score = output->score;
+    row->prompt_length = (int32_t)output->prompt_length;
+    row->n = (int32_t)output->ids.len;
+    memcpy(row->ids, output->ids.ids, output->ids.len * sizeof *row->ids);
+}
+
+/* Generate for prompts [first, first + n) into `rows`, per_prompt of them a prompt. */
+static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char *rows)
 {
     fsdp_batch *batch = NULL;
-    fsdp_token_list *lists = fsdp_calloc(n, sizeof *lists);
-    fsdp_status status = lists ? make_batch(g, first, n, &batch) : FSDP_ERR_NOMEM;
-    status = fsdp_agree(g->group, status);
-    const fsdp_generate_options options = {.max_new_tokens = g->config->max_new_tokens,
-                                           .config = &g->generation,
-                                           .reshard_each_step = g->config->reshard_each_step};
+    fsdp_generated *outputs = NULL;
+    fsdp_status status = fsdp_agree(g->group, make_batch(g, first, n, &batch));
+    const fsdp_generate_options options = {.config = &g->generation,
+                                           .reshard_each_step = g->config->reshard_each_step,
+                                           .seed = g->config->seed,
+                                           .first_row = (int64_t)first};
     if (status == FSDP_OK)
-        status = fsdp_generate_greedy(g->model, g->device, batch, &options, lists);
-    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
-        int32_t *row = rows + i * g->row_ids;
-        row[0] = (int32_t)lists[i].len;
-        memcpy(row + 1, lists[i].ids, lists[i].len * sizeof *row);
-    }
-    for (size_t i = 0; lists && i < n; i++)
-        fsdp_token_list_fini(&lists[i]);
-    fsdp_free(lists);
+        status = fsdp_generate(g->model, g->device, batch, &options, &outputs);
+    for (size_t i = 0; outputs && i < n * g->per_prompt; i++)
+        put_row(&outputs[i], row_at(g, rows, i));
+    fsdp_generated_free(outputs, n * g->per_prompt);
     fsdp_batch_release(batch);
     return status;
 }
 
-static fsdp_status report_row(const generate_run *g, size_t index, const int32_t *row)
+/* Sequence `i` of the prompts that begin with `first`. */
+static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
+                              const gathered_row *row)
 {
+    const size_t index = first + i / g->per_prompt;
     const fsdp_prompt *prompt = &g->prompts.items[index];
     fsdp_generate_result result = {.index = index,
+                                   .sequence = i % g->per_prompt,
                                    .prompt = prompt->text,
                                    .input_ids = prompt->ids.ids,
                                    .n_input_ids = prompt->ids.len,
-                                   .ids = row + 1,
-                                   .n_ids = (size_t)row[0]};
+                                   .ids = row->ids,
+                                   .n_ids = (size_t)row->n,
+                                   .prompt_length = (size_t)row->prompt_length,
+                                   .has_score = g->generation.num_beams > 1,
+                                   .score = row->score};
     char *text = NULL;
     if (g->tokenizer)
-        FSDP_TRY(fsdp_tokenizer_decode(g->tokenizer, result.ids, result.n_ids,
+        FSDP_TRY(fsdp_tokenizer_decode(g->tokenizer, row->ids + row->prompt_length,
+                                       (size_t)(row->n - row->prompt_length),
                                        FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, &text));
     result.text = text;
     g->report(&result, g->arg);
@@ -173,30 +228,30 @@ static fsdp_status report_row(const generate_run *g, size_t index, const int32_t
 }
 
 /* Prompts [first, ...) of one round: batch_size for each rank, as far as they go. */
-static fsdp_status run_round(const generate_run *g, size_t first, int32_t *mine, int32_t *all)
+static fsdp_status run_round(const generate_run *g, size_t first, char *mine, char *all)
 {
-    size_t block = g->batch_size * g->row_ids, total = g->prompts.n - first;
+    size_t bytes = g->batch_size * g->per_prompt * g->row_bytes, total = g->prompts.n - first;
     size_t begin = (size_t)g->rank * g->batch_size;
     size_t n = begin >= total ? 0 : total - begin;
     if (n > g->batch_size)
         n = g->batch_size;
-    memset(mine, 0, block * sizeof *mine);
+    memset(mine, 0, bytes);
     FSDP_TRY(run_batch(g, first + (n ? begin : 0), n, mine));
     if (g->world_size > 1)
-        FSDP_TRY(fsdp_all_gather(g->group, mine, block * sizeof *mine, all));
-    const int32_t *rows = g->world_size > 1 ? all : mine;
+        FSDP_TRY(fsdp_all_gather(g->group, mine, bytes, all));
     size_t shown = g->batch_size * (size_t)g->world_size;
+    shown = (shown < total ? shown : total) * g->per_prompt;
     fsdp_status status = FSDP_OK;
-    for (size_t i = 0; g->rank == 0 && i < shown && i < total && status == FSDP_OK; i++)
-        status = report_row(g, first + i, rows + i * g->row_ids);
+    for (size_t i = 0; g->rank == 0 && i < shown && status == FSDP_OK; i++)
+        status = report_row(g, first, i, row_at(g, g->world_size > 1 ? all : mine, i));
     return fsdp_agree(g->group, status);
 }
 
 static fsdp_status run_all(generate_run *g)
 {
-    size_t block = g->batch_size * g->row_ids;
-    int32_t *mine = fsdp_calloc(block, sizeof *mine);
-    int32_t *all = fsdp_calloc(block * (size_t)g->world_size, sizeof *all);
+    size_t rows = g->batch_size * g->per_prompt;
+    char *mine = fsdp_calloc(rows, g->row_bytes);
+    char *all = fsdp_calloc(rows * (size_t)g->world_size, g->row_bytes);
     fsdp_status status = fsdp_agree(g->group, mine && all ? FSDP_OK : FSDP_ERR_NOMEM);
     for (size_t first = 0; first < g->prompts.n && status == FSDP_OK;
          first += g->batch_size * (size_t)g->world_size)
@@ -212,8 +267,8 @@ fsdp_status fsdp_generate_run(const fsdp_generate_config *config, fsdp_group *gr
 {
     generate_run g = {.config = config,
                       .group = group,
-                      .rank = group ? fsdp_group_rank(group) : 0,
-                      .world_size = group ? fsdp_group_world_size(group) : 1,
+                      .rank = fsdp_group_rank(group),
+                      .world_size = fsdp_group_world_size(group),
                       .report = report,
                       .note = note_fn,
                       .arg = arg};

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/io.h"
 #include "src/train/metrics.h"
 
 enum {
@@ -272,4 +273,43 @@ void fsdp_metrics_curves_fini(fsdp_metrics_curves *curves)
     fsdp_free(curves->lr.points);
     fsdp_free(curves->validation.points);
     *curves = (fsdp_metrics_curves){0};
+}
+
+/* --- cutting -----------------------------------------------------------------------------------
+ */
+
+typedef struct cut {
+    fsdp_atomic_file *to;
+    double step;
+} cut;
+
+static fsdp_status keep_line(fsdp_json_node line, void *arg)
+{
+    const cut *c = arg;
+    const char *kind;
+    double step;
+    FSDP_TRY(fsdp_json_get_str(line, "kind", &kind));
+    FSDP_TRY(fsdp_json_opt_f64(line, "step", 0.0, &step));
+    if (strcmp(kind, "summary") == 0 || step > c->step)
+        return FSDP_OK;
+    char *text;
+    size_t bytes;
+    FSDP_TRY(fsdp_json_print(line.doc, FSDP_JSON_LINE, &text, &bytes));
+    text[bytes] = '\n'; /* in the place of its NUL */
+    fsdp_status status = fsdp_atomic_file_append(c->to, text, bytes + 1);
+    fsdp_free(text);
+    return status;
+}
+
+fsdp_status fsdp_metrics_cut(const char *path, int64_t step)
+{
+    cut c = {.step = (double)step};
+    if (!fsdp_path_is_file(path))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_atomic_file_begin(path, 0, &c.to));
+    fsdp_status status = fsdp_metrics_each(path, keep_line, &c);
+    if (status == FSDP_OK)
+        return fsdp_atomic_file_commit(c.to);
+    fsdp_atomic_file_discard(c.to);
+    return status;
 }

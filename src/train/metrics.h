@@ -15,6 +15,9 @@ typedef struct fsdp_metrics fsdp_metrics;
 /* `append`: keep what is there (a resumed run); a last line that a crash cut short is removed.
  * FSDP_ERR_FORMAT if the file then ends in something that is no JSON line; FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out);
+/* Take out of the file what a run wrote after `step`, and its summary: lines of a run that goes on
+ * from there follow. No file is no error. */
+FSDP_MUST_CHECK fsdp_status fsdp_metrics_cut(const char *path, int64_t step);
 /* Accepts NULL. What every successful write has written is in the file already. */
 void fsdp_metrics_close(fsdp_metrics *metrics);
 

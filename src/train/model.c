@@ -2,81 +2,229 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/hf_dir.h"
+#include "src/base/log.h"
+#include "src/base/str.h"
 #include "src/comm/agree.h"
+#include "src/fsdp/state.h"
 #include "src/train/model.h"
-
-/* --- tied or not --- */
-
-/* Whether the head is tied is seen in the weights alone: no lm_head.weight, or no embedding beside
- * it, or equal values. */
-static bool file_is_tied(const fsdp_checkpoint_reader *reader)
-{
-    static const char *const embeddings[] = {"shared.weight", "encoder.embed_tokens.weight",
-                                             "decoder.embed_tokens.weight"};
-    const fsdp_checkpoint_entry *head = fsdp_checkpoint_find(reader, "lm_head.weight");
-    const fsdp_checkpoint_entry *shared = NULL;
-    for (size_t i = 0; i < sizeof embeddings / sizeof *embeddings && !shared; i++)
-        shared = fsdp_checkpoint_find(reader, embeddings[i]);
-    if (!head || !shared)
-        return true;
-    return head->bytes == shared->bytes && strcmp(head->dtype_name, shared->dtype_name) == 0 &&
-           memcmp(head->data, shared->data, head->bytes) == 0;
-}
+#include "src/train/name_patterns.h"
+#include "src/train/pretrained.h"
 
 /* --- opening --- */
 
-static fsdp_status shard_blocks(fsdp_module *blocks, fsdp_group *group, fsdp_device *device,
-                                const fsdp_fully_shard_options *options)
+static bool is_class(const fsdp_module *module, const char *name)
 {
-    for (int i = 0; i < fsdp_module_n_children(blocks); i++)
-        FSDP_TRY(fsdp_fully_shard(fsdp_module_child(blocks, i), group, device, options));
+    return strcmp(fsdp_module_class(module), name) == 0;
+}
+
+static bool is_block(const fsdp_module *module, const char *const *classes)
+{
+    for (const char *const *c = classes; *c; c++)
+        if (is_class(module, *c))
+            return true;
+    return false;
+}
+
+static bool is_block_below(const char *path, const fsdp_module *module, void *arg)
+{
+    const fsdp_model_info *info = arg;
+    return *path && is_block(module, info->block_classes);
+}
+
+/* --- units by default --- */
+
+/* Has it a whole vocabulary of its own? A tied one is the unit's around both of its modules. */
+static bool has_vocabulary(const fsdp_module *m)
+{
+    static const char *const classes[] = {"Embedding", "Linear", "BertEmbeddings", NULL};
+    bool is_own = m->forward != NULL && is_block(m, classes);
+    for (size_t i = 0; i < m->n_params; i++)
+        is_own &= fsdp_parameter_is_inside(m->params[i].parameter, m);
+    return is_own;
+}
+
+/* The head is left last in forward and entered first in backward: to free it in between is work for
+ * nothing, as with the root. */
+static bool is_unit_by_default(const char *path, const fsdp_module *m, void *arg,
+                               fsdp_fully_shard_options *options)
+{
+    const char *const *const *block_classes = arg;
+    const bool is_vocabulary = has_vocabulary(m);
+    (void)path;
+    if (is_vocabulary && is_class(m, "Linear") &&
+        options->reshard_after_forward == FSDP_RESHARD_DEFAULT)
+        options->reshard_after_forward = FSDP_RESHARD_FALSE;
+    return is_vocabulary || is_block(m, *block_classes);
+}
+
+/* block_classes outlives it. */
+static fsdp_wrap_policy default_policy(const char *const **block_classes)
+{
+    return (fsdp_wrap_policy){
+        .kind = FSDP_WRAP_CUSTOM, .custom = is_unit_by_default, .custom_arg = block_classes};
+}
+
+static bool is_unit_of_embeddings(const fsdp_module *m)
+{
+    const fsdp_state *state = m->fsdp_state;
+    for (size_t i = 0; state && i < state->n_members; i++)
+        if (!is_class(state->members[i].module, "Embedding"))
+            return false;
+    return state != NULL;
+}
+
+/* The gradient of an embedding does not read it. */
+static fsdp_status settle_embedding(const char *path, fsdp_module *m, void *arg)
+{
+    (void)path, (void)arg;
+    return is_unit_of_embeddings(m) ? fsdp_set_unshard_in_backward(m, false) : FSDP_OK;
+}
+
+fsdp_status fsdp_model_shard(fsdp_module *module, const char *const *block_classes,
+                             fsdp_group *group, fsdp_device *device,
+                             const fsdp_fully_shard_options *options)
+{
+    const fsdp_wrap_policy policy = default_policy(&block_classes);
+    FSDP_TRY(fsdp_auto_wrap(module, &policy, group, device, options));
+    return fsdp_module_visit(module, settle_embedding, NULL);
+}
+
+static fsdp_status shard(const fsdp_model *m, const fsdp_model_options *options,
+                         fsdp_device *device)
+{
+    const char *const *block_classes = m->info.block_classes;
+    fsdp_wrap_policy policy = options->wrap ? *options->wrap : default_policy(&block_classes);
+    fsdp_fully_shard_options of_units = options->shard;
+    policy.modules_per_unit = options->blocks_per_unit;
+    fsdp_named_sharding_apply(m->named, &of_units, &policy);
+    FSDP_TRY(fsdp_auto_wrap(m->module, &policy, m->group, device, &of_units));
+    if (!options->wrap)
+        FSDP_TRY(fsdp_module_visit(m->module, settle_embedding, NULL));
+    return fsdp_named_sharding_finish(m->named, m->module, device);
+}
+
+static bool begins_with(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static fsdp_status freeze(const fsdp_parameter_list *list, const char *prefix)
+{
+    size_t frozen = 0;
+    fsdp_name_list known = {0};
+    for (size_t i = 0; i < list->n; i++) {
+        if (!begins_with(list->items[i].name, prefix))
+            continue;
+        fsdp_parameter_set_requires_grad(list->items[i].parameter, false);
+        frozen++;
+    }
+    if (frozen)
+        return FSDP_OK;
+    fsdp_status status = fsdp_name_list_add_parameters(&known, list);
+    if (status == FSDP_OK)
+        status =
+            fsdp_refuse_name("--frozen-prefixes", prefix, "no parameter's name begins so", &known);
+    fsdp_name_list_fini(&known);
+    return status;
+}
+
+/* Before memory is made: what is frozen has no master. */
+static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *options)
+{
+    fsdp_parameter_list list;
+    if (!options->n_frozen)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_module_parameters(m->module, false, &list));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < options->n_frozen && status == FSDP_OK; i++)
+        status = freeze(&list, options->frozen[i]);
+    fsdp_parameter_list_free(&list);
+    return status;
+}
+
+/* What needs no peers: folder, configuration, weights' header, module tree. `p` has no weights if
+ * they are drawn. */
+static fsdp_status prepare(const fsdp_model_options *options, fsdp_model *m, fsdp_pretrained *p)
+{
+    if (options->name) {
+        FSDP_TRY(fsdp_pretrained_open(options->name, options->from_config, p));
+        if (!(m->dir = fsdp_strdup(p->dir)))
+            return FSDP_ERR_NOMEM;
+    } else {
+        p->config = *options->config;
+    }
+    m->config = p->config;
+    if (options->set_dropout)
+        fsdp_model_config_set_dropout(&m->config, options->dropout);
+    m->info = fsdp_model_config_info(&m->config);
+    FSDP_TRY(fsdp_model_create(&m->config, &m->module));
+    FSDP_TRY(freeze_all(m, options));
+    FSDP_TRY(fsdp_named_sharding_create(&options->named, m->module, &m->named));
+    if (p->weights) {
+        const fsdp_load_options load = fsdp_pretrained_load_options(p, options->seed);
+        FSDP_TRY(fsdp_module_note_dtypes(m->module, p->weights, &load));
+    }
+    if (options->activation_checkpointing)
+        return fsdp_apply_activation_checkpointing(m->module, is_block_below, &m->info,
+                                                   &options->checkpointing);
     return FSDP_OK;
 }
 
-fsdp_status fsdp_model_shard(fsdp_module *module, fsdp_group *group, fsdp_device *device,
-                             const fsdp_fully_shard_options *options)
+enum {
+    NAMES_SHOWN = 4
+};
+
+/* "`what`: a, b, c and 7 more", once, on rank 0. */
+static void warn_of(const fsdp_model *m, const char *what, char *const *names, size_t n)
 {
-    FSDP_TRY(shard_blocks(fsdp_module_find(module, "encoder.block"), group, device, options));
-    FSDP_TRY(shard_blocks(fsdp_module_find(module, "decoder.block"), group, device, options));
-    return fsdp_fully_shard(module, group, device, options);
+    fsdp_str list = {0};
+    int rank = fsdp_group_rank(m->group);
+    if (!n || rank != 0)
+        return;
+    for (size_t i = 0; i < n && i < NAMES_SHOWN; i++)
+        fsdp_str_printf(&list, "%s%s", i ? ", " : "", names[i]);
+    if (n > NAMES_SHOWN)
+        fsdp_str_printf(&list, " and %zu more", n - NAMES_SHOWN);
+    char *text = fsdp_str_take(&list);
+    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "%s: %s: %s", m->dir, what, text ? text : "several");
+    fsdp_free(text);
 }
 
-/* What needs no peers: folder, configuration, weights' header, module tree. *reader is NULL if the
- * weights are drawn. */
-static fsdp_status prepare(const fsdp_model_options *options, fsdp_model *m,
-                           fsdp_checkpoint_reader **reader)
+/* As transformers warns: a fresh head has to be trained before it says anything, and weights that
+ * nobody reads may mean that config.json and weights do not belong together. */
+static void warn_of_names(const fsdp_model *m)
 {
-    if (options->name) {
-        FSDP_TRY(fsdp_hf_dir_resolve(options->name, &m->dir));
-        FSDP_TRY(fsdp_t5_config_read(m->dir, &m->config));
-        if (!options->from_config) {
-            FSDP_TRY(fsdp_checkpoint_open(m->dir, reader));
-            m->config.tie_word_embeddings = file_is_tied(*reader);
-        }
-    } else {
-        m->config = *options->config;
-    }
-    if (options->set_dropout)
-        m->config.dropout_rate = options->dropout;
-    return fsdp_t5_create(&m->config, &m->module);
+    warn_of(m, "these weights are not in the files and were newly drawn", m->report.fresh,
+            m->report.n_fresh);
+    warn_of(m, "the model that config.json describes has no use for these weights of the files",
+            m->report.unexpected, m->report.n_unexpected);
+}
+
+/* Collective; on meta there is nothing to fill. */
+static fsdp_status fill(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
+                        const fsdp_device *device)
+{
+    if (fsdp_device_is_meta(device))
+        return fsdp_module_init(m->module, seed);
+    FSDP_TRY(fsdp_pretrained_load(p, m->module, m->group, seed, &m->report));
+    warn_of_names(m);
+    return FSDP_OK;
 }
 
 fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group,
                             fsdp_device *device, fsdp_model **model)
 {
     fsdp_model *m = fsdp_calloc(1, sizeof *m);
-    fsdp_checkpoint_reader *reader = NULL;
-    fsdp_status status = m ? prepare(options, m, &reader) : FSDP_ERR_NOMEM;
+    fsdp_pretrained pretrained = {0};
+    fsdp_status status = m ? prepare(options, m, &pretrained) : fsdp_error_nomem();
     status = fsdp_agree(group, status);
     if (status == FSDP_OK) {
         m->group = group;
-        status = fsdp_agree(group, fsdp_model_shard(m->module, group, device, &options->shard));
+        status = fsdp_agree(group, shard(m, options, device));
     }
     if (status == FSDP_OK)
-        status = reader ? fsdp_module_load(m->module, reader, group, &m->report)
-                        : fsdp_module_init(m->module, options->seed);
-    fsdp_checkpoint_close(reader);
+        status = fill(m, &pretrained, options->seed, device);
+    fsdp_pretrained_close(&pretrained);
     if (status != FSDP_OK) {
         fsdp_model_close(m);
         return status;
@@ -91,6 +239,7 @@ void fsdp_model_close(fsdp_model *m)
         return;
     fsdp_load_report_free(&m->report);
     fsdp_module_destroy(m->module);
+    fsdp_named_sharding_destroy(m->named);
     fsdp_free(m->dir);
     fsdp_free(m);
 }

@@ -8,15 +8,16 @@
 #include "src/ckpt/hf_dir.h"
 #include "src/comm/agree.h"
 #include "src/models/generation_config.h"
+#include "src/models/model_type.h"
 #include "src/train/model.h"
 
-/* The path of `name` in the model's folder; *path is NULL if there is none. */
-static fsdp_status source_file(const fsdp_model *m, const char *name, char **path)
+/* The config.json that the model's descends from; *path is NULL if there is none. */
+static fsdp_status source_config(const fsdp_model *m, char **path)
 {
     *path = NULL;
     if (!m->dir)
         return FSDP_OK;
-    char *file = fsdp_path_join(m->dir, name);
+    char *file = fsdp_path_join(m->dir, "config.json");
     if (!file)
         return FSDP_ERR_NOMEM;
     if (fsdp_path_is_file(file))
@@ -26,19 +27,22 @@ static fsdp_status source_file(const fsdp_model *m, const char *name, char **pat
     return FSDP_OK;
 }
 
-/* An unscaled head that is tied is written all the same: see fsdp_t5_config_write(). */
-static const char *tied_head_to_write(const fsdp_t5_config *c)
+/* A further name for a head that is tied; NULL: none. */
+static const char *tied_head_to_write(const fsdp_model *m)
 {
-    return c->tie_word_embeddings && !c->scale_decoder_outputs ? "lm_head.weight" : NULL;
+    const fsdp_model_type *type = m->config.type;
+    if (!m->info.tie_word_embeddings || !type->tied_head_to_save)
+        return NULL;
+    return type->tied_head_to_save(&m->config);
 }
 
 static fsdp_status write_config(const fsdp_model *m, const char *dir, fsdp_dtype dtype)
 {
     char *source, *path = fsdp_path_join(dir, "config.json");
-    fsdp_status status = path ? source_file(m, "config.json", &source) : FSDP_ERR_NOMEM;
+    fsdp_status status = path ? source_config(m, &source) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK) {
-        bool has_lm_head = !m->config.tie_word_embeddings || tied_head_to_write(&m->config);
-        status = fsdp_t5_config_write(&m->config, has_lm_head, dtype, source, path);
+        bool has_own_head = !m->info.tie_word_embeddings || tied_head_to_write(m);
+        status = fsdp_model_config_write(&m->config, has_own_head, dtype, source, path);
         fsdp_free(source);
     }
     fsdp_free(path);
@@ -47,33 +51,13 @@ static fsdp_status write_config(const fsdp_model *m, const char *dir, fsdp_dtype
 
 static fsdp_status write_generation_config(const fsdp_model *m, const char *dir)
 {
-    fsdp_generation_config g = {.decoder_start_token_id = m->config.decoder_start_token_id,
-                                .pad_token_id = m->config.pad_token_id,
-                                .eos_token_ids = {m->config.eos_token_id},
-                                .n_eos = 1};
-    char *source, *path = fsdp_path_join(dir, "generation_config.json");
-    fsdp_status status = path ? source_file(m, "generation_config.json", &source) : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK && source)
-        status = fsdp_generation_config_read(m->dir, &g);
-    if (status == FSDP_OK)
-        status = fsdp_generation_config_write(&g, source, path);
-    if (path)
-        fsdp_free(source);
+    if (m->info.format.task == FSDP_TASK_CLASSIFICATION)
+        return FSDP_OK;
+    char *path = fsdp_path_join(dir, "generation_config.json");
+    fsdp_status status =
+        path ? fsdp_generation_config_write(&m->info, m->dir, path) : FSDP_ERR_NOMEM;
     fsdp_free(path);
     return status;
-}
-
-static fsdp_status copy_tokenizer(const char *source, const char *dir)
-{
-    if (!source)
-        return FSDP_OK;
-    if (!fsdp_path_is_directory(source)) { /* a file: what it is called does not matter */
-        char *to = fsdp_path_join(dir, "spiece.model");
-        fsdp_status status = to ? fsdp_file_copy(source, to) : FSDP_ERR_NOMEM;
-        fsdp_free(to);
-        return status;
-    }
-    return fsdp_hf_dir_copy_tokenizer(source, dir, NULL);
 }
 
 static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
@@ -81,7 +65,11 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
 {
     FSDP_TRY(write_config(m, dir, o->dtype));
     FSDP_TRY(write_generation_config(m, dir));
-    return copy_tokenizer(o->tokenizer ? o->tokenizer : m->dir, dir);
+    const char *tokenizer = o->tokenizer ? o->tokenizer : m->dir;
+    /* A SentencePiece model, which goes by this name in T5's folders and by that in Llama's. */
+    const char *file_name =
+        m->info.format.task == FSDP_TASK_SEQ2SEQ ? "spiece.model" : "tokenizer.model";
+    return tokenizer ? fsdp_hf_dir_copy_tokenizer(tokenizer, dir, file_name) : FSDP_OK;
 }
 
 /* Weight files of an earlier save would be read in place of the new ones. */
@@ -146,9 +134,8 @@ fsdp_status fsdp_model_save(const fsdp_model *m, const char *dir,
         status = fsdp_atomic_directory_begin(
             dir, o->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE, &target);
     status = fsdp_agree(m->group, status);
-    fsdp_save_options weights = {.dtype = o->dtype,
-                                 .max_shard_bytes = o->max_shard_bytes,
-                                 .also_as = tied_head_to_write(&m->config)};
+    fsdp_save_options weights = {
+        .dtype = o->dtype, .max_shard_bytes = o->max_shard_bytes, .also_as = tied_head_to_write(m)};
     const char *meanwhile = target ? fsdp_atomic_directory_path(target) : "";
     if (status == FSDP_OK)
         status = fsdp_module_save(m->module, meanwhile, m->group, &weights);

@@ -230,6 +230,15 @@ void fsdp_progress_update(fsdp_progress *p, int64_t steps, const char *postfix, 
     draw(p, now_s, smoothed_rate(p));
 }
 
+void fsdp_progress_clear(fsdp_progress *p)
+{
+    if (!p || p->style != FSDP_PROGRESS_BAR)
+        return;
+    fprintf(p->file, "\r%*s\r", (int)p->drawn_width, "");
+    fflush(p->file);
+    p->drawn_width = 0;
+}
+
 void fsdp_progress_print(fsdp_progress *p, const char *format, ...)
 {
     char line[LINE_BYTES];
@@ -239,10 +248,7 @@ void fsdp_progress_print(fsdp_progress *p, const char *format, ...)
     va_end(args);
     if (p->style == FSDP_PROGRESS_OFF)
         return;
-    if (p->style == FSDP_PROGRESS_BAR) {
-        fprintf(p->file, "\r%*s\r", (int)p->drawn_width, "");
-        p->drawn_width = 0;
-    }
+    fsdp_progress_clear(p);
     fprintf(p->file, "%s\n", line);
     if (p->style == FSDP_PROGRESS_BAR)
         draw(p, fsdp_clock_s(), smoothed_rate(p));

@@ -33,6 +33,27 @@ static fsdp_prompt *add(fsdp_prompts *p)
 
 /* --- texts --- */
 
+/* The tokenizer ends every text with </s>, which is not wanted where the text goes on. */
+static fsdp_status encode_to_continue(const fsdp_prompt_encoding *e, const char *text,
+                                      fsdp_token_list *ids)
+{
+    const int32_t bos = fsdp_tokenizer_bos_id(e->tokenizer);
+    if (bos >= 0)
+        FSDP_TRY(fsdp_token_list_set(ids, &bos, 1));
+    FSDP_TRY(fsdp_tokenizer_encode(e->tokenizer, text, strlen(text), 0, ids));
+    ids->len--;
+    if (e->max_length && ids->len > (size_t)e->max_length)
+        ids->len = (size_t)e->max_length;
+    return FSDP_OK;
+}
+
+static fsdp_status encode(const fsdp_prompt_encoding *e, const char *text, fsdp_token_list *ids)
+{
+    if (e->to_continue)
+        return encode_to_continue(e, text, ids);
+    return fsdp_tokenizer_encode(e->tokenizer, text, strlen(text), e->max_length, ids);
+}
+
 static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
                             size_t length)
 {
@@ -43,8 +64,7 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     char *whole = fsdp_strdup_printf("%s%.*s", e->prefix ? e->prefix : "", (int)length, text);
     fsdp_status status = FSDP_ERR_NOMEM;
     if (prompt->text && whole)
-        status =
-            fsdp_tokenizer_encode(e->tokenizer, whole, strlen(whole), e->max_length, &prompt->ids);
+        status = encode(e, whole, &prompt->ids);
     fsdp_free(whole);
     return status;
 }
@@ -137,17 +157,19 @@ static fsdp_status add_lines(fsdp_prompts *p, const char *path, const char *text
 }
 
 /* Is the text one JSON document over several lines, rather than one a line? */
-static bool first_line_is_open(const char *path, const char *text, size_t bytes)
+static fsdp_status first_line_is_open(const char *path, const char *text, size_t bytes, bool *open)
 {
     const char *line;
     size_t at = 0, length;
     fsdp_json *doc;
+    *open = false;
     if (!next_line(text, bytes, &at, &line, &length) || at >= bytes)
-        return false;
-    if (fsdp_json_parse(path, 1, line, length, &doc) != FSDP_OK)
-        return true;
-    fsdp_json_destroy(doc);
-    return false;
+        return FSDP_OK;
+    fsdp_status status = fsdp_json_parse(path, 1, line, length, &doc);
+    if (status == FSDP_OK)
+        fsdp_json_destroy(doc);
+    *open = status == FSDP_ERR_FORMAT;
+    return *open ? FSDP_OK : status;
 }
 
 fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const char *path, int64_t vocab)
@@ -156,13 +178,14 @@ fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const char *path, int64_t voc
     size_t bytes;
     FSDP_TRY(fsdp_file_read(path, MAX_FILE_BYTES, &text, &bytes));
     fsdp_json *doc = NULL;
-    fsdp_status status;
-    if (first_line_is_open(path, text, bytes)) {
+    bool open;
+    fsdp_status status = first_line_is_open(path, text, bytes, &open);
+    if (status == FSDP_OK && open) {
         status = fsdp_json_parse(path, 1, text, bytes, &doc);
         if (status == FSDP_OK)
             status = add_document(p, doc, vocab);
         fsdp_json_destroy(doc);
-    } else {
+    } else if (status == FSDP_OK) {
         status = add_lines(p, path, text, bytes, vocab);
     }
     fsdp_free(text);

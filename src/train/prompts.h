@@ -15,11 +15,13 @@ typedef struct fsdp_prompts {
 
 void fsdp_prompts_free(fsdp_prompts *prompts);
 
-/* How texts become ids: `prefix` is put before each; at most max_length ids (0: no limit). */
+/* How texts become ids: `prefix` is put before each; at most max_length ids (0: no limit). A text
+ * that a causal model is to continue begins with <s>, if there is one, and has no end. */
 typedef struct fsdp_prompt_encoding {
     const fsdp_tokenizer *tokenizer;
     const char *prefix;
     int max_length;
+    bool to_continue;
 } fsdp_prompt_encoding;
 
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,

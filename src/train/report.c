@@ -1,13 +1,28 @@
 /* What a training run tells: metrics lines, memory, the tables at the end. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
 #include "src/train/human.h"
+#include "src/train/progress.h"
 #include "src/train/table.h"
 #include "src/train/trainer_internal.h"
+
+void fsdp_trainer_say(const fsdp_trainer *t, const char *format, ...)
+{
+    va_list args;
+    if (!t->out)
+        return;
+    fsdp_progress_clear(t->progress);
+    va_start(args, format);
+    vfprintf(t->out, format, args);
+    va_end(args);
+    fputc('\n', t->out);
+    fflush(t->out);
+}
 
 /* --- memory --- */
 
@@ -77,6 +92,10 @@ fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result, do
     set_loss(line, t, epoch, result, seconds);
     fsdp_metrics_set_number(line, "grad_norm", result->grad_norm);
     fsdp_metrics_set_number(line, "lr", lr);
+    if (t->loop.scaler) {
+        fsdp_metrics_set_number(line, "loss_scale", result->loss_scale);
+        fsdp_json_set_bool(line, "skipped", result->skipped);
+    }
     fill_memory(fsdp_json_set_object(line, "memory_peak"), &stats);
     return fsdp_metrics_write(t->metrics);
 }
@@ -89,6 +108,37 @@ fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *resu
     fsdp_json_node line;
     FSDP_TRY(fsdp_metrics_begin(t->metrics, "validation", &line));
     set_loss(line, t, epoch, result, seconds);
+    if (t->task == FSDP_TASK_CAUSAL_LM)
+        fsdp_metrics_set_number(line, "perplexity", exp(result->loss));
+    if (t->task == FSDP_TASK_CLASSIFICATION) {
+        fsdp_metrics_set_number(line, "accuracy", result->accuracy);
+        fsdp_metrics_set_number(line, "f1", result->f1);
+    }
+    return fsdp_metrics_write(t->metrics);
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+fsdp_status fsdp_report_checkpoint(fsdp_trainer *t, const fsdp_checkpoint_report *r)
+{
+    fsdp_checkpoint_report *slowest = &t->slowest;
+    fsdp_json_node line;
+    t->n_saved_beside++;
+    slowest->call_s = larger(slowest->call_s, r->call_s);
+    slowest->step_s = larger(slowest->step_s, r->step_s);
+    slowest->held_s = larger(slowest->held_s, r->held_s);
+    if (!t->metrics)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_metrics_begin(t->metrics, "checkpoint", &line));
+    fsdp_json_set_i64(line, "step", r->step);
+    fsdp_metrics_set_number(line, "seconds", r->seconds);
+    fsdp_metrics_set_number(line, "step_seconds", r->step_s);
+    fsdp_metrics_set_number(line, "call_seconds", r->call_s);
+    fsdp_metrics_set_number(line, "held_seconds", r->held_s);
+    fsdp_json_set_i64(line, "copied_bytes", (int64_t)r->copied_bytes);
     return fsdp_metrics_write(t->metrics);
 }
 
@@ -101,7 +151,7 @@ static int compare_doubles(const void *a, const void *b)
 /* Without the first, which warms up. */
 static double median_step(const fsdp_trainer *t)
 {
-    size_t n = (size_t)t->step, skip = n > 2 ? 1 : 0;
+    size_t n = (size_t)(t->step - t->first_step), skip = n > 2 ? 1 : 0;
     if (!n)
         return (double)NAN;
     double *sorted = fsdp_calloc(n, sizeof *sorted);
@@ -138,27 +188,59 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
 
 /* --- tables --- */
 
+/* Columns of the epochs' table beyond the losses, by task. */
+static size_t metric_columns(fsdp_task task, const char *headings[2])
+{
+    headings[0] = task == FSDP_TASK_CAUSAL_LM ? "perplexity" : "accuracy";
+    headings[1] = "F1";
+    return task == FSDP_TASK_CAUSAL_LM ? 1 : task == FSDP_TASK_CLASSIFICATION ? 2 : 0;
+}
+
+/* A cell of validation, if there was one. */
+static void validation_cell(fsdp_table *table, const fsdp_epoch_record *e, double value)
+{
+    if (isnan(e->validation_loss))
+        fsdp_table_cell(table, "-");
+    else if (value < 1e6)
+        fsdp_table_cell(table, "%.4f", value);
+    else
+        fsdp_table_cell(table, "%.4g", value); /* a perplexity may be anything */
+}
+
+static void epoch_row(const fsdp_trainer *t, fsdp_table *table, size_t i)
+{
+    const fsdp_epoch_record *e = &t->epochs[i];
+    fsdp_table_row(table);
+    fsdp_table_cell(table, "%zu", i + 1);
+    fsdp_table_cell(table, "%.4f", e->train_loss);
+    validation_cell(table, e, e->validation_loss);
+    if (t->task == FSDP_TASK_CAUSAL_LM)
+        validation_cell(table, e, exp(e->validation_loss));
+    if (t->task == FSDP_TASK_CLASSIFICATION) {
+        validation_cell(table, e, e->accuracy);
+        validation_cell(table, e, e->f1);
+    }
+    fsdp_table_cell(table, "%s", fsdp_human_duration(e->seconds).text);
+    fsdp_table_cell(table, "%.0f", e->tokens_per_s);
+    fsdp_table_cell(table, "%s", e->saved ? "yes" : "");
+}
+
 static fsdp_status print_epochs(const fsdp_trainer *t)
 {
+    static const char *const before[] = {"epoch", "train loss", "validation loss"};
+    static const char *const after[] = {"time", "tokens/s", "saved"};
+    const char *of_task[2];
+    const size_t n = metric_columns(t->task, of_task);
     fsdp_table *table;
-    FSDP_TRY(fsdp_table_create(6, &table));
-    static const char *const headings[] = {"epoch", "train loss", "validation loss",
-                                           "time",  "tokens/s",   "saved"};
-    for (size_t i = 0; i < 6; i++)
-        fsdp_table_column(table, i, headings[i], FSDP_TABLE_RIGHT);
-    for (size_t i = 0; i < t->n_epochs; i++) {
-        const fsdp_epoch_record *e = &t->epochs[i];
-        fsdp_table_row(table);
-        fsdp_table_cell(table, "%zu", i + 1);
-        fsdp_table_cell(table, "%.4f", e->train_loss);
-        if (isnan(e->validation_loss))
-            fsdp_table_cell(table, "-");
-        else
-            fsdp_table_cell(table, "%.4f", e->validation_loss);
-        fsdp_table_cell(table, "%s", fsdp_human_duration(e->seconds).text);
-        fsdp_table_cell(table, "%.0f", e->tokens_per_s);
-        fsdp_table_cell(table, "%s", e->saved ? "yes" : "");
+    FSDP_TRY(fsdp_table_create(6 + n, &table));
+    for (size_t i = 0; i < 3; i++) {
+        fsdp_table_column(table, i, before[i], FSDP_TABLE_RIGHT);
+        fsdp_table_column(table, 3 + n + i, after[i], FSDP_TABLE_RIGHT);
     }
+    for (size_t i = 0; i < n; i++)
+        fsdp_table_column(table, 3 + i, of_task[i], FSDP_TABLE_RIGHT);
+    for (size_t i = 0; i < t->n_epochs; i++)
+        epoch_row(t, table, i);
     fsdp_status status = fsdp_table_print(table, t->out, FSDP_TABLE_AUTO);
     fsdp_table_destroy(table);
     return status;
@@ -197,9 +279,28 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
         FSDP_TRY(print_epochs(t));
     if (t->config->track_memory)
         FSDP_TRY(print_memory(t, ranks));
+    if (t->offload)
+        fprintf(t->out, "activation offload: at most %s in the file of rank 0\n",
+                fsdp_human_bytes(fsdp_activation_offload_peak(t->offload)).text);
+    if (t->profile) {
+        FSDP_TRY(fsdp_profile_print(t->profile, t->out));
+        fprintf(t->out, "trace: %s (chrome://tracing, https://ui.perfetto.dev)\n",
+                t->config->profile);
+    }
     fprintf(t->out, "%lld step%s, median %s each; host memory of all ranks %s at most; %s in all\n",
             (long long)t->step, t->step == 1 ? "" : "s", fsdp_human_duration(median_step(t)).text,
             fsdp_human_bytes(host).text, fsdp_human_duration(fsdp_clock_s() - t->started_s).text);
+    if (t->n_saved_beside)
+        fprintf(t->out,
+                "%lld checkpoint%s written beside training: a step that triggers one took at most "
+                "%s, %s of it for the call; copies and waiting in later steps at most %s\n",
+                (long long)t->n_saved_beside, t->n_saved_beside == 1 ? "" : "s",
+                fsdp_human_duration(t->slowest.step_s).text,
+                fsdp_human_duration(t->slowest.call_s).text,
+                fsdp_human_duration(t->slowest.held_s).text);
+    if (t->result->skipped_steps)
+        fprintf(t->out, "%lld of the steps updated nothing: gradients overflowed (float16)\n",
+                (long long)t->result->skipped_steps);
     return FSDP_OK;
 }
 

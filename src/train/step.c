@@ -1,12 +1,16 @@
 /* See Note [Loss of a step] in step.h. */
 #include <math.h>
+#include <stdio.h>
 
 #include <fsdp/models.h>
+#include <fsdp/train.h>
 
 #include "src/base/alloc.h"
+#include "src/base/trace.h"
 #include "src/comm/comm.h"
+#include "src/train/classification.h"
 #include "src/train/human.h"
-#include "src/train/step.h"
+#include "src/train/not_finite.h"
 
 /* What a leaf contributes; gathered over ranks as it is. */
 typedef struct leaf_sum {
@@ -31,9 +35,12 @@ static fsdp_status gather_leaves(const fsdp_train_loop *loop, const leaf_sum *mi
                                  leaf_sum *all)
 {
     int world_size = fsdp_group_world_size(loop->group);
-    for (int a = 0; a < micro_steps; a++)
-        FSDP_TRY(fsdp_all_gather(loop->group, &mine[a], sizeof *mine, &all[a * world_size]));
-    return FSDP_OK;
+    fsdp_status status = FSDP_OK;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "gather losses", NULL);
+    for (int a = 0; a < micro_steps && status == FSDP_OK; a++)
+        status = fsdp_all_gather(loop->group, &mine[a], sizeof *mine, &all[a * world_size]);
+    fsdp_trace_end();
+    return status;
 }
 
 /* Add to `result` in leaf order. Its loss is not divided yet. */
@@ -56,64 +63,127 @@ static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum, 
     return n > 0 ? (double)n : 1.0;
 }
 
+/* Forward, and backward if wanted; *loss is that of the leaf times `scale`. */
 static fsdp_status run_leaf(fsdp_train_loop *loop, const fsdp_batch *batch, int micro_step,
-                            bool backward, double *loss)
+                            bool backward, double scale, double *loss)
 {
-    fsdp_scope_options options = {.training = backward,
-                                  .seed = batch->seed,
-                                  .step = batch->step,
-                                  .leaf = batch->leaf,
-                                  .micro_step = micro_step,
-                                  .n_micro_steps = loop->micro_steps,
-                                  .batch = batch};
-    fsdp_scope *s;
-    FSDP_TRY(fsdp_scope_open(loop->device, backward ? loop->tape : NULL, &options, &s));
-    fsdp_tensor *out = fsdp_t5_loss(s, loop->module, factor_of(loop, batch));
-    fsdp_status status = fsdp_scope_status(s);
-    if (status == FSDP_OK)
-        status = fsdp_tensor_item(out, loss);
-    if (status == FSDP_OK && backward)
-        status = fsdp_backward(loop->tape, &out, NULL, 1);
-    fsdp_scope_close(s);
-    if (status != FSDP_OK && backward)
-        fsdp_tape_reset(loop->tape);
-    return status;
+    const fsdp_forward_backward_options options = {.training = backward,
+                                                   .tape = loop->tape,
+                                                   .factor = (double)factor_of(loop, batch) * scale,
+                                                   .micro_step = micro_step,
+                                                   .n_micro_steps = loop->micro_steps};
+    return fsdp_forward_backward(loop->module, loop->device, batch, &options, loss);
 }
 
 /* --- training --- */
 
 static fsdp_status take_batches(const fsdp_train_loop *loop, fsdp_loader *loader,
-                                fsdp_batch **batches, leaf_sum *mine)
+                                fsdp_batch **batches)
 {
     for (int a = 0; a < loop->micro_steps; a++) {
         FSDP_TRY(fsdp_loader_next(loader, &batches[a]));
         if (!batches[a])
             return fsdp_error(FSDP_ERR_STATE, "the loader ended in the middle of a step");
-        add_batch(&mine[a], batches[a]);
     }
     return FSDP_OK;
 }
 
-static fsdp_status check_finite(const char *what, double value, int64_t step, double lr)
+/* --- the update --- */
+
+static fsdp_status check_loss(const fsdp_train_loop *loop, double loss, int64_t step, double lr)
 {
-    if (isfinite(value))
+    char what[64];
+    snprintf(what, sizeof what, "the loss is %s", fsdp_human_not_finite(loss));
+    return isfinite(loss) ? FSDP_OK : fsdp_not_finite(loop, what, step, lr);
+}
+
+static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
+                        fsdp_step_result *result, float *scale)
+{
+    const fsdp_clip_grad_options options = {.norm_type = loop->grad_norm_type,
+                                            .error_if_nonfinite = !loop->ignore_nonfinite};
+    double max_norm = loop->max_grad_norm > 0.0 ? loop->max_grad_norm : (double)INFINITY;
+    fsdp_status status =
+        fsdp_clip_grad_norm(&loop->parameters, max_norm, &options, &result->grad_norm, scale);
+    if (status == FSDP_ERR_NUMERIC)
+        return fsdp_not_finite(loop, fsdp_last_error(), step, lr);
+    FSDP_TRY(status);
+    return loop->clip_value > 0.0 ? fsdp_clip_grad_value(&loop->parameters, loop->clip_value)
+                                  : FSDP_OK;
+}
+
+/* Can a smaller scale help? Not with a weight that is NaN, nor below 1, where it is not the scale
+ * that overflows. */
+static fsdp_status skip(fsdp_train_loop *loop, int64_t step, double lr, fsdp_step_result *result)
+{
+    const fsdp_named_parameter *bad = NULL;
+    result->skipped = true;
+    result->grad_norm = (double)NAN;
+    if (!isfinite(result->loss))
+        FSDP_TRY(fsdp_find_not_finite(loop, &bad));
+    if (result->loss_scale >= 1.0 && !bad)
         return FSDP_OK;
-    return fsdp_error(
-        FSDP_ERR_NUMERIC,
-        "step %lld: %s is %s (learning rate %g); nothing was updated. A smaller --lr, "
-        "--warmup-steps or --max-grad-norm may help",
-        (long long)step + 1, what, fsdp_human_not_finite(value), lr);
+    FSDP_TRY(check_loss(loop, result->loss, step, lr));
+    return fsdp_error(FSDP_ERR_NUMERIC,
+                      "step %lld: gradients overflow with a loss scale of %g: they are beyond "
+                      "float16 without one; bfloat16 has float32's range",
+                      (long long)step + 1, result->loss_scale);
+}
+
+/* Is there to be an update? */
+static fsdp_status unscale(fsdp_train_loop *loop, int64_t step, double lr, fsdp_step_result *result)
+{
+    if (loop->scaler)
+        FSDP_TRY(fsdp_grad_scaler_unscale(loop->scaler, loop->optimizer));
+    if (loop->scaler && fsdp_grad_scaler_found_inf(loop->scaler))
+        return skip(loop, step, lr, result);
+    return check_loss(loop, result->loss, step, lr);
+}
+
+static fsdp_status optimize(fsdp_train_loop *loop, double lr, float grad_scale)
+{
+    fsdp_optimizer_set_lr(loop->optimizer, lr);
+    if (!loop->scaler)
+        return fsdp_optimizer_step(loop->optimizer, grad_scale);
+    FSDP_TRY(fsdp_grad_scaler_step(loop->scaler, loop->optimizer, grad_scale));
+    return fsdp_grad_scaler_update(loop->scaler);
 }
 
 static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_step_result *result)
 {
-    double max_norm = loop->max_grad_norm > 0.0 ? loop->max_grad_norm : (double)INFINITY;
-    float scale;
-    FSDP_TRY(fsdp_clip_grad_norm(&loop->parameters, max_norm, NULL, &result->grad_norm, &scale));
-    FSDP_TRY(check_finite("the gradient norm", result->grad_norm, step, lr));
-    fsdp_optimizer_set_lr(loop->optimizer, lr);
-    FSDP_TRY(fsdp_optimizer_step(loop->optimizer, scale));
+    float grad_scale = 1.0f;
+    FSDP_TRY(unscale(loop, step, lr, result));
+    if (!result->skipped)
+        FSDP_TRY(clip(loop, step, lr, result, &grad_scale));
+    FSDP_TRY(optimize(loop, lr, grad_scale));
     fsdp_module_zero_grad(loop->module);
+    return FSDP_OK;
+}
+
+/* The power of two not below x. */
+static double power_above(double x)
+{
+    int exponent;
+    double fraction = frexp(x, &exponent);
+    return ldexp(1.0, fraction == 0.5 ? exponent - 1 : exponent);
+}
+
+/* The last micro-step communicates for all, and leaves nothing behind. */
+static fsdp_status set_communication(const fsdp_train_loop *loop, int micro_step)
+{
+    const bool last = micro_step + 1 == loop->micro_steps;
+    if (loop->keep_between_micro_steps)
+        FSDP_TRY(fsdp_set_reshard_after_backward(loop->module, last, true));
+    if (loop->set_is_last_backward)
+        FSDP_TRY(fsdp_set_is_last_backward(loop->module, last));
+    switch (loop->accumulation_mode) {
+    case FSDP_ACCUMULATION_NO_SYNC:
+        return fsdp_set_requires_gradient_sync(loop->module, last, true);
+    case FSDP_ACCUMULATION_REDUCE_SCATTER:
+        return fsdp_set_requires_all_reduce(loop->module, last, true);
+    case FSDP_ACCUMULATION_REDUCE:
+        break;
+    }
     return FSDP_OK;
 }
 
@@ -121,20 +191,43 @@ static fsdp_status step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, le
                            leaf_sum *all, double lr, int64_t step, fsdp_step_result *result)
 {
     int n = loop->micro_steps * fsdp_group_world_size(loop->group);
+    if (loop->unshard_first)
+        FSDP_TRY(fsdp_unit_unshard_async(loop->module, NULL));
     FSDP_TRY(gather_leaves(loop, mine, loop->micro_steps, all));
     fsdp_step_result counts = {0};
     int64_t leaves = add_leaves(all, n, &counts);
     double divide = divisor(loop, &counts, leaves);
-    FSDP_TRY(fsdp_set_gradient_divide_factor(loop->module, divide));
-    for (int a = 0; a < loop->micro_steps; a++)
-        FSDP_TRY(run_leaf(loop, batches[a], a, true, &mine[a].loss));
+    double loss_scale = loop->scaler ? fsdp_grad_scaler_scale(loop->scaler) : 1.0;
+    double power = loop->scaler ? power_above(divide) : 1.0;
+    const double given = loop->gradient_divide_factor;
+    FSDP_TRY(fsdp_set_gradient_divide_factor(loop->module, (given > 0.0 ? given : divide) / power));
+    for (int a = 0; a < loop->micro_steps; a++) {
+        FSDP_TRY(set_communication(loop, a));
+        FSDP_TRY(run_leaf(loop, batches[a], a, true, loss_scale / power, &mine[a].loss));
+        mine[a].loss *= power / loss_scale;
+    }
     FSDP_TRY(gather_leaves(loop, mine, loop->micro_steps, all));
-    *result = (fsdp_step_result){0};
+    *result = (fsdp_step_result){.loss_scale = loss_scale};
     (void)add_leaves(all, n, result);
     result->loss /= divide;
     fsdp_group_at(loop->group, (uint32_t)step + 1, "", "optimizer step");
-    FSDP_TRY(check_finite("the loss", result->loss, step, lr));
     return update(loop, lr, step, result);
+}
+
+fsdp_status fsdp_train_step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, double lr,
+                               int64_t step, fsdp_step_result *result)
+{
+    size_t a = (size_t)loop->micro_steps;
+    leaf_sum *mine = fsdp_calloc(a, sizeof *mine);
+    leaf_sum *all = fsdp_calloc(a * (size_t)fsdp_group_world_size(loop->group), sizeof *all);
+    fsdp_status status = mine && all ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < a && status == FSDP_OK; i++)
+        add_batch(&mine[i], batches[i]);
+    if (status == FSDP_OK)
+        status = step_on(loop, batches, mine, all, lr, step, result);
+    fsdp_free(mine);
+    fsdp_free(all);
+    return status;
 }
 
 fsdp_status fsdp_train_step(fsdp_train_loop *loop, fsdp_loader *loader, double lr, int64_t step,
@@ -142,30 +235,69 @@ fsdp_status fsdp_train_step(fsdp_train_loop *loop, fsdp_loader *loader, double l
 {
     size_t a = (size_t)loop->micro_steps;
     fsdp_batch **batches = fsdp_calloc(a, sizeof(fsdp_batch *));
-    leaf_sum *mine = fsdp_calloc(a, sizeof *mine);
-    leaf_sum *all = fsdp_calloc(a * (size_t)fsdp_group_world_size(loop->group), sizeof *all);
-    fsdp_status status = batches && mine && all ? FSDP_OK : FSDP_ERR_NOMEM;
+    fsdp_status status = batches ? take_batches(loop, loader, batches) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = take_batches(loop, loader, batches, mine);
-    if (status == FSDP_OK)
-        status = step_on(loop, batches, mine, all, lr, step, result);
+        status = fsdp_train_step_on(loop, batches, lr, step, result);
     for (size_t i = 0; batches && i < a; i++)
         fsdp_batch_release(batches[i]);
     fsdp_free(batches);
-    fsdp_free(mine);
-    fsdp_free(all);
     return status;
+}
+
+fsdp_status fsdp_check_any_label(const char *data, int64_t labels)
+{
+    if (labels > 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: not one token has a label, so there is no loss: prompts are as long as "
+                      "their rows (after cutting), or all labels are %d",
+                      data, FSDP_IGNORE_INDEX);
 }
 
 /* --- validation --- */
 
-fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader, void (*each)(void *arg),
-                          void *arg, fsdp_step_result *result)
+/* A classifier's loss and counts from its logits. */
+static fsdp_status classify_leaf(const fsdp_train_loop *loop, const fsdp_batch *batch,
+                                 fsdp_class_counts *counts, double *loss)
+{
+    fsdp_scope_options options = {.batch = batch};
+    fsdp_scope *s;
+    FSDP_TRY(fsdp_scope_open(loop->device, NULL, &options, &s));
+    fsdp_tensor *logits = fsdp_model_logits(s, loop->module).logits;
+    fsdp_status status = fsdp_scope_status(s);
+    if (status == FSDP_OK && !fsdp_device_is_meta(loop->device))
+        status = fsdp_class_counts_add_batch(counts, logits, batch, loss);
+    fsdp_scope_close(s);
+    *loss *= (double)factor_of(loop, batch);
+    return status;
+}
+
+static fsdp_status validate_batch(fsdp_train_loop *loop, const fsdp_batch *batch,
+                                  fsdp_class_counts *counts, leaf_sum *mine)
+{
+    add_batch(mine, batch);
+    if (loop->num_labels)
+        return classify_leaf(loop, batch, counts, &mine->loss);
+    return run_leaf(loop, batch, 0, false, 1.0, &mine->loss);
+}
+
+fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch)
+{
+    fsdp_class_counts counts = {0};
+    leaf_sum mine = {0};
+    FSDP_TRY(fsdp_class_counts_init(&counts, loop->num_labels));
+    fsdp_status status = validate_batch(loop, batch, &counts, &mine);
+    fsdp_class_counts_fini(&counts);
+    return status;
+}
+
+/* All batches; *sum's loss is not divided yet. */
+static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
+                                    void (*each)(void *arg), void *arg, fsdp_class_counts *counts,
+                                    fsdp_step_result *sum, int64_t *leaves)
 {
     int world_size = fsdp_group_world_size(loop->group);
     leaf_sum *all = fsdp_calloc((size_t)world_size, sizeof *all);
-    fsdp_step_result sum = {0};
-    int64_t leaves = 0;
     fsdp_status status = all ? FSDP_OK : FSDP_ERR_NOMEM;
     while (status == FSDP_OK) {
         fsdp_batch *batch;
@@ -173,18 +305,33 @@ fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader, void (*eac
         status = fsdp_loader_next(loader, &batch);
         if (status != FSDP_OK || !batch)
             break;
-        add_batch(&mine, batch);
-        status = run_leaf(loop, batch, 0, false, &mine.loss);
+        status = validate_batch(loop, batch, counts, &mine);
         fsdp_batch_release(batch);
         if (status == FSDP_OK)
             status = gather_leaves(loop, &mine, 1, all);
         if (status != FSDP_OK)
             break;
-        leaves += add_leaves(all, world_size, &sum);
+        *leaves += add_leaves(all, world_size, sum);
         if (each)
             each(arg);
     }
     fsdp_free(all);
+    return status;
+}
+
+fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader, void (*each)(void *arg),
+                          void *arg, fsdp_step_result *result)
+{
+    fsdp_step_result sum = {0};
+    fsdp_class_counts counts = {0};
+    int64_t leaves = 0;
+    FSDP_TRY(fsdp_class_counts_init(&counts, loop->num_labels));
+    fsdp_status status = validate_batches(loop, loader, each, arg, &counts, &sum, &leaves);
+    if (status == FSDP_OK && loop->num_labels)
+        status = fsdp_class_counts_reduce(&counts, loop->group);
+    sum.accuracy = fsdp_class_accuracy(&counts);
+    sum.f1 = fsdp_class_f1(&counts);
+    fsdp_class_counts_fini(&counts);
     if (status != FSDP_OK)
         return status;
     sum.loss /= divisor(loop, &sum, leaves);

@@ -1,12 +1,14 @@
 /* Whether ranks were bound to cores of their own or share all is seen in their affinity masks. */
 #include <sched.h>
 
+#include <fsdp/train.h>
+
 #include "src/base/alloc.h"
-#include "src/train/threads.h"
+#include "src/comm/comm.h"
 
 fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
 {
-    int world_size = group ? fsdp_group_world_size(group) : 1;
+    int world_size = fsdp_group_world_size(group);
     cpu_set_t mine, *all = fsdp_calloc((size_t)world_size, sizeof *all);
     if (!all)
         return FSDP_ERR_NOMEM;
@@ -26,5 +28,7 @@ fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
         return status;
     int share = CPU_COUNT(&mine) / (sharing > 0 ? sharing : 1);
     *threads = share > 1 ? share : 1;
+    if (group)
+        fsdp_group_set_threads(group, *threads);
     return FSDP_OK;
 }

@@ -26,9 +26,14 @@ static bool ends_with(const char *name, const char *end)
 /* Read by others, or said by others. */
 static bool is_input(const char *name)
 {
-    static const char *const inputs[] = {
-        "model",          "inputs.safetensors",       "packed_inputs.safetensors",
-        "tolerance.json", "final_params.safetensors", "README.md"};
+    static const char *const inputs[] = {"model",
+                                         "inputs.safetensors",
+                                         "packed_inputs.safetensors",
+                                         "tolerance.json",
+                                         "final_params.safetensors",
+                                         "params.json",
+                                         "optim.safetensors",
+                                         "README.md"};
     for (size_t i = 0; i < FSDP_LENGTH(inputs); i++)
         if (strcmp(name, inputs[i]) == 0)
             return true;
@@ -37,47 +42,43 @@ static bool is_input(const char *name)
 
 /* --- one entry --- */
 
-/* The model_type of `dir`/config.json, the caller's; NULL if there is none. */
-static char *model_type_of(const char *dir)
+static bool is_folder(const fsdp_verify_case *c, const char *name)
 {
-    char *path = fsdp_path_join(dir, "config.json"), *type = NULL;
-    fsdp_json *doc = NULL;
-    const char *name = NULL;
-    if (path && fsdp_path_is_file(path) && fsdp_json_read(path, &doc) == FSDP_OK &&
-        fsdp_json_opt_str(fsdp_json_root(doc), "model_type", NULL, &name) == FSDP_OK && name)
-        type = fsdp_strdup(name);
-    fsdp_json_destroy(doc);
+    char *path = fsdp_verify_path(c, name);
+    bool yes = path && fsdp_path_is_directory(path);
     fsdp_free(path);
-    return type;
-}
-
-static const char *reason_not_compared(const char *name)
-{
-    if (starts_with(name, "dcp_"))
-        return "reading DCP checkpoints comes with a later version";
-    if (starts_with(name, "packed_"))
-        return "packed documents come with the causal models of a later version";
-    if (starts_with(name, "optim.") || starts_with(name, "clip.") ||
-        starts_with(name, "schedules."))
-        return "optimizers by themselves come with a later version; trajectories run them";
-    return "this version does not know such a file";
+    return yes;
 }
 
 static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
 {
-    if (strcmp(name, "expected.safetensors") == 0)
-        return fsdp_verify_expected(c);
-    if (strcmp(name, "config_other_form.json") == 0)
-        return fsdp_verify_config_form(c);
-    if (strcmp(name, "relative_buckets.json") == 0)
-        return fsdp_verify_buckets(c);
-    if (strcmp(name, "expected_bf16.json") == 0)
-        return fsdp_verify_bf16(c);
-    if (strcmp(name, "shards.json") == 0)
-        return fsdp_verify_shards(c);
+    static const struct {
+        const char *name;
+        fsdp_status (*verify)(fsdp_verify_case *c);
+        bool needs_model;
+    } files[] = {
+        {"expected.safetensors", fsdp_verify_expected, true},
+        {"packed_expected.safetensors", fsdp_verify_packed, true},
+        {"config_other_form.json", fsdp_verify_config_form, true},
+        {"expected_bf16.json", fsdp_verify_bf16, true},
+        {"relative_buckets.json", fsdp_verify_buckets, false},
+        {"shards.json", fsdp_verify_shards, false},
+        {"optim.json", fsdp_verify_optim, false},
+        {"clip.safetensors", fsdp_verify_clip, false},
+        {"schedules.json", fsdp_verify_schedules, false},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(files); i++)
+        if (strcmp(name, files[i].name) == 0)
+            return !files[i].needs_model || fsdp_verify_has_model(c, "model", name)
+                       ? files[i].verify(c)
+                       : FSDP_OK;
     if (starts_with(name, "trajectory_") && ends_with(name, ".json"))
         return fsdp_verify_trajectory(c, name);
-    fsdp_verify_skipped(c, name, "%s", reason_not_compared(name));
+    if (starts_with(name, "model_") && is_folder(c, name))
+        return fsdp_verify_has_model(c, "model", name) ? fsdp_verify_copy(c, name) : FSDP_OK;
+    if (starts_with(name, "dcp_step") && is_folder(c, name))
+        return fsdp_verify_has_model(c, "model", name) ? fsdp_verify_dcp(c, name) : FSDP_OK;
+    fsdp_verify_skipped(c, name, "this version does not know such a file");
     return FSDP_OK;
 }
 
@@ -87,14 +88,12 @@ static fsdp_status is_generation(const fsdp_verify_case *c, const char *name, bo
     *yes = false;
     if (!ends_with(name, ".json"))
         return FSDP_OK;
-    char *path = fsdp_verify_path(c, name);
     fsdp_json *doc = NULL;
-    fsdp_status status = path ? fsdp_json_read(path, &doc) : FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_verify_read_json(c, name, &doc);
     if (status == FSDP_OK)
         *yes = fsdp_json_has(fsdp_json_root(doc), "prompts") &&
                fsdp_json_has(fsdp_json_root(doc), "sequences");
     fsdp_json_destroy(doc);
-    fsdp_free(path);
     return status;
 }
 
@@ -118,10 +117,9 @@ static fsdp_status check_shard(fsdp_json_node ranks, int64_t rows, int64_t world
 
 fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 {
-    char *path = fsdp_verify_path(c, "shards.json");
     fsdp_json *doc = NULL;
     int64_t differing = 0;
-    fsdp_status status = path ? fsdp_json_read(path, &doc) : FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_verify_read_json(c, "shards.json", &doc);
     size_t n = status == FSDP_OK ? fsdp_json_len(fsdp_json_root(doc)) : 0;
     for (size_t i = 0; i < n && status == FSDP_OK; i++) {
         fsdp_json_node entry = fsdp_json_at(fsdp_json_root(doc), i), shape, ranks;
@@ -140,7 +138,6 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
         fsdp_verify_compared(c, (double)differing, 0, "differing",
                              "shards.json: rows of each rank");
     fsdp_json_destroy(doc);
-    fsdp_free(path);
     return status;
 }
 
@@ -153,58 +150,49 @@ static bool is_of_a_mesh(const char *name)
            (starts_with(name, "trajectory_") && ends_with(name, ".json"));
 }
 
-static bool needs_model(const char *name)
+static fsdp_status verify_supported(fsdp_verify_case *c, const char *name)
 {
-    return is_of_a_mesh(name) || strcmp(name, "expected.safetensors") == 0 ||
-           strcmp(name, "config_other_form.json") == 0;
-}
-
-/* `type` is the model's, NULL if the folder has none. */
-static fsdp_status verify_named(fsdp_verify_case *c, const char *name, const char *type)
-{
-    bool generation, of_this_world = true;
-    if (is_of_a_mesh(name))
-        FSDP_TRY(fsdp_verify_is_of_this_world(c, name, &of_this_world));
-    if (!of_this_world)
-        return FSDP_OK;
-    if (type && strcmp(type, "t5") != 0) {
-        fsdp_verify_skipped(c, name, "models of type %s come with a later version", type);
-        return FSDP_OK;
-    }
-    if (!type && needs_model(name)) {
-        fsdp_verify_skipped(c, name, "the folder has no model/config.json");
-        return FSDP_OK;
-    }
+    bool generation;
     FSDP_TRY(is_generation(c, name, &generation));
     return generation ? fsdp_verify_generation(c, name) : verify_entry(c, name);
 }
 
+/* What this version does not do, says its error: that is no failure. */
+static fsdp_status verify_named(fsdp_verify_case *c, const char *name)
+{
+    bool of_this_world = true;
+    if (is_of_a_mesh(name))
+        FSDP_TRY(fsdp_verify_is_of_this_world(c, name, &of_this_world));
+    if (!of_this_world)
+        return FSDP_OK;
+    fsdp_status status = verify_supported(c, name);
+    if (status != FSDP_ERR_UNSUPPORTED)
+        return status;
+    fsdp_verify_skipped(c, name, "%s", fsdp_last_error());
+    return FSDP_OK;
+}
+
 static fsdp_status verify_entries(fsdp_verify_case *c, char *const *names, size_t count)
 {
-    char *model = fsdp_verify_path(c, "model"), *type = NULL;
-    fsdp_status status = model ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (model)
-        type = model_type_of(model);
-    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+    const bool adapter = is_folder(c, "adapter");
+    for (size_t i = 0; i < count; i++) {
         if (is_input(names[i]))
             continue;
         if (starts_with(names[i], "dcp_") && ends_with(names[i], ".json"))
             continue; /* says what the folder of that name holds */
-        status = verify_named(c, names[i], type);
+        if (adapter)
+            fsdp_verify_skipped(c, names[i], "adapters (LoRA) come with a later version");
+        else
+            FSDP_TRY(verify_named(c, names[i]));
     }
-    fsdp_free(type);
-    fsdp_free(model);
-    return status;
+    return FSDP_OK;
 }
 
 static fsdp_status open_tolerance(fsdp_verify_case *c)
 {
-    char *path = fsdp_verify_path(c, "tolerance.json");
-    fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (path && fsdp_path_is_file(path))
-        status = fsdp_json_read(path, &c->tolerance);
-    fsdp_free(path);
-    return status;
+    return fsdp_verify_has_file(c, "tolerance.json")
+               ? fsdp_verify_read_json(c, "tolerance.json", &c->tolerance)
+               : FSDP_OK;
 }
 
 /* Does it hold folders and nothing to compare? Then each of them is a case. */
@@ -232,6 +220,8 @@ static fsdp_status verify_one(fsdp_verify_case *c, char *const *names, size_t co
     return status;
 }
 
+static fsdp_status verify_folder(fsdp_verify_case *c, fsdp_verify_counts *counts);
+
 static fsdp_status verify_collection(const fsdp_verify_case *outer, char *const *names,
                                      size_t count, fsdp_verify_counts *counts)
 {
@@ -239,9 +229,12 @@ static fsdp_status verify_collection(const fsdp_verify_case *outer, char *const 
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
         char *path = fsdp_path_join(outer->path, names[i]);
         status = path ? FSDP_OK : FSDP_ERR_NOMEM;
-        if (path && fsdp_path_is_directory(path))
-            status = fsdp_verify_folder(path, outer->group, outer->device, outer->report,
-                                        outer->report_arg, counts);
+        if (path && fsdp_path_is_directory(path)) {
+            fsdp_verify_case inner = *outer;
+            inner.path = path;
+            inner.name = fsdp_path_name(path);
+            status = verify_folder(&inner, counts);
+        }
         fsdp_free(path);
     }
     return status;
@@ -259,28 +252,37 @@ static fsdp_status share_counts(const fsdp_verify_case *c, fsdp_verify_counts *c
     return FSDP_OK;
 }
 
+static fsdp_status verify_folder(fsdp_verify_case *c, fsdp_verify_counts *counts)
+{
+    char **names = NULL;
+    size_t count = 0;
+    FSDP_TRY(fsdp_agree(c->group, fsdp_directory_list(c->path, &names, &count)));
+    fsdp_status status;
+    if (is_collection(c->path, names, count)) {
+        status = verify_collection(c, names, count, counts);
+    } else {
+        status = verify_one(c, names, count);
+        if (status == FSDP_OK)
+            status = share_counts(c, counts);
+    }
+    fsdp_free(names);
+    return status;
+}
+
 fsdp_status fsdp_verify_folder(const char *path, fsdp_group *group, fsdp_device *device,
                                fsdp_verify_report_fn *report, void *arg, fsdp_verify_counts *counts)
 {
+    fsdp_verify_mesh hybrid = {0};
     fsdp_verify_case c = {.path = path,
                           .name = fsdp_path_name(path),
                           .group = group,
                           .device = device,
-                          .rank = group ? fsdp_group_rank(group) : 0,
-                          .world_size = group ? fsdp_group_world_size(group) : 1,
+                          .rank = fsdp_group_rank(group),
+                          .world_size = fsdp_group_world_size(group),
+                          .hybrid = &hybrid,
                           .report = report,
                           .report_arg = arg};
-    char **names = NULL;
-    size_t count = 0;
-    FSDP_TRY(fsdp_agree(group, fsdp_directory_list(path, &names, &count)));
-    fsdp_status status;
-    if (is_collection(path, names, count)) {
-        status = verify_collection(&c, names, count, counts);
-    } else {
-        status = verify_one(&c, names, count);
-        if (status == FSDP_OK)
-            status = share_counts(&c, counts);
-    }
-    fsdp_free(names);
+    fsdp_status status = verify_folder(&c, counts);
+    fsdp_device_mesh_destroy(hybrid.mesh);
     return status;
 }

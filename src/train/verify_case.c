@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <fsdp/dtensor.h>
+
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/train/verify_case.h"
@@ -61,6 +63,31 @@ char *fsdp_verify_path(const fsdp_verify_case *c, const char *name)
     return fsdp_path_join(c->path, name);
 }
 
+bool fsdp_verify_has_file(const fsdp_verify_case *c, const char *name)
+{
+    char *path = fsdp_verify_path(c, name);
+    bool found = path && fsdp_path_is_file(path);
+    fsdp_free(path);
+    return found;
+}
+
+fsdp_status fsdp_verify_read_json(const fsdp_verify_case *c, const char *name, fsdp_json **doc)
+{
+    char *path = fsdp_verify_path(c, name);
+    fsdp_status status = path ? fsdp_json_read(path, doc) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    return status;
+}
+
+fsdp_status fsdp_verify_open_tensors(const fsdp_verify_case *c, const char *name,
+                                     fsdp_checkpoint_reader **reader)
+{
+    char *path = fsdp_verify_path(c, name);
+    fsdp_status status = path ? fsdp_checkpoint_open(path, reader) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    return status;
+}
+
 fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group, const char *key,
                                   double *tolerance, const char **measure)
 {
@@ -83,60 +110,117 @@ fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group, 
     return FSDP_OK;
 }
 
-fsdp_status fsdp_verify_ids(const fsdp_checkpoint_reader *inputs, const char *name, int leading,
-                            const int64_t *index, int64_t **ids, int64_t *rows, int64_t *width)
+/* int64 arrays of one batch; ids is NULL if there is no such array. */
+typedef struct id_array {
+    int64_t *ids; /* [rows, width], owned */
+    int64_t rows, width;
+} id_array;
+
+static fsdp_status read_ids(const fsdp_checkpoint_entry *entry, int leading, const int64_t *index,
+                            id_array *out)
 {
-    const fsdp_checkpoint_entry *entry;
-    FSDP_TRY(fsdp_checkpoint_get(inputs, name, &entry));
-    if (strcmp(entry->dtype_name, "I64") != 0 || entry->ndim != leading + 2)
+    const int dims = entry->ndim - leading; /* [rows] counts as [rows, 1] */
+    if (strcmp(entry->dtype_name, "I64") != 0 || dims < 1 || dims > 2)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' is not int64 of %d dimensions",
-                          entry->path, name, leading + 2);
+                          entry->path, entry->name, leading + 2);
     int64_t at = 0;
     for (int d = 0; d < leading; d++) {
         if (index[d] >= entry->shape[d])
             return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' has no entry %lld of dimension %d",
-                              entry->path, name, (long long)index[d], d);
+                              entry->path, entry->name, (long long)index[d], d);
         at = at * entry->shape[d] + index[d];
     }
-    *rows = entry->shape[leading];
-    *width = entry->shape[leading + 1];
-    size_t bytes = (size_t)(*rows * *width) * sizeof **ids;
-    int64_t *copy = fsdp_calloc(bytes, 1);
-    if (!copy)
+    out->rows = entry->shape[leading];
+    out->width = dims == 2 ? entry->shape[leading + 1] : 1;
+    size_t bytes = (size_t)(out->rows * out->width) * sizeof *out->ids;
+    out->ids = fsdp_calloc(bytes, 1);
+    if (!out->ids)
         return FSDP_ERR_NOMEM;
     if (bytes)
-        memcpy(copy, (const char *)entry->data + (size_t)at * bytes, bytes);
-    *ids = copy;
+        memcpy(out->ids, (const char *)entry->data + (size_t)at * bytes, bytes);
     return FSDP_OK;
 }
 
-fsdp_status fsdp_verify_batch(const fsdp_checkpoint_reader *inputs, const fsdp_t5_config *config,
+enum {
+    INPUT_IDS,
+    ATTENTION_MASK,
+    LABELS,
+    POSITION_IDS,
+    TOKEN_TYPE_IDS,
+    DOCUMENT_IDS,
+    N_ARRAYS
+};
+
+static const char *const array_names[N_ARRAYS] = {[INPUT_IDS] = "input_ids",
+                                                  [ATTENTION_MASK] = "attention_mask",
+                                                  [LABELS] = "labels",
+                                                  [POSITION_IDS] = "position_ids",
+                                                  [TOKEN_TYPE_IDS] = "token_type_ids",
+                                                  [DOCUMENT_IDS] = "document_ids"};
+
+/* A document is where positions begin anew: document_ids say nothing else. */
+static fsdp_status check_documents(const id_array *documents, const id_array *positions)
+{
+    for (int64_t row = 0; documents->ids && row < documents->rows; row++)
+        for (int64_t i = 1; i < documents->width; i++) {
+            int64_t at = row * documents->width + i;
+            bool begins = positions->ids && positions->ids[at] == 0;
+            if (begins != (documents->ids[at] != documents->ids[at - 1]))
+                return fsdp_error(FSDP_ERR_FORMAT,
+                                  "document_ids and position_ids disagree in row %lld, column %lld",
+                                  (long long)row, (long long)i);
+        }
+    return FSDP_OK;
+}
+
+/* Arrays of one entry for each token are all of one shape. */
+static fsdp_status check_widths(const id_array *arrays)
+{
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (arrays[i].ids && (arrays[i].rows != arrays[INPUT_IDS].rows ||
+                              (i != LABELS && arrays[i].width != arrays[INPUT_IDS].width)))
+            return fsdp_error(FSDP_ERR_FORMAT, "input_ids and %s disagree", array_names[i]);
+    return check_documents(&arrays[DOCUMENT_IDS], &arrays[POSITION_IDS]);
+}
+
+static fsdp_status read_arrays(const fsdp_checkpoint_reader *inputs, int leading,
+                               const int64_t *index, id_array *arrays)
+{
+    const fsdp_checkpoint_entry *entry;
+    FSDP_TRY(fsdp_checkpoint_get(inputs, "input_ids", &entry));
+    for (size_t i = 0; i < fsdp_checkpoint_count(inputs); i++) {
+        entry = fsdp_checkpoint_at(inputs, i);
+        int k = 0;
+        while (k < N_ARRAYS && strcmp(array_names[k], entry->name) != 0)
+            k++;
+        if (k == N_ARRAYS)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED, "this version does not know the input '%s'",
+                              entry->name);
+        FSDP_TRY(read_ids(entry, leading, index, &arrays[k]));
+    }
+    return check_widths(arrays);
+}
+
+fsdp_status fsdp_verify_batch(const fsdp_checkpoint_reader *inputs, const fsdp_model_info *info,
                               int leading, const int64_t *index, fsdp_batch **batch)
 {
-    int64_t *ids = NULL, *mask = NULL, *labels = NULL, rows, width, mask_rows = 0, mask_width = 0;
-    fsdp_padded p = {.vocab_size = config->vocab_size};
-    fsdp_status status = fsdp_verify_ids(inputs, "input_ids", leading, index, &ids, &rows, &width);
+    id_array arrays[N_ARRAYS] = {0};
+    fsdp_status status = read_arrays(inputs, leading, index, arrays);
     if (status == FSDP_OK)
-        status = fsdp_verify_ids(inputs, "attention_mask", leading, index, &mask, &mask_rows,
-                                 &mask_width);
-    if (status == FSDP_OK)
-        status =
-            fsdp_verify_ids(inputs, "labels", leading, index, &labels, &p.rows, &p.target_width);
-    if (status == FSDP_OK && (mask_rows != rows || mask_width != width || p.rows != rows))
-        status = fsdp_error(FSDP_ERR_FORMAT, "%s: input_ids, attention_mask and labels disagree",
-                            fsdp_checkpoint_path(inputs));
-    if (status == FSDP_OK) {
-        p.input_ids = ids;
-        p.attention_mask = mask;
-        p.labels = labels;
-        p.source_width = width;
-        status = fsdp_batch_from_padded(&p, (int32_t)config->decoder_start_token_id,
-                                        (int32_t)config->pad_token_id, batch);
-        fsdp_error_context(status, "%s", fsdp_checkpoint_path(inputs));
-    }
-    fsdp_free(ids);
-    fsdp_free(mask);
-    fsdp_free(labels);
+        status = fsdp_batch_from_padded(&(fsdp_padded){.input_ids = arrays[INPUT_IDS].ids,
+                                                       .attention_mask = arrays[ATTENTION_MASK].ids,
+                                                       .labels = arrays[LABELS].ids,
+                                                       .position_ids = arrays[POSITION_IDS].ids,
+                                                       .token_type_ids = arrays[TOKEN_TYPE_IDS].ids,
+                                                       .rows = arrays[INPUT_IDS].rows,
+                                                       .source_width = arrays[INPUT_IDS].width,
+                                                       .target_width = arrays[LABELS].width,
+                                                       .vocab_size = info->vocab_size,
+                                                       .n_classes = info->num_labels},
+                                        &info->format, batch);
+    fsdp_error_context(status, "%s", fsdp_checkpoint_path(inputs));
+    for (int i = 0; i < N_ARRAYS; i++)
+        fsdp_free(arrays[i].ids);
     return status;
 }
 
@@ -154,16 +238,59 @@ fsdp_status fsdp_verify_floats(const fsdp_checkpoint_entry *entry, float **value
     return FSDP_OK;
 }
 
-fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c,
+fsdp_status fsdp_verify_full(fsdp_tensor *local, float **values)
+{
+    fsdp_tensor *full;
+    FSDP_TRY(fsdp_full_tensor(local, &full));
+    float *copy = fsdp_calloc((size_t)fsdp_tensor_numel(full), sizeof *copy);
+    fsdp_status status = copy ? fsdp_tensor_to_floats(full, copy) : FSDP_ERR_NOMEM;
+    fsdp_tensor_release(full);
+    if (status == FSDP_OK)
+        *values = copy;
+    else
+        fsdp_free(copy);
+    return status;
+}
+
+void fsdp_verify_grow(double *largest, double difference)
+{
+    if (!isnan(*largest) && !(difference <= *largest))
+        *largest = difference;
+}
+
+double fsdp_verify_largest(const float *got, const float *want, int64_t n)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++)
+        fsdp_verify_grow(&largest, fabs((double)got[i] - (double)want[i]));
+    return largest;
+}
+
+/* --- models --- */
+
+bool fsdp_verify_has_model(fsdp_verify_case *c, const char *dir, const char *quantity)
+{
+    char *path = fsdp_verify_path(c, dir), *config = NULL;
+    if (path)
+        config = fsdp_path_join(path, "config.json");
+    bool found = config && fsdp_path_is_file(config);
+    fsdp_free(config);
+    fsdp_free(path);
+    if (!found)
+        fsdp_verify_skipped(c, quantity, "the folder has no %s/config.json", dir);
+    return found;
+}
+
+fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c, const char *dir,
                                    const fsdp_fully_shard_options *options, fsdp_model **model)
 {
-    char *dir = fsdp_verify_path(c, "model");
-    if (!dir)
+    char *path = fsdp_verify_path(c, dir);
+    if (!path)
         return FSDP_ERR_NOMEM;
-    fsdp_model_options o = {.name = dir};
+    fsdp_model_options o = {.name = path};
     if (options)
         o.shard = *options;
     fsdp_status status = fsdp_model_open(&o, c->group, c->device, model);
-    fsdp_free(dir);
+    fsdp_free(path);
     return status;
 }

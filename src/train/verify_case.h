@@ -7,12 +7,18 @@
 #include "src/train/model.h"
 #include "src/train/verify.h"
 
+/* The mesh that hybrid trajectories run over, made once: a group can be split a few times only. */
+typedef struct fsdp_verify_mesh {
+    fsdp_device_mesh *mesh; /* of two dimensions; NULL: none yet */
+} fsdp_verify_mesh;
+
 typedef struct fsdp_verify_case {
     const char *path, *name; /* of the folder; name is its last part */
     fsdp_group *group;       /* NULL: a rank alone */
     fsdp_device *device;
     int rank, world_size;
-    fsdp_json *tolerance; /* tolerance.json; NULL if there is none */
+    fsdp_verify_mesh *hybrid; /* shared by all cases of a run */
+    fsdp_json *tolerance;     /* tolerance.json; NULL if there is none */
     fsdp_verify_report_fn *report;
     void *report_arg;
     fsdp_verify_counts counts;
@@ -28,30 +34,46 @@ void fsdp_verify_skipped(fsdp_verify_case *c, const char *quantity, const char *
 /* --- reading --- */
 /* path/name; the caller's. */
 char *fsdp_verify_path(const fsdp_verify_case *c, const char *name);
+/* A file of the folder. *doc and *reader are the caller's. */
+bool fsdp_verify_has_file(const fsdp_verify_case *c, const char *name);
+FSDP_MUST_CHECK fsdp_status fsdp_verify_read_json(const fsdp_verify_case *c, const char *name,
+                                                  fsdp_json **doc);
+FSDP_MUST_CHECK fsdp_status fsdp_verify_open_tensors(const fsdp_verify_case *c, const char *name,
+                                                     fsdp_checkpoint_reader **reader);
 /* Number `key` of object `group` of tolerance.json's "suggested"; key NULL: of its only entry,
  * whose name goes to *measure. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group,
                                                   const char *key, double *tolerance,
                                                   const char **measure);
-/* The int64 array [..., rows, width] `name` of `inputs`, at `index` of its `leading` first
- * dimensions; a copy, the caller's (fsdp_free). */
-FSDP_MUST_CHECK fsdp_status fsdp_verify_ids(const fsdp_checkpoint_reader *inputs, const char *name,
-                                            int leading, const int64_t *index, int64_t **ids,
-                                            int64_t *rows, int64_t *width);
-/* The batch of input_ids, attention_mask and labels at `index`. */
+/* The batch at `index`, `leading` numbers, of the first dimensions of its arrays: input_ids and
+ * what else the model's task has of attention_mask, labels, position_ids, token_type_ids.
+ * FSDP_ERR_UNSUPPORTED for an array of another name. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_batch(const fsdp_checkpoint_reader *inputs,
-                                              const fsdp_t5_config *config, int leading,
+                                              const fsdp_model_info *info, int leading,
                                               const int64_t *index, fsdp_batch **batch);
 /* Elements of an entry as floats, the caller's. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_floats(const fsdp_checkpoint_entry *entry, float **values);
-/* The case's model, sharded over its ranks. options may be NULL. */
-FSDP_MUST_CHECK fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c,
+/* Elements of the whole tensor of which `local` may be a shard, the caller's. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_full(fsdp_tensor *local, float **values);
+/* Has the folder `dir`, relative to the case's, a config.json? If not, `quantity` is reported as
+ * not compared. */
+bool fsdp_verify_has_model(fsdp_verify_case *c, const char *dir, const char *quantity);
+/* The model in the folder `dir`, relative to the case's, sharded over the ranks. options may be
+ * NULL. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c, const char *dir,
                                                    const fsdp_fully_shard_options *options,
                                                    fsdp_model **model);
+/* The larger of both in *largest, where NaN counts as larger than all and stays. */
+void fsdp_verify_grow(double *largest, double difference);
+/* The largest |got - want| of n; NaN if there is one. */
+double fsdp_verify_largest(const float *got, const float *want, int64_t n);
 
 /* --- the parts: each handles one file of the folder --- */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_expected(fsdp_verify_case *c);
+FSDP_MUST_CHECK fsdp_status fsdp_verify_packed(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_config_form(fsdp_verify_case *c);
+/* `folder` holds the model of model/ in other files. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_buckets(fsdp_verify_case *c);
 /* Was a trajectory or expected_bf16.json made by as many ranks as these? */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_is_of_this_world(const fsdp_verify_case *c,
@@ -59,6 +81,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_is_of_this_world(const fsdp_verify_case 
 /* `file` is trajectory_<name>_<mesh>.json, of this world size. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_bf16(fsdp_verify_case *c);
+/* `name` is dcp_step<N>: a checkpoint of model and optimizer; dcp_step<N>.json says what is in it.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_dcp(fsdp_verify_case *c, const char *name);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_shards(fsdp_verify_case *c);
+FSDP_MUST_CHECK fsdp_status fsdp_verify_optim(fsdp_verify_case *c);
+FSDP_MUST_CHECK fsdp_status fsdp_verify_clip(fsdp_verify_case *c);
+FSDP_MUST_CHECK fsdp_status fsdp_verify_schedules(fsdp_verify_case *c);
 /* `file` holds prompts and sequences. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_generation(fsdp_verify_case *c, const char *file);

@@ -1,4 +1,5 @@
-/* verify: generated ids, greedy. */
+/* verify: generated ids and, of beams, their scores. */
+#include <math.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -33,10 +34,8 @@ static fsdp_status read_row(fsdp_json_node node, int64_t vocab, int32_t **ids, s
     return *ids ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-static fsdp_status read_rows(fsdp_json_node root, const char *key, int64_t vocab, id_rows *rows)
+static fsdp_status read_rows(fsdp_json_node list, int64_t vocab, id_rows *rows)
 {
-    fsdp_json_node list;
-    FSDP_TRY(fsdp_json_get_array(root, key, &list));
     rows->n = fsdp_json_len(list);
     rows->ids = fsdp_calloc(rows->n, sizeof *rows->ids);
     rows->len = fsdp_calloc(rows->n, sizeof *rows->len);
@@ -47,7 +46,7 @@ static fsdp_status read_rows(fsdp_json_node root, const char *key, int64_t vocab
     return FSDP_OK;
 }
 
-static fsdp_status make_batch(const id_rows *prompts, const fsdp_t5_config *config,
+static fsdp_status make_batch(const id_rows *prompts, const fsdp_batch_format *format,
                               fsdp_batch **batch)
 {
     fsdp_batch_row *rows = fsdp_calloc(prompts->n, sizeof *rows);
@@ -56,85 +55,166 @@ static fsdp_status make_batch(const id_rows *prompts, const fsdp_t5_config *conf
     for (size_t i = 0; i < prompts->n; i++)
         rows[i] =
             (fsdp_batch_row){.source = prompts->ids[i], .source_len = (int32_t)prompts->len[i]};
-    fsdp_status status =
-        fsdp_batch_create(rows, (int32_t)prompts->n, (int32_t)config->decoder_start_token_id,
-                          (int32_t)config->pad_token_id, batch);
+    fsdp_status status = fsdp_batch_create(rows, (int32_t)prompts->n, format, batch);
     fsdp_free(rows);
     return status;
 }
 
+/* A file under comparison. */
+typedef struct generation_case {
+    fsdp_verify_case *c;
+    const char *file;
+    fsdp_json_node root;
+    fsdp_model *model;
+    fsdp_generation_config config;
+    id_rows prompts;
+    fsdp_generated *got; /* per_prompt of each prompt */
+    size_t per_prompt;
+} generation_case;
+
+/* --- comparing --- */
+
+static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
+{
+    return got->ids.len == want->len[i] &&
+           memcmp(got->ids.ids, want->ids[i], want->len[i] * sizeof(int32_t)) == 0;
+}
+
+/* The first outputs of prompt `i` against those of `list`; *differing counts on. */
+static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
+                                size_t stride, int64_t *differing)
+{
+    id_rows want = {0};
+    fsdp_status status = read_rows(list, g->model->info.vocab_size, &want);
+    for (size_t k = 0; status == FSDP_OK && k < want.n; k++)
+        *differing += !same_ids(&g->got[i * g->per_prompt + k * stride], &want, k);
+    id_rows_free(&want);
+    return status;
+}
+
+static fsdp_status compare_scores(const generation_case *g, fsdp_json_node list, size_t i,
+                                  size_t stride, double *largest)
+{
+    for (size_t k = 0; k < fsdp_json_len(list); k++) {
+        double want;
+        FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(list, k), NULL, &want));
+        double difference = fabs(g->got[i * g->per_prompt + k * stride].score - want);
+        *largest = !(difference <= *largest) ? difference : *largest; /* NaN stays */
+    }
+    return FSDP_OK;
+}
+
+/* Best sequence of each prompt. */
+static fsdp_status compare_best(const generation_case *g)
+{
+    fsdp_json_node list;
+    int64_t differing = 0;
+    FSDP_TRY(fsdp_json_get_array(g->root, "sequences", &list));
+    if (fsdp_json_len(list) != g->prompts.n)
+        return fsdp_json_mismatch(g->root, "sequences", "as many as prompts");
+    FSDP_TRY(compare_rows(g, list, 0, g->per_prompt, &differing));
+    fsdp_verify_compared(g->c, (double)differing, 0, "differing", "%s: sequences", g->file);
+    return FSDP_OK;
+}
+
+/* Half of the smallest distance between scores: their order is the same within it. */
+static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
+{
+    FSDP_TRY(fsdp_json_get_f64(g->root, "smallest_score_gap", tolerance));
+    *tolerance /= 2;
+    return FSDP_OK;
+}
+
+/* `key`: for each prompt, what its per_prompt sequences should be. */
+static fsdp_status nested(const generation_case *g, const char *key, size_t i, fsdp_json_node *list)
+{
+    fsdp_json_node all;
+    FSDP_TRY(fsdp_json_get_array(g->root, key, &all));
+    FSDP_TRY(fsdp_json_get_array(fsdp_json_at(all, i), NULL, list));
+    return fsdp_json_len(*list) == g->per_prompt
+               ? FSDP_OK
+               : fsdp_json_mismatch(*list, NULL, "%zu entries", g->per_prompt);
+}
+
+static fsdp_status compare_all(const generation_case *g)
+{
+    int64_t differing = 0;
+    double largest = 0, tolerance;
+    for (size_t i = 0; i < g->prompts.n; i++) {
+        fsdp_json_node rows, scores;
+        FSDP_TRY(nested(g, "all_sequences", i, &rows));
+        FSDP_TRY(compare_rows(g, rows, i, 1, &differing));
+        FSDP_TRY(nested(g, "all_scores", i, &scores));
+        FSDP_TRY(compare_scores(g, scores, i, 1, &largest));
+    }
+    FSDP_TRY(score_tolerance(g, &tolerance));
+    fsdp_verify_compared(g->c, (double)differing, 0, "differing", "%s: all_sequences", g->file);
+    fsdp_verify_compared(g->c, largest, tolerance, "absolute", "%s: all_scores", g->file);
+    return FSDP_OK;
+}
+
+/* --- generating --- */
+
 /* Every rank generates all of them: what differs on rank 0 is counted. */
-static fsdp_status compare(fsdp_verify_case *c, const char *file, const fsdp_model *model,
-                           const id_rows *prompts, const id_rows *want, int64_t max_new_tokens)
+static fsdp_status generate_and_compare(generation_case *g)
 {
     fsdp_batch *batch;
-    fsdp_generation_config config;
-    FSDP_TRY(fsdp_model_generation_config(model, &config));
-    FSDP_TRY(make_batch(prompts, &model->config, &batch));
-    fsdp_token_list *got = fsdp_calloc(prompts->n, sizeof *got);
-    fsdp_generate_options options = {.max_new_tokens = max_new_tokens, .config = &config};
-    fsdp_status status =
-        got ? fsdp_generate_greedy(model, c->device, batch, &options, got) : FSDP_ERR_NOMEM;
-    int64_t differing = 0;
-    for (size_t i = 0; i < prompts->n && status == FSDP_OK; i++)
-        differing += got[i].len != want->len[i] ||
-                     memcmp(got[i].ids, want->ids[i], want->len[i] * sizeof(int32_t)) != 0;
-    if (status == FSDP_OK)
-        fsdp_verify_compared(c, (double)differing, 0, "differing", "%s: sequences", file);
-    for (size_t i = 0; got && i < prompts->n; i++)
-        fsdp_token_list_fini(&got[i]);
-    fsdp_free(got);
+    fsdp_status status = make_batch(&g->prompts, &g->model->info.format, &batch);
+    FSDP_TRY(fsdp_agree(g->c->group, status));
+    const fsdp_generate_options options = {.config = &g->config};
+    status = fsdp_generate(g->model, g->c->device, batch, &options, &g->got);
     fsdp_batch_release(batch);
-    return status;
+    FSDP_TRY(status);
+    status = compare_best(g);
+    if (status == FSDP_OK && fsdp_json_has(g->root, "all_sequences"))
+        status = compare_all(g);
+    return fsdp_agree(g->c->group, status);
 }
 
-static fsdp_status verify_greedy(fsdp_verify_case *c, const char *file, fsdp_json_node root,
-                                 const char *model_dir)
+static fsdp_status read_case(generation_case *g)
 {
-    fsdp_model *model;
-    int64_t max_new_tokens;
-    id_rows prompts = {0}, want = {0};
-    FSDP_TRY(fsdp_json_opt_i64(root, "max_new_tokens", 0, INT32_MAX, 0, &max_new_tokens));
+    fsdp_json_node list;
+    FSDP_TRY(fsdp_model_generation_config(g->model, &g->config));
+    FSDP_TRY(fsdp_generation_config_update(g->root, &g->config));
+    if (fsdp_json_has(g->root, "all_sequences"))
+        g->config.num_return_sequences = g->config.num_beams;
+    g->per_prompt = (size_t)g->config.num_return_sequences;
+    FSDP_TRY(fsdp_json_get_array(g->root, "prompts", &list));
+    return read_rows(list, g->model->info.vocab_size, &g->prompts);
+}
+
+static fsdp_status verify_model(generation_case *g, const char *model_dir)
+{
     fsdp_model_options options = {.name = model_dir};
-    FSDP_TRY(fsdp_model_open(&options, c->group, c->device, &model));
-    fsdp_status status = read_rows(root, "prompts", model->config.vocab_size, &prompts);
+    FSDP_TRY(fsdp_model_open(&options, g->c->group, g->c->device, &g->model));
+    fsdp_status status = fsdp_agree(g->c->group, read_case(g));
     if (status == FSDP_OK)
-        status = read_rows(root, "sequences", model->config.vocab_size, &want);
-    if (status == FSDP_OK && prompts.n != want.n)
-        status = fsdp_json_mismatch(root, "sequences", "as many as prompts");
-    status = fsdp_agree(c->group, status);
-    if (status == FSDP_OK)
-        status = compare(c, file, model, &prompts, &want, max_new_tokens);
-    id_rows_free(&prompts);
-    id_rows_free(&want);
-    fsdp_model_close(model);
+        status = generate_and_compare(g);
+    fsdp_generated_free(g->got, g->prompts.n * g->per_prompt);
+    id_rows_free(&g->prompts);
+    fsdp_model_close(g->model);
     return status;
 }
 
-/* Why this version cannot run it; NULL if it can. */
-static const char *why_not(fsdp_json_node root, const char *model_dir, const char **why)
+/* Why it cannot be compared; NULL if it can. */
+static const char *why_not(fsdp_json *doc, const char *model_dir)
 {
-    int64_t beams = 1;
-    bool sample = false;
-    fsdp_t5_config config;
-    *why = NULL;
-    if (fsdp_json_opt_i64(root, "num_beams", 1, INT32_MAX, 1, &beams) != FSDP_OK ||
-        fsdp_json_opt_bool(root, "do_sample", false, &sample) != FSDP_OK)
-        *why = fsdp_last_error();
-    else if (beams > 1)
-        *why = "beam search comes with a later version";
-    else if (sample)
-        *why = "sampling comes with a later version";
-    else if (fsdp_t5_config_read(model_dir, &config) == FSDP_ERR_UNSUPPORTED)
-        *why = "its model comes with a later version";
-    return *why;
+    fsdp_model_config model;
+    fsdp_generation_config config;
+    if (fsdp_model_config_read(model_dir, &model) == FSDP_ERR_UNSUPPORTED)
+        return fsdp_last_error();
+    if (fsdp_generation_config_parse(doc, &config) != FSDP_OK)
+        return NULL; /* an error, for read_case to return */
+    if (fsdp_generation_config_check(&config) == FSDP_ERR_UNSUPPORTED)
+        return fsdp_last_error();
+    return config.do_sample && config.top_k != 1 ? "its random numbers are PyTorch's" : NULL;
 }
 
 fsdp_status fsdp_verify_generation(fsdp_verify_case *c, const char *file)
 {
     char *path = fsdp_verify_path(c, file), *dir = NULL;
     fsdp_json *doc = NULL;
-    const char *name, *why;
+    const char *name;
     fsdp_status status = path ? fsdp_json_read(path, &doc) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_json_get_str(fsdp_json_root(doc), "model", &name);
@@ -144,10 +224,12 @@ fsdp_status fsdp_verify_generation(fsdp_verify_case *c, const char *file)
     }
     status = fsdp_agree(c->group, status);
     if (status == FSDP_OK) {
-        if (why_not(fsdp_json_root(doc), dir, &why))
+        generation_case g = {.c = c, .file = file, .root = fsdp_json_root(doc)};
+        const char *why = why_not(doc, dir);
+        if (why)
             fsdp_verify_skipped(c, file, "%s", why);
         else
-            status = verify_greedy(c, file, fsdp_json_root(doc), dir);
+            status = verify_model(&g, dir);
     }
     fsdp_error_context(status, "%s", file);
     fsdp_json_destroy(doc);

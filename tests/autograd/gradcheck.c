@@ -398,22 +398,34 @@ static void check_second_backward(fsdp_test *t, const op_case *c, const referenc
     }
 }
 
-static void check_bf16(fsdp_test *t, const op_case *c, const reference *ref, op_result *r)
+static void check_half(fsdp_test *t, const op_case *c, fsdp_dtype dtype, double tolerance,
+                       double bf16_target, const reference *ref, op_result *r)
 {
-    double tolerance = c->bf16_tolerance > 0 ? c->bf16_tolerance : 0x1p-6;
     for (int v = 0; v < 4; v++) {
         run(t, c,
-            (op_run){.dtype = FSDP_DTYPE_BF16,
+            (op_run){.dtype = dtype,
                      .need = (1u << c->n_in) - 1,
                      .through = v & 1,
                      .bf16_target = v & 2},
             r);
         CHECK_HERE();
-        op_compare(t, c->name, "bfloat16 result", r->out, ref->out, r->numel, tolerance);
-        for (int i = 0; i < c->n_in; i++)
-            op_compare(t, c->name, "bfloat16 gradient", r->grad[i], ref->grad[i], op_numel(c, i),
-                       tolerance);
+        op_compare(t, c->name, fsdp_dtype_name(dtype), r->out, ref->out, r->numel, tolerance);
+        for (int i = 0; i < c->n_in; i++) {
+            char what[64];
+            snprintf(what, sizeof what, "%s gradient %d", fsdp_dtype_name(dtype), i);
+            op_compare(t, c->name, what, r->grad[i], ref->grad[i], op_numel(c, i),
+                       v & 2 ? bf16_target : tolerance);
+        }
     }
+}
+
+/* float16 has three more bits, but not where gradients are wanted in bfloat16. */
+static void check_halves(fsdp_test *t, const op_case *c, const reference *ref, op_result *r)
+{
+    double bf16 = c->bf16_tolerance > 0 ? c->bf16_tolerance : 0x1p-6;
+    check_half(t, c, FSDP_DTYPE_BF16, bf16, bf16, ref, r);
+    if (!t->failed)
+        check_half(t, c, FSDP_DTYPE_F16, bf16 / 4, bf16, ref, r);
 }
 
 static void check_memory(fsdp_test *t, const op_case *c, const op_result *cpu,
@@ -436,10 +448,10 @@ static void check_memory(fsdp_test *t, const op_case *c, const op_result *cpu,
 
 static void check_meta(fsdp_test *t, const op_case *c, op_result *r, op_result *meta)
 {
-    static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16};
+    static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
     unsigned all = (1u << c->n_in) - 1;
-    for (int v = 0; v < 8; v++) {
-        op_run how = {.dtype = dtypes[v & 1],
+    for (int v = 0; v < 12; v++) {
+        op_run how = {.dtype = dtypes[v / 8 ? 2 : v & 1],
                       .need = v & 2 ? all : 0,
                       .through = v & 4,
                       .backwards = v & 2 ? 2 : 1};
@@ -516,7 +528,7 @@ void op_check(fsdp_test *t, const op_case *c)
     if (!t->failed)
         check_second_backward(t, c, ref, r, tolerance);
     if (!t->failed)
-        check_bf16(t, c, ref, r);
+        check_halves(t, c, ref, r);
     if (!t->failed)
         check_meta(t, c, r, r + 1);
     if (!t->failed)

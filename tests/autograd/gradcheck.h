@@ -4,7 +4,8 @@
  *   - every gradient against central differences of `naive` (of the operation itself where there
  *     is none), for every subset of inputs that want one, as leaves and as results of a node;
  *   - that a second backward adds to the gradients of the first;
- *   - bfloat16 against float32 on the same (rounded) inputs, with gradients wanted in either;
+ *   - bfloat16 and float16 against float32 on the same (rounded) inputs, with gradients wanted in
+ *     float32 and in bfloat16;
  *   - meta: same shape, dtype and memory counts as on the CPU, at every point and peak;
  *   - that a forward without tape saves nothing, that a tape reset without backward leaks nothing,
  *     and that neither does a run in which the n-th host allocation fails, for every n. */
@@ -30,10 +31,10 @@ struct op_case {
         int ndim;
         int64_t shape[3];
     } in[OP_MAX_IN];
-    unsigned f32;          /* bit i: input i is float32 in the bfloat16 run too */
+    unsigned f32;          /* bit i: input i is float32 in the runs in half precision too */
     bool training;         /* of the scope */
     double tolerance;      /* of results and gradients, times max(1, largest value); 0: 5e-5 */
-    double bf16_tolerance; /* likewise, bfloat16 against float32; 0: 2^-6 */
+    double bf16_tolerance; /* likewise, bfloat16 against float32; 0: 2^-6. float16: a quarter */
 };
 
 /* The description's own dimensions, for naive loops. */

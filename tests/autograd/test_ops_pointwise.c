@@ -1,4 +1,5 @@
-/* add, mul, scale, relu, gelu_new, geglu, dropout: see gradcheck.h for what op_check tests. */
+/* add, mul, scale, activations, gated activations, dropout: see gradcheck.h for what op_check
+ * tests. */
 #include "src/tensor/tensor.h"
 #include "tests/autograd/gradcheck.h"
 
@@ -43,6 +44,30 @@ static fsdp_tensor *run_geglu(fsdp_scope *s, fsdp_tensor *const *in, const void 
     return fsdp_geglu(s, in[0], in[1]);
 }
 
+static fsdp_tensor *run_gelu(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_gelu(s, in[0]);
+}
+
+static fsdp_tensor *run_silu(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_silu(s, in[0]);
+}
+
+static fsdp_tensor *run_tanh(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_tanh(s, in[0]);
+}
+
+static fsdp_tensor *run_swiglu(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
+{
+    (void)arg;
+    return fsdp_swiglu(s, in[0], in[1]);
+}
+
 #define NAIVE(name, expression)                                                                    \
     static void name(const op_case *c, const double *const *in, double *out)                       \
     {                                                                                              \
@@ -57,6 +82,10 @@ NAIVE(naive_scale, -1.75 * x[i])
 NAIVE(naive_relu, x[i] > 0 ? x[i] : 0)
 NAIVE(naive_gelu_new, gelu_new(x[i]))
 NAIVE(naive_geglu, gelu_new(x[i]) * y[i])
+NAIVE(naive_gelu, 0.5 * x[i] * (1 + erf(x[i] / sqrt(2.0))))
+NAIVE(naive_silu, x[i] / (1 + exp(-x[i])))
+NAIVE(naive_tanh, tanh(x[i]))
+NAIVE(naive_swiglu, x[i] / (1 + exp(-x[i])) * y[i])
 
 TEST(pointwise_operations_equal_loops_and_differences)
 {
@@ -67,6 +96,10 @@ TEST(pointwise_operations_equal_loops_and_differences)
         {.name = "relu", .run = run_relu, .naive = naive_relu, .n_in = 1},
         {.name = "gelu_new", .run = run_gelu_new, .naive = naive_gelu_new, .n_in = 1},
         {.name = "geglu", .run = run_geglu, .naive = naive_geglu, .n_in = 2},
+        {.name = "gelu", .run = run_gelu, .naive = naive_gelu, .n_in = 1},
+        {.name = "silu", .run = run_silu, .naive = naive_silu, .n_in = 1},
+        {.name = "tanh", .run = run_tanh, .naive = naive_tanh, .n_in = 1},
+        {.name = "swiglu", .run = run_swiglu, .naive = naive_swiglu, .n_in = 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         op_case c = cases[i];
@@ -219,7 +252,7 @@ TEST(pointwise_operations_name_what_does_not_fit)
     fsdp_tensor *z = op_random_tensor(t, device, FSDP_DTYPE_BF16, 2, (const int64_t[]){2, 3}, 1);
     fsdp_tensor *turned;
     ASSERT_OK(fsdp_tensor_transpose(y, 0, 1, &turned));
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 9; i++) {
         fsdp_scope *s;
         ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
         static const char *const messages[] = {
@@ -230,6 +263,8 @@ TEST(pointwise_operations_name_what_does_not_fit)
             "relu: input 0 is NULL",
             "dropout: p is 1.5, not in [0, 1]",
             "dropout: p is nan, not in [0, 1]",
+            "swiglu: gate is [2, 3] but up is [3, 2]",
+            "gelu: input 0 is NULL",
         };
         fsdp_tensor *out = i == 0   ? fsdp_add(s, x, y)
                            : i == 1 ? fsdp_mul(s, x, z)
@@ -237,7 +272,9 @@ TEST(pointwise_operations_name_what_does_not_fit)
                            : i == 3 ? fsdp_add(s, x, turned)
                            : i == 4 ? fsdp_relu(s, NULL)
                            : i == 5 ? fsdp_dropout(s, x, 1.5f)
-                                    : fsdp_dropout(s, x, NAN);
+                           : i == 6 ? fsdp_dropout(s, x, NAN)
+                           : i == 7 ? fsdp_swiglu(s, x, y)
+                                    : fsdp_gelu(s, NULL);
         ASSERT(!out);
         ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, messages[i]);
         fsdp_scope_close(s);

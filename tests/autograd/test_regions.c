@@ -56,9 +56,10 @@ static fsdp_status on_end_backward(void *self)
     return u->fail_end ? fsdp_error(FSDP_ERR_COMM, "unit %c cannot end", u->name) : FSDP_OK;
 }
 
-static void on_cancel(void *self)
+static void on_cancel(void *self, bool has_backward)
 {
     unit *u = self;
+    (void)has_backward;
     u->cancelled++;
     append(u->log, '!', u->name);
     (void)fsdp_error(FSDP_ERR_STATE, "a failure while cancelling");
@@ -338,6 +339,28 @@ TEST(a_failing_hook_cancels_every_unit)
     fail_in(t, true, "unit b cannot unshard", "+c -C +b !c !b !a ");
     CHECK_HERE();
     fail_in(t, false, "unit b cannot reduce", "+c -C +b -B !c !b !a ");
+}
+
+static void fail_to_forget(void *host)
+{
+    (void)host;
+    (void)fsdp_error(FSDP_ERR_IO, "a failure while forgetting");
+}
+
+/* What a node holds may lie in a file, which may fail when it is let go. */
+TEST(a_failure_while_the_tape_is_cleared_does_not_hide_the_first)
+{
+    static const fsdp_op op = {.name = "forgetful", .host_destroy = fail_to_forget};
+    bench b;
+    open_bench(t, &b);
+    CHECK_HERE();
+    b.units[0].fail_post = true;
+    fsdp_tensor *x = fsdp_scale(b.s, b.x, 1.0f), *held = fsdp_scale(b.s, b.x, 2.0f);
+    fsdp_record(b.s, &(fsdp_record_args){
+                         .op = &op, .in = {x}, .n_in = 1, .out = {held}, .n_out = 1, .host = &b});
+    fsdp_tensor *y = layer(&b, 'a', x);
+    ASSERT_ERROR(backward(&b, &y, 1), FSDP_ERR_COMM, "unit a cannot reduce");
+    close_bench(t, &b);
 }
 
 /* A loss takes no gradient but 1. */

@@ -110,8 +110,8 @@ TEST(a_weight_tied_between_embedding_and_head_gets_both_gradients)
     ASSERT_OK(fsdp_tensor_set_requires_grad(copy, true));
     for (int i = 0; i < 2; i++) {
         fsdp_tensor *head = i ? copy : b.w;
-        fsdp_tensor *loss =
-            fsdp_linear_cross_entropy(b.s, fsdp_embedding(b.s, ids, 3, b.w), head, labels, 1.0f);
+        fsdp_tensor *loss = fsdp_linear_cross_entropy(b.s, fsdp_embedding(b.s, ids, 3, b.w, -1),
+                                                      head, labels, 1.0f);
         ASSERT_OK(fsdp_scope_status(b.s));
         ASSERT_OK(fsdp_backward(b.tape, &loss, NULL, 1));
         ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(b.w), i ? apart[0] : tied));

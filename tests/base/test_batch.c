@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/batch.h"
 #include "src/base/philox.h"
 #include "tests/test.h"
@@ -12,6 +13,8 @@
 enum {
     X = FSDP_IGNORE_INDEX
 };
+
+static const fsdp_batch_format seven_nine = {.decoder_start_token_id = 7, .pad_token_id = 9};
 
 static void check_ids(fsdp_test *t, const char *what, const int32_t *actual,
                       const int32_t *expected, size_t count)
@@ -34,9 +37,12 @@ TEST(rows_are_packed_and_labels_shifted)
     const int32_t a[] = {11, 12, 13}, a_labels[] = {21, X, 23, 1, X, X};
     const int32_t b[] = {14}, b_labels[] = {X, X};
     const int32_t c[] = {15, 16}, c_labels[] = {X, 24};
-    const fsdp_batch_row rows[] = {{a, a_labels, 3, 6}, {b, b_labels, 1, 2}, {c, c_labels, 2, 2}};
+    const fsdp_batch_row rows[] = {
+        {.source = a, .labels = a_labels, .source_len = 3, .labels_len = 6},
+        {.source = b, .labels = b_labels, .source_len = 1, .labels_len = 2},
+        {.source = c, .labels = c_labels, .source_len = 2, .labels_len = 2}};
     fsdp_batch *batch;
-    ASSERT_OK(fsdp_batch_create(rows, 3, 7, 9, &batch));
+    ASSERT_OK(fsdp_batch_create(rows, 3, &seven_nine, &batch));
     ASSERT_INT(batch->rows, 3);
     ASSERT_INT(batch->source_tokens, 6);
     ASSERT_INT(batch->target_tokens, 6);
@@ -59,13 +65,13 @@ TEST(rows_are_packed_and_labels_shifted)
 TEST(a_batch_without_rows_is_a_batch)
 {
     fsdp_batch *batch;
-    ASSERT_OK(fsdp_batch_create(NULL, 0, 0, 0, &batch));
+    ASSERT_OK(fsdp_batch_create(NULL, 0, NULL, &batch));
     ASSERT_INT(batch->rows, 0);
     ASSERT_INT(batch->source_offsets[0], 0);
     ASSERT_INT(batch->target_offsets[0], 0);
     ASSERT_INT(batch->label_tokens, 0);
     fsdp_batch_release(batch);
-    ASSERT_ERROR(fsdp_batch_create(NULL, -1, 0, 0, &batch), FSDP_ERR_INVALID, "-1 rows");
+    ASSERT_ERROR(fsdp_batch_create(NULL, -1, NULL, &batch), FSDP_ERR_INVALID, "-1 rows");
 }
 
 /* Random lengths, padding on a random side, random ignored labels: every packed token is the one
@@ -89,9 +95,14 @@ static void check_random_padded(fsdp_test *t, uint64_t seed)
         for (int64_t j = 0; j < target_width; j++)
             labels[i * target_width + j] = q.v[2] >> j & 1 ? 1000 + 100 * i + j : X;
     }
-    const fsdp_padded padded = {ids, mask, labels, rows, width, target_width, 0};
+    const fsdp_padded padded = {.input_ids = ids,
+                                .attention_mask = mask,
+                                .labels = labels,
+                                .rows = rows,
+                                .source_width = width,
+                                .target_width = target_width};
     fsdp_batch *batch;
-    ASSERT_OK(fsdp_batch_from_padded(&padded, 7, 9, &batch));
+    ASSERT_OK(fsdp_batch_from_padded(&padded, &seven_nine, &batch));
     int32_t source = 0, target = 0, counted = 0;
     for (int64_t i = 0; i < rows; i++) {
         ASSERT_INT(batch->source_offsets[i], source);
@@ -129,40 +140,154 @@ TEST(padded_arrays_are_packed_where_the_mask_is_1)
     }
 }
 
+/* Labels are shifted within a document; its last token has none. */
+TEST(causal_rows_are_documents_with_shifted_labels)
+{
+    const fsdp_batch_format causal = {.task = FSDP_TASK_CAUSAL_LM};
+    const int32_t a[] = {11, 12, 13, 14, 15}, positions[] = {0, 1, 2, 0, 1}, b[] = {16, 17};
+    const int32_t b_labels[] = {X, 18}, c[] = {19};
+    const fsdp_batch_row rows[] = {
+        {.source = a, .source_len = 5, .position_ids = positions},
+        {.source = b, .labels = b_labels, .source_len = 2, .labels_len = 2},
+        {.source = c, .source_len = 1},
+    };
+    fsdp_batch *batch;
+    ASSERT_OK(fsdp_batch_create(rows, 3, &causal, &batch));
+    ASSERT_INT(batch->rows, 4);
+    ASSERT_INT(batch->source_tokens, 8);
+    ASSERT_INT(batch->target_tokens, 0);
+    ASSERT_INT(batch->n_labels, 8);
+    ASSERT_INT(batch->label_tokens, 4);
+    ASSERT_INT(batch->max_source_len, 3);
+    CHECK_IDS(batch->input_ids, 11, 12, 13, 14, 15, 16, 17, 19);
+    CHECK_IDS(batch->source_offsets, 0, 3, 5, 7, 8);
+    CHECK_IDS(batch->position_ids, 0, 1, 2, 0, 1, 0, 1, 0);
+    CHECK_IDS(batch->labels, 12, 13, X, 15, X, 18, X, X);
+    ASSERT(batch->token_type_ids == NULL);
+    fsdp_batch_release(batch);
+}
+
+/* A row of a token file knows what follows its last token; that of a new document is no label. */
+TEST(a_label_more_than_tokens_follows_the_last_one)
+{
+    const fsdp_batch_format causal = {.task = FSDP_TASK_CAUSAL_LM};
+    const int32_t a[] = {11, 12, 13, 14}, positions[] = {0, 1, 0};
+    const fsdp_batch_row rows[] = {
+        {.source = a, .source_len = 3, .labels = a, .labels_len = 4},
+        {.source = a, .source_len = 3, .labels = a, .labels_len = 4, .position_ids = positions},
+    };
+    fsdp_batch *batch;
+    ASSERT_OK(fsdp_batch_create(rows, 2, &causal, &batch));
+    ASSERT_INT(batch->n_labels, 6);
+    ASSERT_INT(batch->label_tokens, 5);
+    CHECK_IDS(batch->labels, 12, 13, 14, 12, X, 14);
+    fsdp_batch_release(batch);
+}
+
+TEST(causal_rows_that_do_not_fit_are_refused)
+{
+    const fsdp_batch_format causal = {.task = FSDP_TASK_CAUSAL_LM};
+    const int32_t ids[] = {1, 2, 3}, late[] = {1, 2, 3}, jump[] = {0, 2, 3};
+    fsdp_batch_row row = {.source = ids, .source_len = 3, .labels = ids, .labels_len = 2};
+    fsdp_batch *batch;
+    ASSERT_ERROR(fsdp_batch_create(&row, 1, &causal, &batch), FSDP_ERR_INVALID,
+                 "row 0: 2 labels for 3 ids");
+    row.labels_len = 3;
+    row.position_ids = late;
+    ASSERT_ERROR(fsdp_batch_create(&row, 1, &causal, &batch), FSDP_ERR_INVALID, "entry 0 is 1");
+    row.position_ids = jump;
+    ASSERT_ERROR(fsdp_batch_create(&row, 1, &causal, &batch), FSDP_ERR_INVALID, "entry 1 is 2");
+}
+
+TEST(classified_rows_have_a_class_each)
+{
+    const fsdp_batch_format classes = {.task = FSDP_TASK_CLASSIFICATION};
+    const int64_t ids[] = {0, 5, 6, 7, 8, 0}, mask[] = {0, 1, 1, 1, 1, 0};
+    const int64_t types[] = {0, 0, 1, 0, 1, 0}, labels[] = {1, X};
+    fsdp_padded p = {.input_ids = ids,
+                     .attention_mask = mask,
+                     .token_type_ids = types,
+                     .labels = labels,
+                     .rows = 2,
+                     .source_width = 3,
+                     .target_width = 1,
+                     .n_classes = 2};
+    fsdp_batch *batch;
+    ASSERT_OK(fsdp_batch_from_padded(&p, &classes, &batch));
+    ASSERT_INT(batch->rows, 2);
+    ASSERT_INT(batch->n_labels, 2);
+    ASSERT_INT(batch->label_tokens, 1);
+    CHECK_IDS(batch->input_ids, 5, 6, 7, 8);
+    CHECK_IDS(batch->token_type_ids, 0, 1, 0, 1);
+    CHECK_IDS(batch->source_offsets, 0, 2, 4);
+    CHECK_IDS(batch->labels, 1, X);
+    ASSERT_INT(batch->source_positions[0], 1);
+    ASSERT_INT(batch->source_positions[2], 3);
+    fsdp_batch_release(batch);
+    p.n_classes = 1;
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, &classes, &batch), FSDP_ERR_INVALID,
+                 "row 0: labels: column 0 is 1, not in [0, 1)");
+}
+
+TEST(negative_labels_that_are_not_ignored_are_refused)
+{
+    static const fsdp_task tasks[] = {FSDP_TASK_SEQ2SEQ, FSDP_TASK_CAUSAL_LM,
+                                      FSDP_TASK_CLASSIFICATION};
+    for (size_t i = 0; i < FSDP_LENGTH(tasks); i++) {
+        const fsdp_batch_format format = {.task = tasks[i]};
+        const int32_t source[] = {1, 2}, good[] = {X, 3}, bad[] = {4, -1};
+        const int32_t n = tasks[i] == FSDP_TASK_CLASSIFICATION ? 1 : 2;
+        const fsdp_batch_row rows[] = {
+            {.source = source, .source_len = 2, .labels = good, .labels_len = n},
+            {.source = source, .source_len = 2, .labels = bad + 2 - n, .labels_len = n}};
+        fsdp_batch *batch;
+        ASSERT_ERROR(fsdp_batch_create(rows, 2, &format, &batch), FSDP_ERR_INVALID,
+                     n == 1 ? "row 1: labels: entry 0 is -1" : "row 1: labels: entry 1 is -1");
+        ASSERT_OK(fsdp_batch_create(rows, 1, &format, &batch));
+        fsdp_batch_release(batch);
+    }
+}
+
 TEST(arrays_that_cannot_be_packed_are_refused)
 {
     int64_t ids[] = {1, 2, 3, 4, 5, 6}, mask[] = {1, 1, 1, 1, 1, 1}, labels[] = {1, 2};
-    fsdp_padded p = {ids, mask, labels, 2, 3, 1, 10};
+    fsdp_padded p = {.input_ids = ids,
+                     .attention_mask = mask,
+                     .labels = labels,
+                     .rows = 2,
+                     .source_width = 3,
+                     .target_width = 1,
+                     .vocab_size = 10};
     fsdp_batch *batch = NULL;
     mask[4] = 0;
-    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, NULL, &batch), FSDP_ERR_INVALID,
                  "row 1: attention_mask: a hole at column 1");
     mask[4] = 2;
-    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID, "column 1 is 2");
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, NULL, &batch), FSDP_ERR_INVALID, "column 1 is 2");
     mask[3] = mask[4] = mask[5] = 0;
-    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, NULL, &batch), FSDP_ERR_INVALID,
                  "row 1: attention_mask is 0 everywhere");
     mask[3] = 1;
     ids[3] = 10;
-    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, NULL, &batch), FSDP_ERR_INVALID,
                  "row 1: input_ids: column 0 is 10, not in [0, 10)");
     ids[3] = -1;
-    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID, "column 0 is -1");
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, NULL, &batch), FSDP_ERR_INVALID, "column 0 is -1");
     ids[3] = 4;
     labels[0] = -101;
-    ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_batch_from_padded(&p, NULL, &batch), FSDP_ERR_INVALID,
                  "row 0: labels: column 0 is -101");
     labels[0] = X;
     ids[5] = 1 << 20; /* behind the mask: never looked at */
     ASSERT(batch == NULL);
-    ASSERT_OK(fsdp_batch_from_padded(&p, 0, 0, &batch));
+    ASSERT_OK(fsdp_batch_from_padded(&p, NULL, &batch));
     ASSERT_INT(batch->source_tokens, 4);
     ASSERT_INT(batch->target_tokens, 1);
     fsdp_batch_release(batch);
     p.labels = NULL;
     p.attention_mask = NULL;
     p.vocab_size = 0;
-    ASSERT_OK(fsdp_batch_from_padded(&p, 0, 0, &batch));
+    ASSERT_OK(fsdp_batch_from_padded(&p, NULL, &batch));
     ASSERT_INT(batch->source_tokens, 6);
     ASSERT_INT(batch->target_tokens, 0);
     fsdp_batch_release(batch);
@@ -171,11 +296,12 @@ TEST(arrays_that_cannot_be_packed_are_refused)
 TEST(a_batch_is_whole_or_not_there_when_memory_runs_out)
 {
     const int64_t ids[] = {1, 2, 3};
-    const fsdp_padded p = {ids, NULL, ids, 1, 3, 3, 0};
+    const fsdp_padded p = {
+        .input_ids = ids, .labels = ids, .rows = 1, .source_width = 3, .target_width = 3};
     fsdp_batch *batch = NULL;
-    for (long n = 1; n <= 2; n++) {
+    for (long n = 1; n <= 4; n++) {
         fsdp_alloc_fail_at(n);
-        ASSERT_ERROR(fsdp_batch_from_padded(&p, 0, 0, &batch), FSDP_ERR_NOMEM, "memory");
+        ASSERT_ERROR(fsdp_batch_from_padded(&p, NULL, &batch), FSDP_ERR_NOMEM, "memory");
         ASSERT(batch == NULL);
     }
     fsdp_alloc_fail_at(0);

@@ -6,7 +6,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
@@ -66,6 +65,7 @@ TEST(a_file_is_mapped_and_read)
     fsdp_mapping map;
     ASSERT_ERROR(fsdp_file_map(in_dir(t, "none"), &map), FSDP_ERR_NOT_FOUND, "none: cannot open");
     ASSERT_ERROR(fsdp_file_map(fsdp_test_dir(t), &map), FSDP_ERR_IO, "directory");
+    ASSERT_ERROR(fsdp_file_map("/dev/null", &map), FSDP_ERR_INVALID, "not a regular file");
     ASSERT_OK(fsdp_file_write(in_dir(t, "empty"), "", 0));
     ASSERT_OK(fsdp_file_map(in_dir(t, "empty"), &map));
     ASSERT_INT(map.bytes, 0);
@@ -256,6 +256,16 @@ TEST(a_place_is_checked_before_the_work)
     ASSERT_INT(entries(t), 1); /* "new": nothing stays behind */
 }
 
+TEST(names_of_unfinished_folders_are_known)
+{
+    ASSERT(fsdp_atomic_directory_is_unfinished("checkpoint-5.tmp-123"));
+    ASSERT(fsdp_atomic_directory_is_unfinished("a.b.old-7"));
+    ASSERT(!fsdp_atomic_directory_is_unfinished("model.tmp-1.pt"));
+    ASSERT(!fsdp_atomic_directory_is_unfinished("a.tmp-"));
+    ASSERT(!fsdp_atomic_directory_is_unfinished("a.old-3b"));
+    ASSERT(!fsdp_atomic_directory_is_unfinished("tmp-3"));
+}
+
 /* A killed process's temporary directory goes, that of a running one (this) stays; an old directory
  * whose successor never took its place comes back. */
 TEST(what_a_killed_process_left_is_swept)
@@ -280,6 +290,23 @@ TEST(what_a_killed_process_left_is_swept)
     fsdp_atomic_directory_sweep(model, (int)getpid());
     ASSERT(!fsdp_path_is_directory(fsdp_atomic_directory_path(dir)));
     fsdp_atomic_directory_discard(dir);
+}
+
+/* It has a number until its parent asks how it ended, which the parent may never do. */
+TEST(what_a_process_left_that_nobody_waited_for_is_swept)
+{
+    siginfo_t info;
+    pid_t dead = fork();
+    if (dead == 0)
+        _exit(0);
+    ASSERT(waitid(P_PID, (id_t)dead, &info, WEXITED | WNOWAIT) == 0);
+    char left[64];
+    snprintf(left, sizeof left, "model.tmp-%d/part", (int)dead);
+    ASSERT_OK(fsdp_directory_make(in_dir(t, left)));
+    ASSERT(kill(dead, 0) == 0);
+    fsdp_atomic_directory_sweep(in_dir(t, "model"), 0);
+    ASSERT_INT(entries(t), 0);
+    ASSERT(waitpid(dead, NULL, 0) == dead);
 }
 
 TEST(a_replaced_directory_holds_only_the_new_files)

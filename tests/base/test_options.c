@@ -3,10 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <fsdp/options.h>
+
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
-#include "src/base/options.h"
 #include "src/base/str.h"
 #include "tests/test.h"
 
@@ -241,6 +242,10 @@ TEST(choices_dtypes_and_lists_are_read)
     ASSERT_INT(s.files.count, 2);
     ASSERT_STR(s.files.items[0], "a.csv");
     ASSERT_STR(s.files.items[1], "b c.csv");
+    ASSERT_OK(parse(&s, "--data +a.csv+,+b+c.csv"));
+    ASSERT_STR(s.files.items[0], "a.csv");
+    ASSERT_STR(s.files.items[1], "b c.csv");
+    ASSERT_ERROR(parse(&s, "--data a,+,b"), FSDP_ERR_INVALID, "--data: 'a, ,b' is not allowed");
     ASSERT_OK(parse(&s, "--data a --data="));
     ASSERT_INT(s.files.count, 0);
     ASSERT_ERROR(parse(&s, "--lr-schedule cos"), FSDP_ERR_INVALID,
@@ -370,6 +375,33 @@ TEST(flags_win_over_files_over_environment_over_defaults)
     unsetenv("FSDPTEST_MODEL");
 }
 
+/* What the environment says is left out. */
+TEST(what_changes_nothing_is_told_by_its_reason)
+{
+    fsdp_option own[FSDP_LENGTH(table)];
+    memcpy(own, table, sizeof own);
+    for (size_t i = 0; i < FSDP_LENGTH(own); i++)
+        if (strcmp(own[i].name, "shuffle") == 0 || strcmp(own[i].name, "overwrite") == 0)
+            own[i].no_effect = "there is no order";
+    fsdp_options_spec other = spec;
+    other.table = own;
+    sample s;
+    setenv("FSDPTEST_OVERWRITE", "true", 1);
+    ASSERT_OK(parse_with(&other, &s, "--no-cuda --no_shuffle --lr 1"));
+    char *notes = fsdp_options_notes(kept);
+    ASSERT_STR(notes, "--shuffle: there is no order\n--no-cuda: there is no GPU\n");
+    fsdp_free(notes);
+    unsetenv("FSDPTEST_OVERWRITE");
+    ASSERT_OK(parse_with(&other, &s, "--shuffle --overwrite"));
+    notes = fsdp_options_notes(kept);
+    ASSERT_STR(notes, "--shuffle, --overwrite: there is no order\n");
+    fsdp_free(notes);
+    ASSERT_OK(parse(&s, ""));
+    notes = fsdp_options_notes(kept);
+    ASSERT_STR(notes, "");
+    fsdp_free(notes);
+}
+
 #ifdef FSDP_HAVE_YAML
 TEST(yaml_maps_are_headings)
 {
@@ -445,7 +477,7 @@ TEST(printed_configuration_reads_back)
     ASSERT(printed);
     ASSERT(strstr(printed, "lr: 0.1  ") && strstr(printed, "# flag --lr\n"));
     ASSERT(strstr(printed, "lr-schedule: cosine  "));
-    ASSERT(strstr(printed, "batch-size: 4  ") && strstr(printed, "# default\n"));
+    ASSERT(strstr(printed, "\n# batch-size: 4  ") && strstr(printed, "# default\n"));
     ASSERT(strstr(printed, "#   no-cuda (flag --no-cuda): there is no GPU"));
     fsdp_status status = parse_yaml(t, &second, printed, "");
     fsdp_free(printed);
@@ -458,6 +490,7 @@ TEST(printed_configuration_reads_back)
     ASSERT_INT(second.memory, 1500);
     ASSERT_INT(second.dtype, FSDP_DTYPE_F16);
     ASSERT(!second.shuffle);
+    ASSERT(fsdp_options_given(kept, "lr") && !fsdp_options_given(kept, "batch-size"));
     printed = fsdp_options_print(kept, &second);
     ASSERT(printed && strstr(printed, "run.yaml:"));
     fsdp_free(printed);

@@ -132,13 +132,86 @@ TEST(an_index_that_does_not_fit_its_files_is_refused)
     }
 }
 
-TEST(directories_without_safetensors_say_what_was_looked_for)
+TEST(directories_without_weights_say_what_was_looked_for)
 {
-    ASSERT_ERROR(
-        open_and_close(fsdp_test_dir(t)), FSDP_ERR_NOT_FOUND,
-        "no weights there (looked for model.safetensors and model.safetensors.index.json)");
-    ASSERT_OK(fsdp_file_write(in_dir(t, "pytorch_model.bin"), "PK", 2));
-    ASSERT_ERROR(open_and_close(fsdp_test_dir(t)), FSDP_ERR_UNSUPPORTED, "convert");
-    ASSERT_ERROR(open_and_close(in_dir(t, "pytorch_model.bin")), FSDP_ERR_UNSUPPORTED, "convert");
+    ASSERT_ERROR(open_and_close(fsdp_test_dir(t)), FSDP_ERR_NOT_FOUND,
+                 "no weights there (looked for model.safetensors, model.safetensors.index.json, "
+                 "pytorch_model.bin and pytorch_model.bin.index.json)");
     ASSERT_ERROR(open_and_close(in_dir(t, "none")), FSDP_ERR_NOT_FOUND, "none: cannot open");
+}
+
+/* ---- files of torch.save --------------------------------------------------------------------- */
+
+static const char *bin_fixture(const char *name)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/%s", fsdp_test_path("fixtures/torch"), name);
+    return path;
+}
+
+TEST(a_directory_of_torch_files_is_opened_by_its_index)
+{
+    static const char *const names[] = {"a", "b", "c", "d"};
+    fsdp_checkpoint_reader *reader;
+    ASSERT_OK(fsdp_checkpoint_open(bin_fixture("bin_sharded"), &reader));
+    ASSERT_INT(fsdp_checkpoint_count(reader), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(reader, i);
+        ASSERT_STR(entry->name, names[i]);
+        ASSERT(fsdp_checkpoint_find(reader, names[i]) == entry);
+        ASSERT(
+            strstr(entry->path, i % 2 ? "model-00001-of-00002.bin" : "model-00002-of-00002.bin"));
+    }
+    fsdp_checkpoint_close(reader);
+    ASSERT_OK(open_and_close(bin_fixture("bin_sharded/pytorch_model.bin.index.json")));
+    ASSERT_OK(open_and_close(bin_fixture("bin_sharded/pytorch_model-00001-of-00002.bin")));
+}
+
+/* A directory into which the files are put one by one, the last to be preferred first. */
+TEST(safetensors_come_before_torch_files_and_files_before_indexes)
+{
+    static const struct {
+        const char *from, *name;
+        size_t count;
+    } files[] = {
+        {"torch/bin_sharded/pytorch_model-00001-of-00002.bin", "pytorch_model-00001-of-00002.bin",
+         0},
+        {"torch/bin_sharded/pytorch_model-00002-of-00002.bin", "pytorch_model-00002-of-00002.bin",
+         0},
+        {"torch/bin_sharded/pytorch_model.bin.index.json", "pytorch_model.bin.index.json", 4},
+        {"torch/dtypes.pt", "pytorch_model.bin", 16},
+        {"hf/llama_sharded/model-00001-of-00004.safetensors", "model-00001-of-00004.safetensors",
+         16},
+        {"hf/llama_sharded/model-00002-of-00004.safetensors", "model-00002-of-00004.safetensors",
+         16},
+        {"hf/llama_sharded/model-00003-of-00004.safetensors", "model-00003-of-00004.safetensors",
+         16},
+        {"hf/llama_sharded/model-00004-of-00004.safetensors", "model-00004-of-00004.safetensors",
+         16},
+        {"hf/llama_sharded/model.safetensors.index.json", "model.safetensors.index.json", 21},
+        {"hf/llama_sharded/model-00004-of-00004.safetensors", "model.safetensors", 1},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char from[600];
+        fsdp_checkpoint_reader *reader;
+        snprintf(from, sizeof from, "%s/%s", fsdp_test_path("fixtures"), files[i].from);
+        ASSERT_OK(fsdp_file_copy(from, in_dir(t, files[i].name)));
+        if (files[i].count == 0) {
+            ASSERT_ERROR(open_and_close(fsdp_test_dir(t)), FSDP_ERR_NOT_FOUND, "no weights there");
+            continue;
+        }
+        ASSERT_OK(fsdp_checkpoint_open(fsdp_test_dir(t), &reader));
+        ASSERT_INT(fsdp_checkpoint_count(reader), files[i].count);
+        fsdp_checkpoint_close(reader);
+    }
+}
+
+TEST(torch_files_that_cannot_be_read_say_what_to_do)
+{
+    ASSERT_OK(fsdp_file_copy(bin_fixture("legacy.pt"), in_dir(t, "pytorch_model.bin")));
+    ASSERT_ERROR(open_and_close(fsdp_test_dir(t)), FSDP_ERR_UNSUPPORTED,
+                 "pytorch_model.bin: legacy torch.save format; load it in torch and save it again");
+    ASSERT_OK(fsdp_file_write(in_dir(t, "pytorch_model.pth"), "PK", 2));
+    ASSERT_ERROR(open_and_close(in_dir(t, "pytorch_model.pth")), FSDP_ERR_FORMAT,
+                 "pytorch_model.pth: truncated or damaged zip archive: it has no end record");
 }

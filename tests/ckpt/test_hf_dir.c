@@ -132,21 +132,53 @@ TEST(an_unknown_model_names_the_folders_searched)
     ASSERT(dir == NULL);
 }
 
+static void expect_text(fsdp_test *t, const char *name, const char *expected)
+{
+    char *text = NULL;
+    size_t bytes;
+    ASSERT_OK(fsdp_file_read(in_dir(t, name), 100, &text, &bytes));
+    ASSERT_STR(text, expected);
+    fsdp_free(text);
+}
+
 TEST(tokenizer_files_are_copied_through_links)
 {
-    int copied = -1;
+    char **names;
+    size_t count;
     write_text(t, "from/blob", "model");
     ASSERT(symlink("blob", in_dir(t, "from/spiece.model")) == 0);
     write_text(t, "from/tokenizer_config.json", "{}");
     write_text(t, "from/config.json", "{}");
     ASSERT_OK(fsdp_directory_make(in_dir(t, "to")));
-    ASSERT_OK(fsdp_hf_dir_copy_tokenizer(in_dir(t, "from"), in_dir(t, "to"), &copied));
-    ASSERT_INT(copied, 2);
-    char *text = NULL;
-    size_t bytes;
-    ASSERT_OK(fsdp_file_read(in_dir(t, "to/spiece.model"), 100, &text, &bytes));
-    ASSERT_STR(text, "model");
-    fsdp_free(text);
-    ASSERT(!fsdp_path_is_file(in_dir(t, "to/config.json")));
+    ASSERT_OK(fsdp_hf_dir_copy_tokenizer(in_dir(t, "from"), in_dir(t, "to"), "none"));
+    ASSERT_OK(fsdp_directory_list(in_dir(t, "to"), &names, &count));
+    ASSERT_INT(count, 2); /* no config.json, no blob */
+    fsdp_free(names);
+    expect_text(t, "to/spiece.model", "model");
     ASSERT(readlink(in_dir(t, "to/spiece.model"), (char[8]){0}, 8) < 0);
+}
+
+TEST(a_tokenizer_file_keeps_its_name_if_it_is_one_of_a_tokenizer)
+{
+    write_text(t, "vocab.txt", "words");
+    write_text(t, "debian.model", "pieces");
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "to")));
+    ASSERT_OK(
+        fsdp_hf_dir_copy_tokenizer(in_dir(t, "vocab.txt"), in_dir(t, "to"), "tokenizer.model"));
+    ASSERT_OK(
+        fsdp_hf_dir_copy_tokenizer(in_dir(t, "debian.model"), in_dir(t, "to"), "tokenizer.model"));
+    expect_text(t, "to/vocab.txt", "words");
+    CHECK_HERE();
+    expect_text(t, "to/tokenizer.model", "pieces");
+    CHECK_HERE();
+    ASSERT(access(in_dir(t, "to/tokenizer_config.json"), F_OK) != 0);
+    write_text(t, "tokenizer_config.json", "{}");
+    write_text(t, "special_tokens_map.json", "{}");
+    ASSERT_OK(
+        fsdp_hf_dir_copy_tokenizer(in_dir(t, "debian.model"), in_dir(t, "to"), "tokenizer.model"));
+    expect_text(t, "to/tokenizer_config.json", "{}");
+    CHECK_HERE();
+    ASSERT(access(in_dir(t, "to/special_tokens_map.json"), F_OK) != 0);
+    ASSERT_ERROR(fsdp_hf_dir_copy_tokenizer(in_dir(t, "none.model"), in_dir(t, "to"), "x"),
+                 FSDP_ERR_NOT_FOUND, "none.model");
 }

@@ -66,7 +66,7 @@ static fsdp_status load(const fixture *f, fsdp_group *group, const char *path,
 {
     fsdp_checkpoint_reader *reader;
     FSDP_TRY(fsdp_checkpoint_open(path, &reader));
-    fsdp_status status = fsdp_module_load(f->root, reader, group, report);
+    fsdp_status status = fsdp_module_load(f->root, reader, group, NULL, report);
     fsdp_checkpoint_close(reader);
     return status;
 }
@@ -123,6 +123,37 @@ TEST(other_dtypes_and_unaligned_data_are_converted)
 TEST_RANKS(other_dtypes_and_unaligned_data_are_converted_on_4_ranks, 4)
 {
     check_mixed(t);
+}
+
+/* A frozen parameter keeps the file's dtype, and widens in the forward after it was unfrozen; the
+ * other's is the master's. */
+TEST_RANKS(a_frozen_parameter_keeps_the_dtype_of_the_file, 2)
+{
+    static const char header[] =
+        "{\"a.weight\": {\"dtype\": \"BF16\", \"shape\": [3, 2], \"data_offsets\": [0, 12]}, "
+        "\"b.weight\": {\"dtype\": \"BF16\", \"shape\": [2], \"data_offsets\": [12, 16]}}";
+    static const uint16_t bits[] = {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100};
+    char path[300];
+    fixture f;
+    float values[4];
+    int64_t begin, end;
+    write_file(t, header, bits, sizeof bits, path);
+    open_fixture(t, &f);
+    CHECK_HERE();
+    fsdp_parameter_set_requires_grad(f.a, false);
+    for (int round = 0; round < 2; round++) { /* the second time nothing changes */
+        ASSERT_OK(load(&f, t->group, path, NULL));
+        ASSERT_INT(fsdp_tensor_dtype(fsdp_parameter_local(f.a)), FSDP_DTYPE_BF16);
+        ASSERT_INT(fsdp_tensor_dtype(fsdp_parameter_local(f.b)), FSDP_DTYPE_F32);
+        fsdp_parameter_rows(f.a, &begin, &end);
+        ASSERT_OK(fsdp_tensor_to_floats(fsdp_parameter_local(f.a), values));
+        for (int64_t i = 0; i < (end - begin) * 2; i++)
+            ASSERT_F32(values[i], (float)(1 + begin * 2 + i));
+    }
+    fsdp_parameter_set_requires_grad(f.a, true);
+    ASSERT_OK(load(&f, t->group, path, NULL));
+    assert_values(t, &f);
+    close_fixture(&f);
 }
 
 static const char both_names[] =
@@ -236,7 +267,210 @@ TEST(a_module_without_memory_is_refused)
                floats, sizeof floats, path);
     ASSERT_OK(fsdp_norm_create("Norm", 8, (fsdp_init){0}, &m));
     ASSERT_OK(fsdp_checkpoint_open(path, &reader));
-    ASSERT_ERROR(fsdp_module_load(m, reader, NULL, NULL), FSDP_ERR_STATE, "no memory");
+    ASSERT_ERROR(fsdp_module_load(m, reader, NULL, NULL, NULL), FSDP_ERR_STATE, "no memory");
     fsdp_checkpoint_close(reader);
     fsdp_module_destroy(m);
+}
+
+/* --- names as transformers maps them --- */
+
+/* A model in miniature: LayerNorm and dense, below `base` if that is not NULL, then a classifier if
+ * it has one. */
+typedef struct shape {
+    const char *base;
+    bool old_names; /* of LayerNorm's parameters */
+    bool has_head;
+} shape;
+
+static void add_parameter(fsdp_test *t, fsdp_module *m, const char *name, int ndim, int64_t rows,
+                          float mean)
+{
+    const fsdp_init init = {.mean = mean, .std = 1.0f};
+    ASSERT_OK(fsdp_module_add_parameter(m, name, ndim, (int64_t[]){rows, 3}, init, NULL));
+}
+
+static void add_module(fsdp_test *t, fsdp_module *parent, const char *name, fsdp_module **m)
+{
+    ASSERT_OK(fsdp_module_create("Part", m));
+    ASSERT_OK(fsdp_module_add_child(parent, name, *m));
+}
+
+static void build(fsdp_test *t, shape s, fsdp_device *device, uint64_t seed, fsdp_module **root)
+{
+    fsdp_module *base, *norm, *dense, *head;
+    ASSERT_OK(fsdp_module_create("Root", root));
+    base = *root;
+    if (s.base)
+        add_module(t, *root, s.base, &base);
+    add_module(t, base, "LayerNorm", &norm);
+    add_parameter(t, norm, s.old_names ? "gamma" : "weight", 1, 3, 1.0f);
+    add_parameter(t, norm, s.old_names ? "beta" : "bias", 1, 3, 0.0f);
+    add_module(t, base, "dense", &dense);
+    add_parameter(t, dense, "weight", 2, 4, 0.0f);
+    if (s.has_head) {
+        add_module(t, *root, "classifier", &head);
+        add_parameter(t, head, "weight", 2, 2, 0.0f);
+        add_parameter(t, head, "bias", 1, 2, 0.0f);
+    }
+    if (t->group)
+        ASSERT_OK(fsdp_fully_shard(*root, t->group, device, NULL));
+    else
+        ASSERT_OK(fsdp_module_to_empty(*root, device));
+    ASSERT_OK(fsdp_module_init(*root, seed));
+}
+
+/* Parameters [begin, end) of both, in order, hold the same. */
+static void assert_same(fsdp_test *t, fsdp_module *a, fsdp_module *b, size_t begin, size_t end)
+{
+    fsdp_parameter_list x, y;
+    ASSERT_OK(fsdp_module_parameters(a, false, &x));
+    ASSERT_OK(fsdp_module_parameters(b, false, &y));
+    ASSERT(x.n >= end && y.n >= end);
+    for (size_t i = begin; i < end; i++) {
+        const fsdp_tensor *p = fsdp_parameter_local(x.items[i].parameter);
+        const fsdp_tensor *q = fsdp_parameter_local(y.items[i].parameter);
+        ASSERT_INT(fsdp_tensor_numel(p), fsdp_tensor_numel(q));
+        for (int64_t k = 0; k < fsdp_tensor_numel(p); k++)
+            ASSERT_F32(((const float *)fsdp_tensor_data(p))[k],
+                       ((const float *)fsdp_tensor_data(q))[k]);
+    }
+    fsdp_parameter_list_free(&x);
+    fsdp_parameter_list_free(&y);
+}
+
+/* A file of shape `from` fills a module of shape `into`; what only one of them has is reported. */
+static void check_mapping(fsdp_test *t, shape from, shape into, const char *unexpected,
+                          const char *fresh)
+{
+    static const char *const fresh_modules[] = {"classifier", NULL};
+    const fsdp_load_options options = {
+        .base_prefix = "bert", .fresh_modules = fresh_modules, .seed = 7};
+    fsdp_device *device;
+    fsdp_module *a, *b, *drawn;
+    fsdp_checkpoint_reader *reader;
+    fsdp_load_report report;
+    char dir[300];
+    if (t->rank == 0)
+        snprintf(dir, sizeof dir, "%s", fsdp_test_dir(t));
+    if (t->group)
+        ASSERT_OK(fsdp_broadcast(t->group, dir, sizeof dir, 0));
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    build(t, from, device, 5, &a);
+    build(t, into, device, 6, &b);
+    build(t, into, device, 7, &drawn);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_module_save(a, dir, t->group, NULL));
+    ASSERT_OK(fsdp_checkpoint_open(dir, &reader));
+    ASSERT_OK(fsdp_module_load(b, reader, t->group, &options, &report));
+    assert_same(t, a, b, 0, 3);
+    CHECK_HERE();
+    if (into.has_head)
+        assert_same(t, from.has_head ? a : drawn, b, 3, 5);
+    CHECK_HERE();
+    ASSERT_INT(report.n_unexpected, unexpected ? 2 : 0);
+    ASSERT_INT(report.n_fresh, fresh ? 2 : 0);
+    if (unexpected)
+        ASSERT_STR(report.unexpected[1], unexpected);
+    if (fresh)
+        ASSERT_STR(report.fresh[0], fresh);
+    fsdp_load_report_free(&report);
+    fsdp_checkpoint_close(reader);
+    fsdp_module_destroy(a);
+    fsdp_module_destroy(b);
+    fsdp_module_destroy(drawn);
+    fsdp_device_destroy(device);
+    if (t->group)
+        ASSERT_OK(fsdp_barrier(t->group)); /* the next file has the same name */
+}
+
+static void check_mappings(fsdp_test *t)
+{
+    const shape bare = {0}, with_head = {.base = "bert", .has_head = true};
+    const shape old = {.base = "bert", .old_names = true}, old_bare = {.old_names = true};
+    check_mapping(t, bare, bare, NULL, NULL);
+    CHECK_HERE();
+    check_mapping(t, with_head, with_head, NULL, NULL);
+    CHECK_HERE();
+    check_mapping(t, bare, with_head, NULL, "classifier.weight");
+    CHECK_HERE();
+    check_mapping(t, with_head, bare, "classifier.weight", NULL);
+    CHECK_HERE();
+    check_mapping(t, old, with_head, NULL, "classifier.weight");
+    CHECK_HERE();
+    check_mapping(t, old_bare, with_head, NULL, "classifier.weight");
+    CHECK_HERE();
+    check_mapping(t, old, bare, NULL, NULL);
+}
+
+TEST(names_of_files_are_mapped_as_transformers_maps_them)
+{
+    check_mappings(t);
+}
+TEST_RANKS(names_of_files_are_mapped_as_transformers_maps_them_on_3_ranks, 3)
+{
+    check_mappings(t);
+}
+
+/* Only what is named may be fresh: another hole in the file is an error, and nothing was drawn. */
+TEST(a_missing_parameter_of_no_fresh_module_is_an_error)
+{
+    static const char *const other[] = {"class", "classifier.bias.x", NULL};
+    fsdp_load_options options = {.base_prefix = "bert"};
+    fsdp_device *device;
+    fsdp_module *a, *b, *before;
+    fsdp_checkpoint_reader *reader;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    build(t, (shape){0}, device, 5, &a);
+    build(t, (shape){.base = "bert", .has_head = true}, device, 6, &b);
+    build(t, (shape){.base = "bert", .has_head = true}, device, 6, &before);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_module_save(a, fsdp_test_dir(t), NULL, NULL));
+    ASSERT_OK(fsdp_checkpoint_open(fsdp_test_dir(t), &reader));
+    for (int i = 0; i < 2; i++, options.fresh_modules = other)
+        ASSERT_ERROR(fsdp_module_load(b, reader, NULL, &options, NULL), FSDP_ERR_NOT_FOUND,
+                     "there is no tensor 'classifier.weight'");
+    options.base_prefix = "model";
+    ASSERT_ERROR(fsdp_module_load(b, reader, NULL, &options, NULL), FSDP_ERR_NOT_FOUND,
+                 "there is no tensor 'bert.LayerNorm.weight'");
+    assert_same(t, before, b, 0, 5);
+    fsdp_checkpoint_close(reader);
+    fsdp_module_destroy(a);
+    fsdp_module_destroy(b);
+    fsdp_module_destroy(before);
+    fsdp_device_destroy(device);
+}
+
+/* Each allocation in turn fails: an error each time, and nothing changed. */
+TEST(memory_that_runs_out_leaves_the_module_as_it_was)
+{
+    static const char *const fresh_modules[] = {"classifier", NULL};
+    const fsdp_load_options options = {.base_prefix = "bert", .fresh_modules = fresh_modules};
+    fsdp_device *device;
+    fsdp_module *a, *b, *before;
+    fsdp_checkpoint_reader *reader;
+    fsdp_load_report report;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    build(t, (shape){.old_names = true}, device, 5, &a);
+    build(t, (shape){.base = "bert", .has_head = true}, device, 6, &b);
+    build(t, (shape){.base = "bert", .has_head = true}, device, 6, &before);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_module_save(a, fsdp_test_dir(t), NULL, NULL));
+    ASSERT_OK(fsdp_checkpoint_open(fsdp_test_dir(t), &reader));
+    for (long n = 1;; n++) {
+        fsdp_alloc_fail_at(n);
+        fsdp_status status = fsdp_module_load(b, reader, NULL, &options, &report);
+        fsdp_alloc_fail_at(0);
+        if (status == FSDP_OK)
+            break;
+        ASSERT_ERROR(status, FSDP_ERR_NOMEM, "");
+        assert_same(t, before, b, 0, 5);
+        CHECK_HERE();
+    }
+    assert_same(t, a, b, 0, 3);
+    fsdp_load_report_free(&report);
+    fsdp_checkpoint_close(reader);
+    fsdp_module_destroy(a);
+    fsdp_module_destroy(b);
+    fsdp_module_destroy(before);
+    fsdp_device_destroy(device);
 }

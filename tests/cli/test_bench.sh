@@ -1,28 +1,10 @@
 #!/bin/sh
 # `fsdp bench train` from outside: the JSON line, the text, wrong command lines.
 # usage: FSDP_BUILD=build tests/cli/test_bench.sh
-fsdp=${FSDP_BUILD:-build}/fsdp
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
-ok() { passed=$((passed + 1)); echo "ok $1"; }
-bad() { failed=$((failed + 1)); echo "FAIL $1: $2"; }
-run() {
-    timeout -s KILL 60 "$fsdp" bench "$@" >"$dir/out" 2>"$dir/err"
-    rc=$?
-}
-# expect NAME RC TEXT: the exit code, and TEXT (extended regular expression) on stderr
-expect() {
-    if [ $rc -ne "$2" ]; then
-        bad "$1" "exit code $rc, not $2: $(head -n 2 "$dir/err")"
-    elif ! grep -Eq -- "$3" "$dir/err"; then
-        bad "$1" "stderr lacks '$3': $(head -n 2 "$dir/err")"
-    else
-        ok "$1"
-    fi
-}
-# value KEY: of the JSON line, as a whole number of thousandths
-value() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" "$dir/out" | awk '{ printf "%d", $1 * 1000 }'; }
+. "$(dirname "$0")/lib.sh"
+run() { capture "$fsdp" bench "$@"; }
+# thousandths KEY: of the JSON line
+thousandths() { number "$1" | awk '{ printf "%d", $1 * 1000 }'; }
 
 mkdir "$dir/shape"
 cat >"$dir/shape/config.json" <<'JSON'
@@ -44,13 +26,13 @@ for ranks in 1 3; do
     fi
     missing=
     for key in step_s tok_per_s first_step_after_s peak_host_mib gemm_gflops mfu parameters; do
-        [ "$(value $key)" -gt 0 ] 2>/dev/null || missing="$missing $key"
+        [ "$(thousandths $key)" -gt 0 ] 2>/dev/null || missing="$missing $key"
     done
     if [ -n "$missing" ]; then
         bad "$name" "no positive$missing"
     elif ! grep -q "\"ranks\": $ranks," "$dir/out"; then
         bad "$name" "another number of ranks"
-    elif [ "$(value first_step_after_s)" -lt "$(value ready_after_s)" ]; then
+    elif [ "$(thousandths first_step_after_s)" -lt "$(thousandths ready_after_s)" ]; then
         bad "$name" "the first step ended before it began"
     else
         ok "$name"
@@ -64,19 +46,33 @@ else
     bad "without --json it is text" "exit code $rc: $(head -n 2 "$dir/err")"
 fi
 
+mkdir "$dir/bert"
+cat >"$dir/bert/config.json" <<'JSON'
+{"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 203,
+ "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 80,
+ "max_position_embeddings": 40, "type_vocab_size": 2}
+JSON
+name="a classifier has no target"
+run train --shape "$dir/bert" --ranks 2 --batch 2 --seq 24 --steps 2 --json
+if [ $rc -eq 0 ] && grep -q '"target": 0,' "$dir/out" && [ "$(thousandths first_loss)" -lt 2000 ]; then
+    ok "$name"
+else
+    bad "$name" "exit code $rc: $(head -n 2 "$dir/err")"
+fi
+run train --shape "$dir/bert" --ranks 1 --seq 41 --steps 2
+expect "rows longer than the positions are refused" 1 "seq is 41.*only 40 positions"
+
 run
 expect "what to measure is asked for" 2 "train"
 run compile
 expect "another kind is named" 2 "'compile'"
 run train --shape t5-tiny
 expect "an unknown shape lists the known ones" 2 "t5-small"
-run train --dtype fp16
-expect "float16 is refused" 2 "float32 or bfloat16"
+run train --dtype int32
+expect "integers are refused" 2 "float32, bfloat16 or float16"
 run train --steps 1
 expect "one step is too few" 2 "steps"
-timeout -s KILL 60 "$fsdp" launch -n 2 bench train >"$dir/out" 2>"$dir/err"
-rc=$?
+capture "$fsdp" launch -n 2 bench train
 expect "under fsdp launch it says --ranks" 1 "without 'fsdp launch'"
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed -eq 0 ]
+tally

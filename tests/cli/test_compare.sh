@@ -2,30 +2,8 @@
 # `fsdp compare` from outside, on metrics files written by hand: what is shown, when losses are the
 # same, and files that cannot be compared.
 # usage: FSDP_BUILD=build tests/cli/test_compare.sh
-fsdp=${FSDP_BUILD:-build}/fsdp
-case $fsdp in /*) ;; *) fsdp=$(pwd)/$fsdp ;; esac
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
-
-check() { # NAME CONDITION...
-    name=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-        echo "ok $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $name: exit code $rc, not: $*"
-        head -n 20 "$dir/out" "$dir/err" | cut -c 1-200 | sed 's/^/    /'
-    fi
-}
-run() {
-    timeout -s KILL 30 "$fsdp" compare "$@" >"$dir/out" 2>"$dir/err"
-    rc=$?
-}
-shows() { grep -Eq -- "$1" "$dir/out"; }
-says() { grep -Eq -- "$1" "$dir/err"; }
+. "$(dirname "$0")/lib.sh"
+run() { capture "$fsdp" compare "$@"; }
 steps() { # FIRST LAST: lines of kind "step" whose loss is 10 / step
     i=$1
     while [ "$i" -le "$2" ]; do
@@ -76,5 +54,4 @@ check with_code_1 test $rc -eq 1
 run
 check a_file_is_required test $rc -eq 2
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+tally

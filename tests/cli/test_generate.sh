@@ -1,34 +1,10 @@
 #!/bin/sh
 # `fsdp generate` from outside: ids and texts, ranks, files of prompts, errors.
 # usage: FSDP_BUILD=build tests/cli/test_generate.sh
-fsdp=${FSDP_BUILD:-build}/fsdp
-case $fsdp in /*) ;; *) fsdp=$(pwd)/$fsdp ;; esac
-tests=$(cd "$(dirname "$0")/.." && pwd) || exit 1
-model=$tests/golden/generation/t5_model
-spiece=$tests/../data/tokenizers/t5/spiece.model
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
+. "$(dirname "$0")/lib.sh"
+model=$golden/generation/t5_model
+spiece=$root/data/tokenizers/t5/spiece.model
 
-ok() { passed=$((passed + 1)); echo "ok $1"; }
-bad() {
-    failed=$((failed + 1))
-    echo "FAIL $1: $2"
-    head -n 5 "$dir/out" | cut -c 1-200 | sed 's/^/    out: /'
-    head -n 5 "$dir/err" | cut -c 1-200 | sed 's/^/    err: /'
-}
-# run ARGUMENTS...: output in $dir/out and $dir/err, exit code in $rc
-run() {
-    timeout -s KILL 120 "$fsdp" "$@" >"$dir/out" 2>"$dir/err"
-    rc=$?
-}
-# expect NAME RC TEXT: the exit code, and TEXT (extended regular expression) in the output
-expect() {
-    if [ "$rc" -ne "$2" ]; then bad "$1" "exit code $rc, not $2"
-    elif ! cat "$dir/out" "$dir/err" | grep -Eq -- "$3"; then bad "$1" "no '$3'"
-    else ok "$1"
-    fi
-}
 same() {
     if [ "$rc" -ne 0 ]; then bad "$1" "exit code $rc"
     elif ! cmp -s "$dir/out" "$dir/want"; then bad "$1" "other ids"
@@ -43,9 +19,9 @@ cat >"$dir/prompts.jsonl" <<'END'
 [116, 116, 116, 61, 116, 1]
 END
 cat >"$dir/want" <<'END'
-[0, 250, 1]
-[0, 196, 73, 1]
-[0, 116, 50, 71, 210, 252, 72, 130, 82, 29, 96, 229, 254, 146, 161, 107, 53, 83, 1]
+[250, 1]
+[196, 73, 1]
+[116, 50, 71, 210, 252, 72, 130, 82, 29, 96, 229, 254, 146, 161, 107, 53, 83, 1]
 END
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --max-new-tokens 20
 same ids_are_transformers
@@ -57,12 +33,55 @@ for n in 2 4; do
 done
 run launch -n 2 generate --model "$model" --input-ids "$dir/prompts.jsonl" --max-new-tokens 20 --reshard-after-forward
 same gathering_for_every_token_gives_the_same
-run generate --model "$model" --input-ids "$dir/prompts.jsonl" --param-dtype bf16 --max-new-tokens 1
-if [ "$rc" -eq 0 ] && [ "$(wc -l <"$dir/out")" -eq 3 ]; then ok bfloat16_runs
-else bad bfloat16_runs "exit code $rc"
-fi
+for dtype in bf16 fp16; do
+    run generate --model "$model" --input-ids "$dir/prompts.jsonl" --param-dtype $dtype --max-new-tokens 1
+    if [ "$rc" -eq 0 ] && [ "$(wc -l <"$dir/out")" -eq 3 ]; then ok "${dtype}_runs"
+    else bad "${dtype}_runs" "exit code $rc"
+    fi
+done
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --json --max-new-tokens 2
-expect json_has_prompt_and_ids 0 '^\{"index": 1, "input_ids": \[196, .*, 1\], "ids": \[0, 196, 73\]\}$'
+expect json_has_prompt_and_ids 0 '^\{"index": 1, "sequence": 0, "input_ids": \[196, .*, 1\], "ids": \[0, 196, 73\], "new_ids": \[196, 73\]\}$' out
+
+# --- beams, samples, settings ---
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --num-beams 4 --max-new-tokens 20
+expect beams_are_transformers 0 '^\[250, 156, 42, 127, 89, 305, 158, 195, 178, 132, 99, 12, 149, 168, 207, 288, 108, 153, 36, 1\]$' out
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --num-beams 4 --num-return-sequences 2 --max-new-tokens 20 --json
+expect beams_have_scores 0 '"index": 2, "sequence": 1, .*"score": -0.773' out
+for n in 1 2; do
+    run launch -n $n generate --model "$model" --input-ids "$dir/prompts.jsonl" --do-sample --seed 3 --top-k 0 --batch-size $n
+    cp "$dir/out" "$dir/sampled.$n"
+done
+if [ "$rc" -eq 0 ] && cmp -s "$dir/sampled.1" "$dir/sampled.2"; then ok samples_are_the_same_on_any_ranks
+else bad samples_are_the_same_on_any_ranks "other ids"
+fi
+cp -r "$model" "$dir/settings"
+sed 's/{/{"num_beams": 4, "max_new_tokens": 20, "typical_p": 0.5,/' "$model/generation_config.json" >"$dir/settings/generation_config.json"
+run generate --model "$dir/settings" --input-ids "$dir/prompts.jsonl"
+expect generation_config_is_the_default 0 '^\[250, 156, 42, 127' out
+expect what_is_not_supported_is_named 0 'note: generation_config.json sets typical_p'
+run generate --model "$dir/settings" --input-ids "$dir/prompts.jsonl" --num-beams 1
+same flags_win_over_generation_config
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --top-p 0.5 --print-config
+expect settings_that_were_not_given_are_null 0 '^# num-beams: null +# default' out
+expect given_settings_are_printed 0 '^top-p: 0.5 +# flag' out
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --num-return-sequences 2
+expect more_texts_than_beams_are_refused 1 'num_return_sequences 2.*num_beams, 1'
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --num-beams 2 --do-sample
+expect sampled_beams_are_refused 1 'do_sample with num_beams 2'
+run generate --model "$model" --input-ids "$dir/prompts.jsonl" --early-stopping soon
+expect early_stopping_is_one_of_three 2 'early-stopping.*false, true or never'
+
+# --- a causal model ---
+llama=$golden/generation/llama3_model
+echo '[1, 204, 120, 190]' >"$dir/causal.jsonl"
+run generate --model "$llama" --input-ids "$dir/causal.jsonl"
+expect a_causal_model_shows_what_is_new 0 '^\[86, 300, 2\]$' out
+run generate --model "$llama" --input-ids "$dir/causal.jsonl" --json
+expect json_also_has_the_whole 0 '"ids": \[1, 204, 120, 190, 86, 300, 2\], "new_ids": \[86, 300, 2\]' out
+run generate --model "$llama" --input-ids "$dir/causal.jsonl" --max-length 4
+expect a_full_prompt_is_named 1 'prompt 1 has 4 ids: there is no room for new ones \(max_length is 4\)'
+run generate --model "$llama" 'a text'
+expect texts_of_a_causal_model_need_a_tokenizer 1 'need a tokenizer'
 
 # --- texts: a model of the tokenizer's size, with drawn weights, says something, and always the same ---
 if [ -f "$spiece" ]; then
@@ -90,5 +109,4 @@ cp -r "$model" "$dir/spoilt" && truncate -s 400000 "$dir/spoilt/model.safetensor
 run generate --model "$dir/spoilt" --input-ids "$dir/prompts.jsonl"
 expect a_truncated_model_is_an_error 1 'model.safetensors'
 
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+tally

@@ -2,27 +2,18 @@
 # `make install` into an empty folder; then what a user does with it: examples/train_t5.c compiled by
 # pkg-config's flags alone, against the shared and the static library, and run on two ranks.
 # usage: FSDP_BUILD=build tests/cli/test_install.sh
-build=${FSDP_BUILD:-build}
-root=$(cd "$(dirname "$0")/../.." && pwd)
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
+. "$(dirname "$0")/lib.sh"
 cc=${CC:-gcc}
 
-check() { # NAME COMMAND...: its output is shown if it fails
+# works NAME COMMAND...: it succeeds
+works() {
     name=$1
     shift
-    if "$@" >"$dir/log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $name: $*"
-        tail -n 10 "$dir/log" | cut -c 1-300 | sed 's/^/    /'
-    fi
+    capture "$@"
+    expect "$name" 0
 }
 
-check make_install make -C "$root" install BUILD="$build" PREFIX="$dir/usr"
+works make_install make -C "$root" install BUILD="$build" PREFIX="$dir/usr"
 for file in bin/fsdp lib/libfsdp.a lib/libfsdp.so lib/libfsdp.so.0 lib/pkgconfig/fsdp.pc include/fsdp.h; do
     check "installs_$file" test -e "$dir/usr/$file"
 done
@@ -30,7 +21,7 @@ PKG_CONFIG_PATH=$dir/usr/lib/pkgconfig
 export PKG_CONFIG_PATH
 version=$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' "$root/include/fsdp/base.h")
 check pkg_config_knows_the_version test "$(pkg-config --modversion fsdp)" = "$version"
-check and_so_does_the_command sh -c "'$dir/usr/bin/fsdp' --version | grep -qF '$version'"
+works and_so_does_the_command sh -c "'$dir/usr/bin/fsdp' --version | grep -qF '$version'"
 
 # fsdp.h includes every public header.
 for header in "$root"/include/fsdp/*.h; do
@@ -40,7 +31,7 @@ done
 # As C++ too.
 echo '#include <fsdp.h>
 int main() { return fsdp_last_error()[0]; }' >"$dir/plus.cc"
-check headers_are_cplusplus sh -c \
+works headers_are_cplusplus sh -c \
     "${CXX:-g++} -Wall -Wextra -Werror -fsyntax-only \$(pkg-config --cflags fsdp) '$dir/plus.cc'"
 
 # A library built for a sanitizer needs its runtime in the program.
@@ -48,11 +39,11 @@ sanitize=
 if nm -D "$dir/usr/lib/libfsdp.so.0" | grep -q __asan_; then sanitize=-fsanitize=address,undefined; fi
 if nm -D "$dir/usr/lib/libfsdp.so.0" | grep -q __tsan_; then sanitize=-fsanitize=thread; fi
 compile="$cc -std=c17 -Wall -Wextra -Werror $sanitize '$root/examples/train_t5.c'"
-check compiles_against_the_shared_library sh -c \
+works compiles_against_the_shared_library sh -c \
     "$compile -o '$dir/shared' \$(pkg-config --cflags --libs fsdp) -Wl,-rpath,'$dir/usr/lib'"
-check compiles_against_the_static_library sh -c \
+works compiles_against_the_static_library sh -c \
     "$compile -o '$dir/static' \$(pkg-config --cflags fsdp) \$(pkg-config --static --libs fsdp | sed 's/-lfsdp/-l:libfsdp.a/')"
-check the_static_one_needs_no_libfsdp sh -c "! ldd '$dir/static' | grep -q libfsdp"
+works the_static_one_needs_no_libfsdp sh -c "! ldd '$dir/static' | grep -q libfsdp"
 
 # A model for it, of T5's vocabulary and little else, and a few rows.
 mkdir "$dir/shape" "$dir/out-shared" "$dir/out-static"
@@ -65,18 +56,17 @@ for i in 1 2 3 4 5 6 7 8 9 10 11; do
     printf 'a short text %d,title,"a longer text, number %d, with ""quotes"""\n' $i $i >>"$dir/rows.csv"
 done
 fsdp=$dir/usr/bin/fsdp
-check the_installed_command_trains "$fsdp" train --model "$dir/shape" --from-config \
+works the_installed_command_trains "$fsdp" train --model "$dir/shape" --from-config \
     --data "$dir/rows.csv" --epochs 1 --output "$dir/model"
 for kind in shared static; do
-    check "the_${kind}_program_trains_on_two_ranks" \
+    works "the_${kind}_program_trains_on_two_ranks" \
         "$fsdp" launch -n 2 "$dir/$kind" "$dir/model" "$dir/rows.csv" "$dir/out-$kind" 2
-    check "it_prints_every_step" test "$(grep -c '^step [0-9]*: loss' "$dir/log")" -eq 4
-    check "what_it_saved_can_be_loaded" "$fsdp" evaluate --model "$dir/out-$kind" \
+    check "it_prints_every_step" test "$(grep -c '^step [0-9]*: loss' "$dir/out")" -eq 4
+    works "what_it_saved_can_be_loaded" "$fsdp" evaluate --model "$dir/out-$kind" \
         --tokenizer "$dir/shape" --data "$dir/rows.csv" --no-generate
 done
-check both_saved_the_same cmp "$dir/out-shared/model.safetensors" "$dir/out-static/model.safetensors"
-check a_failure_is_a_message sh -c \
-    "! '$dir/shared' '$dir/model' '$dir/none.csv' '$dir/out-shared' 2>'$dir/err' && grep -q none.csv '$dir/err'"
+works both_saved_the_same cmp "$dir/out-shared/model.safetensors" "$dir/out-static/model.safetensors"
+capture "$dir/shared" "$dir/model" "$dir/none.csv" "$dir/out-shared"
+expect a_failure_is_a_message 1 'none\.csv'
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+tally

@@ -1,5 +1,6 @@
 /* `fsdp launch` over ranks that really communicate: this program starts itself under the launcher.
  * What a rank does is told by FSDP_TEST_JOB. */
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@ static void misbehave(fsdp_group *group, const char *job)
 {
     if (strcmp(job, "killed") == 0)
         raise(SIGKILL);
+    if (strcmp(job, "stopped for good") == 0 || strcmp(job, "two stopped for good") == 0)
+        raise(SIGSTOP);
     if (strcmp(job, "stopped") == 0) {
         pid_t stopped = getpid(), waker = fork();
         if (waker == 0) {
@@ -33,10 +36,22 @@ static void misbehave(fsdp_group *group, const char *job)
     }
 }
 
+static int count_threads(void)
+{
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *task; tasks && (task = readdir(tasks));)
+        n += task->d_name[0] != '.';
+    if (tasks)
+        closedir(tasks);
+    return n;
+}
+
 /* A rank: twenty barriers; rank 1 misbehaves before the fourth. Passes when run as a test. */
 TEST(a_rank_of_a_job)
 {
     const char *job = getenv("FSDP_TEST_JOB");
+    const int threads = count_threads();
     fsdp_group *group;
     if (!job)
         return;
@@ -44,13 +59,18 @@ TEST(a_rank_of_a_job)
     fsdp_status status = FSDP_OK;
     for (uint32_t step = 0; step < 20 && status == FSDP_OK; step++) {
         fsdp_group_at(group, step, "decoder.block.2", "unshard");
-        if (step == 3 && fsdp_group_rank(group) == 1)
+        const int rank = fsdp_group_rank(group);
+        if (step == 3 && (rank == 1 || (rank == 2 && strcmp(job, "two stopped for good") == 0)))
             misbehave(group, job);
         status = fsdp_barrier(group);
     }
     if (strcmp(job, "stays") == 0)
         _exit(0);
+    if (status != FSDP_OK)
+        fprintf(stderr, "%s\n", fsdp_last_error());
     fsdp_destroy_process_group(group);
+    if (!UNDER_TSAN)
+        ASSERT_INT(count_threads(), threads);
     if (status != FSDP_OK)
         _exit(1);
 }
@@ -71,7 +91,7 @@ static void launch(fsdp_test *t, const char *job, outcome *o)
     ASSERT(tests);
     snprintf(
         command, sizeof command,
-        "FSDP_TEST_JOB=%s timeout -s KILL 60 '%.*s/fsdp' launch -n 3 '%s' a_rank_of_a_job 2>&1",
+        "FSDP_TEST_JOB='%s' timeout -s KILL 60 '%.*s/fsdp' launch -n 3 '%s' a_rank_of_a_job 2>&1",
         job, (int)(tests - self), self, self);
     double start = fsdp_clock_s();
     FILE *pipe = popen(command, "r");
@@ -136,6 +156,31 @@ TEST(a_rank_that_leaves_early_is_named)
     ASSERT_INT(o.code, 1);
     ASSERT(o.seconds < 5);
     ASSERT_SAYS(o, "fsdp launch: rank 1 (pid ");
+}
+
+TEST(a_rank_stopped_for_good_ends_the_job_and_all_say_the_same)
+{
+    outcome o;
+    launch(t, "stopped for good", &o);
+    CHECK_HERE();
+    ASSERT_INT(o.code, 1);
+    ASSERT(o.seconds < 9);
+    ASSERT_SAYS(o, "rank 1 in step 3, unit decoder.block.2, unshard: has not moved for 4.");
+    ASSERT_SAYS(o, "fsdp launch: rank 1 (pid ");
+    ASSERT_SAYS(o, " at step 3, decoder.block.2, unshard: has not moved for 4.");
+}
+
+/* Not only the one that is accused goes on and hears of the abort: nobody waits for SIGTERM. */
+TEST(ranks_stopped_together_end_as_soon_as_one_does)
+{
+    outcome o;
+    if (UNDER_SANITIZER)
+        SKIP("it is about seconds");
+    launch(t, "two stopped for good", &o);
+    CHECK_HERE();
+    ASSERT_INT(o.code, 1);
+    ASSERT(o.seconds < 5.8);
+    ASSERT_SAYS(o, "has not moved for 4.");
 }
 
 /* Stopping is no failure: who stopped it may let it go on. */

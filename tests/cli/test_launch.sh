@@ -1,36 +1,14 @@
 #!/bin/sh
 # `fsdp launch` from outside: environment, exit codes, signals, restarts, logs, words with spaces.
 # usage: FSDP_BUILD=build tests/cli/test_launch.sh
-fsdp=${FSDP_BUILD:-build}/fsdp
-case $fsdp in /*) ;; *) fsdp=$(pwd)/$fsdp ;; esac
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
+. "$(dirname "$0")/lib.sh"
 unset OMP_NUM_THREADS
 
-ok() { passed=$((passed + 1)); echo "ok $1"; }
-bad() {
-    failed=$((failed + 1))
-    echo "FAIL $1: $2"
-    head -n 5 "$dir/out" | cut -c 1-200 | sed 's/^/    out: /'
-    head -n 5 "$dir/err" | cut -c 1-200 | sed 's/^/    err: /'
-}
-# run ARGUMENTS...: output in $dir/out and $dir/err, exit code in $rc, whole seconds in $took
+# run ARGUMENTS...: of launch; whole seconds in $took
 run() {
     start=$(date +%s)
-    timeout -s KILL 30 "$fsdp" launch "$@" >"$dir/out" 2>"$dir/err"
-    rc=$?
+    capture "$fsdp" launch "$@"
     took=$(($(date +%s) - start))
-}
-# expect NAME RC [TEXT]: the exit code, and TEXT (extended regular expression) on stderr
-expect() {
-    if [ "$rc" -ne "$2" ]; then
-        bad "$1" "exit code $rc, not $2"
-    elif [ -n "$3" ] && ! grep -Eq -- "$3" "$dir/err"; then
-        bad "$1" "stderr lacks '$3'"
-    else
-        ok "$1"
-    fi
 }
 # wait_for COMMAND...: until it succeeds, at most 10 s
 wait_for() {
@@ -84,7 +62,7 @@ run -n 1 -- printf '%s|' 'a b' "it's" 'say "x"' '' '$HOME' --help
 if [ "$(cat "$dir/out")" = "a b|it's|say \"x\"||\$HOME|--help|" ]; then ok words_reach_the_command_unchanged
 else bad words_reach_the_command_unchanged "other output"; fi
 
-printf 'piped' | timeout -s KILL 30 "$fsdp" launch -n 2 sh -c 'cat; echo' >"$dir/out" 2>"$dir/err"
+printf 'piped' | run -n 2 sh -c 'cat; echo'
 if [ "$(tr -d '\n' <"$dir/out")" = piped ]; then ok rank_0_reads_what_is_piped_in
 else bad rank_0_reads_what_is_piped_in "other output"; fi
 
@@ -102,7 +80,8 @@ expect a_killed_rank_is_named 1 'rank 0 \(pid [0-9]+\) was killed by signal 9 \(
 [ "$took" -lt 5 ] && ok killed_within_5_s || bad killed_within_5_s "$took s"
 run -n 2 sh -c 'trap "" TERM; [ $RANK = 0 ] || while :; do sleep 60; done; exit 1'
 expect a_rank_that_ignores_sigterm_is_killed 1 'rank 0'
-[ "$took" -lt 5 ] && ok ignored_within_5_s || bad ignored_within_5_s "$took s"
+# SIGTERM comes 2 s after the abort and SIGKILL 2 s later; the rank itself would go on for ever
+[ "$took" -lt 30 ] && ok and_soon || bad and_soon "$took s"
 run -n 2 sh -c '[ $RANK = 1 ] || exec sleep 60; printf "{\"message\": {\"message\": \"disk full\\\\n\"}}" >$TORCHELASTIC_ERROR_FILE; exit 1'
 expect the_message_a_rank_leaves_is_shown 1 'rank 1 \(pid [0-9]+\) exited with status 1: disk full$'
 
@@ -125,6 +104,14 @@ run -n gpu true
 expect gpu_is_refused 2 'computes on the CPU'
 run --nnodes 2 -n 2 true
 expect several_hosts_are_refused 2 'one host'
+run --nnodes=1:4 -n 2 true
+expect a_range_of_hosts_is_refused 2 'one host'
+run --nnodes none -n 2 true
+expect a_word_for_hosts_is_a_usage_error 2 "'none' is not a number of hosts"
+run -n 2 -m train true
+expect python_modules_are_refused 2 'programs, not Python modules'
+run --standalone --nnodes=1 --nproc-per-node=2 --event-log-handler null sh -c 'exit 0'
+expect a_standalone_job_runs 0
 run -n 2
 expect a_missing_command_is_a_usage_error 2 'missing'
 run -n 2 --nprocs_per_nod 3 true
@@ -138,6 +125,10 @@ run -n 2 --max-restarts 3 sh -c 'echo "$RANK $TORCHELASTIC_RESTART_COUNT/$TORCHE
 expect restarts_until_it_succeeds 0 'starting all 2 ranks again \(restart 2 of 3\)'
 [ "$(sort "$dir/counts" | tr '\n' ' ')" = "0 0/3 0 1/3 0 2/3 1 0/3 1 1/3 1 2/3 " ] &&
     ok every_rank_starts_again || bad every_rank_starts_again "$(cat "$dir/counts")"
+run -n 2 --max-restarts 1 sh -c '[ $RANK = 1 ] || exec sleep 60; exit $((3 + TORCHELASTIC_RESTART_COUNT))'
+expect every_failure_is_told_with_its_reason 1 'rank 1 \(pid [0-9]+\) exited with status 3$'
+expect of_the_last_attempt_too 1 'rank 1 \(pid [0-9]+\) exited with status 4$'
+[ "$(wc -l <"$dir/err")" -eq 3 ] && ok in_three_lines || bad in_three_lines "$(wc -l <"$dir/err") lines"
 run -n 1 --max-restarts 1 false
 expect restarts_are_counted 1 'restart 1 of 1'
 
@@ -166,10 +157,11 @@ run -n 2 --log-dir /proc/nothing --redirects 1 true
 expect an_impossible_log_folder_is_an_error 1 'cannot make folder /proc/nothing'
 
 # --- signals ---
-# started NAME: two sleeping ranks in the background, their pids in $dir/pids
+# begin COMMAND [OPTIONS]: two ranks of it in the background, their pids in $dir/pids
 begin() {
     rm -f "$dir/pids"
-    "$fsdp" launch -n 2 sh -c "$1" >"$dir/out" 2>"$dir/err" &
+    # shellcheck disable=SC2086
+    "$fsdp" launch -n 2 $2 sh -c "$1" >"$dir/out" 2>"$dir/err" &
     launcher=$!
     wait_for has_lines "$dir/pids" 2
     first=$(sed -n 1p "$dir/pids") second=$(sed -n 2p "$dir/pids")
@@ -198,6 +190,17 @@ kill -INT "$launcher"
 finish
 expect a_second_interrupt_kills 130
 if is_gone "$first" && is_gone "$second" && [ $took -lt 4 ]; then ok at_once; else bad at_once "$took s"; fi
+ends_slowly='trap "" TERM; trap "sleep 6; echo saved; exit 1" INT; echo $$ >>"'$dir'/pids"; while :; do sleep 0.1; done'
+begin "$ends_slowly"
+kill -INT "$launcher"
+finish
+[ "$(tr '\n' ' ' <"$dir/out")" = "saved saved " ] && ok ranks_have_time_to_save ||
+    bad ranks_have_time_to_save "$took s"
+begin 'trap "" INT; echo $$ >>"'$dir'/pids"; while :; do sleep 0.1; done' '--shutdown-timeout 1'
+kill -INT "$launcher"
+finish
+expect but_no_longer_than_they_are_given 130 'Interrupt: ending 2 ranks'
+if [ $took -ge 1 ] && [ $took -lt 4 ]; then ok which_is_a_second; else bad which_is_a_second "$took s"; fi
 begin "$sleeping"
 kill -KILL "$second"
 finish
@@ -210,13 +213,11 @@ if wait_for is_gone "$first" && wait_for is_gone "$second"; then ok ranks_die_wi
 else bad ranks_die_with_the_launcher "still there"; fi
 
 # --- the command itself ---
-"$fsdp" --version >"$dir/out" 2>"$dir/err" && grep -q '^fsdp [0-9]' "$dir/out" &&
-    ok version_is_printed || bad version_is_printed "no version"
-"$fsdp" help launch >"$dir/out" 2>"$dir/err" && grep -q -- '--nproc-per-node' "$dir/out" &&
-    ok help_shows_options || bad help_shows_options "no options"
-"$fsdp" lanch >"$dir/out" 2>"$dir/err"
-rc=$?
+capture "$fsdp" --version
+expect version_is_printed 0 '^fsdp [0-9]' out
+capture "$fsdp" help launch
+expect help_shows_options 0 '--nproc-per-node' out
+capture "$fsdp" lanch
 expect an_unknown_command_is_suggested 2 "did you mean 'launch'"
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+tally

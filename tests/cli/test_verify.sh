@@ -1,32 +1,8 @@
 #!/bin/sh
 # `fsdp verify` from outside: what passes, what must fail, what is not compared, exit codes.
 # usage: FSDP_BUILD=build tests/cli/test_verify.sh
-fsdp=${FSDP_BUILD:-build}/fsdp
-case $fsdp in /*) ;; *) fsdp=$(pwd)/$fsdp ;; esac
-golden=$(cd "$(dirname "$0")/../golden" && pwd) || exit 1
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
+. "$(dirname "$0")/lib.sh"
 
-ok() { passed=$((passed + 1)); echo "ok $1"; }
-bad() {
-    failed=$((failed + 1))
-    echo "FAIL $1: $2"
-    tail -n 5 "$dir/out" | cut -c 1-200 | sed 's/^/    out: /'
-    head -n 5 "$dir/err" | cut -c 1-200 | sed 's/^/    err: /'
-}
-# run ARGUMENTS...: output in $dir/out and $dir/err, exit code in $rc
-run() {
-    timeout -s KILL 120 "$fsdp" "$@" >"$dir/out" 2>"$dir/err"
-    rc=$?
-}
-# expect NAME RC TEXT: the exit code, and TEXT (extended regular expression) in the output
-expect() {
-    if [ "$rc" -ne "$2" ]; then bad "$1" "exit code $rc, not $2"
-    elif ! cat "$dir/out" "$dir/err" | grep -Eq -- "$3"; then bad "$1" "no '$3'"
-    else ok "$1"
-    fi
-}
 # copy: a case of its own to spoil, in $dir/case
 copy() {
     rm -rf "$dir/case"
@@ -35,27 +11,92 @@ copy() {
 
 # --- what must pass ---
 run verify "$golden/t5_v1_0" "$golden/t5_v1_1"
-expect one_rank_gives_pytorchs_numbers 0 '^verify: 1[0-9][0-9] compared, 0 failed, 0 not compared$'
+expect one_rank_gives_pytorchs_numbers 0 '^verify: 1[0-9][0-9] compared, 0 failed, 0 not compared$' out
 for n in 2 3 4; do
     run launch -n $n verify "$golden/t5_v1_0" "$golden/t5_v1_1"
-    expect ranks_${n}_give_pytorchs_numbers 0 '^verify: 1[0-9][0-9] compared, 0 failed, 0 not compared$'
+    expect ranks_${n}_give_pytorchs_numbers 0 '^verify: 1[0-9][0-9] compared, 0 failed, 0 not compared$' out
 done
+expect replicas_give_pytorchs_numbers 0 '^t5_v1_1: trajectory_sgd_hsdp2x2: grad_norm: .*: ok$' out
 run launch -n 2 verify "$golden/t5_v1_1"
 for quantity in 'logits' 'hidden.decoder.block.1' 'grad.lm_head.weight' 'trajectory_accum_w2: loss' \
+    'trajectory_accum_w2, communicated once: loss' \
     'trajectory_sgd_w2: grad_norm' 'final_params: each' 'bf16 all_micro_batches: grad_norm' \
-    'bf16 trajectory_cosine_w2.json: loss' 'config_other_form.json'; do
+    'bf16 trajectory_cosine: loss' 'fp32 trajectory_cosine: grad_norm' 'config_other_form.json'; do
     if grep -q "^t5_v1_1: $quantity: .*: ok$" "$dir/out"; then ok "compares $quantity"
     else bad "compares $quantity" "no such line"
     fi
 done
+cp -r "$golden/llama2" "$golden/llama2_frozen" "$golden/llama3" "$dir"
+cp -r "$golden/llama2/model" "$dir/llama2/model_copy"
+cases="$dir/llama2 $dir/llama2_frozen $dir/llama3"
+for n in 1 2; do
+    run launch -n $n verify $cases "$golden/shards"
+    expect ranks_${n}_give_pytorchs_numbers_of_llama 0 '^verify: [0-9]+ compared, 0 failed, 0 not compared$' out
+done
+for line in 'llama2: packed: separate_logits' 'llama2: packed: documents alone and beside each other' \
+    'llama3: packed: grad.model.norm.weight' 'llama2: inv_freq' 'llama2: model_copy: weights' \
+    'llama2: model_copy: config.json' 'llama3: config_other_form.json' \
+    'llama2: trajectory_sgd_w2: grad_norm' 'llama2: bf16 trajectory_cosine: loss' \
+    'llama2_frozen: trajectory_cosine_w2: grad_norm' 'llama2_frozen: final_params: each' \
+    'llama2_frozen: params.json: changed and unchanged'; do
+    if grep -q "^$line: .*: ok$" "$dir/out"; then ok "compares $line"
+    else bad "compares $line" "no such line"
+    fi
+done
+for n in 1 2; do
+    run launch -n $n verify "$golden/bert" "$golden/bert_tiny" "$golden/gpt2" "$golden/gpt2_tiny"
+    expect ranks_${n}_give_pytorchs_numbers_of_bert_and_gpt2 0 '^verify: [0-9]+ compared, 0 failed, 0 not compared$' out
+    [ $n = 2 ] || cp "$dir/out" "$dir/w1"
+done
+cat "$dir/w1" >>"$dir/out"
+for line in 'bert: hidden.bert.embeddings' 'bert: hidden.bert.pooler' 'bert: logits' \
+    'bert: grad.bert.encoder.layer.0.attention.self.key.bias' \
+    'bert_tiny: trajectory_accum_w1: local_loss' 'bert_tiny: trajectory_sgd_w2: loss' \
+    'bert_tiny: bf16 all_micro_batches: loss' 'bert_tiny: final_params: each' \
+    'gpt2: hidden.transformer.h.1' 'gpt2: grad.transformer.wte.weight' \
+    'gpt2_tiny: model_bin: weights' 'gpt2_tiny: trajectory_cosine_w2: grad_norm' \
+    'gpt2_tiny: final_params: 99.9 %' 'gpt2_tiny: bf16 trajectory_cosine: loss'; do
+    if grep -q "^$line: .*: ok$" "$dir/out"; then ok "compares $line"
+    else bad "compares $line" "no such line"
+    fi
+done
+for n in 1 2 3 4; do
+    run launch -n $n verify "$golden/optim"
+    expect ranks_${n}_give_torchs_optimizers 0 '^verify: [0-9]+ compared, 0 failed, 0 not compared$' out
+done
+for quantity in 'optim.json: adamw: params' 'optim.json: sgd_nesterov: state' \
+    'optim.json: adafactor_t5_warmup: params' 'optim.json: adafactor_scaled_lr_momentum: state' \
+    'clip.safetensors: norm_2_max_0.5.clipped' 'clip.safetensors: norm_inf_max_0.5.total_norm' \
+    'schedules.json: linear_warmup_5_total_20' 'schedules.json: inverse_sqrt_warmup_5'; do
+    if grep -q "^optim: $quantity: .*: ok$" "$dir/out"; then ok "compares $quantity"
+    else bad "compares $quantity" "no such line"
+    fi
+done
+# A body alone: the head's numbers and the gradients of the loss have nothing beside them.
+mkdir "$dir/body"
+cp -r "$golden/bert_tiny/model" "$golden/bert_tiny/tolerance.json" "$golden/bert_tiny/inputs.safetensors" \
+    "$golden/bert_tiny/expected.safetensors" "$dir/body"
+sed 's/BertForSequenceClassification/BertModel/' "$golden/bert_tiny/model/config.json" >"$dir/body/model/config.json"
+for n in 1 2; do
+    run launch -n $n verify "$dir/body"
+    expect a_body_has_hidden_states_on_${n}_ranks 0 '^body: last_hidden: .*: ok$' out
+    expect but_no_logits_on_${n}_ranks 0 '^body: logits: not compared: the model has no such output' out
+    expect and_no_loss_on_${n}_ranks 0 '^body: loss: not compared: the model has no loss' out
+done
 run verify "$golden/generation"
-expect generated_ids_are_transformers 0 '^generation: t5_greedy.json: sequences: .*: ok$'
-expect beam_search_is_listed 0 '^generation: t5_beam4.json: not compared: beam search'
+expect generated_ids_are_transformers 0 '^generation: t5_greedy.json: sequences: .*: ok$' out
+expect beams_are_transformers 0 '^generation: t5_beam4.json: all_sequences: .*: ok$' out
+expect beams_have_transformers_scores 0 '^generation: t5_beam4.json: all_scores: .*: ok$' out
+expect causal_models_generate 0 '^generation: llama3_topk1.json: sequences: .*: ok$' out
+sed 's/"top_k": 1,/"top_k": 2,/' "$golden/generation/llama3_topk1.json" >"$dir/llama3_topk1.json"
+mkdir "$dir/drawn" && mv "$dir/llama3_topk1.json" "$dir/drawn" && cp -r "$golden/generation/llama3_model" "$dir/drawn"
+run verify "$dir/drawn"
+expect random_ids_are_not_compared 1 'llama3_topk1.json: not compared: its random numbers' out
 run verify "$golden/t5_v1_1" --threads-per-rank 2 --isa x86-64
-expect the_plainest_kernels_pass_too 0 ' 0 failed, 0 not compared$'
+expect the_plainest_kernels_pass_too 0 ' 0 failed, 0 not compared$' out
 mkdir "$dir/both" && cp -r "$golden/t5_v1_0" "$golden/generation" "$dir/both"
 run verify "$dir/both"
-expect a_folder_of_cases_is_each_of_them 0 '^verify: [0-9]+ compared, 0 failed, 1 not compared$'
+expect a_folder_of_cases_is_each_of_them 0 '^verify: [0-9]+ compared, 0 failed, 0 not compared$' out
 grep -q '^t5_v1_0: logits' "$dir/out" && grep -q '^generation: t5_greedy' "$dir/out" ||
     bad a_folder_of_cases_is_each_of_them "one is missing"
 
@@ -64,39 +105,64 @@ copy
 printf '\075' | dd of="$dir/case/model/model.safetensors" bs=1 conv=notrunc \
     seek=$(($(wc -c <"$dir/case/model/model.safetensors") - 1)) 2>/dev/null
 run verify "$dir/case"
-expect another_weight_fails 1 '^verify: [0-9]+ compared, [1-9][0-9]* failed, 0 not compared$'
-expect another_weight_fails_by_name 1 '^case: logits: .*: FAILED$'
+expect another_weight_fails 1 '^verify: [0-9]+ compared, [1-9][0-9]* failed, 0 not compared$' out
+expect another_weight_fails_by_name 1 '^case: logits: .*: FAILED$' out
 run launch -n 2 verify "$dir/case"
-expect another_weight_fails_on_2_ranks 1 '^verify: [0-9]+ compared, [1-9][0-9]* failed, 0 not compared$'
+expect another_weight_fails_on_2_ranks 1 '^verify: [0-9]+ compared, [1-9][0-9]* failed, 0 not compared$' out
 copy
 sed -i 's/"lr": 0.003, "step_size"/"lr": 0.0031, "step_size"/' "$dir/case/trajectory_step_w1.json"
 run verify "$dir/case"
-expect another_rate_fails 1 '^case: trajectory_step_w1: loss: .*: FAILED$'
+expect another_rate_fails 1 '^case: trajectory_step_w1: loss: .*: FAILED$' out
 copy
 sed -i 's/"clip_grad_norm": 1.0/"clip_grad_norm": 0.9/' "$dir/case/trajectory_sgd_w1.json"
 run verify "$dir/case"
-expect another_clip_factor_fails 1 '^case: trajectory_sgd_w1: loss: .*: FAILED$'
+expect another_clip_factor_fails 1 '^case: trajectory_sgd_w1: loss: .*: FAILED$' out
 copy
 sed -i 's/"logits": {"absolute": [0-9.e-]*}/"logits": {"absolute": 1e-12}/' "$dir/case/tolerance.json"
 run verify "$dir/case"
-expect the_folders_tolerance_counts 1 '^case: logits: largest difference [0-9.e-]+ absolute, tolerance 1e-12: FAILED$'
+expect the_folders_tolerance_counts 1 '^case: logits: largest difference [0-9.e-]+ absolute, tolerance 1e-12: FAILED$' out
+
+sed -i 's/"model.layers.0."/"model.layers.1."/' "$dir/llama2_frozen/trajectory_cosine_w1.json"
+run verify "$dir/llama2_frozen"
+expect another_frozen_layer_fails 1 '^llama2_frozen: trajectory_cosine_w1: loss: .*: FAILED$' out
+expect another_frozen_layer_fails_by_name 1 '^llama2_frozen: params.json: .* 18 differing, .*: FAILED$' out
+last=$(($(wc -c <"$dir/llama2/model_copy/model.safetensors") - 1))
+printf '\075' | dd of="$dir/llama2/model_copy/model.safetensors" bs=1 conv=notrunc seek=$last 2>/dev/null
+sed -i 's/"rms_norm_eps": 1e-05/"rms_norm_eps": 1e-06/' "$dir/llama2/model_copy/config.json"
+sed -i 's/10000.0/10001.0/' "$dir/llama2/config_other_form.json"
+run verify "$dir/llama2"
+expect another_copy_fails 1 '^llama2: model_copy: weights: .* 1 differing, .*: FAILED$' out
+expect another_copys_config_fails 1 '^llama2: model_copy: config.json: .*: FAILED$' out
+expect another_meaning_fails 1 '^llama2: config_other_form.json: .*: FAILED$' out
+printf '\000' | dd of="$dir/llama3/packed_inputs.safetensors" bs=1 conv=notrunc \
+    seek=$(($(wc -c <"$dir/llama3/packed_inputs.safetensors") - 8)) 2>/dev/null
+run verify "$dir/llama3"
+expect documents_and_positions_that_disagree_are_an_error 1 'document_ids and position_ids disagree in row 1, column 19'
 
 # --- what is not compared, and what cannot be ---
-mkdir -p "$dir/llama/model" && echo '{"model_type": "llama"}' >"$dir/llama/model/config.json"
-for mesh in w1 w2 hsdp2x2; do echo "{\"mesh\": \"$mesh\"}" >"$dir/llama/trajectory_step_$mesh.json"; done
-run verify "$dir/llama"
-expect another_model_is_not_compared 1 '^llama: trajectory_step_w1.json: not compared: models of type llama'
-expect nothing_compared_is_no_success 1 '^verify: 0 compared, 0 failed, 1 not compared$'
-run launch -n 4 verify "$dir/llama"
-expect what_four_ranks_made_is_of_four_ranks 1 '^llama: trajectory_step_hsdp2x2.json: not compared'
+mkdir -p "$dir/other/model" && echo '{"model_type": "mamba"}' >"$dir/other/model/config.json"
+cp "$golden"/t5_v1_0/trajectory_inputs_w*.safetensors "$dir/other"
+for mesh in w1 w2 hsdp2x2; do
+    sed "s/\"mesh\": \"w1\"/\"mesh\": \"$mesh\"/" "$golden/t5_v1_0/trajectory_step_w1.json" \
+        >"$dir/other/trajectory_step_$mesh.json"
+done
+run verify "$dir/other"
+expect another_model_is_not_compared 1 '^other: trajectory_step_w1.json: not compared: .*"mamba"' out
+expect nothing_compared_is_no_success 1 '^verify: 0 compared, 0 failed, 1 not compared$' out
+cp "$dir/other/trajectory_inputs_w2.safetensors" "$dir/other/trajectory_inputs_w4.safetensors"
+run launch -n 4 verify "$dir/other"
+expect what_four_ranks_made_is_of_four_ranks 1 '^other: trajectory_step_hsdp2x2.json: not compared: .*"mamba"' out
+mkdir "$dir/other/adapter"
+run verify "$dir/other"
+expect adapters_are_listed 1 '^other: trajectory_step_w1.json: not compared: adapters' out
 copy
 mv "$dir/case/model" "$dir/elsewhere"
 run verify "$dir/case"
-expect without_a_model_the_rest_is_compared 0 '^case: trajectory_step_w1.json: not compared: .* no model'
+expect without_a_model_the_rest_is_compared 0 '^case: trajectory_step_w1.json: not compared: .* no model' out
 copy
-mkdir "$dir/case/dcp_step4" && echo x >"$dir/case/something.txt"
+mkdir "$dir/case/dcp_other" && echo x >"$dir/case/something.txt"
 run verify "$dir/case"
-expect what_is_unknown_is_listed 0 '^verify: [0-9]+ compared, 0 failed, 2 not compared$'
+expect what_is_unknown_is_listed 0 '^verify: [0-9]+ compared, 0 failed, 2 not compared$' out
 copy
 truncate -s 1000 "$dir/case/expected.safetensors"
 run verify "$dir/case"
@@ -114,11 +180,10 @@ expect no_case_is_misuse 2 'CASE'
 
 # --- JSON ---
 run verify "$golden/t5_v1_0" --json
-expect json_lines_end_with_the_counts 0 '^\{"compared": [0-9]+, "failed": 0, "not_compared": 0\}$'
+expect json_lines_end_with_the_counts 0 '^\{"compared": [0-9]+, "failed": 0, "not_compared": 0\}$' out
 if [ "$(grep -c '"outcome": "ok"' "$dir/out")" -eq "$(sed -n 's/.*"compared": \([0-9]*\).*/\1/p' "$dir/out")" ]
 then ok json_has_a_line_for_each_quantity
 else bad json_has_a_line_for_each_quantity "other counts"
 fi
 
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+tally

@@ -56,9 +56,12 @@ static void supervise(fsdp_rendezvous *rendezvous, const pid_t *pids, int world_
         if (rank == world_size)
             continue;
         results[rank].ended_s = fsdp_clock_s() - start;
-        if (!WIFSIGNALED(how))
-            continue;
         char text[64];
+        if (!WIFSIGNALED(how)) {
+            if (fsdp_rendezvous_rank_state(rendezvous, rank) == FSDP_RANK_JOINED)
+                fsdp_rendezvous_abort(rendezvous, rank, "ended without leaving its process group");
+            continue;
+        }
         results[rank].signal = WTERMSIG(how);
         snprintf(text, sizeof text, "signal %d, %s", WTERMSIG(how), strsignal(WTERMSIG(how)));
         fsdp_rendezvous_abort(rendezvous, rank, text);

@@ -17,7 +17,7 @@ typedef struct process_result {
 } process_result;
 
 /* Fork world_size ranks, run body in each, wait. `results` [world_size]. A child that dies of a
- * signal is reported to its peers as the launcher would. `report` may be NULL; its text is empty
- * if no rank failed. */
+ * signal, or ends without leaving the group, is reported to its peers as the launcher would.
+ * `report` may be NULL; its text is empty if no rank failed. */
 FSDP_MUST_CHECK fsdp_status run_processes(int world_size, fsdp_rank_fn *body, void *arg,
                                           process_result *results, fsdp_rendezvous_report *report);

@@ -12,3 +12,7 @@ typedef struct stress_options {
 /* Runs the phases and returns FSDP_ERR_STATE "N violations ..." if a read saw anything but exactly
  * the last version of any rank's part. The same on all ranks: the counts are summed. */
 fsdp_status comm_stress(fsdp_group *group, void *options);
+
+/* An fsdp_rank_fn over stress_options: `phases` collectives of drawn kinds, sizes and roots, in the
+ * world and in halves of it by turns, each result checked. */
+FSDP_MUST_CHECK fsdp_status comm_random_collectives(fsdp_group *group, void *options);

@@ -328,6 +328,7 @@ static fsdp_status hang(fsdp_group *group, void *arg)
     outcome *o = arg;
     FSDP_TRY(fsdp_barrier(group));
     fsdp_group_set_timeout_ms(group, 250);
+    fsdp_group_at(group, 4, "decoder.block.1", fsdp_group_rank(group) ? "forward" : "all_gather");
     if (fsdp_group_rank(group) == 1)
         sleep_ms(900);
     double start = fsdp_clock_s();
@@ -342,7 +343,9 @@ TEST(a_silent_peer_is_a_timeout_and_poisons_the_group)
     ASSERT_OK(run(2, hang, &o, NULL));
     ASSERT_INT(o.status[0], FSDP_ERR_TIMEOUT);
     ASSERT(strstr(o.message[0], "timeout: rank 0 waited 0."));
-    ASSERT(strstr(o.message[0], "for rank 1, which was last in barrier number 1"));
+    ASSERT(strstr(o.message[0], "for rank 1, which was last in barrier number 1 (uint8, 0 bytes, "
+                                "option 0) and is in step 4, unit decoder.block.1, forward (rank 0 "
+                                "in step 4, unit decoder.block.1, all_gather)"));
     ASSERT(o.seconds[0] >= 0.25);
     ASSERT_INT(o.status[1], FSDP_ERR_COMM);
     ASSERT_STR(o.message[1], o.message[0]);

@@ -1,16 +1,10 @@
 /* Ranks as threads: conformance and the phase protocol. */
+#include <time.h>
+
 #include "src/comm/comm.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/stress.h"
 #include "tests/test.h"
-
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#endif
-#endif
 
 TEST(conformance_in_a_world_of_one)
 {
@@ -29,15 +23,25 @@ TEST(no_stale_read_between_2_to_8_threads)
 {
     for (int world_size = 2; world_size <= 8; world_size++) {
         stress_options options = {.seed = 100 + (uint64_t)world_size,
-                                  .phases = world_size <= 4 ? 4000 : 1000,
+                                  .phases =
+                                      (world_size <= 4 ? 4000 : 1000) / (UNDER_SANITIZER ? 4 : 1),
                                   .max_delay_us = world_size % 2 ? 20 : 0};
         ASSERT_OK(fsdp_run_ranks(world_size, comm_stress, &options, NULL));
     }
 }
 
+TEST(random_collectives_of_2_to_8_delayed_threads)
+{
+    for (int world_size = 2; world_size <= 8; world_size += 3) {
+        stress_options options = {
+            .seed = 200 + (uint64_t)world_size, .phases = 150, .max_delay_us = 200};
+        ASSERT_OK(fsdp_run_ranks(world_size, comm_random_collectives, &options, NULL));
+    }
+}
+
 TEST(without_the_writers_wait_stale_reads_are_found)
 {
-#ifdef UNDER_TSAN
+#if UNDER_TSAN
     SKIP("reads and writes race here on purpose; tests/comm/test_shm.c does it with processes");
 #endif
     stress_options options = {
@@ -99,4 +103,35 @@ TEST_RANKS(a_world_of_one_counts_nothing, 1)
     ASSERT_F32(x, 3);
     fsdp_comm_counters none = {0};
     ASSERT(memcmp(fsdp_group_counters(t->group), &none, sizeof none) == 0);
+}
+
+/* Rank 1 comes late to a barrier, and rank 0 to a phase: each wait is counted under its kind. */
+TEST_RANKS(waits_are_counted_by_kind, 2)
+{
+    const struct timespec late = {0, 30000000};
+    const int64_t least = 20000000;
+    fsdp_shared_buffer *buffer = NULL;
+    fsdp_phase_info info = {.kind = FSDP_KIND_ALL_GATHER};
+    ASSERT_OK(fsdp_shared_buffer_create(t->group, 8, &buffer));
+    ASSERT_OK(fsdp_barrier(t->group));
+    const fsdp_comm_counters before = fsdp_group_get_counters(t->group);
+    if (t->rank == 1)
+        nanosleep(&late, NULL);
+    ASSERT_OK(fsdp_barrier(t->group));
+    ASSERT_OK(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+    if (t->rank == 0)
+        nanosleep(&late, NULL);
+    fsdp_phase_end(buffer);
+    ASSERT_OK(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+    fsdp_phase_end(buffer);
+    const fsdp_comm_counters after = fsdp_group_get_counters(t->group);
+    const fsdp_comm_kind waited = t->rank == 0 ? FSDP_KIND_BARRIER : FSDP_KIND_ALL_GATHER;
+    ASSERT(after.wait_ns[waited] - before.wait_ns[waited] >= least);
+    ASSERT_INT(after.calls[FSDP_KIND_ALL_GATHER] - before.calls[FSDP_KIND_ALL_GATHER], 1);
+    int64_t sum = 0;
+    for (int k = 0; k < FSDP_KIND_COUNT; k++)
+        sum += after.wait_ns[k];
+    ASSERT_INT(fsdp_comm_counters_wait_ns(&after), sum);
+    ASSERT_STR(fsdp_comm_kind_name(waited), t->rank == 0 ? "barrier" : "all_gather");
+    fsdp_shared_buffer_destroy(buffer);
 }

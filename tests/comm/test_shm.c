@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/clock.h"
-#include "src/comm/comm.h"
+#include "src/comm/group.h"
 #include "src/comm/host_memory.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/processes.h"
@@ -44,18 +45,74 @@ static fsdp_status check_backend(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
+/* Or a rank that is stopped at once would never be missed. */
+static fsdp_status check_beats(fsdp_group *group, void *arg)
+{
+    (void)arg;
+    for (int r = 0; r < fsdp_group_world_size(group); r++)
+        if (atomic_load(&group->control->board[r].beat) == 0)
+            return fsdp_error(FSDP_ERR_STATE, "rank %d has joined and does not beat", r);
+    return FSDP_OK;
+}
+
+TEST(who_has_joined_beats)
+{
+    for (int round = 0; round < 20; round++) {
+        run_all_ok(t, 4, check_beats, NULL);
+        CHECK_HERE();
+    }
+}
+
 TEST(processes_use_shm)
 {
     run_all_ok(t, 2, check_backend, NULL);
+}
+
+static fsdp_status fill_and_discard(fsdp_group *group, void *arg)
+{
+    fsdp_shared_buffer *buffer;
+    const fsdp_phase_info info = {.kind = FSDP_KIND_STATE_DICT};
+    (void)arg;
+    FSDP_TRY(fsdp_shared_buffer_create(group, 3 * FSDP_COMM_PAGE + 5, &buffer));
+    char *data = fsdp_shared_buffer_data(buffer);
+    const size_t part = 3 * FSDP_COMM_PAGE / (size_t)fsdp_group_world_size(group);
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+    memset(data + (size_t)fsdp_group_rank(group) * part, 1, part);
+    fsdp_phase_end(buffer);
+    FSDP_TRY(fsdp_shared_buffer_discard(buffer));
+    FSDP_TRY(fsdp_shared_buffer_discard(buffer)); /* nothing was written since */
+    FSDP_TRY(fsdp_barrier(group));
+    size_t left = 0;
+    for (size_t i = 0; i < 3 * FSDP_COMM_PAGE; i++)
+        left += data[i] != 0;
+    fsdp_shared_buffer_destroy(buffer);
+    return left ? fsdp_error(FSDP_ERR_STATE, "%zu bytes are still there", left) : FSDP_OK;
+}
+
+/* Pages that were given back come anew, and are zero. */
+TEST(what_is_discarded_is_the_systems)
+{
+    run_all_ok(t, 3, fill_and_discard, NULL);
 }
 
 TEST(no_stale_read_between_2_to_8_processes)
 {
     for (int world_size = 2; world_size <= 8; world_size++) {
         stress_options options = {.seed = (uint64_t)world_size,
-                                  .phases = world_size <= 4 ? 6000 : 1500,
+                                  .phases =
+                                      (world_size <= 4 ? 6000 : 1500) / (UNDER_SANITIZER ? 4 : 1),
                                   .max_delay_us = world_size % 2 ? 0 : 20};
         run_all_ok(t, world_size, comm_stress, &options);
+        CHECK_HERE();
+    }
+}
+
+TEST(random_collectives_of_2_to_8_delayed_processes)
+{
+    for (int world_size = 2; world_size <= 8; world_size += 3) {
+        stress_options options = {
+            .seed = 300 + (uint64_t)world_size, .phases = 150, .max_delay_us = 200};
+        run_all_ok(t, world_size, comm_random_collectives, &options);
         CHECK_HERE();
     }
 }
@@ -189,6 +246,123 @@ TEST(a_peer_that_has_left_is_named)
     ASSERT(strstr(results[1].message, "rank 0 has left the group"));
 }
 
+/* ---- processes that are stopped ---- */
+
+static void sleep_s(double seconds)
+{
+    nanosleep(&(struct timespec){(time_t)seconds, (long)(fmod(seconds, 1) * 1e9)}, NULL);
+}
+
+/* Rank 1 stops itself; rank 0 lets it go on once it was told. */
+static fsdp_status stop_rank_1(fsdp_group *group, void *arg)
+{
+    int pid = getpid(), pids[MAX_PROCESSES];
+    (void)arg;
+    FSDP_TRY(fsdp_all_gather(group, &pid, sizeof pid, pids));
+    fsdp_group_at(group, 7, "decoder.block.2", "all_gather in backward");
+    if (fsdp_group_rank(group) == 1)
+        raise(SIGSTOP);
+    double start = fsdp_clock_s();
+    fsdp_status status = fsdp_barrier(group);
+    if (fsdp_group_rank(group) == 0)
+        kill(pids[1], SIGCONT);
+    if (fsdp_clock_s() - start > 8.0)
+        return fsdp_error(FSDP_ERR_STATE, "told after %.1f s", fsdp_clock_s() - start);
+    return status;
+}
+
+TEST(a_stopped_process_is_named_by_all_ranks_itself_included)
+{
+    process_result results[MAX_PROCESSES];
+    fsdp_rendezvous_report report;
+    ASSERT_OK(run_processes(3, stop_rank_1, NULL, results, &report));
+    for (int r = 0; r < 3; r++) {
+        ASSERT_INT(results[r].status, FSDP_ERR_COMM);
+        ASSERT_STR(results[r].message, report.text);
+    }
+    ASSERT(strstr(report.text, "rank 1 in step 7, unit decoder.block.2, all_gather in backward: "
+                               "has not moved for 4."));
+    ASSERT_INT(report.rank, 1);
+}
+
+/* Rank 0's helper holds all processes, one after the other, for longer than any of them may be
+ * silent and than a rank waits, and lets them go in the same order. */
+static void hold_all(const int *pids, int n)
+{
+    sleep_s(0.3);
+    for (int r = 0; r < n; r++)
+        kill(pids[r], SIGSTOP);
+    sleep_s(5.5);
+    for (int r = 0; r < n; r++) {
+        kill(pids[r], SIGCONT);
+        sleep_s(0.3);
+    }
+    _exit(0);
+}
+
+static fsdp_status be_held(fsdp_group *group, void *arg)
+{
+    int pid = getpid(), pids[MAX_PROCESSES];
+    pid_t helper = -1;
+    (void)arg;
+    FSDP_TRY(fsdp_all_gather(group, &pid, sizeof pid, pids));
+    fsdp_group_set_timeout_ms(group, 4000);
+    if (fsdp_group_rank(group) == 0 && (helper = fork()) == 0)
+        hold_all(pids, fsdp_group_world_size(group));
+    for (double start = fsdp_clock_s(); fsdp_clock_s() - start < 8.0;) {
+        sleep_s(fsdp_group_rank(group) == 2 ? 0.2 : 0); /* so that the others are held in a wait */
+        int32_t x = fsdp_clock_s() - start < 8.0;
+        FSDP_TRY(fsdp_all_reduce(group, &x, 1, FSDP_DTYPE_I32, FSDP_REDUCE_MIN));
+        if (!x)
+            break;
+    }
+    if (helper > 0)
+        waitpid(helper, NULL, 0);
+    return FSDP_OK;
+}
+
+TEST(a_job_held_as_a_whole_accuses_nobody_and_times_out_nowhere)
+{
+    run_all_ok(t, 3, be_held, NULL);
+}
+
+/* Its process runs, whatever the rank does: waiting for it is the timeout's affair. */
+static fsdp_status loop_on_rank_1(fsdp_group *group, void *arg)
+{
+    (void)arg;
+    FSDP_TRY(fsdp_barrier(group));
+    for (double start = fsdp_clock_s(); fsdp_group_rank(group) == 1;)
+        if (fsdp_clock_s() - start > 5.5)
+            break;
+    return fsdp_barrier(group);
+}
+
+TEST(a_rank_that_computes_for_long_is_not_accused)
+{
+    run_all_ok(t, 2, loop_on_rank_1, NULL);
+}
+
+/* A child has the group's memory and not its thread. */
+static fsdp_status drop_in_a_child(fsdp_group *group, void *arg)
+{
+    int how = -1;
+    (void)arg;
+    FSDP_TRY(fsdp_barrier(group));
+    pid_t child = fork();
+    if (child == 0) {
+        fsdp_destroy_process_group(group);
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, &how, 0) != child || how != 0)
+        return fsdp_error(FSDP_ERR_STATE, "the child ended with %d", how);
+    return FSDP_OK;
+}
+
+TEST(a_forked_child_drops_the_group_without_its_thread)
+{
+    run_all_ok(t, 2, drop_in_a_child, NULL);
+}
+
 /* ---- the environment ---- */
 
 /* What a child of an exec inherits: its own ends and no others. */
@@ -256,6 +430,9 @@ TEST(malformed_environments_are_clear_errors)
     setenv("FSDP_TIMEOUT_S", "soon", 1);
     ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_INVALID, "'soon'");
     unsetenv("FSDP_TIMEOUT_S");
+    setenv("FSDP_STALL_S", "-1", 1);
+    ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_INVALID, "FSDP_STALL_S is '-1'");
+    unsetenv("FSDP_STALL_S");
     ASSERT_OK(fsdp_init_process_group(NULL, &group));
     ASSERT_STR(fsdp_group_backend(group), "local");
     ASSERT_INT(fsdp_group_world_size(group), 1);

@@ -315,6 +315,42 @@ TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* Columns of causal models: prompt and completion if both are there, else text; or those named.
+ * Texts stay as they are, and what precedes the completion has no loss. */
+TEST(causal_models_take_prompts_and_completions_or_texts)
+{
+    fsdp_tokenizer *tokenizer;
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("fixtures/text/llama"), &tokenizer));
+    const char *path = write_text(t, "a.csv", "text,completion,prompt\n\" all \",\" b\n\",a.\n");
+    const fsdp_dataset_options options[] = {
+        {.source_prefix = "see "},
+        {.source_column = "text"},
+        {.source_column = "completion", .target_column = "text"}};
+    static const char *const sources[] = {"see a.", "", " b\n"}, *const targets[] = {
+                                                                     " b\n", " all ", " all "};
+    for (size_t i = 0; i < 3; i++) {
+        fsdp_dataset_options o = options[i];
+        fsdp_dataset *dataset;
+        fsdp_example e = {0};
+        o.task = FSDP_TASK_CAUSAL_LM;
+        o.tokenizer = tokenizer;
+        ASSERT_OK(fsdp_dataset_open(path, &o, &dataset));
+        check_texts(t, dataset, 0, sources[i], targets[i]);
+        CHECK_HERE();
+        ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+        ASSERT_INT(e.source.ids[0], 1);
+        ASSERT_INT(e.source.ids[e.source.len - 1], 2);
+        ASSERT_INT(e.labels.len, *sources[i] ? e.source.len : 0);
+        if (*sources[i]) {
+            ASSERT_INT(e.labels.ids[1], FSDP_IGNORE_INDEX);
+            ASSERT_INT(e.labels.ids[e.source.len - 1], 2);
+        }
+        fsdp_example_fini(&e);
+        fsdp_dataset_close(dataset);
+    }
+    fsdp_tokenizer_close(tokenizer);
+}
+
 TEST(long_summaries_are_left_out_on_request)
 {
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
@@ -357,6 +393,104 @@ TEST(a_folder_means_the_wikihow_file_in_it)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* The number of rows of a split, and its first one. */
+static void check_split(fsdp_test *t, const char *path, const fsdp_dataset_options *options,
+                        int64_t rows, const char *source, const char *target)
+{
+    fsdp_dataset *dataset;
+    ASSERT_OK(fsdp_dataset_open(path, options, &dataset));
+    ASSERT_INT(fsdp_dataset_len(dataset), rows);
+    check_texts(t, dataset, 0, source, target);
+    fsdp_dataset_close(dataset);
+}
+
+/* 7 rows: a sixth of them, rounded up, is 2. */
+TEST(without_lists_a_split_is_all_but_the_last_sixth_or_that)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset *dataset = NULL;
+    fsdp_dataset_options o = {.tokenizer = tokenizer, .split = FSDP_SPLIT_TRAIN};
+    const char *path =
+        write_text(t, "a.csv", "headline,text\n0,t0\n1,t1\n2,t2\n3,t3\n4,t4\n5,t5\n6,t6\n");
+    check_split(t, path, &o, 5, "t0", "0");
+    o.max_samples = 3;
+    check_split(t, path, &o, 3, "t0", "0");
+    o.split = FSDP_SPLIT_VALIDATION;
+    check_split(t, path, &o, 2, "t5", "5");
+    o.max_samples = 1;
+    check_split(t, path, &o, 1, "t5", "5");
+    CHECK_HERE();
+    path = write_text(t, "a.jsonl",
+                      "{\"input_ids\": [5], \"labels\": [1]}\n"
+                      "{\"input_ids\": [6], \"labels\": [1]}\n");
+    fsdp_example example = {0};
+    ASSERT_OK(fsdp_dataset_open(path, &o, &dataset));
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &example));
+    ASSERT_INT(example.source.ids[0], 6);
+    ASSERT_ERROR(fsdp_dataset_get(dataset, 1, &example), FSDP_ERR_INVALID, "example 1 of a");
+    fsdp_example_fini(&example);
+    fsdp_dataset_close(dataset);
+    ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.csv", "headline,text\na,b\n"), &o, &dataset),
+                 FSDP_ERR_INVALID, "1 row, which cannot be split");
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* all_train.txt and all_val.txt are written without spaces and end as their editor ended them. */
+TEST(with_lists_a_split_is_the_rows_with_their_titles)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset *dataset = NULL;
+    fsdp_dataset_options o = {.tokenizer = tokenizer, .split = FSDP_SPLIT_TRAIN};
+    write_text(t, "wikihowAll.csv",
+               "headline,title,text\na,How to Rest1,ta\nb,How to Rest2,tb\nc,How to Sing1,tc\n"
+               "d,\" How to  Rest1 \",td\ne,How to Rest,te\n");
+    write_text(t, "all_val.txt", "HowtoSing1\n");
+    ASSERT_ERROR(fsdp_dataset_open(fsdp_test_dir(t), &o, &dataset), FSDP_ERR_NOT_FOUND,
+                 "all_train.txt: missing, though there is all_val.txt");
+    write_text(t, "all_train.txt", "HowtoRest2\r\n HowtoRest1\r\nHowtoDrive1");
+    check_split(t, fsdp_test_dir(t), &o, 3, "ta", "a");
+    o.max_samples = 2;
+    check_split(t, fsdp_test_dir(t), &o, 2, "ta", "a");
+    o.split = FSDP_SPLIT_VALIDATION;
+    check_split(t, fsdp_test_dir(t), &o, 1, "tc", "c");
+    o = (fsdp_dataset_options){.tokenizer = tokenizer};
+    check_split(t, fsdp_test_dir(t), &o, 5, "ta", "a");
+    CHECK_HERE();
+    o.split = FSDP_SPLIT_VALIDATION;
+    write_text(t, "all_val.txt", "");
+    ASSERT_ERROR(fsdp_dataset_open(fsdp_test_dir(t), &o, &dataset), FSDP_ERR_FORMAT,
+                 "no rows with a title of the split's list");
+    write_text(t, "wikihowAll.csv", "headline,text\na,b\n");
+    ASSERT_ERROR(fsdp_dataset_open(fsdp_test_dir(t), &o, &dataset), FSDP_ERR_FORMAT,
+                 "wikihowAll.csv: line 1: no column 'title'; the header has headline, text");
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(targets_are_padded_on_request)
+{
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    fsdp_dataset *dataset;
+    fsdp_example example = {0};
+    const fsdp_dataset_options o = {
+        .tokenizer = tokenizer, .pad_targets = true, .max_target_length = 4};
+    const char *path = write_text(t, "a.csv", "headline,text\nTwo,text\nt w o t w o t,text\n");
+    ASSERT_OK(fsdp_dataset_open(path, &o, &dataset));
+    const int32_t ends[2][4] = {{2759, 1, 0, 0}, {3, 17, 3, 1}}; /* a cut one keeps its </s> */
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(fsdp_dataset_get(dataset, i, &example));
+        ASSERT_INT(example.labels.len, 4);
+        ASSERT_INT(example.labels.ids[3], ends[i][3]);
+    }
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &example));
+    ASSERT(memcmp(example.labels.ids, ends[0], sizeof ends[0]) == 0);
+    fsdp_example_fini(&example);
+    fsdp_dataset_close(dataset);
+    fsdp_tokenizer_close(tokenizer);
+}
+
 TEST(a_dataset_that_cannot_be_opened_says_why)
 {
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
@@ -368,7 +502,7 @@ TEST(a_dataset_that_cannot_be_opened_says_why)
                  "/no/such.csv");
     const char *path = write_text(t, "a.csv", "headline,title,body\na,b,c\n");
     ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
-                 "a.csv: no column 'text'; the header has headline, title, body");
+                 "a.csv: line 1: no column 'text'; the header has headline, title, body");
     options.source_column = "title";
     options.target_column = "TITLE";
     ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID, "both");
@@ -423,6 +557,7 @@ TEST(a_file_that_changes_underneath_is_an_error)
 static int count_failures(fsdp_test *t, const char *path, const fsdp_dataset_options *options)
 {
     const int64_t indices[] = {1, 0};
+    const fsdp_batch_format format = {.task = options->task};
     int failures = 0;
     for (long n = 1; n <= 150; n++) {
         fsdp_dataset *dataset = NULL;
@@ -431,8 +566,8 @@ static int count_failures(fsdp_test *t, const char *path, const fsdp_dataset_opt
         fsdp_alloc_fail_at(n);
         fsdp_status status = fsdp_dataset_open(path, options, &dataset);
         if (status == FSDP_OK)
-            status = fsdp_collate(dataset, indices, 2, 0, 0, &batch);
-        if (status == FSDP_OK)
+            status = fsdp_collate(dataset, indices, 2, &format, &batch);
+        if (status == FSDP_OK && options->tokenizer)
             status = fsdp_dataset_texts(dataset, 0, &source, &target);
         fsdp_alloc_fail_at(0);
         bool done = status == FSDP_OK;
@@ -462,6 +597,18 @@ TEST(running_out_of_memory_is_an_error_like_any_other)
                       "{\"input_ids\": [1, 2], \"labels\": [3], \"attention_mask\": [1, 0]}\n"
                       "{\"input_ids\": [1], \"labels\": [4], \"position_ids\": [1]}\n");
     ASSERT(count_failures(t, path, &options) > 10);
+    CHECK_HERE();
+    options.task = FSDP_TASK_CAUSAL_LM;
+    path = write_text(t, "a.jsonl",
+                      "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
+                      "{\"input_ids\": [1, 2], \"prompt_length\": 1, \"position_ids\": [0, 0]}\n");
+    ASSERT(count_failures(t, path, &options) > 10);
+    CHECK_HERE();
+    options = (fsdp_dataset_options){
+        .task = FSDP_TASK_CAUSAL_LM, .max_length = 2, .split_documents = true};
+    path = write_text(t, "a.bin", "abababababab");
+    ASSERT(count_failures(t, path, &options) > 8);
+    ASSERT(count_failures(t, fsdp_test_dir(t), &options) > 10);
     CHECK_HERE();
     fsdp_tokenizer_close(tokenizer);
 }

@@ -1,4 +1,4 @@
-/* Ready-made ids in JSON lines. */
+/* JSON lines of every task: ready-made ids, and texts for causal models. */
 #include <fsdp/data.h>
 
 #include <stdio.h>
@@ -138,4 +138,379 @@ TEST(rows_behind_max_samples_are_not_read)
     ASSERT_ERROR(fsdp_dataset_open(path, NULL, &dataset), FSDP_ERR_FORMAT, "line 3");
     path = write_text(t, "a.jsonl", "\n");
     ASSERT_ERROR(fsdp_dataset_open(path, NULL, &dataset), FSDP_ERR_FORMAT, "no rows");
+}
+
+/* --- causal language modeling --- */
+
+static fsdp_dataset *open_causal(fsdp_test *t, const char *path, int64_t max_length)
+{
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_CAUSAL_LM, .vocab_size = 100, .max_length = max_length};
+    fsdp_dataset *dataset = NULL;
+    if (fsdp_dataset_open(path, &options, &dataset) != FSDP_OK)
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
+    return dataset;
+}
+
+TEST(causal_rows_have_labels_prompts_and_documents)
+{
+    const char *path =
+        write_text(t, "a.jsonl",
+                   "{\"input_ids\": [5, 6, 7]}\n"
+                   "{\"input_ids\": [5, 6, 7], \"labels\": [-100, 6, 8]}\n"
+                   "{\"input_ids\": [5, 6, 7], \"prompt_length\": 2}\n"
+                   "{\"input_ids\": [0, 5, 6, 7, 8], \"attention_mask\": [0, 1, 1, 1, 1],"
+                   " \"labels\": [-100, 1, 2, 3, 4], \"position_ids\": [9, 0, 1, 0, 1],"
+                   " \"prompt_length\": 2}\n"
+                   "{\"prompt_ids\": [1, 2], \"completion_ids\": [3, 4]}\n");
+    fsdp_dataset *dataset = open_causal(t, path, 0);
+    CHECK_HERE();
+    ASSERT_INT(fsdp_dataset_len(dataset), 5);
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_dataset_get(dataset, 3, &e)); /* the fullest first: nothing of it may stay */
+    CHECK_LIST(&e.source, 5, 6, 7, 8);
+    CHECK_LIST(&e.labels, X, 2, 3, 4);
+    CHECK_LIST(&e.position_ids, 0, 1, 0, 1);
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+    CHECK_LIST(&e.source, 5, 6, 7);
+    ASSERT_INT(e.labels.len, 0);
+    ASSERT_INT(e.position_ids.len, 0);
+    ASSERT_OK(fsdp_dataset_get(dataset, 1, &e));
+    CHECK_LIST(&e.labels, X, 6, 8);
+    ASSERT_OK(fsdp_dataset_get(dataset, 2, &e));
+    CHECK_LIST(&e.labels, X, X, 7);
+    ASSERT_OK(fsdp_dataset_get(dataset, 4, &e));
+    CHECK_LIST(&e.source, 1, 2, 3, 4);
+    CHECK_LIST(&e.labels, X, X, 3, 4);
+    fsdp_example_fini(&e);
+    /* And as a batch: the packed row is two sequences, labels are one further. */
+    const int64_t indices[] = {3, 2};
+    const fsdp_batch_format format = {.task = FSDP_TASK_CAUSAL_LM};
+    fsdp_batch *batch;
+    ASSERT_OK(fsdp_collate(dataset, indices, 2, &format, &batch));
+    ASSERT_INT(batch->rows, 3);
+    ASSERT_INT(batch->source_offsets[1], 2);
+    const int32_t labels[] = {2, X, 4, X, X, 7, X};
+    ASSERT(memcmp(batch->labels, labels, sizeof labels) == 0);
+    fsdp_batch_release(batch);
+    fsdp_dataset_close(dataset);
+}
+
+/* The padding is part of what prompt_length counts, whichever the longer is. */
+TEST(prompts_begin_with_the_padding_on_their_left)
+{
+    const char *path = write_text(t, "a.jsonl",
+                                  "{\"input_ids\": [0, 0, 6, 7], \"attention_mask\": [0, 0, 1, 1],"
+                                  " \"prompt_length\": 3}\n"
+                                  "{\"input_ids\": [0, 0, 6, 7], \"attention_mask\": [0, 0, 1, 1],"
+                                  " \"prompt_length\": 1}\n");
+    fsdp_dataset *dataset = open_causal(t, path, 0);
+    CHECK_HERE();
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+    CHECK_LIST(&e.source, 6, 7);
+    CHECK_LIST(&e.labels, X, 7);
+    ASSERT_OK(fsdp_dataset_get(dataset, 1, &e));
+    CHECK_LIST(&e.labels, 6, 7);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(dataset);
+}
+
+/* The name says nothing here: the first byte behind the mark does. */
+TEST(json_lines_may_begin_with_a_byte_order_mark)
+{
+    const char *path = write_text(t, "a.txt", "\xEF\xBB\xBF\n {\"input_ids\": [5, 6, 7]}\n");
+    fsdp_dataset *dataset = open_causal(t, path, 0);
+    CHECK_HERE();
+    ASSERT_INT(fsdp_dataset_len(dataset), 1);
+    fsdp_dataset_close(dataset);
+}
+
+TEST(documents_are_split_in_token_files_only)
+{
+    const char *path = write_text(t, "a.jsonl", "{\"input_ids\": [5, 6, 7]}\n");
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_CAUSAL_LM, .split_documents = true, .document_token = 6};
+    fsdp_dataset *dataset = NULL;
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID,
+                 "a.jsonl: documents are split at token 6");
+    ASSERT(dataset == NULL);
+}
+
+TEST(longer_rows_lose_their_end)
+{
+    const char *path = write_text(
+        t, "a.jsonl",
+        "{\"input_ids\": [5, 6, 7, 8], \"labels\": [5, 6, 7, 8], \"position_ids\": [0, 1, 2, 3]}\n"
+        "{\"input_ids\": [0, 6, 7, 8], \"attention_mask\": [0, 1, 1, 1], \"prompt_length\": 4}\n"
+        "{\"prompt_ids\": [1, 2, 3], \"completion_ids\": [4]}\n");
+    fsdp_dataset *dataset = open_causal(t, path, 2);
+    CHECK_HERE();
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+    CHECK_LIST(&e.source, 5, 6);
+    CHECK_LIST(&e.labels, 5, 6);
+    CHECK_LIST(&e.position_ids, 0, 1);
+    ASSERT_OK(fsdp_dataset_get(dataset, 1, &e));
+    CHECK_LIST(&e.source, 6, 7);
+    CHECK_LIST(&e.labels, X, X);
+    ASSERT_OK(fsdp_dataset_get(dataset, 2, &e));
+    CHECK_LIST(&e.source, 1, 2);
+    CHECK_LIST(&e.labels, X, X);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(dataset);
+}
+
+TEST(a_bad_causal_row_is_an_error_with_its_line)
+{
+    static const struct {
+        const char *row, *message;
+    } cases[] = {
+        {"{\"labels\": [1]}", "expected input_ids, prompt_ids and completion_ids, or a text"},
+        {"{\"input_ids\": [1, 2], \"labels\": [1]}", "labels: expected 2 entries"},
+        {"{\"input_ids\": [1, 2], \"labels\": [1, -1]}", "-100 for no loss (entry 1 is -1)"},
+        {"{\"input_ids\": [1, 100]}", "input_ids[1]"},
+        {"{\"input_ids\": [1], \"labels\": [100]}", "labels[0]"},
+        {"{\"input_ids\": [1], \"prompt_length\": 2}", "prompt_length"},
+        {"{\"input_ids\": [1], \"prompt_length\": -1}", "prompt_length"},
+        {"{\"input_ids\": [1, 2], \"position_ids\": [1, 2]}",
+         "of each document (entry 0 does not)"},
+        {"{\"input_ids\": [1, 2], \"position_ids\": [0, 2]}",
+         "of each document (entry 1 does not)"},
+        {"{\"prompt_ids\": [1]}", "completion_ids"},
+        {"{\"completion_ids\": [1]}", "prompt_ids"},
+        {"{\"prompt_ids\": [], \"completion_ids\": []}", "at least one id"},
+        {"{\"prompt_ids\": [1], \"completion_ids\": [100]}", "completion_ids[0]"},
+        {"{\"text\": 5}", "text"},
+    };
+    const fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM, .vocab_size = 100};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[300];
+        snprintf(text, sizeof text, "{\"input_ids\": [99]}\n%s\n", cases[i].row);
+        const char *path = write_text(t, "a.jsonl", text);
+        fsdp_dataset *dataset = NULL;
+        ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
+                     "a.jsonl: line 2");
+        if (!strstr(fsdp_last_error(), cases[i].message))
+            FAIL("'%s' lacks '%s'", fsdp_last_error(), cases[i].message);
+        ASSERT(dataset == NULL);
+    }
+    const char *path = write_text(t, "a.jsonl", "{\"text\": \"words\"}\n");
+    fsdp_dataset *dataset = NULL;
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID,
+                 "line 1: row: a text needs a tokenizer");
+    ASSERT(dataset == NULL);
+}
+
+/* --- texts of causal models --- */
+
+static fsdp_tokenizer *open_llama(fsdp_test *t)
+{
+    fsdp_tokenizer *tokenizer = NULL;
+    if (fsdp_tokenizer_open(fsdp_test_path("fixtures/text/llama"), &tokenizer) != FSDP_OK)
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
+    return tokenizer;
+}
+
+/* bos, the ids of `whole`, eos; the first `prompt` of them without loss. */
+static void check_text(fsdp_test *t, const fsdp_tokenizer *tokenizer, const fsdp_example *e,
+                       const char *whole, size_t prompt)
+{
+    fsdp_token_list ids = {0};
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, whole, strlen(whole), 0, &ids));
+    ASSERT_INT(e->source.len, ids.len + 1);
+    ASSERT_INT(e->source.ids[0], 1);
+    ASSERT_INT(e->source.ids[e->source.len - 1], 2);
+    ASSERT(memcmp(e->source.ids + 1, ids.ids, ids.len * sizeof(int32_t)) == 0);
+    ASSERT_INT(e->labels.len, prompt ? e->source.len : 0);
+    for (size_t i = 0; i < e->labels.len; i++)
+        ASSERT_INT(e->labels.ids[i], i < prompt ? X : e->source.ids[i]);
+    fsdp_token_list_fini(&ids);
+}
+
+/* "A package" and "A packages": the prompt's last piece may be another in the whole text. */
+TEST(texts_get_bos_and_eos_and_prompts_no_loss)
+{
+    fsdp_tokenizer *tokenizer = open_llama(t);
+    CHECK_HERE();
+    const char *path = write_text(t, "a.jsonl",
+                                  "{\"text\": \"This package contains files.\"}\n"
+                                  "{\"prompt\": \"This is\", \"completion\": \" a package.\"}\n"
+                                  "{\"prompt\": \"\", \"completion\": \"files\"}\n");
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_CAUSAL_LM, .tokenizer = tokenizer, .vocab_size = 520};
+    fsdp_dataset *dataset;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    fsdp_example e = {0};
+    fsdp_token_list prompt = {0};
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+    check_text(t, tokenizer, &e, "This package contains files.", 0);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "This is", 7, 0, &prompt));
+    ASSERT_OK(fsdp_dataset_get(dataset, 1, &e));
+    check_text(t, tokenizer, &e, "This is a package.", prompt.len); /* bos for its eos */
+    CHECK_HERE();
+    ASSERT_OK(fsdp_dataset_get(dataset, 2, &e));
+    check_text(t, tokenizer, &e, "files", 0);
+    CHECK_HERE();
+    char *source, *target;
+    ASSERT_OK(fsdp_dataset_texts(dataset, 1, &source, &target));
+    ASSERT_STR(source, "This is");
+    ASSERT(strstr(target, "a package."));
+    fsdp_text_free(source);
+    fsdp_text_free(target);
+    ASSERT_OK(fsdp_dataset_texts(dataset, 0, &source, &target));
+    ASSERT_STR(source, "");
+    ASSERT_STR(target, "This package contains files.");
+    fsdp_text_free(source);
+    fsdp_text_free(target);
+    fsdp_token_list_fini(&prompt);
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(dataset);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(texts_may_have_other_keys_a_prefix_and_a_longest_length)
+{
+    fsdp_tokenizer *tokenizer = open_llama(t);
+    CHECK_HERE();
+    const char *path = write_text(t, "a.jsonl", "{\"q\": \"is\", \"a\": \" a package\"}\n");
+    fsdp_dataset_options options = {.task = FSDP_TASK_CAUSAL_LM,
+                                    .tokenizer = tokenizer,
+                                    .source_prefix = "This ",
+                                    .source_column = "q",
+                                    .target_column = "a"};
+    fsdp_dataset *dataset;
+    fsdp_example e = {0};
+    fsdp_token_list prompt = {0};
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "This is", 7, 0, &prompt));
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+    check_text(t, tokenizer, &e, "This is a package", prompt.len);
+    CHECK_HERE();
+    fsdp_dataset_close(dataset);
+    options.max_length = 3;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+    ASSERT_INT(e.source.len, 3);
+    ASSERT_INT(e.labels.len, 3);
+    fsdp_dataset_close(dataset);
+    options.source_column = NULL;
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID,
+                 "target column 'a' without a source column");
+    options.source_column = "q";
+    options.vocab_size = 519;
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID, "has 520 ids");
+    fsdp_token_list_fini(&prompt);
+    fsdp_example_fini(&e);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+/* --- classification --- */
+
+TEST(classified_rows_have_a_class_and_types)
+{
+    const char *path = write_text(
+        t, "a.jsonl",
+        "{\"input_ids\": [5, 6, 0], \"attention_mask\": [1, 1, 0], \"token_type_ids\": [0, 1, 0],"
+        " \"label\": 2}\n"
+        "{\"input_ids\": [7], \"labels\": 0, \"position_ids\": [0]}\n");
+    const fsdp_dataset_options options = {
+        .task = FSDP_TASK_CLASSIFICATION, .vocab_size = 100, .num_classes = 3};
+    fsdp_dataset *dataset;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+    CHECK_LIST(&e.source, 5, 6);
+    CHECK_LIST(&e.labels, 2);
+    CHECK_LIST(&e.token_type_ids, 0, 1);
+    ASSERT_OK(fsdp_dataset_get(dataset, 1, &e));
+    CHECK_LIST(&e.labels, 0);
+    ASSERT_INT(e.token_type_ids.len, 0);
+    ASSERT_INT(e.position_ids.len, 0);
+    fsdp_example_fini(&e);
+    const int64_t indices[] = {1, 0};
+    const fsdp_batch_format format = {.task = FSDP_TASK_CLASSIFICATION};
+    fsdp_batch *batch;
+    ASSERT_OK(fsdp_collate(dataset, indices, 2, &format, &batch));
+    ASSERT_INT(batch->n_labels, 2);
+    ASSERT_INT(batch->labels[1], 2);
+    ASSERT_INT(batch->token_type_ids[0], 0);
+    ASSERT_INT(batch->token_type_ids[2], 1);
+    fsdp_batch_release(batch);
+    char *text;
+    ASSERT_ERROR(fsdp_dataset_texts(dataset, 0, &text, NULL), FSDP_ERR_UNSUPPORTED, "no texts");
+    fsdp_dataset_close(dataset);
+}
+
+TEST(a_bad_classified_row_is_an_error_with_its_line)
+{
+    static const struct {
+        const char *row, *message;
+    } cases[] = {
+        {"{\"input_ids\": [1]}", "label"},
+        {"{\"input_ids\": [1], \"label\": 3}", "label: expected an integer from 0 to 2"},
+        {"{\"input_ids\": [1], \"labels\": -1}", "labels"},
+        {"{\"input_ids\": [1], \"label\": \"good\"}", "label"},
+        {"{\"input_ids\": [1], \"label\": 1, \"token_type_ids\": [0, 0]}", "token_type_ids"},
+        {"{\"input_ids\": [1, 5], \"label\": 1, \"token_type_ids\": [0, 2]}",
+         "token_type_ids[1]: expected an integer from 0 to 1"},
+        {"{\"input_ids\": [1, 2], \"label\": 1, \"position_ids\": [0, 0]}",
+         "from 0 (entry 1 does not)"},
+        {"{\"text\": \"good\", \"label\": 1}", "input_ids"},
+    };
+    const fsdp_dataset_options options = {.task = FSDP_TASK_CLASSIFICATION,
+                                          .vocab_size = 100,
+                                          .type_vocab_size = 2,
+                                          .num_classes = 3};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = write_text(t, "a.jsonl", cases[i].row);
+        fsdp_dataset *dataset = NULL;
+        ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
+                     "a.jsonl: line 1");
+        if (!strstr(fsdp_last_error(), cases[i].message))
+            FAIL("'%s' lacks '%s'", fsdp_last_error(), cases[i].message);
+    }
+    const char *path = write_text(t, "a.csv", "text,label\ngood,1\n");
+    fsdp_dataset *dataset = NULL;
+    ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_INVALID,
+                 "classification takes JSON lines of ids");
+    ASSERT(dataset == NULL);
+}
+
+/* --- anything --- */
+
+/* A line with bytes changed, for each task: never a crash, and an error names the file. */
+TEST(random_lines_are_rows_or_errors)
+{
+    static const char *const seeds[] = {
+        "{\"input_ids\": [5, 6, 7], \"labels\": [-100, 6, 8], \"attention_mask\": [0, 1, 1]}",
+        "{\"input_ids\": [5, 6], \"position_ids\": [0, 1], \"prompt_length\": 1, \"label\": 1}",
+        "{\"prompt_ids\": [1, 2], \"completion_ids\": [3], \"token_type_ids\": [0]}",
+    };
+    static const char bytes[] = "0123456789-.,:[]{}\"\\eE nulltrue\n\xff\x01";
+    uint32_t state = 1;
+    int rows = 0;
+    for (int i = 0; i < 900; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "%s", seeds[i % 3]);
+        for (int change = i % 7; change >= 0; change--) {
+            state = state * 1664525 + 1013904223;
+            text[(state >> 8) % strlen(seeds[i % 3])] = bytes[(state >> 20) % (sizeof bytes - 1)];
+        }
+        const char *path = write_text(t, "a.jsonl", text);
+        const fsdp_dataset_options options = {
+            .task = (fsdp_task)(i / 3 % 3), .vocab_size = 100, .num_classes = 3, .max_length = 2};
+        fsdp_dataset *dataset = NULL;
+        if (fsdp_dataset_open(path, &options, &dataset) != FSDP_OK) {
+            ASSERT(strstr(fsdp_last_error(), "a.jsonl"));
+            continue;
+        }
+        fsdp_example e = {0};
+        ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+        fsdp_example_fini(&e);
+        fsdp_dataset_close(dataset);
+        rows++;
+    }
+    ASSERT(rows > 10 && rows < 600);
 }

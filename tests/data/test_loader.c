@@ -52,7 +52,7 @@ TEST(examples_are_gathered_in_order)
     ASSERT_INT(fsdp_dataset_len(dataset), 10);
     const int64_t indices[] = {8, 1, 3}, bad[] = {1, 4}, outside[] = {10};
     fsdp_batch *batch = NULL;
-    ASSERT_OK(fsdp_collate(dataset, indices, 3, 0, 0, &batch));
+    ASSERT_OK(fsdp_collate(dataset, indices, 3, NULL, &batch));
     ASSERT_INT(batch->rows, 3);
     ASSERT_INT(batch->source_tokens, 3 + 2 + 1);
     ASSERT_INT(batch->input_ids[0], 8);
@@ -63,10 +63,10 @@ TEST(examples_are_gathered_in_order)
     ASSERT_INT(batch->label_tokens, 3);
     fsdp_batch_release(batch);
     batch = NULL;
-    ASSERT_ERROR(fsdp_collate(dataset, bad, 2, 0, 0, &batch), FSDP_ERR_FORMAT, "line 4: bad");
-    ASSERT_ERROR(fsdp_collate(dataset, outside, 1, 0, 0, &batch), FSDP_ERR_INVALID, "example 10");
+    ASSERT_ERROR(fsdp_collate(dataset, bad, 2, NULL, &batch), FSDP_ERR_FORMAT, "line 4: bad");
+    ASSERT_ERROR(fsdp_collate(dataset, outside, 1, NULL, &batch), FSDP_ERR_INVALID, "example 10");
     ASSERT(batch == NULL);
-    ASSERT_OK(fsdp_collate(dataset, NULL, 0, 0, 0, &batch));
+    ASSERT_OK(fsdp_collate(dataset, NULL, 0, NULL, &batch));
     ASSERT_INT(batch->rows, 0);
     fsdp_batch_release(batch);
     char *text;

@@ -172,8 +172,8 @@ TEST_RANKS(a_local_tensor_of_another_shape_is_refused, 2)
     ASSERT_ERROR(
         fsdp_dtensor_from_local(local, t->group, (fsdp_placement){FSDP_REPLICATE, 0}, right),
         FSDP_ERR_INVALID, "Replicate() should be [4, 3]");
-    ASSERT_ERROR(fsdp_dtensor_from_local(local, t->group, (fsdp_placement){FSDP_SHARD, 1}, right),
-                 FSDP_ERR_UNSUPPORTED, "Shard(1)");
+    ASSERT_ERROR(fsdp_dtensor_from_local(local, t->group, (fsdp_placement){FSDP_SHARD, 2}, right),
+                 FSDP_ERR_INVALID, "Shard(2) of a tensor of 2 dimensions");
     ASSERT_ERROR(fsdp_dtensor_from_local(local, t->group, shard0, (int64_t[]){-4, 3}),
                  FSDP_ERR_INVALID, "[-4, 3]");
     ASSERT_ERROR(fsdp_dtensor_from_local(scalar, t->group, shard0, right), FSDP_ERR_INVALID,

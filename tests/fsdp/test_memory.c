@@ -77,6 +77,39 @@ TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
     ASSERT_OK(trainee_close(&m));
 }
 
+/* After a step without its gradients: as much as the shards again at most, Note [Idle memory]; what
+ * fits is kept, so that few ranks write to memory that they have. */
+static void idle_memory_is_bounded(fsdp_test *t)
+{
+    for (int v = 0; v < 2; v++) {
+        trainee m;
+        ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[v], &m));
+        const int64_t share = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / t->world_size;
+        int64_t idle = 0;
+        for (int step = 0; step < 3; step++) {
+            int64_t before = idle;
+            ASSERT_OK(tree_step(&m, step, t->world_size));
+            fsdp_module_zero_grad(m.model);
+            idle = memory(&m).allocated - memory(&m).tag_allocated[FSDP_TAG_PARAM];
+            ASSERT(memory(&m).allocated <= 2 * share + BLOCKS * ALIGNMENT);
+            ASSERT(step < 2 || idle == before);
+        }
+        ASSERT(t->world_size > 2 || idle >= 2 * slot - 2 * ALIGNMENT);
+        ASSERT(t->world_size < 16 || idle < slot - ALIGNMENT);
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
+TEST_RANKS(idle_memory_is_at_most_a_shard_at_2_ranks, 2)
+{
+    idle_memory_is_bounded(t);
+}
+
+TEST_RANKS(idle_memory_is_at_most_a_shard_at_16_ranks, 16)
+{
+    idle_memory_is_bounded(t);
+}
+
 /* Kept after forward: all copies at once; never more. */
 TEST_RANKS(units_kept_after_forward_are_held_once, 4)
 {

@@ -21,7 +21,7 @@ static fsdp_status open_rows(fsdp_group *group, const fsdp_fully_shard_options *
     FSDP_TRY(fsdp_module_create("Rows", &m->model));
     for (int i = 0; i < N_ROWS; i++) {
         char name[2] = {(char)('a' + i), 0}, matrix[2] = {(char)('A' + i), 0};
-        const fsdp_init draw = {0.0f, 1.0f};
+        const fsdp_init draw = {.std = 1.0f};
         FSDP_TRY(fsdp_module_add_parameter(m->model, name, 1, &rows[i], draw, NULL));
         FSDP_TRY(
             fsdp_module_add_parameter(m->model, matrix, 3, (int64_t[]){rows[i], 1, 3}, draw, NULL));
@@ -169,14 +169,6 @@ TEST_RANKS(locals_are_written_together_and_not_while_unsharded, 2)
     }
 }
 
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#define THREAD_SANITIZER __has_feature(thread_sanitizer)
-#else
-#define THREAD_SANITIZER 0
-#endif
-
 /* Output of a forward through equal blocks in bfloat16, which take turns with the pool's buffers;
  * rank 1 is slow. */
 static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, float *values)
@@ -212,7 +204,7 @@ static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, float *values)
 /* That ranks wait for each other's reads is what keeps a slow one right. */
 TEST_RANKS(without_the_writers_wait_a_slow_rank_reads_the_next_unit, 2)
 {
-#if THREAD_SANITIZER
+#if UNDER_TSAN
     SKIP("it is a data race on purpose");
 #endif
     float expected[TREE_ROWS * 7], values[TREE_ROWS * 7];
@@ -354,4 +346,56 @@ static fsdp_status one_step(fsdp_group *group, void *arg)
 TEST(seventy_ranks_reduce)
 {
     ASSERT_OK(fsdp_run_ranks(70, one_step, NULL, NULL));
+}
+
+static fsdp_status write(fsdp_parameter *p)
+{
+    FSDP_TRY(fsdp_tensor_begin_write(fsdp_parameter_local(p)));
+    fsdp_tensor_end_write(fsdp_parameter_local(p));
+    return FSDP_OK;
+}
+
+/* In one memory or not; also after other memory was made for it. */
+TEST_RANKS(every_parameter_needs_values, 2)
+{
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        trainee m;
+        fsdp_fully_shard_options o = {0};
+        o.mp_policy.param_dtype = bf16 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32;
+        ASSERT_OK(trainee_open(t->group, "cpu", o.mp_policy.param_dtype, &m));
+        ASSERT_OK(tree_add(NULL, "", TREE_EXAMPLE_WIDTH, 4, &m.model));
+        const tree *unit = tree_of(m.model);
+        unit->up->loaded = true;
+        unit->up->loaded_dtype = FSDP_DTYPE_BF16;
+        fsdp_parameter_set_requires_grad(unit->up, false);
+        ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, &o));
+        ASSERT_OK(write(unit->norm));
+        ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE, "('up' and so on)");
+        fsdp_parameter_set_requires_grad(unit->up, true);
+        ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE, "('up' and so on)");
+        ASSERT_OK(write(unit->up));
+        ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE, "('down' and so on)");
+        ASSERT_OK(fsdp_module_init(m.model, 1));
+        ASSERT_OK(tree_evaluate(&m, m.model, 0));
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
+TEST_RANKS(memory_without_values_is_not_computed_with, 2)
+{
+    trainee m;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        fsdp_fully_shard_options o = {0};
+        o.mp_policy.param_dtype = bf16 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32;
+        ASSERT_OK(trainee_open(t->group, "cpu", o.mp_policy.param_dtype, &m));
+        fsdp_module_destroy(m.model);
+        ASSERT_OK(tree_add(NULL, "", TREE_EXAMPLE_WIDTH, 4, &m.model));
+        ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, &o));
+        ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE,
+                     "('norm' and so on) have memory but no values: load a checkpoint, or draw "
+                     "them with fsdp_module_init()");
+        ASSERT_OK(fsdp_module_init(m.model, 1));
+        ASSERT_OK(tree_evaluate(&m, m.model, 0));
+        ASSERT_OK(trainee_close(&m));
+    }
 }

@@ -1,5 +1,6 @@
 /* Random trees of random units, trained in random ways: sharded is unsharded. FSDP_TEST_SEED and
- * FSDP_TEST_CASES choose which; a failure prints its seed. */
+ * FSDP_TEST_CASES choose which; a failure prints its seed. Some modules run their forward a second
+ * time in backward, which the reference does without. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,10 +38,16 @@ typedef struct plan {
     int parent[MAX_MODULES], hidden[MAX_MODULES];
     int tied_to[MAX_MODULES]; /* -1: none; itself: its own; else that module's, if it is around */
     bool is_unit[MAX_MODULES];
+    /* The reference's are not checkpointed. */
+    bool checkpointed[MAX_MODULES], keeps_results[MAX_MODULES];
+    float dropout[MAX_MODULES];
     fsdp_fully_shard_options options[MAX_MODULES];
     int calls[STEPS][MAX_MODULES]; /* in this step, by its parent */
     bool frozen[MAX_MODULES], evaluate[STEPS], fail[STEPS], forget[STEPS];
+    int joined_to[MAX_MODULES]; /* an earlier module that it is one unit with; 0: none */
     int leaves;
+    bool by_columns; /* matrices are cut so, or so and by rows */
+    int replicas;    /* 1: all ranks shard; more: HSDP */
 } plan;
 
 /* Is `above` around m, with no unit in between? Then m's unit is above's too. */
@@ -73,13 +80,29 @@ static void draw_module(plan *p, random_source *r, int i)
     }
 }
 
+/* Some pairs of units beside each other become one, if one is around all. What is around the second
+ * has a lower number than the first, since units are made in falling order. */
+static void join_units(plan *p, random_source *r)
+{
+    bool joined[MAX_MODULES] = {0};
+    for (int i = 1; i < p->n_modules && p->is_unit[0]; i++)
+        for (int k = i + 1; k < p->n_modules; k++) {
+            if (!p->is_unit[i] || !p->is_unit[k] || joined[i] || joined[k] || p->parent[k] >= i ||
+                !one_in(r, 3))
+                continue;
+            joined[i] = joined[k] = true;
+            p->joined_to[k] = i;
+        }
+}
+
 static void draw_plan(uint64_t seed, int world_size, plan *p)
 {
     random_source r = {.seed = seed};
     static const int64_t widths[] = {1, 2, 3, 7, 15, 16, 17};
     *p = (plan){.seed = seed, .width = widths[below(&r, 7)], .n_modules = 1 + below(&r, 11)};
-    fsdp_mp_policy mp = {.param_dtype = one_in(&r, 2) ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
-                         .reduce_dtype = one_in(&r, 3) ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32};
+    static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
+    fsdp_mp_policy mp = {.param_dtype = dtypes[below(&r, 3)],
+                         .reduce_dtype = one_in(&r, 2) ? dtypes[below(&r, 3)] : FSDP_DTYPE_F32};
     for (int i = 0; i < p->n_modules; i++) {
         draw_module(p, &r, i);
         if (one_in(&r, 8)) /* a unit may keep its master in bfloat16 */
@@ -99,6 +122,7 @@ static void draw_plan(uint64_t seed, int world_size, plan *p)
                 p->tied_to[i] = -1;
         }
     }
+    join_units(p, &r);
     for (int s = 0; s < STEPS; s++) {
         for (int i = 0; i < p->n_modules; i++)
             p->calls[s][i] = one_in(&r, 6) ? below(&r, 3) : 1;
@@ -106,7 +130,19 @@ static void draw_plan(uint64_t seed, int world_size, plan *p)
         p->fail[s] = one_in(&r, 4);
         p->forget[s] = one_in(&r, 4);
     }
+    p->by_columns = one_in(&r, 3);
     p->leaves = world_size * (1 + below(&r, 3));
+    p->replicas = 1 << below(&r, world_size == 4 ? 3 : 2);
+    for (int i = 0; i < p->n_modules; i++)
+        if (world_size == 4 && p->replicas == 1 && !p->options[i].no_shard && one_in(&r, 4)) {
+            p->options[i].reshard_after_forward = FSDP_RESHARD_TO_SMALLER;
+            p->options[i].reshard_ranks = 2;
+        }
+    for (int i = 0; i < p->n_modules; i++) {
+        p->checkpointed[i] = one_in(&r, 3);
+        p->keeps_results[i] = one_in(&r, 2);
+        p->dropout[i] = one_in(&r, 3) ? 0.3f : 0.0f;
+    }
 }
 
 /* --- a model by its plan --- */
@@ -119,10 +155,11 @@ static fsdp_status build(const plan *p, fsdp_module **modules)
         FSDP_TRY(
             tree_add(i ? modules[p->parent[i]] : NULL, name, p->width, p->hidden[i], &modules[i]));
         tree *t = tree_of(modules[i]);
+        t->dropout = p->dropout[i];
         if (p->tied_to[i] == i)
             FSDP_TRY(fsdp_module_add_parameter(modules[i], "tied", 2,
                                                (int64_t[]){p->width, p->width},
-                                               (fsdp_init){0.0f, 0.3f}, &t->tied));
+                                               (fsdp_init){.mean = 0.0f, .std = 0.3f}, &t->tied));
         else if (p->tied_to[i] >= 0) {
             t->tied = tree_of(modules[p->tied_to[i]])->tied;
             FSDP_TRY(fsdp_module_share_parameter(modules[i], "tied", t->tied));
@@ -142,11 +179,37 @@ static void freeze(const plan *p, fsdp_module *const *modules)
     }
 }
 
-static fsdp_status shard(const plan *p, fsdp_module *const *modules, trainee *m)
+/* All but the `up` of modules with long names, which is by rows. */
+static int cut_by_columns(const char *name, const fsdp_parameter *parameter, void *arg)
 {
-    for (int i = p->n_modules; i-- > 0;)
-        if (p->is_unit[i])
-            FSDP_TRY(fsdp_fully_shard(modules[i], m->group, m->device, &p->options[i]));
+    (void)parameter, (void)arg;
+    return strlen(name) > 5 && strstr(name, "up") ? 0 : -1;
+}
+
+/* Module i, and the one that is a unit with it. */
+static fsdp_status shard_unit(const plan *p, fsdp_module *const *modules, int i,
+                              const fsdp_fully_shard_options *options, const trainee *m)
+{
+    fsdp_module *both[2] = {modules[i], NULL};
+    for (int k = i + 1; k < p->n_modules; k++)
+        if (i && p->joined_to[k] == i)
+            both[1] = modules[k];
+    return fsdp_fully_shard_modules(both, both[1] ? 2 : 1, m->group, m->device, options);
+}
+
+static fsdp_status shard(const plan *p, fsdp_module *const *modules, const fsdp_device_mesh *mesh,
+                         trainee *m)
+{
+    for (int i = p->n_modules; i-- > 0;) {
+        fsdp_fully_shard_options options = p->options[i];
+        options.mesh = mesh;
+        if (p->by_columns)
+            options.shard_placement_fn = cut_by_columns;
+        if (!m->group && options.reshard_ranks)
+            options.reshard_after_forward = FSDP_RESHARD_TRUE;
+        if (p->is_unit[i] && !p->joined_to[i])
+            FSDP_TRY(shard_unit(p, modules, i, &options, m));
+    }
     return FSDP_OK;
 }
 
@@ -203,8 +266,10 @@ static fsdp_status disturb(const plan *p, fsdp_module *const *modules, trainee *
     return FSDP_OK;
 }
 
-/* Train over the group, or over one rank, or without units; put all parameters into *params. */
-static fsdp_status train(const plan *p, fsdp_group *group, bool plain, float **params, size_t *n)
+/* Train over the group (as `mesh`, or NULL), or over one rank, or without units; put all parameters
+ * into *params. */
+static fsdp_status train(const plan *p, fsdp_group *group, const fsdp_device_mesh *mesh, bool plain,
+                         float **params, size_t *n)
 {
     trainee m;
     fsdp_module *modules[MAX_MODULES];
@@ -212,8 +277,14 @@ static fsdp_status train(const plan *p, fsdp_group *group, bool plain, float **p
     FSDP_TRY(build(p, modules));
     m.model = modules[0];
     freeze(p, modules);
+    for (int i = 0; i < p->n_modules; i++)
+        if (group && p->checkpointed[i])
+            fsdp_module_set_activation_checkpointing_options(
+                modules[i],
+                &(fsdp_activation_checkpointing_options){
+                    .kind = p->keeps_results[i] ? FSDP_CHECKPOINT_OP : FSDP_CHECKPOINT_FULL});
     m.plain = plain;
-    FSDP_TRY(plain ? fsdp_module_to_empty(m.model, m.device) : shard(p, modules, &m));
+    FSDP_TRY(plain ? fsdp_module_to_empty(m.model, m.device) : shard(p, modules, mesh, &m));
     FSDP_TRY(fsdp_module_init(m.model, p->seed));
     for (int step = 0; step < STEPS; step++) {
         set_calls(p, modules, step);
@@ -244,7 +315,7 @@ static fsdp_status compare(const plan *p, const float *many, size_t n)
         float *one = NULL;
         size_t n_one = 0;
         double difference = 0.0, largest = 1.0;
-        FSDP_TRY(train(p, NULL, plain, &one, &n_one));
+        FSDP_TRY(train(p, NULL, NULL, plain, &one, &n_one));
         for (size_t i = 0; i < n && n == n_one; i++) {
             difference = fmax(difference, fabs((double)many[i] - (double)one[i]));
             largest = fmax(largest, fabs((double)one[i]));
@@ -259,14 +330,16 @@ static fsdp_status compare(const plan *p, const float *many, size_t n)
     return FSDP_OK;
 }
 
-static void run_case(fsdp_test *t, uint64_t seed)
+/* `meshes`: of 1, 2 and 4 replicas, as far as there are so many ranks; a group can be split a few
+ * times only. */
+static void run_case(fsdp_test *t, uint64_t seed, fsdp_device_mesh *const *meshes)
 {
     plan p;
     float *many = NULL;
     size_t n = 0;
     draw_plan(seed, t->world_size, &p);
     fsdp_group_set_delay(t->group, seed, 50);
-    fsdp_status status = train(&p, t->group, false, &many, &n);
+    fsdp_status status = train(&p, t->group, meshes[p.replicas / 2], false, &many, &n);
     if (status == FSDP_OK)
         status = compare(&p, many, n);
     fsdp_free(many);
@@ -284,10 +357,16 @@ static void run_cases(fsdp_test *t)
 {
     uint64_t first = from_environment("FSDP_TEST_SEED", 1);
     uint64_t n = from_environment("FSDP_TEST_CASES", 60);
+    fsdp_device_mesh *meshes[3] = {0};
+    for (int i = 1; i < 3 && 1 << i <= t->world_size; i++)
+        ASSERT_OK(fsdp_device_mesh_create(t->group, 2, (int[]){1 << i, t->world_size >> i}, NULL,
+                                          &meshes[i]));
     for (uint64_t seed = first; seed < first + n; seed++) {
-        run_case(t, seed);
+        run_case(t, seed, meshes);
         CHECK_HERE();
     }
+    for (int i = 1; i < 3; i++)
+        fsdp_device_mesh_destroy(meshes[i]);
 }
 
 TEST_RANKS(random_trees_at_2_ranks, 2)

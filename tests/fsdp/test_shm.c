@@ -16,7 +16,8 @@ enum {
 
 typedef struct job {
     const fsdp_fully_shard_options *options;
-    size_t n; /* of params; rank 0 fills both, in memory that processes share */
+    int replicas; /* 0: no mesh */
+    size_t n;     /* of params; rank 0 fills both, in memory that processes share */
     float params[MAX_NUMEL];
 } job;
 
@@ -26,8 +27,15 @@ static fsdp_status train(fsdp_group *group, void *arg)
     trainee m;
     float *params = NULL;
     size_t n = 0;
+    fsdp_fully_shard_options options = *j->options;
+    fsdp_device_mesh *mesh = NULL;
     fsdp_group_set_delay(group, 5, 200);
-    FSDP_TRY(trainee_open_example(group, j->options, &m));
+    if (j->replicas)
+        FSDP_TRY(fsdp_device_mesh_create(
+            group, 2, (int[]){j->replicas, fsdp_group_world_size(group) / j->replicas}, NULL,
+            &mesh));
+    options.mesh = mesh;
+    FSDP_TRY(trainee_open_example(group, &options, &m));
     for (int step = 0; step < STEPS; step++) {
         FSDP_TRY(tree_step(&m, step, LEAVES));
         FSDP_TRY(tree_evaluate(&m, m.model, step));
@@ -38,7 +46,9 @@ static fsdp_status train(fsdp_group *group, void *arg)
         j->n = n;
     }
     fsdp_free(params);
-    return trainee_close(&m);
+    FSDP_TRY(trainee_close(&m));
+    fsdp_device_mesh_destroy(mesh);
+    return FSDP_OK;
 }
 
 static void run_as_processes(fsdp_test *t, int world_size, job *j)
@@ -62,19 +72,20 @@ static job *share_jobs(size_t n)
 /* All processes are forked before the first thread runs. */
 TEST(processes_train_to_the_bits_of_threads)
 {
-    static const int worlds[] = {2, 4};
-    const size_t n = 2 * TREE_VARIANTS;
+    static const int worlds[] = {2, 4, 4};
+    const size_t n = 3 * TREE_VARIANTS;
     job *jobs = share_jobs(n);
     ASSERT(jobs);
     for (size_t i = 0; i < n; i++) {
-        jobs[i].options = &tree_variants[i / 2];
-        run_as_processes(t, worlds[i % 2], &jobs[i]);
+        jobs[i].options = &tree_variants[i / 3];
+        jobs[i].replicas = i % 3 == 2 ? 2 : 0;
+        run_as_processes(t, worlds[i % 3], &jobs[i]);
         CHECK_HERE();
         ASSERT(jobs[i].n > 0);
     }
     for (size_t i = 0; i < n; i++) {
-        job threads = {.options = jobs[i].options};
-        ASSERT_OK(fsdp_run_ranks(worlds[i % 2], train, &threads, NULL));
+        job threads = {.options = jobs[i].options, .replicas = jobs[i].replicas};
+        ASSERT_OK(fsdp_run_ranks(worlds[i % 3], train, &threads, NULL));
         ASSERT_INT(threads.n, jobs[i].n);
         ASSERT(memcmp(threads.params, jobs[i].params, threads.n * sizeof *threads.params) == 0);
     }

@@ -162,8 +162,8 @@ static fsdp_status open_tied(fsdp_group *group, const fsdp_fully_shard_options *
     FSDP_TRY(tree_example(WIDTH, &m->model));
     tree *first = tree_of(trainee_unit(m, "first")), *root = tree_of(m->model);
     FSDP_TRY(fsdp_module_add_parameter(trainee_unit(m, "first"), "tied", 2,
-                                       (int64_t[]){WIDTH, WIDTH}, (fsdp_init){0.0f, 0.3f},
-                                       &first->tied));
+                                       (int64_t[]){WIDTH, WIDTH},
+                                       (fsdp_init){.mean = 0.0f, .std = 0.3f}, &first->tied));
     root->tied = first->tied;
     FSDP_TRY(fsdp_module_share_parameter(m->model, "tied", root->tied));
     return tree_example_shard(m->model, group, m->device, o);

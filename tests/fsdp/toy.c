@@ -28,7 +28,7 @@ static void toy_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
 {
     const toy *m = self->impl;
     (void)in;
-    fsdp_tensor *x = fsdp_embedding(s, m->batch->ids, m->batch->n, fsdp_read(s, m->embedding));
+    fsdp_tensor *x = fsdp_embedding(s, m->batch->ids, m->batch->n, fsdp_read(s, m->embedding), -1);
     for (int i = 0; i < fsdp_module_n_children(m->blocks); i++)
         x = fsdp_module_call1(s, fsdp_module_child(m->blocks, i), x);
     x = fsdp_rms_norm(s, x, fsdp_read(s, m->norm), 1e-6f);
@@ -47,12 +47,12 @@ static fsdp_status add_block(fsdp_module *list, const toy_shape *shape, int i)
     if (!b)
         return FSDP_ERR_NOMEM;
     fsdp_module_set_forward(m, block_forward, b, fsdp_free);
-    FSDP_TRY(
-        fsdp_module_add_parameter(m, "norm", 1, &shape->width, (fsdp_init){1.0f, 0.0f}, &b->norm));
+    FSDP_TRY(fsdp_module_add_parameter(m, "norm", 1, &shape->width,
+                                       (fsdp_init){.mean = 1.0f, .std = 0.0f}, &b->norm));
     FSDP_TRY(fsdp_module_add_parameter(m, "up", 2, (int64_t[]){shape->hidden, shape->width},
-                                       (fsdp_init){0.0f, 0.3f}, &b->up));
+                                       (fsdp_init){.mean = 0.0f, .std = 0.3f}, &b->up));
     return fsdp_module_add_parameter(m, "down", 2, (int64_t[]){shape->width, shape->hidden},
-                                     (fsdp_init){0.0f, 0.3f}, &b->down);
+                                     (fsdp_init){.mean = 0.0f, .std = 0.3f}, &b->down);
 }
 
 static fsdp_status build(const toy_shape *shape, fsdp_module *root)
@@ -63,13 +63,13 @@ static fsdp_status build(const toy_shape *shape, fsdp_module *root)
     fsdp_module_set_forward(root, toy_forward, m, fsdp_free);
     FSDP_TRY(fsdp_module_add_parameter(root, "embedding", 2,
                                        (int64_t[]){shape->vocab, shape->width},
-                                       (fsdp_init){0.0f, 0.5f}, &m->embedding));
+                                       (fsdp_init){.mean = 0.0f, .std = 0.5f}, &m->embedding));
     FSDP_TRY(fsdp_module_create("ModuleList", &m->blocks));
     FSDP_TRY(fsdp_module_add_child(root, "blocks", m->blocks));
     for (int i = 0; i < shape->blocks; i++)
         FSDP_TRY(add_block(m->blocks, shape, i));
-    return fsdp_module_add_parameter(root, "norm", 1, &shape->width, (fsdp_init){1.0f, 0.0f},
-                                     &m->norm);
+    return fsdp_module_add_parameter(root, "norm", 1, &shape->width,
+                                     (fsdp_init){.mean = 1.0f, .std = 0.0f}, &m->norm);
 }
 
 fsdp_status toy_create(const toy_shape *shape, fsdp_module **model)

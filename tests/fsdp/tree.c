@@ -17,6 +17,7 @@ const fsdp_fully_shard_options tree_variants[TREE_VARIANTS] = {
     {.reshard_after_forward = FSDP_RESHARD_TRUE},
     {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}, .reshard_after_forward = FSDP_RESHARD_FALSE},
     {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}, .no_shard = true},
+    {.mp_policy = {.param_dtype = FSDP_DTYPE_F16, .reduce_dtype = FSDP_DTYPE_F16}},
 };
 
 /* --- modules --- */
@@ -53,7 +54,8 @@ static fsdp_tensor *own_part(fsdp_scope *s, const tree *m, fsdp_tensor *x)
         usleep((useconds_t)m->pause_us);
     fsdp_tensor *h = fsdp_rms_norm(s, x, fsdp_read(s, m->norm), 1e-6f);
     h = fsdp_gelu_new(s, fsdp_linear(s, h, fsdp_read(s, m->up), NULL));
-    return fsdp_add(s, x, fsdp_linear(s, h, fsdp_read(s, m->down), NULL));
+    h = fsdp_linear(s, h, fsdp_read(s, m->down), NULL);
+    return fsdp_add(s, x, fsdp_dropout(s, h, m->dropout));
 }
 
 static void tree_module_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
@@ -77,7 +79,7 @@ static void tree_module_forward(fsdp_scope *s, fsdp_module *self, const fsdp_arg
 
 static fsdp_status add_params(fsdp_module *m, tree *t, int64_t hidden)
 {
-    const fsdp_init ones = {1.0f, 0.1f}, draw = {0.0f, 0.4f};
+    const fsdp_init ones = {.mean = 1.0f, .std = 0.1f}, draw = {.std = 0.4f};
     FSDP_TRY(fsdp_module_add_parameter(m, "norm", 1, &t->width, ones, &t->norm));
     FSDP_TRY(fsdp_module_add_parameter(m, "up", 2, (int64_t[]){hidden, t->width}, draw, &t->up));
     return fsdp_module_add_parameter(m, "down", 2, (int64_t[]){t->width, hidden}, draw, &t->down);
@@ -186,12 +188,12 @@ bool trainee_is_resharded(const trainee *t)
 
 int trainee_rank(const trainee *t)
 {
-    return t->group ? fsdp_group_rank(t->group) : 0;
+    return fsdp_group_rank(t->group);
 }
 
 int trainee_world_size(const trainee *t)
 {
-    return t->group ? fsdp_group_world_size(t->group) : 1;
+    return fsdp_group_world_size(t->group);
 }
 
 /* --- calls --- */
@@ -221,7 +223,8 @@ static fsdp_status draw(trainee *t, fsdp_dtype dtype, uint64_t key, const tree_c
 fsdp_status tree_scope(trainee *t, fsdp_tape *tape, const tree_call *call, fsdp_scope **s)
 {
     return fsdp_scope_open(t->device, tape,
-                           &(fsdp_scope_options){.step = (uint32_t)call->step,
+                           &(fsdp_scope_options){.training = tape != NULL,
+                                                 .step = (uint32_t)call->step,
                                                  .leaf = (uint32_t)call->leaf,
                                                  .micro_step = call->micro_step,
                                                  .n_micro_steps = call->n_micro_steps},
@@ -372,6 +375,10 @@ fsdp_status tree_same_params(const trainee *a, const trainee *b)
     float *x = NULL, *y = NULL;
     size_t n = 0, m = 0, at = 0;
     fsdp_status status = tree_params(a->model, &x, &n);
+    if (!b) {
+        fsdp_free(x);
+        return status;
+    }
     if (status == FSDP_OK)
         status = tree_params(b->model, &y, &m);
     while (status == FSDP_OK && at < n && n == m && memcmp(&x[at], &y[at], sizeof *x) == 0)

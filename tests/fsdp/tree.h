@@ -9,7 +9,7 @@ enum {
     TREE_ROWS = 3,
     TREE_MAX_CHILDREN = 8,
     TREE_EXAMPLE_WIDTH = 7,
-    TREE_VARIANTS = 6
+    TREE_VARIANTS = 7
 };
 
 /* One module: x + down(gelu(up(norm(x)))) if it has parameters, then its children in order, then
@@ -18,6 +18,7 @@ typedef struct tree {
     int64_t width;
     fsdp_parameter *norm, *up, *down; /* NULL: none */
     fsdp_parameter *tied;             /* [width, width] or NULL */
+    float dropout;                    /* of what is added to x */
     int pause_us;                     /* in forward, before the parameters are read */
     int calls[TREE_MAX_CHILDREN];     /* how often child i is called; 1 at first */
     bool fail_forward, fail_backward; /* on purpose */
@@ -85,5 +86,6 @@ FSDP_MUST_CHECK fsdp_status tree_sgd(fsdp_module *model, float lr);
 FSDP_MUST_CHECK fsdp_status tree_params(fsdp_module *model, float **values, size_t *n);
 /* The gradient of a parameter, whole; NULL if it has none. */
 FSDP_MUST_CHECK fsdp_status tree_full_grad(const fsdp_parameter *p, float **values);
-/* An error unless all parameters are equal bit for bit. Collective. */
+/* An error unless all parameters are equal bit for bit. Collective. b is NULL on ranks that only
+ * show their parts of a: one rank can train what the others would train alike. */
 FSDP_MUST_CHECK fsdp_status tree_same_params(const trainee *a, const trainee *b);

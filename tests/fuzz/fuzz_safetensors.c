@@ -26,6 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             if (fsdp_safetensors_find(file, entry->name) != entry)
                 abort();
         }
+        (void)sink;
         fsdp_safetensors_close(file);
     }
     close(fd);

@@ -1,4 +1,5 @@
-/* What the tests of the kernels share: every ISA of this CPU with 1, 2 and 3 threads, and operands
+/* What the tests of the kernels share: every ISA of this CPU with 1, 2 and 3 threads (under
+ * sanitizers with 3: fewer threads make no other accesses), and operands
  * that lie between guards of NaN bytes, so that a kernel which reads past its operand spoils its
  * result and one that writes past it is seen. Under ASan there are no guards: it sees both. */
 #pragma once
@@ -28,7 +29,7 @@ static inline variants variants_open(fsdp_test *t)
 {
     variants v = {.n = 0};
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++)
-        for (int threads = 1; threads <= 3; threads++) {
+        for (int threads = UNDER_SANITIZER ? 3 : 1; threads <= 3; threads++) {
             variant *at = &v.at[v.n];
             at->threads = threads;
             fsdp_status status = fsdp_kernels_cpu_open(*isa, threads, &at->c, &at->k);
@@ -49,15 +50,10 @@ static inline void variants_close(variants *v)
 
 /* --- operands --- */
 
-#ifdef __SANITIZE_ADDRESS__
 enum {
-    GUARD = 0
+    /* bytes on either side; not a multiple of a page, so operands are spread */
+    GUARD = UNDER_ASAN ? 0 : 1088
 };
-#else
-enum {
-    GUARD = 1088 /* bytes on either side; not a multiple of a page, so operands are spread */
-};
-#endif
 
 enum {
     MAX_OPERANDS = 48
@@ -159,4 +155,5 @@ static inline double floor_of(fsdp_dtype dtype)
 }
 
 static const fsdp_dtype float_dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
-static const int64_t sizes[] = {0, 1, 7, 15, 16, 17, 33, 255, 257, 1000, 16384, 100003};
+/* Tails of lanes and blocks, one task (16384 elements), and tasks for three threads. */
+static const int64_t sizes[] = {0, 1, 7, 15, 16, 17, 33, 255, 257, 1000, 16384, 32771};

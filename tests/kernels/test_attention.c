@@ -346,7 +346,7 @@ static const fsdp_dtype float_dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_
 static problem random_problem(uint64_t *state)
 {
     static const int64_t lengths[] = {0, 1, 7, 15, 16, 17, 33, 48, 70, 100};
-    static const int64_t dims[] = {8, 12, 16, 20, 32, 64};
+    static const int64_t dims[] = {1, 8, 10, 12, 16, 20, 32, 64};
     static const int64_t groups[] = {1, 1, 2, 3};
     problem p = {.seed = random_bits(state) >> 30};
     bool cross = random_below(state, 3) == 0;
@@ -359,7 +359,7 @@ static problem random_problem(uint64_t *state)
     }
     p.kv_heads = 1 + random_below(state, 2);
     p.heads = p.kv_heads * groups[random_below(state, 4)];
-    p.head_dim = dims[random_below(state, 6)];
+    p.head_dim = dims[random_below(state, 8)];
     p.causal = random_below(state, 2);
     p.window = random_below(state, 4) == 0 ? 1 + random_below(state, 40) : 0;
     p.bias = random_below(state, 2);
@@ -379,6 +379,50 @@ TEST(attention_of_random_problems_equals_the_double_loop_on_every_isa)
         ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
         for (int i = 0; i < 60 && !t->failed; i++) {
             problem p = random_problem(&state);
+            check_problem(t, context, kernels, &p);
+        }
+        fsdp_kernels_cpu_close(context);
+        CHECK_HERE();
+    }
+}
+
+/* Sequences of lengths (queries, keys), three heads on one. */
+static problem decode_problem(const int32_t (*lengths)[2], int n, int64_t head_dim, int64_t window,
+                              float dropout_p)
+{
+    problem p = {.n_sequences = n,
+                 .heads = 3,
+                 .kv_heads = 1,
+                 .head_dim = head_dim,
+                 .causal = true,
+                 .window = window,
+                 .scale = 0.5,
+                 .dropout_p = dropout_p,
+                 .dtype = float_dtypes[head_dim % 3],
+                 .seed = (uint64_t)(head_dim * 1000 + window)};
+    for (int b = 0; b < n; b++) {
+        p.q_offsets[b + 1] = p.q_offsets[b] + lengths[b][0];
+        p.k_offsets[b + 1] = p.k_offsets[b] + lengths[b][1];
+    }
+    return p;
+}
+
+/* One query at the end of many keys, which a window cuts at their beginning; and sequences of one
+ * token, whose query sees itself. */
+TEST(decoding_equals_the_double_loop_on_every_isa)
+{
+    static const int32_t decode[][2] = {{1, 1}, {1, 2}, {1, 17}, {1, 64}, {1, 333}, {2, 150}};
+    static const int32_t single[][2] = {{1, 1}, {1, 1}, {0, 0}, {1, 1}};
+    static const int64_t dims[] = {1, 3, 10, 20, 33}, windows[] = {0, 1, 5, 16, 100};
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
+        for (int i = 0; i < 25 && !t->failed; i++) {
+            float dropout_p = i % 3 ? 0.0f : 0.2f;
+            problem p = decode_problem(decode, 6, dims[i / 5], windows[i % 5], dropout_p);
+            check_problem(t, context, kernels, &p);
+            p = decode_problem(single, 4, dims[i / 5], windows[i % 5], dropout_p);
             check_problem(t, context, kernels, &p);
         }
         fsdp_kernels_cpu_close(context);

@@ -49,7 +49,8 @@ TEST(embedding_copies_and_casts_rows)
 /* Against the loop over tokens in double: the sum is rounded once, however often a row occurs.
  * 40,000 tokens are more than one batch. */
 static void check_backward(fsdp_test *t, const variants *v, int64_t tokens, int64_t vocab,
-                           int64_t width, fsdp_dtype dtype, fsdp_dtype to, float beta)
+                           int64_t width, fsdp_dtype dtype, fsdp_dtype to, float beta,
+                           int32_t padding_idx)
 {
     operands o = {.n = 0};
     int64_t n = vocab * width;
@@ -67,13 +68,15 @@ static void check_backward(fsdp_test *t, const variants *v, int64_t tokens, int6
         size[i] = fabs(want[i]);
     }
     for (int64_t i = 0; i < tokens * width; i++) {
+        if (ids[i / width] == padding_idx)
+            continue;
         want[ids[i / width] * width + i % width] += value_of(dy, dtype, i);
         size[ids[i / width] * width + i % width] += fabs(value_of(dy, dtype, i));
     }
     for (int j = 0; j < v->n; j++) {
         memcpy(j ? dw : first, old, bytes);
         v->at[j].k->embedding_backward(v->at[j].c, j ? dw : first, to, beta, dy, dtype, ids, tokens,
-                                       width, vocab);
+                                       width, vocab, padding_idx);
         ASSERT(j == 0 || memcmp(dw, first, bytes) == 0);
     }
     for (int64_t i = 0; i < n; i++)
@@ -92,12 +95,14 @@ TEST(embedding_backward_adds_every_token_to_its_row)
             for (int d = 0; d < 12; d++) {
                 fsdp_dtype dtype = float_dtypes[d % 3];
                 check_backward(t, &v, token_counts[n], 70, widths[w], dtype,
-                               d < 6 ? FSDP_DTYPE_F32 : dtype, (float)(d / 3 % 2));
+                               d < 6 ? FSDP_DTYPE_F32 : dtype, (float)(d / 3 % 2), n == 3 ? 5 : -1);
                 CHECK_HERE();
             }
-    check_backward(t, &v, 40000, 70000, 3, FSDP_DTYPE_BF16, FSDP_DTYPE_F32, 0.0f);
+    check_backward(t, &v, 40000, 70000, 3, FSDP_DTYPE_BF16, FSDP_DTYPE_F32, 0.0f, 69999);
     CHECK_HERE();
-    check_backward(t, &v, 100, 1, 3, FSDP_DTYPE_F32, FSDP_DTYPE_F32, 1.0f);
+    check_backward(t, &v, 100, 1, 3, FSDP_DTYPE_F32, FSDP_DTYPE_F32, 1.0f, -1);
+    CHECK_HERE();
+    check_backward(t, &v, 100, 1, 3, FSDP_DTYPE_F32, FSDP_DTYPE_F32, 1.0f, 0);
     variants_close(&v);
 }
 
@@ -119,7 +124,7 @@ TEST(embedding_backward_adds_in_token_order)
         want[ids[i / WIDTH] * WIDTH + i % WIDTH] += dy[i];
     for (int j = 0; j < v.n; j++) {
         v.at[j].k->embedding_backward(v.at[j].c, dw, FSDP_DTYPE_F32, 0.0f, dy, FSDP_DTYPE_F32, ids,
-                                      TOKENS, WIDTH, VOCAB);
+                                      TOKENS, WIDTH, VOCAB, -1);
         ASSERT(memcmp(dw, want, sizeof dw) == 0);
     }
     variants_close(&v);

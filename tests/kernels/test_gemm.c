@@ -333,7 +333,7 @@ TEST(an_isa_is_chosen_by_name)
     ASSERT_STR(kernels->name, "cpu x86-64");
     double rate = 0;
     ASSERT_OK(fsdp_kernels_cpu_gemm_rate(context, FSDP_DTYPE_F32, 64, 64, 64, 0.001, &rate));
-    ASSERT(rate > 0.1 && rate < 1e5);
+    ASSERT(rate > 0 && rate < 1e5); /* other programs may have the cores, too */
     fsdp_kernels_cpu_close(context);
     ASSERT_ERROR(fsdp_kernels_cpu_open("sparc", 1, &context, &kernels), FSDP_ERR_UNSUPPORTED,
                  "sparc");

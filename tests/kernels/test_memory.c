@@ -115,6 +115,32 @@ TEST(cast_rounds_as_the_scalar_conversions_do)
 }
 
 /* Values between, where rounding twice would go wrong, and out of range. */
+TEST(cast_to_bf16_keeps_to_its_end_at_any_alignment)
+{
+    enum {
+        N = 20000
+    };
+    static float x[N + 3];
+    static uint16_t dst[N + 5];
+    static const int64_t lengths[] = {0, 1, 15, 16, 17, 255, 16384, 16401, N};
+    variants v = variants_open(t);
+    CHECK_HERE();
+    fill_uniform(x, FSDP_DTYPE_F32, N + 3, 7, -3.0, 3.0);
+    for (int j = 0; j < v.n; j++)
+        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+            for (int shift = 0; shift < 4; shift++) {
+                const int64_t n = lengths[l];
+                const float *src = x + (3 - shift);
+                memset(dst, 0xee, sizeof dst);
+                v.at[j].k->cast(v.at[j].c, dst + shift, FSDP_DTYPE_BF16, src, FSDP_DTYPE_F32, n);
+                for (int64_t i = 0; i < n; i++)
+                    ASSERT_INT(dst[shift + i], fsdp_bf16_from_f32(src[i]));
+                ASSERT_INT(dst[shift + n], 0xeeee);
+                ASSERT(shift == 0 || dst[shift - 1] == 0xeeee);
+            }
+    variants_close(&v);
+}
+
 TEST(cast_from_wide_types_rounds_once_and_saturates)
 {
     variants v = variants_open(t);

@@ -1,4 +1,5 @@
-/* rms_norm and column_sum: naive loops in double, finite differences, every variant's bits. */
+/* rms_norm, layer_norm and column_sum: naive loops in double, finite differences, every variant's
+ * bits. */
 #include "tests/kernels/operands.h"
 
 typedef struct shape {
@@ -6,8 +7,8 @@ typedef struct shape {
 } shape;
 
 /* One block and several, tails, one row, one column, none, wider than the partial sums' room. */
-static const shape shapes[] = {{0, 5},   {1, 1},    {3, 7},    {65, 16},   {64, 17}, {130, 512},
-                               {33, 48}, {1000, 1}, {257, 33}, {7, 70001}, {5, 0}};
+static const shape shapes[] = {{0, 5},   {1, 1},   {3, 7},    {65, 16},   {64, 17}, {130, 261},
+                               {33, 48}, {300, 1}, {257, 33}, {2, 66001}, {5, 0}};
 enum {
     N_SHAPES = sizeof shapes / sizeof *shapes
 };
@@ -175,6 +176,235 @@ TEST(rms_norm_backward_is_the_slope_of_forward)
     }
     variants_close(&v);
 }
+
+/* --- layer_norm --- */
+
+typedef struct moments {
+    double mean, rstd;
+} moments;
+
+static moments moments_of(const void *x, fsdp_dtype dtype, int64_t start, int64_t n, double eps)
+{
+    double mean = 0.0, variance = 0.0;
+    for (int64_t i = start; i < start + n; i++)
+        mean += value_of(x, dtype, i) / (double)n;
+    for (int64_t i = start; i < start + n; i++)
+        variance += pow(value_of(x, dtype, i) - mean, 2.0) / (double)n;
+    return (moments){mean, 1.0 / sqrt(variance + eps)};
+}
+
+/* Rows lie far from zero (the mean is many deviations), where E[x^2] - mean^2 would cancel. */
+static void check_layer_forward(fsdp_test *t, const variants *v, shape s, fsdp_dtype dtype,
+                                fsdp_dtype w_dtype, bool with_bias)
+{
+    const double eps = 1e-5;
+    operands o = {.n = 0};
+    int64_t n = s.rows * s.width;
+    size_t stats_bytes = (size_t)s.rows * sizeof(float);
+    void *x = operand(&o, dtype, n), *w = operand(&o, w_dtype, s.width);
+    void *bias = operand(&o, w_dtype, s.width);
+    void *first = operand(&o, dtype, n), *y = operand(&o, dtype, n);
+    float *first_mean = operand(&o, FSDP_DTYPE_F32, s.rows);
+    float *first_rstd = operand(&o, FSDP_DTYPE_F32, s.rows);
+    float *mean = operand(&o, FSDP_DTYPE_F32, s.rows), *rstd = operand(&o, FSDP_DTYPE_F32, s.rows);
+    fill_uniform(x, dtype, n, 1, 17.0, 23.0);
+    fill_uniform(w, w_dtype, s.width, 2, 0.5, 1.5);
+    fill_uniform(bias, w_dtype, s.width, 3, -1.0, 1.0);
+    for (int j = 0; j < v->n; j++) {
+        v->at[j].k->layer_norm(v->at[j].c, j ? y : first, j ? mean : first_mean,
+                               j ? rstd : first_rstd, x, w, with_bias ? bias : NULL, dtype, w_dtype,
+                               s.rows, s.width, (float)eps);
+        ASSERT(j == 0 || memcmp(y, first, (size_t)n * fsdp_dtype_size(dtype)) == 0);
+        ASSERT(j == 0 || memcmp(mean, first_mean, stats_bytes) == 0);
+        ASSERT(j == 0 || memcmp(rstd, first_rstd, stats_bytes) == 0);
+    }
+    for (int64_t r = 0; s.width && r < s.rows; r++) {
+        moments m = moments_of(x, dtype, r * s.width, s.width, eps);
+        ASSERT_NEAR(first_mean[r], m.mean, 2e-7 * fabs(m.mean));
+        ASSERT_NEAR(first_rstd[r], m.rstd, 2e-6 * m.rstd);
+        for (int64_t i = 0; i < s.width; i++) {
+            double want =
+                (value_of(x, dtype, r * s.width + i) - m.mean) * m.rstd * value_of(w, w_dtype, i);
+            want += with_bias ? value_of(bias, w_dtype, i) : 0.0;
+            ASSERT_NEAR(value_of(first, dtype, r * s.width + i), want,
+                        rounding_of(dtype) * fabs(want) + 4e-6 * m.rstd + 6e-6);
+        }
+    }
+    ASSERT(operands_close(&o));
+}
+
+TEST(layer_norm_equals_the_naive_loop)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int s = 0; s < N_SHAPES; s++)
+        for (int d = 0; d < 3; d++) {
+            if (shapes[s].width == 1) /* the deviation is rounding alone: see the next test */
+                continue;
+            check_layer_forward(t, &v, shapes[s], float_dtypes[d], FSDP_DTYPE_F32, d != 1);
+            CHECK_HERE();
+            check_layer_forward(t, &v, shapes[s], float_dtypes[d], float_dtypes[d], true);
+            CHECK_HERE();
+        }
+    variants_close(&v);
+}
+
+/* A row of equal values has no deviation: the result is the bias to the last bit. */
+TEST(layer_norm_of_equal_values_is_the_bias)
+{
+    static const int widths[] = {1, 2, 16, 300};
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int j = 0; j < v.n; j++)
+        for (int i = 0; i < 4; i++) {
+            float x[300], w[300], bias[300], y[300], mean, rstd;
+            for (int k = 0; k < 300; k++)
+                x[k] = 4.0f;
+            fill_uniform(w, FSDP_DTYPE_F32, 300, 2, 0.5, 1.5);
+            fill_uniform(bias, FSDP_DTYPE_F32, 300, 3, -1.0, 1.0);
+            v.at[j].k->layer_norm(v.at[j].c, y, &mean, &rstd, x, w, bias, FSDP_DTYPE_F32,
+                                  FSDP_DTYPE_F32, 1, widths[i], 1e-5f);
+            ASSERT_F32(mean, 4.0f);
+            ASSERT_NEAR(rstd, 1.0 / sqrt(1e-5), 1e-4);
+            ASSERT(memcmp(y, bias, (size_t)widths[i] * sizeof *y) == 0);
+        }
+    variants_close(&v);
+}
+
+typedef struct layer_operands {
+    void *x, *dy, *w, *old;
+    float *mean, *rstd;
+    void *dx, *dw, *dbias;
+} layer_operands;
+
+/* `want`: bit 0 dx, 1 dw, 2 dbias; what is not wanted is NaN. */
+static void run_layer_backward(const variant *at, const layer_operands *p, shape s,
+                               fsdp_dtype dtype, fsdp_dtype w_dtype, float beta, int want)
+{
+    size_t w_bytes = (size_t)s.width * fsdp_dtype_size(w_dtype);
+    memset(p->dx, 0xff, (size_t)(s.rows * s.width) * fsdp_dtype_size(dtype));
+    memcpy(p->dw, p->old, w_bytes);
+    memcpy(p->dbias, p->old, w_bytes);
+    fsdp_layer_norm_backward_args args = {.dy = p->dy,
+                                          .x = p->x,
+                                          .w = p->w,
+                                          .mean = p->mean,
+                                          .rstd = p->rstd,
+                                          .dtype = dtype,
+                                          .w_dtype = w_dtype,
+                                          .rows = s.rows,
+                                          .width = s.width,
+                                          .dx = want & 1 ? p->dx : NULL,
+                                          .dw = {want & 2 ? p->dw : NULL, w_dtype, beta},
+                                          .dbias = {want & 4 ? p->dbias : NULL, w_dtype, beta}};
+    at->k->layer_norm_backward(at->c, &args);
+}
+
+static void check_layer_dx(fsdp_test *t, const layer_operands *p, shape s, fsdp_dtype dtype,
+                           fsdp_dtype w_dtype)
+{
+    for (int64_t r = 0; r < s.rows; r++) {
+        double g_mean = 0.0, g_n_mean = 0.0, rstd = (double)p->rstd[r], mean = (double)p->mean[r];
+        for (int64_t i = 0; i < s.width; i++) {
+            double g = value_of(p->dy, dtype, r * s.width + i) * value_of(p->w, w_dtype, i);
+            g_mean += g / (double)s.width;
+            g_n_mean +=
+                g * (value_of(p->x, dtype, r * s.width + i) - mean) * rstd / (double)s.width;
+        }
+        for (int64_t i = 0; i < s.width; i++) {
+            double g = value_of(p->dy, dtype, r * s.width + i) * value_of(p->w, w_dtype, i);
+            double n = (value_of(p->x, dtype, r * s.width + i) - mean) * rstd;
+            double want = rstd * (g - g_mean - n * g_n_mean);
+            ASSERT_NEAR(value_of(p->dx, dtype, r * s.width + i), want,
+                        rounding_of(dtype) * fabs(want) + 2e-6 * rstd + floor_of(dtype));
+        }
+    }
+}
+
+/* dw, or dbias, of column i. */
+static void check_layer_sum(fsdp_test *t, const layer_operands *p, shape s, fsdp_dtype dtype,
+                            fsdp_dtype w_dtype, float beta, bool dw, int64_t i)
+{
+    double want = beta != 0.0f ? value_of(p->old, w_dtype, i) : 0.0, size = fabs(want);
+    for (int64_t r = 0; r < s.rows; r++) {
+        double term = value_of(p->dy, dtype, r * s.width + i);
+        if (dw)
+            term *=
+                (value_of(p->x, dtype, r * s.width + i) - (double)p->mean[r]) * (double)p->rstd[r];
+        want += term;
+        size += fabs(term);
+    }
+    ASSERT_NEAR(value_of(dw ? p->dw : p->dbias, w_dtype, i), want,
+                rounding_of(w_dtype) * fabs(want) + 4e-7 * size + floor_of(w_dtype));
+}
+
+static void check_layer_backward(fsdp_test *t, const variants *v, shape s, fsdp_dtype dtype,
+                                 fsdp_dtype w_dtype, float beta)
+{
+    operands o = {.n = 0};
+    int64_t n = s.rows * s.width;
+    size_t bytes = (size_t)n * fsdp_dtype_size(dtype);
+    size_t w_bytes = (size_t)s.width * fsdp_dtype_size(w_dtype);
+    layer_operands p = {.x = operand(&o, dtype, n),
+                        .dy = operand(&o, dtype, n),
+                        .w = operand(&o, w_dtype, s.width),
+                        .old = operand(&o, w_dtype, s.width),
+                        .mean = operand(&o, FSDP_DTYPE_F32, s.rows),
+                        .rstd = operand(&o, FSDP_DTYPE_F32, s.rows),
+                        .dx = operand(&o, dtype, n),
+                        .dw = operand(&o, w_dtype, s.width),
+                        .dbias = operand(&o, w_dtype, s.width)};
+    layer_operands first = p;
+    first.dx = operand(&o, dtype, n);
+    first.dw = operand(&o, w_dtype, s.width);
+    first.dbias = operand(&o, w_dtype, s.width);
+    fill_uniform(p.x, dtype, n, 1, -3.0, 3.0);
+    fill_uniform(p.dy, dtype, n, 5, -1.0, 1.0);
+    fill_uniform(p.w, w_dtype, s.width, 2, 0.5, 1.5);
+    if (beta != 0.0f) /* otherwise it stays NaN, which must not be read */
+        fill_uniform(p.old, w_dtype, s.width, 3, -1.0, 1.0);
+    for (int64_t r = 0; r < s.rows; r++) {
+        moments m = moments_of(p.x, dtype, r * s.width, s.width, 1e-5);
+        p.mean[r] = (float)m.mean;
+        p.rstd[r] = (float)m.rstd;
+    }
+    run_layer_backward(&v->at[0], &first, s, dtype, w_dtype, beta, 7);
+    /* Every variant, and each gradient without some of the others, is the same. */
+    for (int j = 0; j < v->n; j++)
+        for (int want = 1; want <= 7; want++) {
+            run_layer_backward(&v->at[j], &p, s, dtype, w_dtype, beta, want);
+            ASSERT(!(want & 1) || memcmp(p.dx, first.dx, bytes) == 0);
+            ASSERT(memcmp(p.dw, want & 2 ? first.dw : p.old, w_bytes) == 0);
+            ASSERT(memcmp(p.dbias, want & 4 ? first.dbias : p.old, w_bytes) == 0);
+        }
+    check_layer_dx(t, &first, s, dtype, w_dtype);
+    for (int64_t i = 0; i < s.width && !t->failed; i++) {
+        check_layer_sum(t, &first, s, dtype, w_dtype, beta, true, i);
+        check_layer_sum(t, &first, s, dtype, w_dtype, beta, false, i);
+    }
+    ASSERT(operands_close(&o));
+}
+
+TEST(layer_norm_backward_equals_the_naive_loop)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int s = 0; s < N_SHAPES; s++)
+        for (int d = 0; d < 3; d++)
+            for (int beta = 0; beta < 2; beta++) {
+                if (shapes[s].width == 1) /* rstd would be that of eps */
+                    continue;
+                check_layer_backward(t, &v, shapes[s], float_dtypes[d], FSDP_DTYPE_F32,
+                                     (float)beta);
+                CHECK_HERE();
+                check_layer_backward(t, &v, shapes[s], float_dtypes[d], float_dtypes[d],
+                                     (float)beta);
+                CHECK_HERE();
+            }
+    variants_close(&v);
+}
+
+/* --- column_sum --- */
 
 TEST(column_sum_equals_the_naive_loop)
 {

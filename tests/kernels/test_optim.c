@@ -1,4 +1,4 @@
-/* adamw and sgd against the formulas in double; copies, tails and variants. */
+/* adamw, sgd, adafactor and clamp against the formulas in double; copies, tails and variants. */
 #include "tests/kernels/operands.h"
 
 typedef struct adam_case {
@@ -142,6 +142,191 @@ TEST(sgd_equals_the_formula_in_every_variant)
             CHECK_HERE();
             check_sgd(t, &v, 0.9, 0.0, true, first, sizes[s]);
             CHECK_HERE();
+        }
+    variants_close(&v);
+}
+
+TEST(clamp_limits_elements_and_keeps_nan)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int j = 0; j < v.n; j++) {
+            operands o = {.n = 0};
+            int64_t n = sizes[s];
+            float *x = operand(&o, FSDP_DTYPE_F32, n);
+            for (int64_t i = 0; i < n; i++)
+                x[i] = i % 5 == 4 ? NAN : (float)(i % 5 - 2);
+            v.at[j].k->clamp(v.at[j].c, x, 1.5f, n);
+            for (int64_t i = 0; i < n; i++)
+                if (i % 5 == 4)
+                    ASSERT(isnan(x[i]));
+                else
+                    ASSERT_F32(x[i], fmax(-1.5, fmin(1.5, (double)(i % 5 - 2))));
+            ASSERT(operands_close(&o));
+        }
+    variants_close(&v);
+}
+
+/* --- adafactor --- */
+
+static const int64_t matrices[][2] = {{0, 5},  {1, 1},   {3, 17},    {17, 3},   {33, 1},
+                                      {7, 64}, {64, 65}, {100, 257}, {300, 700}};
+
+/* s at row i, column j as the kernels round it. */
+static double square_at(const float *grad, int64_t i)
+{
+    float g = grad[i] * 0.5f;
+    return (double)(g * g + 1e-3f);
+}
+
+/* Neighbours are added, an odd last one moves up. */
+static double tree_of(double *level, int64_t n)
+{
+    while (n > 1) {
+        for (int64_t i = 0; i < n / 2; i++)
+            level[i] = level[2 * i] + level[2 * i + 1];
+        if (n % 2)
+            level[n / 2] = level[n - 1];
+        n = (n + 1) / 2;
+    }
+    return n ? level[0] : 0.0;
+}
+
+static void check_square_sums(fsdp_test *t, const variants *v, int64_t rows, int64_t cols)
+{
+    operands o = {.n = 0};
+    float *grad = operand(&o, FSDP_DTYPE_F32, rows * cols);
+    double *sums = operand(&o, FSDP_DTYPE_F64, rows), *first = operand(&o, FSDP_DTYPE_F64, rows);
+    double *columns = operand(&o, FSDP_DTYPE_F64, cols);
+    double *level = operand(&o, FSDP_DTYPE_F64, rows);
+    fill_uniform(grad, FSDP_DTYPE_F32, rows * cols, 1, -2.0, 2.0);
+    for (int k = 0; k < v->n; k++) {
+        const variant *at = &v->at[k];
+        at->k->square_row_sums(at->c, k ? sums : first, grad, rows, cols, 0.5f, 1e-3f);
+        ASSERT(k == 0 || memcmp(sums, first, (size_t)rows * sizeof *sums) == 0);
+        at->k->square_column_sums(at->c, columns, grad, rows, cols, 0.5f, 1e-3f);
+        for (int64_t j = 0; j < cols; j++) {
+            for (int64_t i = 0; i < rows; i++)
+                level[i] = square_at(grad, i * cols + j);
+            ASSERT_F32(columns[j], tree_of(level, rows));
+        }
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        double want = 0.0;
+        for (int64_t j = 0; j < cols; j++)
+            want += square_at(grad, i * cols + j);
+        ASSERT_NEAR(first[i], want, 1e-13 * want);
+    }
+    ASSERT(operands_close(&o));
+}
+
+/* Row by row and column by column: ranks have some of the rows. */
+TEST(square_sums_are_in_double_and_columns_a_tree_over_rows)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (size_t s = 0; s < sizeof matrices / sizeof *matrices; s++) {
+        check_square_sums(t, &v, matrices[s][0], matrices[s][1]);
+        CHECK_HERE();
+    }
+    variants_close(&v);
+}
+
+static void check_adafactor(fsdp_test *t, const variants *v, fsdp_dtype dtype, bool momentum,
+                            int64_t rows, int64_t cols)
+{
+    operands o = {.n = 0};
+    int64_t n = rows * cols;
+    size_t bytes = (size_t)n * fsdp_dtype_size(dtype), f32_bytes = (size_t)n * sizeof(float);
+    float *grad = operand(&o, FSDP_DTYPE_F32, n), *row = operand(&o, FSDP_DTYPE_F32, rows);
+    float *col = operand(&o, FSDP_DTYPE_F32, cols), *old = operand(&o, FSDP_DTYPE_F32, n);
+    float *exp_avg = operand(&o, FSDP_DTYPE_F32, n);
+    void *start = operand(&o, dtype, n), *param = operand(&o, dtype, n);
+    void *first = operand(&o, dtype, n);
+    double *sums = operand(&o, FSDP_DTYPE_F64, rows);
+    double *first_sums = operand(&o, FSDP_DTYPE_F64, rows);
+    fill_uniform(grad, FSDP_DTYPE_F32, n, 1, -2.0, 2.0);
+    fill_uniform(row, FSDP_DTYPE_F32, rows, 2, 0.5, 2.0);
+    fill_uniform(col, FSDP_DTYPE_F32, cols, 3, 0.5, 2.0);
+    fill_uniform(old, FSDP_DTYPE_F32, n, 4, -1.0, 1.0);
+    fill_uniform(start, dtype, n, 5, -1.0, 1.0);
+    fsdp_adafactor_args args = {.rows = rows,
+                                .cols = cols,
+                                .grad = grad,
+                                .row_factor = row,
+                                .col_factor = col,
+                                .grad_scale = 0.5f,
+                                .param_dtype = dtype,
+                                .exp_avg = momentum ? exp_avg : NULL,
+                                .divisor = 1.25f,
+                                .lr = 0.1,
+                                .beta1 = momentum ? 0.9 : 0.0,
+                                .weight_decay = 0.05};
+    for (int k = 0; k < v->n; k++) {
+        const variant *at = &v->at[k];
+        args.param = k ? param : first;
+        memcpy(args.param, start, bytes);
+        memcpy(exp_avg, old, f32_bytes);
+        at->k->adafactor_square_sums(at->c, k ? sums : first_sums, &args);
+        at->k->adafactor(at->c, &args);
+        ASSERT(k == 0 || memcmp(param, first, bytes) == 0);
+        ASSERT(k == 0 || memcmp(sums, first_sums, (size_t)rows * sizeof *sums) == 0);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        double squares = 0.0;
+        for (int64_t j = 0; j < cols; j++) {
+            int64_t e = i * cols + j;
+            double u = (double)row[i] * (double)col[j] * (double)grad[e] * 0.5;
+            double p = value_of(start, dtype, e), m = u / 1.25 * 0.1;
+            squares += u * u;
+            if (momentum) {
+                m = 0.9 * (double)old[e] + 0.1 * m;
+                ASSERT_NEAR(exp_avg[e], m, 3e-7);
+            }
+            p = p * (1.0 - 0.1 * 0.05) - m;
+            ASSERT_NEAR(value_of(first, dtype, e), p, 3e-7 + rounding_of(dtype) * fabs(p));
+        }
+        ASSERT_NEAR(first_sums[i], squares, 1e-6 * squares);
+    }
+    ASSERT(operands_close(&o));
+}
+
+TEST(adafactor_equals_the_formula_in_every_variant)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (size_t s = 0; s < sizeof matrices / sizeof *matrices; s++)
+        for (int d = 0; d < 3; d++)
+            for (int momentum = 0; momentum < 2; momentum++) {
+                check_adafactor(t, &v, float_dtypes[d], momentum, matrices[s][0], matrices[s][1]);
+                CHECK_HERE();
+            }
+    variants_close(&v);
+}
+
+TEST(moving_average_and_rsqrt_equal_the_formulas)
+{
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (size_t s = 0; s < 10; s++)
+        for (int k = 0; k < v.n; k++) {
+            operands o = {.n = 0};
+            int64_t n = sizes[s];
+            float *x = operand(&o, FSDP_DTYPE_F32, n), *out = operand(&o, FSDP_DTYPE_F32, n);
+            float *old = operand(&o, FSDP_DTYPE_F32, n);
+            double *sums = operand(&o, FSDP_DTYPE_F64, n);
+            fill_uniform(old, FSDP_DTYPE_F32, n, 1, 0.5, 2.0);
+            memcpy(x, old, (size_t)n * sizeof *x);
+            for (int64_t i = 0; i < n; i++)
+                sums[i] = 10.0 * uniform_of(2, i);
+            v.at[k].k->moving_average(v.at[k].c, x, sums, 7.0, 0.75, n);
+            v.at[k].k->rsqrt(v.at[k].c, out, old, 3.0f, n);
+            for (int64_t i = 0; i < n; i++) {
+                ASSERT_NEAR(x[i], 0.75 * (double)old[i] + 0.25 * sums[i] / 7.0, 3e-7);
+                ASSERT_NEAR(out[i], 1.0 / sqrt((double)old[i] / 3.0), 4e-7);
+            }
+            ASSERT(operands_close(&o));
         }
     variants_close(&v);
 }

@@ -1,4 +1,4 @@
-/* tree_sum and row_sum_squares: the orders of addition that every world size agrees on. */
+/* tree_sum and row_power_sums: the orders of addition that every world size agrees on. */
 #include "tests/kernels/operands.h"
 
 enum {
@@ -18,36 +18,45 @@ static float tree_of(float *level, int n)
     return level[0];
 }
 
+/* The first `sources` of src, by the naive tree and by every variant. */
+static void check_tree_sum(fsdp_test *t, const variants *v, const void *const *src, int sources,
+                           fsdp_dtype dtype, int64_t n)
+{
+    operands o = {.n = 0};
+    float *want = operand(&o, FSDP_DTYPE_F32, n), *dst = operand(&o, FSDP_DTYPE_F32, n);
+    for (int64_t i = 0; i < n; i++) {
+        float level[MAX_SOURCES];
+        for (int k = 0; k < sources; k++)
+            level[k] = (float)value_of(src[k], dtype, i);
+        want[i] = tree_of(level, sources) * 0.3f;
+    }
+    for (int j = 0; j < v->n; j++) {
+        memset(dst, 0xff, (size_t)n * sizeof *dst);
+        v->at[j].k->tree_sum(v->at[j].c, dst, src, sources, dtype, n, 0.3f);
+        ASSERT(memcmp(dst, want, (size_t)n * sizeof *dst) == 0);
+    }
+    ASSERT(operands_close(&o));
+}
+
 TEST(tree_sum_adds_as_the_aligned_binary_tree)
 {
     variants v = variants_open(t);
     CHECK_HERE();
-    for (int sources = 1; sources <= MAX_SOURCES; sources++)
-        for (int d = 0; d < 3; d++)
-            for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-                int64_t n = sizes[s];
-                fsdp_dtype dtype = float_dtypes[d];
-                operands o = {.n = 0};
-                const void *src[MAX_SOURCES];
-                float *want = operand(&o, FSDP_DTYPE_F32, n), *dst = operand(&o, FSDP_DTYPE_F32, n);
-                for (int k = 0; k < sources; k++) {
-                    void *x = operand(&o, dtype, n);
-                    fill_uniform(x, dtype, n, (uint64_t)k, -1.0, 1.0);
-                    src[k] = x;
-                }
-                for (int64_t i = 0; i < n; i++) {
-                    float level[MAX_SOURCES];
-                    for (int k = 0; k < sources; k++)
-                        level[k] = (float)value_of(src[k], dtype, i);
-                    want[i] = tree_of(level, sources) * 0.3f;
-                }
-                for (int j = 0; j < v.n; j++) {
-                    memset(dst, 0xff, (size_t)n * sizeof *dst);
-                    v.at[j].k->tree_sum(v.at[j].c, dst, src, sources, dtype, n, 0.3f);
-                    ASSERT(memcmp(dst, want, (size_t)n * sizeof *dst) == 0);
-                }
-                ASSERT(operands_close(&o));
+    for (int d = 0; d < 3; d++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            operands o = {.n = 0};
+            const void *src[MAX_SOURCES];
+            for (int k = 0; k < MAX_SOURCES; k++) {
+                void *x = operand(&o, float_dtypes[d], sizes[s]);
+                fill_uniform(x, float_dtypes[d], sizes[s], (uint64_t)k, -1.0, 1.0);
+                src[k] = x;
             }
+            for (int sources = 1; sources <= MAX_SOURCES; sources++) {
+                check_tree_sum(t, &v, src, sources, float_dtypes[d], sizes[s]);
+                CHECK_HERE();
+            }
+            ASSERT(operands_close(&o));
+        }
     variants_close(&v);
 }
 
@@ -75,39 +84,108 @@ TEST(tree_sum_may_overwrite_a_source)
     variants_close(&v);
 }
 
+/* Results that go past the caches (large and aligned) are those that do not, and end where they
+ * should. */
+TEST(large_sums_are_the_same_at_any_alignment)
+{
+    enum {
+        N = (1 << 16) + 37,
+        SOURCES = 9,
+        LINE = 16 /* elements */
+    };
+    static _Alignas(64) float dst[N + 3 * LINE];
+    static float x[SOURCES][N + 1], want[N];
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int k = 0; k < SOURCES; k++)
+        fill_uniform(x[k], FSDP_DTYPE_F32, N + 1, (uint64_t)k, -1.0, 1.0);
+    for (int sources = 1; sources <= SOURCES; sources++) {
+        const void *src[SOURCES];
+        for (int k = 0; k < sources; k++)
+            src[k] = x[k] + k % 2;
+        for (int i = 0; i < N; i++) {
+            float level[SOURCES];
+            for (int k = 0; k < sources; k++)
+                level[k] = x[k][i + k % 2];
+            want[i] = tree_of(level, sources) * 0.5f;
+        }
+        for (int j = 0; j < v.n; j++)
+            for (int shift = 0; shift < 3; shift++) {
+                float *at = dst + LINE + shift;
+                memset(dst, 0xff, sizeof dst);
+                v.at[j].k->tree_sum(v.at[j].c, at, src, sources, FSDP_DTYPE_F32, N, 0.5f);
+                ASSERT(memcmp(at, want, sizeof want) == 0);
+                ASSERT(isnan(at[-1]) && isnan(at[N]));
+            }
+    }
+    variants_close(&v);
+}
+
 /* A row's sum does not depend on which rows are with it: the norm of a whole tensor is put
  * together from the ranks' rows. */
-TEST(row_sum_squares_is_in_double_and_row_by_row)
+static void check_powers(fsdp_test *t, const variants *v, fsdp_dtype dtype, int64_t width,
+                         double power)
 {
-    static const int64_t widths[] = {0, 1, 7, 16, 33, 1000, 20001};
     enum {
         ROWS = 40
     };
+    operands o = {.n = 0};
+    char *x = operand(&o, dtype, ROWS * width);
+    double *first = operand(&o, FSDP_DTYPE_F64, ROWS), *sums = operand(&o, FSDP_DTYPE_F64, ROWS);
+    fill_uniform(x, dtype, ROWS * width, 1, -1.0, 1.0);
+    for (int j = 0; j < v->n; j++) {
+        const variant *at = &v->at[j];
+        at->k->row_power_sums(at->c, j ? sums : first, x, dtype, ROWS, width, power);
+        ASSERT(j == 0 || memcmp(sums, first, ROWS * sizeof *sums) == 0);
+        for (int r = 0; r < ROWS; r++) {
+            double alone;
+            at->k->row_power_sums(at->c, &alone, x + (size_t)(r * width) * fsdp_dtype_size(dtype),
+                                  dtype, 1, width, power);
+            ASSERT_F32(alone, first[r]);
+        }
+    }
+    for (int r = 0; r < ROWS; r++) {
+        double want = 0.0;
+        for (int64_t i = 0; i < width; i++) {
+            double magnitude = fabs(value_of(x, dtype, r * width + i));
+            want = isinf(power) ? fmax(want, magnitude) : want + pow(magnitude, power);
+        }
+        ASSERT_NEAR(first[r], want, 1e-13 * want);
+    }
+    ASSERT(operands_close(&o));
+}
+
+TEST(row_power_sums_are_in_double_and_row_by_row)
+{
+    static const int64_t widths[] = {0, 1, 7, 16, 33, 1000, 20001};
+    static const double powers[] = {1.0, 2.0, (double)INFINITY, 3.5};
     variants v = variants_open(t);
     CHECK_HERE();
-    for (int w = 0; w < 7; w++) {
-        int64_t width = widths[w];
-        operands o = {.n = 0};
-        float *x = operand(&o, FSDP_DTYPE_F32, ROWS * width);
-        double *first = operand(&o, FSDP_DTYPE_F64, ROWS),
-               *sums = operand(&o, FSDP_DTYPE_F64, ROWS);
-        fill_uniform(x, FSDP_DTYPE_F32, ROWS * width, 1, -1.0, 1.0);
-        for (int j = 0; j < v.n; j++) {
-            v.at[j].k->row_sum_squares(v.at[j].c, j ? sums : first, x, ROWS, width);
-            ASSERT(j == 0 || memcmp(sums, first, ROWS * sizeof *sums) == 0);
-            for (int r = 0; r < ROWS; r++) {
-                double alone;
-                v.at[j].k->row_sum_squares(v.at[j].c, &alone, x + r * width, 1, width);
-                ASSERT_F32(alone, first[r]);
+    for (int w = 0; w < 7; w++)
+        for (int p = 0; p < 4; p++)
+            for (int d = 0; d < 2; d++) {
+                if (powers[p] == 3.5 && widths[w] > 1000) /* pow() is slow */
+                    continue;
+                check_powers(t, &v, float_dtypes[d], widths[w], powers[p]);
+                CHECK_HERE();
             }
+    variants_close(&v);
+}
+
+/* Wherever it stands, also where only the largest is wanted. */
+TEST(a_nan_makes_its_rows_sum_nan)
+{
+    static const double powers[] = {1.0, 2.0, (double)INFINITY, 3.5};
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int p = 0; p < 4; p++)
+        for (int at = 0; at < 37; at++) {
+            float x[2][37];
+            double sums[2];
+            fill_uniform(x, FSDP_DTYPE_F32, 74, 1, -1.0, 1.0);
+            x[1][at] = NAN;
+            v.at[0].k->row_power_sums(v.at[0].c, sums, x, FSDP_DTYPE_F32, 2, 37, powers[p]);
+            ASSERT(isfinite(sums[0]) && isnan(sums[1]));
         }
-        for (int r = 0; r < ROWS; r++) {
-            double want = 0.0;
-            for (int64_t i = 0; i < width; i++)
-                want += (double)x[r * width + i] * (double)x[r * width + i];
-            ASSERT_NEAR(first[r], want, 1e-13 * want);
-        }
-        ASSERT(operands_close(&o));
-    }
     variants_close(&v);
 }

@@ -52,6 +52,9 @@ static void read_batch(fsdp_test *t, const char *path, const fsdp_t5_config *con
                        fsdp_batch **batch)
 {
     fsdp_checkpoint_reader *reader;
+    const fsdp_batch_format format = {.decoder_start_token_id =
+                                          (int32_t)config->decoder_start_token_id,
+                                      .pad_token_id = (int32_t)config->pad_token_id};
     ASSERT_OK(fsdp_checkpoint_open(path, &reader));
     fsdp_padded p = {0};
     p.input_ids = entry_i64(t, reader, "input_ids", &p.rows, &p.source_width);
@@ -59,8 +62,7 @@ static void read_batch(fsdp_test *t, const char *path, const fsdp_t5_config *con
     p.attention_mask = entry_i64(t, reader, "attention_mask", &p.rows, &p.source_width);
     p.labels = entry_i64(t, reader, "labels", &p.rows, &p.target_width);
     CHECK_HERE();
-    ASSERT_OK(fsdp_batch_from_padded(&p, (int32_t)config->decoder_start_token_id,
-                                     (int32_t)config->pad_token_id, batch));
+    ASSERT_OK(fsdp_batch_from_padded(&p, &format, batch));
     fsdp_checkpoint_close(reader);
 }
 
@@ -79,7 +81,7 @@ void t5_case_open(fsdp_test *t, const char *name, const fsdp_fully_shard_options
     config.tie_word_embeddings = !fsdp_checkpoint_find(reader, "lm_head.weight");
     t5_case_create(t, &config, options, c);
     CHECK_HERE();
-    ASSERT_OK(fsdp_module_load(c->model, reader, t->group, NULL));
+    ASSERT_OK(fsdp_module_load(c->model, reader, t->group, NULL, NULL));
     fsdp_checkpoint_close(reader);
     read_batch(t, inputs, &config, &c->batch);
 }

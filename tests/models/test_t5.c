@@ -230,7 +230,7 @@ static const int32_t labels[] = {5, 2, 14, 1, -100, 6, 1};
 
 static void make_batch(fsdp_test *t, const fsdp_batch_row *rows, int n, fsdp_batch **batch)
 {
-    ASSERT_OK(fsdp_batch_create(rows, n, 0, 0, batch));
+    ASSERT_OK(fsdp_batch_create(rows, n, NULL, batch));
 }
 
 /* Logits of a batch, the caller's (fsdp_free). */
@@ -253,11 +253,19 @@ TEST(documents_of_a_batch_do_not_see_each_other)
     t5_case c;
     fsdp_batch *a, *b;
     float *x, *y;
-    const fsdp_batch_row second = {source + 5, labels + 3, 7, 4};
+    const fsdp_batch_row second = {
+        .source = source + 5, .labels = labels + 3, .source_len = 7, .labels_len = 4};
     t5_case_create(t, &odd_shape, NULL, &c);
     CHECK_HERE();
-    make_batch(t, (fsdp_batch_row[]){{source, labels, 5, 3}, second}, 2, &a);
-    make_batch(t, (fsdp_batch_row[]){{source + 7, labels + 1, 5, 3}, second}, 2, &b);
+    make_batch(t,
+               (fsdp_batch_row[]){
+                   {.source = source, .labels = labels, .source_len = 5, .labels_len = 3}, second},
+               2, &a);
+    make_batch(
+        t,
+        (fsdp_batch_row[]){
+            {.source = source + 7, .labels = labels + 1, .source_len = 5, .labels_len = 3}, second},
+        2, &b);
     CHECK_HERE();
     logits_of(t, &c, a, &x);
     logits_of(t, &c, b, &y);
@@ -278,12 +286,17 @@ TEST(a_document_alone_gives_what_it_gives_in_a_batch)
     t5_case c;
     fsdp_batch *alone, *among;
     float *x, *y;
-    const fsdp_batch_row row = {source, labels, 3, 2};
+    const fsdp_batch_row row = {
+        .source = source, .labels = labels, .source_len = 3, .labels_len = 2};
     t5_case_create(t, &odd_shape, NULL, &c);
     CHECK_HERE();
     make_batch(t, &row, 1, &alone);
-    make_batch(t, (fsdp_batch_row[]){{source, labels, 12, 7}, row, {source, NULL, 4, 0}}, 3,
-               &among);
+    make_batch(
+        t,
+        (fsdp_batch_row[]){{.source = source, .labels = labels, .source_len = 12, .labels_len = 7},
+                           row,
+                           {.source = source, .labels = NULL, .source_len = 4, .labels_len = 0}},
+        3, &among);
     CHECK_HERE();
     logits_of(t, &c, alone, &x);
     logits_of(t, &c, among, &y);

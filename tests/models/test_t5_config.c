@@ -88,6 +88,10 @@ TEST(absent_keys_have_transformers_defaults)
                     "\"pruned_heads\":{},\"model_max_length\":1000000000000000019884624838656}",
                     &c));
     ASSERT(c.num_decoder_layers == 3 && c.dtype == FSDP_DTYPE_BF16 && c.eos_token_id == 7);
+    ASSERT_OK(parse("{" MINIMAL ",\"eos_token_id\":null}", &c));
+    ASSERT_INT(c.eos_token_id, -1);
+    ASSERT_OK(parse("{" MINIMAL ",\"eos_token_id\":[100]}", &c));
+    ASSERT_INT(c.eos_token_id, 100);
     ASSERT_OK(parse("{\"model_type\":\"t5\",\"vocab_size\":100,\"hidden_size\":6,\"head_dim\":5,"
                     "\"d_ff\":7,\"num_hidden_layers\":3,\"num_attention_heads\":2,"
                     "\"decoder_start_token_id\":9}",
@@ -283,11 +287,18 @@ TEST(generation_configs_are_read_and_written)
     fsdp_generation_config g;
     ASSERT_OK(fsdp_generation_config_read(fixture("t5_v10"), &g));
     ASSERT(g.decoder_start_token_id == 0 && g.n_eos == 1 && g.eos_token_ids[0] == 1 &&
-           g.pad_token_id == 0 && g.max_length == 20 && g.max_new_tokens == 0 && g.num_beams == 1);
+           g.pad_token_id == 0 && g.max_length == 0 && g.max_new_tokens == 0 && g.num_beams == 1);
     /* No such file: the keys of config.json. */
     ASSERT_OK(fsdp_generation_config_read(fixture("t5_v11"), &g));
     ASSERT(g.decoder_start_token_id == 0 && g.n_eos == 1 && g.pad_token_id == 0);
-    ASSERT_OK(fsdp_generation_config_write(&g, fixture("t5_v10/generation_config.json"),
+}
+
+TEST(a_generation_config_that_names_all_ids_is_kept_as_it_is)
+{
+    fsdp_model_config c;
+    ASSERT_OK(fsdp_model_config_read(fixture("t5_v10"), &c));
+    const fsdp_model_info info = fsdp_model_config_info(&c);
+    ASSERT_OK(fsdp_generation_config_write(&info, fixture("t5_v10"),
                                            in_dir(t, "generation_config.json")));
     char *before = text_of(fixture("t5_v10/generation_config.json"));
     char *after = text_of(in_dir(t, "generation_config.json"));
@@ -295,12 +306,94 @@ TEST(generation_configs_are_read_and_written)
     ASSERT_STR(after, before);
     fsdp_free(before);
     fsdp_free(after);
-    g.n_eos = 2;
-    g.eos_token_ids[1] = 9;
-    ASSERT_OK(fsdp_generation_config_write(&g, NULL, in_dir(t, "generation_config.json")));
-    g = (fsdp_generation_config){0};
-    ASSERT_OK(fsdp_generation_config_read(fsdp_test_dir(t), &g));
-    ASSERT(g.n_eos == 2 && g.eos_token_ids[1] == 9 && g.decoder_start_token_id == 0);
+}
+
+/* What is written for a model from a directory with these two files. */
+static char *rewritten(fsdp_test *t, const char *config, const char *generation)
+{
+    const fsdp_model_info info = {.format = {.task = FSDP_TASK_CAUSAL_LM},
+                                  .bos_token_id = 1,
+                                  .eos_token_id = 7,
+                                  .pad_token_id = -1};
+    const char *source = in_dir(t, "generation_config.json");
+    if (fsdp_file_write(in_dir(t, "config.json"), config, strlen(config)) != FSDP_OK ||
+        fsdp_tree_remove(source) != FSDP_OK ||
+        (generation && fsdp_file_write(source, generation, strlen(generation)) != FSDP_OK) ||
+        fsdp_generation_config_write(&info, fsdp_test_dir(t), in_dir(t, "new.json")) != FSDP_OK)
+        return NULL;
+    return text_of(in_dir(t, "new.json"));
+}
+
+TEST(what_cannot_be_generated_with_can_be_saved)
+{
+#define FRESH                                                                                      \
+    "{\n  \"_from_model_config\": true,\n  \"bos_token_id\": 1,\n  \"eos_token_id\": 7\n}\n"
+    static const struct {
+        const char *config, *generation, *written;
+    } cases[] = {
+        {"{}",
+         "{\"temperature\":0.0,\"top_k\":-1,\"top_p\":0,\"max_length\":0,\"pad_token_id\":-1}",
+         "{\n  \"bos_token_id\": 1,\n  \"eos_token_id\": 7,\n  \"max_length\": 0,\n"
+         "  \"pad_token_id\": -1,\n  \"temperature\": 0.0,\n  \"top_k\": -1,\n  \"top_p\": 0\n}\n"},
+        {"{\"eos_token_id\":[7,8]}", "{\"bos_token_id\":null,\"eos_token_id\":\"a\"}",
+         "{\n  \"bos_token_id\": null,\n  \"eos_token_id\": \"a\"\n}\n"},
+        {"{\"eos_token_id\":[7,-1]}", NULL,
+         "{\n  \"_from_model_config\": true,\n  \"bos_token_id\": 1,\n"
+         "  \"eos_token_id\": [\n    7,\n    -1\n  ]\n}\n"},
+        {"{\"eos_token_id\":[7,\"a\"]}", NULL, FRESH},
+        {"{}", "{\"temperature\":", FRESH},
+        {"{}", "[1]", FRESH},
+        {"{", NULL, FRESH},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        char *text = rewritten(t, cases[i].config, cases[i].generation);
+        ASSERT(text != NULL);
+        ASSERT_STR(text, cases[i].written);
+        fsdp_free(text);
+    }
+}
+
+/* More than are generated with. */
+TEST(every_end_of_a_config_is_saved)
+{
+    char *text = rewritten(
+        t, "{\"eos_token_id\":[7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24]}", NULL);
+    ASSERT(text && strstr(text, "    7,\n    8,\n") && strstr(text, "    24\n  ]\n}"));
+    fsdp_free(text);
+}
+
+static void parse_generation(fsdp_test *t, const char *text, fsdp_generation_config *g)
+{
+    fsdp_json *doc;
+    ASSERT_OK(fsdp_json_parse("g.json", 1, text, strlen(text), &doc));
+    ASSERT_OK(fsdp_generation_config_parse(doc, g));
+    fsdp_json_destroy(doc);
+}
+
+TEST(generation_settings_are_read)
+{
+    fsdp_generation_config g;
+    parse_generation(t,
+                     "{\"num_beams\":4,\"early_stopping\":\"never\",\"length_penalty\":-1,"
+                     "\"num_return_sequences\":2,\"min_new_tokens\":3,\"min_p\":0.1,\"top_k\":0,"
+                     "\"typical_p\":1.0,\"bad_words_ids\":null,\"suppress_tokens\":[],"
+                     "\"renormalize_logits\":false}",
+                     &g);
+    CHECK_HERE();
+    ASSERT(g.num_beams == 4 && g.early_stopping == FSDP_EARLY_STOPPING_NEVER);
+    ASSERT(g.length_penalty == -1 && g.num_return_sequences == 2 && g.min_new_tokens == 3);
+    ASSERT(g.min_p == 0.1 && g.top_k == 0 && g.top_p == 1 && g.temperature == 1);
+    ASSERT_STR(g.unsupported, "");
+    parse_generation(t, "{\"early_stopping\":true,\"typical_p\":0.9}", &g);
+    CHECK_HERE();
+    ASSERT(g.early_stopping == FSDP_EARLY_STOPPING_TRUE && g.num_beams == 1 && g.top_k == 50);
+    ASSERT_STR(g.unsupported, "typical_p");
+    parse_generation(t, "{\"min_length\":9,\"min_new_tokens\":0}", &g);
+    ASSERT(g.min_length == 0 && g.min_new_tokens == 0);
+    parse_generation(t, "{\"min_length\":9,\"min_new_tokens\":null}", &g);
+    ASSERT(g.min_length == 9 && g.min_new_tokens == 0);
+    parse_generation(t, "{\"forced_bos_token_id\":0}", &g);
+    ASSERT_STR(g.unsupported, "forced_bos_token_id");
 }
 
 TEST(bad_generation_configs_are_refused)
@@ -316,6 +409,10 @@ TEST(bad_generation_configs_are_refused)
         {"{\"top_p\":1.5}", "top_p: expected a number up to 1"},
         {"{\"num_beams\":0}", "num_beams"},
         {"{\"do_sample\":1}", "do_sample: expected true or false"},
+        {"{\"early_stopping\":\"soon\"}", "early_stopping: expected true, false or \"never\""},
+        {"{\"num_return_sequences\":0}", "num_return_sequences"},
+        {"{\"min_p\":2}", "min_p: expected a number from 0 to 1"},
+        {"{\"repetition_penalty\":0}", "repetition_penalty: expected a positive number"},
     };
     for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
         fsdp_json *doc;

@@ -1,5 +1,6 @@
 /* Decoding a token at a time against the whole target at once. */
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/models/t5_decode.h"
 #include "src/nn/module.h"
 #include "tests/models/t5_case.h"
@@ -39,9 +40,12 @@ static void make_batch(fsdp_test *t, int rows, fsdp_batch **batch)
     for (int row = 0; row < rows; row++) {
         for (int i = 0; i < STEPS; i++)
             labels[row][i] = target(row, i);
-        list[row] = (fsdp_batch_row){source, labels[row], lengths[row], STEPS};
+        list[row] = (fsdp_batch_row){.source = source,
+                                     .labels = labels[row],
+                                     .source_len = lengths[row],
+                                     .labels_len = STEPS};
     }
-    ASSERT_OK(fsdp_batch_create(list, rows, 0, 0, batch));
+    ASSERT_OK(fsdp_batch_create(list, rows, NULL, batch));
 }
 
 /* Logits [rows, STEPS, VOCAB] of the whole targets, the caller's. */
@@ -58,98 +62,123 @@ static void whole_logits(fsdp_test *t, t5_case *c, float **values)
     fsdp_scope_close(s);
 }
 
-static void begin(fsdp_test *t, t5_case *c, fsdp_t5_cache **cache)
+/* A step's logits [n, VOCAB] are those of step `step` of targets live[0 .. n). */
+static void compare(fsdp_test *t, fsdp_scope *s, fsdp_tensor *logits, int step, const int32_t *live,
+                    int n, const float *want)
 {
-    fsdp_scope *s;
-    fsdp_scope_options options = {.batch = c->batch};
-    ASSERT_OK(fsdp_t5_cache_create(c->model, cache));
-    ASSERT_OK(fsdp_scope_open(c->device, NULL, &options, &s));
-    fsdp_t5_encode(s, c->model, *cache);
+    float *got = fsdp_calloc((size_t)(n * VOCAB) + 1, sizeof *got);
     ASSERT_OK(fsdp_scope_status(s));
-    fsdp_scope_close(s);
-}
-
-/* Feed step `step` of the sequences live[0 .. n) and compare their logits; then keep `keep`. */
-static void decode_and_compare(fsdp_test *t, t5_case *c, fsdp_t5_cache *cache, int step,
-                               const int32_t *live, int n, const float *want, const int32_t *keep,
-                               int n_keep)
-{
-    int32_t ids[3];
-    float got[3 * VOCAB];
-    fsdp_scope *s;
-    for (int i = 0; i < n; i++)
-        ids[i] = step ? target(live[i], step - 1) : 0;
-    ASSERT_OK(fsdp_scope_open(c->device, NULL, NULL, &s));
-    fsdp_tensor *logits = fsdp_t5_decode(s, c->model, cache, ids);
-    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT(got && logits);
     ASSERT_INT(fsdp_tensor_size(logits, 0), n);
     ASSERT_OK(fsdp_tensor_to_floats(logits, got));
     for (int i = 0; i < n * VOCAB; i++)
         ASSERT_NEAR(got[i], want[(live[i / VOCAB] * STEPS + step) * VOCAB + i % VOCAB], 2e-5);
-    if (keep)
-        fsdp_t5_cache_keep(s, cache, keep, n_keep);
-    ASSERT_OK(fsdp_scope_status(s));
-    fsdp_scope_close(s);
+    fsdp_free(got);
 }
 
-/* Three sequences; the middle one ends after 10 steps, the first after 25. */
-static void check_decoding(fsdp_test *t)
+/* What follows a step: rows[0 .. n) of the sequences go on. */
+typedef struct choice {
+    int after, n;
+    int32_t rows[8];
+} choice;
+
+/* Step by step through the targets of the batch's `n` rows, with choices along the way: each step's
+ * logits are those of the whole targets. */
+static void check_steps(fsdp_test *t, t5_case *c, int n, int steps, const choice *choices,
+                        size_t n_choices)
+{
+    const fsdp_decoder *d = &fsdp_t5_decoder;
+    int32_t live[8] = {0, 1, 2}, ids[8];
+    float *want = NULL;
+    fsdp_decode_cache *cache;
+    whole_logits(t, c, &want);
+    CHECK_HERE();
+    ASSERT_OK(d->create(c->model, &cache));
+    for (int step = 0; step < steps; step++) {
+        fsdp_scope *s;
+        const fsdp_scope_options options = {.batch = c->batch};
+        for (int i = 0; i < n && step > 0; i++)
+            ids[i] = target(live[i], step - 1);
+        ASSERT_OK(fsdp_scope_open(c->device, NULL, &options, &s));
+        fsdp_tensor *logits =
+            step ? d->step(s, c->model, cache, ids) : d->prompt(s, c->model, cache);
+        compare(t, s, logits, step, live, n, want);
+        CHECK_HERE();
+        for (size_t k = 0; k < n_choices; k++) {
+            if (choices[k].after != step)
+                continue;
+            int32_t before[8];
+            memcpy(before, live, sizeof before);
+            d->select(s, cache, choices[k].rows, choices[k].n);
+            n = choices[k].n;
+            for (int i = 0; i < n; i++)
+                live[i] = before[choices[k].rows[i]];
+        }
+        ASSERT_OK(fsdp_scope_status(s));
+        fsdp_scope_close(s);
+    }
+    d->destroy(cache);
+    fsdp_free(want);
+}
+
+static void check(fsdp_test *t, int rows, int steps, const choice *choices, size_t n)
 {
     t5_case c;
-    float *want;
-    fsdp_t5_cache *cache;
     t5_case_create(t, &shape, NULL, &c);
     CHECK_HERE();
-    make_batch(t, 3, &c.batch);
-    whole_logits(t, &c, &want);
-    begin(t, &c, &cache);
+    make_batch(t, rows, &c.batch);
+    check_steps(t, &c, rows, steps, choices, n);
     CHECK_HERE();
-    static const int32_t all[] = {0, 1, 2}, outer[] = {0, 2}, last[] = {2};
-    static const int32_t second_of_two[] = {1};
-    for (int step = 0; step < STEPS; step++) {
-        if (step < 10)
-            decode_and_compare(t, &c, cache, step, all, 3, want, step == 9 ? outer : NULL, 2);
-        else if (step < 25)
-            decode_and_compare(t, &c, cache, step, outer, 2, want,
-                               step == 24 ? second_of_two : NULL, 1);
-        else
-            decode_and_compare(t, &c, cache, step, last, 1, want, NULL, 0);
-        CHECK_HERE();
-    }
-    ASSERT_INT(fsdp_t5_cache_rows(cache), 1);
-    fsdp_t5_cache_destroy(cache);
-    fsdp_free(want);
     t5_case_close(&c);
 }
 
+/* Three sequences; the middle one ends after 10 steps, the first after 25. */
+static const choice endings[] = {{.after = 9, .n = 2, .rows = {0, 2}},
+                                 {.after = 24, .n = 1, .rows = {1}}};
 TEST(decoding_step_by_step_gives_the_logits_of_the_whole)
 {
-    check_decoding(t);
+    check(t, 3, STEPS, endings, 2);
 }
 TEST_RANKS(decoding_step_by_step_gives_the_logits_of_the_whole_on_3_ranks, 3)
 {
-    check_decoding(t);
+    check(t, 3, STEPS, endings, 2);
+}
+
+/* Sequences of one prompt: they branch off, some more than once, change places and end; at last a
+ * prompt ends between two that go on. */
+static const choice branches[] = {{.after = 0, .n = 6, .rows = {0, 0, 1, 2, 2, 2}},
+                                  {.after = 2, .n = 7, .rows = {1, 0, 2, 2, 5, 3, 5}},
+                                  {.after = 3, .n = 4, .rows = {1, 0, 6, 4}},
+                                  {.after = 3, .n = 5, .rows = {1, 1, 0, 2, 3}},
+                                  {.after = 6, .n = 2, .rows = {4, 3}},
+                                  {.after = 8, .n = 0}};
+TEST(sequences_branch_off_and_share_their_source)
+{
+    check(t, 3, 12, branches, FSDP_LENGTH(branches));
+}
+TEST_RANKS(sequences_branch_off_and_share_their_source_on_2_ranks, 2)
+{
+    check(t, 3, 12, branches, FSDP_LENGTH(branches));
 }
 
 /* Rank 1 has no sequence and takes part in every step. */
 TEST_RANKS(a_rank_without_sequences_decodes_along, 2)
 {
+    check(t, t->rank ? 0 : 3, 3, NULL, 0);
+}
+
+TEST(a_prompt_needs_a_batch)
+{
     t5_case c;
-    float *want;
-    fsdp_t5_cache *cache;
-    static const int32_t all[] = {0, 1, 2};
-    int n = t->rank ? 0 : 3;
+    fsdp_scope *s;
+    fsdp_decode_cache *cache;
     t5_case_create(t, &shape, NULL, &c);
     CHECK_HERE();
-    make_batch(t, n, &c.batch);
-    whole_logits(t, &c, &want);
-    begin(t, &c, &cache);
-    CHECK_HERE();
-    for (int step = 0; step < 3; step++) {
-        decode_and_compare(t, &c, cache, step, all, n, want, NULL, 0);
-        CHECK_HERE();
-    }
-    fsdp_t5_cache_destroy(cache);
-    fsdp_free(want);
+    ASSERT_OK(fsdp_t5_decoder.create(c.model, &cache));
+    ASSERT_OK(fsdp_scope_open(c.device, NULL, NULL, &s));
+    ASSERT(fsdp_t5_decoder.prompt(s, c.model, cache) == NULL);
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "batch");
+    fsdp_scope_close(s);
+    fsdp_t5_decoder.destroy(cache);
     t5_case_close(&c);
 }

@@ -24,13 +24,15 @@ static const int32_t labels[] = {5, 2, 14, 1, -100, 6, 1};
 
 static void make_batch(fsdp_test *t, const fsdp_batch_row *rows, int n, fsdp_batch **batch)
 {
-    ASSERT_OK(fsdp_batch_create(rows, n, 0, 0, batch));
+    ASSERT_OK(fsdp_batch_create(rows, n, NULL, batch));
 }
 
 /* --- sharded = unsharded, for shapes that divide badly --- */
 
 static const fsdp_batch_row three_rows[] = {
-    {source, labels, 5, 3}, {source + 5, labels + 3, 7, 4}, {source + 2, labels, 1, 7}};
+    {.source = source, .labels = labels, .source_len = 5, .labels_len = 3},
+    {.source = source + 5, .labels = labels + 3, .source_len = 7, .labels_len = 4},
+    {.source = source + 2, .labels = labels, .source_len = 1, .labels_len = 7}};
 
 static void assert_close(fsdp_test *t, const char *name, const float *x, const float *y, int64_t n,
                          float tolerance)
@@ -190,7 +192,9 @@ static void assert_zero_gradients(fsdp_test *t, const t5_case *c)
 static void check_empty(fsdp_test *t)
 {
     const int32_t ignored[] = {-100, -100};
-    const fsdp_batch_row rows[] = {{source, NULL, 4, 0}, {source, ignored, 3, 2}};
+    const fsdp_batch_row rows[] = {
+        {.source = source, .labels = NULL, .source_len = 4, .labels_len = 0},
+        {.source = source, .labels = ignored, .source_len = 3, .labels_len = 2}};
     for (int n = 0; n <= 2; n++) {
         t5_case c;
         double loss = 1;

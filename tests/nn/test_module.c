@@ -17,8 +17,9 @@ static fsdp_status build_tied(fsdp_module **root)
     const int64_t width = 3;
     FSDP_TRY(fsdp_module_create("Model", &m));
     *root = m;
-    FSDP_TRY(fsdp_module_add_parameter(m, "scale", 1, &width, (fsdp_init){2.0f, 0.0f}, &extra));
-    FSDP_TRY(fsdp_embedding_create(5, width, (fsdp_init){0.0f, 1.0f}, &child));
+    FSDP_TRY(fsdp_module_add_parameter(m, "scale", 1, &width,
+                                       (fsdp_init){.mean = 2.0f, .std = 0.0f}, &extra));
+    FSDP_TRY(fsdp_embedding_create(5, width, (fsdp_init){.mean = 0.0f, .std = 1.0f}, &child));
     FSDP_TRY(fsdp_module_add_child(m, "shared", child));
     FSDP_TRY(fsdp_module_create("ModuleList", &list));
     FSDP_TRY(fsdp_module_add_child(m, "block", list));
@@ -26,7 +27,8 @@ static fsdp_status build_tied(fsdp_module **root)
         char name[16];
         fsdp_module *linear;
         snprintf(name, sizeof name, "%d", i);
-        FSDP_TRY(fsdp_linear_create(width, 4, i == 1, (fsdp_init){0.0f, 0.5f}, &linear));
+        FSDP_TRY(
+            fsdp_linear_create(width, 4, i == 1, (fsdp_init){.mean = 0.0f, .std = 0.5f}, &linear));
         FSDP_TRY(fsdp_module_add_child(list, name, linear));
     }
     fsdp_module *head;
@@ -255,7 +257,7 @@ TEST(init_depends_on_seed_and_name_and_has_the_moments_asked_for)
     fsdp_module *m;
     fsdp_device *device;
     ASSERT_OK(fsdp_device_create(NULL, &device));
-    ASSERT_OK(fsdp_embedding_create(N, N, (fsdp_init){1.0f, 0.5f}, &m));
+    ASSERT_OK(fsdp_embedding_create(N, N, (fsdp_init){.mean = 1.0f, .std = 0.5f}, &m));
     ASSERT_OK(fsdp_module_to_empty(m, device));
     const fsdp_tensor *local = fsdp_parameter_local(fsdp_module_parameter(m, "weight"));
     float first = 0.0f;
@@ -302,6 +304,31 @@ TEST(to_empty_leaves_what_has_memory_and_works_on_meta)
     ASSERT_INT(stats.allocated, 0);
     fsdp_device_memory(device, &stats);
     ASSERT_INT(stats.allocated, 0);
+    fsdp_device_destroy(device);
+    fsdp_device_destroy(meta);
+}
+
+/* Whoever holds the tensor sees its memory; tied names still share it. */
+TEST(to_empty_moves_what_is_on_meta)
+{
+    fsdp_module *m;
+    fsdp_device *device, *meta;
+    fsdp_memory_stats stats;
+    ASSERT_OK(build_tied(&m));
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "meta"}, &meta));
+    ASSERT_OK(fsdp_module_to_empty(m, meta));
+    const fsdp_parameter *scale = fsdp_module_parameter(m, "scale");
+    const fsdp_tensor *held = fsdp_parameter_data(scale);
+    ASSERT_OK(fsdp_module_to_empty(m, device));
+    ASSERT(fsdp_parameter_data(scale) == held && fsdp_parameter_local(scale) == held);
+    ASSERT(fsdp_tensor_has_data(held));
+    fsdp_device_memory(meta, &stats);
+    ASSERT_INT(stats.allocated, 0);
+    fsdp_device_memory(device, &stats);
+    ASSERT_INT(stats.tag_allocated[FSDP_TAG_PARAM], 4 * (3 + 15 + 12 + 12 + 4));
+    ASSERT_OK(fsdp_module_init(m, 1));
+    fsdp_module_destroy(m);
     fsdp_device_destroy(device);
     fsdp_device_destroy(meta);
 }

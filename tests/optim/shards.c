@@ -19,7 +19,7 @@ fsdp_status shards_create(const int64_t *rows, int n, int64_t width, fsdp_module
         fsdp_parameter *p;
         snprintf(name, sizeof name, "p%d", i);
         status = fsdp_module_add_parameter(m, name, width ? 2 : 1, (int64_t[]){rows[i], width},
-                                           (fsdp_init){0.0f, 1.0f}, &p);
+                                           (fsdp_init){.mean = 0.0f}, &p);
     }
     if (status != FSDP_OK) {
         fsdp_module_destroy(m);

@@ -51,22 +51,23 @@ static void load(fsdp_test *t, const fsdp_safetensors *file, fsdp_device *device
 }
 
 static void check_bound(fsdp_test *t, const fsdp_safetensors *file, fsdp_module *module,
-                        double bound)
+                        double type, double bound)
 {
-    char prefix[64];
+    char start[64], prefix[96];
     float want[MAX_ELEMENTS], got[MAX_ELEMENTS], scale;
     double total_norm;
     const fsdp_checkpoint_entry *entry;
     fsdp_parameter_list list;
+    fsdp_clip_grad_options options = {.norm_type = type};
     ASSERT_OK(fsdp_module_parameters(module, false, &list));
-    ASSERT_OK(fsdp_clip_grad_norm(&list, bound, NULL, &total_norm, &scale));
-    snprintf(prefix, sizeof prefix, "norm_2_max_%g.", bound);
-    read_array(t, file, prefix, "total_norm", want, &entry);
+    ASSERT_OK(fsdp_clip_grad_norm(&list, bound, &options, &total_norm, &scale));
+    snprintf(start, sizeof start, "norm_%g_max_%g.", type != 0.0 ? type : 2.0, bound);
+    read_array(t, file, start, "total_norm", want, &entry);
     ASSERT_NEAR(total_norm, want[0], 2e-6 * (double)want[0]);
     double factor = bound / (total_norm + 1e-6);
     ASSERT_F32(scale, (float)(factor < 1.0 ? factor : 1.0));
-    ASSERT_OK(fsdp_clip_grad_norm(&list, bound, NULL, NULL, NULL));
-    snprintf(prefix, sizeof prefix, "norm_2_max_%g.clipped.", bound);
+    ASSERT_OK(fsdp_clip_grad_norm(&list, bound, &options, NULL, NULL));
+    snprintf(prefix, sizeof prefix, "%sclipped.", start);
     for (int i = 0; i < N_GRADS; i++) {
         int64_t n = read_array(t, file, prefix, names[i], want, &entry);
         ASSERT_OK(shards_full(fsdp_parameter_grad(fsdp_module_parameter(module, names[i])), got));
@@ -78,17 +79,20 @@ static void check_bound(fsdp_test *t, const fsdp_safetensors *file, fsdp_module 
 
 static void check_golden(fsdp_test *t)
 {
+    static const double types[] = {0.0, 1.0, 2.0, (double)INFINITY}; /* 0: the default */
     fsdp_safetensors *file;
     fsdp_device *device;
-    fsdp_module *module = NULL;
     ASSERT_OK(fsdp_device_create(NULL, &device));
     ASSERT_OK(fsdp_safetensors_open(fsdp_test_path("golden/optim/clip.safetensors"), &file));
-    load(t, file, device, &module);
-    CHECK_HERE();
-    check_bound(t, file, module, 10000.0); /* does not clip: the gradients stay */
-    check_bound(t, file, module, 0.5);
-    CHECK_HERE();
-    fsdp_module_destroy(module);
+    for (int i = 0; i < 4; i++) {
+        fsdp_module *module = NULL;
+        load(t, file, device, &module);
+        CHECK_HERE();
+        check_bound(t, file, module, types[i], 10000.0); /* does not clip: the gradients stay */
+        check_bound(t, file, module, types[i], 0.5);
+        CHECK_HERE();
+        fsdp_module_destroy(module);
+    }
     fsdp_safetensors_close(file);
     fsdp_device_destroy(device);
 }
@@ -141,12 +145,12 @@ static void close_three(three *x)
 }
 
 /* Only the last rank has the bad row; all ranks name its tensor. */
-TEST_RANKS(every_rank_names_the_tensor_that_is_not_finite, 3)
+static void check_nonfinite(fsdp_test *t, double type)
 {
     three x;
     double norm = 0.0;
     float scale = 0.0f;
-    fsdp_clip_grad_options strict = {.error_if_nonfinite = true};
+    fsdp_clip_grad_options strict = {.norm_type = type, .error_if_nonfinite = true};
     open_three(t, &x, NAN);
     CHECK_HERE();
     ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, 1.0, &strict, &norm, &scale), FSDP_ERR_NUMERIC,
@@ -160,6 +164,123 @@ TEST_RANKS(every_rank_names_the_tensor_that_is_not_finite, 3)
     ASSERT_OK(fsdp_clip_grad_norm(&x.list, 1.0, NULL, &norm, &scale));
     ASSERT(isinf(norm) && scale == 0.0f);
     close_three(&x);
+}
+
+/* The caller's order is the model's. */
+TEST(the_first_of_the_list_is_named)
+{
+    three x;
+    fsdp_clip_grad_options strict = {.error_if_nonfinite = true};
+    open_three(t, &x, NAN);
+    CHECK_HERE();
+    x.values[2][0] = NAN;
+    ASSERT_OK(shards_set_grad(x.list.items[2].parameter, x.values[2]));
+    fsdp_named_parameter order[] = {x.list.items[0], x.list.items[2], x.list.items[1]};
+    const fsdp_parameter_list list = {.items = order, .n = 3};
+    ASSERT_ERROR(fsdp_clip_grad_norm(&list, 1.0, &strict, NULL, NULL), FSDP_ERR_NUMERIC,
+                 "that of p2 is");
+    ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, 1.0, &strict, NULL, NULL), FSDP_ERR_NUMERIC,
+                 "that of p1 is");
+    close_three(&x);
+}
+
+TEST_RANKS(every_rank_names_the_tensor_that_is_not_finite, 3)
+{
+    check_nonfinite(t, 2.0);
+    check_nonfinite(t, 1.0);
+    check_nonfinite(t, (double)INFINITY);
+}
+
+TEST_RANKS(any_p_above_0_is_a_norm, 2)
+{
+    three x;
+    double norm;
+    float scale;
+    open_three(t, &x, 3.0f);
+    CHECK_HERE();
+    fsdp_clip_grad_options options = {.norm_type = 3.0};
+    ASSERT_OK(fsdp_clip_grad_norm(&x.list, 1.0, &options, &norm, &scale));
+    ASSERT_NEAR(norm, cbrt(49.0 + 27.0), 1e-12);
+    options.norm_type = -1.0;
+    ASSERT_ERROR(fsdp_clip_grad_norm(&x.list, 1.0, &options, &norm, &scale), FSDP_ERR_INVALID,
+                 "norm_type is -1");
+    close_three(&x);
+}
+
+TEST_RANKS(elements_are_limited_by_value, 2)
+{
+    three x;
+    float got[34];
+    open_three(t, &x, -3.0f);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_clip_grad_value(&x.list, 2.0));
+    ASSERT_OK(shards_full(fsdp_parameter_grad(x.list.items[1].parameter), got));
+    ASSERT_F32(got[32], 1.0f);
+    ASSERT_F32(got[33], -2.0f);
+    ASSERT_OK(shards_set_grad(x.list.items[1].parameter, NULL));
+    ASSERT_OK(fsdp_clip_grad_value(&x.list, 0.5));
+    ASSERT_OK(shards_full(fsdp_parameter_grad(x.list.items[0].parameter), got));
+    ASSERT_F32(got[13], 0.5f);
+    x.values[0][1] = NAN;
+    ASSERT_OK(shards_set_grad(x.list.items[0].parameter, x.values[0]));
+    ASSERT_OK(fsdp_clip_grad_value(&x.list, 0.5));
+    ASSERT_OK(shards_full(fsdp_parameter_grad(x.list.items[0].parameter), got));
+    ASSERT(isnan(got[1]));
+    ASSERT_F32(got[2], 0.5f);
+    ASSERT_ERROR(fsdp_clip_grad_value(&x.list, (double)NAN), FSDP_ERR_INVALID, "clip_value is nan");
+    close_three(&x);
+}
+
+/* Whatever the numbers of rows, and whoever has them. */
+typedef struct norm_job {
+    double type;
+    double norm; /* rank 0's */
+} norm_job;
+
+static fsdp_status norm_on_rank(fsdp_group *group, void *arg)
+{
+    static const int64_t rows[] = {1, 2, 3, 31, 32, 33, 100};
+    norm_job *j = arg;
+    fsdp_device *device;
+    fsdp_module *module = NULL;
+    fsdp_parameter_list list = {0};
+    float values[300], scale;
+    double norm = 0.0;
+    FSDP_TRY(fsdp_device_create(NULL, &device));
+    fsdp_status status = shards_create(rows, 7, 3, &module);
+    if (status == FSDP_OK)
+        status = fsdp_fully_shard(module, group, device, NULL);
+    if (status == FSDP_OK)
+        status = fsdp_module_parameters(module, false, &list);
+    for (size_t i = 0; i < list.n && status == FSDP_OK; i++) {
+        for (int k = 0; k < 300; k++)
+            values[k] = shards_random(i, k);
+        status = shards_set_grad(list.items[i].parameter, values);
+    }
+    if (status == FSDP_OK)
+        status = fsdp_clip_grad_norm(&list, 1.0, &(fsdp_clip_grad_options){.norm_type = j->type},
+                                     &norm, &scale);
+    if (fsdp_group_rank(group) == 0)
+        j->norm = norm;
+    fsdp_parameter_list_free(&list);
+    fsdp_module_destroy(module);
+    fsdp_device_destroy(device);
+    return status;
+}
+
+TEST(norms_have_the_same_bits_on_1_to_7_ranks)
+{
+    static const double types[] = {1.0, 2.0, 2.5, (double)INFINITY};
+    for (int i = 0; i < 4; i++) {
+        norm_job one = {.type = types[i]};
+        ASSERT_OK(fsdp_run_ranks(1, norm_on_rank, &one, NULL));
+        ASSERT(one.norm > 0.5 && isfinite(one.norm));
+        for (int world_size = 2; world_size <= 7; world_size++) {
+            norm_job many = {.type = types[i]};
+            ASSERT_OK(fsdp_run_ranks(world_size, norm_on_rank, &many, NULL));
+            ASSERT_F32(many.norm, one.norm);
+        }
+    }
 }
 
 TEST_RANKS(parameters_without_a_gradient_do_not_count, 2)

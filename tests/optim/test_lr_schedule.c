@@ -38,6 +38,15 @@ TEST(rates_are_those_of_torch_and_transformers)
     check(t, "linear_warmup_5_total_20", &linear, 24);
     check(t, "cosine_warmup_5_total_20", &cosine, 21);
     check(t, "cosine_min_lr_2e_4_warmup_5_total_20", &cosine_min, 21);
+    warm.kind = FSDP_LR_INVERSE_SQRT;
+    check(t, "inverse_sqrt_warmup_5", &warm, 24);
+}
+
+TEST(without_a_warmup_the_inverse_square_root_counts_in_ten_thousands)
+{
+    fsdp_lr_schedule s = {.kind = FSDP_LR_INVERSE_SQRT, .lr = 1.0};
+    ASSERT_F32(fsdp_lr_at(&s, 0), 1.0);
+    ASSERT_NEAR(fsdp_lr_at(&s, 30000), 0.5, 1e-15);
 }
 
 TEST(linear_and_cosine_stay_at_their_minimum)

@@ -345,6 +345,18 @@ TEST(device_options_are_checked)
     fsdp_device_destroy(NULL);
 }
 
+/* AVX512-BF16 comes after AVX-512, and AMX-BF16 after that. */
+TEST(bfloat16_is_not_supported_below_avx512)
+{
+    fsdp_device *device;
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.isa = "x86-64"}, &device));
+    ASSERT(!fsdp_device_is_bf16_supported(device));
+    fsdp_device_destroy(device);
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "meta"}, &device));
+    ASSERT(!fsdp_device_is_bf16_supported(device));
+    fsdp_device_destroy(device);
+}
+
 /* Create, view, transpose, copy and release, with the n-th host allocation failing. */
 static fsdp_status make_and_release(fsdp_device *device)
 {

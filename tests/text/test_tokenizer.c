@@ -1,5 +1,6 @@
 /* The T5 tokenizer against what transformers' own made of the same strings
- * (fixtures/text/make_t5_ids.py). */
+ * (fixtures/text/make_t5_ids.py); one of Llama 2's kind against sentencepiece's Python module
+ * (fixtures/text/make_llama_ids.py). */
 #include <fsdp/text.h>
 
 #include <stdio.h>
@@ -59,29 +60,94 @@ static void check_row(fsdp_test *t, const fsdp_tokenizer *tokenizer, fsdp_token_
     check_text(t, tokenizer, list, FSDP_DECODE_SKIP_SPECIAL, row, "text_only");
 }
 
-TEST(ids_and_texts_are_those_of_transformers)
+typedef void check_row_fn(fsdp_test *t, const fsdp_tokenizer *tokenizer, fsdp_token_list *list,
+                          fsdp_json_node row);
+
+/* Check every row of a fixture with the tokenizer of `model`; *rows: how many there were. */
+static void check_fixture(fsdp_test *t, const char *model, const char *fixture, check_row_fn *check,
+                          int *rows)
 {
     fsdp_tokenizer *tokenizer;
-    ASSERT_OK(fsdp_tokenizer_open(model_dir(), &tokenizer));
+    ASSERT_OK(fsdp_tokenizer_open(model, &tokenizer));
     char *lines = NULL;
     size_t bytes = 0;
-    ASSERT_OK(
-        fsdp_file_read(fsdp_test_path("fixtures/text/t5_ids.jsonl"), 1 << 24, &lines, &bytes));
+    ASSERT_OK(fsdp_file_read(fsdp_test_path(fixture), 1 << 24, &lines, &bytes));
     fsdp_token_list list = {0};
-    int rows = 0;
-    for (char *line = lines; *line && !t->failed; rows++) {
+    *rows = 0;
+    for (char *line = lines; *line && !t->failed; ++*rows) {
         size_t length = strcspn(line, "\n");
         fsdp_json *doc;
-        ASSERT_OK(fsdp_json_parse("t5_ids.jsonl", rows + 1, line, length, &doc));
-        check_row(t, tokenizer, &list, fsdp_json_root(doc));
+        ASSERT_OK(fsdp_json_parse(fixture, *rows + 1, line, length, &doc));
+        check(t, tokenizer, &list, fsdp_json_root(doc));
         fsdp_json_destroy(doc);
         line += length + (line[length] == '\n');
     }
     fsdp_token_list_fini(&list);
     fsdp_free(lines);
     fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(ids_and_texts_are_those_of_transformers)
+{
+    int rows = 0;
+    check_fixture(t, model_dir(), "fixtures/text/t5_ids.jsonl", check_row, &rows);
     CHECK_HERE();
     ASSERT(rows > 200);
+}
+
+/* ids without eos, which encoding appends. */
+static void check_llama_row(fsdp_test *t, const fsdp_tokenizer *tokenizer, fsdp_token_list *list,
+                            fsdp_json_node row)
+{
+    const char *text;
+    ASSERT_OK(fsdp_json_get_str(row, "text", &text));
+    list->len = 0;
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, list));
+    ASSERT_INT(list->ids[--list->len], 2);
+    check_ids(t, text, list, row, "ids");
+    check_text(t, tokenizer, list, 0, row, "decoded");
+}
+
+static void llama_dir(char dir[512])
+{
+    snprintf(dir, 512, "%s", fsdp_test_path("fixtures/text/llama"));
+}
+
+TEST(ids_and_texts_of_a_bpe_model_are_those_of_sentencepiece)
+{
+    char dir[512];
+    int rows = 0;
+    llama_dir(dir);
+    check_fixture(t, dir, "fixtures/text/llama_ids.jsonl", check_llama_row, &rows);
+    CHECK_HERE();
+    ASSERT(rows > 50);
+}
+
+/* Special tokens are cut out of the text, and left out of it on the way back; bytes that are no
+ * UTF-8 become U+FFFD, and NUL, which no text holds, nothing. */
+TEST(facts_of_llama)
+{
+    fsdp_tokenizer *tokenizer;
+    fsdp_token_list list = {0};
+    char dir[512], *text;
+    llama_dir(dir);
+    ASSERT_OK(fsdp_tokenizer_open(dir, &tokenizer));
+    ASSERT_INT(fsdp_tokenizer_vocab_size(tokenizer), 520);
+    ASSERT_INT(fsdp_tokenizer_bos_id(tokenizer), 1);
+    ASSERT_INT(fsdp_tokenizer_pad_id(tokenizer), -1);
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "<s>a<pad>", 9, 0, &list));
+    ASSERT_INT(list.ids[0], 1);
+    ASSERT(list.len > 6);
+    ASSERT_OK(
+        fsdp_tokenizer_decode(tokenizer, list.ids, list.len, FSDP_DECODE_SKIP_SPECIAL, &text));
+    ASSERT_STR(text, "a<pad>");
+    fsdp_text_free(text);
+    const int32_t bytes[] = {3 + 'A', 3 + 0xC3, 3 + 'B', 3, 3 + 0xC3, 3 + 0xA9};
+    ASSERT_OK(fsdp_tokenizer_decode(tokenizer, bytes, 6, 0, &text));
+    ASSERT_STR(text, "\uFFFD\uFFFD\uFFFD\u00e9");
+    fsdp_text_free(text);
+    fsdp_token_list_fini(&list);
+    fsdp_tokenizer_close(tokenizer);
 }
 
 TEST(facts_of_t5)
@@ -91,6 +157,7 @@ TEST(facts_of_t5)
     snprintf(file, sizeof file, "%s/spiece.model", model_dir());
     ASSERT_OK(fsdp_tokenizer_open(file, &tokenizer));
     ASSERT_INT(fsdp_tokenizer_vocab_size(tokenizer), 32100);
+    ASSERT_INT(fsdp_tokenizer_bos_id(tokenizer), -1);
     ASSERT_INT(fsdp_tokenizer_pad_id(tokenizer), 0);
     ASSERT_INT(fsdp_tokenizer_eos_id(tokenizer), 1);
     ASSERT_INT(fsdp_tokenizer_unk_id(tokenizer), 2);
@@ -176,6 +243,24 @@ TEST(what_cannot_be_opened_says_why)
     ASSERT(tokenizer == NULL);
 }
 
+/* Types of SentencePiece models but unigram and BPE: trainer_spec.model_type, and Llama 3's file.
+ */
+TEST(models_of_other_kinds_are_told_apart)
+{
+    static const char word[] = "\x12\x02\x18\x03";
+    fsdp_tokenizer *tokenizer = NULL;
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer.model", fsdp_test_dir(t));
+    write_text(t, path, word);
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_tokenizer_open(path, &tokenizer), FSDP_ERR_UNSUPPORTED, "type word");
+    write_text(t, path, "IQ== 0\nIg== 1\nIw== 2\n");
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_tokenizer_open(fsdp_test_dir(t), &tokenizer), FSDP_ERR_FORMAT,
+                 "tokenizer.model");
+    ASSERT(tokenizer == NULL);
+}
+
 /* A model cut at any of 40 places is an error or, cut between two pieces, a smaller model; it
  * never crashes. */
 TEST(a_truncated_model_is_no_model)
@@ -197,6 +282,38 @@ TEST(a_truncated_model_is_no_model)
     }
     fsdp_free(bytes);
     ASSERT(refused >= 35);
+}
+
+/* Its table of replacements, tampered with, makes of the trade mark sign a 'T' and the first byte
+ * of four: words then end in the middle of a character. */
+TEST(a_normaliser_that_breaks_utf8_does_no_harm)
+{
+    static const char entry[] = "\0TM"; /* with the NUL behind it */
+    char *model, path[600];
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/spiece.model", model_dir());
+    ASSERT_OK(fsdp_file_read(path, 1 << 24, &model, &bytes));
+    char *at = memmem(model, bytes, entry, sizeof entry);
+    ASSERT(at);
+    at[2] = (char)0xF0;
+    snprintf(path, sizeof path, "%s/spiece.model", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, model, bytes));
+    fsdp_free(model);
+    fsdp_tokenizer *tokenizer;
+    fsdp_token_list list = {0};
+    ASSERT_OK(fsdp_tokenizer_open(path, &tokenizer));
+    char text[300], many[250];
+    memset(many, 'x', sizeof many);
+    for (int letters = 0; letters < 200; letters++) { /* on the stack, and on the heap */
+        snprintf(text, sizeof text, "a%.*s\xE2\x84\xA2", letters, many);
+        list.len = 0;
+        ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, &list));
+        ASSERT(list.len >= 2);
+        for (size_t i = 0; i < list.len; i++)
+            ASSERT(list.ids[i] >= 0 && list.ids[i] < fsdp_tokenizer_vocab_size(tokenizer));
+    }
+    fsdp_token_list_fini(&list);
+    fsdp_tokenizer_close(tokenizer);
 }
 
 /* extra_ids of tokenizer_config.json, as mT5 has it. */

@@ -16,6 +16,9 @@ static pthread_once_t built = PTHREAD_ONCE_INIT;
         fsdp_cpu_fill_memory_##isa(table);                                                         \
         fsdp_cpu_fill_elementwise_##isa(table);                                                    \
         fsdp_cpu_fill_norm_##isa(table);                                                           \
+        fsdp_cpu_fill_layer_norm_##isa(table);                                                     \
+        fsdp_cpu_fill_rope_##isa(table);                                                           \
+        fsdp_cpu_fill_rows_##isa(table);                                                           \
         fsdp_cpu_fill_embedding_##isa(table);                                                      \
         fsdp_cpu_fill_loss_##isa(table);                                                           \
         fsdp_cpu_fill_optim_##isa(table);                                                          \

@@ -160,26 +160,36 @@ static float scale_row(const fsdp_attention_block *b, const span *s, float *x, c
     return lanes_max(most);
 }
 
-/* P = e^(x - maximum), dropped out; returns the sum before that. Inlined for each dtype. */
-FSDP_INLINE float exponentials_as(fsdp_dtype dtype, const fsdp_attention_block *b, const span *s,
-                                  int64_t row, const float *x, float maximum)
+/* Sums of a row's exponentials before dropout: as they are, and as P has them. The output is
+ * divided by the latter, so that the weights with which values are added are rounded but add up to
+ * one. */
+typedef struct row_sums {
+    float exact, stored;
+} row_sums;
+
+/* P = e^(x - maximum), dropped out. Inlined for each dtype. */
+FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, const fsdp_attention_block *b, const span *s,
+                                     int64_t row, const float *x, float maximum)
 {
     uint32_t bits[FSDP_BLOCK];
     char *p = panel_row(b, b->p, row);
-    fsdp_v16 sum = fsdp_set16(0.0f);
+    fsdp_v16 exact = fsdp_set16(0.0f), stored = exact;
     keep_rule rule = keep_rule_of(b);
     for (int j = s->first, last = s->last; j < last; j += FSDP_LANES) {
         fsdp_v16 e = fsdp_exp16(fsdp_load16(x + j) - maximum);
-        sum += e;
+        exact += e;
+        if (dtype == FSDP_DTYPE_BF16)
+            e = fsdp_round16_bf16(e);
+        stored += e;
         if (rule.drops)
             e *= keep_factors(&rule, bits, b, s, row, j);
         store_panel(p, dtype, j, e);
     }
-    return lanes_sum(sum);
+    return (row_sums){lanes_sum(exact), lanes_sum(stored)};
 }
 
-static float exponentials(const fsdp_attention_block *b, const span *s, int64_t row, const float *x,
-                          float maximum)
+static row_sums exponentials(const fsdp_attention_block *b, const span *s, int64_t row,
+                             const float *x, float maximum)
 {
     return b->panel_dtype == FSDP_DTYPE_BF16
                ? exponentials_as(FSDP_DTYPE_BF16, b, s, row, x, maximum)
@@ -199,10 +209,10 @@ static void forward(const fsdp_attention_block *b)
             zero_outside(b, b->p, row, &(span){0});
             continue;
         }
-        float sum = exponentials(b, &s, row, x, maximum);
+        row_sums sums = exponentials(b, &s, row, x, maximum);
         zero_outside(b, b->p, row, &s);
-        b->lse[row] = maximum + fsdp_log(sum);
-        b->inverse[row] = 1.0f / sum;
+        b->lse[row] = maximum + fsdp_log(sums.exact);
+        b->inverse[row] = 1.0f / sums.stored;
     }
     zero_padded_rows(b, b->p);
 }

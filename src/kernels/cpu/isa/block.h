@@ -38,6 +38,12 @@ static inline void fsdp_run_tasks(fsdp_kernel_context *c, int64_t n, fsdp_task_f
         fsdp_parallel_for(fsdp_kernel_context_pool(c), n, task, arg);
 }
 
+/* Rows of a task, so that it has about FSDP_CHUNK elements. */
+static inline int64_t fsdp_task_rows(int64_t width)
+{
+    return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
+}
+
 /* n of a block as the loops count: a multiple of FSDP_LANES. */
 static inline int fsdp_padded(int n)
 {

@@ -1,13 +1,15 @@
-/* Sums over the rows of a matrix, one for each column. The rows are cut into blocks by shape
+/* Sums over the rows of a matrix, one for each column, or `sets` of them: sums of different terms,
+ * added in one pass. The rows are cut into blocks by shape
  * alone; a task adds its block's rows in order into a partial sum of its own, and the partial sums
  * are added in order of the blocks. They lie in the caller's scratch, which holds so many columns:
  * wider matrices are gone through in panels of columns.
  *
- *     fsdp_column_sums sums = fsdp_column_sums_of(c, rows, width);
+ *     fsdp_column_sums sums = fsdp_column_sums_of(c, rows, width, 1);
  *     while (fsdp_column_sums_next(&sums)) {
  *         ... task t < sums.blocks: rows [t * block_rows, (t + 1) * block_rows) of columns
- *             [begin, end), added to fsdp_column_sums_begin(&sums, t)
- *         fsdp_column_sums_end(c, &sums, dst, dtype, beta);
+ *             [begin, end), added to fsdp_column_sums_begin(&sums, t), those of set k `stride`
+ *             further on than those of set k - 1
+ *         fsdp_column_sums_end(&sums, 0, dst, dtype, beta);
  *     }
  *
  * The tasks must not ask for scratch. */
@@ -21,24 +23,25 @@ enum {
 };
 
 typedef struct fsdp_column_sums {
-    int64_t rows, width, block_rows, blocks;
+    int64_t rows, width, block_rows, blocks, sets;
     int64_t begin, end; /* the panel's columns */
     int64_t stride;     /* of the partial sums: the panel's width, padded to whole lanes */
-    float *partial;     /* [blocks, stride] */
+    float *partial;     /* [blocks, sets, stride] */
 } fsdp_column_sums;
 
 static inline fsdp_column_sums fsdp_column_sums_of(fsdp_kernel_context *c, int64_t rows,
-                                                   int64_t width)
+                                                   int64_t width, int64_t sets)
 {
-    fsdp_column_sums s = {.rows = rows, .width = width};
+    fsdp_column_sums s = {.rows = rows, .width = width, .sets = sets};
     int64_t padded = (width + FSDP_LANES - 1) & -FSDP_LANES;
-    int64_t room = padded ? FSDP_SUM_CAPACITY / padded : 1;
+    int64_t capacity = FSDP_SUM_CAPACITY / sets & -FSDP_LANES;
+    int64_t room = padded ? capacity / padded : 1;
     s.blocks = fsdp_min_i64(fsdp_ceil_div(rows, FSDP_SUM_BLOCK_ROWS), FSDP_SUM_BLOCKS);
     s.blocks = fsdp_min_i64(s.blocks, room);
     s.blocks = s.blocks < 1 ? 1 : s.blocks;
     s.block_rows = fsdp_ceil_div(rows, s.blocks);
-    s.stride = fsdp_min_i64(padded, FSDP_SUM_CAPACITY / s.blocks);
-    s.partial = fsdp_kernel_scratch(c, 0, (size_t)(s.blocks * s.stride) * sizeof(float));
+    s.stride = fsdp_min_i64(padded, capacity / s.blocks);
+    s.partial = fsdp_kernel_scratch(c, 0, (size_t)(s.blocks * sets * s.stride) * sizeof(float));
     return s;
 }
 
@@ -53,19 +56,19 @@ static inline bool fsdp_column_sums_next(fsdp_column_sums *s)
 /* The partial sums of a block, zeroed. */
 static inline float *fsdp_column_sums_begin(const fsdp_column_sums *s, int64_t block)
 {
-    return memset(s->partial + block * s->stride, 0, (size_t)s->stride * sizeof(float));
+    int64_t n = s->sets * s->stride;
+    return memset(s->partial + block * n, 0, (size_t)n * sizeof(float));
 }
 
-/* dst = beta dst + sums, over the panel. */
-static inline void fsdp_column_sums_end(fsdp_kernel_context *c, const fsdp_column_sums *s,
-                                        void *dst, fsdp_dtype dtype, float beta)
+/* dst = beta dst + sums of a set, over the panel. */
+static inline void fsdp_column_sums_end(const fsdp_column_sums *s, int64_t set, void *dst,
+                                        fsdp_dtype dtype, float beta)
 {
-    (void)c;
     for (int64_t i = s->begin; i < s->end; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(s->end - i, FSDP_BLOCK);
         float total[FSDP_BLOCK] = {0};
         for (int64_t b = 0; b < s->blocks; b++) {
-            const float *partial = s->partial + b * s->stride + (i - s->begin);
+            const float *partial = s->partial + (b * s->sets + set) * s->stride + (i - s->begin);
             for (int j = 0; j < fsdp_padded(n); j++)
                 total[j] += partial[j];
         }

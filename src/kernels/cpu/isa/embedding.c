@@ -11,12 +11,6 @@ typedef struct embedding_job {
     int64_t tokens, width, rows; /* rows: of a task */
 } embedding_job;
 
-/* Rows of a task, so that it has about FSDP_CHUNK elements. */
-static int64_t rows_of_task(int64_t width)
-{
-    return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
-}
-
 static void embedding_task(void *arg, int64_t task, int worker)
 {
     const embedding_job *job = arg;
@@ -72,7 +66,7 @@ static void zero_task(void *arg, int64_t task, int worker)
 
 static void run_rows(fsdp_kernel_context *c, fsdp_task_fn *task, rows_job job)
 {
-    job.rows = rows_of_task((int64_t)(job.row_bytes / 4));
+    job.rows = fsdp_task_rows((int64_t)(job.row_bytes / 4));
     fsdp_run_tasks(c, fsdp_ceil_div(job.n, job.rows), task, &job);
 }
 
@@ -99,7 +93,7 @@ static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const
         gather_rows(c, out, weight, ids, tokens, (size_t)width * fsdp_dtype_size(dtype));
         return;
     }
-    embedding_job job = {out, weight, dtype, w_dtype, ids, tokens, width, rows_of_task(width)};
+    embedding_job job = {out, weight, dtype, w_dtype, ids, tokens, width, fsdp_task_rows(width)};
     fsdp_run_tasks(c, fsdp_ceil_div(tokens, job.rows), embedding_task, &job);
 }
 
@@ -124,6 +118,7 @@ typedef struct scatter_add_job {
     const int32_t *order; /* its tokens, sorted by id */
     int64_t first, n;     /* the batch's first token, its length */
     int64_t width;
+    int32_t padding_idx; /* its tokens are left out */
 } scatter_add_job;
 
 /* The numbers [0, n) in order of ids[], equal ids in order of number: least significant digit
@@ -180,17 +175,22 @@ static void scatter_add_task(void *arg, int64_t task, int worker)
         int64_t end = begin + 1;
         while (end < job->n && ids[order[end]] == ids[order[begin]])
             end++;
-        add_run(job, begin, end);
+        if (ids[order[begin]] != job->padding_idx)
+            add_run(job, begin, end);
         begin = end;
     }
 }
 
 static void embedding_backward(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
                                const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
-                               int64_t width, int64_t vocab)
+                               int64_t width, int64_t vocab, int32_t padding_idx)
 {
-    scatter_add_job job = {
-        .dw = dw, .dy = dy, .dw_dtype = dw_dtype, .dtype = dtype, .width = width};
+    scatter_add_job job = {.dw = dw,
+                           .dy = dy,
+                           .dw_dtype = dw_dtype,
+                           .dtype = dtype,
+                           .width = width,
+                           .padding_idx = padding_idx};
     int32_t *scratch = fsdp_kernel_scratch(c, 0, 2 * BATCH * sizeof *scratch);
     if (beta == 0.0f)
         run_rows(c, zero_task,

@@ -15,6 +15,9 @@
     void fsdp_cpu_fill_memory_##isa(fsdp_kernels *k);                                              \
     void fsdp_cpu_fill_elementwise_##isa(fsdp_kernels *k);                                         \
     void fsdp_cpu_fill_norm_##isa(fsdp_kernels *k);                                                \
+    void fsdp_cpu_fill_layer_norm_##isa(fsdp_kernels *k);                                          \
+    void fsdp_cpu_fill_rope_##isa(fsdp_kernels *k);                                                \
+    void fsdp_cpu_fill_rows_##isa(fsdp_kernels *k);                                                \
     void fsdp_cpu_fill_embedding_##isa(fsdp_kernels *k);                                           \
     void fsdp_cpu_fill_loss_##isa(fsdp_kernels *k);                                                \
     void fsdp_cpu_fill_optim_##isa(fsdp_kernels *k);                                               \

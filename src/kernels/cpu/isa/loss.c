@@ -3,11 +3,6 @@
 
 #include "src/kernels/cpu/isa/block.h"
 
-static int64_t rows_of_task(int64_t width)
-{
-    return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
-}
-
 /* --- cross_entropy --- */
 
 typedef struct loss_job {
@@ -124,7 +119,7 @@ static void cross_entropy(fsdp_kernel_context *c, float *losses, void *logits, f
                           const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
                           float factor)
 {
-    loss_job job = {losses,   logits, dtype, labels, rows, vocab, rows_of_task(vocab),
+    loss_job job = {losses,   logits, dtype, labels, rows, vocab, fsdp_task_rows(vocab),
                     gradient, factor};
     fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), loss_task, &job);
 }
@@ -182,7 +177,7 @@ static void argmax_task(void *arg, int64_t task, int worker)
 static void argmax(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_dtype dtype,
                    int64_t rows, int64_t width)
 {
-    argmax_job job = {index, x, dtype, rows, width, rows_of_task(width)};
+    argmax_job job = {index, x, dtype, rows, width, fsdp_task_rows(width)};
     fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), argmax_task, &job);
 }
 

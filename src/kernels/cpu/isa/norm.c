@@ -136,11 +136,11 @@ static void rms_norm_backward(fsdp_kernel_context *c, void *dx, void *dw, fsdp_d
                               int64_t width)
 {
     norm_backward_job job = {dx, dy, x, w, rstd, dtype, w_dtype, width, .want_dw = dw != NULL};
-    job.sums = fsdp_column_sums_of(c, rows, width);
+    job.sums = fsdp_column_sums_of(c, rows, width, 1);
     while (fsdp_column_sums_next(&job.sums)) {
         fsdp_run_tasks(c, job.sums.blocks, norm_backward_task, &job);
         if (dw)
-            fsdp_column_sums_end(c, &job.sums, dw, dw_dtype, dw_beta);
+            fsdp_column_sums_end(&job.sums, 0, dw, dw_dtype, dw_beta);
     }
 }
 
@@ -172,10 +172,10 @@ static void column_task(void *arg, int64_t task, int worker)
 static void column_sum(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n)
 {
-    column_job job = {dy, dtype, fsdp_column_sums_of(c, rows, n)};
+    column_job job = {dy, dtype, fsdp_column_sums_of(c, rows, n, 1)};
     while (fsdp_column_sums_next(&job.sums)) {
         fsdp_run_tasks(c, job.sums.blocks, column_task, &job);
-        fsdp_column_sums_end(c, &job.sums, dbias, dbias_dtype, beta);
+        fsdp_column_sums_end(&job.sums, 0, dbias, dbias_dtype, beta);
     }
 }
 

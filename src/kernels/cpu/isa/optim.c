@@ -1,6 +1,7 @@
-/* AdamW, Adam and SGD on one shard, with torch's arithmetic in torch's order (torch/optim/adam.py
- * _single_tensor_adam, sgd.py _single_tensor_sgd): scalars are computed in double and rounded to
- * float where torch hands them to a kernel. A task updates its part block by block, so the copy in
+/* AdamW, Adam, SGD and Adafactor on one shard, with torch's arithmetic in torch's order
+ * (torch/optim/adam.py _single_tensor_adam, sgd.py _single_tensor_sgd, transformers/optimization.py
+ * Adafactor): scalars are computed in double and rounded to float where torch hands them to a
+ * kernel. A task updates its part block by block, so the copy in
  * param_dtype is made while the block is in cache. */
 #include "src/kernels/cpu/isa/block.h"
 
@@ -131,8 +132,238 @@ static void sgd(fsdp_kernel_context *c, const fsdp_sgd_args *args)
     fsdp_run_tasks(c, fsdp_ceil_div(args->n, FSDP_CHUNK), sgd_task, &job);
 }
 
+/* --- clamp --- */
+
+typedef struct clamp_job {
+    float *x;
+    float limit;
+    int64_t n;
+} clamp_job;
+
+static void clamp_task(void *arg, int64_t task, int worker)
+{
+    const clamp_job *job = arg;
+    float *restrict x = job->x, limit = job->limit;
+    int64_t end = fsdp_min_i64(job->n, (task + 1) * FSDP_CHUNK);
+    (void)worker;
+    for (int64_t i = task * FSDP_CHUNK; i < end; i++) {
+        x[i] = x[i] > limit ? limit : x[i];
+        x[i] = x[i] < -limit ? -limit : x[i];
+    }
+}
+
+static void clamp(fsdp_kernel_context *c, float *x, float limit, int64_t n)
+{
+    clamp_job job = {x, limit, n};
+    fsdp_run_tasks(c, fsdp_ceil_div(n, FSDP_CHUNK), clamp_task, &job);
+}
+
+/* --- adafactor: moments --- */
+
+typedef struct squares_job {
+    double *sums;
+    const float *grad;
+    int64_t rows, cols, task_rows;
+    float grad_scale, eps;
+} squares_job;
+
+/* What is averaged: transformers adds eps to the square in float32. */
+static inline double square_of(const squares_job *job, float grad)
+{
+    float g = grad * job->grad_scale;
+    return (double)(g * g + job->eps);
+}
+
+static double join_lanes(double acc[FSDP_LANES])
+{
+    for (int width = FSDP_LANES / 2; width; width /= 2)
+        for (int l = 0; l < width; l++)
+            acc[l] += acc[l + width];
+    return acc[0];
+}
+
+static void square_rows_task(void *arg, int64_t task, int worker)
+{
+    const squares_job *job = arg;
+    int64_t begin = task * job->task_rows, end = fsdp_min_i64(job->rows, begin + job->task_rows);
+    int64_t whole = job->cols & -FSDP_LANES;
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        const float *g = job->grad + r * job->cols;
+        double acc[FSDP_LANES] = {0};
+        for (int64_t j = 0; j < whole; j += FSDP_LANES)
+            for (int l = 0; l < FSDP_LANES; l++)
+                acc[l] += square_of(job, g[j + l]);
+        for (int64_t j = whole; j < job->cols; j++)
+            acc[j - whole] += square_of(job, g[j]);
+        job->sums[r] = join_lanes(acc);
+    }
+}
+
+static void square_row_sums(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
+                            int64_t cols, float grad_scale, float eps)
+{
+    squares_job job = {sums, grad, rows, cols, fsdp_task_rows(cols), grad_scale, eps};
+    fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), square_rows_task, &job);
+}
+
+enum {
+    COLUMN_STRIP = 64 /* columns of a task: a level of its tree is 512 bytes */
+};
+
+/* Sums of `rows` rows of a strip of n columns that begins at `g`. The tree splits at the largest
+ * power of two below rows. */
+static void square_strip(const squares_job *job, double *restrict sums, const float *g,
+                         int64_t rows, int n)
+{
+    if (rows == 1) {
+        for (int j = 0; j < n; j++)
+            sums[j] = square_of(job, g[j]);
+        return;
+    }
+    double other[COLUMN_STRIP];
+    int64_t half = 1;
+    while (2 * half < rows)
+        half *= 2;
+    square_strip(job, sums, g, half, n);
+    square_strip(job, other, g + half * job->cols, rows - half, n);
+    for (int j = 0; j < n; j++)
+        sums[j] += other[j];
+}
+
+static void square_columns_task(void *arg, int64_t task, int worker)
+{
+    const squares_job *job = arg;
+    int64_t begin = task * COLUMN_STRIP;
+    int n = (int)fsdp_min_i64(job->cols - begin, COLUMN_STRIP);
+    (void)worker;
+    if (job->rows)
+        square_strip(job, job->sums + begin, job->grad + begin, job->rows, n);
+    else
+        memset(job->sums + begin, 0, (size_t)n * sizeof *job->sums);
+}
+
+static void square_column_sums(fsdp_kernel_context *c, double *sums, const float *grad,
+                               int64_t rows, int64_t cols, float grad_scale, float eps)
+{
+    squares_job job = {sums, grad, rows, cols, 0, grad_scale, eps};
+    fsdp_run_tasks(c, fsdp_ceil_div(cols, COLUMN_STRIP), square_columns_task, &job);
+}
+
+/* A row or a column of numbers: too few to share among threads. */
+static void moving_average(fsdp_kernel_context *c, float *average, const double *sums, double count,
+                           double beta, int64_t n)
+{
+    float keep = (float)beta, rest = (float)(1.0 - beta);
+    (void)c;
+    for (int64_t i = 0; i < n; i++)
+        average[i] = average[i] * keep + rest * (float)(sums[i] / count);
+}
+
+static void reciprocal_sqrt(fsdp_kernel_context *c, float *out, const float *x, float divisor,
+                            int64_t n)
+{
+    (void)c;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = 1.0f / sqrtf(x[i] / divisor);
+}
+
+/* --- adafactor: update --- */
+
+typedef struct adafactor_job {
+    const fsdp_adafactor_args *args;
+    double *sums; /* of squares; unused by the step */
+    int64_t task_rows;
+    float lr, decay, beta1, rest1; /* decay: -lr * weight_decay */
+} adafactor_job;
+
+static inline float update_of(const fsdp_adafactor_args *a, float row_factor, float grad, int64_t j)
+{
+    return row_factor * a->col_factor[j] * (grad * a->grad_scale);
+}
+
+static void update_squares_task(void *arg, int64_t task, int worker)
+{
+    const adafactor_job *job = arg;
+    const fsdp_adafactor_args *a = job->args;
+    int64_t begin = task * job->task_rows, end = fsdp_min_i64(a->rows, begin + job->task_rows);
+    int64_t whole = a->cols & -FSDP_LANES;
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        const float *g = a->grad + r * a->cols;
+        float factor = a->row_factor[r];
+        double acc[FSDP_LANES] = {0};
+        for (int64_t j = 0; j < whole; j += FSDP_LANES)
+            for (int l = 0; l < FSDP_LANES; l++) {
+                double u = (double)update_of(a, factor, g[j + l], j + l);
+                acc[l] += u * u;
+            }
+        for (int64_t j = whole; j < a->cols; j++) {
+            double u = (double)update_of(a, factor, g[j], j);
+            acc[j - whole] += u * u;
+        }
+        job->sums[r] = join_lanes(acc);
+    }
+}
+
+static void adafactor_square_sums(fsdp_kernel_context *c, double *sums,
+                                  const fsdp_adafactor_args *args)
+{
+    adafactor_job job = {.args = args, .sums = sums, .task_rows = fsdp_task_rows(args->cols)};
+    fsdp_run_tasks(c, fsdp_ceil_div(args->rows, job.task_rows), update_squares_task, &job);
+}
+
+/* Columns [j, j + n) of row r, n at most FSDP_BLOCK. */
+static void adafactor_block(const adafactor_job *job, int64_t r, int64_t j, int n)
+{
+    const fsdp_adafactor_args *a = job->args;
+    int64_t at = r * a->cols + j;
+    const float *g = a->grad + at;
+    float buffer[FSDP_BLOCK], u[FSDP_BLOCK], out[FSDP_BLOCK];
+    const float *p = fsdp_load_block(buffer, a->param, a->param_dtype, at, n);
+    for (int i = 0; i < n; i++)
+        u[i] = update_of(a, a->row_factor[r], g[i], j + i) / a->divisor * job->lr;
+    if (a->exp_avg) {
+        float *m = a->exp_avg + at;
+        for (int i = 0; i < n; i++)
+            u[i] = m[i] = m[i] * job->beta1 + job->rest1 * u[i];
+    }
+    for (int i = 0; i < n; i++)
+        out[i] = p[i] + job->decay * p[i] - u[i];
+    fsdp_store_block(a->param, a->param_dtype, at, out, n);
+}
+
+static void adafactor_task(void *arg, int64_t task, int worker)
+{
+    const adafactor_job *job = arg;
+    const fsdp_adafactor_args *a = job->args;
+    int64_t begin = task * job->task_rows, end = fsdp_min_i64(a->rows, begin + job->task_rows);
+    (void)worker;
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t j = 0; j < a->cols; j += FSDP_BLOCK)
+            adafactor_block(job, r, j, (int)fsdp_min_i64(a->cols - j, FSDP_BLOCK));
+}
+
+static void adafactor(fsdp_kernel_context *c, const fsdp_adafactor_args *args)
+{
+    adafactor_job job = {.args = args,
+                         .task_rows = fsdp_task_rows(args->cols),
+                         .lr = (float)args->lr,
+                         .decay = (float)-(args->weight_decay * args->lr),
+                         .beta1 = (float)args->beta1,
+                         .rest1 = (float)(1.0 - args->beta1)};
+    fsdp_run_tasks(c, fsdp_ceil_div(args->rows, job.task_rows), adafactor_task, &job);
+}
+
 void FSDP_ISA_NAME_OF(fsdp_cpu_fill_optim)(fsdp_kernels *k)
 {
     k->adamw = adamw;
     k->sgd = sgd;
+    k->clamp = clamp;
+    k->square_row_sums = square_row_sums;
+    k->square_column_sums = square_column_sums;
+    k->moving_average = moving_average;
+    k->rsqrt = reciprocal_sqrt;
+    k->adafactor_square_sums = adafactor_square_sums;
+    k->adafactor = adafactor;
 }

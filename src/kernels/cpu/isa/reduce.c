@@ -1,7 +1,13 @@
 /* Sums over ranks and norms, which fix the numbers that every world size must agree on. */
 #include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/vec16.h"
 
 /* --- tree_sum --- */
+
+enum {
+    TREE_AHEAD = 1024,    /* elements from what is read to what is asked for */
+    STREAM_FROM = 1 << 16 /* elements: smaller sums may still be in cache when they are read */
+};
 
 typedef struct tree_job {
     float *dst;
@@ -10,7 +16,68 @@ typedef struct tree_job {
     fsdp_dtype dtype;
     int64_t n;
     float scale;
+    bool streams; /* dst goes past the caches */
 } tree_job;
+
+/* Lanes [i, i + 16) of `count` sources, at most four. */
+FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i)
+{
+    for (int k = 0; k < count; k++)
+        __builtin_prefetch((const void *)((uintptr_t)(src[k] + i) + TREE_AHEAD * sizeof(float)));
+    fsdp_v16 sum = fsdp_load16(src[0] + i);
+    if (count > 1)
+        sum += fsdp_load16(src[1] + i);
+    if (count == 3)
+        sum += fsdp_load16(src[2] + i);
+    if (count == 4)
+        sum += fsdp_load16(src[2] + i) + fsdp_load16(src[3] + i);
+    return sum;
+}
+
+/* Elements [begin, end), a multiple of 16, over `count` float32 sources, at most eight: the tree
+ * of tree_block without its buffers. */
+FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int64_t end)
+{
+    const float *src[8];
+    memcpy(src, job->src, (size_t)count * sizeof *src);
+    for (int64_t i = begin; i < end; i += 16) {
+        fsdp_v16 sum = sum16_of_four(src, count < 4 ? count : 4, i);
+        if (count > 4)
+            sum += sum16_of_four(src + 4, count - 4, i);
+        sum *= job->scale;
+        if (job->streams)
+            fsdp_stream16(job->dst + i, sum);
+        else
+            fsdp_store16(job->dst + i, sum);
+    }
+}
+
+/* Where it stopped: at the last whole sixteen, or at once if this is not its case. */
+static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
+{
+    const int64_t whole = begin + ((end - begin) & -16);
+    if (job->dtype != FSDP_DTYPE_F32)
+        return begin;
+    switch (job->n_sources) {
+    case 1:
+        sum_directly(job, 1, begin, whole);
+        return whole;
+    case 2:
+        sum_directly(job, 2, begin, whole);
+        return whole;
+    case 3:
+        sum_directly(job, 3, begin, whole);
+        return whole;
+    case 4:
+        sum_directly(job, 4, begin, whole);
+        return whole;
+    case 8:
+        sum_directly(job, 8, begin, whole);
+        return whole;
+    default:
+        return begin;
+    }
+}
 
 /* Sum over sources [first, first + count) of one block, in `buffer` or in place: the aligned
  * binary tree splits at the largest power of two below count. */
@@ -35,7 +102,7 @@ static void tree_task(void *arg, int64_t task, int worker)
     const tree_job *job = arg;
     int64_t end = fsdp_min_i64(job->n, (task + 1) * FSDP_CHUNK);
     (void)worker;
-    for (int64_t i = task * FSDP_CHUNK; i < end; i += FSDP_BLOCK) {
+    for (int64_t i = sum_float32(job, task * FSDP_CHUNK, end); i < end; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(end - i, FSDP_BLOCK);
         float buffer[FSDP_BLOCK], scaled[FSDP_BLOCK];
         const float *sum = tree_block(job, buffer, 0, job->n_sources, i, n);
@@ -43,63 +110,118 @@ static void tree_task(void *arg, int64_t task, int worker)
             scaled[j] = sum[j] * job->scale;
         fsdp_store_block(job->dst, FSDP_DTYPE_F32, i, scaled, n);
     }
+    if (job->streams)
+        fsdp_stream_end();
+}
+
+/* Not over a source: its lines are in cache already. */
+static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
+{
+    for (int k = 0; k < n_sources; k++)
+        if (src[k] == dst)
+            return false;
+    return n >= STREAM_FROM && (uintptr_t)dst % sizeof(fsdp_v16) == 0;
 }
 
 static void tree_sum(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale)
 {
-    tree_job job = {dst, src, n_sources, dtype, n, scale};
+    tree_job job = {dst, src, n_sources, dtype, n, scale, may_stream(dst, src, n_sources, n)};
     fsdp_run_tasks(c, fsdp_ceil_div(n, FSDP_CHUNK), tree_task, &job);
 }
 
-/* --- row_sum_squares --- */
+/* --- row_power_sums --- */
 
-typedef struct squares_job {
+typedef struct powers_job {
     double *sums;
-    const float *x;
+    const void *x;
+    fsdp_dtype dtype;
     int64_t rows, width, task_rows;
-} squares_job;
+    double power;
+} powers_job;
 
-/* Element i of the row in accumulator i % FSDP_LANES; the accumulators pairwise. */
-static double sum_squares(const float *x, int64_t n)
+static inline double larger(double a, double b)
+{
+    return b > a || b != b ? b : a; /* a NaN stays */
+}
+
+static double power_of(float x, double power)
+{
+    double magnitude = fabs((double)x);
+    if (power == 1.0 || isinf(power))
+        return magnitude;
+    return power == 2.0 ? magnitude * magnitude : pow(magnitude, power);
+}
+
+/* Element i of a block in accumulator i % FSDP_LANES. */
+static void accumulate_powers(double acc[restrict FSDP_LANES], const float *restrict x, int n,
+                              double power)
+{
+    if (power == 2.0)
+        for (int j = 0; j < n; j += FSDP_LANES)
+            for (int l = 0; l < FSDP_LANES; l++)
+                acc[l] += (double)x[j + l] * (double)x[j + l];
+    else if (power == 1.0)
+        for (int j = 0; j < n; j += FSDP_LANES)
+            for (int l = 0; l < FSDP_LANES; l++)
+                acc[l] += fabs((double)x[j + l]);
+    else if (isinf(power))
+        for (int j = 0; j < n; j++)
+            acc[j % FSDP_LANES] = larger(acc[j % FSDP_LANES], fabs((double)x[j]));
+    else
+        for (int j = 0; j < n; j++)
+            acc[j % FSDP_LANES] += pow(fabs((double)x[j]), power);
+}
+
+/* The accumulators are joined pairwise. */
+static double row_powers(const powers_job *job, int64_t row)
 {
     double acc[FSDP_LANES] = {0};
-    int64_t whole = n & -FSDP_LANES;
-    for (int64_t i = 0; i < whole; i += FSDP_LANES)
-        for (int l = 0; l < FSDP_LANES; l++)
-            acc[l] += (double)x[i + l] * (double)x[i + l];
-    for (int64_t i = whole; i < n; i++)
-        acc[i - whole] += (double)x[i] * (double)x[i];
+    float buffer[FSDP_BLOCK];
+    for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
+        int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK);
+        const float *x = fsdp_load_block(buffer, job->x, job->dtype, row * job->width + i, n);
+        accumulate_powers(acc, x, fsdp_padded(n), job->power);
+    }
     for (int width = FSDP_LANES / 2; width; width /= 2)
         for (int l = 0; l < width; l++)
-            acc[l] += acc[l + width];
+            acc[l] = isinf(job->power) ? larger(acc[l], acc[l + width]) : acc[l] + acc[l + width];
     return acc[0];
 }
 
-static void squares_task(void *arg, int64_t task, int worker)
+/* Rows of one element, a block of them at a time. */
+static void single_powers(const powers_job *job, int64_t begin, int64_t end)
 {
-    const squares_job *job = arg;
+    float buffer[FSDP_BLOCK];
+    for (int64_t r = begin; r < end; r += FSDP_BLOCK) {
+        int n = (int)fsdp_min_i64(end - r, FSDP_BLOCK);
+        const float *x = fsdp_load_block(buffer, job->x, job->dtype, r, n);
+        for (int j = 0; j < n; j++)
+            job->sums[r + j] = power_of(x[j], job->power);
+    }
+}
+
+static void powers_task(void *arg, int64_t task, int worker)
+{
+    const powers_job *job = arg;
     int64_t begin = task * job->task_rows, end = fsdp_min_i64(job->rows, begin + job->task_rows);
     (void)worker;
     if (job->width == 1)
-        for (int64_t r = begin; r < end; r++)
-            job->sums[r] = (double)job->x[r] * (double)job->x[r];
+        single_powers(job, begin, end);
     else
         for (int64_t r = begin; r < end; r++)
-            job->sums[r] = sum_squares(job->x + r * job->width, job->width);
+            job->sums[r] = row_powers(job, r);
 }
 
-static void row_sum_squares(fsdp_kernel_context *c, double *sums, const float *x, int64_t rows,
-                            int64_t width)
+static void row_power_sums(fsdp_kernel_context *c, double *sums, const void *x, fsdp_dtype dtype,
+                           int64_t rows, int64_t width, double power)
 {
-    squares_job job = {sums, x, rows, width, 1};
-    if (width < FSDP_CHUNK)
-        job.task_rows = FSDP_CHUNK / (width > 0 ? width : 1);
-    fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), squares_task, &job);
+    powers_job job = {sums, x, dtype, rows, width, fsdp_task_rows(width), power};
+    fsdp_run_tasks(c, fsdp_ceil_div(rows, job.task_rows), powers_task, &job);
 }
 
 void FSDP_ISA_NAME_OF(fsdp_cpu_fill_reduce)(fsdp_kernels *k)
 {
     k->tree_sum = tree_sum;
-    k->row_sum_squares = row_sum_squares;
+    k->row_power_sums = row_power_sums;
 }

@@ -31,6 +31,30 @@ FSDP_INLINE void fsdp_store16(float *p, fsdp_v16 x)
     memcpy(p, &x, sizeof x);
 }
 
+/* Past the caches, to an address that is a multiple of 64: the line is not read first. For large
+ * results that are not read soon; fsdp_stream_end() comes before anybody else may look at them. */
+FSDP_INLINE void fsdp_stream16(float *p, fsdp_v16 x)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_ps(p, (__m512)x);
+#elif defined(__AVX__)
+    __m256 part[2];
+    memcpy(part, &x, sizeof x);
+    for (int i = 0; i < 2; i++)
+        _mm256_stream_ps(p + 8 * i, part[i]);
+#else
+    __m128 part[4];
+    memcpy(part, &x, sizeof x);
+    for (int i = 0; i < 4; i++)
+        _mm_stream_ps(p + 4 * i, part[i]);
+#endif
+}
+
+static inline void fsdp_stream_end(void)
+{
+    _mm_sfence();
+}
+
 FSDP_INLINE fsdp_v16 fsdp_set16(float x)
 {
     return (fsdp_v16){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
@@ -74,19 +98,30 @@ FSDP_INLINE fsdp_v16i fsdp_lanes16(int first, int begin, int end)
     return (lane >= begin) & (lane < end);
 }
 
-/* bfloat16, rounded to nearest even; NaN stays NaN. */
-FSDP_INLINE void fsdp_store16_bf16(uint16_t *p, fsdp_v16 x)
+/* The bits of x as bfloat16, rounded to nearest even, in the lower halves; NaN stays NaN. */
+FSDP_INLINE fsdp_v16u fsdp_bits16_bf16(fsdp_v16 x)
 {
     fsdp_v16u bits = (fsdp_v16u)x;
     fsdp_v16u nan = (fsdp_v16u)((bits & 0x7fffffffu) > 0x7f800000u);
     fsdp_v16u rounded = bits + 0x7fffu + (bits >> 16 & 1u);
-    rounded = ((rounded & ~nan) | ((bits | 0x400000u) & nan)) >> 16;
+    return ((rounded & ~nan) | ((bits | 0x400000u) & nan)) >> 16;
+}
+
+FSDP_INLINE void fsdp_store16_bf16(uint16_t *p, fsdp_v16 x)
+{
+    fsdp_v16u rounded = fsdp_bits16_bf16(x);
 #if defined(__AVX512F__)
     __m256i half = _mm512_cvtepi32_epi16((__m512i)rounded);
 #else
     fsdp_v16h half = __builtin_convertvector(rounded, fsdp_v16h);
 #endif
     memcpy(p, &half, sizeof half);
+}
+
+/* x as bfloat16 has it. */
+FSDP_INLINE fsdp_v16 fsdp_round16_bf16(fsdp_v16 x)
+{
+    return (fsdp_v16)(fsdp_bits16_bf16(x) << 16);
 }
 
 /* e^x for x <= 88; 0 below -87, where results stop being normal, and for -infinity; NaN for NaN.

@@ -1,0 +1,499 @@
+/* The FSDP2 tutorial's training script ("Getting Started with Fully Sharded Data Parallel"), in C:
+ * a small transformer of one's own, sharded block by block, trained with Adam, saved and resumed.
+ *
+ *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train
+ *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --explicit-prefetching
+ *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --mixed-precision
+ *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --dcp-api
+ *
+ * The first run draws the weights and leaves a checkpoint below checkpoints/; the next one, on any
+ * number of ranks, goes on from there. Without `fsdp launch` it is one rank.
+ */
+#include <dirent.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <fsdp.h>
+
+/* The tutorial's ModelArgs and batch. */
+enum {
+    N_LAYERS = 10,
+    N_HEADS = 4,
+    DIM = 16,
+    HIDDEN = 4 * DIM,
+    VOCAB_SIZE = 1024,
+    MAX_SEQ_LEN = 64,
+    BATCH_SIZE = 32,
+    SEQ_LEN = 64,
+    STEPS = 10,
+    TO_PREFETCH = 2,
+};
+
+/* ---- the model -------------------------------------------------------------------------------
+ *
+ * A module is a class name, children, parameters and a forward. It is written for one device: not
+ * a word of it is about sharding. Activations are [tokens, DIM]; the batch on the scope says where
+ * each sequence begins. */
+
+static fsdp_args result(fsdp_tensor *t)
+{
+    return (fsdp_args){.t = {t}, .n = 1};
+}
+
+/* self.name(x) of a torch.nn.Linear */
+static fsdp_tensor *linear(fsdp_scope *s, fsdp_module *self, const char *name, fsdp_tensor *x)
+{
+    return fsdp_linear_forward(s, fsdp_module_find(self, name), x);
+}
+
+static fsdp_tensor *norm(fsdp_scope *s, fsdp_module *self, const char *name, fsdp_tensor *x)
+{
+    return fsdp_layer_norm_forward(s, fsdp_module_find(self, name), x, 1e-5f);
+}
+
+static void attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
+    const fsdp_attention_options options = {
+        .heads = N_HEADS, .q_offsets = batch->source_offsets, .n_sequences = batch->rows};
+    fsdp_tensor *queries = linear(s, self, "wq", in->t[0]);
+    fsdp_tensor *keys = linear(s, self, "wk", in->t[0]);
+    fsdp_tensor *values = linear(s, self, "wv", in->t[0]);
+    fsdp_tensor *mixed = fsdp_attention(s, queries, keys, values, NULL, &options);
+    *out = result(linear(s, self, "wo", mixed));
+}
+
+static void feed_forward_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                 fsdp_args *out)
+{
+    *out = result(linear(s, self, "w2", fsdp_gelu(s, linear(s, self, "w1", in->t[0]))));
+}
+
+static void block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    fsdp_module *attention = fsdp_module_find(self, "attention");
+    fsdp_module *feed_forward = fsdp_module_find(self, "feed_forward");
+    fsdp_tensor *x = in->t[0];
+    fsdp_tensor *h =
+        fsdp_add(s, x, fsdp_module_call1(s, attention, norm(s, self, "attention_norm", x)));
+    *out = result(fsdp_add(s, h, fsdp_module_call1(s, feed_forward, norm(s, self, "ffn_norm", h))));
+}
+
+static fsdp_tensor *embedding(fsdp_scope *s, fsdp_module *self, const char *name,
+                              const int32_t *ids)
+{
+    const fsdp_batch *b = fsdp_scope_get_options(s)->batch;
+    return fsdp_embedding_forward(s, fsdp_module_find(self, name), ids, b->source_tokens);
+}
+
+static void transformer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                fsdp_args *out)
+{
+    const fsdp_batch *b = fsdp_scope_get_options(s)->batch;
+    const fsdp_module *layers = fsdp_module_find(self, "layers");
+    (void)in; /* tokens are no tensor: they come with the batch */
+    fsdp_tensor *h = fsdp_add(s, embedding(s, self, "tok_embeddings", b->input_ids),
+                              embedding(s, self, "pos_embeddings", b->position_ids));
+    for (int i = 0; i < fsdp_module_n_children(layers); i++)
+        h = fsdp_module_call1(s, fsdp_module_child(layers, i), h);
+    *out = result(linear(s, self, "output", norm(s, self, "norm", h)));
+}
+
+static fsdp_status add_module(fsdp_module *parent, const char *name, const char *class_name,
+                              fsdp_forward_fn *forward, fsdp_module **module)
+{
+    FSDP_TRY(fsdp_module_create(class_name, module));
+    fsdp_module_set_forward(*module, forward, NULL, NULL);
+    return fsdp_module_add_child(parent, name, *module);
+}
+
+/* torch.nn.Linear(in, out), its weights N(0, 1 / (3 in)). */
+static fsdp_status add_linear(fsdp_module *parent, const char *name, int in, int out, bool bias)
+{
+    static const float std[] = {[DIM] = 0.1443f, [HIDDEN] = 0.0722f};
+    fsdp_module *m;
+    FSDP_TRY(fsdp_linear_create(in, out, bias, (fsdp_init){.std = std[in]}, &m));
+    return fsdp_module_add_child(parent, name, m);
+}
+
+static fsdp_status add_norm(fsdp_module *parent, const char *name)
+{
+    fsdp_module *m;
+    FSDP_TRY(fsdp_layer_norm_create(DIM, &m));
+    FSDP_TRY(fsdp_module_add_child(parent, name, m));
+    return fsdp_module_set_extra_repr(m, "(16,), eps=1e-05, elementwise_affine=True, bias=True");
+}
+
+static fsdp_status add_embedding(fsdp_module *parent, const char *name, int rows)
+{
+    fsdp_module *m;
+    FSDP_TRY(fsdp_embedding_create(rows, DIM, (fsdp_init){.std = 1.0f}, &m));
+    return fsdp_module_add_child(parent, name, m);
+}
+
+static fsdp_status add_block(fsdp_module *layers, int i)
+{
+    char name[16];
+    fsdp_module *block, *attention, *feed_forward;
+    snprintf(name, sizeof name, "%d", i);
+    FSDP_TRY(add_module(layers, name, "TransformerBlock", block_forward, &block));
+    FSDP_TRY(add_norm(block, "attention_norm"));
+    FSDP_TRY(add_module(block, "attention", "Attention", attention_forward, &attention));
+    FSDP_TRY(add_linear(attention, "wq", DIM, DIM, false));
+    FSDP_TRY(add_linear(attention, "wk", DIM, DIM, false));
+    FSDP_TRY(add_linear(attention, "wv", DIM, DIM, false));
+    FSDP_TRY(add_linear(attention, "wo", DIM, DIM, false));
+    FSDP_TRY(add_norm(block, "ffn_norm"));
+    FSDP_TRY(add_module(block, "feed_forward", "FeedForward", feed_forward_forward, &feed_forward));
+    FSDP_TRY(add_linear(feed_forward, "w1", DIM, HIDDEN, true));
+    return add_linear(feed_forward, "w2", HIDDEN, DIM, true);
+}
+
+/* *model is the caller's, also when something of it is missing. */
+static fsdp_status transformer(fsdp_module **model)
+{
+    fsdp_module *layers;
+    FSDP_TRY(fsdp_module_create("Transformer", model));
+    fsdp_module_set_forward(*model, transformer_forward, NULL, NULL);
+    FSDP_TRY(add_embedding(*model, "tok_embeddings", VOCAB_SIZE));
+    FSDP_TRY(add_embedding(*model, "pos_embeddings", MAX_SEQ_LEN));
+    FSDP_TRY(add_module(*model, "layers", "ModuleList", NULL, &layers));
+    for (int i = 0; i < N_LAYERS; i++)
+        FSDP_TRY(add_block(layers, i));
+    FSDP_TRY(add_norm(*model, "norm"));
+    return add_linear(*model, "output", DIM, VOCAB_SIZE, false);
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+/* argparse's add_argument() is a row of a table. */
+typedef struct arguments {
+    bool explicit_prefetching, mixed_precision, dcp_api;
+} arguments;
+
+#define ADD(flag, field, text)                                                                     \
+    {                                                                                              \
+        .name = flag, .type = FSDP_OPTION_BOOL, .offset = offsetof(arguments, field), .help = text \
+    }
+static const fsdp_option flags[] = {
+    ADD("explicit-prefetching", explicit_prefetching, "gather two layers ahead of each"),
+    ADD("mixed-precision", mixed_precision, "compute in bfloat16, reduce in float32"),
+    ADD("dcp-api", dcp_api, "rank 0 alone reads a checkpoint, and broadcasts it"),
+};
+static const fsdp_options_spec parser = {.program = "fsdp2_train",
+                                         .usage = "[options]",
+                                         .summary = "PyTorch FSDP2 example",
+                                         .table = flags,
+                                         .count = sizeof flags / sizeof *flags};
+
+typedef struct run {
+    arguments args;
+    fsdp_options *options;
+    fsdp_group *group;
+    fsdp_device *device;
+    fsdp_module *model, *layers;
+    fsdp_parameter_list parameters;
+    fsdp_optimizer *optim;
+    fsdp_tape *tape;
+} run;
+
+/* What Python's assert does: a failure ends the run, on all ranks. */
+static fsdp_status check(bool holds, const char *what)
+{
+    if (holds)
+        return FSDP_OK;
+    fprintf(stderr, "fsdp2_train: assertion failed: %s\n", what);
+    return FSDP_ERR_STATE;
+}
+
+/* The tree has no memory until it is sharded (the tutorial's meta device): no rank ever holds the
+ * whole model. Layers first, so that the root takes what is left. */
+static fsdp_status shard(run *r)
+{
+    fsdp_fully_shard_options fsdp_kwargs = {0};
+    if (r->args.mixed_precision)
+        fsdp_kwargs.mp_policy =
+            (fsdp_mp_policy){.param_dtype = FSDP_DTYPE_BF16, .reduce_dtype = FSDP_DTYPE_F32};
+    for (int i = 0; i < fsdp_module_n_children(r->layers); i++)
+        FSDP_TRY(
+            fsdp_fully_shard(fsdp_module_child(r->layers, i), r->group, r->device, &fsdp_kwargs));
+    return fsdp_fully_shard(r->model, r->group, r->device, &fsdp_kwargs);
+}
+
+/* Parameters are DTensors, cut along dimension 0. A world of one has nothing to cut. */
+static fsdp_status inspect_model(const run *r)
+{
+    FSDP_TRY(check(fsdp_module_is_unit(r->model), "the model is an FSDP module"));
+    for (size_t i = 0; i < r->parameters.n && fsdp_group_world_size(r->group) > 1; i++) {
+        const fsdp_tensor *local = fsdp_parameter_local(r->parameters.items[i].parameter);
+        fsdp_placement placement = fsdp_dtensor_placement(local);
+        FSDP_TRY(check(fsdp_is_dtensor(local), "a parameter is a DTensor"));
+        FSDP_TRY(check(placement.kind == FSDP_SHARD && placement.dim == 0,
+                       "a parameter's placements are (Shard(dim=0),)"));
+    }
+    return fsdp_group_rank(r->group) == 0 ? fsdp_module_print(r->model, stdout, FSDP_PRINT_FSDP2)
+                                          : FSDP_OK;
+}
+
+/* Sharded parameters are float32; unsharded ones, in which the model computes, bfloat16. */
+static fsdp_status inspect_mixed_precision(const run *r)
+{
+    const fsdp_parameter *own = /* of the root's unit */
+        fsdp_module_parameter(fsdp_module_find(r->model, "output"), "weight");
+    FSDP_TRY(check(fsdp_tensor_dtype(fsdp_parameter_local(own)) == FSDP_DTYPE_F32,
+                   "a sharded parameter is float32"));
+    FSDP_TRY(fsdp_unit_unshard(r->model));
+    FSDP_TRY(check(fsdp_tensor_dtype(fsdp_parameter_data(own)) == FSDP_DTYPE_BF16,
+                   "an unsharded parameter is bfloat16"));
+    FSDP_TRY(check(fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is unsharded"));
+    FSDP_TRY(fsdp_unit_reshard(r->model));
+    return check(!fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is resharded");
+}
+
+/* While layer i computes, layers i + step to i + step * TO_PREFETCH are gathered. */
+static fsdp_status prefetch_from(const run *r, int i, int step, bool backward)
+{
+    fsdp_module *layers_to_prefetch[TO_PREFETCH], *layer = fsdp_module_child(r->layers, i);
+    for (int j = 0; j < TO_PREFETCH; j++)
+        layers_to_prefetch[j] = fsdp_module_child(r->layers, i + step * (j + 1));
+    return backward ? fsdp_set_modules_to_backward_prefetch(layer, layers_to_prefetch, TO_PREFETCH)
+                    : fsdp_set_modules_to_forward_prefetch(layer, layers_to_prefetch, TO_PREFETCH);
+}
+
+static fsdp_status set_prefetching(const run *r)
+{
+    for (int i = 0; i < N_LAYERS - TO_PREFETCH; i++)
+        FSDP_TRY(prefetch_from(r, i, 1, false));
+    for (int i = TO_PREFETCH; i < N_LAYERS; i++)
+        FSDP_TRY(prefetch_from(r, i, -1, true));
+    return FSDP_OK;
+}
+
+/* x = torch.randint(0, vocab_size, (batch_size, seq_len)), another on each rank. */
+static fsdp_status random_batch(uint32_t *state, fsdp_batch **batch)
+{
+    int32_t ids[BATCH_SIZE][SEQ_LEN];
+    fsdp_batch_row rows[BATCH_SIZE];
+    const fsdp_batch_format format = {.task = FSDP_TASK_CAUSAL_LM};
+    for (int i = 0; i < BATCH_SIZE; i++) {
+        for (int j = 0; j < SEQ_LEN; j++) {
+            *state = *state * 1664525u + 1013904223u;
+            ids[i][j] = (int32_t)(*state >> 22); /* 10 bits: [0, VOCAB_SIZE) */
+        }
+        rows[i] = (fsdp_batch_row){.source = ids[i], .source_len = SEQ_LEN};
+    }
+    return fsdp_batch_create(rows, BATCH_SIZE, &format, batch);
+}
+
+/* loss = model(x).sum(); loss.backward(). The gradients are the mean of the ranks'. */
+static fsdp_status forward_backward(run *r, const fsdp_batch *x, double *loss)
+{
+    fsdp_scope *s;
+    FSDP_TRY(fsdp_scope_open(r->device, r->tape,
+                             &(fsdp_scope_options){.training = true, .batch = x}, &s));
+    fsdp_args out = fsdp_module_call(s, r->model, NULL, (fsdp_args){.n = 0});
+    fsdp_tensor *sum = fsdp_sum(s, out.t[0]);
+    fsdp_status status = fsdp_scope_status(s);
+    if (status == FSDP_OK)
+        status = fsdp_tensor_item(sum, loss);
+    if (status == FSDP_OK)
+        status = fsdp_backward(r->tape, &sum, NULL, 1);
+    fsdp_scope_close(s);
+    return status;
+}
+
+static fsdp_status train_step(run *r, uint32_t *random, double *loss)
+{
+    fsdp_batch *x;
+    double norm;
+    float scale;
+    if (r->args.explicit_prefetching) /* the first gather begins before there is a batch */
+        FSDP_TRY(fsdp_unit_unshard_async(r->model, NULL));
+    FSDP_TRY(random_batch(random, &x));
+    fsdp_status status = forward_backward(r, x, loss);
+    fsdp_batch_release(x);
+    FSDP_TRY(status);
+    FSDP_TRY(fsdp_clip_grad_norm(&r->parameters, 1.0, NULL, &norm, &scale));
+    FSDP_TRY(fsdp_optimizer_step(r->optim, scale));
+    fsdp_optimizer_zero_grad(r->optim);
+    return fsdp_all_reduce(r->group, loss, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
+}
+
+/* ---- checkpoints -----------------------------------------------------------------------------
+ *
+ * checkpoints/<dtensor_api or dcp_api>/<milliseconds>/{model,optim}_state_dict.pt, which torch.load
+ * reads, as this program reads the tutorial's. */
+
+enum {
+    PATH_BYTES = 512
+};
+
+static const char *checkpoint_folder(const run *r)
+{
+    return r->args.dcp_api ? "checkpoints/dcp_api" : "checkpoints/dtensor_api";
+}
+
+/* The newest run's time, 0 if there is none: rank 0 looks, so that all ranks agree. */
+static fsdp_status last_training_time(const run *r, int64_t *time_ms)
+{
+    int64_t newest = 0;
+    DIR *folder = fsdp_group_rank(r->group) == 0 ? opendir(checkpoint_folder(r)) : NULL;
+    for (const struct dirent *e; folder && (e = readdir(folder));) {
+        int64_t ms = strtoll(e->d_name, NULL, 10);
+        newest = ms > newest ? ms : newest;
+    }
+    if (folder)
+        closedir(folder);
+    *time_ms = newest;
+    return fsdp_broadcast(r->group, time_ms, sizeof *time_ms, 0);
+}
+
+static void file_path(const run *r, int64_t time_ms, const char *name, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%s/%lld/%s", checkpoint_folder(r), (long long)time_ms, name);
+}
+
+/* DTensor API: each full tensor is cut into DTensors, mesh and placements as the parameter's. Every
+ * rank reads the file. DCP API: rank 0 alone reads it, and what the others need is broadcast. */
+static fsdp_state_dict_options loading(const run *r)
+{
+    return (fsdp_state_dict_options){
+        .group = r->group, .full_state_dict = true, .broadcast_from_rank0 = r->args.dcp_api};
+}
+
+static fsdp_status read_full(const run *r, int64_t time_ms, const char *name,
+                             fsdp_state_dict **full)
+{
+    char path[PATH_BYTES];
+    if (r->args.dcp_api && fsdp_group_rank(r->group) > 0)
+        return fsdp_state_dict_create(full);
+    file_path(r, time_ms, name, path);
+    return fsdp_torch_load(path, r->device, full);
+}
+
+static fsdp_status load_model(const run *r, int64_t time_ms)
+{
+    const fsdp_state_dict_options options = loading(r);
+    fsdp_state_dict *full;
+    FSDP_TRY(read_full(r, time_ms, "model_state_dict.pt", &full));
+    fsdp_status status = fsdp_set_model_state_dict(r->model, full, &options, NULL);
+    fsdp_state_dict_destroy(full);
+    return status;
+}
+
+static fsdp_status load_optim(const run *r, int64_t time_ms)
+{
+    const fsdp_state_dict_options options = loading(r);
+    fsdp_state_dict *full;
+    FSDP_TRY(read_full(r, time_ms, "optim_state_dict.pt", &full));
+    fsdp_status status = fsdp_set_optimizer_state_dict(r->model, r->optim, full, &options);
+    fsdp_state_dict_destroy(full);
+    return status;
+}
+
+/* Sharded state dicts cost nothing; saving gathers one tensor at a time, and rank 0 writes it. */
+static fsdp_status save(const run *r)
+{
+    char path[PATH_BYTES];
+    struct timespec now;
+    fsdp_state_dict *model, *optim;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    FSDP_TRY(fsdp_broadcast(r->group, &time_ms, sizeof time_ms, 0));
+    file_path(r, time_ms, "", path);
+    if (fsdp_group_rank(r->group) == 0) { /* what exists already is no error */
+        mkdir("checkpoints", 0777);
+        mkdir(checkpoint_folder(r), 0777);
+        mkdir(path, 0777);
+    }
+    FSDP_TRY(fsdp_get_state_dict(r->model, r->optim, NULL, &model, &optim));
+    file_path(r, time_ms, "model_state_dict.pt", path);
+    fsdp_status status = fsdp_torch_save(model, path, r->group);
+    file_path(r, time_ms, "optim_state_dict.pt", path);
+    if (status == FSDP_OK)
+        status = fsdp_torch_save(optim, path, r->group);
+    fsdp_state_dict_destroy(model);
+    fsdp_state_dict_destroy(optim);
+    return status;
+}
+
+/* ---- main ------------------------------------------------------------------------------------ */
+
+static fsdp_status train(run *r)
+{
+    uint32_t random = (uint32_t)fsdp_group_rank(r->group);
+    for (int step = 0; step < STEPS; step++) {
+        double loss = 0.0;
+        FSDP_TRY(train_step(r, &random, &loss));
+        if (fsdp_group_rank(r->group) == 0)
+            printf("step %d: loss %.4f\n", step + 1, loss);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status open_model(run *r)
+{
+    FSDP_TRY(transformer(&r->model));
+    r->layers = fsdp_module_find(r->model, "layers");
+    FSDP_TRY(shard(r));
+    return fsdp_module_parameters(r->model, false, &r->parameters);
+}
+
+static fsdp_status main_of_rank(run *r)
+{
+    int64_t time_ms;
+    FSDP_TRY(fsdp_init_process_group(NULL, &r->group));
+    FSDP_TRY(fsdp_default_device(r->group, &r->device));
+    FSDP_TRY(fsdp_tape_create(&r->tape));
+    FSDP_TRY(open_model(r));
+    FSDP_TRY(inspect_model(r));
+    if (r->args.explicit_prefetching)
+        FSDP_TRY(set_prefetching(r));
+    FSDP_TRY(last_training_time(r, &time_ms));
+    FSDP_TRY(time_ms ? load_model(r, time_ms) : fsdp_module_init(r->model, 0));
+    if (r->args.mixed_precision)
+        FSDP_TRY(inspect_mixed_precision(r));
+    fsdp_adamw_options adam = fsdp_adamw_defaults(); /* torch.optim.Adam: no weight decay */
+    adam.l2 = true;
+    adam.weight_decay = 0.0;
+    adam.lr = 1e-2;
+    FSDP_TRY(fsdp_adamw_create(r->model, &adam, &r->optim));
+    if (time_ms)
+        FSDP_TRY(load_optim(r, time_ms));
+    if (fsdp_group_rank(r->group) == 0 && time_ms)
+        printf("resumed from %s/%lld\n", checkpoint_folder(r), (long long)time_ms);
+    FSDP_TRY(train(r));
+    return save(r);
+}
+
+static void cleanup(run *r)
+{
+    fsdp_tape_destroy(r->tape);
+    fsdp_optimizer_destroy(r->optim);
+    fsdp_parameter_list_free(&r->parameters);
+    fsdp_module_destroy(r->model);
+    fsdp_device_destroy(r->device);
+    fsdp_destroy_process_group(r->group);
+    fsdp_options_destroy(r->options);
+}
+
+int main(int argc, char **argv)
+{
+    run r = {0};
+    bool wanted = false; /* not with --help */
+    fsdp_status status = fsdp_parse_args(&parser, argc, argv, &r.args, &r.options, &wanted);
+    if (status == FSDP_OK && wanted)
+        status = main_of_rank(&r);
+    if (status != FSDP_OK) {
+        fprintf(stderr, "fsdp2_train: %s\n", fsdp_last_error());
+        if (r.group)
+            fsdp_group_abort(r.group, status); /* the peers stop at once, with this message */
+    }
+    const int code = status == FSDP_OK ? 0 : r.options ? 1 : 2; /* argparse's exit code */
+    cleanup(&r);
+    return code;
+}

@@ -1,0 +1,193 @@
+/**
+ * @file
+ * The arguments of a program, as argparse: one typed table describes every option once; flags,
+ * YAML, environment, --help, --print-config and the checks are made from it.
+ *
+ * A command has a struct for its values and a table that says which option goes where:
+ *
+ *     typedef struct bench_config { int steps; double lr; int shape; fsdp_dtype dtype; } ...;
+ *     static const char *const shapes[] = {"t5-small", "t5-base", NULL};
+ *     static const fsdp_option table[] = {
+ *         {.name = "steps", .type = FSDP_OPTION_INT, .offset = offsetof(bench_config, steps),
+ *          .value = "10", .bounds = FSDP_AT_LEAST(1), .group = "work", .help = "steps to time"},
+ *         {.name = "shape", .type = FSDP_OPTION_CHOICE, .offset = offsetof(bench_config, shape),
+ *          .value = "t5-small", .choices = shapes, .help = "..."},
+ *     };
+ *     static const fsdp_options_spec spec = {
+ *         .program = "fsdp bench", .usage = "[options]", .summary = "...",
+ *         .table = table, .count = sizeof table / sizeof *table};
+ *     bench_config config = {0};
+ *     fsdp_options *options;
+ *     FSDP_TRY(fsdp_options_parse(&spec, argc, argv, &config, &options));
+ *
+ * The command line: --name value, --name=value, -n value for one-letter aliases; a dash equals an
+ * underscore. A boolean is --name, --no-name, or takes true/false/yes/no/on/off/1/0, also as the
+ * next word. The last one wins; -- ends the options; other words are positional. A word that
+ * begins with -- is a value only after =. Every spec also has --help (-h), --config FILE.yaml and
+ * --print-config.
+ *
+ * Where a value comes from, strongest first: flag, YAML file, environment (FSDP_<NAME>, dashes as
+ * underscores, upper case; an empty variable counts as unset), default. An option known elsewhere
+ * that changes nothing here (no_effect) is checked like any other, stored if it has a place, and
+ * listed by --print-config.
+ *
+ * Errors are FSDP_ERR_INVALID (FSDP_ERR_NOT_FOUND, _FORMAT, _IO for the YAML file) and name the
+ * option, where it was given, the value and what is allowed; for an unknown name, the nearest. The
+ * caller prints them, and the texts that fsdp_options_wanted() asks for.
+ */
+#pragma once
+#include <math.h>
+#include <stddef.h>
+
+#include <fsdp/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fsdp_option_type {
+    FSDP_OPTION_BOOL,        /**< bool */
+    FSDP_OPTION_INT,         /**< int */
+    FSDP_OPTION_INT64,       /**< int64_t */
+    FSDP_OPTION_DOUBLE,      /**< double; finite unless `infinite`; NAN if never given and without a
+                                default */
+    FSDP_OPTION_STRING,      /**< const char *, owned by the fsdp_options; NULL if never given */
+    FSDP_OPTION_CHOICE,      /**< int: index into choices (an enum declared in the same order) */
+    FSDP_OPTION_DTYPE,       /**< fsdp_dtype, by any name fsdp_dtype_from_name knows */
+    FSDP_OPTION_SIZE,        /**< int64_t bytes: 8GiB, 512MB, 1.5g (KB MB GB TB are powers of 1000,
+                                K M G T and KiB MiB GiB TiB of 1024), 4096 */
+    FSDP_OPTION_BOOL_OR_INT, /**< int: 0 false, 1 true, or a number above 1 within bounds */
+    FSDP_OPTION_LIST, /**< fsdp_option_list: a,b,c (spaces around items do not count) or a YAML
+                           sequence; the last one given wins */
+} fsdp_option_type;
+
+typedef struct fsdp_option_list {
+    const char *const *items; /**< owned by the fsdp_options; NULL if empty */
+    size_t count;
+} fsdp_option_list;
+
+/** Bounds of a number or size; checked only if `set`. Written with the macros below. */
+typedef struct fsdp_option_bounds {
+    double min, max;
+    bool set, above, below; /**< above: greater than min; below: less than max; else inclusive */
+} fsdp_option_bounds;
+#define FSDP_AT_LEAST(lo)                                                                          \
+    {                                                                                              \
+        .set = true, .min = (lo), .max = (double)INFINITY                                          \
+    }
+#define FSDP_ABOVE(lo)                                                                             \
+    {                                                                                              \
+        .set = true, .min = (lo), .max = (double)INFINITY, .above = true                           \
+    }
+#define FSDP_BETWEEN(lo, hi)                                                                       \
+    {                                                                                              \
+        .set = true, .min = (lo), .max = (hi)                                                      \
+    }
+#define FSDP_FROM_TO_BELOW(lo, hi)                                                                 \
+    {                                                                                              \
+        .set = true, .min = (lo), .max = (hi), .below = true                                       \
+    }
+#define FSDP_ABOVE_UP_TO(lo, hi)                                                                   \
+    {                                                                                              \
+        .set = true, .min = (lo), .max = (hi), .above = true                                       \
+    }
+
+/** `offset` of an option whose value nobody keeps. */
+#define FSDP_OPTION_NOWHERE SIZE_MAX
+
+/** One option. Zero means none for every field but name, type and offset. */
+typedef struct fsdp_option {
+    const char *name;    /**< with dashes: "batch-size" */
+    const char *aliases; /**< "test-batch-size,eval-batch-size,b": one letter is also -b */
+    fsdp_option_type type;
+    size_t offset;     /**< offsetof the value in the command's struct */
+    const char *value; /**< default, as a user would write it; NULL: zero, false, NULL, NAN */
+    const char *shown_default;  /**< what --help says instead, e.g. "number of cores / ranks" */
+    fsdp_option_bounds bounds;  /**< INT, INT64, DOUBLE, SIZE */
+    bool infinite;              /**< DOUBLE: inf is a number too */
+    const char *const *choices; /**< CHOICE: NULL-terminated; "adamw|adam-w" adds other spellings.
+                                   Case does not matter */
+    const char *metavar;        /**< "FILE", "N": what --help shows for the value */
+    const char *group;          /**< heading in --help; NULL: as the option before it */
+    const char *help;           /**< one or two sentences without a final full stop */
+    const char *bare;           /**< the value of a flag that nothing follows; NULL: an error */
+    const char *env;            /**< name of the variable if it is not <prefix><NAME> */
+    const char *no_effect;      /**< why it changes nothing: "there is no GPU in this build" */
+    const char *note;           /**< what fsdp_parse_args() tells after the name of a flag that was
+                                   given, and is not false; NULL: nothing */
+    bool required;              /**< an error if no source gives it */
+    bool optional;              /**< without being given it counts for nothing: --print-config says
+                                   null */
+    bool false_is_silence;      /**< BOOL that other tools' files and variables give for nothing:
+                                   false counts as not given there; no-name: true says it */
+    bool hidden;                /**< not in --help (but in errors' suggestions) */
+} fsdp_option;
+
+typedef struct fsdp_options fsdp_options;
+
+typedef struct fsdp_options_spec {
+    const char *program;      /**< "fsdp train" */
+    const char *usage;        /**< what follows it: "--model DIR --data FILE [options]" */
+    const char *summary;      /**< text before the options; paragraphs are wrapped */
+    const char *epilogue;     /**< text after them (examples), printed as it is; or NULL */
+    const fsdp_option *table; /**< static storage: outlives every fsdp_options */
+    size_t count;
+    const char *env_prefix;  /**< NULL: "FSDP_" */
+    const char *positional;  /**< "FILE...": NULL if there are none */
+    int min_positional;      /**< fewer is an error */
+    int max_positional;      /**< more is an error; 0 with `positional`: no limit */
+    bool stop_at_positional; /**< the first positional ends the options (fsdp launch) */
+    /** Set values that nobody gave and that follow from others (fsdp_options_given); or NULL. */
+    void (*derive)(void *target, const fsdp_options *options);
+    fsdp_status (*check)(void *target, const fsdp_options *options); /**< across fields; or NULL */
+} fsdp_options_spec;
+
+typedef enum fsdp_options_action {
+    FSDP_OPTIONS_RUN,
+    FSDP_OPTIONS_HELP,        /**< --help was given: nothing was checked, target is untouched */
+    FSDP_OPTIONS_PRINT_CONFIG /**< --print-config: required and spec->check are not looked at */
+} fsdp_options_action;
+
+typedef enum fsdp_option_origin {
+    FSDP_ORIGIN_DEFAULT,
+    FSDP_ORIGIN_ENV,
+    FSDP_ORIGIN_FILE,
+    FSDP_ORIGIN_FLAG
+} fsdp_option_origin;
+
+/** Fill `target` from all sources; argv[0] is the command's name and is skipped. On success
+ * *options owns every string in target and must outlive it; end it with fsdp_options_destroy. On
+ * failure target's contents are unspecified. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_parse(const fsdp_options_spec *spec, int argc,
+                                                        char **argv, void *target,
+                                                        fsdp_options **options);
+FSDP_API void fsdp_options_destroy(fsdp_options *options); /**< accepts NULL */
+
+FSDP_API fsdp_options_action fsdp_options_wanted(const fsdp_options *options);
+/** The required options and spec->check: fsdp_options_parse did it if the action is RUN. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_check(const fsdp_options *options, void *target);
+/** Where an option's value came from. `name` is in the table (asserted). */
+FSDP_API fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *name);
+/** Given by a flag, file or variable, not by default? */
+FSDP_API bool fsdp_options_given(const fsdp_options *options, const char *name);
+/** The positional words; pointers into argv. */
+FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count);
+
+/** The text of --help, at most `columns` wide (80 to 100 look well). Freed with
+ * fsdp_text_free(); NULL when out of memory. */
+FSDP_API char *fsdp_options_help(const fsdp_options_spec *spec, int columns);
+/** The text of --print-config: a YAML file that --config reads back to the same values, each with a
+ * comment saying where it came from; then what was accepted without effect. What nobody gave is a
+ * comment whole: read back, it would count as given, and contradict a flag from which it follows.
+ * Likewise. */
+FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *target);
+/** A line for each reason why something that a flag or file says changes nothing, with all that it
+ * is the reason for: "--machine-rank, --num-machines: ranks come from fsdp launch". Likewise; ""
+ * if everything counts. What the environment says is left out: other tools export it for all. */
+FSDP_API char *fsdp_options_notes(const fsdp_options *options);
+/** The value of one option as a user would write it, e.g. "bfloat16". Likewise. */
+FSDP_API char *fsdp_option_text(const fsdp_option *option, const void *target);
+
+#ifdef __cplusplus
+}
+#endif

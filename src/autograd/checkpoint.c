@@ -1,0 +1,320 @@
+/* See checkpoint.h. */
+#include "src/autograd/checkpoint.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+
+/* Results of the first run for the second, in the order of computing. */
+typedef struct fsdp_kept {
+    fsdp_activation_offload *offload;
+    uint64_t number; /* of the call */
+    struct kept_result {
+        const fsdp_op *op;
+        fsdp_stashed *results[FSDP_MAX_RECALLED];
+    } * items;
+    size_t n, cap, next; /* next: which the second run takes */
+} fsdp_kept;
+
+/* What the node keeps. */
+typedef struct segment {
+    _Alignas(16) unsigned char self[FSDP_SEGMENT_SELF_BYTES];
+    fsdp_segment_fn *run;
+    fsdp_scope_options options;
+    uint64_t rng_calls; /* before the part ran */
+    fsdp_dtype buffer_dtype;
+    fsdp_tape *tape;          /* the outer one */
+    int result[FSDP_MAX_OUT]; /* of each output of the node: which result of the part it is */
+    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL where there is none */
+    bool keeps_results;
+    fsdp_kept kept; /* also names where inputs are kept */
+} segment;
+
+static void drop_results(struct kept_result *item)
+{
+    for (int i = 0; i < FSDP_MAX_RECALLED; i++) {
+        fsdp_stash_drop(item->results[i]);
+        item->results[i] = NULL;
+    }
+}
+
+static void segment_destroy(void *host)
+{
+    segment *g = host;
+    /* Newest first, as the file is a stack. */
+    for (size_t i = g->kept.n; i-- > 0;)
+        drop_results(&g->kept.items[i]);
+    for (int i = FSDP_MAX_IN; i-- > 0;)
+        fsdp_stash_drop(g->inputs[i]);
+    fsdp_free(g->kept.items);
+    fsdp_free(g);
+}
+
+/* --- results that are kept --- */
+
+void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n)
+{
+    fsdp_kept *kept = s->run->keeping;
+    if (!kept || !fsdp_scope_ok(s))
+        return;
+    FSDP_ASSERT(n <= FSDP_MAX_RECALLED);
+    if (!FSDP_GROW(kept->items, kept->cap, kept->n + 1)) {
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+        return;
+    }
+    struct kept_result *item = &kept->items[kept->n++];
+    *item = (struct kept_result){.op = op};
+    for (int i = 0; i < n && fsdp_scope_ok(s); i++)
+        (void)fsdp_scope_check(
+            s, fsdp_stash_put(kept->offload, kept->number, out[i], &item->results[i]));
+}
+
+/* What the tape links is this run's tensor, not the first one's. */
+static fsdp_tensor *alias_of(fsdp_scope *s, fsdp_tensor *t)
+{
+    fsdp_tensor *alias = NULL;
+    if (!fsdp_scope_ok(s) || !fsdp_scope_check(s, fsdp_tensor_view(t, t->ndim, t->shape, &alias)))
+        return NULL;
+    return fsdp_own(s, alias);
+}
+
+bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
+{
+    fsdp_kept *kept = s->run->recalling;
+    if (!kept || !fsdp_scope_ok(s))
+        return false;
+    struct kept_result *item = kept->next < kept->n ? &kept->items[kept->next++] : NULL;
+    if (!item || item->op != op) {
+        fsdp_scope_error(s, op->name, "its checkpointed module computed %s here the first time",
+                         item ? item->op->name : "nothing");
+        return true;
+    }
+    for (int i = 0; i < n; i++) {
+        fsdp_tensor *t = NULL;
+        if (fsdp_scope_check(s, fsdp_stash_get(item->results[i], &t)))
+            out[i] = alias_of(s, t);
+        fsdp_tensor_release(t);
+    }
+    drop_results(item);
+    return true;
+}
+
+/* --- the second time --- */
+
+/* An input that wants a gradient is a leaf of the inner tape, behind a node that copies nothing. */
+static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
+                                float *beta)
+{
+    *beta = self->grad ? 1.0f : 0.0f;
+    if (!self->grad)
+        FSDP_TRY(fsdp_tensor_create(leaf->storage->device, leaf->dtype, leaf->ndim, leaf->shape,
+                                    FSDP_TAG_ACTIVATION, &self->grad));
+    *dst = self->grad;
+    return FSDP_OK;
+}
+
+static void input_destroy(fsdp_grad_sink *sink)
+{
+    fsdp_tensor_release(sink->grad);
+    fsdp_free(sink);
+}
+
+static void source_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                            fsdp_tensor **grad_in)
+{
+    (void)s, (void)n;
+    grad_in[0] = grad_out[0];
+}
+
+static const fsdp_op source_op = {.name = "checkpoint input", .backward = source_backward};
+
+/* An input on the inner tape. */
+typedef struct inner_input {
+    fsdp_tensor *leaf; /* collects the gradient; NULL: none is wanted */
+    fsdp_tensor *read; /* what the part reads */
+} inner_input;
+
+static inner_input enter(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
+{
+    fsdp_tensor *alias = t ? alias_of(s, t) : NULL;
+    if (!wants_grad || !alias)
+        return (inner_input){.read = alias};
+    fsdp_grad_sink *sink = fsdp_calloc(1, sizeof *sink);
+    if (!sink) {
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+        return (inner_input){0};
+    }
+    sink->requires_grad = true;
+    sink->target = input_target;
+    alias->sink = sink;
+    alias->sink_destroy = input_destroy;
+    fsdp_tensor *read = alias_of(s, t);
+    if (read)
+        fsdp_record(s, &(fsdp_record_args){
+                           .op = &source_op, .in = {alias}, .n_in = 1, .out = {read}, .n_out = 1});
+    return (inner_input){.leaf = alias, .read = read};
+}
+
+/* Owned by s; NULL if there is none, or the scope fails. */
+static fsdp_tensor *kept_input(fsdp_scope *s, const segment *g, int i)
+{
+    fsdp_tensor *t = NULL;
+    if (!g->inputs[i] || !fsdp_scope_ok(s) ||
+        !fsdp_scope_check(s, fsdp_stash_get(g->inputs[i], &t)))
+        return NULL;
+    return fsdp_own(s, t);
+}
+
+/* Where inner backward begins. */
+typedef struct root_list {
+    fsdp_tensor *roots[FSDP_MAX_OUT + FSDP_MAX_IN], *grads[FSDP_MAX_OUT + FSDP_MAX_IN];
+    int n;
+} root_list;
+
+/* A result that the inner tape does not lead to has no gradient to hand on. */
+static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, fsdp_tensor *grad)
+{
+    if (!grad || !root->node || root->generation != tape->generation)
+        return;
+    list->roots[list->n] = root;
+    list->grads[list->n++] = grad;
+}
+
+/* Gradients begin at the results, and, for inputs that were read after the part as well, at the
+ * inputs with what came from there. */
+static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
+                             fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
+                             inner_input *inputs)
+{
+    segment *g = n->host;
+    fsdp_args in = {.n = n->n_in}, out = {.n = 0};
+    root_list list = {.n = 0};
+    s->run->rng_calls = g->rng_calls;
+    s->run->buffer_dtype = g->buffer_dtype;
+    s->run->recomputing = true;
+    s->run->recalling = g->keeps_results ? &g->kept : NULL;
+    FSDP_TRY(fsdp_offload_read_ahead(g->kept.offload, g->kept.number));
+    for (int i = 0; i < n->n_in; i++) {
+        inputs[i] = enter(s, kept_input(s, g, i), n->need >> i & 1);
+        in.t[i] = inputs[i].read;
+    }
+    if (fsdp_scope_ok(s))
+        g->run(s, g->self, &in, &out);
+    FSDP_TRY(fsdp_scope_status(s));
+    for (int k = 0; k < n->n_out; k++)
+        add_root(&list, tape, out.t[g->result[k]], grad_out[k]);
+    for (int i = 0; i < n->n_in; i++)
+        if (inputs[i].leaf)
+            add_root(&list, tape, inputs[i].read, so_far[i]);
+    return fsdp_backward_inside(tape, list.roots, list.grads, list.n, g->tape);
+}
+
+static void checkpoint_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                fsdp_tensor **grad_in)
+{
+    const segment *g = n->host;
+    inner_input inputs[FSDP_MAX_IN] = {0};
+    fsdp_tape *tape = NULL;
+    fsdp_scope *inner = NULL;
+    fsdp_status status = fsdp_tape_create(&tape);
+    if (status == FSDP_OK)
+        status = fsdp_scope_open(s->run->device, tape, &g->options, &inner);
+    if (status == FSDP_OK)
+        status = run_again(n, inner, tape, grad_out, grad_in, inputs);
+    for (int i = 0; i < n->n_in && status == FSDP_OK; i++)
+        if (inputs[i].leaf && inputs[i].leaf->sink->grad)
+            grad_in[i] = fsdp_keep(s, inputs[i].leaf->sink->grad);
+    fsdp_scope_fail(s, status);
+    fsdp_scope_close(inner);
+    fsdp_tape_destroy(tape);
+}
+
+static const fsdp_op checkpoint_op = {.name = "checkpoint",
+                                      .backward = checkpoint_backward,
+                                      .continues = true,
+                                      .host_destroy = segment_destroy};
+
+/* --- the first time --- */
+
+/* Results that are inputs handed through are no outputs of the node. */
+static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
+{
+    for (int k = 0; k < in->n; k++)
+        if (in->t[k] == out->t[i])
+            return false;
+    for (int k = 0; k < i; k++)
+        if (out->t[k] == out->t[i])
+            return false;
+    return out->t[i] && fsdp_dtype_is_floating(out->t[i]->dtype);
+}
+
+static void record(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_args *out)
+{
+    fsdp_record_args args = {.op = &checkpoint_op, .n_in = in->n, .host = g, .reads_leaves = true};
+    for (int i = 0; i < in->n; i++)
+        args.in[i] = in->t[i];
+    for (int i = 0; i < out->n; i++)
+        if (is_output(in, out, i)) {
+            g->result[args.n_out] = i;
+            args.out[args.n_out++] = out->t[i];
+        }
+    fsdp_record(s, &args);
+}
+
+/* With its inputs kept. NULL with the scope failed. */
+static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *options,
+                            const fsdp_args *in)
+{
+    segment *g = fsdp_calloc(1, sizeof *g);
+    fsdp_status status = g ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (g) {
+        g->keeps_results = options->keeps_results;
+        g->kept.offload = options->offload;
+        status = fsdp_offload_begin_call(options->offload, &g->kept.number);
+    }
+    for (int i = 0; i < in->n && status == FSDP_OK; i++)
+        if (in->t[i])
+            status = fsdp_stash_put(options->offload, g->kept.number, in->t[i], &g->inputs[i]);
+    if (fsdp_scope_check(s, status))
+        return g;
+    if (g)
+        segment_destroy(g);
+    return NULL;
+}
+
+/* The first time: nothing is taped. */
+static void run_hidden(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args *out)
+{
+    fsdp_run *r = s->run;
+    fsdp_kept *keeping = r->keeping;
+    r->tape = NULL;
+    r->hidden_tape = g->tape;
+    r->keeping = g->keeps_results ? &g->kept : NULL;
+    g->run(s, g->self, in, out);
+    r->tape = g->tape;
+    r->hidden_tape = NULL;
+    r->keeping = keeping;
+}
+
+void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp_segment_fn *run,
+                     const void *self, size_t self_bytes, const fsdp_args *in, fsdp_args *out)
+{
+    static const fsdp_checkpoint_options defaults = {0};
+    if (!s->run->tape) {
+        run(s, self, in, out);
+        return;
+    }
+    segment *g = new_segment(s, options ? options : &defaults, in);
+    if (!g)
+        return;
+    FSDP_ASSERT(self_bytes <= sizeof g->self);
+    memcpy(g->self, self, self_bytes);
+    g->run = run;
+    g->options = s->run->options;
+    g->rng_calls = s->run->rng_calls;
+    g->buffer_dtype = s->run->buffer_dtype;
+    g->tape = s->run->tape;
+    run_hidden(s, g, in, out);
+    record(s, g, in, out);
+}

@@ -1,0 +1,81 @@
+/* Softmax cross-entropy of logits that exist, for the few classes of a classification head; over a
+ * vocabulary see ops_loss.c. Backward computes the softmax again from the logits, so it takes any
+ * gradient of the loss. Legend: T rows, V classes. */
+#include "src/autograd/ops.h"
+
+typedef struct cross_entropy_options {
+    float factor;
+} cross_entropy_options;
+
+static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                   fsdp_tensor **grad_in)
+{
+    const cross_entropy_options *o = (const cross_entropy_options *)n->options;
+    const fsdp_tensor *logits = n->saved[0];
+    const int64_t rows = logits->shape[0];
+    double grad = 1.0;
+    fsdp_tensor *dx = fsdp_grad_like(s, n, 0, logits, grad_in);
+    fsdp_tensor *losses = fsdp_new(s, FSDP_DTYPE_F32, 1, &rows);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (!k || !fsdp_scope_check(s, fsdp_tensor_item(grad_out[0], &grad)))
+        return;
+    k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(logits),
+            (size_t)fsdp_tensor_numel(logits) * fsdp_dtype_size(logits->dtype));
+    k->cross_entropy(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(dx), dx->dtype,
+                     n->host, rows, logits->shape[1], true, (float)((double)o->factor * grad));
+}
+
+static const fsdp_op cross_entropy_op = {.name = "cross_entropy",
+                                         .backward = cross_entropy_backward};
+
+/* Sum over rows of the losses, in double and in order. */
+static float sum_losses(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *logits,
+                        const fsdp_tensor *losses, const int32_t *labels, float factor)
+{
+    const int64_t rows = logits->shape[0];
+    const float *loss = fsdp_tensor_ptr(losses);
+    double sum = 0.0;
+    k->cross_entropy(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(logits),
+                     logits->dtype, labels, rows, logits->shape[1], false, factor);
+    for (int64_t t = 0; t < rows; t++)
+        sum += (double)loss[t];
+    return (float)(sum * (double)factor);
+}
+
+fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, const int32_t *labels,
+                                float factor)
+{
+    char text[FSDP_SHAPE_TEXT];
+    const char *op = cross_entropy_op.name;
+    if (!fsdp_check_floats(s, op, &logits, (const char *const[]){"logits"}, 1))
+        return NULL;
+    if (logits->ndim != 2) {
+        fsdp_scope_error(s, op, "logits is %s, not [T, V]",
+                         fsdp_shape_text(logits->ndim, logits->shape, text));
+        return NULL;
+    }
+    if (!fsdp_check_labels(s, op, labels, logits->shape[0], logits->shape[1]))
+        return NULL;
+    fsdp_tensor *loss = fsdp_new(s, FSDP_DTYPE_F32, 0, NULL);
+    fsdp_tensor *losses = fsdp_new(s, FSDP_DTYPE_F32, 1, logits->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        *(float *)fsdp_tensor_ptr(loss) = sum_losses(s, k, logits, losses, labels, factor);
+    fsdp_drop(s, losses);
+    if (!fsdp_scope_ok(s) || !fsdp_needs_grad(s, logits))
+        return loss;
+    int32_t *copy = fsdp_copy_ids(s, labels, logits->shape[0]);
+    if (!copy)
+        return NULL;
+    fsdp_record(s, &(fsdp_record_args){.op = &cross_entropy_op,
+                                       .in = {logits},
+                                       .n_in = 1,
+                                       .saved = {logits},
+                                       .n_saved = 1,
+                                       .out = {loss},
+                                       .n_out = 1,
+                                       .options = &(cross_entropy_options){factor},
+                                       .options_bytes = sizeof(cross_entropy_options),
+                                       .host = copy});
+    return loss;
+}

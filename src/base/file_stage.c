@@ -1,0 +1,256 @@
+/* See file_stage.h. A ring of requests between the caller, who appends, and the worker, who takes
+ * the oldest; both sleep on condition variables. */
+#include "src/base/file_stage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/io_internal.h"
+
+enum {
+    QUEUE = 64,            /* requests that wait at most */
+    MAX_TRANSFER = 1 << 30 /* of one call; Linux stops at 2 GiB anyway */
+};
+
+typedef struct request {
+    bool is_write;
+    uint64_t offset;
+    unsigned char *data;
+    size_t bytes;
+} request;
+
+struct fsdp_file_stage {
+    int fd;
+    char *dir;
+    uint64_t reserved;
+    pthread_t worker;
+    pthread_mutex_t lock;
+    pthread_cond_t queued, done; /* a request or the end has come; one more is complete */
+    /* Under lock: */
+    bool stopping;
+    fsdp_file_ticket last, completed; /* newest request; all up to `completed` have been run */
+    request requests[QUEUE];          /* request i is requests[i % QUEUE] */
+    fsdp_file_ticket failed;          /* the first that failed; 0: none */
+    fsdp_status status;
+    char message[512];
+};
+
+/* --- the worker --- */
+
+/* Bytes that one call moved, or -1 with errno. */
+static ssize_t transfer_some(int fd, const request *r, size_t at)
+{
+    size_t left = r->bytes - at, n = left < MAX_TRANSFER ? left : MAX_TRANSFER;
+    off_t offset = (off_t)(r->offset + at);
+    return r->is_write ? pwrite(fd, r->data + at, n, offset) : pread(fd, r->data + at, n, offset);
+}
+
+static fsdp_status run_request(const fsdp_file_stage *stage, const request *r)
+{
+    const char *what = r->is_write ? "write" : "read back";
+    for (size_t at = 0; at < r->bytes;) {
+        ssize_t moved = transfer_some(stage->fd, r, at);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved < 0)
+            return fsdp_io_error(stage->dir, "cannot %s %zu bytes of the offload file", what,
+                                 r->bytes);
+        if (moved == 0)
+            return fsdp_error(FSDP_ERR_IO, "%s: the offload file ends at byte %llu, before %llu",
+                              stage->dir, (unsigned long long)(r->offset + at),
+                              (unsigned long long)(r->offset + r->bytes));
+        at += (size_t)moved;
+    }
+    return FSDP_OK;
+}
+
+static void note_failure(fsdp_file_stage *stage, fsdp_status status)
+{
+    stage->failed = stage->completed + 1;
+    stage->status = status;
+    snprintf(stage->message, sizeof stage->message, "%s", fsdp_last_error());
+}
+
+static void *worker_main(void *arg)
+{
+    fsdp_file_stage *stage = arg;
+    pthread_mutex_lock(&stage->lock);
+    for (;;) {
+        while (stage->completed == stage->last && !stage->stopping)
+            pthread_cond_wait(&stage->queued, &stage->lock);
+        if (stage->stopping)
+            break;
+        request r = stage->requests[(stage->completed + 1) % QUEUE];
+        bool run = !stage->failed;
+        pthread_mutex_unlock(&stage->lock);
+        fsdp_status status = run ? run_request(stage, &r) : FSDP_OK;
+        pthread_mutex_lock(&stage->lock);
+        if (status != FSDP_OK)
+            note_failure(stage, status);
+        stage->completed++;
+        pthread_cond_signal(&stage->done);
+    }
+    pthread_mutex_unlock(&stage->lock);
+    return NULL;
+}
+
+/* --- create and destroy --- */
+
+static fsdp_status open_file(fsdp_file_stage *stage)
+{
+    FSDP_TRY(fsdp_directory_make(stage->dir));
+    char *path = fsdp_path_join(stage->dir, "fsdp-offload-XXXXXX");
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    stage->fd = mkostemp(path, O_CLOEXEC);
+    fsdp_status status =
+        stage->fd < 0 ? fsdp_io_error(stage->dir, "cannot make an offload file there") : FSDP_OK;
+    if (status == FSDP_OK && unlink(path) != 0)
+        status = fsdp_io_error(path, "cannot unlink the offload file");
+    fsdp_free(path);
+    return status;
+}
+
+static const char *default_dir(void)
+{
+    const char *dir = getenv("TMPDIR");
+    return dir && *dir ? dir : "/tmp";
+}
+
+/* What is there before the worker runs. */
+static void free_stage(fsdp_file_stage *stage)
+{
+    if (stage->fd >= 0)
+        close(stage->fd);
+    pthread_cond_destroy(&stage->done);
+    pthread_cond_destroy(&stage->queued);
+    pthread_mutex_destroy(&stage->lock);
+    fsdp_free(stage->dir);
+    fsdp_free(stage);
+}
+
+static fsdp_status start_worker(fsdp_file_stage *stage)
+{
+    int error = pthread_create(&stage->worker, NULL, worker_main, stage);
+    return error ? fsdp_error(FSDP_ERR_NOMEM, "offload: cannot start a thread: %s", strerror(error))
+                 : FSDP_OK;
+}
+
+fsdp_status fsdp_file_stage_create(const char *dir, uint64_t bytes, fsdp_file_stage **stage)
+{
+    fsdp_file_stage *made = fsdp_calloc(1, sizeof *made);
+    if (!made)
+        return FSDP_ERR_NOMEM;
+    made->fd = -1;
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->queued, NULL);
+    pthread_cond_init(&made->done, NULL);
+    made->dir = fsdp_strdup(dir ? dir : default_dir());
+    fsdp_status status = made->dir ? open_file(made) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_file_stage_reserve(made, bytes);
+    if (status == FSDP_OK)
+        status = start_worker(made);
+    if (status != FSDP_OK) {
+        free_stage(made);
+        return status;
+    }
+    *stage = made;
+    return FSDP_OK;
+}
+
+void fsdp_file_stage_destroy(fsdp_file_stage *stage)
+{
+    if (!stage)
+        return;
+    pthread_mutex_lock(&stage->lock);
+    stage->stopping = true;
+    pthread_cond_signal(&stage->queued);
+    pthread_mutex_unlock(&stage->lock);
+    pthread_join(stage->worker, NULL);
+    free_stage(stage);
+}
+
+fsdp_status fsdp_file_stage_reserve(fsdp_file_stage *stage, uint64_t bytes)
+{
+    if (bytes <= stage->reserved)
+        return FSDP_OK;
+    int error = EFBIG;
+    if (bytes <= INT64_MAX)
+        do
+            error = posix_fallocate(stage->fd, (off_t)stage->reserved,
+                                    (off_t)(bytes - stage->reserved));
+        while (error == EINTR);
+    if (error) {
+        errno = error;
+        return fsdp_io_error(stage->dir, "no room for an offload file of %llu bytes",
+                             (unsigned long long)bytes);
+    }
+    stage->reserved = bytes;
+    return FSDP_OK;
+}
+
+/* --- requests --- */
+
+static fsdp_file_ticket enqueue(fsdp_file_stage *stage, const request *r)
+{
+    pthread_mutex_lock(&stage->lock);
+    while (stage->last - stage->completed == QUEUE)
+        pthread_cond_wait(&stage->done, &stage->lock);
+    fsdp_file_ticket ticket = ++stage->last;
+    stage->requests[ticket % QUEUE] = *r;
+    pthread_cond_signal(&stage->queued);
+    pthread_mutex_unlock(&stage->lock);
+    return ticket;
+}
+
+fsdp_file_ticket fsdp_file_stage_write(fsdp_file_stage *stage, uint64_t offset, const void *data,
+                                       size_t bytes)
+{
+    /* The worker only reads them: one struct serves both directions. */
+    unsigned char *source = (unsigned char *)(uintptr_t)data;
+    return enqueue(stage, &(request){true, offset, source, bytes});
+}
+
+fsdp_file_ticket fsdp_file_stage_read(fsdp_file_stage *stage, uint64_t offset, void *data,
+                                      size_t bytes)
+{
+    return enqueue(stage, &(request){false, offset, data, bytes});
+}
+
+fsdp_status fsdp_file_stage_peek(const fsdp_file_stage *stage, uint64_t offset, void *data,
+                                 size_t bytes)
+{
+    return run_request(stage, &(request){false, offset, data, bytes});
+}
+
+fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket)
+{
+    pthread_mutex_lock(&stage->lock);
+    while (stage->completed < ticket)
+        pthread_cond_wait(&stage->done, &stage->lock);
+    bool failed = stage->failed && stage->failed <= ticket;
+    pthread_mutex_unlock(&stage->lock);
+    /* Written once, before `failed`. */
+    return failed ? fsdp_error(stage->status, "%s", stage->message) : FSDP_OK;
+}
+
+bool fsdp_file_stage_is_done(fsdp_file_stage *stage, fsdp_file_ticket ticket)
+{
+    pthread_mutex_lock(&stage->lock);
+    bool done = stage->completed >= ticket;
+    pthread_mutex_unlock(&stage->lock);
+    return done;
+}
+
+fsdp_file_ticket fsdp_file_stage_last(const fsdp_file_stage *stage)
+{
+    return stage->last; /* only the caller's thread changes it */
+}

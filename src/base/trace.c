@@ -1,0 +1,287 @@
+/* See Note [Tracing] in trace.h. */
+#include "src/base/trace.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/clock.h"
+
+enum {
+    MAX_DEPTH = 64,
+    EVENTS_PER_SAMPLE = 4
+};
+
+typedef struct open_span {
+    char label[FSDP_TRACE_LABEL];
+    fsdp_trace_category category;
+    fsdp_trace_entry *entry; /* NULL: it has no sum of its own */
+    int64_t begin_ns;
+} open_span;
+
+struct fsdp_trace {
+    fsdp_trace_event *events; /* [max_events], event i at i % max_events */
+    fsdp_trace_sample *samples;
+    size_t max_events, max_samples;
+    uint64_t n_events, n_samples; /* ever */
+    open_span stack[MAX_DEPTH];
+    int depth;                 /* may exceed MAX_DEPTH: spans below are not kept */
+    int64_t mark_ns, mark_cpu; /* the end of the last piece */
+    fsdp_trace_sum sums[FSDP_TRACE_CATEGORIES];
+    fsdp_trace_entry entries[FSDP_TRACE_NAMES];
+    size_t n_entries;
+    int64_t steps;
+};
+
+_Thread_local fsdp_trace *fsdp_trace_current;
+
+fsdp_status fsdp_trace_create(size_t max_events, fsdp_trace **trace)
+{
+    FSDP_ASSERT(max_events > 0);
+    fsdp_trace *t = fsdp_calloc(1, sizeof *t);
+    if (!t)
+        return FSDP_ERR_NOMEM;
+    t->max_events = max_events;
+    t->max_samples = max_events / EVENTS_PER_SAMPLE + 1;
+    t->events = fsdp_calloc(t->max_events, sizeof *t->events);
+    t->samples = fsdp_calloc(t->max_samples, sizeof *t->samples);
+    if (!t->events || !t->samples) {
+        fsdp_trace_destroy(t);
+        return FSDP_ERR_NOMEM;
+    }
+    *trace = t;
+    return FSDP_OK;
+}
+
+void fsdp_trace_destroy(fsdp_trace *trace)
+{
+    if (!trace)
+        return;
+    if (fsdp_trace_current == trace)
+        fsdp_trace_current = NULL;
+    fsdp_free(trace->events);
+    fsdp_free(trace->samples);
+    fsdp_free(trace);
+}
+
+/* --- pieces of time --- */
+
+static int64_t cpu_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Copied up to the end of `to`; what would break JSON becomes '_'. */
+static char *copy_text(char *at, const char *end, const char *text)
+{
+    for (; *text && at < end; text++)
+        *at++ = *text < ' ' || *text > '~' || *text == '"' || *text == '\\' ? '_' : *text;
+    return at;
+}
+
+static void set_label(char label[FSDP_TRACE_LABEL], const char *name, const char *detail)
+{
+    const char *end = label + FSDP_TRACE_LABEL - 1;
+    char *at = copy_text(label, end, name);
+    if (detail && *detail) {
+        at = copy_text(at, end, " ");
+        at = copy_text(at, end, detail);
+    }
+    *at = 0;
+}
+
+static bool is_operation(fsdp_trace_category category)
+{
+    return category == FSDP_TRACE_MATMUL || category == FSDP_TRACE_ATTENTION ||
+           category == FSDP_TRACE_OPERATION;
+}
+
+/* Names are static, so the pointer stands for the text; equal texts of two files are two entries
+ * until they are printed. NULL when the table is full, and for modules, whose names are not static.
+ */
+static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, const char *name,
+                                  const char *detail)
+{
+    if (category == FSDP_TRACE_REST)
+        return NULL;
+    if (!is_operation(category))
+        detail = NULL;
+    for (size_t i = 0; i < t->n_entries; i++) {
+        fsdp_trace_entry *e = &t->entries[i];
+        if (e->name == name && e->detail == detail && e->category == category)
+            return e;
+    }
+    if (t->n_entries == FSDP_TRACE_NAMES)
+        return NULL;
+    fsdp_trace_entry *e = &t->entries[t->n_entries++];
+    *e = (fsdp_trace_entry){.name = name, .detail = detail, .category = category};
+    return e;
+}
+
+static void charge(fsdp_trace_sum *sum, int64_t wall_ns, int64_t cpu_ns)
+{
+    sum->wall_ns += wall_ns;
+    sum->cpu_ns += cpu_ns;
+}
+
+/* The piece since the mark is over; it belongs to category and entry. */
+static int64_t end_piece(fsdp_trace *t, fsdp_trace_category category, fsdp_trace_entry *entry)
+{
+    int64_t now = fsdp_clock_ns(), cpu = cpu_clock_ns();
+    charge(&t->sums[category], now - t->mark_ns, cpu - t->mark_cpu);
+    if (entry)
+        charge(&entry->sum, now - t->mark_ns, cpu - t->mark_cpu);
+    t->mark_ns = now;
+    t->mark_cpu = cpu;
+    return now;
+}
+
+static open_span *innermost(fsdp_trace *t)
+{
+    return &t->stack[(t->depth < MAX_DEPTH ? t->depth : MAX_DEPTH) - 1];
+}
+
+static int64_t end_piece_of_span(fsdp_trace *t)
+{
+    const open_span *span = innermost(t);
+    return end_piece(t, span->category, span->entry);
+}
+
+static fsdp_trace_event *next_event(fsdp_trace *t, fsdp_trace_category category,
+                                    fsdp_trace_entry *entry)
+{
+    t->sums[category].calls++;
+    if (entry)
+        entry->sum.calls++;
+    return &t->events[t->n_events++ % t->max_events];
+}
+
+/* --- spans --- */
+
+static void push(fsdp_trace *t, fsdp_trace_category category, const char *name, const char *detail)
+{
+    if (t->depth++ >= MAX_DEPTH)
+        return;
+    open_span *span = innermost(t);
+    span->category = category;
+    span->entry = entry_of(t, category, name, detail);
+    span->begin_ns = t->mark_ns;
+    set_label(span->label, name, detail);
+}
+
+void fsdp_trace_open(fsdp_trace *t, fsdp_trace_category category, const char *name,
+                     const char *detail)
+{
+    end_piece_of_span(t);
+    push(t, category, name, detail);
+}
+
+void fsdp_trace_close(fsdp_trace *t)
+{
+    FSDP_ASSERT(t->depth > 0);
+    int64_t now = end_piece_of_span(t);
+    if (t->depth-- > MAX_DEPTH)
+        return;
+    const open_span *span = &t->stack[t->depth];
+    fsdp_trace_event *e = next_event(t, span->category, span->entry);
+    memcpy(e->label, span->label, sizeof e->label);
+    e->begin_ns = span->begin_ns;
+    e->duration_ns = now - span->begin_ns;
+    e->category = span->category;
+}
+
+void fsdp_trace_add_lap(fsdp_trace *t, fsdp_trace_category category, const char *name,
+                        const char *detail)
+{
+    fsdp_trace_entry *entry = entry_of(t, category, name, detail);
+    int64_t begin = t->mark_ns, now = end_piece(t, category, entry);
+    fsdp_trace_event *e = next_event(t, category, entry);
+    set_label(e->label, name, detail);
+    e->begin_ns = begin;
+    e->duration_ns = now - begin;
+    e->category = category;
+}
+
+void fsdp_trace_add_sample(fsdp_trace *t, const int64_t *values, size_t n)
+{
+    FSDP_ASSERT(n <= FSDP_TRACE_COUNTERS);
+    fsdp_trace_sample *sample = &t->samples[t->n_samples++ % t->max_samples];
+    *sample = (fsdp_trace_sample){.at_ns = fsdp_clock_ns()};
+    memcpy(sample->values, values, n * sizeof *values);
+}
+
+void fsdp_trace_step_begin(fsdp_trace *trace, const char *name)
+{
+    FSDP_ASSERT(!fsdp_trace_current);
+    fsdp_trace_current = trace;
+    trace->mark_ns = fsdp_clock_ns();
+    trace->mark_cpu = cpu_clock_ns();
+    trace->depth = 0;
+    push(trace, FSDP_TRACE_REST, name, NULL);
+}
+
+void fsdp_trace_step_end(fsdp_trace *trace)
+{
+    FSDP_ASSERT(fsdp_trace_current == trace);
+    while (trace->depth)
+        fsdp_trace_close(trace);
+    trace->steps++;
+    fsdp_trace_current = NULL;
+}
+
+/* --- afterwards --- */
+
+/* Where number i of those kept lies in a ring of `max` through which `n` went; SIZE_MAX: nowhere.
+ */
+static size_t place_of(uint64_t n, size_t max, size_t i)
+{
+    uint64_t kept = n < max ? n : max;
+    return i < kept ? (size_t)((n - kept + i) % max) : SIZE_MAX;
+}
+
+const fsdp_trace_event *fsdp_trace_get_event(const fsdp_trace *trace, size_t i)
+{
+    size_t at = place_of(trace->n_events, trace->max_events, i);
+    return at == SIZE_MAX ? NULL : &trace->events[at];
+}
+
+const fsdp_trace_sample *fsdp_trace_get_sample(const fsdp_trace *trace, size_t i)
+{
+    size_t at = place_of(trace->n_samples, trace->max_samples, i);
+    return at == SIZE_MAX ? NULL : &trace->samples[at];
+}
+
+uint64_t fsdp_trace_overwritten(const fsdp_trace *trace)
+{
+    return trace->n_events > trace->max_events ? trace->n_events - trace->max_events : 0;
+}
+
+const fsdp_trace_sum *fsdp_trace_sums(const fsdp_trace *trace)
+{
+    return trace->sums;
+}
+
+const fsdp_trace_entry *fsdp_trace_entries(const fsdp_trace *trace, size_t *n)
+{
+    *n = trace->n_entries;
+    return trace->entries;
+}
+
+int64_t fsdp_trace_steps(const fsdp_trace *trace)
+{
+    return trace->steps;
+}
+
+const char *fsdp_trace_category_name(fsdp_trace_category category)
+{
+    static const char *const names[FSDP_TRACE_CATEGORIES] = {
+        [FSDP_TRACE_REST] = "module",         [FSDP_TRACE_MATMUL] = "matmul",
+        [FSDP_TRACE_ATTENTION] = "attention", [FSDP_TRACE_OPERATION] = "operation",
+        [FSDP_TRACE_OPTIMIZER] = "optimizer", [FSDP_TRACE_SHARDING] = "sharding",
+        [FSDP_TRACE_WAITING] = "waiting",     [FSDP_TRACE_DATA] = "data",
+    };
+    return names[category];
+}

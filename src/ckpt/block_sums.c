@@ -1,0 +1,198 @@
+/* Checksums by blocks: computed as the file is written, compared as it is read. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/str.h"
+#include "src/ckpt/block_sums.h"
+
+enum {
+    BLOCK_BYTES = 256 << 10,
+    MAGIC_BYTES = 8,
+    HEAD_BYTES = MAGIC_BYTES + 8 + 4,
+    SUM_BYTES = 4
+};
+
+static const char MAGIC[MAGIC_BYTES + 1] = "FSDPCRC1";
+static const uint64_t MAX_BLOCK_BYTES = 1 << 30; /* of files that are read */
+
+/* "a/__0_0.crc32" of "a/__0_0.distcp"; the caller's. */
+static char *path_beside(const char *data_path)
+{
+    const char *name = fsdp_path_name(data_path), *dot = strrchr(name, '.');
+    size_t n = dot && dot > name ? (size_t)(dot - data_path) : strlen(data_path);
+    return fsdp_strdup_printf("%.*s.crc32", (int)n, data_path);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+void fsdp_block_sums_init(fsdp_block_sums *sums)
+{
+    *sums = (fsdp_block_sums){0};
+    fsdp_crc32_init(&sums->table);
+}
+
+void fsdp_block_sums_fini(fsdp_block_sums *sums)
+{
+    fsdp_free(sums->sums);
+    sums->sums = NULL;
+}
+
+fsdp_status fsdp_block_sums_add(void *context, const void *data, size_t bytes)
+{
+    fsdp_block_sums *s = context;
+    const unsigned char *from = data;
+    while (bytes > 0) {
+        size_t room = BLOCK_BYTES - (size_t)(s->bytes % BLOCK_BYTES);
+        size_t piece = bytes < room ? bytes : room;
+        if (!FSDP_GROW(s->sums, s->cap, s->n + 1))
+            return FSDP_ERR_NOMEM;
+        s->crc = fsdp_crc32(&s->table, s->crc, from, piece);
+        s->bytes += piece;
+        if (piece == room) {
+            s->sums[s->n++] = s->crc;
+            s->crc = 0;
+        }
+        from += piece;
+        bytes -= piece;
+    }
+    return FSDP_OK;
+}
+
+static void put_number(fsdp_str *text, uint64_t value, int bytes)
+{
+    char little[8];
+    for (int i = 0; i < bytes; i++)
+        little[i] = (char)(unsigned char)(value >> 8 * i);
+    fsdp_str_append(text, little, (size_t)bytes);
+}
+
+static void put_sums(const fsdp_block_sums *s, fsdp_str *text)
+{
+    fsdp_str_append(text, MAGIC, MAGIC_BYTES);
+    put_number(text, s->bytes, 8);
+    put_number(text, BLOCK_BYTES, 4);
+    for (size_t i = 0; i < s->n; i++)
+        put_number(text, s->sums[i], SUM_BYTES);
+    if (s->bytes % BLOCK_BYTES != 0)
+        put_number(text, s->crc, SUM_BYTES);
+    if (!text->failed)
+        put_number(text, fsdp_crc32(&s->table, 0, text->data, text->len), SUM_BYTES);
+}
+
+fsdp_status fsdp_block_sums_write(const fsdp_block_sums *sums, const char *data_path)
+{
+    fsdp_str text = {0};
+    char *path = path_beside(data_path);
+    put_sums(sums, &text);
+    fsdp_status status =
+        !path || text.failed ? fsdp_error_nomem() : fsdp_file_write(path, text.data, text.len);
+    fsdp_str_fini(&text);
+    fsdp_free(path);
+    return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+struct fsdp_block_check {
+    const char *data_path; /* the caller's */
+    const fsdp_mapping *data;
+    fsdp_crc32_table table;
+    fsdp_mapping map;          /* of the checksums' file */
+    const unsigned char *sums; /* [n * SUM_BYTES] in it */
+    uint64_t block_bytes, n;
+    bool *compared; /* [n] */
+};
+
+static uint64_t get_number(const unsigned char *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value |= (uint64_t)at[i] << 8 * i;
+    return value;
+}
+
+static fsdp_status check_head(const fsdp_block_check *check, const char *path)
+{
+    const size_t bytes = check->map.bytes;
+    const unsigned char *at = check->map.data;
+    if (bytes < HEAD_BYTES + SUM_BYTES || memcmp(at, MAGIC, MAGIC_BYTES) != 0 ||
+        fsdp_crc32(&check->table, 0, at, bytes - SUM_BYTES) !=
+            get_number(at + bytes - SUM_BYTES, SUM_BYTES))
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: these checksums are damaged", path);
+    if (get_number(at + MAGIC_BYTES, 8) != check->data->bytes)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: has %zu bytes; its checksums are of %llu",
+                          check->data_path, check->data->bytes,
+                          (unsigned long long)get_number(check->map.data + MAGIC_BYTES, 8));
+    return FSDP_OK;
+}
+
+static fsdp_status read_sums(fsdp_block_check *check, const char *path)
+{
+    FSDP_TRY(check_head(check, path));
+    check->block_bytes = get_number(check->map.data + MAGIC_BYTES + 8, 4);
+    check->n = (check->map.bytes - HEAD_BYTES - SUM_BYTES) / SUM_BYTES;
+    check->sums = check->map.data + HEAD_BYTES;
+    const uint64_t size = check->block_bytes, bytes = check->data->bytes;
+    if (size == 0 || size > MAX_BLOCK_BYTES || check->n != bytes / size + (bytes % size != 0))
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: %llu checksums of blocks of %llu bytes", path,
+                          (unsigned long long)check->n, (unsigned long long)size);
+    check->compared = fsdp_calloc((size_t)check->n, sizeof *check->compared);
+    return check->compared ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
+                                  fsdp_block_check **out)
+{
+    fsdp_block_check *check = fsdp_calloc(1, sizeof *check);
+    if (!check)
+        return FSDP_ERR_NOMEM;
+    check->data_path = data_path;
+    check->data = data;
+    fsdp_crc32_init(&check->table);
+    char *path = path_beside(data_path);
+    fsdp_status status = path ? fsdp_file_map(path, &check->map) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = read_sums(check, path);
+    fsdp_free(path);
+    if (status == FSDP_OK)
+        *out = check;
+    else
+        fsdp_block_check_close(check);
+    return status;
+}
+
+void fsdp_block_check_close(fsdp_block_check *check)
+{
+    if (!check)
+        return;
+    fsdp_file_unmap(&check->map);
+    fsdp_free(check->compared);
+    fsdp_free(check);
+}
+
+static fsdp_status compare_block(fsdp_block_check *check, uint64_t i)
+{
+    const uint64_t begin = i * check->block_bytes, left = check->data->bytes - begin;
+    const size_t bytes = (size_t)(left < check->block_bytes ? left : check->block_bytes);
+    if (fsdp_crc32(&check->table, 0, check->data->data + begin, bytes) !=
+        get_number(check->sums + i * SUM_BYTES, SUM_BYTES))
+        return fsdp_error(FSDP_ERR_FORMAT, "%s is damaged: checksum of bytes [%llu, %llu)",
+                          check->data_path, (unsigned long long)begin,
+                          (unsigned long long)(begin + bytes));
+    check->compared[i] = true;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset, uint64_t bytes)
+{
+    FSDP_ASSERT(offset <= check->data->bytes);
+    FSDP_ASSERT(bytes <= check->data->bytes - offset);
+    if (bytes == 0)
+        return FSDP_OK;
+    const uint64_t last = (offset + bytes - 1) / check->block_bytes;
+    for (uint64_t i = offset / check->block_bytes; i <= last; i++)
+        if (!check->compared[i])
+            FSDP_TRY(compare_block(check, i));
+    return FSDP_OK;
+}

@@ -1,0 +1,259 @@
+/* What is converted into what, and where to; then tensors in pieces. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/ckpt/convert_internal.h"
+#include "src/tensor/device.h"
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static fsdp_status read_as(const fsdp_converted *item, uint64_t offset, void *out, size_t bytes)
+{
+    fsdp_conversion *run = item->run;
+    const fsdp_safetensors_dtype *from =
+        fsdp_safetensors_dtype_by_name(item->from->item->dtype_name);
+    if (from == item->dtype)
+        return fsdp_source_read(run->source, item->from->item, offset, out, bytes);
+    const size_t from_width = (size_t)from->bits / 8, width = (size_t)item->dtype->bits / 8;
+    const size_t most = FSDP_CONVERT_PIECE_BYTES / from_width;
+    for (size_t done = 0, n; done < bytes; done += n * width) {
+        n = (bytes - done) / width < most ? (bytes - done) / width : most;
+        FSDP_TRY(fsdp_source_read(run->source, item->from->item,
+                                  (offset + done) / width * from_width, run->raw, n * from_width));
+        run->device->kernels->cast(run->device->context, (char *)out + done,
+                                   (fsdp_dtype)item->dtype->fsdp_dtype, run->raw,
+                                   (fsdp_dtype)from->fsdp_dtype, (int64_t)n);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_converted_read(const fsdp_converted *item, uint64_t offset, void *out,
+                                size_t bytes)
+{
+    if (offset == 0)
+        FSDP_TRY(fsdp_source_check(item->run->source, item->from->item));
+    return read_as(item, offset, out, bytes);
+}
+
+fsdp_status fsdp_converted_stream(const fsdp_converted *item, fsdp_convert_write_fn *write,
+                                  void *context)
+{
+    fsdp_conversion *run = item->run;
+    for (int64_t at = 0, n; at < item->bytes; at += n) {
+        n = item->bytes - at < FSDP_CONVERT_PIECE_BYTES ? item->bytes - at
+                                                        : FSDP_CONVERT_PIECE_BYTES;
+        FSDP_TRY(fsdp_converted_read(item, (uint64_t)at, run->piece, (size_t)n));
+        FSDP_TRY(write(context, (uint64_t)at, run->piece, (size_t)n));
+    }
+    fsdp_conversion_step(run);
+    return FSDP_OK;
+}
+
+void fsdp_conversion_step(fsdp_conversion *run)
+{
+    run->done++;
+    if (run->options->progress)
+        run->options->progress(run->options->context, run->done, run->selection.n);
+}
+
+/* ---- items ----------------------------------------------------------------------------------- */
+
+static bool is_model_alone(const fsdp_conversion *run)
+{
+    return run->options->model_only || run->result->format == FSDP_CONVERT_SAFETENSORS ||
+           run->result->format == FSDP_CONVERT_HF;
+}
+
+/* Two items of one name would be one after loading. */
+static fsdp_status check_names(const fsdp_conversion *run)
+{
+    fsdp_selection sorted = {.n = run->selection.n};
+    sorted.items = fsdp_calloc(sorted.n, sizeof *sorted.items);
+    if (!sorted.items)
+        return FSDP_ERR_NOMEM;
+    memcpy(sorted.items, run->selection.items, sorted.n * sizeof *sorted.items);
+    fsdp_selection_sort(&sorted);
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 1; i < sorted.n && status == FSDP_OK; i++)
+        if (strcmp(sorted.items[i - 1].name, sorted.items[i].name) == 0)
+            status = fsdp_error(FSDP_ERR_INVALID, "%s: two items have the name '%s'",
+                                fsdp_source_path(run->source), sorted.items[i].name);
+    fsdp_free(sorted.items);
+    return status;
+}
+
+static void set_dtype(fsdp_converted *to, const fsdp_safetensors_dtype *dtype)
+{
+    to->dtype = dtype;
+    to->bytes = to->from->item->numel * dtype->bits / 8;
+}
+
+/* Only what the model has: a moment of an optimizer in bfloat16 would be another optimizer. */
+static fsdp_status change_dtypes(fsdp_conversion *run)
+{
+    fsdp_selection model;
+    FSDP_TRY(fsdp_select_model(run->source, &model));
+    for (size_t i = 0, k = 0; i < run->selection.n && k < model.n; i++) {
+        fsdp_converted *to = &run->items[i];
+        if (to->from->item != model.items[k].item)
+            continue; /* both are in the order of the source */
+        k++;
+        if (to->dtype->fsdp_dtype >= 0 && fsdp_dtype_is_floating((fsdp_dtype)to->dtype->fsdp_dtype))
+            set_dtype(to, fsdp_safetensors_dtype_of(run->options->dtype));
+    }
+    fsdp_selection_fini(&model);
+    return FSDP_OK;
+}
+
+static void count_items(fsdp_conversion *run)
+{
+    for (size_t i = 0; i < run->selection.n; i++) {
+        run->result->tensors += run->items[i].dtype != NULL;
+        run->result->values += run->items[i].dtype == NULL;
+        run->result->bytes += run->items[i].bytes;
+    }
+}
+
+static fsdp_status select_items(fsdp_conversion *run)
+{
+    FSDP_TRY(is_model_alone(run) ? fsdp_select_model(run->source, &run->selection)
+                                 : fsdp_select_all(run->source, &run->selection));
+    FSDP_TRY(check_names(run));
+    run->items = fsdp_calloc(run->selection.n, sizeof *run->items);
+    if (!run->items)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < run->selection.n; i++) {
+        const fsdp_selected *from = &run->selection.items[i];
+        run->items[i] = (fsdp_converted){.run = run, .from = from};
+        if (from->item->dtype_name)
+            set_dtype(&run->items[i], fsdp_safetensors_dtype_by_name(from->item->dtype_name));
+    }
+    if (run->options->has_dtype)
+        FSDP_TRY(change_dtypes(run));
+    FSDP_TRY(fsdp_source_is_sparse(run->source, &run->is_sparse));
+    count_items(run);
+    return FSDP_OK;
+}
+
+/* ---- the target ------------------------------------------------------------------------------ */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *to,
+                                           fsdp_convert_format wanted)
+{
+    if (wanted != FSDP_CONVERT_AUTO)
+        return wanted;
+    if (ends_with(to, ".pt") || ends_with(to, ".pth") || ends_with(to, ".bin"))
+        return FSDP_CONVERT_TORCH;
+    if (ends_with(to, ".safetensors"))
+        return FSDP_CONVERT_SAFETENSORS;
+    return fsdp_source_format_of(from) == FSDP_SOURCE_DCP ? FSDP_CONVERT_HF : FSDP_CONVERT_DCP;
+}
+
+/* The source must not be what is replaced, nor lie in it. */
+static fsdp_status check_apart(const char *source, const char *to)
+{
+    char from[PATH_MAX], target[PATH_MAX];
+    if (!realpath(source, from) || !realpath(to, target))
+        return FSDP_OK; /* the target does not exist */
+    size_t n = strlen(target);
+    if (strncmp(from, target, n) == 0 && (from[n] == '\0' || from[n] == '/'))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: it is, or holds, what is converted: %s", to,
+                          source);
+    return FSDP_OK;
+}
+
+static bool is_checkpoint_file(const char *name)
+{
+    return strcmp(name, ".metadata") == 0 || ends_with(name, ".distcp") ||
+           ends_with(name, ".safetensors") || strncmp(name, "pytorch_model", 13) == 0;
+}
+
+/* Replacing removes all that is in a directory: it must be a checkpoint's. */
+static fsdp_status check_directory(const char *to)
+{
+    char **names;
+    size_t count;
+    FSDP_TRY(fsdp_directory_list(to, &names, &count));
+    bool is = count == 0;
+    for (size_t i = 0; i < count && !is; i++)
+        is = is_checkpoint_file(names[i]);
+    fsdp_free(names);
+    if (!is)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: a directory that holds no checkpoint is not "
+                          "replaced",
+                          to);
+    return FSDP_OK;
+}
+
+static fsdp_status check_file(const fsdp_conversion *run)
+{
+    if (fsdp_path_is_directory(run->to))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: a directory is there", run->to);
+    if (fsdp_path_is_file(run->to) && !run->options->overwrite)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: it exists, and would be overwritten", run->to);
+    return FSDP_OK;
+}
+
+static fsdp_status check_target(const fsdp_conversion *run)
+{
+    FSDP_TRY(check_apart(fsdp_source_path(run->source), run->to));
+    if (run->result->format == FSDP_CONVERT_TORCH ||
+        run->result->format == FSDP_CONVERT_SAFETENSORS)
+        return check_file(run);
+    if (run->options->overwrite && fsdp_path_is_directory(run->to))
+        FSDP_TRY(check_directory(run->to));
+    return fsdp_atomic_directory_check(run->to, run->options->overwrite ? FSDP_EXISTING_REPLACE
+                                                                        : FSDP_EXISTING_REFUSE);
+}
+
+/* ---- converting ------------------------------------------------------------------------------ */
+
+static fsdp_status write_target(fsdp_conversion *run)
+{
+    switch (run->result->format) {
+    case FSDP_CONVERT_TORCH:
+        return fsdp_convert_to_torch(run);
+    case FSDP_CONVERT_SAFETENSORS:
+        return fsdp_convert_to_safetensors(run);
+    case FSDP_CONVERT_DCP:
+        return fsdp_convert_to_dcp(run);
+    default:
+        return fsdp_convert_to_hf(run);
+    }
+}
+
+static fsdp_status convert(fsdp_conversion *run)
+{
+    run->result->format = fsdp_convert_format_of(run->source, run->to, run->options->format);
+    FSDP_TRY(check_target(run));
+    FSDP_TRY(select_items(run));
+    FSDP_TRY(fsdp_device_create(NULL, &run->device));
+    run->raw = fsdp_calloc(1, FSDP_CONVERT_PIECE_BYTES);
+    run->piece = fsdp_calloc(1, FSDP_CONVERT_PIECE_BYTES);
+    return run->raw && run->piece ? write_target(run) : FSDP_ERR_NOMEM;
+}
+
+fsdp_status fsdp_convert(fsdp_source *from, const char *to, const fsdp_convert_options *options,
+                         fsdp_convert_result *result)
+{
+    fsdp_conversion run = {.source = from, .to = to, .options = options, .result = result};
+    *result = (fsdp_convert_result){0};
+    fsdp_status status = convert(&run);
+    fsdp_device_destroy(run.device);
+    fsdp_selection_fini(&run.selection);
+    fsdp_free(run.items);
+    fsdp_free(run.raw);
+    fsdp_free(run.piece);
+    return status;
+}

@@ -1,0 +1,188 @@
+/* Into a file of torch.save, and into a directory of DCP: both hold tensors and plain values below
+ * keys. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fsdp/ckpt.h>
+
+#include "src/base/alloc.h"
+#include "src/ckpt/convert_internal.h"
+#include "src/ckpt/dcp_writer.h"
+#include "src/ckpt/nesting.h"
+#include "src/ckpt/torch_writer.h"
+
+/* ---- torch.save ------------------------------------------------------------------------------ */
+
+typedef struct telling {
+    fsdp_conversion *run;
+    fsdp_torch_writer *writer;
+    size_t *numbers; /* [n] of each tensor in the file; tied ones have one number */
+    bool *is_tied;   /* [n] its data are those of an item before it */
+} telling;
+
+/* A tensor that a file holds twice: the same bytes of the mapped file under two names. */
+static bool is_same_tensor(const fsdp_converted *a, const fsdp_converted *b)
+{
+    const fsdp_source_item *x = a->from->item, *y = b->from->item;
+    return a->dtype == b->dtype && x->entry && y->entry && x->bytes > 0 &&
+           x->entry->data == y->entry->data && x->ndim == y->ndim &&
+           strcmp(x->dtype_name, y->dtype_name) == 0 &&
+           memcmp(x->shape, y->shape, (size_t)x->ndim * sizeof *x->shape) == 0;
+}
+
+static fsdp_status tell_tensor(telling *t, size_t i)
+{
+    const fsdp_converted *item = &t->run->items[i];
+    for (size_t k = 0; k < i; k++)
+        if (is_same_tensor(item, &t->run->items[k])) {
+            t->is_tied[i] = true;
+            t->numbers[i] = t->numbers[k];
+            fsdp_torch_writer_tied(t->writer, t->numbers[i]);
+            return FSDP_OK;
+        }
+    return fsdp_torch_writer_tensor(t->writer, item->dtype->name, item->from->item->shape,
+                                    item->from->item->ndim, &t->numbers[i]);
+}
+
+static fsdp_status tell_item(void *context, size_t i)
+{
+    telling *t = context;
+    const fsdp_converted *item = &t->run->items[i];
+    const fsdp_pickle_value *value;
+    if (item->dtype)
+        return tell_tensor(t, i);
+    FSDP_TRY(fsdp_source_value(t->run->source, item->from->item, &value));
+    return fsdp_pickle_put_value(fsdp_torch_writer_pickle(t->writer), value);
+}
+
+static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *key)
+{
+    const telling *t = context;
+    const fsdp_selected *item = &t->run->selection.items[i];
+    if (level >= item->n_keys)
+        return false;
+    *key = item->keys[level];
+    return true;
+}
+
+static const char *name_of(const void *context, size_t i)
+{
+    const telling *t = context;
+    return t->run->selection.items[i].name;
+}
+
+static fsdp_status tell_all(telling *t)
+{
+    const fsdp_nesting nesting = {
+        .path = t->run->to, .context = t, .key = key_of, .name = name_of, .tell = tell_item};
+    return fsdp_nesting_tell(&nesting, t->run->selection.n, fsdp_torch_writer_pickle(t->writer));
+}
+
+static fsdp_status append(void *context, uint64_t offset, const void *data, size_t bytes)
+{
+    telling *t = context;
+    (void)offset; /* they rise */
+    return fsdp_torch_writer_data(t->writer, data, bytes);
+}
+
+static fsdp_status write_file(telling *t)
+{
+    fsdp_conversion *run = t->run;
+    t->numbers = fsdp_calloc(run->selection.n, sizeof *t->numbers);
+    t->is_tied = fsdp_calloc(run->selection.n, sizeof *t->is_tied);
+    if (!t->numbers || !t->is_tied)
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_torch_writer_create(run->to, &t->writer));
+    if (run->is_sparse)
+        fsdp_torch_writer_keep_holes(t->writer);
+    FSDP_TRY(tell_all(t));
+    FSDP_TRY(fsdp_torch_writer_begin_data(t->writer));
+    for (size_t i = 0; i < run->selection.n; i++)
+        if (run->items[i].dtype && !t->is_tied[i])
+            FSDP_TRY(fsdp_converted_stream(&run->items[i], append, t));
+        else
+            fsdp_conversion_step(run);
+    fsdp_torch_writer *writer = t->writer;
+    t->writer = NULL;
+    return fsdp_torch_writer_finish(writer);
+}
+
+fsdp_status fsdp_convert_to_torch(fsdp_conversion *run)
+{
+    telling t = {.run = run};
+    fsdp_status status = write_file(&t);
+    fsdp_torch_writer_discard(t.writer);
+    fsdp_free(t.numbers);
+    fsdp_free(t.is_tied);
+    return status;
+}
+
+/* ---- DCP ------------------------------------------------------------------------------------- */
+
+static fsdp_status read_part(void *context, uint64_t offset, void *out, size_t bytes)
+{
+    const fsdp_converted *item = context;
+    FSDP_TRY(fsdp_converted_read(item, offset, out, bytes));
+    if (offset + bytes == (uint64_t)item->bytes)
+        fsdp_conversion_step(item->run);
+    return FSDP_OK;
+}
+
+static fsdp_status plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, fsdp_converted *item)
+{
+    const fsdp_source_item *from = item->from->item;
+    return fsdp_dcp_plan_tensor(plan, keys, item->from->n_keys,
+                                &(fsdp_dcp_tensor){.dtype_name = item->dtype->name,
+                                                   .shape = from->shape,
+                                                   .ndim = from->ndim,
+                                                   .end = from->ndim ? from->shape[0] : 1,
+                                                   .read = read_part,
+                                                   .context = item});
+}
+
+static fsdp_status plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys,
+                              const fsdp_converted *item)
+{
+    const fsdp_pickle_value *value;
+    fsdp_pickle_writer pickle = {0};
+    FSDP_TRY(fsdp_source_value(item->run->source, item->from->item, &value));
+    fsdp_status status = fsdp_pickle_put_value(&pickle, value);
+    if (status != FSDP_OK) {
+        fsdp_pickle_fini(&pickle);
+        fsdp_error_context(status, "'%s'", item->from->name);
+        return status;
+    }
+    fsdp_conversion_step(item->run);
+    return fsdp_dcp_plan_value(plan, keys, item->from->n_keys, &pickle);
+}
+
+static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_plan *plan)
+{
+    for (size_t i = 0; i < run->selection.n; i++) {
+        fsdp_converted *item = &run->items[i];
+        fsdp_dcp_key keys[FSDP_PICKLE_MAX_DEPTH];
+        if (!item->from->keys[0].name) /* torch fails when it loads such a one */
+            return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                              "%s: a list; torch.distributed.checkpoint holds dicts",
+                              fsdp_source_path(run->source));
+        for (int k = 0; k < item->from->n_keys; k++)
+            keys[k] = (fsdp_dcp_key){item->from->keys[k].name, item->from->keys[k].index};
+        FSDP_TRY(item->dtype ? plan_tensor(plan, keys, item) : plan_value(plan, keys, item));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_convert_to_dcp(fsdp_conversion *run)
+{
+    fsdp_dcp_plan *plan;
+    fsdp_dcp_save_plan_options options = {
+        .existing = run->options->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE};
+    FSDP_TRY(fsdp_dcp_plan_create(&plan));
+    plan->is_sparse = run->is_sparse;
+    fsdp_status status = plan_items(run, plan);
+    if (status == FSDP_OK)
+        status = fsdp_dcp_save_plan(run->to, NULL, plan, &options);
+    fsdp_dcp_plan_destroy(plan);
+    return status;
+}

@@ -1,0 +1,138 @@
+/* Into safetensors: one file, or a folder of Hugging Face with what belongs into it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/ckpt/convert_internal.h"
+#include "src/ckpt/hf_dir.h"
+#include "src/ckpt/safetensors_writer.h"
+#include "src/ckpt/weights_writer.h"
+
+/* By name: which file a tensor goes to does not depend on the format that it came from. */
+static int compare_items(const void *a, const void *b)
+{
+    return strcmp(((const fsdp_converted *)a)->from->name, ((const fsdp_converted *)b)->from->name);
+}
+
+/* [n], the caller's; what they hold is the selection's. */
+static fsdp_safetensors_spec *make_specs(fsdp_conversion *run)
+{
+    const size_t n = run->selection.n;
+    fsdp_safetensors_spec *specs = fsdp_calloc(n, sizeof *specs);
+    if (!specs)
+        return NULL;
+    qsort(run->items, n, sizeof *run->items, compare_items);
+    for (size_t i = 0; i < n; i++)
+        specs[i] = (fsdp_safetensors_spec){.name = run->items[i].from->name,
+                                           .dtype_name = run->items[i].dtype->name,
+                                           .shape = run->items[i].from->item->shape,
+                                           .ndim = run->items[i].from->item->ndim};
+    return specs;
+}
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+typedef struct into_file {
+    fsdp_safetensors_writer *writer;
+    const char *name;
+} into_file;
+
+static fsdp_status write_to_file(void *context, uint64_t offset, const void *data, size_t bytes)
+{
+    const into_file *to = context;
+    return fsdp_safetensors_writer_write(to->writer, to->name, offset, data, bytes);
+}
+
+fsdp_status fsdp_convert_to_safetensors(fsdp_conversion *run)
+{
+    into_file to = {0};
+    fsdp_safetensors_spec *specs = make_specs(run);
+    if (!specs)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status =
+        fsdp_safetensors_writer_begin(run->to, specs, run->selection.n, run->is_sparse, &to.writer);
+    for (size_t i = 0; i < run->selection.n && status == FSDP_OK; i++) {
+        to.name = specs[i].name;
+        status = fsdp_converted_stream(&run->items[i], write_to_file, &to);
+    }
+    if (status == FSDP_OK)
+        status = fsdp_safetensors_writer_finish(to.writer);
+    else
+        fsdp_safetensors_writer_discard(to.writer);
+    fsdp_free(specs);
+    return status;
+}
+
+/* ---- a folder -------------------------------------------------------------------------------- */
+
+typedef struct into_folder {
+    fsdp_weights_writer *writer;
+    size_t i;
+} into_folder;
+
+static fsdp_status write_to_folder(void *context, uint64_t offset, const void *data, size_t bytes)
+{
+    const into_folder *to = context;
+    return fsdp_weights_writer_write(to->writer, to->i, offset, data, bytes);
+}
+
+static fsdp_status write_weights(fsdp_conversion *run, const char *dir)
+{
+    into_folder to = {0};
+    fsdp_safetensors_spec *specs = make_specs(run);
+    if (!specs)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_weights_writer_create(
+        dir, specs, run->selection.n, run->options->max_shard_bytes, run->is_sparse, &to.writer);
+    for (; to.i < run->selection.n && status == FSDP_OK; to.i++)
+        status = fsdp_converted_stream(&run->items[to.i], write_to_folder, &to);
+    if (status == FSDP_OK)
+        status = fsdp_weights_writer_finish(to.writer);
+    else
+        fsdp_weights_writer_discard(to.writer);
+    fsdp_free(specs);
+    return status;
+}
+
+/* Where the files beside the weights are; *dir is the caller's, NULL: nowhere. */
+static fsdp_status find_model(const fsdp_conversion *run, char **dir)
+{
+    const char *path = fsdp_source_path(run->source);
+    *dir = NULL;
+    if (run->options->model)
+        return fsdp_hf_dir_resolve(run->options->model, dir);
+    if (fsdp_source_format_of(run->source) != FSDP_SOURCE_HF)
+        return FSDP_OK;
+    *dir = fsdp_path_is_directory(path) ? fsdp_strdup(path) : fsdp_path_parent(path);
+    return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status copy_small_files(const fsdp_conversion *run, const char *to)
+{
+    char *from;
+    FSDP_TRY(find_model(run, &from));
+    if (!from)
+        return FSDP_OK;
+    const char *dtype = run->options->has_dtype ? fsdp_dtype_name(run->options->dtype) : NULL;
+    fsdp_status status = fsdp_hf_dir_copy_config(from, to, dtype);
+    if (status == FSDP_OK)
+        status = fsdp_hf_dir_copy_tokenizer(from, to, "tokenizer.model");
+    fsdp_free(from);
+    return status;
+}
+
+fsdp_status fsdp_convert_to_hf(fsdp_conversion *run)
+{
+    fsdp_atomic_directory *target;
+    FSDP_TRY(fsdp_atomic_directory_begin(
+        run->to, run->options->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE, &target));
+    const char *dir = fsdp_atomic_directory_path(target);
+    fsdp_status status = copy_small_files(run, dir);
+    if (status == FSDP_OK)
+        status = write_weights(run, dir);
+    if (status == FSDP_OK)
+        return fsdp_atomic_directory_commit(target);
+    fsdp_atomic_directory_discard(target);
+    return status;
+}

@@ -1,0 +1,421 @@
+/* The files of a distributed checkpoint. Each holds archives of torch.save one behind the other; an
+ * archive is one chunk of a tensor, or one value. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/ckpt/block_sums.h"
+#include "src/ckpt/dcp_reader.h"
+
+enum {
+    MAX_NDIM = 64
+};
+
+typedef struct data_file {
+    const char *name; /* the metadata's */
+    char *path;
+    fsdp_mapping map;
+    fsdp_block_check *blocks; /* NULL: it has no checksums by blocks */
+    fsdp_block_check *check;  /* what reading compares: `blocks`, or NULL */
+} data_file;
+
+struct fsdp_dcp_reader {
+    char *path;
+    fsdp_dcp_metadata *metadata;
+    data_file *files; /* [n], by name */
+    size_t n;
+};
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static int compare_files(const void *a, const void *b)
+{
+    return strcmp(((const data_file *)a)->name, ((const data_file *)b)->name);
+}
+
+static const data_file *file_of(const fsdp_dcp_reader *reader, const fsdp_dcp_chunk *chunk)
+{
+    data_file key = {.name = chunk->file};
+    return bsearch(&key, reader->files, reader->n, sizeof key, compare_files);
+}
+
+/* The names in the metadata, each once. */
+static fsdp_status list_files(fsdp_dcp_reader *reader)
+{
+    size_t cap = 0, n = 0;
+    for (size_t i = 0; i < fsdp_dcp_metadata_count(reader->metadata); i++) {
+        const fsdp_dcp_item *item = fsdp_dcp_metadata_at(reader->metadata, i);
+        if (!FSDP_GROW(reader->files, cap, n + item->n_chunks))
+            return FSDP_ERR_NOMEM;
+        for (size_t k = 0; k < item->n_chunks; k++)
+            reader->files[n++] = (data_file){.name = item->chunks[k].file};
+    }
+    if (n)
+        qsort(reader->files, n, sizeof *reader->files, compare_files);
+    for (size_t i = 0; i < n; i++)
+        if (reader->n == 0 || compare_files(&reader->files[reader->n - 1], &reader->files[i]) != 0)
+            reader->files[reader->n++] = reader->files[i];
+    return FSDP_OK;
+}
+
+static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item)
+{
+    for (size_t i = 0; i < item->n_chunks; i++) {
+        const fsdp_dcp_chunk *chunk = &item->chunks[i];
+        const data_file *file = file_of(reader, chunk);
+        if (chunk->offset > file->map.bytes || chunk->length > file->map.bytes - chunk->offset)
+            return fsdp_error(FSDP_ERR_FORMAT,
+                              "%s: truncated: '%s' ends at byte %llu of a file of %zu bytes",
+                              file->path, item->fqn,
+                              (unsigned long long)(chunk->offset + chunk->length), file->map.bytes);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status map_file(const fsdp_dcp_reader *reader, data_file *file)
+{
+    file->path = fsdp_path_join(reader->path, file->name);
+    if (!file->path)
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_file_map(file->path, &file->map));
+    if (!fsdp_dcp_metadata_is_own(reader->metadata))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_block_check_open(file->path, &file->map, &file->blocks));
+    file->check = file->blocks;
+    return FSDP_OK;
+}
+
+static fsdp_status map_files(fsdp_dcp_reader *reader)
+{
+    FSDP_TRY(list_files(reader));
+    for (size_t i = 0; i < reader->n; i++)
+        FSDP_TRY(map_file(reader, &reader->files[i]));
+    for (size_t i = 0; i < fsdp_dcp_metadata_count(reader->metadata); i++)
+        FSDP_TRY(check_places(reader, fsdp_dcp_metadata_at(reader->metadata, i)));
+    return FSDP_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static fsdp_status check_there(const char *directory, const char *metadata)
+{
+    if (fsdp_path_is_file(metadata))
+        return FSDP_OK;
+    char *per_rank = fsdp_path_join(directory, "__0.metadata");
+    if (!per_rank)
+        return FSDP_ERR_NOMEM;
+    bool there = fsdp_path_is_file(per_rank);
+    fsdp_free(per_rank);
+    if (there)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: each rank has its own metadata; load it in torch and save it again "
+                          "with torch.distributed.checkpoint",
+                          directory);
+    return fsdp_error(FSDP_ERR_NOT_FOUND,
+                      "%s: no .metadata there: no checkpoint of torch.distributed.checkpoint, or "
+                      "one that was never completed",
+                      directory);
+}
+
+static fsdp_status read_metadata(fsdp_dcp_reader *reader)
+{
+    fsdp_mapping map = {0};
+    char *path = fsdp_path_join(reader->path, ".metadata");
+    fsdp_status status = path ? check_there(reader->path, path) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_file_map(path, &map);
+    if (status == FSDP_OK)
+        status = fsdp_dcp_metadata_create(path, map.data, map.bytes, &reader->metadata);
+    fsdp_file_unmap(&map);
+    fsdp_free(path);
+    return status;
+}
+
+fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_reader **reader)
+{
+    fsdp_dcp_reader *r = fsdp_calloc(1, sizeof *r);
+    if (!r)
+        return FSDP_ERR_NOMEM;
+    r->path = fsdp_strdup(path);
+    fsdp_status status = r->path ? read_metadata(r) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = map_files(r);
+    if (status != FSDP_OK) {
+        fsdp_dcp_reader_close(r);
+        return status;
+    }
+    *reader = r;
+    return FSDP_OK;
+}
+
+void fsdp_dcp_reader_close(fsdp_dcp_reader *reader)
+{
+    if (!reader)
+        return;
+    for (size_t i = 0; i < reader->n; i++) {
+        fsdp_block_check_close(reader->files[i].blocks);
+        fsdp_file_unmap(&reader->files[i].map);
+        fsdp_free(reader->files[i].path);
+    }
+    fsdp_free(reader->files);
+    fsdp_dcp_metadata_destroy(reader->metadata);
+    fsdp_free(reader->path);
+    fsdp_free(reader);
+}
+
+void fsdp_dcp_reader_skip_blocks(fsdp_dcp_reader *reader)
+{
+    for (size_t i = 0; i < reader->n; i++)
+        reader->files[i].check = NULL;
+}
+
+fsdp_status fsdp_dcp_reader_check_files(const fsdp_dcp_reader *reader)
+{
+    for (size_t i = 0; i < reader->n; i++) {
+        const data_file *file = &reader->files[i];
+        if (!file->blocks)
+            continue;
+        FSDP_TRY(fsdp_block_check_range(file->blocks, 0, file->map.bytes));
+        fsdp_checkpoint_advise(file->map.data, file->map.bytes, FSDP_CHECKPOINT_DONE);
+    }
+    return FSDP_OK;
+}
+
+const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
+{
+    return reader->metadata;
+}
+
+/* ---- items ----------------------------------------------------------------------------------- */
+
+static fsdp_status open_item(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                             const fsdp_dcp_chunk *chunk, fsdp_torch_archive **archive)
+{
+    const data_file *file = file_of(reader, chunk);
+    fsdp_status status = fsdp_torch_archive_create(file->path, file->map.data + chunk->offset,
+                                                   (size_t)chunk->length, archive);
+    fsdp_error_context(status, "'%s' at byte %llu", item->fqn, (unsigned long long)chunk->offset);
+    return status;
+}
+
+fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                                  fsdp_torch_archive **archive)
+{
+    if (item->dtype_name)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: '%s' is a tensor, no plain value", reader->path,
+                          item->fqn);
+    return open_item(reader, item, &item->chunks[0], archive);
+}
+
+/* ---- boxes ----------------------------------------------------------------------------------- */
+
+/* What copying from a chunk needs: the elements of a box go to `out`. */
+typedef struct wanted {
+    const fsdp_dcp_item *item;
+    const int64_t *offsets, *sizes; /* [ndim] */
+    size_t width;                   /* bytes of an element */
+    unsigned char *out;
+} wanted;
+
+/* What box and chunk have in common. */
+typedef struct overlap {
+    int64_t begin[MAX_NDIM], size[MAX_NDIM]; /* begin: of the tensor */
+    int split;   /* runs are dimensions [split, ndim), in one piece in both */
+    int64_t run; /* elements of one */
+    int64_t n;   /* runs */
+} overlap;
+
+static bool find_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, overlap *o)
+{
+    const int ndim = w->item->ndim;
+    for (int d = 0; d < ndim; d++) {
+        int64_t end = chunk->offsets[d] + chunk->sizes[d], wanted_end = w->offsets[d] + w->sizes[d];
+        o->begin[d] = w->offsets[d] > chunk->offsets[d] ? w->offsets[d] : chunk->offsets[d];
+        o->size[d] = (end < wanted_end ? end : wanted_end) - o->begin[d];
+        if (o->size[d] <= 0)
+            return false;
+    }
+    o->run = o->n = 1;
+    for (o->split = ndim; o->split > 0;) {
+        int64_t size = o->size[--o->split];
+        o->run *= size;
+        if (size != chunk->sizes[o->split] || size != w->sizes[o->split])
+            break;
+    }
+    for (int d = 0; d < o->split; d++)
+        o->n *= o->size[d];
+    return true;
+}
+
+/* Where element `at` of the tensor is in a box of it. */
+static size_t place_in(int ndim, const int64_t *at, const int64_t *offsets, const int64_t *sizes)
+{
+    int64_t place = 0;
+    for (int d = 0; d < ndim; d++)
+        place = place * sizes[d] + at[d] - offsets[d];
+    return (size_t)place;
+}
+
+static void copy_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap *o,
+                         const unsigned char *data)
+{
+    const int ndim = w->item->ndim;
+    int64_t at[MAX_NDIM];
+    memcpy(at, o->begin, (size_t)ndim * sizeof *at);
+    for (int64_t i = 0; i < o->n; i++) {
+        memcpy(w->out + place_in(ndim, at, w->offsets, w->sizes) * w->width,
+               data + place_in(ndim, at, chunk->offsets, chunk->sizes) * w->width,
+               (size_t)o->run * w->width);
+        for (int d = o->split - 1; d >= 0 && ++at[d] == o->begin[d] + o->size[d]; d--)
+            at[d] = o->begin[d];
+    }
+}
+
+/* The chunk's tensor, which must be what the metadata say. */
+static fsdp_status chunk_entry(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                               const fsdp_dcp_chunk *chunk, fsdp_torch_archive *archive,
+                               fsdp_checkpoint_entry *entry)
+{
+    FSDP_TRY(
+        fsdp_torch_archive_tensor(archive, fsdp_torch_archive_root(archive), item->fqn, entry));
+    FSDP_TRY(fsdp_checkpoint_entry_check_shape(entry, chunk->sizes, item->ndim));
+    if (strcmp(entry->dtype_name, item->dtype_name) != 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' is of %s, but its metadata say %s",
+                          file_of(reader, chunk)->path, item->fqn, entry->dtype_name,
+                          item->dtype_name);
+    return FSDP_OK;
+}
+
+/* Bytes of the chunk from the first to the last element that will be copied. */
+static void span_of(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap *o, size_t *begin,
+                    size_t *end)
+{
+    const int ndim = w->item->ndim;
+    int64_t last[MAX_NDIM];
+    for (int d = 0; d < ndim; d++)
+        last[d] = o->begin[d] + o->size[d] - 1;
+    *begin = place_in(ndim, o->begin, chunk->offsets, chunk->sizes) * w->width;
+    *end = (place_in(ndim, last, chunk->offsets, chunk->sizes) + 1) * w->width;
+}
+
+/* Compare the blocks of bytes [begin, end) of the chunk's data. */
+static fsdp_status check_blocks(const data_file *file, const fsdp_dcp_chunk *chunk,
+                                const fsdp_checkpoint_entry *entry, size_t begin, size_t end)
+{
+    const uint64_t from = (uintptr_t)entry->data - (uintptr_t)file->map.data;
+    if (from < chunk->offset || from >= chunk->offset + chunk->length) /* a copy of strided data */
+        return fsdp_block_check_range(file->check, chunk->offset, chunk->length);
+    return fsdp_block_check_range(file->check, from + begin, end - begin);
+}
+
+static fsdp_status copy_chunk(const fsdp_dcp_reader *reader, const wanted *w,
+                              const fsdp_dcp_chunk *chunk, const overlap *o,
+                              fsdp_torch_archive *archive)
+{
+    const data_file *file = file_of(reader, chunk);
+    fsdp_checkpoint_entry entry;
+    if (!file->check && o->n * o->run == chunk->numel) /* all of it is read anyway */
+        fsdp_torch_archive_check_all(archive);
+    FSDP_TRY(chunk_entry(reader, w->item, chunk, archive, &entry));
+    size_t begin, end;
+    span_of(w, chunk, o, &begin, &end);
+    fsdp_checkpoint_advise((const char *)entry.data + begin, end - begin,
+                           FSDP_CHECKPOINT_WILL_READ);
+    if (file->check) {
+        fsdp_status status = check_blocks(file, chunk, &entry, begin, end);
+        fsdp_error_context(status, "'%s'", w->item->fqn);
+        FSDP_TRY(status);
+    }
+    copy_overlap(w, chunk, o, entry.data);
+    return FSDP_OK;
+}
+
+static fsdp_status check_box(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                             const int64_t *offsets, const int64_t *sizes)
+{
+    if (!item->dtype_name)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: '%s' is a plain value, no tensor", reader->path,
+                          item->fqn);
+    for (int d = 0; d < item->ndim; d++)
+        if (offsets[d] < 0 || sizes[d] < 0 || offsets[d] > item->shape[d] - sizes[d])
+            return fsdp_error(FSDP_ERR_INVALID, "%s: '%s' has no %lld from %lld on in dimension %d",
+                              reader->path, item->fqn, (long long)sizes[d], (long long)offsets[d],
+                              d);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_dcp_reader_box(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                                const int64_t *offsets, const int64_t *sizes, void *out)
+{
+    FSDP_TRY(check_box(reader, item, offsets, sizes));
+    size_t width = item->numel ? (size_t)(item->bytes / item->numel) : 1;
+    wanted w = {.item = item, .offsets = offsets, .sizes = sizes, .width = width, .out = out};
+    for (size_t i = 0; i < item->n_chunks; i++) {
+        fsdp_torch_archive *archive;
+        overlap o;
+        if (!item->chunks[i].numel || !find_overlap(&w, &item->chunks[i], &o))
+            continue;
+        FSDP_TRY(open_item(reader, item, &item->chunks[i], &archive));
+        fsdp_status status = copy_chunk(reader, &w, &item->chunks[i], &o, archive);
+        fsdp_torch_archive_destroy(archive);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_dcp_reader_rows(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                                 int64_t begin, int64_t end, void *out)
+{
+    int64_t offsets[MAX_NDIM] = {0}, sizes[MAX_NDIM], n = item->ndim ? item->shape[0] : 1;
+    if (!item->dtype_name || begin < 0 || end < begin || end > n)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: '%s' has no rows [%lld, %lld)", reader->path,
+                          item->fqn, (long long)begin, (long long)end);
+    if (begin == end)
+        return FSDP_OK;
+    for (int d = 0; d < item->ndim; d++)
+        sizes[d] = item->shape[d];
+    if (item->ndim) {
+        offsets[0] = begin;
+        sizes[0] = end - begin;
+    }
+    return fsdp_dcp_reader_box(reader, item, offsets, sizes, out);
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+static fsdp_status check_chunk(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                               const fsdp_dcp_chunk *chunk)
+{
+    fsdp_torch_archive *archive;
+    fsdp_checkpoint_entry entry;
+    FSDP_TRY(open_item(reader, item, chunk, &archive));
+    fsdp_status status = chunk_entry(reader, item, chunk, archive, &entry);
+    if (status == FSDP_OK)
+        status = fsdp_torch_archive_check(archive, fsdp_torch_archive_root(archive), item->fqn);
+    fsdp_torch_archive_destroy(archive);
+    return status;
+}
+
+fsdp_status fsdp_dcp_reader_check_share(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                                        size_t first, size_t step)
+{
+    for (size_t i = first; i < item->n_chunks; i += step)
+        if (!file_of(reader, &item->chunks[i])->check)
+            FSDP_TRY(check_chunk(reader, item, &item->chunks[i]));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_dcp_reader_check(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item)
+{
+    for (size_t i = 0; i < item->n_chunks; i++)
+        FSDP_TRY(check_chunk(reader, item, &item->chunks[i]));
+    return FSDP_OK;
+}
+
+void fsdp_dcp_reader_forget(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item)
+{
+    for (size_t i = 0; i < item->n_chunks; i++)
+        fsdp_checkpoint_advise(file_of(reader, &item->chunks[i])->map.data + item->chunks[i].offset,
+                               (size_t)item->chunks[i].length, FSDP_CHECKPOINT_DONE);
+}

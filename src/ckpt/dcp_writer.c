@@ -1,0 +1,491 @@
+/* The ranks tell each other which rows they have. Everybody knows then who writes what: the first
+ * rank of those that have the same rows. Each writes its file, and tells where in it the items
+ * are; rank 0 writes that down. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/ckpt/block_sums.h"
+#include "src/ckpt/dcp_metadata_writer.h"
+#include "src/ckpt/dcp_writer.h"
+#include "src/ckpt/group_directory.h"
+#include "src/ckpt/torch_writer.h"
+#include "src/comm/agree.h"
+
+enum {
+    PIECE_BYTES = 4 << 20, /* of what read() is asked for; a multiple of every element's size */
+    ITEM_BYTES = 2048      /* more than an item's archive has beside the data */
+};
+
+/* What a rank has of an entry. */
+typedef struct claim {
+    fsdp_dcp_box box;
+    int64_t signature;
+} claim;
+
+/* Where a rank wrote an entry; length 0: it did not. */
+typedef struct place {
+    uint64_t offset, length;
+} place;
+
+struct fsdp_dcp_job {
+    char *dir;
+    fsdp_group *group; /* NULL: alone */
+    const fsdp_dcp_plan *plan;
+    int rank, world_size;
+    claim *own_claims, *claims; /* [n], [world_size][n] */
+    place *own_places, *places; /* [n], [world_size][n] */
+    unsigned char *piece;       /* [PIECE_BYTES] */
+};
+
+/* ---- who writes what ------------------------------------------------------------------------- */
+
+static fsdp_status gather(const fsdp_dcp_job *run, const void *own, size_t bytes, void *all)
+{
+    if (run->group)
+        return fsdp_all_gather(run->group, own, bytes, all);
+    memcpy(all, own, bytes);
+    return FSDP_OK;
+}
+
+static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
+{
+    return &run->claims[(size_t)rank * run->plan->n + i];
+}
+
+/* Does `rank` write entry `i`? Empty rows too are written once, as torch does; but an empty part of
+ * a scalar would have the scalar's own place. */
+static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
+{
+    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const claim *own = claim_of(run, rank, i);
+    if (!entry->dtype)
+        return rank == 0;
+    if (own->box.size[0] == 0 && entry->tensor.ndim == 0)
+        return false;
+    for (int r = 0; r < rank; r++) {
+        if (memcmp(&claim_of(run, r, i)->box, &own->box, sizeof own->box) == 0)
+            return false;
+    }
+    return true;
+}
+
+static fsdp_status check_same(const fsdp_dcp_job *run, int rank)
+{
+    for (size_t i = 0; i < run->plan->n; i++)
+        if (claim_of(run, rank, i)->signature != claim_of(run, 0, i)->signature)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "%s: entry %zu, '%s' on this rank, is not the same on ranks 0 and %d",
+                              run->dir, i, run->plan->entries[i]->fqn, rank);
+    return FSDP_OK;
+}
+
+static bool overlap(const fsdp_dcp_entry *entry, const fsdp_dcp_box *a, const fsdp_dcp_box *b)
+{
+    int ndim = entry->tensor.ndim > 1 ? entry->tensor.ndim : 1;
+    for (int d = 0; d < ndim && d < FSDP_DCP_BOX_NDIM; d++)
+        if (a->offset[d] >= b->offset[d] + b->size[d] || b->offset[d] >= a->offset[d] + a->size[d])
+            return false;
+    return true;
+}
+
+/* Elements of all dimensions from `first` on. */
+static int64_t numel_from(const fsdp_dcp_entry *entry, int first)
+{
+    int64_t numel = 1;
+    for (int d = first; d < entry->tensor.ndim; d++)
+        numel *= entry->tensor.shape[d];
+    return numel;
+}
+
+static fsdp_status not_covered(const fsdp_dcp_job *run, const fsdp_dcp_entry *entry, int64_t numel)
+{
+    int64_t row = numel_from(entry, 1);
+    if (numel % row == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: '%s': the ranks have %lld of its %lld rows",
+                          run->dir, entry->fqn, (long long)(numel / row),
+                          (long long)fsdp_dcp_entry_rows(entry));
+    return fsdp_error(FSDP_ERR_INVALID, "%s: '%s': the ranks have %lld of its %lld elements",
+                      run->dir, entry->fqn, (long long)numel, (long long)numel_from(entry, 0));
+}
+
+/* Boxes that do not overlap and have as many elements as the tensor cover it. */
+static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
+{
+    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    int64_t numel = 0;
+    for (int r = 0; r < run->world_size; r++) {
+        const fsdp_dcp_box *own = &claim_of(run, r, i)->box;
+        if (!is_writer(run, r, i))
+            continue;
+        numel += fsdp_dcp_box_numel(entry, own);
+        for (int k = 0; k < r; k++)
+            if (is_writer(run, k, i) && overlap(entry, own, &claim_of(run, k, i)->box))
+                return fsdp_error(FSDP_ERR_INVALID, "%s: '%s': rows of ranks %d and %d overlap",
+                                  run->dir, entry->fqn, k, r);
+    }
+    return numel == numel_from(entry, 0) ? FSDP_OK : not_covered(run, entry, numel);
+}
+
+/* All ranks see the same claims, and fail alike. */
+static fsdp_status check_claims(const fsdp_dcp_job *run)
+{
+    for (int r = 1; r < run->world_size; r++)
+        FSDP_TRY(check_same(run, r));
+    for (size_t i = 0; i < run->plan->n; i++)
+        if (run->plan->entries[i]->dtype)
+            FSDP_TRY(check_boxes(run, i));
+    return FSDP_OK;
+}
+
+static fsdp_status allocate(fsdp_dcp_job *run)
+{
+    size_t n = run->plan->n, all = n * (size_t)run->world_size;
+    run->own_claims = fsdp_calloc(n, sizeof *run->own_claims);
+    run->claims = fsdp_calloc(all, sizeof *run->claims);
+    run->own_places = fsdp_calloc(n, sizeof *run->own_places);
+    run->places = fsdp_calloc(all, sizeof *run->places);
+    run->piece = fsdp_calloc(PIECE_BYTES, 1);
+    if (!run->own_claims || !run->claims || !run->own_places || !run->places || !run->piece)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const fsdp_dcp_entry *entry = run->plan->entries[i];
+        run->own_claims[i] = (claim){.box = entry->box, .signature = entry->signature};
+    }
+    return fsdp_dcp_plan_check(run->plan);
+}
+
+/* Entries of all ranks have the sizes of this rank's, or an error on all. */
+static fsdp_status check_counts(const fsdp_dcp_job *run)
+{
+    int64_t most = (int64_t)run->plan->n, least = -most;
+    if (!run->group)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_all_reduce(run->group, &most, 1, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
+    FSDP_TRY(fsdp_all_reduce(run->group, &least, 1, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
+    if (most == -least)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "%s: one rank plans %lld entries, another %lld", run->dir,
+                      (long long)-least, (long long)most);
+}
+
+/* Rank 0 asks for all: the ranks share a disk. */
+static fsdp_status check_room(const fsdp_dcp_job *run)
+{
+    uint64_t bytes = 0;
+    if (run->rank != 0 || run->plan->is_sparse)
+        return FSDP_OK;
+    for (size_t i = 0; i < run->plan->n; i++)
+        for (int r = 0; r < run->world_size; r++) {
+            const fsdp_dcp_entry *entry = run->plan->entries[i];
+            const claim *has = claim_of(run, r, i);
+            if (!is_writer(run, r, i))
+                continue;
+            uint64_t data = entry->dtype ? fsdp_dcp_box_bytes(entry, &has->box) : entry->value.len;
+            if (__builtin_add_overflow(bytes, data + ITEM_BYTES, &bytes))
+                return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large for a disk",
+                                  run->dir);
+        }
+    return fsdp_check_free_space(run->dir, bytes);
+}
+
+static fsdp_status prepare(fsdp_dcp_job *run)
+{
+    FSDP_TRY(check_counts(run));
+    FSDP_TRY(gather(run, run->own_claims, run->plan->n * sizeof *run->claims, run->claims));
+    FSDP_TRY(check_claims(run));
+    return fsdp_agree(run->group, check_room(run));
+}
+
+/* ---- a rank's file --------------------------------------------------------------------------- */
+
+/* This rank's rows, from memory or piece by piece. */
+static fsdp_status write_data(const fsdp_dcp_job *run, const fsdp_dcp_tensor *tensor,
+                              uint64_t bytes, fsdp_torch_writer *writer)
+{
+    if (tensor->data)
+        return fsdp_torch_writer_data(writer, tensor->data, (size_t)bytes);
+    for (uint64_t at = 0; at < bytes; at += PIECE_BYTES) {
+        size_t piece = bytes - at < PIECE_BYTES ? (size_t)(bytes - at) : PIECE_BYTES;
+        FSDP_TRY(tensor->read(tensor->context, at, run->piece, piece));
+        FSDP_TRY(fsdp_torch_writer_data(writer, run->piece, piece));
+    }
+    return FSDP_OK;
+}
+
+static void chunk_sizes(const fsdp_dcp_entry *entry, const fsdp_dcp_box *box, int64_t *sizes)
+{
+    for (int i = 0; i < entry->tensor.ndim; i++)
+        sizes[i] = i < FSDP_DCP_BOX_NDIM ? box->size[i] : entry->tensor.shape[i];
+}
+
+static fsdp_status write_tensor(const fsdp_dcp_job *run, const fsdp_dcp_entry *entry,
+                                fsdp_torch_writer *writer)
+{
+    const fsdp_dcp_tensor *tensor = &entry->tensor;
+    int64_t sizes[FSDP_DCP_MAX_NDIM];
+    size_t number;
+    chunk_sizes(entry, &entry->box, sizes);
+    FSDP_TRY(fsdp_torch_writer_tensor(writer, entry->dtype->name, sizes, tensor->ndim, &number));
+    FSDP_TRY(fsdp_torch_writer_begin_data(writer));
+    return write_data(run, tensor, fsdp_dcp_box_bytes(entry, &entry->box), writer);
+}
+
+static fsdp_status write_value(const fsdp_dcp_entry *entry, fsdp_torch_writer *writer)
+{
+    fsdp_pickle_put_told(fsdp_torch_writer_pickle(writer), &entry->value);
+    return fsdp_torch_writer_begin_data(writer);
+}
+
+static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_file *file,
+                              const char *path)
+{
+    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    place *at = &run->own_places[i];
+    fsdp_torch_writer *writer;
+    at->offset = fsdp_atomic_file_appended(file);
+    FSDP_TRY(fsdp_torch_writer_create_in(file, path, &writer));
+    fsdp_status status =
+        entry->dtype ? write_tensor(run, entry, writer) : write_value(entry, writer);
+    if (status == FSDP_OK)
+        status = fsdp_torch_writer_finish(writer);
+    else
+        fsdp_torch_writer_discard(writer);
+    fsdp_error_context(status, "'%s'", entry->fqn);
+    at->length = fsdp_atomic_file_appended(file) - at->offset;
+    return status;
+}
+
+/* As torch: first the values, then the tensors. */
+static fsdp_status write_items(const fsdp_dcp_job *run, fsdp_atomic_file *file, const char *path)
+{
+    for (int tensors = 0; tensors < 2; tensors++)
+        for (size_t i = 0; i < run->plan->n; i++)
+            if ((run->plan->entries[i]->dtype != NULL) == tensors && is_writer(run, run->rank, i))
+                FSDP_TRY(write_item(run, i, file, path));
+    return FSDP_OK;
+}
+
+static void file_name(int rank, char name[32])
+{
+    snprintf(name, 32, "__%d_0.distcp", rank);
+}
+
+static fsdp_status write_data_file(const fsdp_dcp_job *run, const char *path, fsdp_block_sums *sums)
+{
+    fsdp_atomic_file *file;
+    FSDP_TRY(fsdp_atomic_file_begin(path, 0, &file));
+    fsdp_atomic_file_observe(file, fsdp_block_sums_add, sums);
+    if (run->plan->is_sparse)
+        fsdp_atomic_file_keep_holes(file);
+    fsdp_status status = write_items(run, file, path);
+    if (status == FSDP_OK)
+        return fsdp_atomic_file_commit(file);
+    fsdp_atomic_file_discard(file);
+    return status;
+}
+
+static fsdp_status write_file(const fsdp_dcp_job *run)
+{
+    char name[32];
+    fsdp_block_sums sums;
+    file_name(run->rank, name);
+    fsdp_block_sums_init(&sums);
+    char *path = fsdp_path_join(run->dir, name);
+    fsdp_status status = path ? write_data_file(run, path, &sums) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_block_sums_write(&sums, path);
+    fsdp_block_sums_fini(&sums);
+    fsdp_free(path);
+    return status;
+}
+
+/* ---- .metadata ------------------------------------------------------------------------------- */
+
+/* What rank `rank` wrote of entry `i`. */
+static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i, int rank,
+                              fsdp_dcp_chunk *chunk)
+{
+    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const claim *has = claim_of(run, rank, i);
+    const place *at = &run->places[(size_t)rank * run->plan->n + i];
+    size_t ndim = (size_t)entry->tensor.ndim;
+    int64_t *offsets = fsdp_arena_alloc(arena, ndim * sizeof *offsets);
+    int64_t *sizes = fsdp_arena_alloc(arena, ndim * sizeof *sizes);
+    char *file = fsdp_arena_alloc(arena, 32);
+    if (!offsets || !sizes || !file)
+        return FSDP_ERR_NOMEM;
+    for (size_t d = 0; d < ndim && d < FSDP_DCP_BOX_NDIM; d++)
+        offsets[d] = has->box.offset[d];
+    chunk_sizes(entry, &has->box, sizes);
+    file_name(rank, file);
+    *chunk = (fsdp_dcp_chunk){.offsets = offsets,
+                              .sizes = sizes,
+                              .file = file,
+                              .offset = at->offset,
+                              .length = at->length};
+    return FSDP_OK;
+}
+
+/* Chunks in the order of ranks. */
+static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i,
+                             fsdp_dcp_item *item)
+{
+    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    *item = (fsdp_dcp_item){.fqn = entry->fqn,
+                            .path = entry->path,
+                            .dtype_name = entry->dtype ? entry->dtype->name : NULL,
+                            .shape = entry->tensor.shape,
+                            .ndim = entry->tensor.ndim};
+    item->chunks = fsdp_arena_alloc(arena, (size_t)run->world_size * sizeof *item->chunks);
+    if (!item->chunks)
+        return FSDP_ERR_NOMEM;
+    for (int r = 0; r < run->world_size; r++)
+        if (is_writer(run, r, i))
+            FSDP_TRY(fill_chunk(run, arena, i, r, &item->chunks[item->n_chunks++]));
+    return FSDP_OK;
+}
+
+static fsdp_status pickle_items(const fsdp_dcp_job *run, fsdp_arena *arena, char **text,
+                                size_t *bytes)
+{
+    size_t n = run->plan->n;
+    fsdp_dcp_item *items = fsdp_arena_alloc(arena, n * sizeof *items);
+    if (!items)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        FSDP_TRY(fill_item(run, arena, i, &items[i]));
+    *text = fsdp_dcp_metadata_pickle(items, n, bytes);
+    return *text ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status write_metadata(const fsdp_dcp_job *run)
+{
+    fsdp_arena arena = {0};
+    char *text = NULL, *path = fsdp_path_join(run->dir, ".metadata");
+    size_t bytes = 0;
+    fsdp_status status = path ? pickle_items(run, &arena, &text, &bytes) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_file_write(path, text, bytes);
+    fsdp_free(text);
+    fsdp_free(path);
+    fsdp_arena_fini(&arena);
+    return status;
+}
+
+/* ---- a job --------------------------------------------------------------------------------- */
+
+static fsdp_status open_job(const char *dir, fsdp_group *group, const fsdp_dcp_plan *plan,
+                            fsdp_dcp_job **job)
+{
+    fsdp_dcp_job *made = fsdp_calloc(1, sizeof *made);
+    if (!made)
+        return FSDP_ERR_NOMEM;
+    *made = (fsdp_dcp_job){.dir = fsdp_strdup(dir),
+                           .group = group,
+                           .plan = plan,
+                           .rank = fsdp_group_rank(group),
+                           .world_size = fsdp_group_world_size(group)};
+    fsdp_status status = made->dir ? allocate(made) : FSDP_ERR_NOMEM;
+    if (status != FSDP_OK) {
+        fsdp_dcp_job_destroy(made);
+        return status;
+    }
+    *job = made;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_dcp_job_create(const char *dir, fsdp_group *group, const fsdp_dcp_plan *plan,
+                                fsdp_dcp_job **job)
+{
+    fsdp_dcp_job *made = NULL;
+    fsdp_status status = fsdp_agree(group, open_job(dir, group, plan, &made));
+    if (status == FSDP_OK)
+        status = prepare(made);
+    if (status != FSDP_OK) {
+        fsdp_dcp_job_destroy(made);
+        return status;
+    }
+    *job = made;
+    return FSDP_OK;
+}
+
+void fsdp_dcp_job_destroy(fsdp_dcp_job *job)
+{
+    if (!job)
+        return;
+    fsdp_free(job->own_claims);
+    fsdp_free(job->claims);
+    fsdp_free(job->own_places);
+    fsdp_free(job->places);
+    fsdp_free(job->piece);
+    fsdp_free(job->dir);
+    fsdp_free(job);
+}
+
+bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i)
+{
+    return is_writer(job, job->rank, i);
+}
+
+fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job)
+{
+    return write_file(job);
+}
+
+const void *fsdp_dcp_job_own_places(const fsdp_dcp_job *job, size_t *bytes)
+{
+    *bytes = job->plan->n * sizeof *job->own_places;
+    return job->own_places;
+}
+
+void *fsdp_dcp_job_places(fsdp_dcp_job *job, int rank)
+{
+    return &job->places[(size_t)rank * job->plan->n];
+}
+
+fsdp_status fsdp_dcp_job_write_metadata(const fsdp_dcp_job *job)
+{
+    return write_metadata(job);
+}
+
+/* ---- the directory --------------------------------------------------------------------------- */
+
+static fsdp_status write_all(fsdp_dcp_job *job)
+{
+    size_t bytes;
+    FSDP_TRY(fsdp_agree(job->group, write_file(job)));
+    const void *own = fsdp_dcp_job_own_places(job, &bytes);
+    FSDP_TRY(gather(job, own, bytes, job->places));
+    return fsdp_agree(job->group, job->rank == 0 ? write_metadata(job) : FSDP_OK);
+}
+
+fsdp_status fsdp_dcp_write(const char *dir, fsdp_group *group, const fsdp_dcp_plan *plan)
+{
+    fsdp_dcp_job *job;
+    FSDP_TRY(fsdp_dcp_job_create(dir, group, plan, &job));
+    fsdp_status status = write_all(job);
+    fsdp_dcp_job_destroy(job);
+    return status;
+}
+
+typedef struct saving {
+    fsdp_group *group;
+    const fsdp_dcp_plan *plan;
+} saving;
+
+static fsdp_status write_plan(void *arg, const char *dir)
+{
+    const saving *s = arg;
+    return fsdp_dcp_write(dir, s->group, s->plan);
+}
+
+fsdp_status fsdp_dcp_save_plan(const char *dir, fsdp_group *group, const fsdp_dcp_plan *plan,
+                               const fsdp_dcp_save_plan_options *options)
+{
+    static const fsdp_dcp_save_plan_options defaults = {0};
+    saving s = {group, plan};
+    return fsdp_group_directory(dir, group, (options ? options : &defaults)->existing, write_plan,
+                                &s);
+}

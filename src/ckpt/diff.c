@@ -1,0 +1,273 @@
+/* Two selections side by side, by name; elements in pieces, so that memory is bounded. */
+#include <math.h>
+#include <string.h>
+
+#include <fsdp/tensor.h>
+
+#include "src/base/alloc.h"
+#include "src/ckpt/diff.h"
+#include "src/ckpt/safetensors_dtype.h"
+#include "src/tensor/device.h"
+
+enum {
+    PIECE_ELEMENTS = 1 << 18,
+    MAX_ELEMENT_BYTES = 8,
+    COMPARED_VALUE_BYTES = 1 << 20
+};
+
+typedef struct side {
+    fsdp_source *source;
+    fsdp_selection selection;
+    unsigned char *raw; /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] */
+    double *numbers;    /* [PIECE_ELEMENTS] */
+} side;
+
+typedef struct diff {
+    const fsdp_diff_options *options;
+    side a, b;
+    fsdp_device *device; /* whose kernels make doubles */
+    fsdp_difference_fn *told;
+    void *context;
+    fsdp_diff_result *result;
+} diff;
+
+static fsdp_status tell(diff *d, const fsdp_difference *difference)
+{
+    d->result->differences++;
+    return d->told(difference, d->context);
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+static const fsdp_safetensors_dtype *dtype_of(const fsdp_source_item *item)
+{
+    return fsdp_safetensors_dtype_by_name(item->dtype_name);
+}
+
+static bool is_number(const fsdp_source_item *item)
+{
+    return dtype_of(item)->fsdp_dtype >= 0;
+}
+
+/* Bytes of what is compared at once: an element, or a byte of several. */
+static size_t width_of(const fsdp_source_item *item)
+{
+    const int bits = dtype_of(item)->bits;
+    return bits < 8 ? 1 : (size_t)bits / 8;
+}
+
+static fsdp_status read_piece(side *s, const fsdp_source_item *item, int64_t begin, int64_t n)
+{
+    const size_t width = width_of(item);
+    return fsdp_source_read(s->source, item, (uint64_t)begin * width, s->raw, (size_t)n * width);
+}
+
+static void to_numbers(const diff *d, side *s, const fsdp_source_item *item, int64_t n)
+{
+    d->device->kernels->cast(d->device->context, s->numbers, FSDP_DTYPE_F64, s->raw,
+                             (fsdp_dtype)dtype_of(item)->fsdp_dtype, n);
+}
+
+static double distance(double a, double b)
+{
+    if (a == b || (isnan(a) && isnan(b)))
+        return 0;
+    return isnan(a) || isnan(b) ? (double)INFINITY : fabs(a - b);
+}
+
+/* One dtype, and nobody gave a tolerance: bits count, so that neither the sign of a zero nor the
+ * last bit of a large integer is lost. */
+static bool compares_bits(const diff *d, const fsdp_difference *at)
+{
+    return !d->options->has_tolerance && strcmp(at->a->dtype_name, at->b->dtype_name) == 0;
+}
+
+static void compare_numbers(diff *d, int64_t n, fsdp_difference *at)
+{
+    const bool bits = compares_bits(d, at);
+    const size_t width = width_of(at->a);
+    to_numbers(d, &d->a, at->a, n);
+    to_numbers(d, &d->b, at->b, n);
+    for (int64_t i = 0; i < n; i++) {
+        double far = distance(d->a.numbers[i], d->b.numbers[i]);
+        at->n_different +=
+            bits ? memcmp(d->a.raw + (size_t)i * width, d->b.raw + (size_t)i * width, width) != 0
+                 : far > d->options->tolerance;
+        at->largest = far > at->largest ? far : at->largest;
+    }
+}
+
+/* Of types without numbers, such as bool and 8-bit floats. */
+static void compare_bytes(diff *d, int64_t n, fsdp_difference *at)
+{
+    const size_t width = width_of(at->a);
+    at->largest = (double)NAN;
+    for (int64_t i = 0; i < n; i++)
+        at->n_different +=
+            memcmp(d->a.raw + (size_t)i * width, d->b.raw + (size_t)i * width, width) != 0;
+}
+
+static fsdp_status compare_elements(diff *d, fsdp_difference *at)
+{
+    const bool same_dtype = strcmp(at->a->dtype_name, at->b->dtype_name) == 0;
+    const bool numbers = is_number(at->a) && is_number(at->b);
+    if (!numbers && !same_dtype) {
+        at->n_different = at->a->numel;
+        at->largest = (double)NAN;
+        return FSDP_OK;
+    }
+    const size_t width = width_of(at->a);
+    const int64_t count = at->a->bytes / (int64_t)width;
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = count - i < PIECE_ELEMENTS ? count - i : PIECE_ELEMENTS;
+        FSDP_TRY(read_piece(&d->a, at->a, i, n));
+        FSDP_TRY(read_piece(&d->b, at->b, i, n));
+        if (same_dtype && memcmp(d->a.raw, d->b.raw, (size_t)n * width) == 0)
+            continue;
+        if (numbers)
+            compare_numbers(d, n, at);
+        else
+            compare_bytes(d, n, at);
+    }
+    return FSDP_OK;
+}
+
+/* ---- items ----------------------------------------------------------------------------------- */
+
+static bool same_shape(const fsdp_source_item *a, const fsdp_source_item *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
+static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
+{
+    if (!same_shape(at->a, at->b)) {
+        at->kind = FSDP_DIFFERENCE_SHAPE;
+        return tell(d, at);
+    }
+    FSDP_TRY(compare_elements(d, at));
+    bool other_dtype = strcmp(at->a->dtype_name, at->b->dtype_name) != 0;
+    if (other_dtype && !d->options->ignore_dtype)
+        at->kind = FSDP_DIFFERENCE_DTYPE;
+    else if (at->n_different)
+        at->kind = FSDP_DIFFERENCE_ELEMENTS;
+    else
+        return FSDP_OK;
+    return tell(d, at);
+}
+
+static fsdp_status value_text(side *s, const fsdp_source_item *item, char **text)
+{
+    const fsdp_pickle_value *value;
+    fsdp_str str = {0};
+    FSDP_TRY(fsdp_source_value(s->source, item, &value));
+    fsdp_source_repr(value, COMPARED_VALUE_BYTES, &str);
+    *text = fsdp_str_take(&str);
+    return *text ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status compare_values(diff *d, fsdp_difference *at)
+{
+    char *a = NULL, *b = NULL;
+    fsdp_status status = value_text(&d->a, at->a, &a);
+    if (status == FSDP_OK)
+        status = value_text(&d->b, at->b, &b);
+    at->kind = FSDP_DIFFERENCE_VALUE;
+    at->value_a = a;
+    at->value_b = b;
+    if (status == FSDP_OK && strcmp(a, b) != 0)
+        status = tell(d, at);
+    fsdp_free(a);
+    fsdp_free(b);
+    return status;
+}
+
+static fsdp_status compare_items(diff *d, fsdp_difference *at)
+{
+    d->result->compared++;
+    if (at->a->dtype_name && at->b->dtype_name)
+        return compare_tensors(d, at);
+    if (!at->a->dtype_name && !at->b->dtype_name)
+        return compare_values(d, at);
+    at->kind = FSDP_DIFFERENCE_KIND;
+    return tell(d, at);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static fsdp_status compare_all(diff *d)
+{
+    const fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
+    for (size_t i = 0, k = 0; i < a->n || k < b->n;) {
+        int order = i == a->n ? 1 : k == b->n ? -1 : strcmp(a->items[i].name, b->items[k].name);
+        fsdp_difference at = {
+            .name = order <= 0 ? a->items[i].name : b->items[k].name,
+            .a = order <= 0 ? a->items[i].item : NULL,
+            .b = order >= 0 ? b->items[k].item : NULL,
+        };
+        at.kind = order < 0 ? FSDP_DIFFERENCE_ONLY_IN_A : FSDP_DIFFERENCE_ONLY_IN_B;
+        FSDP_TRY(order == 0 ? compare_items(d, &at) : tell(d, &at));
+        i += order <= 0;
+        k += order >= 0;
+    }
+    return FSDP_OK;
+}
+
+/* Everything, or the models: one of the two may be a model alone, or have it under another key. */
+static fsdp_status select_items(diff *d)
+{
+    fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
+    bool both = fsdp_select_model(d->a.source, a) == FSDP_OK;
+    both = fsdp_select_model(d->b.source, b) == FSDP_OK && both;
+    if (both && (d->options->model_only || strcmp(a->prefix, b->prefix) != 0)) {
+        d->result->model_only = true;
+        return FSDP_OK;
+    }
+    fsdp_selection_fini(a);
+    fsdp_selection_fini(b);
+    if (d->options->model_only) { /* again, for the message */
+        FSDP_TRY(fsdp_select_model(d->a.source, a));
+        return fsdp_select_model(d->b.source, b);
+    }
+    FSDP_TRY(fsdp_select_all(d->a.source, a));
+    return fsdp_select_all(d->b.source, b);
+}
+
+static fsdp_status begin_side(side *s, fsdp_source *source)
+{
+    s->source = source;
+    s->raw = fsdp_calloc(PIECE_ELEMENTS, MAX_ELEMENT_BYTES);
+    s->numbers = fsdp_calloc(PIECE_ELEMENTS, sizeof *s->numbers);
+    return s->raw && s->numbers ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static void end_side(side *s)
+{
+    fsdp_selection_fini(&s->selection);
+    fsdp_free(s->raw);
+    fsdp_free(s->numbers);
+}
+
+fsdp_status fsdp_diff(fsdp_source *a, fsdp_source *b, const fsdp_diff_options *options,
+                      fsdp_difference_fn *told, void *context, fsdp_diff_result *result)
+{
+    diff d = {.options = options, .told = told, .context = context, .result = result};
+    *result = (fsdp_diff_result){0};
+    fsdp_status status = begin_side(&d.a, a);
+    if (status == FSDP_OK)
+        status = begin_side(&d.b, b);
+    if (status == FSDP_OK)
+        status = fsdp_device_create(NULL, &d.device);
+    if (status == FSDP_OK)
+        status = select_items(&d);
+    if (status == FSDP_OK) {
+        fsdp_selection_sort(&d.a.selection);
+        fsdp_selection_sort(&d.b.selection);
+        status = compare_all(&d);
+    }
+    fsdp_device_destroy(d.device);
+    end_side(&d.a);
+    end_side(&d.b);
+    return status;
+}

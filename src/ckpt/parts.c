@@ -1,0 +1,148 @@
+/* See parts.h. */
+#include "src/ckpt/parts.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+
+enum {
+    MAX_DEPTH = 2 /* optimizer_0 in checkpoint-5 */
+};
+
+static bool has_any(const char *dir, const char *const *names, size_t n)
+{
+    bool found = false;
+    for (size_t i = 0; i < n && !found; i++) {
+        char *path = fsdp_path_join(dir, names[i]);
+        found = path && fsdp_path_is_file(path);
+        fsdp_free(path);
+    }
+    return found;
+}
+
+static bool is_dcp(const char *path)
+{
+    static const char *const names[] = {".metadata"};
+    return fsdp_path_is_directory(path) && has_any(path, names, FSDP_LENGTH(names));
+}
+
+static bool is_model(const char *path)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    return has_any(path, names, FSDP_LENGTH(names));
+}
+
+static bool is_weights_file(const char *path)
+{
+    static const char *const ends[] = {".pt", ".pth", ".bin", ".safetensors"};
+    size_t n = strlen(path);
+    for (size_t i = 0; i < FSDP_LENGTH(ends); i++) {
+        size_t m = strlen(ends[i]);
+        if (n > m && strcmp(path + n - m, ends[i]) == 0)
+            return fsdp_path_is_file(path);
+    }
+    return false;
+}
+
+/* checkpoint-<n> or checkpoint_<n>. */
+static bool is_checkpoint_name(const char *name)
+{
+    static const char prefix[] = "checkpoint";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return false;
+    name += sizeof prefix - 1;
+    if ((*name != '-' && *name != '_') || !name[1])
+        return false;
+    return name[1 + strspn(name + 1, "0123456789")] == '\0';
+}
+
+/* checkpoint-9 before checkpoint-10. */
+static int by_numbers(const void *a, const void *b)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    while (*x && *y) {
+        if (isdigit((unsigned char)*x) && isdigit((unsigned char)*y)) {
+            size_t m = strspn(x, "0123456789"), n = strspn(y, "0123456789");
+            int order = m == n ? strncmp(x, y, n) : m < n ? -1 : 1;
+            if (order)
+                return order;
+            x += m;
+            y += n;
+        } else if (*x != *y) {
+            break;
+        } else {
+            x++;
+            y++;
+        }
+    }
+    return (unsigned char)*x - (unsigned char)*y;
+}
+
+static fsdp_status add(fsdp_parts *parts, const char *path)
+{
+    if (!FSDP_GROW(parts->paths, parts->cap, parts->n + 1))
+        return FSDP_ERR_NOMEM;
+    parts->paths[parts->n] = fsdp_strdup(path);
+    return parts->paths[parts->n] ? parts->n++, FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts);
+
+/* A checkpoint's folder, or a part of it. */
+static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_parts *parts)
+{
+    if (fsdp_atomic_directory_is_unfinished(name)) /* which a killed run left */
+        return FSDP_OK;
+    if (is_dcp(path) || is_weights_file(path))
+        return add(parts, path);
+    if (!is_checkpoint_name(name) || !fsdp_path_is_directory(path) || depth == MAX_DEPTH)
+        return FSDP_OK;
+    if (is_model(path))
+        return add(parts, path);
+    size_t before = parts->n;
+    FSDP_TRY(find_in(path, depth, parts));
+    return parts->n == before ? add(parts, path) : FSDP_OK;
+}
+
+static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts)
+{
+    char **names;
+    size_t n;
+    FSDP_TRY(fsdp_directory_list(dir, &names, &n));
+    fsdp_status status = FSDP_OK;
+    if (n)
+        qsort(names, n, sizeof *names, by_numbers);
+    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
+        char *path = fsdp_path_join(dir, names[i]);
+        status = path ? find_at(path, names[i], depth + 1, parts) : FSDP_ERR_NOMEM;
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    return status;
+}
+
+fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts)
+{
+    *parts = (fsdp_parts){0};
+    if (fsdp_path_is_directory(path) && !is_dcp(path) && !is_model(path))
+        FSDP_TRY(find_in(path, 0, parts));
+    return parts->n ? FSDP_OK : add(parts, path);
+}
+
+void fsdp_parts_fini(fsdp_parts *parts)
+{
+    for (size_t i = 0; i < parts->n; i++)
+        fsdp_free(parts->paths[i]);
+    fsdp_free(parts->paths);
+    *parts = (fsdp_parts){0};
+}
+
+bool fsdp_parts_are_whole(const fsdp_parts *parts, const char *path)
+{
+    return parts->n == 1 && strcmp(parts->paths[0], path) == 0;
+}

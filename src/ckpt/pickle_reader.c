@@ -1,0 +1,640 @@
+/* The stack machine of pickles (Python's pickletools.py describes each opcode). One table says what
+ * an opcode does; see Note [Pickles that cannot hurt] for what keeps it within bounds. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/arena.h"
+#include "src/ckpt/pickle_reader.h"
+
+enum {
+    NEWEST_PROTOCOL = 5,
+    OP_STOP = '.',
+    /* A pickle's byte makes at most one value and one item; only a text that is encoded again and
+     * again can need more. */
+    MEMORY_FACTOR = 256
+};
+
+struct fsdp_pickle {
+    fsdp_arena arena; /* of all values */
+    fsdp_pickle_value *root;
+};
+
+typedef struct machine {
+    fsdp_pickle *pickle;
+    const char *label;
+    const unsigned char *data; /* [bytes] */
+    size_t bytes, at;
+    size_t op_at; /* of the running opcode, for messages */
+    const fsdp_pickle_names *names;
+    fsdp_pickle_value **stack; /* [depth] */
+    size_t depth, stack_cap;
+    size_t *marks; /* [n_marks] depths at which MARK was */
+    size_t n_marks, marks_cap;
+    fsdp_pickle_value **memo; /* [n_memo] NULL where nothing was put */
+    size_t n_memo, memo_cap;
+} machine;
+
+/* Values that lie one after another on the stack, readable until the next push. */
+typedef struct row {
+    fsdp_pickle_value **values; /* [n] */
+    size_t n;
+} row;
+
+static fsdp_status bad(const machine *m, const char *what)
+{
+    (void)fsdp_error(FSDP_ERR_FORMAT, "%s: byte %zu of the pickle: %s", m->label, m->op_at, what);
+    return FSDP_ERR_FORMAT; /* a constant, so that the compiler sees which outputs are set */
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static fsdp_status take(machine *m, size_t bytes, void **memory)
+{
+    fsdp_arena *arena = &m->pickle->arena;
+    if (bytes / MEMORY_FACTOR > m->bytes || arena->taken / MEMORY_FACTOR > m->bytes)
+        return bad(m, "its values need more memory than a pickle of this size should");
+    *memory = fsdp_arena_alloc(arena, bytes);
+    return *memory ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static fsdp_status new_value(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **value)
+{
+    void *memory;
+    FSDP_TRY(take(m, sizeof **value, &memory));
+    *value = memory;
+    (*value)->kind = kind;
+    return FSDP_OK;
+}
+
+/* ---- stack and bytes ------------------------------------------------------------------------- */
+
+static fsdp_status push(machine *m, fsdp_pickle_value *value)
+{
+    if (!FSDP_GROW(m->stack, m->stack_cap, m->depth + 1))
+        return FSDP_ERR_NOMEM;
+    m->stack[m->depth++] = value;
+    return FSDP_OK;
+}
+
+static fsdp_status push_new(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **value)
+{
+    FSDP_TRY(new_value(m, kind, value));
+    return push(m, *value);
+}
+
+/* At least `n` values lie above the last mark. */
+static fsdp_status need(const machine *m, size_t n)
+{
+    size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
+    return m->depth - floor < n ? bad(m, "too few values on the stack") : FSDP_OK;
+}
+
+static fsdp_status pop(machine *m, fsdp_pickle_value **value)
+{
+    FSDP_TRY(need(m, 1));
+    *value = m->stack[--m->depth];
+    return FSDP_OK;
+}
+
+/* The values above the last mark, which is gone. */
+static fsdp_status pop_mark(machine *m, row *above)
+{
+    if (m->n_marks == 0)
+        return bad(m, "there is no mark");
+    size_t floor = m->marks[--m->n_marks];
+    *above = (row){m->stack + floor, m->depth - floor};
+    m->depth = floor;
+    return FSDP_OK;
+}
+
+static fsdp_status read_bytes(machine *m, size_t n, const unsigned char **p)
+{
+    if (n > m->bytes - m->at)
+        return bad(m, "it ends within an opcode's argument");
+    *p = m->data + m->at;
+    m->at += n;
+    return FSDP_OK;
+}
+
+/* An unsigned integer of `width` bytes. */
+static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
+{
+    const unsigned char *p;
+    FSDP_TRY(read_bytes(m, width, &p));
+    *value = 0;
+    for (unsigned i = width; i-- > 0;)
+        *value = *value << 8 | p[i];
+    return FSDP_OK;
+}
+
+/* ---- what holds what ------------------------------------------------------------------------- */
+
+/* `holder` is about to hold `value`. */
+static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
+{
+    if (holder->held || holder == value)
+        return bad(m, "a value is changed that another one already holds");
+    if (value->depth >= FSDP_PICKLE_MAX_DEPTH)
+        return bad(m, "values are nested too deeply");
+    value->held = true;
+    if (holder->depth <= value->depth)
+        holder->depth = (uint16_t)(value->depth + 1);
+    return FSDP_OK;
+}
+
+/* Append to the items of a TUPLE, LIST, DICT or PERSISTENT. */
+static fsdp_status add_items(machine *m, fsdp_pickle_value *holder, fsdp_pickle_value **items,
+                             size_t n)
+{
+    size_t need_cap = holder->list.n + n;
+    if (need_cap > holder->list.cap) {
+        size_t cap = holder->list.cap ? 2 * holder->list.cap : n;
+        void *grown;
+        if (cap < need_cap)
+            cap = need_cap;
+        FSDP_TRY(take(m, cap * sizeof *items, &grown));
+        if (holder->list.n)
+            memcpy(grown, holder->list.items, holder->list.n * sizeof *items);
+        holder->list.items = grown;
+        holder->list.cap = cap;
+    }
+    for (size_t i = 0; i < n; i++) {
+        FSDP_TRY(hold(m, holder, items[i]));
+        holder->list.items[holder->list.n++] = items[i];
+    }
+    return FSDP_OK;
+}
+
+/* ---- scalars --------------------------------------------------------------------------------- */
+
+static fsdp_status op_skip(machine *m, unsigned bytes) /* FRAME */
+{
+    const unsigned char *p;
+    return read_bytes(m, bytes, &p);
+}
+
+static fsdp_status op_protocol(machine *m, unsigned bytes)
+{
+    uint64_t protocol;
+    FSDP_TRY(read_uint(m, bytes, &protocol));
+    return protocol > NEWEST_PROTOCOL ? bad(m, "its protocol is newer than 5") : FSDP_OK;
+}
+
+static fsdp_status op_none(machine *m, unsigned unused)
+{
+    (void)unused;
+    fsdp_pickle_value *value;
+    return push_new(m, FSDP_PICKLE_NONE, &value);
+}
+
+static fsdp_status op_bool(machine *m, unsigned boolean)
+{
+    fsdp_pickle_value *value;
+    FSDP_TRY(push_new(m, FSDP_PICKLE_BOOL, &value));
+    value->boolean = boolean;
+    return FSDP_OK;
+}
+
+static fsdp_status push_int(machine *m, int64_t integer)
+{
+    fsdp_pickle_value *value;
+    FSDP_TRY(push_new(m, FSDP_PICKLE_INT, &value));
+    value->integer = integer;
+    return FSDP_OK;
+}
+
+static fsdp_status op_uint(machine *m, unsigned width)
+{
+    uint64_t integer;
+    FSDP_TRY(read_uint(m, width, &integer));
+    return push_int(m, (int64_t)integer);
+}
+
+static fsdp_status op_int32(machine *m, unsigned width)
+{
+    uint64_t integer;
+    FSDP_TRY(read_uint(m, width, &integer));
+    return push_int(m, (int32_t)(uint32_t)integer);
+}
+
+/* LONG1, LONG4: two's complement of as many bytes as a count of `width` bytes says. */
+static fsdp_status op_long(machine *m, unsigned width)
+{
+    uint64_t n, bits = 0;
+    const unsigned char *p;
+    FSDP_TRY(read_uint(m, width, &n));
+    FSDP_TRY(read_bytes(m, (size_t)n, &p));
+    if (n > 8) {
+        fsdp_pickle_value *value;
+        FSDP_TRY(push_new(m, FSDP_PICKLE_BIG_INT, &value));
+        value->text.data = (const char *)p;
+        value->text.bytes = (size_t)n;
+        return FSDP_OK;
+    }
+    if (n > 0 && p[n - 1] & 0x80)
+        bits = UINT64_MAX;
+    for (size_t i = (size_t)n; i-- > 0;)
+        bits = bits << 8 | p[i];
+    return push_int(m, (int64_t)bits);
+}
+
+static fsdp_status op_float(machine *m, unsigned bytes)
+{
+    const unsigned char *p;
+    fsdp_pickle_value *value;
+    uint64_t bits = 0;
+    FSDP_TRY(read_bytes(m, bytes, &p));
+    for (unsigned i = 0; i < bytes; i++) /* the format's one big-endian number */
+        bits = bits << 8 | p[i];
+    FSDP_TRY(push_new(m, FSDP_PICKLE_FLOAT, &value));
+    memcpy(&value->number, &bits, sizeof bits);
+    return FSDP_OK;
+}
+
+static fsdp_status push_text(machine *m, fsdp_pickle_kind kind, unsigned width)
+{
+    uint64_t n;
+    const unsigned char *p;
+    fsdp_pickle_value *value;
+    void *copy;
+    FSDP_TRY(read_uint(m, width, &n));
+    FSDP_TRY(read_bytes(m, (size_t)n, &p));
+    FSDP_TRY(take(m, (size_t)n + 1, &copy));
+    FSDP_TRY(push_new(m, kind, &value));
+    value->text.data = memcpy(copy, p, (size_t)n);
+    value->text.bytes = (size_t)n;
+    return FSDP_OK;
+}
+
+static fsdp_status op_str(machine *m, unsigned width)
+{
+    return push_text(m, FSDP_PICKLE_STR, width);
+}
+
+static fsdp_status op_bytes(machine *m, unsigned width)
+{
+    return push_text(m, FSDP_PICKLE_BYTES, width);
+}
+
+/* ---- containers ------------------------------------------------------------------------------ */
+
+static fsdp_status op_mark(machine *m, unsigned unused)
+{
+    (void)unused;
+    /* The stack too: what is above the mark is then never an offset from NULL. */
+    if (!FSDP_GROW(m->marks, m->marks_cap, m->n_marks + 1) ||
+        !FSDP_GROW(m->stack, m->stack_cap, m->depth + 1))
+        return FSDP_ERR_NOMEM;
+    m->marks[m->n_marks++] = m->depth;
+    return FSDP_OK;
+}
+
+static fsdp_status op_empty(machine *m, unsigned kind)
+{
+    fsdp_pickle_value *value;
+    return push_new(m, (fsdp_pickle_kind)kind, &value);
+}
+
+static fsdp_status push_tuple(machine *m, fsdp_pickle_value **items, size_t n)
+{
+    fsdp_pickle_value *tuple;
+    FSDP_TRY(new_value(m, FSDP_PICKLE_TUPLE, &tuple));
+    FSDP_TRY(add_items(m, tuple, items, n));
+    return push(m, tuple);
+}
+
+static fsdp_status op_tuple_n(machine *m, unsigned n)
+{
+    FSDP_TRY(need(m, n));
+    m->depth -= n;
+    return push_tuple(m, m->stack + m->depth, n);
+}
+
+static fsdp_status op_tuple(machine *m, unsigned unused)
+{
+    (void)unused;
+    row above = {0};
+    FSDP_TRY(pop_mark(m, &above));
+    return push_tuple(m, above.values, above.n);
+}
+
+/* The container on top of the stack gets these items. */
+static fsdp_status fill(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **items, size_t n)
+{
+    FSDP_TRY(need(m, 1));
+    fsdp_pickle_value *container = m->stack[m->depth - 1];
+    if (container->kind != kind)
+        return bad(m, kind == FSDP_PICKLE_DICT ? "items are set in what is no dict"
+                                               : "items are appended to what is no list");
+    if (kind == FSDP_PICKLE_DICT && n % 2 != 0)
+        return bad(m, "a key without a value");
+    return add_items(m, container, items, n);
+}
+
+static fsdp_status op_fill(machine *m, unsigned kind) /* APPENDS, SETITEMS */
+{
+    row above = {0};
+    FSDP_TRY(pop_mark(m, &above));
+    return fill(m, (fsdp_pickle_kind)kind, above.values, above.n);
+}
+
+static fsdp_status op_fill_one(machine *m, unsigned kind) /* APPEND, SETITEM */
+{
+    size_t n = kind == FSDP_PICKLE_DICT ? 2 : 1;
+    FSDP_TRY(need(m, n));
+    m->depth -= n;
+    return fill(m, (fsdp_pickle_kind)kind, m->stack + m->depth, n);
+}
+
+/* ---- the memo -------------------------------------------------------------------------------- */
+
+/* Numbers are given in order, two bytes or more for each: larger ones than that are not written. */
+static fsdp_status put(machine *m, uint64_t number)
+{
+    FSDP_TRY(need(m, 1));
+    if (number >= m->bytes)
+        return bad(m, "a number in the memo is too large");
+    if (!FSDP_GROW(m->memo, m->memo_cap, (size_t)number + 1))
+        return FSDP_ERR_NOMEM;
+    while (m->n_memo <= number)
+        m->memo[m->n_memo++] = NULL;
+    m->memo[number] = m->stack[m->depth - 1];
+    return FSDP_OK;
+}
+
+static fsdp_status op_put(machine *m, unsigned width)
+{
+    uint64_t number = m->n_memo;
+    if (width > 0) /* 0: MEMOIZE */
+        FSDP_TRY(read_uint(m, width, &number));
+    return put(m, number);
+}
+
+static fsdp_status op_get(machine *m, unsigned width)
+{
+    uint64_t number;
+    FSDP_TRY(read_uint(m, width, &number));
+    if (number >= m->n_memo || !m->memo[number])
+        return bad(m, "nothing has this number in the memo");
+    m->memo[number]->held = true;
+    return push(m, m->memo[number]);
+}
+
+/* ---- names and calls ------------------------------------------------------------------------- */
+
+static bool equals(const char *known, const char *text, size_t bytes)
+{
+    return strlen(known) == bytes && memcmp(known, text, bytes) == 0;
+}
+
+static fsdp_status push_name(machine *m, const char *module, size_t module_bytes, const char *name,
+                             size_t name_bytes)
+{
+    fsdp_pickle_value *value;
+    for (const fsdp_pickle_names *list = m->names; list; list = list->also)
+        for (size_t i = 0; i < list->n; i++) {
+            const fsdp_pickle_name *known = &list->items[i];
+            if (!equals(known->name, name, name_bytes) ||
+                (known->module && !equals(known->module, module, module_bytes)))
+                continue;
+            FSDP_TRY(push_new(m, FSDP_PICKLE_NAME, &value));
+            value->name = known;
+            return FSDP_OK;
+        }
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "%s: byte %zu of the pickle: it holds %.*s.%.*s; only tensors and Python's "
+                      "plain values are read, and no code is run: in PyTorch, save a dict of "
+                      "plain, whole tensors",
+                      m->label, m->op_at, (int)(module_bytes < 100 ? module_bytes : 100), module,
+                      (int)(name_bytes < 100 ? name_bytes : 100), name);
+}
+
+static fsdp_status read_line(machine *m, const char **line, size_t *bytes)
+{
+    const unsigned char *p = m->data + m->at, *end = memchr(p, '\n', m->bytes - m->at);
+    if (!end)
+        return bad(m, "it ends within a name");
+    *line = (const char *)p;
+    *bytes = (size_t)(end - p);
+    m->at += *bytes + 1;
+    return FSDP_OK;
+}
+
+static fsdp_status op_global(machine *m, unsigned unused)
+{
+    (void)unused;
+    const char *module, *name;
+    size_t module_bytes, name_bytes;
+    FSDP_TRY(read_line(m, &module, &module_bytes));
+    FSDP_TRY(read_line(m, &name, &name_bytes));
+    return push_name(m, module, module_bytes, name, name_bytes);
+}
+
+static fsdp_status op_stack_global(machine *m, unsigned unused)
+{
+    (void)unused;
+    fsdp_pickle_value *name, *module;
+    FSDP_TRY(pop(m, &name));
+    FSDP_TRY(pop(m, &module));
+    if (name->kind != FSDP_PICKLE_STR || module->kind != FSDP_PICKLE_STR)
+        return bad(m, "a name that is no text");
+    return push_name(m, module->text.data, module->text.bytes, name->text.data, name->text.bytes);
+}
+
+/* Text of characters up to U+00FF, in UTF-8, as one byte for each. */
+static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
+{
+    fsdp_pickle_value *value;
+    void *memory;
+    const fsdp_pickle_value *text = fsdp_pickle_at(args, 0);
+    if (text && text->kind != FSDP_PICKLE_STR)
+        return bad(m, "bytes are made of what is no text");
+    size_t n = text ? text->text.bytes : 0, used = 0;
+    FSDP_TRY(take(m, n + 1, &memory));
+    char *bytes = memory;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text->text.data[i];
+        if (c >= 0x80) {
+            unsigned char next = (unsigned char)text->text.data[i + 1]; /* at the end: the NUL */
+            if ((c != 0xC2 && c != 0xC3) || (next & 0xC0) != 0x80)
+                return bad(m, "bytes are made of text that is not Latin-1");
+            c = (unsigned char)(c << 6 | (next & 0x3F));
+            i++;
+        }
+        bytes[used++] = (char)c;
+    }
+    FSDP_TRY(push_new(m, FSDP_PICKLE_BYTES, &value));
+    value->text.data = bytes;
+    value->text.bytes = used;
+    return FSDP_OK;
+}
+
+static fsdp_status push_record(machine *m, const fsdp_pickle_name *callee, fsdp_pickle_value *args)
+{
+    fsdp_pickle_value *value;
+    FSDP_TRY(new_value(m, FSDP_PICKLE_RECORD, &value));
+    FSDP_TRY(hold(m, value, args));
+    value->record.callee = callee;
+    value->record.args = args;
+    return push(m, value);
+}
+
+static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
+{
+    (void)unused;
+    fsdp_pickle_value *args, *callee;
+    FSDP_TRY(pop(m, &args));
+    FSDP_TRY(pop(m, &callee));
+    if (callee->kind != FSDP_PICKLE_NAME || args->kind != FSDP_PICKLE_TUPLE)
+        return bad(m, "a call of what is no function, or without a tuple of arguments");
+    switch (callee->name->meaning) {
+    case FSDP_PICKLE_CALL:
+        return push_record(m, callee->name, args);
+    case FSDP_PICKLE_FIRST:
+        return args->list.n ? push(m, args->list.items[0]) : bad(m, "a call without arguments");
+    case FSDP_PICKLE_EMPTY:
+        return args->list.n ? bad(m, "a dict is made of arguments") : op_empty(m, FSDP_PICKLE_DICT);
+    case FSDP_PICKLE_ENCODE:
+        return push_encoded(m, args);
+    case FSDP_PICKLE_CONSTANT:
+        break;
+    }
+    return bad(m, "a call of what is no function");
+}
+
+/* The state of a record. OrderedDicts get their attributes so, which nobody reads. */
+static fsdp_status op_build(machine *m, unsigned unused)
+{
+    (void)unused;
+    fsdp_pickle_value *state;
+    FSDP_TRY(pop(m, &state));
+    FSDP_TRY(need(m, 1));
+    fsdp_pickle_value *object = m->stack[m->depth - 1];
+    if (object->kind == FSDP_PICKLE_DICT)
+        return FSDP_OK;
+    if (object->kind != FSDP_PICKLE_RECORD || object->record.state)
+        return bad(m, "a state for what has none, or has one");
+    FSDP_TRY(hold(m, object, state));
+    object->record.state = state;
+    return FSDP_OK;
+}
+
+static fsdp_status op_persistent(machine *m, unsigned unused)
+{
+    (void)unused;
+    fsdp_pickle_value *id, *value;
+    FSDP_TRY(pop(m, &id));
+    FSDP_TRY(push_new(m, FSDP_PICKLE_PERSISTENT, &value));
+    return add_items(m, value, &id, 1);
+}
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+typedef struct opcode {
+    fsdp_status (*run)(machine *m, unsigned argument);
+    unsigned argument;
+} opcode;
+
+static const opcode opcodes[256] = {
+    [0x80] = {op_protocol, 1},                /* PROTO */
+    [0x95] = {op_skip, 8},                    /* FRAME */
+    [0x4e] = {op_none, 0},                    /* NONE */
+    [0x88] = {op_bool, true},                 /* NEWTRUE */
+    [0x89] = {op_bool, false},                /* NEWFALSE */
+    [0x4b] = {op_uint, 1},                    /* BININT1 */
+    [0x4d] = {op_uint, 2},                    /* BININT2 */
+    [0x4a] = {op_int32, 4},                   /* BININT */
+    [0x8a] = {op_long, 1},                    /* LONG1 */
+    [0x8b] = {op_long, 4},                    /* LONG4 */
+    [0x47] = {op_float, 8},                   /* BINFLOAT */
+    [0x8c] = {op_str, 1},                     /* SHORT_BINUNICODE */
+    [0x58] = {op_str, 4},                     /* BINUNICODE */
+    [0x8d] = {op_str, 8},                     /* BINUNICODE8 */
+    [0x55] = {op_str, 1},                     /* SHORT_BINSTRING */
+    [0x54] = {op_str, 4},                     /* BINSTRING */
+    [0x43] = {op_bytes, 1},                   /* SHORT_BINBYTES */
+    [0x42] = {op_bytes, 4},                   /* BINBYTES */
+    [0x8e] = {op_bytes, 8},                   /* BINBYTES8 */
+    [0x96] = {op_bytes, 8},                   /* BYTEARRAY8 */
+    [0x28] = {op_mark, 0},                    /* MARK */
+    [0x29] = {op_empty, FSDP_PICKLE_TUPLE},   /* EMPTY_TUPLE */
+    [0x5d] = {op_empty, FSDP_PICKLE_LIST},    /* EMPTY_LIST */
+    [0x7d] = {op_empty, FSDP_PICKLE_DICT},    /* EMPTY_DICT */
+    [0x8f] = {op_empty, FSDP_PICKLE_LIST},    /* EMPTY_SET */
+    [0x74] = {op_tuple, 0},                   /* TUPLE */
+    [0x85] = {op_tuple_n, 1},                 /* TUPLE1 */
+    [0x86] = {op_tuple_n, 2},                 /* TUPLE2 */
+    [0x87] = {op_tuple_n, 3},                 /* TUPLE3 */
+    [0x61] = {op_fill_one, FSDP_PICKLE_LIST}, /* APPEND */
+    [0x65] = {op_fill, FSDP_PICKLE_LIST},     /* APPENDS */
+    [0x90] = {op_fill, FSDP_PICKLE_LIST},     /* ADDITEMS */
+    [0x73] = {op_fill_one, FSDP_PICKLE_DICT}, /* SETITEM */
+    [0x75] = {op_fill, FSDP_PICKLE_DICT},     /* SETITEMS */
+    [0x94] = {op_put, 0},                     /* MEMOIZE */
+    [0x71] = {op_put, 1},                     /* BINPUT */
+    [0x72] = {op_put, 4},                     /* LONG_BINPUT */
+    [0x68] = {op_get, 1},                     /* BINGET */
+    [0x6a] = {op_get, 4},                     /* LONG_BINGET */
+    [0x63] = {op_global, 0},                  /* GLOBAL */
+    [0x93] = {op_stack_global, 0},            /* STACK_GLOBAL */
+    [0x52] = {op_call, 0},                    /* REDUCE */
+    [0x81] = {op_call, 0},                    /* NEWOBJ */
+    [0x62] = {op_build, 0},                   /* BUILD */
+    [0x51] = {op_persistent, 0},              /* BINPERSID */
+};
+
+static fsdp_status step(machine *m, unsigned char op)
+{
+    const opcode *known = &opcodes[op];
+    if (!known->run)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: byte %zu of the pickle: unknown opcode 0x%02x",
+                          m->label, m->op_at, op);
+    return known->run(m, known->argument);
+}
+
+static fsdp_status run(machine *m)
+{
+    unsigned char op = 0;
+    while (op != OP_STOP) {
+        m->op_at = m->at;
+        if (m->at == m->bytes)
+            return bad(m, "it ends without STOP");
+        op = m->data[m->at++];
+        if (op != OP_STOP)
+            FSDP_TRY(step(m, op));
+    }
+    if (m->depth != 1 || m->n_marks)
+        return bad(m, "it does not end with one value");
+    m->pickle->root = m->stack[0];
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_pickle_create(const char *label, const void *data, size_t bytes,
+                               const fsdp_pickle_names *names, fsdp_pickle **pickle)
+{
+    machine m = {.label = label, .data = data, .bytes = bytes, .names = names};
+    m.pickle = fsdp_calloc(1, sizeof *m.pickle);
+    fsdp_status status = m.pickle ? run(&m) : FSDP_ERR_NOMEM;
+    fsdp_free(m.stack);
+    fsdp_free(m.marks);
+    fsdp_free(m.memo);
+    if (status != FSDP_OK) {
+        fsdp_pickle_destroy(m.pickle);
+        return status;
+    }
+    *pickle = m.pickle;
+    return FSDP_OK;
+}
+
+void fsdp_pickle_destroy(fsdp_pickle *pickle)
+{
+    if (!pickle)
+        return;
+    fsdp_arena_fini(&pickle->arena);
+    fsdp_free(pickle);
+}
+
+const fsdp_pickle_value *fsdp_pickle_root(const fsdp_pickle *pickle)
+{
+    return pickle->root;
+}

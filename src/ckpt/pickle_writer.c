@@ -1,0 +1,243 @@
+/* The opcodes of a pickle, put one after the other. */
+#include <string.h>
+
+#include "src/base/assert.h"
+#include "src/ckpt/pickle_writer.h"
+
+enum {
+    MAX_COPIED_BYTES = 1 << 30
+};
+
+static void put_op(fsdp_pickle_writer *w, char op)
+{
+    fsdp_str_append(&w->text, &op, 1);
+}
+
+/* An opcode and its little-endian argument. */
+static void put_number(fsdp_pickle_writer *w, char op, int width, uint64_t value)
+{
+    char bytes[9] = {op};
+    for (int i = 0; i < width; i++)
+        bytes[1 + i] = (char)(unsigned char)(value >> 8 * i);
+    fsdp_str_append(&w->text, bytes, (size_t)width + 1);
+}
+
+void fsdp_pickle_put_none(fsdp_pickle_writer *w)
+{
+    put_op(w, 'N');
+}
+
+void fsdp_pickle_put_bool(fsdp_pickle_writer *w, bool value)
+{
+    put_op(w, value ? '\x88' : '\x89');
+}
+
+void fsdp_pickle_put_int(fsdp_pickle_writer *w, int64_t value)
+{
+    if (value >= 0 && value <= UINT8_MAX) {
+        put_number(w, 'K', 1, (uint64_t)value);
+    } else if (value >= 0 && value <= UINT16_MAX) {
+        put_number(w, 'M', 2, (uint64_t)value);
+    } else if (value >= INT32_MIN && value <= INT32_MAX) {
+        put_number(w, 'J', 4, (uint64_t)value);
+    } else {
+        put_op(w, '\x8a'); /* LONG1: a count of bytes, the bytes */
+        put_number(w, 8, 8, (uint64_t)value);
+    }
+}
+
+void fsdp_pickle_put_float(fsdp_pickle_writer *w, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    put_number(w, 'G', 8, __builtin_bswap64(bits)); /* the format's one big-endian number */
+}
+
+static void put_text(fsdp_pickle_writer *w, const char *utf8, size_t bytes)
+{
+    FSDP_ASSERT(bytes <= UINT32_MAX);
+    put_number(w, 'X', 4, bytes);
+    fsdp_str_append(&w->text, utf8, bytes);
+}
+
+void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8)
+{
+    put_text(w, utf8, strlen(utf8));
+}
+
+/* _codecs.encode(text, "latin1"): a character for each byte. */
+void fsdp_pickle_put_bytes(fsdp_pickle_writer *w, const void *data, size_t bytes)
+{
+    const unsigned char *from = data;
+    size_t n = bytes;
+    for (size_t i = 0; i < bytes; i++)
+        n += from[i] >> 7;
+    FSDP_ASSERT(n <= UINT32_MAX);
+    fsdp_pickle_put_global(w, "_codecs", "encode");
+    fsdp_pickle_begin(w, FSDP_PICKLE_TUPLE);
+    put_number(w, 'X', 4, n);
+    for (size_t i = 0; i < bytes; i++) {
+        char utf8[2] = {(char)(0xC0 | from[i] >> 6), (char)(0x80 | (from[i] & 0x3F))};
+        fsdp_str_append(&w->text, from[i] < 0x80 ? (const char *)from + i : utf8,
+                        from[i] < 0x80 ? 1 : 2);
+    }
+    fsdp_pickle_put_str(w, "latin1");
+    fsdp_pickle_end(w);
+    fsdp_pickle_call(w);
+}
+
+void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind)
+{
+    FSDP_ASSERT(w->depth < FSDP_PICKLE_MAX_DEPTH);
+    w->open[w->depth++] = kind;
+    if (kind == FSDP_PICKLE_DICT)
+        put_op(w, '}');
+    else if (kind == FSDP_PICKLE_LIST)
+        put_op(w, ']');
+    put_op(w, '(');
+}
+
+void fsdp_pickle_end(fsdp_pickle_writer *w)
+{
+    FSDP_ASSERT(w->depth > 0);
+    fsdp_pickle_kind kind = w->open[--w->depth];
+    put_op(w, kind == FSDP_PICKLE_DICT ? 'u' : kind == FSDP_PICKLE_LIST ? 'e' : 't');
+}
+
+void fsdp_pickle_put_ints(fsdp_pickle_writer *w, const int64_t *values, int n)
+{
+    fsdp_pickle_begin(w, FSDP_PICKLE_TUPLE);
+    for (int i = 0; i < n; i++)
+        fsdp_pickle_put_int(w, values[i]);
+    fsdp_pickle_end(w);
+}
+
+void fsdp_pickle_put_global(fsdp_pickle_writer *w, const char *module, const char *name)
+{
+    for (int i = 0; i < w->n_globals; i++)
+        if (strcmp(w->globals[i].module, module) == 0 && strcmp(w->globals[i].name, name) == 0) {
+            put_number(w, 'h', 1, (uint64_t)i); /* BINGET */
+            return;
+        }
+    fsdp_str_printf(&w->text, "c%s\n%s\n", module, name);
+    FSDP_ASSERT(w->n_globals < FSDP_PICKLE_MAX_GLOBALS);
+    w->globals[w->n_globals].module = module;
+    w->globals[w->n_globals].name = name;
+    put_number(w, 'q', 1, (uint64_t)w->n_globals++); /* BINPUT */
+}
+
+void fsdp_pickle_call(fsdp_pickle_writer *w)
+{
+    put_op(w, 'R');
+}
+
+void fsdp_pickle_put_object(fsdp_pickle_writer *w, const char *module, const char *name)
+{
+    fsdp_pickle_put_global(w, module, name);
+    put_op(w, ')');
+    put_op(w, '\x81'); /* NEWOBJ */
+}
+
+void fsdp_pickle_build(fsdp_pickle_writer *w)
+{
+    put_op(w, 'b');
+}
+
+void fsdp_pickle_put_told(fsdp_pickle_writer *w, const fsdp_str *text)
+{
+    FSDP_ASSERT(w->text.len == 0);
+    FSDP_ASSERT(text->len > 0 && !text->failed);
+    fsdp_str_append(&w->text, text->data, text->len);
+}
+
+/* LONG1 */
+static void put_big_int(fsdp_pickle_writer *w, const char *data, size_t bytes)
+{
+    put_number(w, '\x8a', 1, bytes);
+    fsdp_str_append(&w->text, data, bytes);
+}
+
+static fsdp_status put_value(fsdp_pickle_writer *w, const fsdp_pickle_value *value);
+
+static fsdp_status put_container(fsdp_pickle_writer *w, const fsdp_pickle_value *value)
+{
+    fsdp_pickle_begin(w, value->kind);
+    for (size_t i = 0; i < value->list.n; i++)
+        FSDP_TRY(put_value(w, value->list.items[i]));
+    fsdp_pickle_end(w);
+    return FSDP_OK;
+}
+
+static fsdp_status put_value(fsdp_pickle_writer *w, const fsdp_pickle_value *value)
+{
+    char what[100];
+    if (w->text.len > MAX_COPIED_BYTES)
+        return fsdp_error(FSDP_ERR_INVALID, "a value is longer than 1 GiB");
+    switch (value->kind) {
+    case FSDP_PICKLE_NONE:
+        fsdp_pickle_put_none(w);
+        return FSDP_OK;
+    case FSDP_PICKLE_BOOL:
+        fsdp_pickle_put_bool(w, value->boolean);
+        return FSDP_OK;
+    case FSDP_PICKLE_INT:
+        fsdp_pickle_put_int(w, value->integer);
+        return FSDP_OK;
+    case FSDP_PICKLE_FLOAT:
+        fsdp_pickle_put_float(w, value->number);
+        return FSDP_OK;
+    case FSDP_PICKLE_STR:
+        put_text(w, value->text.data, value->text.bytes);
+        return FSDP_OK;
+    case FSDP_PICKLE_BYTES:
+        fsdp_pickle_put_bytes(w, value->text.data, value->text.bytes);
+        return FSDP_OK;
+    case FSDP_PICKLE_TUPLE:
+    case FSDP_PICKLE_LIST:
+    case FSDP_PICKLE_DICT:
+        return put_container(w, value);
+    case FSDP_PICKLE_BIG_INT:
+        if (value->text.bytes <= UINT8_MAX) {
+            put_big_int(w, value->text.data, value->text.bytes);
+            return FSDP_OK;
+        }
+        break;
+    default:
+        break;
+    }
+    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s cannot be written",
+                      fsdp_pickle_describe(value, what, sizeof what));
+}
+
+fsdp_status fsdp_pickle_put_value(fsdp_pickle_writer *w, const fsdp_pickle_value *value)
+{
+    if (w->depth + value->depth > FSDP_PICKLE_MAX_DEPTH)
+        return fsdp_error(FSDP_ERR_INVALID, "a value is nested more than %d times",
+                          FSDP_PICKLE_MAX_DEPTH);
+    return put_value(w, value);
+}
+
+void fsdp_pickle_persistent(fsdp_pickle_writer *w)
+{
+    put_op(w, 'Q');
+}
+
+char *fsdp_pickle_take(fsdp_pickle_writer *w, size_t *bytes)
+{
+    fsdp_str whole = {0};
+    FSDP_ASSERT(w->depth == 0);
+    fsdp_str_append(&whole, "\x80\x02", 2);
+    if (w->text.len)
+        fsdp_str_append(&whole, w->text.data, w->text.len);
+    fsdp_str_append(&whole, ".", 1);
+    whole.failed = whole.failed || w->text.failed;
+    fsdp_pickle_fini(w);
+    *bytes = whole.len;
+    return fsdp_str_take(&whole);
+}
+
+void fsdp_pickle_fini(fsdp_pickle_writer *w)
+{
+    fsdp_str_fini(&w->text);
+    w->depth = w->n_globals = 0;
+}

@@ -1,0 +1,32 @@
+/* Which items of a checkpoint a tool looks at, and under which names: all, or the model's tensors
+ * alone.
+ *
+ * Names lose what wrappers of modules put into them: "_fsdp_wrapped_module.",
+ * "_checkpoint_wrapped_module." and "_orig_mod.", as torch's state dicts lose them. */
+#pragma once
+#include "src/base/arena.h"
+#include "src/ckpt/source.h"
+
+typedef struct fsdp_selected {
+    const char *name;             /* keys joined with dots */
+    const fsdp_nesting_key *keys; /* [n_keys] */
+    int n_keys;
+    const fsdp_source_item *item;
+} fsdp_selected;
+
+typedef struct fsdp_selection {
+    fsdp_arena arena;
+    fsdp_selected *items; /* [n], in the order of the source */
+    size_t n;
+    char *prefix; /* of the model's state dict in the source: "model", "" for all of it; the
+                     selection of everything: NULL */
+} fsdp_selection;
+
+FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_selection *selection);
+/* The tensors of the model's state dict: what is below the key "model", "state_dict" or
+ * "model_state_dict", at the top or one dict below it; without such a dict all tensors at the top.
+ * FSDP_ERR_NOT_FOUND if there are none. */
+FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
+/* By name, in byte order. */
+void fsdp_selection_sort(fsdp_selection *selection);
+void fsdp_selection_fini(fsdp_selection *selection); /* accepts all zero */

@@ -1,0 +1,438 @@
+/* Which format a path has, its items in one list, and reading them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/ckpt/source_internal.h"
+
+enum {
+    WINDOW_BYTES = 32 << 20 /* rows of a DCP tensor that are read at once */
+};
+
+/* ---- items ----------------------------------------------------------------------------------- */
+
+static char *keep_text(fsdp_source *source, const char *text, size_t bytes)
+{
+    char *copy = fsdp_arena_alloc(&source->arena, bytes + 1);
+    if (copy)
+        memcpy(copy, text, bytes);
+    return copy;
+}
+
+static char *join_keys(fsdp_source *source, const fsdp_nesting_key *keys, int n_keys)
+{
+    fsdp_str fqn = {0};
+    char *kept = NULL;
+    for (int i = 0; i < n_keys; i++)
+        fsdp_nesting_join(&fqn, i, keys[i].name, keys[i].index);
+    if (!fqn.failed)
+        kept = keep_text(source, fqn.data ? fqn.data : "", fqn.len);
+    fsdp_str_fini(&fqn);
+    return kept;
+}
+
+fsdp_status fsdp_source_add(fsdp_source *source, const fsdp_nesting_key *keys, int n_keys,
+                            fsdp_source_item **item)
+{
+    if (!FSDP_GROW(source->items, source->cap, source->n + 1))
+        return FSDP_ERR_NOMEM;
+    fsdp_nesting_key *own = fsdp_arena_alloc(&source->arena, (size_t)n_keys * sizeof *own);
+    if (!own)
+        return FSDP_ERR_NOMEM;
+    for (int i = 0; i < n_keys; i++) {
+        own[i] = keys[i];
+        own[i].name = keys[i].name ? keep_text(source, keys[i].name, strlen(keys[i].name)) : NULL;
+        if (keys[i].name && !own[i].name)
+            return FSDP_ERR_NOMEM;
+    }
+    char *fqn = join_keys(source, own, n_keys);
+    if (!fqn)
+        return fsdp_error_nomem();
+    *item = &source->items[source->n++];
+    **item = (fsdp_source_item){.fqn = fqn, .keys = own, .n_keys = n_keys, .n_chunks = 1};
+    return FSDP_OK;
+}
+
+void fsdp_source_set_entry(fsdp_source_item *item, const fsdp_checkpoint_entry *entry)
+{
+    item->entry = entry;
+    item->dtype_name = entry->dtype_name;
+    item->shape = entry->shape;
+    item->ndim = entry->ndim;
+    item->numel = entry->numel;
+    item->bytes = (int64_t)entry->bytes;
+    item->file = entry->path;
+}
+
+/* ---- DCP ------------------------------------------------------------------------------------- */
+
+/* What PyTorch calls a path: texts, and ints for places of lists. Without one the whole name is the
+ * key, as PyTorch has it for state dicts that it did not flatten. */
+static int read_path(const fsdp_dcp_item *item, fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH])
+{
+    size_t n = fsdp_pickle_is(item->path, FSDP_PICKLE_TUPLE) ? item->path->list.n : 0;
+    bool known = n > 0 && n <= FSDP_PICKLE_MAX_DEPTH;
+    for (size_t i = 0; i < n && known; i++) {
+        const fsdp_pickle_value *key = item->path->list.items[i];
+        keys[i] = (fsdp_nesting_key){.name = fsdp_pickle_text(key)};
+        if (fsdp_pickle_is(key, FSDP_PICKLE_INT))
+            keys[i].index = key->integer;
+        else
+            known = keys[i].name != NULL;
+    }
+    if (known)
+        return (int)n;
+    keys[0] = (fsdp_nesting_key){.name = item->fqn};
+    return 1;
+}
+
+static int compare_keys(const fsdp_nesting_key *a, const fsdp_nesting_key *b)
+{
+    if (a->name && b->name)
+        return strcmp(a->name, b->name);
+    if (a->name || b->name)
+        return a->name ? 1 : -1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    const fsdp_source_item *x = a, *y = b;
+    for (int i = 0; i < x->n_keys && i < y->n_keys; i++) {
+        int order = compare_keys(&x->keys[i], &y->keys[i]);
+        if (order != 0)
+            return order;
+    }
+    return x->n_keys - y->n_keys;
+}
+
+static fsdp_status add_dcp_item(fsdp_source *source, const fsdp_dcp_item *dcp)
+{
+    fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH];
+    fsdp_source_item *item;
+    int n_keys = read_path(dcp, keys);
+    FSDP_TRY(fsdp_source_add(source, keys, n_keys, &item));
+    item->fqn = dcp->fqn;
+    item->dcp = dcp;
+    item->dtype_name = dcp->dtype_name;
+    item->shape = dcp->shape;
+    item->ndim = dcp->ndim;
+    item->numel = dcp->numel;
+    item->bytes = dcp->bytes;
+    item->n_chunks = dcp->n_chunks;
+    item->file = dcp->n_chunks ? dcp->chunks[0].file : ".metadata";
+    return FSDP_OK;
+}
+
+static fsdp_status open_dcp(fsdp_source *source)
+{
+    FSDP_TRY(fsdp_dcp_reader_open(source->path, &source->dcp));
+    fsdp_dcp_reader_skip_blocks(source->dcp); /* fsdp_source_check() is of whole tensors */
+    const fsdp_dcp_metadata *metadata = fsdp_dcp_reader_metadata(source->dcp);
+    for (size_t i = 0; i < fsdp_dcp_metadata_count(metadata); i++)
+        FSDP_TRY(add_dcp_item(source, fsdp_dcp_metadata_at(metadata, i)));
+    if (source->n)
+        qsort(source->items, source->n, sizeof *source->items, compare_paths);
+    source->values = fsdp_calloc(source->n, sizeof(fsdp_torch_archive *));
+    return source->values ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* ---- the other formats ----------------------------------------------------------------------- */
+
+static fsdp_status open_weights(fsdp_source *source)
+{
+    FSDP_TRY(fsdp_checkpoint_open(source->path, &source->weights));
+    for (size_t i = 0; i < fsdp_checkpoint_count(source->weights); i++) {
+        const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(source->weights, i);
+        fsdp_source_item *item;
+        FSDP_TRY(fsdp_source_add(source, &(fsdp_nesting_key){.name = entry->name}, 1, &item));
+        fsdp_source_set_entry(item, entry);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status open_torch(fsdp_source *source)
+{
+    FSDP_TRY(fsdp_file_map(source->path, &source->map));
+    FSDP_TRY(fsdp_torch_archive_create(source->path, source->map.data, source->map.bytes,
+                                       &source->archive));
+    return fsdp_source_list_archive(source);
+}
+
+/* ---- which format ---------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static fsdp_status has_file(const char *dir, const char *name, bool *found)
+{
+    char *path = fsdp_path_join(dir, name);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    *found = fsdp_path_is_file(path);
+    fsdp_free(path);
+    return FSDP_OK;
+}
+
+/* Names of files that only a directory of DCP has, complete or not. */
+static fsdp_status is_dcp(const char *dir, bool *is)
+{
+    static const char *const names[] = {".metadata", "__0.metadata", "__0_0.distcp"};
+    *is = false;
+    for (size_t i = 0; i < FSDP_LENGTH(names) && !*is; i++)
+        FSDP_TRY(has_file(dir, names[i], is));
+    return FSDP_OK;
+}
+
+static bool is_torch_name(const char *path)
+{
+    return ends_with(path, ".pt") || ends_with(path, ".pth") || ends_with(path, ".bin");
+}
+
+/* A file of torch.save by its name, or as a zip archive under any other. */
+static fsdp_status is_torch(const char *path, bool *is)
+{
+    fsdp_mapping map = {0};
+    *is = is_torch_name(path);
+    if (*is || ends_with(path, ".safetensors") || ends_with(path, ".json"))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_file_map(path, &map));
+    *is = map.bytes >= 2 && memcmp(map.data, "PK", 2) == 0;
+    fsdp_file_unmap(&map);
+    return FSDP_OK;
+}
+
+static fsdp_status find_format(const char *path, fsdp_source_format *format)
+{
+    bool is;
+    if (fsdp_path_is_directory(path)) {
+        FSDP_TRY(is_dcp(path, &is));
+        *format = is ? FSDP_SOURCE_DCP : FSDP_SOURCE_HF;
+        return FSDP_OK;
+    }
+    FSDP_TRY(is_torch(path, &is));
+    *format = is                         ? FSDP_SOURCE_TORCH
+              : ends_with(path, ".json") ? FSDP_SOURCE_HF
+                                         : FSDP_SOURCE_SAFETENSORS;
+    return FSDP_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static fsdp_status open_path(fsdp_source *source)
+{
+    FSDP_TRY(fsdp_path_check(source->path));
+    FSDP_TRY(find_format(source->path, &source->format));
+    switch (source->format) {
+    case FSDP_SOURCE_DCP:
+        return open_dcp(source);
+    case FSDP_SOURCE_TORCH:
+        return open_torch(source);
+    default:
+        return open_weights(source);
+    }
+}
+
+fsdp_status fsdp_source_open(const char *path, fsdp_source **out)
+{
+    fsdp_source *source = fsdp_calloc(1, sizeof *source);
+    if (!source)
+        return FSDP_ERR_NOMEM;
+    source->path = fsdp_strdup(path);
+    fsdp_status status = source->path ? open_path(source) : FSDP_ERR_NOMEM;
+    if (status != FSDP_OK) {
+        fsdp_source_close(source);
+        return status;
+    }
+    *out = source;
+    return FSDP_OK;
+}
+
+void fsdp_source_close(fsdp_source *source)
+{
+    if (!source)
+        return;
+    for (size_t i = 0; i < source->n && source->values; i++)
+        fsdp_torch_archive_destroy(source->values[i]);
+    fsdp_free(source->values);
+    fsdp_free(source->window.rows);
+    fsdp_dcp_reader_close(source->dcp);
+    fsdp_checkpoint_close(source->weights);
+    fsdp_torch_archive_destroy(source->archive);
+    fsdp_file_unmap(&source->map);
+    fsdp_free(source->items);
+    fsdp_arena_fini(&source->arena);
+    fsdp_free(source->path);
+    fsdp_free(source);
+}
+
+const char *fsdp_source_path(const fsdp_source *source)
+{
+    return source->path;
+}
+
+fsdp_source_format fsdp_source_format_of(const fsdp_source *source)
+{
+    return source->format;
+}
+
+const char *fsdp_source_format_name(fsdp_source_format format)
+{
+    static const char *const names[] = {
+        [FSDP_SOURCE_DCP] = "torch.distributed.checkpoint",
+        [FSDP_SOURCE_TORCH] = "torch.save",
+        [FSDP_SOURCE_SAFETENSORS] = "safetensors",
+        [FSDP_SOURCE_HF] = "Hugging Face",
+    };
+    return names[format];
+}
+
+const char *fsdp_source_writer(const fsdp_source *source)
+{
+    if (!source->dcp)
+        return NULL;
+    return fsdp_dcp_metadata_is_own(fsdp_dcp_reader_metadata(source->dcp)) ? "fsdp.c" : "PyTorch";
+}
+
+static bool is_cut(const fsdp_dcp_item *item, int dim)
+{
+    for (size_t i = 0; i < item->n_chunks; i++)
+        if (item->chunks[i].sizes[dim] != item->shape[dim])
+            return true;
+    return false;
+}
+
+bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement)
+{
+    int cuts = 0, dim = 0;
+    if (!item->dcp || !item->dtype_name)
+        return false;
+    for (int d = 0; d < item->ndim; d++)
+        if (is_cut(item->dcp, d)) {
+            cuts++;
+            dim = d;
+        }
+    if (cuts == 1)
+        snprintf(placement->text, sizeof placement->text, "Shard(%d)", dim);
+    else
+        snprintf(placement->text, sizeof placement->text, cuts ? "boxes" : "Replicate");
+    return true;
+}
+
+fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse)
+{
+    *is_sparse = false;
+    for (size_t i = 0; i < source->n && !*is_sparse; i++) {
+        const fsdp_source_item *item = &source->items[i];
+        char *path = item->dcp ? fsdp_path_join(source->path, item->file) : NULL;
+        if (item->dcp && !path)
+            return FSDP_ERR_NOMEM;
+        *is_sparse = item->file && fsdp_path_is_sparse(path ? path : item->file);
+        fsdp_free(path);
+    }
+    return FSDP_OK;
+}
+
+size_t fsdp_source_count(const fsdp_source *source)
+{
+    return source->n;
+}
+
+const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i)
+{
+    return &source->items[i];
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Rows from the one that holds byte `offset` on. */
+static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
+                               size_t row_bytes)
+{
+    int64_t rows = item->ndim ? item->shape[0] : 1, n = (int64_t)(WINDOW_BYTES / row_bytes);
+    int64_t begin = (int64_t)(offset / row_bytes);
+    n = n < 1 ? 1 : n;
+    int64_t end = rows - begin < n ? rows : begin + n;
+    source->window.item = NULL;
+    void *grown = fsdp_realloc(source->window.rows, (size_t)(end - begin), row_bytes);
+    if (!grown)
+        return FSDP_ERR_NOMEM;
+    source->window.rows = grown;
+    FSDP_TRY(fsdp_dcp_reader_rows(source->dcp, item->dcp, begin, end, source->window.rows));
+    fsdp_dcp_reader_forget(source->dcp, item->dcp);
+    source->window.item = item;
+    source->window.begin = begin;
+    source->window.end = end;
+    return FSDP_OK;
+}
+
+static fsdp_status read_dcp(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
+                            unsigned char *out, size_t bytes)
+{
+    size_t row_bytes = (size_t)(item->bytes / (item->ndim ? item->shape[0] : 1));
+    while (bytes > 0) {
+        uint64_t begin = (uint64_t)source->window.begin * row_bytes;
+        uint64_t end = (uint64_t)source->window.end * row_bytes;
+        if (source->window.item != item || offset < begin || offset >= end) {
+            FSDP_TRY(fill_window(source, item, offset, row_bytes));
+            continue;
+        }
+        size_t n = end - offset < bytes ? (size_t)(end - offset) : bytes;
+        memcpy(out, source->window.rows + (offset - begin), n);
+        out += n;
+        offset += n;
+        bytes -= n;
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
+                             void *out, size_t bytes)
+{
+    FSDP_ASSERT(item->dtype_name);
+    FSDP_ASSERT(offset <= (uint64_t)item->bytes && bytes <= (uint64_t)item->bytes - offset);
+    if (bytes == 0)
+        return FSDP_OK;
+    if (item->dcp)
+        return read_dcp(source, item, offset, out, bytes);
+    const unsigned char *from = (const unsigned char *)item->entry->data + offset;
+    memcpy(out, from, bytes);
+    fsdp_checkpoint_advise(from, bytes, FSDP_CHECKPOINT_DONE);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
+                              const fsdp_pickle_value **value)
+{
+    FSDP_ASSERT(!item->dtype_name);
+    if (!item->dcp) {
+        *value = item->value;
+        return FSDP_OK;
+    }
+    fsdp_torch_archive **archive = &source->values[item - source->items];
+    if (!*archive)
+        FSDP_TRY(fsdp_dcp_reader_value(source->dcp, item->dcp, archive));
+    *value = fsdp_torch_archive_root(*archive);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item)
+{
+    const fsdp_pickle_value *value;
+    if (item->dcp)
+        return item->dtype_name ? fsdp_dcp_reader_check(source->dcp, item->dcp)
+                                : fsdp_source_value(source, item, &value);
+    if (source->archive && item->dtype_name)
+        return fsdp_torch_archive_check(source->archive, item->value, item->fqn);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_source_check_files(const fsdp_source *source)
+{
+    return source->dcp ? fsdp_dcp_reader_check_files(source->dcp) : FSDP_OK;
+}

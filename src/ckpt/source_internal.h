@@ -1,0 +1,36 @@
+/* What the files of source.h share. */
+#pragma once
+#include <fsdp/ckpt.h>
+
+#include "src/base/arena.h"
+#include "src/base/io.h"
+#include "src/ckpt/dcp_reader.h"
+#include "src/ckpt/source.h"
+
+struct fsdp_source {
+    char *path;
+    fsdp_source_format format;
+    fsdp_arena arena;        /* names, keys, entries */
+    fsdp_source_item *items; /* [n] */
+    size_t n, cap;
+
+    fsdp_dcp_reader *dcp;            /* DCP; else NULL */
+    fsdp_checkpoint_reader *weights; /* SAFETENSORS, HF; else NULL */
+    fsdp_torch_archive *archive;     /* TORCH; else NULL */
+    fsdp_mapping map;                /* of `archive` */
+
+    fsdp_torch_archive **values; /* [n] of DCP's plain values, once opened */
+    struct {
+        const fsdp_source_item *item; /* NULL: none */
+        unsigned char *rows;          /* [end - begin rows] of it; owned */
+        int64_t begin, end;
+    } window; /* what was read last of a DCP tensor */
+};
+
+/* A new item at the end, all zero but for its keys, which are copied. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_add(fsdp_source *source, const fsdp_nesting_key *keys,
+                                            int n_keys, fsdp_source_item **item);
+/* What an entry tells of a tensor. The entry must outlive the source. */
+void fsdp_source_set_entry(fsdp_source_item *item, const fsdp_checkpoint_entry *entry);
+/* List the value of an archive: dicts and lists become keys. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_list_archive(fsdp_source *source);

@@ -1,0 +1,84 @@
+/* Plain values of Python as text. */
+#include <inttypes.h>
+
+#include "src/base/repr.h"
+#include "src/ckpt/source.h"
+
+static void put_quoted(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
+{
+    fsdp_str_printf(text, v->kind == FSDP_PICKLE_BYTES ? "b'" : "'");
+    for (size_t i = 0; i < v->text.bytes && text->len <= max; i++) {
+        unsigned char c = (unsigned char)v->text.data[i];
+        if (c == '\'' || c == '\\')
+            fsdp_str_printf(text, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f || (c >= 0x80 && v->kind == FSDP_PICKLE_BYTES))
+            fsdp_str_printf(text, "\\x%02x", c);
+        else
+            fsdp_str_append(text, (const char *)&v->text.data[i], 1);
+    }
+    fsdp_str_append(text, "'", 1);
+}
+
+/* Two's complement, in hexadecimal. */
+static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
+{
+    fsdp_str_printf(text, "0x");
+    for (size_t i = v->text.bytes; i > 0; i--)
+        fsdp_str_printf(text, "%02x", (unsigned char)v->text.data[i - 1]);
+}
+
+/* Ends because each level puts something before it goes on. */
+static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
+{
+    const bool is_dict = v->kind == FSDP_PICKLE_DICT, is_tuple = v->kind == FSDP_PICKLE_TUPLE;
+    char buffer[128];
+    if (text->len > max)
+        return;
+    switch (v->kind) {
+    case FSDP_PICKLE_BOOL:
+        fsdp_str_printf(text, "%s", v->boolean ? "True" : "False");
+        return;
+    case FSDP_PICKLE_INT:
+        fsdp_str_printf(text, "%" PRId64, v->integer);
+        return;
+    case FSDP_PICKLE_FLOAT:
+        fsdp_str_append(text, buffer, fsdp_f64_repr(v->number, buffer));
+        return;
+    case FSDP_PICKLE_STR:
+    case FSDP_PICKLE_BYTES:
+        put_quoted(v, max, text);
+        return;
+    case FSDP_PICKLE_BIG_INT:
+        put_big_int(v, text);
+        return;
+    case FSDP_PICKLE_TUPLE:
+    case FSDP_PICKLE_LIST:
+    case FSDP_PICKLE_DICT:
+        break;
+    default:
+        fsdp_str_printf(text, "%s", fsdp_pickle_describe(v, buffer, sizeof buffer));
+        return;
+    }
+    fsdp_str_append(text, is_dict ? "{" : is_tuple ? "(" : "[", 1);
+    for (size_t i = 0; i < v->list.n && text->len <= max; i++) {
+        fsdp_str_printf(text, "%s", !i ? "" : is_dict && i % 2 ? ": " : ", ");
+        put(v->list.items[i], max, text);
+    }
+    fsdp_str_printf(text, "%s%s", is_tuple && v->list.n == 1 ? "," : "",
+                    is_dict    ? "}"
+                    : is_tuple ? ")"
+                               : "]");
+}
+
+/* Cut text ends with a whole character. */
+void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text)
+{
+    size_t begin = text->len;
+    put(value, begin + max, text);
+    if (text->failed || text->len <= begin + max)
+        return;
+    text->len = begin + max;
+    while (text->len > begin && ((unsigned char)text->data[text->len] & 0xC0) == 0x80)
+        text->len--;
+    fsdp_str_append(text, "...", 3);
+}

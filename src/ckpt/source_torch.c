@@ -1,0 +1,132 @@
+/* The value of a file of torch.save as a list: what dicts and lists hold, by their keys; and plain
+ * values as text. */
+#include <stdio.h>
+
+#include "src/base/alloc.h"
+#include "src/ckpt/source_internal.h"
+
+typedef struct walk {
+    fsdp_source *source;
+    fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH]; /* of the value that is looked at */
+    size_t budget; /* values that may still be visited: a hostile tree has endless paths */
+} walk;
+
+/* ---- which values are taken apart ------------------------------------------------------------ */
+
+static bool has_container(walk *w, const fsdp_pickle_value *list)
+{
+    for (size_t i = 0; i < list->list.n; i++) {
+        const fsdp_pickle_value *v = list->list.items[i];
+        if (w->budget == 0)
+            return false;
+        w->budget--;
+        if (fsdp_torch_is_tensor(v) || v->kind == FSDP_PICKLE_DICT ||
+            (v->kind == FSDP_PICKLE_LIST && has_container(w, v)))
+            return true;
+    }
+    return false;
+}
+
+/* Texts and ints: what keys of an item can be. */
+static bool has_plain_keys(const fsdp_pickle_value *dict)
+{
+    for (size_t i = 0; i + 1 < dict->list.n; i += 2)
+        if (!fsdp_pickle_text(dict->list.items[i]) &&
+            !fsdp_pickle_is(dict->list.items[i], FSDP_PICKLE_INT))
+            return false;
+    return dict->list.n > 0;
+}
+
+/* As torch.distributed.checkpoint flattens: dicts, and lists of dicts or tensors. */
+static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
+{
+    return (v->kind == FSDP_PICKLE_DICT && has_plain_keys(v)) ||
+           (v->kind == FSDP_PICKLE_LIST && has_container(w, v));
+}
+
+/* ---- items ----------------------------------------------------------------------------------- */
+
+static fsdp_status add_tensor(walk *w, const fsdp_pickle_value *v, int n_keys)
+{
+    fsdp_source *source = w->source;
+    fsdp_checkpoint_entry *entry = fsdp_arena_alloc(&source->arena, sizeof *entry);
+    fsdp_source_item *item;
+    if (!entry)
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_source_add(source, w->keys, n_keys, &item));
+    FSDP_TRY(fsdp_torch_archive_tensor(source->archive, v, item->fqn, entry));
+    fsdp_source_set_entry(item, entry);
+    item->value = v;
+    return FSDP_OK;
+}
+
+static fsdp_status add_value(walk *w, const fsdp_pickle_value *v, int n_keys)
+{
+    fsdp_source_item *item;
+    FSDP_TRY(fsdp_source_add(w->source, w->keys, n_keys, &item));
+    item->value = v;
+    item->file = w->source->path;
+    return FSDP_OK;
+}
+
+static fsdp_status set_key(walk *w, const fsdp_pickle_value *key, fsdp_nesting_key *to)
+{
+    enum {
+        ROOM = 24
+    };
+    *to = (fsdp_nesting_key){.name = fsdp_pickle_text(key)};
+    if (to->name)
+        return FSDP_OK;
+    char *digits = fsdp_arena_alloc(&w->source->arena, ROOM);
+    if (!digits)
+        return FSDP_ERR_NOMEM;
+    snprintf(digits, ROOM, "%lld", (long long)key->integer);
+    to->name = digits;
+    to->is_int = true;
+    return FSDP_OK;
+}
+
+static fsdp_status visit(walk *w, const fsdp_pickle_value *v, int n_keys);
+
+static fsdp_status visit_items(walk *w, const fsdp_pickle_value *v, int n_keys)
+{
+    const bool is_dict = v->kind == FSDP_PICKLE_DICT;
+    if (n_keys == FSDP_PICKLE_MAX_DEPTH)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: nested too deeply", w->source->path);
+    for (size_t i = 0; i < v->list.n; i += is_dict ? 2 : 1) {
+        if (is_dict)
+            FSDP_TRY(set_key(w, v->list.items[i], &w->keys[n_keys]));
+        else
+            w->keys[n_keys] = (fsdp_nesting_key){.index = (int64_t)i};
+        FSDP_TRY(visit(w, v->list.items[is_dict ? i + 1 : i], n_keys + 1));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status visit(walk *w, const fsdp_pickle_value *v, int n_keys)
+{
+    if (w->budget == 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: its values are nested without end",
+                          w->source->path);
+    w->budget--;
+    if (fsdp_torch_is_tensor(v))
+        return add_tensor(w, v, n_keys);
+    return is_taken_apart(w, v) ? visit_items(w, v, n_keys) : add_value(w, v, n_keys);
+}
+
+fsdp_status fsdp_source_list_archive(fsdp_source *source)
+{
+    const fsdp_pickle_value *root = fsdp_torch_archive_root(source->archive);
+    char text[128];
+    if (!fsdp_pickle_is(root, FSDP_PICKLE_DICT) && !fsdp_pickle_is(root, FSDP_PICKLE_LIST))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: expected a dict or a list, found %s",
+                          source->path, fsdp_pickle_describe(root, text, sizeof text));
+    walk *w = fsdp_calloc(1, sizeof *w);
+    if (!w)
+        return FSDP_ERR_NOMEM;
+    w->source = source;
+    w->budget = source->map.bytes;
+    fsdp_status status = visit_items(w, root, 0);
+    fsdp_free(w);
+    return status;
+}

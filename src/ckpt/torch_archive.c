@@ -1,0 +1,155 @@
+/* The container of torch.save: which format it is, its records, its pickle. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/ckpt/torch_archive_internal.h"
+#include "src/ckpt/torch_names.h"
+
+enum {
+    NEWEST_VERSION = 10, /* that torch 2.15 reads */
+    TAR_MAGIC_AT = 257,
+    COPY_FACTOR = 2,
+    MIN_COPY_BYTES = 1 << 20
+};
+
+/* ---- formats that are not read --------------------------------------------------------------- */
+
+static bool begins_with(const unsigned char *data, size_t bytes, size_t at, const char *magic,
+                        size_t magic_bytes)
+{
+    return bytes >= at + magic_bytes && memcmp(data + at, magic, magic_bytes) == 0;
+}
+
+static fsdp_status check_format(const char *path, const unsigned char *data, size_t bytes)
+{
+    /* A pickle of the number 0x1950a86a20f9469cfc6c. */
+    static const char legacy[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+    if (begins_with(data, bytes, 0, legacy, sizeof legacy - 1) ||
+        begins_with(data, bytes, TAR_MAGIC_AT, "ustar", 5))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: legacy torch.save format; load it in torch and save it again: "
+                          "torch.save(torch.load(FILE), NEW_FILE)",
+                          path);
+    if (!begins_with(data, bytes, 0, "PK", 2))
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: not a file of torch.save: it is no zip archive",
+                          path);
+    return FSDP_OK;
+}
+
+static fsdp_status check_torch_script(const fsdp_torch_archive *archive)
+{
+    bool script = fsdp_zip_reader_find(archive->zip, "constants.pkl") != NULL;
+    for (size_t i = 0; i < fsdp_zip_reader_count(archive->zip) && !script; i++)
+        script = strncmp(fsdp_zip_reader_at(archive->zip, i)->name, "code/", 5) == 0;
+    if (!script)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "%s: a TorchScript program; save its parameters in torch: "
+                      "torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE)",
+                      archive->path);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static fsdp_status check_byteorder(const fsdp_torch_archive *archive)
+{
+    const fsdp_zip_record *record = fsdp_zip_reader_find(archive->zip, "byteorder");
+    if (!record) /* files from before torch 2.1 */
+        return FSDP_OK;
+    FSDP_TRY(fsdp_zip_reader_check_crc(archive->zip, record));
+    if (record->bytes == 6 && memcmp(record->data, "little", 6) == 0)
+        return FSDP_OK;
+    if (record->bytes == 3 && memcmp(record->data, "big", 3) == 0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: byteorder 'big'; load it in torch on a little-endian machine and "
+                          "save it again: torch.save(torch.load(FILE), NEW_FILE)",
+                          archive->path);
+    return fsdp_error(FSDP_ERR_FORMAT, "%s: record 'byteorder' is neither 'little' nor 'big'",
+                      archive->path);
+}
+
+static fsdp_status check_version(const fsdp_torch_archive *archive)
+{
+    const fsdp_zip_record *record = fsdp_zip_reader_find(archive->zip, "version");
+    char text[8] = "";
+    if (!record)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_zip_reader_check_crc(archive->zip, record));
+    if (record->bytes > 0 && record->bytes < sizeof text)
+        memcpy(text, record->data, record->bytes);
+    char *end;
+    long version = strtol(text, &end, 10);
+    if (end == text || version < 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: record 'version' is no number", archive->path);
+    if (version > NEWEST_VERSION)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: version %ld of the format, newest known is %d",
+                          archive->path, version, NEWEST_VERSION);
+    return FSDP_OK;
+}
+
+static fsdp_status read_pickle(fsdp_torch_archive *archive)
+{
+    const fsdp_zip_record *record = fsdp_zip_reader_find(archive->zip, "data.pkl");
+    if (!record)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: not a file of torch.save: it has no data.pkl",
+                          archive->path);
+    FSDP_TRY(fsdp_zip_reader_check_crc(archive->zip, record));
+    return fsdp_pickle_create(archive->path, record->data, record->bytes, &fsdp_torch_names,
+                              &archive->pickle);
+}
+
+/* ---- the archive ----------------------------------------------------------------------------- */
+
+static fsdp_status read_archive(fsdp_torch_archive *archive, const unsigned char *data,
+                                size_t bytes)
+{
+    FSDP_TRY(check_format(archive->path, data, bytes));
+    FSDP_TRY(fsdp_zip_reader_create(archive->path, data, bytes, &archive->zip));
+    FSDP_TRY(check_torch_script(archive)); /* some of its records are compressed */
+    FSDP_TRY(fsdp_zip_reader_check_stored(archive->zip));
+    FSDP_TRY(check_byteorder(archive));
+    FSDP_TRY(check_version(archive));
+    return read_pickle(archive);
+}
+
+fsdp_status fsdp_torch_archive_create(const char *path, const unsigned char *data, size_t bytes,
+                                      fsdp_torch_archive **out)
+{
+    fsdp_torch_archive *archive = fsdp_calloc(1, sizeof *archive);
+    if (!archive)
+        return FSDP_ERR_NOMEM;
+    archive->path = fsdp_strdup(path);
+    archive->copy_bytes = COPY_FACTOR * bytes + MIN_COPY_BYTES;
+    fsdp_status status = archive->path ? read_archive(archive, data, bytes) : FSDP_ERR_NOMEM;
+    if (status != FSDP_OK) {
+        fsdp_torch_archive_destroy(archive);
+        return status;
+    }
+    *out = archive;
+    return FSDP_OK;
+}
+
+void fsdp_torch_archive_destroy(fsdp_torch_archive *archive)
+{
+    if (!archive)
+        return;
+    for (size_t i = 0; i < archive->n_copies; i++)
+        fsdp_file_unmap(&archive->copies[i]);
+    fsdp_free(archive->copies);
+    fsdp_arena_fini(&archive->arena);
+    fsdp_pickle_destroy(archive->pickle);
+    fsdp_zip_reader_destroy(archive->zip);
+    fsdp_free(archive->path);
+    fsdp_free(archive);
+}
+
+void fsdp_torch_archive_check_all(fsdp_torch_archive *archive)
+{
+    archive->checks_all = true;
+}
+
+const fsdp_pickle_value *fsdp_torch_archive_root(const fsdp_torch_archive *archive)
+{
+    return fsdp_pickle_root(archive->pickle);
+}

@@ -1,0 +1,78 @@
+/* The closed list of names in files of torch.save. */
+#include <string.h>
+
+#include "src/base/assert.h"
+#include "src/ckpt/torch_names.h"
+
+/* dtype, storage class, safetensors' name. Types without a storage class of their own (their
+ * tensors name the dtype and lie in an UntypedStorage) have the dtype there again. */
+#define TORCH_DTYPES(ROW)                                                                          \
+    ROW("float32", "FloatStorage", "F32")                                                          \
+    ROW("float16", "HalfStorage", "F16")                                                           \
+    ROW("bfloat16", "BFloat16Storage", "BF16")                                                     \
+    ROW("float64", "DoubleStorage", "F64")                                                         \
+    ROW("int64", "LongStorage", "I64")                                                             \
+    ROW("int32", "IntStorage", "I32")                                                              \
+    ROW("int16", "ShortStorage", "I16")                                                            \
+    ROW("int8", "CharStorage", "I8")                                                               \
+    ROW("uint8", "ByteStorage", "U8")                                                              \
+    ROW("bool", "BoolStorage", "BOOL")                                                             \
+    ROW("complex64", "ComplexFloatStorage", "C64")                                                 \
+    ROW("uint16", "uint16", "U16")                                                                 \
+    ROW("uint32", "uint32", "U32")                                                                 \
+    ROW("uint64", "uint64", "U64")                                                                 \
+    ROW("float8_e4m3fn", "float8_e4m3fn", "F8_E4M3")                                               \
+    ROW("float8_e5m2", "float8_e5m2", "F8_E5M2")                                                   \
+    ROW("float8_e4m3fnuz", "float8_e4m3fnuz", "F8_E4M3FNUZ")                                       \
+    ROW("float8_e5m2fnuz", "float8_e5m2fnuz", "F8_E5M2FNUZ")                                       \
+    ROW("float8_e8m0fnu", "float8_e8m0fnu", "F8_E8M0")
+
+#define TWO_NAMES(dtype, storage, safetensors)                                                     \
+    {"torch", dtype, FSDP_PICKLE_CONSTANT}, {"torch", storage, FSDP_PICKLE_CONSTANT},
+#define ALL_THREE(dtype, storage, safetensors) {dtype, storage, safetensors},
+
+static const fsdp_pickle_name names[] = {
+    {"collections", "OrderedDict", FSDP_PICKLE_EMPTY},
+    {"collections", "Counter", FSDP_PICKLE_FIRST},
+    {"__builtin__", "set", FSDP_PICKLE_FIRST},
+    {"builtins", "set", FSDP_PICKLE_FIRST},
+    {"__builtin__", "bytes", FSDP_PICKLE_ENCODE},
+    {"_codecs", "encode", FSDP_PICKLE_ENCODE},
+    {"torch", "Size", FSDP_PICKLE_FIRST},
+    {"torch", "device", FSDP_PICKLE_CALL},
+    {"torch.serialization", "_get_layout", FSDP_PICKLE_CALL},
+    {"torch._utils", "_rebuild_tensor_v2", FSDP_PICKLE_CALL},
+    {"torch._utils", "_rebuild_tensor_v3", FSDP_PICKLE_CALL},
+    {"torch._utils", "_rebuild_parameter", FSDP_PICKLE_FIRST},
+    {"torch._utils", "_rebuild_parameter_with_state", FSDP_PICKLE_FIRST},
+    {"torch.storage", "UntypedStorage", FSDP_PICKLE_CONSTANT},
+    TORCH_DTYPES(TWO_NAMES)};
+
+const fsdp_pickle_names fsdp_torch_names = {names, FSDP_LENGTH(names), NULL};
+
+static const struct {
+    const char *dtype, *storage, *safetensors;
+} dtypes[] = {TORCH_DTYPES(ALL_THREE)};
+
+const fsdp_safetensors_dtype *fsdp_torch_dtype(const fsdp_pickle_value *name)
+{
+    if (!fsdp_pickle_is(name, FSDP_PICKLE_NAME))
+        return NULL;
+    for (size_t i = 0; i < FSDP_LENGTH(dtypes); i++)
+        if (strcmp(name->name->name, dtypes[i].dtype) == 0 ||
+            strcmp(name->name->name, dtypes[i].storage) == 0)
+            return fsdp_safetensors_dtype_by_name(dtypes[i].safetensors);
+    return NULL;
+}
+
+fsdp_torch_dtype_names fsdp_torch_names_of(const fsdp_safetensors_dtype *dtype)
+{
+    fsdp_torch_dtype_names found = {0};
+    for (size_t i = 0; i < FSDP_LENGTH(dtypes); i++)
+        if (strcmp(dtype->name, dtypes[i].safetensors) == 0) {
+            bool typed = strcmp(dtypes[i].dtype, dtypes[i].storage) != 0;
+            found.dtype = dtypes[i].dtype;
+            found.storage = typed ? dtypes[i].storage : NULL;
+        }
+    return found;
+}

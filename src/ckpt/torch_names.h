@@ -1,0 +1,18 @@
+/* The names that files of torch.save hold, and the element types behind them. */
+#pragma once
+#include "src/ckpt/pickle_reader.h"
+#include "src/ckpt/safetensors_dtype.h"
+
+/* What the pickles of torch.save may name. */
+extern const fsdp_pickle_names fsdp_torch_names;
+
+/* The element type of a storage class ("FloatStorage") or a dtype ("float8_e4m3fn"); NULL if it has
+ * none that this library knows. */
+const fsdp_safetensors_dtype *fsdp_torch_dtype(const fsdp_pickle_value *name);
+
+typedef struct fsdp_torch_dtype_names {
+    const char *dtype;   /* "float32"; NULL: torch has no such type */
+    const char *storage; /* "FloatStorage"; NULL: tensors lie in an UntypedStorage */
+} fsdp_torch_dtype_names;
+
+fsdp_torch_dtype_names fsdp_torch_names_of(const fsdp_safetensors_dtype *dtype);

@@ -1,0 +1,186 @@
+/* Every item of a checkpoint, read through once for its checksums and once for its elements. */
+#include <math.h>
+#include <string.h>
+
+#include <fsdp/ckpt.h>
+#include <fsdp/tensor.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/ckpt/safetensors_dtype.h"
+#include "src/ckpt/verify.h"
+#include "src/tensor/device.h"
+
+enum {
+    PIECE_ELEMENTS = 1 << 18,
+    MAX_ELEMENT_BYTES = 8
+};
+
+typedef struct verifying {
+    fsdp_damage_fn *found;
+    void *context;
+    fsdp_verify_result *result;
+    fsdp_device *device; /* whose kernels make doubles */
+    unsigned char *raw;  /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] */
+    double *numbers;     /* [PIECE_ELEMENTS] */
+} verifying;
+
+static void report(verifying *v, const char *damage)
+{
+    v->result->damages++;
+    v->found(damage, v->context);
+}
+
+/* Which failures say that the checkpoint is damaged, not that it cannot be looked at. */
+static fsdp_status take_failure(verifying *v, fsdp_status status)
+{
+    if (status != FSDP_ERR_FORMAT && status != FSDP_ERR_NUMERIC && status != FSDP_ERR_NOT_FOUND &&
+        status != FSDP_ERR_IO)
+        return status;
+    report(v, fsdp_last_error());
+    return FSDP_OK;
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+static int64_t count_not_finite(const double *numbers, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += !isfinite(numbers[i]);
+    return count;
+}
+
+/* Reads all of the tensor, whatever its type is. */
+static fsdp_status scan(verifying *v, fsdp_source *source, const fsdp_source_item *item,
+                        int64_t *count)
+{
+    const fsdp_safetensors_dtype *dtype = fsdp_safetensors_dtype_by_name(item->dtype_name);
+    const bool is_float =
+        dtype->fsdp_dtype >= 0 && fsdp_dtype_is_floating((fsdp_dtype)dtype->fsdp_dtype);
+    const int64_t width = dtype->bits < 8 ? 1 : dtype->bits / 8, units = item->bytes / width;
+    for (int64_t i = 0, n; i < units; i += n) {
+        n = units - i < PIECE_ELEMENTS ? units - i : PIECE_ELEMENTS;
+        FSDP_TRY(
+            fsdp_source_read(source, item, (uint64_t)(i * width), v->raw, (size_t)(n * width)));
+        if (!is_float)
+            continue;
+        v->device->kernels->cast(v->device->context, v->numbers, FSDP_DTYPE_F64, v->raw,
+                                 (fsdp_dtype)dtype->fsdp_dtype, n);
+        *count += count_not_finite(v->numbers, n);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_finite(verifying *v, fsdp_source *source, const fsdp_source_item *item)
+{
+    int64_t count = 0;
+    FSDP_TRY(scan(v, source, item, &count));
+    if (count == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_NUMERIC, "%s: tensor '%s': %lld of %lld elements are not finite",
+                      fsdp_source_path(source), item->fqn, (long long)count,
+                      (long long)item->numel);
+}
+
+/* ---- items ----------------------------------------------------------------------------------- */
+
+static fsdp_status check_item(verifying *v, fsdp_source *source, const fsdp_source_item *item)
+{
+    FSDP_TRY(fsdp_source_check(source, item));
+    return item->dtype_name ? check_finite(v, source, item) : FSDP_OK;
+}
+
+static fsdp_status check_items(verifying *v, fsdp_source *source)
+{
+    for (size_t i = 0; i < fsdp_source_count(source); i++) {
+        const fsdp_source_item *item = fsdp_source_at(source, i);
+        v->result->tensors += item->dtype_name != NULL;
+        v->result->values += item->dtype_name == NULL;
+        v->result->bytes += item->bytes;
+        FSDP_TRY(take_failure(v, check_item(v, source, item)));
+    }
+    return FSDP_OK;
+}
+
+/* Files whose items are whole may be damaged between these, which readers of this library refuse. A
+ * damaged item's block is named already. */
+static fsdp_status check_between(verifying *v, const fsdp_source *source)
+{
+    return v->result->damages ? FSDP_OK : take_failure(v, fsdp_source_check_files(source));
+}
+
+static bool is_listed_before(const fsdp_source *source, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(fsdp_source_at(source, k)->file, fsdp_source_at(source, i)->file) == 0)
+            return true;
+    return false;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static fsdp_status verify(verifying *v, const char *path);
+
+/* A folder says which files there are; each of them is a checkpoint with checksums of its own, or
+ * without. */
+static fsdp_status check_files(verifying *v, const fsdp_source *source)
+{
+    for (size_t i = 0; i < fsdp_source_count(source); i++)
+        if (!is_listed_before(source, i))
+            FSDP_TRY(verify(v, fsdp_source_at(source, i)->file));
+    return FSDP_OK;
+}
+
+static fsdp_status check_source(verifying *v, fsdp_source *source)
+{
+    switch (fsdp_source_format_of(source)) {
+    case FSDP_SOURCE_HF:
+        return check_files(v, source);
+    case FSDP_SOURCE_DCP:
+        v->result->has_checksums = true;
+        FSDP_TRY(check_items(v, source));
+        return check_between(v, source);
+    case FSDP_SOURCE_TORCH:
+        v->result->has_checksums = true;
+        return check_items(v, source);
+    case FSDP_SOURCE_SAFETENSORS:
+        break;
+    }
+    return check_items(v, source);
+}
+
+static fsdp_status verify(verifying *v, const char *path)
+{
+    fsdp_source *source;
+    fsdp_status status = fsdp_source_open(path, &source);
+    if (status != FSDP_OK)
+        return take_failure(v, status);
+    status = check_source(v, source);
+    fsdp_source_close(source);
+    return status;
+}
+
+static fsdp_status begin(verifying *v)
+{
+    v->raw = fsdp_calloc(PIECE_ELEMENTS, MAX_ELEMENT_BYTES);
+    v->numbers = fsdp_calloc(PIECE_ELEMENTS, sizeof *v->numbers);
+    return v->raw && v->numbers ? fsdp_device_create(NULL, &v->device) : FSDP_ERR_NOMEM;
+}
+
+fsdp_status fsdp_verify_checkpoint(const char *path, fsdp_damage_fn *found, void *context,
+                                   fsdp_verify_result *result)
+{
+    verifying v = {.found = found, .context = context, .result = result};
+    *result = (fsdp_verify_result){0};
+    FSDP_TRY(fsdp_path_check(path));
+    if (!fsdp_path_is_directory(path) && !fsdp_path_is_file(path))
+        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no such file or directory", path);
+    fsdp_status status = begin(&v);
+    if (status == FSDP_OK)
+        status = verify(&v, path);
+    fsdp_device_destroy(v.device);
+    fsdp_free(v.raw);
+    fsdp_free(v.numbers);
+    return status;
+}

@@ -1,0 +1,21 @@
+/* Is a checkpoint whole? */
+#pragma once
+#include "src/ckpt/source.h"
+
+/* Called with each damage that was found: a sentence that names file and item. */
+typedef void fsdp_damage_fn(const char *damage, void *context);
+
+typedef struct fsdp_verify_result {
+    size_t tensors, values; /* that were read */
+    int64_t bytes;
+    size_t damages;
+    bool has_checksums; /* of some items: formats of safetensors have none */
+} fsdp_verify_result;
+
+/* Read every byte of the checkpoint `path`: bounds, holes and overlaps of tensors and chunks,
+ * checksums, what indexes and files name, and that all floating-point elements are finite. One
+ * damage does not keep others from being found, unless the checkpoint cannot be opened for it.
+ * FSDP_OK also for a damaged one. FSDP_ERR_NOT_FOUND if there is none; FSDP_ERR_UNSUPPORTED for
+ * forms that are not read. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_checkpoint(const char *path, fsdp_damage_fn *found,
+                                                   void *context, fsdp_verify_result *result);

@@ -1,0 +1,26 @@
+/* A zip archive written from its first byte to its last, record after record, as torch.save lays it
+ * out: nothing is held but one line for each record. */
+#pragma once
+#include <stdint.h>
+
+#include "src/base/io.h"
+
+typedef struct fsdp_zip_writer fsdp_zip_writer;
+
+/* Append an archive to `file`, which must outlive the writer; all records are in `folder`. */
+FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_create(fsdp_atomic_file *file, const char *folder,
+                                                   fsdp_zip_writer **writer);
+void fsdp_zip_writer_destroy(fsdp_zip_writer *writer); /* accepts NULL */
+/* A record of exactly `bytes`. The record before it must be complete. */
+FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_begin(fsdp_zip_writer *writer, const char *name,
+                                                  uint64_t bytes);
+/* The next bytes of the record; at most as many as it still lacks. */
+FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_append(fsdp_zip_writer *writer, const void *data,
+                                                   size_t bytes);
+/* Bytes that the record still lacks. */
+uint64_t fsdp_zip_writer_left(const fsdp_zip_writer *writer);
+/* A whole record. */
+FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_put(fsdp_zip_writer *writer, const char *name,
+                                                const void *data, size_t bytes);
+/* The directory. The writer can only be destroyed afterwards. */
+FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_finish(fsdp_zip_writer *writer);

@@ -1,0 +1,199 @@
+/* `fsdp checkpoint convert`, and merge-weights: a checkpoint in another format. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/assert.h"
+#include "src/ckpt/convert.h"
+#include "src/cli/checkpoint.h"
+#include "src/cli/cli.h"
+#include "src/train/human.h"
+#include "src/train/progress.h"
+
+typedef struct convert_config {
+    int format; /* fsdp_convert_format */
+    fsdp_dtype dtype;
+    int64_t max_shard_bytes;
+    const char *model;
+    bool model_only, overwrite;
+} convert_config;
+
+static const char *const formats[] = {"auto",           "dcp|torch.distributed.checkpoint",
+                                      "torch|pt|bin",   "safetensors",
+                                      "hf|huggingface", NULL};
+
+static const fsdp_option table[] = {
+    {.name = "format",
+     .aliases = "to-format",
+     .type = FSDP_OPTION_CHOICE,
+     .offset = offsetof(convert_config, format),
+     .value = "auto",
+     .choices = formats,
+     .help = "of what is written. auto: torch for names in .pt, .pth and .bin, safetensors for "
+             ".safetensors, otherwise a directory: of a Hugging Face model (hf) from a directory "
+             "of torch.distributed.checkpoint or for merge-weights, else one of these (dcp)"},
+    {.name = "model-only",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(convert_config, model_only),
+     .help = "write the model's state dict alone; safetensors and hf have nothing else anyway"},
+    {.name = "dtype",
+     .type = FSDP_OPTION_DTYPE,
+     .offset = offsetof(convert_config, dtype),
+     .optional = true,
+     .shown_default = "as it is",
+     .help = "of the model's floating-point tensors; what an optimizer has stays as it is"},
+    {.name = "max-shard-size",
+     .type = FSDP_OPTION_SIZE,
+     .offset = offsetof(convert_config, max_shard_bytes),
+     .value = "50GB",
+     .bounds = FSDP_AT_LEAST(1),
+     .help = "hf: of one file, unless a single tensor is larger"},
+    {.name = "model",
+     .type = FSDP_OPTION_STRING,
+     .offset = offsetof(convert_config, model),
+     .metavar = "DIR",
+     .help = "hf: folder or hub name whose config.json, generation_config.json and tokenizer go "
+             "with the weights; by default those beside the weights that are read"},
+    {.name = "overwrite",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(convert_config, overwrite),
+     .help = "replace what TO is, if it is a file or a directory that holds a checkpoint"},
+};
+
+static fsdp_status check_config(void *target, const fsdp_options *options)
+{
+    const convert_config *c = target;
+    if (fsdp_options_given(options, "dtype") && !fsdp_dtype_is_floating(c->dtype))
+        return fsdp_error(FSDP_ERR_INVALID, "--dtype %s: a floating-point type is needed",
+                          fsdp_dtype_name(c->dtype));
+    return FSDP_OK;
+}
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp checkpoint convert",
+    .usage = "FROM TO [options]",
+    .summary = "Write a checkpoint in another format, with another dtype, or cut into other files. "
+               "FROM is of any format. TO appears whole or not at all; tensors pass through in "
+               "pieces, and their checksums are compared. Names lose _fsdp_wrapped_module., "
+               "_checkpoint_wrapped_module. and _orig_mod.",
+    .epilogue = "examples:\n"
+                "  fsdp checkpoint convert out-checkpoints/checkpoint-500 model --model t5-small\n"
+                "  fsdp checkpoint convert out-checkpoints/checkpoint-500 checkpoint.pt\n"
+                "  fsdp checkpoint convert model model-bf16.safetensors --dtype bf16\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .positional = "FROM TO",
+    .min_positional = 2,
+    .max_positional = 2,
+    .check = check_config,
+};
+
+/* --- progress --- */
+
+static void step(void *context, size_t done, size_t total)
+{
+    (void)done;
+    (void)total;
+    fsdp_progress_update(context, 1, NULL);
+}
+
+static fsdp_status convert_with_bar(fsdp_source *source, const char *to,
+                                    fsdp_convert_options *options, fsdp_convert_result *result)
+{
+    fsdp_progress *bar;
+    fsdp_progress_options bar_options = {.description = "converting",
+                                         .total = (int64_t)fsdp_source_count(source),
+                                         .style = isatty(STDERR_FILENO) ? FSDP_PROGRESS_BAR
+                                                                        : FSDP_PROGRESS_OFF};
+    FSDP_TRY(fsdp_progress_create(&bar_options, &bar));
+    options->progress = step;
+    options->context = bar;
+    fsdp_status status = fsdp_convert(source, to, options, result);
+    fsdp_progress_destroy(bar);
+    return status;
+}
+
+/* --- the command --- */
+
+static const char *const format_names[] = {
+    [FSDP_CONVERT_DCP] = "torch.distributed.checkpoint",
+    [FSDP_CONVERT_TORCH] = "torch.save",
+    [FSDP_CONVERT_SAFETENSORS] = "safetensors",
+    [FSDP_CONVERT_HF] = "Hugging Face",
+};
+
+static void print_result(const char *to, const fsdp_convert_result *r)
+{
+    printf("%s: %s, %zu tensor%s, %s", to, format_names[r->format], r->tensors,
+           r->tensors == 1 ? "" : "s", fsdp_human_bytes(r->bytes).text);
+    printf(r->values ? "; %zu plain value%s\n" : "\n", r->values, r->values == 1 ? "" : "s");
+}
+
+/* The exit code. */
+static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
+{
+    fsdp_convert_result result;
+    if (convert_with_bar(source, to, options, &result) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    print_result(to, &result);
+    return FSDP_EXIT_OK;
+}
+
+/* What only a folder of Hugging Face has would change nothing: is another format meant? */
+static fsdp_status check_given(const fsdp_source *source, const char *to, const fsdp_options *given,
+                               const fsdp_convert_options *how)
+{
+    static const char *const of_folders[] = {"max-shard-size", "model"};
+    const fsdp_convert_format format = fsdp_convert_format_of(source, to, how->format);
+    for (size_t i = 0; i < FSDP_LENGTH(of_folders) && format != FSDP_CONVERT_HF; i++)
+        if (fsdp_options_given(given, of_folders[i]))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "--%s: only for a folder of Hugging Face (--format hf); %s would be "
+                              "of format %s",
+                              of_folders[i], to, format_names[format]);
+    return FSDP_OK;
+}
+
+/* The exit code. */
+static int convert(const char *from, const char *to, const fsdp_options *given,
+                   fsdp_convert_options *how)
+{
+    fsdp_source *source;
+    if (fsdp_source_open(from, &source) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    int code = check_given(source, to, given, how) == FSDP_OK ? convert_source(source, to, how)
+                                                              : fsdp_cli_misused(spec.program);
+    fsdp_source_close(source);
+    return code;
+}
+
+/* merge-weights makes a folder of a name that does not say otherwise, whatever it reads. */
+static fsdp_convert_format format_for(const char *command, const convert_config *config,
+                                      const char *to)
+{
+    const bool merges = strcmp(command, "merge-weights") == 0;
+    const char *dot = strrchr(to, '.');
+    if (config->format != FSDP_CONVERT_AUTO || !merges || (dot && !strchr(dot, '/') && dot[1]))
+        return (fsdp_convert_format)config->format;
+    return FSDP_CONVERT_HF;
+}
+
+int fsdp_checkpoint_convert(int argc, char **argv)
+{
+    convert_config config = {0};
+    fsdp_options *options;
+    int count, code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    char **paths = fsdp_options_positional(options, &count);
+    fsdp_convert_options how = {.format = format_for(argv[0], &config, paths[1]),
+                                .model_only = config.model_only,
+                                .has_dtype = fsdp_options_given(options, "dtype"),
+                                .dtype = config.dtype,
+                                .max_shard_bytes = config.max_shard_bytes,
+                                .model = config.model,
+                                .overwrite = config.overwrite};
+    code = convert(paths[0], paths[1], options, &how);
+    fsdp_options_destroy(options);
+    return code;
+}

@@ -1,0 +1,137 @@
+/* `fsdp checkpoint diff`: in what two checkpoints differ. */
+#include <math.h>
+#include <stdio.h>
+
+#include "src/base/assert.h"
+#include "src/ckpt/diff.h"
+#include "src/ckpt/entry.h"
+#include "src/cli/checkpoint.h"
+#include "src/cli/cli.h"
+
+typedef struct diff_config {
+    double tolerance;
+    bool model_only, ignore_dtype;
+} diff_config;
+
+static const fsdp_option table[] = {
+    {.name = "tolerance",
+     .type = FSDP_OPTION_DOUBLE,
+     .offset = offsetof(diff_config, tolerance),
+     .bounds = FSDP_AT_LEAST(0),
+     .optional = true,
+     .shown_default = "the same bits",
+     .help = "elements that are no farther from each other count as equal"},
+    {.name = "ignore-dtype",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(diff_config, ignore_dtype),
+     .help = "compare values only: another dtype is no difference"},
+    {.name = "model-only",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(diff_config, model_only),
+     .help = "compare the models and nothing else"},
+};
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp checkpoint diff",
+    .usage = "A B [--tolerance T]",
+    .summary = "Name what is missing in one of two checkpoints, has another shape or dtype, or "
+               "other values. Formats may differ. If one of them has only a model, or has it "
+               "under another key, the models are compared. The exit code is 1 if they differ.",
+    .epilogue = "example:\n  fsdp checkpoint diff out-checkpoints/checkpoint-500 out\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+    .positional = "A B",
+    .min_positional = 2,
+    .max_positional = 2,
+};
+
+static void print_elements(const fsdp_difference *d)
+{
+    printf("%lld of %lld elements differ", (long long)d->n_different, (long long)d->a->numel);
+    if (isnan(d->largest))
+        putchar('\n');
+    else if (isinf(d->largest))
+        puts(", largest difference infinite or NaN");
+    else
+        printf(", largest difference %.6g\n", d->largest);
+}
+
+static fsdp_status print_difference(const fsdp_difference *d, void *context)
+{
+    char a[256], b[256];
+    (void)context;
+    printf("%s: ", d->name);
+    switch (d->kind) {
+    case FSDP_DIFFERENCE_ONLY_IN_A:
+    case FSDP_DIFFERENCE_ONLY_IN_B:
+        printf("only in %s\n", d->a ? "A" : "B");
+        break;
+    case FSDP_DIFFERENCE_KIND:
+        printf("a %s in A, a %s in B\n", d->a->dtype_name ? "tensor" : "plain value",
+               d->b->dtype_name ? "tensor" : "plain value");
+        break;
+    case FSDP_DIFFERENCE_SHAPE:
+        fsdp_checkpoint_shape_text(d->a->shape, d->a->ndim, a, sizeof a);
+        fsdp_checkpoint_shape_text(d->b->shape, d->b->ndim, b, sizeof b);
+        printf("shape %s in A, %s in B\n", a, b);
+        break;
+    case FSDP_DIFFERENCE_DTYPE:
+        printf("%s in A, %s in B; ", d->a->dtype_name, d->b->dtype_name);
+        print_elements(d);
+        break;
+    case FSDP_DIFFERENCE_ELEMENTS:
+        print_elements(d);
+        break;
+    case FSDP_DIFFERENCE_VALUE:
+        printf("%.60s in A, %.60s in B\n", d->value_a, d->value_b);
+        break;
+    }
+    return FSDP_OK;
+}
+
+static void print_result(const fsdp_diff_result *r, const diff_config *config)
+{
+    const char *what = r->model_only ? "tensors of both models" : "tensors and values of both";
+    printf("%zu %s compared, ", r->compared, what);
+    if (r->differences)
+        printf("%zu difference%s\n", r->differences, r->differences == 1 ? "" : "s");
+    else if (isnan(config->tolerance))
+        puts("all the same in every bit");
+    else
+        printf("all within %g\n", config->tolerance);
+}
+
+static fsdp_status compare(char *const *paths, const diff_config *config, fsdp_diff_result *result)
+{
+    fsdp_source *a, *b;
+    fsdp_diff_options options = {.has_tolerance = !isnan(config->tolerance),
+                                 .tolerance = isnan(config->tolerance) ? 0 : config->tolerance,
+                                 .ignore_dtype = config->ignore_dtype,
+                                 .model_only = config->model_only};
+    FSDP_TRY(fsdp_source_open(paths[0], &a));
+    fsdp_status status = fsdp_source_open(paths[1], &b);
+    if (status == FSDP_OK) {
+        status = fsdp_diff(a, b, &options, print_difference, NULL, result);
+        fsdp_source_close(b);
+    }
+    fsdp_source_close(a);
+    if (status == FSDP_OK)
+        print_result(result, config);
+    return status;
+}
+
+int fsdp_checkpoint_diff(int argc, char **argv)
+{
+    diff_config config = {0};
+    fsdp_options *options;
+    int count, code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    fsdp_diff_result result = {0};
+    fsdp_status status = compare(fsdp_options_positional(options, &count), &config, &result);
+    code = status != FSDP_OK     ? fsdp_cli_failed(spec.program)
+           : !result.differences ? FSDP_EXIT_OK
+                                 : FSDP_EXIT_FAILURE;
+    fsdp_options_destroy(options);
+    return code;
+}

@@ -1,0 +1,132 @@
+/* `fsdp checkpoint verify`: is a checkpoint whole? */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/ckpt/parts.h"
+#include "src/ckpt/verify.h"
+#include "src/cli/checkpoint.h"
+#include "src/cli/cli.h"
+#include "src/train/checkpoint_verify.h"
+#include "src/train/human.h"
+
+static const fsdp_options_spec spec = {
+    .program = "fsdp checkpoint verify",
+    .usage = "PATH",
+    .summary = "Read every byte of a checkpoint: bounds, holes and overlaps of tensors and of "
+               "their chunks, checksums, what an index and its files name, and that all "
+               "floating-point elements are finite. Names each damage; the exit code is 1 if "
+               "there is one. Of a folder around checkpoints all of them are read.",
+    .epilogue = "example:\n  fsdp checkpoint verify out-checkpoints/checkpoint-500\n",
+    .positional = "PATH",
+    .min_positional = 1,
+    .max_positional = 1,
+};
+
+static void print_damage(const char *damage, void *context)
+{
+    (void)context;
+    printf("%s\n", damage);
+}
+
+static void print_result(const char *path, const fsdp_verify_result *r)
+{
+    if (r->damages)
+        printf("%s: damaged, in %zu place%s\n", path, r->damages, r->damages == 1 ? "" : "s");
+    else
+        printf("%s: whole: %zu tensor%s, %zu plain value%s, %s%s\n", path, r->tensors,
+               r->tensors == 1 ? "" : "s", r->values, r->values == 1 ? "" : "s",
+               fsdp_human_bytes(r->bytes).text,
+               r->has_checksums ? "" : " (safetensors have no checksums)");
+}
+
+/* The exit code. */
+static int verify_one(const char *path)
+{
+    fsdp_verify_result result;
+    if (fsdp_verify_checkpoint(path, print_damage, NULL, &result) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    if (fsdp_checkpoint_folder_verify(path, print_damage, NULL, &result.damages) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    print_result(path, &result);
+    return result.damages ? FSDP_EXIT_FAILURE : FSDP_EXIT_OK;
+}
+
+/* --- folders whose parts are checkpoints of their own --- */
+
+static bool is_part(const fsdp_parts *parts, const char *path)
+{
+    for (size_t i = 0; i < parts->n; i++)
+        if (strcmp(parts->paths[i], path) == 0)
+            return true;
+    return false;
+}
+
+/* The exit code. What is a part has been told of. */
+static int verify_folder(const fsdp_parts *parts, const char *path)
+{
+    fsdp_verify_result result = {0};
+    if (is_part(parts, path))
+        return FSDP_EXIT_OK;
+    if (fsdp_checkpoint_folder_verify(path, print_damage, NULL, &result.damages) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    if (result.damages)
+        print_result(path, &result);
+    return result.damages ? FSDP_EXIT_FAILURE : FSDP_EXIT_OK;
+}
+
+static int verify_folders(const fsdp_parts *parts, const char *path)
+{
+    char **names;
+    size_t n;
+    if (!fsdp_path_is_directory(path))
+        return FSDP_EXIT_OK;
+    if (fsdp_directory_list(path, &names, &n) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
+    int code = verify_folder(parts, path);
+    for (size_t i = 0; i < n; i++) {
+        char *folder = fsdp_path_join(path, names[i]);
+        int one = folder ? verify_folder(parts, folder) : fsdp_cli_failed(spec.program);
+        code = one == FSDP_EXIT_OK ? code : one;
+        fsdp_free(folder);
+    }
+    fsdp_free(names);
+    return code;
+}
+
+static int verify_parts(const fsdp_parts *parts)
+{
+    int code = FSDP_EXIT_OK;
+    for (size_t i = 0; i < parts->n; i++) {
+        int one = verify_one(parts->paths[i]);
+        code = one == FSDP_EXIT_OK ? code : one;
+    }
+    return code;
+}
+
+static int verify(const char *path)
+{
+    fsdp_parts parts;
+    int code;
+    if (fsdp_parts_find(path, &parts) != FSDP_OK) {
+        code = fsdp_cli_failed(spec.program);
+    } else {
+        const int of_parts = verify_parts(&parts), of_folders = verify_folders(&parts, path);
+        code = of_parts == FSDP_EXIT_OK ? of_folders : of_parts;
+    }
+    fsdp_parts_fini(&parts);
+    return code;
+}
+
+int fsdp_checkpoint_verify(int argc, char **argv)
+{
+    char nothing;
+    fsdp_options *options;
+    int count, code = fsdp_cli_options(&spec, argc, argv, &nothing, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    code = verify(fsdp_options_positional(options, &count)[0]);
+    fsdp_options_destroy(options);
+    return code;
+}

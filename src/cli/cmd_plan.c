@@ -1,0 +1,183 @@
+/* `fsdp plan`: what a run of `fsdp train` with the same options would take. Its table is train's,
+ * in which what a plan does not look at is accepted, and a few options more. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/cli/cli.h"
+#include "src/train/memory_limit.h"
+#include "src/train/plan.h"
+
+typedef struct plan_config {
+    fsdp_train_config train; /* first: train's table says where its values lie */
+    int world_size, local_world_size;
+    bool schedule, json;
+} plan_config;
+
+static const fsdp_option own[] = {
+    {.name = "world-size",
+     .aliases = "nproc,n",
+     .type = FSDP_OPTION_INT,
+     .offset = offsetof(plan_config, world_size),
+     .value = "1",
+     .env = "WORLD_SIZE",
+     .bounds = FSDP_BETWEEN(1, 1048576),
+     .metavar = "N",
+     .group = "the plan",
+     .help = "ranks"},
+    {.name = "local-world-size",
+     .aliases = "nproc-per-node",
+     .type = FSDP_OPTION_INT,
+     .offset = offsetof(plan_config, local_world_size),
+     .value = "0",
+     .env = "LOCAL_WORLD_SIZE",
+     .bounds = FSDP_BETWEEN(0, 1048576),
+     .metavar = "L",
+     .shown_default = "all, one host",
+     .help = "ranks of one host: what they share counts 1/L for each"},
+    {.name = "schedule",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(plan_config, schedule),
+     .help = "also the order of a step: which all-gather is under way while which unit computes"},
+    {.name = "json",
+     .type = FSDP_OPTION_BOOL,
+     .offset = offsetof(plan_config, json),
+     .help = "one JSON object in place of tables"},
+};
+
+/* Of train's options, those that a plan does not look at: data (but of which kind
+ * it is), duration, outputs. */
+static const char *const not_looked_at[] = {
+    "from-config",
+    "tokenizer",
+    "data",
+    "task-prefix",
+    "text-column",
+    "target-column",
+    "max-train-samples",
+    "max-validation-samples",
+    "document-token",
+    "epochs",
+    "max-steps",
+    "seed",
+    "sampler",
+    "shuffle",
+    "drop-last",
+    "num-workers",
+    "output",
+    "overwrite-output",
+    "evaluation-steps",
+    "logging-steps",
+    "track-memory",
+    "metrics",
+    "plot",
+    "generate-examples",
+    "threads-per-rank",
+    "isa",
+    "device",
+    "lr-schedule",
+    "schedule-unit",
+    "gamma",
+    "step-size",
+    "warmup-steps",
+    "min-lr",
+    "lr",
+    "profile",
+    "profile-steps",
+};
+
+static bool is_looked_at(const char *name)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(not_looked_at); i++)
+        if (strcmp(not_looked_at[i], name) == 0)
+            return false;
+    return true;
+}
+
+/* Train's rows, then the plan's own. Owned by the caller. */
+static fsdp_option *make_table(size_t *count)
+{
+    const fsdp_options_spec *train = fsdp_train_options();
+    fsdp_option *table = fsdp_calloc(train->count + FSDP_LENGTH(own), sizeof *table);
+    if (!table)
+        return NULL;
+    memcpy(table, own, sizeof own);
+    memcpy(table + FSDP_LENGTH(own), train->table, train->count * sizeof *table);
+    *count = FSDP_LENGTH(own) + train->count;
+    for (size_t i = FSDP_LENGTH(own); i < *count; i++) {
+        fsdp_option *o = &table[i];
+        if (strcmp(o->name, "save-model") == 0)
+            o->value = "false"; /* which needs no --output */
+        if (is_looked_at(o->name))
+            continue;
+        o->required = false;
+        o->no_effect = "a plan reads no data, computes nothing and writes nothing";
+        if (strcmp(o->name, "data") == 0)
+            o->value = "-";
+    }
+    return table;
+}
+
+static fsdp_status plan(const plan_config *c)
+{
+    fsdp_plan *made;
+    const int local = c->local_world_size ? c->local_world_size : c->world_size;
+    FSDP_TRY(fsdp_plan_create(&c->train, c->world_size, local, &made));
+    fsdp_status status = c->json ? fsdp_plan_print_json(made, stdout, c->schedule)
+                                 : fsdp_plan_print(made, stdout, c->schedule);
+    fsdp_plan_destroy(made);
+    return status == FSDP_OK ? fsdp_memory_limit_check(&c->train, c->world_size, local) : status;
+}
+
+/* Under `fsdp launch` all ranks make the same plan: the first one tells it. */
+static bool is_told_by_another(void)
+{
+    const char *rank = getenv("RANK");
+    return rank && atoi(rank) > 0;
+}
+
+/* Of a launch of another size, how many ranks share a host says nothing of the plan's. */
+static void derive(void *config, const fsdp_options *options)
+{
+    plan_config *c = config;
+    if (fsdp_options_origin(options, "world-size") > FSDP_ORIGIN_ENV &&
+        fsdp_options_origin(options, "local-world-size") == FSDP_ORIGIN_ENV)
+        c->local_world_size = 0;
+    fsdp_train_options()->derive(config, options);
+}
+
+int fsdp_cmd_plan(int argc, char **argv)
+{
+    plan_config config = {0};
+    fsdp_options *options;
+    size_t count = 0;
+    fsdp_option *table = make_table(&count);
+    const fsdp_options_spec spec = {
+        .program = "fsdp plan",
+        .usage = "--model DIR --world-size N [options of fsdp train]",
+        .summary = "What a run of 'fsdp train' with the same options would take: memory by purpose "
+                   "at each moment of a step, number and bytes of collectives, and their order. Of "
+                   "the model only config.json is read, and nothing is computed.",
+        .epilogue = "example:\n"
+                    "  fsdp plan --model t5-3b --world-size 8 --batch-size 4 --bf16 --schedule\n",
+        .table = table,
+        .count = count,
+        .derive = derive,
+        .check = fsdp_train_options()->check,
+    };
+    int code = table ? fsdp_cli_options(&spec, argc, argv, &config, &options)
+                     : fsdp_cli_failed(spec.program);
+    if (code == FSDP_CLI_RUN) {
+        config.train.from_config = true;
+        config.train.save_model |= !fsdp_options_given(options, "save-model");
+        if (is_told_by_another())
+            code = FSDP_EXIT_OK;
+        else
+            code = plan(&config) == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(spec.program);
+        fsdp_options_destroy(options);
+    }
+    fsdp_free(table);
+    return code;
+}

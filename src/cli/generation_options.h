@@ -1,0 +1,65 @@
+/* The options of generation that commands share, named as in transformers. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/options.h>
+
+#include "src/models/generation_config.h"
+
+/* For FSDP_OPTION_CHOICE: fsdp_early_stopping's order. */
+extern const char *const fsdp_early_stopping_choices[];
+
+/* The rows of a table; `at` is the offset of an fsdp_generation_settings in the command's struct,
+ * `longest` what --help says of the length by default. fsdp_generation_options_given() after
+ * parsing. */
+/* clang-format off */
+#define FSDP_GENERATION_OPTIONS(at, longest)                                                       \
+    {.name = "max-new-tokens", FSDP_SETTING_INT(at, max_new_tokens), .shown_default = longest,     \
+     .bounds = FSDP_BETWEEN(1, 1000000), .group = "generation", .help = "most tokens to generate"}, \
+    {.name = "max-length", FSDP_SETTING_INT(at, max_length), .shown_default = "none",              \
+     .bounds = FSDP_BETWEEN(1, 1000000),                                                           \
+     .help = "the same with the prompt, or T5's start token, counted"},                            \
+    {.name = "min-new-tokens", FSDP_SETTING_INT(at, min_new_tokens), FSDP_FILE_OR("0"),            \
+     .bounds = FSDP_BETWEEN(0, 1000000), .help = "no end of sequence before so many tokens"},      \
+    {.name = "min-length", FSDP_SETTING_INT(at, min_length), FSDP_FILE_OR("0"),                    \
+     .bounds = FSDP_BETWEEN(0, 1000000),                                                           \
+     .help = "the same with the prompt, or T5's start token, counted"},                            \
+    {.name = "num-beams", FSDP_SETTING_INT(at, num_beams), FSDP_FILE_OR("1"),                      \
+     .bounds = FSDP_BETWEEN(1, 10000), .help = "beam search with so many beams; 1: none"},         \
+    {.name = "length-penalty", FSDP_SETTING_X(at, length_penalty), FSDP_FILE_OR("1"),              \
+     .help = "beams are ranked by log-probability / length^X: above 0 favours long texts"},        \
+    {.name = "early-stopping", FSDP_SETTING(at, early_stopping), .type = FSDP_OPTION_CHOICE,       \
+     .choices = fsdp_early_stopping_choices, FSDP_FILE_OR("false"),                                \
+     .help = "a search ends when num-beams beams have ended and, unless true, the others are not " \
+             "better now (false) or can no longer become so (never)"},                             \
+    {.name = "do-sample", FSDP_SETTING(at, do_sample), .type = FSDP_OPTION_BOOL,                   \
+     FSDP_FILE_OR("false"),                                                                        \
+     .help = "draw tokens by their probability; else the most likely one is taken"},               \
+    {.name = "temperature", FSDP_SETTING_X(at, temperature), FSDP_FILE_OR("1"),                    \
+     .bounds = FSDP_ABOVE(0), .help = "of --do-sample: logits are divided by it"},                 \
+    {.name = "top-k", FSDP_SETTING_INT(at, top_k), FSDP_FILE_OR("50"),                             \
+     .bounds = FSDP_BETWEEN(0, INT32_MAX),                                                         \
+     .help = "of --do-sample: draw from the N most likely tokens; 0: from all"},                   \
+    {.name = "top-p", FSDP_SETTING_X(at, top_p), FSDP_FILE_OR("1"),                                \
+     .bounds = FSDP_ABOVE_UP_TO(0, 1),                                                             \
+     .help = "of --do-sample: draw from the fewest tokens whose probabilities reach X"},           \
+    {.name = "min-p", FSDP_SETTING_X(at, min_p), FSDP_FILE_OR("0"), .bounds = FSDP_BETWEEN(0, 1),  \
+     .help = "of --do-sample: draw from tokens at least X times as likely as the likeliest"},      \
+    {.name = "repetition-penalty", FSDP_SETTING_X(at, repetition_penalty), FSDP_FILE_OR("1"),      \
+     .bounds = FSDP_ABOVE(0), .help = "above 1 makes tokens that are already there less likely"},  \
+    {.name = "no-repeat-ngram-size", FSDP_SETTING_INT(at, no_repeat_ngram_size),                   \
+     FSDP_FILE_OR("0"), .bounds = FSDP_BETWEEN(0, INT32_MAX),                                      \
+     .help = "no N tokens in a row twice; 0: never mind"}
+
+#define FSDP_SETTING(at, name)                                                                     \
+    .offset = (at) + offsetof(fsdp_generation_settings, values.name), .optional = true
+#define FSDP_SETTING_INT(at, name)                                                                 \
+    FSDP_SETTING(at, name), .type = FSDP_OPTION_INT64, .metavar = "N"
+#define FSDP_SETTING_X(at, name)                                                                   \
+    FSDP_SETTING(at, name), .type = FSDP_OPTION_DOUBLE, .metavar = "X"
+#define FSDP_FILE_OR(text) .shown_default = "generation_config.json's, else " text
+/* clang-format on */
+
+/* Note in *settings which of its options were given, in the command line, a file or a variable. */
+void fsdp_generation_options_given(const fsdp_options *options, fsdp_generation_settings *settings);

@@ -1,0 +1,55 @@
+/* See network.h. */
+#include "src/comm/network.h"
+
+#include "src/comm/phase.h"
+
+void fsdp_group_set_network(fsdp_group *group, fsdp_network *network)
+{
+    group->network = network;
+}
+
+/* Neither is overwritten before all have looked: the peers' next WRITE waits for this READ, and
+ * their next READ for this WRITE. */
+void fsdp_network_publish(fsdp_shared_buffer *buffer)
+{
+    const fsdp_group *group = buffer->group;
+    atomic_store(&buffer->lanes[group->rank].published_ns[buffer->phase], group->network->now_ns);
+}
+
+/* When the last rank published what this phase waits for. */
+static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
+{
+    int64_t latest = 0;
+    for (int r = 0; r < buffer->group->world_size; r++) {
+        int64_t at = atomic_load(&buffer->lanes[r].published_ns[ended]);
+        latest = at > latest ? at : latest;
+    }
+    return latest;
+}
+
+/* A ring sends (world_size - 1) / world_size of the whole over each link, after the last collective
+ * of its kind. New memory is told of, not sent. */
+static int64_t sent_ns(const fsdp_group *group, const fsdp_phase_info *info, int64_t published)
+{
+    fsdp_network *n = group->network;
+    int64_t *free_ns = &n->free_ns[info->kind];
+    double bytes = (double)info->bytes * (group->world_size - 1) / group->world_size;
+    if (!(n->bytes_per_ns > 0) || info->kind == FSDP_KIND_BUFFER)
+        return published;
+    *free_ns = (published > *free_ns ? published : *free_ns) + (int64_t)(bytes / n->bytes_per_ns);
+    return *free_ns;
+}
+
+void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase, const fsdp_phase_info *info)
+{
+    fsdp_network *n = buffer->group->network;
+    int64_t visible =
+        published_ns(buffer, phase == FSDP_PHASE_READ ? FSDP_PHASE_WRITE : FSDP_PHASE_READ);
+    if (phase == FSDP_PHASE_READ)
+        visible = sent_ns(buffer->group, info, visible) + n->latency_ns;
+    if (visible <= n->now_ns)
+        return;
+    n->exposed_ns[info->kind] += visible - n->now_ns;
+    n->exposed[info->kind]++;
+    n->now_ns = visible;
+}

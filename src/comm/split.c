@@ -1,0 +1,170 @@
+/* Groups of some of a group's ranks, as MPI_Comm_split makes them.
+ *
+ * A group that was split off speaks through the world's control block: its failures are the
+ * world's, and ranks in messages are the world's. Of its own it has a scratch buffer, cut from a
+ * buffer of its parent, and what the transport needs to share memory among its ranks alone. */
+#include <stdlib.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/agree.h"
+#include "src/comm/phase.h"
+
+enum {
+    CHILD_BITS = 4, /* a group splits off fewer than 16 */
+    MAX_CHILDREN = (1 << CHILD_BITS) - 1
+};
+
+typedef struct choice {
+    int color, key;
+    int rank; /* of the parent */
+} choice;
+
+static int by_color_key_rank(const void *a, const void *b)
+{
+    const choice *x = a, *y = b;
+    if (x->color != y->color)
+        return x->color < y->color ? -1 : 1;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->rank < y->rank ? -1 : 1;
+}
+
+static int run_length(const choice *choices, int n)
+{
+    int length = 1;
+    while (length < n && choices[length].color == choices[0].color)
+        length++;
+    return length;
+}
+
+static size_t scratch_bytes(int ranks)
+{
+    return fsdp_phase_lanes_bytes(ranks) + (size_t)ranks * FSDP_SCRATCH_SLOT_BYTES;
+}
+
+/* Where the group of this rank lies among the sorted choices, and its scratch in the buffer. */
+typedef struct place {
+    int first, ranks;
+    size_t offset, total;
+} place;
+
+static place find_place(const choice *choices, int n, int rank)
+{
+    place p = {0};
+    for (int i = 0, length; i < n; i += length) {
+        length = run_length(choices + i, n - i);
+        if (choices[i].color < 0)
+            continue;
+        bool alone = length == 1;
+        for (int k = i; k < i + length; k++)
+            if (choices[k].rank == rank)
+                p = (place){.first = i, .ranks = length, .offset = p.total, .total = p.total};
+        p.total += alone ? 0 : scratch_bytes(length);
+    }
+    return p;
+}
+
+/* Everything of the new group that needs no peers. A rank alone needs none at all. */
+static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const place *p,
+                              fsdp_group **out)
+{
+    if (p->ranks == 1)
+        return fsdp_comm_local.open(NULL, out);
+    fsdp_group *g = fsdp_calloc(1, sizeof *g);
+    if (!g)
+        return FSDP_ERR_NOMEM;
+    g->members = fsdp_calloc((size_t)p->ranks, sizeof *g->members);
+    if (!g->members) {
+        fsdp_free(g);
+        return FSDP_ERR_NOMEM;
+    }
+    for (int r = 0; r < p->ranks; r++) {
+        g->members[r] = fsdp_group_world_rank(parent, mine[r].rank);
+        if (mine[r].rank == parent->rank)
+            g->rank = r;
+    }
+    g->local_rank = g->rank;
+    g->world_size = g->local_world_size = p->ranks;
+    g->ops = parent->ops;
+    g->refs = 1;
+    g->control = parent->control;
+    g->heartbeat = parent->heartbeat; /* alive as long as the parent, which `home` holds */
+    g->timeout_ns = parent->timeout_ns;
+    g->spin_ns = parent->spin_ns;
+    g->futex_private = parent->futex_private;
+    g->delay_seed = parent->delay_seed;
+    g->delay_max_us = parent->delay_max_us;
+    g->network = parent->network;
+    g->id = (parent->id << CHILD_BITS) + parent->n_split;
+    g->next_buffer = (g->id << FSDP_BUFFER_BITS) + 1;
+    *out = g;
+    return FSDP_OK;
+}
+
+/* Its part of the parent's buffer becomes its scratch; the buffer lives as long as it does. */
+static void adopt_scratch(fsdp_group *g, fsdp_shared_buffer *home, size_t offset)
+{
+    unsigned char *base = (unsigned char *)fsdp_shared_buffer_data(home) + offset;
+    g->home = home;
+    g->scratch.lanes = (fsdp_phase_lane *)(void *)base;
+    g->scratch.data = base + fsdp_phase_lanes_bytes(g->world_size);
+    g->scratch.bytes = (size_t)g->world_size * FSDP_SCRATCH_SLOT_BYTES;
+    g->scratch.number = g->id << FSDP_BUFFER_BITS;
+    fsdp_shared_buffer_link(g, &g->scratch);
+}
+
+static fsdp_status split(fsdp_group *parent, const choice *choices, fsdp_group **out)
+{
+    const place p = find_place(choices, parent->world_size, parent->rank);
+    fsdp_shared_buffer *home = NULL;
+    fsdp_group *g = NULL;
+    FSDP_TRY(fsdp_shared_buffer_create(parent, p.total, &home));
+    fsdp_status status = p.ranks ? fill_group(parent, choices + p.first, &p, &g) : FSDP_OK;
+    status = fsdp_agree(parent, status);
+    fsdp_group *many = p.ranks > 1 ? g : NULL;
+    if (status == FSDP_OK && many)
+        adopt_scratch(many, home, p.offset);
+    else
+        fsdp_shared_buffer_destroy(home);
+    if (status == FSDP_OK && parent->ops->connect)
+        status = parent->ops->connect(parent, many);
+    if (status == FSDP_OK) {
+        *out = g;
+        return FSDP_OK;
+    }
+    fsdp_destroy_process_group(g);
+    return status;
+}
+
+/* What cannot be split any more cannot on every rank. */
+static fsdp_status check_depth(const fsdp_group *parent)
+{
+    const uint32_t limit = 1u << (32 - FSDP_BUFFER_BITS - CHILD_BITS);
+    if (parent->n_split == MAX_CHILDREN || parent->id >= limit)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "split: a group is split at most %d times, and %d deep", MAX_CHILDREN,
+                          (32 - FSDP_BUFFER_BITS) / CHILD_BITS);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_group_split(fsdp_group *parent, int color, int key, fsdp_group **group)
+{
+    *group = NULL;
+    if (parent->world_size == 1)
+        return color < 0 ? FSDP_OK : fsdp_comm_local.open(NULL, group);
+    if (parent->ops->without_peers)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "split: a plan does not know its ranks' colors");
+    FSDP_TRY(check_depth(parent));
+    parent->n_split++;
+    const choice own = {.color = color < 0 ? -1 : color, .key = key, .rank = parent->rank};
+    choice *all = fsdp_calloc((size_t)parent->world_size, sizeof *all);
+    fsdp_status status = fsdp_agree(parent, all ? FSDP_OK : FSDP_ERR_NOMEM);
+    if (status == FSDP_OK)
+        status = fsdp_all_gather(parent, &own, sizeof own, all);
+    if (status == FSDP_OK) {
+        qsort(all, (size_t)parent->world_size, sizeof *all, by_color_key_rank);
+        status = split(parent, all, group);
+    }
+    fsdp_free(all);
+    return status;
+}

@@ -1,0 +1,82 @@
+/* Note [Where a prompt ends]
+ *
+ * Prompt and completion are tokenised as one text, as the model will see it, and the prompt once
+ * more alone. A piece may cover the end of the one and the beginning of the other; it belongs to
+ * the completion, so the prompt is what both encodings begin with alike. */
+#include "src/data/causal_text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/str.h"
+
+fsdp_status fsdp_check_tokenizer(const char *path, const char *form,
+                                 const fsdp_dataset_options *options)
+{
+    if (!options->tokenizer)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: %s needs a tokenizer", path, form);
+    int32_t ids = fsdp_tokenizer_vocab_size(options->tokenizer);
+    if (ids > options->vocab_size)
+        return fsdp_error(FSDP_ERR_INVALID, "%s has %d ids, but the model's vocab_size is %" PRId64,
+                          fsdp_tokenizer_path(options->tokenizer), (int)ids, options->vocab_size);
+    return FSDP_OK;
+}
+
+static fsdp_status encode(const fsdp_tokenizer *tokenizer, const char *text, fsdp_token_list *ids)
+{
+    const int32_t bos = fsdp_tokenizer_bos_id(tokenizer);
+    ids->len = 0;
+    if (bos >= 0)
+        FSDP_TRY(fsdp_token_list_set(ids, &bos, 1));
+    return fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids); /* with eos */
+}
+
+static size_t common(const fsdp_token_list *a, const fsdp_token_list *b)
+{
+    size_t n = 0;
+    while (n < a->len && n < b->len && a->ids[n] == b->ids[n])
+        n++;
+    return n;
+}
+
+/* `ids` with their first ones, those of the prompt, ignored. */
+static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prompt,
+                               const fsdp_token_list *ids, fsdp_token_list *labels)
+{
+    fsdp_token_list alone = {0};
+    fsdp_status status = encode(tokenizer, prompt, &alone);
+    if (status == FSDP_OK)
+        status = fsdp_token_list_set(labels, ids->ids, ids->len);
+    if (status == FSDP_OK) {
+        alone.len--; /* its eos */
+        for (size_t i = 0, n = common(&alone, ids); i < n; i++)
+            labels->ids[i] = FSDP_IGNORE_INDEX;
+    }
+    fsdp_token_list_fini(&alone);
+    return status;
+}
+
+static void cut(fsdp_token_list *list, int64_t length)
+{
+    if ((int64_t)list->len > length)
+        list->len = (size_t)length;
+}
+
+fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, const char *prompt,
+                                    const char *text, fsdp_example *example)
+{
+    fsdp_str joined = {0};
+    fsdp_str_append(&joined, prompt, strlen(prompt));
+    fsdp_str_append(&joined, text, strlen(text));
+    char *whole = fsdp_str_take(&joined);
+    if (!whole)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = encode(options->tokenizer, whole, &example->source);
+    fsdp_free(whole);
+    if (status == FSDP_OK && *prompt)
+        status = mask_prompt(options->tokenizer, prompt, &example->source, &example->labels);
+    cut(&example->source, options->max_length);
+    cut(&example->labels, options->max_length);
+    return status;
+}

@@ -1,0 +1,267 @@
+/* Ids are read as the file has them, then cut to what the mask keeps and, where the task allows it,
+ * to max_length: every array of a row in the same place. */
+#include "src/data/jsonl_row.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/batch.h"
+#include "src/data/causal_text.h"
+
+/* The row being read: `count` entries in input_ids, of which [first, end) stay. */
+typedef struct reading {
+    fsdp_json_node object;
+    const fsdp_dataset_options *options;
+    int64_t count, first, end;
+} reading;
+
+/* ---- arrays ---- */
+
+static fsdp_status set_narrow(fsdp_token_list *list, const int64_t *items, size_t count)
+{
+    if (!FSDP_GROW(list->ids, list->cap, count))
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < count; i++)
+        list->ids[i] = (int32_t)items[i];
+    list->len = count;
+    return FSDP_OK;
+}
+
+/* An array of as many integers as input_ids; *items stays NULL if there is none. */
+static fsdp_status get_beside(const reading *r, const char *key, int64_t min, int64_t max,
+                              int64_t **items)
+{
+    if (!fsdp_json_has(r->object, key))
+        return FSDP_OK;
+    size_t found = 0;
+    FSDP_TRY(fsdp_json_get_i64s(r->object, key, min, max, items, &found));
+    if ((int64_t)found != r->count)
+        return fsdp_json_mismatch(r->object, key, "%" PRId64 " entries, as in input_ids", r->count);
+    return FSDP_OK;
+}
+
+/* What stays of such an array, if it is there. */
+static fsdp_status take_beside(const reading *r, const char *key, int64_t min, int64_t max,
+                               fsdp_token_list *list)
+{
+    int64_t *items = NULL;
+    fsdp_status status = get_beside(r, key, min, max, &items);
+    if (status == FSDP_OK && items)
+        status = set_narrow(list, items + r->first, (size_t)(r->end - r->first));
+    fsdp_free(items);
+    return status;
+}
+
+static fsdp_status check_labels(const reading *r, const char *key, const fsdp_token_list *labels,
+                                int64_t first)
+{
+    for (size_t i = 0; i < labels->len; i++)
+        if (labels->ids[i] < 0 && labels->ids[i] != FSDP_IGNORE_INDEX)
+            return fsdp_json_mismatch(r->object, key,
+                                      "ids or %d for no loss (entry %" PRId64 " is %d)",
+                                      FSDP_IGNORE_INDEX, first + (int64_t)i, (int)labels->ids[i]);
+    return FSDP_OK;
+}
+
+/* ---- input_ids and what stays of them ---- */
+
+static fsdp_status read_span(reading *r)
+{
+    int64_t *mask = NULL;
+    r->first = 0;
+    r->end = r->count;
+    fsdp_status status = get_beside(r, "attention_mask", 0, INT32_MAX, &mask);
+    if (status == FSDP_OK && mask)
+        status = fsdp_mask_span(mask, r->count, &r->first, &r->end);
+    if (status == FSDP_ERR_INVALID)
+        status = FSDP_ERR_FORMAT; /* here it is the file that is wrong, not a caller */
+    fsdp_free(mask);
+    if (r->options->task != FSDP_TASK_SEQ2SEQ && r->end - r->first > r->options->max_length)
+        r->end = r->first + r->options->max_length;
+    return status;
+}
+
+static fsdp_status read_source(reading *r, fsdp_token_list *source)
+{
+    int64_t *ids = NULL;
+    size_t count = 0;
+    fsdp_status status =
+        fsdp_json_get_i64s(r->object, "input_ids", 0, r->options->vocab_size - 1, &ids, &count);
+    if (status == FSDP_OK && count == 0)
+        status = fsdp_json_mismatch(r->object, "input_ids", "at least one id");
+    r->count = (int64_t)count;
+    if (status == FSDP_OK)
+        status = read_span(r);
+    if (status == FSDP_OK)
+        status = set_narrow(source, ids + r->first, (size_t)(r->end - r->first));
+    fsdp_free(ids);
+    return status;
+}
+
+/* T5 knows distances only, so positions may start anywhere; elsewhere they begin at 0, and a packed
+ * row's do so again with every document. */
+static fsdp_status check_positions(const reading *r, const fsdp_token_list *positions)
+{
+    const fsdp_task task = r->options->task;
+    for (size_t i = 0; i < positions->len; i++) {
+        int32_t at = positions->ids[i];
+        bool begins =
+            i == 0 ? at == 0 || task == FSDP_TASK_SEQ2SEQ : at == 0 && task == FSDP_TASK_CAUSAL_LM;
+        if (begins || (i > 0 && at == positions->ids[i - 1] + 1))
+            continue;
+        return fsdp_json_mismatch(r->object, "position_ids",
+                                  "positions that count up by one%s (entry %" PRId64 " does not)",
+                                  task == FSDP_TASK_SEQ2SEQ     ? ""
+                                  : task == FSDP_TASK_CAUSAL_LM ? " from the 0 of each document"
+                                                                : " from 0",
+                                  r->first + (int64_t)i);
+    }
+    return FSDP_OK;
+}
+
+/* ---- the tasks ---- */
+
+static fsdp_status read_seq2seq(reading *r, fsdp_example *example)
+{
+    int64_t *labels = NULL;
+    size_t count = 0;
+    FSDP_TRY(read_source(r, &example->source));
+    FSDP_TRY(take_beside(r, "position_ids", 0, INT32_MAX, &example->position_ids));
+    FSDP_TRY(check_positions(r, &example->position_ids));
+    example->position_ids.len = 0;
+    fsdp_status status = fsdp_json_get_i64s(r->object, "labels", FSDP_IGNORE_INDEX,
+                                            r->options->vocab_size - 1, &labels, &count);
+    if (status == FSDP_OK)
+        status = set_narrow(&example->labels, labels, count);
+    fsdp_free(labels);
+    FSDP_TRY(status);
+    return check_labels(r, "labels", &example->labels, 0);
+}
+
+static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
+{
+    int64_t prompt = 0;
+    FSDP_TRY(fsdp_json_opt_i64(r->object, "prompt_length", 0, r->count, 0, &prompt));
+    if (prompt && example->labels.len == 0)
+        FSDP_TRY(fsdp_token_list_set(&example->labels, example->source.ids, example->source.len));
+    prompt -= r->first; /* it counts the padding on the left, which is gone */
+    for (int64_t i = 0; i < prompt && i < (int64_t)example->labels.len; i++)
+        example->labels.ids[i] = FSDP_IGNORE_INDEX;
+    return FSDP_OK;
+}
+
+static fsdp_status read_causal_ids(reading *r, fsdp_example *example)
+{
+    FSDP_TRY(read_source(r, &example->source));
+    FSDP_TRY(
+        take_beside(r, "labels", FSDP_IGNORE_INDEX, r->options->vocab_size - 1, &example->labels));
+    FSDP_TRY(check_labels(r, "labels", &example->labels, r->first));
+    FSDP_TRY(take_beside(r, "position_ids", 0, INT32_MAX, &example->position_ids));
+    FSDP_TRY(check_positions(r, &example->position_ids));
+    return ignore_prompt(r, example);
+}
+
+/* Append the ids of `key`; those of a prompt have no loss. */
+static fsdp_status append_ids(const reading *r, const char *key, bool loss, fsdp_example *example)
+{
+    fsdp_token_list *source = &example->source, *labels = &example->labels;
+    int64_t *ids = NULL;
+    size_t count = 0;
+    fsdp_status status =
+        fsdp_json_get_i64s(r->object, key, 0, r->options->vocab_size - 1, &ids, &count);
+    if (status == FSDP_OK && (!FSDP_GROW(source->ids, source->cap, source->len + count) ||
+                              !FSDP_GROW(labels->ids, labels->cap, labels->len + count)))
+        status = FSDP_ERR_NOMEM;
+    for (size_t i = 0; status == FSDP_OK && i < count; i++) {
+        if ((int64_t)source->len == r->options->max_length)
+            break;
+        source->ids[source->len++] = (int32_t)ids[i];
+        labels->ids[labels->len++] = loss ? (int32_t)ids[i] : FSDP_IGNORE_INDEX;
+    }
+    fsdp_free(ids);
+    return status;
+}
+
+static fsdp_status read_prompt_and_completion(const reading *r, fsdp_example *example)
+{
+    FSDP_TRY(append_ids(r, "prompt_ids", false, example));
+    FSDP_TRY(append_ids(r, "completion_ids", true, example));
+    if (example->source.len == 0)
+        return fsdp_json_mismatch(r->object, "completion_ids", "at least one id");
+    return FSDP_OK;
+}
+
+/* The keys of texts: *prompt is NULL if there is none. */
+static void text_keys(const reading *r, const char **prompt, const char **text)
+{
+    const fsdp_dataset_options *o = r->options;
+    *prompt = o->target_column ? o->source_column : NULL;
+    *text = o->target_column ? o->target_column : o->source_column;
+    if (*text)
+        return;
+    bool both = fsdp_json_has(r->object, "prompt") && fsdp_json_has(r->object, "completion");
+    *prompt = both ? "prompt" : NULL;
+    *text = both ? "completion" : "text";
+}
+
+static fsdp_status read_text(const reading *r, fsdp_example *example)
+{
+    const char *prompt_key, *text_key, *prompt = "", *text = NULL;
+    const char *prefix = r->options->source_prefix;
+    text_keys(r, &prompt_key, &text_key);
+    if (!fsdp_json_has(r->object, text_key))
+        return fsdp_json_mismatch(r->object, NULL,
+                                  "input_ids, prompt_ids and completion_ids, or %s",
+                                  prompt_key ? text_key : "a text");
+    if (prompt_key)
+        FSDP_TRY(fsdp_json_get_str(r->object, prompt_key, &prompt));
+    FSDP_TRY(fsdp_json_get_str(r->object, text_key, &text));
+    FSDP_TRY(fsdp_check_tokenizer(fsdp_json_name(r->object.doc), "a text", r->options));
+    char *full = fsdp_strdup_printf("%s%s", prefix, prompt);
+    if (!full)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_causal_text_encode(r->options, full, text, example);
+    fsdp_free(full);
+    return status;
+}
+
+static fsdp_status read_causal(reading *r, fsdp_example *example)
+{
+    if (fsdp_json_has(r->object, "input_ids"))
+        return read_causal_ids(r, example);
+    if (fsdp_json_has(r->object, "prompt_ids") || fsdp_json_has(r->object, "completion_ids"))
+        return read_prompt_and_completion(r, example);
+    return read_text(r, example);
+}
+
+static fsdp_status read_classified(reading *r, fsdp_example *example)
+{
+    const char *key = fsdp_json_has(r->object, "labels") ? "labels" : "label";
+    int64_t class = 0;
+    FSDP_TRY(read_source(r, &example->source));
+    FSDP_TRY(take_beside(r, "token_type_ids", 0, r->options->type_vocab_size - 1,
+                         &example->token_type_ids));
+    FSDP_TRY(take_beside(r, "position_ids", 0, INT32_MAX, &example->position_ids));
+    FSDP_TRY(check_positions(r, &example->position_ids));
+    example->position_ids.len = 0;
+    FSDP_TRY(fsdp_json_get_i64(r->object, key, 0, r->options->num_classes - 1, &class));
+    return fsdp_token_list_set(&example->labels, &(int32_t){(int32_t) class}, 1);
+}
+
+fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *options,
+                           fsdp_example *example)
+{
+    reading r = {.object = object, .options = options};
+    if (fsdp_json_kind_of(object) != FSDP_JSON_OBJECT)
+        return fsdp_json_mismatch(object, NULL, "an object");
+    switch (options->task) {
+    case FSDP_TASK_CAUSAL_LM:
+        return read_causal(&r, example);
+    case FSDP_TASK_CLASSIFICATION:
+        return read_classified(&r, example);
+    case FSDP_TASK_SEQ2SEQ:
+        break;
+    }
+    return read_seq2seq(&r, example);
+}

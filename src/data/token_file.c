@@ -1,0 +1,185 @@
+/* llm.c's header is 256 int32, of which three are used: magic, version, number of tokens
+ * [llm.c: dev/data/data_common.py, llmc/dataloader.h]. Its magics are dates of 2024, which as two
+ * uint16 would be a token above GPT-2's vocabulary first, so that a file without a header is not
+ * mistaken for one with. */
+#include "src/data/token_file.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+
+enum {
+    HEADER_BYTES = 256 * 4,
+    MAGIC_FIRST = 20240000, /* a file that begins with one of these has a header of llm.c's */
+    MAGIC_LAST = 20249999
+};
+
+typedef struct kind {
+    uint32_t magic, version;
+    int width;
+} kind;
+
+static const kind kinds[] = {
+    {20240520, 1, 2}, /* GPT-2's ids */
+    {20240801, 7, 4}, /* Llama 3's */
+};
+
+static uint32_t load_u32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint32_t load_token(const fsdp_token_file *file, int64_t i)
+{
+    const unsigned char *p = file->tokens + i * file->width;
+    return file->width == 4 ? load_u32(p) : (uint32_t)p[0] | (uint32_t)p[1] << 8;
+}
+
+/* ---- opening ---- */
+
+static bool is_magic(uint32_t word)
+{
+    return word >= MAGIC_FIRST && word <= MAGIC_LAST;
+}
+
+static bool has_header(const fsdp_mapping *m)
+{
+    return m->bytes >= 4 && is_magic(load_u32(m->data));
+}
+
+/* Other files are called .bin too. Read as uint16 they would be tokens like any others. */
+static fsdp_status refuse_other_kinds(const char *path, const fsdp_mapping *m)
+{
+    static const unsigned char zip[] = {'P', 'K', 3, 4};
+    if (m->bytes >= sizeof zip && memcmp(m->data, zip, sizeof zip) == 0)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "a zip archive, as torch.save() writes weights, not tokens");
+    if (m->bytes >= 4 && is_magic(__builtin_bswap32(load_u32(m->data))))
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "llm.c's header, but with the big end of each number first");
+    char *index = fsdp_strdup_printf("%.*s.idx", (int)(strlen(path) - strlen(".bin")), path);
+    if (!index)
+        return FSDP_ERR_NOMEM;
+    const bool has_index = fsdp_path_is_file(index);
+    fsdp_free(index);
+    if (!has_index)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "a .idx lies beside it: Megatron's indexed dataset, which is not read here");
+}
+
+static fsdp_status find_kind(uint32_t magic, uint32_t version, const kind **found)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(kinds); i++) {
+        if (kinds[i].magic != magic)
+            continue;
+        *found = &kinds[i];
+        if (version == kinds[i].version)
+            return FSDP_OK;
+        return fsdp_error(FSDP_ERR_FORMAT, "version %u of token files with magic %u; %u is known",
+                          (unsigned)version, (unsigned)magic, (unsigned)kinds[i].version);
+    }
+    return fsdp_error(FSDP_ERR_FORMAT, "magic %u is of no token file; llm.c's have %u or %u",
+                      (unsigned)magic, (unsigned)kinds[0].magic, (unsigned)kinds[1].magic);
+}
+
+static fsdp_status read_header(fsdp_token_file *file)
+{
+    const fsdp_mapping *m = &file->mapping;
+    const kind *k = NULL;
+    if (m->bytes < HEADER_BYTES)
+        return fsdp_error(FSDP_ERR_FORMAT, "%zu bytes, shorter than llm.c's header of %d", m->bytes,
+                          HEADER_BYTES);
+    FSDP_TRY(find_kind(load_u32(m->data), load_u32(m->data + 4), &k));
+    file->width = k->width;
+    file->count = load_u32(m->data + 8);
+    file->tokens = m->data + HEADER_BYTES;
+    uint64_t expected = HEADER_BYTES + (uint64_t)file->count * (uint64_t)k->width;
+    if (expected == m->bytes)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s: %zu bytes, but its header says %" PRId64 " tokens, which take %" PRIu64,
+                      m->bytes < expected ? "truncated" : "too long", m->bytes, file->count,
+                      expected);
+}
+
+static fsdp_status read_plain(fsdp_token_file *file)
+{
+    const fsdp_mapping *m = &file->mapping;
+    if (m->bytes % 2)
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%zu bytes: without llm.c's header it is uint16 after uint16, an even "
+                          "number",
+                          m->bytes);
+    file->width = 2;
+    file->plain = true;
+    file->count = (int64_t)(m->bytes / 2);
+    file->tokens = m->data;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *out)
+{
+    fsdp_token_file file = {.path = fsdp_strdup(path)};
+    if (!file.path)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_file_map(path, &file.mapping); /* names the path itself */
+    if (status == FSDP_OK) {
+        status = refuse_other_kinds(path, &file.mapping);
+        if (status == FSDP_OK)
+            status = has_header(&file.mapping) ? read_header(&file) : read_plain(&file);
+        if (status == FSDP_OK && file.count == 0)
+            status = fsdp_error(FSDP_ERR_FORMAT, "no tokens");
+        fsdp_error_context(status, "%s", path);
+    }
+    if (status != FSDP_OK) {
+        fsdp_token_file_close(&file);
+        return status;
+    }
+    *out = file;
+    return FSDP_OK;
+}
+
+void fsdp_token_file_close(fsdp_token_file *file)
+{
+    fsdp_file_unmap(&file->mapping);
+    fsdp_free(file->path);
+    *file = (fsdp_token_file){0};
+}
+
+/* ---- reading ---- */
+
+static fsdp_status out_of_range(const fsdp_token_file *file, int64_t position, int64_t vocab_size)
+{
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s: token %" PRId64 " is %" PRIu32
+                      ", but ids of the model are below its vocab_size %" PRId64,
+                      file->path, position, load_token(file, position), vocab_size);
+}
+
+fsdp_status fsdp_token_file_read(const fsdp_token_file *file, int64_t first, int64_t count,
+                                 int64_t vocab_size, int32_t *ids)
+{
+    FSDP_ASSERT(first >= 0 && count <= file->count - first);
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t id = load_token(file, first + i);
+        if (id >= vocab_size || id > INT32_MAX)
+            return out_of_range(file, first + i, vocab_size);
+        ids[i] = (int32_t)id;
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_token_file_check(const fsdp_token_file *file, int64_t vocab_size)
+{
+    if (file->width == 2 && vocab_size > UINT16_MAX)
+        return FSDP_OK;
+    for (int64_t i = 0; i < file->count; i++)
+        if (load_token(file, i) >= vocab_size)
+            return out_of_range(file, i, vocab_size);
+    return FSDP_OK;
+}

@@ -1,0 +1,297 @@
+/* DTensors from one placement to another, dimension of the mesh by dimension.
+ *
+ * A mesh dimension can be made Replicate only while no later one cuts what it has cut, so a change
+ * first undoes all dimensions from the last to the first that differs, and then cuts anew in order.
+ */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/dtensor/mesh.h"
+#include "src/tensor/offload.h"
+
+/* Elements before and behind dimension d. */
+static int64_t outer_of(const int64_t *shape, int d)
+{
+    int64_t n = 1;
+    for (int i = 0; i < d; i++)
+        n *= shape[i];
+    return n;
+}
+
+static int64_t inner_of(const int64_t *shape, int ndim, int d)
+{
+    int64_t n = 1;
+    for (int i = d + 1; i < ndim; i++)
+        n *= shape[i];
+    return n;
+}
+
+/* Copy `n` entries of dimension `dim` between two contiguous tensors, from entry from_at of one to
+ * to_at of the other, whose other dimensions are equal. */
+static void copy_part(const fsdp_device *device, const fsdp_tensor *to, const char *from,
+                      int64_t from_size, int dim, int64_t from_at, int64_t to_at, int64_t n)
+{
+    const size_t inner = (size_t)inner_of(to->shape, to->ndim, dim) * fsdp_dtype_size(to->dtype);
+    const int64_t outer = outer_of(to->shape, dim);
+    char *target = fsdp_tensor_ptr(to);
+    for (int64_t o = 0; o < outer && n && inner; o++)
+        device->kernels->copy(device->context,
+                              target + (size_t)(o * to->shape[dim] + to_at) * inner,
+                              from + (size_t)(o * from_size + from_at) * inner, (size_t)n * inner);
+}
+
+static fsdp_status new_like(const fsdp_tensor *t, const int64_t *shape, fsdp_dtype dtype,
+                            fsdp_tensor **out)
+{
+    return fsdp_tensor_create(t->storage->device, dtype, t->ndim, shape, FSDP_TAG_COMM, out);
+}
+
+/* --- to Replicate --- */
+
+/* All ranks' parts of dimension `dim`, which lie one after the other in `gathered`, `bytes` for
+ * each. */
+static void assemble(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
+                     const fsdp_tensor *whole)
+{
+    const int dim = spec->placements[d].dim;
+    const fsdp_device *device = whole->storage->device;
+    for (int r = 0; r < fsdp_spec_ranks(spec, d); r++) {
+        int64_t begin, end;
+        fsdp_spec_part(spec, d, r, whole->shape[dim], &begin, &end);
+        copy_part(device, whole, gathered + (size_t)r * bytes, end - begin, dim, 0, begin,
+                  end - begin);
+    }
+}
+
+/* The largest part is the first rank's; shorter ones are sent with a tail that nobody reads. */
+static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
+                                const fsdp_tensor *whole)
+{
+    const int dim = spec->placements[d].dim, ranks = fsdp_spec_ranks(spec, d);
+    int64_t begin, end;
+    fsdp_spec_part(spec, d, 0, whole->shape[dim], &begin, &end);
+    const size_t row =
+        (size_t)(outer_of(whole->shape, dim) * inner_of(whole->shape, whole->ndim, dim)) *
+        fsdp_dtype_size(t->dtype);
+    const size_t bytes = (size_t)(end - begin) * row;
+    const size_t own = (size_t)t->shape[dim] * row;
+    char *send = fsdp_calloc(bytes, 1), *gathered = fsdp_calloc((size_t)ranks, bytes);
+    fsdp_status status = send && gathered ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && own)
+        memcpy(send, fsdp_tensor_ptr(t), own);
+    if (status == FSDP_OK)
+        status = fsdp_all_gather(spec->groups[d], send, bytes, gathered);
+    if (status == FSDP_OK)
+        assemble(spec, d, gathered, bytes, whole);
+    fsdp_free(send);
+    fsdp_free(gathered);
+    return status;
+}
+
+static fsdp_status unshard(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
+{
+    int64_t shape[FSDP_MAX_DIMS];
+    fsdp_tensor *whole;
+    fsdp_spec_local_shape(spec, t->ndim, d, shape);
+    FSDP_TRY(new_like(t, shape, t->dtype, &whole));
+    fsdp_status status = FSDP_OK;
+    if (t->storage->device->kernels && fsdp_tensor_numel(whole))
+        status = gather_parts(t, spec, d, whole);
+    if (status != FSDP_OK) {
+        fsdp_tensor_release(whole);
+        return status;
+    }
+    *out = whole;
+    return FSDP_OK;
+}
+
+static fsdp_dtype sum_dtype(fsdp_dtype dtype)
+{
+    return dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16 ? FSDP_DTYPE_F32 : dtype;
+}
+
+static fsdp_status add_partials(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
+                                fsdp_tensor **out)
+{
+    fsdp_tensor *sum;
+    FSDP_TRY(fsdp_tensor_to(t, sum_dtype(t->dtype), FSDP_TAG_COMM, &sum));
+    fsdp_status status = FSDP_OK;
+    if (t->storage->device->kernels && spec->groups[d])
+        status = fsdp_all_reduce(spec->groups[d], fsdp_tensor_ptr(sum),
+                                 (size_t)fsdp_tensor_numel(sum), sum->dtype, FSDP_REDUCE_SUM);
+    if (status == FSDP_OK && sum->dtype != t->dtype)
+        status = fsdp_tensor_to(sum, t->dtype, FSDP_TAG_COMM, out);
+    else if (status == FSDP_OK)
+        *out = fsdp_tensor_retain(sum);
+    fsdp_tensor_release(sum);
+    return status;
+}
+
+/* --- from Replicate --- */
+
+static fsdp_status cut(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
+{
+    const int dim = spec->placements[d].dim;
+    const fsdp_device *device = t->storage->device;
+    int64_t shape[FSDP_MAX_DIMS], begin, end;
+    fsdp_spec_part(spec, d, fsdp_spec_rank(spec, d), t->shape[dim], &begin, &end);
+    memcpy(shape, t->shape, sizeof shape);
+    shape[dim] = end - begin;
+    FSDP_TRY(new_like(t, shape, t->dtype, out));
+    if (device->kernels && fsdp_tensor_numel(*out))
+        copy_part(device, *out, fsdp_tensor_ptr(t), t->shape[dim], dim, begin, 0, end - begin);
+    return FSDP_OK;
+}
+
+/* The first rank keeps what there is, the others nothing: their sum is what there was. */
+static fsdp_status split_sum(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
+{
+    const fsdp_device *device = t->storage->device;
+    if (fsdp_spec_rank(spec, d) == 0) {
+        *out = fsdp_tensor_retain(t);
+        return FSDP_OK;
+    }
+    FSDP_TRY(new_like(t, t->shape, t->dtype, out));
+    if (device->kernels && fsdp_tensor_numel(*out))
+        device->kernels->fill(device->context, fsdp_tensor_ptr(*out), t->dtype, 0.0,
+                              fsdp_tensor_numel(*out));
+    return FSDP_OK;
+}
+
+/* --- both --- */
+
+typedef fsdp_status step_fn(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out);
+
+/* *t becomes the result of one step. */
+static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_spec *spec, int d)
+{
+    fsdp_tensor *result;
+    FSDP_TRY(step(*t, spec, d, &result));
+    fsdp_tensor_release(*t);
+    *t = result;
+    return FSDP_OK;
+}
+
+/* Dimension d of the mesh to Replicate; those behind it are already. */
+static fsdp_status undo(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
+{
+    const fsdp_placement_kind kind = spec->placements[d].kind;
+    if (kind == FSDP_REPLICATE)
+        return FSDP_OK;
+    return take_step(t, kind == FSDP_SHARD ? unshard : add_partials, spec, d);
+}
+
+static fsdp_status apply(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
+{
+    const fsdp_placement_kind kind = spec->placements[d].kind;
+    if (kind == FSDP_REPLICATE)
+        return FSDP_OK;
+    return take_step(t, kind == FSDP_SHARD ? cut : split_sum, spec, d);
+}
+
+static bool same_placement(fsdp_placement a, fsdp_placement b)
+{
+    return a.kind == b.kind && (a.kind != FSDP_SHARD || a.dim == b.dim);
+}
+
+static fsdp_status check_source(const fsdp_tensor *t, const char *call)
+{
+    if (fsdp_tensor_is_contiguous(t))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "%s of a local tensor that is not contiguous", call);
+}
+
+/* From t's placements, dimensions [first, n) of the mesh, to those of `to`. */
+static fsdp_status change(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
+                          const fsdp_tensor_spec *to, fsdp_tensor **out)
+{
+    FSDP_TRY(fsdp_tensor_begin_read(t));
+    fsdp_tensor *now = fsdp_tensor_retain(t);
+    fsdp_status status = FSDP_OK;
+    for (int d = from->mesh_ndim; d-- > first && status == FSDP_OK;)
+        status = undo(&now, from, d);
+    for (int d = first; d < from->mesh_ndim && status == FSDP_OK; d++)
+        status = apply(&now, to, d);
+    fsdp_tensor_end_read(t);
+    if (status != FSDP_OK) {
+        fsdp_tensor_release(now);
+        return status;
+    }
+    *out = now;
+    return FSDP_OK;
+}
+
+/* A copy of `t` that has no spec yet, if it is not one already. */
+static fsdp_status own_copy(fsdp_tensor *t, fsdp_tensor **out)
+{
+    if (!t->spec) {
+        *out = t;
+        return FSDP_OK;
+    }
+    fsdp_status status = fsdp_tensor_to(t, t->dtype, FSDP_TAG_COMM, out);
+    fsdp_tensor_release(t);
+    return status;
+}
+
+fsdp_status fsdp_redistribute(fsdp_tensor *t, const fsdp_placement *placements, fsdp_tensor **out)
+{
+    if (!t->spec)
+        return fsdp_error(FSDP_ERR_INVALID, "redistribute: an ordinary tensor has no mesh");
+    FSDP_TRY(check_source(t, "redistribute"));
+    fsdp_tensor_spec to = *t->spec;
+    int first = 0;
+    memcpy(to.placements, placements, (size_t)to.mesh_ndim * sizeof *placements);
+    for (int d = 0; d < to.mesh_ndim; d++)
+        if (to.placements[d].kind == FSDP_SHARD &&
+            (to.placements[d].dim < 0 || to.placements[d].dim >= t->ndim))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "redistribute: Shard(%d) of a tensor of %d "
+                              "dimensions",
+                              to.placements[d].dim, t->ndim);
+    while (first < to.mesh_ndim && same_placement(to.placements[first], t->spec->placements[first]))
+        first++;
+    if (first == to.mesh_ndim) {
+        *out = fsdp_tensor_retain(t);
+        return FSDP_OK;
+    }
+    fsdp_tensor *result;
+    FSDP_TRY(change(t, t->spec, first, &to, &result));
+    FSDP_TRY(own_copy(result, &result));
+    fsdp_status status = fsdp_spec_attach(result, &to);
+    if (status == FSDP_OK)
+        *out = result;
+    else
+        fsdp_tensor_release(result);
+    return status;
+}
+
+fsdp_status fsdp_distribute_tensor(fsdp_tensor *tensor, const fsdp_device_mesh *mesh,
+                                   const fsdp_placement *placements, fsdp_tensor **out)
+{
+    static const fsdp_placement replicated[FSDP_MAX_MESH_DIMS];
+    fsdp_tensor *copy;
+    FSDP_TRY(check_source(tensor, "distribute_tensor"));
+    FSDP_TRY(fsdp_tensor_to(tensor, tensor->dtype, FSDP_TAG_PARAM, &copy));
+    fsdp_status status = fsdp_dtensor_from_local_on_mesh(copy, mesh, replicated, tensor->shape);
+    if (status == FSDP_OK)
+        status = fsdp_redistribute(copy, placements, out);
+    fsdp_tensor_release(copy);
+    return status;
+}
+
+fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
+{
+    static const fsdp_tensor_spec replicated;
+    int first = 0;
+    while (t->spec && first < t->spec->mesh_ndim &&
+           t->spec->placements[first].kind == FSDP_REPLICATE)
+        first++;
+    if (!t->spec || first == t->spec->mesh_ndim) {
+        if (fsdp_tensor_is_staged(t)) /* a result is there to be read */
+            return fsdp_tensor_to(t, t->dtype, FSDP_TAG_COMM, full);
+        *full = fsdp_tensor_retain(t);
+        return FSDP_OK;
+    }
+    FSDP_TRY(check_source(t, "full_tensor"));
+    return change(t, t->spec, first, &replicated, full);
+}

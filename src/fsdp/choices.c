@@ -1,0 +1,11 @@
+/* How users write the enumerators: PyTorch's names first, then Accelerate's numbers and words. */
+#include <fsdp/fsdp.h>
+
+const char *const fsdp_sharding_strategy_choices[] = {"FULL_SHARD|1",
+                                                      "SHARD_GRAD_OP|2",
+                                                      "NO_SHARD|3",
+                                                      "HYBRID_SHARD|_HYBRID_SHARD|4",
+                                                      "HYBRID_SHARD_ZERO2|_HYBRID_SHARD_ZERO2|5",
+                                                      NULL};
+const char *const fsdp_backward_prefetch_choices[] = {"BACKWARD_PRE|pre|1", "BACKWARD_POST|post|2",
+                                                      "NO_PREFETCH|none|0", NULL};

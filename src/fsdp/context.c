@@ -1,0 +1,182 @@
+/* What the units of one tree share: made at the first forward, when the tree is complete. */
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/log.h"
+#include "src/fsdp/state.h"
+
+fsdp_status fsdp_state_list_add(fsdp_state_list *list, fsdp_state *state)
+{
+    if (!FSDP_GROW(list->items, list->cap, list->n + 1))
+        return FSDP_ERR_NOMEM;
+    list->items[list->n++] = state;
+    return FSDP_OK;
+}
+
+void fsdp_state_list_fini(fsdp_state_list *list)
+{
+    fsdp_free(list->items);
+    *list = (fsdp_state_list){0};
+}
+
+void fsdp_context_destroy(fsdp_context *c)
+{
+    if (!c)
+        return;
+    fsdp_pool_fini(&c->pools.gathered);
+    fsdp_pool_fini(&c->pools.whole);
+    fsdp_pool_fini(&c->pools.slots);
+    fsdp_pool_fini(&c->pools.lanes);
+    fsdp_state_list_fini(&c->order);
+    fsdp_state_list_fini(&c->last_order);
+    fsdp_state_list_fini(&c->left);
+    fsdp_state_list_fini(&c->queue);
+    fsdp_state_list_fini(&c->first_iteration);
+    fsdp_free(c->states);
+    fsdp_free(c);
+}
+
+static bool same_world(const fsdp_param_group *a, const fsdp_param_group *b)
+{
+    return a->device == b->device && a->group == b->group &&
+           a->replicate_group == b->replicate_group;
+}
+
+fsdp_module *fsdp_outermost_unit(fsdp_module *m)
+{
+    fsdp_module *top = m;
+    for (; m; m = m->parent)
+        if (m->fsdp_state)
+            top = m;
+    return top->fsdp_state ? ((fsdp_state *)top->fsdp_state)->module : top;
+}
+
+typedef struct joining {
+    fsdp_context *context;
+    const fsdp_module *top; /* the context's outermost unit */
+    uint32_t n_units;       /* of the whole model, so far: names and numbers are the model's */
+} joining;
+
+static fsdp_status append_name(fsdp_param_group *u, const char *path)
+{
+    char *name = fsdp_strdup_printf("%s, %s", u->name, path);
+    if (!name)
+        return FSDP_ERR_NOMEM;
+    fsdp_free(u->name);
+    u->name = name;
+    return FSDP_OK;
+}
+
+/* Whoever is around one module of a unit is around all. */
+static fsdp_status check_members(const fsdp_state *state, const fsdp_module *top)
+{
+    for (size_t i = 0; i < state->n_members; i++) {
+        const fsdp_module *other = fsdp_outermost_unit(state->members[i].module);
+        if (other != top)
+            return fsdp_error(FSDP_ERR_STATE,
+                              "modules '%s' and '%s' are one unit, but inside of different ones, "
+                              "'%s' and '%s': make a unit of the module around both, too",
+                              state->module->name, state->members[i].module->name, top->name,
+                              other->name);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
+{
+    joining *j = arg;
+    fsdp_context *c = j->context;
+    fsdp_state *state = m->fsdp_state;
+    if (!state)
+        return FSDP_OK;
+    for (size_t i = 0; i < c->n_states; i++)
+        if (c->states[i] == state)
+            return append_name(state->unit, path); /* another module of it was met before */
+    uint32_t number = j->n_units++;
+    if (fsdp_outermost_unit(m) != j->top)
+        return FSDP_OK;
+    FSDP_TRY(check_members(state, j->top));
+    if (state->context)
+        return fsdp_error(FSDP_ERR_STATE,
+                          "'%s' ran before it became a part of this model: shard all, then run",
+                          path);
+    if (c->n_states && !same_world(c->states[0]->unit, state->unit))
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "unit '%s' is over another device, group or mesh than the units around it", path);
+    if (!FSDP_GROW(c->states, c->cap_states, c->n_states + 1))
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_param_group_set_name(state->unit, path));
+    state->unit->number = number;
+    c->states[c->n_states++] = state;
+    return FSDP_OK;
+}
+
+static bool has_frozen(const fsdp_context *c)
+{
+    for (size_t i = 0; i < c->n_states; i++)
+        for (size_t k = 0; k < c->states[i]->unit->n_params; k++)
+            if (!fsdp_parameter_requires_grad(c->states[i]->unit->params[k].parameter))
+                return true;
+    return false;
+}
+
+/* `u` is the outermost unit. */
+static void notice_offload(const fsdp_context *c, const fsdp_param_group *u)
+{
+    const fsdp_offload_kind kind = u->options.offload_policy.kind;
+    if (u->group && fsdp_group_rank(u->group))
+        return;
+    if (kind == FSDP_OFFLOAD_DIR && u->options.no_shard && fsdp_group_world_size(u->group) > 1 &&
+        has_frozen(c))
+        fsdp_log("fsdp", FSDP_LOG_WARN, -1, 1,
+                 "NO_SHARD: each rank's offloaded file has all frozen parameters; without offload "
+                 "they are stored once per host");
+    if (kind == FSDP_OFFLOAD_CPU)
+        fsdp_log("fsdp", FSDP_LOG_WARN, -1, 1,
+                 "CPU offload changes nothing: this build computes on the CPU, in whose memory "
+                 "parameters and optimizer state are already");
+}
+
+/* --- memory between steps --- */
+
+fsdp_status fsdp_context_trim(fsdp_context *c)
+{
+    fsdp_pool *const pools[] = {&c->pools.gathered, &c->pools.whole, &c->pools.slots,
+                                &c->pools.lanes};
+    int64_t shard_bytes = 0;
+    for (size_t i = 0; i < c->n_states; i++)
+        shard_bytes += fsdp_param_group_trained_bytes(c->states[i]->unit);
+    return fsdp_pools_trim(pools, FSDP_LENGTH(pools), shard_bytes);
+}
+
+fsdp_status fsdp_context_create(fsdp_module *module)
+{
+    fsdp_module *top = fsdp_outermost_unit(module), *model = top;
+    while (model->parent)
+        model = model->parent;
+    fsdp_context *c = fsdp_calloc(1, sizeof *c);
+    if (!c)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status =
+        fsdp_module_visit(model, join_context, &(joining){.context = c, .top = top});
+    if (status != FSDP_OK) {
+        fsdp_context_destroy(c);
+        return status;
+    }
+    fsdp_state *owner = top->fsdp_state;
+    const fsdp_param_group *u = owner->unit;
+    c->pools.gathered = (fsdp_pool){.device = u->device, .group = u->group, .tag = FSDP_TAG_PARAM};
+    c->pools.whole = (fsdp_pool){.device = u->device, .tag = FSDP_TAG_PARAM};
+    c->pools.slots = (fsdp_pool){.device = u->device, .group = u->group, .tag = FSDP_TAG_GRAD};
+    c->pools.lanes =
+        (fsdp_pool){.device = u->device, .group = u->replicate_group, .tag = FSDP_TAG_GRAD};
+    c->options = u->options;
+    c->pools.gathered.rotates = u->group && c->options.no_limit_all_gathers;
+    notice_offload(c, u);
+    owner->owns_context = owner->unit->is_root = true;
+    for (size_t i = 0; i < c->n_states; i++) {
+        c->states[i]->context = c;
+        c->states[i]->unit->pools = &c->pools;
+    }
+    return FSDP_OK;
+}

@@ -1,0 +1,230 @@
+/* What units are, for people: their numbers, and the tree as torch.nn.Module.__repr__ prints it. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include <fsdp/tensor.h>
+
+#include "src/base/alloc.h"
+#include "src/base/str.h"
+#include "src/fsdp/state.h"
+
+static void add_controls(const fsdp_state *state, fsdp_unit_info *info)
+{
+    const fsdp_param_group *u = state->unit;
+    const fsdp_state *top = fsdp_outermost_unit(state->module)->fsdp_state;
+    info->is_unsharded = u->state == FSDP_UNIT_UNSHARDED;
+    info->is_prefetched = u->state == FSDP_UNIT_GATHERING;
+    info->is_held = u->held;
+    info->backward_prefetch = top->unit->options.backward_prefetch;
+    info->forward_prefetch = top->unit->options.forward_prefetch;
+    info->limit_all_gathers = !top->unit->options.no_limit_all_gathers;
+    info->n_forward_prefetch = state->forward_prefetch.n;
+    info->n_backward_prefetch = state->backward_prefetch.n;
+    info->requires_gradient_sync = fsdp_state_syncs(state);
+    info->requires_all_reduce = !u->no_all_reduce;
+    info->reshard_after_backward = !state->keeps_after_backward;
+    info->unshard_in_backward = !state->no_unshard_in_backward;
+    info->is_last_backward = !state->not_last_backward;
+    info->gradient_divide_factor = u->divide_factor;
+}
+
+fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
+{
+    const fsdp_state *state = module->fsdp_state;
+    if (!state)
+        return fsdp_error(FSDP_ERR_INVALID, "module '%s' (%s) is no unit", module->name,
+                          module->class_name);
+    const fsdp_param_group *u = state->unit;
+    *info = (fsdp_unit_info){
+        .first_module = state->module,
+        .group = u->group,
+        .replicate_group = u->replicate_group,
+        .mesh = u->options.mesh,
+        .mesh_ndim = u->options.mesh ? fsdp_device_mesh_ndim(u->options.mesh) : 1,
+        .mp_policy = u->options.mp_policy,
+        .reshard_ranks = u->options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER
+                             ? u->options.reshard_ranks
+                             : 0,
+        .reshard_after_forward =
+            fsdp_reshards_after_forward(u, fsdp_outermost_unit(state->module) == state->module),
+        .no_shard = u->options.no_shard,
+        .offload = u->options.offload_policy.kind,
+        .n_parameters = u->n_params,
+        .numel = u->logical_numel};
+    if (!u->options.no_shard)
+        info->placements[info->mesh_ndim - 1] = (fsdp_placement){FSDP_SHARD, 0};
+    for (size_t i = 0; i < u->n_params; i++) {
+        const fsdp_parameter *p = u->params[i].parameter;
+        info->local_numel += fsdp_tensor_numel(u->params[i].local);
+        info->frozen_numel += fsdp_parameter_requires_grad(p) ? 0 : fsdp_parameter_numel(p);
+    }
+    add_controls(state, info);
+    return FSDP_OK;
+}
+
+/* --- lines --- */
+
+static bool is_class(const fsdp_module *m, const char *name)
+{
+    return strcmp(m->class_name, name) == 0;
+}
+
+static void append_linear(fsdp_str *out, const fsdp_parameter *weight, bool bias)
+{
+    fsdp_str_printf(out, "in_features=%" PRId64 ", out_features=%" PRId64 ", bias=%s",
+                    weight->shape[1], weight->shape[0], bias ? "True" : "False");
+}
+
+/* torch's extra_repr: what the module was given, or what its parameters' shapes say. */
+static void append_extra(fsdp_str *out, const fsdp_module *m)
+{
+    const fsdp_parameter *weight = fsdp_module_parameter(m, "weight");
+    if (m->extra_repr)
+        fsdp_str_printf(out, "%s", m->extra_repr);
+    if (m->extra_repr || !weight)
+        return;
+    if (weight->ndim == 1 && (is_class(m, "LayerNorm") || strstr(m->class_name, "RMSNorm")))
+        fsdp_str_printf(out, "(%" PRId64 ",)", weight->shape[0]);
+    if (weight->ndim != 2)
+        return;
+    if (is_class(m, "Linear"))
+        append_linear(out, weight, fsdp_module_parameter(m, "bias") != NULL);
+    else if (is_class(m, "Conv1D"))
+        fsdp_str_printf(out, "nf=%" PRId64 ", nx=%" PRId64, weight->shape[1], weight->shape[0]);
+    else if (is_class(m, "Embedding"))
+        fsdp_str_printf(out, "%" PRId64 ", %" PRId64, weight->shape[0], weight->shape[1]);
+    if (is_class(m, "Embedding") && weight->init.has_zero_row)
+        fsdp_str_printf(out, ", padding_idx=%" PRId64, weight->init.zero_row);
+}
+
+/* "  # float32, 12 of 24 elements"; of bfloat16, what the optimizer keeps as well, and in which
+ * dtypes gradients are reduced and outputs returned, where these are others. */
+static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
+{
+    const fsdp_mp_policy *mp = &info->mp_policy;
+    fsdp_str_printf(out, "  # %s", fsdp_dtype_name(mp->param_dtype));
+    if (mp->master_dtype != mp->param_dtype)
+        fsdp_str_printf(out, " of %s", fsdp_dtype_name(mp->master_dtype));
+    if (mp->reduce_dtype != mp->param_dtype)
+        fsdp_str_printf(out, ", reduced in %s", fsdp_dtype_name(mp->reduce_dtype));
+    if (mp->set_output_dtype)
+        fsdp_str_printf(out, ", returns %s", fsdp_dtype_name(mp->output_dtype));
+    fsdp_str_printf(out, ", %" PRId64 " of %" PRId64 " elements", info->local_numel, info->numel);
+    if (info->frozen_numel)
+        fsdp_str_printf(out, ", %" PRId64 " frozen", info->frozen_numel);
+}
+
+/* `text`, each line but the first two columns further right, and a line end. */
+static void append_indented(fsdp_str *out, const char *text)
+{
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        n += text[n] == '\n';
+        fsdp_str_append(out, text, n);
+        text += n;
+        if (*text)
+            fsdp_str_printf(out, "  ");
+    }
+    fsdp_str_printf(out, "\n");
+}
+
+/* --- the tree --- */
+
+static void append_module(fsdp_str *out, const fsdp_module *m, fsdp_print_form form);
+
+static char *describe(const fsdp_module *m, fsdp_print_form form)
+{
+    fsdp_str text = {0};
+    append_module(&text, m, form);
+    return fsdp_str_take(&text);
+}
+
+/* How many children from `first` on look like it: 1 or more, as torch counts in a ModuleList. */
+static size_t count_equal(const fsdp_module *m, size_t first, const char *text,
+                          fsdp_print_form form)
+{
+    size_t end = first + 1;
+    for (bool equal = is_class(m, "ModuleList"); equal && end < m->n_children; end += equal) {
+        char *next = describe(m->children[end], form);
+        equal = next && strcmp(next, text) == 0;
+        fsdp_free(next);
+    }
+    return end - first;
+}
+
+static void append_children(fsdp_str *out, const fsdp_module *m, fsdp_print_form form)
+{
+    for (size_t i = 0, n; i < m->n_children && !out->failed; i += n) {
+        char *text = describe(m->children[i], form);
+        if (!text) {
+            out->failed = true;
+            return;
+        }
+        n = count_equal(m, i, text, form);
+        if (n == 1)
+            fsdp_str_printf(out, "  (%s): ", m->children[i]->name);
+        else
+            fsdp_str_printf(out, "  (%s-%s): %zu x ", m->children[i]->name,
+                            m->children[i + n - 1]->name, n);
+        append_indented(out, text);
+        fsdp_free(text);
+    }
+}
+
+/* "Class(extra)" or "Class(", children, ")"; info: of the unit whose line it is, or NULL. */
+static void append_plain(fsdp_str *out, const char *prefix, const fsdp_module *m,
+                         const fsdp_unit_info *info, fsdp_print_form form)
+{
+    fsdp_str_printf(out, "%s%s(", prefix, m->class_name);
+    if (!m->n_children) {
+        append_extra(out, m);
+        fsdp_str_printf(out, ")");
+    }
+    if (info)
+        append_comment(out, info);
+    if (!m->n_children)
+        return;
+    fsdp_str_printf(out, "\n");
+    append_children(out, m, form);
+    fsdp_str_printf(out, ")");
+}
+
+static void append_wrapped(fsdp_str *out, const fsdp_module *m, const fsdp_unit_info *info,
+                           fsdp_print_form form)
+{
+    fsdp_str inner = {0};
+    append_plain(&inner, "", m, NULL, form);
+    fsdp_str_printf(out, "FullyShardedDataParallel(");
+    if (info)
+        append_comment(out, info);
+    fsdp_str_printf(out, "\n  (_fsdp_wrapped_module): ");
+    append_indented(out, inner.data ? inner.data : "");
+    fsdp_str_printf(out, ")");
+    out->failed |= inner.failed;
+    fsdp_str_fini(&inner);
+}
+
+static void append_module(fsdp_str *out, const fsdp_module *m, fsdp_print_form form)
+{
+    fsdp_unit_info info;
+    const fsdp_state *state = m->fsdp_state;
+    const bool is_unit = state && fsdp_unit_get_info(m, &info) == FSDP_OK;
+    /* Of a unit of several modules the first one's line has the numbers. */
+    const fsdp_unit_info *shown = is_unit && state->module == m ? &info : NULL;
+    if (is_unit && form == FSDP_PRINT_FSDP1)
+        append_wrapped(out, m, shown, form);
+    else
+        append_plain(out, is_unit ? "FSDP" : "", m, shown, form);
+}
+
+fsdp_status fsdp_module_print(const fsdp_module *module, FILE *out, fsdp_print_form form)
+{
+    char *text = describe(module, form);
+    if (!text)
+        return FSDP_ERR_NOMEM;
+    const bool written = fprintf(out, "%s\n", text) >= 0 && fflush(out) == 0;
+    fsdp_free(text);
+    return written ? FSDP_OK
+                   : fsdp_error(FSDP_ERR_IO, "printing the module tree: %s", strerror(errno));
+}

@@ -1,0 +1,76 @@
+/* See grad_parts.h. */
+#include "src/fsdp/grad_parts.h"
+
+#include "src/base/trace.h"
+#include "src/comm/group.h"
+
+enum {
+    FLAGS_ALIGN = 128
+};
+
+static size_t flag_bytes(const fsdp_param_group *u)
+{
+    return (u->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN;
+}
+
+/* As planned, for those of this host, where all ranks are that run. */
+size_t fsdp_grad_parts_bytes(const fsdp_param_group *u, const fsdp_grad_parts *all)
+{
+    const int ranks = all->group && !u->device->kernels ? fsdp_group_local_world_size(all->group)
+                                                        : fsdp_group_world_size(all->group);
+    return (size_t)ranks * (flag_bytes(u) + (size_t)all->numel * sizeof(float));
+}
+
+unsigned char *fsdp_grad_parts_flags(const fsdp_param_group *u, const fsdp_grad_parts *all,
+                                     int rank)
+{
+    unsigned char *base = fsdp_buffer_data(all->buffer);
+    return base ? base + (size_t)rank * flag_bytes(u) : NULL;
+}
+
+char *fsdp_grad_parts_of_rank(const fsdp_param_group *u, const fsdp_grad_parts *all, int rank)
+{
+    char *base = fsdp_buffer_data(all->buffer);
+    return base ? base + (size_t)fsdp_group_world_size(all->group) * flag_bytes(u) +
+                      (size_t)(rank * all->numel) * sizeof(float)
+                : NULL;
+}
+
+fsdp_status fsdp_grad_parts_compare_flags(const fsdp_param_group *u, const fsdp_grad_parts *all)
+{
+    const int own_rank = fsdp_group_rank(all->group);
+    const unsigned char *own = fsdp_grad_parts_flags(u, all, own_rank);
+    for (int r = 0; r < fsdp_group_world_size(all->group); r++) {
+        const unsigned char *flags = fsdp_grad_parts_flags(u, all, r);
+        for (size_t i = 0; i < u->n_params && flags; i++)
+            if (flags[i] != own[i])
+                return fsdp_group_fail(all->group,
+                                       fsdp_error(FSDP_ERR_COMM,
+                                                  "ranks diverged: rank %d has %s gradient of '%s' "
+                                                  "in unit '%s', rank %d has %s",
+                                                  fsdp_group_world_rank(all->group, r),
+                                                  flags[i] ? "a" : "no", u->params[i].name, u->name,
+                                                  fsdp_group_world_rank(all->group, own_rank),
+                                                  flags[i] ? "none" : "one"));
+    }
+    return FSDP_OK;
+}
+
+void fsdp_grad_parts_sum(const fsdp_param_group *u, const fsdp_grad_parts *all, int64_t offset,
+                         const fsdp_slice *slice, fsdp_tensor *rows, float scale)
+{
+    const fsdp_kernels *k = u->device->kernels;
+    float *to = fsdp_tensor_ptr(rows);
+    if (!k || !fsdp_tensor_numel(rows))
+        return;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", u->name);
+    const int ranks = fsdp_group_world_size(all->group);
+    for (int64_t i = 0; i < slice->runs; i++) {
+        const int64_t first = offset + slice->first + i * slice->stride;
+        for (int r = 0; r < ranks; r++)
+            u->sources[r] = fsdp_grad_parts_of_rank(u, all, r) + (size_t)first * sizeof(float);
+        k->tree_sum(u->device->context, to + i * slice->length, u->sources, ranks, FSDP_DTYPE_F32,
+                    slice->length, scale);
+    }
+    fsdp_trace_end();
+}

@@ -1,0 +1,25 @@
+/* A buffer of one part for each rank of a group: slots, or lanes of replicas. First, for each rank,
+ * a byte for each parameter that has a gradient: there also for a rank that lays out its part
+ * otherwise, since it froze something else. */
+#pragma once
+#include "src/fsdp/param_group.h"
+
+typedef struct fsdp_grad_parts {
+    fsdp_buffer *buffer;
+    fsdp_group *group;
+    int64_t numel; /* of a part's gradients */
+} fsdp_grad_parts;
+
+/* What the buffer takes. */
+size_t fsdp_grad_parts_bytes(const fsdp_param_group *unit, const fsdp_grad_parts *parts);
+/* A rank's flags, [n_params], and gradients. NULL on meta. */
+unsigned char *fsdp_grad_parts_flags(const fsdp_param_group *unit, const fsdp_grad_parts *parts,
+                                     int rank);
+char *fsdp_grad_parts_of_rank(const fsdp_param_group *unit, const fsdp_grad_parts *parts, int rank);
+/* FSDP_ERR_COMM on all ranks, naming the parameter, unless they have gradients of the same ones. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_parts_compare_flags(const fsdp_param_group *unit,
+                                                          const fsdp_grad_parts *parts);
+/* rows = the sum over all parts of what they have in `slice` of the tensor at element `offset`,
+ * times scale. */
+void fsdp_grad_parts_sum(const fsdp_param_group *unit, const fsdp_grad_parts *parts, int64_t offset,
+                         const fsdp_slice *slice, fsdp_tensor *rows, float scale);

@@ -1,0 +1,151 @@
+/* Rows cut into parts and joined again, and means of neighbouring rows. */
+#include "src/kernels/cpu/isa/block.h"
+
+/* --- split_columns, join_columns --- */
+
+typedef struct columns_job {
+    const char *x;           /* split: rows of n parts */
+    void *const *to;         /* split: [n] */
+    char *out;               /* join: rows of n parts */
+    const void *const *from; /* join: [n], NULL: zeros */
+    int n;
+    int64_t rows, task_rows;
+    size_t part_bytes;
+} columns_job;
+
+static void split_task(void *arg, int64_t task, int worker)
+{
+    const columns_job *job = arg;
+    const size_t bytes = job->part_bytes, row_bytes = bytes * (size_t)job->n;
+    int64_t end = fsdp_min_i64(job->rows, (task + 1) * job->task_rows);
+    (void)worker;
+    for (int64_t row = task * job->task_rows; row < end; row++)
+        for (int i = 0; i < job->n; i++)
+            memcpy((char *)job->to[i] + (size_t)row * bytes,
+                   job->x + (size_t)row * row_bytes + (size_t)i * bytes, bytes);
+}
+
+static void join_task(void *arg, int64_t task, int worker)
+{
+    const columns_job *job = arg;
+    const size_t bytes = job->part_bytes, row_bytes = bytes * (size_t)job->n;
+    int64_t end = fsdp_min_i64(job->rows, (task + 1) * job->task_rows);
+    (void)worker;
+    for (int64_t row = task * job->task_rows; row < end; row++)
+        for (int i = 0; i < job->n; i++) {
+            char *to = job->out + (size_t)row * row_bytes + (size_t)i * bytes;
+            if (job->from[i])
+                memcpy(to, (const char *)job->from[i] + (size_t)row * bytes, bytes);
+            else
+                memset(to, 0, bytes);
+        }
+}
+
+static void run_columns(fsdp_kernel_context *c, fsdp_task_fn *task, columns_job job)
+{
+    enum {
+        TASK_BYTES = FSDP_CHUNK * 4
+    };
+    size_t row_bytes = job.part_bytes * (size_t)job.n;
+    if (!row_bytes)
+        return;
+    job.task_rows = row_bytes < TASK_BYTES ? (int64_t)(TASK_BYTES / row_bytes) : 1;
+    fsdp_run_tasks(c, fsdp_ceil_div(job.rows, job.task_rows), task, &job);
+}
+
+static void split_columns(fsdp_kernel_context *c, void *const *parts, const void *x, int n,
+                          int64_t rows, size_t part_bytes)
+{
+    run_columns(c, split_task,
+                (columns_job){.x = x, .to = parts, .n = n, .rows = rows, .part_bytes = part_bytes});
+}
+
+static void join_columns(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
+                         int64_t rows, size_t part_bytes)
+{
+    run_columns(
+        c, join_task,
+        (columns_job){.out = out, .from = parts, .n = n, .rows = rows, .part_bytes = part_bytes});
+}
+
+/* --- segment_mean ---
+ * A task is a block of columns of one segment. */
+
+typedef struct segment_job {
+    void *out; /* forward: [n, width]; backward: [rows, width] */
+    const void *x;
+    fsdp_dtype dtype;
+    const int32_t *offsets;
+    int64_t width, blocks; /* blocks: of columns */
+} segment_job;
+
+typedef struct segment_block {
+    int64_t segment, begin, end; /* its rows */
+    int64_t column;
+    int n; /* columns */
+} segment_block;
+
+static segment_block segment_block_of(const segment_job *job, int64_t task)
+{
+    segment_block b = {.segment = task / job->blocks, .column = task % job->blocks * FSDP_BLOCK};
+    b.begin = job->offsets[b.segment];
+    b.end = job->offsets[b.segment + 1];
+    b.n = (int)fsdp_min_i64(job->width - b.column, FSDP_BLOCK);
+    return b;
+}
+
+static void mean_task(void *arg, int64_t task, int worker)
+{
+    const segment_job *job = arg;
+    segment_block b = segment_block_of(job, task);
+    float sum[FSDP_BLOCK] = {0}, buffer[FSDP_BLOCK], rows = (float)(b.end - b.begin);
+    (void)worker;
+    for (int64_t row = b.begin; row < b.end; row++) {
+        const float *x =
+            fsdp_load_block(buffer, job->x, job->dtype, row * job->width + b.column, b.n);
+        for (int j = 0; j < fsdp_padded(b.n); j++)
+            sum[j] += x[j];
+    }
+    for (int j = 0; b.begin < b.end && j < b.n; j++)
+        sum[j] /= rows;
+    fsdp_store_block(job->out, job->dtype, b.segment * job->width + b.column, sum, b.n);
+}
+
+static void mean_backward_task(void *arg, int64_t task, int worker)
+{
+    const segment_job *job = arg;
+    segment_block b = segment_block_of(job, task);
+    float part[FSDP_BLOCK], buffer[FSDP_BLOCK], rows = (float)(b.end - b.begin);
+    (void)worker;
+    if (b.begin == b.end)
+        return;
+    const float *dy =
+        fsdp_load_block(buffer, job->x, job->dtype, b.segment * job->width + b.column, b.n);
+    for (int j = 0; j < b.n; j++)
+        part[j] = dy[j] / rows;
+    for (int64_t row = b.begin; row < b.end; row++)
+        fsdp_store_block(job->out, job->dtype, row * job->width + b.column, part, b.n);
+}
+
+static void segment_mean(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
+                         const int32_t *offsets, int64_t n, int64_t width)
+{
+    segment_job job = {out, x, dtype, offsets, width, fsdp_ceil_div(width, FSDP_BLOCK)};
+    fsdp_run_tasks(c, n * job.blocks, mean_task, &job);
+}
+
+static void segment_mean_backward(fsdp_kernel_context *c, void *dx, const void *dy,
+                                  fsdp_dtype dtype, const int32_t *offsets, int64_t n,
+                                  int64_t width)
+{
+    segment_job job = {dx, dy, dtype, offsets, width, fsdp_ceil_div(width, FSDP_BLOCK)};
+    fsdp_run_tasks(c, n * job.blocks, mean_backward_task, &job);
+}
+
+void FSDP_ISA_NAME_OF(fsdp_cpu_fill_rows)(fsdp_kernels *k)
+{
+    k->split_columns = split_columns;
+    k->join_columns = join_columns;
+    k->segment_mean = segment_mean;
+    k->segment_mean_backward = segment_mean_backward;
+}

@@ -1,0 +1,309 @@
+/* BERT (Devlin et al. 2019, arXiv 1810.04805): an encoder over packed sequences.
+ *
+ * Single-device code: what shards, gathers or records goes through the hooks of module calls. The
+ * batch comes from the scope. Every token sees all of its sequence; norms follow the sum with what
+ * a layer's input was. A sequence's class is read off its first token, [CLS].
+ *
+ * Legend: T tokens, n sequences, D hidden_size. */
+#include "src/models/bert.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/models/hidden_act.h"
+#include "src/models/layers.h"
+
+static const fsdp_batch *batch_of(const fsdp_scope *s)
+{
+    return fsdp_scope_get_options(s)->batch;
+}
+
+static fsdp_args one(fsdp_tensor *x)
+{
+    return (fsdp_args){.t = {x}, .n = 1};
+}
+
+static fsdp_args two(fsdp_tensor *x, fsdp_tensor *y)
+{
+    return (fsdp_args){.t = {x, y}, .n = 2};
+}
+
+/* --- embeddings --- */
+
+/* x + y; both are dropped. */
+static fsdp_tensor *sum(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
+{
+    fsdp_tensor *z = fsdp_add(s, x, y);
+    fsdp_drop(s, x);
+    fsdp_drop(s, y);
+    return z;
+}
+
+static fsdp_tensor *embed_token_types(fsdp_scope *s, const fsdp_bert_embeddings *e)
+{
+    const fsdp_batch *batch = batch_of(s);
+    int32_t *zeros = NULL;
+    if (!batch->token_type_ids) {
+        zeros = fsdp_calloc((size_t)batch->source_tokens + 1, sizeof *zeros);
+        if (!zeros)
+            fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+    }
+    fsdp_tensor *y = fsdp_embedding(s, zeros ? zeros : batch->token_type_ids, batch->source_tokens,
+                                    fsdp_read(s, e->token_type), -1);
+    fsdp_free(zeros);
+    return y;
+}
+
+void fsdp_bert_embeddings_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                  fsdp_args *out)
+{
+    (void)in;
+    const fsdp_bert_embeddings *e = self->impl;
+    const fsdp_batch *batch = batch_of(s);
+    const int64_t n = batch->source_tokens;
+    fsdp_tensor *x = fsdp_embedding(s, batch->input_ids, n, fsdp_read(s, e->word),
+                                    (int32_t)e->config->pad_token_id);
+    x = sum(s, x, embed_token_types(s, e));
+    x = sum(s, x, fsdp_embedding(s, batch->position_ids, n, fsdp_read(s, e->position), -1));
+    fsdp_tensor *y = fsdp_apply_layer_norm(s, x, &e->norm, e->config->layer_norm_eps);
+    fsdp_drop(s, x);
+    *out = one(fsdp_apply_dropout(s, y, e->config->hidden_dropout_prob));
+}
+
+/* --- a layer --- */
+
+void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                      fsdp_args *out)
+{
+    const fsdp_bert_self_attention *a = self->impl;
+    const fsdp_batch *batch = batch_of(s);
+    const fsdp_attention_options options = {.heads = a->config->num_attention_heads,
+                                            .q_offsets = batch->source_offsets,
+                                            .n_sequences = batch->rows,
+                                            .dropout_p =
+                                                (float)a->config->attention_probs_dropout_prob};
+    fsdp_tensor *x = in->t[0];
+    fsdp_tensor *q = fsdp_apply_linear(s, x, &a->query);
+    fsdp_tensor *k = fsdp_apply_linear(s, x, &a->key);
+    fsdp_tensor *v = fsdp_apply_linear(s, x, &a->value);
+    *out = one(fsdp_attention(s, q, k, v, NULL, &options));
+}
+
+/* In: x, and what the residual stream was. */
+void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_bert_dense *d = self->impl;
+    fsdp_tensor *y = fsdp_apply_linear(s, in->t[0], &d->dense);
+    y = fsdp_apply_dropout(s, y, d->config->hidden_dropout_prob);
+    fsdp_tensor *x = fsdp_add(s, y, in->t[1]);
+    fsdp_drop(s, y);
+    *out = one(fsdp_apply_layer_norm(s, x, &d->norm, d->config->layer_norm_eps));
+}
+
+void fsdp_bert_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                 fsdp_args *out)
+{
+    const fsdp_bert_attention *a = self->impl;
+    fsdp_tensor *mixed = fsdp_module_call1(s, a->self, in->t[0]);
+    *out = fsdp_module_call(s, a->output, NULL, two(mixed, in->t[0]));
+}
+
+void fsdp_bert_intermediate_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                    fsdp_args *out)
+{
+    const fsdp_bert_dense *d = self->impl;
+    fsdp_tensor *wide = fsdp_apply_linear(s, in->t[0], &d->dense);
+    *out = one(fsdp_apply_hidden_act(s, d->config->hidden_act, wide));
+}
+
+void fsdp_bert_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_bert_layer *layer = self->impl;
+    fsdp_tensor *attended = fsdp_module_call1(s, layer->attention, in->t[0]);
+    fsdp_tensor *wide = fsdp_module_call1(s, layer->intermediate, attended);
+    *out = fsdp_module_call(s, layer->output, NULL, two(wide, attended));
+}
+
+/* --- the model --- */
+
+void fsdp_bert_encoder_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                               fsdp_args *out)
+{
+    const fsdp_bert_encoder *encoder = self->impl;
+    fsdp_tensor *x = in->t[0];
+    for (int i = 0; i < fsdp_module_n_children(encoder->layers); i++) {
+        fsdp_tensor *before = x;
+        x = fsdp_module_call1(s, fsdp_module_child(encoder->layers, i), x);
+        fsdp_drop(s, before); /* no effect on the caller's */
+    }
+    *out = one(x);
+}
+
+static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
+{
+    for (int32_t i = 0; i < batch->rows; i++)
+        if (batch->source_offsets[i] == batch->source_offsets[i + 1]) {
+            fsdp_scope_error(s, "BertPooler", "sequence %d has no tokens", (int)i);
+            return false;
+        }
+    return true;
+}
+
+void fsdp_bert_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_bert_dense *d = self->impl;
+    const fsdp_batch *batch = batch_of(s);
+    if (!has_tokens_everywhere(s, batch))
+        return;
+    fsdp_tensor *first = fsdp_gather_rows(s, in->t[0], batch->source_offsets, batch->rows);
+    *out = one(fsdp_tanh(s, fsdp_apply_linear(s, first, &d->dense)));
+}
+
+static fsdp_tensor *last_hidden(fsdp_scope *s, const fsdp_bert_model *m)
+{
+    fsdp_args none = {.n = 0};
+    fsdp_args x = fsdp_module_call(s, m->embeddings, NULL, none);
+    fsdp_tensor *y = fsdp_module_call1(s, m->encoder, x.t[0]);
+    fsdp_drop(s, x.t[0]);
+    return y;
+}
+
+void fsdp_bert_model_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    const fsdp_bert_model *m = self->impl;
+    fsdp_tensor *hidden = last_hidden(s, m);
+    *out = two(hidden, fsdp_module_call1(s, m->pooler, hidden));
+}
+
+/* Without the pooler. */
+static void hidden_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    *out = one(last_hidden(s, self->impl));
+}
+
+/* --- roots --- */
+
+static bool is_base(const fsdp_module *model)
+{
+    return strcmp(fsdp_module_class(model), "BertModel") == 0;
+}
+
+static bool is_classifier(const fsdp_module *model)
+{
+    return strcmp(fsdp_module_class(model), "BertForSequenceClassification") == 0;
+}
+
+/* BertModel, of a root of either kind. */
+static fsdp_module *base_of(const fsdp_module *model)
+{
+    const fsdp_bert_classifier *c = model->impl;
+    return c->bert;
+}
+
+const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model)
+{
+    const fsdp_bert_model *m = is_base(model) ? model->impl : base_of(model)->impl;
+    return &m->config;
+}
+
+/* Before any module is called: a failure inside of one is dear where it is sharded. */
+static bool check_batch(fsdp_scope *s, const fsdp_module *model)
+{
+    const fsdp_bert_config *c = fsdp_bert_get_config(model);
+    const fsdp_batch *batch = batch_of(s);
+    if (!fsdp_scope_ok(s))
+        return false;
+    if (!batch)
+        fsdp_scope_error(s, "BERT", "the scope's options name no batch");
+    else if (batch->max_source_len > c->max_position_embeddings)
+        fsdp_scope_error(s, "BERT", "a sequence of %d tokens, max_position_embeddings is %lld",
+                         (int)batch->max_source_len, (long long)c->max_position_embeddings);
+    else if (batch->token_type_ids)
+        for (int32_t t = 0; t < batch->source_tokens && fsdp_scope_ok(s); t++)
+            if (batch->token_type_ids[t] < 0 || batch->token_type_ids[t] >= c->type_vocab_size)
+                fsdp_scope_error(s, "BERT", "token_type_ids[%d] is %d, type_vocab_size is %lld",
+                                 (int)t, (int)batch->token_type_ids[t],
+                                 (long long)c->type_vocab_size);
+    return fsdp_scope_ok(s);
+}
+
+/* Logits [n, num_labels] and last hidden states. */
+static fsdp_args classify(fsdp_scope *s, const fsdp_bert_classifier *c)
+{
+    const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);
+    fsdp_args hidden = fsdp_module_call(s, c->bert, NULL, (fsdp_args){.n = 0});
+    fsdp_tensor *pooled = fsdp_apply_dropout(s, hidden.t[1], config->classifier_dropout);
+    return two(fsdp_apply_linear(s, pooled, &c->classifier), hidden.t[0]);
+}
+
+static void loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    const fsdp_bert_classifier *c = self->impl;
+    fsdp_tensor *logits = classify(s, c).t[0];
+    *out = one(fsdp_cross_entropy(s, logits, batch_of(s)->labels, c->loss_factor));
+}
+
+static void logits_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    *out = classify(s, self->impl);
+}
+
+fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor)
+{
+    fsdp_bert_classifier *c = model->impl;
+    if (!check_batch(s, model))
+        return NULL;
+    c->loss_factor = factor;
+    return fsdp_module_call(s, model, loss_forward, (fsdp_args){.n = 0}).t[0];
+}
+
+fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model)
+{
+    if (!check_batch(s, model))
+        return (fsdp_model_outputs){0};
+    fsdp_args out = fsdp_module_call(s, model, logits_forward, (fsdp_args){.n = 0});
+    return (fsdp_model_outputs){.logits = out.t[0], .last_hidden = out.t[1]};
+}
+
+fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float factor)
+{
+    (void)factor;
+    fsdp_scope_error(s, fsdp_module_class(model),
+                     "it has no head and so no loss; a BertForSequenceClassification has one");
+    return NULL;
+}
+
+fsdp_model_outputs fsdp_bert_model_logits(fsdp_scope *s, fsdp_module *model)
+{
+    if (!check_batch(s, model))
+        return (fsdp_model_outputs){0};
+    fsdp_args out = fsdp_module_call(s, model, NULL, (fsdp_args){.n = 0});
+    return (fsdp_model_outputs){.last_hidden = out.t[0]};
+}
+
+static void embed_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    const fsdp_batch *batch = batch_of(s);
+    fsdp_tensor *hidden =
+        is_base(self)
+            ? last_hidden(s, self->impl)
+            : fsdp_module_call(s, base_of(self), hidden_forward, (fsdp_args){.n = 0}).t[0];
+    *out = one(fsdp_segment_mean(s, hidden, batch->source_offsets, batch->rows));
+}
+
+fsdp_tensor *fsdp_bert_embed(fsdp_scope *s, fsdp_module *model)
+{
+    if (!is_base(model) && !is_classifier(model)) {
+        fsdp_scope_error(s, "BERT", "a %s is no BertModel or BertForSequenceClassification",
+                         fsdp_module_class(model));
+        return NULL;
+    }
+    if (!check_batch(s, model))
+        return NULL;
+    return fsdp_module_call(s, model, embed_forward, (fsdp_args){.n = 0}).t[0];
+}

@@ -1,0 +1,212 @@
+/* The module tree of BERT, with the names, classes and initialisation of transformers'
+ * modeling_bert: weights N(0, initializer_range), biases 0. */
+#include "src/base/assert.h"
+#include "src/models/hidden_act.h"
+#include "src/models/bert.h"
+
+typedef struct builder {
+    fsdp_builder base;
+    const fsdp_bert_config *config; /* the BertModel's own copy */
+} builder;
+
+static fsdp_layer add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,
+                             int64_t out)
+{
+    return fsdp_build_linear(&b->base, parent, name, in, out, true, b->config->initializer_range);
+}
+
+static fsdp_parameter *add_embedding(builder *b, fsdp_module *parent, const char *name,
+                                     int64_t rows, int64_t padding_idx)
+{
+    const fsdp_init init = {.std = (float)b->config->initializer_range,
+                            .has_zero_row = padding_idx >= 0,
+                            .zero_row = padding_idx};
+    return fsdp_build_embedding(&b->base, parent, name, rows, b->config->hidden_size, init);
+}
+
+static fsdp_layer add_norm(builder *b, fsdp_module *parent)
+{
+    return fsdp_build_layer_norm(&b->base, parent, "LayerNorm", b->config->hidden_size,
+                                 b->config->layer_norm_eps);
+}
+
+static fsdp_module *add_embeddings(builder *b, fsdp_module *parent)
+{
+    const fsdp_bert_config *c = b->config;
+    fsdp_module *m = fsdp_build_module(&b->base, parent, "embeddings", "BertEmbeddings");
+    fsdp_bert_embeddings *e = fsdp_build_impl(&b->base, m, fsdp_bert_embeddings_forward, sizeof *e);
+    if (!e)
+        return NULL;
+    e->config = c;
+    e->word = add_embedding(b, m, "word_embeddings", c->vocab_size, c->pad_token_id);
+    e->position = add_embedding(b, m, "position_embeddings", c->max_position_embeddings, -1);
+    e->token_type = add_embedding(b, m, "token_type_embeddings", c->type_vocab_size, -1);
+    e->norm = add_norm(b, m);
+    fsdp_build_dropout(&b->base, m, "dropout", c->hidden_dropout_prob);
+    return m;
+}
+
+static fsdp_module *add_self_attention(builder *b, fsdp_module *parent)
+{
+    const int64_t width = b->config->hidden_size;
+    fsdp_module *m = fsdp_build_module(&b->base, parent, "self", "BertSelfAttention");
+    fsdp_bert_self_attention *a =
+        fsdp_build_impl(&b->base, m, fsdp_bert_self_attention_forward, sizeof *a);
+    if (!a)
+        return NULL;
+    a->config = b->config;
+    a->query = add_linear(b, m, "query", width, width);
+    a->key = add_linear(b, m, "key", width, width);
+    a->value = add_linear(b, m, "value", width, width);
+    fsdp_build_dropout(&b->base, m, "dropout", b->config->attention_probs_dropout_prob);
+    return m;
+}
+
+/* A module of one Linear, "dense". */
+static fsdp_module *add_dense(builder *b, fsdp_module *parent, const char *name,
+                              const char *class_name, fsdp_forward_fn *forward, int64_t in,
+                              int64_t out)
+{
+    fsdp_module *m = fsdp_build_module(&b->base, parent, name, class_name);
+    fsdp_bert_dense *d = fsdp_build_impl(&b->base, m, forward, sizeof *d);
+    if (!d)
+        return NULL;
+    d->config = b->config;
+    d->dense = add_linear(b, m, "dense", in, out);
+    return m;
+}
+
+/* BertSelfOutput or BertOutput. */
+static fsdp_module *add_output(builder *b, fsdp_module *parent, const char *class_name, int64_t in)
+{
+    fsdp_module *m = add_dense(b, parent, "output", class_name, fsdp_bert_output_forward, in,
+                               b->config->hidden_size);
+    if (!m)
+        return NULL;
+    fsdp_bert_dense *d = m->impl;
+    d->norm = add_norm(b, m);
+    fsdp_build_dropout(&b->base, m, "dropout", b->config->hidden_dropout_prob);
+    return m;
+}
+
+static fsdp_module *add_attention(builder *b, fsdp_module *parent)
+{
+    fsdp_module *m = fsdp_build_module(&b->base, parent, "attention", "BertAttention");
+    fsdp_bert_attention *a = fsdp_build_impl(&b->base, m, fsdp_bert_attention_forward, sizeof *a);
+    if (!a)
+        return NULL;
+    a->self = add_self_attention(b, m);
+    a->output = add_output(b, m, "BertSelfOutput", b->config->hidden_size);
+    return m;
+}
+
+static void add_layer(builder *b, fsdp_module *list, int64_t index)
+{
+    const fsdp_bert_config *c = b->config;
+    fsdp_module *m = fsdp_build_item(&b->base, list, index, "BertLayer");
+    fsdp_bert_layer *layer = fsdp_build_impl(&b->base, m, fsdp_bert_layer_forward, sizeof *layer);
+    if (!layer)
+        return;
+    layer->attention = add_attention(b, m);
+    layer->intermediate =
+        add_dense(b, m, "intermediate", "BertIntermediate", fsdp_bert_intermediate_forward,
+                  c->hidden_size, c->intermediate_size);
+    fsdp_build_module(&b->base, layer->intermediate, "intermediate_act_fn",
+                      fsdp_hidden_act_class(c->hidden_act));
+    layer->output = add_output(b, m, "BertOutput", c->intermediate_size);
+}
+
+static fsdp_module *add_encoder(builder *b, fsdp_module *parent)
+{
+    fsdp_module *m = fsdp_build_module(&b->base, parent, "encoder", "BertEncoder");
+    fsdp_bert_encoder *encoder =
+        fsdp_build_impl(&b->base, m, fsdp_bert_encoder_forward, sizeof *encoder);
+    if (!encoder)
+        return NULL;
+    encoder->layers = fsdp_build_module(&b->base, m, "layer", "ModuleList");
+    for (int64_t i = 0; i < b->config->num_hidden_layers && b->base.status == FSDP_OK; i++)
+        add_layer(b, encoder->layers, i);
+    return m;
+}
+
+static fsdp_module *add_pooler(builder *b, fsdp_module *parent)
+{
+    const int64_t width = b->config->hidden_size;
+    fsdp_module *m =
+        add_dense(b, parent, "pooler", "BertPooler", fsdp_bert_pooler_forward, width, width);
+    fsdp_build_module(&b->base, m, "activation", "Tanh");
+    return m;
+}
+
+/* The inside of the BertModel `m`. */
+static void build_model(builder *b, fsdp_module *m, const fsdp_bert_config *config)
+{
+    fsdp_bert_model *model = fsdp_build_impl(&b->base, m, fsdp_bert_model_forward, sizeof *model);
+    if (!model)
+        return;
+    model->config = *config;
+    b->config = &model->config;
+    model->embeddings = add_embeddings(b, m);
+    model->encoder = add_encoder(b, m);
+    model->pooler = add_pooler(b, m);
+}
+
+static void build_classifier(builder *b, fsdp_module *root, const fsdp_bert_config *config)
+{
+    fsdp_bert_classifier *c = fsdp_build_impl(&b->base, root, NULL, sizeof *c);
+    if (!c)
+        return;
+    c->bert = fsdp_build_module(&b->base, root, "bert", "BertModel");
+    build_model(b, c->bert, config);
+    fsdp_build_dropout(&b->base, root, "dropout", config->classifier_dropout);
+    if (b->base.status == FSDP_OK)
+        c->classifier = add_linear(b, root, "classifier", config->hidden_size, config->num_labels);
+}
+
+static fsdp_status check_config(const fsdp_bert_config *c)
+{
+    const fsdp_dim dims[] = {{"vocab_size", c->vocab_size},
+                             {"hidden_size", c->hidden_size},
+                             {"num_hidden_layers", c->num_hidden_layers},
+                             {"num_attention_heads", c->num_attention_heads},
+                             {"intermediate_size", c->intermediate_size},
+                             {"max_position_embeddings", c->max_position_embeddings},
+                             {"type_vocab_size", c->type_vocab_size},
+                             {"num_labels", c->num_labels}};
+    FSDP_TRY(fsdp_check_dims("BERT", dims, FSDP_LENGTH(dims)));
+    if (c->hidden_size % c->num_attention_heads != 0)
+        return fsdp_error(FSDP_ERR_INVALID, "BERT: hidden_size %lld is no multiple of %lld heads",
+                          (long long)c->hidden_size, (long long)c->num_attention_heads);
+    if (c->pad_token_id < -1 || c->pad_token_id >= c->vocab_size)
+        return fsdp_error(FSDP_ERR_INVALID, "BERT: pad_token_id is %lld, vocab_size %lld",
+                          (long long)c->pad_token_id, (long long)c->vocab_size);
+    return FSDP_OK;
+}
+
+static fsdp_status create(const fsdp_bert_config *config, const char *class_name,
+                          void (*build)(builder *b, fsdp_module *root,
+                                        const fsdp_bert_config *config),
+                          fsdp_module **model)
+{
+    FSDP_TRY(check_config(config));
+    fsdp_module *root;
+    FSDP_TRY(fsdp_module_create(class_name, &root));
+    builder b = {0};
+    build(&b, root, config);
+    if (b.base.status != FSDP_OK) {
+        fsdp_module_destroy(root);
+        return b.base.status;
+    }
+    *model = root;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_bert_model_create(const fsdp_bert_config *config, fsdp_module **model)
+{
+    return create(config, "BertModel", build_model, model);
+}
+
+fsdp_status fsdp_bert_classifier_create(const fsdp_bert_config *config, fsdp_module **model)
+{
+    return create(config, "BertForSequenceClassification", build_classifier, model);
+}

@@ -1,0 +1,135 @@
+/* BERT among the models, with a classifier and without: see model_type.h. */
+#include "src/models/bert.h"
+#include "src/models/bert_config.h"
+#include "src/models/model_type.h"
+
+/* --- both --- */
+
+static void info(const fsdp_model_config *config, fsdp_model_info *info)
+{
+    const fsdp_bert_config *c = &config->bert;
+    info->format.task = FSDP_TASK_CLASSIFICATION;
+    info->vocab_size = c->vocab_size;
+    info->type_vocab_size = c->type_vocab_size;
+    info->max_positions = c->max_position_embeddings;
+    info->pad_token_id = c->pad_token_id;
+    info->dtype = c->dtype;
+}
+
+static void set_dropout(fsdp_model_config *config, double p)
+{
+    config->bert.hidden_dropout_prob = p;
+    config->bert.attention_probs_dropout_prob = p;
+    config->bert.classifier_dropout = p;
+}
+
+static void get_config(const fsdp_module *model, fsdp_model_config *config)
+{
+    config->bert = *fsdp_bert_get_config(model);
+}
+
+static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64_t source,
+                            int64_t target)
+{
+    (void)target;
+    const fsdp_bert_config *c = &config->bert;
+    const int64_t width = c->hidden_size, wide = c->intermediate_size;
+    const double n = (double)rows, s = (double)source, d = (double)width;
+    const double layers = (double)c->num_hidden_layers;
+    const double linear = layers * n * s * (4.0 * d * d + 2.0 * d * (double)wide) + n * d * d;
+    return (fsdp_model_work){.flops = 6.0 * linear + 12.0 * n * d * layers * s * s,
+                             .products = {{wide, width}, {width, wide}, {width, width}},
+                             .n_products = 3};
+}
+
+/* transformers names BertEmbeddings too; here it belongs to the root. */
+static const char *const block_classes[] = {"BertLayer", NULL};
+
+/* --- BertForSequenceClassification --- */
+
+static fsdp_status classifier_parse(fsdp_json *doc, fsdp_model_config *config)
+{
+    return fsdp_bert_config_parse(doc, true, &config->bert);
+}
+
+static void classifier_write(fsdp_json_node root, const fsdp_model_config *config,
+                             bool has_own_head)
+{
+    (void)has_own_head;
+    fsdp_bert_config_set(root, &config->bert, true);
+}
+
+static fsdp_status preset(const char *name, fsdp_model_config *config)
+{
+    return fsdp_bert_config_find_preset(name, &config->bert);
+}
+
+static void classifier_info(const fsdp_model_config *config, fsdp_model_info *out)
+{
+    info(config, out);
+    out->num_labels = config->bert.num_labels;
+}
+
+static fsdp_status classifier_create(const fsdp_model_config *config, fsdp_module **model)
+{
+    return fsdp_bert_classifier_create(&config->bert, model);
+}
+
+/* Models trained for other tasks have no pooler either. */
+static const char *const classifier_fresh_modules[] = {"bert.pooler", "classifier", NULL};
+
+const fsdp_model_type fsdp_bert_classifier_type = {
+    .name = "bert",
+    .root_class = "BertForSequenceClassification",
+    .parse = classifier_parse,
+    .write = classifier_write,
+    .preset = preset,
+    .presets = FSDP_BERT_PRESETS,
+    .info = classifier_info,
+    .set_dropout = set_dropout,
+    .create = classifier_create,
+    .get_config = get_config,
+    .loss = fsdp_bert_classifier_loss,
+    .logits = fsdp_bert_classifier_logits,
+    .work = work,
+    .block_classes = block_classes,
+    .base_prefix = "bert",
+    .fresh_modules = classifier_fresh_modules,
+};
+
+/* --- BertModel --- */
+
+static fsdp_status parse(fsdp_json *doc, fsdp_model_config *config)
+{
+    return fsdp_bert_config_parse(doc, false, &config->bert);
+}
+
+static void write(fsdp_json_node root, const fsdp_model_config *config, bool has_own_head)
+{
+    (void)has_own_head;
+    fsdp_bert_config_set(root, &config->bert, false);
+}
+
+static fsdp_status create(const fsdp_model_config *config, fsdp_module **model)
+{
+    return fsdp_bert_model_create(&config->bert, model);
+}
+
+static const char *const fresh_modules[] = {"pooler", NULL};
+
+const fsdp_model_type fsdp_bert_model_type = {
+    .name = "bert",
+    .root_class = "BertModel",
+    .parse = parse,
+    .write = write,
+    .info = info,
+    .set_dropout = set_dropout,
+    .create = create,
+    .get_config = get_config,
+    .loss = fsdp_bert_model_loss,
+    .logits = fsdp_bert_model_logits,
+    .work = work,
+    .block_classes = block_classes,
+    .base_prefix = "bert",
+    .fresh_modules = fresh_modules,
+};

@@ -1,0 +1,120 @@
+/* GPT-2 (Radford et al. 2019): a decoder over packed sequences.
+ *
+ * Single-device code: what shards, gathers or records goes through the hooks of module calls.
+ * Norms come before attention and feed-forward, whose results add to the residual stream;
+ * positions enter as learned embeddings. Linear layers are Conv1Ds, stored [in, out], and one of
+ * them makes query, key and value. Intermediates are dropped as soon as their last reader has run:
+ * what backward needs the tape holds.
+ *
+ * Legend: T tokens, D n_embd. */
+#include "src/models/gpt2.h"
+
+#include <math.h>
+
+#include "src/models/hidden_act.h"
+#include "src/models/layers.h"
+
+static fsdp_tensor *norm(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tensor *x,
+                         const fsdp_layer *layer)
+{
+    return fsdp_apply_layer_norm(s, x, layer, gpt2->config.layer_norm_epsilon);
+}
+
+/* --- layers --- */
+
+static float attention_scale(const fsdp_gpt2_attention *m)
+{
+    const fsdp_gpt2_config *c = &m->root->config;
+    double scale = c->scale_attn_weights ? 1.0 / sqrt((double)(c->n_embd / c->n_head)) : 1.0;
+    return (float)(c->scale_attn_by_inverse_layer_idx ? scale / (double)(m->layer_idx + 1) : scale);
+}
+
+void fsdp_gpt2_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                 fsdp_args *out)
+{
+    const fsdp_gpt2_attention *m = self->impl;
+    const fsdp_gpt2_config *c = &m->root->config;
+    const fsdp_attention_options options = {
+        .heads = c->n_head, .scale = attention_scale(m), .dropout_p = (float)c->attn_pdrop};
+    fsdp_tensor *qkv = fsdp_apply_conv1d(s, in->t[0], &m->c_attn), *part[3];
+    fsdp_chunk(s, qkv, 3, part);
+    fsdp_drop(s, qkv);
+    fsdp_tensor *mixed =
+        fsdp_causal_attention(s, &m->root->lm, m->layer_idx, part[0], part[1], part[2], options);
+    for (int i = 0; i < 3; i++)
+        fsdp_drop(s, part[i]);
+    fsdp_tensor *y = fsdp_apply_conv1d(s, mixed, &m->c_proj);
+    *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
+}
+
+void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_gpt2_mlp *m = self->impl;
+    const fsdp_gpt2_config *c = &m->root->config;
+    fsdp_tensor *wide = fsdp_apply_conv1d(s, in->t[0], &m->c_fc);
+    fsdp_tensor *hidden = fsdp_apply_hidden_act(s, c->activation_function, wide);
+    fsdp_tensor *y = fsdp_apply_conv1d(s, hidden, &m->c_proj);
+    fsdp_drop(s, hidden);
+    *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
+}
+
+/* x + layer(norm(x)). */
+static fsdp_tensor *residual(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tensor *x,
+                             const fsdp_layer *ln, fsdp_module *layer)
+{
+    fsdp_tensor *normed = norm(s, gpt2, x, ln);
+    fsdp_tensor *y = fsdp_module_call1(s, layer, normed);
+    fsdp_drop(s, normed);
+    fsdp_tensor *sum = fsdp_add(s, x, y);
+    fsdp_drop(s, y);
+    return sum;
+}
+
+void fsdp_gpt2_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_gpt2_block *m = self->impl;
+    fsdp_tensor *h = residual(s, m->root, in->t[0], &m->ln_1, m->attn);
+    *out = (fsdp_args){.t = {residual(s, m->root, h, &m->ln_2, m->mlp)}, .n = 1};
+}
+
+/* --- the body --- */
+
+static bool check_input(fsdp_scope *s, const fsdp_gpt2_body *m, const fsdp_causal_input *input)
+{
+    const fsdp_gpt2_config *c = &m->root->config;
+    const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
+    if (input->span > c->n_positions)
+        fsdp_scope_error(s, "GPT-2", "a sequence of %d tokens, n_positions is %lld",
+                         (int)input->span, (long long)c->n_positions);
+    else if (batch && batch->token_type_ids) /* transformers adds their embeddings of wte */
+        fsdp_scope_error(s, "GPT-2", "a batch with token_type_ids, which are not supported");
+    return fsdp_scope_ok(s);
+}
+
+static fsdp_tensor *embed(fsdp_scope *s, const fsdp_gpt2_body *m)
+{
+    const fsdp_causal_input input = fsdp_causal_input_of(s, &m->root->lm);
+    const fsdp_gpt2_config *c = &m->root->config;
+    if (!check_input(s, m, &input))
+        return NULL;
+    fsdp_tensor *token = fsdp_module_call(s, m->wte, NULL, (fsdp_args){.n = 0}).t[0];
+    fsdp_tensor *position =
+        fsdp_embedding(s, input.position_ids, input.tokens, fsdp_read(s, m->wpe), -1);
+    fsdp_tensor *x = fsdp_add(s, token, position);
+    fsdp_drop(s, token);
+    fsdp_drop(s, position);
+    return fsdp_apply_dropout(s, x, c->embd_pdrop);
+}
+
+void fsdp_gpt2_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    const fsdp_gpt2_body *m = self->impl;
+    fsdp_tensor *x = embed(s, m);
+    for (int i = 0; i < fsdp_module_n_children(m->h); i++) {
+        fsdp_tensor *before = x;
+        x = fsdp_module_call1(s, fsdp_module_child(m->h, i), x);
+        fsdp_drop(s, before);
+    }
+    *out = (fsdp_args){.t = {norm(s, m->root, x, &m->ln_f)}, .n = 1};
+}

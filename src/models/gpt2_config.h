@@ -1,0 +1,12 @@
+/* config.json of GPT-2, and the published sizes. */
+#pragma once
+#include <fsdp/gpt2.h>
+
+#include "src/base/json.h"
+
+FSDP_MUST_CHECK fsdp_status fsdp_gpt2_config_parse(fsdp_json *doc, fsdp_gpt2_config *config);
+void fsdp_gpt2_config_set(fsdp_json_node root, const fsdp_gpt2_config *config, bool has_own_head);
+
+#define FSDP_GPT2_PRESETS "gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2"
+/* FSDP_ERR_NOT_FOUND, without message, if the name is none of them. */
+fsdp_status fsdp_gpt2_config_find_preset(const char *name, fsdp_gpt2_config *config);

@@ -1,0 +1,46 @@
+/* See hidden_act.h. */
+#include "src/models/hidden_act.h"
+
+#include <string.h>
+
+#include "src/base/assert.h"
+#include "src/models/config_json.h"
+
+static const struct {
+    const char *name, *class_name;
+    fsdp_tensor *(*op)(fsdp_scope *s, fsdp_tensor *x);
+} acts[] = {
+    [FSDP_HIDDEN_ACT_GELU] = {"gelu", "GELUActivation", fsdp_gelu},
+    [FSDP_HIDDEN_ACT_GELU_NEW] = {"gelu_new", "NewGELUActivation", fsdp_gelu_new},
+    [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", fsdp_relu},
+};
+
+fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act absent,
+                                   fsdp_hidden_act *value)
+{
+    const char *name;
+    FSDP_TRY(fsdp_json_opt_str(root, key, acts[absent].name, &name));
+    for (size_t i = 0; i < FSDP_LENGTH(acts); i++)
+        if (strcmp(acts[i].name, name) == 0) {
+            *value = (fsdp_hidden_act)i;
+            return FSDP_OK;
+        }
+    return fsdp_config_unsupported(root, key, "\"gelu\", \"gelu_new\" or \"relu\"");
+}
+
+void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value)
+{
+    fsdp_json_set_str(root, key, acts[value].name);
+}
+
+const char *fsdp_hidden_act_class(fsdp_hidden_act act)
+{
+    return acts[act].class_name;
+}
+
+fsdp_tensor *fsdp_apply_hidden_act(fsdp_scope *s, fsdp_hidden_act act, fsdp_tensor *x)
+{
+    fsdp_tensor *y = acts[act].op(s, x);
+    fsdp_drop(s, x);
+    return y;
+}

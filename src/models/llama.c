@@ -1,0 +1,102 @@
+/* Llama (Touvron et al. 2023, arXiv 2302.13971): a decoder over packed sequences.
+ *
+ * Single-device code: what shards, gathers or records goes through the hooks of module calls. Norms
+ * are RMS norms before attention and before the gated feed-forward, whose results add to the
+ * residual stream; positions enter as rotations of queries and keys, and several queries share a
+ * key/value head (Ainslie et al. 2023, arXiv 2305.13245). Intermediates are dropped as soon as
+ * their last reader has run: what backward needs the tape holds.
+ *
+ * Legend: T tokens, D hidden_size, F intermediate_size, H heads, K head_dim. */
+#include "src/models/layers.h"
+#include "src/models/llama.h"
+
+/* --- pieces --- */
+
+static fsdp_tensor *norm(fsdp_scope *s, const fsdp_llama *llama, fsdp_tensor *x,
+                         const fsdp_parameter *weight)
+{
+    return fsdp_rms_norm(s, x, fsdp_read(s, weight), (float)llama->config.rms_norm_eps);
+}
+
+/* x + y; y is dropped. */
+static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
+{
+    fsdp_tensor *sum = fsdp_add(s, x, y);
+    fsdp_drop(s, y);
+    return sum;
+}
+
+/* x W^T with its heads turned to their positions. */
+static fsdp_tensor *rotated(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer,
+                            fsdp_tensor *table, const int32_t *positions, int64_t heads)
+{
+    fsdp_tensor *flat = fsdp_apply_linear(s, x, layer);
+    fsdp_tensor *turned = fsdp_rope(s, flat, table, positions, heads);
+    fsdp_drop(s, flat);
+    return turned;
+}
+
+/* --- modules --- */
+
+void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                  fsdp_args *out)
+{
+    const fsdp_llama_attention *m = self->impl;
+    const fsdp_llama_config *c = &m->root->config;
+    fsdp_tensor *x = in->t[0], *table = in->t[1];
+    const int32_t *positions = fsdp_causal_input_of(s, &m->root->lm).position_ids;
+    fsdp_tensor *q = rotated(s, x, &m->q_proj, table, positions, c->num_attention_heads);
+    fsdp_tensor *k = rotated(s, x, &m->k_proj, table, positions, c->num_key_value_heads);
+    fsdp_tensor *v = fsdp_apply_linear(s, x, &m->v_proj);
+    const fsdp_attention_options options = {.heads = c->num_attention_heads,
+                                            .kv_heads = c->num_key_value_heads,
+                                            .window = m->window,
+                                            .dropout_p = (float)c->attention_dropout};
+    fsdp_tensor *mixed = fsdp_causal_attention(s, &m->root->lm, m->layer_idx, q, k, v, options);
+    fsdp_drop(s, q);
+    fsdp_drop(s, k);
+    fsdp_drop(s, v);
+    *out = (fsdp_args){.t = {fsdp_apply_linear(s, mixed, &m->o_proj)}, .n = 1};
+}
+
+void fsdp_llama_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_llama_mlp *m = self->impl;
+    fsdp_tensor *gate = fsdp_apply_linear(s, in->t[0], &m->gate_proj);
+    fsdp_tensor *up = fsdp_apply_linear(s, in->t[0], &m->up_proj);
+    fsdp_tensor *hidden = fsdp_swiglu(s, gate, up);
+    fsdp_drop(s, gate);
+    fsdp_drop(s, up);
+    *out = (fsdp_args){.t = {fsdp_apply_linear(s, hidden, &m->down_proj)}, .n = 1};
+}
+
+void fsdp_llama_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_llama_layer *m = self->impl;
+    fsdp_tensor *x = in->t[0], *table = in->t[1];
+    fsdp_tensor *normed = norm(s, m->root, x, m->input_layernorm);
+    fsdp_args attended =
+        fsdp_module_call(s, m->self_attn, NULL, (fsdp_args){.t = {normed, table}, .n = 2});
+    fsdp_drop(s, normed);
+    fsdp_tensor *h = residual(s, x, attended.t[0]);
+    normed = norm(s, m->root, h, m->post_attention_layernorm);
+    fsdp_tensor *y = fsdp_module_call1(s, m->mlp, normed);
+    fsdp_drop(s, normed);
+    *out = (fsdp_args){.t = {residual(s, h, y)}, .n = 1};
+}
+
+void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    const fsdp_llama_body *m = self->impl;
+    const fsdp_causal_input input = fsdp_causal_input_of(s, &m->root->lm);
+    fsdp_tensor *x = fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
+    fsdp_tensor *table = fsdp_rotary_table(s, m->rotary, input.span);
+    for (int i = 0; i < fsdp_module_n_children(m->layers); i++) {
+        fsdp_args call = {.t = {x, table}, .n = 2};
+        fsdp_args result = fsdp_module_call(s, fsdp_module_child(m->layers, i), NULL, call);
+        fsdp_drop(s, x);
+        x = result.t[0];
+    }
+    *out = (fsdp_args){.t = {norm(s, m->root, x, m->norm)}, .n = 1};
+}

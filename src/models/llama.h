@@ -1,0 +1,50 @@
+/* Inside of Llama: what the modules of its tree keep, for llama_create.c, which builds them, and
+ * llama.c, which runs them. */
+#pragma once
+#include <fsdp/llama.h>
+
+#include "src/models/builder.h"
+#include "src/models/causal.h"
+#include "src/models/rope.h"
+
+/* The root's. */
+typedef struct fsdp_llama {
+    fsdp_causal_lm lm; /* first: see causal.h */
+    fsdp_llama_config config;
+} fsdp_llama;
+
+/* LlamaModel. */
+typedef struct fsdp_llama_body {
+    const fsdp_llama *root;
+    fsdp_parameter *norm;
+    fsdp_module *embed_tokens;
+    fsdp_module *layers; /* the ModuleList */
+    fsdp_rotary *rotary; /* rotary_emb's */
+} fsdp_llama_body;
+
+typedef struct fsdp_llama_layer {
+    const fsdp_llama *root;
+    fsdp_parameter *input_layernorm, *post_attention_layernorm;
+    fsdp_module *self_attn, *mlp;
+} fsdp_llama_layer;
+
+typedef struct fsdp_llama_attention {
+    const fsdp_llama *root;
+    int64_t layer_idx, window; /* window 0: it sees all tokens */
+    fsdp_layer q_proj, k_proj, v_proj, o_proj;
+} fsdp_llama_attention;
+
+typedef struct fsdp_llama_mlp {
+    fsdp_layer gate_proj, up_proj, down_proj;
+} fsdp_llama_mlp;
+
+/* Forwards (llama.c). A layer and its attention get x [T, D] and the rotary table; x comes out. */
+void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
+void fsdp_llama_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                              fsdp_args *out);
+void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                  fsdp_args *out);
+void fsdp_llama_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
+
+/* The module tree (llama_create.c). */
+FSDP_MUST_CHECK fsdp_status fsdp_llama_create(const fsdp_llama_config *config, fsdp_module **model);

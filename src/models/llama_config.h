@@ -1,0 +1,20 @@
+/* config.json of Llama and its relatives, as model_type.h wants it. */
+#pragma once
+#include <fsdp/llama.h>
+
+#include "src/base/json.h"
+
+/* Names of published shapes, for messages. */
+#define FSDP_LLAMA_PRESETS                                                                         \
+    "llama-58m, llama-134m, TinyLlama-1.1B, Llama-2-7b, -13b, -70b, Meta-Llama-3-8B, -70B, "       \
+    "Llama-3.1-8B, -70B, -405B, Llama-3.2-1B, -3B"
+#define FSDP_MISTRAL_PRESETS "Mistral-7B-v0.1, -v0.3"
+#define FSDP_QWEN2_PRESETS "Qwen2.5-0.5B"
+
+/* Reads all keys that change what is computed; those not handled are refused by name. */
+FSDP_MUST_CHECK fsdp_status fsdp_llama_config_parse(fsdp_json *doc, fsdp_llama_config *config);
+/* Set Llama's keys. */
+void fsdp_llama_config_set(fsdp_json_node root, const fsdp_llama_config *c, bool has_own_head);
+/* FSDP_ERR_NOT_FOUND, without message, for a name that the family does not have. */
+fsdp_status fsdp_llama_config_find_preset(fsdp_llama_family family, const char *name,
+                                          fsdp_llama_config *config);

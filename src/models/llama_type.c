@@ -1,0 +1,141 @@
+/* Llama and its relatives among the models: see model_type.h. */
+#include <string.h>
+
+#include "src/models/llama.h"
+#include "src/models/llama_config.h"
+
+static fsdp_status parse(fsdp_json *doc, fsdp_model_config *config)
+{
+    return fsdp_llama_config_parse(doc, &config->llama);
+}
+
+static void write(fsdp_json_node root, const fsdp_model_config *config, bool has_own_head)
+{
+    fsdp_llama_config_set(root, &config->llama, has_own_head);
+}
+
+static fsdp_status llama_preset(const char *name, fsdp_model_config *config)
+{
+    return fsdp_llama_config_find_preset(FSDP_LLAMA, name, &config->llama);
+}
+
+static fsdp_status mistral_preset(const char *name, fsdp_model_config *config)
+{
+    return fsdp_llama_config_find_preset(FSDP_MISTRAL, name, &config->llama);
+}
+
+static fsdp_status qwen2_preset(const char *name, fsdp_model_config *config)
+{
+    return fsdp_llama_config_find_preset(FSDP_QWEN2, name, &config->llama);
+}
+
+/* max_positions stays 0: rotary positions go on beyond what the model was trained for. */
+static void info(const fsdp_model_config *config, fsdp_model_info *info)
+{
+    const fsdp_llama_config *c = &config->llama;
+    info->format = (fsdp_batch_format){.task = FSDP_TASK_CAUSAL_LM};
+    info->vocab_size = c->vocab_size;
+    info->bos_token_id = c->bos_token_id;
+    info->eos_token_id = c->eos_token_id;
+    info->pad_token_id = c->pad_token_id;
+    info->tie_word_embeddings = c->tie_word_embeddings;
+    info->dtype = c->dtype;
+}
+
+static void set_dropout(fsdp_model_config *config, double p)
+{
+    config->llama.attention_dropout = p;
+}
+
+static void set_tied(fsdp_model_config *config, bool tied)
+{
+    config->llama.tie_word_embeddings = tied;
+}
+
+static fsdp_status create(const fsdp_model_config *config, fsdp_module **model)
+{
+    return fsdp_llama_create(&config->llama, model);
+}
+
+static void get_config(const fsdp_module *model, fsdp_model_config *config)
+{
+    const fsdp_llama *llama = model->impl;
+    config->llama = llama->config;
+}
+
+/* Pairs of a token and one it sees, for one sequence of `length`. */
+static double pairs_of(const fsdp_llama_config *c, double length)
+{
+    double window = (double)c->sliding_window;
+    if (c->sliding_window == 0 || window >= length)
+        return length * length / 2.0;
+    return length * window - window * window / 2.0;
+}
+
+static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64_t source,
+                            int64_t target)
+{
+    (void)target;
+    const fsdp_llama_config *c = &config->llama;
+    const int64_t inner = c->num_attention_heads * c->head_dim;
+    const double width = (double)inner, kv = (double)(c->num_key_value_heads * c->head_dim);
+    const double tokens = (double)rows * (double)source, d = (double)c->hidden_size;
+    const double layers = (double)c->num_hidden_layers;
+    double layer = d * (2.0 * width + 2.0 * kv + 3.0 * (double)c->intermediate_size);
+    double linear = tokens * (layers * layer + (double)c->vocab_size * d);
+    double pairs = layers * (double)rows * pairs_of(c, (double)source);
+    return (fsdp_model_work){.flops = 6.0 * linear + 12.0 * width * pairs,
+                             .products = {{c->intermediate_size, c->hidden_size},
+                                          {c->hidden_size, c->intermediate_size},
+                                          {inner, c->hidden_size}},
+                             .n_products = 3};
+}
+
+static const float *buffer(const fsdp_module *model, const char *name, int64_t *n)
+{
+    const fsdp_llama *llama = model->impl;
+    const fsdp_llama_body *body = llama->lm.body->impl;
+    if (strcmp(name, "inv_freq") != 0)
+        return NULL;
+    *n = llama->config.head_dim / 2;
+    return fsdp_rotary_inv_freq(body->rotary);
+}
+
+static const char *const llama_blocks[] = {"LlamaDecoderLayer", NULL};
+static const char *const mistral_blocks[] = {"MistralDecoderLayer", NULL};
+static const char *const qwen2_blocks[] = {"Qwen2DecoderLayer", NULL};
+static const char *const embeddings[] = {"model.embed_tokens.weight", NULL};
+
+/* What the families have in common: all but names. */
+#define SHARED_SLOTS                                                                               \
+    .parse = parse, .write = write, .info = info, .set_dropout = set_dropout, .create = create,    \
+    .get_config = get_config, .loss = fsdp_causal_loss, .logits = fsdp_causal_logits,              \
+    .decoder = &fsdp_causal_decoder, .work = work, .buffer = buffer, .base_prefix = "model",       \
+    .head = "lm_head.weight", .embeddings = embeddings, .set_tied = set_tied
+
+const fsdp_model_type fsdp_llama_type = {
+    .name = "llama",
+    .root_class = "LlamaForCausalLM",
+    .preset = llama_preset,
+    .presets = FSDP_LLAMA_PRESETS,
+    .block_classes = llama_blocks,
+    SHARED_SLOTS,
+};
+
+const fsdp_model_type fsdp_mistral_type = {
+    .name = "mistral",
+    .root_class = "MistralForCausalLM",
+    .preset = mistral_preset,
+    .presets = FSDP_MISTRAL_PRESETS,
+    .block_classes = mistral_blocks,
+    SHARED_SLOTS,
+};
+
+const fsdp_model_type fsdp_qwen2_type = {
+    .name = "qwen2",
+    .root_class = "Qwen2ForCausalLM",
+    .preset = qwen2_preset,
+    .presets = FSDP_QWEN2_PRESETS,
+    .block_classes = qwen2_blocks,
+    SHARED_SLOTS,
+};

@@ -1,0 +1,146 @@
+/* See rope.h. Frequencies and angles are rounded to float32 where transformers' modeling_rope_utils
+ * rounds them: at position 8000 one unit in the last place is half a thousandth of a radian. */
+#include "src/models/rope.h"
+
+#include <math.h>
+
+#include "src/base/alloc.h"
+
+struct fsdp_rotary {
+    int64_t head_dim;
+    float *inv_freq;    /* [head_dim / 2] */
+    float *table;       /* [n_positions, head_dim]: cosines, then sines */
+    size_t n_positions; /* of which the table has room */
+    size_t n_filled;
+};
+
+/* --- frequencies --- */
+
+/* A number over a tensor is, in torch, the number times the tensor's reciprocal.
+ *
+ * Llama 3.1: waves shorter than the original context's high_freq_factor-th part are kept, those
+ * longer than its low_freq_factor-th part are stretched by `factor`, between them a mixture. */
+static float llama3_scaled(const fsdp_rope_config *c, float f)
+{
+    const double original = (double)c->original_max_position_embeddings;
+    const float wavelength = 1.0f / f * (float)(2.0 * M_PI);
+    if (wavelength > (float)(original / c->low_freq_factor))
+        return f / (float)c->factor;
+    if (wavelength < (float)(original / c->high_freq_factor))
+        return f;
+    const float smooth = (1.0f / wavelength * (float)original - (float)c->low_freq_factor) /
+                         (float)(c->high_freq_factor - c->low_freq_factor);
+    return (1.0f - smooth) * f / (float)c->factor + smooth * f;
+}
+
+static float inv_freq(const fsdp_rope_config *c, int64_t j, int64_t head_dim)
+{
+    const float exponent = (float)(2 * j) / (float)head_dim;
+    const float f = 1.0f / powf((float)c->theta, exponent);
+    switch (c->type) {
+    case FSDP_ROPE_LINEAR:
+        return f / (float)c->factor;
+    case FSDP_ROPE_LLAMA3:
+        return llama3_scaled(c, f);
+    case FSDP_ROPE_DEFAULT:
+        break;
+    }
+    return f;
+}
+
+fsdp_rotary *fsdp_rotary_create(const fsdp_rope_config *config, int64_t head_dim)
+{
+    fsdp_rotary *r = fsdp_calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->head_dim = head_dim;
+    r->inv_freq = fsdp_calloc((size_t)head_dim / 2, sizeof *r->inv_freq);
+    if (!r->inv_freq) {
+        fsdp_free(r);
+        return NULL;
+    }
+    for (int64_t j = 0; j < head_dim / 2; j++)
+        r->inv_freq[j] = inv_freq(config, j, head_dim);
+    return r;
+}
+
+void fsdp_rotary_destroy(void *rotary)
+{
+    fsdp_rotary *r = rotary;
+    if (!r)
+        return;
+    fsdp_free(r->inv_freq);
+    fsdp_free(r->table);
+    fsdp_free(r);
+}
+
+const float *fsdp_rotary_inv_freq(const fsdp_rotary *r)
+{
+    return r->inv_freq;
+}
+
+/* --- angles --- */
+
+static void fill_position(fsdp_rotary *r, size_t position)
+{
+    const int64_t half = r->head_dim / 2;
+    float *row = r->table + position * (size_t)r->head_dim;
+    for (int64_t j = 0; j < half; j++) {
+        const float angle = (float)position * r->inv_freq[j];
+        row[j] = cosf(angle);
+        row[half + j] = sinf(angle);
+    }
+}
+
+static bool fill(fsdp_rotary *r, size_t positions)
+{
+    if (!fsdp_grow((void **)&r->table, &r->n_positions, positions,
+                   (size_t)r->head_dim * sizeof *r->table))
+        return false;
+    for (; r->n_filled < positions; r->n_filled++)
+        fill_position(r, r->n_filled);
+    return true;
+}
+
+/* Values only: the operation takes float32. */
+static void round_values(fsdp_scope *s, fsdp_tensor *table, fsdp_dtype dtype)
+{
+    const int64_t n = fsdp_tensor_numel(table);
+    fsdp_tensor *rounded = fsdp_new(s, dtype, table->ndim, table->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k) {
+        k->cast(fsdp_scope_context(s), fsdp_tensor_ptr(rounded), dtype, fsdp_tensor_ptr(table),
+                FSDP_DTYPE_F32, n);
+        k->cast(fsdp_scope_context(s), fsdp_tensor_ptr(table), FSDP_DTYPE_F32,
+                fsdp_tensor_ptr(rounded), dtype, n);
+    }
+    fsdp_drop(s, rounded);
+}
+
+/* NULL with the scope failed if memory is short. */
+static fsdp_tensor *copy_table(fsdp_scope *s, fsdp_rotary *r, int64_t positions)
+{
+    const int64_t shape[2] = {positions, r->head_dim};
+    fsdp_tensor *table = fsdp_new(s, FSDP_DTYPE_F32, 2, shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (!k || positions == 0)
+        return table;
+    if (!fill(r, (size_t)positions)) {
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+        return NULL;
+    }
+    k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(table), r->table,
+            (size_t)fsdp_tensor_numel(table) * sizeof *r->table);
+    return table;
+}
+
+fsdp_tensor *fsdp_rotary_table(fsdp_scope *s, fsdp_rotary *r, int64_t positions)
+{
+    fsdp_tensor *table = copy_table(s, r, positions);
+    if (!table)
+        return NULL;
+    table->is_table = true;
+    if (s->run->buffer_dtype != FSDP_DTYPE_F32)
+        round_values(s, table, s->run->buffer_dtype);
+    return table;
+}

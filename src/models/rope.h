@@ -1,0 +1,17 @@
+/* The angles of rotary position embeddings (Su et al. 2021, arXiv 2104.09864), for fsdp_rope(). */
+#pragma once
+#include <fsdp/llama.h>
+
+#include "src/autograd/autograd.h"
+
+/* Angles by position, computed once for each position that was ever asked for. */
+typedef struct fsdp_rotary fsdp_rotary;
+
+/* Heads of head_dim elements, even. NULL, with an error message, when out of memory. */
+fsdp_rotary *fsdp_rotary_create(const fsdp_rope_config *config, int64_t head_dim);
+void fsdp_rotary_destroy(void *rotary); /* accepts NULL; as a module's impl_destroy */
+
+/* [head_dim / 2]: radians from one position to the next. */
+const float *fsdp_rotary_inv_freq(const fsdp_rotary *rotary);
+/* The table [positions, head_dim] that fsdp_rope() reads, owned by s. */
+fsdp_tensor *fsdp_rotary_table(fsdp_scope *s, fsdp_rotary *rotary, int64_t positions);

@@ -1,0 +1,469 @@
+/* Adafactor as transformers.optimization.Adafactor computes it (Shazeer & Stern 2018).
+ *
+ * A parameter is so many rows of `cols` elements: a matrix is one of them, more dimensions are
+ * several, a vector is rows of one element that has no column state. An update needs five numbers
+ * of whole tensors, which come in two rounds of Note [Row sums], one gather each for all
+ * parameters:
+ *
+ *     begin   sums over rows of p^2, of a matrix also of g^2 + eps by column, and of the new
+ *             exp_avg_sq_row -- first gather -- RMS(p), exp_avg_sq_col, the mean of exp_avg_sq_row;
+ *             so u can be computed, and sums over rows of u^2 -- second gather -- RMS(u)
+ *     apply   u once more, and the step
+ *
+ * u is computed twice and never kept: it would be as large as the gradients. */
+#include <math.h>
+
+#include "src/base/alloc.h"
+#include "src/optim/optimizer.h"
+#include "src/optim/row_sums.h"
+#include "src/tensor/tensor.h"
+
+enum { /* places of state_names */
+    EXP_AVG,
+    EXP_AVG_SQ_ROW,
+    EXP_AVG_SQ_COL,
+    EXP_AVG_SQ,
+    RMS
+};
+static const char *const state_names[FSDP_MAX_OPTIMIZER_STATE] = {
+    "exp_avg", "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq", "RMS"};
+
+/* --- options --- */
+
+fsdp_adafactor_options fsdp_adafactor_defaults(void)
+{
+    return (fsdp_adafactor_options){.eps1 = 1e-30,
+                                    .eps2 = 1e-3,
+                                    .clip_threshold = 1.0,
+                                    .decay_rate = -0.8,
+                                    .beta1 = -1.0,
+                                    .scale_parameter = true,
+                                    .relative_step = true};
+}
+
+static const char *name(const fsdp_optimizer_options *options)
+{
+    (void)options;
+    return "adafactor";
+}
+
+static bool has_first_moment(const fsdp_adafactor_options *o)
+{
+    return o->beta1 >= 0.0;
+}
+
+static fsdp_status check(const fsdp_optimizer_options *options)
+{
+    const fsdp_adafactor_options *o = &options->adafactor;
+    FSDP_TRY(fsdp_optimizer_check_range("adafactor", "lr", o->lr, (double)INFINITY));
+    FSDP_TRY(fsdp_optimizer_check_range("adafactor", "eps1", o->eps1, (double)INFINITY));
+    FSDP_TRY(fsdp_optimizer_check_range("adafactor", "eps2", o->eps2, (double)INFINITY));
+    FSDP_TRY(
+        fsdp_optimizer_check_range("adafactor", "weight_decay", o->weight_decay, (double)INFINITY));
+    if (!(o->beta1 < 1.0)) /* below 0: none */
+        return fsdp_error(FSDP_ERR_INVALID, "adafactor: beta1 is %g, not below 1", o->beta1);
+    if (!(o->clip_threshold > 0.0))
+        return fsdp_error(FSDP_ERR_INVALID, "adafactor: clip_threshold is %g, not above 0",
+                          o->clip_threshold);
+    if (!isfinite(o->decay_rate) || o->decay_rate > 0.0)
+        return fsdp_error(FSDP_ERR_INVALID, "adafactor: decay_rate is %g, not at most 0",
+                          o->decay_rate);
+    if (o->relative_step && o->lr != 0.0)
+        return fsdp_error(FSDP_ERR_INVALID, "adafactor: lr is %g, but relative_step sets it",
+                          o->lr);
+    if (o->warmup_init && !o->relative_step)
+        return fsdp_error(FSDP_ERR_INVALID, "adafactor: warmup_init needs relative_step");
+    return FSDP_OK;
+}
+
+static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, int ndim, int k)
+{
+    bool factored = ndim >= 2;
+    switch (k) {
+    case EXP_AVG:
+        return has_first_moment(&options->adafactor) ? FSDP_STATE_SAME : FSDP_STATE_NONE;
+    case EXP_AVG_SQ_ROW:
+        return factored ? FSDP_STATE_ROWS : FSDP_STATE_NONE;
+    case EXP_AVG_SQ_COL:
+        return factored ? FSDP_STATE_COLUMNS : FSDP_STATE_NONE;
+    case EXP_AVG_SQ:
+        return factored ? FSDP_STATE_NONE : FSDP_STATE_SAME;
+    default:
+        return FSDP_STATE_SCALAR;
+    }
+}
+
+/* transformers' _get_lr. */
+static double rate_of(const fsdp_adafactor_options *o, int64_t step, float rms)
+{
+    double rate = o->lr, t = (double)step;
+    if (o->relative_step)
+        rate = fmin(o->warmup_init ? 1e-6 * t : 1e-2, 1.0 / sqrt(t));
+    return o->scale_parameter ? rate * fmax(o->eps2, (double)rms) : rate;
+}
+
+static double *lr(fsdp_optimizer_options *options)
+{
+    return options->adafactor.relative_step ? NULL : &options->adafactor.lr;
+}
+
+static double own_lr(const fsdp_optimizer_options *options, int64_t step, fsdp_tensor *const *state)
+{
+    const float *rms = fsdp_tensor_ptr(state[RMS]);
+    return rate_of(&options->adafactor, step, rms ? *rms : 0.0f);
+}
+
+/* --- a step --- */
+
+/* A parameter as rows of `cols` elements, and what the step finds out about it. */
+typedef struct part {
+    const fsdp_step_item *item;
+    const fsdp_adafactor_options *options;
+    int64_t n_matrices, rows, cols; /* on this rank; rows of one matrix */
+    int64_t numel;                  /* of the whole parameter */
+    bool is_vector, is_matrix;      /* of 1 dimension, of 2 */
+    float row_mean;                 /* is_matrix: of exp_avg_sq_row over the whole */
+    float divisor;                  /* max(1, RMS(u) / clip_threshold) */
+} part;
+
+typedef struct work {
+    fsdp_device *device;
+    part *parts;
+    size_t n;
+    float grad_scale;
+    fsdp_row_sum *first, *second; /* [n] of the two rounds */
+    fsdp_row_sums moments, updates;
+    fsdp_tensor *row_values; /* F64, one for each row of a parameter */
+    fsdp_tensor *factors;    /* F32, of the rows of a matrix, then of its columns */
+} work;
+
+/* Places of a matrix's numbers in the first round: its columns come last. A vector and whatever has
+ * more than two dimensions has the first one. */
+enum {
+    PARAM_SQUARES,
+    ROW_MEANS,
+    COLUMNS
+};
+
+static void describe(const fsdp_step_item *item, part *p, fsdp_row_sum *first, fsdp_row_sum *second)
+{
+    const fsdp_tensor *local = item->local;
+    const int64_t *shape = fsdp_parameter_shape(item->parameter);
+    int64_t inner = 1; /* rows in a row of dimension 0 */
+    *p = (part){.item = item,
+                .options = &item->options->adafactor,
+                .n_matrices = 1,
+                .rows = local->shape[0],
+                .cols = 1,
+                .numel = fsdp_parameter_numel(item->parameter),
+                .is_vector = local->ndim == 1,
+                .is_matrix = local->ndim == 2,
+                .divisor = 1.0f};
+    if (!p->is_vector)
+        p->cols = shape[local->ndim - 1];
+    if (local->ndim > 2) {
+        p->rows = shape[local->ndim - 2];
+        for (int d = 1; d < local->ndim - 1; d++)
+            inner *= shape[d];
+        p->n_matrices = p->rows ? local->shape[0] * inner / p->rows : 0;
+    }
+    *first = *second = (fsdp_row_sum){.group = fsdp_parameter_group(item->parameter),
+                                      .rows = shape[0],
+                                      .inner = inner,
+                                      .width = 1};
+    if (p->is_matrix)
+        first->width = COLUMNS + p->cols;
+}
+
+static int64_t rows_of(const part *p)
+{
+    return p->n_matrices * p->rows;
+}
+
+/* transformers' _rms of a whole tensor from its sum of squares. */
+static float rms_of(const part *p, double squares)
+{
+    return p->numel ? (float)(sqrt(squares) / sqrt((double)p->numel)) : 0.0f;
+}
+
+static double beta2_of(const part *p)
+{
+    return 1.0 - pow((double)p->item->step, p->options->decay_rate);
+}
+
+static float *state_of(const part *p, int k)
+{
+    return fsdp_tensor_ptr(p->item->state[k]);
+}
+
+static const float *grad_of(const part *p, int64_t matrix)
+{
+    return (const float *)fsdp_tensor_ptr(p->item->grad) + matrix * p->rows * p->cols;
+}
+
+/* --- first round: moments --- */
+
+static float *row_state_of(const part *p)
+{
+    return state_of(p, p->is_vector ? EXP_AVG_SQ : EXP_AVG_SQ_ROW);
+}
+
+/* Column sums of this rank's segments of a matrix. */
+static void put_columns(const work *w, size_t i)
+{
+    const part *p = &w->parts[i];
+    const fsdp_row_sum *s = &w->first[i];
+    double *own = s->own + COLUMNS;
+    for (int64_t b = s->begin, e; b < s->end; b = e, own += s->width) {
+        e = fsdp_row_segment_end(b, s->end);
+        w->device->kernels->square_column_sums(w->device->context, own,
+                                               grad_of(p, 0) + (b - s->begin) * p->cols, e - b,
+                                               p->cols, w->grad_scale, (float)p->options->eps1);
+    }
+}
+
+/* Columns of matrices that this rank has whole. */
+static void average_columns(const work *w, const part *p, double *sums)
+{
+    const fsdp_kernels *k = w->device->kernels;
+    for (int64_t m = 0; m < p->n_matrices; m++) {
+        k->square_column_sums(w->device->context, sums, grad_of(p, m), p->rows, p->cols,
+                              w->grad_scale, (float)p->options->eps1);
+        k->moving_average(w->device->context, state_of(p, EXP_AVG_SQ_COL) + m * p->cols, sums,
+                          (double)p->rows, beta2_of(p), p->cols);
+    }
+}
+
+static void put_moments(const work *w, size_t i)
+{
+    const part *p = &w->parts[i];
+    const fsdp_kernels *k = w->device->kernels;
+    const fsdp_tensor *local = p->item->local;
+    double *values = fsdp_tensor_ptr(w->row_values);
+    int64_t rows = rows_of(p);
+    k->row_power_sums(w->device->context, values, fsdp_tensor_ptr(local), local->dtype, rows,
+                      p->cols, 2.0);
+    fsdp_row_sums_put(&w->moments, i, PARAM_SQUARES, values);
+    k->square_row_sums(w->device->context, values, grad_of(p, 0), rows, p->cols, w->grad_scale,
+                       (float)p->options->eps1);
+    k->moving_average(w->device->context, row_state_of(p), values, (double)p->cols, beta2_of(p),
+                      rows);
+    if (p->is_matrix) {
+        k->row_power_sums(w->device->context, values, row_state_of(p), FSDP_DTYPE_F32, rows, 1,
+                          1.0);
+        fsdp_row_sums_put(&w->moments, i, ROW_MEANS, values);
+        put_columns(w, i);
+    } else if (!p->is_vector) {
+        average_columns(w, p, values);
+    }
+}
+
+/* Every rank, also one without rows, keeps RMS and the columns of a matrix. */
+static void take_moments(const work *w, size_t i)
+{
+    part *p = &w->parts[i];
+    const double *total = w->first[i].total;
+    *state_of(p, RMS) = rms_of(p, total[PARAM_SQUARES]);
+    if (!p->is_matrix || !p->numel)
+        return;
+    double rows = (double)w->first[i].rows;
+    p->row_mean = (float)(total[ROW_MEANS] / rows);
+    w->device->kernels->moving_average(w->device->context, state_of(p, EXP_AVG_SQ_COL),
+                                       total + COLUMNS, rows, beta2_of(p), p->cols);
+}
+
+/* --- second round: updates --- */
+
+static float mean_of(const float *x, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i];
+    return (float)(sum / (double)n);
+}
+
+/* The factors of a matrix's rows and columns (_approx_sq_grad), and all of `args` that u needs. */
+static void factor(const work *w, const part *p, int64_t matrix, fsdp_adafactor_args *args)
+{
+    const fsdp_kernels *k = w->device->kernels;
+    const float *row_state = row_state_of(p) + matrix * p->rows;
+    float *rows = fsdp_tensor_ptr(w->factors), *cols = rows + p->rows;
+    float mean = p->is_vector ? 1.0f : p->is_matrix ? p->row_mean : mean_of(row_state, p->rows);
+    k->rsqrt(w->device->context, rows, row_state, mean, p->rows);
+    if (p->is_vector)
+        cols[0] = 1.0f;
+    else
+        k->rsqrt(w->device->context, cols, state_of(p, EXP_AVG_SQ_COL) + matrix * p->cols, 1.0f,
+                 p->cols);
+    *args = (fsdp_adafactor_args){.rows = p->rows,
+                                  .cols = p->cols,
+                                  .grad = grad_of(p, matrix),
+                                  .row_factor = rows,
+                                  .col_factor = cols,
+                                  .grad_scale = w->grad_scale};
+}
+
+static void put_updates(const work *w, size_t i)
+{
+    const part *p = &w->parts[i];
+    double *values = fsdp_tensor_ptr(w->row_values);
+    for (int64_t m = 0; m < p->n_matrices; m++) {
+        fsdp_adafactor_args args;
+        factor(w, p, m, &args);
+        w->device->kernels->adafactor_square_sums(w->device->context, values + m * p->rows, &args);
+    }
+    fsdp_row_sums_put(&w->updates, i, 0, values);
+}
+
+static void take_updates(const work *w, size_t i)
+{
+    part *p = &w->parts[i];
+    double ratio = (double)rms_of(p, w->second[i].total[0]) / p->options->clip_threshold;
+    p->divisor = ratio <= 1.0 ? 1.0f : (float)ratio; /* NaN stays */
+}
+
+/* --- the slots of the class --- */
+
+static void end(void *arg)
+{
+    work *w = arg;
+    if (!w)
+        return;
+    fsdp_tensor_release(w->factors);
+    fsdp_tensor_release(w->row_values);
+    fsdp_row_sums_close(&w->updates);
+    fsdp_row_sums_close(&w->moments);
+    fsdp_free(w->second);
+    fsdp_free(w->first);
+    fsdp_free(w->parts);
+    fsdp_free(w);
+}
+
+/* Scratch for the largest parameter. */
+static fsdp_status create_scratch(work *w)
+{
+    int64_t values = 0, factors = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        const part *p = &w->parts[i];
+        int64_t rows = rows_of(p);
+        values = rows > values ? rows : values;
+        values = p->cols > values ? p->cols : values;
+        factors = p->rows + p->cols > factors ? p->rows + p->cols : factors;
+    }
+    FSDP_TRY(fsdp_tensor_create(w->device, FSDP_DTYPE_F64, 1, (int64_t[]){values}, FSDP_TAG_OPTIM,
+                                &w->row_values));
+    return fsdp_tensor_create(w->device, FSDP_DTYPE_F32, 1, (int64_t[]){factors}, FSDP_TAG_OPTIM,
+                              &w->factors);
+}
+
+static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
+{
+    w->parts = fsdp_calloc(n, sizeof *w->parts);
+    w->first = fsdp_calloc(n, sizeof *w->first);
+    w->second = fsdp_calloc(n, sizeof *w->second);
+    if (!w->parts || !w->first || !w->second)
+        return FSDP_ERR_NOMEM;
+    w->n = n;
+    w->device = items[0].local->storage->device;
+    for (size_t i = 0; i < n; i++)
+        describe(&items[i], &w->parts[i], &w->first[i], &w->second[i]);
+    FSDP_TRY(create_scratch(w));
+    FSDP_TRY(fsdp_row_sums_open(&w->moments, w->first, n, FSDP_REDUCE_SUM, w->device));
+    return fsdp_row_sums_open(&w->updates, w->second, n, FSDP_REDUCE_SUM, w->device);
+}
+
+/* Averages are written before the parameter is. */
+static fsdp_status write_averages(const work *w, size_t i, void (*write)(const work *w, size_t i))
+{
+    const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);
+    const fsdp_step_item *item = w->parts[i].item;
+    FSDP_TRY(fsdp_step_item_begin_state(item, averages));
+    write(w, i);
+    fsdp_step_item_end_state(item, averages);
+    return FSDP_OK;
+}
+
+/* One round: own rows in, one gather, totals out. */
+static fsdp_status gather(const work *w, fsdp_row_sums *sums, void (*put)(const work *w, size_t i),
+                          void (*take)(const work *w, size_t i))
+{
+    bool computes = w->device->kernels;
+    for (size_t i = 0; computes && i < w->n; i++) {
+        const fsdp_tensor *local = w->parts[i].item->local;
+        if (!fsdp_tensor_numel(local))
+            continue;
+        FSDP_TRY(fsdp_tensor_begin_read(local));
+        fsdp_status status = write_averages(w, i, put);
+        fsdp_tensor_end_read(local);
+        FSDP_TRY(status);
+    }
+    FSDP_TRY(fsdp_row_sums_gather(sums));
+    for (size_t i = 0; computes && i < w->n; i++)
+        FSDP_TRY(write_averages(w, i, take));
+    return FSDP_OK;
+}
+
+static fsdp_status begin(const fsdp_step_item *items, size_t n, float grad_scale, void **out)
+{
+    work *w = fsdp_calloc(1, sizeof *w);
+    if (!w)
+        return FSDP_ERR_NOMEM;
+    *out = w;
+    w->grad_scale = grad_scale;
+    FSDP_TRY(open_work(items, n, w));
+    FSDP_TRY(gather(w, &w->moments, put_moments, take_moments));
+    return gather(w, &w->updates, put_updates, take_updates);
+}
+
+static void apply(void *arg, size_t i)
+{
+    const work *w = arg;
+    const part *p = &w->parts[i];
+    const fsdp_adafactor_options *o = p->options;
+    fsdp_tensor *local = p->item->local;
+    if (!w->device->kernels || !fsdp_tensor_numel(local))
+        return;
+    for (int64_t m = 0; m < p->n_matrices; m++) {
+        int64_t at = m * p->rows * p->cols;
+        fsdp_adafactor_args args;
+        factor(w, p, m, &args);
+        args.param = (char *)fsdp_tensor_ptr(local) + (size_t)at * fsdp_dtype_size(local->dtype);
+        args.param_dtype = local->dtype;
+        args.exp_avg = has_first_moment(o) ? state_of(p, EXP_AVG) + at : NULL;
+        args.divisor = p->divisor;
+        args.lr = rate_of(o, p->item->step, *state_of(p, RMS));
+        args.beta1 = has_first_moment(o) ? o->beta1 : 0.0;
+        args.weight_decay = o->weight_decay;
+        w->device->kernels->adafactor(w->device->context, &args);
+    }
+}
+
+static const fsdp_whole_step whole = {.begin = begin, .apply = apply, .end = end};
+
+static const fsdp_optimizer_class adafactor = {.state_names = state_names,
+                                               .name = name,
+                                               .check = check,
+                                               .state_shape = state_shape,
+                                               .lr = lr,
+                                               .own_lr = own_lr,
+                                               .whole = &whole};
+
+static fsdp_optimizer_options options_of(const fsdp_adafactor_options *options)
+{
+    return (fsdp_optimizer_options){.adafactor = options ? *options : fsdp_adafactor_defaults()};
+}
+
+fsdp_status fsdp_adafactor_create(fsdp_module *module, const fsdp_adafactor_options *options,
+                                  fsdp_optimizer **optimizer)
+{
+    fsdp_optimizer_options o = options_of(options);
+    return fsdp_optimizer_create(&adafactor, module, &o, optimizer);
+}
+
+fsdp_status fsdp_adafactor_add_group(fsdp_optimizer *optimizer,
+                                     const fsdp_parameter_list *parameters,
+                                     const fsdp_adafactor_options *options)
+{
+    fsdp_optimizer_options o = options_of(options);
+    return fsdp_optimizer_add_group(&adafactor, optimizer, parameters, &o);
+}

@@ -1,0 +1,87 @@
+/* Which parameters weight decay is for. */
+#include <ctype.h>
+#include <string.h>
+
+#include <fsdp/optim.h>
+
+#include "src/base/alloc.h"
+
+/* The dot-separated part [part, part + n): "norm", or something that ends in "_norm". */
+static bool is_norm(const char *part, size_t n)
+{
+    static const char norm[] = "_norm";
+    size_t length = sizeof norm - 1;
+    if (n == length - 1)
+        return strncmp(part, norm + 1, n) == 0;
+    return n >= length && strncmp(part + n - length, norm, length) == 0;
+}
+
+/* The patterns of transformers' Trainer.get_decay_parameter_names. */
+static bool is_bias_or_norm(const char *lower)
+{
+    if (strstr(lower, "bias") || strstr(lower, "layernorm") || strstr(lower, "rmsnorm"))
+        return true;
+    for (const char *part = lower;; part++) {
+        size_t n = strcspn(part, ".");
+        if (is_norm(part, n))
+            return true;
+        part += n;
+        if (!*part)
+            return false;
+    }
+}
+
+static fsdp_status decays(const fsdp_named_parameter *named, bool *yes)
+{
+    char *lower = fsdp_strdup(named->name);
+    if (!lower)
+        return FSDP_ERR_NOMEM;
+    for (char *c = lower; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    *yes = fsdp_parameter_ndim(named->parameter) > 1 && !is_bias_or_norm(lower);
+    fsdp_free(lower);
+    return FSDP_OK;
+}
+
+static fsdp_status append(fsdp_parameter_list *list, const fsdp_named_parameter *named)
+{
+    char *name = fsdp_strdup(named->name);
+    if (!name)
+        return FSDP_ERR_NOMEM;
+    list->items[list->n++] = (fsdp_named_parameter){.name = name, .parameter = named->parameter};
+    return FSDP_OK;
+}
+
+static fsdp_status split(const fsdp_parameter_list *all, fsdp_parameter_list *decay,
+                         fsdp_parameter_list *no_decay)
+{
+    decay->items = fsdp_calloc(all->n, sizeof *decay->items);
+    no_decay->items = fsdp_calloc(all->n, sizeof *no_decay->items);
+    if (!decay->items || !no_decay->items)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < all->n; i++) {
+        bool yes = false;
+        if (!fsdp_parameter_requires_grad(all->items[i].parameter))
+            continue;
+        FSDP_TRY(decays(&all->items[i], &yes));
+        FSDP_TRY(append(yes ? decay : no_decay, &all->items[i]));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_decay_parameters(fsdp_module *module, fsdp_parameter_list *decay,
+                                  fsdp_parameter_list *no_decay)
+{
+    fsdp_parameter_list all, with = {0}, without = {0};
+    FSDP_TRY(fsdp_module_parameters(module, false, &all));
+    fsdp_status status = split(&all, &with, &without);
+    fsdp_parameter_list_free(&all);
+    if (status != FSDP_OK) {
+        fsdp_parameter_list_free(&with);
+        fsdp_parameter_list_free(&without);
+        return status;
+    }
+    *decay = with;
+    *no_decay = without;
+    return FSDP_OK;
+}

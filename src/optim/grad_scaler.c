@@ -1,0 +1,282 @@
+/* torch.amp.GradScaler, and ShardedGradScaler's agreement over ranks: a rank sees its own rows of
+ * the gradients alone, so what one rank found is told to all. */
+#include <math.h>
+
+#include <fsdp/comm.h>
+
+#include "src/base/alloc.h"
+#include "src/optim/optimizer.h"
+#include "src/tensor/tensor.h"
+
+typedef enum stage {
+    STAGE_READY,    /* the next call is unscale or step */
+    STAGE_UNSCALED, /* since the last update */
+    STAGE_STEPPED
+} stage;
+
+/* What the scaler knows of one optimizer since the last update; without one it is ready. */
+typedef struct progress {
+    const fsdp_optimizer *optimizer; /* borrowed until update */
+    stage stage;
+    bool found_inf;
+} progress;
+
+struct fsdp_grad_scaler {
+    fsdp_grad_scaler_state state;
+    fsdp_group *group; /* borrowed; NULL: the groups of the parameters */
+    bool disabled;
+    progress *optimizers; /* [n_optimizers] of this round: torch's _per_optimizer_states */
+    size_t n_optimizers, cap;
+};
+
+static fsdp_status check_state(const fsdp_grad_scaler_state *s)
+{
+    const struct {
+        const char *name;
+        double value, above, below;
+    } fields[] = {{"scale", s->scale, 0.0, (double)INFINITY},
+                  {"growth_factor", s->growth_factor, 1.0, (double)INFINITY},
+                  {"backoff_factor", s->backoff_factor, 0.0, 1.0}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (!(fields[i].value > fields[i].above && fields[i].value < fields[i].below))
+            return fsdp_error(FSDP_ERR_INVALID, "grad_scaler: %s is %g, not between %g and %g",
+                              fields[i].name, fields[i].value, fields[i].above, fields[i].below);
+    if (s->growth_interval < 1 || s->growth_tracker < 0)
+        return fsdp_error(
+            FSDP_ERR_INVALID, "grad_scaler: %s is %lld",
+            s->growth_interval < 1 ? "growth_interval" : "growth_tracker",
+            (long long)(s->growth_interval < 1 ? s->growth_interval : s->growth_tracker));
+    return FSDP_OK;
+}
+
+static double or_default(double value, double otherwise)
+{
+    return value != 0.0 ? value : otherwise;
+}
+
+fsdp_status fsdp_grad_scaler_create(const fsdp_grad_scaler_options *options,
+                                    fsdp_grad_scaler **scaler)
+{
+    const fsdp_grad_scaler_options o = options ? *options : (fsdp_grad_scaler_options){0};
+    const fsdp_grad_scaler_state state = {.scale = or_default(o.init_scale, 65536.0),
+                                          .growth_factor = or_default(o.growth_factor, 2.0),
+                                          .backoff_factor = or_default(o.backoff_factor, 0.5),
+                                          .growth_interval =
+                                              o.growth_interval ? o.growth_interval : 2000};
+    FSDP_TRY(check_state(&state));
+    fsdp_grad_scaler *s = fsdp_calloc(1, sizeof *s);
+    if (!s)
+        return FSDP_ERR_NOMEM;
+    s->state = state;
+    s->group = o.group;
+    s->disabled = o.disabled;
+    *scaler = s;
+    return FSDP_OK;
+}
+
+void fsdp_grad_scaler_destroy(fsdp_grad_scaler *s)
+{
+    if (s)
+        fsdp_free(s->optimizers);
+    fsdp_free(s);
+}
+
+double fsdp_grad_scaler_scale(const fsdp_grad_scaler *s)
+{
+    return s->disabled ? 1.0 : s->state.scale;
+}
+
+bool fsdp_grad_scaler_is_enabled(const fsdp_grad_scaler *s)
+{
+    return !s->disabled;
+}
+
+bool fsdp_grad_scaler_found_inf(const fsdp_grad_scaler *s)
+{
+    bool found = false;
+    for (size_t i = 0; i < s->n_optimizers; i++)
+        found |= s->optimizers[i].found_inf;
+    return found;
+}
+
+fsdp_grad_scaler_state fsdp_grad_scaler_get_state(const fsdp_grad_scaler *s)
+{
+    return s->state;
+}
+
+fsdp_status fsdp_grad_scaler_set_state(fsdp_grad_scaler *s, const fsdp_grad_scaler_state *state)
+{
+    FSDP_TRY(check_state(state));
+    s->state = *state;
+    s->n_optimizers = 0;
+    return FSDP_OK;
+}
+
+/* --- unscale --- */
+
+/* `rows` is scratch for the largest magnitude of each row. */
+static bool unscale_tensor(const fsdp_device *device, fsdp_tensor *grad, float factor, double *rows)
+{
+    const fsdp_kernels *k = device->kernels;
+    float *data = fsdp_tensor_ptr(grad);
+    const int64_t n = fsdp_tensor_numel(grad), n_rows = grad->ndim ? grad->shape[0] : 1;
+    if (n == 0)
+        return true;
+    k->scale(device->context, data, data, factor, FSDP_DTYPE_F32, n);
+    k->row_power_sums(device->context, rows, data, FSDP_DTYPE_F32, n_rows,
+                      fsdp_tensor_row_numel(grad), (double)INFINITY);
+    bool finite = true;
+    for (int64_t r = 0; r < n_rows; r++)
+        finite &= isfinite(rows[r]) != 0;
+    return finite;
+}
+
+static int64_t most_rows(const fsdp_parameter_list *parameters)
+{
+    int64_t most = 1;
+    for (size_t i = 0; i < parameters->n; i++) {
+        const fsdp_tensor *grad = fsdp_optimizer_gradient(parameters->items[i].parameter);
+        if (grad && grad->ndim && grad->shape[0] > most)
+            most = grad->shape[0];
+    }
+    return most;
+}
+
+/* This rank's rows of all gradients. On meta there is nothing to find. */
+static fsdp_status unscale_all(const fsdp_parameter_list *parameters, float factor, bool *finite)
+{
+    double *rows = fsdp_calloc((size_t)most_rows(parameters), sizeof *rows);
+    if (!rows)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < parameters->n; i++) {
+        fsdp_tensor *grad = fsdp_optimizer_gradient(parameters->items[i].parameter);
+        const fsdp_device *device = grad ? grad->storage->device : NULL;
+        if (grad && device->kernels)
+            *finite &= unscale_tensor(device, grad, factor, rows);
+    }
+    fsdp_free(rows);
+    return FSDP_OK;
+}
+
+static fsdp_status tell(fsdp_group *group, float *found)
+{
+    return group ? fsdp_all_reduce(group, found, 1, FSDP_DTYPE_F32, FSDP_REDUCE_MAX) : FSDP_OK;
+}
+
+/* Is parameter i the first of its group? */
+static bool begins_group(const fsdp_parameter_list *parameters, size_t i)
+{
+    const fsdp_group *group = fsdp_parameter_group(parameters->items[i].parameter);
+    for (size_t k = 0; k < i; k++)
+        if (fsdp_parameter_group(parameters->items[k].parameter) == group)
+            return false;
+    return true;
+}
+
+static fsdp_status agree(const fsdp_grad_scaler *s, const fsdp_parameter_list *parameters,
+                         float *found)
+{
+    if (s->group)
+        return tell(s->group, found);
+    for (size_t i = 0; i < parameters->n; i++)
+        if (begins_group(parameters, i))
+            FSDP_TRY(tell(fsdp_parameter_group(parameters->items[i].parameter), found));
+    return FSDP_OK;
+}
+
+/* Of this optimizer; valid until the next call. */
+static fsdp_status progress_of(fsdp_grad_scaler *s, const fsdp_optimizer *optimizer, progress **p)
+{
+    size_t i = 0;
+    while (i < s->n_optimizers && s->optimizers[i].optimizer != optimizer)
+        i++;
+    if (i == s->n_optimizers) {
+        if (!FSDP_GROW(s->optimizers, s->cap, i + 1))
+            return FSDP_ERR_NOMEM;
+        s->optimizers[s->n_optimizers++] = (progress){.optimizer = optimizer};
+    }
+    *p = &s->optimizers[i];
+    return FSDP_OK;
+}
+
+static fsdp_status unscale(const fsdp_grad_scaler *s, progress *p)
+{
+    const fsdp_parameter_list *parameters = fsdp_optimizer_parameters(p->optimizer);
+    bool finite = true;
+    FSDP_TRY(unscale_all(parameters, (float)(1.0 / s->state.scale), &finite));
+    float found = finite ? 0.0f : 1.0f;
+    FSDP_TRY(agree(s, parameters, &found));
+    p->found_inf = found != 0.0f;
+    p->stage = STAGE_UNSCALED;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_grad_scaler_unscale(fsdp_grad_scaler *s, const fsdp_optimizer *optimizer)
+{
+    progress *p;
+    if (s->disabled)
+        return FSDP_OK;
+    FSDP_TRY(progress_of(s, optimizer, &p));
+    if (p->stage != STAGE_READY)
+        return fsdp_error(FSDP_ERR_STATE,
+                          "grad_scaler: unscale of this optimizer %s since the last update",
+                          p->stage == STAGE_STEPPED ? "after its step" : "was called already");
+    return unscale(s, p);
+}
+
+/* --- step, update --- */
+
+fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer, float grad_scale)
+{
+    progress *p;
+    if (s->disabled)
+        return fsdp_optimizer_step(optimizer, grad_scale);
+    FSDP_TRY(progress_of(s, optimizer, &p));
+    if (p->stage == STAGE_STEPPED)
+        return fsdp_error(FSDP_ERR_STATE, "grad_scaler: step of this optimizer was called already "
+                                          "since the last update");
+    if (p->stage == STAGE_READY)
+        FSDP_TRY(unscale(s, p));
+    if (!p->found_inf)
+        FSDP_TRY(fsdp_optimizer_step(optimizer, grad_scale));
+    p->stage = STAGE_STEPPED;
+    return FSDP_OK;
+}
+
+/* The scale is a float32 in torch; growth that overflows it is left out. */
+static void grow(fsdp_grad_scaler_state *state)
+{
+    const float grown = (float)(state->scale * state->growth_factor);
+    if (++state->growth_tracker < state->growth_interval)
+        return;
+    state->growth_tracker = 0;
+    if (isfinite(grown))
+        state->scale = (double)grown;
+}
+
+/* Are there optimizers, and has each one's gradients been looked at? */
+static bool knows_all(const fsdp_grad_scaler *s)
+{
+    bool all = s->n_optimizers > 0;
+    for (size_t i = 0; i < s->n_optimizers; i++)
+        all &= s->optimizers[i].stage != STAGE_READY;
+    return all;
+}
+
+fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *s)
+{
+    if (s->disabled)
+        return FSDP_OK;
+    if (!knows_all(s))
+        return fsdp_error(FSDP_ERR_STATE, "grad_scaler: update without unscale or step before it");
+    if (fsdp_grad_scaler_found_inf(s)) {
+        const float less = (float)(s->state.scale * s->state.backoff_factor);
+        s->state.growth_tracker = 0;
+        if (less > 0.0f)
+            s->state.scale = (double)less;
+    } else {
+        grow(&s->state);
+    }
+    s->n_optimizers = 0;
+    return FSDP_OK;
+}

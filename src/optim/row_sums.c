@@ -1,0 +1,210 @@
+/* See Note [Row sums]. */
+#include <math.h>
+#include <string.h>
+
+#include <fsdp/dtensor.h>
+
+#include "src/base/assert.h"
+#include "src/optim/row_sums.h"
+#include "src/tensor/tensor.h"
+
+enum {
+    MAX_DEPTH = 64 /* of a tree over int64_t rows */
+};
+
+/* --- segments --- */
+
+int64_t fsdp_row_segment_end(int64_t begin, int64_t end)
+{
+    int64_t size = begin & -begin; /* what divides begin; 0 is divided by all */
+    if (!size)
+        size = INT64_C(1) << 62;
+    while (size > end - begin)
+        size /= 2;
+    return begin + size;
+}
+
+static int64_t count_segments(int64_t begin, int64_t end)
+{
+    int64_t n = 0;
+    for (; begin < end; begin = fsdp_row_segment_end(begin, end))
+        n++;
+    return n;
+}
+
+static void rows_of_rank(const fsdp_row_sum *s, int rank, int64_t *begin, int64_t *end)
+{
+    fsdp_shard_rows(s->rows, fsdp_group_world_size(s->group), rank, begin, end);
+    *begin *= s->inner;
+    *end *= s->inner;
+}
+
+/* Numbers that each rank sends for it: those of the rank that has most segments. */
+static int64_t numbers_sent(const fsdp_row_sum *s)
+{
+    int64_t most = 0;
+    for (int r = 0; r < fsdp_group_world_size(s->group); r++) {
+        int64_t begin, end;
+        rows_of_rank(s, r, &begin, &end);
+        int64_t n = count_segments(begin, end);
+        most = n > most ? n : most;
+    }
+    return most * s->width;
+}
+
+static double join(fsdp_reduce_op op, double left, double right)
+{
+    if (op == FSDP_REDUCE_SUM)
+        return left + right;
+    return right > left || isnan(right) ? right : left; /* a NaN on the left stays */
+}
+
+/* --- memory --- */
+
+/* Is it the first item of its group? */
+static bool begins_group(const fsdp_row_sums *sums, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (sums->items[k].group == sums->items[i].group)
+            return false;
+    return true;
+}
+
+static int64_t numbers_of_group(const fsdp_row_sums *sums, const fsdp_group *group)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < sums->n; i++)
+        if (sums->items[i].group == group)
+            n += numbers_sent(&sums->items[i]);
+    return n;
+}
+
+/* What is sent lies group by group, each in one piece. */
+static void place(fsdp_row_sums *sums, double *own, double *totals)
+{
+    for (size_t first = 0; first < sums->n; first++) {
+        if (!begins_group(sums, first))
+            continue;
+        for (size_t i = first; i < sums->n; i++) {
+            fsdp_row_sum *s = &sums->items[i];
+            if (s->group != sums->items[first].group)
+                continue;
+            s->own = own;
+            own += numbers_sent(s);
+            s->total = totals;
+            totals += s->width;
+        }
+    }
+}
+
+fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t n,
+                               fsdp_reduce_op op, fsdp_device *device)
+{
+    int64_t sent = 0, gathered = 0, totals = 0;
+    *sums = (fsdp_row_sums){.items = items, .n = n, .op = op};
+    for (size_t i = 0; i < n; i++) {
+        fsdp_row_sum *s = &items[i];
+        rows_of_rank(s, fsdp_group_rank(s->group), &s->begin, &s->end);
+        totals += s->width;
+        if (!begins_group(sums, i))
+            continue;
+        int64_t of_group = numbers_of_group(sums, s->group);
+        int64_t all = s->group ? of_group * fsdp_group_world_size(s->group) : 0;
+        sent += of_group;
+        gathered = all > gathered ? all : gathered;
+    }
+    FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F64, 1, (int64_t[]){sent + gathered + totals},
+                                FSDP_TAG_COMM, &sums->memory));
+    double *own = fsdp_tensor_ptr(sums->memory);
+    if (!own)
+        return FSDP_OK;
+    memset(own, 0, (size_t)sent * sizeof *own);
+    sums->gathered = own + sent;
+    place(sums, own, sums->gathered + gathered);
+    return FSDP_OK;
+}
+
+void fsdp_row_sums_close(fsdp_row_sums *sums)
+{
+    fsdp_tensor_release(sums->memory);
+    *sums = (fsdp_row_sums){0};
+}
+
+/* --- adding up --- */
+
+/* Of a segment: n is a power of two. */
+static double sum_segment(fsdp_reduce_op op, const double *rows, int64_t n)
+{
+    if (n == 1)
+        return rows[0];
+    return join(op, sum_segment(op, rows, n / 2), sum_segment(op, rows + n / 2, n / 2));
+}
+
+void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, const double *rows)
+{
+    const fsdp_row_sum *s = &sums->items[item];
+    double *own = s->own + column;
+    for (int64_t b = s->begin, e; b < s->end; b = e, own += s->width) {
+        e = fsdp_row_segment_end(b, s->end);
+        *own = sum_segment(sums->op, rows + (b - s->begin), e - b);
+    }
+}
+
+/* Segments in the order of rows, joined where two make a larger one, as carrying when one counts.
+ * `parts`: what each rank sent for the column, `stride` from rank to rank. */
+static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const double *parts,
+                            int64_t stride)
+{
+    double sum[MAX_DEPTH];
+    int64_t size[MAX_DEPTH];
+    int depth = 0;
+    for (int r = 0; r < fsdp_group_world_size(s->group); r++) {
+        int64_t b, e, end;
+        const double *part = parts + r * stride;
+        rows_of_rank(s, r, &b, &end);
+        for (; b < end; b = e, part += s->width) {
+            e = fsdp_row_segment_end(b, end);
+            FSDP_DEBUG_ASSERT(depth < MAX_DEPTH);
+            sum[depth] = *part;
+            size[depth++] = e - b;
+            for (; depth > 1 && size[depth - 2] == size[depth - 1]; depth--) {
+                sum[depth - 2] = join(op, sum[depth - 2], sum[depth - 1]);
+                size[depth - 2] *= 2;
+            }
+        }
+    }
+    for (; depth > 1; depth--)
+        sum[depth - 2] = join(op, sum[depth - 2], sum[depth - 1]);
+    return depth ? sum[0] : 0.0;
+}
+
+/* Totals of the items of a group from `gathered`, `stride` numbers of each rank. */
+static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const double *gathered,
+                       int64_t stride)
+{
+    for (size_t i = 0; i < sums->n; i++) {
+        const fsdp_row_sum *s = &sums->items[i];
+        if (s->group != group)
+            continue;
+        for (int64_t column = 0; column < s->width; column++)
+            s->total[column] = join_segments(s, sums->op, gathered + column, stride);
+        gathered += numbers_sent(s);
+    }
+}
+
+fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums)
+{
+    if (!fsdp_tensor_ptr(sums->memory))
+        return FSDP_OK;
+    for (size_t i = 0; i < sums->n; i++) {
+        const fsdp_row_sum *s = &sums->items[i];
+        if (!begins_group(sums, i))
+            continue;
+        int64_t stride = numbers_of_group(sums, s->group);
+        if (s->group)
+            FSDP_TRY(
+                fsdp_all_gather(s->group, s->own, (size_t)stride * sizeof *s->own, sums->gathered));
+        join_group(sums, s->group, s->group ? sums->gathered : s->own, stride);
+    }
+    return FSDP_OK;
+}

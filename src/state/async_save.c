@@ -1,0 +1,343 @@
+/* See async_save.h. */
+#include "src/state/async_save.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/base/alloc.h"
+#include "src/ckpt/dcp_writer.h"
+#include "src/ckpt/group_directory.h"
+#include "src/ckpt/rank_note.h"
+#include "src/comm/agree.h"
+#include "src/comm/comm.h"
+#include "src/state/state_dict.h"
+
+enum {
+    FINISH_POLL_MS = 10
+};
+static const uint64_t STAGING_BYTES = 256u << 20; /* of all ranks of a host */
+
+typedef enum stage {
+    STAGE_WRITING, /* this rank's file */
+    STAGE_WRITTEN, /* rank 0: the others', and what makes them a checkpoint */
+    STAGE_ENDED
+} stage;
+
+struct fsdp_async_save {
+    fsdp_group *group; /* NULL: alone */
+    int rank, world_size;
+    fsdp_async_save_hooks hooks;
+    fsdp_snapshot *snapshot;
+    fsdp_state_source *sources; /* [plan->n] */
+    fsdp_dcp_plan *plan;
+    fsdp_dcp_job *job;
+    fsdp_atomic_directory *target; /* rank 0, until it has appeared; the thread's while it runs */
+    char dir[PATH_MAX];            /* where to write meanwhile */
+    pthread_t thread;
+    bool runs;            /* there is a thread to be joined */
+    atomic_bool given_up; /* nobody waits for it any more */
+    pthread_mutex_t lock;
+    pthread_cond_t advanced;
+    /* Under lock while the thread runs: */
+    stage stage;
+    fsdp_status status; /* of this rank; once waited for, of all */
+    stage failed_at;    /* which stage begins with the failure that `status` is */
+    char message[1024];
+    fsdp_snapshot_stats stats; /* once the snapshot is gone */
+};
+
+static bool is_first(const fsdp_async_save *s)
+{
+    return s->rank == 0;
+}
+
+/* --- the thread --- */
+
+static void advance(fsdp_async_save *s, stage to, fsdp_status status)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stage = to;
+    if (status != FSDP_OK && s->status == FSDP_OK) {
+        s->status = status;
+        s->failed_at = to;
+        snprintf(s->message, sizeof s->message, "%s", fsdp_last_error());
+    }
+    pthread_cond_broadcast(&s->advanced);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static fsdp_status read_snapshot(void *context, uint64_t offset, void *out, size_t bytes)
+{
+    const fsdp_state_source *source = context;
+    const fsdp_async_save_hooks *hooks = &source->save->hooks;
+    if (hooks->before_read)
+        FSDP_TRY(hooks->before_read(hooks->arg));
+    return fsdp_snapshot_read(source->part, offset, out, bytes);
+}
+
+static fsdp_status write_own(fsdp_async_save *s)
+{
+    size_t bytes;
+    FSDP_TRY(fsdp_dcp_job_write_file(s->job));
+    const void *places = fsdp_dcp_job_own_places(s->job, &bytes);
+    if (!is_first(s))
+        return fsdp_rank_note_leave(s->dir, s->rank, places, bytes);
+    memcpy(fsdp_dcp_job_places(s->job, 0), places, bytes);
+    return FSDP_OK;
+}
+
+static fsdp_status take_places(fsdp_async_save *s)
+{
+    size_t bytes;
+    (void)fsdp_dcp_job_own_places(s->job, &bytes);
+    for (int r = 1; r < s->world_size; r++)
+        FSDP_TRY(
+            fsdp_rank_note_take(s->dir, r, fsdp_dcp_job_places(s->job, r), bytes, &s->given_up));
+    return FSDP_OK;
+}
+
+static fsdp_status complete(fsdp_async_save *s)
+{
+    FSDP_TRY(take_places(s));
+    FSDP_TRY(fsdp_dcp_job_write_metadata(s->job));
+    if (s->hooks.write)
+        FSDP_TRY(s->hooks.write(s->hooks.arg, s->dir));
+    fsdp_atomic_directory *target = s->target;
+    s->target = NULL;
+    FSDP_TRY(fsdp_atomic_directory_commit(target));
+    return s->hooks.appeared ? s->hooks.appeared(s->hooks.arg) : FSDP_OK;
+}
+
+static void *run(void *arg)
+{
+    fsdp_async_save *s = arg;
+    fsdp_status status = write_own(s);
+    if (status != FSDP_OK && !is_first(s)) /* before rank 0 may learn of it and remove the folder */
+        fsdp_rank_note_leave_failure(s->dir, s->rank);
+    fsdp_snapshot_close(s->snapshot);
+    advance(s, STAGE_WRITTEN, status);
+    if (status == FSDP_OK && is_first(s))
+        status = complete(s);
+    advance(s, STAGE_ENDED, status);
+    return NULL;
+}
+
+static void join(fsdp_async_save *s)
+{
+    if (!s->runs)
+        return;
+    atomic_store(&s->given_up, true);
+    pthread_join(s->thread, NULL);
+    s->runs = false;
+}
+
+/* Nobody waits for what this rank writes. */
+static void stop(fsdp_async_save *s)
+{
+    if (s->snapshot)
+        fsdp_snapshot_close(s->snapshot);
+    join(s);
+}
+
+/* --- begin --- */
+
+static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
+                             const fsdp_async_save_plan *plan, fsdp_async_save **save)
+{
+    fsdp_async_save *s = fsdp_calloc(1, sizeof *s);
+    if (!s)
+        return FSDP_ERR_NOMEM;
+    s->group = group;
+    s->rank = fsdp_group_rank(group);
+    s->world_size = fsdp_group_world_size(group);
+    s->hooks = plan->hooks;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->advanced, NULL);
+    *save = s;
+    const size_t n = fsdp_state_dict_count(dict);
+    s->sources = fsdp_calloc(n, sizeof *s->sources);
+    if (!s->sources)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        s->sources[i] = (fsdp_state_source){.read = read_snapshot, .save = s};
+    FSDP_TRY(fsdp_snapshot_create(plan->staging_bytes, &s->snapshot));
+    return fsdp_state_dict_plan(dict, s->sources, &s->plan);
+}
+
+static fsdp_status watch_tensors(fsdp_async_save *s, const fsdp_state_dict *dict)
+{
+    for (size_t i = 0; i < fsdp_state_dict_count(dict); i++) {
+        const fsdp_state_entry *entry = fsdp_state_dict_at(dict, i);
+        if (!entry->tensor || !fsdp_dcp_job_writes(s->job, i))
+            continue;
+        fsdp_status status = fsdp_snapshot_add(s->snapshot, entry->tensor, &s->sources[i].part);
+        fsdp_error_context(status, "'%s'", entry->fqn);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status start(fsdp_async_save *s, const fsdp_state_dict *dict)
+{
+    FSDP_TRY(watch_tensors(s, dict));
+    const int error = pthread_create(&s->thread, NULL, run, s);
+    if (error)
+        return fsdp_error(FSDP_ERR_NOMEM, "cannot start a thread that saves: %s", strerror(error));
+    s->runs = true;
+    return FSDP_OK;
+}
+
+/* All ranks' threads have ended before rank 0 removes the folder that they write to. */
+static fsdp_status abandon(fsdp_async_save *s, fsdp_group *group, fsdp_status status)
+{
+    stop(s);
+    const fsdp_status together = group ? fsdp_barrier(group) : FSDP_OK;
+    fsdp_async_save_destroy(s);
+    return together == FSDP_OK ? status : together;
+}
+
+fsdp_status fsdp_async_save_begin(const fsdp_state_dict *dict, const char *path, fsdp_group *group,
+                                  const fsdp_async_save_plan *plan, fsdp_async_save **save)
+{
+    fsdp_async_save *s = NULL;
+    fsdp_status status = fsdp_agree(group, open_save(dict, group, plan, &s));
+    if (status != FSDP_OK) {
+        fsdp_async_save_destroy(s);
+        return status;
+    }
+    status = fsdp_group_directory_begin(path, group, plan->existing, &s->target, s->dir);
+    if (status == FSDP_OK)
+        status = fsdp_dcp_job_create(s->dir, group, s->plan, &s->job);
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, start(s, dict));
+    if (status != FSDP_OK)
+        return abandon(s, group, status);
+    *save = s;
+    return FSDP_OK;
+}
+
+uint64_t fsdp_async_save_staging_bytes(const fsdp_group *group)
+{
+    return STAGING_BYTES / (uint64_t)(group ? fsdp_group_local_world_size(group) : 1);
+}
+
+fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fsdp_group *group,
+                                const fsdp_dcp_async_save_options *options, fsdp_async_save **save)
+{
+    static const fsdp_dcp_async_save_options defaults = {0};
+    const fsdp_dcp_async_save_options *o = options ? options : &defaults;
+    const fsdp_async_save_plan plan = {
+        .existing = o->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE,
+        .staging_bytes =
+            o->staging_bytes ? o->staging_bytes : fsdp_async_save_staging_bytes(group)};
+    return fsdp_async_save_begin(dict, dir, group, &plan, save);
+}
+
+/* --- end --- */
+
+/* While the thread runs its message is written once, with `status`. */
+static fsdp_status tell(const fsdp_async_save *s, fsdp_status status)
+{
+    return status == FSDP_OK ? FSDP_OK : fsdp_error(status, "%s", s->message);
+}
+
+/* This rank's outcome of the stages before `until`, once they are over. */
+static fsdp_status await(fsdp_async_save *s, stage until)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->stage < until)
+        pthread_cond_wait(&s->advanced, &s->lock);
+    const fsdp_status status = s->failed_at <= until ? s->status : FSDP_OK;
+    pthread_mutex_unlock(&s->lock);
+    return tell(s, status);
+}
+
+/* Every rank's file is written, or failed, before the folder goes or appears. */
+static fsdp_status outcome(fsdp_async_save *s)
+{
+    FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));
+    return fsdp_agree(s->group, is_first(s) ? await(s, STAGE_ENDED) : FSDP_OK);
+}
+
+/* Nothing is under way any more: what did not appear goes. */
+static void settle(fsdp_async_save *s)
+{
+    join(s);
+    fsdp_atomic_directory_discard(s->target);
+    s->target = NULL;
+    s->stats = fsdp_snapshot_get_stats(s->snapshot);
+    fsdp_snapshot_destroy(s->snapshot);
+    s->snapshot = NULL;
+}
+
+fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
+{
+    if (!s->runs)
+        return tell(s, s->status);
+    fsdp_status status = outcome(s);
+    settle(s);
+    s->status = status;
+    if (status != FSDP_OK)
+        snprintf(s->message, sizeof s->message, "%s", fsdp_last_error());
+    return status;
+}
+
+/* Nothing is left to wait for: this rank has failed, or all have written and the folder has its
+ * name. */
+static bool is_over(fsdp_async_save *s)
+{
+    if (fsdp_async_save_status(s) != FSDP_OK)
+        return true;
+    return fsdp_async_save_done(s) && (is_first(s) || !fsdp_path_is_directory(s->dir));
+}
+
+fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
+{
+    const struct timespec pause = {.tv_nsec = FINISH_POLL_MS * 1000000};
+    while (s->runs && !is_over(s) && !fsdp_group_lacks_peer(s->group))
+        nanosleep(&pause, NULL);
+    if (s->runs) {
+        fsdp_snapshot_close(s->snapshot); /* what is not read by now, a lost peer leaves useless */
+        settle(s);
+    }
+    return tell(s, s->status);
+}
+
+bool fsdp_async_save_done(fsdp_async_save *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const bool done = s->stage == STAGE_ENDED;
+    pthread_mutex_unlock(&s->lock);
+    return done;
+}
+
+fsdp_status fsdp_async_save_status(fsdp_async_save *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const fsdp_status status = s->status;
+    pthread_mutex_unlock(&s->lock);
+    return tell(s, status);
+}
+
+fsdp_snapshot_stats fsdp_async_save_stats(fsdp_async_save *s)
+{
+    return s->snapshot ? fsdp_snapshot_get_stats(s->snapshot) : s->stats;
+}
+
+void fsdp_async_save_destroy(fsdp_async_save *s)
+{
+    if (!s)
+        return;
+    stop(s);
+    fsdp_atomic_directory_discard(s->target);
+    fsdp_dcp_job_destroy(s->job);
+    fsdp_dcp_plan_destroy(s->plan);
+    fsdp_snapshot_destroy(s->snapshot);
+    fsdp_free(s->sources);
+    pthread_cond_destroy(&s->advanced);
+    pthread_mutex_destroy(&s->lock);
+    fsdp_free(s);
+}

@@ -1,0 +1,79 @@
+/* Boxes: placements cut one dimension after the other; copies go by runs that are contiguous in
+ * both tensors. */
+#include <string.h>
+
+#include "src/dtensor/mesh.h"
+#include "src/state/box.h"
+#include "src/tensor/tensor.h"
+
+fsdp_status fsdp_box_of(const fsdp_tensor *t, fsdp_box *box)
+{
+    const fsdp_tensor_spec *spec = t->spec;
+    *box = (fsdp_box){.ndim = t->ndim};
+    memcpy(box->shape, fsdp_dtensor_shape(t), (size_t)t->ndim * sizeof *box->shape);
+    memcpy(box->size, box->shape, sizeof box->size);
+    for (int d = 0; spec && d < spec->mesh_ndim; d++) {
+        const fsdp_placement *p = &spec->placements[d];
+        int64_t begin, end;
+        if (p->kind == FSDP_PARTIAL)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED, "a partial tensor: redistribute it first");
+        if (p->kind != FSDP_SHARD)
+            continue;
+        fsdp_spec_part(spec, d, fsdp_spec_rank(spec, d), box->size[p->dim], &begin, &end);
+        box->offset[p->dim] += begin;
+        box->size[p->dim] = end - begin;
+    }
+    return FSDP_OK;
+}
+
+bool fsdp_box_is_rows(const fsdp_box *box)
+{
+    for (int d = 1; d < box->ndim; d++)
+        if (box->size[d] != box->shape[d])
+            return false;
+    return true;
+}
+
+/* Dimensions [*split, ndim) are contiguous in both; returns the elements of such a run. */
+static int64_t run_of(const fsdp_box *box, int *split)
+{
+    int64_t run = 1;
+    int d = box->ndim;
+    while (d > 0) {
+        run *= box->size[--d];
+        if (box->size[d] != box->shape[d])
+            break;
+    }
+    *split = d;
+    return run;
+}
+
+/* Element of `whole` at which the run of `index` begins. */
+static int64_t element_at(const fsdp_box *box, const int64_t *index)
+{
+    int64_t at = 0;
+    for (int d = 0; d < box->ndim; d++)
+        at = at * box->shape[d] + box->offset[d] + index[d];
+    return at;
+}
+
+void fsdp_box_copy(const fsdp_box *box, const fsdp_tensor *whole, fsdp_tensor *part)
+{
+    const fsdp_device *device = part->storage->device;
+    const int64_t numel = fsdp_tensor_numel(part);
+    int64_t index[FSDP_MAX_DIMS] = {0};
+    int split;
+    if (!device->kernels || !numel)
+        return;
+    const int64_t run = run_of(box, &split);
+    const char *from = fsdp_tensor_ptr(whole);
+    char *to = fsdp_tensor_ptr(part);
+    for (int64_t done = 0; done < numel; done += run) {
+        device->kernels->cast(device->context, to + (size_t)done * fsdp_dtype_size(part->dtype),
+                              part->dtype,
+                              from + (size_t)element_at(box, index) * fsdp_dtype_size(whole->dtype),
+                              whole->dtype, run);
+        for (int d = split - 1; d >= 0 && ++index[d] == box->size[d]; d--)
+            index[d] = 0;
+    }
+}

@@ -1,0 +1,150 @@
+/* Values into tensors. From rank 0 they come tensor by tensor, so that memory is bounded by the
+ * largest. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/agree.h"
+#include "src/state/box.h"
+#include "src/state/state_dict.h"
+#include "src/tensor/tensor.h"
+
+static bool same_shape(int ndim, const int64_t *a, const int64_t *b)
+{
+    return memcmp(a, b, (size_t)ndim * sizeof *a) == 0;
+}
+
+/* Is `from` on this rank what `to` is: the same part of the same whole? */
+static fsdp_status is_same_part(const fsdp_tensor *to, const fsdp_tensor *from, bool *yes)
+{
+    fsdp_box a, b;
+    FSDP_TRY(fsdp_box_of(to, &a));
+    FSDP_TRY(fsdp_box_of(from, &b));
+    *yes = a.ndim == b.ndim && same_shape(a.ndim, a.shape, b.shape) &&
+           same_shape(a.ndim, a.offset, b.offset) && same_shape(a.ndim, a.size, b.size);
+    return FSDP_OK;
+}
+
+static bool is_whole(const fsdp_tensor *to, const fsdp_tensor *from)
+{
+    return from->ndim == to->ndim && same_shape(to->ndim, fsdp_dtensor_shape(to), from->shape);
+}
+
+fsdp_status fsdp_state_copies_add(fsdp_state_copies *c, const char *name, fsdp_tensor *to,
+                                  fsdp_tensor *from)
+{
+    char have[FSDP_SHAPE_TEXT], want[FSDP_SHAPE_TEXT];
+    bool same = false;
+    if (from && !is_whole(to, from)) {
+        FSDP_TRY(is_same_part(to, from, &same));
+        if (!same)
+            return fsdp_error(FSDP_ERR_INVALID, "'%s' is %s, the state dict has %s%s", name,
+                              fsdp_shape_text(to->ndim, fsdp_dtensor_shape(to), want),
+                              fsdp_shape_text(from->ndim, fsdp_dtensor_shape(from), have),
+                              fsdp_is_dtensor(from) ? " in another placement" : "");
+    }
+    if (from && !fsdp_tensor_is_contiguous(from))
+        return fsdp_error(FSDP_ERR_INVALID, "'%s': the state dict's tensor is not contiguous",
+                          name);
+    if (!FSDP_GROW(c->items, c->cap, c->n + 1))
+        return FSDP_ERR_NOMEM;
+    c->items[c->n++] = (fsdp_state_copy){.to = to, .from = from, .name = name};
+    return FSDP_OK;
+}
+
+void fsdp_state_copies_fini(fsdp_state_copies *c)
+{
+    fsdp_free(c->items);
+    *c = (fsdp_state_copies){0};
+}
+
+/* --- what this rank has --- */
+
+/* The box of `to` in `from`: its own, or all of a tensor that is the same part. */
+static fsdp_status copy(fsdp_tensor *to, const fsdp_tensor *from)
+{
+    fsdp_box box;
+    if (from == to)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_box_of(to, &box));
+    if (!is_whole(to, from)) {
+        memcpy(box.shape, box.size, sizeof box.shape);
+        memset(box.offset, 0, sizeof box.offset);
+    }
+    FSDP_TRY(fsdp_tensor_begin_read(from));
+    fsdp_box_copy(&box, from, to);
+    fsdp_tensor_end_read(from);
+    return FSDP_OK;
+}
+
+/* Ranks wait for each other once a unit, not once a tensor: its tensors are neighbours. After a
+ * failure a rank goes on to wait for its peers. */
+static fsdp_status copy_all(const fsdp_state_copies *c)
+{
+    fsdp_status status = FSDP_OK;
+    fsdp_writing writing = {0};
+    for (size_t i = 0; i < c->n; i++) {
+        fsdp_status writes = fsdp_writing_next(&writing, c->items[i].to);
+        if (status == FSDP_OK)
+            status = writes == FSDP_OK ? copy(c->items[i].to, c->items[i].from) : writes;
+        if (writes != FSDP_OK)
+            break;
+    }
+    fsdp_writing_end(&writing);
+    return status;
+}
+
+/* --- what rank 0 has --- */
+
+static fsdp_status fill_whole(const fsdp_state_copy *item, fsdp_tensor *whole)
+{
+    if (!item->from)
+        return FSDP_OK;
+    if (!is_whole(item->to, item->from))
+        return fsdp_error(FSDP_ERR_INVALID, "'%s': rank 0 broadcasts whole tensors, not its part",
+                          item->name);
+    return copy(whole, item->from);
+}
+
+static fsdp_status broadcast_whole(const fsdp_state_copy *item, fsdp_group *group,
+                                   fsdp_tensor *whole)
+{
+    FSDP_TRY(fsdp_agree(group, fill_whole(item, whole)));
+    size_t bytes = (size_t)fsdp_tensor_numel(whole) * fsdp_dtype_size(whole->dtype);
+    if (group && bytes)
+        FSDP_TRY(fsdp_broadcast(group, fsdp_tensor_ptr(whole), bytes, 0));
+    fsdp_status status = fsdp_tensor_begin_write(item->to);
+    if (status == FSDP_OK) {
+        status = copy(item->to, whole);
+        fsdp_tensor_end_write(item->to);
+    }
+    return fsdp_agree(group, status);
+}
+
+/* Nothing changes where rank 0 has nothing. */
+static fsdp_status copy_from_rank0(const fsdp_state_copy *item, fsdp_group *group)
+{
+    fsdp_tensor *whole = NULL;
+    unsigned char is_there = item->from != NULL;
+    if (group)
+        FSDP_TRY(fsdp_broadcast(group, &is_there, 1, 0));
+    if (!is_there)
+        return FSDP_OK;
+    fsdp_status status =
+        fsdp_tensor_create(fsdp_tensor_device(item->to), item->to->dtype, item->to->ndim,
+                           fsdp_dtensor_shape(item->to), FSDP_TAG_COMM, &whole);
+    status = fsdp_agree(group, status);
+    if (status == FSDP_OK)
+        status = broadcast_whole(item, group, whole);
+    fsdp_tensor_release(whole);
+    return status;
+}
+
+fsdp_status fsdp_state_copies_run(const fsdp_state_copies *c,
+                                  const fsdp_state_dict_options *options)
+{
+    if (!options->broadcast_from_rank0)
+        return fsdp_agree(options->group, copy_all(c));
+    for (size_t i = 0; i < c->n; i++)
+        FSDP_TRY(copy_from_rank0(&c->items[i], options->group));
+    return FSDP_OK;
+}

@@ -1,0 +1,328 @@
+/* torch.distributed.checkpoint's save() and load() of state dicts. */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/ckpt/dcp_reader.h"
+#include "src/ckpt/dcp_writer.h"
+#include "src/ckpt/entry.h"
+#include "src/comm/agree.h"
+#include "src/fsdp/param_group.h"
+#include "src/state/box.h"
+#include "src/state/state_dict.h"
+#include "src/tensor/offload.h"
+
+enum {
+    STAGING_BYTES = 4 << 20, /* of a tensor that is converted on its way */
+    MAX_KEYS = 16
+};
+
+/* --- save --- */
+
+/* Of a tensor that lies in a file between uses. */
+static fsdp_status read_staged(void *context, uint64_t offset, void *out, size_t bytes)
+{
+    const fsdp_tensor *tensor = context;
+    FSDP_TRY(fsdp_tensor_begin_read(tensor));
+    memcpy(out, (const char *)fsdp_tensor_ptr(tensor) + offset, bytes);
+    fsdp_tensor_end_read(tensor);
+    return FSDP_OK;
+}
+
+static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
+                               fsdp_state_source *source, const fsdp_dcp_key *keys)
+{
+    fsdp_box box;
+    fsdp_tensor *tensor = entry->tensor;
+    fsdp_status status = fsdp_box_of(tensor, &box);
+    fsdp_error_context(status, "'%s'", entry->fqn);
+    FSDP_TRY(status);
+    if (!fsdp_tensor_is_contiguous(tensor))
+        return fsdp_error(FSDP_ERR_INVALID, "'%s' is not contiguous", entry->fqn);
+    const bool staged = fsdp_tensor_is_staged(tensor);
+    fsdp_dcp_tensor told = {.dtype_name = fsdp_safetensors_dtype_of(tensor->dtype)->name,
+                            .shape = box.shape,
+                            .ndim = box.ndim,
+                            .offsets = box.offset,
+                            .sizes = box.size,
+                            .data = staged ? NULL : fsdp_tensor_ptr(tensor),
+                            .read = staged ? read_staged : NULL,
+                            .context = tensor};
+    if (source) {
+        told.data = NULL;
+        told.read = source->read;
+        told.context = source;
+    }
+    return fsdp_dcp_plan_tensor(plan, keys, entry->n_keys, &told);
+}
+
+static fsdp_status tell_entry(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
+                              fsdp_state_source *source)
+{
+    fsdp_dcp_key keys[MAX_KEYS];
+    if (entry->n_keys > MAX_KEYS)
+        return fsdp_error(FSDP_ERR_INVALID, "'%s' has %d keys, more than %d", entry->fqn,
+                          entry->n_keys, MAX_KEYS);
+    for (int i = 0; i < entry->n_keys; i++)
+        keys[i] = (fsdp_dcp_key){.name = entry->keys[i].name, .index = entry->keys[i].index};
+    if (entry->tensor)
+        return tell_tensor(plan, entry, source, keys);
+    fsdp_pickle_writer value = {0};
+    fsdp_state_write_plain(&value, entry->value);
+    return fsdp_dcp_plan_value(plan, keys, entry->n_keys, &value);
+}
+
+fsdp_status fsdp_state_dict_plan(const fsdp_state_dict *dict, fsdp_state_source *sources,
+                                 fsdp_dcp_plan **plan)
+{
+    fsdp_dcp_plan *made;
+    FSDP_TRY(fsdp_dcp_plan_create(&made));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < fsdp_state_dict_count(dict) && status == FSDP_OK; i++)
+        status = tell_entry(made, fsdp_state_dict_at(dict, i), sources ? &sources[i] : NULL);
+    if (status != FSDP_OK) {
+        fsdp_dcp_plan_destroy(made);
+        return status;
+    }
+    *plan = made;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, const char *dir, fsdp_group *group,
+                          const fsdp_dcp_save_options *options)
+{
+    const fsdp_dcp_save_plan_options how = {
+        .existing = options && options->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE};
+    fsdp_dcp_plan *plan = NULL;
+    fsdp_status status = fsdp_agree(group, fsdp_state_dict_plan(dict, NULL, &plan));
+    if (status == FSDP_OK)
+        status = fsdp_dcp_save_plan(dir, group, plan, &how);
+    fsdp_dcp_plan_destroy(plan);
+    return status;
+}
+
+fsdp_status fsdp_state_dict_write(const fsdp_state_dict *dict, const char *dir, fsdp_group *group)
+{
+    fsdp_dcp_plan *plan = NULL;
+    fsdp_status status = fsdp_agree(group, fsdp_state_dict_plan(dict, NULL, &plan));
+    if (status == FSDP_OK)
+        status = fsdp_dcp_write(dir, group, plan);
+    fsdp_dcp_plan_destroy(plan);
+    return status;
+}
+
+/* --- load: plan --- */
+
+typedef struct load_run {
+    fsdp_state_dict *dict;
+    const char *dir;
+    fsdp_dcp_reader *reader;
+    const fsdp_dcp_item **items; /* [count of dict]; NULL: stays as it is */
+    unsigned char *staging;      /* [STAGING_BYTES] */
+} load_run;
+
+static fsdp_status check_item(const load_run *run, const fsdp_state_entry *entry,
+                              const fsdp_dcp_item *item)
+{
+    char have[FSDP_SHAPE_TEXT], want[FSDP_SHAPE_TEXT];
+    if (!entry->tensor != !item->dtype_name)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: '%s' is %s, the state dict has %s", run->dir,
+                          item->fqn, item->dtype_name ? "a tensor" : "a plain value",
+                          entry->tensor ? "a tensor" : "a plain value");
+    if (!entry->tensor)
+        return FSDP_OK;
+    const fsdp_tensor *t = entry->tensor;
+    const fsdp_safetensors_dtype *dtype = fsdp_safetensors_dtype_by_name(item->dtype_name);
+    if (!dtype || dtype->fsdp_dtype < 0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: '%s' is of %s", run->dir, item->fqn,
+                          item->dtype_name);
+    if (t->ndim == item->ndim &&
+        memcmp(fsdp_dtensor_shape(t), item->shape, (size_t)t->ndim * sizeof *item->shape) == 0)
+        return FSDP_OK;
+    fsdp_checkpoint_shape_text(item->shape, item->ndim, have, sizeof have);
+    return fsdp_error(FSDP_ERR_INVALID, "%s: '%s' is %s, the state dict has %s", run->dir,
+                      item->fqn, have, fsdp_shape_text(t->ndim, fsdp_dtensor_shape(t), want));
+}
+
+static fsdp_status find_item(const load_run *run, const char *prefix, const char *fqn,
+                             const fsdp_dcp_item **item)
+{
+    char *name = fsdp_strdup_printf("%s%s%s", prefix ? prefix : "", prefix ? "." : "", fqn);
+    if (!name)
+        return FSDP_ERR_NOMEM;
+    *item = fsdp_dcp_metadata_find(fsdp_dcp_reader_metadata(run->reader), name);
+    fsdp_free(name);
+    return FSDP_OK;
+}
+
+static fsdp_status plan_load(load_run *run, const fsdp_dcp_load_options *options)
+{
+    size_t n = fsdp_state_dict_count(run->dict);
+    FSDP_TRY(fsdp_dcp_reader_open(run->dir, &run->reader));
+    run->items = fsdp_calloc(n, sizeof(const fsdp_dcp_item *));
+    run->staging = fsdp_calloc(STAGING_BYTES, 1);
+    if (!run->items || !run->staging)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const fsdp_state_entry *entry = fsdp_state_dict_at(run->dict, i);
+        FSDP_TRY(find_item(run, options->prefix, entry->fqn, &run->items[i]));
+        if (run->items[i])
+            FSDP_TRY(check_item(run, entry, run->items[i]));
+        else if (!options->allow_partial_load)
+            return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: there is no '%s' in this checkpoint",
+                              run->dir, entry->fqn);
+    }
+    return FSDP_OK;
+}
+
+/* --- load: values --- */
+
+static fsdp_status load_value(const load_run *run, size_t i)
+{
+    fsdp_torch_archive *archive;
+    fsdp_arena arena = {0};
+    fsdp_plain value;
+    bool known = true;
+    FSDP_TRY(fsdp_dcp_reader_value(run->reader, run->items[i], &archive));
+    fsdp_status status =
+        fsdp_state_read_plain(fsdp_torch_archive_root(archive), &arena, &value, &known);
+    const fsdp_state_entry *entry = fsdp_state_dict_at(run->dict, i);
+    if (status == FSDP_OK && known)
+        status = fsdp_state_dict_put_value(run->dict, entry->keys, entry->n_keys, &value);
+    fsdp_arena_fini(&arena);
+    fsdp_torch_archive_destroy(archive);
+    return status;
+}
+
+static fsdp_status load_values(const load_run *run)
+{
+    for (size_t i = 0; i < fsdp_state_dict_count(run->dict); i++)
+        if (run->items[i] && !run->items[i]->dtype_name)
+            FSDP_TRY(load_value(run, i));
+    return FSDP_OK;
+}
+
+/* --- load: tensors --- */
+
+static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
+{
+    return (fsdp_dtype)fsdp_safetensors_dtype_by_name(item->dtype_name)->fsdp_dtype;
+}
+
+/* The part of `box` that is `size` long in dimension d from `at` on, and one element long in those
+ * before. */
+static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *piece,
+                              fsdp_tensor *to, int64_t element, int64_t numel)
+{
+    const fsdp_device *device = to->storage->device;
+    fsdp_dtype from = dtype_in_file(item);
+    char *out = (char *)fsdp_tensor_ptr(to) + (size_t)element * fsdp_dtype_size(to->dtype);
+    if (from == to->dtype)
+        return fsdp_dcp_reader_box(run->reader, item, piece->offset, piece->size, out);
+    FSDP_TRY(fsdp_dcp_reader_box(run->reader, item, piece->offset, piece->size, run->staging));
+    device->kernels->cast(device->context, out, to->dtype, run->staging, from, numel);
+    return FSDP_OK;
+}
+
+/* Pieces that fit into the staging buffer: as many indices of one dimension as go into it, the
+ * dimensions before it one by one. */
+static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
+                                  const fsdp_box *box, fsdp_tensor *to)
+{
+    const int64_t most = STAGING_BYTES / 8, numel = fsdp_tensor_numel(to);
+    int64_t index[FSDP_MAX_DIMS] = {0}, inner = 1;
+    int d = box->ndim;
+    while (d > 0 && inner * box->size[d - 1] <= most)
+        inner *= box->size[--d];
+    int cut = d - 1; /* whose indices are taken several at a time; below 0: all in one piece */
+    int64_t at_once = cut < 0 ? 1 : most / inner;
+    for (int64_t done = 0; done < numel;) {
+        fsdp_box piece = *box;
+        int64_t count = 1;
+        for (int k = 0; k <= cut; k++) {
+            piece.offset[k] = box->offset[k] + index[k];
+            piece.size[k] = 1;
+        }
+        if (cut >= 0) {
+            count = box->size[cut] - index[cut] < at_once ? box->size[cut] - index[cut] : at_once;
+            piece.size[cut] = count;
+        }
+        FSDP_TRY(load_piece(run, item, &piece, to, done, count * inner));
+        done += count * inner;
+        if (cut >= 0)
+            index[cut] += count;
+        for (int k = cut; k > 0 && index[k] == box->size[k]; k--) {
+            index[k] = 0;
+            index[k - 1]++;
+        }
+    }
+    return FSDP_OK;
+}
+
+/* Frozen parameters are stored in the dtype of the checkpoint, as fsdp_module_load() does it. */
+static fsdp_status settle(const load_run *run)
+{
+    const size_t n = fsdp_state_dict_count(run->dict);
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < n; i++)
+        if (run->items[i] && run->items[i]->dtype_name)
+            fsdp_param_group_note_load(fsdp_state_dict_at(run->dict, i)->tensor,
+                                       dtype_in_file(run->items[i]));
+    for (size_t i = 0; i < n; i++) {
+        const fsdp_tensor *tensor = fsdp_state_dict_at(run->dict, i)->tensor;
+        fsdp_status settled = tensor ? fsdp_param_group_settle_load(tensor) : FSDP_OK;
+        if (status == FSDP_OK)
+            status = settled;
+    }
+    return status;
+}
+
+static fsdp_status load_tensor(const load_run *run, const fsdp_dcp_item *item, fsdp_tensor *to)
+{
+    fsdp_box box;
+    if (!to->storage->device->kernels || !fsdp_tensor_numel(to))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_box_of(to, &box));
+    if (dtype_in_file(item) == to->dtype)
+        return load_piece(run, item, &box, to, 0, fsdp_tensor_numel(to));
+    return load_converted(run, item, &box, to);
+}
+
+static fsdp_status fill(void *arg, size_t i, fsdp_tensor *to)
+{
+    const load_run *run = arg;
+    return run->items[i] ? load_tensor(run, run->items[i], to) : FSDP_OK;
+}
+
+/* Chunks of which ranks read parts, in a checkpoint without checksums of parts: each is read whole
+ * by one of the ranks. */
+static fsdp_status check_share(const load_run *run, const fsdp_group *group)
+{
+    const size_t rank = (size_t)fsdp_group_rank(group),
+                 ranks = (size_t)fsdp_group_world_size(group);
+    for (size_t i = 0; i < fsdp_state_dict_count(run->dict); i++)
+        if (run->items[i] && run->items[i]->dtype_name)
+            FSDP_TRY(fsdp_dcp_reader_check_share(run->reader, run->items[i],
+                                                 (rank + ranks - i % ranks) % ranks, ranks));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir, fsdp_group *group,
+                          const fsdp_dcp_load_options *options)
+{
+    static const fsdp_dcp_load_options defaults = {0};
+    load_run run = {.dict = dict, .dir = dir};
+    fsdp_status status = fsdp_agree(group, plan_load(&run, options ? options : &defaults));
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, load_values(&run));
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, settle(&run));
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, fsdp_state_dict_fill(dict, fill, &run));
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, check_share(&run, group));
+    fsdp_free(run.staging);
+    fsdp_free(run.items);
+    fsdp_dcp_reader_close(run.reader);
+    return status;
+}

@@ -1,0 +1,20 @@
+/* What all loads have in common: tensors written in place. */
+#include "src/state/state_dict.h"
+#include "src/tensor/tensor.h"
+
+/* Ranks wait for each other once a unit: its tensors are neighbours. */
+fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict, fsdp_state_fill_fn *fill, void *arg)
+{
+    fsdp_status status = FSDP_OK, writes = FSDP_OK;
+    fsdp_writing writing = {0};
+    for (size_t i = 0; i < fsdp_state_dict_count(dict) && writes == FSDP_OK; i++) {
+        fsdp_tensor *to = fsdp_state_dict_at(dict, i)->tensor;
+        if (!to)
+            continue;
+        writes = fsdp_writing_next(&writing, to);
+        if (status == FSDP_OK)
+            status = writes == FSDP_OK ? fill(arg, i, to) : writes;
+    }
+    fsdp_writing_end(&writing);
+    return status;
+}

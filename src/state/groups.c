@@ -1,0 +1,209 @@
+/* One table for each optimizer, in the order in which torch has the keys. */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/state/groups.h"
+
+typedef enum field_kind {
+    NUMBER,
+    PAIR,         /* two numbers, one behind the other: a tuple */
+    MAYBE_NUMBER, /* below 0: None */
+    RATE,         /* None with relative_step */
+    FLAG,         /* bool */
+    INVERSE_FLAG, /* bool, of which the file has the opposite */
+    ALWAYS_FALSE, /* nothing depends on it here */
+    NEVER_TRUE,   /* this library cannot do it */
+    ALWAYS_NONE
+} field_kind;
+
+typedef struct field {
+    const char *name;
+    field_kind kind;
+    size_t offset;
+} field;
+
+#define ADAMW(member) offsetof(fsdp_adamw_options, member)
+#define SGD(member) offsetof(fsdp_sgd_options, member)
+#define ADAFACTOR(member) offsetof(fsdp_adafactor_options, member)
+
+static const field adamw[] = {{"lr", NUMBER, ADAMW(lr)},
+                              {"betas", PAIR, ADAMW(beta1)},
+                              {"eps", NUMBER, ADAMW(eps)},
+                              {"weight_decay", NUMBER, ADAMW(weight_decay)},
+                              {"amsgrad", NEVER_TRUE, 0},
+                              {"maximize", NEVER_TRUE, 0},
+                              {"foreach", ALWAYS_NONE, 0},
+                              {"capturable", ALWAYS_FALSE, 0},
+                              {"differentiable", ALWAYS_FALSE, 0},
+                              {"fused", ALWAYS_NONE, 0},
+                              {"decoupled_weight_decay", INVERSE_FLAG, ADAMW(l2)}};
+static const field sgd[] = {{"lr", NUMBER, SGD(lr)},
+                            {"momentum", NUMBER, SGD(momentum)},
+                            {"dampening", NUMBER, SGD(dampening)},
+                            {"weight_decay", NUMBER, SGD(weight_decay)},
+                            {"nesterov", FLAG, SGD(nesterov)},
+                            {"maximize", NEVER_TRUE, 0},
+                            {"foreach", ALWAYS_NONE, 0},
+                            {"differentiable", ALWAYS_FALSE, 0},
+                            {"fused", ALWAYS_NONE, 0}};
+static const field adafactor[] = {{"lr", RATE, ADAFACTOR(lr)},
+                                  {"eps", PAIR, ADAFACTOR(eps1)},
+                                  {"clip_threshold", NUMBER, ADAFACTOR(clip_threshold)},
+                                  {"decay_rate", NUMBER, ADAFACTOR(decay_rate)},
+                                  {"beta1", MAYBE_NUMBER, ADAFACTOR(beta1)},
+                                  {"weight_decay", NUMBER, ADAFACTOR(weight_decay)},
+                                  {"scale_parameter", FLAG, ADAFACTOR(scale_parameter)},
+                                  {"relative_step", FLAG, ADAFACTOR(relative_step)},
+                                  {"warmup_init", FLAG, ADAFACTOR(warmup_init)}};
+
+_Static_assert(ADAMW(beta2) == ADAMW(beta1) + sizeof(double), "betas are a pair");
+_Static_assert(ADAFACTOR(eps2) == ADAFACTOR(eps1) + sizeof(double), "eps is a pair");
+
+typedef struct field_table {
+    const char *optimizer;
+    const field *fields; /* [n] */
+    size_t n;
+} field_table;
+
+static const field_table *table_of(const char *optimizer)
+{
+    static const field_table tables[] = {{"adamw", adamw, FSDP_LENGTH(adamw)},
+                                         {"adam", adamw, FSDP_LENGTH(adamw)},
+                                         {"sgd", sgd, FSDP_LENGTH(sgd)},
+                                         {"adafactor", adafactor, FSDP_LENGTH(adafactor)}};
+    for (size_t i = 0; i < FSDP_LENGTH(tables); i++)
+        if (strcmp(tables[i].optimizer, optimizer) == 0)
+            return &tables[i];
+    fsdp_assert_failed("every optimizer has a table", __FILE__, __LINE__);
+    return NULL;
+}
+
+/* --- to a state dict --- */
+
+static fsdp_plain number(double value)
+{
+    return (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = value};
+}
+
+/* `pair` [2] is room for a tuple. */
+static fsdp_plain value_of(const field *f, const fsdp_optimizer_options *options, fsdp_plain *pair)
+{
+    const char *at = (const char *)options + f->offset;
+    double values[2] = {0};
+    bool flag = false;
+    if (f->kind <= RATE)
+        memcpy(values, at, f->kind == PAIR ? sizeof values : sizeof *values);
+    if (f->kind == FLAG || f->kind == INVERSE_FLAG)
+        memcpy(&flag, at, sizeof flag);
+    bool none = f->kind == ALWAYS_NONE || (f->kind == MAYBE_NUMBER && values[0] < 0.0) ||
+                (f->kind == RATE && options->adafactor.relative_step);
+    if (none)
+        return (fsdp_plain){.kind = FSDP_PLAIN_NONE};
+    if (f->kind == PAIR) {
+        pair[0] = number(values[0]);
+        pair[1] = number(values[1]);
+        return (fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {pair, 2}};
+    }
+    if (f->kind <= RATE)
+        return number(values[0]);
+    return (fsdp_plain){.kind = FSDP_PLAIN_BOOL, .as.boolean = flag != (f->kind == INVERSE_FLAG)};
+}
+
+fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const char *optimizer,
+                                 const fsdp_optimizer_options *options, fsdp_state_key *keys,
+                                 int n_keys, const char *prefix)
+{
+    const field_table *table = table_of(optimizer);
+    for (size_t i = 0; i < table->n; i++) {
+        fsdp_plain pair[2], value = value_of(&table->fields[i], options, pair);
+        char *name = fsdp_strdup_printf("%s%s", prefix, table->fields[i].name);
+        if (!name)
+            return FSDP_ERR_NOMEM;
+        keys[n_keys - 1] = (fsdp_state_key){.name = name};
+        fsdp_status status = fsdp_state_dict_put_value(dict, keys, n_keys, &value);
+        fsdp_free(name);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+/* --- from a state dict --- */
+
+static fsdp_status mismatch(const char *fqn, const char *want)
+{
+    return fsdp_error(FSDP_ERR_INVALID, "state dict: '%s' is not %s", fqn, want);
+}
+
+static bool as_number(const fsdp_plain *value, double *out)
+{
+    if (value->kind == FSDP_PLAIN_INT)
+        *out = (double)value->as.integer;
+    else if (value->kind == FSDP_PLAIN_FLOAT)
+        *out = value->as.number;
+    else
+        return false;
+    return true;
+}
+
+static fsdp_status take_numbers(const char *fqn, const fsdp_plain *value, size_t n, char *to)
+{
+    double values[2];
+    bool is_list = value->kind == FSDP_PLAIN_TUPLE || value->kind == FSDP_PLAIN_LIST;
+    if (n == 1 ? !as_number(value, values) : !is_list || value->as.list.n != n)
+        return mismatch(fqn, n == 1 ? "a number" : "a pair of numbers");
+    for (size_t i = 0; n > 1 && i < n; i++)
+        if (!as_number(&value->as.list.items[i], &values[i]))
+            return mismatch(fqn, "a pair of numbers");
+    memcpy(to, values, n * sizeof *values);
+    return FSDP_OK;
+}
+
+static fsdp_status take_flag(const char *fqn, const fsdp_plain *value, field_kind kind, char *to)
+{
+    if (value->kind != FSDP_PLAIN_BOOL)
+        return mismatch(fqn, "True or False");
+    bool flag = value->as.boolean != (kind == INVERSE_FLAG);
+    if (kind == NEVER_TRUE && flag)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "state dict: '%s' is True", fqn);
+    if (kind == FLAG || kind == INVERSE_FLAG)
+        memcpy(to, &flag, sizeof flag);
+    return FSDP_OK;
+}
+
+static fsdp_status take_value(const char *fqn, const fsdp_plain *value, const field *f,
+                              fsdp_optimizer_options *options)
+{
+    static const double none = -1.0;
+    char *to = (char *)options + f->offset;
+    if (f->kind == ALWAYS_FALSE || f->kind == ALWAYS_NONE)
+        return FSDP_OK;
+    if (value->kind == FSDP_PLAIN_NONE && (f->kind == MAYBE_NUMBER || f->kind == RATE)) {
+        if (f->kind == MAYBE_NUMBER)
+            memcpy(to, &none, sizeof none);
+        return FSDP_OK;
+    }
+    if (f->kind <= RATE)
+        return take_numbers(fqn, value, f->kind == PAIR ? 2 : 1, to);
+    return take_flag(fqn, value, f->kind, to);
+}
+
+fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group,
+                                  const char *optimizer, fsdp_optimizer_options *options)
+{
+    const field_table *table = table_of(optimizer);
+    for (size_t i = 0; i < table->n; i++) {
+        char *fqn = fsdp_strdup_printf("%s.%s", group, table->fields[i].name);
+        if (!fqn)
+            return FSDP_ERR_NOMEM;
+        const fsdp_state_entry *entry = fsdp_state_dict_find(dict, fqn);
+        fsdp_status status = FSDP_OK;
+        if (entry && entry->value)
+            status = take_value(fqn, entry->value, &table->fields[i], options);
+        fsdp_free(fqn);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}

@@ -1,0 +1,407 @@
+/* get_model_state_dict and set_model_state_dict; and what both kinds of state dict share: names,
+ * full tensors, streams. */
+#include <string.h>
+
+#include <fsdp/dtensor.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/agree.h"
+#include "src/nn/module.h"
+#include "src/state/state_dict.h"
+
+/* --- options and names --- */
+
+const fsdp_state_dict_options *fsdp_state_options(const fsdp_state_dict_options *options)
+{
+    static const fsdp_state_dict_options defaults = {0};
+    return options ? options : &defaults;
+}
+
+int fsdp_state_rank(const fsdp_state_dict_options *options)
+{
+    return fsdp_group_rank(options->group);
+}
+
+bool fsdp_state_name(const fsdp_state_dict_options *o, const char *name,
+                     const fsdp_parameter *parameter, const char **shown)
+{
+    size_t n = o->submodule ? strlen(o->submodule) : 0;
+    if (o->ignore_frozen_params && !fsdp_parameter_requires_grad(parameter))
+        return false;
+    if (n && (strncmp(name, o->submodule, n) != 0 || name[n] != '.'))
+        return false;
+    *shown = n && o->drop_submodule_prefixes ? name + n + 1 : name;
+    return true;
+}
+
+fsdp_status fsdp_state_check_submodule(fsdp_module *module, const fsdp_state_dict_options *o)
+{
+    if (!o->submodule || fsdp_module_find(module, o->submodule))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: %s has no submodule '%s'",
+                      fsdp_module_class(module), o->submodule);
+}
+
+/* --- full tensors --- */
+
+/* Is there memory for the whole? Given back, it is there for the next who asks. */
+static fsdp_status try_memory(const fsdp_tensor *t)
+{
+    fsdp_tensor *whole;
+    if (!fsdp_is_dtensor(t))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_tensor_create(fsdp_tensor_device(t), t->dtype, t->ndim, fsdp_dtensor_shape(t),
+                                FSDP_TAG_COMM, &whole));
+    fsdp_tensor_release(whole);
+    return FSDP_OK;
+}
+
+/* One item for who wants it, with its tensor whole. */
+static fsdp_status stream_entry(const fsdp_state_entry *entry, fsdp_group *group, bool wants,
+                                fsdp_state_dict_stream_fn *consume, void *arg)
+{
+    fsdp_state_entry whole = *entry;
+    fsdp_status status = FSDP_OK;
+    if (entry->tensor) {
+        FSDP_TRY(fsdp_agree(group, try_memory(entry->tensor)));
+        FSDP_TRY(fsdp_full_tensor(entry->tensor, &whole.tensor));
+    }
+    if (wants)
+        status = consume(&whole, arg);
+    if (entry->tensor)
+        fsdp_tensor_release(whole.tensor);
+    return fsdp_agree(group, status);
+}
+
+static fsdp_status stream(const fsdp_state_dict *dict, fsdp_group *group, bool wants,
+                          fsdp_state_dict_stream_fn *consume, void *arg)
+{
+    for (size_t i = 0; i < fsdp_state_dict_count(dict); i++)
+        FSDP_TRY(stream_entry(fsdp_state_dict_at(dict, i), group, wants, consume, arg));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_state_dict_stream(const fsdp_state_dict *dict, fsdp_group *group,
+                                   fsdp_state_dict_stream_fn *consume, void *arg)
+{
+    return stream(dict, group, !group || fsdp_group_rank(group) == 0, consume, arg);
+}
+
+/* A full dict does not share memory with the module. */
+static fsdp_status keep_whole(const fsdp_state_entry *entry, void *arg)
+{
+    fsdp_tensor *copy;
+    if (!entry->tensor)
+        return fsdp_state_dict_put_value(arg, entry->keys, entry->n_keys, entry->value);
+    FSDP_TRY(fsdp_tensor_to(entry->tensor, entry->tensor->dtype, FSDP_TAG_COMM, &copy));
+    fsdp_status status = fsdp_state_dict_put_tensor(arg, entry->keys, entry->n_keys, copy);
+    fsdp_tensor_release(copy);
+    return status;
+}
+
+fsdp_status fsdp_state_dict_to_full(fsdp_state_dict *sharded, const fsdp_state_dict_options *o,
+                                    fsdp_state_dict **full)
+{
+    fsdp_state_dict *whole = NULL;
+    bool wants = !o->cpu_offload || fsdp_state_rank(o) == 0;
+    fsdp_status status = fsdp_agree(o->group, fsdp_state_dict_create(&whole));
+    if (status == FSDP_OK)
+        status = stream(sharded, o->group, wants, keep_whole, whole);
+    fsdp_state_dict_destroy(sharded);
+    if (status != FSDP_OK) {
+        fsdp_state_dict_destroy(whole);
+        return status;
+    }
+    *full = whole;
+    return FSDP_OK;
+}
+
+/* --- get --- */
+
+static fsdp_status put_parameters(const fsdp_parameter_list *list, const fsdp_state_dict_options *o,
+                                  fsdp_state_dict *dict)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        const fsdp_named_parameter *item = &list->items[i];
+        fsdp_tensor *local = fsdp_parameter_local(item->parameter);
+        fsdp_state_key key;
+        if (!fsdp_state_name(o, item->name, item->parameter, &key.name))
+            continue;
+        if (!local)
+            return fsdp_error(FSDP_ERR_STATE, "state dict: parameter %s has no memory", item->name);
+        FSDP_TRY(fsdp_state_dict_put_tensor(dict, &key, 1, local));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status get_sharded(fsdp_module *module, const fsdp_state_dict_options *o,
+                               fsdp_state_dict **out)
+{
+    fsdp_parameter_list list;
+    fsdp_state_dict *dict;
+    FSDP_TRY(fsdp_state_check_submodule(module, o));
+    FSDP_TRY(fsdp_module_parameters(module, true, &list));
+    fsdp_status status = fsdp_state_dict_create(&dict);
+    if (status == FSDP_OK) {
+        status = put_parameters(&list, o, dict);
+        if (status == FSDP_OK)
+            *out = dict;
+        else
+            fsdp_state_dict_destroy(dict);
+    }
+    fsdp_parameter_list_free(&list);
+    return status;
+}
+
+fsdp_status fsdp_get_model_state_dict(fsdp_module *module, const fsdp_state_dict_options *options,
+                                      fsdp_state_dict **dict)
+{
+    const fsdp_state_dict_options *o = fsdp_state_options(options);
+    fsdp_state_dict *sharded = NULL;
+    fsdp_status status = get_sharded(module, o, &sharded);
+    if (!o->full_state_dict) {
+        if (status == FSDP_OK)
+            *dict = sharded;
+        return status;
+    }
+    status = fsdp_agree(o->group, status);
+    if (status != FSDP_OK) {
+        fsdp_state_dict_destroy(sharded);
+        return status;
+    }
+    return fsdp_state_dict_to_full(sharded, o, dict);
+}
+
+/* --- set --- */
+
+typedef struct set_run {
+    const fsdp_state_dict_options *options;
+    const fsdp_state_dict *dict;
+    fsdp_parameter_list list; /* under every name */
+    fsdp_state_copies copies;
+    fsdp_incompatible_keys keys;
+    size_t cap_missing, cap_unexpected;
+    bool has_values; /* this rank's dict counts */
+} set_run;
+
+static void free_names(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        fsdp_free(names[i]);
+    fsdp_free(names);
+}
+
+void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
+{
+    free_names(keys->missing, keys->n_missing);
+    free_names(keys->unexpected, keys->n_unexpected);
+    *keys = (fsdp_incompatible_keys){0};
+}
+
+static fsdp_status add_name(char ***names, size_t *n, size_t *cap, const char *name)
+{
+    char *copy = fsdp_strdup(name);
+    if (!copy || !FSDP_GROW(*names, *cap, *n + 1)) {
+        fsdp_free(copy);
+        return FSDP_ERR_NOMEM;
+    }
+    (*names)[(*n)++] = copy;
+    return FSDP_OK;
+}
+
+/* Can p, outside of units, take `tensor` for its own? A leaf has one place for its gradient. */
+static fsdp_status check_assignable(const char *name, const fsdp_parameter *p,
+                                    const fsdp_tensor *tensor)
+{
+    const fsdp_dtype dtype = p->data ? p->data->dtype : tensor->dtype;
+    if (tensor->ndim != p->ndim || fsdp_is_dtensor(tensor) ||
+        memcmp(tensor->shape, p->shape, (size_t)p->ndim * sizeof *p->shape) != 0)
+        return fsdp_error(FSDP_ERR_INVALID, "'%s': its whole tensor can be assigned, not this",
+                          name);
+    if (!fsdp_tensor_is_contiguous(tensor))
+        return fsdp_error(FSDP_ERR_INVALID, "'%s': a tensor to assign is contiguous", name);
+    if (tensor->dtype != dtype || !fsdp_dtype_is_floating(dtype))
+        return fsdp_error(FSDP_ERR_INVALID, "'%s': a tensor of %s cannot be assigned to %s", name,
+                          fsdp_dtype_name(tensor->dtype),
+                          fsdp_dtype_is_floating(dtype) ? fsdp_dtype_name(dtype) : "a parameter");
+    if (tensor->sink && tensor->sink != &p->sink)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "'%s': the tensor to assign has a gradient of its own, or is another "
+                          "parameter's: assign a copy",
+                          name);
+    return FSDP_OK;
+}
+
+static fsdp_status plan_parameter(set_run *run, const fsdp_named_parameter *item, const char *shown,
+                                  size_t *found)
+{
+    fsdp_tensor *local = fsdp_parameter_local(item->parameter);
+    const fsdp_state_entry *entry = fsdp_state_dict_find(run->dict, shown);
+    if (run->has_values && !entry) {
+        FSDP_TRY(add_name(&run->keys.missing, &run->keys.n_missing, &run->cap_missing, item->name));
+        if (!run->options->broadcast_from_rank0) /* else the others expect to hear of it */
+            return FSDP_OK;
+    }
+    if (!local && !run->options->assign)
+        return fsdp_error(FSDP_ERR_STATE, "state dict: parameter %s has no memory", item->name);
+    if (entry && !entry->tensor)
+        return fsdp_error(FSDP_ERR_INVALID, "'%s' is no tensor in the state dict", item->name);
+    *found += entry != NULL;
+    if (run->options->assign && entry && !item->parameter->owner)
+        FSDP_TRY(check_assignable(item->name, item->parameter, entry->tensor));
+    return local ? fsdp_state_copies_add(&run->copies, item->name, local,
+                                         entry ? entry->tensor : NULL)
+                 : FSDP_OK;
+}
+
+static fsdp_status list_unexpected(set_run *run)
+{
+    for (size_t k = 0; k < fsdp_state_dict_count(run->dict); k++) {
+        const fsdp_state_entry *entry = fsdp_state_dict_at(run->dict, k);
+        const char *shown;
+        bool known = false;
+        for (size_t i = 0; i < run->list.n && !known; i++)
+            known = fsdp_state_name(run->options, run->list.items[i].name,
+                                    run->list.items[i].parameter, &shown) &&
+                    strcmp(shown, entry->fqn) == 0;
+        if (!known)
+            FSDP_TRY(add_name(&run->keys.unexpected, &run->keys.n_unexpected, &run->cap_unexpected,
+                              entry->fqn));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_strict(const set_run *run)
+{
+    const fsdp_incompatible_keys *k = &run->keys;
+    if (run->options->not_strict || (!k->n_missing && !k->n_unexpected))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_NOT_FOUND,
+                      "state dict: %zu missing%s%s, %zu unexpected%s%s (strict)", k->n_missing,
+                      k->n_missing ? ", first " : "", k->n_missing ? k->missing[0] : "",
+                      k->n_unexpected, k->n_unexpected ? ", first " : "",
+                      k->n_unexpected ? k->unexpected[0] : "");
+}
+
+static fsdp_status plan_set(set_run *run, fsdp_module *module)
+{
+    size_t found = 0;
+    FSDP_TRY(fsdp_state_check_submodule(module, run->options));
+    FSDP_TRY(fsdp_module_parameters(module, true, &run->list));
+    for (size_t i = 0; i < run->list.n; i++) {
+        const fsdp_named_parameter *item = &run->list.items[i];
+        const char *shown;
+        if (fsdp_state_name(run->options, item->name, item->parameter, &shown))
+            FSDP_TRY(plan_parameter(run, item, shown, &found));
+    }
+    if (!run->has_values)
+        return FSDP_OK;
+    if (found != fsdp_state_dict_count(run->dict))
+        FSDP_TRY(list_unexpected(run));
+    return check_strict(run);
+}
+
+/* Frozen parameters are stored in the dtype that their values come in, so that none is rounded.
+ * What a dict holds of the module itself is there already. */
+static fsdp_status note_dtype(const set_run *run, const fsdp_named_parameter *item)
+{
+    fsdp_parameter *p = item->parameter;
+    const char *shown;
+    if (!p->owner || !fsdp_state_name(run->options, item->name, p, &shown))
+        return FSDP_OK;
+    const fsdp_state_entry *entry = fsdp_state_dict_find(run->dict, shown);
+    int32_t dtype = run->has_values && entry && entry->tensor != p->local &&
+                            fsdp_dtype_is_floating(entry->tensor->dtype)
+                        ? (int32_t)entry->tensor->dtype
+                        : -1;
+    if (run->options->broadcast_from_rank0 && run->options->group)
+        FSDP_TRY(fsdp_broadcast(run->options->group, &dtype, sizeof dtype, 0));
+    if (dtype < 0)
+        return FSDP_OK;
+    p->loaded = p->values_are_due = true;
+    p->loaded_dtype = (fsdp_dtype)dtype;
+    return FSDP_OK;
+}
+
+static fsdp_status settle(const set_run *run)
+{
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < run->list.n && status == FSDP_OK; i++)
+        status = note_dtype(run, &run->list.items[i]);
+    if (status == FSDP_OK)
+        status = fsdp_parameters_settle(&run->list);
+    for (size_t i = 0; i < run->list.n; i++)
+        run->list.items[i].parameter->values_are_due = false;
+    return status;
+}
+
+/* Parameters outside of units take the dict's tensors for their own. */
+static fsdp_status assign_all(const set_run *run)
+{
+    for (size_t i = 0; i < run->list.n; i++) {
+        fsdp_parameter *p = run->list.items[i].parameter;
+        const char *shown;
+        if (p->owner || !fsdp_state_name(run->options, run->list.items[i].name, p, &shown))
+            continue;
+        const fsdp_state_entry *entry = fsdp_state_dict_find(run->dict, shown);
+        if (!entry)
+            continue;
+        /* Once more: two names of the dict may share a tensor. */
+        FSDP_TRY(check_assignable(run->list.items[i].name, p, entry->tensor));
+        if (p->data)
+            p->data->sink = NULL; /* who holds the old tensor may outlive the parameter */
+        fsdp_parameter_set_tensors(p, entry->tensor, entry->tensor, 0, p->shape[0], NULL);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict *dict,
+                                      const fsdp_state_dict_options *options,
+                                      fsdp_incompatible_keys *keys)
+{
+    set_run run = {.options = fsdp_state_options(options), .dict = dict};
+    run.has_values = !run.options->broadcast_from_rank0 || fsdp_state_rank(run.options) == 0;
+    fsdp_status status = fsdp_agree(run.options->group, plan_set(&run, module));
+    if (status == FSDP_OK)
+        status = fsdp_agree(run.options->group, settle(&run));
+    if (status == FSDP_OK)
+        status = fsdp_state_copies_run(&run.copies, run.options);
+    if (status == FSDP_OK && run.options->assign)
+        status = assign_all(&run);
+    if (keys && (status == FSDP_OK || status == FSDP_ERR_NOT_FOUND))
+        *keys = run.keys;
+    else
+        fsdp_incompatible_keys_free(&run.keys);
+    fsdp_state_copies_fini(&run.copies);
+    fsdp_parameter_list_free(&run.list);
+    return status;
+}
+
+/* --- both --- */
+
+fsdp_status fsdp_get_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
+                                const fsdp_state_dict_options *options, fsdp_state_dict **model,
+                                fsdp_state_dict **optim)
+{
+    fsdp_state_dict *first;
+    FSDP_TRY(fsdp_get_model_state_dict(module, options, &first));
+    fsdp_status status = fsdp_get_optimizer_state_dict(module, optimizer, options, optim);
+    if (status != FSDP_OK) {
+        fsdp_state_dict_destroy(first);
+        return status;
+    }
+    *model = first;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_set_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
+                                const fsdp_state_dict *model, const fsdp_state_dict *optim,
+                                const fsdp_state_dict_options *options,
+                                fsdp_incompatible_keys *keys)
+{
+    FSDP_TRY(fsdp_set_model_state_dict(module, model, options, keys));
+    fsdp_status status = fsdp_set_optimizer_state_dict(module, optimizer, optim, options);
+    if (status != FSDP_OK && keys)
+        fsdp_incompatible_keys_free(keys);
+    return status;
+}

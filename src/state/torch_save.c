@@ -1,0 +1,250 @@
+/* A state dict as a file of torch.save: whole tensors, gathered one at a time, written by rank 0.
+ */
+#include <string.h>
+
+#include <fsdp/dtensor.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/ckpt/nesting.h"
+#include "src/ckpt/safetensors_dtype.h"
+#include "src/ckpt/torch_writer.h"
+#include "src/comm/agree.h"
+#include "src/state/state_dict.h"
+#include "src/tensor/tensor.h"
+
+/* --- nesting --- */
+
+/* Dicts of dicts want together what belongs together; items of a state dict come in any order. */
+typedef struct ordering {
+    const fsdp_state_dict *dict;
+    size_t *order; /* [n] so far */
+    size_t n;
+    bool *taken; /* [count] */
+} ordering;
+
+static bool same_key(const fsdp_state_key *a, const fsdp_state_key *b)
+{
+    if (!a->name || !b->name)
+        return !a->name && !b->name && a->index == b->index;
+    return strcmp(a->name, b->name) == 0;
+}
+
+static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, int n_keys)
+{
+    for (int k = 0; k < n_keys; k++)
+        if (k >= b->n_keys || !same_key(&a->keys[k], &b->keys[k]))
+            return false;
+    return true;
+}
+
+/* Every item not taken yet that has the first n_keys keys of `first`, by its next key. */
+static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
+{
+    for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
+        const fsdp_state_entry *e = fsdp_state_dict_at(o->dict, i);
+        if (o->taken[i] || !same_prefix(first, e, n_keys))
+            continue;
+        if (e->n_keys > n_keys + 1) {
+            order_below(o, e, n_keys + 1);
+            continue;
+        }
+        o->taken[i] = true;
+        o->order[o->n++] = i;
+    }
+}
+
+static fsdp_status put(fsdp_state_dict *dict, const fsdp_state_entry *e)
+{
+    return e->tensor ? fsdp_state_dict_put_tensor(dict, e->keys, e->n_keys, e->tensor)
+                     : fsdp_state_dict_put_value(dict, e->keys, e->n_keys, e->value);
+}
+
+/* The same items, those of one dict next to each other. */
+static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
+{
+    size_t n = fsdp_state_dict_count(dict);
+    ordering o = {.dict = dict};
+    o.order = fsdp_calloc(n, sizeof *o.order);
+    o.taken = fsdp_calloc(n, sizeof *o.taken);
+    fsdp_status status = o.order && o.taken ? fsdp_state_dict_create(nested) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        if (n)
+            order_below(&o, fsdp_state_dict_at(dict, 0), 0);
+        for (size_t i = 0; i < o.n && status == FSDP_OK; i++)
+            status = put(*nested, fsdp_state_dict_at(dict, o.order[i]));
+        if (status != FSDP_OK) {
+            fsdp_state_dict_destroy(*nested);
+            *nested = NULL;
+        }
+    }
+    fsdp_free(o.order);
+    fsdp_free(o.taken);
+    return status;
+}
+
+/* --- telling --- */
+
+typedef struct telling {
+    const char *path;
+    fsdp_state_dict *dict; /* nested */
+    fsdp_state_dict *data; /* the same, each tensor once */
+    bool local;            /* this rank's parts as they are */
+    size_t *first;         /* [items] where the item's tensor comes first */
+    size_t *numbers;       /* [items] the writer's, of tensors */
+    fsdp_torch_writer *writer;
+} telling;
+
+/* Where the tensor of each item comes first: a tied parameter is one tensor under several names. */
+static fsdp_status find_first(telling *t)
+{
+    const size_t n = fsdp_state_dict_count(t->dict);
+    t->numbers = fsdp_calloc(n, sizeof *t->numbers);
+    t->first = fsdp_calloc(n, sizeof *t->first);
+    if (!t->numbers || !t->first)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const fsdp_tensor *tensor = fsdp_state_dict_at(t->dict, i)->tensor;
+        t->first[i] = tensor ? 0 : i;
+        while (t->first[i] < i && fsdp_state_dict_at(t->dict, t->first[i])->tensor != tensor)
+            t->first[i]++;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status open_telling(telling *t, const fsdp_state_dict *dict)
+{
+    FSDP_TRY(nest(dict, &t->dict));
+    FSDP_TRY(find_first(t));
+    FSDP_TRY(fsdp_state_dict_create(&t->data));
+    for (size_t i = 0; i < fsdp_state_dict_count(t->dict); i++)
+        if (t->first[i] == i)
+            FSDP_TRY(put(t->data, fsdp_state_dict_at(t->dict, i)));
+    return FSDP_OK;
+}
+
+static void close_telling(telling *t)
+{
+    fsdp_torch_writer_discard(t->writer);
+    fsdp_state_dict_destroy(t->data);
+    fsdp_state_dict_destroy(t->dict);
+    fsdp_free(t->numbers);
+    fsdp_free(t->first);
+}
+
+static fsdp_status tell_item(void *context, size_t i)
+{
+    const telling *t = context;
+    const fsdp_state_entry *e = fsdp_state_dict_at(t->dict, i);
+    const size_t first = t->first[i];
+    if (!e->tensor) {
+        fsdp_state_write_plain(fsdp_torch_writer_pickle(t->writer), e->value);
+        return FSDP_OK;
+    }
+    if (first < i) {
+        fsdp_torch_writer_tied(t->writer, t->numbers[first]);
+        return FSDP_OK;
+    }
+    const bool whole = !t->local && fsdp_is_dtensor(e->tensor);
+    const int64_t *shape = whole ? fsdp_dtensor_shape(e->tensor) : fsdp_tensor_shape(e->tensor);
+    return fsdp_torch_writer_tensor(t->writer, fsdp_safetensors_dtype_of(e->tensor->dtype)->name,
+                                    shape, fsdp_tensor_ndim(e->tensor), &t->numbers[i]);
+}
+
+static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *key)
+{
+    const telling *t = context;
+    const fsdp_state_entry *e = fsdp_state_dict_at(t->dict, i);
+    if (level >= e->n_keys)
+        return false;
+    *key = (fsdp_nesting_key){.name = e->keys[level].name, .index = e->keys[level].index};
+    return true;
+}
+
+static const char *name_of(const void *context, size_t i)
+{
+    const telling *t = context;
+    return fsdp_state_dict_at(t->dict, i)->fqn;
+}
+
+static fsdp_status tell_all(telling *t)
+{
+    const fsdp_nesting nesting = {
+        .path = t->path, .context = t, .key = key_of, .name = name_of, .tell = tell_item};
+    return fsdp_nesting_tell(&nesting, fsdp_state_dict_count(t->dict),
+                             fsdp_torch_writer_pickle(t->writer));
+}
+
+/* Rank 0: everything but the tensors' data. */
+static fsdp_status begin_file(telling *t)
+{
+    FSDP_TRY(fsdp_torch_writer_create(t->path, &t->writer));
+    FSDP_TRY(tell_all(t));
+    return fsdp_torch_writer_begin_data(t->writer);
+}
+
+/* --- data --- */
+
+static fsdp_status write_tensor(const fsdp_state_entry *e, void *arg)
+{
+    const telling *t = arg;
+    if (!e->tensor)
+        return FSDP_OK;
+    size_t bytes = (size_t)fsdp_tensor_numel(e->tensor) * fsdp_dtype_size(e->tensor->dtype);
+    FSDP_ASSERT(fsdp_tensor_is_contiguous(e->tensor));
+    return fsdp_torch_writer_data(t->writer, fsdp_tensor_ptr(e->tensor), bytes);
+}
+
+static fsdp_status save(telling *t, fsdp_group *group)
+{
+    bool writes = !group || fsdp_group_rank(group) == 0;
+    FSDP_TRY(fsdp_agree(group, writes ? begin_file(t) : FSDP_OK));
+    FSDP_TRY(fsdp_state_dict_stream(t->data, group, write_tensor, t));
+    fsdp_torch_writer *writer = t->writer;
+    t->writer = NULL;
+    return fsdp_agree(group, writes ? fsdp_torch_writer_finish(writer) : FSDP_OK);
+}
+
+/* --- one rank's parts --- */
+
+static fsdp_status write_part(telling *t, const fsdp_state_entry *e)
+{
+    if (!e->tensor)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_tensor_begin_read(e->tensor));
+    fsdp_status status = write_tensor(e, t);
+    fsdp_tensor_end_read(e->tensor);
+    return status;
+}
+
+static fsdp_status save_parts(telling *t)
+{
+    FSDP_TRY(begin_file(t));
+    for (size_t i = 0; i < fsdp_state_dict_count(t->data); i++)
+        FSDP_TRY(write_part(t, fsdp_state_dict_at(t->data, i)));
+    fsdp_torch_writer *writer = t->writer;
+    t->writer = NULL;
+    return fsdp_torch_writer_finish(writer);
+}
+
+fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict, const char *path)
+{
+    telling t = {.path = path, .local = true};
+    fsdp_status status = open_telling(&t, dict);
+    if (status == FSDP_OK)
+        status = save_parts(&t);
+    close_telling(&t);
+    return status;
+}
+
+/* --- whole --- */
+
+fsdp_status fsdp_torch_save(const fsdp_state_dict *dict, const char *path, fsdp_group *group)
+{
+    telling t = {.path = path};
+    fsdp_status status = fsdp_agree(group, open_telling(&t, dict));
+    if (status == FSDP_OK)
+        status = save(&t, group);
+    close_telling(&t);
+    return status;
+}

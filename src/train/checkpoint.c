@@ -1,0 +1,511 @@
+/* See checkpoint.h. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/clock.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/ckpt/group_directory.h"
+#include "src/comm/agree.h"
+#include "src/train/checkpoint.h"
+#include "src/train/checkpoint_async.h"
+#include "src/train/checkpoint_files.h"
+#include "src/train/checkpoint_state.h"
+#include "src/train/checkpoint_verify.h"
+#include "src/train/human.h"
+
+/* --- folders --- */
+
+static const char PREFIX[] = "checkpoint-";
+
+static fsdp_status folder_of(const fsdp_trainer *t, char **dir)
+{
+    const fsdp_train_config *c = t->config;
+    *dir = c->checkpoint_dir ? fsdp_strdup(c->checkpoint_dir)
+                             : fsdp_strdup_printf("%s-checkpoints", c->output ? c->output : "");
+    return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+static char *path_of_step(const char *folder, int64_t step)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%lld", PREFIX, (long long)step);
+    return fsdp_path_join(folder, name);
+}
+
+/* The step of "checkpoint-<step>"; -1: another name. What stands behind it goes to *rest. */
+static int64_t step_of(const char *name, const char **rest)
+{
+    char *end;
+    if (strncmp(name, PREFIX, sizeof PREFIX - 1) != 0 || name[sizeof PREFIX - 1] < '0' ||
+        name[sizeof PREFIX - 1] > '9')
+        return -1;
+    long long step = strtoll(name + sizeof PREFIX - 1, &end, 10);
+    *rest = end;
+    return step < LLONG_MAX ? (int64_t)step : -1;
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    char *path = fsdp_path_join(dir, name);
+    bool yes = path && fsdp_path_is_file(path);
+    fsdp_free(path);
+    return yes;
+}
+
+static bool is_complete(const char *dir)
+{
+    return fsdp_checkpoint_files_exist(dir) && has_file(dir, FSDP_TRAINER_STATE);
+}
+
+static int by_step(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Steps of the complete checkpoints of a folder, rising; *steps is the caller's. None if there is
+ * no such folder. */
+static fsdp_status list_steps(const char *folder, int64_t **steps, size_t *n)
+{
+    char **names;
+    size_t count;
+    *steps = NULL;
+    *n = 0;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    int64_t *found = fsdp_calloc(count, sizeof *found);
+    fsdp_status status = found ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        int64_t step = step_of(names[i], &rest);
+        char *path = step >= 0 && !*rest ? fsdp_path_join(folder, names[i]) : NULL;
+        if (path && is_complete(path))
+            found[(*n)++] = step;
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    if (*n)
+        qsort(found, *n, sizeof *found, by_step);
+    *steps = found;
+    return status;
+}
+
+/* What killed runs left half written or half removed. */
+static fsdp_status sweep(const char *folder)
+{
+    char **names;
+    size_t count;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        const char *rest = "";
+        int64_t step = step_of(names[i], &rest);
+        char *path = step >= 0 && *rest == '.' ? path_of_step(folder, step) : NULL;
+        if (path)
+            fsdp_atomic_directory_sweep(path, 0);
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    return FSDP_OK;
+}
+
+/* Its checkpoints would be overwritten, and later ones taken for this run's. */
+static fsdp_status refuse_earlier_run(const char *folder)
+{
+    char **names;
+    size_t count;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        if (step_of(names[i], &rest) >= 0 && !*rest)
+            status = fsdp_error(FSDP_ERR_INVALID,
+                                "--checkpoint-dir %s holds %s of an earlier run: --resume goes on "
+                                "from there, --overwrite-output begins anew",
+                                folder, names[i]);
+    }
+    fsdp_free(names);
+    return status;
+}
+
+static fsdp_status check_folder(const fsdp_trainer *t, const char *folder)
+{
+    char *path = path_of_step(folder, 0);
+    fsdp_status status =
+        path ? fsdp_atomic_directory_check(path, FSDP_EXISTING_REPLACE) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    fsdp_error_context(status, "--checkpoint-dir");
+    FSDP_TRY(status);
+    return fsdp_trainer_may_replace(t) ? FSDP_OK : refuse_earlier_run(folder);
+}
+
+fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)
+{
+    char *folder;
+    if (t->config->save_strategy == FSDP_SAVE_NO)
+        return FSDP_OK;
+    FSDP_TRY(folder_of(t, &folder));
+    fsdp_status status = check_folder(t, folder);
+    fsdp_free(folder);
+    return status;
+}
+
+/* --- writing --- */
+
+static fsdp_status write_trainer_state(const fsdp_trainer *t, const char *dir)
+{
+    fsdp_json *state;
+    FSDP_TRY(fsdp_trainer_state_json(t, &state));
+    fsdp_status status = fsdp_trainer_state_write(state, dir);
+    fsdp_json_destroy(state);
+    return status;
+}
+
+static fsdp_status write_all(void *arg, const char *dir)
+{
+    fsdp_trainer *t = arg;
+    FSDP_TRY(fsdp_checkpoint_files_write(t, dir));
+    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? write_trainer_state(t, dir) : FSDP_OK);
+}
+
+/* Out of sight first, so that none is ever half there under its name: as what was being written,
+ * which nobody puts back when this process is killed. */
+static fsdp_status remove_checkpoint(const char *folder, int64_t step)
+{
+    char *path = path_of_step(folder, step);
+    char *aside = path ? fsdp_strdup_printf("%s.tmp-%d", path, (int)getpid()) : NULL;
+    fsdp_status status = aside ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && rename(path, aside) != 0)
+        status = fsdp_error(FSDP_ERR_IO, "%s: cannot be removed", path);
+    if (status == FSDP_OK)
+        status = fsdp_tree_remove(aside);
+    fsdp_free(aside);
+    fsdp_free(path);
+    return status;
+}
+
+/* The newest ones up to this step stay. What is beyond it, another run left: it goes if this one
+ * begins anew in its place, where --resume would find it. */
+fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
+{
+    int64_t *steps;
+    size_t n;
+    if (r->limit == 0 && !r->anew)
+        return FSDP_OK;
+    fsdp_status status = list_steps(r->folder, &steps, &n);
+    for (; n && steps[n - 1] > r->step && status == FSDP_OK; n--)
+        if (r->anew)
+            status = remove_checkpoint(r->folder, steps[n - 1]);
+    for (size_t i = 0; r->limit && i + (size_t)r->limit < n && status == FSDP_OK; i++)
+        status = remove_checkpoint(r->folder, steps[i]);
+    fsdp_free(steps);
+    return status;
+}
+
+fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t)
+{
+    return (fsdp_checkpoint_rotation){.folder = t->checkpoint_dir,
+                                      .step = t->step,
+                                      .limit = t->config->save_total_limit,
+                                      .anew = t->config->overwrite_output && !t->resumed_from};
+}
+
+static fsdp_status save_to(fsdp_trainer *t, const char *path)
+{
+    const fsdp_checkpoint_rotation old = fsdp_checkpoint_rotation_of(t);
+    double begin = fsdp_clock_s();
+    FSDP_TRY(fsdp_group_directory(path, t->group, FSDP_EXISTING_REPLACE, write_all, t));
+    fsdp_trainer_say(t, "--> saved %s in %s", path,
+                     fsdp_human_duration(fsdp_clock_s() - begin).text);
+    return fsdp_agree(t->group,
+                      fsdp_trainer_is_first(t) ? fsdp_checkpoint_remove_old(&old) : FSDP_OK);
+}
+
+/* One at a time. The last one of a run that is interrupted has nothing to go on beside. */
+static fsdp_status save(fsdp_trainer *t, bool interrupted)
+{
+    FSDP_TRY(fsdp_async_checkpoint_end(t));
+    fsdp_trainer_at(t, "saving a checkpoint");
+    char *path = path_of_step(t->checkpoint_dir, t->step);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = t->config->async_save && !interrupted
+                             ? fsdp_async_checkpoint_begin(t, path)
+                             : save_to(t, path);
+    fsdp_free(path);
+    return status;
+}
+
+/* --- when --- */
+
+/* Did a signal come to any rank? Has the checkpoint under way failed, or ended on all? */
+static fsdp_status look_around(fsdp_trainer *t, bool *interrupted)
+{
+    bool failed, runs;
+    fsdp_async_checkpoint_look(t, &failed, &runs);
+    int64_t any[] = {t->config->interrupted && atomic_load(t->config->interrupted), failed, runs};
+    FSDP_TRY(fsdp_all_reduce(t->group, any, FSDP_LENGTH(any), FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
+    *interrupted = any[0];
+    return any[1] || !any[2] ? fsdp_async_checkpoint_end(t) : FSDP_OK;
+}
+
+static bool is_time(const fsdp_trainer *t, bool end_of_epoch)
+{
+    const fsdp_train_config *c = t->config;
+    if (c->save_strategy == FSDP_SAVE_EPOCH)
+        return end_of_epoch;
+    return t->step % c->save_steps == 0 || t->step == t->total_steps;
+}
+
+fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
+{
+    bool interrupted;
+    if (t->config->save_strategy == FSDP_SAVE_NO)
+        return FSDP_OK;
+    FSDP_TRY(look_around(t, &interrupted));
+    if (interrupted || is_time(t, end_of_epoch))
+        FSDP_TRY(save(t, interrupted));
+    if (!interrupted)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_STATE, "interrupted after step %lld; --resume continues from there",
+                      (long long)t->step);
+}
+
+/* Of a rank that was killed just before this run some threads may still have run as it began. */
+fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
+{
+    if (t->config->save_strategy == FSDP_SAVE_NO)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_async_checkpoint_end(t));
+    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? sweep(t->checkpoint_dir) : FSDP_OK);
+}
+
+/* --- resuming --- */
+
+/* What rank 0 chose; plain data, for all ranks. */
+typedef struct choice {
+    char path[PATH_MAX];     /* "": begin from the beginning */
+    char previous[PATH_MAX]; /* the complete one before it, or beside the given one; "": none */
+} choice;
+
+static fsdp_status choose_newest(const char *folder, choice *out)
+{
+    int64_t *steps;
+    size_t n;
+    fsdp_status status = list_steps(folder, &steps, &n);
+    for (size_t i = 0; i < 2 && i < n && status == FSDP_OK; i++) {
+        char *path = path_of_step(folder, steps[n - 1 - i]);
+        if (!path)
+            status = FSDP_ERR_NOMEM;
+        else
+            snprintf(i ? out->previous : out->path, PATH_MAX, "%s", path);
+        fsdp_free(path);
+    }
+    fsdp_free(steps);
+    return status;
+}
+
+/* With the newest one beside it, if there is one. */
+static fsdp_status refuse_missing(const char *given)
+{
+    choice beside = {0};
+    char *parent = fsdp_path_parent(given);
+    fsdp_status status = parent ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (parent && fsdp_path_is_directory(parent))
+        status = choose_newest(parent, &beside);
+    fsdp_free(parent);
+    FSDP_TRY(status);
+    return fsdp_error(FSDP_ERR_NOT_FOUND, "--resume %s: there is no such folder%s%s", given,
+                      *beside.path ? "; the newest checkpoint beside it is " : "", beside.path);
+}
+
+/* The newest one beside a checkpoint that was given, for when that is damaged. */
+static fsdp_status choose_beside(const char *given, choice *out)
+{
+    int64_t *steps;
+    size_t n;
+    const char *rest = "";
+    char *parent = fsdp_path_parent(given);
+    fsdp_status status = parent ? list_steps(parent, &steps, &n) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        if (n && steps[n - 1] == step_of(fsdp_path_name(given), &rest))
+            n--;
+        char *path = n ? path_of_step(parent, steps[n - 1]) : NULL;
+        if (n && path)
+            snprintf(out->previous, PATH_MAX, "%s", path);
+        status = n && !path ? FSDP_ERR_NOMEM : FSDP_OK;
+        fsdp_free(path);
+        fsdp_free(steps);
+    }
+    fsdp_free(parent);
+    return status;
+}
+
+/* A checkpoint itself, or a folder of them. */
+static fsdp_status choose_given(const char *given, choice *out)
+{
+    if (!fsdp_path_is_directory(given))
+        return refuse_missing(given);
+    if (!fsdp_checkpoint_files_exist(given))
+        FSDP_TRY(choose_newest(given, out));
+    if (*out->path)
+        return FSDP_OK;
+    snprintf(out->path, PATH_MAX, "%s", given);
+    return choose_beside(given, out);
+}
+
+static fsdp_status choose(const fsdp_trainer *t, choice *out)
+{
+    if (t->config->save_strategy != FSDP_SAVE_NO)
+        FSDP_TRY(sweep(t->checkpoint_dir));
+    if (!t->config->resume)
+        return FSDP_OK;
+    if (strcmp(t->config->resume, "auto") != 0)
+        return choose_given(t->config->resume, out);
+    FSDP_TRY(choose_newest(t->checkpoint_dir, out));
+    if (!*out->path && t->out)
+        fprintf(t->out, "no checkpoint in %s: from the beginning\n", t->checkpoint_dir);
+    return FSDP_OK;
+}
+
+/* Is it something other than a checkpoint of ours, be it a damaged one? */
+static fsdp_status is_foreign(const char *dir, bool *yes)
+{
+    char **names;
+    size_t count;
+    fsdp_json *doc;
+    *yes = true;
+    if (!fsdp_path_is_directory(dir))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(dir, &names, &count));
+    fsdp_free(names);
+    if (count > 0 && !has_file(dir, FSDP_TRAINER_STATE))
+        return FSDP_OK;
+    *yes = false;
+    char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    if (count > 0 && fsdp_json_read(path, &doc) == FSDP_OK) {
+        *yes = !fsdp_json_has(fsdp_json_root(doc), "format"); /* transformers' has none */
+        fsdp_json_destroy(doc);
+    }
+    fsdp_free(path);
+    return FSDP_OK;
+}
+
+/* What this run would write in the place of something else, it says before it begins. */
+static fsdp_status refuse_foreign(const fsdp_trainer *t)
+{
+    char **names;
+    size_t count;
+    if (t->config->save_strategy == FSDP_SAVE_NO || !fsdp_path_is_directory(t->checkpoint_dir))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(t->checkpoint_dir, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        bool foreign = false;
+        if (step_of(names[i], &rest) <= t->step || *rest)
+            continue;
+        char *path = fsdp_path_join(t->checkpoint_dir, names[i]);
+        status = path ? is_foreign(path, &foreign) : FSDP_ERR_NOMEM;
+        if (status == FSDP_OK && foreign)
+            status = fsdp_error(FSDP_ERR_INVALID,
+                                "%s is no checkpoint of 'fsdp train', which would replace it: "
+                                "another --checkpoint-dir is needed",
+                                path);
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    return status;
+}
+
+/* Steps that the optimizer counted: all there is to know of a checkpoint that PyTorch wrote. */
+static int64_t steps_taken(const fsdp_trainer *t)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < t->loop.parameters.n; i++) {
+        int64_t steps =
+            fsdp_optimizer_steps(t->loop.optimizer, t->loop.parameters.items[i].parameter);
+        most = steps > most ? steps : most;
+    }
+    return most;
+}
+
+static void ignore_damage(const char *damage, void *context)
+{
+    (void)damage, (void)context; /* it is the last error */
+}
+
+/* Where there is no model, which file the run wrote that is not there now. */
+static fsdp_status check_there(const char *path)
+{
+    size_t damages = 0;
+    if (fsdp_checkpoint_files_exist(path))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_checkpoint_folder_verify(path, ignore_damage, NULL, &damages));
+    return damages ? FSDP_ERR_NOT_FOUND : FSDP_OK;
+}
+
+static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
+{
+    bool ours = has_file(path, FSDP_TRAINER_STATE);
+    if (ours) {
+        FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_state_read(t, path)));
+        FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_there(path) : FSDP_OK));
+    }
+    FSDP_TRY(fsdp_checkpoint_files_read(t, path));
+    if (!ours)
+        t->step = steps_taken(t);
+    t->first_step = t->step;
+    t->result->steps = t->step;
+    t->resumed_from = fsdp_strdup(path);
+    if (t->out)
+        fprintf(t->out, "resuming from %s: step %lld of %lld%s\n", path, (long long)t->step,
+                (long long)t->total_steps,
+                t->step < t->total_steps ? "" : ", nothing is left to do");
+    return t->resumed_from ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* What an older checkpoint may be free of. A damaged pickle looks like one that is not supported.
+ */
+static bool is_damage(fsdp_status status)
+{
+    return status == FSDP_ERR_FORMAT || status == FSDP_ERR_IO || status == FSDP_ERR_NOT_FOUND ||
+           status == FSDP_ERR_UNSUPPORTED;
+}
+
+static fsdp_status load_chosen(fsdp_trainer *t)
+{
+    choice chosen = {0};
+    fsdp_status status = folder_of(t, &t->checkpoint_dir);
+    if (status == FSDP_OK && fsdp_trainer_is_first(t))
+        status = choose(t, &chosen);
+    FSDP_TRY(fsdp_agree(t->group, status));
+    FSDP_TRY(fsdp_broadcast(t->group, &chosen, sizeof chosen, 0));
+    if (!*chosen.path)
+        return FSDP_OK;
+    fsdp_trainer_at(t, "resuming");
+    status = load_checkpoint(t, chosen.path);
+    if (is_damage(status) && *chosen.previous)
+        return fsdp_error(status, "%s; --resume %s takes another checkpoint", fsdp_last_error(),
+                          chosen.previous);
+    return status;
+}
+
+fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t)
+{
+    if (t->config->save_strategy == FSDP_SAVE_NO && !t->config->resume)
+        return FSDP_OK;
+    FSDP_TRY(load_chosen(t));
+    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? refuse_foreign(t) : FSDP_OK);
+}

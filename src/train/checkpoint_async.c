@@ -1,0 +1,137 @@
+/* See checkpoint_async.h. */
+#include "src/train/checkpoint_async.h"
+
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/comm/agree.h"
+#include "src/state/async_save.h"
+#include "src/train/checkpoint_files.h"
+#include "src/train/checkpoint_state.h"
+#include "src/train/human.h"
+
+struct fsdp_async_checkpoint {
+    fsdp_async_save *save;
+    char *path;
+    fsdp_json *state;              /* rank 0: trainer_state.json */
+    fsdp_checkpoint_rotation old;  /* what goes once it has appeared */
+    fsdp_checkpoint_report report; /* of rank 0; seconds are its thread's until it has ended */
+    double begin_s;
+};
+
+/* --- rank 0's thread --- */
+
+static fsdp_status write_state(void *arg, const char *dir)
+{
+    const fsdp_async_checkpoint *c = arg;
+    return fsdp_trainer_state_write(c->state, dir);
+}
+
+static fsdp_status note_appeared(void *arg)
+{
+    fsdp_async_checkpoint *c = arg;
+    c->report.seconds = fsdp_clock_s() - c->begin_s;
+    return fsdp_checkpoint_remove_old(&c->old);
+}
+
+/* --- the run's --- */
+
+static void destroy(fsdp_async_checkpoint *c)
+{
+    if (!c)
+        return;
+    fsdp_async_save_destroy(c->save);
+    fsdp_json_destroy(c->state);
+    fsdp_free(c->path);
+    fsdp_free(c);
+}
+
+/* What this rank brings along. */
+static fsdp_status prepare(fsdp_trainer *t, const char *path, fsdp_async_checkpoint **out,
+                           fsdp_state_dict **all)
+{
+    fsdp_async_checkpoint *c = fsdp_calloc(1, sizeof *c);
+    if (!c)
+        return FSDP_ERR_NOMEM;
+    *out = c;
+    c->begin_s = fsdp_clock_s();
+    c->old = fsdp_checkpoint_rotation_of(t);
+    c->report = (fsdp_checkpoint_report){.step = t->step};
+    c->path = fsdp_strdup(path);
+    if (!c->path)
+        return FSDP_ERR_NOMEM;
+    if (fsdp_trainer_is_first(t))
+        FSDP_TRY(fsdp_trainer_state_json(t, &c->state));
+    return fsdp_checkpoint_files_state(t, all);
+}
+
+fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
+{
+    fsdp_async_checkpoint *c = NULL;
+    fsdp_state_dict *all = NULL;
+    fsdp_status status = fsdp_agree(t->group, prepare(t, path, &c, &all));
+    if (status == FSDP_OK) {
+        const fsdp_async_save_plan plan = {
+            .existing = FSDP_EXISTING_REPLACE,
+            .staging_bytes = fsdp_async_save_staging_bytes(t->group),
+            .hooks = {.write = write_state, .appeared = note_appeared, .arg = c}};
+        status = fsdp_async_save_begin(all, path, t->group, &plan, &c->save);
+    }
+    fsdp_state_dict_destroy(all);
+    if (status != FSDP_OK) {
+        destroy(c);
+        return status;
+    }
+    c->report.call_s = fsdp_clock_s() - c->begin_s;
+    c->report.step_s = t->step_seconds[t->step - t->first_step - 1] + c->report.call_s;
+    t->saving = c;
+    return FSDP_OK;
+}
+
+void fsdp_async_checkpoint_look(const fsdp_trainer *t, bool *failed, bool *runs)
+{
+    const fsdp_async_checkpoint *c = t->saving;
+    *failed = c && fsdp_async_save_status(c->save) != FSDP_OK;
+    *runs = c && !fsdp_async_save_done(c->save);
+}
+
+static fsdp_status tell(fsdp_trainer *t, const fsdp_async_checkpoint *c)
+{
+    fsdp_trainer_say(t, "--> saved %s in %s beside training (%s at the call, %s copied later)",
+                     c->path, fsdp_human_duration(c->report.seconds).text,
+                     fsdp_human_duration(c->report.call_s).text,
+                     fsdp_human_bytes((int64_t)c->report.copied_bytes).text);
+    return fsdp_report_checkpoint(t, &c->report);
+}
+
+/* One under way ends as `finish` says. */
+static fsdp_status end(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *save))
+{
+    fsdp_async_checkpoint *c = t->saving;
+    fsdp_status status = finish(c->save);
+    const fsdp_snapshot_stats stats = fsdp_async_save_stats(c->save);
+    c->report.copied_bytes = stats.copied_bytes;
+    c->report.held_s = stats.held_s;
+    fsdp_error_context(status, "%s", c->path);
+    if (status == FSDP_OK && fsdp_trainer_is_first(t))
+        status = tell(t, c);
+    destroy(c);
+    t->saving = NULL;
+    return status;
+}
+
+fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
+{
+    if (!t->saving)
+        return FSDP_OK;
+    fsdp_trainer_at(t, "saving a checkpoint");
+    return end(t, fsdp_async_save_wait);
+}
+
+/* Where the run failed stays what peers are told: nothing is said of being here. */
+void fsdp_async_checkpoint_fini(fsdp_trainer *t)
+{
+    if (t->saving && end(t, fsdp_async_save_finish) != FSDP_OK)
+        fsdp_trainer_say(t, "--> the checkpoint under way is given up: %s", fsdp_last_error());
+}

@@ -1,0 +1,249 @@
+/* See checkpoint_files.h. */
+#include "src/train/checkpoint_files.h"
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/comm/agree.h"
+#include "src/state/accelerate.h"
+#include "src/state/state_dict.h"
+
+static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
+static const char LOCAL[] = "local_state_dict";
+
+/* By which file a form is known. */
+static const struct {
+    const char *file;
+    fsdp_state_dict_type type;
+} forms[] = {{".metadata", FSDP_STATE_DICT_SHARDED},
+             {"model_state_dict.pt", FSDP_STATE_DICT_FULL},
+             {"local_state_dict_rank0.pt", FSDP_STATE_DICT_LOCAL}};
+
+static bool has_file(const char *dir, const char *name)
+{
+    char *path = fsdp_path_join(dir, name);
+    bool yes = path && fsdp_path_is_file(path);
+    fsdp_free(path);
+    return yes;
+}
+
+enum {
+    ACCELERATE = -1 /* beside the indices of forms */
+};
+
+/* ACCELERATE: none of them. */
+static int form_of(const char *dir)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(forms); i++)
+        if (has_file(dir, forms[i].file))
+            return (int)i;
+    return ACCELERATE;
+}
+
+bool fsdp_checkpoint_files_exist(const char *dir)
+{
+    return form_of(dir) != ACCELERATE || fsdp_accelerate_is_folder(dir);
+}
+
+/* --- state dicts --- */
+
+typedef struct state {
+    fsdp_state_dict *model, *optim;
+} state;
+
+static void state_fini(state *s)
+{
+    fsdp_state_dict_destroy(s->optim);
+    fsdp_state_dict_destroy(s->model);
+}
+
+/* {"state": ...} alone. */
+static fsdp_status drop_options(fsdp_state_dict **optim)
+{
+    fsdp_state_dict *part = NULL, *kept = NULL;
+    fsdp_status status = fsdp_state_dict_part(*optim, "state", &part);
+    if (status == FSDP_OK)
+        status = fsdp_state_dict_create(&kept);
+    if (status == FSDP_OK)
+        status = fsdp_state_dict_add(kept, "state", part);
+    fsdp_state_dict_destroy(part);
+    fsdp_state_dict_destroy(*optim);
+    *optim = kept;
+    return status;
+}
+
+static fsdp_status gather(fsdp_trainer *t, bool to_load, state *s)
+{
+    FSDP_TRY(fsdp_optimizer_init_state(t->loop.optimizer));
+    FSDP_TRY(fsdp_get_state_dict(t->loop.module, t->loop.optimizer, NULL, &s->model, &s->optim));
+    return to_load ? drop_options(&s->optim) : FSDP_OK;
+}
+
+/* {"model", "optim"}, the caller's. */
+static fsdp_status join(const state *s, fsdp_state_dict **all)
+{
+    fsdp_state_dict *dict;
+    FSDP_TRY(fsdp_state_dict_create(&dict));
+    fsdp_status status = fsdp_state_dict_add(dict, "model", s->model);
+    if (status == FSDP_OK)
+        status = fsdp_state_dict_add(dict, "optim", s->optim);
+    if (status != FSDP_OK) {
+        fsdp_state_dict_destroy(dict);
+        return status;
+    }
+    *all = dict;
+    return FSDP_OK;
+}
+
+/* The plain values that were read into `all` go back into its parts. */
+static fsdp_status part(const fsdp_state_dict *all, state *s)
+{
+    state_fini(s);
+    *s = (state){0};
+    FSDP_TRY(fsdp_state_dict_part(all, "model", &s->model));
+    return fsdp_state_dict_part(all, "optim", &s->optim);
+}
+
+/* --- a file for the model, one for the optimizer --- */
+
+/* Both files written, or read. */
+static fsdp_status with_files(const state *s, const char *dir, fsdp_group *group, bool reads)
+{
+    char *model = fsdp_path_join(dir, MODEL), *optim = fsdp_path_join(dir, OPTIM);
+    fsdp_status status = fsdp_agree(group, model && optim ? FSDP_OK : FSDP_ERR_NOMEM);
+    if (status == FSDP_OK)
+        status = reads ? fsdp_torch_load_into(s->model, model, group)
+                       : fsdp_torch_save(s->model, model, group);
+    if (status == FSDP_OK)
+        status = reads ? fsdp_torch_load_into(s->optim, optim, group)
+                       : fsdp_torch_save(s->optim, optim, group);
+    fsdp_free(optim);
+    fsdp_free(model);
+    return status;
+}
+
+/* --- a file for each rank --- */
+
+static fsdp_status with_parts(fsdp_state_dict *all, const char *dir, fsdp_group *group, bool reads)
+{
+    char *stem = fsdp_path_join(dir, LOCAL);
+    fsdp_status status = fsdp_agree(group, stem ? FSDP_OK : FSDP_ERR_NOMEM);
+    if (status == FSDP_OK)
+        status = reads ? fsdp_local_load(all, stem, group) : fsdp_local_save(all, stem, group);
+    fsdp_free(stem);
+    return status;
+}
+
+/* --- all forms --- */
+
+static fsdp_status write_state(const state *s, fsdp_state_dict_type type, const char *dir,
+                               fsdp_group *group)
+{
+    fsdp_state_dict *all = NULL;
+    if (type == FSDP_STATE_DICT_FULL)
+        return with_files(s, dir, group, false);
+    FSDP_TRY(fsdp_agree(group, join(s, &all)));
+    fsdp_status status = type == FSDP_STATE_DICT_SHARDED ? fsdp_state_dict_write(all, dir, group)
+                                                         : with_parts(all, dir, group, false);
+    fsdp_state_dict_destroy(all);
+    return status;
+}
+
+static fsdp_status read_state(state *s, fsdp_state_dict_type type, const char *dir,
+                              fsdp_group *group)
+{
+    fsdp_state_dict *all = NULL;
+    if (type == FSDP_STATE_DICT_FULL)
+        return with_files(s, dir, group, true);
+    FSDP_TRY(fsdp_agree(group, join(s, &all)));
+    fsdp_status status = type == FSDP_STATE_DICT_SHARDED ? fsdp_dcp_load(all, dir, group, NULL)
+                                                         : with_parts(all, dir, group, true);
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, part(all, s));
+    fsdp_state_dict_destroy(all);
+    return status;
+}
+
+/* --- Accelerate's --- */
+
+static fsdp_status write_accelerate(const fsdp_trainer *t, const char *dir)
+{
+    const fsdp_train_config *c = t->config;
+    const fsdp_accelerate_options options = {.type = (fsdp_state_dict_type)c->state_dict_type,
+                                             .old_names = c->checkpoint_format ==
+                                                          FSDP_CHECKPOINT_ACCELERATE_024};
+    fsdp_accelerate_scheduler scheduler = {.base_lr = t->schedule.lr,
+                                           .last_lr = fsdp_lr_at(&t->schedule, t->step),
+                                           .last_epoch = t->step * fsdp_group_world_size(t->group)};
+    const fsdp_accelerate_state parts = {.models = &t->loop.module,
+                                         .n_models = 1,
+                                         .optimizers = &t->loop.optimizer,
+                                         .n_optimizers = 1,
+                                         .schedulers = &scheduler,
+                                         .n_schedulers = 1,
+                                         .scaler = t->loop.scaler,
+                                         .seed = (uint64_t)c->seed};
+    return fsdp_accelerate_write(&parts, dir, t->group, &options);
+}
+
+static fsdp_status read_accelerate(const fsdp_trainer *t, const char *dir)
+{
+    const fsdp_accelerate_options options = {.keep_optimizer_options = true};
+    const fsdp_accelerate_state parts = {.models = &t->loop.module,
+                                         .n_models = 1,
+                                         .optimizers = &t->loop.optimizer,
+                                         .n_optimizers = 1,
+                                         .scaler = t->loop.scaler};
+    return fsdp_accelerate_load_state(&parts, dir, t->group, &options);
+}
+
+/* --- all --- */
+
+fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all)
+{
+    state s = {0};
+    fsdp_status status = gather(t, false, &s);
+    if (status == FSDP_OK)
+        status = join(&s, all);
+    state_fini(&s);
+    return status;
+}
+
+fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)
+{
+    state s = {0};
+    if (t->config->checkpoint_format != FSDP_CHECKPOINT_FSDP)
+        return write_accelerate(t, dir);
+    fsdp_status status = fsdp_agree(t->group, gather(t, false, &s));
+    if (status == FSDP_OK)
+        status = write_state(&s, (fsdp_state_dict_type)t->config->state_dict_type, dir, t->group);
+    state_fini(&s);
+    return status;
+}
+
+/* All ranks read the form that rank 0 sees; where there is none, reading names what is missing. */
+static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *form)
+{
+    *form = form_of(dir);
+    if (*form == ACCELERATE && !fsdp_accelerate_is_folder(dir))
+        *form = 0;
+    return fsdp_broadcast(t->group, form, sizeof *form, 0);
+}
+
+fsdp_status fsdp_checkpoint_files_read(fsdp_trainer *t, const char *dir)
+{
+    const fsdp_state_dict_options options = {.group = t->group};
+    int32_t form;
+    state s = {0};
+    FSDP_TRY(find_form(t, dir, &form));
+    if (form == ACCELERATE)
+        return read_accelerate(t, dir);
+    fsdp_status status = fsdp_agree(t->group, gather(t, true, &s));
+    if (status == FSDP_OK)
+        status = read_state(&s, forms[form].type, dir, t->group);
+    if (status == FSDP_OK)
+        status = fsdp_set_state_dict(t->loop.module, t->loop.optimizer, s.model, s.optim, &options,
+                                     NULL);
+    state_fini(&s);
+    return status;
+}

@@ -1,0 +1,402 @@
+/* trainer_state.json, written and read. */
+#include <math.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/crc32.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/train/checkpoint_state.h"
+
+static const int64_t FORMAT = 1;
+static const char CHECKSUM[] = "crc32";
+
+/* Of the text that the document has without its checksum. */
+static fsdp_status checksum_of(const fsdp_json *doc, int64_t *sum)
+{
+    fsdp_crc32_table table;
+    char *text;
+    size_t bytes;
+    FSDP_TRY(fsdp_json_print(doc, FSDP_JSON_PRETTY, &text, &bytes));
+    fsdp_crc32_init(&table);
+    *sum = fsdp_crc32(&table, 0, text, bytes);
+    fsdp_free(text);
+    return FSDP_OK;
+}
+
+/* --- writing --- */
+
+static void put_record(fsdp_json_node to, const fsdp_epoch_record *r)
+{
+    fsdp_metrics_set_number(to, "train_loss", r->train_loss);
+    fsdp_metrics_set_number(to, "validation_loss", r->validation_loss);
+    fsdp_metrics_set_number(to, "seconds", r->seconds);
+    fsdp_metrics_set_number(to, "tokens_per_s", r->tokens_per_s);
+    fsdp_metrics_set_number(to, "accuracy", r->accuracy);
+    fsdp_metrics_set_number(to, "f1", r->f1);
+    fsdp_json_set_bool(to, "saved", r->saved);
+}
+
+static void put_sum(fsdp_json_node to, const fsdp_epoch_sum *sum)
+{
+    fsdp_metrics_set_number(to, "loss", sum->loss);
+    fsdp_json_set_i64(to, "finite", sum->finite);
+    fsdp_json_set_i64(to, "labels", sum->labels);
+    fsdp_json_set_i64(to, "tokens", sum->tokens);
+    fsdp_metrics_set_number(to, "seconds", sum->seconds);
+}
+
+static void put_result(fsdp_json_node to, const fsdp_train_result *r)
+{
+    fsdp_metrics_set_number(to, "first_loss", r->first_loss);
+    fsdp_metrics_set_number(to, "train_loss", r->train_loss);
+    fsdp_metrics_set_number(to, "validation_loss", r->validation_loss);
+    fsdp_metrics_set_number(to, "best_validation_loss", r->best_validation_loss);
+    fsdp_metrics_set_number(to, "accuracy", r->accuracy);
+    fsdp_metrics_set_number(to, "f1", r->f1);
+    fsdp_json_set_i64(to, "skipped_steps", r->skipped_steps);
+    fsdp_json_set_bool(to, "saved", r->saved);
+}
+
+/* torch.amp.GradScaler.state_dict(), for fp16. */
+static void put_scaler(fsdp_json_node to, const fsdp_grad_scaler *scaler)
+{
+    const fsdp_grad_scaler_state state = fsdp_grad_scaler_get_state(scaler);
+    fsdp_json_set_f64(to, "scale", state.scale);
+    fsdp_json_set_f64(to, "growth_factor", state.growth_factor);
+    fsdp_json_set_f64(to, "backoff_factor", state.backoff_factor);
+    fsdp_json_set_i64(to, "growth_interval", state.growth_interval);
+    fsdp_json_set_i64(to, "_growth_tracker", state.growth_tracker);
+}
+
+static fsdp_status put_checksum(fsdp_json *doc)
+{
+    int64_t sum;
+    FSDP_TRY(checksum_of(doc, &sum));
+    fsdp_json_set_i64(fsdp_json_root(doc), CHECKSUM, sum);
+    return FSDP_OK;
+}
+
+static int64_t rows_of_a_step(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    return (int64_t)c->batch_size * c->gradient_accumulation_steps *
+           fsdp_group_world_size(t->group);
+}
+
+/* Which rows come when. */
+static void put_position(fsdp_json_node to, const fsdp_trainer *t)
+{
+    fsdp_json_set_i64(to, "epoch", t->step / t->steps_per_epoch);
+    fsdp_json_set_i64(to, "step_in_epoch", t->step % t->steps_per_epoch);
+    fsdp_json_set_i64(to, "steps_per_epoch", t->steps_per_epoch);
+    fsdp_json_set_i64(to, "rows", fsdp_dataset_len(t->train_set));
+    fsdp_json_set_i64(to, "rows_of_a_step", rows_of_a_step(t));
+    fsdp_json_set_i64(to, "world_size", fsdp_group_world_size(t->group));
+}
+
+static fsdp_status put_configuration(fsdp_json_node to, const fsdp_train_config *config)
+{
+    const fsdp_options_spec *spec = fsdp_train_options();
+    for (size_t i = 0; i < spec->count; i++) {
+        if (spec->table[i].offset == FSDP_OPTION_NOWHERE)
+            continue;
+        char *text = fsdp_option_text(&spec->table[i], config);
+        if (!text)
+            return FSDP_ERR_NOMEM;
+        fsdp_json_set_str(to, spec->table[i].name, text);
+        fsdp_free(text);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **out)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_json_create(FSDP_TRAINER_STATE, &doc));
+    fsdp_json_node root = fsdp_json_root(doc);
+    fsdp_json_set_i64(root, "format", FORMAT);
+    fsdp_json_set_i64(root, "global_step", t->step);
+    fsdp_json_set_i64(root, "total_steps", t->total_steps);
+    put_position(fsdp_json_set_object(root, "position"), t);
+    put_result(fsdp_json_set_object(root, "result"), t->result);
+    if (t->loop.scaler)
+        put_scaler(fsdp_json_set_object(root, "scaler"), t->loop.scaler);
+    put_sum(fsdp_json_set_object(root, "epoch_sum"), &t->sum);
+    put_record(fsdp_json_set_object(root, "epoch_record"), &t->record);
+    fsdp_json_node epochs = fsdp_json_set_array(root, "epochs");
+    for (size_t i = 0; i < t->n_epochs; i++)
+        put_record(fsdp_json_append_object(epochs), &t->epochs[i]);
+    fsdp_status status = put_configuration(fsdp_json_set_object(root, "configuration"), t->config);
+    if (status == FSDP_OK)
+        status = put_checksum(doc);
+    if (status != FSDP_OK) {
+        fsdp_json_destroy(doc);
+        return status;
+    }
+    *out = doc;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_trainer_state_write(const fsdp_json *state, const char *dir)
+{
+    char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
+    fsdp_status status = path ? fsdp_json_write(state, FSDP_JSON_PRETTY, path) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    return status;
+}
+
+/* --- reading --- */
+
+/* Those of earlier versions have none. */
+static fsdp_status compare_checksum(fsdp_json *doc)
+{
+    fsdp_json_node root = fsdp_json_root(doc);
+    int64_t then, now;
+    if (!fsdp_json_has(root, CHECKSUM))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_get_i64(root, CHECKSUM, 0, UINT32_MAX, &then));
+    fsdp_json_remove(root, CHECKSUM);
+    FSDP_TRY(checksum_of(doc, &now));
+    if (then == now)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT, "%s is damaged: its content has the checksum %lld, not %lld",
+                      fsdp_json_name(doc), (long long)now, (long long)then);
+}
+
+fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **out)
+{
+    fsdp_json *doc = NULL;
+    char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
+    fsdp_status status = path ? fsdp_json_read(path, &doc) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    if (status == FSDP_OK)
+        status = compare_checksum(doc);
+    if (status == FSDP_OK)
+        *out = doc;
+    else
+        fsdp_json_destroy(doc);
+    return status;
+}
+
+typedef struct number {
+    const char *key;
+    double *to;
+} number;
+
+static fsdp_status get_numbers(fsdp_json_node from, const number *numbers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        FSDP_TRY(fsdp_metrics_get_number(from, numbers[i].key, numbers[i].to));
+    return FSDP_OK;
+}
+
+static fsdp_status get_record(fsdp_json_node from, fsdp_epoch_record *r)
+{
+    const number numbers[] = {
+        {"train_loss", &r->train_loss}, {"validation_loss", &r->validation_loss},
+        {"seconds", &r->seconds},       {"tokens_per_s", &r->tokens_per_s},
+        {"accuracy", &r->accuracy},     {"f1", &r->f1}};
+    FSDP_TRY(get_numbers(from, numbers, FSDP_LENGTH(numbers)));
+    return fsdp_json_get_bool(from, "saved", &r->saved);
+}
+
+static fsdp_status get_sum(fsdp_json_node from, fsdp_epoch_sum *sum)
+{
+    const number numbers[] = {{"loss", &sum->loss}, {"seconds", &sum->seconds}};
+    FSDP_TRY(get_numbers(from, numbers, FSDP_LENGTH(numbers)));
+    FSDP_TRY(fsdp_json_get_i64(from, "finite", 0, INT64_MAX, &sum->finite));
+    FSDP_TRY(fsdp_json_get_i64(from, "labels", 0, INT64_MAX, &sum->labels));
+    return fsdp_json_get_i64(from, "tokens", 0, INT64_MAX, &sum->tokens);
+}
+
+static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
+{
+    const number numbers[] = {{"first_loss", &r->first_loss},
+                              {"train_loss", &r->train_loss},
+                              {"validation_loss", &r->validation_loss},
+                              {"best_validation_loss", &r->best_validation_loss},
+                              {"accuracy", &r->accuracy},
+                              {"f1", &r->f1}};
+    FSDP_TRY(get_numbers(from, numbers, FSDP_LENGTH(numbers)));
+    FSDP_TRY(fsdp_json_get_i64(from, "skipped_steps", 0, INT64_MAX, &r->skipped_steps));
+    return fsdp_json_get_bool(from, "saved", &r->saved);
+}
+
+/* A run that did not scale its losses has nothing to tell one that does. */
+static fsdp_status get_scaler(fsdp_json_node root, fsdp_grad_scaler *scaler)
+{
+    fsdp_json_node from;
+    fsdp_grad_scaler_state s;
+    FSDP_TRY(fsdp_json_opt_object(root, "scaler", &from));
+    if (!from.value || !scaler)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_get_f64(from, "scale", &s.scale));
+    FSDP_TRY(fsdp_json_get_f64(from, "growth_factor", &s.growth_factor));
+    FSDP_TRY(fsdp_json_get_f64(from, "backoff_factor", &s.backoff_factor));
+    FSDP_TRY(fsdp_json_get_i64(from, "growth_interval", 1, INT64_MAX, &s.growth_interval));
+    FSDP_TRY(fsdp_json_get_i64(from, "_growth_tracker", 0, INT64_MAX, &s.growth_tracker));
+    return fsdp_grad_scaler_set_state(scaler, &s);
+}
+
+static fsdp_status get_epochs(fsdp_trainer *t, fsdp_json_node root)
+{
+    fsdp_json_node epochs;
+    FSDP_TRY(fsdp_json_get_array(root, "epochs", &epochs));
+    size_t n = fsdp_json_len(epochs);
+    if (!FSDP_GROW(t->epochs, t->cap_epochs, n))
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        FSDP_TRY(get_record(fsdp_json_at(epochs, i), &t->epochs[i]));
+    t->n_epochs = n;
+    return FSDP_OK;
+}
+
+/* --- does it fit? --- */
+
+static fsdp_status check_number(fsdp_json_node position, const char *key, const char *what,
+                                int64_t now, const char *advice)
+{
+    int64_t then;
+    FSDP_TRY(fsdp_json_get_i64(position, key, 0, INT64_MAX, &then));
+    if (then == now)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "the run had %lld %s, this one %lld%s", (long long)then,
+                      what, (long long)now, advice);
+}
+
+static fsdp_status check_position(const fsdp_trainer *t, fsdp_json_node root)
+{
+    fsdp_json_node position;
+    FSDP_TRY(fsdp_json_get_object(root, "position", &position));
+    FSDP_TRY(check_number(position, "rows", "rows", fsdp_dataset_len(t->train_set),
+                          ": --data is not what it was"));
+    FSDP_TRY(check_number(position, "rows_of_a_step", "rows in a step", rows_of_a_step(t),
+                          ": --batch-size * --gradient-accumulation-steps * ranks must stay"));
+    if (t->config->sampler == FSDP_SAMPLER_DISTRIBUTED)
+        FSDP_TRY(check_number(position, "world_size", "ranks", fsdp_group_world_size(t->group),
+                              ", on which the order of --sampler distributed depends"));
+    return check_number(position, "steps_per_epoch", "steps in an epoch", t->steps_per_epoch, "");
+}
+
+static bool is_any(const char *name, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(name, *names) == 0)
+            return true;
+    return false;
+}
+
+static const char *or_none(const char *value)
+{
+    return *value ? value : "none";
+}
+
+/* Options that say which numbers a run computes: those that must stay as they are, and those whose
+ * change is told. */
+static const char *const fixed[] = {"seed", "sampler", "shuffle", "drop-last", "optimizer", NULL};
+static const char *const told[] = {"lr",
+                                   "weight-decay",
+                                   "no-decay",
+                                   "momentum",
+                                   "dampening",
+                                   "nesterov",
+                                   "beta1",
+                                   "beta2",
+                                   "eps",
+                                   "scale-parameter",
+                                   "relative-step",
+                                   "warmup-init",
+                                   "clip-threshold",
+                                   "decay-rate",
+                                   "adafactor-eps1",
+                                   "adafactor-eps2",
+                                   "adafactor-beta1",
+                                   "max-grad-norm",
+                                   "clip-value",
+                                   "gradient-divide-factor",
+                                   "lr-schedule",
+                                   "schedule-unit",
+                                   "gamma",
+                                   "step-size",
+                                   "warmup-steps",
+                                   "min-lr",
+                                   "epochs",
+                                   "max-steps",
+                                   "dropout",
+                                   "loss-reduction",
+                                   "param-dtype",
+                                   "reduce-dtype",
+                                   "master-dtype",
+                                   "unit-mp-policy",
+                                   "frozen-prefixes",
+                                   "task-prefix",
+                                   "max-source-length",
+                                   "max-target-length",
+                                   "max-seq-length",
+                                   NULL};
+
+static fsdp_status compare_option(const fsdp_trainer *t, const char *name, const char *then,
+                                  const char *now)
+{
+    if (strcmp(then, now) == 0)
+        return FSDP_OK;
+    if (is_any(name, fixed))
+        return fsdp_error(FSDP_ERR_INVALID, "the run had --%s %s, this one %s", name, then, now);
+    if (t->out && is_any(name, told))
+        fprintf(t->out, "resuming with --%s %s, which was %s\n", name, or_none(now), or_none(then));
+    return FSDP_OK;
+}
+
+static fsdp_status compare_configuration(const fsdp_trainer *t, fsdp_json_node root)
+{
+    const fsdp_options_spec *spec = fsdp_train_options();
+    fsdp_json_node then;
+    FSDP_TRY(fsdp_json_get_object(root, "configuration", &then));
+    for (size_t i = 0; i < spec->count; i++) {
+        const char *before;
+        if (spec->table[i].offset == FSDP_OPTION_NOWHERE)
+            continue;
+        FSDP_TRY(fsdp_json_opt_str(then, spec->table[i].name, NULL, &before));
+        char *now = before ? fsdp_option_text(&spec->table[i], t->config) : NULL;
+        if (before && !now)
+            return FSDP_ERR_NOMEM;
+        fsdp_status status = before ? compare_option(t, spec->table[i].name, before, now) : FSDP_OK;
+        fsdp_free(now);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root)
+{
+    int64_t format;
+    fsdp_json_node node;
+    FSDP_TRY(fsdp_json_get_i64(root, "format", 1, INT64_MAX, &format));
+    if (format > FORMAT)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "format %lld, newest known is %lld",
+                          (long long)format, (long long)FORMAT);
+    FSDP_TRY(check_position(t, root));
+    FSDP_TRY(compare_configuration(t, root));
+    FSDP_TRY(fsdp_json_get_i64(root, "global_step", 0, INT64_MAX, &t->step));
+    FSDP_TRY(fsdp_json_get_object(root, "result", &node));
+    FSDP_TRY(get_result(node, t->result));
+    FSDP_TRY(get_scaler(root, t->loop.scaler));
+    FSDP_TRY(fsdp_json_get_object(root, "epoch_sum", &node));
+    FSDP_TRY(get_sum(node, &t->sum));
+    FSDP_TRY(fsdp_json_get_object(root, "epoch_record", &node));
+    FSDP_TRY(get_record(node, &t->record));
+    return get_epochs(t, root);
+}
+
+fsdp_status fsdp_trainer_state_read(fsdp_trainer *t, const char *dir)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_trainer_state_open(dir, &doc));
+    fsdp_status status = read_all(t, fsdp_json_root(doc));
+    if (status == FSDP_ERR_INVALID)
+        fsdp_error_context(status, "%s", fsdp_json_name(doc));
+    fsdp_json_destroy(doc);
+    return status;
+}

@@ -1,0 +1,154 @@
+/* See checkpoint_verify.h. */
+#include "src/train/checkpoint_verify.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/train/checkpoint_state.h"
+
+enum {
+    MAX_RANKS = 1 << 20,
+    MAX_NAME = 64
+};
+
+typedef struct looking {
+    const char *dir;
+    fsdp_damage_fn *found;
+    void *context;
+    size_t *damages;
+} looking;
+
+static void report(const looking *l, const char *damage)
+{
+    ++*l->damages;
+    l->found(damage, l->context);
+}
+
+static fsdp_status need(const looking *l, const char *name)
+{
+    char *path = fsdp_path_join(l->dir, name);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    if (!fsdp_path_is_file(path)) {
+        (void)fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no such file, which the run wrote", path);
+        report(l, fsdp_last_error());
+    }
+    fsdp_free(path);
+    return FSDP_OK;
+}
+
+/* Files of each rank, whose number stands behind `stem`. */
+static fsdp_status need_of_ranks(const looking *l, const char *stem, const char *ending,
+                                 int64_t ranks)
+{
+    for (int64_t rank = 0; rank < ranks; rank++) {
+        char name[MAX_NAME];
+        snprintf(name, sizeof name, "%s%d%s", stem, (int)rank, ending);
+        FSDP_TRY(need(l, name));
+    }
+    return FSDP_OK;
+}
+
+/* ---- forms, named as the configuration does -------------------------------------------------- */
+
+typedef struct form {
+    const char *format, *type; /* --checkpoint-format, --state-dict-type */
+    const char *files[4];
+    const char *of_ranks, *ending; /* NULL: none */
+} form;
+
+#define RANDOM_STATES "random_states_", ".pkl"
+static const form forms[] = {
+    {"fsdp", "SHARDED_STATE_DICT", {".metadata"}, NULL, NULL},
+    {"fsdp", "FULL_STATE_DICT", {"model_state_dict.pt", "optim_state_dict.pt"}, NULL, NULL},
+    {"fsdp", "LOCAL_STATE_DICT", {NULL}, "local_state_dict_rank", ".pt"},
+    {"accelerate",
+     "SHARDED_STATE_DICT",
+     {"pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata", "scheduler.bin"},
+     RANDOM_STATES},
+    {"accelerate",
+     "FULL_STATE_DICT",
+     {"pytorch_model_fsdp.bin", "optimizer.bin", "scheduler.bin"},
+     RANDOM_STATES},
+    {"accelerate-0.24",
+     "SHARDED_STATE_DICT",
+     {"pytorch_model_0/.metadata", "optimizer_0/.metadata", "scheduler.bin"},
+     RANDOM_STATES},
+    {"accelerate-0.24",
+     "FULL_STATE_DICT",
+     {"pytorch_model.bin", "optimizer.bin", "scheduler.bin"},
+     RANDOM_STATES},
+};
+
+static const form *find_form(const char *format, const char *type)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(forms); i++)
+        if (strcmp(forms[i].format, format) == 0 && strcmp(forms[i].type, type) == 0)
+            return &forms[i];
+    return NULL;
+}
+
+static fsdp_status check_form(const looking *l, const form *f, int64_t ranks)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(f->files) && f->files[i]; i++)
+        FSDP_TRY(need(l, f->files[i]));
+    return f->of_ranks ? need_of_ranks(l, f->of_ranks, f->ending, ranks) : FSDP_OK;
+}
+
+/* Forms that a later version may know are not looked at. */
+static fsdp_status check_files(const looking *l, fsdp_json_node root)
+{
+    fsdp_json_node configuration, position;
+    const char *format, *type;
+    int64_t ranks;
+    FSDP_TRY(fsdp_json_get_object(root, "configuration", &configuration));
+    FSDP_TRY(fsdp_json_opt_str(configuration, "checkpoint-format", forms[0].format, &format));
+    FSDP_TRY(fsdp_json_opt_str(configuration, "state-dict-type", forms[0].type, &type));
+    FSDP_TRY(fsdp_json_get_object(root, "position", &position));
+    FSDP_TRY(fsdp_json_get_i64(position, "world_size", 1, MAX_RANKS, &ranks));
+    const form *f = find_form(format, type);
+    return f ? check_form(l, f, ranks) : FSDP_OK;
+}
+
+/* ---- trainer_state.json ---------------------------------------------------------------------- */
+
+/* Something of that name, be it a folder. */
+static fsdp_status has_state(const char *dir, bool *yes)
+{
+    struct stat st;
+    char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    *yes = stat(path, &st) == 0;
+    fsdp_free(path);
+    return FSDP_OK;
+}
+
+static fsdp_status check(const looking *l)
+{
+    fsdp_json *state;
+    FSDP_TRY(fsdp_trainer_state_open(l->dir, &state));
+    fsdp_json_node root = fsdp_json_root(state);
+    /* transformers', of the same name, has none */
+    fsdp_status status = fsdp_json_has(root, "format") ? check_files(l, root) : FSDP_OK;
+    fsdp_json_destroy(state);
+    return status;
+}
+
+fsdp_status fsdp_checkpoint_folder_verify(const char *dir, fsdp_damage_fn *found, void *context,
+                                          size_t *damages)
+{
+    const looking l = {dir, found, context, damages};
+    bool there;
+    FSDP_TRY(has_state(dir, &there));
+    fsdp_status status = there ? check(&l) : FSDP_OK;
+    if (status == FSDP_OK || status == FSDP_ERR_NOMEM)
+        return status;
+    report(&l, fsdp_last_error());
+    return FSDP_OK;
+}

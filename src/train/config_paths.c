@@ -1,0 +1,62 @@
+/* See config_paths.h. */
+#include <string.h>
+#include <sys/stat.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/train/config_paths.h"
+
+typedef struct named_path {
+    const char *flag, *path; /* path NULL: not given */
+} named_path;
+
+static bool is_same_place(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Files that are not there yet are the same by name in the same folder. */
+static bool will_be_same(const char *a, const char *b)
+{
+    struct stat st_a, st_b;
+    char *dir_a = fsdp_path_parent(a), *dir_b = fsdp_path_parent(b);
+    bool same = dir_a && dir_b && strcmp(fsdp_path_name(a), fsdp_path_name(b)) == 0 &&
+                stat(dir_a, &st_a) == 0 && stat(dir_b, &st_b) == 0 && is_same_place(&st_a, &st_b);
+    fsdp_free(dir_a);
+    fsdp_free(dir_b);
+    return same;
+}
+
+/* Devices and pipes may be written twice: --metrics and --profile to /dev/null. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat st_a, st_b;
+    const bool has_a = stat(a, &st_a) == 0, has_b = stat(b, &st_b) == 0;
+    if (has_a && !S_ISREG(st_a.st_mode) && !S_ISDIR(st_a.st_mode))
+        return false;
+    if (has_a && has_b)
+        return is_same_place(&st_a, &st_b);
+    return strcmp(a, b) == 0 || will_be_same(a, b);
+}
+
+fsdp_status fsdp_train_paths_check(const fsdp_train_config *c)
+{
+    const named_path written[] = {
+        {"metrics", c->metrics}, {"profile", c->profile}, {"plot", c->plot}};
+    const named_path others[] = {{"data", c->data},
+                                 {"validation-data", c->validation_data},
+                                 {"tokenizer", c->tokenizer},
+                                 {"output", c->output},
+                                 {"checkpoint-dir", c->checkpoint_dir}};
+    for (size_t i = 0; i < FSDP_LENGTH(written); i++) {
+        const named_path *w = &written[i], *o = NULL;
+        for (size_t k = 0; k < FSDP_LENGTH(others) + i && w->path; k++) {
+            o = k < FSDP_LENGTH(others) ? &others[k] : &written[k - FSDP_LENGTH(others)];
+            if (o->path && is_same_file(o->path, w->path))
+                return fsdp_error(FSDP_ERR_INVALID, "--%s %s and --%s %s are the same file",
+                                  w->flag, w->path, o->flag, o->path);
+        }
+    }
+    return FSDP_OK;
+}

@@ -1,0 +1,57 @@
+/* One batch forward and backward: what a step of any training loop is made of. */
+#include <fsdp/train.h>
+
+/* The mean is divided in float32, as the trainer's mean of means is. */
+static double mean_factor(const fsdp_batch *batch)
+{
+    return batch->label_tokens > 0 ? (double)(1.0f / (float)batch->label_tokens) : 1.0;
+}
+
+static fsdp_status forward(fsdp_scope *s, fsdp_module *model, float factor, fsdp_tensor **out,
+                           double *loss)
+{
+    *out = fsdp_model_loss(s, model, factor);
+    FSDP_TRY(fsdp_scope_status(s));
+    return fsdp_device_is_meta(fsdp_scope_device(s)) ? FSDP_OK : fsdp_tensor_item(*out, loss);
+}
+
+/* options->tape is there if it is training. */
+static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_batch *batch,
+                           const fsdp_forward_backward_options *o, double *loss)
+{
+    const fsdp_scope_options in = {.training = o->training,
+                                   .seed = batch->seed,
+                                   .step = batch->step,
+                                   .leaf = batch->leaf,
+                                   .micro_step = o->micro_step,
+                                   .n_micro_steps = o->n_micro_steps,
+                                   .batch = batch};
+    const bool scaled = o->training && o->scaler;
+    const double scale = scaled ? fsdp_grad_scaler_scale(o->scaler) : 1.0;
+    const double factor = o->factor != 0.0 ? o->factor : mean_factor(batch);
+    double value = 0.0;
+    fsdp_scope *s;
+    fsdp_tensor *out;
+    FSDP_TRY(fsdp_scope_open(device, o->training ? o->tape : NULL, &in, &s));
+    fsdp_status status = forward(s, model, (float)(factor * scale), &out, &value);
+    if (status == FSDP_OK && o->training)
+        status = fsdp_backward(o->tape, &out, NULL, 1);
+    fsdp_scope_close(s);
+    if (status != FSDP_OK && o->training)
+        fsdp_tape_reset(o->tape);
+    else if (status == FSDP_OK && loss)
+        *loss = value / scale;
+    return status;
+}
+
+fsdp_status fsdp_forward_backward(fsdp_module *model, fsdp_device *device, const fsdp_batch *batch,
+                                  const fsdp_forward_backward_options *options, double *loss)
+{
+    fsdp_forward_backward_options o = options ? *options : (fsdp_forward_backward_options){0};
+    if (!o.training || o.tape)
+        return on_tape(model, device, batch, &o, loss);
+    FSDP_TRY(fsdp_tape_create(&o.tape));
+    fsdp_status status = on_tape(model, device, batch, &o, loss);
+    fsdp_tape_destroy(o.tape);
+    return status;
+}

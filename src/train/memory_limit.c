@@ -1,0 +1,268 @@
+/* See memory_limit.h. */
+#include "src/train/memory_limit.h"
+
+#include <fsdp/nn.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/str.h"
+#include "src/train/human.h"
+#include "src/train/plan.h"
+
+enum {
+    MAX_ACCUMULATION = 65536 /* the option's bound */
+};
+
+typedef struct judge {
+    const fsdp_train_config *config;
+    int world_size, local_world_size;
+} judge;
+
+static fsdp_status host_bytes(const judge *j, const fsdp_train_config *config, int64_t *bytes)
+{
+    fsdp_plan *plan;
+    FSDP_TRY(fsdp_plan_create(config, j->world_size, j->local_world_size, &plan));
+    *bytes = fsdp_plan_host_bytes(plan);
+    fsdp_plan_destroy(plan);
+    return FSDP_OK;
+}
+
+/* --- remedies, the least change of the run first --- */
+
+/* Changes `c` and writes the flags that do so; false if there is nothing to change. */
+typedef bool remedy_fn(fsdp_train_config *c, fsdp_str *flags);
+
+/* Of every block, and all of it. */
+static bool checkpoint(fsdp_train_config *c, fsdp_str *flags)
+{
+    const bool every = c->activation_checkpointing_every > 1;
+    const bool some = c->activation_checkpointing_kind != FSDP_CHECKPOINT_FULL;
+    if (c->activation_checkpointing && !every && !some)
+        return false;
+    c->activation_checkpointing = true;
+    c->activation_checkpointing_every = 1;
+    c->activation_checkpointing_kind = FSDP_CHECKPOINT_FULL;
+    fsdp_str_printf(flags, " --activation-checkpointing%s%s",
+                    every ? " --activation-checkpointing-every 1" : "",
+                    some ? " --activation-checkpointing-kind full" : "");
+    return true;
+}
+
+static bool reshard(fsdp_train_config *c, fsdp_str *flags)
+{
+    const bool hybrid = c->sharding_strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2;
+    if (c->sharding_strategy == FSDP_SHARDING_FULL_SHARD ||
+        c->sharding_strategy == FSDP_SHARDING_HYBRID_SHARD)
+        return false;
+    c->sharding_strategy = hybrid ? FSDP_SHARDING_HYBRID_SHARD : FSDP_SHARDING_FULL_SHARD;
+    c->reshard_after_forward = true;
+    fsdp_str_printf(flags, " --sharding-strategy %s", hybrid ? "HYBRID_SHARD" : "FULL_SHARD");
+    return true;
+}
+
+/* The same rows in a step, in the next smaller micro-batches. */
+static bool split_batch(fsdp_train_config *c, fsdp_str *flags)
+{
+    int parts = 2;
+    while (parts <= c->batch_size && c->batch_size % parts != 0)
+        parts++;
+    if (c->batch_size == 1 || c->gradient_accumulation_steps > MAX_ACCUMULATION / parts)
+        return false;
+    c->batch_size /= parts;
+    c->gradient_accumulation_steps *= parts;
+    if (c->validation_batch_size > c->batch_size)
+        c->validation_batch_size = c->batch_size;
+    fsdp_str_printf(flags, " --batch-size %d --gradient-accumulation-steps %d", c->batch_size,
+                    c->gradient_accumulation_steps);
+    return true;
+}
+
+static bool use_bf16(fsdp_train_config *c, fsdp_str *flags)
+{
+    if (c->param_dtype != FSDP_DTYPE_F32)
+        return false;
+    c->param_dtype = FSDP_DTYPE_BF16;
+    fsdp_str_printf(flags, " --bf16");
+    return true;
+}
+
+static bool use_adafactor(fsdp_train_config *c, fsdp_str *flags)
+{
+    if (!fsdp_optimizer_is_adam(c->optimizer))
+        return false;
+    c->optimizer = FSDP_OPTIMIZER_ADAFACTOR;
+    fsdp_str_printf(flags, " --optimizer adafactor");
+    return true;
+}
+
+static bool save_in_step(fsdp_train_config *c, fsdp_str *flags)
+{
+    if (!c->async_save)
+        return false;
+    c->async_save = false;
+    fsdp_str_printf(flags, " --no-async-save");
+    return true;
+}
+
+/* Costs time by the disk's speed, so it comes last. */
+static bool offload(fsdp_train_config *c, fsdp_str *flags)
+{
+    if (c->offload_dir)
+        return false;
+    c->cpu_offload = true;
+    c->offload_dir = "."; /* nothing is written while planning */
+    fsdp_str_printf(flags, " --cpu-offload --offload-dir DIR");
+    return true;
+}
+
+static remedy_fn *const remedies[] = {checkpoint, save_in_step,  reshard, split_batch,
+                                      use_bf16,   use_adafactor, offload};
+
+/* What was tried last. */
+typedef struct trial {
+    fsdp_str flags;
+    int64_t bytes;
+    bool fits;
+} trial;
+
+/* Is it other flags with which a remedy does not go, e.g. bf16 with a unit in float32? */
+static bool contradicts(fsdp_status status)
+{
+    return status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED;
+}
+
+/* One remedy on top of what `c` has, again and again (micro-batches), as long as that helps and is
+ * needed. Flags of an earlier round are replaced. */
+static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config *c, trial *t)
+{
+    const size_t before = t->flags.len;
+    for (bool better = true; better && !t->fits;) {
+        fsdp_train_config next = *c;
+        fsdp_str flags = {0};
+        int64_t bytes = 0;
+        if (!remedy(&next, &flags))
+            return FSDP_OK;
+        fsdp_status status = flags.failed ? fsdp_error_nomem() : host_bytes(j, &next, &bytes);
+        if (contradicts(status)) {
+            fsdp_str_fini(&flags);
+            return FSDP_OK;
+        }
+        better = status == FSDP_OK && bytes < t->bytes;
+        if (better) {
+            *c = next;
+            t->bytes = bytes;
+            t->fits = bytes <= j->config->memory_limit;
+            t->flags.len = before;
+            fsdp_str_append(&t->flags, flags.data, flags.len);
+        }
+        fsdp_str_fini(&flags);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+/* Each alone, then more and more of them together. */
+static fsdp_status find_remedy(const judge *j, int64_t planned, trial *t)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(remedies) && !t->fits; i++) {
+        fsdp_train_config c = *j->config;
+        t->flags.len = 0;
+        t->bytes = planned;
+        FSDP_TRY(improve(j, remedies[i], &c, t));
+    }
+    if (t->fits)
+        return FSDP_OK;
+    fsdp_train_config c = *j->config;
+    t->flags.len = 0;
+    t->bytes = planned;
+    for (size_t i = 0; i < FSDP_LENGTH(remedies) && !t->fits; i++)
+        FSDP_TRY(improve(j, remedies[i], &c, t));
+    return FSDP_OK;
+}
+
+/* --- the verdict --- */
+
+static void list_purposes(const fsdp_plan *p, fsdp_str *text)
+{
+    const int64_t ranks = p->local_world_size;
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++)
+        if (p->peak.tag[tag])
+            fsdp_str_printf(text, "%s %s, ", fsdp_tag_name((fsdp_tag)tag),
+                            fsdp_human_bytes(p->peak.tag[tag] * ranks).text);
+    if (p->staging)
+        fsdp_str_printf(text, "copies beside --async-save %s, ",
+                        fsdp_human_bytes(p->staging * ranks).text);
+    fsdp_str_printf(
+        text, "beside tensors %s",
+        fsdp_human_bytes(fsdp_plan_host_bytes(p) - (p->peak.total + p->staging) * ranks).text);
+}
+
+static const char *text_of(const fsdp_str *s)
+{
+    return s->data ? s->data : "";
+}
+
+static void describe_trial(const trial *t, fsdp_str *text)
+{
+    if (!t->flags.len)
+        fsdp_str_printf(text, "no setting is left that would need less");
+    else
+        fsdp_str_printf(text, "%s%.*s: %s", t->fits ? "it fits with" : "too much even with",
+                        (int)t->flags.len, t->flags.data, fsdp_human_bytes(t->bytes).text);
+}
+
+static fsdp_status refuse(const judge *j, const fsdp_plan *p, const trial *t)
+{
+    fsdp_str purposes = {0}, remedy = {0};
+    list_purposes(p, &purposes);
+    describe_trial(t, &remedy);
+    fsdp_status status = fsdp_error(
+        FSDP_ERR_NOMEM,
+        "--memory-limit %s: the %d rank%s of a host would hold %s (%s), most in %s of %s; %s",
+        fsdp_human_bytes(j->config->memory_limit).text, j->local_world_size,
+        j->local_world_size == 1 ? "" : "s", fsdp_human_bytes(fsdp_plan_host_bytes(p)).text,
+        text_of(&purposes), fsdp_plan_phase_name(p->peak_at.phase),
+        p->peak_at.unit < 0 ? "all units" : fsdp_plan_unit_name(p, p->peak_at.unit),
+        text_of(&remedy));
+    fsdp_str_fini(&purposes);
+    fsdp_str_fini(&remedy);
+    return status;
+}
+
+static fsdp_status judge_plan(const judge *j, const fsdp_plan *p)
+{
+    if (p->length_is_assumed)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--memory-limit: without --max-seq-length nothing bounds the rows of "
+                          "this model (its positions are rotary, so max_position_embeddings does "
+                          "not), so there is no plan to hold against it");
+    if (fsdp_plan_host_bytes(p) <= j->config->memory_limit)
+        return FSDP_OK;
+    trial t = {0};
+    fsdp_status status = find_remedy(j, fsdp_plan_host_bytes(p), &t);
+    if (status == FSDP_OK)
+        status = refuse(j, p, &t);
+    fsdp_str_fini(&t.flags);
+    return status;
+}
+
+fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_size,
+                                    int local_world_size)
+{
+    const judge j = {config, world_size, local_world_size};
+    fsdp_plan *plan;
+    if (!config->memory_limit)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_plan_create(config, world_size, local_world_size, &plan));
+    fsdp_status status = judge_plan(&j, plan);
+    fsdp_plan_destroy(plan);
+    return status;
+}
+
+int64_t fsdp_memory_limit_of_rank(const fsdp_train_config *config, int local_world_size)
+{
+    const int64_t share = config->memory_limit / local_world_size - FSDP_PLAN_BESIDE_BYTES;
+    if (!config->memory_limit)
+        return 0;
+    return share > 0 ? share : 1;
+}

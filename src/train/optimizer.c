@@ -1,0 +1,162 @@
+/* See optimizer.h. */
+#include "src/train/optimizer.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "src/base/alloc.h"
+#include "src/train/name_patterns.h"
+
+/* Options of one group, of whichever kind config->optimizer says. */
+typedef struct group_options {
+    fsdp_adamw_options adamw;
+    fsdp_sgd_options sgd;
+    fsdp_adafactor_options adafactor;
+} group_options;
+
+/* Adafactor's scale_parameter and relative_step are off unless given, as transformers' Trainer has
+ * them. */
+static group_options options_of(const fsdp_train_config *c, double weight_decay)
+{
+    return (group_options){
+        .adamw = {.lr = c->lr,
+                  .beta1 = c->beta1,
+                  .beta2 = c->beta2,
+                  .eps = c->eps,
+                  .weight_decay = weight_decay,
+                  .l2 = c->optimizer == FSDP_OPTIMIZER_ADAM},
+        .sgd = {.lr = c->lr,
+                .momentum = c->momentum,
+                .dampening = c->dampening,
+                .nesterov = c->nesterov,
+                .weight_decay = weight_decay},
+        .adafactor = {.lr = c->relative_step ? 0.0 : c->lr,
+                      .eps1 = c->adafactor_eps1,
+                      .eps2 = c->adafactor_eps2,
+                      .clip_threshold = c->clip_threshold,
+                      .decay_rate = c->decay_rate,
+                      .beta1 = isnan(c->adafactor_beta1) ? -1.0 : c->adafactor_beta1,
+                      .weight_decay = weight_decay,
+                      .scale_parameter = c->scale_parameter,
+                      .relative_step = c->relative_step,
+                      .warmup_init = c->warmup_init}};
+}
+
+/* `module` NULL: without a group. */
+static fsdp_status create(const fsdp_train_config *c, fsdp_module *module,
+                          fsdp_optimizer **optimizer)
+{
+    const group_options o = options_of(c, c->weight_decay);
+    if (c->optimizer == FSDP_OPTIMIZER_SGD)
+        return fsdp_sgd_create(module, &o.sgd, optimizer);
+    if (c->optimizer == FSDP_OPTIMIZER_ADAFACTOR)
+        return fsdp_adafactor_create(module, &o.adafactor, optimizer);
+    return fsdp_adamw_create(module, &o.adamw, optimizer);
+}
+
+static fsdp_status add_group(const fsdp_train_config *c, double weight_decay,
+                             const fsdp_parameter_list *list, fsdp_optimizer *optimizer)
+{
+    const group_options o = options_of(c, weight_decay);
+    if (!list->n)
+        return FSDP_OK;
+    if (c->optimizer == FSDP_OPTIMIZER_SGD)
+        return fsdp_sgd_add_group(optimizer, list, &o.sgd);
+    if (c->optimizer == FSDP_OPTIMIZER_ADAFACTOR)
+        return fsdp_adafactor_add_group(optimizer, list, &o.adafactor);
+    return fsdp_adamw_add_group(optimizer, list, &o.adamw);
+}
+
+/* --- which parameters decay --- */
+
+static bool contains_any(const char *name, const fsdp_option_list *words)
+{
+    for (size_t i = 0; i < words->count; i++)
+        if (strcasestr(name, words->items[i]))
+            return true;
+    return false;
+}
+
+static fsdp_status check_word(const fsdp_parameter_list *all, const char *word)
+{
+    fsdp_name_list known = {0};
+    for (size_t i = 0; i < all->n; i++)
+        if (strcasestr(all->items[i].name, word))
+            return FSDP_OK;
+    fsdp_status status = fsdp_name_list_add_parameters(&known, all);
+    if (status == FSDP_OK)
+        status = fsdp_refuse_name("--no-decay", word, "no parameter's name contains it", &known);
+    fsdp_name_list_fini(&known);
+    return status;
+}
+
+/* The names that `all` has are lent to both lists. */
+static fsdp_status split_by_word(const fsdp_option_list *words, const fsdp_parameter_list *all,
+                                 fsdp_parameter_list *decay, fsdp_parameter_list *no_decay)
+{
+    for (size_t i = 0; i < words->count; i++)
+        FSDP_TRY(check_word(all, words->items[i]));
+    decay->items = fsdp_calloc(all->n, sizeof *decay->items);
+    no_decay->items = fsdp_calloc(all->n, sizeof *no_decay->items);
+    if (!decay->items || !no_decay->items)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < all->n; i++) {
+        const fsdp_named_parameter *p = &all->items[i];
+        fsdp_parameter_list *list = contains_any(p->name, words) ? no_decay : decay;
+        if (fsdp_parameter_requires_grad(p->parameter))
+            list->items[list->n++] = *p;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status add_groups(const fsdp_train_config *c, const fsdp_parameter_list *decay,
+                              const fsdp_parameter_list *no_decay, fsdp_optimizer *optimizer)
+{
+    FSDP_TRY(add_group(c, c->weight_decay, decay, optimizer));
+    return add_group(c, 0.0, no_decay, optimizer);
+}
+
+static fsdp_status group_by_word(const fsdp_train_config *c, fsdp_module *module,
+                                 fsdp_optimizer *optimizer)
+{
+    fsdp_parameter_list all, decay = {0}, no_decay = {0};
+    FSDP_TRY(fsdp_module_parameters(module, false, &all));
+    fsdp_status status = split_by_word(&c->no_decay, &all, &decay, &no_decay);
+    if (status == FSDP_OK)
+        status = add_groups(c, &decay, &no_decay, optimizer);
+    fsdp_free(decay.items);
+    fsdp_free(no_decay.items);
+    fsdp_parameter_list_free(&all);
+    return status;
+}
+
+static fsdp_status group_as_transformers(const fsdp_train_config *c, fsdp_module *module,
+                                         fsdp_optimizer *optimizer)
+{
+    fsdp_parameter_list decay, no_decay;
+    FSDP_TRY(fsdp_decay_parameters(module, &decay, &no_decay));
+    fsdp_status status = add_groups(c, &decay, &no_decay, optimizer);
+    fsdp_parameter_list_free(&decay);
+    fsdp_parameter_list_free(&no_decay);
+    return status;
+}
+
+fsdp_status fsdp_train_optimizer_create(const fsdp_train_config *c, fsdp_module *module,
+                                        fsdp_optimizer **out)
+{
+    const fsdp_option_list *words = &c->no_decay;
+    fsdp_optimizer *optimizer;
+    if (!words->count)
+        return create(c, module, out);
+    FSDP_TRY(create(c, NULL, &optimizer));
+    const bool transformers = words->count == 1 && strcasecmp(words->items[0], "auto") == 0;
+    fsdp_status status = transformers ? group_as_transformers(c, module, optimizer)
+                                      : group_by_word(c, module, optimizer);
+    if (status != FSDP_OK) {
+        fsdp_optimizer_destroy(optimizer);
+        return status;
+    }
+    *out = optimizer;
+    return FSDP_OK;
+}

@@ -1,0 +1,19 @@
+/* --param-dtype and what else names it: --bf16, --fp16, --mixed-precision. */
+#pragma once
+#include <fsdp/fsdp.h>
+
+#include "src/train/config.h"
+
+/* Choices of --mixed-precision, NULL-terminated, in the order of fsdp_train_config's number. */
+extern const char *const fsdp_train_precisions[];
+
+/* The strongest of what was given for each dtype: a flag before a file before the environment. */
+void fsdp_train_precision_derive(fsdp_train_config *config, const fsdp_options *options);
+/* FSDP_ERR_INVALID naming both flags if two of one strength contradict each other. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *config,
+                                                       const fsdp_options *options);
+/* FSDP_ERR_INVALID naming the flag ("--param-dtype") unless parameters can be of that dtype. */
+FSDP_MUST_CHECK fsdp_status fsdp_check_compute_dtype(const char *flag, fsdp_dtype dtype);
+fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);
+/* Does anything overflow easily, so that losses are to be scaled? */
+bool fsdp_train_needs_grad_scaler(const fsdp_train_config *config);

@@ -1,0 +1,98 @@
+/* From a name to configuration and weights: from_pretrained(). */
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/ckpt/hf_dir.h"
+#include "src/ckpt/load_names.h"
+#include "src/models/model_type.h"
+#include "src/train/pretrained.h"
+
+/* --- tied or not --- */
+
+static bool same_values(const fsdp_checkpoint_entry *a, const fsdp_checkpoint_entry *b)
+{
+    return a->bytes == b->bytes && strcmp(a->dtype_name, b->dtype_name) == 0 &&
+           memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+/* The embedding that the head may be tied to; NULL if the weights hold none. */
+static fsdp_status find_embedding(const fsdp_model_type *type, const fsdp_checkpoint_reader *reader,
+                                  const fsdp_checkpoint_entry **embedding)
+{
+    *embedding = NULL;
+    for (const char *const *name = type->embeddings; *name && !*embedding; name++)
+        FSDP_TRY(fsdp_load_find(reader, type->base_prefix, *name, embedding));
+    return FSDP_OK;
+}
+
+/* See Note [Tied heads] in registry.c. */
+static fsdp_status decide_tied(fsdp_model_config *config, const fsdp_checkpoint_reader *reader)
+{
+    const fsdp_model_type *type = config->type;
+    const fsdp_checkpoint_entry *head, *embedding;
+    if (!type->head)
+        return FSDP_OK;
+    bool says_tied = type->tied_by_weights || fsdp_model_config_info(config).tie_word_embeddings;
+    FSDP_TRY(fsdp_load_find(reader, type->base_prefix, type->head, &head));
+    FSDP_TRY(find_embedding(type, reader, &embedding));
+    if (!says_tied && !head)
+        return fsdp_error(FSDP_ERR_NOT_FOUND,
+                          "%s: there is no tensor '%s', and by tie_word_embeddings of config.json, "
+                          "which is false, no other takes its place",
+                          fsdp_checkpoint_path(reader), type->head);
+    type->set_tied(config, says_tied && (!head || !embedding || same_values(head, embedding)));
+    return FSDP_OK;
+}
+
+/* --- opening --- */
+
+static fsdp_status open_weights(fsdp_pretrained *p)
+{
+    FSDP_TRY(fsdp_checkpoint_open(p->dir, &p->weights));
+    return decide_tied(&p->config, p->weights);
+}
+
+fsdp_status fsdp_pretrained_open(const char *name, bool from_config, fsdp_pretrained *pretrained)
+{
+    fsdp_pretrained p = {0};
+    fsdp_status status = fsdp_hf_dir_resolve(name, &p.dir);
+    if (status == FSDP_OK)
+        status = fsdp_model_config_read(p.dir, &p.config);
+    if (status == FSDP_OK && !from_config)
+        status = open_weights(&p);
+    if (status != FSDP_OK) {
+        fsdp_pretrained_close(&p);
+        return status;
+    }
+    *pretrained = p;
+    return FSDP_OK;
+}
+
+void fsdp_pretrained_close(fsdp_pretrained *p)
+{
+    fsdp_checkpoint_close(p->weights);
+    fsdp_free(p->dir);
+    *p = (fsdp_pretrained){0};
+}
+
+/* --- values --- */
+
+fsdp_load_options fsdp_pretrained_load_options(const fsdp_pretrained *p, uint64_t seed)
+{
+    return (fsdp_load_options){.base_prefix = p->config.type->base_prefix,
+                               .fresh_modules = p->config.type->fresh_modules,
+                               .seed = seed};
+}
+
+fsdp_status fsdp_pretrained_load(const fsdp_pretrained *p, fsdp_module *module, fsdp_group *group,
+                                 uint64_t seed, fsdp_load_report *report)
+{
+    if (!p->weights) {
+        FSDP_TRY(fsdp_module_init(module, seed));
+        if (report)
+            *report = (fsdp_load_report){0};
+        return FSDP_OK;
+    }
+    const fsdp_load_options options = fsdp_pretrained_load_options(p, seed);
+    return fsdp_module_load(module, p->weights, group, &options, report);
+}

@@ -1,0 +1,239 @@
+/* See <fsdp/profile.h>: the window of steps, sums over ranks, the file. */
+#include "src/train/profile.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fsdp/tensor.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/base/trace_json.h"
+#include "src/comm/agree.h"
+#include "src/train/profile_report.h"
+
+enum {
+    MAX_EVENTS = 65536,
+    CHUNK_BYTES = 1 << 16 /* of the file, as ranks hand it to rank 0 */
+};
+
+struct fsdp_profile {
+    fsdp_group *group; /* NULL: one rank */
+    fsdp_trace *trace;
+    char *path;                   /* NULL: no file */
+    char *chunk;                  /* [CHUNK_BYTES] */
+    int64_t first, n_steps, step; /* step: how many have begun */
+    fsdp_profile_row rows[FSDP_PROFILE_ROWS];
+    bool done; /* rows are valid */
+};
+
+/* --- options --- */
+
+static bool parse_number(const char *text, const char **end, int64_t *value)
+{
+    char *stop;
+    errno = 0;
+    *value = strtoll(text, &stop, 10);
+    *end = stop;
+    return stop != text && !errno && *text >= '0' && *text <= '9';
+}
+
+fsdp_status fsdp_profile_parse_steps(const char *flag, const char *text, int64_t *first,
+                                     int64_t *last)
+{
+    const char *end;
+    bool good = parse_number(text, &end, first);
+    *last = *first;
+    if (good && *end == ':')
+        good = parse_number(end + 1, &end, last);
+    if (!good || *end || *first < 1 || *last < *first)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s '%s': it takes A:B, the first and the last step, from 1 on", flag,
+                          text);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text, int64_t total,
+                                      fsdp_profile_options *options)
+{
+    int64_t n = total < FSDP_PROFILE_STEPS ? total : FSDP_PROFILE_STEPS,
+            warm_up = total - n < FSDP_PROFILE_WARM_UP ? total - n : FSDP_PROFILE_WARM_UP,
+            first = warm_up + 1, last = warm_up + n;
+    if (text)
+        FSDP_TRY(fsdp_profile_parse_steps(flag, text, &first, &last));
+    if (last > total)
+        return fsdp_error(FSDP_ERR_INVALID, "%s %s: the run has %lld steps", flag, text,
+                          (long long)total);
+    options->first_step = first - 1;
+    options->n_steps = last - first + 1;
+    return FSDP_OK;
+}
+
+/* --- create and destroy --- */
+
+static bool is_first(const fsdp_profile *p)
+{
+    return !p->group || fsdp_group_rank(p->group) == 0;
+}
+
+/* What is written after hours must be writable now. */
+static fsdp_status check_path(const fsdp_profile *p)
+{
+    fsdp_atomic_file *file;
+    if (!p->path || !is_first(p))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_atomic_file_begin(p->path, 0, &file));
+    fsdp_atomic_file_discard(file);
+    return FSDP_OK;
+}
+
+static fsdp_status fill(fsdp_profile *p, const fsdp_profile_options *o)
+{
+    if (o->first_step < 0 || o->n_steps < 0)
+        return fsdp_error(FSDP_ERR_INVALID, "profile: step %lld, %lld steps: one is negative",
+                          (long long)o->first_step, (long long)o->n_steps);
+    p->first = o->first_step;
+    p->n_steps = o->n_steps ? o->n_steps : FSDP_PROFILE_STEPS;
+    p->chunk = fsdp_calloc(CHUNK_BYTES, 1);
+    p->path = o->path ? fsdp_strdup(o->path) : NULL;
+    if (!p->chunk || (o->path && !p->path))
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(fsdp_trace_create(o->max_events ? o->max_events : MAX_EVENTS, &p->trace));
+    return check_path(p);
+}
+
+fsdp_status fsdp_profile_create(fsdp_group *group, const fsdp_profile_options *options,
+                                fsdp_profile **profile)
+{
+    static const fsdp_profile_options defaults = {0};
+    fsdp_profile *p = fsdp_calloc(1, sizeof *p);
+    fsdp_status status = p ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (p) {
+        p->group = group;
+        status = fill(p, options ? options : &defaults);
+    }
+    status = fsdp_agree(group, status);
+    if (status != FSDP_OK) {
+        fsdp_profile_destroy(p);
+        return status;
+    }
+    *profile = p;
+    return FSDP_OK;
+}
+
+void fsdp_profile_destroy(fsdp_profile *p)
+{
+    if (!p)
+        return;
+    fsdp_trace_destroy(p->trace);
+    fsdp_free(p->path);
+    fsdp_free(p->chunk);
+    fsdp_free(p);
+}
+
+/* --- the file --- */
+
+/* Rank `from` hands its trace to rank 0 piece by piece; all ranks take part in each piece.
+ * *status is rank 0's: after a failure it goes on taking pieces, for its peers' sake. */
+static fsdp_status pass_trace(fsdp_profile *p, int from, int64_t base_ns, fsdp_atomic_file *file,
+                              fsdp_status *status)
+{
+    const char *counters[FSDP_TAG_COUNT];
+    fsdp_trace_cursor cursor = {0};
+    bool own = !p->group || fsdp_group_rank(p->group) == from;
+    for (int i = 0; i < FSDP_TAG_COUNT; i++)
+        counters[i] = fsdp_tag_name((fsdp_tag)i);
+    for (;;) {
+        uint64_t bytes = 0;
+        if (own)
+            bytes = fsdp_trace_json(p->trace, from, base_ns, counters, FSDP_TAG_COUNT, &cursor,
+                                    p->chunk, CHUNK_BYTES);
+        if (p->group)
+            FSDP_TRY(fsdp_broadcast(p->group, &bytes, sizeof bytes, from));
+        if (!bytes)
+            return FSDP_OK;
+        if (p->group)
+            FSDP_TRY(fsdp_broadcast(p->group, p->chunk, bytes, from));
+        if (file && *status == FSDP_OK)
+            *status = fsdp_atomic_file_append(file, p->chunk, bytes);
+    }
+}
+
+static fsdp_status begin_file(const fsdp_profile *p, fsdp_atomic_file **file)
+{
+    FSDP_TRY(fsdp_atomic_file_begin(p->path, 0, file));
+    return fsdp_atomic_file_append(*file, fsdp_trace_json_head, strlen(fsdp_trace_json_head));
+}
+
+static fsdp_status end_file(fsdp_atomic_file **file)
+{
+    FSDP_TRY(fsdp_atomic_file_append(*file, fsdp_trace_json_tail, strlen(fsdp_trace_json_tail)));
+    fsdp_atomic_file *whole = *file;
+    *file = NULL;
+    return fsdp_atomic_file_commit(whole);
+}
+
+/* Collective. */
+static fsdp_status write_file(fsdp_profile *p)
+{
+    int64_t base_ns = fsdp_trace_begin_ns(p->trace);
+    int world_size = fsdp_group_world_size(p->group);
+    fsdp_atomic_file *file = NULL;
+    fsdp_status status = is_first(p) ? begin_file(p, &file) : FSDP_OK, passed = FSDP_OK;
+    if (p->group)
+        passed = fsdp_all_reduce(p->group, &base_ns, 1, FSDP_DTYPE_I64, FSDP_REDUCE_MIN);
+    for (int r = 0; r < world_size && passed == FSDP_OK; r++)
+        passed = pass_trace(p, r, base_ns, file, &status);
+    if (passed == FSDP_OK && status == FSDP_OK && file)
+        status = end_file(&file);
+    fsdp_atomic_file_discard(file);
+    FSDP_TRY(passed);
+    return fsdp_agree(p->group, status);
+}
+
+/* --- steps --- */
+
+fsdp_status fsdp_profile_step_begin(fsdp_profile *p)
+{
+    if (!p)
+        return FSDP_OK;
+    if (fsdp_trace_current)
+        return fsdp_error(FSDP_ERR_STATE, "profile: this thread is in a profiled step already");
+    int64_t i = p->step++;
+    if (i >= p->first && i - p->first < p->n_steps)
+        fsdp_trace_step_begin(p->trace, "step");
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_profile_step_end(fsdp_profile *p)
+{
+    if (!p || fsdp_trace_current != p->trace)
+        return FSDP_OK;
+    fsdp_trace_step_end(p->trace);
+    if (fsdp_trace_steps(p->trace) < p->n_steps)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_profile_make_rows(p->trace, p->group, p->rows));
+    p->done = true;
+    return p->path ? write_file(p) : FSDP_OK;
+}
+
+const fsdp_profile_row *fsdp_profile_rows(const fsdp_profile *p, size_t *n)
+{
+    *n = p->done ? FSDP_PROFILE_ROWS : 0;
+    return p->rows;
+}
+
+fsdp_status fsdp_profile_print(const fsdp_profile *p, FILE *out)
+{
+    if (!p->done)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_profile_print_rows(p->rows, out));
+    FSDP_TRY(fsdp_profile_print_names(p->trace, out));
+    uint64_t lost = fsdp_trace_overwritten(p->trace);
+    if (lost && p->path)
+        fprintf(out, "%llu older events of each rank did not fit into the trace\n",
+                (unsigned long long)lost);
+    return FSDP_OK;
+}

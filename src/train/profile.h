@@ -1,0 +1,16 @@
+/* What `fsdp train` and `fsdp bench train` add to profiles. */
+#pragma once
+#include <fsdp/profile.h>
+
+enum {
+    FSDP_PROFILE_WARM_UP = 3, /* steps before the window, unless it is given */
+    FSDP_PROFILE_STEPS = 3    /* in it */
+};
+
+/* "A:B" (or "A"), steps counted from 1, both in the window; FSDP_ERR_INVALID naming `flag`. */
+FSDP_MUST_CHECK fsdp_status fsdp_profile_parse_steps(const char *flag, const char *text,
+                                                     int64_t *first, int64_t *last);
+/* The window of a run of `total` steps: that of `text`, which must fit; NULL: a few steps after
+ * the warm-up, or the last ones of a run that is too short for that. */
+FSDP_MUST_CHECK fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text,
+                                                      int64_t total, fsdp_profile_options *options);

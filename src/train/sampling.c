@@ -1,0 +1,100 @@
+/* See sampling.h. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "src/base/philox.h"
+#include "src/train/sampling.h"
+
+int32_t fsdp_argmax(const float *scores, int64_t vocab)
+{
+    int32_t best = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        if (scores[i] > scores[best])
+            best = (int32_t)i;
+    return best;
+}
+
+/* The k likeliest of scores, and those that equal the last of them, as transformers keeps them. */
+static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float temperature,
+                          fsdp_candidate *left)
+{
+    fsdp_top_k top = {.items = left, .k = k};
+    for (int64_t i = 0; i < vocab && k < vocab; i++)
+        fsdp_top_k_offer(&top, (fsdp_candidate){scores[i] / temperature, 0, (int32_t)i});
+    const float least = top.n == k ? left->score : (float)-INFINITY;
+    int64_t n = 0;
+    for (int64_t i = 0; i < vocab; i++) {
+        const float score = scores[i] / temperature;
+        if (score >= least && score > (float)-INFINITY)
+            left[n++] = (fsdp_candidate){score, 0, (int32_t)i};
+    }
+    return n;
+}
+
+/* --- warpers --- */
+
+/* exp(score - the largest), of ids that are sorted. */
+static double weight(const fsdp_candidate *left, int64_t i)
+{
+    return exp((double)left[i].score - (double)left[0].score);
+}
+
+static double total_weight(const fsdp_candidate *left, int64_t n)
+{
+    double total = 0;
+    for (int64_t i = 0; i < n; i++)
+        total += weight(left, i);
+    return total;
+}
+
+/* The fewest ids whose probabilities sum to top_p (Holtzman et al. 2020, section 3.1). */
+static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
+{
+    double bound = top_p * total_weight(left, n), sum = 0;
+    int64_t kept = 0;
+    while (kept < n && (kept == 0 || sum < bound))
+        sum += weight(left, kept++);
+    return kept;
+}
+
+/* Ids at least min_p times as likely as the first. */
+static int64_t keep_min_p(const fsdp_candidate *left, int64_t n, double min_p)
+{
+    int64_t kept = 0;
+    while (kept < n && (kept == 0 || weight(left, kept) >= min_p))
+        kept++;
+    return kept;
+}
+
+int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores, int64_t vocab,
+                           fsdp_candidate *left)
+{
+    int64_t k = c->top_k > 0 && c->top_k < vocab ? c->top_k : vocab;
+    int64_t n = keep_top_k(scores, vocab, k, (float)c->temperature, left);
+    qsort(left, (size_t)n, sizeof *left, fsdp_candidate_order);
+    if (c->top_p < 1)
+        n = keep_top_p(left, n, c->top_p);
+    if (c->min_p > 0)
+        n = keep_min_p(left, n, c->min_p);
+    return n;
+}
+
+/* Uniform in [0, 1), 53 bits. */
+static double uniform(const fsdp_draw *draw)
+{
+    fsdp_philox bits = fsdp_philox4x32(fsdp_mix64(draw->seed), draw->row, draw->step);
+    return (double)(((uint64_t)bits.v[0] << 32 | bits.v[1]) >> 11) * 0x1p-53;
+}
+
+int32_t fsdp_sample(const fsdp_generation_config *c, const float *scores, int64_t vocab,
+                    const fsdp_draw *draw, fsdp_candidate *scratch)
+{
+    int64_t n = fsdp_sampling_warp(c, scores, vocab, scratch);
+    double bound = uniform(draw) * total_weight(scratch, n), sum = 0;
+    for (int64_t i = 0; i + 1 < n; i++) {
+        sum += weight(scratch, i);
+        if (bound < sum)
+            return scratch[i].id;
+    }
+    return n > 0 ? scratch[n - 1].id : -1;
+}

@@ -1,0 +1,487 @@
+/* What a run of `fsdp train` needs, opened in this order: device, model, data, optimizer, reports.
+ */
+#include <math.h>
+#include <string.h>
+
+#include <fsdp/train.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/comm/agree.h"
+#include "src/comm/comm.h"
+#include "src/tensor/device.h"
+#include "src/train/checkpoint.h"
+#include "src/train/checkpoint_async.h"
+#include "src/train/human.h"
+#include "src/train/memory_limit.h"
+#include "src/train/optimizer.h"
+#include "src/train/precision.h"
+#include "src/train/trainer_internal.h"
+#include "src/train/unit_controls.h"
+
+static bool is_inside(const char *path, const char *dir)
+{
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    return path && strncmp(path, dir, n) == 0 && path[n] == '/';
+}
+
+/* The folder of the model, once something is to be written into it before the model is. */
+static fsdp_status make_output(const fsdp_train_config *c)
+{
+    const char *files[] = {c->metrics, c->profile, c->plot};
+    for (size_t i = 0; c->save_model && i < FSDP_LENGTH(files); i++)
+        if (is_inside(files[i], c->output))
+            return fsdp_directory_make(c->output);
+    return FSDP_OK;
+}
+
+/* Only the last folder of the path is made: of a slip in the others nobody would hear. */
+static fsdp_status make_offload_dir(const fsdp_trainer *t)
+{
+    const char *dir = t->config->offload_dir;
+    if (!dir || fsdp_path_is_directory(dir) || fsdp_path_is_file(dir))
+        return FSDP_OK;
+    char *parent = fsdp_path_parent(dir);
+    fsdp_status status = parent ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (parent && !fsdp_path_is_directory(parent))
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "--offload-dir %s: there is no folder %s to make it in", dir, parent);
+    fsdp_free(parent);
+    FSDP_TRY(status);
+    FSDP_TRY(fsdp_directory_make(dir));
+    fsdp_trainer_say(t, "--offload-dir %s: the folder is new", dir);
+    return FSDP_OK;
+}
+
+/* What is written after hours must be writable now. */
+static fsdp_status check_outputs(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    fsdp_atomic_file *file;
+    fsdp_existing existing =
+        fsdp_trainer_may_replace(t) ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE;
+    fsdp_status status = c->save_model ? fsdp_atomic_directory_check(c->output, existing) : FSDP_OK;
+    if (status == FSDP_ERR_INVALID && fsdp_path_is_directory(c->output) && !c->overwrite_output)
+        return fsdp_error(status, "--output %s (--overwrite-output replaces the model in it)",
+                          fsdp_last_error());
+    FSDP_TRY(status);
+    FSDP_TRY(fsdp_checkpoint_check(t));
+    FSDP_TRY(make_output(c));
+    FSDP_TRY(make_offload_dir(t));
+    if (c->plot) {
+        FSDP_TRY(fsdp_atomic_file_begin(c->plot, 0, &file));
+        fsdp_atomic_file_discard(file);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_memory(const fsdp_trainer *t)
+{
+    return fsdp_memory_limit_check(t->config, fsdp_group_world_size(t->group),
+                                   fsdp_group_local_world_size(t->group));
+}
+
+static fsdp_status open_device(fsdp_trainer *t)
+{
+    t->threads = t->config->threads_per_rank;
+    if (t->threads == 0)
+        FSDP_TRY(fsdp_default_threads(t->group, &t->threads));
+    fsdp_device_options options = {.threads = t->threads, .isa = t->config->isa};
+    if (t->config->device == FSDP_TRAIN_META)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "--device meta: 'fsdp plan' with the same options says what a run "
+                          "takes");
+    fsdp_group_set_threads(t->group, options.threads);
+    FSDP_TRY(fsdp_device_create(&options, &t->device));
+    fsdp_allocator_set_limit(
+        t->device->allocator,
+        fsdp_memory_limit_of_rank(t->config, fsdp_group_local_world_size(t->group)));
+    return FSDP_OK;
+}
+
+/* What the model is for, and what follows from it. */
+static fsdp_status choose_task(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const fsdp_model_info *info = &t->model->info;
+    t->task = info->format.task;
+    t->loop.num_labels = info->num_labels;
+    if (c->task != FSDP_TRAIN_AUTO && c->task - FSDP_TRAIN_SEQ2SEQ != (int)t->task)
+        return fsdp_error(FSDP_ERR_INVALID, "--task %s: %s is a %s, which is for %s",
+                          fsdp_train_task_name((fsdp_task)(c->task - FSDP_TRAIN_SEQ2SEQ)), c->model,
+                          info->class_name, fsdp_train_task_name(t->task));
+    if (t->task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s is a %s, which has no head to train; 'architectures' of its "
+                          "config.json may name one that has",
+                          c->model, info->class_name);
+    if (info->max_positions && c->max_seq_length > info->max_positions)
+        return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: %s has positions for %lld",
+                          (long long)c->max_seq_length, c->model, (long long)info->max_positions);
+    return fsdp_train_config_set_task(&t->completed, t->task);
+}
+
+/* Elements that are trained. */
+static int64_t count_trained(const fsdp_trainer *t)
+{
+    const fsdp_parameter_list *list = &t->loop.parameters;
+    int64_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (fsdp_parameter_requires_grad(list->items[i].parameter))
+            n += fsdp_parameter_numel(list->items[i].parameter);
+    return n;
+}
+
+static fsdp_status check_any_trained(const fsdp_trainer *t)
+{
+    if (count_trained(t) > 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "--frozen-prefixes leaves nothing to train");
+}
+
+/* Collective. `wrap` NULL: the default units. */
+static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
+{
+    const fsdp_train_config *c = t->config;
+    fsdp_model_options options = {
+        .name = c->model,
+        .from_config = c->from_config,
+        .seed = (uint64_t)c->seed,
+        .set_dropout = !isnan(c->dropout),
+        .dropout = c->dropout,
+        .activation_checkpointing = c->activation_checkpointing,
+        .checkpointing = {.kind =
+                              (fsdp_activation_checkpointing_kind)c->activation_checkpointing_kind,
+                          .every = c->activation_checkpointing_every,
+                          .offload = t->offload},
+        .wrap = wrap,
+        .frozen = (const char *const *)c->frozen_prefixes.items,
+        .n_frozen = c->frozen_prefixes.count,
+        .blocks_per_unit = c->blocks_per_unit,
+        .named = c->named,
+    };
+    fsdp_train_config_shard_options(c, &options.shard);
+    options.shard.mesh = t->mesh;
+    return fsdp_model_open(&options, t->group, t->device, &t->model);
+}
+
+/* Classes as a policy takes them. */
+static fsdp_status open_by_class(fsdp_trainer *t, const fsdp_option_list *classes)
+{
+    const char **names = fsdp_calloc(classes->count + 1, sizeof *names);
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < classes->count; i++)
+        names[i] = classes->items[i];
+    const fsdp_wrap_policy policy = {.kind = FSDP_WRAP_TRANSFORMER, .transformer_layer_cls = names};
+    fsdp_status status = open_wrapped(t, &policy);
+    fsdp_free(names);
+    return status;
+}
+
+static fsdp_status open_by_policy(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const fsdp_wrap_policy size = {.kind = FSDP_WRAP_SIZE, .min_num_params = c->min_num_params},
+                           none = {.kind = FSDP_WRAP_NONE};
+    switch ((fsdp_auto_wrap_policy)c->auto_wrap_policy) {
+    case FSDP_AUTO_WRAP_SIZE_BASED:
+        return open_wrapped(t, &size);
+    case FSDP_AUTO_WRAP_NO:
+        return open_wrapped(t, &none);
+    case FSDP_AUTO_WRAP_TRANSFORMER_BASED:
+        break;
+    }
+    return c->transformer_layer_cls_to_wrap.count
+               ? open_by_class(t, &c->transformer_layer_cls_to_wrap)
+               : open_wrapped(t, NULL);
+}
+
+/* Collective. */
+static fsdp_status open_mesh(fsdp_trainer *t)
+{
+    static const char *const names[] = {"replicate", "shard"};
+    const int world_size = fsdp_group_world_size(t->group);
+    int size;
+    if (!fsdp_sharding_is_hybrid(t->config->sharding_strategy))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_train_config_shard_size(t->config, world_size,
+                                          fsdp_group_local_world_size(t->group), &size));
+    return fsdp_device_mesh_create(t->group, 2, (int[]){world_size / size, size}, names, &t->mesh);
+}
+
+static fsdp_status open_offload(fsdp_trainer *t)
+{
+    const fsdp_activation_offload_options options = {.dir = t->config->offload_dir};
+    fsdp_status status = FSDP_OK;
+    if (t->config->activation_offload)
+        status = fsdp_activation_offload_create(&options, &t->offload);
+    return fsdp_agree(t->group, status);
+}
+
+fsdp_status fsdp_trainer_open_model(fsdp_trainer *t)
+{
+    FSDP_TRY(open_mesh(t));
+    FSDP_TRY(open_offload(t));
+    FSDP_TRY(open_by_policy(t));
+    FSDP_TRY(choose_task(t));
+    t->loop.module = t->model->module;
+    FSDP_TRY(fsdp_train_set_unit_controls(t->config, t->loop.module));
+    FSDP_TRY(fsdp_module_parameters(t->loop.module, false, &t->loop.parameters));
+    return check_any_trained(t);
+}
+
+/* The tokenizer of --tokenizer, else the model's. Ready-made ids need none: its absence is an error
+ * only once a dataset asks for it. */
+static fsdp_status open_tokenizer(fsdp_trainer *t)
+{
+    const char *path = t->config->tokenizer ? t->config->tokenizer : t->model->dir;
+    fsdp_status status = fsdp_tokenizer_open(path, &t->tokenizer);
+    if (status == FSDP_OK || t->config->tokenizer)
+        return status;
+    snprintf(t->no_tokenizer, sizeof t->no_tokenizer, "%.*s", (int)sizeof t->no_tokenizer - 1,
+             fsdp_last_error());
+    return FSDP_OK;
+}
+
+static fsdp_status open_dataset(const fsdp_trainer *t, const char *path, bool training,
+                                fsdp_dataset **set)
+{
+    const fsdp_train_config *c = t->config;
+    const fsdp_model_info *info = &t->model->info;
+    fsdp_dataset_options options = {.task = t->task,
+                                    .tokenizer = t->tokenizer,
+                                    .source_prefix = c->task_prefix,
+                                    .source_column = c->text_column,
+                                    .target_column = c->target_column,
+                                    .max_source_length = c->max_source_length,
+                                    .max_target_length = c->max_target_length,
+                                    .max_length = c->max_seq_length,
+                                    .max_positions = info->max_positions,
+                                    .max_samples =
+                                        training ? c->max_train_samples : c->max_validation_samples,
+                                    .vocab_size = info->vocab_size,
+                                    .type_vocab_size = info->type_vocab_size,
+                                    .num_classes = info->num_labels,
+                                    .validation = !training,
+                                    .split_documents = c->document_token >= 0,
+                                    .document_token = (int32_t)c->document_token};
+    fsdp_status status = fsdp_dataset_open(path, &options, set);
+    if (status == FSDP_ERR_INVALID && !t->tokenizer && strstr(fsdp_last_error(), "tokenizer"))
+        return fsdp_error(status, "%s (%s)", fsdp_last_error(), t->no_tokenizer);
+    return status;
+}
+
+static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, bool training,
+                               fsdp_loader **loader)
+{
+    const fsdp_train_config *c = t->config;
+    fsdp_loader_options options = {
+        .sampler = {.kind = training ? (fsdp_sampler_kind)c->sampler : FSDP_SAMPLER_DEFAULT,
+                    .batch_size = training ? c->batch_size : c->validation_batch_size,
+                    .rank = fsdp_group_rank(t->group),
+                    .world_size = fsdp_group_world_size(t->group),
+                    .accumulation = training ? c->gradient_accumulation_steps : 1,
+                    .no_shuffle = !training || !c->shuffle,
+                    .drop_last = training && c->drop_last,
+                    .seed = (uint64_t)c->seed},
+        .format = t->model->info.format,
+        .num_workers = c->num_workers};
+    return fsdp_loader_create(set, &options, loader);
+}
+
+static fsdp_status open_data(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    FSDP_TRY(open_tokenizer(t));
+    FSDP_TRY(open_dataset(t, c->data, true, &t->train_set));
+    FSDP_TRY(open_loader(t, t->train_set, true, &t->train_loader));
+    if (c->validation_data && c->run_validation) {
+        FSDP_TRY(open_dataset(t, c->validation_data, false, &t->validation_set));
+        FSDP_TRY(open_loader(t, t->validation_set, false, &t->validation_loader));
+    }
+    t->steps_per_epoch = fsdp_loader_steps(t->train_loader);
+    t->total_steps = t->steps_per_epoch * c->epochs;
+    if (c->max_steps > 0 && c->max_steps < t->total_steps)
+        t->total_steps = c->max_steps;
+    return FSDP_OK;
+}
+
+static fsdp_status open_grad_scaler(fsdp_trainer *t)
+{
+    const fsdp_grad_scaler_options options = {.init_scale = t->config->init_scale,
+                                              .growth_factor = t->config->growth_factor,
+                                              .backoff_factor = t->config->backoff_factor,
+                                              .growth_interval = t->config->growth_interval,
+                                              .group = t->group};
+    return fsdp_train_needs_grad_scaler(t->config)
+               ? fsdp_grad_scaler_create(&options, &t->loop.scaler)
+               : FSDP_OK;
+}
+
+static fsdp_status open_schedule(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    t->schedule = (fsdp_lr_schedule){
+        .kind = (fsdp_lr_schedule_kind)c->lr_schedule,
+        .lr = c->lr,
+        .min_lr = c->min_lr,
+        .gamma = c->gamma,
+        .step_size = c->step_size,
+        .unit_steps = c->schedule_unit == FSDP_SCHEDULE_EPOCH ? t->steps_per_epoch : 1,
+        .warmup_steps = c->warmup_steps,
+        .total_steps = t->total_steps};
+    return fsdp_lr_schedule_check(&t->schedule);
+}
+
+fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    t->loop.group = t->group;
+    t->loop.device = t->device;
+    t->loop.micro_steps = c->gradient_accumulation_steps;
+    t->loop.accumulation_mode = (fsdp_accumulation_mode)c->accumulation_mode;
+    t->loop.max_grad_norm = c->max_grad_norm;
+    t->loop.grad_norm_type = c->grad_norm_type;
+    t->loop.clip_value = c->clip_value;
+    t->loop.unshard_first = c->explicit_prefetching;
+    t->loop.keep_between_micro_steps = !c->reshard_after_backward;
+    t->loop.set_is_last_backward = c->set_is_last_backward;
+    t->loop.gradient_divide_factor = c->gradient_divide_factor;
+    t->loop.ignore_nonfinite = !c->error_if_nonfinite;
+    t->loop.mean_of_means = c->loss_reduction == FSDP_LOSS_MEAN_OF_MEANS;
+    FSDP_TRY(fsdp_tape_create(&t->loop.tape));
+    FSDP_TRY(fsdp_train_optimizer_create(c, t->loop.module, &t->loop.optimizer));
+    return open_grad_scaler(t);
+}
+
+static fsdp_status open_profile(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    fsdp_profile_options options = {.path = c->profile};
+    if (!c->profile)
+        return FSDP_OK;
+    FSDP_TRY(
+        fsdp_profile_choose_steps("--profile-steps", c->profile_steps, t->total_steps, &options));
+    return fsdp_profile_create(t->group, &options, &t->profile);
+}
+
+static fsdp_status open_training(fsdp_trainer *t)
+{
+    FSDP_TRY(fsdp_trainer_open_loop(t));
+    return open_schedule(t);
+}
+
+/* Metrics of a resumed run follow those of the steps before its checkpoint. */
+static fsdp_status open_metrics(fsdp_trainer *t)
+{
+    const char *metrics = t->config->metrics;
+    if (metrics && fsdp_trainer_is_first(t)) {
+        if (t->resumed_from)
+            FSDP_TRY(fsdp_metrics_cut(metrics, t->step));
+        FSDP_TRY(fsdp_metrics_open(metrics, t->resumed_from != NULL, &t->metrics));
+    }
+    return FSDP_OK;
+}
+
+static void print_mesh(const fsdp_trainer *t)
+{
+    const int replicas = t->mesh ? fsdp_device_mesh_size(t->mesh, 0) : 0;
+    if (replicas == 1)
+        fprintf(t->out, "one replica, sharded over all ranks of this host: as FULL_SHARD; "
+                        "--shard-size N makes more\n");
+    else if (replicas > 1)
+        fprintf(t->out, "%d replicas, each sharded over %d rank%s\n", replicas,
+                fsdp_device_mesh_size(t->mesh, 1),
+                fsdp_device_mesh_size(t->mesh, 1) > 1 ? "s" : "");
+}
+
+fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out)
+{
+    switch ((fsdp_print_model)t->config->print_model) {
+    case FSDP_PRINT_MODEL_FSDP2:
+        return fsdp_module_print(t->loop.module, out, FSDP_PRINT_FSDP2);
+    case FSDP_PRINT_MODEL_FSDP1:
+        return fsdp_module_print(t->loop.module, out, FSDP_PRINT_FSDP1);
+    case FSDP_PRINT_MODEL_NONE:
+        break;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status print_start(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    if (!t->out)
+        return FSDP_OK;
+    int64_t n = 0;
+    for (size_t i = 0; i < t->loop.parameters.n; i++)
+        n += fsdp_parameter_numel(t->loop.parameters.items[i].parameter);
+    fprintf(t->out, "%s %s: %s parameters, %s", fsdp_module_class(t->loop.module), c->model,
+            fsdp_human_count((double)n).text, c->from_config ? "drawn from the seed" : "loaded");
+    if (c->frozen_prefixes.count)
+        fprintf(t->out, "; %s are trained", fsdp_human_count((double)count_trained(t)).text);
+    fputc('\n', t->out);
+    fprintf(t->out, "ranks: %d (%s), %d thread%s each, %s compute, %s master, %s\n",
+            fsdp_group_world_size(t->group), fsdp_group_backend(t->group), t->threads,
+            t->threads == 1 ? "" : "s", fsdp_dtype_name(c->param_dtype),
+            fsdp_dtype_name(c->master_dtype),
+            fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
+    print_mesh(t);
+    fprintf(t->out, "Size of train dataset:  %lld\n", (long long)fsdp_dataset_len(t->train_set));
+    if (t->validation_set)
+        fprintf(t->out, "Size of Validation dataset:  %lld\n",
+                (long long)fsdp_dataset_len(t->validation_set));
+    else if (c->save_model)
+        fprintf(t->out, "without validation the model is saved once, at the end\n");
+    fflush(t->out);
+    return fsdp_trainer_print_model(t, t->out);
+}
+
+fsdp_status fsdp_trainer_open(fsdp_trainer *t)
+{
+    fsdp_status status =
+        fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_outputs(t) : FSDP_OK);
+    t->result->refused = status == FSDP_ERR_INVALID;
+    FSDP_TRY(status);
+    FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_memory(t) : FSDP_OK));
+    FSDP_TRY(open_device(t));
+    FSDP_TRY(fsdp_trainer_open_model(t));
+    FSDP_TRY(open_data(t));
+    return open_training(t);
+}
+
+fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t)
+{
+    FSDP_TRY(open_metrics(t));
+    FSDP_TRY(open_profile(t));
+    return print_start(t);
+}
+
+void fsdp_trainer_fini(fsdp_trainer *t)
+{
+    fsdp_async_checkpoint_fini(t);
+    fsdp_loader_destroy(t->train_loader);
+    fsdp_loader_destroy(t->validation_loader);
+    fsdp_dataset_close(t->train_set);
+    fsdp_dataset_close(t->validation_set);
+    fsdp_metrics_close(t->metrics);
+    fsdp_profile_destroy(t->profile);
+    fsdp_hostmem_destroy(t->hostmem);
+    fsdp_grad_scaler_destroy(t->loop.scaler);
+    fsdp_optimizer_destroy(t->loop.optimizer);
+    fsdp_tape_destroy(t->loop.tape);
+    fsdp_activation_offload_destroy(t->offload);
+    fsdp_parameter_list_free(&t->loop.parameters);
+    fsdp_model_close(t->model);
+    fsdp_device_mesh_destroy(t->mesh);
+    fsdp_tokenizer_close(t->tokenizer);
+    fsdp_device_destroy(t->device);
+    fsdp_free(t->checkpoint_dir);
+    fsdp_free(t->resumed_from);
+    fsdp_free(t->step_seconds);
+    fsdp_free(t->epochs);
+}

@@ -1,0 +1,33 @@
+/* A small sharded model with an optimizer, whose state goes into checkpoints. */
+#pragma once
+#include <fsdp/fsdp.h>
+#include <fsdp/optim.h>
+#include <fsdp/state_dict.h>
+
+typedef enum state_case_optimizer {
+    STATE_CASE_ADAMW,
+    STATE_CASE_SGD,
+    STATE_CASE_ADAFACTOR
+} state_case_optimizer;
+
+typedef struct state_case {
+    fsdp_group *group;
+    fsdp_device *device;
+    fsdp_module *model;
+    fsdp_optimizer *optimizer;
+    fsdp_parameter_list list;
+} state_case;
+
+/* Collective, as all below. options NULL: defaults. */
+fsdp_status state_case_open_with(state_case *f, fsdp_group *group, state_case_optimizer kind,
+                                 uint64_t seed, const fsdp_fully_shard_options *options);
+fsdp_status state_case_open(state_case *f, fsdp_group *group, state_case_optimizer kind,
+                            uint64_t seed);
+void state_case_close(state_case *f);
+/* The same steps on any number of ranks: the first one's loss counts. */
+fsdp_status state_case_train(state_case *f, int steps);
+/* {"model", "optim"}, the caller's. */
+fsdp_status state_case_get(state_case *f, const fsdp_state_dict_options *options,
+                           fsdp_state_dict **all);
+fsdp_status state_case_set(state_case *f, const fsdp_state_dict *all,
+                           const fsdp_state_dict_options *options);

@@ -1,0 +1,61 @@
+# What the scripts beside this one share; each begins with `. "$(dirname "$0")/lib.sh"`, which makes
+# a folder of its own, $dir, and goes there, and ends with `tally`.
+#   $fsdp, $build       the program, and the folder it was built in: FSDP_BUILD, or build
+#   $root               the repository, with $golden and $fixtures of its tests
+#   $rc                 the exit code of what ran last; its output is in $dir/out and $dir/err
+build=${FSDP_BUILD:-build}
+case $build in /*) ;; *) build=$(pwd)/$build ;; esac
+fsdp=$build/fsdp
+root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
+golden=$root/tests/golden fixtures=$root/tests/fixtures
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+passed=0 failed=0 skipped=0 rc=0
+
+# excerpt FILE: its first and last lines, if it is there
+excerpt() {
+    { head -n 6 "$dir/$1"; tail -n +7 "$dir/$1" | tail -n 6; } 2>/dev/null |
+        cut -c 1-300 | sed "s/^/    $1: /"
+}
+ok() { passed=$((passed + 1)); echo "ok $1"; }
+# bad NAME REASON
+bad() {
+    failed=$((failed + 1))
+    echo "FAIL $1: $2"
+    for file in out err m.jsonl; do excerpt $file; done
+}
+# skip NAME REASON
+skip() { skipped=$((skipped + 1)); echo "skip $1: $2"; }
+# check NAME COMMAND...: it succeeds
+check() {
+    name=$1
+    shift
+    if "$@"; then ok "$name"; else bad "$name" "exit code $rc, not: $*"; fi
+}
+# expect NAME RC [TEXT [FILE]]: the exit code, and TEXT (extended regular expression) on stderr, or
+# in FILE (out)
+expect() {
+    if [ "$rc" -ne "$2" ]; then bad "$1" "exit code $rc, not $2"
+    elif [ -n "${3:-}" ] && ! grep -Eq -- "$3" "$dir/${4:-err}"; then bad "$1" "no '$3' in ${4:-err}"
+    else ok "$1"; fi
+}
+# capture COMMAND...: what it says, and $rc; no command here takes two minutes
+capture() {
+    timeout -s KILL 120 "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+# run ARGUMENTS...: of fsdp
+run() { capture "$fsdp" "$@"; }
+shows() { grep -Eq -- "$1" "$dir/out"; }
+says() { grep -Eq -- "$1" "$dir/err"; }
+# number KEY [N]: the n-th value of that key in the JSON that was shown
+number() {
+    tr ',{' '\n\n' <"$dir/out" | sed -n 's/.*"'"$1"'": \([-0-9.e+]*\).*/\1/p' | sed -n "${2:-1}p"
+}
+# Sanitizers need time and memory that no limit allows for.
+sanitized() { grep -Eq '__(asan|tsan)_init' "$fsdp"; }
+tally() {
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ]
+}

@@ -1,0 +1,303 @@
+#!/bin/sh
+# `fsdp checkpoint` from outside, on files that PyTorch, transformers and safetensors wrote: what is
+# listed, what differs, what becomes of it in other formats, and damage.
+# usage: FSDP_BUILD=build tests/cli/test_checkpoint.sh
+. "$(dirname "$0")/lib.sh"
+LC_ALL=C # tables of ASCII
+export LC_ALL
+
+run() { capture "$fsdp" checkpoint "$@"; }
+change() { # FILE OFFSET: other bits in that byte
+    byte=$(od -An -tu1 -j"$2" -N1 "$1")
+    printf "$(printf '\\%03o' $((byte ^ 85)))" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
+}
+
+# --- inspect ---
+
+run inspect "$golden/gpt2_tiny/dcp_step2"
+check a_dcp_directory_is_listed shows '^.*dcp_step2: torch\.distributed\.checkpoint by PyTorch, 65 tensors of 4885 elements, 19\.08 KiB; 12 plain values$'
+check with_its_tensors shows '^\| model\.transformer\.h\.0\.attn\.c_attn\.weight +\| float32 +\| \[9, 27\] +\| +972 \| Shard\(0\) in 2 chunks, from __0_0\.distcp on \|$'
+check with_its_optimizer shows '^\| optim\.state\.transformer\.wte\.weight\.step +\| float32 +\| \[\] +\| +4 \| __1_0\.distcp +\|$'
+check with_its_values shows '^\| optim\.param_groups\.0\.betas +\| \(0\.9, 0\.999\) +\|$'
+run inspect "$fixtures/torch/checkpoint.pt"
+check a_nested_file_of_torch_save_is_listed shows '^\| optimizer_state_dict\.state\.1\.exp_avg +\| float32 +\| \[2\] +\| +8 \|'
+check with_its_plain_values shows '^\| epoch +\| 3 +\|$'
+run inspect "$fixtures/hf/llama_sharded"
+check a_sharded_folder_is_listed shows '^\| lm_head\.weight +\| float32 +\| \[12, 8\] +\| +384 \| model-00004-of-00004\.safetensors \|$'
+run inspect "$fixtures/torch/bin_sharded/pytorch_model.bin.index.json"
+check an_index_of_bin_files_is_listed shows '^\| d +\| float32 +\| \[2, 2\] +\| +16 \| pytorch_model-00001-of-00002\.bin \|$'
+run inspect "$fixtures/safetensors/hand.safetensors" --json
+check json_is_one_object test "$(wc -l <out)" -eq 1
+run inspect "$fixtures/torch/values_2.pt" --json
+check json_has_tensors shows '"tensors": \[\{"name": "tensor", "dtype": "float32", "shape": \[2\], "bytes": 8, "file": "values_2\.pt", "chunks": 1\}\]'
+check json_has_values shows '\{"name": "none", "value": null\}, \{"name": "true", "value": true\}.*\{"name": "float", "value": 0\.1\}'
+check and_others_as_python_shows_them shows '\{"name": "tuple", "value": "\(1, 2, 3, 4\)"\}'
+
+for file in hole overlap size trailing header_length; do
+    run inspect "$fixtures/safetensors/bad_$file.safetensors"
+    check "bad_${file}_is_refused" test $rc -eq 1
+    check "bad_${file}_is_named" says "^fsdp checkpoint inspect: .*bad_$file\.safetensors: "
+done
+run inspect "$fixtures/torch/legacy.pt"
+check the_legacy_format_is_refused_by_name says 'legacy torch\.save format'
+cp -r "$fixtures/dcp/hand" incomplete
+rm incomplete/.metadata
+run inspect incomplete
+check a_dcp_directory_that_was_never_completed_is_named says 'incomplete: no \.metadata there'
+run inspect nowhere
+check what_is_not_there_is_named says 'nowhere'
+check with_code_1 test $rc -eq 1
+run inspect
+check a_path_is_required test $rc -eq 2
+
+run inspect "$fixtures/dcp/boxes"
+check cuts_in_two_dimensions_are_boxes shows '^\| model\.boxes +\|.*\| boxes in 4 chunks'
+check cuts_of_columns_are_told shows 'Shard\(1\) in [0-9] chunks'
+run inspect "$fixtures/dcp/written" --json
+check json_has_who_wrote_it shows '"writer": "fsdp\.c"'
+check and_placements shows '"placement": "Shard\(0\)"'
+
+# --- diff ---
+
+run diff "$golden/gpt2_tiny/dcp_step2" "$golden/gpt2_tiny/dcp_step2"
+check a_checkpoint_is_itself shows '^77 tensors and values of both compared, all the same in every bit$'
+check with_code_0 test $rc -eq 0
+run diff "$golden/gpt2_tiny/model" "$golden/gpt2_tiny/dcp_step2"
+check models_of_two_formats_are_compared shows '^16 tensors of both models compared, 17 differences$'
+check what_one_lacks_is_named shows '^lm_head\.weight: only in B$'
+check elements_are_counted shows '^transformer\.h\.0\.attn\.c_attn\.bias: 27 of 27 elements differ, largest difference 0\.0039996$'
+check differences_are_code_1 test $rc -eq 1
+run diff "$golden/gpt2_tiny/model" "$golden/gpt2_tiny/dcp_step2" --tolerance 0.00402
+check a_tolerance_counts_elements shows '^transformer\.h\.0\.mlp\.c_fc\.weight: [1-9][0-9]? of 324 elements differ, largest difference 0\.00402397$'
+check and_passes_over_the_rest test "$(grep -c attn out)" -eq 0
+for protocol in 3 4 5; do
+    run diff "$fixtures/torch/values_2.pt" "$fixtures/torch/values_$protocol.pt"
+    check "protocol_${protocol}_says_the_same_as_protocol_2" test $rc -eq 0
+done
+run diff "$fixtures/torch/dtypes.pt" "$fixtures/torch/dtypes.pt"
+check every_dtype_is_compared shows '^16 tensors and values .* the same in every bit$'
+run diff "$fixtures/dcp/hand" "$fixtures/dcp/written"
+check other_values_are_shown shows '^optim\.param_groups\.0\.lr: 0\.01 in A, .* in B$'
+run diff "$fixtures/dcp/hand" nowhere
+check what_is_not_there_is_an_error says '^fsdp checkpoint diff: .*nowhere'
+
+# --- convert ---
+
+same() { # A B: in every bit
+    "$fsdp" checkpoint diff "$1" "$2" >out 2>err
+    rc=$?
+    [ $rc -eq 0 ]
+}
+dcp=$golden/gpt2_tiny/dcp_step2
+
+run convert "$dcp" all.pt
+check dcp_becomes_a_file_of_torch_save shows '^all\.pt: torch\.save, 65 tensors, 19\.08 KiB; 12 plain values$'
+check with_all_tensors_and_values same "$dcp" all.pt
+run convert all.pt back
+check which_becomes_dcp_again same "$dcp" back
+run convert back model.safetensors
+check safetensors_have_the_model_alone shows '^model\.safetensors: safetensors, 17 tensors, '
+check which_is_the_same same "$dcp" model.safetensors
+run convert back model.pt --model-only
+check the_model_alone_has_its_names_at_the_top test "$("$fsdp" checkpoint inspect model.pt | grep -c '^| transformer\.wte\.weight ')" -eq 1
+check which_is_the_same_too same model.pt model.safetensors
+run merge-weights back hf --max-shard-size 3KB --model "$golden/gpt2_tiny/model"
+check a_folder_is_cut_into_files test "$(echo hf/model-*-of-00003.safetensors | wc -w)" -eq 3
+check with_its_configuration cmp -s "$golden/gpt2_tiny/model/config.json" hf/config.json
+check and_the_same_weights same hf model.safetensors
+check nothing_else_is_left test "$(echo ./*.tmp-* hf/*.tmp-*)" = './*.tmp-* hf/*.tmp-*'
+run convert hf/model.safetensors.index.json one --format hf
+check one_file_has_no_index test ! -e one/model.safetensors.index.json
+check what_was_cut_is_one_again same one hf
+check and_takes_its_configuration_along cmp -s hf/config.json one/config.json
+run convert one again --overwrite --max-shard-size 3KB
+expect what_only_folders_of_that_kind_have_is_refused 2 'max-shard-size: only for a folder of Hugging Face \(--format hf\); again would be of format torch'
+run convert all.pt again.safetensors --model "$golden/gpt2_tiny/model"
+expect so_is_a_model_for_a_file 2 'model: only for a folder'
+check and_nothing_is_written test ! -e again -a ! -e again.safetensors
+run convert "$fixtures/torch/bin_sharded" bin
+check bin_files_become_dcp same "$fixtures/torch/bin_sharded" bin
+
+run convert all.pt bf16.pt --dtype bf16
+run diff all.pt bf16.pt
+check another_dtype_changes_the_model shows '^model\.transformer\.wte\.weight: F32 in A, BF16 in B; '
+check but_not_the_optimizer test "$(grep -c '^optim' out)" -eq 0
+run convert bf16.pt wide.safetensors --dtype float32
+run diff bf16.pt wide.safetensors --ignore-dtype
+check wider_values_are_the_same test $rc -eq 0
+run convert one narrow --format hf --dtype bf16
+check a_configuration_says_the_dtype grep -q 'dtype": "bfloat16"' narrow/config.json
+run convert all.pt i64.pt --dtype int64
+check a_dtype_is_floating says '^fsdp checkpoint convert: --dtype int64: a floating-point type is needed'
+
+run convert "$fixtures/torch/strides.pt" strides.pt
+check strided_tensors_are_written_in_order same "$fixtures/torch/strides.pt" strides.pt
+check tied_ones_once test "$(grep -ao 'data/[0-9][0-9]*' strides.pt | sort -u | wc -l)" -eq 11
+run convert "$fixtures/torch/checkpoint.pt" nested.pt
+check keys_keep_their_kind same "$fixtures/torch/checkpoint.pt" nested.pt
+run convert "$fixtures/torch/dtypes.pt" dtypes
+check every_dtype_becomes_dcp same "$fixtures/torch/dtypes.pt" dtypes
+for case in boxes hand empty; do
+    run convert "$fixtures/dcp/$case" "$case.pt"
+    check "${case}_becomes_one_file" same "$fixtures/dcp/$case" "$case.pt"
+done
+
+# A file of holes becomes files of holes, whatever they would need.
+header='{"a":{"dtype":"BF16","shape":[33554432],"data_offsets":[0,67108864]},"b":{"dtype":"BF16","shape":[2,33554432],"data_offsets":[67108864,201326592]}}'
+printf "$(printf '\\%03o\\000\\000\\000\\000\\000\\000\\000' ${#header})%s" "$header" >holes.safetensors
+printf 'data' | dd of=holes.safetensors bs=1 seek=100000000 conv=notrunc 2>/dev/null
+truncate -s $((8 + ${#header} + 201326592)) holes.safetensors
+small() { [ "$(du -sk "$1" | cut -f 1)" -lt 8192 ]; }
+for to in holes.pt holes_dcp holes_hf; do
+    format=
+    [ $to != holes_hf ] || format='--format hf --max-shard-size 100MB'
+    # shellcheck disable=SC2086
+    run convert holes.safetensors $to $format
+    check "holes_become_${to}_with_holes" small $to
+    check "${to}_is_the_same" same holes.safetensors $to
+done
+check holes_are_cut_into_files test -e holes_hf/model-00002-of-00002.safetensors
+run convert holes_dcp holes_16.safetensors --dtype fp16
+check and_have_another_dtype shows '^holes_16\.safetensors: safetensors, 2 tensors, 192\.0 MiB$'
+check and_are_holes_still small holes_16.safetensors
+run convert "$fixtures/torch/list.pt" list_dcp
+check a_list_is_no_dcp says 'list\.pt: a list; torch\.distributed\.checkpoint holds dicts'
+
+# What is there stays, unless told otherwise; and never the source.
+run convert model.pt all.pt
+check a_file_is_not_overwritten says 'all\.pt: it exists'
+check and_stays_as_it_was same "$dcp" all.pt
+run convert model.pt back
+check nor_is_a_directory says 'back: the directory exists and is not empty'
+run convert model.pt all.pt --overwrite
+check unless_told_to same model.pt all.pt
+run convert model.pt back --overwrite
+check a_directory_too same model.pt back
+run convert back back --overwrite
+check the_source_is_not_overwritten says 'back: it is, or holds, what is converted'
+mkdir precious && echo text >precious/letter
+run convert model.pt precious --overwrite
+check what_is_no_checkpoint_is_not_overwritten says 'precious: a directory that holds no checkpoint is not replaced'
+check and_is_still_there test -e precious/letter
+run convert "$fixtures/torch/optimizer.pt" none.safetensors
+check an_optimizer_is_no_model says 'optimizer\.pt: no model in it'
+run convert "$fixtures/torch/values_2.pt" none
+check a_value_that_cannot_be_written_is_named says "'device': torch\.device\(\.\.\.\) cannot be written"
+check nothing_is_left_of_it test ! -e none
+
+# A byte of a tensor changed: convert compares checksums. Data begin at a multiple of 64.
+data_at() { # FILE: of its first tensor
+    name_at=$(grep -abo 'data/0' "$1" | head -n 1 | cut -d: -f1)
+    echo $(((name_at + 10 + 63) / 64 * 64))
+}
+run convert model.pt damaged
+change damaged/__0_0.distcp "$(data_at damaged/__0_0.distcp)"
+for to in damaged.pt damaged.safetensors damaged_hf; do
+    run convert damaged $to
+    check "damage_ends_conversion_to_$to" says "__0_0\.distcp: record 'data/0' is damaged: its checksum"
+    check "which_leaves_nothing_of_$to" test ! -e $to
+done
+
+# --- verify ---
+
+for path in "$dcp" "$fixtures/dcp/empty" "$fixtures/torch/values_4.pt" "$fixtures/hf/llama_sharded" \
+    "$fixtures/torch/bin_sharded" "$fixtures/safetensors/hand.safetensors" hf model.pt strides.pt; do
+    run verify "$path"
+    check "${path##*/}_is_whole" shows ': whole: [0-9]+ tensors?, '
+done
+check whole_is_code_0 test $rc -eq 0
+run verify "$dcp"
+check what_was_read_is_told shows '^.*dcp_step2: whole: 65 tensors, 12 plain values, 19\.08 KiB$'
+
+damaged() { # NAME PATTERN: damage is named, with code 1
+    check "$1_is_named" shows "$2"
+    check "$1_is_code_1" test $rc -eq 1
+}
+run verify damaged
+damaged a_changed_byte_of_a_chunk "__0_0\\.distcp: record 'data/0' is damaged: its checksum"
+check one_damage_is_counted shows '^damaged: damaged, in 1 place$'
+# The name in the second chunk's archive; each has it twice.
+change damaged/__0_0.distcp "$(grep -abo 'archive/data\.pkl' damaged/__0_0.distcp | sed -n '3s/:.*//p')"
+run verify damaged
+check one_damage_does_not_hide_another shows '^damaged: damaged, in 2 places$'
+cp model.pt changed.pt
+change changed.pt "$(data_at changed.pt)"
+run verify changed.pt
+damaged a_changed_byte_of_a_file "tensor '.*': changed\\.pt: record 'data/0' is damaged"
+cp -r "$fixtures/torch/bin_sharded" bin_changed
+change bin_changed/pytorch_model-00002-of-00002.bin "$(data_at bin_changed/pytorch_model-00002-of-00002.bin)"
+run verify bin_changed
+damaged a_changed_byte_of_a_sharded_model "pytorch_model-00002-of-00002\\.bin: record 'data/0' is damaged"
+run convert model.pt between
+run verify between
+check what_convert_wrote_is_whole test $rc -eq 0
+change between/__0_0.distcp $(($(data_at between/__0_0.distcp) - 1))
+run verify between
+damaged a_byte_between_tensors 'between/__0_0\.distcp is damaged: checksum of bytes \[0, '
+cp -r "$dcp" lacking
+rm lacking/__1_0.distcp
+run verify lacking
+damaged a_missing_file 'lacking/__1_0\.distcp'
+cp -r "$dcp" short
+head -c 3000 "$dcp/__1_0.distcp" >short/__1_0.distcp
+run verify short
+damaged a_truncated_file 'short/__1_0\.distcp: truncated'
+cp -r hf index
+rm index/model-00002-of-00003.safetensors
+run verify index
+damaged a_missing_file_of_an_index 'model-00002-of-00003\.safetensors'
+for file in hole overlap size trailing; do
+    run verify "$fixtures/safetensors/bad_$file.safetensors"
+    damaged "bad_$file" "bad_$file\\.safetensors: damaged, in 1 place"
+done
+run verify "$fixtures/dcp/written"
+damaged infinity "tensor 'model\\.f16': 1 of 4 elements are not finite"
+run verify "$fixtures/torch/legacy.pt"
+check what_cannot_be_read_is_an_error says '^fsdp checkpoint verify: .*legacy torch\.save format'
+run verify nowhere
+check what_is_not_there_is_no_damage says '^fsdp checkpoint verify: nowhere: no such file or directory$'
+mkfifo pipe pipe.pt pipe.safetensors
+ln -s loop loop
+for way in inspect verify; do
+    for path in pipe pipe.pt pipe.safetensors /dev/null; do
+        run $way $path
+        expect "${way}_refuses_$path" 1 "$path: neither a regular file nor a directory"
+    done
+    run $way loop
+    expect "${way}_refuses_links_that_go_nowhere" 1 'loop: .*symbolic links'
+done
+run convert pipe pipe.out
+expect convert_refuses_a_pipe 1 'pipe: neither a regular file'
+
+run inspct x
+check the_nearest_command_is_named says "unknown command 'inspct'; did you mean 'inspect'\?"
+check an_unknown_command_is_misuse test $rc -eq 2
+
+# --- a folder around checkpoints ---
+
+mkdir out-checkpoints
+for step in 9 10; do cp -r "$golden/gpt2_tiny/dcp_step2" out-checkpoints/checkpoint-$step; done
+mkdir out-checkpoints/checkpoint-11 out-checkpoints/checkpoint-12.tmp-1
+cp "$fixtures/torch/state_dict.pt" out-checkpoints/checkpoint-11/model_state_dict.pt
+cp -r "$golden/gpt2_tiny/dcp_step2/." out-checkpoints/checkpoint-12.tmp-1
+run inspect out-checkpoints
+check checkpoints_of_a_folder_are_listed shows '^\| checkpoint-9 +\| torch\.distributed\.checkpoint +\| +65 \| +4885 \| 19\.08 KiB \|$'
+check with_files_in_them shows '^\| checkpoint-11/model_state_dict\.pt +\| torch\.save +\| +4 \|'
+check in_the_order_of_their_steps test "$(grep -o 'checkpoint-[0-9]*' out | tr '\n' ' ')" = "checkpoint-9 checkpoint-10 checkpoint-11 "
+run inspect out-checkpoints/ --json
+check in_json_too shows '"checkpoints": \[\{"path": "out-checkpoints/checkpoint-9", "format": "torch\.distributed\.checkpoint", "tensors": 65, "values": 12, "numel": 4885, "bytes": 19540\}, '
+run inspect "$fixtures/accelerate/sharded"
+check folders_of_accelerate_are_listed shows '^\| pytorch_model_fsdp_0 +\| torch\.distributed\.checkpoint +\| +4 \| +19 \|'
+run verify out-checkpoints
+check all_of_them_are_verified test "$rc" -eq 0 -a "$(grep -c ': whole: ' out)" -eq 3
+mkdir out-checkpoints/checkpoint-13
+change out-checkpoints/checkpoint-9/__0_0.distcp 200
+run verify out-checkpoints
+check each_damage_is_named test "$rc" -eq 1 -a "$(grep -c ': whole: ' out)" -eq 2
+check by_its_folder shows 'out-checkpoints/checkpoint-9: damaged'
+check an_empty_one_is_damage shows 'out-checkpoints/checkpoint-13: damaged'
+run inspect out-checkpoints
+check and_has_a_line_of_its_own test "$rc" -eq 1 -a "$(grep -c '^| checkpoint-13 .*cannot be read' out)" -eq 1
+check with_a_reason says 'out-checkpoints/checkpoint-13: no weights there'
+
+tally

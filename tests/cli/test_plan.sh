@@ -1,0 +1,147 @@
+#!/bin/sh
+# `fsdp plan` from outside: large models within seconds and little memory, its forms of output, what
+# it refuses; and that a run within --memory-limit stays within it, measured.
+# usage: FSDP_BUILD=build tests/cli/test_plan.sh
+. "$(dirname "$0")/lib.sh"
+models=$fixtures/plan
+LC_ALL=C # tables of ASCII
+export LC_ALL
+
+# --- large models ---
+
+# A sanitizer takes addresses beyond any limit and memory beside the plan: the 2 GiB of a plan and
+# what a run holds are checked without one.
+limited() {
+    if ! sanitized; then
+        (ulimit -v 2097152 && timeout -s KILL 10 "$fsdp" "$@" >out 2>err)
+    else
+        timeout -s KILL 60 "$fsdp" "$@" >out 2>err
+    fi
+    rc=$?
+}
+for model in llama3-70b t5-3b t5-11b; do
+    limited plan --model "$models/$model" --world-size 512 --local-world-size 8 --bf16
+    check "${model}_on_512_ranks_takes_seconds_and_less_than_2_gib" test $rc -eq 0
+    check "${model}_is_counted_by_unit" shows '^\| a step '
+done
+limited plan --model "$models/llama3-70b" --world-size 512
+check the_parameters_of_llama3_70b_are_counted shows '^LlamaForCausalLM: 70\.55 G parameters in 83 units over 512 ranks$'
+check an_assumed_length_is_told shows '^batch of a rank: 4 x 1024 tokens \(assumed: --max-seq-length is not given\), 1 micro-step$'
+check equal_blocks_are_one_row shows '^\| model\.layers\.0-79 +\| LlamaDecoderLayer \|'
+
+# --- forms of output ---
+
+run plan --model "$models/t5-3b" --world-size 4 --bf16 --cpu-offload
+check cpu_offload_speaks_of_the_run_not_of_meta says 'CPU offload changes nothing: this build computes on the CPU'
+
+run plan --model "$models/t5-3b" --world-size 4 --bf16 --json --schedule
+check json_is_one_line test "$(wc -l <out)" -eq 1
+check json_has_the_schedule shows '"schedule": \[\{"phase": "forward", "computes": "root", "waits_for": "root", "all_gathers": "encoder.block.0"'
+check its_peak_is_the_sum_of_its_tags awk '
+    { sub(/.*"peak": \{/, ""); sub(/\}.*/, ""); n = split($0, part, /[,:] */)
+      for (i = 2; i <= n; i += 2) if (part[i - 1] ~ /allocated/) all = part[i]; else sum += part[i]
+      exit !(sum == all && all > 1e9) }' out
+run plan --model "$models/t5-3b" --world-size 4 --bf16 --schedule
+check a_schedule_says_what_is_under_way shows '^\| forward +\| encoder\.block\.0 +\| +\| encoder\.block\.1 +\|'
+check a_schedule_says_what_is_reduced shows '^\| backward +\| decoder\.block\.21 +\| .*\| decoder\.block\.22 +\|'
+run plan --model "$models/t5-3b" --world-size 4 --bf16 --explicit-prefetching --print-model --schedule
+check explicit_prefetching_is_in_the_schedule shows '^\| forward +\| encoder\.block\.0 +\| +\| encoder\.block\.1, encoder\.block\.2 +\|'
+check the_tree_of_the_plan_is_printed shows '^FSDPT5ForConditionalGeneration\(  # bfloat16 of float32, .*[0-9]+ of [0-9]+ elements$'
+run plan --help
+check help_has_the_options_of_train shows 'no-\]activation-checkpointing'
+
+# --- what it takes and refuses ---
+
+run plan --model "$models/t5-3b" --world-size 2 --data nowhere.csv --output out-dir --epochs 3 --lr 0.1 --metrics m.jsonl
+check options_of_train_are_accepted test $rc -eq 0
+check nothing_is_written test ! -e out-dir -a ! -e m.jsonl
+run plan --world-size 2
+check a_model_is_needed test $rc -eq 2
+run plan --model "$models/t5-3b" --world-size 6 --local-world-size 4
+check hosts_must_be_full says '6 ranks do not fill hosts of local_world_size 4'
+run plan --model "$models" --world-size 2
+check a_folder_without_a_config_is_an_error test $rc -eq 1
+run plan --model "$models/t5-3b" --world-size 8 --memory-limit 60GiB
+check a_plan_beyond_the_limit_fails test $rc -eq 1
+check and_says_what_would_fit says 'the 8 ranks of a host would hold .* \(param .*, grad .*, optim .*, activation .*\), most in .*; it fits with --activation-checkpointing: [0-9.]+ GiB'
+run plan --model "$models/llama3-70b" --world-size 8 --memory-limit 1GiB
+check a_limit_needs_a_length says '--max-seq-length'
+
+# --- a run within its limit ---
+
+mkdir model
+cat >model/config.json <<'JSON'
+{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 4096, "n_embd": 384,
+ "n_layer": 6, "n_head": 6, "n_positions": 64, "activation_function": "gelu_new"}
+JSON
+awk 'BEGIN { for (i = 0; i < 16; i++) { printf "{\"input_ids\": [%d", i
+             for (k = 1; k < 64; k++) printf ", %d", (i * 31 + k * 7) % 4096
+             print "]}" } }' >rows.jsonl
+train="--model model --data rows.jsonl --batch-size 2 --from-config --no-save-model --max-steps 3"
+train="$train --threads-per-rank 1"
+run plan $train --json
+limit=$(($(number host_bytes) * 105 / 100))
+# Data segments are all that one rank without peers holds and that counts.
+if ! sanitized; then
+    (ulimit -d $((limit / 1024)) && timeout -s KILL 120 "$fsdp" train $train --memory-limit $limit >out 2>err)
+    rc=$?
+    check a_run_at_its_plan_and_5_percent_ends_within_that_data_limit test $rc -eq 0
+    mib=$(sed -n 's/.*host memory of all ranks \([0-9.]*\) MiB at most.*/\1/p' out)
+    check and_its_host_memory_is_below_the_plan awk "BEGIN { exit !($mib > 50 && $mib * 1048576 < $limit / 1.05) }"
+else
+    skip a_run_at_its_plan_and_5_percent_ends_within_that_data_limit "a sanitizer's memory is beside the plan"
+fi
+run train $train --memory-limit $((limit / 2))
+check a_run_beyond_its_limit_is_refused test $rc -eq 1
+check before_it_began test ! -s out
+check with_the_figure says '--memory-limit .* the 1 rank of a host would hold'
+run plan $train --world-size 2 --json
+limit=$(number host_bytes)
+cp out plan.json
+run launch -n 2 plan $train --json
+check a_plan_that_is_launched_is_of_its_ranks_and_told_once cmp -s out plan.json
+run launch -n 2 plan $train --world-size 3 --json
+check or_of_those_that_are_given test "$(number world_size)" -eq 3
+run launch -n 2 train $train --memory-limit "$limit"
+check two_ranks_run_at_their_plan test $rc -eq 0
+if ! sanitized; then
+    mib=$(sed -n 's/.*host memory of all ranks \([0-9.]*\) MiB at most.*/\1/p' out)
+    check and_share_what_was_planned awk "BEGIN { exit !($mib > 50 && $mib * 1048576 < $limit) }"
+fi
+# Of two ranks each has the data segments of its half; what they share is none, and counts above.
+limit=$((limit * 105 / 100))
+if ! sanitized; then
+    (ulimit -d $((limit / 2048)) && timeout -s KILL 120 "$fsdp" launch -n 2 train $train --memory-limit $limit >out 2>err)
+    rc=$?
+    check two_ranks_end_within_the_data_limit_of_their_plan_and_5_percent test $rc -eq 0
+else
+    skip two_ranks_end_within_the_data_limit_of_their_plan_and_5_percent "a sanitizer's memory is beside the plan"
+fi
+run launch -n 2 train $train --memory-limit $((limit / 2))
+check ranks_refuse_together test $rc -ne 0
+check and_say_so_once test "$(grep -c 'memory-limit' err)" -eq 1
+
+# --- a model larger than what it may take ---
+
+sed -i 's/"vocab_size": 4096/"vocab_size": 512/; s/"n_layer": 6/"n_layer": 14/' model/config.json
+sed -i 's/[0-9]\{4\}/7/g; s/\b[5-9][0-9][0-9]\b/7/g' rows.jsonl
+train="$train --max-steps 2 --activation-checkpointing"
+run plan $train --offload-dir spool --json
+limit=$(($(number host_bytes) * 105 / 100))
+state=$(($(number numel) * 12)) # masters and moments in float32
+check masters_and_moments_are_more_than_the_limit_of_a_run_with_offload_dir test $state -gt $limit
+if ! sanitized; then
+    (ulimit -d $((limit / 1024)) && timeout -s KILL 120 "$fsdp" train $train --offload-dir spool --memory-limit $limit >out 2>err)
+    rc=$?
+    check that_run_ends_within_the_limit test $rc -eq 0
+    (ulimit -d $((limit / 1024)) && timeout -s KILL 120 "$fsdp" train $train >out 2>err)
+    rc=$?
+    check without_offload_dir_it_does_not test $rc -eq 1
+    check and_says_that_there_is_no_memory says 'refused [0-9]+ bytes of memory'
+else
+    skip that_run_ends_within_the_limit "a sanitizer's memory is beside the plan"
+fi
+run train $train --memory-limit $limit
+check a_limit_below_what_stays_in_memory_is_refused test $rc -eq 1
+
+tally

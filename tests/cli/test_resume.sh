@@ -1,0 +1,426 @@
+#!/bin/sh
+# `fsdp train --save-steps, --resume` from outside: runs that are killed at any moment go on as if
+# nothing had been, on any number of ranks; what is damaged is refused by name.
+# usage: FSDP_BUILD=build tests/cli/test_resume.sh
+. "$(dirname "$0")/lib.sh"
+theirs=$fixtures/dcp/fsdp2
+mkdir tmp
+TMPDIR=$dir/tmp
+export TMPDIR
+
+# split RANKS: 12 rows a step: four leaves of three on 1, 2 and 4 ranks, which gives the same bits;
+# three of four on 3 ranks, which drop other elements, if any
+split() {
+    if [ "$1" -eq 3 ]; then echo --batch-size 4; else
+        echo --batch-size 3 --gradient-accumulation-steps $((4 / $1)); fi
+}
+options="--model tiny --from-config --data ids.jsonl --output o --validation-data validation.jsonl
+    --epochs 3 --num-workers 0 --metrics m.jsonl --max-grad-norm 1.0 --lr-schedule cosine
+    --warmup-steps 2 --evaluation-steps 2"
+# train RANKS ARGUMENTS...
+extra=
+train() {
+    ranks=$1
+    shift
+    # shellcheck disable=SC2046,SC2086
+    run launch -n "$ranks" train $options $(split "$ranks") $extra "$@"
+}
+fresh() { rm -rf o o-checkpoints m.jsonl; }
+numbers() {
+    sed -n 's/.*"step", "step": \([0-9]*\), "epoch": \([0-9]*\), "loss": \([^,]*\),.*"grad_norm": \([^,]*\), "lr": \([^,]*\),.*/\1 \2 \3 \4 \5/p
+        s/.*"validation", "step": \([0-9]*\),.*"loss": \([^,]*\),.*/validation \1 \2/p' "$1"
+}
+# same NAME: numbers and weights are those of the run that nothing interrupted
+same() {
+    numbers m.jsonl >now.numbers
+    if [ "$rc" -ne 0 ]; then
+        bad "$1" "exit code $rc"
+    elif ! cmp -s now.numbers whole.numbers; then
+        bad "$1" "$(diff now.numbers whole.numbers | head -n 4 | tr '\n' ';')"
+    elif ! cmp -s o/model.safetensors whole.safetensors; then
+        bad "$1" "the weights differ"
+    else
+        ok "$1"
+    fi
+}
+# curve NAME RANKS FILE: the numbers alone: the same bits, on 3 ranks nearly
+curve() {
+    numbers m.jsonl >now.numbers
+    if [ "$rc" -ne 0 ]; then
+        bad "$1" "exit code $rc"
+    elif [ "$2" -ne 3 ] && cmp -s now.numbers "$3"; then
+        ok "$1"
+    elif [ "$2" -eq 3 ] && paste -d ' ' now.numbers "$3" | awk '
+        function apart(a, b) { return (a > b ? a - b : b - a) > 1e-4 * (b > 1 ? b : 1) }
+        { for (i = 1; i <= NF / 2; i++) if (NF % 2 || (i > 1 && apart($i, $(i + NF / 2)))) exit 1 }'; then
+        ok "$1"
+    else
+        bad "$1" "$(diff now.numbers "$3" | head -n 4 | tr '\n' ';')"
+    fi
+}
+checkpoints() { ls o-checkpoints 2>/dev/null | sort -t - -k 2 -n | tr '\n' ' '; }
+# until_step N: the run in the background has written step N to its metrics
+until_step() {
+    tries=0
+    while [ "$(grep -c '"kind": "step"' m.jsonl 2>/dev/null || true)" != "$1" ] && [ $tries -lt 2000 ]; do
+        [ "$(grep -c '"kind": "step"' m.jsonl 2>/dev/null || echo 0)" -ge "$1" ] 2>/dev/null && break
+        tries=$((tries + 1))
+        sleep 0.01
+    done
+}
+
+# --- a model and data ---
+mkdir tiny
+cat >tiny/config.json <<JSON
+{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": true,
+ "d_model": 21, "d_kv": 5, "num_heads": 3, "d_ff": 37, "num_layers": 2, "num_decoder_layers": 2,
+ "vocab_size": 67, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
+ "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "initializer_factor": 1.0,
+ "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0,
+ "feed_forward_proj": "relu"}
+JSON
+awk 'BEGIN { for (i = 0; i < 41; i++) {
+    printf "{\"input_ids\": [%d", 2 + i % 65
+    for (k = 1; k < 3 + i * 7 % 19; k++) printf ", %d", 2 + (i * 31 + k * k * 7) % 65
+    printf "], \"labels\": ["
+    for (k = 0; k < 1 + i * 5 % 7; k++) printf "%d, ", 2 + (i + k * 3) % 65
+    print "1]}" } }' >ids.jsonl
+head -n 13 ids.jsonl >validation.jsonl
+
+# 41 rows, 12 a step: 4 steps an epoch, the last one short; 12 in all
+fresh
+train 1
+cp o/model.safetensors whole.safetensors
+numbers m.jsonl >whole.numbers
+[ "$(grep -vc validation whole.numbers)" -eq 12 ] && ok twelve_steps || bad twelve_steps "$(wc -l <whole.numbers)"
+
+# --- every few steps ---
+fresh
+train 2 --save-steps 5
+same saving_changes_nothing
+[ "$(checkpoints)" = "checkpoint-5 checkpoint-10 checkpoint-12 " ] && ok every_five_steps_and_at_the_end ||
+    bad every_five_steps_and_at_the_end "$(checkpoints)"
+for step in 5 10; do
+    for ranks in 1 2 4; do
+        rm -rf o
+        train $ranks --resume o-checkpoints/checkpoint-$step
+        # the model of the best validation may be older than the checkpoint
+        curve "from_${step}_on_${ranks}_ranks" $ranks whole.numbers
+    done
+done
+train 1 --resume
+same nothing_is_left_to_do
+fresh
+train 2 --save-steps 3 --save-total-limit 2
+[ "$(checkpoints)" = "checkpoint-9 checkpoint-12 " ] && ok the_newest_two_stay || bad the_newest_two_stay "$(checkpoints)"
+fresh
+train 2 --save-strategy epoch
+[ "$(checkpoints)" = "checkpoint-4 checkpoint-8 checkpoint-12 " ] && ok each_epoch || bad each_epoch "$(checkpoints)"
+fresh
+train 1 --resume auto --save-steps 100
+same without_a_checkpoint_from_the_beginning
+fresh
+train 2 --save-steps 5 --async-save
+same saving_beside_training_changes_nothing
+[ "$(checkpoints)" = "checkpoint-5 checkpoint-10 checkpoint-12 " ] &&
+    grep -q '^--> saved o-checkpoints/checkpoint-12 in .* beside training' out &&
+    [ "$(grep -c '"kind": "checkpoint", .*"step_seconds": [0-9]' m.jsonl)" -eq 3 ] &&
+    grep -q '^3 checkpoints written beside training: a step that triggers one took at most' out &&
+    ok what_the_step_took_is_told || bad what_the_step_took_is_told "$(checkpoints)"
+rm -rf o
+train 1 --resume o-checkpoints/checkpoint-10
+curve from_one_that_was_written_beside_training 1 whole.numbers
+fresh
+train 2 --evaluation-steps 1 --save-steps 1 --async-save --checkpoint-dir o/c
+# from the second record on there is a checkpoint to wait for
+[ "$rc" -eq 0 ] && [ "$(ls o/c | wc -l)" -eq 12 ] && awk '
+    /New Val Loss Record/ { records++; told = 0 }
+    /^--> saved o\/c\/checkpoint/ { told = 1 }
+    /^--> saved the model/ && records > 1 && !told { early = 1 }
+    END { exit early || records < 2 }' out && ok the_model_waits_for_checkpoints_in_its_folder ||
+    bad the_model_waits_for_checkpoints_in_its_folder "$rc, $(ls o/c | tr '\n' ' ')"
+for form in "--sharding-strategy NO_SHARD" "--sharding-strategy SHARD_GRAD_OP" \
+    "--auto-wrap-policy NO_WRAP" "--activation-checkpointing"; do
+    rm -rf o o-checkpoints
+    train 1 --save-steps 5
+    rm -rf o-checkpoints/checkpoint-1? o
+    # shellcheck disable=SC2086
+    train 2 --resume $form
+    curve "resumed_with$form" 2 whole.numbers
+done
+
+# --- optimizers ---
+for optimizer in "sgd --momentum 0.9 --lr 0.05" "adafactor"; do
+    fresh
+    # shellcheck disable=SC2086
+    train 1 --optimizer $optimizer
+    numbers m.jsonl >other.numbers
+    fresh
+    train 2 --optimizer $optimizer --save-steps 5
+    rm -rf o-checkpoints/checkpoint-1?
+    train 4 --optimizer $optimizer --resume
+    curve "resumed_${optimizer%% *}" 4 other.numbers
+done
+
+# --- float16: the scale of the loss goes on, too ---
+fresh
+train 1 --mixed-precision fp16
+numbers m.jsonl >other.numbers
+fresh
+train 2 --mixed-precision fp16 --save-steps 5
+rm -rf o-checkpoints/checkpoint-1?
+train 1 --mixed-precision fp16 --resume
+curve resumed_fp16 1 other.numbers
+
+# --- killed ---
+# Each of these runs is killed after some more steps; the last one ends.
+for way in "1 2 4" "1 2 3"; do
+    if [ "$way" = "1 2 3" ]; then
+        extra="--dropout 0"
+        fresh
+        train 1
+        numbers m.jsonl >plain.numbers
+        cp plain.numbers want.numbers
+    else
+        cp whole.numbers want.numbers
+    fi
+    fresh
+    at=2
+    for most in $way; do
+        # shellcheck disable=SC2046,SC2086
+        setsid "$fsdp" launch -n $most train $options $(split $most) $extra --save-steps 1 --resume >out 2>err &
+        pid=$!
+        until_step $at
+        kill -9 -- -$pid 2>/dev/null
+        wait $pid 2>/dev/null
+        at=$((at + 3))
+    done
+    [ -n "$(checkpoints)" ] && ok "killed_runs_leave_checkpoints_$most" ||
+        bad "killed_runs_leave_checkpoints_$most" none
+    train 1 --save-steps 1 --resume
+    curve "killed_on_1_2_and_${most}_ranks_and_ended_on_1" $most want.numbers
+done
+extra=
+grep -q '^resuming from o-checkpoints/checkpoint-' out && ok it_was_resumed || bad it_was_resumed ""
+ls o-checkpoints | grep -q '\.' && bad nothing_half_written_is_left "$(ls o-checkpoints)" || ok nothing_half_written_is_left
+
+# --- a signal ---
+fresh
+# shellcheck disable=SC2046,SC2086
+"$fsdp" launch -n 2 train $options $(split 2) --save-steps 1000 >out 2>err &
+pid=$!
+until_step 3
+kill -TERM $pid
+wait $pid
+rc=$?
+[ "$rc" -ne 0 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok a_signal_saves || bad a_signal_saves "rc $rc, $(checkpoints)"
+grep -q '^--> saved o-checkpoints/checkpoint-' out && ok which_is_told || bad which_is_told ""
+train 2 --resume
+same and_the_run_goes_on
+fresh
+# shellcheck disable=SC2046,SC2086
+"$fsdp" launch -n 2 train $options $(split 2) --save-steps 3 --async-save >out 2>err &
+pid=$!
+until_step 4
+kill -TERM $pid
+wait $pid
+case $(checkpoints) in "checkpoint-3 "*) ok a_signal_ends_what_is_under_way ;; *) bad a_signal_ends_what_is_under_way "$(checkpoints)" ;; esac
+train 2 --resume --save-steps 3 --async-save
+same and_the_run_goes_on_from_there
+fresh
+# shellcheck disable=SC2046,SC2086
+setsid "$fsdp" launch -n 2 train $options $(split 2) --save-steps 1000 >out 2>err &
+pid=$!
+until_step 3
+kill -TERM $(pgrep -P $pid) $pid
+wait $pid
+[ "$(checkpoints | wc -w)" -eq 1 ] && ok a_signal_to_all_processes_saves || bad a_signal_to_all_processes_saves "$(checkpoints)"
+
+# --- damage ---
+fresh
+train 2 --save-steps 5
+rm -rf o-checkpoints/checkpoint-12
+keep() { rm -rf kept && cp -r o-checkpoints kept; }
+restore() { rm -rf o-checkpoints && cp -r kept o-checkpoints; }
+keep
+truncate -s 1000 o-checkpoints/checkpoint-10/__1_0.distcp
+train 2 --resume
+expect a_truncated_file_is_refused 1 'checkpoint-10/__1_0.distcp.*--resume o-checkpoints/checkpoint-5'
+train 2 --resume o-checkpoints/checkpoint-5
+numbers m.jsonl | cmp -s - whole.numbers && ok the_one_before_it_goes_on || bad the_one_before_it_goes_on ""
+restore
+printf 'x' | dd of=o-checkpoints/checkpoint-10/.metadata bs=1 seek=40 conv=notrunc 2>/dev/null
+train 1 --resume
+expect damaged_metadata_are_refused 1 'checkpoint-10.*--resume o-checkpoints/checkpoint-5'
+restore
+# Data of one rank's chunk, which on 3 ranks nobody reads whole.
+at=$(($(stat -c %s o-checkpoints/checkpoint-10/__0_0.distcp) / 2))
+printf '\377\377\377\377' | dd of=o-checkpoints/checkpoint-10/__0_0.distcp bs=1 seek=$at conv=notrunc 2>/dev/null
+train 3 --resume
+expect damage_is_seen_by_ranks_that_read_parts 1 '__0_0.distcp is damaged: checksum of bytes'
+restore
+rm o-checkpoints/checkpoint-10/__0_0.distcp
+train 2 --resume
+expect a_missing_file_is_refused 1 'checkpoint-10/__0_0.distcp'
+restore
+echo '{"format": 1' >o-checkpoints/checkpoint-10/trainer_state.json
+train 2 --resume
+expect a_damaged_state_is_refused 1 'checkpoint-10/trainer_state.json'
+restore
+sed -i 's/"global_step": 10/"global_step": 9/' o-checkpoints/checkpoint-10/trainer_state.json
+train 2 --resume
+expect a_step_that_was_edited_is_refused 1 'trainer_state.json is damaged: .*--resume o-checkpoints/checkpoint-5'
+restore
+rm o-checkpoints/checkpoint-10/.metadata
+train 2 --resume
+numbers m.jsonl | cmp -s - whole.numbers && grep -q 'from o-checkpoints/checkpoint-5:' out &&
+    ok an_incomplete_one_is_passed_over || bad an_incomplete_one_is_passed_over ""
+restore
+truncate -s 1000 o-checkpoints/checkpoint-5/__1_0.distcp
+train 2 --resume o-checkpoints/checkpoint-5/
+expect the_newest_beside_one_that_was_given_is_named 1 '; --resume o-checkpoints/checkpoint-10 takes another'
+restore
+
+# --- what another run left ---
+rm -rf o
+train 2 --save-steps 5
+expect checkpoints_of_another_run_are_refused 1 'o-checkpoints holds checkpoint-10 of an earlier run: --resume .*--overwrite-output'
+mkdir o-checkpoints/checkpoint-11
+echo 1 >o-checkpoints/checkpoint-11/optimizer.pt
+train 2 --save-steps 1 --resume
+expect what_is_no_checkpoint_is_not_replaced 1 'o-checkpoints/checkpoint-11 is no checkpoint of'
+echo '{"global_step": 11}' >o-checkpoints/checkpoint-11/trainer_state.json
+train 2 --save-steps 1 --resume
+expect nor_is_that_of_another_tool 1 'o-checkpoints/checkpoint-11 is no checkpoint of'
+rm -r o-checkpoints/checkpoint-11
+train 2 --save-steps 3 --max-steps 3 --overwrite-output
+[ "$rc" -eq 0 ] && [ "$(checkpoints)" = "checkpoint-3 " ] && ok a_run_that_begins_anew_leaves_its_own ||
+    bad a_run_that_begins_anew_leaves_its_own "$rc, $(checkpoints)"
+
+# --- from PyTorch's FSDP2: two ranks saved after four of eight steps (fixtures/dcp/make_fsdp2.py) ---
+tail -n 4 "$theirs/losses.txt" >want.losses
+for ranks in 1 2 3; do
+    rm -f m.jsonl
+    run launch -n $ranks train --model "$theirs/model" --from-config --data "$theirs/rows.jsonl" \
+        --no-save-model --no-shuffle --batch-size $((12 / ranks)) --epochs 1 --max-steps 8 --lr 2e-3 \
+        --lr-schedule constant --weight-decay 0.01 --num-workers 0 --metrics m.jsonl \
+        --resume "$theirs/checkpoint"
+    numbers m.jsonl | cut -d ' ' -f 3 | paste -d ' ' - want.losses >both.losses
+    if [ "$rc" -eq 0 ] && awk '{ apart = $1 > $2 ? $1 - $2 : $2 - $1; good += NF == 2 && apart <= 2e-5 * $2 }
+        END { exit NR != 4 || good != 4 }' both.losses; then
+        ok "what_fsdp2_saved_goes_on_as_there_on_${ranks}_ranks"
+    else
+        bad "what_fsdp2_saved_goes_on_as_there_on_${ranks}_ranks" "$(tr '\n' ';' <both.losses)"
+    fi
+done
+
+# --- a run that fails while a checkpoint is under way ---
+# Which is of before the failure: with this rate, warmed up to, the third step is not finite.
+fresh
+train 2 --optimizer sgd --lr 1e30 --save-steps 1 --async-save
+expect a_step_that_is_not_finite_ends_the_run 1 'step 3: the .* NaN'
+[ "$(checkpoints)" = "checkpoint-1 checkpoint-2 " ] && grep -q '^--> saved o-checkpoints/checkpoint-2 in' out &&
+    ok what_was_under_way_is_finished || bad what_was_under_way_is_finished "$(checkpoints)"
+run checkpoint verify o-checkpoints/checkpoint-2
+expect and_whole 0
+restore
+
+# --- types of state dicts, and Accelerate's names ---
+# verifies FILES...: each of them is missed, be it a folder, and so is what trainer_state.json says
+verifies() {
+    c=o-checkpoints/checkpoint-5
+    run checkpoint verify $c
+    expect "whole_with$form" 0
+    for file in "$@"; do
+        mv "$c/$file" away
+        mkdir -p "$c/$file"
+        run checkpoint verify o-checkpoints
+        expect "verify_misses_$file" 1 "$c/$file: no such file" out
+        rmdir "$c/$file"
+        mv away "$c/$file"
+    done
+    mv "$c/$1" away
+    train 2 --resume $c
+    expect "resuming_misses_$1" 1 "$c/${1%/*}: no (such file|.metadata)"
+    mv away "$c/$1"
+    cp $c/trainer_state.json away
+    sed -i 's/"global_step": 5/"global_step": 4/' $c/trainer_state.json
+    run checkpoint verify $c
+    expect "verify_sees_a_step_edited_with$form" 1 'trainer_state.json is damaged: its content' out
+    : >$c/trainer_state.json
+    run checkpoint verify $c
+    expect "verify_sees_an_empty_state_with$form" 1 "$c/trainer_state.json" out
+    mv away $c/trainer_state.json
+}
+# files_of FORM
+files_of() {
+    case $1 in
+    *full) echo pytorch_model_fsdp.bin optimizer.bin scheduler.bin ;;
+    *FULL_STATE_DICT) echo model_state_dict.pt optim_state_dict.pt ;;
+    *LOCAL_STATE_DICT) echo local_state_dict_rank0.pt local_state_dict_rank1.pt ;;
+    *) echo pytorch_model_fsdp_0/.metadata optimizer_0/.metadata random_states_1.pkl ;;
+    esac
+}
+for form in "--state-dict-type FULL_STATE_DICT" "--fsdp_state_dict_type LOCAL_STATE_DICT" "--checkpoint-format accelerate"; do
+    fresh
+    # shellcheck disable=SC2086
+    train 2 --save-steps 5 $form
+    train 2 --resume o-checkpoints/checkpoint-5
+    curve "resumed_with$form" 2 whole.numbers
+    # shellcheck disable=SC2046
+    verifies $(files_of "$form")
+done
+fresh
+form="--checkpoint-format accelerate --state-dict-type full"
+# shellcheck disable=SC2046,SC2086
+train 2 --save-steps 5 --max-steps 5 $form
+# shellcheck disable=SC2046
+verifies $(files_of "$form")
+train 2 --save-steps 5 --checkpoint-format accelerate --state-dict-type local
+expect accelerate_has_no_local_state_dict 1 'Accelerate has no LOCAL_STATE_DICT'
+train 2 --save-steps 5 --state-dict-type full --async-save
+expect whole_tensors_are_not_written_beside_training 1 'async-save needs --state-dict-type SHARDED_STATE_DICT'
+restore
+
+# --- what does not fit ---
+train 2 --resume --gradient-accumulation-steps 3
+expect another_global_batch_is_refused 1 'rows in a step'
+grep -q 'takes another checkpoint' err && bad without_advice_that_does_not_help "" || ok without_advice_that_does_not_help
+train 2 --resume --seed 7
+expect another_seed_is_refused 1 'the run had --seed 1, this one 7'
+head -n 40 ids.jsonl >fewer.jsonl
+train 2 --resume --data fewer.jsonl
+expect other_data_are_refused 1 'the run had 41 rows, this one 40'
+train 2 --resume --optimizer sgd
+expect another_optimizer_is_refused 1 'the run had --optimizer adamw, this one sgd'
+train 2 --resume nowhere
+expect a_checkpoint_that_is_not_there_is_refused 1 '--resume nowhere: there is no such folder'
+train 2 --resume o-checkpoints/checkpoint-99999
+expect with_the_newest_beside_it 1 'no such folder; the newest checkpoint beside it is o-checkpoints/checkpoint-[0-9]+'
+train 2 --resume --frozen-prefixes shared
+[ "$rc" -eq 0 ] && grep -q '^resuming with --frozen-prefixes shared, which was none' out && ok what_was_not_given_was_none ||
+    bad what_was_not_given_was_none "$rc"
+train 2 --resume --lr 0.0001
+[ "$rc" -eq 0 ] && grep -q '^resuming with --lr 0.0001, which was 0.002' out && ok another_rate_is_told ||
+    bad another_rate_is_told "$rc"
+run train --model tiny --from-config --data ids.jsonl --no-save-model --save-steps 5
+expect checkpoints_need_a_place 2 'checkpoint-dir'
+
+# --- a full disk ---
+if mkdir small && mount -t tmpfs -o size=400k tmpfs small 2>/dev/null; then
+    fresh
+    train 2 --save-steps 1 --checkpoint-dir small/c
+    expect a_full_disk_is_an_error 1 'small/c'
+    [ -z "$(ls small/c 2>/dev/null | grep '\.')" ] && ok a_full_disk_leaves_nothing_half_written ||
+        bad a_full_disk_leaves_nothing_half_written "$(ls small/c)"
+    fresh
+    train 2 --save-steps 1 --checkpoint-dir small/c --async-save --overwrite-output
+    expect a_full_disk_beside_training_is_an_error 1 'small/c'
+    [ -z "$(ls small/c 2>/dev/null | grep '\.')" ] && ok which_leaves_nothing_half_written ||
+        bad which_leaves_nothing_half_written "$(ls small/c)"
+    umount small
+else
+    skip a_full_disk "tmpfs cannot be mounted here"
+fi
+
+tally

@@ -1,0 +1,181 @@
+/* What ranks that are processes hold together, as the kernel counts it (sum of PSS): float32
+ * masters lie once, and gathering them adds nothing. Without the pages of files: what a rank is
+ * said to hold of a library depends on who else on the machine has loaded it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "src/fsdp/state.h"
+#include "tests/comm/processes.h"
+#include "tests/fsdp/tree.h"
+#include "tests/test.h"
+
+#if defined(__SANITIZE_ADDRESS__) || UNDER_TSAN
+#define SANITIZED 1
+#elif defined(__has_feature)
+#define SANITIZED __has_feature(address_sanitizer)
+#else
+#define SANITIZED 0
+#endif
+
+enum {
+    WIDTH = 512,
+    BLOCKS = 4,
+    NUMEL = BLOCKS * (WIDTH + 2 * WIDTH * WIDTH), /* 8 MiB in float32 */
+    SLACK = NUMEL / 2,                            /* bytes: an eighth of that */
+    START_SLACK = 2 * NUMEL /* what else processes hold once they run: a second copy takes 4 */
+};
+
+typedef struct job {
+    fsdp_fully_shard_options options;
+    bool frozen;
+    /* Bytes of all processes; by rank 0, in memory that they share. */
+    int64_t before, sharded, unsharded;
+    double sum;
+} job;
+
+static fsdp_status open_blocks(fsdp_group *group, const job *j, trainee *m)
+{
+    FSDP_TRY(trainee_open(group, "cpu", j->options.mp_policy.param_dtype, m));
+    FSDP_TRY(tree_add(NULL, "", WIDTH, 0, &m->model));
+    for (int i = 0; i < BLOCKS; i++) {
+        fsdp_module *block;
+        FSDP_TRY(tree_add(m->model, (char[]){(char)('a' + i), 0}, WIDTH, WIDTH, &block));
+        fsdp_parameter *const all[] = {tree_of(block)->norm, tree_of(block)->up,
+                                       tree_of(block)->down};
+        for (int k = 0; k < 3; k++)
+            fsdp_parameter_set_requires_grad(all[k], !j->frozen);
+        FSDP_TRY(fsdp_fully_shard(block, group, m->device, &j->options));
+    }
+    FSDP_TRY(fsdp_fully_shard(m->model, group, m->device, &j->options));
+    return fsdp_module_init(m->model, 5);
+}
+
+/* This process's share of its memory that is no file's; -1: this kernel does not tell. */
+static int64_t own_pss(void)
+{
+    static const char *const names[] = {"\nPss_Anon:", "\nPss_Shmem:"};
+    char text[4096];
+    int64_t bytes = 0;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    const size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[n] = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *line = strstr(text, names[i]);
+        if (!line)
+            return -1;
+        bytes += strtoll(line + strlen(names[i]), NULL, 10) * 1024;
+    }
+    return bytes;
+}
+
+/* Of all ranks, while none of them does anything else. */
+static fsdp_status measure(fsdp_group *group, int64_t *bytes)
+{
+    FSDP_TRY(fsdp_barrier(group));
+    *bytes = own_pss();
+    FSDP_TRY(fsdp_barrier(group));
+    return fsdp_all_reduce(group, bytes, 1, FSDP_DTYPE_I64, FSDP_REDUCE_SUM);
+}
+
+/* Every rank reads all of it. */
+static fsdp_status unshard_and_read(const trainee *m, double *sum)
+{
+    for (int i = 0; i < BLOCKS; i++) {
+        fsdp_module *block = fsdp_module_child(m->model, i);
+        FSDP_TRY(fsdp_unit_unshard(block));
+        const fsdp_tensor *const all[] = {fsdp_parameter_data(tree_of(block)->up),
+                                          fsdp_parameter_data(tree_of(block)->down)};
+        for (int k = 0; k < 2; k++) {
+            const unsigned char *at = fsdp_tensor_ptr(all[k]);
+            const size_t bytes = (size_t)fsdp_tensor_numel(all[k]) * fsdp_dtype_size(all[k]->dtype);
+            for (size_t b = 0; b < bytes; b += 64)
+                *sum += at[b];
+        }
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status hold(fsdp_group *group, void *arg)
+{
+    job *j = arg, own = *j;
+    trainee m;
+    FSDP_TRY(measure(group, &own.before));
+    FSDP_TRY(open_blocks(group, j, &m));
+    FSDP_TRY(measure(group, &own.sharded));
+    FSDP_TRY(unshard_and_read(&m, &own.sum));
+    FSDP_TRY(measure(group, &own.unsharded));
+    for (int i = 0; i < BLOCKS; i++)
+        FSDP_TRY(fsdp_unit_reshard(fsdp_module_child(m.model, i)));
+    if (fsdp_group_rank(group) == 0)
+        *j = own;
+    return trainee_close(&m);
+}
+
+/* What making the model and gathering it adds, in bytes; all ranks'. */
+static void run(fsdp_test *t, int world_size, const fsdp_fully_shard_options *o, bool frozen,
+                int64_t *stored, int64_t *gathered)
+{
+    process_result results[MAX_PROCESSES];
+    fsdp_rendezvous_report report;
+    job *j = mmap(NULL, sizeof *j, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT(j != MAP_FAILED);
+    *j = (job){.options = *o, .frozen = frozen};
+    ASSERT_OK(run_processes(world_size, hold, j, results, &report));
+    for (int r = 0; r < world_size; r++)
+        if (results[r].status != FSDP_OK || results[r].signal)
+            FAIL("rank %d: signal %d, %s", r, results[r].signal, results[r].message);
+    ASSERT(j->before > 0 && j->sum > 0.0);
+    *stored = j->sharded - j->before;
+    *gathered = j->unsharded - j->sharded;
+    munmap(j, sizeof *j);
+}
+
+#define NEEDS_PSS()                                                                                \
+    do {                                                                                           \
+        if (SANITIZED)                                                                             \
+            SKIP("a sanitizer's memory is beside the program's");                                  \
+        if (own_pss() < 0)                                                                         \
+            SKIP("/proc/self/smaps_rollup tells no PSS by kind");                                  \
+    } while (0)
+
+/* And in bfloat16 one copy for all ranks, which shows that this measures. */
+TEST(gathering_float32_adds_nothing_to_what_processes_hold)
+{
+    NEEDS_PSS();
+    for (int world_size = 2; world_size <= 4; world_size += 2) {
+        int64_t stored, gathered;
+        run(t, world_size, &(fsdp_fully_shard_options){0}, false, &stored, &gathered);
+        CHECK_HERE();
+        if (stored < 4 * NUMEL - SLACK || stored > 4 * NUMEL + START_SLACK)
+            FAIL("%d ranks: masters of %d bytes take %lld", world_size, 4 * NUMEL,
+                 (long long)stored);
+        if (gathered > SLACK)
+            FAIL("%d ranks: gathering adds %lld bytes", world_size, (long long)gathered);
+        const fsdp_fully_shard_options bf16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}};
+        run(t, world_size, &bf16, false, &stored, &gathered);
+        CHECK_HERE();
+        if (gathered < 2 * NUMEL - SLACK || gathered > 2 * NUMEL + SLACK)
+            FAIL("%d ranks: copies of %d bytes take %lld", world_size, 2 * NUMEL,
+                 (long long)gathered);
+    }
+}
+
+/* Without sharding everybody has all of it, but for what is frozen. */
+TEST(frozen_parameters_without_sharding_lie_once_for_all_processes)
+{
+    NEEDS_PSS();
+    const fsdp_fully_shard_options o = {.no_shard = true};
+    int64_t trained, frozen, gathered;
+    run(t, 2, &o, false, &trained, &gathered);
+    CHECK_HERE();
+    run(t, 2, &o, true, &frozen, &gathered);
+    CHECK_HERE();
+    if (trained < 8 * NUMEL - SLACK)
+        FAIL("two whole masters of %d bytes take %lld", 4 * NUMEL, (long long)trained);
+    if (frozen > 4 * NUMEL + START_SLACK || gathered > SLACK)
+        FAIL("frozen parameters of %d bytes take %lld, and %lld gathered", 4 * NUMEL,
+             (long long)frozen, (long long)gathered);
+}

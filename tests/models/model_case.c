@@ -1,0 +1,202 @@
+/* See model_case.h. */
+#include "tests/models/model_case.h"
+
+#include <stdio.h>
+
+#include <fsdp/dtensor.h>
+
+#include "src/base/alloc.h"
+#include "src/train/model.h"
+
+static void shard(fsdp_test *t, const fsdp_model_config *config,
+                  const fsdp_fully_shard_options *options, model_case *c)
+{
+    const char *const *blocks = fsdp_model_config_info(config).block_classes;
+    if (t->group)
+        ASSERT_OK(fsdp_model_shard(c->model, blocks, t->group, c->device, options));
+    else
+        ASSERT_OK(fsdp_module_to_empty(c->model, c->device));
+}
+
+void model_case_create(fsdp_test *t, const fsdp_model_config *config, model_case *c)
+{
+    model_case_shard(t, config, NULL, c);
+}
+
+void model_case_shard(fsdp_test *t, const fsdp_model_config *config,
+                      const fsdp_fully_shard_options *options, model_case *c)
+{
+    *c = (model_case){0};
+    ASSERT_OK(fsdp_device_create(NULL, &c->device));
+    ASSERT_OK(fsdp_tape_create(&c->tape));
+    ASSERT_OK(fsdp_model_create(config, &c->model));
+    shard(t, config, options, c);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_module_init(c->model, 1));
+}
+
+/* [rows, width] or, classes, [rows]; NULL if there is none. */
+static const int64_t *entry_i64(const fsdp_checkpoint_reader *reader, const char *name,
+                                int64_t *rows, int64_t *width)
+{
+    const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(reader, name);
+    if (!entry || entry->ndim > 2 || strcmp(entry->dtype_name, "I64") != 0)
+        return NULL;
+    *rows = entry->shape[0];
+    *width = entry->ndim == 2 ? entry->shape[1] : 1;
+    return entry->data;
+}
+
+static void read_batch(fsdp_test *t, const char *name, const char *inputs,
+                       const fsdp_batch_format *format, fsdp_batch **batch)
+{
+    fsdp_checkpoint_reader *reader;
+    fsdp_padded p = {0};
+    model_case_expected(t, name, inputs, &reader);
+    CHECK_HERE();
+    p.attention_mask = entry_i64(reader, "attention_mask", &p.rows, &p.source_width);
+    p.position_ids = entry_i64(reader, "position_ids", &p.rows, &p.source_width);
+    p.token_type_ids = entry_i64(reader, "token_type_ids", &p.rows, &p.source_width);
+    p.input_ids = entry_i64(reader, "input_ids", &p.rows, &p.source_width);
+    p.labels = entry_i64(reader, "labels", &p.rows, &p.target_width);
+    ASSERT(p.input_ids && p.labels);
+    ASSERT_OK(fsdp_batch_from_padded(&p, format, batch));
+    fsdp_checkpoint_close(reader);
+}
+
+void model_case_expected(fsdp_test *t, const char *name, const char *file,
+                         fsdp_checkpoint_reader **reader)
+{
+    char path[256];
+    snprintf(path, sizeof path, "golden/%s/%s.safetensors", name, file);
+    ASSERT_OK(fsdp_checkpoint_open(fsdp_test_path(path), reader));
+}
+
+void model_case_open(fsdp_test *t, const char *name, const char *inputs, model_case *c)
+{
+    char dir[512];
+    fsdp_model_config config;
+    fsdp_checkpoint_reader *reader;
+    *c = (model_case){0};
+    snprintf(dir, sizeof dir, "golden/%s/model", name);
+    ASSERT_OK(fsdp_model_config_read(fsdp_test_path(dir), &config));
+    model_case_create(t, &config, c);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_checkpoint_open(fsdp_test_path(dir), &reader));
+    ASSERT_OK(fsdp_module_load(c->model, reader, t->group, NULL, NULL));
+    fsdp_checkpoint_close(reader);
+    const fsdp_model_info info = fsdp_model_config_info(&config);
+    read_batch(t, name, inputs, &info.format, &c->batch);
+}
+
+void model_case_close(model_case *c)
+{
+    fsdp_batch_release(c->batch);
+    fsdp_tape_destroy(c->tape);
+    fsdp_module_destroy(c->model);
+    fsdp_device_destroy(c->device);
+    *c = (model_case){0};
+}
+
+/* --- running --- */
+
+void model_case_step(fsdp_test *t, model_case *c, double *loss)
+{
+    fsdp_scope *s;
+    fsdp_scope_options options = {.batch = c->batch};
+    ASSERT_OK(fsdp_scope_open(c->device, c->tape, &options, &s));
+    int32_t labels = c->batch->label_tokens;
+    fsdp_tensor *value = fsdp_model_loss(s, c->model, labels ? 1.0f / (float)labels : 0.0f);
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_OK(fsdp_tensor_item(value, loss));
+    ASSERT_OK(fsdp_backward(c->tape, &value, NULL, 1));
+    fsdp_scope_close(s);
+}
+
+void model_case_logits(fsdp_test *t, model_case *c, float **logits)
+{
+    fsdp_scope *s;
+    fsdp_scope_options options = {.batch = c->batch};
+    ASSERT_OK(fsdp_scope_open(c->device, NULL, &options, &s));
+    fsdp_model_outputs out = fsdp_model_logits(s, c->model);
+    ASSERT_OK(fsdp_scope_status(s));
+    *logits = fsdp_calloc((size_t)fsdp_tensor_numel(out.logits) + 1, sizeof **logits);
+    ASSERT(*logits);
+    ASSERT_OK(fsdp_tensor_to_floats(out.logits, *logits));
+    fsdp_scope_close(s);
+}
+
+void model_case_gradient(fsdp_test *t, const model_case *c, const char *name, float **gradient)
+{
+    char path[200];
+    const char *dot = strrchr(name, '.');
+    snprintf(path, sizeof path, "%.*s", (int)(dot - name), name);
+    fsdp_module *m = fsdp_module_find(c->model, path);
+    fsdp_parameter *p = m ? fsdp_module_parameter(m, dot + 1) : NULL;
+    if (!p || !fsdp_parameter_grad(p))
+        FAIL("%s has no gradient", name);
+    fsdp_tensor *full;
+    ASSERT_OK(fsdp_full_tensor(fsdp_parameter_grad(p), &full));
+    *gradient = fsdp_calloc((size_t)fsdp_tensor_numel(full), sizeof **gradient);
+    ASSERT(*gradient);
+    ASSERT_OK(fsdp_tensor_to_floats(full, *gradient));
+    fsdp_tensor_release(full);
+}
+
+/* --- comparing --- */
+
+/* Within 3e-5 of the largest: golden/README.md says what PyTorch differs from itself by. What is
+ * added is for gradients that are zero but for rounding: what softmax does not feel. */
+static void check_gradient(fsdp_test *t, const model_case *c, const fsdp_checkpoint_entry *entry)
+{
+    const float *want = entry->data;
+    float *got, largest = 0;
+    model_case_gradient(t, c, entry->name + strlen("grad."), &got);
+    CHECK_HERE();
+    for (int64_t k = 0; k < entry->numel; k++)
+        largest = fmaxf(largest, fabsf(want[k]));
+    for (int64_t k = 0; k < entry->numel; k++)
+        if (!(fabsf(got[k] - want[k]) <= 3e-5f * largest + 2e-8f))
+            FAIL("%s[%lld] is %g, not %g", entry->name, (long long)k, (double)got[k],
+                 (double)want[k]);
+    fsdp_free(got);
+}
+
+void model_case_check_gradients(fsdp_test *t, model_case *c, const fsdp_checkpoint_reader *expected)
+{
+    double loss;
+    fsdp_parameter_list list;
+    size_t compared = 0;
+    model_case_step(t, c, &loss);
+    CHECK_HERE();
+    ASSERT_NEAR(loss, *(const float *)fsdp_checkpoint_find(expected, "loss")->data, 1e-5);
+    for (size_t i = 0; i < fsdp_checkpoint_count(expected); i++) {
+        const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(expected, i);
+        if (strncmp(entry->name, "grad.", strlen("grad.")) != 0)
+            continue;
+        check_gradient(t, c, entry);
+        CHECK_HERE();
+        compared++;
+    }
+    ASSERT_OK(fsdp_module_parameters(c->model, false, &list));
+    ASSERT_INT(compared, list.n);
+    fsdp_parameter_list_free(&list);
+}
+
+void model_case_check_rows(fsdp_test *t, const model_case *c,
+                           const fsdp_checkpoint_reader *expected, const char *name,
+                           const fsdp_tensor *actual)
+{
+    const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(expected, name);
+    ASSERT(entry && entry->ndim == 3 && actual);
+    const int64_t *positions = c->batch->source_positions;
+    int64_t tokens = fsdp_tensor_size(actual, 0), width = entry->shape[2];
+    ASSERT_INT(fsdp_tensor_size(actual, 1), width);
+    float *values = fsdp_calloc((size_t)(tokens * width), sizeof *values);
+    ASSERT(values);
+    ASSERT_OK(fsdp_tensor_to_floats(actual, values));
+    const float *want = entry->data;
+    for (int64_t i = 0; i < tokens * width; i++)
+        ASSERT_NEAR(values[i], want[positions[i / width] * width + i % width], 2e-5);
+    fsdp_free(values);
+}

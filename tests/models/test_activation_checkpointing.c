@@ -1,0 +1,416 @@
+/* Blocks that run again in backward, whole, all but what is dear, or every second one, with what
+ * they keep in memory or in a file: every bit of losses and gradients as without, dropout on, in
+ * less memory. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "src/base/alloc.h"
+#include "tests/models/model_checks.h"
+
+typedef fsdp_activation_checkpointing_options ac_options;
+
+/* Modules that are checkpointed: blocks, and what is directly below them if `nested`. */
+typedef struct selection {
+    const char *const *classes;
+    bool nested;
+} selection;
+
+static bool is_block(const fsdp_module *module, const selection *s)
+{
+    for (const char *const *c = s->classes; module && *c; c++)
+        if (strcmp(*c, fsdp_module_class(module)) == 0)
+            return true;
+    return false;
+}
+
+static bool is_selected(const char *path, const fsdp_module *module, void *arg)
+{
+    (void)path;
+    const selection *s = arg;
+    return is_block(module, s) || (s->nested && is_block(fsdp_module_parent(module), s));
+}
+
+static fsdp_status checkpoint_blocks(fsdp_module *model, const ac_options *options, bool nested)
+{
+    fsdp_model_config config;
+    FSDP_TRY(fsdp_model_get_config(model, &config));
+    const fsdp_model_info info = fsdp_model_config_info(&config);
+    return fsdp_apply_activation_checkpointing(model, is_selected,
+                                               &(selection){info.block_classes, nested}, options);
+}
+
+static int64_t peak_of_activations(const model_case *c)
+{
+    fsdp_memory_stats stats;
+    fsdp_device_memory(c->device, &stats);
+    return stats.tag_peak[FSDP_TAG_ACTIVATION];
+}
+
+static void compare(fsdp_test *t, const model_case *a, const model_case *b)
+{
+    fsdp_parameter_list list;
+    ASSERT_OK(fsdp_module_parameters(a->model, false, &list));
+    for (size_t i = 0; i < list.n; i++) {
+        float *x, *y;
+        model_case_gradient(t, a, list.items[i].name, &x);
+        model_case_gradient(t, b, list.items[i].name, &y);
+        CHECK_HERE();
+        if (memcmp(x, y, (size_t)fsdp_parameter_numel(list.items[i].parameter) * sizeof *x) != 0)
+            FAIL("the gradient of %s differs", list.items[i].name);
+        fsdp_free(x);
+        fsdp_free(y);
+    }
+    fsdp_parameter_list_free(&list);
+}
+
+/* Rows long enough for the blocks' insides to be most of the activations. */
+static void make_rows(fsdp_test *t, const fsdp_model_config *config, fsdp_batch **batch)
+{
+    enum {
+        LENGTH = 40
+    };
+    int32_t ids[3][LENGTH], label[3];
+    fsdp_batch_row rows[3];
+    const fsdp_model_info info = fsdp_model_config_info(config);
+    const int32_t length =
+        info.max_positions && info.max_positions < LENGTH ? (int32_t)info.max_positions : LENGTH;
+    for (int r = 0; r < 3; r++) {
+        for (int i = 0; i < LENGTH; i++)
+            ids[r][i] = (int32_t)((r * 31 + i * 7 + 3) % info.vocab_size);
+        label[r] = r % 2;
+        const bool class = info.format.task == FSDP_TASK_CLASSIFICATION;
+        rows[r] = (fsdp_batch_row){.source = ids[r],
+                                   .source_len = length - 3 * r,
+                                   .labels = class ? &label[r] : ids[r],
+                                   .labels_len = class ? 1 : length - 3 * r};
+    }
+    model_make_batch(t, config, (model_rows){rows, 3}, batch);
+}
+
+/* A training step: dropout is on. */
+static void train_step(fsdp_test *t, model_case *c, int step, double *loss)
+{
+    fsdp_scope *s;
+    const fsdp_scope_options options = {
+        .batch = c->batch, .training = true, .seed = 7, .step = (uint32_t)step};
+    fsdp_module_zero_grad(c->model);
+    ASSERT_OK(fsdp_scope_open(c->device, c->tape, &options, &s));
+    fsdp_tensor *value = fsdp_model_loss(s, c->model, 1.0f / (float)c->batch->label_tokens);
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_OK(fsdp_tensor_item(value, loss));
+    ASSERT_OK(fsdp_backward(c->tape, &value, NULL, 1));
+    fsdp_scope_close(s);
+}
+
+/* What is checkpointed, and how. */
+typedef struct variant {
+    const char *name;
+    ac_options options;
+    bool nested, offloads;
+} variant;
+
+enum {
+    FULL,
+    OP,
+    EVERY,
+    NESTED,
+    NESTED_OP,
+    FULL_OFFLOADED,
+    OP_OFFLOADED,
+    VARIANTS
+};
+enum {
+    DEEP = 12 /* blocks, where peaks are compared */
+};
+
+static const variant variants[VARIANTS] = {
+    [FULL] = {.name = "full"},
+    [OP] = {.name = "op", .options.kind = FSDP_CHECKPOINT_OP},
+    [EVERY] = {.name = "every second block", .options.every = 2},
+    [NESTED] = {.name = "nested", .nested = true},
+    [NESTED_OP] = {.name = "nested, op", .options.kind = FSDP_CHECKPOINT_OP, .nested = true},
+    [FULL_OFFLOADED] = {.name = "offloaded", .offloads = true},
+    [OP_OFFLOADED] = {.name = "op, offloaded",
+                      .options.kind = FSDP_CHECKPOINT_OP,
+                      .offloads = true},
+};
+
+/* Two steps of `again`, which are those of `plain` in every bit; its peak of activations. */
+static void run_variant(fsdp_test *t, const variant *v, model_case *plain, model_case *again,
+                        int64_t *peak)
+{
+    ac_options options = v->options;
+    fsdp_activation_offload *offload = NULL;
+    double loss, loss_again;
+    if (v->offloads)
+        ASSERT_OK(fsdp_activation_offload_create(&(fsdp_activation_offload_options){.min_bytes = 1},
+                                                 &offload));
+    options.offload = offload;
+    ASSERT_OK(checkpoint_blocks(again->model, &options, v->nested));
+    for (int step = 0; step < 2; step++) {
+        train_step(t, plain, step, &loss);
+        train_step(t, again, step, &loss_again);
+        CHECK_HERE();
+        if (loss != loss_again)
+            FAIL("%s: loss %.9g, not %.9g", v->name, loss_again, loss);
+        compare(t, plain, again);
+        CHECK_HERE();
+    }
+    *peak = peak_of_activations(again);
+    if (offload)
+        ASSERT(fsdp_activation_offload_peak(offload) > 0);
+    fsdp_activation_offload_destroy(offload);
+}
+
+/* `low` is at most so many percent of `high`. */
+static void check_lower(fsdp_test *t, const char *name, int64_t low, int64_t high, int percent)
+{
+    if (low * 100 > high * percent)
+        FAIL("%s: %lld bytes of activations are more than %d %% of %lld", name, (long long)low,
+             percent, (long long)high);
+}
+
+static void check_peaks(fsdp_test *t, int64_t plain, const int64_t peak[VARIANTS])
+{
+    check_lower(t, "full", peak[FULL], plain, 22);
+    check_lower(t, "op", peak[OP], plain, 85);
+    check_lower(t, "full beside op", peak[FULL], peak[OP], 50);
+    check_lower(t, "every second block", peak[EVERY], plain, 66);
+    check_lower(t, "nested", peak[NESTED], plain, 22);
+    check_lower(t, "nested, op", peak[NESTED_OP], plain, 85);
+    check_lower(t, "offloaded", peak[FULL_OFFLOADED], peak[FULL], 80);
+    check_lower(t, "op, offloaded", peak[OP_OFFLOADED], peak[OP], 26);
+}
+
+static void read_config(fsdp_test *t, const char *name, fsdp_model_config *config)
+{
+    char path[128];
+    snprintf(path, sizeof path, "golden/%s/model", name);
+    ASSERT_OK(fsdp_model_config_read(fsdp_test_path(path), config));
+    fsdp_model_config_set_dropout(config, 0.2);
+}
+
+/* All variants; the peaks of activations without and with them. */
+static void run_variants(fsdp_test *t, const fsdp_model_config *config, fsdp_dtype dtype,
+                         int64_t *without, int64_t peak[VARIANTS])
+{
+    model_case plain, again;
+    const fsdp_fully_shard_options options = {.mp_policy = {.param_dtype = dtype}};
+    model_case_shard(t, config, &options, &plain);
+    CHECK_HERE();
+    make_rows(t, config, &plain.batch);
+    CHECK_HERE();
+    for (int i = 0; i < VARIANTS; i++) {
+        model_case_shard(t, config, &options, &again);
+        CHECK_HERE();
+        again.batch = fsdp_batch_retain(plain.batch);
+        run_variant(t, &variants[i], &plain, &again, &peak[i]);
+        CHECK_HERE();
+        model_case_close(&again);
+    }
+    *without = peak_of_activations(&plain);
+    model_case_close(&plain);
+}
+
+static void check_model(fsdp_test *t, const char *name, fsdp_dtype dtype)
+{
+    fsdp_model_config config;
+    int64_t plain = 0, peak[VARIANTS];
+    read_config(t, name, &config);
+    CHECK_HERE();
+    run_variants(t, &config, dtype, &plain, peak);
+    CHECK_HERE();
+    check_lower(t, name, peak[FULL], plain, 75);
+}
+
+static void check_models(fsdp_test *t)
+{
+    static const char *const names[] = {"t5_v1_0", "t5_v1_1", "llama2", "llama3",
+                                        "mistral", "qwen2",   "gpt2",   "bert"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        check_model(t, names[i], t->group ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32);
+        CHECK_HERE();
+    }
+}
+
+TEST(a_second_forward_changes_no_bit_of_any_model)
+{
+    check_models(t);
+}
+
+TEST_RANKS(a_second_forward_changes_no_bit_on_2_ranks, 2)
+{
+    check_models(t);
+}
+
+static void deepen(fsdp_model_config *config, const char *name)
+{
+    if (strcmp(name, "llama3") == 0)
+        config->llama.num_hidden_layers = DEEP;
+    else if (strcmp(name, "gpt2") == 0)
+        config->gpt2.n_layer = DEEP;
+    else if (strcmp(name, "bert") == 0)
+        config->bert.num_hidden_layers = DEEP;
+    else
+        config->t5.num_layers = config->t5.num_decoder_layers = DEEP / 2;
+}
+
+/* Twelve blocks, of which few are in memory whole. */
+TEST(peaks_of_activations_are_those_of_what_is_kept)
+{
+    if (UNDER_SANITIZER)
+        SKIP("twelve blocks make the accesses of few");
+    static const char *const names[] = {"llama3", "t5_v1_1", "gpt2", "bert"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        fsdp_model_config config;
+        int64_t plain, peak[VARIANTS];
+        read_config(t, names[i], &config);
+        CHECK_HERE();
+        deepen(&config, names[i]);
+        run_variants(t, &config, FSDP_DTYPE_F32, &plain, peak);
+        CHECK_HERE();
+        check_peaks(t, plain, peak);
+        CHECK_HERE();
+    }
+}
+
+/* A limit on the size of files stands for a disk that is full: the forward says so, and the next
+ * one, with room, is well. */
+TEST(a_full_disk_is_an_error_of_the_forward)
+{
+    fsdp_model_config config;
+    model_case c;
+    fsdp_scope *s;
+    fsdp_activation_offload *offload;
+    struct rlimit old;
+    double loss;
+    read_config(t, "llama3", &config);
+    CHECK_HERE();
+    const fsdp_fully_shard_options shard = {.reshard_after_forward = FSDP_RESHARD_DEFAULT};
+    model_case_shard(t, &config, &shard, &c);
+    CHECK_HERE();
+    make_rows(t, &config, &c.batch);
+    ASSERT_OK(fsdp_activation_offload_create(
+        &(fsdp_activation_offload_options){.dir = fsdp_test_dir(t), .min_bytes = 1}, &offload));
+    ASSERT_OK(checkpoint_blocks(c.model, &(ac_options){.offload = offload}, false));
+    ASSERT(getrlimit(RLIMIT_FSIZE, &old) == 0);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    ASSERT(setrlimit(RLIMIT_FSIZE, &(struct rlimit){1000, old.rlim_max}) == 0);
+    const fsdp_scope_options options = {.batch = c.batch, .training = true};
+    ASSERT_OK(fsdp_scope_open(c.device, c.tape, &options, &s));
+    (void)fsdp_model_loss(s, c.model, 1.0f);
+    ASSERT(setrlimit(RLIMIT_FSIZE, &old) == 0);
+    signal(SIGXFSZ, handler);
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_IO, "no room for an offload file");
+    fsdp_scope_close(s);
+    fsdp_tape_reset(c.tape);
+    train_step(t, &c, 0, &loss);
+    CHECK_HERE();
+    ASSERT(fsdp_activation_offload_peak(offload) > 1000);
+    model_case_close(&c);
+    fsdp_activation_offload_destroy(offload);
+}
+
+enum {
+    MAX_ALLOCATIONS = 2000 /* more than a step's */
+};
+
+static fsdp_status step_status(model_case *c)
+{
+    fsdp_scope *s;
+    const fsdp_scope_options options = {.batch = c->batch, .training = true};
+    FSDP_TRY(fsdp_scope_open(c->device, c->tape, &options, &s));
+    fsdp_tensor *value = fsdp_model_loss(s, c->model, 1.0f);
+    fsdp_status status = fsdp_scope_status(s);
+    if (status == FSDP_OK)
+        status = fsdp_backward(c->tape, &value, NULL, 1);
+    fsdp_scope_close(s);
+    fsdp_tape_reset(c->tape);
+    return status;
+}
+
+/* Host memory runs out at allocations all over a step: an error (some can do without), nothing is
+ * left, and the next step is well. */
+TEST(memory_that_runs_out_in_a_step_is_an_error)
+{
+    fsdp_model_config config;
+    model_case c;
+    fsdp_activation_offload *offload;
+    fsdp_memory_stats stats;
+    int failures = 0;
+    read_config(t, "qwen2", &config);
+    CHECK_HERE();
+    const fsdp_fully_shard_options shard = {.reshard_after_forward = FSDP_RESHARD_DEFAULT};
+    model_case_shard(t, &config, &shard, &c);
+    CHECK_HERE();
+    make_rows(t, &config, &c.batch);
+    ASSERT_OK(fsdp_activation_offload_create(
+        &(fsdp_activation_offload_options){.dir = fsdp_test_dir(t), .min_bytes = 1}, &offload));
+    ASSERT_OK(checkpoint_blocks(
+        c.model, &(ac_options){.kind = FSDP_CHECKPOINT_OP, .offload = offload}, true));
+    for (long n = 1; n < MAX_ALLOCATIONS; n += 1 + n / 16) {
+        fsdp_alloc_fail_at(n);
+        fsdp_status status = step_status(&c);
+        fsdp_alloc_fail_at(0);
+        fsdp_module_zero_grad(c.model);
+        fsdp_device_memory(c.device, &stats);
+        ASSERT_INT(stats.tag_allocated[FSDP_TAG_ACTIVATION], 0);
+        if (status != FSDP_OK)
+            ASSERT_INT(status, FSDP_ERR_NOMEM);
+        failures += status != FSDP_OK;
+    }
+    ASSERT(failures > 50);
+    ASSERT_OK(step_status(&c));
+    model_case_close(&c);
+    fsdp_activation_offload_destroy(offload);
+}
+
+/* A module that computes something else the second time: kept results must not be mixed up. */
+static void fickle_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    int *calls = fsdp_module_impl(self);
+    fsdp_tensor *x = in->t[0];
+    *out = (fsdp_args){.n = 1};
+    out->t[0] = (*calls)++ ? fsdp_conv1d(s, x, x, NULL) : fsdp_linear(s, x, x, NULL);
+}
+
+TEST(another_order_in_the_second_run_is_an_error)
+{
+    const float values[4] = {1, 2, 3, 4};
+    int calls = 0;
+    fsdp_module *m;
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    fsdp_tensor *x;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    ASSERT_OK(fsdp_module_create("Fickle", &m));
+    fsdp_module_set_forward(m, fickle_forward, &calls, NULL);
+    fsdp_module_set_activation_checkpointing_options(m, &(ac_options){.kind = FSDP_CHECKPOINT_OP});
+    ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, (int64_t[]){2, 2}, values,
+                                    FSDP_TAG_DATA, &x));
+    ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
+    ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+    fsdp_tensor *loss = fsdp_sum(s, fsdp_module_call1(s, m, x));
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_ERROR(fsdp_backward(tape, &loss, NULL, 1), FSDP_ERR_INVALID,
+                 "computed linear here the first time");
+    fsdp_scope_close(s);
+    fsdp_tensor_release(x);
+    fsdp_tape_destroy(tape);
+    fsdp_module_destroy(m);
+    fsdp_device_destroy(device);
+}
+
+TEST(a_negative_number_of_blocks_is_refused)
+{
+    fsdp_module *m;
+    ASSERT_OK(fsdp_module_create("Block", &m));
+    ASSERT_ERROR(
+        fsdp_apply_activation_checkpointing(m, is_selected, NULL, &(ac_options){.every = -2}),
+        FSDP_ERR_INVALID, "every -2 modules");
+    fsdp_module_destroy(m);
+}

@@ -1,0 +1,334 @@
+/* BERT against what transformers and PyTorch compute (tests/golden), alone and sharded; its tree;
+ * and what packing promises. */
+#include <fsdp/bert.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "tests/models/model_checks.h"
+
+/* --- against PyTorch --- */
+
+static void check_logits(fsdp_test *t, const fsdp_checkpoint_reader *expected,
+                         const fsdp_tensor *logits)
+{
+    const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(expected, "logits");
+    float got[6];
+    ASSERT_INT(entry->numel, 6);
+    ASSERT_INT(fsdp_tensor_numel(logits), 6);
+    ASSERT_OK(fsdp_tensor_to_floats(logits, got));
+    for (int i = 0; i < 6; i++)
+        ASSERT_NEAR(got[i], ((const float *)entry->data)[i], 2e-5);
+}
+
+static void check_forward(fsdp_test *t)
+{
+    model_case c;
+    fsdp_checkpoint_reader *expected;
+    model_case_open(t, "bert", "inputs", &c);
+    CHECK_HERE();
+    model_case_expected(t, "bert", "expected", &expected);
+    CHECK_HERE();
+    fsdp_scope *s;
+    fsdp_scope_options options = {.batch = c.batch};
+    ASSERT_OK(fsdp_scope_open(c.device, NULL, &options, &s));
+    fsdp_model_outputs out = fsdp_model_logits(s, c.model);
+    ASSERT_OK(fsdp_scope_status(s));
+    check_logits(t, expected, out.logits);
+    model_case_check_rows(t, &c, expected, "last_hidden", out.last_hidden);
+    fsdp_scope_close(s);
+    fsdp_checkpoint_close(expected);
+    model_case_close(&c);
+}
+
+/* Every rank runs the same batch: the mean over ranks is its gradient, rounded once. */
+static void check_all(fsdp_test *t)
+{
+    model_case c;
+    fsdp_checkpoint_reader *expected;
+    check_forward(t);
+    CHECK_HERE();
+    model_case_open(t, "bert", "inputs", &c);
+    CHECK_HERE();
+    model_case_expected(t, "bert", "expected", &expected);
+    CHECK_HERE();
+    model_case_check_gradients(t, &c, expected);
+    fsdp_checkpoint_close(expected);
+    model_case_close(&c);
+}
+
+TEST(without_fsdp_it_computes_pytorchs_numbers)
+{
+    check_all(t);
+}
+TEST_RANKS(on_1_rank_it_computes_pytorchs_numbers, 1)
+{
+    check_all(t);
+}
+TEST_RANKS(on_2_ranks_it_computes_pytorchs_numbers, 2)
+{
+    check_all(t);
+}
+TEST_RANKS(on_3_ranks_it_computes_pytorchs_numbers, 3)
+{
+    check_all(t);
+}
+
+/* --- the tree --- */
+
+static const fsdp_bert_config odd_shape = {.vocab_size = 17,
+                                           .hidden_size = 15,
+                                           .num_hidden_layers = 1,
+                                           .num_attention_heads = 3,
+                                           .intermediate_size = 7,
+                                           .max_position_embeddings = 9,
+                                           .type_vocab_size = 2,
+                                           .num_labels = 3,
+                                           .layer_norm_eps = 1e-12,
+                                           .initializer_range = 0.5};
+
+/* The preset's type, of this shape. */
+static fsdp_model_config classifier(const fsdp_bert_config *shape)
+{
+    fsdp_model_config config = {0};
+    if (fsdp_model_config_preset("bert-base-uncased", &config) == FSDP_OK)
+        config.bert = *shape;
+    return config;
+}
+
+static void assert_class(fsdp_test *t, fsdp_module *model, const char *path, const char *class_name)
+{
+    fsdp_module *m = fsdp_module_find(model, path);
+    if (!m)
+        FAIL("there is no %s", path);
+    ASSERT_STR(fsdp_module_class(m), class_name);
+}
+
+TEST(modules_have_hugging_faces_names_and_classes)
+{
+    static const char *const expected[][2] = {
+        {"", "BertForSequenceClassification"},
+        {"bert", "BertModel"},
+        {"bert.embeddings", "BertEmbeddings"},
+        {"bert.embeddings.word_embeddings", "Embedding"},
+        {"bert.embeddings.position_embeddings", "Embedding"},
+        {"bert.embeddings.token_type_embeddings", "Embedding"},
+        {"bert.embeddings.LayerNorm", "LayerNorm"},
+        {"bert.embeddings.dropout", "Dropout"},
+        {"bert.encoder", "BertEncoder"},
+        {"bert.encoder.layer", "ModuleList"},
+        {"bert.encoder.layer.0", "BertLayer"},
+        {"bert.encoder.layer.0.attention", "BertAttention"},
+        {"bert.encoder.layer.0.attention.self", "BertSelfAttention"},
+        {"bert.encoder.layer.0.attention.self.value", "Linear"},
+        {"bert.encoder.layer.0.attention.self.dropout", "Dropout"},
+        {"bert.encoder.layer.0.attention.output", "BertSelfOutput"},
+        {"bert.encoder.layer.0.attention.output.LayerNorm", "LayerNorm"},
+        {"bert.encoder.layer.0.intermediate", "BertIntermediate"},
+        {"bert.encoder.layer.0.intermediate.intermediate_act_fn", "GELUActivation"},
+        {"bert.encoder.layer.0.output", "BertOutput"},
+        {"bert.encoder.layer.0.output.dense", "Linear"},
+        {"bert.pooler", "BertPooler"},
+        {"bert.pooler.activation", "Tanh"},
+        {"dropout", "Dropout"},
+        {"classifier", "Linear"},
+    };
+    fsdp_module *model;
+    fsdp_model_config config = classifier(&odd_shape);
+    ASSERT_OK(fsdp_model_create(&config, &model));
+    for (size_t i = 0; i < FSDP_LENGTH(expected); i++) {
+        assert_class(t, model, expected[i][0], expected[i][1]);
+        CHECK_HERE();
+    }
+    ASSERT(!fsdp_module_find(model, "bert.encoder.layer.1"));
+    fsdp_module_destroy(model);
+}
+
+/* Drawn as transformers draws them: weights around 0, biases and the padding row 0, norms 1. */
+TEST(a_fresh_model_is_drawn_as_transformers_draws_it)
+{
+    model_case c;
+    fsdp_bert_config shape = odd_shape;
+    shape.pad_token_id = 2;
+    shape.hidden_size = 60;
+    fsdp_model_config config = classifier(&shape);
+    model_case_create(t, &config, &c);
+    CHECK_HERE();
+    fsdp_module *embeddings = fsdp_module_find(c.model, "bert.embeddings");
+    const float *word = fsdp_tensor_data(fsdp_parameter_data(
+        fsdp_module_parameter(fsdp_module_find(embeddings, "word_embeddings"), "weight")));
+    double sum = 0, squares = 0;
+    for (int i = 0; i < 17 * 60; i++) {
+        ASSERT((word[i] == 0) == (i / 60 == 2));
+        sum += (double)word[i];
+        squares += (double)(word[i] * word[i]);
+    }
+    ASSERT_NEAR(sum / (16 * 60), 0.0, 0.08);
+    ASSERT_NEAR(sqrt(squares / (16 * 60)), 0.5, 0.05);
+    const fsdp_module *norm = fsdp_module_find(embeddings, "LayerNorm");
+    const float *w = fsdp_tensor_data(fsdp_parameter_data(fsdp_module_parameter(norm, "weight")));
+    const float *b = fsdp_tensor_data(fsdp_parameter_data(fsdp_module_parameter(norm, "bias")));
+    for (int i = 0; i < 60; i++)
+        ASSERT(w[i] == 1 && b[i] == 0);
+    model_case_close(&c);
+}
+
+TEST(a_shape_that_cannot_be_is_refused)
+{
+    fsdp_module *model;
+    fsdp_model_config config = classifier(&odd_shape);
+    config.bert.num_labels = 0;
+    ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID, "num_labels is 0");
+    config = classifier(&odd_shape);
+    config.bert.num_attention_heads = 4;
+    ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
+                 "hidden_size 15 is no multiple of 4 heads");
+    config = classifier(&odd_shape);
+    config.bert.pad_token_id = 17;
+    ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID, "pad_token_id is 17");
+}
+
+/* --- batches --- */
+
+static const int32_t ids[] = {3, 9, 4, 16, 5, 8, 2, 1, 7, 7, 11, 0};
+static const int32_t types[] = {0, 0, 1, 1, 1, 0, 1, 0, 0};
+static const int32_t class_0[] = {0}, class_2[] = {2};
+static const fsdp_batch_row three_rows[] = {
+    {.source = ids, .labels = class_2, .source_len = 9, .labels_len = 1, .token_type_ids = types},
+    {.source = ids + 5, .labels = class_0, .source_len = 7, .labels_len = 1},
+    {.source = ids + 2, .labels = class_2, .source_len = 1, .labels_len = 1}};
+static const model_rows three = {three_rows, 3};
+
+static void assert_refused(fsdp_test *t, const fsdp_batch_row *row, const char *message)
+{
+    model_case c;
+    fsdp_scope *s;
+    fsdp_model_config config = classifier(&odd_shape);
+    model_case_create(t, &config, &c);
+    CHECK_HERE();
+    if (row)
+        model_make_batch(t, &config, (model_rows){row, 1}, &c.batch);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_scope_open(c.device, c.tape, &(fsdp_scope_options){.batch = c.batch}, &s));
+    ASSERT(!fsdp_model_loss(s, c.model, 1.0f));
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, message);
+    fsdp_scope_close(s);
+    model_case_close(&c);
+}
+
+TEST(batches_that_do_not_fit_are_refused)
+{
+    static const int32_t segments[] = {0, 1, 2}, class_3[] = {3};
+    assert_refused(t, NULL, "no batch");
+    CHECK_HERE();
+    assert_refused(
+        t, &(fsdp_batch_row){.source = ids, .labels = class_0, .source_len = 10, .labels_len = 1},
+        "a sequence of 10 tokens, max_position_embeddings is 9");
+    CHECK_HERE();
+    assert_refused(t,
+                   &(fsdp_batch_row){.source = ids,
+                                     .labels = class_0,
+                                     .source_len = 3,
+                                     .labels_len = 1,
+                                     .token_type_ids = segments},
+                   "token_type_ids[2] is 2, type_vocab_size is 2");
+    CHECK_HERE();
+    assert_refused(t, &(fsdp_batch_row){.source = ids, .labels = class_0, .labels_len = 1},
+                   "BertPooler: sequence 0 has no tokens");
+    CHECK_HERE();
+    assert_refused(
+        t, &(fsdp_batch_row){.source = ids, .labels = class_3, .source_len = 3, .labels_len = 1},
+        "label 3");
+}
+
+TEST(rows_of_a_batch_do_not_see_each_other)
+{
+    const fsdp_model_config config = classifier(&odd_shape);
+    const fsdp_batch_row first = {.source = ids, .source_len = 5};
+    const fsdp_batch_row other = {.source = ids + 7, .source_len = 5};
+    model_check_rows_are_apart(t, &config, &first, &other, &three_rows[1]);
+}
+
+TEST(dropout_is_drawn_by_step_and_leaf_and_off_outside_of_training)
+{
+    const fsdp_model_config config = classifier(&odd_shape);
+    model_check_dropout(t, &config, three);
+}
+
+static void check_nothing_to_learn(fsdp_test *t)
+{
+    const fsdp_batch_row rows[] = {{.source = ids, .source_len = 4},
+                                   {.source = ids, .source_len = 1}};
+    const fsdp_model_config config = classifier(&odd_shape);
+    model_check_nothing_to_learn(t, &config, (model_rows){rows, 2});
+}
+
+TEST(a_batch_without_labels_has_loss_0_and_gradients_0)
+{
+    check_nothing_to_learn(t);
+}
+TEST_RANKS(a_batch_without_labels_has_loss_0_and_gradients_0_on_2_ranks, 2)
+{
+    check_nothing_to_learn(t);
+}
+
+/* --- sharding --- */
+
+static void check_shapes(fsdp_test *t)
+{
+    static const int64_t shapes[][4] = {
+        /* D, heads, F, layers */
+        {15, 3, 7, 1},
+        {16, 2, 16, 2},
+        {1, 1, 1, 1},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(shapes); i++) {
+        fsdp_model_config config = classifier(&odd_shape);
+        config.bert.hidden_size = shapes[i][0];
+        config.bert.num_attention_heads = shapes[i][1];
+        config.bert.intermediate_size = shapes[i][2];
+        config.bert.num_hidden_layers = shapes[i][3];
+        config.bert.hidden_act = (fsdp_hidden_act)i;
+        model_check_sharding(t, &config, NULL, three);
+        CHECK_HERE();
+        fsdp_model_config_set_dropout(&config, 0.2);
+        model_check_sharding(t, &config, NULL, three);
+        CHECK_HERE();
+    }
+    const fsdp_model_config config = classifier(&odd_shape);
+    const fsdp_fully_shard_options keep = {.reshard_after_forward = FSDP_RESHARD_FALSE};
+    model_check_sharding(t, &config, &keep, three);
+}
+
+TEST_RANKS(odd_shapes_on_2_ranks_give_one_ranks_numbers_with_dropout_too, 2)
+{
+    check_shapes(t);
+}
+TEST_RANKS(odd_shapes_on_3_ranks_give_one_ranks_numbers_with_dropout_too, 3)
+{
+    check_shapes(t);
+}
+
+TEST_RANKS(in_bfloat16_the_loss_is_near_float32s, 2)
+{
+    const fsdp_model_config config = classifier(&odd_shape);
+    model_check_halves(t, &config, three, 0.05);
+}
+
+static void check_meta(fsdp_test *t)
+{
+    fsdp_model_config config = classifier(&odd_shape);
+    config.bert.num_hidden_layers = 2;
+    model_check_meta(t, &config, three);
+    CHECK_HERE();
+    fsdp_model_config_set_dropout(&config, 0.1);
+    model_check_meta(t, &config, three);
+}
+
+TEST_RANKS(it_asks_for_the_same_bytes_on_meta_at_1_rank, 1)
+{
+    check_meta(t);
+}
+TEST_RANKS(it_asks_for_the_same_bytes_on_meta_at_2_ranks, 2)
+{
+    check_meta(t);
+}

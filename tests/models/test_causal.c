@@ -1,0 +1,205 @@
+/* Decoding a token at a time against the whole sequences at once, and the cache behind it. */
+#include "src/base/alloc.h"
+#include "src/models/causal.h"
+#include "tests/models/llama_shape.h"
+#include "tests/models/model_checks.h"
+
+enum {
+    MAX_SEQUENCES = 6,
+    MAX_LENGTH = 40,
+    VOCAB = 17
+};
+
+/* What has been fed to a decoder. */
+typedef struct sequences {
+    int n;
+    struct {
+        int32_t ids[MAX_LENGTH];
+        int length;
+    } of[MAX_SEQUENCES];
+} sequences;
+
+/* Prompts of uneven lengths: any ids will do. */
+static sequences prompts(int n)
+{
+    static const int lengths[] = {5, 1, 9};
+    sequences all = {.n = n};
+    for (int i = 0; i < n; i++)
+        for (all.of[i].length = 0; all.of[i].length < lengths[i]; all.of[i].length++)
+            all.of[i].ids[all.of[i].length] = (i * 5 + all.of[i].length * 7) % VOCAB;
+    return all;
+}
+
+static void pack(fsdp_test *t, const fsdp_model_config *config, const sequences *all,
+                 fsdp_batch **batch)
+{
+    fsdp_batch_row rows[MAX_SEQUENCES] = {{0}};
+    for (int i = 0; i < all->n; i++)
+        rows[i] = (fsdp_batch_row){.source = all->of[i].ids, .source_len = all->of[i].length};
+    model_make_batch(t, config, (model_rows){rows, all->n}, batch);
+}
+
+/* `logits` [n, VOCAB] are those of each whole sequence's last token. */
+static void compare(fsdp_test *t, model_case *c, const fsdp_model_config *config,
+                    const sequences *all, const fsdp_tensor *logits)
+{
+    float got[MAX_SEQUENCES * VOCAB], *whole;
+    pack(t, config, all, &c->batch);
+    CHECK_HERE();
+    model_case_logits(t, c, &whole);
+    CHECK_HERE();
+    ASSERT_INT(fsdp_tensor_size(logits, 0), all->n);
+    ASSERT_INT(fsdp_tensor_size(logits, 1), VOCAB);
+    ASSERT_OK(fsdp_tensor_to_floats(logits, got));
+    for (int i = 0; i < all->n * VOCAB; i++) {
+        const int last = c->batch->source_offsets[i / VOCAB + 1] - 1;
+        ASSERT_NEAR(got[i], whole[last * VOCAB + i % VOCAB], 2e-5);
+    }
+    fsdp_free(whole);
+    fsdp_batch_release(c->batch);
+    c->batch = NULL;
+}
+
+static void run_prompt(fsdp_test *t, model_case *c, const fsdp_model_config *config,
+                       const sequences *all, fsdp_decode_cache **cache)
+{
+    fsdp_scope *s;
+    fsdp_batch *batch;
+    pack(t, config, all, &batch);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_causal_decoder.create(c->model, cache));
+    ASSERT_OK(fsdp_scope_open(c->device, NULL, &(fsdp_scope_options){.batch = batch}, &s));
+    fsdp_tensor *logits = fsdp_causal_decoder.prompt(s, c->model, *cache);
+    ASSERT_OK(fsdp_scope_status(s));
+    compare(t, c, config, all, logits);
+    fsdp_scope_close(s);
+    fsdp_batch_release(batch);
+}
+
+/* Go on with sequences rows[0 .. n); then one more token each. */
+static void run_step(fsdp_test *t, model_case *c, const fsdp_model_config *config, sequences *all,
+                     const int32_t *rows, int n, fsdp_decode_cache *cache)
+{
+    fsdp_scope *s;
+    int32_t ids[MAX_SEQUENCES];
+    sequences next = {.n = n};
+    ASSERT_OK(fsdp_scope_open(c->device, NULL, NULL, &s));
+    if (rows)
+        fsdp_causal_decoder.select(s, cache, rows, n);
+    for (int i = 0; i < n; i++) {
+        next.of[i] = all->of[rows ? rows[i] : i];
+        ids[i] = (next.of[i].length * 3 + i * 4) % VOCAB; /* copies of a sequence part here */
+        next.of[i].ids[next.of[i].length++] = ids[i];
+    }
+    fsdp_tensor *logits = fsdp_causal_decoder.step(s, c->model, cache, ids);
+    ASSERT_OK(fsdp_scope_status(s));
+    compare(t, c, config, &next, logits);
+    fsdp_scope_close(s);
+    *all = next;
+}
+
+/* n prompts; then beams of three, which change places, end, and end altogether. */
+static void check_decoding(fsdp_test *t, fsdp_llama_family family, int n)
+{
+    static const int32_t beams[] = {0, 0, 1, 1, 2, 2}, swapped[] = {1, 1, 3, 2, 5, 5};
+    static const int32_t outer[] = {0, 4}, last[] = {1};
+    model_case c;
+    fsdp_decode_cache *cache;
+    sequences all = prompts(n);
+    const fsdp_model_config config = llama_odd_shape(family);
+    model_case_create(t, &config, &c);
+    CHECK_HERE();
+    run_prompt(t, &c, &config, &all, &cache);
+    CHECK_HERE();
+    for (int step = 0; step < 20; step++) {
+        const int32_t *rows = step == 2    ? beams
+                              : step == 4  ? swapped
+                              : step == 8  ? outer
+                              : step == 12 ? last
+                                           : NULL;
+        const int count = step < 2 ? 3 : step < 8 ? 6 : step < 12 ? 2 : step < 18 ? 1 : 0;
+        if (step == 18)
+            rows = last; /* of none */
+        run_step(t, &c, &config, &all, n ? rows : NULL, n ? count : 0, cache);
+        CHECK_HERE();
+    }
+    fsdp_causal_decoder.destroy(cache);
+    model_case_close(&c);
+}
+
+TEST(decoding_step_by_step_gives_the_logits_of_the_whole)
+{
+    for (int family = FSDP_LLAMA; family <= FSDP_QWEN2; family++) {
+        check_decoding(t, (fsdp_llama_family)family, 3);
+        CHECK_HERE();
+    }
+}
+TEST_RANKS(decoding_step_by_step_gives_the_logits_of_the_whole_on_3_ranks, 3)
+{
+    check_decoding(t, FSDP_LLAMA, 3);
+}
+TEST_RANKS(a_rank_without_sequences_decodes_along, 2)
+{
+    check_decoding(t, FSDP_MISTRAL, t->rank ? 0 : 3);
+}
+
+TEST(a_prompt_without_tokens_is_refused)
+{
+    model_case c;
+    fsdp_decode_cache *cache;
+    fsdp_scope *s;
+    sequences all = prompts(3);
+    const fsdp_model_config config = llama_odd_shape(FSDP_LLAMA);
+    all.of[1].length = 0;
+    model_case_create(t, &config, &c);
+    CHECK_HERE();
+    pack(t, &config, &all, &c.batch);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_causal_decoder.create(c.model, &cache));
+    ASSERT_OK(fsdp_scope_open(c.device, NULL, &(fsdp_scope_options){.batch = c.batch}, &s));
+    ASSERT(!fsdp_causal_decoder.prompt(s, c.model, cache));
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "prompt: row 1 is empty");
+    ASSERT(!fsdp_causal_decoder.step(s, c.model, cache, NULL));
+    fsdp_scope_close(s);
+    fsdp_causal_decoder.destroy(cache);
+    fsdp_causal_decoder.destroy(NULL);
+    model_case_close(&c);
+}
+
+TEST(an_id_outside_of_the_vocabulary_is_refused)
+{
+    model_case c;
+    fsdp_decode_cache *cache;
+    fsdp_scope *s;
+    const int32_t ids[] = {3, VOCAB, 0};
+    const sequences all = prompts(3);
+    const fsdp_model_config config = llama_odd_shape(FSDP_LLAMA);
+    model_case_create(t, &config, &c);
+    CHECK_HERE();
+    run_prompt(t, &c, &config, &all, &cache);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_scope_open(c.device, NULL, NULL, &s));
+    ASSERT(!fsdp_causal_decoder.step(s, c.model, cache, ids));
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "id 17 at token 1");
+    fsdp_scope_close(s);
+    fsdp_causal_decoder.destroy(cache);
+    model_case_close(&c);
+}
+
+/* A T5's batch has as many labels as target tokens, which may be fewer than ids. */
+TEST(a_batch_of_another_task_is_refused)
+{
+    model_case c;
+    fsdp_scope *s;
+    const int32_t ids[] = {3, 1, 4, 1, 5}, labels[] = {2};
+    const fsdp_batch_row row = {.source = ids, .labels = labels, .source_len = 5, .labels_len = 1};
+    const fsdp_model_config config = llama_odd_shape(FSDP_LLAMA);
+    model_case_create(t, &config, &c);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_batch_create(&row, 1, NULL, &c.batch));
+    ASSERT_OK(fsdp_scope_open(c.device, NULL, &(fsdp_scope_options){.batch = c.batch}, &s));
+    ASSERT(!fsdp_model_loss(s, c.model, 1.0f));
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "LlamaForCausalLM: the batch has labels");
+    fsdp_scope_close(s);
+    model_case_close(&c);
+}

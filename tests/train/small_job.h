@@ -1,0 +1,30 @@
+/* Runs of fsdp_train_run() on models in which nothing is even, for tests: folders with model and
+ * data, and options as words. */
+#pragma once
+#include "src/train/trainer.h"
+#include "tests/test.h"
+
+enum {
+    JOB_PATH = 300
+};
+
+/* config.json of a T5, a Llama, a BERT of three classes. */
+extern const char job_t5[], job_llama[], job_bert[];
+
+typedef void job_write_rows_fn(fsdp_test *t, const char *path, int rows);
+/* Rows of the ids that such models take; the second ones can be learned, so can the third. */
+job_write_rows_fn job_write_rows, job_write_causal_rows, job_write_classified_rows;
+
+/* A folder with model, 37 training rows and 13 of validation that all ranks know; rank 0 makes it.
+ */
+void job_make_files_of(fsdp_test *t, const char *config, job_write_rows_fn *write,
+                       char dir[JOB_PATH]);
+/* The T5's. */
+void job_make_files(fsdp_test *t, char dir[JOB_PATH]);
+/* Train with the words of `more` (separated by spaces) on top of the files in `dir`. */
+fsdp_status job_train(fsdp_group *group, const char *dir, const char *more,
+                      fsdp_train_result *result);
+/* The whole job on one rank, with `more`. */
+void job_train_alone(fsdp_test *t, const char *dir, const char *more, fsdp_train_result *result);
+/* Number `key` of the first n steps in `dir`/m.jsonl. */
+void job_read_steps(fsdp_test *t, const char *dir, const char *key, double *to, int n);

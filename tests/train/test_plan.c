@@ -1,0 +1,714 @@
+/* The plan of a run against the run: requested bytes by purpose, what is held, the bars of fully
+ * sharded training, and the verdict on a limit. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/train/memory_limit.h"
+#include "src/train/plan.h"
+#include "src/train/trainer.h"
+#include "tests/test.h"
+
+/* Models in which nothing is even. */
+static const char t5_json[] =
+    "{\"model_type\": \"t5\", \"architectures\": [\"T5ForConditionalGeneration\"],"
+    " \"is_encoder_decoder\": true, \"d_model\": 21, \"d_kv\": 5, \"num_heads\": 3, \"d_ff\": 37,"
+    " \"num_layers\": 2, \"num_decoder_layers\": 2, \"vocab_size\": 67,"
+    " \"relative_attention_num_buckets\": 8, \"dropout_rate\": 0.1, \"layer_norm_epsilon\": 1e-6,"
+    " \"feed_forward_proj\": \"gated-gelu\", \"tie_word_embeddings\": false,"
+    " \"pad_token_id\": 0, \"eos_token_id\": 1, \"decoder_start_token_id\": 0}";
+/* Tied, so that the embedding is the root's: the slots of few and unequal units. */
+static const char tied_json[] =
+    "{\"model_type\": \"t5\", \"architectures\": [\"T5ForConditionalGeneration\"],"
+    " \"is_encoder_decoder\": true, \"d_model\": 48, \"d_kv\": 12, \"num_heads\": 4, \"d_ff\": 80,"
+    " \"num_layers\": 2, \"num_decoder_layers\": 2, \"vocab_size\": 320,"
+    " \"relative_attention_num_buckets\": 32, \"dropout_rate\": 0.0, \"layer_norm_epsilon\": 1e-6,"
+    " \"feed_forward_proj\": \"relu\", \"tie_word_embeddings\": true,"
+    " \"pad_token_id\": 0, \"eos_token_id\": 1, \"decoder_start_token_id\": 0}";
+static const char llama_json[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 67,"
+    " \"hidden_size\": 21, \"intermediate_size\": 37, \"num_hidden_layers\": 3,"
+    " \"num_attention_heads\": 3, \"num_key_value_heads\": 1, \"head_dim\": 6,"
+    " \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0,"
+    " \"hidden_act\": \"silu\", \"tie_word_embeddings\": false}";
+static const char gpt2_json[] =
+    "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 67,"
+    " \"n_embd\": 21, \"n_layer\": 3, \"n_head\": 3, \"n_positions\": 64,"
+    " \"activation_function\": \"gelu_new\", \"layer_norm_epsilon\": 1e-5}";
+static const char bert_json[] =
+    "{\"model_type\": \"bert\", \"architectures\": [\"BertForSequenceClassification\"],"
+    " \"vocab_size\": 67, \"hidden_size\": 21, \"intermediate_size\": 37, \"num_hidden_layers\": 3,"
+    " \"num_attention_heads\": 3, \"max_position_embeddings\": 40, \"type_vocab_size\": 2,"
+    " \"hidden_act\": \"gelu\", \"layer_norm_eps\": 1e-12, \"pad_token_id\": 0,"
+    " \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"},"
+    " \"label2id\": {\"a\": 0, \"b\": 1, \"c\": 2}}";
+/* Blocks beside which the rest is small. */
+static const char deep_json[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 32,"
+    " \"hidden_size\": 32, \"intermediate_size\": 96, \"num_hidden_layers\": 16,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"rms_norm_eps\": 1e-6,"
+    " \"max_position_embeddings\": 64, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\","
+    " \"tie_word_embeddings\": false}";
+
+enum {
+    PATH = 300,
+    SOURCE = 13,
+    TARGET = 7,
+    ROWS = 4 * 64 * 3, /* of the longest run: ranks, micro-steps, steps */
+    WORDS = 64
+};
+
+/* What a model takes: rows of full length, and the flags that say so. */
+typedef struct subject {
+    const char *config;
+    int labels;
+    const char *flags;
+} subject;
+
+static const subject subjects[] = {
+    {t5_json, TARGET, "--max-source-length 13 --max-target-length 7"},
+    {llama_json, SOURCE, "--max-seq-length 13"},
+    {gpt2_json, SOURCE, "--max-seq-length 13"},
+    {bert_json, 1, "--max-seq-length 13"},
+};
+
+static const subject deep = {deep_json, SOURCE, ""};
+
+static void write_rows(fsdp_test *t, const char *path, const subject *s)
+{
+    FILE *file = fopen(path, "w");
+    ASSERT(file);
+    for (int i = 0; i < ROWS; i++) {
+        fputs("{\"input_ids\": [", file);
+        for (int k = 0; k < SOURCE; k++)
+            fprintf(file, "%s%d", k ? ", " : "", 2 + (i + k * 5) % 60);
+        if (s->labels == 1)
+            fprintf(file, "], \"label\": %d}\n", i % 3);
+        else {
+            fputs("], \"labels\": [", file);
+            for (int k = 0; k < s->labels; k++)
+                fprintf(file, "%s%d", k ? ", " : "", 2 + (i + k * 5) % 60);
+            fputs("]}\n", file);
+        }
+    }
+    fclose(file);
+}
+
+static void make_files(fsdp_test *t, const subject *s, char dir[PATH])
+{
+    char path[PATH + 20];
+    if (t->rank == 0) {
+        snprintf(dir, PATH, "%s", fsdp_test_dir(t));
+        snprintf(path, sizeof path, "%s/model", dir);
+        ASSERT_OK(fsdp_directory_make(path));
+        snprintf(path, sizeof path, "%s/model/config.json", dir);
+        ASSERT_OK(fsdp_file_write(path, s->config, strlen(s->config)));
+        snprintf(path, sizeof path, "%s/train.jsonl", dir);
+        write_rows(t, path, s);
+    }
+    if (t->group)
+        ASSERT_OK(fsdp_broadcast(t->group, dir, PATH, 0));
+}
+
+/* Options of `fsdp train` over the files in `dir`, with the words of two more texts. */
+static fsdp_status parse(const char *dir, const char *flags, const char *more, char text[2048],
+                         fsdp_train_config *config, fsdp_options **options)
+{
+    char *argv[WORDS];
+    int argc = 0;
+    snprintf(text, 2048,
+             "train --model %s/model --from-config --data %s/train.jsonl --no-save-model "
+             "--threads-per-rank 1 --num-workers 0 --batch-size 1 --max-steps 3 --metrics "
+             "%s/metrics.jsonl %s %s",
+             dir, dir, dir, flags, more);
+    char *rest = text;
+    for (char *word; argc < WORDS - 1 && (word = strsep(&rest, " "));)
+        if (*word)
+            argv[argc++] = word;
+    argv[argc] = NULL;
+    *config = (fsdp_train_config){0};
+    return fsdp_options_parse(fsdp_train_options(), argc, argv, config, options);
+}
+
+/* --- the run --- */
+
+typedef struct held {
+    fsdp_plan_memory most;
+    int64_t reserved;
+} held;
+
+/* Each rank's peaks, from the last line of the run's metrics. */
+static fsdp_status read_metrics(const char *dir, int ranks, held *all)
+{
+    char path[PATH + 20], line[16384], last[16384] = "";
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return fsdp_error(FSDP_ERR_IO, "%s cannot be read", path);
+    while (fgets(line, sizeof line, file))
+        memcpy(last, line, sizeof last);
+    fclose(file);
+    fsdp_json *doc;
+    fsdp_json_node list;
+    FSDP_TRY(fsdp_json_parse(path, 1, last, strlen(last), &doc));
+    fsdp_status status = fsdp_json_get_array(fsdp_json_root(doc), "memory_peak_by_rank", &list);
+    for (int r = 0; r < ranks && status == FSDP_OK; r++) {
+        fsdp_json_node rank = fsdp_json_at(list, (size_t)r);
+        for (int tag = 0; tag < FSDP_TAG_COUNT && status == FSDP_OK; tag++)
+            status = fsdp_json_get_i64(rank, fsdp_tag_name((fsdp_tag)tag), 0, INT64_MAX,
+                                       &all[r].most.tag[tag]);
+        if (status == FSDP_OK)
+            status = fsdp_json_get_i64(rank, "allocated", 0, INT64_MAX, &all[r].most.total);
+        if (status == FSDP_OK)
+            status = fsdp_json_get_i64(rank, "reserved", 0, INT64_MAX, &all[r].reserved);
+    }
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+/* Rank 0's rows are the most, so the plan is of rank 0, to the byte; the others hold no more. */
+static void compare(fsdp_test *t, const char *what, const fsdp_plan *plan, const held *all)
+{
+    for (int tag = 0; tag < FSDP_TAG_COUNT; tag++) {
+        if (plan->most.tag[tag] != all[0].most.tag[tag])
+            FAIL("%s: %s of %lld planned, %lld asked for", what, fsdp_tag_name((fsdp_tag)tag),
+                 (long long)plan->most.tag[tag], (long long)all[0].most.tag[tag]);
+        for (int r = 1; r < t->world_size; r++)
+            ASSERT(all[r].most.tag[tag] <= plan->most.tag[tag]);
+    }
+    ASSERT_INT(plan->most.total, all[0].most.total);
+    ASSERT_INT(plan->reserved, all[0].reserved);
+    ASSERT_INT(plan->peak.total, plan->most.total);
+}
+
+static void check_run(fsdp_test *t, const char *dir, const subject *s, const char *more)
+{
+    char text[2048], copy[PATH];
+    fsdp_train_config config;
+    fsdp_options *options;
+    fsdp_train_result result;
+    held all[16];
+    ASSERT_OK(parse(dir, s->flags, more, text, &config, &options));
+    fsdp_status status = fsdp_train_run(&config, t->group, NULL, &result);
+    if (status != FSDP_OK)
+        fsdp_group_abort(t->group, status);
+    ASSERT_OK(status);
+    ASSERT_INT(result.steps, config.max_steps);
+    if (t->rank == 0) {
+        fsdp_plan *plan;
+        snprintf(copy, sizeof copy, "%s", dir);
+        ASSERT_OK(read_metrics(copy, t->world_size, all));
+        ASSERT_OK(fsdp_plan_create(&config, t->world_size, t->world_size, &plan));
+        compare(t, more, plan, all);
+        fsdp_plan_destroy(plan);
+    }
+    fsdp_options_destroy(options);
+    ASSERT_OK(fsdp_barrier(t->group)); /* the next run writes over the metrics */
+}
+
+/* Every way to shard, and to hold less or other things, of every model. */
+static void plans_are_what_runs_ask_for(fsdp_test *t)
+{
+    static const char *const ways[] = {
+        "",
+        "--bf16",
+        "--sharding-strategy SHARD_GRAD_OP --bf16",
+        "--sharding-strategy NO_SHARD",
+        "--activation-checkpointing",
+        "--bf16 --reduce-dtype bfloat16 --activation-checkpointing --gradient-accumulation-steps 3",
+        "--master-dtype bfloat16 --bf16 --optimizer adafactor --max-grad-norm 1",
+        "--auto-wrap-policy NO_WRAP --optimizer sgd --momentum 0.9",
+        "--fp16 --init-scale 1 --gradient-accumulation-steps 3 --sync-each-batch false",
+        "--activation-checkpointing --activation-checkpointing-every 2 --bf16",
+        "--activation-checkpointing --activation-checkpointing-kind op",
+        "--activation-checkpointing --activation-offload --bf16",
+        "--offload-dir /tmp --bf16",
+        "--cpu-offload --offload-dir /tmp --optimizer adafactor",
+        "--bf16 --backward-prefetch BACKWARD_POST --forward-prefetch",
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(subjects); i++) {
+        char dir[PATH];
+        make_files(t, &subjects[i], dir);
+        CHECK_HERE();
+        for (size_t k = 0; k < FSDP_LENGTH(ways); k++) {
+            check_run(t, dir, &subjects[i], ways[k]);
+            CHECK_HERE();
+        }
+    }
+}
+
+TEST_RANKS(a_plan_is_what_the_run_asks_for_at_1_rank, 1)
+{
+    if (UNDER_SANITIZER)
+        SKIP("as at 2 ranks");
+    plans_are_what_runs_ask_for(t);
+}
+
+TEST_RANKS(a_plan_is_what_the_run_asks_for_at_2_ranks, 2)
+{
+    plans_are_what_runs_ask_for(t);
+}
+
+TEST_RANKS(a_plan_is_what_the_run_asks_for_at_4_ranks, 4)
+{
+    if (UNDER_SANITIZER)
+        SKIP("as at 2 ranks");
+    plans_are_what_runs_ask_for(t);
+}
+
+/* What is frozen lies once for all ranks, whatever the strategy. */
+TEST_RANKS(a_plan_of_frozen_parameters_is_what_the_run_asks_for, 2)
+{
+    char dir[PATH];
+    make_files(t, &subjects[0], dir);
+    CHECK_HERE();
+    check_run(t, dir, &subjects[0], "--frozen-prefixes encoder --bf16");
+    CHECK_HERE();
+    check_run(t, dir, &subjects[0], "--frozen-prefixes encoder --sharding-strategy NO_SHARD");
+}
+
+/* More ranks than cores; idle memory is discarded after each step. */
+TEST_RANKS(a_plan_is_what_the_run_asks_for_at_16_ranks, 16)
+{
+    char dir[PATH];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    check_run(t, dir, &subjects[1], "");
+    check_run(t, dir, &subjects[1], "--bf16 --gradient-accumulation-steps 3");
+}
+
+/* Partial sums of many micro-steps are a stack. */
+TEST_RANKS(a_plan_of_64_micro_steps_is_what_the_run_asks_for, 4)
+{
+    char dir[PATH];
+    make_files(t, &subjects[0], dir);
+    CHECK_HERE();
+    check_run(t, dir, &subjects[0], "--gradient-accumulation-steps 64 --bf16");
+}
+
+TEST_RANKS(a_plan_over_replicas_is_what_the_run_asks_for, 4)
+{
+    static const char *const ways[] = {
+        "--sharding-strategy HYBRID_SHARD --shard-size 2",
+        "--sharding-strategy HYBRID_SHARD_ZERO2 --shard-size 2 --bf16",
+        ("--sharding-strategy HYBRID_SHARD --shard-size 2 --gradient-accumulation-steps 3 "
+         "--gradient-accumulation-mode reduce-scatter"),
+        "--reshard-after-forward 2 --bf16",
+        "--frozen-prefixes model.layers.0.,model.embed --bf16",
+    };
+    char dir[PATH];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    for (size_t i = 0; i < FSDP_LENGTH(ways); i++) {
+        check_run(t, dir, &subjects[1], ways[i]);
+        CHECK_HERE();
+    }
+}
+
+/* Which slots wait between steps settles in the third: the second step's peak is too little. */
+TEST_RANKS(a_plan_goes_on_until_what_waits_has_settled, 4)
+{
+    static const subject tied = {tied_json, TARGET, "--max-source-length 13 --max-target-length 7"};
+    char dir[PATH];
+    make_files(t, &tied, dir);
+    CHECK_HERE();
+    check_run(t, dir, &tied,
+              "--sharding-strategy HYBRID_SHARD_ZERO2 --shard-size 2 --bf16 --max-steps 5");
+    CHECK_HERE();
+    check_run(t, dir, &tied,
+              "--gradient-accumulation-steps 2 --gradient-accumulation-mode no-sync --max-steps 5");
+}
+
+/* Flags of single units and parameters, and of the controls. */
+TEST_RANKS(a_plan_heeds_flags_as_the_run_does, 2)
+{
+    static const char *const ways[] = {
+        "--bf16 --explicit-prefetching --no-limit-all-gathers",
+        "--bf16 --blocks-per-unit 2",
+        "--bf16 --joint-units model.embed_tokens,lm_head",
+        "--shard-placement *_proj.weight:-1 --bf16",
+        "--frozen-prefixes lm_head,model.layers.1.mlp --ignored-modules lm_head,*.1.mlp --bf16",
+        "--unit-mp-policy model.layers.1:bf16:bf16:float32",
+        "--bf16 --no-reshard-after-backward --gradient-accumulation-steps 3",
+        "--bf16 --set-is-last-backward --gradient-accumulation-steps 3",
+        "--no-decay auto --optimizer adafactor --relative-step --adafactor-beta1 0.9",
+        "--min-num-params 1000 --force-leaf-modules LlamaMLP",
+    };
+    char dir[PATH];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    for (size_t i = 0; i < FSDP_LENGTH(ways); i++) {
+        check_run(t, dir, &subjects[1], ways[i]);
+        CHECK_HERE();
+    }
+}
+
+/* Batches of validation may be larger than those of a step; a save gathers parameters whole. */
+TEST_RANKS(a_plan_has_validation_and_save_in_it, 2)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(subjects); i++) {
+        char dir[PATH], more[3 * PATH];
+        make_files(t, &subjects[i], dir);
+        CHECK_HERE();
+        snprintf(more, sizeof more,
+                 "--validation-data %s/train.jsonl --validation-batch-size 32 "
+                 "--max-validation-samples 64 --save-model --output %s/out --overwrite-output",
+                 dir, dir);
+        check_run(t, dir, &subjects[i], more);
+        CHECK_HERE();
+    }
+}
+
+/* --- bars --- */
+
+static fsdp_plan *plan_of(fsdp_test *t, const char *dir, const char *flags, int ranks, int local)
+{
+    char text[2048];
+    fsdp_train_config config;
+    fsdp_options *options;
+    fsdp_plan *plan = NULL;
+    fsdp_status status = parse(dir, "--max-seq-length 13", flags, text, &config, &options);
+    if (status == FSDP_OK)
+        status = fsdp_plan_create(&config, ranks, local, &plan);
+    if (status == FSDP_OK)
+        fsdp_options_destroy(options);
+    else
+        fsdp_test_fail(t, __FILE__, __LINE__, "%s: %s", flags, fsdp_last_error());
+    return plan;
+}
+
+typedef struct bars {
+    int64_t shard, unit, rest; /* bytes: of rank 0's rows, the largest unit, what is in none */
+} bars;
+
+static bars bars_of(const fsdp_plan *p)
+{
+    bars b = {.rest = p->units[0].numel * 4};
+    for (size_t i = 0; i < p->n_units; i++) {
+        b.shard += p->units[i].local_numel * 4;
+        if (i && p->units[i].numel * 4 > b.unit)
+            b.unit = p->units[i].numel * 4;
+    }
+    return b;
+}
+
+/* Of parameters and gradients, whatever slots and copies wait for the next unit or step. */
+static int64_t most_sharded(const fsdp_plan *p, fsdp_plan_phase phase)
+{
+    return p->most_in[phase].tag[FSDP_TAG_PARAM] + p->most_in[phase].tag[FSDP_TAG_GRAD];
+}
+
+static void at_most(fsdp_test *t, const char *what, const char *flags, int ranks, int64_t bytes,
+                    int64_t bar)
+{
+    if (bytes > bar)
+        FAIL("%s with '%s' at %d ranks: %lld bytes, the bar is %lld", what, flags, ranks,
+             (long long)bytes, (long long)bar);
+}
+
+/* PyTorch's own (test_fully_shard_memory.py): what lies sharded, plus three units at work and what
+ * is in none. Sums of earlier micro-steps lie in a stack of so many shards. */
+static void check_bars(fsdp_test *t, const char *dir, const char *flags, int ranks, int sums)
+{
+    fsdp_plan *p = plan_of(t, dir, flags, ranks, ranks);
+    CHECK_HERE();
+    const bars b = bars_of(p);
+    const int64_t slack = 32 * 128; /* what a buffer holds ends at 32 elements for each tensor */
+    const int64_t work = 3 * b.unit + b.rest + sums * b.shard + slack;
+    at_most(t, "init", flags, ranks, p->init.total, b.shard + b.unit);
+    at_most(t, "forward", flags, ranks, most_sharded(p, FSDP_PLAN_FORWARD), b.shard + work);
+    at_most(t, "backward", flags, ranks, most_sharded(p, FSDP_PLAN_BACKWARD), 2 * b.shard + work);
+    at_most(t, "recomputation", flags, ranks, most_sharded(p, FSDP_PLAN_RECOMPUTATION),
+            2 * b.shard + work);
+    at_most(t, "the step", flags, ranks, p->step.total, 4 * b.shard);
+    fsdp_plan_destroy(p);
+}
+
+TEST(memory_at_each_moment_is_shards_and_few_units)
+{
+    char dir[PATH];
+    make_files(t, &deep, dir);
+    CHECK_HERE();
+    for (int ranks = 2; ranks <= 64; ranks *= 2) {
+        check_bars(t, dir, "", ranks, 0);
+        CHECK_HERE();
+        check_bars(t, dir, "--bf16", ranks, 0);
+        CHECK_HERE();
+        check_bars(t, dir, "--bf16 --activation-checkpointing", ranks, 0);
+        CHECK_HERE();
+        check_bars(t, dir, "--gradient-accumulation-steps 64", ranks, 6);
+        CHECK_HERE();
+    }
+}
+
+/* They have no gradients, moments or slots; of what trains there may be as much idle memory. */
+TEST(what_is_frozen_costs_its_shard_only)
+{
+    char dir[PATH];
+    make_files(t, &deep, dir);
+    CHECK_HERE();
+    for (int ranks = 2; ranks <= 64; ranks *= 4) {
+        fsdp_plan *p = plan_of(t, dir, "--frozen-prefixes model.layers.", ranks, ranks);
+        CHECK_HERE();
+        const bars b = bars_of(p);
+        int64_t trained = 0;
+        for (size_t i = 0; i < p->n_units; i++)
+            if (strcmp(p->units[i].class_name, "LlamaDecoderLayer") != 0)
+                trained += p->units[i].local_numel * 4;
+        ASSERT(trained > 0 && trained < b.shard / 10);
+        ASSERT(p->init.total <= b.shard);
+        ASSERT(p->most.tag[FSDP_TAG_PARAM] <= b.shard);
+        ASSERT(p->step.total <= b.shard + 3 * trained);
+        fsdp_plan_destroy(p);
+    }
+}
+
+/* --- collectives and their order --- */
+
+/* FULL_SHARD gathers a block for forward and for backward; what backward begins with (the root, the
+ * head) or does not read (the embedding) once; SHARD_GRAD_OP each once; bytes are those of all
+ * ranks' rows. */
+TEST(collectives_are_counted_by_unit)
+{
+    char dir[PATH];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    fsdp_plan *full = plan_of(t, dir, "--bf16 --gradient-accumulation-steps 2", 8, 8);
+    fsdp_plan *kept = plan_of(t, dir, "--bf16 --sharding-strategy SHARD_GRAD_OP", 8, 8);
+    CHECK_HERE();
+    ASSERT_INT(full->n_units, 6);
+    for (int i = 0; i < 6; i++) {
+        const fsdp_plan_unit *u = &full->units[i], *k = &kept->units[i];
+        const int times = strcmp(u->class_name, "LlamaDecoderLayer") == 0 ? 2 : 1;
+        ASSERT_INT(u->all_gathers, 2 * times);
+        ASSERT_INT(u->all_gather_bytes, 2 * times * u->numel * 2);
+        ASSERT_INT(u->reduce_scatters, 2);
+        ASSERT_INT(u->reduce_scatter_bytes, 2 * u->numel * 4);
+        ASSERT_INT(u->all_reduces, 0);
+        ASSERT_INT(k->all_gathers, 1);
+        ASSERT_INT(k->reduce_scatters, 1);
+    }
+    fsdp_plan *alone = plan_of(t, dir, "--bf16", 1, 1);
+    CHECK_HERE();
+    ASSERT_INT(alone->units[1].all_gathers, 0);
+    fsdp_plan_destroy(alone);
+    fsdp_plan_destroy(full);
+    fsdp_plan_destroy(kept);
+}
+
+/* Units by default, or exactly those that the user names; a tied embedding stays with the root. */
+TEST(embedding_and_head_are_units_unless_the_user_names_others)
+{
+    static const char *const names[] = {
+        "", "model.embed_tokens", "model.layers.0", "model.layers.1", "model.layers.2", "lm_head"};
+    char dir[PATH];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    fsdp_plan *p = plan_of(t, dir, "", 2, 2);
+    fsdp_plan *named =
+        plan_of(t, dir, "--fsdp_transformer_layer_cls_to_wrap LlamaDecoderLayer", 2, 2);
+    CHECK_HERE();
+    ASSERT_INT(p->n_units, FSDP_LENGTH(names));
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
+        ASSERT_STR(p->units[i].name, names[i]);
+    ASSERT_INT(named->n_units, 4);
+    ASSERT_STR(named->units[1].name, "model.layers.0");
+    fsdp_plan_destroy(p);
+    fsdp_plan_destroy(named);
+    make_files(t, &subjects[2], dir); /* GPT-2's is tied */
+    CHECK_HERE();
+    p = plan_of(t, dir, "", 2, 2);
+    CHECK_HERE();
+    ASSERT_INT(p->n_units, 4);
+    fsdp_plan_destroy(p);
+}
+
+/* Is there an event of `kind` of `unit`, after number `from`? Its number, or -1. */
+static int find_event(const fsdp_plan *p, int from, fsdp_plan_event_kind kind, int unit,
+                      fsdp_plan_phase phase)
+{
+    for (int i = from; i < (int)p->n_events; i++)
+        if (p->events[i].kind == kind && p->events[i].unit == unit && p->events[i].phase == phase)
+            return i;
+    return -1;
+}
+
+/* Units are the root, the embedding, blocks, the head. While block 0 computes, block 1's all-gather
+ * is under way; in backward block 1's while block 2 does; a unit is reduced after the one before it
+ * has left. */
+TEST(the_schedule_tells_what_is_under_way)
+{
+    char dir[PATH];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    fsdp_plan *p = plan_of(t, dir, "--bf16", 4, 4);
+    CHECK_HERE();
+    int begin = find_event(p, 0, FSDP_PLAN_BEGIN, 2, FSDP_PLAN_FORWARD);
+    int gather = find_event(p, 0, FSDP_PLAN_GATHER, 3, FSDP_PLAN_FORWARD);
+    int unshard = find_event(p, 0, FSDP_PLAN_UNSHARD, 3, FSDP_PLAN_FORWARD);
+    ASSERT(gather >= 0 && gather < begin && begin < unshard);
+    begin = find_event(p, 0, FSDP_PLAN_BEGIN, 4, FSDP_PLAN_BACKWARD);
+    gather = find_event(p, unshard, FSDP_PLAN_GATHER, 3, FSDP_PLAN_BACKWARD);
+    unshard = find_event(p, begin, FSDP_PLAN_UNSHARD, 3, FSDP_PLAN_BACKWARD);
+    ASSERT(gather >= 0 && gather < begin && begin < unshard);
+    int published = find_event(p, begin, FSDP_PLAN_PUBLISH, 3, FSDP_PLAN_BACKWARD);
+    int reduced = find_event(p, begin, FSDP_PLAN_REDUCE, 4, FSDP_PLAN_BACKWARD);
+    ASSERT(published >= 0 && published < reduced);
+    fsdp_plan *last = plan_of(t, dir, "--bf16 --gradient-accumulation-steps 3", 4, 4);
+    CHECK_HERE();
+    ASSERT_INT(last->n_events, p->n_events); /* of the last micro-step, whole */
+    for (size_t i = 0; i < p->n_events; i++)
+        ASSERT(last->events[i].kind == p->events[i].kind &&
+               last->events[i].unit == p->events[i].unit);
+    fsdp_plan_destroy(last);
+    fsdp_plan_destroy(p);
+}
+
+/* --- hosts --- */
+
+/* A master is not shared by hosts: float32 too is gathered into a buffer, and a rank's part of what
+ * a host shares is 1/L. */
+TEST(ranks_of_several_hosts_hold_their_own_rows)
+{
+    char dir[PATH];
+    make_files(t, &deep, dir);
+    CHECK_HERE();
+    fsdp_plan *one = plan_of(t, dir, "", 8, 8), *two = plan_of(t, dir, "", 8, 4);
+    CHECK_HERE();
+    ASSERT(two->init.total <= one->init.total);
+    ASSERT(two->peak.tag[FSDP_TAG_PARAM] > one->peak.tag[FSDP_TAG_PARAM]);
+    ASSERT_INT(two->units[1].all_gathers, one->units[1].all_gathers);
+    ASSERT_INT(fsdp_plan_host_bytes(two), 4 * (two->reserved + FSDP_PLAN_BESIDE_BYTES));
+    fsdp_plan_destroy(one);
+    fsdp_plan_destroy(two);
+}
+
+TEST(what_makes_no_plan_is_an_error)
+{
+    char dir[PATH], text[2048];
+    fsdp_train_config config;
+    fsdp_options *options;
+    fsdp_plan *plan;
+    make_files(t, &subjects[2], dir);
+    CHECK_HERE();
+    ASSERT_OK(parse(dir, "--batch-size 1048576", "", text, &config, &options));
+    ASSERT_ERROR(fsdp_plan_create(&config, 6, 4, &plan), FSDP_ERR_INVALID, "local_world_size");
+    config.max_seq_length = 65;
+    ASSERT_ERROR(fsdp_plan_create(&config, 2, 2, &plan), FSDP_ERR_INVALID, "max-seq-length");
+    config.max_seq_length = 64;
+    config.batch_size = 1 << 30;
+    ASSERT_ERROR(fsdp_plan_create(&config, 2, 2, &plan), FSDP_ERR_INVALID, "too large");
+    fsdp_options_destroy(options);
+}
+
+/* --- limits --- */
+
+static fsdp_status check_limit(const char *dir, const char *flags, int64_t limit)
+{
+    char text[2048];
+    fsdp_train_config config;
+    fsdp_options *options;
+    FSDP_TRY(parse(dir, flags, "", text, &config, &options));
+    config.memory_limit = limit;
+    fsdp_status status = fsdp_memory_limit_check(&config, 2, 2);
+    fsdp_options_destroy(options);
+    return status;
+}
+
+/* The figure that a verdict ends with, as it was printed. */
+static const char *figure(void)
+{
+    return strrchr(fsdp_last_error(), ':') + 2;
+}
+
+TEST(a_limit_below_the_plan_names_what_would_fit)
+{
+    const char *flags = "--max-seq-length 64 --batch-size 64 --sharding-strategy SHARD_GRAD_OP";
+    char dir[PATH];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    fsdp_plan *p = plan_of(t, dir, flags, 2, 2);
+    CHECK_HERE();
+    const int64_t needed = fsdp_plan_host_bytes(p);
+    ASSERT_OK(check_limit(dir, flags, 0));
+    ASSERT_OK(check_limit(dir, flags, needed));
+    ASSERT_ERROR(check_limit(dir, flags, needed - 1), FSDP_ERR_NOMEM,
+                 "it fits with --activation-checkpointing");
+    ASSERT(strstr(fsdp_last_error(), "activation") && strstr(fsdp_last_error(), "forward of"));
+    ASSERT(strlen(figure()) > 3);
+    ASSERT_ERROR(check_limit(dir, flags, 1 << 20), FSDP_ERR_NOMEM, "too much even with");
+    fsdp_plan_destroy(p);
+}
+
+/* A small model's copies are all it keeps: what is allocated after the step but gradients. */
+TEST(copies_beside_a_save_are_planned)
+{
+    const char *flags = "--max-seq-length 64 --save-steps 5 --checkpoint-dir none";
+    char dir[PATH], more[200];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    fsdp_plan *without = plan_of(t, dir, flags, 2, 2);
+    snprintf(more, sizeof more, "%s --async-save", flags);
+    fsdp_plan *with = plan_of(t, dir, more, 2, 2);
+    CHECK_HERE();
+    const int64_t kept = without->step.tag[FSDP_TAG_PARAM] + without->step.tag[FSDP_TAG_OPTIM];
+    ASSERT_INT(without->staging, 0);
+    ASSERT(kept > 0);
+    ASSERT_INT(with->staging, kept);
+    ASSERT_INT(fsdp_plan_host_bytes(with), fsdp_plan_host_bytes(without) + 2 * kept);
+    ASSERT_ERROR(check_limit(dir, more, fsdp_plan_host_bytes(without)), FSDP_ERR_NOMEM,
+                 "copies beside --async-save");
+    fsdp_plan_destroy(without);
+    fsdp_plan_destroy(with);
+}
+
+/* What the verdict recommends is planned within the limit. */
+TEST(a_micro_batch_that_fits_is_found)
+{
+    const char *flags = "--max-seq-length 64 --batch-size 64 --activation-checkpointing";
+    char dir[PATH];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    fsdp_plan *p = plan_of(t, dir,
+                           "--max-seq-length 64 --batch-size 16 --gradient-accumulation-steps 4 "
+                           "--activation-checkpointing",
+                           2, 2);
+    CHECK_HERE();
+    ASSERT_ERROR(check_limit(dir, flags, fsdp_plan_host_bytes(p)), FSDP_ERR_NOMEM,
+                 "it fits with --batch-size 16 --gradient-accumulation-steps 4:");
+    fsdp_plan_destroy(p);
+}
+
+/* Llama bounds no length; a run whose rows nothing bounds has no plan. */
+TEST(a_limit_needs_rows_of_bounded_length)
+{
+    char dir[PATH];
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    ASSERT_ERROR(check_limit(dir, "", INT64_MAX), FSDP_ERR_INVALID, "max_position_embeddings");
+    make_files(t, &subjects[2], dir);
+    CHECK_HERE();
+    ASSERT_OK(check_limit(dir, "", INT64_MAX)); /* GPT-2 does */
+}
+
+/* All ranks refuse alike, before anything was allocated; a run that fits goes on. */
+TEST_RANKS(a_run_within_its_limit_goes_on_and_one_beyond_fails_on_all_ranks, 2)
+{
+    char dir[PATH], text[2048];
+    fsdp_train_config config;
+    fsdp_options *options;
+    fsdp_train_result result;
+    make_files(t, &subjects[1], dir);
+    CHECK_HERE();
+    ASSERT_OK(parse(dir, subjects[1].flags, "--memory-limit 200MiB", text, &config, &options));
+    ASSERT_OK(fsdp_train_run(&config, t->group, NULL, &result));
+    config.memory_limit = 100 << 20;
+    ASSERT_ERROR(fsdp_train_run(&config, t->group, NULL, &result), FSDP_ERR_NOMEM,
+                 "--memory-limit 100.0 MiB");
+    ASSERT_INT(result.steps, 0);
+    fsdp_options_destroy(options);
+}

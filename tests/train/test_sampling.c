@@ -1,0 +1,227 @@
+/* Sampling: warpers against transformers' definitions, and draws against exact probabilities; and
+ * what is done to scores before. */
+#include "src/base/assert.h"
+#include "src/base/philox.h"
+#include "src/train/logits_process.h"
+#include "src/train/sampling.h"
+#include "tests/test.h"
+
+enum {
+    VOCAB = 40
+};
+
+static fsdp_generation_config plain(void)
+{
+    return (fsdp_generation_config){
+        .do_sample = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .num_beams = 1};
+}
+
+static void draw_scores(uint64_t seed, float *scores)
+{
+    for (int i = 0; i < VOCAB; i++)
+        scores[i] =
+            6.0f * fsdp_uniform_from_bits(fsdp_philox4x32(seed, (uint64_t)i, 0).v[0]) - 3.0f;
+}
+
+/* --- warpers --- */
+
+/* transformers' way: each warper puts -INFINITY where it removes. Ascending order, softmax, cumsum
+ * for top_p. p [VOCAB] is what is left, as probabilities. */
+static void naive_probabilities(const fsdp_generation_config *c, const float *scores, double *p)
+{
+    double x[VOCAB], total = 0, largest = (double)-INFINITY;
+    for (int i = 0; i < VOCAB; i++)
+        x[i] = (double)(scores[i] / (float)c->temperature);
+    for (int i = 0; i < VOCAB && c->top_k; i++) {
+        int above = 0;
+        for (int k = 0; k < VOCAB; k++)
+            above += scores[k] > scores[i];
+        if (above >= c->top_k)
+            x[i] = (double)-INFINITY;
+    }
+    for (int i = 0; i < VOCAB; i++)
+        total += exp(x[i]);
+    for (int i = 0; i < VOCAB; i++)
+        p[i] = exp(x[i]) / total;
+    for (int i = 0; i < VOCAB && c->top_p < 1; i++) {
+        double up_to = 0; /* of those that are not likelier */
+        for (int k = 0; k < VOCAB; k++)
+            up_to += x[k] <= x[i] ? p[k] : 0;
+        if (up_to <= 1 - c->top_p)
+            x[i] = (double)-INFINITY;
+    }
+    for (int i = 0; i < VOCAB; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    total = 0;
+    for (int i = 0; i < VOCAB; i++) {
+        if (exp(x[i] - largest) < c->min_p)
+            x[i] = (double)-INFINITY;
+        total += exp(x[i]);
+    }
+    for (int i = 0; i < VOCAB; i++)
+        p[i] = exp(x[i]) / total;
+}
+
+static void check_warp(fsdp_test *t, const fsdp_generation_config *c, const float *scores)
+{
+    fsdp_candidate left[VOCAB];
+    double p[VOCAB], total = 0;
+    int64_t n = fsdp_sampling_warp(c, scores, VOCAB, left), want = 0;
+    naive_probabilities(c, scores, p);
+    for (int i = 0; i < VOCAB; i++)
+        want += p[i] > 0;
+    ASSERT_INT(n, want);
+    for (int64_t i = 0; i < n; i++) {
+        ASSERT(i == 0 || left[i - 1].score >= left[i].score);
+        total += exp((double)left[i].score);
+    }
+    for (int64_t i = 0; i < n; i++)
+        ASSERT_NEAR(exp((double)left[i].score) / total, p[left[i].id], 1e-6);
+}
+
+TEST(warpers_leave_what_transformers_leaves)
+{
+    static const double temperatures[] = {1, 0.5, 1.7}, top_ps[] = {1, 0.9, 0.5, 0.01};
+    static const double min_ps[] = {0, 0.05, 0.3};
+    static const int64_t top_ks[] = {0, 1, 3, 39, 40, 100};
+    float scores[VOCAB];
+    for (uint64_t i = 0; i < 3 * 4 * 3 * 6; i++) {
+        fsdp_generation_config c = plain();
+        c.temperature = temperatures[i % 3];
+        c.top_p = top_ps[i / 3 % 4];
+        c.min_p = min_ps[i / 12 % 3];
+        c.top_k = top_ks[i / 36];
+        draw_scores(i, scores);
+        check_warp(t, &c, scores);
+        CHECK_HERE();
+    }
+}
+
+/* top_k keeps all that equal its last; what is banned is never left. */
+TEST(equal_and_banned_scores)
+{
+    const float scores[6] = {1, 2, 1, (float)-INFINITY, 1, 0},
+                none[2] = {(float)-INFINITY, (float)-INFINITY};
+    fsdp_candidate left[6];
+    fsdp_generation_config c = plain();
+    const fsdp_draw draw = {0};
+    c.top_k = 2;
+    ASSERT_INT(fsdp_sampling_warp(&c, scores, 6, left), 4);
+    ASSERT(left[0].id == 1 && left[1].id == 0 && left[2].id == 2 && left[3].id == 4);
+    c.top_k = 0;
+    ASSERT_INT(fsdp_sampling_warp(&c, scores, 6, left), 5);
+    ASSERT_INT(fsdp_sample(&c, none, 2, &draw, left), -1);
+    ASSERT_INT(fsdp_argmax(scores, 6), 1);
+    ASSERT_INT(fsdp_argmax(none, 2), 0);
+}
+
+/* --- draws --- */
+
+/* Chi-square of many rows or steps against exact probabilities: below 60 with 11 degrees of freedom
+ * but for one in 10^8, and always the same. */
+static void check_draws(fsdp_test *t, bool over_rows)
+{
+    enum {
+        N = 20000
+    };
+    float scores[VOCAB];
+    double p[VOCAB], chi = 0;
+    int64_t count[VOCAB] = {0};
+    fsdp_candidate scratch[VOCAB];
+    fsdp_generation_config c = plain();
+    c.top_k = 12;
+    c.temperature = 1.3;
+    draw_scores(5, scores);
+    naive_probabilities(&c, scores, p);
+    for (uint64_t i = 0; i < N; i++) {
+        const fsdp_draw draw = {.seed = 3, .row = over_rows ? i : 7, .step = over_rows ? 2 : i};
+        int32_t id = fsdp_sample(&c, scores, VOCAB, &draw, scratch);
+        ASSERT(id >= 0 && id < VOCAB && p[id] > 0);
+        count[id]++;
+    }
+    for (int i = 0; i < VOCAB; i++)
+        chi += p[i] > 0 ? pow((double)count[i] - N * p[i], 2) / (N * p[i]) : 0;
+    ASSERT(chi > 1 && chi < 60);
+}
+TEST(rows_draw_with_the_probabilities)
+{
+    check_draws(t, true);
+}
+TEST(steps_draw_with_the_probabilities)
+{
+    check_draws(t, false);
+}
+
+TEST(a_draw_is_a_function_of_seed_row_and_step)
+{
+    float scores[VOCAB];
+    fsdp_candidate scratch[VOCAB];
+    int differ = 0;
+    const fsdp_generation_config c = plain();
+    draw_scores(1, scores);
+    for (uint64_t i = 0; i < 50; i++) {
+        const fsdp_draw draw = {.seed = 1, .row = i, .step = 3},
+                        other = {.seed = 2, .row = i, .step = 3};
+        int32_t id = fsdp_sample(&c, scores, VOCAB, &draw, scratch);
+        ASSERT_INT(fsdp_sample(&c, scores, VOCAB, &draw, scratch), id);
+        differ += fsdp_sample(&c, scores, VOCAB, &other, scratch) != id;
+    }
+    ASSERT(differ > 10);
+}
+
+/* --- logits processors --- */
+
+TEST(repetition_is_penalized_once_whatever_the_sign)
+{
+    int32_t ids[] = {0, 2, 2, 9};
+    const fsdp_token_list list = {.ids = ids, .len = 4};
+    float scores[4] = {2, 1, -3, 0.5f}, scratch[4];
+    fsdp_generation_config c = plain();
+    c.repetition_penalty = 2;
+    fsdp_logits_process(&c, &list, 1, scores, 4, scratch);
+    ASSERT_F32(scores[0], 1);
+    ASSERT_F32(scores[1], 1);
+    ASSERT_F32(scores[2], -6);
+    ASSERT_F32(scores[3], 0.5f);
+}
+
+/* 1 2 was followed by 3 and by 0, so that neither may follow again. */
+TEST(ngrams_are_not_repeated)
+{
+    int32_t ids[] = {1, 2, 3, 1, 2, 0, 1, 2};
+    static const struct {
+        int64_t size;
+        size_t len;
+        unsigned banned; /* bit i: id i */
+    } cases[] = {{3, 8, 0x9}, {2, 8, 0x9}, {1, 8, 0xf}, {4, 8, 0},   {9, 8, 0},
+                 {8, 8, 0},   {3, 5, 0x8}, {2, 1, 0},   {1, 1, 0x2}, {2, 4, 0x4}};
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        const fsdp_token_list list = {.ids = ids, .len = cases[i].len};
+        float scores[5] = {0}, scratch[8];
+        fsdp_generation_config c = plain();
+        c.no_repeat_ngram_size = cases[i].size;
+        fsdp_logits_process(&c, &list, 1, scores, 5, scratch);
+        for (int id = 0; id < 5; id++)
+            ASSERT_INT(isinf(scores[id]) != 0, (cases[i].banned >> id) & 1);
+    }
+}
+
+TEST(ends_wait_for_the_least_length)
+{
+    int32_t ids[] = {0, 2, 3};
+    for (int64_t least = 0; least < 6; least++) {
+        for (int by_length = 0; by_length < 2; by_length++) {
+            const fsdp_token_list list = {.ids = ids, .len = 3};
+            float scores[4] = {0}, scratch[3];
+            fsdp_generation_config c = plain();
+            c.n_eos = 2;
+            c.eos_token_ids[0] = 1;
+            c.eos_token_ids[1] = 50; /* beyond the vocabulary */
+            c.min_length = by_length ? least : 0;
+            c.min_new_tokens = by_length ? 0 : least;
+            fsdp_logits_process(&c, &list, 1, scores, 4, scratch);
+            ASSERT_INT(isinf(scores[1]) != 0, least > (by_length ? 3 : 2));
+            ASSERT(!isinf(scores[0]) && !isinf(scores[2]));
+        }
+    }
+}
