@@ -57,7 +57,17 @@ report() {
         line="exit status $rc"
     fi
     echo "[$1/$total] ${2#"$build"/}: ${line:-no result} ($seconds s)"
-    if [ "$rc" -ne 0 ]; then tail -n 60 "$log" | sed 's/^/    /'; else grep '^skip' "$log" | sed 's/^/    /'; fi
+    if [ "$rc" -eq 0 ]; then
+        grep '^skip' "$log" | sed 's/^/    /'
+        return
+    fi
+    tail -n 60 "$log" | sed 's/^/    /'
+    # Once more at the end, where the last lines of a long log show them.
+    {
+        echo "${2#"$build"/}, exit status $rc:"
+        grep -E '^FAIL|ERROR: |WARNING: |runtime error' "$log" | head -n 5 | cut -c -300 | sed 's/^/    /'
+        grep -qE '^FAIL' "$log" || tail -n 3 "$log" | cut -c -300 | sed 's/^/    /'
+    } >>"$dir/failures"
 }
 # The programs that have ended, up to the first that has not.
 report_ended() {
@@ -90,5 +100,6 @@ all_of 1 $(printf '%s\n' $chosen | grep -E -- "$beside")
 all_of $lanes $(printf '%s\n' $chosen | grep -Ev -- "$beside")
 take $lanes
 report_ended
+if [ -e "$dir/failures" ]; then cat "$dir/failures"; fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
