@@ -53,11 +53,16 @@ fsdp_status fsdp_converted_stream(const fsdp_converted *item, fsdp_convert_write
     return FSDP_OK;
 }
 
+static void tell_progress(const fsdp_conversion *run)
+{
+    if (run->options->progress)
+        run->options->progress(run->options->context, run->done, run->selection.n);
+}
+
 void fsdp_conversion_step(fsdp_conversion *run)
 {
     run->done++;
-    if (run->options->progress)
-        run->options->progress(run->options->context, run->done, run->selection.n);
+    tell_progress(run);
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -241,7 +246,10 @@ static fsdp_status convert(fsdp_conversion *run)
     FSDP_TRY(fsdp_device_create(NULL, &run->device));
     run->raw = fsdp_calloc(1, FSDP_CONVERT_PIECE_BYTES);
     run->piece = fsdp_calloc(1, FSDP_CONVERT_PIECE_BYTES);
-    return run->raw && run->piece ? write_target(run) : FSDP_ERR_NOMEM;
+    if (!run->raw || !run->piece)
+        return FSDP_ERR_NOMEM;
+    tell_progress(run);
+    return write_target(run);
 }
 
 fsdp_status fsdp_convert(fsdp_source *from, const char *to, const fsdp_convert_options *options,

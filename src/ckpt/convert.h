@@ -25,7 +25,7 @@ typedef struct fsdp_convert_options {
     const char *model;       /* HF: folder or hub name whose config.json, generation_config.json and
                                 tokenizer are copied; NULL: those beside the source, if it is HF */
     bool overwrite;          /* replace what is there; default: refuse */
-    void (*progress)(void *context, size_t done, size_t total); /* items; NULL: nobody asks */
+    fsdp_source_progress_fn *progress; /* NULL: nobody asks */
     void *context;
 } fsdp_convert_options;
 

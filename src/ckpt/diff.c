@@ -196,20 +196,64 @@ static fsdp_status compare_items(diff *d, fsdp_difference *at)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static fsdp_status compare_all(diff *d)
+/* Which names come next of both, which are sorted. */
+typedef struct place {
+    size_t i, k; /* in A, in B */
+} place;
+
+/* < 0: the name at the place is only in A, > 0: only in B. */
+static int order_at(const diff *d, place at)
 {
     const fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
-    for (size_t i = 0, k = 0; i < a->n || k < b->n;) {
-        int order = i == a->n ? 1 : k == b->n ? -1 : strcmp(a->items[i].name, b->items[k].name);
-        fsdp_difference at = {
-            .name = order <= 0 ? a->items[i].name : b->items[k].name,
-            .a = order <= 0 ? a->items[i].item : NULL,
-            .b = order >= 0 ? b->items[k].item : NULL,
-        };
-        at.kind = order < 0 ? FSDP_DIFFERENCE_ONLY_IN_A : FSDP_DIFFERENCE_ONLY_IN_B;
-        FSDP_TRY(order == 0 ? compare_items(d, &at) : tell(d, &at));
-        i += order <= 0;
-        k += order >= 0;
+    return at.i == a->n ? 1 : at.k == b->n ? -1 : strcmp(a->items[at.i].name, b->items[at.k].name);
+}
+
+static bool is_end(const diff *d, place at)
+{
+    return at.i == d->a.selection.n && at.k == d->b.selection.n;
+}
+
+static place next_place(place at, int order)
+{
+    return (place){at.i + (order <= 0), at.k + (order >= 0)};
+}
+
+static size_t count_names(const diff *d)
+{
+    size_t n = 0;
+    for (place at = {0}; !is_end(d, at); at = next_place(at, order_at(d, at)))
+        n++;
+    return n;
+}
+
+static fsdp_status compare_at(diff *d, place where, int order)
+{
+    const fsdp_selected *a = order <= 0 ? &d->a.selection.items[where.i] : NULL;
+    const fsdp_selected *b = order >= 0 ? &d->b.selection.items[where.k] : NULL;
+    fsdp_difference at = {
+        .name = a ? a->name : b->name, .a = a ? a->item : NULL, .b = b ? b->item : NULL};
+    if (a && b)
+        return compare_items(d, &at);
+    at.kind = a ? FSDP_DIFFERENCE_ONLY_IN_A : FSDP_DIFFERENCE_ONLY_IN_B;
+    return tell(d, &at);
+}
+
+static void tell_progress(const diff *d, size_t done, size_t total)
+{
+    if (d->options->progress)
+        d->options->progress(d->context, done, total);
+}
+
+static fsdp_status compare_all(diff *d)
+{
+    const size_t total = count_names(d);
+    size_t done = 0;
+    tell_progress(d, done, total);
+    for (place at = {0}; !is_end(d, at);) {
+        const int order = order_at(d, at);
+        FSDP_TRY(compare_at(d, at, order));
+        at = next_place(at, order);
+        tell_progress(d, ++done, total);
     }
     return FSDP_OK;
 }

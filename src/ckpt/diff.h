@@ -32,6 +32,7 @@ typedef struct fsdp_diff_options {
     bool ignore_dtype; /* another dtype is no difference: values are compared */
     bool model_only;   /* the model's tensors alone; default: everything, unless one of the two
                           has them below other keys than the other */
+    fsdp_source_progress_fn *progress; /* NULL: nobody asks */
 } fsdp_diff_options;
 
 typedef struct fsdp_diff_result {
@@ -40,8 +41,8 @@ typedef struct fsdp_diff_result {
     bool model_only; /* that the models alone were compared */
 } fsdp_diff_result;
 
-/* Call `told` with every difference, by name. FSDP_ERR_FORMAT for damage that shows while elements
- * are read; what `told` returns. */
+/* Call `told` with every difference, by name, and `progress`, both with `context`. FSDP_ERR_FORMAT
+ * for damage that shows while elements are read; what `told` returns. */
 FSDP_MUST_CHECK fsdp_status fsdp_diff(fsdp_source *a, fsdp_source *b,
                                       const fsdp_diff_options *options, fsdp_difference_fn *told,
                                       void *context, fsdp_diff_result *result);

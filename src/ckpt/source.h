@@ -36,6 +36,9 @@ typedef struct fsdp_source_item {
 
 typedef struct fsdp_source fsdp_source;
 
+/* How far a tool has come: items of those that it goes through. Called first with `done` 0. */
+typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
+
 /* Open `path`. What its format's reader checks when it opens is checked: bounds, shapes, holes and
  * overlaps. Data are not touched. FSDP_ERR_NOT_FOUND if it is none of the formats;
  * FSDP_ERR_INVALID for pipes and devices; else what

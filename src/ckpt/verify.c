@@ -17,9 +17,9 @@ enum {
 };
 
 typedef struct verifying {
-    fsdp_damage_fn *found;
-    void *context;
+    const fsdp_verify_options *options;
     fsdp_verify_result *result;
+    size_t done, total;  /* items of the checkpoint, all of its files together; 0: not known yet */
     fsdp_device *device; /* whose kernels make doubles */
     unsigned char *raw;  /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] */
     double *numbers;     /* [PIECE_ELEMENTS] */
@@ -28,7 +28,13 @@ typedef struct verifying {
 static void report(verifying *v, const char *damage)
 {
     v->result->damages++;
-    v->found(damage, v->context);
+    v->options->found(damage, v->options->context);
+}
+
+static void tell_progress(const verifying *v)
+{
+    if (v->options->progress)
+        v->options->progress(v->options->context, v->done, v->total);
 }
 
 /* Which failures say that the checkpoint is damaged, not that it cannot be looked at. */
@@ -99,6 +105,8 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
         v->result->values += item->dtype_name == NULL;
         v->result->bytes += item->bytes;
         FSDP_TRY(take_failure(v, check_item(v, source, item)));
+        v->done++;
+        tell_progress(v);
     }
     return FSDP_OK;
 }
@@ -156,6 +164,10 @@ static fsdp_status verify(verifying *v, const char *path)
     fsdp_status status = fsdp_source_open(path, &source);
     if (status != FSDP_OK)
         return take_failure(v, status);
+    if (!v->total) {
+        v->total = fsdp_source_count(source);
+        tell_progress(v);
+    }
     status = check_source(v, source);
     fsdp_source_close(source);
     return status;
@@ -168,10 +180,10 @@ static fsdp_status begin(verifying *v)
     return v->raw && v->numbers ? fsdp_device_create(NULL, &v->device) : FSDP_ERR_NOMEM;
 }
 
-fsdp_status fsdp_verify_checkpoint(const char *path, fsdp_damage_fn *found, void *context,
+fsdp_status fsdp_verify_checkpoint(const char *path, const fsdp_verify_options *options,
                                    fsdp_verify_result *result)
 {
-    verifying v = {.found = found, .context = context, .result = result};
+    verifying v = {.options = options, .result = result};
     *result = (fsdp_verify_result){0};
     FSDP_TRY(fsdp_path_check(path));
     if (!fsdp_path_is_directory(path) && !fsdp_path_is_file(path))

@@ -5,6 +5,12 @@
 /* Called with each damage that was found: a sentence that names file and item. */
 typedef void fsdp_damage_fn(const char *damage, void *context);
 
+typedef struct fsdp_verify_options {
+    fsdp_damage_fn *found;
+    fsdp_source_progress_fn *progress; /* NULL: nobody asks */
+    void *context;                     /* of both */
+} fsdp_verify_options;
+
 typedef struct fsdp_verify_result {
     size_t tensors, values; /* that were read */
     int64_t bytes;
@@ -17,5 +23,6 @@ typedef struct fsdp_verify_result {
  * damage does not keep others from being found, unless the checkpoint cannot be opened for it.
  * FSDP_OK also for a damaged one. FSDP_ERR_NOT_FOUND if there is none; FSDP_ERR_UNSUPPORTED for
  * forms that are not read. */
-FSDP_MUST_CHECK fsdp_status fsdp_verify_checkpoint(const char *path, fsdp_damage_fn *found,
-                                                   void *context, fsdp_verify_result *result);
+FSDP_MUST_CHECK fsdp_status fsdp_verify_checkpoint(const char *path,
+                                                   const fsdp_verify_options *options,
+                                                   fsdp_verify_result *result);

@@ -1,14 +1,13 @@
 /* `fsdp checkpoint convert`, and merge-weights: a checkpoint in another format. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "src/base/assert.h"
 #include "src/ckpt/convert.h"
 #include "src/cli/checkpoint.h"
+#include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
 #include "src/train/human.h"
-#include "src/train/progress.h"
 
 typedef struct convert_config {
     int format; /* fsdp_convert_format */
@@ -88,31 +87,6 @@ static const fsdp_options_spec spec = {
     .check = check_config,
 };
 
-/* --- progress --- */
-
-static void step(void *context, size_t done, size_t total)
-{
-    (void)done;
-    (void)total;
-    fsdp_progress_update(context, 1, NULL);
-}
-
-static fsdp_status convert_with_bar(fsdp_source *source, const char *to,
-                                    fsdp_convert_options *options, fsdp_convert_result *result)
-{
-    fsdp_progress *bar;
-    fsdp_progress_options bar_options = {.description = "converting",
-                                         .total = (int64_t)fsdp_source_count(source),
-                                         .style = isatty(STDERR_FILENO) ? FSDP_PROGRESS_BAR
-                                                                        : FSDP_PROGRESS_OFF};
-    FSDP_TRY(fsdp_progress_create(&bar_options, &bar));
-    options->progress = step;
-    options->context = bar;
-    fsdp_status status = fsdp_convert(source, to, options, result);
-    fsdp_progress_destroy(bar);
-    return status;
-}
-
 /* --- the command --- */
 
 static const char *const format_names[] = {
@@ -133,7 +107,12 @@ static void print_result(const char *to, const fsdp_convert_result *r)
 static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
 {
     fsdp_convert_result result;
-    if (convert_with_bar(source, to, options, &result) != FSDP_OK)
+    fsdp_checkpoint_bar bar = {.description = "converting"};
+    options->progress = fsdp_checkpoint_bar_step;
+    options->context = &bar;
+    fsdp_status status = fsdp_convert(source, to, options, &result);
+    fsdp_checkpoint_bar_end(&bar);
+    if (status != FSDP_OK)
         return fsdp_cli_failed(spec.program);
     print_result(to, &result);
     return FSDP_EXIT_OK;

@@ -6,6 +6,7 @@
 #include "src/ckpt/diff.h"
 #include "src/ckpt/entry.h"
 #include "src/cli/checkpoint.h"
+#include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
 
 typedef struct diff_config {
@@ -59,7 +60,7 @@ static void print_elements(const fsdp_difference *d)
 static fsdp_status print_difference(const fsdp_difference *d, void *context)
 {
     char a[256], b[256];
-    (void)context;
+    fsdp_checkpoint_bar_clear(context);
     printf("%s: ", d->name);
     switch (d->kind) {
     case FSDP_DIFFERENCE_ONLY_IN_A:
@@ -86,6 +87,7 @@ static fsdp_status print_difference(const fsdp_difference *d, void *context)
         printf("%.60s in A, %.60s in B\n", d->value_a, d->value_b);
         break;
     }
+    fflush(stdout); /* before the bar comes back */
     return FSDP_OK;
 }
 
@@ -107,11 +109,14 @@ static fsdp_status compare(char *const *paths, const diff_config *config, fsdp_d
     fsdp_diff_options options = {.has_tolerance = !isnan(config->tolerance),
                                  .tolerance = isnan(config->tolerance) ? 0 : config->tolerance,
                                  .ignore_dtype = config->ignore_dtype,
-                                 .model_only = config->model_only};
+                                 .model_only = config->model_only,
+                                 .progress = fsdp_checkpoint_bar_step};
+    fsdp_checkpoint_bar bar = {.description = "comparing"};
     FSDP_TRY(fsdp_source_open(paths[0], &a));
     fsdp_status status = fsdp_source_open(paths[1], &b);
     if (status == FSDP_OK) {
-        status = fsdp_diff(a, b, &options, print_difference, NULL, result);
+        status = fsdp_diff(a, b, &options, print_difference, &bar, result);
+        fsdp_checkpoint_bar_end(&bar);
         fsdp_source_close(b);
     }
     fsdp_source_close(a);

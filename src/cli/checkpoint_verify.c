@@ -7,6 +7,7 @@
 #include "src/ckpt/parts.h"
 #include "src/ckpt/verify.h"
 #include "src/cli/checkpoint.h"
+#include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
 #include "src/train/checkpoint_verify.h"
 #include "src/train/human.h"
@@ -26,8 +27,9 @@ static const fsdp_options_spec spec = {
 
 static void print_damage(const char *damage, void *context)
 {
-    (void)context;
+    fsdp_checkpoint_bar_clear(context);
     printf("%s\n", damage);
+    fflush(stdout); /* before the bar comes back */
 }
 
 static void print_result(const char *path, const fsdp_verify_result *r)
@@ -45,9 +47,14 @@ static void print_result(const char *path, const fsdp_verify_result *r)
 static int verify_one(const char *path)
 {
     fsdp_verify_result result;
-    if (fsdp_verify_checkpoint(path, print_damage, NULL, &result) != FSDP_OK)
-        return fsdp_cli_failed(spec.program);
-    if (fsdp_checkpoint_folder_verify(path, print_damage, NULL, &result.damages) != FSDP_OK)
+    fsdp_checkpoint_bar bar = {.description = "verifying"};
+    const fsdp_verify_options options = {
+        .found = print_damage, .progress = fsdp_checkpoint_bar_step, .context = &bar};
+    fsdp_status status = fsdp_verify_checkpoint(path, &options, &result);
+    fsdp_checkpoint_bar_end(&bar);
+    if (status == FSDP_OK)
+        status = fsdp_checkpoint_folder_verify(path, print_damage, &bar, &result.damages);
+    if (status != FSDP_OK)
         return fsdp_cli_failed(spec.program);
     print_result(path, &result);
     return result.damages ? FSDP_EXIT_FAILURE : FSDP_EXIT_OK;
@@ -67,9 +74,10 @@ static bool is_part(const fsdp_parts *parts, const char *path)
 static int verify_folder(const fsdp_parts *parts, const char *path)
 {
     fsdp_verify_result result = {0};
+    fsdp_checkpoint_bar none = {0};
     if (is_part(parts, path))
         return FSDP_EXIT_OK;
-    if (fsdp_checkpoint_folder_verify(path, print_damage, NULL, &result.damages) != FSDP_OK)
+    if (fsdp_checkpoint_folder_verify(path, print_damage, &none, &result.damages) != FSDP_OK)
         return fsdp_cli_failed(spec.program);
     if (result.damages)
         print_result(path, &result);

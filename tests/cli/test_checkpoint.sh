@@ -273,6 +273,44 @@ run inspct x
 check the_nearest_command_is_named says "unknown command 'inspct'; did you mean 'inspect'\?"
 check an_unknown_command_is_misuse test $rc -eq 2
 
+# --- progress ---
+
+# A terminal of 60 columns; what it shows is in out.
+on_terminal() { # ARGUMENTS
+    TERM=xterm NO_COLOR=1 capture script -qec "stty cols 60; '$fsdp' checkpoint $*" /dev/null
+}
+bar_of() { # NAME WORD TOTAL: from its first state to its last
+    check "$1_shows_a_bar" shows "$2:   0%\\| +\\| 0/$3 \\["
+    check "$1_ends_with_a_full_bar" shows "$2: 100%\\|#+\\| $3/$3 \\["
+}
+items_of() { "$fsdp" checkpoint inspect "$1" --json | grep -o '"name"' | wc -l; }
+if script -qec true /dev/null >/dev/null 2>&1; then
+    on_terminal convert "$dcp" bar.pt
+    bar_of convert converting 77
+    on_terminal convert "$dcp" bar.safetensors
+    bar_of a_conversion_of_the_model_alone converting 17
+    on_terminal verify "$dcp"
+    bar_of verify verifying 77
+    on_terminal verify "$fixtures/torch/bin_sharded"
+    bar_of verify_of_several_files verifying "$(items_of "$fixtures/torch/bin_sharded")"
+    on_terminal verify damaged
+    bar_of verify_of_damage verifying "$(items_of damaged)"
+    line=$(printf '\r +\r') # the bar is taken off its line
+    check a_damage_has_a_line_of_its_own shows "$line[^|]*__0_0\\.distcp: record 'data/0' is damaged"
+    on_terminal diff "$golden/gpt2_tiny/model" "$dcp"
+    bar_of diff comparing 17
+    check a_difference_has_a_line_of_its_own shows "${line}lm_head\\.weight: only in B"
+    TERM=dumb capture script -qec "'$fsdp' checkpoint verify '$dcp'" /dev/null
+    check a_dumb_terminal_has_no_bar test "$(grep -c verifying out)" -eq 0
+else
+    skip bars "no script(1) here to make a terminal"
+fi
+for command in "verify $dcp" "diff $dcp $dcp"; do
+    # shellcheck disable=SC2086
+    run $command
+    check "no_bar_of_${command%% *}_without_a_terminal" test $rc -eq 0 -a ! -s err
+done
+
 # --- a folder around checkpoints ---
 
 mkdir out-checkpoints

@@ -1,0 +1,37 @@
+/* See checkpoint_bar.h. */
+#include "src/cli/checkpoint_bar.h"
+
+#include "src/train/progress.h"
+#include "src/train/terminal.h"
+
+/* Without memory for it there is no bar; the work goes on. */
+static void begin(fsdp_checkpoint_bar *bar, size_t total)
+{
+    const fsdp_progress_options options = {.description = bar->description,
+                                           .total = (int64_t)total,
+                                           .style = fsdp_terminal_is(stderr) ? FSDP_PROGRESS_BAR
+                                                                             : FSDP_PROGRESS_OFF};
+    if (fsdp_progress_create(&options, &bar->progress) != FSDP_OK)
+        bar->progress = NULL;
+}
+
+void fsdp_checkpoint_bar_step(void *context, size_t done, size_t total)
+{
+    fsdp_checkpoint_bar *bar = context;
+    if (!bar->progress)
+        begin(bar, total);
+    fsdp_progress_update(bar->progress, (int64_t)done - (int64_t)bar->done, NULL);
+    bar->done = done;
+}
+
+void fsdp_checkpoint_bar_clear(fsdp_checkpoint_bar *bar)
+{
+    fsdp_progress_clear(bar->progress);
+}
+
+void fsdp_checkpoint_bar_end(fsdp_checkpoint_bar *bar)
+{
+    fsdp_progress_destroy(bar->progress);
+    bar->progress = NULL;
+    bar->done = 0;
+}
