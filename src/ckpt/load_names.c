@@ -5,44 +5,64 @@
 #include "src/base/assert.h"
 #include "src/ckpt/load_names.h"
 
+typedef struct names {
+    fsdp_load_lookup_fn *lookup;
+    const void *file;
+} names;
+
 /* A name in up to three pieces; prefix may be NULL. */
-static fsdp_status find(const fsdp_checkpoint_reader *reader, const char *prefix, const char *name,
-                        size_t length, const char *ending, const fsdp_checkpoint_entry **entry)
+static fsdp_status find(const names *in, const char *prefix, const char *name, size_t length,
+                        const char *ending, const void **found)
 {
     char *full = fsdp_strdup_printf("%s%s%.*s%s", prefix ? prefix : "", prefix ? "." : "",
                                     (int)length, name, ending);
     if (!full)
         return FSDP_ERR_NOMEM;
-    *entry = fsdp_checkpoint_find(reader, full);
+    *found = in->lookup(in->file, full);
     fsdp_free(full);
     return FSDP_OK;
 }
 
 /* `name`, else what it was called in old files. */
-static fsdp_status find_new_or_old(const fsdp_checkpoint_reader *reader, const char *prefix,
-                                   const char *name, const fsdp_checkpoint_entry **entry)
+static fsdp_status find_new_or_old(const names *in, const char *prefix, const char *name,
+                                   const void **found)
 {
     static const struct {
         const char *now, *then;
     } renamed[] = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}};
     size_t length = strlen(name);
-    FSDP_TRY(find(reader, prefix, name, length, "", entry));
-    for (size_t i = 0; i < FSDP_LENGTH(renamed) && !*entry; i++) {
+    FSDP_TRY(find(in, prefix, name, length, "", found));
+    for (size_t i = 0; i < FSDP_LENGTH(renamed) && !*found; i++) {
         size_t n = strlen(renamed[i].now);
         if (length >= n && strcmp(name + length - n, renamed[i].now) == 0)
-            FSDP_TRY(find(reader, prefix, name, length - n, renamed[i].then, entry));
+            FSDP_TRY(find(in, prefix, name, length - n, renamed[i].then, found));
     }
     return FSDP_OK;
+}
+
+fsdp_status fsdp_load_lookup(fsdp_load_lookup_fn *lookup, const void *file, const char *base_prefix,
+                             const char *name, const void **found)
+{
+    const names in = {lookup, file};
+    size_t n = base_prefix ? strlen(base_prefix) : 0;
+    FSDP_TRY(find_new_or_old(&in, NULL, name, found));
+    if (*found || !n)
+        return FSDP_OK;
+    if (strncmp(name, base_prefix, n) == 0 && name[n] == '.')
+        return find_new_or_old(&in, NULL, name + n + 1, found);
+    return find_new_or_old(&in, base_prefix, name, found);
+}
+
+static const void *in_reader(const void *file, const char *name)
+{
+    return fsdp_checkpoint_find(file, name);
 }
 
 fsdp_status fsdp_load_find(const fsdp_checkpoint_reader *reader, const char *base_prefix,
                            const char *name, const fsdp_checkpoint_entry **entry)
 {
-    size_t n = base_prefix ? strlen(base_prefix) : 0;
-    FSDP_TRY(find_new_or_old(reader, NULL, name, entry));
-    if (*entry || !n)
-        return FSDP_OK;
-    if (strncmp(name, base_prefix, n) == 0 && name[n] == '.')
-        return find_new_or_old(reader, NULL, name + n + 1, entry);
-    return find_new_or_old(reader, base_prefix, name, entry);
+    const void *found;
+    FSDP_TRY(fsdp_load_lookup(in_reader, reader, base_prefix, name, &found));
+    *entry = found;
+    return FSDP_OK;
 }

@@ -2,12 +2,19 @@
 #pragma once
 #include <fsdp/ckpt.h>
 
+/* What a file holds under a name; NULL: nothing. */
+typedef const void *fsdp_load_lookup_fn(const void *file, const char *name);
+
 /* The tensor of parameter `name`, found as transformers finds it:
  * - under its own name;
  * - without `base_prefix` in a file of the bare model ("bert.pooler.dense.weight" as
  *   "pooler.dense.weight"), with it in a file of a model with a head. NULL: no prefix;
  * - each of them with gamma and beta for LayerNorm's weight and bias, as old versions wrote.
- * *entry is NULL if there is none. */
+ * *found is NULL if there is none. */
+FSDP_MUST_CHECK fsdp_status fsdp_load_lookup(fsdp_load_lookup_fn *lookup, const void *file,
+                                             const char *base_prefix, const char *name,
+                                             const void **found);
+/* The same of a reader; *entry is NULL if there is none. */
 FSDP_MUST_CHECK fsdp_status fsdp_load_find(const fsdp_checkpoint_reader *reader,
                                            const char *base_prefix, const char *name,
                                            const fsdp_checkpoint_entry **entry);

@@ -8,6 +8,7 @@
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
 #include "src/train/human.h"
+#include "src/train/weights_fit.h"
 
 typedef struct convert_config {
     int format; /* fsdp_convert_format */
@@ -52,7 +53,8 @@ static const fsdp_option table[] = {
      .offset = offsetof(convert_config, model),
      .metavar = "DIR",
      .help = "hf: folder or hub name whose config.json, generation_config.json and tokenizer go "
-             "with the weights; by default those beside the weights that are read"},
+             "with the weights, which must be of that model; by default those beside the weights "
+             "that are read"},
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, overwrite),
@@ -110,6 +112,8 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
     fsdp_checkpoint_bar bar = {.description = "converting"};
     options->progress = fsdp_checkpoint_bar_step;
     options->context = &bar;
+    if (options->model && fsdp_weights_fit(source, options->model) != FSDP_OK)
+        return fsdp_cli_failed(spec.program);
     fsdp_status status = fsdp_convert(source, to, options, &result);
     fsdp_checkpoint_bar_end(&bar);
     if (status != FSDP_OK)

@@ -116,7 +116,34 @@ run convert all.pt again.safetensors --model "$golden/gpt2_tiny/model"
 expect so_is_a_model_for_a_file 2 'model: only for a folder'
 check and_nothing_is_written test ! -e again -a ! -e again.safetensors
 run convert "$fixtures/torch/bin_sharded" bin
-check bin_files_become_dcp same "$fixtures/torch/bin_sharded" bin
+check bin_files_become_safetensors same "$fixtures/torch/bin_sharded" bin
+check in_a_folder_of_their_kind test -e bin/model.safetensors
+run convert "$fixtures/torch/bin_sharded" bin_dcp --format dcp
+check or_dcp same "$fixtures/torch/bin_sharded" bin_dcp
+
+# --model: of the weights' own type and shape.
+model_of() { # FROM MODEL
+    rm -rf of_model
+    run convert "$1" of_model --format hf --model "$2"
+}
+for type in gpt2 gpt2_tiny bert bert_tiny llama2 llama3 llama_bias mistral qwen2 t5_v1_0 t5_v1_1; do
+    model_of "$golden/$type/model" "$golden/$type/model"
+    check "weights_of_${type}_fit" cmp -s "$golden/$type/model/config.json" of_model/config.json
+done
+model_of "$golden/t5_v1_1/model" "$golden/gpt2_tiny/model"
+expect weights_of_another_type_are_refused 1 "t5_v1_1/model: there is no tensor 'transformer\.wpe\.weight', which a GPT2LMHeadModel of the config\.json of .*gpt2_tiny/model has: weights of another model"
+check and_nothing_is_written_of_them test ! -e of_model
+mkdir wider unknown
+sed 's/"vocab_size": 37/"vocab_size": 38/' "$golden/gpt2_tiny/model/config.json" >wider/config.json
+model_of "$dcp" wider
+expect so_are_those_of_another_shape 1 "dcp_step2: tensor 'model\.transformer\.wte\.weight' has shape \[37, 9\]; a GPT2LMHeadModel of the config\.json of wider has \[38, 9\] there"
+echo '{"model_type": "mixtral"}' >unknown/config.json
+model_of "$golden/llama3/model" unknown
+expect what_is_not_known_is_not_compared 0
+cp "$golden/t5_v1_1/model/config.json" unknown/config.json
+sed -i 's/"model_type": "t5"/"model_type": 5/' unknown/config.json
+model_of "$golden/t5_v1_1/model" unknown
+expect a_damaged_configuration_is_named 1 "unknown/config\.json: model_type"
 
 run convert all.pt bf16.pt --dtype bf16
 run diff all.pt bf16.pt

@@ -1,0 +1,159 @@
+/* See weights_fit.h. */
+#include "src/train/weights_fit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <fsdp/models.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/ckpt/entry.h"
+#include "src/ckpt/hf_dir.h"
+#include "src/ckpt/load_names.h"
+#include "src/ckpt/selection.h"
+#include "src/models/model_type.h"
+#include "src/nn/module.h"
+
+enum {
+    SHAPE_BYTES = 256
+};
+
+typedef struct fitting {
+    const fsdp_source *weights;
+    const char *model; /* as the user names it */
+    const fsdp_model_type *type;
+    fsdp_selection have; /* sorted */
+    fsdp_parameter_list names;
+} fitting;
+
+static int by_name(const void *key, const void *item)
+{
+    return strcmp(key, ((const fsdp_selected *)item)->name);
+}
+
+static const void *in_selection(const void *file, const char *name)
+{
+    const fsdp_selection *s = file;
+    return bsearch(name, s->items, s->n, sizeof *s->items, by_name);
+}
+
+static bool is_below(const char *name, const char *module)
+{
+    const size_t n = strlen(module);
+    return strncmp(name, module, n) == 0 && name[n] == '.';
+}
+
+/* The head, and what is drawn where weights lack it. */
+static bool may_be_missing(const fsdp_model_type *type, const char *name)
+{
+    for (const char *const *m = type->fresh_modules; m && *m; m++)
+        if (is_below(name, *m))
+            return true;
+    return type->head && strcmp(name, type->head) == 0;
+}
+
+static fsdp_status check_shape(const fitting *f, const fsdp_parameter *p,
+                               const fsdp_source_item *item)
+{
+    char has[SHAPE_BYTES], wanted[SHAPE_BYTES];
+    if (item->ndim == p->ndim &&
+        memcmp(item->shape, p->shape, (size_t)p->ndim * sizeof *p->shape) == 0)
+        return FSDP_OK;
+    fsdp_checkpoint_shape_text(item->shape, item->ndim, has, sizeof has);
+    fsdp_checkpoint_shape_text(p->shape, p->ndim, wanted, sizeof wanted);
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: tensor '%s' has shape %s; a %s of the config.json of %s has %s there",
+                      fsdp_source_path(f->weights), item->fqn, has, f->type->root_class, f->model,
+                      wanted);
+}
+
+/* Under any name of its parameter; NULL: nothing. */
+static fsdp_status find(const fitting *f, size_t i, const fsdp_selected **found)
+{
+    *found = NULL;
+    for (size_t k = 0; k < f->names.n && !*found; k++) {
+        const void *entry;
+        if (f->names.items[k].parameter != f->names.items[i].parameter)
+            continue;
+        FSDP_TRY(fsdp_load_lookup(in_selection, &f->have, f->type->base_prefix,
+                                  f->names.items[k].name, &entry));
+        *found = entry;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_there(const fitting *f)
+{
+    for (size_t i = 0; i < f->names.n; i++) {
+        const fsdp_selected *found;
+        const char *name = f->names.items[i].name;
+        FSDP_TRY(find(f, i, &found));
+        if (!found && !may_be_missing(f->type, name))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "%s: there is no tensor '%s', which a %s of the config.json of %s "
+                              "has: weights of another model",
+                              fsdp_source_path(f->weights), name, f->type->root_class, f->model);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_shapes(const fitting *f)
+{
+    for (size_t i = 0; i < f->names.n; i++) {
+        const fsdp_selected *found;
+        FSDP_TRY(find(f, i, &found));
+        if (found)
+            FSDP_TRY(check_shape(f, f->names.items[i].parameter, found->item));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_model(fitting *f, const fsdp_model_config *config)
+{
+    fsdp_module *module;
+    FSDP_TRY(fsdp_select_model(f->weights, &f->have));
+    fsdp_selection_sort(&f->have);
+    f->type = config->type;
+    fsdp_status status = fsdp_model_create(config, &module);
+    if (status == FSDP_OK) {
+        status = fsdp_module_parameters(module, true, &f->names);
+        if (status == FSDP_OK)
+            status = check_there(f);
+        if (status == FSDP_OK)
+            status = check_shapes(f);
+        fsdp_parameter_list_free(&f->names);
+        fsdp_module_destroy(module);
+    }
+    fsdp_selection_fini(&f->have);
+    return status;
+}
+
+/* *known is false for models that this program has no table for, and where config.json leaves a
+ * key to the defaults of transformers that is required here. */
+static fsdp_status read_config(const char *model, fsdp_model_config *config, bool *known)
+{
+    char *dir, *path = NULL;
+    FSDP_TRY(fsdp_hf_dir_resolve(model, &dir));
+    path = fsdp_path_join(dir, "config.json");
+    fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+    *known = path && fsdp_path_is_file(path);
+    if (*known)
+        status = fsdp_model_config_read(path, config);
+    if (status == FSDP_ERR_UNSUPPORTED || (*known && status == FSDP_ERR_NOT_FOUND)) {
+        *known = false;
+        status = FSDP_OK;
+    }
+    fsdp_free(path);
+    fsdp_free(dir);
+    return status;
+}
+
+fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model)
+{
+    fsdp_model_config config;
+    fitting f = {.weights = weights, .model = model};
+    bool known;
+    FSDP_TRY(read_config(model, &config, &known));
+    return known ? check_model(&f, &config) : FSDP_OK;
+}
