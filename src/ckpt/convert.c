@@ -161,7 +161,7 @@ fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *
         return FSDP_CONVERT_TORCH;
     if (ends_with(to, ".safetensors"))
         return FSDP_CONVERT_SAFETENSORS;
-    return fsdp_source_format_of(from) == FSDP_SOURCE_DCP ? FSDP_CONVERT_HF : FSDP_CONVERT_DCP;
+    return fsdp_source_format_of(from) == FSDP_SOURCE_TORCH ? FSDP_CONVERT_DCP : FSDP_CONVERT_HF;
 }
 
 /* The source must not be what is replaced, nor lie in it. */

@@ -5,8 +5,8 @@
 
 typedef enum fsdp_convert_format {
     FSDP_CONVERT_AUTO, /* by the name of the target: FSDP_CONVERT_TORCH for .pt, .pth and .bin,
-                          SAFETENSORS for .safetensors; else a directory: HF from a DCP checkpoint,
-                          DCP from all others */
+                          SAFETENSORS for .safetensors; else a directory: DCP from a file of
+                          torch.save, so that all of it is kept, HF from all others */
     FSDP_CONVERT_DCP,
     FSDP_CONVERT_TORCH,
     FSDP_CONVERT_SAFETENSORS,

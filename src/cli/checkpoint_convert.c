@@ -30,8 +30,9 @@ static const fsdp_option table[] = {
      .value = "auto",
      .choices = formats,
      .help = "of what is written. auto: torch for names in .pt, .pth and .bin, safetensors for "
-             ".safetensors, otherwise a directory: of a Hugging Face model (hf) from a directory "
-             "of torch.distributed.checkpoint or for merge-weights, else one of these (dcp)"},
+             ".safetensors, otherwise the directory of a Hugging Face model (hf); but convert "
+             "makes one of torch.distributed.checkpoint (dcp) from a file of torch.save, which may "
+             "hold more than a model. What TO was before, with --overwrite, does not count"},
     {.name = "model-only",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, model_only),
@@ -80,7 +81,8 @@ static const fsdp_options_spec spec = {
     .epilogue = "examples:\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 model --model t5-small\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 checkpoint.pt\n"
-                "  fsdp checkpoint convert model model-bf16.safetensors --dtype bf16\n",
+                "  fsdp checkpoint convert model model-bf16 --dtype bf16\n"
+                "  fsdp checkpoint convert model model-dcp --format dcp\n",
     .table = table,
     .count = FSDP_LENGTH(table),
     .positional = "FROM TO",
@@ -110,10 +112,10 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
 {
     fsdp_convert_result result;
     fsdp_checkpoint_bar bar = {.description = "converting"};
-    options->progress = fsdp_checkpoint_bar_step;
-    options->context = &bar;
     if (options->model && fsdp_weights_fit(source, options->model) != FSDP_OK)
         return fsdp_cli_failed(spec.program);
+    options->progress = fsdp_checkpoint_bar_step;
+    options->context = &bar;
     fsdp_status status = fsdp_convert(source, to, options, &result);
     fsdp_checkpoint_bar_end(&bar);
     if (status != FSDP_OK)

@@ -110,7 +110,18 @@ run convert hf/model.safetensors.index.json one --format hf
 check one_file_has_no_index test ! -e one/model.safetensors.index.json
 check what_was_cut_is_one_again same one hf
 check and_takes_its_configuration_along cmp -s hf/config.json one/config.json
-run convert one again --overwrite --max-shard-size 3KB
+run convert one again --max-shard-size 3KB
+check a_folder_becomes_one_of_its_kind test -e again/model-00003-of-00003.safetensors -a -e again/config.json
+check with_the_same_weights same one again
+run convert one again --overwrite
+check and_may_be_replaced_by_one test -e again/model.safetensors -a ! -e again/model.safetensors.index.json
+run convert one again --overwrite --format dcp
+check of_another_kind_if_told test -e again/.metadata -a ! -e again/model.safetensors
+check of_the_same_weights same one again
+run convert model.safetensors again --overwrite
+check what_was_there_does_not_count test -e again/model.safetensors -a ! -e again/.metadata
+rm -r again
+run convert all.pt again --max-shard-size 3KB
 expect what_only_folders_of_that_kind_have_is_refused 2 'max-shard-size: only for a folder of Hugging Face \(--format hf\); again would be of format torch'
 run convert all.pt again.safetensors --model "$golden/gpt2_tiny/model"
 expect so_is_a_model_for_a_file 2 'model: only for a folder'
@@ -176,8 +187,11 @@ printf 'data' | dd of=holes.safetensors bs=1 seek=100000000 conv=notrunc 2>/dev/
 truncate -s $((8 + ${#header} + 201326592)) holes.safetensors
 small() { [ "$(du -sk "$1" | cut -f 1)" -lt 8192 ]; }
 for to in holes.pt holes_dcp holes_hf; do
-    format=
-    [ $to != holes_hf ] || format='--format hf --max-shard-size 100MB'
+    case $to in
+    *.pt) format= ;;
+    *_dcp) format='--format dcp' ;;
+    *) format='--max-shard-size 100MB' ;;
+    esac
     # shellcheck disable=SC2086
     run convert holes.safetensors $to $format
     check "holes_become_${to}_with_holes" small $to
