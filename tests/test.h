@@ -43,7 +43,7 @@ void fsdp_test_register(const char *name, fsdp_test_fn *fn, int ranks);
 FSDP_PRINTF(4, 5)
 void fsdp_test_fail(fsdp_test *t, const char *file, int line, const char *format, ...);
 FSDP_PRINTF(2, 3) void fsdp_test_skip(fsdp_test *t, const char *format, ...);
-/* A fresh empty directory, removed when the test ends; valid until then. Rank 0 only. */
+/* A fresh empty directory, removed when the test ends; valid until then. All ranks get the same. */
 const char *fsdp_test_dir(fsdp_test *t);
 /* A path below tests/, wherever the test is started from. Static buffer per thread. */
 const char *fsdp_test_path(const char *relative);

@@ -24,7 +24,8 @@ static struct {
 static int n_tests;
 static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *running;
-static char directory[64];
+static pthread_mutex_t directory_lock = PTHREAD_MUTEX_INITIALIZER;
+static char directory[64]; /* made under the lock; "" while there is none */
 
 void fsdp_test_register(const char *name, fsdp_test_fn *fn, int ranks)
 {
@@ -64,15 +65,18 @@ void fsdp_test_skip(fsdp_test *t, const char *format, ...)
 
 const char *fsdp_test_dir(fsdp_test *t)
 {
+    pthread_mutex_lock(&directory_lock);
     if (!directory[0]) {
-        snprintf(directory, sizeof directory, "/tmp/fsdp-test-XXXXXX");
-        if (!mkdtemp(directory)) {
-            fsdp_test_fail(t, __FILE__, __LINE__, "mkdtemp failed");
-            directory[0] = 0;
-            return "/nonexistent";
-        }
+        char made[] = "/tmp/fsdp-test-XXXXXX";
+        if (mkdtemp(made))
+            memcpy(directory, made, sizeof made);
     }
-    return directory;
+    const bool exists = directory[0];
+    pthread_mutex_unlock(&directory_lock);
+    if (exists)
+        return directory;
+    fsdp_test_fail(t, __FILE__, __LINE__, "mkdtemp failed");
+    return "/nonexistent";
 }
 
 const char *fsdp_test_path(const char *relative)
