@@ -1,7 +1,7 @@
 /* Ranks as threads: conformance and the phase protocol. */
 #include <time.h>
 
-#include "src/comm/comm.h"
+#include "src/comm/phase.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/stress.h"
 #include "tests/test.h"
@@ -105,10 +105,20 @@ TEST_RANKS(a_world_of_one_counts_nothing, 1)
     ASSERT(memcmp(fsdp_group_counters(t->group), &none, sizeof none) == 0);
 }
 
+/* So late that the peer has waited for `rank` in this buffer. `coming`: it sets that when it has
+ * nothing else left to wait for. */
+static void be_late(const fsdp_shared_buffer *buffer, int rank, atomic_bool *coming)
+{
+    const struct timespec pause = {0, 1000000}, late = {0, 30000000};
+    while (!atomic_load(coming) || !atomic_load(&buffer->lanes[rank].waiters))
+        nanosleep(&pause, NULL);
+    nanosleep(&late, NULL);
+}
+
 /* Rank 1 comes late to a barrier, and rank 0 to a phase: each wait is counted under its kind. */
 TEST_RANKS(waits_are_counted_by_kind, 2)
 {
-    const struct timespec late = {0, 30000000};
+    static atomic_bool coming[2]; /* what each rank waits for is next */
     const int64_t least = 20000000;
     fsdp_shared_buffer *buffer = NULL;
     fsdp_phase_info info = {.kind = FSDP_KIND_ALL_GATHER};
@@ -116,12 +126,16 @@ TEST_RANKS(waits_are_counted_by_kind, 2)
     ASSERT_OK(fsdp_barrier(t->group));
     const fsdp_comm_counters before = fsdp_group_get_counters(t->group);
     if (t->rank == 1)
-        nanosleep(&late, NULL);
+        be_late(&t->group->scratch, 1, &coming[0]);
+    else
+        atomic_store(&coming[0], true);
     ASSERT_OK(fsdp_barrier(t->group));
     ASSERT_OK(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
     if (t->rank == 0)
-        nanosleep(&late, NULL);
+        be_late(buffer, 0, &coming[1]);
     fsdp_phase_end(buffer);
+    if (t->rank == 1)
+        atomic_store(&coming[1], true);
     ASSERT_OK(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
     fsdp_phase_end(buffer);
     const fsdp_comm_counters after = fsdp_group_get_counters(t->group);
