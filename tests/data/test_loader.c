@@ -179,7 +179,7 @@ TEST(workers_do_not_run_away)
         .sampler = {.batch_size = 5, .world_size = 1}, .num_workers = 2, .prefetch_factor = 3};
     fsdp_loader *loader;
     ASSERT_OK(fsdp_loader_create(dataset, &options, &loader));
-    for (int i = 0; i < 500 && atomic_load(&n.gets) < 30; i++)
+    for (int i = 0; i < 60000 && atomic_load(&n.gets) < 30; i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     ASSERT_INT(atomic_load(&n.gets), 30);
