@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <fsdp/ckpt.h>
@@ -499,9 +498,7 @@ TEST(mutated_headers_never_reach_outside_the_file)
 {
     mutate_and_open(t, 1, 3000);
     CHECK_HERE();
-    uint64_t seed = (uint64_t)time(NULL) << 16 ^ (uint64_t)getpid();
-    printf("random seed %llu\n", (unsigned long long)seed);
-    mutate_and_open(t, seed, 1000);
+    mutate_and_open(t, 2, 1000);
 }
 
 TEST(reading_and_writing_survive_every_failed_allocation)
