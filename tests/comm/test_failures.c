@@ -8,7 +8,8 @@
 #include "tests/test.h"
 
 enum {
-    MAX_RANKS = 8
+    MAX_RANKS = 8,
+    SOON_S = 60 /* on any machine; who is not told waits for the ten minutes of the timeout */
 };
 
 /* What each rank's failing call said: threads write their own entry. */
@@ -76,14 +77,14 @@ static fsdp_status fail_on_rank_2(fsdp_group *group, void *arg)
     return status;
 }
 
-TEST(a_failing_rank_fails_all_within_a_second_and_is_the_one_reported)
+TEST(a_failing_rank_fails_all_long_before_the_timeout_and_is_the_one_reported)
 {
     outcome o = {0};
     fsdp_status status[4];
     ASSERT_ERROR(run(4, fail_on_rank_2, &o, status), FSDP_ERR_NUMERIC, "loss is NaN");
     ASSERT_STR(fsdp_last_error(), "loss is NaN");
     for (int r = 0; r < 4; r++) {
-        ASSERT(o.seconds[r] < 1.0);
+        ASSERT(o.seconds[r] < SOON_S);
         ASSERT_INT(status[r], r == 2 ? FSDP_ERR_NUMERIC : FSDP_ERR_COMM);
         if (r != 2)
             ASSERT_STR(o.message[r], "rank 2 failed in step 12, unit encoder.block.0, "
@@ -226,13 +227,13 @@ static fsdp_status diverge_across_buffers(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
-TEST(ranks_that_wait_for_each_other_are_found_within_a_second)
+TEST(ranks_that_wait_for_each_other_are_found_long_before_the_timeout)
 {
     for (int world_size = 2; world_size <= 5; world_size++) {
         outcome o = {0};
         double start = fsdp_clock_s();
         ASSERT_OK(run(world_size, diverge_across_buffers, &o, NULL));
-        ASSERT(fsdp_clock_s() - start < 1.0);
+        ASSERT(fsdp_clock_s() - start < SOON_S);
         check_all_comm(t, &o, world_size, "each waits for the other");
         CHECK_HERE();
         check_all_comm(t, &o, world_size, "reduce_scatter of unit 4");
@@ -323,17 +324,23 @@ TEST(a_rank_that_left_is_not_waited_for)
 
 /* ---- timeout ---- */
 
+/* Rank 1 stays away until rank 0 has given up. */
+static _Atomic bool gave_up;
+
 static fsdp_status hang(fsdp_group *group, void *arg)
 {
     outcome *o = arg;
+    const int rank = fsdp_group_rank(group);
     FSDP_TRY(fsdp_barrier(group));
     fsdp_group_set_timeout_ms(group, 250);
-    fsdp_group_at(group, 4, "decoder.block.1", fsdp_group_rank(group) ? "forward" : "all_gather");
-    if (fsdp_group_rank(group) == 1)
-        sleep_ms(900);
+    fsdp_group_at(group, 4, "decoder.block.1", rank ? "forward" : "all_gather");
+    set_up_done(group);
+    while (rank == 1 && !atomic_load(&gave_up))
+        sleep_ms(1);
     double start = fsdp_clock_s();
     (void)keep(o, group, fsdp_barrier(group));
-    o->seconds[fsdp_group_rank(group)] = fsdp_clock_s() - start;
+    o->seconds[rank] = fsdp_clock_s() - start;
+    atomic_store(&gave_up, true);
     return FSDP_OK;
 }
 
@@ -342,7 +349,7 @@ TEST(a_silent_peer_is_a_timeout_and_poisons_the_group)
     outcome o = {0};
     ASSERT_OK(run(2, hang, &o, NULL));
     ASSERT_INT(o.status[0], FSDP_ERR_TIMEOUT);
-    ASSERT(strstr(o.message[0], "timeout: rank 0 waited 0."));
+    ASSERT(strstr(o.message[0], "timeout: rank 0 waited "));
     ASSERT(strstr(o.message[0], "for rank 1, which was last in barrier number 1 (uint8, 0 bytes, "
                                 "option 0) and is in step 4, unit decoder.block.1, forward (rank 0 "
                                 "in step 4, unit decoder.block.1, all_gather)"));

@@ -1,5 +1,5 @@
-/* Ranks that do not do the same: one error on all of them, within seconds, that names rank, step,
- * unit and call. Over threads; test_divergence_shm.c does it with processes. */
+/* Ranks that do not do the same: one error on all of them, long before the timeout, that names
+ * rank, step, unit and call. Over threads; test_divergence_shm.c does it with processes. */
 #include "src/comm/comm.h"
 #include "tests/fsdp/odd_rank.h"
 

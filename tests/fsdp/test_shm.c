@@ -113,5 +113,5 @@ TEST(a_process_that_fails_ends_the_other)
     ASSERT_INT(results[1].status, FSDP_ERR_INVALID);
     ASSERT_INT(results[0].status, FSDP_ERR_COMM);
     ASSERT(strstr(report.text, "rank 1 failed in step 2, unit first, backward"));
-    ASSERT(results[0].ended_s < 5.0);
+    ASSERT(results[0].ended_s < 60.0); /* not after the ten minutes of the timeout */
 }
