@@ -12,7 +12,7 @@
 #include "src/train/config.h"
 #include "src/train/evaluate_internal.h"
 #include "src/train/generate.h"
-#include "src/train/model.h"
+#include "src/train/model_tokenizer.h"
 #include "src/train/step.h"
 
 /* What one model needs while it is measured. */
@@ -23,8 +23,7 @@ typedef struct evaluator {
     fsdp_evaluations *all;
     bool show_progress; /* on rank 0, unless a program reads the output */
     fsdp_model *model;
-    fsdp_tokenizer *tokenizer; /* NULL: the data are ids, and there is none */
-    char no_tokenizer[256];
+    fsdp_model_tokenizer tokenizer;
     fsdp_dataset *set;
 } evaluator;
 
@@ -174,42 +173,23 @@ static fsdp_status check_task(const evaluator *v)
     return FSDP_OK;
 }
 
-static fsdp_status open_tokenizer(evaluator *v)
-{
-    const char *path = v->config->tokenizer ? v->config->tokenizer : v->model->dir;
-    fsdp_status status = fsdp_tokenizer_open(path, &v->tokenizer);
-    if (status == FSDP_OK || v->config->tokenizer)
-        return status;
-    snprintf(v->no_tokenizer, sizeof v->no_tokenizer, "%.*s", (int)sizeof v->no_tokenizer - 1,
-             fsdp_last_error());
-    return FSDP_OK;
-}
-
 static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t max_samples,
                                 fsdp_dataset **set)
 {
     const fsdp_evaluate_config *c = v->config;
-    const fsdp_model_info *info = &v->model->info;
-    fsdp_dataset_options options = {.task = info->format.task,
-                                    .tokenizer = v->tokenizer,
-                                    .source_prefix =
-                                        c->task_prefix ? c->task_prefix
-                                                       : fsdp_train_task_prefix(info->format.task),
-                                    .source_column = c->text_column,
-                                    .target_column = c->target_column,
-                                    .max_source_length = c->max_source_length,
-                                    .max_target_length = c->max_target_length,
-                                    .max_length = c->max_seq_length,
-                                    .max_positions = info->max_positions,
-                                    .max_samples = max_samples,
-                                    .vocab_size = info->vocab_size,
-                                    .type_vocab_size = info->type_vocab_size,
-                                    .num_classes = info->num_labels,
-                                    .validation = true};
-    fsdp_status status = fsdp_dataset_open(path, &options, set);
-    if (status == FSDP_ERR_INVALID && !v->tokenizer)
-        return fsdp_error(status, "%s (%s)", fsdp_last_error(), v->no_tokenizer);
-    return status;
+    const fsdp_task task = v->model->info.format.task;
+    const fsdp_dataset_options options = {.task = task,
+                                          .source_prefix = c->task_prefix
+                                                               ? c->task_prefix
+                                                               : fsdp_train_task_prefix(task),
+                                          .source_column = c->text_column,
+                                          .target_column = c->target_column,
+                                          .max_source_length = c->max_source_length,
+                                          .max_target_length = c->max_target_length,
+                                          .max_length = c->max_seq_length,
+                                          .max_samples = max_samples,
+                                          .validation = true};
+    return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
 /* References and candidates, once, with the first model's tokenizer. Data without texts (ids and no
@@ -302,7 +282,7 @@ static fsdp_status write_block(const evaluator *v, const fsdp_generation_config 
     for (size_t i = 0; i < (size_t)batch->rows && status == FSDP_OK; i++) {
         const fsdp_generated *o = &outputs[i];
         char *text;
-        status = fsdp_tokenizer_decode(v->tokenizer, o->ids.ids + o->prompt_length,
+        status = fsdp_tokenizer_decode(v->tokenizer.tokenizer, o->ids.ids + o->prompt_length,
                                        o->ids.len - o->prompt_length, flags, &text);
         if (status != FSDP_OK)
             break;
@@ -391,26 +371,25 @@ static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_eva
     fsdp_status status = check_task(v);
     fsdp_error_context(status, "%s", name);
     FSDP_TRY(status);
-    FSDP_TRY(open_tokenizer(v));
+    FSDP_TRY(fsdp_model_tokenizer_open(v->model, v->config->tokenizer, &v->tokenizer));
     FSDP_TRY(open_dataset(v, v->config->data, v->config->max_samples, &v->set));
     if (result == v->all->items)
         FSDP_TRY(fsdp_agree(v->group, open_texts(v)));
     FSDP_TRY(measure_loss(v, result));
     if (!v->all->have_texts)
         return FSDP_OK;
-    if (!v->tokenizer)
+    if (!v->tokenizer.tokenizer)
         return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to write texts with: %s", name,
-                          v->no_tokenizer);
+                          v->tokenizer.why_none);
     return measure_texts(v, result);
 }
 
 static void close_model(evaluator *v)
 {
     fsdp_dataset_close(v->set);
-    fsdp_tokenizer_close(v->tokenizer);
+    fsdp_model_tokenizer_close(&v->tokenizer);
     fsdp_model_close(v->model);
     v->set = NULL;
-    v->tokenizer = NULL;
     v->model = NULL;
 }
 

@@ -62,7 +62,7 @@ static void print_ids(FILE *out, const fsdp_generated *output)
 
 static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, char **text)
 {
-    return fsdp_tokenizer_decode(t->tokenizer, ids, n,
+    return fsdp_tokenizer_decode(t->tokenizer.tokenizer, ids, n,
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
@@ -87,7 +87,7 @@ static fsdp_status print_example(const fsdp_trainer *t, int64_t row, const fsdp_
 {
     char *source = NULL, *target = NULL, *text = NULL;
     fprintf(t->out, "\nexample %lld\n", (long long)row + 1);
-    if (!t->tokenizer) {
+    if (!t->tokenizer.tokenizer) {
         print_ids(t->out, output);
         return FSDP_OK;
     }

@@ -7,7 +7,7 @@
 #include "src/comm/comm.h"
 #include "src/train/hostmem.h"
 #include "src/train/metrics.h"
-#include "src/train/model.h"
+#include "src/train/model_tokenizer.h"
 #include "src/train/profile.h"
 #include "src/train/step.h"
 #include "src/train/trainer.h"
@@ -48,8 +48,7 @@ typedef struct fsdp_trainer {
     fsdp_train_result *result;
     fsdp_device *device;
     int threads;                      /* of this rank */
-    fsdp_tokenizer *tokenizer;        /* NULL for ready-made ids */
-    char no_tokenizer[256];           /* why it is NULL */
+    fsdp_model_tokenizer tokenizer;
     fsdp_device_mesh *mesh;           /* HYBRID_SHARD: (replicas, ranks of each), else NULL */
     fsdp_activation_offload *offload; /* --activation-offload, else NULL */
     fsdp_model *model;

@@ -234,45 +234,23 @@ fsdp_status fsdp_trainer_open_model(fsdp_trainer *t)
     return check_any_trained(t);
 }
 
-/* The tokenizer of --tokenizer, else the model's. Ready-made ids need none: its absence is an error
- * only once a dataset asks for it. */
-static fsdp_status open_tokenizer(fsdp_trainer *t)
-{
-    const char *path = t->config->tokenizer ? t->config->tokenizer : t->model->dir;
-    fsdp_status status = fsdp_tokenizer_open(path, &t->tokenizer);
-    if (status == FSDP_OK || t->config->tokenizer)
-        return status;
-    snprintf(t->no_tokenizer, sizeof t->no_tokenizer, "%.*s", (int)sizeof t->no_tokenizer - 1,
-             fsdp_last_error());
-    return FSDP_OK;
-}
-
 static fsdp_status open_dataset(const fsdp_trainer *t, const char *path, bool training,
                                 fsdp_dataset **set)
 {
     const fsdp_train_config *c = t->config;
-    const fsdp_model_info *info = &t->model->info;
-    fsdp_dataset_options options = {.task = t->task,
-                                    .tokenizer = t->tokenizer,
-                                    .source_prefix = c->task_prefix,
-                                    .source_column = c->text_column,
-                                    .target_column = c->target_column,
-                                    .max_source_length = c->max_source_length,
-                                    .max_target_length = c->max_target_length,
-                                    .max_length = c->max_seq_length,
-                                    .max_positions = info->max_positions,
-                                    .max_samples =
-                                        training ? c->max_train_samples : c->max_validation_samples,
-                                    .vocab_size = info->vocab_size,
-                                    .type_vocab_size = info->type_vocab_size,
-                                    .num_classes = info->num_labels,
-                                    .validation = !training,
-                                    .split_documents = c->document_token >= 0,
-                                    .document_token = (int32_t)c->document_token};
-    fsdp_status status = fsdp_dataset_open(path, &options, set);
-    if (status == FSDP_ERR_INVALID && !t->tokenizer && strstr(fsdp_last_error(), "tokenizer"))
-        return fsdp_error(status, "%s (%s)", fsdp_last_error(), t->no_tokenizer);
-    return status;
+    const fsdp_dataset_options options = {
+        .task = t->task,
+        .source_prefix = c->task_prefix,
+        .source_column = c->text_column,
+        .target_column = c->target_column,
+        .max_source_length = c->max_source_length,
+        .max_target_length = c->max_target_length,
+        .max_length = c->max_seq_length,
+        .max_samples = training ? c->max_train_samples : c->max_validation_samples,
+        .validation = !training,
+        .split_documents = c->document_token >= 0,
+        .document_token = (int32_t)c->document_token};
+    return fsdp_model_dataset_open(t->model, &t->tokenizer, path, &options, set);
 }
 
 static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, bool training,
@@ -296,7 +274,7 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
 static fsdp_status open_data(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
-    FSDP_TRY(open_tokenizer(t));
+    FSDP_TRY(fsdp_model_tokenizer_open(t->model, c->tokenizer, &t->tokenizer));
     FSDP_TRY(open_dataset(t, c->data, true, &t->train_set));
     FSDP_TRY(open_loader(t, t->train_set, true, &t->train_loader));
     if (c->validation_data && c->run_validation) {
@@ -478,7 +456,7 @@ void fsdp_trainer_fini(fsdp_trainer *t)
     fsdp_parameter_list_free(&t->loop.parameters);
     fsdp_model_close(t->model);
     fsdp_device_mesh_destroy(t->mesh);
-    fsdp_tokenizer_close(t->tokenizer);
+    fsdp_model_tokenizer_close(&t->tokenizer);
     fsdp_device_destroy(t->device);
     fsdp_free(t->checkpoint_dir);
     fsdp_free(t->resumed_from);

@@ -1,0 +1,40 @@
+/* Tokenizer and rows of a model: model_tokenizer.h. */
+#include "src/train/model_tokenizer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+fsdp_status fsdp_model_tokenizer_open(const fsdp_model *model, const char *path,
+                                      fsdp_model_tokenizer *t)
+{
+    *t = (fsdp_model_tokenizer){0};
+    fsdp_status status = fsdp_tokenizer_open(path ? path : model->dir, &t->tokenizer);
+    if (status == FSDP_OK || path)
+        return status;
+    snprintf(t->why_none, sizeof t->why_none, "%.*s", (int)sizeof t->why_none - 1,
+             fsdp_last_error());
+    return FSDP_OK;
+}
+
+void fsdp_model_tokenizer_close(fsdp_model_tokenizer *t)
+{
+    fsdp_tokenizer_close(t->tokenizer);
+    *t = (fsdp_model_tokenizer){0};
+}
+
+fsdp_status fsdp_model_dataset_open(const fsdp_model *model, const fsdp_model_tokenizer *t,
+                                    const char *path, const fsdp_dataset_options *options,
+                                    fsdp_dataset **set)
+{
+    const fsdp_model_info *info = &model->info;
+    fsdp_dataset_options all = *options;
+    all.tokenizer = t->tokenizer;
+    all.max_positions = info->max_positions;
+    all.vocab_size = info->vocab_size;
+    all.type_vocab_size = info->type_vocab_size;
+    all.num_classes = info->num_labels;
+    fsdp_status status = fsdp_dataset_open(path, &all, set);
+    if (status == FSDP_ERR_INVALID && !t->tokenizer && strstr(fsdp_last_error(), "tokenizer"))
+        return fsdp_error(status, "%s (%s)", fsdp_last_error(), t->why_none);
+    return status;
+}
