@@ -170,8 +170,8 @@ TEST_RANKS(locals_are_written_together_and_not_while_unsharded, 2)
 }
 
 /* Output of a forward through equal blocks in bfloat16, which take turns with the pool's buffers;
- * rank 1 is slow. */
-static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, float *values)
+ * rank 1 is slow: so long in each block. */
+static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, int pause_us, float *values)
 {
     trainee m;
     fsdp_scope *s;
@@ -182,7 +182,7 @@ static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, float *values)
         fsdp_module *block;
         FSDP_TRY(tree_add(m.model, (char[]){(char)('a' + i), 0}, 7, 8, &block));
         FSDP_TRY(fsdp_fully_shard(block, t->group, m.device, &tree_variants[1]));
-        tree_of(block)->pause_us = t->rank == 1 ? 2000 : 0;
+        tree_of(block)->pause_us = t->rank == 1 ? pause_us : 0;
     }
     FSDP_TRY(fsdp_fully_shard(m.model, t->group, m.device, &tree_variants[1]));
     FSDP_TRY(fsdp_module_init(m.model, 4));
@@ -201,19 +201,20 @@ static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, float *values)
     return trainee_close(&m);
 }
 
-/* That ranks wait for each other's reads is what keeps a slow one right. */
+/* That ranks wait for each other's reads is what keeps a slow one right. Rank 1 becomes slower until
+ * it is the slow one, however busy the machine is. */
 TEST_RANKS(without_the_writers_wait_a_slow_rank_reads_the_next_unit, 2)
 {
 #if UNDER_TSAN
     SKIP("it is a data race on purpose");
 #endif
     float expected[TREE_ROWS * 7], values[TREE_ROWS * 7];
-    ASSERT_OK(slow_forward(&(fsdp_test){.group = t->group, .rank = 0}, false, expected));
-    ASSERT_OK(slow_forward(t, false, values));
+    ASSERT_OK(slow_forward(t, false, 0, expected));
+    ASSERT_OK(slow_forward(t, false, 2000, values));
     ASSERT(memcmp(values, expected, sizeof values) == 0);
     int32_t wrong = 0;
-    for (int attempt = 0; attempt < 10 && !wrong; attempt++) { /* a busy machine may hide it */
-        ASSERT_OK(slow_forward(t, true, values));
+    for (int pause_us = 2000; pause_us < 1000000 && !wrong; pause_us *= 2) {
+        ASSERT_OK(slow_forward(t, true, pause_us, values));
         wrong = memcmp(values, expected, sizeof values) != 0;
         ASSERT_OK(fsdp_all_reduce(t->group, &wrong, 1, FSDP_DTYPE_I32, FSDP_REDUCE_MAX));
     }
