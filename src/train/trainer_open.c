@@ -238,18 +238,18 @@ static fsdp_status open_dataset(const fsdp_trainer *t, const char *path, bool tr
                                 fsdp_dataset **set)
 {
     const fsdp_train_config *c = t->config;
-    const fsdp_dataset_options options = {
-        .task = t->task,
-        .source_prefix = c->task_prefix,
-        .source_column = c->text_column,
-        .target_column = c->target_column,
-        .max_source_length = c->max_source_length,
-        .max_target_length = c->max_target_length,
-        .max_length = c->max_seq_length,
-        .max_samples = training ? c->max_train_samples : c->max_validation_samples,
-        .validation = !training,
-        .split_documents = c->document_token >= 0,
-        .document_token = (int32_t)c->document_token};
+    const fsdp_dataset_options options = {.task = t->task,
+                                          .source_prefix = c->task_prefix,
+                                          .source_column = c->text_column,
+                                          .target_column = c->target_column,
+                                          .max_source_length = c->max_source_length,
+                                          .max_target_length = c->max_target_length,
+                                          .max_length = c->max_seq_length,
+                                          .max_samples = training ? c->max_train_samples
+                                                                  : c->max_validation_samples,
+                                          .validation = !training,
+                                          .split_documents = c->document_token >= 0,
+                                          .document_token = (int32_t)c->document_token};
     return fsdp_model_dataset_open(t->model, &t->tokenizer, path, &options, set);
 }
 
