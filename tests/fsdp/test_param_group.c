@@ -201,8 +201,8 @@ static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, int pause_us, floa
     return trainee_close(&m);
 }
 
-/* That ranks wait for each other's reads is what keeps a slow one right. Rank 1 becomes slower until
- * it is the slow one, however busy the machine is. */
+/* That ranks wait for each other's reads is what keeps a slow one right. Rank 1 becomes slower
+ * until it is the slow one, however busy the machine is. */
 TEST_RANKS(without_the_writers_wait_a_slow_rank_reads_the_next_unit, 2)
 {
 #if UNDER_TSAN
