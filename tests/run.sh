@@ -1,7 +1,8 @@
 #!/bin/sh
 # usage: tests/run.sh BUILD [FILTER]: run every test program under BUILD/tests and every script,
 # print progress in order, end with the sum. FILTER is a substring of the program's path. Programs
-# whose path matches the extended regular expression $TEST_SKIP are left out, and listed.
+# whose path matches the extended regular expression $TEST_SKIP are left out, and listed. With
+# TEST_AGAIN=1 what fails runs once more, which counts; both are shown, and the end tells of it.
 build=$1
 filter=${2:-}
 # Two of these at a time: they compute, and where ranks or threads wait for each other, it may take
@@ -30,15 +31,23 @@ fi
 chosen=$(printf '%s\n' $programs $scripts | grep -- "$filter")
 total=$(printf '%s\n' $chosen | grep -c .)
 
-# run NUMBER PROGRAM: leaves NUMBER.log, .seconds and, last, .rc
-run() {
-    start=$(date +%s)
+# try NUMBER PROGRAM: leaves NUMBER.log, sets rc
+try() {
     timeout "${TEST_TIMEOUT:-300}" "$2" >"$dir/$1.log" 2>&1 &
     echo $! >"$dir/$1.pid"
     wait $! 2>/dev/null # which would tell of signals; the line does
     rc=$?
     [ -d "$dir" ] || exit # interrupted
     rm "$dir/$1.pid"
+}
+# run NUMBER PROGRAM: leaves NUMBER.log, .seconds, .first if there was one before and, last, .rc
+run() {
+    start=$(date +%s)
+    try "$1" "$2"
+    if [ $rc -ne 0 ] && [ "${TEST_AGAIN:-0}" = 1 ]; then
+        { cat "$dir/$1.log"; echo "exit status $rc; again:"; } >"$dir/$1.first"
+        try "$1" "$2"
+    fi
     echo $(($(date +%s) - start)) >"$dir/$1.seconds"
     echo $rc >"$dir/$1.rc"
 }
@@ -57,17 +66,21 @@ report() {
         line="exit status $rc"
     fi
     echo "[$1/$total] ${2#"$build"/}: ${line:-no result} ($seconds s)"
+    if [ -e "$dir/$1.first" ]; then
+        tail -n 60 "$dir/$1.first" | sed 's/^/    /'
+        { echo "${2#"$build"/} failed at first:"; causes "$dir/$1.first"; } >>"$dir/failures"
+    fi
     if [ "$rc" -eq 0 ]; then
         grep '^skip' "$log" | sed 's/^/    /'
-        return
+    else
+        tail -n 60 "$log" | sed 's/^/    /'
+        { echo "${2#"$build"/}, exit status $rc:"; causes "$log"; } >>"$dir/failures"
     fi
-    tail -n 60 "$log" | sed 's/^/    /'
-    # Once more at the end, where the last lines of a long log show them.
-    {
-        echo "${2#"$build"/}, exit status $rc:"
-        grep -E '^FAIL|ERROR: |WARNING: |runtime error' "$log" | head -n 5 | cut -c -300 | sed 's/^/    /'
-        grep -qE '^FAIL' "$log" || tail -n 3 "$log" | cut -c -300 | sed 's/^/    /'
-    } >>"$dir/failures"
+}
+# causes LOG: for the end, where the last lines of a long log show them
+causes() {
+    grep -E '^FAIL|ERROR: |WARNING: |runtime error' "$1" | head -n 5 | cut -c -300 | sed 's/^/    /'
+    grep -q '^FAIL' "$1" || tail -n 3 "$1" | cut -c -300 | sed 's/^/    /'
 }
 # The programs that have ended, up to the first that has not.
 report_ended() {
