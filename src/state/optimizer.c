@@ -8,8 +8,7 @@
 #include "src/state/groups.h"
 #include "src/tensor/tensor.h"
 
-/* torch's SGD counts no steps. */
-static bool counts_steps(const fsdp_optimizer *o)
+bool fsdp_state_counts_steps(const fsdp_optimizer *o)
 {
     return strcmp(fsdp_optimizer_name(o), "sgd") != 0;
 }
@@ -118,7 +117,7 @@ static fsdp_status put_parameter(fsdp_state_dict *dict, const fsdp_optimizer *o,
     const char *name;
     if (!item->name || !has_state(o, item->parameter))
         return FSDP_OK;
-    if (counts_steps(o))
+    if (fsdp_state_counts_steps(o))
         FSDP_TRY(put_steps(dict, o, item, flat));
     for (int k = 0; (name = fsdp_optimizer_state_name(o, k)); k++) {
         fsdp_tensor *state = fsdp_optimizer_state(o, item->parameter, name);
@@ -300,7 +299,7 @@ static fsdp_status plan_steps(set_run *run, size_t i)
     run->steps[i] = item->name ? NOTHING : LEFT_OUT;
     if (!item->name)
         return FSDP_OK;
-    if (counts_steps(o))
+    if (fsdp_state_counts_steps(o))
         FSDP_TRY(find_state(run, item->name, "step", &step));
     for (int k = 0; (name = fsdp_optimizer_state_name(o, k)); k++) {
         if (!fsdp_optimizer_state(o, item->parameter, name))
@@ -315,7 +314,7 @@ static fsdp_status plan_steps(set_run *run, size_t i)
         return FSDP_OK;
     if (there < wanted && !(run->options->not_strict && !there))
         return missing_state(item->name, lacking);
-    if (counts_steps(o) && !step)
+    if (fsdp_state_counts_steps(o) && !step)
         return missing_state(item->name, "step");
     run->steps[i] = there ? 1 : 0; /* of SGD only the first step is another */
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;

@@ -35,6 +35,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_dict_to_full(fsdp_state_dict *sharded,
                                                     const fsdp_state_dict_options *options,
                                                     fsdp_state_dict **full);
 
+/* Does a state dict of this optimizer say how many steps it took? torch's SGD counts none. */
+bool fsdp_state_counts_steps(const fsdp_optimizer *optimizer);
+
 /* Values on their way into tensors: planned and checked first, copied once all ranks agree. */
 typedef struct fsdp_state_copy {
     fsdp_tensor *to;   /* borrowed: a local tensor */

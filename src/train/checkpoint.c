@@ -11,6 +11,7 @@
 #include "src/base/json.h"
 #include "src/ckpt/group_directory.h"
 #include "src/comm/agree.h"
+#include "src/state/state_dict.h"
 #include "src/train/checkpoint.h"
 #include "src/train/checkpoint_async.h"
 #include "src/train/checkpoint_files.h"
@@ -441,6 +442,28 @@ static int64_t steps_taken(const fsdp_trainer *t)
     return most;
 }
 
+/* Without trainer_state.json the optimizer's state must say where the run was, or the user. */
+static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, bool ours)
+{
+    if (ours || t->config->resume_step >= 0 || fsdp_state_counts_steps(t->loop.optimizer))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: nothing there says how many steps were taken, since %s counts none: "
+                      "--resume-step N is needed, from which data and schedule go on",
+                      path, fsdp_optimizer_name(t->loop.optimizer));
+}
+
+static fsdp_status take_step(fsdp_trainer *t, const char *path, bool ours)
+{
+    const int64_t given = t->config->resume_step;
+    if (!ours)
+        t->step = fsdp_state_counts_steps(t->loop.optimizer) ? steps_taken(t) : given;
+    if (given >= 0 && given != t->step)
+        return fsdp_error(FSDP_ERR_INVALID, "%s is of step %lld, not of --resume-step %lld", path,
+                          (long long)t->step, (long long)given);
+    return FSDP_OK;
+}
+
 static void ignore_damage(const char *damage, void *context)
 {
     (void)damage, (void)context; /* it is the last error */
@@ -463,9 +486,9 @@ static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
         FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_state_read(t, path)));
         FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_there(path) : FSDP_OK));
     }
+    FSDP_TRY(check_step_is_known(t, path, ours));
     FSDP_TRY(fsdp_checkpoint_files_read(t, path));
-    if (!ours)
-        t->step = steps_taken(t);
+    FSDP_TRY(take_step(t, path, ours));
     t->first_step = t->step;
     t->result->steps = t->step;
     t->resumed_from = fsdp_strdup(path);

@@ -454,6 +454,10 @@ static fsdp_status check_checkpoints(const fsdp_train_config *c, const fsdp_opti
     bool searches = c->resume && strcmp(c->resume, "auto") == 0;
     FSDP_TRY(check_save_flags(c, options));
     FSDP_TRY(check_async_save(c));
+    if (c->resume_step >= 0 && (!c->resume || searches))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--resume-step %lld: only of a certain checkpoint, --resume DIR",
+                          (long long)c->resume_step);
     if (c->save_strategy == FSDP_SAVE_STEPS && c->save_steps == 0)
         return fsdp_error(FSDP_ERR_INVALID, "--save-strategy steps needs --save-steps above 0");
     if ((c->save_strategy != FSDP_SAVE_NO || searches) && !c->checkpoint_dir && !c->output)

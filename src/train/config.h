@@ -191,6 +191,7 @@ typedef struct fsdp_train_config {
     int checkpoint_format;      /* fsdp_checkpoint_format: how its files are called */
     const char *checkpoint_dir; /* folder of checkpoint-<step>; NULL: <output>-checkpoints */
     const char *resume;         /* "auto", a folder; NULL: from the beginning */
+    int64_t resume_step;        /* steps before that folder was saved; -1: it says so itself */
 
     /* Not an option: an earlier attempt of the same job, which was not refused, may have saved. */
     bool restarted;

@@ -448,6 +448,10 @@ static const fsdp_option table[] = {
      PLACE(resume), .metavar = "[auto|DIR]", .bare = "auto",
      .help = "continue from the newest complete checkpoint (auto, true; without one from the "
              "beginning), or from this one, which PyTorch's FSDP2 or Accelerate may have saved"},
+    {.name = "resume-step", .type = FSDP_OPTION_INT64, PLACE(resume_step), .value = "-1",
+     .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, which the checkpoint says",
+     .help = "optimizer steps that were taken before --resume DIR was saved, where data and "
+             "schedule go on: needed if another program saved it with SGD, which counts none"},
 
     {.name = "logging-steps", .group = "output", .type = FSDP_OPTION_INT, PLACE(logging_steps), .value = "10",
      .bounds = FSDP_AT_LEAST(1),

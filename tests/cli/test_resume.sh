@@ -162,6 +162,29 @@ for optimizer in "sgd --momentum 0.9 --lr 0.05" "adafactor"; do
     curve "resumed_${optimizer%% *}" 4 other.numbers
 done
 
+# --- SGD counts no steps: what another program saved does not say where data go on ---
+fresh
+sgd="--optimizer sgd --momentum 0.9 --lr 0.05"
+# shellcheck disable=SC2086
+train 2 $sgd --save-steps 5
+numbers m.jsonl | grep -v validation | tail -n +6 >rest.numbers
+cp -r o-checkpoints/checkpoint-5 foreign
+rm foreign/trainer_state.json m.jsonl
+# shellcheck disable=SC2086
+train 2 $sgd --resume foreign
+expect a_foreign_folder_without_step_is_refused 1 'foreign: nothing there says how many steps were taken, since sgd counts none: --resume-step N is needed'
+# shellcheck disable=SC2086
+train 2 $sgd --resume foreign --resume-step 5
+numbers m.jsonl | grep -v validation >now.numbers
+check and_goes_on_after_that_step cmp -s now.numbers rest.numbers
+check which_are_some test -s rest.numbers
+# shellcheck disable=SC2086
+train 2 $sgd --resume o-checkpoints/checkpoint-5 --resume-step 4
+expect another_step_than_a_folder_says_is_refused 1 'checkpoint-5 is of step 5, not of --resume-step 4'
+train 2 --resume --resume-step 5
+expect a_step_is_of_a_certain_folder 1 'resume-step 5: only of a certain checkpoint, --resume DIR'
+rm -r foreign
+
 # --- float16: the scale of the loss goes on, too ---
 fresh
 train 1 --mixed-precision fp16
