@@ -353,12 +353,25 @@ const fsdp_dcp_item *fsdp_dcp_metadata_at(const fsdp_dcp_metadata *metadata, siz
     return &metadata->items[i];
 }
 
-bool fsdp_dcp_metadata_is_own(const fsdp_dcp_metadata *metadata)
+static const fsdp_pickle_value *storage_meta(const fsdp_dcp_metadata *metadata, const char *key)
 {
     const fsdp_pickle_value *root = fsdp_pickle_root(metadata->pickle);
-    const char *id =
-        fsdp_pickle_text(fsdp_pickle_find(fsdp_pickle_find(root, "storage_meta"), "save_id"));
+    return fsdp_pickle_find(fsdp_pickle_find(root, "storage_meta"), key);
+}
+
+bool fsdp_dcp_metadata_is_own(const fsdp_dcp_metadata *metadata)
+{
+    const char *id = fsdp_pickle_text(storage_meta(metadata, "save_id"));
     return id && strcmp(id, FSDP_DCP_SAVE_ID) == 0;
+}
+
+const char *fsdp_dcp_metadata_companion(const fsdp_dcp_metadata *metadata)
+{
+    const fsdp_pickle_value *modules = storage_meta(metadata, "modules");
+    if (!fsdp_dcp_metadata_is_own(metadata) || !fsdp_pickle_is(modules, FSDP_PICKLE_LIST) ||
+        modules->list.n == 0)
+        return NULL;
+    return fsdp_pickle_text(modules->list.items[0]);
 }
 
 const fsdp_dcp_item *fsdp_dcp_metadata_find(const fsdp_dcp_metadata *metadata, const char *fqn)

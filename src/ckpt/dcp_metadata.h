@@ -42,5 +42,8 @@ size_t fsdp_dcp_metadata_count(const fsdp_dcp_metadata *metadata);
 const fsdp_dcp_item *fsdp_dcp_metadata_at(const fsdp_dcp_metadata *metadata, size_t i);
 /* Did this library write it? PyTorch may have saved over what it wrote. */
 bool fsdp_dcp_metadata_is_own(const fsdp_dcp_metadata *metadata);
+/* The name of a file that this library's caller put beside .metadata, as which it says so: the
+ * first of StorageMeta's modules. NULL: none. */
+const char *fsdp_dcp_metadata_companion(const fsdp_dcp_metadata *metadata);
 /* NULL if there is none. */
 const fsdp_dcp_item *fsdp_dcp_metadata_find(const fsdp_dcp_metadata *metadata, const char *fqn);

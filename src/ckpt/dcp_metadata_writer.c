@@ -144,7 +144,7 @@ static void put_places(fsdp_pickle_writer *w, const fsdp_dcp_item *items, size_t
     fsdp_pickle_end(w);
 }
 
-static void put_storage_meta(fsdp_pickle_writer *w)
+static void put_storage_meta(fsdp_pickle_writer *w, const char *companion)
 {
     fsdp_pickle_put_str(w, "storage_meta");
     begin_object(w, METADATA, "StorageMeta");
@@ -154,20 +154,23 @@ static void put_storage_meta(fsdp_pickle_writer *w)
     fsdp_pickle_put_str(w, FSDP_DCP_SAVE_ID);
     fsdp_pickle_put_str(w, "load_id");
     fsdp_pickle_put_none(w);
-    fsdp_pickle_put_str(w, "modules");
+    fsdp_pickle_put_str(w, "modules"); /* torch writes none, and reads nothing of it */
     fsdp_pickle_begin(w, FSDP_PICKLE_LIST);
+    if (companion)
+        fsdp_pickle_put_str(w, companion);
     fsdp_pickle_end(w);
     end_object(w);
 }
 
-char *fsdp_dcp_metadata_pickle(const fsdp_dcp_item *items, size_t n, size_t *bytes)
+char *fsdp_dcp_metadata_pickle(const fsdp_dcp_item *items, size_t n, const char *companion,
+                               size_t *bytes)
 {
     fsdp_pickle_writer w = {0};
     begin_object(&w, METADATA, "Metadata");
     put_items(&w, items, n);
     put_paths(&w, items, n);
     put_places(&w, items, n);
-    put_storage_meta(&w);
+    put_storage_meta(&w, companion);
     fsdp_pickle_put_str(&w, "version");
     fsdp_pickle_put_str(&w, "1.0.0");
     end_object(&w);

@@ -67,6 +67,8 @@ typedef struct fsdp_dcp_plan {
     size_t n, cap;
     bool is_sparse; /* set by the caller: blocks of zeros become holes of the files, and no room is
                        asked for */
+    const char *companion; /* set by the caller, borrowed: a file that belongs beside .metadata,
+                              which names it; NULL: none */
 } fsdp_dcp_plan;
 
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_plan_create(fsdp_dcp_plan **plan);

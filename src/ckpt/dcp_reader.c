@@ -182,6 +182,20 @@ fsdp_status fsdp_dcp_reader_check_files(const fsdp_dcp_reader *reader)
     return FSDP_OK;
 }
 
+fsdp_status fsdp_dcp_reader_check_companion(const fsdp_dcp_reader *reader)
+{
+    const char *name = fsdp_dcp_metadata_companion(reader->metadata);
+    char *path = name ? fsdp_path_join(reader->path, name) : NULL;
+    if (name && !path)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    if (name && !fsdp_path_is_file(path))
+        status = fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no such file, which .metadata beside it names",
+                            path);
+    fsdp_free(path);
+    return status;
+}
+
 const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
 {
     return reader->metadata;

@@ -19,6 +19,8 @@ void fsdp_dcp_reader_skip_blocks(fsdp_dcp_reader *reader);
 /* Compare all checksums by blocks, of files that have them: also what lies between the data of
  * tensors. FSDP_ERR_FORMAT naming the first file that differs, and where. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_files(const fsdp_dcp_reader *reader);
+/* FSDP_ERR_NOT_FOUND if a file is gone that .metadata names beside itself. */
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_companion(const fsdp_dcp_reader *reader);
 /* What is there; borrowed. */
 const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader);
 

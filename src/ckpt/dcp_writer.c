@@ -356,7 +356,7 @@ static fsdp_status pickle_items(const fsdp_dcp_job *run, fsdp_arena *arena, char
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
         FSDP_TRY(fill_item(run, arena, i, &items[i]));
-    *text = fsdp_dcp_metadata_pickle(items, n, bytes);
+    *text = fsdp_dcp_metadata_pickle(items, n, run->plan->companion, bytes);
     return *text ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 

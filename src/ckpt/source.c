@@ -433,6 +433,11 @@ fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item)
 }
 
 fsdp_status fsdp_source_check_files(const fsdp_source *source)
+
+fsdp_status fsdp_source_check_companion(const fsdp_source *source)
+{
+    return source->dcp ? fsdp_dcp_reader_check_companion(source->dcp) : FSDP_OK;
+}
 {
     return source->dcp ? fsdp_dcp_reader_check_files(source->dcp) : FSDP_OK;
 }

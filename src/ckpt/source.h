@@ -77,6 +77,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_so
 /* Compare the checksums of whole files, where the format has them (block_sums.h): what lies between
  * the items is in them as well. FSDP_ERR_FORMAT naming the first file that differs. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
+/* FSDP_ERR_NOT_FOUND if a file is gone that the checkpoint says lies beside it: trainer_state.json
+ * of a folder of `fsdp train`. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_check_companion(const fsdp_source *source);
 
 /* A plain value as Python's repr shows it, cut after about `max` bytes with "...". */
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text);

@@ -148,7 +148,8 @@ static fsdp_status check_source(verifying *v, fsdp_source *source)
     case FSDP_SOURCE_DCP:
         v->result->has_checksums = true;
         FSDP_TRY(check_items(v, source));
-        return check_between(v, source);
+        FSDP_TRY(check_between(v, source));
+        return take_failure(v, fsdp_source_check_companion(source));
     case FSDP_SOURCE_TORCH:
         v->result->has_checksums = true;
         return check_items(v, source);

@@ -77,6 +77,7 @@ fsdp_status fsdp_state_dict_plan(const fsdp_state_dict *dict, fsdp_state_source 
 {
     fsdp_dcp_plan *made;
     FSDP_TRY(fsdp_dcp_plan_create(&made));
+    made->companion = dict->companion;
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < fsdp_state_dict_count(dict) && status == FSDP_OK; i++)
         status = tell_entry(made, fsdp_state_dict_at(dict, i), sources ? &sources[i] : NULL);

@@ -13,6 +13,7 @@ struct fsdp_state_dict {
     size_t n, cap;
     size_t *slots; /* [n_slots] index + 1 into entries by hash of the fqn, 0: free */
     size_t n_slots;
+    const char *companion; /* of the plan that is made of it (dcp_plan.h); static */
 };
 
 /* Path of an item as text, e.g. {{"state"}, {fqn}, {"step"}} and "state.<fqn>.step". */

@@ -7,6 +7,7 @@
 #include "src/comm/agree.h"
 #include "src/state/accelerate.h"
 #include "src/state/state_dict.h"
+#include "src/train/checkpoint_state.h"
 
 static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
 static const char LOCAL[] = "local_state_dict";
@@ -84,6 +85,7 @@ static fsdp_status join(const state *s, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict;
     FSDP_TRY(fsdp_state_dict_create(&dict));
+    dict->companion = FSDP_TRAINER_STATE; /* which the caller writes */
     fsdp_status status = fsdp_state_dict_add(dict, "model", s->model);
     if (status == FSDP_OK)
         status = fsdp_state_dict_add(dict, "optim", s->optim);

@@ -60,13 +60,14 @@ typedef struct form {
     const char *format, *type; /* --checkpoint-format, --state-dict-type */
     const char *files[4];
     const char *of_ranks, *ending; /* NULL: none */
+    const char *scaler;            /* where losses were scaled; NULL: in trainer_state.json */
 } form;
 
-#define RANDOM_STATES "random_states_", ".pkl"
+#define RANDOM_STATES "random_states_", ".pkl", "scaler.pt"
 static const form forms[] = {
-    {"fsdp", "SHARDED_STATE_DICT", {".metadata"}, NULL, NULL},
-    {"fsdp", "FULL_STATE_DICT", {"model_state_dict.pt", "optim_state_dict.pt"}, NULL, NULL},
-    {"fsdp", "LOCAL_STATE_DICT", {NULL}, "local_state_dict_rank", ".pt"},
+    {"fsdp", "SHARDED_STATE_DICT", {".metadata"}, NULL, NULL, NULL},
+    {"fsdp", "FULL_STATE_DICT", {"model_state_dict.pt", "optim_state_dict.pt"}, NULL, NULL, NULL},
+    {"fsdp", "LOCAL_STATE_DICT", {NULL}, "local_state_dict_rank", ".pt", NULL},
     {"accelerate",
      "SHARDED_STATE_DICT",
      {"pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata", "scheduler.bin"},
@@ -112,6 +113,8 @@ static fsdp_status check_files(const looking *l, fsdp_json_node root)
     FSDP_TRY(fsdp_json_get_object(root, "position", &position));
     FSDP_TRY(fsdp_json_get_i64(position, "world_size", 1, MAX_RANKS, &ranks));
     const form *f = find_form(format, type);
+    if (f && f->scaler && fsdp_json_has(root, "scaler"))
+        FSDP_TRY(need(l, f->scaler));
     return f ? check_form(l, f, ranks) : FSDP_OK;
 }
 

@@ -150,10 +150,12 @@ TEST(metadata_that_were_read_can_be_written)
     ASSERT_OK(fsdp_file_read(path, 1 << 20, &text, &bytes));
     ASSERT_OK(fsdp_dcp_metadata_create("from", text, bytes, &from));
     again = fsdp_dcp_metadata_pickle(fsdp_dcp_metadata_at(from, 0), fsdp_dcp_metadata_count(from),
-                                     &n_again);
+                                     "beside.json", &n_again);
     ASSERT(again != NULL);
     ASSERT_OK(fsdp_dcp_metadata_create("to", again, n_again, &to));
     ASSERT_INT(fsdp_dcp_metadata_count(to), fsdp_dcp_metadata_count(from));
+    ASSERT(fsdp_dcp_metadata_companion(from) == NULL);
+    ASSERT(strcmp(fsdp_dcp_metadata_companion(to), "beside.json") == 0);
     for (size_t i = 0; i < fsdp_dcp_metadata_count(to); i++)
         ASSERT(same_item(fsdp_dcp_metadata_at(from, i), fsdp_dcp_metadata_at(to, i)));
     fsdp_dcp_metadata_destroy(from);

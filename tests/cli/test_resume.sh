@@ -399,6 +399,21 @@ form="--checkpoint-format accelerate --state-dict-type full"
 train 2 --save-steps 5 --max-steps 5 $form
 # shellcheck disable=SC2046
 verifies $(files_of "$form")
+fresh
+train 2 --save-steps 5 --max-steps 5 --checkpoint-format accelerate --mixed-precision fp16
+run checkpoint verify o-checkpoints
+expect whole_with_a_scaler 0
+rm o-checkpoints/checkpoint-5/scaler.pt
+run checkpoint verify o-checkpoints
+expect verify_misses_the_scaler 1 'checkpoint-5/scaler\.pt: no such file, which the run wrote' out
+for async in "" --async-save; do
+    fresh
+    # shellcheck disable=SC2086
+    train 2 --save-steps 5 --max-steps 5 $async
+    rm o-checkpoints/checkpoint-5/trainer_state.json
+    run checkpoint verify o-checkpoints/checkpoint-5
+    expect "verify_misses_the_state_altogether$async" 1 'checkpoint-5/trainer_state\.json: no such file, which \.metadata beside it names' out
+done
 train 2 --save-steps 5 --checkpoint-format accelerate --state-dict-type local
 expect accelerate_has_no_local_state_dict 1 'Accelerate has no LOCAL_STATE_DICT'
 train 2 --save-steps 5 --state-dict-type full --async-save
