@@ -57,3 +57,9 @@ void fsdp_str_fini(fsdp_str *s)
     fsdp_free(s->data);
     *s = (fsdp_str){0};
 }
+
+bool fsdp_ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}

@@ -15,3 +15,6 @@ FSDP_PRINTF(2, 3) void fsdp_str_printf(fsdp_str *s, const char *format, ...);
  * out on the way. */
 char *fsdp_str_take(fsdp_str *s);
 void fsdp_str_fini(fsdp_str *s);
+
+/* Of any text. */
+bool fsdp_ends_with(const char *text, const char *end);

@@ -8,6 +8,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/assert.h"
+#include "src/base/str.h"
 #include "src/ckpt/entry.h"
 #include "src/ckpt/weights_file.h"
 
@@ -177,12 +178,6 @@ static fsdp_status open_index(fsdp_checkpoint_reader *reader, const char *index_
 
 /* ---- finding the weights --------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static fsdp_status has_file(const char *dir, const char *name, bool *found)
 {
     char *path = fsdp_path_join(dir, name);
@@ -195,7 +190,7 @@ static fsdp_status has_file(const char *dir, const char *name, bool *found)
 
 static fsdp_status open_file(fsdp_checkpoint_reader *reader, const char *path)
 {
-    return ends_with(path, ".json") ? open_index(reader, path) : open_single(reader, path);
+    return fsdp_ends_with(path, ".json") ? open_index(reader, path) : open_single(reader, path);
 }
 
 static fsdp_status open_directory(fsdp_checkpoint_reader *reader, const char *dir)

@@ -6,6 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/str.h"
 #include "src/ckpt/convert_internal.h"
 #include "src/tensor/device.h"
 
@@ -146,20 +147,14 @@ static fsdp_status select_items(fsdp_conversion *run)
 
 /* ---- the target ------------------------------------------------------------------------------ */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *to,
                                            fsdp_convert_format wanted)
 {
     if (wanted != FSDP_CONVERT_AUTO)
         return wanted;
-    if (ends_with(to, ".pt") || ends_with(to, ".pth") || ends_with(to, ".bin"))
+    if (fsdp_ends_with(to, ".pt") || fsdp_ends_with(to, ".pth") || fsdp_ends_with(to, ".bin"))
         return FSDP_CONVERT_TORCH;
-    if (ends_with(to, ".safetensors"))
+    if (fsdp_ends_with(to, ".safetensors"))
         return FSDP_CONVERT_SAFETENSORS;
     return fsdp_source_format_of(from) == FSDP_SOURCE_TORCH ? FSDP_CONVERT_DCP : FSDP_CONVERT_HF;
 }
@@ -179,8 +174,8 @@ static fsdp_status check_apart(const char *source, const char *to)
 
 static bool is_checkpoint_file(const char *name)
 {
-    return strcmp(name, ".metadata") == 0 || ends_with(name, ".distcp") ||
-           ends_with(name, ".safetensors") || strncmp(name, "pytorch_model", 13) == 0;
+    return strcmp(name, ".metadata") == 0 || fsdp_ends_with(name, ".distcp") ||
+           fsdp_ends_with(name, ".safetensors") || strncmp(name, "pytorch_model", 13) == 0;
 }
 
 /* Replacing removes all that is in a directory: it must be a checkpoint's. */

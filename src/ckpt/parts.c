@@ -8,6 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/str.h"
 
 enum {
     MAX_DEPTH = 2 /* optimizer_0 in checkpoint-5 */
@@ -40,10 +41,8 @@ static bool is_model(const char *path)
 static bool is_weights_file(const char *path)
 {
     static const char *const ends[] = {".pt", ".pth", ".bin", ".safetensors"};
-    size_t n = strlen(path);
-    for (size_t i = 0; i < FSDP_LENGTH(ends); i++) {
-        size_t m = strlen(ends[i]);
-        if (n > m && strcmp(path + n - m, ends[i]) == 0)
+    for (size_t i = 0; i < FSDP_LENGTH(ends); i++)
+        if (fsdp_ends_with(path, ends[i]))
             return fsdp_path_is_file(path);
     }
     return false;

@@ -163,12 +163,6 @@ static fsdp_status open_torch(fsdp_source *source)
 
 /* ---- which format ---------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static fsdp_status has_file(const char *dir, const char *name, bool *found)
 {
     char *path = fsdp_path_join(dir, name);
@@ -191,7 +185,8 @@ static fsdp_status is_dcp(const char *dir, bool *is)
 
 static bool is_torch_name(const char *path)
 {
-    return ends_with(path, ".pt") || ends_with(path, ".pth") || ends_with(path, ".bin");
+    return fsdp_ends_with(path, ".pt") || fsdp_ends_with(path, ".pth") ||
+           fsdp_ends_with(path, ".bin");
 }
 
 /* A file of torch.save by its name, or as a zip archive under any other. */
@@ -199,7 +194,7 @@ static fsdp_status is_torch(const char *path, bool *is)
 {
     fsdp_mapping map = {0};
     *is = is_torch_name(path);
-    if (*is || ends_with(path, ".safetensors") || ends_with(path, ".json"))
+    if (*is || fsdp_ends_with(path, ".safetensors") || fsdp_ends_with(path, ".json"))
         return FSDP_OK;
     FSDP_TRY(fsdp_file_map(path, &map));
     *is = map.bytes >= 2 && memcmp(map.data, "PK", 2) == 0;
@@ -216,9 +211,9 @@ static fsdp_status find_format(const char *path, fsdp_source_format *format)
         return FSDP_OK;
     }
     FSDP_TRY(is_torch(path, &is));
-    *format = is                         ? FSDP_SOURCE_TORCH
-              : ends_with(path, ".json") ? FSDP_SOURCE_HF
-                                         : FSDP_SOURCE_SAFETENSORS;
+    *format = is                              ? FSDP_SOURCE_TORCH
+              : fsdp_ends_with(path, ".json") ? FSDP_SOURCE_HF
+                                              : FSDP_SOURCE_SAFETENSORS;
     return FSDP_OK;
 }
 

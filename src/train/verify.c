@@ -7,6 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/train/verify_case.h"
 
@@ -15,12 +16,6 @@
 static bool starts_with(const char *name, const char *start)
 {
     return strncmp(name, start, strlen(start)) == 0;
-}
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
 }
 
 /* Read by others, or said by others. */
@@ -37,7 +32,8 @@ static bool is_input(const char *name)
     for (size_t i = 0; i < FSDP_LENGTH(inputs); i++)
         if (strcmp(name, inputs[i]) == 0)
             return true;
-    return starts_with(name, "trajectory_inputs_") || ends_with(name, "_model") || name[0] == '.';
+    return starts_with(name, "trajectory_inputs_") || fsdp_ends_with(name, "_model") ||
+           name[0] == '.';
 }
 
 /* --- one entry --- */
@@ -72,7 +68,7 @@ static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
             return !files[i].needs_model || fsdp_verify_has_model(c, "model", name)
                        ? files[i].verify(c)
                        : FSDP_OK;
-    if (starts_with(name, "trajectory_") && ends_with(name, ".json"))
+    if (starts_with(name, "trajectory_") && fsdp_ends_with(name, ".json"))
         return fsdp_verify_trajectory(c, name);
     if (starts_with(name, "model_") && is_folder(c, name))
         return fsdp_verify_has_model(c, "model", name) ? fsdp_verify_copy(c, name) : FSDP_OK;
@@ -86,7 +82,7 @@ static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
 static fsdp_status is_generation(const fsdp_verify_case *c, const char *name, bool *yes)
 {
     *yes = false;
-    if (!ends_with(name, ".json"))
+    if (!fsdp_ends_with(name, ".json"))
         return FSDP_OK;
     fsdp_json *doc = NULL;
     fsdp_status status = fsdp_verify_read_json(c, name, &doc);
@@ -147,7 +143,7 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 static bool is_of_a_mesh(const char *name)
 {
     return strcmp(name, "expected_bf16.json") == 0 ||
-           (starts_with(name, "trajectory_") && ends_with(name, ".json"));
+           (starts_with(name, "trajectory_") && fsdp_ends_with(name, ".json"));
 }
 
 static fsdp_status verify_supported(fsdp_verify_case *c, const char *name)
@@ -178,7 +174,7 @@ static fsdp_status verify_entries(fsdp_verify_case *c, char *const *names, size_
     for (size_t i = 0; i < count; i++) {
         if (is_input(names[i]))
             continue;
-        if (starts_with(names[i], "dcp_") && ends_with(names[i], ".json"))
+        if (starts_with(names[i], "dcp_") && fsdp_ends_with(names[i], ".json"))
             continue; /* says what the folder of that name holds */
         if (adapter)
             fsdp_verify_skipped(c, names[i], "adapters (LoRA) come with a later version");
@@ -204,7 +200,8 @@ static bool is_collection(const char *path, char *const *names, size_t count)
         bool folder = entry && fsdp_path_is_directory(entry);
         fsdp_free(entry);
         if (strcmp(names[i], "model") == 0 ||
-            (!folder && (ends_with(names[i], ".json") || ends_with(names[i], ".safetensors"))))
+            (!folder &&
+             (fsdp_ends_with(names[i], ".json") || fsdp_ends_with(names[i], ".safetensors"))))
             return false;
         folders += folder;
     }

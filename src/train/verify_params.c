@@ -4,16 +4,11 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/train/verify_training.h"
 
 /* --- values --- */
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
 
 /* Elements [*begin, *end) of a parameter that move all scores of a query alike: biases of keys,
  * which GPT-2 has between those of queries and values. Softmax takes them out again, so that their
@@ -21,9 +16,9 @@ static bool ends_with(const char *name, const char *end)
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
     *begin = *end = 0;
-    if (ends_with(name, ".attention.self.key.bias")) {
+    if (fsdp_ends_with(name, ".attention.self.key.bias")) {
         *end = numel;
-    } else if (ends_with(name, ".attn.c_attn.bias")) {
+    } else if (fsdp_ends_with(name, ".attn.c_attn.bias")) {
         *begin = numel / 3;
         *end = 2 * (numel / 3);
     }
