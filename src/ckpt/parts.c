@@ -31,7 +31,7 @@ static bool is_dcp(const char *path)
     return fsdp_path_is_directory(path) && has_any(path, names, FSDP_LENGTH(names));
 }
 
-static bool is_model(const char *path)
+bool fsdp_parts_is_model(const char *path)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
                                         "pytorch_model.bin", "pytorch_model.bin.index.json"};
@@ -44,7 +44,6 @@ static bool is_weights_file(const char *path)
     for (size_t i = 0; i < FSDP_LENGTH(ends); i++)
         if (fsdp_ends_with(path, ends[i]))
             return fsdp_path_is_file(path);
-    }
     return false;
 }
 
@@ -101,7 +100,7 @@ static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_p
         return add(parts, path);
     if (!is_checkpoint_name(name) || !fsdp_path_is_directory(path) || depth == MAX_DEPTH)
         return FSDP_OK;
-    if (is_model(path))
+    if (fsdp_parts_is_model(path))
         return add(parts, path);
     size_t before = parts->n;
     FSDP_TRY(find_in(path, depth, parts));
@@ -128,7 +127,7 @@ static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts)
 fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts)
 {
     *parts = (fsdp_parts){0};
-    if (fsdp_path_is_directory(path) && !is_dcp(path) && !is_model(path))
+    if (fsdp_path_is_directory(path) && !is_dcp(path) && !fsdp_parts_is_model(path))
         FSDP_TRY(find_in(path, 0, parts));
     return parts->n ? FSDP_OK : add(parts, path);
 }

@@ -17,5 +17,7 @@ typedef struct fsdp_parts {
  * after a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts);
 void fsdp_parts_fini(fsdp_parts *parts);
+/* Does a folder hold weights as Hugging Face names them? */
+bool fsdp_parts_is_model(const char *path);
 /* Is the one part the path itself? */
 bool fsdp_parts_are_whole(const fsdp_parts *parts, const char *path);

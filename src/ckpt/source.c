@@ -5,6 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/ckpt/parts.h"
 #include "src/ckpt/source_internal.h"
 
 enum {
@@ -208,8 +209,9 @@ static fsdp_status find_format(const char *path, fsdp_source_format *format)
     if (fsdp_path_is_directory(path)) {
         FSDP_TRY(is_dcp(path, &is));
         *format = is ? FSDP_SOURCE_DCP : FSDP_SOURCE_HF;
-        return FSDP_OK;
+        return is || fsdp_parts_is_model(path) ? FSDP_OK : fsdp_source_refuse_folder(path);
     }
+    FSDP_TRY(fsdp_source_check_file(path));
     FSDP_TRY(is_torch(path, &is));
     *format = is                              ? FSDP_SOURCE_TORCH
               : fsdp_ends_with(path, ".json") ? FSDP_SOURCE_HF
@@ -428,11 +430,11 @@ fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item)
 }
 
 fsdp_status fsdp_source_check_files(const fsdp_source *source)
+{
+    return source->dcp ? fsdp_dcp_reader_check_files(source->dcp) : FSDP_OK;
+}
 
 fsdp_status fsdp_source_check_companion(const fsdp_source *source)
 {
     return source->dcp ? fsdp_dcp_reader_check_companion(source->dcp) : FSDP_OK;
-}
-{
-    return source->dcp ? fsdp_dcp_reader_check_files(source->dcp) : FSDP_OK;
 }

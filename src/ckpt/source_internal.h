@@ -32,5 +32,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_add(fsdp_source *source, const fsdp_nest
                                             int n_keys, fsdp_source_item **item);
 /* What an entry tells of a tensor. The entry must outlive the source. */
 void fsdp_source_set_entry(fsdp_source_item *item, const fsdp_checkpoint_entry *entry);
+/* FSDP_ERR_INVALID for a file of DCP, naming the folder that is the checkpoint. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_check_file(const char *path);
+/* Of a folder that is no checkpoint, always an error: FSDP_ERR_INVALID naming those that it lies
+ * around, else FSDP_ERR_NOT_FOUND with what was looked for. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_refuse_folder(const char *path);
 /* List the value of an archive: dicts and lists become keys. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_list_archive(fsdp_source *source);

@@ -377,6 +377,33 @@ check by_its_folder shows 'out-checkpoints/checkpoint-9: damaged'
 check an_empty_one_is_damage shows 'out-checkpoints/checkpoint-13: damaged'
 run inspect out-checkpoints
 check and_has_a_line_of_its_own test "$rc" -eq 1 -a "$(grep -c '^| checkpoint-13 .*cannot be read' out)" -eq 1
-check with_a_reason says 'out-checkpoints/checkpoint-13: no weights there'
+check with_a_reason says 'out-checkpoints/checkpoint-13: no checkpoint there: neither \.metadata'
+
+# --- what is no checkpoint, but near one ---
+for command in "convert out-checkpoints x" "diff $dcp out-checkpoints"; do
+    # shellcheck disable=SC2086
+    run $command
+    expect "${command%% *}_wants_one_of_a_folder" 1 'out-checkpoints: no checkpoint, but a folder around 4; take one: out-checkpoints/checkpoint-9, out-checkpoints/checkpoint-10, .*, \.\.\.$'
+done
+run convert "$fixtures/accelerate/sharded" x
+expect one_of_accelerates_too 1 'a folder around 3; take one: .*/optimizer_0, .*/pytorch_model_fsdp_0, .*/scheduler\.bin$'
+for file in .metadata __0_0.distcp; do
+    for command in inspect verify; do
+        run $command "$dcp/$file"
+        check "${command}_of_${file}_names_its_folder" grep -Eq "$file: one file of a checkpoint of torch\.distributed\.checkpoint, which is the folder: .*/dcp_step2$" out err
+    done
+done
+(cd "$dcp" && "$fsdp" checkpoint inspect __1_0.distcp) >out 2>err
+check be_it_this_one says 'which is the folder: \.$'
+(cd "$dcp" && "$fsdp" checkpoint inspect .) >out 2>err
+check this_folder_is_read_as_any_other shows '^\.: torch\.distributed\.checkpoint by PyTorch, 65 tensors'
+(cd "$fixtures/accelerate/sharded" && "$fsdp" checkpoint inspect .) >out 2>err
+check this_folder_of_accelerates_too shows '^\| pytorch_model_fsdp_0 '
+mkdir -p begun/pytorch_model_fsdp_0
+run inspect begun
+expect what_accelerate_only_began_is_named 1 'begun/pytorch_model_fsdp_0: no \.metadata there: a checkpoint that was never completed'
+mkdir nothing
+run inspect nothing
+expect an_empty_folder_is_told_what_was_looked_for 1 'nothing: no checkpoint there: neither \.metadata of torch\.distributed\.checkpoint, pytorch_model_fsdp_0 .* nor model\.safetensors'
 
 tally
