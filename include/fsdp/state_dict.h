@@ -107,6 +107,11 @@ typedef struct fsdp_state_dict_options {
     bool full_state_dict; /**< whole tensors; default: what each rank has */
     bool cpu_offload;     /**< with full_state_dict: rank 0 alone gets them, the others an empty
                                dict. (Tensors of the cpu device are where they are to go.) */
+    bool rank0_only;      /**< get: the same, by its name in FullStateDictConfig and
+                               FullOptimStateDictConfig; only with full_state_dict */
+    bool offload_to_cpu;  /**< that of FullStateDictConfig, FullOptimStateDictConfig and
+                               ShardedStateDictConfig, which says nothing of ranks: every tensor of
+                               a state dict is in the CPU's memory already, so it changes nothing */
     bool broadcast_from_rank0; /**< set: rank 0's dict counts, the others' may be empty; its tensors
                                     are whole */
     bool not_strict;           /**< set: items that are missing or too many are no error; default:
@@ -133,7 +138,8 @@ typedef struct fsdp_state_dict_options {
  * @param options NULL: all defaults
  * @param dict    out: owned by the caller. Its tensors are the parameters' (fsdp_parameter_local())
  *                unless it is full.
- * @return FSDP_ERR_STATE naming a parameter that has no memory; FSDP_ERR_NOT_FOUND for `submodule`
+ * @return FSDP_ERR_STATE naming a parameter that has no memory; FSDP_ERR_NOT_FOUND for `submodule`;
+ *         FSDP_ERR_INVALID for rank0_only without full_state_dict
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_model_state_dict(
     fsdp_module *module, const fsdp_state_dict_options *options, fsdp_state_dict **dict);
@@ -144,7 +150,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_model_state_dict(
  * parameter has one name here, its first. An optimizer that has taken no step gets its state now,
  * zero, as PyTorch does it, so that there is something to load into.
  *
- * @return FSDP_ERR_INVALID if a parameter of the optimizer is not one of the module's
+ * @return FSDP_ERR_INVALID if a parameter of the optimizer is not one of the module's, or for
+ *         rank0_only without full_state_dict
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,

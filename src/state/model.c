@@ -103,7 +103,7 @@ fsdp_status fsdp_state_dict_to_full(fsdp_state_dict *sharded, const fsdp_state_d
                                     fsdp_state_dict **full)
 {
     fsdp_state_dict *whole = NULL;
-    bool wants = !o->cpu_offload || fsdp_state_rank(o) == 0;
+    bool wants = !(o->cpu_offload || o->rank0_only) || fsdp_state_rank(o) == 0;
     fsdp_status status = fsdp_agree(o->group, fsdp_state_dict_create(&whole));
     if (status == FSDP_OK)
         status = stream(sharded, o->group, wants, keep_whole, whole);
@@ -117,6 +117,14 @@ fsdp_status fsdp_state_dict_to_full(fsdp_state_dict *sharded, const fsdp_state_d
 }
 
 /* --- get --- */
+
+fsdp_status fsdp_state_check_get(const fsdp_state_dict_options *o)
+{
+    if (o->rank0_only && !o->full_state_dict)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "state dict: rank0_only without full_state_dict: each rank has a part");
+    return FSDP_OK;
+}
 
 static fsdp_status put_parameters(const fsdp_parameter_list *list, const fsdp_state_dict_options *o,
                                   fsdp_state_dict *dict)
@@ -158,6 +166,7 @@ fsdp_status fsdp_get_model_state_dict(fsdp_module *module, const fsdp_state_dict
 {
     const fsdp_state_dict_options *o = fsdp_state_options(options);
     fsdp_state_dict *sharded = NULL;
+    FSDP_TRY(fsdp_state_check_get(o));
     fsdp_status status = get_sharded(module, o, &sharded);
     if (!o->full_state_dict) {
         if (status == FSDP_OK)

@@ -221,6 +221,7 @@ fsdp_status fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *o
 {
     const fsdp_state_dict_options *o = fsdp_state_options(options);
     fsdp_state_dict *sharded = NULL;
+    FSDP_TRY(fsdp_state_check_get(o));
     fsdp_status status = get_sharded(module, optimizer, o, &sharded);
     if (!o->full_state_dict) {
         if (status == FSDP_OK)

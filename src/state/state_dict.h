@@ -22,6 +22,8 @@ char *fsdp_state_keys_join(const fsdp_state_key *keys, int n_keys); /* the calle
 /* The options, or defaults for NULL. */
 const fsdp_state_dict_options *fsdp_state_options(const fsdp_state_dict_options *options);
 int fsdp_state_rank(const fsdp_state_dict_options *options);
+/* FSDP_ERR_INVALID for what cannot be asked of a state dict that one gets. */
+FSDP_MUST_CHECK fsdp_status fsdp_state_check_get(const fsdp_state_dict_options *options);
 
 /* Does this parameter name belong to what the options ask for? *shown is its name there: a part of
  * `name`. */

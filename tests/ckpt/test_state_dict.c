@@ -153,6 +153,32 @@ TEST_RANKS(a_full_state_dict_goes_through_rank_0, 3)
     go_through_rank0(t, STATE_CASE_ADAFACTOR);
 }
 
+/* FullStateDictConfig, FullOptimStateDictConfig and ShardedStateDictConfig: rank0_only is what says
+ * who gets it. */
+TEST_RANKS(options_of_fsdp1_say_who_gets_a_state_dict, 2)
+{
+    state_case x;
+    fsdp_state_dict *dict;
+    ASSERT_OK(state_case_open(&x, t->group, STATE_CASE_ADAMW, 1));
+    for (int i = 0; i < 4; i++) {
+        const fsdp_state_dict_options get = {.full_state_dict = i < 2,
+                                             .rank0_only = i == 1 || i == 3,
+                                             .offload_to_cpu = true,
+                                             .group = t->group};
+        fsdp_status status = state_case_get(&x, &get, &dict);
+        if (i == 3) {
+            ASSERT(status == FSDP_ERR_INVALID && strstr(fsdp_last_error(), "rank0_only"));
+            ASSERT(fsdp_get_optimizer_state_dict(x.model, x.optimizer, &get, &dict) ==
+                   FSDP_ERR_INVALID);
+            break;
+        }
+        ASSERT_OK(status);
+        ASSERT((fsdp_state_dict_count(dict) > 0) == (i != 1 || t->rank == 0));
+        fsdp_state_dict_destroy(dict);
+    }
+    state_case_close(&x);
+}
+
 static fsdp_status count_whole(const fsdp_state_entry *entry, void *arg)
 {
     int64_t *numel = arg;
