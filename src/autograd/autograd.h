@@ -153,8 +153,8 @@ static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {
     return s->run->device->context;
 }
-/* Are all of t[0, n) there (no earlier failure), on one device, contiguous, with data (unless
- * meta)? Else the scope fails naming `op`. NULL entries are errors: leave absent ones out. */
+/* Are all of t[0, n) there (no earlier failure), on one device, contiguous, with data (on meta: not
+ * resharded)? Else the scope fails naming `op`. NULL entries are errors: leave absent ones out. */
 bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
 /* A fresh key for random numbers: (seed, step, leaf, call number). */
 uint64_t fsdp_scope_next_key(fsdp_scope *s);

@@ -137,6 +137,18 @@ void fsdp_drop(fsdp_scope *s, fsdp_tensor *t)
     }
 }
 
+/* Is there something to read, or would there be if the device were no meta? */
+static void check_data(fsdp_scope *s, const char *op, const fsdp_tensor *t, int i)
+{
+    if (!fsdp_tensor_numel(t))
+        return;
+    const fsdp_status status = fsdp_tensor_check_read(t);
+    fsdp_error_context(status, "%s", op);
+    fsdp_scope_fail(s, status);
+    if (fsdp_scope_ok(s) && s->run->device->kernels && !t->storage->data)
+        fsdp_scope_error(s, op, "input %d has no data", i);
+}
+
 bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n)
 {
     if (!fsdp_scope_ok(s))
@@ -148,11 +160,8 @@ bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int
             fsdp_scope_error(s, op, "input %d is on another device than the scope", i);
         else if (!fsdp_tensor_is_contiguous(t[i]))
             fsdp_scope_error(s, op, "input %d is not contiguous", i);
-        else if (s->run->device->kernels && !t[i]->storage->data && fsdp_tensor_numel(t[i]))
-            fsdp_scope_error(s, op,
-                             "input %d has no data: a parameter outside of its module's forward "
-                             "is resharded (call unshard first)",
-                             i);
+        else
+            check_data(s, op, t[i], i);
         if (!fsdp_scope_ok(s))
             return false;
     }

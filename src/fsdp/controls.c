@@ -248,7 +248,7 @@ fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module, bool reshard_af
 
 static void set_unshard_in_backward(fsdp_state *state, const void *value)
 {
-    state->no_unshard_in_backward = !*(const bool *)value;
+    state->unit->no_unshard_in_backward = !*(const bool *)value;
 }
 
 fsdp_status fsdp_set_unshard_in_backward(fsdp_module *module, bool unshard_in_backward)

@@ -24,7 +24,7 @@ static void add_controls(const fsdp_state *state, fsdp_unit_info *info)
     info->requires_gradient_sync = fsdp_state_syncs(state);
     info->requires_all_reduce = !u->no_all_reduce;
     info->reshard_after_backward = !state->keeps_after_backward;
-    info->unshard_in_backward = !state->no_unshard_in_backward;
+    info->unshard_in_backward = !state->unit->no_unshard_in_backward;
     info->is_last_backward = !state->not_last_backward;
     info->gradient_divide_factor = u->divide_factor;
 }

@@ -114,13 +114,44 @@ static fsdp_status refuse_write(void *self)
                       u->name);
 }
 
+/* Whose part lies where `tensor` does. */
+static const fsdp_param *param_at(const fsdp_param_group *u, const fsdp_tensor *tensor)
+{
+    for (size_t i = 0; i < u->n_params; i++) {
+        const fsdp_tensor *data = u->params[i].data;
+        if (data && data->storage == tensor->storage && tensor->offset >= data->offset &&
+            tensor->offset < data->offset + fsdp_tensor_numel(data))
+            return &u->params[i];
+    }
+    return NULL;
+}
+
+/* What is gathered is there to be read, and nothing else: on meta, too, so that a plan does not
+ * pass where its run would fail. */
+static fsdp_status check_gathered(void *self, const fsdp_tensor *tensor)
+{
+    const fsdp_param_group *u = self;
+    if (u->state == FSDP_UNIT_UNSHARDED)
+        return FSDP_OK;
+    const fsdp_param *p = param_at(u, tensor);
+    return fsdp_error(FSDP_ERR_STATE,
+                      "'%s' of unit '%s' is resharded: fsdp_unit_unshard() comes before a read "
+                      "outside of its module's forward and backward%s",
+                      p ? p->name : "?", *u->name ? u->name : "root",
+                      u->no_unshard_in_backward
+                          ? "; in backward, too, after set_unshard_in_backward(false) "
+                            "(--no-unshard-in-backward)"
+                          : "");
+}
+
 void fsdp_param_group_set_guards(fsdp_param_group *u)
 {
     u->guard =
         (fsdp_storage_guard){.begin_write = private_guard_begin, .end_write = guard_end, .self = u};
     u->master_guard = (fsdp_storage_guard){
         .begin_write = master_guard_begin, .end_write = master_guard_end, .self = u};
-    u->gathered_guard = (fsdp_storage_guard){.begin_write = refuse_write, .self = u};
+    u->gathered_guard =
+        (fsdp_storage_guard){.check_read = check_gathered, .begin_write = refuse_write, .self = u};
 }
 
 void *fsdp_param_group_mirror(fsdp_parameter *parameter, fsdp_dtype *dtype)

@@ -128,6 +128,7 @@ struct fsdp_param_group {
     fsdp_unit_state state;
     bool announced; /* gathering, offloaded: own rows are on their way, not written yet */
     bool held;      /* by fsdp_unit_unshard: hooks do not reshard */
+    bool no_unshard_in_backward;
     double divide_factor;
     bool published;       /* the slot: it is to be reduced before it is written again */
     bool last_micro_step; /* of what is published */

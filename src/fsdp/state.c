@@ -222,7 +222,7 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     state->context->to_flush = true; /* a second tape's, maybe, after the first was flushed */
     at(state, "all_gather in backward");
-    if (!state->no_unshard_in_backward)
+    if (!state->unit->no_unshard_in_backward)
         FSDP_TRY(unshard(state));
     FSDP_TRY(fsdp_prefetch_in_backward(state));
     at(state, "backward");

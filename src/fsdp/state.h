@@ -53,7 +53,7 @@ typedef struct fsdp_state {
     /* The controls of fsdp.h; zero is their default. */
     fsdp_state_list forward_prefetch, backward_prefetch; /* explicit ones; empty: implicit */
     bool no_gradient_sync, in_no_sync;
-    bool keeps_after_backward, no_unshard_in_backward;
+    bool keeps_after_backward;
     bool not_last_backward; /* equal in all units of a tree */
 } fsdp_state;
 

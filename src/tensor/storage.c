@@ -82,6 +82,14 @@ void fsdp_storage_end_read(fsdp_storage *st)
         fsdp_staged_end(st->staged);
 }
 
+fsdp_status fsdp_tensor_check_read(const fsdp_tensor *tensor)
+{
+    for (const fsdp_storage_guard *g = tensor->storage->guards; g; g = g->next)
+        if (g->check_read)
+            FSDP_TRY(g->check_read(g->self, tensor));
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor)
 {
     return fsdp_storage_begin_write(tensor->storage);

@@ -5,8 +5,13 @@
 
 #include "src/tensor/device.h"
 
-/* Chained: fsdp waits for readers, a checkpoint copies before the first write. */
+struct fsdp_tensor;
+
+/* Chained: fsdp waits for readers, a checkpoint copies before the first write. Any slot but self
+ * may be NULL. */
 typedef struct fsdp_storage_guard {
+    /* May operations read what lies there? The same answer on meta, where there is never data. */
+    fsdp_status (*check_read)(void *self, const struct fsdp_tensor *tensor);
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
     void (*leave)(void *self); /* the storage is about to lose its memory, and this guard */
@@ -39,6 +44,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_storage_begin_write(fsdp_storage *storage);
 void fsdp_storage_end_write(fsdp_storage *storage);
 FSDP_MUST_CHECK fsdp_status fsdp_storage_begin_read(fsdp_storage *storage);
 void fsdp_storage_end_read(fsdp_storage *storage);
+/* Does every guard of its storage let operations read `tensor`? */
+FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_read(const struct fsdp_tensor *tensor);
 
 struct fsdp_grad_sink;
 struct fsdp_tensor_spec;

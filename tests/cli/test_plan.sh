@@ -61,6 +61,9 @@ run plan --model "$models/t5-3b" --world-size 6 --local-world-size 4
 check hosts_must_be_full says '6 ranks do not fill hosts of local_world_size 4'
 run plan --model "$models" --world-size 2
 check a_folder_without_a_config_is_an_error test $rc -eq 1
+run plan --model "$models/t5-3b" --world-size 2 --bf16 --no-unshard-in-backward decoder.block.3
+check what_a_run_would_fail_with_is_refused test $rc -eq 1
+check and_told_in_its_words says "linear: '.*' of unit 'decoder.block.3' is resharded: .*--no-unshard-in-backward"
 run plan --model "$models/t5-3b" --world-size 8 --memory-limit 60GiB
 check a_plan_beyond_the_limit_fails test $rc -eq 1
 check and_says_what_would_fit says 'the 8 ranks of a host would hold .* \(param .*, grad .*, optim .*, activation .*\), most in .*; it fits with --activation-checkpointing: [0-9.]+ GiB'

@@ -345,10 +345,11 @@ static void add_embedding(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
     out->t[out->n++] = fsdp_module_call1(s, fsdp_module_child(self, 1), x);
 }
 
-static fsdp_status open_embedding(fsdp_test *t, const fsdp_fully_shard_options *o, trainee *m)
+static fsdp_status open_embedding(fsdp_test *t, const char *device,
+                                  const fsdp_fully_shard_options *o, trainee *m)
 {
     fsdp_module *embedding, *linear;
-    FSDP_TRY(trainee_open(t->group, "cpu", o->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(t->group, device, o->mp_policy.param_dtype, m));
     FSDP_TRY(tree_add(NULL, "", 7, 0, &m->model));
     m->model->forward = add_embedding;
     FSDP_TRY(fsdp_module_create("Embed", &embedding));
@@ -372,8 +373,8 @@ TEST_RANKS(a_unit_that_backward_does_not_read_need_not_be_gathered_for_it, 2)
         const fsdp_fully_shard_options o = of_dtype(dtypes[d]);
         const tree_call call = {.leaf = t->rank};
         trainee m, same;
-        ASSERT_OK(open_embedding(t, &o, &m));
-        ASSERT_OK(open_embedding(t, &o, &same));
+        ASSERT_OK(open_embedding(t, "cpu", &o, &m));
+        ASSERT_OK(open_embedding(t, "cpu", &o, &same));
         ASSERT_OK(fsdp_set_unshard_in_backward(trainee_unit(&m, "embedding"), false));
         const fsdp_comm_counters *n = fsdp_group_counters(t->group);
         for (int step = 0; step < 2; step++) {
@@ -389,13 +390,45 @@ TEST_RANKS(a_unit_that_backward_does_not_read_need_not_be_gathered_for_it, 2)
             ASSERT_OK(tree_sgd(same.model, 0.1f));
         }
         ASSERT_OK(tree_same_params(&m, &same));
-        /* An operation that reads them says so. */
-        ASSERT_OK(fsdp_set_unshard_in_backward(trainee_unit(&m, "linear"), false));
-        ASSERT_ERROR(tree_forward_backward(&m, m.model, &call), FSDP_ERR_INVALID, "resharded");
-        ASSERT_OK(fsdp_set_unshard_in_backward(trainee_unit(&m, "linear"), true));
-        ASSERT_OK(tree_step(&m, 3, 2));
         ASSERT_OK(trainee_close(&m));
         ASSERT_OK(trainee_close(&same));
+    }
+}
+
+/* Whichever device, in the same words: what a plan passes is what a run passes. The unit's
+ * parameters are of both kinds, zero-copy and cast. */
+TEST_RANKS(an_operation_that_reads_what_is_not_gathered_says_so_on_meta_too, 2)
+{
+    for (int d = 0; d < 4; d++) {
+        const bool meta = d / 2;
+        const fsdp_fully_shard_options o = of_dtype(dtypes[d % 2]);
+        const tree_call call = {.leaf = t->rank};
+        trainee m;
+        ASSERT_OK(open_embedding(t, meta ? "meta" : "cpu", &o, &m));
+        ASSERT_OK(tree_forward_backward(&m, m.model, &call));
+        fsdp_module *linear = trainee_unit(&m, "linear");
+        ASSERT_OK(fsdp_set_unshard_in_backward(linear, false));
+        ASSERT_ERROR(tree_forward_backward(&m, m.model, &call), FSDP_ERR_STATE,
+                     "backward of linear: linear: 'down' of unit 'linear' is resharded: "
+                     "fsdp_unit_unshard() comes before a read outside of its module's forward and "
+                     "backward; in backward, too, after set_unshard_in_backward(false) "
+                     "(--no-unshard-in-backward)");
+        /* Who gathers it has it. */
+        ASSERT_OK(fsdp_unit_unshard(linear));
+        ASSERT_OK(tree_forward_backward(&m, m.model, &call));
+        ASSERT_OK(fsdp_unit_reshard(linear));
+        ASSERT_OK(fsdp_set_unshard_in_backward(linear, true));
+        ASSERT_OK(tree_forward_backward(&m, m.model, &call));
+        /* Nor does an operation outside of its module read it. */
+        fsdp_scope *s;
+        ASSERT_OK(tree_scope(&m, NULL, &call, &s));
+        fsdp_tensor *up = fsdp_read(s, tree_of(linear)->up);
+        ASSERT(!fsdp_linear(s, up, up, NULL));
+        ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_STATE,
+                     "linear: 'up' of unit 'linear' is resharded");
+        ASSERT(!strstr(fsdp_last_error(), "in backward, too"));
+        fsdp_scope_close(s);
+        ASSERT_OK(trainee_close(&m));
     }
 }
 

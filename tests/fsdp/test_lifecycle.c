@@ -72,7 +72,7 @@ TEST_RANKS(reading_outside_of_a_units_forward_is_an_error_that_says_so, 2)
     (void)value;
     ASSERT_OK(tree_scope(&m, NULL, &(tree_call){0}, &s));
     fsdp_linear(s, data, data, NULL);
-    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "resharded");
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_STATE, "'up' of unit 'root' is resharded");
     fsdp_scope_close(s);
     ASSERT_OK(trainee_close(&m));
 }

@@ -190,7 +190,7 @@ TEST_RANKS(a_parameter_of_another_unit_is_an_error_where_it_is_read, 2)
 {
     trainee m;
     ASSERT_OK(open_tied(t->group, &tree_variants[0], &m));
-    ASSERT_ERROR(tree_step(&m, 0, LEAVES), FSDP_ERR_INVALID, "resharded");
+    ASSERT_ERROR(tree_step(&m, 0, LEAVES), FSDP_ERR_STATE, "resharded");
     ASSERT(trainee_is_resharded(&m));
     ASSERT_OK(trainee_close(&m));
 }
