@@ -290,11 +290,12 @@ static fsdp_status random_batch(uint32_t *state, fsdp_batch **batch)
 }
 
 /* loss = model(x).sum(); loss.backward(). The gradients are the mean of the ranks'. */
-static fsdp_status forward_backward(run *r, const fsdp_batch *x, double *loss)
+static fsdp_status forward_backward(run *r, int step, const fsdp_batch *x, double *loss)
 {
     fsdp_scope *s;
-    FSDP_TRY(fsdp_scope_open(r->device, r->tape,
-                             &(fsdp_scope_options){.training = true, .batch = x}, &s));
+    const fsdp_scope_options options = {
+        .training = true, .step = (uint32_t)step /* which errors tell */, .batch = x};
+    FSDP_TRY(fsdp_scope_open(r->device, r->tape, &options, &s));
     fsdp_args out = fsdp_module_call(s, r->model, NULL, (fsdp_args){.n = 0});
     fsdp_tensor *sum = fsdp_sum(s, out.t[0]);
     fsdp_status status = fsdp_scope_status(s);
@@ -306,7 +307,7 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *x, double *loss)
     return status;
 }
 
-static fsdp_status train_step(run *r, uint32_t *random, double *loss)
+static fsdp_status train_step(run *r, int step, uint32_t *random, double *loss)
 {
     fsdp_batch *x;
     double norm;
@@ -314,7 +315,7 @@ static fsdp_status train_step(run *r, uint32_t *random, double *loss)
     if (r->args.explicit_prefetching) /* the first gather begins before there is a batch */
         FSDP_TRY(fsdp_unit_unshard_async(r->model, NULL));
     FSDP_TRY(random_batch(random, &x));
-    fsdp_status status = forward_backward(r, x, loss);
+    fsdp_status status = forward_backward(r, step, x, loss);
     fsdp_batch_release(x);
     FSDP_TRY(status);
     FSDP_TRY(fsdp_clip_grad_norm(&r->parameters, 1.0, NULL, &norm, &scale));
@@ -428,7 +429,7 @@ static fsdp_status train(run *r)
     uint32_t random = (uint32_t)fsdp_group_rank(r->group);
     for (int step = 0; step < STEPS; step++) {
         double loss = 0.0;
-        FSDP_TRY(train_step(r, &random, &loss));
+        FSDP_TRY(train_step(r, step, &random, &loss));
         if (fsdp_group_rank(r->group) == 0)
             printf("step %d: loss %.4f\n", step + 1, loss);
     }

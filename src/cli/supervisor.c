@@ -240,7 +240,7 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
         snprintf(said, sizeof said, "%s", report.message);
     else if (!own_words && ours && !*how)
         snprintf(said, sizeof said, "%s", s->posted);
-    if (recorded && (*report.unit || *report.call))
+    if (recorded && (report.step || *report.unit || *report.call))
         snprintf(place, sizeof place, " at step %u%s%s%s%s", report.step, *report.unit ? ", " : "",
                  report.unit, *report.call ? ", " : "", report.call);
     snprintf(attempt->message, sizeof attempt->message, "rank %d (pid %d)%s%s%s%s%s", rank,

@@ -4,12 +4,22 @@
 
 /* --- forward --- */
 
-static void at(const fsdp_state *state, const char *call)
+static void tell_place(const fsdp_state *state, const char *unit, const char *call)
 {
     fsdp_group *group = fsdp_param_group_any_group(state->unit);
     if (group)
-        fsdp_group_at(group, state->unit->step, *state->unit->name ? state->unit->name : "root",
-                      call);
+        fsdp_group_at(group, state->unit->step, unit, call);
+}
+
+static void at(const fsdp_state *state, const char *call)
+{
+    tell_place(state, *state->unit->name ? state->unit->name : "root", call);
+}
+
+/* What fails from here on is no unit's. */
+static void at_no_unit(const fsdp_state *state)
+{
+    tell_place(state, "", "");
 }
 
 /* A step that has no backward before it: what was left of the one before is dropped, if that did
@@ -207,7 +217,11 @@ static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
     member->to_run = false;
     if (!any_to_run(state))
         FSDP_TRY(leave_forward(state, has_backward));
-    return c->depth == 0 ? end_forward(c, has_backward) : FSDP_OK;
+    if (c->depth)
+        return FSDP_OK;
+    FSDP_TRY(end_forward(c, has_backward));
+    at_no_unit(state);
+    return FSDP_OK;
 }
 
 /* --- backward --- */
@@ -285,19 +299,24 @@ static fsdp_status flush(fsdp_context *c)
     return FSDP_OK;
 }
 
-/* Called for each unit of the tape: the first one flushes for all. */
-static fsdp_status end_backward(void *self)
+static fsdp_status flush_and_reshard(fsdp_context *c)
 {
-    fsdp_context *c = ((fsdp_state *)self)->context;
-    if (!c || !c->to_flush)
-        return FSDP_OK;
-    if (c->states[0]->not_last_backward)
-        return FSDP_OK;
     c->to_flush = false;
     FSDP_TRY(fsdp_prefetch_end_iteration(c));
     FSDP_TRY(flush(c));
     reshard_all(c, false);
     return c->last_micro_step ? fsdp_context_trim(c) : FSDP_OK;
+}
+
+/* Called for each unit of the tape: the first one flushes for all. */
+static fsdp_status end_backward(void *self)
+{
+    const fsdp_state *state = self;
+    fsdp_context *c = state->context;
+    if (c && c->to_flush && !c->states[0]->not_last_backward)
+        FSDP_TRY(flush_and_reshard(c));
+    at_no_unit(state);
+    return FSDP_OK;
 }
 
 /* None may keep a part of it for the next one. */

@@ -59,6 +59,10 @@ if cmp -s "$dir/losses" "$dir/first"; then bad bfloat16_is_another_number "as fl
 run mixed 1 --mixed-precision
 trains one_rank_goes_on_with_what_three_saved
 
+# Saving comes after the last step, in no unit.
+mkdir -p "$dir/full" && : >"$dir/full/checkpoints"
+run full 2
+expect what_fails_after_the_steps_is_told_with_the_step_alone 1 'exited with status 1 at step 10: .*checkpoints'
 run plain 1 --explicit-prefetch
 expect an_unknown_argument_is_named 1 "unknown option '--explicit-prefetch'; did you mean '--explicit-prefetching'"
 run plain 2 --help

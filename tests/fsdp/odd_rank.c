@@ -147,6 +147,39 @@ static fsdp_status fail_in_reduce(trainee *m)
     return tree_step(m, 1, LEAVES);
 }
 
+static fsdp_status fail_if(bool odd)
+{
+    return odd ? fsdp_error(FSDP_ERR_NUMERIC, "fails outside of all units on purpose") : FSDP_OK;
+}
+
+static fsdp_status fail_between(trainee *m, bool after_forward, bool after_backward)
+{
+    fsdp_scope *s;
+    const tree_call call = {.step = 1};
+    FSDP_TRY(tree_scope(m, m->tape, &call, &s));
+    fsdp_tensor *y = tree_forward(m, s, m->model, &call);
+    fsdp_status status = fsdp_scope_status(s);
+    if (status == FSDP_OK)
+        status = fail_if(after_forward);
+    if (status == FSDP_OK)
+        status = tree_backward(m, &y, &call, 1);
+    if (status == FSDP_OK)
+        status = fail_if(after_backward);
+    fsdp_scope_close(s);
+    fsdp_tape_reset(m->tape);
+    return status == FSDP_OK ? tree_sgd(m->model, 0.1f) : status;
+}
+
+static fsdp_status fail_after_forward(trainee *m, bool odd)
+{
+    return fail_between(m, odd, false);
+}
+
+static fsdp_status fail_after_backward(trainee *m, bool odd)
+{
+    return fail_between(m, false, odd);
+}
+
 /* Between backward and the update, as a trainer says where it is. */
 static fsdp_status fail_in_optimizer(trainee *m, bool odd)
 {
@@ -230,6 +263,14 @@ const odd_case odd_cases[] = {
      .odd = fail_in_reduce,
      .text = "fails in the reduce on purpose",
      .peers = " failed in step 2, unit second, reduce_scatter"},
+    {.name = "fails after forward",
+     .all = fail_after_forward,
+     .text = "fails outside of all units on purpose",
+     .peers = " failed in step 2: fails outside"},
+    {.name = "fails after backward",
+     .all = fail_after_backward,
+     .text = "fails outside of all units on purpose",
+     .peers = " failed in step 2: fails outside"},
     {.name = "fails in the optimizer",
      .all = fail_in_optimizer,
      .text = "the update fails on purpose",
