@@ -135,14 +135,15 @@ FSDP_API fsdp_tensor *fsdp_conv1d(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
  */
 FSDP_API fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n,
                                      fsdp_tensor *weight, int32_t padding_idx);
-/** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019). w [D]. */
+/** x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang & Sennrich 2019). w [D]. A float32
+ * w makes the result float32, as in transformers. */
 FSDP_API fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps);
 /** (x - mean) / sqrt(variance + eps) * w + bias over the last dimension, the variance that of the
  * population (Ba et al. 2016): torch.nn.functional.layer_norm. w [D], bias [D] or NULL, of one
  * dtype, which need not be x's. */
 FSDP_API fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                       fsdp_tensor *bias, float eps);
-/** Element-wise, equal shapes. @{ */
+/** Element-wise, equal shapes; of two dtypes the result is float32, as in PyTorch. @{ */
 FSDP_API fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 /** @} */

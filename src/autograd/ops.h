@@ -14,6 +14,11 @@ bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
                        const char *const *names, int n);
 /* Is `t`'s dtype one that the kernels compute in? */
 bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const char *name);
+/* x as PyTorch promotes it where another operand has another dtype: in float32. x itself where they
+ * have one, or have none that kernels compute in, which the operation's check then says; NULL with
+ * the scope failed. Handed back by fsdp_drop_promoted(). */
+fsdp_tensor *fsdp_promote(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *other);
+void fsdp_drop_promoted(fsdp_scope *s, fsdp_tensor *promoted, const fsdp_tensor *x);
 /* Equal shapes? */
 bool fsdp_check_same_shape(fsdp_scope *s, const char *op, const fsdp_tensor *x, const char *x_name,
                            const fsdp_tensor *y, const char *y_name);

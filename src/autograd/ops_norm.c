@@ -36,19 +36,24 @@ static void rms_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *co
 
 static const fsdp_op rms_norm_op = {.name = "rms_norm", .backward = rms_norm_backward};
 
-fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps)
+/* w may have a dtype of its own. */
+static bool check_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w)
 {
     char x_text[FSDP_SHAPE_TEXT], w_text[FSDP_SHAPE_TEXT];
-    /* w may have a dtype of its own: norms are often kept in float32. */
-    if (!fsdp_check_inputs(s, "rms_norm", (fsdp_tensor *const[]){x, w}, 2) ||
-        !fsdp_check_float(s, "rms_norm", x, "x") || !fsdp_check_float(s, "rms_norm", w, "w"))
-        return NULL;
-    if (x->ndim < 1 || w->ndim != 1 || w->shape[0] != fsdp_last_dim(x)) {
-        fsdp_scope_error(s, "rms_norm", "x is %s but w is %s, not the last dimension of x",
+    const char *op = rms_norm_op.name;
+    if (!fsdp_check_inputs(s, op, (fsdp_tensor *const[]){x, w}, 2) ||
+        !fsdp_check_float(s, op, x, "x") || !fsdp_check_float(s, op, w, "w"))
+        return false;
+    if (x->ndim < 1 || w->ndim != 1 || w->shape[0] != fsdp_last_dim(x))
+        fsdp_scope_error(s, op, "x is %s but w is %s, not the last dimension of x",
                          fsdp_shape_text(x->ndim, x->shape, x_text),
                          fsdp_shape_text(w->ndim, w->shape, w_text));
-        return NULL;
-    }
+    return fsdp_scope_ok(s);
+}
+
+/* In the dtype of x. */
+static fsdp_tensor *rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps)
+{
     int64_t rows = fsdp_leading_rows(x);
     fsdp_tensor *y = fsdp_new(s, x->dtype, x->ndim, x->shape);
     fsdp_tensor *rstd = fsdp_new(s, FSDP_DTYPE_F32, 1, &rows);
@@ -66,6 +71,16 @@ fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float 
                                        .n_out = 1});
     fsdp_drop(s, rstd);
     return fsdp_scope_ok(s) ? y : NULL;
+}
+
+fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps)
+{
+    if (!check_rms_norm(s, x, w))
+        return NULL;
+    fsdp_tensor *wide = fsdp_promote(s, x, w);
+    fsdp_tensor *y = wide ? rms_norm(s, wide, w, eps) : NULL;
+    fsdp_drop_promoted(s, wide, x);
+    return y;
 }
 
 /* --- layer_norm --- */

@@ -54,7 +54,7 @@ static bool check_pair(fsdp_scope *s, const char *op, fsdp_tensor *x, const char
            fsdp_check_same_shape(s, op, x, x_name, y, y_name);
 }
 
-fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
+static fsdp_tensor *add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
     if (!check_pair(s, "add", x, "x", y, "y"))
         return NULL;
@@ -68,7 +68,7 @@ fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return out;
 }
 
-fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
+static fsdp_tensor *mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
     if (!check_pair(s, "mul", x, "x", y, "y"))
         return NULL;
@@ -86,6 +86,27 @@ fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
                                        .out = {out},
                                        .n_out = 1});
     return out;
+}
+
+/* `of` their promoted values. */
+static fsdp_tensor *of_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
+                                fsdp_tensor *(*of)(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y))
+{
+    fsdp_tensor *wide_x = fsdp_promote(s, x, y), *wide_y = fsdp_promote(s, y, x);
+    fsdp_tensor *out = fsdp_scope_ok(s) ? of(s, wide_x, wide_y) : NULL;
+    fsdp_drop_promoted(s, wide_x, x);
+    fsdp_drop_promoted(s, wide_y, y);
+    return out;
+}
+
+fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
+{
+    return of_promoted(s, x, y, add);
+}
+
+fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
+{
+    return of_promoted(s, x, y, mul);
 }
 
 fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor)

@@ -92,6 +92,8 @@ TEST(pointwise_operations_equal_loops_and_differences)
     static const op_case cases[] = {
         {.name = "add", .run = run_add, .naive = naive_add, .n_in = 2},
         {.name = "mul", .run = run_mul, .naive = naive_mul, .n_in = 2},
+        {.name = "add, promoted", .run = run_add, .naive = naive_add, .n_in = 2, .f32 = 1u},
+        {.name = "mul, promoted", .run = run_mul, .naive = naive_mul, .n_in = 2, .f32 = 1u << 1},
         {.name = "scale", .run = run_scale, .naive = naive_scale, .n_in = 1},
         {.name = "relu", .run = run_relu, .naive = naive_relu, .n_in = 1},
         {.name = "gelu_new", .run = run_gelu_new, .naive = naive_gelu_new, .n_in = 1},
@@ -257,7 +259,7 @@ TEST(pointwise_operations_name_what_does_not_fit)
         ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
         static const char *const messages[] = {
             "add: x is [2, 3] but y is [3, 2]",
-            "mul: x is float32 but y is bfloat16",
+            "geglu: gate is float32 but up is bfloat16",
             "geglu: gate is [2, 3] but up is",
             "add: input 1 is not contiguous",
             "relu: input 0 is NULL",
@@ -267,7 +269,7 @@ TEST(pointwise_operations_name_what_does_not_fit)
             "gelu: input 0 is NULL",
         };
         fsdp_tensor *out = i == 0   ? fsdp_add(s, x, y)
-                           : i == 1 ? fsdp_mul(s, x, z)
+                           : i == 1 ? fsdp_geglu(s, x, z)
                            : i == 2 ? fsdp_geglu(s, x, y)
                            : i == 3 ? fsdp_add(s, x, turned)
                            : i == 4 ? fsdp_relu(s, NULL)

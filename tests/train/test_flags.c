@@ -16,7 +16,8 @@
 
 enum {
     STEPS = 3,
-    WORDS = 64
+    WORDS = 64,
+    CONFIG = 1024
 };
 
 typedef struct curve {
@@ -55,6 +56,15 @@ static bool same(const curve *a, const curve *b)
 static void make_llama(fsdp_test *t, char dir[JOB_PATH])
 {
     job_make_files_of(t, job_llama, job_write_causal_rows, dir);
+}
+
+/* The same configuration with embedding and head tied. */
+static void tie(fsdp_test *t, const char *untied, char config[CONFIG])
+{
+    snprintf(config, CONFIG, "%s", untied);
+    char *at = strstr(config, "\"tie_word_embeddings\": false");
+    ASSERT(at);
+    memcpy(strchr(at, 'f'), "true ", 5);
 }
 
 static fsdp_status parse(const char *dir, const char *flags, fsdp_train_config *config,
@@ -348,6 +358,49 @@ TEST_RANKS(a_unit_may_have_a_precision_of_its_own, 2)
     ASSERT(same(&all, &one)); /* the first that fits counts */
 }
 
+/* As in PyTorch: an RMS norm in float32 makes float32 of what a block in half precision returns, so
+ * that the head behind it needs no OUTPUT_DTYPE; a layer norm does not. */
+TEST_RANKS(an_rms_norm_in_float32_promotes_what_a_block_returns, 2)
+{
+    static const struct {
+        const char *config, *blocks, *flags;
+        bool ties;
+    } rows[] = {{job_t5, "decoder.block.1", "", true},
+                {job_t5, "*.block.*", "", false},
+                {job_t5, "*.block.*", "--activation-checkpointing", true},
+                {job_llama, "model.layers.1", "", true},
+                {job_llama, "model.layers.*", "", false}};
+    char dir[JOB_PATH], config[CONFIG], line[200];
+    curve promoted, cast, f32;
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        const bool is_t5 = rows[i].config == job_t5;
+        tie(t, rows[i].config, config);
+        CHECK_HERE();
+        job_make_files_of(t, rows[i].ties ? config : rows[i].config,
+                          is_t5 ? job_write_rows : job_write_causal_rows, dir);
+        CHECK_HERE();
+        run(t, dir, rows[i].flags, &f32);
+        CHECK_HERE();
+        snprintf(line, sizeof line, "--unit-mp-policy %s:bf16:bf16:float32 %s", rows[i].blocks,
+                 rows[i].flags);
+        run(t, dir, line, &cast);
+        CHECK_HERE();
+        snprintf(line, sizeof line, "--unit-mp-policy %s:bf16:bf16 %s", rows[i].blocks,
+                 rows[i].flags);
+        run(t, dir, line, &promoted);
+        CHECK_HERE();
+        if (t->rank == 0 && (same(&promoted, &f32) || !same(&promoted, &cast)))
+            FAIL("%s: not as cast by OUTPUT_DTYPE", line);
+    }
+    job_make_files_of(t, job_bert, job_write_classified_rows, dir);
+    CHECK_HERE();
+    if (t->rank == 0) {
+        fsdp_plan *plan;
+        ASSERT_ERROR(plan_of(dir, "--unit-mp-policy bert.encoder.layer.1:bf16", &plan),
+                     FSDP_ERR_INVALID, "linear: x is bfloat16 but w is float32: where units");
+    }
+}
+
 static void apply_linear(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     *out = (fsdp_args){.t = {fsdp_linear_forward(s, self, in->t[0])}, .n = 1};
@@ -535,12 +588,10 @@ TEST_RANKS(explicit_prefetching_gathers_the_root_before_the_batches_are_counted,
 /* What is tied is the root's, unless all that read it are one unit. */
 TEST(a_joint_unit_of_embedding_and_tied_head_has_their_weight)
 {
-    char dir[JOB_PATH], config[1024];
+    char dir[JOB_PATH], config[CONFIG];
     fsdp_plan *plan;
-    snprintf(config, sizeof config, "%s", job_llama);
-    char *tie = strstr(config, "\"tie_word_embeddings\": false");
-    ASSERT(tie);
-    memcpy(strchr(tie, 'f'), "true ", 5);
+    tie(t, job_llama, config);
+    CHECK_HERE();
     job_make_files_of(t, config, job_write_causal_rows, dir);
     CHECK_HERE();
     ASSERT_OK(plan_of(dir, "", &plan));
