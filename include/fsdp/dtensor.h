@@ -81,8 +81,11 @@ FSDP_API void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begi
 FSDP_API bool fsdp_is_dtensor(const fsdp_tensor *tensor);
 /** @name Of a DTensor; NULL, 0 or FSDP_REPLICATE for an ordinary tensor. Borrowed. @{ */
 FSDP_API const int64_t *fsdp_dtensor_shape(const fsdp_tensor *tensor); /**< global */
+/** DTensor.device_mesh: what it was made on, which outlives it; over a plain group, a mesh of one
+ * dimension without a name, which lives as long as the tensor. */
+FSDP_API const fsdp_device_mesh *fsdp_dtensor_device_mesh(const fsdp_tensor *tensor);
 FSDP_API int fsdp_dtensor_mesh_ndim(const fsdp_tensor *tensor);
-/** [mesh_ndim] */
+/** [mesh_ndim]: DTensor.placements */
 FSDP_API const fsdp_placement *fsdp_dtensor_placements(const fsdp_tensor *tensor);
 /** Those of the mesh's first dimension: all there is on a mesh of one. @{ */
 FSDP_API fsdp_group *fsdp_dtensor_group(const fsdp_tensor *tensor);
@@ -101,6 +104,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local,
                                                              const int64_t *shape);
 /**
  * The same over a mesh: DTensor.from_local(local, mesh, placements).
+ * @param mesh       borrowed: it must outlive the tensor
  * @param placements one for each dimension of the mesh
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status

@@ -16,14 +16,24 @@ void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begin, int64_
 
 /* --- specs --- */
 
+const fsdp_device_mesh *fsdp_spec_mesh(const fsdp_tensor_spec *spec)
+{
+    return spec->mesh ? spec->mesh : &spec->of_group;
+}
+
+fsdp_group *fsdp_spec_group(const fsdp_tensor_spec *spec, int d)
+{
+    return fsdp_spec_mesh(spec)->groups[d];
+}
+
 int fsdp_spec_ranks(const fsdp_tensor_spec *spec, int d)
 {
-    return fsdp_group_world_size(spec->groups[d]);
+    return fsdp_group_world_size(fsdp_spec_group(spec, d));
 }
 
 int fsdp_spec_rank(const fsdp_tensor_spec *spec, int d)
 {
-    return fsdp_group_rank(spec->groups[d]);
+    return fsdp_group_rank(fsdp_spec_group(spec, d));
 }
 
 void fsdp_spec_part(const fsdp_tensor_spec *spec, int d, int rank, int64_t size, int64_t *begin,
@@ -117,7 +127,12 @@ bool fsdp_is_dtensor(const fsdp_tensor *t)
 
 fsdp_group *fsdp_dtensor_group(const fsdp_tensor *t)
 {
-    return t->spec ? t->spec->groups[0] : NULL;
+    return t->spec ? fsdp_spec_group(t->spec, 0) : NULL;
+}
+
+const fsdp_device_mesh *fsdp_dtensor_device_mesh(const fsdp_tensor *t)
+{
+    return t->spec ? fsdp_spec_mesh(t->spec) : NULL;
 }
 
 fsdp_placement fsdp_dtensor_placement(const fsdp_tensor *t)
@@ -156,9 +171,14 @@ static void set_shape(fsdp_tensor_spec *spec, int ndim, const int64_t *shape)
 fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group, fsdp_placement placement,
                                     const int64_t *shape)
 {
-    fsdp_tensor_spec spec = {.mesh_ndim = 1, .groups = {group}, .placements = {placement}};
     if (!group)
         return fsdp_error(FSDP_ERR_INVALID, "a DTensor needs a group");
+    fsdp_tensor_spec spec = {.mesh_ndim = 1,
+                             .of_group = {.ndim = 1,
+                                          .shape = {fsdp_group_world_size(group)},
+                                          .coordinate = {fsdp_group_rank(group)},
+                                          .groups = {group}},
+                             .placements = {placement}};
     set_shape(&spec, local->ndim, shape);
     return fsdp_spec_attach(local, &spec);
 }
@@ -166,8 +186,7 @@ fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group, fsdp_
 fsdp_status fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh,
                                             const fsdp_placement *placements, const int64_t *shape)
 {
-    fsdp_tensor_spec spec = {.mesh_ndim = mesh->ndim};
-    memcpy(spec.groups, mesh->groups, sizeof spec.groups);
+    fsdp_tensor_spec spec = {.mesh_ndim = mesh->ndim, .mesh = mesh};
     memcpy(spec.placements, placements, (size_t)mesh->ndim * sizeof *placements);
     set_shape(&spec, local->ndim, shape);
     return fsdp_spec_attach(local, &spec);

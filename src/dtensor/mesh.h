@@ -13,7 +13,8 @@ struct fsdp_device_mesh {
 /* How a tensor lies over ranks; a plain group is a mesh of one dimension. */
 typedef struct fsdp_tensor_spec {
     int mesh_ndim;
-    fsdp_group *groups[FSDP_MAX_MESH_DIMS]; /* borrowed */
+    const fsdp_device_mesh *mesh; /* borrowed; NULL: */
+    fsdp_device_mesh of_group;    /* that of a plain group, which is borrowed */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     int64_t shape[FSDP_MAX_DIMS]; /* global */
 } fsdp_tensor_spec;
@@ -25,5 +26,9 @@ void fsdp_spec_part(const fsdp_tensor_spec *spec, int d, int rank, int64_t size,
                     int64_t *end);
 /* Give `local` a copy of the spec, once its shape was found to be right. */
 FSDP_MUST_CHECK fsdp_status fsdp_spec_attach(fsdp_tensor *local, const fsdp_tensor_spec *spec);
+/* Borrowed from the spec. */
+const fsdp_device_mesh *fsdp_spec_mesh(const fsdp_tensor_spec *spec);
+/* The neighbours along dimension d. */
+fsdp_group *fsdp_spec_group(const fsdp_tensor_spec *spec, int d);
 int fsdp_spec_ranks(const fsdp_tensor_spec *spec, int d);
 int fsdp_spec_rank(const fsdp_tensor_spec *spec, int d);

@@ -80,7 +80,7 @@ static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *sp
     if (status == FSDP_OK && own)
         memcpy(send, fsdp_tensor_ptr(t), own);
     if (status == FSDP_OK)
-        status = fsdp_all_gather(spec->groups[d], send, bytes, gathered);
+        status = fsdp_all_gather(fsdp_spec_group(spec, d), send, bytes, gathered);
     if (status == FSDP_OK)
         assemble(spec, d, gathered, bytes, whole);
     fsdp_free(send);
@@ -116,8 +116,8 @@ static fsdp_status add_partials(fsdp_tensor *t, const fsdp_tensor_spec *spec, in
     fsdp_tensor *sum;
     FSDP_TRY(fsdp_tensor_to(t, sum_dtype(t->dtype), FSDP_TAG_COMM, &sum));
     fsdp_status status = FSDP_OK;
-    if (t->storage->device->kernels && spec->groups[d])
-        status = fsdp_all_reduce(spec->groups[d], fsdp_tensor_ptr(sum),
+    if (t->storage->device->kernels && fsdp_spec_group(spec, d))
+        status = fsdp_all_reduce(fsdp_spec_group(spec, d), fsdp_tensor_ptr(sum),
                                  (size_t)fsdp_tensor_numel(sum), sum->dtype, FSDP_REDUCE_SUM);
     if (status == FSDP_OK && sum->dtype != t->dtype)
         status = fsdp_tensor_to(sum, t->dtype, FSDP_TAG_COMM, out);

@@ -76,10 +76,13 @@ fsdp_status fsdp_param_group_place(const fsdp_param_group *u, const fsdp_param *
                                    fsdp_tensor *rows)
 {
     const fsdp_placement hybrid[] = {{FSDP_REPLICATE, 0}, {FSDP_SHARD, p->dim}};
+    const fsdp_device_mesh *mesh = u->options.mesh;
     if (!u->shard_group)
         return FSDP_OK;
-    if (u->replicate_group)
-        return fsdp_dtensor_from_local_on_mesh(rows, u->options.mesh, hybrid, p->parameter->shape);
+    if (mesh)
+        return fsdp_dtensor_from_local_on_mesh(
+            rows, mesh, fsdp_device_mesh_ndim(mesh) == 1 ? &hybrid[1] : hybrid,
+            p->parameter->shape);
     return fsdp_dtensor_from_local(rows, u->shard_group, hybrid[1], p->parameter->shape);
 }
 

@@ -190,6 +190,40 @@ TEST_RANKS(a_local_tensor_of_another_shape_is_refused, 2)
     fsdp_device_destroy(device);
 }
 
+/* Over a plain group it is a mesh of one dimension, also of a tensor that another one made. */
+TEST_RANKS(a_dtensor_of_a_group_is_on_a_mesh_of_it, 3)
+{
+    fsdp_device *device;
+    fsdp_tensor *local, *replicated, *ordinary;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tensor_create(device, FSDP_DTYPE_F32, 1, (int64_t[]){t->rank == 2 ? 1 : 2},
+                                 FSDP_TAG_PARAM, &local));
+    ASSERT(!fsdp_dtensor_device_mesh(local));
+    ASSERT_OK(
+        fsdp_dtensor_from_local(local, t->group, (fsdp_placement){FSDP_SHARD, 0}, (int64_t[]){5}));
+    ASSERT_OK(fsdp_redistribute(local, &(fsdp_placement){.kind = FSDP_REPLICATE}, &replicated));
+    for (int i = 0; i < 2; i++) {
+        const fsdp_device_mesh *mesh = fsdp_dtensor_device_mesh(i ? replicated : local);
+        ASSERT(mesh);
+        ASSERT_INT(fsdp_device_mesh_ndim(mesh), 1);
+        ASSERT_INT(fsdp_device_mesh_size(mesh, 0), 3);
+        ASSERT_INT(fsdp_device_mesh_coordinate(mesh, 0), t->rank);
+        ASSERT(fsdp_device_mesh_group(mesh, 0) == t->group);
+        ASSERT_INT(fsdp_device_mesh_dim(mesh, "shard"), -1);
+        fsdp_tensor_release(i ? NULL : local); /* each has its own */
+    }
+    /* Others can be made on it. */
+    ASSERT_OK(fsdp_dtensor_to_local(replicated, &ordinary));
+    ASSERT_OK(fsdp_distribute_tensor(ordinary, fsdp_dtensor_device_mesh(replicated),
+                                     &(fsdp_placement){FSDP_SHARD, 0}, &local));
+    ASSERT(fsdp_dtensor_device_mesh(local) == fsdp_dtensor_device_mesh(replicated));
+    ASSERT_INT(fsdp_tensor_size(local, 0), t->rank == 2 ? 1 : 2);
+    fsdp_tensor_release(local);
+    fsdp_tensor_release(ordinary);
+    fsdp_tensor_release(replicated);
+    fsdp_device_destroy(device);
+}
+
 TEST_RANKS(full_tensor_on_meta_has_the_shape_alone, 2)
 {
     fsdp_device *meta;

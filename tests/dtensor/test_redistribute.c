@@ -127,6 +127,7 @@ TEST_RANKS(two_dimensions_cut_the_same_rows, 4)
     CHECK_HERE();
     ASSERT_OK(fsdp_distribute_tensor(whole, mesh, rows, &part));
     ASSERT_INT(fsdp_dtensor_mesh_ndim(part), 2);
+    ASSERT(fsdp_dtensor_device_mesh(part) == mesh);
     ASSERT_INT(fsdp_dtensor_shape(part)[0], 7);
     ASSERT_INT(fsdp_tensor_size(part, 0), expected[t->rank]);
     ASSERT_OK(fsdp_tensor_to_floats(part, values));

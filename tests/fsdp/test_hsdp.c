@@ -96,6 +96,7 @@ TEST_RANKS(a_mesh_of_one_dimension_is_its_group, 2)
     ASSERT_OK(train(NULL, 7, &o, 0, 2, &m));
     const fsdp_tensor *up = fsdp_parameter_local(tree_of(m.model)->up);
     ASSERT(fsdp_dtensor_group(up) == t->group);
+    ASSERT(fsdp_dtensor_device_mesh(up) == mesh);
     ASSERT_INT(up->shape[0], t->rank ? 2 : 3);
     ASSERT_OK(trainee_close(&m));
     fsdp_device_mesh_destroy(mesh);
@@ -117,11 +118,31 @@ TEST_RANKS(a_slice_of_a_mesh_is_what_a_module_is_sharded_over, 4)
     ASSERT_OK(fsdp_unit_get_info(m.model, &info));
     ASSERT(info.group == fsdp_device_mesh_group(mesh, 1) && !info.replicate_group);
     ASSERT_INT(fsdp_dtensor_mesh_ndim(fsdp_parameter_local(tree_of(m.model)->up)), 1);
+    ASSERT(fsdp_dtensor_device_mesh(fsdp_parameter_local(tree_of(m.model)->up)) == row);
     ASSERT_OK(train(NULL, 7, &(fsdp_fully_shard_options){0}, 3, 2, &one));
     ASSERT_OK(tree_same_params(&m, &one));
     ASSERT_OK(trainee_close(&one));
     ASSERT_OK(trainee_close(&m));
     fsdp_device_mesh_destroy(row);
+    fsdp_device_mesh_destroy(mesh);
+}
+
+/* Of one row, too: (Replicate(), Shard(0)) over 1 x 4. */
+TEST_RANKS(a_mesh_of_one_replica_is_the_parameters_mesh, 4)
+{
+    fsdp_device_mesh *mesh;
+    trainee m;
+    fsdp_tensor *full;
+    ASSERT_OK(fsdp_device_mesh_create(t->group, 2, (int[]){1, 4}, names, &mesh));
+    ASSERT_OK(train(t->group, 7, &(fsdp_fully_shard_options){.mesh = mesh}, 1, 4, &m));
+    fsdp_tensor *up = fsdp_parameter_local(tree_of(m.model)->up);
+    ASSERT(fsdp_dtensor_device_mesh(up) == mesh);
+    ASSERT_INT(fsdp_dtensor_placements(up)[0].kind, FSDP_REPLICATE);
+    ASSERT_INT(fsdp_dtensor_placements(up)[1].kind, FSDP_SHARD);
+    ASSERT_OK(fsdp_full_tensor(up, &full));
+    ASSERT_INT(full->shape[0], 5);
+    fsdp_tensor_release(full);
+    ASSERT_OK(trainee_close(&m));
     fsdp_device_mesh_destroy(mesh);
 }
 
@@ -143,6 +164,7 @@ TEST_RANKS(locals_gradients_and_moments_are_dtensors_on_the_mesh, 4)
     all[3] = fsdp_optimizer_state(adamw, up, "exp_avg_sq");
     for (int i = 0; i < 4; i++) {
         const fsdp_placement *p = fsdp_dtensor_placements(all[i]);
+        ASSERT(fsdp_dtensor_device_mesh(all[i]) == mesh);
         ASSERT_INT(fsdp_dtensor_mesh_ndim(all[i]), 2);
         ASSERT_INT(p[0].kind, FSDP_REPLICATE);
         ASSERT_INT(p[1].kind, FSDP_SHARD);
