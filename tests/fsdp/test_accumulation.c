@@ -122,6 +122,7 @@ static void check_without_communication(fsdp_test *t, const fsdp_mp_policy *mp, 
             ASSERT_INT(n.logical_bytes[FSDP_KIND_REDUCE_SCATTER],
                        last ? total * fsdp_dtype_size(mp->reduce_dtype) : 0);
             ASSERT_INT(n.calls[FSDP_KIND_GRADIENT], a == 0 ? CHAIN_UNITS : 0);
+            ASSERT_INT(n.moved_bytes, 0);
             ASSERT_OK(gradients_of(c.m.model, &got));
             ASSERT(last ? got.present > 0 : got.present == 0);
             chain_counts(&c);
@@ -422,6 +423,12 @@ static uint64_t calls_of(const fsdp_device_mesh *mesh, int dim, fsdp_phase_kind 
     return n->calls[kind];
 }
 
+static uint64_t moved_over(const fsdp_device_mesh *mesh)
+{
+    return fsdp_group_counters(fsdp_device_mesh_group(mesh, 0))->moved_bytes +
+           fsdp_group_counters(fsdp_device_mesh_group(mesh, 1))->moved_bytes;
+}
+
 static uint64_t local_total(const chain *c)
 {
     uint64_t n = 0;
@@ -446,7 +453,9 @@ static void check_reduce_scatter_alone(fsdp_test *t, const fsdp_device_mesh *mes
         ASSERT_OK(fsdp_set_requires_all_reduce(c.m.model, last, true));
         const uint64_t row = calls_of(mesh, 1, FSDP_KIND_REDUCE_SCATTER, &row_bytes);
         const uint64_t column = calls_of(mesh, 0, FSDP_KIND_ALL_REDUCE, &column_bytes);
+        const uint64_t moved = moved_over(mesh);
         ASSERT_OK(run_micro_step(&c, 0, a, declared));
+        ASSERT_INT(moved_over(mesh) - moved, 0);
         ASSERT_INT(calls_of(mesh, 1, FSDP_KIND_REDUCE_SCATTER, &row_after) - row, CHAIN_UNITS);
         ASSERT_INT(row_after - row_bytes, chain_total(&c) * element);
         ASSERT_INT(calls_of(mesh, 0, FSDP_KIND_ALL_REDUCE, &column_after) - column,

@@ -276,6 +276,100 @@ TEST_RANKS(adamw_steps_as_on_one_rank, 2)
     ASSERT_OK(trainee_close(&one));
 }
 
+/* --- three dimensions --- */
+
+enum {
+    CUBE = 2 * 5 * 7
+};
+
+typedef struct cube {
+    fsdp_parameter *weight; /* [2, 5, 7] */
+} cube;
+
+static void times_weight(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const cube *c = self->impl;
+    *out = (fsdp_args){.t = {fsdp_mul(s, in->t[0], fsdp_read(s, c->weight))}, .n = 1};
+}
+
+static int given_dim(const char *name, const fsdp_parameter *parameter, void *arg)
+{
+    (void)name, (void)parameter;
+    return *(const int *)arg;
+}
+
+static fsdp_status open_cube(fsdp_group *group, int dim, trainee *m)
+{
+    FSDP_TRY(trainee_open(group, "cpu", FSDP_DTYPE_F32, m));
+    FSDP_TRY(fsdp_module_create("Cube", &m->model));
+    cube *c = fsdp_calloc(1, sizeof *c);
+    if (!c)
+        return FSDP_ERR_NOMEM;
+    fsdp_module_set_forward(m->model, times_weight, c, fsdp_free);
+    FSDP_TRY(fsdp_module_add_parameter(m->model, "weight", 3, (int64_t[]){2, 5, 7},
+                                       (fsdp_init){.std = 1.0f}, &c->weight));
+    FSDP_TRY(fsdp_fully_shard(
+        m->model, group, m->device,
+        &(fsdp_fully_shard_options){.shard_placement_fn = given_dim, .shard_placement_arg = &dim}));
+    return fsdp_module_init(m->model, 11);
+}
+
+/* y = x * weight for an x whose element i is i + 1, and dy = rank + 1: dweight is x times that. */
+static fsdp_status run_cube(trainee *m, float *y)
+{
+    static const int64_t shape[] = {2, 5, 7};
+    float x[CUBE], dy[CUBE];
+    fsdp_tensor *in = NULL, *grad = NULL;
+    fsdp_scope *s = NULL;
+    for (int i = 0; i < CUBE; i++) {
+        x[i] = (float)(i + 1);
+        dy[i] = (float)(trainee_rank(m) + 1);
+    }
+    fsdp_status status =
+        fsdp_tensor_from_data(m->device, FSDP_DTYPE_F32, 3, shape, x, FSDP_TAG_DATA, &in);
+    if (status == FSDP_OK)
+        status =
+            fsdp_tensor_from_data(m->device, FSDP_DTYPE_F32, 3, shape, dy, FSDP_TAG_DATA, &grad);
+    if (status == FSDP_OK)
+        status = tree_scope(m, m->tape, &(tree_call){0}, &s);
+    fsdp_tensor *out = status == FSDP_OK ? fsdp_module_call1(s, m->model, in) : NULL;
+    if (status == FSDP_OK)
+        status = fsdp_scope_status(s);
+    if (status == FSDP_OK)
+        status = fsdp_tensor_to_floats(out, y);
+    if (status == FSDP_OK)
+        status = fsdp_backward(m->tape, &out, &grad, 1);
+    fsdp_scope_close(s);
+    fsdp_tensor_release(grad);
+    fsdp_tensor_release(in);
+    return status;
+}
+
+/* Whichever dimension is cut, all of it is computed with, and gradients go to where they belong. */
+TEST_RANKS(any_of_three_dimensions_may_be_cut, 3)
+{
+    float alone[CUBE], y[CUBE], grad[CUBE];
+    trainee m;
+    ASSERT_OK(open_cube(NULL, 0, &m));
+    ASSERT_OK(run_cube(&m, alone));
+    ASSERT_OK(trainee_close(&m));
+    for (int dim = 0; dim < 3; dim++) {
+        fsdp_tensor *full;
+        ASSERT_OK(open_cube(t->group, dim, &m));
+        const cube *c = m.model->impl;
+        fsdp_parameter *weight = c->weight;
+        ASSERT_OK(run_cube(&m, y));
+        ASSERT(memcmp(y, alone, sizeof y) == 0);
+        ASSERT_INT(fsdp_dtensor_placement(fsdp_parameter_local(weight)).dim, dim);
+        ASSERT_OK(fsdp_full_tensor(fsdp_parameter_grad(weight), &full));
+        ASSERT_OK(fsdp_tensor_to_floats(full, grad));
+        for (int i = 0; i < CUBE; i++)
+            ASSERT_F32(grad[i], 2.0f * (float)(i + 1)); /* the mean of 1, 2 and 3 */
+        fsdp_tensor_release(full);
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
 /* --- what does not make sense --- */
 
 TEST_RANKS(adafactor_refuses_by_name_what_is_not_cut_by_rows, 2)
@@ -288,12 +382,6 @@ TEST_RANKS(adafactor_refuses_by_name_what_is_not_cut_by_rows, 2)
     ASSERT_ERROR(fsdp_adafactor_create(m.model, &options, &adafactor), FSDP_ERR_UNSUPPORTED,
                  "parameter up: adafactor needs whole rows, it is sharded as Shard(1)");
     ASSERT_OK(trainee_close(&m));
-}
-
-static int given_dim(const char *name, const fsdp_parameter *parameter, void *arg)
-{
-    (void)name, (void)parameter;
-    return *(const int *)arg;
 }
 
 TEST_RANKS(dimensions_that_a_parameter_has_not_are_refused, 2)
