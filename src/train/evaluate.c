@@ -178,17 +178,16 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
 {
     const fsdp_evaluate_config *c = v->config;
     const fsdp_task task = v->model->info.format.task;
-    const fsdp_dataset_options options = {.task = task,
-                                          .source_prefix = c->task_prefix
-                                                               ? c->task_prefix
-                                                               : fsdp_train_task_prefix(task),
-                                          .source_column = c->text_column,
-                                          .target_column = c->target_column,
-                                          .max_source_length = c->max_source_length,
-                                          .max_target_length = c->max_target_length,
-                                          .max_length = c->max_seq_length,
-                                          .max_samples = max_samples,
-                                          .validation = true};
+    const fsdp_dataset_options options = {
+        .task = task,
+        .source_prefix = c->task_prefix ? c->task_prefix : fsdp_train_task_prefix(task),
+        .source_column = c->text_column,
+        .target_column = c->target_column,
+        .max_source_length = c->max_source_length,
+        .max_target_length = c->max_target_length,
+        .max_length = c->max_seq_length,
+        .max_samples = max_samples,
+        .validation = true};
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 

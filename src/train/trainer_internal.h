@@ -47,7 +47,7 @@ typedef struct fsdp_trainer {
     fsdp_progress *progress; /* of the steps under way, else NULL; borrowed */
     fsdp_train_result *result;
     fsdp_device *device;
-    int threads;                      /* of this rank */
+    int threads; /* of this rank */
     fsdp_model_tokenizer tokenizer;
     fsdp_device_mesh *mesh;           /* HYBRID_SHARD: (replicas, ranks of each), else NULL */
     fsdp_activation_offload *offload; /* --activation-offload, else NULL */
