@@ -4,49 +4,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <fsdp/ckpt.h>
 
-#include "src/base/io.h"
+#include "tests/fuzz/folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
-static char folder[32];
-
-static void put(const char *name, const void *data, size_t bytes)
-{
-    char path[64];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    if (!file || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0)
-        abort();
-}
 
 /* A file of this header and `data_bytes` zeros. */
 static void put_shard(const char *name, const char *header, size_t data_bytes)
 {
     unsigned char text[256] = {(unsigned char)strlen(header)};
     memcpy(text + 8, header, strlen(header));
-    put(name, text, 8 + strlen(header) + data_bytes);
+    fuzz_put(name, text, 8 + strlen(header) + data_bytes);
 }
 
-static void remove_folder(void)
+static void put_shards(void)
 {
-    if (fsdp_tree_remove(folder) != FSDP_OK)
-        fprintf(stderr, "%s\n", fsdp_last_error());
-}
-
-static void make_folder(void)
-{
-    /* memory, where there is such a place: each input is a file */
-    strcpy(folder, "/dev/shm/fuzz_index_XXXXXX");
-    if (!mkdtemp(folder)) {
-        strcpy(folder, "/tmp/fuzz_index_XXXXXX");
-        if (!mkdtemp(folder))
-            abort();
-    }
-    atexit(remove_folder);
     put_shard("a",
               "{\"x\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
               "\"y\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[3,7]}}",
@@ -72,10 +46,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     char path[64];
     fsdp_checkpoint_reader *reader;
-    if (!*folder)
-        make_folder();
-    put("model.safetensors.index.json", data, bytes);
-    snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
+    static bool has_shards;
+    if (!has_shards)
+        put_shards();
+    has_shards = true;
+    fuzz_put("model.safetensors.index.json", data, bytes);
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", fuzz_folder());
     if (fsdp_checkpoint_open(path, &reader) == FSDP_OK) {
         check(reader);
         fsdp_checkpoint_close(reader);

@@ -8,6 +8,9 @@
 #include "tests/test.h"
 
 /* Each has a function of the same name. */
+#define LLVMFuzzerTestOneInput fuzz_block_sums
+#include "tests/fuzz/fuzz_block_sums.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_config
 #include "tests/fuzz/fuzz_config.c"
 #undef LLVMFuzzerTestOneInput
@@ -76,6 +79,7 @@ static void run_corpus(fsdp_test *t, const char *name, fuzz_fn *fuzz)
     {                                                                                              \
         run_corpus(t, #name, name);                                                                \
     }
+CORPUS(fuzz_block_sums)
 CORPUS(fuzz_config)
 CORPUS(fuzz_dcp)
 CORPUS(fuzz_index)
