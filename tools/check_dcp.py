@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Check that fsdp.c and PyTorch's FSDP2 continue each other's runs from checkpoints.
 
-usage: tools/check_dcp.py [--fsdp build/fsdp] [--types llama,t5,gpt2] [--optimizers adamw,sgd]
-       [--ranks N] [--read-ranks M]
+usage: tools/check_dcp.py [--fsdp build/fsdp] [--types llama,gpt2,t5,bert]
+       [--optimizers adamw,sgd,adafactor] [--ranks N] [--read-ranks M]
 
 For each type a tiny model is drawn by transformers. `fsdp train` takes a few steps on N ranks and
 writes a checkpoint (DCP) in the middle; an FSDP2 model with the same optimizer over gloo on M ranks loads it with
 torch.distributed.checkpoint into get_state_dict() and takes the remaining steps: the losses are
 those of `fsdp train`. Then the other way round: FSDP2 on N ranks saves, `fsdp train --resume`
-continues on M. Needs torch and transformers; the tests do not need this script. The exit code is
-not 0 if anything differs.
+continues on M. transformers' Adafactor takes no DTensors: there PyTorch's side is one process with
+a model that is not sharded, on files of torch.distributed.checkpoint all the same. Needs torch and
+transformers; the tests do not need this script. The exit code is not 0 if anything differs.
 """
 import argparse
 import json
@@ -26,8 +27,9 @@ import torch.multiprocessing as mp
 import transformers as hf
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
+from transformers.optimization import Adafactor
 
-STEPS, MIDDLE, ROWS, GLOBAL_BATCH, LR = 8, 4, 96, 12, 2e-3
+STEPS, MIDDLE, ROWS, GLOBAL_BATCH, LR, CLASSES = 8, 4, 96, 12, 2e-3, 3
 TOLERANCE = 2e-5  # of a loss, relative
 CONFIGS = {
     "llama": (hf.LlamaForCausalLM, lambda: hf.LlamaConfig(
@@ -40,6 +42,10 @@ CONFIGS = {
         vocab_size=131, d_model=36, d_kv=7, d_ff=51, num_layers=2, num_heads=5, dropout_rate=0.0,
         relative_attention_num_buckets=8, relative_attention_max_distance=20,
         decoder_start_token_id=0)),
+    "bert": (hf.BertForSequenceClassification, lambda: hf.BertConfig(
+        vocab_size=131, hidden_size=36, intermediate_size=51, num_hidden_layers=2,
+        num_attention_heads=6, max_position_embeddings=64, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, num_labels=CLASSES)),
 }
 
 
@@ -49,7 +55,11 @@ OPTIMIZERS = {
               ("--optimizer", "adamw", "--weight-decay", 0.01)),
     "sgd": (lambda params: torch.optim.SGD(params, lr=LR, momentum=0.9),
             ("--optimizer", "sgd", "--momentum", 0.9, "--weight-decay", 0)),
+    "adafactor": (lambda params: Adafactor(params, lr=LR, scale_parameter=False,
+                                           relative_step=False, warmup_init=False),
+                  ("--optimizer", "adafactor", "--weight-decay", 0)),
 }
+UNSHARDED = {"adafactor"}  # in PyTorch
 
 
 def rows(kind):
@@ -57,12 +67,18 @@ def rows(kind):
     generator = torch.Generator().manual_seed(5)
     ids = torch.randint(3, 131, (ROWS, 17), generator=generator).tolist()
     labels = torch.randint(3, 131, (ROWS, 9), generator=generator).tolist()
+    if kind == "bert":
+        return [{"input_ids": i, "label": l[0] % CLASSES} for i, l in zip(ids, labels)]
     return [{"input_ids": i, "labels": l} if kind == "t5" else {"input_ids": i}
             for i, l in zip(ids, labels)]
 
 
+def labels_of(row):
+    return row.get("label", row.get("labels", row["input_ids"]))
+
+
 def blocks(model):
-    names = ("LlamaDecoderLayer", "GPT2Block", "T5Block")
+    names = ("LlamaDecoderLayer", "GPT2Block", "T5Block", "BertLayer")
     return [m for m in model.modules() if type(m).__name__ in names]
 
 
@@ -72,9 +88,10 @@ def train_rank(rank, world, kind, optimizer_name, folder, first, last, load, sav
     dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.manual_seed(0)
     model = CONFIGS[kind][0].from_pretrained(folder, attn_implementation="eager").train()
-    for block in blocks(model):
-        fully_shard(block)
-    fully_shard(model)
+    if optimizer_name not in UNSHARDED:
+        for block in blocks(model):
+            fully_shard(block)
+        fully_shard(model)
     optimizer = OPTIMIZERS[optimizer_name][0](model.parameters())
     if load:
         model_state, optim_state = get_state_dict(model, optimizer)
@@ -87,7 +104,7 @@ def train_rank(rank, world, kind, optimizer_name, folder, first, last, load, sav
         begin = step * GLOBAL_BATCH + rank * share
         ids = [data[i % ROWS] for i in range(begin, begin + share)]
         x = torch.tensor([row["input_ids"] for row in ids])
-        y = torch.tensor([row.get("labels", row["input_ids"]) for row in ids])
+        y = torch.tensor([labels_of(row) for row in ids])
         loss = model(input_ids=x, labels=y).loss
         loss.backward()
         optimizer.step()
@@ -141,17 +158,19 @@ def check(kind, optimizer, program, ranks, read_ranks, port):
         model_class(config()).save_pretrained(work / "model")
         (work / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(kind)))
         ours = fsdp_losses(program, optimizer, work, ranks, "--save-steps", MIDDLE, "--checkpoint-dir", work / "ours")
-        theirs = torch_losses(kind, optimizer, work, read_ranks, MIDDLE, STEPS, port,
+        there, read_there = (1, 1) if optimizer in UNSHARDED else (ranks, read_ranks)
+        theirs = torch_losses(kind, optimizer, work, read_there, MIDDLE, STEPS, port,
                               load=work / "ours" / f"checkpoint-{MIDDLE}")
-        good = compare(f"{kind}, {optimizer}: ours on {ranks} ranks, continued by FSDP2 on {read_ranks}", theirs,
-                       ours[MIDDLE:])
-        first = torch_losses(kind, optimizer, work, ranks, 0, MIDDLE, port + 1, save=work / "theirs")
-        whole = torch_losses(kind, optimizer, work, ranks, 0, STEPS, port + 2)
+        good = compare(f"{kind}, {optimizer}: ours on {ranks} ranks, continued by PyTorch on {read_there}",
+                       theirs, ours[MIDDLE:])
+        first = torch_losses(kind, optimizer, work, there, 0, MIDDLE, port + 1, save=work / "theirs")
+        whole = torch_losses(kind, optimizer, work, there, 0, STEPS, port + 2)
         good &= compare(f"{kind}, {optimizer}: both from the beginning", ours, whole)
-        good &= compare(f"{kind}, {optimizer}: FSDP2 up to the checkpoint", first, whole[:MIDDLE])
-        resumed = fsdp_losses(program, optimizer, work, read_ranks, "--resume", work / "theirs")
-        good &= compare(f"{kind}, {optimizer}: FSDP2 on {ranks} ranks, continued here on {read_ranks}", resumed,
-                        whole[MIDDLE:])
+        good &= compare(f"{kind}, {optimizer}: PyTorch up to the checkpoint", first, whole[:MIDDLE])
+        counts = ("--resume-step", MIDDLE) if optimizer == "sgd" else ()
+        resumed = fsdp_losses(program, optimizer, work, read_ranks, "--resume", work / "theirs", *counts)
+        good &= compare(f"{kind}, {optimizer}: PyTorch on {there} ranks, continued here on {read_ranks}",
+                        resumed, whole[MIDDLE:])
         return good
 
 
