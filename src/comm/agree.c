@@ -1,5 +1,6 @@
 /* See agree.h. */
 #include <stdio.h>
+#include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
@@ -10,36 +11,71 @@ typedef struct outcome {
     char message[508];
 } outcome;
 
-fsdp_status fsdp_agree(fsdp_group *group, fsdp_status mine)
+/* A record is an outcome and what is said with it. */
+static const outcome *outcome_at(const unsigned char *records, size_t bytes, int i)
 {
-    int world_size = fsdp_group_world_size(group);
-    if (world_size == 1)
+    return (const outcome *)(const void *)(records + (size_t)i * bytes);
+}
+
+static fsdp_status tell_first(fsdp_group *group, const unsigned char *records, size_t bytes)
+{
+    for (int r = 0; r < fsdp_group_world_size(group); r++) {
+        const outcome *o = outcome_at(records, bytes, r);
+        if (o->status == FSDP_OK)
+            continue;
+        group->culprit = 1 + fsdp_group_world_rank(group, r);
+        if (r != fsdp_group_rank(group))
+            fsdp_error((fsdp_status)o->status, "rank %d: %s", group->culprit - 1, o->message);
+        return (fsdp_status)o->status;
+    }
+    return FSDP_OK;
+}
+
+/* `records` [world_size + 1], the last one this rank's. */
+static fsdp_status exchange(fsdp_group *group, const outcome *own, const void *send, size_t bytes,
+                            size_t record, unsigned char *records)
+{
+    unsigned char *mine = records + (size_t)fsdp_group_world_size(group) * record;
+    memcpy(mine, own, sizeof *own);
+    if (bytes)
+        memcpy(mine + sizeof *own, send, bytes);
+    fsdp_status status = fsdp_all_gather(group, mine, record, records);
+    group->culprit = 0;
+    /* A peer that has all answers may abort the group before this rank has. */
+    if (status != FSDP_OK && own->status != FSDP_OK)
+        return fsdp_error((fsdp_status)own->status, "%s", own->message);
+    return status == FSDP_OK ? tell_first(group, records, record) : status;
+}
+
+fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *send, size_t bytes,
+                              void *recv)
+{
+    const int world_size = fsdp_group_world_size(group);
+    /* Outcomes lie at multiples of their alignment. */
+    const size_t padded = (bytes + sizeof(int) - 1) / sizeof(int) * sizeof(int);
+    const size_t record = sizeof(outcome) + padded;
+    if (world_size == 1) {
+        if (mine == FSDP_OK && bytes)
+            memcpy(recv, send, bytes);
         return mine;
-    outcome own = {.status = (int)mine}, *all;
+    }
+    outcome own = {.status = (int)mine};
     if (mine != FSDP_OK)
         snprintf(own.message, sizeof own.message, "%s", fsdp_last_error());
-    all = fsdp_calloc((size_t)world_size, sizeof *all);
-    if (!all) { /* this rank cannot even ask */
+    unsigned char *records = fsdp_calloc((size_t)world_size + 1, record);
+    if (!records) { /* this rank cannot even ask */
         fsdp_group_abort(group, FSDP_ERR_NOMEM);
         return FSDP_ERR_NOMEM;
     }
-    fsdp_status status = fsdp_all_gather(group, &own, sizeof own, all);
-    group->culprit = 0;
-    /* A peer that has all answers may abort the group before this rank has. */
-    if (status != FSDP_OK && mine != FSDP_OK) {
-        fsdp_free(all);
-        return fsdp_error(mine, "%s", own.message);
-    }
-    for (int r = 0; status == FSDP_OK && r < world_size; r++) {
-        if (all[r].status == FSDP_OK)
-            continue;
-        status = (fsdp_status)all[r].status;
-        group->culprit = 1 + fsdp_group_world_rank(group, r);
-        if (r == fsdp_group_rank(group))
-            break;
-        fsdp_error(status, "rank %d: %s", group->culprit - 1, all[r].message);
-        break;
-    }
-    fsdp_free(all);
+    fsdp_status status = exchange(group, &own, send, bytes, record, records);
+    for (int r = 0; status == FSDP_OK && bytes && r < world_size; r++)
+        memcpy((unsigned char *)recv + (size_t)r * bytes,
+               records + (size_t)r * record + sizeof(outcome), bytes);
+    fsdp_free(records);
     return status;
+}
+
+fsdp_status fsdp_agree(fsdp_group *group, fsdp_status mine)
+{
+    return fsdp_agree_gather(group, mine, NULL, 0, NULL);
 }
