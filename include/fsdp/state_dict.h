@@ -235,7 +235,8 @@ typedef struct fsdp_dcp_save_options {
  * several have is written by the first of them. PyTorch loads it, at any world size. The directory
  * appears whole or not at all.
  *
- * Collective, and a failure of one rank is one of all.
+ * Collective, and a failure of one rank is one of all. Every rank plans for itself and no value
+ * travels; three small all_gathers say that all are well, and where things lie.
  *
  * @param dict  the same names and shapes on all ranks. Plain values are rank 0's.
  * @param dir   the same path for all ranks
@@ -273,15 +274,15 @@ typedef struct fsdp_async_save fsdp_async_save;
  * tensors has not written its files, this one waits for it. The bytes of the files are those that
  * fsdp_dcp_save() would have written at the call.
  *
- * Collective, like fsdp_dcp_save(), for the call alone: after it the ranks say nothing to each
- * other until fsdp_async_save_wait().
+ * Collective, like fsdp_dcp_save(), for the call alone, of one small all_gather: after it the ranks
+ * say nothing to each other until fsdp_async_save_wait().
  *
  * @param dict    may be changed or destroyed afterwards; module, optimizer and device stay until
  * the save has ended
  * @param dir     no other save is writing it
  * @param save    out: owned by the caller, ended by fsdp_async_save_destroy()
  * @return what is wrong with the plan, as fsdp_dcp_save(); FSDP_ERR_IO if the disk has no room now.
- *         What fails later is told by fsdp_async_save_wait().
+ *         What fails later, also a thread that cannot start, is told by fsdp_async_save_wait().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict,
                                                          const char *dir, fsdp_group *group,

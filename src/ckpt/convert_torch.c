@@ -176,13 +176,13 @@ static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_plan *plan)
 fsdp_status fsdp_convert_to_dcp(fsdp_conversion *run)
 {
     fsdp_dcp_plan *plan;
-    fsdp_dcp_save_plan_options options = {
-        .existing = run->options->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE};
+    const fsdp_group_place place = {.path = run->to,
+                                    .existing = run->options->overwrite ? FSDP_EXISTING_REPLACE
+                                                                        : FSDP_EXISTING_REFUSE};
     FSDP_TRY(fsdp_dcp_plan_create(&plan));
     plan->is_sparse = run->is_sparse;
     fsdp_status status = plan_items(run, plan);
-    if (status == FSDP_OK)
-        status = fsdp_dcp_save_plan(run->to, NULL, plan, &options);
+    status = fsdp_dcp_save_plan(status, &place, NULL, plan);
     fsdp_dcp_plan_destroy(plan);
     return status;
 }

@@ -123,24 +123,37 @@ static fsdp_status fill_rows(fsdp_dcp_entry *entry)
     return FSDP_OK;
 }
 
-static fsdp_status fill_box(fsdp_dcp_entry *entry)
+static fsdp_status fill_box(const fsdp_dcp_entry *entry, const int64_t *offsets,
+                            const int64_t *sizes, fsdp_dcp_box *box)
 {
     const fsdp_dcp_tensor *t = &entry->tensor;
     for (int i = 0; i < t->ndim; i++) {
-        bool whole = t->offsets[i] == 0 && t->sizes[i] == t->shape[i];
-        if (t->offsets[i] < 0 || t->sizes[i] < 0 || t->offsets[i] > t->shape[i] - t->sizes[i] ||
+        bool whole = offsets[i] == 0 && sizes[i] == t->shape[i];
+        if (offsets[i] < 0 || sizes[i] < 0 || offsets[i] > t->shape[i] - sizes[i] ||
             (i >= FSDP_DCP_BOX_NDIM && !whole))
             return fsdp_error(FSDP_ERR_INVALID,
                               "'%s': %lld from %lld on is no part of dimension %d", entry->fqn,
-                              (long long)t->sizes[i], (long long)t->offsets[i], i);
+                              (long long)sizes[i], (long long)offsets[i], i);
         if (i < FSDP_DCP_BOX_NDIM) {
-            entry->box.offset[i] = t->offsets[i];
-            entry->box.size[i] = t->sizes[i];
+            box->offset[i] = offsets[i];
+            box->size[i] = sizes[i];
         }
     }
     if (t->ndim == 0)
-        entry->box.size[0] = 1;
+        box->size[0] = 1;
     return FSDP_OK;
+}
+
+bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
+                         fsdp_dcp_box *box)
+{
+    const fsdp_dcp_tensor *t = &entry->tensor;
+    int64_t offsets[FSDP_DCP_MAX_NDIM], sizes[FSDP_DCP_MAX_NDIM];
+    *box = (fsdp_dcp_box){0};
+    if (!entry->dtype)
+        return true;
+    return t->part_of && t->part_of(t->owner, group, rank, offsets, sizes) &&
+           fill_box(entry, offsets, sizes, box) == FSDP_OK;
 }
 
 static fsdp_status check_tensor(fsdp_dcp_entry *entry)
@@ -154,7 +167,7 @@ static fsdp_status check_tensor(fsdp_dcp_entry *entry)
     if (t->ndim < 0 || t->ndim > FSDP_DCP_MAX_NDIM ||
         !fsdp_safetensors_size(entry->dtype, t->shape, t->ndim, &numel, &bytes))
         return invalid(entry, "its shape has more elements than a file can hold");
-    FSDP_TRY(t->offsets ? fill_box(entry) : fill_rows(entry));
+    FSDP_TRY(t->offsets ? fill_box(entry, t->offsets, t->sizes, &entry->box) : fill_rows(entry));
     if (!t->data && !t->read && fsdp_dcp_box_numel(entry, &entry->box) > 0)
         return invalid(entry, "its rows have no data");
     return FSDP_OK;

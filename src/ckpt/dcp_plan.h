@@ -14,6 +14,8 @@
  * Loaded in Python this is {"model": {"emb.weight": ...}, "groups": [{"lr": 0.1}]}, and its items
  * are named "model.emb.weight" and "groups.0.lr". */
 #pragma once
+#include <fsdp/comm.h>
+
 #include "src/base/arena.h"
 #include "src/ckpt/pickle_writer.h"
 #include "src/ckpt/safetensors_dtype.h"
@@ -37,6 +39,11 @@ typedef struct fsdp_dcp_tensor {
     /* In place of begin and end: this rank's box, [ndim] each, read at once. Only the first
      * FSDP_DCP_BOX_NDIM dimensions may be less than whole. NULL: rows. */
     const int64_t *offsets, *sizes;
+    /* The box of another rank of the group that saves, [ndim] each, from what every rank knows of
+     * `owner`. False: it is not known here. NULL, or false on any rank: ranks ask each other. */
+    bool (*part_of)(const void *owner, const fsdp_group *group, int rank, int64_t *offsets,
+                    int64_t *sizes);
+    const void *owner; /* needed until the save has begun */
     /* This rank's part, row-major; borrowed until the plan is gone. NULL: read() gives it. */
     const void *data;
     /* Fill `out` with bytes [offset, offset + bytes) of this rank's part, whole elements. Called
@@ -84,6 +91,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_plan_value(fsdp_dcp_plan *plan, const fsdp_
                                                 int n_keys, fsdp_pickle_writer *value);
 /* FSDP_ERR_INVALID naming an fqn that two entries have. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_plan_check(const fsdp_dcp_plan *plan);
+/* What `rank` has of the entry, as far as its part_of() says. */
+bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
+                         fsdp_dcp_box *box);
 /* Rows of dimension 0; a scalar has one. */
 int64_t fsdp_dcp_entry_rows(const fsdp_dcp_entry *entry);
 /* Elements and bytes of a box. */

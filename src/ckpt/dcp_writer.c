@@ -1,15 +1,15 @@
-/* The ranks tell each other which rows they have. Everybody knows then who writes what: the first
- * rank of those that have the same rows. Each writes its file, and tells where in it the items
- * are; rank 0 writes that down. */
+/* Everybody knows which rows each rank has (Note [Ranks meet three times] in dcp_writer.h), and so
+ * who writes what: the first rank of those that have the same rows. Each writes its file, and tells
+ * where in it the items are; rank 0 writes that down. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/crc32.h"
 #include "src/ckpt/block_sums.h"
 #include "src/ckpt/dcp_metadata_writer.h"
 #include "src/ckpt/dcp_writer.h"
-#include "src/ckpt/group_directory.h"
 #include "src/ckpt/torch_writer.h"
 #include "src/comm/agree.h"
 
@@ -25,29 +25,32 @@ typedef struct claim {
 } claim;
 
 /* Where a rank wrote an entry; length 0: it did not. */
-typedef struct place {
+typedef struct position {
     uint64_t offset, length;
-} place;
+} position;
+
+/* What the ranks say of their plans before they write, and rank 0 of where. */
+typedef struct greeting {
+    uint64_t n;           /* entries */
+    uint32_t crc;         /* of what all ranks have of them, as this one computes it */
+    uint32_t is_complete; /* it could */
+    char dir[PATH_MAX];
+} greeting;
 
 struct fsdp_dcp_job {
-    char *dir;
-    fsdp_group *group; /* NULL: alone */
+    fsdp_group_place place;
+    fsdp_atomic_directory
+        *target;        /* rank 0, unless the directory is there: until it has appeared */
+    char dir[PATH_MAX]; /* where it is written */
+    fsdp_group *group;  /* NULL: alone */
     const fsdp_dcp_plan *plan;
     int rank, world_size;
-    claim *own_claims, *claims; /* [n], [world_size][n] */
-    place *own_places, *places; /* [n], [world_size][n] */
-    unsigned char *piece;       /* [PIECE_BYTES] */
+    claim *own_claims, *claims;          /* [n], [world_size][n] */
+    position *own_positions, *positions; /* [n], [world_size][n] */
+    unsigned char *piece;                /* [PIECE_BYTES] */
 };
 
 /* ---- who writes what ------------------------------------------------------------------------- */
-
-static fsdp_status gather(const fsdp_dcp_job *run, const void *own, size_t bytes, void *all)
-{
-    if (run->group)
-        return fsdp_all_gather(run->group, own, bytes, all);
-    memcpy(all, own, bytes);
-    return FSDP_OK;
-}
 
 static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
 {
@@ -144,30 +147,16 @@ static fsdp_status allocate(fsdp_dcp_job *run)
     size_t n = run->plan->n, all = n * (size_t)run->world_size;
     run->own_claims = fsdp_calloc(n, sizeof *run->own_claims);
     run->claims = fsdp_calloc(all, sizeof *run->claims);
-    run->own_places = fsdp_calloc(n, sizeof *run->own_places);
-    run->places = fsdp_calloc(all, sizeof *run->places);
+    run->own_positions = fsdp_calloc(n, sizeof *run->own_positions);
+    run->positions = fsdp_calloc(all, sizeof *run->positions);
     run->piece = fsdp_calloc(PIECE_BYTES, 1);
-    if (!run->own_claims || !run->claims || !run->own_places || !run->places || !run->piece)
+    if (!run->own_claims || !run->claims || !run->own_positions || !run->positions || !run->piece)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++) {
         const fsdp_dcp_entry *entry = run->plan->entries[i];
         run->own_claims[i] = (claim){.box = entry->box, .signature = entry->signature};
     }
     return fsdp_dcp_plan_check(run->plan);
-}
-
-/* Entries of all ranks have the sizes of this rank's, or an error on all. */
-static fsdp_status check_counts(const fsdp_dcp_job *run)
-{
-    int64_t most = (int64_t)run->plan->n, least = -most;
-    if (!run->group)
-        return FSDP_OK;
-    FSDP_TRY(fsdp_all_reduce(run->group, &most, 1, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
-    FSDP_TRY(fsdp_all_reduce(run->group, &least, 1, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
-    if (most == -least)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID, "%s: one rank plans %lld entries, another %lld", run->dir,
-                      (long long)-least, (long long)most);
 }
 
 /* Rank 0 asks for all: the ranks share a disk. */
@@ -190,12 +179,69 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
     return fsdp_check_free_space(run->dir, bytes);
 }
 
-static fsdp_status prepare(fsdp_dcp_job *run)
+/* What every rank has, from what is known here. */
+static bool compute_claims(fsdp_dcp_job *run)
 {
-    FSDP_TRY(check_counts(run));
-    FSDP_TRY(gather(run, run->own_claims, run->plan->n * sizeof *run->claims, run->claims));
+    const size_t n = run->plan->n;
+    for (int r = 0; r < run->world_size; r++)
+        for (size_t i = 0; i < n; i++) {
+            claim *has = &run->claims[(size_t)r * n + i];
+            has->signature = run->own_claims[i].signature;
+            if (r != run->rank &&
+                !fsdp_dcp_entry_part(run->plan->entries[i], run->group, r, &has->box))
+                return false;
+            if (r == run->rank)
+                has->box = run->own_claims[i].box;
+        }
+    return true;
+}
+
+static greeting greet(fsdp_dcp_job *run)
+{
+    greeting own = {.n = run->plan->n, .is_complete = compute_claims(run)};
+    fsdp_crc32_table table;
+    fsdp_crc32_init(&table);
+    own.crc = fsdp_crc32(&table, 0, run->claims,
+                         (size_t)run->world_size * run->plan->n * sizeof *run->claims);
+    return own;
+}
+
+/* Each knows its own rows: if all come to the same result, it is right of all of them. */
+static bool is_known(const fsdp_dcp_job *run, const greeting *all)
+{
+    for (int r = 0; r < run->world_size; r++)
+        if (!all[r].is_complete || all[r].crc != all[0].crc)
+            return false;
+    return true;
+}
+
+/* Plans of other lengths are an error on all ranks. */
+static fsdp_status check_counts(const fsdp_dcp_job *run, const greeting *all)
+{
+    uint64_t least = all[0].n, most = all[0].n;
+    for (int r = 1; r < run->world_size; r++) {
+        least = all[r].n < least ? all[r].n : least;
+        most = all[r].n > most ? all[r].n : most;
+    }
+    if (least == most)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "%s: one rank plans %llu entries, another %llu", run->dir,
+                      (unsigned long long)least, (unsigned long long)most);
+}
+
+static fsdp_status exchange_claims(fsdp_dcp_job *run)
+{
+    FSDP_TRY(fsdp_all_gather(run->group, run->own_claims, run->plan->n * sizeof *run->claims,
+                             run->claims));
     FSDP_TRY(check_claims(run));
     return fsdp_agree(run->group, check_room(run));
+}
+
+/* `all` [world_size] is what the ranks said; all have the same. */
+static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
+{
+    FSDP_TRY(check_counts(run, all));
+    return is_known(run, all) ? check_claims(run) : exchange_claims(run);
 }
 
 /* ---- a rank's file --------------------------------------------------------------------------- */
@@ -242,7 +288,7 @@ static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_fil
                               const char *path)
 {
     const fsdp_dcp_entry *entry = run->plan->entries[i];
-    place *at = &run->own_places[i];
+    position *at = &run->own_positions[i];
     fsdp_torch_writer *writer;
     at->offset = fsdp_atomic_file_appended(file);
     FSDP_TRY(fsdp_torch_writer_create_in(file, path, &writer));
@@ -309,7 +355,7 @@ static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t
 {
     const fsdp_dcp_entry *entry = run->plan->entries[i];
     const claim *has = claim_of(run, rank, i);
-    const place *at = &run->places[(size_t)rank * run->plan->n + i];
+    const position *at = &run->positions[(size_t)rank * run->plan->n + i];
     size_t ndim = (size_t)entry->tensor.ndim;
     int64_t *offsets = fsdp_arena_alloc(arena, ndim * sizeof *offsets);
     int64_t *sizes = fsdp_arena_alloc(arena, ndim * sizeof *sizes);
@@ -376,18 +422,55 @@ static fsdp_status write_metadata(const fsdp_dcp_job *run)
 
 /* ---- a job --------------------------------------------------------------------------------- */
 
-static fsdp_status open_job(const char *dir, fsdp_group *group, const fsdp_dcp_plan *plan,
-                            fsdp_dcp_job **job)
+static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
+                            const fsdp_dcp_plan *plan, fsdp_dcp_job **job)
 {
     fsdp_dcp_job *made = fsdp_calloc(1, sizeof *made);
     if (!made)
         return FSDP_ERR_NOMEM;
-    *made = (fsdp_dcp_job){.dir = fsdp_strdup(dir),
+    *job = made;
+    *made = (fsdp_dcp_job){.place = *place,
                            .group = group,
                            .plan = plan,
                            .rank = fsdp_group_rank(group),
                            .world_size = fsdp_group_world_size(group)};
-    fsdp_status status = made->dir ? allocate(made) : FSDP_ERR_NOMEM;
+    return allocate(made);
+}
+
+/* Before the ranks meet. */
+static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
+                           const fsdp_dcp_plan *plan, fsdp_dcp_job **job, greeting *own)
+{
+    FSDP_TRY(mine);
+    FSDP_TRY(open_job(place, group, plan, job));
+    *own = greet(*job);
+    if ((*job)->rank != 0)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_group_place_begin(place, &(*job)->target, (*job)->dir));
+    memcpy(own->dir, (*job)->dir, sizeof own->dir);
+    return own->is_complete ? check_room(*job) : FSDP_OK;
+}
+
+static fsdp_status meet(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
+                        const fsdp_dcp_plan *plan, fsdp_dcp_job **job)
+{
+    greeting own = {0}, *all = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *all);
+    fsdp_status status =
+        all || mine != FSDP_OK ? prepare(mine, place, group, plan, job, &own) : FSDP_ERR_NOMEM;
+    status = fsdp_agree_gather(group, status, &own, sizeof own, all);
+    if (status == FSDP_OK) {
+        memcpy((*job)->dir, all[0].dir, sizeof(*job)->dir);
+        status = settle_claims(*job, all);
+    }
+    fsdp_free(all);
+    return status;
+}
+
+fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
+                                const fsdp_dcp_plan *plan, fsdp_dcp_job **job)
+{
+    fsdp_dcp_job *made = NULL;
+    fsdp_status status = meet(mine, place, group, plan, &made);
     if (status != FSDP_OK) {
         fsdp_dcp_job_destroy(made);
         return status;
@@ -396,32 +479,28 @@ static fsdp_status open_job(const char *dir, fsdp_group *group, const fsdp_dcp_p
     return FSDP_OK;
 }
 
-fsdp_status fsdp_dcp_job_create(const char *dir, fsdp_group *group, const fsdp_dcp_plan *plan,
-                                fsdp_dcp_job **job)
+void fsdp_dcp_job_discard(fsdp_dcp_job *job)
 {
-    fsdp_dcp_job *made = NULL;
-    fsdp_status status = fsdp_agree(group, open_job(dir, group, plan, &made));
-    if (status == FSDP_OK)
-        status = prepare(made);
-    if (status != FSDP_OK) {
-        fsdp_dcp_job_destroy(made);
-        return status;
-    }
-    *job = made;
-    return FSDP_OK;
+    fsdp_atomic_directory_discard(job->target);
+    job->target = NULL;
 }
 
 void fsdp_dcp_job_destroy(fsdp_dcp_job *job)
 {
     if (!job)
         return;
+    fsdp_dcp_job_discard(job);
     fsdp_free(job->own_claims);
     fsdp_free(job->claims);
-    fsdp_free(job->own_places);
-    fsdp_free(job->places);
+    fsdp_free(job->own_positions);
+    fsdp_free(job->positions);
     fsdp_free(job->piece);
-    fsdp_free(job->dir);
     fsdp_free(job);
+}
+
+const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job)
+{
+    return job->dir;
 }
 
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i)
@@ -434,58 +513,39 @@ fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job)
     return write_file(job);
 }
 
-const void *fsdp_dcp_job_own_places(const fsdp_dcp_job *job, size_t *bytes)
+const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes)
 {
-    *bytes = job->plan->n * sizeof *job->own_places;
-    return job->own_places;
+    *bytes = job->plan->n * sizeof *job->own_positions;
+    return job->own_positions;
 }
 
-void *fsdp_dcp_job_places(fsdp_dcp_job *job, int rank)
+void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank)
 {
-    return &job->places[(size_t)rank * job->plan->n];
+    return &job->positions[(size_t)rank * job->plan->n];
 }
 
-fsdp_status fsdp_dcp_job_write_metadata(const fsdp_dcp_job *job)
+fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job)
 {
-    return write_metadata(job);
+    FSDP_TRY(write_metadata(job));
+    return fsdp_group_place_complete(&job->place, job->dir, &job->target);
 }
 
-/* ---- the directory --------------------------------------------------------------------------- */
+/* ---- all at once --------------------------------------------------------------------------- */
 
-static fsdp_status write_all(fsdp_dcp_job *job)
+static fsdp_status run_job(fsdp_dcp_job *job)
 {
     size_t bytes;
-    FSDP_TRY(fsdp_agree(job->group, write_file(job)));
-    const void *own = fsdp_dcp_job_own_places(job, &bytes);
-    FSDP_TRY(gather(job, own, bytes, job->places));
-    return fsdp_agree(job->group, job->rank == 0 ? write_metadata(job) : FSDP_OK);
+    const void *own = fsdp_dcp_job_own_positions(job, &bytes);
+    FSDP_TRY(fsdp_agree_gather(job->group, write_file(job), own, bytes, job->positions));
+    return fsdp_agree(job->group, job->rank == 0 ? fsdp_dcp_job_complete(job) : FSDP_OK);
 }
 
-fsdp_status fsdp_dcp_write(const char *dir, fsdp_group *group, const fsdp_dcp_plan *plan)
+fsdp_status fsdp_dcp_save_plan(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
+                               const fsdp_dcp_plan *plan)
 {
     fsdp_dcp_job *job;
-    FSDP_TRY(fsdp_dcp_job_create(dir, group, plan, &job));
-    fsdp_status status = write_all(job);
+    FSDP_TRY(fsdp_dcp_job_create(mine, place, group, plan, &job));
+    fsdp_status status = run_job(job);
     fsdp_dcp_job_destroy(job);
     return status;
-}
-
-typedef struct saving {
-    fsdp_group *group;
-    const fsdp_dcp_plan *plan;
-} saving;
-
-static fsdp_status write_plan(void *arg, const char *dir)
-{
-    const saving *s = arg;
-    return fsdp_dcp_write(dir, s->group, s->plan);
-}
-
-fsdp_status fsdp_dcp_save_plan(const char *dir, fsdp_group *group, const fsdp_dcp_plan *plan,
-                               const fsdp_dcp_save_plan_options *options)
-{
-    static const fsdp_dcp_save_plan_options defaults = {0};
-    saving s = {group, plan};
-    return fsdp_group_directory(dir, group, (options ? options : &defaults)->existing, write_plan,
-                                &s);
 }

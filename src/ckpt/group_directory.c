@@ -2,33 +2,69 @@
 #include "src/ckpt/group_directory.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "src/base/alloc.h"
 #include "src/comm/agree.h"
 
-fsdp_status fsdp_group_directory_begin(const char *path, fsdp_group *group, fsdp_existing existing,
-                                       fsdp_atomic_directory **target, char meanwhile[PATH_MAX])
+/* --- rank 0 --- */
+
+fsdp_status fsdp_group_place_begin(const fsdp_group_place *place, fsdp_atomic_directory **target,
+                                   char dir[PATH_MAX])
 {
-    fsdp_status status = FSDP_OK;
-    if (!group || fsdp_group_rank(group) == 0) {
-        status = fsdp_atomic_directory_begin(path, existing, target);
-        if (status == FSDP_OK) /* longer paths cannot be made */
-            snprintf(meanwhile, PATH_MAX, "%s", fsdp_atomic_directory_path(*target));
+    const char *meanwhile = place->path;
+    if (!place->is_there) {
+        FSDP_TRY(fsdp_atomic_directory_begin(place->path, place->existing, target));
+        meanwhile = fsdp_atomic_directory_path(*target);
     }
-    status = fsdp_agree(group, status);
-    return status == FSDP_OK && group ? fsdp_broadcast(group, meanwhile, PATH_MAX, 0) : status;
+    if (snprintf(dir, PATH_MAX, "%s", meanwhile) >= PATH_MAX)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: the path is too long", place->path);
+    return FSDP_OK;
 }
 
-fsdp_status fsdp_group_directory(const char *path, fsdp_group *group, fsdp_existing existing,
+fsdp_status fsdp_group_place_complete(const fsdp_group_place *place, const char *dir,
+                                      fsdp_atomic_directory **target)
+{
+    if (place->write)
+        FSDP_TRY(place->write(place->arg, dir));
+    fsdp_atomic_directory *finished = *target;
+    *target = NULL;
+    if (finished)
+        FSDP_TRY(fsdp_atomic_directory_commit(finished));
+    return place->appeared ? place->appeared(place->arg) : FSDP_OK;
+}
+
+/* --- all ranks --- */
+
+/* All learn where to write: `dir`. */
+static fsdp_status begin(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
+                         fsdp_atomic_directory **target, char dir[PATH_MAX])
+{
+    char own[PATH_MAX] = {0},
+         (*all)[PATH_MAX] = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *all);
+    if (mine == FSDP_OK && !all)
+        mine = FSDP_ERR_NOMEM;
+    if (mine == FSDP_OK && fsdp_group_rank(group) == 0)
+        mine = fsdp_group_place_begin(place, target, own);
+    fsdp_status status = fsdp_agree_gather(group, mine, own, sizeof own, all);
+    if (status == FSDP_OK)
+        memcpy(dir, all[0], PATH_MAX);
+    fsdp_free(all);
+    return status;
+}
+
+fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
                                  fsdp_group_directory_fn *write, void *arg)
 {
     fsdp_atomic_directory *target = NULL;
-    char meanwhile[PATH_MAX] = {0};
-    fsdp_status status = fsdp_group_directory_begin(path, group, existing, &target, meanwhile);
+    char dir[PATH_MAX];
+    fsdp_status status = begin(mine, place, group, &target, dir);
     if (status == FSDP_OK)
-        status = write(arg, meanwhile);
-    if (status != FSDP_OK) {
-        fsdp_atomic_directory_discard(target);
-        return status;
-    }
-    return fsdp_agree(group, target ? fsdp_atomic_directory_commit(target) : FSDP_OK);
+        status = write(arg, dir);
+    if (status == FSDP_OK)
+        status = fsdp_agree(group, fsdp_group_rank(group) == 0
+                                       ? fsdp_group_place_complete(place, dir, &target)
+                                       : FSDP_OK);
+    fsdp_atomic_directory_discard(target);
+    return status;
 }

@@ -118,9 +118,8 @@ static fsdp_status write_folder(const fsdp_state_dict *dict, const char *key, co
     fsdp_status status = wrap(key, dict, &outer);
     if (status == FSDP_OK && (!group || fsdp_group_rank(group) == 0))
         status = fsdp_directory_make(path);
-    status = fsdp_agree(group, status);
-    if (status == FSDP_OK)
-        status = fsdp_state_dict_write(outer, path, group);
+    const fsdp_group_place place = {.path = path, .is_there = true};
+    status = fsdp_state_dict_save(status, outer, &place, group);
     fsdp_state_dict_destroy(outer);
     return status;
 }
@@ -372,9 +371,10 @@ fsdp_status fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const
                                        fsdp_group *group, const fsdp_accelerate_options *options)
 {
     saving s = {state, group, options_of(options)};
-    return fsdp_group_directory(dir, group,
-                                s.options->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE,
-                                write_into, &s);
+    const fsdp_group_place place = {.path = dir,
+                                    .existing = s.options->overwrite ? FSDP_EXISTING_REPLACE
+                                                                     : FSDP_EXISTING_REFUSE};
+    return fsdp_group_directory(FSDP_OK, &place, group, write_into, &s);
 }
 
 fsdp_status fsdp_accelerate_load_state(const fsdp_accelerate_state *s, const char *dir,

@@ -8,8 +8,7 @@
 #include <time.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/dcp_writer.h"
-#include "src/ckpt/group_directory.h"
+#include "src/base/io.h"
 #include "src/ckpt/rank_note.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
@@ -29,15 +28,15 @@ typedef enum stage {
 struct fsdp_async_save {
     fsdp_group *group; /* NULL: alone */
     int rank, world_size;
-    fsdp_async_save_hooks hooks;
+    fsdp_status (*before_read)(void *arg);
+    void *before_read_arg;
     fsdp_snapshot *snapshot;
     fsdp_state_source *sources; /* [plan->n] */
     fsdp_dcp_plan *plan;
-    fsdp_dcp_job *job;
-    fsdp_atomic_directory *target; /* rank 0, until it has appeared; the thread's while it runs */
-    char dir[PATH_MAX];            /* where to write meanwhile */
+    fsdp_dcp_job *job; /* the thread's while it runs */
     pthread_t thread;
     bool runs;            /* there is a thread to be joined */
+    bool settled;         /* `status` is that of all ranks, or the save was given up */
     atomic_bool given_up; /* nobody waits for it any more */
     pthread_mutex_t lock;
     pthread_cond_t advanced;
@@ -72,9 +71,9 @@ static void advance(fsdp_async_save *s, stage to, fsdp_status status)
 static fsdp_status read_snapshot(void *context, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_state_source *source = context;
-    const fsdp_async_save_hooks *hooks = &source->save->hooks;
-    if (hooks->before_read)
-        FSDP_TRY(hooks->before_read(hooks->arg));
+    const fsdp_async_save *s = source->save;
+    if (s->before_read)
+        FSDP_TRY(s->before_read(s->before_read_arg));
     return fsdp_snapshot_read(source->part, offset, out, bytes);
 }
 
@@ -82,43 +81,43 @@ static fsdp_status write_own(fsdp_async_save *s)
 {
     size_t bytes;
     FSDP_TRY(fsdp_dcp_job_write_file(s->job));
-    const void *places = fsdp_dcp_job_own_places(s->job, &bytes);
+    const void *positions = fsdp_dcp_job_own_positions(s->job, &bytes);
     if (!is_first(s))
-        return fsdp_rank_note_leave(s->dir, s->rank, places, bytes);
-    memcpy(fsdp_dcp_job_places(s->job, 0), places, bytes);
+        return fsdp_rank_note_leave(fsdp_dcp_job_dir(s->job), s->rank, positions, bytes);
+    memcpy(fsdp_dcp_job_positions(s->job, 0), positions, bytes);
     return FSDP_OK;
 }
 
-static fsdp_status take_places(fsdp_async_save *s)
+static fsdp_status take_positions(fsdp_async_save *s)
 {
     size_t bytes;
-    (void)fsdp_dcp_job_own_places(s->job, &bytes);
+    (void)fsdp_dcp_job_own_positions(s->job, &bytes);
     for (int r = 1; r < s->world_size; r++)
-        FSDP_TRY(
-            fsdp_rank_note_take(s->dir, r, fsdp_dcp_job_places(s->job, r), bytes, &s->given_up));
+        FSDP_TRY(fsdp_rank_note_take(fsdp_dcp_job_dir(s->job), r, fsdp_dcp_job_positions(s->job, r),
+                                     bytes, &s->given_up));
     return FSDP_OK;
 }
 
 static fsdp_status complete(fsdp_async_save *s)
 {
-    FSDP_TRY(take_places(s));
-    FSDP_TRY(fsdp_dcp_job_write_metadata(s->job));
-    if (s->hooks.write)
-        FSDP_TRY(s->hooks.write(s->hooks.arg, s->dir));
-    fsdp_atomic_directory *target = s->target;
-    s->target = NULL;
-    FSDP_TRY(fsdp_atomic_directory_commit(target));
-    return s->hooks.appeared ? s->hooks.appeared(s->hooks.arg) : FSDP_OK;
+    FSDP_TRY(take_positions(s));
+    return fsdp_dcp_job_complete(s->job);
+}
+
+/* This rank's file is written, or will not be. */
+static void note_written(fsdp_async_save *s, fsdp_status status)
+{
+    if (status != FSDP_OK && !is_first(s)) /* before rank 0 may learn of it and remove the folder */
+        fsdp_rank_note_leave_failure(fsdp_dcp_job_dir(s->job), s->rank);
+    fsdp_snapshot_close(s->snapshot);
+    advance(s, STAGE_WRITTEN, status);
 }
 
 static void *run(void *arg)
 {
     fsdp_async_save *s = arg;
     fsdp_status status = write_own(s);
-    if (status != FSDP_OK && !is_first(s)) /* before rank 0 may learn of it and remove the folder */
-        fsdp_rank_note_leave_failure(s->dir, s->rank);
-    fsdp_snapshot_close(s->snapshot);
-    advance(s, STAGE_WRITTEN, status);
+    note_written(s, status);
     if (status == FSDP_OK && is_first(s))
         status = complete(s);
     advance(s, STAGE_ENDED, status);
@@ -153,7 +152,8 @@ static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
     s->group = group;
     s->rank = fsdp_group_rank(group);
     s->world_size = fsdp_group_world_size(group);
-    s->hooks = plan->hooks;
+    s->before_read = plan->before_read;
+    s->before_read_arg = plan->before_read_arg;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->advanced, NULL);
     *save = s;
@@ -190,31 +190,23 @@ static fsdp_status start(fsdp_async_save *s, const fsdp_state_dict *dict)
     return FSDP_OK;
 }
 
-/* All ranks' threads have ended before rank 0 removes the folder that they write to. */
-static fsdp_status abandon(fsdp_async_save *s, fsdp_group *group, fsdp_status status)
-{
-    stop(s);
-    const fsdp_status together = group ? fsdp_barrier(group) : FSDP_OK;
-    fsdp_async_save_destroy(s);
-    return together == FSDP_OK ? status : together;
-}
-
-fsdp_status fsdp_async_save_begin(const fsdp_state_dict *dict, const char *path, fsdp_group *group,
+fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict, fsdp_group *group,
                                   const fsdp_async_save_plan *plan, fsdp_async_save **save)
 {
     fsdp_async_save *s = NULL;
-    fsdp_status status = fsdp_agree(group, open_save(dict, group, plan, &s));
+    if (mine == FSDP_OK)
+        mine = open_save(dict, group, plan, &s);
+    fsdp_status status =
+        fsdp_dcp_job_create(mine, &plan->place, group, s ? s->plan : NULL, s ? &s->job : NULL);
     if (status != FSDP_OK) {
         fsdp_async_save_destroy(s);
         return status;
     }
-    status = fsdp_group_directory_begin(path, group, plan->existing, &s->target, s->dir);
-    if (status == FSDP_OK)
-        status = fsdp_dcp_job_create(s->dir, group, s->plan, &s->job);
-    if (status == FSDP_OK)
-        status = fsdp_agree(group, start(s, dict));
-    if (status != FSDP_OK)
-        return abandon(s, group, status);
+    status = start(s, dict);
+    if (status != FSDP_OK) { /* the others have begun: they learn of it as of any later failure */
+        note_written(s, status);
+        advance(s, STAGE_ENDED, status);
+    }
     *save = s;
     return FSDP_OK;
 }
@@ -230,10 +222,11 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
     static const fsdp_dcp_async_save_options defaults = {0};
     const fsdp_dcp_async_save_options *o = options ? options : &defaults;
     const fsdp_async_save_plan plan = {
-        .existing = o->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE,
+        .place = {.path = dir,
+                  .existing = o->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE},
         .staging_bytes =
             o->staging_bytes ? o->staging_bytes : fsdp_async_save_staging_bytes(group)};
-    return fsdp_async_save_begin(dict, dir, group, &plan, save);
+    return fsdp_async_save_begin(FSDP_OK, dict, group, &plan, save);
 }
 
 /* --- end --- */
@@ -266,8 +259,8 @@ static fsdp_status outcome(fsdp_async_save *s)
 static void settle(fsdp_async_save *s)
 {
     join(s);
-    fsdp_atomic_directory_discard(s->target);
-    s->target = NULL;
+    fsdp_dcp_job_discard(s->job);
+    s->settled = true;
     s->stats = fsdp_snapshot_get_stats(s->snapshot);
     fsdp_snapshot_destroy(s->snapshot);
     s->snapshot = NULL;
@@ -275,7 +268,7 @@ static void settle(fsdp_async_save *s)
 
 fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
 {
-    if (!s->runs)
+    if (s->settled)
         return tell(s, s->status);
     fsdp_status status = outcome(s);
     settle(s);
@@ -291,15 +284,16 @@ static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)
         return true;
-    return fsdp_async_save_done(s) && (is_first(s) || !fsdp_path_is_directory(s->dir));
+    return fsdp_async_save_done(s) &&
+           (is_first(s) || !fsdp_path_is_directory(fsdp_dcp_job_dir(s->job)));
 }
 
 fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
 {
     const struct timespec pause = {.tv_nsec = FINISH_POLL_MS * 1000000};
-    while (s->runs && !is_over(s) && !fsdp_group_lacks_peer(s->group))
+    while (!s->settled && !is_over(s) && !fsdp_group_lacks_peer(s->group))
         nanosleep(&pause, NULL);
-    if (s->runs) {
+    if (!s->settled) {
         fsdp_snapshot_close(s->snapshot); /* what is not read by now, a lost peer leaves useless */
         settle(s);
     }
@@ -332,7 +326,6 @@ void fsdp_async_save_destroy(fsdp_async_save *s)
     if (!s)
         return;
     stop(s);
-    fsdp_atomic_directory_discard(s->target);
     fsdp_dcp_job_destroy(s->job);
     fsdp_dcp_plan_destroy(s->plan);
     fsdp_snapshot_destroy(s->snapshot);

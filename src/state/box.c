@@ -2,28 +2,69 @@
  * both tensors. */
 #include <string.h>
 
+#include "src/comm/group.h"
 #include "src/dtensor/mesh.h"
 #include "src/state/box.h"
 #include "src/tensor/tensor.h"
 
-fsdp_status fsdp_box_of(const fsdp_tensor *t, fsdp_box *box)
+static void whole_of(const fsdp_tensor *t, fsdp_box *box)
 {
-    const fsdp_tensor_spec *spec = t->spec;
     *box = (fsdp_box){.ndim = t->ndim};
     memcpy(box->shape, fsdp_dtensor_shape(t), (size_t)t->ndim * sizeof *box->shape);
     memcpy(box->size, box->shape, sizeof box->size);
+}
+
+/* What rank `rank` of the mesh's dimension d has of it. */
+static void cut(const fsdp_tensor_spec *spec, int d, int rank, fsdp_box *box)
+{
+    const fsdp_placement *p = &spec->placements[d];
+    int64_t begin, end;
+    if (p->kind != FSDP_SHARD)
+        return;
+    fsdp_spec_part(spec, d, rank, box->size[p->dim], &begin, &end);
+    box->offset[p->dim] += begin;
+    box->size[p->dim] = end - begin;
+}
+
+fsdp_status fsdp_box_of(const fsdp_tensor *t, fsdp_box *box)
+{
+    const fsdp_tensor_spec *spec = t->spec;
+    whole_of(t, box);
     for (int d = 0; spec && d < spec->mesh_ndim; d++) {
-        const fsdp_placement *p = &spec->placements[d];
-        int64_t begin, end;
-        if (p->kind == FSDP_PARTIAL)
+        if (spec->placements[d].kind == FSDP_PARTIAL)
             return fsdp_error(FSDP_ERR_UNSUPPORTED, "a partial tensor: redistribute it first");
-        if (p->kind != FSDP_SHARD)
-            continue;
-        fsdp_spec_part(spec, d, fsdp_spec_rank(spec, d), box->size[p->dim], &begin, &end);
-        box->offset[p->dim] += begin;
-        box->size[p->dim] = end - begin;
+        cut(spec, d, fsdp_spec_rank(spec, d), box);
     }
     return FSDP_OK;
+}
+
+/* Where rank `r` of the mesh's dimension d is in `group`. */
+static int place_in(const fsdp_tensor_spec *spec, int d, int r, const fsdp_group *group)
+{
+    return fsdp_group_rank_of_world(group, fsdp_group_world_rank(fsdp_spec_group(spec, d), r));
+}
+
+/* Neighbours in dimension d are as far from each other as a row of the later dimensions is long. */
+static int coordinate_of(const fsdp_tensor_spec *spec, int d, const fsdp_group *group, int rank)
+{
+    const int ranks = fsdp_spec_ranks(spec, d);
+    if (ranks == 1)
+        return 0;
+    const int first = place_in(spec, d, 0, group), second = place_in(spec, d, 1, group);
+    return first < 0 || second <= first ? -1 : rank / (second - first) % ranks;
+}
+
+bool fsdp_box_of_rank(const fsdp_tensor *t, const fsdp_group *group, int rank, fsdp_box *box)
+{
+    const fsdp_tensor_spec *spec = t->spec;
+    whole_of(t, box);
+    for (int d = 0; spec && d < spec->mesh_ndim; d++) {
+        const int coordinate = coordinate_of(spec, d, group, rank);
+        if (coordinate < 0)
+            return false;
+        cut(spec, d, coordinate, box);
+    }
+    return true;
 }
 
 bool fsdp_box_is_rows(const fsdp_box *box)

@@ -29,6 +29,17 @@ static fsdp_status read_staged(void *context, uint64_t offset, void *out, size_t
     return FSDP_OK;
 }
 
+static bool part_of(const void *tensor, const fsdp_group *group, int rank, int64_t *offsets,
+                    int64_t *sizes)
+{
+    fsdp_box box;
+    if (!fsdp_box_of_rank(tensor, group, rank, &box))
+        return false;
+    memcpy(offsets, box.offset, (size_t)box.ndim * sizeof *offsets);
+    memcpy(sizes, box.size, (size_t)box.ndim * sizeof *sizes);
+    return true;
+}
+
 static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
                                fsdp_state_source *source, const fsdp_dcp_key *keys)
 {
@@ -45,6 +56,8 @@ static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entr
                             .ndim = box.ndim,
                             .offsets = box.offset,
                             .sizes = box.size,
+                            .part_of = part_of,
+                            .owner = tensor,
                             .data = staged ? NULL : fsdp_tensor_ptr(tensor),
                             .read = staged ? read_staged : NULL,
                             .context = tensor};
@@ -89,27 +102,24 @@ fsdp_status fsdp_state_dict_plan(const fsdp_state_dict *dict, fsdp_state_source 
     return FSDP_OK;
 }
 
-fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, const char *dir, fsdp_group *group,
-                          const fsdp_dcp_save_options *options)
+fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_state_dict *dict,
+                                 const fsdp_group_place *place, fsdp_group *group)
 {
-    const fsdp_dcp_save_plan_options how = {
-        .existing = options && options->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE};
     fsdp_dcp_plan *plan = NULL;
-    fsdp_status status = fsdp_agree(group, fsdp_state_dict_plan(dict, NULL, &plan));
-    if (status == FSDP_OK)
-        status = fsdp_dcp_save_plan(dir, group, plan, &how);
+    if (mine == FSDP_OK)
+        mine = fsdp_state_dict_plan(dict, NULL, &plan);
+    fsdp_status status = fsdp_dcp_save_plan(mine, place, group, plan);
     fsdp_dcp_plan_destroy(plan);
     return status;
 }
 
-fsdp_status fsdp_state_dict_write(const fsdp_state_dict *dict, const char *dir, fsdp_group *group)
+fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, const char *dir, fsdp_group *group,
+                          const fsdp_dcp_save_options *options)
 {
-    fsdp_dcp_plan *plan = NULL;
-    fsdp_status status = fsdp_agree(group, fsdp_state_dict_plan(dict, NULL, &plan));
-    if (status == FSDP_OK)
-        status = fsdp_dcp_write(dir, group, plan);
-    fsdp_dcp_plan_destroy(plan);
-    return status;
+    const fsdp_group_place place = {
+        .path = dir,
+        .existing = options && options->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE};
+    return fsdp_state_dict_save(FSDP_OK, dict, &place, group);
 }
 
 /* --- load: plan --- */

@@ -3,7 +3,7 @@
 #include <fsdp/state_dict.h>
 
 #include "src/base/arena.h"
-#include "src/ckpt/dcp_plan.h"
+#include "src/ckpt/dcp_writer.h"
 #include "src/ckpt/pickle_writer.h"
 #include "src/ckpt/pickle_reader.h"
 
@@ -75,10 +75,10 @@ struct fsdp_state_source {
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_plan(const fsdp_state_dict *dict,
                                                  fsdp_state_source *sources, fsdp_dcp_plan **plan);
 
-/* fsdp_dcp_save() into the existing directory `dir`, for callers who make more than the checkpoint
- * appear at once. */
-FSDP_MUST_CHECK fsdp_status fsdp_state_dict_write(const fsdp_state_dict *dict, const char *dir,
-                                                  fsdp_group *group);
+/* fsdp_dcp_save() to any place. `mine` is what this rank's preparations returned; `dict` is not
+ * looked at if they failed. */
+FSDP_MUST_CHECK fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_state_dict *dict,
+                                                 const fsdp_group_place *place, fsdp_group *group);
 /* fsdp_torch_save() by this rank alone, of its own parts as they are. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict,
                                                         const char *path);

@@ -162,22 +162,6 @@ fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)
 
 /* --- writing --- */
 
-static fsdp_status write_trainer_state(const fsdp_trainer *t, const char *dir)
-{
-    fsdp_json *state;
-    FSDP_TRY(fsdp_trainer_state_json(t, &state));
-    fsdp_status status = fsdp_trainer_state_write(state, dir);
-    fsdp_json_destroy(state);
-    return status;
-}
-
-static fsdp_status write_all(void *arg, const char *dir)
-{
-    fsdp_trainer *t = arg;
-    FSDP_TRY(fsdp_checkpoint_files_write(t, dir));
-    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? write_trainer_state(t, dir) : FSDP_OK);
-}
-
 /* Out of sight first, so that none is ever half there under its name: as what was being written,
  * which nobody puts back when this process is killed. */
 static fsdp_status remove_checkpoint(const char *folder, int64_t step)
@@ -220,15 +204,57 @@ fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t)
                                       .anew = t->config->overwrite_output && !t->resumed_from};
 }
 
+typedef struct saving {
+    fsdp_trainer *t;
+    const char *path;
+    double begin_s;
+} saving;
+
+static fsdp_status write_files(void *arg, const char *dir)
+{
+    const saving *s = arg;
+    return fsdp_checkpoint_files_write(s->t, dir);
+}
+
+static fsdp_status write_trainer_state(void *arg, const char *dir)
+{
+    const saving *s = arg;
+    fsdp_json *state;
+    FSDP_TRY(fsdp_trainer_state_json(s->t, &state));
+    fsdp_status status = fsdp_trainer_state_write(state, dir);
+    fsdp_json_destroy(state);
+    return status;
+}
+
+static fsdp_status note_appeared(void *arg)
+{
+    const saving *s = arg;
+    const fsdp_checkpoint_rotation old = fsdp_checkpoint_rotation_of(s->t);
+    fsdp_trainer_say(s->t, "--> saved %s in %s", s->path,
+                     fsdp_human_duration(fsdp_clock_s() - s->begin_s).text);
+    return fsdp_checkpoint_remove_old(&old);
+}
+
+double fsdp_checkpoint_step_seconds(const fsdp_trainer *t, double call_s)
+{
+    return t->step_seconds[t->step - t->first_step - 1] + call_s;
+}
+
 static fsdp_status save_to(fsdp_trainer *t, const char *path)
 {
-    const fsdp_checkpoint_rotation old = fsdp_checkpoint_rotation_of(t);
-    double begin = fsdp_clock_s();
-    FSDP_TRY(fsdp_group_directory(path, t->group, FSDP_EXISTING_REPLACE, write_all, t));
-    fsdp_trainer_say(t, "--> saved %s in %s", path,
-                     fsdp_human_duration(fsdp_clock_s() - begin).text);
-    return fsdp_agree(t->group,
-                      fsdp_trainer_is_first(t) ? fsdp_checkpoint_remove_old(&old) : FSDP_OK);
+    saving s = {.t = t, .path = path, .begin_s = fsdp_clock_s()};
+    const fsdp_group_place place = {.path = path,
+                                    .existing = FSDP_EXISTING_REPLACE,
+                                    .write = write_trainer_state,
+                                    .appeared = note_appeared,
+                                    .arg = &s};
+    if (!fsdp_checkpoint_files_are_sharded(t))
+        return fsdp_group_directory(FSDP_OK, &place, t->group, write_files, &s);
+    fsdp_state_dict *all = NULL;
+    fsdp_status status = fsdp_checkpoint_files_state(t, &all);
+    status = fsdp_state_dict_save(status, all, &place, t->group);
+    fsdp_state_dict_destroy(all);
+    return status;
 }
 
 /* One at a time. The last one of a run that is interrupted has nothing to go on beside. */

@@ -33,3 +33,5 @@ typedef struct fsdp_checkpoint_rotation {
 fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t);
 /* Rank 0, or its thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *rotation);
+/* Of the step that was taken last, with the `call_s` of its checkpoint. */
+double fsdp_checkpoint_step_seconds(const fsdp_trainer *t, double call_s);

@@ -5,7 +5,6 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/comm/agree.h"
 #include "src/state/async_save.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/checkpoint_state.h"
@@ -70,21 +69,21 @@ fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
 {
     fsdp_async_checkpoint *c = NULL;
     fsdp_state_dict *all = NULL;
-    fsdp_status status = fsdp_agree(t->group, prepare(t, path, &c, &all));
-    if (status == FSDP_OK) {
-        const fsdp_async_save_plan plan = {
-            .existing = FSDP_EXISTING_REPLACE,
-            .staging_bytes = fsdp_async_save_staging_bytes(t->group),
-            .hooks = {.write = write_state, .appeared = note_appeared, .arg = c}};
-        status = fsdp_async_save_begin(all, path, t->group, &plan, &c->save);
-    }
+    const fsdp_status mine = prepare(t, path, &c, &all);
+    const fsdp_async_save_plan plan = {.place = {.path = path,
+                                                 .existing = FSDP_EXISTING_REPLACE,
+                                                 .write = write_state,
+                                                 .appeared = note_appeared,
+                                                 .arg = c},
+                                       .staging_bytes = fsdp_async_save_staging_bytes(t->group)};
+    fsdp_status status = fsdp_async_save_begin(mine, all, t->group, &plan, c ? &c->save : NULL);
     fsdp_state_dict_destroy(all);
     if (status != FSDP_OK) {
         destroy(c);
         return status;
     }
     c->report.call_s = fsdp_clock_s() - c->begin_s;
-    c->report.step_s = t->step_seconds[t->step - t->first_step - 1] + c->report.call_s;
+    c->report.step_s = fsdp_checkpoint_step_seconds(t, c->report.call_s);
     t->saving = c;
     return FSDP_OK;
 }

@@ -144,9 +144,9 @@ static fsdp_status write_state(const state *s, fsdp_state_dict_type type, const 
     fsdp_state_dict *all = NULL;
     if (type == FSDP_STATE_DICT_FULL)
         return with_files(s, dir, group, false);
+    FSDP_ASSERT(type == FSDP_STATE_DICT_LOCAL);
     FSDP_TRY(fsdp_agree(group, join(s, &all)));
-    fsdp_status status = type == FSDP_STATE_DICT_SHARDED ? fsdp_state_dict_write(all, dir, group)
-                                                         : with_parts(all, dir, group, false);
+    fsdp_status status = with_parts(all, dir, group, false);
     fsdp_state_dict_destroy(all);
     return status;
 }
@@ -209,6 +209,12 @@ fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all)
         status = join(&s, all);
     state_fini(&s);
     return status;
+}
+
+bool fsdp_checkpoint_files_are_sharded(const fsdp_trainer *t)
+{
+    return t->config->checkpoint_format == FSDP_CHECKPOINT_FSDP &&
+           (fsdp_state_dict_type)t->config->state_dict_type == FSDP_STATE_DICT_SHARDED;
 }
 
 fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)

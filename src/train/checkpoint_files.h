@@ -15,7 +15,9 @@
 
 /* Does `dir` hold a model and an optimizer in any of these forms? */
 bool fsdp_checkpoint_files_exist(const char *dir);
-/* Into the existing folder `dir`. Collective. */
+/* Does this run write a SHARDED_STATE_DICT, which is what fsdp_checkpoint_files_state() gives? */
+bool fsdp_checkpoint_files_are_sharded(const fsdp_trainer *t);
+/* The other forms, into the existing folder `dir`. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir);
 /* What a SHARDED_STATE_DICT holds, as the caller's; not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all);

@@ -196,10 +196,8 @@ fsdp_status dcp_case_save(const char *dir, fsdp_group *group, fsdp_existing exis
     fsdp_status status = sources ? fsdp_dcp_plan_create(&plan) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = tell(plan, rank, world_size, sources);
-    status = fsdp_agree(group, status);
-    if (status == FSDP_OK)
-        status = fsdp_dcp_save_plan(dir, group, plan,
-                                    &(fsdp_dcp_save_plan_options){.existing = existing});
+    status = fsdp_dcp_save_plan(status, &(fsdp_group_place){.path = dir, .existing = existing},
+                                group, plan);
     fsdp_dcp_plan_destroy(plan);
     fsdp_free(sources);
     return status;

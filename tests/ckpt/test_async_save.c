@@ -96,9 +96,9 @@ static void check_case(fsdp_test *t, state_case *f, uint64_t staging_bytes,
 {
     atomic_bool go = false;
     const bool fits = staging_bytes == ROOMY;
-    const fsdp_async_save_plan plan = {
-        .staging_bytes = staging_bytes,
-        .hooks = {.before_read = fits ? wait_for : be_late, .arg = &go}};
+    fsdp_async_save_plan plan = {.staging_bytes = staging_bytes,
+                                 .before_read = fits ? wait_for : be_late,
+                                 .before_read_arg = &go};
     char want[PATH] = "", got[PATH] = "";
     fsdp_state_dict *all;
     fsdp_async_save *save;
@@ -108,7 +108,8 @@ static void check_case(fsdp_test *t, state_case *f, uint64_t staging_bytes,
     ASSERT_OK(state_case_train(f, 2));
     ASSERT_OK(state_case_get(f, NULL, &all));
     ASSERT_OK(fsdp_dcp_save(all, want, t->group, NULL));
-    ASSERT_OK(fsdp_async_save_begin(all, got, t->group, &plan, &save));
+    plan.place.path = got;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &plan, &save));
     fsdp_state_dict_destroy(all);
     if (between)
         between(f);
@@ -268,8 +269,8 @@ static void check_failure(fsdp_test *t, int culprit, fsdp_io_call call, int erro
     fsdp_state_dict *all;
     fsdp_async_save *save;
     trouble what = {.here = t->rank == culprit, .call = call, .error = error};
-    const fsdp_async_save_plan plan = {.staging_bytes = TIGHT,
-                                       .hooks = {.before_read = make_trouble, .arg = &what}};
+    fsdp_async_save_plan plan = {
+        .staging_bytes = TIGHT, .before_read = make_trouble, .before_read_arg = &what};
     path_of(t, "saves", folder);
     CHECK_HERE();
     snprintf(path, sizeof path, "%s/one", folder);
@@ -277,7 +278,8 @@ static void check_failure(fsdp_test *t, int culprit, fsdp_io_call call, int erro
     ASSERT_OK(state_case_open(&f, t->group, STATE_CASE_ADAMW, 7));
     ASSERT_OK(state_case_train(&f, 1));
     ASSERT_OK(state_case_get(&f, NULL, &all));
-    ASSERT_OK(fsdp_async_save_begin(all, path, t->group, &plan, &save));
+    plan.place.path = path;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &plan, &save));
     ASSERT_OK(state_case_train(&f, 1));
     ASSERT(!asking || is_done_in_time(save));
     ASSERT_ERROR(fsdp_async_save_wait(save), FSDP_ERR_IO, want);
@@ -310,6 +312,88 @@ TEST_RANKS(a_failed_sync_is_an_error_of_all_ranks, 2)
     check_failure(t, 0, FSDP_IO_SYNC, EIO, "cannot sync to the disk", false);
 }
 
+/* --- memory that runs out at the call --- */
+
+typedef struct short_of_memory {
+    const char *path;
+    long n; /* which allocation of rank 1 within the call fails; 0: none */
+    fsdp_status at_call[2];
+} short_of_memory;
+
+static fsdp_status put_rows(const fsdp_device_mesh *mesh, fsdp_device *device,
+                            fsdp_state_dict *dict)
+{
+    static const float values[6] = {1, 2, 3, 4, 5, 6};
+    static const char *const names[] = {"x", "y", "z"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        fsdp_tensor *whole, *part = NULL;
+        FSDP_TRY(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 1, (int64_t[]){6}, values,
+                                       FSDP_TAG_DATA, &whole));
+        fsdp_status status =
+            fsdp_distribute_tensor(whole, mesh, (fsdp_placement[]){{FSDP_SHARD, 0}}, &part);
+        if (status == FSDP_OK)
+            status =
+                fsdp_state_dict_put_tensor(dict, (fsdp_state_key[]){{.name = names[i]}}, 1, part);
+        fsdp_tensor_release(part);
+        fsdp_tensor_release(whole);
+        FSDP_TRY(status);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status save_short_of_memory(fsdp_group *group, void *arg)
+{
+    short_of_memory *c = arg;
+    const int rank = fsdp_group_rank(group);
+    fsdp_device *device;
+    fsdp_device_mesh *mesh;
+    fsdp_state_dict *dict;
+    fsdp_async_save *save = NULL;
+    FSDP_TRY(fsdp_device_create(NULL, &device));
+    FSDP_TRY(fsdp_device_mesh_create(group, 1, (int[]){2}, NULL, &mesh));
+    FSDP_TRY(fsdp_state_dict_create(&dict));
+    fsdp_status status = put_rows(mesh, device, dict);
+    if (status == FSDP_OK) {
+        fsdp_alloc_fail_at(rank == 1 ? c->n : 0);
+        status = fsdp_dcp_async_save(dict, c->path, group, NULL, &save);
+        fsdp_alloc_fail_at(0);
+    }
+    c->at_call[rank] = status;
+    if (status == FSDP_OK) {
+        status = fsdp_async_save_wait(save);
+        fsdp_async_save_destroy(save);
+    }
+    fsdp_state_dict_destroy(dict);
+    fsdp_device_mesh_destroy(mesh);
+    fsdp_device_destroy(device);
+    return status;
+}
+
+/* Whatever a rank lacks memory for, also for its thread when the others' have begun: an error of
+ * both, at the call or from there on, and nothing is left. */
+TEST(memory_that_runs_out_on_one_rank_is_an_error_of_all)
+{
+    char folder[PATH], path[PATH + 8];
+    int later = 0;
+    snprintf(folder, sizeof folder, "%s/saves", fsdp_test_dir(t));
+    snprintf(path, sizeof path, "%s/one", folder);
+    for (long n = 1; n < 1000; n++) {
+        short_of_memory c = {.path = path, .n = n};
+        fsdp_status status[2];
+        if (fsdp_run_ranks(2, save_short_of_memory, &c, status) == FSDP_OK) {
+            ASSERT(n > 20 && later > 0);
+            ASSERT_INT(count_names(path), 1 + 2 * 2);
+            return;
+        }
+        ASSERT_INT(status[1], FSDP_ERR_NOMEM);
+        ASSERT(status[0] != FSDP_OK);
+        ASSERT((c.at_call[0] == FSDP_OK) == (c.at_call[1] == FSDP_OK));
+        later += c.at_call[1] == FSDP_OK;
+        ASSERT_INT(count_names(folder), 0);
+    }
+    FAIL("it never succeeds");
+}
+
 /* --- several --- */
 
 static fsdp_status be_late_and_count(void *arg)
@@ -322,9 +406,9 @@ static fsdp_status be_late_and_count(void *arg)
 TEST_RANKS(a_second_save_waits_for_the_first, 2)
 {
     atomic_int reads = 0;
-    const fsdp_async_save_plan slow = {.staging_bytes = ROOMY,
-                                       .hooks = {.before_read = be_late_and_count, .arg = &reads}};
-    const fsdp_async_save_plan next = {.staging_bytes = ROOMY, .hooks = {.before_read = be_late}};
+    fsdp_async_save_plan slow = {
+        .staging_bytes = ROOMY, .before_read = be_late_and_count, .before_read_arg = &reads};
+    fsdp_async_save_plan next = {.staging_bytes = ROOMY, .before_read = be_late};
     char first[PATH] = "", second[PATH] = "", want[PATH] = "";
     state_case f;
     fsdp_state_dict *all;
@@ -336,11 +420,13 @@ TEST_RANKS(a_second_save_waits_for_the_first, 2)
     ASSERT_OK(state_case_open(&f, t->group, STATE_CASE_ADAMW, 7));
     ASSERT_OK(state_case_train(&f, 1));
     ASSERT_OK(state_case_get(&f, NULL, &all));
-    ASSERT_OK(fsdp_async_save_begin(all, first, t->group, &slow, &saves[0]));
+    slow.place.path = first;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &slow, &saves[0]));
     ASSERT_OK(state_case_train(&f, 1));
     fsdp_state_dict_destroy(all);
     ASSERT_OK(state_case_get(&f, NULL, &all));
-    ASSERT_OK(fsdp_async_save_begin(all, second, t->group, &next, &saves[1]));
+    next.place.path = second;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &next, &saves[1]));
     const int before = atomic_load(&reads);
     ASSERT_OK(fsdp_dcp_save(all, want, t->group, NULL));
     ASSERT_OK(state_case_train(&f, 1));
@@ -374,8 +460,8 @@ TEST(a_save_can_be_given_up)
     fsdp_tensor *x;
     fsdp_state_dict *dict;
     fsdp_async_save *save;
-    const fsdp_async_save_plan plan = {.staging_bytes = NONE,
-                                       .hooks = {.before_read = wait_until_given_up, .arg = &x}};
+    fsdp_async_save_plan plan = {
+        .staging_bytes = NONE, .before_read = wait_until_given_up, .before_read_arg = &x};
     path_of(t, "saves", folder);
     path_of(t, "saves/one", path);
     CHECK_HERE();
@@ -384,7 +470,8 @@ TEST(a_save_can_be_given_up)
         fsdp_tensor_create(device, FSDP_DTYPE_F32, 1, (int64_t[]){3000000}, FSDP_TAG_PARAM, &x));
     ASSERT_OK(fsdp_state_dict_create(&dict));
     ASSERT_OK(fsdp_state_dict_put_tensor(dict, (fsdp_state_key[]){{.name = "x"}}, 1, x));
-    ASSERT_OK(fsdp_async_save_begin(dict, path, NULL, &plan, &save));
+    plan.place.path = path;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, dict, NULL, &plan, &save));
     fsdp_async_save_destroy(save);
     ASSERT_OK(fsdp_tensor_begin_write(x));
     fsdp_tensor_end_write(x);
@@ -400,13 +487,14 @@ TEST(a_save_can_be_given_up)
 static void begin_held(fsdp_test *t, state_case *f, const char *path, atomic_bool *go,
                        fsdp_async_save **save)
 {
-    const fsdp_async_save_plan held = {.staging_bytes = ROOMY,
-                                       .hooks = {.before_read = wait_for, .arg = go}};
+    fsdp_async_save_plan held = {
+        .staging_bytes = ROOMY, .before_read = wait_for, .before_read_arg = go};
     fsdp_state_dict *all;
     ASSERT_OK(state_case_open(f, t->group, STATE_CASE_ADAMW, 7));
     ASSERT_OK(state_case_train(f, 1));
     ASSERT_OK(state_case_get(f, NULL, &all));
-    ASSERT_OK(fsdp_async_save_begin(all, path, t->group, &held, save));
+    held.place.path = path;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &held, save));
     fsdp_state_dict_destroy(all);
 }
 

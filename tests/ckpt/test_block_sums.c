@@ -50,7 +50,7 @@ static void save(fsdp_test *t, const char *dir)
                                .data = values};
     ASSERT_OK(fsdp_dcp_plan_create(&plan));
     ASSERT_OK(fsdp_dcp_plan_tensor(plan, &key, 1, &x));
-    ASSERT_OK(fsdp_dcp_save_plan(dir, NULL, plan, NULL));
+    ASSERT_OK(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, NULL, plan));
     fsdp_dcp_plan_destroy(plan);
 }
 

@@ -214,8 +214,7 @@ static fsdp_status save_again(fsdp_test *t, const fsdp_dcp_reader *reader, const
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < fsdp_dcp_metadata_count(all) && status == FSDP_OK; i++)
         status = tell_again(t, reader, fsdp_dcp_metadata_at(all, i), plan, rows[i]);
-    if (status == FSDP_OK)
-        status = fsdp_dcp_save_plan(dir, t->group, plan, NULL);
+    status = fsdp_dcp_save_plan(status, &(fsdp_group_place){.path = dir}, t->group, plan);
     fsdp_dcp_plan_destroy(plan);
     return status;
 }
@@ -347,7 +346,7 @@ TEST_RANKS(large_rows_are_read_in_pieces_by_one_of_their_replicas, 4)
     ASSERT_OK(dcp_case_path(t, "out", dir));
     ASSERT_OK(fsdp_dcp_plan_create(&plan));
     ASSERT_OK(fsdp_dcp_plan_tensor(plan, (fsdp_dcp_key[]){{.name = "x"}}, 1, &x));
-    ASSERT_OK(fsdp_dcp_save_plan(dir, t->group, plan, NULL));
+    ASSERT_OK(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, t->group, plan));
     fsdp_dcp_plan_destroy(plan);
     ASSERT(from.in_order);
     ASSERT(from.most <= 4 << 20);

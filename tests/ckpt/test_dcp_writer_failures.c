@@ -31,8 +31,7 @@ static fsdp_status save_one(fsdp_test *t, const char *dir, int64_t rows, int64_t
     FSDP_TRY(fsdp_dcp_plan_create(&plan));
     fsdp_status status =
         fsdp_dcp_plan_tensor(plan, (fsdp_dcp_key[]){{.name = "a"}, {.name = "x"}}, 2, &x);
-    if (status == FSDP_OK)
-        status = fsdp_dcp_save_plan(dir, t->group, plan, NULL);
+    status = fsdp_dcp_save_plan(status, &(fsdp_group_place){.path = dir}, t->group, plan);
     fsdp_dcp_plan_destroy(plan);
     return status;
 }
@@ -77,8 +76,8 @@ TEST_RANKS(plans_that_do_not_fit_together_are_refused_on_all_ranks, 3)
         fsdp_pickle_put_none(&w);
         ASSERT_OK(fsdp_dcp_plan_value(plan, (fsdp_dcp_key[]){{.name = "x"}}, 1, &w));
     }
-    ASSERT_ERROR(fsdp_dcp_save_plan(dir, t->group, plan, NULL), FSDP_ERR_INVALID,
-                 "one rank plans 0 entries, another 1");
+    ASSERT_ERROR(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, t->group, plan),
+                 FSDP_ERR_INVALID, "one rank plans 0 entries, another 1");
     fsdp_dcp_plan_destroy(plan);
     check_nothing_left(t);
 }
@@ -126,8 +125,8 @@ TEST(entries_that_cannot_be_written_are_refused)
     ASSERT_OK(fsdp_dcp_plan_value(plan, y, 1, &w));
     char dir[300];
     ASSERT_OK(dcp_case_path(t, "out", dir));
-    ASSERT_ERROR(fsdp_dcp_save_plan(dir, NULL, plan, NULL), FSDP_ERR_INVALID,
-                 "'x.y': two entries have this name");
+    ASSERT_ERROR(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, NULL, plan),
+                 FSDP_ERR_INVALID, "'x.y': two entries have this name");
     ASSERT(!fsdp_path_is_directory(dir));
     fsdp_dcp_plan_destroy(plan);
 }

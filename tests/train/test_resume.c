@@ -204,6 +204,31 @@ TEST_RANKS(the_newest_checkpoints_are_kept, 2)
     ASSERT(!exists(dir, "checkpoint-6") && exists(dir, "checkpoint-8"));
 }
 
+/* Of a run of four steps, all collectives of a rank. */
+static int64_t meetings_of(fsdp_test *t, const char *dir, const char *save_steps)
+{
+    const fsdp_comm_counters before = fsdp_group_get_counters(t->group);
+    const fsdp_status status =
+        TRAIN(t->group, dir, "--save-steps", save_steps, "--max-steps", "4", "--overwrite-output");
+    const fsdp_comm_counters after = fsdp_group_get_counters(t->group);
+    int64_t calls = 0;
+    for (int kind = 0; kind < FSDP_KIND_COUNT; kind++)
+        calls += (int64_t)(after.calls[kind] - before.calls[kind]);
+    return status == FSDP_OK ? calls : -1;
+}
+
+/* Three meetings for each, whatever else the run does. */
+TEST_RANKS(a_checkpoint_of_a_run_is_three_meetings, 2)
+{
+    char dir[PATH] = "";
+    make_place(t, dir);
+    CHECK_HERE();
+    const int64_t once = meetings_of(t, dir, "4");
+    ASSERT(once > 0);
+    ASSERT_INT(meetings_of(t, dir, "2"), once + 3);
+    ASSERT_INT(meetings_of(t, dir, "1"), once + 3 * 3);
+}
+
 /* Whatever is wrong is an error on every rank, before a step is taken. */
 TEST_RANKS(checkpoints_of_other_runs_are_refused, 2)
 {
@@ -374,15 +399,40 @@ TEST_RANKS(checkpoints_beside_training_are_those_of_their_step, 2)
     ASSERT(exists(dir, "checkpoint-8") && !exists(dir, "checkpoint-6"));
 }
 
-/* Files end at half of what a rank writes: an error of both ranks at the next step, and the
- * checkpoint before it is there. */
-TEST_RANKS(a_save_beside_training_that_fails_ends_the_run, 2)
+/* A run that saves after each step, beside training or not, where files end after `bytes`: an error
+ * of both ranks that names the file, and nothing is left but the checkpoint before it. */
+static void check_failing_saves(fsdp_test *t, const char *dir, size_t bytes, bool beside)
 {
-    char dir[PATH] = "", path[PATH + 64], **names;
+    char path[PATH + 64], **names;
+    size_t n;
+    struct rlimit before, small;
+    ASSERT(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    small = (struct rlimit){.rlim_cur = bytes, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    ASSERT_OK(fsdp_barrier(t->group));
+    ASSERT(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    const fsdp_status status = TRAIN(t->group, dir, "--save-steps", "1", "--resume",
+                                     beside ? "--async-save" : "--no-async-save");
+    ASSERT(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    ASSERT(status == FSDP_ERR_IO && strstr(fsdp_last_error(), "_0.distcp"));
+    ASSERT(strstr(fsdp_last_error(), "File too large"));
+    ASSERT_OK(fsdp_barrier(t->group));
+    snprintf(path, sizeof path, "%s/checkpoints", dir);
+    ASSERT_OK(fsdp_directory_list(path, &names, &n));
+    ASSERT(n == 1);
+    ASSERT_STR(names[0], "checkpoint-3");
+    fsdp_free(names);
+    ASSERT(t->rank > 0 || read_curve(dir).n == (beside ? 5 : 4));
+    ASSERT_OK(fsdp_barrier(t->group));
+}
+
+/* Files end at half of what a rank writes: an error of both ranks at once, or beside training at
+ * the next step; the run goes on from the checkpoint before it. */
+TEST_RANKS(a_save_that_fails_ends_the_run, 2)
+{
+    char dir[PATH] = "", path[PATH + 64];
     curve whole = {0};
     fsdp_mapping file;
-    struct rlimit before, small;
-    size_t n;
     make_place(t, dir);
     CHECK_HERE();
     ASSERT_OK(TRAIN(t->group, dir, "--save-steps", "3"));
@@ -395,24 +445,12 @@ TEST_RANKS(a_save_beside_training_that_fails_ends_the_run, 2)
     CHECK_HERE();
     snprintf(path, sizeof path, "%s/checkpoints/checkpoint-3/__1_0.distcp", dir);
     ASSERT_OK(fsdp_file_map(path, &file));
-    ASSERT(getrlimit(RLIMIT_FSIZE, &before) == 0);
-    small = (struct rlimit){.rlim_cur = file.bytes / 2, .rlim_max = before.rlim_max};
+    const size_t half = file.bytes / 2;
     fsdp_file_unmap(&file);
-    signal(SIGXFSZ, SIG_IGN);
-    ASSERT_OK(fsdp_barrier(t->group));
-    ASSERT(setrlimit(RLIMIT_FSIZE, &small) == 0);
-    fsdp_status status = TRAIN(t->group, dir, "--save-steps", "1", "--async-save", "--resume");
-    ASSERT(setrlimit(RLIMIT_FSIZE, &before) == 0);
-    ASSERT(status == FSDP_ERR_IO && strstr(fsdp_last_error(), "_0.distcp"));
-    ASSERT(strstr(fsdp_last_error(), "File too large"));
-    ASSERT_OK(fsdp_barrier(t->group));
-    snprintf(path, sizeof path, "%s/checkpoints", dir);
-    ASSERT_OK(fsdp_directory_list(path, &names, &n));
-    ASSERT(n == 1);
-    ASSERT_STR(names[0], "checkpoint-3");
-    fsdp_free(names);
-    ASSERT(t->rank > 0 || read_curve(dir).n == 5);
-    ASSERT_OK(fsdp_barrier(t->group));
+    check_failing_saves(t, dir, half, false);
+    CHECK_HERE();
+    check_failing_saves(t, dir, half, true);
+    CHECK_HERE();
     ASSERT_OK(TRAIN(t->group, dir, "--save-steps", "3", "--async-save", "--resume"));
     if (t->rank == 0)
         assert_same_curve(t, &whole, dir);
