@@ -240,6 +240,16 @@ double fsdp_checkpoint_step_seconds(const fsdp_trainer *t, double call_s)
     return t->step_seconds[t->step - t->first_step - 1] + call_s;
 }
 
+static fsdp_status report(const saving *s)
+{
+    const double call_s = fsdp_clock_s() - s->begin_s;
+    const fsdp_checkpoint_report r = {.step = s->t->step,
+                                      .seconds = call_s,
+                                      .call_s = call_s,
+                                      .step_s = fsdp_checkpoint_step_seconds(s->t, call_s)};
+    return fsdp_trainer_is_first(s->t) ? fsdp_report_checkpoint(s->t, &r) : FSDP_OK;
+}
+
 static fsdp_status save_to(fsdp_trainer *t, const char *path)
 {
     saving s = {.t = t, .path = path, .begin_s = fsdp_clock_s()};
@@ -248,13 +258,15 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
                                     .write = write_trainer_state,
                                     .appeared = note_appeared,
                                     .arg = &s};
-    if (!fsdp_checkpoint_files_are_sharded(t))
-        return fsdp_group_directory(FSDP_OK, &place, t->group, write_files, &s);
+    if (!fsdp_checkpoint_files_are_sharded(t)) {
+        FSDP_TRY(fsdp_group_directory(FSDP_OK, &place, t->group, write_files, &s));
+        return report(&s);
+    }
     fsdp_state_dict *all = NULL;
     fsdp_status status = fsdp_checkpoint_files_state(t, &all);
     status = fsdp_state_dict_save(status, all, &place, t->group);
     fsdp_state_dict_destroy(all);
-    return status;
+    return status == FSDP_OK ? report(&s) : status;
 }
 
 /* One at a time. The last one of a run that is interrupted has nothing to go on beside. */

@@ -126,7 +126,7 @@ fsdp_status fsdp_report_checkpoint(fsdp_trainer *t, const fsdp_checkpoint_report
 {
     fsdp_checkpoint_report *slowest = &t->slowest;
     fsdp_json_node line;
-    t->n_saved_beside++;
+    t->n_saved++;
     slowest->call_s = larger(slowest->call_s, r->call_s);
     slowest->step_s = larger(slowest->step_s, r->step_s);
     slowest->held_s = larger(slowest->held_s, r->held_s);
@@ -268,6 +268,21 @@ static fsdp_status print_memory(const fsdp_trainer *t, const fsdp_memory_stats *
     return status;
 }
 
+static void print_saves(const fsdp_trainer *t)
+{
+    const bool beside = t->config->async_save;
+    fprintf(t->out,
+            "%lld checkpoint%s written%s: a step that triggers one took at most %s, %s of it for "
+            "the %s",
+            (long long)t->n_saved, t->n_saved == 1 ? "" : "s", beside ? " beside training" : "",
+            fsdp_human_duration(t->slowest.step_s).text,
+            fsdp_human_duration(t->slowest.call_s).text, beside ? "call" : "checkpoint");
+    if (beside)
+        fprintf(t->out, "; copies and waiting in later steps at most %s",
+                fsdp_human_duration(t->slowest.held_s).text);
+    fputc('\n', t->out);
+}
+
 static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks)
 {
     int64_t host = fsdp_hostmem_peak(t->hostmem, NULL).total_bytes;
@@ -290,14 +305,8 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
     fprintf(t->out, "%lld step%s, median %s each; host memory of all ranks %s at most; %s in all\n",
             (long long)t->step, t->step == 1 ? "" : "s", fsdp_human_duration(median_step(t)).text,
             fsdp_human_bytes(host).text, fsdp_human_duration(fsdp_clock_s() - t->started_s).text);
-    if (t->n_saved_beside)
-        fprintf(t->out,
-                "%lld checkpoint%s written beside training: a step that triggers one took at most "
-                "%s, %s of it for the call; copies and waiting in later steps at most %s\n",
-                (long long)t->n_saved_beside, t->n_saved_beside == 1 ? "" : "s",
-                fsdp_human_duration(t->slowest.step_s).text,
-                fsdp_human_duration(t->slowest.call_s).text,
-                fsdp_human_duration(t->slowest.held_s).text);
+    if (t->n_saved)
+        print_saves(t);
     if (t->result->skipped_steps)
         fprintf(t->out, "%lld of the steps updated nothing: gradients overflowed (float16)\n",
                 (long long)t->result->skipped_steps);

@@ -67,7 +67,7 @@ typedef struct fsdp_trainer {
     fsdp_epoch_record record;       /* this */
     char *checkpoint_dir;           /* NULL: none */
     fsdp_async_checkpoint *saving;  /* the one under way, else NULL */
-    int64_t n_saved_beside;         /* those that ended, and the worst of each figure */
+    int64_t n_saved;                /* those that ended, and the worst of each figure */
     fsdp_checkpoint_report slowest; /* of them */
     char *resumed_from;             /* NULL: nothing */
     fsdp_epoch_record *epochs;

@@ -113,6 +113,9 @@ same nothing_is_left_to_do
 fresh
 train 2 --save-steps 3 --save-total-limit 2
 [ "$(checkpoints)" = "checkpoint-9 checkpoint-12 " ] && ok the_newest_two_stay || bad the_newest_two_stay "$(checkpoints)"
+[ "$(grep -c '"kind": "checkpoint", .*"step_seconds": [0-9]' m.jsonl)" -eq 4 ] &&
+    grep -q '^4 checkpoints written: a step that triggers one took at most .* of it for the checkpoint$' out &&
+    ok what_such_a_step_took_is_told || bad what_such_a_step_took_is_told "$(cat out)"
 fresh
 train 2 --save-strategy epoch
 [ "$(checkpoints)" = "checkpoint-4 checkpoint-8 checkpoint-12 " ] && ok each_epoch || bad each_epoch "$(checkpoints)"
