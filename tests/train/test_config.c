@@ -479,6 +479,28 @@ TEST(contradictions_name_both_options)
     ASSERT(!c.output);
 }
 
+/* Both spellings of what there may be; any other word is a folder. */
+TEST(resume_takes_a_word_or_a_folder)
+{
+    static const struct {
+        const char *line, *resume;
+    } cases[] = {{"--save-steps 5 --resume", "auto"},
+                 {"--save-steps 5 --resume true", "auto"},
+                 {"--save-steps 5 --resume latest", "auto"},
+                 {"--save-steps 5 --resume=auto", "auto"},
+                 {"--save-steps 5 --resume c/checkpoint-5", "c/checkpoint-5"},
+                 {"--save-steps 5 --resume false", NULL},
+                 {"--save-steps 5 --resume no", NULL},
+                 {"--save-steps 5", NULL}};
+    fsdp_train_config c;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ASSERT_OK(parse(&c, cases[i].line));
+        ASSERT((c.resume == NULL) == (cases[i].resume == NULL));
+        if (c.resume)
+            ASSERT_STR(c.resume, cases[i].resume);
+    }
+}
+
 TEST(the_table_is_well_formed)
 {
     const fsdp_options_spec *spec = fsdp_train_options();

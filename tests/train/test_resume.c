@@ -1,5 +1,6 @@
 /* Checkpoints of a run, from inside: ranks that are threads, resumed on other numbers of ranks, and
  * failures that leave what was there. tests/cli/test_resume.sh kills the command from outside. */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,6 +187,71 @@ TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)
         assert_same_curve(t, &whole, dir);
     for (int n = 1; n <= 4; n *= 2)
         fsdp_destroy_process_group(groups[n]);
+}
+
+/* Three steps in one form, the rest in another. */
+static void change_form(fsdp_test *t, const char *dir, const char *const *before,
+                        const char *const *after)
+{
+    ASSERT_OK(TRAIN(t->group, dir, "--save-steps", "100", "--max-steps", "3", before[0], before[1],
+                    before[2], before[3]));
+    ASSERT_OK(fsdp_barrier(t->group));
+    ASSERT_OK(TRAIN(t->group, dir, "--resume", "true", after[0], after[1], after[2], after[3]));
+    ASSERT_OK(fsdp_barrier(t->group));
+}
+
+/* A mesh of one dimension and of two, shards and replicas, from any to any: the same bits. */
+TEST_RANKS(a_run_goes_on_on_another_mesh, 4)
+{
+    static const char *const forms[][4] = {
+        {"--sharding-strategy", "FULL_SHARD", "--replicas", "1"},
+        {"--sharding-strategy", "HYBRID_SHARD", "--replicas", "2"},
+        {"--sharding-strategy", "NO_SHARD", "--replicas", "1"}};
+    char dir[PATH] = "";
+    curve whole = {0};
+    make_place(t, dir);
+    CHECK_HERE();
+    ASSERT_OK(train(t->group, dir, NULL, 0));
+    if (t->rank == 0)
+        whole = read_curve(dir);
+    for (int from = 0; from < 3; from++) {
+        const int to = (from + 1) % 3;
+        change_form(t, dir, forms[from], forms[to]);
+        CHECK_HERE();
+        if (t->rank == 0)
+            assert_same_curve(t, &whole, dir);
+        CHECK_HERE();
+        remove_checkpoint(t, dir, "checkpoint-3");
+        CHECK_HERE();
+    }
+}
+
+/* Rows come in the same order, so that the curve is that of float32 up to bf16's rounding, and
+ * exactly that where float32 computed. */
+TEST_RANKS(a_run_goes_on_in_another_dtype, 2)
+{
+    static const char *const forms[][4] = {{"--param-dtype", "bf16", "--replicas", "1"},
+                                           {"--param-dtype", "fp32", "--replicas", "1"}};
+    char dir[PATH] = "";
+    curve whole = {0};
+    make_place(t, dir);
+    CHECK_HERE();
+    ASSERT_OK(train(t->group, dir, NULL, 0));
+    if (t->rank == 0)
+        whole = read_curve(dir);
+    for (int from = 0; from < 2; from++) {
+        change_form(t, dir, forms[from], forms[1 - from]);
+        CHECK_HERE();
+        const curve got = read_curve(dir);
+        if (t->rank == 0)
+            ASSERT(got.n == 8 && whole.n == 8);
+        for (int i = 0; i < got.n && t->rank == 0; i++) {
+            ASSERT(from == 0 || i >= 3 || got.loss[i] == whole.loss[i]);
+            ASSERT(fabs(got.loss[i] - whole.loss[i]) < 5e-3);
+        }
+        remove_checkpoint(t, dir, "checkpoint-3");
+        CHECK_HERE();
+    }
 }
 
 TEST_RANKS(the_newest_checkpoints_are_kept, 2)

@@ -1,0 +1,73 @@
+/* Which items of a checkpoint a tool takes, and their names without those of wrappers. */
+#include <stdio.h>
+#include <string.h>
+
+#include <fsdp/state_dict.h>
+
+#include "src/ckpt/selection.h"
+#include "tests/test.h"
+
+enum {
+    PATH = 300
+};
+
+static fsdp_status put(fsdp_state_dict *dict, fsdp_device *device, const fsdp_state_key *keys,
+                       int n_keys)
+{
+    static const float values[2] = {1, 2};
+    fsdp_tensor *x;
+    FSDP_TRY(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 1, (int64_t[]){2}, values, FSDP_TAG_DATA,
+                                   &x));
+    fsdp_status status = fsdp_state_dict_put_tensor(dict, keys, n_keys, x);
+    fsdp_tensor_release(x);
+    return status;
+}
+
+/* A model as torch.compile, FSDP1 and recomputation wrap it, and a step beside it. */
+static fsdp_status write_wrapped(fsdp_device *device, const char *path)
+{
+    static const char *const names[] = {
+        "_orig_mod._fsdp_wrapped_module.embed.weight",
+        "_orig_mod.layers.0._fsdp_wrapped_module._checkpoint_wrapped_module.w",
+        "layers.1._checkpoint_wrapped_module._orig_mod.w", "orig_mod.w"};
+    const fsdp_plain step = {.kind = FSDP_PLAIN_INT, .as.integer = 3};
+    fsdp_state_dict *dict;
+    FSDP_TRY(fsdp_state_dict_create(&dict));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == FSDP_OK; i++)
+        status = put(dict, device, (fsdp_state_key[]){{.name = "model"}, {.name = names[i]}}, 2);
+    if (status == FSDP_OK)
+        status = put(dict, device, (fsdp_state_key[]){{.name = "optim"}, {.name = "exp_avg"}}, 2);
+    if (status == FSDP_OK)
+        status = fsdp_state_dict_put_value(dict, (fsdp_state_key[]){{.name = "step"}}, 1, &step);
+    if (status == FSDP_OK)
+        status = fsdp_torch_save(dict, path, NULL);
+    fsdp_state_dict_destroy(dict);
+    return status;
+}
+
+TEST(the_model_loses_the_names_of_its_wrappers)
+{
+    static const char *const want[] = {"embed.weight", "layers.0.w", "layers.1.w", "orig_mod.w"};
+    char path[PATH];
+    fsdp_device *device;
+    fsdp_source *source;
+    fsdp_selection model = {0}, all = {0};
+    snprintf(path, sizeof path, "%s/wrapped.pt", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(write_wrapped(device, path));
+    ASSERT_OK(fsdp_source_open(path, &source));
+    ASSERT_OK(fsdp_select_model(source, &model));
+    fsdp_selection_sort(&model);
+    ASSERT_STR(model.prefix, "model");
+    ASSERT_INT(model.n, 4);
+    for (size_t i = 0; i < model.n; i++)
+        ASSERT_STR(model.items[i].name, want[i]);
+    ASSERT_OK(fsdp_select_all(source, &all));
+    ASSERT_INT(all.n, 6);
+    ASSERT(!all.prefix);
+    fsdp_selection_fini(&all);
+    fsdp_selection_fini(&model);
+    fsdp_source_close(source);
+    fsdp_device_destroy(device);
+}
