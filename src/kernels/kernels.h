@@ -13,6 +13,7 @@
 #pragma once
 #include <fsdp/base.h>
 
+#include "src/base/halves.h"
 #include "src/base/thread_pool.h"
 
 /* What a CPU rank computes with: thread pool, per-thread scratch, GEMM primitive cache.
@@ -98,7 +99,8 @@ typedef struct fsdp_layer_norm_backward_args {
  *   p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).   Scalars computed in double as torch. */
 typedef struct fsdp_adamw_args {
     int64_t n;
-    float *param, *exp_avg, *exp_avg_sq;
+    float *param, *exp_avg, *exp_avg_sq; /* param NULL: it is in `halves` */
+    fsdp_halves halves;
     const float *grad;
     void *copy; /* param in copy_dtype is written here too, or NULL */
     fsdp_dtype copy_dtype;
@@ -112,7 +114,8 @@ typedef struct fsdp_adamw_args {
  * g = nesterov ? g + momentum buf : buf; p -= lr g. momentum 0: buf is NULL. */
 typedef struct fsdp_sgd_args {
     int64_t n;
-    float *param, *momentum_buffer;
+    float *param, *momentum_buffer; /* param NULL: it is in `halves` */
+    fsdp_halves halves;
     const float *grad;
     void *copy;
     fsdp_dtype copy_dtype;
@@ -146,6 +149,10 @@ typedef struct fsdp_kernels {
     /* Any dtype to any, floats rounded to nearest even. dst may equal src only for equal sizes. */
     void (*cast)(fsdp_kernel_context *c, void *dst, fsdp_dtype to, const void *src, fsdp_dtype from,
                  int64_t n);
+    /* n float32 from and to two halves: Note [Halves] in src/base/halves.h. @{ */
+    void (*join)(fsdp_kernel_context *c, float *dst, fsdp_halves src, int64_t n);
+    void (*split)(fsdp_kernel_context *c, fsdp_halves dst, const float *src, int64_t n);
+    /* @} */
     /* dst[n] f32 uniform bits -> N(mean, std) by Box-Muller on Philox(key, first + i): element
      * first + i of the whole parameter, so rows can be drawn by whoever owns them. */
     void (*normal)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, uint64_t key, int64_t first,

@@ -14,6 +14,7 @@ static pthread_once_t built = PTHREAD_ONCE_INIT;
 #define FILL_TABLE(table, isa)                                                                     \
     do {                                                                                           \
         fsdp_cpu_fill_memory_##isa(table);                                                         \
+        fsdp_cpu_fill_halves_##isa(table);                                                         \
         fsdp_cpu_fill_elementwise_##isa(table);                                                    \
         fsdp_cpu_fill_norm_##isa(table);                                                           \
         fsdp_cpu_fill_layer_norm_##isa(table);                                                     \

@@ -13,6 +13,7 @@
 
 #define FSDP_CPU_DECLARE_FILLS(isa)                                                                \
     void fsdp_cpu_fill_memory_##isa(fsdp_kernels *k);                                              \
+    void fsdp_cpu_fill_halves_##isa(fsdp_kernels *k);                                              \
     void fsdp_cpu_fill_elementwise_##isa(fsdp_kernels *k);                                         \
     void fsdp_cpu_fill_norm_##isa(fsdp_kernels *k);                                                \
     void fsdp_cpu_fill_layer_norm_##isa(fsdp_kernels *k);                                          \

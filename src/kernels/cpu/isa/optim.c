@@ -4,6 +4,27 @@
  * kernel. A task updates its part block by block, so the copy in
  * param_dtype is made while the block is in cache. */
 #include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/halves.h"
+
+/* --- where a block of a parameter is --- */
+
+/* Elements [i, i + n) of `param`, or joined in `wide` if that is NULL. */
+static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
+                         float wide[restrict FSDP_BLOCK])
+{
+    if (param)
+        return param + i;
+    fsdp_join_block(wide, fsdp_halves_at(halves, i), n);
+    return wide;
+}
+
+/* It was updated. */
+static void close_param(const float *param, fsdp_halves halves, int64_t i, int n,
+                        const float wide[restrict FSDP_BLOCK])
+{
+    if (!param)
+        fsdp_split_block(fsdp_halves_at(halves, i), wide, n);
+}
 
 /* --- adamw --- */
 
@@ -68,9 +89,11 @@ static void adam_task(void *arg, int64_t task, int worker)
     (void)worker;
     for (int64_t i = task * FSDP_CHUNK; i < end; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(end - i, FSDP_BLOCK);
-        adam_block(job, a->param + i, a->exp_avg + i, a->exp_avg_sq + i, a->grad + i, n);
+        float wide[FSDP_BLOCK], *param = open_param(a->param, a->halves, i, n, wide);
+        adam_block(job, param, a->exp_avg + i, a->exp_avg_sq + i, a->grad + i, n);
+        close_param(a->param, a->halves, i, n, wide);
         if (a->copy)
-            fsdp_store_block(a->copy, a->copy_dtype, i, a->param + i, n);
+            fsdp_store_block(a->copy, a->copy_dtype, i, param, n);
     }
 }
 
@@ -118,10 +141,11 @@ static void sgd_task(void *arg, int64_t task, int worker)
     (void)worker;
     for (int64_t i = task * FSDP_CHUNK; i < end; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(end - i, FSDP_BLOCK);
-        sgd_block(job, a->param + i, a->momentum_buffer ? a->momentum_buffer + i : NULL,
-                  a->grad + i, n);
+        float wide[FSDP_BLOCK], *param = open_param(a->param, a->halves, i, n, wide);
+        sgd_block(job, param, a->momentum_buffer ? a->momentum_buffer + i : NULL, a->grad + i, n);
+        close_param(a->param, a->halves, i, n, wide);
         if (a->copy)
-            fsdp_store_block(a->copy, a->copy_dtype, i, a->param + i, n);
+            fsdp_store_block(a->copy, a->copy_dtype, i, param, n);
     }
 }
 

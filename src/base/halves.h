@@ -1,0 +1,49 @@
+/* A float32 in two halves of 16 bits, scalar; src/kernels/cpu/isa/halves.h has it for many.
+ *
+ * Note [Halves]. `hi` is the value as bfloat16, rounded to nearest even as every cast rounds
+ * (bf16.h); `lo` is the lower half of the float32's bits. The upper half of the bits is then `hi`,
+ * or one less where rounding went up, and `lo` tells which: it went up above 0x8000. At 0x8000, a
+ * tie, `hi` is even from either side; there `mark`, a bit, says that it went up. Of a NaN, which
+ * does not round but is made quiet, the bit says that it was not quiet. Overflow to infinity and
+ * the way from 0 to the smallest denormal are steps of one like all others. */
+#pragma once
+#include <stdbool.h>
+
+#include "src/base/bf16.h"
+
+/* Values one after the other: element i in hi[i], lo[i] and bit i % FSDP_HALVES_WORD of
+ * marks[i / FSDP_HALVES_WORD]. */
+typedef struct fsdp_halves {
+    uint16_t *hi, *lo, *marks;
+} fsdp_halves;
+
+enum {
+    FSDP_HALVES_WORD = 16
+};
+
+static inline int64_t fsdp_halves_words(int64_t n)
+{
+    return (n + FSDP_HALVES_WORD - 1) / FSDP_HALVES_WORD;
+}
+
+/* From element i on; i is a multiple of FSDP_HALVES_WORD. */
+static inline fsdp_halves fsdp_halves_at(fsdp_halves h, int64_t i)
+{
+    return (fsdp_halves){h.hi + i, h.lo + i, h.marks + i / FSDP_HALVES_WORD};
+}
+
+static inline float fsdp_join_half(uint16_t hi, uint16_t lo, bool mark)
+{
+    const bool nan = (hi & 0x7fff) > 0x7f80;
+    const uint32_t less = nan ? (uint32_t)mark << 6 : (uint32_t)lo + mark > 0x8000u;
+    return fsdp_f32_from_bits((hi - less) << 16 | lo);
+}
+
+static inline void fsdp_split_half(float f, uint16_t *hi, uint16_t *lo, bool *mark)
+{
+    const uint32_t bits = fsdp_bits_from_f32(f);
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    *hi = fsdp_bf16_from_f32(f);
+    *lo = (uint16_t)bits;
+    *mark = nan ? !(bits & 0x400000u) : (bits & 0x1ffffu) == 0x18000u;
+}
