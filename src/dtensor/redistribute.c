@@ -287,7 +287,7 @@ fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
            t->spec->placements[first].kind == FSDP_REPLICATE)
         first++;
     if (!t->spec || first == t->spec->mesh_ndim) {
-        if (fsdp_tensor_is_staged(t)) /* a result is there to be read */
+        if (fsdp_tensor_is_held_elsewhere(t)) /* a result is there to be read */
             return fsdp_tensor_to(t, t->dtype, FSDP_TAG_COMM, full);
         *full = fsdp_tensor_retain(t);
         return FSDP_OK;

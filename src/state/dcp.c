@@ -10,7 +10,7 @@
 #include "src/fsdp/param_group.h"
 #include "src/state/box.h"
 #include "src/state/state_dict.h"
-#include "src/tensor/offload.h"
+#include "src/tensor/halved.h"
 
 enum {
     STAGING_BYTES = 4 << 20, /* of a tensor that is converted on its way */
@@ -19,10 +19,15 @@ enum {
 
 /* --- save --- */
 
-/* Of a tensor that lies in a file between uses. */
-static fsdp_status read_staged(void *context, uint64_t offset, void *out, size_t bytes)
+/* Of a tensor that lies in a file, or in halves, between uses. */
+static fsdp_status read_from_elsewhere(void *context, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_tensor *tensor = context;
+    if (fsdp_tensor_is_halved(tensor)) {
+        const size_t first = (size_t)tensor->offset * fsdp_dtype_size(tensor->dtype);
+        fsdp_halved_read(tensor->storage, first + (size_t)offset, out, bytes);
+        return FSDP_OK;
+    }
     FSDP_TRY(fsdp_tensor_begin_read(tensor));
     memcpy(out, (const char *)fsdp_tensor_ptr(tensor) + offset, bytes);
     fsdp_tensor_end_read(tensor);
@@ -50,7 +55,7 @@ static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entr
     FSDP_TRY(status);
     if (!fsdp_tensor_is_contiguous(tensor))
         return fsdp_error(FSDP_ERR_INVALID, "'%s' is not contiguous", entry->fqn);
-    const bool staged = fsdp_tensor_is_staged(tensor);
+    const bool elsewhere = fsdp_tensor_is_held_elsewhere(tensor);
     fsdp_dcp_tensor told = {.dtype_name = fsdp_safetensors_dtype_of(tensor->dtype)->name,
                             .shape = box.shape,
                             .ndim = box.ndim,
@@ -58,8 +63,8 @@ static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entr
                             .sizes = box.size,
                             .part_of = part_of,
                             .owner = tensor,
-                            .data = staged ? NULL : fsdp_tensor_ptr(tensor),
-                            .read = staged ? read_staged : NULL,
+                            .data = elsewhere ? NULL : fsdp_tensor_ptr(tensor),
+                            .read = elsewhere ? read_from_elsewhere : NULL,
                             .context = tensor};
     if (source) {
         told.data = NULL;

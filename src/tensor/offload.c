@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/tensor/halved.h"
 
 enum {
     PLACE_ALIGN = 64,
@@ -334,6 +335,8 @@ fsdp_status fsdp_tensor_prefetch(fsdp_tensor *t)
 
 const void *fsdp_tensor_key(const fsdp_tensor *t)
 {
+    if (t->storage->halved)
+        return fsdp_halved_key(t->storage);
     return t->storage->staged ? (const void *)t->storage->staged->set : t->storage;
 }
 

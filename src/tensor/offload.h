@@ -55,16 +55,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros_beside(const fsdp_tensor *beside, 
                                                      fsdp_tensor **tensor);
 /* Have it come in ahead of time, if it is staged and there is room. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_prefetch(fsdp_tensor *tensor);
-static inline bool fsdp_tensor_is_staged(const fsdp_tensor *t)
-{
-    return t->storage->staged != NULL;
-}
 /* Does nothing else have its key? */
 static inline bool fsdp_tensor_is_alone(const fsdp_tensor *t)
 {
-    return !t->storage->staged && t->storage->refs == 1;
+    return !t->storage->staged && !t->storage->halved && t->storage->refs == 1;
 }
-/* Tensors of one key are best used together: they share a storage, or are staged as one. */
+/* Tensors of one key are best used together: they share a storage, are staged as one, or halved
+ * ones of one unit. */
 const void *fsdp_tensor_key(const fsdp_tensor *tensor);
 
 /* For storage.c. */

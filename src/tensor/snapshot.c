@@ -8,6 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
+#include "src/tensor/halved.h"
 #include "src/tensor/offload.h"
 
 enum {
@@ -40,7 +41,8 @@ struct fsdp_snapshot_part {
 struct watch {
     fsdp_snapshot *snapshot;
     fsdp_storage *storage; /* retained */
-    const char *data;      /* of it: it may be emptied, once all parts are safe; NULL if staged */
+    const char *data;      /* of it: it may be emptied, once all parts are safe; unused if held
+                            * elsewhere */
     fsdp_storage_guard guard;
     fsdp_snapshot_part *parts;
     watch *next;
@@ -70,6 +72,10 @@ static fsdp_status read_live(const fsdp_snapshot_part *part, size_t at, void *ou
     const watch *w = part->watch;
     if (w->storage->staged)
         return fsdp_staged_peek(w->storage->staged, part->offset + at, out, bytes);
+    if (w->storage->halved) {
+        fsdp_halved_read(w->storage, part->offset + at, out, bytes);
+        return FSDP_OK;
+    }
     memcpy(out, w->data + part->offset + at, bytes);
     return FSDP_OK;
 }
@@ -263,7 +269,7 @@ fsdp_status fsdp_snapshot_add(fsdp_snapshot *s, const fsdp_tensor *tensor, fsdp_
     const size_t n_blocks = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
     watch *w = find_watch(s, tensor->storage);
     FSDP_ASSERT(fsdp_tensor_is_contiguous(tensor));
-    if (bytes && !tensor->storage->staged && !tensor->storage->data)
+    if (bytes && !fsdp_tensor_is_held_elsewhere(tensor) && !tensor->storage->data)
         return fsdp_error(FSDP_ERR_STATE, "the tensor has no memory");
     if (!w)
         FSDP_TRY(add_watch(s, tensor->storage, &w));

@@ -1,6 +1,7 @@
 /* Storages: memory that views share, with write guards. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/tensor/halved.h"
 #include "src/tensor/offload.h"
 
 fsdp_status fsdp_storage_from_memory(fsdp_device *device, void *data, size_t bytes,
@@ -24,6 +25,8 @@ void fsdp_storage_release(fsdp_storage *st)
     FSDP_ASSERT(st->refs == 0);
     if (st->staged)
         fsdp_staged_remove(st->staged);
+    if (st->halved)
+        fsdp_halved_remove(st);
     fsdp_allocator_free(st->device->allocator, st->block);
     fsdp_free(st);
 }
@@ -49,7 +52,7 @@ static void end_guards_before(fsdp_storage *st, const fsdp_storage_guard *stop)
             g->end_write(g->self);
 }
 
-fsdp_status fsdp_storage_begin_write(fsdp_storage *st)
+static fsdp_status begin_guards(fsdp_storage *st)
 {
     for (fsdp_storage_guard *g = st->guards; g; g = g->next) {
         fsdp_status status = g->begin_write ? g->begin_write(g->self) : FSDP_OK;
@@ -58,7 +61,29 @@ fsdp_status fsdp_storage_begin_write(fsdp_storage *st)
             return status;
         }
     }
-    fsdp_status status = st->staged ? fsdp_staged_begin(st->staged, true) : FSDP_OK;
+    return FSDP_OK;
+}
+
+/* Have its data where they can be used, if they lie elsewhere in between. */
+static fsdp_status begin_use(fsdp_storage *st, bool writes)
+{
+    if (st->halved)
+        return fsdp_halved_begin(st);
+    return st->staged ? fsdp_staged_begin(st->staged, writes) : FSDP_OK;
+}
+
+static void end_use(fsdp_storage *st, bool wrote)
+{
+    if (st->halved)
+        fsdp_halved_end(st, wrote);
+    else if (st->staged)
+        fsdp_staged_end(st->staged);
+}
+
+fsdp_status fsdp_storage_begin_write(fsdp_storage *st)
+{
+    FSDP_TRY(begin_guards(st));
+    fsdp_status status = begin_use(st, true);
     if (status != FSDP_OK)
         end_guards_before(st, NULL);
     return status;
@@ -66,20 +91,18 @@ fsdp_status fsdp_storage_begin_write(fsdp_storage *st)
 
 void fsdp_storage_end_write(fsdp_storage *st)
 {
-    if (st->staged)
-        fsdp_staged_end(st->staged);
+    end_use(st, true);
     end_guards_before(st, NULL);
 }
 
 fsdp_status fsdp_storage_begin_read(fsdp_storage *st)
 {
-    return st->staged ? fsdp_staged_begin(st->staged, false) : FSDP_OK;
+    return begin_use(st, false);
 }
 
 void fsdp_storage_end_read(fsdp_storage *st)
 {
-    if (st->staged)
-        fsdp_staged_end(st->staged);
+    end_use(st, false);
 }
 
 fsdp_status fsdp_tensor_check_read(const fsdp_tensor *tensor)
@@ -111,22 +134,51 @@ void fsdp_tensor_end_read(const fsdp_tensor *tensor)
     fsdp_storage_end_read(tensor->storage);
 }
 
-fsdp_status fsdp_writing_next(fsdp_writing *w, fsdp_tensor *tensor)
+static bool is_joined(const fsdp_writing *w, const fsdp_tensor *tensor)
 {
-    if (w->open && w->open->storage == tensor->storage) {
-        w->open->has_values = true;
-        w->open = tensor;
-        return FSDP_OK;
-    }
-    fsdp_writing_end(w);
-    FSDP_TRY(fsdp_tensor_begin_write(tensor));
+    return !(w->in_halves && tensor->storage->halved);
+}
+
+static fsdp_status begin_next(fsdp_writing *w, fsdp_tensor *tensor)
+{
+    FSDP_TRY(is_joined(w, tensor) ? fsdp_storage_begin_write(tensor->storage)
+                                  : begin_guards(tensor->storage));
     w->open = tensor;
     return FSDP_OK;
 }
 
+/* `tensor` has its values; its guards do not know yet that the write has ended. */
+static void end_values(const fsdp_writing *w, fsdp_tensor *tensor)
+{
+    tensor->has_values = true;
+    if (is_joined(w, tensor))
+        end_use(tensor->storage, true);
+}
+
+fsdp_status fsdp_writing_next(fsdp_writing *w, fsdp_tensor *tensor)
+{
+    fsdp_tensor *last = w->open;
+    if (last && last->storage == tensor->storage) {
+        last->has_values = true;
+        w->open = tensor;
+        return FSDP_OK;
+    }
+    if (!last || !last->storage->halved || fsdp_tensor_key(last) != fsdp_tensor_key(tensor)) {
+        fsdp_writing_end(w);
+        return begin_next(w, tensor);
+    }
+    w->open = NULL;
+    end_values(w, last);
+    fsdp_status status = begin_next(w, tensor);
+    end_guards_before(last->storage, NULL);
+    return status;
+}
+
 void fsdp_writing_end(fsdp_writing *w)
 {
-    if (w->open)
-        fsdp_tensor_end_write(w->open);
+    if (!w->open)
+        return;
+    end_values(w, w->open);
+    end_guards_before(w->open->storage, NULL);
     w->open = NULL;
 }

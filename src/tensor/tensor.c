@@ -204,6 +204,7 @@ void *fsdp_tensor_data(const fsdp_tensor *t)
         (void)fsdp_error(FSDP_ERR_STATE, "the tensor has no data: it is %s",
                          !t->storage->device->kernels ? "on the meta device"
                          : t->storage->staged         ? "offloaded: fsdp_tensor_begin_read() first"
+                         : t->storage->halved         ? "in halves: fsdp_tensor_begin_read() first"
                                                       : "resharded");
     return fsdp_tensor_ptr(t);
 }

@@ -20,6 +20,7 @@ typedef struct fsdp_storage_guard {
 } fsdp_storage_guard;
 
 typedef struct fsdp_staged fsdp_staged;
+typedef struct fsdp_halved fsdp_halved;
 
 struct fsdp_storage {
     int refs;
@@ -29,7 +30,8 @@ struct fsdp_storage {
     fsdp_block *block;          /* the allocator's, or NULL for foreign memory */
     fsdp_storage_guard *guards; /* borrowed from who added them */
     fsdp_staged *staged;        /* it lies elsewhere between uses: offload.h; NULL: it does not */
-    fsdp_tag tag;               /* of a staged one's memory */
+    fsdp_halved *halved;        /* it lies in two halves: halved.h; NULL: it does not */
+    fsdp_tag tag;               /* of a staged or halved one's memory */
 };
 
 /* A foreign buffer (a shared mapping) as a storage; data may be NULL and set later. */
@@ -85,9 +87,16 @@ static inline void *fsdp_tensor_ptr(const fsdp_tensor *t)
     char *base = t->storage->data;
     return base ? base + (size_t)t->offset * fsdp_dtype_size(t->dtype) : NULL;
 }
-/* Writes of tensors in turn: those in a row that share a storage are one write. Starts as zeros. */
+/* Does it have data only between the begin and the end of a use? */
+static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
+{
+    return t->storage->staged || t->storage->halved;
+}
+/* Writes of tensors in turn: those in a row that share a storage are one write, and of halved ones
+ * those that are best used together are one for the guards. Starts as zeros. */
 typedef struct fsdp_writing {
     fsdp_tensor *open; /* borrowed: the last one, whose storage is being written */
+    bool in_halves;    /* the caller writes halved ones as such: they get no joined copy */
 } fsdp_writing;
 FSDP_MUST_CHECK fsdp_status fsdp_writing_next(fsdp_writing *writing, fsdp_tensor *tensor);
 void fsdp_writing_end(fsdp_writing *writing);

@@ -1,0 +1,135 @@
+/* See halved.h. */
+#include "src/tensor/halved.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+
+struct fsdp_halved {
+    fsdp_halves halves; /* hi borrowed, NULL on meta or once it is empty; the others in */
+    fsdp_block *block;
+    int64_t numel;
+    const void *together;
+    int users; /* reads and writes under way: the storage has a joined copy */
+};
+
+static fsdp_status create_storage(fsdp_device *device, uint16_t *hi, int64_t numel, fsdp_tag tag,
+                                  fsdp_storage **storage)
+{
+    fsdp_storage *st = NULL;
+    fsdp_halved *h = fsdp_calloc(1, sizeof *h);
+    void *data = NULL;
+    if (!h)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_allocator_alloc(
+        device->allocator, (size_t)(numel + fsdp_halves_words(numel)) * sizeof(uint16_t), tag,
+        &h->block, &data);
+    if (status == FSDP_OK)
+        status = fsdp_storage_from_memory(device, NULL, (size_t)numel * sizeof(float), &st);
+    if (status != FSDP_OK) {
+        fsdp_allocator_free(device->allocator, h->block);
+        fsdp_free(h);
+        return status;
+    }
+    h->numel = numel;
+    if (data)
+        h->halves = (fsdp_halves){hi, data, (uint16_t *)data + numel};
+    st->tag = tag;
+    st->halved = h;
+    *storage = st;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi, const void *together, int ndim,
+                               const int64_t *shape, fsdp_tag tag, fsdp_tensor **tensor)
+{
+    int64_t numel;
+    fsdp_storage *storage;
+    FSDP_TRY(fsdp_shape_numel(ndim, shape, &numel));
+    FSDP_TRY(create_storage(device, hi, numel, tag, &storage));
+    storage->halved->together = together;
+    fsdp_status status = fsdp_tensor_over(storage, FSDP_DTYPE_F32, ndim, shape, 0, tensor);
+    fsdp_storage_release(storage);
+    return status;
+}
+
+/* Of nobody's use any more: the joined copy goes. */
+static void close_copy(fsdp_storage *st)
+{
+    fsdp_allocator_free(st->device->allocator, st->block);
+    st->block = NULL;
+    st->data = NULL;
+}
+
+void fsdp_halved_leave(fsdp_storage *st)
+{
+    if (!st->halved)
+        return;
+    st->halved->halves.hi = NULL;
+    close_copy(st);
+}
+
+void fsdp_halved_remove(fsdp_storage *st)
+{
+    fsdp_halved *h = st->halved;
+    fsdp_allocator_free(st->device->allocator, h->block);
+    fsdp_free(h);
+    st->halved = NULL;
+}
+
+const void *fsdp_halved_key(const fsdp_storage *st)
+{
+    return st->halved->together;
+}
+
+fsdp_halves fsdp_tensor_halves(const fsdp_tensor *t)
+{
+    FSDP_ASSERT(fsdp_tensor_is_halved(t));
+    FSDP_ASSERT(t->offset == 0);
+    return t->storage->halved->halves;
+}
+
+/* --- the joined copy --- */
+
+fsdp_status fsdp_halved_begin(fsdp_storage *st)
+{
+    fsdp_halved *h = st->halved;
+    const fsdp_device *device = st->device;
+    if (!h->users && (h->halves.hi || !device->kernels)) {
+        FSDP_TRY(
+            fsdp_allocator_alloc(device->allocator, st->bytes, st->tag, &st->block, &st->data));
+        if (st->data)
+            device->kernels->join(device->context, st->data, h->halves, h->numel);
+    }
+    h->users++;
+    return FSDP_OK;
+}
+
+void fsdp_halved_end(fsdp_storage *st, bool wrote)
+{
+    fsdp_halved *h = st->halved;
+    const fsdp_device *device = st->device;
+    FSDP_ASSERT(h->users > 0);
+    if (wrote && st->data)
+        device->kernels->split(device->context, h->halves, st->data, h->numel);
+    if (--h->users == 0)
+        close_copy(st);
+}
+
+void fsdp_halved_read(const fsdp_storage *st, size_t offset, void *out, size_t bytes)
+{
+    const fsdp_halved *h = st->halved;
+    FSDP_ASSERT(offset <= st->bytes && bytes <= st->bytes - offset);
+    FSDP_ASSERT(h->halves.hi || !bytes);
+    for (size_t done = 0, n; done < bytes; done += n) {
+        const size_t at = offset + done, i = at / sizeof(float), within = at % sizeof(float);
+        const bool mark = h->halves.marks[i / FSDP_HALVES_WORD] >> i % FSDP_HALVES_WORD & 1;
+        const float f = fsdp_join_half(h->halves.hi[i], h->halves.lo[i], mark);
+        n = sizeof f - within < bytes - done ? sizeof f - within : bytes - done;
+        if (n == sizeof f)
+            memcpy((char *)out + done, &f, sizeof f);
+        else
+            memcpy((char *)out + done, (const char *)&f + within, n);
+    }
+}
