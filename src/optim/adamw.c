@@ -42,6 +42,7 @@ static void update(const fsdp_optimizer_options *options, const fsdp_update *u)
     u->device->kernels->adamw(u->device->context,
                               &(fsdp_adamw_args){.n = u->n,
                                                  .param = u->param,
+                                                 .halves = u->halves,
                                                  .exp_avg = u->state[0],
                                                  .exp_avg_sq = u->state[1],
                                                  .grad = u->grad,

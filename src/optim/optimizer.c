@@ -16,6 +16,7 @@
 #include "src/dtensor/mesh.h"
 #include "src/nn/module.h"
 #include "src/optim/optimizer.h"
+#include "src/tensor/halved.h"
 #include "src/tensor/offload.h"
 
 enum {
@@ -336,8 +337,12 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
                      .grad = fsdp_tensor_ptr(item->grad),
                      .step = item->step,
                      .grad_scale = grad_scale};
-    if (item->local->dtype == FSDP_DTYPE_F32)
+    if (fsdp_tensor_is_halved(item->local)) {
+        u.param = NULL;
+        u.halves = fsdp_tensor_halves(item->local);
+    } else if (item->local->dtype == FSDP_DTYPE_F32) {
         u.copy = fsdp_parameter_mirror(item->parameter, &u.copy_dtype);
+    }
     if (!u.device->kernels || !u.n)
         return;
     for (int k = 0; k < FSDP_MAX_OPTIMIZER_STATE; k++)
@@ -471,7 +476,7 @@ static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_
 
 static fsdp_status update_all(fsdp_optimizer *o, const step *s)
 {
-    fsdp_writing writing = {0};
+    fsdp_writing writing = {.in_halves = !o->class->whole};
     fsdp_status status = FSDP_OK;
     for (size_t i = 0, end; i < o->n_items && status == FSDP_OK; i = end) {
         end = run_end(o, i);

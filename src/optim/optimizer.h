@@ -13,7 +13,8 @@ enum {
 typedef struct fsdp_update {
     const fsdp_device *device;
     int64_t n;
-    float *param;
+    float *param; /* NULL: they lie in */
+    fsdp_halves halves;
     float *state[FSDP_MAX_OPTIMIZER_STATE];
     const float *grad;
     void *copy; /* the result is written here too, rounded to copy_dtype; or NULL */

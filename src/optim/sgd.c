@@ -45,6 +45,7 @@ static void update(const fsdp_optimizer_options *options, const fsdp_update *u)
     const fsdp_sgd_options *o = &options->sgd;
     u->device->kernels->sgd(u->device->context, &(fsdp_sgd_args){.n = u->n,
                                                                  .param = u->param,
+                                                                 .halves = u->halves,
                                                                  .momentum_buffer = u->state[0],
                                                                  .grad = u->grad,
                                                                  .copy = u->copy,
