@@ -94,7 +94,8 @@ FSDP_API void fsdp_parameter_list_free(fsdp_parameter_list *list);
 /** @name Parameters @{ */
 /** What operations read: whole, in the compute dtype. NULL before memory was given. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_parameter_data(const fsdp_parameter *parameter);
-/** What optimizers update: this rank's rows of the master. The same tensor if not sharded. */
+/** What optimizers update: this rank's rows of the master. The same tensor if not sharded. Its
+ * elements are read between fsdp_tensor_begin_read() and _end_read(). */
 FSDP_API fsdp_tensor *fsdp_parameter_local(const fsdp_parameter *parameter);
 /** float32, shape of local; NULL if backward gave none. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_parameter_grad(const fsdp_parameter *parameter);

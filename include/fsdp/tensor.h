@@ -99,7 +99,8 @@ FSDP_API const int64_t *fsdp_tensor_shape(const fsdp_tensor *tensor);
 FSDP_API int64_t fsdp_tensor_size(const fsdp_tensor *tensor, int dim);
 FSDP_API int64_t fsdp_tensor_numel(const fsdp_tensor *tensor);
 FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
-/** Does its storage have data now? False on meta, and while resharded. */
+/** Does its storage have data now? False on meta, while resharded, and outside of
+ * fsdp_tensor_begin_read() and _begin_write() of what lies elsewhere or in halves. */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
  * First element. Valid until the storage is emptied or the tensor is released.
@@ -140,9 +141,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor
 FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);
 /**
  * Who reads elements through fsdp_tensor_data() of parameters or optimizer state that may be
- * offloaded (fsdp_offload_policy) does it between these two: outside they have no data. No effect
+ * offloaded (fsdp_offload_policy), or of sharded float32 parameters with a param_dtype of bfloat16,
+ * which lie in two halves, does it between these two: outside they have no data. No effect
  * on others. Not collective. The calls that copy (fsdp_tensor_to() ...) do it themselves.
- * @return FSDP_ERR_IO if they cannot be read back
+ * @return FSDP_ERR_IO if they cannot be read back, FSDP_ERR_NOMEM without memory to read them into
  * @{
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_read(const fsdp_tensor *tensor);

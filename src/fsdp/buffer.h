@@ -10,10 +10,11 @@
  *
  * Note [Idle memory]. Between steps nothing in a pool is needed, but what is given to the system
  * comes back page by page, each a fault. So at the end of a step's backward pools keep what they
- * have, up to as much as this rank's rows of what trains take: with those rows and two moments that
- * is four shards at most, once gradients are dropped. With few ranks that is all there is, and
- * nothing faults after the first steps. With many a shard is less than a unit's slot: then buffers
- * are discarded, which stay in the pool without memory until they are taken again. */
+ * have, up to as much as this rank's rows of what trains take (less the marks of halved masters):
+ * with those rows and two moments that is four shards at most, once gradients are dropped. With few
+ * ranks that is all there is, and nothing faults after the first steps. With many a shard is less
+ * than a unit's slot: then buffers are discarded, which stay in the pool without memory until they
+ * are taken again. */
 #pragma once
 #include "src/comm/comm.h"
 #include "src/tensor/tensor.h"

@@ -8,6 +8,7 @@
 #include "src/base/assert.h"
 #include "src/fsdp/extension.h"
 #include "src/fsdp/once_per_host.h"
+#include "src/tensor/halved.h"
 
 /* Offsets are multiples of this many elements: 64 bytes in every floating dtype. */
 enum {
@@ -25,6 +26,25 @@ int64_t fsdp_param_group_aligned(int64_t numel)
     return (numel + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
 }
 
+/* May operations read p where it is stored? */
+static bool may_lie_whole(const fsdp_param_group *u, const fsdp_param *p)
+{
+    return !u->offload && is_on_one_host(u->shard_group) && p->slice.runs == 1 &&
+           !fsdp_param_is_extended(p);
+}
+
+static bool is_zero_copy(const fsdp_param_group *u, const fsdp_param *p)
+{
+    return p->dtype == u->options.mp_policy.param_dtype && may_lie_whole(u, p);
+}
+
+/* Alone a rank casts what nobody else waits for. */
+static bool is_halved(const fsdp_param_group *u, const fsdp_param *p)
+{
+    return u->shard_group && p->dtype == FSDP_DTYPE_F32 &&
+           u->options.mp_policy.param_dtype == FSDP_DTYPE_BF16 && may_lie_whole(u, p);
+}
+
 /* Of every parameter by the dtype that it is stored in. */
 static void lay_out(fsdp_param_group *u)
 {
@@ -32,9 +52,8 @@ static void lay_out(fsdp_param_group *u)
     u->logical_numel = 0;
     for (size_t i = 0; i < u->n_params; i++) {
         fsdp_param *p = &u->params[i];
-        p->zero_copy = !u->offload && p->dtype == u->options.mp_policy.param_dtype &&
-                       is_on_one_host(u->shard_group) && p->slice.runs == 1 &&
-                       !fsdp_param_is_extended(p);
+        p->halved = is_halved(u, p);
+        p->zero_copy = p->halved || is_zero_copy(u, p);
         u->logical_numel += fsdp_parameter_numel(p->parameter);
         p->on_host = fsdp_is_once_per_host(u, p->parameter);
         if (fsdp_param_is_extended(p))
@@ -95,6 +114,19 @@ static fsdp_status new_local(const fsdp_param_group *u, const fsdp_param *p, con
     return fsdp_tensor_create(u->device, p->dtype, ndim, shape, FSDP_TAG_PARAM, local);
 }
 
+/* Of a zero-copy parameter: over own rows in the master. */
+static fsdp_status local_in_master(const fsdp_param_group *u, const fsdp_param *p,
+                                   const int64_t *shape, fsdp_tensor **local)
+{
+    const size_t first = p->offset + (size_t)p->slice.first;
+    uint16_t *base = fsdp_buffer_data(u->master);
+    if (!p->halved)
+        return fsdp_tensor_over(u->master_storage, p->dtype, p->parameter->ndim, shape,
+                                (int64_t)first, local);
+    return fsdp_halved_tensor(u->device, base ? base + first : NULL, u->master_storage,
+                              p->parameter->ndim, shape, FSDP_TAG_PARAM, local);
+}
+
 /* The rows of p that this rank's optimizer updates. */
 static fsdp_status create_local(fsdp_param_group *u, fsdp_param *p, fsdp_tensor **local)
 {
@@ -105,8 +137,7 @@ static fsdp_status create_local(fsdp_param_group *u, fsdp_param *p, fsdp_tensor 
     memcpy(shape, parameter->shape, sizeof shape);
     shape[p->dim] = p->end - p->begin;
     if (p->zero_copy)
-        FSDP_TRY(fsdp_tensor_over(u->master_storage, p->dtype, parameter->ndim, shape,
-                                  (int64_t)p->offset + p->slice.first, local));
+        FSDP_TRY(local_in_master(u, p, shape, local));
     else
         FSDP_TRY(new_local(u, p, shape, local));
     (*local)->storage->guards = p->zero_copy ? &u->master_guard : &u->guard;
@@ -257,10 +288,14 @@ int64_t fsdp_param_most_numel(const fsdp_param_group *u, const fsdp_param *p)
 int64_t fsdp_param_group_trained_bytes(const fsdp_param_group *u)
 {
     int64_t bytes = 0;
-    for (size_t i = 0; i < u->n_params; i++)
-        if (fsdp_parameter_requires_grad(u->params[i].parameter))
-            bytes += fsdp_param_most_numel(u, &u->params[i]) *
-                     (int64_t)fsdp_dtype_size(u->params[i].dtype);
+    for (size_t i = 0; i < u->n_params; i++) {
+        const fsdp_param *p = &u->params[i];
+        const int64_t numel = fsdp_param_most_numel(u, p);
+        if (!fsdp_parameter_requires_grad(p->parameter))
+            continue;
+        bytes += numel * (int64_t)fsdp_dtype_size(p->dtype);
+        bytes -= p->halved ? fsdp_halves_words(numel) * (int64_t)sizeof(uint16_t) : 0;
+    }
     return bytes;
 }
 
@@ -342,8 +377,10 @@ static void release_memory(fsdp_param_group *u)
 {
     for (size_t i = 0; i < u->n_params; i++) {
         fsdp_param *p = &u->params[i];
-        if (p->local)
+        if (p->local) {
             fsdp_storage_drop_guards(p->local->storage);
+            fsdp_halved_leave(p->local->storage);
+        }
         if (p->local && p->on_host)
             fsdp_storage_set_data(p->local->storage, NULL);
         fsdp_tensor_release(p->local);

@@ -5,6 +5,10 @@
  *   copy") lie whole in one buffer that all ranks see, each contiguous, and a rank's local tensor
  *   is a view of its own rows: unshard is a READ phase and moves nothing. Of the others each rank
  *   has its rows to itself.
+ *   Note [Halved masters]. A float32 parameter that is computed with in bfloat16 is zero-copy, too:
+ *   in that buffer lie the upper halves of its values, rounded, which is what a cast would make of
+ *   them; the lower halves of its own rows each rank has to itself (Note [Halved storages] in
+ *   src/tensor/halved.h). The optimizer's store is the all-gather, and nothing else ever moves.
  * gathered: what operations read, in param_dtype: the master itself, or a pool buffer into which
  *   each rank casts its own rows (WRITE), which all then read (READ). Reshard empties the storages'
  *   pointers, so that reading afterwards is an error and never stale data.
@@ -44,7 +48,8 @@ typedef struct fsdp_param {
     fsdp_parameter *parameter; /* borrowed: the module's */
     char *name;                /* within the unit's module */
     fsdp_dtype dtype;          /* it is stored in */
-    bool zero_copy;            /* operations read what is stored */
+    bool zero_copy;            /* operations read what is stored, */
+    bool halved;               /* or the upper halves of it: Note [Halved masters] */
     bool on_host;              /* Note [Once per host]: whole, in the unit's `host`, at */
     size_t host_offset;        /* bytes there */
     fsdp_storage_guard host_guard;
@@ -175,7 +180,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_gr
                                                     size_t n, fsdp_param_group **unit);
 /* Elements of p on the rank that has most of them, the first: the same on all. */
 int64_t fsdp_param_most_numel(const fsdp_param_group *unit, const fsdp_param *p);
-/* Of such rows of what trains. */
+/* What such rows of what trains leave for idle memory, Note [Idle memory] in buffer.h: as much as
+ * they take, less the marks of halves. */
 int64_t fsdp_param_group_trained_bytes(const fsdp_param_group *unit);
 /* The ranks that a unit's gradients come from. */
 int fsdp_param_group_world_size(const fsdp_param_group *unit);

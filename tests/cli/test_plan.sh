@@ -34,19 +34,19 @@ check equal_blocks_are_one_row shows '^\| model\.layers\.0-79 +\| LlamaDecoderLa
 run plan --model "$models/t5-3b" --world-size 4 --bf16 --cpu-offload
 check cpu_offload_speaks_of_the_run_not_of_meta says 'CPU offload changes nothing: this build computes on the CPU'
 
-run plan --model "$models/t5-3b" --world-size 4 --bf16 --json --schedule
+run plan --model "$models/t5-3b" --world-size 4 --fp16 --json --schedule
 check json_is_one_line test "$(wc -l <out)" -eq 1
 check json_has_the_schedule shows '"schedule": \[\{"phase": "forward", "computes": "root", "waits_for": "root", "all_gathers": "encoder.block.0"'
 check its_peak_is_the_sum_of_its_tags awk '
     { sub(/.*"peak": \{/, ""); sub(/\}.*/, ""); n = split($0, part, /[,:] */)
       for (i = 2; i <= n; i += 2) if (part[i - 1] ~ /allocated/) all = part[i]; else sum += part[i]
       exit !(sum == all && all > 1e9) }' out
-run plan --model "$models/t5-3b" --world-size 4 --bf16 --schedule
+run plan --model "$models/t5-3b" --world-size 4 --fp16 --schedule
 check a_schedule_says_what_is_under_way shows '^\| forward +\| encoder\.block\.0 +\| +\| encoder\.block\.1 +\|'
 check a_schedule_says_what_is_reduced shows '^\| backward +\| decoder\.block\.21 +\| .*\| decoder\.block\.22 +\|'
-run plan --model "$models/t5-3b" --world-size 4 --bf16 --explicit-prefetching --print-model --schedule
+run plan --model "$models/t5-3b" --world-size 4 --fp16 --explicit-prefetching --print-model --schedule
 check explicit_prefetching_is_in_the_schedule shows '^\| forward +\| encoder\.block\.0 +\| +\| encoder\.block\.1, encoder\.block\.2 +\|'
-check the_tree_of_the_plan_is_printed shows '^FSDPT5ForConditionalGeneration\(  # bfloat16 of float32, .*[0-9]+ of [0-9]+ elements$'
+check the_tree_of_the_plan_is_printed shows '^FSDPT5ForConditionalGeneration\(  # float16 of float32, .*[0-9]+ of [0-9]+ elements$'
 run plan --help
 check help_has_the_options_of_train shows 'no-\]activation-checkpointing'
 

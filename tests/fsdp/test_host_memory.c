@@ -141,21 +141,26 @@ static void run(fsdp_test *t, int world_size, const fsdp_fully_shard_options *o,
             SKIP("/proc/self/smaps_rollup tells no PSS by kind");                                  \
     } while (0)
 
-/* And in bfloat16 one copy for all ranks, which shows that this measures. */
-TEST(gathering_float32_adds_nothing_to_what_processes_hold)
+/* Nor in bfloat16; and in float16 one copy for all ranks, which shows that this measures. */
+TEST(gathering_adds_nothing_to_what_processes_hold)
 {
     NEEDS_PSS();
     for (int world_size = 2; world_size <= 4; world_size += 2) {
         int64_t stored, gathered;
-        run(t, world_size, &(fsdp_fully_shard_options){0}, false, &stored, &gathered);
-        CHECK_HERE();
-        if (stored < 4 * NUMEL - SLACK || stored > 4 * NUMEL + START_SLACK)
-            FAIL("%d ranks: masters of %d bytes take %lld", world_size, 4 * NUMEL,
-                 (long long)stored);
-        if (gathered > SLACK)
-            FAIL("%d ranks: gathering adds %lld bytes", world_size, (long long)gathered);
-        const fsdp_fully_shard_options bf16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}};
-        run(t, world_size, &bf16, false, &stored, &gathered);
+        for (int halved = 0; halved < 2; halved++) {
+            const fsdp_fully_shard_options o = {
+                .mp_policy = {.param_dtype = halved ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32}};
+            const int masters = 4 * NUMEL + (halved ? NUMEL / 8 : 0);
+            run(t, world_size, &o, false, &stored, &gathered);
+            CHECK_HERE();
+            if (stored < masters - SLACK || stored > masters + START_SLACK)
+                FAIL("%d ranks: masters of %d bytes take %lld", world_size, masters,
+                     (long long)stored);
+            if (gathered > SLACK)
+                FAIL("%d ranks: gathering adds %lld bytes", world_size, (long long)gathered);
+        }
+        const fsdp_fully_shard_options f16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}};
+        run(t, world_size, &f16, false, &stored, &gathered);
         CHECK_HERE();
         if (gathered < 2 * NUMEL - SLACK || gathered > 2 * NUMEL + SLACK)
             FAIL("%d ranks: copies of %d bytes take %lld", world_size, 2 * NUMEL,

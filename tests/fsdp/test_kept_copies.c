@@ -134,7 +134,7 @@ TEST_RANKS(columns_are_cast, 3)
  * written, in whatever number of micro-steps. */
 TEST_RANKS(what_adamw_wrote_is_not_cast_again, 2)
 {
-    const fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16},
+    const fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16},
                                         .reshard_after_forward = FSDP_RESHARD_FALSE};
     const fsdp_comm_counters *n = fsdp_group_counters(t->group);
     pupil p;

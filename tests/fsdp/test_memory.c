@@ -1,5 +1,7 @@
 /* What a rank holds, by purpose: shards at rest, a few units at work, nothing at the end; and that
  * the meta device asks for the same. */
+#include <fsdp/optim.h>
+
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/tree.h"
@@ -40,7 +42,10 @@ TEST_RANKS(parameters_at_rest_are_one_part_of_the_world_size, 4)
     for (int v = 0; v < TREE_VARIANTS; v++) {
         trainee m;
         ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[v], &m));
-        int64_t share = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / (tree_variants[v].no_shard ? 1 : 4);
+        const fsdp_fully_shard_options *o = &tree_variants[v];
+        const bool halved = o->mp_policy.param_dtype == FSDP_DTYPE_BF16 && !o->no_shard;
+        int64_t share = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / (o->no_shard ? 1 : 4);
+        share += halved ? share / 32 : 0; /* a mark for each value */
         fsdp_memory_stats s = memory(&m);
         ASSERT(s.tag_allocated[FSDP_TAG_PARAM] >= share);
         ASSERT(s.tag_allocated[FSDP_TAG_PARAM] <= share + BLOCKS * ALIGNMENT);
@@ -56,7 +61,7 @@ static const int64_t slot = BLOCK_NUMEL * 4 + ALIGNMENT;
 
 TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
 {
-    const fsdp_fully_shard_options *o = &tree_variants[1]; /* bfloat16 */
+    const fsdp_fully_shard_options f16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}}, *o = &f16;
     trainee m;
     ASSERT_OK(open_blocks(t->group, "cpu", o, &m));
     int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
@@ -75,6 +80,28 @@ TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
     fsdp_module_zero_grad(m.model);
     ASSERT_INT(s.tag_allocated[FSDP_TAG_GRAD] - memory(&m).tag_allocated[FSDP_TAG_GRAD], grads);
     ASSERT_OK(trainee_close(&m));
+}
+
+/* Of halved masters there are no copies: at no time is there more than at rest. */
+TEST_RANKS(what_is_halved_takes_no_more_in_a_step, 4)
+{
+    static const int variants[] = {1, 4};
+    for (int v = 0; v < 2; v++) {
+        trainee m;
+        fsdp_optimizer *optimizer;
+        ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[variants[v]], &m));
+        ASSERT_OK(fsdp_adamw_create(m.model, NULL, &optimizer));
+        fsdp_device_reset_peak_memory(m.device);
+        const int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
+        for (int step = 0; step < 3; step++) {
+            ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.step = step}));
+            ASSERT_OK(fsdp_optimizer_step(optimizer, 1.0f));
+            ASSERT_OK(tree_evaluate(&m, m.model, step));
+        }
+        ASSERT_INT(memory(&m).tag_peak[FSDP_TAG_PARAM], params);
+        fsdp_optimizer_destroy(optimizer);
+        ASSERT_OK(trainee_close(&m));
+    }
 }
 
 /* After a step without its gradients: as much as the shards again at most, Note [Idle memory]; what
@@ -113,7 +140,7 @@ TEST_RANKS(idle_memory_is_at_most_a_shard_at_16_ranks, 16)
 /* Kept after forward: all copies at once; never more. */
 TEST_RANKS(units_kept_after_forward_are_held_once, 4)
 {
-    const fsdp_fully_shard_options *o = &tree_variants[4];
+    const fsdp_fully_shard_options *o = &tree_variants[7];
     trainee m;
     ASSERT_OK(open_blocks(t->group, "cpu", o, &m));
     int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];

@@ -119,13 +119,13 @@ static fsdp_status model_open(fsdp_group *group, const int64_t *forward_ns, int 
     const float ones[2 * WIDTH] = {1, 1, 1};
     fsdp_tensor *x;
     *m = (model){.group = group, .network = {.latency_ns = LATENCY, .bytes_per_ns = bytes_per_ns}};
-    options.mp_policy.param_dtype = FSDP_DTYPE_BF16;
+    options.mp_policy.param_dtype = FSDP_DTYPE_F16;
     fsdp_group_set_network(group, &m->network);
     FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = "cpu"}, &m->device));
     FSDP_TRY(fsdp_tape_create(&m->tape));
     FSDP_TRY(build(m, forward_ns, n_blocks, &options));
     FSDP_TRY(fsdp_tensor_from_data(m->device, FSDP_DTYPE_F32, 2, shape, ones, FSDP_TAG_DATA, &x));
-    fsdp_status status = fsdp_tensor_to(x, FSDP_DTYPE_BF16, FSDP_TAG_DATA, &m->x);
+    fsdp_status status = fsdp_tensor_to(x, FSDP_DTYPE_F16, FSDP_TAG_DATA, &m->x);
     fsdp_tensor_release(x);
     return status;
 }
@@ -222,7 +222,7 @@ static void only_the_ends_are_exposed(fsdp_test *t)
 {
     model m;
     spent forward, backward;
-    const int64_t gather = alone_ns(t->group, FSDP_DTYPE_BF16);
+    const int64_t gather = alone_ns(t->group, FSDP_DTYPE_F16);
     const int64_t computing = sum(equal_blocks, 4) + 2 * equal_blocks[0];
     fsdp_group_set_delay(t->group, 3, 300); /* of the real clock: it changes no number */
     ASSERT_OK(model_open(t->group, equal_blocks, 4, (fsdp_fully_shard_options){0}, &m));
@@ -252,7 +252,7 @@ TEST_RANKS(computing_that_is_too_short_hides_as_much_as_it_lasts, 2)
     static const int64_t short_blocks[] = {MS, MS, MS};
     model m;
     spent forward, backward;
-    const int64_t gather = alone_ns(t->group, FSDP_DTYPE_BF16);
+    const int64_t gather = alone_ns(t->group, FSDP_DTYPE_F16);
     ASSERT_OK(model_open(t->group, short_blocks, 3, (fsdp_fully_shard_options){0}, &m));
     ASSERT_OK(pass(&m, &forward, &backward));
     ASSERT_OK(pass(&m, &forward, &backward));
@@ -280,7 +280,7 @@ static void every_gather_is_exposed(fsdp_test *t, fsdp_backward_prefetch backwar
 {
     model m;
     spent forward, backward;
-    const int64_t gather = alone_ns(t->group, FSDP_DTYPE_BF16);
+    const int64_t gather = alone_ns(t->group, FSDP_DTYPE_F16);
     const int64_t computing = sum(equal_blocks, 4) + 2 * equal_blocks[0];
     const fsdp_fully_shard_options o = {.forward_prefetch = FSDP_FORWARD_NONE,
                                         .backward_prefetch = backward_prefetch};
@@ -314,7 +314,7 @@ static fsdp_status prefetch_explicitly(model *m)
 TEST_RANKS(explicit_prefetch_hides_what_implicit_does_not, 2)
 {
     spent forward, backward;
-    const int64_t gather = alone_ns(t->group, FSDP_DTYPE_BF16);
+    const int64_t gather = alone_ns(t->group, FSDP_DTYPE_F16);
     const int64_t late = gather - MS / 4, later = gather - MS / 2;
     const int64_t computing = sum(small_in_between, 4) + 2 * small_in_between[0];
     for (int unlimited = 0; unlimited < 2; unlimited++) {

@@ -169,22 +169,23 @@ TEST_RANKS(locals_are_written_together_and_not_while_unsharded, 2)
     }
 }
 
-/* Output of a forward through equal blocks in bfloat16, which take turns with the pool's buffers;
+/* Output of a forward through equal blocks in float16, which take turns with the pool's buffers;
  * rank 1 is slow: so long in each block. */
 static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, int pause_us, float *values)
 {
     trainee m;
     fsdp_scope *s;
     const tree_call call = {0};
-    FSDP_TRY(trainee_open(t->group, "cpu", FSDP_DTYPE_BF16, &m));
+    const fsdp_fully_shard_options f16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}};
+    FSDP_TRY(trainee_open(t->group, "cpu", FSDP_DTYPE_F16, &m));
     FSDP_TRY(tree_add(NULL, "", 7, 0, &m.model));
     for (int i = 0; i < TREE_MAX_CHILDREN; i++) {
         fsdp_module *block;
         FSDP_TRY(tree_add(m.model, (char[]){(char)('a' + i), 0}, 7, 8, &block));
-        FSDP_TRY(fsdp_fully_shard(block, t->group, m.device, &tree_variants[1]));
+        FSDP_TRY(fsdp_fully_shard(block, t->group, m.device, &f16));
         tree_of(block)->pause_us = t->rank == 1 ? pause_us : 0;
     }
-    FSDP_TRY(fsdp_fully_shard(m.model, t->group, m.device, &tree_variants[1]));
+    FSDP_TRY(fsdp_fully_shard(m.model, t->group, m.device, &f16));
     FSDP_TRY(fsdp_module_init(m.model, 4));
     fsdp_group_test_skip_writer_wait(t->group, skip_wait);
     for (int round = 0; round < 3; round++) { /* prefetch begins with the second */

@@ -4,7 +4,8 @@
 #include "tests/fsdp/chain.h"
 #include "tests/test.h"
 
-static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16};
+/* Of float32 masters operations read the values, the upper halves or a cast copy. */
+static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
 
 static const char none_in_forward[] = "a:USSSS b:SUSSS c:SSUSS d:SSSUS e:SSSSU";
 static const char one_in_forward[] = "a:UGSSS b:SUGSS c:SSUGS d:SSSUG e:SSSSU";
@@ -24,7 +25,7 @@ static const char one_after_backward[] = "e:SSSGS d:SSGSS c:SGSSS b:GSSSS a:SSSS
 static void check_gathers(fsdp_test *t, chain *c, uint64_t gathers, uint64_t kept)
 {
     const fsdp_comm_counters n = chain_counts(c);
-    const bool copies = c->m.dtype == FSDP_DTYPE_BF16;
+    const bool copies = c->m.dtype == FSDP_DTYPE_F16;
     ASSERT_INT(n.calls[FSDP_KIND_ALL_GATHER], gathers);
     ASSERT_INT(n.calls[FSDP_KIND_WRITE_SHARD], copies ? gathers - kept : 0);
 }
@@ -50,7 +51,7 @@ static void check_mode(fsdp_test *t, const fsdp_fully_shard_options *o, const ch
 
 TEST_RANKS(backward_prefetch_is_before_or_after_the_unit_or_not_at_all, 2)
 {
-    for (int d = 0; d < 2; d++) {
+    for (int d = 0; d < 3; d++) {
         fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = dtypes[d]}};
         check_mode(t, &o, one_in_forward, one_in_backward, one_after_backward);
         o.backward_prefetch = FSDP_BACKWARD_POST;
@@ -62,7 +63,7 @@ TEST_RANKS(backward_prefetch_is_before_or_after_the_unit_or_not_at_all, 2)
 
 TEST_RANKS(forward_prefetch_goes_by_the_last_order_or_is_off, 2)
 {
-    for (int d = 0; d < 2; d++) {
+    for (int d = 0; d < 3; d++) {
         fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = dtypes[d]},
                                       .forward_prefetch = FSDP_FORWARD_NONE};
         check_mode(t, &o, none_in_forward, one_in_backward, one_after_backward);
@@ -117,8 +118,8 @@ static void check_explicit(fsdp_test *t, fsdp_dtype dtype)
 
 TEST_RANKS(explicit_prefetch_replaces_the_implicit_one, 2)
 {
-    check_explicit(t, FSDP_DTYPE_F32);
-    check_explicit(t, FSDP_DTYPE_BF16);
+    for (int d = 0; d < 3; d++)
+        check_explicit(t, dtypes[d]);
 }
 
 static void check_depth(fsdp_test *t, fsdp_dtype dtype, bool unlimited)
@@ -148,7 +149,7 @@ static void check_depth(fsdp_test *t, fsdp_dtype dtype, bool unlimited)
 
 TEST_RANKS(at_most_two_units_are_gathered_ahead_unless_unlimited, 2)
 {
-    for (int d = 0; d < 2; d++)
+    for (int d = 0; d < 3; d++)
         for (int unlimited = 0; unlimited < 2; unlimited++) {
             check_depth(t, dtypes[d], unlimited);
             CHECK_HERE();
@@ -158,7 +159,7 @@ TEST_RANKS(at_most_two_units_are_gathered_ahead_unless_unlimited, 2)
 /* "a" comes before its turn in the queue: it is gathered once, not again later. */
 TEST_RANKS(a_unit_that_is_entered_before_its_turn_leaves_the_queue, 2)
 {
-    for (int d = 0; d < 2; d++) {
+    for (int d = 0; d < 3; d++) {
         const fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = dtypes[d]}};
         chain c;
         ASSERT_OK(chain_open(t->group, &o, &c));
@@ -175,7 +176,7 @@ TEST_RANKS(a_unit_that_is_entered_before_its_turn_leaves_the_queue, 2)
 /* A guess that was wrong costs a copy and leaves nothing behind. */
 TEST_RANKS(what_is_prefetched_in_vain_is_freed, 2)
 {
-    const fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}};
+    const fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}};
     chain c;
     ASSERT_OK(chain_open(t->group, &o, &c));
     tree_of(c.m.model)->calls[4] = 0; /* e is not called, but prefetched */
@@ -254,7 +255,7 @@ static void check_strict(fsdp_test *t, const fsdp_fully_shard_options *o)
 
 TEST_RANKS(a_strict_order_is_that_of_the_first_iteration, 2)
 {
-    for (int d = 0; d < 2; d++)
+    for (int d = 0; d < 3; d++)
         check_strict(t, &(fsdp_fully_shard_options){.mp_policy = {.param_dtype = dtypes[d]},
                                                     .forward_prefetch = FSDP_FORWARD_STRICT});
 }
@@ -265,7 +266,7 @@ TEST_RANKS(a_strict_order_that_one_rank_leaves_fails_on_all, 3)
 {
     chain c;
     ASSERT_OK(chain_open(t->group,
-                         &(fsdp_fully_shard_options){.mp_policy = {.param_dtype = FSDP_DTYPE_BF16},
+                         &(fsdp_fully_shard_options){.mp_policy = {.param_dtype = FSDP_DTYPE_F16},
                                                      .forward_prefetch = FSDP_FORWARD_STRICT},
                          &c));
     ASSERT_OK(chain_run(&c, 0));
@@ -293,7 +294,7 @@ TEST_RANKS(an_unknown_kind_of_prefetch_is_refused, 1)
 /* Whatever is gathered when, the numbers are the same. */
 TEST_RANKS(prefetch_changes_no_bit, 2)
 {
-    for (int d = 0; d < 2; d++)
+    for (int d = 0; d < 3; d++)
         for (int backward = 0; backward <= FSDP_BACKWARD_NONE; backward++)
             for (int forward = 0; forward <= FSDP_FORWARD_NONE; forward++) {
                 trainee m, one;

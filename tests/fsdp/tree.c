@@ -18,6 +18,7 @@ const fsdp_fully_shard_options tree_variants[TREE_VARIANTS] = {
     {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}, .reshard_after_forward = FSDP_RESHARD_FALSE},
     {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}, .no_shard = true},
     {.mp_policy = {.param_dtype = FSDP_DTYPE_F16, .reduce_dtype = FSDP_DTYPE_F16}},
+    {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}, .reshard_after_forward = FSDP_RESHARD_FALSE},
 };
 
 /* --- modules --- */

@@ -9,7 +9,7 @@ enum {
     TREE_ROWS = 3,
     TREE_MAX_CHILDREN = 8,
     TREE_EXAMPLE_WIDTH = 7,
-    TREE_VARIANTS = 7
+    TREE_VARIANTS = 8
 };
 
 /* One module: x + down(gelu(up(norm(x)))) if it has parameters, then its children in order, then

@@ -559,8 +559,8 @@ static fsdp_status step_watched(fsdp_trainer *trainer, root_gather *g)
  * batches have. */
 TEST_RANKS(explicit_prefetching_gathers_the_root_before_the_batches_are_counted, 2)
 {
-    static const char *const flags[] = {"--bf16", "--bf16 --explicit-prefetching",
-                                        "--bf16 --forward-prefetch-depth 1"};
+    static const char *const flags[] = {"--fp16", "--fp16 --explicit-prefetching",
+                                        "--fp16 --forward-prefetch-depth 1"};
     char dir[JOB_PATH];
     make_llama(t, dir);
     CHECK_HERE();
@@ -669,10 +669,10 @@ TEST(explicit_lists_are_gathered_in_their_depth)
     static const struct {
         const char *flags;
         int forward, backward;
-    } rows[] = {{"--bf16 --max-source-length 5", 1, 1},
-                {"--bf16 --max-source-length 5 --explicit-prefetching", 2, 2},
-                {"--bf16 --max-source-length 5 --forward-prefetch-depth 2", 2, 1},
-                {"--bf16 --max-source-length 5 --backward-prefetch-depth 2", 1, 2}};
+    } rows[] = {{"--fp16 --max-source-length 5", 1, 1},
+                {"--fp16 --max-source-length 5 --explicit-prefetching", 2, 2},
+                {"--fp16 --max-source-length 5 --forward-prefetch-depth 2", 2, 1},
+                {"--fp16 --max-source-length 5 --backward-prefetch-depth 2", 1, 2}};
     char dir[JOB_PATH];
     fsdp_plan *plan;
     job_make_files(t, dir);

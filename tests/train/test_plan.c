@@ -217,6 +217,8 @@ static void plans_are_what_runs_ask_for(fsdp_test *t)
         "",
         "--bf16",
         "--sharding-strategy SHARD_GRAD_OP --bf16",
+        "--sharding-strategy SHARD_GRAD_OP --fp16 --init-scale 1",
+        "--bf16 --optimizer adafactor",
         "--sharding-strategy NO_SHARD",
         "--activation-checkpointing",
         "--bf16 --reduce-dtype bfloat16 --activation-checkpointing --gradient-accumulation-steps 3",
@@ -438,6 +440,8 @@ TEST(memory_at_each_moment_is_shards_and_few_units)
         CHECK_HERE();
         check_bars(t, dir, "--bf16", ranks, 0);
         CHECK_HERE();
+        check_bars(t, dir, "--fp16", ranks, 0);
+        CHECK_HERE();
         check_bars(t, dir, "--bf16 --activation-checkpointing", ranks, 0);
         CHECK_HERE();
         check_bars(t, dir, "--gradient-accumulation-steps 64", ranks, 6);
@@ -545,7 +549,7 @@ TEST(the_schedule_tells_what_is_under_way)
     char dir[PATH];
     make_files(t, &subjects[1], dir);
     CHECK_HERE();
-    fsdp_plan *p = plan_of(t, dir, "--bf16", 4, 4);
+    fsdp_plan *p = plan_of(t, dir, "--fp16", 4, 4);
     CHECK_HERE();
     int begin = find_event(p, 0, FSDP_PLAN_BEGIN, 2, FSDP_PLAN_FORWARD);
     int gather = find_event(p, 0, FSDP_PLAN_GATHER, 3, FSDP_PLAN_FORWARD);
@@ -558,7 +562,7 @@ TEST(the_schedule_tells_what_is_under_way)
     int published = find_event(p, begin, FSDP_PLAN_PUBLISH, 3, FSDP_PLAN_BACKWARD);
     int reduced = find_event(p, begin, FSDP_PLAN_REDUCE, 4, FSDP_PLAN_BACKWARD);
     ASSERT(published >= 0 && published < reduced);
-    fsdp_plan *last = plan_of(t, dir, "--bf16 --gradient-accumulation-steps 3", 4, 4);
+    fsdp_plan *last = plan_of(t, dir, "--fp16 --gradient-accumulation-steps 3", 4, 4);
     CHECK_HERE();
     ASSERT_INT(last->n_events, p->n_events); /* of the last micro-step, whole */
     for (size_t i = 0; i < p->n_events; i++)
