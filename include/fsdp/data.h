@@ -34,15 +34,24 @@ typedef struct fsdp_example {
 /** Free what the example holds and empty it. */
 FSDP_API void fsdp_example_fini(fsdp_example *example);
 
+/** What an example's random part is a function of, beside its index. {0} is a draw like any. */
+typedef struct fsdp_draw {
+    uint64_t seed; /**< the run's */
+    int64_t epoch;
+} fsdp_draw;
+
 /**
- * How a kind of dataset works; a program with data of its own fills one (torch's Dataset). get and
- * texts are called by several threads at a time.
+ * How a kind of dataset works; a program with data of its own fills one (torch's Dataset). get,
+ * draw and texts are called by several threads at a time.
  */
 typedef struct fsdp_dataset_ops {
     int64_t (*len)(void *self);
     /** Fill the lists, which are empty, with example `index`, 0 <= index < len
-     * (fsdp_token_list_set). */
+     * (fsdp_token_list_set). Not called if there is a draw. */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
+    /** The same of examples that are different from epoch to epoch: a function of index and draw
+     * alone. NULL: they are not. */
+    fsdp_status (*draw)(void *self, int64_t index, const fsdp_draw *draw, fsdp_example *example);
     /** Source and target as texts, freed with fsdp_text_free(). NULL: there are none. */
     fsdp_status (*texts)(void *self, int64_t index, char **source, char **target);
     /** NULL: nothing to end. */
@@ -76,6 +85,41 @@ typedef enum fsdp_split {
     FSDP_SPLIT_TRAIN,
     FSDP_SPLIT_VALIDATION,
 } fsdp_split;
+
+/**
+ * T5's objective on plain text: spans of a piece are replaced by a sentinel each, and the target
+ * holds the sentinels with what they stand for (Raffel et al. 2020, section 3.1.4). Zero means
+ * default.
+ */
+typedef struct fsdp_span_corruption {
+    double noise_density;          /**< share of the tokens that is replaced; 0: 0.15 */
+    double mean_noise_span_length; /**< tokens, at least 1; 0: 3 */
+} fsdp_span_corruption;
+
+/**
+ * How long pieces and targets are, so that inputs are as long as a model takes: T5's
+ * random_spans_helper, compute_input_and_target_lengths of run_t5_mlm_flax.py.
+ *
+ * A piece of n tokens has n * noise_density noise tokens and a span for each
+ * mean_noise_span_length of them (of the other tokens, where these are fewer), both rounded half to
+ * even and at least 1, which is where small lengths differ from the reference's. Inputs are the
+ * other tokens, a sentinel for each span and </s>; targets the noise tokens, the sentinels and
+ * </s>.
+ *
+ * @param noise          NULL: defaults
+ * @param inputs_length  wanted tokens of the input, </s> included
+ * @param tokens_length  out: tokens of a piece, the most with such inputs (at density 0.5 one less
+ *                       where targets would be longer than inputs)
+ * @param targets_length out: tokens of its target, </s> included; NULL: not wanted
+ * @param spans          out: sentinels of each; NULL: not wanted
+ * @return FSDP_ERR_INVALID naming the number if density is not in (0, 1), the mean below 1, or no
+ *         piece has exactly such inputs
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_span_corruption *noise,
+                                                                  int64_t inputs_length,
+                                                                  int64_t *tokens_length,
+                                                                  int64_t *targets_length,
+                                                                  int64_t *spans);
 
 /** Zero means default everywhere. */
 typedef struct fsdp_dataset_options {
@@ -113,6 +157,9 @@ typedef struct fsdp_dataset_options {
      */
     bool split_documents;
     int32_t document_token;
+    /** SEQ2SEQ: the file has texts rather than pairs, and this is what is learned of them, with
+     * inputs of max_source_length. NULL: pairs. */
+    const fsdp_span_corruption *span_corruption;
 } fsdp_dataset_options;
 
 /**
@@ -151,13 +198,22 @@ typedef struct fsdp_dataset_options {
  * A folder otherwise: wikihowAll.csv in it, else wikihowSep.csv. Any other name: what the first
  * byte says.
  *
+ * span_corruption: token files; CSV and JSON lines as for CAUSAL_LM with whole texts, of
+ * source_column ("text"); or plain text of any other name, a document a line, blank lines skipped.
+ * Texts are tokenised now, each ended by eos, and kept as ids, one after the other. They are cut
+ * into pieces of the length that gives inputs of exactly max_source_length tokens
+ * (fsdp_span_corruption_lengths()); the rest of a file, shorter than a piece, is left out. The
+ * tokenizer's last ids are the sentinels, the first of a piece its very last. Which spans are
+ * replaced is drawn anew in each epoch: random_spans_noise_mask of T5, from counters in place of a
+ * generator's state.
+ *
  * @param options NULL: defaults, which suffice for JSON lines only
  * @param out     new dataset, ended by fsdp_dataset_close(); the file must stay as it is until then
  * @return FSDP_ERR_NOT_FOUND if there is no such file, or one of the two lists of titles alone;
  *         FSDP_ERR_FORMAT naming file and line (that
  *         where a row of several lines starts), column that is missing, or token; FSDP_ERR_INVALID
- *         if texts come without tokenizer, the tokenizer has more ids than vocab_size, or the form
- *         is none of the task
+ *         if texts come without tokenizer, the tokenizer has more ids than vocab_size or fewer
+ *         sentinels than a piece has spans, or the form is none of the task
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
                                                        const fsdp_dataset_options *options,
@@ -181,6 +237,14 @@ FSDP_API int64_t fsdp_dataset_len(const fsdp_dataset *dataset);
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_get(const fsdp_dataset *dataset, int64_t index,
                                                       fsdp_example *example);
+
+/**
+ * The same as drawn for an epoch; fsdp_dataset_get() is that of draw {0}. Most datasets have the
+ * same examples in every epoch.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *dataset, int64_t index,
+                                                       const fsdp_draw *draw,
+                                                       fsdp_example *example);
 
 /**
  * Example `index` as text: the source with its prefix and the reference for ROUGE, both cleaned,

@@ -92,6 +92,8 @@ FSDP_API void fsdp_text_free(char *text);
 /** Pieces and sentinels: 32,100 for T5. A model's vocab_size may be larger (32,128), never smaller.
  */
 FSDP_API int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer);
+/** How many of these are sentinels, T5's <extra_id_0> ...: the last ids, counting down; T5: 100. */
+FSDP_API int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer);
 /** Id of <s>, or -1 if the model has none, as T5's; Llama: 1. Encoding does not put it. */
 FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
 /** Id of <pad>, or -1 if the model has none; T5: 0, which also starts the decoder. */

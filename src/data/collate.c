@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
+#include "src/data/dataset.h"
 
 /* A list that may be left out: as many ids as the source has, or none. */
 static fsdp_status beside(const fsdp_token_list *list, const fsdp_token_list *source,
@@ -32,10 +33,10 @@ static fsdp_status make_row(const fsdp_example *example, fsdp_batch_row *row)
 }
 
 static fsdp_status gather(const fsdp_dataset *dataset, const int64_t *indices, int32_t count,
-                          fsdp_example *examples, fsdp_batch_row *rows)
+                          const fsdp_draw *draw, fsdp_example *examples, fsdp_batch_row *rows)
 {
     for (int32_t i = 0; i < count; i++) {
-        FSDP_TRY(fsdp_dataset_get(dataset, indices[i], &examples[i]));
+        FSDP_TRY(fsdp_dataset_draw(dataset, indices[i], draw, &examples[i]));
         fsdp_status status = make_row(&examples[i], &rows[i]);
         if (status != FSDP_OK) {
             fsdp_error_context(status, "example %" PRId64, indices[i]);
@@ -48,12 +49,19 @@ static fsdp_status gather(const fsdp_dataset *dataset, const int64_t *indices, i
 fsdp_status fsdp_collate(const fsdp_dataset *dataset, const int64_t *indices, int32_t count,
                          const fsdp_batch_format *format, fsdp_batch **out)
 {
+    return fsdp_collate_drawn(dataset, indices, count, &(fsdp_draw){0}, format, out);
+}
+
+fsdp_status fsdp_collate_drawn(const fsdp_dataset *dataset, const int64_t *indices, int32_t count,
+                               const fsdp_draw *draw, const fsdp_batch_format *format,
+                               fsdp_batch **out)
+{
     if (count < 0)
         return fsdp_error(FSDP_ERR_INVALID, "a batch of %d examples", (int)count);
     fsdp_example *examples = fsdp_calloc((size_t)count, sizeof *examples);
     fsdp_batch_row *rows = fsdp_calloc((size_t)count, sizeof *rows);
     fsdp_status status =
-        examples && rows ? gather(dataset, indices, count, examples, rows) : FSDP_ERR_NOMEM;
+        examples && rows ? gather(dataset, indices, count, draw, examples, rows) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_batch_create(rows, count, format, out);
     for (int32_t i = 0; examples && i < count; i++)

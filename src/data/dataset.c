@@ -54,7 +54,7 @@ static bool ends_with(const char *text, const char *ending)
 
 /* By name, else by the first byte that is no white space nor byte order mark: JSON lines begin with
  * a brace. */
-static fsdp_status is_jsonl(const char *path, bool *jsonl)
+fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
 {
     *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
     if (*jsonl || ends_with(path, ".csv"))
@@ -85,6 +85,9 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
             ", vocab size %" PRId64 ", type vocab size %" PRId64 ", classes %" PRId64 ")",
             o->max_source_length, o->max_target_length, o->max_length, o->max_positions,
             o->max_samples, o->vocab_size, o->type_vocab_size, o->num_classes);
+    if (o->span_corruption && o->task != FSDP_TASK_SEQ2SEQ)
+        return fsdp_error(FSDP_ERR_INVALID, "dataset: span corruption is for sequence to sequence "
+                                            "models");
     if (o->max_positions && o->max_length > o->max_positions)
         return fsdp_error(FSDP_ERR_INVALID,
                           "dataset: rows of up to %" PRId64
@@ -179,7 +182,7 @@ static fsdp_status open_rows(const char *path, const fsdp_dataset_options *optio
     char *file = NULL, *titles = NULL;
     FSDP_TRY(find_file(path, &file));
     bool jsonl = false;
-    fsdp_status status = is_jsonl(file, &jsonl);
+    fsdp_status status = fsdp_is_jsonl_path(file, &jsonl);
     if (status == FSDP_OK && !jsonl && options->task == FSDP_TASK_CLASSIFICATION)
         status = fsdp_error(FSDP_ERR_INVALID,
                             "%s: classification takes JSON lines of ids; texts would need BERT's "
@@ -209,6 +212,8 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
                           "%s: documents are split at token %" PRId32
                           " (--document-token) in token files (.bin) only",
                           path, full.document_token);
+    if (full.span_corruption)
+        return fsdp_span_dataset_open(path, tokens, &full, out);
     if (!tokens)
         return open_rows(path, &full, out);
     if (full.split != FSDP_SPLIT_ALL)
@@ -216,10 +221,10 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
                           "%s: a folder of token files has files for validation, not a split",
                           path);
     if (full.task != FSDP_TASK_CAUSAL_LM)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s: token files are for causal language modeling; other tasks take JSON "
-                          "lines%s",
-                          path, full.task == FSDP_TASK_SEQ2SEQ ? " or CSV" : "");
+        return fsdp_error(
+            FSDP_ERR_INVALID, "%s: token files are for causal language modeling%s", path,
+            full.task == FSDP_TASK_SEQ2SEQ ? " and span corruption; pairs come as JSON lines or CSV"
+                                           : "; other tasks take JSON lines");
     return fsdp_token_dataset_open(path, &full, out);
 }
 
@@ -259,9 +264,18 @@ static fsdp_status check_index(const fsdp_dataset *dataset, int64_t index)
 
 fsdp_status fsdp_dataset_get(const fsdp_dataset *dataset, int64_t index, fsdp_example *example)
 {
+    return fsdp_dataset_draw(dataset, index, &(fsdp_draw){0}, example);
+}
+
+fsdp_status fsdp_dataset_draw(const fsdp_dataset *dataset, int64_t index, const fsdp_draw *draw,
+                              fsdp_example *example)
+{
+    const fsdp_dataset_ops *ops = dataset->ops;
     FSDP_TRY(check_index(dataset, index));
     fsdp_example_empty(example);
-    return dataset->ops->get(dataset->self, dataset->first + index, example);
+    index += dataset->first;
+    return ops->draw ? ops->draw(dataset->self, index, draw, example)
+                     : ops->get(dataset->self, index, example);
 }
 
 fsdp_status fsdp_dataset_texts(const fsdp_dataset *dataset, int64_t index, char **source,

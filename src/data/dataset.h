@@ -14,8 +14,21 @@ FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
 FSDP_MUST_CHECK fsdp_status fsdp_token_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
+/* src/data/span_dataset.c: what options->span_corruption says, of texts or, if `tokens`, of token
+ * files. */
+FSDP_MUST_CHECK fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
+                                                   const fsdp_dataset_options *options,
+                                                   fsdp_dataset **out);
 /* Is `path` a token file, a pattern of files, or a folder that holds token files? */
 FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
+
+/* By name, else by the first byte. */
+FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
+
+/* fsdp_collate() of what is drawn for an epoch. */
+FSDP_MUST_CHECK fsdp_status fsdp_collate_drawn(const fsdp_dataset *dataset, const int64_t *indices,
+                                               int32_t count, const fsdp_draw *draw,
+                                               const fsdp_batch_format *format, fsdp_batch **out);
 
 /* The lists keep their memory. */
 void fsdp_example_empty(fsdp_example *example);

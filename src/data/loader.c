@@ -13,6 +13,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/trace.h"
+#include "src/data/dataset.h"
 
 typedef struct slot {
     bool ready;
@@ -68,7 +69,9 @@ static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slo
     const fsdp_sampler *s = &l->options.sampler;
     int32_t count = fsdp_sampler_batch(s, j->epoch, j->step, j->micro_step, indices);
     *out = (slot){.ready = true};
-    out->status = fsdp_collate(l->dataset, indices, count, &l->options.format, &out->batch);
+    const fsdp_draw draw = {.seed = s->seed, .epoch = j->epoch};
+    out->status =
+        fsdp_collate_drawn(l->dataset, indices, count, &draw, &l->options.format, &out->batch);
     if (out->status != FSDP_OK) {
         strncpy(out->message, fsdp_last_error(), sizeof out->message - 1);
         return;

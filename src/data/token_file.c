@@ -147,6 +147,7 @@ fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *out)
 void fsdp_token_file_close(fsdp_token_file *file)
 {
     fsdp_file_unmap(&file->mapping);
+    fsdp_free(file->memory);
     fsdp_free(file->path);
     *file = (fsdp_token_file){0};
 }

@@ -1,5 +1,5 @@
 /* One file of token ids, mapped: llm.c's with a header, or nanoGPT's without (fsdp_dataset_open()
- * says which). */
+ * says which). Or ids in memory that a file of texts gave (text_tokens.h). */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,7 +9,8 @@
 typedef struct fsdp_token_file {
     char *path; /* owned */
     fsdp_mapping mapping;
-    const unsigned char *tokens; /* [count * width] bytes of the mapping, little end first */
+    unsigned char *memory;       /* owned; NULL: there is a mapping */
+    const unsigned char *tokens; /* [count * width] bytes of one of them, little end first */
     int width;                   /* bytes of a token: 2 or 4 */
     bool plain;                  /* no header says which tokenizer's ids these are */
     int64_t count;

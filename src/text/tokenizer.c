@@ -505,6 +505,11 @@ int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer)
     return tokenizer->vocab_size;
 }
 
+int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer)
+{
+    return tokenizer->vocab_size - tokenizer->pieces;
+}
+
 int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer)
 {
     return tokenizer->bos_id;
