@@ -258,6 +258,31 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *datas
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_texts(const fsdp_dataset *dataset, int64_t index,
                                                         char **source, char **target);
 
+/** One of the datasets of a mixture. */
+typedef struct fsdp_mixture_part {
+    fsdp_dataset *dataset; /**< for the task of all others */
+    /** Its share of the examples over the sum of all parts'; 0 in all: as many as it has. */
+    double weight;
+} fsdp_mixture_part;
+
+/**
+ * Several datasets as one, each with its rate (seqio's Mixture).
+ *
+ * An epoch has as many examples as all parts together have, of each the share that its weight says,
+ * rounded to whole examples and spread evenly over the indices. A part goes through its own epochs,
+ * of a new order each: none of its examples comes again before all others have come. Which example
+ * an index stands for is a function of the index and the draw.
+ *
+ * @param parts      [count]; on success the datasets belong to the mixture
+ * @param no_shuffle parts keep their order
+ * @param out        new dataset, ended by fsdp_dataset_close()
+ * @return FSDP_ERR_INVALID naming the part if a weight is negative or not finite, or so small that
+ *         its part has no example; or if there are more than 2^31 - 1 examples
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts,
+                                                         size_t count, bool no_shuffle,
+                                                         fsdp_dataset **out);
+
 /* ---- samplers -------------------------------------------------------------------------------- */
 
 typedef enum fsdp_sampler_kind {

@@ -1,0 +1,172 @@
+/* Note [Mixtures]
+ *
+ * Of N examples of an epoch part c has n_c. Example j is of part c for exactly floor((j + 1) n_c /
+ * N) - floor(j n_c / N) of the first part, what is left of j counts on among the others: so parts
+ * are spread evenly even without a shuffle, and where j lies in its part is computed, not looked
+ * up. The k-th example of part c in epoch e is number e n_c + k of all it ever gives, and those are
+ * its own epochs one after the other, each in the order of a sampler of its own. */
+#include <fsdp/data.h>
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "src/base/alloc.h"
+#include "src/base/philox.h"
+
+typedef struct part {
+    fsdp_dataset *dataset; /* owned */
+    uint64_t key;          /* tells its draws from those of other parts */
+    int64_t count;         /* of an epoch of the mixture */
+} part;
+
+typedef struct mixture {
+    part *parts; /* [len] */
+    size_t len;
+    int64_t examples; /* sum of counts */
+    bool no_shuffle;
+} mixture;
+
+static int64_t mixture_len(void *self)
+{
+    return ((const mixture *)self)->examples;
+}
+
+/* Of which part example `index` is, and which of them. */
+static const part *find(const mixture *m, int64_t index, int64_t *within)
+{
+    int64_t left = m->examples;
+    for (size_t c = 0; c + 1 < m->len; c++) {
+        const int64_t n = m->parts[c].count;
+        const int64_t before = index * n / left, after = (index + 1) * n / left;
+        if (after > before) {
+            *within = before;
+            return &m->parts[c];
+        }
+        index -= before;
+        left -= n;
+    }
+    *within = index;
+    return &m->parts[m->len - 1];
+}
+
+/* The row of its part, and the draw it has there. */
+static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
+                          fsdp_draw *own)
+{
+    int64_t within;
+    const part *p = find(m, index, &within);
+    const int64_t rows = fsdp_dataset_len(p->dataset);
+    const int64_t number = draw->epoch * p->count + within;
+    *own = (fsdp_draw){.seed = fsdp_mix64(draw->seed ^ p->key), .epoch = number / rows};
+    const fsdp_sampler order = {.samples = rows, .seed = own->seed, .no_shuffle = m->no_shuffle};
+    *row = fsdp_sampler_order(&order, own->epoch, number % rows);
+    return p;
+}
+
+static fsdp_status mixture_draw(void *self, int64_t index, const fsdp_draw *draw,
+                                fsdp_example *example)
+{
+    int64_t row;
+    fsdp_draw own;
+    const part *p = locate(self, index, draw, &row, &own);
+    return fsdp_dataset_draw(p->dataset, row, &own, example);
+}
+
+static void mixture_close(void *self)
+{
+    mixture *m = self;
+    for (size_t c = 0; c < m->len; c++)
+        fsdp_dataset_close(m->parts[c].dataset);
+    fsdp_free(m->parts);
+    fsdp_free(m);
+}
+
+static const fsdp_dataset_ops mixture_ops = {
+    .len = mixture_len,
+    .draw = mixture_draw,
+    .close = mixture_close,
+};
+
+/* ---- opening ---- */
+
+static fsdp_status check(const fsdp_mixture_part *parts, size_t count, double *sum,
+                         int64_t *examples)
+{
+    *sum = 0;
+    *examples = 0;
+    if (count == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "mixture: no parts");
+    for (size_t c = 0; c < count; c++) {
+        if (!(parts[c].weight >= 0 && isfinite(parts[c].weight)))
+            return fsdp_error(FSDP_ERR_INVALID, "mixture: weight %g of part %zu", parts[c].weight,
+                              c + 1);
+        *sum += parts[c].weight;
+        *examples += fsdp_dataset_len(parts[c].dataset);
+        if (*examples > INT32_MAX)
+            return fsdp_error(FSDP_ERR_INVALID, "mixture: more than %d examples", INT32_MAX);
+    }
+    return FSDP_OK;
+}
+
+/* How far part c is below its share. */
+static double missing(const mixture *m, const fsdp_mixture_part *parts, double sum, size_t c)
+{
+    return (double)m->examples * parts[c].weight / sum - (double)m->parts[c].count;
+}
+
+/* Shares rounded down, and what is left to those that lost most. */
+static void share_by_weight(mixture *m, const fsdp_mixture_part *parts, double sum)
+{
+    int64_t left = m->examples;
+    for (size_t c = 0; c < m->len; c++) {
+        m->parts[c].count = (int64_t)((double)m->examples * parts[c].weight / sum);
+        left -= m->parts[c].count;
+    }
+    for (; left > 0; left--) {
+        size_t best = 0;
+        for (size_t c = 1; c < m->len; c++)
+            if (missing(m, parts, sum, c) > missing(m, parts, sum, best))
+                best = c;
+        m->parts[best].count++;
+    }
+}
+
+static fsdp_status share(mixture *m, const fsdp_mixture_part *parts, double sum)
+{
+    for (size_t c = 0; c < m->len; c++)
+        m->parts[c].count = fsdp_dataset_len(parts[c].dataset);
+    if (sum > 0)
+        share_by_weight(m, parts, sum);
+    for (size_t c = 0; c < m->len; c++) {
+        if (m->parts[c].count == 0)
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "mixture: weight %g of part %zu, of all %g, gives it none of %" PRId64
+                              " examples",
+                              parts[c].weight, c + 1, sum, m->examples);
+        m->parts[c].key = fsdp_mix64(c + 1);
+        m->parts[c].dataset = parts[c].dataset;
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts, size_t count, bool no_shuffle,
+                                fsdp_dataset **out)
+{
+    double sum;
+    int64_t examples;
+    FSDP_TRY(check(parts, count, &sum, &examples));
+    mixture *m = fsdp_calloc(1, sizeof *m);
+    part *own = fsdp_calloc(count, sizeof *own);
+    fsdp_status status = m && own ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        *m = (mixture){.parts = own, .len = count, .examples = examples, .no_shuffle = no_shuffle};
+        status = share(m, parts, sum);
+    }
+    if (status == FSDP_OK)
+        status = fsdp_dataset_create(&mixture_ops, m, out);
+    if (status != FSDP_OK) { /* the datasets stay the caller's */
+        fsdp_free(own);
+        fsdp_free(m);
+    }
+    return status;
+}
