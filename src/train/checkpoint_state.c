@@ -335,6 +335,11 @@ static const char *const told[] = {"lr",
                                    "max-source-length",
                                    "max-target-length",
                                    "max-seq-length",
+                                   "task",
+                                   "mix-data",
+                                   "data-weight",
+                                   "noise-density",
+                                   "mean-noise-span-length",
                                    NULL};
 
 static fsdp_status compare_option(const fsdp_trainer *t, const char *name, const char *then,

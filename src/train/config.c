@@ -9,6 +9,7 @@
 #include "src/train/config_paths.h"
 #include "src/train/precision.h"
 #include "src/train/profile.h"
+#include "src/train/sources.h"
 
 const char *fsdp_train_task_name(fsdp_task task)
 {
@@ -16,6 +17,18 @@ const char *fsdp_train_task_name(fsdp_task task)
                                         [FSDP_TASK_CAUSAL_LM] = "causal-lm",
                                         [FSDP_TASK_CLASSIFICATION] = "classification"};
     return names[task];
+}
+
+const char *fsdp_train_given_task_name(int task)
+{
+    return task == FSDP_TRAIN_SPAN_CORRUPTION ? "span-corruption"
+                                              : fsdp_train_task_name(fsdp_train_model_task(task));
+}
+
+fsdp_task fsdp_train_model_task(int task)
+{
+    return task == FSDP_TRAIN_SPAN_CORRUPTION ? FSDP_TASK_SEQ2SEQ
+                                              : (fsdp_task)(task - FSDP_TRAIN_SEQ2SEQ);
 }
 
 const char *fsdp_train_task_prefix(fsdp_task task)
@@ -57,10 +70,10 @@ fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
     return check_task(c, task);
 }
 
-/* --task as a fsdp_task, if it is one. */
+/* What --task says of the model, if it says anything. */
 static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 {
-    *task = (fsdp_task)(c->task - FSDP_TRAIN_SEQ2SEQ);
+    *task = fsdp_train_model_task(c->task);
     return c->task != FSDP_TRAIN_AUTO;
 }
 
@@ -507,6 +520,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
 {
     const fsdp_train_config *c = config;
     FSDP_TRY(check_model(c));
+    FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));
     FSDP_TRY(check_sharding(c));
     FSDP_TRY(check_prefetch(c));

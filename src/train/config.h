@@ -20,7 +20,8 @@ typedef enum fsdp_train_task {
     FSDP_TRAIN_AUTO, /* what the model is for */
     FSDP_TRAIN_SEQ2SEQ,
     FSDP_TRAIN_CAUSAL_LM,
-    FSDP_TRAIN_CLASSIFICATION
+    FSDP_TRAIN_CLASSIFICATION,
+    FSDP_TRAIN_SPAN_CORRUPTION /* of a SEQ2SEQ model, on texts without targets */
 } fsdp_train_task;
 
 typedef enum fsdp_schedule_unit {
@@ -78,15 +79,18 @@ typedef enum fsdp_save_strategy {
 
 typedef struct fsdp_train_config {
     /* model and data */
-    int task;                    /* fsdp_train_task */
-    const char *model;           /* folder or hub name; never NULL */
-    bool from_config;            /* random weights from the seed instead of the folder's */
-    const char *tokenizer;       /* SentencePiece file or a folder; NULL: the model's */
-    const char *data;            /* file or folder; never NULL */
-    const char *validation_data; /* NULL: none */
-    const char *task_prefix;     /* put before every source text; NULL: by task */
-    const char *text_column, *target_column; /* NULL: by task */
-    int64_t max_train_samples;               /* first rows used; 0: all */
+    int task;                  /* fsdp_train_task */
+    const char *model;         /* folder or hub name; never NULL */
+    bool from_config;          /* random weights from the seed instead of the folder's */
+    const char *tokenizer;     /* SentencePiece file or a folder; NULL: the model's */
+    const char *data;          /* file or folder; never NULL */
+    double data_weight;        /* its share, with mix_data */
+    fsdp_option_list mix_data; /* TASK:WEIGHT:PATH each (sources.h); empty: data is all */
+    double noise_density, mean_noise_span_length; /* of span corruption */
+    const char *validation_data;                  /* NULL: none */
+    const char *task_prefix;                      /* put before every source text; NULL: by task */
+    const char *text_column, *target_column;      /* NULL: by task */
+    int64_t max_train_samples;                    /* first rows used; 0: all */
     int64_t max_validation_samples;
     int max_source_length; /* SEQ2SEQ: tokens, end of sequence included */
     int max_target_length;
@@ -207,6 +211,10 @@ const fsdp_options_spec *fsdp_train_options(void);
 
 /* "causal-lm": what --task calls it; static. */
 const char *fsdp_train_task_name(fsdp_task task);
+/* The same of a fsdp_train_task other than AUTO. */
+const char *fsdp_train_given_task_name(int task);
+/* What a model is for that learns a fsdp_train_task other than AUTO. */
+fsdp_task fsdp_train_model_task(int task);
 /* --task-prefix unless it is given; static. */
 const char *fsdp_train_task_prefix(fsdp_task task);
 /* Once the task is known: values that nobody gave and that depend on it; then the checks that do.

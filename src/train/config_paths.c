@@ -6,6 +6,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/train/config_paths.h"
+#include "src/train/sources.h"
 
 typedef struct named_path {
     const char *flag, *path; /* path NULL: not given */
@@ -40,6 +41,18 @@ static bool is_same_file(const char *a, const char *b)
     return strcmp(a, b) == 0 || will_be_same(a, b);
 }
 
+static fsdp_status check_mixed(const fsdp_train_config *c, const named_path *written)
+{
+    for (size_t i = 0; i < c->mix_data.count && written->path; i++) {
+        fsdp_train_source source;
+        FSDP_TRY(fsdp_train_source_parse(c->mix_data.items[i], &source));
+        if (is_same_file(source.path, written->path))
+            return fsdp_error(FSDP_ERR_INVALID, "--%s %s and --mix-data %s are the same file",
+                              written->flag, written->path, c->mix_data.items[i]);
+    }
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_train_paths_check(const fsdp_train_config *c)
 {
     const named_path written[] = {
@@ -51,6 +64,7 @@ fsdp_status fsdp_train_paths_check(const fsdp_train_config *c)
                                  {"checkpoint-dir", c->checkpoint_dir}};
     for (size_t i = 0; i < FSDP_LENGTH(written); i++) {
         const named_path *w = &written[i], *o = NULL;
+        FSDP_TRY(check_mixed(c, w));
         for (size_t k = 0; k < FSDP_LENGTH(others) + i && w->path; k++) {
             o = k < FSDP_LENGTH(others) ? &others[k] : &written[k - FSDP_LENGTH(others)];
             if (o->path && is_same_file(o->path, w->path))

@@ -3,9 +3,12 @@
 #include "src/base/assert.h"
 #include "src/train/precision.h"
 
-static const char *const tasks[] = {
-    "auto", "seq2seq|summarization", "causal-lm|clm|language-modeling|text-generation",
-    "classification|text-classification|sequence-classification", NULL};
+static const char *const tasks[] = {"auto",
+                                    "seq2seq|summarization",
+                                    "causal-lm|clm|language-modeling|text-generation",
+                                    "classification|text-classification|sequence-classification",
+                                    "span-corruption",
+                                    NULL};
 static const char *const samplers[] = {"default", "distributed|DistributedSampler", NULL};
 static const char *const reductions[] = {"token-mean", "mean-of-means", NULL};
 static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_fused", "sgd",
@@ -43,7 +46,7 @@ static const fsdp_option table[] = {
      .choices = tasks, .metavar = "TASK", .group = "model and data",
      .shown_default = "auto, what the model is for",
      .help = "what is learned: targets of sources (T5), each token's successor (Llama, GPT-2), "
-             "the class of a sequence (BERT)"},
+             "the class of a sequence (BERT); span-corruption: T5's objective on plain text"},
     {.name = "model", .aliases = "model-name,model-name-or-path", .type = FSDP_OPTION_STRING,
      PLACE(model), .metavar = "DIR", .required = true,
      .help = "Hugging Face folder, or a hub name found in the local cache"},
@@ -55,7 +58,21 @@ static const fsdp_option table[] = {
     {.name = "data", .aliases = "train-data,train-file,train-data-dir,data-dir",
      .type = FSDP_OPTION_STRING, PLACE(data), .metavar = "PATH", .required = true,
      .help = "CSV or JSONL file; causal-lm: also a file of tokens (.bin of llm.c or nanoGPT), a "
-             "folder of them or a pattern ('shards/*.bin')"},
+             "folder of them or a pattern ('shards/*.bin'); span-corruption: any of these, or plain "
+             "text with a document a line"},
+    {.name = "mix-data", .type = FSDP_OPTION_LIST, PLACE(mix_data),
+     .metavar = "TASK:WEIGHT:PATH,...",
+     .help = "more data to train on, with tasks of their own: seq2seq:0.3:pairs.csv. Of each source "
+             "a step sees its weight's share; an epoch has as many rows as all have together"},
+    {.name = "data-weight", .type = FSDP_OPTION_DOUBLE, PLACE(data_weight), .value = "1",
+     .bounds = FSDP_ABOVE(0), .help = "the weight of --data beside those of --mix-data"},
+    {.name = "noise-density", .aliases = "mlm-probability", .type = FSDP_OPTION_DOUBLE,
+     PLACE(noise_density), .value = "0.15",
+     .bounds = {.set = true, .min = 0, .max = 1, .above = true, .below = true},
+     .help = "span-corruption: share of the tokens that sentinels stand for"},
+    {.name = "mean-noise-span-length", .type = FSDP_OPTION_DOUBLE, PLACE(mean_noise_span_length),
+     .value = "3", .bounds = FSDP_AT_LEAST(1),
+     .help = "span-corruption: tokens that a sentinel stands for, on average"},
     {.name = "validation-data", .aliases = "validation-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(validation_data), .metavar = "PATH",
      .help = "rows that are only measured, in the same forms"},
@@ -79,7 +96,8 @@ static const fsdp_option table[] = {
      .shown_default = "0, all", .help = "use only the first N rows for validation"},
     {.name = "max-source-length", .aliases = "max-input-length", .type = FSDP_OPTION_INT,
      PLACE(max_source_length), .value = "512", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "tokens of a source text; the rest is cut off"},
+     .help = "tokens of a source text; the rest is cut off. span-corruption: every input has "
+             "exactly so many, and targets the length that follows"},
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
      .help = "tokens of a target text; the rest is cut off"},

@@ -13,6 +13,7 @@
 #include "src/fsdp/observer.h"
 #include "src/nn/module.h"
 #include "src/state/async_save.h"
+#include "src/train/sources.h"
 #include "src/train/trainer_internal.h"
 
 enum {
@@ -275,7 +276,7 @@ static fsdp_status choose_lengths(const walk *w, fsdp_plan *p)
     p->micro_steps = c->gradient_accumulation_steps;
     p->rows = c->batch_size;
     p->source_length = p->task == FSDP_TASK_SEQ2SEQ ? c->max_source_length : c->max_seq_length;
-    p->target_length = p->task == FSDP_TASK_SEQ2SEQ ? c->max_target_length : 0;
+    p->target_length = p->task == FSDP_TASK_SEQ2SEQ ? fsdp_train_sources_target_length(c) : 0;
     return p->source_length ? FSDP_OK : default_length(w, p);
 }
 

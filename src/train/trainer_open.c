@@ -17,6 +17,7 @@
 #include "src/train/memory_limit.h"
 #include "src/train/optimizer.h"
 #include "src/train/precision.h"
+#include "src/train/sources.h"
 #include "src/train/trainer_internal.h"
 #include "src/train/unit_controls.h"
 
@@ -109,10 +110,10 @@ static fsdp_status choose_task(fsdp_trainer *t)
     const fsdp_model_info *info = &t->model->info;
     t->task = info->format.task;
     t->loop.num_labels = info->num_labels;
-    if (c->task != FSDP_TRAIN_AUTO && c->task - FSDP_TRAIN_SEQ2SEQ != (int)t->task)
+    if (c->task != FSDP_TRAIN_AUTO && fsdp_train_model_task(c->task) != t->task)
         return fsdp_error(FSDP_ERR_INVALID, "--task %s: %s is a %s, which is for %s",
-                          fsdp_train_task_name((fsdp_task)(c->task - FSDP_TRAIN_SEQ2SEQ)), c->model,
-                          info->class_name, fsdp_train_task_name(t->task));
+                          fsdp_train_given_task_name(c->task), c->model, info->class_name,
+                          fsdp_train_task_name(t->task));
     if (t->task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "%s is a %s, which has no head to train; 'architectures' of its "
@@ -121,6 +122,7 @@ static fsdp_status choose_task(fsdp_trainer *t)
     if (info->max_positions && c->max_seq_length > info->max_positions)
         return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: %s has positions for %lld",
                           (long long)c->max_seq_length, c->model, (long long)info->max_positions);
+    FSDP_TRY(fsdp_train_sources_check_task(c, t->task));
     return fsdp_train_config_set_task(&t->completed, t->task);
 }
 
@@ -234,25 +236,6 @@ fsdp_status fsdp_trainer_open_model(fsdp_trainer *t)
     return check_any_trained(t);
 }
 
-static fsdp_status open_dataset(const fsdp_trainer *t, const char *path, bool training,
-                                fsdp_dataset **set)
-{
-    const fsdp_train_config *c = t->config;
-    const fsdp_dataset_options options = {.task = t->task,
-                                          .source_prefix = c->task_prefix,
-                                          .source_column = c->text_column,
-                                          .target_column = c->target_column,
-                                          .max_source_length = c->max_source_length,
-                                          .max_target_length = c->max_target_length,
-                                          .max_length = c->max_seq_length,
-                                          .max_samples = training ? c->max_train_samples
-                                                                  : c->max_validation_samples,
-                                          .validation = !training,
-                                          .split_documents = c->document_token >= 0,
-                                          .document_token = (int32_t)c->document_token};
-    return fsdp_model_dataset_open(t->model, &t->tokenizer, path, &options, set);
-}
-
 static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, bool training,
                                fsdp_loader **loader)
 {
@@ -275,10 +258,10 @@ static fsdp_status open_data(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
     FSDP_TRY(fsdp_model_tokenizer_open(t->model, c->tokenizer, &t->tokenizer));
-    FSDP_TRY(open_dataset(t, c->data, true, &t->train_set));
+    FSDP_TRY(fsdp_train_sources_open(t, true, &t->train_set));
     FSDP_TRY(open_loader(t, t->train_set, true, &t->train_loader));
     if (c->validation_data && c->run_validation) {
-        FSDP_TRY(open_dataset(t, c->validation_data, false, &t->validation_set));
+        FSDP_TRY(fsdp_train_sources_open(t, false, &t->validation_set));
         FSDP_TRY(open_loader(t, t->validation_set, false, &t->validation_loader));
     }
     t->steps_per_epoch = fsdp_loader_steps(t->train_loader);

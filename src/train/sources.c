@@ -1,0 +1,221 @@
+/* See sources.h. */
+#include "src/train/sources.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+
+static const int source_tasks[] = {FSDP_TRAIN_SEQ2SEQ, FSDP_TRAIN_CAUSAL_LM,
+                                   FSDP_TRAIN_CLASSIFICATION, FSDP_TRAIN_SPAN_CORRUPTION};
+
+/* ---- one source ---- */
+
+static bool find_task(const char *name, size_t length, int *task)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(source_tasks); i++) {
+        const char *known = fsdp_train_given_task_name(source_tasks[i]);
+        if (strlen(known) == length && strncmp(known, name, length) == 0) {
+            *task = source_tasks[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out)
+{
+    fsdp_train_source source = {0};
+    const char *weight = strchr(text, ':');
+    const char *path = weight ? strchr(weight + 1, ':') : NULL;
+    if (!path || !path[1])
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--mix-data %s: not of the form TASK:WEIGHT:PATH, as "
+                          "span-corruption:0.7:corpus.txt",
+                          text);
+    if (!find_task(text, (size_t)(weight - text), &source.task))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--mix-data %s: task '%.*s' is none of seq2seq, causal-lm, "
+                          "classification and span-corruption",
+                          text, (int)(weight - text), text);
+    char *end;
+    source.weight = strtod(weight + 1, &end);
+    if (end != path || end == weight + 1 || !(source.weight > 0) || !isfinite(source.weight))
+        return fsdp_error(FSDP_ERR_INVALID, "--mix-data %s: weight '%.*s' is no number above 0",
+                          text, (int)(path - weight - 1), weight + 1);
+    source.path = path + 1;
+    *out = source;
+    return FSDP_OK;
+}
+
+static size_t count_sources(const fsdp_train_config *c)
+{
+    return 1 + c->mix_data.count;
+}
+
+/* Source `i`, --data first; those of --mix-data were parsed before. */
+static fsdp_status get_source(const fsdp_train_config *c, size_t i, fsdp_train_source *out)
+{
+    if (i > 0)
+        return fsdp_train_source_parse(c->mix_data.items[i - 1], out);
+    *out = (fsdp_train_source){.task = c->task, .weight = c->data_weight, .path = c->data};
+    return FSDP_OK;
+}
+
+static fsdp_span_corruption noise_of(const fsdp_train_config *c)
+{
+    return (fsdp_span_corruption){.noise_density = c->noise_density,
+                                  .mean_noise_span_length = c->mean_noise_span_length};
+}
+
+/* ---- checks ---- */
+
+static fsdp_status check_span_corruption(const fsdp_train_config *c)
+{
+    const fsdp_span_corruption noise = noise_of(c);
+    int64_t tokens;
+    fsdp_status status =
+        fsdp_span_corruption_lengths(&noise, c->max_source_length, &tokens, NULL, NULL);
+    if (status != FSDP_OK)
+        fsdp_error_context(status, "--max-source-length %d", c->max_source_length);
+    return status;
+}
+
+/* On the command line alone, as with the options of optimizers. */
+static fsdp_status check_without_span_corruption(const fsdp_options *options)
+{
+    static const char *const names[] = {"noise-density", "mean-noise-span-length"};
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
+        if (fsdp_options_origin(options, names[i]) == FSDP_ORIGIN_FLAG)
+            return fsdp_error(FSDP_ERR_INVALID, "--%s is for --task span-corruption", names[i]);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_train_sources_check(const fsdp_train_config *c, const fsdp_options *options)
+{
+    bool any_spans = false;
+    if (c->mix_data.count == 0 && fsdp_options_origin(options, "data-weight") == FSDP_ORIGIN_FLAG)
+        return fsdp_error(FSDP_ERR_INVALID, "--data-weight needs --mix-data: alone, --data is all");
+    for (size_t i = 0; i < count_sources(c); i++) {
+        fsdp_train_source source;
+        FSDP_TRY(get_source(c, i, &source));
+        any_spans |= source.task == FSDP_TRAIN_SPAN_CORRUPTION;
+    }
+    return any_spans ? check_span_corruption(c) : check_without_span_corruption(options);
+}
+
+fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *c, fsdp_task task)
+{
+    for (size_t i = 1; i < count_sources(c); i++) {
+        fsdp_train_source source;
+        FSDP_TRY(get_source(c, i, &source));
+        if (fsdp_train_model_task(source.task) != task)
+            return fsdp_error(FSDP_ERR_INVALID, "--mix-data %s: %s is for %s",
+                              c->mix_data.items[i - 1], c->model, fsdp_train_task_name(task));
+    }
+    return FSDP_OK;
+}
+
+int64_t fsdp_train_sources_target_length(const fsdp_train_config *c)
+{
+    int64_t longest = 0;
+    const fsdp_span_corruption noise = noise_of(c);
+    for (size_t i = 0; i < count_sources(c); i++) {
+        fsdp_train_source source;
+        int64_t tokens, targets = c->max_target_length;
+        fsdp_status status = get_source(c, i, &source);
+        if (status == FSDP_OK && source.task == FSDP_TRAIN_SPAN_CORRUPTION)
+            status =
+                fsdp_span_corruption_lengths(&noise, c->max_source_length, &tokens, &targets, NULL);
+        FSDP_ASSERT(status == FSDP_OK);
+        longest = targets > longest ? targets : longest;
+    }
+    return longest;
+}
+
+/* ---- opening ---- */
+
+static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *source,
+                               bool training, fsdp_dataset **set)
+{
+    const fsdp_train_config *c = t->config;
+    const fsdp_span_corruption noise = noise_of(c);
+    const fsdp_dataset_options options = {
+        .task = t->task,
+        .source_prefix = c->task_prefix,
+        .source_column = c->text_column,
+        .target_column = c->target_column,
+        .max_source_length = c->max_source_length,
+        .max_target_length = c->max_target_length,
+        .max_length = c->max_seq_length,
+        .max_samples = training ? c->max_train_samples : c->max_validation_samples,
+        .validation = !training,
+        .split_documents = c->document_token >= 0,
+        .document_token = (int32_t)c->document_token,
+        .span_corruption = source->task == FSDP_TRAIN_SPAN_CORRUPTION ? &noise : NULL};
+    return fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, set);
+}
+
+/* What a run of one ordinary source says nothing of. */
+static void tell_source(const fsdp_trainer *t, const fsdp_train_source *s, const fsdp_dataset *set)
+{
+    const fsdp_train_config *c = t->config;
+    const fsdp_span_corruption noise = noise_of(c);
+    int64_t tokens, targets;
+    const bool mixed = c->mix_data.count > 0, spans = s->task == FSDP_TRAIN_SPAN_CORRUPTION;
+    if (!t->out || (!mixed && !spans))
+        return;
+    fprintf(t->out, "%s of %s: %lld rows",
+            s->task == FSDP_TRAIN_AUTO ? fsdp_train_task_name(t->task)
+                                       : fsdp_train_given_task_name(s->task),
+            s->path, (long long)fsdp_dataset_len(set));
+    if (spans && fsdp_span_corruption_lengths(&noise, c->max_source_length, &tokens, &targets,
+                                              NULL) == FSDP_OK)
+        fprintf(t->out, " of %lld tokens (inputs %d, targets %lld)", (long long)tokens,
+                c->max_source_length, (long long)targets);
+    if (mixed)
+        fprintf(t->out, ", weight %g", s->weight);
+    fputc('\n', t->out);
+}
+
+/* `parts` [count of sources], filled up to *n, also on failure. */
+static fsdp_status open_parts(const fsdp_trainer *t, fsdp_mixture_part *parts, size_t *n)
+{
+    for (*n = 0; *n < count_sources(t->config); ++*n) {
+        fsdp_train_source source;
+        FSDP_TRY(get_source(t->config, *n, &source));
+        FSDP_TRY(open_source(t, &source, true, &parts[*n].dataset));
+        parts[*n].weight = source.weight;
+        tell_source(t, &source, parts[*n].dataset);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status open_mixed(const fsdp_trainer *t, fsdp_dataset **set)
+{
+    size_t n = 0;
+    fsdp_mixture_part *parts = fsdp_calloc(count_sources(t->config), sizeof *parts);
+    fsdp_status status = parts ? open_parts(t, parts, &n) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_mixture_create(parts, n, !t->config->shuffle, set);
+    for (size_t i = 0; status != FSDP_OK && i < n; i++)
+        fsdp_dataset_close(parts[i].dataset);
+    fsdp_free(parts);
+    return status;
+}
+
+fsdp_status fsdp_train_sources_open(const fsdp_trainer *t, bool training, fsdp_dataset **set)
+{
+    fsdp_train_source source;
+    if (training && t->config->mix_data.count)
+        return open_mixed(t, set);
+    FSDP_TRY(get_source(t->config, 0, &source));
+    if (!training)
+        source.path = t->config->validation_data;
+    FSDP_TRY(open_source(t, &source, training, set));
+    if (training)
+        tell_source(t, &source, *set);
+    return FSDP_OK;
+}
