@@ -84,6 +84,10 @@ deps:
 .PHONY: deps-lint
 deps-lint:
 	@sh tools/deps.sh clang clang-format libclang-rt-14-dev
+# What tools/pretrain_vocab.sh needs on top: spm_train.
+.PHONY: deps-pretrain
+deps-pretrain:
+	@sh tools/deps.sh sentencepiece
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -189,6 +193,7 @@ help:
 	@echo "make demo       install packages, build, fine-tune T5 on two ranks, show the result"
 	@echo "make test       install packages, build, all tests (T=substring: some of them)"
 	@echo "make deps       install the Debian packages alone"
+	@echo "make deps-pretrain  what tools/pretrain_vocab.sh needs on top"
 	@echo "make asan tsan  tests under the sanitizers"
 	@echo "make lint       layering, headers, formatting"
 	@echo "make fuzz       readers of foreign bytes under libFuzzer (clang): FUZZ_S=seconds each"
