@@ -35,6 +35,6 @@ static void fuzz_put(const char *name, const void *data, size_t bytes)
     char path[64];
     snprintf(path, sizeof path, "%s/%s", fuzz_folder(), name);
     FILE *file = fopen(path, "wb");
-    if (!file || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0)
+    if (!file || (bytes && fwrite(data, 1, bytes, file) != bytes) || fclose(file) != 0)
         abort();
 }
