@@ -29,13 +29,16 @@ static const char PROGRAM[] = "fsdp bench train";
 static const double SAMPLES_PER_S = 5.0;
 
 typedef struct bench_options {
-    const char *shape, *isa, *profile, *profile_steps;
+    const char *shape, *isa, *profile, *profile_steps, *save_model;
     fsdp_dtype dtype;
     int ranks, threads_per_rank, batch, seq, target, steps;
     int64_t seed;
     double dropout;
-    bool reshard_after_forward, json;
+    int backward_prefetch, checkpointing_kind;
+    bool reshard_after_forward, activation_checkpointing, breakdown, json;
 } bench_options;
+
+static const char *const checkpointings[] = {"full", "op|selective", NULL};
 
 /* clang-format off */
 #define PLACE(field) .offset = offsetof(bench_options, field)
@@ -67,6 +70,15 @@ static const fsdp_option table[] = {
      .shown_default = "0, cores / ranks", .help = "threads that compute"},
     {.name = "reshard-after-forward", .type = FSDP_OPTION_BOOL, PLACE(reshard_after_forward),
      .value = "true", .help = "free a block's whole parameters between forward and backward"},
+    {.name = "backward-prefetch", .type = FSDP_OPTION_CHOICE, PLACE(backward_prefetch),
+     .value = "BACKWARD_PRE", .choices = fsdp_backward_prefetch_choices, .metavar = "WHEN",
+     .help = "when backward gathers the block that it needs next"},
+    {.name = "activation-checkpointing", .aliases = "gradient-checkpointing",
+     .type = FSDP_OPTION_BOOL, PLACE(activation_checkpointing), .value = "false",
+     .help = "keep only the inputs of each block and compute the rest again in backward"},
+    {.name = "activation-checkpointing-kind", .type = FSDP_OPTION_CHOICE,
+     PLACE(checkpointing_kind), .value = "full", .choices = checkpointings, .metavar = "KIND",
+     .help = "op keeps the results of linear layers and attention"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
      .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
@@ -75,7 +87,11 @@ static const fsdp_option table[] = {
              "time by category"},
     {.name = "profile-steps", .type = FSDP_OPTION_STRING, PLACE(profile_steps), .metavar = "A:B",
      .shown_default = "4:6, or the last three of a shorter run",
-     .help = "first and last step that --profile covers"},
+     .help = "first and last step that --profile and --breakdown cover"},
+    {.name = "breakdown", .type = FSDP_OPTION_BOOL, PLACE(breakdown), .value = "false",
+     .help = "time by category without a trace; with --json in where_ms"},
+    {.name = "save-model", .type = FSDP_OPTION_STRING, PLACE(save_model), .metavar = "DIR",
+     .help = "write the drawn weights, before the first step, as a folder that transformers loads"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json), .value = "false",
      .help = "print one JSON line"},
 };
@@ -104,6 +120,9 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
         .dtype = o->dtype,
         .reshard_after_forward =
             o->reshard_after_forward ? FSDP_RESHARD_DEFAULT : FSDP_RESHARD_FALSE,
+        .backward_prefetch = (fsdp_backward_prefetch)o->backward_prefetch,
+        .activation_checkpointing = o->activation_checkpointing,
+        .checkpointing_kind = (fsdp_activation_checkpointing_kind)o->checkpointing_kind,
         .threads = o->threads_per_rank ? o->threads_per_rank
                    : cores > 0         ? cores
                                        : 1,
@@ -114,7 +133,9 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
         .isa = o->isa,
         .profile = o->profile,
         .profile_steps = o->profile_steps,
-        .profile_out = o->profile && !o->json ? stdout : NULL,
+        .breakdown = o->breakdown,
+        .profile_out = (o->profile || o->breakdown) && !o->json ? stdout : NULL,
+        .save_model = o->save_model,
     };
     FSDP_TRY(fsdp_check_compute_dtype("--dtype", o->dtype));
     if (access(o->shape, F_OK) == 0)

@@ -47,9 +47,13 @@ static fsdp_status open_profile(run *r)
 {
     const fsdp_bench_config *c = r->config;
     fsdp_profile_options options = {.path = c->profile};
-    if (!c->profile)
+    if (!c->profile && !c->breakdown)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, c->steps, &options));
+    if (!c->profile_steps && options.first_step == 0) { /* which makes what the others find */
+        options.first_step = 1;
+        options.n_steps = c->steps - 1;
+    }
     return fsdp_profile_create(r->group, &options, &r->profile);
 }
 
@@ -59,8 +63,11 @@ static fsdp_status open_run(const fsdp_bench_config *config, fsdp_group *group, 
     fsdp_model_options model = {
         .config = &config->shape,
         .seed = config->seed,
+        .activation_checkpointing = config->activation_checkpointing,
+        .checkpointing = {.kind = config->checkpointing_kind},
         .shard = {.mp_policy = {.param_dtype = config->dtype},
-                  .reshard_after_forward = config->reshard_after_forward},
+                  .reshard_after_forward = config->reshard_after_forward,
+                  .backward_prefetch = config->backward_prefetch},
     };
     fsdp_adamw_options adamw = fsdp_adamw_defaults();
     adamw.lr = 1e-4;
@@ -76,6 +83,8 @@ static fsdp_status open_run(const fsdp_bench_config *config, fsdp_group *group, 
     FSDP_TRY(fsdp_agree(group, status));
     fsdp_group_set_threads(group, config->threads);
     FSDP_TRY(fsdp_model_open(&model, group, r->device, &r->model));
+    if (config->save_model)
+        FSDP_TRY(fsdp_model_save(r->model, config->save_model, NULL));
     FSDP_TRY(fsdp_adamw_create(r->model->module, &adamw, &r->optimizer));
     return open_profile(r);
 }
@@ -295,13 +304,12 @@ static int64_t count_parameters(const run *r)
 
 static fsdp_status report_profile(const run *r, fsdp_bench_result *result)
 {
-    size_t n = 0;
-    const fsdp_profile_row *rows = r->profile ? fsdp_profile_rows(r->profile, &n) : NULL;
-    result->sharding_share = (double)NAN;
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(rows[i].name, "sharding itself") == 0)
-            result->sharding_share = rows[i].cpu_share;
-    if (!n || !r->config->profile_out || fsdp_group_rank(r->group) != 0)
+    const fsdp_profile_row *rows =
+        r->profile ? fsdp_profile_rows(r->profile, &result->n_where) : NULL;
+    if (!result->n_where)
+        return FSDP_OK;
+    memcpy(result->where, rows, sizeof result->where);
+    if (!r->config->profile_out || fsdp_group_rank(r->group) != 0)
         return FSDP_OK;
     return fsdp_profile_print(r->profile, r->config->profile_out);
 }
@@ -372,6 +380,29 @@ static double mib(int64_t bytes)
     return (double)bytes / (1024.0 * 1024.0);
 }
 
+/* "waiting for peers" is the key waiting_for_peers. */
+static void set_row(fsdp_json_node object, const char *name, double ms)
+{
+    char key[64];
+    size_t n = 0;
+    for (; name[n] && n + 1 < sizeof key; n++)
+        key[n] = name[n] == ' ' ? '_' : name[n];
+    key[n] = '\0';
+    set(object, key, ms);
+}
+
+static void report_where(const fsdp_bench_result *r, fsdp_json_node object)
+{
+    fsdp_json_node wall = fsdp_json_set_object(object, "where_ms");
+    fsdp_json_node processor = fsdp_json_set_object(object, "where_processor_ms");
+    for (size_t i = 0; i < r->n_where; i++) {
+        set_row(wall, r->where[i].name, r->where[i].ms);
+        set_row(processor, r->where[i].name, r->where[i].cpu_ms);
+        if (strcmp(r->where[i].name, "sharding itself") == 0)
+            set(object, "sharding_percent", 100.0 * r->where[i].cpu_share);
+    }
+}
+
 void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_result *r,
                        fsdp_json_node object)
 {
@@ -399,6 +430,7 @@ void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_r
     set(object, "page_faults_per_step", r->page_faults);
     set(object, "gemm_gflops", r->gemm_gflops);
     set(object, "step_gflop", r->flops * 1e-9);
+    set(object, "gflops", r->flops * 1e-9 / (r->step_s * c->threads));
     set(object, "mfu", r->mfu);
     set(object, "peak_allocated_mib", mib(r->memory.allocated_peak));
     set(object, "peak_reserved_mib", mib(r->memory.reserved_peak));
@@ -408,6 +440,6 @@ void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_r
     fsdp_json_set_f64(object, "first_loss", r->first_loss);
     fsdp_json_set_f64(object, "last_loss", r->last_loss);
     fsdp_json_set_f64(object, "grad_norm", r->grad_norm);
-    if (!isnan(r->sharding_share))
-        set(object, "sharding_percent", 100.0 * r->sharding_share);
+    if (r->n_where)
+        report_where(r, object);
 }

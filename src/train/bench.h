@@ -19,13 +19,17 @@
 #include <fsdp/models.h>
 
 #include "src/base/json.h"
+#include "src/train/profile_report.h"
 
 typedef struct fsdp_bench_config {
     fsdp_model_config shape; /* dropout included */
     const char *shape_name;
     fsdp_dtype dtype; /* of parameters and activations; masters are float32 */
     fsdp_reshard reshard_after_forward;
-    int threads; /* per rank */
+    fsdp_backward_prefetch backward_prefetch;
+    bool activation_checkpointing;                         /* of blocks, */
+    fsdp_activation_checkpointing_kind checkpointing_kind; /* of this kind */
+    int threads;                                           /* per rank */
     int32_t batch, source;
     int32_t target; /* 0 but for SEQ2SEQ */
     int steps;
@@ -34,7 +38,9 @@ typedef struct fsdp_bench_config {
     double start_s;            /* when the job began, on fsdp_clock_s()'s clock */
     const char *profile;       /* trace of a few steps; NULL: none */
     const char *profile_steps; /* "A:B"; NULL: after the warm-up */
+    bool breakdown;            /* sums over those steps, also without a trace */
     FILE *profile_out;         /* rank 0's table of time by category; NULL: none */
+    const char *save_model;    /* folder for the drawn weights, before the first step; NULL: none */
 } fsdp_bench_config;
 
 /* What the launching process is told, by rank 0. */
@@ -56,13 +62,14 @@ typedef struct fsdp_bench_result {
     double wait_s; /* for peers; part of the four */
     double cpu_s;  /* processor time; where step_s x threads is much more, others used the cores */
     double page_faults;
-    double tokens_per_s;          /* of all ranks, source and target */
-    double flops;                 /* of one rank and step */
-    double gemm_gflops, mfu;      /* Note [Model FLOP utilisation] */
-    double first_loss, last_loss; /* of rank 0's rows */
-    double grad_norm;             /* of the last step, before clipping */
-    double sharding_share;        /* of a profiled step's processor time; NAN: none was */
-    fsdp_memory_stats memory;     /* peaks of the steps, summed over the ranks */
+    double tokens_per_s;                       /* of all ranks, source and target */
+    double flops;                              /* of one rank and step */
+    double gemm_gflops, mfu;                   /* Note [Model FLOP utilisation] */
+    double first_loss, last_loss;              /* of rank 0's rows */
+    double grad_norm;                          /* of the last step, before clipping */
+    fsdp_profile_row where[FSDP_PROFILE_ROWS]; /* of profiled steps */
+    size_t n_where;                            /* 0: none were */
+    fsdp_memory_stats memory;                  /* peaks of the steps, summed over the ranks */
 } fsdp_bench_result;
 
 /* Collective. The result is the same on all ranks but for what is said to be rank 0's. */

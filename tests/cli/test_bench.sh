@@ -46,6 +46,35 @@ else
     bad "without --json it is text" "exit code $rc: $(head -n 2 "$dir/err")"
 fi
 
+name="time by category, without a trace"
+run train --shape "$dir/shape" --ranks 2 --batch 1 --seq 8 --target 3 --steps 2 --breakdown --json
+missing=
+for key in where_ms where_processor_ms matmul attention other_operations optimizer sharding_itself \
+    waiting_for_peers data unexplained_rest step sharding_percent gflops page_faults_per_step; do
+    grep -q "\"$key\": " "$dir/out" || missing="$missing $key"
+done
+if [ $rc -ne 0 ] || [ -n "$missing" ]; then
+    bad "$name" "exit code $rc, no$missing: $(head -n 2 "$dir/err")"
+else
+    ok "$name"
+fi
+run train --shape "$dir/shape" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 --json
+check "none is asked for, none is given" [ $rc -eq 0 ] && ! grep -q where_ms "$dir/out"
+
+# The shards' values, and so the losses, are those of the run without, to the last bit.
+plain=$(number last_loss)
+run train --shape "$dir/shape" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 --json \
+    --activation-checkpointing --backward-prefetch BACKWARD_POST --save-model "$dir/drawn"
+check "checkpointing and prefetch change no loss" [ "$(number last_loss)" = "$plain" ]
+check "the drawn weights are saved" [ -s "$dir/drawn/model.safetensors" ]
+run train --shape "$dir/drawn" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 --json
+check "what was saved is a shape" [ "$(number last_loss)" = "$plain" ]
+run train --shape "$dir/shape" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 \
+    --save-model "$dir/shape/config.json/drawn"
+expect "a folder that cannot be made is told" 1 "shape/config.json"
+run train --backward-prefetch BEFORE
+expect "prefetches are listed" 2 "BACKWARD_PRE, BACKWARD_POST"
+
 mkdir "$dir/bert"
 cat >"$dir/bert/config.json" <<'JSON'
 {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 203,

@@ -75,6 +75,7 @@ static void check_run(fsdp_test *t, const fsdp_model_config *shape, fsdp_dtype d
                            .batch = 2,
                            .source = 10,
                            .target = info.format.task == FSDP_TASK_SEQ2SEQ ? 6 : 0,
+                           .breakdown = true,
                            .steps = 2};
     fsdp_bench_result r;
     told x = {.n = 0};
@@ -94,10 +95,13 @@ static void check_run(fsdp_test *t, const fsdp_model_config *shape, fsdp_dtype d
     ASSERT(isfinite(r.grad_norm) && r.grad_norm > 0);
     ASSERT_INT(r.memory.tag_peak[FSDP_TAG_OPTIM],
                8 * r.parameters); /* two moments, each row once */
+    ASSERT_INT(r.n_where, FSDP_PROFILE_ROWS);
+    ASSERT(strcmp(r.where[0].name, "matmul") == 0 && r.where[0].ms > 0);
     ASSERT_OK(fsdp_json_create("result", &doc));
     fsdp_bench_report(&c, t->world_size, &r, fsdp_json_root(doc));
     ASSERT_OK(fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL));
-    ASSERT(strstr(text, "\"first_step_after_s\": ") && strstr(text, "\"mfu\": "));
+    ASSERT(strstr(text, "\"first_step_after_s\": ") && strstr(text, "\"mfu\": ") &&
+           strstr(text, "\"unexplained_rest\": "));
     fsdp_free(text);
     fsdp_json_destroy(doc);
 }
