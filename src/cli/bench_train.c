@@ -1,0 +1,399 @@
+/* `fsdp bench train`: the speed and memory of sharded training on this machine.
+ *
+ * The command starts its own ranks, which are this command again under the launcher. Rank 0 tells
+ * the launching process through a pipe how far it is, line by line, and at last the result; a
+ * thread here reads it and samples the job's memory when no step is timed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/clock.h"
+#include "src/cli/bench.h"
+#include "src/cli/cli.h"
+#include "src/train/bench.h"
+#include "src/train/hostmem.h"
+#include "src/train/human.h"
+#include "src/train/precision.h"
+
+static const char PROGRAM[] = "fsdp bench train";
+static const double SAMPLES_PER_S = 5.0;
+
+typedef struct bench_options {
+    const char *shape, *isa, *profile, *profile_steps, *save_model;
+    fsdp_dtype dtype;
+    int ranks, threads_per_rank, batch, seq, target, steps;
+    int64_t seed;
+    double dropout;
+    int backward_prefetch, checkpointing_kind;
+    bool reshard_after_forward, activation_checkpointing, breakdown, json;
+} bench_options;
+
+static const char *const checkpointings[] = {"full", "op|selective", NULL};
+
+/* clang-format off */
+#define PLACE(field) .offset = offsetof(bench_options, field)
+static const fsdp_option table[] = {
+    {.name = "shape", .aliases = "model", .type = FSDP_OPTION_STRING, PLACE(shape),
+     .value = "t5-small", .metavar = "NAME", .group = "work",
+     .help = "a published size, such as t5-small, llama-58m, gpt2, bert-base-uncased, or a folder "
+             "with a config.json; weights and tokens are random"},
+    {.name = "dtype", .aliases = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(dtype),
+     .value = "bfloat16", .help = "of parameters and activations; masters are float32"},
+    {.name = "batch", .aliases = "batch-size", .type = FSDP_OPTION_INT, PLACE(batch),
+     .value = "4", .bounds = FSDP_BETWEEN(1, 65536), .help = "rows per rank"},
+    {.name = "seq", .type = FSDP_OPTION_INT, PLACE(seq), .value = "512",
+     .bounds = FSDP_BETWEEN(1, 65536), .help = "tokens per row, of the source where there is a target"},
+    {.name = "target", .aliases = "tgt", .type = FSDP_OPTION_INT, PLACE(target), .value = "128",
+     .bounds = FSDP_BETWEEN(1, 65536), .help = "target tokens per row of T5; others have none"},
+    {.name = "steps", .type = FSDP_OPTION_INT, PLACE(steps), .value = "6",
+     .bounds = FSDP_BETWEEN(2, 1000000), .help = "timed steps; the median leaves out the first"},
+    {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
+     .bounds = FSDP_AT_LEAST(0), .help = "of weights and tokens"},
+    {.name = "dropout", .type = FSDP_OPTION_DOUBLE, PLACE(dropout), .value = "0",
+     .bounds = FSDP_FROM_TO_BELOW(0, 1), .help = "probability with which activations are dropped"},
+
+    {.name = "ranks", .aliases = "n,nproc-per-node", .type = FSDP_OPTION_INT, PLACE(ranks),
+     .value = "2", .bounds = FSDP_BETWEEN(1, 64), .group = "machine",
+     .help = "processes that the model is sharded over"},
+    {.name = "threads-per-rank", .aliases = "threads", .type = FSDP_OPTION_INT,
+     PLACE(threads_per_rank), .value = "0", .bounds = FSDP_BETWEEN(0, 1024),
+     .shown_default = "0, cores / ranks", .help = "threads that compute"},
+    {.name = "reshard-after-forward", .type = FSDP_OPTION_BOOL, PLACE(reshard_after_forward),
+     .value = "true", .help = "free a block's whole parameters between forward and backward"},
+    {.name = "backward-prefetch", .type = FSDP_OPTION_CHOICE, PLACE(backward_prefetch),
+     .value = "BACKWARD_PRE", .choices = fsdp_backward_prefetch_choices, .metavar = "WHEN",
+     .help = "when backward gathers the block that it needs next"},
+    {.name = "activation-checkpointing", .aliases = "gradient-checkpointing",
+     .type = FSDP_OPTION_BOOL, PLACE(activation_checkpointing), .value = "false",
+     .help = "keep only the inputs of each block and compute the rest again in backward"},
+    {.name = "activation-checkpointing-kind", .type = FSDP_OPTION_CHOICE,
+     PLACE(checkpointing_kind), .value = "full", .choices = checkpointings, .metavar = "KIND",
+     .help = "op keeps the results of linear layers and attention"},
+    {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
+     .shown_default = "the best that 'fsdp --version' lists",
+     .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+    {.name = "profile", .type = FSDP_OPTION_STRING, PLACE(profile), .metavar = "FILE.json",
+     .help = "trace of a few steps of all ranks for chrome://tracing and ui.perfetto.dev; prints "
+             "time by category"},
+    {.name = "profile-steps", .type = FSDP_OPTION_STRING, PLACE(profile_steps), .metavar = "A:B",
+     .shown_default = "4:6, or the last three of a shorter run",
+     .help = "first and last step that --profile and --breakdown cover"},
+    {.name = "breakdown", .type = FSDP_OPTION_BOOL, PLACE(breakdown), .value = "false",
+     .help = "time by category without a trace; with --json in where_ms"},
+    {.name = "save-model", .type = FSDP_OPTION_STRING, PLACE(save_model), .metavar = "DIR",
+     .help = "write the drawn weights, before the first step, as a folder that transformers loads"},
+    {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json), .value = "false",
+     .help = "print one JSON line"},
+};
+/* clang-format on */
+
+static const fsdp_options_spec spec = {
+    .program = PROGRAM,
+    .usage = "[options]",
+    .summary =
+        "Train a model of a given shape with random weights on random tokens, sharded over ranks "
+        "of "
+        "this host, and print time per step, tokens per second, time from the start of the process "
+        "to the end of the first step, memory, and what part of the speed of single matrix "
+        "products the steps reach (mfu).",
+    .epilogue = "example:\n  fsdp bench train --shape t5-small --ranks 2 --threads-per-rank 1 "
+                "--json\n",
+    .table = table,
+    .count = FSDP_LENGTH(table),
+};
+
+static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
+{
+    int cores = fsdp_allowed_cpus() / o->ranks;
+    *config = (fsdp_bench_config){
+        .shape_name = o->shape,
+        .dtype = o->dtype,
+        .reshard_after_forward =
+            o->reshard_after_forward ? FSDP_RESHARD_DEFAULT : FSDP_RESHARD_FALSE,
+        .backward_prefetch = (fsdp_backward_prefetch)o->backward_prefetch,
+        .activation_checkpointing = o->activation_checkpointing,
+        .checkpointing_kind = (fsdp_activation_checkpointing_kind)o->checkpointing_kind,
+        .threads = o->threads_per_rank ? o->threads_per_rank
+                   : cores > 0         ? cores
+                                       : 1,
+        .batch = o->batch,
+        .source = o->seq,
+        .steps = o->steps,
+        .seed = (uint64_t)o->seed,
+        .isa = o->isa,
+        .profile = o->profile,
+        .profile_steps = o->profile_steps,
+        .breakdown = o->breakdown,
+        .profile_out = (o->profile || o->breakdown) && !o->json ? stdout : NULL,
+        .save_model = o->save_model,
+    };
+    FSDP_TRY(fsdp_check_compute_dtype("--dtype", o->dtype));
+    if (access(o->shape, F_OK) == 0)
+        FSDP_TRY(fsdp_model_config_read(o->shape, &config->shape));
+    else
+        FSDP_TRY(fsdp_model_config_preset(o->shape, &config->shape));
+    fsdp_model_config_set_dropout(&config->shape, o->dropout);
+    if (fsdp_model_config_info(&config->shape).format.task == FSDP_TASK_SEQ2SEQ)
+        config->target = o->target;
+    return FSDP_OK;
+}
+
+/* --- a rank --- */
+
+/* Its report is "<fd of the pipe> <threads of a rank> <when the job began, of CLOCK_MONOTONIC>": a
+ * rank that is bound to its cores cannot count those of the job. */
+
+static void send_line(int fd, const char *line)
+{
+    size_t n = strlen(line);
+    while (n) {
+        ssize_t written = write(fd, line, n);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0) /* the launching process is gone, and so will be this one */
+            return;
+        line += written;
+        n -= (size_t)written;
+    }
+}
+
+static void tell(void *arg, fsdp_bench_stage stage)
+{
+    static const char *const lines[] = {"built\n", "memory begin\n", "memory end\n"};
+    send_line(*(const int *)arg, lines[stage]);
+}
+
+static fsdp_status send_result(int fd, const fsdp_bench_config *config, int ranks,
+                               const fsdp_bench_result *result)
+{
+    fsdp_json *doc;
+    char *text = NULL;
+    FSDP_TRY(fsdp_json_create("result", &doc));
+    fsdp_bench_report(config, ranks, result, fsdp_json_root(doc));
+    fsdp_status status = fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL);
+    if (status == FSDP_OK) {
+        send_line(fd, text);
+        send_line(fd, "\n");
+    }
+    fsdp_free(text);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+static int run_rank(fsdp_bench_config *config, const char *report)
+{
+    int fd;
+    fsdp_group *group = NULL;
+    fsdp_bench_result result;
+    if (sscanf(report, "%d %d %lf", &fd, &config->threads, &config->start_s) != 3) {
+        (void)fsdp_error(FSDP_ERR_INVALID, FSDP_BENCH_REPORT_ENV " is '%s'", report);
+        return fsdp_cli_misused(PROGRAM);
+    }
+    fsdp_status status = fsdp_init_process_group(NULL, &group);
+    if (status == FSDP_OK)
+        status = fsdp_bench_train(config, group, tell, &fd, &result);
+    if (status == FSDP_OK && fsdp_group_rank(group) == 0)
+        status = send_result(fd, config, fsdp_group_world_size(group), &result);
+    if (status != FSDP_OK && group)
+        fsdp_group_abort(group, status);
+    int code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(PROGRAM);
+    fsdp_destroy_process_group(group);
+    return code;
+}
+
+/* --- the launching process --- */
+
+typedef struct listener {
+    int fds[2]; /* ranks write to [1] */
+    pthread_t thread;
+    fsdp_hostmem *memory;
+    char *result;       /* the JSON line; NULL: none came */
+    fsdp_status status; /* of sampling */
+    char message[256];
+} listener;
+
+static void hear(listener *l, const char *line)
+{
+    fsdp_status status = FSDP_OK;
+    if (strcmp(line, "built") == 0)
+        status = fsdp_hostmem_sample(l->memory, NULL);
+    else if (strcmp(line, "memory begin") == 0)
+        status = fsdp_hostmem_start(l->memory, SAMPLES_PER_S);
+    else if (strcmp(line, "memory end") == 0)
+        fsdp_hostmem_stop(l->memory);
+    else if (!l->result)
+        l->result = fsdp_strdup(line);
+    if (status != FSDP_OK && l->status == FSDP_OK) {
+        l->status = status;
+        snprintf(l->message, sizeof l->message, "%s", fsdp_last_error());
+    }
+}
+
+/* No stdio: the launcher flushes all streams before it forks, and would wait for one that is being
+ * read. Lines are far shorter than the buffer. */
+static void *listen_to_ranks(void *arg)
+{
+    listener *l = arg;
+    char text[8192];
+    size_t have = 0;
+    for (;;) {
+        ssize_t n = read(l->fds[0], text + have, sizeof text - 1 - have);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        have += (size_t)n;
+        text[have] = '\0';
+        for (char *end; (end = strchr(text, '\n')); have -= (size_t)(end + 1 - text)) {
+            *end = '\0';
+            hear(l, text);
+            memmove(text, end + 1, strlen(end + 1) + 1);
+        }
+    }
+    close(l->fds[0]);
+    fsdp_hostmem_stop(l->memory);
+    return NULL;
+}
+
+/* The thread has all signals blocked: they are the launcher's. */
+static fsdp_status start_listening(listener *l)
+{
+    sigset_t all, before;
+    FSDP_TRY(fsdp_hostmem_create(NULL, 0, &l->memory));
+    if (pipe(l->fds) != 0)
+        return fsdp_error(FSDP_ERR_IO, "pipe: %s", strerror(errno));
+    fcntl(l->fds[0], F_SETFD, FD_CLOEXEC);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&l->thread, NULL, listen_to_ranks, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return fsdp_error(FSDP_ERR_NOMEM, "cannot start a thread: %s", strerror(error));
+    return FSDP_OK;
+}
+
+/* Seconds since this process was started, to the tick of 10 ms that the kernel notes; 0 where
+ * there is no /proc. */
+static double process_age_s(void)
+{
+    unsigned long long started = 0;
+    struct timespec now;
+    char text[1024] = "";
+    FILE *f = fopen("/proc/self/stat", "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = '\0';
+    const char *p = strrchr(text, ')'); /* the name may hold anything; field 22 is 20 after it */
+    for (int field = 2; p && field < 22; field++)
+        p = strchr(p + 1, ' ');
+    if (!p || sscanf(p, "%llu", &started) != 1)
+        return 0.0;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 -
+           (double)started / (double)sysconf(_SC_CLK_TCK);
+}
+
+static double number(fsdp_json_node object, const char *key)
+{
+    double value = 0.0;
+    return fsdp_json_opt_f64(object, key, 0.0, &value) == FSDP_OK ? value : 0.0;
+}
+
+static void print_text(fsdp_json_node r)
+{
+    fsdp_json_node split = fsdp_json_find(r, "seconds"), tags = fsdp_json_find(r, "peak_mib");
+    printf("time per step        %s (median)\n", fsdp_human_duration(number(r, "step_s")).text);
+    printf("  forward            %s\n", fsdp_human_duration(number(split, "forward")).text);
+    printf("  backward           %s\n", fsdp_human_duration(number(split, "backward")).text);
+    printf("  clip               %s\n", fsdp_human_duration(number(split, "clip")).text);
+    printf("  optimizer          %s\n", fsdp_human_duration(number(split, "optimizer")).text);
+    printf("  of it waiting      %s\n", fsdp_human_duration(number(split, "of_it_waiting")).text);
+    printf("  processor time     %s\n", fsdp_human_duration(number(split, "processor")).text);
+    printf("tokens per second    %s\n", fsdp_human_count(number(r, "tok_per_s")).text);
+    printf("first step done      %s after the start, begun after %s\n",
+           fsdp_human_duration(number(r, "first_step_after_s")).text,
+           fsdp_human_duration(number(r, "ready_after_s")).text);
+    printf("one matrix product   %s GFLOP/s on one thread\n",
+           fsdp_human_count(number(r, "gemm_gflops")).text);
+    printf("mfu                  %.1f %%\n", 100.0 * number(r, "mfu"));
+    printf("host memory          %.0f MiB (peak, all ranks)\n", number(r, "peak_host_mib"));
+    for (fsdp_json_node tag = fsdp_json_first(tags); tag.value; tag = fsdp_json_next(tag))
+        printf("  %-18s %.1f MiB\n", tag.key, number(tags, tag.key));
+}
+
+static fsdp_status print_result(const listener *l, bool json)
+{
+    fsdp_json *doc;
+    char *text = NULL;
+    int64_t samples;
+    fsdp_hostmem_usage peak = fsdp_hostmem_peak(l->memory, &samples);
+    if (l->status != FSDP_OK)
+        return fsdp_error(l->status, "%s", l->message);
+    if (!l->result)
+        return fsdp_error(FSDP_ERR_STATE, "the ranks ended without a result");
+    FSDP_TRY(fsdp_json_parse("result", 1, l->result, strlen(l->result), &doc));
+    fsdp_json_node root = fsdp_json_root(doc);
+    fsdp_json_set_f64(root, "peak_host_mib", (double)(peak.total_bytes / 1024) / 1024.0);
+    fsdp_json_set_i64(root, "memory_samples", samples);
+    fsdp_status status = fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL);
+    if (status == FSDP_OK && json)
+        printf("%s\n", text);
+    else if (status == FSDP_OK)
+        print_text(root);
+    fsdp_free(text);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+static int run_ranks(const bench_options *o, int threads, char **argv, double start_s)
+{
+    fsdp_attempt attempt = {0};
+    listener l = {.fds = {-1, -1}};
+    char report[64];
+    fsdp_status status = start_listening(&l);
+    bool listening = status == FSDP_OK;
+    if (listening) {
+        snprintf(report, sizeof report, "%d %d %.6f", l.fds[1], threads, start_s);
+        status = fsdp_bench_job_run(o->ranks, argv, report, &attempt);
+    }
+    if (l.fds[1] >= 0)
+        close(l.fds[1]);
+    if (listening)
+        pthread_join(l.thread, NULL); /* it ends with the last writer */
+    int code = attempt.exit_code;
+    if (status == FSDP_OK && code == FSDP_EXIT_OK)
+        status = print_result(&l, o->json);
+    else if (status == FSDP_OK && !attempt.interrupted)
+        fprintf(stderr, "%s: %s\n", PROGRAM, attempt.message);
+    if (status != FSDP_OK)
+        code = fsdp_cli_failed(PROGRAM);
+    fsdp_free(l.result);
+    fsdp_hostmem_destroy(l.memory);
+    return code;
+}
+
+int fsdp_bench_train_main(int argc, char **argv)
+{
+    double start_s = fsdp_clock_s() - process_age_s();
+    bench_options o = {0};
+    fsdp_options *options;
+    fsdp_bench_config config;
+    const char *report;
+    int code = fsdp_cli_options(&spec, argc - 1, argv + 1, &o, &options);
+    if (code != FSDP_CLI_RUN)
+        return code;
+    if (config_of(&o, &config) != FSDP_OK || fsdp_bench_job_report(&report) != FSDP_OK)
+        code = fsdp_cli_misused(PROGRAM);
+    else
+        code = report ? run_rank(&config, report) : run_ranks(&o, config.threads, argv, start_s);
+    fsdp_options_destroy(options);
+    return code;
+}
