@@ -8,6 +8,7 @@
 
 /* Each is a file, bench_<kind>.c; argv[0] is "bench". They return the exit code. */
 int fsdp_bench_train_main(int argc, char **argv);
+int fsdp_bench_collectives_main(int argc, char **argv);
 
 /* Run `argv` on so many ranks, bound to cores, with `report` in their environment. An error: they
  * could not be started. */

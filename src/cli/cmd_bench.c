@@ -12,6 +12,8 @@ static const struct {
 } kinds[] = {
     {"train", "training steps of a shape: time, memory, part of the machine's speed",
      fsdp_bench_train_main},
+    {"collectives", "bytes per second of collectives between processes, beside memcpy's",
+     fsdp_bench_collectives_main},
 };
 
 static int print_help(void)
@@ -30,7 +32,7 @@ int fsdp_cmd_bench(int argc, char **argv)
     for (size_t i = 0; argc > 1 && i < FSDP_LENGTH(kinds); i++)
         if (strcmp(argv[1], kinds[i].name) == 0)
             return kinds[i].main(argc, argv);
-    (void)fsdp_error(FSDP_ERR_INVALID, "%s%s%s: what it measures is 'train'",
+    (void)fsdp_error(FSDP_ERR_INVALID, "%s%s%s: what it measures is 'train' or 'collectives'",
                      argc < 2 ? "nothing to measure" : "'", argc < 2 ? "" : argv[1],
                      argc < 2 ? "" : "'");
     return fsdp_cli_misused("fsdp bench");

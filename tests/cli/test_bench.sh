@@ -59,7 +59,7 @@ else
     ok "$name"
 fi
 run train --shape "$dir/shape" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 --json
-check "none is asked for, none is given" [ $rc -eq 0 ] && ! grep -q where_ms "$dir/out"
+check "none is asked for, none is given" [ "$rc-$(grep -c where_ms "$dir/out")" = 0-0 ]
 
 # The shards' values, and so the losses, are those of the run without, to the last bit.
 plain=$(number last_loss)
@@ -91,8 +91,42 @@ fi
 run train --shape "$dir/bert" --ranks 1 --seq 41 --steps 2
 expect "rows longer than the positions are refused" 1 "seq is 41.*only 40 positions"
 
+# --- collectives ---
+
+name="a JSON line for each collective and size"
+run collectives --ranks 3 --min-size 1KiB --max-size 4KiB --seconds 0.0001 --json
+missing=
+for text in '"collective": "memcpy"' '"collective": "all_gather"' '"collective": "reduce_scatter"' \
+    '"collective": "all_reduce"' '"collective": "broadcast"' '"how": "shared"' '"ranks": 3' \
+    '"bytes": 960' '"bytes": 4032' '"bytes_per_s"' '"memcpy_bytes_per_s"' '"of_memcpy"'; do
+    grep -q -- "$text" "$dir/out" || missing="$missing $text"
+done
+if [ $rc -ne 0 ] || [ "$(wc -l <"$dir/out")" -ne 16 ] || [ -n "$missing" ]; then
+    bad "$name" "exit code $rc, no$missing: $(head -n 2 "$dir/err")"
+else
+    ok "$name"
+fi
+run collectives --min-size 1KiB --max-size 16KiB --seconds 0.0001
+check "without --json a line for each size" [ "$rc-$(grep -c '^ *[0-9][0-9]*  .*)$' "$dir/out")" = 0-3 ]
+run collectives --min-size 2KiB --max-size 1KiB
+expect "sizes ascend" 2 "min-size is 2.000 KiB, above --max-size"
+run collectives --ranks 1
+expect "one rank has no collectives" 2 "ranks"
+run collectives --factor 1
+expect "sizes grow" 2 "factor"
+run collectives --seconds 0
+expect "time is needed" 2 "seconds"
+run collectives --max-size many
+expect "a size is a number" 2 "max-size.*many"
+run collectives --max-size 1TB
+expect "buffers that do not fit are refused" 1 "2 ranks need .* MiB"
+capture "$fsdp" launch -n 2 bench collectives
+expect "collectives start their ranks themselves" 1 "without 'fsdp launch'"
+
 run
-expect "what to measure is asked for" 2 "train"
+expect "what to measure is asked for" 2 "'train' or 'collectives'"
+run --help
+expect "kinds are listed" 0 "collectives +bytes per second" out
 run compile
 expect "another kind is named" 2 "'compile'"
 run train --shape t5-tiny
