@@ -309,6 +309,7 @@ static fsdp_status report_profile(const run *r, fsdp_bench_result *result)
     if (!result->n_where)
         return FSDP_OK;
     memcpy(result->where, rows, sizeof result->where);
+    FSDP_TRY(fsdp_profile_names(r->profile, result->names, &result->n_names));
     if (!r->config->profile_out || fsdp_group_rank(r->group) != 0)
         return FSDP_OK;
     return fsdp_profile_print(r->profile, r->config->profile_out);
@@ -400,6 +401,18 @@ static void report_where(const fsdp_bench_result *r, fsdp_json_node object)
         set_row(processor, r->where[i].name, r->where[i].cpu_ms);
         if (strcmp(r->where[i].name, "sharding itself") == 0)
             set(object, "sharding_percent", 100.0 * r->where[i].cpu_share);
+    }
+    fsdp_json_node operations = fsdp_json_set_array(object, "operations");
+    for (size_t i = 0; i < r->n_names; i++) {
+        const fsdp_profile_name *name = &r->names[i];
+        fsdp_json_node line = fsdp_json_append_object(operations);
+        fsdp_json_set_str(line, "operation", name->name);
+        if (name->detail)
+            fsdp_json_set_str(line, "detail", name->detail);
+        fsdp_json_set_str(line, "category", name->category);
+        set(line, "calls", name->calls);
+        set(line, "ms", name->ms);
+        set(line, "processor_ms", name->cpu_ms);
     }
 }
 

@@ -62,14 +62,16 @@ typedef struct fsdp_bench_result {
     double wait_s; /* for peers; part of the four */
     double cpu_s;  /* processor time; where step_s x threads is much more, others used the cores */
     double page_faults;
-    double tokens_per_s;                       /* of all ranks, source and target */
-    double flops;                              /* of one rank and step */
-    double gemm_gflops, mfu;                   /* Note [Model FLOP utilisation] */
-    double first_loss, last_loss;              /* of rank 0's rows */
-    double grad_norm;                          /* of the last step, before clipping */
-    fsdp_profile_row where[FSDP_PROFILE_ROWS]; /* of profiled steps */
-    size_t n_where;                            /* 0: none were */
-    fsdp_memory_stats memory;                  /* peaks of the steps, summed over the ranks */
+    double tokens_per_s;                         /* of all ranks, source and target */
+    double flops;                                /* of one rank and step */
+    double gemm_gflops, mfu;                     /* Note [Model FLOP utilisation] */
+    double first_loss, last_loss;                /* of rank 0's rows */
+    double grad_norm;                            /* of the last step, before clipping */
+    fsdp_profile_row where[FSDP_PROFILE_ROWS];   /* of profiled steps */
+    size_t n_where;                              /* 0: none were */
+    fsdp_profile_name names[FSDP_PROFILE_NAMES]; /* what was dearest in them on rank 0 */
+    size_t n_names;
+    fsdp_memory_stats memory; /* peaks of the steps, summed over the ranks */
 } fsdp_bench_result;
 
 /* Collective. The result is the same on all ranks but for what is said to be rank 0's. */

@@ -225,6 +225,13 @@ const fsdp_profile_row *fsdp_profile_rows(const fsdp_profile *p, size_t *n)
     return p->rows;
 }
 
+fsdp_status fsdp_profile_names(const fsdp_profile *p, fsdp_profile_name names[FSDP_PROFILE_NAMES],
+                               size_t *n)
+{
+    *n = 0;
+    return p->done ? fsdp_profile_make_names(p->trace, names, n) : FSDP_OK;
+}
+
 fsdp_status fsdp_profile_print(const fsdp_profile *p, FILE *out)
 {
     if (!p->done)

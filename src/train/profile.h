@@ -2,6 +2,8 @@
 #pragma once
 #include <fsdp/profile.h>
 
+#include "src/train/profile_report.h"
+
 enum {
     FSDP_PROFILE_WARM_UP = 3, /* steps before the window, unless it is given */
     FSDP_PROFILE_STEPS = 3    /* in it */
@@ -14,3 +16,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_profile_parse_steps(const char *flag, const cha
  * the warm-up, or the last ones of a run that is too short for that. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text,
                                                       int64_t total, fsdp_profile_options *options);
+/* What is most expensive on this rank, as fsdp_profile_print() shows it; *n 0 before the window has
+ * ended. */
+FSDP_MUST_CHECK fsdp_status fsdp_profile_names(const fsdp_profile *profile,
+                                               fsdp_profile_name names[FSDP_PROFILE_NAMES],
+                                               size_t *n);

@@ -8,10 +8,6 @@
 #include "src/base/assert.h"
 #include "src/train/table.h"
 
-enum {
-    NAMES_SHOWN = 14
-};
-
 /* In the order of the table. */
 static const struct {
     fsdp_trace_category category;
@@ -121,37 +117,56 @@ static size_t merge(fsdp_trace_entry *entries, size_t n)
     return kept;
 }
 
-static void name_row(fsdp_table *table, const fsdp_trace_entry *e, double steps)
+fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
+                                    fsdp_profile_name names[FSDP_PROFILE_NAMES], size_t *n)
+{
+    size_t all;
+    const double steps = (double)fsdp_trace_steps(trace);
+    const fsdp_trace_entry *from = fsdp_trace_entries(trace, &all);
+    fsdp_trace_entry *entries = fsdp_calloc(all, sizeof *entries);
+    if (!entries)
+        return fsdp_error_nomem();
+    memcpy(entries, from, all * sizeof *entries);
+    all = merge(entries, all);
+    qsort(entries, all, sizeof *entries, by_time);
+    *n = all < FSDP_PROFILE_NAMES ? all : FSDP_PROFILE_NAMES;
+    for (size_t i = 0; i < *n; i++) {
+        const fsdp_trace_entry *e = &entries[i];
+        names[i] = (fsdp_profile_name){.name = e->name,
+                                       .detail = e->detail,
+                                       .category = fsdp_trace_category_name(e->category),
+                                       .calls = (double)e->sum.calls / steps,
+                                       .ms = (double)e->sum.wall_ns * 1e-6 / steps,
+                                       .cpu_ms = (double)e->sum.cpu_ns * 1e-6 / steps};
+    }
+    fsdp_free(entries);
+    return FSDP_OK;
+}
+
+static void name_row(fsdp_table *table, const fsdp_profile_name *e)
 {
     fsdp_table_row(table);
     fsdp_table_cell(table, "%s%s%s", e->name, e->detail ? " " : "", e->detail ? e->detail : "");
-    fsdp_table_cell(table, "%s", fsdp_trace_category_name(e->category));
-    fsdp_table_cell(table, "%.4g", (double)e->sum.calls / steps);
-    fsdp_table_cell(table, "%.2f", (double)e->sum.wall_ns * 1e-6 / steps);
-    fsdp_table_cell(table, "%.2f", (double)e->sum.cpu_ns * 1e-6 / steps);
+    fsdp_table_cell(table, "%s", e->category);
+    fsdp_table_cell(table, "%.4g", e->calls);
+    fsdp_table_cell(table, "%.2f", e->ms);
+    fsdp_table_cell(table, "%.2f", e->cpu_ms);
 }
 
 fsdp_status fsdp_profile_print_names(const fsdp_trace *trace, FILE *out)
 {
     static const char *const headings[] = {"most expensive", "category", "calls", "ms",
                                            "processor ms"};
+    fsdp_profile_name names[FSDP_PROFILE_NAMES];
     size_t n;
-    const fsdp_trace_entry *from = fsdp_trace_entries(trace, &n);
-    fsdp_trace_entry *entries = fsdp_calloc(n, sizeof *entries);
-    fsdp_table *table = NULL;
-    fsdp_status status =
-        entries ? fsdp_table_create(FSDP_LENGTH(headings), &table) : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK) {
-        memcpy(entries, from, n * sizeof *entries);
-        n = merge(entries, n);
-        qsort(entries, n, sizeof *entries, by_time);
-        for (size_t i = 0; i < FSDP_LENGTH(headings); i++)
-            fsdp_table_column(table, i, headings[i], i < 2 ? FSDP_TABLE_LEFT : FSDP_TABLE_RIGHT);
-        for (size_t i = 0; i < n && i < NAMES_SHOWN; i++)
-            name_row(table, &entries[i], (double)fsdp_trace_steps(trace));
-        status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
-    }
+    fsdp_table *table;
+    FSDP_TRY(fsdp_profile_make_names(trace, names, &n));
+    FSDP_TRY(fsdp_table_create(FSDP_LENGTH(headings), &table));
+    for (size_t i = 0; i < FSDP_LENGTH(headings); i++)
+        fsdp_table_column(table, i, headings[i], i < 2 ? FSDP_TABLE_LEFT : FSDP_TABLE_RIGHT);
+    for (size_t i = 0; i < n; i++)
+        name_row(table, &names[i]);
+    fsdp_status status = fsdp_table_print(table, out, FSDP_TABLE_AUTO);
     fsdp_table_destroy(table);
-    fsdp_free(entries);
     return status;
 }

@@ -7,13 +7,24 @@
 #include "src/base/trace.h"
 
 enum {
-    FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1 /* and the step */
+    FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1, /* and the step */
+    FSDP_PROFILE_NAMES = 14
 };
+
+/* All pieces of a step with one name, on this rank. */
+typedef struct fsdp_profile_name {
+    const char *name, *detail; /* static; detail may be NULL */
+    const char *category;      /* static */
+    double calls, ms, cpu_ms;  /* per step */
+} fsdp_profile_name;
 
 /* Means over the steps of the trace and the ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],
                                                     FILE *out);
-/* This rank's most expensive names. */
+/* This rank's most expensive names, dearest first. */
+FSDP_MUST_CHECK fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
+                                                    fsdp_profile_name names[FSDP_PROFILE_NAMES],
+                                                    size_t *n);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_names(const fsdp_trace *trace, FILE *out);

@@ -97,6 +97,7 @@ static void check_run(fsdp_test *t, const fsdp_model_config *shape, fsdp_dtype d
                8 * r.parameters); /* two moments, each row once */
     ASSERT_INT(r.n_where, FSDP_PROFILE_ROWS);
     ASSERT(strcmp(r.where[0].name, "matmul") == 0 && r.where[0].ms > 0);
+    ASSERT(r.n_names > 3 && r.names[0].ms >= r.names[1].ms && r.names[1].ms > 0);
     ASSERT_OK(fsdp_json_create("result", &doc));
     fsdp_bench_report(&c, t->world_size, &r, fsdp_json_root(doc));
     ASSERT_OK(fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL));
