@@ -406,9 +406,10 @@ static void report_where(const fsdp_bench_result *r, fsdp_json_node object)
     for (size_t i = 0; i < r->n_names; i++) {
         const fsdp_profile_name *name = &r->names[i];
         fsdp_json_node line = fsdp_json_append_object(operations);
-        fsdp_json_set_str(line, "operation", name->name);
-        if (name->detail)
-            fsdp_json_set_str(line, "detail", name->detail);
+        char text[160];
+        snprintf(text, sizeof text, "%s%s%s", name->name, name->detail ? " " : "",
+                 name->detail ? name->detail : "");
+        fsdp_json_set_str(line, "operation", text);
         fsdp_json_set_str(line, "category", name->category);
         set(line, "calls", name->calls);
         set(line, "ms", name->ms);

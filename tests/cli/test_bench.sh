@@ -92,6 +92,20 @@ fi
 run train --shape "$dir/bert" --ranks 1 --seq 41 --steps 2
 expect "rows longer than the positions are refused" 1 "seq is 41.*only 40 positions"
 
+name="tools/bench.sh makes tables of it"
+RUNS="$dir/shape:fp32:2:1:8 $dir/shape:bf16:1:2:8" STEPS=2 capture sh "$root/tools/bench.sh" "$build"
+if [ $rc -eq 0 ] && [ "$(grep -c "^$dir/shape " "$dir/out")" -eq 2 ] &&
+    [ "$(grep -Ec "^$dir/shape:(fp32:2:1|bf16:1:2):8( +[0-9.]+){7,10}$" "$dir/out")" -eq 4 ] &&
+    [ "$(grep -Ec "^$dir/shape:.* linear [0-9.]+;" "$dir/out")" -eq 2 ]; then
+    ok "$name"
+else
+    bad "$name" "exit code $rc: $(head -n 2 "$dir/err")"
+fi
+RUNS="$dir/shape:fp32:2:1:8" STEPS=2 JSON=1 capture sh "$root/tools/bench.sh" "$build"
+check "or JSON lines" [ "$rc-$(wc -l <"$dir/out")-$(grep -c '^{"shape".*}$' "$dir/out")" = 0-1-1 ]
+RUNS="$dir/none:fp32:2:1:8" capture sh "$root/tools/bench.sh" "$build"
+expect "tools/bench.sh ends with what fails" 1 "unknown model shape"
+
 # --- collectives ---
 
 name="a JSON line for each collective and size"
