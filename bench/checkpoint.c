@@ -1,6 +1,11 @@
-/* How fast a checkpoint is saved and loaded, beside dd on the same disk: in turn, several times,
- * and the medians. What is read is not in memory any more. fsdp launch -n 2 build/bench/checkpoint
- * DIR [MIB] [ROUNDS] */
+/* How fast a checkpoint is saved and loaded, beside plain write() with fsync() and read() as dd
+ * does them, of as many bytes by as many processes on the same disk: in turn, the order changing
+ * from round to round, and the ratios of each round, since the disk of a virtual machine may be
+ * three times as fast in one minute as in the next. What is read is not in memory any more (of this
+ * machine: what lies below a virtual disk is not known).
+ *
+ *     fsdp launch -n 2 build/bench/checkpoint DIR [MIB] [ROUNDS] */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +21,9 @@
 enum {
     TENSORS = 64,
     WIDTH = 1024,
-    MAX_ROUNDS = 20,
+    MAX_ROUNDS = 60,
+    MAX_FIGURES = 3,
+    BLOCK = 1 << 20, /* of a plain write or read */
     PATH = 300
 };
 
@@ -24,27 +31,23 @@ typedef struct bench {
     fsdp_group *group;
     fsdp_device *device;
     fsdp_state_dict *dict;
-    char dd[PATH], saved[PATH];
+    char *block;         /* [BLOCK] */
+    char plain[PATH];    /* this rank's, with nothing to check */
+    char saved[PATH];    /* the checkpoint */
+    char own[PATH + 32]; /* this rank's file in it */
     int64_t mib;
 } bench;
 
-typedef enum figure {
-    DD_WRITE,
-    SAVE,
-    ASYNC_SAVE,
-    DD_READ,
-    LOAD,
-    FIGURES
-} figure;
-
-static const char *const names[FIGURES] = {"dd conv=fsync", "fsdp_dcp_save", "fsdp_dcp_async_save",
-                                           "dd of what was written", "fsdp_dcp_load"};
+/* Bytes that this rank writes or reads. */
+static int64_t share(const bench *b)
+{
+    return b->mib * (1 << 20) / fsdp_group_world_size(b->group) / BLOCK * BLOCK;
+}
 
 /* Rows of this rank, with values that differ. */
 static fsdp_status put_tensor(bench *b, int i)
 {
-    const int64_t rows = b->mib * (1 << 20) / TENSORS / WIDTH / (int64_t)sizeof(float);
-    const int64_t own = rows / fsdp_group_world_size(b->group);
+    const int64_t own = share(b) / TENSORS / WIDTH / (int64_t)sizeof(float);
     const int64_t whole[] = {own * fsdp_group_world_size(b->group), WIDTH}, part[] = {own, WIDTH};
     char name[16];
     fsdp_tensor *x;
@@ -61,70 +64,93 @@ static fsdp_status put_tensor(bench *b, int i)
     return status;
 }
 
-/* Out of the page cache. */
-static void forget(const char *path)
+/* ---- what is timed --------------------------------------------------------------------------- */
+
+/* As dd bs=1M conv=fsync: this rank's share of the bytes, in a file of its own. */
+static fsdp_status write_plain(const bench *b)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    (void)fdatasync(fd);
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    close(fd);
+    const int fd = open(b->plain, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    bool ok = fd >= 0;
+    for (int64_t left = share(b); ok && left > 0; left -= BLOCK)
+        ok = write(fd, b->block, BLOCK) == BLOCK;
+    ok = ok && fsync(fd) == 0;
+    if (fd >= 0 && close(fd) != 0)
+        ok = false;
+    return ok ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "%s: %s", b->plain, strerror(errno));
 }
 
-static fsdp_status run_dd(const bench *b, figure f)
+/* As dd bs=1M of=/dev/null, of the file that load reads. */
+static fsdp_status read_plain(const bench *b)
 {
-    char command[2 * PATH];
-    if (fsdp_group_rank(b->group) > 0)
-        return FSDP_OK;
-    if (f == DD_READ) {
-        forget(b->dd);
-        snprintf(command, sizeof command, "dd if='%s' of=/dev/null bs=1M 2>/dev/null", b->dd);
-    } else {
-        (void)unlink(b->dd);
-        snprintf(command, sizeof command,
-                 "dd if=/dev/zero of='%s' bs=1M count=%lld conv=fsync 2>/dev/null", b->dd,
-                 (long long)b->mib);
-    }
-    return system(command) == 0 ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "%s: failed", command);
+    ssize_t n = -1;
+    const int fd = open(b->own, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && (n = read(fd, b->block, BLOCK)) > 0)
+        ;
+    if (n < 0)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", b->own, strerror(errno));
+    close(fd);
+    return FSDP_OK;
+}
+
+static fsdp_status save(const bench *b)
+{
+    return fsdp_dcp_save(b->dict, b->saved, b->group, &(fsdp_dcp_save_options){.overwrite = true});
 }
 
 static fsdp_status save_beside(const bench *b)
 {
     const fsdp_dcp_async_save_options options = {.overwrite = true};
-    fsdp_async_save *save;
-    FSDP_TRY(fsdp_dcp_async_save(b->dict, b->saved, b->group, &options, &save));
-    fsdp_status status = fsdp_async_save_wait(save);
-    fsdp_async_save_destroy(save);
+    fsdp_async_save *saving;
+    FSDP_TRY(fsdp_dcp_async_save(b->dict, b->saved, b->group, &options, &saving));
+    fsdp_status status = fsdp_async_save_wait(saving);
+    fsdp_async_save_destroy(saving);
     return status;
 }
 
-static fsdp_status run_figure(const bench *b, figure f)
+static fsdp_status load(const bench *b)
 {
-    switch (f) {
-    case SAVE:
-        return fsdp_dcp_save(b->dict, b->saved, b->group,
-                             &(fsdp_dcp_save_options){.overwrite = true});
-    case ASYNC_SAVE:
-        return save_beside(b);
-    case LOAD:
-        return fsdp_dcp_load(b->dict, b->saved, b->group, NULL);
-    default:
-        return run_dd(b, f);
-    }
+    return fsdp_dcp_load(b->dict, b->saved, b->group, NULL);
 }
 
-/* What the timed part is not to find. */
-static void prepare(const bench *b, figure f)
+typedef struct figure {
+    const char *name;
+    fsdp_status (*run)(const bench *b);
+} figure;
+
+/* The first of each is what the others are compared with. */
+static const figure writes[] = {
+    {"write", write_plain}, {"save", save}, {"async save", save_beside}};
+static const figure reads[] = {{"read", read_plain}, {"load", load}};
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+/* The disk is quiet, nothing is there to be written over, and what will be read is not in memory:
+ * freed blocks and old pages too are work for the disk. */
+static fsdp_status prepare(const bench *b, bool is_read)
 {
-    char path[PATH + 32];
-    if (f == LOAD) {
-        snprintf(path, sizeof path, "%s/__%d_0.distcp", b->saved, fsdp_group_rank(b->group));
-        forget(path);
-    } else if (f != DD_READ && fsdp_group_rank(b->group) == 0 &&
-               fsdp_tree_remove(b->saved) != FSDP_OK) {
-        /* overwritten then */
+    if (!is_read) {
+        (void)unlink(b->plain);
+        if (fsdp_group_rank(b->group) == 0)
+            FSDP_TRY(fsdp_tree_remove(b->saved));
     }
+    FSDP_TRY(fsdp_barrier(b->group));
+    sync();
+    const int fd = is_read ? open(b->own, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        close(fd);
+    }
+    return fsdp_barrier(b->group);
+}
+
+static fsdp_status measure_one(const bench *b, const figure *f, bool is_read, double *rate)
+{
+    FSDP_TRY(prepare(b, is_read));
+    const double begin = fsdp_clock_s();
+    FSDP_TRY(f->run(b));
+    FSDP_TRY(fsdp_barrier(b->group));
+    *rate = (double)b->mib * 1.048576 / (fsdp_clock_s() - begin);
+    return FSDP_OK;
 }
 
 static int compare(const void *a, const void *b)
@@ -133,59 +159,125 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static fsdp_status measure(const bench *b, int rounds)
+/* Of [n] values, which are sorted. */
+static double median(double *values, int n)
 {
-    double rate[FIGURES][MAX_ROUNDS], median[FIGURES];
-    for (int i = 0; i < rounds; i++)
-        for (int f = 0; f < FIGURES; f++) {
-            prepare(b, (figure)f);
-            FSDP_TRY(fsdp_barrier(b->group));
-            const double begin = fsdp_clock_s();
-            FSDP_TRY(run_figure(b, (figure)f));
-            FSDP_TRY(fsdp_barrier(b->group));
-            rate[f][i] = (double)b->mib * 1.048576 / (fsdp_clock_s() - begin);
-        }
-    for (int f = 0; f < FIGURES; f++) {
-        qsort(rate[f], (size_t)rounds, sizeof(double), compare);
-        median[f] = rate[f][rounds / 2];
-        if (fsdp_group_rank(b->group) == 0)
-            printf("%-24s %7.0f MB/s, %6.0f to %6.0f; %3.0f %% of dd\n", names[f], median[f],
-                   rate[f][0], rate[f][rounds - 1],
-                   100.0 * median[f] / median[f < DD_READ ? DD_WRITE : DD_READ]);
+    qsort(values, (size_t)n, sizeof *values, compare);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+static void print_round(const figure *figures, int n, int round, double (*rate)[MAX_ROUNDS])
+{
+    for (int f = 0; f < n; f++)
+        if (f == 0)
+            printf("round %2d: %-10s %6.0f MB/s", round + 1, figures[0].name, rate[0][round]);
+        else
+            printf("; %s %6.0f, %3.0f %%", figures[f].name, rate[f][round],
+                   100.0 * rate[f][round] / rate[0][round]);
+    printf("\n");
+    fflush(stdout);
+}
+
+static void print_medians(const figure *figures, int n, int rounds, double (*rate)[MAX_ROUNDS])
+{
+    for (int f = n - 1; f >= 0; f--) {
+        double ratio[MAX_ROUNDS];
+        for (int i = 0; i < rounds; i++)
+            ratio[i] = 100.0 * rate[f][i] / rate[0][i];
+        const double middle = median(ratio, rounds), of_rates = median(rate[f], rounds);
+        printf("%-10s median %6.0f MB/s, %5.0f to %5.0f", figures[f].name, of_rates, rate[f][0],
+               rate[f][rounds - 1]);
+        if (f > 0)
+            printf("; of the plain %s's: median %3.0f %%, %3.0f to %3.0f %%", figures[0].name,
+                   middle, ratio[0], ratio[rounds - 1]);
+        printf("\n");
     }
+}
+
+/* Each begins a round as often as the others, and follows each of them: the disk is not the same
+ * from one second to the next. */
+static fsdp_status measure(const bench *b, const figure *figures, int n, int rounds)
+{
+    const bool is_read = figures == reads, tells = fsdp_group_rank(b->group) == 0;
+    double rate[MAX_FIGURES][MAX_ROUNDS];
+    for (int i = 0; i < rounds; i++) {
+        for (int k = 0; k < n; k++) {
+            const int f = (i % n + (i / n % 2 ? n - k : k)) % n;
+            FSDP_TRY(measure_one(b, &figures[f], is_read, &rate[f][i]));
+        }
+        if (tells)
+            print_round(figures, n, i, rate);
+    }
+    if (tells)
+        print_medians(figures, n, rounds, rate);
     return FSDP_OK;
 }
 
-static fsdp_status run(bench *b, int rounds)
+static fsdp_status measure_all(const bench *b, int rounds)
+{
+    FSDP_TRY(measure(b, writes, sizeof writes / sizeof *writes, rounds));
+    (void)unlink(b->plain);
+    FSDP_TRY(save(b));
+    return measure(b, reads, sizeof reads / sizeof *reads, rounds);
+}
+
+/* ---- the program ----------------------------------------------------------------------------- */
+
+static fsdp_status name_files(bench *b, const char *dir)
+{
+    const int rank = fsdp_group_rank(b->group);
+    const int n = snprintf(b->saved, sizeof b->saved, "%s/saved", dir);
+    if (n < 0 || (size_t)n + 32 > sizeof b->saved)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: a name too long", dir);
+    snprintf(b->plain, sizeof b->plain, "%s/plain.%d", dir, rank);
+    snprintf(b->own, sizeof b->own, "%s/__%d_0.distcp", b->saved, rank);
+    return FSDP_OK;
+}
+
+static fsdp_status run(bench *b, const char *dir, int rounds)
 {
     FSDP_TRY(fsdp_init_process_group(NULL, &b->group));
+    FSDP_TRY(name_files(b, dir));
     FSDP_TRY(fsdp_device_create(NULL, &b->device));
     FSDP_TRY(fsdp_state_dict_create(&b->dict));
+    b->block = malloc(BLOCK);
+    if (!b->block)
+        return fsdp_error(FSDP_ERR_NOMEM, "no memory for a block");
+    for (int i = 0; i < BLOCK; i++)
+        b->block[i] = (char)(i * 31);
     for (int i = 0; i < TENSORS; i++)
         FSDP_TRY(put_tensor(b, i));
-    return measure(b, rounds);
+    if (fsdp_group_rank(b->group) == 0)
+        printf("%lld MiB by %d processes, %d rounds\n", (long long)b->mib,
+               fsdp_group_world_size(b->group), rounds);
+    return measure_all(b, rounds);
+}
+
+static void clean_up(bench *b)
+{
+    if (b->plain[0])
+        (void)unlink(b->plain);
+    if (b->saved[0] && fsdp_group_rank(b->group) == 0 && fsdp_tree_remove(b->saved) != FSDP_OK)
+        fprintf(stderr, "%s\n", fsdp_last_error());
+    free(b->block);
+    fsdp_state_dict_destroy(b->dict);
+    fsdp_device_destroy(b->device);
+    fsdp_destroy_process_group(b->group);
 }
 
 int main(int argc, char **argv)
 {
-    bench b = {.mib = argc > 2 ? atoll(argv[2]) : 4096};
-    const int rounds = argc > 3 ? atoi(argv[3]) : 3;
+    bench b = {.mib = argc > 2 ? atoll(argv[2]) : 1024};
+    const int rounds = argc > 3 ? atoi(argv[3]) : 12;
     if (argc < 2 || b.mib < 64 || rounds < 1 || rounds > MAX_ROUNDS) {
-        fprintf(stderr, "usage: fsdp launch -n 2 checkpoint DIR [MIB, at least 64] [ROUNDS]\n");
+        fprintf(stderr,
+                "usage: fsdp launch -n 2 checkpoint DIR [MIB, at least 64] [ROUNDS, at most %d]\n",
+                MAX_ROUNDS);
         return 2;
     }
-    snprintf(b.dd, sizeof b.dd, "%s/dd", argv[1]);
-    snprintf(b.saved, sizeof b.saved, "%s/saved", argv[1]);
-    fsdp_status status = run(&b, rounds);
+    fsdp_status status = run(&b, argv[1], rounds);
     if (status != FSDP_OK)
         fprintf(stderr, "%s\n", fsdp_last_error());
-    if (fsdp_group_rank(b.group) == 0) {
-        (void)unlink(b.dd);
-        if (fsdp_tree_remove(b.saved) != FSDP_OK)
-            fprintf(stderr, "%s\n", fsdp_last_error());
-    }
-    fsdp_state_dict_destroy(b.dict);
-    fsdp_device_destroy(b.device);
-    fsdp_destroy_process_group(b.group);
+    clean_up(&b);
     return status != FSDP_OK;
 }
