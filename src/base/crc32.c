@@ -1,7 +1,8 @@
 /* Slicing by eight: M. E. Kounavis, F. L. Berry, A Systematic Approach to Building High
  * Performance Software-based CRC Generators, 2005. Long pieces on x86-64: folding by carry-less
  * multiplication, V. Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
- * Instruction, Intel, 2009; about ten times as fast. */
+ * Instruction, Intel, 2009; about ten times as fast, and three times that where one instruction
+ * multiplies four pairs. */
 #include <stdbool.h>
 
 #include "src/base/crc32.h"
@@ -12,8 +13,9 @@
 
 enum {
     SLICES = 8,
-    LANES = 4,       /* blocks that are folded side by side */
-    BLOCK_BYTES = 16 /* of each */
+    LANES = 4,        /* blocks that are folded side by side */
+    BLOCK_BYTES = 16, /* of each */
+    WIDE_BYTES = 64   /* of each where registers hold four */
 };
 
 void fsdp_crc32_init(fsdp_crc32_table *table)
@@ -59,17 +61,11 @@ FOLDING static uint32_t reduce(__m128i x)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, quotient), 1);
 }
 
-/* `bytes`: a multiple of 16, and 64 or more. `crc` is inverted, as is the result. */
-FOLDING static uint32_t crc32_folded(uint32_t crc, const unsigned char *p, size_t bytes)
+/* What is left of a piece, and what the blocks before it came to. `bytes`: a multiple of 16. */
+FOLDING static uint32_t fold_rest(__m128i x[LANES], const unsigned char *p, size_t bytes)
 {
     const __m128i by_four = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
     const __m128i by_one = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
-    __m128i x[LANES];
-    for (int i = 0; i < LANES; i++)
-        x[i] = load(p + i * BLOCK_BYTES);
-    x[0] = _mm_xor_si128(x[0], _mm_cvtsi32_si128((int)crc));
-    p += LANES * BLOCK_BYTES;
-    bytes -= LANES * BLOCK_BYTES;
     for (; bytes >= LANES * BLOCK_BYTES; bytes -= LANES * BLOCK_BYTES, p += LANES * BLOCK_BYTES)
         for (int i = 0; i < LANES; i++)
             x[i] = fold(x[i], by_four, load(p + i * BLOCK_BYTES));
@@ -80,14 +76,64 @@ FOLDING static uint32_t crc32_folded(uint32_t crc, const unsigned char *p, size_
     return reduce(x[0]);
 }
 
-/* Bytes of the head of a piece that crc32_folded() is for. */
+/* `bytes`: a multiple of 16, and 64 or more. `crc` is inverted, as is the result. */
+FOLDING static uint32_t crc32_folded(uint32_t crc, const unsigned char *p, size_t bytes)
+{
+    __m128i x[LANES];
+    for (int i = 0; i < LANES; i++)
+        x[i] = load(p + i * BLOCK_BYTES);
+    x[0] = _mm_xor_si128(x[0], _mm_cvtsi32_si128((int)crc));
+    return fold_rest(x, p + LANES * BLOCK_BYTES, bytes - LANES * BLOCK_BYTES);
+}
+
+#define WIDE __attribute__((target("vpclmulqdq,avx512f,pclmul,sse4.1")))
+
+WIDE static __m512i fold_wide(__m512i x, __m512i k, __m512i next)
+{
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, k, 0x00),
+                                     _mm512_clmulepi64_epi128(x, k, 0x11), next, 0x96);
+}
+
+WIDE static __m512i load_wide(const unsigned char *p)
+{
+    return _mm512_loadu_si512((const void *)p);
+}
+
+/* As crc32_folded(), for 256 bytes or more. */
+WIDE static uint32_t crc32_wide(uint32_t crc, const unsigned char *p, size_t bytes)
+{
+    const size_t round = (size_t)LANES * WIDE_BYTES;
+    const __m512i by_four = _mm512_broadcast_i32x4(_mm_set_epi64x(0x01322d1430, 0x011542778a));
+    const __m512i by_one = _mm512_broadcast_i32x4(_mm_set_epi64x(0x01c6e41596, 0x0154442bd4));
+    __m512i x[LANES];
+    for (int i = 0; i < LANES; i++)
+        x[i] = load_wide(p + i * WIDE_BYTES);
+    x[0] = _mm512_xor_si512(x[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+    for (p += round, bytes -= round; bytes >= round; bytes -= round, p += round)
+        for (int i = 0; i < LANES; i++)
+            x[i] = fold_wide(x[i], by_four, load_wide(p + i * WIDE_BYTES));
+    for (int i = 1; i < LANES; i++)
+        x[0] = fold_wide(x[0], by_one, x[i]);
+    __m128i narrow[LANES];
+    _mm512_storeu_si512((void *)narrow, x[0]);
+    return fold_rest(narrow, p, bytes);
+}
+
+static uint32_t crc32_long(uint32_t crc, const unsigned char *p, size_t bytes)
+{
+    const bool is_wide = __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f");
+    return is_wide && bytes >= (size_t)LANES * WIDE_BYTES ? crc32_wide(crc, p, bytes)
+                                                          : crc32_folded(crc, p, bytes);
+}
+
+/* Bytes of the head of a piece that crc32_long() is for. */
 static size_t foldable(size_t bytes)
 {
     const bool can = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     return can && bytes >= LANES * BLOCK_BYTES ? bytes / BLOCK_BYTES * BLOCK_BYTES : 0;
 }
 #else
-static uint32_t crc32_folded(uint32_t crc, const unsigned char *p, size_t bytes)
+static uint32_t crc32_long(uint32_t crc, const unsigned char *p, size_t bytes)
 {
     (void)p;
     (void)bytes;
@@ -107,7 +153,7 @@ uint32_t fsdp_crc32(const fsdp_crc32_table *table, uint32_t crc, const void *dat
     const size_t folded = foldable(bytes);
     crc = ~crc;
     if (folded)
-        crc = crc32_folded(crc, p, folded);
+        crc = crc32_long(crc, p, folded);
     p += folded;
     bytes -= folded;
     for (; bytes >= SLICES; bytes -= SLICES, p += SLICES) {
