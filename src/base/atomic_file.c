@@ -15,8 +15,9 @@ enum {
     MAX_NAME_TRIES = 100,
     MAX_WRITE = 1 << 30, /* of one call; Linux stops at 2 GiB anyway */
     COPY_BYTES = 1 << 20,
-    SYNC_BYTES = 8 << 20, /* that are handed to the disk at a time */
-    HOLE_BYTES = 64 << 10 /* of a write are looked at together for zeros */
+    PIECE_BYTES = 256 << 10, /* of an append that are written and seen at a time */
+    SYNC_BYTES = 8 << 20,    /* that are handed to the disk at a time */
+    HOLE_BYTES = 64 << 10    /* of a write are looked at together for zeros */
 };
 
 struct fsdp_atomic_file {
@@ -219,13 +220,25 @@ static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
         (void)sync_file_range(file->fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
 }
 
-fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
+static fsdp_status append_piece(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
     const uint64_t before = file->appended;
     FSDP_TRY(write_data(file, file->temporary ? (int64_t)file->appended : -1, data, bytes));
     file->appended += bytes;
     begin_to_sync(file, before);
     return file->see ? file->see(file->context, data, bytes) : FSDP_OK;
+}
+
+/* In pieces that stay in the cache for who sees them. Also, Linux makes its pages as large as a
+ * write, and one that is on its way to the disk takes no more bytes until it has arrived: written
+ * 8 MiB at a time, a checkpoint of 1 GiB took three times as long. */
+fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
+{
+    const char *from = data;
+    for (size_t at = 0; at < bytes; at += PIECE_BYTES)
+        FSDP_TRY(
+            append_piece(file, from + at, bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES));
+    return FSDP_OK;
 }
 
 void fsdp_atomic_file_observe(fsdp_atomic_file *file, fsdp_append_fn *see, void *context)

@@ -5,6 +5,10 @@
 #include "src/base/crc32.h"
 #include "src/ckpt/zip_format.h"
 
+enum {
+    PIECE_BYTES = 256 << 10 /* that are summed and written at a time: they stay in the cache */
+};
+
 struct fsdp_zip_writer {
     fsdp_atomic_file *file; /* borrowed */
     char *folder;
@@ -85,12 +89,16 @@ fsdp_status fsdp_zip_writer_begin(fsdp_zip_writer *writer, const char *name, uin
 
 fsdp_status fsdp_zip_writer_append(fsdp_zip_writer *writer, const void *data, size_t bytes)
 {
+    const char *from = data;
     if (bytes == 0)
         return FSDP_OK;
     FSDP_ASSERT(bytes <= writer->left);
-    writer->entry.crc32 = fsdp_crc32(&writer->crc_table, writer->entry.crc32, data, bytes);
+    for (size_t at = 0, piece; at < bytes; at += piece) {
+        piece = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        writer->entry.crc32 = fsdp_crc32(&writer->crc_table, writer->entry.crc32, from + at, piece);
+        FSDP_TRY(write_bytes(writer, from + at, piece));
+    }
     writer->left -= bytes;
-    FSDP_TRY(write_bytes(writer, data, bytes));
     return writer->left ? FSDP_OK : end_record(writer);
 }
 
