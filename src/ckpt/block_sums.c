@@ -1,8 +1,11 @@
 /* Checksums by blocks: computed as the file is written, compared as it is read. */
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/io_internal.h"
 #include "src/base/str.h"
 #include "src/ckpt/block_sums.h"
 
@@ -171,11 +174,18 @@ void fsdp_block_check_close(fsdp_block_check *check)
     fsdp_free(check);
 }
 
-static fsdp_status compare_block(fsdp_block_check *check, uint64_t i)
+static size_t bytes_of_block(const fsdp_block_check *check, uint64_t i)
 {
-    const uint64_t begin = i * check->block_bytes, left = check->data->bytes - begin;
-    const size_t bytes = (size_t)(left < check->block_bytes ? left : check->block_bytes);
-    if (fsdp_crc32(&check->table, 0, check->data->data + begin, bytes) !=
+    const uint64_t left = check->data->bytes - i * check->block_bytes;
+    return (size_t)(left < check->block_bytes ? left : check->block_bytes);
+}
+
+/* `data`: what block i holds. */
+static fsdp_status compare_block(fsdp_block_check *check, uint64_t i, const void *data)
+{
+    const uint64_t begin = i * check->block_bytes;
+    const size_t bytes = bytes_of_block(check, i);
+    if (fsdp_crc32(&check->table, 0, data, bytes) !=
         get_number(check->sums + i * SUM_BYTES, SUM_BYTES))
         return fsdp_error(FSDP_ERR_FORMAT, "%s is damaged: checksum of bytes [%llu, %llu)",
                           check->data_path, (unsigned long long)begin,
@@ -193,6 +203,56 @@ fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset, uin
     const uint64_t last = (offset + bytes - 1) / check->block_bytes;
     for (uint64_t i = offset / check->block_bytes; i <= last; i++)
         if (!check->compared[i])
-            FSDP_TRY(compare_block(check, i));
+            FSDP_TRY(compare_block(check, i, check->data->data + i * check->block_bytes));
+    return FSDP_OK;
+}
+
+static fsdp_status read_at(const fsdp_block_check *check, int fd, uint64_t offset, size_t bytes,
+                           unsigned char *out)
+{
+    while (bytes > 0) {
+        const ssize_t n = pread(fd, out, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fsdp_io_error(check->data_path, "cannot read");
+        if (n == 0)
+            return fsdp_error(FSDP_ERR_FORMAT, "%s: ends at byte %llu: it was shortened",
+                              check->data_path, (unsigned long long)offset);
+        out += n;
+        offset += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+/* Bytes [offset, offset + bytes) lie in block i. */
+static fsdp_status read_block(fsdp_block_check *check, int fd, uint64_t i, uint64_t offset,
+                              size_t bytes, unsigned char *out)
+{
+    if (bytes == bytes_of_block(check, i)) {
+        FSDP_TRY(read_at(check, fd, offset, bytes, out));
+        return compare_block(check, i, out);
+    }
+    FSDP_TRY(fsdp_block_check_range(check, offset, bytes));
+    memcpy(out, check->data->data + offset, bytes);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_block_check_read(fsdp_block_check *check, int fd, uint64_t offset, uint64_t bytes,
+                                  void *out)
+{
+    unsigned char *to = out;
+    FSDP_ASSERT(offset <= check->data->bytes);
+    FSDP_ASSERT(bytes <= check->data->bytes - offset);
+    while (bytes > 0) {
+        const uint64_t i = offset / check->block_bytes;
+        const uint64_t room = (i + 1) * check->block_bytes - offset;
+        const size_t piece = (size_t)(bytes < room ? bytes : room);
+        FSDP_TRY(read_block(check, fd, i, offset, piece, to));
+        to += piece;
+        offset += piece;
+        bytes -= piece;
+    }
     return FSDP_OK;
 }

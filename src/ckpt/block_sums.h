@@ -44,3 +44,9 @@ void fsdp_block_check_close(fsdp_block_check *check); /* accepts NULL */
  * threads at once. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset,
                                                    uint64_t bytes);
+/* Copy bytes [offset, offset + bytes) to `out` and compare the blocks that they lie in, as
+ * check_range() does: the file's bytes by `fd`, an open descriptor of it, each block into its place
+ * and its checksum while it is in the cache. Blocks that reach beyond are copied from the mapping.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_block_check_read(fsdp_block_check *check, int fd, uint64_t offset,
+                                                  uint64_t bytes, void *out);

@@ -1,7 +1,9 @@
 /* The files of a distributed checkpoint. Each holds archives of torch.save one behind the other; an
  * archive is one chunk of a tensor, or one value. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
@@ -9,7 +11,10 @@
 #include "src/ckpt/dcp_reader.h"
 
 enum {
-    MAX_NDIM = 64
+    MAX_NDIM = 64,
+    MAX_OPEN = 16, /* files that are read by descriptor */
+    EDGE_BYTES =
+        4 << 10 /* of an archive that are more than what it has before its data, or behind */
 };
 
 typedef struct data_file {
@@ -18,6 +23,7 @@ typedef struct data_file {
     fsdp_mapping map;
     fsdp_block_check *blocks; /* NULL: it has no checksums by blocks */
     fsdp_block_check *check;  /* what reading compares: `blocks`, or NULL */
+    int fd;                   /* for reading with `check`; -1: the mapping is read */
 } data_file;
 
 struct fsdp_dcp_reader {
@@ -49,7 +55,7 @@ static fsdp_status list_files(fsdp_dcp_reader *reader)
         if (!FSDP_GROW(reader->files, cap, n + item->n_chunks))
             return FSDP_ERR_NOMEM;
         for (size_t k = 0; k < item->n_chunks; k++)
-            reader->files[n++] = (data_file){.name = item->chunks[k].file};
+            reader->files[n++] = (data_file){.name = item->chunks[k].file, .fd = -1};
     }
     if (n)
         qsort(reader->files, n, sizeof *reader->files, compare_files);
@@ -83,6 +89,8 @@ static fsdp_status map_file(const fsdp_dcp_reader *reader, data_file *file)
         return FSDP_OK;
     FSDP_TRY(fsdp_block_check_open(file->path, &file->map, &file->blocks));
     file->check = file->blocks;
+    if (file - reader->files < MAX_OPEN)
+        file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
     return FSDP_OK;
 }
 
@@ -154,6 +162,8 @@ void fsdp_dcp_reader_close(fsdp_dcp_reader *reader)
     if (!reader)
         return;
     for (size_t i = 0; i < reader->n; i++) {
+        if (reader->files[i].fd >= 0)
+            close(reader->files[i].fd);
         fsdp_block_check_close(reader->files[i].blocks);
         fsdp_file_unmap(&reader->files[i].map);
         fsdp_free(reader->files[i].path);
@@ -203,10 +213,22 @@ const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
+/* What an archive has before its data, and behind: without advice a touch reads far around it. */
+static void advise_edges(const data_file *file, const fsdp_dcp_chunk *chunk)
+{
+    const unsigned char *data = file->map.data + chunk->offset;
+    if (file->fd < 0 || chunk->length <= 2 * EDGE_BYTES)
+        return;
+    fsdp_checkpoint_advise(data, EDGE_BYTES, FSDP_CHECKPOINT_WILL_READ);
+    fsdp_checkpoint_advise(data + chunk->length - EDGE_BYTES, EDGE_BYTES,
+                           FSDP_CHECKPOINT_WILL_READ);
+}
+
 static fsdp_status open_item(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
                              const fsdp_dcp_chunk *chunk, fsdp_torch_archive **archive)
 {
     const data_file *file = file_of(reader, chunk);
+    advise_edges(file, chunk);
     fsdp_status status = fsdp_torch_archive_create(file->path, file->map.data + chunk->offset,
                                                    (size_t)chunk->length, archive);
     fsdp_error_context(status, "'%s' at byte %llu", item->fqn, (unsigned long long)chunk->offset);
@@ -313,14 +335,47 @@ static void span_of(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap 
     *end = (place_in(ndim, last, chunk->offsets, chunk->sizes) + 1) * w->width;
 }
 
+/* Or is it a copy of strided data? */
+static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
+                       const fsdp_checkpoint_entry *entry)
+{
+    const uint64_t from = (uintptr_t)entry->data - (uintptr_t)file->map.data;
+    return from >= chunk->offset && from < chunk->offset + chunk->length;
+}
+
+/* Copy bytes [begin, end) of the chunk's data, one run, and compare their blocks. Reading by
+ * descriptor, the kernel has pages of many sizes and reads ahead; of a mapping it brings single
+ * ones. */
+static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entry *entry,
+                               const wanted *w, const overlap *o, size_t begin, size_t end)
+{
+    const size_t to = place_in(w->item->ndim, o->begin, w->offsets, w->sizes) * w->width;
+    const uint64_t from = (uintptr_t)entry->data - (uintptr_t)file->map.data;
+    return fsdp_block_check_read(file->check, file->fd, from + begin, end - begin, w->out + to);
+}
+
 /* Compare the blocks of bytes [begin, end) of the chunk's data. */
 static fsdp_status check_blocks(const data_file *file, const fsdp_dcp_chunk *chunk,
                                 const fsdp_checkpoint_entry *entry, size_t begin, size_t end)
 {
     const uint64_t from = (uintptr_t)entry->data - (uintptr_t)file->map.data;
-    if (from < chunk->offset || from >= chunk->offset + chunk->length) /* a copy of strided data */
+    if (!is_in_file(file, chunk, entry))
         return fsdp_block_check_range(file->check, chunk->offset, chunk->length);
     return fsdp_block_check_range(file->check, from + begin, end - begin);
+}
+
+static fsdp_status copy_checked(const wanted *w, const data_file *file, const fsdp_dcp_chunk *chunk,
+                                const overlap *o, const fsdp_checkpoint_entry *entry)
+{
+    size_t begin, end;
+    span_of(w, chunk, o, &begin, &end);
+    if (o->n == 1 && file->fd >= 0 && is_in_file(file, chunk, entry))
+        return read_blocks(file, entry, w, o, begin, end);
+    fsdp_checkpoint_advise((const char *)entry->data + begin, end - begin,
+                           FSDP_CHECKPOINT_WILL_READ);
+    FSDP_TRY(check_blocks(file, chunk, entry, begin, end));
+    copy_overlap(w, chunk, o, entry->data);
+    return FSDP_OK;
 }
 
 static fsdp_status copy_chunk(const fsdp_dcp_reader *reader, const wanted *w,
@@ -332,15 +387,15 @@ static fsdp_status copy_chunk(const fsdp_dcp_reader *reader, const wanted *w,
     if (!file->check && o->n * o->run == chunk->numel) /* all of it is read anyway */
         fsdp_torch_archive_check_all(archive);
     FSDP_TRY(chunk_entry(reader, w->item, chunk, archive, &entry));
+    if (file->check) {
+        fsdp_status status = copy_checked(w, file, chunk, o, &entry);
+        fsdp_error_context(status, "'%s'", w->item->fqn);
+        return status;
+    }
     size_t begin, end;
     span_of(w, chunk, o, &begin, &end);
     fsdp_checkpoint_advise((const char *)entry.data + begin, end - begin,
                            FSDP_CHECKPOINT_WILL_READ);
-    if (file->check) {
-        fsdp_status status = check_blocks(file, chunk, &entry, begin, end);
-        fsdp_error_context(status, "'%s'", w->item->fqn);
-        FSDP_TRY(status);
-    }
     copy_overlap(w, chunk, o, entry.data);
     return FSDP_OK;
 }

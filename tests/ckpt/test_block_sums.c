@@ -1,5 +1,6 @@
 /* Checksums by blocks beside the data files of a checkpoint: who reads a part of a chunk sees
  * damage in that part. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -195,4 +196,65 @@ TEST_RANKS(checkpoints_of_others_are_read_through_by_all_ranks_together, 2)
     fsdp_tensor_release(whole);
     fsdp_device_mesh_destroy(mesh);
     fsdp_device_destroy(device);
+}
+
+enum {
+    READ_BYTES = 4 * BLOCK + 5
+};
+
+/* A file with its checksums, the way a checkpoint has them. */
+static void write_summed(fsdp_test *t, const char *dir, const unsigned char *data, char path[400])
+{
+    fsdp_block_sums sums;
+    snprintf(path, 400, "%s/__0_0.distcp", dir);
+    ASSERT_OK(fsdp_directory_make(dir));
+    ASSERT_OK(fsdp_file_write(path, data, READ_BYTES));
+    fsdp_block_sums_init(&sums);
+    ASSERT_OK(fsdp_block_sums_add(&sums, data, READ_BYTES));
+    ASSERT_OK(fsdp_block_sums_write(&sums, path));
+    fsdp_block_sums_fini(&sums);
+}
+
+/* What lies in whole blocks is read by descriptor, the rest from the mapping: both see damage, and
+ * the first also that the file was shortened, which the mapping would die of. */
+TEST(bytes_are_read_and_compared_in_one)
+{
+    static unsigned char data[READ_BYTES], got[READ_BYTES];
+    static const size_t ranges[][2] = {
+        {0, READ_BYTES}, {3, BLOCK}, {BLOCK, BLOCK}, {17, 0}, {BLOCK - 1, 2 * BLOCK + 2},
+        {4 * BLOCK, 5}};
+    char dir[300], path[400];
+    fsdp_block_check *check;
+    fsdp_mapping map;
+    for (size_t i = 0; i < READ_BYTES; i++)
+        data[i] = (unsigned char)(i * 7 + i / 1000);
+    ASSERT_OK(dcp_case_path(t, "read", dir));
+    write_summed(t, dir, data, path);
+    CHECK_HERE();
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ASSERT(fd >= 0);
+    ASSERT_OK(fsdp_file_map(path, &map));
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        const size_t at = ranges[i][0], bytes = ranges[i][1];
+        ASSERT_OK(fsdp_block_check_open(path, &map, &check));
+        memset(got, 0, sizeof got);
+        ASSERT_OK(fsdp_block_check_read(check, fd, at, bytes, got));
+        ASSERT(memcmp(got, data + at, bytes) == 0);
+        ASSERT(bytes == READ_BYTES || got[bytes] == 0);
+        fsdp_block_check_close(check);
+    }
+    damage(t, dir, "__0_0.distcp", BLOCK + 100, false);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_block_check_open(path, &map, &check));
+    ASSERT_OK(fsdp_block_check_read(check, fd, 2 * BLOCK, 2 * BLOCK + 5, got));
+    ASSERT(fsdp_block_check_read(check, fd, 0, READ_BYTES, got) == FSDP_ERR_FORMAT);
+    ASSERT(strstr(fsdp_last_error(), "is damaged: checksum of bytes [262144, 524288)"));
+    ASSERT(fsdp_block_check_read(check, fd, 2 * BLOCK - 1, 1, got) == FSDP_ERR_FORMAT);
+    damage(t, dir, "__0_0.distcp", 3 * BLOCK, true);
+    CHECK_HERE();
+    ASSERT(fsdp_block_check_read(check, fd, 3 * BLOCK, BLOCK, got) == FSDP_ERR_FORMAT);
+    ASSERT(strstr(fsdp_last_error(), "__0_0.distcp: ends at byte 786432: it was shortened"));
+    fsdp_block_check_close(check);
+    fsdp_file_unmap(&map);
+    close(fd);
 }
