@@ -62,7 +62,7 @@ TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 
-.PHONY: all lib objects tests examples benches test check-deps deps demo asan tsan ubsan fuzz soak lint format bench bench-torch install clean help
+.PHONY: all lib objects tests examples benches test check-deps deps demo asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
 .SECONDARY:
 all: check-deps $(BUILD)/fsdp $(BUILD)/libfsdp.so examples
 lib: $(BUILD)/libfsdp.a
@@ -172,6 +172,11 @@ bench: all benches
 # Beside PyTorch from PyPI, in a virtual environment: make bench-torch VENV=DIR.
 bench-torch: all
 	@sh tools/bench_torch.sh $(BUILD) $(or $(VENV),venv)
+# Rows of the CSV files DATA, or of data/debian.
+bench-summarization: all
+	@sh tools/bench_summarization.sh $(BUILD) $(or $(VENV),venv) $(DATA)
+bench-features: all
+	@sh tools/bench_features.sh $(BUILD)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
@@ -200,6 +205,8 @@ help:
 	@echo "make soak       trainings broken off at random: SOAK_RUNS=200"
 	@echo "make bench      training steps and kernels, measured"
 	@echo "make bench-torch VENV=DIR  the same steps in PyTorch's FSDP2 and here, in turn"
+	@echo "make bench-summarization VENV=DIR [DATA=FILE.csv]  the summarization job beside PyTorch's"
+	@echo "make bench-features  what checkpointing, more ranks, bf16 and prefetch cost or save"
 	@echo "make install    PREFIX=/usr/local: command, library, headers, pkg-config file"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -118,7 +118,7 @@ summary=$(awk '
             bound = id[1] ~ /:(fp32|float32)/ ? 0.001 : 0.02
             if (difference > bound) wrong = 1
             printf "  %s\n", id[2] == "fsdp.c" ? "" : sprintf("%s to %.4f %%", \
-                difference > bound ? "DIFFER: agree only" : "agree", 100 * difference)
+                (difference > bound ? "DIFFER: agree only" : "agree"), 100 * difference)
         }
         exit wrong
     }' "$dir/table")

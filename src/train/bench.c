@@ -370,10 +370,15 @@ fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
 
 /* --- report --- */
 
-/* Three digits after the point are enough for seconds and MiB. */
+/* Three digits after the point are enough for rates, MiB and ms. */
 static void set(fsdp_json_node object, const char *key, double value)
 {
     fsdp_json_set_f64(object, key, round(value * 1000.0) / 1000.0);
+}
+
+static void set_seconds(fsdp_json_node object, const char *key, double value)
+{
+    fsdp_json_set_f64(object, key, round(value * 1e6) / 1e6);
 }
 
 static double mib(int64_t bytes)
@@ -429,18 +434,18 @@ void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_r
     fsdp_json_set_i64(object, "target", c->target);
     fsdp_json_set_i64(object, "steps", c->steps);
     fsdp_json_set_i64(object, "parameters", r->parameters);
-    set(object, "step_s", r->step_s);
+    set_seconds(object, "step_s", r->step_s);
     set(object, "tok_per_s", r->tokens_per_s);
-    set(object, "first_step_after_s", r->first_step_after_s);
-    set(object, "ready_after_s", r->ready_after_s);
-    set(object, "first_step_s", r->first_step_s);
+    set_seconds(object, "first_step_after_s", r->first_step_after_s);
+    set_seconds(object, "ready_after_s", r->ready_after_s);
+    set_seconds(object, "first_step_s", r->first_step_s);
     fsdp_json_node split = fsdp_json_set_object(object, "seconds");
-    set(split, "forward", r->forward_s);
-    set(split, "backward", r->backward_s);
-    set(split, "clip", r->clip_s);
-    set(split, "optimizer", r->optimizer_s);
-    set(split, "of_it_waiting", r->wait_s);
-    set(split, "processor", r->cpu_s);
+    set_seconds(split, "forward", r->forward_s);
+    set_seconds(split, "backward", r->backward_s);
+    set_seconds(split, "clip", r->clip_s);
+    set_seconds(split, "optimizer", r->optimizer_s);
+    set_seconds(split, "of_it_waiting", r->wait_s);
+    set_seconds(split, "processor", r->cpu_s);
     set(object, "page_faults_per_step", r->page_faults);
     set(object, "gemm_gflops", r->gemm_gflops);
     set(object, "step_gflop", r->flops * 1e-9);

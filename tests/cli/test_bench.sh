@@ -3,8 +3,8 @@
 # usage: FSDP_BUILD=build tests/cli/test_bench.sh
 . "$(dirname "$0")/lib.sh"
 run() { capture "$fsdp" bench "$@"; }
-# thousandths KEY: of the JSON line
-thousandths() { number "$1" | awk '{ printf "%d", $1 * 1000 }'; }
+# millionths KEY: of the JSON line
+millionths() { number "$1" | awk '{ printf "%.0f", $1 * 1e6 }'; }
 
 mkdir "$dir/shape"
 cat >"$dir/shape/config.json" <<'JSON'
@@ -26,13 +26,13 @@ for ranks in 1 3; do
     fi
     missing=
     for key in step_s tok_per_s first_step_after_s peak_host_mib gemm_gflops mfu parameters; do
-        [ "$(thousandths $key)" -gt 0 ] 2>/dev/null || missing="$missing $key"
+        [ "$(millionths $key)" -gt 0 ] 2>/dev/null || missing="$missing $key"
     done
     if [ -n "$missing" ]; then
         bad "$name" "no positive$missing"
     elif ! grep -q "\"ranks\": $ranks," "$dir/out"; then
         bad "$name" "another number of ranks"
-    elif [ "$(thousandths first_step_after_s)" -lt "$(thousandths ready_after_s)" ]; then
+    elif [ "$(millionths first_step_after_s)" -lt "$(millionths ready_after_s)" ]; then
         bad "$name" "the first step ended before it began"
     else
         ok "$name"
@@ -84,7 +84,7 @@ cat >"$dir/bert/config.json" <<'JSON'
 JSON
 name="a classifier has no target"
 run train --shape "$dir/bert" --ranks 2 --batch 2 --seq 24 --steps 2 --json
-if [ $rc -eq 0 ] && grep -q '"target": 0,' "$dir/out" && [ "$(thousandths first_loss)" -lt 2000 ]; then
+if [ $rc -eq 0 ] && grep -q '"target": 0,' "$dir/out" && [ "$(millionths first_loss)" -lt 2000000 ]; then
     ok "$name"
 else
     bad "$name" "exit code $rc: $(head -n 2 "$dir/err")"
@@ -105,6 +105,17 @@ RUNS="$dir/shape:fp32:2:1:8" STEPS=2 JSON=1 capture sh "$root/tools/bench.sh" "$
 check "or JSON lines" [ "$rc-$(wc -l <"$dir/out")-$(grep -c '^{"shape".*}$' "$dir/out")" = 0-1-1 ]
 RUNS="$dir/none:fp32:2:1:8" capture sh "$root/tools/bench.sh" "$build"
 expect "tools/bench.sh ends with what fails" 1 "unknown model shape"
+
+name="tools/bench_features.sh compares runs"
+SHAPE="$dir/shape" BATCH=1 SEQ=8 STEPS=2 ROUNDS=1 MANY=3 capture sh "$root/tools/bench_features.sh" "$build"
+if [ $rc -eq 0 ] && [ "$(sed -n '/^medians/,$p' "$dir/out" | grep -Ec ' [0-9]+\.[0-9]{3} s?$')" -eq 11 ] &&
+    shows '^ranks-3: .* [0-9]+\.[0-9]{3} $'; then
+    ok "$name"
+else
+    bad "$name" "exit code $rc: $(head -n 2 "$dir/err")"
+fi
+SHAPE="$dir/none" capture sh "$root/tools/bench_features.sh" "$build"
+expect "tools/bench_features.sh ends with what fails" 1 "unknown model shape"
 
 # --- collectives ---
 
