@@ -16,7 +16,7 @@
     X(generate, "text from a model, greedily") \
     X(verify, "compare this build with the numbers of PyTorch") \
     X(compare, "show runs beside each other, from their --metrics files") \
-    X(bench, "measure training on this machine: time per step, memory") \
+    X(bench, "measure training and collectives on this machine") \
     X(plot, "draw the loss curve of a --metrics file") \
     X(checkpoint, "look into checkpoints of any format, compare and convert them") \
     X(help, "show the commands, or the options of one")

@@ -96,7 +96,7 @@ name="tools/bench.sh makes tables of it"
 RUNS="$dir/shape:fp32:2:1:8 $dir/shape:bf16:1:2:8" STEPS=2 capture sh "$root/tools/bench.sh" "$build"
 if [ $rc -eq 0 ] && [ "$(grep -c "^$dir/shape " "$dir/out")" -eq 2 ] &&
     [ "$(grep -Ec "^$dir/shape:(fp32:2:1|bf16:1:2):8( +[0-9.]+){7,10}$" "$dir/out")" -eq 4 ] &&
-    [ "$(grep -Ec "^$dir/shape:.* linear [0-9.]+;" "$dir/out")" -eq 2 ]; then
+    [ "$(grep -Ec "^$dir/shape:.*[0-9]( [a-z_ ]+ [0-9.]+;){6}$" "$dir/out")" -eq 2 ]; then
     ok "$name"
 else
     bad "$name" "exit code $rc: $(head -n 2 "$dir/err")"
