@@ -54,7 +54,7 @@ for run in $runs; do
     say '%-18s %-5s %5d %5d %5d %9.3f %9.0f %9.0f %9.0f %6.3f %11.2f %7.0f\n' \
         "$(field 1)" "$(field 2)" "$(field 3)" "$(field 4)" "$(field 5)" \
         "$(value step_s)" "$(value tok_per_s)" "$(value gflops)" "$(value gemm_gflops)" \
-        "$(value mfu)" "$(value first_step_after_s)" "$(value page_faults_per_step)"
+        "$(value mfu)" "$(value first_step_after_s)" "$(value page_faults_last_step)"
 done
 
 if [ "${JSON:-0}" != 1 ]; then

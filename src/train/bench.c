@@ -221,12 +221,13 @@ static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
     const fsdp_bench_config *c = r->config;
     int later = c->steps - 1;
     double *took = fsdp_calloc((size_t)c->steps, sizeof *took);
-    used before = {0};
+    used before = {0}, last = {0};
     if (!took)
         return fsdp_error_nomem();
     result->ready_after_s = fsdp_clock_s() - c->start_s;
     fsdp_status status = FSDP_OK;
     for (int i = 0; i < c->steps && status == FSDP_OK; i++) {
+        last = used_so_far(r->group);
         status = fsdp_profile_step_begin(r->profile);
         if (status == FSDP_OK)
             status = train_step(r, i, &took[i]);
@@ -247,6 +248,7 @@ static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
     used after = used_so_far(r->group);
     result->cpu_s = (after.cpu_s - before.cpu_s) / later;
     result->page_faults = (after.faults - before.faults) / later;
+    result->page_faults_last = after.faults - last.faults;
     result->wait_s = (after.waited_s - before.waited_s) / later;
     result->last_loss = r->loss;
     result->grad_norm = r->grad_norm;
@@ -447,6 +449,7 @@ void fsdp_bench_report(const fsdp_bench_config *c, int ranks, const fsdp_bench_r
     set_seconds(split, "of_it_waiting", r->wait_s);
     set_seconds(split, "processor", r->cpu_s);
     set(object, "page_faults_per_step", r->page_faults);
+    set(object, "page_faults_last_step", r->page_faults_last);
     set(object, "gemm_gflops", r->gemm_gflops);
     set(object, "step_gflop", r->flops * 1e-9);
     set(object, "gflops", r->flops * 1e-9 / (r->step_s * c->threads));

@@ -61,7 +61,7 @@ typedef struct fsdp_bench_result {
     double forward_s, backward_s, clip_s, optimizer_s;
     double wait_s; /* for peers; part of the four */
     double cpu_s;  /* processor time; where step_s x threads is much more, others used the cores */
-    double page_faults;
+    double page_faults, page_faults_last;        /* the mean, and of the last step */
     double tokens_per_s;                         /* of all ranks, source and target */
     double flops;                                /* of one rank and step */
     double gemm_gflops, mfu;                     /* Note [Model FLOP utilisation] */

@@ -50,7 +50,7 @@ name="time by category, without a trace"
 run train --shape "$dir/shape" --ranks 2 --batch 1 --seq 8 --target 3 --steps 2 --breakdown --json
 missing=
 for key in where_ms where_processor_ms matmul attention other_operations optimizer sharding_itself \
-    waiting_for_peers data unexplained_rest step sharding_percent gflops page_faults_per_step \
+    waiting_for_peers data unexplained_rest step sharding_percent gflops page_faults_per_step page_faults_last_step \
     operations operation category calls processor_ms; do
     grep -q "\"$key\": " "$dir/out" || missing="$missing $key"
 done
