@@ -217,7 +217,7 @@ for way in "1 2 4" "1 2 3"; do
         setsid "$fsdp" launch -n $most train $options $(split $most) $extra --save-steps 1 --resume >out 2>err &
         pid=$!
         until_step $at
-        kill -9 -- -$pid 2>/dev/null
+        kill -9 -$pid 2>/dev/null
         wait $pid 2>/dev/null
         at=$((at + 3))
     done
