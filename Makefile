@@ -62,7 +62,7 @@ TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 
-.PHONY: all lib objects tests examples benches test check-deps deps demo asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
+.PHONY: all lib objects tests examples benches test check-deps deps demo pretrain asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
 .SECONDARY:
 all: check-deps $(BUILD)/fsdp $(BUILD)/libfsdp.so examples
 lib: $(BUILD)/libfsdp.a
@@ -136,6 +136,10 @@ run-tests: all tests benches
 demo: deps
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/demo.sh $(BUILD)
+# Hours; resumable at any instant. Knobs come from the environment: tools/pretrain.sh names them.
+pretrain: deps deps-pretrain
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@sh tools/pretrain.sh $(BUILD)
 
 # Sanitizers see accesses, so they get fewer random cases.
 asan:
@@ -144,7 +148,7 @@ asan:
 # Without scripts whose threads (loaders, files, saves) test_train.sh and C tests have too; their ranks
 # are processes.
 tsan:
-	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='cli/test_(t5_wikihow|fsdp2_train|checkpoint|soak|resume|verify)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
+	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='cli/test_(t5_wikihow|fsdp2_train|checkpoint|soak|resume|verify|pretrain\.sh)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
 	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1"
 # Readers of foreign bytes under libFuzzer (clang), FUZZ_S seconds each. What is found on the way
 # goes to $(BUILD)-fuzz/corpus; -set_cover_merge=1 makes tests/fuzz/corpus of it.
@@ -196,9 +200,10 @@ clean:
 help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
 	@echo "make demo       install packages, build, fine-tune T5 on two ranks, show the result"
+	@echo "make pretrain   install packages, build, pretrain a small T5 (hours; goes on where it was)"
 	@echo "make test       install packages, build, all tests (T=substring: some of them)"
 	@echo "make deps       install the Debian packages alone"
-	@echo "make deps-pretrain  what tools/pretrain_vocab.sh needs on top"
+	@echo "make deps-pretrain  what make pretrain needs on top"
 	@echo "make asan tsan  tests under the sanitizers"
 	@echo "make lint       layering, headers, formatting"
 	@echo "make fuzz       readers of foreign bytes under libFuzzer (clang): FUZZ_S=seconds each"

@@ -1,0 +1,179 @@
+#!/bin/sh
+# usage: [KNOB=VALUE ...] tools/pretrain.sh [BUILD]: pretrain a small T5 on the descriptions of Debian's
+# packages with the programs in BUILD ("build"): corpus, vocabulary, training on several ranks, the
+# curve, a Hugging Face folder in bf16, its figures on held-back rows and a model card. Hours on two
+# cores. Broken off at any instant, by SIGKILL too, the same command goes on where the last
+# checkpoint was, with the same numbers in every bit. docs/pretraining.md tells of it.
+# Everything is written to DIR (BUILD/pretrain):
+#   corpus/ start/       what tools/pretrain_corpus.sh and tools/pretrain_vocab.sh write; made once
+#   checkpoints/ model/  of the training; model/ is that of the best validation, in float32
+#   metrics.jsonl        loss, rate, time and memory of every step; loss.png: the curve
+#   RESULT/              the result (t5-debian-mini); evaluation.json, texts.txt: on the rows of TEST
+#   knobs                the values below that the run was begun with, which may not change
+# Knobs, from the environment; paths are taken from the repository's root:
+#   LIST SUITE MIRROR    as -l, -s, -m of tools/pretrain_corpus.sh
+#   TEXT PAIRS           instead of the corpus: text for span corruption; pairs, 'none': without
+#   START                instead of the vocabulary: a folder with a T5's config.json and tokenizer
+#   IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD    of the model, unless START is given
+#   LENGTH TARGET_LENGTH PAIRS_SHARE    tokens of an input; of a synopsis; pairs' share of the rows
+#   OPTIMIZER LR SCHEDULE WARMUP MIN_LR WEIGHT_DECAY CLIP DROPOUT DTYPE SEED    as of fsdp train
+#   VALIDATION           rows for the validation loss, as span corruption
+#   OPTIONS              more options for fsdp train
+# and those that may change from one call to the next (more STEPS go on from the last one):
+#   BATCH ACCUMULATION   rows of a rank and micro-step; micro-steps of a step: with RANKS, as many rows a step
+#   STEPS RANKS SAVE_STEPS KEEP EVALUATION_STEPS LOGGING_STEPS TEST BASELINE NEW_TOKENS LIMIT
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/.." || exit 1
+build=${1:-build}
+fsdp=$build/fsdp
+
+fail() { echo "pretrain: $*" >&2; exit 1; }
+heading() { printf '\n== %s\n' "$*"; }
+show() { printf '$ %s\n' "$*"; }
+# must WHAT COMMAND...: WHAT is for the message if it fails
+must() {
+    what=$1
+    shift
+    "$@" || fail "$what failed with exit code $?; the same command goes on"
+}
+# run WHAT COMMAND...: show the command, too
+run() {
+    what=$1
+    shift
+    show "$@"
+    must "$what" "$@"
+}
+
+# --- knobs ---
+
+: "${DIR:=$build/pretrain}" "${RESULT:=t5-debian-mini}"
+: "${LIST=}" "${SUITE=}" "${MIRROR=}" "${TEXT=}" "${PAIRS=}" "${START=}" "${OPTIONS=}"
+: "${IDS:=8192}" "${D_MODEL:=256}" "${D_FF:=1024}" "${D_KV:=64}" "${HEADS:=4}" "${LAYERS:=3}"
+: "${FEED_FORWARD:=relu}" "${LENGTH:=512}" "${TARGET_LENGTH:=48}" "${PAIRS_SHARE:=0.25}"
+: "${BATCH:=8}" "${ACCUMULATION:=1}" "${OPTIMIZER:=adamw}" "${LR:=0.003}" "${SCHEDULE:=cosine}"
+: "${WARMUP:=500}" "${MIN_LR:=0.0001}" "${WEIGHT_DECAY:=0.01}" "${CLIP:=1}" "${DROPOUT:=0}"
+: "${DTYPE:=bf16}" "${SEED:=1}" "${VALIDATION:=data/debian/validation.csv}"
+: "${STEPS:=30000}" "${RANKS:=2}" "${SAVE_STEPS:=250}" "${KEEP:=2}" "${EVALUATION_STEPS:=500}"
+: "${LOGGING_STEPS:=50}" "${TEST:=data/debian/test.csv}" "${BASELINE:=data/debian/train.csv}"
+: "${NEW_TOKENS:=32}" "${LIMIT:=16000000}"
+knobs="LIST SUITE MIRROR TEXT PAIRS START IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD LENGTH
+    TARGET_LENGTH PAIRS_SHARE OPTIMIZER LR SCHEDULE WARMUP MIN_LR WEIGHT_DECAY
+    CLIP DROPOUT DTYPE SEED VALIDATION OPTIONS"
+
+show_knobs() {
+    for knob in $knobs; do
+        eval "printf '%s=%s\n' $knob \"\$$knob\""
+    done
+}
+# A run goes on with what it was begun with: the first value that differs is named.
+check_knobs() {
+    show_knobs >"$DIR/knobs.now" || fail "cannot write to $DIR"
+    if [ ! -e "$DIR/knobs" ]; then
+        mv "$DIR/knobs.now" "$DIR/knobs" || fail "cannot write to $DIR"
+    elif ! cmp -s "$DIR/knobs.now" "$DIR/knobs"; then
+        now=$(grep -Fvx -f "$DIR/knobs" "$DIR/knobs.now" | head -n 1)
+        fail "$now, but the run in $DIR was begun with $(grep "^${now%%=*}=" "$DIR/knobs"):" \
+            "give the same, or another DIR"
+    fi
+    rm -f "$DIR/knobs.now"
+}
+
+# --- stages ---
+
+# once STAGE COMMAND...: unless the stage was complete before
+once() {
+    stage=$1
+    shift
+    if [ -e "$DIR/$stage.done" ]; then
+        echo "$DIR/$stage is there"
+        return
+    fi
+    rm -rf "${DIR:?}/$stage"/new.* # of a run that was killed
+    must "making $DIR/$stage" "$@"
+    : >"$DIR/$stage.done" || fail "cannot write to $DIR"
+}
+corpus() {
+    set --
+    [ -z "$LIST" ] || set -- "$@" -l "$LIST"
+    [ -z "$SUITE" ] || set -- "$@" -s "$SUITE"
+    [ -z "$MIRROR" ] || set -- "$@" -m "$MIRROR"
+    show tools/pretrain_corpus.sh "$@" "$DIR/corpus"
+    sh "$here/pretrain_corpus.sh" "$@" "$DIR/corpus"
+}
+# The vocabulary's folder, with this run's shape in config.json.
+vocabulary() {
+    show tools/pretrain_vocab.sh -n "$IDS" "$DIR/corpus" "$DIR/start"
+    sh "$here/pretrain_vocab.sh" -n "$IDS" "$DIR/corpus" "$DIR/start" || return 1
+    sed -e "s/\"d_model\": [0-9]*/\"d_model\": $D_MODEL/" -e "s/\"d_ff\": [0-9]*/\"d_ff\": $D_FF/" \
+        -e "s/\"d_kv\": [0-9]*/\"d_kv\": $D_KV/" -e "s/\"num_heads\": [0-9]*/\"num_heads\": $HEADS/" \
+        -e "s/\"\(num_layers\|num_decoder_layers\)\": [0-9]*/\"\1\": $LAYERS/" \
+        -e "s/\"feed_forward_proj\": \"[^\"]*\"/\"feed_forward_proj\": \"$FEED_FORWARD\"/" \
+        "$DIR/start/config.json" >"$DIR/start/new.config" &&
+        mv "$DIR/start/new.config" "$DIR/start/config.json"
+}
+# The same job each time; it begins where the newest checkpoint is.
+train() {
+    set -- --task span-corruption --model "$start" --from-config --data "$text"
+    if [ "$pairs" != none ]; then
+        share=$(awk -v s="$PAIRS_SHARE" 'BEGIN { if (!(s > 0 && s < 1)) exit 1; printf "%.6g", 1 - s }') ||
+            fail "PAIRS_SHARE=$PAIRS_SHARE: not between 0 and 1"
+        set -- "$@" --data-weight "$share" --mix-data "seq2seq:$PAIRS_SHARE:$pairs"
+    fi
+    # shellcheck disable=SC2086
+    run "the training" "$fsdp" launch -n "$RANKS" train "$@" --validation-data "$VALIDATION" \
+        --max-source-length "$LENGTH" --max-target-length "$TARGET_LENGTH" --batch-size "$BATCH" \
+        --validation-batch-size "$BATCH" --gradient-accumulation-steps "$ACCUMULATION" --epochs 1000000 \
+        --max-steps "$STEPS" --optimizer "$OPTIMIZER" --lr "$LR" --lr-schedule "$SCHEDULE" \
+        --warmup-steps "$WARMUP" --min-lr "$MIN_LR" --weight-decay "$WEIGHT_DECAY" --max-grad-norm "$CLIP" \
+        --dropout "$DROPOUT" --param-dtype "$DTYPE" --seed "$SEED" --evaluation-steps "$EVALUATION_STEPS" \
+        --logging-steps "$LOGGING_STEPS" --output "$DIR/model" --overwrite-output \
+        --metrics "$DIR/metrics.jsonl" --checkpoint-dir "$DIR/checkpoints" --save-steps "$SAVE_STEPS" \
+        --save-total-limit "$KEEP" --resume auto $OPTIONS
+}
+evaluate() {
+    set -- "$fsdp" launch -n "$RANKS" evaluate --model "$DIR/$RESULT" --data "$TEST" --baseline-data "$BASELINE" \
+        --max-new-tokens "$NEW_TOKENS" --prompts "$DIR/prompts.txt" --predictions "$DIR/texts.txt" --json
+    show "$@" ">" "$DIR/evaluation.json"
+    "$@" >"$DIR/evaluation.json"
+}
+check_size() {
+    bytes=$(cat "$DIR/$RESULT"/* | wc -c | tr -d ' ')
+    [ "$bytes" -le "$LIMIT" ] || fail "$DIR/$RESULT has $bytes bytes, more than LIMIT=$LIMIT"
+    echo "$DIR/$RESULT: $bytes bytes"
+}
+
+[ -x "$fsdp" ] || fail "$fsdp is missing: run 'make' first, or 'make pretrain'"
+for number in "$STEPS" "$RANKS" "$BATCH" "$ACCUMULATION" "$LAYERS"; do
+    case $number in *[!0-9]* | '' | 0*) fail "'$number' is no number of steps, ranks, rows, micro-steps or layers" ;; esac
+done
+mkdir -p "$DIR" || fail "cannot make $DIR"
+check_knobs
+started=$(date +%s)
+
+heading "1. Corpus"
+text=${TEXT:-$DIR/corpus/text.txt} pairs=${PAIRS:-$DIR/corpus/pairs.csv}
+if [ -n "$TEXT" ] && [ -n "$PAIRS" ] && [ -n "$START" ]; then
+    echo "TEXT, PAIRS and START are given"
+else
+    once corpus corpus
+fi
+
+heading "2. Vocabulary and shape"
+start=${START:-$DIR/start}
+if [ -n "$START" ]; then echo "START is given"; else once start vocabulary; fi
+
+heading "3. Training: $STEPS steps on $RANKS ranks"
+train
+
+heading "4. The curve, the model in bf16, held-back rows, the card"
+run "the plot" "$fsdp" plot "$DIR/metrics.jsonl" -o "$DIR/loss.png" --title "$RESULT"
+run "the export" "$fsdp" checkpoint convert "$DIR/model" "$DIR/$RESULT" --dtype bf16 --overwrite
+must "the evaluation" evaluate
+cp "$DIR/loss.png" "$DIR/$RESULT/loss.png" || fail "cannot write to $DIR/$RESULT"
+RESULT=$RESULT DIR=$DIR TEST=$TEST VALIDATION=$VALIDATION FSDP=$fsdp TEXT=$text PAIRS=$pairs \
+    ROWS=$((RANKS * BATCH * ACCUMULATION)) \
+    sh "$here/pretrain/card.sh" >"$DIR/card.md" || fail "the model card failed"
+mv "$DIR/card.md" "$DIR/$RESULT/README.md" || fail "cannot write to $DIR/$RESULT"
+check_size
+heading "Done; this call took $(($(date +%s) - started)) s. The model is in $DIR/$RESULT"
+sed -n '/^## Figures/,/^## /p' "$DIR/$RESULT/README.md" | sed '1d;$d'
