@@ -22,7 +22,7 @@ static fsdp_status hold(fsdp_buffer *b)
     fsdp_allocator *allocator = b->device->allocator;
     const int64_t part = b->group ? fsdp_group_local_world_size(b->group) : 1;
     if (!b->group)
-        FSDP_TRY(fsdp_allocator_alloc(allocator, b->bytes, b->tag, &b->block, &b->data));
+        FSDP_TRY(fsdp_allocator_alloc_lasting(allocator, b->bytes, b->tag, &b->block, &b->data));
     b->held = (int64_t)b->bytes / part;
     if (b->group)
         fsdp_allocator_account(allocator, b->tag, b->held);

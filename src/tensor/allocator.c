@@ -1,5 +1,5 @@
 /* See allocator.h. Blocks of an arena form a list in address order; free ones are also in one
- * list of the allocator, searched for the smallest that fits (a few hundred entries at most). */
+ * list of their side, searched for the smallest that fits (a few hundred entries at most). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,10 @@ enum {
 static const size_t ARENA_BYTES = (size_t)64 << 30; /* of addresses */
 static const size_t GROWTH_BYTES = (size_t)1 << 20;
 
+typedef struct side side;
+
 struct fsdp_block {
+    side *of;
     char *data;
     size_t bytes;     /* of the block, a multiple of ALIGNMENT */
     size_t requested; /* what the caller asked for */
@@ -43,13 +46,25 @@ typedef struct arena {
     fsdp_block *first, *last; /* NULL while used is 0; first is never merged away */
 } arena;
 
+/* Blocks that take each other's place, and no others'. */
+struct side {
+    fsdp_block free_list; /* sentinel */
+    arena *arenas;        /* the last one grows */
+    size_t n_arenas, cap_arenas;
+};
+
+/* Note [What lasts] in allocator.h. */
+enum {
+    PASSING, /* what a step makes and drops, and what is there before it */
+    LASTING,
+    SIDES
+};
+
 struct fsdp_allocator {
     bool meta;
     int64_t limit;
     fsdp_memory_stats stats;
-    fsdp_block free_list; /* sentinel */
-    arena *arenas;        /* the last one grows */
-    size_t n_arenas, cap_arenas;
+    side sides[SIDES];
 };
 
 fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator)
@@ -58,24 +73,33 @@ fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator)
     if (!a)
         return FSDP_ERR_NOMEM;
     a->meta = meta;
-    a->free_list.free_next = a->free_list.free_prev = &a->free_list;
+    for (int i = 0; i < SIDES; i++) {
+        fsdp_block *list = &a->sides[i].free_list;
+        list->free_next = list->free_prev = list;
+    }
     *allocator = a;
     return FSDP_OK;
+}
+
+static void close_side(side *s, bool meta)
+{
+    for (size_t i = 0; i < s->n_arenas; i++) {
+        for (fsdp_block *b = s->arenas[i].first, *next; b; b = next) {
+            next = b->right;
+            fsdp_free(b);
+        }
+        if (!meta)
+            munmap(s->arenas[i].base, s->arenas[i].bytes);
+    }
+    fsdp_free(s->arenas);
 }
 
 void fsdp_allocator_destroy(fsdp_allocator *a)
 {
     if (!a)
         return;
-    for (size_t i = 0; i < a->n_arenas; i++) {
-        for (fsdp_block *b = a->arenas[i].first, *next; b; b = next) {
-            next = b->right;
-            fsdp_free(b);
-        }
-        if (!a->meta)
-            munmap(a->arenas[i].base, a->arenas[i].bytes);
-    }
-    fsdp_free(a->arenas);
+    for (int i = 0; i < SIDES; i++)
+        close_side(&a->sides[i], a->meta);
     fsdp_free(a);
 }
 
@@ -98,13 +122,13 @@ static void count_reserved(fsdp_memory_stats *stats, int64_t bytes)
         stats->reserved_peak = stats->reserved;
 }
 
-static void free_list_insert(fsdp_allocator *a, fsdp_block *b)
+static void free_list_insert(side *s, fsdp_block *b)
 {
     b->free = true;
-    b->free_next = a->free_list.free_next;
-    b->free_prev = &a->free_list;
+    b->free_next = s->free_list.free_next;
+    b->free_prev = &s->free_list;
     b->free_next->free_prev = b;
-    a->free_list.free_next = b;
+    s->free_list.free_next = b;
 }
 
 static void free_list_remove(fsdp_block *b)
@@ -119,39 +143,48 @@ static size_t round_up(size_t bytes, size_t to)
     return (bytes + to - 1) / to * to;
 }
 
-static fsdp_block *best_fit(const fsdp_allocator *a, size_t wanted)
+static fsdp_block *best_fit(const side *s, size_t wanted)
 {
     fsdp_block *best = NULL;
-    for (fsdp_block *b = a->free_list.free_next; b != &a->free_list; b = b->free_next)
+    for (fsdp_block *b = s->free_list.free_next; b != &s->free_list; b = b->free_next)
         if (b->bytes >= wanted && (!best || b->bytes < best->bytes))
             best = b;
     return best;
 }
 
-/* Where nothing is ever read, numbers will do for addresses. */
-static arena meta_arena(const fsdp_allocator *a, size_t bytes)
+static fsdp_block *highest_fit(const side *s, size_t wanted)
 {
-    const arena *last = a->n_arenas ? &a->arenas[a->n_arenas - 1] : NULL;
+    fsdp_block *best = NULL;
+    for (fsdp_block *b = s->free_list.free_next; b != &s->free_list; b = b->free_next)
+        if (b->bytes >= wanted && (!best || (uintptr_t)b->data > (uintptr_t)best->data))
+            best = b;
+    return best;
+}
+
+/* Where nothing is ever read, numbers will do for addresses. */
+static arena meta_arena(const side *s, size_t bytes)
+{
+    const arena *last = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     const uintptr_t base = last ? (uintptr_t)last->base + last->bytes : GROWTH_BYTES;
     return (arena){.base = (char *)base, .bytes = bytes};
 }
 
 /* Addresses cost nothing; where they are limited (ulimit -v), fewer are taken. */
-static fsdp_status add_arena(fsdp_allocator *a, size_t wanted)
+static fsdp_status add_arena(side *s, bool meta, size_t wanted)
 {
-    if (!FSDP_GROW(a->arenas, a->cap_arenas, a->n_arenas + 1))
+    if (!FSDP_GROW(s->arenas, s->cap_arenas, s->n_arenas + 1))
         return FSDP_ERR_NOMEM;
     size_t bytes = wanted > ARENA_BYTES ? wanted : ARENA_BYTES;
-    if (a->meta) {
-        a->arenas[a->n_arenas] = meta_arena(a, bytes);
-        a->n_arenas++;
+    if (meta) {
+        s->arenas[s->n_arenas] = meta_arena(s, bytes);
+        s->n_arenas++;
         return FSDP_OK;
     }
     for (;;) {
         void *base =
             mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base != MAP_FAILED) {
-            a->arenas[a->n_arenas++] = (arena){.base = base, .bytes = bytes};
+            s->arenas[s->n_arenas++] = (arena){.base = base, .bytes = bytes};
             return FSDP_OK;
         }
         if (bytes == wanted)
@@ -161,7 +194,7 @@ static fsdp_status add_arena(fsdp_allocator *a, size_t wanted)
 }
 
 /* `bytes` more of memory at the end of the arena, as a free block or as more of the last one. */
-static fsdp_status grow_arena(fsdp_allocator *a, arena *at, size_t bytes)
+static fsdp_status grow_arena(fsdp_allocator *a, side *s, arena *at, size_t bytes)
 {
     fsdp_block *b = at->last && at->last->free ? at->last : fsdp_calloc(1, sizeof *b);
     if (!b)
@@ -172,6 +205,7 @@ static fsdp_status grow_arena(fsdp_allocator *a, arena *at, size_t bytes)
         return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of memory", bytes);
     }
     if (b != at->last) {
+        b->of = s;
         b->data = at->base + at->used;
         b->left = at->last;
         if (at->last)
@@ -179,7 +213,7 @@ static fsdp_status grow_arena(fsdp_allocator *a, arena *at, size_t bytes)
         else
             at->first = b;
         at->last = b;
-        free_list_insert(a, b);
+        free_list_insert(s, b);
     }
     b->bytes += bytes;
     at->used += bytes;
@@ -187,49 +221,53 @@ static fsdp_status grow_arena(fsdp_allocator *a, arena *at, size_t bytes)
     return FSDP_OK;
 }
 
-static fsdp_status grow(fsdp_allocator *a, size_t wanted, fsdp_block **block)
+static fsdp_status grow(fsdp_allocator *a, side *s, size_t wanted, fsdp_block **block)
 {
     size_t whole = round_up(wanted, GROWTH_BYTES);
-    arena *at = a->n_arenas ? &a->arenas[a->n_arenas - 1] : NULL;
+    arena *at = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     size_t there = at && at->last && at->last->free ? at->last->bytes : 0;
     size_t missing = round_up(wanted - there, GROWTH_BYTES);
     if (!at || at->bytes - at->used < missing) {
-        FSDP_TRY(add_arena(a, whole));
-        at = &a->arenas[a->n_arenas - 1];
+        FSDP_TRY(add_arena(s, a->meta, whole));
+        at = &s->arenas[s->n_arenas - 1];
         missing = whole;
     }
-    FSDP_TRY(grow_arena(a, at, missing));
+    FSDP_TRY(grow_arena(a, s, at, missing));
     *block = at->last;
     return FSDP_OK;
 }
 
-static arena *arena_of(fsdp_allocator *a, const fsdp_block *b)
+static arena *arena_of(side *s, const fsdp_block *b)
 {
-    size_t i = a->n_arenas - 1;
-    while (b->data < a->arenas[i].base || b->data >= a->arenas[i].base + a->arenas[i].bytes)
+    size_t i = s->n_arenas - 1;
+    while (b->data < s->arenas[i].base || b->data >= s->arenas[i].base + s->arenas[i].bytes)
         i--;
-    return &a->arenas[i];
+    return &s->arenas[i];
 }
 
-/* Keep the rest of a block for others if it is worth a block. */
-static void split(fsdp_allocator *a, fsdp_block *b, size_t wanted)
+/* `wanted` bytes of a block that is out of the free list: its begin, or its end. The rest is for
+ * others if it is worth a block. */
+static fsdp_block *cut(side *s, fsdp_block *b, size_t wanted, bool end)
 {
     if (b->bytes - wanted < 512)
-        return;
-    fsdp_block *rest = fsdp_calloc(1, sizeof *rest);
-    if (!rest)
-        return; /* the caller gets more than it asked for */
-    rest->data = b->data + wanted;
-    rest->bytes = b->bytes - wanted;
-    rest->left = b;
-    rest->right = b->right;
-    if (rest->right)
-        rest->right->left = rest;
+        return b;
+    fsdp_block *right = fsdp_calloc(1, sizeof *right);
+    if (!right)
+        return b; /* the caller gets more than it asked for */
+    const size_t left_bytes = end ? b->bytes - wanted : wanted;
+    right->of = s;
+    right->data = b->data + left_bytes;
+    right->bytes = b->bytes - left_bytes;
+    right->left = b;
+    right->right = b->right;
+    if (right->right)
+        right->right->left = right;
     else
-        arena_of(a, b)->last = rest;
-    b->right = rest;
-    b->bytes = wanted;
-    free_list_insert(a, rest);
+        arena_of(s, b)->last = right;
+    b->right = right;
+    b->bytes = left_bytes;
+    free_list_insert(s, end ? b : right);
+    return end ? right : b;
 }
 
 static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **block)
@@ -249,8 +287,8 @@ static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **bl
     return FSDP_OK;
 }
 
-fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, fsdp_block **block,
-                                 void **data)
+static fsdp_status alloc_on(fsdp_allocator *a, side *s, size_t bytes, fsdp_tag tag,
+                            fsdp_block **block, void **data)
 {
     if (a->limit && a->stats.allocated + (int64_t)bytes > a->limit)
         return fsdp_error(FSDP_ERR_NOMEM,
@@ -261,11 +299,12 @@ fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, 
     if (BLOCK_IS_ALONE) {
         FSDP_TRY(alloc_alone(a, wanted, &b));
     } else {
-        b = best_fit(a, wanted);
+        const bool end = s == &a->sides[PASSING] && tag == FSDP_TAG_GRAD;
+        b = end ? highest_fit(s, wanted) : best_fit(s, wanted);
         if (!b)
-            FSDP_TRY(grow(a, wanted, &b));
+            FSDP_TRY(grow(a, s, wanted, &b));
         free_list_remove(b);
-        split(a, b, wanted);
+        b = cut(s, b, wanted, end);
     }
     b->requested = bytes;
     b->tag = tag;
@@ -275,8 +314,20 @@ fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, 
     return FSDP_OK;
 }
 
+fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, fsdp_block **block,
+                                 void **data)
+{
+    return alloc_on(a, &a->sides[PASSING], bytes, tag, block, data);
+}
+
+fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_tag tag,
+                                         fsdp_block **block, void **data)
+{
+    return alloc_on(a, &a->sides[LASTING], bytes, tag, block, data);
+}
+
 /* Join b with its right neighbour; both are out of the free list. */
-static void merge_right(fsdp_allocator *a, fsdp_block *b)
+static void merge_right(side *s, fsdp_block *b)
 {
     fsdp_block *gone = b->right;
     b->bytes += gone->bytes;
@@ -284,7 +335,7 @@ static void merge_right(fsdp_allocator *a, fsdp_block *b)
     if (b->right)
         b->right->left = b;
     else
-        arena_of(a, b)->last = b;
+        arena_of(s, b)->last = b;
     fsdp_free(gone);
 }
 
@@ -299,16 +350,17 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
         fsdp_free(b);
         return;
     }
+    side *s = b->of;
     if (b->right && b->right->free) {
         free_list_remove(b->right);
-        merge_right(a, b);
+        merge_right(s, b);
     }
     if (b->left && b->left->free) {
         b = b->left;
         free_list_remove(b);
-        merge_right(a, b);
+        merge_right(s, b);
     }
-    free_list_insert(a, b);
+    free_list_insert(s, b);
 }
 
 void fsdp_allocator_account(fsdp_allocator *a, fsdp_tag tag, int64_t bytes)

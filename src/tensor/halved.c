@@ -22,7 +22,7 @@ static fsdp_status create_storage(fsdp_device *device, uint16_t *hi, int64_t num
     void *data = NULL;
     if (!h)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_allocator_alloc(
+    fsdp_status status = fsdp_allocator_alloc_lasting(
         device->allocator, (size_t)(numel + fsdp_halves_words(numel)) * sizeof(uint16_t), tag,
         &h->block, &data);
     if (status == FSDP_OK)

@@ -93,7 +93,8 @@ fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype, int ndim,
     size_t bytes = (size_t)numel * fsdp_dtype_size(dtype);
     fsdp_block *block;
     void *data;
-    FSDP_TRY(fsdp_allocator_alloc(device->allocator, bytes, tag, &block, &data));
+    FSDP_TRY((tag == FSDP_TAG_OPTIM ? fsdp_allocator_alloc_lasting : fsdp_allocator_alloc)(
+        device->allocator, bytes, tag, &block, &data));
 #ifdef FSDP_DEBUG
     if (data)
         memset(data, 0xff, bytes); /* NaN in every floating dtype */

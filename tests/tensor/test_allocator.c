@@ -41,6 +41,15 @@ static void take(fsdp_test *t, fsdp_allocator *a, size_t bytes, fsdp_tag tag, al
     out->data = data;
 }
 
+static void take_lasting(fsdp_test *t, fsdp_allocator *a, size_t bytes, fsdp_tag tag,
+                         allocation *out)
+{
+    void *data;
+    *out = (allocation){.bytes = bytes, .tag = tag};
+    ASSERT_OK(fsdp_allocator_alloc_lasting(a, bytes, tag, &out->block, &data));
+    out->data = data;
+}
+
 static void give(fsdp_allocator *a, allocation *x)
 {
     fsdp_allocator_free(a, x->block);
@@ -79,7 +88,7 @@ TEST(a_freed_block_serves_the_next_request_of_its_size)
         CHECK_HERE();
         int64_t reserved = fsdp_allocator_stats(a)->reserved;
         give(a, &x);
-        take(t, a, sizes[i], FSDP_TAG_GRAD, &y);
+        take(t, a, sizes[i], FSDP_TAG_COMM, &y);
         CHECK_HERE();
         ASSERT(y.data == x.data);
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, reserved);
@@ -149,6 +158,78 @@ TEST(the_smallest_block_that_fits_is_taken)
     fsdp_allocator_destroy(a);
 }
 
+/* State comes within the first step, while activations of backward are still there, and after it.
+ * The second step finds what it needs where the first did, so it touches no new memory. */
+TEST(what_lasts_takes_no_room_of_the_next_step)
+{
+    enum {
+        TENSORS = 6
+    };
+    fsdp_allocator *a;
+    allocation step[TENSORS], state[3];
+    char *first[TENSORS];
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    for (int n = 0; n < 3; n++) {
+        for (size_t i = 0; i < TENSORS; i++) {
+            take(t, a, (1 + i * i) * MIB, FSDP_TAG_ACTIVATION, &step[i]);
+            CHECK_HERE();
+            ASSERT(n == 0 || step[i].data == first[i]);
+            first[i] = step[i].data;
+        }
+        for (size_t i = TENSORS; i-- > 0;) {
+            give(a, &step[i]);
+            if (n == 0 && i % 2 == 0) {
+                take_lasting(t, a, (1 + i) * MIB, FSDP_TAG_OPTIM, &state[i / 2]);
+                CHECK_HERE();
+            }
+        }
+        ASSERT_INT(fsdp_allocator_stats(a)->reserved, (61 + 9) * MIB);
+    }
+    /* What lasted serves what will. */
+    for (int i = 0; i < 3; i++)
+        give(a, &state[i]);
+    take_lasting(t, a, 9 * MIB, FSDP_TAG_GRAD, &state[0]);
+    CHECK_HERE();
+    ASSERT_INT(fsdp_allocator_stats(a)->reserved, (61 + 9) * MIB);
+    give(a, &state[0]);
+    ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
+    fsdp_allocator_destroy(a);
+}
+
+/* Backward drops activations from the end and leaves a gradient for each; the last and largest one,
+ * an embedding's, finds what they have left in one piece. */
+TEST(gradients_leave_no_holes_behind_the_activations)
+{
+    enum {
+        LAYERS = 12
+    };
+    fsdp_allocator *a;
+    allocation kept[LAYERS], grads[LAYERS], last;
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    for (int step = 0; step < 2; step++) {
+        for (int i = 0; i < LAYERS; i++) {
+            take(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &kept[i]);
+            CHECK_HERE();
+        }
+        for (int i = LAYERS - 1; i >= 0; i--) {
+            give(a, &kept[i]);
+            take(t, a, 2 * MIB, FSDP_TAG_GRAD, &grads[i]);
+            CHECK_HERE();
+        }
+        take(t, a, 90 * MIB, FSDP_TAG_GRAD, &last);
+        CHECK_HERE();
+        ASSERT_INT(fsdp_allocator_stats(a)->reserved, 10 * LAYERS * MIB);
+        for (int i = 0; i < LAYERS; i++)
+            give(a, &grads[i]);
+        give(a, &last);
+    }
+    fsdp_allocator_destroy(a);
+}
+
 /* Steps of a training run whose batches differ in length: activations pile up and go in reverse, a
  * state that stays comes in the first step. What is reserved stays near the peak of what is used.
  */
@@ -175,7 +256,7 @@ TEST(steps_of_different_lengths_reserve_no_more_than_the_longest)
             for (int k = 0; k < 3; k++)
                 give(a, &kept[i][k]);
         for (int i = 0; i < STATES && step == 0; i++) {
-            take(t, a, 1300 * 1024, FSDP_TAG_OPTIM, &state[i]);
+            take_lasting(t, a, 1300 * 1024, FSDP_TAG_OPTIM, &state[i]);
             CHECK_HERE();
         }
     }
