@@ -229,8 +229,8 @@ static fsdp_status append_piece(fsdp_atomic_file *file, const void *data, size_t
     return file->see ? file->see(file->context, data, bytes) : FSDP_OK;
 }
 
-/* In pieces that stay in the cache for who sees them. Written 8 MiB at a time, a checkpoint of 1 GiB
- * took three times as long; presumably since Linux makes its pages as large as a write, and one
+/* In pieces that stay in the cache for who sees them. Written 8 MiB at a time, a checkpoint of 1
+ * GiB took three times as long; presumably since Linux makes its pages as large as a write, and one
  * that is on its way to the disk takes no more bytes until it has arrived. */
 fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
