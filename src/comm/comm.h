@@ -41,11 +41,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t 
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
 size_t fsdp_shared_buffer_bytes(const fsdp_shared_buffer *buffer);
-/* Let the system have the memory of the data, which is undefined until the next WRITE; the buffer
- * stays. Collective, between phases, and waits for no reader: the last rank to call it, when the
- * others have read for the last time, is the one that does it. Where ranks are threads, the heap
- * keeps what it has. No effect if nothing was written since the last time. */
-FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer);
+/* Let the system have the memory of the data but for the first `keep` bytes, a multiple of the
+ * page, of each of as many equal parts as there are ranks: a rank that writes one part so has as
+ * many pages to touch as any. What goes is undefined until the next WRITE; the buffer stays.
+ * Collective, between phases, and waits for no reader: the last rank to call it, when the others
+ * have read for the last time, is the one that does it. Where ranks are threads, the heap keeps
+ * what it has. No effect if nothing was written since the last time that as little was kept. */
+FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
 /* See Note [Phases]. A second begin before the end of the first is FSDP_ERR_STATE. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,

@@ -159,21 +159,38 @@ void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer)
     fsdp_group_release(group);
 }
 
-/* A READ, since all that was written has been read; the next WRITE waits for its end, on all
- * ranks. */
-fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer)
+/* Whole pages: those that two parts share stay. */
+static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;
-    if (!buffer->lanes || buffer->discarded == buffer->written)
+    const size_t parts = keep ? (size_t)group->world_size : 1, part = buffer->bytes / parts;
+    char *data = buffer->data;
+    for (size_t i = 0; i < parts; i++) {
+        const size_t begin = i * part + keep + FSDP_COMM_PAGE - 1;
+        const size_t from = begin - begin % FSDP_COMM_PAGE;
+        const size_t to =
+            i + 1 < parts ? (i + 1) * part - (i + 1) * part % FSDP_COMM_PAGE : buffer->bytes;
+        if (from < to)
+            group->ops->memory_discard(data + from, to - from);
+    }
+}
+
+/* A READ, since all that was written has been read; the next WRITE waits for its end, on all
+ * ranks. */
+fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
+{
+    const fsdp_group *group = buffer->group;
+    if (!buffer->lanes || (buffer->discarded == buffer->written && buffer->kept <= keep))
         return FSDP_OK;
     FSDP_TRY(begin_memory(buffer, FSDP_PHASE_READ, buffer->number, buffer->bytes));
     _Atomic uint32_t *discarding = &buffer->lanes[0].discarding;
     if (atomic_fetch_add(discarding, 1) + 1 == (uint32_t)group->world_size) {
         atomic_store(discarding, 0);
         if (group->ops->memory_discard)
-            group->ops->memory_discard(buffer->data, buffer->bytes);
+            discard_parts(buffer, keep);
     }
     buffer->discarded = buffer->written;
+    buffer->kept = keep;
     fsdp_phase_end(buffer);
     return FSDP_OK;
 }

@@ -2,13 +2,13 @@
 #include "src/fsdp/buffer.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/comm/group.h"
 
 struct fsdp_buffer {
     fsdp_device *device;
     size_t bytes;
     fsdp_tag tag;
-    bool discarded;             /* without memory until it is held again */
-    int64_t held;               /* what it counts on this rank; 0 while it is discarded */
+    int64_t held;               /* what it counts on this rank; less than its part: discarded */
     fsdp_group *group;          /* NULL: private */
     fsdp_shared_buffer *shared; /* or */
     fsdp_block *block;          /* the allocator's */
@@ -16,28 +16,39 @@ struct fsdp_buffer {
     bool in_phase;
 };
 
+/* What it counts while it has all its memory. */
+static int64_t part_of_rank(const fsdp_buffer *b)
+{
+    return (int64_t)b->bytes / (b->group ? fsdp_group_local_world_size(b->group) : 1);
+}
+
+static bool is_whole(const fsdp_buffer *b)
+{
+    return b->held == part_of_rank(b);
+}
+
 /* Count the memory of a shared buffer, which comes as it is written; get that of a private one. */
 static fsdp_status hold(fsdp_buffer *b)
 {
     fsdp_allocator *allocator = b->device->allocator;
-    const int64_t part = b->group ? fsdp_group_local_world_size(b->group) : 1;
+    const int64_t part = part_of_rank(b);
     if (!b->group)
         FSDP_TRY(fsdp_allocator_alloc_lasting(allocator, b->bytes, b->tag, &b->block, &b->data));
-    b->held = (int64_t)b->bytes / part;
     if (b->group)
-        fsdp_allocator_account(allocator, b->tag, b->held);
-    b->discarded = false;
+        fsdp_allocator_account(allocator, b->tag, part - b->held);
+    b->held = part;
     return FSDP_OK;
 }
 
-static void let_go(fsdp_buffer *b)
+/* All but `keep` bytes, 0 if it is private. */
+static void let_go(fsdp_buffer *b, int64_t keep)
 {
     fsdp_allocator *allocator = b->device->allocator;
     if (b->group)
-        fsdp_allocator_account(allocator, b->tag, -b->held);
+        fsdp_allocator_account(allocator, b->tag, keep - b->held);
     fsdp_allocator_free(allocator, b->block);
     b->block = NULL;
-    b->held = 0;
+    b->held = keep;
 }
 
 fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t bytes, fsdp_tag tag,
@@ -69,18 +80,19 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
-    let_go(b);
+    let_go(b, 0);
     fsdp_shared_buffer_destroy(b->shared);
     fsdp_free(b);
 }
 
-/* See Note [Idle memory]. */
-static fsdp_status discard(fsdp_buffer *b)
+/* At least `excess` of what it holds, if it has as much; Note [Idle memory]. */
+static fsdp_status discard(fsdp_buffer *b, int64_t excess)
 {
+    int64_t keep = b->group && b->held > excess ? b->held - excess : 0;
+    keep -= keep % FSDP_COMM_PAGE;
     if (b->shared)
-        FSDP_TRY(fsdp_shared_buffer_discard(b->shared));
-    let_go(b);
-    b->discarded = true;
+        FSDP_TRY(fsdp_shared_buffer_discard(b->shared, (size_t)keep));
+    let_go(b, keep);
     return FSDP_OK;
 }
 
@@ -115,7 +127,7 @@ static bool can_take(const fsdp_pool *pool, size_t i, size_t bytes)
 
 static bool is_better(const fsdp_buffer *a, const fsdp_buffer *b)
 {
-    return a->discarded != b->discarded ? b->discarded : a->bytes < b->bytes;
+    return is_whole(a) != is_whole(b) ? is_whole(a) : a->bytes < b->bytes;
 }
 
 fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
@@ -131,7 +143,7 @@ fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
         FSDP_TRY(fsdp_buffer_create(pool->device, pool->group, bytes, pool->tag,
                                     &pool->items[best].buffer));
         pool->n++;
-    } else if (pool->items[best].buffer->discarded) {
+    } else if (!is_whole(pool->items[best].buffer)) {
         FSDP_TRY(hold(pool->items[best].buffer));
     }
     pool->items[best].taken = true;
@@ -190,7 +202,7 @@ fsdp_status fsdp_pools_trim(fsdp_pool *const *pools, size_t n, int64_t keep)
         fsdp_buffer *b = choose_to_discard(pools, n, excess);
         if (!b)
             break;
-        FSDP_TRY(discard(b));
+        FSDP_TRY(discard(b, excess));
     }
     return FSDP_OK;
 }

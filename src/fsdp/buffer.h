@@ -11,10 +11,12 @@
  * Note [Idle memory]. Between steps nothing in a pool is needed, but what is given to the system
  * comes back page by page, each a fault. So at the end of a step's backward pools keep what they
  * have, up to as much as this rank's rows of what trains take (less the marks of halved masters):
- * with those rows and two moments that is four shards at most, once gradients are dropped. With few
- * ranks that is all there is, and nothing faults after the first steps. With many a shard is less
- * than a unit's slot: then buffers are discarded, which stay in the pool without memory until they
- * are taken again. */
+ * with those rows and two moments that is four shards at most, once gradients are dropped. With two
+ * ranks that is all there is, and nothing faults after the first step, unless an embedding is most
+ * of a model. With more a shard is less than the slots of the largest unit and of two blocks, which
+ * backward needs at once; then as much is discarded as is too much and no more, in equal parts for
+ * the ranks that write it, and faults when it is taken again: what is beyond a shard, once a step.
+ * A private buffer is discarded whole, which costs nothing: the allocator keeps its pages. */
 #pragma once
 #include "src/comm/comm.h"
 #include "src/tensor/tensor.h"
@@ -44,8 +46,8 @@ typedef struct fsdp_pool {
     size_t n, cap;
 } fsdp_pool;
 
-/* The smallest free buffer of `bytes` to twice as many, one that has memory before one that has
- * not, or a new one. Collective if shared. */
+/* The smallest free buffer of `bytes` to twice as many, one that has all its memory before one that
+ * has not, or a new one. Collective if shared. */
 FSDP_MUST_CHECK fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer);
 void fsdp_pool_give_back(fsdp_pool *pool, fsdp_buffer *buffer);
 /* Discard free buffers until what all of the pools hold on this rank, taken or not, is at most

@@ -8,6 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/philox.h"
 #include "src/comm/comm.h"
+#include "src/comm/control.h"
 
 enum {
     BUFFERS = 4,
@@ -59,7 +60,7 @@ static fsdp_status run_phases(stress *s)
         uint64_t draw = fsdp_mix64(s->options->seed * 1000003 + (uint64_t)n);
         int b = (int)(draw % BUFFERS);
         if ((draw >> 16) % 8 == 0) {
-            FSDP_TRY(fsdp_shared_buffer_discard(s->buffers[b]));
+            FSDP_TRY(fsdp_shared_buffer_discard(s->buffers[b], (draw >> 20 & 1) * FSDP_COMM_PAGE));
             s->discarded[b] = true;
             continue;
         }

@@ -82,14 +82,44 @@ static fsdp_status fill_and_discard(fsdp_group *group, void *arg)
     FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
     memset(data + (size_t)fsdp_group_rank(group) * part, 1, part);
     fsdp_phase_end(buffer);
-    FSDP_TRY(fsdp_shared_buffer_discard(buffer));
-    FSDP_TRY(fsdp_shared_buffer_discard(buffer)); /* nothing was written since */
+    FSDP_TRY(fsdp_shared_buffer_discard(buffer, 0));
+    FSDP_TRY(fsdp_shared_buffer_discard(buffer, 0)); /* nothing was written since */
     FSDP_TRY(fsdp_barrier(group));
     size_t left = 0;
     for (size_t i = 0; i < 3 * FSDP_COMM_PAGE; i++)
         left += data[i] != 0;
     fsdp_shared_buffer_destroy(buffer);
     return left ? fsdp_error(FSDP_ERR_STATE, "%zu bytes are still there", left) : FSDP_OK;
+}
+
+/* Of three parts of three pages the first stays, then none. */
+static fsdp_status discard_in_two_steps(fsdp_group *group, void *arg)
+{
+    fsdp_shared_buffer *buffer;
+    const fsdp_phase_info info = {.kind = FSDP_KIND_STATE_DICT};
+    const size_t bytes = 9 * FSDP_COMM_PAGE, part = bytes / 3;
+    size_t wrong = 0;
+    (void)arg;
+    FSDP_TRY(fsdp_shared_buffer_create(group, bytes, &buffer));
+    char *data = fsdp_shared_buffer_data(buffer);
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+    memset(data + (size_t)fsdp_group_rank(group) * part, 1, part);
+    fsdp_phase_end(buffer);
+    for (size_t keep = 2; keep-- > 0;) {
+        FSDP_TRY(fsdp_shared_buffer_discard(buffer, keep * FSDP_COMM_PAGE));
+        FSDP_TRY(fsdp_shared_buffer_discard(buffer, FSDP_COMM_PAGE)); /* is already */
+        FSDP_TRY(fsdp_barrier(group));
+        for (size_t i = 0; i < bytes; i++)
+            wrong += data[i] != (keep && i % part < FSDP_COMM_PAGE);
+        FSDP_TRY(fsdp_barrier(group));
+    }
+    fsdp_shared_buffer_destroy(buffer);
+    return wrong ? fsdp_error(FSDP_ERR_STATE, "%zu bytes are not as expected", wrong) : FSDP_OK;
+}
+
+TEST(a_part_of_each_part_is_kept)
+{
+    run_all_ok(t, 3, discard_in_two_steps, NULL);
 }
 
 /* Pages that were given back come anew, and are zero. */
