@@ -1,4 +1,5 @@
 /* The command table of `fsdp`. */
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +86,10 @@ int fsdp_cmd_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write() then */
+    /* What a step takes from the heap and frees stays in the process: from the system it would come
+     * back page by page. */
+    mallopt(M_MMAP_THRESHOLD, 16 << 20);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
     if (argc < 2) {
         print_help(stderr);
         return FSDP_EXIT_USAGE;
