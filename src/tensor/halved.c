@@ -11,7 +11,8 @@ struct fsdp_halved {
     fsdp_block *block;
     int64_t numel;
     const void *together;
-    int users; /* reads and writes under way: the storage has a joined copy */
+    int users;    /* reads and writes under way: the storage has a joined copy */
+    bool written; /* or may be: before, the halves are not touched, whose pages would fault twice */
 };
 
 static fsdp_status create_storage(fsdp_device *device, uint16_t *hi, int64_t numel, fsdp_tag tag,
@@ -87,6 +88,7 @@ fsdp_halves fsdp_tensor_halves(const fsdp_tensor *t)
 {
     FSDP_ASSERT(fsdp_tensor_is_halved(t));
     FSDP_ASSERT(t->offset == 0);
+    t->storage->halved->written = true;
     return t->storage->halved->halves;
 }
 
@@ -99,8 +101,10 @@ fsdp_status fsdp_halved_begin(fsdp_storage *st)
     if (!h->users && (h->halves.hi || !device->kernels)) {
         FSDP_TRY(
             fsdp_allocator_alloc(device->allocator, st->bytes, st->tag, &st->block, &st->data));
-        if (st->data)
+        if (st->data && h->written)
             device->kernels->join(device->context, st->data, h->halves, h->numel);
+        else if (st->data)
+            memset(st->data, 0, st->bytes);
     }
     h->users++;
     return FSDP_OK;
@@ -111,6 +115,7 @@ void fsdp_halved_end(fsdp_storage *st, bool wrote)
     fsdp_halved *h = st->halved;
     const fsdp_device *device = st->device;
     FSDP_ASSERT(h->users > 0);
+    h->written |= wrote;
     if (wrote && st->data)
         device->kernels->split(device->context, h->halves, st->data, h->numel);
     if (--h->users == 0)
