@@ -38,7 +38,7 @@ static const fsdp_option table[] = {
      .help = "for each collective and size, at least; three rounds, of which the median counts"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json), .value = "false",
      .help = "print one JSON line for each collective and size"},
 };

@@ -78,7 +78,7 @@ static const fsdp_option table[] = {
      .help = "op keeps the results of linear layers and attention"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
     {.name = "profile", .type = FSDP_OPTION_STRING, PLACE(profile), .metavar = "FILE.json",
      .help = "trace of a few steps of all ranks for chrome://tracing and ui.perfetto.dev; prints "
              "time by category"},

@@ -71,7 +71,7 @@ static const fsdp_option table[] = {
      .help = "threads that compute"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
 
     FSDP_GENERATION_OPTIONS(offsetof(fsdp_evaluate_config, generation), "--max-target-length"),
 

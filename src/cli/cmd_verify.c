@@ -36,7 +36,7 @@ static const fsdp_option table[] = {
      .offset = offsetof(verify_config, isa),
      .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3 or x86-64-v4"},
+     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
 };
 
 static const fsdp_options_spec spec = {

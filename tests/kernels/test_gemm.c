@@ -153,12 +153,12 @@ TEST(products_of_random_shapes_equal_the_double_loop_on_every_isa)
 
 /* Forward, data gradient, weight gradient of a layer, with token counts around the tile's size,
  * and the split of C by columns for few rows. */
-TEST(products_of_training_shapes_equal_the_double_loop)
+static void check_training_shapes(fsdp_test *t, const char *isa)
 {
     static const int64_t tokens[] = {1, 16, 127, 255, 257, 300, 531, 1040};
     fsdp_kernel_context *context;
     const fsdp_kernels *kernels;
-    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 2, &context, &kernels));
+    ASSERT_OK(fsdp_kernels_cpu_open(isa, 2, &context, &kernels));
     for (int i = 0; i < 8 && !t->failed; i++) {
         for (int d = 0; d < 3 && !t->failed; d++) {
             fsdp_dtype dtype = float_dtypes[d];
@@ -196,12 +196,45 @@ TEST(products_of_training_shapes_equal_the_double_loop)
     fsdp_kernels_cpu_close(context);
 }
 
-/* From about 2^31 multiplications on, a reduction over tokens is not padded. */
-TEST(large_weight_gradients_equal_the_double_loop)
+TEST(products_of_training_shapes_equal_the_double_loop_on_every_isa)
+{
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++)
+        check_training_shapes(t, *isa);
+}
+
+/* Our tiles split k from 512 or 2048 bf16 on, or half as many f32: C is added to, or sums wait in
+ * scratch. */
+TEST(long_reductions_equal_the_double_loop_on_every_isa)
+{
+    static const int64_t lengths[] = {513, 1027, 2049, 4110};
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 1, &context, &kernels));
+        for (int i = 0; i < 64 && !t->failed; i++) {
+            problem p = {.m = 45 + i,
+                         .n = 64 + i,
+                         .k = lengths[i % 4],
+                         .trans_a = (i & 4) != 0,
+                         .trans_b = (i & 8) != 0,
+                         .beta = (i & 16) != 0,
+                         .bias = (i & 2) != 0,
+                         .dtype = float_dtypes[i % 3],
+                         .c_dtype = i & 32 ? float_dtypes[i % 3] : FSDP_DTYPE_F32,
+                         .seed = (uint64_t)i};
+            check_problem(t, context, kernels, &p, 29);
+        }
+        fsdp_kernels_cpu_close(context);
+        CHECK_HERE();
+    }
+}
+
+/* From about 2^31 multiplications on, oneDNN's reduction over tokens is not padded. */
+static void check_large_weight_gradients(fsdp_test *t, const char *isa)
 {
     fsdp_kernel_context *context;
     const fsdp_kernels *kernels;
-    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 2, &context, &kernels));
+    ASSERT_OK(fsdp_kernels_cpu_open(isa, 2, &context, &kernels));
     for (int d = 0; d < 2 && !t->failed; d++) {
         problem p = {.m = 4096,
                      .n = 1030,
@@ -216,6 +249,14 @@ TEST(large_weight_gradients_equal_the_double_loop)
     fsdp_kernels_cpu_close(context);
 }
 
+/* The best ISA's own products, and oneDNN's. */
+TEST(large_weight_gradients_equal_the_double_loop)
+{
+    const char *const *isas = fsdp_kernels_cpu_isas();
+    for (int i = 0; i < 2 && isas[i]; i++)
+        check_large_weight_gradients(t, isas[i]);
+}
+
 TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
 {
     fsdp_kernel_context *context;
@@ -227,7 +268,7 @@ TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
                      .k = 0,
                      .trans_a = true,
                      .beta = i & 1,
-                     .bias = i & 2,
+                     .bias = (i & 2) != 0,
                      .dtype = FSDP_DTYPE_BF16,
                      .c_dtype = FSDP_DTYPE_F32};
         check_problem(t, context, kernels, &p, 1);
@@ -260,13 +301,20 @@ TEST(the_number_of_threads_changes_no_bit)
         fsdp_kernels_cpu_close(context[i]);
 }
 
+/* One whose products are oneDNN's: the second best is x86-64-v4+onednn, or another without tiles.
+ */
+static const char *onednn_isa(void)
+{
+    return fsdp_kernels_cpu_isas()[1];
+}
+
 /* Hundreds of token counts: the cache stays bounded, and results right after it forgot. */
 TEST(the_primitive_cache_is_bounded)
 {
     fsdp_kernel_context *context;
     const fsdp_kernels *kernels;
     fsdp_cpu_products *products;
-    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
+    ASSERT_OK(fsdp_kernels_cpu_open(onednn_isa(), 1, &context, &kernels));
     ASSERT_OK(fsdp_kernel_context_products(context, &products));
     for (int i = 0; i < 700 && !t->failed; i++) {
         problem p = {.m = 16, .n = 1 + i, .k = 8, .trans_b = true, .dtype = FSDP_DTYPE_F32};
@@ -284,7 +332,7 @@ TEST(token_counts_share_primitives)
     fsdp_kernel_context *context;
     const fsdp_kernels *kernels;
     fsdp_cpu_products *products;
-    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
+    ASSERT_OK(fsdp_kernels_cpu_open(onednn_isa(), 1, &context, &kernels));
     ASSERT_OK(fsdp_kernel_context_products(context, &products));
     for (int64_t tokens = 17; tokens <= 32 && !t->failed; tokens++) {
         problem forward = {.m = tokens, .n = 48, .k = 40, .trans_b = true, .dtype = FSDP_DTYPE_F32};
@@ -296,7 +344,7 @@ TEST(token_counts_share_primitives)
     fsdp_kernels_cpu_close(context);
 }
 
-TEST(running_out_of_memory_is_an_error_without_a_leak)
+static void check_out_of_memory(fsdp_test *t, const char *isa)
 {
     problem p = {.m = 40, .n = 24, .k = 24, .trans_b = true, .dtype = FSDP_DTYPE_F32};
     operands o = make_operands(&p);
@@ -306,7 +354,7 @@ TEST(running_out_of_memory_is_an_error_without_a_leak)
         fsdp_kernel_context *context;
         const fsdp_kernels *kernels;
         fsdp_alloc_fail_at(n);
-        fsdp_status status = fsdp_kernels_cpu_open(NULL, 1, &context, &kernels);
+        fsdp_status status = fsdp_kernels_cpu_open(isa, 1, &context, &kernels);
         if (status == FSDP_OK) {
             status = kernels->gemm(context, &args);
             fsdp_kernels_cpu_close(context);
@@ -317,6 +365,12 @@ TEST(running_out_of_memory_is_an_error_without_a_leak)
     }
     ASSERT(!failed);
     free_operands(&o);
+}
+
+TEST(running_out_of_memory_is_an_error_without_a_leak)
+{
+    check_out_of_memory(t, NULL);
+    check_out_of_memory(t, onednn_isa());
 }
 
 TEST(an_isa_is_chosen_by_name)

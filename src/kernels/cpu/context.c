@@ -13,11 +13,13 @@ struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
+    bool onednn;                 /* for all products, also where our tiles could */
     fsdp_scratch_block *scratch; /* [threads]; each is touched by its worker alone */
     fsdp_cpu_products *products; /* made by the first matrix product */
 };
 
 static const char *const isa_names[FSDP_CPU_ISA_COUNT] = {"x86-64", "x86-64-v3", "x86-64-v4"};
+#define V4_ONEDNN "x86-64-v4+onednn"
 
 /* __builtin_cpu_supports also asks whether the operating system saves the registers. */
 static bool cpu_has(fsdp_cpu_isa isa)
@@ -47,12 +49,16 @@ static fsdp_cpu_isa best_isa(void)
 
 const char *const *fsdp_kernels_cpu_isas(void)
 {
-    static const char *const names[] = {"x86-64-v4", "x86-64-v3", "x86-64", NULL};
-    return names + (FSDP_CPU_ISA_V4 - best_isa());
+    static const char *const names[] = {"x86-64-v4", V4_ONEDNN, "x86-64-v3", "x86-64", NULL};
+    fsdp_cpu_isa best = best_isa();
+    return names + (best == FSDP_CPU_ISA_V4 ? 0 : best == FSDP_CPU_ISA_V3 ? 2 : 3);
 }
 
-static fsdp_status choose_isa(const char *name, fsdp_cpu_isa *isa)
+static fsdp_status choose_isa(const char *name, fsdp_cpu_isa *isa, bool *onednn)
 {
+    *onednn = name && strcmp(name, V4_ONEDNN) == 0;
+    if (*onednn)
+        name = isa_names[FSDP_CPU_ISA_V4];
     if (!name) {
         *isa = best_isa();
         return FSDP_OK;
@@ -66,8 +72,9 @@ static fsdp_status choose_isa(const char *name, fsdp_cpu_isa *isa)
         *isa = (fsdp_cpu_isa)i;
         return FSDP_OK;
     }
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "isa: '%s' is not known; known are x86-64, x86-64-v3 and x86-64-v4", name);
+    return fsdp_error(
+        FSDP_ERR_UNSUPPORTED,
+        "isa: '%s' is not known; known are x86-64, x86-64-v3, x86-64-v4 and " V4_ONEDNN, name);
 }
 
 /* --- scratch --- */
@@ -90,6 +97,11 @@ fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c)
     return c->isa;
 }
 
+bool fsdp_kernel_context_onednn(const fsdp_kernel_context *c)
+{
+    return c->onednn;
+}
+
 fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c, fsdp_cpu_products **products)
 {
     if (!c->products)
@@ -103,14 +115,16 @@ fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads, fsdp_kernel_cont
                                   const fsdp_kernels **kernels)
 {
     fsdp_cpu_isa chosen = FSDP_CPU_ISA_V1;
+    bool onednn = false;
     if (threads < 1)
         return fsdp_error(FSDP_ERR_INVALID, "threads: %d, at least 1 is needed", threads);
-    FSDP_TRY(choose_isa(isa, &chosen));
+    FSDP_TRY(choose_isa(isa, &chosen, &onednn));
     fsdp_kernel_context *c = fsdp_calloc(1, sizeof *c);
     if (!c)
         return fsdp_error_nomem();
     fsdp_status status = FSDP_ERR_NOMEM;
     c->isa = chosen;
+    c->onednn = onednn;
     c->threads = threads;
     if (!(c->scratch = fsdp_calloc((size_t)threads, sizeof *c->scratch)))
         goto fail;

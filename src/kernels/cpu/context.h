@@ -19,6 +19,8 @@ enum {
 fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c);
 /* Which table this context was opened with. */
 fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c);
+/* Opened for oneDNN's products even where our own could serve. */
+bool fsdp_kernel_context_onednn(const fsdp_kernel_context *c);
 
 /* Memory of one worker for the length of one kernel: at least `bytes`, 64-byte aligned, contents
  * undefined. There is one block a worker: asking again gives the same block, moved if it had to

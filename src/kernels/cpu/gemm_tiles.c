@@ -1,0 +1,162 @@
+/* GEMM by our own tiles (tile.h). A task owns some columns of C: it packs that part of B once, a
+ * split of k at a time, and goes through the rows in blocks of A that stay in the second cache.
+ * Where a split is not the last one of a C that is not f32, sums wait in scratch. How C is cut
+ * changes no bit of it. */
+#include "src/kernels/cpu/gemm.h"
+
+#include "src/base/alloc.h"
+#include "src/kernels/cpu/product.h"
+#include "src/kernels/cpu/scratch.h"
+#include "src/kernels/cpu/tile.h"
+
+enum {
+    MAX_DEPTH = 1024, /* lanes of a split: a panel of B is at most 192 KiB */
+    /* The same where A is packed, from rows of k that lie apart: so many pages are known to the
+     * second TLB, and C, usually f32, can be added to. */
+    MAX_PACKED_DEPTH = 256,
+    B_BYTES = 2 << 20,   /* packed at once by a task, in the third cache */
+    A_BYTES = 128 << 10, /* a block of rows, in the second cache */
+    TASK_ROWS = 1024,    /* of C */
+};
+
+typedef struct gemm {
+    const fsdp_gemm_args *args;
+    fsdp_kernel_context *context;
+    const fsdp_cpu_tiles *tiles;
+    bool pack_a;
+    int64_t split; /* of k, in elements */
+    int64_t task_rows, task_columns, row_tasks;
+    fsdp_cpu_failure failure;
+} gemm;
+
+static int64_t min64(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+
+static int64_t ceil_div(int64_t x, int64_t by)
+{
+    return (x + by - 1) / by;
+}
+
+/* In parts of at most `most`, a multiple of `unit`, about equal: the length of one. */
+static int64_t even_part(int64_t n, int64_t most, int64_t unit)
+{
+    int64_t parts = ceil_div(n, most > unit ? most : unit);
+    return ceil_div(ceil_div(n, parts), unit) * unit;
+}
+
+static int64_t bytes_of(fsdp_dtype dtype, int64_t elements)
+{
+    return elements * (int64_t)fsdp_dtype_size(dtype);
+}
+
+/* First element of op(A)[row, k] and op(B)[k, column]. */
+static const char *a_at(const fsdp_gemm_args *g, int64_t row, int64_t k)
+{
+    return (const char *)g->a +
+           bytes_of(g->ab_dtype, g->trans_a ? k * g->lda + row : row * g->lda + k);
+}
+
+static const char *b_at(const fsdp_gemm_args *g, int64_t k, int64_t column)
+{
+    return (const char *)g->b +
+           bytes_of(g->ab_dtype, g->trans_b ? column * g->ldb + k : k * g->ldb + column);
+}
+
+/* Columns [c0, c0 + columns) of rows [r0, r0 + rows) of C, and what it is made with. */
+typedef struct part {
+    int64_t r0, rows, c0, columns;
+    char *a, *b; /* packed */
+    float *sum;  /* [rows, columns] or NULL */
+} part;
+
+static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
+{
+    const fsdp_gemm_args *args = g->args;
+    int64_t depth = fsdp_tile_depth(args->ab_dtype, k);
+    int64_t block_rows = A_BYTES / (depth * FSDP_TILE_LANE_BYTES) / 16 * 16;
+    bool first = k0 == 0, last = k0 + k == args->k;
+    fsdp_tile_block block = {.dtype = args->ab_dtype,
+                             .n = p->columns,
+                             .depth = depth,
+                             .a_stride = g->pack_a ? 0 : bytes_of(args->ab_dtype, args->lda),
+                             .b = p->b};
+    block_rows = block_rows < 16 ? 16 : block_rows;
+    g->tiles->pack_b(p->b, args->ab_dtype, b_at(args, k0, p->c0), args->ldb, !args->trans_b, k,
+                     p->columns);
+    for (int64_t i = 0; i < p->rows; i += block_rows) {
+        float *sum = p->sum ? p->sum + i * p->columns : NULL;
+        block.m = min64(block_rows, p->rows - i);
+        block.a = a_at(args, p->r0 + i, k0);
+        if (g->pack_a) {
+            g->tiles->pack_a(p->a, args->ab_dtype, block.a, args->lda, args->trans_a, k, block.m);
+            block.a = p->a;
+        }
+        if (sum && !last) {
+            block.c = sum;
+            block.c_dtype = FSDP_DTYPE_F32;
+            block.ldc = p->columns;
+            block.add = !first;
+        } else {
+            block.c = (char *)args->c + bytes_of(args->c_dtype, (p->r0 + i) * args->ldc + p->c0);
+            block.c_dtype = args->c_dtype;
+            block.ldc = args->ldc;
+            block.add = args->beta != 0.0f || (!sum && !first);
+            block.sum = sum;
+            block.sum_ld = p->columns;
+            block.bias = args->bias && last
+                             ? (const char *)args->bias + bytes_of(args->ab_dtype, p->c0)
+                             : NULL;
+        }
+        g->tiles->multiply(&block);
+    }
+}
+
+static fsdp_status run_part(const gemm *g, int worker, part *p)
+{
+    const fsdp_gemm_args *args = g->args;
+    int64_t depth = fsdp_tile_depth(args->ab_dtype, g->split);
+    int64_t block_rows = A_BYTES / (depth * FSDP_TILE_LANE_BYTES);
+    bool sums = g->split < args->k && args->c_dtype != FSDP_DTYPE_F32;
+    size_t bytes = 0, b = fsdp_scratch_part(&bytes, fsdp_tile_b_bytes(p->columns, depth));
+    size_t a = fsdp_scratch_part(
+        &bytes, g->pack_a ? fsdp_tile_a_bytes(block_rows < 16 ? 16 : block_rows, depth) : 0);
+    size_t sum =
+        fsdp_scratch_part(&bytes, sums ? (size_t)(p->rows * p->columns) * sizeof(float) : 0);
+    char *scratch = fsdp_kernel_scratch(g->context, worker, bytes);
+    if (!scratch)
+        return fsdp_error_nomem();
+    p->a = scratch + a;
+    p->b = scratch + b;
+    p->sum = sums ? (float *)(void *)(scratch + sum) : NULL;
+    for (int64_t k = 0; k < args->k; k += g->split)
+        multiply_split(g, p, k, min64(g->split, args->k - k));
+    return FSDP_OK;
+}
+
+static void run_task(void *arg, int64_t i, int worker)
+{
+    gemm *g = arg;
+    part p = {.r0 = i % g->row_tasks * g->task_rows, .c0 = i / g->row_tasks * g->task_columns};
+    p.rows = min64(g->task_rows, g->args->m - p.r0);
+    p.columns = min64(g->task_columns, g->args->n - p.c0);
+    if (!fsdp_cpu_failure_any(&g->failure))
+        fsdp_cpu_failure_note(&g->failure, run_part(g, worker, &p));
+}
+
+fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *args,
+                                fsdp_thread_pool *pool)
+{
+    gemm g = {.args = args, .context = c, .tiles = fsdp_cpu_tiles_of(c, args->ab_dtype)};
+    int64_t lane = FSDP_TILE_LANE_BYTES / bytes_of(args->ab_dtype, 1);
+    g.pack_a = args->trans_a || args->k % lane != 0;
+    g.split = even_part(args->k, (g.pack_a ? MAX_PACKED_DEPTH : MAX_DEPTH) * lane, lane);
+    int64_t depth = fsdp_tile_depth(args->ab_dtype, g.split);
+    g.task_rows = even_part(args->m, TASK_ROWS, FSDP_TILE_ROWS);
+    g.task_columns =
+        even_part(args->n, B_BYTES / (depth * FSDP_TILE_LANE_BYTES), FSDP_TILE_COLUMNS);
+    g.row_tasks = ceil_div(args->m, g.task_rows);
+    fsdp_parallel_for(pool, g.row_tasks * ceil_div(args->n, g.task_columns), run_task, &g);
+    return fsdp_cpu_failure_raise(&g.failure);
+}

@@ -1,0 +1,35 @@
+/* Whether a context multiplies with our own tiles, and how much memory packing takes. */
+#include "src/kernels/cpu/tile.h"
+
+#include <dnnl.h>
+
+#include "src/kernels/cpu/product.h"
+
+const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype)
+{
+    unsigned amx = (unsigned)dnnl_cpu_isa_avx512_core_amx;
+    if (fsdp_kernel_context_isa(c) < FSDP_CPU_ISA_V4 || fsdp_kernel_context_onednn(c))
+        return NULL;
+    if (dtype == FSDP_DTYPE_F32)
+        return &fsdp_cpu_tiles_x86_64_v4;
+    if (dtype != FSDP_DTYPE_BF16 || !fsdp_cpu_multiplies_bf16(c) ||
+        ((unsigned)dnnl_get_effective_cpu_isa() & amx) == amx)
+        return NULL;
+    return &fsdp_cpu_tiles_x86_64_v4;
+}
+
+int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k)
+{
+    return dtype == FSDP_DTYPE_F32 ? k : (k + 1) / 2;
+}
+
+size_t fsdp_tile_a_bytes(int64_t m, int64_t depth)
+{
+    return (size_t)((m + 15) / 16 * 16 * depth) * FSDP_TILE_LANE_BYTES; /* tiles come in pairs */
+}
+
+size_t fsdp_tile_b_bytes(int64_t n, int64_t depth)
+{
+    int64_t panels = (n + FSDP_TILE_COLUMNS - 1) / FSDP_TILE_COLUMNS;
+    return (size_t)(panels * FSDP_TILE_COLUMNS * depth) * FSDP_TILE_LANE_BYTES;
+}
