@@ -12,21 +12,12 @@ enum {
     FORWARD_SCORES = 1 << 17 /* of a block: 512 KiB, and half of that again in bf16 */
 };
 
-int64_t fsdp_attention_round(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-int64_t fsdp_attention_padded_keys(int64_t keys)
-{
-    int64_t to = keys <= 128 ? 16 : keys <= 256 ? 32 : keys <= 1024 ? 64 : 128;
-    return fsdp_attention_round(keys, to);
-}
-
-int64_t fsdp_attention_panel_keys(const fsdp_attention_args *args, int64_t keys)
+/* Rows that the key panels of a sequence need, whatever block reads them. */
+int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys)
 {
     /* With a window, blocks start anywhere, and their length is rounded up from there. */
-    return fsdp_attention_padded_keys(keys) + (args->window > 0 ? 128 : 0);
+    int64_t more = a->args->window > 0 && !a->tiles ? 128 : 0;
+    return fsdp_attention_padded_keys(a, keys) + more;
 }
 
 int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements)
@@ -49,13 +40,15 @@ fsdp_status fsdp_cpu_attention_init(fsdp_cpu_attention *a, fsdp_kernel_context *
                                     const fsdp_attention_args *args)
 {
     bool bf16 = args->dtype == FSDP_DTYPE_BF16 && fsdp_cpu_multiplies_bf16(c);
+    const fsdp_cpu_tiles *tiles = fsdp_cpu_tiles_of(c, args->dtype);
     *a = (fsdp_cpu_attention){.args = args,
                               .context = c,
+                              .tiles = tiles,
                               .panels = fsdp_cpu_panels_of(c),
                               .rows = rows_of(c),
                               .panel_dtype = bf16 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
                               .padded_dim = fsdp_attention_round(args->head_dim, ROUND)};
-    return fsdp_kernel_context_products(c, &a->products);
+    return tiles ? FSDP_OK : fsdp_kernel_context_products(c, &a->products);
 }
 
 fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_t b, int64_t h,
@@ -84,47 +77,19 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
     /* Keys that any of the rows sees. */
     int64_t begin = args->window > 0 ? first + block.shift - args->window + 1 : 0;
     int64_t end = args->causal ? first + block.rows + block.shift : keys;
-    begin = begin > 0 ? begin / ROUND * ROUND : 0;
+    begin = begin > 0 ? begin / FSDP_TILE_COLUMNS * FSDP_TILE_COLUMNS : 0;
     end = end < keys ? end : keys;
     block.first_key = begin;
     block.keys = end > begin ? end - begin : 0;
-    block.padded_keys = fsdp_attention_padded_keys(block.keys);
+    block.padded_keys = fsdp_attention_padded_keys(a, block.keys);
     return block;
-}
-
-void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
-                         const void *x, int64_t ld, int64_t row, int64_t h, int64_t rows)
-{
-    fsdp_dtype dtype = a->args->dtype;
-    int64_t first = row * ld + h * a->args->head_dim;
-    a->panels->pack(panel, a->panel_dtype, padded_rows, a->padded_dim,
-                    (const char *)x + first * (int64_t)fsdp_dtype_size(dtype), dtype, ld, rows,
-                    a->args->head_dim);
-}
-
-fsdp_status fsdp_attention_product(const fsdp_cpu_attention *a, int worker, int64_t m, int64_t n,
-                                   int64_t k, bool trans_a, bool trans_b, bool accumulate,
-                                   const void *x, const void *y, float *c)
-{
-    fsdp_cpu_product product = {.m = m,
-                                .n = n,
-                                .k = k,
-                                .lda = trans_a ? m : k,
-                                .ldb = trans_b ? k : n,
-                                .ldc = n,
-                                .ab_dtype = a->panel_dtype,
-                                .c_dtype = FSDP_DTYPE_F32,
-                                .trans_a = trans_a,
-                                .trans_b = trans_b,
-                                .accumulate = accumulate};
-    return fsdp_cpu_product_run(a->products, worker, &product, x, y, c, NULL);
 }
 
 /* --- forward --- */
 
 /* Panels of one head, in the worker's scratch. */
 typedef struct forward_panels {
-    char *q, *k, *v, *p;
+    char *left, *k, *v, *p;
     float *scores, *out, *bias_strip, *inverse;
 } forward_panels;
 
@@ -133,9 +98,9 @@ static bool reserve_forward(const fsdp_cpu_attention *a, int worker, int64_t blo
 {
     size_t size = fsdp_dtype_size(a->panel_dtype), bytes = 0;
     size_t dim = (size_t)a->padded_dim, rows = (size_t)block_rows, keys = (size_t)panel_keys;
-    size_t q = fsdp_scratch_part(&bytes, rows * dim * size);
-    size_t k = fsdp_scratch_part(&bytes, keys * dim * size);
-    size_t v = fsdp_scratch_part(&bytes, keys * dim * size);
+    size_t left = fsdp_scratch_part(&bytes, fsdp_attention_left_bytes(a, block_rows, panel_keys));
+    size_t k = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(a, panel_keys));
+    size_t v = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(a, panel_keys));
     size_t scores = fsdp_scratch_part(&bytes, rows * keys * sizeof(float));
     size_t p = size == sizeof(float) ? scores : fsdp_scratch_part(&bytes, rows * keys * size);
     size_t out = fsdp_scratch_part(&bytes, rows * dim * sizeof(float));
@@ -144,7 +109,7 @@ static bool reserve_forward(const fsdp_cpu_attention *a, int worker, int64_t blo
     char *base = fsdp_kernel_scratch(a->context, worker, bytes);
     if (!base)
         return false;
-    *panels = (forward_panels){.q = base + q,
+    *panels = (forward_panels){.left = base + left,
                                .k = base + k,
                                .v = base + v,
                                .p = base + p,
@@ -156,27 +121,23 @@ static bool reserve_forward(const fsdp_cpu_attention *a, int worker, int64_t blo
 }
 
 static fsdp_status forward_block(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t h,
-                                 fsdp_attention_block *block, const forward_panels *panels)
+                                 fsdp_attention_block *block, const forward_panels *panels,
+                                 int64_t panel_keys)
 {
     const fsdp_attention_args *args = a->args;
     int64_t row = args->q_offsets[b] + block->first_query, dim = a->padded_dim;
     int64_t out_ld = args->heads * args->head_dim;
-    size_t key_bytes = (size_t)(block->first_key * dim) * fsdp_dtype_size(a->panel_dtype);
     block->scores = panels->scores;
     block->p = panels->p;
     block->bias_strip = panels->bias_strip;
     block->inverse = panels->inverse;
-    if (block->keys > 0) {
-        fsdp_attention_pack(a, panels->q, block->padded_rows, args->q, args->q_ld, row, h,
-                            block->rows);
-        FSDP_TRY(fsdp_attention_product(a, worker, block->padded_rows, block->padded_keys, dim,
-                                        false, true, false, panels->q, panels->k + key_bytes,
-                                        panels->scores));
-    }
+    if (block->keys > 0)
+        FSDP_TRY(fsdp_attention_scores(
+            a, worker, block, &(fsdp_attention_slice){args->q, args->q_ld, row, h, block->rows},
+            panels->k, panels->left, panels->scores));
     a->rows->forward(block);
     if (block->keys > 0)
-        FSDP_TRY(fsdp_attention_product(a, worker, block->padded_rows, dim, block->padded_keys,
-                                        false, false, false, panels->p, panels->v + key_bytes,
+        FSDP_TRY(fsdp_attention_combine(a, worker, block, panels->p, panels->v, panel_keys,
                                         panels->out));
     else
         memset(panels->out, 0, (size_t)(block->rows * dim) * sizeof(float));
@@ -192,7 +153,7 @@ static fsdp_status forward_head(const fsdp_cpu_attention *a, int worker, int64_t
     const fsdp_attention_args *args = a->args;
     int64_t queries = args->q_offsets[b + 1] - args->q_offsets[b];
     int64_t keys = args->k_offsets[b + 1] - args->k_offsets[b];
-    int64_t panel_keys = fsdp_attention_panel_keys(args, keys);
+    int64_t panel_keys = fsdp_attention_panel_keys(a, keys);
     int64_t block_rows = fsdp_attention_block_rows(panel_keys, FORWARD_SCORES);
     int64_t kv_head = h / (args->heads / args->kv_heads);
     forward_panels panels;
@@ -200,13 +161,13 @@ static fsdp_status forward_head(const fsdp_cpu_attention *a, int worker, int64_t
         return FSDP_OK;
     if (!reserve_forward(a, worker, block_rows, panel_keys, &panels))
         return fsdp_error_nomem();
-    fsdp_attention_pack(a, panels.k, panel_keys, args->k, args->k_ld, args->k_offsets[b], kv_head,
-                        keys);
-    fsdp_attention_pack(a, panels.v, panel_keys, args->v, args->v_ld, args->k_offsets[b], kv_head,
-                        keys);
+    fsdp_attention_slice k = {args->k, args->k_ld, args->k_offsets[b], kv_head, keys};
+    fsdp_attention_slice v = {args->v, args->v_ld, args->k_offsets[b], kv_head, keys};
+    fsdp_attention_pack_columns(a, panels.k, panel_keys, &k);
+    fsdp_attention_pack_depth(a, panels.v, panel_keys, &v);
     for (int64_t first = 0; first < queries; first += block_rows) {
         fsdp_attention_block block = fsdp_attention_block_at(a, b, h, first, block_rows);
-        FSDP_TRY(forward_block(a, worker, b, h, &block, &panels));
+        FSDP_TRY(forward_block(a, worker, b, h, &block, &panels, a->tiles ? keys : panel_keys));
     }
     return FSDP_OK;
 }

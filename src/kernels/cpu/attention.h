@@ -1,26 +1,27 @@
 /* Attention by sequence and head.
  *
- * Note [Attention in blocks]: a task owns one head of one sequence. It packs the head's rows of q,
- * k, v into dense panels, zero-padded to multiples of 16, and goes through the queries in blocks
- * whose scores stay in the second-level cache:
+ * Note [Attention in blocks]: a task owns one head of one sequence. It packs the head's rows of k
+ * and v into panels and goes through the queries in blocks whose scores stay in the second-level
+ * cache:
  *     forward   S = Q K^T;  P = e^(scale S + bias - max), rounded to the panels' dtype;  O = P V
  *     backward  S = Q K^T;  dP = dO V^T;  P = e^(scale S + bias - lse);  dS = P (dP - rowsum(dO O))
  *               dV += P^T dO;  dK += dS^T Q;  dQ = dS K
  * (Dao et al. 2022, without tiling over keys: a block of 16 queries sees 8192 keys in 512 KiB).
  * Keys above the diagonal of the whole block, or before its window, are not multiplied. Products
- * are oneDNN's, on one thread; the rows in between are isa/attention_rows.c. Gradients of keys sum
+ * are attention_products.c's; the rows in between are isa/attention_rows.c. Gradients of keys sum
  * over the query heads that share them, and the gradient of the position bias over sequences, in
  * order inside one task, so the number of threads changes nothing. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/cpu/panel.h"
 #include "src/kernels/cpu/product.h"
+#include "src/kernels/cpu/tile.h"
 
 /* Scores of a block of query rows of one head and sequence: [padded_rows, padded_keys] of which
  * [rows, keys] is real. Indices of queries and keys count within the sequence. */
 typedef struct fsdp_attention_block {
     int64_t rows, padded_rows, first_query;
-    int64_t keys, padded_keys, first_key; /* padded_keys and first_key: multiples of 16 */
+    int64_t keys, padded_keys, first_key; /* multiples of 16 and of FSDP_TILE_COLUMNS */
     int64_t shift;                        /* query i stands at key i + shift */
     int64_t sequence_keys, window;        /* window 0: none */
     bool causal;
@@ -66,6 +67,7 @@ extern const fsdp_cpu_attention_rows fsdp_cpu_attention_rows_x86_64_v4;
 typedef struct fsdp_cpu_attention {
     const fsdp_attention_args *args;
     fsdp_kernel_context *context;
+    const fsdp_cpu_tiles *tiles; /* NULL: products are oneDNN's */
     fsdp_cpu_products *products;
     const fsdp_cpu_panels *panels;
     const fsdp_cpu_attention_rows *rows;
@@ -78,24 +80,54 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_attention_init(fsdp_cpu_attention *a, fsdp_
                                                     const fsdp_attention_args *args);
 
 int64_t fsdp_attention_round(int64_t n, int64_t to);
-/* Rows of keys as the products see them: few different ones, so that few primitives are made. */
-int64_t fsdp_attention_padded_keys(int64_t keys);
 /* Rows that the key panels of a sequence need, whatever block reads them. */
-int64_t fsdp_attention_panel_keys(const fsdp_attention_args *args, int64_t keys);
+int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys);
 /* Queries of a block, so that its scores have at most `elements`. */
 int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements);
 /* The block of sequence b and head h that starts at query `first` and has at most `rows`: all but
  * the pointers of panels. */
 fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_t b, int64_t h,
                                              int64_t first, int64_t rows);
-/* Rows [row, row + rows) of head h of x (row stride ld) as a panel of padded_rows. */
-void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
-                         const void *x, int64_t ld, int64_t row, int64_t h, int64_t rows);
-/* C (f32) = op(A) op(B) on dense panels. */
-FSDP_MUST_CHECK fsdp_status fsdp_attention_product(const fsdp_cpu_attention *a, int worker,
-                                                   int64_t m, int64_t n, int64_t k, bool trans_a,
-                                                   bool trans_b, bool accumulate, const void *x,
-                                                   const void *y, float *c);
+
+/* --- products: attention_products.c --- */
+
+/* Rows [row, row + n) of one head of q, k, v, or of the gradient of out. */
+typedef struct fsdp_attention_slice {
+    const void *x; /* of args->dtype */
+    int64_t ld, row, head, n;
+} fsdp_attention_slice;
+
+/* As oneDNN sees it, the number of keys takes few values, so that few primitives are made. */
+int64_t fsdp_attention_padded_keys(const fsdp_cpu_attention *a, int64_t keys);
+
+/* Keys of a sequence, packed to be the columns of scores, or to be summed over; the same for rows
+ * of a block. The bytes are for as many rows whichever of them a block uses. */
+size_t fsdp_attention_columns_bytes(const fsdp_cpu_attention *a, int64_t rows);
+void fsdp_attention_pack_columns(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
+                                 const fsdp_attention_slice *rows);
+size_t fsdp_attention_depth_bytes(const fsdp_cpu_attention *a, int64_t rows);
+void fsdp_attention_pack_depth(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
+                               const fsdp_attention_slice *rows);
+/* What a product packs for itself, of a block's queries and of its P or dS. */
+size_t fsdp_attention_left_bytes(const fsdp_cpu_attention *a, int64_t rows, int64_t keys);
+
+/* scores [padded_rows, padded_keys] = X K^T for the block's queries; `keys` packed as columns.
+ * What lies outside of [rows, keys] is undefined. */
+FSDP_MUST_CHECK fsdp_status fsdp_attention_scores(const fsdp_cpu_attention *a, int worker,
+                                                  const fsdp_attention_block *block,
+                                                  const fsdp_attention_slice *x, const void *keys,
+                                                  void *left, float *scores);
+/* out [rows, padded_dim] = P V; `values` packed as depth, panel_keys of them. */
+FSDP_MUST_CHECK fsdp_status fsdp_attention_combine(const fsdp_cpu_attention *a, int worker,
+                                                   const fsdp_attention_block *block, const void *p,
+                                                   const void *values, int64_t panel_keys,
+                                                   float *out);
+/* d_keys [keys, padded_dim] += P^T X, for the block's keys; x packed as depth, padded_rows. */
+FSDP_MUST_CHECK fsdp_status fsdp_attention_spread(const fsdp_cpu_attention *a, int worker,
+                                                  const fsdp_attention_block *block, const void *p,
+                                                  const void *x, void *left, float *d_keys);
+
+/* --- */
 
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_attention_forward(fsdp_kernel_context *c,
                                                        const fsdp_attention_args *args);

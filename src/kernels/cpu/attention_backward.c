@@ -11,7 +11,10 @@ enum {
 
 /* Panels of one key/value head, in the worker's scratch. */
 typedef struct backward_panels {
-    char *k, *v, *q, *d_out, *p, *d_s;
+    char *k, *v;     /* columns of scores and of dP */
+    char *k_depth;   /* summed over for dQ */
+    char *q, *d_out; /* of a block, summed over for dK and dV */
+    char *left, *p, *d_s;
     float *d_k, *d_v; /* [panel_keys, padded_dim] */
     float *scores, *d_p, *d_q, *bias_strip, *d_bias_strip, *delta;
 } backward_panels;
@@ -21,12 +24,14 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
 {
     size_t size = fsdp_dtype_size(a->panel_dtype), bytes = 0;
     size_t dim = (size_t)a->padded_dim, rows = (size_t)block_rows, keys = (size_t)panel_keys;
-    size_t k = fsdp_scratch_part(&bytes, keys * dim * size);
-    size_t v = fsdp_scratch_part(&bytes, keys * dim * size);
+    size_t k = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(a, panel_keys));
+    size_t v = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(a, panel_keys));
+    size_t k_depth = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(a, panel_keys));
+    size_t left = fsdp_scratch_part(&bytes, fsdp_attention_left_bytes(a, block_rows, panel_keys));
     size_t d_k = fsdp_scratch_part(&bytes, keys * dim * sizeof(float));
     size_t d_v = fsdp_scratch_part(&bytes, keys * dim * sizeof(float));
-    size_t q = fsdp_scratch_part(&bytes, rows * dim * size);
-    size_t d_out = fsdp_scratch_part(&bytes, rows * dim * size);
+    size_t q = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(a, block_rows));
+    size_t d_out = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(a, block_rows));
     size_t d_q = fsdp_scratch_part(&bytes, rows * dim * sizeof(float));
     size_t scores = fsdp_scratch_part(&bytes, rows * keys * sizeof(float));
     size_t d_p = fsdp_scratch_part(&bytes, rows * keys * sizeof(float));
@@ -40,6 +45,8 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
         return false;
     *panels = (backward_panels){.k = base + k,
                                 .v = base + v,
+                                .k_depth = base + k_depth,
+                                .left = base + left,
                                 .q = base + q,
                                 .d_out = base + d_out,
                                 .p = base + p,
@@ -58,26 +65,25 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
 /* The five products of a block that sees keys. */
 static fsdp_status backward_products(const fsdp_cpu_attention *a, int worker,
                                      const fsdp_attention_block *block,
-                                     const backward_panels *panels)
+                                     const backward_panels *panels, const fsdp_attention_slice *q,
+                                     const fsdp_attention_slice *d_out, int64_t panel_keys)
 {
-    int64_t m = block->padded_rows, n = block->padded_keys, dim = a->padded_dim;
-    int64_t first = block->first_key * dim;
-    size_t key_bytes = (size_t)first * fsdp_dtype_size(a->panel_dtype);
-    FSDP_TRY(fsdp_attention_product(a, worker, m, n, dim, false, true, false, panels->q,
-                                    panels->k + key_bytes, panels->scores));
-    FSDP_TRY(fsdp_attention_product(a, worker, m, n, dim, false, true, false, panels->d_out,
-                                    panels->v + key_bytes, panels->d_p));
+    FSDP_TRY(fsdp_attention_scores(a, worker, block, q, panels->k, panels->left, panels->scores));
+    FSDP_TRY(fsdp_attention_scores(a, worker, block, d_out, panels->v, panels->left, panels->d_p));
     a->rows->backward(block);
-    FSDP_TRY(fsdp_attention_product(a, worker, n, dim, m, true, false, true, panels->p,
-                                    panels->d_out, panels->d_v + first));
-    FSDP_TRY(fsdp_attention_product(a, worker, n, dim, m, true, false, true, panels->d_s, panels->q,
-                                    panels->d_k + first));
-    return fsdp_attention_product(a, worker, m, dim, n, false, false, false, panels->d_s,
-                                  panels->k + key_bytes, panels->d_q);
+    fsdp_attention_pack_depth(a, panels->d_out, block->padded_rows, d_out);
+    FSDP_TRY(fsdp_attention_spread(a, worker, block, panels->p, panels->d_out, panels->left,
+                                   panels->d_v));
+    fsdp_attention_pack_depth(a, panels->q, block->padded_rows, q);
+    FSDP_TRY(
+        fsdp_attention_spread(a, worker, block, panels->d_s, panels->q, panels->left, panels->d_k));
+    return fsdp_attention_combine(a, worker, block, panels->d_s, panels->k_depth, panel_keys,
+                                  panels->d_q);
 }
 
 static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t h,
-                                  fsdp_attention_block *block, const backward_panels *panels)
+                                  fsdp_attention_block *block, const backward_panels *panels,
+                                  int64_t panel_keys)
 {
     const fsdp_attention_args *args = a->args;
     int64_t row = args->q_offsets[b] + block->first_query, dim = a->padded_dim;
@@ -94,13 +100,11 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
         block->d_bias =
             args->d_position_bias + (h * (2 * args->bias_span - 1) + args->bias_span - 1);
     if (block->keys > 0) {
-        fsdp_attention_pack(a, panels->q, block->padded_rows, args->q, args->q_ld, row, h,
-                            block->rows);
-        fsdp_attention_pack(a, panels->d_out, block->padded_rows, args->d_out, ld, row, h,
-                            block->rows);
+        fsdp_attention_slice q = {args->q, args->q_ld, row, h, block->rows};
+        fsdp_attention_slice d_out = {args->d_out, ld, row, h, block->rows};
         a->rows->dot(panels->delta, (const char *)args->d_out + first,
                      (const char *)args->out + first, args->dtype, ld, block->rows, args->head_dim);
-        FSDP_TRY(backward_products(a, worker, block, panels));
+        FSDP_TRY(backward_products(a, worker, block, panels, &q, &d_out, panel_keys));
     } else {
         memset(panels->d_q, 0, (size_t)(block->rows * dim) * sizeof(float));
     }
@@ -115,21 +119,25 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
     const fsdp_attention_args *args = a->args;
     int64_t queries = args->q_offsets[b + 1] - args->q_offsets[b];
     int64_t keys = args->k_offsets[b + 1] - args->k_offsets[b], k_row = args->k_offsets[b];
-    int64_t panel_keys = fsdp_attention_panel_keys(args, keys), dim = a->padded_dim;
+    int64_t panel_keys = fsdp_attention_panel_keys(a, keys), dim = a->padded_dim;
     int64_t block_rows = fsdp_attention_block_rows(panel_keys, BACKWARD_SCORES);
     int64_t group = args->heads / args->kv_heads, kv_ld = args->kv_heads * args->head_dim;
     size_t gradient_bytes = (size_t)(panel_keys * dim) * sizeof(float);
     backward_panels panels;
     if (!reserve_backward(a, worker, block_rows, panel_keys, &panels))
         return fsdp_error_nomem();
-    fsdp_attention_pack(a, panels.k, panel_keys, args->k, args->k_ld, k_row, kv, keys);
-    fsdp_attention_pack(a, panels.v, panel_keys, args->v, args->v_ld, k_row, kv, keys);
+    fsdp_attention_slice k = {args->k, args->k_ld, k_row, kv, keys};
+    fsdp_attention_slice v = {args->v, args->v_ld, k_row, kv, keys};
+    fsdp_attention_pack_columns(a, panels.k, panel_keys, &k);
+    fsdp_attention_pack_columns(a, panels.v, panel_keys, &v);
+    fsdp_attention_pack_depth(a, panels.k_depth, panel_keys, &k);
     memset(panels.d_k, 0, gradient_bytes);
     memset(panels.d_v, 0, gradient_bytes);
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
         for (int64_t first = 0; first < queries; first += block_rows) {
             fsdp_attention_block block = fsdp_attention_block_at(a, b, h, first, block_rows);
-            FSDP_TRY(backward_block(a, worker, b, h, &block, &panels));
+            FSDP_TRY(
+                backward_block(a, worker, b, h, &block, &panels, a->tiles ? keys : panel_keys));
         }
     }
     int64_t offset = (k_row * kv_ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
