@@ -101,59 +101,69 @@ static void pack_rows_f32(const target *to, const char *src, int64_t row_bytes, 
         put(to, lane, _mm512_maskz_loadu_epi32(mask, src + lane * row_bytes));
 }
 
-static void pack_rows_bf16(const target *to, const char *src, int64_t row_bytes, int64_t k,
-                           int64_t columns)
+/* The same for up to 32 columns, a cache line of each row: the second sixteen go to `upper`. */
+static void pack_rows_bf16(const target *to, const target *upper, const char *src,
+                           int64_t row_bytes, int64_t k, int64_t columns)
 {
-    __mmask16 mask = (__mmask16)first_bits(columns);
+    __mmask32 mask = first_bits(columns);
+    __m512i pairs = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
+                                     39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
     for (int64_t row = 0; row < k; row += 2) {
         const char *at = src + row * row_bytes;
-        __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at));
-        __mmask16 second = row + 1 < k ? mask : 0;
-        __m512i high =
-            _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(second, second ? at + row_bytes : at));
-        put(to, row / 2, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+        bool second = row + 1 < k;
+        __m512i x = _mm512_maskz_loadu_epi16(mask, at);
+        __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : at);
+        put(to, row / 2, _mm512_permutex2var_epi16(x, pairs, y));
+        if (columns > 16)
+            put(upper, row / 2, _mm512_permutex2var_epi16(x, upper_pairs, y));
     }
 }
 
-static void pack_sixteen(const target *to, fsdp_dtype dtype, const char *src, int64_t ld,
-                         bool k_is_row, int64_t k, int64_t n)
+/* Where columns [16 i, 16 i + 16) go. */
+typedef target target_fn(void *panels, int64_t depth, int64_t i);
+
+static target target_of_b(void *panels, int64_t depth, int64_t i)
 {
-    int64_t row_bytes = ld * (int64_t)fsdp_dtype_size(dtype);
-    if (!k_is_row)
-        pack_contiguous(to, src, row_bytes, dtype == FSDP_DTYPE_F32 ? 2 * k : k, n);
-    else if (dtype == FSDP_DTYPE_F32)
-        pack_rows_f32(to, src, row_bytes, k, n);
-    else
-        pack_rows_bf16(to, src, row_bytes, k, n);
+    int64_t stride = FSDP_TILE_COLUMNS * LANE;
+    return (target){(char *)panels + i / VECTORS * depth * stride + i % VECTORS * 16 * LANE, stride,
+                    8 * LANE};
 }
 
-static const char *column_of(const void *src, fsdp_dtype dtype, int64_t ld, bool k_is_row,
-                             int64_t column)
+static target target_of_a(void *tiles, int64_t depth, int64_t i)
 {
-    return (const char *)src + (k_is_row ? column : column * ld) * (int64_t)fsdp_dtype_size(dtype);
+    int64_t tile_bytes = depth * ROWS * LANE;
+    return (target){(char *)tiles + 2 * i * tile_bytes, ROWS * LANE, tile_bytes};
+}
+
+FSDP_INLINE void pack(target_fn *target_of, void *dst, fsdp_dtype dtype, const char *src,
+                      int64_t ld, bool k_is_row, int64_t k, int64_t n)
+{
+    int64_t size = (int64_t)fsdp_dtype_size(dtype), row_bytes = ld * size;
+    int64_t depth = fsdp_tile_depth(dtype, k);
+    bool pairs = k_is_row && dtype == FSDP_DTYPE_BF16;
+    for (int64_t j = 0; j < n; j += pairs ? 32 : 16) {
+        target to = target_of(dst, depth, j / 16), upper = target_of(dst, depth, j / 16 + 1);
+        const char *from = src + (k_is_row ? j * size : j * row_bytes);
+        if (pairs)
+            pack_rows_bf16(&to, &upper, from, row_bytes, k, fsdp_min_i64(n - j, 32));
+        else if (k_is_row)
+            pack_rows_f32(&to, from, row_bytes, k, fsdp_min_i64(n - j, 16));
+        else
+            pack_contiguous(&to, from, row_bytes, k * size / 2, fsdp_min_i64(n - j, 16));
+    }
 }
 
 static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t n)
 {
-    int64_t stride = FSDP_TILE_COLUMNS * LANE, panel = fsdp_tile_depth(dtype, k) * stride;
-    for (int64_t j = 0; j < n; j += 16) {
-        int64_t at = j / FSDP_TILE_COLUMNS * panel + j % FSDP_TILE_COLUMNS * LANE;
-        target to = {(char *)panels + at, stride, 8 * LANE};
-        pack_sixteen(&to, dtype, column_of(src, dtype, ld, k_is_row, j), ld, k_is_row, k,
-                     fsdp_min_i64(n - j, 16));
-    }
+    pack(target_of_b, panels, dtype, src, ld, k_is_row, k, n);
 }
 
 static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t m)
 {
-    int64_t tile_bytes = fsdp_tile_depth(dtype, k) * ROWS * LANE;
-    for (int64_t i = 0; i < m; i += 2 * ROWS) {
-        target to = {(char *)tiles + i / ROWS * tile_bytes, ROWS * LANE, tile_bytes};
-        pack_sixteen(&to, dtype, column_of(src, dtype, ld, k_is_row, i), ld, k_is_row, k,
-                     fsdp_min_i64(m - i, 2 * ROWS));
-    }
+    pack(target_of_a, tiles, dtype, src, ld, k_is_row, k, m);
 }
 
 /* --- one tile --- */
