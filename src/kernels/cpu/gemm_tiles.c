@@ -16,14 +16,16 @@ enum {
     MAX_PACKED_DEPTH = 256,
     B_BYTES = 2 << 20,   /* packed at once by a task, in the third cache */
     A_BYTES = 128 << 10, /* a block of rows, in the second cache */
-    TASK_ROWS = 1024,    /* of C */
+    SUM_ROWS = 1024,     /* of C, where sums wait in scratch */
+    LEAST_ROWS = 128,    /* of a task, if C is cut for more threads */
+    LEAST_COLUMNS = 4 * FSDP_TILE_COLUMNS,
 };
 
 typedef struct gemm {
     const fsdp_gemm_args *args;
     fsdp_kernel_context *context;
     const fsdp_cpu_tiles *tiles;
-    bool pack_a;
+    bool pack_a, sums;
     int64_t split; /* of k, in elements */
     int64_t task_rows, task_columns, row_tasks;
     fsdp_cpu_failure failure;
@@ -118,18 +120,17 @@ static fsdp_status run_part(const gemm *g, int worker, part *p)
     const fsdp_gemm_args *args = g->args;
     int64_t depth = fsdp_tile_depth(args->ab_dtype, g->split);
     int64_t block_rows = A_BYTES / (depth * FSDP_TILE_LANE_BYTES);
-    bool sums = g->split < args->k && args->c_dtype != FSDP_DTYPE_F32;
     size_t bytes = 0, b = fsdp_scratch_part(&bytes, fsdp_tile_b_bytes(p->columns, depth));
     size_t a = fsdp_scratch_part(
         &bytes, g->pack_a ? fsdp_tile_a_bytes(block_rows < 16 ? 16 : block_rows, depth) : 0);
     size_t sum =
-        fsdp_scratch_part(&bytes, sums ? (size_t)(p->rows * p->columns) * sizeof(float) : 0);
+        fsdp_scratch_part(&bytes, g->sums ? (size_t)(p->rows * p->columns) * sizeof(float) : 0);
     char *scratch = fsdp_kernel_scratch(g->context, worker, bytes);
     if (!scratch)
         return fsdp_error_nomem();
     p->a = scratch + a;
     p->b = scratch + b;
-    p->sum = sums ? (float *)(void *)(scratch + sum) : NULL;
+    p->sum = g->sums ? (float *)(void *)(scratch + sum) : NULL;
     for (int64_t k = 0; k < args->k; k += g->split)
         multiply_split(g, p, k, min64(g->split, args->k - k));
     return FSDP_OK;
@@ -145,6 +146,31 @@ static void run_task(void *arg, int64_t i, int worker)
         fsdp_cpu_failure_note(&g->failure, run_part(g, worker, &p));
 }
 
+/* Cuts C into at least as many parts as there are threads, if it is large enough; along the side
+ * that costs less when it is packed more than once. */
+static void cut(gemm *g, int64_t threads)
+{
+    const fsdp_gemm_args *args = g->args;
+    int64_t depth = fsdp_tile_depth(args->ab_dtype, g->split);
+    int64_t rows = g->sums ? min64(args->m, SUM_ROWS) : args->m;
+    int64_t columns = min64(args->n, B_BYTES / (depth * FSDP_TILE_LANE_BYTES));
+    int64_t *side = g->pack_a ? &rows : &columns, *other = g->pack_a ? &columns : &rows;
+    int64_t least = g->pack_a ? LEAST_ROWS : LEAST_COLUMNS;
+    while (ceil_div(args->m, rows) * ceil_div(args->n, columns) < threads) {
+        if (*side < 2 * least) {
+            if (side == other)
+                break;
+            side = other;
+            least = g->pack_a ? LEAST_COLUMNS : LEAST_ROWS;
+            continue;
+        }
+        *side = ceil_div(*side, 2);
+    }
+    g->task_rows = even_part(args->m, rows, FSDP_TILE_ROWS);
+    g->task_columns = even_part(args->n, columns, FSDP_TILE_COLUMNS);
+    g->row_tasks = ceil_div(args->m, g->task_rows);
+}
+
 fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *args,
                                 fsdp_thread_pool *pool)
 {
@@ -152,11 +178,8 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
     int64_t lane = FSDP_TILE_LANE_BYTES / bytes_of(args->ab_dtype, 1);
     g.pack_a = args->trans_a || args->k % lane != 0;
     g.split = even_part(args->k, (g.pack_a ? MAX_PACKED_DEPTH : MAX_DEPTH) * lane, lane);
-    int64_t depth = fsdp_tile_depth(args->ab_dtype, g.split);
-    g.task_rows = even_part(args->m, TASK_ROWS, FSDP_TILE_ROWS);
-    g.task_columns =
-        even_part(args->n, B_BYTES / (depth * FSDP_TILE_LANE_BYTES), FSDP_TILE_COLUMNS);
-    g.row_tasks = ceil_div(args->m, g.task_rows);
+    g.sums = g.split < args->k && args->c_dtype != FSDP_DTYPE_F32;
+    cut(&g, pool ? fsdp_thread_pool_size(pool) : 1);
     fsdp_parallel_for(pool, g.row_tasks * ceil_div(args->n, g.task_columns), run_task, &g);
     return fsdp_cpu_failure_raise(&g.failure);
 }

@@ -19,6 +19,10 @@ enum {
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
     LINE = 64,
+    /* Columns of B, rows of A that a row of k is packed for at a time. Places that are written in
+     * turn lie a multiple of 4096 bytes apart, and the first cache has room for 12 such. */
+    STRIP_B = 512,
+    STRIP_A = 64,
     GROUP_BYTES = 256 << 10 /* of B that all rows of a block see in turn, in the second cache */
 };
 
@@ -92,36 +96,8 @@ static void pack_contiguous(const target *to, const char *src, int64_t row_bytes
     }
 }
 
-/* Up to sixteen neighbouring columns, k rows of them. */
-static void pack_rows_f32(const target *to, const char *src, int64_t row_bytes, int64_t k,
-                          int64_t columns)
-{
-    __mmask16 mask = (__mmask16)first_bits(columns);
-    for (int64_t lane = 0; lane < k; lane++)
-        put(to, lane, _mm512_maskz_loadu_epi32(mask, src + lane * row_bytes));
-}
-
-/* The same for up to 32 columns, a cache line of each row: the second sixteen go to `upper`. */
-static void pack_rows_bf16(const target *to, const target *upper, const char *src,
-                           int64_t row_bytes, int64_t k, int64_t columns)
-{
-    __mmask32 mask = first_bits(columns);
-    __m512i pairs = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
-                                     39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
-    for (int64_t row = 0; row < k; row += 2) {
-        const char *at = src + row * row_bytes;
-        bool second = row + 1 < k;
-        __m512i x = _mm512_maskz_loadu_epi16(mask, at);
-        __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : at);
-        put(to, row / 2, _mm512_permutex2var_epi16(x, pairs, y));
-        if (columns > 16)
-            put(upper, row / 2, _mm512_permutex2var_epi16(x, upper_pairs, y));
-    }
-}
-
-/* Where columns [16 i, 16 i + 16) go. */
-typedef target target_fn(void *panels, int64_t depth, int64_t i);
+/* Where columns [16 i, 16 i + 16) of B, or rows of A, go. */
+typedef target target_fn(void *packed, int64_t depth, int64_t i);
 
 static target target_of_b(void *panels, int64_t depth, int64_t i)
 {
@@ -136,34 +112,66 @@ static target target_of_a(void *tiles, int64_t depth, int64_t i)
     return (target){(char *)tiles + 2 * i * tile_bytes, ROWS * LANE, tile_bytes};
 }
 
-FSDP_INLINE void pack(target_fn *target_of, void *dst, fsdp_dtype dtype, const char *src,
-                      int64_t ld, bool k_is_row, int64_t k, int64_t n)
+/* Rows of k with `columns` neighbouring columns: read along the rows, as memory likes it best. */
+static void pack_rows_f32(const target *to, const char *src, int64_t row_bytes, int64_t k,
+                          int64_t columns)
+{
+    for (int64_t lane = 0; lane < k; lane++)
+        for (int64_t j = 0; j < columns; j += 16)
+            put(&to[j / 16], lane,
+                _mm512_maskz_loadu_epi32((__mmask16)first_bits(columns - j),
+                                         src + lane * row_bytes + j * LANE));
+}
+
+static void pack_rows_bf16(const target *to, const char *src, int64_t row_bytes, int64_t k,
+                           int64_t columns)
+{
+    __m512i pairs = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
+                                     39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
+    for (int64_t row = 0; row < k; row += 2)
+        for (int64_t j = 0; j < columns; j += 32) {
+            const char *at = src + row * row_bytes + 2 * j;
+            bool second = row + 1 < k;
+            __mmask32 mask = first_bits(columns - j);
+            __m512i x = _mm512_maskz_loadu_epi16(mask, at);
+            __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : at);
+            put(&to[j / 16], row / 2, _mm512_permutex2var_epi16(x, pairs, y));
+            if (columns - j > 16)
+                put(&to[j / 16 + 1], row / 2, _mm512_permutex2var_epi16(x, upper_pairs, y));
+        }
+}
+
+FSDP_INLINE void pack(target_fn *target_of, int64_t row_strip, void *dst, fsdp_dtype dtype,
+                      const char *src, int64_t ld, bool k_is_row, int64_t k, int64_t n)
 {
     int64_t size = (int64_t)fsdp_dtype_size(dtype), row_bytes = ld * size;
-    int64_t depth = fsdp_tile_depth(dtype, k);
-    bool pairs = k_is_row && dtype == FSDP_DTYPE_BF16;
-    for (int64_t j = 0; j < n; j += pairs ? 32 : 16) {
-        target to = target_of(dst, depth, j / 16), upper = target_of(dst, depth, j / 16 + 1);
-        const char *from = src + (k_is_row ? j * size : j * row_bytes);
-        if (pairs)
-            pack_rows_bf16(&to, &upper, from, row_bytes, k, fsdp_min_i64(n - j, 32));
-        else if (k_is_row)
-            pack_rows_f32(&to, from, row_bytes, k, fsdp_min_i64(n - j, 16));
+    int64_t depth = fsdp_tile_depth(dtype, k), strip = k_is_row ? row_strip : 16;
+    for (int64_t first = 0; first < n; first += strip) {
+        target to[STRIP_B / 16];
+        int64_t columns = fsdp_min_i64(strip, n - first);
+        const char *from = src + (k_is_row ? first * size : first * row_bytes);
+        for (int64_t i = 0; 16 * i < columns; i++)
+            to[i] = target_of(dst, depth, first / 16 + i);
+        if (!k_is_row)
+            pack_contiguous(to, from, row_bytes, k * size / 2, columns);
+        else if (dtype == FSDP_DTYPE_F32)
+            pack_rows_f32(to, from, row_bytes, k, columns);
         else
-            pack_contiguous(&to, from, row_bytes, k * size / 2, fsdp_min_i64(n - j, 16));
+            pack_rows_bf16(to, from, row_bytes, k, columns);
     }
 }
 
 static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t n)
 {
-    pack(target_of_b, panels, dtype, src, ld, k_is_row, k, n);
+    pack(target_of_b, STRIP_B, panels, dtype, src, ld, k_is_row, k, n);
 }
 
 static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t m)
 {
-    pack(target_of_a, tiles, dtype, src, ld, k_is_row, k, m);
+    pack(target_of_a, STRIP_A, tiles, dtype, src, ld, k_is_row, k, m);
 }
 
 /* --- one tile --- */
