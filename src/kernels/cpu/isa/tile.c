@@ -23,6 +23,7 @@ enum {
      * turn lie a multiple of 4096 bytes apart, and the first cache has room for 12 such. */
     STRIP_B = 512,
     STRIP_A = 64,
+    AHEAD = 4096,           /* elements that packing asks for ahead of time */
     GROUP_BYTES = 256 << 10 /* of B that all rows of a block see in turn, in the second cache */
 };
 
@@ -129,6 +130,7 @@ static void pack_rows_bf16(const target *to, const char *src, int64_t row_bytes,
     __m512i pairs = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
                                      39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
+    int64_t ahead = (AHEAD / columns < 8 ? 8 : AHEAD / columns) * row_bytes;
     for (int64_t row = 0; row < k; row += 2)
         for (int64_t j = 0; j < columns; j += 32) {
             const char *at = src + row * row_bytes + 2 * j;
@@ -136,6 +138,8 @@ static void pack_rows_bf16(const target *to, const char *src, int64_t row_bytes,
             __mmask32 mask = first_bits(columns - j);
             __m512i x = _mm512_maskz_loadu_epi16(mask, at);
             __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : at);
+            __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)ahead));
+            __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)(ahead + row_bytes)));
             put(&to[j / 16], row / 2, _mm512_permutex2var_epi16(x, pairs, y));
             if (columns - j > 16)
                 put(&to[j / 16 + 1], row / 2, _mm512_permutex2var_epi16(x, upper_pairs, y));
