@@ -24,6 +24,7 @@ enum {
     STRIP_B = 512,
     STRIP_A = 64,
     AHEAD = 4096,           /* elements that packing asks for ahead of time */
+    AHEAD_ALONG = 512,      /* bytes of each of sixteen rows */
     GROUP_BYTES = 256 << 10 /* of B that all rows of a block see in turn, in the second cache */
 };
 
@@ -87,9 +88,11 @@ static void pack_contiguous(const target *to, const char *src, int64_t row_bytes
         __mmask32 mask = first_bits(halves - 2 * lane);
         __m512i r[16];
         UNROLL
-        for (int i = 0; i < 16; i++)
-            r[i] = i < rows ? _mm512_maskz_loadu_epi16(mask, src + i * row_bytes + lane * LANE)
-                            : _mm512_setzero_si512();
+        for (int i = 0; i < 16; i++) {
+            const char *at = src + i * row_bytes + lane * LANE;
+            r[i] = i < rows ? _mm512_maskz_loadu_epi16(mask, at) : _mm512_setzero_si512();
+            __builtin_prefetch((const void *)((uintptr_t)at + AHEAD_ALONG));
+        }
         transpose(r);
         int64_t n = fsdp_min_i64(16, (halves - 2 * lane + 1) / 2);
         for (int i = 0; i < n; i++)
