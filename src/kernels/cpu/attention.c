@@ -8,7 +8,7 @@
 
 enum {
     ROUND = 16,
-    MAX_BLOCK_ROWS = 128,
+    MAX_BLOCK_ROWS = 64,
     FORWARD_SCORES = 1 << 17 /* of a block: 512 KiB, and half of that again in bf16 */
 };
 
@@ -74,10 +74,11 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
     int64_t row = args->q_offsets[b] + first, tokens = args->q_offsets[args->n_sequences];
     block.dropout_element = ((uint64_t)h << 40) + ((uint64_t)row << 20);
     block.lse = args->lse + h * tokens + row;
-    /* Keys that any of the rows sees. */
+    /* Keys that any of the rows sees, from the beginning of a panel on. */
+    int64_t width = fsdp_tile_width(keys);
     int64_t begin = args->window > 0 ? first + block.shift - args->window + 1 : 0;
     int64_t end = args->causal ? first + block.rows + block.shift : keys;
-    begin = begin > 0 ? begin / FSDP_TILE_COLUMNS * FSDP_TILE_COLUMNS : 0;
+    begin = begin > 0 ? begin / width * width : 0;
     end = end < keys ? end : keys;
     block.first_key = begin;
     block.keys = end > begin ? end - begin : 0;
@@ -134,7 +135,7 @@ static fsdp_status forward_block(const fsdp_cpu_attention *a, int worker, int64_
     if (block->keys > 0)
         FSDP_TRY(fsdp_attention_scores(
             a, worker, block, &(fsdp_attention_slice){args->q, args->q_ld, row, h, block->rows},
-            panels->k, panels->left, panels->scores));
+            panels->k, panel_keys, panels->left, panels->scores));
     a->rows->forward(block);
     if (block->keys > 0)
         FSDP_TRY(fsdp_attention_combine(a, worker, block, panels->p, panels->v, panel_keys,

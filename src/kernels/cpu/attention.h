@@ -21,7 +21,7 @@
  * [rows, keys] is real. Indices of queries and keys count within the sequence. */
 typedef struct fsdp_attention_block {
     int64_t rows, padded_rows, first_query;
-    int64_t keys, padded_keys, first_key; /* multiples of 16 and of FSDP_TILE_COLUMNS */
+    int64_t keys, padded_keys, first_key; /* multiples of 16 and of a panel's width */
     int64_t shift;                        /* query i stands at key i + shift */
     int64_t sequence_keys, window;        /* window 0: none */
     bool causal;
@@ -111,12 +111,13 @@ void fsdp_attention_pack_depth(const fsdp_cpu_attention *a, void *panel, int64_t
 /* What a product packs for itself, of a block's queries and of its P or dS. */
 size_t fsdp_attention_left_bytes(const fsdp_cpu_attention *a, int64_t rows, int64_t keys);
 
-/* scores [padded_rows, padded_keys] = X K^T for the block's queries; `keys` packed as columns.
+/* scores [padded_rows, padded_keys] = X K^T for the block's queries; `keys`, panel_keys of them,
+ * packed as columns.
  * What lies outside of [rows, keys] is undefined. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_scores(const fsdp_cpu_attention *a, int worker,
                                                   const fsdp_attention_block *block,
                                                   const fsdp_attention_slice *x, const void *keys,
-                                                  void *left, float *scores);
+                                                  int64_t panel_keys, void *left, float *scores);
 /* out [rows, padded_dim] = P V; `values` packed as depth, panel_keys of them. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_combine(const fsdp_cpu_attention *a, int worker,
                                                    const fsdp_attention_block *block, const void *p,

@@ -68,8 +68,10 @@ static fsdp_status backward_products(const fsdp_cpu_attention *a, int worker,
                                      const backward_panels *panels, const fsdp_attention_slice *q,
                                      const fsdp_attention_slice *d_out, int64_t panel_keys)
 {
-    FSDP_TRY(fsdp_attention_scores(a, worker, block, q, panels->k, panels->left, panels->scores));
-    FSDP_TRY(fsdp_attention_scores(a, worker, block, d_out, panels->v, panels->left, panels->d_p));
+    FSDP_TRY(fsdp_attention_scores(a, worker, block, q, panels->k, panel_keys, panels->left,
+                                   panels->scores));
+    FSDP_TRY(fsdp_attention_scores(a, worker, block, d_out, panels->v, panel_keys, panels->left,
+                                   panels->d_p));
     a->rows->backward(block);
     fsdp_attention_pack_depth(a, panels->d_out, block->padded_rows, d_out);
     FSDP_TRY(fsdp_attention_spread(a, worker, block, panels->p, panels->d_out, panels->left,

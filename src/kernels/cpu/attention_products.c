@@ -104,7 +104,7 @@ static fsdp_status dense_product(const fsdp_cpu_attention *a, int worker, int64_
 
 fsdp_status fsdp_attention_scores(const fsdp_cpu_attention *a, int worker,
                                   const fsdp_attention_block *block, const fsdp_attention_slice *x,
-                                  const void *keys, void *left, float *scores)
+                                  const void *keys, int64_t panel_keys, void *left, float *scores)
 {
     int64_t dim = a->args->head_dim, size = (int64_t)fsdp_dtype_size(a->panel_dtype);
     if (!a->tiles) {
@@ -120,7 +120,8 @@ fsdp_status fsdp_attention_scores(const fsdp_cpu_attention *a, int worker,
                              .a = first_of(a, x),
                              .a_stride = x->ld * size,
                              .b = (const char *)keys +
-                                  fsdp_tile_b_bytes(block->first_key, dim_depth(a)),
+                                  block->first_key * dim_depth(a) * FSDP_TILE_LANE_BYTES,
+                             .b_columns = panel_keys,
                              .c = scores,
                              .c_dtype = FSDP_DTYPE_F32,
                              .ldc = block->padded_keys};
@@ -142,7 +143,7 @@ fsdp_status fsdp_attention_combine(const fsdp_cpu_attention *a, int worker,
         return dense_product(a, worker, block->padded_rows, a->padded_dim, block->padded_keys,
                              false, false, false, p,
                              (const char *)values + block->first_key * a->padded_dim * size, out);
-    int64_t lane = FSDP_TILE_COLUMNS * FSDP_TILE_LANE_BYTES;
+    int64_t lane = fsdp_tile_width(a->args->head_dim) * FSDP_TILE_LANE_BYTES;
     a->tiles->multiply(&(fsdp_tile_block){
         .dtype = a->panel_dtype,
         .m = block->rows,

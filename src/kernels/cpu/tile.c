@@ -28,8 +28,13 @@ size_t fsdp_tile_a_bytes(int64_t m, int64_t depth)
     return (size_t)((m + 15) / 16 * 16 * depth) * FSDP_TILE_LANE_BYTES; /* tiles come in pairs */
 }
 
+int64_t fsdp_tile_width(int64_t n)
+{
+    return n > FSDP_TILE_COLUMNS && n <= 64 ? 32 : FSDP_TILE_COLUMNS;
+}
+
 size_t fsdp_tile_b_bytes(int64_t n, int64_t depth)
 {
-    int64_t panels = (n + FSDP_TILE_COLUMNS - 1) / FSDP_TILE_COLUMNS;
-    return (size_t)(panels * FSDP_TILE_COLUMNS * depth) * FSDP_TILE_LANE_BYTES;
+    int64_t width = fsdp_tile_width(n);
+    return (size_t)((n + width - 1) / width * width * depth) * FSDP_TILE_LANE_BYTES;
 }

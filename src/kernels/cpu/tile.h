@@ -6,12 +6,12 @@
  * bf16, which vdpbf16ps multiplies and adds at once. So packing and the order of loops are the same
  * for both dtypes; an odd k gets a zero.
  *
- * Note [Panels of B]. B is packed into panels of FSDP_TILE_COLUMNS columns, each [depth][48] lanes;
- * the last one is filled up with zeros to a multiple of 16. A is read as it lies if a row's k is
- * contiguous, else packed into [depth][FSDP_TILE_ROWS] lanes for each tile of rows. An element of C
- * sums over k in order, in one accumulator: its bits depend on its row of A, its column of B and
- * where k is split, not on its place in C nor on m and n (Goto & van de Geijn 2008, with C's tile
- * and not A's block in the innermost loop's registers). */
+ * Note [Panels of B]. B is packed into panels of fsdp_tile_width columns, each [depth][width]
+ * lanes; the last one is filled up with zeros to a multiple of 16. A is read as it lies if a row's
+ * k is contiguous, else packed into [depth][FSDP_TILE_ROWS] lanes for each tile of rows. An element
+ * of C sums over k in order, in one accumulator: its bits depend on its row of A, its column of B
+ * and where k is split, not on its place in C nor on m and n (Goto & van de Geijn 2008, with C's
+ * tile and not A's block in the innermost loop's registers). */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -28,7 +28,8 @@ typedef struct fsdp_tile_block {
     const void *a;       /* as pack_a left it, or rows a_stride bytes apart */
     int64_t a_stride;    /* 0: packed */
     const void *b;       /* as pack_b left it; may begin at a later panel, and later in k */
-    int64_t b_stride;    /* bytes between panels; 0: depth lanes of FSDP_TILE_COLUMNS */
+    int64_t b_columns;   /* that pack_b saw; 0: n */
+    int64_t b_stride;    /* bytes between panels; 0: depth lanes of the width */
     void *c;             /* [m, n], leading dimension ldc */
     fsdp_dtype c_dtype;  /* f32 or dtype */
     int64_t ldc;         /* elements */
@@ -57,6 +58,9 @@ extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v4;
  * has no AVX512-BF16 or has AMX (by CPU, by the context's ISA, or by DNNL_MAX_CPU_ISA). */
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype);
 
+/* Columns of a panel: as many as registers hold, or two even panels where the second would be
+ * narrow and slow. */
+int64_t fsdp_tile_width(int64_t n);
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k); /* k in lanes, rounded up */
 size_t fsdp_tile_a_bytes(int64_t m, int64_t depth);
 size_t fsdp_tile_b_bytes(int64_t n, int64_t depth);

@@ -91,7 +91,6 @@ static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, i
 
 /* What dropout does with a row. */
 typedef struct keep_rule {
-    bool drops;
     float factor;      /* of what is kept: 1 / (1 - p) */
     int32_t threshold; /* kept: the upper 24 bits of a word, as a fraction, are at least p */
 } keep_rule;
@@ -99,8 +98,7 @@ typedef struct keep_rule {
 static keep_rule keep_rule_of(const fsdp_attention_block *b)
 {
     float p = b->dropout_p;
-    return (keep_rule){p > 0.0f, p < 1.0f ? 1.0f / (1.0f - p) : 0.0f,
-                       (int32_t)ceil((double)p * 0x1p24)};
+    return (keep_rule){p < 1.0f ? 1.0f / (1.0f - p) : 0.0f, (int32_t)ceil((double)p * 0x1p24)};
 }
 
 /* Factors of columns [j, j + 16) of a span; `bits` holds the next FSDP_BLOCK columns' words. */
@@ -116,10 +114,18 @@ FSDP_INLINE fsdp_v16 keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOC
     return (fsdp_v16)(kept & (fsdp_v16i)fsdp_set16(rule->factor));
 }
 
+/* x as bfloat16 has it, nearest even. What is rounded here was computed from bf16 values: the lower
+ * bits of a NaN are 0, so that it stays one without being looked for. */
+FSDP_INLINE fsdp_v16 round_panel(fsdp_v16 x)
+{
+    fsdp_v16u bits = (fsdp_v16u)x;
+    return (fsdp_v16)((bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u);
+}
+
 FSDP_INLINE void store_panel(void *panel, fsdp_dtype dtype, int j, fsdp_v16 x)
 {
     if (dtype == FSDP_DTYPE_BF16)
-        fsdp_store16_bf16((uint16_t *)panel + j, x);
+        fsdp_store16_upper((uint16_t *)panel + j, round_panel(x));
     else
         fsdp_store16((float *)panel + j, x);
 }
@@ -167,9 +173,9 @@ typedef struct row_sums {
     float exact, stored;
 } row_sums;
 
-/* P = e^(x - maximum), dropped out. Inlined for each dtype. */
-FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, const fsdp_attention_block *b, const span *s,
-                                     int64_t row, const float *x, float maximum)
+/* P = e^(x - maximum), dropped out. Inlined for each dtype, with dropout and without. */
+FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
+                                     const span *s, int64_t row, const float *x, float maximum)
 {
     uint32_t bits[FSDP_BLOCK];
     char *p = panel_row(b, b->p, row);
@@ -179,11 +185,14 @@ FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, const fsdp_attention_bloc
         fsdp_v16 e = fsdp_exp16(fsdp_load16(x + j) - maximum);
         exact += e;
         if (dtype == FSDP_DTYPE_BF16)
-            e = fsdp_round16_bf16(e);
+            e = round_panel(e);
         stored += e;
-        if (rule.drops)
-            e *= keep_factors(&rule, bits, b, s, row, j);
-        store_panel(p, dtype, j, e);
+        if (drops)
+            store_panel(p, dtype, j, e * keep_factors(&rule, bits, b, s, row, j));
+        else if (dtype == FSDP_DTYPE_BF16)
+            fsdp_store16_upper((uint16_t *)(void *)p + j, e);
+        else
+            fsdp_store16((float *)(void *)p + j, e);
     }
     return (row_sums){lanes_sum(exact), lanes_sum(stored)};
 }
@@ -191,9 +200,12 @@ FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, const fsdp_attention_bloc
 static row_sums exponentials(const fsdp_attention_block *b, const span *s, int64_t row,
                              const float *x, float maximum)
 {
-    return b->panel_dtype == FSDP_DTYPE_BF16
-               ? exponentials_as(FSDP_DTYPE_BF16, b, s, row, x, maximum)
-               : exponentials_as(FSDP_DTYPE_F32, b, s, row, x, maximum);
+    bool drops = b->dropout_p > 0.0f;
+    if (b->panel_dtype == FSDP_DTYPE_BF16)
+        return drops ? exponentials_as(FSDP_DTYPE_BF16, true, b, s, row, x, maximum)
+                     : exponentials_as(FSDP_DTYPE_BF16, false, b, s, row, x, maximum);
+    return drops ? exponentials_as(FSDP_DTYPE_F32, true, b, s, row, x, maximum)
+                 : exponentials_as(FSDP_DTYPE_F32, false, b, s, row, x, maximum);
 }
 
 static void forward(const fsdp_attention_block *b)
@@ -219,9 +231,10 @@ static void forward(const fsdp_attention_block *b)
 
 /* --- backward --- */
 
-/* P and dS of a row; d_bias, if not NULL, is added dS at d_bias[column]. Inlined for each dtype. */
-FSDP_INLINE void backward_row_as(fsdp_dtype dtype, const fsdp_attention_block *b, const span *s,
-                                 int64_t row, const float *bias, float *d_bias)
+/* P and dS of a row; d_bias, if not NULL, is added dS at d_bias[column]. Inlined for each dtype,
+ * with dropout and without. */
+FSDP_INLINE void backward_row_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
+                                 const span *s, int64_t row, const float *bias, float *d_bias)
 {
     uint32_t bits[FSDP_BLOCK];
     const float *x = b->scores + row * b->padded_keys, *d_p = b->d_p + row * b->padded_keys;
@@ -238,7 +251,7 @@ FSDP_INLINE void backward_row_as(fsdp_dtype dtype, const fsdp_attention_block *b
             d = fsdp_select16(seen, d, zero);
         }
         fsdp_v16 kept = e;
-        if (rule.drops) {
+        if (drops) {
             fsdp_v16 keep = keep_factors(&rule, bits, b, s, row, j);
             kept *= keep;
             d *= keep;
@@ -254,10 +267,15 @@ FSDP_INLINE void backward_row_as(fsdp_dtype dtype, const fsdp_attention_block *b
 static void backward_row(const fsdp_attention_block *b, const span *s, int64_t row,
                          const float *bias, float *d_bias)
 {
-    if (b->panel_dtype == FSDP_DTYPE_BF16)
-        backward_row_as(FSDP_DTYPE_BF16, b, s, row, bias, d_bias);
+    bool drops = b->dropout_p > 0.0f;
+    if (b->panel_dtype == FSDP_DTYPE_BF16 && drops)
+        backward_row_as(FSDP_DTYPE_BF16, true, b, s, row, bias, d_bias);
+    else if (b->panel_dtype == FSDP_DTYPE_BF16)
+        backward_row_as(FSDP_DTYPE_BF16, false, b, s, row, bias, d_bias);
+    else if (drops)
+        backward_row_as(FSDP_DTYPE_F32, true, b, s, row, bias, d_bias);
     else
-        backward_row_as(FSDP_DTYPE_F32, b, s, row, bias, d_bias);
+        backward_row_as(FSDP_DTYPE_F32, false, b, s, row, bias, d_bias);
 }
 
 static void backward(const fsdp_attention_block *b)

@@ -19,6 +19,8 @@ enum {
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
     LINE = 64,
+    FAR_DEPTH =
+        128, /* lanes; a shorter tile is over before memory answers, and lies in the cache */
     /* Columns of B, rows of A that a row of k is packed for at a time. Places that are written in
      * turn lie a multiple of 4096 bytes apart, and the first cache has room for 12 such. */
     STRIP_B = 512,
@@ -101,17 +103,18 @@ static void pack_contiguous(const target *to, const char *src, int64_t row_bytes
 }
 
 /* Where columns [16 i, 16 i + 16) of B, or rows of A, go. */
-typedef target target_fn(void *packed, int64_t depth, int64_t i);
+typedef target target_fn(void *packed, int64_t depth, int64_t width, int64_t i);
 
-static target target_of_b(void *panels, int64_t depth, int64_t i)
+static target target_of_b(void *panels, int64_t depth, int64_t width, int64_t i)
 {
-    int64_t stride = FSDP_TILE_COLUMNS * LANE;
-    return (target){(char *)panels + i / VECTORS * depth * stride + i % VECTORS * 16 * LANE, stride,
+    int64_t stride = width * LANE, vectors = width / 16;
+    return (target){(char *)panels + i / vectors * depth * stride + i % vectors * 16 * LANE, stride,
                     8 * LANE};
 }
 
-static target target_of_a(void *tiles, int64_t depth, int64_t i)
+static target target_of_a(void *tiles, int64_t depth, int64_t width, int64_t i)
 {
+    (void)width;
     int64_t tile_bytes = depth * ROWS * LANE;
     return (target){(char *)tiles + 2 * i * tile_bytes, ROWS * LANE, tile_bytes};
 }
@@ -154,12 +157,13 @@ FSDP_INLINE void pack(target_fn *target_of, int64_t row_strip, void *dst, fsdp_d
 {
     int64_t size = (int64_t)fsdp_dtype_size(dtype), row_bytes = ld * size;
     int64_t depth = fsdp_tile_depth(dtype, k), strip = k_is_row ? row_strip : 16;
+    int64_t width = fsdp_tile_width(n);
     for (int64_t first = 0; first < n; first += strip) {
         target to[STRIP_B / 16];
         int64_t columns = fsdp_min_i64(strip, n - first);
         const char *from = src + (k_is_row ? first * size : first * row_bytes);
         for (int64_t i = 0; 16 * i < columns; i++)
-            to[i] = target_of(dst, depth, first / 16 + i);
+            to[i] = target_of(dst, depth, width, first / 16 + i);
         if (!k_is_row)
             pack_contiguous(to, from, row_bytes, k * size / 2, columns);
         else if (dtype == FSDP_DTYPE_F32)
@@ -217,7 +221,7 @@ typedef struct output {
 
 /* `a`: rows a_stride bytes apart, or packed. */
 typedef void tile_fn(int64_t depth, const char *a, int64_t a_stride, const char *b,
-                     const output *out);
+                     int64_t b_stride, const output *out);
 
 typedef enum tile_kind {
     F32,          /* of A and B and C */
@@ -251,7 +255,8 @@ FSDP_INLINE BF16_TARGET void store_bf16(const output *out, int i, int j, bool la
 }
 
 FSDP_INLINE BF16_TARGET void tile(tile_kind kind, bool packed, int rows, int vectors, int64_t depth,
-                                  const char *a, int64_t a_stride, const char *b, const output *out)
+                                  const char *a, int64_t a_stride, const char *b, int64_t b_stride,
+                                  const output *out)
 {
     __m512 acc[ROWS][VECTORS];
     UNROLL
@@ -273,7 +278,7 @@ FSDP_INLINE BF16_TARGET void tile(tile_kind kind, bool packed, int rows, int vec
                 acc[i][j] = multiply_add(kind != F32, y, x[j], acc[i][j]);
         }
         a += packed ? LANE * ROWS : LANE;
-        b += LANE * FSDP_TILE_COLUMNS;
+        b += b_stride;
     }
     UNROLL
     for (int i = 0; i < rows; i++) {
@@ -289,9 +294,10 @@ FSDP_INLINE BF16_TARGET void tile(tile_kind kind, bool packed, int rows, int vec
 
 #define TILE(kind, packed, rows, vectors)                                                          \
     BF16_TARGET static void tile_##kind##_##packed##rows##vectors(                                 \
-        int64_t depth, const char *a, int64_t a_stride, const char *b, const output *out)          \
+        int64_t depth, const char *a, int64_t a_stride, const char *b, int64_t b_stride,           \
+        const output *out)                                                                         \
     {                                                                                              \
-        tile(kind, packed, rows, vectors, depth, a, a_stride, b, out);                             \
+        tile(kind, packed, rows, vectors, depth, a, a_stride, b, b_stride, out);                   \
     }
 #define TILES_OF_ROWS(kind, packed, rows)                                                          \
     TILE(kind, packed, rows, 1) TILE(kind, packed, rows, 2) TILE(kind, packed, rows, 3)
@@ -329,6 +335,11 @@ static tile_fn *const tiles[KINDS][2][ROWS][VECTORS] = {
 
 /* --- blocks --- */
 
+FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
+{
+    return dtype == FSDP_DTYPE_F32 ? 4 : 2;
+}
+
 FSDP_INLINE fsdp_v16 load_lanes(const void *x, fsdp_dtype dtype, int64_t i, __mmask16 lanes)
 {
     if (dtype == FSDP_DTYPE_F32)
@@ -361,65 +372,70 @@ BF16_TARGET static void finish(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE
     }
 }
 
-/* Tile (i, j) of C; `panel` holds columns j onwards. */
-static void multiply_tile(const fsdp_tile_block *b, const char *panel, int64_t i, int64_t j)
+/* Tile (i, j) of C, `columns` wide; `panel` holds columns j onwards, `width` a lane of k. */
+static void multiply_tile(const fsdp_tile_block *b, const char *panel, int64_t width, int64_t i,
+                          int64_t j)
 {
     int rows = (int)fsdp_min_i64(b->m - i, ROWS);
-    int columns = (int)fsdp_min_i64(b->n - j, FSDP_TILE_COLUMNS), vectors = (columns + 15) / 16;
+    int columns = (int)fsdp_min_i64(b->n - j, width), vectors = (columns + 15) / 16;
     bool packed = b->a_stride == 0, bf16_c = b->c_dtype == FSDP_DTYPE_BF16;
     const char *a = (const char *)b->a + (packed ? i * b->depth * LANE : i * b->a_stride);
     tile_kind kind = b->dtype == FSDP_DTYPE_F32 ? F32 : BF16;
     if (b->sum || b->bias || (b->add && bf16_c)) {
         float buffer[ROWS][FSDP_TILE_COLUMNS] __attribute__((aligned(64)));
         tiles[kind][packed][rows - 1][vectors - 1](
-            b->depth, a, b->a_stride, panel, &(output){buffer, FSDP_TILE_COLUMNS, false, 0xffffu});
+            b->depth, a, b->a_stride, panel, width * LANE,
+            &(output){buffer, FSDP_TILE_COLUMNS, false, 0xffffu});
         finish(b, buffer, i, rows, j, columns);
         return;
     }
-    output out = {(char *)b->c + (i * b->ldc + j) * (int64_t)fsdp_dtype_size(b->c_dtype), b->ldc,
-                  b->add, first_bits(columns - 16 * (vectors - 1))};
+    output out = {(char *)b->c + (i * b->ldc + j) * size_of(b->c_dtype), b->ldc, b->add,
+                  first_bits(columns - 16 * (vectors - 1))};
     tiles[bf16_c ? BF16_TO_BF16 : kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride,
-                                                                       panel, &out);
+                                                                       panel, width * LANE, &out);
 }
 
 /* Note [Ahead of the tile]: what a tile adds to or overwrites, and the rows of A that the next row
  * of tiles starts with, lie in short pieces far apart, which the hardware's prefetcher does not
  * foresee. They are asked for a tile and a row of tiles ahead; each tile of a row asks for its
  * part. */
-static void prefetch_c(const fsdp_tile_block *b, int64_t i, int64_t j)
+static void prefetch_c(const fsdp_tile_block *b, int64_t i, int64_t j, int64_t columns)
 {
-    int64_t size = (int64_t)fsdp_dtype_size(b->c_dtype),
-            last = fsdp_min_i64(b->n, j + 48) * size - 1;
-    for (int64_t r = i; r < i + ROWS && r < b->m; r++) {
-        const char *row = (const char *)b->c + r * b->ldc * size;
-        for (int64_t at = j * size; at < last; at += LINE)
+    int64_t size = size_of(b->c_dtype), stride = b->ldc * size, bytes = columns * size;
+    const char *row = (const char *)b->c + i * stride + j * size;
+    for (int r = 0; r < ROWS; r++, row += stride) {
+        for (int64_t at = 0; at < bytes; at += LINE)
             __builtin_prefetch(row + at, 1);
-        __builtin_prefetch(row + last, 1);
+        __builtin_prefetch(row + bytes - 1, 1);
     }
 }
 
 static void prefetch_a(const fsdp_tile_block *b, int64_t i, int64_t part, int64_t parts)
 {
-    int64_t bytes = b->depth * LANE, begin = bytes * part / parts & -LINE;
-    for (int64_t r = i; r < i + ROWS && r < b->m; r++)
-        for (int64_t at = begin; at < bytes * (part + 1) / parts; at += LINE)
-            __builtin_prefetch((const char *)b->a + r * b->a_stride + at, 0, 2);
+    int64_t bytes = b->depth * LANE, end = bytes * (part + 1) / parts;
+    const char *row = (const char *)b->a + i * b->a_stride;
+    for (int r = 0; r < ROWS; r++, row += b->a_stride)
+        for (int64_t at = bytes * part / parts & -LINE; at < end; at += LINE)
+            __builtin_prefetch(row + at, 0, 2);
 }
 
 static void multiply(const fsdp_tile_block *b)
 {
-    int64_t panel_bytes = b->depth * FSDP_TILE_COLUMNS * LANE;
+    int64_t width = fsdp_tile_width(b->b_columns ? b->b_columns : b->n);
+    int64_t panel_bytes = b->depth * width * LANE;
     int64_t group = GROUP_BYTES / panel_bytes > 1 ? GROUP_BYTES / panel_bytes : 1;
     int64_t b_stride = b->b_stride ? b->b_stride : panel_bytes;
-    int64_t panels = fsdp_ceil_div(b->n, FSDP_TILE_COLUMNS);
+    int64_t panels = fsdp_ceil_div(b->n, width);
+    bool far = b->depth >= FAR_DEPTH;
     for (int64_t p0 = 0; p0 < panels; p0 += group) {
         int64_t end = fsdp_min_i64(p0 + group, panels);
         for (int64_t i = 0; i < b->m; i += ROWS)
             for (int64_t p = p0; p < end; p++) {
-                prefetch_c(b, i, p * FSDP_TILE_COLUMNS);
-                if (p0 == 0 && b->a_stride)
+                if (far && i + ROWS <= b->m)
+                    prefetch_c(b, i, p * width, fsdp_min_i64(b->n - p * width, width));
+                if (far && p0 == 0 && b->a_stride && i + 2 * ROWS <= b->m)
                     prefetch_a(b, i + ROWS, p, end);
-                multiply_tile(b, (const char *)b->b + p * b_stride, i, p * FSDP_TILE_COLUMNS);
+                multiply_tile(b, (const char *)b->b + p * b_stride, width, i, p * width);
             }
     }
 }

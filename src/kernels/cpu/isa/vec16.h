@@ -107,15 +107,26 @@ FSDP_INLINE fsdp_v16u fsdp_bits16_bf16(fsdp_v16 x)
     return ((rounded & ~nan) | ((bits | 0x400000u) & nan)) >> 16;
 }
 
-FSDP_INLINE void fsdp_store16_bf16(uint16_t *p, fsdp_v16 x)
+/* The lower halves of the lanes. */
+FSDP_INLINE void fsdp_store16_halves(uint16_t *p, fsdp_v16u x)
 {
-    fsdp_v16u rounded = fsdp_bits16_bf16(x);
 #if defined(__AVX512F__)
-    __m256i half = _mm512_cvtepi32_epi16((__m512i)rounded);
+    __m256i half = _mm512_cvtepi32_epi16((__m512i)x);
 #else
-    fsdp_v16h half = __builtin_convertvector(rounded, fsdp_v16h);
+    fsdp_v16h half = __builtin_convertvector(x, fsdp_v16h);
 #endif
     memcpy(p, &half, sizeof half);
+}
+
+FSDP_INLINE void fsdp_store16_bf16(uint16_t *p, fsdp_v16 x)
+{
+    fsdp_store16_halves(p, fsdp_bits16_bf16(x));
+}
+
+/* The upper halves of the lanes: x as bfloat16 has it, if it is rounded. */
+FSDP_INLINE void fsdp_store16_upper(uint16_t *p, fsdp_v16 x)
+{
+    fsdp_store16_halves(p, (fsdp_v16u)x >> 16);
 }
 
 /* x as bfloat16 has it. */
