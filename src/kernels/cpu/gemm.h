@@ -11,3 +11,36 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_onednn(fsdp_kernel_context *c, const f
                                                  fsdp_thread_pool *pool);
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *args,
                                                 fsdp_thread_pool *pool);
+
+static inline int64_t fsdp_gemm_min(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+
+static inline int64_t fsdp_gemm_bytes(fsdp_dtype dtype, int64_t elements)
+{
+    return elements * (int64_t)fsdp_dtype_size(dtype);
+}
+
+/* First element of op(A)[row, k], op(B)[k, column], C[row, column] and the bias of a column. */
+static inline const char *fsdp_gemm_a_at(const fsdp_gemm_args *g, int64_t row, int64_t k)
+{
+    int64_t element = g->trans_a ? k * g->lda + row : row * g->lda + k;
+    return (const char *)g->a + fsdp_gemm_bytes(g->ab_dtype, element);
+}
+
+static inline const char *fsdp_gemm_b_at(const fsdp_gemm_args *g, int64_t k, int64_t column)
+{
+    int64_t element = g->trans_b ? column * g->ldb + k : k * g->ldb + column;
+    return (const char *)g->b + fsdp_gemm_bytes(g->ab_dtype, element);
+}
+
+static inline char *fsdp_gemm_c_at(const fsdp_gemm_args *g, int64_t row, int64_t column)
+{
+    return (char *)g->c + fsdp_gemm_bytes(g->c_dtype, row * g->ldc + column);
+}
+
+static inline const char *fsdp_gemm_bias_at(const fsdp_gemm_args *g, int64_t column)
+{
+    return g->bias ? (const char *)g->bias + fsdp_gemm_bytes(g->ab_dtype, column) : NULL;
+}

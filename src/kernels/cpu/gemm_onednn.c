@@ -51,32 +51,6 @@ static int64_t round_up(int64_t x, int64_t to)
     return (x + to - 1) / to * to;
 }
 
-static int64_t min64(int64_t x, int64_t y)
-{
-    return x < y ? x : y;
-}
-
-static const void *at(const void *base, fsdp_dtype dtype, int64_t element)
-{
-    return (const char *)base + element * (int64_t)fsdp_dtype_size(dtype);
-}
-
-static void *at_mutable(void *base, fsdp_dtype dtype, int64_t element)
-{
-    return (char *)base + element * (int64_t)fsdp_dtype_size(dtype);
-}
-
-/* First element of op(A)[row, k] and op(B)[k, column]. */
-static const void *a_at(const fsdp_gemm_args *g, int64_t row, int64_t k)
-{
-    return at(g->a, g->ab_dtype, g->trans_a ? k * g->lda + row : row * g->lda + k);
-}
-
-static const void *b_at(const fsdp_gemm_args *g, int64_t k, int64_t column)
-{
-    return at(g->b, g->ab_dtype, g->trans_b ? column * g->ldb + k : k * g->ldb + column);
-}
-
 /* A panel of op(X)'s block, stored transposed or not as X is: `m` x `k` padded to `to_m` x `to_k`.
  * Returns its leading dimension. */
 static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void *x, int64_t ld,
@@ -138,10 +112,10 @@ static fsdp_status run_tail(const gemm *g, int worker, const tile *t, const plan
     product.k = ROUND;
     product.accumulate = true;
     product.bias = false;
-    product.lda = pack_panel(g, scratch + p->a, args->ab_dtype, a_at(args, t->m0, p->k), args->lda,
-                             args->trans_a, t->m, p->tail, t->m, ROUND);
-    product.ldb = pack_panel(g, scratch + p->b, args->ab_dtype, b_at(args, p->k, t->n0), args->ldb,
-                             !args->trans_b, t->n, p->tail, t->n, ROUND);
+    product.lda = pack_panel(g, scratch + p->a, args->ab_dtype, fsdp_gemm_a_at(args, t->m0, p->k),
+                             args->lda, args->trans_a, t->m, p->tail, t->m, ROUND);
+    product.ldb = pack_panel(g, scratch + p->b, args->ab_dtype, fsdp_gemm_b_at(args, p->k, t->n0),
+                             args->ldb, !args->trans_b, t->n, p->tail, t->n, ROUND);
     return fsdp_cpu_product_run(g->products, worker, &product, scratch + p->a, scratch + p->b, c,
                                 NULL);
 }
@@ -165,8 +139,8 @@ static fsdp_status run_direct(const gemm *g, int worker, const tile *t)
                                 .trans_b = args->trans_b,
                                 .accumulate = args->beta != 0.0f,
                                 .bias = args->bias != NULL};
-    const void *a = a_at(args, t->m0, 0), *b = b_at(args, 0, t->n0);
-    void *c_tile = at_mutable(args->c, args->c_dtype, t->m0 * args->ldc + t->n0), *c = c_tile;
+    const void *a = fsdp_gemm_a_at(args, t->m0, 0), *b = fsdp_gemm_b_at(args, 0, t->n0);
+    void *c_tile = fsdp_gemm_c_at(args, t->m0, t->n0), *c = c_tile;
     if (p.pack_a) {
         product.lda = pack_panel(g, scratch + p.a, args->ab_dtype, a, args->lda, args->trans_a,
                                  t->m, args->k, p.m, p.k);
@@ -184,7 +158,7 @@ static fsdp_status run_direct(const gemm *g, int worker, const tile *t)
             g->panels->pack(c, args->c_dtype, p.m, t->n, c_tile, args->c_dtype, args->ldc, t->m,
                             t->n);
     }
-    const void *bias = args->bias ? at(args->bias, args->ab_dtype, t->n0) : NULL;
+    const void *bias = fsdp_gemm_bias_at(args, t->n0);
     FSDP_TRY(fsdp_cpu_product_run(g->products, worker, &product, a, b, c, bias));
     if (p.tail)
         FSDP_TRY(run_tail(g, worker, t, &p, scratch, product, c));
@@ -215,7 +189,7 @@ static fsdp_status widen_block(const gemm *g, int worker, const tile *t, float *
     const fsdp_gemm_args *args = g->args;
     int64_t m = t->m > ROUND ? round_up(t->m, ROUND) : t->m;
     for (int64_t k0 = 0; k0 < args->k; k0 += WIDE_DEPTH) {
-        int64_t k = min64(WIDE_DEPTH, args->k - k0);
+        int64_t k = fsdp_gemm_min(WIDE_DEPTH, args->k - k0);
         int64_t padded_k = args->trans_a ? round_up(k, ROUND) : k;
         fsdp_cpu_product product = {.m = m,
                                     .n = t->n,
@@ -226,9 +200,9 @@ static fsdp_status widen_block(const gemm *g, int worker, const tile *t, float *
                                     .trans_a = args->trans_a,
                                     .trans_b = args->trans_b,
                                     .accumulate = true};
-        product.lda = pack_panel(g, a, FSDP_DTYPE_F32, a_at(args, t->m0, k0), args->lda,
+        product.lda = pack_panel(g, a, FSDP_DTYPE_F32, fsdp_gemm_a_at(args, t->m0, k0), args->lda,
                                  args->trans_a, t->m, k, m, padded_k);
-        product.ldb = pack_panel(g, b, FSDP_DTYPE_F32, b_at(args, k0, t->n0), args->ldb,
+        product.ldb = pack_panel(g, b, FSDP_DTYPE_F32, fsdp_gemm_b_at(args, k0, t->n0), args->ldb,
                                  !args->trans_b, t->n, k, t->n, padded_k);
         FSDP_TRY(fsdp_cpu_product_run(g->products, worker, &product, a, b, acc, NULL));
     }
@@ -238,8 +212,8 @@ static fsdp_status widen_block(const gemm *g, int worker, const tile *t, float *
 static fsdp_status run_widened(const gemm *g, int worker, const tile *t)
 {
     const fsdp_gemm_args *args = g->args;
-    int64_t m = round_up(t->m, ROUND), n = min64(WIDE_COLUMNS, t->n);
-    int64_t k = min64(WIDE_DEPTH, round_up(args->k, ROUND));
+    int64_t m = round_up(t->m, ROUND), n = fsdp_gemm_min(WIDE_COLUMNS, t->n);
+    int64_t k = fsdp_gemm_min(WIDE_DEPTH, round_up(args->k, ROUND));
     size_t bytes = 0;
     size_t a = fsdp_scratch_part(&bytes, (size_t)(m * k) * sizeof(float));
     size_t b = fsdp_scratch_part(&bytes, (size_t)(n * k) * sizeof(float));
@@ -251,12 +225,11 @@ static fsdp_status run_widened(const gemm *g, int worker, const tile *t)
     float *acc_f32 = (float *)(void *)(scratch + acc),
           *bias_f32 = (float *)(void *)(scratch + bias);
     for (int64_t n0 = 0; n0 < t->n; n0 += n) {
-        tile block = {t->m0, t->m, t->n0 + n0, min64(n, t->n - n0)};
-        void *c = at_mutable(args->c, args->c_dtype, block.m0 * args->ldc + block.n0);
+        tile block = {t->m0, t->m, t->n0 + n0, fsdp_gemm_min(n, t->n - n0)};
+        void *c = fsdp_gemm_c_at(args, block.m0, block.n0);
         if (args->bias)
-            g->panels->pack(bias_f32, FSDP_DTYPE_F32, 1, block.n,
-                            at(args->bias, args->ab_dtype, block.n0), args->ab_dtype, block.n, 1,
-                            block.n);
+            g->panels->pack(bias_f32, FSDP_DTYPE_F32, 1, block.n, fsdp_gemm_bias_at(args, block.n0),
+                            args->ab_dtype, block.n, 1, block.n);
         widen_c(g, acc_f32, args->bias ? bias_f32 : NULL, c, block.m, m, block.n);
         FSDP_TRY(widen_block(g, worker, &block, (float *)(void *)(scratch + a),
                              (float *)(void *)(scratch + b), acc_f32));
@@ -272,8 +245,8 @@ static void run_tile(void *arg, int64_t i, int worker)
 {
     gemm *g = arg;
     tile t = {.m0 = i % g->row_tiles * g->tile_rows, .n0 = i / g->row_tiles * g->tile_columns};
-    t.m = min64(g->tile_rows, g->args->m - t.m0);
-    t.n = min64(g->tile_columns, g->args->n - t.n0);
+    t.m = fsdp_gemm_min(g->tile_rows, g->args->m - t.m0);
+    t.n = fsdp_gemm_min(g->tile_columns, g->args->n - t.n0);
     if (fsdp_cpu_failure_any(&g->failure))
         return;
     bool widened = g->widen || g->args->k == 0; /* k = 0: no product, only C's start */
@@ -293,7 +266,7 @@ fsdp_status fsdp_cpu_gemm_onednn(fsdp_kernel_context *c, const fsdp_gemm_args *a
     g.widen = args->ab_dtype == FSDP_DTYPE_F16 ||
               (args->ab_dtype == FSDP_DTYPE_BF16 && !fsdp_cpu_multiplies_bf16(c));
     if (args->m <= SMALL_ROWS)
-        g.tile_columns = min64(TILE_COLUMNS, args->n);
+        g.tile_columns = fsdp_gemm_min(TILE_COLUMNS, args->n);
     g.row_tiles = (args->m + g.tile_rows - 1) / g.tile_rows;
     int64_t column_tiles = (args->n + g.tile_columns - 1) / g.tile_columns;
     fsdp_parallel_for(pool, g.row_tiles * column_tiles, run_tile, &g);

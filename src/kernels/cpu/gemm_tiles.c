@@ -31,11 +31,6 @@ typedef struct gemm {
     fsdp_cpu_failure failure;
 } gemm;
 
-static int64_t min64(int64_t x, int64_t y)
-{
-    return x < y ? x : y;
-}
-
 static int64_t ceil_div(int64_t x, int64_t by)
 {
     return (x + by - 1) / by;
@@ -48,22 +43,11 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
     return ceil_div(ceil_div(n, parts), unit) * unit;
 }
 
-static int64_t bytes_of(fsdp_dtype dtype, int64_t elements)
+/* Rows of A in a block. */
+static int64_t rows_of_block(int64_t depth)
 {
-    return elements * (int64_t)fsdp_dtype_size(dtype);
-}
-
-/* First element of op(A)[row, k] and op(B)[k, column]. */
-static const char *a_at(const fsdp_gemm_args *g, int64_t row, int64_t k)
-{
-    return (const char *)g->a +
-           bytes_of(g->ab_dtype, g->trans_a ? k * g->lda + row : row * g->lda + k);
-}
-
-static const char *b_at(const fsdp_gemm_args *g, int64_t k, int64_t column)
-{
-    return (const char *)g->b +
-           bytes_of(g->ab_dtype, g->trans_b ? column * g->ldb + k : k * g->ldb + column);
+    int64_t rows = A_BYTES / (depth * FSDP_TILE_LANE_BYTES) / 16 * 16;
+    return rows > 16 ? rows : 16;
 }
 
 /* Columns [c0, c0 + columns) of rows [r0, r0 + rows) of C, and what it is made with. */
@@ -77,20 +61,19 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = fsdp_tile_depth(args->ab_dtype, k);
-    int64_t block_rows = A_BYTES / (depth * FSDP_TILE_LANE_BYTES) / 16 * 16;
+    int64_t block_rows = rows_of_block(depth);
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
                              .n = p->columns,
                              .depth = depth,
-                             .a_stride = g->pack_a ? 0 : bytes_of(args->ab_dtype, args->lda),
+                             .a_stride = g->pack_a ? 0 : fsdp_gemm_bytes(args->ab_dtype, args->lda),
                              .b = p->b};
-    block_rows = block_rows < 16 ? 16 : block_rows;
-    g->tiles->pack_b(p->b, args->ab_dtype, b_at(args, k0, p->c0), args->ldb, !args->trans_b, k,
-                     p->columns);
+    g->tiles->pack_b(p->b, args->ab_dtype, fsdp_gemm_b_at(args, k0, p->c0), args->ldb,
+                     !args->trans_b, k, p->columns);
     for (int64_t i = 0; i < p->rows; i += block_rows) {
         float *sum = p->sum ? p->sum + i * p->columns : NULL;
-        block.m = min64(block_rows, p->rows - i);
-        block.a = a_at(args, p->r0 + i, k0);
+        block.m = fsdp_gemm_min(block_rows, p->rows - i);
+        block.a = fsdp_gemm_a_at(args, p->r0 + i, k0);
         if (g->pack_a) {
             g->tiles->pack_a(p->a, args->ab_dtype, block.a, args->lda, args->trans_a, k, block.m);
             block.a = p->a;
@@ -101,15 +84,13 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
             block.ldc = p->columns;
             block.add = !first;
         } else {
-            block.c = (char *)args->c + bytes_of(args->c_dtype, (p->r0 + i) * args->ldc + p->c0);
+            block.c = fsdp_gemm_c_at(args, p->r0 + i, p->c0);
             block.c_dtype = args->c_dtype;
             block.ldc = args->ldc;
             block.add = args->beta != 0.0f || (!sum && !first);
             block.sum = sum;
             block.sum_ld = p->columns;
-            block.bias = args->bias && last
-                             ? (const char *)args->bias + bytes_of(args->ab_dtype, p->c0)
-                             : NULL;
+            block.bias = last ? fsdp_gemm_bias_at(args, p->c0) : NULL;
         }
         g->tiles->multiply(&block);
     }
@@ -119,10 +100,9 @@ static fsdp_status run_part(const gemm *g, int worker, part *p)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = fsdp_tile_depth(args->ab_dtype, g->split);
-    int64_t block_rows = A_BYTES / (depth * FSDP_TILE_LANE_BYTES);
     size_t bytes = 0, b = fsdp_scratch_part(&bytes, fsdp_tile_b_bytes(p->columns, depth));
-    size_t a = fsdp_scratch_part(
-        &bytes, g->pack_a ? fsdp_tile_a_bytes(block_rows < 16 ? 16 : block_rows, depth) : 0);
+    size_t a =
+        fsdp_scratch_part(&bytes, g->pack_a ? fsdp_tile_a_bytes(rows_of_block(depth), depth) : 0);
     size_t sum =
         fsdp_scratch_part(&bytes, g->sums ? (size_t)(p->rows * p->columns) * sizeof(float) : 0);
     char *scratch = fsdp_kernel_scratch(g->context, worker, bytes);
@@ -132,7 +112,7 @@ static fsdp_status run_part(const gemm *g, int worker, part *p)
     p->b = scratch + b;
     p->sum = g->sums ? (float *)(void *)(scratch + sum) : NULL;
     for (int64_t k = 0; k < args->k; k += g->split)
-        multiply_split(g, p, k, min64(g->split, args->k - k));
+        multiply_split(g, p, k, fsdp_gemm_min(g->split, args->k - k));
     return FSDP_OK;
 }
 
@@ -140,8 +120,8 @@ static void run_task(void *arg, int64_t i, int worker)
 {
     gemm *g = arg;
     part p = {.r0 = i % g->row_tasks * g->task_rows, .c0 = i / g->row_tasks * g->task_columns};
-    p.rows = min64(g->task_rows, g->args->m - p.r0);
-    p.columns = min64(g->task_columns, g->args->n - p.c0);
+    p.rows = fsdp_gemm_min(g->task_rows, g->args->m - p.r0);
+    p.columns = fsdp_gemm_min(g->task_columns, g->args->n - p.c0);
     if (!fsdp_cpu_failure_any(&g->failure))
         fsdp_cpu_failure_note(&g->failure, run_part(g, worker, &p));
 }
@@ -152,8 +132,8 @@ static void cut(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = fsdp_tile_depth(args->ab_dtype, g->split);
-    int64_t rows = g->sums ? min64(args->m, SUM_ROWS) : args->m;
-    int64_t columns = min64(args->n, B_BYTES / (depth * FSDP_TILE_LANE_BYTES));
+    int64_t rows = g->sums ? fsdp_gemm_min(args->m, SUM_ROWS) : args->m;
+    int64_t columns = fsdp_gemm_min(args->n, B_BYTES / (depth * FSDP_TILE_LANE_BYTES));
     int64_t *side = g->pack_a ? &rows : &columns, *other = g->pack_a ? &columns : &rows;
     int64_t least = g->pack_a ? LEAST_ROWS : LEAST_COLUMNS;
     while (ceil_div(args->m, rows) * ceil_div(args->n, columns) < threads) {
@@ -175,7 +155,7 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
                                 fsdp_thread_pool *pool)
 {
     gemm g = {.args = args, .context = c, .tiles = fsdp_cpu_tiles_of(c, args->ab_dtype)};
-    int64_t lane = FSDP_TILE_LANE_BYTES / bytes_of(args->ab_dtype, 1);
+    int64_t lane = FSDP_TILE_LANE_BYTES / fsdp_gemm_bytes(args->ab_dtype, 1);
     g.pack_a = args->trans_a || args->k % lane != 0;
     g.split = even_part(args->k, (g.pack_a ? MAX_PACKED_DEPTH : MAX_DEPTH) * lane, lane);
     g.sums = g.split < args->k && args->c_dtype != FSDP_DTYPE_F32;

@@ -19,8 +19,8 @@ enum {
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
     LINE = 64,
-    FAR_DEPTH =
-        128, /* lanes; a shorter tile is over before memory answers, and lies in the cache */
+    /* Lanes. A shorter tile is over before memory answers, and what it reads lies in the cache. */
+    FAR_DEPTH = 128,
     /* Columns of B, rows of A that a row of k is packed for at a time. Places that are written in
      * turn lie a multiple of 4096 bytes apart, and the first cache has room for 12 such. */
     STRIP_B = 512,
