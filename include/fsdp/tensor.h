@@ -43,7 +43,7 @@ FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 typedef struct fsdp_device_options {
     const char *name; /**< "cpu" (default) or "meta" */
     int threads;      /**< threads of this rank, the caller included; default 1 */
-    const char *isa;  /**< "x86-64", "x86-64-v3", "x86-64-v4"; default: $FSDP_ISA or the best */
+    const char *isa;  /**< one of `fsdp --version`; default: $FSDP_ISA or the best */
 } fsdp_device_options;
 
 /**

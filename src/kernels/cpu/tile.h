@@ -1,5 +1,5 @@
-/* Matrix products in tiles of registers, our own: for AVX-512, where they beat oneDNN's by a tenth,
- * need no compiled primitive for each shape and take any shape as it is. One table per ISA
+/* Matrix products in tiles of registers, our own: for AVX-512, where they need no compiled
+ * primitive for each shape, take any shape as it is and ask for memory ahead. One table per ISA
  * (isa/tile.c).
  *
  * Note [Lanes]. Along k everything is counted in lanes of 4 bytes: one f32 or two neighbouring
