@@ -129,12 +129,6 @@ FSDP_INLINE void fsdp_store16_upper(uint16_t *p, fsdp_v16 x)
     fsdp_store16_halves(p, (fsdp_v16u)x >> 16);
 }
 
-/* x as bfloat16 has it. */
-FSDP_INLINE fsdp_v16 fsdp_round16_bf16(fsdp_v16 x)
-{
-    return (fsdp_v16)(fsdp_bits16_bf16(x) << 16);
-}
-
 /* e^x for x <= 88; 0 below -87, where results stop being normal, and for -infinity; NaN for NaN.
  * The polynomial of fsdp_exp in fused steps. */
 FSDP_INLINE fsdp_v16 fsdp_exp16(fsdp_v16 x)
