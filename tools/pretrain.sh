@@ -49,11 +49,11 @@ run() {
 : "${DIR:=$build/pretrain}" "${RESULT:=t5-debian-mini}"
 : "${LIST=}" "${SUITE=}" "${MIRROR=}" "${TEXT=}" "${PAIRS=}" "${START=}" "${OPTIONS=}"
 : "${IDS:=8192}" "${D_MODEL:=256}" "${D_FF:=1024}" "${D_KV:=64}" "${HEADS:=4}" "${LAYERS:=3}"
-: "${FEED_FORWARD:=relu}" "${LENGTH:=512}" "${TARGET_LENGTH:=48}" "${PAIRS_SHARE:=0.25}"
-: "${BATCH:=8}" "${ACCUMULATION:=1}" "${OPTIMIZER:=adamw}" "${LR:=0.003}" "${SCHEDULE:=cosine}"
-: "${WARMUP:=500}" "${MIN_LR:=0.0001}" "${WEIGHT_DECAY:=0.01}" "${CLIP:=1}" "${DROPOUT:=0}"
+: "${FEED_FORWARD:=relu}" "${LENGTH:=512}" "${TARGET_LENGTH:=48}" "${PAIRS_SHARE:=0.5}"
+: "${BATCH:=4}" "${ACCUMULATION:=1}" "${OPTIMIZER:=adafactor}" "${LR:=0.01}" "${SCHEDULE:=cosine}"
+: "${WARMUP:=500}" "${MIN_LR:=0.0001}" "${WEIGHT_DECAY:=0}" "${CLIP:=1}" "${DROPOUT:=0}"
 : "${DTYPE:=bf16}" "${SEED:=1}" "${VALIDATION:=data/debian/validation.csv}"
-: "${STEPS:=30000}" "${RANKS:=2}" "${SAVE_STEPS:=250}" "${KEEP:=2}" "${EVALUATION_STEPS:=500}"
+: "${STEPS:=27000}" "${RANKS:=2}" "${SAVE_STEPS:=250}" "${KEEP:=2}" "${EVALUATION_STEPS:=500}"
 : "${LOGGING_STEPS:=50}" "${TEST:=data/debian/test.csv}" "${BASELINE:=data/debian/train.csv}"
 : "${NEW_TOKENS:=32}" "${LIMIT:=16000000}"
 knobs="LIST SUITE MIRROR TEXT PAIRS START IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD LENGTH
@@ -119,6 +119,8 @@ train() {
             fail "PAIRS_SHARE=$PAIRS_SHARE: not between 0 and 1"
         set -- "$@" --data-weight "$share" --mix-data "seq2seq:$PAIRS_SHARE:$pairs"
     fi
+    # T5's own: the rate is relative to each parameter's root mean square.
+    [ "$OPTIMIZER" != adafactor ] || set -- "$@" --scale-parameter --no-relative-step
     # shellcheck disable=SC2086
     run "the training" "$fsdp" launch -n "$RANKS" train "$@" --validation-data "$VALIDATION" \
         --max-source-length "$LENGTH" --max-target-length "$TARGET_LENGTH" --batch-size "$BATCH" \

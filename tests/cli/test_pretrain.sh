@@ -87,7 +87,7 @@ expect more_steps_go_on_with_other_ranks 0 'step 14 of 16' out
 pretrain STEPS=18 BATCH=3
 expect other_rows_a_step_are_refused 1 'the training failed with exit code [0-9]+'
 pretrain LR=0.5
-expect another_rate_is_refused 1 "LR=0.5, but the run in $dir/whole was begun with LR=0.003"
+expect another_rate_is_refused 1 "LR=0.5, but the run in $dir/whole was begun with LR=0.01"
 pretrain LIMIT=1000
 expect a_model_over_the_limit_is_told 1 "$dir/whole/t5-debian-mini has [0-9]+ bytes, more than LIMIT=1000"
 DIR=$dir/other
