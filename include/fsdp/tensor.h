@@ -60,6 +60,13 @@ FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
 /** Does it multiply bfloat16 in hardware (AVX512-BF16 or AMX-BF16)? It works without as well, but
  * is slow: torch.cuda.is_bf16_supported(including_emulation=False). False on meta. */
 FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
+/**
+ * Wait until all that was started on the device has run: torch.cuda.synchronize(). What reads
+ * elements through this API waits by itself; this is for clocks, and for failures of kernels that
+ * had not run when their call returned. Returns at once on cpu and meta.
+ * @return the first failure of a kernel; from there on, always
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_synchronize(const fsdp_device *device);
 
 /** Bytes. `allocated` is what tensors ask for, `reserved` what the allocator holds for them. */
 typedef struct fsdp_memory_stats {
@@ -103,8 +110,9 @@ FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
  * fsdp_tensor_begin_read() and _begin_write() of what lies elsewhere or in halves. */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
- * First element. Valid until the storage is emptied or the tensor is released.
- * @return NULL, with FSDP_ERR_STATE's message set, while the storage has none.
+ * First element, for the host: waits until what was started on the device has run. Valid until the
+ * storage is emptied or the tensor is released; ask again after an operation that writes there.
+ * @return NULL, with the message set, while the storage has none or if a kernel failed.
  */
 FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 

@@ -136,6 +136,11 @@ fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *
 fsdp_tensor *fsdp_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Put `call`'s failure into the scope; true if it was FSDP_OK. */
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
+/* A float32 scalar on a device with kernels. */
+static inline void fsdp_set_scalar(const fsdp_tensor *t, float value)
+{
+    fsdp_device_from_host(t->storage->device, fsdp_tensor_ptr(t), &value, sizeof value);
+}
 /* Fail with a message that opens with the operation's name. */
 FSDP_PRINTF(3, 4) void fsdp_scope_error(fsdp_scope *s, const char *op, const char *format, ...);
 static inline bool fsdp_scope_ok(const fsdp_scope *s)

@@ -33,12 +33,14 @@ static float sum_losses(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor 
                         const fsdp_tensor *losses, const int32_t *labels, float factor)
 {
     const int64_t rows = logits->shape[0];
-    const float *loss = fsdp_tensor_ptr(losses);
+    void *loss;
     double sum = 0.0;
     k->cross_entropy(fsdp_scope_context(s), fsdp_tensor_ptr(losses), fsdp_tensor_ptr(logits),
                      logits->dtype, labels, rows, logits->shape[1], false, factor);
+    if (!fsdp_scope_check(s, fsdp_tensor_host(losses, &loss)))
+        return 0.0f;
     for (int64_t t = 0; t < rows; t++)
-        sum += (double)loss[t];
+        sum += (double)((const float *)loss)[t];
     return (float)(sum * (double)factor);
 }
 
@@ -60,7 +62,7 @@ fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, const int32_
     fsdp_tensor *losses = fsdp_new(s, FSDP_DTYPE_F32, 1, logits->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
-        *(float *)fsdp_tensor_ptr(loss) = sum_losses(s, k, logits, losses, labels, factor);
+        fsdp_set_scalar(loss, sum_losses(s, k, logits, losses, labels, factor));
     fsdp_drop(s, losses);
     if (!fsdp_scope_ok(s) || !fsdp_needs_grad(s, logits))
         return loss;

@@ -39,11 +39,10 @@ typedef struct loss_run {
     int64_t n, chunk;             /* labelled rows; the most of a chunk */
     float factor;                 /* of the loss */
     bool gradient;                /* are d_logits wanted? */
-    fsdp_tensor *logits, *losses; /* [chunk, V], [chunk] float32 */
+    fsdp_tensor *logits, *losses; /* [chunk, V], [n] float32 */
     fsdp_tensor *gathered; /* [chunk, D]; NULL when all rows are labelled: x is read in place */
     fsdp_tensor *dx, *dw;  /* NULL if not wanted; dw is the target or what saved keeps */
     float beta;            /* of dw */
-    double sum;
 } loss_run;
 
 /* --- backward --- */
@@ -148,13 +147,23 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
                                                                    .ab_dtype = r->x->dtype,
                                                                    .c_dtype = r->logits->dtype})))
         return;
-    float *losses = fsdp_tensor_ptr(r->losses);
-    k->cross_entropy(context, losses, fsdp_tensor_ptr(r->logits), r->logits->dtype,
-                     r->labels + begin, rows, vocab, r->gradient, r->factor);
-    for (int64_t i = 0; i < rows; i++)
-        r->sum += (double)losses[i];
+    k->cross_entropy(context, (float *)fsdp_tensor_ptr(r->losses) + begin,
+                     fsdp_tensor_ptr(r->logits), r->logits->dtype, r->labels + begin, rows, vocab,
+                     r->gradient, r->factor);
     if (r->gradient)
         chunk_gradients(r, k, x_chunk, begin, rows);
+}
+
+/* In double and in order. */
+static double sum_losses(const loss_run *r)
+{
+    void *losses;
+    double sum = 0.0;
+    if (!fsdp_scope_check(r->s, fsdp_tensor_host(r->losses, &losses)))
+        return 0.0;
+    for (int64_t i = 0; i < r->n; i++)
+        sum += (double)((const float *)losses)[i];
+    return sum;
 }
 
 /* --- forward --- */
@@ -230,7 +239,7 @@ static void open_buffers(loss_run *r)
     r->gradient = r->dx || r->dw;
     if (r->n < r->x->shape[0])
         r->gathered = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, width});
-    r->losses = fsdp_new(s, FSDP_DTYPE_F32, 1, &r->chunk);
+    r->losses = fsdp_new(s, FSDP_DTYPE_F32, 1, &r->n);
     r->logits = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, r->w->shape[0]});
 }
 
@@ -248,7 +257,7 @@ fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tenso
     for (int64_t begin = 0; (k = fsdp_scope_kernels(s)) && begin < r.n; begin += r.chunk)
         run_chunk(&r, k, begin, r.n - begin < r.chunk ? r.n - begin : r.chunk);
     if (fsdp_scope_kernels(s))
-        *(float *)fsdp_tensor_ptr(loss) = (float)(r.sum * (double)factor);
+        fsdp_set_scalar(loss, (float)(sum_losses(&r) * (double)factor));
     loss_options o = {.shape = {x->shape[0], x->shape[1]}, .n = r.n};
     const bool made_dw = r.dw && !fsdp_grad_is_leaf(s, w);
     fsdp_record(s, &(fsdp_record_args){.op = &loss_op,

@@ -1,6 +1,7 @@
 /* T5's relative position bias by distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1):
  * what every layer adds to its scores depends on key - query alone, so one row of 2 * span - 1
- * values a head serves all sequences of a batch. The table is tiny: plain host loops. */
+ * values a head serves all sequences of a batch. The table is tiny: plain host loops, which wait
+ * for the device. */
 #include <math.h>
 #include <string.h>
 
@@ -53,6 +54,16 @@ static int64_t bucket_of_column(const position_bias_options *o, int64_t column)
                                          o->max_distance);
 }
 
+static void gather(const position_bias_options *o, const void *weight, float *bias)
+{
+    int64_t columns = 2 * o->span - 1;
+    for (int64_t c = 0; c < columns; c++) {
+        int64_t row = bucket_of_column(o, c) * o->heads;
+        for (int64_t h = 0; h < o->heads; h++)
+            bias[h * columns + c] = load(weight, o->dtype, row + h);
+    }
+}
+
 static void scatter(const position_bias_options *o, const float *d_bias, float *d_weight)
 {
     int64_t columns = 2 * o->span - 1;
@@ -71,8 +82,10 @@ static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     const int64_t shape[2] = {o->buckets, o->heads};
     fsdp_tensor *sum = fsdp_new(s, FSDP_DTYPE_F32, 2, shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
-    if (k)
-        scatter(o, fsdp_tensor_ptr(grad_out[0]), fsdp_tensor_ptr(sum));
+    void *from, *to;
+    if (k && fsdp_scope_check(s, fsdp_tensor_host(grad_out[0], &from)) &&
+        fsdp_scope_check(s, fsdp_tensor_host(sum, &to)))
+        scatter(o, from, to);
     grad_in[0] = sum; /* backward adds it to a leaf's target, in the target's dtype */
     if (n->in[0].leaf || o->dtype == FSDP_DTYPE_F32)
         return;
@@ -127,14 +140,10 @@ fsdp_tensor *fsdp_relative_position_bias(fsdp_scope *s, fsdp_tensor *weight, int
     fsdp_tensor *out = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o.heads, columns});
     if (out)
         out->is_table = true;
-    if (fsdp_scope_kernels(s)) {
-        float *dst = fsdp_tensor_ptr(out);
-        for (int64_t c = 0; c < columns; c++) {
-            int64_t row = bucket_of_column(&o, c) * o.heads;
-            for (int64_t h = 0; h < o.heads; h++)
-                dst[h * columns + c] = load(fsdp_tensor_ptr(weight), o.dtype, row + h);
-        }
-    }
+    void *from, *to;
+    if (fsdp_scope_kernels(s) && fsdp_scope_check(s, fsdp_tensor_host(weight, &from)) &&
+        fsdp_scope_check(s, fsdp_tensor_host(out, &to)))
+        gather(&o, from, to);
     fsdp_record(s, &(fsdp_record_args){.op = &position_bias_op,
                                        .in = {weight},
                                        .n_in = 1,

@@ -109,7 +109,7 @@ static fsdp_status write_out(fsdp_stashed *item)
         return FSDP_OK;
     FSDP_TRY(fsdp_file_stage_reserve(offload->file, end));
     item->ticket = fsdp_file_stage_write(offload->file, item->offset, fsdp_tensor_ptr(item->tensor),
-                                         item->bytes);
+                                         item->bytes, fsdp_device_record(item->device));
     return FSDP_OK;
 }
 
@@ -124,8 +124,9 @@ static fsdp_status begin_read(fsdp_stashed *item)
     if (is_meta(item))
         return FSDP_OK;
     item->is_read = true;
-    item->ticket = fsdp_file_stage_read(item->offload->file, item->offset,
-                                        fsdp_tensor_ptr(item->tensor), item->bytes);
+    item->ticket =
+        fsdp_file_stage_read(item->offload->file, item->offset, fsdp_tensor_ptr(item->tensor),
+                             item->bytes, fsdp_device_record(item->device));
     return FSDP_OK;
 }
 

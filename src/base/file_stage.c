@@ -24,6 +24,7 @@ typedef struct request {
     uint64_t offset;
     unsigned char *data;
     size_t bytes;
+    fsdp_event *after; /* owned */
 } request;
 
 struct fsdp_file_stage {
@@ -52,7 +53,7 @@ static ssize_t transfer_some(int fd, const request *r, size_t at)
     return r->is_write ? pwrite(fd, r->data + at, n, offset) : pread(fd, r->data + at, n, offset);
 }
 
-static fsdp_status run_request(const fsdp_file_stage *stage, const request *r)
+static fsdp_status copy_bytes(const fsdp_file_stage *stage, const request *r)
 {
     const char *what = r->is_write ? "write" : "read back";
     for (size_t at = 0; at < r->bytes;) {
@@ -69,6 +70,12 @@ static fsdp_status run_request(const fsdp_file_stage *stage, const request *r)
         at += (size_t)moved;
     }
     return FSDP_OK;
+}
+
+static fsdp_status run_request(const fsdp_file_stage *stage, const request *r)
+{
+    FSDP_TRY(fsdp_event_synchronize(r->after));
+    return copy_bytes(stage, r);
 }
 
 static void note_failure(fsdp_file_stage *stage, fsdp_status status)
@@ -91,6 +98,7 @@ static void *worker_main(void *arg)
         bool run = !stage->failed;
         pthread_mutex_unlock(&stage->lock);
         fsdp_status status = run ? run_request(stage, &r) : FSDP_OK;
+        fsdp_event_destroy(r.after);
         pthread_mutex_lock(&stage->lock);
         if (status != FSDP_OK)
             note_failure(stage, status);
@@ -175,6 +183,8 @@ void fsdp_file_stage_destroy(fsdp_file_stage *stage)
     pthread_cond_signal(&stage->queued);
     pthread_mutex_unlock(&stage->lock);
     pthread_join(stage->worker, NULL);
+    for (fsdp_file_ticket i = stage->completed + 1; i <= stage->last; i++)
+        fsdp_event_destroy(stage->requests[i % QUEUE].after);
     free_stage(stage);
 }
 
@@ -212,23 +222,23 @@ static fsdp_file_ticket enqueue(fsdp_file_stage *stage, const request *r)
 }
 
 fsdp_file_ticket fsdp_file_stage_write(fsdp_file_stage *stage, uint64_t offset, const void *data,
-                                       size_t bytes)
+                                       size_t bytes, fsdp_event *after)
 {
     /* The worker only reads them: one struct serves both directions. */
     unsigned char *source = (unsigned char *)(uintptr_t)data;
-    return enqueue(stage, &(request){true, offset, source, bytes});
+    return enqueue(stage, &(request){true, offset, source, bytes, after});
 }
 
 fsdp_file_ticket fsdp_file_stage_read(fsdp_file_stage *stage, uint64_t offset, void *data,
-                                      size_t bytes)
+                                      size_t bytes, fsdp_event *after)
 {
-    return enqueue(stage, &(request){false, offset, data, bytes});
+    return enqueue(stage, &(request){false, offset, data, bytes, after});
 }
 
 fsdp_status fsdp_file_stage_peek(const fsdp_file_stage *stage, uint64_t offset, void *data,
                                  size_t bytes)
 {
-    return run_request(stage, &(request){false, offset, data, bytes});
+    return copy_bytes(stage, &(request){false, offset, data, bytes, NULL});
 }
 
 fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket)

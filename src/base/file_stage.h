@@ -10,6 +10,8 @@
 
 #include <fsdp/base.h>
 
+#include "src/base/event.h"
+
 typedef struct fsdp_file_stage fsdp_file_stage;
 /* A request's number, counted from 1; 0 is complete from the beginning. */
 typedef uint64_t fsdp_file_ticket;
@@ -25,12 +27,13 @@ void fsdp_file_stage_destroy(fsdp_file_stage *stage);
  * file never shrinks. FSDP_ERR_IO names the folder and the bytes when there is no room. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_reserve(fsdp_file_stage *stage, uint64_t bytes);
 
-/* Queue a copy of [bytes] between `data` and the file at `offset`; waits only while the queue is
- * full. Never fails: a failed request is told by wait(), and those after it are dropped. */
+/* Queue a copy of [bytes] between `data` and the file at `offset`, once `after` (which it owns) has
+ * been reached; waits only while the queue is full. Never fails: a failed request is told by
+ * wait(), and those after it are dropped. */
 fsdp_file_ticket fsdp_file_stage_write(fsdp_file_stage *stage, uint64_t offset, const void *data,
-                                       size_t bytes);
+                                       size_t bytes, fsdp_event *after);
 fsdp_file_ticket fsdp_file_stage_read(fsdp_file_stage *stage, uint64_t offset, void *data,
-                                      size_t bytes);
+                                      size_t bytes, fsdp_event *after);
 /* Copy [bytes] of the file at `offset` now, in the calling thread, which may be any: of what was
  * written and waited for, while no request touches it. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_peek(const fsdp_file_stage *stage, uint64_t offset,

@@ -238,7 +238,7 @@ static fsdp_status convert(fsdp_conversion *run)
     run->result->format = fsdp_convert_format_of(run->source, run->to, run->options->format);
     FSDP_TRY(check_target(run));
     FSDP_TRY(select_items(run));
-    FSDP_TRY(fsdp_device_create(NULL, &run->device));
+    FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = "cpu"}, &run->device));
     run->raw = fsdp_calloc(1, FSDP_CONVERT_PIECE_BYTES);
     run->piece = fsdp_calloc(1, FSDP_CONVERT_PIECE_BYTES);
     if (!run->raw || !run->piece)

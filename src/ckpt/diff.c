@@ -302,7 +302,7 @@ fsdp_status fsdp_diff(fsdp_source *a, fsdp_source *b, const fsdp_diff_options *o
     if (status == FSDP_OK)
         status = begin_side(&d.b, b);
     if (status == FSDP_OK)
-        status = fsdp_device_create(NULL, &d.device);
+        status = fsdp_device_create(&(fsdp_device_options){.name = "cpu"}, &d.device);
     if (status == FSDP_OK)
         status = select_items(&d);
     if (status == FSDP_OK) {

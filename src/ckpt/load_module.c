@@ -214,44 +214,44 @@ void fsdp_load_report_free(fsdp_load_report *report)
 /* --- copying --- */
 
 /* Convert file bytes, which may be unaligned, through a small aligned buffer. */
-static void copy_staged(const fsdp_device *device, char *dst, fsdp_dtype to, const char *from,
-                        fsdp_dtype dtype, size_t total)
+static fsdp_status copy_staged(fsdp_tensor *local, int64_t first, const char *from,
+                               fsdp_dtype dtype, size_t total)
 {
     _Alignas(64) char staging[STAGING_BYTES];
-    size_t element = fsdp_dtype_size(dtype), out_element = fsdp_dtype_size(to);
+    size_t element = fsdp_dtype_size(dtype);
     for (size_t at = 0; at < total; at += STAGING_BYTES) {
         size_t bytes = total - at < STAGING_BYTES ? total - at : STAGING_BYTES;
         memcpy(staging, from + at, bytes);
-        device->kernels->cast(device->context, dst + at / element * out_element, to, staging, dtype,
-                              (int64_t)(bytes / element));
+        FSDP_TRY(fsdp_tensor_from_host(local, first + (int64_t)(at / element), staging, dtype,
+                                       (int64_t)(bytes / element)));
     }
+    return FSDP_OK;
 }
 
-/* `numel` elements of the file, which follow each other there. */
-static void copy_run(const load_item *item, char *dst, const char *from, int64_t numel)
+/* `numel` elements of the file, which follow each other there, to those of the local from `first`
+ * on. */
+static fsdp_status copy_run(const load_item *item, int64_t first, const char *from, int64_t numel)
 {
-    const fsdp_tensor *local = item->parameter->local;
-    const fsdp_device *device = local->storage->device;
+    fsdp_tensor *local = item->parameter->local;
     const size_t size = fsdp_dtype_size(item->dtype);
-    if ((uintptr_t)from % size == 0)
-        device->kernels->cast(device->context, dst, local->dtype, from, item->dtype, numel);
-    else
-        copy_staged(device, dst, local->dtype, from, item->dtype, (size_t)numel * size);
+    return (uintptr_t)from % size == 0
+               ? fsdp_tensor_from_host(local, first, from, item->dtype, numel)
+               : copy_staged(local, first, from, item->dtype, (size_t)numel * size);
 }
 
-static void copy_item(const load_item *item)
+static fsdp_status copy_item(const load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     const fsdp_slice slice = fsdp_parameter_slice(p);
     const int64_t skipped = p->shard_dim ? 0 : slice.first; /* rows of others before own ones */
-    const size_t size = fsdp_dtype_size(p->local->dtype);
-    char *dst = fsdp_tensor_ptr(p->local);
-    for (int64_t i = 0; dst && i < slice.runs && slice.length; i++)
-        copy_run(item, dst + (size_t)(i * slice.length) * size,
-                 item->rows + (size_t)(slice.first - skipped + i * slice.stride) *
-                                  fsdp_dtype_size(item->dtype),
-                 slice.length);
+    const bool has_memory = p->local->storage->device->kernels && fsdp_tensor_has_data(p->local);
+    for (int64_t i = 0; has_memory && i < slice.runs && slice.length; i++)
+        FSDP_TRY(copy_run(item, i * slice.length,
+                          item->rows + (size_t)(slice.first - skipped + i * slice.stride) *
+                                           fsdp_dtype_size(item->dtype),
+                          slice.length));
     fsdp_checkpoint_advise(item->rows, item->bytes, FSDP_CHECKPOINT_DONE);
+    return FSDP_OK;
 }
 
 /* A frozen parameter is kept in the file's dtype: its old memory and values do not count. */
@@ -279,7 +279,7 @@ static fsdp_status copy_all(const load_plan *plan)
         if (status != FSDP_OK)
             break;
         if (item->entry)
-            copy_item(item);
+            status = copy_item(item);
         else
             fsdp_parameter_draw(item->parameter, item->name, plan->options->seed);
     }

@@ -59,8 +59,10 @@ static fsdp_status write_tensor(const save_run *run, size_t i, fsdp_tensor *full
         FSDP_TRY(fsdp_tensor_to(full, run->dtype, FSDP_TAG_COMM, &converted));
         full = converted;
     }
-    fsdp_status status = fsdp_weights_writer_write(run->writer, i, 0, fsdp_tensor_ptr(full),
-                                                   (size_t)bytes_of(run, i));
+    void *data;
+    fsdp_status status = fsdp_tensor_host(full, &data);
+    if (status == FSDP_OK)
+        status = fsdp_weights_writer_write(run->writer, i, 0, data, (size_t)bytes_of(run, i));
     fsdp_tensor_release(converted);
     return status;
 }

@@ -178,7 +178,9 @@ static fsdp_status begin(verifying *v)
 {
     v->raw = fsdp_calloc(PIECE_ELEMENTS, MAX_ELEMENT_BYTES);
     v->numbers = fsdp_calloc(PIECE_ELEMENTS, sizeof *v->numbers);
-    return v->raw && v->numbers ? fsdp_device_create(NULL, &v->device) : FSDP_ERR_NOMEM;
+    return v->raw && v->numbers
+               ? fsdp_device_create(&(fsdp_device_options){.name = "cpu"}, &v->device)
+               : FSDP_ERR_NOMEM;
 }
 
 fsdp_status fsdp_verify_checkpoint(const char *path, const fsdp_verify_options *options,

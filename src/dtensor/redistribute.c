@@ -26,18 +26,23 @@ static int64_t inner_of(const int64_t *shape, int ndim, int d)
     return n;
 }
 
-/* Copy `n` entries of dimension `dim` between two contiguous tensors, from entry from_at of one to
- * to_at of the other, whose other dimensions are equal. */
-static void copy_part(const fsdp_device *device, const fsdp_tensor *to, const char *from,
-                      int64_t from_size, int dim, int64_t from_at, int64_t to_at, int64_t n)
+/* Copy `n` entries of dimension `dim` between two contiguous tensors, from entry from_at of one,
+ * which may lie in the host's memory, to to_at of the other; their other dimensions are equal. */
+static void copy_part(const fsdp_tensor *to, const char *from, bool from_host, int64_t from_size,
+                      int dim, int64_t from_at, int64_t to_at, int64_t n)
 {
+    const fsdp_device *device = to->storage->device;
     const size_t inner = (size_t)inner_of(to->shape, to->ndim, dim) * fsdp_dtype_size(to->dtype);
     const int64_t outer = outer_of(to->shape, dim);
     char *target = fsdp_tensor_ptr(to);
-    for (int64_t o = 0; o < outer && n && inner; o++)
-        device->kernels->copy(device->context,
-                              target + (size_t)(o * to->shape[dim] + to_at) * inner,
-                              from + (size_t)(o * from_size + from_at) * inner, (size_t)n * inner);
+    for (int64_t o = 0; o < outer && n && inner; o++) {
+        char *dst = target + (size_t)(o * to->shape[dim] + to_at) * inner;
+        const char *src = from + (size_t)(o * from_size + from_at) * inner;
+        if (from_host)
+            fsdp_device_from_host(device, dst, src, (size_t)n * inner);
+        else
+            device->kernels->copy(device->context, dst, src, (size_t)n * inner);
+    }
 }
 
 static fsdp_status new_like(const fsdp_tensor *t, const int64_t *shape, fsdp_dtype dtype,
@@ -54,11 +59,10 @@ static void assemble(const fsdp_tensor_spec *spec, int d, const char *gathered, 
                      const fsdp_tensor *whole)
 {
     const int dim = spec->placements[d].dim;
-    const fsdp_device *device = whole->storage->device;
     for (int r = 0; r < fsdp_spec_ranks(spec, d); r++) {
         int64_t begin, end;
         fsdp_spec_part(spec, d, r, whole->shape[dim], &begin, &end);
-        copy_part(device, whole, gathered + (size_t)r * bytes, end - begin, dim, 0, begin,
+        copy_part(whole, gathered + (size_t)r * bytes, true, end - begin, dim, 0, begin,
                   end - begin);
     }
 }
@@ -77,8 +81,8 @@ static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *sp
     const size_t own = (size_t)t->shape[dim] * row;
     char *send = fsdp_calloc(bytes, 1), *gathered = fsdp_calloc((size_t)ranks, bytes);
     fsdp_status status = send && gathered ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (status == FSDP_OK && own)
-        memcpy(send, fsdp_tensor_ptr(t), own);
+    if (status == FSDP_OK)
+        status = fsdp_device_to_host(t->storage->device, send, fsdp_tensor_ptr(t), own);
     if (status == FSDP_OK)
         status = fsdp_all_gather(fsdp_spec_group(spec, d), send, bytes, gathered);
     if (status == FSDP_OK)
@@ -115,10 +119,11 @@ static fsdp_status add_partials(fsdp_tensor *t, const fsdp_tensor_spec *spec, in
 {
     fsdp_tensor *sum;
     FSDP_TRY(fsdp_tensor_to(t, sum_dtype(t->dtype), FSDP_TAG_COMM, &sum));
-    fsdp_status status = FSDP_OK;
-    if (t->storage->device->kernels && fsdp_spec_group(spec, d))
-        status = fsdp_all_reduce(fsdp_spec_group(spec, d), fsdp_tensor_ptr(sum),
-                                 (size_t)fsdp_tensor_numel(sum), sum->dtype, FSDP_REDUCE_SUM);
+    void *host;
+    fsdp_status status = fsdp_tensor_host(sum, &host);
+    if (status == FSDP_OK && host && fsdp_spec_group(spec, d))
+        status = fsdp_all_reduce(fsdp_spec_group(spec, d), host, (size_t)fsdp_tensor_numel(sum),
+                                 sum->dtype, FSDP_REDUCE_SUM);
     if (status == FSDP_OK && sum->dtype != t->dtype)
         status = fsdp_tensor_to(sum, t->dtype, FSDP_TAG_COMM, out);
     else if (status == FSDP_OK)
@@ -139,7 +144,7 @@ static fsdp_status cut(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp
     shape[dim] = end - begin;
     FSDP_TRY(new_like(t, shape, t->dtype, out));
     if (device->kernels && fsdp_tensor_numel(*out))
-        copy_part(device, *out, fsdp_tensor_ptr(t), t->shape[dim], dim, begin, 0, end - begin);
+        copy_part(*out, fsdp_tensor_ptr(t), false, t->shape[dim], dim, begin, 0, end - begin);
     return FSDP_OK;
 }
 

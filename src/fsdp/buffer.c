@@ -76,10 +76,21 @@ fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t by
     return FSDP_OK;
 }
 
+/* Kernels are at it no more: peers may be next. If one has failed, none of them is to take what is
+ * there for what should be. */
+static void wait_for_kernels(const fsdp_buffer *b)
+{
+    fsdp_status status = fsdp_device_synchronize(b->device);
+    if (status != FSDP_OK)
+        fsdp_group_abort(b->group, status);
+}
+
 void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
+    if (b->shared && b->in_phase)
+        wait_for_kernels(b);
     let_go(b, 0);
     fsdp_shared_buffer_destroy(b->shared);
     fsdp_free(b);
@@ -111,8 +122,10 @@ fsdp_status fsdp_buffer_begin(fsdp_buffer *b, fsdp_phase phase, const fsdp_phase
 
 void fsdp_buffer_end(fsdp_buffer *b)
 {
-    if (b->shared && b->in_phase)
+    if (b->shared && b->in_phase) {
+        wait_for_kernels(b);
         fsdp_phase_end(b->shared);
+    }
     b->in_phase = false;
 }
 

@@ -25,25 +25,38 @@ fsdp_dtype fsdp_param_group_dtype_of(const fsdp_param_group *u, const fsdp_param
                : master;
 }
 
-/* Would every own value of p come back from `dtype` as it is? On meta nobody knows: more memory. */
-static bool fits(const fsdp_param_group *u, const fsdp_param *p, fsdp_dtype dtype)
+/* Do n own values of p from `at` on come back from `dtype` as they are? `scratch` is for both. */
+static fsdp_status fits_here(const fsdp_param_group *u, const char *at, fsdp_dtype from,
+                             fsdp_dtype dtype, int64_t n, const fsdp_tensor *scratch, bool *fit)
 {
-    _Alignas(64) char narrow[CHECKED_ELEMENTS * sizeof(float)],
-        back[CHECKED_ELEMENTS * sizeof(float)];
     const fsdp_kernels *k = u->device->kernels;
-    if (!k)
-        return false;
+    char *narrow = fsdp_tensor_ptr(scratch), *back = narrow + CHECKED_ELEMENTS * sizeof(float);
+    k->cast(u->device->context, narrow, dtype, at, from, n);
+    k->cast(u->device->context, back, from, narrow, dtype, n);
+    FSDP_TRY(fsdp_device_synchronize(u->device));
+    *fit = memcmp(at, back, (size_t)n * fsdp_dtype_size(from)) == 0;
+    return FSDP_OK;
+}
+
+/* Would every own value of p come back from `dtype` as it is? On meta nobody knows: more memory. */
+static fsdp_status fits(const fsdp_param_group *u, const fsdp_param *p, fsdp_dtype dtype, bool *fit)
+{
+    const int64_t bytes = 2 * CHECKED_ELEMENTS * (int64_t)sizeof(float);
+    fsdp_tensor *scratch;
+    *fit = u->device->kernels != NULL;
+    if (!*fit)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_tensor_create(u->device, FSDP_DTYPE_U8, 1, &bytes, FSDP_TAG_COMM, &scratch));
     const char *from = fsdp_tensor_ptr(p->local);
     const size_t size = fsdp_dtype_size(p->dtype);
-    for (int64_t i = 0, left = fsdp_tensor_numel(p->local), n; left; i += n, left -= n) {
+    fsdp_status status = FSDP_OK;
+    for (int64_t i = 0, left = fsdp_tensor_numel(p->local), n; left && *fit && status == FSDP_OK;
+         i += n, left -= n) {
         n = left < CHECKED_ELEMENTS ? left : CHECKED_ELEMENTS;
-        const char *at = from + (size_t)i * size;
-        k->cast(u->device->context, narrow, dtype, at, p->dtype, n);
-        k->cast(u->device->context, back, p->dtype, narrow, dtype, n);
-        if (memcmp(at, back, (size_t)n * size) != 0)
-            return false;
+        status = fits_here(u, from + (size_t)i * size, p->dtype, dtype, n, scratch, fit);
     }
-    return true;
+    fsdp_tensor_release(scratch);
+    return status;
 }
 
 static bool widens(fsdp_dtype from, fsdp_dtype to)
@@ -67,7 +80,9 @@ static fsdp_status keep_bits(const fsdp_param_group *u, fsdp_dtype *dtypes)
         status = fsdp_tensor_begin_read(p->local);
         if (status != FSDP_OK)
             break;
-        fit[i] = fits(u, p, dtypes[i]);
+        bool comes_back = false;
+        status = fits(u, p, dtypes[i], &comes_back);
+        fit[i] = comes_back;
         fsdp_tensor_end_read(p->local);
     }
     if (status == FSDP_OK && u->shard_group && u->device->kernels)

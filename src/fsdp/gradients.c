@@ -8,7 +8,6 @@
  * mesh: a row's ranks are added first, then the rows. Where S is a power of two, that is the same
  * tree. */
 #include <stddef.h>
-#include <string.h>
 
 #include "src/base/assert.h"
 #include "src/base/trace.h"
@@ -73,8 +72,8 @@ static fsdp_status open_slot(fsdp_param_group *u)
     char *own = fsdp_grad_parts_of_rank(u, &slots, fsdp_group_rank(u->group));
 #ifdef FSDP_DEBUG
     if (own)
-        memset(own, 0xff,
-               (size_t)slots.numel * sizeof(float)); /* NaN: the first contribution overwrites */
+        fsdp_device_memset(u->device, own, 0xff, (size_t)slots.numel * sizeof(float));
+        /* NaN: the first contribution overwrites */
 #endif
     fsdp_storage_set_data(u->slot_storage, own);
     return FSDP_OK;

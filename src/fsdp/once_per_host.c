@@ -73,6 +73,8 @@ static fsdp_status begin_write(void *self)
     fsdp_status status = FSDP_OK;
     if (!is_first(u) && !(p->unwanted = fsdp_calloc(1, bytes_of(p))))
         status = FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        status = fsdp_device_synchronize(u->device);
     status = fsdp_agree(u->group, status); /* and nobody reads the memory any more */
     if (status != FSDP_OK) {
         fsdp_free(p->unwanted);
@@ -91,6 +93,9 @@ static void end_write(void *self)
     fsdp_param_group *u = p->unit;
     if (!u->device->kernels || --p->host_writers)
         return;
+    fsdp_status status = fsdp_device_synchronize(u->device);
+    if (status != FSDP_OK)
+        fsdp_group_abort(u->group, status);
     fsdp_storage_set_data(p->local->storage, memory_of(u, p));
     fsdp_free(p->unwanted);
     p->unwanted = NULL;

@@ -1,7 +1,5 @@
 /* sync_module_states: before a parameter is sharded, rank 0's values of it become everybody's,
  * whole, one parameter after the other. */
-#include <string.h>
-
 #include "src/base/alloc.h"
 #include "src/fsdp/param_group.h"
 
@@ -44,9 +42,13 @@ static fsdp_status receive(const fsdp_param_group *u, const fsdp_parameter *para
     FSDP_TRY(
         fsdp_tensor_create(u->device, dtype, parameter->ndim, parameter->shape, FSDP_TAG_COMM, &t));
     const size_t bytes = (size_t)fsdp_tensor_numel(t) * fsdp_dtype_size(dtype);
+    void *host;
     if (has_values(data) && data->dtype == dtype && bytes)
-        memcpy(fsdp_tensor_ptr(t), fsdp_tensor_ptr(data), bytes);
-    fsdp_status status = bytes ? broadcast(u, fsdp_tensor_ptr(t), bytes) : FSDP_OK;
+        u->device->kernels->copy(u->device->context, fsdp_tensor_ptr(t), fsdp_tensor_ptr(data),
+                                 bytes);
+    fsdp_status status = fsdp_tensor_host(t, &host);
+    if (status == FSDP_OK && bytes)
+        status = broadcast(u, host, bytes);
     if (status == FSDP_OK)
         *whole = t;
     else

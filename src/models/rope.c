@@ -129,8 +129,8 @@ static fsdp_tensor *copy_table(fsdp_scope *s, fsdp_rotary *r, int64_t positions)
         fsdp_scope_fail(s, FSDP_ERR_NOMEM);
         return NULL;
     }
-    k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(table), r->table,
-            (size_t)fsdp_tensor_numel(table) * sizeof *r->table);
+    fsdp_device_from_host(fsdp_scope_device(s), fsdp_tensor_ptr(table), r->table,
+                          (size_t)fsdp_tensor_numel(table) * sizeof *r->table);
     return table;
 }
 

@@ -109,8 +109,10 @@ static double *lr(fsdp_optimizer_options *options)
 
 static double own_lr(const fsdp_optimizer_options *options, int64_t step, fsdp_tensor *const *state)
 {
-    const float *rms = fsdp_tensor_ptr(state[RMS]);
-    return rate_of(&options->adafactor, step, rms ? *rms : 0.0f);
+    double rms = 0.0;
+    if (fsdp_tensor_has_data(state[RMS]) && fsdp_tensor_item(state[RMS], &rms) != FSDP_OK)
+        rms = 0.0;
+    return rate_of(&options->adafactor, step, (float)rms);
 }
 
 /* --- a step --- */
@@ -122,6 +124,7 @@ typedef struct part {
     int64_t n_matrices, rows, cols; /* on this rank; rows of one matrix */
     int64_t numel;                  /* of the whole parameter */
     bool is_vector, is_matrix;      /* of 1 dimension, of 2 */
+    float rms;                      /* of the whole parameter */
     float row_mean;                 /* is_matrix: of exp_avg_sq_row over the whole */
     float divisor;                  /* max(1, RMS(u) / clip_threshold) */
 } part;
@@ -234,16 +237,18 @@ static void average_columns(const work *w, const part *p, double *sums)
     }
 }
 
-static void put_moments(const work *w, size_t i)
+static fsdp_status put_moments(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
     const fsdp_kernels *k = w->device->kernels;
     const fsdp_tensor *local = p->item->local;
     double *values = fsdp_tensor_ptr(w->row_values);
+    void *seen;
     int64_t rows = rows_of(p);
     k->row_power_sums(w->device->context, values, fsdp_tensor_ptr(local), local->dtype, rows,
                       p->cols, 2.0);
-    fsdp_row_sums_put(&w->moments, i, PARAM_SQUARES, values);
+    FSDP_TRY(fsdp_tensor_host(w->row_values, &seen));
+    fsdp_row_sums_put(&w->moments, i, PARAM_SQUARES, seen);
     k->square_row_sums(w->device->context, values, grad_of(p, 0), rows, p->cols, w->grad_scale,
                        (float)p->options->eps1);
     k->moving_average(w->device->context, row_state_of(p), values, (double)p->cols, beta2_of(p),
@@ -251,25 +256,29 @@ static void put_moments(const work *w, size_t i)
     if (p->is_matrix) {
         k->row_power_sums(w->device->context, values, row_state_of(p), FSDP_DTYPE_F32, rows, 1,
                           1.0);
-        fsdp_row_sums_put(&w->moments, i, ROW_MEANS, values);
+        FSDP_TRY(fsdp_tensor_host(w->row_values, &seen));
+        fsdp_row_sums_put(&w->moments, i, ROW_MEANS, seen);
         put_columns(w, i);
     } else if (!p->is_vector) {
         average_columns(w, p, values);
     }
+    return FSDP_OK;
 }
 
 /* Every rank, also one without rows, keeps RMS and the columns of a matrix. */
-static void take_moments(const work *w, size_t i)
+static fsdp_status take_moments(const work *w, size_t i)
 {
     part *p = &w->parts[i];
     const double *total = w->first[i].total;
-    *state_of(p, RMS) = rms_of(p, total[PARAM_SQUARES]);
+    p->rms = rms_of(p, total[PARAM_SQUARES]);
+    fsdp_device_from_host(w->device, state_of(p, RMS), &p->rms, sizeof p->rms);
     if (!p->is_matrix || !p->numel)
-        return;
+        return FSDP_OK;
     double rows = (double)w->first[i].rows;
     p->row_mean = (float)(total[ROW_MEANS] / rows);
     w->device->kernels->moving_average(w->device->context, state_of(p, EXP_AVG_SQ_COL),
                                        total + COLUMNS, rows, beta2_of(p), p->cols);
+    return FSDP_OK;
 }
 
 /* --- second round: updates --- */
@@ -282,16 +291,28 @@ static float mean_of(const float *x, int64_t n)
     return (float)(sum / (double)n);
 }
 
+/* What the row factors of a matrix are divided by. Of one among several it is looked at here. */
+static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, float *mean)
+{
+    *mean = p->is_matrix ? p->row_mean : 1.0f;
+    if (p->is_vector || p->is_matrix)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_device_synchronize(w->device));
+    *mean = mean_of(row_state_of(p) + matrix * p->rows, p->rows);
+    return FSDP_OK;
+}
+
 /* The factors of a matrix's rows and columns (_approx_sq_grad), and all of `args` that u needs. */
-static void factor(const work *w, const part *p, int64_t matrix, fsdp_adafactor_args *args)
+static fsdp_status factor(const work *w, const part *p, int64_t matrix, fsdp_adafactor_args *args)
 {
     const fsdp_kernels *k = w->device->kernels;
     const float *row_state = row_state_of(p) + matrix * p->rows;
     float *rows = fsdp_tensor_ptr(w->factors), *cols = rows + p->rows;
-    float mean = p->is_vector ? 1.0f : p->is_matrix ? p->row_mean : mean_of(row_state, p->rows);
+    float mean;
+    FSDP_TRY(mean_of_rows(w, p, matrix, &mean));
     k->rsqrt(w->device->context, rows, row_state, mean, p->rows);
     if (p->is_vector)
-        cols[0] = 1.0f;
+        k->fill(w->device->context, cols, FSDP_DTYPE_F32, 1.0, 1);
     else
         k->rsqrt(w->device->context, cols, state_of(p, EXP_AVG_SQ_COL) + matrix * p->cols, 1.0f,
                  p->cols);
@@ -301,25 +322,30 @@ static void factor(const work *w, const part *p, int64_t matrix, fsdp_adafactor_
                                   .row_factor = rows,
                                   .col_factor = cols,
                                   .grad_scale = w->grad_scale};
+    return FSDP_OK;
 }
 
-static void put_updates(const work *w, size_t i)
+static fsdp_status put_updates(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
     double *values = fsdp_tensor_ptr(w->row_values);
+    void *seen;
     for (int64_t m = 0; m < p->n_matrices; m++) {
         fsdp_adafactor_args args;
-        factor(w, p, m, &args);
+        FSDP_TRY(factor(w, p, m, &args));
         w->device->kernels->adafactor_square_sums(w->device->context, values + m * p->rows, &args);
     }
-    fsdp_row_sums_put(&w->updates, i, 0, values);
+    FSDP_TRY(fsdp_tensor_host(w->row_values, &seen));
+    fsdp_row_sums_put(&w->updates, i, 0, seen);
+    return FSDP_OK;
 }
 
-static void take_updates(const work *w, size_t i)
+static fsdp_status take_updates(const work *w, size_t i)
 {
     part *p = &w->parts[i];
     double ratio = (double)rms_of(p, w->second[i].total[0]) / p->options->clip_threshold;
     p->divisor = ratio <= 1.0 ? 1.0f : (float)ratio; /* NaN stays */
+    return FSDP_OK;
 }
 
 /* --- the slots of the class --- */
@@ -372,20 +398,21 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
     return fsdp_row_sums_open(&w->updates, w->second, n, FSDP_REDUCE_SUM, w->device);
 }
 
+typedef fsdp_status round_fn(const work *w, size_t i);
+
 /* Averages are written before the parameter is. */
-static fsdp_status write_averages(const work *w, size_t i, void (*write)(const work *w, size_t i))
+static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 {
     const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);
     const fsdp_step_item *item = w->parts[i].item;
     FSDP_TRY(fsdp_step_item_begin_state(item, averages));
-    write(w, i);
+    fsdp_status status = write(w, i);
     fsdp_step_item_end_state(item, averages);
-    return FSDP_OK;
+    return status;
 }
 
 /* One round: own rows in, one gather, totals out. */
-static fsdp_status gather(const work *w, fsdp_row_sums *sums, void (*put)(const work *w, size_t i),
-                          void (*take)(const work *w, size_t i))
+static fsdp_status gather(const work *w, fsdp_row_sums *sums, round_fn *put, round_fn *take)
 {
     bool computes = w->device->kernels;
     for (size_t i = 0; computes && i < w->n; i++) {
@@ -415,27 +442,28 @@ static fsdp_status begin(const fsdp_step_item *items, size_t n, float grad_scale
     return gather(w, &w->updates, put_updates, take_updates);
 }
 
-static void apply(void *arg, size_t i)
+static fsdp_status apply(void *arg, size_t i)
 {
     const work *w = arg;
     const part *p = &w->parts[i];
     const fsdp_adafactor_options *o = p->options;
     fsdp_tensor *local = p->item->local;
     if (!w->device->kernels || !fsdp_tensor_numel(local))
-        return;
+        return FSDP_OK;
     for (int64_t m = 0; m < p->n_matrices; m++) {
         int64_t at = m * p->rows * p->cols;
         fsdp_adafactor_args args;
-        factor(w, p, m, &args);
+        FSDP_TRY(factor(w, p, m, &args));
         args.param = (char *)fsdp_tensor_ptr(local) + (size_t)at * fsdp_dtype_size(local->dtype);
         args.param_dtype = local->dtype;
         args.exp_avg = has_first_moment(o) ? state_of(p, EXP_AVG) + at : NULL;
         args.divisor = p->divisor;
-        args.lr = rate_of(o, p->item->step, *state_of(p, RMS));
+        args.lr = rate_of(o, p->item->step, p->rms);
         args.beta1 = has_first_moment(o) ? o->beta1 : 0.0;
         args.weight_decay = o->weight_decay;
         w->device->kernels->adafactor(w->device->context, &args);
     }
+    return FSDP_OK;
 }
 
 static const fsdp_whole_step whole = {.begin = begin, .apply = apply, .end = end};

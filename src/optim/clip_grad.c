@@ -79,20 +79,24 @@ static void join_rows(const grad_norm *norm, double *rows, int64_t n)
         add(norm, &rows[0], rows[r]);
 }
 
-/* `rows` is scratch for those of one tensor. */
-static void sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums, double *rows)
+/* `scratch` is for the rows of one tensor. */
+static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
+                                const fsdp_tensor *scratch)
 {
+    void *rows;
     for (size_t i = 0; i < norm->n; i++) {
         const fsdp_tensor *grad = grad_of(norm, i);
         if (!fsdp_tensor_numel(grad))
             continue;
-        norm->device->kernels->row_power_sums(norm->device->context, rows, fsdp_tensor_ptr(grad),
-                                              grad->dtype, grad->shape[0],
+        norm->device->kernels->row_power_sums(norm->device->context, fsdp_tensor_ptr(scratch),
+                                              fsdp_tensor_ptr(grad), grad->dtype, grad->shape[0],
                                               fsdp_tensor_row_numel(grad), norm->type);
+        FSDP_TRY(fsdp_tensor_host(scratch, &rows));
         if (!is_cut_by_rows(norm->named[i].parameter))
             join_rows(norm, rows, grad->shape[0]);
         fsdp_row_sums_put(sums, i, 0, rows);
     }
+    return FSDP_OK;
 }
 
 static fsdp_status gather(const grad_norm *norm, fsdp_row_sums *sums)
@@ -103,10 +107,9 @@ static fsdp_status gather(const grad_norm *norm, fsdp_row_sums *sums)
         most = grad_of(norm, i)->shape[0] > most ? grad_of(norm, i)->shape[0] : most;
     FSDP_TRY(fsdp_tensor_create(norm->device, FSDP_DTYPE_F64, 1, (int64_t[]){most}, FSDP_TAG_COMM,
                                 &rows));
-    if (norm->device->kernels)
-        sum_own_rows(norm, sums, fsdp_tensor_ptr(rows));
+    fsdp_status status = norm->device->kernels ? sum_own_rows(norm, sums, rows) : FSDP_OK;
     fsdp_tensor_release(rows);
-    return fsdp_row_sums_gather(sums);
+    return status == FSDP_OK ? fsdp_row_sums_gather(sums) : status;
 }
 
 /* A tensor's sum, or its largest magnitude. On meta there is none: 0. */

@@ -114,47 +114,31 @@ fsdp_status fsdp_grad_scaler_set_state(fsdp_grad_scaler *s, const fsdp_grad_scal
 
 /* --- unscale --- */
 
-/* `rows` is scratch for the largest magnitude of each row. */
-static bool unscale_tensor(const fsdp_device *device, fsdp_tensor *grad, float factor, double *rows)
+/* *finite becomes false if an element is not. */
+static fsdp_status unscale_tensor(fsdp_tensor *grad, float factor, bool *finite)
 {
+    const fsdp_device *device = grad->storage->device;
     const fsdp_kernels *k = device->kernels;
     float *data = fsdp_tensor_ptr(grad);
-    const int64_t n = fsdp_tensor_numel(grad), n_rows = grad->ndim ? grad->shape[0] : 1;
+    const int64_t n = fsdp_tensor_numel(grad);
+    bool own;
     if (n == 0)
-        return true;
-    k->scale(device->context, data, data, factor, FSDP_DTYPE_F32, n);
-    k->row_power_sums(device->context, rows, data, FSDP_DTYPE_F32, n_rows,
-                      fsdp_tensor_row_numel(grad), (double)INFINITY);
-    bool finite = true;
-    for (int64_t r = 0; r < n_rows; r++)
-        finite &= isfinite(rows[r]) != 0;
-    return finite;
-}
-
-static int64_t most_rows(const fsdp_parameter_list *parameters)
-{
-    int64_t most = 1;
-    for (size_t i = 0; i < parameters->n; i++) {
-        const fsdp_tensor *grad = fsdp_optimizer_gradient(parameters->items[i].parameter);
-        if (grad && grad->ndim && grad->shape[0] > most)
-            most = grad->shape[0];
-    }
-    return most;
+        return FSDP_OK;
+    if (k)
+        k->scale(device->context, data, data, factor, FSDP_DTYPE_F32, n);
+    FSDP_TRY(fsdp_all_finite(grad, &own));
+    *finite &= own;
+    return FSDP_OK;
 }
 
 /* This rank's rows of all gradients. On meta there is nothing to find. */
 static fsdp_status unscale_all(const fsdp_parameter_list *parameters, float factor, bool *finite)
 {
-    double *rows = fsdp_calloc((size_t)most_rows(parameters), sizeof *rows);
-    if (!rows)
-        return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < parameters->n; i++) {
         fsdp_tensor *grad = fsdp_optimizer_gradient(parameters->items[i].parameter);
-        const fsdp_device *device = grad ? grad->storage->device : NULL;
-        if (grad && device->kernels)
-            *finite &= unscale_tensor(device, grad, factor, rows);
+        if (grad)
+            FSDP_TRY(unscale_tensor(grad, factor, finite));
     }
-    fsdp_free(rows);
     return FSDP_OK;
 }
 

@@ -381,14 +381,15 @@ static void end_step(const fsdp_optimizer *o, step *s)
     fsdp_tensor_release(s->scratch);
 }
 
-static void update(fsdp_optimizer *o, size_t i, const step *s)
+static fsdp_status update(fsdp_optimizer *o, size_t i, const step *s)
 {
     const fsdp_step_item *item = &o->items[i];
     if (o->class->whole)
-        o->class->whole->apply(s->work, i);
+        FSDP_TRY(o->class->whole->apply(s->work, i));
     else
         update_elements(o, item, s->grad_scale, s->scratch ? fsdp_tensor_ptr(s->scratch) : NULL);
     o->entries[item->index].steps = item->step;
+    return FSDP_OK;
 }
 
 /* One past the items from `begin` on that are used together: a unit's, or one alone. */
@@ -462,12 +463,12 @@ static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_
     FSDP_TRY(begin_item(writing, &o->items[begin]));
     fsdp_status status = end < o->n_items ? prefetch(&o->items[end]) : FSDP_OK;
     if (status == FSDP_OK)
-        update(o, begin, s);
+        status = update(o, begin, s);
     for (size_t i = begin + 1; i < end && status == FSDP_OK; i++) {
         status = begin_item(writing, &o->items[i]);
         if (status != FSDP_OK)
             break;
-        update(o, i, s);
+        status = update(o, i, s);
         fsdp_step_item_end_state(&o->items[i], FSDP_ALL_STATES);
     }
     fsdp_step_item_end_state(&o->items[begin], FSDP_ALL_STATES);

@@ -71,7 +71,7 @@ typedef struct fsdp_optimizer_class {
  * in turn, while its storage is open for writing. end accepts what a failed begin left. */
 typedef struct fsdp_whole_step {
     fsdp_status (*begin)(const fsdp_step_item *items, size_t n, float grad_scale, void **work);
-    void (*apply)(void *work, size_t i);
+    fsdp_status (*apply)(void *work, size_t i);
     void (*end)(void *work);
 } fsdp_whole_step;
 

@@ -115,7 +115,9 @@ fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t 
     }
     FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F64, 1, (int64_t[]){sent + gathered + totals},
                                 FSDP_TAG_COMM, &sums->memory));
-    double *own = fsdp_tensor_ptr(sums->memory);
+    void *memory;
+    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory));
+    double *own = memory;
     if (!own)
         return FSDP_OK;
     memset(own, 0, (size_t)sent * sizeof *own);
@@ -194,7 +196,9 @@ static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const
 
 fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums)
 {
-    if (!fsdp_tensor_ptr(sums->memory))
+    void *memory;
+    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory)); /* kernels may have filled in own */
+    if (!memory)
         return FSDP_OK;
     for (size_t i = 0; i < sums->n; i++) {
         const fsdp_row_sum *s = &sums->items[i];

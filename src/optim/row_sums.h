@@ -19,8 +19,10 @@ typedef struct fsdp_row_sum {
     int64_t rows, inner, width;
     /* Of fsdp_row_sums_open. */
     int64_t begin, end; /* this rank's rows, those that are added */
-    double *own;        /* [segments, width], zeros: the caller's to fill in before the gather */
-    double *total;      /* [width], after it */
+    /* Host memory of the device, so that kernels may read and write it, too. @{ */
+    double *own;   /* [segments, width], zeros: the caller's to fill in before the gather */
+    double *total; /* [width], after it */
+    /* @} */
 } fsdp_row_sum;
 
 typedef struct fsdp_row_sums {

@@ -110,8 +110,10 @@ static fsdp_status broadcast_whole(const fsdp_state_copy *item, fsdp_group *grou
 {
     FSDP_TRY(fsdp_agree(group, fill_whole(item, whole)));
     size_t bytes = (size_t)fsdp_tensor_numel(whole) * fsdp_dtype_size(whole->dtype);
+    void *host;
+    FSDP_TRY(fsdp_tensor_host(whole, &host));
     if (group && bytes)
-        FSDP_TRY(fsdp_broadcast(group, fsdp_tensor_ptr(whole), bytes, 0));
+        FSDP_TRY(fsdp_broadcast(group, host, bytes, 0));
     fsdp_status status = fsdp_tensor_begin_write(item->to);
     if (status == FSDP_OK) {
         status = copy(item->to, whole);

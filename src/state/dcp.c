@@ -29,9 +29,10 @@ static fsdp_status read_from_elsewhere(void *context, uint64_t offset, void *out
         return FSDP_OK;
     }
     FSDP_TRY(fsdp_tensor_begin_read(tensor));
-    memcpy(out, (const char *)fsdp_tensor_ptr(tensor) + offset, bytes);
+    fsdp_status status = fsdp_device_to_host(fsdp_tensor_device(tensor), out,
+                                             (const char *)fsdp_tensor_ptr(tensor) + offset, bytes);
     fsdp_tensor_end_read(tensor);
-    return FSDP_OK;
+    return status;
 }
 
 static bool part_of(const void *tensor, const fsdp_group *group, int rank, int64_t *offsets,
@@ -56,6 +57,7 @@ static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entr
     if (!fsdp_tensor_is_contiguous(tensor))
         return fsdp_error(FSDP_ERR_INVALID, "'%s' is not contiguous", entry->fqn);
     const bool elsewhere = fsdp_tensor_is_held_elsewhere(tensor);
+    FSDP_TRY(fsdp_device_synchronize(fsdp_tensor_device(tensor)));
     fsdp_dcp_tensor told = {.dtype_name = fsdp_safetensors_dtype_of(tensor->dtype)->name,
                             .shape = box.shape,
                             .ndim = box.ndim,
@@ -230,14 +232,15 @@ static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
 static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *piece,
                               fsdp_tensor *to, int64_t element, int64_t numel)
 {
-    const fsdp_device *device = to->storage->device;
     fsdp_dtype from = dtype_in_file(item);
-    char *out = (char *)fsdp_tensor_ptr(to) + (size_t)element * fsdp_dtype_size(to->dtype);
-    if (from == to->dtype)
-        return fsdp_dcp_reader_box(run->reader, item, piece->offset, piece->size, out);
-    FSDP_TRY(fsdp_dcp_reader_box(run->reader, item, piece->offset, piece->size, run->staging));
-    device->kernels->cast(device->context, out, to->dtype, run->staging, from, numel);
-    return FSDP_OK;
+    void *out;
+    if (from != to->dtype) {
+        FSDP_TRY(fsdp_dcp_reader_box(run->reader, item, piece->offset, piece->size, run->staging));
+        return fsdp_tensor_from_host(to, element, run->staging, from, numel);
+    }
+    FSDP_TRY(fsdp_tensor_host(to, &out));
+    return fsdp_dcp_reader_box(run->reader, item, piece->offset, piece->size,
+                               (char *)out + (size_t)element * fsdp_dtype_size(from));
 }
 
 /* Pieces that fit into the staging buffer: as many indices of one dimension as go into it, the

@@ -188,8 +188,8 @@ static fsdp_status fill(void *arg, size_t i, fsdp_tensor *to)
         memcpy(box.shape, box.size, sizeof box.shape);
         memset(box.offset, 0, sizeof box.offset);
         if (dtype == to->dtype) {
-            memcpy(fsdp_tensor_ptr(to), data,
-                   (size_t)fsdp_tensor_numel(to) * fsdp_dtype_size(dtype));
+            fsdp_device_from_host(to->storage->device, fsdp_tensor_ptr(to), data,
+                                  (size_t)fsdp_tensor_numel(to) * fsdp_dtype_size(dtype));
             return FSDP_OK;
         }
     }

@@ -192,7 +192,9 @@ static fsdp_status write_tensor(const fsdp_state_entry *e, void *arg)
         return FSDP_OK;
     size_t bytes = (size_t)fsdp_tensor_numel(e->tensor) * fsdp_dtype_size(e->tensor->dtype);
     FSDP_ASSERT(fsdp_tensor_is_contiguous(e->tensor));
-    return fsdp_torch_writer_data(t->writer, fsdp_tensor_ptr(e->tensor), bytes);
+    void *data;
+    FSDP_TRY(fsdp_tensor_host(e->tensor, &data));
+    return fsdp_torch_writer_data(t->writer, data, bytes);
 }
 
 static fsdp_status save(telling *t, fsdp_group *group)

@@ -1,10 +1,11 @@
 /* Devices by name. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/kernels/cpu/product.h"
+#include "src/base/assert.h"
 #include "src/tensor/device.h"
+
+static const fsdp_device_ops *const devices[] = {&fsdp_device_cpu, &fsdp_device_meta};
 
 const char *fsdp_tag_name(fsdp_tag tag)
 {
@@ -15,26 +16,32 @@ const char *fsdp_tag_name(fsdp_tag tag)
     return names[tag];
 }
 
+static fsdp_status find(const char *name, const fsdp_device_ops **ops)
+{
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        if (strcmp(name, devices[i]->name) == 0) {
+            *ops = devices[i];
+            return FSDP_OK;
+        }
+    }
+    return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: cpu, meta)", name);
+}
+
 fsdp_status fsdp_device_create(const fsdp_device_options *options, fsdp_device **out)
 {
     static const fsdp_device_options defaults = {0};
+    const fsdp_device_ops *ops = NULL;
     if (!options)
         options = &defaults;
-    const char *name = options->name ? options->name : "cpu";
-    bool meta = strcmp(name, "meta") == 0;
-    if (!meta && strcmp(name, "cpu") != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: cpu, meta)", name);
+    FSDP_TRY(find(options->name ? options->name : "cpu", &ops));
     if (options->threads < 0)
         return fsdp_error(FSDP_ERR_INVALID, "threads %d is negative", options->threads);
     fsdp_device *device = fsdp_calloc(1, sizeof *device);
     if (!device)
         return FSDP_ERR_NOMEM;
-    device->name = meta ? "meta" : "cpu";
-    const char *isa = options->isa ? options->isa : getenv("FSDP_ISA");
-    fsdp_status status = fsdp_allocator_create(meta, &device->allocator);
-    if (status == FSDP_OK && !meta)
-        status = fsdp_kernels_cpu_open(isa, options->threads ? options->threads : 1,
-                                       &device->context, &device->kernels);
+    device->ops = ops;
+    fsdp_status status = ops->open(device, options->threads ? options->threads : 1,
+                                   options->isa ? options->isa : getenv("FSDP_ISA"));
     if (status != FSDP_OK) {
         fsdp_device_destroy(device);
         return status;
@@ -47,15 +54,13 @@ void fsdp_device_destroy(fsdp_device *device)
 {
     if (!device)
         return;
-    if (device->context)
-        fsdp_kernels_cpu_close(device->context);
-    fsdp_allocator_destroy(device->allocator);
+    device->ops->close(device);
     fsdp_free(device);
 }
 
 const char *fsdp_device_name(const fsdp_device *device)
 {
-    return device->name;
+    return device->ops->name;
 }
 
 bool fsdp_device_is_meta(const fsdp_device *device)
@@ -65,7 +70,31 @@ bool fsdp_device_is_meta(const fsdp_device *device)
 
 bool fsdp_device_is_bf16_supported(const fsdp_device *device)
 {
-    return device->context && fsdp_cpu_multiplies_bf16(device->context);
+    return device->ops->is_bf16_supported(device);
+}
+
+/* --- the stream --- */
+
+fsdp_status fsdp_device_synchronize(const fsdp_device *device)
+{
+    return device->ops->synchronize ? device->ops->synchronize(device) : FSDP_OK;
+}
+
+fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    FSDP_TRY(fsdp_device_synchronize(device));
+    if (bytes)
+        memcpy(dst, src, bytes);
+    return FSDP_OK;
+}
+
+/* --- what it has and can --- */
+
+fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m, int64_t n,
+                                  int64_t k, double seconds, double *gflops)
+{
+    FSDP_ASSERT(device->ops->gemm_rate);
+    return device->ops->gemm_rate(device, dtype, m, n, k, seconds, gflops);
 }
 
 void fsdp_device_memory(const fsdp_device *device, fsdp_memory_stats *stats)

@@ -104,7 +104,7 @@ fsdp_status fsdp_halved_begin(fsdp_storage *st)
         if (st->data && h->written)
             device->kernels->join(device->context, st->data, h->halves, h->numel);
         else if (st->data)
-            memset(st->data, 0, st->bytes);
+            fsdp_device_memset(device, st->data, 0, st->bytes);
     }
     h->users++;
     return FSDP_OK;

@@ -208,24 +208,36 @@ static fsdp_status finish_io(offload_set *set)
     return status;
 }
 
+/* Requests run in order: the first one waits for kernels that have written the set. */
 static void begin_to_write(offload_set *set)
 {
     const fsdp_offload *o = set->unit->offload;
-    for (const fsdp_staged *part = set->parts; part && o->impl; part = part->next)
-        if (part->storage->bytes)
-            set->ticket =
-                o->ops->stage_out(o->impl, part->at, part->storage->data, part->storage->bytes);
+    fsdp_event *after = fsdp_device_record(o->device);
+    for (const fsdp_staged *part = set->parts; part && o->impl; part = part->next) {
+        if (!part->storage->bytes)
+            continue;
+        set->ticket =
+            o->ops->stage_out(o->impl, part->at, part->storage->data, part->storage->bytes, after);
+        after = NULL;
+    }
+    fsdp_event_destroy(after);
     set->dirty = false;
     set->state = SET_GOING;
 }
 
+/* And here for those that still use what lay there before. */
 static void begin_to_read(offload_set *set)
 {
     const fsdp_offload *o = set->unit->offload;
-    for (const fsdp_staged *part = set->parts; part && o->impl; part = part->next)
-        if (part->storage->bytes)
-            set->ticket =
-                o->ops->stage_in(o->impl, part->at, part->storage->data, part->storage->bytes);
+    fsdp_event *after = fsdp_device_record(o->device);
+    for (const fsdp_staged *part = set->parts; part && o->impl; part = part->next) {
+        if (!part->storage->bytes)
+            continue;
+        set->ticket =
+            o->ops->stage_in(o->impl, part->at, part->storage->data, part->storage->bytes, after);
+        after = NULL;
+    }
+    fsdp_event_destroy(after);
     set->state = SET_COMING;
 }
 
@@ -373,7 +385,7 @@ static fsdp_status write_zeros(const fsdp_offload *o, const fsdp_staged *part)
     const uint64_t bytes = room_of(part->storage);
     for (uint64_t done = 0, n; o->impl && done < bytes; done += n) {
         n = bytes - done < sizeof zeros ? bytes - done : sizeof zeros;
-        ticket = o->ops->stage_out(o->impl, part->at + done, zeros, (size_t)n);
+        ticket = o->ops->stage_out(o->impl, part->at + done, zeros, (size_t)n, NULL);
     }
     return ticket ? o->ops->wait(o->impl, ticket) : FSDP_OK;
 }
@@ -408,7 +420,7 @@ static fsdp_status add_part(offload_set *set, fsdp_staged *part)
             return status;
         }
         if (part->storage->data)
-            memset(part->storage->data, 0, part->storage->bytes);
+            fsdp_device_memset(o->device, part->storage->data, 0, part->storage->bytes);
     }
     fsdp_staged **last = &set->parts;
     while (*last)

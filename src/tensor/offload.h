@@ -20,9 +20,11 @@ typedef struct fsdp_stage_ops {
     void (*close)(void *impl);
     /* Have room for the first `bytes` bytes, zeros where nothing was written. */
     fsdp_status (*reserve)(void *impl, uint64_t bytes);
-    /* Begin to copy; returns a ticket. `data` belongs to the stage until it was waited for. @{ */
-    uint64_t (*stage_in)(void *impl, uint64_t at, void *data, size_t bytes);
-    uint64_t (*stage_out)(void *impl, uint64_t at, const void *data, size_t bytes);
+    /* Copy once `after`, which becomes the stage's, has been reached; returns a ticket. `data`
+     * belongs to the stage until it was waited for. @{ */
+    uint64_t (*stage_in)(void *impl, uint64_t at, void *data, size_t bytes, fsdp_event *after);
+    uint64_t (*stage_out)(void *impl, uint64_t at, const void *data, size_t bytes,
+                          fsdp_event *after);
     /* @} */
     fsdp_status (*wait)(void *impl, uint64_t ticket);
     /* Copy what is there now. From any thread; nothing of it is on its way. */

@@ -249,6 +249,7 @@ static fsdp_status add_watch(fsdp_snapshot *s, fsdp_storage *storage, watch **ou
 {
     if (storage->staged)
         FSDP_TRY(fsdp_staged_flush(storage->staged));
+    FSDP_TRY(fsdp_device_synchronize(storage->device)); /* what comes later asks the guard */
     watch *w = fsdp_calloc(1, sizeof *w);
     if (!w)
         return FSDP_ERR_NOMEM;

@@ -20,14 +20,14 @@ static fsdp_status file_reserve(void *impl, uint64_t bytes)
     return fsdp_file_stage_reserve(impl, bytes);
 }
 
-static uint64_t file_in(void *impl, uint64_t at, void *data, size_t bytes)
+static uint64_t file_in(void *impl, uint64_t at, void *data, size_t bytes, fsdp_event *after)
 {
-    return fsdp_file_stage_read(impl, at, data, bytes);
+    return fsdp_file_stage_read(impl, at, data, bytes, after);
 }
 
-static uint64_t file_out(void *impl, uint64_t at, const void *data, size_t bytes)
+static uint64_t file_out(void *impl, uint64_t at, const void *data, size_t bytes, fsdp_event *after)
 {
-    return fsdp_file_stage_write(impl, at, data, bytes);
+    return fsdp_file_stage_write(impl, at, data, bytes, after);
 }
 
 static fsdp_status file_wait(void *impl, uint64_t ticket)

@@ -97,7 +97,7 @@ fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype, int ndim,
         device->allocator, bytes, tag, &block, &data));
 #ifdef FSDP_DEBUG
     if (data)
-        memset(data, 0xff, bytes); /* NaN in every floating dtype */
+        fsdp_device_memset(device, data, 0xff, bytes); /* NaN in every floating dtype */
 #endif
     fsdp_storage *storage;
     fsdp_status status = fsdp_storage_from_memory(device, data, bytes, &storage);
@@ -116,8 +116,8 @@ fsdp_status fsdp_tensor_from_data(fsdp_device *device, fsdp_dtype dtype, int ndi
                                   fsdp_tensor **tensor)
 {
     FSDP_TRY(fsdp_tensor_create(device, dtype, ndim, shape, tag, tensor));
-    if (device->kernels && (*tensor)->storage->bytes)
-        memcpy(fsdp_tensor_ptr(*tensor), data, (*tensor)->storage->bytes);
+    if (device->kernels)
+        fsdp_device_from_host(device, fsdp_tensor_ptr(*tensor), data, (*tensor)->storage->bytes);
     return FSDP_OK;
 }
 
@@ -199,13 +199,31 @@ bool fsdp_tensor_has_data(const fsdp_tensor *t)
     return t->storage->data != NULL;
 }
 
+fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t)
+{
+    if (t->storage->data)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_STATE, "the tensor has no data: it is %s",
+                      !t->storage->device->kernels ? "on the meta device"
+                      : t->storage->staged         ? "offloaded: fsdp_tensor_begin_read() first"
+                      : t->storage->halved         ? "in halves: fsdp_tensor_begin_read() first"
+                                                   : "resharded");
+}
+
 void *fsdp_tensor_data(const fsdp_tensor *t)
 {
-    if (!t->storage->data)
-        (void)fsdp_error(FSDP_ERR_STATE, "the tensor has no data: it is %s",
-                         !t->storage->device->kernels ? "on the meta device"
-                         : t->storage->staged         ? "offloaded: fsdp_tensor_begin_read() first"
-                         : t->storage->halved         ? "in halves: fsdp_tensor_begin_read() first"
-                                                      : "resharded");
+    if (fsdp_tensor_check_data(t) != FSDP_OK ||
+        fsdp_device_synchronize(t->storage->device) != FSDP_OK)
+        return NULL;
     return fsdp_tensor_ptr(t);
+}
+
+fsdp_status fsdp_tensor_host(const fsdp_tensor *t, void **data)
+{
+    if (t->storage->device->kernels) {
+        FSDP_TRY(fsdp_tensor_check_data(t));
+        FSDP_TRY(fsdp_device_synchronize(t->storage->device));
+    }
+    *data = fsdp_tensor_ptr(t);
+    return FSDP_OK;
 }

@@ -81,12 +81,23 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype d
 /* Each lies from now on where the other one did, in its dtype, for whoever holds it. Both are
  * contiguous and of one shape; nobody reads or writes them. */
 void fsdp_tensor_exchange(fsdp_tensor *a, fsdp_tensor *b);
-/* Data without the check: NULL on meta and while resharded. */
+/* Where kernels find it, without a wait or a check: NULL on meta and while resharded. The host
+ * reads and writes through fsdp_tensor_data() and fsdp_tensor_host(): Note [Streams]. */
 static inline void *fsdp_tensor_ptr(const fsdp_tensor *t)
 {
     char *base = t->storage->data;
     return base ? base + (size_t)t->offset * fsdp_dtype_size(t->dtype) : NULL;
 }
+/* fsdp_tensor_data() as an error; *data NULL on meta. */
+FSDP_MUST_CHECK fsdp_status fsdp_tensor_host(const fsdp_tensor *t, void **data);
+/* Elements [at, at + n) of a contiguous tensor become those of `src` in host memory, rounded to its
+ * dtype; src is aligned for `dtype`, and the caller's again on return. */
+FSDP_MUST_CHECK fsdp_status fsdp_tensor_from_host(fsdp_tensor *t, int64_t at, const void *src,
+                                                  fsdp_dtype dtype, int64_t n);
+/* FSDP_ERR_STATE, saying why, if it has no data now. */
+FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t);
+/* Has a contiguous tensor of floats neither NaN nor infinity? On meta: yes. */
+FSDP_MUST_CHECK fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes);
 /* Does it have data only between the begin and the end of a use? */
 static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {

@@ -1,10 +1,15 @@
 /* Views, copies, and reading elements. */
+#include <math.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/bf16.h"
 #include "src/tensor/tensor.h"
+
+enum {
+    STAGED_ELEMENTS = 1 << 20
+};
 
 /* A second tensor over t's storage with t's own geometry, to be changed by the caller. */
 static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
@@ -125,12 +130,13 @@ static const char *address_of(const fsdp_tensor *t, int64_t i)
 static fsdp_status read_floats(const fsdp_tensor *t, float *dst)
 {
     int64_t n = fsdp_tensor_numel(t);
-    if (n && !fsdp_tensor_data(t))
-        return FSDP_ERR_STATE;
-    if (t->dtype == FSDP_DTYPE_F32 && n && fsdp_tensor_is_contiguous(t)) {
-        memcpy(dst, fsdp_tensor_data(t), (size_t)n * sizeof *dst);
+    if (!n)
         return FSDP_OK;
-    }
+    FSDP_TRY(fsdp_tensor_check_data(t));
+    if (t->dtype == FSDP_DTYPE_F32 && fsdp_tensor_is_contiguous(t))
+        return fsdp_device_to_host(t->storage->device, dst, fsdp_tensor_ptr(t),
+                                   (size_t)n * sizeof *dst);
+    FSDP_TRY(fsdp_device_synchronize(t->storage->device));
     for (int64_t i = 0; i < n; i++)
         dst[i] = (float)element(address_of(t, i), t->dtype);
     return FSDP_OK;
@@ -150,9 +156,13 @@ fsdp_status fsdp_tensor_item(const fsdp_tensor *t, double *value)
         return fsdp_error(FSDP_ERR_INVALID, "item of a tensor of %lld elements",
                           (long long)fsdp_tensor_numel(t));
     FSDP_TRY(fsdp_tensor_begin_read(t));
-    fsdp_status status = fsdp_tensor_data(t) ? FSDP_OK : FSDP_ERR_STATE;
+    char bytes[8] = {0};
+    fsdp_status status = fsdp_tensor_check_data(t);
     if (status == FSDP_OK)
-        *value = element(address_of(t, 0), t->dtype);
+        status = fsdp_device_to_host(t->storage->device, bytes, address_of(t, 0),
+                                     fsdp_dtype_size(t->dtype));
+    if (status == FSDP_OK)
+        *value = element(bytes, t->dtype);
     fsdp_tensor_end_read(t);
     return status;
 }
@@ -161,8 +171,8 @@ static fsdp_status copy_to(fsdp_tensor *t, fsdp_dtype dtype, fsdp_tag tag, fsdp_
 {
     fsdp_device *device = t->storage->device;
     int64_t n = fsdp_tensor_numel(t);
-    if (device->kernels && n && !fsdp_tensor_data(t))
-        return FSDP_ERR_STATE;
+    if (device->kernels && n)
+        FSDP_TRY(fsdp_tensor_check_data(t));
     FSDP_TRY(fsdp_tensor_create(device, dtype, t->ndim, t->shape, tag, copy));
     if (!device->kernels || !n)
         return FSDP_OK;
@@ -181,4 +191,65 @@ fsdp_status fsdp_tensor_to(fsdp_tensor *t, fsdp_dtype dtype, fsdp_tag tag, fsdp_
     fsdp_status status = copy_to(t, dtype, tag, copy);
     fsdp_tensor_end_read(t);
     return status;
+}
+
+static fsdp_status look_for_not_finite(const fsdp_tensor *t, const fsdp_tensor *largest, bool *yes)
+{
+    const fsdp_device *device = t->storage->device;
+    const int64_t rows = fsdp_tensor_numel(largest);
+    void *values;
+    device->kernels->row_power_sums(device->context, fsdp_tensor_ptr(largest), fsdp_tensor_ptr(t),
+                                    t->dtype, rows, fsdp_tensor_row_numel(t), (double)INFINITY);
+    FSDP_TRY(fsdp_tensor_host(largest, &values));
+    for (int64_t r = 0; r < rows; r++)
+        *yes &= isfinite(((const double *)values)[r]) != 0;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes)
+{
+    const int64_t rows = t->ndim ? t->shape[0] : 1;
+    fsdp_tensor *largest; /* magnitude of each row */
+    FSDP_TRY(
+        fsdp_tensor_create(t->storage->device, FSDP_DTYPE_F64, 1, &rows, FSDP_TAG_COMM, &largest));
+    *yes = true;
+    fsdp_status status =
+        t->storage->device->kernels ? look_for_not_finite(t, largest, yes) : FSDP_OK;
+    fsdp_tensor_release(largest);
+    return status;
+}
+
+/* --- from host memory --- */
+
+/* Through a tensor of the device's own: what the host has may be gone when the kernel runs. */
+static fsdp_status cast_piece(fsdp_device *device, void *dst, fsdp_dtype to, const void *src,
+                              fsdp_dtype from, int64_t n)
+{
+    fsdp_tensor *staging;
+    FSDP_TRY(fsdp_tensor_from_data(device, from, 1, &n, src, FSDP_TAG_COMM, &staging));
+    device->kernels->cast(device->context, dst, to, fsdp_tensor_ptr(staging), from, n);
+    fsdp_tensor_release(staging);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_tensor_from_host(fsdp_tensor *t, int64_t at, const void *src, fsdp_dtype dtype,
+                                  int64_t n)
+{
+    fsdp_device *device = t->storage->device;
+    char *dst = (char *)fsdp_tensor_ptr(t) + (size_t)at * fsdp_dtype_size(t->dtype);
+    const size_t size = fsdp_dtype_size(dtype);
+    if (dtype == t->dtype) {
+        fsdp_device_from_host(device, dst, src, (size_t)n * size);
+        return FSDP_OK;
+    }
+    if (!device->ops->synchronize) {
+        device->kernels->cast(device->context, dst, t->dtype, src, dtype, n);
+        return FSDP_OK;
+    }
+    for (int64_t done = 0, piece; done < n; done += piece) {
+        piece = n - done < STAGED_ELEMENTS ? n - done : STAGED_ELEMENTS;
+        FSDP_TRY(cast_piece(device, dst + (size_t)done * fsdp_dtype_size(t->dtype), t->dtype,
+                            (const char *)src + (size_t)done * size, dtype, piece));
+    }
+    return FSDP_OK;
 }

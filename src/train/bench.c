@@ -278,9 +278,8 @@ static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double *gfl
     FSDP_TRY(fsdp_barrier(r->group));
     for (int i = 0; i < work->n_products; i++) {
         double rate;
-        FSDP_TRY(fsdp_kernels_cpu_gemm_rate(r->device->context, c->dtype, tokens,
-                                            work->products[i][0], work->products[i][1],
-                                            RATE_SECONDS, &rate));
+        FSDP_TRY(fsdp_device_gemm_rate(r->device, c->dtype, tokens, work->products[i][0],
+                                       work->products[i][1], RATE_SECONDS, &rate));
         best = fmax(best, rate);
     }
     *gflops = best;

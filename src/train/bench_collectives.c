@@ -263,7 +263,8 @@ static fsdp_status check_memory(const bench *b, size_t bytes)
 
 static fsdp_status open_buffers(bench *b)
 {
-    const fsdp_device_options options = {.threads = 1, .isa = b->config->isa};
+    /* The host's memory, between ranks. */
+    const fsdp_device_options options = {.name = "cpu", .isa = b->config->isa};
     const size_t bytes = rounded(b, b->config->max_bytes);
     fsdp_status status = check_memory(b, bytes);
     if (status == FSDP_OK)

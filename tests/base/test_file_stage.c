@@ -32,10 +32,10 @@ TEST(blocks_come_back_as_they_were)
         ASSERT_OK(fsdp_file_stage_wait(stage, tickets[i % 2]));
         fill(out[i % 2], i);
         tickets[i % 2] =
-            fsdp_file_stage_write(stage, (uint64_t)i * BLOCK_BYTES, out[i % 2], BLOCK_BYTES);
+            fsdp_file_stage_write(stage, (uint64_t)i * BLOCK_BYTES, out[i % 2], BLOCK_BYTES, NULL);
     }
     for (int i = BLOCKS; i-- > 0;)
-        fsdp_file_stage_read(stage, (uint64_t)i * BLOCK_BYTES, in[i], BLOCK_BYTES);
+        fsdp_file_stage_read(stage, (uint64_t)i * BLOCK_BYTES, in[i], BLOCK_BYTES, NULL);
     ASSERT_INT(fsdp_file_stage_last(stage), 2 * BLOCKS);
     ASSERT_OK(fsdp_file_stage_wait(stage, fsdp_file_stage_last(stage)));
     ASSERT(fsdp_file_stage_is_done(stage, fsdp_file_stage_last(stage)));
@@ -53,10 +53,10 @@ TEST(a_read_sees_the_writes_before_it_and_none_after)
     char got[sizeof first] = "";
     fsdp_file_stage *stage = NULL;
     ASSERT_OK(fsdp_file_stage_create(fsdp_test_dir(t), 4096, &stage));
-    fsdp_file_stage_write(stage, 100, first, sizeof first);
-    fsdp_file_stage_read(stage, 100, got, sizeof got);
-    fsdp_file_stage_write(stage, 100, second, sizeof second);
-    fsdp_file_ticket empty = fsdp_file_stage_write(stage, 0, NULL, 0);
+    fsdp_file_stage_write(stage, 100, first, sizeof first, NULL);
+    fsdp_file_stage_read(stage, 100, got, sizeof got, NULL);
+    fsdp_file_stage_write(stage, 100, second, sizeof second, NULL);
+    fsdp_file_ticket empty = fsdp_file_stage_write(stage, 0, NULL, 0, NULL);
     ASSERT_OK(fsdp_file_stage_wait(stage, empty));
     ASSERT_STR(got, "first");
     fsdp_file_stage_destroy(stage);
@@ -80,9 +80,9 @@ TEST(a_read_behind_the_end_fails_and_so_do_those_after_it)
     char bytes[100] = "";
     fsdp_file_stage *stage = NULL;
     ASSERT_OK(fsdp_file_stage_create(fsdp_test_dir(t), 0, &stage));
-    fsdp_file_ticket good = fsdp_file_stage_write(stage, 0, bytes, sizeof bytes);
-    fsdp_file_ticket bad = fsdp_file_stage_read(stage, 50, bytes, sizeof bytes);
-    fsdp_file_ticket later = fsdp_file_stage_write(stage, 0, bytes, sizeof bytes);
+    fsdp_file_ticket good = fsdp_file_stage_write(stage, 0, bytes, sizeof bytes, NULL);
+    fsdp_file_ticket bad = fsdp_file_stage_read(stage, 50, bytes, sizeof bytes, NULL);
+    fsdp_file_ticket later = fsdp_file_stage_write(stage, 0, bytes, sizeof bytes, NULL);
     ASSERT_ERROR(fsdp_file_stage_wait(stage, later), FSDP_ERR_IO, "ends at byte 100, before 150");
     ASSERT_ERROR(fsdp_file_stage_wait(stage, bad), FSDP_ERR_IO, "ends at byte 100");
     ASSERT_OK(fsdp_file_stage_wait(stage, good));
@@ -110,7 +110,7 @@ TEST(a_disk_that_is_full_is_told_by_wait)
     ASSERT(getrlimit(RLIMIT_FSIZE, &old) == 0);
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     ASSERT(setrlimit(RLIMIT_FSIZE, &(struct rlimit){1000, old.rlim_max}) == 0);
-    fsdp_file_ticket ticket = fsdp_file_stage_write(stage, 0, block, sizeof block);
+    fsdp_file_ticket ticket = fsdp_file_stage_write(stage, 0, block, sizeof block, NULL);
     fsdp_status status = fsdp_file_stage_wait(stage, ticket);
     ASSERT(setrlimit(RLIMIT_FSIZE, &old) == 0);
     signal(SIGXFSZ, handler);
