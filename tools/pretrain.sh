@@ -13,9 +13,12 @@
 # Knobs, from the environment; paths are taken from the repository's root:
 #   LIST SUITE MIRROR    as -l, -s, -m of tools/pretrain_corpus.sh
 #   TEXT PAIRS           instead of the corpus: text for span corruption; pairs, 'none': without
+#   RESTORE              more pairs: texts to restore; made of the text (tools/pretrain/restore.awk), 'none':
+#                        without, which is what it is where TEXT is given
 #   START                instead of the vocabulary: a folder with a T5's config.json and tokenizer
 #   IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD    of the model, unless START is given
-#   LENGTH TARGET_LENGTH PAIRS_SHARE    tokens of an input; of a synopsis; pairs' share of the rows
+#   LENGTH TARGET_LENGTH    tokens of an input; of a pair's target, at most
+#   PAIRS_SHARE RESTORE_SHARE    of the rows; the others are span corruption
 #   OPTIMIZER LR SCHEDULE WARMUP MIN_LR WEIGHT_DECAY CLIP DROPOUT DTYPE SEED    as of fsdp train
 #   VALIDATION           rows for the validation loss, as span corruption
 #   OPTIONS              more options for fsdp train
@@ -47,17 +50,24 @@ run() {
 # --- knobs ---
 
 : "${DIR:=$build/pretrain}" "${RESULT:=t5-debian-mini}"
-: "${LIST=}" "${SUITE=}" "${MIRROR=}" "${TEXT=}" "${PAIRS=}" "${START=}" "${OPTIONS=}"
+: "${LIST=}" "${SUITE=}" "${MIRROR=}" "${TEXT=}" "${PAIRS=}" "${RESTORE=}" "${START=}"
 : "${IDS:=8192}" "${D_MODEL:=256}" "${D_FF:=1024}" "${D_KV:=64}" "${HEADS:=4}" "${LAYERS:=3}"
-: "${FEED_FORWARD:=relu}" "${LENGTH:=512}" "${TARGET_LENGTH:=48}" "${PAIRS_SHARE:=0.5}"
-: "${BATCH:=4}" "${ACCUMULATION:=1}" "${OPTIMIZER:=adafactor}" "${LR:=0.01}" "${SCHEDULE:=cosine}"
+: "${FEED_FORWARD:=relu}" "${LENGTH:=512}" "${TARGET_LENGTH:=100}"
+: "${PAIRS_SHARE:=0.4}" "${RESTORE_SHARE:=0.4}"
+: "${BATCH:=8}" "${ACCUMULATION:=1}" "${OPTIMIZER:=adafactor}" "${LR:=0.025}" "${SCHEDULE:=cosine}"
 : "${WARMUP:=500}" "${MIN_LR:=0.0001}" "${WEIGHT_DECAY:=0}" "${CLIP:=1}" "${DROPOUT:=0}"
 : "${DTYPE:=bf16}" "${SEED:=1}" "${VALIDATION:=data/debian/validation.csv}"
-: "${STEPS:=27000}" "${RANKS:=2}" "${SAVE_STEPS:=250}" "${KEEP:=2}" "${EVALUATION_STEPS:=500}"
+: "${STEPS:=24000}" "${RANKS:=2}" "${SAVE_STEPS:=250}" "${KEEP:=2}" "${EVALUATION_STEPS:=500}"
 : "${LOGGING_STEPS:=50}" "${TEST:=data/debian/test.csv}" "${BASELINE:=data/debian/train.csv}"
 : "${NEW_TOKENS:=32}" "${LIMIT:=16000000}"
-knobs="LIST SUITE MIRROR TEXT PAIRS START IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD LENGTH
-    TARGET_LENGTH PAIRS_SHARE OPTIMIZER LR SCHEDULE WARMUP MIN_LR WEIGHT_DECAY
+# T5's own: the rate is relative to each parameter's root mean square; and a first moment.
+if [ "$OPTIMIZER" = adafactor ]; then
+    : "${OPTIONS=--scale-parameter --no-relative-step --adafactor-beta1 0.9}"
+else
+    : "${OPTIONS=}"
+fi
+knobs="LIST SUITE MIRROR TEXT PAIRS RESTORE START IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD LENGTH
+    TARGET_LENGTH PAIRS_SHARE RESTORE_SHARE OPTIMIZER LR SCHEDULE WARMUP MIN_LR WEIGHT_DECAY
     CLIP DROPOUT DTYPE SEED VALIDATION OPTIONS"
 
 show_knobs() {
@@ -114,13 +124,12 @@ vocabulary() {
 # The same job each time; it begins where the newest checkpoint is.
 train() {
     set -- --task span-corruption --model "$start" --from-config --data "$text"
-    if [ "$pairs" != none ]; then
-        share=$(awk -v s="$PAIRS_SHARE" 'BEGIN { if (!(s > 0 && s < 1)) exit 1; printf "%.6g", 1 - s }') ||
-            fail "PAIRS_SHARE=$PAIRS_SHARE: not between 0 and 1"
-        set -- "$@" --data-weight "$share" --mix-data "seq2seq:$PAIRS_SHARE:$pairs"
+    mixed='' share=0
+    [ "$pairs" = none ] || mixed="seq2seq:$PAIRS_SHARE:$pairs" share=$PAIRS_SHARE
+    [ "$restore" = none ] || mixed="$mixed${mixed:+,}seq2seq:$RESTORE_SHARE:$restore" share="$share + $RESTORE_SHARE"
+    if [ -n "$mixed" ]; then
+        set -- "$@" --data-weight "$(awk "BEGIN { printf \"%.6g\", 1 - ($share) }")" --mix-data "$mixed"
     fi
-    # T5's own: the rate is relative to each parameter's root mean square.
-    [ "$OPTIMIZER" != adafactor ] || set -- "$@" --scale-parameter --no-relative-step
     # shellcheck disable=SC2086
     run "the training" "$fsdp" launch -n "$RANKS" train "$@" --validation-data "$VALIDATION" \
         --max-source-length "$LENGTH" --max-target-length "$TARGET_LENGTH" --batch-size "$BATCH" \
@@ -131,6 +140,12 @@ train() {
         --logging-steps "$LOGGING_STEPS" --output "$DIR/model" --overwrite-output \
         --metrics "$DIR/metrics.jsonl" --checkpoint-dir "$DIR/checkpoints" --save-steps "$SAVE_STEPS" \
         --save-total-limit "$KEEP" --resume auto $OPTIONS
+}
+# What there is to restore, of the text.
+restoration() {
+    mkdir -p "$DIR/restore" || return 1
+    show awk -f tools/pretrain/restore.awk "$text" ">" "$DIR/restore/restore.csv"
+    LC_ALL=C awk -f "$here/pretrain/restore.awk" "$text" >"$DIR/restore/restore.csv"
 }
 evaluate() {
     set -- "$fsdp" launch -n "$RANKS" evaluate --model "$DIR/$RESULT" --data "$TEST" --baseline-data "$BASELINE" \
@@ -145,6 +160,12 @@ check_size() {
 }
 
 [ -x "$fsdp" ] || fail "$fsdp is missing: run 'make' first, or 'make pretrain'"
+for knob in PAIRS_SHARE RESTORE_SHARE; do
+    eval "share=\$$knob"
+    awk -v s="$share" 'BEGIN { exit !(s > 0 && s < 1) }' || fail "$knob=$share: not between 0 and 1"
+done
+awk "BEGIN { exit !($PAIRS_SHARE + $RESTORE_SHARE < 1) }" ||
+    fail "PAIRS_SHARE=$PAIRS_SHARE and RESTORE_SHARE=$RESTORE_SHARE leave nothing for span corruption"
 for number in "$STEPS" "$RANKS" "$BATCH" "$ACCUMULATION" "$LAYERS"; do
     case $number in *[!0-9]* | '' | 0*) fail "'$number' is no number of steps, ranks, rows, micro-steps or layers" ;; esac
 done
@@ -159,6 +180,8 @@ if [ -n "$TEXT" ] && [ -n "$PAIRS" ] && [ -n "$START" ]; then
 else
     once corpus corpus
 fi
+restore=${RESTORE:-${TEXT:+none}}
+[ -n "$restore" ] || { restore=$DIR/restore/restore.csv && once restore restoration; }
 
 heading "2. Vocabulary and shape"
 start=${START:-$DIR/start}

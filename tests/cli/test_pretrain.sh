@@ -9,7 +9,7 @@ tool=$root/tools/pretrain.sh
 echo leak:libfontconfig >lsan.supp
 LSAN_OPTIONS=suppressions=$dir/lsan.supp:print_suppressions=0
 export LSAN_OPTIONS
-unset DIR RESULT LIST SUITE MIRROR TEXT PAIRS START OPTIONS IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD \
+unset DIR RESULT LIST SUITE MIRROR TEXT PAIRS RESTORE START OPTIONS IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD \
     ACCUMULATION OPTIMIZER LR SCHEDULE MIN_LR WEIGHT_DECAY CLIP DTYPE SEED RANKS LIMIT BASELINE
 
 mkdir start
@@ -87,7 +87,7 @@ expect more_steps_go_on_with_other_ranks 0 'step 14 of 16' out
 pretrain STEPS=18 BATCH=3
 expect other_rows_a_step_are_refused 1 'the training failed with exit code [0-9]+'
 pretrain LR=0.5
-expect another_rate_is_refused 1 "LR=0.5, but the run in $dir/whole was begun with LR=0.01"
+expect another_rate_is_refused 1 "LR=0.5, but the run in $dir/whole was begun with LR=0.025"
 pretrain LIMIT=1000
 expect a_model_over_the_limit_is_told 1 "$dir/whole/t5-debian-mini has [0-9]+ bytes, more than LIMIT=1000"
 DIR=$dir/other
