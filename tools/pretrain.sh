@@ -57,7 +57,7 @@ run() {
 : "${BATCH:=8}" "${ACCUMULATION:=1}" "${OPTIMIZER:=adafactor}" "${LR:=0.025}" "${SCHEDULE:=cosine}"
 : "${WARMUP:=500}" "${MIN_LR:=0.0001}" "${WEIGHT_DECAY:=0}" "${CLIP:=1}" "${DROPOUT:=0}"
 : "${DTYPE:=bf16}" "${SEED:=1}" "${VALIDATION:=data/debian/validation.csv}"
-: "${STEPS:=24000}" "${RANKS:=2}" "${SAVE_STEPS:=250}" "${KEEP:=2}" "${EVALUATION_STEPS:=500}"
+: "${STEPS:=20000}" "${RANKS:=2}" "${SAVE_STEPS:=250}" "${KEEP:=2}" "${EVALUATION_STEPS:=500}"
 : "${LOGGING_STEPS:=50}" "${TEST:=data/debian/test.csv}" "${BASELINE:=data/debian/train.csv}"
 : "${NEW_TOKENS:=32}" "${LIMIT:=16000000}"
 # T5's own: the rate is relative to each parameter's root mean square; and a first moment.
