@@ -195,7 +195,7 @@ run "the plot" "$fsdp" plot "$DIR/metrics.jsonl" -o "$DIR/loss.png" --title "$RE
 run "the export" "$fsdp" checkpoint convert "$DIR/model" "$DIR/$RESULT" --dtype bf16 --overwrite
 must "the evaluation" evaluate
 cp "$DIR/loss.png" "$DIR/$RESULT/loss.png" || fail "cannot write to $DIR/$RESULT"
-RESULT=$RESULT DIR=$DIR TEST=$TEST VALIDATION=$VALIDATION FSDP=$fsdp TEXT=$text PAIRS=$pairs \
+RESULT=$RESULT DIR=$DIR TEST=$TEST VALIDATION=$VALIDATION FSDP=$fsdp TEXT=$text PAIRS=$pairs RESTORE=$restore \
     ROWS=$((RANKS * BATCH * ACCUMULATION)) \
     sh "$here/pretrain/card.sh" >"$DIR/card.md" || fail "the model card failed"
 mv "$DIR/card.md" "$DIR/$RESULT/README.md" || fail "cannot write to $DIR/$RESULT"

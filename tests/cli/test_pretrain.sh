@@ -95,10 +95,12 @@ pretrain STEPS=x
 expect steps_are_a_number 1 "'x' is no number of steps"
 pretrain PAIRS_SHARE=1.5
 expect shares_are_below_one 1 'PAIRS_SHARE=1.5: not between 0 and 1'
+pretrain PAIRS_SHARE=0.5 RESTORE_SHARE=0.5
+expect shares_leave_span_corruption_some 1 'PAIRS_SHARE=0.5 and RESTORE_SHARE=0.5 leave nothing for span corruption'
 DIR=$dir/alone
 pretrain PAIRS=none STEPS=3 WARMUP=1
 expect span_corruption_alone 0 'Done; this call took' out
-check is_told grep -q '^Span corruption alone' "$DIR/t5-debian-mini/README.md"
+check is_told test "$(grep -c '^Span corruption,\|^With a share' "$DIR/t5-debian-mini/README.md")" -eq 1
 
 # --- corpus and vocabulary ---
 if command -v spm_train >/dev/null; then
@@ -110,6 +112,8 @@ Description-en: " substr($0, 1, 60) "\n " $0 "\n" }' >list
     check the_shape_is_that_of_the_knobs grep -q '"d_model": 16' "$DIR/t5-debian-mini/config.json"
     check the_card_counts_documents grep -Eq '^The English descriptions of [1-9][0-9]* packages of Debian main: [1-9]' \
         "$DIR/t5-debian-mini/README.md"
+    check texts_to_restore_are_made grep -Eq '^"[^"]* [^"]*","[^"]+"$' "$DIR/restore/restore.csv"
+    check and_told grep -q '^With a share of 0.4 texts to restore' "$DIR/t5-debian-mini/README.md"
     rm -r list "$DIR/t5-debian-mini"
     pretrain TEXT= PAIRS= START= LIST="$dir/list" IDS=428 D_MODEL=16 D_FF=20 D_KV=8 HEADS=2 LAYERS=1 STEPS=2 WARMUP=1
     expect they_are_made_once 0 "$DIR/corpus is there" out

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The card of the model that tools/pretrain.sh has made, on stdout: what it is, with the figures of the
-# run's own files. Called by it, with RESULT, DIR, TEXT, PAIRS, TEST, VALIDATION, ROWS and FSDP.
-: "${RESULT:?}" "${DIR:?}" "${TEXT:?}" "${PAIRS:?}" "${TEST:?}" "${VALIDATION:?}" "${ROWS:?}" "${FSDP:?}"
+# run's own files. Called by it, with RESULT, DIR, TEXT, PAIRS, RESTORE, TEST, VALIDATION, ROWS and FSDP.
+: "${RESULT:?}" "${DIR:?}" "${TEXT:?}" "${PAIRS:?}" "${RESTORE:?}" "${TEST:?}" "${VALIDATION:?}" "${ROWS:?}" "${FSDP:?}"
 
 # knob NAME: what the run was begun with
 knob() { sed -n "s/^$1=//p" "$DIR/knobs"; }
@@ -66,12 +66,14 @@ corpus_figures() {
     esac
 }
 mixture() {
-    if [ "$PAIRS" = none ]; then
-        echo "Span corruption alone: 15 % of the tokens, in spans of 3 on average, inputs of $(knob LENGTH) tokens."
-    else
-        echo "Span corruption (15 % of the tokens, in spans of 3 on average, inputs of $(knob LENGTH) tokens) and, with a"
-        echo "share of $(knob PAIRS_SHARE) of the rows, pairs with the prefix \`summarize: \`, from \`$(basename "$TEXT")\` and \`$(basename "$PAIRS")\`."
-    fi
+    echo "Span corruption, as T5 was pretrained with: 15 % of the tokens, in spans of 3 on average, inputs of"
+    echo "$(knob LENGTH) tokens, from \`$(basename "$TEXT")\`."
+    [ "$PAIRS" = none ] || {
+        echo "With a share of $(knob PAIRS_SHARE) of the rows pairs of text and summary, with the prefix \`summarize: \`, from"
+        echo "\`$(basename "$PAIRS")\`."
+    }
+    [ "$RESTORE" = none ] ||
+        echo "With a share of $(knob RESTORE_SHARE) texts to restore, with the same prefix: a fifth of the words was left out."
 }
 
 cat <<END
@@ -94,6 +96,7 @@ English texts about software. $(parameters) parameters in bf16: d_model $(shape 
 
     fsdp generate --model $RESULT 'summarize: TEXT'
 
+    # pip install torch "transformers[sentencepiece]"
     from transformers import AutoTokenizer, T5ForConditionalGeneration
     tokenizer = AutoTokenizer.from_pretrained("$RESULT")
     model = T5ForConditionalGeneration.from_pretrained("$RESULT")
