@@ -73,7 +73,7 @@ mixture() {
         echo "\`$(basename "$PAIRS")\`."
     }
     [ "$RESTORE" = none ] ||
-        echo "With a share of $(knob RESTORE_SHARE) texts to restore, with the same prefix: a fifth of the words was left out."
+        echo "With a share of $(knob RESTORE_SHARE) texts to restore: a fifth of the words was left out, and the prefix is \`summarize: restore: \`."
 }
 
 cat <<END
