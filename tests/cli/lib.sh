@@ -49,6 +49,18 @@ capture() {
 run() { capture "$fsdp" "$@"; }
 shows() { grep -Eq -- "$1" "$dir/out"; }
 says() { grep -Eq -- "$1" "$dir/err"; }
+# tiny_t5 DIR D_MODEL D_KV HEADS D_FF LAYERS VOCABULARY [MORE]: DIR/config.json of such a T5, with as many layers
+# on both sides and MORE (", KEY: VALUE...") at the end
+tiny_t5() {
+    mkdir -p "$1"
+    cat >"$1/config.json" <<JSON
+{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": true,
+ "d_model": $2, "d_kv": $3, "num_heads": $4, "d_ff": $5, "num_layers": $6, "num_decoder_layers": $6,
+ "vocab_size": $7, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
+ "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "initializer_factor": 1.0,
+ "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0${8:-}}
+JSON
+}
 # number KEY [N]: the n-th value of that key in the JSON that was shown
 number() {
     tr ',{' '\n\n' <"$dir/out" | sed -n 's/.*"'"$1"'": \([-0-9.e+]*\).*/\1/p' | sed -n "${2:-1}p"

@@ -12,14 +12,7 @@ export LSAN_OPTIONS
 unset DIR RESULT LIST SUITE MIRROR TEXT PAIRS RESTORE START OPTIONS IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD \
     ACCUMULATION OPTIMIZER LR SCHEDULE MIN_LR WEIGHT_DECAY CLIP DTYPE SEED RANKS LIMIT BASELINE
 
-mkdir start
-cat >start/config.json <<END
-{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": true,
- "d_model": 12, "d_kv": 4, "num_heads": 3, "d_ff": 20, "num_layers": 1, "num_decoder_layers": 1,
- "vocab_size": 32128, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
- "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "initializer_factor": 1.0,
- "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "feed_forward_proj": "relu"}
-END
+tiny_t5 start 12 4 3 20 1 32128
 cp "$root/data/tokenizers/t5/spiece.model" start
 # rows N FILE: the header and N rows, which may have several lines
 rows() { awk -v n="$1" '{ print; quotes += gsub(/"/, "\"") } quotes % 2 == 0 && n-- == 0 { exit }' "$root/data/debian/$2"; }

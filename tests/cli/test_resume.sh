@@ -70,15 +70,7 @@ until_step() {
 }
 
 # --- a model and data ---
-mkdir tiny
-cat >tiny/config.json <<JSON
-{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": true,
- "d_model": 21, "d_kv": 5, "num_heads": 3, "d_ff": 37, "num_layers": 2, "num_decoder_layers": 2,
- "vocab_size": 67, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
- "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "initializer_factor": 1.0,
- "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0,
- "feed_forward_proj": "relu"}
-JSON
+tiny_t5 tiny 21 5 3 37 2 67
 awk 'BEGIN { for (i = 0; i < 41; i++) {
     printf "{\"input_ids\": [%d", 2 + i % 65
     for (k = 1; k < 3 + i * 7 % 19; k++) printf ", %d", 2 + (i * 31 + k * k * 7) % 65

@@ -35,7 +35,7 @@ refused() {
 }
 
 # --- data, and two models: one to learn, one whose blocks weigh something ---
-mkdir -p data sep tiny wide tuned
+mkdir -p data sep tuned
 # rows FIRST LAST: of wikihowAll.csv. Summaries have as many tokens each, so that the mean of means
 # is the mean.
 rows() {
@@ -48,18 +48,8 @@ rows() {
             printf "and then %d times more of it, for the %s...\n\n,\"\r\n", i, what } }'
 }
 rows 1 19 >data/wikihowAll.csv # a sixth, rounded up, is for validation: 15 and 4
-# config D_FF LAYERS
-config() {
-    cat <<JSON
-{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": true,
- "d_model": 12, "d_kv": 5, "num_heads": 2, "d_ff": $1, "num_layers": $2, "num_decoder_layers": $2,
- "vocab_size": 32100, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
- "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "initializer_factor": 1.0,
- "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-JSON
-}
-config 32 1 >tiny/config.json
-config 4000 6 >wide/config.json
+tiny_t5 tiny 12 5 2 32 1 32100
+tiny_t5 wide 12 5 2 4000 6 32100
 # make_model CONFIG MODEL
 make_model() {
     run train --model "$1" --from-config --tokenizer "$tokenizer" --data data/wikihowAll.csv \

@@ -50,16 +50,7 @@ orphans() { pgrep -f "train --model $dir/tiny" >/dev/null 2>&1; }
 
 # --- a model and data ---
 # model DIR VOCABULARY EXTRA: nothing is even or divisible
-model() {
-    mkdir -p "$1"
-    cat >"$1/config.json" <<JSON
-{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": true,
- "d_model": 21, "d_kv": 5, "num_heads": 3, "d_ff": 37, "num_layers": 2, "num_decoder_layers": 2,
- "vocab_size": $2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
- "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "initializer_factor": 1.0,
- "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0$3}
-JSON
-}
+model() { tiny_t5 "$1" 21 5 3 37 2 "$2" "$3"; }
 model tiny 67 ', "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false'
 model tied 67 ', "feed_forward_proj": "relu"'
 model words 32128 ''
