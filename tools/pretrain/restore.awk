@@ -1,7 +1,8 @@
 # Reads text, a document a line; writes CSV with the columns headline and text for seq2seq: each document
 # in pieces of up to 60 words (headline), and the same without about a fifth of the words (text), from
 # which a model has to restore it (token deletion: Lewis et al. 2020, BART); "restore: " before it tells it
-# from other tasks. Pieces of fewer than 8 words are left. Which words go is the same in every awk and at every call: Park and Miller's generator.
+# from other tasks. Pieces of fewer than 8 words are left. Which words go is the same in every awk and at
+# every call: Park and Miller's generator.
 function quoted(s) {
     gsub(/"/, "\"\"", s)
     return "\"" s "\""
