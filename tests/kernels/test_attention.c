@@ -459,6 +459,77 @@ TEST(long_sequences_equal_the_double_loop)
     fsdp_kernels_cpu_close(context);
 }
 
+/* Wide heads, of which a tile of columns holds a part, and of odd width; windows that end before a
+ * query's position or leave it no key. */
+TEST(wide_heads_and_windows_beyond_the_keys_equal_the_double_loop)
+{
+    static const int64_t dims[] = {65, 80, 96, 128};
+    static const int32_t lengths[][2] = {{65, 65}, {70, 13}, {9, 49}, {100, 64}};
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
+    for (int i = 0; i < 32 && !t->failed; i++) {
+        problem p = {.n_sequences = 2,
+                     .heads = 2,
+                     .kv_heads = 2,
+                     .head_dim = dims[i % 4],
+                     .causal = i & 4,
+                     .window = i & 8 ? 11 : 0,
+                     .bias = i & 16,
+                     .scale = 0.2,
+                     .dtype = i & 1 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
+                     .seed = (uint64_t)i};
+        for (int b = 0; b < 2; b++) {
+            const int32_t *length = lengths[(i / 4 + b) % 4];
+            p.q_offsets[b + 1] = p.q_offsets[b] + length[0];
+            p.k_offsets[b + 1] = p.k_offsets[b] + length[1];
+        }
+        check_problem(t, context, kernels, &p);
+    }
+    fsdp_kernels_cpu_close(context);
+}
+
+/* Of scores that lie hundreds apart one key gets all, and the others' exponentials vanish. In
+ * powers of two that bfloat16 has and products keep, so that no rounding moves a score. */
+TEST(scores_far_apart_give_all_to_one_key_on_every_isa)
+{
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 1, &context, &kernels));
+        for (int i = 0; i < 4 && !t->failed; i++) {
+            problem p = {.n_sequences = 1,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .head_dim = 2,
+                         .q_offsets = {0, 20},
+                         .k_offsets = {0, 37},
+                         .causal = i & 1,
+                         .scale = 64,
+                         .dtype = i & 2 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32};
+            tensors x = make_tensors(&p);
+            for (int64_t q = 0; q < 20; q++)
+                for (int64_t d = 0; d < 2; d++)
+                    matrix_set(&x.q, q, d, d == 0 ? 8 : 0);
+            for (int64_t k = 0; k < 37; k++) /* scores are 512 apart, the first is the largest */
+                matrix_set(&x.k, k, 0, (double)-k);
+            fsdp_attention_args args = make_args(&p, &x);
+            ASSERT_OK(kernels->attention(context, &args));
+            ASSERT_OK(kernels->attention_backward(context, &args));
+            for (int64_t q = 0; q < 20; q++)
+                for (int64_t d = 0; d < 2; d++)
+                    ASSERT_F32((float)matrix_get(&x.out, q, d), (float)matrix_get(&x.v, 0, d));
+            for (int64_t q = 0; q < 20; q++)
+                ASSERT_NEAR(matrix_get(&x.lse, 0, q), 0.0, 1e-5);
+            for (int64_t k = 1; k < 37; k++)
+                for (int64_t d = 0; d < 2; d++)
+                    ASSERT_F32((float)matrix_get(&x.d_v, k, d), 0.0f);
+            free_tensors(&x);
+        }
+        fsdp_kernels_cpu_close(context);
+    }
+}
+
 TEST(the_number_of_threads_changes_no_bit)
 {
     fsdp_kernel_context *context[3];

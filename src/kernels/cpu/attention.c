@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/kernels/cpu/attention_tiles.h"
 #include "src/kernels/cpu/scratch.h"
 
 enum {
@@ -16,8 +17,8 @@ enum {
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys)
 {
     /* With a window, blocks start anywhere, and their length is rounded up from there. */
-    int64_t more = a->args->window > 0 && !a->tiles ? 128 : 0;
-    return fsdp_attention_padded_keys(a, keys) + more;
+    int64_t more = a->args->window > 0 ? 128 : 0;
+    return fsdp_attention_padded_keys(keys) + more;
 }
 
 int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements)
@@ -74,15 +75,14 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
     int64_t row = args->q_offsets[b] + first, tokens = args->q_offsets[args->n_sequences];
     block.dropout_element = ((uint64_t)h << 40) + ((uint64_t)row << 20);
     block.lse = args->lse + h * tokens + row;
-    /* Keys that any of the rows sees, from the beginning of a panel on. */
-    int64_t width = fsdp_tile_width(keys);
+    /* Keys that any of the rows sees, from a multiple of 16 on. */
     int64_t begin = args->window > 0 ? first + block.shift - args->window + 1 : 0;
     int64_t end = args->causal ? first + block.rows + block.shift : keys;
-    begin = begin > 0 ? begin / width * width : 0;
+    begin = begin > 0 ? begin & -ROUND : 0;
     end = end < keys ? end : keys;
     block.first_key = begin;
     block.keys = end > begin ? end - begin : 0;
-    block.padded_keys = fsdp_attention_padded_keys(a, block.keys);
+    block.padded_keys = fsdp_attention_padded_keys(block.keys);
     return block;
 }
 
@@ -99,9 +99,9 @@ static bool reserve_forward(const fsdp_cpu_attention *a, int worker, int64_t blo
 {
     size_t size = fsdp_dtype_size(a->panel_dtype), bytes = 0;
     size_t dim = (size_t)a->padded_dim, rows = (size_t)block_rows, keys = (size_t)panel_keys;
-    size_t left = fsdp_scratch_part(&bytes, fsdp_attention_left_bytes(a, block_rows, panel_keys));
-    size_t k = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(a, panel_keys));
-    size_t v = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(a, panel_keys));
+    size_t left = fsdp_scratch_part(&bytes, fsdp_attention_panel_bytes(a, block_rows));
+    size_t k = fsdp_scratch_part(&bytes, fsdp_attention_panel_bytes(a, panel_keys));
+    size_t v = fsdp_scratch_part(&bytes, fsdp_attention_panel_bytes(a, panel_keys));
     size_t scores = fsdp_scratch_part(&bytes, rows * keys * sizeof(float));
     size_t p = size == sizeof(float) ? scores : fsdp_scratch_part(&bytes, rows * keys * size);
     size_t out = fsdp_scratch_part(&bytes, rows * dim * sizeof(float));
@@ -122,8 +122,7 @@ static bool reserve_forward(const fsdp_cpu_attention *a, int worker, int64_t blo
 }
 
 static fsdp_status forward_block(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t h,
-                                 fsdp_attention_block *block, const forward_panels *panels,
-                                 int64_t panel_keys)
+                                 fsdp_attention_block *block, const forward_panels *panels)
 {
     const fsdp_attention_args *args = a->args;
     int64_t row = args->q_offsets[b] + block->first_query, dim = a->padded_dim;
@@ -133,13 +132,12 @@ static fsdp_status forward_block(const fsdp_cpu_attention *a, int worker, int64_
     block->bias_strip = panels->bias_strip;
     block->inverse = panels->inverse;
     if (block->keys > 0)
-        FSDP_TRY(fsdp_attention_scores(
+        FSDP_TRY(fsdp_attention_block_scores(
             a, worker, block, &(fsdp_attention_slice){args->q, args->q_ld, row, h, block->rows},
-            panels->k, panel_keys, panels->left, panels->scores));
+            panels->k, panels->left, panels->scores));
     a->rows->forward(block);
     if (block->keys > 0)
-        FSDP_TRY(fsdp_attention_combine(a, worker, block, panels->p, panels->v, panel_keys,
-                                        panels->out));
+        FSDP_TRY(fsdp_attention_block_combine(a, worker, block, panels->p, panels->v, panels->out));
     else
         memset(panels->out, 0, (size_t)(block->rows * dim) * sizeof(float));
     char *out = (char *)args->out +
@@ -164,11 +162,11 @@ static fsdp_status forward_head(const fsdp_cpu_attention *a, int worker, int64_t
         return fsdp_error_nomem();
     fsdp_attention_slice k = {args->k, args->k_ld, args->k_offsets[b], kv_head, keys};
     fsdp_attention_slice v = {args->v, args->v_ld, args->k_offsets[b], kv_head, keys};
-    fsdp_attention_pack_columns(a, panels.k, panel_keys, &k);
-    fsdp_attention_pack_depth(a, panels.v, panel_keys, &v);
+    fsdp_attention_pack(a, panels.k, panel_keys, &k);
+    fsdp_attention_pack(a, panels.v, panel_keys, &v);
     for (int64_t first = 0; first < queries; first += block_rows) {
         fsdp_attention_block block = fsdp_attention_block_at(a, b, h, first, block_rows);
-        FSDP_TRY(forward_block(a, worker, b, h, &block, &panels, a->tiles ? keys : panel_keys));
+        FSDP_TRY(forward_block(a, worker, b, h, &block, &panels));
     }
     return FSDP_OK;
 }
@@ -178,8 +176,9 @@ static void forward_task(void *arg, int64_t i, int worker)
     fsdp_cpu_attention *a = arg;
     if (fsdp_cpu_failure_any(&a->failure))
         return;
-    fsdp_cpu_failure_note(&a->failure,
-                          forward_head(a, worker, i / a->args->heads, i % a->args->heads));
+    int64_t b = i / a->args->heads, h = i % a->args->heads;
+    fsdp_cpu_failure_note(&a->failure, a->tiles ? fsdp_attention_tiles_forward(a, worker, b, h)
+                                                : forward_head(a, worker, b, h));
 }
 
 fsdp_status fsdp_cpu_attention_forward(fsdp_kernel_context *c, const fsdp_attention_args *args)

@@ -7,10 +7,11 @@
  *     backward  S = Q K^T;  dP = dO V^T;  P = e^(scale S + bias - lse);  dS = P (dP - rowsum(dO O))
  *               dV += P^T dO;  dK += dS^T Q;  dQ = dS K
  * (Dao et al. 2022, without tiling over keys: a block of 16 queries sees 8192 keys in 512 KiB).
- * Keys above the diagonal of the whole block, or before its window, are not multiplied. Products
- * are attention_products.c's; the rows in between are isa/attention_rows.c. Gradients of keys sum
- * over the query heads that share them, and the gradient of the position bias over sequences, in
- * order inside one task, so the number of threads changes nothing. */
+ * Keys above the diagonal of the whole block, or before its window, are not multiplied. Gradients
+ * of keys sum over the query heads that share them, and the gradient of the position bias over
+ * sequences, in order inside one task, so the number of threads changes nothing.
+ * This file is for products by oneDNN (attention_products.c) with isa/attention_rows.c in between;
+ * with tiles of our own attention_tiles.h computes the same, in strips. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/cpu/panel.h"
@@ -67,11 +68,13 @@ extern const fsdp_cpu_attention_rows fsdp_cpu_attention_rows_x86_64_v4;
 typedef struct fsdp_cpu_attention {
     const fsdp_attention_args *args;
     fsdp_kernel_context *context;
-    const fsdp_cpu_tiles *tiles; /* NULL: products are oneDNN's */
+    const fsdp_cpu_tiles *tiles; /* NULL: blocks, with oneDNN; else strips */
+    /* of blocks: */
     fsdp_cpu_products *products;
     const fsdp_cpu_panels *panels;
     const fsdp_cpu_attention_rows *rows;
     fsdp_dtype panel_dtype;
+    /* of both: */
     int64_t padded_dim; /* head_dim, rounded up to 16 */
     fsdp_cpu_failure failure;
 } fsdp_cpu_attention;
@@ -89,7 +92,7 @@ int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements);
 fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_t b, int64_t h,
                                              int64_t first, int64_t rows);
 
-/* --- products: attention_products.c --- */
+/* --- products by oneDNN: attention_products.c --- */
 
 /* Rows [row, row + n) of one head of q, k, v, or of the gradient of out. */
 typedef struct fsdp_attention_slice {
@@ -97,36 +100,31 @@ typedef struct fsdp_attention_slice {
     int64_t ld, row, head, n;
 } fsdp_attention_slice;
 
-/* As oneDNN sees it, the number of keys takes few values, so that few primitives are made. */
-int64_t fsdp_attention_padded_keys(const fsdp_cpu_attention *a, int64_t keys);
+/* The number of keys takes few values, so that few primitives are made. */
+int64_t fsdp_attention_padded_keys(int64_t keys);
 
-/* Keys of a sequence, packed to be the columns of scores, or to be summed over; the same for rows
- * of a block. The bytes are for as many rows whichever of them a block uses. */
-size_t fsdp_attention_columns_bytes(const fsdp_cpu_attention *a, int64_t rows);
-void fsdp_attention_pack_columns(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
-                                 const fsdp_attention_slice *rows);
-size_t fsdp_attention_depth_bytes(const fsdp_cpu_attention *a, int64_t rows);
-void fsdp_attention_pack_depth(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
-                               const fsdp_attention_slice *rows);
-/* What a product packs for itself, of a block's queries and of its P or dS. */
-size_t fsdp_attention_left_bytes(const fsdp_cpu_attention *a, int64_t rows, int64_t keys);
+/* Panels [padded_rows, padded_dim] of a slice. */
+size_t fsdp_attention_panel_bytes(const fsdp_cpu_attention *a, int64_t rows);
+void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
+                         const fsdp_attention_slice *rows);
 
-/* scores [padded_rows, padded_keys] = X K^T for the block's queries; `keys`, panel_keys of them,
- * packed as columns.
+/* scores [padded_rows, padded_keys] = X K^T for the block's queries, packed into `left`.
  * What lies outside of [rows, keys] is undefined. */
-FSDP_MUST_CHECK fsdp_status fsdp_attention_scores(const fsdp_cpu_attention *a, int worker,
-                                                  const fsdp_attention_block *block,
-                                                  const fsdp_attention_slice *x, const void *keys,
-                                                  int64_t panel_keys, void *left, float *scores);
-/* out [rows, padded_dim] = P V; `values` packed as depth, panel_keys of them. */
-FSDP_MUST_CHECK fsdp_status fsdp_attention_combine(const fsdp_cpu_attention *a, int worker,
-                                                   const fsdp_attention_block *block, const void *p,
-                                                   const void *values, int64_t panel_keys,
-                                                   float *out);
-/* d_keys [keys, padded_dim] += P^T X, for the block's keys; x packed as depth, padded_rows. */
-FSDP_MUST_CHECK fsdp_status fsdp_attention_spread(const fsdp_cpu_attention *a, int worker,
-                                                  const fsdp_attention_block *block, const void *p,
-                                                  const void *x, void *left, float *d_keys);
+FSDP_MUST_CHECK fsdp_status fsdp_attention_block_scores(const fsdp_cpu_attention *a, int worker,
+                                                        const fsdp_attention_block *block,
+                                                        const fsdp_attention_slice *x,
+                                                        const void *keys, void *left,
+                                                        float *scores);
+/* out [padded_rows, padded_dim] = P V. */
+FSDP_MUST_CHECK fsdp_status fsdp_attention_block_combine(const fsdp_cpu_attention *a, int worker,
+                                                         const fsdp_attention_block *block,
+                                                         const void *p, const void *values,
+                                                         float *out);
+/* d_keys [padded_keys, padded_dim] += P^T X, for the block's keys and padded_rows of x. */
+FSDP_MUST_CHECK fsdp_status fsdp_attention_block_spread(const fsdp_cpu_attention *a, int worker,
+                                                        const fsdp_attention_block *block,
+                                                        const void *p, const void *x,
+                                                        float *d_keys);
 
 /* --- */
 

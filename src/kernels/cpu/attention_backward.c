@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/kernels/cpu/attention.h"
+#include "src/kernels/cpu/attention_tiles.h"
 #include "src/kernels/cpu/scratch.h"
 
 enum {
@@ -11,9 +12,8 @@ enum {
 
 /* Panels of one key/value head, in the worker's scratch. */
 typedef struct backward_panels {
-    char *k, *v;     /* columns of scores and of dP */
-    char *k_depth;   /* summed over for dQ */
-    char *q, *d_out; /* of a block, summed over for dK and dV */
+    char *k, *v;
+    char *q, *d_out; /* of a block */
     char *left, *p, *d_s;
     float *d_k, *d_v; /* [panel_keys, padded_dim] */
     float *scores, *d_p, *d_q, *bias_strip, *d_bias_strip, *delta;
@@ -24,14 +24,13 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
 {
     size_t size = fsdp_dtype_size(a->panel_dtype), bytes = 0;
     size_t dim = (size_t)a->padded_dim, rows = (size_t)block_rows, keys = (size_t)panel_keys;
-    size_t k = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(a, panel_keys));
-    size_t v = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(a, panel_keys));
-    size_t k_depth = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(a, panel_keys));
-    size_t left = fsdp_scratch_part(&bytes, fsdp_attention_left_bytes(a, block_rows, panel_keys));
+    size_t k = fsdp_scratch_part(&bytes, fsdp_attention_panel_bytes(a, panel_keys));
+    size_t v = fsdp_scratch_part(&bytes, fsdp_attention_panel_bytes(a, panel_keys));
+    size_t left = fsdp_scratch_part(&bytes, fsdp_attention_panel_bytes(a, block_rows));
     size_t d_k = fsdp_scratch_part(&bytes, keys * dim * sizeof(float));
     size_t d_v = fsdp_scratch_part(&bytes, keys * dim * sizeof(float));
-    size_t q = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(a, block_rows));
-    size_t d_out = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(a, block_rows));
+    size_t q = fsdp_scratch_part(&bytes, fsdp_attention_panel_bytes(a, block_rows));
+    size_t d_out = fsdp_scratch_part(&bytes, fsdp_attention_panel_bytes(a, block_rows));
     size_t d_q = fsdp_scratch_part(&bytes, rows * dim * sizeof(float));
     size_t scores = fsdp_scratch_part(&bytes, rows * keys * sizeof(float));
     size_t d_p = fsdp_scratch_part(&bytes, rows * keys * sizeof(float));
@@ -45,7 +44,6 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
         return false;
     *panels = (backward_panels){.k = base + k,
                                 .v = base + v,
-                                .k_depth = base + k_depth,
                                 .left = base + left,
                                 .q = base + q,
                                 .d_out = base + d_out,
@@ -66,26 +64,22 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
 static fsdp_status backward_products(const fsdp_cpu_attention *a, int worker,
                                      const fsdp_attention_block *block,
                                      const backward_panels *panels, const fsdp_attention_slice *q,
-                                     const fsdp_attention_slice *d_out, int64_t panel_keys)
+                                     const fsdp_attention_slice *d_out)
 {
-    FSDP_TRY(fsdp_attention_scores(a, worker, block, q, panels->k, panel_keys, panels->left,
-                                   panels->scores));
-    FSDP_TRY(fsdp_attention_scores(a, worker, block, d_out, panels->v, panel_keys, panels->left,
-                                   panels->d_p));
-    a->rows->backward(block);
-    fsdp_attention_pack_depth(a, panels->d_out, block->padded_rows, d_out);
-    FSDP_TRY(fsdp_attention_spread(a, worker, block, panels->p, panels->d_out, panels->left,
-                                   panels->d_v));
-    fsdp_attention_pack_depth(a, panels->q, block->padded_rows, q);
     FSDP_TRY(
-        fsdp_attention_spread(a, worker, block, panels->d_s, panels->q, panels->left, panels->d_k));
-    return fsdp_attention_combine(a, worker, block, panels->d_s, panels->k_depth, panel_keys,
-                                  panels->d_q);
+        fsdp_attention_block_scores(a, worker, block, q, panels->k, panels->left, panels->scores));
+    FSDP_TRY(
+        fsdp_attention_block_scores(a, worker, block, d_out, panels->v, panels->left, panels->d_p));
+    a->rows->backward(block);
+    fsdp_attention_pack(a, panels->d_out, block->padded_rows, d_out);
+    FSDP_TRY(fsdp_attention_block_spread(a, worker, block, panels->p, panels->d_out, panels->d_v));
+    fsdp_attention_pack(a, panels->q, block->padded_rows, q);
+    FSDP_TRY(fsdp_attention_block_spread(a, worker, block, panels->d_s, panels->q, panels->d_k));
+    return fsdp_attention_block_combine(a, worker, block, panels->d_s, panels->k, panels->d_q);
 }
 
 static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t h,
-                                  fsdp_attention_block *block, const backward_panels *panels,
-                                  int64_t panel_keys)
+                                  fsdp_attention_block *block, const backward_panels *panels)
 {
     const fsdp_attention_args *args = a->args;
     int64_t row = args->q_offsets[b] + block->first_query, dim = a->padded_dim;
@@ -106,7 +100,7 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
         fsdp_attention_slice d_out = {args->d_out, ld, row, h, block->rows};
         a->rows->dot(panels->delta, (const char *)args->d_out + first,
                      (const char *)args->out + first, args->dtype, ld, block->rows, args->head_dim);
-        FSDP_TRY(backward_products(a, worker, block, panels, &q, &d_out, panel_keys));
+        FSDP_TRY(backward_products(a, worker, block, panels, &q, &d_out));
     } else {
         memset(panels->d_q, 0, (size_t)(block->rows * dim) * sizeof(float));
     }
@@ -130,16 +124,14 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
         return fsdp_error_nomem();
     fsdp_attention_slice k = {args->k, args->k_ld, k_row, kv, keys};
     fsdp_attention_slice v = {args->v, args->v_ld, k_row, kv, keys};
-    fsdp_attention_pack_columns(a, panels.k, panel_keys, &k);
-    fsdp_attention_pack_columns(a, panels.v, panel_keys, &v);
-    fsdp_attention_pack_depth(a, panels.k_depth, panel_keys, &k);
+    fsdp_attention_pack(a, panels.k, panel_keys, &k);
+    fsdp_attention_pack(a, panels.v, panel_keys, &v);
     memset(panels.d_k, 0, gradient_bytes);
     memset(panels.d_v, 0, gradient_bytes);
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
         for (int64_t first = 0; first < queries; first += block_rows) {
             fsdp_attention_block block = fsdp_attention_block_at(a, b, h, first, block_rows);
-            FSDP_TRY(
-                backward_block(a, worker, b, h, &block, &panels, a->tiles ? keys : panel_keys));
+            FSDP_TRY(backward_block(a, worker, b, h, &block, &panels));
         }
     }
     int64_t offset = (k_row * kv_ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
@@ -164,7 +156,9 @@ static void backward_task(void *arg, int64_t i, int worker)
         end = args->n_sequences;
     }
     for (int64_t b = begin; b < end && !fsdp_cpu_failure_any(&a->failure); b++)
-        fsdp_cpu_failure_note(&a->failure, backward_head(a, worker, b, kv));
+        fsdp_cpu_failure_note(&a->failure, a->tiles
+                                               ? fsdp_attention_tiles_backward(a, worker, b, kv)
+                                               : backward_head(a, worker, b, kv));
 }
 
 fsdp_status fsdp_cpu_attention_backward(fsdp_kernel_context *c, const fsdp_attention_args *args)

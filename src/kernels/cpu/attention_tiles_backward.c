@@ -1,0 +1,253 @@
+/* Backward attention with our own tiles. See Note [Strips]. */
+#include "src/kernels/cpu/attention_tiles.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/kernels/cpu/scratch.h"
+
+enum {
+    ROWS = FSDP_TILE_ROWS,
+    LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* of a lane of a tile */
+    BLOCK_ROWS = 64,                          /* over which a product for dK and dV sums */
+    /* Of P^T, and of dS^T: long sequences have shorter blocks. */
+    BLOCK_ELEMENTS = 1 << 17
+};
+
+typedef struct backward_scratch {
+    char *k, *v;                 /* columns of S and of dP */
+    char *k_depth;               /* summed over for dQ */
+    char *q_depth, *d_out_depth; /* of a block, summed over for dK and dV */
+    char *p_tiles, *d_s_tiles;   /* of a block's P^T and dS^T */
+    char *d_s, *left;
+    float *d_k, *d_v; /* [keys, padded_dim] */
+    float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
+    uint32_t *keep;
+    int64_t block_rows, d_s_ld, scores_ld, keep_ld;
+} backward_scratch;
+
+static int64_t min(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+
+static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head, int worker,
+                    backward_scratch *s)
+{
+    size_t size = fsdp_dtype_size(head->args->dtype), word = sizeof(float), bytes = 0;
+    size_t keys = (size_t)head->keys, dim = (size_t)head->padded_dim;
+    s->block_rows = BLOCK_ROWS;
+    while (s->block_rows > ROWS && s->block_rows * head->keys > BLOCK_ELEMENTS)
+        s->block_rows /= 2;
+    s->scores_ld = s->d_s_ld = fsdp_attention_scores_ld(head->keys);
+    s->keep_ld = fsdp_attention_keep_ld(head->keys);
+    size_t block = fsdp_tile_a_bytes(head->keys, fsdp_tile_depth(head->args->dtype, s->block_rows));
+    size_t scores_bytes = (size_t)(ROWS * s->scores_ld) * word;
+    size_t table = (size_t)fsdp_attention_table_length(head) * word;
+    size_t k = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(head, head->keys));
+    size_t v = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(head, head->keys));
+    size_t k_depth = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(head, head->keys));
+    size_t q_depth = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(head, s->block_rows));
+    size_t o_depth = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(head, s->block_rows));
+    size_t p_tiles = fsdp_scratch_part(&bytes, block);
+    size_t d_s_tiles = fsdp_scratch_part(&bytes, block);
+    size_t d_s = fsdp_scratch_part(&bytes, (size_t)(ROWS * s->d_s_ld) * size);
+    size_t left = fsdp_scratch_part(&bytes, fsdp_attention_left_bytes(head));
+    size_t d_k = fsdp_scratch_part(&bytes, keys * dim * word);
+    size_t d_v = fsdp_scratch_part(&bytes, keys * dim * word);
+    size_t scores = fsdp_scratch_part(&bytes, scores_bytes);
+    size_t d_p = fsdp_scratch_part(&bytes, scores_bytes);
+    size_t d_q = fsdp_scratch_part(&bytes, ROWS * dim * word);
+    size_t bias = fsdp_scratch_part(&bytes, table);
+    size_t d_bias = fsdp_scratch_part(&bytes, table);
+    size_t delta = fsdp_scratch_part(&bytes, ROWS * word);
+    size_t keep = fsdp_scratch_part(
+        &bytes, head->args->dropout_p > 0 ? (size_t)(ROWS * s->keep_ld) * word : 0);
+    char *base = fsdp_kernel_scratch(a->context, worker, bytes);
+    if (!base)
+        return false;
+    s->k = base + k;
+    s->v = base + v;
+    s->k_depth = base + k_depth;
+    s->q_depth = base + q_depth;
+    s->d_out_depth = base + o_depth;
+    s->p_tiles = base + p_tiles;
+    s->d_s_tiles = base + d_s_tiles;
+    s->d_s = base + d_s;
+    s->left = base + left;
+    s->d_k = (float *)(void *)(base + d_k);
+    s->d_v = (float *)(void *)(base + d_v);
+    s->scores = (float *)(void *)(base + scores);
+    s->d_p = (float *)(void *)(base + d_p);
+    s->d_q = (float *)(void *)(base + d_q);
+    s->bias = (float *)(void *)(base + bias);
+    s->d_bias = (float *)(void *)(base + d_bias);
+    s->delta = (float *)(void *)(base + delta);
+    s->keep = (uint32_t *)(void *)(base + keep);
+    return true;
+}
+
+/* Queries [query, query + rows) of a head, `lane` lanes into the tiles of a block of `depth` lanes
+ * and the keys of a range. */
+typedef struct block_part {
+    int64_t query, rows, lane, depth;
+    fsdp_attention_range block, range;
+} block_part;
+
+/* Of what P^T and dS^T have for the part's rows: keys [first, end) become zeros. */
+static void zero_tiles(const backward_scratch *s, const block_part *p, int64_t first, int64_t end,
+                       int64_t lanes)
+{
+    for (int64_t key = first; key < end; key += 8) {
+        int64_t at = ((key - p->block.first) / 8 * p->depth + p->lane) * LANE_BYTES;
+        memset(s->p_tiles + at, 0, (size_t)(lanes * LANE_BYTES));
+        memset(s->d_s_tiles + at, 0, (size_t)(lanes * LANE_BYTES));
+    }
+}
+
+/* S and dP of a strip to P and dS. */
+static void gradient_of_strip(const fsdp_attention_head *head, const backward_scratch *s,
+                              const block_part *p, const void *q, const void *d_out,
+                              const float *lse)
+{
+    const fsdp_attention_args *args = head->args;
+    int rows = (int)p->rows;
+    int64_t difference = fsdp_attention_table_at(head, p->query, p->range.first);
+    int64_t tile = (p->range.first - p->block.first) / 8;
+    int64_t at = (tile * p->depth + p->lane) * LANE_BYTES;
+    fsdp_attention_strip strip = fsdp_attention_strip_at(head, p->query, rows, p->range);
+    strip.columns = (int)fsdp_attention_round(p->range.end - p->range.first, 16);
+    strip.scores = s->scores;
+    strip.ld = s->scores_ld;
+    if (args->position_bias)
+        strip.bias = s->bias + difference;
+    if (args->dropout_p > 0) {
+        fsdp_attention_keep(head, p->query, rows, p->range, s->keep, s->keep_ld);
+        strip.keep = s->keep;
+        strip.keep_ld = s->keep_ld;
+    }
+    fsdp_attention_scores(head, q, args->q_ld, rows, s->k, p->range, s->left, s->scores,
+                          s->scores_ld);
+    fsdp_attention_scores(head, d_out, args->heads * args->head_dim, rows, s->v, p->range, s->left,
+                          s->d_p, s->scores_ld);
+    head->strips->gradient(&strip,
+                           &(fsdp_attention_gradient){
+                               .d_p = s->d_p,
+                               .lse = lse,
+                               .delta = s->delta,
+                               .keep_factor = fsdp_attention_keep_factor(head),
+                               .p_tiles = s->p_tiles + at,
+                               .d_s_tiles = s->d_s_tiles + at,
+                               .tile_bytes = p->depth * LANE_BYTES,
+                               .d_s = s->d_s,
+                               .d_s_ld = s->d_s_ld,
+                               .d_bias = args->d_position_bias ? s->d_bias + difference : NULL});
+}
+
+static void backward_strip(const fsdp_attention_head *head, const backward_scratch *s,
+                           const block_part *p)
+{
+    const fsdp_attention_args *args = head->args;
+    int64_t row = head->q_row + p->query, ld = args->heads * args->head_dim;
+    int64_t tokens = args->q_offsets[args->n_sequences];
+    const char *d_out = fsdp_attention_at(head, args->d_out, ld, row, head->h);
+    const char *out = fsdp_attention_at(head, args->out, ld, row, head->h);
+    char *d_q = (char *)args->d_q + (d_out - (const char *)args->d_out);
+    int64_t lanes = fsdp_tile_depth(args->dtype, p->rows);
+    fsdp_attention_ask(head, args->q, args->q_ld, p->query + ROWS);
+    fsdp_attention_ask(head, args->d_out, ld, p->query + ROWS);
+    fsdp_attention_ask(head, args->out, ld, p->query + ROWS);
+    zero_tiles(s, p, p->block.first, min(p->range.first, p->block.end), lanes);
+    zero_tiles(s, p, p->range.first + fsdp_attention_round(p->range.end - p->range.first, 16),
+               p->block.end, lanes);
+    if (p->range.end > p->range.first) {
+        head->strips->dot(s->delta, d_out, out, args->dtype, ld, p->rows, args->head_dim);
+        gradient_of_strip(head, s, p, fsdp_attention_at(head, args->q, args->q_ld, row, head->h),
+                          d_out, args->lse + head->h * tokens + row);
+        fsdp_attention_combine(head, s->d_s, s->d_s_ld, p->rows, s->k_depth, p->range, s->d_q);
+    } else {
+        memset(s->d_q, 0, (size_t)(p->rows * head->padded_dim) * sizeof(float));
+    }
+    head->strips->store(d_q, args->dtype, ld, s->d_q, head->padded_dim, NULL, args->scale, p->rows,
+                        args->head_dim);
+}
+
+/* d_keys [keys of the block, padded_dim] += X^T Y; X^T in tiles of `depth` lanes, Y packed. */
+static void spread(const fsdp_attention_head *head, const block_part *p, const char *tiles,
+                   const char *y, float *d_keys)
+{
+    head->tiles->multiply(&(fsdp_tile_block){.dtype = head->args->dtype,
+                                             .m = p->block.end - p->block.first,
+                                             .n = head->args->head_dim,
+                                             .depth = p->depth,
+                                             .a = tiles,
+                                             .b = y,
+                                             .c = d_keys + p->block.first * head->padded_dim,
+                                             .c_dtype = FSDP_DTYPE_F32,
+                                             .ldc = head->padded_dim,
+                                             .add = true});
+}
+
+static void backward_block(const fsdp_attention_head *head, const backward_scratch *s,
+                           int64_t query, int64_t rows)
+{
+    const fsdp_attention_args *args = head->args;
+    int64_t row = head->q_row + query, ld = args->heads * args->head_dim;
+    block_part p = {.depth = fsdp_tile_depth(args->dtype, rows),
+                    .block = fsdp_attention_range_of(head, query, rows)};
+    for (int64_t i = 0; i < rows; i += ROWS) {
+        p.query = query + i;
+        p.rows = min(rows - i, ROWS);
+        p.lane = fsdp_tile_depth(args->dtype, i);
+        p.range = fsdp_attention_range_of(head, p.query, p.rows);
+        backward_strip(head, s, &p);
+    }
+    if (p.block.end == p.block.first)
+        return;
+    fsdp_attention_pack_depth(head, s->d_out_depth,
+                              fsdp_attention_at(head, args->d_out, ld, row, head->h), ld, rows);
+    spread(head, &p, s->p_tiles, s->d_out_depth, s->d_v);
+    fsdp_attention_pack_depth(head, s->q_depth,
+                              fsdp_attention_at(head, args->q, args->q_ld, row, head->h),
+                              args->q_ld, rows);
+    spread(head, &p, s->d_s_tiles, s->q_depth, s->d_k);
+}
+
+static void backward_queries(const fsdp_attention_head *head, const backward_scratch *s)
+{
+    const fsdp_attention_args *args = head->args;
+    fsdp_attention_make_table(head, s->bias);
+    if (args->d_position_bias)
+        memset(s->d_bias, 0, (size_t)fsdp_attention_table_length(head) * sizeof(float));
+    for (int64_t query = 0; query < head->queries; query += s->block_rows)
+        backward_block(head, s, query, min(head->queries - query, s->block_rows));
+    if (args->d_position_bias)
+        fsdp_attention_add_table(head, args->d_position_bias, s->d_bias);
+}
+
+fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worker, int64_t b,
+                                          int64_t kv)
+{
+    const fsdp_attention_args *args = a->args;
+    int64_t group = args->heads / args->kv_heads, ld = args->kv_heads * args->head_dim;
+    fsdp_attention_head head = fsdp_attention_head_at(a, b, kv * group);
+    size_t gradient_bytes = (size_t)(head.keys * head.padded_dim) * sizeof(float);
+    const char *k = fsdp_attention_at(&head, args->k, args->k_ld, head.k_row, kv);
+    const char *v = fsdp_attention_at(&head, args->v, args->v_ld, head.k_row, kv);
+    backward_scratch s;
+    if (!reserve(a, &head, worker, &s))
+        return fsdp_error_nomem();
+    fsdp_attention_pack_columns(&head, s.k, k, args->k_ld, head.keys);
+    fsdp_attention_pack_columns(&head, s.v, v, args->v_ld, head.keys);
+    fsdp_attention_pack_depth(&head, s.k_depth, k, args->k_ld, head.keys);
+    memset(s.d_k, 0, gradient_bytes);
+    memset(s.d_v, 0, gradient_bytes);
+    for (; head.h < (kv + 1) * group; head.h++)
+        backward_queries(&head, &s);
+    int64_t at = (head.k_row * ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
+    head.strips->store((char *)args->d_k + at, args->dtype, ld, s.d_k, head.padded_dim, NULL,
+                       args->scale, head.keys, args->head_dim);
+    head.strips->store((char *)args->d_v + at, args->dtype, ld, s.d_v, head.padded_dim, NULL,
+                       fsdp_attention_keep_factor(&head), head.keys, args->head_dim);
+    return FSDP_OK;
+}

@@ -1,0 +1,405 @@
+/* Softmax and its gradient on strips of eight queries; see Note [Strips]. AVX-512 alone has them,
+ * and bf16 wants AVX512-BF16, as tiles do. */
+#include "src/kernels/cpu/attention_tiles.h"
+
+#include "src/kernels/cpu/isa/isa.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+#include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/vec16.h"
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+enum {
+    ROWS = FSDP_TILE_ROWS,
+    QUAD = 4 /* rows that are packed at a time: two lanes in bf16, four in f32 */
+};
+
+#define BF16_TARGET __attribute__((target("avx512bf16")))
+
+static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
+
+/* 2^x for x up to 127; 0 for -infinity, NaN for NaN. What x is above its floor by a polynomial
+ * (minimax fits as in vec.h): the error is 2.6e-6 where the result is rounded to bf16, 2e-9 before
+ * rounding in f32. */
+FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
+{
+    const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 q;
+    if (dtype == FSDP_DTYPE_BF16) {
+        q = _mm512_set1_ps(0x1.bb7cd4p-7f);
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.aa13f0p-5f));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.ee798ap-3f));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.62d166p-1f));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.00002cp+0f));
+    } else {
+        q = _mm512_set1_ps(0x1.c7211ap-13f);
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.461954p-10f));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.3d2800p-7f));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.c68500p-5f));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.ebfd9ep-3f));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.62e42ap-1f));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(1.0f));
+    }
+    return _mm512_scalef_ps(q, x);
+}
+
+/* Lanes 0 to 15, counted from column j, that lie in [begin, end). */
+FSDP_INLINE __mmask16 lanes_in(int j, int begin, int end)
+{
+    uint32_t from = begin <= j ? 0xffffu : begin >= j + 16 ? 0 : 0xffffu << (begin - j);
+    uint32_t to = end >= j + 16 ? 0xffffu : end <= j ? 0 : 0xffffu >> (16 - (end - j));
+    return (__mmask16)(from & to);
+}
+
+FSDP_INLINE BF16_TARGET __m512i round_two(__m512 upper, __m512 lower)
+{
+    return (__m512i)_mm512_cvtne2ps_pbh(upper, lower);
+}
+
+/* --- forward --- */
+
+/* x = scale x + bias, -infinity outside the row's span; returns the maximum. */
+FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
+{
+    const float *bias = s->bias ? s->bias - row : NULL;
+    __m512 scale = _mm512_set1_ps(s->scale), none = _mm512_set1_ps(-INFINITY);
+    __m512 most[2] = {none, none};
+    int begin = s->begin[row], end = s->end[row];
+    for (int j = 0; j < s->columns; j += 32) {
+        bool inside = begin <= j && j + 32 <= end;
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            int at = j + 16 * i;
+            __m512 y = _mm512_loadu_ps(x + at);
+            y = bias ? _mm512_fmadd_ps(scale, y, _mm512_loadu_ps(bias + at))
+                     : _mm512_mul_ps(scale, y);
+            if (!inside)
+                y = _mm512_mask_mov_ps(none, lanes_in(at, begin, end), y);
+            _mm512_storeu_ps(x + at, y);
+            most[i] = _mm512_max_ps(y, most[i]);
+        }
+    }
+    return _mm512_reduce_max_ps(_mm512_max_ps(most[0], most[1]));
+}
+
+/* Sums of the rows' exponentials before dropout: as they are, and as P has them. The output is
+ * divided by the latter, so that the weights with which values are added are rounded but add up to
+ * one. */
+typedef struct row_sums {
+    float exact[16], stored[16];
+} row_sums;
+
+FSDP_INLINE BF16_TARGET void exponentials_bf16(const fsdp_attention_strip *s, int row,
+                                               float maximum, uint16_t *p, row_sums *sums)
+{
+    const float *x = s->scores + row * s->ld;
+    const uint32_t *keep = s->keep ? s->keep + row * s->keep_ld : NULL;
+    __m512 exact[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()}, stored = _mm512_setzero_ps();
+    __m512i ones = _mm512_set1_epi16(0x3f80);
+    __m512 most = _mm512_set1_ps(maximum);
+    for (int j = 0; j < s->columns; j += 32) {
+        __m512 e[2];
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            e[i] = exp2_of(FSDP_DTYPE_BF16, _mm512_sub_ps(_mm512_loadu_ps(x + j + 16 * i), most));
+            exact[i] = _mm512_add_ps(exact[i], e[i]);
+        }
+        __m512i rounded = round_two(e[1], e[0]);
+        stored = _mm512_dpbf16_ps(stored, (__m512bh)rounded, (__m512bh)ones);
+        if (keep)
+            rounded = _mm512_maskz_mov_epi16(keep[j / 32], rounded);
+        _mm512_storeu_si512(p + j, rounded);
+    }
+    sums->exact[row] = _mm512_reduce_add_ps(_mm512_add_ps(exact[0], exact[1]));
+    sums->stored[row] = _mm512_reduce_add_ps(stored);
+}
+
+FSDP_INLINE void exponentials_f32(const fsdp_attention_strip *s, int row, float maximum, float *p,
+                                  row_sums *sums)
+{
+    const float *x = s->scores + row * s->ld;
+    const uint32_t *keep = s->keep ? s->keep + row * s->keep_ld : NULL;
+    __m512 sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    __m512 most = _mm512_set1_ps(maximum);
+    for (int j = 0; j < s->columns; j += 32) {
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            int at = j + 16 * i;
+            __m512 e = exp2_of(FSDP_DTYPE_F32, _mm512_sub_ps(_mm512_loadu_ps(x + at), most));
+            sum[i] = _mm512_add_ps(sum[i], e);
+            if (keep)
+                e = _mm512_maskz_mov_ps((__mmask16)(keep[j / 32] >> (16 * i)), e);
+            _mm512_storeu_ps(p + at, e);
+        }
+    }
+    sums->exact[row] = sums->stored[row] = _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1]));
+}
+
+/* Row by row, but each step for all rows before the next: what one waits for, others fill. */
+BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float *lse,
+                                float *inverse)
+{
+    bool bf16 = s->dtype == FSDP_DTYPE_BF16;
+    float maximum[16];
+    row_sums sums;
+    for (int row = 0; row < s->rows; row++)
+        maximum[row] = scale_row(s, row, s->scores + row * s->ld);
+    for (int row = 0; row < s->rows; row++) {
+        /* A row that sees no key: e^(-infinity), of sum 0. */
+        float most = maximum[row] == -INFINITY ? 0.0f : maximum[row];
+        if (bf16)
+            exponentials_bf16(s, row, most, (uint16_t *)p + row * p_ld, &sums);
+        else
+            exponentials_f32(s, row, most, (float *)p + row * p_ld, &sums);
+    }
+    for (int row = s->rows; row < 16; row++)
+        maximum[row] = 0.0f, sums.exact[row] = sums.stored[row] = 1.0f;
+    for (int row = 0; row < 16; row++)
+        sums.exact[row] = maximum[row] * ln_2 + fsdp_log(sums.exact[row]);
+    for (int row = 0; row < s->rows; row++) {
+        bool none = maximum[row] == -INFINITY;
+        lse[row] = none ? -INFINITY : sums.exact[row];
+        inverse[row] = none ? 0.0f : 1.0f / sums.stored[row];
+    }
+}
+
+/* --- backward --- */
+
+/* Sixteen columns of four rows to their places in two tiles: the lanes of a tile at
+ * [pair of rows or row][8 keys]. */
+FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, char *to,
+                                       int64_t tile_bytes, const __m512 x[QUAD],
+                                       const __m512i rounded[2])
+{
+    __m512i out[2][2]; /* tile, half of the rows */
+    int halves = dtype == FSDP_DTYPE_BF16 ? 1 : 2;
+    if (dtype == FSDP_DTYPE_BF16) {
+        const __m512i lower =
+            _mm512_set_epi16(55, 39, 54, 38, 53, 37, 52, 36, 51, 35, 50, 34, 49, 33, 48, 32, 23, 7,
+                             22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        const __m512i upper = _mm512_add_epi16(lower, _mm512_set1_epi16(8));
+        out[0][0] = _mm512_permutex2var_epi16(rounded[0], lower, rounded[1]);
+        out[1][0] = _mm512_permutex2var_epi16(rounded[0], upper, rounded[1]);
+    } else {
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            out[0][i] = (__m512i)_mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0x44);
+            out[1][i] = (__m512i)_mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0xee);
+        }
+    }
+    UNROLL
+    for (int tile = 0; tile < 2; tile++) {
+        UNROLL
+        for (int i = 0; i < halves; i++) {
+            char *at = to + tile * tile_bytes + 64 * i;
+            int left = dtype == FSDP_DTYPE_BF16 ? (rows + 1) / 2 : rows - 2 * i;
+            if (!part || left >= 2)
+                _mm512_storeu_si512(at, out[tile][i]);
+            else if (left == 1) /* the lanes behind are the next tile's */
+                _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(out[tile][i]));
+        }
+    }
+}
+
+/* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to meet
+ * row 7's. `before` holds the sixteen columns to the left. */
+FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
+{
+    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    __m512i from = _mm512_add_epi32(lane, _mm512_set1_epi32(16 - (ROWS - 1 - row)));
+    return row == ROWS - 1 ? now : _mm512_permutex2var_ps(before, from, now);
+}
+
+FSDP_INLINE void add_to(float *x, __m512 y)
+{
+    _mm512_storeu_ps(x, _mm512_add_ps(_mm512_loadu_ps(x), y));
+}
+
+/* Columns [j, j + 16). `part`: rows may be missing, columns not visible, elements dropped. */
+FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool part, bool biased,
+                                         const fsdp_attention_strip *s,
+                                         const fsdp_attention_gradient *g, const float *lse,
+                                         const float *delta, int j, __m512 before[ROWS])
+{
+    __m512 scale = _mm512_set1_ps(s->scale), diagonal = _mm512_setzero_ps();
+    int64_t size = dtype == FSDP_DTYPE_BF16 ? 2 : 4;
+    UNROLL
+    for (int quad = 0; quad < ROWS; quad += QUAD) {
+        __m512 p[QUAD], d_s[QUAD];
+        __m512i p_rounded[2] = {0}, d_s_rounded[2] = {0};
+        if (part && quad >= s->rows)
+            break;
+        UNROLL
+        for (int i = 0; i < QUAD; i++) {
+            int row = quad + i;
+            __m512 y = _mm512_loadu_ps(s->scores + row * s->ld + j);
+            __m512 d = _mm512_loadu_ps(g->d_p + row * s->ld + j);
+            __m512 minus = _mm512_set1_ps(-lse[row]);
+            y = biased ? _mm512_add_ps(
+                             _mm512_fmadd_ps(scale, y, _mm512_loadu_ps(s->bias + j - row)), minus)
+                       : _mm512_fmadd_ps(scale, y, minus);
+            __m512 e = exp2_of(dtype, y);
+            p[i] = e;
+            if (part) {
+                __mmask16 seen = row < s->rows ? lanes_in(j, s->begin[row], s->end[row]) : 0;
+                __mmask16 kept = seen;
+                if (s->keep && row < s->rows) {
+                    kept &= (__mmask16)(s->keep[row * s->keep_ld + j / 32] >> (j & 16));
+                    d = _mm512_mul_ps(d, _mm512_set1_ps(g->keep_factor));
+                }
+                e = _mm512_maskz_mov_ps(seen, e);
+                d = _mm512_maskz_mov_ps(kept, d);
+                p[i] = _mm512_maskz_mov_ps(kept, e);
+            }
+            d_s[i] = _mm512_mul_ps(e, _mm512_sub_ps(d, _mm512_set1_ps(delta[row])));
+            if (biased) {
+                diagonal = _mm512_add_ps(diagonal, shifted(row, before[row], d_s[i]));
+                before[row] = d_s[i];
+            }
+        }
+        char *rows = (char *)g->d_s + (quad * g->d_s_ld + j) * size;
+        UNROLL
+        for (int i = 0; i < QUAD / 2 && dtype == FSDP_DTYPE_BF16; i++) {
+            p_rounded[i] = round_two(p[2 * i + 1], p[2 * i]);
+            d_s_rounded[i] = round_two(d_s[2 * i + 1], d_s[2 * i]);
+            char *at = rows + 2 * i * g->d_s_ld * size;
+            _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(d_s_rounded[i]));
+            _mm256_storeu_si256((__m256i *)(void *)(at + g->d_s_ld * size),
+                                _mm512_extracti64x4_epi64(d_s_rounded[i], 1));
+        }
+        UNROLL
+        for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
+            _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
+        /* A row of quad's lanes is 8 keys of 4 bytes, for each pair of rows or row. */
+        int64_t at = quad * 8 * size + j / 8 * g->tile_bytes;
+        put_tiles(dtype, part, s->rows - quad, g->p_tiles + at, g->tile_bytes, p, p_rounded);
+        put_tiles(dtype, part, s->rows - quad, g->d_s_tiles + at, g->tile_bytes, d_s, d_s_rounded);
+    }
+    if (biased && g->d_bias)
+        add_to(g->d_bias + j - (ROWS - 1), diagonal);
+}
+
+FSDP_INLINE BF16_TARGET void gradient_as(fsdp_dtype dtype, bool biased,
+                                         const fsdp_attention_strip *s,
+                                         const fsdp_attention_gradient *g)
+{
+    __m512 before[ROWS];
+    float lse[ROWS] = {0}, delta[ROWS] = {0};
+    int first = 0, last = s->columns; /* whole columns in between */
+    for (int row = 0; row < ROWS; row++) {
+        before[row] = _mm512_setzero_ps();
+        if (row < s->rows) {
+            lse[row] = g->lse[row] * log2_e;
+            delta[row] = g->delta[row];
+            first = s->begin[row] > first ? s->begin[row] : first;
+            last = s->end[row] < last ? s->end[row] : last;
+        }
+    }
+    first = fsdp_padded(first);
+    last &= -16;
+    if (s->rows < ROWS || s->keep || last <= first)
+        first = last = s->columns;
+    for (int j = 0; j < first; j += 16)
+        gradient_of(dtype, true, biased, s, g, lse, delta, j, before);
+    for (int j = first; j < last; j += 16)
+        gradient_of(dtype, false, biased, s, g, lse, delta, j, before);
+    for (int j = last; j < s->columns; j += 16)
+        gradient_of(dtype, true, biased, s, g, lse, delta, j, before);
+    if (!biased || !g->d_bias)
+        return;
+    __m512 diagonal = _mm512_setzero_ps();
+    for (int row = 0; row < ROWS - 1; row++)
+        diagonal = _mm512_add_ps(diagonal, shifted(row, before[row], _mm512_setzero_ps()));
+    add_to(g->d_bias + s->columns - (ROWS - 1), diagonal);
+}
+
+BF16_TARGET static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradient *g)
+{
+    if (s->dtype == FSDP_DTYPE_BF16 && s->bias)
+        gradient_as(FSDP_DTYPE_BF16, true, s, g);
+    else if (s->dtype == FSDP_DTYPE_BF16)
+        gradient_as(FSDP_DTYPE_BF16, false, s, g);
+    else if (s->bias)
+        gradient_as(FSDP_DTYPE_F32, true, s, g);
+    else
+        gradient_as(FSDP_DTYPE_F32, false, s, g);
+}
+
+/* --- dropout --- */
+
+static void keep(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_t columns)
+{
+    /* Kept: the upper 24 bits of a word, as a fraction, are at least p. */
+    fsdp_v16i threshold = (fsdp_v16i)_mm512_set1_epi32((int)ceil((double)p * 0x1p24));
+    for (int64_t j = 0; j < columns; j += 32) {
+        uint32_t words[32];
+        fsdp_philox8(words, key, (element + (uint64_t)j) / 4);
+        uint32_t kept = 0;
+        for (int i = 0; i < 2; i++) {
+            __m512i word = _mm512_srli_epi32(_mm512_loadu_si512(words + 16 * i), 8);
+            kept |= (uint32_t)_mm512_cmpge_epi32_mask(word, (__m512i)threshold) << (16 * i);
+        }
+        bits[j / 32] = kept;
+    }
+}
+
+/* --- rows of outputs --- */
+
+BF16_TARGET static void dot(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
+                            int64_t rows, int64_t width)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        __m512 sum = _mm512_setzero_ps();
+        for (int64_t j = 0; j < width && dtype == FSDP_DTYPE_BF16; j += 32) {
+            __mmask32 lanes = width - j >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << (width - j)) - 1;
+            __m512i a = _mm512_maskz_loadu_epi16(lanes, (const uint16_t *)x + i * ld + j);
+            __m512i b = _mm512_maskz_loadu_epi16(lanes, (const uint16_t *)y + i * ld + j);
+            sum = _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+        }
+        for (int64_t j = 0; j < width && dtype == FSDP_DTYPE_F32; j += 16) {
+            __mmask16 lanes = lanes_in((int)j, 0, (int)width);
+            __m512 a = _mm512_maskz_loadu_ps(lanes, (const float *)x + i * ld + j);
+            __m512 b = _mm512_maskz_loadu_ps(lanes, (const float *)y + i * ld + j);
+            sum = _mm512_fmadd_ps(a, b, sum);
+        }
+        sums[i] = _mm512_reduce_add_ps(sum);
+    }
+}
+
+BF16_TARGET static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
+                              int64_t src_ld, const float *factors, float factor, int64_t rows,
+                              int64_t width)
+{
+    int64_t size = dtype == FSDP_DTYPE_F32 ? 4 : 2;
+    for (int64_t i = 0; i < rows; i++) {
+        /* The rows that come next, here or in the next strip: short pieces far apart. */
+        const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
+        for (int64_t at = 0; at < width * size; at += 64)
+            __builtin_prefetch(ahead + at, 1);
+        __m512 f = _mm512_set1_ps(factors ? factors[i] * factor : factor);
+        for (int64_t j = 0; j < width; j += 16) {
+            __mmask16 lanes = lanes_in(0, 0, (int)fsdp_min_i64(width - j, 16));
+            __m512 x = _mm512_mul_ps(_mm512_loadu_ps(src + i * src_ld + j), f);
+            int64_t at = i * dst_ld + j;
+            if (dtype == FSDP_DTYPE_F32)
+                _mm512_mask_storeu_ps((float *)dst + at, lanes, x);
+            else if (lanes == 0xffff) /* masked stores of 2 bytes are slow */
+                _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)dst + at),
+                                    (__m256i)_mm512_cvtneps_pbh(x));
+            else
+                _mm256_mask_storeu_epi16((uint16_t *)dst + at, lanes,
+                                         (__m256i)_mm512_cvtneps_pbh(x));
+        }
+    }
+}
+
+const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_attention_strips) = {
+    .softmax = softmax, .gradient = gradient, .keep = keep, .dot = dot, .store = store};
+#else
+const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_attention_strips) = {0};
+#endif
