@@ -257,6 +257,26 @@ TEST(large_weight_gradients_equal_the_double_loop)
         check_large_weight_gradients(t, isas[i]);
 }
 
+/* Two splits of k of which the second is a lane shorter: its blocks of A could hold more rows than
+ * the first's, for which scratch was made. C in bfloat16 has sums behind them. */
+TEST(a_shorter_last_split_stays_within_its_scratch)
+{
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
+    for (int i = 0; i < 3; i++) {
+        problem p = {.m = 260,
+                     .n = 40,
+                     .k = i == 2 ? 257 : 514,
+                     .trans_a = true,
+                     .dtype = i == 2 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16,
+                     .c_dtype = i == 1 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
+                     .seed = (uint64_t)i};
+        check_problem(t, context, kernels, &p, 3);
+    }
+    fsdp_kernels_cpu_close(context);
+}
+
 TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
 {
     fsdp_kernel_context *context;

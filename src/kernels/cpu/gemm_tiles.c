@@ -61,7 +61,8 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = fsdp_tile_depth(args->ab_dtype, k);
-    int64_t block_rows = rows_of_block(depth);
+    /* As many as scratch has room for: a shorter split's blocks would have more. */
+    int64_t block_rows = rows_of_block(fsdp_tile_depth(args->ab_dtype, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
                              .n = p->columns,
