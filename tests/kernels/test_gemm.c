@@ -267,7 +267,7 @@ TEST(a_shorter_last_split_stays_within_its_scratch)
     for (int i = 0; i < 3; i++) {
         problem p = {.m = 260,
                      .n = 40,
-                     .k = i == 2 ? 257 : 514,
+                     .k = i == 2 ? 513 : 514,
                      .trans_a = true,
                      .dtype = i == 2 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16,
                      .c_dtype = i == 1 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,

@@ -11,9 +11,9 @@
 
 enum {
     MAX_DEPTH = 1024, /* lanes of a split: a panel of B is at most 192 KiB */
-    /* The same where A is packed, from rows of k that lie apart: so many pages are known to the
-     * second TLB, and C, usually f32, can be added to. */
-    MAX_PACKED_DEPTH = 256,
+    /* Elements of k where A is packed, from rows of k that lie apart: so many pages are known to
+     * the second TLB, and C, usually f32, can be added to. */
+    MAX_PACKED_K = 512,
     B_BYTES = 2 << 20,   /* packed at once by a task, in the third cache */
     A_BYTES = 128 << 10, /* a block of rows, in the second cache */
     SUM_ROWS = 1024,     /* of C, where sums wait in scratch */
@@ -158,7 +158,7 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
     gemm g = {.args = args, .context = c, .tiles = fsdp_cpu_tiles_of(c, args->ab_dtype)};
     int64_t lane = FSDP_TILE_LANE_BYTES / fsdp_gemm_bytes(args->ab_dtype, 1);
     g.pack_a = args->trans_a || args->k % lane != 0;
-    g.split = even_part(args->k, (g.pack_a ? MAX_PACKED_DEPTH : MAX_DEPTH) * lane, lane);
+    g.split = even_part(args->k, g.pack_a ? MAX_PACKED_K : MAX_DEPTH * lane, lane);
     g.sums = g.split < args->k && args->c_dtype != FSDP_DTYPE_F32;
     cut(&g, pool ? fsdp_thread_pool_size(pool) : 1);
     fsdp_parallel_for(pool, g.row_tasks * ceil_div(args->n, g.task_columns), run_task, &g);

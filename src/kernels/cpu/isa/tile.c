@@ -119,15 +119,24 @@ static target target_of_a(void *tiles, int64_t depth, int64_t width, int64_t i)
     return (target){(char *)tiles + 2 * i * tile_bytes, ROWS * LANE, tile_bytes};
 }
 
+/* How many rows further on what packing asks for lies. */
+static int64_t rows_ahead(int64_t columns)
+{
+    return AHEAD / columns < 8 ? 8 : AHEAD / columns;
+}
+
 /* Rows of k with `columns` neighbouring columns: read along the rows, as memory likes it best. */
 static void pack_rows_f32(const target *to, const char *src, int64_t row_bytes, int64_t k,
                           int64_t columns)
 {
+    int64_t ahead = rows_ahead(columns) * row_bytes;
     for (int64_t lane = 0; lane < k; lane++)
-        for (int64_t j = 0; j < columns; j += 16)
+        for (int64_t j = 0; j < columns; j += 16) {
+            const char *at = src + lane * row_bytes + j * LANE;
+            __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)ahead));
             put(&to[j / 16], lane,
-                _mm512_maskz_loadu_epi32((__mmask16)first_bits(columns - j),
-                                         src + lane * row_bytes + j * LANE));
+                _mm512_maskz_loadu_epi32((__mmask16)first_bits(columns - j), at));
+        }
 }
 
 static void pack_rows_bf16(const target *to, const char *src, int64_t row_bytes, int64_t k,
@@ -136,7 +145,7 @@ static void pack_rows_bf16(const target *to, const char *src, int64_t row_bytes,
     __m512i pairs = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
                                      39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
-    int64_t ahead = (AHEAD / columns < 8 ? 8 : AHEAD / columns) * row_bytes;
+    int64_t ahead = rows_ahead(columns) * row_bytes;
     for (int64_t row = 0; row < k; row += 2)
         for (int64_t j = 0; j < columns; j += 32) {
             const char *at = src + row * row_bytes + 2 * j;
