@@ -357,26 +357,37 @@ FSDP_INLINE fsdp_v16 load_lanes(const void *x, fsdp_dtype dtype, int64_t i, __mm
     return (fsdp_v16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
 }
 
-/* A tile of results [rows, columns] in `x` to its place (i0, j0) in C, with what is added. */
+/* Sixteen columns of a tile of results to their place (i, j) in C, with what is added. */
+FSDP_INLINE BF16_TARGET void finish_row(const fsdp_tile_block *b, bool whole, __mmask16 lanes,
+                                        fsdp_v16 y, fsdp_v16 bias, int64_t i, int64_t j)
+{
+    int64_t at = i * b->ldc + j;
+    if (b->sum)
+        y += load_lanes(b->sum, FSDP_DTYPE_F32, i * b->sum_ld + j, lanes);
+    y += bias;
+    if (b->add)
+        y += load_lanes(b->c, b->c_dtype, at, lanes);
+    if (b->c_dtype == FSDP_DTYPE_F32)
+        _mm512_mask_storeu_ps((float *)b->c + at, lanes, (__m512)y);
+    else if (whole) /* masked stores of 2 bytes are slow */
+        _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)b->c + at), round_bf16((__m512)y));
+    else
+        _mm256_mask_storeu_epi16((uint16_t *)b->c + at, lanes, round_bf16((__m512)y));
+}
+
+/* A tile of results [rows, columns] in `x` to its place (i0, j0). */
 BF16_TARGET static void finish(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
                                int64_t i0, int rows, int64_t j0, int columns)
 {
     for (int j = 0; j < columns; j += 16) {
         __mmask16 lanes = (__mmask16)first_bits(columns - j);
-        bool adds = b->sum || b->add;
         fsdp_v16 bias = b->bias ? load_lanes(b->bias, b->dtype, j0 + j, lanes) : fsdp_set16(0.0f);
-        for (int i = 0; i < rows; i++) {
-            int64_t at = (i0 + i) * b->ldc + j0 + j;
-            fsdp_v16 y = fsdp_load16(&x[i][j]);
-            if (adds && b->sum)
-                y += load_lanes(b->sum, FSDP_DTYPE_F32, (i0 + i) * b->sum_ld + j0 + j, lanes);
-            y += bias;
-            if (adds && b->add)
-                y += load_lanes(b->c, b->c_dtype, at, lanes);
-            if (b->c_dtype == FSDP_DTYPE_F32)
-                _mm512_mask_storeu_ps((float *)b->c + at, lanes, (__m512)y);
-            else
-                _mm256_mask_storeu_epi16((uint16_t *)b->c + at, lanes, round_bf16((__m512)y));
+        if (columns - j >= 16) {
+            for (int i = 0; i < rows; i++)
+                finish_row(b, true, 0xffff, fsdp_load16(&x[i][j]), bias, i0 + i, j0 + j);
+        } else {
+            for (int i = 0; i < rows; i++)
+                finish_row(b, false, lanes, fsdp_load16(&x[i][j]), bias, i0 + i, j0 + j);
         }
     }
 }
