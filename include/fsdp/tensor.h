@@ -8,7 +8,8 @@
  * tensor, never its data pointer.
  *
  * A device is what one rank computes with: kernels, threads, a caching allocator. "meta" has no
- * data: operations compute shapes and count memory, and nothing else.
+ * data: operations compute shapes and count memory, and nothing else. "fake" is for tests: the
+ * CPU's kernels, started late at random on a thread of their own, as a GPU's are.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -41,7 +42,7 @@ FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 
 /** Zero means default. */
 typedef struct fsdp_device_options {
-    const char *name; /**< "cpu" (default) or "meta" */
+    const char *name; /**< "cpu", "meta" or "fake"; default: $FSDP_DEVICE or "cpu" */
     int threads;      /**< threads of this rank, the caller included; default 1 */
     const char *isa;  /**< one of `fsdp --version`; default: $FSDP_ISA or the best */
 } fsdp_device_options;
@@ -49,8 +50,8 @@ typedef struct fsdp_device_options {
 /**
  * @param options NULL: all defaults
  * @param device  out: owned by the caller; must outlive every tensor on it
- * @return FSDP_ERR_INVALID for an unknown name or threads < 0; FSDP_ERR_UNSUPPORTED if the CPU
- *         lacks the ISA asked for.
+ * @return FSDP_ERR_INVALID for an unknown name or threads < 0; FSDP_ERR_UNSUPPORTED for "cuda",
+ *         which no build has yet, and if the CPU lacks the ISA asked for.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_create(const fsdp_device_options *options,
                                                         fsdp_device **device);

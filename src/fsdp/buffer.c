@@ -89,7 +89,7 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
-    if (b->shared && b->in_phase)
+    if (b->shared) /* own rows are read outside of phases, too */
         wait_for_kernels(b);
     let_go(b, 0);
     fsdp_shared_buffer_destroy(b->shared);

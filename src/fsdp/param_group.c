@@ -155,11 +155,15 @@ fsdp_status fsdp_param_group_take_values(const fsdp_tensor *old, const fsdp_slic
         return status;
     }
     const void *from = fsdp_tensor_ptr(old); /* NULL if it comes from the meta device */
-    if (device->kernels && from)
+    if (device->kernels && from) {
+        status = fsdp_devices_meet(old->storage->device, device);
         fsdp_slice_read(device, slice, fsdp_tensor_ptr(local), local->dtype, from, old->dtype);
+        if (status == FSDP_OK)
+            status = fsdp_devices_meet(old->storage->device, device);
+    }
     fsdp_tensor_end_write(local);
     fsdp_tensor_end_read(old);
-    return FSDP_OK;
+    return status;
 }
 
 /* Which slice of p this rank has. */

@@ -43,10 +43,13 @@ static fsdp_status receive(const fsdp_param_group *u, const fsdp_parameter *para
         fsdp_tensor_create(u->device, dtype, parameter->ndim, parameter->shape, FSDP_TAG_COMM, &t));
     const size_t bytes = (size_t)fsdp_tensor_numel(t) * fsdp_dtype_size(dtype);
     void *host;
-    if (has_values(data) && data->dtype == dtype && bytes)
+    const bool has = has_values(data) && data->dtype == dtype && bytes;
+    fsdp_status status = has ? fsdp_devices_meet(data->storage->device, u->device) : FSDP_OK;
+    if (has)
         u->device->kernels->copy(u->device->context, fsdp_tensor_ptr(t), fsdp_tensor_ptr(data),
                                  bytes);
-    fsdp_status status = fsdp_tensor_host(t, &host);
+    if (status == FSDP_OK)
+        status = fsdp_tensor_host(t, &host); /* and so the kernel has run */
     if (status == FSDP_OK && bytes)
         status = broadcast(u, host, bytes);
     if (status == FSDP_OK)

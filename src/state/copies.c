@@ -70,10 +70,15 @@ static fsdp_status copy(fsdp_tensor *to, const fsdp_tensor *from)
         memcpy(box.shape, box.size, sizeof box.shape);
         memset(box.offset, 0, sizeof box.offset);
     }
+    const fsdp_device *devices[] = {fsdp_tensor_device(from), fsdp_tensor_device(to)};
     FSDP_TRY(fsdp_tensor_begin_read(from));
-    fsdp_box_copy(&box, from, to);
+    fsdp_status status = fsdp_devices_meet(devices[0], devices[1]);
+    if (status == FSDP_OK) {
+        fsdp_box_copy(&box, from, to);
+        status = fsdp_devices_meet(devices[0], devices[1]);
+    }
     fsdp_tensor_end_read(from);
-    return FSDP_OK;
+    return status;
 }
 
 /* Ranks wait for each other once a unit, not once a tensor: its tensors are neighbours. After a

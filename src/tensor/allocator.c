@@ -62,6 +62,8 @@ enum {
 
 struct fsdp_allocator {
     bool meta;
+    void (*wait)(void *arg); /* NULL: nobody else is at its memory */
+    void *wait_arg;
     int64_t limit;
     fsdp_memory_stats stats;
     side sides[SIDES];
@@ -92,6 +94,12 @@ static void close_side(side *s, bool meta)
             munmap(s->arenas[i].base, s->arenas[i].bytes);
     }
     fsdp_free(s->arenas);
+}
+
+void fsdp_allocator_set_barrier(fsdp_allocator *a, void (*wait)(void *arg), void *arg)
+{
+    a->wait = wait;
+    a->wait_arg = arg;
 }
 
 void fsdp_allocator_destroy(fsdp_allocator *a)
@@ -346,6 +354,8 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
     count(&a->stats, b->tag, -(int64_t)b->requested);
     if (BLOCK_IS_ALONE) {
         count_reserved(&a->stats, -(int64_t)b->bytes);
+        if (a->wait)
+            a->wait(a->wait_arg);
         free(b->data);
         fsdp_free(b);
         return;

@@ -24,6 +24,8 @@ typedef struct fsdp_block fsdp_block;
 /* meta: gives no memory, and counts what it would hold: `reserved` is as a real run's too. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);
 void fsdp_allocator_destroy(fsdp_allocator *allocator);
+/* Called before memory goes back to the system, while the allocator lives: kernels may be at it. */
+void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *arg), void *arg);
 
 /* 64-byte aligned; bytes 0 is valid. *data is NULL on meta. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,

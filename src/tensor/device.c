@@ -5,7 +5,10 @@
 #include "src/base/assert.h"
 #include "src/tensor/device.h"
 
-static const fsdp_device_ops *const devices[] = {&fsdp_device_cpu, &fsdp_device_meta};
+static const fsdp_device_ops *const devices[] = {&fsdp_device_cpu, &fsdp_device_fake,
+                                                 &fsdp_device_meta};
+
+#define KNOWN "cpu, fake, meta"
 
 const char *fsdp_tag_name(fsdp_tag tag)
 {
@@ -24,7 +27,10 @@ static fsdp_status find(const char *name, const fsdp_device_ops **ops)
             return FSDP_OK;
         }
     }
-    return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: cpu, meta)", name);
+    if (strcmp(name, "cuda") == 0)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "device cuda: this build has none (known: " KNOWN ")");
+    return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: " KNOWN ")", name);
 }
 
 fsdp_status fsdp_device_create(const fsdp_device_options *options, fsdp_device **out)
@@ -33,7 +39,8 @@ fsdp_status fsdp_device_create(const fsdp_device_options *options, fsdp_device *
     const fsdp_device_ops *ops = NULL;
     if (!options)
         options = &defaults;
-    FSDP_TRY(find(options->name ? options->name : "cpu", &ops));
+    const char *name = options->name ? options->name : getenv("FSDP_DEVICE");
+    FSDP_TRY(find(name && *name ? name : "cpu", &ops));
     if (options->threads < 0)
         return fsdp_error(FSDP_ERR_INVALID, "threads %d is negative", options->threads);
     fsdp_device *device = fsdp_calloc(1, sizeof *device);
@@ -78,6 +85,14 @@ bool fsdp_device_is_bf16_supported(const fsdp_device *device)
 fsdp_status fsdp_device_synchronize(const fsdp_device *device)
 {
     return device->ops->synchronize ? device->ops->synchronize(device) : FSDP_OK;
+}
+
+fsdp_status fsdp_devices_meet(const fsdp_device *a, const fsdp_device *b)
+{
+    if (a == b)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_device_synchronize(a));
+    return fsdp_device_synchronize(b);
 }
 
 fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst, const void *src, size_t bytes)

@@ -5,8 +5,8 @@
  * CUDA. The whole program above src/kernels and src/tensor/device_* is written for "later":
  *
  * - What a kernel is told belongs to the caller again when the call returns: structs of arguments,
- *   arrays of pointers, and arrays in host memory (ids, positions, labels, offsets, rows) are
- * copied by then.
+ *   arrays of pointers and arrays in host memory (ids, positions, labels, offsets, rows) have been
+ *   copied.
  * - Elements of tensors are the device's. fsdp_tensor_ptr() is an address for kernels alone. The
  *   host looks through fsdp_tensor_data(), which waits for all that was started (every device's
  *   memory has one address on both sides), and what it got is good until the next kernel that
@@ -14,9 +14,9 @@
  *   by fsdp_device_from_host() and fsdp_device_memset(), which are in the order of kernels.
  * - Memory may go back to the allocator at any time: who gets it next is behind in the stream, too.
  *   But nothing else is in that order. Before memory is given to another rank (the end of a phase,
- *   a collective), to a thread, to a file or to the heap, there is a wait:
- * fsdp_device_synchronize() by the rank itself, or an event, which another thread may wait for
- * while the rank goes on.
+ *   a collective), to a thread, to a file or to the heap, there is a wait: the rank's own,
+ *   fsdp_device_synchronize(), or an event, for which that thread waits while the rank goes on.
+ *   Around kernels that take memory of another device both wait: fsdp_devices_meet().
  * - A kernel that fails later is told by the next wait, and by all after it: as with CUDA, the
  *   device is of no use from there on. What was computed in between is not to be looked at, and
  *   fsdp_tensor_data() gives NULL.
@@ -53,7 +53,7 @@ typedef struct fsdp_device_ops {
     /* @} */
 } fsdp_device_ops;
 
-extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta;
+extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_fake, fsdp_device_meta;
 
 struct fsdp_device {
     const fsdp_device_ops *ops;
@@ -84,6 +84,10 @@ static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int 
     else if (bytes)
         memset(dst, byte, bytes);
 }
+
+/* Before and after kernels of one device that take the other's memory, which is in the order of
+ * neither stream. No effect if they are the same. */
+FSDP_MUST_CHECK fsdp_status fsdp_devices_meet(const fsdp_device *a, const fsdp_device *b);
 
 /* The caller's; behind all that was started so far. */
 static inline fsdp_event *fsdp_device_record(const fsdp_device *device)

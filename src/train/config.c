@@ -516,9 +516,18 @@ static fsdp_status check_output(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
+static fsdp_status check_device(const fsdp_train_config *c)
+{
+    if (c->device != FSDP_TRAIN_CUDA)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "--device cuda: this build has none, it computes on the CPU");
+}
+
 fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
 {
     const fsdp_train_config *c = config;
+    FSDP_TRY(check_device(c));
     FSDP_TRY(check_model(c));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));

@@ -57,7 +57,9 @@ typedef enum fsdp_print_model {
 
 typedef enum fsdp_train_device {
     FSDP_TRAIN_CPU,
-    FSDP_TRAIN_META /* shapes only: the schedule and the memory of a run, without computing it */
+    FSDP_TRAIN_META, /* shapes only: the schedule and the memory of a run, without computing it */
+    FSDP_TRAIN_CUDA,
+    FSDP_TRAIN_FAKE
 } fsdp_train_device;
 
 typedef enum fsdp_loss_reduction {

@@ -27,7 +27,7 @@ typedef struct op_result {
 
 /* How it is run. */
 typedef struct op_run {
-    const char *device; /* "cpu", "meta" */
+    const char *device; /* NULL: the default; or "meta" */
     fsdp_dtype dtype;
     unsigned need; /* inputs that want a gradient; 0: no tape */
     bool through;  /* inputs are results of nodes, not leaves, and the result is an input of one */
@@ -137,7 +137,8 @@ static fsdp_status dirty_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_dt
         FSDP_TRY(fsdp_tensor_create(leaf->storage->device, dtype, leaf->ndim, leaf->shape,
                                     FSDP_TAG_GRAD, &self->grad));
         if (fsdp_tensor_ptr(self->grad))
-            memset(fsdp_tensor_ptr(self->grad), 0xff, self->grad->storage->bytes);
+            fsdp_device_memset(leaf->storage->device, fsdp_tensor_ptr(self->grad), 0xff,
+                               self->grad->storage->bytes);
     }
     *dst = self->grad;
     return FSDP_OK;

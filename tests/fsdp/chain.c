@@ -74,7 +74,7 @@ static fsdp_status build(chain *c, const fsdp_fully_shard_options *options)
 fsdp_status chain_open(fsdp_group *group, const fsdp_fully_shard_options *options, chain *c)
 {
     *c = (chain){0};
-    FSDP_TRY(trainee_open(group, "cpu", options->mp_policy.param_dtype, &c->m));
+    FSDP_TRY(trainee_open(group, NULL, options->mp_policy.param_dtype, &c->m));
     FSDP_TRY(build(c, options));
     chain_counts(c);
     return FSDP_OK;

@@ -62,7 +62,7 @@ TEST_RANKS(a_method_other_than_forward_is_gathered_and_reduced, 2)
 
 static fsdp_status open_unsharded(fsdp_test *t, trainee *m)
 {
-    FSDP_TRY(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, m));
+    FSDP_TRY(trainee_open(t->group, NULL, FSDP_DTYPE_F32, m));
     FSDP_TRY(tree_example(TREE_EXAMPLE_WIDTH, &m->model));
     FSDP_TRY(fsdp_module_to_empty(m->model, m->device));
     return fsdp_module_init(m->model, 5);

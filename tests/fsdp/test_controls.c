@@ -251,7 +251,7 @@ TEST_RANKS(a_slot_that_waits_is_reduced_before_the_next_backward_writes_it, 2)
         trainee m[2];
         for (int defers = 0; defers < 2; defers++) {
             trainee *who = &m[defers];
-            ASSERT_OK(trainee_open(t->group, "cpu", dtypes[d], who));
+            ASSERT_OK(trainee_open(t->group, NULL, dtypes[d], who));
             ASSERT_OK(tree_example(7, &who->model));
             ASSERT_OK(fsdp_fully_shard(who->model, t->group, who->device, &o));
             ASSERT_OK(fsdp_module_init(who->model, 5));
@@ -374,8 +374,8 @@ TEST_RANKS(a_unit_that_backward_does_not_read_need_not_be_gathered_for_it, 2)
         const fsdp_fully_shard_options o = of_dtype(dtypes[d]);
         const tree_call call = {.leaf = t->rank};
         trainee m, same;
-        ASSERT_OK(open_embedding(t, "cpu", &o, &m));
-        ASSERT_OK(open_embedding(t, "cpu", &o, &same));
+        ASSERT_OK(open_embedding(t, NULL, &o, &m));
+        ASSERT_OK(open_embedding(t, NULL, &o, &same));
         ASSERT_OK(fsdp_set_unshard_in_backward(trainee_unit(&m, "embedding"), false));
         const fsdp_comm_counters *n = fsdp_group_counters(t->group);
         for (int step = 0; step < 2; step++) {
@@ -406,7 +406,7 @@ TEST_RANKS(an_operation_that_reads_what_is_not_gathered_says_so_on_meta_too, 2)
         const fsdp_fully_shard_options o = of_dtype(dtypes[d % 2]);
         const tree_call call = {.leaf = t->rank};
         trainee m;
-        ASSERT_OK(open_embedding(t, meta ? "meta" : "cpu", &o, &m));
+        ASSERT_OK(open_embedding(t, meta ? "meta" : NULL, &o, &m));
         ASSERT_OK(tree_forward_backward(&m, m.model, &call));
         fsdp_module *linear = trainee_unit(&m, "linear");
         ASSERT_OK(fsdp_set_unshard_in_backward(linear, false));

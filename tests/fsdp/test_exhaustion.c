@@ -89,7 +89,7 @@ TEST(fully_shard_survives_every_failing_allocation)
 {
     for (long n = 1;; n++) {
         trainee m;
-        ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+        ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
         ASSERT_OK(tree_example(WIDTH, &m.model));
         ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
         ASSERT_OK(fsdp_module_init(m.model, 2));

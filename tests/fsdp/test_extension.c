@@ -84,7 +84,7 @@ static fsdp_status open_extended(fsdp_group *group, const fsdp_fully_shard_optio
 {
     fsdp_parameter_list list;
     const fsdp_all_gather_extension extension = extension_of(q);
-    FSDP_TRY(trainee_open(group, "cpu", FSDP_DTYPE_F32, m));
+    FSDP_TRY(trainee_open(group, NULL, FSDP_DTYPE_F32, m));
     FSDP_TRY(tree_example(TREE_EXAMPLE_WIDTH, &m->model));
     FSDP_TRY(fsdp_module_parameters(m->model, false, &list));
     fsdp_status status = FSDP_OK;
@@ -179,7 +179,7 @@ TEST(an_extension_is_whole_and_comes_before_the_unit)
     const fsdp_fully_shard_options options = {0};
     fsdp_all_gather_extension half = extension_of(&q);
     half.post_all_gather = NULL;
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
     fsdp_parameter *p = tree_of(m.model)->up;
     ASSERT_ERROR(fsdp_parameter_set_all_gather_extension(p, &half), FSDP_ERR_INVALID,

@@ -125,7 +125,7 @@ static void check_memory(fsdp_test *t, const fsdp_fully_shard_options *o, frozen
 {
     trainee m;
     const int64_t frozen = frozen_numel(set), trained = NORM + 2 * MATRIX - frozen;
-    ASSERT_OK(open_blocks(t->group, "cpu", o, set, true, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, o, set, true, &m));
     const int64_t ranks = o->no_shard ? 1 : t->world_size;
     const bool halved = o->mp_policy.param_dtype == FSDP_DTYPE_BF16 && ranks > 1;
     const int64_t marks = halved ? trained / 8 : 0;
@@ -183,7 +183,7 @@ TEST_RANKS(without_sharding_frozen_parameters_are_stored_once_per_host, 4)
 TEST_RANKS(without_sharding_the_frozen_are_one_memory_and_the_first_rank_s, 3)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", &no_shard, FROZEN_UP, true, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &no_shard, FROZEN_UP, true, &m));
     const tree *block = tree_of(fsdp_module_child(m.model, 0));
     fsdp_tensor *const locals[] = {fsdp_parameter_local(block->up),
                                    fsdp_parameter_local(block->down)};
@@ -214,7 +214,7 @@ TEST_RANKS(without_sharding_the_frozen_are_one_memory_and_the_first_rank_s, 3)
 TEST_RANKS(without_sharding_what_is_frozen_later_moves_together_and_back, 2)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", &no_shard, FROZEN_NONE, true, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &no_shard, FROZEN_NONE, true, &m));
     ASSERT_OK(tree_step(&m, 0, LEAVES));
     const int64_t whole = memory(&m).tag_allocated[FSDP_TAG_PARAM];
     for (int round = 0; round < 2; round++) {
@@ -237,7 +237,7 @@ TEST_RANKS(without_sharding_frozen_data_is_there_only_while_unsharded, 2)
     trainee m;
     const fsdp_fully_shard_options o = {.no_shard = true,
                                         .mp_policy = {.param_dtype = FSDP_DTYPE_BF16}};
-    ASSERT_OK(open_blocks(t->group, "cpu", &o, FROZEN_UP, true, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_UP, true, &m));
     fsdp_module *block = fsdp_module_child(m.model, 0);
     const fsdp_parameter *up = tree_of(block)->up;
     ASSERT_OK(tree_step(&m, 0, LEAVES));
@@ -254,7 +254,7 @@ TEST_RANKS(without_sharding_frozen_data_is_there_only_while_unsharded, 2)
 TEST_RANKS(a_frozen_unit_in_the_dtype_of_compute_is_read_as_it_lies, 2)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[1], FROZEN_ALL, true, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[1], FROZEN_ALL, true, &m));
     const int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
     const uint64_t writes = fsdp_group_counters(t->group)->calls[FSDP_KIND_WRITE_SHARD];
     ASSERT_OK(tree_evaluate(&m, m.model, 0));
@@ -281,7 +281,7 @@ TEST_RANKS(only_what_trains_is_reduced, 2)
     for (int set = FROZEN_NONE; set <= FROZEN_ALL; set++) {
         trainee m;
         const int64_t numel = NORM + 2 * MATRIX, trained = numel - frozen_numel((frozen_set)set);
-        ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[1], (frozen_set)set, true, &m));
+        ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[1], (frozen_set)set, true, &m));
         const fsdp_comm_counters before = *fsdp_group_counters(t->group);
         ASSERT_OK(set == FROZEN_ALL
                       ? tree_evaluate(&m, m.model, 0)
@@ -300,7 +300,7 @@ TEST_RANKS(only_what_trains_is_reduced, 2)
 TEST_RANKS(frozen_units_at_the_bottom_are_not_gathered_in_backward, 2)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[0], FROZEN_ALL, true, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[0], FROZEN_ALL, true, &m));
     freeze(fsdp_module_child(m.model, BLOCKS - 1), FROZEN_NONE);
     ASSERT_OK(tree_step(&m, 0, LEAVES)); /* settles: the block's master is made */
     const fsdp_comm_counters before = *fsdp_group_counters(t->group);
@@ -316,7 +316,7 @@ TEST_RANKS(frozen_units_at_the_bottom_are_not_gathered_in_backward, 2)
 static fsdp_status open_tree(fsdp_group *group, const fsdp_fully_shard_options *o, frozen_set set,
                              bool loaded, trainee *m)
 {
-    FSDP_TRY(trainee_open(group, "cpu", o->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(group, NULL, o->mp_policy.param_dtype, m));
     FSDP_TRY(tree_example(TREE_EXAMPLE_WIDTH, &m->model));
     freeze_tree(m->model, set);
     if (loaded)
@@ -411,7 +411,7 @@ TEST_RANKS(freezing_and_unfreezing_at_4_ranks, 4)
 TEST_RANKS(freezing_narrows_only_what_stays_equal, 3)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[0], FROZEN_NONE, true, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[0], FROZEN_NONE, true, &m));
     const int64_t before = memory(&m).tag_allocated[FSDP_TAG_PARAM];
     fsdp_tensor *local = fsdp_parameter_local(tree_of(fsdp_module_child(m.model, 1))->up);
     ASSERT_OK(fsdp_tensor_begin_write(local));
@@ -476,7 +476,7 @@ TEST_RANKS(sync_module_states_of_what_rank_0_loaded, 2)
     const fsdp_fully_shard_options o = {.sync_module_states = true,
                                         .mp_policy.param_dtype = FSDP_DTYPE_BF16};
     trainee m;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_BF16, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_BF16, &m));
     ASSERT_OK(tree_add(NULL, "", WIDTH, WIDTH, &m.model));
     freeze(m.model, FROZEN_ALL);
     if (t->rank == 0) {
@@ -499,7 +499,7 @@ static void take_float32(fsdp_test *t, bool broadcast)
     float v[WIDTH], got[WIDTH];
     for (int i = 0; i < WIDTH; i++)
         v[i] = 1.0f + 1.0f / 1024.0f;
-    ASSERT_OK(open_blocks(t->group, "cpu", &(fsdp_fully_shard_options){0}, FROZEN_ALL, true, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &(fsdp_fully_shard_options){0}, FROZEN_ALL, true, &m));
     const fsdp_parameter *norm = tree_of(fsdp_module_child(m.model, 0))->norm;
     fsdp_tensor *local = fsdp_parameter_local(norm);
     ASSERT(local->dtype == FSDP_DTYPE_BF16);
@@ -541,11 +541,11 @@ TEST_RANKS(a_frozen_parameter_is_stored_as_a_checkpoint_has_it, 2)
     if (t->rank == 0)
         snprintf(path, sizeof path, "%s/checkpoint", fsdp_test_dir(t));
     ASSERT_OK(fsdp_broadcast(t->group, path, sizeof path, 0));
-    ASSERT_OK(open_blocks(t->group, "cpu", &o, FROZEN_NONE, false, &trained));
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_NONE, false, &trained));
     ASSERT_OK(fsdp_module_init(trained.model, 6)); /* not rounded */
     ASSERT_OK(fsdp_get_model_state_dict(trained.model, NULL, &saved));
     ASSERT_OK(fsdp_dcp_save(saved, path, t->group, NULL));
-    ASSERT_OK(open_blocks(t->group, "cpu", &o, FROZEN_UP, true, &frozen));
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_UP, true, &frozen));
     const fsdp_parameter *up = tree_of(fsdp_module_child(frozen.model, 0))->up;
     ASSERT(fsdp_parameter_local(up)->dtype == FSDP_DTYPE_BF16);
     ASSERT_OK(fsdp_get_model_state_dict(frozen.model, NULL, &dict));
@@ -580,7 +580,7 @@ TEST_RANKS(freezing_between_forward_and_backward_is_an_error_that_says_so, 2)
 TEST_RANKS(what_is_unsharded_cannot_be_unfrozen, 2)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[1], FROZEN_UP, true, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[1], FROZEN_UP, true, &m));
     fsdp_module *block = fsdp_module_child(m.model, 0);
     ASSERT_OK(tree_evaluate(&m, m.model, 0));
     ASSERT_OK(fsdp_unit_unshard(block));
@@ -612,7 +612,7 @@ TEST_RANKS(meta_counts_unfrozen_masters_too, 2)
 {
     for (int v = 0; v < TREE_VARIANTS; v++) {
         fsdp_memory_stats cpu, meta;
-        ASSERT_OK(requests(t->group, "cpu", &tree_variants[v], &cpu));
+        ASSERT_OK(requests(t->group, NULL, &tree_variants[v], &cpu));
         ASSERT_OK(requests(t->group, "meta", &tree_variants[v], &meta));
         ASSERT_INT(meta.tag_allocated[FSDP_TAG_PARAM], cpu.tag_allocated[FSDP_TAG_PARAM]);
         ASSERT_INT(meta.tag_allocated[FSDP_TAG_GRAD], cpu.tag_allocated[FSDP_TAG_GRAD]);

@@ -15,7 +15,7 @@ static const fsdp_wrap_policy every_tree = {
 static fsdp_status open_wrapped(fsdp_group *group, const options *o, trainee *m)
 {
     const bool bf16 = o->mixed_precision && o->mixed_precision->set_param_dtype;
-    FSDP_TRY(trainee_open(group, "cpu", bf16 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32, m));
+    FSDP_TRY(trainee_open(group, NULL, bf16 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32, m));
     FSDP_TRY(tree_example(TREE_EXAMPLE_WIDTH, &m->model));
     FSDP_TRY(fsdp_fully_sharded_data_parallel(m->model, group, m->device, o));
     return o->param_init_fn ? FSDP_OK : fsdp_module_init(m->model, 3);
@@ -77,7 +77,7 @@ TEST_RANKS(hybrid_strategies_replicate_over_the_mesh, 4)
     ASSERT_OK(trainee_close(&one));
     ASSERT_OK(trainee_close(&m));
     o.device_mesh = line;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
     ASSERT_ERROR(fsdp_fully_sharded_data_parallel(m.model, t->group, m.device, &o),
                  FSDP_ERR_INVALID, "wants a device_mesh of two dimensions");
@@ -146,7 +146,7 @@ TEST(cpu_offload_is_nothing_or_a_file)
     ASSERT_OK(trainee_close(&m));
     ASSERT_OK(trainee_close(&plain));
     o.cpu_offload = false;
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
     ASSERT_ERROR(fsdp_fully_sharded_data_parallel(m.model, NULL, m.device, &o), FSDP_ERR_INVALID,
                  "without cpu_offload");
@@ -157,7 +157,7 @@ TEST(cpu_offload_is_nothing_or_a_file)
 TEST_RANKS(what_is_ignored_stays_whole_and_is_not_reduced, 2)
 {
     trainee m;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
     fsdp_module *ignored[] = {trainee_unit(&m, "second")};
     fsdp_parameter *states[] = {tree_of(trainee_unit(&m, "first"))->norm};
@@ -231,7 +231,7 @@ TEST(param_init_fn_is_called_for_modules_with_parameters_of_their_own)
     init_calls calls = {0};
     fsdp_module *block;
     const options o = {.param_init_fn = init_own, .param_init_arg = &calls};
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_add(NULL, "", TREE_EXAMPLE_WIDTH, 0, &m.model));
     ASSERT_OK(tree_add(m.model, "block", TREE_EXAMPLE_WIDTH, 3, &block));
     ASSERT_OK(fsdp_fully_sharded_data_parallel(m.model, NULL, m.device, &o));
@@ -244,7 +244,7 @@ TEST_RANKS(sync_module_states_makes_rank_0s_values_everybodys, 2)
     for (int sync = 0; sync < 2; sync++) {
         trainee m, first;
         const options o = {.auto_wrap_policy = &every_tree, .sync_module_states = sync == 1};
-        ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+        ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
         ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
         ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
         ASSERT_OK(fsdp_module_init(m.model, 100 + (uint64_t)t->rank)); /* others on each rank */
@@ -292,7 +292,7 @@ TEST(frozen_beside_trainable_wants_use_orig_params)
     for (int orig = 0; orig < 2; orig++) {
         trainee m;
         const options o = {.auto_wrap_policy = &every_tree, .use_orig_params = orig == 1};
-        ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+        ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
         ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
         fsdp_parameter_set_requires_grad(tree_of(trainee_unit(&m, "second"))->up, false);
         if (orig)

@@ -450,7 +450,7 @@ TEST_RANKS(meta_counts_halves_alike, 2)
     for (int i = 0; i < 2; i++) {
         trainee m;
         fsdp_optimizer *optimizer;
-        ASSERT_OK(trainee_open(t->group, i ? "meta" : "cpu", FSDP_DTYPE_BF16, &m));
+        ASSERT_OK(trainee_open(t->group, i ? "meta" : NULL, FSDP_DTYPE_BF16, &m));
         ASSERT_OK(tree_example(64, &m.model));
         ASSERT_OK(tree_example_shard(m.model, t->group, m.device, &bf16));
         ASSERT_OK(create_optimizer(ADAFACTOR, m.model, &optimizer));

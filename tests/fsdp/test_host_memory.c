@@ -89,7 +89,7 @@ static fsdp_status unshard_and_read(const trainee *m, double *sum)
         const fsdp_tensor *const all[] = {fsdp_parameter_data(tree_of(block)->up),
                                           fsdp_parameter_data(tree_of(block)->down)};
         for (int k = 0; k < 2; k++) {
-            const unsigned char *at = fsdp_tensor_ptr(all[k]);
+            const unsigned char *at = fsdp_tensor_data(all[k]);
             const size_t bytes = (size_t)fsdp_tensor_numel(all[k]) * fsdp_dtype_size(all[k]->dtype);
             for (size_t b = 0; b < bytes; b += 64)
                 *sum += at[b];

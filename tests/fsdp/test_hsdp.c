@@ -22,7 +22,7 @@ static const char *const names[] = {"replicate", "shard"};
 static fsdp_status train(fsdp_group *group, int64_t width, const fsdp_fully_shard_options *options,
                          int steps, int leaves, trainee *m)
 {
-    FSDP_TRY(trainee_open(group, "cpu", options->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(group, NULL, options->mp_policy.param_dtype, m));
     FSDP_TRY(tree_example(width, &m->model));
     FSDP_TRY(tree_example_shard(m->model, group, m->device, options));
     for (int step = 0; step < steps; step++) {
@@ -334,7 +334,7 @@ TEST_RANKS(meshes_that_are_not_for_a_unit_are_refused, 4)
 {
     fsdp_device_mesh *mesh;
     trainee m;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     ASSERT_OK(fsdp_device_mesh_create(t->group, 3, (int[]){2, 1, 2}, NULL, &mesh));
     ASSERT_ERROR(

@@ -19,7 +19,7 @@ enum {
 static fsdp_status open_joint(fsdp_group *group, const fsdp_fully_shard_options *options,
                               int64_t width, trainee *m)
 {
-    FSDP_TRY(trainee_open(group, "cpu", options->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(group, NULL, options->mp_policy.param_dtype, m));
     FSDP_TRY(tree_example(width, &m->model));
     fsdp_module *const joint[] = {trainee_unit(m, "first"), trainee_unit(m, "second.inner")};
     FSDP_TRY(fsdp_fully_shard_modules(joint, 2, group, m->device, options));
@@ -30,7 +30,7 @@ static fsdp_status open_joint(fsdp_group *group, const fsdp_fully_shard_options 
 
 static fsdp_status open_plain(const fsdp_fully_shard_options *options, int64_t width, trainee *m)
 {
-    FSDP_TRY(trainee_open(NULL, "cpu", options->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(NULL, NULL, options->mp_policy.param_dtype, m));
     FSDP_TRY(tree_example(width, &m->model));
     return tree_example_shard(m->model, NULL, m->device, options);
 }
@@ -169,9 +169,9 @@ TEST_RANKS(a_failure_between_the_modules_leaves_nothing, 2)
 TEST(modules_that_are_no_unit_together_are_refused)
 {
     trainee m, other;
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &other));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &other));
     ASSERT_OK(tree_example(7, &other.model));
     fsdp_module *first = trainee_unit(&m, "first"), *second = trainee_unit(&m, "second");
     const struct {
@@ -197,7 +197,7 @@ TEST(modules_that_are_no_unit_together_are_refused)
 TEST(modules_inside_of_units_that_know_nothing_of_each_other_are_refused)
 {
     trainee m;
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     fsdp_module *const both[] = {trainee_unit(&m, "first"), trainee_unit(&m, "second.inner")};
     ASSERT_OK(fsdp_fully_shard_modules(both, 2, NULL, m.device, NULL));
@@ -216,7 +216,7 @@ TEST_RANKS(ignored_parameters_stay_whole_and_are_not_reduced, 2)
 {
     trainee m, whole;
     const tree_call call = {.leaf = t->rank, .n_micro_steps = 1};
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     fsdp_parameter *const ignored[] = {tree_of(trainee_unit(&m, "first"))->up,
                                        tree_of(m.model)->norm};
@@ -250,7 +250,7 @@ TEST_RANKS(ignored_parameters_stay_whole_and_are_not_reduced, 2)
 TEST(a_parameter_of_two_units_side_by_side_is_refused_naming_both)
 {
     trainee m;
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     fsdp_module *first = trainee_unit(&m, "first"), *second = trainee_unit(&m, "second");
     ASSERT_OK(fsdp_module_share_parameter(second, "tied", tree_of(first)->up));
@@ -267,7 +267,7 @@ TEST(modules_that_share_a_parameter_are_a_unit_together)
 {
     trainee m;
     fsdp_unit_info info;
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     fsdp_module *const both[] = {trainee_unit(&m, "first"), trainee_unit(&m, "second.inner")};
     ASSERT_OK(fsdp_module_share_parameter(both[1], "tied", tree_of(both[0])->up));
@@ -285,7 +285,7 @@ static void check_sync(fsdp_test *t, const fsdp_device_mesh *mesh, fsdp_dtype pa
     trainee m, first;
     const fsdp_fully_shard_options o = {
         .mp_policy = {.param_dtype = param_dtype}, .mesh = mesh, .sync_module_states = true};
-    ASSERT_OK(trainee_open(t->group, "cpu", param_dtype, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, param_dtype, &m));
     ASSERT_OK(tree_example(7, &m.model));
     if (t->rank != t->world_size - 1) {
         ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
@@ -293,7 +293,7 @@ static void check_sync(fsdp_test *t, const fsdp_device_mesh *mesh, fsdp_dtype pa
     }
     ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "second"), t->group, m.device, &o));
     ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, &o));
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &first));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &first));
     ASSERT_OK(tree_example(7, &first.model));
     ASSERT_OK(fsdp_module_to_empty(first.model, first.device));
     ASSERT_OK(fsdp_module_init(first.model, 70));
@@ -321,7 +321,7 @@ TEST_RANKS(rank_0s_values_are_those_of_all_replicas, 4)
 TEST_RANKS(without_values_sync_does_nothing, 2)
 {
     trainee m;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device,
                                &(fsdp_fully_shard_options){.sync_module_states = true}));

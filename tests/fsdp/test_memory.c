@@ -42,7 +42,7 @@ TEST_RANKS(parameters_at_rest_are_one_part_of_the_world_size, 4)
 {
     for (int v = 0; v < TREE_VARIANTS; v++) {
         trainee m;
-        ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[v], &m));
+        ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[v], &m));
         const fsdp_fully_shard_options *o = &tree_variants[v];
         const bool halved = o->mp_policy.param_dtype == FSDP_DTYPE_BF16 && !o->no_shard;
         int64_t share = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / (o->no_shard ? 1 : 4);
@@ -64,7 +64,7 @@ TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
 {
     const fsdp_fully_shard_options f16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}}, *o = &f16;
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", o, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, o, &m));
     int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
     ASSERT_OK(tree_evaluate(&m, m.model, 0));
     ASSERT_OK(tree_evaluate(&m, m.model, 0)); /* with prefetch */
@@ -90,7 +90,7 @@ TEST_RANKS(what_is_halved_takes_no_more_in_a_step, 4)
     for (int v = 0; v < 2; v++) {
         trainee m;
         fsdp_optimizer *optimizer;
-        ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[variants[v]], &m));
+        ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[variants[v]], &m));
         ASSERT_OK(fsdp_adamw_create(m.model, NULL, &optimizer));
         fsdp_device_reset_peak_memory(m.device);
         const int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
@@ -111,7 +111,7 @@ static void idle_memory_is_bounded(fsdp_test *t)
 {
     for (int v = 0; v < 2; v++) {
         trainee m;
-        ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[v], &m));
+        ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[v], &m));
         const int64_t share = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / t->world_size;
         int64_t idle = 0;
         for (int step = 0; step < 3; step++) {
@@ -145,7 +145,7 @@ TEST_RANKS(units_kept_after_forward_are_held_once, 4)
 {
     const fsdp_fully_shard_options *o = &tree_variants[7];
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", o, &m));
+    ASSERT_OK(open_blocks(t->group, NULL, o, &m));
     int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
     for (int step = 0; step < 3; step++)
         ASSERT_OK(tree_step(&m, step, 8));
@@ -179,7 +179,7 @@ TEST_RANKS(memory_is_the_same_after_every_step, 2)
 TEST_RANKS(sums_of_micro_steps_are_few_and_sharded, 4)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[0], &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[0], &m));
     ASSERT_OK(tree_step(&m, 0, 4 * 16));
     int64_t grads = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / 4;
     ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= 5 * grads + 2 * slot);
@@ -189,7 +189,7 @@ TEST_RANKS(sums_of_micro_steps_are_few_and_sharded, 4)
 TEST_RANKS(frozen_units_have_no_gradient_memory, 2)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, "cpu", &tree_variants[0], &m));
+    ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[0], &m));
     for (int i = 0; i < BLOCKS; i++) {
         tree *b = tree_of(fsdp_module_child(m.model, i));
         fsdp_parameter_set_requires_grad(b->norm, false);
@@ -226,7 +226,7 @@ static void meta_asks_for_the_same(fsdp_test *t)
         fsdp_memory_stats cpu, meta;
         const fsdp_fully_shard_options *o =
             v < TREE_VARIANTS ? &tree_variants[v] : &more[v - TREE_VARIANTS];
-        ASSERT_OK(requests(t->group, "cpu", o, &cpu));
+        ASSERT_OK(requests(t->group, NULL, o, &cpu));
         ASSERT_OK(requests(t->group, "meta", o, &meta));
         for (int tag = 0; tag < FSDP_TAG_COUNT; tag++) {
             ASSERT_INT(meta.tag_allocated[tag], cpu.tag_allocated[tag]);

@@ -196,8 +196,8 @@ static void trains_alike(fsdp_test *t, const fsdp_fully_shard_options *o, optimi
 {
     const fsdp_fully_shard_options elsewhere = with_dir(t, o);
     run in_file, in_memory;
-    ASSERT_OK(run_open(t->group, "cpu", &elsewhere, kind, &in_file));
-    ASSERT_OK(run_open(t->group, "cpu", o, kind, &in_memory));
+    ASSERT_OK(run_open(t->group, NULL, &elsewhere, kind, &in_file));
+    ASSERT_OK(run_open(t->group, NULL, o, kind, &in_memory));
     ASSERT_OK(tree_same_params(&in_file.m, &in_memory.m));
     for (int step = 0; step < STEPS; step++) {
         ASSERT_OK(run_step(&in_file, step));
@@ -249,8 +249,8 @@ TEST_RANKS(offloaded_units_are_frozen_and_unfrozen, 2)
     for (int v = 0; v < 2; v++) {
         const fsdp_fully_shard_options elsewhere = with_dir(t, &tree_variants[v]);
         run a, b;
-        ASSERT_OK(run_open(t->group, "cpu", &elsewhere, ADAMW, &a));
-        ASSERT_OK(run_open(t->group, "cpu", &tree_variants[v], ADAMW, &b));
+        ASSERT_OK(run_open(t->group, NULL, &elsewhere, ADAMW, &a));
+        ASSERT_OK(run_open(t->group, NULL, &tree_variants[v], ADAMW, &b));
         for (int step = 0; step < 4; step++) {
             for (int i = 0; i < BLOCKS; i++) {
                 fsdp_parameter *up = tree_of(fsdp_module_child(a.m.model, i))->up,
@@ -314,8 +314,8 @@ TEST_RANKS(checkpoints_go_from_file_to_memory_and_back, 2)
         ASSERT_OK(fsdp_broadcast(t->group, dir, sizeof dir, 0));
         const size_t at = strlen(dir);
         snprintf(dir + at, sizeof dir - at, "/dcp%d", back);
-        ASSERT_OK(run_open(t->group, "cpu", back ? &tree_variants[1] : &elsewhere, ADAMW, &from));
-        ASSERT_OK(run_open(t->group, "cpu", back ? &elsewhere : &tree_variants[1], ADAMW, &to));
+        ASSERT_OK(run_open(t->group, NULL, back ? &tree_variants[1] : &elsewhere, ADAMW, &from));
+        ASSERT_OK(run_open(t->group, NULL, back ? &elsewhere : &tree_variants[1], ADAMW, &to));
         ASSERT_OK(run_step(&from, 0));
         ASSERT_OK(run_step(&from, 1));
         ASSERT_OK(state_of(&from, &dict));
@@ -339,7 +339,7 @@ TEST(the_file_does_not_grow_with_freezing_and_unfreezing)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
     run r;
-    ASSERT_OK(run_open(NULL, "cpu", &o, SGD, &r));
+    ASSERT_OK(run_open(NULL, NULL, &o, SGD, &r));
     for (int i = 0; i < BLOCKS; i++) {
         fsdp_parameter *up = tree_of(fsdp_module_child(r.m.model, i))->up;
         up->loaded = true;
@@ -375,7 +375,7 @@ static fsdp_status state_of_blocks(const run *r, float value)
             status = fsdp_tensor_begin_write(states[i]);
         if (status != FSDP_OK)
             break;
-        float *at = fsdp_tensor_ptr(states[i]);
+        float *at = fsdp_tensor_data(states[i]);
         for (int64_t k = 0; k < fsdp_tensor_numel(states[i]); k++) {
             if (at[k] != 0.0f)
                 status = fsdp_error(FSDP_ERR_STATE, "new state is %g", (double)at[k]);
@@ -392,7 +392,7 @@ TEST(the_file_does_not_grow_with_state_that_comes_and_goes)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
     run r;
-    ASSERT_OK(run_open(NULL, "cpu", &o, SGD, &r));
+    ASSERT_OK(run_open(NULL, NULL, &o, SGD, &r));
     const rlim_t before = limit_files(2 * BLOCKS * BLOCK_NUMEL * 4);
     fsdp_status status = FSDP_OK;
     for (int round = 0; round < 20 && status == FSDP_OK; round++)
@@ -411,7 +411,7 @@ TEST_RANKS(state_dicts_are_set_and_gathered_on_all_ranks_or_on_none, 2)
     const fsdp_state_dict_options from_0 = {.group = t->group, .broadcast_from_rank0 = true};
     fsdp_state_dict *dict, *again;
     run r;
-    ASSERT_OK(run_open(t->group, "cpu", &o, SGD, &r));
+    ASSERT_OK(run_open(t->group, NULL, &o, SGD, &r));
     ASSERT_OK(fsdp_get_model_state_dict(r.m.model, &full, &dict));
     fsdp_allocator_set_limit(r.m.device->allocator, t->rank == 1);
     ASSERT(fsdp_set_model_state_dict(r.m.model, dict, &here, NULL) == FSDP_ERR_NOMEM);
@@ -434,7 +434,7 @@ static void stays_small(fsdp_test *t, const fsdp_fully_shard_options *o, optimiz
     const int64_t ranks = o->no_shard ? 1 : t->world_size;
     const int64_t master = BLOCK_NUMEL * 4 / ranks + ALIGNMENT, copy = BLOCK_NUMEL * 4 + ALIGNMENT;
     run r;
-    ASSERT_OK(run_open(t->group, "cpu", &elsewhere, kind, &r));
+    ASSERT_OK(run_open(t->group, NULL, &elsewhere, kind, &r));
     ASSERT(memory(&r).tag_peak[FSDP_TAG_PARAM] <= 3 * master);
     for (int step = 0; step < STEPS; step++)
         ASSERT_OK(run_step(&r, step));
@@ -477,7 +477,7 @@ TEST(a_limit_that_fails_without_offload_is_kept_with_it)
         const fsdp_fully_shard_options o =
             offload ? with_dir(t, &tree_variants[0]) : tree_variants[0];
         run r;
-        ASSERT_OK(run_open(NULL, "cpu", &o, ADAMW, &r));
+        ASSERT_OK(run_open(NULL, NULL, &o, ADAMW, &r));
         fsdp_allocator_set_limit(r.m.device->allocator, limit);
         fsdp_status status = run_step(&r, 0);
         if (offload)
@@ -506,7 +506,7 @@ TEST_RANKS(meta_counts_offloaded_units_alike, 2)
     for (int v = 0; v < 2; v++) {
         const fsdp_fully_shard_options o = with_dir(t, &tree_variants[v]);
         fsdp_memory_stats cpu, meta;
-        ASSERT_OK(requests(t->group, "cpu", &o, &cpu));
+        ASSERT_OK(requests(t->group, NULL, &o, &cpu));
         ASSERT_OK(requests(t->group, "meta", &o, &meta));
         ASSERT_INT(meta.tag_peak[FSDP_TAG_PARAM], cpu.tag_peak[FSDP_TAG_PARAM]);
         ASSERT_INT(meta.tag_peak[FSDP_TAG_OPTIM], cpu.tag_peak[FSDP_TAG_OPTIM]);
@@ -532,7 +532,7 @@ TEST(the_file_has_no_name)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
     run r;
-    ASSERT_OK(run_open(NULL, "cpu", &o, ADAMW, &r));
+    ASSERT_OK(run_open(NULL, NULL, &o, ADAMW, &r));
     ASSERT_OK(run_step(&r, 0));
     ASSERT_INT(count_files(o.offload_policy.dir), 0);
     ASSERT_OK(run_close(&r));
@@ -545,7 +545,7 @@ TEST(a_full_disk_is_told_before_training)
     run r;
     char text[64];
     const rlim_t before = limit_files(3 * BLOCK_NUMEL * 4);
-    fsdp_status status = run_open(NULL, "cpu", &o, ADAMW, &r);
+    fsdp_status status = run_open(NULL, NULL, &o, ADAMW, &r);
     limit_files(before);
     ASSERT_ERROR(status, FSDP_ERR_IO, o.offload_policy.dir);
     snprintf(text, sizeof text, "no room for an offload file of");
@@ -559,7 +559,7 @@ TEST(a_failed_write_is_told_at_the_next_use)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
     run r;
-    ASSERT_OK(run_open(NULL, "cpu", &o, SGD, &r));
+    ASSERT_OK(run_open(NULL, NULL, &o, SGD, &r));
     ASSERT_OK(run_step(&r, 0));
     const rlim_t before = limit_files(5 * BLOCK_NUMEL * 4);
     fsdp_status status = run_step(&r, 1);
@@ -576,7 +576,7 @@ TEST(what_is_offloaded_has_data_between_begin_and_end)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
     run r;
-    ASSERT_OK(run_open(NULL, "cpu", &o, ADAMW, &r));
+    ASSERT_OK(run_open(NULL, NULL, &o, ADAMW, &r));
     fsdp_tensor *local = fsdp_parameter_local(tree_of(fsdp_module_child(r.m.model, 0))->up);
     ASSERT(!fsdp_tensor_data(local));
     ASSERT(strstr(fsdp_last_error(), "fsdp_tensor_begin_read() first"));
@@ -607,7 +607,7 @@ TEST(policies_that_do_not_fit_are_refused)
     const fsdp_fully_shard_options *const options[] = {&nowhere, &odd};
     for (int i = 0; i < 2; i++) {
         trainee m;
-        ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+        ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
         ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
         ASSERT_ERROR(fsdp_fully_shard(m.model, NULL, m.device, options[i]), FSDP_ERR_INVALID,
                      wrong[i]);

@@ -52,8 +52,10 @@ static fsdp_tensor *compute(fsdp_scope *s, const part *p, fsdp_tensor *x)
     fsdp_tensor *y = x ? fsdp_new(s, x->dtype, x->ndim, x->shape) : NULL;
     if (!y)
         return NULL;
-    memcpy(fsdp_tensor_ptr(y), fsdp_tensor_ptr(x),
-           (size_t)fsdp_tensor_numel(x) * fsdp_dtype_size(x->dtype));
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(y), fsdp_tensor_ptr(x),
+                (size_t)fsdp_tensor_numel(x) * fsdp_dtype_size(x->dtype));
     p->network->now_ns += p->forward_ns;
     fsdp_record(s, &(fsdp_record_args){.op = &busy_op,
                                        .in = {x},
@@ -121,7 +123,7 @@ static fsdp_status model_open(fsdp_group *group, const int64_t *forward_ns, int 
     *m = (model){.group = group, .network = {.latency_ns = LATENCY, .bytes_per_ns = bytes_per_ns}};
     options.mp_policy.param_dtype = FSDP_DTYPE_F16;
     fsdp_group_set_network(group, &m->network);
-    FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = "cpu"}, &m->device));
+    FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = NULL}, &m->device));
     FSDP_TRY(fsdp_tape_create(&m->tape));
     FSDP_TRY(build(m, forward_ns, n_blocks, &options));
     FSDP_TRY(fsdp_tensor_from_data(m->device, FSDP_DTYPE_F32, 2, shape, ones, FSDP_TAG_DATA, &x));

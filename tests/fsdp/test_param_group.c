@@ -17,7 +17,7 @@ static const int64_t rows[N_ROWS] = {0, 1, 2, 7, 15, 16, 17};
 /* A unit with a vector and a matrix of each number of rows. */
 static fsdp_status open_rows(fsdp_group *group, const fsdp_fully_shard_options *o, trainee *m)
 {
-    FSDP_TRY(trainee_open(group, "cpu", o->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(group, NULL, o->mp_policy.param_dtype, m));
     FSDP_TRY(fsdp_module_create("Rows", &m->model));
     for (int i = 0; i < N_ROWS; i++) {
         char name[2] = {(char)('a' + i), 0}, matrix[2] = {(char)('A' + i), 0};
@@ -177,7 +177,7 @@ static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, int pause_us, floa
     fsdp_scope *s;
     const tree_call call = {0};
     const fsdp_fully_shard_options f16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}};
-    FSDP_TRY(trainee_open(t->group, "cpu", FSDP_DTYPE_F16, &m));
+    FSDP_TRY(trainee_open(t->group, NULL, FSDP_DTYPE_F16, &m));
     FSDP_TRY(tree_add(NULL, "", 7, 0, &m.model));
     for (int i = 0; i < TREE_MAX_CHILDREN; i++) {
         fsdp_module *block;
@@ -232,9 +232,9 @@ static double train_both(fsdp_test *t, int64_t width, const fsdp_fully_shard_opt
     size_t n = 0, n_one = 0;
     double largest = -1.0;
     fsdp_group_set_delay(t->group, 7, 100);
-    fsdp_status status = trainee_open(t->group, "cpu", o->mp_policy.param_dtype, &m);
+    fsdp_status status = trainee_open(t->group, NULL, o->mp_policy.param_dtype, &m);
     if (status == FSDP_OK)
-        status = trainee_open(NULL, "cpu", o->mp_policy.param_dtype, &one);
+        status = trainee_open(NULL, NULL, o->mp_policy.param_dtype, &one);
     for (int i = 0; i < 2 && status == FSDP_OK; i++) {
         trainee *who = i ? &one : &m;
         status = tree_example(width, &who->model);
@@ -364,7 +364,7 @@ TEST_RANKS(every_parameter_needs_values, 2)
         trainee m;
         fsdp_fully_shard_options o = {0};
         o.mp_policy.param_dtype = bf16 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32;
-        ASSERT_OK(trainee_open(t->group, "cpu", o.mp_policy.param_dtype, &m));
+        ASSERT_OK(trainee_open(t->group, NULL, o.mp_policy.param_dtype, &m));
         ASSERT_OK(tree_add(NULL, "", TREE_EXAMPLE_WIDTH, 4, &m.model));
         const tree *unit = tree_of(m.model);
         unit->up->loaded = true;
@@ -389,7 +389,7 @@ TEST_RANKS(memory_without_values_is_not_computed_with, 2)
     for (int bf16 = 0; bf16 < 2; bf16++) {
         fsdp_fully_shard_options o = {0};
         o.mp_policy.param_dtype = bf16 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32;
-        ASSERT_OK(trainee_open(t->group, "cpu", o.mp_policy.param_dtype, &m));
+        ASSERT_OK(trainee_open(t->group, NULL, o.mp_policy.param_dtype, &m));
         fsdp_module_destroy(m.model);
         ASSERT_OK(tree_add(NULL, "", TREE_EXAMPLE_WIDTH, 4, &m.model));
         ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, &o));

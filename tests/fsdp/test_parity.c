@@ -39,10 +39,10 @@ static fsdp_status open_pair(fsdp_test *t, int64_t width, const fsdp_fully_shard
 {
     const fsdp_adamw_options adamw = {
         .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.0};
-    FSDP_TRY(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, sharded));
+    FSDP_TRY(trainee_open(t->group, NULL, FSDP_DTYPE_F32, sharded));
     FSDP_TRY(tree_example(width, &sharded->model));
     FSDP_TRY(tree_example_shard(sharded->model, t->group, sharded->device, o));
-    FSDP_TRY(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, replicated));
+    FSDP_TRY(trainee_open(t->group, NULL, FSDP_DTYPE_F32, replicated));
     FSDP_TRY(tree_example(width, &replicated->model));
     FSDP_TRY(fsdp_module_to_empty(replicated->model, replicated->device));
     FSDP_TRY(fsdp_module_init(replicated->model, 5));

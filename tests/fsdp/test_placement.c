@@ -37,7 +37,7 @@ static fsdp_shard_placement_fn *const functions[] = {last_dim, up_by_columns};
 static fsdp_status train(fsdp_group *group, int64_t width, const fsdp_fully_shard_options *options,
                          int steps, trainee *m)
 {
-    FSDP_TRY(trainee_open(group, "cpu", options->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(group, NULL, options->mp_policy.param_dtype, m));
     FSDP_TRY(tree_example(width, &m->model));
     FSDP_TRY(tree_example_shard(m->model, group, m->device, options));
     for (int step = 0; step < steps; step++)
@@ -131,7 +131,7 @@ static fsdp_status open_shapes(fsdp_group *group, fsdp_shard_placement_fn *fn, v
     static const fsdp_init draw = {.std = 0.5f};
     static const fsdp_init padded = {.std = 0.5f, .has_zero_row = true, .zero_row = 2};
     fsdp_parameter *unused;
-    FSDP_TRY(trainee_open(group, "cpu", FSDP_DTYPE_F32, m));
+    FSDP_TRY(trainee_open(group, NULL, FSDP_DTYPE_F32, m));
     FSDP_TRY(tree_add(NULL, "", 1, 0, &m->model));
     FSDP_TRY(fsdp_module_add_parameter(m->model, "cube", 3, (int64_t[]){3, 5, 4}, draw, &unused));
     FSDP_TRY(fsdp_module_add_parameter(m->model, "table", 2, (int64_t[]){4, 6}, padded, &unused));
@@ -203,7 +203,7 @@ TEST_RANKS(values_of_before_are_kept, 3)
 {
     int dim = 1;
     trainee m;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
     ASSERT_OK(fsdp_module_init(m.model, 5));
@@ -300,7 +300,7 @@ static int given_dim(const char *name, const fsdp_parameter *parameter, void *ar
 
 static fsdp_status open_cube(fsdp_group *group, int dim, trainee *m)
 {
-    FSDP_TRY(trainee_open(group, "cpu", FSDP_DTYPE_F32, m));
+    FSDP_TRY(trainee_open(group, NULL, FSDP_DTYPE_F32, m));
     FSDP_TRY(fsdp_module_create("Cube", &m->model));
     cube *c = fsdp_calloc(1, sizeof *c);
     if (!c)
@@ -388,7 +388,7 @@ TEST_RANKS(dimensions_that_a_parameter_has_not_are_refused, 2)
 {
     static const int wrong[] = {1, 7, -2};
     trainee m;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     for (int i = 0; i < 3; i++) {
         int dim = wrong[i];

@@ -273,7 +273,7 @@ static fsdp_status train(const plan *p, fsdp_group *group, const fsdp_device_mes
 {
     trainee m;
     fsdp_module *modules[MAX_MODULES];
-    FSDP_TRY(trainee_open(group, "cpu", p->options[0].mp_policy.param_dtype, &m));
+    FSDP_TRY(trainee_open(group, NULL, p->options[0].mp_policy.param_dtype, &m));
     FSDP_TRY(build(p, modules));
     m.model = modules[0];
     freeze(p, modules);

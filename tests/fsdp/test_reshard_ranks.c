@@ -140,7 +140,7 @@ TEST_RANKS(other_numbers_are_refused, 4)
     static const int wrong[] = {0, 3, 8, -2};
     fsdp_fully_shard_options o = to_smaller(FSDP_DTYPE_F32);
     trainee m;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         o.reshard_ranks = wrong[i];

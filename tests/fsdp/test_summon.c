@@ -207,7 +207,7 @@ TEST_RANKS(what_was_unfrozen_is_shown_as_its_master, 2)
 {
     trainee m;
     fsdp_full_params *full;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
     fsdp_parameter *up = up_of(&m, "first");
     up->loaded = true;
@@ -248,7 +248,7 @@ TEST(what_has_no_unit_has_nothing_to_summon)
 {
     trainee m;
     fsdp_full_params *full;
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
     ASSERT_ERROR(fsdp_summon_full_params_begin(m.model, NULL, &full), FSDP_ERR_INVALID, "no unit");
     ASSERT_OK(trainee_close(&m));

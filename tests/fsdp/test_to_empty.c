@@ -19,7 +19,7 @@ static fsdp_status open_on_meta(fsdp_group *group, const fsdp_fully_shard_option
                                 fsdp_device **meta)
 {
     *meta = NULL;
-    FSDP_TRY(trainee_open(group, "cpu", o->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(group, NULL, o->mp_policy.param_dtype, m));
     FSDP_TRY(fsdp_device_create(&(fsdp_device_options){.name = "meta"}, meta));
     FSDP_TRY(tree_example(TREE_EXAMPLE_WIDTH, &m->model));
     return tree_example_shard(m->model, group, *meta, o);
@@ -81,7 +81,7 @@ TEST(units_without_parameters_move_as_well)
     trainee m;
     fsdp_device *meta;
     fsdp_module *child;
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "meta"}, &meta));
     ASSERT_OK(tree_add(NULL, "", 4, 0, &m.model));
     ASSERT_OK(tree_add(m.model, "a", 4, 4, &child));
@@ -103,7 +103,7 @@ TEST_RANKS(a_forward_of_what_is_on_meta_is_an_error_that_names_it, 2)
         if (sharded) {
             ASSERT_OK(open_on_meta(t->group, &tree_variants[0], &m, &meta));
         } else {
-            ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+            ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
             ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "meta"}, &meta));
             ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
             ASSERT_OK(fsdp_module_to_empty(m.model, meta));
@@ -150,7 +150,7 @@ TEST_RANKS(state_dicts_and_optimizers_follow_or_refuse, 2)
     ASSERT(!fsdp_parameter_grad(tree_of(m.model)->up));
     ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.leaf = t->rank}));
     ASSERT_ERROR(fsdp_optimizer_step(late, 1.0f), FSDP_ERR_STATE,
-                 "state is on device meta, the parameter now on cpu");
+                 "state is on device meta, the parameter now on ");
     ASSERT_OK(fsdp_optimizer_step(before, 1.0f));
     fsdp_optimizer_destroy(before);
     fsdp_optimizer_destroy(late);

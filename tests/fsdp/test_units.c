@@ -69,7 +69,7 @@ TEST_RANKS(a_unit_without_parameters_runs, 2)
     for (size_t v = 0; v < TREE_VARIANTS; v++) {
         trainee m;
         fsdp_module *empty, *leaf;
-        ASSERT_OK(trainee_open(t->group, "cpu", tree_variants[v].mp_policy.param_dtype, &m));
+        ASSERT_OK(trainee_open(t->group, NULL, tree_variants[v].mp_policy.param_dtype, &m));
         ASSERT_OK(tree_add(NULL, "", WIDTH, 0, &m.model));
         ASSERT_OK(tree_add(m.model, "empty", WIDTH, 0, &empty));
         ASSERT_OK(tree_add(empty, "leaf", WIDTH, 3, &leaf));
@@ -87,7 +87,7 @@ TEST_RANKS(a_unit_without_parameters_runs, 2)
 TEST_RANKS(units_over_some_blocks_alone_are_roots_of_their_own, 2)
 {
     trainee m;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(WIDTH, &m.model));
     ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "second"), t->group, m.device, NULL));
     ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "first"), t->group, m.device, NULL));
@@ -115,7 +115,7 @@ TEST_RANKS(sharded_and_whole_units_in_one_tree, 2)
         const fsdp_mp_policy bf16 = {.param_dtype = FSDP_DTYPE_BF16};
         fsdp_fully_shard_options inside = {.mp_policy = bf16, .no_shard = !outer},
                                  outside = {.mp_policy = bf16, .no_shard = outer};
-        ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_BF16, &m));
+        ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_BF16, &m));
         ASSERT_OK(tree_example(WIDTH, &m.model));
         ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "first"), t->group, m.device, &inside));
         ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "second"), t->group, m.device, &inside));
@@ -158,7 +158,7 @@ static fsdp_status train_held(trainee *m, int call)
 
 static fsdp_status open_tied(fsdp_group *group, const fsdp_fully_shard_options *o, trainee *m)
 {
-    FSDP_TRY(trainee_open(group, "cpu", o->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(group, NULL, o->mp_policy.param_dtype, m));
     FSDP_TRY(tree_example(WIDTH, &m->model));
     tree *first = tree_of(trainee_unit(m, "first")), *root = tree_of(m->model);
     FSDP_TRY(fsdp_module_add_parameter(trainee_unit(m, "first"), "tied", 2,
@@ -201,7 +201,7 @@ TEST_RANKS(values_of_before_are_kept, 2)
         trainee m;
         float *before = NULL, *after = NULL;
         size_t n, n_after;
-        ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+        ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
         ASSERT_OK(tree_example(WIDTH, &m.model));
         ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
         ASSERT_OK(fsdp_module_init(m.model, 9));
@@ -226,7 +226,7 @@ TEST_RANKS(a_backward_whose_parameters_were_sharded_meanwhile_is_an_error, 2)
 {
     trainee m;
     fsdp_scope *s;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(WIDTH, &m.model));
     ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
     ASSERT_OK(fsdp_module_init(m.model, 9));
@@ -244,7 +244,7 @@ TEST_RANKS(fully_shard_refuses_and_changes_nothing, 2)
 {
     trainee m;
     fsdp_region_hooks hooks[FSDP_MAX_HOOKS] = {0};
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(WIDTH, &m.model));
     fsdp_module *first = trainee_unit(&m, "first"), *second = trainee_unit(&m, "second");
     ASSERT_ERROR(fsdp_fully_shard(NULL, t->group, m.device, NULL), FSDP_ERR_INVALID, "module");
@@ -280,7 +280,7 @@ TEST_RANKS(units_of_one_tree_share_device_and_group, 2)
 {
     trainee m;
     fsdp_device *other;
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(fsdp_device_create(NULL, &other));
     ASSERT_OK(tree_example(WIDTH, &m.model));
     ASSERT_OK(fsdp_fully_shard(trainee_unit(&m, "first"), t->group, other, NULL));

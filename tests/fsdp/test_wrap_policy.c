@@ -163,7 +163,7 @@ static void check_sizes(fsdp_test *t, const fsdp_wrap_policy *policy, const char
                         const char *expected)
 {
     trainee m;
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(WIDTH, &m.model));
     rename_class(trainee_unit(&m, "second"), second);
     ASSERT_OK(fsdp_auto_wrap(m.model, policy, NULL, m.device, NULL));
@@ -301,7 +301,7 @@ TEST_RANKS(a_function_chooses_and_gives_a_unit_its_options, 2)
     const fsdp_wrap_policy policy = {
         .kind = FSDP_WRAP_CUSTOM, .custom = choose_second, .custom_arg = &asked};
     const fsdp_fully_shard_options options = {.reshard_after_forward = FSDP_RESHARD_TRUE};
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(WIDTH, &m.model));
     ASSERT_OK(fsdp_auto_wrap(m.model, &policy, t->group, m.device, &options));
     check_units(t, m.model, "second");
@@ -368,8 +368,8 @@ static void check_bits(fsdp_test *t, const fsdp_model_config *config, model_rows
     fsdp_batch *batch;
     model_make_batch(t, config, rows, &batch);
     CHECK_HERE();
-    ASSERT_OK(open_model(t->group, "cpu", config, &m));
-    ASSERT_OK(open_model(NULL, "cpu", config, &one));
+    ASSERT_OK(open_model(t->group, NULL, config, &m));
+    ASSERT_OK(open_model(NULL, NULL, config, &one));
     ASSERT_OK(fsdp_auto_wrap(m.model, policy, t->group, m.device, options));
     ASSERT_OK(fsdp_auto_wrap(one.model, NULL, NULL, one.device, options));
     ASSERT_OK(train(&m, batch));
@@ -423,7 +423,7 @@ TEST_RANKS(t5_s_shared_embedding_stays_with_the_root, 2)
     fsdp_model_config tied = odd_t5;
     tied.t5.tie_word_embeddings = true;
     const fsdp_wrap_policy stacks = by_class(NAMES("T5Stack"));
-    ASSERT_OK(open_model(t->group, "cpu", &tied, &m));
+    ASSERT_OK(open_model(t->group, NULL, &tied, &m));
     ASSERT_OK(fsdp_auto_wrap(m.model, &stacks, t->group, m.device, NULL));
     check_units(t, m.model, "encoder decoder");
     ASSERT_INT(numel_of(m.model, ""), c->vocab_size * c->d_model);
@@ -434,7 +434,7 @@ TEST_RANKS(t5_s_shared_embedding_stays_with_the_root, 2)
 static fsdp_status open_tied(fsdp_group *group, const fsdp_fully_shard_options *o,
                              const fsdp_wrap_policy *policy, trainee *m)
 {
-    FSDP_TRY(trainee_open(group, "cpu", o->mp_policy.param_dtype, m));
+    FSDP_TRY(trainee_open(group, NULL, o->mp_policy.param_dtype, m));
     FSDP_TRY(tree_example(WIDTH, &m->model));
     fsdp_module *second = trainee_unit(m, "second"), *inner = trainee_unit(m, "second.inner");
     FSDP_TRY(fsdp_module_add_parameter(inner, "tied", 2, (int64_t[]){WIDTH, WIDTH},
@@ -473,7 +473,7 @@ TEST_RANKS(a_unit_tells_its_numbers, 2)
     trainee m;
     fsdp_unit_info info;
     const fsdp_fully_shard_options options = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}};
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_BF16, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_BF16, &m));
     ASSERT_OK(tree_example(WIDTH, &m.model));
     ASSERT_ERROR(fsdp_unit_get_info(m.model, &info), FSDP_ERR_INVALID, "is no unit");
     const fsdp_wrap_policy large = by_size(105);
@@ -613,7 +613,7 @@ static void check_list(fsdp_test *t, fsdp_print_form form, const char *expected)
 {
     trainee m;
     const fsdp_wrap_policy blocks = by_class(NAMES("Block"));
-    ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+    ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(list_tree("ModuleList", &m.model));
     ASSERT_OK(fsdp_auto_wrap(m.model, &blocks, NULL, m.device, NULL));
     check_printed(t, m.model, form, expected);
@@ -663,7 +663,7 @@ TEST_RANKS(a_unit_s_line_says_dtypes_and_this_rank_s_share, 2)
     trainee m;
     const fsdp_wrap_policy large = by_size(154);
     const fsdp_fully_shard_options options = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}};
-    ASSERT_OK(trainee_open(t->group, "cpu", FSDP_DTYPE_BF16, &m));
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_BF16, &m));
     ASSERT_OK(tree_example(WIDTH, &m.model));
     ASSERT_OK(fsdp_auto_wrap(m.model, &large, t->group, m.device, &options));
     char *text = printed(m.model, FSDP_PRINT_FSDP2);
@@ -690,7 +690,7 @@ TEST(a_unit_s_line_says_in_which_dtype_it_reduces_and_what_it_returns)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         trainee m;
         const fsdp_fully_shard_options options = {.mp_policy = cases[i].policy};
-        ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+        ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
         ASSERT_OK(tree_add(NULL, "", WIDTH, 3, &m.model));
         ASSERT_OK(fsdp_fully_shard(m.model, NULL, m.device, &options));
         char *text = printed(m.model, FSDP_PRINT_FSDP2);
@@ -723,7 +723,7 @@ TEST(every_failing_allocation_is_told_and_nothing_leaks)
         trainee m;
         char *text = NULL;
         size_t length;
-        ASSERT_OK(trainee_open(NULL, "cpu", FSDP_DTYPE_F32, &m));
+        ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
         ASSERT_OK(tree_example(WIDTH, &m.model));
         FILE *out = open_memstream(&text, &length);
         fsdp_alloc_fail_at(n);

@@ -168,7 +168,7 @@ fsdp_status trainee_close(trainee *t)
 fsdp_status trainee_open_example(fsdp_group *group, const fsdp_fully_shard_options *options,
                                  trainee *t)
 {
-    FSDP_TRY(trainee_open(group, "cpu", options->mp_policy.param_dtype, t));
+    FSDP_TRY(trainee_open(group, NULL, options->mp_policy.param_dtype, t));
     FSDP_TRY(tree_example(TREE_EXAMPLE_WIDTH, &t->model));
     return tree_example_shard(t->model, group, t->device, options);
 }
@@ -292,16 +292,20 @@ fsdp_status tree_step(trainee *t, int step, int leaves)
 
 /* --- parameters --- */
 
-static void sgd_rows(fsdp_tensor *local, const fsdp_tensor *grad, float lr)
+static fsdp_status sgd_rows(fsdp_tensor *local, const fsdp_tensor *grad, float lr)
 {
-    const float *g = fsdp_tensor_ptr(grad);
-    float *p = fsdp_tensor_ptr(local);
-    uint16_t *bf16 = fsdp_tensor_ptr(local);
+    void *of_grad, *of_local;
+    FSDP_TRY(fsdp_tensor_host(grad, &of_grad));
+    FSDP_TRY(fsdp_tensor_host(local, &of_local));
+    const float *g = of_grad;
+    float *p = of_local;
+    uint16_t *bf16 = of_local;
     for (int64_t i = 0; p && i < fsdp_tensor_numel(local); i++)
         if (local->dtype == FSDP_DTYPE_F32)
             p[i] -= lr * g[i];
         else
             bf16[i] = fsdp_bf16_from_f32(fsdp_f32_from_bf16(bf16[i]) - lr * g[i]);
+    return FSDP_OK;
 }
 
 fsdp_status tree_sgd(fsdp_module *model, float lr)
@@ -317,7 +321,7 @@ fsdp_status tree_sgd(fsdp_module *model, float lr)
         status = fsdp_tensor_begin_write(local);
         if (status != FSDP_OK)
             break;
-        sgd_rows(local, grad, lr);
+        status = sgd_rows(local, grad, lr);
         fsdp_tensor_end_write(local);
     }
     fsdp_parameter_list_free(&list);

@@ -48,11 +48,12 @@ typedef struct trainee {
     bool plain;       /* the model has no units: its gradients are sums */
 } trainee;
 
+/* device NULL: the default, which FSDP_DEVICE sets. */
 FSDP_MUST_CHECK fsdp_status trainee_open(fsdp_group *group, const char *device, fsdp_dtype dtype,
                                          trainee *t);
 /* An error if anything is still allocated afterwards. */
 FSDP_MUST_CHECK fsdp_status trainee_close(trainee *t);
-/* With the sharded example, on the CPU. */
+/* With the sharded example, on the default device. */
 FSDP_MUST_CHECK fsdp_status trainee_open_example(fsdp_group *group,
                                                  const fsdp_fully_shard_options *options,
                                                  trainee *t);

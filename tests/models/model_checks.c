@@ -276,7 +276,7 @@ void model_check_meta(fsdp_test *t, const fsdp_model_config *config, model_rows 
     CHECK_HERE();
     for (int i = 0; i < 3; i++) {
         fsdp_memory_stats cpu, meta;
-        ASSERT_OK(requests(t->group, "cpu", config, &policies[i], batch, &cpu));
+        ASSERT_OK(requests(t->group, NULL, config, &policies[i], batch, &cpu));
         ASSERT_OK(requests(t->group, "meta", config, &policies[i], batch, &meta));
         compare_memory(t, i, &meta, &cpu);
         CHECK_HERE();

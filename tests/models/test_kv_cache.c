@@ -102,7 +102,7 @@ static void check_packing(fsdp_test *t, const char *device)
 
 TEST(rows_stay_packed_by_sequence)
 {
-    check_packing(t, "cpu");
+    check_packing(t, NULL);
 }
 TEST(without_data_the_shapes_are_the_same)
 {
@@ -126,7 +126,7 @@ TEST(running_out_of_memory_fails_the_scope)
 {
     for (long n = 1; n < 12; n++) {
         bench b;
-        bench_open(t, "cpu", &b);
+        bench_open(t, NULL, &b);
         CHECK_HERE();
         feed(t, &b, (const int32_t[]){0, 1}, 1, (const float[]){1});
         CHECK_HERE();

@@ -1,0 +1,123 @@
+/* A device for tests: the CPU's memory and kernels behind a stream that runs late, at random
+ * (src/kernels/fake/stream.h). A wait that is missing somewhere shows as other results, and under
+ * ThreadSanitizer as a data race. */
+#include "src/kernels/cpu/product.h"
+#include "src/kernels/fake/stream.h"
+#include "src/tensor/device.h"
+
+enum {
+    LAUNCHED_BYTES = 1 << 16 /* that a copy from the host takes with it; for more it waits */
+};
+
+static fsdp_fake_stream *stream_of(const fsdp_device *device)
+{
+    return (fsdp_fake_stream *)(void *)device->context;
+}
+
+static void wait_for_all(void *device)
+{
+    if (fsdp_device_synchronize(device) != FSDP_OK)
+        return; /* who looks at results is told */
+}
+
+static fsdp_status fake_open(fsdp_device *device, int threads, const char *isa)
+{
+    fsdp_fake_stream *stream;
+    FSDP_TRY(fsdp_allocator_create(false, &device->allocator));
+    FSDP_TRY(fsdp_fake_stream_create(isa, threads, &stream));
+    device->context = (fsdp_kernel_context *)(void *)stream;
+    device->kernels = &fsdp_kernels_fake;
+    fsdp_allocator_set_barrier(device->allocator, wait_for_all, device);
+    return FSDP_OK;
+}
+
+static void fake_close(fsdp_device *device)
+{
+    fsdp_fake_stream_destroy(stream_of(device));
+    fsdp_allocator_destroy(device->allocator);
+}
+
+/* The CPU's, while nothing runs. */
+static fsdp_kernel_context *idle_cpu(const fsdp_device *device)
+{
+    wait_for_all((void *)(uintptr_t)device);
+    return fsdp_fake_stream_cpu(stream_of(device));
+}
+
+static bool fake_is_bf16_supported(const fsdp_device *device)
+{
+    return fsdp_cpu_multiplies_bf16(idle_cpu(device));
+}
+
+static fsdp_status fake_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m, int64_t n,
+                                  int64_t k, double seconds, double *gflops)
+{
+    return fsdp_kernels_cpu_gemm_rate(idle_cpu(device), dtype, m, n, k, seconds, gflops);
+}
+
+static fsdp_status fake_synchronize(const fsdp_device *device)
+{
+    return fsdp_fake_synchronize(stream_of(device));
+}
+
+static fsdp_event *fake_record(const fsdp_device *device)
+{
+    return fsdp_fake_record(stream_of(device));
+}
+
+/* --- memory --- */
+
+typedef struct memory_args {
+    void *dst;
+    const void *src;
+    int byte;
+    size_t bytes;
+} memory_args;
+
+static fsdp_status run_copy(const fsdp_kernels *kernels, fsdp_kernel_context *context,
+                            const void *args)
+{
+    const memory_args *a = args;
+    (void)kernels;
+    (void)context;
+    memcpy(a->dst, a->src, a->bytes);
+    return FSDP_OK;
+}
+
+static void fake_from_host(const fsdp_device *device, void *dst, const void *src, size_t bytes)
+{
+    const memory_args args = {.dst = dst, .src = src, .bytes = bytes};
+    const fsdp_fake_array array = {offsetof(memory_args, src), bytes};
+    if (bytes <= LAUNCHED_BYTES) {
+        fsdp_fake_launch(stream_of(device), run_copy, &args, sizeof args, &array, 1);
+        return;
+    }
+    wait_for_all((void *)(uintptr_t)device);
+    memcpy(dst, src, bytes);
+}
+
+static fsdp_status run_memset(const fsdp_kernels *kernels, fsdp_kernel_context *context,
+                              const void *args)
+{
+    const memory_args *a = args;
+    (void)kernels;
+    (void)context;
+    memset(a->dst, a->byte, a->bytes);
+    return FSDP_OK;
+}
+
+static void fake_memset(const fsdp_device *device, void *dst, int byte, size_t bytes)
+{
+    const memory_args args = {.dst = dst, .byte = byte, .bytes = bytes};
+    fsdp_fake_launch(stream_of(device), run_memset, &args, sizeof args, NULL, 0);
+}
+
+const fsdp_device_ops fsdp_device_fake = {.name = "fake",
+                                          .open = fake_open,
+                                          .close = fake_close,
+                                          .is_bf16_supported = fake_is_bf16_supported,
+                                          .gemm_rate = fake_gemm_rate,
+                                          .synchronize = fake_synchronize,
+                                          .event_record = fake_record,
+                                          .from_host = fake_from_host,
+                                          .memset = fake_memset};

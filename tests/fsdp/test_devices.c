@@ -1,0 +1,99 @@
+/* Training on a device that computes late is training on the CPU, bit by bit: what the program does
+ * not wait for, it would miss. */
+#include <fsdp/optim.h>
+
+#include "tests/fsdp/tree.h"
+#include "tests/test.h"
+
+enum {
+    WIDTH = 6,
+    LEAVES = 4,
+    STEPS = 3
+};
+
+typedef enum optimizer_kind {
+    ADAMW,
+    SGD,
+    ADAFACTOR,
+    N_OPTIMIZERS
+} optimizer_kind;
+
+typedef struct run {
+    trainee m;
+    fsdp_optimizer *optimizer;
+    double norm; /* of the last step's gradients */
+} run;
+
+static fsdp_status create_optimizer(optimizer_kind kind, run *r)
+{
+    const fsdp_sgd_options sgd = {.lr = 0.1, .momentum = 0.9};
+    if (kind == ADAMW)
+        return fsdp_adamw_create(r->m.model, NULL, &r->optimizer);
+    if (kind == SGD)
+        return fsdp_sgd_create(r->m.model, &sgd, &r->optimizer);
+    return fsdp_adafactor_create(r->m.model, NULL, &r->optimizer);
+}
+
+static fsdp_status run_open(fsdp_group *group, const char *device,
+                            const fsdp_fully_shard_options *o, optimizer_kind kind, run *r)
+{
+    r->optimizer = NULL;
+    FSDP_TRY(trainee_open(group, device, o->mp_policy.param_dtype, &r->m));
+    FSDP_TRY(tree_example(WIDTH, &r->m.model));
+    FSDP_TRY(tree_example_shard(r->m.model, group, r->m.device, o));
+    FSDP_TRY(fsdp_module_init(r->m.model, 5));
+    FSDP_TRY(fsdp_set_gradient_divide_factor(r->m.model, LEAVES));
+    return create_optimizer(kind, r);
+}
+
+/* Odd steps scale the gradients, even ones leave it to the optimizer. */
+static fsdp_status run_step(run *r, int step)
+{
+    const int world_size = trainee_world_size(&r->m), micro_steps = LEAVES / world_size;
+    fsdp_parameter_list list;
+    float scale = 1.0f;
+    for (int a = 0; a < micro_steps; a++)
+        FSDP_TRY(tree_forward_backward(&r->m, r->m.model,
+                                       &(tree_call){.step = step,
+                                                    .leaf = a * world_size + trainee_rank(&r->m),
+                                                    .micro_step = a,
+                                                    .n_micro_steps = micro_steps}));
+    FSDP_TRY(fsdp_module_parameters(r->m.model, false, &list));
+    fsdp_status status = fsdp_clip_grad_norm(&list, 0.1, NULL, &r->norm, step % 2 ? NULL : &scale);
+    fsdp_parameter_list_free(&list);
+    FSDP_TRY(status);
+    FSDP_TRY(fsdp_optimizer_step(r->optimizer, scale));
+    fsdp_optimizer_zero_grad(r->optimizer);
+    return FSDP_OK;
+}
+
+static fsdp_status run_close(run *r)
+{
+    fsdp_optimizer_destroy(r->optimizer);
+    return trainee_close(&r->m);
+}
+
+static void compare(fsdp_test *t, const fsdp_fully_shard_options *o, optimizer_kind kind)
+{
+    run late, cpu;
+    ASSERT_OK(run_open(t->group, "fake", o, kind, &late));
+    ASSERT_OK(run_open(t->group, "cpu", o, kind, &cpu));
+    for (int step = 0; step < STEPS; step++) {
+        ASSERT_OK(run_step(&late, step));
+        ASSERT_OK(run_step(&cpu, step));
+        ASSERT(late.norm == cpu.norm);
+        ASSERT_OK(tree_same_params(&late.m, &cpu.m));
+    }
+    ASSERT_OK(run_close(&late));
+    ASSERT_OK(run_close(&cpu));
+}
+
+TEST_RANKS(training_on_a_late_device_gives_the_cpus_bits, 2)
+{
+    for (int v = 0; v < TREE_VARIANTS; v++) {
+        for (int kind = 0; kind < N_OPTIMIZERS; kind++) {
+            compare(t, &tree_variants[v], (optimizer_kind)kind);
+            CHECK_HERE();
+        }
+    }
+}

@@ -1,0 +1,232 @@
+/* Note [Streams]: what a device that computes late promises, and what the CPU promises with it. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "src/base/alloc.h"
+#include "src/kernels/fake/stream.h"
+#include "src/tensor/tensor.h"
+#include "tests/test.h"
+
+enum {
+    ROWS = 50,
+    LONG = 1 << 20 /* elements: an array of them does not fit into the queue */
+};
+
+static fsdp_fake_stream *stream_of(const fsdp_device *device)
+{
+    return (fsdp_fake_stream *)(void *)device->context;
+}
+
+/* A float32 vector of n zeros. */
+static fsdp_status zeros(fsdp_device *device, int64_t n, fsdp_tensor **tensor)
+{
+    FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F32, 1, &n, FSDP_TAG_DATA, tensor));
+    fsdp_device_memset(device, fsdp_tensor_ptr(*tensor), 0, (size_t)n * sizeof(float));
+    return FSDP_OK;
+}
+
+/* Rows of x, whose order the caller changes at once. */
+static void check_copies(fsdp_test *t, const char *name)
+{
+    fsdp_device *device;
+    fsdp_tensor *x, *y;
+    float values[ROWS], got[ROWS];
+    int32_t rows[ROWS];
+    for (int i = 0; i < ROWS; i++)
+        values[i] = (float)i;
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = name}, &device));
+    ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 1, (int64_t[]){ROWS}, values,
+                                    FSDP_TAG_DATA, &x));
+    ASSERT_OK(zeros(device, ROWS, &y));
+    memset(values, 0, sizeof values);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < ROWS; i++)
+            rows[i] = ROWS - 1 - i;
+        device->kernels->gather_rows(device->context, fsdp_tensor_ptr(y), fsdp_tensor_ptr(x), rows,
+                                     ROWS, sizeof(float));
+        memset(rows, 0, sizeof rows);
+    }
+    ASSERT_OK(fsdp_tensor_to_floats(y, got));
+    for (int i = 0; i < ROWS; i++)
+        ASSERT_F32(got[i], (float)(ROWS - 1 - i));
+    fsdp_tensor_release(x);
+    fsdp_tensor_release(y);
+    fsdp_device_destroy(device);
+}
+
+TEST(what_a_kernel_is_told_is_the_callers_again)
+{
+    check_copies(t, "cpu");
+    CHECK_HERE();
+    check_copies(t, "fake");
+}
+
+/* So that the other tests of this device show something. */
+TEST(what_nobody_waits_for_is_not_there_yet)
+{
+    fsdp_device *device;
+    fsdp_tensor *x;
+    if (UNDER_TSAN)
+        SKIP("it looks without a wait, which ThreadSanitizer reports");
+    if (getenv("FSDP_FAKE_DELAY_US") || getenv("FSDP_FAKE_SEED"))
+        SKIP("delays are other ones");
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
+    ASSERT_OK(zeros(device, 1, &x));
+    ASSERT_OK(fsdp_device_synchronize(device));
+    for (int i = 1; i <= 90; i++) /* fewer than make one that is held go on */
+        device->kernels->fill(device->context, fsdp_tensor_ptr(x), FSDP_DTYPE_F32, i, 1);
+    ASSERT(*(const volatile float *)fsdp_tensor_ptr(x) < 90.0f);
+    ASSERT_F32(*(float *)fsdp_tensor_data(x), 90.0f);
+    fsdp_tensor_release(x);
+    fsdp_device_destroy(device);
+}
+
+/* Far more than fits, with arrays that fit and arrays that do not, in their order. */
+TEST(a_full_queue_waits_and_loses_nothing)
+{
+    fsdp_device *device;
+    fsdp_tensor *sum, *one, *many;
+    double value;
+    setenv("FSDP_FAKE_DELAY_US", "0", 1);
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
+    unsetenv("FSDP_FAKE_DELAY_US");
+    ASSERT_OK(zeros(device, 1, &sum));
+    ASSERT_OK(zeros(device, 1, &one));
+    ASSERT_OK(zeros(device, LONG, &many));
+    device->kernels->fill(device->context, fsdp_tensor_ptr(one), FSDP_DTYPE_F32, 1.0, 1);
+    int32_t *rows = fsdp_calloc(LONG, sizeof *rows);
+    ASSERT(rows);
+    for (int i = 0; i < 20000; i++) {
+        device->kernels->add(device->context, fsdp_tensor_ptr(sum), fsdp_tensor_ptr(sum),
+                             fsdp_tensor_ptr(one), FSDP_DTYPE_F32, 1);
+        if (i % 1000 == 0)
+            device->kernels->gather_rows(device->context, fsdp_tensor_ptr(many),
+                                         fsdp_tensor_ptr(sum), rows, i % 5000 ? 30000 : LONG,
+                                         sizeof(float));
+    }
+    ASSERT_OK(fsdp_tensor_item(sum, &value));
+    ASSERT(value == 20000.0);
+    const float *copies = fsdp_tensor_data(many);
+    ASSERT_F32(copies[29999], 19001.0f);
+    ASSERT_F32(copies[LONG - 1], 15001.0f);
+    fsdp_free(rows);
+    fsdp_tensor_release(sum);
+    fsdp_tensor_release(one);
+    fsdp_tensor_release(many);
+    fsdp_device_destroy(device);
+}
+
+/* --- events --- */
+
+typedef struct reader {
+    fsdp_event *event;
+    const float *data;
+    float seen;
+    fsdp_status status;
+} reader;
+
+static void *read_after(void *arg)
+{
+    reader *r = arg;
+    r->status = fsdp_event_synchronize(r->event);
+    r->seen = *r->data;
+    fsdp_event_destroy(r->event);
+    return NULL;
+}
+
+/* The thread waits for its value alone; the rank goes on, elsewhere in memory. */
+static void check_event(fsdp_test *t, const char *name)
+{
+    fsdp_device *device;
+    fsdp_tensor *x;
+    pthread_t thread;
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = name}, &device));
+    for (int i = 0; i < 20; i++) {
+        ASSERT_OK(zeros(device, 2, &x));
+        float *data = fsdp_tensor_ptr(x);
+        device->kernels->fill(device->context, data, FSDP_DTYPE_F32, 7.0, 1);
+        reader r = {.event = fsdp_device_record(device), .data = data};
+        ASSERT(pthread_create(&thread, NULL, read_after, &r) == 0);
+        device->kernels->fill(device->context, data + 1, FSDP_DTYPE_F32, 8.0, 1);
+        ASSERT(pthread_join(thread, NULL) == 0);
+        ASSERT_OK(r.status);
+        ASSERT_F32(r.seen, 7.0f);
+        fsdp_tensor_release(x);
+    }
+    fsdp_device_destroy(device);
+}
+
+TEST(an_event_is_behind_what_was_started)
+{
+    check_event(t, "cpu");
+    CHECK_HERE();
+    check_event(t, "fake");
+}
+
+/* Without memory for an event the device is waited for: NULL has been reached. */
+TEST(an_event_needs_no_memory)
+{
+    fsdp_device *device;
+    fsdp_tensor *x;
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
+    ASSERT_OK(zeros(device, 1, &x));
+    device->kernels->fill(device->context, fsdp_tensor_ptr(x), FSDP_DTYPE_F32, 3.0, 1);
+    fsdp_alloc_fail_at(1);
+    fsdp_event *event = fsdp_device_record(device);
+    fsdp_alloc_fail_at(0);
+    ASSERT(!event);
+    ASSERT_F32(*(float *)fsdp_tensor_ptr(x), 3.0f);
+    ASSERT_OK(fsdp_event_synchronize(event));
+    fsdp_tensor_release(x);
+    fsdp_device_destroy(device);
+}
+
+/* --- failures --- */
+
+static fsdp_status fail(const fsdp_kernels *kernels, fsdp_kernel_context *context, const void *args)
+{
+    (void)kernels;
+    (void)context;
+    return fsdp_error(FSDP_ERR_NUMERIC, "kernel %d failed", *(const int *)args);
+}
+
+TEST(a_failed_kernel_is_told_by_every_wait_after_it)
+{
+    fsdp_device *device;
+    fsdp_tensor *x;
+    double value;
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
+    ASSERT_OK(zeros(device, 1, &x));
+    fsdp_event *before = fsdp_device_record(device);
+    ASSERT_OK(fsdp_event_synchronize(before));
+    fsdp_fake_launch(stream_of(device), fail, &(int){5}, sizeof(int), NULL, 0);
+    fsdp_fake_launch(stream_of(device), fail, &(int){6}, sizeof(int), NULL, 0);
+    fsdp_event *after = fsdp_device_record(device);
+    ASSERT_ERROR(fsdp_tensor_item(x, &value), FSDP_ERR_NUMERIC, "kernel 5 failed");
+    ASSERT(!fsdp_tensor_data(x) && strcmp(fsdp_last_error(), "kernel 5 failed") == 0);
+    ASSERT_ERROR(fsdp_event_synchronize(after), FSDP_ERR_NUMERIC, "kernel 5 failed");
+    /* What comes later does not run. */
+    device->kernels->fill(device->context, fsdp_tensor_ptr(x), FSDP_DTYPE_F32, 3.0, 1);
+    ASSERT_ERROR(fsdp_device_synchronize(device), FSDP_ERR_NUMERIC, "kernel 5 failed");
+    ASSERT_F32(*(float *)fsdp_tensor_ptr(x), 0.0f);
+    fsdp_event_destroy(before);
+    fsdp_event_destroy(after);
+    fsdp_tensor_release(x);
+    fsdp_device_destroy(device);
+}
+
+/* --- names --- */
+
+TEST(devices_are_named)
+{
+    fsdp_device *device;
+    ASSERT_ERROR(fsdp_device_create(&(fsdp_device_options){.name = "cuda"}, &device),
+                 FSDP_ERR_UNSUPPORTED, "device cuda: this build has none");
+    setenv("FSDP_FAKE_DELAY_US", "soon", 1);
+    ASSERT_ERROR(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device),
+                 FSDP_ERR_INVALID, "FSDP_FAKE_DELAY_US is 'soon', not a number from 0 to 1000000");
+    unsetenv("FSDP_FAKE_DELAY_US");
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
+    ASSERT_STR(fsdp_device_name(device), "fake");
+    fsdp_device_destroy(device);
+}
