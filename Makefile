@@ -72,11 +72,13 @@ tests: $(TESTS)
 examples: $(EXAMPLES)
 benches: $(BENCHES)
 
-# Says in one line what is missing instead of failing in the middle of a compile.
+# Says in one line what is missing instead of failing in the middle of a compile, and in another what
+# there is of CUDA.
 check-deps:
 	@missing=; for p in jansson sentencepiece; do pkg-config --exists $$p 2>/dev/null || missing="$$missing $$p"; done; \
 	for h in dnnl.h csv.h; do echo "#include <$$h>" | $(CC) -E - >/dev/null 2>&1 || missing="$$missing $$h"; done; \
 	[ -z "$$missing" ] || { echo "missing libraries:$$missing. 'make deps' installs them with apt-get."; exit 1; }
+	@sh tools/find_cuda.sh $(CC)
 
 deps:
 	@sh tools/deps.sh $(PACKAGES)

@@ -66,6 +66,7 @@ void fsdp_print_version(FILE *to)
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++)
         fprintf(to, "%s%s", *isa, isa[1] ? ", " : " (best first; --isa chooses)\n");
     const dnnl_version_t *dnnl = dnnl_version();
+    fprintf(to, "devices: cpu, meta, fake; no cuda in this build\n");
     fprintf(to, "transports: shm, threads\nlibraries:\n");
     fprintf(to, "  %-10s %d.%d.%d\n", "oneDNN", dnnl->major, dnnl->minor, dnnl->patch);
     fprintf(to, "  %-10s %s\n", "jansson", JANSSON_VERSION);
