@@ -10,11 +10,27 @@ Q := $(if $(V),,@)
 # --- dependencies (docs/architecture.md says what each is for) -----------------------------------
 PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev libcsv-dev \
             libyaml-dev libhwloc-dev libcairo2-dev
-has = $(shell pkg-config --exists $(1) 2>/dev/null && echo 1)
-PKGS := jansson sentencepiece
+# Optional ones are taken where they are found, but for those in WITHOUT="oneDNN sentencepiece ...".
+has = $(if $(filter $(1) $(2),$(WITHOUT)),,$(shell pkg-config --exists $(1) 2>/dev/null && echo 1))
+PKGS := jansson
 DEFS :=
-LIBS := -ldnnl -lcsv
-ifeq ($(call has,yaml-0.1),1)
+LIBS := -lcsv
+LEFT_OUT :=
+ifeq ($(if $(filter oneDNN,$(WITHOUT)),,$(shell $(CC) -include dnnl.h -E -x c /dev/null >/dev/null 2>&1 && echo 1)),1)
+LIBS += -ldnnl
+DEFS += -DFSDP_HAVE_DNNL
+LEFT_OUT += src/kernels/cpu/product_plain.c
+else
+LEFT_OUT += src/kernels/cpu/product_onednn.c
+endif
+ifeq ($(call has,sentencepiece),1)
+PKGS += sentencepiece
+DEFS += -DFSDP_HAVE_SENTENCEPIECE
+LEFT_OUT += src/text/sentencepiece_none.c
+else
+LEFT_OUT += src/text/sentencepiece.cc
+endif
+ifeq ($(call has,yaml-0.1,yaml),1)
 PKGS += yaml-0.1
 DEFS += -DFSDP_HAVE_YAML
 endif
@@ -43,8 +59,8 @@ CXXFLAGS_ALL := -std=c++17 $(COMMON) $(WARN) $(CXXFLAGS)
 LDLIBS_ALL := $(LIBS) -lgomp -lm -lstdc++ $(SANITIZE) -pthread $(LDFLAGS)
 
 # --- sources ------------------------------------------------------------------------------------
-LIB_C := $(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' ! -path 'src/kernels/cuda/*' | sort)
-LIB_CXX := $(shell find src -name '*.cc' | sort)
+LIB_C := $(filter-out $(LEFT_OUT),$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' ! -path 'src/kernels/cuda/*' | sort))
+LIB_CXX := $(filter-out $(LEFT_OUT),$(shell find src -name '*.cc' | sort))
 # Each file of isa/ is compiled once per ISA into a const table; context.c picks one by CPUID.
 ISA_C := $(shell find src/kernels/cpu/isa -name '*.c' | sort)
 ISAS := x86-64 x86-64-v3 x86-64-v4
@@ -75,9 +91,11 @@ benches: $(BENCHES)
 # Says in one line what is missing instead of failing in the middle of a compile, and in another what
 # there is of CUDA.
 check-deps:
-	@missing=; for p in jansson sentencepiece; do pkg-config --exists $$p 2>/dev/null || missing="$$missing $$p"; done; \
-	for h in dnnl.h csv.h; do echo "#include <$$h>" | $(CC) -E - >/dev/null 2>&1 || missing="$$missing $$h"; done; \
+	@missing=; for p in jansson; do pkg-config --exists $$p 2>/dev/null || missing="$$missing $$p"; done; \
+	for h in csv.h; do echo "#include <$$h>" | $(CC) -E - >/dev/null 2>&1 || missing="$$missing $$h"; done; \
 	[ -z "$$missing" ] || { echo "missing libraries:$$missing. 'make deps' installs them with apt-get."; exit 1; }
+	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,SENTENCEPIECE YAML HWLOC CAIRO,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
+	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh $(CC)
 
 deps:

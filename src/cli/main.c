@@ -102,8 +102,8 @@ int main(int argc, char **argv)
         return FSDP_EXIT_OK;
     }
     const command *c = find_command(name);
-    /* Products keep their own primitives (kernels/cpu/product.c); a second cache doubles them. What
-     * launch starts may be somebody else's program. */
+    /* Products keep their own primitives (kernels/cpu/product_onednn.c); a second cache doubles
+     * them. What launch starts may be somebody else's program. */
     if (strcmp(name, "launch") != 0)
         setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 0);
     return c ? c->run(argc - 1, argv + 1) : unknown_command(name);

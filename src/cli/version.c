@@ -1,6 +1,8 @@
 /* `fsdp --version`. Libraries are shown with the version that runs, where they tell it. */
-#include <dnnl.h>
 #include <jansson.h>
+#ifdef FSDP_HAVE_DNNL
+#include <dnnl.h>
+#endif
 #ifdef FSDP_HAVE_YAML
 #include <yaml.h>
 #endif
@@ -19,9 +21,30 @@
 static void print_optional(FILE *to, const char *name, const char *version, const char *used_for)
 {
     if (version)
-        fprintf(to, "  %-10s %s\n", name, version);
+        fprintf(to, "  %-13s %s\n", name, version);
     else
-        fprintf(to, "  %-10s not found when built: no %s\n", name, used_for);
+        fprintf(to, "  %-13s not found when built: no %s\n", name, used_for);
+}
+
+static const char *onednn_version(void)
+{
+#ifdef FSDP_HAVE_DNNL
+    static char text[32];
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, sizeof text, "%d.%d.%d", v->major, v->minor, v->patch);
+    return text;
+#else
+    return NULL;
+#endif
+}
+
+static const char *sentencepiece_version(void)
+{
+#ifdef FSDP_HAVE_SENTENCEPIECE
+    return "found";
+#else
+    return NULL;
+#endif
 }
 
 static const char *yaml_version(void)
@@ -65,11 +88,11 @@ void fsdp_print_version(FILE *to)
     fprintf(to, "cpu: ");
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++)
         fprintf(to, "%s%s", *isa, isa[1] ? ", " : " (best first; --isa chooses)\n");
-    const dnnl_version_t *dnnl = dnnl_version();
     fprintf(to, "devices: cpu, meta, fake; no cuda in this build\n");
     fprintf(to, "transports: shm, threads\nlibraries:\n");
-    fprintf(to, "  %-10s %d.%d.%d\n", "oneDNN", dnnl->major, dnnl->minor, dnnl->patch);
-    fprintf(to, "  %-10s %s\n", "jansson", JANSSON_VERSION);
+    fprintf(to, "  %-13s %s\n", "jansson", JANSSON_VERSION);
+    print_optional(to, "oneDNN", onednn_version(), "fast products below AVX-512 (plain loops)");
+    print_optional(to, "sentencepiece", sentencepiece_version(), "T5's tokenizer");
     print_optional(to, "libyaml", yaml_version(), "--config FILE.yaml");
     print_optional(to, "hwloc", hwloc_version(), "binding by topology (equal blocks of cores)");
     print_optional(to, "cairo", plot_version(), "--plot");

@@ -352,6 +352,9 @@ TEST(token_counts_share_primitives)
     fsdp_kernel_context *context;
     const fsdp_kernels *kernels;
     fsdp_cpu_products *products;
+#ifndef FSDP_HAVE_DNNL
+    SKIP("built without oneDNN");
+#endif
     ASSERT_OK(fsdp_kernels_cpu_open(onednn_isa(), 1, &context, &kernels));
     ASSERT_OK(fsdp_kernel_context_products(context, &products));
     for (int64_t tokens = 17; tokens <= 32 && !t->failed; tokens++) {

@@ -49,14 +49,23 @@ static fsdp_cpu_isa best_isa(void)
 
 const char *const *fsdp_kernels_cpu_isas(void)
 {
-    static const char *const names[] = {"x86-64-v4", V4_ONEDNN, "x86-64-v3", "x86-64", NULL};
-    fsdp_cpu_isa best = best_isa();
-    return names + (best == FSDP_CPU_ISA_V4 ? 0 : best == FSDP_CPU_ISA_V3 ? 2 : 3);
+    static const char *const names[] = {"x86-64-v4",
+#ifdef FSDP_HAVE_DNNL
+                                        V4_ONEDNN,
+#endif
+                                        "x86-64-v3", "x86-64", NULL};
+    const fsdp_cpu_isa best = best_isa();
+    const char *const *end = names + FSDP_LENGTH(names);
+    return best == FSDP_CPU_ISA_V4 ? names : best == FSDP_CPU_ISA_V3 ? end - 3 : end - 2;
 }
 
 static fsdp_status choose_isa(const char *name, fsdp_cpu_isa *isa, bool *onednn)
 {
     *onednn = name && strcmp(name, V4_ONEDNN) == 0;
+#ifndef FSDP_HAVE_DNNL
+    if (*onednn)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "isa: '%s': this build has no oneDNN", name);
+#endif
     if (*onednn)
         name = isa_names[FSDP_CPU_ISA_V4];
     if (!name) {

@@ -1,5 +1,6 @@
-/* One matrix product on one thread: oneDNN's matmul primitives behind a bounded cache. gemm.c and
- * attention.c cut their work into these. */
+/* One matrix product on one thread: oneDNN's matmul primitives behind a bounded cache
+ * (product_onednn.c), or plain loops in a build without it (product_plain.c). gemm_onednn.c and
+ * attention cut their work into these. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -31,6 +32,8 @@ void fsdp_cpu_products_begin(fsdp_cpu_products *products);
  * because DNNL_MAX_CPU_ISA limits oneDNN) they are widened first: oneDNN's emulation on plain
  * AVX-512 runs at 61 to 79 GFLOP/s where f32 reaches 200 to 217. */
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
+/* May bf16 products go to oneDNN's AMX kernels, which our tiles do not reach? */
+bool fsdp_cpu_onednn_has_amx(void);
 /* Primitives held; for tests. */
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);
 

@@ -1,19 +1,15 @@
 /* Whether a context multiplies with our own tiles, and how much memory packing takes. */
 #include "src/kernels/cpu/tile.h"
 
-#include <dnnl.h>
-
 #include "src/kernels/cpu/product.h"
 
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype)
 {
-    unsigned amx = (unsigned)dnnl_cpu_isa_avx512_core_amx;
     if (fsdp_kernel_context_isa(c) < FSDP_CPU_ISA_V4 || fsdp_kernel_context_onednn(c))
         return NULL;
     if (dtype == FSDP_DTYPE_F32)
         return &fsdp_cpu_tiles_x86_64_v4;
-    if (dtype != FSDP_DTYPE_BF16 || !fsdp_cpu_multiplies_bf16(c) ||
-        ((unsigned)dnnl_get_effective_cpu_isa() & amx) == amx)
+    if (dtype != FSDP_DTYPE_BF16 || !fsdp_cpu_multiplies_bf16(c) || fsdp_cpu_onednn_has_amx())
         return NULL;
     return &fsdp_cpu_tiles_x86_64_v4;
 }

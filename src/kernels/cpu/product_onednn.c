@@ -8,8 +8,6 @@
  * when it is full; the program `fsdp` switches it off (main.c), as a library we leave it alone. */
 #include <dnnl.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -311,6 +309,12 @@ bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c)
     return fsdp_kernel_context_isa(c) >= FSDP_CPU_ISA_V4 && (isa & native) == native;
 }
 
+bool fsdp_cpu_onednn_has_amx(void)
+{
+    const unsigned amx = (unsigned)dnnl_cpu_isa_avx512_core_amx;
+    return ((unsigned)dnnl_get_effective_cpu_isa() & amx) == amx;
+}
+
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products)
 {
     return products->count;
@@ -364,26 +368,4 @@ void fsdp_cpu_products_destroy(fsdp_cpu_products *products)
     fsdp_free(products->scratch);
     pthread_mutex_destroy(&products->lock);
     fsdp_free(products);
-}
-
-/* --- failures of tasks --- */
-
-void fsdp_cpu_failure_note(fsdp_cpu_failure *failure, fsdp_status status)
-{
-    int expected = 0;
-    if (status == FSDP_OK || !atomic_compare_exchange_strong(&failure->taken, &expected, 1))
-        return;
-    snprintf(failure->message, sizeof failure->message, "%s", fsdp_last_error());
-    atomic_store(&failure->status, (int)status);
-}
-
-bool fsdp_cpu_failure_any(const fsdp_cpu_failure *failure)
-{
-    return atomic_load_explicit(&failure->taken, memory_order_relaxed) != 0;
-}
-
-fsdp_status fsdp_cpu_failure_raise(const fsdp_cpu_failure *failure)
-{
-    fsdp_status status = (fsdp_status)atomic_load(&failure->status);
-    return status == FSDP_OK ? FSDP_OK : fsdp_error(status, "%s", failure->message);
 }
