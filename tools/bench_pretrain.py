@@ -1,6 +1,6 @@
 """PyTorch's side of tools/bench_pretrain.sh: T5's span corruption mixed with pairs, on the CPU.
 
-usage: torchrun --nproc_per_node=2 tools/bench_pretrain.py --model DIR --text FILE --pairs FILE.csv
+usage: torchrun --nproc_per_node=2 tools/bench_pretrain.py --model DIR --text FILE --pairs SHARE:FILE.csv ...
 
 FSDP2 over gloo, eager or compiled: each block and the root are sharded, masters are float32, blocks
 compute in bfloat16 (--dtype fp32: none of it), gradients are clipped at 1, AdamW is PyTorch's fused
@@ -32,10 +32,9 @@ def parse_args():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True, help="folder with config.json and spiece.model")
     parser.add_argument("--text", required=True, help="a document a line")
-    parser.add_argument("--pairs", required=True, help="CSV with the columns text and headline")
-    parser.add_argument("--share", type=float, default=0.5, help="of the rows that are pairs")
+    parser.add_argument("--pairs", nargs="*", default=[], help="share of the rows, and CSV with the columns text and headline")
     parser.add_argument("--length", type=int, default=512, help="of inputs, in tokens")
-    parser.add_argument("--target-length", type=int, default=48, help="of a pair's target at most")
+    parser.add_argument("--target-length", type=int, default=100, help="of a pair's target at most")
     parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--steps", type=int, default=20)
@@ -80,12 +79,16 @@ def draw_rows(args, count, rng):
     with open(args.text, encoding="utf-8") as file:
         ids = [id for line in file for id in tokenizer.encode(line.rstrip("\n")) + [EOS]]
     length, noise, spans = piece_length(args.length)
-    with open(args.pairs, encoding="utf-8-sig", newline="") as file:
-        pairs = list(csv.DictReader(file))
+    shares, pairs = [], []
+    for source in args.pairs:
+        share, path = source.split(":", 1)
+        shares.append(float(share))
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            pairs.append(list(csv.DictReader(file)))
     rows = []
-    for _ in range(count):
-        if rng.random() < args.share:
-            pair = pairs[rng.integers(len(pairs))]
+    for chosen in rng.choice(len(pairs) + 1, count, p=[*shares, 1 - sum(shares)]):
+        if chosen < len(pairs):
+            pair = pairs[chosen][rng.integers(len(pairs[chosen]))]
             source = tokenizer.encode("summarize: " + pair["text"])[:args.length - 1] + [EOS]
             rows.append((source, tokenizer.encode(pair["headline"])[:args.target_length - 1] + [EOS]))
         else:

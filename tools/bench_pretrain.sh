@@ -3,23 +3,25 @@
 # tools/pretrain.sh makes, beside PyTorch's FSDP2 (gloo) with the same shape, data and batch, two ranks
 # of one thread each, in turn ROUNDS (3) times; then medians, ratios and mfu.
 #
-# DIR (BUILD/pretrain) is a folder of tools/pretrain.sh, of which start/ and corpus/ are read. VENV is a
-# virtual environment with torch, transformers and sentencepiece. BATCH (4) rows a rank, SHARE (0.5) of
-# them pairs, DTYPE (bf16), STEPS (100 here, TORCH_STEPS 30 there; the first do not count), MODES ("eager
-# compiled") of PyTorch's side. The mfu is by the floating point operations of what is no padding, and
+# DIR (BUILD/pretrain) is a folder of tools/pretrain.sh, of which start/, corpus/ and restore/ are read.
+# VENV is a virtual environment with torch, transformers and sentencepiece. BATCH (8) rows a rank, of which
+# PAIRS_SHARE (0.4) are pairs and RESTORE_SHARE (0.4) texts to restore, DTYPE (bf16), STEPS (100 here,
+# TORCH_STEPS 20 there; the first do not count), MODES ("eager"; compiled is compiled again for many a
+# length) of PyTorch's side. The mfu is by the floating point operations of what is no padding, and
 # the best rate of single products, both as 'fsdp bench train' counts them. Each side draws its own
 # weights and the order of its rows, so losses are near each other, not equal.
 build=${1:-build}
 venv=${2:-venv}
 dir=${3:-$build/pretrain}
 here=$(dirname "$0")
-batch=${BATCH:-4} share=${SHARE:-0.5} dtype=${DTYPE:-bf16} steps=${STEPS:-100} torch_steps=${TORCH_STEPS:-30}
+batch=${BATCH:-8} dtype=${DTYPE:-bf16} steps=${STEPS:-100} torch_steps=${TORCH_STEPS:-20}
+pairs=${PAIRS_SHARE:-0.4} restore=${RESTORE_SHARE:-0.4}
 
 [ -x "$venv/bin/torchrun" ] || {
     echo "$venv/bin/torchrun: not there: 'python3 -m venv VENV; VENV/bin/pip install torch transformers sentencepiece'" >&2
     exit 1
 }
-for file in start/config.json start/spiece.model corpus/text.txt corpus/pairs.csv; do
+for file in start/config.json start/spiece.model corpus/text.txt corpus/pairs.csv restore/restore.csv; do
     [ -e "$dir/$file" ] || {
         echo "$dir/$file: not there: tools/pretrain.sh makes it" >&2
         exit 1
@@ -41,8 +43,9 @@ row() { # PROGRAM TOKENS_PER_S LOSS
 ours() {
     rm -f "$tmp/metrics"
     "$build/fsdp" launch -n 2 train --task span-corruption --model "$dir/start" --from-config \
-        --data "$dir/corpus/text.txt" --data-weight "$(awk "BEGIN { print 1 - $share }")" \
-        --mix-data "seq2seq:$share:$dir/corpus/pairs.csv" --max-source-length 512 --max-target-length 48 \
+        --data "$dir/corpus/text.txt" --data-weight "$(awk "BEGIN { print 1 - $pairs - $restore }")" \
+        --mix-data "seq2seq:$pairs:$dir/corpus/pairs.csv,seq2seq:$restore:$dir/restore/restore.csv" \
+        --max-source-length 512 --max-target-length 100 \
         --batch-size "$batch" --max-steps "$steps" --optimizer adamw --lr 0.003 --max-grad-norm 1 --dropout 0 \
         --param-dtype "$dtype" --threads-per-rank 1 --no-save-model --metrics "$tmp/metrics" >"$tmp/out" 2>"$tmp/err" ||
         failed
@@ -56,7 +59,8 @@ torch() { # eager or compiled
     flag=
     [ "$1" = compiled ] && flag=--compile
     OMP_NUM_THREADS=1 "$venv/bin/torchrun" --nproc_per_node=2 "$here/bench_pretrain.py" --model "$dir/start" \
-        --text "$dir/corpus/text.txt" --pairs "$dir/corpus/pairs.csv" --share "$share" --batch "$batch" \
+        --text "$dir/corpus/text.txt" --pairs "$pairs:$dir/corpus/pairs.csv" "$restore:$dir/restore/restore.csv" \
+        --batch "$batch" \
         --dtype "$dtype" --steps "$torch_steps" $flag >"$tmp/out" 2>"$tmp/err" || failed
     line=$(grep tokens_per_s "$tmp/out") || failed
     work=$(value gflop_per_token)
@@ -68,14 +72,14 @@ round=0
 while [ $round -lt "${ROUNDS:-3}" ]; do
     round=$((round + 1))
     ours
-    for mode in ${MODES-eager compiled}; do torch "$mode"; done
+    for mode in ${MODES-eager}; do torch "$mode"; done
 done
 line=$("$build/fsdp" bench train --shape "$dir/start" --ranks 2 --threads-per-rank 1 --batch "$batch" --target 114 \
     --dtype "$dtype" --steps 6 --json 2>"$tmp/err") || failed
 best=$(value gemm_gflops)
 
 echo
-echo "medians; $batch rows a rank, 2 ranks, $dtype, $share of the rows pairs; single products: $best GFLOP/s a core"
+echo "medians; $batch rows a rank, 2 ranks, $dtype; single products: $best GFLOP/s a core"
 awk -v best="$best" -v work="${work:-0}" '
     function median(of,    n, v, i, j, t) {
         n = split(of, v, " ")
