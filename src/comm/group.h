@@ -67,6 +67,7 @@ struct fsdp_shared_buffer {
     uint64_t ended;             /* phases this rank has ended */
     uint64_t written;           /* `ended` just after the last WRITE */
     uint64_t discarded;         /* `written` when its data was discarded last */
+    uint64_t discard_ended;     /* `ended` after that */
     size_t kept;                /* what each part kept then */
     fsdp_shared_buffer *next;   /* in group->buffers */
     fsdp_shared_buffer **place; /* what points at this one */

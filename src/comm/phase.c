@@ -56,8 +56,7 @@ static bool same_record(const fsdp_phase_record *a, const fsdp_phase_record *b)
            a->detail == b->detail && (a->collective || i->step == j->step);
 }
 
-/* Every wait of this rank for the others: all have ended `target` phases. */
-static fsdp_status wait_for_all(fsdp_shared_buffer *buffer, uint64_t target, uint16_t kind)
+fsdp_status fsdp_phase_wait_for_all(fsdp_shared_buffer *buffer, uint64_t target, uint16_t kind)
 {
     fsdp_group *group = buffer->group;
     for (int i = 1; i < group->world_size; i++)
@@ -125,12 +124,12 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
             random_delay(group);
         if (fsdp_comm_control_aborted(group->control))
             return fsdp_comm_control_error(group->control);
-        FSDP_TRY(wait_for_all(buffer, room_of(buffer), record->info.kind));
+        FSDP_TRY(fsdp_phase_wait_for_all(buffer, room_of(buffer), record->info.kind));
         own->ring[buffer->ended % FSDP_PHASE_RING] = *record;
         atomic_store(&own->begun, buffer->ended + 1);
         FSDP_TRY(compare_with_peers(buffer, record));
         if (phase == FSDP_PHASE_READ || !group->test_skip_writer_wait || buffer->number == 0)
-            FSDP_TRY(wait_for_all(buffer, target_of(buffer, phase), record->info.kind));
+            FSDP_TRY(fsdp_phase_wait_for_all(buffer, target_of(buffer, phase), record->info.kind));
         if (group->network)
             fsdp_network_arrive(buffer, phase, &record->info);
     }

@@ -44,5 +44,9 @@ bool fsdp_phase_latest(const fsdp_shared_buffer *buffer, int rank, fsdp_phase_re
  * What that took is added to *wait_ns. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target,
                                             int64_t *wait_ns);
+/* Every wait of this rank for the others: all have ended `target` phases of the buffer. `kind` is
+ * what the time counts for. */
+FSDP_MUST_CHECK fsdp_status fsdp_phase_wait_for_all(fsdp_shared_buffer *buffer, uint64_t target,
+                                                    uint16_t kind);
 /* Wake who waits for this rank's counter, if anybody does. */
 void fsdp_phase_wake(fsdp_shared_buffer *buffer);

@@ -176,12 +176,14 @@ static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
 }
 
 /* A READ, since all that was written has been read; the next WRITE waits for its end, on all
- * ranks. */
+ * ranks. Without a WRITE in between a rank could be in the next discard before another is in this
+ * one, and would be counted for both, while the other still reads: it waits. */
 fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;
     if (!buffer->lanes || (buffer->discarded == buffer->written && buffer->kept <= keep))
         return FSDP_OK;
+    FSDP_TRY(fsdp_phase_wait_for_all(buffer, buffer->discard_ended, FSDP_KIND_BUFFER));
     FSDP_TRY(begin_memory(buffer, FSDP_PHASE_READ, buffer->number, buffer->bytes));
     _Atomic uint32_t *discarding = &buffer->lanes[0].discarding;
     if (atomic_fetch_add(discarding, 1) + 1 == (uint32_t)group->world_size) {
@@ -192,6 +194,7 @@ fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
     buffer->discarded = buffer->written;
     buffer->kept = keep;
     fsdp_phase_end(buffer);
+    buffer->discard_ended = buffer->ended;
     return FSDP_OK;
 }
 

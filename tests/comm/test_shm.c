@@ -122,6 +122,40 @@ TEST(a_part_of_each_part_is_kept)
     run_all_ok(t, 3, discard_in_two_steps, NULL);
 }
 
+/* One rank still reads while the other discards twice: it is not counted for both. */
+static fsdp_status read_slowly_beside_discards(fsdp_group *group, void *arg)
+{
+    fsdp_shared_buffer *buffer;
+    const fsdp_phase_info info = {.kind = FSDP_KIND_STATE_DICT};
+    const size_t bytes = 8 * FSDP_COMM_PAGE, part = bytes / 2;
+    size_t wrong = 0;
+    (void)arg;
+    FSDP_TRY(fsdp_shared_buffer_create(group, bytes, &buffer));
+    const size_t rank = (size_t)fsdp_group_rank(group);
+    char *data = fsdp_shared_buffer_data(buffer);
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_WRITE, &info));
+    memset(data + rank * part, 1, part);
+    fsdp_phase_end(buffer);
+    FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
+    if (rank == 1)
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    for (size_t i = 0; i < bytes; i++)
+        wrong += data[i] != 1;
+    fsdp_phase_end(buffer);
+    FSDP_TRY(fsdp_shared_buffer_discard(buffer, FSDP_COMM_PAGE));
+    FSDP_TRY(fsdp_shared_buffer_discard(buffer, 0));
+    FSDP_TRY(fsdp_barrier(group));
+    for (size_t i = 0; i < bytes; i++)
+        wrong += data[i] != 0;
+    fsdp_shared_buffer_destroy(buffer);
+    return wrong ? fsdp_error(FSDP_ERR_STATE, "%zu bytes are not as expected", wrong) : FSDP_OK;
+}
+
+TEST(who_discards_twice_waits_for_who_still_reads)
+{
+    run_all_ok(t, 2, read_slowly_beside_discards, NULL);
+}
+
 /* Pages that were given back come anew, and are zero. */
 TEST(what_is_discarded_is_the_systems)
 {
