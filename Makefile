@@ -156,7 +156,7 @@ run-tests: all tests benches
 demo: deps
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/demo.sh $(BUILD)
-# Hours; resumable at any instant. Knobs come from the environment: tools/pretrain.sh names them.
+# An hour; resumable at any instant. Knobs come from the environment: tools/pretrain.sh names them.
 pretrain: deps deps-pretrain
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/pretrain.sh $(BUILD)
@@ -220,7 +220,7 @@ clean:
 help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
 	@echo "make demo       install packages, build, fine-tune T5 on two ranks, show the result"
-	@echo "make pretrain   install packages, build, pretrain a small T5 (hours; goes on where it was)"
+	@echo "make pretrain   install packages, build, pretrain a small T5 (an hour; goes on where it was)"
 	@echo "make test       install packages, build, all tests (T=substring: some of them)"
 	@echo "make deps       install the Debian packages alone"
 	@echo "make deps-pretrain  what make pretrain needs on top"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: [KNOB=VALUE ...] tools/pretrain.sh [BUILD]: pretrain a small T5 on the descriptions of Debian's
 # packages with the programs in BUILD ("build"): corpus, vocabulary, training on several ranks, the
-# curve, a Hugging Face folder in bf16, its figures on held-back rows and a model card. Hours on two
+# curve, a Hugging Face folder in bf16, its figures on held-back rows and a model card. An hour on two
 # cores. Broken off at any instant, by SIGKILL too, the same command goes on where the last
 # checkpoint was, with the same numbers in every bit. docs/pretraining.md tells of it.
 # Everything is written to DIR (BUILD/pretrain):
