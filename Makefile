@@ -12,11 +12,12 @@ PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev l
             libyaml-dev libhwloc-dev libcairo2-dev
 # Optional ones are taken where they are found, but for those in WITHOUT="oneDNN sentencepiece ...".
 has = $(if $(filter $(1) $(2),$(WITHOUT)),,$(shell pkg-config --exists $(1) 2>/dev/null && echo 1))
+has_header = $(if $(filter $(1),$(WITHOUT)),,$(shell $(CC) -include $(2) -E -x c /dev/null >/dev/null 2>&1 && echo 1))
 PKGS := jansson
 DEFS :=
-LIBS := -lcsv
+LIBS :=
 LEFT_OUT :=
-ifeq ($(if $(filter oneDNN,$(WITHOUT)),,$(shell $(CC) -include dnnl.h -E -x c /dev/null >/dev/null 2>&1 && echo 1)),1)
+ifeq ($(call has_header,oneDNN,dnnl.h),1)
 LIBS += -ldnnl
 DEFS += -DFSDP_HAVE_DNNL
 LEFT_OUT += src/kernels/cpu/product_plain.c
@@ -29,6 +30,13 @@ DEFS += -DFSDP_HAVE_SENTENCEPIECE
 LEFT_OUT += src/text/sentencepiece_none.c
 else
 LEFT_OUT += src/text/sentencepiece.cc
+endif
+ifeq ($(call has_header,csv,csv.h),1)
+LIBS += -lcsv
+DEFS += -DFSDP_HAVE_CSV
+LEFT_OUT += src/data/csv_none.c
+else
+LEFT_OUT += src/data/csv.c
 endif
 ifeq ($(call has,yaml-0.1,yaml),1)
 PKGS += yaml-0.1
@@ -92,9 +100,8 @@ benches: $(BENCHES)
 # there is of CUDA.
 check-deps:
 	@missing=; for p in jansson; do pkg-config --exists $$p 2>/dev/null || missing="$$missing $$p"; done; \
-	for h in csv.h; do echo "#include <$$h>" | $(CC) -E - >/dev/null 2>&1 || missing="$$missing $$h"; done; \
 	[ -z "$$missing" ] || { echo "missing libraries:$$missing. 'make deps' installs them with apt-get."; exit 1; }
-	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,SENTENCEPIECE YAML HWLOC CAIRO,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
+	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,SENTENCEPIECE CSV YAML HWLOC CAIRO,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh $(CC)
 

@@ -67,6 +67,12 @@ const char *fsdp_test_path(const char *relative);
         fsdp_test_fail(t, __FILE__, __LINE__, __VA_ARGS__);                                        \
         return;                                                                                    \
     } while (0)
+/* At the start of a test that reads CSV files. */
+#ifdef FSDP_HAVE_CSV
+#define NEEDS_LIBCSV() ((void)0)
+#else
+#define NEEDS_LIBCSV() SKIP("built without libcsv")
+#endif
 /* After a helper that asserts: leave if it failed. */
 #define CHECK_HERE()                                                                               \
     do {                                                                                           \

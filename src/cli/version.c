@@ -3,6 +3,9 @@
 #ifdef FSDP_HAVE_DNNL
 #include <dnnl.h>
 #endif
+#ifdef FSDP_HAVE_CSV
+#include <csv.h>
+#endif
 #ifdef FSDP_HAVE_YAML
 #include <yaml.h>
 #endif
@@ -56,6 +59,17 @@ static const char *yaml_version(void)
 #endif
 }
 
+static const char *csv_version(void)
+{
+#ifdef FSDP_HAVE_CSV
+    static char text[32];
+    snprintf(text, sizeof text, "%d.%d.%d", CSV_MAJOR, CSV_MINOR, CSV_RELEASE);
+    return text;
+#else
+    return NULL;
+#endif
+}
+
 static const char *hwloc_version(void)
 {
 #ifdef FSDP_HAVE_HWLOC
@@ -93,6 +107,7 @@ void fsdp_print_version(FILE *to)
     fprintf(to, "  %-13s %s\n", "jansson", JANSSON_VERSION);
     print_optional(to, "oneDNN", onednn_version(), "fast products below AVX-512 (plain loops)");
     print_optional(to, "sentencepiece", sentencepiece_version(), "T5's tokenizer");
+    print_optional(to, "libcsv", csv_version(), "CSV files");
     print_optional(to, "libyaml", yaml_version(), "--config FILE.yaml");
     print_optional(to, "hwloc", hwloc_version(), "binding by topology (equal blocks of cores)");
     print_optional(to, "cairo", plot_version(), "--plot");

@@ -59,6 +59,7 @@ static void check_rows(fsdp_test *t, const char *text, size_t bytes, const char 
 
 TEST(rows_are_read_as_rfc_4180_has_them)
 {
+    NEEDS_LIBCSV();
     CHECK_ROWS("x,y\na,b\nc,d\n", "a|b;c|d;");
     CHECK_ROWS("x,y\na,b\nc,d", "a|b;c|d;");
     CHECK_ROWS("x,y\r\na,b\r\nc,d\r\n", "a|b;c|d;");
@@ -76,6 +77,7 @@ TEST(rows_are_read_as_rfc_4180_has_them)
 
 TEST(rows_know_where_they_start)
 {
+    NEEDS_LIBCSV();
     static const char text[] = "x,y\r\n\r\n\"a\nb\",1\n\nc,\"2\r\n\"\r\nd,3";
     const int64_t lines[] = {3, 6, 8};
     fsdp_csv *csv;
@@ -114,6 +116,7 @@ static fsdp_status read_all(const char *path)
 
 TEST(a_bad_row_is_an_error_with_its_line)
 {
+    NEEDS_LIBCSV();
     static const struct {
         const char *text, *message;
     } cases[] = {
@@ -180,6 +183,7 @@ static void check_random_table(fsdp_test *t, uint64_t seed)
 
 TEST(what_was_written_is_read_back)
 {
+    NEEDS_LIBCSV();
     for (uint64_t seed = 1; seed <= 120 && !t->failed; seed++) {
         check_random_table(t, seed);
         if (t->failed)
@@ -187,9 +191,21 @@ TEST(what_was_written_is_read_back)
     }
 }
 
+#ifndef FSDP_HAVE_CSV
+TEST(without_libcsv_a_csv_file_is_an_error)
+{
+    const char *path = write_text(t, "a.csv", "text,headline\nx,y\n");
+    fsdp_csv *csv = NULL;
+    ASSERT_ERROR(fsdp_csv_open(path, &csv), FSDP_ERR_UNSUPPORTED,
+                 "a.csv: CSV: this build has no libcsv");
+    ASSERT(!csv);
+}
+#endif
+
 /* A line end at every distance from the end of the reader's buffer. */
 TEST(rows_may_lie_anywhere_in_the_buffer)
 {
+    NEEDS_LIBCSV();
     enum {
         BUFFER = 1 << 18
     };
@@ -268,6 +284,7 @@ static void check_texts(fsdp_test *t, const fsdp_dataset *dataset, int64_t index
 /* The form of wikihowSep.csv: other columns around the two that count. */
 TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     const char *path =
@@ -319,6 +336,7 @@ TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
  * Texts stay as they are, and what precedes the completion has no loss. */
 TEST(causal_models_take_prompts_and_completions_or_texts)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer;
     ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("fixtures/text/llama"), &tokenizer));
     const char *path = write_text(t, "a.csv", "text,completion,prompt\n\" all \",\" b\n\",a.\n");
@@ -353,6 +371,7 @@ TEST(causal_models_take_prompts_and_completions_or_texts)
 
 TEST(long_summaries_are_left_out_on_request)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     /* 3 of 4 characters is too long, 2 of 4 is not; counted in characters, not bytes. */
@@ -375,6 +394,7 @@ TEST(long_summaries_are_left_out_on_request)
 
 TEST(a_folder_means_the_wikihow_file_in_it)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     fsdp_dataset *dataset = NULL;
@@ -407,6 +427,7 @@ static void check_split(fsdp_test *t, const char *path, const fsdp_dataset_optio
 /* 7 rows: a sixth of them, rounded up, is 2. */
 TEST(without_lists_a_split_is_all_but_the_last_sixth_or_that)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     fsdp_dataset *dataset = NULL;
@@ -439,6 +460,7 @@ TEST(without_lists_a_split_is_all_but_the_last_sixth_or_that)
 /* all_train.txt and all_val.txt are written without spaces and end as their editor ended them. */
 TEST(with_lists_a_split_is_the_rows_with_their_titles)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     fsdp_dataset *dataset = NULL;
@@ -470,6 +492,7 @@ TEST(with_lists_a_split_is_the_rows_with_their_titles)
 
 TEST(targets_are_padded_on_request)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     fsdp_dataset *dataset;
@@ -493,6 +516,7 @@ TEST(targets_are_padded_on_request)
 
 TEST(a_dataset_that_cannot_be_opened_says_why)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     fsdp_dataset *dataset = NULL;
@@ -532,6 +556,7 @@ TEST(a_dataset_that_cannot_be_opened_says_why)
 
 TEST(a_file_that_changes_underneath_is_an_error)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     const fsdp_dataset_options options = {.tokenizer = tokenizer};
@@ -586,6 +611,7 @@ static int count_failures(fsdp_test *t, const char *path, const fsdp_dataset_opt
 
 TEST(running_out_of_memory_is_an_error_like_any_other)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     fsdp_dataset_options options = {.tokenizer = tokenizer, .source_prefix = "a: "};
@@ -615,6 +641,7 @@ TEST(running_out_of_memory_is_an_error_like_any_other)
 
 TEST(the_demo_s_files_are_whole)
 {
+    NEEDS_LIBCSV();
     static const struct {
         const char *path;
         int rows;

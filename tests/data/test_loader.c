@@ -240,6 +240,7 @@ TEST(a_loader_out_of_range_is_refused)
 /* The real thing: tokenising in threads gives the ids that tokenising inline gives. */
 TEST(text_is_tokenised_alike_in_threads)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer;
     fsdp_dataset *dataset;
     ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer));

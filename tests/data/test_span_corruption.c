@@ -282,6 +282,7 @@ static const fsdp_span_corruption defaults;
 /* A document a line, rows of CSV and JSON, ready-made ids: the same pieces, noised alike. */
 TEST(every_form_of_the_texts_gives_the_same_examples)
 {
+    NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     const fsdp_dataset_options options = {
@@ -386,6 +387,7 @@ TEST(ranks_workers_and_resuming_change_nothing)
     enum {
         CAP = 20000
     };
+    NEEDS_LIBCSV();
     static int32_t expected[CAP], found[CAP];
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();

@@ -1,0 +1,52 @@
+/* In a build without libcsv: no CSV file can be opened, so nothing else here is reached. */
+#include "src/base/assert.h"
+#include "src/data/csv.h"
+
+#define NO_FILE() fsdp_assert_failed("there is a CSV file", __FILE__, __LINE__)
+
+fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out)
+{
+    (void)out;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: CSV: this build has no libcsv", path);
+}
+
+void fsdp_csv_close(fsdp_csv *csv)
+{
+    if (csv)
+        NO_FILE();
+}
+
+const fsdp_csv_row *fsdp_csv_header(const fsdp_csv *csv)
+{
+    (void)csv;
+    NO_FILE();
+}
+
+fsdp_status fsdp_csv_next(fsdp_csv *csv, fsdp_csv_row *row)
+{
+    (void)csv;
+    (void)row;
+    NO_FILE();
+}
+
+fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, fsdp_csv_row *row)
+{
+    (void)text;
+    (void)bytes;
+    (void)row;
+    NO_FILE();
+}
+
+void fsdp_csv_row_fini(fsdp_csv_row *row)
+{
+    (void)row;
+    NO_FILE();
+}
+
+char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length)
+{
+    (void)row;
+    (void)index;
+    (void)length;
+    NO_FILE();
+}
