@@ -48,6 +48,12 @@ static inline void variants_close(variants *v)
         fsdp_kernels_cpu_close(v->at[i].c);
 }
 
+/* Variant j is the first of its ISA. Those of one ISA give the same bits, whatever the threads. */
+static inline bool variants_begins_isa(const variants *v, int j)
+{
+    return j == 0 || strcmp(v->at[j].k->name, v->at[j - 1].k->name) != 0;
+}
+
 /* --- operands --- */
 
 enum {

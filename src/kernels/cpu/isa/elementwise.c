@@ -1,6 +1,7 @@
 /* Element-wise operations: one engine that goes through memory, and for each operation the
  * arithmetic of one block. */
 #include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/vector.h"
 
 enum {
     MAX_IN = 3,
@@ -126,55 +127,55 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 
 /* Beyond such bounds a slope is constant in float32; without them its terms would give 0 *
  * infinity. NaN stays. */
-static inline float within(float x, float bound)
+FSDP_VEC_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
-    x = fsdp_select(-(uint32_t)(x > bound), bound, x);
-    return fsdp_select(-(uint32_t)(x < -bound), -bound, x);
+    return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));
 }
 
 /* Each activation returns a(x) and sets a'(x), which share their exponential; what a caller does
  * not use the compiler leaves out. */
 
-static inline float none(float x, float *slope)
+FSDP_VEC_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
 {
-    *slope = 1.0f;
+    *slope = fsdp_vec_set(1.0f);
     return x;
 }
 
 /* The comparison with 0 passes NaN on, as torch's relu does. */
-static inline float relu(float x, float *slope)
+FSDP_VEC_INLINE fsdp_vec relu(fsdp_vec x, fsdp_vec *slope)
 {
-    *slope = fsdp_select(-(uint32_t)(x > 0.0f), 1.0f, 0.0f);
-    return fsdp_select(-(uint32_t)(x < 0.0f), 0.0f, x);
+    *slope = fsdp_vec_select(x > 0.0f, fsdp_vec_set(1.0f), fsdp_vec_set(0.0f));
+    return fsdp_vec_max(fsdp_vec_set(0.0f), x);
 }
 
 /* Hendrycks & Gimpel 2016: 0.5 (1 + tanh u) is the logistic function of 2u. */
-static inline float gelu_tanh(float x, float *slope)
+FSDP_VEC_INLINE fsdp_vec gelu_tanh(fsdp_vec x, fsdp_vec *slope)
 {
-    float u = SQRT_2_OVER_PI * (x + 0.044715f * (x * x * x)), z = within(x, 64.0f);
-    float du = SQRT_2_OVER_PI * (1.0f + 3.0f * 0.044715f * (z * z));
-    float s = fsdp_sigmoid(u + u);
-    *slope = s + 2.0f * z * du * (s * (1.0f - s));
+    fsdp_vec z = within(x, 64.0f);
+    fsdp_vec u = x * (SQRT_2_OVER_PI + SQRT_2_OVER_PI * 0.044715f * (x * x));
+    fsdp_vec du = SQRT_2_OVER_PI + 3.0f * SQRT_2_OVER_PI * 0.044715f * (z * z);
+    fsdp_vec ds, s = fsdp_vec_sigmoid(u + u, &ds);
+    *slope = s + 2.0f * z * du * ds;
     return x * s;
 }
 
-static inline float gelu_erf(float x, float *slope)
+FSDP_VEC_INLINE fsdp_vec gelu_erf(fsdp_vec x, fsdp_vec *slope)
 {
-    float phi = 0.5f * (1.0f + fsdp_erf(x * SQRT_1_2)), z = within(x, 64.0f);
-    *slope = phi + z * (INV_SQRT_2_PI * fsdp_exp_nonpositive(-0.5f * (z * z)));
+    fsdp_vec phi = 0.5f * (1.0f + fsdp_vec_erf(x * SQRT_1_2)), z = within(x, 64.0f);
+    *slope = phi + z * (INV_SQRT_2_PI * fsdp_vec_exp(-0.5f * (z * z)));
     return x * phi;
 }
 
-static inline float silu(float x, float *slope)
+FSDP_VEC_INLINE fsdp_vec silu(fsdp_vec x, fsdp_vec *slope)
 {
-    float s = fsdp_sigmoid(x), z = within(x, 128.0f);
-    *slope = s * (1.0f + z * (1.0f - s));
+    fsdp_vec ds, s = fsdp_vec_sigmoid(x, &ds);
+    *slope = s + within(x, 128.0f) * ds;
     return x * s;
 }
 
-static inline float hyperbolic_tangent(float x, float *slope)
+FSDP_VEC_INLINE fsdp_vec hyperbolic_tangent(fsdp_vec x, fsdp_vec *slope)
 {
-    float y = fsdp_tanh(x);
+    fsdp_vec y = fsdp_vec_tanh(x);
     *slope = 1.0f - y * y;
     return y;
 }
@@ -186,17 +187,16 @@ enum {
 
 /* y = a(x), slope = a'(x) or both for a block, as `wanted` says, a constant where this is inlined;
  * the other pointer is not used. */
-__attribute__((always_inline)) static inline void activate(fsdp_activation a, int wanted,
-                                                           float *restrict y, float *restrict slope,
-                                                           const float *restrict x, int n)
+FSDP_VEC_INLINE void activate(fsdp_activation a, int wanted, float *restrict y,
+                              float *restrict slope, const float *restrict x, int n)
 {
 #define EACH(function)                                                                             \
-    for (int j = 0; j < n; j++) {                                                                  \
-        float d, value = function(x[j], &d);                                                       \
+    for (int j = 0; j < n; j += FSDP_VEC) {                                                        \
+        fsdp_vec d, value = function(fsdp_vec_load(x + j), &d);                                    \
         if (wanted & VALUE)                                                                        \
-            y[j] = value;                                                                          \
+            fsdp_vec_store(y + j, value);                                                          \
         if (wanted & SLOPE)                                                                        \
-            slope[j] = d;                                                                          \
+            fsdp_vec_store(slope + j, d);                                                          \
     }                                                                                              \
     break
 

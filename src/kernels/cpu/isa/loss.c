@@ -2,6 +2,7 @@
 #include <float.h>
 
 #include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/vector.h"
 
 /* --- cross_entropy --- */
 
@@ -24,15 +25,10 @@ static float element(const void *x, fsdp_dtype dtype, int64_t i)
 /* NaN is passed over. */
 static float block_max(const float *x, int n)
 {
-    float most[FSDP_LANES];
-    memcpy(most, x, sizeof most);
-    for (int j = FSDP_LANES; j < n; j += FSDP_LANES)
-        for (int l = 0; l < FSDP_LANES; l++)
-            most[l] = x[j + l] > most[l] ? x[j + l] : most[l];
-    for (int width = FSDP_LANES / 2; width; width /= 2)
-        for (int l = 0; l < width; l++)
-            most[l] = most[l + width] > most[l] ? most[l + width] : most[l];
-    return most[0];
+    fsdp_vec most = fsdp_vec_load(x);
+    for (int j = FSDP_VEC; j < n; j += FSDP_VEC)
+        most = fsdp_vec_max(fsdp_vec_load(x + j), most);
+    return fsdp_vec_max_lane(most);
 }
 
 /* Block with -infinity where it was padded. */
@@ -46,6 +42,11 @@ static const float *load_logits(float *restrict buffer, const void *x, fsdp_dtyp
     return block;
 }
 
+static float exp_of(float x)
+{
+    return fsdp_vec_exp(fsdp_vec_set(x))[0];
+}
+
 /* Maximum and sum of e^(x - maximum) in one pass: when a block raises the maximum, the sums so
  * far are scaled (Milakov & Gimelshein 2018). The maximum starts finite, so that a row that begins
  * with -infinity stays 0 rather than NaN. */
@@ -57,13 +58,13 @@ static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
         const float *x = load_logits(buffer, job->logits, job->dtype, start + i, n);
         float here = block_max(x, padded);
         if (here > most) {
-            float scale = fsdp_exp_nonpositive(most - here);
+            float scale = exp_of(most - here);
             for (int l = 0; l < FSDP_LANES; l++)
                 acc[l] *= scale;
             most = here;
         }
-        for (int j = 0; j < padded; j++)
-            e[j] = fsdp_exp_nonpositive(x[j] - most);
+        for (int j = 0; j < padded; j += FSDP_VEC)
+            fsdp_vec_store(e + j, fsdp_vec_exp(fsdp_vec_load(x + j) - most));
         fsdp_add_lanes(acc, e, padded);
     }
     *maximum = most;
@@ -83,11 +84,10 @@ static void gradient_row(const loss_job *job, int64_t start, int32_t label, floa
     for (int64_t i = 0; i < job->vocab; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(job->vocab - i, FSDP_BLOCK);
         const float *x = fsdp_load_block(buffer, job->logits, job->dtype, start + i, n);
-        for (int j = 0; j < fsdp_padded(n); j++)
-            gradient[j] = fsdp_exp_nonpositive(x[j] - maximum) * scale;
+        for (int j = 0; j < fsdp_padded(n); j += FSDP_VEC)
+            fsdp_vec_store(gradient + j, fsdp_vec_exp(fsdp_vec_load(x + j) - maximum) * scale);
         if (label >= i && label < i + n)
-            gradient[label - i] =
-                (fsdp_exp_nonpositive(x[label - i] - maximum) / sum - 1.0f) * job->factor;
+            gradient[label - i] = (exp_of(x[label - i] - maximum) / sum - 1.0f) * job->factor;
         fsdp_store_block(job->logits, job->dtype, start + i, gradient, n);
     }
 }

@@ -7,8 +7,8 @@
  * Selections go through integer masks: with trapping arithmetic in force the compiler would not
  * vectorise `condition ? expression : expression`, because it may not evaluate both.
  *
- * The polynomials are minimax fits of our own (Remez exchange in 40 digits, then rounded to
- * float); errors are those of tests/kernels/test_math.c over dense ranges. */
+ * The polynomial is a minimax fit of our own (Remez exchange in 40 digits, then rounded to float);
+ * its error is that of tests/kernels/test_math.c over dense ranges. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -21,12 +21,6 @@ static inline float fsdp_select(uint32_t mask, float if_set, float if_clear)
 {
     return fsdp_f32_from_bits((fsdp_bits_from_f32(if_set) & mask) |
                               (fsdp_bits_from_f32(if_clear) & ~mask));
-}
-
-static inline float fsdp_copysign(float magnitude, float sign)
-{
-    return fsdp_f32_from_bits((fsdp_bits_from_f32(magnitude) & 0x7fffffffu) |
-                              (fsdp_bits_from_f32(sign) & 0x80000000u));
 }
 
 /* --- rounding to and from the half types, as in src/base/bf16.h but without branches --- */
@@ -66,43 +60,7 @@ static inline uint16_t fsdp_round_f16(float f)
     return (uint16_t)(sign | (result & ~nan) | ((0x7e00u | (magnitude >> 13 & 0x3ffu)) & nan));
 }
 
-/* --- exp, log, tanh, erf --- */
-
-/* e^x = 2^k e^r with x = k ln 2 + r, |r| <= ln 2 / 2: returns e^r by a polynomial. |x| < 2^8. */
-static inline float fsdp_exp_split(float x, uint32_t *k)
-{
-    float shifted = x * 0x1.715476p+0f + 0x1.8p23f; /* rounds x / ln 2 into the low bits */
-    float n = shifted - 0x1.8p23f;
-    float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln 2: n times 15 bits is exact */
-    float q = 0x1.6a2254p-10f;
-    q = q * r + 0x1.123b02p-7f;
-    q = q * r + 0x1.5558f8p-5f;
-    q = q * r + 0x1.555490p-3f;
-    q = q * r + 0x1.fffffcp-2f;
-    *k = fsdp_bits_from_f32(shifted) - 0x4b400000u;
-    return (r * r * q + r) + 1.0f;
-}
-
-static inline float fsdp_exp(float x)
-{
-    /* Beyond these the result is 0 or infinity anyway; NaN passes both comparisons. */
-    x = fsdp_select(-(uint32_t)(x > 89.0f), 89.0f, x);
-    x = fsdp_select(-(uint32_t)(x < -105.0f), -105.0f, x);
-    uint32_t k, half;
-    float p = fsdp_exp_split(x, &k);
-    /* 2^k in two factors, so that the multiplier rounds subnormal results and overflows. */
-    half = (uint32_t)((int32_t)k >> 1);
-    return p * fsdp_f32_from_bits((half + 127) << 23) * fsdp_f32_from_bits((k - half + 127) << 23);
-}
-
-/* For x <= 0 or NaN, in fewer steps: results below 2^-126 are 0. What a softmax needs. */
-static inline float fsdp_exp_nonpositive(float x)
-{
-    uint32_t k;
-    x = fsdp_select(-(uint32_t)(x < -88.0f), -88.0f, x); /* k = -127, whose scale is 0 */
-    float p = fsdp_exp_split(x, &k);
-    return p * fsdp_f32_from_bits((k + 127) << 23);
-}
+/* --- log --- */
 
 /* ln x for normal positive x. */
 static inline float fsdp_log(float x)
@@ -120,55 +78,6 @@ static inline float fsdp_log(float x)
     q = q * f + 0x1.555554p-2f;
     float f2 = f * f;
     return k * 0x1.62e4p-1f + ((k * 0x1.7f7d1cp-20f + (f2 * f * q - 0.5f * f2)) + f);
-}
-
-static inline float fsdp_abs(float x)
-{
-    return fsdp_f32_from_bits(fsdp_bits_from_f32(x) & 0x7fffffffu);
-}
-
-/* 1 / (1 + e^-x), for negative x as e^x / (1 + e^x). */
-static inline float fsdp_sigmoid(float x)
-{
-    float e = fsdp_exp_nonpositive(-fsdp_abs(x));
-    return fsdp_select(-(uint32_t)(x < 0.0f), e, 1.0f) / (1.0f + e);
-}
-
-/* An odd polynomial near 0, elsewhere 1 - 2 e^-2|x| / (1 + e^-2|x|). */
-static inline float fsdp_tanh(float x)
-{
-    float t = fsdp_abs(x), z = x * x;
-    float q = -0x1.76f92ap-8f;
-    q = q * z + 0x1.526a4cp-6f;
-    q = q * z - 0x1.b847bep-5f;
-    q = q * z + 0x1.110788p-3f;
-    q = q * z - 0x1.555534p-2f;
-    float small = z * q * x + x;
-    float e = fsdp_exp_nonpositive(-(t + t));
-    float large = 1.0f - 2.0f * e / (1.0f + e);
-    return fsdp_copysign(fsdp_select(-(uint32_t)(t < 0.625f), small, large), x);
-}
-
-/* An odd polynomial near 0, elsewhere 1 - e^-t p(t). */
-static inline float fsdp_erf(float x)
-{
-    float t = fsdp_abs(x), z = x * x;
-    float s = -0x1.3b466ep-11f;
-    s = s * z + 0x1.478c8cp-8f;
-    s = s * z - 0x1.b69a7ep-6f;
-    s = s * z + 0x1.ce1b94p-4f;
-    s = s * z - 0x1.8126eep-2f;
-    s = s * z + 0x1.06eba6p-3f;
-    float small = s * x + x;
-    float u = fsdp_select(-(uint32_t)(t > 4.0f), 4.0f, t); /* erf(4) is 1 in float */
-    float p = -0x1.c209c2p-13f;
-    p = p * u + 0x1.a60c6ap-9f;
-    p = p * u - 0x1.774ad8p-6f;
-    p = p * u + 0x1.af4144p-4f;
-    p = p * u + 0x1.457a64p-1f;
-    p = p * u + 0x1.20e6aep+0f;
-    float large = 1.0f - fsdp_exp_nonpositive(-(p * u));
-    return fsdp_select(-(uint32_t)(t < 0.921875f), small, fsdp_copysign(large, x));
 }
 
 /* --- random bits --- */

@@ -1,0 +1,183 @@
+/* A register of floats, as wide as the ISA has them, and functions for softmax and activations. For
+ * loops that vec.h's one-lane functions leave to the vectoriser's discretion and that are worth
+ * more. Wider vectors than registers (vec16.h) cost the compiler's loads and stores at every step.
+ *
+ * Each operation is one IEEE operation a lane, so a value's bits do not depend on its lane; they do
+ * on the ISA, where fsdp_vec_fma is fused (v3, v4) or not.
+ *
+ * The polynomials are minimax fits of our own (Remez exchange in 40 digits, then rounded to
+ * float); errors are those of tests/kernels/test_math.c and, on each ISA, of test_elementwise.c
+ * over dense ranges. */
+#pragma once
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define FSDP_VEC_BYTES 64
+#elif defined(__AVX2__)
+#define FSDP_VEC_BYTES 32
+#else
+#define FSDP_VEC_BYTES 16
+#endif
+
+enum {
+    FSDP_VEC = FSDP_VEC_BYTES / 4 /* lanes */
+};
+
+typedef float fsdp_vec __attribute__((vector_size(FSDP_VEC_BYTES)));
+typedef int32_t fsdp_veci __attribute__((vector_size(FSDP_VEC_BYTES)));
+typedef uint32_t fsdp_vecu __attribute__((vector_size(FSDP_VEC_BYTES)));
+
+#define FSDP_VEC_INLINE static inline __attribute__((always_inline))
+
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_load(const float *p)
+{
+    fsdp_vec x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+FSDP_VEC_INLINE void fsdp_vec_store(float *p, fsdp_vec x)
+{
+    memcpy(p, &x, sizeof x);
+}
+
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_set(float x)
+{
+    return x - (fsdp_vec){0}; /* -0 and NaN stay what they are */
+}
+
+/* Lanes of x where the mask is set, else of y. */
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_select(fsdp_veci mask, fsdp_vec x, fsdp_vec y)
+{
+    return (fsdp_vec)(((fsdp_veci)x & mask) | ((fsdp_veci)y & ~mask));
+}
+
+/* x > y ? x : y, so that a NaN in x is passed over and one in y stays. */
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
+{
+#if defined(__AVX512F__)
+    return (fsdp_vec)_mm512_max_ps((__m512)x, (__m512)y);
+#elif defined(__AVX2__)
+    return (fsdp_vec)_mm256_max_ps((__m256)x, (__m256)y);
+#else
+    return (fsdp_vec)_mm_max_ps((__m128)x, (__m128)y);
+#endif
+}
+
+/* x < y ? x : y, likewise. */
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_min(fsdp_vec x, fsdp_vec y)
+{
+#if defined(__AVX512F__)
+    return (fsdp_vec)_mm512_min_ps((__m512)x, (__m512)y);
+#elif defined(__AVX2__)
+    return (fsdp_vec)_mm256_min_ps((__m256)x, (__m256)y);
+#else
+    return (fsdp_vec)_mm_min_ps((__m128)x, (__m128)y);
+#endif
+}
+
+/* x * y + z. */
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_fma(fsdp_vec x, fsdp_vec y, fsdp_vec z)
+{
+#if defined(__AVX512F__)
+    return (fsdp_vec)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (fsdp_vec)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)z);
+#else
+    return x * y + z;
+#endif
+}
+
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_abs(fsdp_vec x)
+{
+    return (fsdp_vec)((fsdp_vecu)x & 0x7fffffffu);
+}
+
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_copysign(fsdp_vec magnitude, fsdp_vec sign)
+{
+    return (fsdp_vec)(((fsdp_vecu)magnitude & 0x7fffffffu) | ((fsdp_vecu)sign & 0x80000000u));
+}
+
+/* The largest lane; NaN is passed over unless lane 0 has it. */
+FSDP_VEC_INLINE float fsdp_vec_max_lane(fsdp_vec x)
+{
+    float most = x[0];
+    for (int l = 1; l < FSDP_VEC; l++)
+        most = x[l] > most ? x[l] : most;
+    return most;
+}
+
+/* e^x for x <= 88; 0 below -105 and for -infinity, NaN for NaN. e^x = 2^k e^r with
+ * x = k ln 2 + r, |r| <= ln 2 / 2; e^r by a polynomial. Where results stop being normal, below -87,
+ * they are 0 without AVX-512. */
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
+{
+    const fsdp_vec magic = fsdp_vec_set(0x1.8p23f);
+    x = fsdp_vec_max(fsdp_vec_set(-105.0f), x);
+    /* Rounds x / ln 2 into the low bits. */
+    fsdp_vec shifted = fsdp_vec_fma(x, fsdp_vec_set(0x1.715476p+0f), magic);
+    fsdp_vec k = shifted - magic;
+    /* ln 2 in two parts: k times 15 bits is exact without a fused step, too. */
+    fsdp_vec r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.62e4p-1f), x);
+    r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.7f7d1cp-20f), r);
+    fsdp_vec q = fsdp_vec_set(0x1.6a2254p-10f);
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(0x1.123b02p-7f));
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(0x1.5558f8p-5f));
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(0x1.555490p-3f));
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(0x1.fffffcp-2f));
+    fsdp_vec p = fsdp_vec_fma(r * r, q, r) + 1.0f;
+#if defined(__AVX512F__)
+    return (fsdp_vec)_mm512_scalef_ps((__m512)p, (__m512)k);
+#else
+    fsdp_vec power = (fsdp_vec)(((fsdp_vecu)shifted << 23) + 0x3f800000u);
+    return (fsdp_vec)((fsdp_vecu)(p * power) & ~(fsdp_vecu)(x < -87.0f));
+#endif
+}
+
+/* s = 1 / (1 + e^-x), for negative x as e^x / (1 + e^x), and its slope s (1 - s), which does not
+ * cancel. */
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
+{
+    fsdp_vec e = fsdp_vec_exp(-fsdp_vec_abs(x)), larger = 1.0f / (1.0f + e), smaller = e * larger;
+    *slope = smaller * larger;
+    return fsdp_vec_select(x < 0.0f, smaller, larger);
+}
+
+/* An odd polynomial near 0, elsewhere 1 - 2 e^-2|x| / (1 + e^-2|x|). */
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
+{
+    fsdp_vec t = fsdp_vec_abs(x), z = x * x;
+    fsdp_vec q = fsdp_vec_set(-0x1.76f92ap-8f);
+    q = fsdp_vec_fma(q, z, fsdp_vec_set(0x1.526a4cp-6f));
+    q = fsdp_vec_fma(q, z, fsdp_vec_set(-0x1.b847bep-5f));
+    q = fsdp_vec_fma(q, z, fsdp_vec_set(0x1.110788p-3f));
+    q = fsdp_vec_fma(q, z, fsdp_vec_set(-0x1.555534p-2f));
+    fsdp_vec small = fsdp_vec_fma(z * q, x, x);
+    fsdp_vec e = fsdp_vec_exp(-(t + t));
+    fsdp_vec large = 1.0f - (e + e) / (1.0f + e);
+    return fsdp_vec_copysign(fsdp_vec_select(t < 0.625f, small, large), x);
+}
+
+/* An odd polynomial near 0, elsewhere 1 - e^-t p(t). */
+FSDP_VEC_INLINE fsdp_vec fsdp_vec_erf(fsdp_vec x)
+{
+    fsdp_vec t = fsdp_vec_abs(x), z = x * x;
+    fsdp_vec s = fsdp_vec_set(-0x1.3b466ep-11f);
+    s = fsdp_vec_fma(s, z, fsdp_vec_set(0x1.478c8cp-8f));
+    s = fsdp_vec_fma(s, z, fsdp_vec_set(-0x1.b69a7ep-6f));
+    s = fsdp_vec_fma(s, z, fsdp_vec_set(0x1.ce1b94p-4f));
+    s = fsdp_vec_fma(s, z, fsdp_vec_set(-0x1.8126eep-2f));
+    s = fsdp_vec_fma(s, z, fsdp_vec_set(0x1.06eba6p-3f));
+    fsdp_vec small = fsdp_vec_fma(s, x, x);
+    fsdp_vec u = fsdp_vec_min(fsdp_vec_set(4.0f), t); /* erf(4) is 1 in float */
+    fsdp_vec p = fsdp_vec_set(-0x1.c209c2p-13f);
+    p = fsdp_vec_fma(p, u, fsdp_vec_set(0x1.a60c6ap-9f));
+    p = fsdp_vec_fma(p, u, fsdp_vec_set(-0x1.774ad8p-6f));
+    p = fsdp_vec_fma(p, u, fsdp_vec_set(0x1.af4144p-4f));
+    p = fsdp_vec_fma(p, u, fsdp_vec_set(0x1.457a64p-1f));
+    p = fsdp_vec_fma(p, u, fsdp_vec_set(0x1.20e6aep+0f));
+    fsdp_vec large = 1.0f - fsdp_vec_exp(-(p * u));
+    return fsdp_vec_select(t < 0.921875f, small, fsdp_vec_copysign(large, x));
+}
