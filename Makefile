@@ -12,13 +12,18 @@ PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev l
             libyaml-dev libhwloc-dev libcairo2-dev
 # Optional ones are taken where they are found, but for those in WITHOUT="oneDNN sentencepiece ...".
 has = $(if $(filter $(1) $(2),$(WITHOUT)),,$(shell pkg-config --exists $(1) 2>/dev/null && echo 1))
-has_header = $(if $(filter $(1),$(WITHOUT)),,$(shell $(CC) -include $(2) -E -x c /dev/null >/dev/null 2>&1 && echo 1))
-PKGS := jansson
+has_header = $(if $(filter $(1),$(WITHOUT)),,$(shell $(CC) $(DEPS_CFLAGS) -include $(2) -E -x c /dev/null >/dev/null 2>&1 && echo 1))
+# Where nothing can be installed: what `make deps-folder` unpacked, here or elsewhere.
+DEPS_DIR ?= $(wildcard build/deps)
+DEPS_CFLAGS := $(if $(DEPS_DIR),-isystem $(DEPS_DIR)/usr/include)
+deps_library = $(abspath $(firstword $(if $(DEPS_DIR),$(wildcard $(DEPS_DIR)/usr/lib/*/lib$(1).a))))
+DEPS_JANSSON := $(call deps_library,jansson)
+PKGS := $(if $(DEPS_JANSSON),,jansson)
 DEFS :=
-LIBS :=
+LIBS := $(DEPS_JANSSON)
 LEFT_OUT :=
 ifeq ($(call has_header,oneDNN,dnnl.h),1)
-LIBS += -ldnnl
+LIBS += -ldnnl -lgomp
 DEFS += -DFSDP_HAVE_DNNL
 LEFT_OUT += src/kernels/cpu/product_plain.c
 else
@@ -26,13 +31,14 @@ LEFT_OUT += src/kernels/cpu/product_onednn.c
 endif
 ifeq ($(call has,sentencepiece),1)
 PKGS += sentencepiece
+LIBS += -lstdc++
 DEFS += -DFSDP_HAVE_SENTENCEPIECE
 LEFT_OUT += src/text/sentencepiece_none.c
 else
 LEFT_OUT += src/text/sentencepiece.cc
 endif
 ifeq ($(call has_header,csv,csv.h),1)
-LIBS += -lcsv
+LIBS += $(or $(call deps_library,csv),-lcsv)
 DEFS += -DFSDP_HAVE_CSV
 LEFT_OUT += src/data/csv_none.c
 else
@@ -52,6 +58,8 @@ DEFS += -DFSDP_HAVE_CAIRO
 endif
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS += $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+# Debian's libjansson.a is compiled for programs alone; a shared library cannot take it in.
+SHARED := $(if $(DEPS_JANSSON),$(shell $(CC) -shared -o /dev/null -Wl,--whole-archive $(DEPS_JANSSON) -Wl,--no-whole-archive 2>/dev/null && echo 1),1)
 
 # --- flags --------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wdouble-promotion \
@@ -61,10 +69,10 @@ OPT ?= -O2 -g
 ISA_OPT ?= -O3
 # -ffp-contract=off: a product and a sum are contracted only where the code says fma.
 COMMON := $(OPT) -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -pthread -I. -Iinclude \
-          -MMD -MP $(DEFS) $(PKG_CFLAGS) $(if $(DEBUG),-DFSDP_DEBUG) $(SANITIZE)
+          -MMD -MP $(DEFS) $(DEPS_CFLAGS) $(PKG_CFLAGS) $(if $(DEBUG),-DFSDP_DEBUG) $(SANITIZE)
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE $(COMMON) $(WARN) $(WARN_C) $(CFLAGS)
 CXXFLAGS_ALL := -std=c++17 $(COMMON) $(WARN) $(CXXFLAGS)
-LDLIBS_ALL := $(LIBS) -lgomp -lm -lstdc++ $(SANITIZE) -pthread $(LDFLAGS)
+LDLIBS_ALL := $(LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
 
 # --- sources ------------------------------------------------------------------------------------
 LIB_C := $(filter-out $(LEFT_OUT),$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' ! -path 'src/kernels/cuda/*' | sort))
@@ -88,7 +96,7 @@ BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 
 .PHONY: all lib objects tests examples benches test check-deps deps demo pretrain asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
 .SECONDARY:
-all: check-deps $(BUILD)/fsdp $(BUILD)/libfsdp.so examples
+all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so) examples
 lib: $(BUILD)/libfsdp.a
 # Everything compiled and nothing linked: for the warnings of another compiler.
 objects: $(LIB_O) $(CLI_O) $(TEST_SUPPORT_O) $(TESTS:%=%.o) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
@@ -99,14 +107,23 @@ benches: $(BENCHES)
 # Says in one line what is missing instead of failing in the middle of a compile, and in another what
 # there is of CUDA.
 check-deps:
-	@missing=; for p in jansson; do pkg-config --exists $$p 2>/dev/null || missing="$$missing $$p"; done; \
-	[ -z "$$missing" ] || { echo "missing libraries:$$missing. 'make deps' installs them with apt-get."; exit 1; }
+	@[ -z "$(DEPS_DIR)" ] || [ -n "$(DEPS_JANSSON)" ] || \
+	{ echo "DEPS_DIR=$(DEPS_DIR): no usr/lib/*/libjansson.a in it. 'make deps-folder DEPS_DIR=$(DEPS_DIR)' makes one."; exit 1; }
+	@[ -n "$(DEPS_JANSSON)" ] || pkg-config --exists jansson 2>/dev/null || \
+	{ echo "missing library: jansson. 'make deps' installs it with apt-get; where nothing can be installed,"; \
+	  echo "'make deps-folder' gets it without root, there or on another machine: see 'make help'."; exit 1; }
+	@[ -z "$(DEPS_JANSSON)" ] || echo "jansson: $(DEPS_JANSSON), linked statically"
+	@[ -n "$(SHARED)" ] || echo "built without: libfsdp.so (that libjansson.a is not position-independent)"
 	@without="$(strip $(if $(findstring DNNL,$(DEFS)),,oneDNN) $(foreach l,SENTENCEPIECE CSV YAML HWLOC CAIRO,$(if $(findstring $(l),$(DEFS)),,$(l))))"; \
 	[ -z "$$without" ] || echo "built without: $$without ('fsdp --version' says what for)"
 	@sh tools/find_cuda.sh $(CC)
 
 deps:
 	@sh tools/deps.sh $(PACKAGES)
+# The required library, and an optional one that is static too, without root and without installing.
+.PHONY: deps-folder
+deps-folder:
+	@sh tools/deps_folder.sh $(or $(DEPS_DIR),build/deps) libjansson-dev libcsv-dev
 # What lint and the sanitizers need on top.
 .PHONY: deps-lint
 deps-lint:
@@ -153,18 +170,20 @@ $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 # --- what people run ----------------------------------------------------------------------------
 # Without -j these two compile on all cores.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+# With a folder of libraries nothing is installed.
+SETUP := $(if $(DEPS_JANSSON),,deps)
 # The set-up (packages), then every test. T=param runs the programs whose path contains it.
-test: deps
+test: $(SETUP)
 	@$(MAKE) --no-print-directory $(JOBS) run-tests
 .PHONY: run-tests
 run-tests: all tests benches
 	@sh tests/run.sh $(BUILD) $(T)
 
-demo: deps
+demo: $(SETUP)
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/demo.sh $(BUILD)
 # An hour; resumable at any instant. Knobs come from the environment: tools/pretrain.sh names them.
-pretrain: deps deps-pretrain
+pretrain: $(SETUP) deps-pretrain
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/pretrain.sh $(BUILD)
 
@@ -213,16 +232,18 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
 	install -m 755 $(BUILD)/fsdp $(DESTDIR)$(PREFIX)/bin/fsdp
 	install -m 644 $(BUILD)/libfsdp.a $(DESTDIR)$(PREFIX)/lib/libfsdp.a
-	install -m 755 $(BUILD)/libfsdp.so $(DESTDIR)$(PREFIX)/lib/libfsdp.so.0
-	ln -sf libfsdp.so.0 $(DESTDIR)$(PREFIX)/lib/libfsdp.so
+	$(if $(SHARED),install -m 755 $(BUILD)/libfsdp.so $(DESTDIR)$(PREFIX)/lib/libfsdp.so.0)
+	$(if $(SHARED),ln -sf libfsdp.so.0 $(DESTDIR)$(PREFIX)/lib/libfsdp.so)
 	install -m 644 include/fsdp.h $(DESTDIR)$(PREFIX)/include/fsdp.h
 	install -m 644 include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBS_PRIVATE@|$(LIBS) -lgomp -lm -lstdc++ -pthread|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBS_PRIVATE@|$(LIBS) -lm -pthread|' \
 	    -e "s|@VERSION@|$$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' include/fsdp/base.h)|" \
 	    tools/fsdp.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/fsdp.pc
 
+# But for build/deps, which another machine may have made.
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan
+	[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -path build/deps -exec rm -rf {} +
+	rm -rf $(BUILD)-asan $(BUILD)-tsan
 
 help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
@@ -230,6 +251,8 @@ help:
 	@echo "make pretrain   install packages, build, pretrain a small T5 (an hour; goes on where it was)"
 	@echo "make test       install packages, build, all tests (T=substring: some of them)"
 	@echo "make deps       install the Debian packages alone"
+	@echo "make deps-folder DEPS_DIR=DIR  unpack headers and static libraries into DIR (build/deps),"
+	@echo "                which may be carried elsewhere; make DEPS_DIR=DIR then needs none installed"
 	@echo "make deps-pretrain  what make pretrain needs on top"
 	@echo "make asan tsan  tests under the sanitizers"
 	@echo "make lint       layering, headers, formatting"
