@@ -133,16 +133,22 @@ deps-lint:
 deps-pretrain:
 	@sh tools/deps.sh sentencepiece
 
-$(BUILD)/%.o: %.c
+# The libraries that objects were compiled for: when others are found, all are compiled again.
+$(BUILD)/found: FORCE
+	@mkdir -p $(@D); found='$(strip $(DEFS) $(LIBS) $(DEPS_CFLAGS))'; \
+	echo "$$found" | cmp -s - $@ || echo "$$found" >$@
+.PHONY: FORCE
+
+$(BUILD)/%.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CC $<")
 	$(Q)$(CC) $(CFLAGS_ALL) -c $< -o $@
-$(BUILD)/%.cc.o: %.cc
+$(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -c $< -o $@
 define isa_rule
-$(BUILD)/%.$(1).o: %.c
+$(BUILD)/%.$(1).o: %.c $(BUILD)/found
 	@mkdir -p $$(@D)
 	@$(if $(V),,echo "  CC $$< ($(1))")
 	$(Q)$(CC) $(CFLAGS_ALL) $(ISA_OPT) -march=$(1) -mprefer-vector-width=512 -Wno-psabi \
