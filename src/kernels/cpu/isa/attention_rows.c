@@ -56,27 +56,10 @@ static const float *make_bias_strip(const fsdp_attention_block *b)
     return b->bias_strip;
 }
 
-FSDP_INLINE float lanes_max(fsdp_v16 x)
-{
-    float most[FSDP_LANES];
-    fsdp_store16(most, x);
-    for (int width = FSDP_LANES / 2; width; width /= 2)
-        for (int l = 0; l < width; l++)
-            most[l] = most[l + width] > most[l] ? most[l + width] : most[l];
-    return most[0];
-}
-
-FSDP_INLINE float lanes_sum(fsdp_v16 x)
-{
-    float lanes[FSDP_LANES];
-    fsdp_store16(lanes, x);
-    return fsdp_sum_lanes(lanes);
-}
-
 /* Only the first and the last lanes of a span can hold columns outside it. */
 FSDP_INLINE bool is_edge(const span *s, int j)
 {
-    return j < s->begin || j + FSDP_LANES > s->end;
+    return j < s->begin || j + FSDP_VEC > s->end;
 }
 
 /* bits[j]: those of Philox for keys [key, key + n) of a row, key a multiple of 16: element e has
@@ -101,33 +84,34 @@ static keep_rule keep_rule_of(const fsdp_attention_block *b)
     return (keep_rule){p < 1.0f ? 1.0f / (1.0f - p) : 0.0f, (int32_t)ceil((double)p * 0x1p24)};
 }
 
-/* Factors of columns [j, j + 16) of a span; `bits` holds the next FSDP_BLOCK columns' words. */
-FSDP_INLINE fsdp_v16 keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOCK],
+/* Factors of columns [j, j + FSDP_VEC) of a span; `bits` holds the next FSDP_BLOCK columns' words.
+ */
+FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOCK],
                                   const fsdp_attention_block *b, const span *s, int64_t row, int j)
 {
     int done = (j - s->first) % FSDP_BLOCK, left = s->last - j;
     if (done == 0)
         random_row(bits, b, row, b->first_key + j, left < FSDP_BLOCK ? left : FSDP_BLOCK);
-    fsdp_v16u word;
+    fsdp_vecu word;
     memcpy(&word, bits + done, sizeof word);
-    fsdp_v16i kept = (fsdp_v16i)(word >> 8) >= rule->threshold;
-    return (fsdp_v16)(kept & (fsdp_v16i)fsdp_set16(rule->factor));
+    fsdp_veci kept = (fsdp_veci)(word >> 8) >= rule->threshold;
+    return (fsdp_vec)(kept & (fsdp_veci)fsdp_vec_set(rule->factor));
 }
 
 /* x as bfloat16 has it, nearest even. What is rounded here was computed from bf16 values: the lower
  * bits of a NaN are 0, so that it stays one without being looked for. */
-FSDP_INLINE fsdp_v16 round_panel(fsdp_v16 x)
+FSDP_INLINE fsdp_vec round_panel(fsdp_vec x)
 {
-    fsdp_v16u bits = (fsdp_v16u)x;
-    return (fsdp_v16)((bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u);
+    fsdp_vecu bits = (fsdp_vecu)x;
+    return (fsdp_vec)((bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u);
 }
 
-FSDP_INLINE void store_panel(void *panel, fsdp_dtype dtype, int j, fsdp_v16 x)
+FSDP_INLINE void store_panel(void *panel, fsdp_dtype dtype, int j, fsdp_vec x)
 {
     if (dtype == FSDP_DTYPE_BF16)
-        fsdp_store16_upper((uint16_t *)panel + j, round_panel(x));
+        fsdp_vec_store_upper((uint16_t *)panel + j, round_panel(x));
     else
-        fsdp_store16((float *)panel + j, x);
+        fsdp_vec_store((float *)panel + j, x);
 }
 
 static char *panel_row(const fsdp_attention_block *b, void *panel, int64_t row)
@@ -155,15 +139,17 @@ static void zero_padded_rows(const fsdp_attention_block *b, void *panel)
 /* x = scale x + bias, -infinity outside the span; returns the maximum. */
 static float scale_row(const fsdp_attention_block *b, const span *s, float *x, const float *bias)
 {
-    fsdp_v16 most = fsdp_set16(-INFINITY), scale = fsdp_set16(b->scale), zero = fsdp_set16(0.0f);
-    for (int j = s->first; j < s->last; j += FSDP_LANES) {
-        fsdp_v16 y = fsdp_fma16(scale, fsdp_load16(x + j), bias ? fsdp_load16(bias + j) : zero);
+    fsdp_vec most = fsdp_vec_set(-INFINITY), scale = fsdp_vec_set(b->scale),
+             zero = fsdp_vec_set(0.0f);
+    for (int j = s->first; j < s->last; j += FSDP_VEC) {
+        fsdp_vec y =
+            fsdp_vec_fma(scale, fsdp_vec_load(x + j), bias ? fsdp_vec_load(bias + j) : zero);
         if (is_edge(s, j))
-            y = fsdp_select16(fsdp_lanes16(j, s->begin, s->end), y, fsdp_set16(-INFINITY));
-        fsdp_store16(x + j, y);
-        most = fsdp_max16(y, most);
+            y = fsdp_vec_select(fsdp_vec_lanes(j, s->begin, s->end), y, fsdp_vec_set(-INFINITY));
+        fsdp_vec_store(x + j, y);
+        most = fsdp_vec_max(y, most);
     }
-    return lanes_max(most);
+    return fsdp_vec_max_lane(most);
 }
 
 /* Sums of a row's exponentials before dropout: as they are, and as P has them. The output is
@@ -179,10 +165,10 @@ FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, bool drops, const fsdp_at
 {
     uint32_t bits[FSDP_BLOCK];
     char *p = panel_row(b, b->p, row);
-    fsdp_v16 exact = fsdp_set16(0.0f), stored = exact;
+    fsdp_vec exact = fsdp_vec_set(0.0f), stored = exact;
     keep_rule rule = keep_rule_of(b);
-    for (int j = s->first, last = s->last; j < last; j += FSDP_LANES) {
-        fsdp_v16 e = fsdp_exp16(fsdp_load16(x + j) - maximum);
+    for (int j = s->first, last = s->last; j < last; j += FSDP_VEC) {
+        fsdp_vec e = fsdp_vec_exp(fsdp_vec_load(x + j) - maximum);
         exact += e;
         if (dtype == FSDP_DTYPE_BF16)
             e = round_panel(e);
@@ -190,11 +176,11 @@ FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, bool drops, const fsdp_at
         if (drops)
             store_panel(p, dtype, j, e * keep_factors(&rule, bits, b, s, row, j));
         else if (dtype == FSDP_DTYPE_BF16)
-            fsdp_store16_upper((uint16_t *)(void *)p + j, e);
+            fsdp_vec_store_upper((uint16_t *)(void *)p + j, e);
         else
-            fsdp_store16((float *)(void *)p + j, e);
+            fsdp_vec_store((float *)(void *)p + j, e);
     }
-    return (row_sums){lanes_sum(exact), lanes_sum(stored)};
+    return (row_sums){fsdp_vec_sum(exact), fsdp_vec_sum(stored)};
 }
 
 static row_sums exponentials(const fsdp_attention_block *b, const span *s, int64_t row,
@@ -239,28 +225,30 @@ FSDP_INLINE void backward_row_as(fsdp_dtype dtype, bool drops, const fsdp_attent
     uint32_t bits[FSDP_BLOCK];
     const float *x = b->scores + row * b->padded_keys, *d_p = b->d_p + row * b->padded_keys;
     char *p = panel_row(b, b->p, row), *d_s = panel_row(b, b->d_s, row);
-    fsdp_v16 scale = fsdp_set16(b->scale), lse = fsdp_set16(b->lse[row]), zero = fsdp_set16(0.0f);
-    fsdp_v16 delta = fsdp_set16(b->delta[row]);
+    fsdp_vec scale = fsdp_vec_set(b->scale), lse = fsdp_vec_set(b->lse[row]),
+             zero = fsdp_vec_set(0.0f);
+    fsdp_vec delta = fsdp_vec_set(b->delta[row]);
     keep_rule rule = keep_rule_of(b);
-    for (int j = s->first, last = s->last; j < last; j += FSDP_LANES) {
-        fsdp_v16 y = fsdp_fma16(scale, fsdp_load16(x + j), bias ? fsdp_load16(bias + j) : zero);
-        fsdp_v16 e = fsdp_exp16(y - lse), d = fsdp_load16(d_p + j);
+    for (int j = s->first, last = s->last; j < last; j += FSDP_VEC) {
+        fsdp_vec y =
+            fsdp_vec_fma(scale, fsdp_vec_load(x + j), bias ? fsdp_vec_load(bias + j) : zero);
+        fsdp_vec e = fsdp_vec_exp(y - lse), d = fsdp_vec_load(d_p + j);
         if (is_edge(s, j)) {
-            fsdp_v16i seen = fsdp_lanes16(j, s->begin, s->end);
-            e = fsdp_select16(seen, e, zero);
-            d = fsdp_select16(seen, d, zero);
+            fsdp_veci seen = fsdp_vec_lanes(j, s->begin, s->end);
+            e = fsdp_vec_select(seen, e, zero);
+            d = fsdp_vec_select(seen, d, zero);
         }
-        fsdp_v16 kept = e;
+        fsdp_vec kept = e;
         if (drops) {
-            fsdp_v16 keep = keep_factors(&rule, bits, b, s, row, j);
+            fsdp_vec keep = keep_factors(&rule, bits, b, s, row, j);
             kept *= keep;
             d *= keep;
         }
-        fsdp_v16 ds = e * (d - delta);
+        fsdp_vec ds = e * (d - delta);
         store_panel(p, dtype, j, kept);
         store_panel(d_s, dtype, j, ds);
         if (d_bias)
-            fsdp_store16(d_bias + j, fsdp_load16(d_bias + j) + ds);
+            fsdp_vec_store(d_bias + j, fsdp_vec_load(d_bias + j) + ds);
     }
 }
 

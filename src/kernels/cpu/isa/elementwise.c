@@ -127,7 +127,7 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 
 /* Beyond such bounds a slope is constant in float32; without them its terms would give 0 *
  * infinity. NaN stays. */
-FSDP_VEC_INLINE fsdp_vec within(fsdp_vec x, float bound)
+FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));
 }
@@ -135,21 +135,21 @@ FSDP_VEC_INLINE fsdp_vec within(fsdp_vec x, float bound)
 /* Each activation returns a(x) and sets a'(x), which share their exponential; what a caller does
  * not use the compiler leaves out. */
 
-FSDP_VEC_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
+FSDP_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
 {
     *slope = fsdp_vec_set(1.0f);
     return x;
 }
 
 /* The comparison with 0 passes NaN on, as torch's relu does. */
-FSDP_VEC_INLINE fsdp_vec relu(fsdp_vec x, fsdp_vec *slope)
+FSDP_INLINE fsdp_vec relu(fsdp_vec x, fsdp_vec *slope)
 {
     *slope = fsdp_vec_select(x > 0.0f, fsdp_vec_set(1.0f), fsdp_vec_set(0.0f));
     return fsdp_vec_max(fsdp_vec_set(0.0f), x);
 }
 
 /* Hendrycks & Gimpel 2016: 0.5 (1 + tanh u) is the logistic function of 2u. */
-FSDP_VEC_INLINE fsdp_vec gelu_tanh(fsdp_vec x, fsdp_vec *slope)
+FSDP_INLINE fsdp_vec gelu_tanh(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec z = within(x, 64.0f);
     fsdp_vec u = x * (SQRT_2_OVER_PI + SQRT_2_OVER_PI * 0.044715f * (x * x));
@@ -159,21 +159,21 @@ FSDP_VEC_INLINE fsdp_vec gelu_tanh(fsdp_vec x, fsdp_vec *slope)
     return x * s;
 }
 
-FSDP_VEC_INLINE fsdp_vec gelu_erf(fsdp_vec x, fsdp_vec *slope)
+FSDP_INLINE fsdp_vec gelu_erf(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec phi = 0.5f * (1.0f + fsdp_vec_erf(x * SQRT_1_2)), z = within(x, 64.0f);
     *slope = phi + z * (INV_SQRT_2_PI * fsdp_vec_exp(-0.5f * (z * z)));
     return x * phi;
 }
 
-FSDP_VEC_INLINE fsdp_vec silu(fsdp_vec x, fsdp_vec *slope)
+FSDP_INLINE fsdp_vec silu(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec ds, s = fsdp_vec_sigmoid(x, &ds);
     *slope = s + within(x, 128.0f) * ds;
     return x * s;
 }
 
-FSDP_VEC_INLINE fsdp_vec hyperbolic_tangent(fsdp_vec x, fsdp_vec *slope)
+FSDP_INLINE fsdp_vec hyperbolic_tangent(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec y = fsdp_vec_tanh(x);
     *slope = 1.0f - y * y;
@@ -187,8 +187,8 @@ enum {
 
 /* y = a(x), slope = a'(x) or both for a block, as `wanted` says, a constant where this is inlined;
  * the other pointer is not used. */
-FSDP_VEC_INLINE void activate(fsdp_activation a, int wanted, float *restrict y,
-                              float *restrict slope, const float *restrict x, int n)
+FSDP_INLINE void activate(fsdp_activation a, int wanted, float *restrict y, float *restrict slope,
+                          const float *restrict x, int n)
 {
 #define EACH(function)                                                                             \
     for (int j = 0; j < n; j += FSDP_VEC) {                                                        \

@@ -1,23 +1,17 @@
 /* Sixteen floats at a time as GCC's and Clang's vectors, which the compiler spreads over whatever
- * registers the ISA has: for loops that vec.h's one-lane functions leave to the vectoriser's
- * discretion and that are worth more. Each operation is one IEEE operation a lane, so a value's
- * bits do not depend on its lane; fsdp_fma16 is fused where the ISA has it (v3, v4). Whatever takes
- * or returns a vector is FSDP_INLINE: vectors wider than the registers must not cross a call. */
+ * registers the ISA has: for sums of memory and random bits, where each step loads or stores; for
+ * arithmetic take vector.h. A value's bits do not depend on its lane. Whatever takes or returns a
+ * vector is FSDP_INLINE: vectors wider than the registers must not cross a call. */
 #pragma once
-#include <immintrin.h>
-#include <stdint.h>
-#include <string.h>
+#include "src/kernels/cpu/isa/vector.h"
 
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wpsabi" /* as the Makefile, for this header alone */
 #endif
 
 typedef float fsdp_v16 __attribute__((vector_size(64)));
-typedef int32_t fsdp_v16i __attribute__((vector_size(64)));
 typedef uint32_t fsdp_v16u __attribute__((vector_size(64)));
 typedef uint16_t fsdp_v16h __attribute__((vector_size(32)));
-
-#define FSDP_INLINE static inline __attribute__((always_inline))
 
 FSDP_INLINE fsdp_v16 fsdp_load16(const float *p)
 {
@@ -60,44 +54,6 @@ FSDP_INLINE fsdp_v16 fsdp_set16(float x)
     return (fsdp_v16){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
 }
 
-/* Lanes of x where the mask is set, else of y. */
-FSDP_INLINE fsdp_v16 fsdp_select16(fsdp_v16i mask, fsdp_v16 x, fsdp_v16 y)
-{
-    return (fsdp_v16)(((fsdp_v16i)x & mask) | ((fsdp_v16i)y & ~mask));
-}
-
-FSDP_INLINE fsdp_v16 fsdp_max16(fsdp_v16 x, fsdp_v16 y)
-{
-    return fsdp_select16(x > y, x, y);
-}
-
-/* x * y + z. */
-FSDP_INLINE fsdp_v16 fsdp_fma16(fsdp_v16 x, fsdp_v16 y, fsdp_v16 z)
-{
-#if defined(__AVX512F__)
-    return (fsdp_v16)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
-#elif defined(__FMA__)
-    __m256 a[2], b[2], c[2];
-    memcpy(a, &x, sizeof x);
-    memcpy(b, &y, sizeof y);
-    memcpy(c, &z, sizeof z);
-    c[0] = _mm256_fmadd_ps(a[0], b[0], c[0]);
-    c[1] = _mm256_fmadd_ps(a[1], b[1], c[1]);
-    memcpy(&z, c, sizeof z);
-    return z;
-#else
-    return x * y + z;
-#endif
-}
-
-/* Lanes 0 to 15, counted from `first`, that lie in [begin, end). */
-FSDP_INLINE fsdp_v16i fsdp_lanes16(int first, int begin, int end)
-{
-    fsdp_v16i lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    lane += first;
-    return (lane >= begin) & (lane < end);
-}
-
 /* The bits of x as bfloat16, rounded to nearest even, in the lower halves; NaN stays NaN. */
 FSDP_INLINE fsdp_v16u fsdp_bits16_bf16(fsdp_v16 x)
 {
@@ -121,31 +77,6 @@ FSDP_INLINE void fsdp_store16_halves(uint16_t *p, fsdp_v16u x)
 FSDP_INLINE void fsdp_store16_bf16(uint16_t *p, fsdp_v16 x)
 {
     fsdp_store16_halves(p, fsdp_bits16_bf16(x));
-}
-
-/* The upper halves of the lanes: x as bfloat16 has it, if it is rounded. */
-FSDP_INLINE void fsdp_store16_upper(uint16_t *p, fsdp_v16 x)
-{
-    fsdp_store16_halves(p, (fsdp_v16u)x >> 16);
-}
-
-/* e^x for x <= 88; 0 below -87, where results stop being normal, and for -infinity; NaN for NaN.
- * The polynomial of fsdp_exp in fused steps. */
-FSDP_INLINE fsdp_v16 fsdp_exp16(fsdp_v16 x)
-{
-    const fsdp_v16 magic = fsdp_set16(0x1.8p23f);
-    fsdp_v16 shifted = fsdp_fma16(x, fsdp_set16(0x1.715476p+0f), magic);
-    fsdp_v16 k = shifted - magic;
-    fsdp_v16 r = fsdp_fma16(k, fsdp_set16(-0x1.62e4p-1f), x);
-    r = fsdp_fma16(k, fsdp_set16(-0x1.7f7d1cp-20f), r);
-    fsdp_v16 q = fsdp_set16(0x1.6a2254p-10f);
-    q = fsdp_fma16(q, r, fsdp_set16(0x1.123b02p-7f));
-    q = fsdp_fma16(q, r, fsdp_set16(0x1.5558f8p-5f));
-    q = fsdp_fma16(q, r, fsdp_set16(0x1.555490p-3f));
-    q = fsdp_fma16(q, r, fsdp_set16(0x1.fffffcp-2f));
-    fsdp_v16 p = fsdp_fma16(r * r, q, r) + 1.0f;
-    fsdp_v16 power = (fsdp_v16)(((fsdp_v16u)shifted << 23) + 0x3f800000u);
-    return (fsdp_v16)((fsdp_v16u)(p * power) & ~(fsdp_v16u)(x < -87.0f));
 }
 
 /* --- random bits --- */

@@ -28,34 +28,35 @@ enum {
 typedef float fsdp_vec __attribute__((vector_size(FSDP_VEC_BYTES)));
 typedef int32_t fsdp_veci __attribute__((vector_size(FSDP_VEC_BYTES)));
 typedef uint32_t fsdp_vecu __attribute__((vector_size(FSDP_VEC_BYTES)));
+typedef uint16_t fsdp_vech __attribute__((vector_size(FSDP_VEC_BYTES / 2)));
 
-#define FSDP_VEC_INLINE static inline __attribute__((always_inline))
+#define FSDP_INLINE static inline __attribute__((always_inline))
 
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_load(const float *p)
+FSDP_INLINE fsdp_vec fsdp_vec_load(const float *p)
 {
     fsdp_vec x;
     memcpy(&x, p, sizeof x);
     return x;
 }
 
-FSDP_VEC_INLINE void fsdp_vec_store(float *p, fsdp_vec x)
+FSDP_INLINE void fsdp_vec_store(float *p, fsdp_vec x)
 {
     memcpy(p, &x, sizeof x);
 }
 
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_set(float x)
+FSDP_INLINE fsdp_vec fsdp_vec_set(float x)
 {
     return x - (fsdp_vec){0}; /* -0 and NaN stay what they are */
 }
 
 /* Lanes of x where the mask is set, else of y. */
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_select(fsdp_veci mask, fsdp_vec x, fsdp_vec y)
+FSDP_INLINE fsdp_vec fsdp_vec_select(fsdp_veci mask, fsdp_vec x, fsdp_vec y)
 {
     return (fsdp_vec)(((fsdp_veci)x & mask) | ((fsdp_veci)y & ~mask));
 }
 
 /* x > y ? x : y, so that a NaN in x is passed over and one in y stays. */
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
+FSDP_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
 {
 #if defined(__AVX512F__)
     return (fsdp_vec)_mm512_max_ps((__m512)x, (__m512)y);
@@ -67,7 +68,7 @@ FSDP_VEC_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
 }
 
 /* x < y ? x : y, likewise. */
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_min(fsdp_vec x, fsdp_vec y)
+FSDP_INLINE fsdp_vec fsdp_vec_min(fsdp_vec x, fsdp_vec y)
 {
 #if defined(__AVX512F__)
     return (fsdp_vec)_mm512_min_ps((__m512)x, (__m512)y);
@@ -79,7 +80,7 @@ FSDP_VEC_INLINE fsdp_vec fsdp_vec_min(fsdp_vec x, fsdp_vec y)
 }
 
 /* x * y + z. */
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_fma(fsdp_vec x, fsdp_vec y, fsdp_vec z)
+FSDP_INLINE fsdp_vec fsdp_vec_fma(fsdp_vec x, fsdp_vec y, fsdp_vec z)
 {
 #if defined(__AVX512F__)
     return (fsdp_vec)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
@@ -90,18 +91,40 @@ FSDP_VEC_INLINE fsdp_vec fsdp_vec_fma(fsdp_vec x, fsdp_vec y, fsdp_vec z)
 #endif
 }
 
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_abs(fsdp_vec x)
+/* Lanes, counted from `first`, that lie in [begin, end). */
+FSDP_INLINE fsdp_veci fsdp_vec_lanes(int first, int begin, int end)
+{
+    int32_t lanes[FSDP_VEC];
+    fsdp_veci lane;
+    for (int l = 0; l < FSDP_VEC; l++)
+        lanes[l] = first + l;
+    memcpy(&lane, lanes, sizeof lane);
+    return (lane >= begin) & (lane < end);
+}
+
+/* The upper halves of the lanes: x as bfloat16 has it, if it is rounded. */
+FSDP_INLINE void fsdp_vec_store_upper(uint16_t *p, fsdp_vec x)
+{
+#if defined(__AVX512F__)
+    __m256i half = _mm512_cvtepi32_epi16((__m512i)((fsdp_vecu)x >> 16));
+#else
+    fsdp_vech half = __builtin_convertvector((fsdp_vecu)x >> 16, fsdp_vech);
+#endif
+    memcpy(p, &half, sizeof half);
+}
+
+FSDP_INLINE fsdp_vec fsdp_vec_abs(fsdp_vec x)
 {
     return (fsdp_vec)((fsdp_vecu)x & 0x7fffffffu);
 }
 
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_copysign(fsdp_vec magnitude, fsdp_vec sign)
+FSDP_INLINE fsdp_vec fsdp_vec_copysign(fsdp_vec magnitude, fsdp_vec sign)
 {
     return (fsdp_vec)(((fsdp_vecu)magnitude & 0x7fffffffu) | ((fsdp_vecu)sign & 0x80000000u));
 }
 
 /* The largest lane; NaN is passed over unless lane 0 has it. */
-FSDP_VEC_INLINE float fsdp_vec_max_lane(fsdp_vec x)
+FSDP_INLINE float fsdp_vec_max_lane(fsdp_vec x)
 {
     float most = x[0];
     for (int l = 1; l < FSDP_VEC; l++)
@@ -109,10 +132,20 @@ FSDP_VEC_INLINE float fsdp_vec_max_lane(fsdp_vec x)
     return most;
 }
 
+FSDP_INLINE float fsdp_vec_sum(fsdp_vec x)
+{
+    float lanes[FSDP_VEC];
+    fsdp_vec_store(lanes, x);
+    for (int width = FSDP_VEC / 2; width; width /= 2)
+        for (int l = 0; l < width; l++)
+            lanes[l] += lanes[l + width];
+    return lanes[0];
+}
+
 /* e^x for x <= 88; 0 below -105 and for -infinity, NaN for NaN. e^x = 2^k e^r with
  * x = k ln 2 + r, |r| <= ln 2 / 2; e^r by a polynomial. Where results stop being normal, below -87,
  * they are 0 without AVX-512. */
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
+FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 {
     const fsdp_vec magic = fsdp_vec_set(0x1.8p23f);
     x = fsdp_vec_max(fsdp_vec_set(-105.0f), x);
@@ -138,7 +171,7 @@ FSDP_VEC_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 
 /* s = 1 / (1 + e^-x), for negative x as e^x / (1 + e^x), and its slope s (1 - s), which does not
  * cancel. */
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
+FSDP_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec e = fsdp_vec_exp(-fsdp_vec_abs(x)), larger = 1.0f / (1.0f + e), smaller = e * larger;
     *slope = smaller * larger;
@@ -146,7 +179,7 @@ FSDP_VEC_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
 }
 
 /* An odd polynomial near 0, elsewhere 1 - 2 e^-2|x| / (1 + e^-2|x|). */
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
+FSDP_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
 {
     fsdp_vec t = fsdp_vec_abs(x), z = x * x;
     fsdp_vec q = fsdp_vec_set(-0x1.76f92ap-8f);
@@ -161,7 +194,7 @@ FSDP_VEC_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
 }
 
 /* An odd polynomial near 0, elsewhere 1 - e^-t p(t). */
-FSDP_VEC_INLINE fsdp_vec fsdp_vec_erf(fsdp_vec x)
+FSDP_INLINE fsdp_vec fsdp_vec_erf(fsdp_vec x)
 {
     fsdp_vec t = fsdp_vec_abs(x), z = x * x;
     fsdp_vec s = fsdp_vec_set(-0x1.3b466ep-11f);
