@@ -27,6 +27,16 @@ bad() {
 }
 # skip NAME REASON
 skip() { skipped=$((skipped + 1)); echo "skip $1: $2"; }
+lacks() { "$fsdp" --version | grep -q "^ *$1 *not found when built"; }
+# needs LIBRARY...: all of this script is skipped by a build that lacks one of them
+needs() {
+    for library; do
+        lacks "$library" || continue
+        skip "$(basename "$0" .sh)" "built without $library"
+        tally
+        exit
+    done
+}
 # check NAME COMMAND...: it succeeds
 check() {
     name=$1

@@ -3,6 +3,7 @@
 # training said, and every kind of data and wrong use has its answer.
 # usage: FSDP_BUILD=build tests/cli/test_evaluate.sh
 . "$(dirname "$0")/lib.sh"
+needs libcsv sentencepiece
 
 # on RANKS COMMAND...
 on() {

@@ -3,6 +3,7 @@
 # pkg-config's flags alone, against the shared and the static library, and run on two ranks.
 # usage: FSDP_BUILD=build tests/cli/test_install.sh
 . "$(dirname "$0")/lib.sh"
+needs libcsv sentencepiece
 cc=${CC:-gcc}
 if [ ! -e "$build/libfsdp.so" ]; then
     skip make_install "this build has no libfsdp.so ('make' says why)"

@@ -4,6 +4,7 @@
 # from those of the run are refused.
 # usage: FSDP_BUILD=build tests/cli/test_pretrain.sh
 . "$(dirname "$0")/lib.sh"
+needs libcsv sentencepiece
 tool=$root/tools/pretrain.sh
 # What `fsdp plot` draws with keeps what LeakSanitizer takes for lost.
 echo leak:libfontconfig >lsan.supp

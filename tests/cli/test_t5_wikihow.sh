@@ -2,6 +2,7 @@
 # examples/t5_wikihow: the T5/WikiHow tutorial's script, its flags, its lines, its files.
 # usage: FSDP_BUILD=build tests/cli/test_t5_wikihow.sh
 . "$(dirname "$0")/lib.sh"
+needs libcsv sentencepiece
 tokenizer=$root/data/tokenizers/t5
 
 differs() { ! cmp -s "$1" "$2"; }

@@ -3,6 +3,7 @@
 # wrong and what is left behind then, signals.
 # usage: FSDP_BUILD=build tests/cli/test_train.sh
 . "$(dirname "$0")/lib.sh"
+needs libcsv sentencepiece
 tokenizer=$root/data/tokenizers/t5
 mkdir tmp
 TMPDIR=$dir/tmp
