@@ -5,18 +5,14 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/kernels/cpu/product.h"
 #include "src/kernels/cpu/tile.h"
-
-enum {
-    /* Fewer rows do not pay for packing B. */
-    LEAST_ROWS = 32
-};
 
 static fsdp_status run(fsdp_kernel_context *c, const fsdp_gemm_args *args, fsdp_thread_pool *pool)
 {
     if (args->m == 0 || args->n == 0)
         return FSDP_OK;
-    if (args->m >= LEAST_ROWS && args->k > 0 && fsdp_cpu_tiles_of(c, args->ab_dtype))
+    if (args->m >= fsdp_cpu_tiles_least_rows && args->k > 0 && fsdp_cpu_tiles_of(c, args->ab_dtype))
         return fsdp_cpu_gemm_tiles(c, args, pool);
     return fsdp_cpu_gemm_onednn(c, args, pool);
 }

@@ -34,6 +34,9 @@ void fsdp_cpu_products_begin(fsdp_cpu_products *products);
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
 /* May bf16 products go to oneDNN's AMX kernels, which our tiles do not reach? */
 bool fsdp_cpu_onednn_has_amx(void);
+/* A product of fewer rows than these is not left to our tiles: with oneDNN, it does not pay for
+ * packing B. 0 where there are plain loops alone. */
+extern const int64_t fsdp_cpu_tiles_least_rows;
 /* Primitives held; for tests. */
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);
 

@@ -302,6 +302,8 @@ fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,
     return status;
 }
 
+const int64_t fsdp_cpu_tiles_least_rows = 32;
+
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c)
 {
     unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();

@@ -9,8 +9,10 @@ enum {
     COLUMNS = 256 /* of C at a time: their sums stay in the cache */
 };
 
+const int64_t fsdp_cpu_tiles_least_rows = 0;
+
 struct fsdp_cpu_products {
-    int workers;
+    char none;
 };
 
 fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_products **out)
@@ -18,7 +20,7 @@ fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_products **out)
     fsdp_cpu_products *products = fsdp_calloc(1, sizeof *products);
     if (!products)
         return fsdp_error_nomem();
-    products->workers = workers;
+    (void)workers;
     *out = products;
     return FSDP_OK;
 }
