@@ -73,6 +73,18 @@ const char *fsdp_test_path(const char *relative);
 #else
 #define NEEDS_LIBCSV() SKIP("built without libcsv")
 #endif
+/* At the start of a test that reads a configuration file. */
+#ifdef FSDP_HAVE_YAML
+#define NEEDS_LIBYAML() ((void)0)
+#else
+#define NEEDS_LIBYAML() SKIP("built without libyaml")
+#endif
+/* At the start of a test that opens a SentencePiece model. */
+#ifdef FSDP_HAVE_SENTENCEPIECE
+#define NEEDS_SENTENCEPIECE() ((void)0)
+#else
+#define NEEDS_SENTENCEPIECE() SKIP("built without SentencePiece")
+#endif
 /* After a helper that asserts: leave if it failed. */
 #define CHECK_HERE()                                                                               \
     do {                                                                                           \

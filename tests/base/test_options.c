@@ -353,6 +353,7 @@ TEST(required_options_and_checks_are_enforced)
 
 TEST(flags_win_over_files_over_environment_over_defaults)
 {
+    NEEDS_LIBYAML();
     sample s;
     setenv("FSDPTEST_BATCH_SIZE", "5", 1);
     setenv("FSDPTEST_LR", "0.5", 1);

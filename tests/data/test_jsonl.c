@@ -68,6 +68,7 @@ TEST(rows_are_taken_as_they_are_and_masks_applied)
 
 TEST(a_tokenizer_gives_ready_made_ids_their_texts)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer;
     ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("../data/tokenizers/t5"), &tokenizer));
     const char *path = write_text(
@@ -331,6 +332,7 @@ static void check_text(fsdp_test *t, const fsdp_tokenizer *tokenizer, const fsdp
 /* "A package" and "A packages": the prompt's last piece may be another in the whole text. */
 TEST(texts_get_bos_and_eos_and_prompts_no_loss)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = open_llama(t);
     CHECK_HERE();
     const char *path = write_text(t, "a.jsonl",
@@ -372,6 +374,7 @@ TEST(texts_get_bos_and_eos_and_prompts_no_loss)
 
 TEST(texts_may_have_other_keys_a_prefix_and_a_longest_length)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = open_llama(t);
     CHECK_HERE();
     const char *path = write_text(t, "a.jsonl", "{\"q\": \"is\", \"a\": \" a package\"}\n");

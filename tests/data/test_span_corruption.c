@@ -322,6 +322,7 @@ static bool same_noise(const fsdp_dataset *set, const fsdp_draw *a, const fsdp_d
 
 TEST(each_epoch_and_seed_draws_anew_and_repeats_itself)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     const fsdp_dataset_options options = {
@@ -427,6 +428,7 @@ TEST(ranks_workers_and_resuming_change_nothing)
 
 TEST(files_and_tokenizers_that_do_not_fit_are_refused)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
     char path[PATH], bad[PATH];

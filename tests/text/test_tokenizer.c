@@ -89,6 +89,7 @@ static void check_fixture(fsdp_test *t, const char *model, const char *fixture, 
 
 TEST(ids_and_texts_are_those_of_transformers)
 {
+    NEEDS_SENTENCEPIECE();
     int rows = 0;
     check_fixture(t, model_dir(), "fixtures/text/t5_ids.jsonl", check_row, &rows);
     CHECK_HERE();
@@ -115,6 +116,7 @@ static void llama_dir(char dir[512])
 
 TEST(ids_and_texts_of_a_bpe_model_are_those_of_sentencepiece)
 {
+    NEEDS_SENTENCEPIECE();
     char dir[512];
     int rows = 0;
     llama_dir(dir);
@@ -127,6 +129,7 @@ TEST(ids_and_texts_of_a_bpe_model_are_those_of_sentencepiece)
  * UTF-8 become U+FFFD, and NUL, which no text holds, nothing. */
 TEST(facts_of_llama)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer;
     fsdp_token_list list = {0};
     char dir[512], *text;
@@ -152,6 +155,7 @@ TEST(facts_of_llama)
 
 TEST(facts_of_t5)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer;
     char file[512];
     snprintf(file, sizeof file, "%s/spiece.model", model_dir());
@@ -169,6 +173,7 @@ TEST(facts_of_t5)
 /* max_length 1 leaves </s> alone; appending keeps what the list holds; a list is reused. */
 TEST(truncation_keeps_the_end_of_sequence)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer;
     ASSERT_OK(fsdp_tokenizer_open(model_dir(), &tokenizer));
     fsdp_token_list list = {0};
@@ -188,6 +193,7 @@ TEST(truncation_keeps_the_end_of_sequence)
 
 TEST(text_that_is_not_utf8_is_refused_and_the_list_unchanged)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer;
     ASSERT_OK(fsdp_tokenizer_open(model_dir(), &tokenizer));
     fsdp_token_list list = {0};
@@ -202,6 +208,7 @@ TEST(text_that_is_not_utf8_is_refused_and_the_list_unchanged)
 
 TEST(decoding_an_id_that_is_no_token_is_an_error_unless_skipped)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer;
     ASSERT_OK(fsdp_tokenizer_open(model_dir(), &tokenizer));
     const int32_t above[] = {37, 629, 32100}, below[] = {37, -1};
@@ -222,6 +229,7 @@ static void write_text(fsdp_test *t, const char *path, const char *text)
 
 TEST(what_cannot_be_opened_says_why)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = NULL;
     const char *dir = fsdp_test_dir(t);
     char path[512];
@@ -247,6 +255,7 @@ TEST(what_cannot_be_opened_says_why)
  */
 TEST(models_of_other_kinds_are_told_apart)
 {
+    NEEDS_SENTENCEPIECE();
     static const char word[] = "\x12\x02\x18\x03";
     fsdp_tokenizer *tokenizer = NULL;
     char path[512];
@@ -288,6 +297,7 @@ TEST(a_truncated_model_is_no_model)
  * of four: words then end in the middle of a character. */
 TEST(a_normaliser_that_breaks_utf8_does_no_harm)
 {
+    NEEDS_SENTENCEPIECE();
     static const char entry[] = "\0TM"; /* with the NUL behind it */
     char *model, path[600];
     size_t bytes;
@@ -319,6 +329,7 @@ TEST(a_normaliser_that_breaks_utf8_does_no_harm)
 /* extra_ids of tokenizer_config.json, as mT5 has it. */
 TEST(the_number_of_sentinels_comes_from_the_configuration)
 {
+    NEEDS_SENTENCEPIECE();
     const char *dir = fsdp_test_dir(t);
     char from[512], to[512], config[512];
     snprintf(from, sizeof from, "%s/spiece.model", model_dir());
@@ -390,3 +401,12 @@ TEST(utf8_is_judged_as_the_standard_does)
     }
     ASSERT_INT(fsdp_utf8_count("a\xC3\xA4\xF0\x9F\x98\x80", 7), 3);
 }
+
+#ifndef FSDP_HAVE_SENTENCEPIECE
+TEST(a_build_without_sentencepiece_names_the_file_and_says_so)
+{
+    fsdp_tokenizer *tokenizer;
+    ASSERT_ERROR(fsdp_tokenizer_open(model_dir(), &tokenizer), FSDP_ERR_UNSUPPORTED,
+                 "spiece.model: a SentencePiece model: this build");
+}
+#endif

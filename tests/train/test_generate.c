@@ -431,6 +431,7 @@ TEST(memory_that_runs_out_is_an_error)
 /* T5's texts end with </s>; one to be continued begins with <s> instead. */
 TEST(texts_become_ids_as_the_model_wants_them)
 {
+    NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer;
     fsdp_token_list ids = {0};
     fsdp_prompts p = {0};

@@ -67,6 +67,7 @@ static const char *flags(const char *dir, const char *more, char line[4 * PATH])
 /* 7 steps of four leaves, over the ends of epochs. */
 TEST_RANKS(two_ranks_give_the_bits_of_one, 2)
 {
+    NEEDS_SENTENCEPIECE();
     char dir[PATH], line[4 * PATH];
     fsdp_train_result many, one = {0};
     make_files(t, dir);
@@ -92,6 +93,7 @@ TEST_RANKS(two_ranks_give_the_bits_of_one, 2)
 /* Losses of all steps, one by one. */
 TEST(a_resumed_run_draws_what_it_would_have_drawn)
 {
+    NEEDS_SENTENCEPIECE();
     enum {
         STEPS = 9
     };
@@ -122,6 +124,7 @@ TEST(a_resumed_run_draws_what_it_would_have_drawn)
 /* With a rate of 0 and without dropout nothing differs from epoch to epoch but the noise. */
 TEST(epochs_have_noise_of_their_own)
 {
+    NEEDS_SENTENCEPIECE();
     enum {
         STEPS = 4
     };
@@ -156,6 +159,7 @@ static void check_refused(fsdp_test *t, const char *dir, const char *more, const
 
 TEST(options_that_contradict_are_refused)
 {
+    NEEDS_SENTENCEPIECE();
     static const struct {
         const char *more, *message;
     } rows[] = {
