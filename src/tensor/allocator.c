@@ -24,7 +24,9 @@ enum {
     ALIGNMENT = 64
 };
 static const size_t ARENA_BYTES = (size_t)64 << 30; /* of addresses */
+static const size_t SMALL_ARENA_BYTES = (size_t)64 << 20;
 static const size_t GROWTH_BYTES = (size_t)1 << 20;
+static const size_t SMALL_BYTES = (size_t)16 << 10;
 
 typedef struct side side;
 
@@ -39,11 +41,12 @@ struct fsdp_block {
     fsdp_block *free_prev, *free_next; /* in the allocator's list while free */
 };
 
-/* A range of addresses, of which the beginning is memory. */
+/* A range of addresses, of which a part in the middle is memory and grows at either end. */
 typedef struct arena {
     char *base;
-    size_t used, bytes;       /* memory; addresses */
-    fsdp_block *first, *last; /* NULL while used is 0; first is never merged away */
+    size_t bytes;             /* addresses */
+    size_t begin, end;        /* memory: bytes [begin, end) of them */
+    fsdp_block *first, *last; /* NULL while there is no memory; first is never merged away */
 } arena;
 
 /* Blocks that take each other's place, and no others'. */
@@ -57,6 +60,7 @@ struct side {
 enum {
     PASSING, /* what a step makes and drops, and what is there before it */
     LASTING,
+    SMALL, /* likewise: a loss that stays is no reason not to join what is around it */
     SIDES
 };
 
@@ -169,22 +173,28 @@ static fsdp_block *highest_fit(const side *s, size_t wanted)
     return best;
 }
 
+/* With room below and above for what follows the first `wanted` bytes. */
+static arena empty_arena(char *base, size_t bytes, size_t wanted)
+{
+    const size_t begin = (bytes - wanted) / 2 / GROWTH_BYTES * GROWTH_BYTES;
+    return (arena){.base = base, .bytes = bytes, .begin = begin, .end = begin};
+}
+
 /* Where nothing is ever read, numbers will do for addresses. */
-static arena meta_arena(const side *s, size_t bytes)
+static char *meta_base(const side *s)
 {
     const arena *last = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
-    const uintptr_t base = last ? (uintptr_t)last->base + last->bytes : GROWTH_BYTES;
-    return (arena){.base = (char *)base, .bytes = bytes};
+    return (char *)(last ? (uintptr_t)last->base + last->bytes : GROWTH_BYTES);
 }
 
 /* Addresses cost nothing; where they are limited (ulimit -v), fewer are taken. */
-static fsdp_status add_arena(side *s, bool meta, size_t wanted)
+static fsdp_status add_arena(side *s, bool meta, size_t usual, size_t wanted)
 {
     if (!FSDP_GROW(s->arenas, s->cap_arenas, s->n_arenas + 1))
         return FSDP_ERR_NOMEM;
-    size_t bytes = wanted > ARENA_BYTES ? wanted : ARENA_BYTES;
+    size_t bytes = wanted > usual ? wanted : usual;
     if (meta) {
-        s->arenas[s->n_arenas] = meta_arena(s, bytes);
+        s->arenas[s->n_arenas] = empty_arena(meta_base(s), bytes, wanted);
         s->n_arenas++;
         return FSDP_OK;
     }
@@ -192,7 +202,7 @@ static fsdp_status add_arena(side *s, bool meta, size_t wanted)
         void *base =
             mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base != MAP_FAILED) {
-            s->arenas[s->n_arenas++] = (arena){.base = base, .bytes = bytes};
+            s->arenas[s->n_arenas++] = empty_arena(base, bytes, wanted);
             return FSDP_OK;
         }
         if (bytes == wanted)
@@ -201,20 +211,30 @@ static fsdp_status add_arena(side *s, bool meta, size_t wanted)
     }
 }
 
-/* `bytes` more of memory at the end of the arena, as a free block or as more of the last one. */
-static fsdp_status grow_arena(fsdp_allocator *a, side *s, arena *at, size_t bytes)
+static fsdp_status open_memory(fsdp_allocator *a, char *data, size_t bytes)
 {
-    fsdp_block *b = at->last && at->last->free ? at->last : fsdp_calloc(1, sizeof *b);
+    if (!a->meta && mprotect(data, bytes, PROT_READ | PROT_WRITE) != 0)
+        return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of memory", bytes);
+    count_reserved(&a->stats, (int64_t)bytes);
+    return FSDP_OK;
+}
+
+/* `bytes` more of memory at the end of the arena, as a free block or as more of the last one. */
+static fsdp_status grow_up(fsdp_allocator *a, side *s, arena *at, size_t bytes)
+{
+    const bool extends = at->last && at->last->free;
+    fsdp_block *b = extends ? at->last : fsdp_calloc(1, sizeof *b);
     if (!b)
         return FSDP_ERR_NOMEM;
-    if (!a->meta && mprotect(at->base + at->used, bytes, PROT_READ | PROT_WRITE) != 0) {
-        if (b != at->last)
+    fsdp_status status = open_memory(a, at->base + at->end, bytes);
+    if (status != FSDP_OK) {
+        if (!extends)
             fsdp_free(b);
-        return fsdp_error(FSDP_ERR_NOMEM, "the system refused %zu bytes of memory", bytes);
+        return status;
     }
-    if (b != at->last) {
+    if (!extends) {
         b->of = s;
-        b->data = at->base + at->used;
+        b->data = at->base + at->end;
         b->left = at->last;
         if (at->last)
             at->last->right = b;
@@ -224,23 +244,44 @@ static fsdp_status grow_arena(fsdp_allocator *a, side *s, arena *at, size_t byte
         free_list_insert(s, b);
     }
     b->bytes += bytes;
-    at->used += bytes;
-    count_reserved(&a->stats, (int64_t)bytes);
+    at->end += bytes;
     return FSDP_OK;
 }
 
+/* `bytes` more of memory before the first block, which is free. */
+static fsdp_status grow_down(fsdp_allocator *a, arena *at, size_t bytes)
+{
+    FSDP_TRY(open_memory(a, at->base + at->begin - bytes, bytes));
+    at->begin -= bytes;
+    at->first->data -= bytes;
+    at->first->bytes += bytes;
+    return FSDP_OK;
+}
+
+static size_t free_bytes(const fsdp_block *b)
+{
+    return b && b->free ? b->bytes : 0;
+}
+
+/* A free block of `wanted` bytes at that end of the last arena where less is missing. */
 static fsdp_status grow(fsdp_allocator *a, side *s, size_t wanted, fsdp_block **block)
 {
-    size_t whole = round_up(wanted, GROWTH_BYTES);
     arena *at = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
-    size_t there = at && at->last && at->last->free ? at->last->bytes : 0;
-    size_t missing = round_up(wanted - there, GROWTH_BYTES);
-    if (!at || at->bytes - at->used < missing) {
-        FSDP_TRY(add_arena(s, a->meta, whole));
-        at = &s->arenas[s->n_arenas - 1];
-        missing = whole;
+    const size_t low = at ? free_bytes(at->first) : 0, high = at ? free_bytes(at->last) : 0;
+    const size_t below = round_up(wanted - low, GROWTH_BYTES);
+    size_t above = round_up(wanted - high, GROWTH_BYTES);
+    if (low > high && at->begin >= below) {
+        FSDP_TRY(grow_down(a, at, below));
+        *block = at->first;
+        return FSDP_OK;
     }
-    FSDP_TRY(grow_arena(a, s, at, missing));
+    if (!at || at->bytes - at->end < above) {
+        above = round_up(wanted, GROWTH_BYTES);
+        const size_t usual = s == &a->sides[SMALL] ? SMALL_ARENA_BYTES : ARENA_BYTES;
+        FSDP_TRY(add_arena(s, a->meta, usual, above));
+        at = &s->arenas[s->n_arenas - 1];
+    }
+    FSDP_TRY(grow_up(a, s, at, above));
     *block = at->last;
     return FSDP_OK;
 }
@@ -295,9 +336,10 @@ static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **bl
     return FSDP_OK;
 }
 
-static fsdp_status alloc_on(fsdp_allocator *a, side *s, size_t bytes, fsdp_tag tag,
+static fsdp_status alloc_on(fsdp_allocator *a, int of, size_t bytes, fsdp_tag tag,
                             fsdp_block **block, void **data)
 {
+    side *s = &a->sides[of == PASSING && bytes <= SMALL_BYTES ? SMALL : of];
     if (a->limit && a->stats.allocated + (int64_t)bytes > a->limit)
         return fsdp_error(FSDP_ERR_NOMEM,
                           "%zu bytes (%s) on top of %lld allocated exceed the limit of %lld", bytes,
@@ -325,13 +367,13 @@ static fsdp_status alloc_on(fsdp_allocator *a, side *s, size_t bytes, fsdp_tag t
 fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, fsdp_block **block,
                                  void **data)
 {
-    return alloc_on(a, &a->sides[PASSING], bytes, tag, block, data);
+    return alloc_on(a, PASSING, bytes, tag, block, data);
 }
 
 fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_tag tag,
                                          fsdp_block **block, void **data)
 {
-    return alloc_on(a, &a->sides[LASTING], bytes, tag, block, data);
+    return alloc_on(a, LASTING, bytes, tag, block, data);
 }
 
 /* Join b with its right neighbour; both are out of the free list. */

@@ -1,12 +1,12 @@
 /* The caching allocator of one device: best fit with coalescing over a range of addresses, counted
  * by tag. A device is one rank's, so there is no lock.
  *
- * Memory grows at the end of the range and stays: a step's allocations repeat, so after the first
- * step nothing faults. All sizes share it. Batches differ in length, and segments by size, as
- * PyTorch's allocators have, then keep holes of one step that the next cannot use: fine-tuning T5
- * on texts of 10 to 512 tokens they reserved 123 MiB for a peak of 80.7 allocated, this 81 (30
- * steps, batch 16). Under AddressSanitizer each block is an allocation of its own, so that an
- * overrun is seen.
+ * Memory grows at that end of the range where a free block leaves less to be added, and stays: a
+ * step's allocations repeat, so after the first step nothing faults. All sizes share it. Batches
+ * differ in length, and segments by size, as PyTorch's allocators have, then keep holes of one step
+ * that the next cannot use: fine-tuning T5 on texts of 10 to 512 tokens they reserved 123 MiB for a
+ * peak of 80.7 allocated, this 81 (30 steps, batch 16). Under AddressSanitizer each block is an
+ * allocation of its own, so that an overrun is seen.
  *
  * Note [What lasts]. Optimizer state and the pools' private buffers are made within the first step
  * and then stay. Where that step's activations were, they would leave the second no room for its

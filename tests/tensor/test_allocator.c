@@ -94,9 +94,10 @@ TEST(a_freed_block_serves_the_next_request_of_its_size)
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, reserved);
         give(a, &y);
     }
-    /* Freed memory stays reserved, and each size used what the smaller left. */
+    /* Freed memory stays reserved, and each size used what the smaller left; 100 bytes are small.
+     */
     ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
-    ASSERT_INT(fsdp_allocator_stats(a)->reserved, 50 * MIB);
+    ASSERT_INT(fsdp_allocator_stats(a)->reserved, 51 * MIB);
     fsdp_allocator_destroy(a);
 }
 
@@ -195,6 +196,61 @@ TEST(what_lasts_takes_no_room_of_the_next_step)
     ASSERT_INT(fsdp_allocator_stats(a)->reserved, (61 + 9) * MIB);
     give(a, &state[0]);
     ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
+    fsdp_allocator_destroy(a);
+}
+
+/* Where the first block is free and larger than the last one, the range grows below it. */
+TEST(memory_grows_at_the_end_where_less_is_missing)
+{
+    fsdp_allocator *a;
+    allocation low, high, x;
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    for (int meta = 0; meta < 2; meta++) {
+        ASSERT_OK(fsdp_allocator_create(meta, &a));
+        take(t, a, 30 * MIB, FSDP_TAG_ACTIVATION, &low);
+        take(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &high);
+        CHECK_HERE();
+        char *was = low.data;
+        give(a, &low);
+        take(t, a, 32 * MIB, FSDP_TAG_ACTIVATION, &low);
+        CHECK_HERE();
+        ASSERT_INT(fsdp_allocator_stats(a)->reserved, 42 * MIB);
+        if (!meta) {
+            ASSERT(low.data == was - 2 * MIB);
+            memset(low.data, 1, 32 * MIB);
+            memset(high.data, 2, 10 * MIB);
+            ASSERT(low.data[32 * MIB - 1] == 1);
+        }
+        give(a, &low);
+        give(a, &high); /* what came below is of the same piece */
+        take(t, a, 42 * MIB, FSDP_TAG_ACTIVATION, &x);
+        CHECK_HERE();
+        ASSERT_INT(fsdp_allocator_stats(a)->reserved, 42 * MIB);
+        give(a, &x);
+        fsdp_allocator_destroy(a);
+    }
+}
+
+/* A loss that lives from forward to backward lies in no large block's way. */
+TEST(what_is_small_keeps_no_neighbours_apart)
+{
+    fsdp_allocator *a;
+    allocation first, small, second;
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    take(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &first);
+    take(t, a, 4, FSDP_TAG_ACTIVATION, &small);
+    take(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &second);
+    CHECK_HERE();
+    give(a, &first);
+    give(a, &second);
+    take(t, a, 20 * MIB, FSDP_TAG_ACTIVATION, &first);
+    CHECK_HERE();
+    ASSERT_INT(fsdp_allocator_stats(a)->reserved, 21 * MIB);
+    give(a, &first);
+    give(a, &small);
     fsdp_allocator_destroy(a);
 }
 
