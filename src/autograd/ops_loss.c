@@ -14,7 +14,7 @@
 #include "src/base/alloc.h"
 
 enum {
-    CHUNK_ROWS = 512, /* at most; enough for GEMM's full rate */
+    CHUNK_ROWS = 256, /* at most: 512 are 0 to 2 % faster, for twice the logits */
     ROW_ALIGN = 16    /* chunks of a few sizes alone: GEMM primitives are cached by shape */
 };
 enum {
