@@ -150,9 +150,8 @@ FSDP_API void fsdp_module_set_activation_checkpointing(fsdp_module *module, bool
 /** What a checkpointed call keeps beside its inputs. */
 typedef enum fsdp_activation_checkpointing_kind {
     FSDP_CHECKPOINT_FULL, /**< nothing: torchtitan's mode "full" */
-    FSDP_CHECKPOINT_OP, /**< results of linear layers and attention, which are dear to compute: the
-                             second run computes the rest alone. As torchtitan's
-                             selective_ac_option "op" */
+    FSDP_CHECKPOINT_OP,   /**< results of attention and of every second linear layer: the second run
+                               computes the rest alone. As torchtitan's selective_ac_option "op" */
 } fsdp_activation_checkpointing_kind;
 
 /** Zero means default. */

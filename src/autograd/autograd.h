@@ -36,6 +36,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, 
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
 
 typedef struct fsdp_node fsdp_node;
+typedef struct fsdp_derived fsdp_derived;
 
 /* What kind of work it is: for time by category, and for what recomputation keeps. */
 typedef enum fsdp_op_kind {
@@ -55,6 +56,9 @@ typedef struct fsdp_op {
      * nothing), and is to be that and what this node adds, in its own order. */
     bool continues;
     void (*host_destroy)(void *host); /* of fsdp_record_args.host; NULL: it is fsdp_free'd */
+    /* Compute the only result of a recorded node again, into `result`, which has its shape and
+     * dtype: Note [Derived results] in derived.h. The device has kernels. NULL: it is kept. */
+    void (*derive)(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result);
 } fsdp_op;
 
 static inline fsdp_trace_category fsdp_op_category(const fsdp_op *op)
@@ -75,7 +79,10 @@ struct fsdp_node {
         fsdp_tensor *leaf; /* retained, if it is a leaf that wants a gradient */
     } in[FSDP_MAX_IN];
     fsdp_tensor *saved[FSDP_MAX_SAVED]; /* released right after this node's backward */
-    void *host;                         /* what the operation keeps in host memory */
+    uint32_t from[FSDP_MAX_SAVED]; /* index + 1 of the node that makes saved[i] again, which is NULL
+                                      until backward wants it; 0: it is kept */
+    fsdp_derived *derived;         /* of its own result; NULL: it makes none again */
+    void *host;                    /* what the operation keeps in host memory */
     _Alignas(16) unsigned char options[FSDP_OPTION_BYTES];
 };
 

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/autograd/autograd.h"
 #include "src/autograd/checkpoint.h"
+#include "src/autograd/derived.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/tensor/device.h"
@@ -207,7 +207,9 @@ static fsdp_status backward_of(sweep *w, size_t i)
     FSDP_TRY(fsdp_scope_open(w->device, NULL, NULL, &s));
     if (node->op->continues)
         take_so_far(w, s, node, grad_in);
-    node->op->backward(s, node, &w->grads[i * FSDP_MAX_OUT], grad_in);
+    fsdp_node_restore(s, w->tape, node);
+    if (fsdp_scope_ok(s))
+        node->op->backward(s, node, &w->grads[i * FSDP_MAX_OUT], grad_in);
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK)
         status = hand_on(w, node, grad_in);

@@ -1,5 +1,6 @@
 /* See checkpoint.h. */
 #include "src/autograd/checkpoint.h"
+#include "src/autograd/derived.h"
 
 #include <string.h>
 
@@ -14,7 +15,8 @@ typedef struct fsdp_kept {
         const fsdp_op *op;
         fsdp_stashed *results[FSDP_MAX_RECALLED];
     } * items;
-    size_t n, cap, next; /* next: which the second run takes */
+    size_t n, cap, next;               /* next: which the second run takes */
+    uint64_t products, products_again; /* so far, in the first and in the second run */
 } fsdp_kept;
 
 /* What the node keeps. */
@@ -26,7 +28,8 @@ typedef struct segment {
     fsdp_dtype buffer_dtype;
     fsdp_tape *tape;          /* the outer one */
     int result[FSDP_MAX_OUT]; /* of each output of the node: which result of the part it is */
-    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL where there is none */
+    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL where there is none, or the node saves it: it is
+                                          derived, and not for a file */
     bool keeps_results;
     fsdp_kept kept; /* also names where inputs are kept */
 } segment;
@@ -53,10 +56,16 @@ static void segment_destroy(void *host)
 
 /* --- results that are kept --- */
 
+/* Of products the 1st, 3rd, ... as in torchtitan; all of attention. `products` counts them. */
+static bool is_kept(const fsdp_op *op, uint64_t *products)
+{
+    return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
+}
+
 void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n)
 {
     fsdp_kept *kept = s->run->keeping;
-    if (!kept || !fsdp_scope_ok(s))
+    if (!kept || !fsdp_scope_ok(s) || !is_kept(op, &kept->products))
         return;
     FSDP_ASSERT(n <= FSDP_MAX_RECALLED);
     if (!FSDP_GROW(kept->items, kept->cap, kept->n + 1)) {
@@ -82,7 +91,7 @@ static fsdp_tensor *alias_of(fsdp_scope *s, fsdp_tensor *t)
 bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
 {
     fsdp_kept *kept = s->run->recalling;
-    if (!kept || !fsdp_scope_ok(s))
+    if (!kept || !fsdp_scope_ok(s) || !is_kept(op, &kept->products_again))
         return false;
     struct kept_result *item = kept->next < kept->n ? &kept->items[kept->next++] : NULL;
     if (!item || item->op != op) {
@@ -157,9 +166,12 @@ static inner_input enter(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
 }
 
 /* Owned by s; NULL if there is none, or the scope fails. */
-static fsdp_tensor *kept_input(fsdp_scope *s, const segment *g, int i)
+static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
 {
+    const segment *g = n->host;
     fsdp_tensor *t = NULL;
+    if (n->saved[i])
+        return fsdp_keep(s, n->saved[i]);
     if (!g->inputs[i] || !fsdp_scope_ok(s) ||
         !fsdp_scope_check(s, fsdp_stash_get(g->inputs[i], &t)))
         return NULL;
@@ -196,7 +208,7 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     s->run->recalling = g->keeps_results ? &g->kept : NULL;
     FSDP_TRY(fsdp_offload_read_ahead(g->kept.offload, g->kept.number));
     for (int i = 0; i < n->n_in; i++) {
-        inputs[i] = enter(s, kept_input(s, g, i), n->need >> i & 1);
+        inputs[i] = enter(s, kept_input(s, n, i), n->need >> i & 1);
         in.t[i] = inputs[i].read;
     }
     if (fsdp_scope_ok(s))
@@ -251,9 +263,12 @@ static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
 
 static void record(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_args *out)
 {
-    fsdp_record_args args = {.op = &checkpoint_op, .n_in = in->n, .host = g, .reads_leaves = true};
-    for (int i = 0; i < in->n; i++)
+    fsdp_record_args args = {
+        .op = &checkpoint_op, .n_in = in->n, .n_saved = in->n, .host = g, .reads_leaves = true};
+    for (int i = 0; i < in->n; i++) {
         args.in[i] = in->t[i];
+        args.saved[i] = g->inputs[i] ? NULL : in->t[i];
+    }
     for (int i = 0; i < out->n; i++)
         if (is_output(in, out, i)) {
             g->result[args.n_out] = i;
@@ -262,7 +277,7 @@ static void record(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_ar
     fsdp_record(s, &args);
 }
 
-/* With its inputs kept. NULL with the scope failed. */
+/* With its inputs kept but for derived ones. NULL with the scope failed. */
 static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *options,
                             const fsdp_args *in)
 {
@@ -274,7 +289,7 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
         status = fsdp_offload_begin_call(options->offload, &g->kept.number);
     }
     for (int i = 0; i < in->n && status == FSDP_OK; i++)
-        if (in->t[i])
+        if (in->t[i] && (options->offload || !fsdp_is_derived(s, in->t[i])))
             status = fsdp_stash_put(options->offload, g->kept.number, in->t[i], &g->inputs[i]);
     if (fsdp_scope_check(s, status))
         return g;

@@ -9,11 +9,13 @@
  * exist on the inner tape only; the hooks of its modules learn of the second forward by
  * fsdp_run.recomputing, and end_backward is left to the outer tape.
  *
- * Selective by operation (torchtitan's "op"), the first run also keeps the results of what is dear
- * to compute, in the order of computing; the second run takes them from there one by one and
- * computes the rest. Such operations call fsdp_recall() before their kernel and fsdp_remember()
- * after it. A call within the call reads the same list when it is run the second time, and keeps a
- * list of its own for the third. */
+ * Selective by operation (torchtitan's "op"), the first run also keeps the results of attention and
+ * of every second product, in the order of computing; the second run takes them from there one by
+ * one and computes the rest. All products would be more than a forward without checkpointing keeps
+ * (Note [Derived results] in derived.h), which needs no results that are only added. Such
+ * operations call fsdp_recall() before their kernel and fsdp_remember() after it. A call within the
+ * call reads the same list when it is run the second time, and keeps a list of its own for the
+ * third. */
 #pragma once
 #include "src/autograd/autograd.h"
 #include "src/autograd/stash.h"
@@ -28,7 +30,7 @@ enum {
 
 /* Zero means default. */
 typedef struct fsdp_checkpoint_options {
-    bool keeps_results;               /* of operations that fsdp_recall() them */
+    bool keeps_results;               /* of attention and every second product */
     fsdp_activation_offload *offload; /* where to keep what is kept; NULL: in memory */
 } fsdp_checkpoint_options;
 
@@ -42,10 +44,12 @@ enum {
     FSDP_MAX_RECALLED = 2 /* results of an operation */
 };
 
-/* In the second run: the results [n] that `op` remembered in the first, owned by s, and true. Else
- * false: compute them. The scope fails if the runs do not match. */
+/* In the second run: the results [n] that `op` remembered in the first, owned by s, and true. Else,
+ * and for the products that are not kept, false: compute them. The scope fails if the runs do not
+ * match. */
 bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n);
-/* In the first run: keep results [n] of `op`, which nobody changes any more. */
+/* In the first run: keep results [n] of `op`, which nobody changes any more; not of every second
+ * product. */
 void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n);
 
 /* fsdp_backward() of an inner tape, in the course of `outer`'s: end_backward of the hooks that it

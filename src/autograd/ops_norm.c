@@ -1,5 +1,6 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
- * 2016). */
+ * 2016). Their results are derived (Note [Derived results] in derived.h): weights are copied, since
+ * what reads a result may be of another unit, in whose backward these are not gathered. */
 #include "src/autograd/ops.h"
 
 enum {
@@ -9,10 +10,22 @@ enum {
 };
 enum {
     SAVED_X,
-    SAVED_W,
-    SAVED_RSTD /* rms_norm: [rows] float32, 1 / sqrt(mean(x^2) + eps)
-                  layer_norm: [2, rows] float32, mean and 1 / sqrt(variance + eps) */
+    SAVED_W,    /* a copy */
+    SAVED_RSTD, /* rms_norm: [rows] float32, 1 / sqrt(mean(x^2) + eps)
+                   layer_norm: [2, rows] float32, mean and 1 / sqrt(variance + eps) */
+    SAVED_BIAS  /* a copy; NULL: there is none */
 };
+
+/* NULL for NULL, and where no node will be recorded. */
+static fsdp_tensor *copy_of(fsdp_scope *s, const fsdp_tensor *w, bool is_recorded)
+{
+    fsdp_tensor *copy = w && is_recorded ? fsdp_new(s, w->dtype, w->ndim, w->shape) : NULL;
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (copy && k)
+        k->copy(fsdp_scope_context(s), fsdp_tensor_ptr(copy), fsdp_tensor_ptr(w),
+                (size_t)fsdp_tensor_numel(w) * fsdp_dtype_size(w->dtype));
+    return copy;
+}
 
 /* --- rms_norm --- */
 
@@ -34,7 +47,24 @@ static void rms_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *co
                              w->dtype, fsdp_leading_rows(x), fsdp_last_dim(x));
 }
 
-static const fsdp_op rms_norm_op = {.name = "rms_norm", .backward = rms_norm_backward};
+static void run_rms_norm(fsdp_scope *s, const fsdp_tensor *x, const fsdp_tensor *w,
+                         const fsdp_tensor *rstd, float eps, const fsdp_tensor *y)
+{
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->rms_norm(fsdp_scope_context(s), fsdp_tensor_ptr(y), fsdp_tensor_ptr(rstd),
+                    fsdp_tensor_ptr(x), fsdp_tensor_ptr(w), x->dtype, w->dtype,
+                    fsdp_leading_rows(x), fsdp_last_dim(x), eps);
+}
+
+static void rms_norm_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
+{
+    run_rms_norm(s, n->saved[SAVED_X], n->saved[SAVED_W], n->saved[SAVED_RSTD],
+                 *(const float *)n->options, result);
+}
+
+static const fsdp_op rms_norm_op = {
+    .name = "rms_norm", .backward = rms_norm_backward, .derive = rms_norm_derive};
 
 /* w may have a dtype of its own. */
 static bool check_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w)
@@ -57,19 +87,19 @@ static fsdp_tensor *rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, floa
     int64_t rows = fsdp_leading_rows(x);
     fsdp_tensor *y = fsdp_new(s, x->dtype, x->ndim, x->shape);
     fsdp_tensor *rstd = fsdp_new(s, FSDP_DTYPE_F32, 1, &rows);
-    const fsdp_kernels *k = fsdp_scope_kernels(s);
-    if (k)
-        k->rms_norm(fsdp_scope_context(s), fsdp_tensor_ptr(y), fsdp_tensor_ptr(rstd),
-                    fsdp_tensor_ptr(x), fsdp_tensor_ptr(w), x->dtype, w->dtype, rows,
-                    fsdp_last_dim(x), eps);
+    fsdp_tensor *own_w = copy_of(s, w, fsdp_needs_grad(s, x) || fsdp_needs_grad(s, w));
+    run_rms_norm(s, x, w, rstd, eps, y);
     fsdp_record(s, &(fsdp_record_args){.op = &rms_norm_op,
                                        .in = {x, w},
                                        .n_in = 2,
-                                       .saved = {x, w, rstd},
+                                       .saved = {x, own_w, rstd},
                                        .n_saved = 3,
                                        .out = {y},
-                                       .n_out = 1});
+                                       .n_out = 1,
+                                       .options = &eps,
+                                       .options_bytes = sizeof eps});
     fsdp_drop(s, rstd);
+    fsdp_drop(s, own_w);
     return fsdp_scope_ok(s) ? y : NULL;
 }
 
@@ -89,7 +119,7 @@ static void layer_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
                                 fsdp_tensor **grad_in)
 {
     const fsdp_tensor *x = n->saved[SAVED_X], *w = n->saved[SAVED_W];
-    if (!fsdp_check_inputs(s, "layer_norm", n->saved, n->n_saved))
+    if (!fsdp_check_inputs(s, "layer_norm", n->saved, SAVED_RSTD + 1))
         return;
     fsdp_tensor *dx = fsdp_grad_like(s, n, IN_X, x, grad_in);
     fsdp_grad_slot dw = fsdp_grad_open(s, n, IN_W, w->dtype, 1, w->shape, grad_in);
@@ -121,7 +151,28 @@ static void layer_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
     k->layer_norm_backward(fsdp_scope_context(s), &args);
 }
 
-static const fsdp_op layer_norm_op = {.name = "layer_norm", .backward = layer_norm_backward};
+static void run_layer_norm(fsdp_scope *s, const fsdp_tensor *x, const fsdp_tensor *w,
+                           const fsdp_tensor *bias, const fsdp_tensor *moments, float eps,
+                           const fsdp_tensor *y)
+{
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (!k)
+        return;
+    const int64_t rows = fsdp_leading_rows(x);
+    float *mean = fsdp_tensor_ptr(moments);
+    k->layer_norm(fsdp_scope_context(s), fsdp_tensor_ptr(y), mean, mean + rows, fsdp_tensor_ptr(x),
+                  fsdp_tensor_ptr(w), bias ? fsdp_tensor_ptr(bias) : NULL, x->dtype, w->dtype, rows,
+                  fsdp_last_dim(x), eps);
+}
+
+static void layer_norm_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
+{
+    run_layer_norm(s, n->saved[SAVED_X], n->saved[SAVED_W], n->saved[SAVED_BIAS],
+                   n->saved[SAVED_RSTD], *(const float *)n->options, result);
+}
+
+static const fsdp_op layer_norm_op = {
+    .name = "layer_norm", .backward = layer_norm_backward, .derive = layer_norm_derive};
 
 static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias)
 {
@@ -148,20 +199,21 @@ fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
     int64_t rows = fsdp_leading_rows(x);
     fsdp_tensor *y = fsdp_new(s, x->dtype, x->ndim, x->shape);
     fsdp_tensor *moments = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){2, rows});
-    const fsdp_kernels *k = fsdp_scope_kernels(s);
-    if (k) {
-        float *mean = fsdp_tensor_ptr(moments);
-        k->layer_norm(fsdp_scope_context(s), fsdp_tensor_ptr(y), mean, mean + rows,
-                      fsdp_tensor_ptr(x), fsdp_tensor_ptr(w), bias ? fsdp_tensor_ptr(bias) : NULL,
-                      x->dtype, w->dtype, rows, fsdp_last_dim(x), eps);
-    }
+    const bool is_recorded =
+        fsdp_needs_grad(s, x) || fsdp_needs_grad(s, w) || fsdp_needs_grad(s, bias);
+    fsdp_tensor *own_w = copy_of(s, w, is_recorded), *own_bias = copy_of(s, bias, is_recorded);
+    run_layer_norm(s, x, w, bias, moments, eps, y);
     fsdp_record(s, &(fsdp_record_args){.op = &layer_norm_op,
                                        .in = {x, w, bias},
                                        .n_in = 3,
-                                       .saved = {x, w, moments},
-                                       .n_saved = 3,
+                                       .saved = {x, own_w, moments, own_bias},
+                                       .n_saved = 4,
                                        .out = {y},
-                                       .n_out = 1});
+                                       .n_out = 1,
+                                       .options = &eps,
+                                       .options_bytes = sizeof eps});
     fsdp_drop(s, moments);
+    fsdp_drop(s, own_w);
+    fsdp_drop(s, own_bias);
     return fsdp_scope_ok(s) ? y : NULL;
 }

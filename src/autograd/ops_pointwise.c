@@ -143,11 +143,23 @@ static void activation_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
                                fsdp_tensor_numel(x));
 }
 
+static void activation_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
+{
+    const fsdp_activation *a = (const fsdp_activation *)n->options;
+    fsdp_scope_kernels(s)->activation(fsdp_scope_context(s), *a, fsdp_tensor_ptr(result),
+                                      fsdp_tensor_ptr(n->saved[0]), result->dtype,
+                                      fsdp_tensor_numel(result));
+}
+
+#define DERIVED_ACTIVATION(its_name)                                                               \
+    {                                                                                              \
+        .name = (its_name), .backward = activation_backward, .derive = activation_derive           \
+    }
 static const fsdp_op relu_op = {.name = "relu", .backward = activation_backward};
-static const fsdp_op gelu_new_op = {.name = "gelu_new", .backward = activation_backward};
-static const fsdp_op gelu_op = {.name = "gelu", .backward = activation_backward};
-static const fsdp_op silu_op = {.name = "silu", .backward = activation_backward};
-static const fsdp_op tanh_op = {.name = "tanh", .backward = activation_backward};
+static const fsdp_op gelu_new_op = DERIVED_ACTIVATION("gelu_new");
+static const fsdp_op gelu_op = DERIVED_ACTIVATION("gelu");
+static const fsdp_op silu_op = DERIVED_ACTIVATION("silu");
+static const fsdp_op tanh_op = DERIVED_ACTIVATION("tanh");
 
 static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x,
                                bool saves_output)
@@ -219,8 +231,18 @@ static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
                           gate->dtype, fsdp_tensor_numel(gate));
 }
 
-static const fsdp_op geglu_op = {.name = "geglu", .backward = gated_backward};
-static const fsdp_op swiglu_op = {.name = "swiglu", .backward = gated_backward};
+static void gated_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
+{
+    const fsdp_activation *a = (const fsdp_activation *)n->options;
+    fsdp_scope_kernels(s)->gated(fsdp_scope_context(s), *a, fsdp_tensor_ptr(result),
+                                 fsdp_tensor_ptr(n->saved[0]), fsdp_tensor_ptr(n->saved[1]),
+                                 result->dtype, fsdp_tensor_numel(result));
+}
+
+static const fsdp_op geglu_op = {
+    .name = "geglu", .backward = gated_backward, .derive = gated_derive};
+static const fsdp_op swiglu_op = {
+    .name = "swiglu", .backward = gated_backward, .derive = gated_derive};
 
 static fsdp_tensor *gated(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *gate,
                           fsdp_tensor *up)

@@ -1,7 +1,7 @@
 /* The tape: nodes and regions in creation order, and leaves. */
 #include <string.h>
 
-#include "src/autograd/autograd.h"
+#include "src/autograd/derived.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
@@ -32,8 +32,10 @@ void fsdp_node_clear(fsdp_node *n)
         fsdp_tensor_release(n->saved[i]);
     for (int i = 0; i < n->n_in; i++)
         fsdp_tensor_release(n->in[i].leaf);
+    fsdp_derived_destroy(n->derived);
     free_host(n->op, n->host);
     n->n_saved = n->n_in = 0;
+    n->derived = NULL;
     n->host = NULL;
 }
 
@@ -112,9 +114,20 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         }
     }
     for (int i = 0; i < args->n_saved; i++)
-        n->saved[i] = fsdp_tensor_retain(args->saved[i]);
+        if (fsdp_is_derived(s, args->saved[i]))
+            n->from[i] = args->saved[i]->node;
+        else
+            n->saved[i] = fsdp_tensor_retain(args->saved[i]);
     if (args->options_bytes)
         memcpy(n->options, args->options, args->options_bytes);
+}
+
+static bool keeps_all(const fsdp_node *n)
+{
+    for (int i = 0; i < n->n_saved; i++)
+        if (n->from[i])
+            return false;
+    return true;
 }
 
 void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
@@ -143,6 +156,9 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
         args->out[i]->generation = tape->generation;
         args->out[i]->output = (uint16_t)i;
     }
+    if (args->op->derive && keeps_all(&tape->nodes[tape->n_nodes - 1]))
+        (void)fsdp_scope_check(s,
+                               fsdp_derived_create(&tape->nodes[tape->n_nodes - 1], args->out[0]));
 }
 
 uint32_t fsdp_region_begin(fsdp_scope *s, fsdp_region_hooks *const *hooks, int n_hooks)

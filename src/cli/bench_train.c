@@ -75,7 +75,7 @@ static const fsdp_option table[] = {
      .help = "keep only the inputs of each block and compute the rest again in backward"},
     {.name = "activation-checkpointing-kind", .type = FSDP_OPTION_CHOICE,
      PLACE(checkpointing_kind), .value = "full", .choices = checkpointings, .metavar = "KIND",
-     .help = "op keeps the results of linear layers and attention"},
+     .help = "op keeps the results of attention and of every second linear layer"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
      .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},

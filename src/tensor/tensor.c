@@ -137,6 +137,8 @@ void fsdp_tensor_release(fsdp_tensor *t)
         t->spec_destroy(t->spec);
     if (t->sink_destroy)
         t->sink_destroy(t->sink);
+    if (t->derived)
+        t->derived_forget(t->derived);
     fsdp_storage_release(t->storage);
     fsdp_free(t);
 }

@@ -49,6 +49,7 @@ void fsdp_storage_end_read(fsdp_storage *storage);
 /* Does every guard of its storage let operations read `tensor`? */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_read(const struct fsdp_tensor *tensor);
 
+struct fsdp_derived;
 struct fsdp_grad_sink;
 struct fsdp_tensor_spec;
 
@@ -72,6 +73,8 @@ struct fsdp_tensor {
     void (*sink_destroy)(struct fsdp_grad_sink *sink); /* NULL: the sink is borrowed */
     struct fsdp_tensor_spec *spec;                     /* dtensor's; owned, freed by spec_destroy */
     void (*spec_destroy)(struct fsdp_tensor_spec *spec);
+    struct fsdp_derived *derived; /* autograd's: how backward makes it again; NULL: it does not */
+    void (*derived_forget)(struct fsdp_derived *derived); /* called when the tensor goes */
 };
 
 /* A tensor over `storage` at element `offset`, contiguous. Retains the storage. */

@@ -372,8 +372,8 @@ static const fsdp_option table[] = {
     {.name = "activation-checkpointing-kind", .type = FSDP_OPTION_CHOICE,
      PLACE(activation_checkpointing_kind), .value = "full", .choices = checkpointings,
      .metavar = "KIND",
-     .help = "op keeps the results of linear layers and attention and computes the rest again, "
-             "which costs little time"},
+     .help = "op keeps the results of attention and of every second linear layer and computes the "
+             "rest again, which costs less time"},
     {.name = "activation-offload", .aliases = "activation-cpu-offload", .type = FSDP_OPTION_BOOL,
      PLACE(activation_offload),
      .help = "what checkpointed blocks keep waits in a file until backward"},

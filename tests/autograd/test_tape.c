@@ -221,7 +221,7 @@ TEST(backward_releases_saved_tensors_as_it_goes)
     CHECK_HERE();
     fsdp_tensor *y = b.x;
     for (int i = 0; i < DEPTH; i++) {
-        fsdp_tensor *next = fsdp_gelu_new(b.s, y);
+        fsdp_tensor *next = fsdp_relu(b.s, y);
         if (y != b.x)
             fsdp_drop(b.s, y);
         y = next;

@@ -1,0 +1,91 @@
+/* See Note [Derived results] in derived.h. */
+#include "src/autograd/derived.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+
+struct fsdp_derived {
+    int refs;            /* the node's, and the result's while somebody holds that */
+    fsdp_tensor *result; /* borrowed; NULL once it is gone */
+    fsdp_tensor *again;  /* owned; NULL until backward asks */
+    fsdp_dtype dtype;
+    int ndim;
+    int64_t shape[FSDP_MAX_DIMS];
+};
+
+static void unref(fsdp_derived *derived)
+{
+    if (--derived->refs == 0)
+        fsdp_free(derived);
+}
+
+static void forget_result(fsdp_derived *derived)
+{
+    derived->result = NULL;
+    unref(derived);
+}
+
+fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result)
+{
+    FSDP_ASSERT(!result->derived);
+    fsdp_derived *derived = fsdp_calloc(1, sizeof *derived);
+    if (!derived)
+        return FSDP_ERR_NOMEM;
+    derived->refs = 2;
+    derived->result = result;
+    derived->dtype = result->dtype;
+    derived->ndim = result->ndim;
+    memcpy(derived->shape, result->shape, sizeof derived->shape);
+    result->derived = derived;
+    result->derived_forget = forget_result;
+    n->derived = derived;
+    return FSDP_OK;
+}
+
+void fsdp_derived_destroy(fsdp_derived *derived)
+{
+    if (!derived)
+        return;
+    fsdp_tensor_release(derived->again);
+    derived->again = NULL;
+    unref(derived);
+}
+
+bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t)
+{
+    const fsdp_tape *tape = s->run->tape;
+    return tape && t && t->derived && t->node && t->generation == tape->generation;
+}
+
+static void make_again(fsdp_scope *s, const fsdp_node *n)
+{
+    fsdp_derived *derived = n->derived;
+    if (!fsdp_scope_ok(s) ||
+        !fsdp_scope_check(s,
+                          fsdp_tensor_create(s->run->device, derived->dtype, derived->ndim,
+                                             derived->shape, FSDP_TAG_ACTIVATION, &derived->again)))
+        return;
+    fsdp_trace_begin(fsdp_op_category(n->op), n->op->name, "recomputation");
+    if (fsdp_scope_kernels(s))
+        n->op->derive(s, n, derived->again);
+    fsdp_trace_end();
+}
+
+static fsdp_tensor *result_of(fsdp_scope *s, const fsdp_node *n)
+{
+    FSDP_ASSERT(n->derived);
+    if (n->derived->result)
+        return n->derived->result;
+    if (!n->derived->again)
+        make_again(s, n);
+    return n->derived->again;
+}
+
+void fsdp_node_restore(fsdp_scope *s, const fsdp_tape *tape, fsdp_node *n)
+{
+    for (int i = 0; i < n->n_saved && fsdp_scope_ok(s); i++)
+        if (n->from[i] && !n->saved[i])
+            n->saved[i] = fsdp_tensor_retain(result_of(s, &tape->nodes[n->from[i] - 1]));
+}

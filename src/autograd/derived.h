@@ -1,0 +1,22 @@
+/* Results that backward computes again rather than keeps.
+ *
+ * Note [Derived results]. What a norm, a gelu or a gated activation gives is one pass over what its
+ * own backward keeps anyway. So an operation that reads such a result in backward does not hold it
+ * but knows the node that made it, and the result's memory goes when forward is through with it. In
+ * backward the node makes it again, with the same kernel and so with the same bits, before the
+ * first operation that reads it, and lets go of it when its own backward has run, which is after
+ * all of them. A result that somebody holds until then is read as it is. What comes of such a
+ * result is kept: otherwise a chain of them would be made again from its beginning. torch.compile
+ * decides alike where it cuts forward from backward. An operation with such a result has a
+ * `derive`. */
+#pragma once
+#include "src/autograd/autograd.h"
+
+/* Node `n`, which has just been recorded and keeps all that it saved, can make `result` again. */
+FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result);
+/* The node goes: nobody asks for its result any more. Accepts NULL. */
+void fsdp_derived_destroy(fsdp_derived *derived);
+/* Is `t` the result of a node of the scope's tape that can make it again? */
+bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t);
+/* All that `n` saved is there from here on, until the node is cleared. s has no tape. */
+void fsdp_node_restore(fsdp_scope *s, const fsdp_tape *tape, fsdp_node *n);
