@@ -174,12 +174,12 @@ static void check_lower(fsdp_test *t, const char *name, int64_t low, int64_t hig
 
 static void check_peaks(fsdp_test *t, int64_t plain, const int64_t peak[VARIANTS])
 {
-    check_lower(t, "full", peak[FULL], plain, 25);
-    check_lower(t, "op", peak[OP], plain, 80);
+    check_lower(t, "full", peak[FULL], plain, 32);
+    check_lower(t, "op", peak[OP], plain, 95);
     check_lower(t, "full beside op", peak[FULL], peak[OP], 50);
-    check_lower(t, "every second block", peak[EVERY], plain, 66);
-    check_lower(t, "nested", peak[NESTED], plain, 25);
-    check_lower(t, "nested, op", peak[NESTED_OP], plain, 80);
+    check_lower(t, "every second block", peak[EVERY], plain, 70);
+    check_lower(t, "nested", peak[NESTED], plain, 32);
+    check_lower(t, "nested, op", peak[NESTED_OP], plain, 95);
     check_lower(t, "offloaded", peak[FULL_OFFLOADED], peak[FULL], 80);
     check_lower(t, "op, offloaded", peak[OP_OFFLOADED], peak[OP], 30);
 }
