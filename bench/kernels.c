@@ -216,8 +216,19 @@ int main(int argc, char **argv)
     }
     double start = fsdp_clock_s();
     check(fsdp_kernels_cpu_open(isa, threads, &b.context, &b.kernels));
-    double rate = 0;
-    check(fsdp_kernels_cpu_gemm_rate(b.context, FSDP_DTYPE_F32, 64, 64, 64, 0, &rate));
+    static float square[3][64 * 64];
+    const fsdp_gemm_args product = {.m = 64,
+                                    .n = 64,
+                                    .k = 64,
+                                    .a = square[0],
+                                    .b = square[1],
+                                    .c = square[2],
+                                    .lda = 64,
+                                    .ldb = 64,
+                                    .ldc = 64,
+                                    .ab_dtype = FSDP_DTYPE_F32,
+                                    .c_dtype = FSDP_DTYPE_F32};
+    check(b.kernels->gemm(b.context, &product));
     printf("%s, %d threads; open and first product %.2f ms\n", b.kernels->name, threads,
            (fsdp_clock_s() - start) * 1e3);
     for (int d = 0; d < 2; d++) {

@@ -296,8 +296,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
 void fsdp_kernels_cpu_close(fsdp_kernel_context *context); /* accepts NULL */
 /* The ISAs this CPU can run, best first, NULL-terminated; static storage. */
 const char *const *fsdp_kernels_cpu_isas(void);
-/* Best rate of GEMM on this machine for one thread of this context, GFLOP/s, measured on an
- * m x n x k product for about `seconds`. */
+/* Best rate of GEMM on this machine for one thread of this context, GFLOP/s, measured on a product
+ * for about `seconds`. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context,
-                                                       fsdp_dtype dtype, int64_t m, int64_t n,
-                                                       int64_t k, double seconds, double *gflops);
+                                                       const fsdp_gemm_args *product,
+                                                       double seconds, double *gflops);

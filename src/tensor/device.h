@@ -42,8 +42,8 @@ typedef struct fsdp_device_ops {
     void (*close)(fsdp_device *device);
     bool (*is_bf16_supported)(const fsdp_device *device);
     /* Best rate of a product, GFLOP/s: fsdp_device_gemm_rate(). NULL: it has none. */
-    fsdp_status (*gemm_rate)(fsdp_device *device, fsdp_dtype dtype, int64_t m, int64_t n, int64_t k,
-                             double seconds, double *gflops);
+    fsdp_status (*gemm_rate)(fsdp_device *device, const fsdp_gemm_args *product, double seconds,
+                             double *gflops);
     /* The stream. @{ */
     fsdp_status (*synchronize)(const fsdp_device *device);
     /* Behind all that was started so far. Where memory is short it waits, and returns NULL. */
@@ -96,7 +96,7 @@ static inline fsdp_event *fsdp_device_record(const fsdp_device *device)
 }
 
 /* Best rate of matrix products for one thread of this device, GFLOP/s, measured on an m x n x k
- * product for about `seconds`. */
+ * product for about `seconds`, in memory of the device's allocator. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m,
                                                   int64_t n, int64_t k, double seconds,
                                                   double *gflops);

@@ -19,10 +19,10 @@ static bool cpu_is_bf16_supported(const fsdp_device *device)
     return fsdp_cpu_multiplies_bf16(device->context);
 }
 
-static fsdp_status cpu_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m, int64_t n,
-                                 int64_t k, double seconds, double *gflops)
+static fsdp_status cpu_gemm_rate(fsdp_device *device, const fsdp_gemm_args *product, double seconds,
+                                 double *gflops)
 {
-    return fsdp_kernels_cpu_gemm_rate(device->context, dtype, m, n, k, seconds, gflops);
+    return fsdp_kernels_cpu_gemm_rate(device->context, product, seconds, gflops);
 }
 
 const fsdp_device_ops fsdp_device_cpu = {.name = "cpu",

@@ -49,10 +49,10 @@ static bool fake_is_bf16_supported(const fsdp_device *device)
     return fsdp_cpu_multiplies_bf16(idle_cpu(device));
 }
 
-static fsdp_status fake_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m, int64_t n,
-                                  int64_t k, double seconds, double *gflops)
+static fsdp_status fake_gemm_rate(fsdp_device *device, const fsdp_gemm_args *product,
+                                  double seconds, double *gflops)
 {
-    return fsdp_kernels_cpu_gemm_rate(idle_cpu(device), dtype, m, n, k, seconds, gflops);
+    return fsdp_kernels_cpu_gemm_rate(idle_cpu(device), product, seconds, gflops);
 }
 
 static fsdp_status fake_synchronize(const fsdp_device *device)

@@ -409,7 +409,22 @@ TEST(an_isa_is_chosen_by_name)
     ASSERT_OK(fsdp_kernels_cpu_open("x86-64", 1, &context, &kernels));
     ASSERT_STR(kernels->name, "cpu x86-64");
     double rate = 0;
-    ASSERT_OK(fsdp_kernels_cpu_gemm_rate(context, FSDP_DTYPE_F32, 64, 64, 64, 0.001, &rate));
+    enum {
+        N = 64
+    };
+    static float a[N * N], b[N * N], c[N * N];
+    const fsdp_gemm_args product = {.m = N,
+                                    .n = N,
+                                    .k = N,
+                                    .a = a,
+                                    .b = b,
+                                    .c = c,
+                                    .lda = N,
+                                    .ldb = N,
+                                    .ldc = N,
+                                    .ab_dtype = FSDP_DTYPE_F32,
+                                    .c_dtype = FSDP_DTYPE_F32};
+    ASSERT_OK(fsdp_kernels_cpu_gemm_rate(context, &product, 0.001, &rate));
     ASSERT(rate > 0 && rate < 1e5); /* other programs may have the cores, too */
     fsdp_kernels_cpu_close(context);
     ASSERT_ERROR(fsdp_kernels_cpu_open("sparc", 1, &context, &kernels), FSDP_ERR_UNSUPPORTED,
