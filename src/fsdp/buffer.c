@@ -143,6 +143,15 @@ static bool is_better(const fsdp_buffer *a, const fsdp_buffer *b)
     return is_whole(a) != is_whole(b) ? is_whole(a) : a->bytes < b->bytes;
 }
 
+/* A little more than asked for: blocks that differ by a small parameter share buffers. */
+static size_t roomy(size_t bytes)
+{
+    size_t step = 64;
+    while (step <= bytes / 128)
+        step *= 2;
+    return (bytes + step - 1) / step * step;
+}
+
 fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
 {
     size_t best = pool->n;
@@ -153,7 +162,7 @@ fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
     if (best == pool->n) {
         if (!FSDP_GROW(pool->items, pool->cap, pool->n + 1))
             return FSDP_ERR_NOMEM;
-        FSDP_TRY(fsdp_buffer_create(pool->device, pool->group, bytes, pool->tag,
+        FSDP_TRY(fsdp_buffer_create(pool->device, pool->group, roomy(bytes), pool->tag,
                                     &pool->items[best].buffer));
         pool->n++;
     } else if (!is_whole(pool->items[best].buffer)) {
