@@ -14,8 +14,10 @@
 #include "src/base/alloc.h"
 
 enum {
-    CHUNK_ROWS = 256, /* at most: 512 are 0 to 2 % faster, for twice the logits */
-    ROW_ALIGN = 16    /* chunks of a few sizes alone: GEMM primitives are cached by shape */
+    CHUNK_ROWS = 256,       /* at most: 512 are 0 to 2 % faster, for twice the logits */
+    LEAST_CHUNK_ROWS = 192, /* fewer, and reading w for each chunk is what takes time */
+    CHUNK_BYTES = 24 << 20, /* of logits, between the two */
+    ROW_ALIGN = 16          /* chunks of a few sizes alone: GEMM primitives are cached by shape */
 };
 enum {
     IN_X,
@@ -202,12 +204,19 @@ static bool find_labelled(loss_run *r, const int32_t *labels)
     return true;
 }
 
-/* Chunks of nearly equal size rather than full ones and a small rest. */
-static int64_t chunk_rows(int64_t n)
+static int64_t most_rows(int64_t row_bytes)
 {
-    if (n <= CHUNK_ROWS)
+    const int64_t rows = row_bytes ? CHUNK_BYTES / row_bytes : CHUNK_ROWS;
+    return rows < LEAST_CHUNK_ROWS ? LEAST_CHUNK_ROWS : rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
+}
+
+/* Chunks of nearly equal size rather than full ones and a small rest. */
+static int64_t chunk_rows(int64_t n, int64_t row_bytes)
+{
+    const int64_t most = most_rows(row_bytes);
+    if (n <= most)
         return n;
-    int64_t chunks = (n + CHUNK_ROWS - 1) / CHUNK_ROWS;
+    int64_t chunks = (n + most - 1) / most;
     int64_t rows = (n + chunks - 1) / chunks;
     return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 }
@@ -231,7 +240,7 @@ static void open_buffers(loss_run *r)
 {
     fsdp_scope *s = r->s;
     const int64_t width = r->w->shape[1];
-    r->chunk = chunk_rows(r->n);
+    r->chunk = chunk_rows(r->n, r->w->shape[0] * (int64_t)fsdp_dtype_size(r->x->dtype));
     if (fsdp_needs_grad(s, r->x))
         r->dx = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->n, width});
     if (fsdp_needs_grad(s, r->w))
