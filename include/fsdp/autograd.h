@@ -149,6 +149,9 @@ FSDP_API fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 /** @} */
 FSDP_API fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor);
 FSDP_API fsdp_tensor *fsdp_relu(fsdp_scope *s, fsdp_tensor *x);
+/** The same in x's own memory, as torch.relu_, if nobody else holds that: x is not read any more.
+ */
+FSDP_API fsdp_tensor *fsdp_relu_(fsdp_scope *s, fsdp_tensor *x);
 /** gelu_new: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks & Gimpel 2016). */
 FSDP_API fsdp_tensor *fsdp_gelu_new(fsdp_scope *s, fsdp_tensor *x);
 /** x * Phi(x), Phi the normal distribution's (Hendrycks & Gimpel 2016, arXiv 1606.08415). */

@@ -161,12 +161,10 @@ static const fsdp_op gelu_op = DERIVED_ACTIVATION("gelu");
 static const fsdp_op silu_op = DERIVED_ACTIVATION("silu");
 static const fsdp_op tanh_op = DERIVED_ACTIVATION("tanh");
 
-static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x,
-                               bool saves_output)
+/* `out` = a(x), recorded. `out` may be over x's memory if backward reads it rather than x. */
+static fsdp_tensor *activate(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x,
+                             fsdp_tensor *out, fsdp_tensor *saved)
 {
-    if (!fsdp_check_floats(s, op->name, &x, (const char *const[]){"x"}, 1))
-        return NULL;
-    fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, x->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->activation(fsdp_scope_context(s), a, fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), x->dtype,
@@ -174,7 +172,7 @@ static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation
     fsdp_record(s, &(fsdp_record_args){.op = op,
                                        .in = {x},
                                        .n_in = 1,
-                                       .saved = {saves_output ? out : x},
+                                       .saved = {saved},
                                        .n_saved = 1,
                                        .out = {out},
                                        .n_out = 1,
@@ -183,30 +181,70 @@ static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation
     return out;
 }
 
+static bool check_input(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *x)
+{
+    return fsdp_check_floats(s, op->name, &x, (const char *const[]){"x"}, 1);
+}
+
+static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x)
+{
+    if (!check_input(s, op, x))
+        return NULL;
+    return activate(s, op, a, x, fsdp_new(s, x->dtype, x->ndim, x->shape), x);
+}
+
+/* Is x's memory nobody else's: no view, no node that saved it, no kept result, no leaf? */
+static bool is_alone(const fsdp_tensor *x)
+{
+    return x->refs == 1 && x->storage->refs == 1 && !x->sink && !x->derived;
+}
+
+static fsdp_tensor *over(fsdp_scope *s, fsdp_tensor *x)
+{
+    fsdp_tensor *out = NULL;
+    if (!fsdp_scope_check(s, fsdp_tensor_view(x, x->ndim, x->shape, &out)))
+        return NULL;
+    return fsdp_own(s, out);
+}
+
 /* relu'(relu(x)) is relu'(x), and the linear that follows keeps relu(x) anyway. */
+static fsdp_tensor *relu(fsdp_scope *s, fsdp_tensor *x, bool in_place)
+{
+    if (!check_input(s, &relu_op, x))
+        return NULL;
+    fsdp_tensor *out =
+        in_place && is_alone(x) ? over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
+    return activate(s, &relu_op, FSDP_ACTIVATION_RELU, x, out, out);
+}
+
 fsdp_tensor *fsdp_relu(fsdp_scope *s, fsdp_tensor *x)
 {
-    return activation(s, &relu_op, FSDP_ACTIVATION_RELU, x, true);
+    return relu(s, x, false);
+}
+
+fsdp_tensor *fsdp_relu_(fsdp_scope *s, fsdp_tensor *x)
+{
+    return relu(s, x, true);
 }
 
 fsdp_tensor *fsdp_gelu_new(fsdp_scope *s, fsdp_tensor *x)
 {
-    return activation(s, &gelu_new_op, FSDP_ACTIVATION_GELU_TANH, x, false);
+    return activation(s, &gelu_new_op, FSDP_ACTIVATION_GELU_TANH, x);
 }
 
 fsdp_tensor *fsdp_gelu(fsdp_scope *s, fsdp_tensor *x)
 {
-    return activation(s, &gelu_op, FSDP_ACTIVATION_GELU_ERF, x, false);
+    return activation(s, &gelu_op, FSDP_ACTIVATION_GELU_ERF, x);
 }
 
 fsdp_tensor *fsdp_silu(fsdp_scope *s, fsdp_tensor *x)
 {
-    return activation(s, &silu_op, FSDP_ACTIVATION_SILU, x, false);
+    return activation(s, &silu_op, FSDP_ACTIVATION_SILU, x);
 }
 
 fsdp_tensor *fsdp_tanh(fsdp_scope *s, fsdp_tensor *x)
 {
-    return activation(s, &tanh_op, FSDP_ACTIVATION_TANH, x, false);
+    return activation(s, &tanh_op, FSDP_ACTIVATION_TANH, x);
 }
 
 /* --- gated activations --- */

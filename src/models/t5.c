@@ -118,7 +118,7 @@ static fsdp_tensor *activate(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_ten
         fsdp_drop(s, up);
     } else {
         fsdp_tensor *wide = fsdp_t5_project(s, x, layer->wi);
-        hidden = fsdp_relu(s, wide);
+        hidden = fsdp_relu_(s, wide);
         fsdp_drop(s, wide);
     }
     return hidden;

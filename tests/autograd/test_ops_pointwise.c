@@ -287,3 +287,46 @@ TEST(pointwise_operations_name_what_does_not_fit)
     fsdp_tensor_release(z);
     fsdp_device_destroy(device);
 }
+
+/* In place where x is nobody else's; the gradient is relu's either way. */
+TEST(relu_in_place_takes_memory_that_is_nobody_elses)
+{
+    enum {
+        COUNT = 21
+    };
+    float plain[COUNT], in_place[COUNT];
+    for (int i = 0; i < 3; i++) {
+        const bool is_leaf = i == 1, is_saved = i == 2;
+        const int64_t n = COUNT;
+        fsdp_device *device;
+        fsdp_tape *tape;
+        fsdp_scope *s;
+        ASSERT_OK(fsdp_device_create(NULL, &device));
+        ASSERT_OK(fsdp_tape_create(&tape));
+        ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+        fsdp_tensor *x = op_random_tensor(t, device, FSDP_DTYPE_F32, 1, &n, 3), *y[2];
+        CHECK_HERE();
+        ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
+        for (int k = 0; k < 2; k++) {
+            fsdp_tensor *before = is_leaf ? x : fsdp_scale(s, x, -2.0f);
+            fsdp_tensor *saver = is_saved ? fsdp_gelu(s, before) : NULL;
+            y[k] = k ? fsdp_relu_(s, before) : fsdp_relu(s, before);
+            ASSERT_OK(fsdp_scope_status(s));
+            ASSERT(!saver == !is_saved);
+            ASSERT((fsdp_tensor_data(y[k]) == fsdp_tensor_data(before)) == (k == 1 && i == 0));
+        }
+        ASSERT_OK(fsdp_tensor_to_floats(y[0], plain));
+        ASSERT_OK(fsdp_tensor_to_floats(y[1], in_place));
+        ASSERT(memcmp(plain, in_place, sizeof plain) == 0);
+        fsdp_tensor *difference = fsdp_add(s, y[0], fsdp_scale(s, y[1], -1.0f));
+        fsdp_tensor *loss = fsdp_sum(s, difference);
+        ASSERT_OK(fsdp_backward(tape, &loss, NULL, 1));
+        ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(x), plain));
+        for (int j = 0; j < COUNT; j++)
+            ASSERT(plain[j] == 0.0f);
+        fsdp_scope_close(s);
+        fsdp_tape_destroy(tape);
+        fsdp_tensor_release(x);
+        fsdp_device_destroy(device);
+    }
+}
