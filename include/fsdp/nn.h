@@ -161,6 +161,9 @@ typedef struct fsdp_activation_checkpointing_options {
                     many, the 2nd, 4th, ... for 2: torchtitan's selective_ac_option; 0: each */
     fsdp_activation_offload *offload; /**< where calls keep what they keep; NULL: in memory.
                                            Borrowed */
+    bool no_early_stop; /**< compute all again. As a rule the second run stops where backward has
+                             what it needs, as torch.utils.checkpoint does, and a tensor that the
+                             module makes after that has no data for its own code to read */
 } fsdp_activation_checkpointing_options;
 
 /** The same with options (NULL: all defaults; copied). */

@@ -88,6 +88,9 @@ struct fsdp_node {
 
 /* Does the scope have a tape, and does `t` need a gradient on it? */
 bool fsdp_needs_grad(const fsdp_scope *s, const fsdp_tensor *t);
+/* The same for an operation that is not recorded where it is false: what runs with the tape hidden
+ * is counted (Note [Early stop] in early_stop.h). */
+bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t);
 
 /* Everything an operation tells the tape. Arrays end at the given counts; NULL inputs are allowed
  * (an absent bias) and keep their index. host is owned by the tape from here on, also when no node
@@ -120,6 +123,10 @@ typedef struct fsdp_run {
     fsdp_tape *hidden_tape;
     bool recomputing;
     struct fsdp_kept *keeping, *recalling; /* see checkpoint.h; NULL: nothing */
+    /* Note [Early stop] in early_stop.h: of a checkpointed part in its first and in its second run;
+     * and whether that is past what backward reads. */
+    struct fsdp_early_stop *counting, *stopping;
+    bool without_values;
     fsdp_scope_options options;
     uint64_t rng_calls;      /* dropout calls so far: part of the key */
     fsdp_dtype buffer_dtype; /* values of buffers are rounded to it; their memory is float32 */
@@ -137,7 +144,8 @@ struct fsdp_scope {
 FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope **child);
 /* Take a reference over; NULL (with the scope failed) is passed on. */
 fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t);
-/* A fresh activation [shape] owned by s; NULL if the scope has failed or now fails. */
+/* A fresh activation [shape] owned by s; NULL if the scope has failed or now fails. It has no
+ * memory where values are not needed (Note [Early stop]). */
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
 /* Move a result to an outer scope. */
 fsdp_tensor *fsdp_keep(fsdp_scope *outer, fsdp_tensor *t);
@@ -159,7 +167,8 @@ static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
 {
     return s->run->tape || s->run->hidden_tape;
 }
-/* Kernels, or NULL when the scope has failed or the device is meta: then nothing is computed. */
+/* Kernels, or NULL when the scope has failed, the device is meta or values are not needed (Note
+ * [Early stop]): then nothing is computed. */
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
 static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {

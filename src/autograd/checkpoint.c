@@ -1,11 +1,13 @@
 /* See checkpoint.h. */
 #include "src/autograd/checkpoint.h"
 #include "src/autograd/derived.h"
+#include "src/autograd/early_stop.h"
 
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/philox.h"
 
 /* Results of the first run for the second, in the order of computing. */
 typedef struct fsdp_kept {
@@ -13,7 +15,8 @@ typedef struct fsdp_kept {
     uint64_t number; /* of the call */
     struct kept_result {
         const fsdp_op *op;
-        fsdp_stashed *results[FSDP_MAX_RECALLED];
+        uint32_t number;                          /* of the operation; Note [Early stop] */
+        fsdp_stashed *results[FSDP_MAX_RECALLED]; /* NULL: backward does not need them */
     } * items;
     size_t n, cap, next;               /* next: which the second run takes */
     uint64_t products, products_again; /* so far, in the first and in the second run */
@@ -32,6 +35,7 @@ typedef struct segment {
                                           derived, and not for a file */
     bool keeps_results;
     fsdp_kept kept; /* also names where inputs are kept */
+    fsdp_early_stop stop;
 } segment;
 
 static void drop_results(struct kept_result *item)
@@ -73,7 +77,7 @@ void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, in
         return;
     }
     struct kept_result *item = &kept->items[kept->n++];
-    *item = (struct kept_result){.op = op};
+    *item = (struct kept_result){.op = op, .number = s->run->counting->n + 1};
     for (int i = 0; i < n && fsdp_scope_ok(s); i++)
         (void)fsdp_scope_check(
             s, fsdp_stash_put(kept->offload, kept->number, out[i], &item->results[i]));
@@ -99,6 +103,8 @@ bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
                          item ? item->op->name : "nothing");
         return true;
     }
+    if (!item->results[0])
+        return false;
     for (int i = 0; i < n; i++) {
         fsdp_tensor *t = NULL;
         if (fsdp_scope_check(s, fsdp_stash_get(item->results[i], &t)))
@@ -211,8 +217,10 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
         inputs[i] = enter(s, kept_input(s, n, i), n->need >> i & 1);
         in.t[i] = inputs[i].read;
     }
+    fsdp_early_stop_begin_second(&g->stop, s->run);
     if (fsdp_scope_ok(s))
         g->run(s, g->self, &in, &out);
+    fsdp_early_stop_end_second(s->run);
     FSDP_TRY(fsdp_scope_status(s));
     for (int k = 0; k < n->n_out; k++)
         add_root(&list, tape, out.t[g->result[k]], grad_out[k]);
@@ -285,6 +293,7 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
     fsdp_status status = g ? FSDP_OK : FSDP_ERR_NOMEM;
     if (g) {
         g->keeps_results = options->keeps_results;
+        g->stop.is_off = options->no_early_stop;
         g->kept.offload = options->offload;
         status = fsdp_offload_begin_call(options->offload, &g->kept.number);
     }
@@ -298,18 +307,30 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
     return NULL;
 }
 
+/* Newest first, as the file is a stack. */
+static void drop_unneeded(fsdp_kept *kept, uint32_t needed)
+{
+    for (size_t i = kept->n; i-- > 0 && kept->items[i].number > needed;)
+        drop_results(&kept->items[i]);
+}
+
 /* The first time: nothing is taped. */
 static void run_hidden(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args *out)
 {
     fsdp_run *r = s->run;
     fsdp_kept *keeping = r->keeping;
+    const uint64_t mark = fsdp_mix64(g->tape->generation ^ fsdp_mix64((uint64_t)(uintptr_t)g));
     r->tape = NULL;
     r->hidden_tape = g->tape;
     r->keeping = g->keeps_results ? &g->kept : NULL;
+    fsdp_early_stop_begin_first(&g->stop, r, mark, in);
     g->run(s, g->self, in, out);
+    fsdp_early_stop_end_first(r);
     r->tape = g->tape;
     r->hidden_tape = NULL;
     r->keeping = keeping;
+    if (!g->stop.is_off)
+        drop_unneeded(&g->kept, g->stop.needed);
 }
 
 void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp_segment_fn *run,
@@ -317,6 +338,8 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
 {
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
+        if (s->run->counting)
+            s->run->counting->is_off = true; /* it is checkpointed in the second run */
         run(s, self, in, out);
         return;
     }

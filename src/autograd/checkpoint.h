@@ -31,6 +31,7 @@ enum {
 /* Zero means default. */
 typedef struct fsdp_checkpoint_options {
     bool keeps_results;               /* of attention and every second product */
+    bool no_early_stop;               /* Note [Early stop] in early_stop.h */
     fsdp_activation_offload *offload; /* where to keep what is kept; NULL: in memory */
 } fsdp_checkpoint_options;
 

@@ -64,7 +64,7 @@ fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, const int32_
     if (k)
         fsdp_set_scalar(loss, sum_losses(s, k, logits, losses, labels, factor));
     fsdp_drop(s, losses);
-    if (!fsdp_scope_ok(s) || !fsdp_needs_grad(s, logits))
+    if (!fsdp_scope_ok(s) || !fsdp_is_recorded(s, logits))
         return loss;
     int32_t *copy = fsdp_copy_ids(s, labels, logits->shape[0]);
     if (!copy)

@@ -66,7 +66,7 @@ fsdp_tensor *fsdp_rope(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *table, const 
     rope_options o = {.tokens = x->shape[0], .heads = heads, .head_dim = x->shape[1] / heads};
     fsdp_tensor *out = fsdp_new(s, x->dtype, 2, x->shape);
     rotate(s, &o, out, x, table, positions, false);
-    if (!fsdp_scope_ok(s) || !fsdp_needs_grad(s, x))
+    if (!fsdp_scope_ok(s) || !fsdp_is_recorded(s, x))
         return out;
     int32_t *copy = fsdp_copy_ids(s, positions, o.tokens);
     if (!copy)

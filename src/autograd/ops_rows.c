@@ -72,7 +72,7 @@ fsdp_tensor *fsdp_gather_rows(fsdp_scope *s, fsdp_tensor *x, const int32_t *rows
     if (k)
         k->gather_rows(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), rows, n,
                        (size_t)fsdp_tensor_row_numel(x) * fsdp_dtype_size(x->dtype));
-    if (!fsdp_scope_ok(s) || !fsdp_needs_grad(s, x))
+    if (!fsdp_scope_ok(s) || !fsdp_is_recorded(s, x))
         return out;
     int32_t *copy = fsdp_copy_ids(s, rows, n);
     if (!copy)
@@ -141,7 +141,7 @@ fsdp_tensor *fsdp_segment_mean(fsdp_scope *s, fsdp_tensor *x, const int32_t *off
     if (k)
         k->segment_mean(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), x->dtype,
                         offsets, n, x->shape[1]);
-    if (!fsdp_scope_ok(s) || !fsdp_needs_grad(s, x))
+    if (!fsdp_scope_ok(s) || !fsdp_is_recorded(s, x))
         return out;
     int32_t *copy = fsdp_copy_ids(s, offsets, n + 1);
     if (!copy)

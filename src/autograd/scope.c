@@ -94,7 +94,7 @@ const fsdp_scope_options *fsdp_scope_get_options(const fsdp_scope *s)
 
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s)
 {
-    return s->run->status ? NULL : s->run->device->kernels;
+    return s->run->status || s->run->without_values ? NULL : s->run->device->kernels;
 }
 
 fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t)
@@ -112,10 +112,13 @@ fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t)
 
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape)
 {
+    fsdp_device *device = s->run->device;
     fsdp_tensor *t;
     if (!fsdp_scope_ok(s) ||
         !fsdp_scope_check(
-            s, fsdp_tensor_create(s->run->device, dtype, ndim, shape, FSDP_TAG_ACTIVATION, &t)))
+            s, s->run->without_values
+                   ? fsdp_tensor_without_memory(device, dtype, ndim, shape, &t)
+                   : fsdp_tensor_create(device, dtype, ndim, shape, FSDP_TAG_ACTIVATION, &t)))
         return NULL;
     return fsdp_own(s, t);
 }
@@ -145,7 +148,7 @@ static void check_data(fsdp_scope *s, const char *op, const fsdp_tensor *t, int 
     const fsdp_status status = fsdp_tensor_check_read(t);
     fsdp_error_context(status, "%s", op);
     fsdp_scope_fail(s, status);
-    if (fsdp_scope_ok(s) && s->run->device->kernels && !t->storage->data)
+    if (fsdp_scope_kernels(s) && !t->storage->data)
         fsdp_scope_error(s, op, "input %d has no data", i);
 }
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "src/autograd/derived.h"
+#include "src/autograd/early_stop.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
@@ -92,6 +93,11 @@ bool fsdp_needs_grad(const fsdp_scope *s, const fsdp_tensor *t)
     return tape && t && (is_leaf(t) || has_node(tape, t));
 }
 
+bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
+{
+    return s->run->counting || fsdp_needs_grad(s, t);
+}
+
 static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args *args,
                       uint32_t need)
 {
@@ -135,6 +141,7 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
     FSDP_ASSERT(args->options_bytes <= FSDP_OPTION_BYTES);
     fsdp_trace_lap(fsdp_op_category(args->op), args->op->name,
                    s->run->recomputing ? "recomputation" : NULL);
+    fsdp_early_stop_count(s, args);
     uint32_t need = 0;
     for (int i = 0; i < args->n_in; i++)
         if (fsdp_needs_grad(s, args->in[i]))

@@ -314,6 +314,7 @@ static void run_fn(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, const fsd
 {
     const fsdp_checkpoint_options options = {.keeps_results =
                                                  m->checkpointing.kind == FSDP_CHECKPOINT_OP,
+                                             .no_early_stop = m->checkpointing.no_early_stop,
                                              .offload = m->checkpointing.offload};
     if (m->checkpointed)
         fsdp_checkpoint(s, &options, run_call, &(forward_call){m, fn}, sizeof(forward_call), in,

@@ -111,6 +111,20 @@ fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype, int ndim,
     return status;
 }
 
+fsdp_status fsdp_tensor_without_memory(fsdp_device *device, fsdp_dtype dtype, int ndim,
+                                       const int64_t *shape, fsdp_tensor **tensor)
+{
+    int64_t numel;
+    fsdp_storage *storage;
+    FSDP_TRY(fsdp_shape_numel(ndim, shape, &numel));
+    FSDP_TRY(
+        fsdp_storage_from_memory(device, NULL, (size_t)numel * fsdp_dtype_size(dtype), &storage));
+    storage->is_skipped = true;
+    fsdp_status status = fsdp_tensor_over(storage, dtype, ndim, shape, 0, tensor);
+    fsdp_storage_release(storage);
+    return status;
+}
+
 fsdp_status fsdp_tensor_from_data(fsdp_device *device, fsdp_dtype dtype, int ndim,
                                   const int64_t *shape, const void *data, fsdp_tag tag,
                                   fsdp_tensor **tensor)
@@ -209,6 +223,9 @@ fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t)
                       !t->storage->device->kernels ? "on the meta device"
                       : t->storage->staged         ? "offloaded: fsdp_tensor_begin_read() first"
                       : t->storage->halved         ? "in halves: fsdp_tensor_begin_read() first"
+                      : t->storage->is_skipped     ? "not computed again, since backward does not "
+                                                     "need it (no_early_stop of the module's "
+                                                     "activation checkpointing)"
                                                    : "resharded");
 }
 

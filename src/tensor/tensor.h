@@ -32,6 +32,7 @@ struct fsdp_storage {
     fsdp_staged *staged;        /* it lies elsewhere between uses: offload.h; NULL: it does not */
     fsdp_halved *halved;        /* it lies in two halves: halved.h; NULL: it does not */
     fsdp_tag tag;               /* of a staged or halved one's memory */
+    bool is_skipped;            /* fsdp_tensor_without_memory()'s */
 };
 
 /* A foreign buffer (a shared mapping) as a storage; data may be NULL and set later. */
@@ -81,6 +82,10 @@ struct fsdp_tensor {
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype dtype, int ndim,
                                              const int64_t *shape, int64_t offset,
                                              fsdp_tensor **tensor);
+/* One that stands for values which nobody needs: it has a shape, and no data. */
+FSDP_MUST_CHECK fsdp_status fsdp_tensor_without_memory(fsdp_device *device, fsdp_dtype dtype,
+                                                       int ndim, const int64_t *shape,
+                                                       fsdp_tensor **tensor);
 /* Each lies from now on where the other one did, in its dtype, for whoever holds it. Both are
  * contiguous and of one shape; nobody reads or writes them. */
 void fsdp_tensor_exchange(fsdp_tensor *a, fsdp_tensor *b);

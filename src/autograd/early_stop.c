@@ -1,0 +1,104 @@
+/* See Note [Early stop] in early_stop.h. */
+#include "src/autograd/early_stop.h"
+#include "src/base/assert.h"
+
+void fsdp_early_stop_begin_first(fsdp_early_stop *stop, fsdp_run *run, uint64_t mark,
+                                 const fsdp_args *inputs)
+{
+    FSDP_ASSERT(!run->counting);
+    stop->mark = mark;
+    stop->inputs = inputs;
+    run->counting = stop;
+}
+
+void fsdp_early_stop_end_first(fsdp_run *run)
+{
+    run->counting->inputs = NULL;
+    run->counting = NULL;
+}
+
+static void stop_if_through(fsdp_run *run)
+{
+    const fsdp_early_stop *stop = run->stopping;
+    run->without_values |= !stop->is_off && stop->n >= stop->needed;
+}
+
+void fsdp_early_stop_begin_second(fsdp_early_stop *stop, fsdp_run *run)
+{
+    stop->n = 0;
+    run->stopping = stop;
+    stop_if_through(run);
+}
+
+void fsdp_early_stop_end_second(fsdp_run *run)
+{
+    run->stopping = NULL;
+    run->without_values = false;
+}
+
+/* --- the first run --- */
+
+static bool is_among(const fsdp_tensor *t, fsdp_tensor *const *all, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (all[i] == t)
+            return true;
+    return false;
+}
+
+/* Which operation must have run for the values of an input of the latest one? */
+static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
+{
+    if (t->node && t->generation == stop->mark)
+        return t->node;
+    const bool was_there = t->sink || is_among(t, stop->inputs->t, stop->inputs->n);
+    return was_there ? 0 : stop->n; /* else it may have been made without being recorded */
+}
+
+static void need(fsdp_early_stop *stop, uint32_t number)
+{
+    stop->needed = number > stop->needed ? number : stop->needed;
+}
+
+static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
+{
+    stop->n++;
+    /* What is saved may depend on where gradients go, which the first run does not know: all
+     * inputs, or nothing. */
+    for (int i = 0; i < args->n_in && args->n_saved; i++)
+        if (args->in[i])
+            need(stop, maker_of(stop, args->in[i]));
+    for (int i = 0; i < args->n_saved; i++)
+        if (args->saved[i] && !is_among(args->saved[i], args->in, args->n_in))
+            need(stop, stop->n);
+    for (int i = 0; i < args->n_out; i++)
+        if (args->out[i]) {
+            args->out[i]->node = stop->n;
+            args->out[i]->generation = stop->mark;
+        }
+}
+
+/* --- the second run --- */
+
+static bool has_values(const fsdp_tensor *t)
+{
+    return !t || t->storage->data || !t->storage->device->kernels || fsdp_tensor_numel(t) == 0;
+}
+
+static void count_second(fsdp_scope *s, const fsdp_record_args *args)
+{
+    for (int i = 0; i < args->n_saved && s->run->without_values; i++)
+        if (!has_values(args->saved[i]))
+            fsdp_scope_error(s, args->op->name,
+                             "its checkpointed module computed something else the first time");
+    s->run->stopping->n++;
+    stop_if_through(s->run);
+}
+
+void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args)
+{
+    if (s->run->counting)
+        count_first(s->run->counting, args);
+    else if (s->run->stopping)
+        count_second(s, args);
+}
