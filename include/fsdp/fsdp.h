@@ -512,7 +512,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_is_last_backward(fsdp_module *module,
                                                                bool is_last_backward);
 /** false: the unit's parameters are not gathered for backward: for one whose operations do not read
- * them there (an embedding). An operation that does fails and says so, on the meta device too. */
+ * them there (an embedding). An operation that does fails and says so, on the meta device too. No
+ * effect while the module, or one below it, is checkpointed. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *module,
                                                                   bool unshard_in_backward);
 

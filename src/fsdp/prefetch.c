@@ -127,8 +127,8 @@ static fsdp_state *next_in_backward(fsdp_context *c, const fsdp_state *state)
 
 static fsdp_status enqueue_for_backward(fsdp_context *c, fsdp_state *state)
 {
-    return state->hooks.reached && !state->unit->no_unshard_in_backward ? enqueue(c, state)
-                                                                        : FSDP_OK;
+    return state->hooks.reached && fsdp_state_unshards_in_backward(state) ? enqueue(c, state)
+                                                                          : FSDP_OK;
 }
 
 fsdp_status fsdp_prefetch_in_backward(fsdp_state *state)

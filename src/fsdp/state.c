@@ -231,12 +231,29 @@ bool fsdp_state_syncs(const fsdp_state *state)
     return !state->no_gradient_sync && !state->in_no_sync;
 }
 
+/* What runs again in backward reads its parameters there. */
+static bool runs_again(const fsdp_module *m)
+{
+    bool again = m->checkpointed;
+    for (int i = 0; i < fsdp_module_n_children(m) && !again; i++)
+        again = runs_again(fsdp_module_child(m, i));
+    return again;
+}
+
+bool fsdp_state_unshards_in_backward(const fsdp_state *state)
+{
+    bool unshards = !state->unit->no_unshard_in_backward;
+    for (size_t i = 0; i < state->n_members && !unshards; i++)
+        unshards = runs_again(state->members[i].module);
+    return unshards;
+}
+
 static fsdp_status pre_backward(void *self)
 {
     fsdp_state *state = self;
     state->context->to_flush = true; /* a second tape's, maybe, after the first was flushed */
     at(state, "all_gather in backward");
-    if (!state->unit->no_unshard_in_backward)
+    if (fsdp_state_unshards_in_backward(state))
         FSDP_TRY(unshard(state));
     FSDP_TRY(fsdp_prefetch_in_backward(state));
     at(state, "backward");

@@ -96,6 +96,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_create(fsdp_module *const *modules, size_
 fsdp_module *fsdp_outermost_unit(fsdp_module *m);
 /* Are gradients to be communicated at the end of the unit's backward? */
 bool fsdp_state_syncs(const fsdp_state *state);
+/* Are its parameters there in backward? */
+bool fsdp_state_unshards_in_backward(const fsdp_state *state);
 
 /* Casts at the ends of a forward (mixed_precision.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_state_cast_inputs(const fsdp_state *state, fsdp_scope *s,
