@@ -330,8 +330,8 @@ static fsdp_status measure(run *r, fsdp_bench_stage_fn *tell, void *arg, fsdp_be
     FSDP_TRY(memory_steps(r, result->step_s));
     if (first)
         tell(arg, FSDP_BENCH_MEMORY_END);
-    FSDP_TRY(measure_rate(r, &work, &result->gemm_gflops));
     FSDP_TRY(sum_memory(r, &result->memory));
+    FSDP_TRY(measure_rate(r, &work, &result->gemm_gflops));
     double tokens = (double)c->batch * (double)(c->source + c->target);
     result->parameters = count_parameters(r);
     result->tokens_per_s = tokens * fsdp_group_world_size(r->group) / result->step_s;
