@@ -56,6 +56,7 @@ typedef struct fsdp_op {
      * nothing), and is to be that and what this node adds, in its own order. */
     bool continues;
     void (*host_destroy)(void *host); /* of fsdp_record_args.host; NULL: it is fsdp_free'd */
+    bool has_gradients;               /* its forward computes them, so backward needs that run */
     /* Compute the only result of a recorded node again, into `result`, which has its shape and
      * dtype: Note [Derived results] in derived.h. The device has kernels. NULL: it is kept. */
     void (*derive)(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result);

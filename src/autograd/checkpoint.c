@@ -16,6 +16,7 @@ typedef struct fsdp_kept {
     struct kept_result {
         const fsdp_op *op;
         uint32_t number;                          /* of the operation; Note [Early stop] */
+        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* of the last item, until it is put away */
         fsdp_stashed *results[FSDP_MAX_RECALLED]; /* NULL: backward does not need them */
     } * items;
     size_t n, cap, next;               /* next: which the second run takes */
@@ -41,7 +42,9 @@ typedef struct segment {
 static void drop_results(struct kept_result *item)
 {
     for (int i = 0; i < FSDP_MAX_RECALLED; i++) {
+        fsdp_tensor_release(item->latest[i]);
         fsdp_stash_drop(item->results[i]);
+        item->latest[i] = NULL;
         item->results[i] = NULL;
     }
 }
@@ -66,21 +69,35 @@ static bool is_kept(const fsdp_op *op, uint64_t *products)
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
+/* Not before the next one comes, or the run ends: of all that is kept only what came last may be
+ * something that backward does not need, and then no file gets it. */
+static void put_latest_away(fsdp_scope *s, fsdp_kept *kept)
+{
+    struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
+    for (int i = 0; i < FSDP_MAX_RECALLED && item && item->latest[i]; i++) {
+        if (fsdp_scope_ok(s))
+            (void)fsdp_scope_check(
+                s, fsdp_stash_put(kept->offload, kept->number, item->latest[i], &item->results[i]));
+        fsdp_tensor_release(item->latest[i]);
+        item->latest[i] = NULL;
+    }
+}
+
 void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n)
 {
     fsdp_kept *kept = s->run->keeping;
     if (!kept || !fsdp_scope_ok(s) || !is_kept(op, &kept->products))
         return;
     FSDP_ASSERT(n <= FSDP_MAX_RECALLED);
+    put_latest_away(s, kept);
     if (!FSDP_GROW(kept->items, kept->cap, kept->n + 1)) {
         fsdp_scope_fail(s, FSDP_ERR_NOMEM);
         return;
     }
     struct kept_result *item = &kept->items[kept->n++];
     *item = (struct kept_result){.op = op, .number = s->run->counting->n + 1};
-    for (int i = 0; i < n && fsdp_scope_ok(s); i++)
-        (void)fsdp_scope_check(
-            s, fsdp_stash_put(kept->offload, kept->number, out[i], &item->results[i]));
+    for (int i = 0; i < n; i++)
+        item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
 /* What the tape links is this run's tensor, not the first one's. */
@@ -307,11 +324,13 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
     return NULL;
 }
 
-/* Newest first, as the file is a stack. */
-static void drop_unneeded(fsdp_kept *kept, uint32_t needed)
+/* The first run is over. */
+static void put_last_away(fsdp_scope *s, segment *g)
 {
-    for (size_t i = kept->n; i-- > 0 && kept->items[i].number > needed;)
-        drop_results(&kept->items[i]);
+    fsdp_kept *kept = &g->kept;
+    if (kept->n && !g->stop.is_off && kept->items[kept->n - 1].number > g->stop.needed)
+        drop_results(&kept->items[kept->n - 1]);
+    put_latest_away(s, kept);
 }
 
 /* The first time: nothing is taped. */
@@ -329,8 +348,7 @@ static void run_hidden(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args
     r->tape = g->tape;
     r->hidden_tape = NULL;
     r->keeping = keeping;
-    if (!g->stop.is_off)
-        drop_unneeded(&g->kept, g->stop.needed);
+    put_last_away(s, g);
 }
 
 void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp_segment_fn *run,

@@ -71,6 +71,8 @@ static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
     for (int i = 0; i < args->n_saved; i++)
         if (args->saved[i] && !is_among(args->saved[i], args->in, args->n_in))
             need(stop, stop->n);
+    if (args->op->has_gradients)
+        need(stop, stop->n);
     for (int i = 0; i < args->n_out; i++)
         if (args->out[i]) {
             args->out[i]->node = stop->n;

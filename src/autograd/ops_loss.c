@@ -84,8 +84,10 @@ static void loss_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const 
                         (size_t)o->shape[1] * fsdp_dtype_size(dx->dtype));
 }
 
-static const fsdp_op loss_op = {
-    .name = "linear_cross_entropy", .kind = FSDP_OP_MATMUL, .backward = loss_backward};
+static const fsdp_op loss_op = {.name = "linear_cross_entropy",
+                                .kind = FSDP_OP_MATMUL,
+                                .backward = loss_backward,
+                                .has_gradients = true};
 
 /* --- one chunk --- */
 

@@ -18,7 +18,7 @@ typedef struct bench {
     fsdp_tape *tape;
     fsdp_scope *s;
     fsdp_tensor *leaves[LEAVES];
-    fsdp_segment_fn *inner; /* what `nested` checkpoints */
+    const int32_t *labels; /* of a head, [ROWS] */
     int runs;
     bool has_data[2][MARKS];
     fsdp_status read; /* in the second run, of the part's result */
@@ -31,11 +31,14 @@ enum {
     SCALE
 };
 
+static const int32_t some_labels[ROWS] = {0, 5, -100, 2, 2},
+                     no_labels[ROWS] = {-100, -100, -100, -100, -100};
+
 static void open_bench(fsdp_test *t, bench *b, bool needs_grad)
 {
     static const int64_t shape[LEAVES][2] = {
         {ROWS, WIDTH}, {WIDTH, WIDTH}, {WIDTH, WIDTH}, {WIDTH, 0}};
-    *b = (bench){.runs = 0};
+    *b = (bench){.labels = some_labels};
     ASSERT_OK(fsdp_device_create(NULL, &b->device));
     ASSERT_OK(fsdp_tape_create(&b->tape));
     ASSERT_OK(fsdp_scope_open(b->device, b->tape, &(fsdp_scope_options){.training = true}, &b->s));
@@ -113,6 +116,22 @@ static void nested(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_ar
     fsdp_args before = {.t = {mark(b, 0, fsdp_scale(s, in->t[0], 0.5f))}, .n = 1}, after;
     fsdp_checkpoint(s, NULL, feed_forward, &b, sizeof b, &before, &after);
     *out = (fsdp_args){.t = {fsdp_linear(s, after.t[0], b->leaves[W2], NULL)}, .n = 1};
+}
+
+/* A head with its loss, whose forward computes the gradients. */
+static void head(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
+{
+    bench *b = self_of(self);
+    *out = (fsdp_args){
+        .t = {fsdp_linear_cross_entropy(s, in->t[0], b->leaves[W1], b->labels, 0.5f)}, .n = 1};
+    b->runs++;
+}
+
+static void norm_and_head(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
+{
+    bench *b = self_of(self);
+    fsdp_tensor *normed = fsdp_rms_norm(s, in->t[0], b->leaves[SCALE], 1e-6f);
+    head(s, self, &(fsdp_args){.t = {normed}, .n = 1}, out);
 }
 
 /* Its own code reads its result. */
@@ -265,4 +284,41 @@ TEST(another_computation_the_second_time_is_an_error)
     ASSERT_ERROR(train(&b, fickle, &full, grads), FSDP_ERR_INVALID,
                  "gelu: its checkpointed module computed something else the first time");
     close_bench(t, &b);
+}
+
+/* Memory that was used before, for a gradient that nobody writes to be seen. */
+static void dirty(fsdp_test *t, const bench *b)
+{
+    const int64_t shape[2] = {WIDTH, WIDTH};
+    fsdp_tensor *used[8];
+    for (int i = 0; i < 8; i++)
+        used[i] = op_random_tensor(t, b->device, FSDP_DTYPE_F32, 2, shape, 9);
+    for (int i = 0; i < 8; i++)
+        fsdp_tensor_release(used[i]);
+}
+
+/* The head's loss, alone and behind a norm, of a body that is frozen and of rows without labels. */
+TEST(a_loss_is_computed_again)
+{
+    static fsdp_segment_fn *const parts[] = {head, norm_and_head};
+    for (int i = 0; i < 8; i++) {
+        float grads[2][LEAVES][WIDTH * WIDTH] = {0};
+        const bool is_frozen = i & 2;
+        for (int again = 0; again < 2; again++) {
+            bench b;
+            open_bench(t, &b, true);
+            CHECK_HERE();
+            b.labels = i & 4 ? no_labels : some_labels;
+            ASSERT_OK(fsdp_tensor_set_requires_grad(b.leaves[X], !is_frozen));
+            ASSERT_OK(fsdp_tensor_set_requires_grad(b.leaves[SCALE], !is_frozen));
+            dirty(t, &b);
+            ASSERT_OK(train(&b, parts[i & 1], again ? &full : NULL, grads[again]));
+            close_bench(t, &b);
+            CHECK_HERE();
+        }
+        ASSERT(memcmp(grads[0], grads[1], sizeof grads[0]) == 0);
+        for (int k = 0; k < WIDTH * WIDTH && i & 4; k++)
+            ASSERT(grads[1][W1][k] == 0.0f);
+        ASSERT((grads[1][W1][0] != 0.0f) == !(i & 4));
+    }
 }

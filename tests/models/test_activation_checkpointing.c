@@ -11,10 +11,17 @@
 
 typedef fsdp_activation_checkpointing_options ac_options;
 
-/* Modules that are checkpointed: blocks, and what is directly below them if `nested`. */
+/* Modules that are checkpointed. */
+typedef enum scope_of {
+    BLOCKS,
+    NESTED_IN_BLOCKS, /* and what is directly below them */
+    LAYERS,           /* what has no modules below it, the head with its loss among them */
+    ALL_MODULES
+} scope_of;
+
 typedef struct selection {
-    const char *const *classes;
-    bool nested;
+    const char *const *classes; /* of blocks */
+    scope_of which;
 } selection;
 
 static bool is_block(const fsdp_module *module, const selection *s)
@@ -29,16 +36,19 @@ static bool is_selected(const char *path, const fsdp_module *module, void *arg)
 {
     (void)path;
     const selection *s = arg;
-    return is_block(module, s) || (s->nested && is_block(fsdp_module_parent(module), s));
+    if (s->which == LAYERS)
+        return fsdp_module_n_children(module) == 0;
+    return s->which == ALL_MODULES || is_block(module, s) ||
+           (s->which == NESTED_IN_BLOCKS && is_block(fsdp_module_parent(module), s));
 }
 
-static fsdp_status checkpoint_blocks(fsdp_module *model, const ac_options *options, bool nested)
+static fsdp_status checkpoint_blocks(fsdp_module *model, const ac_options *options, scope_of which)
 {
     fsdp_model_config config;
     FSDP_TRY(fsdp_model_get_config(model, &config));
     const fsdp_model_info info = fsdp_model_config_info(&config);
     return fsdp_apply_activation_checkpointing(model, is_selected,
-                                               &(selection){info.block_classes, nested}, options);
+                                               &(selection){info.block_classes, which}, options);
 }
 
 static int64_t peak_of_activations(const model_case *c)
@@ -108,7 +118,8 @@ static void train_step(fsdp_test *t, model_case *c, int step, double *loss)
 typedef struct variant {
     const char *name;
     ac_options options;
-    bool nested, offloads;
+    scope_of which;
+    bool offloads;
 } variant;
 
 enum {
@@ -117,6 +128,8 @@ enum {
     EVERY,
     NESTED,
     NESTED_OP,
+    OF_LAYERS,
+    OF_ALL,
     FULL_OFFLOADED,
     OP_OFFLOADED,
     VARIANTS
@@ -129,8 +142,12 @@ static const variant variants[VARIANTS] = {
     [FULL] = {.name = "full"},
     [OP] = {.name = "op", .options.kind = FSDP_CHECKPOINT_OP},
     [EVERY] = {.name = "every second block", .options.every = 2},
-    [NESTED] = {.name = "nested", .nested = true},
-    [NESTED_OP] = {.name = "nested, op", .options.kind = FSDP_CHECKPOINT_OP, .nested = true},
+    [NESTED] = {.name = "nested", .which = NESTED_IN_BLOCKS},
+    [NESTED_OP] = {.name = "nested, op",
+                   .options.kind = FSDP_CHECKPOINT_OP,
+                   .which = NESTED_IN_BLOCKS},
+    [OF_LAYERS] = {.name = "layers", .which = LAYERS},
+    [OF_ALL] = {.name = "all modules", .which = ALL_MODULES},
     [FULL_OFFLOADED] = {.name = "offloaded", .offloads = true},
     [OP_OFFLOADED] = {.name = "op, offloaded",
                       .options.kind = FSDP_CHECKPOINT_OP,
@@ -148,7 +165,7 @@ static void run_variant(fsdp_test *t, const variant *v, model_case *plain, model
         ASSERT_OK(fsdp_activation_offload_create(&(fsdp_activation_offload_options){.min_bytes = 1},
                                                  &offload));
     options.offload = offload;
-    ASSERT_OK(checkpoint_blocks(again->model, &options, v->nested));
+    ASSERT_OK(checkpoint_blocks(again->model, &options, v->which));
     for (int step = 0; step < 2; step++) {
         train_step(t, plain, step, &loss);
         train_step(t, again, step, &loss_again);
@@ -294,7 +311,7 @@ TEST(a_full_disk_is_an_error_of_the_forward)
     make_rows(t, &config, &c.batch);
     ASSERT_OK(fsdp_activation_offload_create(
         &(fsdp_activation_offload_options){.dir = fsdp_test_dir(t), .min_bytes = 1}, &offload));
-    ASSERT_OK(checkpoint_blocks(c.model, &(ac_options){.offload = offload}, false));
+    ASSERT_OK(checkpoint_blocks(c.model, &(ac_options){.offload = offload}, BLOCKS));
     ASSERT(getrlimit(RLIMIT_FSIZE, &old) == 0);
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     ASSERT(setrlimit(RLIMIT_FSIZE, &(struct rlimit){1000, old.rlim_max}) == 0);
@@ -349,7 +366,7 @@ TEST(memory_that_runs_out_in_a_step_is_an_error)
     ASSERT_OK(fsdp_activation_offload_create(
         &(fsdp_activation_offload_options){.dir = fsdp_test_dir(t), .min_bytes = 1}, &offload));
     ASSERT_OK(checkpoint_blocks(
-        c.model, &(ac_options){.kind = FSDP_CHECKPOINT_OP, .offload = offload}, true));
+        c.model, &(ac_options){.kind = FSDP_CHECKPOINT_OP, .offload = offload}, NESTED_IN_BLOCKS));
     for (long n = 1; n < MAX_ALLOCATIONS; n += 1 + n / 16) {
         fsdp_alloc_fail_at(n);
         fsdp_status status = step_status(&c);
