@@ -99,7 +99,8 @@ static void zero_tiles(const backward_scratch *s, const block_part *p, int64_t f
                        int64_t lanes)
 {
     for (int64_t key = first; key < end; key += 8) {
-        int64_t at = ((key - p->block.first) / 8 * p->depth + p->lane) * LANE_BYTES;
+        int64_t at =
+            (key - p->block.first) / 8 * fsdp_tile_a_stride(p->depth) + p->lane * LANE_BYTES;
         memset(s->p_tiles + at, 0, (size_t)(lanes * LANE_BYTES));
         memset(s->d_s_tiles + at, 0, (size_t)(lanes * LANE_BYTES));
     }
@@ -114,7 +115,7 @@ static void gradient_of_strip(const fsdp_attention_head *head, const backward_sc
     int rows = (int)p->rows;
     int64_t difference = fsdp_attention_table_at(head, p->query, p->range.first);
     int64_t tile = (p->range.first - p->block.first) / 8;
-    int64_t at = (tile * p->depth + p->lane) * LANE_BYTES;
+    int64_t at = tile * fsdp_tile_a_stride(p->depth) + p->lane * LANE_BYTES;
     fsdp_attention_strip strip = fsdp_attention_strip_at(head, p->query, rows, p->range);
     strip.columns = (int)fsdp_attention_round(p->range.end - p->range.first, 16);
     strip.scores = s->scores;
@@ -138,7 +139,7 @@ static void gradient_of_strip(const fsdp_attention_head *head, const backward_sc
                                .keep_factor = fsdp_attention_keep_factor(head),
                                .p_tiles = s->p_tiles + at,
                                .d_s_tiles = s->d_s_tiles + at,
-                               .tile_bytes = p->depth * LANE_BYTES,
+                               .tile_bytes = fsdp_tile_a_stride(p->depth),
                                .d_s = s->d_s,
                                .d_s_ld = s->d_s_ld,
                                .d_bias = args->d_position_bias ? s->d_bias + difference : NULL});

@@ -15,7 +15,7 @@ enum {
      * the second TLB, and C, usually f32, can be added to. */
     MAX_PACKED_K = 512,
     B_BYTES = 2 << 20,   /* packed at once by a task, in the third cache */
-    A_BYTES = 128 << 10, /* a block of rows, in the second cache */
+    A_BYTES = 512 << 10, /* a block of rows: a tile of it is read for a group of panels in turn */
     SUM_ROWS = 1024,     /* of C, where sums wait in scratch */
     LEAST_ROWS = 128,    /* of a task, if C is cut for more threads */
     LEAST_COLUMNS = 4 * FSDP_TILE_COLUMNS,

@@ -21,7 +21,7 @@ int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k)
 
 size_t fsdp_tile_a_bytes(int64_t m, int64_t depth)
 {
-    return (size_t)((m + 15) / 16 * 16 * depth) * FSDP_TILE_LANE_BYTES; /* tiles come in pairs */
+    return (size_t)((m + 15) / 16 * 2 * fsdp_tile_a_stride(depth)); /* tiles come in pairs */
 }
 
 int64_t fsdp_tile_width(int64_t n)

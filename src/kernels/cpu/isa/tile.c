@@ -21,12 +21,10 @@ enum {
     LINE = 64,
     /* Lanes. A shorter tile is over before memory answers, and what it reads lies in the cache. */
     FAR_DEPTH = 128,
-    /* Columns of B, rows of A that a row of k is packed for at a time. Places that are written in
-     * turn lie a multiple of 4096 bytes apart, and the first cache has room for 12 such. */
-    STRIP_B = 512,
-    STRIP_A = 64,
+    STRIP = 512,            /* columns of B, rows of A that a row of k is packed for at a time */
     AHEAD = 4096,           /* elements that packing asks for ahead of time */
-    AHEAD_ALONG = 512,      /* bytes of each of sixteen rows */
+    AHEAD_ALONG = 512,      /* bytes of each of sixteen rows, */
+    SHORT_ROW = 2048,       /* unless they are shorter than this: then the next sixteen */
     GROUP_BYTES = 256 << 10 /* of B that all rows of a block see in turn, in the second cache */
 };
 
@@ -46,7 +44,14 @@ FSDP_INLINE void put(const target *t, int64_t lane, __m512i x)
     _mm256_storeu_si256((__m256i *)(void *)(at + t->upper), _mm512_extracti64x4_epi64(x, 1));
 }
 
-static uint32_t first_bits(int64_t n)
+/* What packing will read, into the second cache: rows a multiple of 4096 bytes apart would push
+ * each other out of the first before their turn. An address past the end does no harm. */
+FSDP_INLINE void ask(uintptr_t address)
+{
+    __builtin_prefetch((const void *)address, 0, 2);
+}
+
+FSDP_INLINE uint32_t first_bits(int64_t n)
 {
     return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
 }
@@ -82,23 +87,39 @@ FSDP_INLINE void transpose(__m512i r[16])
     }
 }
 
+/* `rows` rows and `lanes` lanes of k, the last one's `mask` of 2-byte elements; constants where it
+ * is inlined for whole blocks. */
+FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes, int64_t lane,
+                            int rows, int lanes, __mmask32 mask, int64_t ahead)
+{
+    __m512i r[16];
+    const char *at = src + lane * LANE;
+    __asm__("" : "+r"(at)); /* one pointer, not sixteen that do not fit the registers */
+    UNROLL
+    for (int i = 0; i < 16; i++) {
+        r[i] = i < rows ? _mm512_maskz_loadu_epi16(mask, at) : _mm512_setzero_si512();
+        ask((uintptr_t)at + (uintptr_t)ahead);
+        at = (const char *)((uintptr_t)at + (uintptr_t)row_bytes);
+    }
+    transpose(r);
+    UNROLL
+    for (int i = 0; i < 16; i++)
+        if (i < lanes)
+            put(to, lane + i, r[i]);
+}
+
 /* Up to sixteen rows of k contiguous elements, `halves` of 2 bytes each. */
 static void pack_contiguous(const target *to, const char *src, int64_t row_bytes, int64_t halves,
                             int64_t rows)
 {
+    int64_t ahead = 2 * halves <= SHORT_ROW ? 16 * row_bytes : AHEAD_ALONG;
     for (int64_t lane = 0; 2 * lane < halves; lane += 16) {
-        __mmask32 mask = first_bits(halves - 2 * lane);
-        __m512i r[16];
-        UNROLL
-        for (int i = 0; i < 16; i++) {
-            const char *at = src + i * row_bytes + lane * LANE;
-            r[i] = i < rows ? _mm512_maskz_loadu_epi16(mask, at) : _mm512_setzero_si512();
-            __builtin_prefetch((const void *)((uintptr_t)at + AHEAD_ALONG));
-        }
-        transpose(r);
-        int64_t n = fsdp_min_i64(16, (halves - 2 * lane + 1) / 2);
-        for (int i = 0; i < n; i++)
-            put(to, lane + i, r[i]);
+        int64_t left = halves - 2 * lane;
+        if (rows == 16 && left >= 32)
+            pack_block(to, src, row_bytes, lane, 16, 16, ~(uint32_t)0, ahead);
+        else
+            pack_block(to, src, row_bytes, lane, (int)rows, (int)fsdp_min_i64(16, (left + 1) / 2),
+                       first_bits(left), ahead);
     }
 }
 
@@ -115,7 +136,7 @@ static target target_of_b(void *panels, int64_t depth, int64_t width, int64_t i)
 static target target_of_a(void *tiles, int64_t depth, int64_t width, int64_t i)
 {
     (void)width;
-    int64_t tile_bytes = depth * ROWS * LANE;
+    int64_t tile_bytes = fsdp_tile_a_stride(depth);
     return (target){(char *)tiles + 2 * i * tile_bytes, ROWS * LANE, tile_bytes};
 }
 
@@ -133,42 +154,52 @@ static void pack_rows_f32(const target *to, const char *src, int64_t row_bytes, 
     for (int64_t lane = 0; lane < k; lane++)
         for (int64_t j = 0; j < columns; j += 16) {
             const char *at = src + lane * row_bytes + j * LANE;
-            __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)ahead));
+            ask((uintptr_t)at + (uintptr_t)ahead);
             put(&to[j / 16], lane,
                 _mm512_maskz_loadu_epi32((__mmask16)first_bits(columns - j), at));
         }
 }
 
+/* Two rows of k, or one and zeros; up to 32 columns. Constants where whole ones are inlined. */
+FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
+                           bool second, int64_t columns)
+{
+    const __m512i pairs =
+        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
+    __mmask32 mask = first_bits(columns);
+    __m512i x = _mm512_maskz_loadu_epi16(mask, at);
+    __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : at);
+    put(&to[0], lane, _mm512_permutex2var_epi16(x, pairs, y));
+    if (columns > 16)
+        put(&to[1], lane, _mm512_permutex2var_epi16(x, upper_pairs, y));
+}
+
 static void pack_rows_bf16(const target *to, const char *src, int64_t row_bytes, int64_t k,
                            int64_t columns)
 {
-    __m512i pairs = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
-                                     39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
     int64_t ahead = rows_ahead(columns) * row_bytes;
     for (int64_t row = 0; row < k; row += 2)
         for (int64_t j = 0; j < columns; j += 32) {
             const char *at = src + row * row_bytes + 2 * j;
-            bool second = row + 1 < k;
-            __mmask32 mask = first_bits(columns - j);
-            __m512i x = _mm512_maskz_loadu_epi16(mask, at);
-            __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : at);
-            __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)ahead));
-            __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)(ahead + row_bytes)));
-            put(&to[j / 16], row / 2, _mm512_permutex2var_epi16(x, pairs, y));
-            if (columns - j > 16)
-                put(&to[j / 16 + 1], row / 2, _mm512_permutex2var_epi16(x, upper_pairs, y));
+            ask((uintptr_t)at + (uintptr_t)ahead);
+            ask((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
+            if (row + 1 < k && columns - j >= 32)
+                pack_pair(&to[j / 16], row / 2, at, row_bytes, true, 32);
+            else
+                pack_pair(&to[j / 16], row / 2, at, row_bytes, row + 1 < k, columns - j);
         }
 }
 
-FSDP_INLINE void pack(target_fn *target_of, int64_t row_strip, void *dst, fsdp_dtype dtype,
-                      const char *src, int64_t ld, bool k_is_row, int64_t k, int64_t n)
+FSDP_INLINE void pack(target_fn *target_of, void *dst, fsdp_dtype dtype, const char *src,
+                      int64_t ld, bool k_is_row, int64_t k, int64_t n)
 {
     int64_t size = (int64_t)fsdp_dtype_size(dtype), row_bytes = ld * size;
-    int64_t depth = fsdp_tile_depth(dtype, k), strip = k_is_row ? row_strip : 16;
+    int64_t depth = fsdp_tile_depth(dtype, k), strip = k_is_row ? STRIP : 16;
     int64_t width = fsdp_tile_width(n);
     for (int64_t first = 0; first < n; first += strip) {
-        target to[STRIP_B / 16];
+        target to[STRIP / 16];
         int64_t columns = fsdp_min_i64(strip, n - first);
         const char *from = src + (k_is_row ? first * size : first * row_bytes);
         for (int64_t i = 0; 16 * i < columns; i++)
@@ -185,13 +216,13 @@ FSDP_INLINE void pack(target_fn *target_of, int64_t row_strip, void *dst, fsdp_d
 static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t n)
 {
-    pack(target_of_b, STRIP_B, panels, dtype, src, ld, k_is_row, k, n);
+    pack(target_of_b, panels, dtype, src, ld, k_is_row, k, n);
 }
 
 static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t m)
 {
-    pack(target_of_a, STRIP_A, tiles, dtype, src, ld, k_is_row, k, m);
+    pack(target_of_a, tiles, dtype, src, ld, k_is_row, k, m);
 }
 
 /* --- one tile --- */
@@ -399,7 +430,8 @@ static void multiply_tile(const fsdp_tile_block *b, const char *panel, int64_t w
     int rows = (int)fsdp_min_i64(b->m - i, ROWS);
     int columns = (int)fsdp_min_i64(b->n - j, width), vectors = (columns + 15) / 16;
     bool packed = b->a_stride == 0, bf16_c = b->c_dtype == FSDP_DTYPE_BF16;
-    const char *a = (const char *)b->a + (packed ? i * b->depth * LANE : i * b->a_stride);
+    const char *a =
+        (const char *)b->a + (packed ? i / ROWS * fsdp_tile_a_stride(b->depth) : i * b->a_stride);
     tile_kind kind = b->dtype == FSDP_DTYPE_F32 ? F32 : BF16;
     if (b->sum || b->bias || (b->add && bf16_c)) {
         float buffer[ROWS][FSDP_TILE_COLUMNS] __attribute__((aligned(64)));
