@@ -258,14 +258,15 @@ TEST(large_weight_gradients_equal_the_double_loop)
 }
 
 /* Two splits of k of which the second is a lane shorter: its blocks of A could hold more rows than
- * the first's, for which scratch was made. C in bfloat16 has sums behind them. */
+ * the first's, for which scratch was made, or its tiles lie further apart. C in bfloat16 has sums
+ * behind them. */
 TEST(a_shorter_last_split_stays_within_its_scratch)
 {
     fsdp_kernel_context *context;
     const fsdp_kernels *kernels;
     ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
     for (int i = 0; i < 3; i++) {
-        problem p = {.m = 260,
+        problem p = {.m = 1100, /* more than a block has */
                      .n = 40,
                      .k = i == 2 ? 513 : 514,
                      .trans_a = true,

@@ -62,12 +62,16 @@ const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype
  * narrow and slow. */
 int64_t fsdp_tile_width(int64_t n);
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k); /* k in lanes, rounded up */
-/* Bytes from one packed tile of A to the next: a row of k is written to many tiles in turn, and
- * the first cache has room for few places a multiple of 1024 bytes apart. */
+/* Bytes from one packed tile of A to the next, an odd number of cache lines: a row of k is written
+ * to many tiles in turn, and the first cache has room for few places a multiple of 1024 bytes
+ * apart. Less depth never takes more. */
 static inline int64_t fsdp_tile_a_stride(int64_t depth)
 {
+    enum {
+        LINE_BYTES = 64
+    };
     int64_t bytes = depth * FSDP_TILE_ROWS * FSDP_TILE_LANE_BYTES;
-    return bytes % 1024 ? bytes : bytes + 64;
+    return ((bytes + LINE_BYTES - 1) / LINE_BYTES | 1) * LINE_BYTES;
 }
 size_t fsdp_tile_a_bytes(int64_t m, int64_t depth);
 size_t fsdp_tile_b_bytes(int64_t n, int64_t depth);
