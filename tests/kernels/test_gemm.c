@@ -229,6 +229,25 @@ TEST(long_reductions_equal_the_double_loop_on_every_isa)
     }
 }
 
+/* Packing and blocks of our tiles have edges at 512 columns, 512 of k and 512 KiB of A. */
+TEST(products_of_several_blocks_equal_the_double_loop)
+{
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 2, &context, &kernels));
+    uint64_t state = 23;
+    for (int i = 0; i < 24 && !t->failed; i++) {
+        problem p = random_problem(&state);
+        p.m = 500 + (int64_t)random_below(&state, 2200);
+        p.n = 1 + (int64_t)random_below(&state, 700);
+        p.k = 1 + (int64_t)random_below(&state, 1300);
+        p.dtype = float_dtypes[i % 2];
+        p.c_dtype = i % 4 < 2 ? p.dtype : FSDP_DTYPE_F32;
+        check_problem(t, context, kernels, &p, 1009);
+    }
+    fsdp_kernels_cpu_close(context);
+}
+
 /* From about 2^31 multiplications on, oneDNN's reduction over tokens is not padded. */
 static void check_large_weight_gradients(fsdp_test *t, const char *isa)
 {
