@@ -153,6 +153,7 @@ static fsdp_status pack_own(const fsdp_param_group *u)
     const int rank = fsdp_group_rank(u->shard_group);
     unsigned char *base = fsdp_buffer_data(u->packed);
     place at = {.rank = -1};
+    FSDP_TRY(fsdp_device_synchronize(u->device)); /* the host writes; kernels were there before */
     while (base && next_place(u, &at)) {
         const fsdp_param *p = &u->params[at.param];
         const fsdp_all_gather_extension *e = extension_of(p);

@@ -8,9 +8,9 @@ enum {
     FLAGS_ALIGN = 128
 };
 
-static size_t flag_bytes(const fsdp_param_group *u)
+static size_t flag_bytes(const fsdp_param_group *u, const fsdp_grad_parts *all)
 {
-    return (u->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN;
+    return all->group ? (u->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN : 0;
 }
 
 /* As planned, for those of this host, where all ranks are that run. */
@@ -18,20 +18,20 @@ size_t fsdp_grad_parts_bytes(const fsdp_param_group *u, const fsdp_grad_parts *a
 {
     const int ranks = all->group && !u->device->kernels ? fsdp_group_local_world_size(all->group)
                                                         : fsdp_group_world_size(all->group);
-    return (size_t)ranks * (flag_bytes(u) + (size_t)all->numel * sizeof(float));
+    return (size_t)ranks * (flag_bytes(u, all) + (size_t)all->numel * sizeof(float));
 }
 
 unsigned char *fsdp_grad_parts_flags(const fsdp_param_group *u, const fsdp_grad_parts *all,
                                      int rank)
 {
     unsigned char *base = fsdp_buffer_data(all->buffer);
-    return base ? base + (size_t)rank * flag_bytes(u) : NULL;
+    return base && all->group ? base + (size_t)rank * flag_bytes(u, all) : NULL;
 }
 
 char *fsdp_grad_parts_of_rank(const fsdp_param_group *u, const fsdp_grad_parts *all, int rank)
 {
     char *base = fsdp_buffer_data(all->buffer);
-    return base ? base + (size_t)fsdp_group_world_size(all->group) * flag_bytes(u) +
+    return base ? base + (size_t)fsdp_group_world_size(all->group) * flag_bytes(u, all) +
                       (size_t)(rank * all->numel) * sizeof(float)
                 : NULL;
 }

@@ -1,6 +1,7 @@
 /* A buffer of one part for each rank of a group: slots, or lanes of replicas. First, for each rank,
  * a byte for each parameter that has a gradient: there also for a rank that lays out its part
- * otherwise, since it froze something else. */
+ * otherwise, since it froze something else. One rank alone (group NULL) has none: the host would
+ * write them where kernels may still be at what was there before. */
 #pragma once
 #include "src/fsdp/param_group.h"
 
@@ -12,7 +13,7 @@ typedef struct fsdp_grad_parts {
 
 /* What the buffer takes. */
 size_t fsdp_grad_parts_bytes(const fsdp_param_group *unit, const fsdp_grad_parts *parts);
-/* A rank's flags, [n_params], and gradients. NULL on meta. */
+/* A rank's flags, [n_params], and gradients. NULL on meta; no flags without a group. */
 unsigned char *fsdp_grad_parts_flags(const fsdp_param_group *unit, const fsdp_grad_parts *parts,
                                      int rank);
 char *fsdp_grad_parts_of_rank(const fsdp_param_group *unit, const fsdp_grad_parts *parts, int rank);

@@ -1,5 +1,7 @@
 /* Training on a device that computes late is training on the CPU, bit by bit: what the program does
  * not wait for, it would miss. */
+#include <stdio.h>
+
 #include <fsdp/optim.h>
 
 #include "tests/fsdp/tree.h"
@@ -96,4 +98,54 @@ TEST_RANKS(training_on_a_late_device_gives_the_cpus_bits, 2)
             CHECK_HERE();
         }
     }
+}
+
+/* A unit of few parameters, and one of so many that its flags reach to where gradients of the other
+ * are in the slot that it takes after it. What lies between them is held up on the device longer
+ * than the host, which pauses before the flags. */
+static fsdp_status many_add(fsdp_module *root)
+{
+    fsdp_module *many, *again, *between, *unused;
+    fsdp_parameter *small;
+    char name[16];
+    FSDP_TRY(tree_add(root, "many", WIDTH, 1, &many));
+    FSDP_TRY(tree_add(many, "again", WIDTH, 1, &again));
+    fsdp_module_set_activation_checkpointing(again, true);
+    tree_of(again)->pause_us = 1000;
+    FSDP_TRY(tree_add(root, "between", WIDTH, 1, &between));
+    for (int i = 0; i < 140; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        FSDP_TRY(fsdp_module_add_parameter(many, name, 1, (int64_t[]){1}, (fsdp_init){.std = 0.1f},
+                                           &small));
+    }
+    for (int i = 0; i < TREE_MAX_CHILDREN; i++) {
+        snprintf(name, sizeof name, "child%d", i);
+        FSDP_TRY(tree_add(between, name, WIDTH, 1, &unused));
+    }
+    return tree_add(root, "few", WIDTH, 390, &unused);
+}
+
+static fsdp_status many_open(const char *device, trainee *m)
+{
+    const char *const units[] = {"many", "between", "few", ""};
+    FSDP_TRY(trainee_open(NULL, device, FSDP_DTYPE_F32, m));
+    FSDP_TRY(tree_add(NULL, "", WIDTH, 5, &m->model));
+    FSDP_TRY(many_add(m->model));
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        FSDP_TRY(fsdp_fully_shard(fsdp_module_find(m->model, units[i]), NULL, m->device, NULL));
+    return fsdp_module_init(m->model, 5);
+}
+
+TEST(the_host_leaves_a_slot_alone_that_sums_still_read)
+{
+    trainee late, cpu;
+    ASSERT_OK(many_open("fake", &late));
+    ASSERT_OK(many_open("cpu", &cpu));
+    for (int step = 0; step < 5 * STEPS; step++) {
+        ASSERT_OK(tree_step(&late, step, 1));
+        ASSERT_OK(tree_step(&cpu, step, 1));
+        ASSERT_OK(tree_same_params(&late, &cpu));
+    }
+    ASSERT_OK(trainee_close(&late));
+    ASSERT_OK(trainee_close(&cpu));
 }
