@@ -206,6 +206,7 @@ static fsdp_status step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, le
         FSDP_TRY(run_leaf(loop, batches[a], a, true, loss_scale / power, &mine[a].loss));
         mine[a].loss *= power / loss_scale;
     }
+    fsdp_group_at(loop->group, (uint32_t)step + 1, "", "gathering losses");
     FSDP_TRY(gather_leaves(loop, mine, loop->micro_steps, all));
     *result = (fsdp_step_result){.loss_scale = loss_scale};
     (void)add_leaves(all, n, result);

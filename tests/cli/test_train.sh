@@ -1,75 +1,9 @@
 #!/bin/sh
-# `fsdp train` from outside: the same bits at any world size, options, data in every form, what goes
-# wrong and what is left behind then, signals.
+# `fsdp train` from outside: the same bits at any world size and in less memory, what goes wrong and what is
+# left behind then, signals. Its options and tasks: test_train_options.sh.
 # usage: FSDP_BUILD=build tests/cli/test_train.sh
-. "$(dirname "$0")/lib.sh"
-needs libcsv sentencepiece
-tokenizer=$root/data/tokenizers/t5
-mkdir tmp
-TMPDIR=$dir/tmp
-export TMPDIR
-
-# train RANKS ARGUMENTS...: on the tiny model and its ids; output in ./o
-train() {
-    ranks=$1
-    shift
-    rm -rf o
-    run launch -n "$ranks" train --model tiny --from-config --data ids.jsonl --output o \
-        --epochs 1 --batch-size 4 --num-workers 0 --metrics m.jsonl "$@"
-}
-# refused NAME TEXT: an error that says TEXT once, and nothing is left of an output folder
-refused() {
-    if [ -e o ] || ls o.* >/dev/null 2>&1; then
-        bad "$1" "left behind: $(ls -d o o.* 2>/dev/null | tr '\n' ' ')"
-    elif [ "$rc" -eq 0 ]; then
-        bad "$1" "it succeeded"
-    elif [ "$(grep -Ec -- "$2" err)" -ne 1 ]; then
-        bad "$1" "stderr does not say '$2' once"
-    else
-        ok "$1"
-    fi
-}
-# numbers FILE: step, loss, gradient norm and rate of each step; loss of each validation
-numbers() {
-    sed -n 's/.*"step", "step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\), "lr": \([^,]*\),.*/\1 \2 \3 \4/p
-        s/.*"validation", "step": \([0-9]*\),.*"loss": \([^,]*\),.*/validation \1 \2/p' "$1"
-}
-rates() { numbers m.jsonl | sed -n 's/^[0-9]* [^ ]* [^ ]* //p' | tr '\n' ' '; }
-losses() { numbers "$1" | grep -v validation | cut -d ' ' -f 2 | tr '\n' ' '; }
-steps() { grep -c '"kind": "step"' m.jsonl; }
-# keep NAME: numbers and weights of the run under NAME
-keep() {
-    numbers m.jsonl >"$1.numbers"
-    cp o/model.safetensors "$1.weights"
-}
-same() { [ "$rc" -eq 0 ] && cmp -s "$1.numbers" "$2.numbers" && cmp -s "$1.weights" "$2.weights"; }
-falls() { # the last validation loss is below the first
-    numbers m.jsonl | sed -n 's/validation [0-9]* //p' | awk 'NR == 1 {first = $1} {last = $1}
-        END {exit !(NR > 1 && last < first)}'
-}
-orphans() { pgrep -f "train --model $dir/tiny" >/dev/null 2>&1; }
-
-# --- a model and data ---
-# model DIR VOCABULARY EXTRA: nothing is even or divisible
-model() { tiny_t5 "$1" 21 5 3 37 2 "$2" "$3"; }
-model tiny 67 ', "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false'
+. "$(dirname "$0")/train.sh"
 model tied 67 ', "feed_forward_proj": "relu"'
-model words 32128 ''
-# 37 rows: blocks of 16 leave one row and three empty leaves at the end
-awk 'BEGIN { for (i = 0; i < 37; i++) {
-    printf "{\"input_ids\": [%d", 2 + i % 65
-    for (k = 1; k < 3 + i * 7 % 19; k++) printf ", %d", 2 + (i * 31 + k * k * 7) % 65
-    printf "], \"labels\": ["
-    for (k = 0; k < 1 + i * 5 % 7; k++) printf "%d, ", 2 + (i + k * 3) % 65
-    print "1]}" } }' >ids.jsonl
-head -n 13 ids.jsonl >validation.jsonl
-awk 'BEGIN { print "headline,title,text"; for (i = 0; i < 11; i++)
-    printf "\"Wash\nthe car %d.\",How to %d,\"Take \"\"soap\"\" and water, %d times.\"\r\n", i, i, i }' >all.csv
-awk 'BEGIN { print "overview,headline,text,sectionLabel,title"; for (i = 0; i < 5; i++)
-    printf "An overview,Wash it %d.,Été: take soap and water %d times.,Steps,How to %d\n", i, i, i }' >sep.csv
-mkdir folder
-cp all.csv folder/wikihowAll.csv
-cp all.csv folder/more.csv
 
 # --- the same bits at any world size ---
 for form in "tiny float32" "tiny bfloat16" "tied float32"; do
@@ -98,10 +32,9 @@ train 3 --epochs 2 --seed 2
 keep second
 if same first second; then bad another_seed_is_another_run "the same bits"; else ok another_seed_is_another_run; fi
 
-
 # --- weights that the model has no use for are named ---
 mkdir biased
-cp "${tokenizer%/data/tokenizers/t5}"/tests/golden/llama_bias/model/* biased
+cp "$golden"/llama_bias/model/* biased
 sed -i 's/"attention_bias": true/"attention_bias": false/' biased/config.json
 echo '{"input_ids": [3, 4, 5, 6]}' >tokens.jsonl
 run launch -n 2 train --model biased --data tokens.jsonl --no-save-model --max-steps 1
@@ -171,146 +104,6 @@ train 1 --profile trace.json --profile-steps 1000:1001
 expect a_window_lies_within_the_run 1 'the run has '
 train 1 --profile-steps 1:2
 refused a_window_needs_a_file '--profile-steps needs --profile FILE'
-train 2 --optimizer adam
-keep adam
-train 2 --weight-decay 0
-keep adamw0
-check adam_without_decay_is_adamw_without same adam adamw0
-train 2 --optimizer adam --weight-decay 0.1
-keep adam
-train 2 --weight-decay 0.1
-keep adamw1
-cmp -s adam.weights adamw1.weights && bad its_decay_is_another "" || ok its_decay_is_another
-train 2 --optimizer sgd --momentum 0.9
-keep sgd
-train 2 --optimizer sgd --momentum 0.9 --nesterov
-keep nesterov
-cmp -s sgd.weights nesterov.weights && bad nesterov_is_another_momentum "" || ok nesterov_is_another_momentum
-train 2 --optimizer adafactor --lr 0.01
-expect adafactor_trains 0
-keep adafactor2
-train 1 --optimizer adafactor --lr 0.01 --gradient-accumulation-steps 2
-keep adafactor1
-check adafactor_gives_the_same_bits_at_any_world_size same adafactor1 adafactor2
-train 1 --optimizer adafactor --beta1 0.5
-refused adafactor_has_no_beta1_here '--beta1 is for --optimizer adamw, not adafactor'
-
-# --- options ---
-train 2 --epochs 2 --validation-data validation.jsonl --evaluation-steps 2
-check validation_after_every_second_step [ "$(numbers m.jsonl | grep -c validation)" -eq 5 ]
-keep full
-for strategy in SHARD_GRAD_OP NO_SHARD; do
-    train 2 --epochs 2 --validation-data validation.jsonl --evaluation-steps 2 --sharding-strategy $strategy
-    keep other
-    check "the_same_bits_with_$strategy" same full other
-done
-train 2 --frozen-prefixes encoder
-keep frozen
-train 2 --frozen-prefixes encoder --sharding-strategy NO_SHARD
-keep other
-check the_same_bits_with_NO_SHARD_of_what_is_frozen same frozen other
-train 4 --shard-size 3
-refused replicas_that_do_not_divide_the_ranks '--shard-size 3 does not divide the 4 ranks'
-train 2 --sharding-strategy hybrid_shard
-check without_a_size_a_host_is_one_replica grep -q '^one replica, .*as FULL_SHARD' out
-train 4
-keep full4
-train 4 --reshard-after-forward 2
-keep smaller
-check the_same_bits_where_backward_gathers_among_two same full4 smaller
-train 4 --reshard-after-forward 3
-refused ranks_that_do_not_divide 'reshard_after_forward to 3 ranks of the 4'
-train 4 --sharding-strategy HYBRID_SHARD --shard-size 2
-check replicas_are_told grep -q '^2 replicas, each sharded over 2 ranks$' out
-keep hybrid
-check the_same_bits_with_two_replicas same full4 hybrid
-train 4 --data-parallel-replicate-degree 4 --data-parallel-shard-degree -1 --no-reshard-after-forward
-check torchtitans_degrees_mean_hybrid grep -q 'HYBRID_SHARD_ZERO2$' out
-keep hybrid
-check the_same_bits_with_four_replicas same full4 hybrid
-units() { grep -o 'FSDPT5[A-Za-z]*(' out | sort -u | tr -d '\n'; }
-for wrap in --auto-wrap-policy=none --min-num-params=3000 --transformer-layer-cls-to-wrap=T5Stack,T5LayerFF; do
-    train 2 --epochs 2 --validation-data validation.jsonl --evaluation-steps 2 --print-model $wrap
-    keep other
-    check "the_same_bits_with_$wrap" same full other
-    units >>units
-    echo >>units
-done
-check each_policy_has_its_units [ "$(cat units)" = "FSDPT5ForConditionalGeneration(
-FSDPT5Block(FSDPT5ForConditionalGeneration(
-FSDPT5ForConditionalGeneration(FSDPT5LayerFF(FSDPT5Stack(" ]
-check the_tree_is_printed_once_with_shares [ "$(grep -Ec '^FSDPT5For.*\(  # float32, [0-9]+ of [0-9]+ elements$' out)" -eq 1 ]
-train 2 --max-steps 1 --print-model fsdp1
-check and_as_fsdp1_prints_it grep -q '^ *(_fsdp_wrapped_module): T5ForConditionalGeneration(' out
-train 2 --max-steps 1 --use-orig-params --sync_module_states true --cpu_ram_efficient_loading yes --device-id 0
-expect what_changes_nothing_is_told 0 '^fsdp train: note: --use-orig-params: parameters always keep their names'
-check with_others_of_the_same_reason grep -q '^fsdp train: note: --sync-module-states, --cpu-ram-efficient-loading: each rank reads its own rows' err
-check by_one_rank [ "$(grep -c 'note: --device-id: this build computes on the CPU' err)" -eq 1 ]
-train 2 --transformer-layer-cls-to-wrap T5Blok
-refused an_unknown_class_is_told 'T5Blok: .*did you mean T5Block. Units can be: T5Stack, '
-train 2 --auto-wrap-policy NO_WRAP --min-num-params 5
-refused a_contradiction_in_wrapping '--min-num-params is for --auto-wrap-policy SIZE_BASED_WRAP, not NO_WRAP'
-train 2 --auto-wrap-policy size --transformer-layer-cls-to-wrap T5Block
-refused classes_for_another_policy 'is for --auto-wrap-policy TRANSFORMER_BASED_WRAP, not SIZE_BASED_WRAP'
-export FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP FSDP_TRANSFORMER_CLS_TO_WRAP=T5Stack FSDP_MIN_NUM_PARAMS=100000000
-train 2 --max-steps 1 --print-model
-unset FSDP_AUTO_WRAP_POLICY FSDP_TRANSFORMER_CLS_TO_WRAP FSDP_MIN_NUM_PARAMS
-check accelerates_variables_are_known [ "$(units)" = "FSDPT5ForConditionalGeneration(FSDPT5Stack(" ]
-train 2 --sampler distributed --max-steps 3
-check a_distributed_sampler_runs [ "$rc" -eq 0 ]
-check max_steps_ends_it [ "$(steps)" -eq 3 ]
-train 2 --sampler distributed
-check padded_to_whole_batches [ "$(steps)" -eq 5 ]
-train 2 --drop-last
-check drop_last_leaves_out_the_rest [ "$(steps)" -eq 4 ]
-train 1 --no-shuffle --max-train-samples 8
-keep first
-head -n 8 ids.jsonl >eight.jsonl
-train 1 --no-shuffle --data eight.jsonl
-keep second
-check the_first_rows_in_file_order same first second
-train 2 --epochs 3 --max-train-samples 8
-check step_schedule_by_epoch [ "$(rates)" = "0.002 0.0014 0.00098 " ]
-train 2 --max-train-samples 24 --schedule-unit step --step-size 2 --gamma 0.5 --lr 0.4 --epochs 2
-check step_schedule_by_step [ "$(rates)" = "0.4 0.4 0.2 0.2 0.1 0.1 " ]
-train 2 --max-train-samples 32 --lr-schedule linear --warmup-steps 2 --lr 0.8 --epochs 2 --max-steps 6
-check linear_schedule_with_warmup [ "$(rates)" = "0.0 0.4 0.8 0.6000000000000001 0.4 0.2 " ]
-train 2 --max-train-samples 32 --lr-schedule cosine --min-lr 0.1 --lr 0.3 --max-steps 4
-check cosine_schedule_with_a_floor [ "$(rates | sed 's/\(0\.[0-9]\{6\}\)[0-9]*/\1/g')" = "0.3 0.270710 0.2 0.129289 " ]
-train 2 --max-train-samples 32 --lr-schedule inverse_sqrt --warmup-steps 1 --lr 0.3 --max-steps 4 --epochs 2
-check inverse_square_root_schedule [ "$(rates | sed 's/\(0\.[0-9]\{6\}\)[0-9]*/\1/g')" = "0.0 0.3 0.212132 0.173205 " ]
-train 2 --lr-schedule linear --warmup-steps 100
-refused more_warmup_than_steps 'total_steps is 5, less than warmup_steps 100'
-train 2 --optimizer sgd --momentum 0.9 --lr 0.05 --validation-data validation.jsonl --epochs 4
-check sgd_learns falls
-train 2 --master-dtype bf16 --param-dtype bf16 --validation-data validation.jsonl --epochs 4 --lr 0.01
-check bf16_masters_learn falls
-train 2 --reduce-dtype bf16 --param-dtype bf16 --validation-data validation.jsonl --epochs 4 --lr 0.01
-check bf16_reduction_learns falls
-train 2 --max-steps 2
-keep first
-train 2 --max-steps 2 --weight-decay 0.5
-keep second
-if same first second; then bad weight_decay_counts "the same bits"; else ok weight_decay_counts; fi
-train 2 --max-steps 2 --max-grad-norm 0.001
-check the_norm_is_told_before_clipping [ "$(head -n 1 first.numbers | cut -d ' ' -f 3)" = "$(numbers m.jsonl | head -n 1 | cut -d ' ' -f 3)" ]
-train 2 --max-steps 1
-of_tokens=$(losses m.jsonl)
-train 2 --max-steps 1 --loss-reduction mean-of-means
-of_means=$(losses m.jsonl)
-check mean_of_means_is_another_mean [ "$of_tokens" != "$of_means" ]
-train 2 --max-steps 1 --tutorial-loss
-check the_tutorials_word_for_it [ "$(losses m.jsonl)" = "$of_means" ]
-train 2 --max-steps 2 --no-save-model
-if [ "$rc" -eq 0 ] && [ ! -e o ]; then ok no_save_model_saves_none; else bad no_save_model_saves_none "rc $rc"; fi
-
-for ranks in 1 3; do
-    train $ranks --gradient-accumulation-steps $((3 / ranks)) --validation-data validation.jsonl --max-steps 2 \
-        --generate-examples 2 --max-target-length 9
-    sed -n '/^example/,$p' out >examples.$ranks
-done
-check examples_are_generated_the_same_on_any_ranks cmp examples.1 examples.3
-check as_many_as_asked_for [ "$(grep -c '^generated: [0-9 ]*$' examples.1)" -eq 2 ]
 
 # --- what people see ---
 run launch -n 2 train --model tiny --from-config --data ids.jsonl --output o --metrics m.jsonl --overwrite-output
@@ -334,95 +127,6 @@ expect a_saved_model_trains_on 0
 train 2 --output o --max-steps 2
 run train --model o --data ids.jsonl --output o --overwrite-output --max-steps 1 --num-workers 0
 expect in_its_own_folder_too 0
-
-# --- data ---
-for data in all.csv sep.csv folder; do
-    train 2 --model words --tokenizer "$tokenizer" --data $data --max-steps 2
-    expect "$data" 0
-done
-check the_tokenizer_is_saved_with_the_model cmp -s o/spiece.model "$tokenizer/spiece.model"
-cp o/spiece.model words/
-train 2 --model words --data all.csv --max-source-length 4 --max-target-length 3 --batch-size 1 --max-steps 1
-check lengths_are_cut grep -q '"tokens": 14,' m.jsonl
-rm words/spiece.model
-
-train 2 --data all.csv
-refused a_missing_tokenizer_is_told 'all.csv: CSV needs a tokenizer'
-train 2 --data all.csv --tokenizer "$tokenizer"
-refused a_small_vocabulary_is_told '32100 ids, but the model.s vocab_size is 67'
-train 2 --model words --data all.csv --tokenizer "$dir/none"
-refused a_tokenizer_that_is_not_there "$dir/none: .*No such file"
-printf 'headline,text\nx,y\n"open,z\n' >broken.csv
-train 2 --model words --tokenizer "$tokenizer" --data broken.csv
-refused a_bad_row_has_its_line 'broken.csv:.*3'
-printf 'headline,article\nx,y\n' >columns.csv
-train 2 --model words --tokenizer "$tokenizer" --data columns.csv
-refused a_missing_column_is_named "columns.csv.*text"
-{ head -n 4 ids.jsonl; echo '{"input_ids": [4, "x"], "labels": [1]}'; } >broken.jsonl
-train 2 --data broken.jsonl --epochs 9
-refused a_bad_id_has_its_line 'broken.jsonl.*5.*input_ids'
-{ head -n 4 ids.jsonl; echo '{"input_ids": [4, 67], "labels": [1]}'; } >large.jsonl
-train 2 --data large.jsonl
-refused an_id_beyond_the_vocabulary 'large.jsonl.*5.*67'
-train 2 --data none.jsonl
-refused a_missing_file 'none.jsonl: No such file'
-train 2 --validation-data none.jsonl
-refused a_missing_validation_file 'none.jsonl: No such file'
-: >empty.jsonl
-train 2 --data empty.jsonl
-refused an_empty_file 'empty.jsonl'
-train 2 --drop-last --batch-size 64
-refused drop_last_that_leaves_nothing 'drop_last'
-
-# --- other tasks ---
-mkdir llama bert tokens
-cat >llama/config.json <<JSON
-{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 67, "hidden_size": 21,
- "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1,
- "head_dim": 6, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
- "hidden_act": "silu", "initializer_range": 0.02, "tie_word_embeddings": false, "bos_token_id": 1,
- "eos_token_id": 2}
-JSON
-cat >bert/config.json <<JSON
-{"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 67,
- "hidden_size": 21, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 3,
- "max_position_embeddings": 40, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
- "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.2,
- "pad_token_id": 0, "id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}
-JSON
-# nanoGPT's form: 201 tokens of two bytes, which are the letters A and @ in turn (65 and 64)
-awk 'BEGIN { for (i = 0; i < 201; i++) printf "%s", i % 2 ? "@" : "A" }' | sed 's/./&\x00/g' >tokens/train.bin
-head -c 82 tokens/train.bin >tokens/val.bin
-awk 'BEGIN { for (i = 0; i < 24; i++) {
-    printf "{\"input_ids\": [2, %d, %d, 3], \"label\": %d}\n", 5 + 30 * (i % 2) + i, 6 + 30 * (i % 2) + i, i % 2 } }' >classes.jsonl
-train 2 --model llama --data tokens --validation-data tokens --max-seq-length 20 --epochs 3 --lr 0.01
-check token_files_are_ten_rows_and_two [ "$(grep -c 'Size of .*: *\(10\|2\)$' out)" -eq 2 ]
-check a_causal_model_learns falls
-check perplexity_is_measured grep -q '"validation".*"perplexity": [0-9.]*}' m.jsonl
-check perplexity_is_printed grep -Eq 'Validation Loss: [0-9.]*, Perplexity: ' out
-check perplexity_has_a_column grep -q 'validation loss .*perplexity' out
-for ranks in 1 2; do
-    train $ranks --model llama --data tokens --validation-data tokens --max-seq-length 20 --lr 0.01 \
-        --gradient-accumulation-steps $((2 / ranks)) --generate-examples 2 --max-target-length 3
-    sed -n '/^example/,$p' out >examples.$ranks
-done
-check a_row_is_continued_the_same_on_any_ranks cmp examples.1 examples.2
-check by_as_many_tokens_as_asked_for [ "$(grep -c '^generated:\( [0-9][0-9]*\)\{1,3\}$' examples.1)" -eq 2 ]
-train 2 --model bert --data classes.jsonl --validation-data classes.jsonl --epochs 3 --lr 0.01
-check a_classifier_learns falls
-check accuracy_is_measured grep -q '"validation".*"accuracy": [0-9.]*, "f1": [0-9.]*}' m.jsonl
-check accuracy_is_printed grep -Eq 'Accuracy: [0-9.]*, F1: ' out
-train 2 --model bert --task causal-lm --data classes.jsonl
-refused a_task_of_another_model '--task causal-lm: bert is a BertForSequenceClassification, which is for classification'
-train 2 --model llama --data all.csv
-refused a_causal_model_without_a_tokenizer 'all.csv: CSV needs a tokenizer .llama holds no spiece.model'
-train 2 --model llama --data tokens/val.bin --max-seq-length 41
-refused a_file_too_short_for_a_row 'val.bin: 41 tokens, fewer than a row of 41'
-train 2 --model bert --data tokens
-refused token_files_for_a_classifier 'token files are for causal language modeling'
-sed 's/"label": 1/"label": 2/' classes.jsonl >three.jsonl
-train 2 --model bert --data three.jsonl
-refused a_class_beyond_the_model_s 'three.jsonl: line 2: .*label: expected an integer from 0 to 1'
 
 # --- models ---
 train 2 --model nothing
@@ -561,7 +265,7 @@ ended() {
 begin 2
 kill -KILL "$second"
 finish
-ended a_killed_rank_is_named 1 "rank 1 \(pid $second\) was killed by signal 9 \(Killed\) at step [0-9]+, "
+ended a_killed_rank_is_named 1 "rank 1 \(pid $second\) was killed by signal 9 \(Killed\) at step [0-9]+(, |$)" # alone between forward and backward
 begin 3 --validation-data validation.jsonl --evaluation-steps 1 --lr 0.0001
 kill -KILL "$first"
 finish
