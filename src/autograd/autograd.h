@@ -52,6 +52,11 @@ typedef struct fsdp_op {
      * Sets grad_in[i] (owned by s) for each needed input i that is not written to its target. */
     void (*backward)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                      fsdp_tensor **grad_in);
+    /* The part of backward that reads saved[0], which no other part does. It comes first, and
+     * saved[0] is let go of before `backward`, whose results may take its memory. NULL: there is no
+     * such part. */
+    void (*backward_first)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                           fsdp_tensor **grad_in);
     /* grad_in[i] comes with what other readers of input i have given so far (owned by s; NULL:
      * nothing), and is to be that and what this node adds, in its own order. */
     bool continues;
@@ -79,7 +84,8 @@ struct fsdp_node {
         uint16_t output;
         fsdp_tensor *leaf; /* retained, if it is a leaf that wants a gradient */
     } in[FSDP_MAX_IN];
-    fsdp_tensor *saved[FSDP_MAX_SAVED]; /* released right after this node's backward */
+    fsdp_tensor
+        *saved[FSDP_MAX_SAVED];    /* released right after this node's backward at the latest */
     uint32_t from[FSDP_MAX_SAVED]; /* index + 1 of the node that makes saved[i] again, which is NULL
                                       until backward wants it; 0: it is kept */
     fsdp_derived *derived;         /* of its own result; NULL: it makes none again */
@@ -226,8 +232,10 @@ struct fsdp_tape {
     size_t n_regions, cap_regions;
     uint32_t open_region; /* region + 1 */
 };
-/* Release what node i saved. */
-void fsdp_node_clear(fsdp_node *n);
+/* Release what node `n` of the tape saved: saved[i], or all that it has. Nodes that read derived
+ * results are cleared before those that make them. */
+void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i);
+void fsdp_node_clear(const fsdp_tape *tape, fsdp_node *n);
 /* Empty the tape without cancelling anything. */
 void fsdp_tape_clear(fsdp_tape *tape);
 /* Call cancel of every region's hooks, newest first. */

@@ -208,6 +208,10 @@ static fsdp_status backward_of(sweep *w, size_t i)
     if (node->op->continues)
         take_so_far(w, s, node, grad_in);
     fsdp_node_restore(s, w->tape, node);
+    if (fsdp_scope_ok(s) && node->op->backward_first) {
+        node->op->backward_first(s, node, &w->grads[i * FSDP_MAX_OUT], grad_in);
+        fsdp_node_release_saved(w->tape, node, 0);
+    }
     if (fsdp_scope_ok(s))
         node->op->backward(s, node, &w->grads[i * FSDP_MAX_OUT], grad_in);
     fsdp_status status = fsdp_scope_status(s);
@@ -217,7 +221,7 @@ static fsdp_status backward_of(sweep *w, size_t i)
         fsdp_error_context(status, "backward of %s", node->op->name);
     fsdp_scope_close(s);
     release_grads(w, i); /* only now: grad_in may be one of them, passed on as it is */
-    fsdp_node_clear(node);
+    fsdp_node_clear(w->tape, node);
     return status;
 }
 

@@ -9,7 +9,8 @@
 struct fsdp_derived {
     int refs;            /* the node's, and the result's while somebody holds that */
     fsdp_tensor *result; /* borrowed; NULL once it is gone */
-    fsdp_tensor *again;  /* owned; NULL until backward asks */
+    fsdp_tensor *again;  /* owned; NULL until backward asks, and once nobody will */
+    int readers;         /* nodes that saved it and have not read it for the last time */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];
@@ -44,13 +45,35 @@ fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result)
     return FSDP_OK;
 }
 
+static void forget_again(fsdp_derived *derived)
+{
+    fsdp_tensor_release(derived->again);
+    derived->again = NULL;
+}
+
 void fsdp_derived_destroy(fsdp_derived *derived)
 {
     if (!derived)
         return;
-    fsdp_tensor_release(derived->again);
-    derived->again = NULL;
+    forget_again(derived);
     unref(derived);
+}
+
+void fsdp_derived_hold(fsdp_derived *derived)
+{
+    derived->again = fsdp_tensor_retain(derived->result);
+}
+
+void fsdp_derived_begin_read(fsdp_derived *derived)
+{
+    derived->readers++;
+}
+
+void fsdp_derived_end_read(fsdp_derived *derived)
+{
+    FSDP_ASSERT(derived && derived->readers > 0);
+    if (--derived->readers == 0)
+        forget_again(derived);
 }
 
 bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t)

@@ -4,8 +4,9 @@
  * own backward keeps anyway. So an operation that reads such a result in backward does not hold it
  * but knows the node that made it, and the result's memory goes when forward is through with it. In
  * backward the node makes it again, with the same kernel and so with the same bits, before the
- * first operation that reads it, and lets go of it when its own backward has run, which is after
- * all of them. A result that somebody holds until then is read as it is. What comes of such a
+ * first operation that reads it, and lets go of it when the last one has, or at the latest when its
+ * own backward has run, which is after all of them. A result that somebody holds until then is read
+ * as it is; so is one that the second run of a checkpointed part stops at. What comes of such a
  * result is kept: otherwise a chain of them would be made again from its beginning. torch.compile
  * decides alike where it cuts forward from backward. An operation with such a result has a
  * `derive`. */
@@ -16,6 +17,11 @@
 FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result);
 /* The node goes: nobody asks for its result any more. Accepts NULL. */
 void fsdp_derived_destroy(fsdp_derived *derived);
+/* The result, which has just been made, stays for those that will read it. */
+void fsdp_derived_hold(fsdp_derived *derived);
+/* A node saves the result; and will not read it any more. */
+void fsdp_derived_begin_read(fsdp_derived *derived);
+void fsdp_derived_end_read(fsdp_derived *derived);
 /* Is `t` the result of a node of the scope's tape that can make it again? */
 bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t);
 /* All that `n` saved is there from here on, until the node is cleared. s has no tape. */

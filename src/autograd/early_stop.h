@@ -32,3 +32,6 @@ void fsdp_early_stop_begin_second(fsdp_early_stop *stop, fsdp_run *run);
 void fsdp_early_stop_end_second(fsdp_run *run);
 /* An operation has computed, or would have: fsdp_record() says so. */
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args);
+/* Is the operation that was counted last the one where a second run stops? Backward then begins
+ * with what reads its result. */
+bool fsdp_early_stop_is_here(const fsdp_run *run);

@@ -112,12 +112,12 @@ fsdp_tensor *fsdp_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp
     return grad_in[i];
 }
 
-fsdp_tensor *fsdp_grad_over(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *dy,
+fsdp_tensor *fsdp_grad_over(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
                             fsdp_tensor **grad_in)
 {
-    if (!fsdp_node_needs(n, i) || dy->refs > 1 || dy->storage->refs > 1)
-        return fsdp_grad_like(s, n, i, dy, grad_in);
-    return grad_in[i] = dy;
+    if (!fsdp_node_needs(n, i) || t->refs > 1 || t->storage->refs > 1)
+        return fsdp_grad_like(s, n, i, t, grad_in);
+    return grad_in[i] = t;
 }
 
 bool fsdp_grad_is_leaf(const fsdp_scope *s, const fsdp_tensor *t)

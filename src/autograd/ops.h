@@ -41,9 +41,10 @@ fsdp_grad_slot fsdp_grad_open(fsdp_scope *s, const fsdp_node *n, int i, fsdp_dty
 /* A fresh gradient like `t` in grad_in[i] if input i wants one, else NULL. */
 fsdp_tensor *fsdp_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
                             fsdp_tensor **grad_in);
-/* For kernels that work element by element: the same, but `dy` itself is overwritten where nobody
- * else holds it (a gradient handed on by add has two holders, a root's is the caller's). */
-fsdp_tensor *fsdp_grad_over(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *dy,
+/* For kernels that work element by element: the same, but `t` itself, an output's gradient or the
+ * input as this node saved it, is overwritten where nobody else holds it (a gradient handed on by
+ * add has two holders, a root's is the caller's, a leaf is in in[i]). */
+fsdp_tensor *fsdp_grad_over(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
                             fsdp_tensor **grad_in);
 static inline bool fsdp_node_needs(const fsdp_node *n, int i)
 {

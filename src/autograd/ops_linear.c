@@ -12,7 +12,7 @@ enum {
     IN_BIAS
 };
 enum {
-    SAVED_X, /* NULL unless dw is wanted */
+    SAVED_X, /* NULL unless dw is wanted; only parameters_backward() reads it */
     SAVED_W  /* NULL unless dx is wanted */
 };
 
@@ -95,21 +95,30 @@ static void backward_bias(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *
                       fsdp_tensor_ptr(dy), o->dtype, o->rows, o->out_features);
 }
 
-static void linear_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
-                            fsdp_tensor **grad_in)
+static void parameters_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                fsdp_tensor **grad_in)
 {
-    if (fsdp_node_needs(n, IN_X))
-        backward_x(s, n, grad_out[0], grad_in);
     if (fsdp_node_needs(n, IN_W))
         backward_w(s, n, grad_out[0], grad_in);
     if (fsdp_node_needs(n, IN_BIAS))
         backward_bias(s, n, grad_out[0], grad_in);
 }
 
-static const fsdp_op linear_op = {
-    .name = "linear", .kind = FSDP_OP_MATMUL, .backward = linear_backward};
-static const fsdp_op conv1d_op = {
-    .name = "conv1d", .kind = FSDP_OP_MATMUL, .backward = linear_backward};
+static void linear_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                            fsdp_tensor **grad_in)
+{
+    if (fsdp_node_needs(n, IN_X))
+        backward_x(s, n, grad_out[0], grad_in);
+}
+
+/* x goes when dw is there, and dx, which is as large, takes its memory. */
+#define LINEAR(its_name)                                                                           \
+    {                                                                                              \
+        .name = (its_name), .kind = FSDP_OP_MATMUL, .backward_first = parameters_backward,         \
+        .backward = linear_backward                                                                \
+    }
+static const fsdp_op linear_op = LINEAR("linear");
+static const fsdp_op conv1d_op = LINEAR("conv1d");
 
 static bool check_shapes(fsdp_scope *s, const char *op, const fsdp_tensor *x, const fsdp_tensor *w,
                          const fsdp_tensor *bias, bool transposed)

@@ -256,7 +256,7 @@ static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
     const fsdp_tensor *gate = n->saved[0], *up = n->saved[1];
     /* The kernel writes both: where one is not wanted, its memory goes with the scope. */
     fsdp_tensor *d_gate = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
-    fsdp_tensor *d_up = fsdp_grad_like(s, n, 1, up, grad_in);
+    fsdp_tensor *d_up = fsdp_grad_over(s, n, 1, n->saved[1], grad_in);
     if (!d_gate || !d_up) {
         fsdp_tensor *unwanted = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
         d_gate = d_gate ? d_gate : unwanted;

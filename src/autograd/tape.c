@@ -27,10 +27,19 @@ static void free_host(const fsdp_op *op, void *host)
         fsdp_free(host);
 }
 
-void fsdp_node_clear(fsdp_node *n)
+void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i)
+{
+    fsdp_tensor_release(n->saved[i]);
+    n->saved[i] = NULL;
+    if (n->from[i])
+        fsdp_derived_end_read(tape->nodes[n->from[i] - 1].derived);
+    n->from[i] = 0;
+}
+
+void fsdp_node_clear(const fsdp_tape *tape, fsdp_node *n)
 {
     for (int i = 0; i < n->n_saved; i++)
-        fsdp_tensor_release(n->saved[i]);
+        fsdp_node_release_saved(tape, n, i);
     for (int i = 0; i < n->n_in; i++)
         fsdp_tensor_release(n->in[i].leaf);
     fsdp_derived_destroy(n->derived);
@@ -43,7 +52,7 @@ void fsdp_node_clear(fsdp_node *n)
 void fsdp_tape_clear(fsdp_tape *tape)
 {
     for (size_t i = tape->n_nodes; i-- > 0;)
-        fsdp_node_clear(&tape->nodes[i]);
+        fsdp_node_clear(tape, &tape->nodes[i]);
     tape->n_nodes = tape->n_regions = 0;
     tape->open_region = 0;
     tape->generation++;
@@ -120,10 +129,12 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         }
     }
     for (int i = 0; i < args->n_saved; i++)
-        if (fsdp_is_derived(s, args->saved[i]))
+        if (fsdp_is_derived(s, args->saved[i])) {
             n->from[i] = args->saved[i]->node;
-        else
+            fsdp_derived_begin_read(args->saved[i]->derived);
+        } else {
             n->saved[i] = fsdp_tensor_retain(args->saved[i]);
+        }
     if (args->options_bytes)
         memcpy(n->options, args->options, args->options_bytes);
 }
@@ -163,9 +174,12 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
         args->out[i]->generation = tape->generation;
         args->out[i]->output = (uint16_t)i;
     }
-    if (args->op->derive && keeps_all(&tape->nodes[tape->n_nodes - 1]))
-        (void)fsdp_scope_check(s,
-                               fsdp_derived_create(&tape->nodes[tape->n_nodes - 1], args->out[0]));
+    fsdp_node *n = &tape->nodes[tape->n_nodes - 1];
+    if (!args->op->derive || !keeps_all(n) ||
+        !fsdp_scope_check(s, fsdp_derived_create(n, args->out[0])))
+        return;
+    if (fsdp_early_stop_is_here(s->run))
+        fsdp_derived_hold(n->derived);
 }
 
 uint32_t fsdp_region_begin(fsdp_scope *s, fsdp_region_hooks *const *hooks, int n_hooks)

@@ -170,7 +170,8 @@ typedef struct fsdp_kernels {
     /* dx = dy * a'(x); x is the activation's input. dx may equal dy. */
     void (*activation_backward)(fsdp_kernel_context *c, fsdp_activation a, void *dx, const void *dy,
                                 const void *x, fsdp_dtype dtype, int64_t n);
-    /* out = a(gate) * up (GEGLU, SwiGLU; Shazeer 2020), and its backward. */
+    /* out = a(gate) * up (GEGLU, SwiGLU; Shazeer 2020), and its backward: any result may lie over
+     * any operand. */
     void (*gated)(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
                   const void *up, fsdp_dtype dtype, int64_t n);
     void (*gated_backward)(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,

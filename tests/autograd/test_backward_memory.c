@@ -1,0 +1,261 @@
+/* What backward holds at most beside what forward left: what no operation reads any more makes
+ * room for gradients, which are the same as when all of it is held. */
+#include "src/autograd/checkpoint.h"
+#include "src/tensor/device.h"
+#include "tests/autograd/gradcheck.h"
+
+enum {
+    ROWS = 96,
+    WIDTH = 64, /* a result of ROWS x WIDTH is not small for the allocator */
+    LEAVES = 4
+};
+static const int64_t BYTES = ROWS * WIDTH * 4;
+
+/* Leaves x [ROWS, WIDTH] and three weights [WIDTH, WIDTH]. */
+typedef struct bench {
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    fsdp_tensor *leaves[LEAVES];
+    fsdp_kernels kernels; /* the device's, with a `gated` that is counted */
+} bench;
+
+enum {
+    X,
+    W_GATE,
+    W_UP,
+    W_DOWN
+};
+
+static void open_bench(fsdp_test *t, bench *b)
+{
+    static const int64_t shape[LEAVES][2] = {
+        {ROWS, WIDTH}, {WIDTH, WIDTH}, {WIDTH, WIDTH}, {WIDTH, WIDTH}};
+    ASSERT_OK(fsdp_device_create(NULL, &b->device));
+    ASSERT_OK(fsdp_tape_create(&b->tape));
+    ASSERT_OK(fsdp_scope_open(b->device, b->tape, NULL, &b->s));
+    for (int i = 0; i < LEAVES; i++) {
+        b->leaves[i] = op_random_tensor(t, b->device, FSDP_DTYPE_F32, 2, shape[i], (uint64_t)i + 1);
+        CHECK_HERE();
+        ASSERT_OK(fsdp_tensor_set_requires_grad(b->leaves[i], true));
+    }
+}
+
+static void close_bench(fsdp_test *t, bench *b)
+{
+    fsdp_scope_close(b->s);
+    fsdp_tape_destroy(b->tape);
+    for (int i = 0; i < LEAVES; i++)
+        fsdp_tensor_release(b->leaves[i]);
+    ASSERT_INT(op_allocated(b->device), 0);
+    fsdp_device_destroy(b->device);
+}
+
+/* Activations, now or at most since the peak was reset. */
+static int64_t activations(const bench *b, bool at_most)
+{
+    fsdp_memory_stats stats;
+    fsdp_device_memory(b->device, &stats);
+    return at_most ? stats.tag_peak[FSDP_TAG_ACTIVATION] : stats.tag_allocated[FSDP_TAG_ACTIVATION];
+}
+
+/* Backward of `root`: the gradients of all leaves, zeros where there is none, and by how much
+ * activations grow meanwhile. */
+static void run_backward(fsdp_test *t, const bench *b, fsdp_tensor *root,
+                         float grads[LEAVES][ROWS * WIDTH], int64_t *growth)
+{
+    memset(grads, 0, sizeof(float[LEAVES][ROWS * WIDTH]));
+    ASSERT_OK(fsdp_scope_status(b->s));
+    fsdp_tensor *grad =
+        op_random_tensor(t, b->device, FSDP_DTYPE_F32, 2, (const int64_t[]){ROWS, WIDTH}, 9);
+    CHECK_HERE();
+    const int64_t before = activations(b, false);
+    fsdp_device_reset_peak_memory(b->device);
+    ASSERT_OK(fsdp_backward(b->tape, &root, &grad, 1));
+    *growth = activations(b, true) - before;
+    for (int i = 0; i < LEAVES; i++)
+        if (fsdp_tensor_grad(b->leaves[i]))
+            ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(b->leaves[i]), grads[i]));
+    fsdp_tensor_release(grad);
+}
+
+/* Drops what forward made in between, or holds it. */
+static void let_go(const bench *b, bool held, fsdp_tensor *y)
+{
+    if (!held)
+        fsdp_drop(b->s, y);
+}
+
+typedef fsdp_tensor *part_fn(bench *b, bool held);
+
+static fsdp_tensor *one_linear(bench *b, bool held)
+{
+    fsdp_tensor *x = fsdp_scale(b->s, b->leaves[X], 2.0f);
+    fsdp_tensor *y = fsdp_linear(b->s, x, b->leaves[W_DOWN], NULL);
+    let_go(b, held, x);
+    return y;
+}
+
+static fsdp_tensor *two_readers(bench *b, bool held)
+{
+    fsdp_tensor *x = fsdp_gelu(b->s, b->leaves[X]);
+    fsdp_tensor *first = fsdp_linear(b->s, x, b->leaves[W_GATE], NULL);
+    fsdp_tensor *second = fsdp_linear(b->s, x, b->leaves[W_UP], NULL);
+    let_go(b, held, x);
+    fsdp_tensor *y = fsdp_add(b->s, first, second);
+    let_go(b, held, first);
+    let_go(b, held, second);
+    return y;
+}
+
+static fsdp_tensor *gated_feed_forward(bench *b, bool held)
+{
+    fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
+    fsdp_tensor *up = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
+    fsdp_tensor *hidden = fsdp_swiglu(b->s, gate, up);
+    let_go(b, held, gate);
+    let_go(b, held, up);
+    fsdp_tensor *y = fsdp_linear(b->s, hidden, b->leaves[W_DOWN], NULL);
+    let_go(b, held, hidden);
+    return y;
+}
+
+/* `up` is read once more, by an operation whose backward comes later. */
+static fsdp_tensor *up_read_twice(bench *b, bool held)
+{
+    fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
+    fsdp_tensor *up = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
+    fsdp_tensor *square = fsdp_mul(b->s, up, up);
+    fsdp_tensor *hidden = fsdp_geglu(b->s, gate, up);
+    let_go(b, held, gate);
+    let_go(b, held, up);
+    fsdp_tensor *y = fsdp_add(b->s, hidden, square);
+    let_go(b, held, hidden);
+    let_go(b, held, square);
+    return y;
+}
+
+/* One tensor is both: each of its gradients must find it as it was. */
+static fsdp_tensor *gate_is_up(bench *b, bool held)
+{
+    fsdp_tensor *both = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
+    fsdp_tensor *y = fsdp_swiglu(b->s, both, both);
+    let_go(b, held, both);
+    return y;
+}
+
+/* A leaf is `up`: nobody but the caller writes there. */
+static fsdp_tensor *up_is_a_leaf(bench *b, bool held)
+{
+    fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
+    fsdp_tensor *y = fsdp_swiglu(b->s, gate, b->leaves[X]);
+    let_go(b, held, gate);
+    return y;
+}
+
+static const struct {
+    part_fn *run;
+    int most; /* results that backward needs beside what forward left */
+} parts[] = {
+    {one_linear, 0},         /* dx is where x was */
+    {two_readers, 2},        /* x, made again, and one dx; two of these once x has been read */
+    {gated_feed_forward, 1}, /* hidden, then its gradient and d_gate; d_up is where up was */
+    {up_read_twice, 3},      {gate_is_up, 3}, {up_is_a_leaf, 2},
+};
+
+TEST(gradients_take_the_place_of_what_was_read)
+{
+    static float held[LEAVES][ROWS * WIDTH], dropped[LEAVES][ROWS * WIDTH];
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        bench b;
+        int64_t growth;
+        for (int hold = 1; hold >= 0; hold--) {
+            open_bench(t, &b);
+            CHECK_HERE();
+            fsdp_tensor *y = parts[i].run(&b, hold);
+            run_backward(t, &b, y, hold ? held : dropped, &growth);
+            CHECK_HERE();
+            close_bench(t, &b);
+        }
+        if (growth > parts[i].most * BYTES)
+            FAIL("part %zu: backward takes %lld bytes more, not %lld", i, (long long)growth,
+                 (long long)(parts[i].most * BYTES));
+        ASSERT(memcmp(held, dropped, sizeof held) == 0);
+        ASSERT(held[X][0] != 0.0f);
+    }
+}
+
+/* What the caller holds is the same after backward. */
+TEST(what_is_held_is_not_written_to)
+{
+    static float before[ROWS * WIDTH], after[ROWS * WIDTH], grads[LEAVES][ROWS * WIDTH];
+    bench b;
+    int64_t growth;
+    open_bench(t, &b);
+    CHECK_HERE();
+    fsdp_tensor *gate = fsdp_linear(b.s, b.leaves[X], b.leaves[W_GATE], NULL);
+    fsdp_tensor *up = fsdp_linear(b.s, b.leaves[X], b.leaves[W_UP], NULL);
+    fsdp_tensor *y = fsdp_swiglu(b.s, gate, up);
+    ASSERT_OK(fsdp_tensor_to_floats(up, before));
+    run_backward(t, &b, y, grads, &growth);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_tensor_to_floats(up, after));
+    ASSERT(memcmp(before, after, sizeof before) == 0);
+    close_bench(t, &b);
+}
+
+/* --- checkpointed --- */
+
+static const fsdp_kernels *real_kernels;
+static int gated_calls;
+
+static void counted_gated(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
+                          const void *up, fsdp_dtype dtype, int64_t n)
+{
+    gated_calls++;
+    real_kernels->gated(c, a, out, gate, up, dtype, n);
+}
+
+static void run_part(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
+{
+    bench *b = *(bench *const *)self;
+    fsdp_tensor *gate = fsdp_linear(s, in->t[0], b->leaves[W_GATE], NULL);
+    fsdp_tensor *up = fsdp_linear(s, in->t[0], b->leaves[W_UP], NULL);
+    fsdp_tensor *hidden = fsdp_swiglu(s, gate, up);
+    fsdp_drop(s, gate);
+    fsdp_drop(s, up);
+    *out = (fsdp_args){.t = {fsdp_linear(s, hidden, b->leaves[W_DOWN], NULL)}, .n = 1};
+    fsdp_drop(s, hidden);
+}
+
+/* The second run stops at the activation, and backward reads that very result: twice in all it is
+ * computed, and no more is held at once than gate, up, and it or a gradient. */
+TEST(the_result_that_a_second_run_stops_at_is_not_made_again)
+{
+    static float plain[LEAVES][ROWS * WIDTH], again[LEAVES][ROWS * WIDTH];
+    bench b, *self = &b;
+    int64_t growth;
+    open_bench(t, &b);
+    CHECK_HERE();
+    run_backward(t, &b, gated_feed_forward(&b, false), plain, &growth);
+    CHECK_HERE();
+    close_bench(t, &b);
+
+    open_bench(t, &b);
+    CHECK_HERE();
+    real_kernels = b.device->kernels;
+    b.kernels = *real_kernels;
+    b.kernels.gated = counted_gated;
+    b.device->kernels = &b.kernels;
+    gated_calls = 0;
+    fsdp_args in = {.t = {b.leaves[X]}, .n = 1}, out = {.n = 0};
+    fsdp_checkpoint(b.s, NULL, run_part, &self, sizeof self, &in, &out);
+    run_backward(t, &b, out.t[0], again, &growth);
+    CHECK_HERE();
+    ASSERT_INT(gated_calls, 2);
+    if (growth > 3 * BYTES)
+        FAIL("backward takes %lld bytes, not %lld", (long long)growth, (long long)(3 * BYTES));
+    ASSERT(memcmp(plain, again, sizeof plain) == 0);
+    b.device->kernels = real_kernels;
+    close_bench(t, &b);
+}
