@@ -22,7 +22,8 @@
 
 enum {
     MIN_MEMORY_STEPS = 2,
-    MAX_MEMORY_STEPS = 50
+    MAX_MEMORY_STEPS = 50,
+    RATE_TRIES = 8
 };
 static const double MEMORY_SECONDS = 1.5; /* steps go on for so long while memory is sampled */
 static const double RATE_SECONDS = 0.15;  /* for each shape of product */
@@ -270,7 +271,7 @@ static fsdp_status memory_steps(run *r, double step_s)
 }
 
 /* The best of the products that the steps consist of, on one thread; the mean over ranks. */
-static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double *gflops)
+static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;
     int64_t tokens = (int64_t)c->batch * c->source;
@@ -284,6 +285,20 @@ static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double *gfl
     }
     *gflops = best;
     return fsdp_all_reduce(r->group, gflops, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
+}
+
+/* Products alone are no slower than steps are: if they seem so, others had the cores meanwhile, and
+ * they are measured again. */
+static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
+{
+    double least = work->flops / (step_s * r->config->threads * 1e9), rate;
+    FSDP_TRY(fsdp_broadcast(r->group, &least, sizeof least, 0));
+    *gflops = 0.0;
+    for (int i = 0; i < RATE_TRIES && *gflops <= least; i++) {
+        FSDP_TRY(measure_products(r, work, &rate));
+        *gflops = fmax(*gflops, rate);
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status sum_memory(run *r, fsdp_memory_stats *memory)
@@ -331,7 +346,7 @@ static fsdp_status measure(run *r, fsdp_bench_stage_fn *tell, void *arg, fsdp_be
     if (first)
         tell(arg, FSDP_BENCH_MEMORY_END);
     FSDP_TRY(sum_memory(r, &result->memory));
-    FSDP_TRY(measure_rate(r, &work, &result->gemm_gflops));
+    FSDP_TRY(measure_rate(r, &work, result->step_s, &result->gemm_gflops));
     double tokens = (double)c->batch * (double)(c->source + c->target);
     result->parameters = count_parameters(r);
     result->tokens_per_s = tokens * fsdp_group_world_size(r->group) / result->step_s;
