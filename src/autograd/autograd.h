@@ -84,8 +84,7 @@ struct fsdp_node {
         uint16_t output;
         fsdp_tensor *leaf; /* retained, if it is a leaf that wants a gradient */
     } in[FSDP_MAX_IN];
-    fsdp_tensor
-        *saved[FSDP_MAX_SAVED];    /* released right after this node's backward at the latest */
+    fsdp_tensor *saved[FSDP_MAX_SAVED]; /* released right after this node's backward, or within */
     uint32_t from[FSDP_MAX_SAVED]; /* index + 1 of the node that makes saved[i] again, which is NULL
                                       until backward wants it; 0: it is kept */
     fsdp_derived *derived;         /* of its own result; NULL: it makes none again */
@@ -232,8 +231,7 @@ struct fsdp_tape {
     size_t n_regions, cap_regions;
     uint32_t open_region; /* region + 1 */
 };
-/* Release what node `n` of the tape saved: saved[i], or all that it has. Nodes that read derived
- * results are cleared before those that make them. */
+/* Release what node `n` of the tape saved: saved[i], or all that it has. */
 void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i);
 void fsdp_node_clear(const fsdp_tape *tape, fsdp_node *n);
 /* Empty the tape without cancelling anything. */

@@ -71,7 +71,9 @@ void fsdp_derived_begin_read(fsdp_derived *derived)
 
 void fsdp_derived_end_read(fsdp_derived *derived)
 {
-    FSDP_ASSERT(derived && derived->readers > 0);
+    if (!derived)
+        return;
+    FSDP_ASSERT(derived->readers > 0);
     if (--derived->readers == 0)
         forget_again(derived);
 }

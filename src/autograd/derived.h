@@ -19,7 +19,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *resul
 void fsdp_derived_destroy(fsdp_derived *derived);
 /* The result, which has just been made, stays for those that will read it. */
 void fsdp_derived_hold(fsdp_derived *derived);
-/* A node saves the result; and will not read it any more. */
+/* A node saves the result; and will not read it any more. That may be after the result's own node
+ * went (NULL): backward does not come to a node that no root leads to. */
 void fsdp_derived_begin_read(fsdp_derived *derived);
 void fsdp_derived_end_read(fsdp_derived *derived);
 /* Is `t` the result of a node of the scope's tape that can make it again? */

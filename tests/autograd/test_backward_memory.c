@@ -80,10 +80,10 @@ static void run_backward(fsdp_test *t, const bench *b, fsdp_tensor *root,
 }
 
 /* Drops what forward made in between, or holds it. */
-static void let_go(const bench *b, bool held, fsdp_tensor *y)
+static void let_go(fsdp_scope *s, bool held, fsdp_tensor *y)
 {
     if (!held)
-        fsdp_drop(b->s, y);
+        fsdp_drop(s, y);
 }
 
 typedef fsdp_tensor *part_fn(bench *b, bool held);
@@ -92,7 +92,7 @@ static fsdp_tensor *one_linear(bench *b, bool held)
 {
     fsdp_tensor *x = fsdp_scale(b->s, b->leaves[X], 2.0f);
     fsdp_tensor *y = fsdp_linear(b->s, x, b->leaves[W_DOWN], NULL);
-    let_go(b, held, x);
+    let_go(b->s, held, x);
     return y;
 }
 
@@ -101,23 +101,28 @@ static fsdp_tensor *two_readers(bench *b, bool held)
     fsdp_tensor *x = fsdp_gelu(b->s, b->leaves[X]);
     fsdp_tensor *first = fsdp_linear(b->s, x, b->leaves[W_GATE], NULL);
     fsdp_tensor *second = fsdp_linear(b->s, x, b->leaves[W_UP], NULL);
-    let_go(b, held, x);
+    let_go(b->s, held, x);
     fsdp_tensor *y = fsdp_add(b->s, first, second);
-    let_go(b, held, first);
-    let_go(b, held, second);
+    let_go(b->s, held, first);
+    let_go(b->s, held, second);
+    return y;
+}
+
+static fsdp_tensor *feed_forward(fsdp_scope *s, const bench *b, fsdp_tensor *x, bool held)
+{
+    fsdp_tensor *gate = fsdp_linear(s, x, b->leaves[W_GATE], NULL);
+    fsdp_tensor *up = fsdp_linear(s, x, b->leaves[W_UP], NULL);
+    fsdp_tensor *hidden = fsdp_swiglu(s, gate, up);
+    let_go(s, held, gate);
+    let_go(s, held, up);
+    fsdp_tensor *y = fsdp_linear(s, hidden, b->leaves[W_DOWN], NULL);
+    let_go(s, held, hidden);
     return y;
 }
 
 static fsdp_tensor *gated_feed_forward(bench *b, bool held)
 {
-    fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
-    fsdp_tensor *up = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
-    fsdp_tensor *hidden = fsdp_swiglu(b->s, gate, up);
-    let_go(b, held, gate);
-    let_go(b, held, up);
-    fsdp_tensor *y = fsdp_linear(b->s, hidden, b->leaves[W_DOWN], NULL);
-    let_go(b, held, hidden);
-    return y;
+    return feed_forward(b->s, b, b->leaves[X], held);
 }
 
 /* `up` is read once more, by an operation whose backward comes later. */
@@ -127,11 +132,11 @@ static fsdp_tensor *up_read_twice(bench *b, bool held)
     fsdp_tensor *up = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
     fsdp_tensor *square = fsdp_mul(b->s, up, up);
     fsdp_tensor *hidden = fsdp_geglu(b->s, gate, up);
-    let_go(b, held, gate);
-    let_go(b, held, up);
+    let_go(b->s, held, gate);
+    let_go(b->s, held, up);
     fsdp_tensor *y = fsdp_add(b->s, hidden, square);
-    let_go(b, held, hidden);
-    let_go(b, held, square);
+    let_go(b->s, held, hidden);
+    let_go(b->s, held, square);
     return y;
 }
 
@@ -140,7 +145,7 @@ static fsdp_tensor *gate_is_up(bench *b, bool held)
 {
     fsdp_tensor *both = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
     fsdp_tensor *y = fsdp_swiglu(b->s, both, both);
-    let_go(b, held, both);
+    let_go(b->s, held, both);
     return y;
 }
 
@@ -149,7 +154,7 @@ static fsdp_tensor *up_is_a_leaf(bench *b, bool held)
 {
     fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
     fsdp_tensor *y = fsdp_swiglu(b->s, gate, b->leaves[X]);
-    let_go(b, held, gate);
+    let_go(b->s, held, gate);
     return y;
 }
 
@@ -204,6 +209,28 @@ TEST(what_is_held_is_not_written_to)
     close_bench(t, &b);
 }
 
+/* A result is made again for the reader that the root leads to; the other one is never asked. */
+TEST(a_reader_that_no_root_leads_to_is_none)
+{
+    static float alone[LEAVES][ROWS * WIDTH], beside[LEAVES][ROWS * WIDTH];
+    for (int unused = 0; unused < 2; unused++) {
+        bench b;
+        int64_t growth;
+        open_bench(t, &b);
+        CHECK_HERE();
+        fsdp_tensor *x = fsdp_gelu(b.s, b.leaves[X]);
+        fsdp_tensor *y = fsdp_linear(b.s, x, b.leaves[W_GATE], NULL);
+        if (unused)
+            ASSERT(fsdp_linear(b.s, x, b.leaves[W_UP], NULL));
+        fsdp_drop(b.s, x);
+        run_backward(t, &b, y, unused ? beside : alone, &growth);
+        CHECK_HERE();
+        close_bench(t, &b);
+    }
+    ASSERT(memcmp(alone, beside, sizeof alone) == 0);
+    ASSERT(alone[X][0] != 0.0f);
+}
+
 /* --- checkpointed --- */
 
 static const fsdp_kernels *real_kernels;
@@ -218,14 +245,8 @@ static void counted_gated(fsdp_kernel_context *c, fsdp_activation a, void *out, 
 
 static void run_part(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
-    bench *b = *(bench *const *)self;
-    fsdp_tensor *gate = fsdp_linear(s, in->t[0], b->leaves[W_GATE], NULL);
-    fsdp_tensor *up = fsdp_linear(s, in->t[0], b->leaves[W_UP], NULL);
-    fsdp_tensor *hidden = fsdp_swiglu(s, gate, up);
-    fsdp_drop(s, gate);
-    fsdp_drop(s, up);
-    *out = (fsdp_args){.t = {fsdp_linear(s, hidden, b->leaves[W_DOWN], NULL)}, .n = 1};
-    fsdp_drop(s, hidden);
+    const bench *b = *(bench *const *)self;
+    *out = (fsdp_args){.t = {feed_forward(s, b, in->t[0], false)}, .n = 1};
 }
 
 /* The second run stops at the activation, and backward reads that very result: twice in all it is
