@@ -71,6 +71,36 @@ tiny_t5() {
  "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0${8:-}}
 JSON
 }
+# tiny_llama DIR, tiny_bert DIR: DIR/config.json of such a model with 2 layers of width 21 and a vocabulary of 67
+tiny_llama() {
+    mkdir -p "$1"
+    cat >"$1/config.json" <<JSON
+{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 67, "hidden_size": 21,
+ "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1,
+ "head_dim": 6, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+ "hidden_act": "silu", "initializer_range": 0.02, "tie_word_embeddings": false, "bos_token_id": 1,
+ "eos_token_id": 2}
+JSON
+}
+tiny_bert() {
+    mkdir -p "$1"
+    cat >"$1/config.json" <<JSON
+{"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 67,
+ "hidden_size": 21, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 3,
+ "max_position_embeddings": 40, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
+ "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.2,
+ "pad_token_id": 0, "id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}
+JSON
+}
+# id_rows N: lines of token ids and labels below 67, of many lengths
+id_rows() {
+    awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) {
+        printf "{\"input_ids\": [%d", 2 + i % 65
+        for (k = 1; k < 3 + i * 7 % 19; k++) printf ", %d", 2 + (i * 31 + k * k * 7) % 65
+        printf "], \"labels\": ["
+        for (k = 0; k < 1 + i * 5 % 7; k++) printf "%d, ", 2 + (i + k * 3) % 65
+        print "1]}" } }'
+}
 # number KEY [N]: the n-th value of that key in the JSON that was shown
 number() {
     tr ',{' '\n\n' <"$dir/out" | sed -n 's/.*"'"$1"'": \([-0-9.e+]*\).*/\1/p' | sed -n "${2:-1}p"

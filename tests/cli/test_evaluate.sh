@@ -73,21 +73,9 @@ check predictions_without_texts_fail test $rc -eq 1
 check and_leave_no_file test ! -e "$dir/none"
 
 # --- causal models: loss and perplexity; classifiers: loss, accuracy and F1 ---
-mkdir "$dir/llama" "$dir/bert" "$dir/body"
-cat >"$dir/llama/config.json" <<JSON
-{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 67, "hidden_size": 21,
- "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1,
- "head_dim": 6, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
- "hidden_act": "silu", "initializer_range": 0.02, "tie_word_embeddings": false, "bos_token_id": 1,
- "eos_token_id": 2}
-JSON
-cat >"$dir/bert/config.json" <<JSON
-{"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 67,
- "hidden_size": 21, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 3,
- "max_position_embeddings": 40, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
- "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.2,
- "pad_token_id": 0, "id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}
-JSON
+mkdir "$dir/body"
+tiny_llama "$dir/llama"
+tiny_bert "$dir/bert"
 sed 's/BertForSequenceClassification/BertModel/' "$dir/bert/config.json" >"$dir/body/config.json"
 awk 'BEGIN { for (i = 0; i < 13; i++) {
     printf "{\"input_ids\": [2, %d, %d, 3], \"prompt_length\": 2, \"label\": %d}\n", 5 + i, 6 + 30 * (i % 2) + i, i % 2 } }' >"$dir/rows.jsonl"

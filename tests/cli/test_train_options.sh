@@ -203,21 +203,9 @@ train 2 --drop-last --batch-size 64
 refused drop_last_that_leaves_nothing 'drop_last'
 
 # --- other tasks ---
-mkdir llama bert tokens
-cat >llama/config.json <<JSON
-{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 67, "hidden_size": 21,
- "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1,
- "head_dim": 6, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
- "hidden_act": "silu", "initializer_range": 0.02, "tie_word_embeddings": false, "bos_token_id": 1,
- "eos_token_id": 2}
-JSON
-cat >bert/config.json <<JSON
-{"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 67,
- "hidden_size": 21, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 3,
- "max_position_embeddings": 40, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
- "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.2,
- "pad_token_id": 0, "id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}
-JSON
+mkdir tokens
+tiny_llama llama
+tiny_bert bert
 # nanoGPT's form: 201 tokens of two bytes, which are the letters A and @ in turn (65 and 64)
 awk 'BEGIN { for (i = 0; i < 201; i++) printf "%s", i % 2 ? "@" : "A" }' | sed 's/./&\x00/g' >tokens/train.bin
 head -c 82 tokens/train.bin >tokens/val.bin
