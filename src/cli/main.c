@@ -1,4 +1,5 @@
 /* The command table of `fsdp`. */
+#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
+#include "src/cli/cli.h"
 #include "src/cli/commands.h"
 #include "src/cli/version.h"
 
@@ -83,7 +85,7 @@ int fsdp_cmd_help(int argc, char **argv)
     return c->run(2, help_argv);
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write() then */
     /* What a step takes from the heap and frees stays in the process: from the system it would come
@@ -107,4 +109,22 @@ int main(int argc, char **argv)
     if (strcmp(name, "launch") != 0)
         setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 0);
     return c ? c->run(argc - 1, argv + 1) : unknown_command(name);
+}
+
+/* A result that could not be written is a failure, as on a full disk. What was written earlier may
+ * have failed: stdio remembers that, but not why. */
+static int close_output(int exit_code)
+{
+    const bool failed = ferror(stdout) != 0;
+    errno = 0;
+    if ((fflush(stdout) == 0 && !failed) || exit_code != FSDP_EXIT_OK)
+        return exit_code;
+    (void)fsdp_error(FSDP_ERR_IO, "standard output: %s",
+                     errno ? strerror(errno) : "not all of it could be written");
+    return fsdp_cli_failed("fsdp");
+}
+
+int main(int argc, char **argv)
+{
+    return close_output(run(argc, argv));
 }

@@ -1,4 +1,5 @@
 /* A plan as tables and as JSON. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -369,7 +370,8 @@ fsdp_status fsdp_plan_print(const fsdp_plan *p, FILE *out, bool schedule)
     FSDP_TRY(print_units(p, out));
     if (schedule)
         FSDP_TRY(print_schedule(p, out));
-    return ferror(out) ? fsdp_error(FSDP_ERR_IO, "the plan could not be printed") : FSDP_OK;
+    return ferror(out) ? fsdp_error(FSDP_ERR_IO, "printing the plan: %s", strerror(errno))
+                       : FSDP_OK;
 }
 
 /* --- JSON --- */
@@ -452,7 +454,7 @@ fsdp_status fsdp_plan_print_json(const fsdp_plan *p, FILE *out, bool schedule)
     if (status == FSDP_OK)
         status = fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL);
     if (status == FSDP_OK && fprintf(out, "%s\n", text) < 0)
-        status = fsdp_error(FSDP_ERR_IO, "the plan could not be printed");
+        status = fsdp_error(FSDP_ERR_IO, "printing the plan: %s", strerror(errno));
     fsdp_free(text);
     fsdp_json_destroy(doc);
     return status;

@@ -57,6 +57,15 @@ capture() {
 }
 # run ARGUMENTS...: of fsdp
 run() { capture "$fsdp" "$@"; }
+# fails_on_a_full_disk NAME ARGUMENTS...: of fsdp, whose output goes where nothing can be written
+fails_on_a_full_disk() {
+    name=$1
+    shift
+    timeout -s KILL 120 "$fsdp" "$@" >/dev/full 2>"$dir/err"
+    rc=$?
+    : >"$dir/out"
+    expect "$name" 1 'No space left on device|standard output'
+}
 shows() { grep -Eq -- "$1" "$dir/out"; }
 says() { grep -Eq -- "$1" "$dir/err"; }
 # tiny_t5 DIR D_MODEL D_KV HEADS D_FF LAYERS VOCABULARY [MORE]: DIR/config.json of such a T5, with as many layers

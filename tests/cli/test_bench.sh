@@ -16,6 +16,8 @@ cat >"$dir/shape/config.json" <<'JSON'
  "decoder_start_token_id": 0}
 JSON
 
+fails_on_a_full_disk json_on_a_full_disk bench train --shape "$dir/shape" --ranks 2 --threads-per-rank 1 --batch 1 \
+    --seq 8 --target 3 --steps 2 --json
 for ranks in 1 3; do
     name="$ranks ranks give one JSON line"
     run train --shape "$dir/shape" --ranks $ranks --threads-per-rank 1 --batch 2 --seq 24 \

@@ -25,6 +25,7 @@ cat >"$dir/want" <<'END'
 END
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --max-new-tokens 20
 same ids_are_transformers
+fails_on_a_full_disk ids_on_a_full_disk generate --model "$model" --input-ids "$dir/prompts.jsonl" --max-new-tokens 2
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --max-new-tokens 20 --batch-size 1
 same a_prompt_at_a_time_gives_the_same
 for n in 2 4; do

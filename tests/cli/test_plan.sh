@@ -41,6 +41,8 @@ check its_peak_is_the_sum_of_its_tags awk '
     { sub(/.*"peak": \{/, ""); sub(/\}.*/, ""); n = split($0, part, /[,:] */)
       for (i = 2; i <= n; i += 2) if (part[i - 1] ~ /allocated/) all = part[i]; else sum += part[i]
       exit !(sum == all && all > 1e9) }' out
+fails_on_a_full_disk json_on_a_full_disk plan --model "$models/t5-3b" --world-size 4 --json
+fails_on_a_full_disk a_table_on_a_full_disk plan --model "$models/t5-3b" --world-size 4
 run plan --model "$models/t5-3b" --world-size 4 --fp16 --schedule
 check a_schedule_says_what_is_under_way shows '^\| forward +\| encoder\.block\.0 +\| +\| encoder\.block\.1 +\|'
 check a_schedule_says_what_is_reduced shows '^\| backward +\| decoder\.block\.21 +\| .*\| decoder\.block\.22 +\|'
