@@ -479,6 +479,46 @@ static fsdp_status push_record(machine *m, const fsdp_pickle_name *callee, fsdp_
     return push(m, value);
 }
 
+static bool is_plain(const fsdp_pickle_value *value)
+{
+    return value->depth == 0 || (value->depth == 1 && (value->kind == FSDP_PICKLE_TUPLE ||
+                                                       value->kind == FSDP_PICKLE_LIST ||
+                                                       value->kind == FSDP_PICKLE_DICT));
+}
+
+/* Attributes that nobody reads: plain values, so that no tensor is lost with them. */
+static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *attributes)
+{
+    if (attributes->kind != FSDP_PICKLE_DICT)
+        return bad(m, "attributes that are no dict");
+    for (size_t i = 0; i < attributes->list.n; i++)
+        if (!is_plain(attributes->list.items[i]))
+            return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                              "%s: byte %zu of the pickle: a tensor has an attribute that is no "
+                              "plain value",
+                              m->label, m->op_at);
+    return FSDP_OK;
+}
+
+/* What tensors with attributes are made by: FSDP1, for one, marks those of its state dicts. */
+static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
+{
+    enum {
+        FUNCTION,
+        TYPE,
+        ARGUMENTS,
+        ATTRIBUTES,
+        N
+    };
+    fsdp_pickle_value *const *of = args->list.items;
+    if (args->list.n != N || of[FUNCTION]->kind != FSDP_PICKLE_NAME ||
+        of[FUNCTION]->name->meaning != FSDP_PICKLE_CALL || of[TYPE]->kind != FSDP_PICKLE_NAME ||
+        of[TYPE]->name->meaning != FSDP_PICKLE_TYPE || of[ARGUMENTS]->kind != FSDP_PICKLE_TUPLE)
+        return bad(m, "a tensor with attributes that is not made by a function");
+    FSDP_TRY(check_attributes(m, of[ATTRIBUTES]));
+    return push_record(m, of[FUNCTION]->name, of[ARGUMENTS]);
+}
+
 static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
 {
     (void)unused;
@@ -496,7 +536,10 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
         return args->list.n ? bad(m, "a dict is made of arguments") : op_empty(m, FSDP_PICKLE_DICT);
     case FSDP_PICKLE_ENCODE:
         return push_encoded(m, args);
+    case FSDP_PICKLE_REBUILD:
+        return push_rebuilt(m, args);
     case FSDP_PICKLE_CONSTANT:
+    case FSDP_PICKLE_TYPE:
         break;
     }
     return bad(m, "a call of what is no function");

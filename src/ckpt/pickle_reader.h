@@ -40,7 +40,9 @@ typedef enum fsdp_pickle_meaning {
     FSDP_PICKLE_CALL,     /* a RECORD */
     FSDP_PICKLE_FIRST,    /* the call's first argument: torch.Size((2, 3)) is (2, 3) */
     FSDP_PICKLE_EMPTY,    /* without arguments an empty dict: OrderedDict() */
-    FSDP_PICKLE_ENCODE    /* bytes, from text of characters up to U+00FF; without arguments none */
+    FSDP_PICKLE_ENCODE,   /* bytes, from text of characters up to U+00FF; without arguments none */
+    FSDP_PICKLE_TYPE,     /* as CONSTANT; what REBUILD may make */
+    FSDP_PICKLE_REBUILD   /* of (function, TYPE, arguments, attributes) the call of the function */
 } fsdp_pickle_meaning;
 
 typedef struct fsdp_pickle_name {

@@ -45,6 +45,9 @@ static const fsdp_pickle_name names[] = {
     {"torch._utils", "_rebuild_tensor_v3", FSDP_PICKLE_CALL},
     {"torch._utils", "_rebuild_parameter", FSDP_PICKLE_FIRST},
     {"torch._utils", "_rebuild_parameter_with_state", FSDP_PICKLE_FIRST},
+    {"torch._tensor", "_rebuild_from_type_v2", FSDP_PICKLE_REBUILD},
+    {"torch", "Tensor", FSDP_PICKLE_TYPE},
+    {"torch.nn.parameter", "Parameter", FSDP_PICKLE_TYPE},
     {"torch.storage", "UntypedStorage", FSDP_PICKLE_CONSTANT},
     TORCH_DTYPES(TWO_NAMES)};
 

@@ -108,6 +108,8 @@ static fsdp_status read_pickle(const char *bytes, size_t n)
 #define PICKLE(text) text, sizeof(text) - 1
 #define ORDERED_DICT "ccollections\nOrderedDict\n"
 #define DEVICE "ctorch\ndevice\n"
+#define REBUILD "ctorch._tensor\n_rebuild_from_type_v2\n("
+#define FROM_TYPE "ctorch._utils\n_rebuild_tensor_v2\nctorch\nTensor\n"
 
 TEST(malformed_and_hostile_pickles_are_refused)
 {
@@ -164,6 +166,15 @@ TEST(malformed_and_hostile_pickles_are_refused)
         {PICKLE("c_codecs\nencode\nX\1\0\0\0\xc3\x85R."), FSDP_ERR_FORMAT, "is not Latin-1"},
         {PICKLE("N}b."), FSDP_ERR_FORMAT, "a state for what has none"},
         {PICKLE(DEVICE ")R}b}b."), FSDP_ERR_FORMAT, "a state for what has none, or has one"},
+        {PICKLE(REBUILD "tR."), FSDP_ERR_FORMAT, "that is not made by a function"},
+        {PICKLE(REBUILD "ctorch\nfloat32\nctorch\nTensor\n)}tR."), FSDP_ERR_FORMAT,
+         "that is not made by a function"},
+        {PICKLE(REBUILD DEVICE "ctorch\nfloat32\n)}tR."), FSDP_ERR_FORMAT,
+         "that is not made by a function"},
+        {PICKLE(REBUILD FROM_TYPE "]}tR."), FSDP_ERR_FORMAT, "that is not made by a function"},
+        {PICKLE(REBUILD FROM_TYPE ")NtR."), FSDP_ERR_FORMAT, "attributes that are no dict"},
+        {PICKLE(REBUILD FROM_TYPE ")}N" DEVICE ")RstR."), FSDP_ERR_UNSUPPORTED,
+         "f: byte 106 of the pickle: a tensor has an attribute that is no plain value"},
         /* Values that would hold themselves. */
         {PICKLE("]q\0h\0a."), FSDP_ERR_FORMAT, "that another one already holds"},
         {PICKLE("]q\0]q\1h\0ah\0h\1a."), FSDP_ERR_FORMAT, "that another one already holds"},

@@ -144,6 +144,7 @@ TEST(state_dicts_are_found_where_scripts_put_them)
         {"state_dict.pt", 4, 0, "0.weight", 6}, {"parameters.pt", 5, 1, "0.weight", 6},
         {"checkpoint.pt", 1, 0, "w", 5},        {"values_2.pt", 1, 19, "tensor", 2},
         {"values_5.pt", 1, 19, "tensor", 2},    {"no_crc.pt", 1, 0, "w", 6},
+        {"attributes.pt", 2, 0, "w", 6},
     };
     for (size_t c = 0; c < FSDP_LENGTH(cases); c++) {
         fsdp_torch_file *file;
