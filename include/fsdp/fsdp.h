@@ -345,7 +345,9 @@ FSDP_API extern const char *const fsdp_backward_prefetch_choices[];
 /**
  * Give the parameters of `module` itself their first values, as reset_parameters() does, by
  * fsdp_module_init(), or into fsdp_parameter_local() between fsdp_tensor_begin_write() and
- * _end_write(). Called on every rank, for every module that has parameters of its own.
+ * _end_write(). Called on every rank, for every module with parameters of its own that a unit took
+ * and that have no values then: neither loaded before nor rank 0's by sync_module_states. Ignored
+ * parameters do not count; they may have no memory.
  */
 typedef fsdp_status fsdp_param_init_fn(const char *path, fsdp_module *module, void *arg);
 

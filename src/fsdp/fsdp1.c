@@ -111,10 +111,53 @@ static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-static fsdp_status init_module(const char *path, fsdp_module *m, void *arg)
+/* The modules that want their first values, in the order of a visit. */
+typedef struct initialization {
+    const fsdp1_options *options;
+    const fsdp_module **modules;
+    size_t n, cap, next;
+} initialization;
+
+/* Of its own parameters, has a unit one that was neither loaded nor synced? */
+static bool wants_values(const fsdp_module *m)
 {
-    const fsdp1_options *o = arg;
-    return m->n_params ? o->param_init_fn(path, m, o->param_init_arg) : FSDP_OK;
+    for (size_t i = 0; i < m->n_params; i++)
+        if (m->params[i].parameter->owner && !m->params[i].parameter->local->has_values)
+            return true;
+    return false;
+}
+
+static fsdp_status note_wanted(const char *path, fsdp_module *m, void *arg)
+{
+    initialization *to = arg;
+    (void)path;
+    if (!wants_values(m))
+        return FSDP_OK;
+    if (!FSDP_GROW(to->modules, to->cap, to->n + 1))
+        return FSDP_ERR_NOMEM;
+    to->modules[to->n++] = m;
+    return FSDP_OK;
+}
+
+static fsdp_status init_wanted(const char *path, fsdp_module *m, void *arg)
+{
+    initialization *to = arg;
+    const fsdp1_options *o = to->options;
+    if (to->next == to->n || to->modules[to->next] != m)
+        return FSDP_OK;
+    to->next++;
+    return o->param_init_fn(path, m, o->param_init_arg);
+}
+
+/* Decided before the first call, which may give values to what is below as well. */
+static fsdp_status init_modules(fsdp_module *module, const fsdp1_options *o)
+{
+    initialization to = {.options = o};
+    fsdp_status status = fsdp_module_visit(module, note_wanted, &to);
+    if (status == FSDP_OK)
+        status = fsdp_module_visit(module, init_wanted, &to);
+    fsdp_free(to.modules);
+    return status;
 }
 
 static fsdp_status wrap(fsdp_module *module, fsdp_group *group, fsdp_device *device,
@@ -125,7 +168,7 @@ static fsdp_status wrap(fsdp_module *module, fsdp_group *group, fsdp_device *dev
     FSDP_TRY(fsdp_auto_wrap(module, o->auto_wrap_policy, group, device, &options));
     if (!o->use_orig_params)
         FSDP_TRY(fsdp_module_visit(module, check_uniform, NULL));
-    return o->param_init_fn ? fsdp_module_visit(module, init_module, o) : FSDP_OK;
+    return o->param_init_fn ? init_modules(module, o) : FSDP_OK;
 }
 
 fsdp_status fsdp_fully_sharded_data_parallel(fsdp_module *module, fsdp_group *group,

@@ -239,6 +239,113 @@ TEST(param_init_fn_is_called_for_modules_with_parameters_of_their_own)
     ASSERT_OK(trainee_close(&m));
 }
 
+static fsdp_status fill(const fsdp_parameter *p, float value)
+{
+    fsdp_tensor *local = fsdp_parameter_local(p);
+    const fsdp_device *device = local->storage->device;
+    FSDP_TRY(fsdp_tensor_begin_write(local));
+    device->kernels->fill(device->context, fsdp_tensor_ptr(local), local->dtype, (double)value,
+                          fsdp_tensor_numel(local));
+    fsdp_tensor_end_write(local);
+    return FSDP_OK;
+}
+
+/* Memory and values before anything is wrapped. */
+static fsdp_status load(trainee *m, fsdp_module *module, float value)
+{
+    const tree *of = tree_of(module);
+    FSDP_TRY(fsdp_module_to_empty(module, m->device));
+    FSDP_TRY(fill(of->norm, value));
+    FSDP_TRY(fill(of->up, value));
+    return fill(of->down, value);
+}
+
+/* 7 for all that is the module's own. */
+static fsdp_status init_sevens(const char *path, fsdp_module *m, void *arg)
+{
+    init_calls *calls = arg;
+    snprintf(calls->paths + strlen(calls->paths), sizeof calls->paths - strlen(calls->paths), "%s,",
+             path);
+    FSDP_TRY(fill(tree_of(m)->norm, 7.0f));
+    FSDP_TRY(fill(tree_of(m)->up, 7.0f));
+    return fill(tree_of(m)->down, 7.0f);
+}
+
+/* Fails unless the whole matrix `up` of a module is `value`. */
+static void check_up(fsdp_test *t, const trainee *m, const char *path, float value)
+{
+    float values[64];
+    fsdp_tensor *full;
+    ASSERT_OK(fsdp_full_tensor(fsdp_parameter_local(tree_of(trainee_unit(m, path))->up), &full));
+    ASSERT_OK(fsdp_tensor_to_floats(full, values));
+    for (int64_t i = 0; i < fsdp_tensor_numel(full); i++)
+        ASSERT_F32(values[i], value);
+    fsdp_tensor_release(full);
+}
+
+TEST_RANKS(param_init_fn_leaves_values_that_there_are, 2)
+{
+    trainee m;
+    init_calls calls = {0};
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
+    ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
+    fsdp_module *ignored[] = {trainee_unit(&m, "first")};
+    const options o = {.auto_wrap_policy = &every_tree,
+                       .ignored_modules = ignored,
+                       .n_ignored_modules = 1,
+                       .param_init_fn = init_sevens,
+                       .param_init_arg = &calls};
+    ASSERT_OK(load(&m, ignored[0], 42.0f));
+    ASSERT_OK(load(&m, trainee_unit(&m, "second.inner"), 43.0f));
+    ASSERT_OK(fsdp_fully_sharded_data_parallel(m.model, t->group, m.device, &o));
+    ASSERT_STR(calls.paths, ",second,");
+    check_up(t, &m, "first", 42.0f);
+    check_up(t, &m, "second.inner", 43.0f);
+    check_up(t, &m, "second", 7.0f);
+    check_up(t, &m, "", 7.0f);
+    CHECK_HERE();
+    ASSERT_OK(trainee_close(&m));
+}
+
+TEST_RANKS(param_init_fn_is_not_called_for_what_is_ignored, 2)
+{
+    trainee m;
+    init_calls calls = {0};
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
+    ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
+    fsdp_module *ignored[] = {trainee_unit(&m, "second")};
+    const options o = {.auto_wrap_policy = &every_tree,
+                       .ignored_modules = ignored,
+                       .n_ignored_modules = 1,
+                       .param_init_fn = init_sevens,
+                       .param_init_arg = &calls};
+    ASSERT_OK(fsdp_fully_sharded_data_parallel(m.model, t->group, m.device, &o));
+    ASSERT_STR(calls.paths, ",first,");
+    ASSERT(!fsdp_parameter_local(tree_of(ignored[0])->up));
+    ASSERT_OK(trainee_close(&m));
+}
+
+/* Rank 0 alone has values: when they are everybody's, nobody wants others. */
+TEST_RANKS(param_init_fn_leaves_values_that_were_synced, 2)
+{
+    trainee m;
+    init_calls calls = {0};
+    const options o = {.auto_wrap_policy = &every_tree,
+                       .sync_module_states = true,
+                       .param_init_fn = init_sevens,
+                       .param_init_arg = &calls};
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
+    ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
+    if (t->rank == 0)
+        ASSERT_OK(load(&m, trainee_unit(&m, "first"), 42.0f));
+    ASSERT_OK(fsdp_fully_sharded_data_parallel(m.model, t->group, m.device, &o));
+    ASSERT_STR(calls.paths, ",second,second.inner,");
+    check_up(t, &m, "first", 42.0f);
+    check_up(t, &m, "second", 7.0f);
+    CHECK_HERE();
+    ASSERT_OK(trainee_close(&m));
+}
+
 TEST_RANKS(sync_module_states_makes_rank_0s_values_everybodys, 2)
 {
     for (int sync = 0; sync < 2; sync++) {
