@@ -274,7 +274,8 @@ static const fsdp_op checkpoint_op = {.name = "checkpoint",
 
 /* --- the first time --- */
 
-/* Results that are inputs handed through are no outputs of the node. */
+/* Results that are inputs handed through are no outputs of the node; nor are leaves, which have
+ * their own gradient wherever they are read. */
 static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
 {
     for (int k = 0; k < in->n; k++)
@@ -283,7 +284,7 @@ static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
     for (int k = 0; k < i; k++)
         if (out->t[k] == out->t[i])
             return false;
-    return out->t[i] && fsdp_dtype_is_floating(out->t[i]->dtype);
+    return out->t[i] && !out->t[i]->sink && fsdp_dtype_is_floating(out->t[i]->dtype);
 }
 
 static void record(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_args *out)
