@@ -216,6 +216,17 @@ static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, 
     list->grads[list->n++] = grad;
 }
 
+/* The first input that is the same tensor as input i. They are one leaf of the inner tape, so that
+ * what its readers give is added in the order of the inner tape, as without a second run. */
+static int same_input(const fsdp_node *n, int i)
+{
+    for (int k = 0; k < i && (n->need >> i & 1); k++)
+        if ((n->need >> k & 1) && n->in[k].node == n->in[i].node &&
+            n->in[k].output == n->in[i].output && n->in[k].leaf == n->in[i].leaf)
+            return k;
+    return i;
+}
+
 /* Gradients begin at the results, and, for inputs that were read after the part as well, at the
  * inputs with what came from there. */
 static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
@@ -231,7 +242,9 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     s->run->recalling = g->keeps_results ? &g->kept : NULL;
     FSDP_TRY(fsdp_offload_read_ahead(g->kept.offload, g->kept.number));
     for (int i = 0; i < n->n_in; i++) {
-        inputs[i] = enter(s, kept_input(s, n, i), n->need >> i & 1);
+        const int same = same_input(n, i);
+        inputs[i] = same < i ? (inner_input){.read = inputs[same].read}
+                             : enter(s, kept_input(s, n, i), n->need >> i & 1);
         in.t[i] = inputs[i].read;
     }
     fsdp_early_stop_begin_second(&g->stop, s->run);

@@ -26,6 +26,16 @@ static void returns_its_weight(fsdp_scope *s, const void *self, const fsdp_args 
     *out = (fsdp_args){.t = {fsdp_linear(s, in->t[0], l->w[1], NULL), l->w[1]}, .n = 2};
 }
 
+/* Reads both inputs in turn, so that the order of adding shows where they are one tensor. */
+static void reads_in_turn(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
+{
+    const leaves *l = self_of(self);
+    fsdp_tensor *a = fsdp_linear(s, in->t[0], l->w[1], NULL);
+    fsdp_tensor *b = fsdp_linear(s, in->t[1], l->w[2], NULL);
+    fsdp_tensor *c = fsdp_tanh(s, fsdp_linear(s, in->t[0], l->w[3], NULL));
+    *out = (fsdp_args){.t = {fsdp_add(s, fsdp_add(s, a, b), c)}, .n = 1};
+}
+
 /* loss = sum(tanh(part(w[0] x, ...)) w^T), w the part's second result or w[0]. */
 static void train(fsdp_test *t, fsdp_segment_fn *part, int n_in, bool is_checkpointed,
                   float grads[LEAVES][ROWS * WIDTH])
@@ -83,4 +93,9 @@ static void compare(fsdp_test *t, fsdp_segment_fn *part, int n_in)
 TEST(a_weight_that_is_returned_gets_the_gradient_of_both_uses)
 {
     compare(t, returns_its_weight, 1);
+}
+
+TEST(one_tensor_as_two_inputs_is_added_to_as_without_a_second_run)
+{
+    compare(t, reads_in_turn, 2);
 }
