@@ -489,6 +489,35 @@ TEST(wide_heads_and_windows_beyond_the_keys_equal_the_double_loop)
     fsdp_kernels_cpu_close(context);
 }
 
+/* No element to multiply: scores are what the bias says, and the other gradients are empty. */
+TEST(heads_of_no_width_equal_the_double_loop_on_every_isa)
+{
+    static const int32_t lengths[][2] = {{5, 5}, {1, 33}, {70, 17}, {3, 0}};
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
+        for (int i = 0; i < 12 && !t->failed; i++) {
+            problem p = {.n_sequences = 4,
+                         .heads = 2,
+                         .kv_heads = 1 + i % 2,
+                         .head_dim = 0,
+                         .causal = i & 1,
+                         .bias = i & 2,
+                         .scale = 0.5,
+                         .dtype = float_dtypes[i % 3],
+                         .seed = (uint64_t)i};
+            for (int b = 0; b < 4; b++) {
+                p.q_offsets[b + 1] = p.q_offsets[b] + lengths[b][0];
+                p.k_offsets[b + 1] = p.k_offsets[b] + lengths[b][1];
+            }
+            check_problem(t, context, kernels, &p);
+        }
+        fsdp_kernels_cpu_close(context);
+        CHECK_HERE();
+    }
+}
+
 /* Of scores that lie hundreds apart one key gets all, and the others' exponentials vanish. In
  * powers of two that bfloat16 has and products keep, so that no rounding moves a score. */
 TEST(scores_far_apart_give_all_to_one_key_on_every_isa)

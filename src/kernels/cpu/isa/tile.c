@@ -474,8 +474,9 @@ static void prefetch_a(const fsdp_tile_block *b, int64_t i, int64_t part, int64_
 static void multiply(const fsdp_tile_block *b)
 {
     int64_t width = fsdp_tile_width(b->b_columns ? b->b_columns : b->n);
-    int64_t panel_bytes = b->depth * width * LANE;
-    int64_t group = GROUP_BYTES / panel_bytes > 1 ? GROUP_BYTES / panel_bytes : 1;
+    int64_t panel_bytes = b->depth * width * LANE; /* 0: products over nothing */
+    int64_t group = GROUP_BYTES / (panel_bytes ? panel_bytes : LANE);
+    group = group > 1 ? group : 1;
     int64_t b_stride = b->b_stride ? b->b_stride : panel_bytes;
     int64_t panels = fsdp_ceil_div(b->n, width);
     bool far = b->depth >= FAR_DEPTH;
