@@ -16,6 +16,9 @@ char *fsdp_path_join(const char *dir, const char *name);
 char *fsdp_path_parent(const char *path);
 /* The last name: "b" for "a/b"; a pointer into `path`. */
 const char *fsdp_path_name(const char *path);
+/* Without the slashes at its end: "out/" and "out" are the same folder. */
+size_t fsdp_path_length(const char *path);
+char *fsdp_path_stripped(const char *path);    /* that much of it, owned */
 bool fsdp_path_is_file(const char *path);      /* regular, links followed */
 bool fsdp_path_is_directory(const char *path); /* links followed */
 /* Is it a regular file, a directory, or not there? FSDP_ERR_INVALID for pipes and devices,

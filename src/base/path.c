@@ -24,11 +24,22 @@ char *fsdp_path_join(const char *dir, const char *name)
     return fsdp_strdup_printf("%s%s%s", dir, dir[n - 1] == '/' ? "" : "/", name);
 }
 
-char *fsdp_path_parent(const char *path)
+size_t fsdp_path_length(const char *path)
 {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;
+    return n;
+}
+
+char *fsdp_path_stripped(const char *path)
+{
+    return fsdp_strndup(path, fsdp_path_length(path));
+}
+
+char *fsdp_path_parent(const char *path)
+{
+    size_t n = fsdp_path_length(path);
     while (n > 0 && path[n - 1] != '/')
         n--;
     while (n > 1 && path[n - 1] == '/')

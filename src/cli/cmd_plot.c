@@ -1,8 +1,10 @@
 /* `fsdp plot`: the curves of --metrics files as a picture. */
 #include <stdio.h>
+#include <string.h>
 
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
+#include "src/train/config_paths.h"
 #include "src/train/plot.h"
 
 typedef struct plot_config {
@@ -52,6 +54,20 @@ static const fsdp_options_spec spec = {
     .min_positional = 1,
 };
 
+/* `-o a.jsonl b.jsonl` forgets the picture's name. */
+static fsdp_status check_output(const char *output, char *const *files, int count)
+{
+    const char *end = strrchr(output, '.');
+    if (end && strcmp(end, ".jsonl") == 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--output %s: that is the name of a metrics file, the picture is a PNG",
+                          output);
+    for (int i = 0; i < count; i++)
+        if (fsdp_train_is_same_file(output, files[i]))
+            return fsdp_error(FSDP_ERR_INVALID, "--output %s is one of the files to plot", output);
+    return FSDP_OK;
+}
+
 int fsdp_cmd_plot(int argc, char **argv)
 {
     plot_config config = {0};
@@ -63,8 +79,9 @@ int fsdp_cmd_plot(int argc, char **argv)
     char **files = fsdp_options_positional(options, &count);
     fsdp_plot_options plot = {
         .title = config.title, .width = config.width, .height = config.height};
-    fsdp_status status =
-        fsdp_plot_files((const char *const *)files, (size_t)count, &plot, config.output);
+    fsdp_status status = check_output(config.output, files, count);
+    if (status == FSDP_OK)
+        status = fsdp_plot_files((const char *const *)files, (size_t)count, &plot, config.output);
     if (status != FSDP_OK) {
         code = fsdp_cli_failed(spec.program);
     } else {

@@ -22,15 +22,18 @@ static bool will_be_same(const char *a, const char *b)
 {
     struct stat st_a, st_b;
     char *dir_a = fsdp_path_parent(a), *dir_b = fsdp_path_parent(b);
-    bool same = dir_a && dir_b && strcmp(fsdp_path_name(a), fsdp_path_name(b)) == 0 &&
+    char *file_a = fsdp_path_stripped(a), *file_b = fsdp_path_stripped(b);
+    bool same = dir_a && dir_b && file_a && file_b &&
+                strcmp(fsdp_path_name(file_a), fsdp_path_name(file_b)) == 0 &&
                 stat(dir_a, &st_a) == 0 && stat(dir_b, &st_b) == 0 && is_same_place(&st_a, &st_b);
     fsdp_free(dir_a);
     fsdp_free(dir_b);
+    fsdp_free(file_a);
+    fsdp_free(file_b);
     return same;
 }
 
-/* Devices and pipes may be written twice: --metrics and --profile to /dev/null. */
-static bool is_same_file(const char *a, const char *b)
+bool fsdp_train_is_same_file(const char *a, const char *b)
 {
     struct stat st_a, st_b;
     const bool has_a = stat(a, &st_a) == 0, has_b = stat(b, &st_b) == 0;
@@ -46,7 +49,7 @@ static fsdp_status check_mixed(const fsdp_train_config *c, const named_path *wri
     for (size_t i = 0; i < c->mix_data.count && written->path; i++) {
         fsdp_train_source source;
         FSDP_TRY(fsdp_train_source_parse(c->mix_data.items[i], &source));
-        if (is_same_file(source.path, written->path))
+        if (fsdp_train_is_same_file(source.path, written->path))
             return fsdp_error(FSDP_ERR_INVALID, "--%s %s and --mix-data %s are the same file",
                               written->flag, written->path, c->mix_data.items[i]);
     }
@@ -67,7 +70,7 @@ fsdp_status fsdp_train_paths_check(const fsdp_train_config *c)
         FSDP_TRY(check_mixed(c, w));
         for (size_t k = 0; k < FSDP_LENGTH(others) + i && w->path; k++) {
             o = k < FSDP_LENGTH(others) ? &others[k] : &written[k - FSDP_LENGTH(others)];
-            if (o->path && is_same_file(o->path, w->path))
+            if (o->path && fsdp_train_is_same_file(o->path, w->path))
                 return fsdp_error(FSDP_ERR_INVALID, "--%s %s and --%s %s are the same file",
                                   w->flag, w->path, o->flag, o->path);
         }

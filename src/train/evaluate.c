@@ -4,12 +4,14 @@
 #include <fsdp/train.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/train/config.h"
+#include "src/train/config_paths.h"
 #include "src/train/evaluate_internal.h"
 #include "src/train/generate.h"
 #include "src/train/model_tokenizer.h"
@@ -429,14 +431,31 @@ static fsdp_status check_output(const char *flag, const char *path)
                  : fsdp_error(FSDP_ERR_NOT_FOUND, "%s %s: there is no such folder", flag, path);
 }
 
+/* What the run reads, or writes twice, is not written over. */
+static fsdp_status check_files(const fsdp_evaluate_config *c)
+{
+    const struct {
+        const char *flag, *path;
+    } files[] = {{"--data", c->data},
+                 {"--baseline-data", c->baseline_data},
+                 {"--prompts", c->prompts},
+                 {"--predictions", c->predictions}};
+    FSDP_TRY(check_output("--predictions", c->predictions));
+    FSDP_TRY(check_output("--prompts", c->prompts));
+    for (size_t w = 2; w < FSDP_LENGTH(files); w++)
+        for (size_t i = 0; i < w && files[w].path; i++)
+            if (files[i].path && fsdp_train_is_same_file(files[i].path, files[w].path))
+                return fsdp_error(FSDP_ERR_INVALID, "%s %s and %s %s are the same file",
+                                  files[w].flag, files[w].path, files[i].flag, files[i].path);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_evaluate_run(const fsdp_evaluate_config *config, fsdp_group *group, FILE *out)
 {
     fsdp_evaluations all = {.config = config};
     evaluator v = {.config = config, .group = group, .all = &all};
     v.show_progress = is_first(&v) && !config->json;
-    fsdp_status status = check_output("--predictions", config->predictions);
-    if (status == FSDP_OK)
-        status = check_output("--prompts", config->prompts);
+    fsdp_status status = check_files(config);
     if (status == FSDP_OK)
         status = open_device(&v);
     if (status == FSDP_OK)

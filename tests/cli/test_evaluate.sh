@@ -71,6 +71,10 @@ check and_it_says_why_there_are_no_texts shows '^no texts to compare: '
 on 1 evaluate --model "$dir/model" --data "$dir/ids.jsonl" --predictions "$dir/none"
 check predictions_without_texts_fail test $rc -eq 1
 check and_leave_no_file test ! -e "$dir/none"
+on 2 evaluate --model "$dir/model" --data "$dir/ids.jsonl" --prompts "$dir/./ids.jsonl"
+expect what_is_read_is_not_written_over 1 'prompts .*ids.jsonl and --data .* are the same file'
+on 1 evaluate --model "$dir/model" --data "$dir/ids.jsonl" --prompts "$dir/p" --predictions "$dir/p"
+expect nor_is_a_file_written_twice 1 'predictions .* and --prompts .* are the same file'
 
 # --- causal models: loss and perplexity; classifiers: loss, accuracy and F1 ---
 mkdir "$dir/body"

@@ -464,6 +464,8 @@ TEST(contradictions_name_both_options)
         {"--metrics x --profile x", "--profile x and --metrics x are the same file",
          FSDP_ERR_INVALID},
         {"--metrics out", "--metrics out and --output out are the same file", FSDP_ERR_INVALID},
+        {"--metrics ./out --output out/", "--metrics ./out and --output out/ are the same file",
+         FSDP_ERR_INVALID},
         {"--outptu x", "did you mean '--output'", FSDP_ERR_INVALID},
     };
     fsdp_train_config c;
