@@ -25,6 +25,7 @@ typedef struct job {
     fsdp_tokenizer *tokenizer;
     fsdp_dataset *data;
     fsdp_loader *loader;
+    int epochs;
 } job;
 
 /* Each block of a stack becomes a unit; what is left of the tree becomes the root's. */
@@ -146,17 +147,19 @@ static fsdp_status run(job *j, char **argv)
     FSDP_TRY(fsdp_device_create(NULL, &j->device));
     FSDP_TRY(open_model(j, argv[1]));
     FSDP_TRY(open_data(j, argv[1], argv[2]));
-    FSDP_TRY(train(j, argv[4] ? atoi(argv[4]) : 1));
+    FSDP_TRY(train(j, j->epochs));
     return save(j, argv[1], argv[3]);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 4) {
-        fprintf(stderr, "usage: train_t5 MODEL DATA.csv OUTPUT [EPOCHS]\n");
+    job j = {.epochs = 1};
+    char rest = 0;
+    if (argc < 4 || argc > 5 ||
+        (argc == 5 && (sscanf(argv[4], "%d%c", &j.epochs, &rest) != 1 || j.epochs < 1))) {
+        fprintf(stderr, "usage: train_t5 MODEL DATA.csv OUTPUT [EPOCHS, at least 1]\n");
         return 2;
     }
-    job j = {0};
     fsdp_status status = run(&j, argv);
     if (status != FSDP_OK) {
         fprintf(stderr, "train_t5: %s\n", fsdp_last_error());

@@ -1,10 +1,12 @@
 /* The command table of `fsdp`. */
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
@@ -124,7 +126,17 @@ static int close_output(int exit_code)
     return fsdp_cli_failed("fsdp");
 }
 
+/* A file that is opened later must not become standard output or error because that was closed:
+ * what takes the place can be read or written only the wrong way round. */
+static void fill_closed(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(FSDP_EXIT_FAILURE);
+}
+
 int main(int argc, char **argv)
 {
+    fill_closed();
     return close_output(run(argc, argv));
 }

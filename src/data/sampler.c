@@ -82,8 +82,8 @@ fsdp_status fsdp_sampler_check(const fsdp_sampler *s)
     if (fsdp_sampler_steps(s) == 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "sampler: drop_last leaves no step of %" PRId64
-                          " samples (batch size %d, %d ranks)",
-                          s->samples, (int)s->batch_size, s->world_size);
+                          " samples (batch size %d, %d ranks, %d micro-steps)",
+                          s->samples, (int)s->batch_size, s->world_size, (int)accumulation(s));
     return FSDP_OK;
 }
 

@@ -192,7 +192,8 @@ static fsdp_compare_losses compare_pair(const run *a, const run *b, FILE *out)
             continue;
         if (different++ == 0)
             first = p->step;
-        largest = fmax(largest, fabs(p->value - q->value));
+        const double apart = fabs(p->value - q->value);
+        largest = isnan(apart) ? (double)INFINITY : fmax(largest, apart);
     }
     if (compared == 0) {
         fprintf(out, "%s and %s have no step in common\n", a->name, b->name);

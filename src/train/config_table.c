@@ -152,7 +152,8 @@ static const fsdp_option table[] = {
     {.name = "shuffle", .type = FSDP_OPTION_BOOL, PLACE(shuffle), .value = "true",
      .help = "a new order of the training rows in each epoch; --no-shuffle keeps the file's"},
     {.name = "drop-last", .aliases = "dataloader-drop-last", .type = FSDP_OPTION_BOOL,
-     PLACE(drop_last), .value = "false", .help = "leave out the last rows if they fill no batch"},
+     PLACE(drop_last), .value = "false", .help = "leave out the last rows if they do not fill a step of all ranks and micro-steps "
+             "(--sampler distributed: a batch of each rank, as PyTorch does)"},
     {.name = "num-workers", .aliases = "dataloader-num-workers", .type = FSDP_OPTION_INT,
      PLACE(num_workers), .value = "2", .bounds = FSDP_BETWEEN(0, 256),
      .help = "threads per rank that read and tokenize ahead; 0: none"},
