@@ -50,7 +50,7 @@ static fsdp_status open_profile(run *r)
     fsdp_profile_options options = {.path = c->profile};
     if (!c->profile && !c->breakdown)
         return FSDP_OK;
-    FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, c->steps, &options));
+    FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, 0, c->steps, &options));
     if (!c->profile_steps && options.first_step == 0) { /* which makes what the others find */
         options.first_step = 1;
         options.n_steps = c->steps - 1;

@@ -17,6 +17,7 @@
 #include "src/train/checkpoint_files.h"
 #include "src/train/checkpoint_state.h"
 #include "src/train/checkpoint_verify.h"
+#include "src/train/config_paths.h"
 #include "src/train/human.h"
 
 /* --- folders --- */
@@ -26,9 +27,33 @@ static const char PREFIX[] = "checkpoint-";
 static fsdp_status folder_of(const fsdp_trainer *t, char **dir)
 {
     const fsdp_train_config *c = t->config;
-    *dir = c->checkpoint_dir ? fsdp_strdup(c->checkpoint_dir)
-                             : fsdp_strdup_printf("%s-checkpoints", c->output ? c->output : "");
+    const char *output = c->output ? c->output : "";
+    *dir = c->checkpoint_dir
+               ? fsdp_strdup(c->checkpoint_dir)
+               : fsdp_strdup_printf("%.*s-checkpoints", (int)fsdp_path_length(output), output);
     return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* Is --resume this run's own folder of checkpoints, or one in it? */
+static bool resumes_own(const fsdp_trainer *t)
+{
+    const char *given = t->config->resume;
+    char *folder = NULL, *parent = NULL;
+    if (!given || strcmp(given, "auto") == 0)
+        return given != NULL;
+    if (!fsdp_path_is_directory(given))
+        return true; /* choose_given() says so */
+    parent = fsdp_path_parent(given);
+    bool own = parent && folder_of(t, &folder) == FSDP_OK &&
+               (fsdp_train_is_same_file(given, folder) || fsdp_train_is_same_file(parent, folder));
+    fsdp_free(folder);
+    fsdp_free(parent);
+    return own;
+}
+
+bool fsdp_trainer_may_replace(const fsdp_trainer *t)
+{
+    return t->config->overwrite_output || t->config->restarted || resumes_own(t);
 }
 
 static char *path_of_step(const char *folder, int64_t step)
@@ -63,15 +88,51 @@ static bool is_complete(const char *dir)
     return fsdp_checkpoint_files_exist(dir) && has_file(dir, FSDP_TRAINER_STATE);
 }
 
+/* Is it something other than a checkpoint of ours, be it a damaged one? */
+static fsdp_status is_foreign(const char *dir, bool *yes)
+{
+    char **names;
+    size_t count;
+    fsdp_json *doc;
+    *yes = true;
+    if (!fsdp_path_is_directory(dir))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(dir, &names, &count));
+    fsdp_free(names);
+    if (count > 0 && !has_file(dir, FSDP_TRAINER_STATE))
+        return FSDP_OK;
+    *yes = false;
+    char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    if (count > 0 && fsdp_json_read(path, &doc) == FSDP_OK) {
+        *yes = !fsdp_json_has(fsdp_json_root(doc), "format"); /* transformers' has none */
+        fsdp_json_destroy(doc);
+    }
+    fsdp_free(path);
+    return FSDP_OK;
+}
+
 static int by_step(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
-/* Steps of the complete checkpoints of a folder, rising; *steps is the caller's. None if there is
- * no such folder. */
-static fsdp_status list_steps(const char *folder, int64_t **steps, size_t *n)
+/* Is it a complete checkpoint, and if only ours count, one of ours? */
+static fsdp_status counts(const char *dir, bool ours, bool *yes)
+{
+    bool foreign = false;
+    *yes = is_complete(dir);
+    if (*yes && ours)
+        FSDP_TRY(is_foreign(dir, &foreign));
+    *yes &= !foreign;
+    return FSDP_OK;
+}
+
+/* Steps of the complete checkpoints of a folder, rising, of this program alone if `ours`; *steps is
+ * the caller's. None if there is no such folder. */
+static fsdp_status list_steps(const char *folder, bool ours, int64_t **steps, size_t *n)
 {
     char **names;
     size_t count;
@@ -86,7 +147,10 @@ static fsdp_status list_steps(const char *folder, int64_t **steps, size_t *n)
         const char *rest = "";
         int64_t step = step_of(names[i], &rest);
         char *path = step >= 0 && !*rest ? fsdp_path_join(folder, names[i]) : NULL;
-        if (path && is_complete(path))
+        bool yes = false;
+        if (path)
+            status = counts(path, ours, &yes);
+        if (yes)
             found[(*n)++] = step;
         fsdp_free(path);
     }
@@ -186,7 +250,7 @@ fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
     size_t n;
     if (r->limit == 0 && !r->anew)
         return FSDP_OK;
-    fsdp_status status = list_steps(r->folder, &steps, &n);
+    fsdp_status status = list_steps(r->folder, true, &steps, &n);
     for (; n && steps[n - 1] > r->step && status == FSDP_OK; n--)
         if (r->anew)
             status = remove_checkpoint(r->folder, steps[n - 1]);
@@ -201,7 +265,8 @@ fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t)
     return (fsdp_checkpoint_rotation){.folder = t->checkpoint_dir,
                                       .step = t->step,
                                       .limit = t->config->save_total_limit,
-                                      .anew = t->config->overwrite_output && !t->resumed_from};
+                                      .anew = t->config->overwrite_output &&
+                                              !(t->resumed_from && resumes_own(t))};
 }
 
 typedef struct saving {
@@ -340,7 +405,7 @@ static fsdp_status choose_newest(const char *folder, choice *out)
 {
     int64_t *steps;
     size_t n;
-    fsdp_status status = list_steps(folder, &steps, &n);
+    fsdp_status status = list_steps(folder, false, &steps, &n);
     for (size_t i = 0; i < 2 && i < n && status == FSDP_OK; i++) {
         char *path = path_of_step(folder, steps[n - 1 - i]);
         if (!path)
@@ -373,10 +438,10 @@ static fsdp_status choose_beside(const char *given, choice *out)
     int64_t *steps;
     size_t n;
     const char *rest = "";
-    char *parent = fsdp_path_parent(given);
-    fsdp_status status = parent ? list_steps(parent, &steps, &n) : FSDP_ERR_NOMEM;
+    char *parent = fsdp_path_parent(given), *name = fsdp_path_stripped(given);
+    fsdp_status status = parent && name ? list_steps(parent, false, &steps, &n) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK) {
-        if (n && steps[n - 1] == step_of(fsdp_path_name(given), &rest))
+        if (n && steps[n - 1] == step_of(fsdp_path_name(name), &rest))
             n--;
         char *path = n ? path_of_step(parent, steps[n - 1]) : NULL;
         if (n && path)
@@ -385,6 +450,7 @@ static fsdp_status choose_beside(const char *given, choice *out)
         fsdp_free(path);
         fsdp_free(steps);
     }
+    fsdp_free(name);
     fsdp_free(parent);
     return status;
 }
@@ -413,31 +479,6 @@ static fsdp_status choose(const fsdp_trainer *t, choice *out)
     FSDP_TRY(choose_newest(t->checkpoint_dir, out));
     if (!*out->path && t->out)
         fprintf(t->out, "no checkpoint in %s: from the beginning\n", t->checkpoint_dir);
-    return FSDP_OK;
-}
-
-/* Is it something other than a checkpoint of ours, be it a damaged one? */
-static fsdp_status is_foreign(const char *dir, bool *yes)
-{
-    char **names;
-    size_t count;
-    fsdp_json *doc;
-    *yes = true;
-    if (!fsdp_path_is_directory(dir))
-        return FSDP_OK;
-    FSDP_TRY(fsdp_directory_list(dir, &names, &count));
-    fsdp_free(names);
-    if (count > 0 && !has_file(dir, FSDP_TRAINER_STATE))
-        return FSDP_OK;
-    *yes = false;
-    char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
-    if (!path)
-        return FSDP_ERR_NOMEM;
-    if (count > 0 && fsdp_json_read(path, &doc) == FSDP_OK) {
-        *yes = !fsdp_json_has(fsdp_json_root(doc), "format"); /* transformers' has none */
-        fsdp_json_destroy(doc);
-    }
-    fsdp_free(path);
     return FSDP_OK;
 }
 

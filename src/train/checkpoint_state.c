@@ -228,14 +228,11 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
 static fsdp_status get_scaler(fsdp_json_node root, fsdp_grad_scaler *scaler)
 {
     fsdp_json_node from;
-    fsdp_grad_scaler_state s;
     FSDP_TRY(fsdp_json_opt_object(root, "scaler", &from));
     if (!from.value || !scaler)
         return FSDP_OK;
+    fsdp_grad_scaler_state s = fsdp_grad_scaler_get_state(scaler); /* how it grows is an option */
     FSDP_TRY(fsdp_json_get_f64(from, "scale", &s.scale));
-    FSDP_TRY(fsdp_json_get_f64(from, "growth_factor", &s.growth_factor));
-    FSDP_TRY(fsdp_json_get_f64(from, "backoff_factor", &s.backoff_factor));
-    FSDP_TRY(fsdp_json_get_i64(from, "growth_interval", 1, INT64_MAX, &s.growth_interval));
     FSDP_TRY(fsdp_json_get_i64(from, "_growth_tracker", 0, INT64_MAX, &s.growth_tracker));
     return fsdp_grad_scaler_set_state(scaler, &s);
 }
@@ -314,6 +311,7 @@ static const char *const told[] = {"lr",
                                    "adafactor-eps2",
                                    "adafactor-beta1",
                                    "max-grad-norm",
+                                   "grad-norm-type",
                                    "clip-value",
                                    "gradient-divide-factor",
                                    "lr-schedule",
@@ -328,10 +326,18 @@ static const char *const told[] = {"lr",
                                    "loss-reduction",
                                    "param-dtype",
                                    "reduce-dtype",
+                                   "output-dtype",
+                                   "buffer-dtype",
+                                   "growth-factor",
+                                   "backoff-factor",
+                                   "growth-interval",
                                    "master-dtype",
                                    "unit-mp-policy",
                                    "frozen-prefixes",
                                    "task-prefix",
+                                   "text-column",
+                                   "target-column",
+                                   "document-token",
                                    "max-source-length",
                                    "max-target-length",
                                    "max-seq-length",

@@ -55,18 +55,22 @@ fsdp_status fsdp_profile_parse_steps(const char *flag, const char *text, int64_t
     return FSDP_OK;
 }
 
-fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text, int64_t total,
-                                      fsdp_profile_options *options)
+fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text, int64_t begun,
+                                      int64_t total, fsdp_profile_options *options)
 {
-    int64_t n = total < FSDP_PROFILE_STEPS ? total : FSDP_PROFILE_STEPS,
-            warm_up = total - n < FSDP_PROFILE_WARM_UP ? total - n : FSDP_PROFILE_WARM_UP,
-            first = warm_up + 1, last = warm_up + n;
+    const int64_t left = total - begun, n = left < FSDP_PROFILE_STEPS ? left : FSDP_PROFILE_STEPS;
+    const int64_t spare = left - n;
+    const int64_t warm_up = spare < FSDP_PROFILE_WARM_UP ? spare : FSDP_PROFILE_WARM_UP;
+    int64_t first = begun + warm_up + 1, last = begun + warm_up + n;
     if (text)
         FSDP_TRY(fsdp_profile_parse_steps(flag, text, &first, &last));
     if (last > total)
         return fsdp_error(FSDP_ERR_INVALID, "%s %s: the run has %lld steps", flag, text,
                           (long long)total);
-    options->first_step = first - 1;
+    if (first <= begun)
+        return fsdp_error(FSDP_ERR_INVALID, "%s %s: the run goes on after step %lld", flag, text,
+                          (long long)begun);
+    options->first_step = first - 1 - begun;
     options->n_steps = last - first + 1;
     return FSDP_OK;
 }

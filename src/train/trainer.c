@@ -50,8 +50,25 @@ static fsdp_status save(fsdp_trainer *t, const char *why)
     fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     fsdp_trainer_say(t, "--> saved the model in %s (%s)", t->config->output, why);
-    t->result->saved = true;
+    t->result->saved = t->saved_model = true;
     return FSDP_OK;
+}
+
+/* Without validation the last state is the model. With it the best one is, which a run that was
+ * resumed may have before it: then it lies there, or was saved elsewhere, if at all. */
+static fsdp_status save_at_end(fsdp_trainer *t)
+{
+    int there = 0;
+    if (!t->validation_loader)
+        return save(t, "end of training");
+    if (!t->config->save_model || t->saved_model)
+        return FSDP_OK;
+    if (fsdp_trainer_is_first(t))
+        there = fsdp_path_is_directory(t->config->output);
+    FSDP_TRY(fsdp_broadcast(t->group, &there, sizeof there, 0));
+    return there ? FSDP_OK
+                 : save(t, "end of training: the best validation was before --resume, and its "
+                           "model is not there");
 }
 
 /* With what else a task is judged by. */
@@ -205,13 +222,17 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
     FSDP_TRY(end_epoch(t, epoch));
     FSDP_TRY(fsdp_report_sample_memory(t));
     t->record.seconds = fsdp_clock_s() - begin;
+    if (t->out)
+        fflush(t->out);
+    /* Where --max-steps ends it, a checkpoint has it open: a longer run goes on with it. */
+    const bool cut = t->step % t->steps_per_epoch != 0;
+    if (cut)
+        FSDP_TRY(fsdp_checkpoint_at_step(t, true));
     if (!FSDP_GROW(t->epochs, t->cap_epochs, t->n_epochs + 1))
         return FSDP_ERR_NOMEM;
     t->epochs[t->n_epochs++] = t->record;
     begin_epoch(t);
-    if (t->out)
-        fflush(t->out);
-    return fsdp_checkpoint_at_step(t, true);
+    return cut ? FSDP_OK : fsdp_checkpoint_at_step(t, true);
 }
 
 static fsdp_status run(fsdp_trainer *t)
@@ -223,8 +244,7 @@ static fsdp_status run(fsdp_trainer *t)
     while (t->step < t->total_steps)
         FSDP_TRY(run_epoch(t, t->step / t->steps_per_epoch));
     FSDP_TRY(fsdp_checkpoint_finish(t));
-    if (!t->validation_loader)
-        FSDP_TRY(save(t, "end of training"));
+    FSDP_TRY(save_at_end(t));
     if (t->step == t->first_step) /* nothing was left to do */
         FSDP_TRY(fsdp_report_sample_memory(t));
     FSDP_TRY(fsdp_report_summary(t));

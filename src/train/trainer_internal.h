@@ -70,6 +70,7 @@ typedef struct fsdp_trainer {
     int64_t n_saved;                /* those that ended, and the worst of each figure */
     fsdp_checkpoint_report slowest; /* of them */
     char *resumed_from;             /* NULL: nothing */
+    bool saved_model;               /* this run, not the one that it goes on from */
     fsdp_epoch_record *epochs;
     size_t n_epochs, cap_epochs;
     double started_s;
@@ -80,11 +81,9 @@ static inline bool fsdp_trainer_is_first(const fsdp_trainer *t)
     return fsdp_group_rank(t->group) == 0;
 }
 
-/* What lies at the run's outputs: its own, or given up by the user. */
-static inline bool fsdp_trainer_may_replace(const fsdp_trainer *t)
-{
-    return t->config->overwrite_output || t->config->resume || t->config->restarted;
-}
+/* What lies at the run's outputs: its own, since it goes on from one of its own checkpoints
+ * (checkpoint.h), or given up by the user. */
+bool fsdp_trainer_may_replace(const fsdp_trainer *t);
 
 /* --- set-up (trainer_open.c) --- */
 

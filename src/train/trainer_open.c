@@ -23,9 +23,7 @@
 
 static bool is_inside(const char *path, const char *dir)
 {
-    size_t n = strlen(dir);
-    while (n > 1 && dir[n - 1] == '/')
-        n--;
+    size_t n = fsdp_path_length(dir);
     return path && strncmp(path, dir, n) == 0 && path[n] == '/';
 }
 
@@ -273,6 +271,9 @@ static fsdp_status open_data(fsdp_trainer *t)
     t->total_steps = t->steps_per_epoch * c->epochs;
     if (c->max_steps > 0 && c->max_steps < t->total_steps)
         t->total_steps = c->max_steps;
+    else if (c->max_steps > t->total_steps)
+        fsdp_trainer_say(t, "--max-steps %lld: --epochs %d are over after %lld steps",
+                         (long long)c->max_steps, c->epochs, (long long)t->total_steps);
     return FSDP_OK;
 }
 
@@ -328,10 +329,10 @@ static fsdp_status open_profile(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
     fsdp_profile_options options = {.path = c->profile};
-    if (!c->profile)
+    if (!c->profile || t->step >= t->total_steps)
         return FSDP_OK;
-    FSDP_TRY(
-        fsdp_profile_choose_steps("--profile-steps", c->profile_steps, t->total_steps, &options));
+    FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, t->step, t->total_steps,
+                                       &options));
     return fsdp_profile_create(t->group, &options, &t->profile);
 }
 
@@ -357,8 +358,11 @@ static void print_mesh(const fsdp_trainer *t)
 {
     const int replicas = t->mesh ? fsdp_device_mesh_size(t->mesh, 0) : 0;
     if (replicas == 1)
-        fprintf(t->out, "one replica, sharded over all ranks of this host: as FULL_SHARD; "
-                        "--shard-size N makes more\n");
+        fprintf(t->out,
+                "one replica, sharded over all ranks of this host: as %s; "
+                "--shard-size N makes more\n",
+                t->config->sharding_strategy == FSDP_SHARDING_HYBRID_SHARD ? "FULL_SHARD"
+                                                                           : "SHARD_GRAD_OP");
     else if (replicas > 1)
         fprintf(t->out, "%d replicas, each sharded over %d rank%s\n", replicas,
                 fsdp_device_mesh_size(t->mesh, 1),

@@ -97,12 +97,47 @@ for step in 5 10; do
 done
 train 1 --resume
 same nothing_is_left_to_do
+train 1 --resume o-checkpoints/checkpoint-10 --profile p.json
+check the_profile_is_of_steps_that_are_left [ -s p.json ]
+rm -f p.json
 fresh
 train 2 --save-steps 3 --save-total-limit 2
 [ "$(checkpoints)" = "checkpoint-9 checkpoint-12 " ] && ok the_newest_two_stay || bad the_newest_two_stay "$(checkpoints)"
 [ "$(grep -c '"kind": "checkpoint", .*"step_seconds": [0-9]' m.jsonl)" -eq 4 ] &&
     grep -q '^4 checkpoints written: a step that triggers one took at most .* of it for the checkpoint$' out &&
     ok what_such_a_step_took_is_told || bad what_such_a_step_took_is_told "$(cat out)"
+# another program's is never removed; --output o/ is --output o
+fresh
+train 2 --save-steps 4
+rm -r o-checkpoints/checkpoint-8 o-checkpoints/checkpoint-12
+cp -r o-checkpoints/checkpoint-4 o-checkpoints/checkpoint-3
+echo '{"global_step": 3}' >o-checkpoints/checkpoint-3/trainer_state.json
+train 2 --save-steps 4 --save-total-limit 1 --resume --output o/
+[ "$(checkpoints)" = "checkpoint-3 checkpoint-12 " ] && ok one_of_another_program_stays || bad one_of_another_program_stays "$(checkpoints)"
+same a_slash_behind_output_changes_nothing
+# a longer run goes on with the epoch that --max-steps cut
+fresh
+constant="--lr-schedule constant --warmup-steps 0"
+# shellcheck disable=SC2086
+train 2 $constant
+grep '^Train Epoch' out | tail -n 2 >epochs.whole
+fresh
+# shellcheck disable=SC2086
+train 2 $constant --max-steps 6 --save-steps 6
+# shellcheck disable=SC2086
+train 2 $constant --resume
+grep '^Train Epoch' out >epochs.now
+check an_epoch_cut_by_max_steps_goes_on cmp -s epochs.whole epochs.now
+check and_is_one_epoch_of_the_table [ "$(grep -Ec '^(│|\|)? *[1-9] .*[0-9]' out)" -eq 3 ]
+# a run that is resumed after its best validation still ends with a model
+fresh
+# shellcheck disable=SC2086
+train 2 $constant --epochs 2 --save-strategy epoch
+rm -r o
+# shellcheck disable=SC2086
+train 2 $constant --lr 1 --resume
+expect the_end_is_the_model_if_there_is_no_best_one 0 'best validation was before --resume' out
+check and_it_is_saved [ -s o/model.safetensors ]
 fresh
 train 2 --save-strategy epoch
 [ "$(checkpoints)" = "checkpoint-4 checkpoint-8 checkpoint-12 " ] && ok each_epoch || bad each_epoch "$(checkpoints)"
@@ -162,12 +197,17 @@ cp -r o-checkpoints/checkpoint-5 foreign
 rm foreign/trainer_state.json m.jsonl
 # shellcheck disable=SC2086
 train 2 $sgd --resume foreign
+expect a_checkpoint_of_elsewhere_gives_no_leave_to_replace_a_model 1 'overwrite-output replaces the model'
+mv o o.other
+# shellcheck disable=SC2086
+train 2 $sgd --resume foreign
 expect a_foreign_folder_without_step_is_refused 1 'foreign: nothing there says how many steps were taken, since sgd counts none: --resume-step N is needed'
 # shellcheck disable=SC2086
 train 2 $sgd --resume foreign --resume-step 5
 numbers m.jsonl | grep -v validation >now.numbers
 check and_goes_on_after_that_step cmp -s now.numbers rest.numbers
 check which_are_some test -s rest.numbers
+rm -r o.other
 # shellcheck disable=SC2086
 train 2 $sgd --resume o-checkpoints/checkpoint-5 --resume-step 4
 expect another_step_than_a_folder_says_is_refused 1 'checkpoint-5 is of step 5, not of --resume-step 4'
@@ -184,6 +224,10 @@ train 2 --mixed-precision fp16 --save-steps 5
 rm -rf o-checkpoints/checkpoint-1?
 train 1 --mixed-precision fp16 --resume
 curve resumed_fp16 1 other.numbers
+rm -rf o-checkpoints/checkpoint-1?
+train 1 --mixed-precision fp16 --resume --growth-interval 7 --save-steps 5
+expect another_growth_of_the_scale_is_told 0 'resuming with --growth-interval 7, which was 2000' out
+check and_counts grep -q '"growth_interval": 7' o-checkpoints/checkpoint-12/trainer_state.json
 
 # --- killed ---
 # Each of these runs is killed after some more steps; the last one ends.

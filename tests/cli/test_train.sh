@@ -111,6 +111,19 @@ check lines_without_carriage_returns_in_a_pipe [ "$(cat out err | tr -cd '\r' | 
 check a_table_of_epochs grep -q 'epoch .*train loss .*validation loss' out
 check memory_by_purpose grep -q 'peak memory .*param .*grad .*optim .*activation' out
 check one_line_at_the_end grep -Eq '^10 steps, median .* host memory of all ranks .* at most' out
+cp m.jsonl kept.jsonl
+run plot -o new.jsonl m.jsonl
+expect a_picture_is_no_metrics_file 1 'output new.jsonl: that is the name of a metrics file'
+ln m.jsonl curve.png
+run plot -o curve.png m.jsonl
+expect what_is_drawn_is_not_drawn_over 1 'output curve.png is one of the files to plot'
+check and_the_file_stays cmp -s m.jsonl kept.jsonl
+rm curve.png kept.jsonl
+"$fsdp" train --model tiny --from-config --data ids.jsonl --no-save-model --max-steps 1 --metrics closed.jsonl >&- 2>err
+rc=$?
+expect closed_output_is_a_failure 1 'Bad file descriptor'
+check and_nothing_of_it_is_in_another_file [ "$(grep -vc '^{' closed.jsonl)" -eq 0 ]
+rm closed.jsonl
 run launch -n 2 train --model tiny --data ids.jsonl --no-save-model --print-config
 check the_configuration_is_printed_once [ "$(grep -c '^# batch-size: 4 ' out)" -eq 1 ]
 run train --model tiny --data ids.jsonl --output o --dtype bf16

@@ -190,10 +190,17 @@ TEST(windows_are_steps_from_1_on)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ASSERT_ERROR(fsdp_profile_parse_steps("--profile-steps", bad[i], &first, &last),
                      FSDP_ERR_INVALID, "--profile-steps");
-    ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", NULL, 100, &o));
+    ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", NULL, 0, 100, &o));
     ASSERT(o.first_step == 3 && o.n_steps == 3);
-    ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", NULL, 5, &o));
+    ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", NULL, 0, 5, &o));
     ASSERT(o.first_step == 2 && o.n_steps == 3);
-    ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", NULL, 2, &o));
+    ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", NULL, 0, 2, &o));
     ASSERT(o.first_step == 0 && o.n_steps == 2);
+    /* of a run that is resumed: steps are the run's, the profile counts those of this process */
+    ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", NULL, 10, 12, &o));
+    ASSERT(o.first_step == 0 && o.n_steps == 2);
+    ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", "11:12", 4, 12, &o));
+    ASSERT(o.first_step == 6 && o.n_steps == 2);
+    ASSERT_ERROR(fsdp_profile_choose_steps("--profile-steps", "4:6", 4, 12, &o), FSDP_ERR_INVALID,
+                 "--profile-steps 4:6: the run goes on after step 4");
 }
