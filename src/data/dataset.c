@@ -73,6 +73,18 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     return FSDP_OK;
 }
 
+/* Data are opened by every rank, and looked at before they are read. */
+static fsdp_status check_is_kept(const char *path)
+{
+    const fsdp_status status = fsdp_path_check(path);
+    if (status != FSDP_ERR_INVALID)
+        return status;
+    return fsdp_error(status,
+                      "%s: neither a regular file nor a directory; data are read more than once, "
+                      "and by every rank, which a pipe does not allow: write them to a file",
+                      path);
+}
+
 static fsdp_status check_options(const fsdp_dataset_options *o)
 {
     if (o->max_source_length < 0 || o->max_target_length < 0 || o->max_length < 0 ||
@@ -202,6 +214,7 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
 {
     fsdp_dataset_options full;
     FSDP_TRY(complete_options(options, &full));
+    FSDP_TRY(check_is_kept(path));
     bool tokens = false;
     FSDP_TRY(fsdp_is_token_path(path, &tokens));
     if (!full.max_length)

@@ -66,9 +66,25 @@ static fsdp_status open_tokenizer(generate_run *g)
     return FSDP_OK;
 }
 
+/* Every rank reads the prompts: of a pipe, each would get a part. */
+static fsdp_status check_file(const generate_run *g, const char *flag, const char *path)
+{
+    if (!path || g->world_size == 1)
+        return FSDP_OK;
+    const fsdp_status status = fsdp_path_check(path);
+    if (status != FSDP_ERR_INVALID)
+        return status;
+    return fsdp_error(status,
+                      "%s %s: not a regular file; every rank reads it, which a pipe does not "
+                      "allow: write it to a file, or take one rank",
+                      flag, path);
+}
+
 static fsdp_status read_prompts(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
+    FSDP_TRY(check_file(g, "--input", c->input));
+    FSDP_TRY(check_file(g, "--input-ids", c->input_ids));
     const fsdp_prompt_encoding e = {.tokenizer = g->tokenizer,
                                     .prefix = c->task_prefix,
                                     .max_length = c->max_source_length,

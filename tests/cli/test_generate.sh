@@ -108,6 +108,14 @@ run generate --model "$model" --input-ids "$dir/bad.jsonl"
 expect an_id_beyond_the_vocabulary_is_named 1 'bad.jsonl.*320'
 run launch -n 2 generate --model "$model" --input-ids "$dir/bad.jsonl"
 expect an_id_beyond_the_vocabulary_is_named_on_2_ranks 1 'bad.jsonl.*320'
+mkfifo "$dir/pipe"
+cat "$dir/prompts.jsonl" >"$dir/pipe" &
+writer=$!
+run generate --model "$model" --input-ids "$dir/pipe" --max-new-tokens 20
+kill $writer 2>/dev/null
+same one_rank_reads_a_pipe
+run launch -n 2 generate --model "$model" --input-ids "$dir/pipe"
+expect several_ranks_refuse_a_pipe 1 'input-ids .*/pipe: not a regular file'
 cp -r "$model" "$dir/spoilt" && truncate -s 400000 "$dir/spoilt/model.safetensors"
 run generate --model "$dir/spoilt" --input-ids "$dir/prompts.jsonl"
 expect a_truncated_model_is_an_error 1 'model.safetensors'

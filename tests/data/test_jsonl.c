@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "src/base/io.h"
 #include "tests/test.h"
@@ -225,6 +226,18 @@ TEST(json_lines_may_begin_with_a_byte_order_mark)
     CHECK_HERE();
     ASSERT_INT(fsdp_dataset_len(dataset), 1);
     fsdp_dataset_close(dataset);
+}
+
+/* It would lose what was read to tell its kind, and each rank would get a part of it. */
+TEST(a_pipe_is_refused)
+{
+    char path[600];
+    fsdp_dataset *dataset;
+    snprintf(path, sizeof path, "%s/pipe.jsonl", fsdp_test_dir(t));
+    ASSERT_INT(mkfifo(path, 0600), 0);
+    ASSERT_ERROR(
+        fsdp_dataset_open(path, NULL, &dataset), FSDP_ERR_INVALID,
+        "pipe.jsonl: neither a regular file nor a directory; data are read more than once");
 }
 
 TEST(documents_are_split_in_token_files_only)
