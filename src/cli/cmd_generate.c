@@ -28,7 +28,7 @@ static const fsdp_option table[] = {
     {.name = "prompt", .aliases = "p", .type = FSDP_OPTION_STRING, PLACE(prompt),
      .metavar = "TEXT", .help = "a text, like those without an option"},
     {.name = "input", .aliases = "i", .type = FSDP_OPTION_STRING, PLACE(run.input),
-     .metavar = "FILE", .help = "texts, one a line"},
+     .metavar = "FILE", .help = "texts, one a line; an empty line is an empty text"},
     {.name = "input-ids", .type = FSDP_OPTION_STRING, PLACE(run.input_ids), .metavar = "FILE",
      .help = "token ids instead of texts: JSON [[1, 2], ...], or a row a line, "
              "[1, 2] or {\"input_ids\": [1, 2]}"},
@@ -72,7 +72,8 @@ static const fsdp_options_spec spec = {
     .usage = "--model DIR [TEXT...] [options]",
     .summary = "Generate text: greedily, where each step takes the most likely token, by beam "
                "search (--num-beams), or by sampling (--do-sample). Prints one line a text: "
-               "what is new, without the prompt; token ids if there is no tokenizer.",
+               "what is new, without the prompt, its line ends as spaces; token ids if there is no "
+               "tokenizer.",
     .epilogue = "examples:\n"
                 "  fsdp generate --model t5-small 'translate English to German: Good morning.'\n"
                 "  fsdp launch -n 2 generate --model out --input articles.txt "
@@ -124,13 +125,21 @@ static void print_ids(const int32_t *ids, size_t n)
     puts("]");
 }
 
+/* Line ends within a text are spaces, so that line i is prompt i's. */
+static void print_text(const char *text)
+{
+    for (; *text; text++)
+        putchar(*text == '\n' || *text == '\r' ? ' ' : *text);
+    putchar('\n');
+}
+
 static void print_result(const fsdp_generate_result *r, void *arg)
 {
     const generate_config *config = arg;
     if (config->json)
         print_json(r);
     else if (r->text)
-        puts(r->text);
+        print_text(r->text);
     else
         print_ids(r->ids + r->prompt_length, r->n_ids - r->prompt_length);
     fflush(stdout);

@@ -100,7 +100,7 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
          number++) {
         if (memchr(line, 0, length))
             status = fsdp_error(FSDP_ERR_FORMAT, "a NUL byte");
-        else if (length)
+        else
             status = add_text(p, e, line, length);
         fsdp_error_context(status, "%s: line %lld", path, (long long)number);
     }

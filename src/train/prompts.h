@@ -27,7 +27,7 @@ typedef struct fsdp_prompt_encoding {
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
                                                   const fsdp_prompt_encoding *encoding,
                                                   const char *text);
-/* Each line of a file that is not empty. Errors name path and line. */
+/* Each line of a file, empty ones too: the i-th prompt is line i. Errors name path and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
                                                     const char *path);

@@ -91,6 +91,22 @@ elif [ -f "$spiece" ]; then
     run generate --model "$model" --tokenizer "$spiece" 'a text'
     expect a_tokenizer_larger_than_the_model_is_refused 1 'they do not belong together'
 fi
+# --- a model that has learnt to say line ends (id 13) alone ---
+if lacks sentencepiece; then
+    skip line_i_is_prompt_i "built without sentencepiece"
+else
+    tiny_llama "$dir/ends"
+    sed -i 's/"vocab_size": 67/"vocab_size": 520/' "$dir/ends/config.json"
+    cp "$fixtures/text/llama/tokenizer.model" "$dir/ends/"
+    for i in 1 2 3 4; do echo '{"input_ids": [1, 300, 13, 13, 13, 13, 13], "prompt_length": 2}'; done >"$dir/ends.jsonl"
+    run train --model "$dir/ends" --from-config --data "$dir/ends.jsonl" --max-steps 40 --lr 0.05 --batch-size 4 --output "$dir/ended"
+    printf 'a\n\nb\n' >"$dir/lines.txt"
+    run generate --model "$dir/ended" --input "$dir/lines.txt" --max-new-tokens 3
+    printf '   \n   \n   \n' >"$dir/spaces"
+    check line_i_is_prompt_i cmp -s "$dir/out" "$dir/spaces"
+    run generate --model "$dir/ended" --input "$dir/lines.txt" --max-new-tokens 3 --json
+    expect json_keeps_line_ends 0 '"index": 1, .*"prompt": "", .*"text": "\\n\\n\\n"' out
+fi
 run generate --model "$model" 'a text'
 expect texts_need_a_tokenizer 1 'need a tokenizer.*spiece.model'
 

@@ -461,6 +461,28 @@ TEST(texts_become_ids_as_the_model_wants_them)
     fsdp_tokenizer_close(tokenizer);
 }
 
+TEST(each_line_is_a_prompt_and_empty_ones_too)
+{
+    NEEDS_SENTENCEPIECE();
+    fsdp_tokenizer *tokenizer;
+    fsdp_prompts p = {0};
+    char path[300];
+    const char *text = "x y\n\nz\r\n\r\ny";
+    const char *const lines[] = {"x y", "", "z", "", "y"};
+    ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("fixtures/text/llama"), &tokenizer));
+    const fsdp_prompt_encoding e = {.tokenizer = tokenizer};
+    snprintf(path, sizeof path, "%s/texts", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
+    ASSERT_OK(fsdp_prompts_read_texts(&p, &e, path));
+    ASSERT_INT(p.n, 5);
+    for (size_t i = 0; i < p.n; i++)
+        ASSERT_STR(p.items[i].text, lines[i]);
+    ASSERT_INT(p.items[1].ids.len, 1);
+    ASSERT_INT(p.items[1].ids.ids[0], fsdp_tokenizer_eos_id(tokenizer));
+    fsdp_prompts_free(&p);
+    fsdp_tokenizer_close(tokenizer);
+}
+
 static void read_ids(fsdp_test *t, const char *text, fsdp_status *status, fsdp_prompts *prompts)
 {
     char path[300];
