@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/batch.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/train/prompts.h"
@@ -110,18 +111,42 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
 
 /* --- ids --- */
 
+/* [*first, *end): the entries of a row of n ids that its attention_mask keeps; all without one. */
+static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64_t *end)
+{
+    static const char key[] = "attention_mask";
+    int64_t *mask;
+    size_t found;
+    *first = 0;
+    *end = (int64_t)n;
+    if (fsdp_json_kind_of(row) != FSDP_JSON_OBJECT || !fsdp_json_has(row, key))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_get_i64s(row, key, 0, INT32_MAX, &mask, &found));
+    fsdp_status status = found == n
+                             ? fsdp_mask_span(mask, (int64_t)n, first, end)
+                             : fsdp_json_mismatch(row, key, "%zu entries, as in input_ids", n);
+    if (status == FSDP_ERR_INVALID)
+        status = fsdp_json_mismatch(row, key, "ones side by side, zeros at the ends alone");
+    fsdp_free(mask);
+    return status;
+}
+
 static fsdp_status add_row(fsdp_prompts *p, fsdp_json_node row, int64_t vocab)
 {
-    int64_t *wide;
+    int64_t *wide, first, end;
     size_t n;
     const char *key = fsdp_json_kind_of(row) == FSDP_JSON_OBJECT ? "input_ids" : NULL;
     FSDP_TRY(fsdp_json_get_i64s(row, key, 0, vocab - 1, &wide, &n));
-    fsdp_prompt *prompt = add(p);
-    bool room = prompt && FSDP_GROW(prompt->ids.ids, prompt->ids.cap, n);
-    for (size_t i = 0; room && i < n; i++)
-        prompt->ids.ids[prompt->ids.len++] = (int32_t)wide[i];
+    fsdp_status status = read_mask(row, n, &first, &end);
+    if (status == FSDP_OK) {
+        fsdp_prompt *prompt = add(p);
+        if (!prompt || !FSDP_GROW(prompt->ids.ids, prompt->ids.cap, n))
+            status = FSDP_ERR_NOMEM;
+        for (int64_t i = first; status == FSDP_OK && i < end; i++)
+            prompt->ids.ids[prompt->ids.len++] = (int32_t)wide[i];
+    }
     fsdp_free(wide);
-    return room ? FSDP_OK : FSDP_ERR_NOMEM;
+    return status;
 }
 
 /* A document is one row, or an array of rows. */

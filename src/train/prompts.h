@@ -32,6 +32,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
                                                     const char *path);
 /* Rows of ids below vocab_size: a JSON array of rows, or a row a line; a row is [1, 2] or
- * {"input_ids": [1, 2]}. */
+ * {"input_ids": [1, 2]}, of which an "attention_mask" beside them keeps those with a one. */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_ids(fsdp_prompts *prompts, const char *path,
                                                   int64_t vocab_size);

@@ -512,6 +512,33 @@ TEST(ids_are_read_as_array_or_by_line)
     }
 }
 
+/* Padding on either side, as 'fsdp train' takes it. */
+TEST(ids_that_are_masked_are_no_prompt)
+{
+    fsdp_prompts p;
+    fsdp_status status;
+    read_ids(t,
+             "{\"input_ids\": [5, 6, 0, 0], \"attention_mask\": [1, 1, 0, 0]}\n"
+             "{\"attention_mask\": [0, 1], \"input_ids\": [0, 7]}\n"
+             "{\"input_ids\": [8, 0], \"attention_mask\": null}\n",
+             &status, &p);
+    CHECK_HERE();
+    ASSERT_OK(status);
+    ASSERT_INT(p.n, 3);
+    ASSERT_INT(p.items[0].ids.len, 2);
+    ASSERT_INT(p.items[0].ids.ids[1], 6);
+    ASSERT_INT(p.items[1].ids.len, 1);
+    ASSERT_INT(p.items[1].ids.ids[0], 7);
+    ASSERT_INT(p.items[2].ids.len, 2);
+    fsdp_prompts_free(&p);
+    read_ids(t, "{\"input_ids\": [5, 6], \"attention_mask\": [1]}\n", &status, &p);
+    ASSERT_ERROR(status, FSDP_ERR_FORMAT, "attention_mask");
+    fsdp_prompts_free(&p);
+    read_ids(t, "[1]\n{\"input_ids\": [5, 6, 7], \"attention_mask\": [1, 0, 1]}\n", &status, &p);
+    ASSERT_ERROR(status, FSDP_ERR_FORMAT, "ids: attention_mask: expected ones side by side");
+    fsdp_prompts_free(&p);
+}
+
 TEST(bad_ids_are_named_by_line)
 {
     fsdp_prompts p;
