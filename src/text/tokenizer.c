@@ -1,8 +1,8 @@
 /* T5's and Llama 2's rules around SentencePiece, as the fast tokenizers of transformers apply them:
  * special tokens are cut out of the raw text first, each part between them is encoded as a text of
  * its own, </s> is appended. Of T5's unigram model libsentencepiece normalises and finds the words;
- * words of more than one piece are cut anew by unigram.c, which says why. Llama's BPE model gives
- * its pieces as they are. */
+ * words of more than one piece are cut anew by unigram.c, which says why, but for those with pieces
+ * of bytes. Llama's BPE model gives its pieces as they are. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -338,19 +338,20 @@ typedef struct word {
     const fsdp_tokenizer *tokenizer;
     fsdp_token_list *list;
     fsdp_str text;
-    int pieces;
-    int32_t id; /* of the last piece */
+    fsdp_token_list pieces;
+    bool has_bytes; /* byte pieces are among them: the text is not what was read */
 } word;
 
 static fsdp_status finish_word(word *w)
 {
     fsdp_status status = FSDP_OK;
-    if (w->pieces == 1)
-        status = append(w->list, w->id);
-    else if (w->pieces > 1)
+    if (w->pieces.len == 1 || w->has_bytes)
+        for (size_t i = 0; i < w->pieces.len && status == FSDP_OK; i++)
+            status = append(w->list, w->pieces.ids[i]);
+    else if (w->pieces.len > 1)
         status = fsdp_unigram_encode(w->tokenizer->unigram, w->text.data, w->text.len, w->list);
-    w->text.len = 0;
-    w->pieces = 0;
+    w->text.len = w->pieces.len = 0;
+    w->has_bytes = false;
     return status;
 }
 
@@ -362,8 +363,8 @@ static fsdp_status add_piece(void *arg, const char *piece, size_t length, int32_
     if (match(piece, length, space_mark))
         FSDP_TRY(finish_word(w));
     fsdp_str_append(&w->text, piece, length);
-    w->pieces++;
-    w->id = id;
+    w->has_bytes |= fsdp_sentencepiece_byte(w->tokenizer->sp, id) >= 0;
+    FSDP_TRY(append(&w->pieces, id));
     return w->text.failed ? fsdp_error_nomem() : FSDP_OK;
 }
 
@@ -413,6 +414,7 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
     word w = {.tokenizer = tokenizer, .list = list};
     fsdp_status status = encode_parts(&w, text, length, most);
     fsdp_str_fini(&w.text);
+    fsdp_token_list_fini(&w.pieces);
     if (status == FSDP_OK)
         status = append(list, tokenizer->eos_id);
     if (status != FSDP_OK)

@@ -326,6 +326,83 @@ TEST(a_normaliser_that_breaks_utf8_does_no_harm)
     fsdp_tokenizer_close(tokenizer);
 }
 
+/* ModelProto.pieces: text, score and type. */
+static void add_piece(char *model, size_t *bytes, const char *text, float score, char type)
+{
+    const size_t n = strlen(text);
+    const char head[] = {0x0A, (char)(n + 9), 0x0A, (char)n}, tail[] = {0x18, type};
+    memcpy(model + *bytes, head, 4);
+    memcpy(model + *bytes + 4, text, n);
+    model[*bytes + 4 + n] = 0x15;
+    memcpy(model + *bytes + 5 + n, &score, 4);
+    memcpy(model + *bytes + 9 + n, tail, 2);
+    *bytes += 11 + n;
+}
+
+/* A unigram model with 256 byte pieces, ids 3 to 258, and four more behind them. */
+static void write_byte_fallback_model(fsdp_test *t, const char *path)
+{
+    enum {
+        NORMAL = 1,
+        UNKNOWN = 2,
+        CONTROL = 3,
+        BYTE = 6
+    };
+    static const char trainer_spec[] = {0x12, 0x05, 0x18, 0x01, (char)0x98, 0x02, 0x01};
+    static const char normalizer_spec[] = "\x1A\x0A\x0A\x08identity";
+    char model[8192], name[8];
+    size_t bytes = 0;
+    add_piece(model, &bytes, "<pad>", 0, CONTROL);
+    add_piece(model, &bytes, "</s>", 0, CONTROL);
+    add_piece(model, &bytes, "<unk>", 0, UNKNOWN);
+    for (int i = 0; i < 256; i++) {
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned)i);
+        add_piece(model, &bytes, name, 0, BYTE);
+    }
+    add_piece(model, &bytes, "\xE2\x96\x81", -1, NORMAL);
+    add_piece(model, &bytes, "a", -2, NORMAL);
+    add_piece(model, &bytes, "b", -2, NORMAL);
+    add_piece(model, &bytes, "\xE2\x96\x81\x61", -2, NORMAL);
+    memcpy(model + bytes, trainer_spec, sizeof trainer_spec);
+    bytes += sizeof trainer_spec;
+    memcpy(model + bytes, normalizer_spec, sizeof normalizer_spec - 1);
+    bytes += sizeof normalizer_spec - 1;
+    ASSERT_OK(fsdp_file_write(path, model, bytes));
+}
+
+/* What no piece covers becomes its UTF-8 bytes, also of a unigram model, and comes back. */
+TEST(byte_pieces_of_a_unigram_model_are_those_of_the_text)
+{
+    NEEDS_SENTENCEPIECE();
+    enum {
+        FIRST_BYTE = 3,
+        SPACE = 259,
+        A,
+        B,
+        SPACE_A
+    };
+    const int32_t expected[] = {SPACE_A, B, SPACE, FIRST_BYTE + 0xC3, FIRST_BYTE + 0xA9, A, B,
+                                SPACE,   B, 1};
+    static const char text[] = "ab \xC3\xA9\x61\x62 b";
+    fsdp_tokenizer *tokenizer;
+    fsdp_token_list list = {0};
+    char path[512], *back;
+    snprintf(path, sizeof path, "%s/spiece.model", fsdp_test_dir(t));
+    write_byte_fallback_model(t, path);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_tokenizer_open(path, &tokenizer));
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, &list));
+    ASSERT_INT(list.len, sizeof expected / sizeof *expected);
+    for (size_t i = 0; i < list.len; i++)
+        ASSERT_INT(list.ids[i], expected[i]);
+    ASSERT_OK(
+        fsdp_tokenizer_decode(tokenizer, list.ids, list.len, FSDP_DECODE_SKIP_SPECIAL, &back));
+    ASSERT_STR(back, text);
+    fsdp_text_free(back);
+    fsdp_token_list_fini(&list);
+    fsdp_tokenizer_close(tokenizer);
+}
+
 /* extra_ids of tokenizer_config.json, as mT5 has it. */
 TEST(the_number_of_sentinels_comes_from_the_configuration)
 {
