@@ -559,6 +559,42 @@ TEST(scores_far_apart_give_all_to_one_key_on_every_isa)
     }
 }
 
+/* A row without a number is not taken for one that sees no key: its result is none either, and so
+ * are the gradients that it has a part in. The other rows have theirs. */
+TEST(what_is_no_number_stays_none_on_every_isa)
+{
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 1, &context, &kernels));
+        for (int i = 0; i < 4 && !t->failed; i++) {
+            problem p = {.n_sequences = 1,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .head_dim = 8,
+                         .q_offsets = {0, 20},
+                         .k_offsets = {0, 37},
+                         .causal = i & 1,
+                         .scale = 0.5,
+                         .dtype = i & 2 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32};
+            tensors x = make_tensors(&p);
+            matrix_set(&x.q, 3, 5, (double)NAN);
+            fsdp_attention_args args = make_args(&p, &x);
+            ASSERT_OK(kernels->attention(context, &args));
+            ASSERT_OK(kernels->attention_backward(context, &args));
+            for (int64_t d = 0; d < 8; d++) {
+                ASSERT(isnan(matrix_get(&x.out, 3, d)));
+                ASSERT(isnan(matrix_get(&x.d_q, 3, d)));
+                ASSERT(isnan(matrix_get(&x.d_k, 0, d)));
+                ASSERT(isfinite(matrix_get(&x.out, 2, d)) && isfinite(matrix_get(&x.out, 4, d)));
+                ASSERT(isfinite(matrix_get(&x.d_q, 4, d)));
+            }
+            free_tensors(&x);
+        }
+        fsdp_kernels_cpu_close(context);
+    }
+}
+
 TEST(the_number_of_threads_changes_no_bit)
 {
     fsdp_kernel_context *context[3];

@@ -201,16 +201,13 @@ static void forward(const fsdp_attention_block *b)
         span s = visible(b, row);
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
-        if (maximum == -INFINITY) { /* sees no key */
-            b->lse[row] = -INFINITY;
-            b->inverse[row] = 0.0f;
-            zero_outside(b, b->p, row, &(span){0});
-            continue;
-        }
-        row_sums sums = exponentials(b, &s, row, x, maximum);
+        /* The maximum passes over NaN: a row that has nothing else is not one that sees no key. */
+        const float most = maximum == -INFINITY ? 0.0f : maximum;
+        row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);
-        b->lse[row] = maximum + fsdp_log(sums.exact);
-        b->inverse[row] = 1.0f / sums.stored;
+        const bool sees = sums.exact != 0.0f;
+        b->lse[row] = sees ? most + fsdp_log(sums.exact) : -INFINITY;
+        b->inverse[row] = sees ? 1.0f / sums.stored : 0.0f;
     }
     zero_padded_rows(b, b->p);
 }
