@@ -56,7 +56,8 @@ typedef enum fsdp_option_type {
     FSDP_OPTION_DTYPE,       /**< fsdp_dtype, by any name fsdp_dtype_from_name knows */
     FSDP_OPTION_SIZE,        /**< int64_t bytes: 8GiB, 512MB, 1.5g (KB MB GB TB are powers of 1000,
                                 K M G T and KiB MiB GiB TiB of 1024), 4096 */
-    FSDP_OPTION_BOOL_OR_INT, /**< int: 0 false, 1 true, or a number above 1 within bounds */
+    FSDP_OPTION_BOOL_OR_INT, /**< int: 0 false, 1 true, or a number above 1 within bounds; -1 - i
+                                  for word i of `choices`, if there are any */
     FSDP_OPTION_LIST, /**< fsdp_option_list: a,b,c (spaces around items do not count) or a YAML
                            sequence; the last one given wins */
 } fsdp_option_type;

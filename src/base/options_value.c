@@ -277,10 +277,22 @@ static fsdp_status store_bool(const fsdp_option *option, const fsdp_option_given
     return FSDP_OK;
 }
 
+/* One of `choices`, which have numbers as other spellings: those are integers here. */
+static bool word_from_text(const fsdp_option *option, const char *text, int *index)
+{
+    for (int i = 0; option->choices && option->choices[i] && !isdigit((unsigned char)*text); i++)
+        if (fsdp_option_choice_matches(option->choices[i], text)) {
+            *index = i;
+            return true;
+        }
+    return false;
+}
+
 bool fsdp_option_is_switch_value(const fsdp_option *option, const char *text)
 {
     bool value;
-    if (fsdp_option_bool_from_text(text, &value))
+    int index;
+    if (fsdp_option_bool_from_text(text, &value) || word_from_text(option, text, &index))
         return true;
     return option->type == FSDP_OPTION_BOOL_OR_INT && *text &&
            strspn(text, "0123456789") == strlen(text);
@@ -292,10 +304,14 @@ static fsdp_status store_bool_or_int(const fsdp_option *option, const fsdp_optio
     bool on = true;
     int64_t integer = 0;
     double real = 0;
+    int index;
     if (given->text && !fsdp_option_bool_from_text(given->text, &on)) {
         if (given->negated)
             return wrong_value(option, given->text);
-        FSDP_TRY(number_from_text(option, given->text, &integer, &real));
+        if (word_from_text(option, given->text, &index))
+            integer = -1 - index;
+        else
+            FSDP_TRY(number_from_text(option, given->text, &integer, &real));
     }
     const int value = integer ? (int)integer : on != given->negated;
     memcpy(place, &value, sizeof value);
@@ -399,6 +415,18 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
     return status;
 }
 
+static void append_bool_or_int(const fsdp_option *option, int value, fsdp_str *out)
+{
+    if (value < 0) {
+        const char *word = option->choices[-1 - value];
+        fsdp_str_printf(out, "%.*s", fsdp_option_choice_length(word), word);
+    } else if (value <= 1) {
+        fsdp_str_printf(out, "%s", value ? "true" : "false");
+    } else {
+        fsdp_str_printf(out, "%d", value);
+    }
+}
+
 char *fsdp_option_text(const fsdp_option *option, const void *target)
 {
     fsdp_str out = {0};
@@ -414,11 +442,7 @@ char *fsdp_option_text(const fsdp_option *option, const void *target)
         fsdp_str_printf(&out, "%s", *(const bool *)place ? "true" : "false");
         break;
     case FSDP_OPTION_BOOL_OR_INT:
-        if (*(const int *)place <= 1) {
-            fsdp_str_printf(&out, "%s", *(const int *)place ? "true" : "false");
-            break;
-        }
-        fsdp_str_printf(&out, "%d", *(const int *)place);
+        append_bool_or_int(option, *(const int *)place, &out);
         break;
     case FSDP_OPTION_INT:
         fsdp_str_printf(&out, "%d", *(const int *)place);

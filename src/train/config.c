@@ -112,6 +112,19 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
+/* Accelerate writes the strategy of its version 1 as reshard_after_forward. */
+static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
+{
+    const int word = -1 - c->reshard_after_forward;
+    if (word < 0)
+        return;
+    const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
+    const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
+    if (strategy < reshard || reshard == FSDP_ORIGIN_ENV) /* its launcher exports both */
+        c->sharding_strategy = word;
+    c->reshard_after_forward = reshards(word);
+}
+
 /* torchtitan has no strategies: degrees say it. Its -1 is what is left over. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
@@ -204,6 +217,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_overlap(c, options);
     derive_prefetch(c, options);
     derive_checkpoints(c, options);
+    derive_strategy(c, options);
     fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
     /* Accelerate exports both variables, the strategy also when only reshard was chosen. */

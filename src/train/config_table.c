@@ -270,8 +270,10 @@ static const fsdp_option table[] = {
     {.name = "reshard-after-forward", .aliases = "fsdp-reshard-after-forward",
      .type = FSDP_OPTION_BOOL_OR_INT, PLACE(reshard_after_forward), .value = "true",
      .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "true with FULL_SHARD",
+     .choices = fsdp_sharding_strategy_choices,
      .help = "free a block's whole parameters between forward and backward; N: among so many of "
-             "the ranks, a divisor, they are kept"},
+             "the ranks, a divisor, they are kept; a --sharding-strategy, which Accelerate writes "
+             "here"},
     {.name = "backward-prefetch", .aliases = "fsdp-backward-prefetch,fsdp-backward-prefetch-policy",
      .type = FSDP_OPTION_CHOICE, PLACE(backward_prefetch), .value = "BACKWARD_PRE",
      .choices = fsdp_backward_prefetch_choices, .metavar = "WHEN",

@@ -510,7 +510,8 @@ TEST(the_table_is_well_formed)
     for (size_t i = 0; i < spec->count; i++) {
         const fsdp_option *o = &spec->table[i];
         ASSERT(o->no_effect ? o->offset == FSDP_OPTION_NOWHERE : o->help && *o->help);
-        ASSERT((o->type == FSDP_OPTION_CHOICE) == (o->choices != NULL));
+        ASSERT(o->type == FSDP_OPTION_BOOL_OR_INT ||
+               (o->type == FSDP_OPTION_CHOICE) == (o->choices != NULL));
         for (const char *c = o->name; *c; c++)
             ASSERT((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-');
         for (size_t k = 0; k < i; k++)
@@ -626,6 +627,11 @@ TEST(accelerates_configuration_is_read)
                                "tpu_use_cluster: false\n"
                                "tpu_use_sudo: false\n"
                                "use_cpu: false\n";
+    static const char version_1[] = "distributed_type: FSDP\n"
+                                    "fsdp_config:\n"
+                                    "  fsdp_reshard_after_forward: HYBRID_SHARD_ZERO2\n"
+                                    "  fsdp_version: 1\n"
+                                    "mixed_precision: 'no'\n";
     fsdp_train_config c;
     char path[256], line[400];
     snprintf(path, sizeof path, "%s/acc.yaml", fsdp_test_dir(t));
@@ -642,5 +648,38 @@ TEST(accelerates_configuration_is_read)
     ASSERT_INT(c.forward_prefetch_kind, FSDP_FORWARD_IMPLICIT);
     ASSERT_STR(c.transformer_layer_cls_to_wrap.items[0], "T5Block");
     ASSERT_INT(c.save_steps, 7);
+    file = fopen(path, "w");
+    ASSERT(file);
+    fputs(version_1, file);
+    fclose(file);
+    snprintf(line, sizeof line, "--config %s", path);
+    ASSERT_OK(parse(&c, line));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_HYBRID_SHARD_ZERO2);
+    ASSERT_INT(c.reshard_after_forward, 0);
+}
+
+/* Accelerate's launcher exports its default strategy beside what the user chose. */
+TEST(a_strategy_may_stand_in_reshard_after_forward)
+{
+    fsdp_train_config c;
+    setenv("FSDP_RESHARD_AFTER_FORWARD", "shard_grad_op", 1);
+    setenv("FSDP_SHARDING_STRATEGY", "FULL_SHARD", 1);
+    fsdp_status status = parse(&c, "");
+    unsetenv("FSDP_RESHARD_AFTER_FORWARD");
+    unsetenv("FSDP_SHARDING_STRATEGY");
+    ASSERT_OK(status);
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_SHARD_GRAD_OP);
+    ASSERT_INT(c.reshard_after_forward, 0);
+    ASSERT_OK(parse(&c, "--fsdp_reshard_after_forward FULL_SHARD"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_FULL_SHARD);
+    ASSERT_INT(c.reshard_after_forward, 1);
+    ASSERT_OK(parse(&c, "--reshard-after-forward NO_SHARD"));
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_NO_SHARD);
+    ASSERT_OK(parse(&c, "--reshard-after-forward 4"));
+    ASSERT_INT(c.reshard_after_forward, 4);
+    ASSERT_ERROR(parse(&c, "--sharding-strategy NO_SHARD --reshard-after-forward FULL_SHARD"),
+                 FSDP_ERR_INVALID, "NO_SHARD contradicts --reshard-after-forward true");
+    ASSERT_ERROR(parse(&c, "--reshard-after-forward=SOMETIMES"), FSDP_ERR_INVALID,
+                 "'SOMETIMES' is not allowed");
 }
 #endif
