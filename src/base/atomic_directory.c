@@ -1,5 +1,11 @@
 /* A directory that appears whole or not at all. It is written under a temporary name beside its
- * place and then exchanged with what is there, in one step where the file system knows how. */
+ * place and then exchanged with what is there, in one step where the file system knows how.
+ *
+ * Note [Names of unfinished directories]
+ * Beside PATH lie PATH.fsdp-tmp-PID-HEX, which is being written, and PATH.fsdp-old-PID-HEX, the old
+ * directory on its way out; PID is the process, HEX the time in 16 digits. Whatever has such a name
+ * is removed or put back once the process has ended, so it is one that nobody gives to a folder of
+ * their own, as a PATH.old-20251122 is. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -11,17 +17,22 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
 
 enum {
-    WALK_OPEN_FOLDERS = 16
+    WALK_OPEN_FOLDERS = 16,
+    TIME_DIGITS = 16
 };
+
+#define TEMPORARY ".fsdp-tmp-"
+#define ASIDE ".fsdp-old-"
 
 struct fsdp_atomic_directory {
     char *path;      /* links resolved if it exists, without final slashes */
-    char *temporary; /* path.tmp-<pid> */
-    char *aside;     /* path.old-<pid>: the old directory on its way out */
+    char *temporary; /* see Note [Names of unfinished directories] */
+    char *aside;
     fsdp_existing existing;
 };
 
@@ -109,6 +120,17 @@ fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing
     return status;
 }
 
+static char *name_beside(const char *path, const char *infix)
+{
+    return fsdp_strdup_printf("%s%s%d-%0*llx", path, infix, (int)getpid(), TIME_DIGITS,
+                              (unsigned long long)fsdp_clock_ns());
+}
+
+char *fsdp_atomic_directory_temporary(const char *path)
+{
+    return name_beside(path, TEMPORARY);
+}
+
 static void release(fsdp_atomic_directory *d)
 {
     fsdp_free(d->path);
@@ -128,8 +150,8 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
     d->existing = existing;
     d->path = real_place(path);
     if (d->path) {
-        d->temporary = fsdp_strdup_printf("%s.tmp-%d", d->path, (int)getpid());
-        d->aside = fsdp_strdup_printf("%s.old-%d", d->path, (int)getpid());
+        d->temporary = name_beside(d->path, TEMPORARY);
+        d->aside = name_beside(d->path, ASIDE);
     }
     fsdp_status status = d->path && d->temporary && d->aside ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
@@ -138,7 +160,7 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
         status = make_parent(d->path);
     if (status == FSDP_OK) {
         fsdp_atomic_directory_sweep(d->path, 0);
-        status = fsdp_tree_remove(d->temporary); /* of a killed process of the same number */
+        fsdp_atomic_directory_sweep(d->path, (int)getpid()); /* a killed process had its number */
     }
     if (status == FSDP_OK && mkdir(d->temporary, 0777) != 0)
         status = fsdp_io_error(d->path, "cannot write a directory there");
@@ -152,7 +174,7 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
 
 /* ---- what others left ------------------------------------------------------------------------ */
 
-/* The process whose number ends `name`, which is `base` and `infix` and that number; else 0. */
+/* The process whose name for something beside `base` is `name`; else 0. */
 static int owner_of(const char *name, const char *base, const char *infix)
 {
     size_t n = strlen(base), m = strlen(infix);
@@ -160,13 +182,17 @@ static int owner_of(const char *name, const char *base, const char *infix)
         return 0;
     const char *digits = name + n + m;
     size_t length = strspn(digits, "0123456789");
-    return length > 0 && length < 10 && digits[length] == 0 ? atoi(digits) : 0;
+    if (length == 0 || length >= 10 || digits[length] != '-')
+        return 0;
+    const char *time = digits + length + 1;
+    return strspn(time, "0123456789abcdef") == TIME_DIGITS && time[TIME_DIGITS] == 0 ? atoi(digits)
+                                                                                     : 0;
 }
 
 bool fsdp_atomic_directory_is_unfinished(const char *name)
 {
     const char *end = strrchr(name, '.');
-    return end && (owner_of(end, "", ".tmp-") || owner_of(end, "", ".old-"));
+    return end && (owner_of(end, "", TEMPORARY) || owner_of(end, "", ASIDE));
 }
 
 /* Has all of the process ended, though its parent has not asked yet how? Of a killed one the first
@@ -230,8 +256,8 @@ static size_t walk_left(const char *path, int pid, bool removing)
         count = 0;
     for (size_t i = 0; i < count; i++) {
         const char *base = fsdp_path_name(place);
-        bool temporary = is_left(owner_of(names[i], base, ".tmp-"), pid);
-        if (!temporary && !is_left(owner_of(names[i], base, ".old-"), pid))
+        bool temporary = is_left(owner_of(names[i], base, TEMPORARY), pid);
+        if (!temporary && !is_left(owner_of(names[i], base, ASIDE), pid))
             continue;
         found++;
         char *left = removing ? fsdp_path_join(parent, names[i]) : NULL;

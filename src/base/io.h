@@ -96,7 +96,7 @@ typedef enum fsdp_existing {
     FSDP_EXISTING_UPDATE,  /* files and folders that the new one lacks are kept */
 } fsdp_existing;
 
-/* Make the empty directory `path`.tmp-<pid>, which will become `path`; missing parents are made.
+/* Make an empty directory beside `path`, which will become `path`; missing parents are made.
  * FSDP_ERR_INVALID if `path` exists and may not be replaced, is no directory, or holds the working
  * directory. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
@@ -108,6 +108,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_e
  * that runs no more. Called by begin(), and by whoever ends a process or survives one. What cannot
  * be removed stays. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
+/* A path beside `path`, the caller's, for what sweep() is to remove if this process cannot. */
+char *fsdp_atomic_directory_temporary(const char *path);
 /* Is `name` one that only an unfinished write gives to what it makes, or moves away? */
 bool fsdp_atomic_directory_is_unfinished(const char *name);
 /* Is there anything that sweep() would remove? */

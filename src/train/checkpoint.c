@@ -231,7 +231,7 @@ fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)
 static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 {
     char *path = path_of_step(folder, step);
-    char *aside = path ? fsdp_strdup_printf("%s.tmp-%d", path, (int)getpid()) : NULL;
+    char *aside = path ? fsdp_atomic_directory_temporary(path) : NULL;
     fsdp_status status = aside ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK && rename(path, aside) != 0)
         status = fsdp_error(FSDP_ERR_IO, "%s: cannot be removed", path);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "tests/test.h"
 
@@ -258,12 +259,25 @@ TEST(a_place_is_checked_before_the_work)
 
 TEST(names_of_unfinished_folders_are_known)
 {
-    ASSERT(fsdp_atomic_directory_is_unfinished("checkpoint-5.tmp-123"));
-    ASSERT(fsdp_atomic_directory_is_unfinished("a.b.old-7"));
-    ASSERT(!fsdp_atomic_directory_is_unfinished("model.tmp-1.pt"));
-    ASSERT(!fsdp_atomic_directory_is_unfinished("a.tmp-"));
-    ASSERT(!fsdp_atomic_directory_is_unfinished("a.old-3b"));
-    ASSERT(!fsdp_atomic_directory_is_unfinished("tmp-3"));
+    ASSERT(fsdp_atomic_directory_is_unfinished("checkpoint-5.fsdp-tmp-123-0123456789abcdef"));
+    ASSERT(fsdp_atomic_directory_is_unfinished("a.b.fsdp-old-7-0123456789abcdef"));
+    static const char *const others[] = {
+        "a.tmp-123",
+        "a.old-20251122",
+        "a.fsdp-tmp-",
+        "a.fsdp-tmp-123",
+        "a.fsdp-tmp-123-",
+        "a.fsdp-tmp--0123456789abcdef",
+        "a.fsdp-tmp-12b-0123456789abcdef",
+        "a.fsdp-tmp-123-0123456789abcde",
+        "a.fsdp-old-123-0123456789abcdef0",
+        "a.fsdp-old-123-0123456789abcdeg",
+        "a.fsdp-tmp-123-0123456789abcdef.pt",
+        "fsdp-tmp-123-0123456789abcdef",
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(others); i++)
+        if (fsdp_atomic_directory_is_unfinished(others[i]))
+            FAIL("%s", others[i]);
 }
 
 /* A killed process's temporary directory goes, that of a running one (this) stays; an old directory
@@ -275,15 +289,18 @@ TEST(what_a_killed_process_left_is_swept)
     if (dead == 0)
         _exit(0);
     ASSERT(waitpid(dead, NULL, 0) == dead);
-    char left[64], aside[64], model[4096];
-    snprintf(left, sizeof left, "model.tmp-%d/part", (int)dead);
-    snprintf(aside, sizeof aside, "model.old-%d", (int)dead);
+    char left[64], aside[64], other[64], model[4096];
+    snprintf(left, sizeof left, "model.fsdp-tmp-%d-0123456789abcdef/part", (int)dead);
+    snprintf(aside, sizeof aside, "model.fsdp-old-%d-0123456789abcdef", (int)dead);
     ASSERT_OK(fsdp_directory_make(in_dir(t, left)));
     ASSERT_OK(fsdp_directory_make(in_dir(t, aside)));
     ASSERT_OK(fsdp_directory_make(in_dir(t, "model.tmp-x")));
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "model.old-20251122")));
+    snprintf(other, sizeof other, "model.tmp-%d", (int)dead);
+    ASSERT_OK(fsdp_directory_make(in_dir(t, other)));
     snprintf(model, sizeof model, "%s", in_dir(t, "model"));
     ASSERT_OK(fsdp_atomic_directory_begin(model, FSDP_EXISTING_UPDATE, &dir));
-    ASSERT_INT(entries(t), 3); /* model, model.tmp-x and this process's own */
+    ASSERT_INT(entries(t), 5); /* model, this process's own, and what somebody named so */
     ASSERT(fsdp_path_is_directory(model));
     fsdp_atomic_directory_sweep(model, 0);
     ASSERT(fsdp_path_is_directory(fsdp_atomic_directory_path(dir)));
@@ -301,7 +318,7 @@ TEST(what_a_process_left_that_nobody_waited_for_is_swept)
         _exit(0);
     ASSERT(waitid(P_PID, (id_t)dead, &info, WEXITED | WNOWAIT) == 0);
     char left[64];
-    snprintf(left, sizeof left, "model.tmp-%d/part", (int)dead);
+    snprintf(left, sizeof left, "model.fsdp-tmp-%d-0123456789abcdef/part", (int)dead);
     ASSERT_OK(fsdp_directory_make(in_dir(t, left)));
     ASSERT(kill(dead, 0) == 0);
     fsdp_atomic_directory_sweep(in_dir(t, "model"), 0);

@@ -105,8 +105,11 @@ run merge-weights back hf --max-shard-size 3KB --model "$golden/gpt2_tiny/model"
 check a_folder_is_cut_into_files test "$(echo hf/model-*-of-00003.safetensors | wc -w)" -eq 3
 check with_its_configuration cmp -s "$golden/gpt2_tiny/model/config.json" hf/config.json
 check and_the_same_weights same hf model.safetensors
-check nothing_else_is_left test "$(echo ./*.tmp-* hf/*.tmp-*)" = './*.tmp-* hf/*.tmp-*'
+check nothing_else_is_left test "$(echo ./*tmp-* hf/*tmp-*)" = './*tmp-* hf/*tmp-*'
+mkdir one.old-20251123 one.tmp-20251123 one.old-1234567
+touch one.old-20251123/kept one.tmp-20251123/kept one.old-1234567/kept
 run convert hf/model.safetensors.index.json one --format hf
+check folders_that_users_named_so_are_kept test "$(echo one.*/kept)" = 'one.old-1234567/kept one.old-20251123/kept one.tmp-20251123/kept'
 check one_file_has_no_index test ! -e one/model.safetensors.index.json
 check what_was_cut_is_one_again same one hf
 check and_takes_its_configuration_along cmp -s hf/config.json one/config.json
@@ -356,9 +359,9 @@ done
 
 mkdir out-checkpoints
 for step in 9 10; do cp -r "$golden/gpt2_tiny/dcp_step2" out-checkpoints/checkpoint-$step; done
-mkdir out-checkpoints/checkpoint-11 out-checkpoints/checkpoint-12.tmp-1
+mkdir out-checkpoints/checkpoint-11 out-checkpoints/checkpoint-12.fsdp-tmp-1-0123456789abcdef
 cp "$fixtures/torch/state_dict.pt" out-checkpoints/checkpoint-11/model_state_dict.pt
-cp -r "$golden/gpt2_tiny/dcp_step2/." out-checkpoints/checkpoint-12.tmp-1
+cp -r "$golden/gpt2_tiny/dcp_step2/." out-checkpoints/checkpoint-12.fsdp-tmp-1-0123456789abcdef
 run inspect out-checkpoints
 check checkpoints_of_a_folder_are_listed shows '^\| checkpoint-9 +\| torch\.distributed\.checkpoint +\| +65 \| +4885 \| 19\.08 KiB \|$'
 check with_files_in_them shows '^\| checkpoint-11/model_state_dict\.pt +\| torch\.save +\| +4 \|'
