@@ -54,10 +54,10 @@ static bool is_model_key(const fsdp_nesting_key *key, const char *name)
     return key->name && !key->is_int && strcmp(key->name, name) == 0;
 }
 
-/* A tensor right below the key `name`. */
-static bool is_below(const fsdp_source_item *item, const char *name)
+/* A tensor of the dict `name`, the last but one of its `n_keys` keys. */
+static bool is_below(const fsdp_source_item *item, const char *name, int n_keys)
 {
-    return item->dtype_name && (item->n_keys == 2 || item->n_keys == 3) &&
+    return item->dtype_name && item->n_keys == n_keys && item->keys[n_keys - 1].name &&
            is_model_key(&item->keys[item->n_keys - 2], name);
 }
 
@@ -66,7 +66,8 @@ static const fsdp_source_item *find_model(const fsdp_source *source)
     static const char *const names[] = {"model", "state_dict", "model_state_dict"};
     for (size_t k = 0; k < FSDP_LENGTH(names); k++)
         for (size_t i = 0; i < fsdp_source_count(source); i++)
-            if (is_below(fsdp_source_at(source, i), names[k]))
+            if (is_below(fsdp_source_at(source, i), names[k], 2) ||
+                is_below(fsdp_source_at(source, i), names[k], 3))
                 return fsdp_source_at(source, i);
     return NULL;
 }

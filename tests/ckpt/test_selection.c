@@ -71,3 +71,45 @@ TEST(the_model_loses_the_names_of_its_wrappers)
     fsdp_source_close(source);
     fsdp_device_destroy(device);
 }
+
+/* A file of tensors with these keys, and what is chosen of it. */
+typedef struct chosen {
+    fsdp_device *device;
+    fsdp_source *source;
+    fsdp_selection model;
+} chosen;
+
+static fsdp_status choose(fsdp_test *t, const fsdp_state_key (*keys)[3], const int *n_keys, int n,
+                          chosen *c)
+{
+    char path[PATH];
+    fsdp_state_dict *dict;
+    snprintf(path, sizeof path, "%s/chosen.pt", fsdp_test_dir(t));
+    FSDP_TRY(fsdp_device_create(NULL, &c->device));
+    FSDP_TRY(fsdp_state_dict_create(&dict));
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; i < n && status == FSDP_OK; i++)
+        status = put(dict, c->device, keys[i], n_keys[i]);
+    if (status == FSDP_OK)
+        status = fsdp_torch_save(dict, path, NULL);
+    fsdp_state_dict_destroy(dict);
+    FSDP_TRY(status);
+    FSDP_TRY(fsdp_source_open(path, &c->source));
+    return fsdp_select_model(c->source, &c->model);
+}
+
+static void end_choice(chosen *c)
+{
+    fsdp_selection_fini(&c->model);
+    fsdp_source_close(c->source);
+    fsdp_device_destroy(c->device);
+}
+
+TEST(a_list_is_no_model)
+{
+    static const fsdp_state_key keys[][3] = {{{.name = "model"}, {.index = 0}},
+                                             {{.name = "model"}, {.index = 1}}};
+    chosen c = {0};
+    ASSERT_ERROR(choose(t, keys, (int[]){2, 2}, 2, &c), FSDP_ERR_NOT_FOUND, "no model in it");
+    end_choice(&c);
+}
