@@ -61,14 +61,15 @@ static bool is_below(const fsdp_source_item *item, const char *name, int n_keys)
            is_model_key(&item->keys[item->n_keys - 2], name);
 }
 
+/* At the top if there is one: a dict beside it may hold its moving average, or a teacher. */
 static const fsdp_source_item *find_model(const fsdp_source *source)
 {
     static const char *const names[] = {"model", "state_dict", "model_state_dict"};
-    for (size_t k = 0; k < FSDP_LENGTH(names); k++)
-        for (size_t i = 0; i < fsdp_source_count(source); i++)
-            if (is_below(fsdp_source_at(source, i), names[k], 2) ||
-                is_below(fsdp_source_at(source, i), names[k], 3))
-                return fsdp_source_at(source, i);
+    for (int n_keys = 2; n_keys <= 3; n_keys++)
+        for (size_t k = 0; k < FSDP_LENGTH(names); k++)
+            for (size_t i = 0; i < fsdp_source_count(source); i++)
+                if (is_below(fsdp_source_at(source, i), names[k], n_keys))
+                    return fsdp_source_at(source, i);
     return NULL;
 }
 

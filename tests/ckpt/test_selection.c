@@ -113,3 +113,19 @@ TEST(a_list_is_no_model)
     ASSERT_ERROR(choose(t, keys, (int[]){2, 2}, 2, &c), FSDP_ERR_NOT_FOUND, "no model in it");
     end_choice(&c);
 }
+
+/* As DCP has them, by name: the moving average comes before the model. */
+TEST(a_model_at_the_top_comes_before_one_below)
+{
+    static const fsdp_state_key keys[][3] = {{{.name = "ema"}, {.name = "model"}, {.name = "w"}},
+                                             {{.name = "state_dict"}, {.name = "w"}}};
+    chosen c = {0};
+    ASSERT_OK(choose(t, keys, (int[]){3, 2}, 2, &c));
+    ASSERT_INT(c.model.n, 1);
+    ASSERT_STR(c.model.prefix, "state_dict");
+    ASSERT_STR(c.model.items[0].item->fqn, "state_dict.w");
+    end_choice(&c);
+    ASSERT_OK(choose(t, keys, (int[]){3}, 1, &c));
+    ASSERT_STR(c.model.prefix, "ema.model");
+    end_choice(&c);
+}
