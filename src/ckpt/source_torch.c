@@ -27,20 +27,20 @@ static bool has_container(walk *w, const fsdp_pickle_value *list)
     return false;
 }
 
-/* Texts and ints: what keys of an item can be. */
-static bool has_plain_keys(const fsdp_pickle_value *dict)
+/* The first key of a dict that is neither text nor an int: no item can have it. NULL: none. */
+static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
 {
     for (size_t i = 0; i + 1 < dict->list.n; i += 2)
         if (!fsdp_pickle_text(dict->list.items[i]) &&
             !fsdp_pickle_is(dict->list.items[i], FSDP_PICKLE_INT))
-            return false;
-    return dict->list.n > 0;
+            return dict->list.items[i];
+    return NULL;
 }
 
 /* As torch.distributed.checkpoint flattens: dicts, and lists of dicts or tensors. */
 static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
 {
-    return (v->kind == FSDP_PICKLE_DICT && has_plain_keys(v)) ||
+    return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v)) ||
            (v->kind == FSDP_PICKLE_LIST && has_container(w, v));
 }
 
@@ -114,13 +114,37 @@ static fsdp_status visit(walk *w, const fsdp_pickle_value *v, int n_keys)
     return is_taken_apart(w, v) ? visit_items(w, v, n_keys) : add_value(w, v, n_keys);
 }
 
-fsdp_status fsdp_source_list_archive(fsdp_source *source)
+static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value *key)
 {
-    const fsdp_pickle_value *root = fsdp_torch_archive_root(source->archive);
+    enum {
+        SHOWN_BYTES = 100
+    };
+    fsdp_str text = {0};
+    fsdp_source_repr(key, SHOWN_BYTES, &text);
+    fsdp_status status =
+        text.failed ? FSDP_ERR_NOMEM
+                    : fsdp_error(FSDP_ERR_UNSUPPORTED,
+                                 "%s: key %s of its dict is neither a text without NUL nor an int",
+                                 source->path, text.data);
+    fsdp_str_fini(&text);
+    return status;
+}
+
+/* Only the whole value must be one with names; within it others are plain values. */
+static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
+{
     char text[128];
     if (!fsdp_pickle_is(root, FSDP_PICKLE_DICT) && !fsdp_pickle_is(root, FSDP_PICKLE_LIST))
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: expected a dict or a list, found %s",
                           source->path, fsdp_pickle_describe(root, text, sizeof text));
+    const fsdp_pickle_value *odd = root->kind == FSDP_PICKLE_DICT ? odd_key(root) : NULL;
+    return odd ? refuse_key(source, odd) : FSDP_OK;
+}
+
+fsdp_status fsdp_source_list_archive(fsdp_source *source)
+{
+    const fsdp_pickle_value *root = fsdp_torch_archive_root(source->archive);
+    FSDP_TRY(check_root(source, root));
     walk *w = fsdp_calloc(1, sizeof *w);
     if (!w)
         return FSDP_ERR_NOMEM;

@@ -40,6 +40,9 @@ for file in hole overlap size trailing header_length; do
 done
 run inspect "$fixtures/torch/legacy.pt"
 check the_legacy_format_is_refused_by_name says 'legacy torch\.save format'
+run inspect "$fixtures/torch/odd_keys.pt"
+check a_key_that_is_no_name_is_refused test $rc -eq 1
+check and_named says 'odd_keys\.pt: key \(1, 2\) of its dict is neither a text without NUL nor an int$'
 cp -r "$fixtures/dcp/hand" incomplete
 rm incomplete/.metadata
 run inspect incomplete
