@@ -418,12 +418,18 @@ fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
     return FSDP_OK;
 }
 
-fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item)
+static fsdp_status check_value(fsdp_source *source, const fsdp_source_item *item)
 {
     const fsdp_pickle_value *value;
+    FSDP_TRY(fsdp_source_value(source, item, &value));
+    return fsdp_torch_archive_check_rest(source->values[item - source->items]);
+}
+
+fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item)
+{
     if (item->dcp)
         return item->dtype_name ? fsdp_dcp_reader_check(source->dcp, item->dcp)
-                                : fsdp_source_value(source, item, &value);
+                                : check_value(source, item);
     if (source->archive && item->dtype_name)
         return fsdp_torch_archive_check(source->archive, item->value, item->fqn);
     return FSDP_OK;
@@ -431,6 +437,8 @@ fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item)
 
 fsdp_status fsdp_source_check_files(const fsdp_source *source)
 {
+    if (source->archive)
+        return fsdp_torch_archive_check_rest(source->archive);
     return source->dcp ? fsdp_dcp_reader_check_files(source->dcp) : FSDP_OK;
 }
 

@@ -74,8 +74,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_so
  * nothing to do. FSDP_ERR_FORMAT naming file and item. Of a folder of pytorch_model.bin nothing is
  * compared: open its files. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item);
-/* Compare the checksums of whole files, where the format has them (block_sums.h): what lies between
- * the items is in them as well. FSDP_ERR_FORMAT naming the first file that differs. */
+/* Compare the checksums of whole files, where the format has them (block_sums.h), and those of all
+ * records of a file of torch.save: what lies between the items is in them as well. FSDP_ERR_FORMAT
+ * naming the first file that differs. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
 /* FSDP_ERR_NOT_FOUND if a file is gone that the checkpoint says lies beside it: trainer_state.json
  * of a folder of `fsdp train`. */

@@ -108,6 +108,9 @@ static fsdp_status read_archive(fsdp_torch_archive *archive, const unsigned char
     FSDP_TRY(fsdp_zip_reader_create(archive->path, data, bytes, &archive->zip));
     FSDP_TRY(check_torch_script(archive)); /* some of its records are compressed */
     FSDP_TRY(fsdp_zip_reader_check_stored(archive->zip));
+    archive->checked = fsdp_calloc(fsdp_zip_reader_count(archive->zip), sizeof *archive->checked);
+    if (!archive->checked)
+        return FSDP_ERR_NOMEM;
     FSDP_TRY(check_byteorder(archive));
     FSDP_TRY(check_version(archive));
     return read_pickle(archive);
@@ -137,6 +140,7 @@ void fsdp_torch_archive_destroy(fsdp_torch_archive *archive)
     for (size_t i = 0; i < archive->n_copies; i++)
         fsdp_file_unmap(&archive->copies[i]);
     fsdp_free(archive->copies);
+    fsdp_free(archive->checked);
     fsdp_arena_fini(&archive->arena);
     fsdp_pickle_destroy(archive->pickle);
     fsdp_zip_reader_destroy(archive->zip);
@@ -147,6 +151,18 @@ void fsdp_torch_archive_destroy(fsdp_torch_archive *archive)
 void fsdp_torch_archive_check_all(fsdp_torch_archive *archive)
 {
     archive->checks_all = true;
+}
+
+fsdp_status fsdp_torch_archive_check_rest(fsdp_torch_archive *archive)
+{
+    for (size_t i = 0; i < fsdp_zip_reader_count(archive->zip); i++) {
+        if (archive->checked[i])
+            continue;
+        archive->checked[i] = true;
+        FSDP_TRY(
+            fsdp_zip_reader_check_crc_mapped(archive->zip, fsdp_zip_reader_at(archive->zip, i)));
+    }
+    return FSDP_OK;
 }
 
 const fsdp_pickle_value *fsdp_torch_archive_root(const fsdp_torch_archive *archive)

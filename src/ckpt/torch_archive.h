@@ -38,3 +38,5 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_tensor(fsdp_torch_archive *archiv
 FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_check(fsdp_torch_archive *archive,
                                                      const fsdp_pickle_value *value,
                                                      const char *name);
+/* The same for all records that were not compared yet: storages of tensors within values, too. */
+FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_check_rest(fsdp_torch_archive *archive);

@@ -13,5 +13,6 @@ struct fsdp_torch_archive {
     fsdp_mapping *copies; /* [n_copies] of tensors that are not contiguous */
     size_t n_copies, copies_cap;
     size_t copy_bytes; /* that further copies may take */
+    bool *checked;     /* [records of zip] by fsdp_torch_archive_check() */
     bool checks_all;   /* compare checksums of storages of any size */
 };

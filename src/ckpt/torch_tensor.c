@@ -243,6 +243,7 @@ fsdp_status fsdp_torch_archive_check(fsdp_torch_archive *archive, const fsdp_pic
 {
     view v = {0};
     FSDP_TRY(read_view(archive, value, name, &v));
+    archive->checked[v.storage - fsdp_zip_reader_at(archive->zip, 0)] = true;
     fsdp_status status = fsdp_zip_reader_check_crc_mapped(archive->zip, v.storage);
     fsdp_error_context(status, "tensor '%s'", name);
     return status;

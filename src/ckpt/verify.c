@@ -152,7 +152,8 @@ static fsdp_status check_source(verifying *v, fsdp_source *source)
         return take_failure(v, fsdp_source_check_companion(source));
     case FSDP_SOURCE_TORCH:
         v->result->has_checksums = true;
-        return check_items(v, source);
+        FSDP_TRY(check_items(v, source));
+        return take_failure(v, fsdp_source_check_files(source)); /* records that no item is */
     case FSDP_SOURCE_SAFETENSORS:
         break;
     }

@@ -271,6 +271,12 @@ cp model.pt changed.pt
 change changed.pt "$(data_at changed.pt)"
 run verify changed.pt
 damaged a_changed_byte_of_a_file "tensor '.*': changed\\.pt: record 'data/0' is damaged"
+cp "$fixtures/torch/pair.pt" pair.pt
+run verify pair.pt
+check tensors_within_values_are_whole test $rc -eq 0
+change pair.pt 1088 # the last storage
+run verify pair.pt
+damaged a_changed_byte_of_a_tensor_within_a_value "pair\.pt: record 'data/2' is damaged"
 cp -r "$fixtures/torch/bin_sharded" bin_changed
 change bin_changed/pytorch_model-00002-of-00002.bin "$(data_at bin_changed/pytorch_model-00002-of-00002.bin)"
 run verify bin_changed
