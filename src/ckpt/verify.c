@@ -6,6 +6,7 @@
 #include <fsdp/tensor.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/ckpt/safetensors_dtype.h"
 #include "src/ckpt/verify.h"
@@ -57,6 +58,50 @@ static int64_t count_not_finite(const double *numbers, int64_t n)
     return count;
 }
 
+/* Types that no kernel makes numbers of: an element's part, little-endian, is not finite if these
+ * bits of it are so. Of 4-bit and 6-bit types all are finite. */
+typedef struct not_finite {
+    const char *dtype;
+    unsigned mask, bits;
+    int64_t bytes; /* of a part */
+} not_finite;
+
+static const not_finite *not_finite_of(const fsdp_safetensors_dtype *dtype)
+{
+    static const not_finite types[] = {
+        {"C64", 0x7f800000, 0x7f800000, 4}, /* two parts: real and imaginary */
+        {"F8_E4M3", 0x7f, 0x7f, 1},         /* no infinity */
+        {"F8_E5M2", 0x7c, 0x7c, 1},         /* as float16 */
+        {"F8_E4M3FNUZ", 0xff, 0x80, 1},     /* the negative zero is the one NaN */
+        {"F8_E5M2FNUZ", 0xff, 0x80, 1},     {"F8_E8M0", 0xff, 0xff, 1},
+    };
+    for (size_t i = 0; i < FSDP_LENGTH(types); i++)
+        if (strcmp(types[i].dtype, dtype->name) == 0)
+            return &types[i];
+    return NULL;
+}
+
+static bool is_part_finite(const not_finite *type, const unsigned char *part)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, part, (size_t)type->bytes);
+    return (bits & type->mask) != type->bits;
+}
+
+/* Of `n` elements of `width` bytes. */
+static int64_t count_by_bits(const not_finite *type, const unsigned char *raw, int64_t n,
+                             int64_t width)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool finite = true;
+        for (int64_t at = 0; at < width; at += type->bytes)
+            finite = finite && is_part_finite(type, raw + i * width + at);
+        count += !finite;
+    }
+    return count;
+}
+
 /* Reads all of the tensor, whatever its type is. */
 static fsdp_status scan(verifying *v, fsdp_source *source, const fsdp_source_item *item,
                         int64_t *count)
@@ -64,11 +109,14 @@ static fsdp_status scan(verifying *v, fsdp_source *source, const fsdp_source_ite
     const fsdp_safetensors_dtype *dtype = fsdp_safetensors_dtype_by_name(item->dtype_name);
     const bool is_float =
         dtype->fsdp_dtype >= 0 && fsdp_dtype_is_floating((fsdp_dtype)dtype->fsdp_dtype);
+    const not_finite *by_bits = not_finite_of(dtype);
     const int64_t width = dtype->bits < 8 ? 1 : dtype->bits / 8, units = item->bytes / width;
     for (int64_t i = 0, n; i < units; i += n) {
         n = units - i < PIECE_ELEMENTS ? units - i : PIECE_ELEMENTS;
         FSDP_TRY(
             fsdp_source_read(source, item, (uint64_t)(i * width), v->raw, (size_t)(n * width)));
+        if (by_bits)
+            *count += count_by_bits(by_bits, v->raw, n, width);
         if (!is_float)
             continue;
         v->device->kernels->cast(v->device->context, v->numbers, FSDP_DTYPE_F64, v->raw,

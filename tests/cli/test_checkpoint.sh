@@ -248,7 +248,8 @@ done
 # --- verify ---
 
 for path in "$dcp" "$fixtures/dcp/empty" "$fixtures/torch/values_4.pt" "$fixtures/hf/llama_sharded" \
-    "$fixtures/torch/bin_sharded" "$fixtures/safetensors/hand.safetensors" hf model.pt strides.pt; do
+    "$fixtures/torch/bin_sharded" "$fixtures/safetensors/hand.safetensors" hf model.pt strides.pt \
+    "$fixtures/torch/dtypes.pt"; do
     run verify "$path"
     check "${path##*/}_is_whole" shows ': whole: [0-9]+ tensors?, '
 done
@@ -305,6 +306,20 @@ for file in hole overlap size trailing; do
 done
 run verify "$fixtures/dcp/written"
 damaged infinity "tensor 'model\\.f16': 1 of 4 elements are not finite"
+two_elements() { # DTYPE BYTES DATA: a tensor of two, all of its bytes as octal escapes
+    header=$(printf '{"w":{"dtype":"%s","shape":[2],"data_offsets":[0,%d]}}' "$1" "$2")
+    printf "\\$(printf '%03o' ${#header})\\0\\0\\0\\0\\0\\0\\0%s$3" "$header" >"two_$1.safetensors"
+}
+two_elements F8_E4M3 2 '\176\177'
+two_elements F8_E5M2 2 '\173\374'
+two_elements F8_E4M3FNUZ 2 '\177\200'
+two_elements F8_E5M2FNUZ 2 '\177\200'
+two_elements F8_E8M0 2 '\376\377'
+two_elements C64 16 '\377\377\177\177\0\0\0\0\0\0\0\0\0\0\300\177'
+for dtype in F8_E4M3 F8_E5M2 F8_E4M3FNUZ F8_E5M2FNUZ F8_E8M0 C64; do
+    run verify two_$dtype.safetensors
+    damaged "what_is_not_finite_in_$dtype" "tensor 'w': 1 of 2 elements are not finite"
+done
 run verify "$fixtures/torch/legacy.pt"
 check what_cannot_be_read_is_an_error says '^fsdp checkpoint verify: .*legacy torch\.save format'
 run verify nowhere
