@@ -115,6 +115,9 @@ static fsdp_status add_dcp_item(fsdp_source *source, const fsdp_dcp_item *dcp)
     fsdp_source_item *item;
     int n_keys = read_path(dcp, keys);
     FSDP_TRY(fsdp_source_add(source, keys, n_keys, &item));
+    if (strcmp(item->fqn, dcp->fqn) != 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: .metadata: the path of '%s' is that of '%s'",
+                          source->path, dcp->fqn, item->fqn);
     item->fqn = dcp->fqn;
     item->dcp = dcp;
     item->dtype_name = dcp->dtype_name;

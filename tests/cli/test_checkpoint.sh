@@ -296,6 +296,11 @@ cp -r "$dcp" short
 head -c 3000 "$dcp/__1_0.distcp" >short/__1_0.distcp
 run verify short
 damaged a_truncated_file 'short/__1_0\.distcp: truncated'
+cp -r "$dcp" renamed
+sed 's/\x16transformer\.wte\.weight/\x16transformer.wte.Weight/' "$dcp/.metadata" >renamed/.metadata
+check paths_of_items_were_changed test "$(cmp -l "$dcp/.metadata" renamed/.metadata | wc -l)" -gt 0
+run verify renamed
+damaged a_path_that_is_not_its_name "renamed: \.metadata: the path of '.*transformer\.wte\.weight.*' is that of '.*transformer\.wte\.Weight"
 cp -r hf index
 rm index/model-00002-of-00003.safetensors
 run verify index
