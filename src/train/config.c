@@ -190,7 +190,21 @@ static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options
     if (c->resume && is_word(c->resume, no))
         c->resume = NULL;
     if (c->resume && is_word(c->resume, newest))
-        c->resume = "auto";
+        c->resume = c->checkpoint ? c->checkpoint : "auto";
+}
+
+/* Scripts that compute the cosine themselves have a switch for it, and where it ends. */
+static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
+{
+    const bool given = fsdp_options_given(options, "lr-schedule");
+    if (!given && fsdp_options_given(options, "lr-decay"))
+        c->lr_schedule = c->lr_decay ? FSDP_LR_COSINE : FSDP_LR_CONSTANT;
+    else if (!given && c->min_lr > 0)
+        c->lr_schedule = FSDP_LR_COSINE;
+    c->lr_decay = c->lr_schedule != FSDP_LR_CONSTANT;
+    if (!fsdp_options_given(options, "schedule-unit"))
+        c->schedule_unit =
+            c->lr_schedule == FSDP_LR_STEP ? FSDP_SCHEDULE_EPOCH : FSDP_SCHEDULE_STEP;
 }
 
 /* Values that nobody gave and that depend on others; and other tools' spellings. */
@@ -201,9 +215,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     c->relative_step &= c->optimizer == FSDP_OPTIMIZER_ADAFACTOR;
     if (given_task(c, &task))
         complete(c, task);
-    if (!fsdp_options_given(options, "schedule-unit"))
-        c->schedule_unit =
-            c->lr_schedule == FSDP_LR_STEP ? FSDP_SCHEDULE_EPOCH : FSDP_SCHEDULE_STEP;
+    derive_schedule(c, options);
     if (c->optimizer != FSDP_OPTIMIZER_ADAMW && !fsdp_options_given(options, "weight-decay"))
         c->weight_decay = 0;
     if (!c->validation_data && !fsdp_options_given(options, "run-validation"))
@@ -308,6 +320,9 @@ static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options 
     if (c->max_steps > 0 && c->warmup_steps > c->max_steps)
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-steps %lld is more than --max-steps %lld",
                           (long long)c->warmup_steps, (long long)c->max_steps);
+    if (c->min_lr > 0 && c->lr_schedule != FSDP_LR_LINEAR && c->lr_schedule != FSDP_LR_COSINE)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--min-lr %g: only --lr-schedule linear and cosine end there", c->min_lr);
     FSDP_TRY(check_sgd(c));
     FSDP_TRY(check_adafactor(c, options));
     FSDP_TRY(check_of_optimizer(c, options));
@@ -479,6 +494,9 @@ static fsdp_status check_async_save(const fsdp_train_config *c)
 static fsdp_status check_checkpoints(const fsdp_train_config *c, const fsdp_options *options)
 {
     bool searches = c->resume && strcmp(c->resume, "auto") == 0;
+    if (c->checkpoint && (!c->resume || strcmp(c->resume, c->checkpoint) != 0))
+        return fsdp_error(FSDP_ERR_INVALID, "--checkpoint %s: --resume true goes on from it",
+                          c->checkpoint);
     FSDP_TRY(check_save_flags(c, options));
     FSDP_TRY(check_async_save(c));
     if (c->resume_step >= 0 && (!c->resume || searches))

@@ -130,6 +130,7 @@ typedef struct fsdp_train_config {
     double init_scale;       /* of the loss, with float16 */
     double growth_factor, backoff_factor; /* by which it grows, or shrinks where it overflows */
     int growth_interval;                  /* steps without overflow after which that grows */
+    bool lr_decay;                        /* another word for it */
     int lr_schedule;                      /* fsdp_lr_schedule_kind */
     int schedule_unit; /* fsdp_schedule_unit; without the flag: epoch for step, else step */
     double gamma;
@@ -197,6 +198,7 @@ typedef struct fsdp_train_config {
     int checkpoint_format;      /* fsdp_checkpoint_format: how its files are called */
     const char *checkpoint_dir; /* folder of checkpoint-<step>; NULL: <output>-checkpoints */
     const char *resume;         /* "auto", a folder; NULL: from the beginning */
+    const char *checkpoint;     /* what "auto" stands for, or NULL */
     int64_t resume_step;        /* steps before that folder was saved; -1: it says so itself */
 
     /* Not an option: an earlier attempt of the same job, which was not refused, may have saved. */

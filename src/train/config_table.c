@@ -24,7 +24,8 @@ static const char *const checkpoint_formats[] = {"fsdp|default", "accelerate",
 static const char *const units[] = {"epoch", "step", NULL};
 static const char *const accumulations[] = {"reduce", "reduce-scatter|reduce_scatter",
                                             "no-sync|no_sync", NULL};
-static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|transformer",
+static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|transformer|T5Block|"
+                                            "LlamaDecoderLayer|GPT2Block|BertLayer",
                                             "SIZE_BASED_WRAP|size", "NO_WRAP|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
 static const char *const devices[] = {"cpu", "meta", "cuda", "fake", NULL};
@@ -253,7 +254,10 @@ static const fsdp_option table[] = {
      PLACE(warmup_steps), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .help = "optimizer steps in which the rate rises from 0"},
     {.name = "min-lr", .type = FSDP_OPTION_DOUBLE, PLACE(min_lr), .value = "0",
-     .bounds = FSDP_AT_LEAST(0), .help = "where linear and cosine end"},
+     .bounds = FSDP_AT_LEAST(0),
+     .help = "where linear and cosine end; without --lr-schedule it is cosine then"},
+    {.name = "lr-decay", .type = FSDP_OPTION_BOOL, PLACE(lr_decay), .optional = true,
+     .help = "another word for --lr-schedule cosine, or constant if false"},
 
     {.name = "sharding-strategy", .aliases = "fsdp-sharding-strategy",
      .type = FSDP_OPTION_CHOICE, PLACE(sharding_strategy), .value = "FULL_SHARD",
@@ -470,6 +474,8 @@ static const fsdp_option table[] = {
      PLACE(resume), .metavar = "[auto|DIR]", .bare = "auto",
      .help = "continue from the newest complete checkpoint (auto, true; without one from the "
              "beginning), or from this one, which PyTorch's FSDP2 or Accelerate may have saved"},
+    {.name = "checkpoint", .type = FSDP_OPTION_STRING, PLACE(checkpoint), .metavar = "DIR",
+     .help = "with --resume true: the checkpoint to continue from"},
     {.name = "resume-step", .type = FSDP_OPTION_INT64, PLACE(resume_step), .value = "-1",
      .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, which the checkpoint says",
      .help = "optimizer steps that were taken before --resume DIR was saved, where data and "
@@ -524,8 +530,6 @@ static const fsdp_option table[] = {
      .no_effect = "a checkpoint goes to the disk tensor by tensor, from the CPU's memory"},
     {.name = "rank0-only", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "whole tensors go one by one to rank 0, which writes them, and to no other rank"},
-    {.name = "lr-decay", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "--lr-schedule says how the rate changes"},
     {.name = "eval-iters", .type = FSDP_OPTION_INT64, NOWHERE, .bounds = FSDP_AT_LEAST(0),
      .no_effect = "validation takes all rows; --max-validation-samples limits them"},
     {.name = "log-model", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "all",

@@ -91,6 +91,29 @@ TEST(rate_and_prefix_follow_from_the_task)
                  "classifiers write no texts");
 }
 
+/* Fabric's tutorial computes the cosine itself: it has a switch for it and its end. */
+TEST(lr_decay_and_min_lr_are_a_cosine)
+{
+    static const struct {
+        const char *line;
+        int schedule;
+    } rows[] = {{"--lr 1 --min_lr 0.5", FSDP_LR_COSINE},
+                {"--lr_decay True", FSDP_LR_COSINE},
+                {"--lr_decay False", FSDP_LR_CONSTANT},
+                {"--lr_decay True --lr-schedule linear", FSDP_LR_LINEAR},
+                {"--lr 1 --min_lr 0.5 --lr-schedule linear", FSDP_LR_LINEAR},
+                {"", FSDP_LR_STEP}};
+    fsdp_train_config c;
+    for (size_t i = 0; i < FSDP_LENGTH(rows); i++) {
+        ASSERT_OK(parse(&c, rows[i].line));
+        ASSERT_INT(c.lr_schedule, rows[i].schedule);
+        ASSERT_INT(c.schedule_unit,
+                   rows[i].schedule == FSDP_LR_STEP ? FSDP_SCHEDULE_EPOCH : FSDP_SCHEDULE_STEP);
+    }
+    ASSERT_OK(parse(&c, "--auto_wrap_policy LlamaDecoderLayer"));
+    ASSERT_INT(c.auto_wrap_policy, FSDP_AUTO_WRAP_TRANSFORMER_BASED);
+}
+
 /* Of the tutorials on Llama (llama-recipes, Lightning Fabric) and of transformers' run_clm.py. */
 TEST(spellings_of_causal_tools_are_known)
 {
@@ -466,6 +489,9 @@ TEST(contradictions_name_both_options)
         {"--metrics out", "--metrics out and --output out are the same file", FSDP_ERR_INVALID},
         {"--metrics ./out --output out/", "--metrics ./out and --output out/ are the same file",
          FSDP_ERR_INVALID},
+        {"--checkpoint c", "--checkpoint c: --resume true goes on from it", FSDP_ERR_INVALID},
+        {"--lr 1 --min-lr 0.1 --lr-schedule step",
+         "--min-lr 0.1: only --lr-schedule linear and cosine end there", FSDP_ERR_INVALID},
         {"--outptu x", "did you mean '--output'", FSDP_ERR_INVALID},
     };
     fsdp_train_config c;
@@ -494,6 +520,7 @@ TEST(resume_takes_a_word_or_a_folder)
                  {"--save-steps 5 --resume c/checkpoint-5", "c/checkpoint-5"},
                  {"--save-steps 5 --resume false", NULL},
                  {"--save-steps 5 --resume no", NULL},
+                 {"--resume True --checkpoint c/checkpoint-5", "c/checkpoint-5"},
                  {"--save-steps 5", NULL}};
     fsdp_train_config c;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
