@@ -6,13 +6,14 @@
 
 #include "src/base/alloc.h"
 #include "src/ckpt/diff.h"
+#include "src/ckpt/diff_values.h"
 #include "src/ckpt/safetensors_dtype.h"
 #include "src/tensor/device.h"
 
 enum {
     PIECE_ELEMENTS = 1 << 18,
     MAX_ELEMENT_BYTES = 8,
-    COMPARED_VALUE_BYTES = 1 << 20
+    TOLD_VALUE_BYTES = 1 << 20
 };
 
 typedef struct side {
@@ -157,30 +158,31 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
     return tell(d, at);
 }
 
-static fsdp_status value_text(side *s, const fsdp_source_item *item, char **text)
+/* Their texts may be the same all the same: they are cut, and show no tensor. */
+static fsdp_status tell_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
+                               const fsdp_pickle_value *b)
 {
-    const fsdp_pickle_value *value;
-    fsdp_str str = {0};
-    FSDP_TRY(fsdp_source_value(s->source, item, &value));
-    fsdp_source_repr(value, COMPARED_VALUE_BYTES, &str);
-    *text = fsdp_str_take(&str);
-    return *text ? FSDP_OK : FSDP_ERR_NOMEM;
+    fsdp_str a_text = {0}, b_text = {0};
+    fsdp_source_repr(a, TOLD_VALUE_BYTES, &a_text);
+    fsdp_source_repr(b, TOLD_VALUE_BYTES, &b_text);
+    at->kind = FSDP_DIFFERENCE_VALUE;
+    at->value_a = a_text.data;
+    at->value_b = b_text.data;
+    fsdp_status status = a_text.failed || b_text.failed ? fsdp_error_nomem() : tell(d, at);
+    fsdp_str_fini(&a_text);
+    fsdp_str_fini(&b_text);
+    return status;
 }
 
 static fsdp_status compare_values(diff *d, fsdp_difference *at)
 {
-    char *a = NULL, *b = NULL;
-    fsdp_status status = value_text(&d->a, at->a, &a);
-    if (status == FSDP_OK)
-        status = value_text(&d->b, at->b, &b);
-    at->kind = FSDP_DIFFERENCE_VALUE;
-    at->value_a = a;
-    at->value_b = b;
-    if (status == FSDP_OK && strcmp(a, b) != 0)
-        status = tell(d, at);
-    fsdp_free(a);
-    fsdp_free(b);
-    return status;
+    fsdp_diff_value a = {.source = d->a.source, .item = at->a};
+    fsdp_diff_value b = {.source = d->b.source, .item = at->b};
+    bool same;
+    FSDP_TRY(fsdp_source_value(a.source, a.item, &a.value));
+    FSDP_TRY(fsdp_source_value(b.source, b.item, &b.value));
+    FSDP_TRY(fsdp_diff_values(&a, &b, &same));
+    return same ? FSDP_OK : tell_values(d, at, a.value, b.value);
 }
 
 static fsdp_status compare_items(diff *d, fsdp_difference *at)

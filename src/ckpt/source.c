@@ -421,6 +421,15 @@ fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
     return FSDP_OK;
 }
 
+fsdp_status fsdp_source_tensor_within(fsdp_source *source, const fsdp_source_item *item,
+                                      const fsdp_pickle_value *tensor,
+                                      struct fsdp_checkpoint_entry *entry)
+{
+    fsdp_torch_archive *archive =
+        item->dcp ? source->values[item - source->items] : source->archive;
+    return fsdp_torch_archive_tensor(archive, tensor, item->fqn, entry);
+}
+
 static fsdp_status check_value(fsdp_source *source, const fsdp_source_item *item)
 {
     const fsdp_pickle_value *value;

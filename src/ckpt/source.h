@@ -70,6 +70,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_sou
 /* A plain value; borrowed from the source. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
                                               const fsdp_pickle_value **value);
+/* A tensor somewhere in that value; borrowed from the source, its data as they lie in the file. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
+                                                      const fsdp_source_item *item,
+                                                      const fsdp_pickle_value *tensor,
+                                                      struct fsdp_checkpoint_entry *entry);
 /* Read all bytes of the item and compare its checksums. Formats without checksums (safetensors):
  * nothing to do. FSDP_ERR_FORMAT naming file and item. Of a folder of pytorch_model.bin nothing is
  * compared: open its files. */

@@ -1,6 +1,7 @@
 /* `fsdp checkpoint diff`: in what two checkpoints differ. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "src/base/assert.h"
 #include "src/ckpt/diff.h"
@@ -57,6 +58,17 @@ static void print_elements(const fsdp_difference *d)
         printf(", largest difference %.6g\n", d->largest);
 }
 
+static void print_values(const fsdp_difference *d)
+{
+    enum {
+        SHOWN_BYTES = 60
+    };
+    if (strncmp(d->value_a, d->value_b, SHOWN_BYTES) == 0)
+        printf("%.*s in both, different further on\n", SHOWN_BYTES, d->value_a);
+    else
+        printf("%.*s in A, %.*s in B\n", SHOWN_BYTES, d->value_a, SHOWN_BYTES, d->value_b);
+}
+
 static fsdp_status print_difference(const fsdp_difference *d, void *context)
 {
     char a[256], b[256];
@@ -84,7 +96,7 @@ static fsdp_status print_difference(const fsdp_difference *d, void *context)
         print_elements(d);
         break;
     case FSDP_DIFFERENCE_VALUE:
-        printf("%.60s in A, %.60s in B\n", d->value_a, d->value_b);
+        print_values(d);
         break;
     }
     fflush(stdout); /* before the bar comes back */

@@ -81,6 +81,11 @@ run diff "$fixtures/torch/dtypes.pt" "$fixtures/torch/dtypes.pt"
 check every_dtype_is_compared shows '^16 tensors and values .* the same in every bit$'
 run diff "$fixtures/dcp/hand" "$fixtures/dcp/written"
 check other_values_are_shown shows '^optim\.param_groups\.0\.lr: 0\.01 in A, .* in B$'
+run diff "$fixtures/torch/pair.pt" "$fixtures/torch/pair.pt"
+check tensors_within_values_are_the_same shows '^2 tensors and values of both compared, all the same in every bit$'
+run diff "$fixtures/torch/pair.pt" "$fixtures/torch/other_pair.pt"
+check or_not shows '^pair: \(torch\._utils\._rebuild_tensor_v2.* in both, different further on$'
+check which_is_one_difference shows '^2 tensors and values of both compared, 1 difference$'
 run diff "$fixtures/dcp/hand" nowhere
 check what_is_not_there_is_an_error says '^fsdp checkpoint diff: .*nowhere'
 
