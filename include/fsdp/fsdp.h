@@ -165,7 +165,9 @@ typedef struct fsdp_fully_shard_options {
  * module or anything around it; what fails changes nothing.
  *
  * Afterwards fsdp_parameter_local() is a DTensor of this rank's rows of the master, and
- * fsdp_parameter_data() has data only between unshard and reshard.
+ * fsdp_parameter_data() has data only between unshard and reshard. A parameter that a module of
+ * another tree names as well may outlive the unit: then it has no memory, values or gradient, as
+ * when it was made.
  *
  * @param group   borrowed: it outlives the module. NULL or of one rank: nothing is communicated.
  * The ranks of options->mesh if there is one, or NULL

@@ -418,6 +418,36 @@ fsdp_status fsdp_param_group_set_name(fsdp_param_group *u, const char *name)
     return FSDP_OK;
 }
 
+/* As it was before it was given memory. */
+static void forget_memory(fsdp_parameter *p)
+{
+    fsdp_tensor_release(p->sink.grad);
+    fsdp_tensor_release(p->data);
+    fsdp_tensor_release(p->local);
+    p->sink.grad = p->data = p->local = NULL;
+    p->sink.target = fsdp_grad_sink_default_target;
+    p->shard_dim = 0;
+    p->row_begin = p->row_end = 0;
+    p->group = NULL;
+    p->owner = NULL;
+    p->settle = NULL;
+    p->mirror = NULL;
+    p->loaded = p->values_are_due = false;
+}
+
+/* The opposite of adopt, for parameters that a module outside names as well: they live on. Data is
+ * a leaf of the parameter's while that lives and the unit has it. */
+static void let_go(fsdp_param_group *u)
+{
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_param *p = &u->params[i];
+        if (!p->data || !p->data->sink)
+            continue;
+        p->data->sink = NULL;
+        forget_memory(p->parameter);
+    }
+}
+
 void fsdp_param_group_destroy(fsdp_param_group *u)
 {
     if (!u)
@@ -426,6 +456,7 @@ void fsdp_param_group_destroy(fsdp_param_group *u)
     if (u->pools)
         fsdp_param_group_reshard(u);
     fsdp_param_group_drop_copy(u);
+    let_go(u);
     release_memory(u);
     for (size_t i = 0; i < u->n_params; i++) {
         fsdp_tensor_release(u->params[i].grad_slot);

@@ -192,6 +192,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_place(const fsdp_param_group *unit,
                                                    const fsdp_param *p, fsdp_tensor *rows);
 /* The unit's parameters are sharded from here on; gradients of before are dropped. */
 void fsdp_param_group_adopt(fsdp_param_group *unit);
+/* Parameters that outlive the unit have no memory then. */
 void fsdp_param_group_destroy(fsdp_param_group *unit);
 /* NULL if it is not the unit's. */
 fsdp_param *fsdp_param_group_find(const fsdp_param_group *unit, const fsdp_parameter *parameter);

@@ -290,3 +290,86 @@ TEST_RANKS(units_of_one_tree_share_device_and_group, 2)
     ASSERT_OK(trainee_close(&m));
     fsdp_device_destroy(other);
 }
+
+/* --- a parameter that outlives its unit --- */
+
+static fsdp_status open_outer(fsdp_group *group, const fsdp_fully_shard_options *o, trainee *m)
+{
+    FSDP_TRY(trainee_open(group, NULL, o->mp_policy.param_dtype, m));
+    FSDP_TRY(tree_add(NULL, "", WIDTH, 3, &m->model));
+    return fsdp_module_add_parameter(m->model, "tied", 2, (int64_t[]){WIDTH, WIDTH},
+                                     (fsdp_init){.mean = 0.0f, .std = 0.3f},
+                                     &tree_of(m->model)->tied);
+}
+
+/* A tree with a matrix that another tree's unit had; that has run a step and is gone. */
+static fsdp_status open_survivor(fsdp_group *group, const fsdp_fully_shard_options *o, trainee *m)
+{
+    FSDP_TRY(open_outer(group, o, m));
+    fsdp_module *heir, *gone = m->model;
+    FSDP_TRY(tree_add(NULL, "", WIDTH, 3, &heir));
+    tree_of(heir)->tied = tree_of(gone)->tied;
+    fsdp_status status = fsdp_module_share_parameter(heir, "tied", tree_of(gone)->tied);
+    if (status == FSDP_OK)
+        status = fsdp_fully_shard(gone, group, m->device, o);
+    if (status == FSDP_OK)
+        status = fsdp_module_init(gone, 1);
+    if (status == FSDP_OK)
+        status = tree_step(m, 0, LEAVES);
+    fsdp_module_destroy(gone);
+    m->model = heir;
+    return status;
+}
+
+TEST_RANKS(a_parameter_that_outlives_its_unit_has_no_memory, 2)
+{
+    for (size_t v = 0; v < TREE_VARIANTS; v++) {
+        trainee m;
+        ASSERT_OK(open_survivor(t->group, &tree_variants[v], &m));
+        const fsdp_parameter *tied = tree_of(m.model)->tied;
+        ASSERT(!fsdp_parameter_data(tied) && !fsdp_parameter_local(tied));
+        ASSERT(!fsdp_parameter_grad(tied) && !fsdp_parameter_group(tied));
+        ASSERT_ERROR(fsdp_module_init(m.model, 2), FSDP_ERR_STATE, "has no memory");
+        ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE, "has no memory");
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
+TEST_RANKS(a_parameter_that_outlives_its_unit_may_be_anothers, 2)
+{
+    for (size_t v = 0; v < TREE_VARIANTS; v++) {
+        trainee m, fresh;
+        ASSERT_OK(open_survivor(t->group, &tree_variants[v], &m));
+        ASSERT_OK(open_outer(t->group, &tree_variants[v], &fresh));
+        trainee *const both[] = {&m, &fresh};
+        for (int i = 0; i < 2; i++) {
+            ASSERT_OK(
+                fsdp_fully_shard(both[i]->model, t->group, both[i]->device, &tree_variants[v]));
+            ASSERT_OK(fsdp_module_init(both[i]->model, 2));
+            ASSERT_OK(tree_step(both[i], 0, LEAVES));
+        }
+        ASSERT_OK(tree_same_params(&m, &fresh));
+        ASSERT_OK(trainee_close(&fresh));
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
+/* Whole, and with gradients of its own. */
+TEST_RANKS(a_parameter_that_outlives_its_unit_may_be_nobodys, 2)
+{
+    trainee m, fresh;
+    ASSERT_OK(open_survivor(t->group, &tree_variants[0], &m));
+    ASSERT_OK(open_outer(NULL, &tree_variants[0], &fresh));
+    trainee *const both[] = {&m, &fresh};
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(fsdp_module_to_empty(both[i]->model, both[i]->device));
+        ASSERT_OK(fsdp_module_init(both[i]->model, 2));
+        ASSERT_OK(tree_forward_backward(both[i], both[i]->model, &(tree_call){.leaf = t->rank}));
+    }
+    float here[WIDTH * WIDTH], there[WIDTH * WIDTH];
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_parameter_grad(tree_of(m.model)->tied), here));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_parameter_grad(tree_of(fresh.model)->tied), there));
+    ASSERT(memcmp(here, there, sizeof here) == 0);
+    ASSERT_OK(trainee_close(&fresh));
+    ASSERT_OK(trainee_close(&m));
+}
