@@ -124,8 +124,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_to_local(fsdp_tensor *tensor,
  * distribute_tensor: this rank's part of `tensor`, which every rank has whole and equal; no
  * communication. Partial: the first rank of the dimension keeps it, the others get zeros.
  *
- * @param tensor contiguous
+ * @param tensor contiguous; a DTensor that lies so already is its own part
  * @param out    new reference, contiguous, dtype of tensor
+ * @return FSDP_ERR_INVALID for a DTensor on another mesh or with other placements, which
+ *         fsdp_redistribute() changes, and for a dimension that the tensor has not
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_distribute_tensor(fsdp_tensor *tensor,
                                                             const fsdp_device_mesh *mesh,

@@ -270,11 +270,40 @@ fsdp_status fsdp_redistribute(fsdp_tensor *t, const fsdp_placement *placements, 
     return status;
 }
 
+static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
+{
+    bool same = a->ndim == b->ndim;
+    for (int d = 0; d < a->ndim && same; d++)
+        same = a->shape[d] == b->shape[d] && a->groups[d] == b->groups[d];
+    return same;
+}
+
+/* A DTensor is a part already: only as it lies. */
+static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
+                                     const fsdp_placement *placements)
+{
+    if (!same_mesh(fsdp_spec_mesh(spec), mesh))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "distribute_tensor: the tensor is a DTensor on another mesh");
+    for (int d = 0; d < spec->mesh_ndim; d++)
+        if (!same_placement(spec->placements[d], placements[d]))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "distribute_tensor: the tensor is a DTensor with another placement "
+                              "on dimension %d of the mesh: fsdp_redistribute() changes it",
+                              d);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_distribute_tensor(fsdp_tensor *tensor, const fsdp_device_mesh *mesh,
                                    const fsdp_placement *placements, fsdp_tensor **out)
 {
     static const fsdp_placement replicated[FSDP_MAX_MESH_DIMS];
     fsdp_tensor *copy;
+    if (tensor->spec) {
+        FSDP_TRY(check_distributed(tensor->spec, mesh, placements));
+        *out = fsdp_tensor_retain(tensor);
+        return FSDP_OK;
+    }
     FSDP_TRY(check_source(tensor, "distribute_tensor"));
     FSDP_TRY(fsdp_tensor_to(tensor, tensor->dtype, FSDP_TAG_PARAM, &copy));
     fsdp_status status = fsdp_dtensor_from_local_on_mesh(copy, mesh, replicated, tensor->shape);

@@ -235,6 +235,46 @@ TEST_RANKS(a_local_tensor_is_an_ordinary_one_over_the_same_memory, 3)
     fsdp_device_destroy(device);
 }
 
+/* Its rows are not the whole, which would be cut again. */
+TEST_RANKS(a_dtensor_is_not_distributed_anew, 4)
+{
+    static const fsdp_placement rows[] = {{FSDP_REPLICATE, 0}, {FSDP_SHARD, 0}},
+                                columns[] = {{FSDP_REPLICATE, 0}, {FSDP_SHARD, 1}};
+    fsdp_device *device;
+    fsdp_device_mesh *mesh, *line;
+    fsdp_tensor *whole, *part, *grouped[2], *out;
+    const int64_t shape[] = {5, 3};
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_device_mesh_create(t->group, 2, (int[]){2, 2}, names, &mesh));
+    ASSERT_OK(fsdp_device_mesh_create(t->group, 1, (int[]){4}, NULL, &line));
+    whole_tensor(t, device, FSDP_DTYPE_F32, 2, shape, &whole);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_distribute_tensor(whole, mesh, rows, &part));
+    ASSERT_OK(fsdp_distribute_tensor(part, mesh, rows, &out));
+    ASSERT(out == part);
+    fsdp_tensor_release(out);
+    ASSERT_ERROR(fsdp_distribute_tensor(part, mesh, columns, &out), FSDP_ERR_INVALID,
+                 "another placement on dimension 1 of the mesh");
+    ASSERT_ERROR(fsdp_distribute_tensor(part, line, &rows[1], &out), FSDP_ERR_INVALID,
+                 "a DTensor on another mesh");
+    fsdp_tensor_release(part);
+    /* A group alone is a mesh, and each tensor has its own. */
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(fsdp_tensor_to(whole, FSDP_DTYPE_F32, FSDP_TAG_DATA, &grouped[i]));
+        ASSERT_OK(fsdp_dtensor_from_local(grouped[i], t->group, rows[0], shape));
+    }
+    ASSERT_OK(
+        fsdp_distribute_tensor(grouped[0], fsdp_dtensor_device_mesh(grouped[1]), &rows[0], &out));
+    ASSERT(out == grouped[0]);
+    fsdp_tensor_release(out);
+    fsdp_tensor_release(grouped[0]);
+    fsdp_tensor_release(grouped[1]);
+    fsdp_tensor_release(whole);
+    fsdp_device_mesh_destroy(line);
+    fsdp_device_mesh_destroy(mesh);
+    fsdp_device_destroy(device);
+}
+
 TEST_RANKS(what_cannot_be_is_refused, 2)
 {
     fsdp_device *device;
