@@ -441,7 +441,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
 /**
  * Gather the unit's parameters now, and keep them until fsdp_unit_reshard(), which must come before
  * the next write to them (optimizer, init, load). Collective.
- * @return FSDP_ERR_INVALID if module is no unit.
+ * @return FSDP_ERR_INVALID if module is no unit; FSDP_ERR_STATE while it is being written or its
+ *         full parameters are summoned.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_unshard(fsdp_module *module);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_reshard(fsdp_module *module);
@@ -453,6 +454,7 @@ typedef struct fsdp_unshard_handle fsdp_unshard_handle;
  * fsdp_unit_reshard() must, before the next write. Collective, without waiting for the others.
  * @param handle out: ended by fsdp_unshard_handle_wait(); NULL: nobody waits. The module outlives
  *               it.
+ * @return as fsdp_unit_unshard()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_unshard_async(fsdp_module *module,
                                                              fsdp_unshard_handle **handle);

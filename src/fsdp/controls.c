@@ -81,10 +81,7 @@ fsdp_status fsdp_unit_unshard_async(fsdp_module *module, fsdp_unshard_handle **h
 {
     fsdp_state *state;
     FSDP_TRY(settled_state_of(module, &state));
-    if (state->unit->writers)
-        return fsdp_error(FSDP_ERR_STATE,
-                          "unit '%s' is being written: end_write comes before unshard",
-                          state->unit->name);
+    FSDP_TRY(fsdp_param_group_check_gather(state->unit));
     fsdp_unshard_handle *h = handle ? fsdp_calloc(1, sizeof *h) : NULL;
     if (handle && !h)
         return FSDP_ERR_NOMEM;
@@ -281,8 +278,7 @@ fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root, double factor)
         return fsdp_error(FSDP_ERR_INVALID,
                           "gradient divide factor %g is neither positive nor 0 (world size)",
                           factor);
-    application a = {.apply = set_factor, .value = &factor};
-    return fsdp_module_visit(root, apply_to, &a);
+    return apply(root, true, set_factor, &factor);
 }
 
 fsdp_status fsdp_set_all_reduce_hook(fsdp_module *module, fsdp_all_reduce_hook *hook, void *arg)

@@ -324,6 +324,16 @@ static fsdp_status check_values(const fsdp_param_group *u)
         u->name, u->params[first].name);
 }
 
+fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *u)
+{
+    if (u->summoned)
+        return summoned_error(u);
+    if (u->writers)
+        return fsdp_error(FSDP_ERR_STATE,
+                          "unit '%s' is being written: end_write comes before unshard", u->name);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_param_group_unshard(fsdp_param_group *u)
 {
     if (u->state == FSDP_UNIT_UNSHARDED)
@@ -334,11 +344,7 @@ fsdp_status fsdp_param_group_unshard(fsdp_param_group *u)
         become_unsharded(u);
         return FSDP_OK;
     }
-    if (u->summoned)
-        return summoned_error(u);
-    if (u->writers)
-        return fsdp_error(FSDP_ERR_STATE,
-                          "unit '%s' is being written: end_write comes before unshard", u->name);
+    FSDP_TRY(fsdp_param_group_check_gather(u));
     FSDP_TRY(check_values(u));
     FSDP_TRY(fsdp_param_group_prefetch(u));
     if (u->announced)

@@ -226,7 +226,9 @@ fsdp_dtype fsdp_param_group_dtype_of(const fsdp_param_group *unit, const fsdp_pa
 void fsdp_param_group_set_guards(fsdp_param_group *unit);
 /* The unit that guards writes of a parameter's local tensor; NULL: none does. */
 fsdp_param_group *fsdp_param_group_of_local(const fsdp_tensor *local);
-/* Begin to gather: write own rows. No effect unless sharded. */
+/* FSDP_ERR_STATE while it is summoned or being written. */
+FSDP_MUST_CHECK fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *unit);
+/* Begin to gather: write own rows. No effect unless sharded, and while it cannot be gathered. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_prefetch(fsdp_param_group *unit);
 /* Gather and wait for the peers' rows. No effect if unsharded. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_unshard(fsdp_param_group *unit);

@@ -628,5 +628,6 @@ TEST_RANKS(controls_are_for_units, 1)
     ASSERT_ERROR(fsdp_set_unshard_in_backward(plain, true), FSDP_ERR_INVALID, "fully_shard");
     ASSERT_ERROR(fsdp_set_all_reduce_hook(plain, NULL, NULL), FSDP_ERR_INVALID, "fully_shard");
     ASSERT_ERROR(fsdp_no_sync_begin(plain), FSDP_ERR_INVALID, "no unit");
+    ASSERT_ERROR(fsdp_set_gradient_divide_factor(plain, 4.0), FSDP_ERR_INVALID, "no unit");
     fsdp_module_destroy(plain);
 }

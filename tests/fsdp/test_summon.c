@@ -185,6 +185,7 @@ TEST_RANKS(nothing_runs_or_is_written_while_parameters_are_summoned, 2)
 {
     trainee m;
     fsdp_full_params *full, *again;
+    fsdp_unshard_handle *handle;
     ASSERT_OK(trainee_open_example(t->group, &(fsdp_fully_shard_options){0}, &m));
     ASSERT_OK(tree_step(&m, 0, 2));
     ASSERT_OK(fsdp_summon_full_params_begin(m.model, NULL, &full));
@@ -193,6 +194,8 @@ TEST_RANKS(nothing_runs_or_is_written_while_parameters_are_summoned, 2)
     ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE,
                  "full parameters are summoned: fsdp_summon_full_params_end() comes first");
     ASSERT_ERROR(fsdp_module_init(m.model, 5), FSDP_ERR_STATE, "are summoned");
+    ASSERT_ERROR(fsdp_unit_unshard(m.model), FSDP_ERR_STATE, "are summoned");
+    ASSERT_ERROR(fsdp_unit_unshard_async(m.model, &handle), FSDP_ERR_STATE, "are summoned");
     ASSERT_OK(fsdp_summon_full_params_end(full));
     ASSERT_OK(tree_step(&m, 1, 2));
     ASSERT_OK(fsdp_unit_unshard(m.model));

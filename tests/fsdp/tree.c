@@ -280,7 +280,8 @@ fsdp_status tree_step(trainee *t, int step, int leaves)
 {
     const int world_size = trainee_world_size(t), micro_steps = leaves / world_size;
     fsdp_module_zero_grad(t->model);
-    FSDP_TRY(fsdp_set_gradient_divide_factor(t->model, leaves));
+    if (!t->plain)
+        FSDP_TRY(fsdp_set_gradient_divide_factor(t->model, leaves));
     for (int a = 0; a < micro_steps; a++)
         FSDP_TRY(tree_forward_backward(t, t->model,
                                        &(tree_call){.step = step,
