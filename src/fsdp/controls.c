@@ -72,7 +72,7 @@ fsdp_status fsdp_unit_reshard(fsdp_module *module)
 {
     fsdp_state *state;
     FSDP_TRY(fsdp_state_of(module, &state));
-    state->unit->held = state->requested = false;
+    state->unit->held = false;
     fsdp_param_group_reshard(state->unit);
     return FSDP_OK;
 }
@@ -90,7 +90,7 @@ fsdp_status fsdp_unit_unshard_async(fsdp_module *module, fsdp_unshard_handle **h
         fsdp_free(h);
         return status;
     }
-    state->requested = true;
+    state->unit->requested = true;
     if (handle) {
         h->state = state;
         *handle = h;

@@ -382,6 +382,7 @@ void fsdp_param_group_hide(fsdp_param_group *u)
 
 void fsdp_param_group_reshard(fsdp_param_group *u)
 {
+    u->requested = false;
     if (u->state == FSDP_UNIT_SHARDED)
         return;
     if (u->state != FSDP_UNIT_GATHERING) {

@@ -133,6 +133,7 @@ struct fsdp_param_group {
     fsdp_unit_state state;
     bool announced; /* gathering, offloaded: own rows are on their way, not written yet */
     bool held;      /* by fsdp_unit_unshard: hooks do not reshard */
+    bool requested; /* fsdp_unit_unshard_async: kept until its own next forward or backward */
     bool no_unshard_in_backward;
     double divide_factor;
     bool published;       /* the slot: it is to be reduced before it is written again */
@@ -235,7 +236,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_unshard(fsdp_param_group *unit);
 /* Keep what is gathered from operations until the next unshard, which then waits for nobody. Only
  * of an unsharded unit. */
 void fsdp_param_group_hide(fsdp_param_group *unit);
-/* Empty the gathered storage. No effect if sharded; drops a prefetch. */
+/* Empty the gathered storage; drops a prefetch and a request. No effect if sharded. */
 void fsdp_param_group_reshard(fsdp_param_group *unit);
 /* Its memory may go, or is to be laid out otherwise: give back what is kept of a gather. */
 void fsdp_param_group_drop_copy(fsdp_param_group *unit);

@@ -7,7 +7,7 @@ static size_t count_ahead(const fsdp_context *c)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->n_states; i++)
-        n += c->states[i]->unit->state == FSDP_UNIT_GATHERING && !c->states[i]->requested;
+        n += c->states[i]->unit->state == FSDP_UNIT_GATHERING && !c->states[i]->unit->requested;
     return n;
 }
 
@@ -162,7 +162,7 @@ void fsdp_prefetch_drop(fsdp_context *c)
 {
     c->queue.n = 0;
     for (size_t i = 0; i < c->n_states; i++)
-        if (c->states[i]->unit->state == FSDP_UNIT_GATHERING && !c->states[i]->requested)
+        if (c->states[i]->unit->state == FSDP_UNIT_GATHERING && !c->states[i]->unit->requested)
             fsdp_param_group_reshard(c->states[i]->unit);
 }
 

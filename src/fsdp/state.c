@@ -73,7 +73,7 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 
 static fsdp_status unshard(fsdp_state *state)
 {
-    state->requested = false;
+    state->unit->requested = false;
     return fsdp_param_group_unshard(state->unit);
 }
 
@@ -166,10 +166,9 @@ static void reshard_all(fsdp_context *c, bool also_kept)
     fsdp_prefetch_drop(c);
     for (size_t i = 0; i < c->n_states; i++) {
         fsdp_state *state = c->states[i];
-        bool kept = state->requested || state->keeps_after_backward;
+        bool kept = state->unit->requested || state->keeps_after_backward;
         if (state->unit->held || (kept && !also_kept))
             continue;
-        state->requested = false;
         fsdp_param_group_reshard(state->unit);
     }
 }

@@ -48,7 +48,6 @@ typedef struct fsdp_state {
     fsdp_context *context; /* NULL before the first forward; owned by the outermost unit's state */
     bool owns_context;
     int hidden_calls; /* within a checkpointed module, that have still to run a second time */
-    bool requested;   /* fsdp_unit_unshard_async: kept until its own next forward or backward */
     struct fsdp_state *after_it; /* what BACKWARD_POST gathers when it is left in backward */
     /* The controls of fsdp.h; zero is their default. */
     fsdp_state_list forward_prefetch, backward_prefetch; /* explicit ones; empty: implicit */

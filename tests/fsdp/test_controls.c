@@ -117,6 +117,44 @@ TEST_RANKS(what_unshard_async_gathers_outlives_a_step_without_it, 2)
     }
 }
 
+static fsdp_status summon_and_end(chain *c)
+{
+    fsdp_full_params *full;
+    FSDP_TRY(fsdp_summon_full_params_begin(c->m.model, NULL, &full));
+    return fsdp_summon_full_params_end(full);
+}
+
+/* The next forward looks whether it can store it otherwise. */
+static fsdp_status freeze_loaded(chain *c)
+{
+    fsdp_parameter *up = tree_of(c->units[4])->up;
+    up->loaded = true;
+    up->loaded_dtype = FSDP_DTYPE_BF16;
+    fsdp_parameter_set_requires_grad(up, false);
+    return FSDP_OK;
+}
+
+/* What another asks for later is a guess like any other. */
+TEST_RANKS(a_request_ends_with_what_was_gathered_for_it, 2)
+{
+    static fsdp_status (*const drops[])(chain *) = {summon_and_end, freeze_loaded};
+    for (int d = 0; d < 3; d++)
+        for (int i = 0; i < 2; i++) {
+            const fsdp_fully_shard_options o = of_dtype(dtypes[d]);
+            chain c;
+            ASSERT_OK(chain_open(t->group, &o, &c));
+            ASSERT_OK(chain_run(&c, 0));
+            ASSERT_OK(fsdp_unit_unshard_async(c.units[4], NULL));
+            ASSERT_OK(drops[i](&c));
+            ASSERT_OK(fsdp_set_modules_to_forward_prefetch(c.units[0], &c.units[4], 1));
+            tree_of(c.m.model)->calls[4] = 0;
+            ASSERT_OK(chain_run(&c, 1));
+            ASSERT(is_resharded(&c));
+            ASSERT_OK(fsdp_module_init(c.m.model, 1));
+            ASSERT_OK(chain_close(&c));
+        }
+}
+
 /* requires_grad may change what a unit stores; whoever gathers it settles that first. */
 TEST_RANKS(a_unit_may_be_unsharded_right_after_it_was_frozen, 2)
 {
