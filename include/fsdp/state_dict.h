@@ -59,6 +59,7 @@ typedef struct fsdp_plain {
 typedef struct fsdp_state_key {
     const char *name; /**< key of a dict; NULL: place `index` of a list */
     int64_t index;
+    bool is_int; /**< the dict's key is the int that `name` spells, in files of torch.save */
 } fsdp_state_key;
 
 /** One item; borrowed from its state dict. */
@@ -349,7 +350,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_save(const fsdp_state_dict *dict
  *
  * @param dict out: owned by the caller; destroyed before the device
  * @return FSDP_ERR_NOT_FOUND, FSDP_ERR_FORMAT if it is damaged, FSDP_ERR_UNSUPPORTED naming what is
- *         neither a tensor nor plain
+ *         neither a tensor nor plain, or a name that two items have: "a.b", and "b" in "a"
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load(const char *path, fsdp_device *device,
                                                      fsdp_state_dict **dict);

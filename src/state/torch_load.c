@@ -75,6 +75,19 @@ static fsdp_status put_tensor(loading *l, const fsdp_pickle_value *v, int n_keys
     return status;
 }
 
+/* Keys joined with dots are what a state dict knows an item by. */
+static fsdp_status check_name(const loading *l, int n_keys)
+{
+    char *fqn = fsdp_state_keys_join(l->keys, n_keys);
+    if (!fqn)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    if (fsdp_state_dict_find(l->dict, fqn))
+        status = fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: two items have the name '%s'", l->path, fqn);
+    fsdp_free(fqn);
+    return status;
+}
+
 static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys);
 
 /* Key of a dict's item: text, or a number as optimizers count parameters. */
@@ -91,6 +104,7 @@ static fsdp_status set_key(loading *l, const fsdp_pickle_value *key, fsdp_state_
             return FSDP_ERR_NOMEM;
         snprintf(digits, room, "%lld", (long long)key->integer);
         place->name = digits;
+        place->is_int = true;
         return FSDP_OK;
     }
     return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: %s as key of a dict", l->path,
@@ -119,11 +133,15 @@ static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys)
     bool is_plain;
     if (l->visits-- == 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: its values are nested without end", l->path);
-    if (fsdp_torch_is_tensor(v))
+    if (fsdp_torch_is_tensor(v)) {
+        FSDP_TRY(check_name(l, n_keys));
         return put_tensor(l, v, n_keys);
+    }
     fsdp_status status = fsdp_state_read_plain(v, &l->arena, &plain, &is_plain);
     fsdp_error_context(status, "%s", l->path);
     FSDP_TRY(status);
+    if (is_plain)
+        FSDP_TRY(check_name(l, n_keys));
     if (is_plain)
         return fsdp_state_dict_put_value(l->dict, l->keys, n_keys, &plain);
     if (v->kind == FSDP_PICKLE_DICT || v->kind == FSDP_PICKLE_LIST)

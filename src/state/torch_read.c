@@ -1,6 +1,7 @@
 /* Files of torch.save read into tensors that are there already, as fsdp_dcp_load() does it from
  * folders. Each rank maps the file and copies its own part, so that no more than one tensor is held
  * beside them. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -25,14 +26,26 @@ typedef struct reading {
 
 /* --- what the file has --- */
 
+/* The item of a dict; of an int's key that int's, or the text's that spells it, as DCP makes of it.
+ */
+static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fsdp_state_key *key)
+{
+    if (!fsdp_pickle_is(dict, FSDP_PICKLE_DICT))
+        return NULL;
+    for (size_t i = 0; key->is_int && i + 1 < dict->list.n; i += 2)
+        if (fsdp_pickle_is(dict->list.items[i], FSDP_PICKLE_INT) &&
+            dict->list.items[i]->integer == strtoll(key->name, NULL, 10))
+            return dict->list.items[i + 1];
+    return fsdp_pickle_find(dict, key->name);
+}
+
 /* The value below `keys`; NULL if there is none. */
 static const fsdp_pickle_value *find(const fsdp_pickle_value *value, const fsdp_state_key *keys,
                                      int n_keys)
 {
     for (int k = 0; k < n_keys && value; k++)
         if (keys[k].name)
-            value = fsdp_pickle_is(value, FSDP_PICKLE_DICT) ? fsdp_pickle_find(value, keys[k].name)
-                                                            : NULL;
+            value = find_key(value, &keys[k]);
         else
             value = fsdp_pickle_is(value, FSDP_PICKLE_LIST)
                         ? fsdp_pickle_at(value, (size_t)keys[k].index)

@@ -27,7 +27,7 @@ static bool same_key(const fsdp_state_key *a, const fsdp_state_key *b)
 {
     if (!a->name || !b->name)
         return !a->name && !b->name && a->index == b->index;
-    return strcmp(a->name, b->name) == 0;
+    return a->is_int == b->is_int && strcmp(a->name, b->name) == 0;
 }
 
 static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, int n_keys)
@@ -157,7 +157,8 @@ static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *k
     const fsdp_state_entry *e = fsdp_state_dict_at(t->dict, i);
     if (level >= e->n_keys)
         return false;
-    *key = (fsdp_nesting_key){.name = e->keys[level].name, .index = e->keys[level].index};
+    const fsdp_state_key *from = &e->keys[level];
+    *key = (fsdp_nesting_key){.name = from->name, .index = from->index, .is_int = from->is_int};
     return true;
 }
 

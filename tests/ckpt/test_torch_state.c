@@ -1,10 +1,12 @@
 /* State dicts in files of torch.save: what goes in comes out, at any world size. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <fsdp.h>
 
+#include "src/ckpt/source.h"
 #include "tests/test.h"
 
 typedef struct fixture {
@@ -81,17 +83,20 @@ static fsdp_status put_mixed(fixture *f, fsdp_group *group)
         {.kind = FSDP_PLAIN_LIST},
     };
     static const char *const names[] = {"betas", "fused", "step", "name", "params"};
-    FSDP_TRY(put_counting(f, group,
-                          (fsdp_state_key[]){{"state", 0}, {"a.weight", 0}, {"exp_avg", 0}}, 3, 7));
+    FSDP_TRY(put_counting(
+        f, group, (fsdp_state_key[]){{.name = "state"}, {.name = "a.weight"}, {.name = "exp_avg"}},
+        3, 7));
     for (int g = 0; g < 2; g++)
         for (int i = 0; i < 5; i++)
             FSDP_TRY(fsdp_state_dict_put_value(
-                f->dict, (fsdp_state_key[]){{"param_groups", 0}, {NULL, g}, {names[i], 0}}, 3,
+                f->dict,
+                (fsdp_state_key[]){{.name = "param_groups"}, {.index = g}, {.name = names[i]}}, 3,
                 &plain[i]));
-    FSDP_TRY(
-        put_counting(f, group, (fsdp_state_key[]){{"state", 0}, {"b", 0}, {"exp_avg", 0}}, 3, 1));
-    return put_counting(f, group,
-                        (fsdp_state_key[]){{"state", 0}, {"a.weight", 0}, {"exp_avg_sq", 0}}, 3, 5);
+    FSDP_TRY(put_counting(
+        f, group, (fsdp_state_key[]){{.name = "state"}, {.name = "b"}, {.name = "exp_avg"}}, 3, 1));
+    return put_counting(
+        f, group,
+        (fsdp_state_key[]){{.name = "state"}, {.name = "a.weight"}, {.name = "exp_avg_sq"}}, 3, 5);
 }
 
 static void check_mixed(fsdp_test *t, const fixture *f)
@@ -159,7 +164,7 @@ TEST_RANKS(a_file_that_cannot_be_is_an_error_on_all_ranks, 2)
     ASSERT_ERROR(fsdp_torch_save(f.dict, missing, t->group), FSDP_ERR_NOT_FOUND, missing);
     const fsdp_plain one = {.kind = FSDP_PLAIN_INT, .as.integer = 1};
     ASSERT_OK(fsdp_state_dict_put_value(
-        f.dict, (fsdp_state_key[]){{"param_groups", 0}, {"named", 0}}, 2, &one));
+        f.dict, (fsdp_state_key[]){{.name = "param_groups"}, {.name = "named"}}, 2, &one));
     ASSERT_ERROR(fsdp_torch_save(f.dict, f.path, t->group), FSDP_ERR_INVALID,
                  "neither a dict's item nor a list's");
     ASSERT(access(f.path, F_OK) != 0);
@@ -180,7 +185,7 @@ TEST(an_empty_dict_and_scalars)
     fsdp_state_dict_destroy(read);
     ASSERT_OK(fsdp_tensor_from_data(f.device, FSDP_DTYPE_F32, 0, NULL, &(float){4.5f},
                                     FSDP_TAG_DATA, &scalar));
-    ASSERT_OK(fsdp_state_dict_put_tensor(f.dict, (fsdp_state_key[]){{"step", 0}}, 1, scalar));
+    ASSERT_OK(fsdp_state_dict_put_tensor(f.dict, (fsdp_state_key[]){{.name = "step"}}, 1, scalar));
     fsdp_tensor_release(scalar);
     ASSERT_OK(fsdp_torch_save(f.dict, f.path, NULL));
     ASSERT_OK(fsdp_torch_load(f.path, f.device, &read));
@@ -199,8 +204,8 @@ TEST(tied_tensors_and_endless_values)
     fixture_open(t, &f);
     CHECK_HERE();
     ASSERT_OK(counting(f.device, NULL, 5, &tied));
-    ASSERT_OK(fsdp_state_dict_put_tensor(f.dict, (fsdp_state_key[]){{"shared", 0}}, 1, tied));
-    ASSERT_OK(fsdp_state_dict_put_tensor(f.dict, (fsdp_state_key[]){{"lm_head", 0}}, 1, tied));
+    ASSERT_OK(fsdp_state_dict_put_tensor(f.dict, (fsdp_state_key[]){{.name = "shared"}}, 1, tied));
+    ASSERT_OK(fsdp_state_dict_put_tensor(f.dict, (fsdp_state_key[]){{.name = "lm_head"}}, 1, tied));
     fsdp_tensor_release(tied);
     ASSERT_OK(fsdp_torch_save(f.dict, f.path, NULL));
     ASSERT_OK(fsdp_torch_load(f.path, f.device, &read));
@@ -220,7 +225,7 @@ TEST(tied_tensors_and_endless_values)
     for (int i = 0; i < 65; i++)
         items[i] = (fsdp_plain){.kind = FSDP_PLAIN_STR, .as.text = text};
     const fsdp_plain list = {.kind = FSDP_PLAIN_LIST, .as.list = {items, 65}};
-    ASSERT_OK(fsdp_state_dict_put_value(f.dict, (fsdp_state_key[]){{"texts", 0}}, 1, &list));
+    ASSERT_OK(fsdp_state_dict_put_value(f.dict, (fsdp_state_key[]){{.name = "texts"}}, 1, &list));
     ASSERT_OK(fsdp_torch_save(f.dict, f.path, NULL));
     ASSERT_ERROR(fsdp_torch_load(f.path, f.device, &read), FSDP_ERR_FORMAT,
                  "its plain values take more than 64 MiB");
@@ -255,6 +260,7 @@ TEST(files_that_pytorch_wrote)
         {"fixtures/torch/list.pt", FSDP_ERR_FORMAT},
         {"fixtures/torch/legacy.pt", FSDP_ERR_UNSUPPORTED},
         {"fixtures/torch/script.pt", FSDP_ERR_UNSUPPORTED},
+        {"fixtures/torch/one_name.pt", FSDP_ERR_UNSUPPORTED},
     };
     fsdp_device *device;
     fsdp_state_dict *read;
@@ -272,5 +278,36 @@ TEST(files_that_pytorch_wrote)
             ASSERT(fsdp_state_dict_find(read, "state.0.exp_avg"));
         fsdp_state_dict_destroy(read);
     }
+    fsdp_device_destroy(device);
+}
+
+/* The keys of `fqn` in a file; the second one is what an optimizer counts a parameter with. */
+static bool has_int_key(const fsdp_source *source, const char *fqn)
+{
+    for (size_t i = 0; i < fsdp_source_count(source); i++) {
+        const fsdp_source_item *item = fsdp_source_at(source, i);
+        if (strcmp(item->fqn, fqn) == 0)
+            return item->n_keys == 3 && item->keys[1].is_int && !item->keys[2].is_int;
+    }
+    return false;
+}
+
+TEST(numbers_that_are_keys_stay_numbers)
+{
+    const char *path = fsdp_test_path("fixtures/torch/optimizer.pt");
+    char copy[300];
+    fsdp_device *device;
+    fsdp_state_dict *read;
+    fsdp_source *source;
+    snprintf(copy, sizeof copy, "%s/copy.pt", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_torch_load(path, device, &read));
+    ASSERT_OK(fsdp_torch_save(read, copy, NULL));
+    ASSERT_OK(fsdp_source_open(copy, &source));
+    ASSERT(has_int_key(source, "state.0.exp_avg"));
+    fsdp_source_close(source);
+    ASSERT_OK(fsdp_torch_load_into(read, path, NULL));
+    ASSERT_OK(fsdp_torch_load_into(read, copy, NULL));
+    fsdp_state_dict_destroy(read);
     fsdp_device_destroy(device);
 }
