@@ -190,6 +190,21 @@ static fsdp_status take_value(const char *fqn, const fsdp_plain *value, const fi
     return take_flag(fqn, value, f->kind, to);
 }
 
+/* As an optimizer has it whose lr a CUDA graph, or the user, may change: a tensor of one number. */
+static fsdp_status take_tensor(const char *fqn, const fsdp_tensor *tensor, const field *f,
+                               fsdp_optimizer_options *options)
+{
+    fsdp_plain value = {.kind = FSDP_PLAIN_FLOAT};
+    if (f->kind == ALWAYS_FALSE || f->kind == ALWAYS_NONE)
+        return FSDP_OK;
+    if (f->kind != NUMBER && f->kind != MAYBE_NUMBER && f->kind != RATE)
+        return mismatch(fqn, "a plain value");
+    fsdp_status status = fsdp_tensor_item(tensor, &value.as.number);
+    fsdp_error_context(status, "state dict: '%s'", fqn);
+    FSDP_TRY(status);
+    return take_value(fqn, &value, f, options);
+}
+
 fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group,
                                   const char *optimizer, fsdp_optimizer_options *options)
 {
@@ -202,6 +217,8 @@ fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group
         fsdp_status status = FSDP_OK;
         if (entry && entry->value)
             status = take_value(fqn, entry->value, &table->fields[i], options);
+        else if (entry)
+            status = take_tensor(fqn, entry->tensor, &table->fields[i], options);
         fsdp_free(fqn);
         FSDP_TRY(status);
     }

@@ -380,6 +380,43 @@ TEST_RANKS(options_can_be_kept, 1)
     fixture_close(&b);
 }
 
+static fsdp_status put_option(fsdp_state_dict *optim, fsdp_device *device, const char *name,
+                              int64_t n)
+{
+    static const float values[2] = {0.25f, 0.5f};
+    const fsdp_state_key keys[] = {{.name = "param_groups"}, {.index = 0}, {.name = name}};
+    fsdp_tensor *tensor;
+    FSDP_TRY(
+        fsdp_tensor_from_data(device, FSDP_DTYPE_F32, n > 1, &n, values, FSDP_TAG_DATA, &tensor));
+    fsdp_status status = fsdp_state_dict_put_tensor(optim, keys, 3, tensor);
+    fsdp_tensor_release(tensor);
+    return status;
+}
+
+/* AdamW(lr=torch.tensor(0.25)) */
+TEST_RANKS(a_tensor_of_one_number_is_that_option, 1)
+{
+    fixture f;
+    fsdp_state_dict *optim;
+    ASSERT_OK(fixture_open(&f, t->group, 1, false, 1));
+    ASSERT_OK(train(&f));
+    ASSERT_OK(fsdp_get_optimizer_state_dict(f.models[0], f.optimizers[0], NULL, &optim));
+    ASSERT_OK(put_option(optim, f.device, "lr", 1));
+    ASSERT_OK(fsdp_set_optimizer_state_dict(f.models[0], f.optimizers[0], optim, NULL));
+    fsdp_state_dict_destroy(optim);
+    ASSERT_OK(fsdp_get_optimizer_state_dict(f.models[0], f.optimizers[0], NULL, &optim));
+    ASSERT(fsdp_state_dict_find(optim, "param_groups.0.lr")->value->as.number == 0.25);
+    ASSERT_OK(put_option(optim, f.device, "lr", 2));
+    ASSERT_ERROR(fsdp_set_optimizer_state_dict(f.models[0], f.optimizers[0], optim, NULL),
+                 FSDP_ERR_INVALID, "param_groups.0.lr': item of a tensor of 2 elements");
+    ASSERT_OK(put_option(optim, f.device, "lr", 1));
+    ASSERT_OK(put_option(optim, f.device, "betas", 2));
+    ASSERT_ERROR(fsdp_set_optimizer_state_dict(f.models[0], f.optimizers[0], optim, NULL),
+                 FSDP_ERR_INVALID, "param_groups.0.betas' is not a plain value");
+    fsdp_state_dict_destroy(optim);
+    fixture_close(&f);
+}
+
 /* --- damage --- */
 
 TEST_RANKS(what_is_missing_or_damaged_is_named, 2)
