@@ -152,13 +152,21 @@ static int convert(const char *from, const char *to, const fsdp_options *given,
     return code;
 }
 
-/* merge-weights makes a folder of a name that does not say otherwise, whatever it reads. */
+static bool names_a_file(const char *to)
+{
+    static const char *const endings[] = {".pt", ".pth", ".bin", ".safetensors"};
+    for (size_t i = 0; i < FSDP_LENGTH(endings); i++)
+        if (fsdp_ends_with(to, endings[i]))
+            return true;
+    return false;
+}
+
+/* merge-weights makes a model's folder of a name that is no file's, whatever it reads. */
 static fsdp_convert_format format_for(const char *command, const convert_config *config,
                                       const char *to)
 {
     const bool merges = strcmp(command, "merge-weights") == 0;
-    const char *dot = strrchr(to, '.');
-    if (config->format != FSDP_CONVERT_AUTO || !merges || (dot && !strchr(dot, '/') && dot[1]))
+    if (config->format != FSDP_CONVERT_AUTO || !merges || names_a_file(to))
         return (fsdp_convert_format)config->format;
     return FSDP_CONVERT_HF;
 }

@@ -114,6 +114,8 @@ check a_folder_is_cut_into_files test "$(echo hf/model-*-of-00003.safetensors | 
 check with_its_configuration cmp -s "$golden/gpt2_tiny/model/config.json" hf/config.json
 check and_the_same_weights same hf model.safetensors
 check nothing_else_is_left test "$(echo ./*tmp-* hf/*tmp-*)" = './*tmp-* hf/*tmp-*'
+run merge-weights model.pt llama-3.1-8b
+check a_dot_in_a_name_is_no_format test -f llama-3.1-8b/model.safetensors
 mkdir one.old-20251123 one.tmp-20251123 one.old-1234567
 touch one.old-20251123/kept one.tmp-20251123/kept one.old-1234567/kept
 run convert hf/model.safetensors.index.json one --format hf
