@@ -159,16 +159,39 @@ fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *
     return fsdp_source_format_of(from) == FSDP_SOURCE_TORCH ? FSDP_CONVERT_DCP : FSDP_CONVERT_HF;
 }
 
-/* The source must not be what is replaced, nor lie in it. */
-static fsdp_status check_apart(const char *source, const char *to)
+static bool is_within(const char *path, const char *folder)
 {
+    size_t n = strlen(folder);
+    return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
+}
+
+/* One of the files that an index names. */
+static bool is_file_of(const fsdp_source *source, const char *target)
+{
+    const char *last = NULL;
+    for (size_t i = 0; i < fsdp_source_count(source); i++) {
+        const char *file = fsdp_source_at(source, i)->file;
+        char path[PATH_MAX];
+        if (last && strcmp(last, file) == 0)
+            continue;
+        last = file;
+        if (realpath(file, path) && strcmp(path, target) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What is replaced must not be the source, hold it, or be a part of it. */
+static fsdp_status check_apart(const fsdp_source *source, const char *to)
+{
+    const char *path = fsdp_source_path(source);
     char from[PATH_MAX], target[PATH_MAX];
-    if (!realpath(source, from) || !realpath(to, target))
+    if (!realpath(path, from) || !realpath(to, target))
         return FSDP_OK; /* the target does not exist */
-    size_t n = strlen(target);
-    if (strncmp(from, target, n) == 0 && (from[n] == '\0' || from[n] == '/'))
-        return fsdp_error(FSDP_ERR_INVALID, "%s: it is, or holds, what is converted: %s", to,
-                          source);
+    if (is_within(from, target))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: it is, or holds, what is converted: %s", to, path);
+    if (is_within(target, from) || is_file_of(source, target))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: it is a part of what is converted: %s", to, path);
     return FSDP_OK;
 }
 
@@ -207,7 +230,7 @@ static fsdp_status check_file(const fsdp_conversion *run)
 
 static fsdp_status check_target(const fsdp_conversion *run)
 {
-    FSDP_TRY(check_apart(fsdp_source_path(run->source), run->to));
+    FSDP_TRY(check_apart(run->source, run->to));
     if (run->result->format == FSDP_CONVERT_TORCH ||
         run->result->format == FSDP_CONVERT_SAFETENSORS)
         return check_file(run);

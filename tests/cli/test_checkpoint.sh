@@ -229,6 +229,15 @@ run convert model.pt back --overwrite
 check a_directory_too same model.pt back
 run convert back back --overwrite
 check the_source_is_not_overwritten says 'back: it is, or holds, what is converted'
+cp -r hf hf_apart
+for source in hf hf/model.safetensors.index.json; do
+    run convert $source hf/model-00002-of-00003.safetensors --overwrite
+    check "a_file_of_${source##*/}_is_not_overwritten" says 'model-00002-of-00003\.safetensors: it is a part of what is converted: hf'
+done
+check and_stays_as_it_was diff -r hf hf_apart
+run convert hf hf/new.pt
+check a_new_file_there_is_no_part_of_it test $rc -eq 0
+rm hf/new.pt
 mkdir precious && echo text >precious/letter
 run convert model.pt precious --overwrite
 check what_is_no_checkpoint_is_not_overwritten says 'precious: a directory that holds no checkpoint is not replaced'
