@@ -57,6 +57,11 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
                           "--target-column needs --text-column: a completion has a prompt");
     if (task == FSDP_TASK_CLASSIFICATION && c->generate_examples > 0)
         return fsdp_error(FSDP_ERR_INVALID, "--generate-examples: classifiers write no texts");
+    if (task == FSDP_TASK_SEQ2SEQ && c->max_seq_length > 0)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "--max-seq-length is for --task causal-lm and classification; seq2seq has "
+            "--max-source-length and --max-target-length");
     if (task != FSDP_TASK_CAUSAL_LM && c->document_token >= 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--document-token is for the token files of --task causal-lm, not %s",

@@ -306,8 +306,11 @@ fsdp_status fsdp_metrics_cut(const char *path, int64_t step)
     cut c = {.step = (double)step};
     if (!fsdp_path_is_file(path))
         return FSDP_OK;
-    FSDP_TRY(fsdp_atomic_file_begin(path, 0, &c.to));
-    fsdp_status status = fsdp_metrics_each(path, keep_line, &c);
+    char *file = realpath(path, NULL); /* a link stays one: what it leads to is cut */
+    fsdp_status status = file ? fsdp_atomic_file_begin(file, 0, &c.to) : fsdp_error_nomem();
+    free(file);
+    FSDP_TRY(status);
+    status = fsdp_metrics_each(path, keep_line, &c);
     if (status == FSDP_OK)
         return fsdp_atomic_file_commit(c.to);
     fsdp_atomic_file_discard(c.to);

@@ -97,9 +97,13 @@ for step in 5 10; do
 done
 train 1 --resume
 same nothing_is_left_to_do
+mv m.jsonl linked.jsonl
+ln -s linked.jsonl m.jsonl
 train 1 --resume o-checkpoints/checkpoint-10 --profile p.json
 check the_profile_is_of_steps_that_are_left [ -s p.json ]
-rm -f p.json
+check metrics_go_on_behind_a_link [ -L m.jsonl ]
+curve and_are_whole 1 whole.numbers
+rm -f p.json linked.jsonl
 fresh
 train 2 --save-steps 3 --save-total-limit 2
 [ "$(checkpoints)" = "checkpoint-9 checkpoint-12 " ] && ok the_newest_two_stay || bad the_newest_two_stay "$(checkpoints)"

@@ -84,6 +84,10 @@ TEST(rate_and_prefix_follow_from_the_task)
     ASSERT_OK(parse(&c, "--min-lr 0.1"));
     ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_CAUSAL_LM), FSDP_ERR_INVALID,
                  "--min-lr 0.1 is above --lr 2e-05");
+    ASSERT_OK(parse(&c, "--max-length 3"));
+    ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_SEQ2SEQ), FSDP_ERR_INVALID,
+                 "--max-seq-length is for --task causal-lm and classification");
+    ASSERT_OK(fsdp_train_config_set_task(&c, FSDP_TASK_CAUSAL_LM));
     ASSERT_OK(parse(&c, "--document-token 3 --validation-data v --generate-examples 1"));
     ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_SEQ2SEQ), FSDP_ERR_INVALID,
                  "--document-token is for the token files of --task causal-lm, not seq2seq");

@@ -669,10 +669,11 @@ TEST(explicit_lists_are_gathered_in_their_depth)
     static const struct {
         const char *flags;
         int forward, backward;
-    } rows[] = {{"--fp16 --max-source-length 5", 1, 1},
-                {"--fp16 --max-source-length 5 --explicit-prefetching", 2, 2},
-                {"--fp16 --max-source-length 5 --forward-prefetch-depth 2", 2, 1},
-                {"--fp16 --max-source-length 5 --backward-prefetch-depth 2", 1, 2}};
+    } rows[] = {
+        {"--fp16 --max-seq-length 0 --max-source-length 5", 1, 1},
+        {"--fp16 --max-seq-length 0 --max-source-length 5 --explicit-prefetching", 2, 2},
+        {"--fp16 --max-seq-length 0 --max-source-length 5 --forward-prefetch-depth 2", 2, 1},
+        {"--fp16 --max-seq-length 0 --max-source-length 5 --backward-prefetch-depth 2", 1, 2}};
     char dir[JOB_PATH];
     fsdp_plan *plan;
     job_make_files(t, dir);
