@@ -38,14 +38,14 @@ static void begin_step(fsdp_context *c, const fsdp_scope_options *o)
 
 /* What is left of a step whose earlier micro-steps were dropped would be a gradient all the same,
  * of a part of the batch. */
-static fsdp_status check_step(const fsdp_context *c, const fsdp_scope_options *o)
+static fsdp_status check_step(const fsdp_context *c, int micro_step)
 {
-    if (!c->lost_sums || o->micro_step == 0)
+    if (!c->lost_sums || micro_step == 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_STATE,
                       "micro-step %d: gradients of the micro-steps before it were dropped when the "
                       "step failed: begin it anew with micro_step 0",
-                      o->micro_step);
+                      micro_step);
 }
 
 /* The outermost unit of a forward begins it: what the whole step shares is taken from the scope. A
@@ -55,7 +55,7 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
     fsdp_context *c = state->context;
     const fsdp_scope_options *o = fsdp_scope_get_options(s);
     if (fsdp_scope_has_backward(s))
-        FSDP_TRY(check_step(c, o));
+        FSDP_TRY(check_step(c, o->micro_step));
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->unit->step = o->step + 1; /* in messages, as people count */
         if (!c->to_flush) /* what a backward will still read stays where it is */
@@ -64,6 +64,7 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
     if (fsdp_scope_has_backward(s)) {
         if (o->micro_step == 0)
             begin_step(c, o);
+        c->micro_step = o->micro_step;
         c->last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
         c->to_flush = true;
     }
@@ -250,7 +251,9 @@ bool fsdp_state_unshards_in_backward(const fsdp_state *state)
 static fsdp_status pre_backward(void *self)
 {
     fsdp_state *state = self;
-    state->context->to_flush = true; /* a second tape's, maybe, after the first was flushed */
+    fsdp_context *c = state->context;
+    FSDP_TRY(check_step(c, c->micro_step));
+    c->to_flush = true; /* a second tape's, maybe, after the first was flushed */
     at(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
         FSDP_TRY(unshard(state));

@@ -75,6 +75,7 @@ struct fsdp_context {
     bool to_flush;  /* a forward with gradients, or a backward, has begun since the last flush */
     bool lost_sums; /* of this step's earlier micro-steps: it can only begin anew */
     bool last_micro_step;
+    int micro_step; /* of the latest forward with gradients */
 };
 
 FSDP_MUST_CHECK fsdp_status fsdp_state_list_add(fsdp_state_list *list, fsdp_state *state);

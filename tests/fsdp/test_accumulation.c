@@ -345,6 +345,36 @@ TEST_RANKS(a_step_that_lost_sums_begins_anew, 2)
     ASSERT_OK(chain_close(&c));
 }
 
+/* A forward of a later micro-step that was there before is no way on either. */
+TEST_RANKS(a_backward_of_a_step_that_lost_sums_is_an_error, 2)
+{
+    const tree_call calls[] = {{.micro_step = 1, .n_micro_steps = MICRO_STEPS},
+                               {.micro_step = 2, .n_micro_steps = MICRO_STEPS}};
+    chain c;
+    fsdp_scope *s, *s_other;
+    fsdp_tape *other;
+    gradients want, got;
+    ASSERT_OK(reference(t->group, &tree_variants[1], &want));
+    ASSERT_OK(chain_open(t->group, &tree_variants[1], &c));
+    ASSERT_OK(fsdp_tape_create(&other));
+    ASSERT_OK(chain_micro_step(&c, 0, 0, MICRO_STEPS));
+    ASSERT_OK(tree_scope(&c.m, c.m.tape, &calls[0], &s));
+    fsdp_tensor *y = tree_forward(&c.m, s, c.m.model, &calls[0]);
+    ASSERT_OK(tree_scope(&c.m, other, &calls[1], &s_other));
+    ASSERT(tree_forward(&c.m, s_other, c.m.model, &calls[1]));
+    fsdp_scope_close(s_other);
+    fsdp_tape_reset(other);
+    ASSERT_ERROR(tree_backward(&c.m, &y, calls, 1), FSDP_ERR_STATE,
+                 "begin it anew with micro_step 0");
+    fsdp_scope_close(s);
+    for (int a = 0; a < MICRO_STEPS; a++)
+        ASSERT_OK(chain_micro_step(&c, 0, a, MICRO_STEPS));
+    ASSERT_OK(gradients_of(c.m.model, &got));
+    check_close(t, &got, &want, 0.0);
+    fsdp_tape_destroy(other);
+    ASSERT_OK(chain_close(&c));
+}
+
 /* Leaf 0 twice, as two backwards of micro-step 0 or as micro-steps 0 and 1; then leaf 2. */
 static fsdp_status leaf_twice(fsdp_group *group, bool one_micro_step, gradients *g)
 {
