@@ -40,8 +40,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tape_create(fsdp_tape **tape);
 FSDP_API void fsdp_tape_destroy(fsdp_tape *tape);
 /**
  * Forget all nodes and release what they saved. A forward that was not followed by a backward is
- * cancelled: modules drop what they hold for it, also sums of earlier micro-steps; parameters are
- * kept. A module call that fails resets the tape itself.
+ * cancelled: sharded modules drop what they hold for it, also sums of earlier micro-steps and what
+ * losses of other tapes have added (fsdp_linear_cross_entropy()), whose backward is FSDP_ERR_STATE
+ * then; parameters are kept. A module call that fails resets the tape itself.
  */
 FSDP_API void fsdp_tape_reset(fsdp_tape *tape);
 /** @} */
@@ -87,7 +88,8 @@ FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
  * @param grads gradients of the roots, of their shape and dtype; NULL (or NULL entries): one, for
  *        a root of one element
  * @return the first failure, also of roots or grads that do not fit, after which hooks were
- *         cancelled and the tape is empty.
+ *         cancelled and the tape is empty. FSDP_ERR_STATE if a fsdp_linear_cross_entropy() of a
+ *         sharded weight is on the tape and no root depends on it.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                    fsdp_tensor *const *grads, int n);
@@ -234,8 +236,11 @@ FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectio
 /**
  * The head and its loss in one operation: sum over rows of -log softmax(x w^T)[label] * factor.
  *
- * Logits exist for 512 rows at a time; with gradients on, forward already computes them (that of w
- * goes to its target then). So the result's gradient must be 1: scale by `factor`, not afterwards.
+ * Logits exist for 352 rows at a time, or fewer; with gradients on, forward already computes those
+ * of x and w. So the result's gradient must be 1: scale by `factor`, not afterwards. Where w is a
+ * sharded parameter, its gradient adds to the unit's in forward, and the tape's fsdp_backward()
+ * must come to the result. A loss that is only looked at is computed without a tape, or
+ * fsdp_tape_reset() follows it.
  *
  * @param x [T, D]; rows whose label is negative are not computed
  * @param w [V, D]

@@ -482,7 +482,8 @@ fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *m
  * sums are one tree (see fsdp_scope_options.micro_step), and is the same in every run. A failure,
  * or a forward that fsdp_tape_reset() cancels, drops what has added up; so does micro_step 0 of
  * n_micro_steps > 1. A forward without a tape drops nothing. After a failure that dropped gradients
- * the step begins anew: a forward of a later micro_step is FSDP_ERR_STATE.
+ * the step begins anew: a forward of a later micro_step, or the backward of one that was there, is
+ * FSDP_ERR_STATE, and so is the backward of a loss whose part in them was dropped.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_gradient_sync(fsdp_module *module,
                                                                      bool requires_gradient_sync,

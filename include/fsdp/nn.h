@@ -215,6 +215,7 @@ FSDP_API void *fsdp_module_impl(const fsdp_module *module);
 /**
  * Call a module: its hooks gather its parameters, run again what is checkpointed, reduce gradients.
  * Intermediates of the forward are released when it returns, as far as backward does not need them.
+ * A call that no backward follows is made without a tape, or fsdp_tape_reset() comes after it.
  *
  * @param forward NULL: the module's own. Any other function is one more method that runs as forward
  *                does: register_fsdp_forward_method.

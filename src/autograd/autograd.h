@@ -28,12 +28,16 @@ struct fsdp_grad_sink {
     /* The tensor to write the gradient to and whether it adds: *beta 0 on the first contribution,
      * 1 later. FSDP points it into the unit's gradient slot. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
-    fsdp_tensor *grad; /* what the default target fills; owned */
+    fsdp_tensor *grad;  /* what the default target fills; owned */
+    uint64_t n_dropped; /* times that what another target held was dropped, and no longer adds up */
 };
 /* The default target: sink->grad, float32, made on first use. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
                                                           fsdp_tensor **dst, float *beta);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
+/* `grad` is like the default target's tensor. True if the leaf has that target, and no gradient
+ * yet: it takes `grad` as it is, if nobody else holds that. */
+bool fsdp_grad_take(fsdp_tensor *leaf, fsdp_tensor *grad);
 
 typedef struct fsdp_node fsdp_node;
 typedef struct fsdp_derived fsdp_derived;
@@ -88,6 +92,8 @@ struct fsdp_node {
     uint32_t from[FSDP_MAX_SAVED]; /* index + 1 of the node that makes saved[i] again, which is NULL
                                       until backward wants it; 0: it is kept */
     fsdp_derived *derived;         /* of its own result; NULL: it makes none again */
+    const fsdp_tensor *wrote;      /* fsdp_record_args.wrote: one of in[].leaf */
+    uint64_t n_dropped;            /* of its sink, when it was recorded */
     void *host;                    /* what the operation keeps in host memory */
     _Alignas(16) unsigned char options[FSDP_OPTION_BYTES];
 };
@@ -112,6 +118,9 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
+    /* Of `in`: a leaf to whose target forward has added, which is right only if a gradient comes to
+     * the node. NULL: there is none. */
+    fsdp_tensor *wrote;
     bool reads_leaves; /* others than its inputs: it is recorded though no input needs a gradient */
 } fsdp_record_args;
 /* Called by every operation after its kernel: the one choke point for taping. No effect without a

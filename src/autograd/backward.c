@@ -51,6 +51,39 @@ static void mark(sweep *w, fsdp_tensor *const *roots, int n)
     }
 }
 
+/* --- what forward has added already --- */
+
+static fsdp_status no_root_leads_to(const fsdp_node *n)
+{
+    return fsdp_error(FSDP_ERR_STATE,
+                      "backward: no gradient comes to a result of %s, which added to the gradient "
+                      "of a sharded parameter in forward: compute what is not trained on without a "
+                      "tape, or call fsdp_tape_reset() after it",
+                      n->op->name);
+}
+
+static fsdp_status check_wrote(const fsdp_node *n, bool reached)
+{
+    if (!reached)
+        return no_root_leads_to(n);
+    if (n->wrote->sink && n->wrote->sink->n_dropped == n->n_dropped)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_STATE,
+                      "backward: what %s added to the gradient of a sharded parameter in forward "
+                      "was dropped since, when another forward or backward was cancelled: run the "
+                      "forward again",
+                      n->op->name);
+}
+
+/* Before any hook, from what all ranks share. reached NULL: nothing is. */
+static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
+{
+    for (size_t i = 0; i < tape->n_nodes; i++)
+        if (tape->nodes[i].wrote)
+            FSDP_TRY(check_wrote(&tape->nodes[i], reached && reached[i]));
+    return FSDP_OK;
+}
+
 /* --- adding gradients --- */
 
 /* *slot += grad. A gradient that only the slot holds is added to in place. */
@@ -286,6 +319,8 @@ static fsdp_status run_sweep(sweep *w)
         FSDP_TRY(enter_regions(w, w->tape->nodes[i].region));
         if (has_gradient(w, i))
             FSDP_TRY(run_node(w, i));
+        else if (w->tape->nodes[i].wrote)
+            return no_root_leads_to(&w->tape->nodes[i]);
     }
     FSDP_TRY(leave_regions(w, 0));
     return w->outer ? leave_end_to(w->outer, w->tape) : end_hooks(w->tape);
@@ -377,17 +412,26 @@ static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
         status = seed_roots(&w, roots, grads, n);
     if (status == FSDP_OK) {
         mark(&w, roots, n);
-        status = run_sweep(&w);
+        status = check_early_gradients(tape, w.reached);
     }
+    if (status == FSDP_OK)
+        status = run_sweep(&w);
     sweep_fini(&w);
     return status;
+}
+
+/* An inner tape without roots. */
+static fsdp_status run_nothing(fsdp_tape *tape, fsdp_tape *outer)
+{
+    FSDP_TRY(check_early_gradients(tape, NULL));
+    return leave_end_to(outer, tape);
 }
 
 fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
                                  fsdp_tensor *const *grads, int n, fsdp_tape *outer)
 {
     fsdp_status status =
-        outer && n == 0 ? leave_end_to(outer, tape) : run_backward(tape, roots, grads, n, outer);
+        outer && n == 0 ? run_nothing(tape, outer) : run_backward(tape, roots, grads, n, outer);
     char message[1024]; /* what follows may fail on its own: the first failure is the caller's */
     snprintf(message, sizeof message, "%s", fsdp_last_error());
     if (status != FSDP_OK)

@@ -4,8 +4,11 @@
  * Note [Loss computes its gradients in forward]. Softmax needs the logits once for the loss and
  * once for the gradient; keeping them is what chunks avoid, computing them twice costs a third of
  * the head. So with gradients on, each chunk goes on at once: logits = x w^T becomes d_logits in
- * place, dx = d_logits w is kept for backward, and d_logits^T x is added to w's target. Backward
- * then only hands dx on, which is right only if the gradient of the loss is 1.
+ * place, dx = d_logits w is kept for backward, and so is dw = d_logits^T x. Backward then only
+ * hands them on, which is right only if the gradient of the loss is 1. Where w's gradient has a
+ * place of its own, in a unit, dw is added to that at once, so that there is no second one of its
+ * size; the backward of a tape is an error then if it does not come to the loss, or the unit has
+ * dropped its gradients since.
  *
  * Legend: T rows of x, D model width, V vocabulary, R rows of a chunk, n labelled rows. */
 #include <string.h>
@@ -27,7 +30,7 @@ enum {
 };
 enum {
     SAVED_DX, /* [n, D]; NULL if x wants no gradient */
-    SAVED_DW  /* if a node made w, else NULL */
+    SAVED_DW  /* [V, D]; NULL if w wants no gradient, or its unit has it */
 };
 
 typedef struct loss_options {
@@ -45,8 +48,9 @@ typedef struct loss_run {
     bool gradient;                /* are d_logits wanted? */
     fsdp_tensor *logits, *losses; /* [chunk, V], [n] float32 */
     fsdp_tensor *gathered; /* [chunk, D]; NULL when all rows are labelled: x is read in place */
-    fsdp_tensor *dx, *dw;  /* NULL if not wanted; dw is the target or what saved keeps */
+    fsdp_tensor *dx, *dw;  /* NULL if not wanted */
     float beta;            /* of dw */
+    bool wrote;            /* dw is w's target, not a tensor of its own */
 } loss_run;
 
 /* --- backward --- */
@@ -66,6 +70,14 @@ static bool gradient_is_one(fsdp_scope *s, const fsdp_tensor *grad)
     return false;
 }
 
+/* A leaf that has no gradient yet takes the tensor over. */
+static void hand_on_dw(const fsdp_node *n, fsdp_tensor **grad_in)
+{
+    fsdp_tensor *dw = n->saved[SAVED_DW], *leaf = n->in[IN_W].leaf;
+    if (!dw || !leaf || !fsdp_grad_take(leaf, dw))
+        grad_in[IN_W] = dw;
+}
+
 static void loss_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                           fsdp_tensor **grad_in)
 {
@@ -73,7 +85,7 @@ static void loss_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const 
     fsdp_tensor *dx = n->saved[SAVED_DX];
     if (!gradient_is_one(s, grad_out[0]))
         return;
-    grad_in[IN_W] = n->saved[SAVED_DW];
+    hand_on_dw(n, grad_in);
     if (!dx || o->n == o->shape[0]) {
         grad_in[IN_X] = dx;
         return;
@@ -225,14 +237,29 @@ static int64_t chunk_rows(int64_t n, int64_t row_bytes)
     return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 }
 
-/* Where the gradient of w goes. A leaf's target is asked for now, also when no row has a label:
+/* What the leaf's default target would be, for it to take in backward. */
+static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
+{
+    fsdp_tensor *dw = NULL;
+    if (!fsdp_scope_ok(s) ||
+        !fsdp_scope_check(s, fsdp_tensor_create(s->run->device, FSDP_DTYPE_F32, w->ndim, w->shape,
+                                                FSDP_TAG_GRAD, &dw)))
+        return NULL;
+    return fsdp_own(s, dw);
+}
+
+/* Where the gradient of w goes. A unit's target is asked for now, also when no row has a label:
  * the first contribution defines its content, so it must be written then too. */
 static void open_weight_gradient(loss_run *r)
 {
     fsdp_scope *s = r->s;
     if (!fsdp_grad_is_leaf(s, r->w))
         r->dw = fsdp_new(s, r->w->dtype, 2, r->w->shape);
-    else if (!fsdp_scope_check(s, fsdp_grad_target(r->w, &r->dw, &r->beta)))
+    else if (r->w->sink->target == fsdp_grad_sink_default_target)
+        r->dw = new_leaf_gradient(s, r->w);
+    else if (fsdp_scope_check(s, fsdp_grad_target(r->w, &r->dw, &r->beta)))
+        r->wrote = true;
+    else
         r->dw = NULL;
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k && r->n == 0 && r->beta == 0.0f)
@@ -272,22 +299,22 @@ fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tenso
     if (fsdp_scope_kernels(s))
         fsdp_set_scalar(loss, (float)(sum_losses(&r) * (double)factor));
     loss_options o = {.shape = {x->shape[0], x->shape[1]}, .n = r.n};
-    const bool made_dw = r.dw && !fsdp_grad_is_leaf(s, w);
+    fsdp_tensor *own_dw = r.wrote ? NULL : r.dw;
     fsdp_record(s, &(fsdp_record_args){.op = &loss_op,
                                        .in = {x, w},
                                        .n_in = 2,
-                                       .saved = {r.dx, made_dw ? r.dw : NULL},
+                                       .saved = {r.dx, own_dw},
                                        .n_saved = 2,
                                        .out = {loss},
                                        .n_out = 1,
                                        .options = &o,
                                        .options_bytes = sizeof o,
-                                       .host = r.rows});
+                                       .host = r.rows,
+                                       .wrote = r.wrote ? w : NULL});
     fsdp_drop(s, r.logits);
     fsdp_drop(s, r.losses);
     fsdp_drop(s, r.gathered);
     fsdp_drop(s, r.dx);
-    if (made_dw)
-        fsdp_drop(s, r.dw);
+    fsdp_drop(s, own_dw);
     return fsdp_scope_ok(s) ? loss : NULL;
 }

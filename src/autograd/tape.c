@@ -116,6 +116,8 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
                      .n_in = args->n_in,
                      .n_out = args->n_out,
                      .n_saved = args->n_saved,
+                     .wrote = args->wrote,
+                     .n_dropped = args->wrote ? args->wrote->sink->n_dropped : 0,
                      .host = args->host};
     for (int i = 0; i < args->n_in; i++) {
         fsdp_tensor *t = args->in[i];
@@ -240,6 +242,15 @@ fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta)
         return fsdp_error(FSDP_ERR_STATE, "a parameter was sharded or destroyed between its "
                                           "forward and its backward");
     return leaf->sink->target(leaf->sink, leaf, dst, beta);
+}
+
+bool fsdp_grad_take(fsdp_tensor *leaf, fsdp_tensor *grad)
+{
+    fsdp_grad_sink *sink = leaf->sink;
+    if (!sink || sink->target != fsdp_grad_sink_default_target || sink->grad || grad->refs > 1)
+        return false;
+    sink->grad = fsdp_tensor_retain(grad);
+    return true;
 }
 
 static void destroy_own_sink(fsdp_grad_sink *sink)

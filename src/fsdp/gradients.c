@@ -408,16 +408,32 @@ bool fsdp_param_group_has_sums(const fsdp_param_group *u)
     return u->slot != NULL;
 }
 
-void fsdp_param_group_drop_sums(fsdp_param_group *u)
+static void free_sums(fsdp_param_group *u)
 {
     for (size_t i = 0; i < u->n_params; i++)
         while (u->params[i].n_tree)
             pop(&u->params[i]);
 }
 
+void fsdp_param_group_drop_sums(fsdp_param_group *u)
+{
+    for (size_t i = 0; i < u->n_params; i++)
+        u->params[i].parameter->sink.n_dropped += u->params[i].n_tree > 0;
+    free_sums(u);
+}
+
 void fsdp_param_group_drop_gradients(fsdp_param_group *u)
 {
-    fsdp_param_group_drop_sums(u);
+    for (size_t i = 0; i < u->n_params; i++) {
+        const fsdp_param *p = &u->params[i];
+        p->parameter->sink.n_dropped += p->touched || p->partial || p->n_tree;
+    }
+    fsdp_param_group_free_gradients(u);
+}
+
+void fsdp_param_group_free_gradients(fsdp_param_group *u)
+{
+    free_sums(u);
     for (size_t i = 0; i < u->n_params; i++) {
         u->params[i].touched = false;
         fsdp_tensor_release(u->params[i].partial);

@@ -452,7 +452,7 @@ void fsdp_param_group_destroy(fsdp_param_group *u)
 {
     if (!u)
         return;
-    fsdp_param_group_drop_gradients(u);
+    fsdp_param_group_free_gradients(u);
     if (u->pools)
         fsdp_param_group_reshard(u);
     fsdp_param_group_drop_copy(u);

@@ -264,3 +264,5 @@ bool fsdp_param_group_has_sums(const fsdp_param_group *unit);
 void fsdp_param_group_drop_sums(fsdp_param_group *unit);
 /* The step failed: drop the slot and partial sums. */
 void fsdp_param_group_drop_gradients(fsdp_param_group *unit);
+/* The same when the unit goes: nothing is told to its parameters, which may have gone before. */
+void fsdp_param_group_free_gradients(fsdp_param_group *unit);

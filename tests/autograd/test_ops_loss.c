@@ -121,10 +121,10 @@ TEST(loss_of_several_chunks_is_that_of_one)
     for (int r = 0; r < ROWS; r++)
         labelled += b.labels[r] >= 0;
     ASSERT_INT(op_allocated(device) - before, 4 + 4 * WIDTH * (labelled + VOCAB));
-    /* On the way logits of at most 512 rows, with their losses and rows of x. */
+    /* On the way logits of at most 352 rows, with their losses and rows of x. */
     fsdp_memory_stats stats;
     fsdp_device_memory(device, &stats);
-    ASSERT(stats.allocated_peak - op_allocated(device) <= 4 * 512 * (VOCAB + 1 + WIDTH));
+    ASSERT(stats.allocated_peak - op_allocated(device) <= 4 * 352 * (VOCAB + 1 + WIDTH));
     ASSERT_OK(fsdp_backward(tape, &loss, NULL, 1));
     ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(x), b.dx));
     ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(w), b.dw));
@@ -136,6 +136,71 @@ TEST(loss_of_several_chunks_is_that_of_one)
     fsdp_tape_destroy(tape);
     fsdp_tensor_release(x);
     fsdp_tensor_release(w);
+    fsdp_device_destroy(device);
+}
+
+/* --- a weight that is a leaf of its own --- */
+
+enum {
+    FEW = 3,
+    CLASSES = 7,
+    DEPTH = 4
+};
+
+/* Backward of the loss, or of `unused ? sum(2 w)`: what it adds to w's gradient is in `grad`. */
+static void train(fsdp_test *t, fsdp_scope *s, fsdp_tape *tape, fsdp_tensor *const xw[2],
+                  bool unused, float grad[CLASSES * DEPTH])
+{
+    static const int32_t labels[FEW] = {0, 6, 3};
+    fsdp_tensor *loss = fsdp_linear_cross_entropy(s, xw[0], xw[1], labels, 1.0f);
+    fsdp_tensor *root = unused ? fsdp_sum(s, fsdp_scale(s, xw[1], 2.0f)) : loss;
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_OK(fsdp_backward(tape, &root, NULL, 1));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(xw[1]), grad));
+}
+
+TEST(a_loss_that_no_backward_follows_leaves_no_gradient)
+{
+    static const int32_t labels[FEW] = {0, 6, 3};
+    float want[CLASSES * DEPTH], got[CLASSES * DEPTH];
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+    fsdp_tensor *xw[2] = {
+        op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){FEW, DEPTH}, 1),
+        op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){CLASSES, DEPTH}, 2)};
+    CHECK_HERE();
+    ASSERT_OK(fsdp_tensor_set_requires_grad(xw[1], true));
+    train(t, s, tape, xw, false, want);
+    CHECK_HERE();
+    fsdp_tensor_zero_grad(xw[1]);
+    for (int reset = 0; reset < 2; reset++) {
+        ASSERT(fsdp_linear_cross_entropy(s, xw[0], xw[1], labels, 1.0f));
+        ASSERT(!fsdp_tensor_grad(xw[1]));
+        if (reset)
+            fsdp_tape_reset(tape);
+        train(t, s, tape, xw, false, got);
+        CHECK_HERE();
+        ASSERT(memcmp(got, want, sizeof want) == 0);
+        fsdp_tensor_zero_grad(xw[1]);
+    }
+    train(t, s, tape, xw, true, got);
+    CHECK_HERE();
+    for (int i = 0; i < CLASSES * DEPTH; i++)
+        ASSERT_F32(got[i], 2.0f);
+    /* To a gradient that is there it adds. */
+    train(t, s, tape, xw, false, got);
+    CHECK_HERE();
+    for (int i = 0; i < CLASSES * DEPTH; i++)
+        ASSERT_F32(got[i], 2.0f + want[i]);
+    fsdp_scope_close(s);
+    fsdp_tape_destroy(tape);
+    fsdp_tensor_release(xw[0]);
+    fsdp_tensor_release(xw[1]);
+    ASSERT_INT(op_allocated(device), 0);
     fsdp_device_destroy(device);
 }
 
