@@ -28,7 +28,7 @@ typedef struct fsdp_profile fsdp_profile;
 /** Zero means default. */
 typedef struct fsdp_profile_options {
     const char *path; /**< file that rank 0 writes when the last step of the window has ended, whole
-                           or not at all; NULL: none. Copied */
+                           or not at all; NULL: none. Rank 0's counts. Copied */
     int64_t first_step; /**< of the window; steps are counted from 0 */
     int64_t n_steps;    /**< of the window; 0: 3 */
     size_t max_events;  /**< that a rank keeps for the file (96 bytes each), the newest; 0: 65536.

@@ -22,7 +22,8 @@ enum {
 struct fsdp_profile {
     fsdp_group *group; /* NULL: one rank */
     fsdp_trace *trace;
-    char *path;                   /* NULL: no file */
+    char *path;                   /* of rank 0, others need none */
+    int32_t writes;               /* rank 0 has one: the same on all ranks */
     char *chunk;                  /* [CHUNK_BYTES] */
     int64_t first, n_steps, step; /* step: how many have begun */
     fsdp_profile_row rows[FSDP_PROFILE_ROWS];
@@ -105,7 +106,15 @@ static fsdp_status fill(fsdp_profile *p, const fsdp_profile_options *o)
     if (!p->chunk || (o->path && !p->path))
         return FSDP_ERR_NOMEM;
     FSDP_TRY(fsdp_trace_create(o->max_events ? o->max_events : MAX_EVENTS, &p->trace));
+    p->writes = p->path != NULL;
     return check_path(p);
+}
+
+/* Collective. p may be NULL if `mine` is a failure. */
+static fsdp_status meet(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
+{
+    FSDP_TRY(fsdp_agree(group, mine));
+    return group ? fsdp_broadcast(group, &p->writes, sizeof p->writes, 0) : FSDP_OK;
 }
 
 fsdp_status fsdp_profile_create(fsdp_group *group, const fsdp_profile_options *options,
@@ -118,7 +127,7 @@ fsdp_status fsdp_profile_create(fsdp_group *group, const fsdp_profile_options *o
         p->group = group;
         status = fill(p, options ? options : &defaults);
     }
-    status = fsdp_agree(group, status);
+    status = meet(p, group, status);
     if (status != FSDP_OK) {
         fsdp_profile_destroy(p);
         return status;
@@ -220,7 +229,7 @@ fsdp_status fsdp_profile_step_end(fsdp_profile *p)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_make_rows(p->trace, p->group, p->rows));
     p->done = true;
-    return p->path ? write_file(p) : FSDP_OK;
+    return p->writes ? write_file(p) : FSDP_OK;
 }
 
 const fsdp_profile_row *fsdp_profile_rows(const fsdp_profile *p, size_t *n)
@@ -243,7 +252,7 @@ fsdp_status fsdp_profile_print(const fsdp_profile *p, FILE *out)
     FSDP_TRY(fsdp_profile_print_rows(p->rows, out));
     FSDP_TRY(fsdp_profile_print_names(p->trace, out));
     uint64_t lost = fsdp_trace_overwritten(p->trace);
-    if (lost && p->path)
+    if (lost && p->writes)
         fprintf(out, "%llu older events of each rank did not fit into the trace\n",
                 (unsigned long long)lost);
     return FSDP_OK;

@@ -144,6 +144,33 @@ TEST_RANKS(a_trace_that_cannot_be_written_is_an_error_on_all_ranks, 2)
     ASSERT(!fsdp_path_is_file("trace.json"));
 }
 
+/* One step of a window of one. */
+static fsdp_status profile_one_step(fsdp_group *group, const char *path)
+{
+    fsdp_profile *p;
+    FSDP_TRY(fsdp_profile_create(group, &(fsdp_profile_options){.path = path, .n_steps = 1}, &p));
+    fsdp_status status = fsdp_profile_step_begin(p);
+    if (status == FSDP_OK)
+        status = fsdp_barrier(group);
+    if (status == FSDP_OK)
+        status = fsdp_profile_step_end(p);
+    fsdp_profile_destroy(p);
+    return status;
+}
+
+TEST_RANKS(the_file_is_rank_0s_to_choose, 2)
+{
+    char path[256] = "";
+    share_path(t, path);
+    CHECK_HERE();
+    ASSERT_OK(profile_one_step(t->group, t->rank == 0 ? NULL : path));
+    ASSERT(!fsdp_path_is_file(path));
+    ASSERT_OK(fsdp_barrier(t->group));
+    ASSERT_OK(profile_one_step(t->group, t->rank == 0 ? path : NULL));
+    ASSERT(fsdp_path_is_file(path));
+    ASSERT_OK(fsdp_barrier(t->group));
+}
+
 /* Rows without a file; steps outside of the window are not looked at. */
 TEST_RANKS(rows_add_up_to_the_step, 2)
 {
