@@ -62,8 +62,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_create(fsdp_group *group,
 FSDP_API void fsdp_profile_destroy(fsdp_profile *profile);
 
 /**
- * A step begins on the calling thread, which is the same for all of them. NULL: no effect.
- * @return FSDP_ERR_STATE if this thread is in a step of another profile.
+ * A step begins on the calling thread, which is the same for all of them. NULL: no effect. If the
+ * last one was in the window and has not ended, it failed, and the window begins anew with this
+ * one.
+ * @return FSDP_ERR_STATE if this thread is in a step of another profile; FSDP_ERR_NOMEM.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_begin(fsdp_profile *profile);
 /**

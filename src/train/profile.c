@@ -25,6 +25,7 @@ struct fsdp_profile {
     char *path;                   /* of rank 0, others need none */
     int32_t writes;               /* rank 0 has one: the same on all ranks */
     char *chunk;                  /* [CHUNK_BYTES] */
+    size_t max_events;            /* of the trace */
     int64_t first, n_steps, step; /* step: how many have begun */
     fsdp_profile_row rows[FSDP_PROFILE_ROWS];
     bool done; /* rows are valid */
@@ -105,7 +106,8 @@ static fsdp_status fill(fsdp_profile *p, const fsdp_profile_options *o)
     p->path = o->path ? fsdp_strdup(o->path) : NULL;
     if (!p->chunk || (o->path && !p->path))
         return FSDP_ERR_NOMEM;
-    FSDP_TRY(fsdp_trace_create(o->max_events ? o->max_events : MAX_EVENTS, &p->trace));
+    p->max_events = o->max_events ? o->max_events : MAX_EVENTS;
+    FSDP_TRY(fsdp_trace_create(p->max_events, &p->trace));
     p->writes = p->path != NULL;
     return check_path(p);
 }
@@ -208,10 +210,24 @@ static fsdp_status write_file(fsdp_profile *p)
 
 /* --- steps --- */
 
+/* The last step has not ended: it failed. What is added up has a part of it, so that the window
+ * begins anew. */
+static fsdp_status begin_anew(fsdp_profile *p)
+{
+    fsdp_trace *fresh;
+    FSDP_TRY(fsdp_trace_create(p->max_events, &fresh));
+    fsdp_trace_destroy(p->trace); /* detaches it */
+    p->trace = fresh;
+    p->first = p->step;
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_profile_step_begin(fsdp_profile *p)
 {
     if (!p)
         return FSDP_OK;
+    if (fsdp_trace_current == p->trace)
+        FSDP_TRY(begin_anew(p));
     if (fsdp_trace_current)
         return fsdp_error(FSDP_ERR_STATE, "profile: this thread is in a profiled step already");
     int64_t i = p->step++;

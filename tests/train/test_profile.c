@@ -6,6 +6,7 @@
 #include <fsdp/tensor.h>
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/base/trace.h"
 #include "src/models/model_type.h"
 #include "src/train/bench.h"
 #include "tests/test.h"
@@ -200,6 +201,35 @@ TEST_RANKS(rows_add_up_to_the_step, 2)
     ASSERT_NEAR(share, 1.0, 1e-9);
     ASSERT_NEAR(cpu_share, 1.0, 1e-9);
     fsdp_profile_destroy(other);
+    fsdp_profile_destroy(p);
+}
+
+/* Of the step that fails nothing is counted, and the window has its two whole steps all the same.
+ */
+TEST(a_step_that_fails_makes_the_window_begin_anew)
+{
+    static const char *const laps[] = {"whole", "failed", "kept", "kept"};
+    fsdp_profile *p;
+    fsdp_profile_name names[FSDP_PROFILE_NAMES];
+    size_t n;
+    ASSERT_OK(fsdp_profile_create(NULL, &(fsdp_profile_options){.n_steps = 2}, &p));
+    for (int step = 0; step < 4; step++) {
+        ASSERT_OK(fsdp_profile_step_begin(p));
+        fsdp_trace_lap(FSDP_TRACE_OPERATION, laps[step], NULL);
+        (void)fsdp_profile_rows(p, &n);
+        ASSERT_INT(n, 0);
+        if (step != 1)
+            ASSERT_OK(fsdp_profile_step_end(p));
+    }
+    (void)fsdp_profile_rows(p, &n);
+    ASSERT_INT(n, FSDP_PROFILE_ROWS);
+    int kept = 0;
+    ASSERT_OK(fsdp_profile_names(p, names, &n));
+    for (size_t i = 0; i < n; i++) {
+        ASSERT(strcmp(names[i].name, "failed") != 0 && strcmp(names[i].name, "whole") != 0);
+        kept += strcmp(names[i].name, "kept") == 0 && names[i].calls == 1.0;
+    }
+    ASSERT_INT(kept, 1);
     fsdp_profile_destroy(p);
 }
 
