@@ -279,8 +279,8 @@ typedef struct fsdp_wrap_policy {
     /** TRANSFORMER: class names, NULL-terminated, also of modules inside each other; a model's own
      * are fsdp_model_info's block_classes. */
     const char *const *transformer_layer_cls;
-    /** SIZE: a module becomes a unit if it has so many parameters that no unit inside it has.
-     * 0: 100000000. */
+    /** SIZE: a module becomes a unit if it has so many parameters that no unit inside it has;
+     * ignored ones do not count. 0: 100000000. */
     int64_t min_num_params;
     /** SIZE: class names that are no units, NULL-terminated. NULL: ModuleList, ModuleDict. */
     const char *const *exclude_wrap_modules;

@@ -292,15 +292,17 @@ static fsdp_status choose_below(plan *p, fsdp_module *m)
 
 /* --- choosing by size --- */
 
-/* Of what would be the module's if no unit were inside it. */
-static fsdp_status count_inside(fsdp_module *m, int64_t *numel)
+/* Of what would be the module's if no unit were inside it: nothing that no unit takes. */
+static fsdp_status count_inside(const plan *p, fsdp_module *m, int64_t *numel)
 {
     fsdp_parameter_list list;
     *numel = 0;
     FSDP_TRY(fsdp_module_parameters(m, false, &list));
-    for (size_t i = 0; i < list.n; i++)
-        if (fsdp_parameter_is_inside(list.items[i].parameter, m))
-            *numel += fsdp_parameter_numel(list.items[i].parameter);
+    for (size_t i = 0; i < list.n; i++) {
+        const fsdp_parameter *parameter = list.items[i].parameter;
+        if (!is_ignored(p->options, parameter) && fsdp_parameter_is_inside(parameter, m))
+            *numel += fsdp_parameter_numel(parameter);
+    }
     fsdp_parameter_list_free(&list);
     return FSDP_OK;
 }
@@ -326,7 +328,7 @@ static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
     const int64_t least = given ? given : default_min_num_params;
     int64_t inside;
     *wrapped = 0;
-    FSDP_TRY(count_inside(m, &inside));
+    FSDP_TRY(count_inside(p, m, &inside));
     if (inside < least || is_leaf(p, m))
         return FSDP_OK;
     for (size_t i = 0; i < m->n_children; i++) {

@@ -206,6 +206,24 @@ TEST(other_classes_can_be_excluded_or_leaves)
     check_sizes(t, &policy, "MultiheadAttention", "first second second.inner");
 }
 
+/* Without its two matrices `second` has 56 with what is inside it. */
+TEST(what_is_ignored_does_not_count)
+{
+    for (int enough = 0; enough < 2; enough++) {
+        trainee m;
+        const fsdp_wrap_policy policy = by_size(enough ? 56 : 57);
+        ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
+        ASSERT_OK(tree_example(WIDTH, &m.model));
+        const tree *second = tree_of(trainee_unit(&m, "second"));
+        fsdp_parameter *ignored[] = {second->up, second->down};
+        const fsdp_fully_shard_options options = {.ignored_params = ignored, .n_ignored_params = 2};
+        ASSERT_OK(fsdp_auto_wrap(m.model, &policy, NULL, m.device, &options));
+        check_units(t, m.model, enough ? "first second" : "first");
+        CHECK_HERE();
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
 /* Layers 0 and 1 of two are one unit, also with units inside of them, which have no neighbours. */
 TEST(neighbours_may_be_one_unit)
 {
