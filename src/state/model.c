@@ -132,7 +132,7 @@ static fsdp_status put_parameters(const fsdp_parameter_list *list, const fsdp_st
     for (size_t i = 0; i < list->n; i++) {
         const fsdp_named_parameter *item = &list->items[i];
         fsdp_tensor *local = fsdp_parameter_local(item->parameter);
-        fsdp_state_key key;
+        fsdp_state_key key = {0};
         if (!fsdp_state_name(o, item->name, item->parameter, &key.name))
             continue;
         if (!local)

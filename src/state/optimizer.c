@@ -162,7 +162,7 @@ static fsdp_status put_flat_groups(fsdp_state_dict *dict, fsdp_optimizer *o, con
 {
     for (size_t i = 0; i < n->n; i++) {
         int group = fsdp_optimizer_group_of(o, n->items[i].parameter);
-        fsdp_state_key key;
+        fsdp_state_key key = {0};
         if (!n->items[i].name)
             continue;
         char *prefix = fsdp_strdup_printf("param_groups.%s.", n->items[i].name);
