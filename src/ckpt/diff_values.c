@@ -8,7 +8,7 @@
 #include "src/ckpt/torch_archive.h"
 
 enum {
-    MAX_VISITS = 1 << 26
+    MAX_VISITS = 1 << 30
 };
 
 typedef struct comparing {
@@ -30,6 +30,19 @@ static fsdp_status compare_items(comparing *c, const fsdp_pickle_value *a,
     *same = a->list.n == b->list.n;
     for (size_t i = 0; i < a->list.n && *same; i++)
         FSDP_TRY(compare(c, a->list.items[i], b->list.items[i], same));
+    return FSDP_OK;
+}
+
+/* Each item of the one is in the other: neither has one twice. */
+static fsdp_status compare_sets(comparing *c, const fsdp_pickle_value *a,
+                                const fsdp_pickle_value *b, bool *same)
+{
+    *same = a->list.n == b->list.n;
+    for (size_t i = 0; i < a->list.n && *same; i++) {
+        *same = false;
+        for (size_t k = 0; k < b->list.n && !*same; k++)
+            FSDP_TRY(compare(c, a->list.items[i], b->list.items[(i + k) % b->list.n], same));
+    }
     return FSDP_OK;
 }
 
@@ -89,6 +102,8 @@ static fsdp_status compare_kind(comparing *c, const fsdp_pickle_value *a,
     case FSDP_PICKLE_DICT:
     case FSDP_PICKLE_PERSISTENT:
         return compare_items(c, a, b, same);
+    case FSDP_PICKLE_SET:
+        return compare_sets(c, a, b, same);
     case FSDP_PICKLE_NAME:
         *same = same_name(a->name, b->name);
         return FSDP_OK;

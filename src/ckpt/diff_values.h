@@ -10,7 +10,8 @@ typedef struct fsdp_diff_value {
 } fsdp_diff_value;
 
 /* Are all parts of the two the same? Floats and tensors within them to the bit, items of dicts in
- * their order. FSDP_ERR_FORMAT for a hostile tree of endless paths; what reading a tensor returns.
+ * their order, of sets in any. FSDP_ERR_FORMAT for a hostile tree of endless paths; what reading a
+ * tensor returns.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_diff_values(const fsdp_diff_value *a, const fsdp_diff_value *b,
                                              bool *same);

@@ -142,7 +142,7 @@ static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle
     return FSDP_OK;
 }
 
-/* Append to the items of a TUPLE, LIST, DICT or PERSISTENT. */
+/* Append to the items of a TUPLE, LIST, SET, DICT or PERSISTENT. */
 static fsdp_status add_items(machine *m, fsdp_pickle_value *holder, fsdp_pickle_value **items,
                              size_t n)
 {
@@ -324,8 +324,9 @@ static fsdp_status fill(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **i
     FSDP_TRY(need(m, 1));
     fsdp_pickle_value *container = m->stack[m->depth - 1];
     if (container->kind != kind)
-        return bad(m, kind == FSDP_PICKLE_DICT ? "items are set in what is no dict"
-                                               : "items are appended to what is no list");
+        return bad(m, kind == FSDP_PICKLE_DICT   ? "items are set in what is no dict"
+                      : kind == FSDP_PICKLE_LIST ? "items are appended to what is no list"
+                                                 : "items are added to what is no set");
     if (kind == FSDP_PICKLE_DICT && n % 2 != 0)
         return bad(m, "a key without a value");
     return add_items(m, container, items, n);
@@ -479,11 +480,24 @@ static fsdp_status push_record(machine *m, const fsdp_pickle_name *callee, fsdp_
     return push(m, value);
 }
 
+/* set([1, 2]) */
+static fsdp_status push_set(machine *m, const fsdp_pickle_value *args)
+{
+    fsdp_pickle_value *set, *const *items = args->list.items;
+    if (args->list.n > 1 || (args->list.n == 1 && items[0]->kind != FSDP_PICKLE_LIST))
+        return bad(m, "a set is made of what is no list");
+    FSDP_TRY(new_value(m, FSDP_PICKLE_SET, &set));
+    if (args->list.n)
+        FSDP_TRY(add_items(m, set, items[0]->list.items, items[0]->list.n));
+    return push(m, set);
+}
+
 static bool is_plain(const fsdp_pickle_value *value)
 {
-    return value->depth == 0 || (value->depth == 1 && (value->kind == FSDP_PICKLE_TUPLE ||
-                                                       value->kind == FSDP_PICKLE_LIST ||
-                                                       value->kind == FSDP_PICKLE_DICT));
+    return value->depth == 0 ||
+           (value->depth == 1 &&
+            (value->kind == FSDP_PICKLE_TUPLE || value->kind == FSDP_PICKLE_LIST ||
+             value->kind == FSDP_PICKLE_SET || value->kind == FSDP_PICKLE_DICT));
 }
 
 /* Attributes that nobody reads: plain values, so that no tensor is lost with them. */
@@ -532,6 +546,8 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
         return push_record(m, callee->name, args);
     case FSDP_PICKLE_FIRST:
         return args->list.n ? push(m, args->list.items[0]) : bad(m, "a call without arguments");
+    case FSDP_PICKLE_MAKE_SET:
+        return push_set(m, args);
     case FSDP_PICKLE_EMPTY:
         return args->list.n ? bad(m, "a dict is made of arguments") : op_empty(m, FSDP_PICKLE_DICT);
     case FSDP_PICKLE_ENCODE:
@@ -603,14 +619,14 @@ static const opcode opcodes[256] = {
     [0x29] = {op_empty, FSDP_PICKLE_TUPLE},   /* EMPTY_TUPLE */
     [0x5d] = {op_empty, FSDP_PICKLE_LIST},    /* EMPTY_LIST */
     [0x7d] = {op_empty, FSDP_PICKLE_DICT},    /* EMPTY_DICT */
-    [0x8f] = {op_empty, FSDP_PICKLE_LIST},    /* EMPTY_SET */
+    [0x8f] = {op_empty, FSDP_PICKLE_SET},     /* EMPTY_SET */
     [0x74] = {op_tuple, 0},                   /* TUPLE */
     [0x85] = {op_tuple_n, 1},                 /* TUPLE1 */
     [0x86] = {op_tuple_n, 2},                 /* TUPLE2 */
     [0x87] = {op_tuple_n, 3},                 /* TUPLE3 */
     [0x61] = {op_fill_one, FSDP_PICKLE_LIST}, /* APPEND */
     [0x65] = {op_fill, FSDP_PICKLE_LIST},     /* APPENDS */
-    [0x90] = {op_fill, FSDP_PICKLE_LIST},     /* ADDITEMS */
+    [0x90] = {op_fill, FSDP_PICKLE_SET},      /* ADDITEMS */
     [0x73] = {op_fill_one, FSDP_PICKLE_DICT}, /* SETITEM */
     [0x75] = {op_fill, FSDP_PICKLE_DICT},     /* SETITEMS */
     [0x94] = {op_put, 0},                     /* MEMOIZE */

@@ -27,7 +27,8 @@ typedef enum fsdp_pickle_kind {
     FSDP_PICKLE_STR,
     FSDP_PICKLE_BYTES,
     FSDP_PICKLE_TUPLE,
-    FSDP_PICKLE_LIST, /* sets too */
+    FSDP_PICKLE_LIST,
+    FSDP_PICKLE_SET,  /* in the order of the pickle, which means nothing */
     FSDP_PICKLE_DICT, /* OrderedDict too */
     FSDP_PICKLE_NAME, /* a class, function or constant */
     FSDP_PICKLE_RECORD,
@@ -39,6 +40,7 @@ typedef enum fsdp_pickle_meaning {
     FSDP_PICKLE_CONSTANT, /* it may not be called */
     FSDP_PICKLE_CALL,     /* a RECORD */
     FSDP_PICKLE_FIRST,    /* the call's first argument: torch.Size((2, 3)) is (2, 3) */
+    FSDP_PICKLE_MAKE_SET, /* of the items of a list; without arguments none */
     FSDP_PICKLE_EMPTY,    /* without arguments an empty dict: OrderedDict() */
     FSDP_PICKLE_ENCODE,   /* bytes, from text of characters up to U+00FF; without arguments none */
     FSDP_PICKLE_TYPE,     /* as CONSTANT; what REBUILD may make */
@@ -68,7 +70,7 @@ struct fsdp_pickle_value {
         struct {
             fsdp_pickle_value **items; /* [n]; DICT: key, value, key, value, ... */
             size_t n, cap;
-        } list; /* TUPLE, LIST, DICT, PERSISTENT */
+        } list; /* TUPLE, LIST, SET, DICT, PERSISTENT */
         const fsdp_pickle_name *name;
         struct {
             const fsdp_pickle_name *callee;

@@ -19,19 +19,13 @@ static void describe_name(const fsdp_pickle_name *name, const char *suffix, char
 const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, size_t bytes)
 {
     static const char *const kinds[] = {
-        [FSDP_PICKLE_NONE] = "None",
-        [FSDP_PICKLE_BOOL] = "a bool",
-        [FSDP_PICKLE_INT] = "an int",
-        [FSDP_PICKLE_BIG_INT] = "an int beyond 64 bits",
-        [FSDP_PICKLE_FLOAT] = "a float",
-        [FSDP_PICKLE_STR] = "a str",
-        [FSDP_PICKLE_BYTES] = "bytes",
-        [FSDP_PICKLE_TUPLE] = "a tuple",
-        [FSDP_PICKLE_LIST] = "a list",
-        [FSDP_PICKLE_DICT] = "a dict",
-        [FSDP_PICKLE_NAME] = "a name",
-        [FSDP_PICKLE_RECORD] = "an object",
-        [FSDP_PICKLE_PERSISTENT] = "a storage",
+        [FSDP_PICKLE_NONE] = "None",        [FSDP_PICKLE_BOOL] = "a bool",
+        [FSDP_PICKLE_INT] = "an int",       [FSDP_PICKLE_BIG_INT] = "an int beyond 64 bits",
+        [FSDP_PICKLE_FLOAT] = "a float",    [FSDP_PICKLE_STR] = "a str",
+        [FSDP_PICKLE_BYTES] = "bytes",      [FSDP_PICKLE_TUPLE] = "a tuple",
+        [FSDP_PICKLE_LIST] = "a list",      [FSDP_PICKLE_SET] = "a set",
+        [FSDP_PICKLE_DICT] = "a dict",      [FSDP_PICKLE_NAME] = "a name",
+        [FSDP_PICKLE_RECORD] = "an object", [FSDP_PICKLE_PERSISTENT] = "a storage",
     };
     if (fsdp_pickle_is(value, FSDP_PICKLE_NAME))
         describe_name(value->name, "", text, bytes);

@@ -90,9 +90,11 @@ void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind)
 {
     FSDP_ASSERT(w->depth < FSDP_PICKLE_MAX_DEPTH);
     w->open[w->depth++] = kind;
+    if (kind == FSDP_PICKLE_SET) /* protocol 2 has none, and calls for them with a list */
+        fsdp_pickle_put_global(w, "__builtin__", "set");
     if (kind == FSDP_PICKLE_DICT)
         put_op(w, '}');
-    else if (kind == FSDP_PICKLE_LIST)
+    else if (kind != FSDP_PICKLE_TUPLE)
         put_op(w, ']');
     put_op(w, '(');
 }
@@ -101,7 +103,11 @@ void fsdp_pickle_end(fsdp_pickle_writer *w)
 {
     FSDP_ASSERT(w->depth > 0);
     fsdp_pickle_kind kind = w->open[--w->depth];
-    put_op(w, kind == FSDP_PICKLE_DICT ? 'u' : kind == FSDP_PICKLE_LIST ? 'e' : 't');
+    put_op(w, kind == FSDP_PICKLE_DICT ? 'u' : kind == FSDP_PICKLE_TUPLE ? 't' : 'e');
+    if (kind == FSDP_PICKLE_SET) {
+        put_op(w, '\x85'); /* TUPLE1 */
+        fsdp_pickle_call(w);
+    }
 }
 
 void fsdp_pickle_put_ints(fsdp_pickle_writer *w, const int64_t *values, int n)
@@ -194,6 +200,7 @@ static fsdp_status put_value(fsdp_pickle_writer *w, const fsdp_pickle_value *val
         return FSDP_OK;
     case FSDP_PICKLE_TUPLE:
     case FSDP_PICKLE_LIST:
+    case FSDP_PICKLE_SET:
     case FSDP_PICKLE_DICT:
         return put_container(w, value);
     case FSDP_PICKLE_BIG_INT:

@@ -26,7 +26,8 @@ void fsdp_pickle_put_float(fsdp_pickle_writer *w, double value);
 void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8);
 /* bytes; protocol 2 has none and calls for them. */
 void fsdp_pickle_put_bytes(fsdp_pickle_writer *w, const void *data, size_t bytes);
-/* Everything up to the end() is in it; in a DICT keys and values by turns. DICT, LIST or TUPLE. */
+/* Everything up to the end() is in it; in a DICT keys and values by turns. DICT, LIST, SET or
+ * TUPLE. */
 void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind);
 void fsdp_pickle_end(fsdp_pickle_writer *w);
 /* A tuple of `n` ints. */
@@ -42,7 +43,7 @@ void fsdp_pickle_build(fsdp_pickle_writer *w);
 /* A whole value that another writer was told, its `text`. Nothing may have been told to `w` before,
  * because both number their globals from 0. */
 void fsdp_pickle_put_told(fsdp_pickle_writer *w, const fsdp_str *text);
-/* A value that was read; a set as a list, as it is read. FSDP_ERR_UNSUPPORTED for objects, names
+/* A value that was read. FSDP_ERR_UNSUPPORTED for objects, names
  * and storages; FSDP_ERR_INVALID if it is nested too deeply or, told as a tree, longer than 1 GiB.
  * Then `w` can only be ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_pickle_put_value(fsdp_pickle_writer *w,

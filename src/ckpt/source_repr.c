@@ -55,19 +55,25 @@ static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
     case FSDP_PICKLE_LIST:
     case FSDP_PICKLE_DICT:
         break;
+    case FSDP_PICKLE_SET:
+        if (v->list.n)
+            break;
+        fsdp_str_printf(text, "set()");
+        return;
     default:
         fsdp_str_printf(text, "%s", fsdp_pickle_describe(v, buffer, sizeof buffer));
         return;
     }
-    fsdp_str_append(text, is_dict ? "{" : is_tuple ? "(" : "[", 1);
+    const bool is_set = v->kind == FSDP_PICKLE_SET;
+    fsdp_str_append(text, is_dict || is_set ? "{" : is_tuple ? "(" : "[", 1);
     for (size_t i = 0; i < v->list.n && text->len <= max; i++) {
         fsdp_str_printf(text, "%s", !i ? "" : is_dict && i % 2 ? ": " : ", ");
         put(v->list.items[i], max, text);
     }
     fsdp_str_printf(text, "%s%s", is_tuple && v->list.n == 1 ? "," : "",
-                    is_dict    ? "}"
-                    : is_tuple ? ")"
-                               : "]");
+                    is_dict || is_set ? "}"
+                    : is_tuple        ? ")"
+                                      : "]");
 }
 
 /* Cut text ends with a whole character. */

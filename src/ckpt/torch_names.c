@@ -34,8 +34,8 @@
 static const fsdp_pickle_name names[] = {
     {"collections", "OrderedDict", FSDP_PICKLE_EMPTY},
     {"collections", "Counter", FSDP_PICKLE_FIRST},
-    {"__builtin__", "set", FSDP_PICKLE_FIRST},
-    {"builtins", "set", FSDP_PICKLE_FIRST},
+    {"__builtin__", "set", FSDP_PICKLE_MAKE_SET},
+    {"builtins", "set", FSDP_PICKLE_MAKE_SET},
     {"__builtin__", "bytes", FSDP_PICKLE_ENCODE},
     {"_codecs", "encode", FSDP_PICKLE_ENCODE},
     {"torch", "Size", FSDP_PICKLE_FIRST},

@@ -38,7 +38,7 @@ static fsdp_status read_list(const fsdp_pickle_value *from, fsdp_arena *arena, i
     fsdp_plain *items = memory;
     for (size_t i = 0; i < from->list.n && *known; i++)
         FSDP_TRY(read_plain(from->list.items[i], arena, depth - 1, &items[i], known));
-    to->kind = from->kind == FSDP_PICKLE_LIST ? FSDP_PLAIN_LIST : FSDP_PLAIN_TUPLE;
+    to->kind = from->kind == FSDP_PICKLE_TUPLE ? FSDP_PLAIN_TUPLE : FSDP_PLAIN_LIST;
     to->as.list.items = items;
     to->as.list.n = from->list.n;
     return FSDP_OK;
@@ -47,8 +47,9 @@ static fsdp_status read_list(const fsdp_pickle_value *from, fsdp_arena *arena, i
 static fsdp_status read_plain(const fsdp_pickle_value *from, fsdp_arena *arena, int depth,
                               fsdp_plain *to, bool *known)
 {
-    const bool is_list =
-        fsdp_pickle_is(from, FSDP_PICKLE_TUPLE) || fsdp_pickle_is(from, FSDP_PICKLE_LIST);
+    const bool is_list = fsdp_pickle_is(from, FSDP_PICKLE_TUPLE) ||
+                         fsdp_pickle_is(from, FSDP_PICKLE_LIST) ||
+                         fsdp_pickle_is(from, FSDP_PICKLE_SET); /* there is no plain set */
     *to = (fsdp_plain){.kind = FSDP_PLAIN_NONE};
     if (fsdp_pickle_is(from, FSDP_PICKLE_BOOL))
         *to = (fsdp_plain){.kind = FSDP_PLAIN_BOOL, .as.boolean = from->boolean};

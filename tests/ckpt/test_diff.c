@@ -113,6 +113,9 @@ TEST(each_kind_of_value_is_compared)
         {PICKLE(DEVICE ")R."), PICKLE("ctorch.serialization\n_get_layout\n)R.")},
         {PICKLE(DEVICE ")R."), PICKLE(DEVICE ")R}b.")},
         {PICKLE(DEVICE ")RK\1b."), PICKLE(DEVICE ")RK\2b.")},
+        {PICKLE("\x8f(K\1\x90."), PICKLE("]K\1a.")},
+        {PICKLE("\x8f(K\1\x90."), PICKLE("\x8f.")},
+        {PICKLE("\x8f(K\1K\2\x90."), PICKLE("\x8f(K\1K\3\x90.")},
         {PICKLE("K\1Q."), PICKLE("K\2Q.")},
     };
     for (size_t i = 0; i < FSDP_LENGTH(pairs); i++) {
@@ -133,4 +136,21 @@ TEST(each_kind_of_value_is_compared)
         fsdp_pickle_destroy(pickles[0]);
         fsdp_pickle_destroy(pickles[1]);
     }
+}
+
+TEST(sets_have_no_order)
+{
+    static const char *const sets[] = {"\x8f(K\1K\2K\3\x90.", "\x8f(K\3K\1K\2\x90."};
+    fsdp_pickle *pickles[2];
+    fsdp_diff_value values[2] = {0};
+    bool same;
+    for (int k = 0; k < 2; k++) {
+        ASSERT_OK(
+            fsdp_pickle_create("f", sets[k], strlen(sets[k]), &fsdp_torch_names, &pickles[k]));
+        values[k].value = fsdp_pickle_root(pickles[k]);
+    }
+    ASSERT_OK(fsdp_diff_values(&values[0], &values[1], &same));
+    ASSERT(same);
+    fsdp_pickle_destroy(pickles[0]);
+    fsdp_pickle_destroy(pickles[1]);
 }

@@ -68,7 +68,7 @@ static void check_containers(fsdp_test *t, const fsdp_pickle_value *root)
     ASSERT(fsdp_pickle_is(v->list.items[2], FSDP_PICKLE_NONE));
     ASSERT(fsdp_pickle_is(v->list.items[4], FSDP_PICKLE_TUPLE));
     v = fsdp_pickle_find(root, "set");
-    ASSERT(fsdp_pickle_is(v, FSDP_PICKLE_LIST) && v->list.n == 1);
+    ASSERT(fsdp_pickle_is(v, FSDP_PICKLE_SET) && v->list.n == 1);
     v = fsdp_pickle_find(root, "size");
     ASSERT(fsdp_pickle_is(v, FSDP_PICKLE_TUPLE) && fsdp_pickle_at(v, 1)->integer == 3);
     ASSERT(fsdp_torch_is_tensor(fsdp_pickle_find(root, "tensor")));
@@ -138,6 +138,11 @@ TEST(malformed_and_hostile_pickles_are_refused)
         {PICKLE("(Ne."), FSDP_ERR_FORMAT, "too few values on the stack"},
         {PICKLE("t."), FSDP_ERR_FORMAT, "there is no mark"},
         {PICKLE("}Na."), FSDP_ERR_FORMAT, "appended to what is no list"},
+        {PICKLE("](N\x90."), FSDP_ERR_FORMAT, "added to what is no set"},
+        {PICKLE("\x8fNa."), FSDP_ERR_FORMAT, "appended to what is no list"},
+        {PICKLE("c__builtin__\nset\nN\x85R."), FSDP_ERR_FORMAT, "a set is made of what is no list"},
+        {PICKLE("c__builtin__\nset\n]]\x86R."), FSDP_ERR_FORMAT, "a set is made of what is no"},
+        {PICKLE("\x8fq\0(h\0\x90."), FSDP_ERR_FORMAT, "that another one already holds"},
         {PICKLE("]NNs."), FSDP_ERR_FORMAT, "set in what is no dict"},
         {PICKLE("}(NNNu."), FSDP_ERR_FORMAT, "a key without a value"},
         {PICKLE("h\0."), FSDP_ERR_FORMAT, "nothing has this number in the memo"},

@@ -114,6 +114,12 @@ check a_folder_is_cut_into_files test "$(echo hf/model-*-of-00003.safetensors | 
 check with_its_configuration cmp -s "$golden/gpt2_tiny/model/config.json" hf/config.json
 check and_the_same_weights same hf model.safetensors
 check nothing_else_is_left test "$(echo ./*tmp-* hf/*tmp-*)" = './*tmp-* hf/*tmp-*'
+run convert "$fixtures/torch/sets.pt" sets
+run convert sets sets.pt
+check sets_stay_sets same "$fixtures/torch/sets.pt" sets.pt
+run inspect sets.pt
+check as_python_shows_them shows "^\\| set +\\| \\{(1, 'a'|'a', 1)\\} +\\|\$"
+check without_items_too shows '^\| no +\| set\(\) +\|$'
 run merge-weights model.pt llama-3.1-8b
 check a_dot_in_a_name_is_no_format test -f llama-3.1-8b/model.safetensors
 mkdir one.old-20251123 one.tmp-20251123 one.old-1234567
