@@ -201,7 +201,7 @@ static const char *const tokenizer_files[] = {
     "chat_template.jinja",
 };
 
-static bool is_tokenizer_file(const char *name)
+bool fsdp_hf_dir_is_tokenizer_file(const char *name)
 {
     for (size_t i = 0; i < FSDP_LENGTH(tokenizer_files); i++)
         if (strcmp(name, tokenizer_files[i]) == 0)
@@ -227,6 +227,11 @@ static fsdp_status copy_if_there(const char *from, const char *to, const char *n
     return status;
 }
 
+static bool is_sentencepiece_model(const char *name)
+{
+    return strcmp(name, "spiece.model") == 0 || strcmp(name, "tokenizer.model") == 0;
+}
+
 static fsdp_status copy_from_beside(const char *file, const char *to, const char *name)
 {
     char *folder = fsdp_path_parent(file);
@@ -237,13 +242,20 @@ static fsdp_status copy_from_beside(const char *file, const char *to, const char
 
 fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to, const char *file_name)
 {
-    if (!fsdp_path_is_directory(from)) {
-        const char *name = fsdp_path_name(from);
-        FSDP_TRY(copy_as(from, to, is_tokenizer_file(name) ? name : file_name));
+    const char *name = fsdp_path_name(from);
+    const bool folder = fsdp_path_is_directory(from);
+    if (!folder && !fsdp_hf_dir_is_tokenizer_file(name)) {
+        FSDP_TRY(copy_as(from, to, file_name));
         return copy_from_beside(from, to, "tokenizer_config.json");
     }
-    for (size_t i = 0; i < FSDP_LENGTH(tokenizer_files); i++)
-        FSDP_TRY(copy_if_there(from, to, tokenizer_files[i]));
+    if (!folder)
+        FSDP_TRY(copy_as(from, to, name));
+    for (size_t i = 0; i < FSDP_LENGTH(tokenizer_files); i++) {
+        if (folder)
+            FSDP_TRY(copy_if_there(from, to, tokenizer_files[i]));
+        else if (!is_sentencepiece_model(tokenizer_files[i]))
+            FSDP_TRY(copy_from_beside(from, to, tokenizer_files[i]));
+    }
     return FSDP_OK;
 }
 

@@ -12,10 +12,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_hf_dir_resolve(const char *model, char **dir);
 
 /* Copy a tokenizer's files into the folder `to`: those that the folder `from` has (spiece.model,
  * tokenizer.json, tokenizer_config.json, ...; links, as in the cache, are followed), or `from`
- * itself if it is a file: under its own name if that is one of a tokenizer's, else as `file_name`,
- * with the tokenizer_config.json beside it, which is read with it. */
+ * itself if it is a file: under its own name and with the others beside it if that is one of a
+ * tokenizer's, else as `file_name`, with the tokenizer_config.json beside it, which is read with
+ * it.
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to,
                                                        const char *file_name);
+/* One of the names that are copied. */
+bool fsdp_hf_dir_is_tokenizer_file(const char *name);
 
 /* Copy config.json and generation_config.json, if the folder `from` has them, into the folder `to`.
  * `dtype`: torch's name of what the weights are now, which config.json then says; NULL: as it was.

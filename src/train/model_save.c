@@ -72,7 +72,6 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
     return tokenizer ? fsdp_hf_dir_copy_tokenizer(tokenizer, dir, file_name) : FSDP_OK;
 }
 
-/* Weight files of an earlier save would be read in place of the new ones. */
 static bool is_weight_file(const char *name)
 {
     return strcmp(name, "model.safetensors.index.json") == 0 ||
@@ -88,14 +87,17 @@ static bool contains(char *const *names, size_t count, const char *name)
     return false;
 }
 
-static fsdp_status remove_stale_weights(const char *dir, char *const *fresh, size_t n_fresh)
+/* Weights of an earlier save would be read in place of the new ones, and its tokenizer's files
+ * beside them. */
+static fsdp_status remove_stale_files(const char *dir, char *const *fresh, size_t n_fresh)
 {
     char **names;
     size_t count;
     FSDP_TRY(fsdp_directory_list(dir, &names, &count));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
-        if (!is_weight_file(names[i]) || contains(fresh, n_fresh, names[i]))
+        const bool ours = is_weight_file(names[i]) || fsdp_hf_dir_is_tokenizer_file(names[i]);
+        if (!ours || contains(fresh, n_fresh, names[i]))
             continue;
         char *path = fsdp_path_join(dir, names[i]);
         status = path ? fsdp_tree_remove(path) : FSDP_ERR_NOMEM;
@@ -117,7 +119,7 @@ static fsdp_status commit(fsdp_atomic_directory *target, const char *dir)
     }
     status = fsdp_atomic_directory_commit(target);
     if (status == FSDP_OK)
-        status = remove_stale_weights(dir, fresh, n_fresh);
+        status = remove_stale_files(dir, fresh, n_fresh);
     fsdp_free(fresh);
     return status;
 }

@@ -146,28 +146,52 @@ TEST_RANKS(saving_never_holds_more_than_the_largest_parameter, 3)
     fsdp_device_destroy(device);
 }
 
-/* A second save with fewer files leaves none of the first that would be read in its place. */
-TEST(weights_of_an_earlier_save_do_not_stay)
+/* A second save with fewer files leaves none of the first that would be read in its place: neither
+ * weights nor another tokenizer's files. */
+TEST(files_of_an_earlier_save_do_not_stay)
 {
     fsdp_device *device;
     fsdp_model *m;
-    char dir[300], stray[400];
+    char dir[300], tokenizer[300], stray[400];
     shared_dir(t, "twice", dir);
+    shared_dir(t, "tokenizer", tokenizer);
+    ASSERT_OK(fsdp_directory_make(tokenizer));
+    snprintf(stray, sizeof stray, "%s/added_tokens.json", tokenizer);
+    ASSERT_OK(fsdp_file_write(stray, "{}", 2));
+    snprintf(stray, sizeof stray, "%s/spiece.model", tokenizer);
+    ASSERT_OK(fsdp_file_write(stray, "old", 3));
     ASSERT_OK(fsdp_device_create(NULL, &device));
     ASSERT_OK(fsdp_model_open(&(fsdp_model_options){.config = &odd_t5}, NULL, device, &m));
-    ASSERT_OK(fsdp_model_save(m, dir, &(fsdp_model_save_options){.max_shard_bytes = 6000}));
+    ASSERT_OK(fsdp_model_save(
+        m, dir, &(fsdp_model_save_options){.max_shard_bytes = 6000, .tokenizer = tokenizer}));
+    snprintf(stray, sizeof stray, "%s/added_tokens.json", dir);
+    ASSERT(fsdp_path_is_file(stray));
     snprintf(stray, sizeof stray, "%s/notes.txt", dir);
     ASSERT_OK(fsdp_file_write(stray, "kept", 4));
     ASSERT_ERROR(fsdp_model_save(m, dir, NULL), FSDP_ERR_INVALID, "twice");
-    ASSERT_OK(fsdp_model_save(m, dir, &(fsdp_model_save_options){.overwrite = true}));
+    snprintf(stray, sizeof stray, "%s/other.model", tokenizer);
+    ASSERT_OK(fsdp_file_write(stray, "new", 3));
+    ASSERT_OK(
+        fsdp_model_save(m, dir, &(fsdp_model_save_options){.overwrite = true, .tokenizer = stray}));
     char **names;
     size_t count;
     ASSERT_OK(fsdp_directory_list(dir, &names, &count));
-    ASSERT_INT(count, 4);
+    ASSERT_INT(count, 5);
     ASSERT_STR(names[0], "config.json");
     ASSERT_STR(names[1], "generation_config.json");
     ASSERT_STR(names[2], "model.safetensors");
     ASSERT_STR(names[3], "notes.txt");
+    ASSERT_STR(names[4], "spiece.model");
+    fsdp_free(names);
+    /* A tokenizer named by its model comes with what lies beside it, here in the same folder. */
+    snprintf(stray, sizeof stray, "%s/added_tokens.json", dir);
+    ASSERT_OK(fsdp_file_write(stray, "{}", 2));
+    snprintf(stray, sizeof stray, "%s/spiece.model", dir);
+    ASSERT_OK(
+        fsdp_model_save(m, dir, &(fsdp_model_save_options){.overwrite = true, .tokenizer = stray}));
+    ASSERT_OK(fsdp_directory_list(dir, &names, &count));
+    ASSERT_INT(count, 6);
+    ASSERT_STR(names[0], "added_tokens.json");
     fsdp_free(names);
     fsdp_model_close(m);
     fsdp_device_destroy(device);
