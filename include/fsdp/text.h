@@ -44,7 +44,8 @@ enum {
  * Open a tokenizer of T5 or Llama 2.
  *
  * The number of T5's sentinels is extra_ids of a tokenizer_config.json beside the model, 100
- * without one. Llama 3's tokenizer.model, of another format, is not read.
+ * without one. Llama 3's tokenizer.model, of another format, is not read. Tokens that the
+ * tokenizer_config.json or an added_tokens.json adds to the model's are known, but not encoded.
  *
  * @param path a folder that holds spiece.model or tokenizer.model (a Hugging Face model directory),
  *             or such a file
@@ -68,7 +69,8 @@ FSDP_API void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer);
  * @param max_length most ids to append, </s> included: the text's own ids are cut to max_length -
  * 1; 0: no limit
  * @return FSDP_ERR_INVALID if the text is not UTF-8 (naming the byte) or max_length is negative;
- * the list is then unchanged
+ *         FSDP_ERR_UNSUPPORTED if it has an added token (see fsdp_tokenizer_open()). The list is
+ *         then unchanged
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer,
                                                            const char *text, size_t length,
@@ -94,7 +96,8 @@ FSDP_API void fsdp_text_free(char *text);
 FSDP_API int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer);
 /** How many of these are sentinels, T5's <extra_id_0> ...: the last ids, counting down; T5: 100. */
 FSDP_API int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer);
-/** Id of <s>, or -1 if the model has none, as T5's; Llama: 1. Encoding does not put it. */
+/** Id of the <s> that a text to be continued begins with; Llama: 1. -1 if the model has none, as
+ * T5's, or add_bos_token of its tokenizer_config.json is false. Encoding does not put it. */
 FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
 /** Id of <pad>, or -1 if the model has none; T5: 0, which also starts the decoder. */
 FSDP_API int32_t fsdp_tokenizer_pad_id(const fsdp_tokenizer *tokenizer);

@@ -246,7 +246,8 @@ fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to, const c
     const bool folder = fsdp_path_is_directory(from);
     if (!folder && !fsdp_hf_dir_is_tokenizer_file(name)) {
         FSDP_TRY(copy_as(from, to, file_name));
-        return copy_from_beside(from, to, "tokenizer_config.json");
+        FSDP_TRY(copy_from_beside(from, to, "tokenizer_config.json"));
+        return copy_from_beside(from, to, "added_tokens.json");
     }
     if (!folder)
         FSDP_TRY(copy_as(from, to, name));

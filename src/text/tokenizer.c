@@ -12,6 +12,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
+#include "src/text/added_tokens.h"
 #include "src/text/sentencepiece.h"
 #include "src/text/unigram.h"
 #include "src/text/utf8.h"
@@ -28,6 +29,8 @@ struct fsdp_tokenizer {
     fsdp_unigram *unigram;      /* NULL: BPE */
     int32_t pieces, vocab_size; /* sentinels lie in [pieces, vocab_size) */
     int32_t bos_id, pad_id, eos_id, unk_id;
+    bool no_bos;             /* texts do not begin with it */
+    fsdp_added_tokens added; /* which are not encoded: texts that hold one are refused */
 };
 
 fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids, size_t count)
@@ -103,27 +106,6 @@ static fsdp_status find_model(const char *path, char **model)
                           path);
     *model = fsdp_strdup(path);
     return *model ? FSDP_OK : FSDP_ERR_NOMEM;
-}
-
-/* How many sentinels there are: extra_ids of the tokenizer_config.json beside the model (mT5 has
- * none), else T5's hundred. */
-static fsdp_status read_extra_ids(const char *model_path, int64_t *extra_ids)
-{
-    char *folder = fsdp_path_parent(model_path);
-    char *config_path = folder ? fsdp_path_join(folder, "tokenizer_config.json") : NULL;
-    fsdp_json *config = NULL;
-    fsdp_status status = config_path ? FSDP_OK : FSDP_ERR_NOMEM;
-    *extra_ids = EXTRA_IDS;
-    if (status == FSDP_OK && fsdp_path_is_file(config_path)) {
-        status = fsdp_json_read(config_path, &config);
-        if (status == FSDP_OK)
-            status = fsdp_json_opt_i64(fsdp_json_root(config), "extra_ids", 0, EXTRA_IDS_MAX,
-                                       EXTRA_IDS, extra_ids);
-    }
-    fsdp_json_destroy(config);
-    fsdp_free(config_path);
-    fsdp_free(folder);
-    return status;
 }
 
 /* ---- the model's type: the library loads every type alike and does not tell which it is ---- */
@@ -223,51 +205,6 @@ static fsdp_status load_model(fsdp_tokenizer *tokenizer, uint64_t *type)
     return status;
 }
 
-static fsdp_status load(fsdp_tokenizer *tokenizer)
-{
-    int64_t extra_ids = 0;
-    uint64_t type = MODEL_UNIGRAM;
-    FSDP_TRY(load_model(tokenizer, &type));
-    if (type == MODEL_UNIGRAM)
-        FSDP_TRY(read_extra_ids(tokenizer->path, &extra_ids));
-    tokenizer->pieces = fsdp_sentencepiece_size(tokenizer->sp);
-    tokenizer->vocab_size = tokenizer->pieces + (int32_t)extra_ids;
-    tokenizer->bos_id = fsdp_sentencepiece_bos_id(tokenizer->sp);
-    tokenizer->pad_id = fsdp_sentencepiece_pad_id(tokenizer->sp);
-    tokenizer->eos_id = fsdp_sentencepiece_eos_id(tokenizer->sp);
-    tokenizer->unk_id = fsdp_sentencepiece_unk_id(tokenizer->sp);
-    if (tokenizer->eos_id < 0 || tokenizer->unk_id < 0)
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: the model has no %s piece, so it is not T5's",
-                          tokenizer->path, tokenizer->eos_id < 0 ? "</s>" : "<unk>");
-    return type == MODEL_BPE ? FSDP_OK : fsdp_unigram_create(tokenizer->sp, &tokenizer->unigram);
-}
-
-fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out)
-{
-    fsdp_tokenizer *tokenizer = fsdp_calloc(1, sizeof *tokenizer);
-    if (!tokenizer)
-        return FSDP_ERR_NOMEM;
-    fsdp_status status = find_model(path, &tokenizer->path);
-    if (status == FSDP_OK)
-        status = load(tokenizer);
-    if (status != FSDP_OK) {
-        fsdp_tokenizer_close(tokenizer);
-        return status;
-    }
-    *out = tokenizer;
-    return FSDP_OK;
-}
-
-void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer)
-{
-    if (!tokenizer)
-        return;
-    fsdp_unigram_destroy(tokenizer->unigram);
-    fsdp_sentencepiece_destroy(tokenizer->sp);
-    fsdp_free(tokenizer->path);
-    fsdp_free(tokenizer);
-}
-
 /* ---- special tokens ---- */
 
 /* Does `name` stand at text? Its length, or 0. */
@@ -318,6 +255,116 @@ static bool is_special(const fsdp_tokenizer *tokenizer, int32_t id)
 {
     return id == tokenizer->bos_id || id == tokenizer->pad_id || id == tokenizer->eos_id ||
            id == tokenizer->unk_id || id >= tokenizer->pieces;
+}
+
+/* ---- the files beside the model ---- */
+
+/* Is an added token none of those that are encoded: special tokens, and pieces that texts have? */
+static bool is_not_encoded(const void *arg, const char *text, int32_t id)
+{
+    const fsdp_tokenizer *tokenizer = arg;
+    int32_t special = -1;
+    const size_t length = strlen(text);
+    if (match_special(tokenizer, text, length, &special) == length && special == id)
+        return false;
+    return id >= tokenizer->pieces || !fsdp_sentencepiece_is_normal(tokenizer->sp, id) ||
+           strcmp(fsdp_sentencepiece_piece(tokenizer->sp, id), text) != 0;
+}
+
+static fsdp_status read_config(fsdp_tokenizer *tokenizer, bool unigram, fsdp_json_node config)
+{
+    int64_t extra_ids = 0;
+    bool bos;
+    if (unigram)
+        FSDP_TRY(fsdp_json_opt_i64(config, "extra_ids", 0, EXTRA_IDS_MAX, EXTRA_IDS, &extra_ids));
+    FSDP_TRY(fsdp_json_opt_bool(config, "add_bos_token", true, &bos));
+    tokenizer->no_bos = !bos;
+    tokenizer->vocab_size = tokenizer->pieces + (int32_t)extra_ids;
+    return fsdp_added_tokens_decoder(&tokenizer->added, config, is_not_encoded, tokenizer);
+}
+
+static fsdp_status read_added(fsdp_tokenizer *tokenizer, fsdp_json_node root)
+{
+    return fsdp_added_tokens_map(&tokenizer->added, root, is_not_encoded, tokenizer);
+}
+
+/* `folder`/`name`; *doc stays NULL if there is no such file. */
+static fsdp_status read_if_there(const char *folder, const char *name, fsdp_json **doc)
+{
+    char *path = fsdp_path_join(folder, name);
+    fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (path && fsdp_path_is_file(path))
+        status = fsdp_json_read(path, doc);
+    fsdp_free(path);
+    return status;
+}
+
+/* Of tokenizer_config.json how many sentinels there are (T5's hundred where it says nothing; mT5
+ * has none) and whether texts begin with <s>; of it and added_tokens.json the tokens that they add.
+ */
+static fsdp_status read_beside(fsdp_tokenizer *tokenizer, bool unigram)
+{
+    char *folder = fsdp_path_parent(tokenizer->path);
+    fsdp_json *config = NULL, *added = NULL;
+    fsdp_status status = folder ? FSDP_OK : FSDP_ERR_NOMEM;
+    tokenizer->vocab_size = tokenizer->pieces + (unigram ? EXTRA_IDS : 0);
+    if (status == FSDP_OK)
+        status = read_if_there(folder, "tokenizer_config.json", &config);
+    if (status == FSDP_OK && config)
+        status = read_config(tokenizer, unigram, fsdp_json_root(config));
+    if (status == FSDP_OK)
+        status = read_if_there(folder, "added_tokens.json", &added);
+    if (status == FSDP_OK && added)
+        status = read_added(tokenizer, fsdp_json_root(added));
+    fsdp_json_destroy(added);
+    fsdp_json_destroy(config);
+    fsdp_free(folder);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static fsdp_status load(fsdp_tokenizer *tokenizer)
+{
+    uint64_t type = MODEL_UNIGRAM;
+    FSDP_TRY(load_model(tokenizer, &type));
+    tokenizer->pieces = fsdp_sentencepiece_size(tokenizer->sp);
+    tokenizer->bos_id = fsdp_sentencepiece_bos_id(tokenizer->sp);
+    tokenizer->pad_id = fsdp_sentencepiece_pad_id(tokenizer->sp);
+    tokenizer->eos_id = fsdp_sentencepiece_eos_id(tokenizer->sp);
+    tokenizer->unk_id = fsdp_sentencepiece_unk_id(tokenizer->sp);
+    if (tokenizer->eos_id < 0 || tokenizer->unk_id < 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: the model has no %s piece, so it is not T5's",
+                          tokenizer->path, tokenizer->eos_id < 0 ? "</s>" : "<unk>");
+    FSDP_TRY(read_beside(tokenizer, type == MODEL_UNIGRAM));
+    return type == MODEL_BPE ? FSDP_OK : fsdp_unigram_create(tokenizer->sp, &tokenizer->unigram);
+}
+
+fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out)
+{
+    fsdp_tokenizer *tokenizer = fsdp_calloc(1, sizeof *tokenizer);
+    if (!tokenizer)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = find_model(path, &tokenizer->path);
+    if (status == FSDP_OK)
+        status = load(tokenizer);
+    if (status != FSDP_OK) {
+        fsdp_tokenizer_close(tokenizer);
+        return status;
+    }
+    *out = tokenizer;
+    return FSDP_OK;
+}
+
+void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    fsdp_added_tokens_fini(&tokenizer->added);
+    fsdp_unigram_destroy(tokenizer->unigram);
+    fsdp_sentencepiece_destroy(tokenizer->sp);
+    fsdp_free(tokenizer->path);
+    fsdp_free(tokenizer);
 }
 
 /* ---- encoding ---- */
@@ -377,12 +424,26 @@ static fsdp_status encode_part(word *w, const char *text, size_t length)
     return finish_word(w);
 }
 
+/* The token that the files add and that begins at `text`. */
+static fsdp_status check_none_is_added(const fsdp_tokenizer *tokenizer, const char *text,
+                                       size_t left)
+{
+    const fsdp_added_token *added = fsdp_added_tokens_at(&tokenizer->added, text, left);
+    if (!added)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "the text has '%s', a token (id %d) that tokenizer_config.json or "
+                      "added_tokens.json adds to %s; only that model's own are encoded",
+                      added->text, (int)added->id, tokenizer->path);
+}
+
 static fsdp_status encode_parts(word *w, const char *text, size_t length, size_t most)
 {
     fsdp_token_list *list = w->list;
     size_t start = 0, end = list->len + most;
     for (size_t i = 0; i < length && list->len < end;) {
         int32_t id = 0;
+        FSDP_TRY(check_none_is_added(w->tokenizer, text + i, length - i));
         size_t skip = text[i] == '<' ? match_special(w->tokenizer, text + i, length - i, &id) : 0;
         if (!skip) {
             i++;
@@ -514,7 +575,7 @@ int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer)
 
 int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer)
 {
-    return tokenizer->bos_id;
+    return tokenizer->no_bos ? -1 : tokenizer->bos_id;
 }
 
 int32_t fsdp_tokenizer_pad_id(const fsdp_tokenizer *tokenizer)

@@ -433,6 +433,84 @@ TEST(the_number_of_sentinels_comes_from_the_configuration)
     ASSERT_ERROR(fsdp_tokenizer_open(dir, &tokenizer), FSDP_ERR_FORMAT, "extra_ids");
 }
 
+static fsdp_status encode_text(const fsdp_tokenizer *tokenizer, const char *text,
+                               fsdp_token_list *list)
+{
+    return fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, list);
+}
+
+/* Those that are the model's own under the same id are encoded; a text that has another is refused,
+ * rather than cut into pieces that the model was not trained on. */
+static void check_added_tokens(fsdp_test *t, const char *name, const char *json, const char *bad)
+{
+    const char *dir = fsdp_test_dir(t);
+    char from[512], path[512];
+    snprintf(from, sizeof from, "%s/spiece.model", model_dir());
+    snprintf(path, sizeof path, "%s/spiece.model", dir);
+    ASSERT_OK(fsdp_file_copy(from, path));
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    write_text(t, path, json);
+    CHECK_HERE();
+    fsdp_tokenizer *tokenizer;
+    fsdp_token_list list = {0};
+    ASSERT_OK(fsdp_tokenizer_open(dir, &tokenizer));
+    ASSERT_OK(encode_text(tokenizer, "a<extra_id_7>b</s> <se p>", &list));
+    const size_t before = list.len;
+    ASSERT_ERROR(encode_text(tokenizer, "a <sep> b", &list), FSDP_ERR_UNSUPPORTED,
+                 "the text has '<sep>', a token (id 32100)");
+    ASSERT_ERROR(encode_text(tokenizer, "newtoken", &list), FSDP_ERR_UNSUPPORTED, "'newtoken'");
+    ASSERT_INT(list.len, before);
+    fsdp_token_list_fini(&list);
+    fsdp_tokenizer_close(tokenizer);
+    write_text(t, path, bad);
+    CHECK_HERE();
+    ASSERT_ERROR(fsdp_tokenizer_open(dir, &tokenizer), FSDP_ERR_FORMAT, name);
+    ASSERT_OK(fsdp_tree_remove(path));
+}
+
+TEST(a_text_with_an_added_token_is_refused)
+{
+    NEEDS_SENTENCEPIECE();
+    check_added_tokens(t, "added_tokens.json",
+                       "{\"<sep>\": 32100, \"newtoken\": 32101, \"<extra_id_7>\": 32092}",
+                       "{\"<sep>\": \"many\"}");
+    CHECK_HERE();
+    check_added_tokens(t, "tokenizer_config.json",
+                       "{\"added_tokens_decoder\": {\"1\": {\"content\": \"</s>\"}, "
+                       "\"32092\": {\"content\": \"<extra_id_7>\"}, "
+                       "\"32100\": {\"content\": \"<sep>\", \"lstrip\": true}, "
+                       "\"32101\": {\"content\": \"newtoken\"}}}",
+                       "{\"added_tokens_decoder\": {\"x\": {\"content\": \"<sep>\"}}}");
+}
+
+/* Texts to be continued begin with <s> unless the tokenizer's configuration has it otherwise. */
+TEST(whether_texts_begin_with_bos_comes_from_the_configuration)
+{
+    NEEDS_SENTENCEPIECE();
+    const char *dir = fsdp_test_dir(t);
+    char from[512], path[512];
+    fsdp_tokenizer *tokenizer;
+    fsdp_token_list list = {0};
+    llama_dir(from);
+    strcat(from, "/tokenizer.model");
+    snprintf(path, sizeof path, "%s/tokenizer.model", dir);
+    ASSERT_OK(fsdp_file_copy(from, path));
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+    write_text(t, path, "{\"add_bos_token\": false}");
+    CHECK_HERE();
+    ASSERT_OK(fsdp_tokenizer_open(dir, &tokenizer));
+    ASSERT_INT(fsdp_tokenizer_bos_id(tokenizer), -1);
+    ASSERT_OK(encode_text(tokenizer, "<s>", &list));
+    ASSERT_INT(list.ids[0], 1);
+    fsdp_token_list_fini(&list);
+    fsdp_tokenizer_close(tokenizer);
+    write_text(t, path, "{\"add_bos_token\": true}");
+    CHECK_HERE();
+    ASSERT_OK(fsdp_tokenizer_open(dir, &tokenizer));
+    ASSERT_INT(fsdp_tokenizer_bos_id(tokenizer), 1);
+    fsdp_tokenizer_close(tokenizer);
+}
+
 /* Every sequence of one to four bytes from a set that has each class of the standard's table is
  * judged as a decoder written from the definition judges it. */
 static size_t naive_valid_length(const unsigned char *p, size_t n)

@@ -156,7 +156,7 @@ TEST(files_of_an_earlier_save_do_not_stay)
     shared_dir(t, "twice", dir);
     shared_dir(t, "tokenizer", tokenizer);
     ASSERT_OK(fsdp_directory_make(tokenizer));
-    snprintf(stray, sizeof stray, "%s/added_tokens.json", tokenizer);
+    snprintf(stray, sizeof stray, "%s/special_tokens_map.json", tokenizer);
     ASSERT_OK(fsdp_file_write(stray, "{}", 2));
     snprintf(stray, sizeof stray, "%s/spiece.model", tokenizer);
     ASSERT_OK(fsdp_file_write(stray, "old", 3));
@@ -164,7 +164,7 @@ TEST(files_of_an_earlier_save_do_not_stay)
     ASSERT_OK(fsdp_model_open(&(fsdp_model_options){.config = &odd_t5}, NULL, device, &m));
     ASSERT_OK(fsdp_model_save(
         m, dir, &(fsdp_model_save_options){.max_shard_bytes = 6000, .tokenizer = tokenizer}));
-    snprintf(stray, sizeof stray, "%s/added_tokens.json", dir);
+    snprintf(stray, sizeof stray, "%s/special_tokens_map.json", dir);
     ASSERT(fsdp_path_is_file(stray));
     snprintf(stray, sizeof stray, "%s/notes.txt", dir);
     ASSERT_OK(fsdp_file_write(stray, "kept", 4));

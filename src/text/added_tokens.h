@@ -1,0 +1,33 @@
+/* Tokens that the files beside a SentencePiece model add to it (tokenizer_config.json's
+ * added_tokens_decoder, added_tokens.json). */
+#pragma once
+#include "src/base/json.h"
+
+typedef struct fsdp_added_token {
+    char *text; /* never empty */
+    size_t length;
+    int32_t id;
+} fsdp_added_token;
+
+/* Start with {0}. */
+typedef struct fsdp_added_tokens {
+    fsdp_added_token *items;
+    size_t n, cap;
+    bool first[256]; /* bytes that one of them begins with */
+} fsdp_added_tokens;
+
+void fsdp_added_tokens_fini(fsdp_added_tokens *tokens);
+
+/* Those that `wanted` says yes to, at the end of *tokens. */
+typedef bool fsdp_added_token_fn(const void *arg, const char *text, int32_t id);
+/* Of a tokenizer_config.json: {"added_tokens_decoder": {"32000": {"content": "<sep>"}}}. */
+FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_decoder(fsdp_added_tokens *tokens,
+                                                      fsdp_json_node config,
+                                                      fsdp_added_token_fn *wanted, const void *arg);
+/* Of an added_tokens.json: {"<sep>": 32000}. */
+FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_map(fsdp_added_tokens *tokens, fsdp_json_node root,
+                                                  fsdp_added_token_fn *wanted, const void *arg);
+
+/* The one that stands at `text`, of which `left` bytes are left, or NULL. */
+const fsdp_added_token *fsdp_added_tokens_at(const fsdp_added_tokens *tokens, const char *text,
+                                             size_t left);
