@@ -130,6 +130,7 @@ static const struct {
     {"encoder_repetition_penalty", 1},
     {"encoder_no_repeat_ngram_size", 0},
     {"guidance_scale", 1},
+    {"dola_layers", (double)NAN},
     {"bad_words_ids", (double)NAN},
     {"force_words_ids", (double)NAN},
     {"constraints", (double)NAN},
@@ -157,15 +158,23 @@ static bool is_neutral(fsdp_json_node value, double neutral)
            number == neutral;
 }
 
+/* All of them, or as many as there is room for. */
 static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
 {
+    size_t used = 0;
+    *c->unsupported = 0;
     for (size_t i = 0; i < FSDP_LENGTH(unsupported); i++) {
         const char *key = unsupported[i].key;
-        if (fsdp_json_has(root, key) &&
-            !is_neutral(fsdp_json_find(root, key), unsupported[i].neutral)) {
-            snprintf(c->unsupported, sizeof c->unsupported, "%s", key);
+        if (!fsdp_json_has(root, key) ||
+            is_neutral(fsdp_json_find(root, key), unsupported[i].neutral))
+            continue;
+        const size_t room = sizeof c->unsupported - used;
+        const int n = snprintf(c->unsupported + used, room, "%s%s", used ? ", " : "", key);
+        if ((size_t)n >= room) {
+            c->unsupported[used] = 0;
             return;
         }
+        used += (size_t)n;
     }
 }
 

@@ -38,7 +38,7 @@ typedef struct fsdp_generation_config {
     double top_p, min_p;          /* 1, 0: all ids */
     double repetition_penalty;    /* 1: none */
     int64_t no_repeat_ngram_size; /* 0: none */
-    char unsupported[64];         /* a key that would change the result and is not handled; or "" */
+    char unsupported[512];        /* keys that would change the result and are not handled; or "" */
 } fsdp_generation_config;
 
 /* The settings that a caller may want otherwise than the model's makers: one list for the places

@@ -127,6 +127,8 @@ fsdp_status fsdp_report_examples(fsdp_trainer *t)
     fsdp_generation_config config;
     fsdp_status status = fsdp_model_generation_config(t->model, &config);
     FSDP_TRY(fsdp_agree(t->group, status));
+    if (fsdp_trainer_is_first(t))
+        fsdp_generate_warn_unsupported(&config);
     config.max_new_tokens = t->config->max_target_length;
     config.num_return_sequences = 1;
     int64_t n = t->config->generate_examples, rows = fsdp_dataset_len(t->validation_set);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/log.h"
 #include "src/comm/agree.h"
 #include "src/models/model_type.h"
 #include "src/train/beam_search.h"
@@ -69,6 +70,13 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
     }
     *config = c;
     return FSDP_OK;
+}
+
+void fsdp_generate_warn_unsupported(const fsdp_generation_config *config)
+{
+    if (*config->unsupported)
+        fsdp_log("generate", FSDP_LOG_WARN, -1, 1,
+                 "generation_config.json sets %s, which is not supported", config->unsupported);
 }
 
 int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,

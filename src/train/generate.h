@@ -31,6 +31,9 @@ void fsdp_generated_free(fsdp_generated *outputs, size_t n); /* accepts NULL */
 FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model,
                                                          fsdp_generation_config *config);
 
+/* Say which keys of the model's generation_config.json change the result and are not handled. */
+void fsdp_generate_warn_unsupported(const fsdp_generation_config *config);
+
 /* New ids at most after a prompt of `prompt_length` ids (of T5: 1, the start): what config says,
  * within the model's positions; below 1: there is no room for any. */
 int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,

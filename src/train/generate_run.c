@@ -102,7 +102,7 @@ static fsdp_status read_prompts(generate_run *g)
 
 static void tell_notes(const generate_run *g)
 {
-    char text[256];
+    char text[640];
     if (*g->generation.unsupported) {
         snprintf(text, sizeof text, "generation_config.json sets %s, which is not supported",
                  g->generation.unsupported);

@@ -45,6 +45,13 @@ on 2 evaluate --model "$dir/model" --data "$data/test.csv" --max-samples 7 --max
 on 3 generate --model "$dir/model" --input "$dir/prompts" --max-new-tokens 6
 check generate_writes_the_same_texts cmp -s "$dir/texts" "$dir/out"
 
+# --- settings of the model that are not supported are named once ---
+cp -r "$dir/model" "$dir/limits"
+echo '{"bad_words_ids": [[3]], "forced_eos_token_id": 1}' >"$dir/limits/generation_config.json"
+on 2 evaluate --model "$dir/limits" --data "$data/test.csv" --max-samples 1 --max-new-tokens 2
+check what_is_not_supported_is_named says 'generation_config.json sets bad_words_ids, forced_eos_token_id, which'
+check and_only_once test "$(grep -c bad_words_ids "$dir/err")" -eq 1
+
 # --- random weights; several models; the constant sentence ---
 on 2 evaluate --model "$dir/shape" --from-config --data "$data/test.csv" --max-samples 3 \
     --no-generate --json

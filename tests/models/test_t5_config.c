@@ -394,6 +394,9 @@ TEST(generation_settings_are_read)
     ASSERT(g.min_length == 9 && g.min_new_tokens == 0);
     parse_generation(t, "{\"forced_bos_token_id\":0}", &g);
     ASSERT_STR(g.unsupported, "forced_bos_token_id");
+    parse_generation(
+        t, "{\"forced_eos_token_id\":1,\"bad_words_ids\":[[3]],\"dola_layers\":\"low\"}", &g);
+    ASSERT_STR(g.unsupported, "dola_layers, bad_words_ids, forced_eos_token_id");
 }
 
 TEST(bad_generation_configs_are_refused)
