@@ -7,6 +7,7 @@
 #include <fsdp/data.h>
 
 #include "src/base/alloc.h"
+#include "src/base/log.h"
 #include "src/comm/agree.h"
 #include "src/train/generate.h"
 #include "src/train/trainer_internal.h"
@@ -106,11 +107,35 @@ static fsdp_status print_example(const fsdp_trainer *t, int64_t row, const fsdp_
     return status;
 }
 
+/* Is there room for a new token behind what is given of a row? All ranks have the rows, so that
+ * they say the same. */
+static fsdp_status find_room(const fsdp_trainer *t, const fsdp_generation_config *config,
+                             int64_t row, bool *room)
+{
+    fsdp_example example = {0};
+    fsdp_status status = fsdp_dataset_get(t->validation_set, row, &example);
+    const bool causal = t->task == FSDP_TASK_CAUSAL_LM;
+    const size_t given = causal ? prompt_length(&example) : 1; /* seq2seq: the start token */
+    *room = fsdp_generate_max_new(t->model, config, (int64_t)given) > 0;
+    fsdp_example_fini(&example);
+    return fsdp_agree(t->group, status);
+}
+
 static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generation_config *config,
                                int64_t row)
 {
     fsdp_batch *batch = NULL;
     fsdp_generated *output = NULL;
+    bool room;
+    FSDP_TRY(find_room(t, config, row, &room));
+    if (!room) {
+        if (t->out)
+            fprintf(t->out,
+                    "\nexample %lld\nleft out: its prompt takes all of the model's %lld "
+                    "positions\n",
+                    (long long)row + 1, (long long)t->model->info.max_positions);
+        return FSDP_OK;
+    }
     const fsdp_generate_options options = {.config = config, .first_row = row};
     fsdp_status status = fsdp_agree(t->group, make_batch(t, row, &batch));
     if (status == FSDP_OK)
@@ -122,15 +147,33 @@ static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generation_conf
     return status;
 }
 
+/* The model's settings, and whether they can be generated with; all ranks say the same. */
+static fsdp_status read_config(const fsdp_trainer *t, fsdp_generation_config *config)
+{
+    fsdp_status status = fsdp_model_generation_config(t->model, config);
+    if (status == FSDP_OK) {
+        config->max_new_tokens = t->config->max_target_length;
+        config->num_return_sequences = 1;
+        status = fsdp_generation_config_check(config);
+    }
+    return fsdp_agree(t->group, status);
+}
+
+/* The training has ended well: what its examples cannot be made with is said, and no error. */
 fsdp_status fsdp_report_examples(fsdp_trainer *t)
 {
     fsdp_generation_config config;
-    fsdp_status status = fsdp_model_generation_config(t->model, &config);
-    FSDP_TRY(fsdp_agree(t->group, status));
-    if (fsdp_trainer_is_first(t))
+    const fsdp_status status = read_config(t, &config);
+    const bool first = fsdp_trainer_is_first(t);
+    if (status == FSDP_ERR_FORMAT || status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED) {
+        if (first)
+            fsdp_log("generate", FSDP_LOG_WARN, -1, 1, "no examples: generation_config.json: %s",
+                     fsdp_last_error());
+        return FSDP_OK;
+    }
+    FSDP_TRY(status);
+    if (first)
         fsdp_generate_warn_unsupported(&config);
-    config.max_new_tokens = t->config->max_target_length;
-    config.num_return_sequences = 1;
     int64_t n = t->config->generate_examples, rows = fsdp_dataset_len(t->validation_set);
     for (int64_t row = 0; row < n && row < rows; row++)
         FSDP_TRY(one_example(t, &config, row));

@@ -167,6 +167,10 @@ echo '{"bad_words_ids": [[3]], "forced_eos_token_id": 1}' >limits/generation_con
 train 2 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1 --max-target-length 3
 expect what_examples_do_not_support_is_named 0 'generation_config.json sets bad_words_ids, forced_eos_token_id, which'
 check once [ "$(grep -c 'bad_words_ids' err)" -eq 1 ]
+echo '{"do_sample": true, "num_beams": 2}' >limits/generation_config.json
+train 2 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1
+expect a_training_does_not_fail_for_its_examples 0 'no examples: .*do_sample with num_beams 2'
+check and_its_model_is_saved [ -e o/model.safetensors ]
 
 # --- data ---
 for data in all.csv sep.csv folder; do
@@ -229,6 +233,16 @@ for ranks in 1 2; do
 done
 check a_row_is_continued_the_same_on_any_ranks cmp examples.1 examples.2
 check by_as_many_tokens_as_asked_for [ "$(grep -c '^generated:\( [0-9][0-9]*\)\{1,3\}$' examples.1)" -eq 2 ]
+awk 'BEGIN { printf "{\"input_ids\": [2"; for (i = 0; i < 13; i++) printf ", 7"; print "], \"prompt_length\": 10}"
+    print "{\"input_ids\": [2, 5, 6, 3], \"prompt_length\": 2}" }' >full.jsonl
+for i in 1 2 3 4; do tail -n 1 full.jsonl; done >rows.jsonl
+few=$golden/gpt2_tiny/model
+for ranks in 1 2; do
+    train $ranks --model "$few" --data rows.jsonl --validation-data full.jsonl --max-steps 1 --generate-examples 2 \
+        --max-target-length 3
+    expect "an_example_without_room_is_left_out_on_${ranks}_ranks" 0 "^left out: its prompt takes all of the model's 8 positions" out
+    check "and_the_next_is_shown_on_${ranks}_ranks" [ "$(grep -c '^generated:' out)" -eq 1 ]
+done
 train 2 --model bert --data classes.jsonl --validation-data classes.jsonl --epochs 3 --lr 0.01
 check a_classifier_learns falls
 check accuracy_is_measured grep -q '"validation".*"accuracy": [0-9.]*, "f1": [0-9.]*}' m.jsonl
