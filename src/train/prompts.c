@@ -75,6 +75,12 @@ fsdp_status fsdp_prompts_add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e
     return add_text(p, e, text, strlen(text));
 }
 
+/* How many bytes a byte order mark takes at the beginning. */
+static size_t byte_order_mark(const char *text, size_t bytes)
+{
+    return bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
+
 /* The line at *at, without its end; false after the last one. */
 static bool next_line(const char *text, size_t bytes, size_t *at, const char **line, size_t *length)
 {
@@ -97,6 +103,7 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
     size_t bytes, at = 0, length;
     FSDP_TRY(fsdp_file_read(path, MAX_FILE_BYTES, &text, &bytes));
     fsdp_status status = FSDP_OK;
+    at = byte_order_mark(text, bytes);
     for (int64_t number = 1; status == FSDP_OK && next_line(text, bytes, &at, &line, &length);
          number++) {
         if (memchr(line, 0, length))
@@ -161,6 +168,11 @@ static fsdp_status add_document(fsdp_prompts *p, fsdp_json *doc, int64_t vocab)
     return FSDP_OK;
 }
 
+static bool is_blank(const char *line, size_t length)
+{
+    return strspn(line, " \t") >= length;
+}
+
 static fsdp_status add_lines(fsdp_prompts *p, const char *path, const char *text, size_t bytes,
                              int64_t vocab)
 {
@@ -168,7 +180,7 @@ static fsdp_status add_lines(fsdp_prompts *p, const char *path, const char *text
     size_t at = 0, length;
     for (int64_t number = 1; next_line(text, bytes, &at, &line, &length); number++) {
         fsdp_json *doc;
-        if (strspn(line, " \t") >= length)
+        if (is_blank(line, length))
             continue;
         FSDP_TRY(fsdp_json_parse(path, number, line, length, &doc));
         fsdp_status status = add_document(p, doc, vocab);
@@ -181,15 +193,18 @@ static fsdp_status add_lines(fsdp_prompts *p, const char *path, const char *text
     return FSDP_OK;
 }
 
-/* Is the text one JSON document over several lines, rather than one a line? */
+/* Is the text one JSON document over several lines, rather than one a line? The first line that is
+ * not blank says. */
 static fsdp_status first_line_is_open(const char *path, const char *text, size_t bytes, bool *open)
 {
     const char *line;
     size_t at = 0, length;
     fsdp_json *doc;
     *open = false;
-    if (!next_line(text, bytes, &at, &line, &length) || at >= bytes)
-        return FSDP_OK;
+    do {
+        if (!next_line(text, bytes, &at, &line, &length) || at >= bytes)
+            return FSDP_OK;
+    } while (is_blank(line, length));
     fsdp_status status = fsdp_json_parse(path, 1, line, length, &doc);
     if (status == FSDP_OK)
         fsdp_json_destroy(doc);
@@ -204,14 +219,17 @@ fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const char *path, int64_t voc
     FSDP_TRY(fsdp_file_read(path, MAX_FILE_BYTES, &text, &bytes));
     fsdp_json *doc = NULL;
     bool open;
-    fsdp_status status = first_line_is_open(path, text, bytes, &open);
+    const size_t mark = byte_order_mark(text, bytes);
+    const char *rows = text + mark;
+    bytes -= mark;
+    fsdp_status status = first_line_is_open(path, rows, bytes, &open);
     if (status == FSDP_OK && open) {
-        status = fsdp_json_parse(path, 1, text, bytes, &doc);
+        status = fsdp_json_parse(path, 1, rows, bytes, &doc);
         if (status == FSDP_OK)
             status = add_document(p, doc, vocab);
         fsdp_json_destroy(doc);
     } else if (status == FSDP_OK) {
-        status = add_lines(p, path, text, bytes, vocab);
+        status = add_lines(p, path, rows, bytes, vocab);
     }
     fsdp_free(text);
     return status;

@@ -467,7 +467,7 @@ TEST(each_line_is_a_prompt_and_empty_ones_too)
     fsdp_tokenizer *tokenizer;
     fsdp_prompts p = {0};
     char path[300];
-    const char *text = "x y\n\nz\r\n\r\ny";
+    const char *text = "\xEF\xBB\xBFx y\n\nz\r\n\r\ny";
     const char *const lines[] = {"x y", "", "z", "", "y"};
     ASSERT_OK(fsdp_tokenizer_open(fsdp_test_path("fixtures/text/llama"), &tokenizer));
     const fsdp_prompt_encoding e = {.tokenizer = tokenizer};
@@ -494,9 +494,13 @@ static void read_ids(fsdp_test *t, const char *text, fsdp_status *status, fsdp_p
 
 TEST(ids_are_read_as_array_or_by_line)
 {
-    static const char *const texts[] = {"[[1, 2], [3]]", "[\n [1,\n 2],\n [3]\n]\n",
+    static const char *const texts[] = {"[[1, 2], [3]]",
+                                        "[\n [1,\n 2],\n [3]\n]\n",
                                         "[1, 2]\n\n{\"input_ids\": [3], \"labels\": [4]}\n",
-                                        "{\"input_ids\": [1, 2]}\r\n[3]"};
+                                        "{\"input_ids\": [1, 2]}\r\n[3]",
+                                        "\xEF\xBB\xBF[1, 2]\n[3]\n",
+                                        "\n \n[1, 2]\n[3]\n",
+                                        "\xEF\xBB\xBF\r\n[[1, 2],\n [3]]\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         fsdp_prompts p;
         fsdp_status status;
