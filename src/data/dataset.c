@@ -52,8 +52,16 @@ static bool ends_with(const char *text, const char *ending)
     return length >= n && strcasecmp(text + length - n, ending) == 0;
 }
 
-/* By name, else by the first byte that is no white space nor byte order mark: JSON lines begin with
- * a brace. */
+static int next_visible(FILE *file)
+{
+    int byte = fgetc(file);
+    while (byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r')
+        byte = fgetc(file);
+    return byte;
+}
+
+/* By name, else by the first bytes that are no white space nor byte order mark: JSON lines begin
+ * with a brace and the quote of a key; a text may begin with "{{". */
 fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
 {
     *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
@@ -63,12 +71,10 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     if (!file)
         return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
                           strerror(errno));
-    int byte = fgetc(file);
+    int byte = next_visible(file);
     if (byte == 0xEF && fgetc(file) == 0xBB && fgetc(file) == 0xBF)
-        byte = ' '; /* a byte order mark, which is skipped */
-    while (byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r')
-        byte = fgetc(file);
-    *jsonl = byte == '{';
+        byte = next_visible(file); /* behind a byte order mark */
+    *jsonl = byte == '{' && next_visible(file) == '"';
     fclose(file);
     return FSDP_OK;
 }

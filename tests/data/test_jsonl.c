@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "src/base/io.h"
+#include "src/data/dataset.h"
 #include "tests/test.h"
 
 enum {
@@ -226,6 +227,17 @@ TEST(json_lines_may_begin_with_a_byte_order_mark)
     CHECK_HERE();
     ASSERT_INT(fsdp_dataset_len(dataset), 1);
     fsdp_dataset_close(dataset);
+}
+
+TEST(a_text_may_begin_with_a_brace)
+{
+    bool jsonl = true;
+    ASSERT_OK(fsdp_is_jsonl_path(write_text(t, "a.txt", "{{Infobox}} and more\n"), &jsonl));
+    ASSERT(!jsonl);
+    ASSERT_OK(fsdp_is_jsonl_path(write_text(t, "b.txt", "{ \n \"input_ids\": [5]}\n"), &jsonl));
+    ASSERT(jsonl);
+    ASSERT_OK(fsdp_is_jsonl_path(write_text(t, "c.jsonl", "{{}\n"), &jsonl));
+    ASSERT(jsonl);
 }
 
 /* It would lose what was read to tell its kind, and each rank would get a part of it. */
