@@ -105,6 +105,8 @@ static fsdp_status check(const fsdp_mixture_part *parts, size_t count, double *s
         if (*examples > INT32_MAX)
             return fsdp_error(FSDP_ERR_INVALID, "mixture: more than %d examples", INT32_MAX);
     }
+    if (!isfinite(*sum * (double)*examples))
+        return fsdp_error(FSDP_ERR_INVALID, "mixture: weights of %g in all are too large", *sum);
     return FSDP_OK;
 }
 

@@ -129,15 +129,15 @@ TEST(parts_keep_their_order_only_if_told)
 
 TEST(weights_that_leave_nothing_are_refused)
 {
-    static const double bad[][PARTS] = {
-        {1, -1, 1}, {1, 1, (double)NAN}, {1, (double)INFINITY, 1}, {1, 1e-9, 1}, {0, 1, 1}};
-    static const char *const messages[] = {"weight -1 of part 2", "weight nan of part 3",
+    static const double bad[][PARTS] = {{1, -1, 1},   {1, 1, (double)NAN}, {1, (double)INFINITY, 1},
+                                        {1, 1e-9, 1}, {0, 1, 1},           {1e308, 1e308, 1}};
+    static const char *const messages[] = {"weight -1 of part 2",  "weight nan of part 3",
                                            "weight inf of part 2", "part 2, of all 2",
-                                           "weight 0 of part 1"};
+                                           "weight 0 of part 1",   "weights of inf in all"};
     numbers n[PARTS];
     fsdp_mixture_part parts[PARTS];
     fsdp_dataset *mixture = NULL;
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 6; i++) {
         open_parts(t, bad[i], n, parts);
         CHECK_HERE();
         ASSERT_ERROR(fsdp_mixture_create(parts, PARTS, false, &mixture), FSDP_ERR_INVALID,
