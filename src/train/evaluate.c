@@ -8,6 +8,7 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/ckpt/hf_dir.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/train/config.h"
@@ -396,9 +397,23 @@ static void close_model(evaluator *v)
     v->model = NULL;
 }
 
+/* A model that is not there is an error before the work, not after that on the others. */
+static fsdp_status check_models(const evaluator *v)
+{
+    const fsdp_evaluate_config *c = v->config;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < (size_t)c->models.count && status == FSDP_OK; i++) {
+        char *dir = NULL;
+        status = fsdp_hf_dir_resolve(c->models.items[i], &dir);
+        fsdp_free(dir);
+    }
+    return fsdp_agree(v->group, status);
+}
+
 static fsdp_status measure_all(evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
+    FSDP_TRY(check_models(v));
     size_t extra = c->untrained ? 1 : 0;
     v->all->n = c->models.count + extra;
     v->all->items = fsdp_calloc(v->all->n, sizeof *v->all->items);

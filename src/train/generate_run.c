@@ -44,25 +44,40 @@ static void note(const generate_run *g, const char *text)
 
 /* --- getting ready --- */
 
-/* Given, or the model's; without texts a model may do without one. */
+static fsdp_status check_tokenizer(const generate_run *g)
+{
+    const int32_t pieces = fsdp_tokenizer_vocab_size(g->tokenizer);
+    if (pieces <= g->model->info.vocab_size)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s has %d pieces, the model's vocabulary only %lld: they do not belong "
+                      "together",
+                      fsdp_tokenizer_path(g->tokenizer), (int)pieces,
+                      (long long)g->model->info.vocab_size);
+}
+
+/* Given, or the model's; without texts a model may do without one, or with one that is no good,
+ * which is said. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
     const bool needed = c->n_texts || c->input || c->tokenizer;
     fsdp_status status =
         fsdp_tokenizer_open(c->tokenizer ? c->tokenizer : g->model->dir, &g->tokenizer);
-    if (!needed && (status == FSDP_ERR_NOT_FOUND || status == FSDP_ERR_UNSUPPORTED))
-        status = FSDP_OK;
-    if (!c->tokenizer)
+    if (status != FSDP_OK && !c->tokenizer)
         fsdp_error_context(status, "texts need a tokenizer (--tokenizer, or --input-ids without)");
-    FSDP_TRY(status);
-    if (g->tokenizer && fsdp_tokenizer_vocab_size(g->tokenizer) > g->model->info.vocab_size)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s has %d pieces, the model's vocabulary only %lld: they do not belong "
-                          "together",
-                          fsdp_tokenizer_path(g->tokenizer),
-                          (int)fsdp_tokenizer_vocab_size(g->tokenizer),
-                          (long long)g->model->info.vocab_size);
+    if (status == FSDP_OK)
+        status = check_tokenizer(g);
+    if (status == FSDP_OK || needed || status == FSDP_ERR_NOMEM)
+        return status;
+    if (status != FSDP_ERR_NOT_FOUND && status != FSDP_ERR_UNSUPPORTED) {
+        char text[640];
+        snprintf(text, sizeof text, "ids alone, no texts: %.*s", (int)sizeof text - 40,
+                 fsdp_last_error());
+        note(g, text);
+    }
+    fsdp_tokenizer_close(g->tokenizer);
+    g->tokenizer = NULL;
     return FSDP_OK;
 }
 
@@ -265,6 +280,8 @@ static fsdp_status run_round(const generate_run *g, size_t first, char *mine, ch
 
 static fsdp_status run_all(generate_run *g)
 {
+    if (g->batch_size > g->prompts.n) /* room for what there is */
+        g->batch_size = g->prompts.n ? g->prompts.n : 1;
     size_t rows = g->batch_size * g->per_prompt;
     char *mine = fsdp_calloc(rows, g->row_bytes);
     char *all = fsdp_calloc(rows * (size_t)g->world_size, g->row_bytes);

@@ -117,6 +117,8 @@ check examples_need_texts test $rc -eq 2
 on 2 evaluate --model "$dir/model" --data "$data/test.csv" --predictions "$dir/nowhere/texts"
 check a_missing_folder_is_an_error_before_the_work says 'nowhere/texts: there is no such folder'
 check nothing_was_computed test ! -s "$dir/out"
+on 2 evaluate --model "$dir/model,$dir/nowhere" --data "$dir/nothing.csv"
+check a_missing_second_model_is_an_error_before_the_first_is_measured says "$dir/nowhere.: no such directory"
 on 1 evaluate --data "$data/test.csv"
 check a_model_is_required test $rc -eq 2
 on 2 evaluate --model "$dir/model" --tokenizer "$root/data/tokenizers/t5" --data "$dir/nothing.csv"

@@ -107,6 +107,11 @@ else
     run generate --model "$dir/ended" --input "$dir/lines.txt" --max-new-tokens 3 --json
     expect json_keeps_line_ends 0 '"index": 1, .*"prompt": "", .*"text": "\\n\\n\\n"' out
 fi
+cp -r "$model" "$dir/broken"
+echo none >"$dir/broken/spiece.model"
+run generate --model "$dir/broken" --input-ids "$dir/prompts.jsonl" --max-new-tokens 20
+same ids_need_no_tokenizer_that_can_be_read
+if ! lacks sentencepiece; then expect but_it_is_said 0 'note: ids alone, no texts: .*broken/spiece.model'; fi
 run generate --model "$model" 'a text'
 expect texts_need_a_tokenizer 1 'need a tokenizer.*spiece.model'
 
