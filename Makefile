@@ -127,7 +127,7 @@ deps-folder:
 # What lint and the sanitizers need on top.
 .PHONY: deps-lint
 deps-lint:
-	@sh tools/deps.sh clang clang-format libclang-rt-14-dev
+	@sh tools/deps.sh clang clang-format libclang-rt-14-dev valgrind
 # What tools/pretrain_vocab.sh needs on top: spm_train.
 .PHONY: deps-pretrain
 deps-pretrain:

@@ -8,8 +8,7 @@
 #include "src/kernels/cpu/panel.h"
 #include "src/kernels/cpu/table.h"
 
-static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* constant once built */
-static pthread_once_t built = PTHREAD_ONCE_INIT;
+static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each constant once built */
 
 #define FILL_TABLE(table, isa)                                                                     \
     do {                                                                                           \
@@ -33,21 +32,26 @@ static void fill_shared(fsdp_kernels *k)
     k->attention_backward = fsdp_cpu_attention_backward;
 }
 
-static void build_tables(void)
-{
-    for (int i = 0; i < FSDP_CPU_ISA_COUNT; i++)
-        fill_shared(&tables[i]);
-    tables[FSDP_CPU_ISA_V1].name = "cpu x86-64";
-    tables[FSDP_CPU_ISA_V3].name = "cpu x86-64-v3";
-    tables[FSDP_CPU_ISA_V4].name = "cpu x86-64-v4";
-    FILL_TABLE(&tables[FSDP_CPU_ISA_V1], x86_64);
-    FILL_TABLE(&tables[FSDP_CPU_ISA_V3], x86_64_v3);
-    FILL_TABLE(&tables[FSDP_CPU_ISA_V4], x86_64_v4);
-}
+/* A table is built when it is asked for and not before: what fills it is compiled for its ISA, too,
+ * and may use instructions that this CPU lacks. */
+#define DEFINE_BUILD(id, isa, text)                                                                \
+    static void build_##isa(void)                                                                  \
+    {                                                                                              \
+        tables[id].name = "cpu " text;                                                             \
+        fill_shared(&tables[id]);                                                                  \
+        FILL_TABLE(&tables[id], isa);                                                              \
+    }
+DEFINE_BUILD(FSDP_CPU_ISA_V1, x86_64, "x86-64")
+DEFINE_BUILD(FSDP_CPU_ISA_V3, x86_64_v3, "x86-64-v3")
+DEFINE_BUILD(FSDP_CPU_ISA_V4, x86_64_v4, "x86-64-v4")
 
 const fsdp_kernels *fsdp_cpu_table(fsdp_cpu_isa isa)
 {
-    pthread_once(&built, build_tables);
+    static pthread_once_t once[FSDP_CPU_ISA_COUNT] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
+                                                      PTHREAD_ONCE_INIT};
+    static void (*const build[FSDP_CPU_ISA_COUNT])(void) = {build_x86_64, build_x86_64_v3,
+                                                            build_x86_64_v4};
+    pthread_once(&once[isa], build[isa]);
     return &tables[isa];
 }
 
