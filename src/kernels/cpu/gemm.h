@@ -1,5 +1,5 @@
 /* Matrix products of any size, cut into tiles for the context's threads: by our own tiles where the
- * CPU has AVX-512 and there is enough to do, else by oneDNN. */
+ * CPU has AVX2 and there is enough to do, else by oneDNN. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 

@@ -10,14 +10,9 @@
 #include "src/kernels/cpu/tile.h"
 
 enum {
-    MAX_DEPTH = 1024, /* lanes of a split: a panel of B is at most 192 KiB */
-    /* Elements of k where A is packed, from rows of k that lie apart: so many pages are known to
-     * the second TLB, and C, usually f32, can be added to. */
-    MAX_PACKED_K = 512,
-    B_BYTES = 2 << 20,   /* packed at once by a task, in the third cache */
-    A_BYTES = 512 << 10, /* a block of rows: a tile of it is read for a group of panels in turn */
-    SUM_ROWS = 1024,     /* of C, where sums wait in scratch */
-    LEAST_ROWS = 128,    /* of a task, if C is cut for more threads */
+    B_BYTES = 2 << 20, /* packed at once by a task, in the third cache */
+    SUM_ROWS = 1024,   /* of C, where sums wait in scratch */
+    LEAST_ROWS = 128,  /* of a task, if C is cut for more threads */
     LEAST_COLUMNS = 4 * FSDP_TILE_COLUMNS,
 };
 
@@ -43,10 +38,16 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
     return ceil_div(ceil_div(n, parts), unit) * unit;
 }
 
-/* Rows of A in a block. */
-static int64_t rows_of_block(int64_t depth)
+/* Lanes of k elements. */
+static int64_t depth_of(const gemm *g, int64_t k)
 {
-    int64_t rows = A_BYTES / (depth * FSDP_TILE_LANE_BYTES) / 16 * 16;
+    return g->tiles->widens ? k : fsdp_tile_depth(g->args->ab_dtype, k);
+}
+
+/* Rows of A in a block. */
+static int64_t rows_of_block(const gemm *g, int64_t depth)
+{
+    int64_t rows = g->tiles->a_bytes / (depth * FSDP_TILE_LANE_BYTES) / 16 * 16;
     return rows > 16 ? rows : 16;
 }
 
@@ -60,9 +61,9 @@ typedef struct part {
 static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
-    int64_t depth = fsdp_tile_depth(args->ab_dtype, k);
+    int64_t depth = depth_of(g, k);
     /* As many as scratch has room for: a shorter split's blocks would have more. */
-    int64_t block_rows = rows_of_block(fsdp_tile_depth(args->ab_dtype, g->split));
+    int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
                              .n = p->columns,
@@ -100,10 +101,10 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 static fsdp_status run_part(const gemm *g, int worker, part *p)
 {
     const fsdp_gemm_args *args = g->args;
-    int64_t depth = fsdp_tile_depth(args->ab_dtype, g->split);
+    int64_t depth = depth_of(g, g->split);
     size_t bytes = 0, b = fsdp_scratch_part(&bytes, fsdp_tile_b_bytes(p->columns, depth));
-    size_t a =
-        fsdp_scratch_part(&bytes, g->pack_a ? fsdp_tile_a_bytes(rows_of_block(depth), depth) : 0);
+    size_t a = fsdp_scratch_part(&bytes,
+                                 g->pack_a ? fsdp_tile_a_bytes(rows_of_block(g, depth), depth) : 0);
     size_t sum =
         fsdp_scratch_part(&bytes, g->sums ? (size_t)(p->rows * p->columns) * sizeof(float) : 0);
     char *scratch = fsdp_kernel_scratch(g->context, worker, bytes);
@@ -132,7 +133,7 @@ static void run_task(void *arg, int64_t i, int worker)
 static void cut(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;
-    int64_t depth = fsdp_tile_depth(args->ab_dtype, g->split);
+    int64_t depth = depth_of(g, g->split);
     int64_t rows = g->sums ? fsdp_gemm_min(args->m, SUM_ROWS) : args->m;
     int64_t columns = fsdp_gemm_min(args->n, B_BYTES / (depth * FSDP_TILE_LANE_BYTES));
     int64_t *side = g->pack_a ? &rows : &columns, *other = g->pack_a ? &columns : &rows;
@@ -156,9 +157,11 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
                                 fsdp_thread_pool *pool)
 {
     gemm g = {.args = args, .context = c, .tiles = fsdp_cpu_tiles_of(c, args->ab_dtype)};
-    int64_t lane = FSDP_TILE_LANE_BYTES / fsdp_gemm_bytes(args->ab_dtype, 1);
-    g.pack_a = args->trans_a || args->k % lane != 0;
-    g.split = even_part(args->k, g.pack_a ? MAX_PACKED_K : MAX_DEPTH * lane, lane);
+    bool bf16 = args->ab_dtype == FSDP_DTYPE_BF16;
+    int64_t lane = bf16 && !g.tiles->widens ? 2 : 1; /* elements of k */
+    g.pack_a = args->trans_a || args->k % lane != 0 || (bf16 && g.tiles->widens);
+    g.split =
+        even_part(args->k, g.pack_a ? g.tiles->most_packed_k : g.tiles->most_depth * lane, lane);
     g.sums = g.split < args->k && args->c_dtype != FSDP_DTYPE_F32;
     cut(&g, pool ? fsdp_thread_pool_size(pool) : 1);
     fsdp_parallel_for(pool, g.row_tasks * ceil_div(args->n, g.task_columns), run_task, &g);

@@ -1,6 +1,7 @@
 /* Matrix products on one thread where there is no oneDNN: plain loops, right on every CPU and slow
  * (a build for machines that compute elsewhere, or where nothing can be installed). Our own tiles
- * (tile.h) do most of the work on AVX-512 all the same. Sums are float32, added in order of k. */
+ * (tile.h) do most of the work with AVX2 and AVX-512 all the same. Sums are float32, added in order
+ * of k. */
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 #include "src/kernels/cpu/product.h"

@@ -5,8 +5,12 @@
 
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype)
 {
-    if (fsdp_kernel_context_isa(c) < FSDP_CPU_ISA_V4 || fsdp_kernel_context_onednn(c))
+    fsdp_cpu_isa isa = fsdp_kernel_context_isa(c);
+    if (isa < FSDP_CPU_ISA_V3 || fsdp_kernel_context_onednn(c))
         return NULL;
+    if (isa == FSDP_CPU_ISA_V3)
+        return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 ? &fsdp_cpu_tiles_x86_64_v3
+                                                                   : NULL;
     if (dtype == FSDP_DTYPE_F32)
         return &fsdp_cpu_tiles_x86_64_v4;
     if (dtype != FSDP_DTYPE_BF16 || !fsdp_cpu_multiplies_bf16(c) || fsdp_cpu_onednn_has_amx())

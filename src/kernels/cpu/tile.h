@@ -1,10 +1,10 @@
-/* Matrix products in tiles of registers, our own: for AVX-512, where they need no compiled
- * primitive for each shape, take any shape as it is and ask for memory ahead. One table per ISA
- * (isa/tile.c).
+/* Matrix products in tiles of registers, our own: they need no compiled primitive for each shape,
+ * take any shape as it is and ask for memory ahead. A table for AVX-512 (isa/tile.c) and one for
+ * AVX2 (isa/tile_avx2.c).
  *
  * Note [Lanes]. Along k everything is counted in lanes of 4 bytes: one f32 or two neighbouring
  * bf16, which vdpbf16ps multiplies and adds at once. So packing and the order of loops are the same
- * for both dtypes; an odd k gets a zero.
+ * for both dtypes; an odd k gets a zero. With AVX2 bf16 is widened when it is packed.
  *
  * Note [Panels of B]. B is packed into panels of fsdp_tile_width columns, each [depth][width]
  * lanes; the last one is filled up with zeros to a multiple of 16. A is read as it lies if a row's
@@ -40,6 +40,13 @@ typedef struct fsdp_tile_block {
 } fsdp_tile_block;
 
 typedef struct fsdp_cpu_tiles {
+    bool widens;        /* packing makes float32 of bf16: a lane is one element of k */
+    int64_t most_depth; /* lanes of a split of k */
+    /* Elements of k where A is packed, from rows of k that lie apart: so many pages are known to
+     * the second TLB, and C, usually f32, can be added to. */
+    int64_t most_packed_k;
+    int64_t
+        a_bytes; /* a block of rows of A, of which a tile is read for a group of panels in turn */
     /* op(B) [k, n] stored as [k, n] (k_is_row) or [n, k] with leading dimension ld, to panels of
      * fsdp_tile_b_bytes. */
     void (*pack_b)(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
@@ -50,12 +57,11 @@ typedef struct fsdp_cpu_tiles {
     void (*multiply)(const fsdp_tile_block *block);
 } fsdp_cpu_tiles;
 
-extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64;    /* empty */
-extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v3; /* empty */
+extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v3;
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v4;
 
-/* NULL where products of this dtype are better left to oneDNN: below AVX-512, bf16 where the CPU
- * has no AVX512-BF16 or has AMX (by CPU, by the context's ISA, or by DNNL_MAX_CPU_ISA). */
+/* NULL where products of this dtype are better left to oneDNN: below AVX2, and on AVX-512 bf16
+ * where the CPU has no AVX512-BF16 or has AMX (by CPU or by DNNL_MAX_CPU_ISA). */
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype);
 
 /* Columns of a panel: as many as registers hold, or two even panels where the second would be

@@ -1,4 +1,4 @@
-/* Packing and tiles of matrix products; see tile.h. AVX-512 alone has them. */
+/* Packing and tiles of matrix products with AVX-512; see tile.h. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -494,7 +494,10 @@ static void multiply(const fsdp_tile_block *b)
 }
 
 const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {
-    .pack_b = pack_b, .pack_a = pack_a, .multiply = multiply};
-#else
-const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {0};
+    .most_depth = 1024, /* a panel of B is at most 192 KiB */
+    .most_packed_k = 512,
+    .a_bytes = 512 << 10,
+    .pack_b = pack_b,
+    .pack_a = pack_a,
+    .multiply = multiply};
 #endif

@@ -1,0 +1,347 @@
+/* Packing and tiles of matrix products with AVX2; see tile.h. Everything is multiplied as float32:
+ * packing widens bf16, so a lane of k holds one element of either dtype.
+ *
+ * Note [Tiles of AVX2]. Sixteen registers hold 4 x 24 sums, three vectors of B and one element of
+ * A. A panel of B has 24 columns, one after another [depth][width]; the last ones are narrower, and
+ * a rest of 8 makes two of 16 of the last two, since 4 x 8 sums alone would wait for each other. A
+ * panel stays in the first cache while all rows of a block of A go by (tile.h's order of loops is
+ * for a second cache that feeds wider registers). Packed A lies in tiles of FSDP_TILE_ROWS rows,
+ * which are multiplied by halves. */
+#include "src/kernels/cpu/tile.h"
+
+#include "src/kernels/cpu/isa/isa.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+#include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/vector.h"
+
+/* Loops of constant length over registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+enum {
+    ROWS = 4,
+    WIDTH = 24,
+    VECTORS = WIDTH / 8,
+    LANE = FSDP_TILE_LANE_BYTES,
+    LINE = 64,
+    STRIP = 72,  /* columns of B, rows of A that a row of k is packed for at a time */
+    AHEAD = 2048 /* elements that packing asks for ahead of time */
+};
+
+/* --- panels of B --- */
+
+/* Columns [first, first + width) of a panel. */
+typedef struct panel {
+    int64_t first, width;
+} panel;
+
+/* That of column j, a multiple of 8; n is rounded up to one. */
+static panel panel_of(int64_t j, int64_t n)
+{
+    int64_t rest = n % WIDTH, full = n - rest;
+    if (rest == 8 && full > 0) {
+        full -= WIDTH;
+        rest += WIDTH;
+    }
+    if (j < full)
+        return (panel){j - j % WIDTH, WIDTH};
+    int64_t first = full + (j - full) / 16 * 16;
+    return (panel){first, fsdp_min_i64(16, n - first)};
+}
+
+static int64_t rounded(int64_t n)
+{
+    return (n + 7) & -8;
+}
+
+/* --- packing --- */
+
+/* Eight columns of a panel of B, or the rows of a tile of A. */
+typedef struct target {
+    float *at;      /* of lane 0 */
+    int64_t stride; /* lanes from one of k to the next */
+} target;
+
+/* Where columns [8 i, 8 i + 8) of B, or rows of A, go. */
+typedef target target_fn(void *packed, int64_t depth, int64_t n, int64_t i);
+
+static target target_of_b(void *panels, int64_t depth, int64_t n, int64_t i)
+{
+    panel p = panel_of(8 * i, rounded(n));
+    return (target){(float *)panels + p.first * depth + (8 * i - p.first), p.width};
+}
+
+static target target_of_a(void *tiles, int64_t depth, int64_t n, int64_t i)
+{
+    (void)n;
+    return (target){(float *)(void *)((char *)tiles + i * fsdp_tile_a_stride(depth)),
+                    FSDP_TILE_ROWS};
+}
+
+FSDP_INLINE __m256 widen(__m128i half)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* `n` elements, zeros after them. */
+FSDP_INLINE __m256 load(const char *src, bool bf16, int64_t n)
+{
+    if (n >= 8)
+        return bf16 ? widen(_mm_loadu_si128((const __m128i *)(const void *)src))
+                    : _mm256_loadu_ps((const float *)(const void *)src);
+    char part[32] = {0};
+    memcpy(part, src, (size_t)n * (bf16 ? 2 : 4));
+    return bf16 ? widen(_mm_loadu_si128((const __m128i *)(const void *)part))
+                : _mm256_loadu_ps((const float *)(const void *)part);
+}
+
+/* 8 x 8 lanes, rows to columns. */
+FSDP_INLINE void transpose(__m256 r[8])
+{
+    __m256 t[8];
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+        r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+        r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+        r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[4 + i], 0x20);
+        t[4 + i] = _mm256_permute2f128_ps(r[i], r[4 + i], 0x31);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        r[i] = t[i];
+}
+
+/* An address past the end does no harm. */
+FSDP_INLINE void ask(const char *src, int64_t bytes)
+{
+    __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)bytes), 0, 2);
+}
+
+/* `rows` rows and `lanes` lanes of k; constants where it is inlined for whole blocks. */
+FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes, int64_t lane,
+                            bool bf16, int64_t rows, int64_t lanes)
+{
+    __m256 r[8];
+    const char *at = src + lane * (bf16 ? 2 : 4);
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        r[i] = i < rows ? load(at + i * row_bytes, bf16, lanes) : _mm256_setzero_ps();
+    transpose(r);
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        if (i < lanes)
+            _mm256_storeu_ps(to->at + (lane + i) * to->stride, r[i]);
+}
+
+/* Up to eight rows of k contiguous elements. */
+FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_bytes, bool bf16,
+                                 int64_t k, int64_t rows)
+{
+    for (int64_t lane = 0; lane < k; lane += 8) {
+        if (rows == 8 && k - lane >= 8)
+            pack_block(to, src, row_bytes, lane, bf16, 8, 8);
+        else
+            pack_block(to, src, row_bytes, lane, bf16, rows, k - lane);
+    }
+}
+
+/* Rows of k with `columns` neighbouring columns: read along the rows, as memory likes it best. */
+FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes, bool bf16,
+                           int64_t k, int64_t columns)
+{
+    int64_t ahead = (AHEAD / columns < 8 ? 8 : AHEAD / columns) * row_bytes;
+    for (int64_t lane = 0; lane < k; lane++)
+        for (int64_t j = 0; j < columns; j += 8) {
+            const char *at = src + lane * row_bytes + j * (bf16 ? 2 : 4);
+            if (j % 16 == 0)
+                ask(at, ahead);
+            _mm256_storeu_ps(to[j / 8].at + lane * to[j / 8].stride, load(at, bf16, columns - j));
+        }
+}
+
+FSDP_INLINE void pack_all(target_fn *target_of, void *dst, bool bf16, const char *src, int64_t ld,
+                          bool k_is_row, int64_t k, int64_t n)
+{
+    int64_t size = bf16 ? 2 : 4, row_bytes = ld * size, strip = k_is_row ? STRIP : 8;
+    for (int64_t first = 0; first < n; first += strip) {
+        target to[STRIP / 8];
+        int64_t columns = fsdp_min_i64(strip, n - first);
+        for (int64_t i = 0; 8 * i < columns; i++)
+            to[i] = target_of(dst, k, n, first / 8 + i);
+        if (k_is_row)
+            pack_rows(to, src + first * size, row_bytes, bf16, k, columns);
+        else
+            pack_contiguous(to, src + first * row_bytes, row_bytes, bf16, k, columns);
+    }
+}
+
+static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
+                   int64_t k, int64_t n)
+{
+    if (dtype == FSDP_DTYPE_BF16)
+        pack_all(target_of_b, panels, true, src, ld, k_is_row, k, n);
+    else
+        pack_all(target_of_b, panels, false, src, ld, k_is_row, k, n);
+}
+
+static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
+                   int64_t k, int64_t m)
+{
+    if (dtype == FSDP_DTYPE_BF16)
+        pack_all(target_of_a, tiles, true, src, ld, k_is_row, k, m);
+    else
+        pack_all(target_of_a, tiles, false, src, ld, k_is_row, k, m);
+}
+
+/* --- one tile --- */
+
+/* C [rows, 8 vectors], leading dimension ldc. `a`: rows a_stride lanes apart, or packed. */
+typedef void tile_fn(int64_t depth, const float *a, int64_t a_stride, const float *b, float *c,
+                     int64_t ldc, bool add);
+
+FSDP_INLINE void tile(bool packed, int rows, int vectors, int64_t depth, const float *a,
+                      int64_t a_stride, const float *b, float *c, int64_t ldc, bool add)
+{
+    __m256 acc[ROWS][VECTORS];
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = _mm256_setzero_ps();
+    }
+    for (int64_t l = 0; l < depth; l++) {
+        __m256 x[VECTORS];
+        UNROLL
+        for (int j = 0; j < vectors; j++)
+            x[j] = _mm256_loadu_ps(b + 8 * j);
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            __m256 y = _mm256_broadcast_ss(packed ? a + i : a + i * a_stride);
+            UNROLL
+            for (int j = 0; j < vectors; j++)
+                acc[i][j] = _mm256_fmadd_ps(y, x[j], acc[i][j]);
+        }
+        a += packed ? FSDP_TILE_ROWS : 1;
+        b += 8 * vectors;
+    }
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int j = 0; j < vectors; j++) {
+            float *to = c + i * ldc + 8 * j;
+            _mm256_storeu_ps(to, add ? _mm256_add_ps(_mm256_loadu_ps(to), acc[i][j]) : acc[i][j]);
+        }
+    }
+}
+
+#define TILE(packed, rows, vectors)                                                                \
+    static void tile_##packed##rows##vectors(int64_t depth, const float *a, int64_t a_stride,      \
+                                             const float *b, float *c, int64_t ldc, bool add)      \
+    {                                                                                              \
+        tile(packed, rows, vectors, depth, a, a_stride, b, c, ldc, add);                           \
+    }
+#define TILES_OF_ROWS(packed, rows)                                                                \
+    TILE(packed, rows, 1) TILE(packed, rows, 2) TILE(packed, rows, 3)
+#define TILES(packed)                                                                              \
+    TILES_OF_ROWS(packed, 1)                                                                       \
+    TILES_OF_ROWS(packed, 2) TILES_OF_ROWS(packed, 3) TILES_OF_ROWS(packed, 4)
+TILES(0)
+TILES(1)
+
+#define NAMES_OF_ROWS(packed, rows)                                                                \
+    {                                                                                              \
+        tile_##packed##rows##1, tile_##packed##rows##2, tile_##packed##rows##3                     \
+    }
+#define NAMES(packed)                                                                              \
+    {                                                                                              \
+        NAMES_OF_ROWS(packed, 1), NAMES_OF_ROWS(packed, 2), NAMES_OF_ROWS(packed, 3),              \
+            NAMES_OF_ROWS(packed, 4)                                                               \
+    }
+static tile_fn *const tiles[2][ROWS][VECTORS] = {NAMES(0), NAMES(1)};
+
+/* --- blocks --- */
+
+/* A tile of results [rows, columns] in `x` to its place (i0, j0) in C, with what is added. */
+static void finish(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
+                   int64_t j0, int64_t columns)
+{
+    bool bf16_c = b->c_dtype == FSDP_DTYPE_BF16, bf16 = b->dtype == FSDP_DTYPE_BF16;
+    for (int64_t j = 0; j < columns; j += 8) {
+        int64_t n = fsdp_min_i64(8, columns - j);
+        __m256 bias = b->bias ? load((const char *)b->bias + (j0 + j) * (bf16 ? 2 : 4), bf16, n)
+                              : _mm256_setzero_ps();
+        for (int64_t i = 0; i < rows; i++) {
+            char *c = (char *)b->c + ((i0 + i) * b->ldc + j0 + j) * (bf16_c ? 2 : 4);
+            __m256 y = _mm256_loadu_ps(&x[i][j]);
+            if (b->sum)
+                y = _mm256_add_ps(
+                    y, load((const char *)(b->sum + (i0 + i) * b->sum_ld + j0 + j), false, n));
+            y = _mm256_add_ps(y, bias);
+            if (b->add)
+                y = _mm256_add_ps(y, load(c, bf16_c, n));
+            float out[8];
+            _mm256_storeu_ps(out, y);
+            fsdp_store_block(c, b->c_dtype, 0, out, (int)n);
+        }
+    }
+}
+
+/* Rows [i, i + ROWS) of C below panel p. */
+static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i)
+{
+    int64_t rows = fsdp_min_i64(b->m - i, ROWS), columns = fsdp_min_i64(b->n - p.first, p.width);
+    bool packed = b->a_stride == 0;
+    const char *a =
+        (const char *)b->a +
+        (packed ? i / FSDP_TILE_ROWS * fsdp_tile_a_stride(b->depth) + i % FSDP_TILE_ROWS * LANE
+                : i * b->a_stride);
+    const float *panel_of_b = (const float *)b->b + p.first * b->depth;
+    tile_fn *run = tiles[packed][rows - 1][p.width / 8 - 1];
+    int64_t a_stride = b->a_stride / LANE;
+    if (b->c_dtype == FSDP_DTYPE_F32 && !b->sum && !b->bias && columns == p.width) {
+        float *c = (float *)b->c + i * b->ldc + p.first;
+        for (int64_t r = 0; r < rows; r++) { /* there when the sums are */
+            __builtin_prefetch(c + r * b->ldc, 1);
+            __builtin_prefetch(c + r * b->ldc + columns - 1, 1);
+        }
+        run(b->depth, (const float *)(const void *)a, a_stride, panel_of_b, c, b->ldc, b->add);
+        return;
+    }
+    float buffer[ROWS][WIDTH];
+    run(b->depth, (const float *)(const void *)a, a_stride, panel_of_b, buffer[0], WIDTH, false);
+    finish(b, buffer, i, rows, p.first, columns);
+}
+
+static void multiply(const fsdp_tile_block *b)
+{
+    int64_t n = rounded(b->n);
+    for (int64_t j = 0; j < n;) {
+        panel p = panel_of(j, n);
+        for (int64_t i = 0; i < b->m; i += ROWS)
+            multiply_tile(b, p, i);
+        j += p.width;
+    }
+}
+
+const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {.widens = true,
+                                                         .most_depth = 192,
+                                                         .most_packed_k = 192,
+                                                         .a_bytes = 192 << 10,
+                                                         .pack_b = pack_b,
+                                                         .pack_a = pack_a,
+                                                         .multiply = multiply};
+#endif
