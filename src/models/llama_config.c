@@ -162,8 +162,9 @@ static fsdp_status refuse_unsupported(fsdp_json_node root)
     FSDP_TRY(fsdp_config_refuse_unsupported(root));
     FSDP_TRY(fsdp_config_must_be(root, "is_encoder_decoder", false));
     FSDP_TRY(fsdp_json_opt_str(root, "hidden_act", "silu", &act));
-    return strcmp(act, "silu") == 0 ? FSDP_OK
-                                    : fsdp_config_unsupported(root, "hidden_act", "\"silu\"");
+    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+        return fsdp_config_unsupported(root, "hidden_act", "\"silu\" or \"swish\"");
+    return FSDP_OK;
 }
 
 /* --- rotary positions ---

@@ -52,7 +52,7 @@ static bool same_config(const fsdp_llama_config *a, const fsdp_llama_config *b)
 
 /* --- reading --- */
 
-/* rope_theta and rope_scaling, or rope_parameters; torch_dtype or dtype. */
+/* rope_theta and rope_scaling, or rope_parameters; torch_dtype or dtype; silu or swish. */
 TEST(both_spellings_in_circulation_are_read_alike)
 {
     static const char *const names[] = {"llama2", "llama3"};
@@ -66,6 +66,10 @@ TEST(both_spellings_in_circulation_are_read_alike)
         ASSERT(same_config(&a.llama, &b.llama));
         ASSERT_INT(a.llama.rope.type, i == 0 ? FSDP_ROPE_DEFAULT : FSDP_ROPE_LLAMA3);
     }
+    fsdp_llama_config silu, swish;
+    ASSERT_OK(parse(LLAMA ",\"hidden_act\":\"silu\"}", &silu));
+    ASSERT_OK(parse(LLAMA ",\"hidden_act\":\"swish\"}", &swish));
+    ASSERT(same_config(&silu, &swish));
 }
 
 TEST(absent_keys_have_transformers_defaults)
@@ -192,7 +196,7 @@ TEST(what_cannot_be_is_refused_by_name)
         {LLAMA ",\"head_dim\":100000000}", FSDP_ERR_FORMAT,
          "num_attention_heads: expected at most"},
         {LLAMA ",\"hidden_act\":\"gelu\"}", FSDP_ERR_UNSUPPORTED,
-         "hidden_act: expected \"silu\" (nothing else is supported), found \"gelu\""},
+         "hidden_act: expected \"silu\" or \"swish\" (nothing else is supported), found \"gelu\""},
         {LLAMA ",\"attention_bias\":1}", FSDP_ERR_FORMAT, "attention_bias: expected true or false"},
         {LLAMA ",\"attention_dropout\":1.0}", FSDP_ERR_FORMAT,
          "attention_dropout: expected a numb"},
