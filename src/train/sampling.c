@@ -14,6 +14,16 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
+/* The ids whose score is `best`, each as likely as the other. */
+static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        if (scores[i] == best)
+            left[n++] = (fsdp_candidate){0, 0, (int32_t)i};
+    return n;
+}
+
 /* The k likeliest of scores, and those that equal the last of them, as transformers keeps them. */
 static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float temperature,
                           fsdp_candidate *left)
@@ -70,7 +80,12 @@ int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores,
                            fsdp_candidate *left)
 {
     int64_t k = c->top_k > 0 && c->top_k < vocab ? c->top_k : vocab;
-    int64_t n = keep_top_k(scores, vocab, k, (float)c->temperature, left);
+    const float temperature = (float)c->temperature, best = scores[fsdp_argmax(scores, vocab)];
+    if (isinf(best))
+        return 0;
+    if (!isfinite(best / temperature)) /* next to 0: the likeliest is certain */
+        return keep_best(scores, vocab, best, left);
+    int64_t n = keep_top_k(scores, vocab, k, temperature, left);
     qsort(left, (size_t)n, sizeof *left, fsdp_candidate_order);
     if (c->top_p < 1)
         n = keep_top_p(left, n, c->top_p);

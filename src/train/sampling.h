@@ -18,7 +18,8 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab);
 /* What transformers' warpers leave of the scores, likeliest first; of equals the lower id.
  *
  * @param left [vocab]
- * @return how many are left: at least one, or 0 if all scores are -INFINITY */
+ * @return how many are left: at least one, or 0 if all scores are -INFINITY or one is
+ *         INFINITY */
 int64_t fsdp_sampling_warp(const fsdp_generation_config *config, const float *scores, int64_t vocab,
                            fsdp_candidate *left);
 

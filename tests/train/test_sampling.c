@@ -115,6 +115,27 @@ TEST(equal_and_banned_scores)
     ASSERT_INT(fsdp_argmax(none, 2), 0);
 }
 
+/* Scores that overflow once divided leave the likeliest; an infinite one has no probability. */
+TEST(temperatures_next_to_0)
+{
+    static const double temperatures[] = {1e-30, 1e-38, 1e-45, 1e-300};
+    const float above[4] = {3, 7, 7, -1}, below[4] = {-9, -5, -8, (float)-INFINITY},
+                infinite[2] = {1, (float)INFINITY};
+    fsdp_candidate left[4];
+    fsdp_generation_config c = plain();
+    const fsdp_draw draw = {0};
+    for (int i = 0; i < 8; i++) {
+        c.temperature = temperatures[i / 2];
+        c.top_k = i % 2 ? 3 : 0;
+        ASSERT_INT(fsdp_sampling_warp(&c, above, 2, left) > 0 && left[0].id == 1, 1);
+        ASSERT_INT(fsdp_sample(&c, above, 2, &draw, left), 1);
+        ASSERT_INT(fsdp_sample(&c, below, 4, &draw, left), 1);
+        ASSERT_INT(fsdp_sample(&c, infinite, 2, &draw, left), -1);
+    }
+    ASSERT_INT(fsdp_sampling_warp(&c, above, 4, left), 2);
+    ASSERT(left[0].id == 1 && left[1].id == 2);
+}
+
 /* --- draws --- */
 
 /* Chi-square of many rows or steps against exact probabilities: below 60 with 11 degrees of freedom
