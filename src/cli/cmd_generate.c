@@ -36,8 +36,8 @@ static const fsdp_option table[] = {
      PLACE(run.task_prefix), .metavar = "TEXT", .value = "",
      .help = "put before every text, e.g. 'summarize: '"},
     {.name = "max-source-length", .type = FSDP_OPTION_INT, PLACE(run.max_source_length),
-     .value = "512", .bounds = FSDP_AT_LEAST(0), .metavar = "N",
-     .help = "tokens of a text; 0: all"},
+     .optional = true, .shown_default = "seq2seq: 512; causal: 0", .bounds = FSDP_AT_LEAST(0),
+     .metavar = "N", .help = "tokens of a text, the rest is cut off; 0: all"},
 
     FSDP_GENERATION_OPTIONS(offsetof(generate_config, run.generation),
                             "generation_config.json's, else 20"),
@@ -168,6 +168,7 @@ static fsdp_status generate(generate_config *config, fsdp_options *options, fsdp
     config->run.texts = texts;
     config->run.n_texts = count;
     config->run.seed = (uint64_t)config->seed;
+    config->run.max_source_length_given = fsdp_options_given(options, "max_source_length");
     fsdp_generation_options_given(options, &config->run.generation);
     fsdp_status status = fsdp_generate_run(&config->run, group, print_result, print_note, config);
     fsdp_free(texts);

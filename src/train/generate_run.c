@@ -95,6 +95,19 @@ static fsdp_status check_file(const generate_run *g, const char *flag, const cha
                       flag, path);
 }
 
+static bool is_seq2seq(const generate_run *g)
+{
+    return g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
+}
+
+/* A source of T5 is as long as in training; transformers cuts nothing that is to be continued. */
+static int max_source_length(const generate_run *g)
+{
+    if (g->config->max_source_length_given)
+        return g->config->max_source_length;
+    return is_seq2seq(g) ? 512 : 0;
+}
+
 static fsdp_status read_prompts(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -102,8 +115,8 @@ static fsdp_status read_prompts(generate_run *g)
     FSDP_TRY(check_file(g, "--input-ids", c->input_ids));
     const fsdp_prompt_encoding e = {.tokenizer = g->tokenizer,
                                     .prefix = c->task_prefix,
-                                    .max_length = c->max_source_length,
-                                    .to_continue = g->model->info.format.task != FSDP_TASK_SEQ2SEQ};
+                                    .max_length = max_source_length(g),
+                                    .to_continue = !is_seq2seq(g)};
     for (size_t i = 0; i < c->n_texts; i++)
         FSDP_TRY(fsdp_prompts_add_text(&g->prompts, &e, c->texts[i]));
     if (c->input)
@@ -121,6 +134,12 @@ static void tell_notes(const generate_run *g)
     if (*g->generation.unsupported) {
         snprintf(text, sizeof text, "generation_config.json sets %s, which is not supported",
                  g->generation.unsupported);
+        note(g, text);
+    }
+    if (g->prompts.n_cut) {
+        snprintf(text, sizeof text,
+                 "--max-source-length: %zu of %zu prompts cut to their first %d tokens",
+                 g->prompts.n_cut, g->prompts.n, max_source_length(g));
         note(g, text);
     }
 }
@@ -144,8 +163,7 @@ static fsdp_status check_lengths(generate_run *g)
 {
     size_t longest = 0;
     for (size_t i = 0; i < g->prompts.n; i++) {
-        bool seq2seq = g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
-        size_t n = seq2seq ? 1 : g->prompts.items[i].ids.len;
+        size_t n = is_seq2seq(g) ? 1 : g->prompts.items[i].ids.len;
         int64_t max_new = fsdp_generate_max_new(g->model, &g->generation, (int64_t)n);
         if (n == 0 || max_new < 1)
             return no_room(g, i, n);

@@ -35,24 +35,21 @@ static fsdp_prompt *add(fsdp_prompts *p)
 /* --- texts --- */
 
 /* The tokenizer ends every text with </s>, which is not wanted where the text goes on. */
-static fsdp_status encode_to_continue(const fsdp_prompt_encoding *e, const char *text,
-                                      fsdp_token_list *ids)
+static fsdp_status encode(const fsdp_prompt_encoding *e, const char *text, fsdp_token_list *ids,
+                          bool *cut)
 {
-    const int32_t bos = fsdp_tokenizer_bos_id(e->tokenizer);
+    const int32_t bos = e->to_continue ? fsdp_tokenizer_bos_id(e->tokenizer) : -1;
     if (bos >= 0)
         FSDP_TRY(fsdp_token_list_set(ids, &bos, 1));
     FSDP_TRY(fsdp_tokenizer_encode(e->tokenizer, text, strlen(text), 0, ids));
-    ids->len--;
-    if (e->max_length && ids->len > (size_t)e->max_length)
-        ids->len = (size_t)e->max_length;
-    return FSDP_OK;
-}
-
-static fsdp_status encode(const fsdp_prompt_encoding *e, const char *text, fsdp_token_list *ids)
-{
     if (e->to_continue)
-        return encode_to_continue(e, text, ids);
-    return fsdp_tokenizer_encode(e->tokenizer, text, strlen(text), e->max_length, ids);
+        ids->len--;
+    *cut = e->max_length && ids->len > (size_t)e->max_length;
+    if (*cut)
+        ids->len = (size_t)e->max_length;
+    if (*cut && !e->to_continue)
+        ids->ids[ids->len - 1] = fsdp_tokenizer_eos_id(e->tokenizer);
+    return FSDP_OK;
 }
 
 static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
@@ -64,8 +61,10 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     prompt->text = fsdp_strndup(text, length);
     char *whole = fsdp_strdup_printf("%s%.*s", e->prefix ? e->prefix : "", (int)length, text);
     fsdp_status status = FSDP_ERR_NOMEM;
+    bool cut = false;
     if (prompt->text && whole)
-        status = encode(e, whole, &prompt->ids);
+        status = encode(e, whole, &prompt->ids, &cut);
+    p->n_cut += cut;
     fsdp_free(whole);
     return status;
 }

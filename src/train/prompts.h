@@ -11,6 +11,7 @@ typedef struct fsdp_prompt {
 typedef struct fsdp_prompts {
     fsdp_prompt *items;
     size_t n, cap;
+    size_t n_cut; /* texts of which max_length left out the end */
 } fsdp_prompts;
 
 void fsdp_prompts_free(fsdp_prompts *prompts);

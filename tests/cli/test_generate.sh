@@ -106,6 +106,11 @@ else
     check line_i_is_prompt_i cmp -s "$dir/out" "$dir/spaces"
     run generate --model "$dir/ended" --input "$dir/lines.txt" --max-new-tokens 3 --json
     expect json_keeps_line_ends 0 '"index": 1, .*"prompt": "", .*"text": "\\n\\n\\n"' out
+    awk 'BEGIN { for (i = 0; i < 300; i++) printf "x y "; print ""; print "z" }' >"$dir/long.txt"
+    run generate --model "$dir/ended" --input "$dir/long.txt" --max-new-tokens 1 --json
+    check what_is_to_be_continued_is_not_cut test "$(head -n 1 out | grep -o '"input_ids": [^]]*' | tr ',' '\n' | wc -l)" -gt 512
+    run generate --model "$dir/ended" --input "$dir/long.txt" --max-source-length 7 --max-new-tokens 3
+    expect what_is_cut_is_said 0 'note: --max-source-length: 1 of 2 prompts cut to their first 7 tokens'
 fi
 cp -r "$model" "$dir/broken"
 echo none >"$dir/broken/spiece.model"

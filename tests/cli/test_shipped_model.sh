@@ -20,4 +20,9 @@ run generate --model "$model" --input "$texts/prompts.txt" --max-new-tokens 32
 check the_texts_of_transformers cmp "$dir/out" "$texts/texts.txt"
 run launch -n 2 generate --model "$model" --input "$texts/prompts.txt" --max-new-tokens 32
 check and_on_two_ranks cmp "$dir/out" "$texts/texts.txt"
+awk 'BEGIN { for (i = 0; i < 600; i++) printf "apt "; print "" }' >long.txt
+run generate --model "$model" --input long.txt --max-new-tokens 1 --json
+check a_source_has_512_tokens test "$(grep -o '"input_ids": [^]]*' out | tr ',' '\n' | wc -l)" -eq 512
+expect and_it_is_said 0 '1 of 1 prompts cut to their first 512 tokens'
+check the_last_of_which_is_the_end grep -q '"input_ids": [^]]*, 1\]' out
 tally
