@@ -206,13 +206,16 @@ fsdp_status fsdp_generation_config_read(const char *dir, fsdp_generation_config 
 {
     fsdp_json *doc = NULL;
     char *path = fsdp_path_join(dir, "generation_config.json");
-    if (path && !fsdp_path_is_file(path)) {
+    const bool from_config_json = path && !fsdp_path_is_file(path);
+    if (from_config_json) {
         fsdp_free(path);
         path = fsdp_path_join(dir, "config.json");
     }
     fsdp_status status = path ? fsdp_json_read(path, &doc) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_generation_config_parse(doc, config);
+    if (status == FSDP_OK)
+        config->from_config_json = from_config_json;
     fsdp_json_destroy(doc);
     fsdp_free(path);
     return status;

@@ -20,6 +20,7 @@ typedef enum fsdp_early_stopping {
 /* Fields are named and mean what they do in transformers. Lengths count the prompt: of a causal
  * model its ids, of T5 the start token. */
 typedef struct fsdp_generation_config {
+    bool from_config_json;          /* read of it, without a generation_config.json */
     int64_t decoder_start_token_id; /* -1: not given */
     int64_t pad_token_id;           /* -1: not given */
     int64_t eos_token_ids[FSDP_MAX_EOS];

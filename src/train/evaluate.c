@@ -303,7 +303,7 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
     const fsdp_generation_settings *s = &v->config->generation;
     FSDP_TRY(fsdp_model_generation_config(v->model, config));
     if (is_first(v))
-        fsdp_generate_warn_unsupported(config);
+        fsdp_generate_warn(config);
     fsdp_generation_config_set(config, s);
     if (!s->given.max_new_tokens && !s->given.max_length)
         config->max_new_tokens = v->config->max_target_length;

@@ -173,7 +173,7 @@ fsdp_status fsdp_report_examples(fsdp_trainer *t)
     }
     FSDP_TRY(status);
     if (first)
-        fsdp_generate_warn_unsupported(&config);
+        fsdp_generate_warn(&config);
     int64_t n = t->config->generate_examples, rows = fsdp_dataset_len(t->validation_set);
     for (int64_t row = 0; row < n && row < rows; row++)
         FSDP_TRY(one_example(t, &config, row));

@@ -63,7 +63,7 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        if (c.n_eos == 0) {
+        if (c.n_eos == 0 && c.from_config_json) { /* a file of its own without one: as said there */
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
         }
@@ -72,11 +72,13 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
     return FSDP_OK;
 }
 
-void fsdp_generate_warn_unsupported(const fsdp_generation_config *config)
+void fsdp_generate_warn(const fsdp_generation_config *config)
 {
     if (*config->unsupported)
         fsdp_log("generate", FSDP_LOG_WARN, -1, 1,
                  "generation_config.json sets %s, which is not supported", config->unsupported);
+    if (config->n_eos == 0 && !config->from_config_json)
+        fsdp_log("generate", FSDP_LOG_WARN, -1, 1, FSDP_GENERATES_WITHOUT_EOS);
 }
 
 int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,

@@ -27,12 +27,18 @@ typedef struct fsdp_generated {
 
 void fsdp_generated_free(fsdp_generated *outputs, size_t n); /* accepts NULL */
 
-/* The model's generation_config.json, or what its config.json says; transformers' defaults. */
+/* The model's generation_config.json or, without one, what its config.json says; transformers'
+ * defaults. As there, a generation_config.json without an eos_token_id means that nothing ends
+ * before its greatest length. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model,
                                                          fsdp_generation_config *config);
 
-/* Say which keys of the model's generation_config.json change the result and are not handled. */
-void fsdp_generate_warn_unsupported(const fsdp_generation_config *config);
+#define FSDP_GENERATES_WITHOUT_EOS                                                                 \
+    "generation_config.json names no eos_token_id: texts go on to their greatest length"
+
+/* Say which keys of the model's generation_config.json change the result and are not handled, and
+ * whether the one that ends a text is missing. */
+void fsdp_generate_warn(const fsdp_generation_config *config);
 
 /* New ids at most after a prompt of `prompt_length` ids (of T5: 1, the start): what config says,
  * within the model's positions; below 1: there is no room for any. */

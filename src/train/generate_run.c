@@ -136,6 +136,8 @@ static void tell_notes(const generate_run *g)
                  g->generation.unsupported);
         note(g, text);
     }
+    if (g->generation.n_eos == 0 && !g->generation.from_config_json)
+        note(g, FSDP_GENERATES_WITHOUT_EOS);
     if (g->prompts.n_cut) {
         snprintf(text, sizeof text,
                  "--max-source-length: %zu of %zu prompts cut to their first %d tokens",

@@ -81,6 +81,14 @@ run generate --model "$llama" --input-ids "$dir/causal.jsonl" --json
 expect json_also_has_the_whole 0 '"ids": \[1, 204, 120, 190, 86, 300, 2\], "new_ids": \[86, 300, 2\]' out
 run generate --model "$llama" --input-ids "$dir/causal.jsonl" --max-length 4
 expect a_full_prompt_is_named 1 'prompt 1 has 4 ids: there is no room for new ones \(max_length is 4\)'
+cp -r "$llama" "$dir/endless" && sed -i 's/"eos_token_id": 2/"eos_token_id": [2, 86]/' "$dir/endless/config.json"
+echo '{}' >"$dir/endless/generation_config.json"
+run generate --model "$dir/endless" --input-ids "$dir/causal.jsonl" --max-new-tokens 5
+expect a_generation_config_without_an_end_ends_nothing 0 '^\[86, 300, 2, 2, 2\]$' out
+expect and_it_is_said 0 'note: generation_config.json names no eos_token_id'
+rm "$dir/endless/generation_config.json"
+run generate --model "$dir/endless" --input-ids "$dir/causal.jsonl" --max-new-tokens 5
+expect without_one_all_ends_of_config_json_count 0 '^\[86\]$' out
 run generate --model "$llama" 'a text'
 expect texts_of_a_causal_model_need_a_tokenizer 1 'need a tokenizer'
 
