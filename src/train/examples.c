@@ -154,17 +154,17 @@ static fsdp_status read_config(const fsdp_trainer *t, fsdp_generation_config *co
     if (status == FSDP_OK) {
         config->max_new_tokens = t->config->max_target_length;
         config->num_return_sequences = 1;
-        status = fsdp_generation_config_check(config);
+        status = fsdp_generate_check(t->model, config);
     }
     return fsdp_agree(t->group, status);
 }
 
-/* The training has ended well: what its examples cannot be made with is said, and no error. */
-fsdp_status fsdp_report_examples(fsdp_trainer *t)
+fsdp_status fsdp_examples_prepare(fsdp_trainer *t)
 {
-    fsdp_generation_config config;
-    const fsdp_status status = read_config(t, &config);
     const bool first = fsdp_trainer_is_first(t);
+    if (t->config->generate_examples == 0)
+        return FSDP_OK;
+    const fsdp_status status = read_config(t, &t->generation);
     if (status == FSDP_ERR_FORMAT || status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED) {
         if (first)
             fsdp_log("generate", FSDP_LOG_WARN, -1, 1, "no examples: generation_config.json: %s",
@@ -172,10 +172,20 @@ fsdp_status fsdp_report_examples(fsdp_trainer *t)
         return FSDP_OK;
     }
     FSDP_TRY(status);
-    if (first)
-        fsdp_generate_warn(&config);
+    t->makes_examples = true;
+    if (!first)
+        return FSDP_OK;
+    fsdp_generate_warn(&t->generation);
+    if (!t->tokenizer.tokenizer)
+        fsdp_log("generate", FSDP_LOG_WARN, -1, 1, "examples are token ids, no texts: %s",
+                 t->tokenizer.why_none);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_report_examples(fsdp_trainer *t)
+{
     int64_t n = t->config->generate_examples, rows = fsdp_dataset_len(t->validation_set);
     for (int64_t row = 0; row < n && row < rows; row++)
-        FSDP_TRY(one_example(t, &config, row));
+        FSDP_TRY(one_example(t, &t->generation, row));
     return FSDP_OK;
 }

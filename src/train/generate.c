@@ -89,19 +89,18 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
 
-/* What no number of rows changes, so that all ranks say the same. */
-static fsdp_status check(const generation *g)
+fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_config *config)
 {
-    const fsdp_model_info *info = &g->model->info;
-    if (!g->decoder)
+    const fsdp_model_info *info = &model->info;
+    if (!model->config.type->decoder)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s does not generate", info->class_name);
     if (info->format.task == FSDP_TASK_SEQ2SEQ &&
-        g->config.decoder_start_token_id != info->format.decoder_start_token_id)
+        config->decoder_start_token_id != info->format.decoder_start_token_id)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "the generation's decoder_start_token_id is %lld, the model's is %d",
-                          (long long)g->config.decoder_start_token_id,
+                          (long long)config->decoder_start_token_id,
                           (int)info->format.decoder_start_token_id);
-    return fsdp_generation_config_check(&g->config);
+    return fsdp_generation_config_check(config);
 }
 
 /* --- one row of scores --- */
@@ -374,7 +373,7 @@ fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device, const fs
                     .device = device,
                     .config = o->config ? *o->config : fsdp_generation_config_of(&model->info),
                     .options = o};
-    FSDP_TRY(check(&g));
+    FSDP_TRY(fsdp_generate_check(model, &g.config));
     fsdp_status status = fsdp_agree(model->group, begin(&g, batch));
     bool holds = status == FSDP_OK && !o->reshard_each_step;
     if (holds)

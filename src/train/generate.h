@@ -40,6 +40,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model
  * whether the one that ends a text is missing. */
 void fsdp_generate_warn(const fsdp_generation_config *config);
 
+/* Does the model generate, and with these settings? No rows are looked at, so that all ranks say
+ * the same. FSDP_ERR_UNSUPPORTED, FSDP_ERR_INVALID. */
+FSDP_MUST_CHECK fsdp_status fsdp_generate_check(const fsdp_model *model,
+                                                const fsdp_generation_config *config);
+
 /* New ids at most after a prompt of `prompt_length` ids (of T5: 1, the start): what config says,
  * within the model's positions; below 1: there is no room for any. */
 int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,

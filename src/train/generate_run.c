@@ -192,7 +192,7 @@ static fsdp_status prepare(generate_run *g)
     if (c->num_return_sequences > 0)
         g->generation.num_return_sequences = c->num_return_sequences;
     if (status == FSDP_OK)
-        status = fsdp_generation_config_check(&g->generation);
+        status = fsdp_generate_check(g->model, &g->generation);
     if (status == FSDP_OK)
         status = read_prompts(g);
     if (status == FSDP_OK)

@@ -238,6 +238,7 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
 static fsdp_status run(fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_trainer_open(t));
+    FSDP_TRY(fsdp_examples_prepare(t));
     begin_epoch(t);
     FSDP_TRY(fsdp_checkpoint_resume(t));
     FSDP_TRY(fsdp_trainer_open_reports(t));
@@ -248,7 +249,7 @@ static fsdp_status run(fsdp_trainer *t)
     if (t->step == t->first_step) /* nothing was left to do */
         FSDP_TRY(fsdp_report_sample_memory(t));
     FSDP_TRY(fsdp_report_summary(t));
-    if (t->config->generate_examples > 0)
+    if (t->makes_examples)
         FSDP_TRY(fsdp_report_examples(t));
     if (!t->config->plot || !t->metrics)
         return FSDP_OK;

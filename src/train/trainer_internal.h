@@ -5,6 +5,7 @@
 #include <fsdp/train.h>
 
 #include "src/comm/comm.h"
+#include "src/models/generation_config.h"
 #include "src/train/hostmem.h"
 #include "src/train/metrics.h"
 #include "src/train/model_tokenizer.h"
@@ -71,6 +72,8 @@ typedef struct fsdp_trainer {
     fsdp_checkpoint_report slowest; /* of them */
     char *resumed_from;             /* NULL: nothing */
     bool saved_model;               /* this run, not the one that it goes on from */
+    bool makes_examples;            /* at the end, with these settings: */
+    fsdp_generation_config generation;
     fsdp_epoch_record *epochs;
     size_t n_epochs, cap_epochs;
     double started_s;
@@ -118,7 +121,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_s
 /* Rank 0, of a checkpoint written beside training. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_checkpoint(fsdp_trainer *t,
                                                    const fsdp_checkpoint_report *report);
-/* Generated texts beside their references (--generate-examples). Collective. */
+/* Whether generated texts can be shown at the end (--generate-examples), before there is a first
+ * step. What they cannot be made with is said and is no error: a training is worth more than its
+ * examples. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
+/* These texts beside their references; after that, if there are to be any. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
 /* Tables at the end: epochs, memory by purpose of each rank, host memory, step time; a summary
  * line in the metrics. Collective (memory is gathered). */

@@ -171,6 +171,15 @@ echo '{"do_sample": true, "num_beams": 2}' >limits/generation_config.json
 train 2 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1
 expect a_training_does_not_fail_for_its_examples 0 'no examples: .*do_sample with num_beams 2'
 check and_its_model_is_saved [ -e o/model.safetensors ]
+echo '{"decoder_start_token_id": 3}' >limits/generation_config.json
+capture sh -c '"$0" train --model limits --from-config --data ids.jsonl --validation-data validation.jsonl \
+    --generate-examples 1 --max-steps 1 --no-save-model 2>&1' "$fsdp"
+expect neither_for_where_they_would_begin 0 "no examples: .*decoder_start_token_id is 3, the model's is 0" out
+check that_is_known_before_the_first_step \
+    [ "$(sed -n '/no examples/=' out)" -lt "$(sed -n '/Train Epoch/=' out | head -n 1)" ]
+rm limits/generation_config.json
+train 1 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1
+expect examples_without_texts_are_said 0 'examples are token ids, no texts: .*limits.*spiece.model'
 
 # --- data ---
 for data in all.csv sep.csv folder; do
