@@ -487,7 +487,7 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
 {
     char **names;
     size_t count;
-    if (t->config->save_strategy == FSDP_SAVE_NO || !fsdp_path_is_directory(t->checkpoint_dir))
+    if (!fsdp_path_is_directory(t->checkpoint_dir))
         return FSDP_OK;
     FSDP_TRY(fsdp_directory_list(t->checkpoint_dir, &names, &count));
     fsdp_status status = FSDP_OK;
@@ -604,10 +604,36 @@ static fsdp_status load_chosen(fsdp_trainer *t)
     return status;
 }
 
+/* One that lies beyond the checkpoint which was given stays, as with transformers' Trainer, until
+ * this run comes to its step; if it ever does. */
+static fsdp_status tell_later(const fsdp_trainer *t)
+{
+    int64_t *steps;
+    size_t n;
+    if (!t->resumed_from || fsdp_checkpoint_rotation_of(t).anew)
+        return FSDP_OK;
+    FSDP_TRY(list_steps(t->checkpoint_dir, true, &steps, &n));
+    if (n && steps[n - 1] > t->step)
+        fsdp_trainer_say(t,
+                         "%s holds checkpoint-%lld, of a later step: it stays until this run "
+                         "saves that step, and --resume without a folder takes it",
+                         t->checkpoint_dir, (long long)steps[n - 1]);
+    fsdp_free(steps);
+    return FSDP_OK;
+}
+
+static fsdp_status look_beyond(const fsdp_trainer *t)
+{
+    if (t->config->save_strategy == FSDP_SAVE_NO)
+        return FSDP_OK;
+    FSDP_TRY(refuse_foreign(t));
+    return tell_later(t);
+}
+
 fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO && !t->config->resume)
         return FSDP_OK;
     FSDP_TRY(load_chosen(t));
-    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? refuse_foreign(t) : FSDP_OK);
+    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? look_beyond(t) : FSDP_OK);
 }

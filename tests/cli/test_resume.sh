@@ -97,6 +97,12 @@ for step in 5 10; do
 done
 train 1 --resume
 same nothing_is_left_to_do
+check the_newest_has_none_beyond_it test "$(grep -c 'of a later step' out)" -eq 0
+train 1 --resume o-checkpoints/checkpoint-5 --max-steps 6 --save-steps 3 --save-total-limit 1
+expect later_ones_are_told_of 0 '^o-checkpoints holds checkpoint-12, of a later step: it stays until' out
+check and_stay test "$(checkpoints)" = "checkpoint-6 checkpoint-10 checkpoint-12 "
+fresh
+train 2 --save-steps 5
 mv m.jsonl linked.jsonl
 ln -s linked.jsonl m.jsonl
 train 1 --resume o-checkpoints/checkpoint-10 --profile p.json
