@@ -598,6 +598,11 @@ static fsdp_status load_chosen(fsdp_trainer *t)
         return FSDP_OK;
     fsdp_trainer_at(t, "resuming");
     status = load_checkpoint(t, chosen.path);
+    if (status == FSDP_ERR_NOT_FOUND && t->was_frozen)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: %s was frozen when this was saved and is trained now; "
+                          "--frozen-prefixes must name it still",
+                          fsdp_last_error(), t->was_frozen);
     if (is_damage(status) && *chosen.previous)
         return fsdp_error(status, "%s; --resume %s takes another checkpoint", fsdp_last_error(),
                           chosen.previous);

@@ -380,6 +380,32 @@ static fsdp_status compare_configuration(const fsdp_trainer *t, fsdp_json_node r
     return FSDP_OK;
 }
 
+static bool begins_with_any(const char *name, const char *prefixes)
+{
+    size_t n;
+    for (; *prefixes; prefixes += n + (prefixes[n] == ',')) {
+        n = strcspn(prefixes, ",");
+        if (n && strncmp(name, prefixes, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What was frozen has no state of the optimizer there, should this one keep any. */
+static fsdp_status find_unfrozen(fsdp_trainer *t, fsdp_json_node root)
+{
+    fsdp_json_node then;
+    const char *prefixes;
+    FSDP_TRY(fsdp_json_get_object(root, "configuration", &then));
+    FSDP_TRY(fsdp_json_opt_str(then, "frozen-prefixes", "", &prefixes));
+    for (size_t i = 0; i < t->loop.parameters.n && !t->was_frozen; i++) {
+        const fsdp_named_parameter *p = &t->loop.parameters.items[i];
+        if (fsdp_parameter_requires_grad(p->parameter) && begins_with_any(p->name, prefixes))
+            t->was_frozen = p->name;
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root)
 {
     int64_t format;
@@ -390,6 +416,7 @@ static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root)
                           (long long)format, (long long)FORMAT);
     FSDP_TRY(check_position(t, root));
     FSDP_TRY(compare_configuration(t, root));
+    FSDP_TRY(find_unfrozen(t, root));
     FSDP_TRY(fsdp_json_get_i64(root, "global_step", 0, INT64_MAX, &t->step));
     FSDP_TRY(fsdp_json_get_object(root, "result", &node));
     FSDP_TRY(get_result(node, t->result));

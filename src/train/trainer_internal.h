@@ -71,6 +71,7 @@ typedef struct fsdp_trainer {
     int64_t n_saved;                /* those that ended, and the worst of each figure */
     fsdp_checkpoint_report slowest; /* of them */
     char *resumed_from;             /* NULL: nothing */
+    const char *was_frozen;         /* a parameter that is trained now but was not there; or NULL */
     bool saved_model;               /* this run, not the one that it goes on from */
     bool makes_examples;            /* at the end, with these settings: */
     fsdp_generation_config generation;

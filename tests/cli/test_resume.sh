@@ -485,6 +485,15 @@ train 2 --resume --frozen-prefixes shared
 train 2 --resume --lr 0.0001
 [ "$rc" -eq 0 ] && grep -q '^resuming with --lr 0.0001, which was 0.002' out && ok another_rate_is_told ||
     bad another_rate_is_told "$rc"
+fresh
+train 2 --frozen-prefixes encoder,shared --max-steps 10 --save-steps 5
+train 2 --resume --frozen-prefixes encoder
+expect what_was_frozen_has_no_state 1 'shared.weight was frozen when this was saved and is trained now; --frozen-prefixes must'
+check and_no_other_checkpoint_has test "$(grep -c 'another checkpoint' err)" -eq 0
+fresh
+train 2 --optimizer sgd --frozen-prefixes shared --max-steps 5 --save-steps 5
+train 2 --optimizer sgd --resume
+expect which_sgd_does_not_miss 0
 run train --model tiny --from-config --data ids.jsonl --no-save-model --save-steps 5
 expect checkpoints_need_a_place 2 'checkpoint-dir'
 
