@@ -25,7 +25,7 @@ enum {
 typedef struct fsdp_tile_block {
     fsdp_dtype dtype;    /* of A, B and bias: f32 or bf16 */
     int64_t m, n, depth; /* depth: lanes of k */
-    const void *a;       /* as pack_a left it, or rows a_stride bytes apart */
+    const void *a;       /* as pack_a left it, or (not if it widens) rows a_stride bytes apart */
     int64_t a_stride;    /* 0: packed */
     const void *b;       /* as pack_b left it; may begin at a later panel, and later in k */
     int64_t b_columns;   /* that pack_b saw; 0: n */
@@ -40,7 +40,7 @@ typedef struct fsdp_tile_block {
 } fsdp_tile_block;
 
 typedef struct fsdp_cpu_tiles {
-    bool widens;        /* packing makes float32 of bf16: a lane is one element of k */
+    bool widens;        /* bf16 becomes float32, a lane is one element of k; A is always packed */
     int64_t most_depth; /* lanes of a split of k */
     /* Elements of k where A is packed, from rows of k that lie apart: so many pages are known to
      * the second TLB, and C, usually f32, can be added to. */
