@@ -1,15 +1,8 @@
 /* A directory that appears whole or not at all. It is written under a temporary name beside its
- * place and then exchanged with what is there, in one step where the file system knows how.
- *
- * Note [Names of unfinished directories]
- * Beside PATH lie PATH.fsdp-tmp-PID-HEX, which is being written, and PATH.fsdp-old-PID-HEX, the old
- * directory on its way out; PID is the process, HEX the time in 16 digits. Whatever has such a name
- * is removed or put back once the process has ended, so it is one that nobody gives to a folder of
- * their own, as a PATH.old-20251122 is. */
+ * place and then exchanged with what is there, in one step where the file system knows how. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,21 +10,16 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
-#include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
 
 enum {
-    WALK_OPEN_FOLDERS = 16,
-    TIME_DIGITS = 16
+    WALK_OPEN_FOLDERS = 16
 };
-
-#define TEMPORARY ".fsdp-tmp-"
-#define ASIDE ".fsdp-old-"
 
 struct fsdp_atomic_directory {
     char *path;      /* links resolved if it exists, without final slashes */
-    char *temporary; /* see Note [Names of unfinished directories] */
+    char *temporary; /* see Note [Names of what is unfinished] */
     char *aside;
     fsdp_existing existing;
 };
@@ -120,15 +108,9 @@ fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing
     return status;
 }
 
-static char *name_beside(const char *path, const char *infix)
-{
-    return fsdp_strdup_printf("%s%s%d-%0*llx", path, infix, (int)getpid(), TIME_DIGITS,
-                              (unsigned long long)fsdp_clock_ns());
-}
-
 char *fsdp_atomic_directory_temporary(const char *path)
 {
-    return name_beside(path, TEMPORARY);
+    return fsdp_unfinished_name(path, FSDP_UNFINISHED);
 }
 
 static void release(fsdp_atomic_directory *d)
@@ -150,8 +132,8 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
     d->existing = existing;
     d->path = real_place(path);
     if (d->path) {
-        d->temporary = name_beside(d->path, TEMPORARY);
-        d->aside = name_beside(d->path, ASIDE);
+        d->temporary = fsdp_unfinished_name(d->path, FSDP_UNFINISHED);
+        d->aside = fsdp_unfinished_name(d->path, FSDP_ASIDE);
     }
     fsdp_status status = d->path && d->temporary && d->aside ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
@@ -174,56 +156,11 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
 
 /* ---- what others left ------------------------------------------------------------------------ */
 
-/* The process whose name for something beside `base` is `name`; else 0. */
-static int owner_of(const char *name, const char *base, const char *infix)
-{
-    size_t n = strlen(base), m = strlen(infix);
-    if (strncmp(name, base, n) != 0 || strncmp(name + n, infix, m) != 0)
-        return 0;
-    const char *digits = name + n + m;
-    size_t length = strspn(digits, "0123456789");
-    if (length == 0 || length >= 10 || digits[length] != '-')
-        return 0;
-    const char *time = digits + length + 1;
-    return strspn(time, "0123456789abcdef") == TIME_DIGITS && time[TIME_DIGITS] == 0 ? atoi(digits)
-                                                                                     : 0;
-}
-
 bool fsdp_atomic_directory_is_unfinished(const char *name)
 {
     const char *end = strrchr(name, '.');
-    return end && (owner_of(end, "", TEMPORARY) || owner_of(end, "", ASIDE));
-}
-
-/* Has all of the process ended, though its parent has not asked yet how? Of a killed one the first
- * thread may have ended before others, which still count. */
-static bool is_zombie(int pid)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return false;
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    const char *fields = strrchr(text, ')'); /* after the name, which may hold anything */
-    char state = 0;
-    int threads = 0;
-    /* State is the third field, the number of threads the twentieth. */
-    return fields &&
-           sscanf(fields, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d",
-                  &state, &threads) == 2 &&
-           state == 'Z' && threads <= 1;
-}
-
-static bool has_ended(int pid)
-{
-    return (kill(pid, 0) != 0 && errno == ESRCH) || is_zombie(pid);
-}
-
-static bool is_left(int owner, int pid)
-{
-    return owner > 0 && (pid ? owner == pid : has_ended(owner));
+    return end && (fsdp_unfinished_owner(end, "", FSDP_UNFINISHED) ||
+                   fsdp_unfinished_owner(end, "", FSDP_ASIDE));
 }
 
 /* More than once: threads, of other ranks too, may still be writing there. */
@@ -256,8 +193,8 @@ static size_t walk_left(const char *path, int pid, bool removing)
         count = 0;
     for (size_t i = 0; i < count; i++) {
         const char *base = fsdp_path_name(place);
-        bool temporary = is_left(owner_of(names[i], base, TEMPORARY), pid);
-        if (!temporary && !is_left(owner_of(names[i], base, ASIDE), pid))
+        bool temporary = fsdp_unfinished_is_left(names[i], base, FSDP_UNFINISHED, pid);
+        if (!temporary && !fsdp_unfinished_is_left(names[i], base, FSDP_ASIDE, pid))
             continue;
         found++;
         char *left = removing ? fsdp_path_join(parent, names[i]) : NULL;

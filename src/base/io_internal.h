@@ -8,6 +8,16 @@ FSDP_PRINTF(2, 3) fsdp_status fsdp_io_error(const char *path, const char *what, 
 fsdp_status fsdp_io_sync(int fd, const char *path);
 fsdp_status fsdp_io_sync_path(const char *path);
 
+/* Infixes of Note [Names of what is unfinished] in unfinished.c. */
+#define FSDP_UNFINISHED ".fsdp-tmp-"
+#define FSDP_ASIDE ".fsdp-old-"
+/* A name for something beside `path`, the caller's. */
+char *fsdp_unfinished_name(const char *path, const char *infix);
+/* The process whose name for something beside `base` is `name`; else 0. */
+int fsdp_unfinished_owner(const char *name, const char *base, const char *infix);
+/* Was it left beside `base` by process `pid`; 0: by any that has ended? */
+bool fsdp_unfinished_is_left(const char *name, const char *base, const char *infix, int pid);
+
 /* For tests: the n-th write, or sync, of the calling thread from now on (1: the next) fails with
  * `error`, an errno; n 0: none does. In every build: tests link the library that is installed. */
 typedef enum fsdp_io_call {

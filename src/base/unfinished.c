@@ -1,0 +1,73 @@
+/* Names of what is being written, and whether its writer still runs.
+ *
+ * Note [Names of what is unfinished]
+ * Beside PATH lie PATH.fsdp-tmp-PID-HEX, which is being written, and PATH.fsdp-old-PID-HEX, the old
+ * directory on its way out; PID is the process, HEX the time in 16 digits. Whatever has such a name
+ * is removed or put back once the process has ended, so it is one that nobody gives to a folder of
+ * their own, as a PATH.old-20251122 is. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
+#include "src/base/io_internal.h"
+
+enum {
+    TIME_DIGITS = 16
+};
+
+char *fsdp_unfinished_name(const char *path, const char *infix)
+{
+    return fsdp_strdup_printf("%s%s%d-%0*llx", path, infix, (int)getpid(), TIME_DIGITS,
+                              (unsigned long long)fsdp_clock_ns());
+}
+
+int fsdp_unfinished_owner(const char *name, const char *base, const char *infix)
+{
+    size_t n = strlen(base), m = strlen(infix);
+    if (strncmp(name, base, n) != 0 || strncmp(name + n, infix, m) != 0)
+        return 0;
+    const char *digits = name + n + m;
+    size_t length = strspn(digits, "0123456789");
+    if (length == 0 || length >= 10 || digits[length] != '-')
+        return 0;
+    const char *time = digits + length + 1;
+    return strspn(time, "0123456789abcdef") == TIME_DIGITS && time[TIME_DIGITS] == 0 ? atoi(digits)
+                                                                                     : 0;
+}
+
+/* Has all of the process ended, though its parent has not asked yet how? Of a killed one the first
+ * thread may have ended before others, which still count. */
+static bool is_zombie(int pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    const char *fields = strrchr(text, ')'); /* after the name, which may hold anything */
+    char state = 0;
+    int threads = 0;
+    /* State is the third field, the number of threads the twentieth. */
+    return fields &&
+           sscanf(fields, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d",
+                  &state, &threads) == 2 &&
+           state == 'Z' && threads <= 1;
+}
+
+static bool has_ended(int pid)
+{
+    return (kill(pid, 0) != 0 && errno == ESRCH) || is_zombie(pid);
+}
+
+bool fsdp_unfinished_is_left(const char *name, const char *base, const char *infix, int pid)
+{
+    const int owner = fsdp_unfinished_owner(name, base, infix);
+    return owner > 0 && (pid ? owner == pid : has_ended(owner));
+}
