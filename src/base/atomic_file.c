@@ -1,13 +1,14 @@
 /* A file that appears whole or not at all: temporary name, sync, rename, sync of the folder. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
-#include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
 
@@ -76,19 +77,66 @@ fsdp_status fsdp_io_sync_path(const char *path)
     return status;
 }
 
+/* ---- what others left ------------------------------------------------------------------------ */
+
+/* It has this process's number: that of a killed one that had it before, as all in containers have,
+ * unless another thread holds it; see hold(). */
+static void remove_unless_held(int folder, const char *name)
+{
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        (void)unlinkat(folder, name, 0);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Remove what processes that have ended left of the same file. What cannot be removed stays. */
+static fsdp_status sweep(const char *path)
+{
+    const char *base = fsdp_path_name(path);
+    char *parent = fsdp_path_parent(path);
+    if (!parent)
+        return FSDP_ERR_NOMEM;
+    DIR *folder = opendir(parent);
+    fsdp_free(parent);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (fsdp_unfinished_is_left(entry->d_name, base, FSDP_UNFINISHED, (int)getpid()))
+            remove_unless_held(dirfd(folder), entry->d_name);
+        else if (fsdp_unfinished_is_left(entry->d_name, base, FSDP_UNFINISHED, 0))
+            (void)unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder)
+        closedir(folder);
+    return FSDP_OK;
+}
+
+/* Until the descriptor is closed nobody takes the file for one that was left; false: somebody just
+ * did. */
+static bool hold(int fd)
+{
+    struct stat st;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return false;
+    return fstat(fd, &st) != 0 || st.st_nlink > 0;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
 static fsdp_status open_temporary(fsdp_atomic_file *file)
 {
+    FSDP_TRY(sweep(file->path));
     for (int i = 0; i < MAX_NAME_TRIES; i++) {
         fsdp_free(file->temporary);
-        file->temporary = fsdp_strdup_printf("%s.tmp-%d-%llx", file->path, (int)getpid(),
-                                             (unsigned long long)fsdp_clock_ns());
+        file->temporary = fsdp_unfinished_name(file->path, FSDP_UNFINISHED);
         if (!file->temporary)
             return FSDP_ERR_NOMEM;
         file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file->fd >= 0)
+        if (file->fd >= 0 && hold(file->fd))
             return FSDP_OK;
-        if (errno != EEXIST && errno != EINTR)
+        if (file->fd < 0 && errno != EEXIST && errno != EINTR)
             break;
+        if (file->fd >= 0)
+            close(file->fd);
+        file->fd = -1;
     }
     fsdp_status status = fsdp_io_error(file->path, "cannot write a file there");
     fsdp_free(file->temporary);

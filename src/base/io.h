@@ -56,8 +56,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_file_read(const char *path, size_t max_bytes, c
 /* ---- writing a file ---- */
 typedef struct fsdp_atomic_file fsdp_atomic_file;
 
-/* A file that will become `path`. `reserve_bytes` > 0: its final size, reserved on the disk now,
- * so that a full disk is reported before the work; the file has that size. */
+/* A file that will become `path`; what killed processes left of it goes. `reserve_bytes` > 0: its
+ * final size, reserved on the disk now, so that a full disk is reported before the work; the file
+ * has that size. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
                                                    fsdp_atomic_file **file);
 /* From now on blocks of zeros are not written: they become holes of the file, which take no place

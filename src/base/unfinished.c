@@ -1,10 +1,11 @@
 /* Names of what is being written, and whether its writer still runs.
  *
  * Note [Names of what is unfinished]
- * Beside PATH lie PATH.fsdp-tmp-PID-HEX, which is being written, and PATH.fsdp-old-PID-HEX, the old
- * directory on its way out; PID is the process, HEX the time in 16 digits. Whatever has such a name
- * is removed or put back once the process has ended, so it is one that nobody gives to a folder of
- * their own, as a PATH.old-20251122 is. */
+ * Beside PATH lie PATH.fsdp-tmp-PID-HEX, the file or directory that is being written, and
+ * PATH.fsdp-old-PID-HEX, the old directory on its way out; PID is the process, HEX the time in 16
+ * digits. Whatever has such a name is removed or put back once the process has ended and PATH is
+ * written again, so it is one that nobody gives to a file or folder of their own, as a
+ * PATH.old-20251122 is. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -309,6 +309,41 @@ TEST(what_a_killed_process_left_is_swept)
     fsdp_atomic_directory_discard(dir);
 }
 
+/* Of files too, also where the killed process had the number that this one has now. */
+TEST(what_a_killed_process_left_of_a_file_is_swept)
+{
+    fsdp_atomic_file *file;
+    pid_t dead = fork();
+    if (dead == 0)
+        _exit(0);
+    ASSERT(waitpid(dead, NULL, 0) == dead);
+    char left[64], own[64], running[64], other[64], folder[64], path[4096];
+    snprintf(left, sizeof left, "o.pt.fsdp-tmp-%d-0123456789abcdef", (int)dead);
+    snprintf(own, sizeof own, "o.pt.fsdp-tmp-%d-0123456789abcdef", (int)getpid());
+    snprintf(running, sizeof running, "o.pt.fsdp-tmp-%d-0123456789abcdef", (int)getppid());
+    snprintf(other, sizeof other, "o.pt.fsdp-tmp-%d-1", (int)dead);
+    snprintf(folder, sizeof folder, "o.pt.fsdp-tmp-%d-0123456789abcdee", (int)dead);
+    const char *const kept[] = {running, other, "o.pt.tmp-1-1", "o.pt.old-20251122", "o.pt.bak"};
+    ASSERT_OK(fsdp_file_write(in_dir(t, left), "1", 1));
+    ASSERT_OK(fsdp_file_write(in_dir(t, own), "1", 1));
+    ASSERT_OK(fsdp_directory_make(in_dir(t, folder)));
+    for (size_t i = 0; i < FSDP_LENGTH(kept); i++)
+        ASSERT_OK(fsdp_file_write(in_dir(t, kept[i]), "1", 1));
+    snprintf(path, sizeof path, "%s", in_dir(t, "o.pt"));
+    ASSERT_OK(fsdp_file_write(path, "new", 3));
+    ASSERT(!fsdp_path_is_file(in_dir(t, left)));
+    ASSERT(!fsdp_path_is_file(in_dir(t, own)));
+    ASSERT(fsdp_path_is_directory(in_dir(t, folder)));
+    for (size_t i = 0; i < FSDP_LENGTH(kept); i++)
+        ASSERT(fsdp_path_is_file(in_dir(t, kept[i])));
+    /* What a thread of this process is writing stays: the second of two is there in the end. */
+    ASSERT_OK(fsdp_atomic_file_begin(path, 0, &file));
+    ASSERT_OK(fsdp_file_write(path, "second", 6));
+    ASSERT_OK(fsdp_atomic_file_append(file, "first", 5));
+    ASSERT_OK(fsdp_atomic_file_commit(file));
+    ASSERT(holds(path, "first"));
+}
+
 /* It has a number until its parent asks how it ended, which the parent may never do. */
 TEST(what_a_process_left_that_nobody_waited_for_is_swept)
 {
