@@ -48,6 +48,16 @@ static fsdp_status take_failure(verifying *v, fsdp_status status)
     return FSDP_OK;
 }
 
+/* A part of a checkpoint in a form that is not read keeps the other parts from nothing. */
+static fsdp_status take_failure_of_part(verifying *v, fsdp_status status)
+{
+    if (status != FSDP_ERR_UNSUPPORTED)
+        return take_failure(v, status);
+    v->result->unread++;
+    v->options->found(fsdp_last_error(), v->options->context);
+    return FSDP_OK;
+}
+
 /* ---- elements -------------------------------------------------------------------------------- */
 
 static int64_t count_not_finite(const double *numbers, int64_t n)
@@ -152,7 +162,7 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
         v->result->tensors += item->dtype_name != NULL;
         v->result->values += item->dtype_name == NULL;
         v->result->bytes += item->bytes;
-        FSDP_TRY(take_failure(v, check_item(v, source, item)));
+        FSDP_TRY(take_failure_of_part(v, check_item(v, source, item)));
         v->done++;
         tell_progress(v);
     }
@@ -184,7 +194,7 @@ static fsdp_status check_files(verifying *v, const fsdp_source *source)
 {
     for (size_t i = 0; i < fsdp_source_count(source); i++)
         if (!is_listed_before(source, i))
-            FSDP_TRY(verify(v, fsdp_source_at(source, i)->file));
+            FSDP_TRY(take_failure_of_part(v, verify(v, fsdp_source_at(source, i)->file)));
     return FSDP_OK;
 }
 

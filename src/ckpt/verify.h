@@ -2,7 +2,7 @@
 #pragma once
 #include "src/ckpt/source.h"
 
-/* Called with each damage that was found: a sentence that names file and item. */
+/* Called with each damage, and each part that is not read: a sentence that names file and item. */
 typedef void fsdp_damage_fn(const char *damage, void *context);
 
 typedef struct fsdp_verify_options {
@@ -15,14 +15,15 @@ typedef struct fsdp_verify_result {
     size_t tensors, values; /* that were read */
     int64_t bytes;
     size_t damages;
+    size_t unread; /* items and files in a form that is not read: found() was called with why */
     bool has_checksums; /* of some items: formats of safetensors have none */
 } fsdp_verify_result;
 
 /* Read every byte of the checkpoint `path`: bounds, holes and overlaps of tensors and chunks,
  * checksums, what indexes and files name, and that all floating-point elements are finite. One
  * damage does not keep others from being found, unless the checkpoint cannot be opened for it.
- * FSDP_OK also for a damaged one. FSDP_ERR_NOT_FOUND if there is none; FSDP_ERR_UNSUPPORTED for
- * forms that are not read. */
+ * FSDP_OK also for a damaged one. FSDP_ERR_NOT_FOUND if there is none; FSDP_ERR_UNSUPPORTED if all
+ * of it has a form that is not read. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_checkpoint(const char *path,
                                                    const fsdp_verify_options *options,
                                                    fsdp_verify_result *result);

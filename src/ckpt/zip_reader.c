@@ -187,11 +187,18 @@ static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint
         name_bytes + extra_bytes > left ||
         memcmp(header + FSDP_ZIP_LOCAL_BYTES, entry->name, name_bytes) != 0)
         return bad_record(zip, FSDP_ERR_FORMAT, entry, "has no local header of its name");
+    if (fsdp_zip_u16(header + 8) != entry->method ||
+        (fsdp_zip_u16(header + 6) ^ entry->flags) & FLAG_ENCRYPTED)
+        return bad_record(zip, FSDP_ERR_FORMAT, entry,
+                          "is compressed or encrypted by one of its two headers alone");
     if (entry->stored_bytes > left - name_bytes - extra_bytes)
         return bad_record(zip, FSDP_ERR_FORMAT, entry, "reaches beyond the archive");
     *data = header + FSDP_ZIP_LOCAL_BYTES + name_bytes + extra_bytes;
     if (!ends_at_structure(zip, *data + entry->stored_bytes))
         return bad_record(zip, FSDP_ERR_FORMAT, entry, "does not end where the next one begins");
+    if (entry->method == 0 && !(entry->flags & FLAG_ENCRYPTED) &&
+        entry->stored_bytes != entry->bytes)
+        return bad_record(zip, FSDP_ERR_FORMAT, entry, "is not compressed, but has two sizes");
     return FSDP_OK;
 }
 

@@ -32,11 +32,18 @@ static void print_damage(const char *damage, void *context)
     fflush(stdout); /* before the bar comes back */
 }
 
+static bool is_whole(const fsdp_verify_result *r)
+{
+    return !r->damages && !r->unread;
+}
+
 static void print_result(const char *path, const fsdp_verify_result *r)
 {
     if (r->damages)
         printf("%s: damaged, in %zu place%s\n", path, r->damages, r->damages == 1 ? "" : "s");
-    else
+    if (r->unread)
+        printf("%s: %zu part%s not read\n", path, r->unread, r->unread == 1 ? " was" : "s were");
+    if (is_whole(r))
         printf("%s: whole: %zu tensor%s, %zu plain value%s, %s%s\n", path, r->tensors,
                r->tensors == 1 ? "" : "s", r->values, r->values == 1 ? "" : "s",
                fsdp_human_bytes(r->bytes).text,
@@ -57,7 +64,7 @@ static int verify_one(const char *path)
     if (status != FSDP_OK)
         return fsdp_cli_failed(spec.program);
     print_result(path, &result);
-    return result.damages ? FSDP_EXIT_FAILURE : FSDP_EXIT_OK;
+    return is_whole(&result) ? FSDP_EXIT_OK : FSDP_EXIT_FAILURE;
 }
 
 /* --- folders whose parts are checkpoints of their own --- */

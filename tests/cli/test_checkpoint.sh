@@ -335,6 +335,27 @@ run verify "$fixtures/dcp/written"
 damaged infinity "tensor 'model\\.f16': 1 of 4 elements are not finite"
 two_elements() { # DTYPE BYTES DATA: a tensor of two, all of its bytes as octal escapes
     header=$(printf '{"w":{"dtype":"%s","shape":[2],"data_offsets":[0,%d]}}' "$1" "$2")
+# The method of a record that is not compressed: at byte 10 of its entry in the central directory, and
+# at 8 of its local header. A change of both is not told from an archive of another kind.
+local=$(printf 'PK\003\004') entry=$(printf 'PK\001\002')
+change_in() { # FILE STRUCTURE N OFFSET: of the n-th of these
+    change "$1" $(($(grep -abo "$2" "$1" | sed -n "$3s/:.*//p") + $4))
+}
+cp model.pt method.pt
+change_in method.pt "$entry" 1 10
+run verify method.pt
+damaged a_changed_method "method\.pt: record 'model/data\.pkl' is compressed or encrypted by one of its two headers alone"
+cp -r "$dcp" method
+change_in method/__0_0.distcp "$local" 1 8
+change_in method/__1_0.distcp "$local" 9 8 # of another tensor
+run verify method
+damaged a_changed_method_of_a_chunk 'method/__0_0\.distcp: record .* by one of its two headers alone'
+check and_what_comes_after_it shows '^method: damaged, in 2 places$'
+change_in method/__0_0.distcp "$entry" 1 10
+run verify method
+damaged what_is_not_read "method/__0_0\.distcp: record '.*' is compressed or encrypted, which"
+check and_counted shows '^method: 1 part was not read$'
+check with_what_comes_after_it shows '^method: damaged, in 1 place$'
     printf "\\$(printf '%03o' ${#header})\\0\\0\\0\\0\\0\\0\\0%s$3" "$header" >"two_$1.safetensors"
 }
 two_elements F8_E4M3 2 '\176\177'
