@@ -54,29 +54,54 @@ static bool is_model_key(const fsdp_nesting_key *key, const char *name)
     return key->name && !key->is_int && strcmp(key->name, name) == 0;
 }
 
-/* A tensor of the dict `name`, the last but one of its `n_keys` keys. */
-static bool is_below(const fsdp_source_item *item, const char *name, int n_keys)
+/* A tensor of a model's dict, whose key is the last but one of its `n_keys` keys. */
+static bool is_of_model(const fsdp_source_item *item, int n_keys)
 {
-    return item->dtype_name && item->n_keys == n_keys && item->keys[n_keys - 1].name &&
-           is_model_key(&item->keys[item->n_keys - 2], name);
-}
-
-/* At the top if there is one: a dict beside it may hold its moving average, or a teacher. */
-static const fsdp_source_item *find_model(const fsdp_source *source)
-{
-    static const char *const names[] = {"model", "state_dict", "model_state_dict"};
-    for (int n_keys = 2; n_keys <= 3; n_keys++)
-        for (size_t k = 0; k < FSDP_LENGTH(names); k++)
-            for (size_t i = 0; i < fsdp_source_count(source); i++)
-                if (is_below(fsdp_source_at(source, i), names[k], n_keys))
-                    return fsdp_source_at(source, i);
-    return NULL;
+    if (!item->dtype_name || item->n_keys != n_keys || !item->keys[n_keys - 1].name)
+        return false;
+    const fsdp_nesting_key *key = &item->keys[n_keys - 2];
+    return is_model_key(key, "model") || is_model_key(key, "state_dict") ||
+           is_model_key(key, "model_state_dict");
 }
 
 /* Length of the keys that lead to the model, joined with dots. */
 static size_t prefix_length(const fsdp_source_item *found)
 {
     return found ? strlen(found->fqn) - strlen(found->keys[found->n_keys - 1].name) - 1 : 0;
+}
+
+/* Has `item` the `n` bytes of keys that lead to the model `found`? */
+static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *found, size_t n)
+{
+    return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';
+}
+
+/* Which of two is meant nobody said. */
+static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item *found)
+{
+    const size_t n = prefix_length(found);
+    for (size_t i = 0; i < fsdp_source_count(source); i++) {
+        const fsdp_source_item *item = fsdp_source_at(source, i);
+        if (is_of_model(item, found->n_keys) && !is_in_dict_of(item, found, n))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "%s: more than one model in it, '%.*s' and '%.*s': save the one that "
+                              "is meant alone, in torch",
+                              fsdp_source_path(source), (int)n, found->fqn,
+                              (int)prefix_length(item), item->fqn);
+    }
+    return FSDP_OK;
+}
+
+/* At the top if there is one: a dict beside it may hold its moving average, or a teacher. NULL:
+ * there is none. */
+static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item **found)
+{
+    *found = NULL;
+    for (int n_keys = 2; n_keys <= 3 && !*found; n_keys++)
+        for (size_t i = 0; i < fsdp_source_count(source) && !*found; i++)
+            if (is_of_model(fsdp_source_at(source, i), n_keys))
+                *found = fsdp_source_at(source, i);
+    return *found ? check_alone(source, *found) : FSDP_OK;
 }
 
 /* Every tensor below the same keys. */
@@ -89,7 +114,7 @@ static fsdp_status add_model(const fsdp_source *source, const fsdp_source_item *
         const fsdp_source_item *item = fsdp_source_at(source, i);
         if (!item->dtype_name || item->n_keys <= skip || (!found && item->n_keys != 1))
             continue;
-        if (found && (strncmp(item->fqn, found->fqn, n) != 0 || item->fqn[n] != '.'))
+        if (found && !is_in_dict_of(item, found, n))
             continue;
         FSDP_TRY(add(s, item, skip, found ? item->fqn + n + 1 : item->fqn));
     }
@@ -98,7 +123,8 @@ static fsdp_status add_model(const fsdp_source *source, const fsdp_source_item *
 
 static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
 {
-    const fsdp_source_item *found = find_model(source);
+    const fsdp_source_item *found;
+    FSDP_TRY(find_model(source, &found));
     s->prefix = fsdp_strndup(found ? found->fqn : "", prefix_length(found));
     if (!s->prefix)
         return FSDP_ERR_NOMEM;

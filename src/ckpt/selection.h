@@ -26,7 +26,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_sele
 /* The tensors of the model's state dict: what is below the key "model", "state_dict" or
  * "model_state_dict", at the top or else one dict below it; without such a dict all tensors at the
  * top.
- * FSDP_ERR_NOT_FOUND if there are none. */
+ * FSDP_ERR_NOT_FOUND if there are none, FSDP_ERR_INVALID naming two if there are several as deep.
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
 /* By name, in byte order. */
 void fsdp_selection_sort(fsdp_selection *selection);

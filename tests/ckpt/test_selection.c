@@ -129,3 +129,23 @@ TEST(a_model_at_the_top_comes_before_one_below)
     ASSERT_STR(c.model.prefix, "ema.model");
     end_choice(&c);
 }
+
+TEST(two_models_are_both_named)
+{
+    static const fsdp_state_key keys[][3] = {
+        {{.name = "gen"}, {.name = "model"}, {.name = "w"}},
+        {{.name = "gen"}, {.name = "model"}, {.name = "b"}},
+        {{.name = "dis"}, {.name = "state_dict"}, {.name = "w"}},
+        {{.name = "model"}, {.name = "w"}},
+        {{.name = "state_dict"}, {.name = "w"}}};
+    chosen c = {0};
+    ASSERT_ERROR(choose(t, keys, (int[]){3, 3, 3}, 3, &c), FSDP_ERR_INVALID,
+                 "more than one model in it, 'gen.model' and 'dis.state_dict'");
+    end_choice(&c);
+    ASSERT_OK(choose(t, keys, (int[]){3, 3, 3, 2}, 4, &c));
+    ASSERT_STR(c.model.prefix, "model");
+    end_choice(&c);
+    ASSERT_ERROR(choose(t, keys, (int[]){3, 3, 3, 2, 2}, 5, &c), FSDP_ERR_INVALID,
+                 "more than one model in it, 'model' and 'state_dict'");
+    end_choice(&c);
+}
