@@ -12,6 +12,12 @@
 #include "src/ckpt/nesting.h"
 #include "src/ckpt/torch_writer.h"
 
+/* What cannot be written, and where it stands. */
+static void add_name(const fsdp_converted *item, fsdp_status status)
+{
+    fsdp_error_context(status, "%s: '%s'", fsdp_source_path(item->run->source), item->from->name);
+}
+
 /* ---- torch.save ------------------------------------------------------------------------------ */
 
 typedef struct telling {
@@ -41,19 +47,26 @@ static fsdp_status tell_tensor(telling *t, size_t i)
             fsdp_torch_writer_tied(t->writer, t->numbers[i]);
             return FSDP_OK;
         }
-    return fsdp_torch_writer_tensor(t->writer, item->dtype->name, item->from->item->shape,
-                                    item->from->item->ndim, &t->numbers[i]);
+    fsdp_status status =
+        fsdp_torch_writer_tensor(t->writer, item->dtype->name, item->from->item->shape,
+                                 item->from->item->ndim, &t->numbers[i]);
+    add_name(item, status);
+    return status;
+}
+
+static fsdp_status tell_value(telling *t, size_t i)
+{
+    const fsdp_pickle_value *value;
+    FSDP_TRY(fsdp_source_value(t->run->source, t->run->items[i].from->item, &value));
+    fsdp_status status = fsdp_pickle_put_value(fsdp_torch_writer_pickle(t->writer), value);
+    add_name(&t->run->items[i], status);
+    return status;
 }
 
 static fsdp_status tell_item(void *context, size_t i)
 {
     telling *t = context;
-    const fsdp_converted *item = &t->run->items[i];
-    const fsdp_pickle_value *value;
-    if (item->dtype)
-        return tell_tensor(t, i);
-    FSDP_TRY(fsdp_source_value(t->run->source, item->from->item, &value));
-    return fsdp_pickle_put_value(fsdp_torch_writer_pickle(t->writer), value);
+    return t->run->items[i].dtype ? tell_tensor(t, i) : tell_value(t, i);
 }
 
 static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *key)
@@ -132,13 +145,15 @@ static fsdp_status read_part(void *context, uint64_t offset, void *out, size_t b
 static fsdp_status plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, fsdp_converted *item)
 {
     const fsdp_source_item *from = item->from->item;
-    return fsdp_dcp_plan_tensor(plan, keys, item->from->n_keys,
-                                &(fsdp_dcp_tensor){.dtype_name = item->dtype->name,
-                                                   .shape = from->shape,
-                                                   .ndim = from->ndim,
-                                                   .end = from->ndim ? from->shape[0] : 1,
-                                                   .read = read_part,
-                                                   .context = item});
+    const fsdp_dcp_tensor tensor = {.dtype_name = item->dtype->name,
+                                    .shape = from->shape,
+                                    .ndim = from->ndim,
+                                    .end = from->ndim ? from->shape[0] : 1,
+                                    .read = read_part,
+                                    .context = item};
+    fsdp_status status = fsdp_dcp_plan_tensor(plan, keys, item->from->n_keys, &tensor);
+    fsdp_error_context(status, "%s", fsdp_source_path(item->run->source)); /* the name is there */
+    return status;
 }
 
 static fsdp_status plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys,
@@ -150,7 +165,7 @@ static fsdp_status plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys,
     fsdp_status status = fsdp_pickle_put_value(&pickle, value);
     if (status != FSDP_OK) {
         fsdp_pickle_fini(&pickle);
-        fsdp_error_context(status, "'%s'", item->from->name);
+        add_name(item, status);
         return status;
     }
     fsdp_conversion_step(item->run);

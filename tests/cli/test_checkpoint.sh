@@ -261,6 +261,10 @@ data_at() { # FILE: of its first tensor
 }
 run convert model.pt damaged
 change damaged/__0_0.distcp "$(data_at damaged/__0_0.distcp)"
+for to in pair.pt pair_dcp; do
+    run convert "$fixtures/torch/pair.pt" $to
+    expect "a_tensor_in_a_tuple_is_named_for_$to" 1 "torch/pair\.pt: 'pair': torch\._utils\._rebuild_tensor_v2\(\.\.\.\) cannot be written$"
+done
 for to in damaged.pt damaged.safetensors damaged_hf; do
     run convert damaged $to
     check "damage_ends_conversion_to_$to" says "__0_0\.distcp: record 'data/0' is damaged: its checksum"
