@@ -19,12 +19,45 @@ static void put_quoted(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
     fsdp_str_append(text, "'", 1);
 }
 
-/* Two's complement, in hexadecimal. */
+/* Divides the magnitude [n], least byte first, by 10 and gives the remainder. */
+static char take_digit(unsigned char *magnitude, size_t n)
+{
+    unsigned rest = 0;
+    for (size_t i = n; i > 0; i--) {
+        rest = rest << 8 | magnitude[i - 1];
+        magnitude[i - 1] = (unsigned char)(rest / 10);
+        rest %= 10;
+    }
+    return (char)('0' + rest);
+}
+
+/* From two's complement. One of more than 2000 digits is only named. */
 static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
 {
-    fsdp_str_printf(text, "0x");
-    for (size_t i = v->text.bytes; i > 0; i--)
-        fsdp_str_printf(text, "%02x", (unsigned char)v->text.data[i - 1]);
+    enum {
+        MAX_BYTES = 800,
+        MAX_DIGITS = 5 * MAX_BYTES / 2
+    };
+    unsigned char magnitude[MAX_BYTES];
+    char digits[MAX_DIGITS], name[64];
+    size_t n = v->text.bytes, at = MAX_DIGITS;
+    if (n > MAX_BYTES) {
+        fsdp_str_printf(text, "%s", fsdp_pickle_describe(v, name, sizeof name));
+        return;
+    }
+    const bool negative = v->text.data[n - 1] & 0x80;
+    unsigned carry = negative;
+    for (size_t i = 0; i < n; i++) {
+        carry += (unsigned char)(negative ? ~v->text.data[i] : v->text.data[i]);
+        magnitude[i] = (unsigned char)carry;
+        carry >>= 8;
+    }
+    while (n > 0) {
+        digits[--at] = take_digit(magnitude, n);
+        while (n > 0 && magnitude[n - 1] == 0)
+            n--;
+    }
+    fsdp_str_printf(text, "%s%.*s", negative ? "-" : "", (int)(MAX_DIGITS - at), digits + at);
 }
 
 /* Ends because each level puts something before it goes on. */
