@@ -97,9 +97,11 @@ static fsdp_status compare_kind(comparing *c, const fsdp_pickle_value *a,
     case FSDP_PICKLE_BYTES:
         *same = same_bytes(a->text.data, a->text.bytes, b->text.data, b->text.bytes);
         return FSDP_OK;
+    case FSDP_PICKLE_DICT:
+        *same = a->counts == b->counts;
+        return *same ? compare_items(c, a, b, same) : FSDP_OK;
     case FSDP_PICKLE_TUPLE:
     case FSDP_PICKLE_LIST:
-    case FSDP_PICKLE_DICT:
     case FSDP_PICKLE_PERSISTENT:
         return compare_items(c, a, b, same);
     case FSDP_PICKLE_SET:

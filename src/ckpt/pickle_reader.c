@@ -492,6 +492,18 @@ static fsdp_status push_set(machine *m, const fsdp_pickle_value *args)
     return push(m, set);
 }
 
+static fsdp_status push_counter(machine *m, const fsdp_pickle_value *args)
+{
+    fsdp_pickle_value *counter;
+    if (args->list.n != 1 || args->list.items[0]->kind != FSDP_PICKLE_DICT)
+        return bad(m, "a counter is made of what is no dict");
+    const fsdp_pickle_value *dict = args->list.items[0];
+    FSDP_TRY(new_value(m, FSDP_PICKLE_DICT, &counter));
+    counter->counts = true;
+    FSDP_TRY(add_items(m, counter, dict->list.items, dict->list.n));
+    return push(m, counter);
+}
+
 static bool is_plain(const fsdp_pickle_value *value)
 {
     return value->depth == 0 ||
@@ -550,6 +562,8 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
         return push_set(m, args);
     case FSDP_PICKLE_EMPTY:
         return args->list.n ? bad(m, "a dict is made of arguments") : op_empty(m, FSDP_PICKLE_DICT);
+    case FSDP_PICKLE_COUNT:
+        return push_counter(m, args);
     case FSDP_PICKLE_ENCODE:
         return push_encoded(m, args);
     case FSDP_PICKLE_REBUILD:

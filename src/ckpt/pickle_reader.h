@@ -42,6 +42,7 @@ typedef enum fsdp_pickle_meaning {
     FSDP_PICKLE_FIRST,    /* the call's first argument: torch.Size((2, 3)) is (2, 3) */
     FSDP_PICKLE_MAKE_SET, /* of the items of a list; without arguments none */
     FSDP_PICKLE_EMPTY,    /* without arguments an empty dict: OrderedDict() */
+    FSDP_PICKLE_COUNT,    /* of a dict one that counts: Counter({1: 2}) */
     FSDP_PICKLE_ENCODE,   /* bytes, from text of characters up to U+00FF; without arguments none */
     FSDP_PICKLE_TYPE,     /* as CONSTANT; what REBUILD may make */
     FSDP_PICKLE_REBUILD   /* of (function, TYPE, arguments, attributes) the call of the function */
@@ -58,6 +59,7 @@ struct fsdp_pickle_value {
     fsdp_pickle_kind kind;
     uint16_t depth; /* of the values below */
     bool held;      /* by another value; it does not change any more */
+    bool counts;    /* DICT: it is a collections.Counter */
     union {
         bool boolean;
         int64_t integer;

@@ -5,6 +5,7 @@
 #include "src/ckpt/pickle_writer.h"
 
 enum {
+    TUPLE1 = '\x85',
     MAX_COPIED_BYTES = 1 << 30
 };
 
@@ -105,7 +106,7 @@ void fsdp_pickle_end(fsdp_pickle_writer *w)
     fsdp_pickle_kind kind = w->open[--w->depth];
     put_op(w, kind == FSDP_PICKLE_DICT ? 'u' : kind == FSDP_PICKLE_TUPLE ? 't' : 'e');
     if (kind == FSDP_PICKLE_SET) {
-        put_op(w, '\x85'); /* TUPLE1 */
+        put_op(w, TUPLE1);
         fsdp_pickle_call(w);
     }
 }
@@ -167,10 +168,17 @@ static fsdp_status put_value(fsdp_pickle_writer *w, const fsdp_pickle_value *val
 
 static fsdp_status put_container(fsdp_pickle_writer *w, const fsdp_pickle_value *value)
 {
+    const bool counts = value->kind == FSDP_PICKLE_DICT && value->counts;
+    if (counts)
+        fsdp_pickle_put_global(w, "collections", "Counter");
     fsdp_pickle_begin(w, value->kind);
     for (size_t i = 0; i < value->list.n; i++)
         FSDP_TRY(put_value(w, value->list.items[i]));
     fsdp_pickle_end(w);
+    if (counts) {
+        put_op(w, TUPLE1);
+        fsdp_pickle_call(w);
+    }
     return FSDP_OK;
 }
 

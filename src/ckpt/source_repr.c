@@ -97,16 +97,18 @@ static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
         fsdp_str_printf(text, "%s", fsdp_pickle_describe(v, buffer, sizeof buffer));
         return;
     }
-    const bool is_set = v->kind == FSDP_PICKLE_SET;
+    const bool is_set = v->kind == FSDP_PICKLE_SET, counts = is_dict && v->counts;
+    fsdp_str_printf(text, "%s", counts ? "Counter(" : "");
     fsdp_str_append(text, is_dict || is_set ? "{" : is_tuple ? "(" : "[", 1);
     for (size_t i = 0; i < v->list.n && text->len <= max; i++) {
         fsdp_str_printf(text, "%s", !i ? "" : is_dict && i % 2 ? ": " : ", ");
         put(v->list.items[i], max, text);
     }
-    fsdp_str_printf(text, "%s%s", is_tuple && v->list.n == 1 ? "," : "",
+    fsdp_str_printf(text, "%s%s%s", is_tuple && v->list.n == 1 ? "," : "",
                     is_dict || is_set ? "}"
                     : is_tuple        ? ")"
-                                      : "]");
+                                      : "]",
+                    counts ? ")" : "");
 }
 
 /* Cut text ends with a whole character. */

@@ -37,10 +37,12 @@ static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
     return NULL;
 }
 
-/* As torch.distributed.checkpoint flattens: dicts, and lists of dicts or tensors. */
+/* As torch.distributed.checkpoint flattens: dicts, and lists of dicts or tensors. Only that a
+ * Counter stays one. */
 static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
 {
-    return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v)) ||
+    return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v) &&
+            (!v->counts || has_container(w, v))) ||
            (v->kind == FSDP_PICKLE_LIST && has_container(w, v));
 }
 

@@ -33,7 +33,7 @@
 
 static const fsdp_pickle_name names[] = {
     {"collections", "OrderedDict", FSDP_PICKLE_EMPTY},
-    {"collections", "Counter", FSDP_PICKLE_FIRST},
+    {"collections", "Counter", FSDP_PICKLE_COUNT},
     {"__builtin__", "set", FSDP_PICKLE_MAKE_SET},
     {"builtins", "set", FSDP_PICKLE_MAKE_SET},
     {"__builtin__", "bytes", FSDP_PICKLE_ENCODE},

@@ -120,6 +120,14 @@ check sets_stay_sets same "$fixtures/torch/sets.pt" sets.pt
 run inspect sets.pt
 check as_python_shows_them shows "^\\| set +\\| \\{(1, 'a'|'a', 1)\\} +\\|\$"
 check without_items_too shows '^\| no +\| set\(\) +\|$'
+run convert "$fixtures/torch/counters.pt" counters
+run convert counters counters.pt
+check counters_stay_counters same "$fixtures/torch/counters.pt" counters.pt
+run inspect counters.pt
+check as_python_shows_these shows "^\\| counter +\\| Counter\\(\\{30: 1, 'a': 2\\}\\) +\\|\$"
+check without_any_items shows '^\| no +\| Counter\(\{\}\) +\|$'
+check within_others shows '^\| in +\| \(Counter\(\{7: 1\}\),\) +\|$'
+check ints_of_any_size_are_shown shows '^\| big +\| -36893488147419103232 +\|$'
 run merge-weights model.pt llama-3.1-8b
 check a_dot_in_a_name_is_no_format test -f llama-3.1-8b/model.safetensors
 mkdir one.old-20251123 one.tmp-20251123 one.old-1234567
