@@ -98,10 +98,35 @@ static void set_dtype(fsdp_converted *to, const fsdp_safetensors_dtype *dtype)
     to->bytes = to->from->item->numel * dtype->bits / 8;
 }
 
+/* Of 8 bits and fewer: no kernel reads them, and what they mean is told by scales in other tensors,
+ * of which each way of quantizing has its own. */
+static bool is_small_float(const fsdp_safetensors_dtype *dtype)
+{
+    return dtype->fsdp_dtype < 0 && dtype->name[0] == 'F';
+}
+
+static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_converted *first)
+{
+    if (n == 0 || !run->options->note)
+        return FSDP_OK;
+    char *note = fsdp_strdup_printf("%zu tensor%s as %s, '%s' of %s%s: types of 8 bits and fewer "
+                                    "are not converted",
+                                    n, n == 1 ? " stays" : "s stay", n == 1 ? "it is" : "they are",
+                                    first->from->name, first->dtype->name,
+                                    n == 1 ? "" : " the first of them");
+    if (!note)
+        return FSDP_ERR_NOMEM;
+    run->options->note(note, run->options->context);
+    fsdp_free(note);
+    return FSDP_OK;
+}
+
 /* Only what the model has: a moment of an optimizer in bfloat16 would be another optimizer. */
 static fsdp_status change_dtypes(fsdp_conversion *run)
 {
     fsdp_selection model;
+    const fsdp_converted *kept = NULL;
+    size_t n_kept = 0;
     FSDP_TRY(fsdp_select_model(run->source, &model));
     for (size_t i = 0, k = 0; i < run->selection.n && k < model.n; i++) {
         fsdp_converted *to = &run->items[i];
@@ -110,9 +135,11 @@ static fsdp_status change_dtypes(fsdp_conversion *run)
         k++;
         if (to->dtype->fsdp_dtype >= 0 && fsdp_dtype_is_floating((fsdp_dtype)to->dtype->fsdp_dtype))
             set_dtype(to, fsdp_safetensors_dtype_of(run->options->dtype));
+        else if (is_small_float(to->dtype) && n_kept++ == 0)
+            kept = to;
     }
     fsdp_selection_fini(&model);
-    return FSDP_OK;
+    return note_kept(run, n_kept, kept);
 }
 
 static void count_items(fsdp_conversion *run)

@@ -19,14 +19,15 @@ typedef struct fsdp_convert_options {
     bool model_only; /* the model's state dict, its names at the top. SAFETENSORS and HF have
                         nothing else; default of the others: all there is */
     bool has_dtype;  /* floating-point tensors of the model become `dtype`; what an optimizer has
-                        stays as it is */
+                        stays as it is, and types of 8 bits and fewer do, which is noted */
     fsdp_dtype dtype;
     int64_t max_shard_bytes; /* HF: of one file, unless a single tensor is larger; 0: 50e9 */
     const char *model;       /* HF: folder or hub name whose config.json, generation_config.json and
                                 tokenizer are copied; NULL: those beside the source, if it is HF */
     bool overwrite;          /* replace what is there; default: refuse */
-    fsdp_source_progress_fn *progress; /* NULL: nobody asks */
-    void *context;
+    fsdp_source_progress_fn *progress;             /* NULL: nobody asks */
+    void (*note)(const char *note, void *context); /* before progress begins; NULL: nobody asks */
+    void *context;                                 /* of both */
 } fsdp_convert_options;
 
 typedef struct fsdp_convert_result {

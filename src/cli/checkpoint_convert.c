@@ -42,7 +42,8 @@ static const fsdp_option table[] = {
      .offset = offsetof(convert_config, dtype),
      .optional = true,
      .shown_default = "as it is",
-     .help = "of the model's floating-point tensors; what an optimizer has stays as it is"},
+     .help = "of the model's floating-point tensors, but those of 8 bits and fewer; what an "
+             "optimizer has stays as it is"},
     {.name = "max-shard-size",
      .type = FSDP_OPTION_SIZE,
      .offset = offsetof(convert_config, max_shard_bytes),
@@ -107,6 +108,12 @@ static void print_result(const char *to, const fsdp_convert_result *r)
     printf(r->values ? "; %zu plain value%s\n" : "\n", r->values, r->values == 1 ? "" : "s");
 }
 
+static void print_note(const char *note, void *context)
+{
+    (void)context;
+    fprintf(stderr, "%s: note: %s\n", spec.program, note);
+}
+
 /* The exit code. */
 static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
 {
@@ -115,6 +122,7 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
     if (options->model && fsdp_weights_fit(source, options->model) != FSDP_OK)
         return fsdp_cli_failed(spec.program);
     options->progress = fsdp_checkpoint_bar_step;
+    options->note = print_note;
     options->context = &bar;
     fsdp_status status = fsdp_convert(source, to, options, &result);
     fsdp_checkpoint_bar_end(&bar);

@@ -261,6 +261,10 @@ check an_optimizer_is_no_model says 'optimizer\.pt: no model in it'
 run convert "$fixtures/torch/values_2.pt" none
 check a_value_that_cannot_be_written_is_named says "'device': torch\.device\(\.\.\.\) cannot be written"
 check nothing_is_left_of_it test ! -e none
+for to in pair.pt pair_dcp; do
+    run convert "$fixtures/torch/pair.pt" $to
+    expect "a_tensor_in_a_tuple_is_named_for_$to" 1 "torch/pair\.pt: 'pair': torch\._utils\._rebuild_tensor_v2\(\.\.\.\) cannot be written$"
+done
 
 # A byte of a tensor changed: convert compares checksums. Data begin at a multiple of 64.
 data_at() { # FILE: of its first tensor
@@ -269,10 +273,6 @@ data_at() { # FILE: of its first tensor
 }
 run convert model.pt damaged
 change damaged/__0_0.distcp "$(data_at damaged/__0_0.distcp)"
-for to in pair.pt pair_dcp; do
-    run convert "$fixtures/torch/pair.pt" $to
-    expect "a_tensor_in_a_tuple_is_named_for_$to" 1 "torch/pair\.pt: 'pair': torch\._utils\._rebuild_tensor_v2\(\.\.\.\) cannot be written$"
-done
 for to in damaged.pt damaged.safetensors damaged_hf; do
     run convert damaged $to
     check "damage_ends_conversion_to_$to" says "__0_0\.distcp: record 'data/0' is damaged: its checksum"
@@ -335,18 +335,6 @@ sed 's/\x16transformer\.wte\.weight/\x16transformer.wte.Weight/' "$dcp/.metadata
 check paths_of_items_were_changed test "$(cmp -l "$dcp/.metadata" renamed/.metadata | wc -l)" -gt 0
 run verify renamed
 damaged a_path_that_is_not_its_name "renamed: \.metadata: the path of '.*transformer\.wte\.weight.*' is that of '.*transformer\.wte\.Weight"
-cp -r hf index
-rm index/model-00002-of-00003.safetensors
-run verify index
-damaged a_missing_file_of_an_index 'model-00002-of-00003\.safetensors'
-for file in hole overlap size trailing; do
-    run verify "$fixtures/safetensors/bad_$file.safetensors"
-    damaged "bad_$file" "bad_$file\\.safetensors: damaged, in 1 place"
-done
-run verify "$fixtures/dcp/written"
-damaged infinity "tensor 'model\\.f16': 1 of 4 elements are not finite"
-two_elements() { # DTYPE BYTES DATA: a tensor of two, all of its bytes as octal escapes
-    header=$(printf '{"w":{"dtype":"%s","shape":[2],"data_offsets":[0,%d]}}' "$1" "$2")
 # The method of a record that is not compressed: at byte 10 of its entry in the central directory, and
 # at 8 of its local header. A change of both is not told from an archive of another kind.
 local=$(printf 'PK\003\004') entry=$(printf 'PK\001\002')
@@ -368,6 +356,18 @@ run verify method
 damaged what_is_not_read "method/__0_0\.distcp: record '.*' is compressed or encrypted, which"
 check and_counted shows '^method: 1 part was not read$'
 check with_what_comes_after_it shows '^method: damaged, in 1 place$'
+cp -r hf index
+rm index/model-00002-of-00003.safetensors
+run verify index
+damaged a_missing_file_of_an_index 'model-00002-of-00003\.safetensors'
+for file in hole overlap size trailing; do
+    run verify "$fixtures/safetensors/bad_$file.safetensors"
+    damaged "bad_$file" "bad_$file\\.safetensors: damaged, in 1 place"
+done
+run verify "$fixtures/dcp/written"
+damaged infinity "tensor 'model\\.f16': 1 of 4 elements are not finite"
+two_elements() { # DTYPE BYTES DATA: a tensor of two, all of its bytes as octal escapes
+    header=$(printf '{"w":{"dtype":"%s","shape":[2],"data_offsets":[0,%d]}}' "$1" "$2")
     printf "\\$(printf '%03o' ${#header})\\0\\0\\0\\0\\0\\0\\0%s$3" "$header" >"two_$1.safetensors"
 }
 two_elements F8_E4M3 2 '\176\177'
@@ -376,6 +376,13 @@ two_elements F8_E4M3FNUZ 2 '\177\200'
 two_elements F8_E5M2FNUZ 2 '\177\200'
 two_elements F8_E8M0 2 '\376\377'
 two_elements C64 16 '\377\377\177\177\0\0\0\0\0\0\0\0\0\0\300\177'
+two_elements F4 1 '\0'
+for to in F4.pt F4_dcp; do
+    run convert two_F4.safetensors $to --format "$(case $to in *.pt) echo torch ;; *) echo dcp ;; esac)"
+    expect "a_type_that_torch_lacks_is_named_for_$to" 1 "^fsdp checkpoint convert: two_F4\.safetensors: 'w': .*torch has no dtype F4$"
+done
+run convert two_F8_E4M3.safetensors F8.safetensors --dtype bf16
+expect what_keeps_its_dtype_is_noted 0 "note: 1 tensor stays as it is, 'w' of F8_E4M3: types of 8 bits and fewer are not converted"
 for dtype in F8_E4M3 F8_E5M2 F8_E4M3FNUZ F8_E5M2FNUZ F8_E8M0 C64; do
     run verify two_$dtype.safetensors
     damaged "what_is_not_finite_in_$dtype" "tensor 'w': 1 of 2 elements are not finite"
