@@ -209,7 +209,8 @@ static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int
     int64_t i = begin;
     for (; i + 16 <= end; i += 16) {
         __builtin_prefetch((const void *)((uintptr_t)(src + i) + AHEAD * sizeof *src));
-        fsdp_store16_bf16(dst + i, fsdp_load16(src + i));
+        for (int64_t j = i; j < i + 16; j += FSDP_VEC)
+            fsdp_vec_store_bf16(dst + j, fsdp_vec_load(src + j));
     }
     return i;
 }

@@ -10,8 +10,6 @@
 #endif
 
 typedef float fsdp_v16 __attribute__((vector_size(64)));
-typedef uint32_t fsdp_v16u __attribute__((vector_size(64)));
-typedef uint16_t fsdp_v16h __attribute__((vector_size(32)));
 
 FSDP_INLINE fsdp_v16 fsdp_load16(const float *p)
 {
@@ -52,31 +50,6 @@ static inline void fsdp_stream_end(void)
 FSDP_INLINE fsdp_v16 fsdp_set16(float x)
 {
     return (fsdp_v16){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
-}
-
-/* The bits of x as bfloat16, rounded to nearest even, in the lower halves; NaN stays NaN. */
-FSDP_INLINE fsdp_v16u fsdp_bits16_bf16(fsdp_v16 x)
-{
-    fsdp_v16u bits = (fsdp_v16u)x;
-    fsdp_v16u nan = (fsdp_v16u)((bits & 0x7fffffffu) > 0x7f800000u);
-    fsdp_v16u rounded = bits + 0x7fffu + (bits >> 16 & 1u);
-    return ((rounded & ~nan) | ((bits | 0x400000u) & nan)) >> 16;
-}
-
-/* The lower halves of the lanes. */
-FSDP_INLINE void fsdp_store16_halves(uint16_t *p, fsdp_v16u x)
-{
-#if defined(__AVX512F__)
-    __m256i half = _mm512_cvtepi32_epi16((__m512i)x);
-#else
-    fsdp_v16h half = __builtin_convertvector(x, fsdp_v16h);
-#endif
-    memcpy(p, &half, sizeof half);
-}
-
-FSDP_INLINE void fsdp_store16_bf16(uint16_t *p, fsdp_v16 x)
-{
-    fsdp_store16_halves(p, fsdp_bits16_bf16(x));
 }
 
 /* --- random bits --- */

@@ -102,15 +102,46 @@ FSDP_INLINE fsdp_veci fsdp_vec_lanes(int first, int begin, int end)
     return (lane >= begin) & (lane < end);
 }
 
+FSDP_INLINE fsdp_vecu fsdp_vec_load_u16(const uint16_t *p)
+{
+    fsdp_vech half;
+    memcpy(&half, p, sizeof half);
+#if defined(__AVX512F__)
+    return (fsdp_vecu)_mm512_cvtepu16_epi32((__m256i)half);
+#elif defined(__AVX2__)
+    return (fsdp_vecu)_mm256_cvtepu16_epi32((__m128i)half);
+#else
+    return __builtin_convertvector(half, fsdp_vecu);
+#endif
+}
+
+/* Of lanes below 65536. */
+FSDP_INLINE void fsdp_vec_store_u16(uint16_t *p, fsdp_vecu x)
+{
+#if defined(__AVX512F__)
+    __m256i half = _mm512_cvtepi32_epi16((__m512i)x);
+#elif defined(__AVX2__)
+    __m128i half = _mm_packus_epi32(_mm256_castsi256_si128((__m256i)x),
+                                    _mm256_extracti128_si256((__m256i)x, 1));
+#else
+    fsdp_vech half = __builtin_convertvector(x, fsdp_vech);
+#endif
+    memcpy(p, &half, sizeof half);
+}
+
 /* The upper halves of the lanes: x as bfloat16 has it, if it is rounded. */
 FSDP_INLINE void fsdp_vec_store_upper(uint16_t *p, fsdp_vec x)
 {
-#if defined(__AVX512F__)
-    __m256i half = _mm512_cvtepi32_epi16((__m512i)((fsdp_vecu)x >> 16));
-#else
-    fsdp_vech half = __builtin_convertvector((fsdp_vecu)x >> 16, fsdp_vech);
-#endif
-    memcpy(p, &half, sizeof half);
+    fsdp_vec_store_u16(p, (fsdp_vecu)x >> 16);
+}
+
+/* x as bfloat16, rounded to nearest even; NaN stays NaN. */
+FSDP_INLINE void fsdp_vec_store_bf16(uint16_t *p, fsdp_vec x)
+{
+    fsdp_vecu bits = (fsdp_vecu)x;
+    fsdp_vecu nan = (fsdp_vecu)((bits & 0x7fffffffu) > 0x7f800000u);
+    fsdp_vecu rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    fsdp_vec_store_u16(p, ((rounded & ~nan) | ((bits | 0x400000u) & nan)) >> 16);
 }
 
 FSDP_INLINE fsdp_vec fsdp_vec_abs(fsdp_vec x)
