@@ -161,6 +161,8 @@ static fsdp_status open_by_index(fsdp_checkpoint_reader *reader, const char *ind
     fsdp_json_node weight_map;
     if (fsdp_json_get_object(fsdp_json_root(index), "weight_map", &weight_map) != FSDP_OK)
         return FSDP_ERR_FORMAT; /* also when it is missing: the file is there */
+    if (fsdp_json_len(weight_map) == 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: weight_map: it names no tensor", index_path);
     FSDP_TRY(list_files(reader, weight_map));
     FSDP_TRY(open_files(reader, index_path));
     FSDP_TRY(list_entries(reader));

@@ -364,6 +364,9 @@ for file in hole overlap size trailing; do
     run verify "$fixtures/safetensors/bad_$file.safetensors"
     damaged "bad_$file" "bad_$file\\.safetensors: damaged, in 1 place"
 done
+echo '{"weight_map": {}}' >index/model.safetensors.index.json
+run verify index
+damaged an_index_of_nothing 'index/model\.safetensors\.index\.json: weight_map: it names no tensor'
 run verify "$fixtures/dcp/written"
 damaged infinity "tensor 'model\\.f16': 1 of 4 elements are not finite"
 two_elements() { # DTYPE BYTES DATA: a tensor of two, all of its bytes as octal escapes
