@@ -105,20 +105,50 @@ static bool is_small_float(const fsdp_safetensors_dtype *dtype)
     return dtype->fsdp_dtype < 0 && dtype->name[0] == 'F';
 }
 
+/* `note` is gone afterwards. */
+static fsdp_status tell_note(const fsdp_conversion *run, char *note)
+{
+    if (!note)
+        return FSDP_ERR_NOMEM;
+    if (run->options->note)
+        run->options->note(note, run->options->context);
+    fsdp_free(note);
+    return FSDP_OK;
+}
+
 static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_converted *first)
 {
-    if (n == 0 || !run->options->note)
+    if (n == 0)
         return FSDP_OK;
     char *note = fsdp_strdup_printf("%zu tensor%s as %s, '%s' of %s%s: types of 8 bits and fewer "
                                     "are not converted",
                                     n, n == 1 ? " stays" : "s stay", n == 1 ? "it is" : "they are",
                                     first->from->name, first->dtype->name,
                                     n == 1 ? "" : " the first of them");
-    if (!note)
-        return FSDP_ERR_NOMEM;
-    run->options->note(note, run->options->context);
-    fsdp_free(note);
-    return FSDP_OK;
+    return tell_note(run, note);
+}
+
+/* Nothing is called a model, so what is at the top was taken for one: perhaps it is below another
+ * key. */
+static fsdp_status note_left_out(const fsdp_conversion *run)
+{
+    const fsdp_source_item *first = NULL;
+    size_t n = 0;
+    if (!is_model_alone(run) || *run->selection.prefix)
+        return FSDP_OK;
+    for (size_t i = fsdp_source_count(run->source); i-- > 0;) {
+        const fsdp_source_item *item = fsdp_source_at(run->source, i);
+        if (!item->dtype_name || item->n_keys == 1)
+            continue;
+        first = item;
+        n++;
+    }
+    if (n == 0)
+        return FSDP_OK;
+    return tell_note(
+        run, fsdp_strdup_printf("the model is what is at the top; %zu tensor%s left out, '%s'%s", n,
+                                n == 1 ? " below another key is" : "s below other keys are",
+                                first->fqn, n == 1 ? "" : " the first of them"));
 }
 
 /* Only what the model has: a moment of an optimizer in bfloat16 would be another optimizer. */
@@ -156,6 +186,7 @@ static fsdp_status select_items(fsdp_conversion *run)
     FSDP_TRY(is_model_alone(run) ? fsdp_select_model(run->source, &run->selection)
                                  : fsdp_select_all(run->source, &run->selection));
     FSDP_TRY(check_names(run));
+    FSDP_TRY(note_left_out(run));
     run->items = fsdp_calloc(run->selection.n, sizeof *run->items);
     if (!run->items)
         return FSDP_ERR_NOMEM;

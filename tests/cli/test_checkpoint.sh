@@ -258,6 +258,10 @@ check what_is_no_checkpoint_is_not_overwritten says 'precious: a directory that 
 check and_is_still_there test -e precious/letter
 run convert "$fixtures/torch/optimizer.pt" none.safetensors
 check an_optimizer_is_no_model says 'optimizer\.pt: no model in it'
+run convert "$fixtures/torch/one_name.pt" top.safetensors
+expect what_is_below_another_key_is_noted 0 "note: the model is what is at the top; 1 tensor below another key is left out, 'a\.b'$"
+run convert "$dcp" quiet.safetensors
+check but_not_an_optimizer_beside_a_model test $rc -eq 0 -a ! -s err
 run convert "$fixtures/torch/values_2.pt" none
 check a_value_that_cannot_be_written_is_named says "'device': torch\.device\(\.\.\.\) cannot be written"
 check nothing_is_left_of_it test ! -e none
@@ -360,13 +364,13 @@ cp -r hf index
 rm index/model-00002-of-00003.safetensors
 run verify index
 damaged a_missing_file_of_an_index 'model-00002-of-00003\.safetensors'
+echo '{"weight_map": {}}' >index/model.safetensors.index.json
+run verify index
+damaged an_index_of_nothing 'index/model\.safetensors\.index\.json: weight_map: it names no tensor'
 for file in hole overlap size trailing; do
     run verify "$fixtures/safetensors/bad_$file.safetensors"
     damaged "bad_$file" "bad_$file\\.safetensors: damaged, in 1 place"
 done
-echo '{"weight_map": {}}' >index/model.safetensors.index.json
-run verify index
-damaged an_index_of_nothing 'index/model\.safetensors\.index\.json: weight_map: it names no tensor'
 run verify "$fixtures/dcp/written"
 damaged infinity "tensor 'model\\.f16': 1 of 4 elements are not finite"
 two_elements() { # DTYPE BYTES DATA: a tensor of two, all of its bytes as octal escapes
