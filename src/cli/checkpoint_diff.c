@@ -105,8 +105,9 @@ static fsdp_status print_difference(const fsdp_difference *d, void *context)
 
 static void print_result(const fsdp_diff_result *r, const diff_config *config)
 {
-    const char *what = r->model_only ? "tensors of both models" : "tensors and values of both";
-    printf("%zu %s compared, ", r->compared, what);
+    const char *of_one = r->model_only ? "tensor of both models" : "tensor or value of both";
+    const char *of_many = r->model_only ? "tensors of both models" : "tensors and values of both";
+    printf("%zu %s compared, ", r->compared, r->compared == 1 ? of_one : of_many);
     if (r->differences)
         printf("%zu difference%s\n", r->differences, r->differences == 1 ? "" : "s");
     else if (isnan(config->tolerance))

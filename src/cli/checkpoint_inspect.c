@@ -12,6 +12,7 @@
 #include "src/ckpt/torch_names.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/cli.h"
+#include "src/text/utf8.h"
 #include "src/train/human.h"
 #include "src/train/table.h"
 
@@ -164,16 +165,32 @@ static fsdp_status print_tables(fsdp_source *source)
 
 /* --- JSON --- */
 
+/* Names of files, and texts of Python, may hold bytes that are no UTF-8: \xNN, as Python shows
+ * them. */
+static void set_text(fsdp_json_node to, const char *key, const char *text)
+{
+    fsdp_str shown = {0};
+    const size_t bytes = strlen(text);
+    for (size_t at = 0, n; at < bytes; at += n + 1) {
+        n = fsdp_utf8_valid_length(text + at, bytes - at);
+        fsdp_str_append(&shown, text + at, n);
+        if (at + n < bytes)
+            fsdp_str_printf(&shown, "\\x%02x", (unsigned char)text[at + n]);
+    }
+    fsdp_json_set_str(to, key, shown.data && !shown.failed ? shown.data : text);
+    fsdp_str_fini(&shown);
+}
+
 static void describe_tensor(const fsdp_source_item *item, fsdp_json_node to)
 {
     fsdp_source_placement placement;
-    fsdp_json_set_str(to, "name", item->fqn);
+    set_text(to, "name", item->fqn);
     fsdp_json_set_str(to, "dtype", dtype_of(item));
     fsdp_json_node shape = fsdp_json_set_array(to, "shape");
     for (int k = 0; k < item->ndim; k++)
         fsdp_json_append_i64(shape, item->shape[k]);
     fsdp_json_set_i64(to, "bytes", item->bytes);
-    fsdp_json_set_str(to, "file", fsdp_path_name(item->file));
+    set_text(to, "file", fsdp_path_name(item->file));
     fsdp_json_set_i64(to, "chunks", (int64_t)item->n_chunks);
     if (fsdp_source_placement_of(item, &placement))
         fsdp_json_set_str(to, "placement", placement.text);
@@ -185,7 +202,7 @@ static fsdp_status describe_value(fsdp_source *source, const fsdp_source_item *i
 {
     const fsdp_pickle_value *value;
     FSDP_TRY(fsdp_source_value(source, item, &value));
-    fsdp_json_set_str(to, "name", item->fqn);
+    set_text(to, "name", item->fqn);
     if (value->kind == FSDP_PICKLE_NONE) {
         fsdp_json_set_str(to, "value", NULL);
     } else if (value->kind == FSDP_PICKLE_BOOL) {
@@ -195,11 +212,11 @@ static fsdp_status describe_value(fsdp_source *source, const fsdp_source_item *i
     } else if (value->kind == FSDP_PICKLE_FLOAT) {
         fsdp_json_set_f64(to, "value", value->number);
     } else if (fsdp_pickle_text(value)) {
-        fsdp_json_set_str(to, "value", fsdp_pickle_text(value));
+        set_text(to, "value", fsdp_pickle_text(value));
     } else {
         char *text;
         FSDP_TRY(value_text(source, item, JSON_VALUE_BYTES, &text));
-        fsdp_json_set_str(to, "value", text);
+        set_text(to, "value", text);
         fsdp_free(text);
     }
     return FSDP_OK;
@@ -209,7 +226,7 @@ static fsdp_status describe(fsdp_source *source, fsdp_json *doc)
 {
     fsdp_json_node root = fsdp_json_root(doc);
     totals sum = count_items(source);
-    fsdp_json_set_str(root, "path", fsdp_source_path(source));
+    set_text(root, "path", fsdp_source_path(source));
     fsdp_json_set_str(root, "format", fsdp_source_format_name(fsdp_source_format_of(source)));
     if (fsdp_source_writer(source))
         fsdp_json_set_str(root, "writer", fsdp_source_writer(source));
@@ -310,10 +327,10 @@ static fsdp_status print_parts(const char *folder, const fsdp_parts *parts)
 static fsdp_status describe_part(const char *path, fsdp_json_node to)
 {
     fsdp_source *source;
-    fsdp_json_set_str(to, "path", path);
+    set_text(to, "path", path);
     fsdp_status status = fsdp_source_open(path, &source);
     if (status != FSDP_OK) {
-        fsdp_json_set_str(to, "error", fsdp_last_error());
+        set_text(to, "error", fsdp_last_error());
         return status;
     }
     totals sum = count_items(source);
@@ -331,7 +348,7 @@ static fsdp_status print_parts_json(const char *folder, const fsdp_parts *parts)
     fsdp_json *doc;
     fsdp_status failed = FSDP_OK;
     FSDP_TRY(fsdp_json_create(folder, &doc));
-    fsdp_json_set_str(fsdp_json_root(doc), "path", folder);
+    set_text(fsdp_json_root(doc), "path", folder);
     fsdp_json_node list = fsdp_json_set_array(fsdp_json_root(doc), "checkpoints");
     for (size_t i = 0; i < parts->n; i++) {
         fsdp_status status = describe_part(parts->paths[i], fsdp_json_append_object(list));

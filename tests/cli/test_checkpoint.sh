@@ -207,6 +207,13 @@ for case in boxes hand empty; do
     check "${case}_becomes_one_file" same "$fixtures/dcp/$case" "$case.pt"
 done
 
+odd=$(printf 'odd\377.pt')
+cp model.pt "$odd"
+run inspect "$odd" --json
+check names_that_are_no_text_are_shown_in_json shows '^\{"path": "odd\\\\xff\.pt", .*"file": "odd\\\\xff\.pt", '
+run diff "$fixtures/torch/list.pt" "$fixtures/torch/list.pt"
+check one_is_one shows '^1 tensor or value of both compared, all the same in every bit$'
+
 # A file of holes becomes files of holes, whatever they would need.
 header='{"a":{"dtype":"BF16","shape":[33554432],"data_offsets":[0,67108864]},"b":{"dtype":"BF16","shape":[2,33554432],"data_offsets":[67108864,201326592]}}'
 printf "$(printf '\\%03o\\000\\000\\000\\000\\000\\000\\000' ${#header})%s" "$header" >holes.safetensors
