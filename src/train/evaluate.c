@@ -28,6 +28,7 @@ typedef struct evaluator {
     fsdp_model *model;
     fsdp_model_tokenizer tokenizer;
     fsdp_dataset *set;
+    fsdp_generation_config generation; /* of the model's texts, where there are any */
 } evaluator;
 
 static bool is_first(const evaluator *v)
@@ -272,12 +273,12 @@ static fsdp_status measure_loss(evaluator *v, fsdp_evaluation *result)
 }
 
 /* The texts of the rows of `batch`, which begin at rows->items[first]. */
-static fsdp_status write_block(const evaluator *v, const fsdp_generation_config *config,
-                               const fsdp_batch *batch, size_t first, fsdp_text_rows *rows)
+static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size_t first,
+                               fsdp_text_rows *rows)
 {
     const unsigned flags = FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN;
     const fsdp_generate_options options = {
-        .config = config, .seed = (uint64_t)v->config->seed, .first_row = (int64_t)first};
+        .config = &v->generation, .seed = (uint64_t)v->config->seed, .first_row = (int64_t)first};
     fsdp_generated *outputs;
     fsdp_status status = FSDP_OK;
     FSDP_TRY(fsdp_generate(v->model, v->device, batch, &options, &outputs));
@@ -308,13 +309,31 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
     if (!s->given.max_new_tokens && !s->given.max_length)
         config->max_new_tokens = v->config->max_target_length;
     config->num_return_sequences = 1;
+    FSDP_TRY(fsdp_generate_check(v->model, config));
+    if (fsdp_generate_max_new(v->model, config, 1) < 1)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "max_length %lld counts the start token: there is no room for new ones",
+                          (long long)config->max_length);
     return FSDP_OK;
+}
+
+/* What texts cannot be written with is an error before the loss is measured, not after it. */
+static fsdp_status prepare_texts(evaluator *v, const char *name)
+{
+    if (!v->all->have_texts)
+        return FSDP_OK;
+    if (!v->tokenizer.tokenizer)
+        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to write texts with: %s", name,
+                          v->tokenizer.why_none);
+    fsdp_status status = generation_config(v, &v->generation);
+    if (status != FSDP_ERR_FORMAT) /* which names a file */
+        fsdp_error_context(status, "%s", name);
+    return fsdp_agree(v->group, status);
 }
 
 /* Block m of consecutive rows; beyond the end it has none, and is generated all the same, because
  * ranks go in lockstep. */
-static fsdp_status generate_block(const evaluator *v, const fsdp_generation_config *config,
-                                  size_t m, fsdp_text_rows *rows)
+static fsdp_status generate_block(const evaluator *v, size_t m, fsdp_text_rows *rows)
 {
     size_t batch_size = (size_t)v->config->batch_size, first = m * batch_size;
     size_t count = first >= rows->n ? 0 : rows->n - first;
@@ -330,7 +349,7 @@ static fsdp_status generate_block(const evaluator *v, const fsdp_generation_conf
         fsdp_collate(v->set, indices, (int32_t)count, &v->model->info.format, &batch);
     fsdp_free(indices);
     FSDP_TRY(status);
-    status = write_block(v, config, batch, first, rows);
+    status = write_block(v, batch, first, rows);
     fsdp_batch_release(batch);
     return status;
 }
@@ -340,14 +359,11 @@ static fsdp_status generate_rows(const evaluator *v, fsdp_text_rows *rows)
     size_t world_size = (size_t)fsdp_group_world_size(v->group);
     size_t batch_size = (size_t)v->config->batch_size;
     size_t rounds = (rows->n + batch_size * world_size - 1) / (batch_size * world_size);
-    fsdp_generation_config config;
     fsdp_progress *progress;
-    FSDP_TRY(generation_config(v, &config));
     FSDP_TRY(open_progress(v, "texts", (int64_t)rounds, &progress));
     fsdp_status status = FSDP_OK;
     for (size_t k = 0; k < rounds && status == FSDP_OK; k++) {
-        status =
-            generate_block(v, &config, k * world_size + (size_t)fsdp_group_rank(v->group), rows);
+        status = generate_block(v, k * world_size + (size_t)fsdp_group_rank(v->group), rows);
         fsdp_progress_update(progress, 1, NULL);
     }
     fsdp_progress_destroy(progress);
@@ -379,13 +395,9 @@ static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_eva
     FSDP_TRY(open_dataset(v, v->config->data, v->config->max_samples, &v->set));
     if (result == v->all->items)
         FSDP_TRY(fsdp_agree(v->group, open_texts(v)));
+    FSDP_TRY(prepare_texts(v, name));
     FSDP_TRY(measure_loss(v, result));
-    if (!v->all->have_texts)
-        return FSDP_OK;
-    if (!v->tokenizer.tokenizer)
-        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to write texts with: %s", name,
-                          v->tokenizer.why_none);
-    return measure_texts(v, result);
+    return v->all->have_texts ? measure_texts(v, result) : FSDP_OK;
 }
 
 static void close_model(evaluator *v)

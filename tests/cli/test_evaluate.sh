@@ -52,6 +52,15 @@ on 2 evaluate --model "$dir/limits" --data "$data/test.csv" --max-samples 1 --ma
 check what_is_not_supported_is_named says 'generation_config.json sets bad_words_ids, forced_eos_token_id, which'
 check and_only_once test "$(grep -c bad_words_ids "$dir/err")" -eq 1
 
+# --- what texts cannot be written with is known before the loss is measured ---
+echo '{"decoder_start_token_id": 3}' >"$dir/limits/generation_config.json"
+on 2 evaluate --model "$dir/limits" --data "$data/test.csv" --max-samples 2
+check another_start_is_refused says "limits: the generation's decoder_start_token_id is 3, the model's is 0"
+check before_the_loss test "$(grep -c '^loss: ' "$dir/err")" -eq 0
+on 2 evaluate --model "$dir/model" --data "$data/test.csv" --max-samples 2 --max-length 1
+check no_room_is_refused says 'max_length 1 counts the start token'
+check before_the_loss_too test "$(grep -c '^loss: ' "$dir/err")" -eq 0
+
 # --- random weights; several models; the constant sentence ---
 on 2 evaluate --model "$dir/shape" --from-config --data "$data/test.csv" --max-samples 3 \
     --no-generate --json
