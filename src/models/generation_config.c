@@ -36,20 +36,26 @@ fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info)
 
 /* --- reading --- */
 
+/* An id of -1 is one that never comes: so some files say that there is none. */
+enum {
+    NO_TOKEN = -1
+};
+
 static fsdp_status read_eos(fsdp_json_node root, fsdp_generation_config *c)
 {
     if (!fsdp_json_has(root, "eos_token_id"))
         return FSDP_OK;
     fsdp_json_node eos = fsdp_json_find(root, "eos_token_id");
     if (fsdp_json_kind_of(eos) != FSDP_JSON_ARRAY) {
-        FSDP_TRY(fsdp_json_get_i64(eos, NULL, 0, INT32_MAX, &c->eos_token_ids[0]));
+        FSDP_TRY(fsdp_json_get_i64(eos, NULL, NO_TOKEN, INT32_MAX, &c->eos_token_ids[0]));
         c->n_eos = 1;
         return FSDP_OK;
     }
     if (fsdp_json_len(eos) > FSDP_MAX_EOS)
         return fsdp_json_mismatch(eos, NULL, "at most %d token ids", FSDP_MAX_EOS);
     for (size_t i = 0; i < fsdp_json_len(eos); i++)
-        FSDP_TRY(fsdp_json_get_i64(fsdp_json_at(eos, i), NULL, 0, INT32_MAX, &c->eos_token_ids[i]));
+        FSDP_TRY(fsdp_json_get_i64(fsdp_json_at(eos, i), NULL, NO_TOKEN, INT32_MAX,
+                                   &c->eos_token_ids[i]));
     c->n_eos = (int)fsdp_json_len(eos);
     return FSDP_OK;
 }
@@ -103,15 +109,10 @@ static fsdp_status read_beams(fsdp_json_node root, fsdp_generation_config *c)
 static fsdp_status read_sampling(fsdp_json_node root, fsdp_generation_config *c)
 {
     FSDP_TRY(fsdp_json_opt_bool(root, "do_sample", c->do_sample, &c->do_sample));
-    FSDP_TRY(read_positive(root, "temperature", &c->temperature));
     FSDP_TRY(read_count(root, "top_k", 0, &c->top_k));
-    FSDP_TRY(read_positive(root, "top_p", &c->top_p));
-    if (c->top_p > 1)
-        return fsdp_json_mismatch(root, "top_p", "a number up to 1");
-    FSDP_TRY(fsdp_json_opt_f64(root, "min_p", c->min_p, &c->min_p));
-    if (c->min_p < 0 || c->min_p > 1)
-        return fsdp_json_mismatch(root, "min_p", "a number from 0 to 1");
-    return FSDP_OK;
+    FSDP_TRY(fsdp_json_opt_f64(root, "temperature", c->temperature, &c->temperature));
+    FSDP_TRY(fsdp_json_opt_f64(root, "top_p", c->top_p, &c->top_p));
+    return fsdp_json_opt_f64(root, "min_p", c->min_p, &c->min_p);
 }
 
 /* Keys of transformers that change what is generated and are not handled here, with the value at
@@ -181,8 +182,8 @@ static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
 fsdp_status fsdp_generation_config_update(fsdp_json_node root, fsdp_generation_config *config)
 {
     fsdp_generation_config c = *config;
-    FSDP_TRY(read_count(root, "decoder_start_token_id", 0, &c.decoder_start_token_id));
-    FSDP_TRY(read_count(root, "pad_token_id", 0, &c.pad_token_id));
+    FSDP_TRY(read_count(root, "decoder_start_token_id", NO_TOKEN, &c.decoder_start_token_id));
+    FSDP_TRY(read_count(root, "pad_token_id", NO_TOKEN, &c.pad_token_id));
     FSDP_TRY(read_eos(root, &c));
     FSDP_TRY(read_lengths(root, &c));
     FSDP_TRY(read_beams(root, &c));
@@ -239,6 +240,28 @@ void fsdp_generation_config_set(fsdp_generation_config *config,
         config->min_length = 0;
 }
 
+/* Where nothing is sampled they are as they like: a temperature of 0 beside do_sample false is
+ * common. */
+static fsdp_status check_sampling(const fsdp_generation_config *c)
+{
+    if (!(c->temperature > 0))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "do_sample with temperature %g: it takes a number above 0 (without "
+                          "do_sample the likeliest id is taken)",
+                          c->temperature);
+    if (!(c->top_p > 0 && c->top_p <= 1))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "do_sample with top_p %g: it takes a number above 0 "
+                          "up to 1",
+                          c->top_p);
+    if (!(c->min_p >= 0 && c->min_p <= 1))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "do_sample with min_p %g: it takes a number from 0 to "
+                          "1",
+                          c->min_p);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_generation_config_check(const fsdp_generation_config *c)
 {
     if (c->num_beams > 1 && c->do_sample)
@@ -250,7 +273,7 @@ fsdp_status fsdp_generation_config_check(const fsdp_generation_config *c)
                           "num_return_sequences %lld: without do_sample it is at most num_beams, "
                           "%lld",
                           (long long)c->num_return_sequences, (long long)c->num_beams);
-    return FSDP_OK;
+    return c->do_sample ? check_sampling(c) : FSDP_OK;
 }
 
 int64_t fsdp_generation_config_max_new(const fsdp_generation_config *c, int64_t prompt_length)

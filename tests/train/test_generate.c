@@ -343,8 +343,42 @@ TEST(settings_that_do_not_go_together_are_refused)
     ASSERT_ERROR(fsdp_generation_config_check(&c), FSDP_ERR_INVALID, "num_return_sequences 3");
     c = (fsdp_generation_config){.num_beams = 2, .num_return_sequences = 1, .do_sample = true};
     ASSERT_ERROR(fsdp_generation_config_check(&c), FSDP_ERR_UNSUPPORTED, "do_sample");
-    c = (fsdp_generation_config){.num_beams = 1, .num_return_sequences = 3, .do_sample = true};
+    c = (fsdp_generation_config){
+        .num_beams = 1, .num_return_sequences = 3, .do_sample = true, .temperature = 1, .top_p = 1};
     ASSERT_OK(fsdp_generation_config_check(&c));
+}
+
+static fsdp_status parse_settings(const char *text, fsdp_generation_config *c)
+{
+    fsdp_json *doc;
+    FSDP_TRY(fsdp_json_parse("generation_config.json", 1, text, strlen(text), &doc));
+    fsdp_status status = fsdp_generation_config_parse(doc, c);
+    fsdp_json_destroy(doc);
+    return status;
+}
+
+/* What transformers takes, since it looks at them where it samples; and ids that never come. */
+TEST(settings_of_sampling_count_where_there_is_some)
+{
+    static const struct {
+        const char *name, *value;
+    } settings[] = {{"temperature", "0.0"}, {"top_p", "1.5"}, {"min_p", "-1"}};
+    fsdp_generation_config c;
+    char text[128];
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "{\"%s\": %s, \"num_beams\": null}", settings[i].name,
+                 settings[i].value);
+        ASSERT_OK(parse_settings(text, &c));
+        ASSERT_OK(fsdp_generation_config_check(&c));
+        c.do_sample = true;
+        snprintf(text, sizeof text, "do_sample with %s %g: it takes", settings[i].name,
+                 atof(settings[i].value));
+        ASSERT_ERROR(fsdp_generation_config_check(&c), FSDP_ERR_INVALID, text);
+    }
+    ASSERT_OK(parse_settings("{\"eos_token_id\": -1, \"pad_token_id\": -1}", &c));
+    ASSERT(c.n_eos == 1 && c.eos_token_ids[0] == -1 && c.pad_token_id == -1);
+    ASSERT_ERROR(parse_settings("{\"eos_token_id\": [2, -2]}", &c), FSDP_ERR_FORMAT,
+                 "eos_token_id[1]: expected");
 }
 
 typedef struct t5_prompt {
