@@ -12,6 +12,32 @@
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
+/* Of the wider floating-point types `from` those that became infinite in float16, the one type
+ * whose range is smaller than a weight may need. Their exponents are within the last two bytes. */
+static int64_t count_too_large(const unsigned char *halves, const unsigned char *raw,
+                               const fsdp_safetensors_dtype *from, size_t n)
+{
+    const unsigned all = from->fsdp_dtype == (int)FSDP_DTYPE_F64 ? 0x7ff0 : 0x7f80,
+                   half_all = 0x7c00;
+    const size_t width = (size_t)from->bits / 8;
+    int64_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half, wide;
+        memcpy(&half, halves + i * sizeof half, sizeof half);
+        memcpy(&wide, raw + (i + 1) * width - sizeof wide, sizeof wide);
+        count += (half & half_all) == half_all && (wide & all) != all;
+    }
+    return count;
+}
+
+static void take_too_large(const fsdp_converted *item, int64_t n)
+{
+    fsdp_conversion *run = item->run;
+    if (n && !run->n_too_large)
+        run->too_large = item->from->name;
+    run->n_too_large += n;
+}
+
 static fsdp_status read_as(const fsdp_converted *item, uint64_t offset, void *out, size_t bytes)
 {
     fsdp_conversion *run = item->run;
@@ -28,6 +54,8 @@ static fsdp_status read_as(const fsdp_converted *item, uint64_t offset, void *ou
         run->device->kernels->cast(run->device->context, (char *)out + done,
                                    (fsdp_dtype)item->dtype->fsdp_dtype, run->raw,
                                    (fsdp_dtype)from->fsdp_dtype, (int64_t)n);
+        if (item->dtype->fsdp_dtype == (int)FSDP_DTYPE_F16)
+            take_too_large(item, count_too_large((unsigned char *)out + done, run->raw, from, n));
     }
     return FSDP_OK;
 }
@@ -149,6 +177,18 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
         run, fsdp_strdup_printf("the model is what is at the top; %zu tensor%s left out, '%s'%s", n,
                                 n == 1 ? " below another key is" : "s below other keys are",
                                 first->fqn, n == 1 ? "" : " the first of them"));
+}
+
+static fsdp_status note_too_large(const fsdp_conversion *run)
+{
+    const long long n = run->n_too_large;
+    if (n == 0)
+        return FSDP_OK;
+    return tell_note(run,
+                     fsdp_strdup_printf("%lld element%s too large for float16 and became "
+                                        "infinite, %s'%s'",
+                                        n, n == 1 ? " is" : "s are",
+                                        n == 1 ? "of " : "the first of them of ", run->too_large));
 }
 
 /* Only what the model has: a moment of an optimizer in bfloat16 would be another optimizer. */
@@ -325,7 +365,8 @@ static fsdp_status convert(fsdp_conversion *run)
     if (!run->raw || !run->piece)
         return FSDP_ERR_NOMEM;
     tell_progress(run);
-    return write_target(run);
+    FSDP_TRY(write_target(run));
+    return note_too_large(run);
 }
 
 fsdp_status fsdp_convert(fsdp_source *from, const char *to, const fsdp_convert_options *options,

@@ -26,7 +26,7 @@ typedef struct fsdp_convert_options {
                                 tokenizer are copied; NULL: those beside the source, if it is HF */
     bool overwrite;          /* replace what is there; default: refuse */
     fsdp_source_progress_fn *progress;             /* NULL: nobody asks */
-    void (*note)(const char *note, void *context); /* before progress begins; NULL: nobody asks */
+    void (*note)(const char *note, void *context); /* before or after progress; NULL: nobody asks */
     void *context;                                 /* of both */
 } fsdp_convert_options;
 

@@ -26,6 +26,8 @@ typedef struct fsdp_conversion {
     unsigned char *piece;  /* [FSDP_CONVERT_PIECE_BYTES] */
     size_t done;           /* items */
     bool is_sparse;        /* the source has holes; so will the target have */
+    int64_t n_too_large;   /* finite elements that became infinite in float16 */
+    const char *too_large; /* the tensor of the first */
 } fsdp_conversion;
 
 enum {

@@ -110,7 +110,7 @@ static void print_result(const char *to, const fsdp_convert_result *r)
 
 static void print_note(const char *note, void *context)
 {
-    (void)context;
+    fsdp_checkpoint_bar_clear(context);
     fprintf(stderr, "%s: note: %s\n", spec.program, note);
 }
 

@@ -397,6 +397,11 @@ for to in F4.pt F4_dcp; do
 done
 run convert two_F8_E4M3.safetensors F8.safetensors --dtype bf16
 expect what_keeps_its_dtype_is_noted 0 "note: 1 tensor stays as it is, 'w' of F8_E4M3: types of 8 bits and fewer are not converted"
+two_elements F32 8 '\000\044\164\111\000\000\200\377' # 1e6, and an infinity
+run convert two_F32.safetensors F16.safetensors --dtype fp16
+expect what_becomes_infinite_is_noted 0 "note: 1 element is too large for float16 and became infinite, of 'w'$"
+run convert two_F32.safetensors BF16.safetensors --dtype bf16
+check but_not_what_does_not test $rc -eq 0 -a ! -s err
 for dtype in F8_E4M3 F8_E5M2 F8_E4M3FNUZ F8_E5M2FNUZ F8_E8M0 C64; do
     run verify two_$dtype.safetensors
     damaged "what_is_not_finite_in_$dtype" "tensor 'w': 1 of 2 elements are not finite"
