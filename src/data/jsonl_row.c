@@ -126,6 +126,9 @@ static fsdp_status read_seq2seq(reading *r, fsdp_example *example)
 {
     int64_t *labels = NULL;
     size_t count = 0;
+    if (!fsdp_json_has(r->object, "input_ids"))
+        return fsdp_json_mismatch(r->object, NULL,
+                                  "input_ids and labels (texts of seq2seq are read from CSV)");
     FSDP_TRY(read_source(r, &example->source));
     FSDP_TRY(take_beside(r, "position_ids", 0, INT32_MAX, &example->position_ids));
     FSDP_TRY(check_positions(r, &example->position_ids));

@@ -96,7 +96,8 @@ TEST(a_bad_row_is_an_error_with_its_line)
     } cases[] = {
         {"{\"input_ids\": [1, 2", "line 3, column"},
         {"[1, 2]", "line 3: row: expected an object"},
-        {"{\"labels\": [1]}", "line 3: row: input_ids"},
+        {"{\"labels\": [1]}", "line 3: row: expected input_ids and labels"},
+        {"{\"text\": \"a\", \"headline\": \"b\"}", "texts of seq2seq are read from CSV"},
         {"{\"input_ids\": [1]}", "line 3: row: labels"},
         {"{\"input_ids\": [], \"labels\": [1]}", "at least one id"},
         {"{\"input_ids\": [1, 100], \"labels\": [1]}", "line 3: row: input_ids[1]"},
