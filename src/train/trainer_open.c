@@ -257,14 +257,44 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
     return fsdp_loader_create(set, &options, loader);
 }
 
+/* What follows the first token counts for a causal model, which shifts; of others everything. */
+static bool has_label(const fsdp_example *example, fsdp_task task)
+{
+    const fsdp_token_list *labels = &example->labels;
+    size_t i = task == FSDP_TASK_CAUSAL_LM ? 1 : 0;
+    if (labels->len == 0)
+        return task == FSDP_TASK_CAUSAL_LM && example->source.len > 1;
+    while (i < labels->len && labels->ids[i] == FSDP_IGNORE_INDEX)
+        i++;
+    return i < labels->len;
+}
+
+/* Without a label there is no loss, which the first epoch need not show; most sets have one in
+ * their first row. */
+static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, const char *path)
+{
+    fsdp_example example = {0};
+    fsdp_status status = FSDP_OK;
+    bool any = false;
+    for (int64_t i = 0; i < fsdp_dataset_len(set) && !any && status == FSDP_OK; i++) {
+        status = fsdp_dataset_get(set, i, &example);
+        any = status == FSDP_OK && has_label(&example, t->task);
+    }
+    fsdp_example_fini(&example);
+    FSDP_TRY(status);
+    return fsdp_check_any_label(path, any);
+}
+
 static fsdp_status open_data(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
     FSDP_TRY(fsdp_model_tokenizer_open(t->model, c->tokenizer, &t->tokenizer));
     FSDP_TRY(fsdp_train_sources_open(t, true, &t->train_set));
+    FSDP_TRY(check_labels(t, t->train_set, c->data));
     FSDP_TRY(open_loader(t, t->train_set, true, &t->train_loader));
     if (c->validation_data && c->run_validation) {
         FSDP_TRY(fsdp_train_sources_open(t, false, &t->validation_set));
+        FSDP_TRY(check_labels(t, t->validation_set, c->validation_data));
         FSDP_TRY(open_loader(t, t->validation_set, false, &t->validation_loader));
     }
     t->steps_per_epoch = fsdp_loader_steps(t->train_loader);

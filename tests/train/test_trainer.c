@@ -299,7 +299,7 @@ TEST_RANKS(validation_takes_each_row_once_with_any_sampler, 2)
     ASSERT(many.validation_loss == one.validation_loss);
 }
 
-/* Prompts as long as their rows. */
+/* Prompts as long as their rows, which is seen before the first step. */
 static void write_prompts(fsdp_test *t, const char *path, int rows)
 {
     FILE *file = fopen(path, "w");
@@ -324,6 +324,7 @@ TEST(rows_without_a_label_have_no_loss)
         snprintf(message, sizeof message, "%s.jsonl: not one token has a label", sets[i]);
         ASSERT_OK(fsdp_init_process_group(NULL, &one));
         ASSERT_ERROR(job_train(one, dir, "--no-save-model", &result), FSDP_ERR_INVALID, message);
+        ASSERT_INT(result.steps, 0);
         fsdp_destroy_process_group(one);
     }
 }
