@@ -3,6 +3,7 @@
 #include <float.h>
 
 #include "src/kernels/cpu/isa/vector.h"
+#include "src/kernels/cpu/isa/philox.h"
 #include "src/kernels/cpu/isa/vec.h"
 #include "tests/test.h"
 

@@ -4,7 +4,7 @@
 #include "src/kernels/cpu/attention.h"
 
 #include "src/kernels/cpu/isa/block.h"
-#include "src/kernels/cpu/isa/vec16.h"
+#include "src/kernels/cpu/isa/philox.h"
 
 enum {
     KEEP_KEYS = 32 /* whose dropout one call of Philox decides */

@@ -6,7 +6,7 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
 #include "src/kernels/cpu/isa/block.h"
-#include "src/kernels/cpu/isa/vec16.h"
+#include "src/kernels/cpu/isa/philox.h"
 
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")

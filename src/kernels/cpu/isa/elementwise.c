@@ -1,6 +1,7 @@
 /* Element-wise operations: one engine that goes through memory, and for each operation the
  * arithmetic of one block. */
 #include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/philox.h"
 #include "src/kernels/cpu/isa/vector.h"
 
 enum {

@@ -1,6 +1,7 @@
 /* Plain memory: fill, copy, cast, and normally distributed values. */
 #include "src/kernels/cpu/isa/block.h"
-#include "src/kernels/cpu/isa/vec16.h"
+#include "src/kernels/cpu/isa/philox.h"
+#include "src/kernels/cpu/isa/vector.h"
 
 enum {
     COPY_CHUNK = 1 << 20 /* bytes of a task */

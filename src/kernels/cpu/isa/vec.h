@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "src/base/bf16.h"
-#include "src/base/philox.h"
 
 /* mask is all ones or all zeros. */
 static inline float fsdp_select(uint32_t mask, float if_set, float if_clear)
@@ -78,43 +77,4 @@ static inline float fsdp_log(float x)
     q = q * f + 0x1.555554p-2f;
     float f2 = f * f;
     return k * 0x1.62e4p-1f + ((k * 0x1.7f7d1cp-20f + (f2 * f * q - 0.5f * f2)) + f);
-}
-
-/* --- random bits --- */
-
-enum {
-    FSDP_PHILOX_COUNTERS = 64
-};
-
-/* The 4 * FSDP_PHILOX_COUNTERS words of fsdp_philox4x32(key, first + j, 0): all counters go
- * through a round together, a counter a lane. */
-static inline void fsdp_philox_block(uint32_t bits[restrict 4 * FSDP_PHILOX_COUNTERS], uint64_t key,
-                                     uint64_t first)
-{
-    uint32_t c0[FSDP_PHILOX_COUNTERS], c1[FSDP_PHILOX_COUNTERS];
-    uint32_t c2[FSDP_PHILOX_COUNTERS], c3[FSDP_PHILOX_COUNTERS];
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    for (int j = 0; j < FSDP_PHILOX_COUNTERS; j++) {
-        uint64_t counter = first + (uint64_t)j;
-        c0[j] = (uint32_t)counter;
-        c1[j] = (uint32_t)(counter >> 32);
-        c2[j] = c3[j] = 0;
-    }
-    for (int round = 0; round < 10; round++) {
-        for (int j = 0; j < FSDP_PHILOX_COUNTERS; j++) {
-            uint64_t p0 = (uint64_t)c0[j] * 0xD2511F53u, p1 = (uint64_t)c2[j] * 0xCD9E8D57u;
-            c0[j] = (uint32_t)(p1 >> 32) ^ c1[j] ^ k0;
-            c2[j] = (uint32_t)(p0 >> 32) ^ c3[j] ^ k1;
-            c1[j] = (uint32_t)p1;
-            c3[j] = (uint32_t)p0;
-        }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (int j = 0; j < FSDP_PHILOX_COUNTERS; j++) {
-        bits[4 * j] = c0[j];
-        bits[4 * j + 1] = c1[j];
-        bits[4 * j + 2] = c2[j];
-        bits[4 * j + 3] = c3[j];
-    }
 }
