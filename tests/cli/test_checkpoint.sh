@@ -367,6 +367,14 @@ run verify method
 damaged what_is_not_read "method/__0_0\.distcp: record '.*' is compressed or encrypted, which"
 check and_counted shows '^method: 1 part was not read$'
 check with_what_comes_after_it shows '^method: damaged, in 1 place$'
+run convert model.pt pathless
+cp -r pathless misnamed
+sed -i 's/planner_data/planner_dxta/' pathless/.metadata
+run verify pathless
+damaged an_own_checkpoint_without_paths "pathless/\.metadata: '.*': planner_data has no path of it"
+change misnamed/.metadata "$(grep -abo 'transformer\.wte\.weight' misnamed/.metadata | sed -n '2s/:.*//p')"
+run verify misnamed
+damaged another_name_of_a_path "misnamed/\.metadata: 'transformer\.wte\.weight': planner_data has no path of it"
 cp -r hf index
 rm index/model-00002-of-00003.safetensors
 run verify index
