@@ -31,6 +31,7 @@ typedef struct generate_run {
     size_t batch_size;
     size_t per_prompt; /* sequences */
     size_t row_bytes;  /* of a gathered_row with the longest sequence */
+    size_t n_short;    /* prompts after which positions end before new tokens may */
     fsdp_generate_report_fn *report;
     fsdp_generate_note_fn *note;
     void *arg;
@@ -138,6 +139,13 @@ static void tell_notes(const generate_run *g)
     }
     if (g->generation.n_eos == 0 && !g->generation.from_config_json)
         note(g, FSDP_GENERATES_WITHOUT_EOS);
+    if (g->n_short) {
+        snprintf(text, sizeof text,
+                 "the model has %lld positions: after %zu of %zu prompts they end before the most "
+                 "new tokens are there",
+                 (long long)g->model->info.max_positions, g->n_short, g->prompts.n);
+        note(g, text);
+    }
     if (g->prompts.n_cut) {
         snprintf(text, sizeof text,
                  "--max-source-length: %zu of %zu prompts cut to their first %d tokens",
@@ -169,6 +177,7 @@ static fsdp_status check_lengths(generate_run *g)
         int64_t max_new = fsdp_generate_max_new(g->model, &g->generation, (int64_t)n);
         if (n == 0 || max_new < 1)
             return no_room(g, i, n);
+        g->n_short += max_new < fsdp_generation_config_max_new(&g->generation, (int64_t)n);
         longest = n + (size_t)max_new > longest ? n + (size_t)max_new : longest;
     }
     /* rounded up, so that the next one's double is aligned */
