@@ -107,35 +107,11 @@ static fsdp_status print_example(const fsdp_trainer *t, int64_t row, const fsdp_
     return status;
 }
 
-/* Is there room for a new token behind what is given of a row? All ranks have the rows, so that
- * they say the same. */
-static fsdp_status find_room(const fsdp_trainer *t, const fsdp_generation_config *config,
-                             int64_t row, bool *room)
-{
-    fsdp_example example = {0};
-    fsdp_status status = fsdp_dataset_get(t->validation_set, row, &example);
-    const bool causal = t->task == FSDP_TASK_CAUSAL_LM;
-    const size_t given = causal ? prompt_length(&example) : 1; /* seq2seq: the start token */
-    *room = fsdp_generate_max_new(t->model, config, (int64_t)given) > 0;
-    fsdp_example_fini(&example);
-    return fsdp_agree(t->group, status);
-}
-
 static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generation_config *config,
                                int64_t row)
 {
     fsdp_batch *batch = NULL;
     fsdp_generated *output = NULL;
-    bool room;
-    FSDP_TRY(find_room(t, config, row, &room));
-    if (!room) {
-        if (t->out)
-            fprintf(t->out,
-                    "\nexample %lld\nleft out: its prompt takes all of the model's %lld "
-                    "positions\n",
-                    (long long)row + 1, (long long)t->model->info.max_positions);
-        return FSDP_OK;
-    }
     const fsdp_generate_options options = {.config = config, .first_row = row};
     fsdp_status status = fsdp_agree(t->group, make_batch(t, row, &batch));
     if (status == FSDP_OK)

@@ -85,7 +85,7 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
                               int64_t prompt_length)
 {
     int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
-    int64_t room = model->info.max_positions - prompt_length;
+    int64_t room = model->info.max_positions - prompt_length + 1; /* the last one is not fed */
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
 

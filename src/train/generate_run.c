@@ -161,7 +161,7 @@ static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
     if (n == 0)
         return fsdp_error(FSDP_ERR_INVALID, "prompt %zu has 0 ids: there is nothing to go on from",
                           i + 1);
-    const bool full = positions > 0 && (int64_t)n >= positions;
+    const bool full = positions > 0 && (int64_t)n > positions;
     return fsdp_error(FSDP_ERR_INVALID,
                       "prompt %zu has %zu ids: there is no room for new ones (%s is %lld)", i + 1,
                       n, full ? "the model's number of positions" : "max_length",

@@ -84,8 +84,9 @@ expect a_full_prompt_is_named 1 'prompt 1 has 4 ids: there is no room for new on
 echo '[[2, 3, 4, 5], [2, 3]]' >"$dir/positions.json"
 run generate --model "$golden/gpt2_tiny/model" --input-ids "$dir/positions.json" --max-new-tokens 6
 expect positions_that_end_early_are_said 0 'note: the model has 8 positions: after 1 of 2 prompts they end before'
-run generate --model "$golden/gpt2_tiny/model" --input-ids "$dir/positions.json" --max-new-tokens 4
-check those_that_suffice_are_not test ! -s "$dir/err"
+run generate --model "$golden/gpt2_tiny/model" --input-ids "$dir/positions.json" --max-new-tokens 5
+expect the_last_new_token_needs_no_position 0 '^\[29, 18, 18, 18, 18\]$' out
+check positions_that_suffice_are_not test ! -s "$dir/err"
 cp -r "$llama" "$dir/endless" && sed -i 's/"eos_token_id": 2/"eos_token_id": [2, 86]/' "$dir/endless/config.json"
 echo '{}' >"$dir/endless/generation_config.json"
 run generate --model "$dir/endless" --input-ids "$dir/causal.jsonl" --max-new-tokens 5

@@ -289,8 +289,9 @@ TEST(lengths_count_as_in_transformers)
     ASSERT_INT(fsdp_generation_config_min_new(&c, 0), 0);
     fsdp_model model = {.info = {.max_positions = 10}};
     ASSERT_INT(fsdp_generate_max_new(&model, &c, 5), 4);
-    ASSERT_INT(fsdp_generate_max_new(&model, &(config){0}, 5), 5);
-    ASSERT_INT(fsdp_generate_max_new(&model, &(config){0}, 10), 0);
+    ASSERT_INT(fsdp_generate_max_new(&model, &(config){0}, 5), 6);
+    ASSERT_INT(fsdp_generate_max_new(&model, &(config){0}, 10), 1);
+    ASSERT_INT(fsdp_generate_max_new(&model, &(config){0}, 11), 0);
 }
 
 /* Lengths of all outputs with some settings. */
