@@ -41,8 +41,7 @@ fsdp_status fsdp_cpu_attention_init(fsdp_cpu_attention *a, fsdp_kernel_context *
                                     const fsdp_attention_args *args)
 {
     bool bf16 = args->dtype == FSDP_DTYPE_BF16 && fsdp_cpu_multiplies_bf16(c);
-    bool strips = fsdp_kernel_context_isa(c) == FSDP_CPU_ISA_V4;
-    const fsdp_cpu_tiles *tiles = strips ? fsdp_cpu_tiles_of(c, args->dtype) : NULL;
+    const fsdp_cpu_tiles *tiles = fsdp_cpu_tiles_of(c, args->dtype);
     *a = (fsdp_cpu_attention){.args = args,
                               .context = c,
                               .tiles = tiles,

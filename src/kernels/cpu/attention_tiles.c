@@ -20,12 +20,19 @@ static int64_t min(int64_t x, int64_t y)
 
 /* --- heads, ranges, strips --- */
 
+static const fsdp_cpu_attention_strips *strips_of(const fsdp_kernel_context *c)
+{
+    return fsdp_kernel_context_isa(c) == FSDP_CPU_ISA_V4 ? &fsdp_cpu_attention_strips_x86_64_v4
+                                                         : &fsdp_cpu_attention_strips_x86_64_v3;
+}
+
 fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t b, int64_t h)
 {
     const fsdp_attention_args *args = a->args;
     fsdp_attention_head head = {.args = args,
                                 .tiles = a->tiles,
-                                .strips = &fsdp_cpu_attention_strips_x86_64_v4,
+                                .strips = strips_of(a->context),
+                                .dtype = a->tiles->widens ? FSDP_DTYPE_F32 : args->dtype,
                                 .h = h,
                                 .q_row = args->q_offsets[b],
                                 .k_row = args->k_offsets[b],
@@ -40,11 +47,12 @@ fsdp_attention_range fsdp_attention_range_of(const fsdp_attention_head *head, in
                                              int64_t rows)
 {
     const fsdp_attention_args *args = head->args;
-    int64_t width = fsdp_tile_width(head->keys);
     int64_t first = args->window > 0 ? query + head->shift - args->window + 1 : 0;
     int64_t end = args->causal ? query + rows + head->shift : head->keys;
-    first = first > 0 ? first / width * width : 0;
     end = min(end, head->keys);
+    if (first >= head->keys)
+        return (fsdp_attention_range){head->keys, head->keys};
+    first = first > 0 ? head->tiles->panel_first(head->keys, first) : 0;
     return (fsdp_attention_range){first, end > first ? end : first};
 }
 
@@ -53,7 +61,7 @@ fsdp_attention_strip fsdp_attention_strip_at(const fsdp_attention_head *head, in
 {
     const fsdp_attention_args *args = head->args;
     fsdp_attention_strip strip = {
-        .dtype = args->dtype, .rows = rows, .scale = args->scale * log2_e};
+        .dtype = head->dtype, .rows = rows, .scale = args->scale * log2_e};
     for (int row = 0; row < rows; row++) {
         int64_t at = query + row + head->shift; /* the key that the query stands at */
         int64_t begin = args->window > 0 ? at - args->window + 1 : 0;
@@ -157,7 +165,7 @@ static int64_t size_of(const fsdp_attention_head *head)
 
 static int64_t depth_of(const fsdp_attention_head *head, int64_t k)
 {
-    return fsdp_tile_depth(head->args->dtype, k);
+    return fsdp_tile_depth(head->dtype, k);
 }
 
 const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, int64_t ld,
@@ -208,19 +216,19 @@ void fsdp_attention_scores(const fsdp_attention_head *head, const void *x, int64
                            void *left, float *scores, int64_t ld)
 {
     int64_t dim = head->args->head_dim, depth = depth_of(head, dim);
-    fsdp_tile_block block = {.dtype = head->args->dtype,
+    fsdp_tile_block block = {.dtype = head->dtype,
                              .m = rows,
                              .n = range.end - range.first,
                              .depth = depth,
                              .a = x,
                              .a_stride = x_ld * size_of(head),
-                             .b =
-                                 (const char *)columns + range.first * depth * FSDP_TILE_LANE_BYTES,
+                             .b = columns,
                              .b_columns = head->keys,
+                             .b_column = range.first,
                              .c = scores,
                              .c_dtype = FSDP_DTYPE_F32,
                              .ldc = ld};
-    if (dim * size_of(head) % FSDP_TILE_LANE_BYTES) {
+    if (head->tiles->widens || dim * size_of(head) % FSDP_TILE_LANE_BYTES) {
         head->tiles->pack_a(left, head->args->dtype, x, x_ld, false, dim, rows);
         block.a = left;
         block.a_stride = 0;
@@ -231,16 +239,16 @@ void fsdp_attention_scores(const fsdp_attention_head *head, const void *x, int64
 void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int64_t p_ld,
                             int64_t rows, const void *depth, fsdp_attention_range range, float *out)
 {
-    int64_t lane = fsdp_tile_width(head->args->head_dim) * FSDP_TILE_LANE_BYTES;
     head->tiles->multiply(
-        &(fsdp_tile_block){.dtype = head->args->dtype,
+        &(fsdp_tile_block){.dtype = head->dtype,
                            .m = rows,
                            .n = head->args->head_dim,
                            .depth = depth_of(head, range.end - range.first),
                            .a = p,
-                           .a_stride = p_ld * size_of(head),
-                           .b = (const char *)depth + depth_of(head, range.first) * lane,
-                           .b_stride = depth_of(head, head->keys) * lane,
+                           .a_stride = p_ld * (int64_t)fsdp_dtype_size(head->dtype),
+                           .b = depth,
+                           .b_depth = depth_of(head, head->keys),
+                           .b_lane = depth_of(head, range.first),
                            .c = out,
                            .c_dtype = FSDP_DTYPE_F32,
                            .ldc = head->padded_dim});
@@ -258,7 +266,7 @@ typedef struct forward_scratch {
 static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head, int worker,
                     forward_scratch *s)
 {
-    bool f32 = head->args->dtype == FSDP_DTYPE_F32;
+    bool f32 = head->dtype == FSDP_DTYPE_F32;
     s->scores_ld = fsdp_attention_scores_ld(head->keys);
     s->p_ld = f32 ? s->scores_ld : s->scores_ld + 16;
     s->keep_ld = fsdp_attention_keep_ld(head->keys);

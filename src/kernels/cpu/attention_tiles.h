@@ -15,7 +15,7 @@
 /* Columns are keys, counted from the strip's first; those outside of a row's span, and beyond the
  * keys, may be anything in `scores` and `d_p`. */
 typedef struct fsdp_attention_strip {
-    fsdp_dtype dtype; /* of P and dS: f32 or bf16 */
+    fsdp_dtype dtype; /* of P and dS: the panels' */
     int rows;         /* 1 to FSDP_TILE_ROWS */
     int columns;      /* a multiple of 32 in forward, of 16 in backward */
     int begin[FSDP_TILE_ROWS], end[FSDP_TILE_ROWS]; /* visible columns; begin == end: none */
@@ -39,7 +39,7 @@ typedef struct fsdp_attention_gradient {
     float *d_bias; /* added to, as bias; or NULL */
 } fsdp_attention_gradient;
 
-/* One per ISA; empty where tiles are. */
+/* One per ISA that has tiles. */
 typedef struct fsdp_cpu_attention_strips {
     /* Scores to probabilities before they are divided by their sum, zero outside the spans, in rows
      * of `p` (row stride p_ld, may be scores in f32); lse; inverse[r] = 1 / sum before dropout, 0
@@ -58,8 +58,7 @@ typedef struct fsdp_cpu_attention_strips {
                   const float *factors, float factor, int64_t rows, int64_t width);
 } fsdp_cpu_attention_strips;
 
-extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64;    /* empty */
-extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v3; /* empty */
+extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v3;
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v4;
 
 /* --- what forward and backward share: attention_tiles.c --- */
@@ -69,6 +68,7 @@ typedef struct fsdp_attention_head {
     const fsdp_attention_args *args;
     const fsdp_cpu_tiles *tiles;
     const fsdp_cpu_attention_strips *strips;
+    fsdp_dtype dtype; /* of panels, P and dS: the tensors', or f32 where tiles widen it */
     int64_t h;
     int64_t q_row, k_row, queries, keys; /* of the sequence */
     int64_t shift;                       /* query i stands at key i + shift */

@@ -34,14 +34,14 @@ static int64_t min(int64_t x, int64_t y)
 static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head, int worker,
                     backward_scratch *s)
 {
-    size_t size = fsdp_dtype_size(head->args->dtype), word = sizeof(float), bytes = 0;
+    size_t size = fsdp_dtype_size(head->dtype), word = sizeof(float), bytes = 0;
     size_t keys = (size_t)head->keys, dim = (size_t)head->padded_dim;
     s->block_rows = BLOCK_ROWS;
     while (s->block_rows > ROWS && s->block_rows * head->keys > BLOCK_ELEMENTS)
         s->block_rows /= 2;
     s->scores_ld = s->d_s_ld = fsdp_attention_scores_ld(head->keys);
     s->keep_ld = fsdp_attention_keep_ld(head->keys);
-    size_t block = fsdp_tile_a_bytes(head->keys, fsdp_tile_depth(head->args->dtype, s->block_rows));
+    size_t block = fsdp_tile_a_bytes(head->keys, fsdp_tile_depth(head->dtype, s->block_rows));
     size_t scores_bytes = (size_t)(ROWS * s->scores_ld) * word;
     size_t table = (size_t)fsdp_attention_table_length(head) * word;
     size_t k = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(head, head->keys));
@@ -154,7 +154,7 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
     const char *d_out = fsdp_attention_at(head, args->d_out, ld, row, head->h);
     const char *out = fsdp_attention_at(head, args->out, ld, row, head->h);
     char *d_q = (char *)args->d_q + (d_out - (const char *)args->d_out);
-    int64_t lanes = fsdp_tile_depth(args->dtype, p->rows);
+    int64_t lanes = fsdp_tile_depth(head->dtype, p->rows);
     fsdp_attention_ask(head, args->q, args->q_ld, p->query + ROWS);
     fsdp_attention_ask(head, args->d_out, ld, p->query + ROWS);
     fsdp_attention_ask(head, args->out, ld, p->query + ROWS);
@@ -177,7 +177,7 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
 static void spread(const fsdp_attention_head *head, const block_part *p, const char *tiles,
                    const char *y, float *d_keys)
 {
-    head->tiles->multiply(&(fsdp_tile_block){.dtype = head->args->dtype,
+    head->tiles->multiply(&(fsdp_tile_block){.dtype = head->dtype,
                                              .m = p->block.end - p->block.first,
                                              .n = head->args->head_dim,
                                              .depth = p->depth,
@@ -194,12 +194,12 @@ static void backward_block(const fsdp_attention_head *head, const backward_scrat
 {
     const fsdp_attention_args *args = head->args;
     int64_t row = head->q_row + query, ld = args->heads * args->head_dim;
-    block_part p = {.depth = fsdp_tile_depth(args->dtype, rows),
+    block_part p = {.depth = fsdp_tile_depth(head->dtype, rows),
                     .block = fsdp_attention_range_of(head, query, rows)};
     for (int64_t i = 0; i < rows; i += ROWS) {
         p.query = query + i;
         p.rows = min(rows - i, ROWS);
-        p.lane = fsdp_tile_depth(args->dtype, i);
+        p.lane = fsdp_tile_depth(head->dtype, i);
         p.range = fsdp_attention_range_of(head, p.query, p.rows);
         backward_strip(head, s, &p);
     }

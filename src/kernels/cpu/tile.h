@@ -25,11 +25,13 @@ enum {
 typedef struct fsdp_tile_block {
     fsdp_dtype dtype;    /* of A, B and bias: f32 or bf16 */
     int64_t m, n, depth; /* depth: lanes of k */
-    const void *a;       /* as pack_a left it, or (not if it widens) rows a_stride bytes apart */
+    const void *a;       /* as pack_a left it, or rows of lanes a_stride bytes apart */
     int64_t a_stride;    /* 0: packed */
-    const void *b;       /* as pack_b left it; may begin at a later panel, and later in k */
+    const void *b;       /* as pack_b left it */
     int64_t b_columns;   /* that pack_b saw; 0: n */
-    int64_t b_stride;    /* bytes between panels; 0: depth lanes of the width */
+    int64_t b_column;    /* the first of them that is multiplied, with which a panel begins */
+    int64_t b_depth;     /* lanes that pack_b saw; 0: depth */
+    int64_t b_lane;      /* the first of them that is multiplied */
     void *c;             /* [m, n], leading dimension ldc */
     fsdp_dtype c_dtype;  /* f32 or dtype */
     int64_t ldc;         /* elements */
@@ -40,7 +42,7 @@ typedef struct fsdp_tile_block {
 } fsdp_tile_block;
 
 typedef struct fsdp_cpu_tiles {
-    bool widens;        /* bf16 becomes float32, a lane is one element of k; A is always packed */
+    bool widens;        /* bf16 becomes float32, a lane is one element of k; A has to be packed */
     int64_t most_depth; /* lanes of a split of k */
     /* Elements of k where A is packed, from rows of k that lie apart: so many pages are known to
      * the second TLB, and C, usually f32, can be added to. */
@@ -55,6 +57,8 @@ typedef struct fsdp_cpu_tiles {
     void (*pack_a)(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t m);
     void (*multiply)(const fsdp_tile_block *block);
+    /* A multiple of 16 not far below `column`, of n that pack_b saw, with which a panel begins. */
+    int64_t (*panel_first)(int64_t n, int64_t column);
 } fsdp_cpu_tiles;
 
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v3;

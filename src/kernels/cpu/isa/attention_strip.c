@@ -1,5 +1,5 @@
-/* Softmax and its gradient on strips of eight queries; see Note [Strips]. AVX-512 alone has them,
- * and bf16 wants AVX512-BF16, as tiles do. */
+/* Softmax and its gradient on strips of eight queries with AVX-512; see Note [Strips]. bf16 wants
+ * AVX512-BF16, as tiles do. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -400,6 +400,4 @@ BF16_TARGET static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const
 
 const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_attention_strips) = {
     .softmax = softmax, .gradient = gradient, .keep = keep, .dot = dot, .store = store};
-#else
-const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_attention_strips) = {0};
 #endif

@@ -477,7 +477,9 @@ static void multiply(const fsdp_tile_block *b)
     int64_t panel_bytes = b->depth * width * LANE; /* 0: products over nothing */
     int64_t group = GROUP_BYTES / (panel_bytes ? panel_bytes : LANE);
     group = group > 1 ? group : 1;
-    int64_t b_stride = b->b_stride ? b->b_stride : panel_bytes;
+    int64_t b_stride = (b->b_depth ? b->b_depth : b->depth) * width * LANE;
+    const char *panel =
+        (const char *)b->b + b->b_column / width * b_stride + b->b_lane * width * LANE;
     int64_t panels = fsdp_ceil_div(b->n, width);
     bool far = b->depth >= FAR_DEPTH;
     for (int64_t p0 = 0; p0 < panels; p0 += group) {
@@ -488,9 +490,15 @@ static void multiply(const fsdp_tile_block *b)
                     prefetch_c(b, i, p * width, fsdp_min_i64(b->n - p * width, width));
                 if (far && p0 == 0 && b->a_stride && i + 2 * ROWS <= b->m)
                     prefetch_a(b, i + ROWS, p, end);
-                multiply_tile(b, (const char *)b->b + p * b_stride, width, i, p * width);
+                multiply_tile(b, panel + p * b_stride, width, i, p * width);
             }
     }
+}
+
+static int64_t panel_first(int64_t n, int64_t column)
+{
+    int64_t width = fsdp_tile_width(n);
+    return column / width * width;
 }
 
 const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {
@@ -499,5 +507,6 @@ const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {
     .a_bytes = 512 << 10,
     .pack_b = pack_b,
     .pack_a = pack_a,
-    .multiply = multiply};
+    .multiply = multiply,
+    .panel_first = panel_first};
 #endif

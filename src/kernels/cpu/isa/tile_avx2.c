@@ -5,30 +5,24 @@
  * A. A panel of B has 24 columns, one after another [depth][width]; the last ones are narrower, and
  * a rest of 8 makes two of 16 of the last two, since 4 x 8 sums alone would wait for each other. A
  * panel stays in the first cache while all rows of a block of A go by (tile.h's order of loops is
- * for a second cache that feeds wider registers). A is always packed: its rows, read as they lie
- * from as far apart as they are, took 5 to 25 % longer. Its tiles have FSDP_TILE_ROWS rows, which
- * are multiplied by halves. */
+ * for a second cache that feeds wider registers). GEMM always packs A: its rows, read as they lie
+ * from as far apart as they are, took 5 to 25 % longer. Tiles of A have FSDP_TILE_ROWS rows, which
+ * are multiplied by halves. Attention's rows of probabilities, in the first cache, are read as they
+ * lie. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
-#include "src/kernels/cpu/isa/block.h"
-#include "src/kernels/cpu/isa/vector.h"
-
-/* Loops of constant length over registers. */
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
+#include "src/kernels/cpu/isa/avx2.h"
 
 enum {
     ROWS = 4,
     WIDTH = 24,
     VECTORS = WIDTH / 8,
-    STRIP = 72,  /* columns of B, rows of A that a row of k is packed for at a time */
-    AHEAD = 2048 /* elements that packing asks for ahead of time */
+    STRIP = 72,      /* columns of B, rows of A that a row of k is packed for at a time */
+    FAR_DEPTH = 128, /* so that asking for C costs little */
+    AHEAD = 2048     /* elements that packing asks for ahead of time */
 };
 
 /* --- panels of B --- */
@@ -81,23 +75,6 @@ static target target_of_a(void *tiles, int64_t depth, int64_t n, int64_t i)
                     FSDP_TILE_ROWS};
 }
 
-FSDP_INLINE __m256 widen(__m128i half)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
-/* `n` elements, zeros after them. */
-FSDP_INLINE __m256 load(const char *src, bool bf16, int64_t n)
-{
-    if (n >= 8)
-        return bf16 ? widen(_mm_loadu_si128((const __m128i *)(const void *)src))
-                    : _mm256_loadu_ps((const float *)(const void *)src);
-    char part[32] = {0};
-    memcpy(part, src, (size_t)n * (bf16 ? 2 : 4));
-    return bf16 ? widen(_mm_loadu_si128((const __m128i *)(const void *)part))
-                : _mm256_loadu_ps((const float *)(const void *)part);
-}
-
 /* 8 x 8 lanes, rows to columns. */
 FSDP_INLINE void transpose(__m256 r[8])
 {
@@ -138,7 +115,7 @@ FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes
     const char *at = src + lane * (bf16 ? 2 : 4);
     UNROLL
     for (int i = 0; i < 8; i++)
-        r[i] = i < rows ? load(at + i * row_bytes, bf16, lanes) : _mm256_setzero_ps();
+        r[i] = i < rows ? fsdp_avx2_load(at + i * row_bytes, bf16, lanes) : _mm256_setzero_ps();
     transpose(r);
     UNROLL
     for (int i = 0; i < 8; i++)
@@ -150,7 +127,10 @@ FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes
 FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_bytes, bool bf16,
                                  int64_t k, int64_t rows)
 {
+    int64_t size = bf16 ? 2 : 4;
     for (int64_t lane = 0; lane < k; lane += 8) {
+        for (int64_t i = 0; i < 8 && lane * size % 64 == 0; i++)
+            ask(src + lane * size, (8 + i) * row_bytes);
         if (rows == 8 && k - lane >= 8)
             pack_block(to, src, row_bytes, lane, bf16, 8, 8);
         else
@@ -168,7 +148,8 @@ FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes,
             const char *at = src + lane * row_bytes + j * (bf16 ? 2 : 4);
             if (j % 16 == 0)
                 ask(at, ahead);
-            _mm256_storeu_ps(to[j / 8].at + lane * to[j / 8].stride, load(at, bf16, columns - j));
+            _mm256_storeu_ps(to[j / 8].at + lane * to[j / 8].stride,
+                             fsdp_avx2_load(at, bf16, columns - j));
         }
 }
 
@@ -208,12 +189,12 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 
 /* --- one tile --- */
 
-/* C [rows, 8 vectors], leading dimension ldc. */
-typedef void tile_fn(int64_t depth, const float *a, const float *b, float *c, int64_t ldc,
-                     bool add);
+/* C [rows, 8 vectors], leading dimension ldc. `a`: packed (a_ld 0), or rows a_ld apart. */
+typedef void tile_fn(int64_t depth, const float *a, int64_t a_ld, const float *b, float *c,
+                     int64_t ldc, bool add);
 
-FSDP_INLINE void tile(int rows, int vectors, int64_t depth, const float *a, const float *b,
-                      float *c, int64_t ldc, bool add)
+FSDP_INLINE void tile(bool packed, int rows, int vectors, int64_t depth, const float *a,
+                      int64_t a_ld, const float *b, float *c, int64_t ldc, bool add)
 {
     __m256 acc[ROWS][VECTORS];
     UNROLL
@@ -229,12 +210,12 @@ FSDP_INLINE void tile(int rows, int vectors, int64_t depth, const float *a, cons
             x[j] = _mm256_loadu_ps(b + 8 * j);
         UNROLL
         for (int i = 0; i < rows; i++) {
-            __m256 y = _mm256_broadcast_ss(a + i);
+            __m256 y = _mm256_broadcast_ss(packed ? a + i : a + i * a_ld);
             UNROLL
             for (int j = 0; j < vectors; j++)
                 acc[i][j] = _mm256_fmadd_ps(y, x[j], acc[i][j]);
         }
-        a += FSDP_TILE_ROWS;
+        a += packed ? FSDP_TILE_ROWS : 1;
         b += 8 * vectors;
     }
     UNROLL
@@ -248,10 +229,13 @@ FSDP_INLINE void tile(int rows, int vectors, int64_t depth, const float *a, cons
 }
 
 #define TILE(rows, vectors)                                                                        \
-    static void tile_##rows##vectors(int64_t depth, const float *a, const float *b, float *c,      \
-                                     int64_t ldc, bool add)                                        \
+    static void tile_##rows##vectors(int64_t depth, const float *a, int64_t a_ld, const float *b,  \
+                                     float *c, int64_t ldc, bool add)                              \
     {                                                                                              \
-        tile(rows, vectors, depth, a, b, c, ldc, add);                                             \
+        if (a_ld == 0)                                                                             \
+            tile(true, rows, vectors, depth, a, 0, b, c, ldc, add);                                \
+        else                                                                                       \
+            tile(false, rows, vectors, depth, a, a_ld, b, c, ldc, add);                            \
     }
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3)
 TILES(1)
@@ -273,17 +257,19 @@ static void finish(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, i
     bool bf16_c = b->c_dtype == FSDP_DTYPE_BF16, bf16 = b->dtype == FSDP_DTYPE_BF16;
     for (int64_t j = 0; j < columns; j += 8) {
         int64_t n = fsdp_min_i64(8, columns - j);
-        __m256 bias = b->bias ? load((const char *)b->bias + (j0 + j) * (bf16 ? 2 : 4), bf16, n)
-                              : _mm256_setzero_ps();
+        __m256 bias =
+            b->bias ? fsdp_avx2_load((const char *)b->bias + (j0 + j) * (bf16 ? 2 : 4), bf16, n)
+                    : _mm256_setzero_ps();
         for (int64_t i = 0; i < rows; i++) {
             char *c = (char *)b->c + ((i0 + i) * b->ldc + j0 + j) * (bf16_c ? 2 : 4);
             __m256 y = _mm256_loadu_ps(&x[i][j]);
             if (b->sum)
                 y = _mm256_add_ps(
-                    y, load((const char *)(b->sum + (i0 + i) * b->sum_ld + j0 + j), false, n));
+                    y, fsdp_avx2_load((const char *)(b->sum + (i0 + i) * b->sum_ld + j0 + j), false,
+                                      n));
             y = _mm256_add_ps(y, bias);
             if (b->add)
-                y = _mm256_add_ps(y, load(c, bf16_c, n));
+                y = _mm256_add_ps(y, fsdp_avx2_load(c, bf16_c, n));
             float out[8];
             _mm256_storeu_ps(out, y);
             fsdp_store_block(c, b->c_dtype, 0, out, (int)n);
@@ -291,39 +277,54 @@ static void finish(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, i
     }
 }
 
-/* Rows [i, i + ROWS) of C below panel p. */
-static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i)
+/* Rows of A from i on, a multiple of ROWS. */
+static const float *a_at(const fsdp_tile_block *b, int64_t i)
 {
-    int64_t rows = fsdp_min_i64(b->m - i, ROWS), columns = fsdp_min_i64(b->n - p.first, p.width);
-    const float *a =
-        (const float *)(const void *)((const char *)b->a +
-                                      i / FSDP_TILE_ROWS * fsdp_tile_a_stride(b->depth)) +
-        i % FSDP_TILE_ROWS;
-    const float *panel_of_b = (const float *)b->b + p.first * b->depth;
+    const char *a = b->a;
+    if (b->a_stride)
+        return (const float *)(const void *)(a + i * b->a_stride);
+    a += i / FSDP_TILE_ROWS * fsdp_tile_a_stride(b->depth);
+    return (const float *)(const void *)a + i % FSDP_TILE_ROWS;
+}
+
+/* Rows [i, i + ROWS) and columns [j, ...) of C, below panel p. */
+static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t j)
+{
+    int64_t rows = fsdp_min_i64(b->m - i, ROWS), columns = fsdp_min_i64(b->n - j, p.width);
+    int64_t a_ld = b->a_stride / (int64_t)sizeof(float),
+            b_depth = b->b_depth ? b->b_depth : b->depth;
+    const float *a = a_at(b, i);
+    const float *panel_of_b = (const float *)b->b + p.first * b_depth + b->b_lane * p.width;
     tile_fn *run = tiles[rows - 1][p.width / 8 - 1];
     if (b->c_dtype == FSDP_DTYPE_F32 && !b->sum && !b->bias && columns == p.width) {
-        float *c = (float *)b->c + i * b->ldc + p.first;
-        for (int64_t r = 0; r < rows; r++) { /* there when the sums are */
+        float *c = (float *)b->c + i * b->ldc + j;
+        for (int64_t r = 0; r < rows && b->depth >= FAR_DEPTH; r++) { /* there when the sums are */
             __builtin_prefetch(c + r * b->ldc, 1);
             __builtin_prefetch(c + r * b->ldc + columns - 1, 1);
         }
-        run(b->depth, a, panel_of_b, c, b->ldc, b->add);
+        run(b->depth, a, a_ld, panel_of_b, c, b->ldc, b->add);
         return;
     }
     float buffer[ROWS][WIDTH];
-    run(b->depth, a, panel_of_b, buffer[0], WIDTH, false);
-    finish(b, buffer, i, rows, p.first, columns);
+    run(b->depth, a, a_ld, panel_of_b, buffer[0], WIDTH, false);
+    finish(b, buffer, i, rows, j, columns);
 }
 
 static void multiply(const fsdp_tile_block *b)
 {
-    int64_t n = rounded(b->n);
-    for (int64_t j = 0; j < n;) {
-        panel p = panel_of(j, n);
+    int64_t all = rounded(b->b_columns ? b->b_columns : b->n);
+    for (int64_t j = 0; j < b->n;) {
+        panel p = panel_of(b->b_column + j, all);
         for (int64_t i = 0; i < b->m; i += ROWS)
-            multiply_tile(b, p, i);
+            multiply_tile(b, p, i, j);
         j += p.width;
     }
+}
+
+static int64_t panel_first(int64_t n, int64_t column)
+{
+    int64_t two = 2 * WIDTH, last = panel_of(rounded(n) - 8, rounded(n)).first;
+    return fsdp_min_i64(column, last) / two * two;
 }
 
 const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {.widens = true,
@@ -332,5 +333,6 @@ const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {.widens = true,
                                                          .a_bytes = 192 << 10,
                                                          .pack_b = pack_b,
                                                          .pack_a = pack_a,
-                                                         .multiply = multiply};
+                                                         .multiply = multiply,
+                                                         .panel_first = panel_first};
 #endif

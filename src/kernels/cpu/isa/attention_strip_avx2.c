@@ -1,0 +1,272 @@
+/* Softmax and its gradient on strips of eight queries with AVX2; see Note [Strips]. P and dS are
+ * float32 whatever the tensors' dtype, as tiles of AVX2 are. */
+#include "src/kernels/cpu/attention_tiles.h"
+
+#include "src/kernels/cpu/isa/isa.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+#include "src/kernels/cpu/isa/avx2.h"
+#include "src/kernels/cpu/isa/philox.h"
+
+enum {
+    ROWS = FSDP_TILE_ROWS,
+    LANES = 8
+};
+
+static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
+
+/* 2^x for x below 127; 0 below -126 and for -infinity, NaN for NaN. The polynomial is that of
+ * AVX-512's float32. */
+FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
+{
+    fsdp_veci seen = x > -126.0f;
+    x = fsdp_vec_max(fsdp_vec_set(-126.0f), x);
+    const fsdp_vec whole = (fsdp_vec)_mm256_floor_ps((__m256)x), r = x - whole;
+    fsdp_vec q = fsdp_vec_set(0x1.c7211ap-13f);
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(0x1.461954p-10f));
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(0x1.3d2800p-7f));
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(0x1.c68500p-5f));
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(0x1.ebfd9ep-3f));
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(0x1.62e42ap-1f));
+    q = fsdp_vec_fma(q, r, fsdp_vec_set(1.0f));
+    fsdp_vecu power = (fsdp_vecu)_mm256_cvtps_epi32((__m256)whole) << 23;
+    fsdp_vecu y = (fsdp_vecu)q + power;
+    return (fsdp_vec)(y & (fsdp_vecu)(seen | (x != x)));
+}
+
+/* Lanes kept by dropout: bits 0 to 7. */
+FSDP_INLINE fsdp_veci lanes_of(uint32_t bits)
+{
+    const fsdp_veci bit = {1, 2, 4, 8, 16, 32, 64, 128};
+    return (((fsdp_veci){0} + (int32_t)bits) & bit) != 0;
+}
+
+FSDP_INLINE fsdp_vec only(fsdp_veci lanes, fsdp_vec x)
+{
+    return (fsdp_vec)((fsdp_veci)x & lanes);
+}
+
+/* --- forward --- */
+
+/* x = scale x + bias, -infinity outside the row's span; returns the maximum. */
+FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
+{
+    const float *bias = s->bias ? s->bias - row : NULL;
+    fsdp_vec scale = fsdp_vec_set(s->scale), none = fsdp_vec_set(-INFINITY);
+    fsdp_vec most[2] = {none, none};
+    int begin = s->begin[row], end = s->end[row];
+    for (int j = 0; j < s->columns; j += 2 * LANES) {
+        bool inside = begin <= j && j + 2 * LANES <= end;
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            int at = j + LANES * i;
+            fsdp_vec y = fsdp_vec_load(x + at);
+            y = bias ? fsdp_vec_fma(scale, y, fsdp_vec_load(bias + at)) : scale * y;
+            if (!inside)
+                y = fsdp_vec_select(fsdp_vec_lanes(at, begin, end), y, none);
+            fsdp_vec_store(x + at, y);
+            most[i] = fsdp_vec_max(y, most[i]);
+        }
+    }
+    return fsdp_vec_max_lane(fsdp_vec_max(most[0], most[1]));
+}
+
+/* P = 2^(x - maximum), dropped out; returns the sum before that. */
+FSDP_INLINE float exponentials(const fsdp_attention_strip *s, int row, float maximum, float *p)
+{
+    const float *x = s->scores + row * s->ld;
+    const uint32_t *keep = s->keep ? s->keep + row * s->keep_ld : NULL;
+    fsdp_vec sum[2] = {fsdp_vec_set(0.0f), fsdp_vec_set(0.0f)}, most = fsdp_vec_set(maximum);
+    for (int j = 0; j < s->columns; j += 2 * LANES) {
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            int at = j + LANES * i;
+            fsdp_vec e = exp2_of(fsdp_vec_load(x + at) - most);
+            sum[i] += e;
+            if (keep)
+                e = only(lanes_of(keep[at / 32] >> at % 32), e);
+            fsdp_vec_store(p + at, e);
+        }
+    }
+    return fsdp_vec_sum(sum[0] + sum[1]);
+}
+
+static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float *lse,
+                    float *inverse)
+{
+    for (int row = 0; row < s->rows; row++) {
+        float maximum = scale_row(s, row, s->scores + row * s->ld);
+        bool none = maximum == -INFINITY; /* sees no key: e^(-infinity), of sum 0 */
+        float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
+        lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);
+        inverse[row] = none ? 0.0f : 1.0f / sum;
+    }
+}
+
+/* --- backward --- */
+
+/* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to meet
+ * row 7's. `before` holds the eight columns to the left. */
+FSDP_INLINE fsdp_vec shifted(int row, fsdp_vec before, fsdp_vec now)
+{
+    const fsdp_veci lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    fsdp_vec both = fsdp_vec_select(lane <= row, now, before);
+    fsdp_veci from = (lane + (row + 1)) & (LANES - 1);
+    return (fsdp_vec)_mm256_permutevar8x32_ps((__m256)both, (__m256i)from);
+}
+
+FSDP_INLINE void add_to(float *x, fsdp_vec y)
+{
+    fsdp_vec_store(x, fsdp_vec_load(x) + y);
+}
+
+/* Columns [j, j + 8). `part`: rows may be missing, columns not visible, elements dropped. */
+FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
+                             const fsdp_attention_gradient *g, const float *lse, const float *delta,
+                             int j, fsdp_vec before[ROWS])
+{
+    fsdp_vec scale = fsdp_vec_set(s->scale), diagonal = fsdp_vec_set(0.0f);
+    int64_t tile = j / LANES * g->tile_bytes;
+    float *p_tile = (float *)(void *)(g->p_tiles + tile);
+    float *d_s_tile = (float *)(void *)(g->d_s_tiles + tile);
+    UNROLL
+    for (int row = 0; row < ROWS; row++) {
+        if (part && row >= s->rows)
+            break;
+        fsdp_vec y = fsdp_vec_load(s->scores + row * s->ld + j);
+        fsdp_vec d = fsdp_vec_load(g->d_p + row * s->ld + j), minus = fsdp_vec_set(-lse[row]);
+        y = biased ? fsdp_vec_fma(scale, y, fsdp_vec_load(s->bias + j - row)) + minus
+                   : fsdp_vec_fma(scale, y, minus);
+        fsdp_vec e = exp2_of(y), p = e;
+        if (part) {
+            fsdp_veci seen = fsdp_vec_lanes(j, s->begin[row], s->end[row]), kept = seen;
+            if (s->keep) {
+                kept &= lanes_of(s->keep[row * s->keep_ld + j / 32] >> j % 32);
+                d *= g->keep_factor;
+            }
+            e = only(seen, e);
+            d = only(kept, d);
+            p = only(kept, e);
+        }
+        fsdp_vec d_s = e * (d - delta[row]);
+        fsdp_vec_store((float *)g->d_s + row * g->d_s_ld + j, d_s);
+        fsdp_vec_store(p_tile + row * LANES, p);
+        fsdp_vec_store(d_s_tile + row * LANES, d_s);
+        if (biased) {
+            diagonal += shifted(row, before[row], d_s);
+            before[row] = d_s;
+        }
+    }
+    if (biased && g->d_bias)
+        add_to(g->d_bias + j - (ROWS - 1), diagonal);
+}
+
+FSDP_INLINE void gradient_as(bool biased, const fsdp_attention_strip *s,
+                             const fsdp_attention_gradient *g)
+{
+    fsdp_vec before[ROWS];
+    float lse[ROWS] = {0}, delta[ROWS] = {0};
+    int first = 0, last = s->columns; /* whole columns in between */
+    for (int row = 0; row < ROWS; row++) {
+        before[row] = fsdp_vec_set(0.0f);
+        if (row < s->rows) {
+            lse[row] = g->lse[row] * log2_e;
+            delta[row] = g->delta[row];
+            first = s->begin[row] > first ? s->begin[row] : first;
+            last = s->end[row] < last ? s->end[row] : last;
+        }
+    }
+    first = (first + LANES - 1) & -LANES;
+    last &= -LANES;
+    if (s->rows < ROWS || s->keep || last <= first)
+        first = last = s->columns;
+    for (int j = 0; j < first; j += LANES)
+        gradient_of(true, biased, s, g, lse, delta, j, before);
+    for (int j = first; j < last; j += LANES)
+        gradient_of(false, biased, s, g, lse, delta, j, before);
+    for (int j = last; j < s->columns; j += LANES)
+        gradient_of(true, biased, s, g, lse, delta, j, before);
+    if (!biased || !g->d_bias)
+        return;
+    fsdp_vec diagonal = fsdp_vec_set(0.0f);
+    for (int row = 0; row < ROWS - 1; row++)
+        diagonal += shifted(row, before[row], fsdp_vec_set(0.0f));
+    add_to(g->d_bias + s->columns - (ROWS - 1), diagonal);
+}
+
+static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradient *g)
+{
+    if (s->bias)
+        gradient_as(true, s, g);
+    else
+        gradient_as(false, s, g);
+}
+
+/* --- dropout --- */
+
+static void keep(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_t columns)
+{
+    /* Kept: the upper 24 bits of a word, as a fraction, are at least p. */
+    int32_t threshold = (int32_t)ceil((double)p * 0x1p24);
+    for (int64_t j = 0; j < columns; j += 32) {
+        uint32_t words[32];
+        fsdp_philox8(words, key, (element + (uint64_t)j) / 4);
+        uint32_t kept = 0;
+        for (int i = 0; i < 32; i += LANES) {
+            fsdp_vecu word;
+            memcpy(&word, words + i, sizeof word);
+            fsdp_veci lanes = (fsdp_veci)(word >> 8) >= threshold;
+            kept |= (uint32_t)_mm256_movemask_ps((__m256)lanes) << i;
+        }
+        bits[j / 32] = kept;
+    }
+}
+
+/* --- rows of outputs --- */
+
+static void dot(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
+                int64_t rows, int64_t width)
+{
+    bool bf16 = dtype == FSDP_DTYPE_BF16;
+    int64_t size = bf16 ? 2 : 4;
+    for (int64_t i = 0; i < rows; i++) {
+        fsdp_vec sum = fsdp_vec_set(0.0f);
+        for (int64_t j = 0; j < width; j += LANES) {
+            int64_t at = (i * ld + j) * size;
+            fsdp_vec a = (fsdp_vec)fsdp_avx2_load((const char *)x + at, bf16, width - j);
+            fsdp_vec b = (fsdp_vec)fsdp_avx2_load((const char *)y + at, bf16, width - j);
+            sum = fsdp_vec_fma(a, b, sum);
+        }
+        sums[i] = fsdp_vec_sum(sum);
+    }
+}
+
+static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
+                  const float *factors, float factor, int64_t rows, int64_t width)
+{
+    int64_t size = dtype == FSDP_DTYPE_BF16 ? 2 : 4;
+    for (int64_t i = 0; i < rows; i++) {
+        /* The rows that come next, here or in the next strip: short pieces far apart. */
+        const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
+        for (int64_t at = 0; at < width * size; at += 64)
+            __builtin_prefetch(ahead + at, 1);
+        fsdp_vec f = fsdp_vec_set(factors ? factors[i] * factor : factor);
+        for (int64_t j = 0; j < width; j += LANES) {
+            fsdp_vec x = fsdp_vec_load(src + i * src_ld + j) * f;
+            int64_t at = i * dst_ld + j;
+            float rest[LANES];
+            if (width - j < LANES) {
+                fsdp_vec_store(rest, x);
+                fsdp_store_block(dst, dtype, at, rest, (int)(width - j));
+            } else if (dtype == FSDP_DTYPE_BF16) {
+                fsdp_vec_store_bf16((uint16_t *)dst + at, x);
+            } else {
+                fsdp_vec_store((float *)dst + at, x);
+            }
+        }
+    }
+}
+
+const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_attention_strips) = {
+    .softmax = softmax, .gradient = gradient, .keep = keep, .dot = dot, .store = store};
+#endif

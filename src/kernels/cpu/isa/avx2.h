@@ -1,0 +1,28 @@
+/* What tiles and strips of AVX2 share. */
+#pragma once
+#include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/vector.h"
+
+/* Loops of constant length over registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+FSDP_INLINE __m256 fsdp_avx2_widen(__m128i half)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* `n` elements, zeros after them. */
+FSDP_INLINE __m256 fsdp_avx2_load(const char *src, bool bf16, int64_t n)
+{
+    if (n >= 8)
+        return bf16 ? fsdp_avx2_widen(_mm_loadu_si128((const __m128i *)(const void *)src))
+                    : _mm256_loadu_ps((const float *)(const void *)src);
+    char part[32] = {0};
+    memcpy(part, src, (size_t)n * (bf16 ? 2 : 4));
+    return bf16 ? fsdp_avx2_widen(_mm_loadu_si128((const __m128i *)(const void *)part))
+                : _mm256_loadu_ps((const float *)(const void *)part);
+}
