@@ -297,6 +297,53 @@ TEST(a_shorter_last_split_stays_within_its_scratch)
     fsdp_kernels_cpu_close(context);
 }
 
+/* Those of generation, whose B is read as it lies. */
+TEST(products_of_few_rows_equal_the_double_loop_on_every_isa)
+{
+    uint64_t state = 77;
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa && !t->failed; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
+        for (int round = 0; round < 60 && !t->failed; round++) {
+            problem p = random_problem(&state);
+            p.trans_a = false;
+            p.m = 1 + (int64_t)random_below(&state, 17);
+            p.n = 1 + (int64_t)random_below(&state, 300);
+            p.k = 1 + (int64_t)random_below(&state, round % 4 ? 100 : 2500);
+            check_problem(t, context, kernels, &p, 1);
+        }
+        fsdp_kernels_cpu_close(context);
+    }
+}
+
+/* What is generated for a text does not depend on what else is in its batch. */
+TEST(a_row_of_few_has_the_bits_that_it_has_alone)
+{
+    uint64_t state = 78;
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    if (fsdp_kernels_cpu_open("x86-64-v3", 2, &context, &kernels) != FSDP_OK)
+        SKIP("this CPU has no AVX2");
+    for (int round = 0; round < 24; round++) {
+        problem p = random_problem(&state);
+        p.trans_a = false;
+        p.beta = false;
+        p.m = 2 + (int64_t)random_below(&state, 15);
+        operands all = make_operands(&p), row = make_operands(&p);
+        fsdp_gemm_args args = make_args(&p, &all), one = make_args(&p, &row);
+        ASSERT_OK(kernels->gemm(context, &args));
+        one.m = 1;
+        one.a = (const char *)one.a + fsdp_dtype_size(p.dtype) * (size_t)((p.m - 1) * one.lda);
+        ASSERT_OK(kernels->gemm(context, &one));
+        for (int64_t j = 0; j < p.n; j++)
+            ASSERT(matrix_get(&all.c, p.m - 1, j) == matrix_get(&row.c, 0, j));
+        free_operands(&all);
+        free_operands(&row);
+    }
+    fsdp_kernels_cpu_close(context);
+}
+
 TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
 {
     fsdp_kernel_context *context;

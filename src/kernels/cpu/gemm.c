@@ -2,6 +2,7 @@
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/clock.h"
+#include "src/kernels/cpu/few_rows.h"
 #include "src/kernels/cpu/product.h"
 #include "src/kernels/cpu/tile.h"
 
@@ -9,6 +10,9 @@ static fsdp_status run(fsdp_kernel_context *c, const fsdp_gemm_args *args, fsdp_
 {
     if (args->m == 0 || args->n == 0)
         return FSDP_OK;
+    if (args->m <= FSDP_FEW_ROWS && args->k > 0 && !args->trans_a &&
+        fsdp_cpu_few_rows_of(c, args->ab_dtype))
+        return fsdp_cpu_gemm_rows(c, args, pool);
     if (args->m >= fsdp_cpu_tiles_least_rows && args->k > 0 && fsdp_cpu_tiles_of(c, args->ab_dtype))
         return fsdp_cpu_gemm_tiles(c, args, pool);
     return fsdp_cpu_gemm_onednn(c, args, pool);

@@ -5,12 +5,14 @@
 
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args);
 
-/* m, n > 0; the second wants m n k > 0 and fsdp_cpu_tiles_of its dtype. pool NULL: on the calling
- * thread. */
+/* m, n > 0; the second wants k > 0, too, and fsdp_cpu_tiles_of its dtype; the third few rows
+ * (few_rows.h). pool NULL: on the calling thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_onednn(fsdp_kernel_context *c, const fsdp_gemm_args *args,
                                                  fsdp_thread_pool *pool);
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *args,
                                                 fsdp_thread_pool *pool);
+FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_rows(fsdp_kernel_context *c, const fsdp_gemm_args *args,
+                                               fsdp_thread_pool *pool);
 
 static inline int64_t fsdp_gemm_min(int64_t x, int64_t y)
 {

@@ -20,10 +20,10 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    ROUND = 16,       /* token counts of products are multiples of this, or below it */
-    TILE_ROWS = 256,  /* of C; measured: larger ones gain under 1 %, 128 loses 4 % */
-    SMALL_ROWS = 128, /* up to here (generation) C is cut by columns, not rows */
-    TILE_COLUMNS = 4096,
+    ROUND = 16,         /* token counts of products are multiples of this, or below it */
+    TILE_ROWS = 256,    /* of C; measured: larger ones gain under 1 %, 128 loses 4 % */
+    SMALL_ROWS = 128,   /* up to here (generation) C is cut by columns, not rows */
+    TILE_COLUMNS = 512, /* of few rows, so that each thread has some */
     WIDE_COLUMNS = 512, /* blocks of the widening path */
     WIDE_DEPTH = 1024,
 };

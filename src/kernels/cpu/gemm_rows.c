@@ -1,0 +1,62 @@
+/* GEMM of few rows; see few_rows.h. */
+#include "src/base/alloc.h"
+#include "src/kernels/cpu/few_rows.h"
+#include "src/kernels/cpu/gemm.h"
+#include "src/kernels/cpu/product.h"
+#include "src/kernels/cpu/scratch.h"
+
+enum {
+    C_ELEMENTS = 1536 /* of a task's C, in the first cache */
+};
+
+typedef struct gemm {
+    const fsdp_gemm_args *args;
+    fsdp_kernel_context *context;
+    const fsdp_cpu_few_rows *rows;
+    int64_t columns; /* of a task, a multiple of 16 */
+    fsdp_cpu_failure failure;
+} gemm;
+
+const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype)
+{
+    fsdp_cpu_isa isa = fsdp_kernel_context_isa(c);
+    if (isa < FSDP_CPU_ISA_V3 || fsdp_kernel_context_onednn(c))
+        return NULL;
+    if (isa == FSDP_CPU_ISA_V3)
+        return &fsdp_cpu_few_rows_x86_64_v3;
+    bool widened =
+        dtype == FSDP_DTYPE_F16 || (dtype == FSDP_DTYPE_BF16 && !fsdp_cpu_multiplies_bf16(c));
+    return widened ? &fsdp_cpu_few_rows_x86_64_v4 : NULL;
+}
+
+static fsdp_status run_columns(const gemm *g, int worker, int64_t column)
+{
+    const fsdp_gemm_args *args = g->args;
+    size_t bytes = 0, word = sizeof(float);
+    size_t c = fsdp_scratch_part(&bytes, (size_t)(args->m * g->columns) * word);
+    size_t a = fsdp_scratch_part(&bytes, (size_t)(args->m * fsdp_few_rows_ld(args->k)) * word);
+    char *scratch = fsdp_kernel_scratch(g->context, worker, bytes);
+    if (!scratch)
+        return fsdp_error_nomem();
+    g->rows->multiply(args, column, fsdp_gemm_min(g->columns, args->n - column),
+                      (float *)(void *)(scratch + a), (float *)(void *)(scratch + c));
+    return FSDP_OK;
+}
+
+static void run_task(void *arg, int64_t i, int worker)
+{
+    gemm *g = arg;
+    if (!fsdp_cpu_failure_any(&g->failure))
+        fsdp_cpu_failure_note(&g->failure, run_columns(g, worker, i * g->columns));
+}
+
+fsdp_status fsdp_cpu_gemm_rows(fsdp_kernel_context *c, const fsdp_gemm_args *args,
+                               fsdp_thread_pool *pool)
+{
+    gemm g = {.args = args, .context = c, .rows = fsdp_cpu_few_rows_of(c, args->ab_dtype)};
+    int64_t threads = pool ? fsdp_thread_pool_size(pool) : 1;
+    int64_t most = C_ELEMENTS / args->m, each = (args->n + threads - 1) / threads;
+    g.columns = (fsdp_gemm_min(each, most) + 15) / 16 * 16;
+    fsdp_parallel_for(pool, (args->n + g.columns - 1) / g.columns, run_task, &g);
+    return fsdp_cpu_failure_raise(&g.failure);
+}
