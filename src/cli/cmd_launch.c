@@ -321,6 +321,8 @@ static void launch_fini(fsdp_launch *launch)
 static int run_attempts(const fsdp_launch *launch)
 {
     fsdp_attempt attempt = {0};
+    /* Who reads the output may end first: Ctrl-C also ends `| tee log`, while ranks still save. */
+    signal(SIGPIPE, SIG_IGN);
     for (int restarts = 0;; restarts++) {
         if (fsdp_launch_attempt(launch, restarts, &attempt) != FSDP_OK)
             return fsdp_cli_failed("fsdp launch");

@@ -84,6 +84,7 @@ fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
         return NULL;
     self->output = output;
     self->to_the_end = to_the_end;
+    signal(SIGPIPE, SIG_IGN);
     handled_signals(&set);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);

@@ -8,8 +8,9 @@ typedef struct fsdp_interrupt fsdp_interrupt;
 
 /* From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored: nohup) end the process as they
  * always do, but a save into `output` (NULL: none) under way may first come to its end; one that
- * takes longer than some seconds is removed. Call it before any thread is started, once per
- * process.
+ * takes longer than some seconds is removed. A pipe that nobody reads any more ends nothing: Ctrl-C
+ * also ends `| tee log`, and what is saved is worth more than what is printed. Call it before any
+ * thread is started, once per process.
  *
  * @param to_the_end the run looks at the flag and ends by itself, after it has saved what it goes
  *                   on from: it is waited for, until a second signal comes

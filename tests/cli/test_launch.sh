@@ -201,6 +201,23 @@ kill -INT "$launcher"
 finish
 expect but_no_longer_than_they_are_given 130 'Interrupt: ending 2 ranks'
 if [ $took -ge 1 ] && [ $took -lt 4 ]; then ok which_is_a_second; else bad which_is_a_second "$took s"; fi
+# As Ctrl-C does with `fsdp launch ... 2>&1 | tee log`: who reads is gone before the launcher tells.
+mkfifo "$dir/pipe"
+rm -f "$dir/pids" "$dir/saved"
+"$fsdp" launch -n 2 sh -c 'trap "echo saved >>'"$dir"'/saved; exit" INT; echo $$ >>"'"$dir"'/pids"; while :; do sleep 0.1; done' >"$dir/pipe" 2>&1 &
+launcher=$!
+cat "$dir/pipe" >"$dir/out" &
+reader=$!
+wait_for has_lines "$dir/pids" 2
+kill -KILL "$reader"
+wait "$reader" 2>/dev/null
+kill -INT "$launcher"
+finish
+[ "$rc" -eq 130 ] && ok a_broken_pipe_is_no_signal || bad a_broken_pipe_is_no_signal "exit code $rc"
+has_lines "$dir/saved" 2 && ok and_ranks_save_as_ever || bad and_ranks_save_as_ever "they do not"
+"$fsdp" launch -n 1 --log-dir "$dir/p" --tee 1 sh -c 'seq 9; sleep 0.5; seq 99999; echo end' | head -n 1 >"$dir/out"
+[ "$(tail -n 1 "$dir"/p/none_*/attempt_0/0/stdout.log)" = end ] && ok tee_goes_on_to_its_file ||
+    bad tee_goes_on_to_its_file "it ends too soon"
 begin "$sleeping"
 kill -KILL "$second"
 finish

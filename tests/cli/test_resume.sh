@@ -285,6 +285,22 @@ grep -q '^--> saved o-checkpoints/checkpoint-' out && ok which_is_told || bad wh
 train 2 --resume
 same and_the_run_goes_on
 fresh
+mkfifo pipe
+cat pipe >out &
+reader=$!
+# shellcheck disable=SC2046,SC2086
+"$fsdp" launch -n 2 train $options $(split 2) --save-steps 1000 >pipe 2>&1 &
+pid=$!
+until_step 3
+kill -KILL $reader
+wait $reader 2>/dev/null
+until_step 5
+kill -INT $pid
+wait $pid
+rc=$?
+[ "$rc" -eq 130 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok a_signal_saves_when_nobody_reads_the_log ||
+    bad a_signal_saves_when_nobody_reads_the_log "rc $rc, $(checkpoints)"
+fresh
 # shellcheck disable=SC2046,SC2086
 "$fsdp" launch -n 2 train $options $(split 2) --save-steps 3 --async-save >out 2>err &
 pid=$!
