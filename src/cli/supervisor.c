@@ -149,6 +149,23 @@ static void rank_ended(supervisor *s, int rank)
     }
 }
 
+/* Who has joined the group waits for all ranks, also for one that ended well before it joined. */
+static void miss_strangers(supervisor *s)
+{
+    int stranger = -1;
+    bool joined = false;
+    for (int i = 0; i < s->n; i++) {
+        fsdp_rank_state state = fsdp_rendezvous_rank_state(s->rendezvous, i);
+        if (s->ranks[i].ended && state == FSDP_RANK_STARTING)
+            stranger = i;
+        joined |= !s->ranks[i].ended && state == FSDP_RANK_JOINED;
+    }
+    if (stranger < 0 || !joined)
+        return;
+    post_abort(s, stranger, "ended without joining the process group");
+    ask_to_end(s, ABORT_GRACE_S);
+}
+
 static void reap(supervisor *s)
 {
     for (int i = 0; i < s->n; i++) {
@@ -211,6 +228,8 @@ static void watch(supervisor *s)
                     fsdp_tee_pump(&s->ranks[i / 2].tee[i % 2], s->launch->role, i / 2);
         }
         reap(s);
+        if (s->stage == STAGE_RUNNING)
+            miss_strangers(s);
         if (s->stage == STAGE_RUNNING && fsdp_rendezvous_failure(s->rendezvous, &report) &&
             !s->posted[0])
             ask_to_end(s, ABORT_GRACE_S);

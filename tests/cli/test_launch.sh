@@ -82,9 +82,6 @@ run -n 2 sh -c 'trap "" TERM; [ $RANK = 0 ] || while :; do sleep 60; done; exit 
 expect a_rank_that_ignores_sigterm_is_killed 1 'rank 0'
 # SIGTERM comes 2 s after the abort and SIGKILL 2 s later; the rank itself would go on for ever
 [ "$took" -lt 30 ] && ok and_soon || bad and_soon "$took s"
-run -n 2 sh -c '[ $RANK = 1 ] || exec sleep 60; printf "{\"message\": {\"message\": \"disk full\\\\n\"}}" >$TORCHELASTIC_ERROR_FILE; exit 1'
-expect the_message_a_rank_leaves_is_shown 1 'rank 1 \(pid [0-9]+\) exited with status 1: disk full$'
-
 run -n 2 "$dir/nothing here"
 expect a_missing_program_is_a_usage_error 2 "$dir/nothing here: No such file"
 run -n 2 lanuch

@@ -308,5 +308,7 @@ check a_stopped_rank_is_told grep -q "rank 1 (pid $second) is stopped" err
 kill -INT "$launcher"
 finish
 ended stopped_ranks_end_too 130 'Interrupt'
+run launch -n 2 sh -c '[ $RANK = 1 ] || FSDP_TIMEOUT_S=9 exec "$0" train --model tiny --from-config --data ids.jsonl --no-save-model' "$fsdp"
+expect a_rank_that_never_joins_is_missed 1 'rank 1 \(pid [0-9]+\): ended without joining the process group$'
 
 tally
