@@ -132,8 +132,11 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
 {
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
-    fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s", text,
-                                    allowed.data ? allowed.data : "another value");
+    /* Why a choice changes nothing is why there is no other. */
+    const bool told = option->type == FSDP_OPTION_CHOICE && option->no_effect;
+    fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
+                                    text, allowed.data ? allowed.data : "another value",
+                                    told ? ": " : "", told ? option->no_effect : "");
     fsdp_str_fini(&allowed);
     return status;
 }

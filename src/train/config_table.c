@@ -29,6 +29,7 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|transformer|
                                             "SIZE_BASED_WRAP|size", "NO_WRAP|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
 static const char *const devices[] = {"cpu", "meta", "cuda", "fake", NULL};
+static const char *const only_1[] = {"1", NULL};
 static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|true|1|on|2", "fsdp1",
                                            NULL};
 
@@ -36,6 +37,9 @@ static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|tru
 #define NOWHERE .offset = FSDP_OPTION_NOWHERE
 #define NO_GPU "this build computes on the CPU"
 #define MACHINE "ranks come from fsdp launch, on this machine"
+#define NO_CONTEXT "there is no context parallelism"
+#define NO_SEQUENCE "there is no sequence parallelism"
+#define COMPILED "nothing is left to compile"
 #define OWN_ROWS                                                                                   \
     "each rank reads its own rows of the files, or draws them from the seed: all have the same "   \
     "model, which no rank ever has whole"
@@ -538,7 +542,10 @@ static const fsdp_option table[] = {
     {.name = "distributed-type", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
     {.name = "machine-rank", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
     {.name = "main-training-function", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
-    {.name = "num-machines", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
+    {.name = "num-machines", .type = FSDP_OPTION_CHOICE, NOWHERE, .choices = only_1,
+     .no_effect = MACHINE},
+    {.name = "main-process-ip", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "main-process-port", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
     {.name = "num-processes", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
     {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
     {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = MACHINE},
@@ -550,6 +557,27 @@ static const fsdp_option table[] = {
      .no_effect = "what ranks call is always compared"},
     {.name = "fsdp-version", .type = FSDP_OPTION_INT, NOWHERE,
      .no_effect = "the words of both are known"},
+    {.name = "parallelism-config-dp-shard-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = "FULL_SHARD shards over all ranks, and --shard-size N over so many"},
+    {.name = "parallelism-config-dp-replicate-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = "--replicas N says how many there are"},
+    {.name = "parallelism-config-tp-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = "there is no tensor parallelism"},
+    {.name = "parallelism-config-cp-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = NO_CONTEXT},
+    {.name = "parallelism-config-cp-backend", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = NO_CONTEXT},
+    {.name = "parallelism-config-cp-comm-strategy", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = NO_CONTEXT},
+    {.name = "parallelism-config-sp-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = NO_SEQUENCE},
+    {.name = "parallelism-config-sp-backend", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = NO_SEQUENCE},
+    {.name = "dynamo-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = COMPILED},
+    {.name = "dynamo-mode", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = COMPILED},
+    {.name = "dynamo-use-dynamic", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = COMPILED},
+    {.name = "dynamo-use-fullgraph", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = COMPILED},
+    {.name = "dynamo-use-regional-compilation", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = COMPILED},
     {.name = "enable-cpu-affinity", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "fsdp launch binds ranks to their cores"},
     {.name = "do-train", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = "it always trains"},

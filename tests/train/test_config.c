@@ -636,6 +636,12 @@ TEST(accelerates_configuration_is_read)
                                "debug: false\n"
                                "distributed_type: FSDP\n"
                                "downcast_bf16: 'no'\n"
+                               "dynamo_config:\n"
+                               "  dynamo_backend: INDUCTOR\n"
+                               "  dynamo_mode: default\n"
+                               "  dynamo_use_dynamic: false\n"
+                               "  dynamo_use_fullgraph: false\n"
+                               "  dynamo_use_regional_compilation: false\n"
                                "enable_cpu_affinity: false\n"
                                "fsdp_config:\n"
                                "  fsdp_activation_checkpointing: true\n"
@@ -652,6 +658,11 @@ TEST(accelerates_configuration_is_read)
                                "mixed_precision: bf16\n"
                                "num_machines: 1\n"
                                "num_processes: 2\n"
+                               "parallelism_config:\n"
+                               "  parallelism_config_cp_size: 1\n"
+                               "  parallelism_config_dp_replicate_size: 1\n"
+                               "  parallelism_config_dp_shard_size: 1\n"
+                               "  parallelism_config_tp_size: 1\n"
                                "rdzv_backend: static\n"
                                "same_network: true\n"
                                "tpu_env: []\n"
@@ -687,6 +698,39 @@ TEST(accelerates_configuration_is_read)
     ASSERT_OK(parse(&c, line));
     ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_HYBRID_SHARD_ZERO2);
     ASSERT_INT(c.reshard_after_forward, 0);
+}
+
+/* A job that this one is not: refused, and why. */
+TEST(accelerates_other_jobs_are_refused)
+{
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"parallelism_config:\n"
+         "  parallelism_config_cp_comm_strategy: allgather\n"
+         "  parallelism_config_cp_size: 2\n",
+         "acc.yaml:3: parallelism_config_cp_size: '2' is not allowed; it takes 1: there is no "
+         "context parallelism"},
+        {"parallelism_config_dp_replicate_size: 2\n",
+         "parallelism_config_dp_replicate_size: '2' is not allowed; it takes 1: --replicas N"},
+        {"parallelism_config_dp_shard_size: 4\n",
+         "parallelism_config_dp_shard_size: '4' is not allowed; it takes 1: FULL_SHARD shards"},
+        {"parallelism_config_sp_size: 0\n", "parallelism_config_sp_size: '0' is not allowed"},
+        {"parallelism_config_tp_size: 2\n", "no tensor parallelism"},
+        {"main_process_ip: 10.0.0.1\nmain_process_port: 29500\nnum_machines: 2\n",
+         "acc.yaml:3: num_machines: '2' is not allowed; it takes 1: ranks come from fsdp launch"},
+    };
+    fsdp_train_config c;
+    char path[256], line[300];
+    snprintf(path, sizeof path, "%s/acc.yaml", fsdp_test_dir(t));
+    snprintf(line, sizeof line, "--config %s", path);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        FILE *file = fopen(path, "w");
+        ASSERT(file);
+        fputs(cases[i].text, file);
+        fclose(file);
+        ASSERT_ERROR(parse(&c, line), FSDP_ERR_INVALID, cases[i].error);
+    }
 }
 
 /* Accelerate's launcher exports its default strategy beside what the user chose. */
