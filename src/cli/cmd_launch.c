@@ -2,9 +2,12 @@
  * attempts. */
 #include <errno.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,12 +81,14 @@ static const fsdp_option table[] = {
      .help = "MASTER_ADDR of the ranks; fsdp's own commands do not need it"},
     {.name = "master-port", .aliases = "main-process-port", .type = FSDP_OPTION_INT,
      PLACE(master_port), .value = "29500", .bounds = FSDP_BETWEEN(0, 65535), .metavar = "PORT",
-     .help = "MASTER_PORT of the ranks"},
+     .shown_default = "29500; 0 with --standalone or --rdzv-endpoint",
+     .help = "MASTER_PORT of the ranks; 0: a free one"},
+    {.name = "standalone", .type = FSDP_OPTION_BOOL, PLACE(standalone),
+     .help = "MASTER_PORT of its own, beside other jobs of this host"},
 
     {.name = "node-rank", .aliases = "machine-rank", .type = FSDP_OPTION_INT, PLACE(node_rank),
      .value = "0", .bounds = FSDP_AT_LEAST(0), .no_effect = "one host is node 0",
      .group = "accepted"},
-    {.name = "standalone", .type = FSDP_OPTION_BOOL, PLACE(standalone), .no_effect = ONE_HOST},
     {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
     {.name = "rdzv-endpoint", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
     {.name = "rdzv-conf", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = ONE_HOST},
@@ -145,6 +150,15 @@ static fsdp_status read_nproc(const char *text, int *n)
     return FSDP_OK;
 }
 
+/* torchrun's other rendezvous find a port, too: jobs that run at once are told apart by these. */
+static void derive(void *target, const fsdp_options *options)
+{
+    launch_config *c = target;
+    if ((c->standalone || fsdp_options_given(options, "rdzv-endpoint")) &&
+        !fsdp_options_given(options, "master-port"))
+        c->master_port = 0;
+}
+
 static fsdp_status check(void *target, const fsdp_options *options)
 {
     launch_config *c = target;
@@ -178,6 +192,7 @@ static const fsdp_options_spec spec = {
     .positional = "COMMAND: an fsdp command or a program, and its arguments",
     .min_positional = 1,
     .stop_at_positional = true,
+    .derive = derive,
     .check = check,
 };
 
@@ -272,6 +287,23 @@ static fsdp_status find_command(fsdp_launch *launch)
     return launch->program ? FSDP_OK : FSDP_ERR_NOT_FOUND;
 }
 
+/* For rank 0 of a program that listens on MASTER_PORT. */
+static fsdp_status find_free_port(int *port)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET};
+    socklen_t size = sizeof any;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&any, size) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&any, &size) == 0;
+    fsdp_status status =
+        found ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "--master-port 0: %s", strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    if (found)
+        *port = ntohs(any.sin_port);
+    return status;
+}
+
 static fsdp_status prepare(fsdp_launch *launch, const launch_config *c)
 {
     size_t n = (size_t)c->n_ranks;
@@ -279,7 +311,7 @@ static fsdp_status prepare(fsdp_launch *launch, const launch_config *c)
     launch->role = c->role;
     launch->run_id = c->rdzv_id;
     launch->master_addr = c->master_addr;
-    launch->master_port = c->master_port ? c->master_port : 29500;
+    launch->master_port = c->master_port;
     launch->max_restarts = c->max_restarts;
     launch->omp_num_threads = c->omp_num_threads;
     launch->shutdown_timeout_s = c->shutdown_timeout_s;
@@ -360,7 +392,8 @@ int fsdp_cmd_launch(int argc, char **argv)
         code = fsdp_cli_misused("fsdp launch");
     else if (asks_for_text(&launch))
         code = fsdp_command_run(n_words, launch.command);
-    else if (fsdp_launch_bind(&launch, (fsdp_bind)config.bind) != FSDP_OK ||
+    else if ((!launch.master_port && find_free_port(&launch.master_port) != FSDP_OK) ||
+             fsdp_launch_bind(&launch, (fsdp_bind)config.bind) != FSDP_OK ||
              make_log_dir(&launch, config.log_dir) != FSDP_OK)
         code = fsdp_cli_failed("fsdp launch");
     else

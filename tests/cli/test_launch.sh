@@ -38,6 +38,20 @@ run --nnodes=1 --nproc_per_node=2 --standalone --rdzv-backend c10d --rdzv_endpoi
 if [ "$rc" -eq 0 ] && [ "$(sort -u "$dir/out")" = "2 1234" ]; then ok torchruns_words_are_known
 else bad torchruns_words_are_known "exit code $rc"; fi
 
+# Two jobs of other programs at once: each has a port of its own.
+for words in --standalone '--master-port 0' '--rdzv-backend c10d --rdzv-endpoint localhost:0'; do
+    ports=
+    for job in 1 2; do
+        # shellcheck disable=SC2086
+        run $words -n 2 sh -c 'echo $MASTER_PORT'
+        ports="$ports $(sort -u "$dir/out")"
+    done
+    # shellcheck disable=SC2086
+    set -- $ports
+    if [ $# -eq 2 ] && [ "$1" -gt 1023 ] && [ "$1" -ne "$2" ] && [ "$1" -ne 29500 ]; then ok "a_free_port_with_${words%% *}"
+    else bad "a_free_port_with_${words%% *}" "$ports"; fi
+done
+
 PET_NPROC_PER_NODE=2 run sh -c 'echo $WORLD_SIZE'
 if [ "$(grep -c '^2$' "$dir/out")" -eq 2 ]; then ok ranks_may_come_from_the_environment
 else bad ranks_may_come_from_the_environment "other output"; fi
