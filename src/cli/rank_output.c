@@ -42,6 +42,21 @@ static fsdp_status make_folders(const char *path)
     return status;
 }
 
+/* A rank that changes its folder finds its error file all the same. */
+static fsdp_status make_absolute(char **path)
+{
+    if (**path == '/')
+        return FSDP_OK;
+    char *here = getcwd(NULL, 0);
+    char *whole = here ? fsdp_strdup_printf("%s/%s", here, *path) : NULL;
+    free(here);
+    if (!whole)
+        return fsdp_error(FSDP_ERR_IO, "%s: this folder has no path: %s", *path, strerror(errno));
+    fsdp_free(*path);
+    *path = whole;
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const char *log_dir)
 {
     const char *tmp = getenv("TMPDIR");
@@ -53,7 +68,7 @@ fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const char *log_dir)
     if (!mkdtemp(launch->log_dir))
         return fsdp_error(FSDP_ERR_IO, "cannot make folder %s: %s", launch->log_dir,
                           strerror(errno));
-    return FSDP_OK;
+    return make_absolute(&launch->log_dir);
 }
 
 static fsdp_status open_error_file(const char *folder, fsdp_rank_process *process)

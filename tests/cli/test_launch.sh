@@ -96,6 +96,9 @@ run -n 2 sh -c 'trap "" TERM; [ $RANK = 0 ] || while :; do sleep 60; done; exit 
 expect a_rank_that_ignores_sigterm_is_killed 1 'rank 0'
 # SIGTERM comes 2 s after the abort and SIGKILL 2 s later; the rank itself would go on for ever
 [ "$took" -lt 30 ] && ok and_soon || bad and_soon "$took s"
+run -n 1 --log-dir logs sh -c 'cd / && printf "{\"message\": \"disk full\"}" >$TORCHELASTIC_ERROR_FILE; exit 1'
+expect from_any_folder_too 1 'exited with status 1: disk full$'
+
 run -n 2 "$dir/nothing here"
 expect a_missing_program_is_a_usage_error 2 "$dir/nothing here: No such file"
 run -n 2 lanuch
