@@ -101,7 +101,7 @@ static const fsdp_option table[] = {
     {.name = "event-log-handler", .type = FSDP_OPTION_STRING, NOWHERE,
      .no_effect = "there are no events"},
     {.name = "signals-to-handle", .type = FSDP_OPTION_STRING, NOWHERE,
-     .no_effect = "SIGINT, SIGTERM and SIGHUP are passed on"},
+     .no_effect = "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on"},
     {.name = "numa-binding", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = "--bind says it"},
     {.name = "no-python", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "the command is a program in any case"},

@@ -110,7 +110,7 @@ static bool add_torchrun(environment *env, const fsdp_launch *launch, int rank, 
            add_int(env, "TORCHELASTIC_MAX_RESTARTS", launch->max_restarts) &&
            add(env, "TORCHELASTIC_RUN_ID", launch->run_id) &&
            add(env, "TORCHELASTIC_USE_AGENT_STORE", "False") &&
-           add(env, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP") &&
+           add(env, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT") &&
            add(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1") && add_omp_threads(env, launch);
 }
 

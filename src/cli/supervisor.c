@@ -5,10 +5,10 @@
  * themselves; those still there ABORT_GRACE later get SIGTERM (at once if they never joined a
  * group: nobody tells them of the abort), and SIGKILL after the shutdown timeout. A rank may also
  * post the failure itself, or a peer may accuse it (a stopped process): the record is looked at
- * every POLL_MS. SIGINT, SIGTERM and SIGHUP to the launcher are passed on and end the job in the
- * same stages, of which the first takes the shutdown timeout too: a rank ends its step and saves
- * a checkpoint, and takes the launcher's SIGTERM for the second signal. A second one kills. If the
- * launcher dies, so do the ranks (PR_SET_PDEATHSIG). */
+ * every POLL_MS. SIGINT, SIGTERM, SIGHUP and SIGQUIT to the launcher are passed on and end the job
+ * in the same stages, of which the first takes the shutdown timeout too: a rank ends its step and
+ * saves a checkpoint, and takes the launcher's SIGTERM for the second signal. A second one kills.
+ * If the launcher dies, so do the ranks (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -51,7 +51,7 @@ typedef struct supervisor {
     char posted[128]; /* what the launcher itself wrote into the record; "" */
 } supervisor;
 
-static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 static bool failed(const fsdp_rank_process *p)
 {

@@ -20,6 +20,7 @@ wait_for() {
     done
 }
 has_lines() { [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
+none_left() { [ -z "$(pgrep -g "$1")" ]; }
 is_gone() { ! kill -0 "$1" 2>/dev/null; }
 
 # --- environment ---
@@ -197,6 +198,11 @@ begin "$sleeping"
 kill -TERM "$launcher"
 finish
 expect sigterm_is_passed_on 143 'Terminated: ending 2 ranks'
+begin 'echo $$ >>"'$dir'/pids"; sleep 60; :'
+kill -QUIT "$launcher"
+finish
+expect sigquit_too 131 'Quit: ending 2 ranks'
+wait_for none_left "$first,$second" && ok with_what_ranks_have_started || bad with_what_ranks_have_started "still there"
 begin 'trap "" INT TERM; echo $$ >>"'$dir'/pids"; while :; do sleep 60; done'
 kill -INT "$launcher"
 sleep 0.5
