@@ -14,8 +14,9 @@ typedef struct model_case {
 } model_case;
 
 /* The model of tests/golden/<name>, loaded; and the batch of its <inputs>.safetensors. Blocks and
- * root are units over t->group, unless t has none. */
-void model_case_open(fsdp_test *t, const char *name, const char *inputs, model_case *c);
+ * root are units with `options` (may be NULL) over t->group, unless t has none. */
+void model_case_open(fsdp_test *t, const char *name, const char *inputs,
+                     const fsdp_fully_shard_options *options, model_case *c);
 /* A model drawn from seed 1, without a batch. */
 void model_case_create(fsdp_test *t, const fsdp_model_config *config, model_case *c);
 /* The same, its units with `options`. */
@@ -27,16 +28,12 @@ void model_case_close(model_case *c);
 void model_case_step(fsdp_test *t, model_case *c, double *loss);
 /* The whole gradient of parameter `name` as floats [numel]; freed with fsdp_free(). */
 void model_case_gradient(fsdp_test *t, const model_case *c, const char *name, float **gradient);
+/* Gradients of `a` are those of `b`, but for `tolerance` times the largest of a parameter. */
+void model_case_compare_gradients(fsdp_test *t, const model_case *a, const model_case *b,
+                                  float tolerance);
 /* Logits of c->batch; freed with fsdp_free(). */
 void model_case_logits(fsdp_test *t, model_case *c, float **logits);
 
 /* tests/golden/<name>/<file>.safetensors. */
 void model_case_expected(fsdp_test *t, const char *name, const char *file,
                          fsdp_checkpoint_reader **reader);
-/* Loss, and the gradient of every parameter, of c->batch are those of `expected`. */
-void model_case_check_gradients(fsdp_test *t, model_case *c,
-                                const fsdp_checkpoint_reader *expected);
-/* Packed rows [tokens, width] stand at c->batch's positions of the padded rows of `name`. */
-void model_case_check_rows(fsdp_test *t, const model_case *c,
-                           const fsdp_checkpoint_reader *expected, const char *name,
-                           const fsdp_tensor *actual);

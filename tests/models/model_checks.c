@@ -6,6 +6,17 @@
 #include "src/base/alloc.h"
 #include "src/train/model.h"
 
+void model_check_classes(fsdp_test *t, fsdp_module *model, const char *const (*expected)[2],
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        fsdp_module *m = fsdp_module_find(model, expected[i][0]);
+        if (!m)
+            FAIL("there is no %s", expected[i][0]);
+        ASSERT_STR(fsdp_module_class(m), expected[i][1]);
+    }
+}
+
 void model_make_batch(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
                       fsdp_batch **batch)
 {
@@ -32,61 +43,55 @@ static void train_step(fsdp_test *t, model_case *c, uint32_t step, uint32_t leaf
 
 /* --- sharding --- */
 
-static void assert_close(fsdp_test *t, const char *name, const float *x, const float *y, int64_t n,
-                         float tolerance)
+void model_check_sharded(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
+                         model_case *sharded)
 {
-    float largest = 0;
-    for (int64_t i = 0; i < n; i++)
-        largest = fmaxf(largest, fabsf(y[i]));
-    for (int64_t i = 0; i < n; i++)
-        if (!(fabsf(x[i] - y[i]) <= tolerance * largest))
-            FAIL("%s[%lld] is %g, not %g", name, (long long)i, (double)x[i], (double)y[i]);
-}
-
-static void compare_gradients(fsdp_test *t, const model_case *a, const model_case *b,
-                              float tolerance)
-{
-    fsdp_parameter_list list;
-    ASSERT_OK(fsdp_module_parameters(a->model, false, &list));
-    for (size_t i = 0; i < list.n; i++) {
-        float *x, *y;
-        model_case_gradient(t, a, list.items[i].name, &x);
-        model_case_gradient(t, b, list.items[i].name, &y);
+    model_case alone;
+    fsdp_test single = {.rank = t->rank, .world_size = 1};
+    model_case_create(&single, config, &alone);
+    ASSERT(!single.failed);
+    model_make_batch(t, config, rows, &sharded->batch);
+    CHECK_HERE();
+    alone.batch = fsdp_batch_retain(sharded->batch);
+    for (uint32_t step = 0; step < 2; step++) { /* the second one prefetches */
+        double sharded_loss, alone_loss;
+        fsdp_module_zero_grad(sharded->model);
+        fsdp_module_zero_grad(alone.model);
+        train_step(t, sharded, step, 3, true, &sharded_loss);
+        train_step(t, &alone, step, 3, true, &alone_loss);
         CHECK_HERE();
-        assert_close(t, list.items[i].name, x, y, fsdp_parameter_numel(list.items[i].parameter),
-                     tolerance);
+        ASSERT_F32(sharded_loss, alone_loss);
+        model_case_compare_gradients(t, sharded, &alone, t->world_size == 3 ? 3e-7f : 0.0f);
         CHECK_HERE();
-        fsdp_free(x);
-        fsdp_free(y);
     }
-    fsdp_parameter_list_free(&list);
+    model_case_close(sharded);
+    model_case_close(&alone);
 }
 
 void model_check_sharding(fsdp_test *t, const fsdp_model_config *config,
                           const fsdp_fully_shard_options *options, model_rows rows)
 {
-    model_case sharded, alone;
-    fsdp_test single = {.rank = t->rank, .world_size = 1};
+    model_case sharded;
     model_case_shard(t, config, options, &sharded);
-    model_case_create(&single, config, &alone);
     CHECK_HERE();
-    ASSERT(!single.failed);
-    model_make_batch(t, config, rows, &sharded.batch);
-    CHECK_HERE();
-    alone.batch = fsdp_batch_retain(sharded.batch);
-    for (uint32_t step = 0; step < 2; step++) { /* the second one prefetches */
-        double sharded_loss, alone_loss;
-        fsdp_module_zero_grad(sharded.model);
-        fsdp_module_zero_grad(alone.model);
-        train_step(t, &sharded, step, 3, true, &sharded_loss);
-        train_step(t, &alone, step, 3, true, &alone_loss);
+    model_check_sharded(t, config, rows, &sharded);
+}
+
+void model_check_shapes(fsdp_test *t, const fsdp_model_config *configs, size_t n, model_rows rows)
+{
+    for (size_t i = 0; i < n; i++) {
+        fsdp_model_config config = configs[i];
+        model_check_sharding(t, &config, NULL, rows);
         CHECK_HERE();
-        ASSERT_F32(sharded_loss, alone_loss);
-        compare_gradients(t, &sharded, &alone, t->world_size == 3 ? 3e-7f : 0.0f);
+        fsdp_model_config_set_dropout(&config, 0.2);
+        model_check_sharding(t, &config, NULL, rows);
         CHECK_HERE();
     }
-    model_case_close(&sharded);
-    model_case_close(&alone);
+    const fsdp_fully_shard_options keep = {.reshard_after_forward = FSDP_RESHARD_FALSE};
+    const fsdp_fully_shard_options whole = {.no_shard = true};
+    model_check_sharding(t, &configs[0], &keep, rows);
+    CHECK_HERE();
+    model_check_sharding(t, &configs[0], &whole, rows);
 }
 
 /* --- nothing to do --- */
@@ -127,6 +132,14 @@ void model_check_nothing_to_learn(fsdp_test *t, const fsdp_model_config *config,
 
 /* --- rows --- */
 
+/* How many rows of logits a row of a batch has. */
+static size_t logits_rows(fsdp_task task, const fsdp_batch_row *row)
+{
+    if (task == FSDP_TASK_CLASSIFICATION)
+        return 1;
+    return (size_t)(task == FSDP_TASK_SEQ2SEQ ? row->labels_len : row->source_len);
+}
+
 /* Logits of rows `first` and `second`, the caller's, and their number. */
 static void logits_of_two(fsdp_test *t, model_case *c, const fsdp_model_config *config,
                           const fsdp_batch_row *first, const fsdp_batch_row *second, float **logits)
@@ -148,8 +161,8 @@ void model_check_rows_are_apart(fsdp_test *t, const fsdp_model_config *config,
     const fsdp_model_info info = fsdp_model_config_info(config);
     const bool by_row = info.format.task == FSDP_TASK_CLASSIFICATION;
     const size_t width = (size_t)(by_row ? info.num_labels : info.vocab_size);
-    const size_t before = width * (by_row ? 1 : (size_t)first->source_len);
-    const size_t after = width * (by_row ? 1 : (size_t)second->source_len);
+    const size_t before = width * logits_rows(info.format.task, first);
+    const size_t after = width * logits_rows(info.format.task, second);
     model_case_create(t, config, &c);
     CHECK_HERE();
     logits_of_two(t, &c, config, first, second, &x);
@@ -264,16 +277,13 @@ static void compare_memory(fsdp_test *t, int policy, const fsdp_memory_stats *me
     ASSERT_INT(meta->allocated_peak, cpu->allocated_peak);
 }
 
-void model_check_meta(fsdp_test *t, const fsdp_model_config *config, model_rows rows)
+static void check_meta(fsdp_test *t, const fsdp_model_config *config, const fsdp_batch *batch)
 {
     const fsdp_fully_shard_options policies[] = {
         {.reshard_after_forward = FSDP_RESHARD_DEFAULT},
         {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}},
         {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16, .reduce_dtype = FSDP_DTYPE_BF16},
          .reshard_after_forward = FSDP_RESHARD_FALSE}};
-    fsdp_batch *batch;
-    model_make_batch(t, config, rows, &batch);
-    CHECK_HERE();
     for (int i = 0; i < 3; i++) {
         fsdp_memory_stats cpu, meta;
         ASSERT_OK(requests(t->group, NULL, config, &policies[i], batch, &cpu));
@@ -281,6 +291,18 @@ void model_check_meta(fsdp_test *t, const fsdp_model_config *config, model_rows 
         compare_memory(t, i, &meta, &cpu);
         CHECK_HERE();
     }
+}
+
+void model_check_meta(fsdp_test *t, const fsdp_model_config *config, model_rows rows)
+{
+    fsdp_batch *batch;
+    fsdp_model_config dropping = *config;
+    fsdp_model_config_set_dropout(&dropping, 0.1);
+    model_make_batch(t, config, rows, &batch);
+    CHECK_HERE();
+    check_meta(t, config, batch);
+    CHECK_HERE();
+    check_meta(t, &dropping, batch);
     fsdp_batch_release(batch);
 }
 

@@ -7,6 +7,10 @@ typedef struct model_rows {
     int32_t n;
 } model_rows;
 
+/* `model` has modules (path, class). */
+void model_check_classes(fsdp_test *t, fsdp_module *model, const char *const (*expected)[2],
+                         size_t n);
+
 /* A batch as the model of `config` wants it. */
 void model_make_batch(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
                       fsdp_batch **batch);
@@ -16,6 +20,12 @@ void model_make_batch(fsdp_test *t, const fsdp_model_config *config, model_rows 
  * round. `options` may be NULL. */
 void model_check_sharding(fsdp_test *t, const fsdp_model_config *config,
                           const fsdp_fully_shard_options *options, model_rows rows);
+/* The same for a model of `config` that is sharded already and has no batch; closes it. */
+void model_check_sharded(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
+                         model_case *sharded);
+/* That for each of `n` shapes, with dropout too; the first one also without reshard_after_forward
+ * and with no_shard. */
+void model_check_shapes(fsdp_test *t, const fsdp_model_config *configs, size_t n, model_rows rows);
 /* Batches without rows or labels have loss 0 and gradients of 0. `unlabelled` have no labels. */
 void model_check_nothing_to_learn(fsdp_test *t, const fsdp_model_config *config,
                                   model_rows unlabelled);
@@ -25,7 +35,8 @@ void model_check_rows_are_apart(fsdp_test *t, const fsdp_model_config *config,
                                 const fsdp_batch_row *second);
 /* Dropout, at every rate 0.3, is drawn by step and leaf, and off outside of training. */
 void model_check_dropout(fsdp_test *t, const fsdp_model_config *config, model_rows rows);
-/* Two steps of training ask for the same bytes, by purpose, on the meta device as on the CPU. */
+/* Two steps of training, without and with dropout, ask for the same bytes, by purpose, on the meta
+ * device as on the CPU. */
 void model_check_meta(fsdp_test *t, const fsdp_model_config *config, model_rows rows);
 /* In bfloat16 the loss is within `tolerance` of float32's, in float16 within a quarter of that, and
  * not the same. */

@@ -68,7 +68,7 @@ static void check_means(fsdp_test *t)
     float want[ROWS * WIDTH], got[ROWS * WIDTH];
     model_case golden, c;
     fsdp_test single = {.rank = t->rank, .world_size = 1};
-    model_case_open(&single, "bert", "inputs", &golden);
+    model_case_open(&single, "bert", "inputs", NULL, &golden);
     ASSERT(!single.failed);
     expected_means(t, golden.batch, want);
     CHECK_HERE();

@@ -3,44 +3,14 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/models/model_type.h"
+#include "tests/models/golden_checks.h"
 #include "tests/models/model_checks.h"
 
 /* --- against PyTorch --- */
 
-static void check_forward(fsdp_test *t)
-{
-    model_case c;
-    fsdp_checkpoint_reader *expected;
-    model_case_open(t, "gpt2", "inputs", &c);
-    CHECK_HERE();
-    model_case_expected(t, "gpt2", "expected", &expected);
-    CHECK_HERE();
-    fsdp_scope *s;
-    fsdp_scope_options options = {.batch = c.batch};
-    ASSERT_OK(fsdp_scope_open(c.device, NULL, &options, &s));
-    fsdp_model_outputs out = fsdp_model_logits(s, c.model);
-    ASSERT_OK(fsdp_scope_status(s));
-    model_case_check_rows(t, &c, expected, "logits", out.logits);
-    model_case_check_rows(t, &c, expected, "last_hidden", out.last_hidden);
-    fsdp_scope_close(s);
-    fsdp_checkpoint_close(expected);
-    model_case_close(&c);
-}
-
-/* Every rank runs the same batch: the mean over ranks is its gradient, rounded once. */
 static void check_all(fsdp_test *t)
 {
-    model_case c;
-    fsdp_checkpoint_reader *expected;
-    check_forward(t);
-    CHECK_HERE();
-    model_case_open(t, "gpt2", "inputs", &c);
-    CHECK_HERE();
-    model_case_expected(t, "gpt2", "expected", &expected);
-    CHECK_HERE();
-    model_case_check_gradients(t, &c, expected);
-    fsdp_checkpoint_close(expected);
-    model_case_close(&c);
+    model_check_golden(t, "gpt2", "inputs", "expected");
 }
 
 TEST(without_fsdp_it_computes_pytorchs_numbers)
@@ -86,14 +56,6 @@ static fsdp_model_config of_shape(const fsdp_gpt2_config *shape)
     return (fsdp_model_config){.type = &fsdp_gpt2_type, .gpt2 = *shape};
 }
 
-static void assert_class(fsdp_test *t, fsdp_module *model, const char *path, const char *class_name)
-{
-    fsdp_module *m = fsdp_module_find(model, path);
-    if (!m)
-        FAIL("there is no %s", path);
-    ASSERT_STR(fsdp_module_class(m), class_name);
-}
-
 TEST(modules_have_hugging_faces_names_and_classes)
 {
     static const char *const expected[][2] = {
@@ -119,10 +81,8 @@ TEST(modules_have_hugging_faces_names_and_classes)
     fsdp_module *model;
     const fsdp_model_config config = of_shape(&odd_shape);
     ASSERT_OK(fsdp_model_create(&config, &model));
-    for (size_t i = 0; i < FSDP_LENGTH(expected); i++) {
-        assert_class(t, model, expected[i][0], expected[i][1]);
-        CHECK_HERE();
-    }
+    model_check_classes(t, model, expected, FSDP_LENGTH(expected));
+    CHECK_HERE();
     ASSERT(!fsdp_module_find(model, "transformer.h.1"));
     const fsdp_parameter *c_attn =
         fsdp_module_parameter(fsdp_module_find(model, "transformer.h.0.attn.c_attn"), "weight");
@@ -347,23 +307,17 @@ static void check_shapes(fsdp_test *t)
         {16, 2, 16, 2},
         {1, 1, 1, 1},
     };
+    fsdp_model_config configs[FSDP_LENGTH(shapes)];
     for (size_t i = 0; i < FSDP_LENGTH(shapes); i++) {
-        fsdp_model_config config = of_shape(&odd_shape);
-        config.gpt2.n_embd = shapes[i][0];
-        config.gpt2.n_head = shapes[i][1];
-        config.gpt2.n_inner = shapes[i][2];
-        config.gpt2.n_layer = shapes[i][3];
-        config.gpt2.tie_word_embeddings = i != 1;
-        config.gpt2.activation_function = (fsdp_hidden_act)i;
-        model_check_sharding(t, &config, NULL, three);
-        CHECK_HERE();
-        fsdp_model_config_set_dropout(&config, 0.2);
-        model_check_sharding(t, &config, NULL, three);
-        CHECK_HERE();
+        configs[i] = of_shape(&odd_shape);
+        configs[i].gpt2.n_embd = shapes[i][0];
+        configs[i].gpt2.n_head = shapes[i][1];
+        configs[i].gpt2.n_inner = shapes[i][2];
+        configs[i].gpt2.n_layer = shapes[i][3];
+        configs[i].gpt2.tie_word_embeddings = i != 1;
+        configs[i].gpt2.activation_function = (fsdp_hidden_act)i;
     }
-    const fsdp_model_config config = of_shape(&odd_shape);
-    const fsdp_fully_shard_options keep = {.reshard_after_forward = FSDP_RESHARD_FALSE};
-    model_check_sharding(t, &config, &keep, three);
+    model_check_shapes(t, configs, FSDP_LENGTH(shapes), three);
 }
 
 TEST_RANKS(odd_shapes_on_2_ranks_give_one_ranks_numbers_with_dropout_too, 2)
@@ -385,9 +339,6 @@ static void check_meta(fsdp_test *t)
 {
     fsdp_model_config config = of_shape(&odd_shape);
     config.gpt2.n_layer = 2;
-    model_check_meta(t, &config, three);
-    CHECK_HERE();
-    fsdp_model_config_set_dropout(&config, 0.1);
     model_check_meta(t, &config, three);
 }
 

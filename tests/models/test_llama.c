@@ -5,63 +5,21 @@
  * window, in all layers or the second) are transformers 5.23's numbers for
  * llama_odd_shape()'s shape with drawn weights. */
 #include "src/base/alloc.h"
+#include "tests/models/golden_checks.h"
 #include "tests/models/llama_shape.h"
 #include "tests/models/model_checks.h"
 
 /* --- against PyTorch --- */
 
-static void check_forward(fsdp_test *t, const char *name, const char *inputs, const char *outputs)
-{
-    model_case c;
-    fsdp_checkpoint_reader *expected;
-    model_case_open(t, name, inputs, &c);
-    CHECK_HERE();
-    model_case_expected(t, name, outputs, &expected);
-    CHECK_HERE();
-    fsdp_scope *s;
-    fsdp_scope_options options = {.batch = c.batch};
-    ASSERT_OK(fsdp_scope_open(c.device, NULL, &options, &s));
-    fsdp_model_outputs out = fsdp_model_logits(s, c.model);
-    ASSERT_OK(fsdp_scope_status(s));
-    model_case_check_rows(t, &c, expected, "logits", out.logits);
-    CHECK_HERE();
-    if (fsdp_checkpoint_find(expected, "last_hidden"))
-        model_case_check_rows(t, &c, expected, "last_hidden", out.last_hidden);
-    fsdp_scope_close(s);
-    fsdp_checkpoint_close(expected);
-    model_case_close(&c);
-}
-
-/* Every rank runs the same batch: the mean over ranks is its gradient, rounded once. */
-static void check_gradients(fsdp_test *t, const char *name, const char *inputs, const char *outputs)
-{
-    model_case c;
-    fsdp_checkpoint_reader *expected;
-    model_case_open(t, name, inputs, &c);
-    CHECK_HERE();
-    model_case_expected(t, name, outputs, &expected);
-    CHECK_HERE();
-    model_case_check_gradients(t, &c, expected);
-    fsdp_checkpoint_close(expected);
-    model_case_close(&c);
-}
-
-static void check_case(fsdp_test *t, const char *name, const char *inputs, const char *outputs)
-{
-    check_forward(t, name, inputs, outputs);
-    CHECK_HERE();
-    check_gradients(t, name, inputs, outputs);
-}
-
 static void check_all(fsdp_test *t)
 {
     static const char *const names[] = {"llama2", "llama3", "llama_bias", "mistral", "qwen2"};
     for (int i = 0; i < 5; i++) {
-        check_case(t, names[i], "inputs", "expected");
+        model_check_golden(t, names[i], "inputs", "expected");
         CHECK_HERE();
     }
     for (int i = 0; i < 2; i++) {
-        check_case(t, names[i], "packed_inputs", "packed_expected");
+        model_check_golden(t, names[i], "packed_inputs", "packed_expected");
         CHECK_HERE();
     }
 }
@@ -91,12 +49,8 @@ static void assert_classes(fsdp_test *t, fsdp_llama_family family, const char *c
     fsdp_module *model;
     const fsdp_model_config config = llama_odd_shape(family);
     ASSERT_OK(fsdp_model_create(&config, &model));
-    for (size_t i = 0; i < n; i++) {
-        fsdp_module *m = fsdp_module_find(model, expected[i][0]);
-        if (!m)
-            FAIL("there is no %s", expected[i][0]);
-        ASSERT_STR(fsdp_module_class(m), expected[i][1]);
-    }
+    model_check_classes(t, model, expected, n);
+    CHECK_HERE();
     ASSERT(!fsdp_module_find(model, "model.layers.2"));
     ASSERT_STR(fsdp_model_config_info(&config).class_name, expected[0][1]);
     fsdp_module_destroy(model);

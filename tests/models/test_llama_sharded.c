@@ -1,5 +1,6 @@
 /* Llama, Mistral and Qwen2 sharded against the same alone, for shapes that divide badly, batches
  * with nothing in them, dropout, mixed precision, and on the meta device. */
+#include "src/base/assert.h"
 #include "tests/models/llama_shape.h"
 #include "tests/models/model_checks.h"
 
@@ -21,21 +22,18 @@ static void check_shapes(fsdp_test *t)
         {1, 1, 1, 1, 2, 1},
         {20, 5, 3, 3, 2, 2},
     };
-    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-        fsdp_model_config config = llama_odd_shape(i % 2 ? FSDP_MISTRAL : FSDP_LLAMA);
-        config.llama.hidden_size = dims[i][0];
-        config.llama.intermediate_size = dims[i][1];
-        config.llama.num_attention_heads = dims[i][2];
-        config.llama.num_key_value_heads = dims[i][3];
-        config.llama.head_dim = dims[i][4];
-        config.llama.num_hidden_layers = dims[i][5];
-        config.llama.attention_dropout = i == 1 ? 0.2 : 0.0;
-        model_check_sharding(t, &config, NULL, rows);
-        CHECK_HERE();
+    fsdp_model_config configs[FSDP_LENGTH(dims) + 1];
+    for (size_t i = 0; i < FSDP_LENGTH(dims); i++) {
+        configs[i] = llama_odd_shape(i % 2 ? FSDP_MISTRAL : FSDP_LLAMA);
+        configs[i].llama.hidden_size = dims[i][0];
+        configs[i].llama.intermediate_size = dims[i][1];
+        configs[i].llama.num_attention_heads = dims[i][2];
+        configs[i].llama.num_key_value_heads = dims[i][3];
+        configs[i].llama.head_dim = dims[i][4];
+        configs[i].llama.num_hidden_layers = dims[i][5];
     }
-    const fsdp_fully_shard_options keep = {.reshard_after_forward = FSDP_RESHARD_FALSE};
-    const fsdp_model_config config = llama_odd_shape(FSDP_QWEN2);
-    model_check_sharding(t, &config, &keep, rows);
+    configs[FSDP_LENGTH(dims)] = llama_odd_shape(FSDP_QWEN2);
+    model_check_shapes(t, configs, FSDP_LENGTH(configs), rows);
 }
 
 TEST_RANKS(odd_shapes_on_2_ranks_give_one_ranks_numbers, 2)

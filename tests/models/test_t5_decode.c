@@ -3,27 +3,26 @@
 #include "src/base/assert.h"
 #include "src/models/t5_decode.h"
 #include "src/nn/module.h"
-#include "tests/models/t5_case.h"
+#include "tests/models/model_case.h"
+#include "tests/models/t5_shape.h"
 
 enum {
     VOCAB = 23,
     STEPS = 40 /* beyond the last bucket, so that distances share it */
 };
 
-static const fsdp_t5_config shape = {.vocab_size = VOCAB,
-                                     .d_model = 15,
-                                     .d_ff = 9,
-                                     .d_kv = 5,
-                                     .num_layers = 1,
-                                     .num_decoder_layers = 2,
-                                     .num_heads = 3,
-                                     .relative_attention_num_buckets = 8,
-                                     .relative_attention_max_distance = 20,
-                                     .layer_norm_epsilon = 1e-6,
-                                     .initializer_factor = 1.0,
-                                     .scale_decoder_outputs = true,
-                                     .tie_word_embeddings = true,
-                                     .eos_token_id = 1};
+/* One layer that encodes and two that decode, with a head that is the embedding. */
+static fsdp_model_config shape(void)
+{
+    fsdp_model_config config = t5_odd_shape();
+    config.t5.vocab_size = VOCAB;
+    config.t5.d_ff = 9;
+    config.t5.num_layers = 1;
+    config.t5.num_decoder_layers = 2;
+    config.t5.is_gated_act = false;
+    config.t5.scale_decoder_outputs = config.t5.tie_word_embeddings = true;
+    return config;
+}
 
 /* Target of row `row` at position `i`: any ids will do. */
 static int32_t target(int row, int i)
@@ -48,20 +47,6 @@ static void make_batch(fsdp_test *t, int rows, fsdp_batch **batch)
     ASSERT_OK(fsdp_batch_create(list, rows, NULL, batch));
 }
 
-/* Logits [rows, STEPS, VOCAB] of the whole targets, the caller's. */
-static void whole_logits(fsdp_test *t, t5_case *c, float **values)
-{
-    fsdp_scope *s;
-    fsdp_scope_options options = {.batch = c->batch};
-    ASSERT_OK(fsdp_scope_open(c->device, NULL, &options, &s));
-    fsdp_t5_outputs out = fsdp_t5_logits(s, c->model);
-    ASSERT_OK(fsdp_scope_status(s));
-    *values = fsdp_calloc((size_t)fsdp_tensor_numel(out.logits) + 1, sizeof **values);
-    ASSERT(*values);
-    ASSERT_OK(fsdp_tensor_to_floats(out.logits, *values));
-    fsdp_scope_close(s);
-}
-
 /* A step's logits [n, VOCAB] are those of step `step` of targets live[0 .. n). */
 static void compare(fsdp_test *t, fsdp_scope *s, fsdp_tensor *logits, int step, const int32_t *live,
                     int n, const float *want)
@@ -84,14 +69,14 @@ typedef struct choice {
 
 /* Step by step through the targets of the batch's `n` rows, with choices along the way: each step's
  * logits are those of the whole targets. */
-static void check_steps(fsdp_test *t, t5_case *c, int n, int steps, const choice *choices,
+static void check_steps(fsdp_test *t, model_case *c, int n, int steps, const choice *choices,
                         size_t n_choices)
 {
     const fsdp_decoder *d = &fsdp_t5_decoder;
     int32_t live[8] = {0, 1, 2}, ids[8];
-    float *want = NULL;
+    float *want = NULL; /* [rows, STEPS, VOCAB] */
     fsdp_decode_cache *cache;
-    whole_logits(t, c, &want);
+    model_case_logits(t, c, &want);
     CHECK_HERE();
     ASSERT_OK(d->create(c->model, &cache));
     for (int step = 0; step < steps; step++) {
@@ -123,13 +108,14 @@ static void check_steps(fsdp_test *t, t5_case *c, int n, int steps, const choice
 
 static void check(fsdp_test *t, int rows, int steps, const choice *choices, size_t n)
 {
-    t5_case c;
-    t5_case_create(t, &shape, NULL, &c);
+    model_case c;
+    const fsdp_model_config config = shape();
+    model_case_create(t, &config, &c);
     CHECK_HERE();
     make_batch(t, rows, &c.batch);
     check_steps(t, &c, rows, steps, choices, n);
     CHECK_HERE();
-    t5_case_close(&c);
+    model_case_close(&c);
 }
 
 /* Three sequences; the middle one ends after 10 steps, the first after 25. */
@@ -169,10 +155,11 @@ TEST_RANKS(a_rank_without_sequences_decodes_along, 2)
 
 TEST(a_prompt_needs_a_batch)
 {
-    t5_case c;
+    model_case c;
+    const fsdp_model_config config = shape();
     fsdp_scope *s;
     fsdp_decode_cache *cache;
-    t5_case_create(t, &shape, NULL, &c);
+    model_case_create(t, &config, &c);
     CHECK_HERE();
     ASSERT_OK(fsdp_t5_decoder.create(c.model, &cache));
     ASSERT_OK(fsdp_scope_open(c.device, NULL, NULL, &s));
@@ -180,5 +167,5 @@ TEST(a_prompt_needs_a_batch)
     ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "batch");
     fsdp_scope_close(s);
     fsdp_t5_decoder.destroy(cache);
-    t5_case_close(&c);
+    model_case_close(&c);
 }
