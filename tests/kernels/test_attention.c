@@ -345,7 +345,7 @@ static const fsdp_dtype float_dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_
 
 static problem random_problem(uint64_t *state)
 {
-    static const int64_t lengths[] = {0, 1, 7, 15, 16, 17, 33, 48, 70, 100};
+    static const int64_t lengths[] = {0, 1, 3, 5, 16, 17, 33, 48, 70, 100};
     static const int64_t dims[] = {1, 8, 10, 12, 16, 20, 32, 64};
     static const int64_t groups[] = {1, 1, 2, 3};
     problem p = {.seed = random_bits(state) >> 30};

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/kernels/cpu/few_rows.h"
 #include "src/kernels/cpu/scratch.h"
 
 enum {
+    FEW_QUERIES = 4,
     ROWS = FSDP_TILE_ROWS,
     MARGIN = FSDP_ATTENTION_MARGIN
 };
@@ -256,24 +258,31 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
 
 /* --- forward --- */
 
-typedef struct forward_scratch {
-    char *k, *v, *p, *left; /* p may lie over scores */
+/* Scratch, and where keys and values are. */
+typedef struct forward {
+    const fsdp_cpu_few_rows *few; /* NULL: packed in k, v */
+    int64_t kv;                   /* the key/value head */
+    char *k, *v, *p, *left;       /* p may lie over scores */
+    float *few_q;                 /* [rows, fsdp_few_rows_ld(head_dim)] */
     float *scores, *out, *bias, *inverse;
     uint32_t *keep;
     int64_t scores_ld, p_ld, keep_ld;
-} forward_scratch;
+} forward;
 
 static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head, int worker,
-                    forward_scratch *s)
+                    forward *s)
 {
     bool f32 = head->dtype == FSDP_DTYPE_F32;
     s->scores_ld = fsdp_attention_scores_ld(head->keys);
     s->p_ld = f32 ? s->scores_ld : s->scores_ld + 16;
     s->keep_ld = fsdp_attention_keep_ld(head->keys);
     size_t bytes = 0, word = sizeof(float);
-    size_t k = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(head, head->keys));
-    size_t v = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(head, head->keys));
-    size_t left = fsdp_scratch_part(&bytes, fsdp_attention_left_bytes(head));
+    bool few = s->few;
+    size_t few_q_bytes = (size_t)(FEW_QUERIES * fsdp_few_rows_ld(head->args->head_dim)) * word;
+    size_t k = fsdp_scratch_part(&bytes, few ? 0 : fsdp_attention_columns_bytes(head, head->keys));
+    size_t v = fsdp_scratch_part(&bytes, few ? 0 : fsdp_attention_depth_bytes(head, head->keys));
+    size_t left = fsdp_scratch_part(&bytes, few ? 0 : fsdp_attention_left_bytes(head));
+    size_t few_q = fsdp_scratch_part(&bytes, few ? few_q_bytes : 0);
     size_t scores = fsdp_scratch_part(&bytes, (size_t)(ROWS * s->scores_ld) * word);
     size_t p = f32 ? scores : fsdp_scratch_part(&bytes, (size_t)(ROWS * s->p_ld) * 2);
     size_t out = fsdp_scratch_part(&bytes, (size_t)(ROWS * head->padded_dim) * word);
@@ -288,6 +297,7 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     s->v = base + v;
     s->p = base + p;
     s->left = base + left;
+    s->few_q = (float *)(void *)(base + few_q);
     s->scores = (float *)(void *)(base + scores);
     s->out = (float *)(void *)(base + out);
     s->bias = (float *)(void *)(base + bias);
@@ -296,7 +306,57 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     return true;
 }
 
-static void forward_strip(const fsdp_attention_head *head, const forward_scratch *s, int64_t query,
+/* scores = Q K^T of a strip. */
+static void make_scores(const fsdp_attention_head *head, const forward *s, const void *q, int rows,
+                        fsdp_attention_range range)
+{
+    const fsdp_attention_args *args = head->args;
+    if (!s->few) {
+        fsdp_attention_scores(head, q, args->q_ld, rows, s->k, range, s->left, s->scores,
+                              s->scores_ld);
+        return;
+    }
+    const fsdp_gemm_args q_args = {
+        .m = rows, .k = args->head_dim, .a = q, .lda = args->q_ld, .ab_dtype = args->dtype};
+    const int64_t q_ld = fsdp_few_rows_ld(args->head_dim), row = head->k_row + range.first;
+    s->few->widen_a(&q_args, s->few_q, q_ld);
+    s->few->multiply(&(fsdp_few_rows){.rows = rows,
+                                      .columns = range.end - range.first,
+                                      .k = args->head_dim,
+                                      .a = s->few_q,
+                                      .a_ld = q_ld,
+                                      .b = fsdp_attention_at(head, args->k, args->k_ld, row, s->kv),
+                                      .b_dtype = args->dtype,
+                                      .trans_b = true,
+                                      .b_row = args->k_ld * size_of(head),
+                                      .c = s->scores,
+                                      .c_ld = s->scores_ld});
+}
+
+/* out = P V of a strip. */
+static void combine(const fsdp_attention_head *head, const forward *s, int rows,
+                    fsdp_attention_range range)
+{
+    const fsdp_attention_args *args = head->args;
+    if (!s->few) {
+        fsdp_attention_combine(head, s->p, s->p_ld, rows, s->v, range, s->out);
+        return;
+    }
+    const int64_t row = head->k_row + range.first;
+    s->few->multiply(&(fsdp_few_rows){.rows = rows,
+                                      .columns = args->head_dim,
+                                      .k = range.end - range.first,
+                                      .a = s->scores,
+                                      .a_ld = s->scores_ld,
+                                      .b = fsdp_attention_at(head, args->v, args->v_ld, row, s->kv),
+                                      .b_dtype = args->dtype,
+                                      .trans_b = false,
+                                      .b_row = args->v_ld * size_of(head),
+                                      .c = s->out,
+                                      .c_ld = head->padded_dim});
+}
+
+static void forward_strip(const fsdp_attention_head *head, const forward *s, int64_t query,
                           int rows)
 {
     const fsdp_attention_args *args = head->args;
@@ -316,11 +376,11 @@ static void forward_strip(const fsdp_attention_head *head, const forward_scratch
     }
     fsdp_attention_ask(head, args->q, args->q_ld, query + ROWS);
     if (strip.columns > 0)
-        fsdp_attention_scores(head, fsdp_attention_at(head, args->q, args->q_ld, row, head->h),
-                              args->q_ld, rows, s->k, range, s->left, s->scores, s->scores_ld);
+        make_scores(head, s, fsdp_attention_at(head, args->q, args->q_ld, row, head->h), rows,
+                    range);
     head->strips->softmax(&strip, s->p, s->p_ld, args->lse + head->h * tokens + row, s->inverse);
     if (strip.columns > 0)
-        fsdp_attention_combine(head, s->p, s->p_ld, rows, s->v, range, s->out);
+        combine(head, s, rows, range);
     else
         memset(s->out, 0, (size_t)(rows * head->padded_dim) * sizeof(float));
     char *out = (char *)args->out + (row * out_ld + head->h * args->head_dim) * size_of(head);
@@ -328,23 +388,33 @@ static void forward_strip(const fsdp_attention_head *head, const forward_scratch
                         fsdp_attention_keep_factor(head), rows, args->head_dim);
 }
 
+static void pack(const fsdp_attention_head *head, const forward *s)
+{
+    const fsdp_attention_args *args = head->args;
+    fsdp_attention_pack_columns(head, s->k,
+                                fsdp_attention_at(head, args->k, args->k_ld, head->k_row, s->kv),
+                                args->k_ld, head->keys);
+    fsdp_attention_pack_depth(head, s->v,
+                              fsdp_attention_at(head, args->v, args->v_ld, head->k_row, s->kv),
+                              args->v_ld, head->keys);
+}
+
 fsdp_status fsdp_attention_tiles_forward(const fsdp_cpu_attention *a, int worker, int64_t b,
                                          int64_t h)
 {
     const fsdp_attention_args *args = a->args;
     fsdp_attention_head head = fsdp_attention_head_at(a, b, h);
-    int64_t kv = h / (args->heads / args->kv_heads);
-    forward_scratch s;
     if (head.queries == 0)
         return FSDP_OK;
+    forward s = {.kv = h / (args->heads / args->kv_heads)};
+    if (head.queries <= FEW_QUERIES) {
+        s.few = fsdp_cpu_few_rows_of_isa(a->context);
+        head.dtype = FSDP_DTYPE_F32;
+    }
     if (!reserve(a, &head, worker, &s))
         return fsdp_error_nomem();
-    fsdp_attention_pack_columns(&head, s.k,
-                                fsdp_attention_at(&head, args->k, args->k_ld, head.k_row, kv),
-                                args->k_ld, head.keys);
-    fsdp_attention_pack_depth(&head, s.v,
-                              fsdp_attention_at(&head, args->v, args->v_ld, head.k_row, kv),
-                              args->v_ld, head.keys);
+    if (!s.few)
+        pack(&head, &s);
     fsdp_attention_make_table(&head, s.bias);
     for (int64_t query = 0; query < head.queries; query += ROWS)
         forward_strip(&head, &s, query, (int)min(head.queries - query, ROWS));

@@ -8,7 +8,11 @@
  *
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). The bias and
  * its gradient lie in a table for each sequence, indexed by the difference of positions alone, with
- * zeros around it: Note [Bias tables]. */
+ * zeros around it: Note [Bias tables].
+ *
+ * Note [Few queries]. Where a sequence has few queries, those of generation, forward multiplies
+ * with K and V as they lie (few_rows.h), since packing would take longer than the products. P stays
+ * in f32. */
 #pragma once
 #include "src/kernels/cpu/attention.h"
 

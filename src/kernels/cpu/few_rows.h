@@ -12,11 +12,25 @@ enum {
     FSDP_FEW_ROWS = 16 /* at most */
 };
 
+/* C [rows, columns] = A op(B). */
+typedef struct fsdp_few_rows {
+    int64_t rows, columns, k; /* k > 0 */
+    const float *a;           /* [rows, k] */
+    int64_t a_ld;
+    const char *b; /* rows of k if trans_b, else of columns */
+    fsdp_dtype b_dtype;
+    bool trans_b;
+    int64_t b_row; /* bytes from one of its rows to the next */
+    float *c; /* [rows, columns rounded up to 16], of which what is beyond columns is undefined */
+    int64_t c_ld;
+} fsdp_few_rows;
+
 typedef struct fsdp_cpu_few_rows {
-    /* Columns [column, column + columns) of C. `a`: scratch [m, fsdp_few_rows_ld(k)]; `c`: scratch
-     * [m, columns rounded up to 16]. m > 0, k > 0, not trans_a. */
-    void (*multiply)(const fsdp_gemm_args *args, int64_t column, int64_t columns, float *a,
-                     float *c);
+    void (*multiply)(const fsdp_few_rows *product);
+    /* A GEMM's A in float32, rows a_ld apart; not trans_a. */
+    void (*widen_a)(const fsdp_gemm_args *args, float *a, int64_t a_ld);
+    /* C's columns from `column` on, of a GEMM: the product, and what is added. */
+    void (*finish)(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *product);
 } fsdp_cpu_few_rows;
 
 /* Rows of A lie a whole number of cache lines apart, an odd one: the first cache has room for few
@@ -29,6 +43,8 @@ static inline int64_t fsdp_few_rows_ld(int64_t k)
 extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v3;
 extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 
-/* NULL where such products of this dtype are left to oneDNN: below AVX2, and with AVX-512 unless
- * they would be widened in memory first. */
+/* The ISA's, NULL below AVX2. */
+const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
+/* The same for a GEMM, NULL where such products of this dtype are left to oneDNN: below AVX2, and
+ * with AVX-512 unless they would be widened in memory first. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype);

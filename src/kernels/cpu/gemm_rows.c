@@ -17,29 +17,49 @@ typedef struct gemm {
     fsdp_cpu_failure failure;
 } gemm;
 
+const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c)
+{
+    static const fsdp_cpu_few_rows *const tables[FSDP_CPU_ISA_COUNT] = {
+        [FSDP_CPU_ISA_V3] = &fsdp_cpu_few_rows_x86_64_v3,
+        [FSDP_CPU_ISA_V4] = &fsdp_cpu_few_rows_x86_64_v4};
+    return tables[fsdp_kernel_context_isa(c)];
+}
+
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype)
 {
     fsdp_cpu_isa isa = fsdp_kernel_context_isa(c);
-    if (isa < FSDP_CPU_ISA_V3 || fsdp_kernel_context_onednn(c))
-        return NULL;
-    if (isa == FSDP_CPU_ISA_V3)
-        return &fsdp_cpu_few_rows_x86_64_v3;
     bool widened =
         dtype == FSDP_DTYPE_F16 || (dtype == FSDP_DTYPE_BF16 && !fsdp_cpu_multiplies_bf16(c));
-    return widened ? &fsdp_cpu_few_rows_x86_64_v4 : NULL;
+    if (fsdp_kernel_context_onednn(c) || (isa == FSDP_CPU_ISA_V4 && !widened))
+        return NULL;
+    return fsdp_cpu_few_rows_of_isa(c);
 }
 
 static fsdp_status run_columns(const gemm *g, int worker, int64_t column)
 {
     const fsdp_gemm_args *args = g->args;
     size_t bytes = 0, word = sizeof(float);
-    size_t c = fsdp_scratch_part(&bytes, (size_t)(args->m * g->columns) * word);
-    size_t a = fsdp_scratch_part(&bytes, (size_t)(args->m * fsdp_few_rows_ld(args->k)) * word);
+    int64_t a_ld = fsdp_few_rows_ld(args->k);
+    size_t c_at = fsdp_scratch_part(&bytes, (size_t)(args->m * g->columns) * word);
+    size_t a_at = fsdp_scratch_part(&bytes, (size_t)(args->m * a_ld) * word);
     char *scratch = fsdp_kernel_scratch(g->context, worker, bytes);
     if (!scratch)
         return fsdp_error_nomem();
-    g->rows->multiply(args, column, fsdp_gemm_min(g->columns, args->n - column),
-                      (float *)(void *)(scratch + a), (float *)(void *)(scratch + c));
+    float *a = (float *)(void *)(scratch + a_at), *c = (float *)(void *)(scratch + c_at);
+    const fsdp_few_rows product = {.rows = args->m,
+                                   .columns = fsdp_gemm_min(g->columns, args->n - column),
+                                   .k = args->k,
+                                   .a = a,
+                                   .a_ld = a_ld,
+                                   .b = fsdp_gemm_b_at(args, 0, column),
+                                   .b_dtype = args->ab_dtype,
+                                   .trans_b = args->trans_b,
+                                   .b_row = fsdp_gemm_bytes(args->ab_dtype, args->ldb),
+                                   .c = c,
+                                   .c_ld = g->columns};
+    g->rows->widen_a(args, a, a_ld);
+    g->rows->multiply(&product);
+    g->rows->finish(args, column, &product);
     return FSDP_OK;
 }
 

@@ -22,17 +22,6 @@ enum {
     AHEAD = 24    /* rows of k that are asked for ahead of time */
 };
 
-/* The task at hand. */
-typedef struct task {
-    int64_t rows, columns, k;
-    const float *a;
-    int64_t a_ld;
-    const char *b; /* of the first column */
-    int64_t b_row; /* bytes from one of its rows to the next */
-    float *c;      /* [rows, c_ld], summed up */
-    int64_t c_ld;
-} task;
-
 FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
 {
     return dtype == FSDP_DTYPE_F32 ? 4 : 2;
@@ -51,50 +40,57 @@ FSDP_INLINE fsdp_vec load(fsdp_dtype dtype, const char *at)
 #endif
 }
 
-/* `n` elements, zeros after them. */
-FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, const char *at, int64_t n)
+/* `n` elements, zeros after them; n is FSDP_VEC unless `part`. */
+FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int64_t n)
 {
-    if (n >= FSDP_VEC)
+    if (!part)
         return load(dtype, at);
-    char part[FSDP_VEC_BYTES] = {0};
-    memcpy(part, at, (size_t)(n * size_of(dtype)));
-    return load(dtype, part);
+    char buffer[FSDP_VEC_BYTES] = {0};
+    memcpy(buffer, at, (size_t)(n * size_of(dtype)));
+    return load(dtype, buffer);
 }
 
 /* --- B's rows hold k: products of rows with rows --- */
 
+/* Elements [l, l + n) of k of C's rows [i, i + rows) and columns [j, j + columns). */
+FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
+                          const fsdp_few_rows *t, int64_t i, int64_t j, int64_t l, int64_t n,
+                          fsdp_vec acc[ROWS][COLUMNS])
+{
+    fsdp_vec x[COLUMNS];
+    UNROLL
+    for (int c = 0; c < columns; c++) {
+        const char *at = t->b + (j + c) * t->b_row + l * size_of(dtype);
+        if (i == 0)
+            __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)(COLUMNS * t->b_row)));
+        x[c] = load_part(dtype, part, at, n);
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        const char *at = (const char *)(t->a + (i + r) * t->a_ld + l);
+        fsdp_vec y = load_part(FSDP_DTYPE_F32, part, at, n);
+        UNROLL
+        for (int c = 0; c < columns; c++)
+            acc[r][c] = fsdp_vec_fma(y, x[c], acc[r][c]);
+    }
+}
+
 /* C's rows [i, i + rows) and columns [j, j + columns), over elements [l0, l1) of k. */
-FSDP_INLINE void dots(fsdp_dtype dtype, int rows, int columns, const task *t, int64_t i, int64_t j,
-                      int64_t l0, int64_t l1)
+FSDP_INLINE void dots(fsdp_dtype dtype, int rows, int columns, const fsdp_few_rows *t, int64_t i,
+                      int64_t j, int64_t l0, int64_t l1)
 {
     fsdp_vec acc[ROWS][COLUMNS];
-    const float *a = t->a + i * t->a_ld;
-    const char *b = t->b + j * t->b_row;
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
         for (int c = 0; c < columns; c++)
             acc[r][c] = fsdp_vec_set(0.0f);
     }
-    for (int64_t l = l0; l < l1; l += FSDP_VEC) {
-        fsdp_vec x[COLUMNS];
-        bool part = l1 - l < FSDP_VEC;
-        UNROLL
-        for (int c = 0; c < columns; c++) {
-            const char *at = b + c * t->b_row + l * size_of(dtype);
-            if (i == 0)
-                __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)(COLUMNS * t->b_row)));
-            x[c] = part ? load_part(dtype, at, l1 - l) : load(dtype, at);
-        }
-        UNROLL
-        for (int r = 0; r < rows; r++) {
-            const char *at = (const char *)(a + r * t->a_ld + l);
-            fsdp_vec y = part ? load_part(FSDP_DTYPE_F32, at, l1 - l) : load(FSDP_DTYPE_F32, at);
-            UNROLL
-            for (int c = 0; c < columns; c++)
-                acc[r][c] = fsdp_vec_fma(y, x[c], acc[r][c]);
-        }
-    }
+    int64_t l = l0;
+    for (; l1 - l >= FSDP_VEC; l += FSDP_VEC)
+        add_dots(dtype, false, rows, columns, t, i, j, l, FSDP_VEC, acc);
+    if (l < l1)
+        add_dots(dtype, true, rows, columns, t, i, j, l, l1 - l, acc);
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
@@ -103,8 +99,8 @@ FSDP_INLINE void dots(fsdp_dtype dtype, int rows, int columns, const task *t, in
     }
 }
 
-FSDP_INLINE void dots_of(fsdp_dtype dtype, int columns, const task *t, int64_t j, int64_t l0,
-                         int64_t l1)
+FSDP_INLINE void dots_of(fsdp_dtype dtype, int columns, const fsdp_few_rows *t, int64_t j,
+                         int64_t l0, int64_t l1)
 {
     int64_t i = 0;
     for (; t->rows - i >= ROWS; i += ROWS)
@@ -117,7 +113,7 @@ FSDP_INLINE void dots_of(fsdp_dtype dtype, int columns, const task *t, int64_t j
         dots(dtype, 1, columns, t, i, j, l0, l1);
 }
 
-FSDP_INLINE void rows_of_k(fsdp_dtype dtype, const task *t)
+FSDP_INLINE void rows_of_k(fsdp_dtype dtype, const fsdp_few_rows *t)
 {
     for (int64_t l = 0; l < t->k; l += DEPTH) {
         int64_t end = fsdp_min_i64(l + DEPTH, t->k), j = 0;
@@ -131,8 +127,8 @@ FSDP_INLINE void rows_of_k(fsdp_dtype dtype, const task *t)
 /* --- B's rows hold columns --- */
 
 /* C's rows [i, i + rows), at column j: steps [l, l + steps) of k, whose B is x. */
-FSDP_INLINE void add_rows(int rows, int steps, const task *t, int64_t i, int64_t j, int64_t l,
-                          const fsdp_vec x[STEPS])
+FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i, int64_t j,
+                          int64_t l, const fsdp_vec x[STEPS])
 {
     const float *a = t->a + i * t->a_ld + l;
     float *c = t->c + i * t->c_ld + j;
@@ -146,26 +142,34 @@ FSDP_INLINE void add_rows(int rows, int steps, const task *t, int64_t i, int64_t
     }
 }
 
-FSDP_INLINE void add_steps(fsdp_dtype dtype, int steps, const task *t, int64_t l)
+/* Columns [j, j + n) of C: steps [l, l + steps) of k. */
+FSDP_INLINE void add_columns(fsdp_dtype dtype, bool part, int steps, const fsdp_few_rows *t,
+                             int64_t j, int64_t n, int64_t l)
 {
-    const char *b = t->b + l * t->b_row;
-    for (int64_t j = 0; j < t->columns; j += FSDP_VEC) {
-        fsdp_vec x[STEPS];
-        UNROLL
-        for (int s = 0; s < steps; s++) {
-            const char *at = b + s * t->b_row + j * size_of(dtype);
-            __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)(AHEAD * t->b_row)));
-            x[s] = load_part(dtype, at, t->columns - j);
-        }
-        int64_t i = 0;
-        for (; t->rows - i >= ROWS; i += ROWS)
-            add_rows(ROWS, steps, t, i, j, l, x);
-        for (; i < t->rows; i++)
-            add_rows(1, steps, t, i, j, l, x);
+    fsdp_vec x[STEPS];
+    UNROLL
+    for (int s = 0; s < steps; s++) {
+        const char *at = t->b + (l + s) * t->b_row + j * size_of(dtype);
+        __builtin_prefetch((const void *)((uintptr_t)at + (uintptr_t)(AHEAD * t->b_row)));
+        x[s] = load_part(dtype, part, at, n);
     }
+    int64_t i = 0;
+    for (; t->rows - i >= ROWS; i += ROWS)
+        add_rows(ROWS, steps, t, i, j, l, x);
+    for (; i < t->rows; i++)
+        add_rows(1, steps, t, i, j, l, x);
 }
 
-FSDP_INLINE void rows_of_columns(fsdp_dtype dtype, const task *t)
+FSDP_INLINE void add_steps(fsdp_dtype dtype, int steps, const fsdp_few_rows *t, int64_t l)
+{
+    int64_t j = 0;
+    for (; t->columns - j >= FSDP_VEC; j += FSDP_VEC)
+        add_columns(dtype, false, steps, t, j, FSDP_VEC, l);
+    if (j < t->columns)
+        add_columns(dtype, true, steps, t, j, t->columns - j, l);
+}
+
+FSDP_INLINE void rows_of_columns(fsdp_dtype dtype, const fsdp_few_rows *t)
 {
     int64_t l = 0;
     for (; t->k - l >= STEPS; l += STEPS)
@@ -174,23 +178,41 @@ FSDP_INLINE void rows_of_columns(fsdp_dtype dtype, const task *t)
         add_steps(dtype, 1, t, l);
 }
 
-/* --- a task --- */
+FSDP_INLINE void multiply_by(fsdp_dtype dtype, const fsdp_few_rows *t)
+{
+    if (t->trans_b)
+        rows_of_k(dtype, t);
+    else
+        rows_of_columns(dtype, t);
+}
 
-/* A as float32, rows a_ld apart. */
-static void copy_a(const fsdp_gemm_args *args, float *to, int64_t a_ld)
+static void multiply(const fsdp_few_rows *t)
+{
+    for (int64_t i = 0; i < t->rows; i++)
+        memset(t->c + i * t->c_ld, 0, (size_t)((t->columns + 15) & -16) * sizeof *t->c);
+    if (t->b_dtype == FSDP_DTYPE_F32)
+        multiply_by(FSDP_DTYPE_F32, t);
+    else if (t->b_dtype == FSDP_DTYPE_BF16)
+        multiply_by(FSDP_DTYPE_BF16, t);
+    else
+        multiply_by(FSDP_DTYPE_F16, t);
+}
+
+/* --- what GEMM wants around it --- */
+
+static void widen_a(const fsdp_gemm_args *args, float *a, int64_t a_ld)
 {
     for (int64_t i = 0; i < args->m; i++)
         for (int64_t l = 0; l < args->k; l += FSDP_BLOCK) {
             int n = (int)fsdp_min_i64(args->k - l, FSDP_BLOCK);
             float buffer[FSDP_BLOCK];
-            fsdp_copy_f32(to + i * a_ld + l,
+            fsdp_copy_f32(a + i * a_ld + l,
                           fsdp_load_block(buffer, args->a, args->ab_dtype, i * args->lda + l, n),
                           n);
         }
 }
 
-/* C's columns from `c`, with what is added. */
-static void finish(const fsdp_gemm_args *args, int64_t column, const task *t)
+static void finish(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *t)
 {
     for (int64_t j = 0; j < t->columns; j += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(t->columns - j, FSDP_BLOCK);
@@ -207,26 +229,6 @@ static void finish(const fsdp_gemm_args *args, int64_t column, const task *t)
     }
 }
 
-static void multiply(const fsdp_gemm_args *args, int64_t column, int64_t columns, float *a,
-                     float *c)
-{
-    fsdp_dtype dtype = args->ab_dtype;
-    task t = {.rows = args->m, .columns = columns, .k = args->k, .a = a};
-    t.a_ld = fsdp_few_rows_ld(args->k);
-    t.b = fsdp_gemm_b_at(args, 0, column);
-    t.b_row = fsdp_gemm_bytes(dtype, args->ldb);
-    t.c = c;
-    t.c_ld = (columns + 15) & -16;
-    copy_a(args, a, t.a_ld);
-    memset(c, 0, (size_t)(args->m * t.c_ld) * sizeof *c);
-    if (dtype == FSDP_DTYPE_F32)
-        args->trans_b ? rows_of_k(FSDP_DTYPE_F32, &t) : rows_of_columns(FSDP_DTYPE_F32, &t);
-    else if (dtype == FSDP_DTYPE_BF16)
-        args->trans_b ? rows_of_k(FSDP_DTYPE_BF16, &t) : rows_of_columns(FSDP_DTYPE_BF16, &t);
-    else
-        args->trans_b ? rows_of_k(FSDP_DTYPE_F16, &t) : rows_of_columns(FSDP_DTYPE_F16, &t);
-    finish(args, column, &t);
-}
-
-const fsdp_cpu_few_rows FSDP_ISA_NAME_OF(fsdp_cpu_few_rows) = {.multiply = multiply};
+const fsdp_cpu_few_rows FSDP_ISA_NAME_OF(fsdp_cpu_few_rows) = {
+    .multiply = multiply, .widen_a = widen_a, .finish = finish};
 #endif
