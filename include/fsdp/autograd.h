@@ -184,6 +184,9 @@ typedef struct fsdp_attention_options {
     const int32_t *q_offsets;  /**< [n_sequences + 1] rows of q by sequence; borrowed until the
                                     backward has ended */
     const int32_t *kv_offsets; /**< likewise for k and v; NULL: as q_offsets */
+    /** [n_sequences]: where each one's rows of k and v end, if there is room behind them; borrowed.
+     * NULL: at the next one's begin. Not with gradients. */
+    const int32_t *kv_ends;
     int64_t n_sequences;
     bool causal;     /**< a key after the query is not seen */
     int64_t window;  /**< > 0: nor one `window` or more before it */

@@ -41,6 +41,7 @@ static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_te
                                  .head_dim = o->head_dim,
                                  .q_offsets = o->user.q_offsets,
                                  .k_offsets = o->user.kv_offsets,
+                                 .k_ends = o->user.kv_ends,
                                  .q = fsdp_tensor_ptr(q),
                                  .k = fsdp_tensor_ptr(k),
                                  .v = fsdp_tensor_ptr(v),
@@ -136,6 +137,24 @@ static bool check_offsets(fsdp_scope *s, const char *name, const int32_t *offset
     return true;
 }
 
+/* Rows may have room behind them only where nothing is to be written to all of them. */
+static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o, const fsdp_tensor *q,
+                       const fsdp_tensor *k, const fsdp_tensor *v)
+{
+    for (int64_t b = 0; b < o->n_sequences; b++) {
+        if (o->kv_ends[b] >= o->kv_offsets[b] && o->kv_ends[b] <= o->kv_offsets[b + 1])
+            continue;
+        fsdp_scope_error(s, "attention", "kv_ends: sequence %lld ends at row %d, not from %d to %d",
+                         (long long)b, (int)o->kv_ends[b], (int)o->kv_offsets[b],
+                         (int)o->kv_offsets[b + 1]);
+        return false;
+    }
+    if (!fsdp_needs_grad(s, q) && !fsdp_needs_grad(s, k) && !fsdp_needs_grad(s, v))
+        return true;
+    fsdp_scope_error(s, "attention", "kv_ends is for a forward without gradients");
+    return false;
+}
+
 /* Every distance within a sequence must have its column. */
 static bool check_bias(fsdp_scope *s, const attention_options *o, const fsdp_tensor *bias)
 {
@@ -151,7 +170,8 @@ static bool check_bias(fsdp_scope *s, const attention_options *o, const fsdp_ten
     int64_t longest = 0, at = 0;
     for (int64_t b = 0; b < o->user.n_sequences; b++) {
         int64_t queries = o->user.q_offsets[b + 1] - o->user.q_offsets[b];
-        int64_t keys = o->user.kv_offsets[b + 1] - o->user.kv_offsets[b];
+        const int32_t *ends = o->user.kv_ends ? o->user.kv_ends : o->user.kv_offsets + 1;
+        int64_t keys = ends[b] - o->user.kv_offsets[b];
         int64_t length = queries && keys ? (queries > keys ? queries : keys) : 0;
         if (length > longest) {
             longest = length;
@@ -176,7 +196,7 @@ static bool check_all(fsdp_scope *s, attention_options *o, fsdp_tensor *q, fsdp_
         (bias && !fsdp_check_inputs(s, "attention", &bias, 1)) || !check_shapes(s, o, q, k, v) ||
         !check_offsets(s, "q_offsets", o->user.q_offsets, o->user.n_sequences, q->shape[0]) ||
         !check_offsets(s, "kv_offsets", o->user.kv_offsets, o->user.n_sequences, k->shape[0]) ||
-        (bias && !check_bias(s, o, bias)))
+        (o->user.kv_ends && !check_ends(s, &o->user, q, k, v)) || (bias && !check_bias(s, o, bias)))
         return false;
     if (!(o->user.dropout_p >= 0.0f && o->user.dropout_p < 1.0f)) {
         fsdp_scope_error(s, "attention", "dropout_p is %g, not in [0, 1)",

@@ -45,13 +45,13 @@ typedef struct fsdp_gemm_args {
 } fsdp_gemm_args;
 
 /* Multi-head attention over packed sequences. Sequence b has query rows
- * [q_offsets[b], q_offsets[b+1]) and key rows [k_offsets[b], k_offsets[b+1]); either may be empty.
- * Query head h reads key/value head h / (heads / kv_heads). Scores S = scale q.k + bias; causal:
- * key j is seen by query i only if j - i <= (keys - queries of that sequence) (0 in training).
- * window > 0: and only if i - j < window (Mistral).
- * position_bias[h, d], row length 2*bias_span - 1, is added where key index - query index =
- * d - (bias_span - 1) (indices within the sequence, query shifted by keys - queries when causal);
- * every |difference| is < bias_span.
+ * [q_offsets[b], q_offsets[b+1]) and key rows [k_offsets[b], k_ends[b]), where k_ends NULL stands
+ * for k_offsets + 1; either may be empty. Backward wants no k_ends: it writes all rows of d_k and
+ * d_v. Query head h reads key/value head h / (heads / kv_heads). Scores S = scale q.k + bias;
+ * causal: key j is seen by query i only if j - i <= (keys - queries of that sequence) (0 in
+ * training). window > 0: and only if i - j < window (Mistral). position_bias[h, d], row length
+ * 2*bias_span - 1, is added where key index - query index = d - (bias_span - 1) (indices within the
+ * sequence, query shifted by keys - queries when causal); every |difference| is < bias_span.
  * Dropout p > 0 on the probabilities treats query row i (of all Tq) and key j of its sequence as
  * element h * 2^40 + i * 2^20 + j of `dropout` with dropout_key, the same in forward and backward.
  * Never holds S of all heads: works by sequence and head in cache. lse [H, Tq] f32 is log-sum-exp
@@ -61,6 +61,7 @@ typedef struct fsdp_attention_args {
     fsdp_dtype dtype; /* of q, k, v, out and their gradients */
     int64_t n_sequences, heads, kv_heads, head_dim;
     const int32_t *q_offsets, *k_offsets; /* [n_sequences + 1], host memory */
+    const int32_t *k_ends;                /* [n_sequences], host memory, or NULL */
     const void *q;                        /* [Tq, heads * head_dim], row stride q_ld */
     const void *k, *v;                    /* [Tk, kv_heads * head_dim], row strides k_ld, v_ld */
     int64_t q_ld, k_ld, v_ld;
@@ -78,6 +79,12 @@ typedef struct fsdp_attention_args {
     void *d_q, *d_k, *d_v;  /* contiguous: row stride heads * head_dim / kv_heads * head_dim */
     float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL if not wanted */
 } fsdp_attention_args;
+
+/* Keys of sequence b. */
+static inline int64_t fsdp_attention_keys(const fsdp_attention_args *args, int64_t b)
+{
+    return (args->k_ends ? args->k_ends[b] : args->k_offsets[b + 1]) - args->k_offsets[b];
+}
 
 /* dx = rstd (g - mean(g) - n mean(g n)), dw = sum over rows of dy n, dbias = that of dy, where
  * n = (x - mean) rstd and g = dy w. Each of dx, dw, dbias may be NULL: not wanted. */

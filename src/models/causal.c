@@ -24,10 +24,11 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
     options.q_offsets = input.q_offsets;
     options.n_sequences = input.n_sequences;
     options.causal = true;
-    fsdp_kv kv = {k, v};
+    fsdp_kv kv = {.k = k, .v = v};
     if (input.cache) {
-        options.kv_offsets = fsdp_kv_cache_offsets(input.cache);
         kv = fsdp_kv_cache_append(s, input.cache, layer, k, v);
+        options.kv_offsets = kv.offsets;
+        options.kv_ends = kv.ends;
     }
     return fsdp_attention(s, q, kv.k, kv.v, NULL, &options);
 }
@@ -231,7 +232,7 @@ static fsdp_tensor *prompt(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache 
 /* Each sequence's next position, and one query each. */
 static bool fill_step(fsdp_scope *s, fsdp_decode_cache *c, fsdp_causal_input *input)
 {
-    const int32_t n = input->n_sequences, *offsets = fsdp_kv_cache_offsets(c->kv);
+    const int32_t n = input->n_sequences;
     if (!FSDP_GROW(c->position_ids, c->cap_position_ids, (size_t)n) ||
         !FSDP_GROW(c->q_offsets, c->cap_q_offsets, (size_t)n + 1)) {
         fsdp_scope_fail(s, FSDP_ERR_NOMEM);
@@ -239,7 +240,7 @@ static bool fill_step(fsdp_scope *s, fsdp_decode_cache *c, fsdp_causal_input *in
     }
     c->q_offsets[0] = 0;
     for (int32_t i = 0; i < n; i++) {
-        c->position_ids[i] = offsets[i + 1] - offsets[i];
+        c->position_ids[i] = fsdp_kv_cache_length(c->kv, i);
         c->q_offsets[i + 1] = i + 1;
         if (c->position_ids[i] >= input->span)
             input->span = c->position_ids[i] + 1;

@@ -1,6 +1,6 @@
-/* See kv_cache.h. Rows are packed without gaps, since attention reads them so. Appending a token
- * therefore copies the cache, once a step: no more bytes than the attention of the same step
- * reads. */
+/* See kv_cache.h. The first tokens stay in the tensors that they come in. The next ones are put
+ * into larger ones, with room for a quarter more, so that on the whole each token is moved a few
+ * times and not once a step. */
 #include "src/models/kv_cache.h"
 
 #include <string.h>
@@ -8,13 +8,25 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 
+enum {
+    LEAST_ROOM = 16 /* tokens */
+};
+
+/* Where rows lie: those of sequence i in [offsets[i], ends[i]), with room up to offsets[i + 1]. */
+typedef struct layout {
+    int32_t *offsets, *ends;
+    size_t cap_offsets, cap_ends;
+} layout;
+
 struct fsdp_kv_cache {
-    int32_t n; /* sequences */
-    /* [n + 1] each: rows by sequence now, and before the last extend. */
-    int32_t *offsets, *before;
-    size_t cap_offsets, cap_before;
+    int32_t n;          /* sequences */
+    layout now, before; /* and before the last extend or select */
+    int64_t extensions; /* more than one: others will follow */
+    bool moves;         /* the last extend had no room */
     int64_t n_layers;
-    fsdp_kv layers[]; /* NULL before the first append */
+    struct {
+        fsdp_tensor *k, *v; /* NULL before the first append */
+    } layers[];
 };
 
 fsdp_status fsdp_kv_cache_create(int64_t n_layers, fsdp_kv_cache **cache)
@@ -27,6 +39,12 @@ fsdp_status fsdp_kv_cache_create(int64_t n_layers, fsdp_kv_cache **cache)
     return FSDP_OK;
 }
 
+static void free_layout(layout *l)
+{
+    fsdp_free(l->offsets);
+    fsdp_free(l->ends);
+}
+
 void fsdp_kv_cache_destroy(fsdp_kv_cache *c)
 {
     if (!c)
@@ -35,8 +53,8 @@ void fsdp_kv_cache_destroy(fsdp_kv_cache *c)
         fsdp_tensor_release(c->layers[i].k);
         fsdp_tensor_release(c->layers[i].v);
     }
-    fsdp_free(c->offsets);
-    fsdp_free(c->before);
+    free_layout(&c->now);
+    free_layout(&c->before);
     fsdp_free(c);
 }
 
@@ -45,66 +63,104 @@ int32_t fsdp_kv_cache_sequences(const fsdp_kv_cache *c)
     return c->n;
 }
 
-const int32_t *fsdp_kv_cache_offsets(const fsdp_kv_cache *c)
+static int32_t length(const layout *l, int32_t i)
 {
-    return c->offsets;
+    return l->ends[i] - l->offsets[i];
+}
+
+int32_t fsdp_kv_cache_length(const fsdp_kv_cache *c, int32_t i)
+{
+    return length(&c->now, i);
 }
 
 fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *c, int64_t layer)
 {
-    return c->layers[layer];
+    return (fsdp_kv){.k = c->layers[layer].k,
+                     .v = c->layers[layer].v,
+                     .offsets = c->now.offsets,
+                     .ends = c->now.ends};
 }
 
-/* --- offsets --- */
+/* --- layouts --- */
 
-static int32_t length(const int32_t *offsets, int32_t i)
-{
-    return offsets[i + 1] - offsets[i];
-}
-
-/* Make room for n sequences in both arrays; the first time, all are empty. */
+/* Make room for n sequences in `before`, which is filled next, and the first time in `now`. */
 static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
 {
-    const bool fresh = !c->offsets;
     const size_t need = (size_t)n + 1;
-    if (!FSDP_GROW(c->offsets, c->cap_offsets, need) || !FSDP_GROW(c->before, c->cap_before, need))
-        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
-    else if (fresh)
-        memset(c->offsets, 0, need * sizeof *c->offsets);
+    const bool fresh = !c->now.offsets;
+    layout *const layouts[] = {&c->before, &c->now};
+    for (int i = 0; i < (fresh ? 2 : 1); i++)
+        if (!FSDP_GROW(layouts[i]->offsets, layouts[i]->cap_offsets, need) ||
+            !FSDP_GROW(layouts[i]->ends, layouts[i]->cap_ends, need))
+            fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+    if (fresh && fsdp_scope_ok(s)) {
+        memset(c->now.offsets, 0, need * sizeof *c->now.offsets);
+        memset(c->now.ends, 0, need * sizeof *c->now.ends);
+    }
     return fsdp_scope_ok(s);
 }
 
 /* What was `before` is made anew, then the two change places. */
-static void swap_offsets(fsdp_kv_cache *c)
+static void swap_layouts(fsdp_kv_cache *c)
 {
-    int32_t *offsets = c->before;
-    size_t cap = c->cap_before;
-    c->before = c->offsets;
-    c->cap_before = c->cap_offsets;
-    c->offsets = offsets;
-    c->cap_offsets = cap;
+    const layout now = c->before;
+    c->before = c->now;
+    c->now = now;
 }
 
-/* The end of a sequence of `tokens` that begins at `begin`, while it is one. */
-static int32_t end_of(fsdp_scope *s, int32_t begin, int64_t tokens)
+static bool countable(fsdp_scope *s, int64_t tokens)
 {
-    if (begin + tokens > INT32_MAX)
+    if (tokens > INT32_MAX)
         fsdp_scope_error(s, "kv_cache", "sequences have more than %d tokens together", INT32_MAX);
-    return fsdp_scope_ok(s) ? (int32_t)(begin + tokens) : 0;
+    return fsdp_scope_ok(s);
+}
+
+static int64_t room_of(int32_t tokens)
+{
+    return LEAST_ROOM + tokens / 4;
+}
+
+/* Offsets of n sequences, whose lengths stand in l->ends until they are ends. */
+static void place(layout *l, int32_t n, bool room)
+{
+    int64_t all = 0;
+    for (int32_t i = 0; i < n; i++)
+        all += l->ends[i] + room_of(l->ends[i]);
+    room = room && all <= INT32_MAX;
+    l->offsets[0] = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t tokens = l->ends[i];
+        l->ends[i] = l->offsets[i] + tokens;
+        l->offsets[i + 1] = l->ends[i] + (room ? (int32_t)room_of(tokens) : 0);
+    }
 }
 
 void fsdp_kv_cache_extend(fsdp_scope *s, fsdp_kv_cache *c, const int32_t *offsets, int32_t n)
 {
     if (!fsdp_scope_ok(s))
         return;
-    FSDP_ASSERT(!c->offsets || n == c->n);
+    FSDP_ASSERT(!c->now.offsets || n == c->n);
     if (!reserve(s, c, n))
         return;
-    c->before[0] = 0;
-    for (int32_t i = 0; i < n && fsdp_scope_ok(s); i++)
-        c->before[i + 1] =
-            end_of(s, c->before[i], (int64_t)length(c->offsets, i) + length(offsets, i));
-    swap_offsets(c);
+    const layout *now = &c->now;
+    int64_t tokens = offsets[n] - offsets[0];
+    c->moves = false;
+    for (int32_t i = 0; i < n; i++) {
+        c->moves |= now->ends[i] + (int64_t)(offsets[i + 1] - offsets[i]) > now->offsets[i + 1];
+        tokens += length(now, i);
+    }
+    if (!countable(s, tokens))
+        return;
+    layout *next = &c->before;
+    const int32_t *base = c->moves ? NULL : now->offsets;
+    for (int32_t i = 0; i < n; i++)
+        next->ends[i] = (base ? base[i] : 0) + length(now, i) + offsets[i + 1] - offsets[i];
+    if (base)
+        memcpy(next->offsets, base, ((size_t)n + 1) * sizeof *base);
+    else
+        place(next, n, c->extensions > 0);
+    swap_layouts(c);
+    c->extensions++;
     c->n = n;
 }
 
@@ -129,14 +185,13 @@ static void copy_rows(fsdp_scope *s, fsdp_tensor *dst, int64_t dst_row, const fs
                 (size_t)n * row_bytes);
 }
 
-/* As many rows as `offsets` say, of t's width and dtype. */
-static fsdp_tensor *rows_like(fsdp_scope *s, const fsdp_tensor *t, const int32_t *offsets,
-                              int32_t n)
+/* As many rows as there are places, of t's width and dtype. */
+static fsdp_tensor *rows_like(fsdp_scope *s, const fsdp_kv_cache *c, const fsdp_tensor *t)
 {
-    return fsdp_new(s, t->dtype, 2, (const int64_t[]){offsets[n], t->shape[1]});
+    return fsdp_new(s, t->dtype, 2, (const int64_t[]){c->now.offsets[c->n], t->shape[1]});
 }
 
-/* *slot becomes each sequence's rows with its fresh ones behind them. */
+/* *slot gets each sequence's fresh rows behind its own; or what has room for them does. */
 static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fsdp_tensor *fresh)
 {
     if (!fsdp_scope_ok(s))
@@ -145,17 +200,20 @@ static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fs
         hold(slot, fresh);
         return;
     }
-    fsdp_tensor *longer = rows_like(s, fresh, c->offsets, c->n);
+    fsdp_tensor *to = c->moves ? rows_like(s, c, fresh) : *slot;
     int64_t at = 0; /* in fresh */
-    for (int32_t i = 0; i < c->n && longer; i++) {
-        const int32_t begin = c->offsets[i], old = length(c->before, i);
-        const int32_t added = length(c->offsets, i) - old;
-        copy_rows(s, longer, begin, *slot, c->before[i], old);
-        copy_rows(s, longer, begin + old, fresh, at, added);
+    for (int32_t i = 0; i < c->n && to; i++) {
+        const int32_t begin = c->now.offsets[i], old = length(&c->before, i);
+        const int32_t added = length(&c->now, i) - old;
+        if (c->moves)
+            copy_rows(s, to, begin, *slot, c->before.offsets[i], old);
+        copy_rows(s, to, begin + old, fresh, at, added);
         at += added;
     }
-    hold(slot, longer);
-    fsdp_drop(s, longer);
+    if (c->moves) {
+        hold(slot, to);
+        fsdp_drop(s, to);
+    }
 }
 
 fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *c, int64_t layer, fsdp_tensor *k,
@@ -163,33 +221,47 @@ fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *c, int64_t layer, fsd
 {
     append(s, c, &c->layers[layer].k, k);
     append(s, c, &c->layers[layer].v, v);
-    return fsdp_scope_ok(s) ? c->layers[layer] : (fsdp_kv){0};
+    return fsdp_scope_ok(s) ? fsdp_kv_cache_get(c, layer) : (fsdp_kv){0};
 }
 
-/* The sequences rows[0 .. n) of *slot; offsets are those of the selection already. */
+/* The sequences rows[0 .. n) of *slot, which lie as before. */
 static void select_rows(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot,
-                        const int32_t *rows, int32_t n)
+                        const int32_t *rows)
 {
     if (!*slot || !fsdp_scope_ok(s))
         return;
-    fsdp_tensor *selected = rows_like(s, *slot, c->offsets, n);
-    for (int32_t i = 0; i < n && selected; i++)
-        copy_rows(s, selected, c->offsets[i], *slot, c->before[rows[i]], length(c->offsets, i));
+    fsdp_tensor *selected = rows_like(s, c, *slot);
+    for (int32_t i = 0; i < c->n && selected; i++)
+        copy_rows(s, selected, c->now.offsets[i], *slot, c->before.offsets[rows[i]],
+                  length(&c->now, i));
     hold(slot, selected);
     fsdp_drop(s, selected);
 }
 
+static bool all_as_they_are(const fsdp_kv_cache *c, const int32_t *rows, int32_t n)
+{
+    int32_t i = 0;
+    while (i < n && rows[i] == i)
+        i++;
+    return i == n && n == c->n;
+}
+
 void fsdp_kv_cache_select(fsdp_scope *s, fsdp_kv_cache *c, const int32_t *rows, int32_t n)
 {
-    if (!fsdp_scope_ok(s) || !reserve(s, c, n))
+    if (!fsdp_scope_ok(s) || all_as_they_are(c, rows, n) || !reserve(s, c, n))
         return;
-    c->before[0] = 0;
-    for (int32_t i = 0; i < n && fsdp_scope_ok(s); i++)
-        c->before[i + 1] = end_of(s, c->before[i], length(c->offsets, rows[i]));
-    swap_offsets(c);
+    int64_t tokens = 0;
+    for (int32_t i = 0; i < n; i++) {
+        c->before.ends[i] = length(&c->now, rows[i]);
+        tokens += c->before.ends[i];
+    }
+    if (!countable(s, tokens))
+        return;
+    place(&c->before, n, c->extensions > 1);
+    swap_layouts(c);
     c->n = n;
     for (int64_t i = 0; i < c->n_layers; i++) {
-        select_rows(s, c, &c->layers[i].k, rows, n);
-        select_rows(s, c, &c->layers[i].v, rows, n);
+        select_rows(s, c, &c->layers[i].k, rows);
+        select_rows(s, c, &c->layers[i].v, rows);
     }
 }

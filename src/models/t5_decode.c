@@ -123,7 +123,8 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
                              fsdp_t5_project(s, normed, layer->v));
     fsdp_attention_options options = {.heads = t5->config.num_heads,
                                       .q_offsets = c->step_offsets.items,
-                                      .kv_offsets = fsdp_kv_cache_offsets(c->self),
+                                      .kv_offsets = kv.offsets,
+                                      .kv_ends = kv.ends,
                                       .n_sequences = c->rows,
                                       .causal = true, /* the query is the last token */
                                       .scale = 1.0f};
@@ -149,7 +150,8 @@ static void decode_cross_attention(fsdp_scope *s, fsdp_module *self, const fsdp_
     fsdp_tensor *x = in->t[0], *normed = fsdp_t5_norm(s, t5, x, layer->layer_norm);
     fsdp_attention_options options = {.heads = t5->config.num_heads,
                                       .q_offsets = c->prompt_offsets.items,
-                                      .kv_offsets = fsdp_kv_cache_offsets(c->cross),
+                                      .kv_offsets = kv.offsets,
+                                      .kv_ends = kv.ends,
                                       .n_sequences = c->prompts,
                                       .scale = 1.0f};
     fsdp_tensor *q = fsdp_t5_project(s, normed, layer->q);

@@ -168,6 +168,10 @@ TEST(attention_of_no_sequences_is_empty)
     ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(bias), grad));
     for (int i = 0; i < 6; i++)
         ASSERT_F32(grad[i], 0.0f);
+    ASSERT(
+        !fsdp_attention(s, x, x, x, NULL,
+                        &(fsdp_attention_options){.heads = 2, .q_offsets = none, .kv_ends = none}));
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "a forward without gradients");
     fsdp_scope_close(s);
     fsdp_tape_destroy(tape);
     fsdp_tensor_release(x);
@@ -178,6 +182,7 @@ TEST(attention_of_no_sequences_is_empty)
 TEST(attention_names_what_does_not_fit)
 {
     static const int32_t falling[] = {0, 5, 4, 9}, short_of[] = {0, 4, 4, 8}, late[] = {1, 4, 4, 9};
+    static const int32_t beyond[] = {4, 5, 9};
     static const struct {
         fsdp_attention_options o;
         int64_t q_width, k_width, k_rows, bias[2];
@@ -192,6 +197,7 @@ TEST(attention_names_what_does_not_fit)
         {{.heads = 2, .q_offsets = short_of}, 6, 6, 9, {0}, "q_offsets go from 0 to 8, not"},
         {{.heads = 2, .q_offsets = late}, 6, 6, 9, {0}, "q_offsets go from 1 to 9, not"},
         {{.heads = 2, .q_offsets = self}, 6, 6, 10, {0}, "kv_offsets go from 0 to 9, not from"},
+        {{.heads = 2, .q_offsets = self, .kv_ends = beyond}, 6, 6, 9, {0}, "1 ends at row 5, not"},
         {{.heads = 2, .q_offsets = self}, 6, 6, 9, {3, 9}, "position_bias is [3, 9] of float32"},
         {{.heads = 2, .q_offsets = self}, 6, 6, 9, {2, 8}, "position_bias is [2, 8] of float32"},
         {{.heads = 2, .q_offsets = self}, 6, 6, 9, {2, 7}, "sequence 2, the longest, has 5 rows"},

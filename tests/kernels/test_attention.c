@@ -595,6 +595,64 @@ TEST(what_is_no_number_stays_none_on_every_isa)
     }
 }
 
+/* The rows of x [n, width] of each sequence, behind which `room` rows of NaN follow. */
+static matrix with_room(const problem *p, const matrix *x, const int32_t *offsets)
+{
+    matrix wide = matrix_create(p->dtype, offsets[p->n_sequences], x->columns, x->ld + 5);
+    for (int64_t i = 0; i < wide.rows; i++)
+        for (int64_t j = 0; j < wide.columns; j++)
+            matrix_set(&wide, i, j, (double)NAN);
+    for (int64_t b = 0; b < p->n_sequences; b++)
+        for (int32_t i = p->k_offsets[b]; i < p->k_offsets[b + 1]; i++)
+            for (int64_t j = 0; j < wide.columns; j++)
+                matrix_set(&wide, offsets[b] + i - p->k_offsets[b], j, matrix_get(x, i, j));
+    return wide;
+}
+
+/* Keys and values with room behind each sequence give the bits of packed ones. */
+static void check_room(fsdp_test *t, fsdp_kernel_context *context, const fsdp_kernels *kernels,
+                       const problem *p)
+{
+    int32_t offsets[MAX_SEQUENCES + 1] = {0}, ends[MAX_SEQUENCES];
+    for (int64_t b = 0; b < p->n_sequences; b++) {
+        ends[b] = offsets[b] + p->k_offsets[b + 1] - p->k_offsets[b];
+        offsets[b + 1] = ends[b] + (int32_t)b * 7;
+    }
+    tensors packed = make_tensors(p), roomy = make_tensors(p);
+    matrix k = with_room(p, &packed.k, offsets), v = with_room(p, &packed.v, offsets);
+    fsdp_attention_args args = make_args(p, &packed), again = make_args(p, &roomy);
+    again.k = k.data;
+    again.v = v.data;
+    again.k_ld = k.ld;
+    again.v_ld = v.ld;
+    again.k_offsets = offsets;
+    again.k_ends = ends;
+    ASSERT_OK(kernels->attention(context, &args));
+    ASSERT_OK(kernels->attention(context, &again));
+    ASSERT(memcmp(packed.out.block, roomy.out.block, packed.out.bytes) == 0);
+    ASSERT(memcmp(packed.lse.block, roomy.lse.block, packed.lse.bytes) == 0);
+    matrix_destroy(&k);
+    matrix_destroy(&v);
+    free_tensors(&packed);
+    free_tensors(&roomy);
+}
+
+TEST(room_behind_keys_changes_no_bit_on_any_isa)
+{
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        uint64_t state = 77;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
+        for (int i = 0; i < 30 && !t->failed; i++) {
+            problem p = random_problem(&state);
+            check_room(t, context, kernels, &p);
+        }
+        fsdp_kernels_cpu_close(context);
+        CHECK_HERE();
+    }
+}
+
 TEST(the_number_of_threads_changes_no_bit)
 {
     fsdp_kernel_context *context[3];

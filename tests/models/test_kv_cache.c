@@ -56,23 +56,29 @@ static void feed(fsdp_test *t, bench *b, const int32_t *offsets, int32_t n, cons
     }
 }
 
+/* Sequence i has the tokens values[offsets[i]], ... values[offsets[i + 1] - 1]. */
 static void expect(fsdp_test *t, bench *b, const int32_t *offsets, int32_t n, const float *values)
 {
     ASSERT_OK(fsdp_scope_status(b->s));
     ASSERT_INT(fsdp_kv_cache_sequences(b->cache), n);
-    for (int32_t i = 0; i <= n; i++)
-        ASSERT_INT(fsdp_kv_cache_offsets(b->cache)[i], offsets[i]);
     for (int layer = 0; layer < 2; layer++) {
         const fsdp_kv kv = fsdp_kv_cache_get(b->cache, layer);
-        ASSERT_INT(fsdp_tensor_size(kv.k, 0), offsets[n]);
-        ASSERT_INT(fsdp_tensor_size(kv.v, 0), offsets[n]);
-        if (fsdp_device_is_meta(b->device))
-            continue;
-        const float *k = fsdp_tensor_data(kv.k), *v = fsdp_tensor_data(kv.v);
-        for (int32_t i = 0; i < offsets[n]; i++) {
-            ASSERT_F32(k[2 * i], values[i] + 100.0f * (float)layer);
-            ASSERT_F32(k[2 * i + 1], -k[2 * i]);
-            ASSERT_F32(v[2 * i], k[2 * i] / 2.0f);
+        ASSERT_INT(kv.offsets[0], 0);
+        ASSERT_INT(fsdp_tensor_size(kv.k, 0), kv.offsets[n]);
+        ASSERT_INT(fsdp_tensor_size(kv.v, 0), kv.offsets[n]);
+        const bool meta = fsdp_device_is_meta(b->device);
+        const float *k = meta ? NULL : fsdp_tensor_data(kv.k);
+        const float *v = meta ? NULL : fsdp_tensor_data(kv.v);
+        for (int32_t i = 0; i < n; i++) {
+            ASSERT_INT(fsdp_kv_cache_length(b->cache, i), offsets[i + 1] - offsets[i]);
+            ASSERT_INT(kv.ends[i] - kv.offsets[i], offsets[i + 1] - offsets[i]);
+            ASSERT(kv.ends[i] <= kv.offsets[i + 1]);
+            for (int32_t j = offsets[i]; j < offsets[i + 1] && !meta; j++) {
+                const int32_t at = 2 * (kv.offsets[i] + j - offsets[i]);
+                ASSERT_F32(k[at], values[j] + 100.0f * (float)layer);
+                ASSERT_F32(k[at + 1], -k[at]);
+                ASSERT_F32(v[at], k[at] / 2.0f);
+            }
         }
     }
 }
@@ -100,13 +106,67 @@ static void check_packing(fsdp_test *t, const char *device)
     bench_close(&b);
 }
 
-TEST(rows_stay_packed_by_sequence)
+TEST(rows_stay_with_their_sequence)
 {
     check_packing(t, NULL);
 }
 TEST(without_data_the_shapes_are_the_same)
 {
     check_packing(t, "meta");
+}
+
+/* Two sequences that get a token a step, at times one of them more, for so long that they are moved
+ * more than once, and seldom. */
+TEST(most_tokens_are_put_into_room)
+{
+    enum {
+        STEPS = 200
+    };
+    static float values[2][2 * STEPS];
+    bench b;
+    bench_open(t, NULL, &b);
+    CHECK_HERE();
+    int32_t lengths[2] = {0, 0};
+    int moves = 0;
+    const fsdp_tensor *last = NULL;
+    for (int step = 0; step < STEPS; step++) {
+        const int32_t more = step % 50 == 49 ? 3 : 1, offsets[] = {0, more, more + 1};
+        float fresh[4];
+        for (int i = 0; i <= more; i++) {
+            const int sequence = i == more;
+            fresh[i] = (float)(1000 * sequence + step + i);
+            values[sequence][lengths[sequence]++] = fresh[i];
+        }
+        feed(t, &b, offsets, 2, fresh);
+        CHECK_HERE();
+        moves += fsdp_kv_cache_get(b.cache, 1).v != last;
+        last = fsdp_kv_cache_get(b.cache, 1).v;
+        for (int i = 0; i < 2 && step % 40 == 20; i++) /* change places, and back */
+            fsdp_kv_cache_select(b.s, b.cache, (const int32_t[]){1, 0}, 2);
+        last = fsdp_kv_cache_get(b.cache, 1).v;
+    }
+    float all[4 * STEPS];
+    memcpy(all, values[0], (size_t)lengths[0] * sizeof *all);
+    memcpy(all + lengths[0], values[1], (size_t)lengths[1] * sizeof *all);
+    expect(t, &b, (const int32_t[]){0, lengths[0], lengths[0] + lengths[1]}, 2, all);
+    CHECK_HERE();
+    ASSERT(moves > 2 && moves < STEPS / 8);
+    bench_close(&b);
+}
+
+TEST(what_stays_as_it_is_is_not_copied)
+{
+    bench b;
+    bench_open(t, NULL, &b);
+    CHECK_HERE();
+    feed(t, &b, (const int32_t[]){0, 2, 5}, 2, (const float[]){1, 2, 3, 4, 5});
+    const fsdp_tensor *k = fsdp_kv_cache_get(b.cache, 0).k;
+    fsdp_kv_cache_select(b.s, b.cache, (const int32_t[]){0, 1}, 2);
+    ASSERT(fsdp_kv_cache_get(b.cache, 0).k == k);
+    fsdp_kv_cache_select(b.s, b.cache, (const int32_t[]){0}, 1);
+    ASSERT(fsdp_kv_cache_get(b.cache, 0).k != k);
+    expect(t, &b, (const int32_t[]){0, 2}, 1, (const float[]){1, 2});
+    bench_close(&b);
 }
 
 TEST(more_tokens_than_offsets_can_count_are_refused)

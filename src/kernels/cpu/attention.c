@@ -57,7 +57,7 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
 {
     const fsdp_attention_args *args = a->args;
     int64_t queries = args->q_offsets[b + 1] - args->q_offsets[b];
-    int64_t keys = args->k_offsets[b + 1] - args->k_offsets[b];
+    int64_t keys = fsdp_attention_keys(args, b);
     fsdp_attention_block block = {.first_query = first,
                                   .shift = args->causal ? keys - queries : 0,
                                   .sequence_keys = keys,
@@ -151,7 +151,7 @@ static fsdp_status forward_head(const fsdp_cpu_attention *a, int worker, int64_t
 {
     const fsdp_attention_args *args = a->args;
     int64_t queries = args->q_offsets[b + 1] - args->q_offsets[b];
-    int64_t keys = args->k_offsets[b + 1] - args->k_offsets[b];
+    int64_t keys = fsdp_attention_keys(args, b);
     int64_t panel_keys = fsdp_attention_panel_keys(a, keys);
     int64_t block_rows = fsdp_attention_block_rows(panel_keys, FORWARD_SCORES);
     int64_t kv_head = h / (args->heads / args->kv_heads);

@@ -114,7 +114,7 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
 {
     const fsdp_attention_args *args = a->args;
     int64_t queries = args->q_offsets[b + 1] - args->q_offsets[b];
-    int64_t keys = args->k_offsets[b + 1] - args->k_offsets[b], k_row = args->k_offsets[b];
+    int64_t keys = fsdp_attention_keys(args, b), k_row = args->k_offsets[b];
     int64_t panel_keys = fsdp_attention_panel_keys(a, keys), dim = a->padded_dim;
     int64_t block_rows = fsdp_attention_block_rows(panel_keys, BACKWARD_SCORES);
     int64_t group = args->heads / args->kv_heads, kv_ld = args->kv_heads * args->head_dim;

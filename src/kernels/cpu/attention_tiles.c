@@ -39,7 +39,7 @@ fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t 
                                 .q_row = args->q_offsets[b],
                                 .k_row = args->k_offsets[b],
                                 .queries = args->q_offsets[b + 1] - args->q_offsets[b],
-                                .keys = args->k_offsets[b + 1] - args->k_offsets[b],
+                                .keys = fsdp_attention_keys(args, b),
                                 .padded_dim = a->padded_dim};
     head.shift = args->causal ? head.keys - head.queries : 0;
     return head;

@@ -193,9 +193,11 @@ static void launch_attention(fsdp_kernel_context *c, fsdp_fake_command *run,
                              const fsdp_attention_args *args)
 {
     const size_t bytes = IDS(args->n_sequences + 1);
-    const fsdp_fake_array offsets[] = {{offsetof(fsdp_attention_args, q_offsets), bytes},
-                                       {offsetof(fsdp_attention_args, k_offsets), bytes}};
-    fsdp_fake_launch(stream_of(c), run, args, sizeof *args, offsets, 2);
+    const fsdp_fake_array offsets[] = {
+        {offsetof(fsdp_attention_args, q_offsets), bytes},
+        {offsetof(fsdp_attention_args, k_offsets), bytes},
+        {offsetof(fsdp_attention_args, k_ends), IDS(args->n_sequences)}};
+    fsdp_fake_launch(stream_of(c), run, args, sizeof *args, offsets, 3);
 }
 
 static fsdp_status run_attention(const fsdp_kernels *k, fsdp_kernel_context *c, const void *args)

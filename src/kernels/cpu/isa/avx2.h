@@ -1,4 +1,4 @@
-/* What tiles and strips of AVX2 share. */
+/* What tiles and strips of AVX2 share; empty for other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -10,6 +10,7 @@
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
 
+#if defined(__AVX2__)
 FSDP_INLINE __m256 fsdp_avx2_widen(__m128i half)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
@@ -26,3 +27,4 @@ FSDP_INLINE __m256 fsdp_avx2_load(const char *src, bool bf16, int64_t n)
     return bf16 ? fsdp_avx2_widen(_mm_loadu_si128((const __m128i *)(const void *)part))
                 : _mm256_loadu_ps((const float *)(const void *)part);
 }
+#endif
