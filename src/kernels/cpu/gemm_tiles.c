@@ -12,8 +12,8 @@
 enum {
     B_BYTES = 2 << 20, /* packed at once by a task, in the third cache */
     SUM_ROWS = 1024,   /* of C, where sums wait in scratch */
-    LEAST_ROWS = 128,  /* of a task, if C is cut for more threads */
-    LEAST_COLUMNS = 4 * FSDP_TILE_COLUMNS,
+    PACK_COST = 8,     /* of an element, in multiplications of one: when operands are in memory */
+    MOST_TASKS = 3,    /* of a thread, if there are several and what is packed allows it */
 };
 
 typedef struct gemm {
@@ -128,28 +128,54 @@ static void run_task(void *arg, int64_t i, int worker)
         fsdp_cpu_failure_note(&g->failure, run_part(g, worker, &p));
 }
 
-/* Cuts C into at least as many parts as there are threads, if it is large enough; along the side
- * that costs less when it is packed more than once. */
+/* C in row_parts times column_parts tasks. */
+typedef struct cutting {
+    int64_t task_rows, task_columns, tasks;
+} cutting;
+
+static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
+{
+    const int64_t m = g->args->m, n = g->args->n;
+    cutting c = {.task_rows = even_part(m, ceil_div(m, row_parts), FSDP_TILE_ROWS),
+                 .task_columns = even_part(n, ceil_div(n, column_parts), FSDP_TILE_COLUMNS)};
+    c.tasks = ceil_div(m, c.task_rows) * ceil_div(n, c.task_columns);
+    return c;
+}
+
+/* What the thread that has most to do does, in products of a lane of k: it packs its part of B, and
+ * of A if that is packed. */
+static double cost_of(const gemm *g, cutting c, int64_t threads)
+{
+    const double rows = (double)c.task_rows, columns = (double)c.task_columns;
+    const double task = rows * columns + PACK_COST * (columns + (g->pack_a ? rows : 0.0));
+    return (double)ceil_div(c.tasks, threads) * task;
+}
+
+/* The cheapest way for so many threads, of which each has one task, or two or three; parts of B and
+ * of sums are no larger than scratch is to be. Bits are the same whichever it is. */
 static void cut(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;
-    int64_t depth = depth_of(g, g->split);
-    int64_t rows = g->sums ? fsdp_gemm_min(args->m, SUM_ROWS) : args->m;
-    int64_t columns = fsdp_gemm_min(args->n, B_BYTES / (depth * FSDP_TILE_LANE_BYTES));
-    int64_t *side = g->pack_a ? &rows : &columns, *other = g->pack_a ? &columns : &rows;
-    int64_t least = g->pack_a ? LEAST_ROWS : LEAST_COLUMNS;
-    while (ceil_div(args->m, rows) * ceil_div(args->n, columns) < threads) {
-        if (*side < 2 * least) {
-            if (side == other)
-                break;
-            side = other;
-            least = g->pack_a ? LEAST_COLUMNS : LEAST_ROWS;
-            continue;
+    const int64_t depth = depth_of(g, g->split);
+    const int64_t least_rows = g->sums ? ceil_div(args->m, SUM_ROWS) : 1;
+    const int64_t least_columns =
+        ceil_div(args->n, fsdp_gemm_min(args->n, B_BYTES / (depth * FSDP_TILE_LANE_BYTES)));
+    cutting best = cut_into(g, least_rows, least_columns);
+    double least = cost_of(g, best, threads);
+    const double enough = 1.02 * (double)args->m * (double)args->n / (double)threads;
+    const int64_t most_columns = least_columns + MOST_TASKS * threads;
+    for (int64_t columns = least_columns; threads > 1 && columns <= most_columns; columns++)
+        for (int64_t tasks = 1; tasks <= MOST_TASKS && least > enough; tasks++) {
+            const int64_t rows = ceil_div(tasks * threads, columns);
+            const cutting c = cut_into(g, rows > least_rows ? rows : least_rows, columns);
+            const double cost = cost_of(g, c, threads);
+            if (cost < least) {
+                least = cost;
+                best = c;
+            }
         }
-        *side = ceil_div(*side, 2);
-    }
-    g->task_rows = even_part(args->m, rows, FSDP_TILE_ROWS);
-    g->task_columns = even_part(args->n, columns, FSDP_TILE_COLUMNS);
+    g->task_rows = best.task_rows;
+    g->task_columns = best.task_columns;
     g->row_tasks = ceil_div(args->m, g->task_rows);
 }
 
