@@ -1,13 +1,21 @@
 /* Workers sleep on a condition variable; a job is one atomic counter from which every thread takes
  * the next task. A worker that wakes late finds the job closed and sleeps on: the caller waits only
- * for workers that have entered it. */
+ * for workers that have entered it. Where every thread may have a core, all look for a moment for
+ * what comes next before they sleep: to be woken takes as long as a short job. */
 #include "src/base/thread_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/clock.h"
+
+enum {
+    SPIN_NS = 25000,
+    SPINS_A_LOOK = 32 /* at the clock */
+};
 
 typedef struct worker {
     fsdp_thread_pool *pool;
@@ -20,10 +28,12 @@ struct fsdp_thread_pool {
     worker *workers;
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
+    bool spins;
     /* Under lock: */
     bool stopping, open; /* open: a job may be entered */
-    uint64_t job;        /* number of the job, so that a worker enters each once */
-    int inside;          /* workers in the job */
+    /* Written under lock: */
+    _Atomic uint64_t job; /* number of the job, so that a worker enters each once */
+    _Atomic int inside;   /* workers in the job */
     /* The job; written before it opens, constant until the last worker has left it: */
     fsdp_task_fn *task;
     void *arg;
@@ -41,6 +51,49 @@ static void run_tasks(fsdp_thread_pool *pool, int index)
     }
 }
 
+static inline void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static bool has_new_job(const fsdp_thread_pool *pool, uint64_t seen)
+{
+    return atomic_load_explicit(&pool->job, memory_order_relaxed) != seen;
+}
+
+static bool is_left(const fsdp_thread_pool *pool, uint64_t unused)
+{
+    (void)unused;
+    return atomic_load_explicit(&pool->inside, memory_order_relaxed) == 0;
+}
+
+/* Until `done`, or for as long as it pays. What is found is looked at again under the lock. */
+static void spin(const fsdp_thread_pool *pool,
+                 bool (*done)(const fsdp_thread_pool *pool, uint64_t seen), uint64_t seen)
+{
+    const int64_t end = pool->spins ? fsdp_clock_ns() + SPIN_NS : 0;
+    while (pool->spins && !done(pool, seen) && fsdp_clock_ns() < end)
+        for (int i = 0; i < SPINS_A_LOOK && !done(pool, seen); i++)
+            pause_cpu();
+}
+
+static void work(const worker *self, uint64_t *seen)
+{
+    fsdp_thread_pool *pool = self->pool;
+    *seen = pool->job;
+    pool->inside++;
+    pthread_mutex_unlock(&pool->lock);
+    run_tasks(pool, self->index);
+    pthread_mutex_lock(&pool->lock);
+    if (--pool->inside == 0)
+        pthread_cond_signal(&pool->idle);
+    pthread_mutex_unlock(&pool->lock);
+    spin(pool, has_new_job, *seen);
+    pthread_mutex_lock(&pool->lock);
+}
+
 static void *worker_main(void *arg)
 {
     const worker *self = arg;
@@ -48,20 +101,20 @@ static void *worker_main(void *arg)
     uint64_t seen = 0;
     pthread_mutex_lock(&pool->lock);
     while (!pool->stopping) {
-        if (!pool->open || pool->job == seen) {
+        if (pool->open && pool->job != seen)
+            work(self, &seen);
+        else
             pthread_cond_wait(&pool->wake, &pool->lock);
-            continue;
-        }
-        seen = pool->job;
-        pool->inside++;
-        pthread_mutex_unlock(&pool->lock);
-        run_tasks(pool, self->index);
-        pthread_mutex_lock(&pool->lock);
-        if (--pool->inside == 0)
-            pthread_cond_signal(&pool->idle);
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
+}
+
+/* May each of the threads have a core? */
+static bool have_cores(int threads)
+{
+    cpu_set_t cores;
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= threads;
 }
 
 fsdp_status fsdp_thread_pool_create(int threads, fsdp_thread_pool **pool)
@@ -76,6 +129,7 @@ fsdp_status fsdp_thread_pool_create(int threads, fsdp_thread_pool **pool)
     pthread_cond_init(&made->wake, NULL);
     pthread_cond_init(&made->idle, NULL);
     made->size = threads;
+    made->spins = have_cores(threads);
     made->workers = fsdp_calloc((size_t)threads, sizeof *made->workers);
     if (!made->workers) {
         fsdp_thread_pool_destroy(made);
@@ -139,6 +193,7 @@ void fsdp_parallel_for(fsdp_thread_pool *pool, int64_t n, fsdp_task_fn *task, vo
         pthread_cond_broadcast(&pool->wake);
     pthread_mutex_unlock(&pool->lock);
     run_tasks(pool, 0);
+    spin(pool, is_left, 0);
     pthread_mutex_lock(&pool->lock);
     pool->open = false;
     while (pool->inside > 0)
