@@ -21,13 +21,29 @@ enum {
     FSDP_OPTION_BYTES = 96
 };
 
+/* Where the gradients of a leaf's rows go, some of them: a table. */
+typedef struct fsdp_grad_rows {
+    fsdp_tensor *table; /* [rows, D] float32, borrowed; it is there to be added to */
+    int32_t *index;     /* [n]: the row of the table for each of the leaf's rows that was asked for;
+                           owned by the caller, for fsdp_free(); NULL on meta */
+    int32_t unused_row; /* the index of what gives no gradient */
+} fsdp_grad_rows;
+
 /* Where a leaf's gradient goes. */
 typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
+    /* Since the owner of the target looked last, tapes have recorded an operation that reads rows
+     * of the leaf alone, of so many rows; one that reads all of it. */
+    bool looked_up, read_whole;
+    int64_t lookups;
     /* The tensor to write the gradient to and whether it adds: *beta 0 on the first contribution,
      * 1 later. FSDP points it into the unit's gradient slot. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
+    /* The same for rows ids [n] alone, of which those of padding_idx get none; out->table NULL:
+     * `target` it is. NULL: always. */
+    fsdp_status (*rows)(fsdp_grad_sink *self, const int32_t *ids, int64_t n, int32_t padding_idx,
+                        fsdp_grad_rows *out);
     fsdp_tensor *grad;  /* what the default target fills; owned */
     uint64_t n_dropped; /* times that what another target held was dropped, and no longer adds up */
 };
@@ -66,6 +82,7 @@ typedef struct fsdp_op {
     bool continues;
     void (*host_destroy)(void *host); /* of fsdp_record_args.host; NULL: it is fsdp_free'd */
     bool has_gradients;               /* its forward computes them, so backward needs that run */
+    bool reads_rows; /* of its leaves, fsdp_record_args.rows of them, and no more */
     /* Compute the only result of a recorded node again, into `result`, which has its shape and
      * dtype: Note [Derived results] in derived.h. The device has kernels. NULL: it is kept. */
     void (*derive)(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result);
@@ -122,6 +139,7 @@ typedef struct fsdp_record_args {
      * the node. NULL: there is none. */
     fsdp_tensor *wrote;
     bool reads_leaves; /* others than its inputs: it is recorded though no input needs a gradient */
+    int64_t rows;      /* see fsdp_op.reads_rows */
 } fsdp_record_args;
 /* Called by every operation after its kernel: the one choke point for taping. No effect without a
  * tape or where no input needs a gradient. */

@@ -1,6 +1,7 @@
 /* Rows of a table by id. Backward needs the ids alone, never the table: in the sweep an embedding
  * works while its parameter is resharded. */
 #include "src/autograd/ops.h"
+#include "src/base/alloc.h"
 
 typedef struct embedding_options {
     int64_t tokens, shape[2]; /* of the weight: [V, D] */
@@ -8,10 +9,31 @@ typedef struct embedding_options {
     int32_t padding_idx;
 } embedding_options;
 
+/* Into a table of the rows that are touched, if the leaf's target has one. */
+static bool add_to_rows(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *grad_out)
+{
+    const embedding_options *o = (const embedding_options *)n->options;
+    const fsdp_tensor *leaf = n->in[0].leaf;
+    fsdp_grad_rows to = {0};
+    if (!leaf || !leaf->sink->rows || !fsdp_scope_ok(s))
+        return false;
+    if (!fsdp_scope_check(s, leaf->sink->rows(leaf->sink, n->host, o->tokens, o->padding_idx, &to)))
+        return true;
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k && to.table)
+        k->embedding_backward(fsdp_scope_context(s), fsdp_tensor_ptr(to.table), to.table->dtype,
+                              1.0f, fsdp_tensor_ptr(grad_out), o->dtype, to.index, o->tokens,
+                              o->shape[1], to.table->shape[0], to.unused_row);
+    fsdp_free(to.index);
+    return to.table != NULL;
+}
+
 static void embedding_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                                fsdp_tensor **grad_in)
 {
     const embedding_options *o = (const embedding_options *)n->options;
+    if (add_to_rows(s, n, grad_out[0]))
+        return;
     fsdp_grad_slot dw = fsdp_grad_open(s, n, 0, o->dtype, 2, o->shape, grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k && dw.tensor)
@@ -20,7 +42,8 @@ static void embedding_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
                               o->shape[1], o->shape[0], o->padding_idx);
 }
 
-static const fsdp_op embedding_op = {.name = "embedding", .backward = embedding_backward};
+static const fsdp_op embedding_op = {
+    .name = "embedding", .backward = embedding_backward, .reads_rows = true};
 
 static bool check_ids(fsdp_scope *s, const int32_t *ids, int64_t n, int64_t vocab)
 {
@@ -73,6 +96,7 @@ fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n, fsdp_t
                                        .n_out = 1,
                                        .options = &o,
                                        .options_bytes = sizeof o,
-                                       .host = copy});
+                                       .host = copy,
+                                       .rows = n});
     return out;
 }

@@ -107,6 +107,17 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
     return s->run->counting || fsdp_needs_grad(s, t);
 }
 
+/* For where the leaf's gradient is going to be. */
+static void note_use(const fsdp_record_args *args, fsdp_grad_sink *sink)
+{
+    if (args->op->reads_rows) {
+        sink->looked_up = true;
+        sink->lookups += args->rows;
+    } else {
+        sink->read_whole = true;
+    }
+}
+
 static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args *args,
                       uint32_t need)
 {
@@ -128,6 +139,7 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
             n->in[i].output = t->output;
         } else {
             n->in[i].leaf = fsdp_tensor_retain(t);
+            note_use(args, t->sink);
         }
     }
     for (int i = 0; i < args->n_saved; i++)

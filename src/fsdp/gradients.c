@@ -9,9 +9,10 @@
  * tree. */
 #include <stddef.h>
 
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/trace.h"
-#include "src/fsdp/grad_parts.h"
+#include "src/fsdp/grad_rows.h"
 
 static fsdp_grad_parts slots_of(const fsdp_param_group *u)
 {
@@ -41,8 +42,8 @@ static fsdp_phase_info info_of(const fsdp_param_group *u, fsdp_phase_kind kind)
 
 /* --- backward writes --- */
 
-/* What does not train has no place in it. */
-static void lay_out_slot(fsdp_param_group *u)
+/* What does not train has no place in it. `whole`: nor has anything a table. */
+static void lay_out_slot(fsdp_param_group *u, bool whole)
 {
     u->slot_numel = 0;
     for (size_t i = 0; i < u->n_params; i++) {
@@ -51,24 +52,26 @@ static void lay_out_slot(fsdp_param_group *u)
         if (!p->in_slot)
             continue;
         p->grad_slot->offset = u->slot_numel;
-        u->slot_numel += fsdp_param_group_aligned(fsdp_parameter_numel(p->parameter));
+        u->slot_numel += !whole && p->table.most
+                             ? fsdp_grad_rows_slot_numel(p)
+                             : fsdp_param_group_aligned(fsdp_parameter_numel(p->parameter));
     }
 }
 
-static fsdp_status open_slot(fsdp_param_group *u)
+/* Memory for a slot as it is laid out, which the unit has from here on. */
+static fsdp_status take_slot(fsdp_param_group *u)
 {
-    lay_out_slot(u);
     fsdp_grad_parts slots = slots_of(u);
-    FSDP_TRY(fsdp_pool_take(&u->pools->slots, fsdp_grad_parts_bytes(u, &slots), &u->slot));
+    fsdp_buffer *slot;
+    FSDP_TRY(fsdp_pool_take(&u->pools->slots, fsdp_grad_parts_bytes(u, &slots), &slot));
     /* Told apart here, ranks that lay it out differently do not write into each other's part. */
     fsdp_phase_info info = info_of_bytes(u, FSDP_KIND_GRADIENT, (size_t)u->slot_numel);
-    fsdp_status status = fsdp_buffer_begin(u->slot, FSDP_PHASE_WRITE, &info);
+    fsdp_status status = fsdp_buffer_begin(slot, FSDP_PHASE_WRITE, &info);
     if (status != FSDP_OK) {
-        fsdp_pool_give_back(&u->pools->slots, u->slot);
-        u->slot = NULL;
+        fsdp_pool_give_back(&u->pools->slots, slot);
         return status;
     }
-    slots.buffer = u->slot;
+    u->slot = slots.buffer = slot;
     char *own = fsdp_grad_parts_of_rank(u, &slots, fsdp_group_rank(u->group));
 #ifdef FSDP_DEBUG
     if (own)
@@ -77,6 +80,82 @@ static fsdp_status open_slot(fsdp_param_group *u)
 #endif
     fsdp_storage_set_data(u->slot_storage, own);
     return FSDP_OK;
+}
+
+static void close_tables(fsdp_param_group *u)
+{
+    for (size_t i = 0; i < u->n_params; i++)
+        fsdp_grad_rows_close(&u->params[i]);
+}
+
+static fsdp_status open_slot(fsdp_param_group *u)
+{
+    FSDP_TRY(fsdp_grad_rows_plan(u));
+    lay_out_slot(u, false);
+    fsdp_status status = take_slot(u);
+    for (size_t i = 0; i < u->n_params && status == FSDP_OK; i++)
+        status = fsdp_grad_rows_open(u, &u->params[i]);
+    if (status != FSDP_OK)
+        close_tables(u);
+    return status;
+}
+
+/* It is not the unit's any more; what is in it is nobody's unless it was published. */
+static void leave_slot(fsdp_param_group *u, fsdp_buffer *slot)
+{
+    fsdp_buffer_end(slot);
+    fsdp_pool_give_back(&u->pools->slots, slot);
+}
+
+/* What `before`, laid out as `offsets` [n_params] say, has of parameter i goes where it is to lie
+ * now. */
+static void move_gradient(const fsdp_param_group *u, size_t i, const float *before,
+                          const int64_t *offsets)
+{
+    const fsdp_param *p = &u->params[i];
+    const fsdp_kernels *k = u->device->kernels;
+    if (!p->touched || !k)
+        return;
+    if (p->table.most)
+        fsdp_grad_rows_spread(u, p, before + offsets[i], p->grad_slot);
+    else
+        k->copy(u->device->context, fsdp_tensor_ptr(p->grad_slot), before + offsets[i],
+                (size_t)fsdp_tensor_numel(p->grad_slot) * sizeof(float));
+}
+
+/* Another slot, in which every parameter has its whole place. */
+static fsdp_status exchange_slot(fsdp_param_group *u, int64_t *offsets)
+{
+    fsdp_buffer *slot = u->slot;
+    const float *before = u->slot_storage->data;
+    const int64_t numel = u->slot_numel;
+    for (size_t i = 0; i < u->n_params; i++)
+        offsets[i] = u->params[i].grad_slot->offset;
+    lay_out_slot(u, true);
+    fsdp_status status = take_slot(u);
+    if (status != FSDP_OK) {
+        for (size_t i = 0; i < u->n_params; i++)
+            u->params[i].grad_slot->offset = offsets[i];
+        u->slot_numel = numel;
+        return status;
+    }
+    for (size_t i = 0; i < u->n_params; i++)
+        move_gradient(u, i, before, offsets);
+    leave_slot(u, slot);
+    close_tables(u);
+    return FSDP_OK;
+}
+
+static fsdp_status widen_slot(fsdp_param_group *u)
+{
+    int64_t *offsets = fsdp_calloc(u->n_params, sizeof *offsets);
+    if (!offsets)
+        return FSDP_ERR_NOMEM;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "widen gradient slot", u->name);
+    fsdp_status status = exchange_slot(u, offsets);
+    fsdp_trace_end();
+    fsdp_free(offsets);
+    return status;
 }
 
 static fsdp_status refuse_gradient(const fsdp_param_group *u, const fsdp_param *p)
@@ -92,10 +171,9 @@ static fsdp_status refuse_gradient(const fsdp_param_group *u, const fsdp_param *
                       p->name, u->name);
 }
 
-fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsdp_tensor **dst,
-                                    float *beta)
+/* The unit's slot is open, and p has a place in it. */
+static fsdp_status enter_slot(fsdp_grad_sink *sink, fsdp_param_group **unit, fsdp_param **param)
 {
-    (void)leaf;
     fsdp_parameter *parameter =
         (fsdp_parameter *)(void *)((char *)sink - offsetof(fsdp_parameter, sink));
     fsdp_param_group *u = parameter->owner;
@@ -108,10 +186,39 @@ fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
     FSDP_ASSERT(p);
     if (!p->in_slot)
         return refuse_gradient(u, p);
+    *unit = u;
+    *param = p;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsdp_tensor **dst,
+                                    float *beta)
+{
+    fsdp_param_group *u;
+    fsdp_param *p;
+    (void)leaf;
+    sink->read_whole = true; /* a head and its loss are at it before they are recorded */
+    FSDP_TRY(enter_slot(sink, &u, &p));
+    if (p->table.most)
+        FSDP_TRY(widen_slot(u));
     *beta = p->touched ? 1.0f : 0.0f;
     p->touched = true;
     *dst = p->grad_slot;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_param_group_target_rows(fsdp_grad_sink *sink, const int32_t *ids, int64_t n,
+                                         int32_t padding_idx, fsdp_grad_rows *out)
+{
+    fsdp_param_group *u;
+    fsdp_param *p;
+    FSDP_TRY(enter_slot(sink, &u, &p));
+    if (p->table.most && p->table.announced < n)
+        FSDP_TRY(widen_slot(u));
+    if (!p->table.most)
+        return FSDP_OK;
+    p->touched = true;
+    return fsdp_grad_rows_take(u, p, ids, n, padding_idx, out);
 }
 
 /* reduce_dtype below float32: each gradient is rounded once, here, and still summed in float32. */
@@ -122,8 +229,9 @@ static fsdp_status round_slot(fsdp_param_group *u)
         return FSDP_OK;
     const fsdp_kernels *k = u->device->kernels;
     for (size_t i = 0; i < u->n_params; i++) {
-        fsdp_tensor *g = u->params[i].grad_slot, *rounded;
-        if (!u->params[i].touched)
+        const fsdp_param *p = &u->params[i];
+        fsdp_tensor *g = p->table.most ? p->table.rows : p->grad_slot, *rounded;
+        if (!p->touched)
             continue;
         FSDP_TRY(fsdp_tensor_to(g, dtype, FSDP_TAG_COMM, &rounded));
         if (k)
@@ -145,8 +253,11 @@ fsdp_status fsdp_param_group_publish(fsdp_param_group *u, bool last_micro_step, 
     fsdp_status status = round_slot(u);
     const fsdp_grad_parts slots = slots_of(u);
     unsigned char *flags = fsdp_grad_parts_flags(u, &slots, fsdp_group_rank(u->group));
-    for (size_t i = 0; i < u->n_params && flags; i++)
+    for (size_t i = 0; i < u->n_params && flags; i++) {
         flags[i] = u->params[i].touched;
+        if (flags[i] && u->params[i].table.most)
+            fsdp_grad_rows_publish(u, &slots, &u->params[i]);
+    }
     fsdp_storage_set_data(u->slot_storage, NULL);
     fsdp_buffer_end(u->slot);
     fsdp_param_group_tell(u, FSDP_UNIT_PUBLISH, NULL, 0);
@@ -244,8 +355,16 @@ static fsdp_status sum_slots(fsdp_param_group *u, const fsdp_grad_parts *slots, 
 {
     fsdp_tensor *rows;
     FSDP_TRY(create_rows(u, p, &rows));
-    fsdp_grad_parts_sum(u, slots, p->grad_slot->offset, &p->slice, rows,
-                        u->replicate_group ? 1.0f : scale_if_only(u, p, last));
+    const float scale = u->replicate_group ? 1.0f : scale_if_only(u, p, last);
+    if (p->table.most) {
+        fsdp_status status = fsdp_grad_rows_sum(u, slots, p, rows, scale);
+        if (status != FSDP_OK) {
+            fsdp_tensor_release(rows);
+            return status;
+        }
+    } else {
+        fsdp_grad_parts_sum(u, slots, p->grad_slot->offset, &p->slice, rows, scale);
+    }
     if (p->partial) {
         fold(u, p->partial, rows, 1.0f);
         fsdp_tensor_release(rows);
@@ -268,8 +387,8 @@ static fsdp_status reduce_scatter(fsdp_param_group *u, bool last)
             status = sum_slots(u, &slots, &u->params[i], last);
         u->params[i].touched = false;
     }
-    fsdp_buffer_end(u->slot);
-    fsdp_pool_give_back(&u->pools->slots, u->slot);
+    close_tables(u);
+    leave_slot(u, u->slot);
     u->slot = NULL;
     fsdp_param_group_tell(u, FSDP_UNIT_REDUCE, u->group, info.bytes);
     return status;
@@ -424,6 +543,7 @@ void fsdp_param_group_drop_sums(fsdp_param_group *u)
 
 void fsdp_param_group_drop_gradients(fsdp_param_group *u)
 {
+    fsdp_grad_rows_forget(u);
     for (size_t i = 0; i < u->n_params; i++) {
         const fsdp_param *p = &u->params[i];
         p->parameter->sink.n_dropped += p->touched || p->partial || p->n_tree;
@@ -440,10 +560,10 @@ void fsdp_param_group_free_gradients(fsdp_param_group *u)
         u->params[i].partial = NULL;
     }
     u->published = false;
+    close_tables(u);
     if (!u->slot)
         return;
     fsdp_storage_set_data(u->slot_storage, NULL);
-    fsdp_buffer_end(u->slot);
-    fsdp_pool_give_back(&u->pools->slots, u->slot);
+    leave_slot(u, u->slot);
     u->slot = NULL;
 }

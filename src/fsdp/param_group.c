@@ -7,6 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/fsdp/extension.h"
+#include "src/fsdp/grad_rows.h"
 #include "src/fsdp/once_per_host.h"
 #include "src/tensor/halved.h"
 
@@ -255,6 +256,7 @@ void fsdp_param_group_adopt(fsdp_param_group *u)
         fsdp_tensor_release(parameter->sink.grad);
         parameter->sink.grad = NULL;
         parameter->sink.target = fsdp_param_group_target;
+        parameter->sink.rows = fsdp_param_group_target_rows;
         parameter->owner = u;
         parameter->settle = settle;
         parameter->mirror = fsdp_param_group_mirror;
@@ -426,6 +428,7 @@ static void forget_memory(fsdp_parameter *p)
     fsdp_tensor_release(p->local);
     p->sink.grad = p->data = p->local = NULL;
     p->sink.target = fsdp_grad_sink_default_target;
+    p->sink.rows = NULL;
     p->shard_dim = 0;
     p->row_begin = p->row_end = 0;
     p->group = NULL;
@@ -459,6 +462,7 @@ void fsdp_param_group_destroy(fsdp_param_group *u)
     let_go(u);
     release_memory(u);
     for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_grad_rows_fini(&u->params[i]);
         fsdp_tensor_release(u->params[i].grad_slot);
         fsdp_free(u->params[i].name);
     }

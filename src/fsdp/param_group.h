@@ -44,6 +44,16 @@ enum {
 
 typedef struct fsdp_param_group fsdp_param_group;
 
+/* Of a parameter whose gradient is a table in the slot: Note [Gradients by row] in grad_rows.h. */
+typedef struct fsdp_row_table {
+    int64_t most;      /* rows that it has room for, beside row 0; 0: there is no table */
+    int64_t n;         /* touched so far, which are */
+    int32_t *ids;      /* [most], in rows 1 to n of */
+    fsdp_tensor *rows; /* [1 + most, D] float32, over the slot */
+    int32_t *place;    /* [V]: the row of each id, 0: not touched. Kept from step to step */
+    int64_t announced; /* lookups whose gradients have still to come */
+} fsdp_row_table;
+
 typedef struct fsdp_param {
     fsdp_parameter *parameter; /* borrowed: the module's */
     char *name;                /* within the unit's module */
@@ -66,7 +76,8 @@ typedef struct fsdp_param {
     fsdp_tensor *grad_slot;    /* whole, float32, over the unit's slot_storage; its place there is
                                   chosen when the slot is opened */
     size_t lane_offset;        /* elements, of the own rows in a lane of replicas; when that is */
-    bool in_slot;              /* it has a place there */
+    bool in_slot;              /* it has a place there, */
+    fsdp_row_table table;      /* or in there, of the rows that were looked up */
     bool touched;              /* the slot has a gradient of this micro-step */
     fsdp_tensor *partial;      /* own rows summed over the shard group, not over replicas yet */
     /* Sharded partial sums of earlier micro-steps: the stack of an aligned binary tree. */
@@ -248,6 +259,10 @@ void *fsdp_param_group_mirror(fsdp_parameter *parameter, fsdp_dtype *dtype);
 /* The sink's target of every trainable parameter of a unit. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_tensor *leaf,
                                                     fsdp_tensor **dst, float *beta);
+/* Its rows, of parameters with a table. */
+FSDP_MUST_CHECK fsdp_status fsdp_param_group_target_rows(fsdp_grad_sink *sink, const int32_t *ids,
+                                                         int64_t n, int32_t padding_idx,
+                                                         fsdp_grad_rows *out);
 /* Backward has left the unit: publish the slot. True if there is something to reduce. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_publish(fsdp_param_group *unit, bool last_micro_step,
                                                      bool *pending);

@@ -1,5 +1,6 @@
 /* Hooks around a unit's forward and backward. See Note [Order of a step] in state.h. */
 #include "src/base/alloc.h"
+#include "src/fsdp/grad_rows.h"
 #include "src/fsdp/prefetch.h"
 
 /* --- forward --- */
@@ -332,6 +333,7 @@ static fsdp_status end_backward(void *self)
 {
     const fsdp_state *state = self;
     fsdp_context *c = state->context;
+    fsdp_grad_rows_forget(state->unit);
     if (c && c->to_flush && !c->states[0]->not_last_backward)
         FSDP_TRY(flush_and_reshard(c));
     at_no_unit(state);

@@ -1,0 +1,251 @@
+/* See grad_rows.h. */
+#include "src/fsdp/grad_rows.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/trace.h"
+#include "src/comm/group.h"
+
+enum {
+    LEAST_ROWS = 64 /* of a table: its length doubles from there, so that slots have few sizes */
+};
+
+static int64_t width_of(const fsdp_param *p)
+{
+    return p->parameter->shape[1];
+}
+
+/* Of the list of ids, before the table. */
+static int64_t list_numel(const fsdp_param *p)
+{
+    return fsdp_param_group_aligned(1 + p->table.most);
+}
+
+int64_t fsdp_grad_rows_slot_numel(const fsdp_param *p)
+{
+    return list_numel(p) + fsdp_param_group_aligned((1 + p->table.most) * width_of(p));
+}
+
+/* --- which have one --- */
+
+/* Equal on all ranks. */
+static bool may_have_table(const fsdp_param *p)
+{
+    const fsdp_grad_sink *sink = &p->parameter->sink;
+    return sink->looked_up && !sink->read_whole && p->parameter->ndim == 2 && p->dim == 0 &&
+           fsdp_parameter_requires_grad(p->parameter);
+}
+
+static int64_t length_for(const fsdp_param *p, int64_t rows)
+{
+    int64_t most = LEAST_ROWS;
+    while (most < rows)
+        most *= 2;
+    return (1 + most) * (1 + width_of(p)) < fsdp_parameter_numel(p->parameter) / 2 ? most : 0;
+}
+
+static fsdp_status choose_lengths(fsdp_param_group *u, int64_t *lookups)
+{
+    bool any = false;
+    for (size_t i = 0; i < u->n_params; i++) {
+        const fsdp_param *p = &u->params[i];
+        lookups[i] = may_have_table(p) ? p->parameter->sink.lookups : -1;
+        any |= lookups[i] >= 0;
+    }
+    if (!any)
+        return FSDP_OK;
+    if (u->group)
+        FSDP_TRY(fsdp_all_reduce(u->group, lookups, u->n_params, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
+    for (size_t i = 0; i < u->n_params; i++)
+        if (lookups[i] >= 0)
+            u->params[i].table.most = length_for(&u->params[i], lookups[i]);
+    return FSDP_OK;
+}
+
+static void forget(fsdp_grad_sink *sink)
+{
+    sink->looked_up = sink->read_whole = false;
+    sink->lookups = 0;
+}
+
+fsdp_status fsdp_grad_rows_plan(fsdp_param_group *u)
+{
+    int64_t *lookups = fsdp_calloc(u->n_params, sizeof *lookups);
+    if (!lookups)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = choose_lengths(u, lookups);
+    fsdp_free(lookups);
+    for (size_t i = 0; i < u->n_params; i++) {
+        u->params[i].table.announced = u->params[i].parameter->sink.lookups;
+        forget(&u->params[i].parameter->sink);
+    }
+    return status;
+}
+
+void fsdp_grad_rows_forget(fsdp_param_group *u)
+{
+    for (size_t i = 0; i < u->n_params; i++) {
+        u->params[i].table.announced = 0;
+        forget(&u->params[i].parameter->sink);
+    }
+}
+
+/* --- of one slot --- */
+
+fsdp_status fsdp_grad_rows_open(const fsdp_param_group *u, fsdp_param *p)
+{
+    fsdp_row_table *t = &p->table;
+    if (!t->most)
+        return FSDP_OK;
+    const int64_t shape[] = {1 + t->most, width_of(p)};
+    FSDP_TRY(fsdp_tensor_over(u->slot_storage, FSDP_DTYPE_F32, 2, shape,
+                              p->grad_slot->offset + list_numel(p), &t->rows));
+    t->ids = fsdp_calloc((size_t)t->most, sizeof *t->ids);
+    if (t->ids && !t->place)
+        t->place = fsdp_calloc((size_t)p->parameter->shape[0], sizeof *t->place);
+    if (!t->ids || !t->place)
+        return FSDP_ERR_NOMEM;
+    if (u->device->kernels)
+        u->device->kernels->fill(u->device->context, fsdp_tensor_ptr(t->rows), FSDP_DTYPE_F32, 0.0,
+                                 width_of(p));
+    return FSDP_OK;
+}
+
+void fsdp_grad_rows_close(fsdp_param *p)
+{
+    fsdp_row_table *t = &p->table;
+    for (int64_t i = 0; i < t->n; i++)
+        t->place[t->ids[i]] = 0;
+    fsdp_tensor_release(t->rows);
+    fsdp_free(t->ids);
+    *t = (fsdp_row_table){.place = t->place};
+}
+
+void fsdp_grad_rows_fini(fsdp_param *p)
+{
+    fsdp_grad_rows_close(p);
+    fsdp_free(p->table.place);
+    p->table.place = NULL;
+}
+
+/* The row of an id, a new one if it has none. */
+static int32_t row_of(fsdp_row_table *t, int32_t id)
+{
+    if (!t->place[id]) {
+        FSDP_ASSERT(t->n < t->most);
+        t->ids[t->n++] = id;
+        t->place[id] = (int32_t)t->n;
+    }
+    return t->place[id];
+}
+
+fsdp_status fsdp_grad_rows_take(const fsdp_param_group *u, fsdp_param *p, const int32_t *ids,
+                                int64_t n, int32_t padding_idx, fsdp_grad_rows *out)
+{
+    fsdp_row_table *t = &p->table;
+    const int64_t before = t->n, width = width_of(p);
+    int32_t *index = fsdp_calloc((size_t)n, sizeof *index);
+    if (!index)
+        return FSDP_ERR_NOMEM;
+    for (int64_t i = 0; i < n; i++)
+        index[i] = ids[i] == padding_idx ? 0 : row_of(t, ids[i]);
+    t->announced -= n;
+    if (u->device->kernels && t->n > before)
+        u->device->kernels->fill(u->device->context,
+                                 (float *)fsdp_tensor_ptr(t->rows) + (1 + before) * width,
+                                 FSDP_DTYPE_F32, 0.0, (t->n - before) * width);
+    *out = (fsdp_grad_rows){.table = t->rows, .index = index, .unused_row = 0};
+    return FSDP_OK;
+}
+
+void fsdp_grad_rows_spread(const fsdp_param_group *u, const fsdp_param *p, const float *place,
+                           const fsdp_tensor *whole)
+{
+    const int64_t width = width_of(p);
+    u->device->kernels->scatter_rows(u->device->context, fsdp_tensor_ptr(whole),
+                                     p->parameter->shape[0], place + list_numel(p) + width,
+                                     p->table.ids, p->table.n, (size_t)width * sizeof(float));
+}
+
+/* --- over the ranks --- */
+
+static float *place_of_rank(const fsdp_param_group *u, const fsdp_grad_parts *slots,
+                            const fsdp_param *p, int rank)
+{
+    return (float *)(void *)fsdp_grad_parts_of_rank(u, slots, rank) + p->grad_slot->offset;
+}
+
+void fsdp_grad_rows_publish(const fsdp_param_group *u, const fsdp_grad_parts *slots,
+                            const fsdp_param *p)
+{
+    const fsdp_row_table *t = &p->table;
+    int32_t *list = (int32_t *)(void *)place_of_rank(u, slots, p, fsdp_group_rank(u->group));
+    list[0] = (int32_t)t->n;
+    memcpy(list + 1, t->ids, (size_t)t->n * sizeof *t->ids);
+}
+
+/* The rows that ranks have of those this rank sums. */
+typedef struct own_rows {
+    int64_t first, n;
+    int ranks;
+    int32_t *place; /* [ranks, n]: in each rank's table, 0: not there */
+} own_rows;
+
+static void find_own(const fsdp_param_group *u, const fsdp_grad_parts *slots, const fsdp_param *p,
+                     const own_rows *own)
+{
+    for (int r = 0; r < own->ranks; r++) {
+        const bool is_self = r == fsdp_group_rank(u->group);
+        const int32_t *list = (const int32_t *)(void *)place_of_rank(u, slots, p, r);
+        const int32_t *ids = is_self ? p->table.ids : list + 1;
+        const int64_t n = is_self ? p->table.n : list[0];
+        FSDP_ASSERT(n >= 0);
+        FSDP_ASSERT(n <= p->table.most);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t row = ids[i] - own->first;
+            if (row >= 0 && row < own->n)
+                own->place[r * own->n + row] = (int32_t)(i + 1);
+        }
+    }
+}
+
+static void sum_row(const fsdp_param_group *u, const fsdp_grad_parts *slots, const fsdp_param *p,
+                    const own_rows *own, int64_t row, float *to, float scale)
+{
+    const int64_t width = width_of(p);
+    int32_t any = 0;
+    for (int r = 0; r < own->ranks; r++) {
+        const int32_t place = own->place[r * own->n + row];
+        u->sources[r] = place_of_rank(u, slots, p, r) + list_numel(p) + place * width;
+        any |= place;
+    }
+    if (any)
+        u->device->kernels->tree_sum(u->device->context, to + row * width, u->sources, own->ranks,
+                                     FSDP_DTYPE_F32, width, scale);
+}
+
+fsdp_status fsdp_grad_rows_sum(const fsdp_param_group *u, const fsdp_grad_parts *slots,
+                               const fsdp_param *p, const fsdp_tensor *rows, float scale)
+{
+    const int64_t width = width_of(p);
+    own_rows own = {.first = p->slice.first / width,
+                    .n = fsdp_tensor_numel(rows) / width,
+                    .ranks = fsdp_group_world_size(slots->group)};
+    const fsdp_kernels *k = u->device->kernels;
+    if (!k || !own.n)
+        return FSDP_OK;
+    own.place = fsdp_calloc((size_t)(own.ranks * own.n), sizeof *own.place);
+    if (!own.place)
+        return FSDP_ERR_NOMEM;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", u->name);
+    float *to = fsdp_tensor_ptr(rows);
+    k->fill(u->device->context, to, FSDP_DTYPE_F32, 0.0, own.n * width);
+    find_own(u, slots, p, &own);
+    for (int64_t row = 0; row < own.n; row++)
+        sum_row(u, slots, p, &own, row, to, scale);
+    fsdp_trace_end();
+    fsdp_free(own.place);
+    return FSDP_OK;
+}
