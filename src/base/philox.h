@@ -33,6 +33,22 @@ static inline float fsdp_uniform_from_bits(uint32_t bits)
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
+/* Dropout of probability p (Srivastava et al. 2014): element e is kept where half e % 8 of the
+ * words of counter e / 8 is at least this; half 2 w is the lower one of word w. So p is rounded to
+ * a multiple of 2^-16, and only p = 1 drops all. */
+static inline uint32_t fsdp_drop_threshold(float p)
+{
+    const float halves = p * 65536.0f + 0.5f;
+    if (p >= 1.0f)
+        return 65536u;
+    return halves < 65535.0f ? (uint32_t)halves : 65535u;
+}
+
+static inline float fsdp_keep_factor(float p)
+{
+    return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
+}
+
 /* Mixes a 64-bit value (splitmix64's finaliser): makes keys from (seed, step, leaf, operation). */
 static inline uint64_t fsdp_mix64(uint64_t x)
 {

@@ -184,8 +184,8 @@ typedef struct fsdp_kernels {
     void (*gated_backward)(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n);
-    /* out = x * keep(i) / (1 - p) where element i is kept by Philox(key, i): the same call on the
-     * gradient is the backward. Srivastava et al. 2014, inverted. */
+    /* out = x * keep(i) / (1 - p) where element i is kept as fsdp_drop_threshold() says: the same
+     * call on the gradient is the backward. Srivastava et al. 2014, inverted. */
     void (*dropout)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
                     float p, uint64_t key);
 

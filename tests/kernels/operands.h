@@ -9,6 +9,7 @@
 #include "src/base/bf16.h"
 #include "src/base/philox.h"
 #include "src/kernels/kernels.h"
+#include "tests/kernels/naive_dropout.h"
 #include "tests/test.h"
 
 /* --- the variants --- */

@@ -5,6 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "tests/kernels/kernel_test.h"
+#include "tests/kernels/naive_dropout.h"
 
 enum {
     MAX_SEQUENCES = 6
@@ -155,14 +156,13 @@ static void free_reference(reference *r)
         free(all[i]);
 }
 
-/* Element e of `dropout`: word e % 4 of Philox at counter e / 4. */
+/* As `dropout` treats element e. */
 static double keep_factor(const problem *p, int64_t h, int64_t row, int64_t j)
 {
     uint64_t e = ((uint64_t)h << 40) + ((uint64_t)row << 20) + (uint64_t)j;
     if (p->dropout_p == 0.0f)
         return 1.0;
-    uint32_t bits = fsdp_philox4x32(99, e / 4, 0).v[e % 4];
-    return fsdp_uniform_from_bits(bits) >= p->dropout_p ? 1.0 / (1.0 - (double)p->dropout_p) : 0.0;
+    return kept_by_dropout(99, e, p->dropout_p) ? 1.0 / (1.0 - (double)p->dropout_p) : 0.0;
 }
 
 /* One query: forward, and backward too if the gradients are wanted. */

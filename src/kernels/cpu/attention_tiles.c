@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/philox.h"
 #include "src/kernels/cpu/few_rows.h"
 #include "src/kernels/cpu/scratch.h"
 
@@ -88,8 +89,7 @@ int64_t fsdp_attention_scores_ld(int64_t keys)
 
 float fsdp_attention_keep_factor(const fsdp_attention_head *head)
 {
-    float p = head->args->dropout_p;
-    return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
+    return fsdp_keep_factor(head->args->dropout_p);
 }
 
 void fsdp_attention_keep(const fsdp_attention_head *head, int64_t query, int rows,

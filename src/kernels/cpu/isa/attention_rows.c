@@ -7,7 +7,7 @@
 #include "src/kernels/cpu/isa/philox.h"
 
 enum {
-    KEEP_KEYS = 32 /* whose dropout one call of Philox decides */
+    KEEP_KEYS = 64 /* whose dropout one call of Philox decides */
 };
 
 /* Columns [begin, end) of a block's row are visible; [first, last) are whole lanes around them. */
@@ -62,26 +62,25 @@ FSDP_INLINE bool is_edge(const span *s, int j)
     return j < s->begin || j + FSDP_VEC > s->end;
 }
 
-/* bits[j]: those of Philox for keys [key, key + n) of a row, key a multiple of 16: element e has
- * word e % 4 of counter e / 4, as in fsdp_kernels.dropout. */
+/* bits[j]: the halves that decide on keys [key, key + n) of a row, key a multiple of 16, as in
+ * fsdp_kernels.dropout. */
 static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, int64_t row,
                        int64_t key, int n)
 {
-    uint64_t first = b->dropout_element / 4 + ((uint64_t)row << 18) + (uint64_t)key / 4;
-    for (int j = 0; j < n; j += KEEP_KEYS)
-        fsdp_philox8(bits + j, b->dropout_key, first + (uint64_t)j / 4);
+    const uint64_t element = b->dropout_element + ((uint64_t)row << 20) + (uint64_t)key;
+    fsdp_philox_halves(bits, b->dropout_key, element / FSDP_COUNTER_HALVES,
+                       (n + KEEP_KEYS - 1) / KEEP_KEYS * KEEP_KEYS);
 }
 
 /* What dropout does with a row. */
 typedef struct keep_rule {
     float factor;      /* of what is kept: 1 / (1 - p) */
-    int32_t threshold; /* kept: the upper 24 bits of a word, as a fraction, are at least p */
+    int32_t threshold; /* see fsdp_drop_threshold() */
 } keep_rule;
 
 static keep_rule keep_rule_of(const fsdp_attention_block *b)
 {
-    float p = b->dropout_p;
-    return (keep_rule){p < 1.0f ? 1.0f / (1.0f - p) : 0.0f, (int32_t)ceil((double)p * 0x1p24)};
+    return (keep_rule){fsdp_keep_factor(b->dropout_p), (int32_t)fsdp_drop_threshold(b->dropout_p)};
 }
 
 /* Factors of columns [j, j + FSDP_VEC) of a span; `bits` holds the next FSDP_BLOCK columns' words.
@@ -94,7 +93,7 @@ FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOC
         random_row(bits, b, row, b->first_key + j, left < FSDP_BLOCK ? left : FSDP_BLOCK);
     fsdp_vecu word;
     memcpy(&word, bits + done, sizeof word);
-    fsdp_veci kept = (fsdp_veci)(word >> 8) >= rule->threshold;
+    fsdp_veci kept = (fsdp_veci)word >= rule->threshold;
     return (fsdp_vec)(kept & (fsdp_veci)fsdp_vec_set(rule->factor));
 }
 

@@ -334,17 +334,14 @@ BF16_TARGET static void gradient(const fsdp_attention_strip *s, const fsdp_atten
 
 static void keep(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_t columns)
 {
-    /* Kept: the upper 24 bits of a word, as a fraction, are at least p. */
-    __m512i threshold = _mm512_set1_epi32((int)ceil((double)p * 0x1p24));
-    for (int64_t j = 0; j < columns; j += 32) {
+    const uint32_t least = fsdp_drop_threshold(p), any = least > 0xffff ? 0 : ~(uint32_t)0;
+    const __m512i threshold = _mm512_set1_epi16((short)least);
+    for (int64_t j = 0; j < columns; j += 64) {
         uint32_t words[32];
-        fsdp_philox8(words, key, (element + (uint64_t)j) / 4);
-        uint32_t kept = 0;
-        for (int i = 0; i < 2; i++) {
-            __m512i word = _mm512_srli_epi32(_mm512_loadu_si512(words + 16 * i), 8);
-            kept |= (uint32_t)_mm512_cmpge_epi32_mask(word, threshold) << (16 * i);
-        }
-        bits[j / 32] = kept;
+        fsdp_philox8(words, key, (element + (uint64_t)j) / FSDP_COUNTER_HALVES);
+        for (int64_t i = 0; i < 64 && j + i < columns; i += 32)
+            bits[(j + i) / 32] =
+                any & _mm512_cmpge_epu16_mask(_mm512_loadu_si512(words + i / 2), threshold);
     }
 }
 

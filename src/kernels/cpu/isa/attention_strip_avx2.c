@@ -204,21 +204,27 @@ static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradien
 
 /* --- dropout --- */
 
+/* Bit i: half i of 16 words is. */
+static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
+{
+    __m256i kept[2];
+    for (int i = 0; i < 2; i++) {
+        const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(words + 8 * i));
+        kept[i] = _mm256_cmpeq_epi16(_mm256_max_epu16(x, threshold), x);
+    }
+    const __m256i bytes = _mm256_packs_epi16(kept[0], kept[1]); /* by lanes of 128 bits */
+    return (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xd8));
+}
+
 static void keep(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_t columns)
 {
-    /* Kept: the upper 24 bits of a word, as a fraction, are at least p. */
-    int32_t threshold = (int32_t)ceil((double)p * 0x1p24);
-    for (int64_t j = 0; j < columns; j += 32) {
+    const uint32_t least = fsdp_drop_threshold(p), any = least > 0xffff ? 0 : ~(uint32_t)0;
+    const __m256i threshold = _mm256_set1_epi16((short)least);
+    for (int64_t j = 0; j < columns; j += 64) {
         uint32_t words[32];
-        fsdp_philox8(words, key, (element + (uint64_t)j) / 4);
-        uint32_t kept = 0;
-        for (int i = 0; i < 32; i += LANES) {
-            fsdp_vecu word;
-            memcpy(&word, words + i, sizeof word);
-            fsdp_veci lanes = (fsdp_veci)(word >> 8) >= threshold;
-            kept |= (uint32_t)_mm256_movemask_ps((__m256)lanes) << i;
-        }
-        bits[j / 32] = kept;
+        fsdp_philox8(words, key, (element + (uint64_t)j) / FSDP_COUNTER_HALVES);
+        for (int64_t i = 0; i < 64 && j + i < columns; i += 32)
+            bits[(j + i) / 32] = any & halves_at_least(threshold, words + i / 2);
     }
 }
 

@@ -24,9 +24,9 @@ struct elementwise {
     fsdp_dtype dtype;
     int64_t n;
     fsdp_activation activation;
-    float factor; /* scale, dropout: what kept elements are multiplied by */
-    float p;      /* dropout */
-    uint64_t key; /* dropout */
+    float factor;       /* scale, dropout: what kept elements are multiplied by */
+    uint32_t threshold; /* dropout */
+    uint64_t key;       /* dropout */
 };
 
 static void elementwise_task(void *arg, int64_t task, int worker)
@@ -318,12 +318,13 @@ static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_ga
 static void dropout_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
                           const float *const in[MAX_IN], int64_t first, int n)
 {
-    uint32_t bits[FSDP_BLOCK];
-    const float *x = in[0], factor = e->factor, p = e->p;
+    uint32_t halves[FSDP_BLOCK];
+    const float *x = in[0], factor = e->factor;
+    const uint32_t threshold = e->threshold;
     float *restrict y = out[0];
-    fsdp_philox_block(bits, e->key, (uint64_t)first / 4);
+    fsdp_philox_halves(halves, e->key, (uint64_t)first / FSDP_COUNTER_HALVES, FSDP_BLOCK);
     for (int j = 0; j < n; j++)
-        y[j] = fsdp_select(-(uint32_t)(fsdp_uniform_from_bits(bits[j]) >= p), x[j] * factor, 0.0f);
+        y[j] = fsdp_select(-(uint32_t)(halves[j] >= threshold), x[j] * factor, 0.0f);
 }
 
 static void dropout(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
@@ -336,8 +337,8 @@ static void dropout(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype
                           .out = {out},
                           .dtype = dtype,
                           .n = n,
-                          .factor = p < 1.0f ? 1.0f / (1.0f - p) : 0.0f,
-                          .p = p,
+                          .factor = fsdp_keep_factor(p),
+                          .threshold = fsdp_drop_threshold(p),
                           .key = key});
 }
 

@@ -67,6 +67,23 @@ FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 }
 
 enum {
+    FSDP_COUNTER_HALVES = 8 /* halves of a counter's words, see fsdp_drop_threshold() */
+};
+
+/* Those of the counters from `first` on, each in a word of its own; n: a multiple of 64. */
+FSDP_INLINE void fsdp_philox_halves(uint32_t *restrict halves, uint64_t key, uint64_t first, int n)
+{
+    for (int j = 0; j < n; j += 64) {
+        uint32_t words[32];
+        uint16_t parts[64];
+        fsdp_philox8(words, key, first + (uint64_t)(j / FSDP_COUNTER_HALVES));
+        memcpy(parts, words, sizeof parts);
+        for (int i = 0; i < 64; i++)
+            halves[j + i] = parts[i];
+    }
+}
+
+enum {
     FSDP_PHILOX_COUNTERS = 64
 };
 
