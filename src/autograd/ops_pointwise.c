@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "src/autograd/ops.h"
+#include "src/base/philox.h"
 
 /* --- add, mul, scale --- */
 
@@ -247,79 +248,25 @@ fsdp_tensor *fsdp_tanh(fsdp_scope *s, fsdp_tensor *x)
     return activation(s, &tanh_op, FSDP_ACTIVATION_TANH, x);
 }
 
-/* --- gated activations --- */
-
-static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
-                           fsdp_tensor **grad_in)
-{
-    const fsdp_activation *a = (const fsdp_activation *)n->options;
-    const fsdp_tensor *gate = n->saved[0], *up = n->saved[1];
-    /* The kernel writes both: where one is not wanted, its memory goes with the scope. */
-    fsdp_tensor *d_gate = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
-    fsdp_tensor *d_up = fsdp_grad_over(s, n, 1, n->saved[1], grad_in);
-    if (!d_gate || !d_up) {
-        fsdp_tensor *unwanted = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
-        d_gate = d_gate ? d_gate : unwanted;
-        d_up = d_up ? d_up : unwanted;
-    }
-    const fsdp_kernels *k = fsdp_scope_kernels(s);
-    if (k)
-        k->gated_backward(fsdp_scope_context(s), *a, fsdp_tensor_ptr(d_gate), fsdp_tensor_ptr(d_up),
-                          fsdp_tensor_ptr(grad_out[0]), fsdp_tensor_ptr(gate), fsdp_tensor_ptr(up),
-                          gate->dtype, fsdp_tensor_numel(gate));
-}
-
-static void gated_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
-{
-    const fsdp_activation *a = (const fsdp_activation *)n->options;
-    fsdp_scope_kernels(s)->gated(fsdp_scope_context(s), *a, fsdp_tensor_ptr(result),
-                                 fsdp_tensor_ptr(n->saved[0]), fsdp_tensor_ptr(n->saved[1]),
-                                 result->dtype, fsdp_tensor_numel(result));
-}
-
-static const fsdp_op geglu_op = {
-    .name = "geglu", .backward = gated_backward, .derive = gated_derive};
-static const fsdp_op swiglu_op = {
-    .name = "swiglu", .backward = gated_backward, .derive = gated_derive};
-
-static fsdp_tensor *gated(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *gate,
-                          fsdp_tensor *up)
-{
-    if (!check_pair(s, op->name, gate, "gate", up, "up"))
-        return NULL;
-    fsdp_tensor *out = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
-    const fsdp_kernels *k = fsdp_scope_kernels(s);
-    if (k)
-        k->gated(fsdp_scope_context(s), a, fsdp_tensor_ptr(out), fsdp_tensor_ptr(gate),
-                 fsdp_tensor_ptr(up), gate->dtype, fsdp_tensor_numel(gate));
-    fsdp_record(s, &(fsdp_record_args){.op = op,
-                                       .in = {gate, up},
-                                       .n_in = 2,
-                                       .saved = {gate, up},
-                                       .n_saved = 2,
-                                       .out = {out},
-                                       .n_out = 1,
-                                       .options = &a,
-                                       .options_bytes = sizeof a});
-    return out;
-}
-
-fsdp_tensor *fsdp_geglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
-{
-    return gated(s, &geglu_op, FSDP_ACTIVATION_GELU_TANH, gate, up);
-}
-
-fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
-{
-    return gated(s, &swiglu_op, FSDP_ACTIVATION_SILU, gate, up);
-}
-
 /* --- dropout --- */
 
 typedef struct dropout_options {
     uint64_t key;
     float p;
 } dropout_options;
+
+static bool check_probability(fsdp_scope *s, const fsdp_op *op, float p)
+{
+    if (p >= 0.0f && p <= 1.0f)
+        return true;
+    fsdp_scope_error(s, op->name, "p is %g, not in [0, 1]", (double)p);
+    return false;
+}
+
+static bool drops(const fsdp_scope *s, float p)
+{
+    return p > 0.0f && s->run->options.training;
+}
 
 static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                              fsdp_tensor **grad_in)
@@ -336,13 +283,9 @@ static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backwa
 
 fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
 {
-    if (!fsdp_check_floats(s, "dropout", &x, (const char *const[]){"x"}, 1))
+    if (!check_input(s, &dropout_op, x) || !check_probability(s, &dropout_op, p))
         return NULL;
-    if (!(p >= 0.0f && p <= 1.0f)) {
-        fsdp_scope_error(s, "dropout", "p is %g, not in [0, 1]", (double)p);
-        return NULL;
-    }
-    if (p == 0.0f || !s->run->options.training)
+    if (!drops(s, p))
         return x;
     dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
     fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, x->shape);
@@ -358,4 +301,150 @@ fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
                                        .options = &o,
                                        .options_bytes = sizeof o});
     return out;
+}
+
+/* Where the result is not 0, both let the gradient through; where it is, one of them did not. */
+static void relu_dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                                  fsdp_tensor **grad_in)
+{
+    const dropout_options *o = (const dropout_options *)n->options;
+    const fsdp_tensor *y = n->saved[0];
+    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (!k)
+        return;
+    k->activation_backward(fsdp_scope_context(s), FSDP_ACTIVATION_RELU, fsdp_tensor_ptr(dx),
+                           fsdp_tensor_ptr(grad_out[0]), fsdp_tensor_ptr(y), y->dtype,
+                           fsdp_tensor_numel(y));
+    k->scale(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(dx),
+             fsdp_keep_factor(o->p), dx->dtype, fsdp_tensor_numel(dx));
+}
+
+static const fsdp_op relu_dropout_op = {.name = "relu_dropout", .backward = relu_dropout_backward};
+
+fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p)
+{
+    if (!check_input(s, &relu_dropout_op, x) || !check_probability(s, &relu_dropout_op, p))
+        return NULL;
+    if (!drops(s, p))
+        return fsdp_relu_(s, x);
+    dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
+    fsdp_tensor *out = is_alone(x) ? over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k) {
+        k->activation(fsdp_scope_context(s), FSDP_ACTIVATION_RELU, fsdp_tensor_ptr(out),
+                      fsdp_tensor_ptr(x), x->dtype, fsdp_tensor_numel(x));
+        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(out), x->dtype,
+                   fsdp_tensor_numel(x), o.p, o.key);
+    }
+    fsdp_record(s, &(fsdp_record_args){.op = &relu_dropout_op,
+                                       .in = {x},
+                                       .n_in = 1,
+                                       .saved = {out},
+                                       .n_saved = 1,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &o,
+                                       .options_bytes = sizeof o});
+    return out;
+}
+
+/* --- gated activations --- */
+
+typedef struct gated_options {
+    fsdp_activation activation;
+    dropout_options dropout; /* of the result; p 0: none */
+} gated_options;
+
+static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                           fsdp_tensor **grad_in)
+{
+    const gated_options *o = (const gated_options *)n->options;
+    const fsdp_tensor *gate = n->saved[0], *up = n->saved[1], *dy = grad_out[0];
+    /* The kernel writes both: where one is not wanted, its memory goes with the scope. */
+    fsdp_tensor *d_gate = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *d_up = fsdp_grad_over(s, n, 1, n->saved[1], grad_in);
+    if (!d_gate || !d_up) {
+        fsdp_tensor *unwanted = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
+        d_gate = d_gate ? d_gate : unwanted;
+        d_up = d_up ? d_up : unwanted;
+    }
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (!k)
+        return;
+    if (o->dropout.p > 0.0f) {
+        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(d_gate), fsdp_tensor_ptr(dy), dy->dtype,
+                   fsdp_tensor_numel(dy), o->dropout.p, o->dropout.key);
+        dy = d_gate;
+    }
+    k->gated_backward(fsdp_scope_context(s), o->activation, fsdp_tensor_ptr(d_gate),
+                      fsdp_tensor_ptr(d_up), fsdp_tensor_ptr(dy), fsdp_tensor_ptr(gate),
+                      fsdp_tensor_ptr(up), gate->dtype, fsdp_tensor_numel(gate));
+}
+
+static void compute_gated(fsdp_scope *s, const gated_options *o, const fsdp_tensor *gate,
+                          const fsdp_tensor *up, const fsdp_tensor *out)
+{
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    const int64_t n = k ? fsdp_tensor_numel(gate) : 0;
+    if (!k)
+        return;
+    k->gated(fsdp_scope_context(s), o->activation, fsdp_tensor_ptr(out), fsdp_tensor_ptr(gate),
+             fsdp_tensor_ptr(up), gate->dtype, n);
+    if (o->dropout.p > 0.0f)
+        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(out), out->dtype, n,
+                   o->dropout.p, o->dropout.key);
+}
+
+static void gated_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
+{
+    compute_gated(s, (const gated_options *)n->options, n->saved[0], n->saved[1], result);
+}
+
+static const fsdp_op geglu_op = {
+    .name = "geglu", .backward = gated_backward, .derive = gated_derive};
+static const fsdp_op swiglu_op = {
+    .name = "swiglu", .backward = gated_backward, .derive = gated_derive};
+static const fsdp_op geglu_dropout_op = {
+    .name = "geglu_dropout", .backward = gated_backward, .derive = gated_derive};
+
+static fsdp_tensor *gated(fsdp_scope *s, const fsdp_op *op, const gated_options *o,
+                          fsdp_tensor *gate, fsdp_tensor *up)
+{
+    if (!check_pair(s, op->name, gate, "gate", up, "up"))
+        return NULL;
+    fsdp_tensor *out = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
+    compute_gated(s, o, gate, up, out);
+    fsdp_record(s, &(fsdp_record_args){.op = op,
+                                       .in = {gate, up},
+                                       .n_in = 2,
+                                       .saved = {gate, up},
+                                       .n_saved = 2,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = o,
+                                       .options_bytes = sizeof *o});
+    return out;
+}
+
+fsdp_tensor *fsdp_geglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
+{
+    return gated(s, &geglu_op, &(gated_options){.activation = FSDP_ACTIVATION_GELU_TANH}, gate, up);
+}
+
+fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
+{
+    return gated(s, &swiglu_op, &(gated_options){.activation = FSDP_ACTIVATION_SILU}, gate, up);
+}
+
+fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up, float p)
+{
+    if (!check_probability(s, &geglu_dropout_op, p))
+        return NULL;
+    if (!drops(s, p))
+        return fsdp_geglu(s, gate, up);
+    return gated(s, &geglu_dropout_op,
+                 &(gated_options){.activation = FSDP_ACTIVATION_GELU_TANH,
+                                  .dropout = {.key = fsdp_scope_next_key(s), .p = p}},
+                 gate, up);
 }

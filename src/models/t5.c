@@ -107,18 +107,20 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
 }
 
+/* With dropout. */
 static fsdp_tensor *activate(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
+    const float p = (float)layer->root->config.dropout_rate;
     fsdp_tensor *hidden;
     if (layer->root->config.is_gated_act) {
         fsdp_tensor *gate = fsdp_t5_project(s, x, layer->wi_0);
         fsdp_tensor *up = fsdp_t5_project(s, x, layer->wi_1);
-        hidden = fsdp_geglu(s, gate, up);
+        hidden = fsdp_geglu_dropout(s, gate, up, p);
         fsdp_drop(s, gate);
         fsdp_drop(s, up);
     } else {
         fsdp_tensor *wide = fsdp_t5_project(s, x, layer->wi);
-        hidden = fsdp_relu_(s, wide);
+        hidden = fsdp_relu_dropout_(s, wide, p);
         fsdp_drop(s, wide);
     }
     return hidden;
@@ -129,7 +131,7 @@ void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
     const fsdp_t5_layer *layer = self->impl;
     fsdp_tensor *x = in->t[0];
     fsdp_tensor *normed = fsdp_t5_norm(s, layer->root, x, layer->layer_norm);
-    fsdp_tensor *hidden = fsdp_t5_dropout(s, layer->root, activate(s, layer, normed));
+    fsdp_tensor *hidden = activate(s, layer, normed);
     fsdp_drop(s, normed);
     fsdp_tensor *y = fsdp_t5_project(s, hidden, layer->wo);
     fsdp_drop(s, hidden);

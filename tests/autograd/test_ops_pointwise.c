@@ -243,6 +243,70 @@ TEST(dropout_of_everything_is_zero)
     fsdp_device_destroy(device);
 }
 
+/* An activation and dropout of its result, by one operation or by two. */
+static fsdp_tensor *activate_and_drop(fsdp_scope *s, fsdp_tensor *x, bool gated, bool fused,
+                                      float p)
+{
+    fsdp_tensor *up = gated ? fsdp_scale(s, x, 0.5f) : NULL;
+    if (fused)
+        return gated ? fsdp_geglu_dropout(s, x, up, p) : fsdp_relu_dropout_(s, x, p);
+    return fsdp_dropout(s, gated ? fsdp_geglu(s, x, up) : fsdp_relu(s, x), p);
+}
+
+/* One call on a fresh tape: the result, and the gradient of x for a gradient of the result that has
+ * both signs. */
+static void run_and_drop(fsdp_test *t, fsdp_dtype dtype, float p, bool gated, bool fused,
+                         float *out, float *gradient)
+{
+    const int64_t n = N;
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    ASSERT_OK(
+        fsdp_scope_open(device, tape, &(fsdp_scope_options){.training = true, .seed = 5}, &s));
+    fsdp_tensor *x = op_random_tensor(t, device, dtype, 1, &n, 3);
+    fsdp_tensor *dy = op_random_tensor(t, device, dtype, 1, &n, 4);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
+    fsdp_tensor *before = fsdp_scale(s, x, -2.0f);
+    fsdp_tensor *y = activate_and_drop(s, before, gated, fused, p);
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT((fsdp_tensor_data(y) == fsdp_tensor_data(before)) == (fused && !gated));
+    ASSERT_OK(fsdp_tensor_to_floats(y, out));
+    ASSERT_OK(fsdp_backward(tape, &y, &dy, 1));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(x), gradient));
+    fsdp_scope_close(s);
+    fsdp_tape_destroy(tape);
+    fsdp_tensor_release(dy);
+    fsdp_tensor_release(x);
+    fsdp_device_destroy(device);
+}
+
+TEST(an_activation_with_dropout_has_the_bits_of_one_and_then_the_other)
+{
+    static float y[2][N], dx[2][N];
+    const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        for (int k = 0; k < 6; k++) {
+            const float p = (float[]){0.0f, 0.3f, 1.0f}[k % 3];
+            const bool gated = k >= 3;
+            const double share = (double)p + (gated ? 0.0 : 0.5 * (1.0 - (double)p));
+            int zeros = 0;
+            for (int fused = 0; fused < 2; fused++) {
+                run_and_drop(t, dtypes[i], p, gated, fused, y[fused], dx[fused]);
+                CHECK_HERE();
+            }
+            ASSERT(memcmp(y[0], y[1], sizeof y[0]) == 0);
+            for (int e = 0; e < N; e++) {
+                ASSERT(dx[0][e] == dx[1][e]);
+                zeros += dx[1][e] == 0.0f;
+            }
+            ASSERT_NEAR(zeros, N * share, 5 * sqrt(N / 4.0));
+        }
+}
+
 /* --- misuse --- */
 
 TEST(pointwise_operations_name_what_does_not_fit)
