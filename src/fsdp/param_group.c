@@ -39,10 +39,12 @@ static bool is_zero_copy(const fsdp_param_group *u, const fsdp_param *p)
     return p->dtype == u->options.mp_policy.param_dtype && may_lie_whole(u, p);
 }
 
-/* Alone a rank casts what nobody else waits for. */
+/* Whole on several ranks, it is cast: each has values to itself, or all one memory (Note [Once per
+ * host]). */
 static bool is_halved(const fsdp_param_group *u, const fsdp_param *p)
 {
-    return u->shard_group && p->dtype == FSDP_DTYPE_F32 &&
+    const bool is_alone = !fsdp_param_group_any_group(u) && !u->options.no_shard;
+    return (u->shard_group || is_alone) && p->dtype == FSDP_DTYPE_F32 &&
            u->options.mp_policy.param_dtype == FSDP_DTYPE_BF16 && may_lie_whole(u, p);
 }
 

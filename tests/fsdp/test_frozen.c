@@ -127,7 +127,7 @@ static void check_memory(fsdp_test *t, const fsdp_fully_shard_options *o, frozen
     const int64_t frozen = frozen_numel(set), trained = NORM + 2 * MATRIX - frozen;
     ASSERT_OK(open_blocks(t->group, NULL, o, set, true, &m));
     const int64_t ranks = o->no_shard ? 1 : t->world_size;
-    const bool halved = o->mp_policy.param_dtype == FSDP_DTYPE_BF16 && ranks > 1;
+    const bool halved = o->mp_policy.param_dtype == FSDP_DTYPE_BF16 && !o->no_shard;
     const int64_t marks = halved ? trained / 8 : 0;
     const int64_t share = BLOCKS * ((trained * 4 + marks) / ranks + frozen * 2 / t->world_size);
     const int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];

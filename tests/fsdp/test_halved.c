@@ -152,9 +152,11 @@ TEST_RANKS(float32_masters_of_bfloat16_compute_are_halved, 2)
     }
 }
 
-TEST(a_rank_alone_casts)
+TEST(a_rank_alone_has_halves_unless_it_is_not_to_shard)
 {
-    check_count(t, &bf16, 0);
+    check_count(t, &bf16, 12);
+    CHECK_HERE();
+    check_count(t, &(fsdp_fully_shard_options){.mp_policy = bf16.mp_policy, .no_shard = true}, 0);
 }
 
 /* Per element 4 bytes of value, a bit, and what alignment takes; nothing is gathered. */
