@@ -167,7 +167,8 @@ FSDP_API fsdp_tensor *fsdp_geglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *
 FSDP_API fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up);
 /**
  * x with elements zeroed with probability p and the rest divided by 1 - p. x itself if p is 0 or
- * the scope is not training. The mask is a function of (seed, step, leaf, call number, element).
+ * the scope is not training. The mask is a function of (seed, step, leaf, call number, element);
+ * it has p to a multiple of 2^-16.
  */
 FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 /** fsdp_dropout(fsdp_relu_(x), p), with the same bits: one result is kept for backward, not two,

@@ -476,7 +476,8 @@ fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *m
 
 /**
  * false: backward communicates no gradients. They add up whole in the rank's slot of the unit,
- * which stays taken (float32, the unit's size on every rank), micro-step after micro-step in the
+ * which stays taken (float32, the unit's size on every rank; of an embedding that one micro-step
+ * looks up, these rows alone), micro-step after micro-step in the
  * order they come, each product added as it is computed; the first backward with true reduces the
  * sum over the ranks and divides it. This rounds differently from reducing each micro-step, whose
  * sums are one tree (see fsdp_scope_options.micro_step), and is the same in every run. A failure,

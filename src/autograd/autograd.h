@@ -25,7 +25,7 @@ enum {
 typedef struct fsdp_grad_rows {
     fsdp_tensor *table; /* [rows, D] float32, borrowed; it is there to be added to */
     int32_t *index;     /* [n]: the row of the table for each of the leaf's rows that was asked for;
-                           owned by the caller, for fsdp_free(); NULL on meta */
+                           owned by the caller, for fsdp_free() */
     int32_t unused_row; /* the index of what gives no gradient */
 } fsdp_grad_rows;
 

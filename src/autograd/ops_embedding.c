@@ -15,7 +15,7 @@ static bool add_to_rows(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *gr
     const embedding_options *o = (const embedding_options *)n->options;
     const fsdp_tensor *leaf = n->in[0].leaf;
     fsdp_grad_rows to = {0};
-    if (!leaf || !leaf->sink->rows || !fsdp_scope_ok(s))
+    if (!leaf || !leaf->sink || !leaf->sink->rows || !fsdp_scope_ok(s))
         return false;
     if (!fsdp_scope_check(s, leaf->sink->rows(leaf->sink, n->host, o->tokens, o->padding_idx, &to)))
         return true;

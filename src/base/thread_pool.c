@@ -110,7 +110,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* May each of the threads have a core? */
+/* May each of the threads have a core? Other processes may want it, too. */
 static bool have_cores(int threads)
 {
     cpu_set_t cores;

@@ -1,15 +1,13 @@
 /* See grad_rows.h. */
 #include "src/fsdp/grad_rows.h"
 
-#include <string.h>
-
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/trace.h"
 #include "src/comm/group.h"
 
 enum {
-    LEAST_ROWS = 64 /* of a table: its length doubles from there, so that slots have few sizes */
+    LEAST_ROWS = 64 /* of a table */
 };
 
 static int64_t width_of(const fsdp_param *p)
@@ -56,8 +54,12 @@ static fsdp_status choose_lengths(fsdp_param_group *u, int64_t *lookups)
     }
     if (!any)
         return FSDP_OK;
-    if (u->group)
-        FSDP_TRY(fsdp_all_reduce(u->group, lookups, u->n_params, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
+    /* Of all replicas, too: what pools hold is the same on all ranks. */
+    fsdp_group *const groups[] = {u->group, u->replicate_group};
+    for (size_t i = 0; i < FSDP_LENGTH(groups); i++)
+        if (groups[i])
+            FSDP_TRY(
+                fsdp_all_reduce(groups[i], lookups, u->n_params, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
     for (size_t i = 0; i < u->n_params; i++)
         if (lookups[i] >= 0)
             u->params[i].table.most = length_for(&u->params[i], lookups[i]);
@@ -78,7 +80,7 @@ fsdp_status fsdp_grad_rows_plan(fsdp_param_group *u)
     fsdp_status status = choose_lengths(u, lookups);
     fsdp_free(lookups);
     for (size_t i = 0; i < u->n_params; i++) {
-        u->params[i].table.announced = u->params[i].parameter->sink.lookups;
+        u->params[i].table.is_over = false;
         forget(&u->params[i].parameter->sink);
     }
     return status;
@@ -87,9 +89,14 @@ fsdp_status fsdp_grad_rows_plan(fsdp_param_group *u)
 void fsdp_grad_rows_forget(fsdp_param_group *u)
 {
     for (size_t i = 0; i < u->n_params; i++) {
-        u->params[i].table.announced = 0;
+        u->params[i].table.is_over = true;
         forget(&u->params[i].parameter->sink);
     }
+}
+
+bool fsdp_grad_rows_are_foreseen(const fsdp_param *p)
+{
+    return !p->table.is_over && !p->parameter->sink.looked_up;
 }
 
 /* --- of one slot --- */
@@ -151,7 +158,6 @@ fsdp_status fsdp_grad_rows_take(const fsdp_param_group *u, fsdp_param *p, const 
         return FSDP_ERR_NOMEM;
     for (int64_t i = 0; i < n; i++)
         index[i] = ids[i] == padding_idx ? 0 : row_of(t, ids[i]);
-    t->announced -= n;
     if (u->device->kernels && t->n > before)
         u->device->kernels->fill(u->device->context,
                                  (float *)fsdp_tensor_ptr(t->rows) + (1 + before) * width,
@@ -181,9 +187,10 @@ void fsdp_grad_rows_publish(const fsdp_param_group *u, const fsdp_grad_parts *sl
                             const fsdp_param *p)
 {
     const fsdp_row_table *t = &p->table;
+    const int32_t n = (int32_t)t->n;
     int32_t *list = (int32_t *)(void *)place_of_rank(u, slots, p, fsdp_group_rank(u->group));
-    list[0] = (int32_t)t->n;
-    memcpy(list + 1, t->ids, (size_t)t->n * sizeof *t->ids);
+    fsdp_device_from_host(u->device, list, &n, sizeof n);
+    fsdp_device_from_host(u->device, list + 1, t->ids, (size_t)n * sizeof *t->ids);
 }
 
 /* The rows that ranks have of those this rank sums. */

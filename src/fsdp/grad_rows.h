@@ -7,7 +7,8 @@
  * ranks, as the tree that whole gradients are added in, so that bits are the same.
  *   Slots are laid out alike on all ranks, before backward writes the first gradient. What tapes
  * have recorded by then says which parameters are read by lookups alone, and how many rows these
- * may touch; the most of all ranks, which they tell each other, is the table's length. A parameter
+ * may touch; the most of all ranks and replicas, which they tell each other, is the table's length,
+ * rounded up to a power of two, so that slots have few sizes. A parameter
  * that something else reads too (a tied head), or of which most rows may be touched, has its place
  * as a whole. Where something comes that was not foreseen (another micro-step, which adds to an
  * open slot; a product that was recorded later) the slot is laid out anew, with places for whole
@@ -19,9 +20,12 @@
 /* Choose which parameters have a table, and of which length, from what was recorded since the last
  * time. Collective if there is a parameter that may have one. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_plan(fsdp_param_group *unit);
-/* A sweep of backward has ended: what was recorded and has not come will not. So the ranks, of
- * which each knows its own ids alone, agree on what is foreseen. */
+/* A sweep of backward has ended: what was recorded and has not come will not, and what comes was not
+ * foreseen. */
 void fsdp_grad_rows_forget(fsdp_param_group *unit);
+/* Has the table room for every lookup of p whose gradient may come now? By what the program did, not
+ * by how many ids there were, so that the ranks agree. */
+bool fsdp_grad_rows_are_foreseen(const fsdp_param *p);
 /* Elements that a parameter with a table takes in a slot. */
 int64_t fsdp_grad_rows_slot_numel(const fsdp_param *p);
 /* p's place in the slot, which has its memory now, has been chosen: no row is touched. No effect
@@ -29,7 +33,7 @@ int64_t fsdp_grad_rows_slot_numel(const fsdp_param *p);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_open(const fsdp_param_group *unit, fsdp_param *p);
 /* p has no table from here on, and what is in it is nobody's. */
 void fsdp_grad_rows_close(fsdp_param *p);
-/* Places for the gradients of `ids` [n], which were announced. */
+/* Places for the gradients of `ids` [n], which were foreseen. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_take(const fsdp_param_group *unit, fsdp_param *p,
                                                 const int32_t *ids, int64_t n, int32_t padding_idx,
                                                 fsdp_grad_rows *out);

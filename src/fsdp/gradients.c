@@ -42,13 +42,12 @@ static fsdp_phase_info info_of(const fsdp_param_group *u, fsdp_phase_kind kind)
 
 /* --- backward writes --- */
 
-/* What does not train has no place in it. `whole`: nor has anything a table. */
+/* Places for what is in the slot. `whole`: nothing has a table. */
 static void lay_out_slot(fsdp_param_group *u, bool whole)
 {
     u->slot_numel = 0;
     for (size_t i = 0; i < u->n_params; i++) {
         fsdp_param *p = &u->params[i];
-        p->in_slot = fsdp_parameter_requires_grad(p->parameter);
         if (!p->in_slot)
             continue;
         p->grad_slot->offset = u->slot_numel;
@@ -82,6 +81,22 @@ static fsdp_status take_slot(fsdp_param_group *u)
     return FSDP_OK;
 }
 
+/* It is not the unit's any more; what is in it is nobody's unless it was published. */
+static void leave_slot(fsdp_param_group *u, fsdp_buffer *slot)
+{
+    fsdp_buffer_end(slot);
+    fsdp_pool_give_back(&u->pools->slots, slot);
+}
+
+static void drop_slot(fsdp_param_group *u)
+{
+    if (!u->slot)
+        return;
+    fsdp_storage_set_data(u->slot_storage, NULL);
+    leave_slot(u, u->slot);
+    u->slot = NULL;
+}
+
 static void close_tables(fsdp_param_group *u)
 {
     for (size_t i = 0; i < u->n_params; i++)
@@ -91,20 +106,17 @@ static void close_tables(fsdp_param_group *u)
 static fsdp_status open_slot(fsdp_param_group *u)
 {
     FSDP_TRY(fsdp_grad_rows_plan(u));
+    for (size_t i = 0; i < u->n_params; i++) /* what does not train has no place in it */
+        u->params[i].in_slot = fsdp_parameter_requires_grad(u->params[i].parameter);
     lay_out_slot(u, false);
     fsdp_status status = take_slot(u);
     for (size_t i = 0; i < u->n_params && status == FSDP_OK; i++)
         status = fsdp_grad_rows_open(u, &u->params[i]);
-    if (status != FSDP_OK)
-        close_tables(u);
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    close_tables(u);
+    drop_slot(u);
     return status;
-}
-
-/* It is not the unit's any more; what is in it is nobody's unless it was published. */
-static void leave_slot(fsdp_param_group *u, fsdp_buffer *slot)
-{
-    fsdp_buffer_end(slot);
-    fsdp_pool_give_back(&u->pools->slots, slot);
 }
 
 /* What `before`, laid out as `offsets` [n_params] say, has of parameter i goes where it is to lie
@@ -213,7 +225,7 @@ fsdp_status fsdp_param_group_target_rows(fsdp_grad_sink *sink, const int32_t *id
     fsdp_param_group *u;
     fsdp_param *p;
     FSDP_TRY(enter_slot(sink, &u, &p));
-    if (p->table.most && p->table.announced < n)
+    if (p->table.most && !fsdp_grad_rows_are_foreseen(p))
         FSDP_TRY(widen_slot(u));
     if (!p->table.most)
         return FSDP_OK;
@@ -561,9 +573,5 @@ void fsdp_param_group_free_gradients(fsdp_param_group *u)
     }
     u->published = false;
     close_tables(u);
-    if (!u->slot)
-        return;
-    fsdp_storage_set_data(u->slot_storage, NULL);
-    leave_slot(u, u->slot);
-    u->slot = NULL;
+    drop_slot(u);
 }

@@ -17,8 +17,9 @@
  *   ends at the next gather: an optimizer that is at it writes its rows of the copy, too
  *   (fsdp_parameter_mirror()), and its store is the all-gather. If somebody wrote a local without,
  *   gather casts all own rows; if nobody wrote, it writes nothing.
- * slot: where backward writes this rank's whole gradient, float32; a pool buffer of world_size
- *   slots, which hold what trains. After its WRITE each rank sums its own rows over all slots
+ * slot: where backward writes this rank's whole gradient, float32, of an embedding the rows that
+ *   were looked up (Note [Gradients by row] in grad_rows.h); a pool buffer of world_size slots,
+ *   which hold what trains. After its WRITE each rank sums its own rows over all slots
  *   (READ). A byte for each parameter and rank says whether it has a gradient: that
  *   differs between ranks only if they ran different code, and would otherwise add up what an
  *   earlier unit left there.
@@ -51,7 +52,7 @@ typedef struct fsdp_row_table {
     int32_t *ids;      /* [most], in rows 1 to n of */
     fsdp_tensor *rows; /* [1 + most, D] float32, over the slot */
     int32_t *place;    /* [V]: the row of each id, 0: not touched. Kept from step to step */
-    int64_t announced; /* lookups whose gradients have still to come */
+    bool is_over;      /* the sweep for whose lookups it has room */
 } fsdp_row_table;
 
 typedef struct fsdp_param {

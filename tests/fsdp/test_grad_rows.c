@@ -24,7 +24,8 @@ typedef struct lookup_model {
     int32_t padding_idx;
     bool tied;
     int lookups;
-    int unused; /* so many lookups more, which nothing reads */
+    int unused;     /* so many lookups more, which nothing reads */
+    int empty_leaf; /* which has no ids; 0: each has some */
     int64_t n[MOST_LOOKUPS];
     int32_t ids[MOST_LOOKUPS][MOST];
 } lookup_model;
@@ -88,7 +89,8 @@ static void draw(lookup_model *m, int step, int leaf)
 {
     for (int i = 0; i < m->lookups + m->unused; i++) {
         const uint64_t key = fsdp_mix64((uint64_t)(step * 100 + leaf * 10 + i));
-        m->n[i] = i == 1 && leaf % 4 == 1 ? 0 : 1 + (int64_t)(key % MOST);
+        const bool is_empty = (i == 1 && leaf % 4 == 1) || (leaf && leaf == m->empty_leaf);
+        m->n[i] = is_empty ? 0 : 1 + (int64_t)(key % MOST);
         for (int64_t k = 0; k < m->n[i]; k++)
             m->ids[i][k] = (int32_t)(fsdp_mix64(key + (uint64_t)k / 2) % (uint64_t)V);
     }
@@ -133,7 +135,9 @@ typedef struct expected {
     int step, ranks, micro_steps, lookups;
     int32_t padding_idx;
     bool tied[2];
-    bool rounds; /* each rank's, to bfloat16 */
+    bool rounds;    /* each rank's, to bfloat16 */
+    int empty_leaf; /* see lookup_model */
+    bool freezes;   /* w, between the micro-steps */
 } expected;
 
 static void want_gradient(fsdp_test *t, const expected *e, float *want)
@@ -145,6 +149,7 @@ static void want_gradient(fsdp_test *t, const expected *e, float *want)
         fsdp_module_zero_grad(plain.model);
         for (int micro = 0; micro < e->micro_steps; micro++) {
             configure(&plain, e->tied[micro], e->lookups, e->padding_idx);
+            model_of(&plain)->empty_leaf = e->empty_leaf;
             ASSERT_OK(run(&plain, e->step, micro * e->ranks + r, 0, 1));
         }
         ASSERT_OK(fsdp_tensor_to_floats(fsdp_parameter_grad(model_of(&plain)->table), leaves[r]));
@@ -252,12 +257,15 @@ static void check_adding_up(fsdp_test *t, bool told, expected e)
     for (e.step = 0; e.step < 4; e.step++) {
         fsdp_module_zero_grad(m.model);
         configure(&m, e.tied[0], e.lookups, e.padding_idx);
-        model_of(&m)->unused = 1;
+        model_of(&m)->unused = e.lookups > 1;
+        model_of(&m)->empty_leaf = e.empty_leaf;
         ASSERT_OK(fsdp_no_sync_begin(m.model));
         ASSERT_OK(run(&m, e.step, t->rank, 0, told ? 2 : 0));
         ASSERT_OK(fsdp_no_sync_end(m.model));
         configure(&m, e.tied[1], e.lookups, e.padding_idx);
+        fsdp_parameter_set_requires_grad(model_of(&m)->w, !e.freezes);
         ASSERT_OK(run(&m, e.step, t->world_size + t->rank, told ? 1 : 0, told ? 2 : 0));
+        fsdp_parameter_set_requires_grad(model_of(&m)->w, true);
         want_gradient(t, &e, want);
         CHECK_HERE();
         compare(t, &m, want, 1.0f / (float)t->world_size);
@@ -277,6 +285,31 @@ TEST_RANKS(micro_steps_that_add_up_in_the_slot_find_room, 3)
                                    .tied = {i & 1, i & 2}});
         CHECK_HERE();
     }
+}
+
+/* One rank's second micro-batch is empty: it moves to the other slot as the others do. */
+TEST_RANKS(micro_steps_that_add_up_may_be_empty_on_a_rank, 3)
+{
+    for (int told = 0; told < 2; told++) {
+        check_adding_up(t, told,
+                        (expected){.ranks = t->world_size,
+                                   .micro_steps = 2,
+                                   .lookups = 1,
+                                   .padding_idx = -1,
+                                   .empty_leaf = t->world_size + 1});
+        CHECK_HERE();
+    }
+}
+
+/* What is in the slot has its place when that is laid out anew, also if it does not train now. */
+TEST_RANKS(freezing_between_micro_steps_spoils_no_gradient, 2)
+{
+    check_adding_up(t, true,
+                    (expected){.ranks = t->world_size,
+                               .micro_steps = 2,
+                               .lookups = 2,
+                               .padding_idx = -1,
+                               .freezes = true});
 }
 
 /* A forward that no backward follows has announced rows that never come, other ones on each rank;

@@ -52,7 +52,7 @@ typedef struct fsdp_cpu_attention_strips {
                     float *inverse);
     void (*gradient)(const fsdp_attention_strip *strip, const fsdp_attention_gradient *to);
     /* Bits of `columns` (a multiple of 32) keys: set where fsdp_kernels.dropout keeps element
-     * `element` (a multiple of 4) and those behind it. */
+     * `element` (a multiple of 8) and those behind it. */
     void (*keep)(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_t columns);
     /* sums[i] = sum over the row of x[i] y[i], both of dtype and row stride ld. */
     void (*dot)(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,

@@ -164,8 +164,9 @@ static void cut(gemm *g, int64_t threads)
     double least = cost_of(g, best, threads);
     const double enough = 1.02 * (double)args->m * (double)args->n / (double)threads;
     const int64_t most_columns = least_columns + MOST_TASKS * threads;
-    for (int64_t columns = least_columns; threads > 1 && columns <= most_columns; columns++)
-        for (int64_t tasks = 1; tasks <= MOST_TASKS && least > enough; tasks++) {
+    for (int64_t columns = least_columns; threads > 1 && columns <= most_columns && least > enough;
+         columns++)
+        for (int64_t tasks = 1; tasks <= MOST_TASKS; tasks++) {
             const int64_t rows = ceil_div(tasks * threads, columns);
             const cutting c = cut_into(g, rows > least_rows ? rows : least_rows, columns);
             const double cost = cost_of(g, c, threads);
