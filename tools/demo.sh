@@ -78,8 +78,9 @@ awk -v before="$(rouge_l "$model" "$out/evaluation.txt")" -v after="$(rouge_l "$
     }' || fail "the texts are no better than a constant sentence (see $out/evaluation.txt)"
 
 heading "4. The saved model, loaded again by another command, writes the same texts"
-quietly "fsdp generate" "$out/generated.txt" "$fsdp" generate --model "$out/model" \
-    --input "$out/prompts.txt" --max-new-tokens 32
+printf '$ %s\n' "$fsdp generate --model $out/model --input $out/prompts.txt --max-new-tokens 32 > $out/generated.txt"
+"$fsdp" generate --model "$out/model" --input "$out/prompts.txt" --max-new-tokens 32 \
+    >"$out/generated.txt" || fail "fsdp generate failed with exit code $?" # its notes are for the reader
 cmp "$out/texts.txt" "$out/generated.txt" || fail "fsdp generate wrote other texts than fsdp evaluate"
 echo "all $(wc -l <"$out/generated.txt" | tr -d ' ') texts of 'fsdp generate' are those of 'fsdp evaluate'"
 
