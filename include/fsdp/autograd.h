@@ -174,8 +174,8 @@ FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 /** fsdp_dropout(fsdp_relu_(x), p), with the same bits: one result is kept for backward, not two,
  * and backward draws no random numbers. */
 FSDP_API fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p);
-/** fsdp_dropout(fsdp_geglu(gate, up), p), with the same bits: backward makes the result again, where
- * it would else be kept. */
+/** fsdp_dropout(fsdp_geglu(gate, up), p), with the same bits: backward makes the result again,
+ * where it would else be kept. */
 FSDP_API fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up,
                                          float p);
 

@@ -150,9 +150,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor
 FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);
 /**
  * Who reads elements through fsdp_tensor_data() of parameters or optimizer state that may be
- * offloaded (fsdp_offload_policy), or of a unit's float32 parameters with a param_dtype of bfloat16,
- * which lie in two halves, does it between these two: outside they have no data. No effect
- * on others. Not collective. The calls that copy (fsdp_tensor_to() ...) do it themselves.
+ * offloaded (fsdp_offload_policy), or of a unit's float32 parameters with a param_dtype of
+ * bfloat16, which lie in two halves, does it between these two: outside they have no data. No
+ * effect on others. Not collective. The calls that copy (fsdp_tensor_to() ...) do it themselves.
  * @return FSDP_ERR_IO if they cannot be read back, FSDP_ERR_NOMEM without memory to read them into
  * @{
  */

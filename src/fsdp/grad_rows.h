@@ -20,11 +20,11 @@
 /* Choose which parameters have a table, and of which length, from what was recorded since the last
  * time. Collective if there is a parameter that may have one. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_plan(fsdp_param_group *unit);
-/* A sweep of backward has ended: what was recorded and has not come will not, and what comes was not
- * foreseen. */
+/* A sweep of backward has ended: what was recorded and has not come will not, and what comes was
+ * not foreseen. */
 void fsdp_grad_rows_forget(fsdp_param_group *unit);
-/* Has the table room for every lookup of p whose gradient may come now? By what the program did, not
- * by how many ids there were, so that the ranks agree. */
+/* Has the table room for every lookup of p whose gradient may come now? By what the program did,
+ * not by how many ids there were, so that the ranks agree. */
 bool fsdp_grad_rows_are_foreseen(const fsdp_param *p);
 /* Elements that a parameter with a table takes in a slot. */
 int64_t fsdp_grad_rows_slot_numel(const fsdp_param *p);
