@@ -168,14 +168,16 @@ FSDP_API fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor 
 /**
  * x with elements zeroed with probability p and the rest divided by 1 - p. x itself if p is 0 or
  * the scope is not training. The mask is a function of (seed, step, leaf, call number, element);
- * it has p to a multiple of 2^-16.
+ * it has p to a multiple of 2^-16 (Srivastava et al. 2014).
  */
 FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 /** fsdp_dropout(fsdp_relu_(x), p), with the same bits: one result is kept for backward, not two,
- * and backward draws no random numbers. */
+ * and backward draws no random numbers. x of any shape, in whose memory the result is if nobody
+ * else holds that; the scope fails unless p is in [0, 1]. */
 FSDP_API fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p);
 /** fsdp_dropout(fsdp_geglu(gate, up), p), with the same bits: backward makes the result again,
- * where it would else be kept. */
+ * where it would else be kept. gate and up of one shape and dtype; the scope fails unless p is in
+ * [0, 1]. */
 FSDP_API fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up,
                                          float p);
 

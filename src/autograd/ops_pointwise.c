@@ -281,26 +281,34 @@ static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
 
 static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backward};
 
+/* `out` = dropout(from), recorded as what `op` makes of x. out may be over from's memory. */
+static fsdp_tensor *drop(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor *x,
+                         const fsdp_tensor *from, fsdp_tensor *out, fsdp_tensor *saved)
+{
+    const dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (k)
+        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(from), x->dtype,
+                   fsdp_tensor_numel(x), o.p, o.key);
+    fsdp_record(s, &(fsdp_record_args){.op = op,
+                                       .in = {x},
+                                       .n_in = 1,
+                                       .saved = {saved},
+                                       .n_saved = saved != NULL,
+                                       .out = {out},
+                                       .n_out = 1,
+                                       .options = &o,
+                                       .options_bytes = sizeof o});
+    return out;
+}
+
 fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
 {
     if (!check_input(s, &dropout_op, x) || !check_probability(s, &dropout_op, p))
         return NULL;
     if (!drops(s, p))
         return x;
-    dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
-    fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, x->shape);
-    const fsdp_kernels *k = fsdp_scope_kernels(s);
-    if (k)
-        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(x), x->dtype,
-                   fsdp_tensor_numel(x), o.p, o.key);
-    fsdp_record(s, &(fsdp_record_args){.op = &dropout_op,
-                                       .in = {x},
-                                       .n_in = 1,
-                                       .out = {out},
-                                       .n_out = 1,
-                                       .options = &o,
-                                       .options_bytes = sizeof o});
-    return out;
+    return drop(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
 }
 
 /* Where the result is not 0, both let the gradient through; where it is, one of them did not. */
@@ -328,25 +336,12 @@ fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p)
         return NULL;
     if (!drops(s, p))
         return fsdp_relu_(s, x);
-    dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
     fsdp_tensor *out = is_alone(x) ? over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
-    if (k) {
+    if (k)
         k->activation(fsdp_scope_context(s), FSDP_ACTIVATION_RELU, fsdp_tensor_ptr(out),
                       fsdp_tensor_ptr(x), x->dtype, fsdp_tensor_numel(x));
-        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(out), fsdp_tensor_ptr(out), x->dtype,
-                   fsdp_tensor_numel(x), o.p, o.key);
-    }
-    fsdp_record(s, &(fsdp_record_args){.op = &relu_dropout_op,
-                                       .in = {x},
-                                       .n_in = 1,
-                                       .saved = {out},
-                                       .n_saved = 1,
-                                       .out = {out},
-                                       .n_out = 1,
-                                       .options = &o,
-                                       .options_bytes = sizeof o});
-    return out;
+    return drop(s, &relu_dropout_op, p, x, out, out, out);
 }
 
 /* --- gated activations --- */
