@@ -216,6 +216,24 @@ static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, 
     list->grads[list->n++] = grad;
 }
 
+/* What backward knows a result by: its place on the tape, not its values, whose memory goes. */
+static void forget_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result)
+{
+    fsdp_tensor *t = *result, *without = NULL;
+    for (int i = 0; i < in->n; i++)
+        if (in->t[i] == t)
+            return;
+    if (!t || !fsdp_scope_check(s, fsdp_tensor_without_memory(t->storage->device, t->dtype, t->ndim,
+                                                              t->shape, &without)))
+        return;
+    without->node = t->node;
+    without->generation = t->generation;
+    without->output = t->output;
+    *result = fsdp_own(s, without);
+    fsdp_derived_let_go(t->derived);
+    fsdp_drop(s, t);
+}
+
 /* The first input that is the same tensor as input i. They are one leaf of the inner tape, so that
  * what its readers give is added in the order of the inner tape, as without a second run. */
 static int same_input(const fsdp_node *n, int i)
@@ -251,6 +269,8 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     if (fsdp_scope_ok(s))
         g->run(s, g->self, &in, &out);
     fsdp_early_stop_end_second(s->run);
+    for (int k = 0; k < n->n_out; k++)
+        forget_values(s, &in, &out.t[g->result[k]]);
     FSDP_TRY(fsdp_scope_status(s));
     for (int k = 0; k < n->n_out; k++)
         add_root(&list, tape, out.t[g->result[k]], grad_out[k]);

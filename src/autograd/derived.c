@@ -11,6 +11,7 @@ struct fsdp_derived {
     fsdp_tensor *result; /* borrowed; NULL once it is gone */
     fsdp_tensor *again;  /* owned; NULL until backward asks, and once nobody will */
     int readers;         /* nodes that saved it and have not read it for the last time */
+    bool for_each;       /* of them it is made again */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];
@@ -28,13 +29,14 @@ static void forget_result(fsdp_derived *derived)
     unref(derived);
 }
 
-fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result)
+fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each)
 {
     FSDP_ASSERT(!result->derived);
     fsdp_derived *derived = fsdp_calloc(1, sizeof *derived);
     if (!derived)
         return FSDP_ERR_NOMEM;
     derived->refs = 2;
+    derived->for_each = for_each;
     derived->result = result;
     derived->dtype = result->dtype;
     derived->ndim = result->ndim;
@@ -64,6 +66,12 @@ void fsdp_derived_hold(fsdp_derived *derived)
     derived->again = fsdp_tensor_retain(derived->result);
 }
 
+void fsdp_derived_let_go(fsdp_derived *derived)
+{
+    if (derived && derived->readers == 0)
+        forget_again(derived);
+}
+
 void fsdp_derived_begin_read(fsdp_derived *derived)
 {
     derived->readers++;
@@ -74,7 +82,7 @@ void fsdp_derived_end_read(fsdp_derived *derived)
     if (!derived)
         return;
     FSDP_ASSERT(derived->readers > 0);
-    if (--derived->readers == 0)
+    if (--derived->readers == 0 || derived->for_each)
         forget_again(derived);
 }
 

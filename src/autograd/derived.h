@@ -13,12 +13,16 @@
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* Node `n`, which has just been recorded and keeps all that it saved, can make `result` again. */
-FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result);
+/* Node `n`, which has just been recorded and keeps all that it saved, can make `result` again. In
+ * the second run of a checkpointed part, where memory is what counts, it does so `for_each` that
+ * reads it: between them it is not there. */
+FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each);
 /* The node goes: nobody asks for its result any more. Accepts NULL. */
 void fsdp_derived_destroy(fsdp_derived *derived);
 /* The result, which has just been made, stays for those that will read it. */
 void fsdp_derived_hold(fsdp_derived *derived);
+/* Nobody will read it but those that save it now. Accepts NULL. */
+void fsdp_derived_let_go(fsdp_derived *derived);
 /* A node saves the result; and will not read it any more. That may be after the result's own node
  * went (NULL): backward does not come to a node that no root leads to. */
 void fsdp_derived_begin_read(fsdp_derived *derived);

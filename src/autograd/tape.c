@@ -190,7 +190,7 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
     }
     fsdp_node *n = &tape->nodes[tape->n_nodes - 1];
     if (!args->op->derive || !keeps_all(n) ||
-        !fsdp_scope_check(s, fsdp_derived_create(n, args->out[0])))
+        !fsdp_scope_check(s, fsdp_derived_create(n, args->out[0], s->run->recomputing)))
         return;
     if (fsdp_early_stop_is_here(s->run))
         fsdp_derived_hold(n->derived);
