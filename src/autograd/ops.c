@@ -120,6 +120,27 @@ fsdp_tensor *fsdp_grad_over(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tenso
     return grad_in[i] = t;
 }
 
+bool fsdp_is_alone(const fsdp_tensor *x)
+{
+    return x->refs == 1 && x->storage->refs == 1 && !x->sink && !x->derived;
+}
+
+fsdp_tensor *fsdp_over(fsdp_scope *s, fsdp_tensor *x)
+{
+    fsdp_tensor *out = NULL;
+    if (!fsdp_scope_check(s, fsdp_tensor_view(x, x->ndim, x->shape, &out)))
+        return NULL;
+    return fsdp_own(s, out);
+}
+
+bool fsdp_check_probability(fsdp_scope *s, const char *op, float p)
+{
+    if (p >= 0.0f && p <= 1.0f)
+        return true;
+    fsdp_scope_error(s, op, "p is %g, not in [0, 1]", (double)p);
+    return false;
+}
+
 bool fsdp_grad_is_leaf(const fsdp_scope *s, const fsdp_tensor *t)
 {
     return fsdp_needs_grad(s, t) && !(t->node && t->generation == s->run->tape->generation);

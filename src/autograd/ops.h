@@ -51,6 +51,18 @@ static inline bool fsdp_node_needs(const fsdp_node *n, int i)
     return n->need >> i & 1;
 }
 
+/* Is x's memory nobody else's: no view, no node that saved it, no kept result, no leaf? */
+bool fsdp_is_alone(const fsdp_tensor *x);
+/* Another tensor over x's memory, owned by s. */
+fsdp_tensor *fsdp_over(fsdp_scope *s, fsdp_tensor *x);
+/* A probability that does something in this run. */
+static inline bool fsdp_drops(const fsdp_scope *s, float p)
+{
+    return p > 0.0f && s->run->options.training;
+}
+/* False with the scope failed unless p is in [0, 1]. */
+bool fsdp_check_probability(fsdp_scope *s, const char *op, float p);
+
 /* Does `t`'s gradient go to its own target, rather than to the node that made it? */
 bool fsdp_grad_is_leaf(const fsdp_scope *s, const fsdp_tensor *t);
 

@@ -194,27 +194,13 @@ static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation
     return activate(s, op, a, x, fsdp_new(s, x->dtype, x->ndim, x->shape), x);
 }
 
-/* Is x's memory nobody else's: no view, no node that saved it, no kept result, no leaf? */
-static bool is_alone(const fsdp_tensor *x)
-{
-    return x->refs == 1 && x->storage->refs == 1 && !x->sink && !x->derived;
-}
-
-static fsdp_tensor *over(fsdp_scope *s, fsdp_tensor *x)
-{
-    fsdp_tensor *out = NULL;
-    if (!fsdp_scope_check(s, fsdp_tensor_view(x, x->ndim, x->shape, &out)))
-        return NULL;
-    return fsdp_own(s, out);
-}
-
 /* relu'(relu(x)) is relu'(x), and the linear that follows keeps relu(x) anyway. */
 static fsdp_tensor *relu(fsdp_scope *s, fsdp_tensor *x, bool in_place)
 {
     if (!check_input(s, &relu_op, x))
         return NULL;
     fsdp_tensor *out =
-        in_place && is_alone(x) ? over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
+        in_place && fsdp_is_alone(x) ? fsdp_over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
     return activate(s, &relu_op, FSDP_ACTIVATION_RELU, x, out, out);
 }
 
@@ -255,19 +241,6 @@ typedef struct dropout_options {
     float p;
 } dropout_options;
 
-static bool check_probability(fsdp_scope *s, const fsdp_op *op, float p)
-{
-    if (p >= 0.0f && p <= 1.0f)
-        return true;
-    fsdp_scope_error(s, op->name, "p is %g, not in [0, 1]", (double)p);
-    return false;
-}
-
-static bool drops(const fsdp_scope *s, float p)
-{
-    return p > 0.0f && s->run->options.training;
-}
-
 static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                              fsdp_tensor **grad_in)
 {
@@ -304,9 +277,9 @@ static fsdp_tensor *drop(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor 
 
 fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
 {
-    if (!check_input(s, &dropout_op, x) || !check_probability(s, &dropout_op, p))
+    if (!check_input(s, &dropout_op, x) || !fsdp_check_probability(s, dropout_op.name, p))
         return NULL;
-    if (!drops(s, p))
+    if (!fsdp_drops(s, p))
         return x;
     return drop(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
 }
@@ -332,11 +305,12 @@ static const fsdp_op relu_dropout_op = {.name = "relu_dropout", .backward = relu
 
 fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p)
 {
-    if (!check_input(s, &relu_dropout_op, x) || !check_probability(s, &relu_dropout_op, p))
+    if (!check_input(s, &relu_dropout_op, x) || !fsdp_check_probability(s, relu_dropout_op.name, p))
         return NULL;
-    if (!drops(s, p))
+    if (!fsdp_drops(s, p))
         return fsdp_relu_(s, x);
-    fsdp_tensor *out = is_alone(x) ? over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
+    fsdp_tensor *out =
+        fsdp_is_alone(x) ? fsdp_over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->activation(fsdp_scope_context(s), FSDP_ACTIVATION_RELU, fsdp_tensor_ptr(out),
@@ -434,9 +408,9 @@ fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up)
 
 fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up, float p)
 {
-    if (!check_probability(s, &geglu_dropout_op, p))
+    if (!fsdp_check_probability(s, geglu_dropout_op.name, p))
         return NULL;
-    if (!drops(s, p))
+    if (!fsdp_drops(s, p))
         return fsdp_geglu(s, gate, up);
     return gated(s, &geglu_dropout_op,
                  &(gated_options){.activation = FSDP_ACTIVATION_GELU_TANH,

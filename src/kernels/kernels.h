@@ -44,6 +44,18 @@ typedef struct fsdp_gemm_args {
     const void *bias; /* [n] of ab_dtype, or NULL */
 } fsdp_gemm_args;
 
+/* Backward of a(x) * up, for a block of their columns; any of dx and d_up may lie over x or up. */
+typedef struct fsdp_activated_backward_args {
+    fsdp_activation activation;
+    float factor;     /* of dx, beside the slope, without up: what dropout multiplies by */
+    fsdp_dtype dtype; /* of everything */
+    int64_t rows, columns;
+    int64_t ld; /* elements from row to row, but for hidden, whose rows are `columns` long */
+    const void *x, *up; /* up NULL: a(x) alone */
+    void *dx, *d_up;    /* NULL: not wanted */
+    void *hidden; /* in: the gradient of the result, if dx or d_up is wanted; out: the result */
+} fsdp_activated_backward_args;
+
 /* Multi-head attention over packed sequences. Sequence b has query rows
  * [q_offsets[b], q_offsets[b+1]) and key rows [k_offsets[b], k_ends[b]), where k_ends NULL stands
  * for k_offsets + 1; either may be empty. Backward wants no k_ends: it writes all rows of d_k and
@@ -184,6 +196,7 @@ typedef struct fsdp_kernels {
     void (*gated_backward)(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n);
+    void (*activated_backward)(fsdp_kernel_context *c, const fsdp_activated_backward_args *args);
     /* out = x * keep(i) / (1 - p) where element i is kept as fsdp_drop_threshold() says: the same
      * call on the gradient is the backward. Srivastava et al. 2014, inverted. */
     void (*dropout)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,

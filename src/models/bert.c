@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/models/hidden_act.h"
 #include "src/models/layers.h"
 
 static const fsdp_batch *batch_of(const fsdp_scope *s)
@@ -93,7 +92,9 @@ void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fs
 void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_bert_dense *d = self->impl;
-    fsdp_tensor *y = fsdp_apply_linear(s, in->t[0], &d->dense);
+    fsdp_tensor *y = d->activation == FSDP_ACTIVATION_NONE
+                         ? fsdp_apply_linear(s, in->t[0], &d->dense)
+                         : fsdp_apply_activated_linear(s, d->activation, in->t[0], NULL, &d->dense);
     y = fsdp_apply_dropout(s, y, d->config->hidden_dropout_prob);
     fsdp_tensor *x = fsdp_add(s, y, in->t[1]);
     fsdp_drop(s, y);
@@ -112,8 +113,7 @@ void fsdp_bert_intermediate_forward(fsdp_scope *s, fsdp_module *self, const fsdp
                                     fsdp_args *out)
 {
     const fsdp_bert_dense *d = self->impl;
-    fsdp_tensor *wide = fsdp_apply_linear(s, in->t[0], &d->dense);
-    *out = one(fsdp_apply_hidden_act(s, d->config->hidden_act, wide));
+    *out = one(fsdp_apply_linear(s, in->t[0], &d->dense));
 }
 
 void fsdp_bert_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)

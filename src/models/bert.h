@@ -45,6 +45,9 @@ typedef struct fsdp_bert_self_attention {
 typedef struct fsdp_bert_dense {
     const fsdp_bert_config *config;
     fsdp_layer dense, norm;
+    fsdp_activation activation; /* of what comes in, before the product: BertOutput's is that which
+                                   BertIntermediate ends with in transformers, so that the two are
+                                   one operation. FSDP_ACTIVATION_NONE: none */
 } fsdp_bert_dense;
 
 /* Forwards (bert.c). From BertModel on x [T, D] goes in and comes out, of the pooler [n, D]; the

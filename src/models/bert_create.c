@@ -114,6 +114,9 @@ static void add_layer(builder *b, fsdp_module *list, int64_t index)
     fsdp_build_module(&b->base, layer->intermediate, "intermediate_act_fn",
                       fsdp_hidden_act_class(c->hidden_act));
     layer->output = add_output(b, m, "BertOutput", c->intermediate_size);
+    if (layer->output)
+        ((fsdp_bert_dense *)layer->output->impl)->activation =
+            fsdp_hidden_act_activation(c->hidden_act);
 }
 
 static fsdp_module *add_encoder(builder *b, fsdp_module *parent)

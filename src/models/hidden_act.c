@@ -8,11 +8,11 @@
 
 static const struct {
     const char *name, *class_name;
-    fsdp_tensor *(*op)(fsdp_scope *s, fsdp_tensor *x);
+    fsdp_activation activation;
 } acts[] = {
-    [FSDP_HIDDEN_ACT_GELU] = {"gelu", "GELUActivation", fsdp_gelu},
-    [FSDP_HIDDEN_ACT_GELU_NEW] = {"gelu_new", "NewGELUActivation", fsdp_gelu_new},
-    [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", fsdp_relu},
+    [FSDP_HIDDEN_ACT_GELU] = {"gelu", "GELUActivation", FSDP_ACTIVATION_GELU_ERF},
+    [FSDP_HIDDEN_ACT_GELU_NEW] = {"gelu_new", "NewGELUActivation", FSDP_ACTIVATION_GELU_TANH},
+    [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", FSDP_ACTIVATION_RELU},
 };
 
 fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act absent,
@@ -38,9 +38,7 @@ const char *fsdp_hidden_act_class(fsdp_hidden_act act)
     return acts[act].class_name;
 }
 
-fsdp_tensor *fsdp_apply_hidden_act(fsdp_scope *s, fsdp_hidden_act act, fsdp_tensor *x)
+fsdp_activation fsdp_hidden_act_activation(fsdp_hidden_act act)
 {
-    fsdp_tensor *y = acts[act].op(s, x);
-    fsdp_drop(s, x);
-    return y;
+    return acts[act].activation;
 }

@@ -1,9 +1,9 @@
-/* An activation by its name: what config.json calls it, its module's class, its operation. */
+/* An activation by its name: what config.json calls it, its module's class, its kernel. */
 #pragma once
 #include <fsdp/hidden_act.h>
 
-#include "src/autograd/autograd.h"
 #include "src/base/json.h"
+#include "src/kernels/kernels.h"
 
 /* `key` of a config.json, `absent` without it; FSDP_ERR_UNSUPPORTED for other names. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key,
@@ -12,5 +12,5 @@ void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidde
 
 /* "GELUActivation": of the module that transformers puts there. */
 const char *fsdp_hidden_act_class(fsdp_hidden_act act);
-/* The activation of x, which is dropped. */
-fsdp_tensor *fsdp_apply_hidden_act(fsdp_scope *s, fsdp_hidden_act act, fsdp_tensor *x);
+/* What kernels call it. */
+fsdp_activation fsdp_hidden_act_activation(fsdp_hidden_act act);

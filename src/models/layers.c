@@ -1,6 +1,8 @@
 /* See layers.h. */
 #include "src/models/layers.h"
 
+#include "src/autograd/activated_linear.h"
+
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer)
 {
     return fsdp_linear(s, x, fsdp_read(s, layer->weight),
@@ -10,6 +12,29 @@ fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *
 fsdp_tensor *fsdp_apply_conv1d(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer)
 {
     return fsdp_conv1d(s, x, fsdp_read(s, layer->weight), fsdp_read(s, layer->bias));
+}
+
+static fsdp_tensor *activated(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x, fsdp_tensor *up,
+                              const fsdp_layer *layer, bool transposed)
+{
+    fsdp_tensor *bias = layer->bias ? fsdp_read(s, layer->bias) : NULL;
+    fsdp_tensor *y =
+        fsdp_activated_linear(s, a, x, up, fsdp_read(s, layer->weight), bias, transposed);
+    fsdp_drop(s, x);
+    fsdp_drop(s, up);
+    return y;
+}
+
+fsdp_tensor *fsdp_apply_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
+                                         fsdp_tensor *up, const fsdp_layer *layer)
+{
+    return activated(s, a, x, up, layer, false);
+}
+
+fsdp_tensor *fsdp_apply_activated_conv1d(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
+                                         const fsdp_layer *layer)
+{
+    return activated(s, a, x, NULL, layer, true);
 }
 
 fsdp_tensor *fsdp_apply_layer_norm(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer,

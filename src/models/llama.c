@@ -64,10 +64,9 @@ void fsdp_llama_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *i
     const fsdp_llama_mlp *m = self->impl;
     fsdp_tensor *gate = fsdp_apply_linear(s, in->t[0], &m->gate_proj);
     fsdp_tensor *up = fsdp_apply_linear(s, in->t[0], &m->up_proj);
-    fsdp_tensor *hidden = fsdp_swiglu(s, gate, up);
-    fsdp_drop(s, gate);
-    fsdp_drop(s, up);
-    *out = (fsdp_args){.t = {fsdp_apply_linear(s, hidden, &m->down_proj)}, .n = 1};
+    *out = (fsdp_args){
+        .t = {fsdp_apply_activated_linear(s, FSDP_ACTIVATION_SILU, gate, up, &m->down_proj)},
+        .n = 1};
 }
 
 void fsdp_llama_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)

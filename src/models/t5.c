@@ -11,6 +11,8 @@
 
 #include "src/models/t5.h"
 
+#include "src/autograd/activated_linear.h"
+
 /* --- shared with decoding --- */
 
 fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
@@ -107,23 +109,33 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
 }
 
-/* With dropout. */
-static fsdp_tensor *activate(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
+/* The activation's dropout, where it drops anything, is by element: then the gated one is there as
+ * a whole. */
+static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
     const float p = (float)layer->root->config.dropout_rate;
-    fsdp_tensor *hidden;
-    if (layer->root->config.is_gated_act) {
-        fsdp_tensor *gate = fsdp_t5_project(s, x, layer->wi_0);
-        fsdp_tensor *up = fsdp_t5_project(s, x, layer->wi_1);
-        hidden = fsdp_geglu_dropout(s, gate, up, p);
-        fsdp_drop(s, gate);
-        fsdp_drop(s, up);
+    fsdp_tensor *gate = fsdp_t5_project(s, x, layer->wi_0);
+    fsdp_tensor *up = fsdp_t5_project(s, x, layer->wi_1), *y;
+    if (p > 0.0f && fsdp_scope_get_options(s)->training) {
+        fsdp_tensor *hidden = fsdp_geglu_dropout(s, gate, up, p);
+        y = fsdp_t5_project(s, hidden, layer->wo);
+        fsdp_drop(s, hidden);
     } else {
-        fsdp_tensor *wide = fsdp_t5_project(s, x, layer->wi);
-        hidden = fsdp_relu_dropout_(s, wide, p);
-        fsdp_drop(s, wide);
+        y = fsdp_activated_linear(s, FSDP_ACTIVATION_GELU_TANH, gate, up, fsdp_read(s, layer->wo),
+                                  NULL, false);
     }
-    return hidden;
+    fsdp_drop(s, gate);
+    fsdp_drop(s, up);
+    return y;
+}
+
+static fsdp_tensor *feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
+{
+    fsdp_tensor *wide = fsdp_t5_project(s, x, layer->wi);
+    fsdp_tensor *y = fsdp_relu_dropout_linear_(s, wide, (float)layer->root->config.dropout_rate,
+                                               fsdp_read(s, layer->wo), NULL);
+    fsdp_drop(s, wide);
+    return y;
 }
 
 void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
@@ -131,10 +143,9 @@ void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
     const fsdp_t5_layer *layer = self->impl;
     fsdp_tensor *x = in->t[0];
     fsdp_tensor *normed = fsdp_t5_norm(s, layer->root, x, layer->layer_norm);
-    fsdp_tensor *hidden = activate(s, layer, normed);
+    fsdp_tensor *y = layer->root->config.is_gated_act ? gated_feed_forward(s, layer, normed)
+                                                      : feed_forward(s, layer, normed);
     fsdp_drop(s, normed);
-    fsdp_tensor *y = fsdp_t5_project(s, hidden, layer->wo);
-    fsdp_drop(s, hidden);
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
 }
 

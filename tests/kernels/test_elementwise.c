@@ -176,6 +176,69 @@ TEST(operations_equal_the_naive_loop_in_every_variant)
     variants_close(&v);
 }
 
+/* A block of columns of wider rows, over what it is made from, has the bits of an activation, or a
+ * gated one, and of its backward after one another. */
+TEST(activated_backward_has_the_bits_of_two_kernels)
+{
+    enum {
+        ROWS = 37,
+        LD = 700,
+        FIRST = 30,
+        COLUMNS = 600,
+        N = ROWS * LD
+    };
+    variants v = variants_open(t);
+    CHECK_HERE();
+    for (int i = 0; i < v.n * 3 * 6 * 2; i++) {
+        const variant *at = &v.at[i / 36];
+        const fsdp_dtype dtype = float_dtypes[i / 12 % 3];
+        const fsdp_activation a = activations[i / 2 % 6];
+        const size_t size = fsdp_dtype_size(dtype);
+        const bool gated = i % 2;
+        operands o = {.n = 0};
+        char *x = operand(&o, dtype, N), *up = operand(&o, dtype, N), *d = operand(&o, dtype, N);
+        char *y = operand(&o, dtype, N), *dx = operand(&o, dtype, N);
+        char *d_up = operand(&o, dtype, N), *hidden = operand(&o, dtype, ROWS * COLUMNS);
+        fill_uniform(x, dtype, N, 1, -4.0, 4.0);
+        fill_uniform(up, dtype, N, 2, -4.0, 4.0);
+        fill_uniform(d, dtype, N, 3, -4.0, 4.0);
+        if (gated) {
+            at->k->gated(at->c, a, y, x, up, dtype, N);
+            at->k->gated_backward(at->c, a, dx, d_up, d, x, up, dtype, N);
+        } else {
+            at->k->activation(at->c, a, y, x, dtype, N);
+            at->k->activation_backward(at->c, a, dx, d, x, dtype, N);
+        }
+        const size_t row = LD * size, width = COLUMNS * size, first = FIRST * size;
+        for (size_t r = 0; r < ROWS; r++) { /* what is beside the block stays as it is */
+            memcpy(hidden + r * width, d + r * row + first, width);
+            memcpy(dx + r * row, x + r * row, first);
+            memcpy(dx + r * row + first + width, x + r * row + first + width, row - first - width);
+        }
+        at->k->activated_backward(at->c,
+                                  &(fsdp_activated_backward_args){.activation = a,
+                                                                  .factor = 1.0f,
+                                                                  .dtype = dtype,
+                                                                  .rows = ROWS,
+                                                                  .columns = COLUMNS,
+                                                                  .ld = LD,
+                                                                  .x = x + first,
+                                                                  .up = gated ? up + first : NULL,
+                                                                  .dx = x + first,
+                                                                  .d_up = gated ? up + first : NULL,
+                                                                  .hidden = hidden});
+        bool same = memcmp(x, dx, ROWS * row) == 0;
+        for (size_t r = 0; r < ROWS; r++)
+            same &= memcmp(hidden + r * width, y + r * row + first, width) == 0 &&
+                    (!gated || memcmp(up + r * row + first, d_up + r * row + first, width) == 0);
+        if (!same)
+            FAIL("%s, activation %d, %s, %d threads: other bits", at->k->name, (int)a,
+                 fsdp_dtype_name(dtype), at->threads);
+        ASSERT(operands_close(&o));
+    }
+    variants_close(&v);
+}
+
 /* Special values go through as the formulas say; the derivative's limits are finite. */
 TEST(activations_of_special_values)
 {

@@ -123,6 +123,7 @@ KERNEL(activation, 5, fsdp_activation, void *, const void *, fsdp_dtype, int64_t
 KERNEL(activation_backward, 6, fsdp_activation, void *, const void *, const void *, fsdp_dtype, int64_t)
 KERNEL(gated, 6, fsdp_activation, void *, const void *, const void *, fsdp_dtype, int64_t)
 KERNEL(gated_backward, 8, fsdp_activation, void *, void *, const void *, const void *, const void *, fsdp_dtype, int64_t)
+KERNEL_OF_STRUCT(activated_backward, fsdp_activated_backward_args)
 KERNEL(dropout, 6, void *, const void *, fsdp_dtype, int64_t, float, uint64_t)
 
 KERNEL(rms_norm, 9, void *, float *, const void *, const void *, fsdp_dtype, fsdp_dtype, int64_t, int64_t, float)
@@ -239,6 +240,7 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(activation_backward),
                                         SLOT(gated),
                                         SLOT(gated_backward),
+                                        SLOT(activated_backward),
                                         SLOT(dropout),
                                         SLOT(rms_norm),
                                         SLOT(rms_norm_backward),

@@ -313,6 +313,68 @@ static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_ga
                           .activation = a});
 }
 
+/* --- a block of columns --- */
+
+/* One row of it; NULL as in the arguments. */
+typedef struct activated_row {
+    const void *x, *up;
+    void *dx, *d_up, *hidden;
+} activated_row;
+
+/* Columns [i, i + n): all is read before anything is written. */
+static void activated_block(const fsdp_activated_backward_args *a, const activated_row *row,
+                            int64_t i, int n)
+{
+    float in[3][FSDP_BLOCK], y[FSDP_BLOCK], slope[FSDP_BLOCK], of_up[FSDP_BLOCK];
+    const bool has_gradient = row->dx || row->d_up;
+    const float *x = fsdp_load_block(in[0], row->x, a->dtype, i, n);
+    const float *up = row->up ? fsdp_load_block(in[1], row->up, a->dtype, i, n) : NULL;
+    const float *d = has_gradient ? fsdp_load_block(in[2], row->hidden, a->dtype, i, n) : NULL;
+    const int padded = fsdp_padded(n);
+    activate(a->activation, VALUE | SLOPE, y, slope, x, padded);
+    for (int j = 0; d && j < padded; j++)
+        slope[j] *= up ? d[j] * up[j] : d[j] * a->factor;
+    for (int j = 0; row->d_up && j < padded; j++)
+        of_up[j] = y[j] * d[j];
+    for (int j = 0; up && j < padded; j++)
+        y[j] *= up[j];
+    if (row->dx)
+        fsdp_store_block(row->dx, a->dtype, i, slope, n);
+    if (row->d_up)
+        fsdp_store_block(row->d_up, a->dtype, i, of_up, n);
+    fsdp_store_block(row->hidden, a->dtype, i, y, n);
+}
+
+static void *row_at(const void *base, fsdp_dtype dtype, int64_t elements)
+{
+    return base ? (void *)((uintptr_t)base + (size_t)elements * fsdp_dtype_size(dtype)) : NULL;
+}
+
+static void activated_task(void *arg, int64_t task, int worker)
+{
+    const fsdp_activated_backward_args *a = arg;
+    const int64_t rows = fsdp_task_rows(a->columns);
+    const int64_t end = fsdp_min_i64(a->rows, (task + 1) * rows);
+    (void)worker;
+    for (int64_t r = task * rows; r < end; r++) {
+        const int64_t at = r * a->ld;
+        const activated_row row = {.x = row_at(a->x, a->dtype, at),
+                                   .up = row_at(a->up, a->dtype, at),
+                                   .dx = row_at(a->dx, a->dtype, at),
+                                   .d_up = row_at(a->d_up, a->dtype, at),
+                                   .hidden = row_at(a->hidden, a->dtype, r * a->columns)};
+        for (int64_t i = 0; i < a->columns; i += FSDP_BLOCK)
+            activated_block(a, &row, i, (int)fsdp_min_i64(a->columns - i, FSDP_BLOCK));
+    }
+}
+
+static void activated_backward(fsdp_kernel_context *c, const fsdp_activated_backward_args *args)
+{
+    fsdp_activated_backward_args a = *args;
+    fsdp_run_tasks(c, a.columns ? fsdp_ceil_div(a.rows, fsdp_task_rows(a.columns)) : 0,
+                   activated_task, &a);
+}
+
 /* --- dropout --- */
 
 static void dropout_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
@@ -351,5 +413,6 @@ void FSDP_ISA_NAME_OF(fsdp_cpu_fill_elementwise)(fsdp_kernels *k)
     k->activation_backward = activation_backward;
     k->gated = gated;
     k->gated_backward = gated_backward;
+    k->activated_backward = activated_backward;
     k->dropout = dropout;
 }

@@ -1,0 +1,296 @@
+/* See activated_linear.h. */
+#include "src/autograd/activated_linear.h"
+
+#include "src/autograd/checkpoint.h"
+#include "src/autograd/early_stop.h"
+#include "src/autograd/linear.h"
+#include "src/base/philox.h"
+
+enum {
+    PART_BYTES = 4 << 20,              /* of the activation, about; in a checkpointed part */
+    CHECKPOINTED_PART_BYTES = 2 << 20, /* but not fewer than */
+    LEAST_ROWS = 256,
+    LEAST_FEATURES = 512,
+    FEATURE_ALIGN = 64
+};
+enum {
+    IN_X,
+    IN_UP,
+    IN_W,
+    IN_BIAS
+};
+enum {
+    SAVED_X, /* NULL unless dx, d_up or dw is wanted, as is */
+    SAVED_UP,
+    SAVED_W /* NULL unless dx or d_up is wanted */
+};
+
+typedef struct activated_options {
+    fsdp_linear_shape shape;
+    uint8_t activation; /* fsdp_activation */
+    bool checkpointed;  /* it is in a part that runs twice */
+    float factor;       /* of the gradient: what dropout kept was multiplied by it */
+} activated_options;
+
+/* n in parts of at most about so many bytes: the length of one. */
+static int64_t part_of(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t least, int64_t align)
+{
+    int64_t most = bytes_of_one > 0 ? bytes / bytes_of_one : n;
+    most = most > least ? most : least;
+    const int64_t parts = n > most ? (n + most - 1) / most : 1;
+    const int64_t part = ((n + parts - 1) / parts + align - 1) / align * align;
+    return part < n ? part : n;
+}
+
+static int64_t bytes_of(const fsdp_linear_shape *o, int64_t numel)
+{
+    return numel * (int64_t)fsdp_dtype_size(o->dtype);
+}
+
+/* --- backward --- */
+
+/* What all parts share. */
+typedef struct backward_run {
+    fsdp_scope *s;
+    const fsdp_node *n;
+    const activated_options *o;
+    fsdp_tensor *dx, *d_up; /* NULL: not wanted */
+    fsdp_grad_slot dw;
+    fsdp_tensor *part; /* of the activation: first its gradient */
+    const fsdp_tensor *dy;
+} backward_run;
+
+static char *feature_of(const fsdp_tensor *t, int64_t first)
+{
+    return t ? (char *)fsdp_tensor_ptr(t) + (size_t)first * fsdp_dtype_size(t->dtype) : NULL;
+}
+
+static void part_backward(const backward_run *r, fsdp_linear_part part)
+{
+    const fsdp_linear_shape *shape = &r->o->shape;
+    void *hidden = fsdp_tensor_ptr(r->part);
+    if (r->dx || r->d_up)
+        fsdp_linear_input_gradient(r->s, shape, part, fsdp_tensor_ptr(r->dy), r->n->saved[SAVED_W],
+                                   hidden);
+    const fsdp_kernels *k = fsdp_scope_kernels(r->s);
+    if (!k)
+        return;
+    k->activated_backward(
+        fsdp_scope_context(r->s),
+        &(fsdp_activated_backward_args){.activation = (fsdp_activation)r->o->activation,
+                                        .factor = r->o->factor,
+                                        .dtype = shape->dtype,
+                                        .rows = shape->rows,
+                                        .columns = part.features,
+                                        .ld = shape->in_features,
+                                        .x = feature_of(r->n->saved[SAVED_X], part.first),
+                                        .up = feature_of(r->n->saved[SAVED_UP], part.first),
+                                        .dx = feature_of(r->dx, part.first),
+                                        .d_up = feature_of(r->d_up, part.first),
+                                        .hidden = hidden});
+    if (r->dw.tensor)
+        fsdp_linear_weight_gradient(r->s, shape, part, fsdp_tensor_ptr(r->dy), hidden, r->dw);
+}
+
+static void parts_backward(backward_run *r)
+{
+    const fsdp_linear_shape *shape = &r->o->shape;
+    const int64_t features = part_of(shape->in_features, bytes_of(shape, shape->rows),
+                                     r->o->checkpointed ? CHECKPOINTED_PART_BYTES : PART_BYTES,
+                                     LEAST_FEATURES, FEATURE_ALIGN);
+    r->part = fsdp_new(r->s, shape->dtype, 2, (const int64_t[]){shape->rows, features});
+    for (int64_t first = 0; first < shape->in_features && fsdp_scope_kernels(r->s);
+         first += features) {
+        const int64_t left = shape->in_features - first;
+        part_backward(r, (fsdp_linear_part){first, left < features ? left : features});
+    }
+}
+
+static void activated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                               fsdp_tensor **grad_in)
+{
+    const activated_options *o = (const activated_options *)n->options;
+    const bool wants_input = fsdp_node_needs(n, IN_X) || fsdp_node_needs(n, IN_UP);
+    if (fsdp_node_needs(n, IN_BIAS))
+        fsdp_linear_bias_gradient(s, n, IN_BIAS, &o->shape, grad_out[0], grad_in);
+    if ((!wants_input && !fsdp_node_needs(n, IN_W)) ||
+        (wants_input && !fsdp_check_inputs(s, n->op->name, &n->saved[SAVED_W], 1)))
+        return;
+    backward_run r = {.s = s, .n = n, .o = o, .dy = grad_out[0]};
+    r.dw = fsdp_linear_open_weight(s, n, IN_W, &o->shape, grad_in);
+    r.dx = fsdp_grad_over(s, n, IN_X, n->saved[SAVED_X], grad_in);
+    if (n->saved[SAVED_UP])
+        r.d_up = fsdp_grad_over(s, n, IN_UP, n->saved[SAVED_UP], grad_in);
+    if (fsdp_scope_ok(s))
+        parts_backward(&r);
+}
+
+#define ACTIVATED(its_name)                                                                        \
+    {                                                                                              \
+        .name = (its_name), .kind = FSDP_OP_MATMUL, .backward = activated_backward                 \
+    }
+static const fsdp_op linear_op = ACTIVATED("activated_linear");
+static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
+
+/* --- forward --- */
+
+/* Rows of the activation that are there at once. */
+static int64_t rows_at_once(const activated_options *o)
+{
+    const fsdp_linear_shape *shape = &o->shape;
+    return o->checkpointed ? part_of(shape->rows, bytes_of(shape, shape->in_features),
+                                     CHECKPOINTED_PART_BYTES, LEAST_ROWS, 1)
+                           : shape->rows;
+}
+
+static void compute(fsdp_scope *s, const activated_options *o, const fsdp_tensor *x,
+                    const fsdp_tensor *up, const fsdp_tensor *w, const fsdp_tensor *bias,
+                    const fsdp_tensor *y)
+{
+    const fsdp_linear_shape *shape = &o->shape;
+    const fsdp_activation a = (fsdp_activation)o->activation;
+    const int64_t most = rows_at_once(o), width = shape->in_features;
+    const size_t size = fsdp_dtype_size(shape->dtype);
+    fsdp_tensor *hidden = fsdp_new(s, shape->dtype, 2, (const int64_t[]){most, width});
+    for (int64_t row = 0; row < shape->rows && fsdp_scope_kernels(s); row += most) {
+        const fsdp_kernels *k = fsdp_scope_kernels(s);
+        const int64_t rows = shape->rows - row < most ? shape->rows - row : most;
+        const size_t at = (size_t)(row * width) * size;
+        const char *of_x = (const char *)fsdp_tensor_ptr(x) + at;
+        void *to = fsdp_tensor_ptr(hidden);
+        if (up)
+            k->gated(fsdp_scope_context(s), a, to, of_x, (const char *)fsdp_tensor_ptr(up) + at,
+                     shape->dtype, rows * width);
+        else
+            k->activation(fsdp_scope_context(s), a, to, of_x, shape->dtype, rows * width);
+        fsdp_linear_product(s, shape, rows, to, w, bias,
+                            (char *)fsdp_tensor_ptr(y) +
+                                (size_t)(row * shape->out_features) * size);
+    }
+    fsdp_drop(s, hidden);
+}
+
+static bool check(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const in[4], bool transposed,
+                  fsdp_linear_shape *shape)
+{
+    static const char *const all_names[] = {"x", "up", "w", "bias"};
+    fsdp_tensor *there[4];
+    const char *names[4];
+    int n = 0;
+    for (int i = 0; i < 4; i++)
+        if (in[i] || i == IN_X || i == IN_W) {
+            there[n] = in[i];
+            names[n++] = all_names[i];
+        }
+    return fsdp_check_floats(s, op->name, there, names, n) &&
+           (!in[IN_UP] || fsdp_check_same_shape(s, op->name, in[IN_X], "x", in[IN_UP], "up")) &&
+           fsdp_linear_check(s, op->name, in[IN_X], in[IN_W], in[IN_BIAS], transposed, shape);
+}
+
+static void record(fsdp_scope *s, const fsdp_op *op, const activated_options *o,
+                   fsdp_tensor *const in[4], fsdp_tensor *y)
+{
+    const bool wants_input = fsdp_needs_grad(s, in[IN_X]) || fsdp_needs_grad(s, in[IN_UP]);
+    const bool reads_input = wants_input || fsdp_needs_grad(s, in[IN_W]);
+    fsdp_record(s, &(fsdp_record_args){.op = op,
+                                       .in = {in[IN_X], in[IN_UP], in[IN_W], in[IN_BIAS]},
+                                       .n_in = 4,
+                                       .saved = {reads_input ? in[IN_X] : NULL,
+                                                 reads_input ? in[IN_UP] : NULL,
+                                                 wants_input ? in[IN_W] : NULL},
+                                       .n_saved = 3,
+                                       .out = {y},
+                                       .n_out = 1,
+                                       .options = o,
+                                       .options_bytes = sizeof *o});
+}
+
+static activated_options options_of(const fsdp_scope *s, fsdp_activation a, float factor)
+{
+    return (activated_options){.activation = (uint8_t)a,
+                               .checkpointed = s->run->recomputing || s->run->hidden_tape,
+                               .factor = factor};
+}
+
+fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
+                                   fsdp_tensor *up, fsdp_tensor *w, fsdp_tensor *bias,
+                                   bool transposed)
+{
+    const fsdp_op *op = transposed ? &conv1d_op : &linear_op;
+    fsdp_tensor *const in[4] = {x, up, w, bias};
+    activated_options o = options_of(s, a, 1.0f);
+    if (!check(s, op, in, transposed, &o.shape))
+        return NULL;
+    fsdp_tensor *y = NULL;
+    if (!fsdp_recall(s, op, &y, 1)) {
+        y = fsdp_linear_result(s, &o.shape);
+        compute(s, &o, x, up, w, bias, y);
+        if (!fsdp_scope_ok(s))
+            return NULL;
+    }
+    fsdp_remember(s, op, &y, 1);
+    record(s, op, &o, in, y);
+    return y;
+}
+
+/* --- relu and dropout, in place --- */
+
+/* Counted, since backward reads what it makes; its node is the linear's (Note [Early stop]). */
+static const fsdp_op relu_op = {.name = "relu_dropout"};
+
+static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
+{
+    fsdp_tensor *y = fsdp_is_alone(x) ? fsdp_over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
+    const bool drops = fsdp_drops(s, p);
+    const uint64_t key = drops ? fsdp_scope_next_key(s) : 0;
+    const fsdp_kernels *k = fsdp_scope_kernels(s);
+    if (!y)
+        return NULL;
+    if (k)
+        k->activation(fsdp_scope_context(s), FSDP_ACTIVATION_RELU, fsdp_tensor_ptr(y),
+                      fsdp_tensor_ptr(x), x->dtype, fsdp_tensor_numel(x));
+    if (k && drops)
+        k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(y), fsdp_tensor_ptr(y), y->dtype,
+                   fsdp_tensor_numel(y), p, key);
+    y->node = x->node;
+    y->generation = x->generation;
+    y->output = x->output;
+    fsdp_early_stop_count(s, &(fsdp_record_args){.op = &relu_op,
+                                                 .in = {x},
+                                                 .n_in = 1,
+                                                 .saved = {y},
+                                                 .n_saved = 1,
+                                                 .out = {y},
+                                                 .n_out = 1});
+    return y;
+}
+
+fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, fsdp_tensor *w,
+                                       fsdp_tensor *bias)
+{
+    activated_options o =
+        options_of(s, FSDP_ACTIVATION_RELU, fsdp_drops(s, p) ? fsdp_keep_factor(p) : 1.0f);
+    fsdp_tensor *in[4] = {x, NULL, w, bias};
+    if (!check(s, &linear_op, in, false, &o.shape) || !fsdp_check_probability(s, linear_op.name, p))
+        return NULL;
+    if (fsdp_grad_is_leaf(s, x)) { /* has no node that could be y's, too */
+        fsdp_tensor *y = fsdp_relu_dropout_(s, x, p);
+        return fsdp_linear(s, y, w, bias);
+    }
+    in[IN_X] = relu_dropout(s, x, p);
+    if (!in[IN_X])
+        return NULL;
+    fsdp_tensor *y = NULL;
+    if (!fsdp_recall(s, &linear_op, &y, 1)) {
+        y = fsdp_linear_result(s, &o.shape);
+        if (fsdp_scope_kernels(s))
+            fsdp_linear_product(s, &o.shape, o.shape.rows, fsdp_tensor_ptr(in[IN_X]), w, bias,
+                                fsdp_tensor_ptr(y));
+        if (!fsdp_scope_ok(s))
+            return NULL;
+    }
+    fsdp_remember(s, &linear_op, &y, 1);
+    record(s, &linear_op, &o, in, y);
+    fsdp_drop(s, in[IN_X]);
+    return y;
+}
