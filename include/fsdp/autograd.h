@@ -263,6 +263,10 @@ FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectio
  */
 FSDP_API fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                                 const int32_t *labels, float factor);
+/** The same with the gradient of x in x's own memory, if nobody else holds that: x is not read any
+ * more. */
+FSDP_API fsdp_tensor *fsdp_linear_cross_entropy_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                                 const int32_t *labels, float factor);
 /**
  * Sum over rows of -log softmax(logits)[label] * factor, for the few classes of a classification
  * head: torch.nn.functional.cross_entropy. Backward takes any gradient of the result.

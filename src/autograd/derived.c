@@ -86,6 +86,11 @@ void fsdp_derived_end_read(fsdp_derived *derived)
         forget_again(derived);
 }
 
+bool fsdp_derived_is_wanted(const fsdp_derived *derived)
+{
+    return derived && derived->readers > 0;
+}
+
 bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t)
 {
     const fsdp_tape *tape = s->run->tape;

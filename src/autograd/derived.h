@@ -27,6 +27,8 @@ void fsdp_derived_let_go(fsdp_derived *derived);
  * went (NULL): backward does not come to a node that no root leads to. */
 void fsdp_derived_begin_read(fsdp_derived *derived);
 void fsdp_derived_end_read(fsdp_derived *derived);
+/* Has a node saved it that has still to read it? Accepts NULL. */
+bool fsdp_derived_is_wanted(const fsdp_derived *derived);
 /* Is `t` the result of a node of the scope's tape that can make it again? */
 bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t);
 /* All that `n` saved is there from here on, until the node is cleared. s has no tape. */

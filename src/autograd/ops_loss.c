@@ -8,11 +8,13 @@
  * hands them on, which is right only if the gradient of the loss is 1. Where w's gradient has a
  * place of its own, in a unit, dw is added to that at once, so that there is no second one of its
  * size; the backward of a tape is an error then if it does not come to the loss, or the unit has
- * dropped its gradients since.
+ * dropped its gradients since. Where x is not needed any more, dx takes its place: a chunk's row i
+ * of dx is written when no row of x above i will be read again.
  *
  * Legend: T rows of x, D model width, V vocabulary, R rows of a chunk, n labelled rows. */
 #include <string.h>
 
+#include "src/autograd/derived.h"
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 
@@ -22,7 +24,7 @@ enum {
     CHUNK_ROWS = 352,
     LEAST_CHUNK_ROWS = 192, /* fewer, and reading w for each chunk is what takes time */
     CHUNK_BYTES = 24 << 20, /* of logits, between the two */
-    ROW_ALIGN = 16          /* chunks of a few sizes alone: GEMM primitives are cached by shape */
+    ROW_ALIGN = 8           /* chunks of a few sizes alone: GEMM primitives are cached by shape */
 };
 enum {
     IN_X,
@@ -46,6 +48,7 @@ typedef struct loss_run {
     int64_t n, chunk;             /* labelled rows; the most of a chunk */
     float factor;                 /* of the loss */
     bool gradient;                /* are d_logits wanted? */
+    bool in_place;                /* dx may lie over x */
     fsdp_tensor *logits, *losses; /* [chunk, V], [n] float32 */
     fsdp_tensor *gathered; /* [chunk, D]; NULL when all rows are labelled: x is read in place */
     fsdp_tensor *dx, *dw;  /* NULL if not wanted */
@@ -121,15 +124,6 @@ static void chunk_gradients(loss_run *r, const fsdp_kernels *k, const void *x_ch
                                      .ldc = width,
                                      .n = width,
                                      .ab_dtype = r->x->dtype};
-    if (r->dx) {
-        fsdp_gemm_args args = d_logits;
-        args.m = rows;
-        args.k = vocab;
-        args.b = fsdp_tensor_ptr(r->w);
-        args.c = row_ptr(r->dx, begin);
-        args.c_dtype = r->dx->dtype;
-        fsdp_scope_check(r->s, k->gemm(fsdp_scope_context(r->s), &args));
-    }
     if (r->dw) {
         fsdp_gemm_args args = d_logits;
         args.m = vocab;
@@ -141,6 +135,15 @@ static void chunk_gradients(loss_run *r, const fsdp_kernels *k, const void *x_ch
         args.beta = r->beta;
         fsdp_scope_check(r->s, k->gemm(fsdp_scope_context(r->s), &args));
         r->beta = 1.0f;
+    }
+    if (r->dx) {
+        fsdp_gemm_args args = d_logits;
+        args.m = rows;
+        args.k = vocab;
+        args.b = fsdp_tensor_ptr(r->w);
+        args.c = row_ptr(r->dx, begin);
+        args.c_dtype = r->dx->dtype;
+        fsdp_scope_check(r->s, k->gemm(fsdp_scope_context(r->s), &args));
     }
 }
 
@@ -267,13 +270,33 @@ static void open_weight_gradient(loss_run *r)
                 fsdp_tensor_numel(r->dw));
 }
 
+/* Does nobody but the caller, who lets go of it, hold x's memory? */
+static bool can_lie_over(const fsdp_tensor *x)
+{
+    return x->refs == 1 && x->storage->refs == 1 && !x->sink && !fsdp_derived_is_wanted(x->derived);
+}
+
+static fsdp_tensor *open_input_gradient(const loss_run *r)
+{
+    const int64_t shape[] = {r->n, r->w->shape[1]};
+    fsdp_tensor *dx = NULL;
+    const bool is_most = 2 * r->n > r->x->shape[0]; /* of x's memory, which stays for it */
+    if (!r->in_place || !is_most || !can_lie_over(r->x))
+        return fsdp_new(r->s, r->x->dtype, 2, shape);
+    if (!fsdp_scope_ok(r->s) ||
+        !fsdp_scope_check(
+            r->s, fsdp_tensor_over(r->x->storage, r->x->dtype, 2, shape, r->x->offset, &dx)))
+        return NULL;
+    return fsdp_own(r->s, dx);
+}
+
 static void open_buffers(loss_run *r)
 {
     fsdp_scope *s = r->s;
     const int64_t width = r->w->shape[1];
     r->chunk = chunk_rows(r->n, r->w->shape[0] * (int64_t)fsdp_dtype_size(r->x->dtype));
     if (fsdp_needs_grad(s, r->x))
-        r->dx = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->n, width});
+        r->dx = open_input_gradient(r);
     if (fsdp_needs_grad(s, r->w))
         open_weight_gradient(r);
     r->gradient = r->dx || r->dw;
@@ -283,12 +306,12 @@ static void open_buffers(loss_run *r)
     r->logits = fsdp_new(s, r->x->dtype, 2, (const int64_t[]){r->chunk, r->w->shape[0]});
 }
 
-fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
-                                       const int32_t *labels, float factor)
+static fsdp_tensor *head_and_loss(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                  const int32_t *labels, float factor, bool in_place)
 {
     if (!check_all(s, x, w, labels))
         return NULL;
-    loss_run r = {.s = s, .x = x, .w = w, .factor = factor};
+    loss_run r = {.s = s, .x = x, .w = w, .factor = factor, .in_place = in_place};
     if (!find_labelled(&r, labels))
         return NULL;
     fsdp_tensor *loss = fsdp_new(s, FSDP_DTYPE_F32, 0, NULL);
@@ -317,4 +340,16 @@ fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tenso
     fsdp_drop(s, r.dx);
     fsdp_drop(s, own_dw);
     return fsdp_scope_ok(s) ? loss : NULL;
+}
+
+fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                       const int32_t *labels, float factor)
+{
+    return head_and_loss(s, x, w, labels, factor, false);
+}
+
+fsdp_tensor *fsdp_linear_cross_entropy_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
+                                        const int32_t *labels, float factor)
+{
+    return head_and_loss(s, x, w, labels, factor, true);
 }

@@ -78,7 +78,7 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     const fsdp_causal_lm *lm = self->impl;
     const int32_t *labels = fsdp_scope_get_options(s)->batch->labels;
     fsdp_tensor *loss =
-        fsdp_linear_cross_entropy(s, in->t[0], fsdp_read(s, lm->head), labels, lm->loss_factor);
+        fsdp_linear_cross_entropy_(s, in->t[0], fsdp_read(s, lm->head), labels, lm->loss_factor);
     *out = (fsdp_args){.t = {loss}, .n = 1};
 }
 

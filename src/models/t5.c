@@ -211,7 +211,7 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     const fsdp_t5 *t5 = self->impl;
     const int32_t *labels = fsdp_scope_get_options(s)->batch->labels;
     fsdp_tensor *loss =
-        fsdp_linear_cross_entropy(s, in->t[0], fsdp_read(s, t5->head), labels, t5->loss_factor);
+        fsdp_linear_cross_entropy_(s, in->t[0], fsdp_read(s, t5->head), labels, t5->loss_factor);
     *out = (fsdp_args){.t = {loss}, .n = 1};
 }
 

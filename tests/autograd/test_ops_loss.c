@@ -139,6 +139,76 @@ TEST(loss_of_several_chunks_is_that_of_one)
     fsdp_device_destroy(device);
 }
 
+/* x is the result of a node; what it and w get from a loss of several chunks, and what is allocated
+ * when x has gone. */
+static void run_big(fsdp_test *t, const int32_t *labels, bool in_place, bool held, big *b,
+                    int64_t *left)
+{
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+    fsdp_tensor *leaf =
+        op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){ROWS, WIDTH}, 1);
+    fsdp_tensor *w =
+        op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){VOCAB, WIDTH}, 2);
+    ASSERT_OK(fsdp_tensor_set_requires_grad(leaf, true));
+    ASSERT_OK(fsdp_tensor_set_requires_grad(w, true));
+    const int64_t before = op_allocated(device);
+    fsdp_tensor *x = fsdp_scale(s, leaf, 0.5f), *holder = held ? fsdp_tensor_retain(x) : NULL;
+    fsdp_tensor *loss = in_place ? fsdp_linear_cross_entropy_(s, x, w, labels, 0.25f)
+                                 : fsdp_linear_cross_entropy(s, x, w, labels, 0.25f);
+    ASSERT_OK(fsdp_scope_status(s));
+    if (held) /* it is as it was */
+        ASSERT_OK(fsdp_tensor_to_floats(holder, b->x));
+    fsdp_tensor_release(holder);
+    fsdp_drop(s, x);
+    *left = op_allocated(device) - before;
+    ASSERT_OK(fsdp_backward(tape, &loss, NULL, 1));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(leaf), b->dx));
+    ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(w), b->dw));
+    if (held) {
+        static float values[ROWS * WIDTH];
+        ASSERT_OK(fsdp_tensor_to_floats(leaf, values));
+        for (int i = 0; i < ROWS * WIDTH; i++)
+            ASSERT_F32(b->x[i], 0.5f * values[i]);
+    }
+    fsdp_scope_close(s);
+    fsdp_tape_destroy(tape);
+    fsdp_tensor_release(leaf);
+    fsdp_tensor_release(w);
+    fsdp_device_destroy(device);
+}
+
+/* dx over x, if most rows have one: the same gradients, and no second tensor beside x on the way; x
+ * that somebody holds stays as it is. */
+TEST(the_gradient_of_x_may_lie_where_x_was)
+{
+    static big apart, in_place;
+    int64_t left[2];
+    for (int ignored = 0; ignored < 3; ignored++) {
+        for (int r = 0; r < ROWS; r++) {
+            const bool first_half = ignored == 2 && r < ROWS - ROWS / 2;
+            apart.labels[r] = (ignored == 1 && r % 7 == 3) || first_half ? -100 : r * 5 % VOCAB;
+        }
+        run_big(t, apart.labels, false, false, &apart, &left[0]);
+        CHECK_HERE();
+        for (int held = 0; held < 2; held++) {
+            run_big(t, apart.labels, true, held, &in_place, &left[1]);
+            CHECK_HERE();
+            ASSERT(memcmp(apart.dx, in_place.dx, sizeof apart.dx) == 0);
+            ASSERT(memcmp(apart.dw, in_place.dw, sizeof apart.dw) == 0);
+            ASSERT(in_place.dx[(ROWS - 1) * WIDTH] != 0.0f);
+            if (!held && ignored < 2) /* also of the rows that have no gradient */
+                ASSERT_INT(left[1], 4 + 4 * WIDTH * (ROWS + VOCAB));
+            else
+                ASSERT_INT(left[1], left[0]);
+        }
+    }
+}
+
 /* --- a weight that is a leaf of its own --- */
 
 enum {
