@@ -6,9 +6,9 @@
  * w gives their gradient, one pass over what the caches still hold turns that into the activation
  * and what was there before into its gradient, and the product with dy follows. Neither the
  * activation nor its gradient is ever there as a whole, and their common exponential is computed
- * once. Products are cut at columns of C, which changes no bit. In forward it is whole, unless the
- * layer is in a checkpointed part: memory is what that is for, and it is made for some rows at a
- * time.
+ * once. Products are cut at rows or columns of C, which changes no bit of those by our tiles. In
+ * forward it is whole, unless the layer is in a checkpointed part or no backward follows: then
+ * memory is what counts, and it is made for some rows at a time.
  * Legend: T rows of x, D features in, N features out. */
 #pragma once
 #include "src/autograd/autograd.h"

@@ -269,6 +269,7 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     if (fsdp_scope_ok(s))
         g->run(s, g->self, &in, &out);
     fsdp_early_stop_end_second(s->run);
+    FSDP_TRY(fsdp_scope_status(s));
     for (int k = 0; k < n->n_out; k++)
         forget_values(s, &in, &out.t[g->result[k]]);
     FSDP_TRY(fsdp_scope_status(s));

@@ -6,8 +6,9 @@
  * random numbers, so that every bit is as it was, and then that tape backward. The inputs enter the
  * inner tape through nodes, not as leaves, and with the gradients that later readers gave: all are
  * then added one by one in the input's dtype, in the order of the outer tape. Regions of the part
- * exist on the inner tape only; the hooks of its modules learn of the second forward by
- * fsdp_run.recomputing, and end_backward is left to the outer tape.
+ * exist on the inner tape only; its results are on it without their values, which nobody reads; the
+ * hooks of its modules learn of the second forward by fsdp_run.recomputing, and end_backward is
+ * left to the outer tape.
  *
  * Selective by operation (torchtitan's "op"), the first run also keeps the results of attention and
  * of every second product, in the order of computing; the second run takes them from there one by

@@ -5,17 +5,17 @@
  * but knows the node that made it, and the result's memory goes when forward is through with it. In
  * backward the node makes it again, with the same kernel and so with the same bits, before the
  * first operation that reads it, and lets go of it when the last one has, or at the latest when its
- * own backward has run, which is after all of them. A result that somebody holds until then is read
- * as it is; so is one that the second run of a checkpointed part stops at. What comes of such a
- * result is kept: otherwise a chain of them would be made again from its beginning. torch.compile
+ * own backward has run, which is after all of them. (In the second run of a checkpointed part,
+ * where memory is what counts, it lets go after each.) A result that somebody holds until then is
+ * read as it is; so is one that the second run of a checkpointed part stops at. What comes of such
+ * a result is kept: otherwise a chain of them would be made again from its beginning. torch.compile
  * decides alike where it cuts forward from backward. An operation with such a result has a
  * `derive`. */
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* Node `n`, which has just been recorded and keeps all that it saved, can make `result` again. In
- * the second run of a checkpointed part, where memory is what counts, it does so `for_each` that
- * reads it: between them it is not there. */
+/* Node `n`, which has just been recorded and keeps all that it saved, can make `result` again.
+ * `for_each`: for each that reads it. */
 FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each);
 /* The node goes: nobody asks for its result any more. Accepts NULL. */
 void fsdp_derived_destroy(fsdp_derived *derived);

@@ -7,7 +7,7 @@
  * that its nodes are on the tape and its modules' hooks are called, but from there on operations
  * get no kernels and make tensors without memory, as on the meta device.
  *
- * Where that is, the first run finds: it numbers operations in the order of fsdp_record(), marks
+ * Where that is, the first run finds: it numbers operations in the order they are counted, marks
  * their results with the number, and remembers the highest one that a later operation might save.
  * When in doubt it takes an operation for one that is needed. The first run counts all operations
  * that the second one can count, so a difference makes the second run stop later or, if the part
@@ -30,7 +30,9 @@ void fsdp_early_stop_begin_first(fsdp_early_stop *stop, fsdp_run *run, uint64_t 
 void fsdp_early_stop_end_first(fsdp_run *run);
 void fsdp_early_stop_begin_second(fsdp_early_stop *stop, fsdp_run *run);
 void fsdp_early_stop_end_second(fsdp_run *run);
-/* An operation has computed, or would have: fsdp_record() says so. */
+/* An operation has computed, or would have: fsdp_record() says so, or who has two that share a
+ * node.
+ */
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args);
 /* Is the operation that was counted last the one where a second run stops? Backward then begins
  * with what reads its result. */

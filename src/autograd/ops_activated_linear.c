@@ -7,8 +7,8 @@
 #include "src/base/philox.h"
 
 enum {
-    PART_BYTES = 4 << 20,              /* of the activation, about; in a checkpointed part */
-    CHECKPOINTED_PART_BYTES = 2 << 20, /* but not fewer than */
+    PART_BYTES = 4 << 20,       /* of the activation, about; where memory is what counts */
+    SMALL_PART_BYTES = 2 << 20, /* but not fewer than */
     LEAST_ROWS = 256,
     LEAST_FEATURES = 512,
     FEATURE_ALIGN = 64
@@ -28,9 +28,10 @@ enum {
 typedef struct activated_options {
     fsdp_linear_shape shape;
     uint8_t activation; /* fsdp_activation */
-    bool checkpointed;  /* it is in a part that runs twice */
+    bool saves_memory;  /* it is in a part that runs twice, or no backward follows */
     float factor;       /* of the gradient: what dropout kept was multiplied by it */
 } activated_options;
+_Static_assert(sizeof(activated_options) <= FSDP_OPTION_BYTES, "a node keeps them");
 
 /* n in parts of at most about so many bytes: the length of one. */
 static int64_t part_of(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t least, int64_t align)
@@ -38,8 +39,8 @@ static int64_t part_of(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t l
     int64_t most = bytes_of_one > 0 ? bytes / bytes_of_one : n;
     most = most > least ? most : least;
     const int64_t parts = n > most ? (n + most - 1) / most : 1;
-    const int64_t part = ((n + parts - 1) / parts + align - 1) / align * align;
-    return part < n ? part : n;
+    const int64_t even = (n + parts - 1) / parts, part = (even + align - 1) / align * align;
+    return n - (parts - 1) * part < align ? even : part; /* no crumb at the end */
 }
 
 static int64_t bytes_of(const fsdp_linear_shape *o, int64_t numel)
@@ -95,9 +96,9 @@ static void part_backward(const backward_run *r, fsdp_linear_part part)
 static void parts_backward(backward_run *r)
 {
     const fsdp_linear_shape *shape = &r->o->shape;
-    const int64_t features = part_of(shape->in_features, bytes_of(shape, shape->rows),
-                                     r->o->checkpointed ? CHECKPOINTED_PART_BYTES : PART_BYTES,
-                                     LEAST_FEATURES, FEATURE_ALIGN);
+    const int64_t features =
+        part_of(shape->in_features, bytes_of(shape, shape->rows),
+                r->o->saves_memory ? SMALL_PART_BYTES : PART_BYTES, LEAST_FEATURES, FEATURE_ALIGN);
     r->part = fsdp_new(r->s, shape->dtype, 2, (const int64_t[]){shape->rows, features});
     for (int64_t first = 0; first < shape->in_features && fsdp_scope_kernels(r->s);
          first += features) {
@@ -134,12 +135,12 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 
 /* --- forward --- */
 
-/* Rows of the activation that are there at once. */
+/* Rows of the activation that are there at once: both runs of what runs twice say the same. */
 static int64_t rows_at_once(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
-    return o->checkpointed ? part_of(shape->rows, bytes_of(shape, shape->in_features),
-                                     CHECKPOINTED_PART_BYTES, LEAST_ROWS, 1)
+    return o->saves_memory ? part_of(shape->rows, bytes_of(shape, shape->in_features),
+                                     SMALL_PART_BYTES, LEAST_ROWS, 1)
                            : shape->rows;
 }
 
@@ -208,7 +209,7 @@ static void record(fsdp_scope *s, const fsdp_op *op, const activated_options *o,
 static activated_options options_of(const fsdp_scope *s, fsdp_activation a, float factor)
 {
     return (activated_options){.activation = (uint8_t)a,
-                               .checkpointed = s->run->recomputing || s->run->hidden_tape,
+                               .saves_memory = s->run->recomputing || !s->run->tape,
                                .factor = factor};
 }
 
@@ -273,11 +274,12 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
     fsdp_tensor *in[4] = {x, NULL, w, bias};
     if (!check(s, &linear_op, in, false, &o.shape) || !fsdp_check_probability(s, linear_op.name, p))
         return NULL;
-    if (fsdp_grad_is_leaf(s, x)) { /* has no node that could be y's, too */
-        fsdp_tensor *y = fsdp_relu_dropout_(s, x, p);
-        return fsdp_linear(s, y, w, bias);
+    if (fsdp_grad_is_leaf(s, x)) { /* it has no node that could be relu's, too */
+        in[IN_X] = fsdp_relu_dropout_(s, x, p);
+        o.factor = 1.0f;
+    } else {
+        in[IN_X] = relu_dropout(s, x, p);
     }
-    in[IN_X] = relu_dropout(s, x, p);
     if (!in[IN_X])
         return NULL;
     fsdp_tensor *y = NULL;

@@ -8,8 +8,8 @@
  * hands them on, which is right only if the gradient of the loss is 1. Where w's gradient has a
  * place of its own, in a unit, dw is added to that at once, so that there is no second one of its
  * size; the backward of a tape is an error then if it does not come to the loss, or the unit has
- * dropped its gradients since. Where x is not needed any more, dx takes its place: a chunk's row i
- * of dx is written when no row of x above i will be read again.
+ * dropped its gradients since. Where x is not needed any more, dx takes its place: row i of dx
+ * is written when none of x's rows up to i will be read again.
  *
  * Legend: T rows of x, D model width, V vocabulary, R rows of a chunk, n labelled rows. */
 #include <string.h>

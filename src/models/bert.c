@@ -123,6 +123,7 @@ void fsdp_bert_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *
     fsdp_tensor *wide = fsdp_module_call1(s, layer->intermediate, attended);
     *out = fsdp_module_call(s, layer->output, NULL, two(wide, attended));
     fsdp_drop(s, wide);
+    fsdp_drop(s, attended);
 }
 
 /* --- the model --- */

@@ -54,6 +54,7 @@ void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     fsdp_tensor *wide = fsdp_apply_conv1d(s, in->t[0], &m->c_fc);
     fsdp_tensor *y = fsdp_apply_activated_conv1d(
         s, fsdp_hidden_act_activation(c->activation_function), wide, &m->c_proj);
+    fsdp_drop(s, wide);
     *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
 }
 

@@ -18,11 +18,7 @@ static fsdp_tensor *activated(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x, 
                               const fsdp_layer *layer, bool transposed)
 {
     fsdp_tensor *bias = layer->bias ? fsdp_read(s, layer->bias) : NULL;
-    fsdp_tensor *y =
-        fsdp_activated_linear(s, a, x, up, fsdp_read(s, layer->weight), bias, transposed);
-    fsdp_drop(s, x);
-    fsdp_drop(s, up);
-    return y;
+    return fsdp_activated_linear(s, a, x, up, fsdp_read(s, layer->weight), bias, transposed);
 }
 
 fsdp_tensor *fsdp_apply_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,

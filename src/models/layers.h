@@ -7,7 +7,7 @@
  * Conv1D. */
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_conv1d(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
-/* The same of a(x), or of a(x) * up where up is not NULL; both are dropped. */
+/* The same of a(x), or of a(x) * up where up is not NULL. */
 fsdp_tensor *fsdp_apply_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
                                          fsdp_tensor *up, const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_activated_conv1d(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,

@@ -67,6 +67,8 @@ void fsdp_llama_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *i
     *out = (fsdp_args){
         .t = {fsdp_apply_activated_linear(s, FSDP_ACTIVATION_SILU, gate, up, &m->down_proj)},
         .n = 1};
+    fsdp_drop(s, gate);
+    fsdp_drop(s, up);
 }
 
 void fsdp_llama_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)

@@ -327,3 +327,61 @@ TEST(the_second_run_leaves_the_last_product_out)
         fsdp_device_destroy(device);
     }
 }
+
+/* --- a leaf --- */
+
+typedef struct leaf_part {
+    fsdp_tensor *x, *w;
+} leaf_part;
+
+static void relu_of_a_leaf(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
+{
+    const leaf_part *p = self;
+    fsdp_tensor *hidden = fsdp_linear(s, in->t[0], p->w, NULL);
+    fsdp_tensor *y = fsdp_relu_dropout_linear_(s, p->x, 0.25f, p->w, NULL);
+    *out = (fsdp_args){.t = {fsdp_add(s, hidden, y)}, .n = 1};
+}
+
+/* Its memory stays as it is, and both runs say the same of what they keep. */
+TEST(relu_of_a_leaf_is_not_in_place)
+{
+    enum {
+        SIDE = 6
+    };
+    static const fsdp_checkpoint_options options[] = {{0}, {.keeps_results = true}};
+    static const int64_t shape[] = {SIDE, SIDE};
+    float x[SIDE * SIDE], after[SIDE * SIDE], want[2][SIDE * SIDE], got[2][SIDE * SIDE];
+    for (int i = 0; i < 3; i++) {
+        fsdp_device *device;
+        fsdp_tape *tape;
+        fsdp_scope *s;
+        ASSERT_OK(fsdp_device_create(NULL, &device));
+        ASSERT_OK(fsdp_tape_create(&tape));
+        ASSERT_OK(fsdp_scope_open(device, tape, &(fsdp_scope_options){.training = true}, &s));
+        leaf_part p = {.x = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, shape, 1),
+                       .w = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, shape, 2)};
+        fsdp_tensor *dy = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, shape, 3);
+        CHECK_HERE();
+        ASSERT_OK(fsdp_tensor_set_requires_grad(p.x, true));
+        ASSERT_OK(fsdp_tensor_set_requires_grad(p.w, true));
+        ASSERT_OK(fsdp_tensor_to_floats(p.x, x));
+        fsdp_args in = {.t = {fsdp_scale(s, p.w, 0.5f)}, .n = 1}, out = {.n = 0};
+        if (i)
+            fsdp_checkpoint(s, &options[i - 1], relu_of_a_leaf, &p, sizeof p, &in, &out);
+        else
+            relu_of_a_leaf(s, &p, &in, &out);
+        ASSERT_OK(fsdp_scope_status(s));
+        ASSERT_OK(fsdp_backward(tape, out.t, &dy, 1));
+        ASSERT_OK(fsdp_tensor_to_floats(p.x, after));
+        ASSERT(memcmp(x, after, sizeof x) == 0);
+        ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(p.x), i ? got[0] : want[0]));
+        ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(p.w), i ? got[1] : want[1]));
+        ASSERT(i == 0 || memcmp(got, want, sizeof want) == 0);
+        fsdp_scope_close(s);
+        fsdp_tape_destroy(tape);
+        fsdp_tensor_release(dy);
+        fsdp_tensor_release(p.x);
+        fsdp_tensor_release(p.w);
+        fsdp_device_destroy(device);
+    }
+}
