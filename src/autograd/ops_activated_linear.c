@@ -40,7 +40,9 @@ static int64_t part_of(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t l
     most = most > least ? most : least;
     const int64_t parts = n > most ? (n + most - 1) / most : 1;
     const int64_t even = (n + parts - 1) / parts, part = (even + align - 1) / align * align;
-    return n - (parts - 1) * part < align ? even : part; /* no crumb at the end */
+    if (n - (parts - 1) * part < align)
+        return even; /* no crumb at the end */
+    return part < n ? part : n;
 }
 
 static int64_t bytes_of(const fsdp_linear_shape *o, int64_t numel)
