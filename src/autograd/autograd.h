@@ -37,6 +37,11 @@ struct fsdp_grad_sink {
      * of the leaf alone, of so many rows; one that reads all of it. */
     bool looked_up, read_whole;
     int64_t lookups;
+    /* Nodes that read the leaf and have not run backward; and those that were in the hidden run of
+     * a checkpointed part, whose second run is to come. When the last of a leaf has run, `was_read`
+     * is called: nothing that is known of adds to the gradient any more. NULL: nobody asks. */
+    int n_readers, n_hidden_readers;
+    void (*was_read)(fsdp_grad_sink *self);
     /* The tensor to write the gradient to and whether it adds: *beta 0 on the first contribution,
      * 1 later. FSDP points it into the unit's gradient slot. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);

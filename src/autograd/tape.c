@@ -36,12 +36,21 @@ void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i)
     n->from[i] = 0;
 }
 
+static void leave_leaf(fsdp_tensor *leaf)
+{
+    fsdp_grad_sink *sink = leaf ? leaf->sink : NULL;
+    if (sink && sink->n_readers && --sink->n_readers == 0 && !sink->n_hidden_readers &&
+        sink->was_read)
+        sink->was_read(sink);
+    fsdp_tensor_release(leaf);
+}
+
 void fsdp_node_clear(const fsdp_tape *tape, fsdp_node *n)
 {
     for (int i = 0; i < n->n_saved; i++)
         fsdp_node_release_saved(tape, n, i);
     for (int i = 0; i < n->n_in; i++)
-        fsdp_tensor_release(n->in[i].leaf);
+        leave_leaf(n->in[i].leaf);
     fsdp_derived_destroy(n->derived);
     free_host(n->op, n->host);
     n->n_saved = n->n_in = 0;
@@ -108,8 +117,11 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
 }
 
 /* For where the leaf's gradient is going to be. */
-static void note_use(const fsdp_record_args *args, fsdp_grad_sink *sink)
+static void note_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_grad_sink *sink)
 {
+    sink->n_readers++;
+    if (s->run->recomputing && sink->n_hidden_readers)
+        sink->n_hidden_readers--;
     if (args->op->reads_rows) {
         sink->looked_up = true;
         sink->lookups += args->rows;
@@ -139,7 +151,7 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
             n->in[i].output = t->output;
         } else {
             n->in[i].leaf = fsdp_tensor_retain(t);
-            note_use(args, t->sink);
+            note_use(s, args, t->sink);
         }
     }
     for (int i = 0; i < args->n_saved; i++)
@@ -151,6 +163,16 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         }
     if (args->options_bytes)
         memcpy(n->options, args->options, args->options_bytes);
+}
+
+/* The second run of a checkpointed part will record them. */
+static void note_hidden_uses(const fsdp_scope *s, const fsdp_record_args *args)
+{
+    if (!s->run->hidden_tape || s->run->recomputing)
+        return;
+    for (int i = 0; i < args->n_in; i++)
+        if (args->in[i] && is_leaf(args->in[i]))
+            args->in[i]->sink->n_hidden_readers++;
 }
 
 static bool keeps_all(const fsdp_node *n)
@@ -167,6 +189,7 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
     fsdp_trace_lap(fsdp_op_category(args->op), args->op->name,
                    s->run->recomputing ? "recomputation" : NULL);
     fsdp_early_stop_count(s, args);
+    note_hidden_uses(s, args);
     uint32_t need = 0;
     for (int i = 0; i < args->n_in; i++)
         if (fsdp_needs_grad(s, args->in[i]))

@@ -113,6 +113,11 @@ static inline int fsdp_group_rank_of_world(const fsdp_group *group, int world_ra
             return r;
     return !group->members && world_rank >= 0 && world_rank < group->world_size ? world_rank : -1;
 }
+/* Do phases take as long as a network would? */
+static inline bool fsdp_group_has_network(const fsdp_group *group)
+{
+    return group && group->network;
+}
 /* The board that this rank writes. */
 static inline fsdp_comm_board *fsdp_group_board(const fsdp_group *group)
 {

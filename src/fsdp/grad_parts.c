@@ -36,22 +36,33 @@ char *fsdp_grad_parts_of_rank(const fsdp_param_group *u, const fsdp_grad_parts *
                 : NULL;
 }
 
+/* Of parameter i, as rank r says, and as this one does. */
+static fsdp_status flags_differ(const fsdp_param_group *u, const fsdp_group *group, size_t i, int r,
+                                unsigned char theirs, unsigned char own)
+{
+    const int rank = fsdp_group_world_rank(group, r);
+    const int own_rank = fsdp_group_world_rank(group, fsdp_group_rank(group));
+    if (theirs && own)
+        return fsdp_error(FSDP_ERR_COMM,
+                          "ranks diverged: the gradient of '%s' in unit '%s' comes on rank %d as "
+                          "number %d of a section, on rank %d as number %d",
+                          u->params[i].name, u->name, rank, theirs, own_rank, own);
+    return fsdp_error(FSDP_ERR_COMM,
+                      "ranks diverged: rank %d has %s gradient of '%s' in unit '%s', rank %d has "
+                      "%s",
+                      rank, theirs ? "a" : "no", u->params[i].name, u->name, own_rank,
+                      theirs ? "none" : "one");
+}
+
 fsdp_status fsdp_grad_parts_compare_flags(const fsdp_param_group *u, const fsdp_grad_parts *all)
 {
-    const int own_rank = fsdp_group_rank(all->group);
-    const unsigned char *own = fsdp_grad_parts_flags(u, all, own_rank);
+    const unsigned char *own = fsdp_grad_parts_flags(u, all, fsdp_group_rank(all->group));
     for (int r = 0; r < fsdp_group_world_size(all->group); r++) {
         const unsigned char *flags = fsdp_grad_parts_flags(u, all, r);
         for (size_t i = 0; i < u->n_params && flags; i++)
             if (flags[i] != own[i])
                 return fsdp_group_fail(all->group,
-                                       fsdp_error(FSDP_ERR_COMM,
-                                                  "ranks diverged: rank %d has %s gradient of '%s' "
-                                                  "in unit '%s', rank %d has %s",
-                                                  fsdp_group_world_rank(all->group, r),
-                                                  flags[i] ? "a" : "no", u->params[i].name, u->name,
-                                                  fsdp_group_world_rank(all->group, own_rank),
-                                                  flags[i] ? "none" : "one"));
+                                       flags_differ(u, all->group, i, r, flags[i], own[i]));
     }
     return FSDP_OK;
 }

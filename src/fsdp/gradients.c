@@ -7,275 +7,10 @@
  * agree in every bit. With replicas (Note [Replicas]) rank r is column r mod S of row r / S of the
  * mesh: a row's ranks are added first, then the rows. Where S is a power of two, that is the same
  * tree. */
-#include <stddef.h>
-
-#include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/trace.h"
 #include "src/fsdp/grad_rows.h"
-
-static fsdp_grad_parts slots_of(const fsdp_param_group *u)
-{
-    return (fsdp_grad_parts){u->slot, u->group, u->slot_numel};
-}
-
-static fsdp_phase_info info_of_bytes(const fsdp_param_group *u, fsdp_phase_kind kind, size_t numel)
-{
-    fsdp_dtype dtype = u->options.mp_policy.reduce_dtype;
-    return (fsdp_phase_info){.unit = u->number,
-                             .step = u->step,
-                             .kind = (uint16_t)kind,
-                             .dtype = (uint16_t)dtype,
-                             .bytes = numel * fsdp_dtype_size(dtype)};
-}
-
-/* Bytes of the gradients that this micro-step touched: ranks that ran different code differ here,
- * and the phase check says so. */
-static fsdp_phase_info info_of(const fsdp_param_group *u, fsdp_phase_kind kind)
-{
-    size_t numel = 0;
-    for (size_t i = 0; i < u->n_params; i++)
-        if (u->params[i].touched)
-            numel += (size_t)fsdp_parameter_numel(u->params[i].parameter);
-    return info_of_bytes(u, kind, numel);
-}
-
-/* --- backward writes --- */
-
-/* Places for what is in the slot. `whole`: nothing has a table. */
-static void lay_out_slot(fsdp_param_group *u, bool whole)
-{
-    u->slot_numel = 0;
-    for (size_t i = 0; i < u->n_params; i++) {
-        fsdp_param *p = &u->params[i];
-        if (!p->in_slot)
-            continue;
-        p->grad_slot->offset = u->slot_numel;
-        u->slot_numel += !whole && p->table.most
-                             ? fsdp_grad_rows_slot_numel(p)
-                             : fsdp_param_group_aligned(fsdp_parameter_numel(p->parameter));
-    }
-}
-
-/* Memory for a slot as it is laid out, which the unit has from here on. */
-static fsdp_status take_slot(fsdp_param_group *u)
-{
-    fsdp_grad_parts slots = slots_of(u);
-    fsdp_buffer *slot;
-    FSDP_TRY(fsdp_pool_take(&u->pools->slots, fsdp_grad_parts_bytes(u, &slots), &slot));
-    /* Told apart here, ranks that lay it out differently do not write into each other's part. */
-    fsdp_phase_info info = info_of_bytes(u, FSDP_KIND_GRADIENT, (size_t)u->slot_numel);
-    fsdp_status status = fsdp_buffer_begin(slot, FSDP_PHASE_WRITE, &info);
-    if (status != FSDP_OK) {
-        fsdp_pool_give_back(&u->pools->slots, slot);
-        return status;
-    }
-    u->slot = slots.buffer = slot;
-    char *own = fsdp_grad_parts_of_rank(u, &slots, fsdp_group_rank(u->group));
-#ifdef FSDP_DEBUG
-    if (own)
-        fsdp_device_memset(u->device, own, 0xff, (size_t)slots.numel * sizeof(float));
-        /* NaN: the first contribution overwrites */
-#endif
-    fsdp_storage_set_data(u->slot_storage, own);
-    return FSDP_OK;
-}
-
-/* It is not the unit's any more; what is in it is nobody's unless it was published. */
-static void leave_slot(fsdp_param_group *u, fsdp_buffer *slot)
-{
-    fsdp_buffer_end(slot);
-    fsdp_pool_give_back(&u->pools->slots, slot);
-}
-
-static void drop_slot(fsdp_param_group *u)
-{
-    if (!u->slot)
-        return;
-    fsdp_storage_set_data(u->slot_storage, NULL);
-    leave_slot(u, u->slot);
-    u->slot = NULL;
-}
-
-static void close_tables(fsdp_param_group *u)
-{
-    for (size_t i = 0; i < u->n_params; i++)
-        fsdp_grad_rows_close(&u->params[i]);
-}
-
-static fsdp_status open_slot(fsdp_param_group *u)
-{
-    FSDP_TRY(fsdp_grad_rows_plan(u));
-    for (size_t i = 0; i < u->n_params; i++) /* what does not train has no place in it */
-        u->params[i].in_slot = fsdp_parameter_requires_grad(u->params[i].parameter);
-    lay_out_slot(u, false);
-    fsdp_status status = take_slot(u);
-    for (size_t i = 0; i < u->n_params && status == FSDP_OK; i++)
-        status = fsdp_grad_rows_open(u, &u->params[i]);
-    if (status == FSDP_OK)
-        return FSDP_OK;
-    close_tables(u);
-    drop_slot(u);
-    return status;
-}
-
-/* What `before`, laid out as `offsets` [n_params] say, has of parameter i goes where it is to lie
- * now. */
-static void move_gradient(const fsdp_param_group *u, size_t i, const float *before,
-                          const int64_t *offsets)
-{
-    const fsdp_param *p = &u->params[i];
-    const fsdp_kernels *k = u->device->kernels;
-    if (!p->touched || !k)
-        return;
-    if (p->table.most)
-        fsdp_grad_rows_spread(u, p, before + offsets[i], p->grad_slot);
-    else
-        k->copy(u->device->context, fsdp_tensor_ptr(p->grad_slot), before + offsets[i],
-                (size_t)fsdp_tensor_numel(p->grad_slot) * sizeof(float));
-}
-
-/* Another slot, in which every parameter has its whole place. */
-static fsdp_status exchange_slot(fsdp_param_group *u, int64_t *offsets)
-{
-    fsdp_buffer *slot = u->slot;
-    const float *before = u->slot_storage->data;
-    const int64_t numel = u->slot_numel;
-    for (size_t i = 0; i < u->n_params; i++)
-        offsets[i] = u->params[i].grad_slot->offset;
-    lay_out_slot(u, true);
-    fsdp_status status = take_slot(u);
-    if (status != FSDP_OK) {
-        for (size_t i = 0; i < u->n_params; i++)
-            u->params[i].grad_slot->offset = offsets[i];
-        u->slot_numel = numel;
-        return status;
-    }
-    for (size_t i = 0; i < u->n_params; i++)
-        move_gradient(u, i, before, offsets);
-    leave_slot(u, slot);
-    close_tables(u);
-    return FSDP_OK;
-}
-
-static fsdp_status widen_slot(fsdp_param_group *u)
-{
-    int64_t *offsets = fsdp_calloc(u->n_params, sizeof *offsets);
-    if (!offsets)
-        return FSDP_ERR_NOMEM;
-    fsdp_trace_begin(FSDP_TRACE_SHARDING, "widen gradient slot", u->name);
-    fsdp_status status = exchange_slot(u, offsets);
-    fsdp_trace_end();
-    fsdp_free(offsets);
-    return status;
-}
-
-static fsdp_status refuse_gradient(const fsdp_param_group *u, const fsdp_param *p)
-{
-    if (!fsdp_parameter_requires_grad(p->parameter))
-        return fsdp_error(FSDP_ERR_STATE,
-                          "'%s' of unit '%s' was frozen between a forward and its backward: freeze "
-                          "between steps",
-                          p->name, u->name);
-    return fsdp_error(FSDP_ERR_STATE,
-                      "'%s' of unit '%s' was unfrozen while the unit's gradients add up without "
-                      "being communicated: unfreeze between steps",
-                      p->name, u->name);
-}
-
-/* The unit's slot is open, and p has a place in it. */
-static fsdp_status enter_slot(fsdp_grad_sink *sink, fsdp_param_group **unit, fsdp_param **param)
-{
-    fsdp_parameter *parameter =
-        (fsdp_parameter *)(void *)((char *)sink - offsetof(fsdp_parameter, sink));
-    fsdp_param_group *u = parameter->owner;
-    if (!u->pools)
-        return fsdp_error(FSDP_ERR_STATE, "unit '%s' has not run a forward", u->name);
-    FSDP_TRY(fsdp_param_group_reduce(u));
-    if (!u->slot)
-        FSDP_TRY(open_slot(u));
-    fsdp_param *p = fsdp_param_group_find(u, parameter);
-    FSDP_ASSERT(p);
-    if (!p->in_slot)
-        return refuse_gradient(u, p);
-    *unit = u;
-    *param = p;
-    return FSDP_OK;
-}
-
-fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsdp_tensor **dst,
-                                    float *beta)
-{
-    fsdp_param_group *u;
-    fsdp_param *p;
-    (void)leaf;
-    sink->read_whole = true; /* a head and its loss are at it before they are recorded */
-    FSDP_TRY(enter_slot(sink, &u, &p));
-    if (p->table.most)
-        FSDP_TRY(widen_slot(u));
-    *beta = p->touched ? 1.0f : 0.0f;
-    p->touched = true;
-    *dst = p->grad_slot;
-    return FSDP_OK;
-}
-
-fsdp_status fsdp_param_group_target_rows(fsdp_grad_sink *sink, const int32_t *ids, int64_t n,
-                                         int32_t padding_idx, fsdp_grad_rows *out)
-{
-    fsdp_param_group *u;
-    fsdp_param *p;
-    FSDP_TRY(enter_slot(sink, &u, &p));
-    if (p->table.most && !fsdp_grad_rows_are_foreseen(p))
-        FSDP_TRY(widen_slot(u));
-    if (!p->table.most)
-        return FSDP_OK;
-    p->touched = true;
-    return fsdp_grad_rows_take(u, p, ids, n, padding_idx, out);
-}
-
-/* reduce_dtype below float32: each gradient is rounded once, here, and still summed in float32. */
-static fsdp_status round_slot(fsdp_param_group *u)
-{
-    fsdp_dtype dtype = u->options.mp_policy.reduce_dtype;
-    if (dtype == FSDP_DTYPE_F32)
-        return FSDP_OK;
-    const fsdp_kernels *k = u->device->kernels;
-    for (size_t i = 0; i < u->n_params; i++) {
-        const fsdp_param *p = &u->params[i];
-        fsdp_tensor *g = p->table.most ? p->table.rows : p->grad_slot, *rounded;
-        if (!p->touched)
-            continue;
-        FSDP_TRY(fsdp_tensor_to(g, dtype, FSDP_TAG_COMM, &rounded));
-        if (k)
-            k->cast(u->device->context, fsdp_tensor_ptr(g), FSDP_DTYPE_F32,
-                    fsdp_tensor_ptr(rounded), dtype, fsdp_tensor_numel(g));
-        fsdp_tensor_release(rounded);
-    }
-    return FSDP_OK;
-}
-
-fsdp_status fsdp_param_group_publish(fsdp_param_group *u, bool last_micro_step, bool *pending)
-{
-    *pending = u->slot != NULL;
-    if (!u->slot || u->published)
-        return FSDP_OK;
-    u->published = true;
-    u->last_micro_step = last_micro_step;
-    fsdp_trace_begin(FSDP_TRACE_SHARDING, "publish gradients", u->name);
-    fsdp_status status = round_slot(u);
-    const fsdp_grad_parts slots = slots_of(u);
-    unsigned char *flags = fsdp_grad_parts_flags(u, &slots, fsdp_group_rank(u->group));
-    for (size_t i = 0; i < u->n_params && flags; i++) {
-        flags[i] = u->params[i].touched;
-        if (flags[i] && u->params[i].table.most)
-            fsdp_grad_rows_publish(u, &slots, &u->params[i]);
-    }
-    fsdp_storage_set_data(u->slot_storage, NULL);
-    fsdp_buffer_end(u->slot);
-    fsdp_param_group_tell(u, FSDP_UNIT_PUBLISH, NULL, 0);
-    fsdp_trace_end();
-    return status;
-}
+#include "src/fsdp/slot.h"
 
 /* --- own rows over all ranks --- */
 
@@ -368,7 +103,7 @@ static fsdp_status sum_slots(fsdp_param_group *u, const fsdp_grad_parts *slots, 
     fsdp_tensor *rows;
     FSDP_TRY(create_rows(u, p, &rows));
     const float scale = u->replicate_group ? 1.0f : scale_if_only(u, p, last);
-    if (p->table.most) {
+    if (p->published_rows) {
         fsdp_status status = fsdp_grad_rows_sum(u, slots, p, rows, scale);
         if (status != FSDP_OK) {
             fsdp_tensor_release(rows);
@@ -390,18 +125,15 @@ static fsdp_status sum_slots(fsdp_param_group *u, const fsdp_grad_parts *slots, 
  * to what is there. */
 static fsdp_status reduce_scatter(fsdp_param_group *u, bool last)
 {
-    const fsdp_grad_parts slots = slots_of(u);
-    fsdp_phase_info info = info_of(u, FSDP_KIND_REDUCE_SCATTER);
-    FSDP_TRY(fsdp_buffer_begin(u->slot, FSDP_PHASE_READ, &info));
+    const fsdp_grad_parts slots = fsdp_slot_published(u);
+    fsdp_phase_info info = fsdp_slot_reduce_info(u);
+    FSDP_TRY(fsdp_buffer_begin(u->published, FSDP_PHASE_READ, &info));
     fsdp_status status = fsdp_grad_parts_compare_flags(u, &slots);
-    for (size_t i = 0; i < u->n_params && status == FSDP_OK; i++) {
-        if (u->params[i].touched)
+    for (size_t i = 0; i < u->n_params && status == FSDP_OK; i++)
+        if (u->params[i].published)
             status = sum_slots(u, &slots, &u->params[i], last);
-        u->params[i].touched = false;
-    }
-    close_tables(u);
-    leave_slot(u, u->slot);
-    u->slot = NULL;
+    fsdp_buffer_end(u->published);
+    fsdp_slot_was_reduced(u);
     fsdp_param_group_tell(u, FSDP_UNIT_REDUCE, u->group, info.bytes);
     return status;
 }
@@ -436,7 +168,7 @@ static fsdp_status exchange_lanes(fsdp_param_group *u, const fsdp_grad_parts *la
     for (size_t i = 0; i < u->n_params; i++)
         if (u->params[i].partial)
             numel += (size_t)fsdp_tensor_numel(u->params[i].partial);
-    fsdp_phase_info info = info_of_bytes(u, FSDP_KIND_GRADIENT, numel);
+    fsdp_phase_info info = fsdp_slot_info(u, FSDP_KIND_GRADIENT, numel);
     FSDP_TRY(fsdp_buffer_begin(lanes->buffer, FSDP_PHASE_WRITE, &info));
     write_lane(u, lanes);
     fsdp_buffer_end(lanes->buffer);
@@ -518,7 +250,6 @@ static fsdp_status reduce(fsdp_param_group *u)
 {
     if (!u->published)
         return FSDP_OK;
-    u->published = false;
     FSDP_TRY(reduce_scatter(u, u->last_micro_step));
     return complete_sums(u, u->last_micro_step);
 }
@@ -536,7 +267,7 @@ bool fsdp_param_group_has_sums(const fsdp_param_group *u)
     for (size_t i = 0; i < u->n_params; i++)
         if (u->params[i].n_tree || u->params[i].partial)
             return true;
-    return u->slot != NULL;
+    return u->slot || u->published;
 }
 
 static void free_sums(fsdp_param_group *u)
@@ -558,7 +289,7 @@ void fsdp_param_group_drop_gradients(fsdp_param_group *u)
     fsdp_grad_rows_forget(u);
     for (size_t i = 0; i < u->n_params; i++) {
         const fsdp_param *p = &u->params[i];
-        p->parameter->sink.n_dropped += p->touched || p->partial || p->n_tree;
+        p->parameter->sink.n_dropped += p->touched || p->published || p->partial || p->n_tree;
     }
     fsdp_param_group_free_gradients(u);
 }
@@ -567,11 +298,8 @@ void fsdp_param_group_free_gradients(fsdp_param_group *u)
 {
     free_sums(u);
     for (size_t i = 0; i < u->n_params; i++) {
-        u->params[i].touched = false;
         fsdp_tensor_release(u->params[i].partial);
         u->params[i].partial = NULL;
     }
-    u->published = false;
-    close_tables(u);
-    drop_slot(u);
+    fsdp_slot_drop(u);
 }

@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/comm/group.h"
 #include "src/fsdp/extension.h"
 #include "src/fsdp/grad_rows.h"
 #include "src/fsdp/once_per_host.h"
@@ -13,7 +14,8 @@
 
 /* Offsets are multiples of this many elements: 64 bytes in every floating dtype. */
 enum {
-    ALIGN_ELEMENTS = 32
+    ALIGN_ELEMENTS = 32,
+    LEAST_IN_SECTIONS = 2 << 20 /* what less memory waits for its peers oftener for */
 };
 
 /* A whole master lies in one mapping, which hosts do not share. */
@@ -259,6 +261,8 @@ void fsdp_param_group_adopt(fsdp_param_group *u)
         parameter->sink.grad = NULL;
         parameter->sink.target = fsdp_param_group_target;
         parameter->sink.rows = fsdp_param_group_target_rows;
+        parameter->sink.was_read = fsdp_param_group_was_read;
+        parameter->sink.n_readers = parameter->sink.n_hidden_readers = 0;
         parameter->owner = u;
         parameter->settle = settle;
         parameter->mirror = fsdp_param_group_mirror;
@@ -312,6 +316,12 @@ int fsdp_param_group_world_size(const fsdp_param_group *u)
     return fsdp_group_world_size(u->group) * fsdp_group_world_size(u->replicate_group);
 }
 
+bool fsdp_param_group_is_on_one_host(const fsdp_param_group *u)
+{
+    return is_on_one_host(u->group) && is_on_one_host(u->replicate_group) &&
+           !fsdp_group_has_network(u->group) && !fsdp_group_has_network(u->replicate_group);
+}
+
 fsdp_group *fsdp_param_group_any_group(const fsdp_param_group *u)
 {
     return u->group ? u->group : u->replicate_group;
@@ -361,6 +371,7 @@ fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
         return FSDP_ERR_NOMEM;
     u->device = device;
     u->options = *options;
+    u->least_in_sections = LEAST_IN_SECTIONS;
     u->options.ignored_params = NULL; /* borrowed for the call only */
     choose_groups(u, group);
     fsdp_param_group_set_guards(u);
@@ -431,6 +442,7 @@ static void forget_memory(fsdp_parameter *p)
     p->sink.grad = p->data = p->local = NULL;
     p->sink.target = fsdp_grad_sink_default_target;
     p->sink.rows = NULL;
+    p->sink.was_read = NULL;
     p->shard_dim = 0;
     p->row_begin = p->row_end = 0;
     p->group = NULL;

@@ -18,13 +18,13 @@
  *   (fsdp_parameter_mirror()), and its store is the all-gather. If somebody wrote a local without,
  *   gather casts all own rows; if nobody wrote, it writes nothing.
  * slot: where backward writes this rank's whole gradient, float32, of an embedding the rows that
- *   were looked up (Note [Gradients by row] in grad_rows.h); a pool buffer of world_size slots,
- *   which hold what trains. After its WRITE each rank sums its own rows over all slots
- *   (READ). A byte for each parameter and rank says whether it has a gradient: that
- *   differs between ranks only if they ran different code, and would otherwise add up what an
- *   earlier unit left there.
- * A unit may have parameters of both kinds: see Note [Frozen parameters] in frozen.c. Of a third
- * kind are those with an extension: Note [All-gather extensions] in extension.h.
+ *   were looked up (Note [Gradients by row] in grad_rows.h), of a large unit a part at a time (Note
+ *   [Sections] in slot.h); a pool buffer of world_size slots, which hold what trains. After its
+ * WRITE each rank sums its own rows over all slots (READ). A byte for each parameter and rank says
+ * whether it has a gradient: that differs between ranks only if they ran different code, and would
+ * otherwise add up what an earlier unit left there. A unit may have parameters of both kinds: see
+ * Note [Frozen parameters] in frozen.c. Of a third kind are those with an extension: Note
+ * [All-gather extensions] in extension.h.
  *
  * Note [Replicas]. Over a mesh (replicate, shard) all of this is among the ranks of dimension 1:
  *   each row of the mesh has its own master, copies and slots. What a rank has summed of its own
@@ -77,9 +77,14 @@ typedef struct fsdp_param {
     fsdp_tensor *grad_slot;    /* whole, float32, over the unit's slot_storage; its place there is
                                   chosen when the slot is opened */
     size_t lane_offset;        /* elements, of the own rows in a lane of replicas; when that is */
-    bool in_slot;              /* it has a place there, */
+    bool in_slot;              /* it has a place there, when its gradient comes at the latest, */
     fsdp_row_table table;      /* or in there, of the rows that were looked up */
-    bool touched;              /* the slot has a gradient of this micro-step */
+    bool placed;               /* it has that place now, */
+    int order;                 /* given as this one in a section, else 0 */
+    bool touched;              /* the slot has a gradient of this micro-step, */
+    bool complete;             /* to which nothing will be added: Note [Sections] in slot.h */
+    bool published;            /* the published slot has one, at its place, */
+    bool published_rows;       /* as a table */
     fsdp_tensor *partial;      /* own rows summed over the shard group, not over replicas yet */
     /* Sharded partial sums of earlier micro-steps: the stack of an aligned binary tree. */
     fsdp_tensor *tree[FSDP_MAX_TREE];
@@ -105,7 +110,8 @@ typedef struct fsdp_pools {
     fsdp_pool gathered; /* shared by the ranks that a unit is sharded over */
     fsdp_pool whole;    /* likewise for units that are not: private to the rank */
     fsdp_pool slots;
-    fsdp_pool lanes; /* shared by replicas */
+    fsdp_pool lanes;           /* shared by replicas */
+    fsdp_param_group *pending; /* whose slot is published and not reduced yet; NULL: none */
 } fsdp_pools;
 
 struct fsdp_param_group {
@@ -120,8 +126,12 @@ struct fsdp_param_group {
     size_t n_params;
     int64_t logical_numel; /* of its parameters */
     fsdp_unit_part zero_copy, copied;
-    fsdp_offload_unit *offload;   /* that locals are staged with, none zero-copy; NULL: in memory */
-    int64_t slot_numel;           /* of what trains, alignment included */
+    fsdp_offload_unit *offload; /* that locals are staged with, none zero-copy; NULL: in memory */
+    int64_t slot_numel;         /* of what trains, or a section of it, alignment included; */
+    int64_t slot_used;          /* places are given up to here */
+    bool in_sections;           /* it is a section; how many places were given in its order */
+    int n_placed;
+    int64_t least_in_sections;    /* elements: a unit of fewer is whole in its slot */
     fsdp_buffer *master;          /* zero-copy parameters; NULL: there are none */
     fsdp_storage *master_storage; /* which their locals lie in, and */
     fsdp_storage *view_storage;   /* the same as operations read it */
@@ -148,9 +158,13 @@ struct fsdp_param_group {
     bool requested; /* fsdp_unit_unshard_async: kept until its own next forward or backward */
     bool no_unshard_in_backward;
     double divide_factor;
-    bool published;       /* the slot: it is to be reduced before it is written again */
-    bool last_micro_step; /* of what is published */
-    bool no_all_reduce;   /* over the replicas; they are added by a later reduce */
+    fsdp_buffer *published;  /* a slot that is to be reduced; NULL: none */
+    int64_t published_numel; /* of a part of it */
+    bool published_section;  /* it is no whole slot */
+    bool last_micro_step;    /* of what is published; */
+    bool in_last_micro_step; /* of the forward that was the latest with gradients */
+    bool no_sync;            /* gradients add up in the slot, which is not published */
+    bool no_all_reduce;      /* over the replicas; they are added by a later reduce */
     fsdp_all_reduce_hook *all_reduce_hook;
     void *all_reduce_arg;
     uint32_t step;                      /* for phase infos and messages */
@@ -198,6 +212,8 @@ int64_t fsdp_param_most_numel(const fsdp_param_group *unit, const fsdp_param *p)
 int64_t fsdp_param_group_trained_bytes(const fsdp_param_group *unit);
 /* The ranks that a unit's gradients come from. */
 int fsdp_param_group_world_size(const fsdp_param_group *unit);
+/* Are they all on one host, where gradients have no way to go? */
+bool fsdp_param_group_is_on_one_host(const fsdp_param_group *unit);
 /* Over some rank of which messages and aborts go; NULL: a world of one. */
 fsdp_group *fsdp_param_group_any_group(const fsdp_param_group *unit);
 /* Give a tensor of this rank's rows of p the spec of the unit's mesh. No effect if p is whole. */
@@ -255,7 +271,7 @@ void fsdp_param_group_drop_copy(fsdp_param_group *unit);
 /* See fsdp_parameter_mirror(): own rows of what is kept, if they lie there in one piece. */
 void *fsdp_param_group_mirror(fsdp_parameter *parameter, fsdp_dtype *dtype);
 
-/* --- gradients (gradients.c) --- */
+/* --- gradients (slot.c, gradients.c) --- */
 
 /* The sink's target of every trainable parameter of a unit. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_tensor *leaf,
@@ -264,9 +280,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_t
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_target_rows(fsdp_grad_sink *sink, const int32_t *ids,
                                                          int64_t n, int32_t padding_idx,
                                                          fsdp_grad_rows *out);
-/* Backward has left the unit: publish the slot. True if there is something to reduce. */
-FSDP_MUST_CHECK fsdp_status fsdp_param_group_publish(fsdp_param_group *unit, bool last_micro_step,
-                                                     bool *pending);
+/* Likewise its was_read. */
+void fsdp_param_group_was_read(fsdp_grad_sink *sink);
+/* Backward has left the unit, or a section of it: publish the slot. True if there is something to
+ * reduce. */
+FSDP_MUST_CHECK fsdp_status fsdp_param_group_publish(fsdp_param_group *unit, bool *pending);
+/* A unit with a published slot is the pending one from here on; reduce what was pending before. */
+FSDP_MUST_CHECK fsdp_status fsdp_param_group_follow(fsdp_param_group *unit);
 /* Sum own rows over all ranks' slots, then over replicas (unless that is left to a later one), and
  * fold them with those of earlier micro-steps; at the last micro-step divide, and make the result
  * the parameters' gradient. No effect unless published. */

@@ -2,25 +2,31 @@
 #include "src/base/alloc.h"
 #include "src/fsdp/grad_rows.h"
 #include "src/fsdp/prefetch.h"
+#include "src/fsdp/slot.h"
 
 /* --- forward --- */
 
-static void tell_place(const fsdp_state *state, const char *unit, const char *call)
+static void tell_place(const fsdp_param_group *u, const char *unit, const char *call)
 {
-    fsdp_group *group = fsdp_param_group_any_group(state->unit);
+    fsdp_group *group = fsdp_param_group_any_group(u);
     if (group)
-        fsdp_group_at(group, state->unit->step, unit, call);
+        fsdp_group_at(group, u->step, unit, call);
+}
+
+static void at_unit(const fsdp_param_group *u, const char *call)
+{
+    tell_place(u, *u->name ? u->name : "root", call);
 }
 
 static void at(const fsdp_state *state, const char *call)
 {
-    tell_place(state, *state->unit->name ? state->unit->name : "root", call);
+    at_unit(state->unit, call);
 }
 
 /* What fails from here on is no unit's. */
 static void at_no_unit(const fsdp_state *state)
 {
-    tell_place(state, "", "");
+    tell_place(state->unit, "", "");
 }
 
 /* A step that has no backward before it: what was left of the one before is dropped, if that did
@@ -68,6 +74,8 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
         c->micro_step = o->micro_step;
         c->last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
         c->to_flush = true;
+        for (size_t i = 0; i < c->n_states; i++)
+            c->states[i]->unit->in_last_micro_step = c->last_micro_step;
     }
     fsdp_prefetch_begin_forward(c);
     return FSDP_OK;
@@ -265,12 +273,12 @@ static fsdp_status pre_backward(void *self)
 
 static fsdp_status reduce_pending(fsdp_context *c)
 {
-    if (!c->pending)
+    fsdp_param_group *u = c->pools.pending;
+    if (!u)
         return FSDP_OK;
-    fsdp_state *state = c->pending;
-    c->pending = NULL;
-    at(state, "reduce_scatter");
-    return fsdp_param_group_reduce(state->unit);
+    at_unit(u, "reduce_scatter");
+    c->pools.pending = NULL;
+    return fsdp_param_group_reduce(u);
 }
 
 /* The unit's gradients, if they are to be communicated now. */
@@ -279,16 +287,16 @@ static fsdp_status publish(fsdp_state *state, bool *has_gradients)
     *has_gradients = false;
     if (!fsdp_state_syncs(state) || state->hidden_calls)
         return FSDP_OK;
-    return fsdp_param_group_publish(state->unit, state->context->last_micro_step, has_gradients);
+    return fsdp_param_group_publish(state->unit, has_gradients);
 }
 
 /* Reduce what was left before, and let `state` be next. */
-static fsdp_status follow(fsdp_state *state, bool has_gradients)
+static fsdp_status follow(const fsdp_state *state, bool has_gradients)
 {
-    FSDP_TRY(reduce_pending(state->context));
-    if (has_gradients)
-        state->context->pending = state;
-    return FSDP_OK;
+    fsdp_context *c = state->context;
+    if (c->pools.pending != state->unit)
+        FSDP_TRY(reduce_pending(c));
+    return has_gradients ? fsdp_param_group_follow(state->unit) : FSDP_OK;
 }
 
 static fsdp_status post_backward(void *self, bool last)
@@ -314,6 +322,8 @@ static fsdp_status flush(fsdp_context *c)
         FSDP_TRY(follow(c->states[i], has_gradients));
     }
     FSDP_TRY(reduce_pending(c));
+    for (size_t i = 0; i < c->n_states; i++)
+        fsdp_slot_end_step(c->states[i]->unit);
     for (size_t i = 0; i < c->n_states && c->last_micro_step; i++)
         FSDP_TRY(fsdp_param_group_finish(c->states[i]->unit, fsdp_state_syncs(c->states[i])));
     return FSDP_OK;
@@ -343,7 +353,7 @@ static fsdp_status end_backward(void *self)
 /* None may keep a part of it for the next one. */
 static void drop_step(fsdp_context *c)
 {
-    c->pending = NULL;
+    c->pools.pending = NULL;
     c->to_flush = false;
     fsdp_prefetch_cancel(c);
     for (size_t i = 0; i < c->n_states; i++) {

@@ -8,8 +8,10 @@
  *   post_backward publish the gradient slot, unless it is to add up; reshard; then reduce the unit
  *                 that left before this one. A reduce so runs one unit late, when the peers have
  *                 most likely published theirs, and always at the same place: peaks and order do
- *                 not depend on timing. (A published slot that is to be written again before, in a
- *                 later backward or by another unit, is reduced at that write.)
+ *                 not depend on timing. Of a large unit it is a section that leaves, several times
+ *                 in its backward: Note [Sections] in slot.h. (A published slot that is to be
+ *                 written again before, in a later backward or by another unit, is reduced at that
+ *                 write.)
  *   Where a module around it is checkpointed, a unit runs a second time within backward: it is
  *   unsharded for that, keeps its parameters until its backward, which follows, and publishes only
  *   after the last of such calls, so that its gradients are reduced together all the same.
@@ -70,8 +72,7 @@ struct fsdp_context {
     fsdp_state_list first_iteration; /* FSDP_FORWARD_STRICT: the order of the first iteration */
     size_t n_entered;                /* in this iteration */
     bool first_iteration_ended;
-    int depth;           /* units entered and not left in forward */
-    fsdp_state *pending; /* left in backward, its slot published, not reduced yet */
+    int depth;      /* units entered and not left in forward */
     bool to_flush;  /* a forward with gradients, or a backward, has begun since the last flush */
     bool lost_sums; /* of this step's earlier micro-steps: it can only begin anew */
     bool last_micro_step;

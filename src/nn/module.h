@@ -1,5 +1,7 @@
 /* Inside of modules and parameters. */
 #pragma once
+#include <stddef.h>
+
 #include <fsdp/nn.h>
 
 #include "src/autograd/autograd.h"
@@ -26,6 +28,11 @@ struct fsdp_parameter {
     fsdp_dtype loaded_dtype;            /* which a frozen parameter is kept if that saves memory */
     bool values_are_due; /* a loader is about to write all of it: old values do not count */
 };
+
+static inline fsdp_parameter *fsdp_parameter_of_sink(fsdp_grad_sink *sink)
+{
+    return (fsdp_parameter *)(void *)((char *)sink - offsetof(fsdp_parameter, sink));
+}
 
 struct fsdp_module {
     char *class_name, *name;

@@ -46,8 +46,9 @@ typedef struct plan {
     bool frozen[MAX_MODULES], evaluate[STEPS], fail[STEPS], forget[STEPS];
     int joined_to[MAX_MODULES]; /* an earlier module that it is one unit with; 0: none */
     int leaves;
-    bool by_columns; /* matrices are cut so, or so and by rows */
-    int replicas;    /* 1: all ranks shard; more: HSDP */
+    bool by_columns;  /* matrices are cut so, or so and by rows */
+    int replicas;     /* 1: all ranks shard; more: HSDP */
+    bool in_sections; /* the slots of all units; the reference's are not */
 } plan;
 
 /* Is `above` around m, with no unit in between? Then m's unit is above's too. */
@@ -143,6 +144,7 @@ static void draw_plan(uint64_t seed, int world_size, plan *p)
         p->keeps_results[i] = one_in(&r, 2);
         p->dropout[i] = one_in(&r, 3) ? 0.3f : 0.0f;
     }
+    p->in_sections = one_in(&r, 2);
 }
 
 /* --- a model by its plan --- */
@@ -285,6 +287,8 @@ static fsdp_status train(const plan *p, fsdp_group *group, const fsdp_device_mes
                     .kind = p->keeps_results[i] ? FSDP_CHECKPOINT_OP : FSDP_CHECKPOINT_FULL});
     m.plain = plain;
     FSDP_TRY(plain ? fsdp_module_to_empty(m.model, m.device) : shard(p, modules, mesh, &m));
+    if (group && p->in_sections)
+        FSDP_TRY(tree_in_sections(m.model));
     FSDP_TRY(fsdp_module_init(m.model, p->seed));
     for (int step = 0; step < STEPS; step++) {
         set_calls(p, modules, step);

@@ -101,13 +101,16 @@ static fsdp_status run_step(random_source *calls, random_source *controls, chain
     return tree_sgd(c->m.model, 0.05f);
 }
 
-/* A reduce of each unit that ran and each micro-step, no more and no less, however late. */
-static void check_reduces(fsdp_test *t, chain *c)
+/* A reduce of each unit that ran and each micro-step, or of its two sections, unless it ran twice:
+ * no more and no less, however late. */
+static void check_reduces(fsdp_test *t, chain *c, bool in_sections)
 {
-    uint64_t units = 1;
-    for (int i = 0; i < CHAIN_BLOCKS; i++)
-        units += tree_of(c->m.model)->calls[i] > 0;
-    ASSERT_INT(chain_counts(c).calls[FSDP_KIND_REDUCE_SCATTER], units * MICRO_STEPS);
+    uint64_t reduces = in_sections ? 2 : 1;
+    for (int i = 0; i < CHAIN_BLOCKS; i++) {
+        const int calls = tree_of(c->m.model)->calls[i];
+        reduces += calls == 1 && in_sections ? 2 : calls > 0;
+    }
+    ASSERT_INT(chain_counts(c).calls[FSDP_KIND_REDUCE_SCATTER], reduces * MICRO_STEPS);
 }
 
 /* Micro-steps of one rank, so that its leaves are those of all. */
@@ -129,10 +132,13 @@ static fsdp_status train(fsdp_test *t, uint64_t seed, chain *c, chain *one)
     for (int i = 0; i < 2; i++)
         FSDP_TRY(
             fsdp_set_gradient_divide_factor((i ? one : c)->m.model, MICRO_STEPS * t->world_size));
+    const bool in_sections = one_in(&controls, 2);
+    if (in_sections)
+        FSDP_TRY(tree_in_sections(c->m.model));
     for (int step = 0; step < STEPS; step++) {
         chain_counts(c);
         FSDP_TRY(run_step(&calls, &controls, c, step));
-        check_reduces(t, c);
+        check_reduces(t, c, in_sections);
         FSDP_TRY(run_alone(&calls_of_one, one, step, t->world_size));
         FSDP_TRY(tree_same_params(&c->m, &one->m));
     }

@@ -9,6 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 #include "src/base/philox.h"
+#include "src/fsdp/state.h"
 
 const fsdp_fully_shard_options tree_variants[TREE_VARIANTS] = {
     {.reshard_after_forward = FSDP_RESHARD_DEFAULT},
@@ -20,6 +21,19 @@ const fsdp_fully_shard_options tree_variants[TREE_VARIANTS] = {
     {.mp_policy = {.param_dtype = FSDP_DTYPE_F16, .reduce_dtype = FSDP_DTYPE_F16}},
     {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}, .reshard_after_forward = FSDP_RESHARD_FALSE},
 };
+
+static fsdp_status put_in_sections(const char *path, fsdp_module *m, void *arg)
+{
+    (void)path, (void)arg;
+    if (m->fsdp_state)
+        ((fsdp_state *)m->fsdp_state)->unit->least_in_sections = 0;
+    return FSDP_OK;
+}
+
+fsdp_status tree_in_sections(fsdp_module *root)
+{
+    return fsdp_module_visit(root, put_in_sections, NULL);
+}
 
 /* --- modules --- */
 
