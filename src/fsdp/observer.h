@@ -8,8 +8,9 @@ typedef enum fsdp_unit_event {
                           master itself is read, since nothing is written then */
     FSDP_UNIT_UNSHARD, /* it has arrived; bytes of the all-gather, 0 where none is needed */
     FSDP_UNIT_RESHARD,
-    FSDP_UNIT_PUBLISH,    /* backward has left the unit: its gradients are handed to the peers */
-    FSDP_UNIT_REDUCE,     /* own rows are summed; bytes of the reduce-scatter, 0 without peers */
+    FSDP_UNIT_PUBLISH,    /* a section of its gradients, or all, is handed to the peers */
+    FSDP_UNIT_REDUCE,     /* own rows of the oldest of these are summed; bytes of the
+                             reduce-scatter, 0 without peers */
     FSDP_UNIT_ALL_REDUCE, /* and over replicas, where there are some */
 } fsdp_unit_event;
 

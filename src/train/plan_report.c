@@ -208,7 +208,8 @@ static fsdp_status print_units(const fsdp_plan *p, FILE *out)
 /* --- schedule --- */
 
 typedef struct unit_flight {
-    bool gathering, reducing;
+    bool gathering;
+    int reducing;        /* sections of its gradients that are published and not summed */
     int64_t gathered_at; /* blocks begun before the all-gather set out */
 } unit_flight;
 
@@ -243,10 +244,10 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
         u->gathering = false;
         break;
     case FSDP_PLAN_PUBLISH:
-        u->reducing = true;
+        u->reducing++;
         break;
     case FSDP_PLAN_REDUCE:
-        u->reducing = false;
+        u->reducing--;
         break;
     case FSDP_PLAN_BEGIN:
         r->begun++;
