@@ -37,10 +37,10 @@ struct fsdp_grad_sink {
      * of the leaf alone, of so many rows; one that reads all of it. */
     bool looked_up, read_whole;
     int64_t lookups;
-    /* Nodes that read the leaf and have not run backward; and those that were in the hidden run of
-     * a checkpointed part, whose second run is to come. When the last of a leaf has run, `was_read`
-     * is called: nothing that is known of adds to the gradient any more. NULL: nobody asks. */
-    int n_readers, n_hidden_readers;
+    /* Nodes that read the leaf and have not run backward, with those that the second run of a
+     * checkpointed part will record. When the last of a leaf has run, `was_read` is called: nothing
+     * that is known of adds to the gradient any more. NULL: nobody asks. */
+    int n_readers;
     void (*was_read)(fsdp_grad_sink *self);
     /* The tensor to write the gradient to and whether it adds: *beta 0 on the first contribution,
      * 1 later. FSDP points it into the unit's gradient slot. */
@@ -59,6 +59,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **ds
 /* `grad` is like the default target's tensor. True if the leaf has that target, and no gradient
  * yet: it takes `grad` as it is, if nobody else holds that. */
 bool fsdp_grad_take(fsdp_tensor *leaf, fsdp_tensor *grad);
+
+/* Leaves that nodes will read which are not on a tape yet, each as often as one will. */
+typedef struct fsdp_leaf_list {
+    fsdp_tensor **items;
+    size_t n, cap;
+} fsdp_leaf_list;
+FSDP_MUST_CHECK fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf);
+/* These nodes are on a tape now, or will not come: there is nothing left in it. */
+void fsdp_leaf_list_clear(fsdp_leaf_list *list);
 
 typedef struct fsdp_node fsdp_node;
 typedef struct fsdp_derived fsdp_derived;
@@ -159,6 +168,7 @@ typedef struct fsdp_run {
     /* Note [Recomputation] in checkpoint.h: the tape while it is hidden, and whether this is the
      * second time. */
     fsdp_tape *hidden_tape;
+    struct fsdp_leaf_list *hidden_leaves; /* what is read while it is */
     bool recomputing;
     struct fsdp_kept *keeping, *recalling; /* see checkpoint.h; NULL: nothing */
     /* Note [Early stop] in early_stop.h: of a checkpointed part in its first and in its second run;

@@ -34,6 +34,7 @@ typedef struct segment {
     int result[FSDP_MAX_OUT]; /* of each output of the node: which result of the part it is */
     fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL where there is none, or the node saves it: it is
                                           derived, and not for a file */
+    fsdp_leaf_list leaves;             /* that the second run will read */
     bool keeps_results;
     fsdp_kept kept; /* also names where inputs are kept */
     fsdp_early_stop stop;
@@ -52,6 +53,7 @@ static void drop_results(struct kept_result *item)
 static void segment_destroy(void *host)
 {
     segment *g = host;
+    fsdp_leaf_list_clear(&g->leaves);
     /* Newest first, as the file is a stack. */
     for (size_t i = g->kept.n; i-- > 0;)
         drop_results(&g->kept.items[i]);
@@ -269,6 +271,7 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     if (fsdp_scope_ok(s))
         g->run(s, g->self, &in, &out);
     fsdp_early_stop_end_second(s->run);
+    fsdp_leaf_list_clear(&g->leaves);
     FSDP_TRY(fsdp_scope_status(s));
     for (int k = 0; k < n->n_out; k++)
         forget_values(s, &in, &out.t[g->result[k]]);
@@ -376,12 +379,14 @@ static void run_hidden(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args
     const uint64_t mark = fsdp_mix64(g->tape->generation ^ fsdp_mix64((uint64_t)(uintptr_t)g));
     r->tape = NULL;
     r->hidden_tape = g->tape;
+    r->hidden_leaves = &g->leaves;
     r->keeping = g->keeps_results ? &g->kept : NULL;
     fsdp_early_stop_begin_first(&g->stop, r, mark, in);
     g->run(s, g->self, in, out);
     fsdp_early_stop_end_first(r);
     r->tape = g->tape;
     r->hidden_tape = NULL;
+    r->hidden_leaves = NULL;
     r->keeping = keeping;
     put_last_away(s, g);
 }

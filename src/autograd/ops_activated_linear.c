@@ -109,16 +109,10 @@ static void parts_backward(backward_run *r)
     }
 }
 
-static void activated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
-                               fsdp_tensor **grad_in)
+static void products_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                              fsdp_tensor **grad_in)
 {
     const activated_options *o = (const activated_options *)n->options;
-    const bool wants_input = fsdp_node_needs(n, IN_X) || fsdp_node_needs(n, IN_UP);
-    if (fsdp_node_needs(n, IN_BIAS))
-        fsdp_linear_bias_gradient(s, n, IN_BIAS, &o->shape, grad_out[0], grad_in);
-    if ((!wants_input && !fsdp_node_needs(n, IN_W)) ||
-        (wants_input && !fsdp_check_inputs(s, n->op->name, &n->saved[SAVED_W], 1)))
-        return;
     backward_run r = {.s = s, .n = n, .o = o, .dy = grad_out[0]};
     r.dw = fsdp_linear_open_weight(s, n, IN_W, &o->shape, grad_in);
     r.dx = fsdp_grad_over(s, n, IN_X, n->saved[SAVED_X], grad_in);
@@ -126,6 +120,18 @@ static void activated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
         r.d_up = fsdp_grad_over(s, n, IN_UP, n->saved[SAVED_UP], grad_in);
     if (fsdp_scope_ok(s))
         parts_backward(&r);
+}
+
+static void activated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
+                               fsdp_tensor **grad_in)
+{
+    const activated_options *o = (const activated_options *)n->options;
+    const bool wants_input = fsdp_node_needs(n, IN_X) || fsdp_node_needs(n, IN_UP);
+    if (wants_input ? fsdp_check_inputs(s, n->op->name, &n->saved[SAVED_W], 1)
+                    : fsdp_node_needs(n, IN_W))
+        products_backward(s, n, grad_out, grad_in);
+    if (fsdp_node_needs(n, IN_BIAS))
+        fsdp_linear_bias_gradient(s, n, IN_BIAS, &o->shape, grad_out[0], grad_in);
 }
 
 #define ACTIVATED(its_name)                                                                        \

@@ -39,10 +39,26 @@ void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i)
 static void leave_leaf(fsdp_tensor *leaf)
 {
     fsdp_grad_sink *sink = leaf ? leaf->sink : NULL;
-    if (sink && sink->n_readers && --sink->n_readers == 0 && !sink->n_hidden_readers &&
-        sink->was_read)
+    if (sink && sink->n_readers && --sink->n_readers == 0 && sink->was_read)
         sink->was_read(sink);
     fsdp_tensor_release(leaf);
+}
+
+fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf)
+{
+    if (!FSDP_GROW(list->items, list->cap, list->n + 1))
+        return FSDP_ERR_NOMEM;
+    list->items[list->n++] = fsdp_tensor_retain(leaf);
+    leaf->sink->n_readers++;
+    return FSDP_OK;
+}
+
+void fsdp_leaf_list_clear(fsdp_leaf_list *list)
+{
+    while (list->n)
+        leave_leaf(list->items[--list->n]);
+    fsdp_free(list->items);
+    *list = (fsdp_leaf_list){0};
 }
 
 void fsdp_node_clear(const fsdp_tape *tape, fsdp_node *n)
@@ -117,11 +133,9 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
 }
 
 /* For where the leaf's gradient is going to be. */
-static void note_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_grad_sink *sink)
+static void note_use(const fsdp_record_args *args, fsdp_grad_sink *sink)
 {
     sink->n_readers++;
-    if (s->run->recomputing && sink->n_hidden_readers)
-        sink->n_hidden_readers--;
     if (args->op->reads_rows) {
         sink->looked_up = true;
         sink->lookups += args->rows;
@@ -151,7 +165,7 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
             n->in[i].output = t->output;
         } else {
             n->in[i].leaf = fsdp_tensor_retain(t);
-            note_use(s, args, t->sink);
+            note_use(args, t->sink);
         }
     }
     for (int i = 0; i < args->n_saved; i++)
@@ -166,13 +180,11 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
 }
 
 /* The second run of a checkpointed part will record them. */
-static void note_hidden_uses(const fsdp_scope *s, const fsdp_record_args *args)
+static void note_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
-    if (!s->run->hidden_tape || s->run->recomputing)
-        return;
-    for (int i = 0; i < args->n_in; i++)
+    for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)
         if (args->in[i] && is_leaf(args->in[i]))
-            args->in[i]->sink->n_hidden_readers++;
+            (void)fsdp_scope_check(s, fsdp_leaf_list_add(s->run->hidden_leaves, args->in[i]));
 }
 
 static bool keeps_all(const fsdp_node *n)

@@ -159,8 +159,7 @@ fsdp_status fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_modu
 
 static void set_sync(fsdp_state *state, const void *value)
 {
-    state->no_gradient_sync = !*(const bool *)value;
-    state->unit->no_sync = !fsdp_state_syncs(state);
+    state->unit->no_gradient_sync = !*(const bool *)value;
     state->unit->no_all_reduce = !*(const bool *)value;
 }
 
@@ -183,15 +182,14 @@ fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module, bool requires_all_
 
 static void set_no_sync(fsdp_state *state, const void *value)
 {
-    state->in_no_sync = *(const bool *)value;
-    state->unit->no_sync = !fsdp_state_syncs(state);
+    state->unit->in_no_sync = *(const bool *)value;
 }
 
 static fsdp_status find_no_sync(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
     (void)path;
-    *(bool *)arg |= state && state->in_no_sync;
+    *(bool *)arg |= state && state->unit->in_no_sync;
     return FSDP_OK;
 }
 

@@ -21,7 +21,7 @@ static void add_controls(const fsdp_state *state, fsdp_unit_info *info)
     info->limit_all_gathers = !top->unit->options.no_limit_all_gathers;
     info->n_forward_prefetch = state->forward_prefetch.n;
     info->n_backward_prefetch = state->backward_prefetch.n;
-    info->requires_gradient_sync = fsdp_state_syncs(state);
+    info->requires_gradient_sync = fsdp_param_group_syncs(state->unit);
     info->requires_all_reduce = !u->no_all_reduce;
     info->reshard_after_backward = !state->keeps_after_backward;
     info->unshard_in_backward = !state->unit->no_unshard_in_backward;

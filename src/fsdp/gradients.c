@@ -233,12 +233,12 @@ static fsdp_status complete_sums(fsdp_param_group *u, bool last)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_param_group_finish(fsdp_param_group *u, bool syncs)
+fsdp_status fsdp_param_group_finish(fsdp_param_group *u)
 {
     bool has_partial = false;
     for (size_t i = 0; i < u->n_params; i++)
         has_partial |= u->params[i].partial != NULL;
-    if (has_partial && syncs)
+    if (has_partial && fsdp_param_group_syncs(u))
         FSDP_TRY(complete_sums(u, true));
     for (size_t i = 0; i < u->n_params; i++)
         if (u->params[i].n_tree)
@@ -248,14 +248,15 @@ fsdp_status fsdp_param_group_finish(fsdp_param_group *u, bool syncs)
 
 static fsdp_status reduce(fsdp_param_group *u)
 {
-    if (!u->published)
-        return FSDP_OK;
-    FSDP_TRY(reduce_scatter(u, u->last_micro_step));
-    return complete_sums(u, u->last_micro_step);
+    FSDP_TRY(reduce_scatter(u, u->published_is_last));
+    return complete_sums(u, u->published_is_last);
 }
 
 fsdp_status fsdp_param_group_reduce(fsdp_param_group *u)
 {
+    if (!u->published)
+        return FSDP_OK;
+    fsdp_param_group_at(u, "reduce_scatter");
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "reduce_scatter", u->name);
     fsdp_status status = reduce(u);
     fsdp_trace_end();

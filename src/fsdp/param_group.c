@@ -226,6 +226,15 @@ static fsdp_status prepare(fsdp_param_group *u, fsdp_param *p)
                : FSDP_OK;
 }
 
+void fsdp_param_group_at(const fsdp_param_group *u, const char *call)
+{
+    fsdp_group *group = fsdp_param_group_any_group(u);
+    if (group && call)
+        fsdp_group_at(group, u->step, *u->name ? u->name : "root", call);
+    else if (group)
+        fsdp_group_at(group, u->step, "", "");
+}
+
 static fsdp_status settle(void *owner)
 {
     return fsdp_param_group_settle(owner);
@@ -246,7 +255,8 @@ static void show_tensors(fsdp_param_group *u)
         fsdp_param *p = &u->params[i];
         fsdp_parameter *parameter = p->parameter;
         if (parameter->data)
-            parameter->data->sink = NULL;
+            parameter->data->sink = NULL; /* its readers count no more */
+        parameter->sink.n_readers = 0;
         fsdp_parameter_set_tensors(parameter, p->data, p->local, p->begin, p->end, u->shard_group);
         parameter->shard_dim = p->dim;
     }
@@ -262,7 +272,6 @@ void fsdp_param_group_adopt(fsdp_param_group *u)
         parameter->sink.target = fsdp_param_group_target;
         parameter->sink.rows = fsdp_param_group_target_rows;
         parameter->sink.was_read = fsdp_param_group_was_read;
-        parameter->sink.n_readers = parameter->sink.n_hidden_readers = 0;
         parameter->owner = u;
         parameter->settle = settle;
         parameter->mirror = fsdp_param_group_mirror;

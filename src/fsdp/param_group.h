@@ -20,11 +20,11 @@
  * slot: where backward writes this rank's whole gradient, float32, of an embedding the rows that
  *   were looked up (Note [Gradients by row] in grad_rows.h), of a large unit a part at a time (Note
  *   [Sections] in slot.h); a pool buffer of world_size slots, which hold what trains. After its
- * WRITE each rank sums its own rows over all slots (READ). A byte for each parameter and rank says
- * whether it has a gradient: that differs between ranks only if they ran different code, and would
- * otherwise add up what an earlier unit left there. A unit may have parameters of both kinds: see
- * Note [Frozen parameters] in frozen.c. Of a third kind are those with an extension: Note
- * [All-gather extensions] in extension.h.
+ *   WRITE each rank sums its own rows over all slots (READ). A byte for each parameter and
+ *   rank says whether it has a gradient: that differs between ranks only if they ran different
+ *   code, and would otherwise add up what an earlier unit left there.
+ * A unit may have parameters that are zero-copy and others (Note [Frozen parameters] in
+ *   frozen.c) and a third kind with an extension (Note [All-gather extensions] in extension.h).
  *
  * Note [Replicas]. Over a mesh (replicate, shard) all of this is among the ranks of dimension 1:
  *   each row of the mesh has its own master, copies and slots. What a rank has summed of its own
@@ -112,6 +112,7 @@ typedef struct fsdp_pools {
     fsdp_pool slots;
     fsdp_pool lanes;           /* shared by replicas */
     fsdp_param_group *pending; /* whose slot is published and not reduced yet; NULL: none */
+    bool last_micro_step;      /* of the latest forward with gradients */
 } fsdp_pools;
 
 struct fsdp_param_group {
@@ -128,7 +129,8 @@ struct fsdp_param_group {
     fsdp_unit_part zero_copy, copied;
     fsdp_offload_unit *offload; /* that locals are staged with, none zero-copy; NULL: in memory */
     int64_t slot_numel;         /* of what trains, or a section of it, alignment included; */
-    int64_t slot_used;          /* places are given up to here */
+    int64_t section_numel;      /* of its matrices, which come first, */
+    int64_t slot_used;          /* whose places are given up to here */
     bool in_sections;           /* it is a section; how many places were given in its order */
     int n_placed;
     int64_t least_in_sections;    /* elements: a unit of fewer is whole in its slot */
@@ -161,9 +163,9 @@ struct fsdp_param_group {
     fsdp_buffer *published;  /* a slot that is to be reduced; NULL: none */
     int64_t published_numel; /* of a part of it */
     bool published_section;  /* it is no whole slot */
-    bool last_micro_step;    /* of what is published; */
-    bool in_last_micro_step; /* of the forward that was the latest with gradients */
-    bool no_sync;            /* gradients add up in the slot, which is not published */
+    bool published_is_last;  /* of the last micro-step */
+    bool no_gradient_sync;   /* gradients add up in the slot, which is not published; */
+    bool in_no_sync;         /* the same */
     bool no_all_reduce;      /* over the replicas; they are added by a later reduce */
     fsdp_all_reduce_hook *all_reduce_hook;
     void *all_reduce_arg;
@@ -198,6 +200,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_sync_values(const fsdp_param_group 
  * its memory is made; collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_sync_dtype(const fsdp_param_group *unit,
                                                         fsdp_parameter *parameter);
+
+/* Are gradients to be communicated at the end of its backward? */
+static inline bool fsdp_param_group_syncs(const fsdp_param_group *u)
+{
+    return !u->no_gradient_sync && !u->in_no_sync;
+}
+
+/* What fails from here on fails in `call` of the unit; NULL: it is no unit's. */
+void fsdp_param_group_at(const fsdp_param_group *unit, const char *call);
 
 /* Prepares memory for `parameters`, which no unit has yet, with the values that they have.
  * Collective. They stay as they are until fsdp_param_group_adopt(). */
@@ -282,18 +293,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_target_rows(fsdp_grad_sink *sink, c
                                                          fsdp_grad_rows *out);
 /* Likewise its was_read. */
 void fsdp_param_group_was_read(fsdp_grad_sink *sink);
-/* Backward has left the unit, or a section of it: publish the slot. True if there is something to
- * reduce. */
-FSDP_MUST_CHECK fsdp_status fsdp_param_group_publish(fsdp_param_group *unit, bool *pending);
-/* A unit with a published slot is the pending one from here on; reduce what was pending before. */
+/* Backward has left the unit, or a section of it: publish the slot. No effect if none is open. */
+FSDP_MUST_CHECK fsdp_status fsdp_param_group_publish(fsdp_param_group *unit);
+/* Reduce the unit that was left before; if this one has published something, that is next. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_follow(fsdp_param_group *unit);
 /* Sum own rows over all ranks' slots, then over replicas (unless that is left to a later one), and
  * fold them with those of earlier micro-steps; at the last micro-step divide, and make the result
  * the parameters' gradient. No effect unless published. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_reduce(fsdp_param_group *unit);
-/* After the last micro-step: fold what parameters hold that only earlier micro-steps used; `syncs`:
- * also what was summed over the shard group alone. */
-FSDP_MUST_CHECK fsdp_status fsdp_param_group_finish(fsdp_param_group *unit, bool syncs);
+/* After the last micro-step: fold what parameters hold that only earlier micro-steps used; if the
+ * unit syncs, also what was summed over the shard group alone. */
+FSDP_MUST_CHECK fsdp_status fsdp_param_group_finish(fsdp_param_group *unit);
 /* Does the unit hold gradients that are not the parameters' yet? */
 bool fsdp_param_group_has_sums(const fsdp_param_group *unit);
 /* Drop what earlier micro-steps of a step that never ended have left. */

@@ -50,7 +50,12 @@ static bool has_tables(const fsdp_param_group *u)
     return false;
 }
 
-/* Of a section; 0: the unit has none, or they would be hardly less than all. */
+static bool is_vector(const fsdp_param *p)
+{
+    return p->parameter->ndim < 2;
+}
+
+/* Of the matrices of a section; 0: the unit has none, or they would be hardly less than all. */
 static int64_t section_numel(const fsdp_param_group *u)
 {
     int64_t all = 0, largest = 0, vectors = 0;
@@ -58,30 +63,53 @@ static int64_t section_numel(const fsdp_param_group *u)
         const fsdp_param *p = &u->params[i];
         const int64_t numel = p->in_slot ? whole_numel(p) : 0;
         all += numel;
-        if (p->parameter->ndim < 2)
+        if (is_vector(p))
             vectors += numel;
         else if (numel > largest)
             largest = numel;
     }
     if (all < u->least_in_sections)
         return 0;
-    const int64_t section = (largest > all / 4 ? largest : all / 4) + vectors;
-    return section < all - all / 4 ? section : 0;
+    const int64_t section = largest > all / 4 ? largest : all / 4;
+    return section + vectors < all - all / 4 ? section : 0;
 }
 
-static bool may_be_in_sections(const fsdp_param_group *u)
+/* By several nodes. A head and its loss are at its weight before they are recorded. */
+static bool any_is_read_again(const fsdp_param_group *u)
 {
-    return !u->no_sync && !has_tables(u) && fsdp_param_group_is_on_one_host(u);
+    for (size_t i = 0; i < u->n_params; i++) {
+        const fsdp_grad_sink *sink = &u->params[i].parameter->sink;
+        if (u->params[i].in_slot && (sink->n_readers > 1 || (sink->looked_up && sink->read_whole)))
+            return true;
+    }
+    return false;
 }
 
-/* Places are given as gradients come. */
-static void lay_out_section(fsdp_param_group *u)
+/* Over replicas sums of earlier micro-steps go with those of the last one. */
+static bool sums_wait_for_replicas(const fsdp_param_group *u)
 {
-    u->slot_numel = section_numel(u);
-    u->slot_used = 0;
+    if (u->replicate_group && u->no_all_reduce)
+        return true;
     for (size_t i = 0; i < u->n_params; i++)
-        u->params[i].placed = false;
-    u->n_placed = 0;
+        if (u->params[i].partial)
+            return true;
+    return false;
+}
+
+/* Matrices get their places as they come, in front of the vectors. */
+static void lay_out_section(fsdp_param_group *u, int64_t numel)
+{
+    u->slot_used = u->n_placed = 0;
+    u->slot_numel = u->section_numel = numel;
+    for (size_t i = 0; i < u->n_params; i++) {
+        fsdp_param *p = &u->params[i];
+        p->placed = p->in_slot && is_vector(p);
+        p->order = 0;
+        if (!p->placed)
+            continue;
+        p->grad_slot->offset = u->slot_numel;
+        u->slot_numel += whole_numel(p);
+    }
 }
 
 /* Places for all that is in the slot. `tables`: for rows, where there are some. */
@@ -97,7 +125,7 @@ static void lay_out_whole(fsdp_param_group *u, bool tables)
         p->grad_slot->offset = u->slot_numel;
         u->slot_numel += tables && p->table.most ? fsdp_grad_rows_slot_numel(p) : whole_numel(p);
     }
-    u->slot_used = u->slot_numel;
+    u->slot_used = u->section_numel = u->slot_numel;
 }
 
 /* --- its memory --- */
@@ -175,9 +203,15 @@ void fsdp_slot_drop(fsdp_param_group *u)
 /* What lays out all of the unit lays out what is published, too. */
 static fsdp_status lay_out(fsdp_param_group *u)
 {
-    u->in_sections = may_be_in_sections(u) && section_numel(u);
+    const bool is_read_again = any_is_read_again(u); /* the plan looks at other reads anew */
+    FSDP_TRY(fsdp_grad_rows_plan(u));
+    const bool is_whole = !fsdp_param_group_syncs(u) || is_read_again ||
+                          sums_wait_for_replicas(u) || has_tables(u) ||
+                          !fsdp_param_group_is_on_one_host(u);
+    const int64_t section = is_whole ? 0 : section_numel(u);
+    u->in_sections = section > 0;
     if (u->in_sections) {
-        lay_out_section(u);
+        lay_out_section(u, section);
         return FSDP_OK;
     }
     FSDP_TRY(fsdp_param_group_reduce(u));
@@ -187,7 +221,6 @@ static fsdp_status lay_out(fsdp_param_group *u)
 
 static fsdp_status open_slot(fsdp_param_group *u)
 {
-    FSDP_TRY(fsdp_grad_rows_plan(u));
     for (size_t i = 0; i < u->n_params; i++) /* what does not train has no place in it */
         u->params[i].in_slot = fsdp_parameter_requires_grad(u->params[i].parameter);
     FSDP_TRY(lay_out(u));
@@ -224,7 +257,7 @@ static fsdp_status exchange_slot(fsdp_param_group *u, slot_place *places)
 {
     fsdp_buffer *slot = u->slot;
     const float *before = u->slot_storage->data;
-    const int64_t numel = u->slot_numel, used = u->slot_used;
+    const int64_t numel = u->slot_numel, used = u->slot_used, section = u->section_numel;
     for (size_t i = 0; i < u->n_params; i++)
         places[i] = (slot_place){u->params[i].grad_slot->offset, u->params[i].placed};
     lay_out_whole(u, false);
@@ -236,6 +269,7 @@ static fsdp_status exchange_slot(fsdp_param_group *u, slot_place *places)
         }
         u->slot_numel = numel;
         u->slot_used = used;
+        u->section_numel = section;
         return status;
     }
     for (size_t i = 0; i < u->n_params; i++)
@@ -269,12 +303,6 @@ void fsdp_param_group_was_read(fsdp_grad_sink *sink)
         p->complete = p->touched;
 }
 
-void fsdp_slot_end_step(fsdp_param_group *u)
-{
-    for (size_t i = 0; i < u->n_params; i++)
-        u->params[i].parameter->sink.n_hidden_readers = 0;
-}
-
 static bool is_complete(const fsdp_param_group *u)
 {
     for (size_t i = 0; i < u->n_params; i++)
@@ -285,33 +313,16 @@ static bool is_complete(const fsdp_param_group *u)
 
 static fsdp_status next_section(fsdp_param_group *u)
 {
-    bool has_gradients;
-    FSDP_TRY(fsdp_param_group_publish(u, &has_gradients));
+    FSDP_TRY(fsdp_param_group_publish(u));
     FSDP_TRY(fsdp_param_group_follow(u));
+    fsdp_param_group_at(u, "backward");
     return open_slot(u);
 }
 
 static bool has_room(const fsdp_param_group *u, const fsdp_param *p)
 {
-    return u->slot_used + whole_numel(p) <= u->slot_numel;
+    return u->slot_used + whole_numel(p) <= u->section_numel;
 }
-
-static fsdp_status give_place(fsdp_param_group *u, fsdp_param *p)
-{
-    if (!p->placed && !has_room(u, p) && !u->no_sync && is_complete(u))
-        FSDP_TRY(next_section(u));
-    if (p->placed) /* which may be in a whole slot now */
-        return FSDP_OK;
-    if (!has_room(u, p))
-        return widen_slot(u);
-    p->grad_slot->offset = u->slot_used;
-    u->slot_used += whole_numel(p);
-    p->placed = true;
-    p->order = u->n_placed++;
-    return FSDP_OK;
-}
-
-/* --- backward writes --- */
 
 static fsdp_status refuse_gradient(const fsdp_param_group *u, const fsdp_param *p)
 {
@@ -325,6 +336,25 @@ static fsdp_status refuse_gradient(const fsdp_param_group *u, const fsdp_param *
                       "being communicated: unfreeze between steps",
                       p->name, u->name);
 }
+
+static fsdp_status give_place(fsdp_param_group *u, fsdp_param *p)
+{
+    if (!has_room(u, p) && fsdp_param_group_syncs(u) && is_complete(u))
+        FSDP_TRY(next_section(u));
+    if (!p->in_slot) /* of which more may have been frozen */
+        return refuse_gradient(u, p);
+    if (p->placed) /* it may be whole */
+        return FSDP_OK;
+    if (!has_room(u, p))
+        return widen_slot(u);
+    p->grad_slot->offset = u->slot_used;
+    u->slot_used += whole_numel(p);
+    p->placed = true;
+    p->order = u->n_placed++;
+    return FSDP_OK;
+}
+
+/* --- backward writes --- */
 
 /* The unit's slot is open, and p has a place in it. */
 static fsdp_status enter_slot(fsdp_grad_sink *sink, fsdp_param_group **unit, fsdp_param **param)
@@ -341,7 +371,9 @@ static fsdp_status enter_slot(fsdp_grad_sink *sink, fsdp_param_group **unit, fsd
         FSDP_TRY(open_slot(u));
     if (!p->in_slot)
         return refuse_gradient(u, p);
-    FSDP_TRY(give_place(u, p));
+    if (!p->placed)
+        FSDP_TRY(give_place(u, p));
+    FSDP_ASSERT(p->placed);
     p->complete = false;
     *unit = u;
     *param = p;
@@ -423,13 +455,12 @@ static void become_published(fsdp_param_group *u)
     u->published = u->slot;
     u->published_numel = u->slot_numel;
     u->published_section = u->in_sections;
-    u->last_micro_step = u->in_last_micro_step;
+    u->published_is_last = u->pools->last_micro_step;
     u->slot = NULL;
 }
 
-fsdp_status fsdp_param_group_publish(fsdp_param_group *u, bool *has_gradients)
+fsdp_status fsdp_param_group_publish(fsdp_param_group *u)
 {
-    *has_gradients = u->slot || u->published;
     if (!u->slot)
         return FSDP_OK;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "publish gradients", u->name);
@@ -449,6 +480,6 @@ fsdp_status fsdp_param_group_publish(fsdp_param_group *u, bool *has_gradients)
 fsdp_status fsdp_param_group_follow(fsdp_param_group *u)
 {
     fsdp_param_group *before = u->pools->pending;
-    u->pools->pending = u;
+    u->pools->pending = u->published ? u : NULL;
     return before && before != u ? fsdp_param_group_reduce(before) : FSDP_OK;
 }

@@ -3,16 +3,22 @@
  * Note [Sections]. A slot for all gradients of a unit is as large as the unit, in float32, on every
  * rank. But backward comes to one weight after another, and what is through with can be reduced
  * before the next one begins. So a slot has room for a section: for the largest of the unit's
- * weights, or a quarter of all if that is more, beside its vectors. Places are given as gradients
- * come. Where there is none left, and all that are there are complete, the section is published,
- * the one before it reduced, and the next one begins, in the memory of that. A gradient is complete
- * when no node is left on a tape that reads its parameter, and no checkpointed part that will
- * record one (fsdp_grad_sink.was_read); if any is not, the slot is exchanged for one with places
- * for all. So bits do not depend on sections: each gradient is added up over the ranks once. All of
- * a unit at once, in the order of its parameters, is laid out where gradients add up without being
- * communicated, where some are tables (Note [Gradients by row] in grad_rows.h), where peers are on
- * other hosts, whom few messages suit better, and of a unit so small that memory matters less than
- * the waits. */
+ * matrices, or a quarter of all if that is more, and, at the end, for all its vectors. Matrices get
+ * places as their gradients come. Where there is none left, and all gradients that are there are
+ * complete, the section is published, the one before it reduced, and the next one begins, in the
+ * memory of that. A gradient is complete when no node is left that reads its parameter, on a tape
+ * or to be recorded by a checkpointed part (fsdp_grad_sink.was_read); if any is not, the slot is
+ * exchanged for one with places for all. So bits do not depend on sections: each gradient is added
+ * up over the ranks once.
+ *   All of a unit at once, in the order of its parameters, is laid out where sections could not be
+ * told apart or would gain nothing: where gradients add up without being communicated, or have done
+ * so over the shard group alone and are now to go over the replicas; where some are tables (Note
+ * [Gradients by row] in grad_rows.h); where several nodes read one of its parameters, which may be
+ * far apart; where peers are on other hosts, whom few messages suit better; and of a unit so small
+ * that memory matters less than the waits.
+ *   Where sections end depends on the order in which gradients come, and on who reads what how
+ * often. Ranks whose programs differ in that are told that they diverged, where whole slots would
+ * have added up. */
 #pragma once
 #include "src/fsdp/grad_parts.h"
 
@@ -25,5 +31,3 @@ fsdp_phase_info fsdp_slot_reduce_info(const fsdp_param_group *unit);
 /* The published slot was reduced; and: what is in any slot of the unit is nobody's. */
 void fsdp_slot_was_reduced(fsdp_param_group *unit);
 void fsdp_slot_drop(fsdp_param_group *unit);
-/* A step's backward has ended: a checkpointed part that has not run again will not. */
-void fsdp_slot_end_step(fsdp_param_group *unit);

@@ -6,27 +6,14 @@
 
 /* --- forward --- */
 
-static void tell_place(const fsdp_param_group *u, const char *unit, const char *call)
-{
-    fsdp_group *group = fsdp_param_group_any_group(u);
-    if (group)
-        fsdp_group_at(group, u->step, unit, call);
-}
-
-static void at_unit(const fsdp_param_group *u, const char *call)
-{
-    tell_place(u, *u->name ? u->name : "root", call);
-}
-
 static void at(const fsdp_state *state, const char *call)
 {
-    at_unit(state->unit, call);
+    fsdp_param_group_at(state->unit, call);
 }
 
-/* What fails from here on is no unit's. */
 static void at_no_unit(const fsdp_state *state)
 {
-    tell_place(state->unit, "", "");
+    fsdp_param_group_at(state->unit, NULL);
 }
 
 /* A step that has no backward before it: what was left of the one before is dropped, if that did
@@ -72,10 +59,8 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
         if (o->micro_step == 0)
             begin_step(c, o);
         c->micro_step = o->micro_step;
-        c->last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
+        c->pools.last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
         c->to_flush = true;
-        for (size_t i = 0; i < c->n_states; i++)
-            c->states[i]->unit->in_last_micro_step = c->last_micro_step;
     }
     fsdp_prefetch_begin_forward(c);
     return FSDP_OK;
@@ -235,11 +220,6 @@ static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 
 /* --- backward --- */
 
-bool fsdp_state_syncs(const fsdp_state *state)
-{
-    return !state->no_gradient_sync && !state->in_no_sync;
-}
-
 /* What runs again in backward reads its parameters there. */
 static bool runs_again(const fsdp_module *m)
 {
@@ -271,61 +251,40 @@ static fsdp_status pre_backward(void *self)
     return FSDP_OK;
 }
 
-static fsdp_status reduce_pending(fsdp_context *c)
-{
-    fsdp_param_group *u = c->pools.pending;
-    if (!u)
-        return FSDP_OK;
-    at_unit(u, "reduce_scatter");
-    c->pools.pending = NULL;
-    return fsdp_param_group_reduce(u);
-}
-
 /* The unit's gradients, if they are to be communicated now. */
-static fsdp_status publish(fsdp_state *state, bool *has_gradients)
+static fsdp_status publish(const fsdp_state *state)
 {
-    *has_gradients = false;
-    if (!fsdp_state_syncs(state) || state->hidden_calls)
+    if (!fsdp_param_group_syncs(state->unit) || state->hidden_calls)
         return FSDP_OK;
-    return fsdp_param_group_publish(state->unit, has_gradients);
-}
-
-/* Reduce what was left before, and let `state` be next. */
-static fsdp_status follow(const fsdp_state *state, bool has_gradients)
-{
-    fsdp_context *c = state->context;
-    if (c->pools.pending != state->unit)
-        FSDP_TRY(reduce_pending(c));
-    return has_gradients ? fsdp_param_group_follow(state->unit) : FSDP_OK;
+    return fsdp_param_group_publish(state->unit);
 }
 
 static fsdp_status post_backward(void *self, bool last)
 {
     fsdp_state *state = self;
-    bool has_gradients;
     if (!last)
         return FSDP_OK;
-    FSDP_TRY(publish(state, &has_gradients));
+    FSDP_TRY(publish(state));
     if (!state->unit->held && !state->keeps_after_backward)
         fsdp_param_group_reshard(state->unit);
     FSDP_TRY(fsdp_prefetch_after_backward(state));
-    return state->hidden_calls ? FSDP_OK : follow(state, has_gradients);
+    return state->hidden_calls ? FSDP_OK : fsdp_param_group_follow(state->unit);
 }
 
 /* A gradient may have come outside of the unit's own backward: another unit read it. */
 static fsdp_status flush(fsdp_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {
-        bool has_gradients;
         c->states[i]->hidden_calls = 0;
-        FSDP_TRY(publish(c->states[i], &has_gradients));
-        FSDP_TRY(follow(c->states[i], has_gradients));
+        FSDP_TRY(publish(c->states[i]));
+        FSDP_TRY(fsdp_param_group_follow(c->states[i]->unit));
     }
-    FSDP_TRY(reduce_pending(c));
-    for (size_t i = 0; i < c->n_states; i++)
-        fsdp_slot_end_step(c->states[i]->unit);
-    for (size_t i = 0; i < c->n_states && c->last_micro_step; i++)
-        FSDP_TRY(fsdp_param_group_finish(c->states[i]->unit, fsdp_state_syncs(c->states[i])));
+    fsdp_param_group *last = c->pools.pending;
+    c->pools.pending = NULL;
+    if (last)
+        FSDP_TRY(fsdp_param_group_reduce(last));
+    for (size_t i = 0; i < c->n_states && c->pools.last_micro_step; i++)
+        FSDP_TRY(fsdp_param_group_finish(c->states[i]->unit));
     return FSDP_OK;
 }
 
@@ -335,7 +294,7 @@ static fsdp_status flush_and_reshard(fsdp_context *c)
     FSDP_TRY(fsdp_prefetch_end_iteration(c));
     FSDP_TRY(flush(c));
     reshard_all(c, false);
-    return c->last_micro_step ? fsdp_context_trim(c) : FSDP_OK;
+    return c->pools.last_micro_step ? fsdp_context_trim(c) : FSDP_OK;
 }
 
 /* Called for each unit of the tape: the first one flushes for all. */

@@ -53,7 +53,6 @@ typedef struct fsdp_state {
     struct fsdp_state *after_it; /* what BACKWARD_POST gathers when it is left in backward */
     /* The controls of fsdp.h; zero is their default. */
     fsdp_state_list forward_prefetch, backward_prefetch; /* explicit ones; empty: implicit */
-    bool no_gradient_sync, in_no_sync;
     bool keeps_after_backward;
     bool not_last_backward; /* equal in all units of a tree */
 } fsdp_state;
@@ -75,7 +74,6 @@ struct fsdp_context {
     int depth;      /* units entered and not left in forward */
     bool to_flush;  /* a forward with gradients, or a backward, has begun since the last flush */
     bool lost_sums; /* of this step's earlier micro-steps: it can only begin anew */
-    bool last_micro_step;
     int micro_step; /* of the latest forward with gradients */
 };
 
@@ -95,8 +93,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_create(fsdp_module *const *modules, size_
 /* The unit around all other units that `m` is in, or m; m if there is none. Of a unit of several
  * modules the first stands for all. */
 fsdp_module *fsdp_outermost_unit(fsdp_module *m);
-/* Are gradients to be communicated at the end of the unit's backward? */
-bool fsdp_state_syncs(const fsdp_state *state);
 /* Are its parameters there in backward? */
 bool fsdp_state_unshards_in_backward(const fsdp_state *state);
 
