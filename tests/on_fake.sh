@@ -1,28 +1,50 @@
 # What the scripts named test_on_fake.sh share: `. on_fake.sh; on_fake PROGRAM...` runs programs and
 # scripts below tests/ once more on a device that computes late (FSDP_DEVICE=fake; Note [Delays] in
 # src/kernels/fake/stream.h): what nobody waits for is missed, and under ThreadSanitizer it is a data
-# race. What $TEST_SKIP leaves out is left out here too.
+# race. What $TEST_SKIP leaves out is left out here too. Three run at a time, since mostly
+# they wait for the device.
 build=${FSDP_BUILD:-build}
-log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d) || exit 1
+trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 skipped=0
-# The sum of field N of the programs' last lines: "3 passed, 0 failed, 1 skipped".
-field() { grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1 | cut -d ' ' -f "$1"; }
-on_fake() {
+# log_of PROGRAM: where it says what; its exit status is beside it
+log_of() { echo "$logs/$(echo "$1" | tr / _)"; }
+# field N LOG: of the program's last line: "3 passed, 0 failed, 1 skipped"
+field() { grep -E '^[0-9]+ passed, [0-9]+ failed' "$2" | tail -n 1 | cut -d ' ' -f "$1"; }
+is_left_out() { [ -n "${TEST_SKIP:-}" ] && echo "$1" | grep -Eq -- "$TEST_SKIP"; }
+run() { # PROGRAM
+    case $1 in
+    *.sh) path=$(dirname "$0")/../$1 ;;
+    *) path=$build/tests/$1 ;;
+    esac
+    FSDP_DEVICE=fake "$path" >"$(log_of "$1")" 2>&1
+    echo $? >"$(log_of "$1").rc"
+}
+# share K PROGRAM...: every third of the programs
+share() {
+    n=0 k=$1
+    shift
     for program; do
-        [ -n "${TEST_SKIP:-}" ] && echo "$program" | grep -Eq -- "$TEST_SKIP" && continue
-        case $program in
-        *.sh) path=$(dirname "$0")/../$program ;;
-        *) path=$build/tests/$program ;;
-        esac
-        FSDP_DEVICE=fake "$path" >"$log" 2>&1
-        rc=$?
-        p=$(field 1) f=$(field 3) s=$(field 5)
-        passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))
-        [ $rc -eq 0 ] && continue
-        [ "${f:-0}" -gt 0 ] || failed=$((failed + 1))
-        echo "FAIL $program on the fake device: exit status $rc"
-        { grep '^FAIL' "$log"; tail -n 20 "$log"; } | sed 's/^/    /'
+        n=$(((n + 1) % 3))
+        [ $n -eq "$k" ] && ! is_left_out "$program" && run "$program"
+    done
+}
+count() { # PROGRAM: what it says is counted, and shown if it failed
+    log=$(log_of "$1") rc=$(cat "$(log_of "$1").rc")
+    p=$(field 1 "$log") f=$(field 3 "$log") s=$(field 5 "$log")
+    passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))
+    [ "$rc" -eq 0 ] && return
+    [ "${f:-0}" -gt 0 ] || failed=$((failed + 1))
+    echo "FAIL $1 on the fake device: exit status $rc"
+    { grep '^FAIL' "$log"; tail -n 20 "$log"; } | sed 's/^/    /'
+}
+on_fake() {
+    for k in 0 1 2; do
+        share $k "$@" &
+    done
+    wait
+    for program; do
+        is_left_out "$program" || count "$program"
     done
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ]

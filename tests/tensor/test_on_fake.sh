@@ -7,6 +7,6 @@ on_fake \
     ckpt/test_async_save ckpt/test_load_module ckpt/test_state_dict dtensor/test_redistribute \
     fsdp/test_extension fsdp/test_frozen fsdp/test_grad_rows fsdp/test_halved fsdp/test_hsdp \
     fsdp/test_kept_copies fsdp/test_lifecycle fsdp/test_offload fsdp/test_parity fsdp/test_summon \
-    fsdp/test_to_empty \
+    fsdp/test_sections fsdp/test_to_empty \
     models/test_kv_cache models/test_t5_sharded optim/test_adafactor optim/test_clip_grad \
     optim/test_grad_scaler optim/test_optimizer train/test_classification
