@@ -38,10 +38,9 @@ struct fsdp_grad_sink {
     bool looked_up, read_whole;
     int64_t lookups;
     /* Nodes that read the leaf and have not run backward, with those that the second run of a
-     * checkpointed part will record. When the last of a leaf has run, `was_read` is called: nothing
-     * that is known of adds to the gradient any more. NULL: nobody asks. */
+     * checkpointed part will record. While there are none, nothing that is known of adds to the
+     * gradient. */
     int n_readers;
-    void (*was_read)(fsdp_grad_sink *self);
     /* The tensor to write the gradient to and whether it adds: *beta 0 on the first contribution,
      * 1 later. FSDP points it into the unit's gradient slot. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
@@ -56,6 +55,9 @@ struct fsdp_grad_sink {
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
                                                           fsdp_tensor **dst, float *beta);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
+/* For a node that is going to be recorded: it is a reader of the leaf all the same. */
+FSDP_MUST_CHECK fsdp_status fsdp_grad_target_ahead(const struct fsdp_scope *s, fsdp_tensor *leaf,
+                                                   fsdp_tensor **dst, float *beta);
 /* `grad` is like the default target's tensor. True if the leaf has that target, and no gradient
  * yet: it takes `grad` as it is, if nobody else holds that. */
 bool fsdp_grad_take(fsdp_tensor *leaf, fsdp_tensor *grad);
@@ -66,7 +68,7 @@ typedef struct fsdp_leaf_list {
     size_t n, cap;
 } fsdp_leaf_list;
 FSDP_MUST_CHECK fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf);
-/* These nodes are on a tape now, or will not come: there is nothing left in it. */
+/* What is left in it will not come. */
 void fsdp_leaf_list_clear(fsdp_leaf_list *list);
 
 typedef struct fsdp_node fsdp_node;
@@ -168,7 +170,8 @@ typedef struct fsdp_run {
     /* Note [Recomputation] in checkpoint.h: the tape while it is hidden, and whether this is the
      * second time. */
     fsdp_tape *hidden_tape;
-    struct fsdp_leaf_list *hidden_leaves; /* what is read while it is */
+    /* What is read while it is hidden, and of that what the second run has not read yet. */
+    struct fsdp_leaf_list *hidden_leaves, *expected_leaves;
     bool recomputing;
     struct fsdp_kept *keeping, *recalling; /* see checkpoint.h; NULL: nothing */
     /* Note [Early stop] in early_stop.h: of a checkpointed part in its first and in its second run;

@@ -268,8 +268,10 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
         in.t[i] = inputs[i].read;
     }
     fsdp_early_stop_begin_second(&g->stop, s->run);
+    s->run->expected_leaves = &g->leaves;
     if (fsdp_scope_ok(s))
         g->run(s, g->self, &in, &out);
+    s->run->expected_leaves = NULL;
     fsdp_early_stop_end_second(s->run);
     fsdp_leaf_list_clear(&g->leaves);
     FSDP_TRY(fsdp_scope_status(s));

@@ -260,7 +260,7 @@ static void open_weight_gradient(loss_run *r)
         r->dw = fsdp_new(s, r->w->dtype, 2, r->w->shape);
     else if (r->w->sink->target == fsdp_grad_sink_default_target)
         r->dw = new_leaf_gradient(s, r->w);
-    else if (fsdp_scope_check(s, fsdp_grad_target(r->w, &r->dw, &r->beta)))
+    else if (fsdp_scope_check(s, fsdp_grad_target_ahead(s, r->w, &r->dw, &r->beta)))
         r->wrote = true;
     else
         r->dw = NULL;

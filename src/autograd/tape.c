@@ -39,8 +39,8 @@ void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i)
 static void leave_leaf(fsdp_tensor *leaf)
 {
     fsdp_grad_sink *sink = leaf ? leaf->sink : NULL;
-    if (sink && sink->n_readers && --sink->n_readers == 0 && sink->was_read)
-        sink->was_read(sink);
+    if (sink && sink->n_readers)
+        sink->n_readers--;
     fsdp_tensor_release(leaf);
 }
 
@@ -51,6 +51,25 @@ fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf)
     list->items[list->n++] = fsdp_tensor_retain(leaf);
     leaf->sink->n_readers++;
     return FSDP_OK;
+}
+
+/* list->n: it is not there. */
+static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
+{
+    size_t i = 0;
+    while (i < list->n && list->items[i] != leaf)
+        i++;
+    return i;
+}
+
+/* The node that reads it is on a tape now. No effect if it is not in the list. */
+static void take_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
+{
+    const size_t i = find_leaf(list, leaf);
+    if (i == list->n)
+        return;
+    memmove(list->items + i, list->items + i + 1, (--list->n - i) * sizeof *list->items);
+    leave_leaf(leaf);
 }
 
 void fsdp_leaf_list_clear(fsdp_leaf_list *list)
@@ -133,9 +152,12 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
 }
 
 /* For where the leaf's gradient is going to be. */
-static void note_use(const fsdp_record_args *args, fsdp_grad_sink *sink)
+static void note_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
 {
+    fsdp_grad_sink *sink = leaf->sink;
     sink->n_readers++;
+    if (s->run->expected_leaves)
+        take_leaf(s->run->expected_leaves, leaf);
     if (args->op->reads_rows) {
         sink->looked_up = true;
         sink->lookups += args->rows;
@@ -165,7 +187,7 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
             n->in[i].output = t->output;
         } else {
             n->in[i].leaf = fsdp_tensor_retain(t);
-            note_use(args, t->sink);
+            note_use(s, args, t);
         }
     }
     for (int i = 0; i < args->n_saved; i++)
@@ -289,6 +311,17 @@ fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta)
         return fsdp_error(FSDP_ERR_STATE, "a parameter was sharded or destroyed between its "
                                           "forward and its backward");
     return leaf->sink->target(leaf->sink, leaf, dst, beta);
+}
+
+fsdp_status fsdp_grad_target_ahead(const fsdp_scope *s, fsdp_tensor *leaf, fsdp_tensor **dst,
+                                   float *beta)
+{
+    const fsdp_leaf_list *expected = s->run->expected_leaves;
+    const bool is_counted = expected && find_leaf(expected, leaf) < expected->n;
+    leaf->sink->n_readers += !is_counted;
+    const fsdp_status status = fsdp_grad_target(leaf, dst, beta);
+    leaf->sink->n_readers -= !is_counted;
+    return status;
 }
 
 bool fsdp_grad_take(fsdp_tensor *leaf, fsdp_tensor *grad)

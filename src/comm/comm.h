@@ -61,8 +61,15 @@ const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
 /* Count a collective that FSDP2 would have made and this transport has no phase for. */
 void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes);
 
+/* Where a rank is, told with its failure. */
+typedef struct fsdp_comm_location {
+    _Alignas(8) uint32_t step;
+    char unit[64], call[32]; /* "" where unknown */
+} fsdp_comm_location;
 /* Where this rank is, told with an abort or a divergence. Cheap; called by fsdp and train. */
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call);
+/* What was said last. */
+fsdp_comm_location fsdp_group_location(const fsdp_group *group);
 
 /* This rank's last error is one of all ranks, and names them (they diverged): it is posted, and all
  * give it, or the one that came first. Returns what this rank is to return. */

@@ -18,13 +18,7 @@ enum {
     FSDP_SCRATCH_SLOT_BYTES = 1 << 18, /* per rank; collectives cut what is larger into chunks */
 };
 
-/* Where a rank is, told with its failure. */
-typedef struct fsdp_comm_location {
-    _Alignas(8) uint32_t step;
-    char unit[64], call[32]; /* "" where unknown */
-} fsdp_comm_location;
-
-/* The same on a board, where others look while its rank goes on: what they see may be half of one
+/* A location on a board, where others look while its rank goes on: what they see may be half of one
  * place and half of the next, and is text that ends all the same. */
 typedef struct fsdp_comm_place {
     _Atomic uint64_t words[sizeof(fsdp_comm_location) / 8];

@@ -252,6 +252,13 @@ void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const cha
     fsdp_comm_place_set(&fsdp_group_board(group)->at, &at);
 }
 
+fsdp_comm_location fsdp_group_location(const fsdp_group *group)
+{
+    if (!group->control)
+        return (fsdp_comm_location){0};
+    return fsdp_comm_place_get(&fsdp_group_board(group)->at);
+}
+
 bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind)
 {
     if (!group->control)

@@ -252,13 +252,25 @@ static fsdp_status reduce(fsdp_param_group *u)
     return complete_sums(u, u->published_is_last);
 }
 
+/* What fails in it fails there, and what comes after it where the rank was before. */
+static fsdp_status reduce_in_its_place(fsdp_param_group *u)
+{
+    fsdp_group *group = fsdp_param_group_any_group(u);
+    if (!group)
+        return reduce(u);
+    const fsdp_comm_location before = fsdp_group_location(group);
+    fsdp_param_group_at(u, "reduce_scatter");
+    FSDP_TRY(reduce(u));
+    fsdp_group_at(group, before.step, before.unit, before.call);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_param_group_reduce(fsdp_param_group *u)
 {
     if (!u->published)
         return FSDP_OK;
-    fsdp_param_group_at(u, "reduce_scatter");
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "reduce_scatter", u->name);
-    fsdp_status status = reduce(u);
+    fsdp_status status = reduce_in_its_place(u);
     fsdp_trace_end();
     return status;
 }

@@ -271,7 +271,6 @@ void fsdp_param_group_adopt(fsdp_param_group *u)
         parameter->sink.grad = NULL;
         parameter->sink.target = fsdp_param_group_target;
         parameter->sink.rows = fsdp_param_group_target_rows;
-        parameter->sink.was_read = fsdp_param_group_was_read;
         parameter->owner = u;
         parameter->settle = settle;
         parameter->mirror = fsdp_param_group_mirror;
@@ -451,7 +450,6 @@ static void forget_memory(fsdp_parameter *p)
     p->sink.grad = p->data = p->local = NULL;
     p->sink.target = fsdp_grad_sink_default_target;
     p->sink.rows = NULL;
-    p->sink.was_read = NULL;
     p->shard_dim = 0;
     p->row_begin = p->row_end = 0;
     p->group = NULL;

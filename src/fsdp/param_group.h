@@ -81,8 +81,7 @@ typedef struct fsdp_param {
     fsdp_row_table table;      /* or in there, of the rows that were looked up */
     bool placed;               /* it has that place now, */
     int order;                 /* given as this one in a section, else 0 */
-    bool touched;              /* the slot has a gradient of this micro-step, */
-    bool complete;             /* to which nothing will be added: Note [Sections] in slot.h */
+    bool touched;              /* the slot has a gradient of this micro-step */
     bool published;            /* the published slot has one, at its place, */
     bool published_rows;       /* as a table */
     fsdp_tensor *partial;      /* own rows summed over the shard group, not over replicas yet */
@@ -291,8 +290,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_target(fsdp_grad_sink *sink, fsdp_t
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_target_rows(fsdp_grad_sink *sink, const int32_t *ids,
                                                          int64_t n, int32_t padding_idx,
                                                          fsdp_grad_rows *out);
-/* Likewise its was_read. */
-void fsdp_param_group_was_read(fsdp_grad_sink *sink);
 /* Backward has left the unit, or a section of it: publish the slot. No effect if none is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_publish(fsdp_param_group *unit);
 /* Reduce the unit that was left before; if this one has published something, that is next. */

@@ -74,14 +74,12 @@ static int64_t section_numel(const fsdp_param_group *u)
     return section + vectors < all - all / 4 ? section : 0;
 }
 
-/* By several nodes. A head and its loss are at its weight before they are recorded. */
+/* By several nodes. */
 static bool any_is_read_again(const fsdp_param_group *u)
 {
-    for (size_t i = 0; i < u->n_params; i++) {
-        const fsdp_grad_sink *sink = &u->params[i].parameter->sink;
-        if (u->params[i].in_slot && (sink->n_readers > 1 || (sink->looked_up && sink->read_whole)))
+    for (size_t i = 0; i < u->n_params; i++)
+        if (u->params[i].in_slot && u->params[i].parameter->sink.n_readers > 1)
             return true;
-    }
     return false;
 }
 
@@ -203,9 +201,8 @@ void fsdp_slot_drop(fsdp_param_group *u)
 /* What lays out all of the unit lays out what is published, too. */
 static fsdp_status lay_out(fsdp_param_group *u)
 {
-    const bool is_read_again = any_is_read_again(u); /* the plan looks at other reads anew */
     FSDP_TRY(fsdp_grad_rows_plan(u));
-    const bool is_whole = !fsdp_param_group_syncs(u) || is_read_again ||
+    const bool is_whole = !fsdp_param_group_syncs(u) || any_is_read_again(u) ||
                           sums_wait_for_replicas(u) || has_tables(u) ||
                           !fsdp_param_group_is_on_one_host(u);
     const int64_t section = is_whole ? 0 : section_numel(u);
@@ -219,10 +216,23 @@ static fsdp_status lay_out(fsdp_param_group *u)
     return FSDP_OK;
 }
 
+/* What does not train has no place in a slot. What is published lies as it was laid out, and does
+ * not move. */
+static fsdp_status choose_params(fsdp_param_group *u)
+{
+    bool changes = false;
+    for (size_t i = 0; i < u->n_params; i++)
+        changes |= u->params[i].in_slot != fsdp_parameter_requires_grad(u->params[i].parameter);
+    if (changes)
+        FSDP_TRY(fsdp_param_group_reduce(u));
+    for (size_t i = 0; i < u->n_params; i++)
+        u->params[i].in_slot = fsdp_parameter_requires_grad(u->params[i].parameter);
+    return FSDP_OK;
+}
+
 static fsdp_status open_slot(fsdp_param_group *u)
 {
-    for (size_t i = 0; i < u->n_params; i++) /* what does not train has no place in it */
-        u->params[i].in_slot = fsdp_parameter_requires_grad(u->params[i].parameter);
+    FSDP_TRY(choose_params(u));
     FSDP_TRY(lay_out(u));
     fsdp_status status = take_slot(u);
     for (size_t i = 0; i < u->n_params && status == FSDP_OK; i++)
@@ -295,18 +305,10 @@ static fsdp_status widen_slot(fsdp_param_group *u)
 
 /* --- sections --- */
 
-void fsdp_param_group_was_read(fsdp_grad_sink *sink)
-{
-    const fsdp_parameter *parameter = fsdp_parameter_of_sink(sink);
-    fsdp_param *p = parameter->owner ? fsdp_param_group_find(parameter->owner, parameter) : NULL;
-    if (p)
-        p->complete = p->touched;
-}
-
 static bool is_complete(const fsdp_param_group *u)
 {
     for (size_t i = 0; i < u->n_params; i++)
-        if (u->params[i].touched && !u->params[i].complete)
+        if (u->params[i].touched && u->params[i].parameter->sink.n_readers)
             return false;
     return true;
 }
@@ -315,7 +317,6 @@ static fsdp_status next_section(fsdp_param_group *u)
 {
     FSDP_TRY(fsdp_param_group_publish(u));
     FSDP_TRY(fsdp_param_group_follow(u));
-    fsdp_param_group_at(u, "backward");
     return open_slot(u);
 }
 
@@ -332,8 +333,8 @@ static fsdp_status refuse_gradient(const fsdp_param_group *u, const fsdp_param *
                           "between steps",
                           p->name, u->name);
     return fsdp_error(FSDP_ERR_STATE,
-                      "'%s' of unit '%s' was unfrozen while the unit's gradients add up without "
-                      "being communicated: unfreeze between steps",
+                      "'%s' of unit '%s' was unfrozen when the unit had gradients of this step "
+                      "already: unfreeze between steps",
                       p->name, u->name);
 }
 
@@ -374,7 +375,6 @@ static fsdp_status enter_slot(fsdp_grad_sink *sink, fsdp_param_group **unit, fsd
     if (!p->placed)
         FSDP_TRY(give_place(u, p));
     FSDP_ASSERT(p->placed);
-    p->complete = false;
     *unit = u;
     *param = p;
     return FSDP_OK;

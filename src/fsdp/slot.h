@@ -7,7 +7,7 @@
  * places as their gradients come. Where there is none left, and all gradients that are there are
  * complete, the section is published, the one before it reduced, and the next one begins, in the
  * memory of that. A gradient is complete when no node is left that reads its parameter, on a tape
- * or to be recorded by a checkpointed part (fsdp_grad_sink.was_read); if any is not, the slot is
+ * or to be recorded by a checkpointed part (fsdp_grad_sink.n_readers); if any is not, the slot is
  * exchanged for one with places for all. So bits do not depend on sections: each gradient is added
  * up over the ranks once.
  *   All of a unit at once, in the order of its parameters, is laid out where sections could not be
@@ -17,8 +17,8 @@
  * far apart; where peers are on other hosts, whom few messages suit better; and of a unit so small
  * that memory matters less than the waits.
  *   Where sections end depends on the order in which gradients come, and on who reads what how
- * often. Ranks whose programs differ in that are told that they diverged, where whole slots would
- * have added up. */
+ * often, on any tape that was not swept or reset. Ranks whose programs differ in that are told that
+ * they diverged, where whole slots would have added up. */
 #pragma once
 #include "src/fsdp/grad_parts.h"
 

@@ -63,9 +63,9 @@ static void read_one(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_
 }
 
 /* x -> a scalar */
-static void reader_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+static void run_program(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
-    const reader *m = self->impl;
+    const reader *m = *(const reader *const *)self;
     fsdp_args x = {.t = {in->t[0]}, .n = 1};
     fsdp_tensor *loss = NULL;
     for (const char *p = m->program; *p; p++) {
@@ -81,6 +81,15 @@ static void reader_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     }
     fsdp_tensor *sum = fsdp_sum(s, x.t[0]);
     out->t[out->n++] = loss ? fsdp_add(s, sum, loss) : sum;
+}
+
+static void reader_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const reader *m = self->impl;
+    if (m->is_one_part)
+        fsdp_checkpoint(s, NULL, run_program, &m, sizeof m, in, out);
+    else
+        run_program(s, &m, in, out);
 }
 
 static int64_t rows_of(int i)

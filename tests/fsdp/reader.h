@@ -18,7 +18,8 @@ static const int64_t reader_matrix = READER_WIDTH * READER_WIDTH * (int64_t)size
 typedef struct reader {
     fsdp_parameter *w[READER_MATRICES], *bias[READER_MATRICES];
     char program[READER_MOST_READS + 1];
-    bool checkpointed; /* each read is a part of its own */
+    bool checkpointed; /* each read is a part of its own, */
+    bool is_one_part;  /* or all are one */
 } reader;
 
 /* `mesh` NULL: over the group. `in_sections`: however small it is. */

@@ -62,13 +62,15 @@ static counts reduces(const fsdp_group *group, counts *before)
 /* --- which gradients are reduced together --- */
 
 /* Sections of what `program` reads give the bits of whole slots, which are reduced once. */
-static void check_reads(fsdp_test *t, const char *program, bool checkpointed, uint64_t sections)
+static void check_reads_as(fsdp_test *t, const char *program, bool in_parts, bool as_one_part,
+                           uint64_t sections)
 {
     both b;
     counts before = {0};
     ASSERT_OK(open_both(t->group, NULL, &b));
     set_both(&b, program);
-    reader_of(&b.sections)->checkpointed = checkpointed;
+    reader_of(&b.sections)->checkpointed = in_parts;
+    reader_of(&b.sections)->is_one_part = as_one_part;
     for (int step = 0; step < STEPS; step++) {
         reduces(t->group, &before);
         ASSERT_OK(reader_step(&b.sections, t->rank + step));
@@ -83,50 +85,77 @@ static void check_reads(fsdp_test *t, const char *program, bool checkpointed, ui
     ASSERT_OK(close_both(&b));
 }
 
+static void check_reads(fsdp_test *t, const char *program, uint64_t sections)
+{
+    check_reads_as(t, program, false, false, sections);
+}
+
 TEST_RANKS(what_is_complete_is_reduced_before_the_next_begins, 3)
 {
-    check_reads(t, "abcd", false, 4);
-    check_reads(t, "efabcd", false, 5);
-    check_reads(t, "cab", false, 3);
+    check_reads(t, "abcd", 4);
+    CHECK_HERE();
+    check_reads(t, "efabcd", 5);
+    CHECK_HERE();
+    check_reads(t, "cab", 3);
 }
 
 TEST_RANKS(a_vector_comes_with_its_matrix, 2)
 {
-    check_reads(t, "ABCD", false, 4);
-    check_reads(t, "EFaBcD", false, 5);
+    check_reads(t, "ABCD", 4);
+    CHECK_HERE();
+    check_reads(t, "EFaBcD", 5);
 }
 
 /* With it "e", "f" and "a" would fit, and then the vector of the last one would not. */
 TEST_RANKS(matrices_do_not_take_the_room_of_vectors, 2)
 {
-    check_reads(t, "AEF", false, 2);
+    check_reads(t, "AEF", 2);
 }
 
 TEST_RANKS(a_head_that_writes_in_forward_has_a_section, 2)
 {
-    check_reads(t, "abcH", false, 4);
-    check_reads(t, "EFaBcH", false, 5);
+    check_reads(t, "abcH", 4);
+    CHECK_HERE();
+    check_reads(t, "EFaBcH", 5);
 }
 
 TEST_RANKS(a_unit_that_reads_something_twice_is_whole, 2)
 {
-    check_reads(t, "abcda", false, 1);
-    check_reads(t, "ABBC", false, 1);
+    check_reads(t, "abcda", 1);
+    CHECK_HERE();
+    check_reads(t, "ABBC", 1);
+    CHECK_HERE();
+    check_reads(t, "daH", 1);
 }
 
 /* The head has opened a section before the other reads are known. */
 TEST_RANKS(what_was_not_foreseen_makes_a_section_whole, 2)
 {
-    check_reads(t, "Habc", false, 1);
-    check_reads(t, "Had", false, 1);
-    check_reads(t, "HAdB", false, 1);
+    check_reads(t, "Habc", 1);
+    CHECK_HERE();
+    check_reads(t, "Had", 1);
+    CHECK_HERE();
+    check_reads(t, "HAdB", 1);
+}
+
+static void check_parts(fsdp_test *t, const char *program, uint64_t sections)
+{
+    check_reads_as(t, program, true, false, sections);
+    CHECK_HERE();
+    check_reads_as(t, program, false, true, sections);
+    CHECK_HERE();
+    check_reads_as(t, program, true, true, sections); /* parts within a part */
 }
 
 TEST_RANKS(checkpointed_parts_tell_what_they_will_read, 2)
 {
-    check_reads(t, "abcd", true, 4);
-    check_reads(t, "ABCD", true, 4);
-    check_reads(t, "abcda", true, 1);
+    check_parts(t, "abcd", 4);
+    CHECK_HERE();
+    check_parts(t, "ABCD", 4);
+    CHECK_HERE();
+    check_parts(t, "abcH", 4);
+    CHECK_HERE();
+    check_parts(t, "abcda", 1);
 }
 
 /* --- with controls, and several tapes --- */
@@ -161,6 +190,39 @@ static fsdp_status hook_both(const both *b, int *of_sections, int *of_whole)
 {
     FSDP_TRY(fsdp_set_all_reduce_hook(b->sections.model, count_calls, of_sections));
     return fsdp_set_all_reduce_hook(b->whole.model, count_calls, of_whole);
+}
+
+/* Its forward is said to communicate, and its backward not: a section stays open until the next. */
+static fsdp_status change_mind(trainee *m, int rank)
+{
+    fsdp_scope *s = NULL;
+    fsdp_tensor *loss;
+    const tree_call call = {.leaf = rank, .micro_step = 0, .n_micro_steps = 2};
+    reader_set(m, "gH", false);
+    fsdp_status status = reader_forward_on(m, m->tape, &call, &s, &loss);
+    if (status == FSDP_OK)
+        status = fsdp_set_requires_gradient_sync(m->model, false, true);
+    if (status == FSDP_OK)
+        status = fsdp_backward(m->tape, &loss, NULL, 1);
+    fsdp_scope_close(s);
+    FSDP_TRY(status);
+    FSDP_TRY(fsdp_set_requires_gradient_sync(m->model, true, true));
+    reader_set(m, "gbaH", false);
+    return reader_micro_step(m,
+                             &(tree_call){.leaf = rank + 4, .micro_step = 1, .n_micro_steps = 2});
+}
+
+TEST_RANKS(a_section_that_stays_open_ends_when_its_gradients_are_complete, 2)
+{
+    both b;
+    int of_sections = 0, of_whole = 0;
+    ASSERT_OK(open_both(t->group, NULL, &b));
+    ASSERT_OK(hook_both(&b, &of_sections, &of_whole));
+    ASSERT_OK(change_mind(&b.sections, t->rank));
+    ASSERT_OK(change_mind(&b.whole, t->rank));
+    ASSERT_INT(of_sections, of_whole);
+    ASSERT_OK(update_both(&b));
+    ASSERT_OK(close_both(&b));
 }
 
 /* Three micro-steps, of which only the last one adds over replicas if `once`. */
@@ -292,7 +354,9 @@ static void check_peak(fsdp_test *t, const char *program)
 TEST_RANKS(two_sections_are_there_at_a_time, 2)
 {
     check_peak(t, "abcd");
+    CHECK_HERE();
     check_peak(t, "ABCD");
+    CHECK_HERE();
     check_peak(t, "abcH");
 }
 
@@ -333,7 +397,55 @@ TEST_RANKS(and_ranks_with_gradients_of_other_matrices, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* The section that the head has opened has no place for what was frozen then, nor has the next. */
+/* Nothing of what is frozen here has a gradient; what is published lies as it was laid out. */
+TEST_RANKS(what_is_published_does_not_move_when_others_are_frozen, 2)
+{
+    for (int which = 0; which < 2; which++) {
+        both b;
+        ASSERT_OK(open_both(t->group, NULL, &b));
+        set_both(&b, "BaCGH");
+        for (int i = 0; i < 2; i++) {
+            trainee *m = i ? &b.whole : &b.sections;
+            const reader *r = reader_of(m);
+            fsdp_scope *s;
+            fsdp_tensor *loss;
+            const tree_call call = {.leaf = t->rank, .n_micro_steps = 1};
+            ASSERT_OK(reader_forward_on(m, m->tape, &call, &s, &loss));
+            fsdp_parameter_set_requires_grad(which ? r->w[READER_LARGE] : r->bias[0], false);
+            ASSERT_OK(fsdp_backward(m->tape, &loss, NULL, 1));
+            fsdp_scope_close(s);
+        }
+        ASSERT_OK(update_both(&b));
+        ASSERT_OK(close_both(&b));
+    }
+}
+
+/* In the step after `good` ones, when the pools are full. */
+static void check_other_reads(fsdp_test *t, int good)
+{
+    trainee m;
+    ASSERT_OK(reader_open(t->group, NULL, true, &m));
+    reader_set(&m, "abcd", false);
+    for (int i = 0; i < good; i++) {
+        ASSERT_OK(reader_step(&m, t->rank));
+        ASSERT_OK(reader_update(&m));
+    }
+    reader_set(&m, t->rank ? "abcd" : "abcda", false);
+    ASSERT_ERROR(reader_step(&m, t->rank), FSDP_ERR_COMM, "ranks diverged");
+    ASSERT_OK(trainee_close(&m));
+}
+
+TEST_RANKS(ranks_that_read_something_another_number_of_times_are_told, 2)
+{
+    check_other_reads(t, 0);
+}
+
+TEST_RANKS(and_in_a_later_step, 2)
+{
+    check_other_reads(t, 2);
+}
+
+/* The section that the head has opened has no room for it, and the next one no place. */
 TEST_RANKS(what_was_frozen_after_its_forward_is_refused, 2)
 {
     trainee m;
