@@ -85,77 +85,65 @@ static void check_reads_as(fsdp_test *t, const char *program, bool in_parts, boo
     ASSERT_OK(close_both(&b));
 }
 
-static void check_reads(fsdp_test *t, const char *program, uint64_t sections)
+/* A program, and in how many sections its gradients come. */
+typedef struct expected {
+    const char *program; /* NULL: the list ends */
+    uint64_t sections;
+} expected;
+
+static void check_reads(fsdp_test *t, const expected *list)
 {
-    check_reads_as(t, program, false, false, sections);
+    for (const expected *e = list; e->program; e++) {
+        check_reads_as(t, e->program, false, false, e->sections);
+        CHECK_HERE();
+    }
 }
 
 TEST_RANKS(what_is_complete_is_reduced_before_the_next_begins, 3)
 {
-    check_reads(t, "abcd", 4);
-    CHECK_HERE();
-    check_reads(t, "efabcd", 5);
-    CHECK_HERE();
-    check_reads(t, "cab", 3);
+    check_reads(t, (const expected[]){{"abcd", 4}, {"efabcd", 5}, {"cab", 3}, {NULL, 0}});
 }
 
 TEST_RANKS(a_vector_comes_with_its_matrix, 2)
 {
-    check_reads(t, "ABCD", 4);
-    CHECK_HERE();
-    check_reads(t, "EFaBcD", 5);
+    check_reads(t, (const expected[]){{"ABCD", 4}, {"EFaBcD", 5}, {NULL, 0}});
 }
 
 /* With it "e", "f" and "a" would fit, and then the vector of the last one would not. */
 TEST_RANKS(matrices_do_not_take_the_room_of_vectors, 2)
 {
-    check_reads(t, "AEF", 2);
+    check_reads(t, (const expected[]){{"AEF", 2}, {NULL, 0}});
 }
 
 TEST_RANKS(a_head_that_writes_in_forward_has_a_section, 2)
 {
-    check_reads(t, "abcH", 4);
-    CHECK_HERE();
-    check_reads(t, "EFaBcH", 5);
+    check_reads(t, (const expected[]){{"abcH", 4}, {"EFaBcH", 5}, {NULL, 0}});
 }
 
 TEST_RANKS(a_unit_that_reads_something_twice_is_whole, 2)
 {
-    check_reads(t, "abcda", 1);
-    CHECK_HERE();
-    check_reads(t, "ABBC", 1);
-    CHECK_HERE();
-    check_reads(t, "daH", 1);
+    check_reads(t, (const expected[]){{"abcda", 1}, {"ABBC", 1}, {"daH", 1}, {NULL, 0}});
 }
 
 /* The head has opened a section before the other reads are known. */
 TEST_RANKS(what_was_not_foreseen_makes_a_section_whole, 2)
 {
-    check_reads(t, "Habc", 1);
-    CHECK_HERE();
-    check_reads(t, "Had", 1);
-    CHECK_HERE();
-    check_reads(t, "HAdB", 1);
+    check_reads(t, (const expected[]){{"Habc", 1}, {"Had", 1}, {"HAdB", 1}, {NULL, 0}});
 }
 
-static void check_parts(fsdp_test *t, const char *program, uint64_t sections)
+static void check_parts(fsdp_test *t, const expected *list)
 {
-    check_reads_as(t, program, true, false, sections);
-    CHECK_HERE();
-    check_reads_as(t, program, false, true, sections);
-    CHECK_HERE();
-    check_reads_as(t, program, true, true, sections); /* parts within a part */
+    for (const expected *e = list; e->program; e++)
+        for (int how = 1; how < 4; how++) { /* each read, all of them, parts within a part */
+            check_reads_as(t, e->program, how & 1, how & 2, e->sections);
+            CHECK_HERE();
+        }
 }
 
 TEST_RANKS(checkpointed_parts_tell_what_they_will_read, 2)
 {
-    check_parts(t, "abcd", 4);
-    CHECK_HERE();
-    check_parts(t, "ABCD", 4);
-    CHECK_HERE();
-    check_parts(t, "abcH", 4);
-    CHECK_HERE();
-    check_parts(t, "abcda", 1);
+    check_parts(t,
+                (const expected[]){{"abcd", 4}, {"ABCD", 4}, {"abcH", 4}, {"abcda", 1}, {NULL, 0}});
 }
 
 /* --- with controls, and several tapes --- */
