@@ -10,6 +10,7 @@
 #include "src/cli/cli.h"
 #include "src/train/bench_collectives.h"
 #include "src/train/human.h"
+#include "src/train/isa_option.h"
 
 static const char PROGRAM[] = "fsdp bench collectives";
 
@@ -38,7 +39,7 @@ static const fsdp_option table[] = {
      .help = "for each collective and size, at least; three rounds, of which the median counts"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
+     .help = FSDP_ISA_HELP},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json), .value = "false",
      .help = "print one JSON line for each collective and size"},
 };

@@ -20,6 +20,7 @@
 #include "src/train/bench.h"
 #include "src/train/hostmem.h"
 #include "src/train/human.h"
+#include "src/train/isa_option.h"
 #include "src/train/precision.h"
 
 static const char PROGRAM[] = "fsdp bench train";
@@ -78,7 +79,7 @@ static const fsdp_option table[] = {
      .help = "op keeps the results of attention and of every second linear layer"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
+     .help = FSDP_ISA_HELP},
     {.name = "profile", .type = FSDP_OPTION_STRING, PLACE(profile), .metavar = "FILE.json",
      .help = "trace of a few steps of all ranks for chrome://tracing and ui.perfetto.dev; prints "
              "time by category"},

@@ -5,6 +5,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/train/evaluate.h"
+#include "src/train/isa_option.h"
 #include "src/train/precision.h"
 
 #define PLACE(field) .offset = offsetof(fsdp_evaluate_config, field)
@@ -71,7 +72,7 @@ static const fsdp_option table[] = {
      .help = "threads that compute"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
+     .help = FSDP_ISA_HELP},
 
     FSDP_GENERATION_OPTIONS(offsetof(fsdp_evaluate_config, generation), "--max-target-length"),
 

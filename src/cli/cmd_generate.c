@@ -9,6 +9,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/train/generate_run.h"
+#include "src/train/isa_option.h"
 
 typedef struct generate_config {
     fsdp_generate_config run;
@@ -63,7 +64,7 @@ static const fsdp_option table[] = {
      .help = "threads that compute"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(run.isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
+     .help = FSDP_ISA_HELP},
 };
 /* clang-format on */
 

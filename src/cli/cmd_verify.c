@@ -10,6 +10,7 @@
 #include "src/base/assert.h"
 #include "src/base/json.h"
 #include "src/cli/cli.h"
+#include "src/train/isa_option.h"
 #include "src/train/verify.h"
 
 typedef struct verify_config {
@@ -36,7 +37,7 @@ static const fsdp_option table[] = {
      .offset = offsetof(verify_config, isa),
      .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
+     .help = FSDP_ISA_HELP},
 };
 
 static const fsdp_options_spec spec = {

@@ -1,6 +1,7 @@
 /* The option table of `fsdp train`. Names are this project's; aliases are those of the FSDP
  * tutorials, transformers' Trainer and Accelerate. */
 #include "src/base/assert.h"
+#include "src/train/isa_option.h"
 #include "src/train/precision.h"
 
 static const char *const tasks[] = {"auto",
@@ -432,7 +433,7 @@ static const fsdp_option table[] = {
      .help = "threads that compute"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
-     .help = "instruction set: x86-64, x86-64-v3, x86-64-v4 or x86-64-v4+onednn"},
+     .help = FSDP_ISA_HELP},
 
     {.name = "output", .aliases = "output-dir", .type = FSDP_OPTION_STRING, PLACE(output),
      .metavar = "DIR", .group = "output", .help = "folder for the trained model"},

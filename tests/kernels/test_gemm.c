@@ -281,20 +281,68 @@ TEST(large_weight_gradients_equal_the_double_loop)
  * behind them. */
 TEST(a_shorter_last_split_stays_within_its_scratch)
 {
-    fsdp_kernel_context *context;
-    const fsdp_kernels *kernels;
-    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
-    for (int i = 0; i < 3; i++) {
-        problem p = {.m = 1100, /* more than a block has */
-                     .n = 40,
-                     .k = i == 2 ? 513 : 514,
-                     .trans_a = true,
-                     .dtype = i == 2 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16,
-                     .c_dtype = i == 1 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
-                     .seed = (uint64_t)i};
-        check_problem(t, context, kernels, &p, 3);
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa && !t->failed; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 1, &context, &kernels));
+        for (int i = 0; i < 3; i++) {
+            problem p = {.m = 1100, /* more than a block has */
+                         .n = 40,
+                         .k = i == 2 ? 513 : 514,
+                         .trans_a = true,
+                         .dtype = i == 2 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16,
+                         .c_dtype = i == 1 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
+                         .seed = (uint64_t)i};
+            check_problem(t, context, kernels, &p, 3);
+        }
+        fsdp_kernels_cpu_close(context);
     }
-    fsdp_kernels_cpu_close(context);
+}
+
+/* The same values, as f32. */
+static matrix widened(const matrix *x)
+{
+    matrix y = matrix_create(FSDP_DTYPE_F32, x->rows, x->columns, x->ld);
+    for (int64_t i = 0; i < x->rows; i++)
+        for (int64_t j = 0; j < x->columns; j++)
+            matrix_set(&y, i, j, (float)matrix_get(x, i, j));
+    return y;
+}
+
+/* What x86-64-v4+fma does with bf16 is what any x86-64-v4 does with the same values in f32, in one
+ * split of k. */
+TEST(bf16_that_is_widened_multiplies_as_f32_does)
+{
+    fsdp_kernel_context *context[2];
+    const fsdp_kernels *kernels;
+    uint64_t state = 31;
+    if (strcmp(fsdp_kernels_cpu_isas()[0], "x86-64-v4") != 0)
+        SKIP("this CPU has no AVX-512");
+    ASSERT_OK(fsdp_kernels_cpu_open("x86-64-v4+fma", 1, &context[0], &kernels));
+    ASSERT_OK(fsdp_kernels_cpu_open("x86-64-v4", 1, &context[1], &kernels));
+    for (int round = 0; round < 40 && !t->failed; round++) {
+        problem p = random_problem(&state);
+        p.m += 31; /* rows enough for tiles in f32, too */
+        p.beta = p.bias = false;
+        p.dtype = FSDP_DTYPE_BF16;
+        p.c_dtype = FSDP_DTYPE_F32;
+        operands o = make_operands(&p);
+        operands wide = {.a = widened(&o.a),
+                         .b = widened(&o.b),
+                         .c = matrix_create(FSDP_DTYPE_F32, p.m, p.n, p.n + p.pad_c)};
+        fsdp_gemm_args args = make_args(&p, &o);
+        p.dtype = FSDP_DTYPE_F32;
+        fsdp_gemm_args wide_args = make_args(&p, &wide);
+        ASSERT_OK(kernels->gemm(context[0], &args));
+        ASSERT_OK(kernels->gemm(context[1], &wide_args));
+        for (int64_t i = 0; i < p.m; i++)
+            for (int64_t j = 0; j < p.n; j++)
+                ASSERT(matrix_get(&o.c, i, j) == matrix_get(&wide.c, i, j));
+        free_operands(&o);
+        free_operands(&wide);
+    }
+    for (int i = 0; i < 2; i++)
+        fsdp_kernels_cpu_close(context[i]);
 }
 
 /* Those of generation, whose B is read as it lies. */
@@ -365,13 +413,13 @@ TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
     fsdp_kernels_cpu_close(context);
 }
 
-TEST(the_number_of_threads_changes_no_bit)
+static void check_threads(fsdp_test *t, const char *isa)
 {
     uint64_t state = 5;
     fsdp_kernel_context *context[3];
     const fsdp_kernels *kernels;
     for (int i = 0; i < 3; i++)
-        ASSERT_OK(fsdp_kernels_cpu_open(NULL, i + 1, &context[i], &kernels));
+        ASSERT_OK(fsdp_kernels_cpu_open(isa, i + 1, &context[i], &kernels));
     for (int round = 0; round < 24; round++) {
         problem p = random_problem(&state);
         p.m *= 5;
@@ -386,6 +434,12 @@ TEST(the_number_of_threads_changes_no_bit)
     }
     for (int i = 0; i < 3; i++)
         fsdp_kernels_cpu_close(context[i]);
+}
+
+TEST(the_number_of_threads_changes_no_bit)
+{
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa && !t->failed; isa++)
+        check_threads(t, *isa);
 }
 
 /* One whose products are oneDNN's: the second best is x86-64-v4+onednn, or another without tiles.
@@ -494,7 +548,13 @@ TEST(an_isa_is_chosen_by_name)
     ASSERT_OK(fsdp_kernels_cpu_gemm_rate(context, &product, 0.001, &rate));
     ASSERT(rate > 0 && rate < 1e5); /* other programs may have the cores, too */
     fsdp_kernels_cpu_close(context);
+    for (const char *const *isa = isas; *isa; isa++) {
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 1, &context, &kernels));
+        fsdp_kernels_cpu_close(context);
+    }
     ASSERT_ERROR(fsdp_kernels_cpu_open("sparc", 1, &context, &kernels), FSDP_ERR_UNSUPPORTED,
                  "sparc");
+    ASSERT_ERROR(fsdp_kernels_cpu_open("x86-64-v4+", 1, &context, &kernels), FSDP_ERR_UNSUPPORTED,
+                 "'x86-64-v4+'");
     ASSERT_ERROR(fsdp_kernels_cpu_open(NULL, 0, &context, &kernels), FSDP_ERR_INVALID, "threads");
 }

@@ -23,10 +23,12 @@ static int64_t min(int64_t x, int64_t y)
 
 /* --- heads, ranges, strips --- */
 
-static const fsdp_cpu_attention_strips *strips_of(const fsdp_kernel_context *c)
+static const fsdp_cpu_attention_strips *strips_of(const fsdp_cpu_attention *a)
 {
-    return fsdp_kernel_context_isa(c) == FSDP_CPU_ISA_V4 ? &fsdp_cpu_attention_strips_x86_64_v4
-                                                         : &fsdp_cpu_attention_strips_x86_64_v3;
+    if (fsdp_kernel_context_isa(a->context) < FSDP_CPU_ISA_V4)
+        return &fsdp_cpu_attention_strips_x86_64_v3;
+    return a->tiles->widens ? &fsdp_cpu_widening_strips_x86_64_v4
+                            : &fsdp_cpu_attention_strips_x86_64_v4;
 }
 
 fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t b, int64_t h)
@@ -34,7 +36,7 @@ fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t 
     const fsdp_attention_args *args = a->args;
     fsdp_attention_head head = {.args = args,
                                 .tiles = a->tiles,
-                                .strips = strips_of(a->context),
+                                .strips = strips_of(a),
                                 .dtype = a->tiles->widens ? FSDP_DTYPE_F32 : args->dtype,
                                 .h = h,
                                 .q_row = args->q_offsets[b],

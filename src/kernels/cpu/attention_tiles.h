@@ -64,6 +64,8 @@ typedef struct fsdp_cpu_attention_strips {
 
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v3;
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v4;
+/* For tiles that widen: strips are f32. */
+extern const fsdp_cpu_attention_strips fsdp_cpu_widening_strips_x86_64_v4;
 
 /* --- what forward and backward share: attention_tiles.c --- */
 

@@ -10,6 +10,14 @@ typedef enum fsdp_cpu_isa {
     FSDP_CPU_ISA_COUNT
 } fsdp_cpu_isa;
 
+/* What multiplies matrices with AVX-512. */
+typedef enum fsdp_cpu_multiplier {
+    FSDP_CPU_MULTIPLY_BF16,  /* our tiles, bf16 by AVX512-BF16 */
+    FSDP_CPU_MULTIPLY_FMA,   /* our tiles, bf16 widened to f32 */
+    FSDP_CPU_MULTIPLY_AMX,   /* bf16 by oneDNN, f32 by our tiles */
+    FSDP_CPU_MULTIPLY_ONEDNN /* oneDNN */
+} fsdp_cpu_multiplier;
+
 enum {
     /* A request for up to this many bytes of scratch never fails: for kernels that return void. */
     FSDP_KERNEL_SCRATCH_MIN = 1 << 18
@@ -19,8 +27,8 @@ enum {
 fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c);
 /* Which table this context was opened with. */
 fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c);
-/* Opened for oneDNN's products even where our own could serve. */
-bool fsdp_kernel_context_onednn(const fsdp_kernel_context *c);
+/* The fastest one of this CPU, unless the context was opened for another. */
+fsdp_cpu_multiplier fsdp_kernel_context_multiplier(const fsdp_kernel_context *c);
 
 /* Memory of one worker for the length of one kernel: at least `bytes`, 64-byte aligned, contents
  * undefined. There is one block a worker: asking again gives the same block, moved if it had to

@@ -6,6 +6,13 @@
 #include "src/kernels/cpu/product.h"
 #include "src/kernels/cpu/tile.h"
 
+static bool goes_to_tiles(const fsdp_cpu_tiles *tiles, const fsdp_gemm_args *args)
+{
+    if (!tiles || args->k == 0)
+        return false;
+    return args->m >= fsdp_cpu_tiles_least_rows || tiles == &fsdp_cpu_widening_tiles_x86_64_v4;
+}
+
 static fsdp_status run(fsdp_kernel_context *c, const fsdp_gemm_args *args, fsdp_thread_pool *pool)
 {
     if (args->m == 0 || args->n == 0)
@@ -13,7 +20,7 @@ static fsdp_status run(fsdp_kernel_context *c, const fsdp_gemm_args *args, fsdp_
     if (args->m <= FSDP_FEW_ROWS && args->k > 0 && !args->trans_a &&
         fsdp_cpu_few_rows_of(c, args->ab_dtype))
         return fsdp_cpu_gemm_rows(c, args, pool);
-    if (args->m >= fsdp_cpu_tiles_least_rows && args->k > 0 && fsdp_cpu_tiles_of(c, args->ab_dtype))
+    if (goes_to_tiles(fsdp_cpu_tiles_of(c, args->ab_dtype), args))
         return fsdp_cpu_gemm_tiles(c, args, pool);
     return fsdp_cpu_gemm_onednn(c, args, pool);
 }

@@ -28,9 +28,10 @@ const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c)
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype)
 {
     fsdp_cpu_isa isa = fsdp_kernel_context_isa(c);
-    bool widened =
-        dtype == FSDP_DTYPE_F16 || (dtype == FSDP_DTYPE_BF16 && !fsdp_cpu_multiplies_bf16(c));
-    if (fsdp_kernel_context_onednn(c) || (isa == FSDP_CPU_ISA_V4 && !widened))
+    fsdp_cpu_multiplier multiplier = fsdp_kernel_context_multiplier(c);
+    bool widened = dtype == FSDP_DTYPE_F16 ||
+                   (dtype == FSDP_DTYPE_BF16 && multiplier == FSDP_CPU_MULTIPLY_FMA);
+    if (isa == FSDP_CPU_ISA_V4 && (multiplier == FSDP_CPU_MULTIPLY_ONEDNN || !widened))
         return NULL;
     return fsdp_cpu_few_rows_of_isa(c);
 }

@@ -28,14 +28,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
                                                          fsdp_cpu_products **products);
 void fsdp_cpu_products_begin(fsdp_cpu_products *products);
 
-/* Are bf16 matrices multiplied as they are? Without AVX512-BF16 (by CPU, by the context's ISA, or
- * because DNNL_MAX_CPU_ISA limits oneDNN) they are widened first: oneDNN's emulation on plain
- * AVX-512 runs at 61 to 79 GFLOP/s where f32 reaches 200 to 217. */
+/* AVX512-BF16, unless DNNL_MAX_CPU_ISA forbids it? */
+bool fsdp_cpu_has_bf16(void);
+/* Does oneDNN multiply bf16 matrices as they are? Without AVX512-BF16 (or with a lower ISA of the
+ * context's) they are widened first: its emulation on plain AVX-512 runs at 61 to 79 GFLOP/s where
+ * f32 reaches 200 to 217. */
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
 /* May bf16 products go to oneDNN's AMX kernels, which our tiles do not reach? */
 bool fsdp_cpu_onednn_has_amx(void);
 /* A product of fewer rows than these is not left to our tiles: with oneDNN, it does not pay for
- * packing B. 0 where there are plain loops alone. */
+ * packing B, unless AVX-512's tiles widen bf16, which oneDNN would, too, or multiplies slowly (17
+ * rows of 3072 x 768: 1.3 ms against 2.4). 0 where there are plain loops alone. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
 /* Primitives held; for tests. */
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);

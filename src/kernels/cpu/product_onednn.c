@@ -304,11 +304,10 @@ fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,
 
 const int64_t fsdp_cpu_tiles_least_rows = 32;
 
-bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c)
+bool fsdp_cpu_has_bf16(void)
 {
-    unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
-    unsigned native = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
-    return fsdp_kernel_context_isa(c) >= FSDP_CPU_ISA_V4 && (isa & native) == native;
+    const unsigned bf16 = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+    return ((unsigned)dnnl_get_effective_cpu_isa() & bf16) == bf16;
 }
 
 bool fsdp_cpu_onednn_has_amx(void)

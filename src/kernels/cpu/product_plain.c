@@ -42,10 +42,10 @@ size_t fsdp_cpu_products_count(const fsdp_cpu_products *products)
     return 0;
 }
 
-bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c)
+bool fsdp_cpu_has_bf16(void)
 {
     __builtin_cpu_init();
-    return fsdp_kernel_context_isa(c) >= FSDP_CPU_ISA_V4 && __builtin_cpu_supports("avx512bf16");
+    return __builtin_cpu_supports("avx512bf16");
 }
 
 bool fsdp_cpu_onednn_has_amx(void)

@@ -3,19 +3,24 @@
 
 #include "src/kernels/cpu/product.h"
 
+static const fsdp_cpu_tiles *tiles_of_v4(fsdp_cpu_multiplier multiplier, fsdp_dtype dtype)
+{
+    if (multiplier == FSDP_CPU_MULTIPLY_ONEDNN)
+        return NULL;
+    if (dtype == FSDP_DTYPE_F32)
+        return &fsdp_cpu_tiles_x86_64_v4;
+    return multiplier == FSDP_CPU_MULTIPLY_BF16  ? &fsdp_cpu_tiles_x86_64_v4
+           : multiplier == FSDP_CPU_MULTIPLY_FMA ? &fsdp_cpu_widening_tiles_x86_64_v4
+                                                 : NULL;
+}
+
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype)
 {
     fsdp_cpu_isa isa = fsdp_kernel_context_isa(c);
-    if (isa < FSDP_CPU_ISA_V3 || fsdp_kernel_context_onednn(c))
+    if (isa < FSDP_CPU_ISA_V3 || (dtype != FSDP_DTYPE_F32 && dtype != FSDP_DTYPE_BF16))
         return NULL;
-    if (isa == FSDP_CPU_ISA_V3)
-        return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 ? &fsdp_cpu_tiles_x86_64_v3
-                                                                   : NULL;
-    if (dtype == FSDP_DTYPE_F32)
-        return &fsdp_cpu_tiles_x86_64_v4;
-    if (dtype != FSDP_DTYPE_BF16 || !fsdp_cpu_multiplies_bf16(c) || fsdp_cpu_onednn_has_amx())
-        return NULL;
-    return &fsdp_cpu_tiles_x86_64_v4;
+    return isa == FSDP_CPU_ISA_V3 ? &fsdp_cpu_tiles_x86_64_v3
+                                  : tiles_of_v4(fsdp_kernel_context_multiplier(c), dtype);
 }
 
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k)

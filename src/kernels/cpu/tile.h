@@ -63,9 +63,10 @@ typedef struct fsdp_cpu_tiles {
 
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v3;
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v4;
+extern const fsdp_cpu_tiles fsdp_cpu_widening_tiles_x86_64_v4; /* of bf16 */
 
-/* NULL where products of this dtype are better left to oneDNN: below AVX2, and on AVX-512 bf16
- * where the CPU has no AVX512-BF16 or has AMX (by CPU or by DNNL_MAX_CPU_ISA). */
+/* NULL where products of this dtype are better left to oneDNN: below AVX2, and bf16 where the CPU
+ * has AMX (unless DNNL_MAX_CPU_ISA forbids it). */
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype);
 
 /* Columns of a panel: as many as registers hold, or two even panels where the second would be

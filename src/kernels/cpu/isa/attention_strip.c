@@ -1,5 +1,6 @@
-/* Softmax and its gradient on strips of eight queries with AVX-512; see Note [Strips]. bf16 wants
- * AVX512-BF16, as tiles do. */
+/* Softmax and its gradient on strips of eight queries with AVX-512; see Note [Strips]. Strips of
+ * bf16 want AVX512-BF16, as tiles do; those of widening tiles are f32, and tensors' bf16 is read
+ * and written without it. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -347,30 +348,59 @@ static void keep(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_
 
 /* --- rows of outputs --- */
 
-BF16_TARGET static void dot(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
-                            int64_t rows, int64_t width)
+FSDP_INLINE __m512 load_widened(const void *x, fsdp_dtype dtype, int64_t at, __mmask16 lanes)
+{
+    if (dtype == FSDP_DTYPE_F32)
+        return _mm512_maskz_loadu_ps(lanes, (const float *)x + at);
+    __m256i half = _mm256_maskz_loadu_epi16(lanes, (const uint16_t *)x + at);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+static void dot_widened(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
+                        int64_t rows, int64_t width)
 {
     for (int64_t i = 0; i < rows; i++) {
         __m512 sum = _mm512_setzero_ps();
-        for (int64_t j = 0; j < width && dtype == FSDP_DTYPE_BF16; j += 32) {
-            __mmask32 lanes = width - j >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << (width - j)) - 1;
-            __m512i a = _mm512_maskz_loadu_epi16(lanes, (const uint16_t *)x + i * ld + j);
-            __m512i b = _mm512_maskz_loadu_epi16(lanes, (const uint16_t *)y + i * ld + j);
-            sum = _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-        }
-        for (int64_t j = 0; j < width && dtype == FSDP_DTYPE_F32; j += 16) {
+        for (int64_t j = 0; j < width; j += 16) {
             __mmask16 lanes = lanes_in((int)j, 0, (int)width);
-            __m512 a = _mm512_maskz_loadu_ps(lanes, (const float *)x + i * ld + j);
-            __m512 b = _mm512_maskz_loadu_ps(lanes, (const float *)y + i * ld + j);
-            sum = _mm512_fmadd_ps(a, b, sum);
+            sum = _mm512_fmadd_ps(load_widened(x, dtype, i * ld + j, lanes),
+                                  load_widened(y, dtype, i * ld + j, lanes), sum);
         }
         sums[i] = _mm512_reduce_add_ps(sum);
     }
 }
 
-BF16_TARGET static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
-                              int64_t src_ld, const float *factors, float factor, int64_t rows,
-                              int64_t width)
+BF16_TARGET static void dot(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
+                            int64_t rows, int64_t width)
+{
+    if (dtype == FSDP_DTYPE_F32) {
+        dot_widened(sums, x, y, dtype, ld, rows, width);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        __m512 sum = _mm512_setzero_ps();
+        for (int64_t j = 0; j < width; j += 32) {
+            __mmask32 lanes = width - j >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << (width - j)) - 1;
+            __m512i a = _mm512_maskz_loadu_epi16(lanes, (const uint16_t *)x + i * ld + j);
+            __m512i b = _mm512_maskz_loadu_epi16(lanes, (const uint16_t *)y + i * ld + j);
+            sum = _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+        }
+        sums[i] = _mm512_reduce_add_ps(sum);
+    }
+}
+
+FSDP_INLINE BF16_TARGET __m256i round_bf16(bool by_bf16, __m512 x)
+{
+    if (by_bf16)
+        return (__m256i)_mm512_cvtneps_pbh(x);
+    __m256i rounded;
+    fsdp_vec_store_bf16((uint16_t *)&rounded, (fsdp_vec)x);
+    return rounded;
+}
+
+FSDP_INLINE BF16_TARGET void store_as(bool by_bf16, void *dst, fsdp_dtype dtype, int64_t dst_ld,
+                                      const float *src, int64_t src_ld, const float *factors,
+                                      float factor, int64_t rows, int64_t width)
 {
     int64_t size = dtype == FSDP_DTYPE_F32 ? 4 : 2;
     for (int64_t i = 0; i < rows; i++) {
@@ -387,14 +417,34 @@ BF16_TARGET static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const
                 _mm512_mask_storeu_ps((float *)dst + at, lanes, x);
             else if (lanes == 0xffff) /* masked stores of 2 bytes are slow */
                 _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)dst + at),
-                                    (__m256i)_mm512_cvtneps_pbh(x));
+                                    round_bf16(by_bf16, x));
             else
-                _mm256_mask_storeu_epi16((uint16_t *)dst + at, lanes,
-                                         (__m256i)_mm512_cvtneps_pbh(x));
+                _mm256_mask_storeu_epi16((uint16_t *)dst + at, lanes, round_bf16(by_bf16, x));
         }
     }
 }
 
+BF16_TARGET static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
+                              int64_t src_ld, const float *factors, float factor, int64_t rows,
+                              int64_t width)
+{
+    store_as(true, dst, dtype, dst_ld, src, src_ld, factors, factor, rows, width);
+}
+
+BF16_TARGET static void store_widened(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
+                                      int64_t src_ld, const float *factors, float factor,
+                                      int64_t rows, int64_t width)
+{
+    store_as(false, dst, dtype, dst_ld, src, src_ld, factors, factor, rows, width);
+}
+
 const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_attention_strips) = {
     .softmax = softmax, .gradient = gradient, .keep = keep, .dot = dot, .store = store};
+
+const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_widening_strips) = {
+    .softmax = softmax,
+    .gradient = gradient,
+    .keep = keep,
+    .dot = dot_widened,
+    .store = store_widened};
 #endif

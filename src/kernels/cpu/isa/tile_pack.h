@@ -1,0 +1,236 @@
+/* Packing of matrices for the tiles of AVX-512; see tile.h. For tile.c alone. */
+#pragma once
+#include <immintrin.h>
+
+#include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/vector.h"
+#include "src/kernels/cpu/tile.h"
+
+/* Loops of constant length over registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+enum {
+    PACK_STRIP = 512,       /* columns of B, rows of A that a row of k is packed for at a time */
+    PACK_AHEAD = 4096,      /* elements that packing asks for ahead of time */
+    PACK_AHEAD_ALONG = 512, /* bytes of each of sixteen rows, */
+    PACK_SHORT_ROW = 2048   /* unless they are shorter than this: then the next sixteen */
+};
+
+/* What lies in memory, and what a lane of 4 bytes becomes. */
+typedef enum pack_form {
+    PACK_F32,
+    PACK_PAIRS,  /* of bf16: Note [Lanes] */
+    PACK_WIDENED /* bf16 to f32 */
+} pack_form;
+
+/* Sixteen columns of a panel of B, or the rows of two tiles of A, at one lane of k. */
+typedef struct target {
+    char *at;       /* of lane 0 */
+    int64_t stride; /* bytes from a lane of k to the next */
+    int64_t upper;  /* bytes from the lower 8 to the upper 8 of the sixteen */
+} target;
+
+FSDP_INLINE void put(const target *t, int64_t lane, __m512i x)
+{
+    char *at = t->at + lane * t->stride;
+    _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(x));
+    _mm256_storeu_si256((__m256i *)(void *)(at + t->upper), _mm512_extracti64x4_epi64(x, 1));
+}
+
+/* What packing will read, into the second cache: rows a multiple of 4096 bytes apart would push
+ * each other out of the first before their turn. An address past the end does no harm. */
+FSDP_INLINE void ask(uintptr_t address)
+{
+    __builtin_prefetch((const void *)address, 0, 2);
+}
+
+FSDP_INLINE uint32_t first_bits(int64_t n)
+{
+    return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
+}
+
+/* 16 x 16 lanes, rows to columns. */
+FSDP_INLINE void transpose(__m512i r[16])
+{
+    __m512i t[16];
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
+        t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
+        t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        int high = i & 4, low = i & 3;
+        r[high + low] = _mm512_shuffle_i32x4(t[high + low], t[8 + high + low], 0x88);
+        r[8 + high + low] = _mm512_shuffle_i32x4(t[high + low], t[8 + high + low], 0xdd);
+    }
+}
+
+/* Elements of k in a lane, and bytes of them in memory. */
+FSDP_INLINE int64_t per_lane(pack_form form)
+{
+    return form == PACK_PAIRS ? 2 : 1;
+}
+
+FSDP_INLINE int64_t lane_bytes(pack_form form)
+{
+    return form == PACK_WIDENED ? 2 : 4;
+}
+
+/* Up to 16 lanes, of which `left` are there: more than those is as good. In pairs `left` counts
+ * elements, of which the last lane may have one. */
+FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
+{
+    if (form == PACK_F32)
+        return _mm512_maskz_loadu_epi32((__mmask16)first_bits(left), at);
+    if (form == PACK_PAIRS)
+        return _mm512_maskz_loadu_epi16(first_bits(left), at);
+    __m256i half = _mm256_maskz_loadu_epi16((__mmask16)first_bits(left), at);
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+}
+
+/* `rows` rows of `left` elements of k, sixteen lanes at most; constants where it is inlined for
+ * whole blocks. */
+FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, int64_t row_bytes,
+                            int64_t lane, int rows, int64_t left, int64_t ahead)
+{
+    __m512i r[16];
+    const char *at = src + lane * lane_bytes(form);
+    __asm__("" : "+r"(at)); /* one pointer, not sixteen that do not fit the registers */
+    UNROLL
+    for (int i = 0; i < 16; i++) {
+        r[i] = i < rows ? load_lanes(form, at, left) : _mm512_setzero_si512();
+        ask((uintptr_t)at + (uintptr_t)ahead);
+        at = (const char *)((uintptr_t)at + (uintptr_t)row_bytes);
+    }
+    transpose(r);
+    UNROLL
+    for (int i = 0; i < 16; i++)
+        if (i * per_lane(form) < left)
+            put(to, lane + i, r[i]);
+}
+
+/* Up to sixteen rows of k contiguous elements. */
+FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *src,
+                                 int64_t row_bytes, int64_t k, int64_t rows)
+{
+    const int64_t whole = 16 * per_lane(form), bytes = k * lane_bytes(form) / per_lane(form);
+    int64_t ahead = bytes <= PACK_SHORT_ROW ? 16 * row_bytes : PACK_AHEAD_ALONG;
+    for (int64_t lane = 0; lane * per_lane(form) < k; lane += 16) {
+        int64_t left = k - lane * per_lane(form);
+        if (rows == 16 && left >= whole)
+            pack_block(form, to, src, row_bytes, lane, 16, whole, ahead);
+        else
+            pack_block(form, to, src, row_bytes, lane, (int)rows, fsdp_min_i64(left, whole), ahead);
+    }
+}
+
+/* Where columns [16 i, 16 i + 16) of B, or rows of A, go. */
+typedef target target_fn(void *packed, int64_t depth, int64_t width, int64_t i);
+
+static target target_of_b(void *panels, int64_t depth, int64_t width, int64_t i)
+{
+    int64_t stride = width * FSDP_TILE_LANE_BYTES, vectors = width / 16;
+    return (target){(char *)panels + i / vectors * depth * stride +
+                        i % vectors * 16 * FSDP_TILE_LANE_BYTES,
+                    stride, 8 * FSDP_TILE_LANE_BYTES};
+}
+
+static target target_of_a(void *tiles, int64_t depth, int64_t width, int64_t i)
+{
+    (void)width;
+    int64_t tile_bytes = fsdp_tile_a_stride(depth);
+    return (target){(char *)tiles + 2 * i * tile_bytes, FSDP_TILE_ROWS * FSDP_TILE_LANE_BYTES,
+                    tile_bytes};
+}
+
+/* How many rows further on what packing asks for lies. */
+static int64_t rows_ahead(int64_t columns)
+{
+    return PACK_AHEAD / columns < 8 ? 8 : PACK_AHEAD / columns;
+}
+
+/* Rows of k with `columns` neighbouring columns: read along the rows, as memory likes it best. */
+FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, int64_t row_bytes,
+                           int64_t k, int64_t columns)
+{
+    int64_t ahead = rows_ahead(columns) * row_bytes;
+    for (int64_t lane = 0; lane < k; lane++)
+        for (int64_t j = 0; j < columns; j += 16) {
+            const char *at = src + lane * row_bytes + j * lane_bytes(form);
+            ask((uintptr_t)at + (uintptr_t)ahead);
+            put(&to[j / 16], lane, load_lanes(form, at, columns - j));
+        }
+}
+
+/* Two rows of k, or one and zeros; up to 32 columns. Constants where whole ones are inlined. */
+FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
+                           bool second, int64_t columns)
+{
+    const __m512i pairs =
+        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
+    __mmask32 mask = first_bits(columns);
+    __m512i x = _mm512_maskz_loadu_epi16(mask, at);
+    __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : at);
+    put(&to[0], lane, _mm512_permutex2var_epi16(x, pairs, y));
+    if (columns > 16)
+        put(&to[1], lane, _mm512_permutex2var_epi16(x, upper_pairs, y));
+}
+
+/* Likewise, two rows of k in a lane. */
+FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_bytes, int64_t k,
+                                int64_t columns)
+{
+    int64_t ahead = rows_ahead(columns) * row_bytes;
+    for (int64_t row = 0; row < k; row += 2)
+        for (int64_t j = 0; j < columns; j += 32) {
+            const char *at = src + row * row_bytes + 2 * j;
+            ask((uintptr_t)at + (uintptr_t)ahead);
+            ask((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
+            if (row + 1 < k && columns - j >= 32)
+                pack_pair(&to[j / 16], row / 2, at, row_bytes, true, 32);
+            else
+                pack_pair(&to[j / 16], row / 2, at, row_bytes, row + 1 < k, columns - j);
+        }
+}
+
+FSDP_INLINE void pack_as(pack_form form, target_fn *target_of, void *dst, const char *src,
+                         int64_t ld, bool k_is_row, int64_t k, int64_t n)
+{
+    int64_t size = lane_bytes(form) / per_lane(form), row_bytes = ld * size;
+    int64_t depth = fsdp_ceil_div(k, per_lane(form)), strip = k_is_row ? PACK_STRIP : 16;
+    int64_t width = fsdp_tile_width(n);
+    for (int64_t first = 0; first < n; first += strip) {
+        target to[PACK_STRIP / 16];
+        int64_t columns = fsdp_min_i64(strip, n - first);
+        const char *from = src + (k_is_row ? first * size : first * row_bytes);
+        for (int64_t i = 0; 16 * i < columns; i++)
+            to[i] = target_of(dst, depth, width, first / 16 + i);
+        if (!k_is_row)
+            pack_contiguous(form, to, from, row_bytes, k, columns);
+        else if (form == PACK_PAIRS)
+            pack_row_pairs(to, from, row_bytes, k, columns);
+        else
+            pack_rows(form, to, from, row_bytes, k, columns);
+    }
+}
