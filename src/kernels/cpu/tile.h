@@ -1,10 +1,11 @@
 /* Matrix products in tiles of registers, our own: they need no compiled primitive for each shape,
- * take any shape as it is and ask for memory ahead. A table for AVX-512 (isa/tile.c) and one for
- * AVX2 (isa/tile_avx2.c).
+ * take any shape as it is and ask for memory ahead. Two tables for AVX-512 (isa/tile.c), of which
+ * one widens bf16, and one for AVX2, which does, too (isa/tile_avx2.c).
  *
  * Note [Lanes]. Along k everything is counted in lanes of 4 bytes: one f32 or two neighbouring
  * bf16, which vdpbf16ps multiplies and adds at once. So packing and the order of loops are the same
- * for both dtypes; an odd k gets a zero. With AVX2 bf16 is widened when it is packed.
+ * for both dtypes; an odd k gets a zero. Tables that widen bf16 when it is packed multiply f32, an
+ * element a lane.
  *
  * Note [Panels of B]. B is packed into panels of fsdp_tile_width columns, each [depth][width]
  * lanes; the last one is filled up with zeros to a multiple of 16. A is read as it lies if a row's

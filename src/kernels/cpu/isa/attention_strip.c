@@ -6,21 +6,13 @@
 #include "src/kernels/cpu/isa/isa.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
-#include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/avx512.h"
 #include "src/kernels/cpu/isa/philox.h"
-
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 enum {
     ROWS = FSDP_TILE_ROWS,
     QUAD = 4 /* rows that are packed at a time: two lanes in bf16, four in f32 */
 };
-
-#define BF16_TARGET __attribute__((target("avx512bf16")))
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
@@ -348,14 +340,6 @@ static void keep(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_
 
 /* --- rows of outputs --- */
 
-FSDP_INLINE __m512 load_widened(const void *x, fsdp_dtype dtype, int64_t at, __mmask16 lanes)
-{
-    if (dtype == FSDP_DTYPE_F32)
-        return _mm512_maskz_loadu_ps(lanes, (const float *)x + at);
-    __m256i half = _mm256_maskz_loadu_epi16(lanes, (const uint16_t *)x + at);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
 static void dot_widened(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
                         int64_t rows, int64_t width)
 {
@@ -363,8 +347,8 @@ static void dot_widened(float *sums, const void *x, const void *y, fsdp_dtype dt
         __m512 sum = _mm512_setzero_ps();
         for (int64_t j = 0; j < width; j += 16) {
             __mmask16 lanes = lanes_in((int)j, 0, (int)width);
-            sum = _mm512_fmadd_ps(load_widened(x, dtype, i * ld + j, lanes),
-                                  load_widened(y, dtype, i * ld + j, lanes), sum);
+            sum = _mm512_fmadd_ps(fsdp_avx512_load(x, dtype, i * ld + j, lanes),
+                                  fsdp_avx512_load(y, dtype, i * ld + j, lanes), sum);
         }
         sums[i] = _mm512_reduce_add_ps(sum);
     }
@@ -389,16 +373,7 @@ BF16_TARGET static void dot(float *sums, const void *x, const void *y, fsdp_dtyp
     }
 }
 
-FSDP_INLINE BF16_TARGET __m256i round_bf16(bool by_bf16, __m512 x)
-{
-    if (by_bf16)
-        return (__m256i)_mm512_cvtneps_pbh(x);
-    __m256i rounded;
-    fsdp_vec_store_bf16((uint16_t *)&rounded, (fsdp_vec)x);
-    return rounded;
-}
-
-FSDP_INLINE BF16_TARGET void store_as(bool by_bf16, void *dst, fsdp_dtype dtype, int64_t dst_ld,
+FSDP_INLINE BF16_TARGET void store_as(bool use_bf16, void *dst, fsdp_dtype dtype, int64_t dst_ld,
                                       const float *src, int64_t src_ld, const float *factors,
                                       float factor, int64_t rows, int64_t width)
 {
@@ -417,9 +392,10 @@ FSDP_INLINE BF16_TARGET void store_as(bool by_bf16, void *dst, fsdp_dtype dtype,
                 _mm512_mask_storeu_ps((float *)dst + at, lanes, x);
             else if (lanes == 0xffff) /* masked stores of 2 bytes are slow */
                 _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)dst + at),
-                                    round_bf16(by_bf16, x));
+                                    fsdp_avx512_round_bf16(use_bf16, x));
             else
-                _mm256_mask_storeu_epi16((uint16_t *)dst + at, lanes, round_bf16(by_bf16, x));
+                _mm256_mask_storeu_epi16((uint16_t *)dst + at, lanes,
+                                         fsdp_avx512_round_bf16(use_bf16, x));
         }
     }
 }

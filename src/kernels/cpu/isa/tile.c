@@ -1,4 +1,4 @@
-/* Packing and tiles of matrix products with AVX-512; see tile.h. */
+/* Tiles of matrix products with AVX-512, for what tile_pack.h has packed; see tile.h. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -56,26 +56,11 @@ static void pack_a_widened(void *tiles, fsdp_dtype dtype, const void *src, int64
 
 /* --- one tile --- */
 
-/* What uses the instructions of AVX512-BF16: it is inlined into functions of the same target, and
- * called for bf16 alone where the CPU has them. */
-#define BF16_TARGET __attribute__((target("avx512bf16")))
-
 /* acc += products of a lane. */
 FSDP_INLINE BF16_TARGET __m512 multiply_add(bool bf16, __m512i a, __m512i b, __m512 acc)
 {
     return bf16 ? _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b)
                 : _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), acc);
-}
-
-/* Rounded to nearest even. By AVX512-BF16 what is not normal becomes zero, as it does in its
- * products. */
-FSDP_INLINE BF16_TARGET __m256i round_bf16(bool bf16, __m512 x)
-{
-    if (bf16)
-        return (__m256i)_mm512_cvtneps_pbh(x);
-    __m256i rounded;
-    fsdp_vec_store_bf16((uint16_t *)&rounded, (fsdp_vec)x);
-    return rounded;
 }
 
 FSDP_INLINE __m512i broadcast(const char *a)
@@ -166,7 +151,8 @@ FSDP_INLINE BF16_TARGET void tile(tile_kind kind, bool packed, int rows, int vec
         UNROLL
         for (int j = 0; j < vectors; j++) {
             if (kind == BF16_TO_BF16 || kind == F32_TO_BF16)
-                store_bf16(out, i, j, j == vectors - 1, round_bf16(has_pairs(kind), acc[i][j]));
+                store_bf16(out, i, j, j == vectors - 1,
+                           fsdp_avx512_round_bf16(has_pairs(kind), acc[i][j]));
             else
                 store_f32(out, i, j, j == vectors - 1, acc[i][j]);
         }
@@ -223,14 +209,6 @@ FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 ? 4 : 2;
 }
 
-FSDP_INLINE fsdp_v16 load_f32(const void *x, fsdp_dtype dtype, int64_t i, __mmask16 lanes)
-{
-    if (dtype == FSDP_DTYPE_F32)
-        return (fsdp_v16)_mm512_maskz_loadu_ps(lanes, (const float *)x + i);
-    __m256i half = _mm256_maskz_loadu_epi16(lanes, (const uint16_t *)x + i);
-    return (fsdp_v16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
-}
-
 /* Sixteen columns of a tile of results to their place (i, j) in C, with what is added. */
 FSDP_INLINE BF16_TARGET void finish_row(const fsdp_tile_block *b, bool bf16, bool whole,
                                         __mmask16 lanes, fsdp_v16 y, fsdp_v16 bias, int64_t i,
@@ -238,17 +216,18 @@ FSDP_INLINE BF16_TARGET void finish_row(const fsdp_tile_block *b, bool bf16, boo
 {
     int64_t at = i * b->ldc + j;
     if (b->sum)
-        y += load_f32(b->sum, FSDP_DTYPE_F32, i * b->sum_ld + j, lanes);
+        y += (fsdp_v16)fsdp_avx512_load(b->sum, FSDP_DTYPE_F32, i * b->sum_ld + j, lanes);
     y += bias;
     if (b->add)
-        y += load_f32(b->c, b->c_dtype, at, lanes);
+        y += (fsdp_v16)fsdp_avx512_load(b->c, b->c_dtype, at, lanes);
     if (b->c_dtype == FSDP_DTYPE_F32)
         _mm512_mask_storeu_ps((float *)b->c + at, lanes, (__m512)y);
     else if (whole) /* masked stores of 2 bytes are slow */
         _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)b->c + at),
-                            round_bf16(bf16, (__m512)y));
+                            fsdp_avx512_round_bf16(bf16, (__m512)y));
     else
-        _mm256_mask_storeu_epi16((uint16_t *)b->c + at, lanes, round_bf16(bf16, (__m512)y));
+        _mm256_mask_storeu_epi16((uint16_t *)b->c + at, lanes,
+                                 fsdp_avx512_round_bf16(bf16, (__m512)y));
 }
 
 /* A tile of results [rows, columns] in `x` to its place (i0, j0). */
@@ -258,7 +237,8 @@ FSDP_INLINE BF16_TARGET void finish_as(bool bf16, const fsdp_tile_block *b,
 {
     for (int j = 0; j < columns; j += 16) {
         __mmask16 lanes = (__mmask16)first_bits(columns - j);
-        fsdp_v16 bias = b->bias ? load_f32(b->bias, b->dtype, j0 + j, lanes) : fsdp_set16(0.0f);
+        fsdp_v16 bias = b->bias ? (fsdp_v16)fsdp_avx512_load(b->bias, b->dtype, j0 + j, lanes)
+                                : fsdp_set16(0.0f);
         if (columns - j >= 16) {
             for (int i = 0; i < rows; i++)
                 finish_row(b, bf16, true, 0xffff, fsdp_load16(&x[i][j]), bias, i0 + i, j0 + j);

@@ -1,17 +1,7 @@
 /* Packing of matrices for the tiles of AVX-512; see tile.h. For tile.c alone. */
 #pragma once
-#include <immintrin.h>
-
-#include "src/kernels/cpu/isa/block.h"
-#include "src/kernels/cpu/isa/vector.h"
+#include "src/kernels/cpu/isa/avx512.h"
 #include "src/kernels/cpu/tile.h"
-
-/* Loops of constant length over registers. */
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 enum {
     PACK_STRIP = 512,       /* columns of B, rows of A that a row of k is packed for at a time */
@@ -103,8 +93,8 @@ FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
         return _mm512_maskz_loadu_epi32((__mmask16)first_bits(left), at);
     if (form == PACK_PAIRS)
         return _mm512_maskz_loadu_epi16(first_bits(left), at);
-    __m256i half = _mm256_maskz_loadu_epi16((__mmask16)first_bits(left), at);
-    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+    return _mm512_castps_si512(
+        fsdp_avx512_load(at, FSDP_DTYPE_BF16, 0, (__mmask16)first_bits(left)));
 }
 
 /* `rows` rows of `left` elements of k, sixteen lanes at most; constants where it is inlined for

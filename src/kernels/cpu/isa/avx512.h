@@ -1,0 +1,37 @@
+/* What tiles and strips of AVX-512 share; empty for other ISAs. */
+#pragma once
+#include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/vector.h"
+
+/* Loops of constant length over registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* Of what uses the instructions of AVX512-BF16: it is inlined into functions of the same target,
+ * which run them where the CPU has them alone. */
+#define BF16_TARGET __attribute__((target("avx512bf16")))
+
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+/* Elements [i, i + 16) of x, f32 or bf16, as f32; zeros where lanes are not set. */
+FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, __mmask16 lanes)
+{
+    if (dtype == FSDP_DTYPE_F32)
+        return _mm512_maskz_loadu_ps(lanes, (const float *)x + i);
+    __m256i half = _mm256_maskz_loadu_epi16(lanes, (const uint16_t *)x + i);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* Rounded to nearest even. With AVX512-BF16, if it may be used, what is not normal becomes zero, as
+ * it does in its products. */
+FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
+{
+    if (use_bf16)
+        return (__m256i)_mm512_cvtneps_pbh(x);
+    __m256i rounded;
+    fsdp_vec_store_bf16((uint16_t *)&rounded, (fsdp_vec)x);
+    return rounded;
+}
+#endif
