@@ -305,7 +305,7 @@ static matrix widened(const matrix *x)
     matrix y = matrix_create(FSDP_DTYPE_F32, x->rows, x->columns, x->ld);
     for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++)
-            matrix_set(&y, i, j, (float)matrix_get(x, i, j));
+            matrix_set(&y, i, j, matrix_get(x, i, j));
     return y;
 }
 
