@@ -1,8 +1,10 @@
-/* Packing of matrices for the tiles of AVX-512; see tile.h. For tile.c alone. */
+/* Packing of matrices for the tiles of AVX-512; see tile.h. For tile.c alone, empty for other
+ * ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/avx512.h"
 #include "src/kernels/cpu/tile.h"
 
+#if defined(__AVX512F__) && defined(__AVX512BW__)
 enum {
     PACK_STRIP = 512,       /* columns of B, rows of A that a row of k is packed for at a time */
     PACK_AHEAD = 4096,      /* elements that packing asks for ahead of time */
@@ -224,3 +226,4 @@ FSDP_INLINE void pack_as(pack_form form, target_fn *target_of, void *dst, const 
             pack_rows(form, to, from, row_bytes, k, columns);
     }
 }
+#endif
