@@ -191,11 +191,10 @@ FSDP_API fsdp_tensor *fsdp_cast(fsdp_scope *s, fsdp_tensor *x, fsdp_dtype dtype)
 /** Zero means default. */
 typedef struct fsdp_attention_options {
     int64_t heads, kv_heads;   /**< kv_heads 0: as heads */
-    const int32_t *q_offsets;  /**< [n_sequences + 1] rows of q by sequence; borrowed until the
-                                    backward has ended */
+    const int32_t *q_offsets;  /**< [n_sequences + 1] rows of q by sequence, copied */
     const int32_t *kv_offsets; /**< likewise for k and v; NULL: as q_offsets */
-    /** [n_sequences]: where each one's rows of k and v end, if there is room behind them; borrowed.
-     * NULL: at the next one's begin. Not with gradients. */
+    /** [n_sequences]: where each one's rows of k and v end, if there is room behind them. NULL: at
+     * the next one's begin. Not with gradients. */
     const int32_t *kv_ends;
     int64_t n_sequences;
     bool causal;     /**< a key after the query is not seen */

@@ -3,9 +3,11 @@
  * 2022, arXiv 2205.14135, section 3.1).
  * Legend: Tq, Tk rows of q and of k and v, H query heads, K head width. */
 #include <math.h>
+#include <string.h>
 
 #include "src/autograd/checkpoint.h"
 #include "src/autograd/ops.h"
+#include "src/base/alloc.h"
 
 enum {
     IN_Q,
@@ -23,7 +25,7 @@ enum {
 };
 
 typedef struct attention_options {
-    fsdp_attention_options user; /* defaults filled in; offsets borrowed until backward has ended */
+    fsdp_attention_options user; /* defaults filled in; offsets in the node's host memory */
     int64_t head_dim;
     uint64_t dropout_key;
 } attention_options;
@@ -229,6 +231,22 @@ static void compute(fsdp_scope *s, const attention_options *o, fsdp_tensor *q, f
     fsdp_scope_check(s, kernels->attention(fsdp_scope_context(s), &args));
 }
 
+/* The offsets that backward reads, copied to one piece of memory. */
+static int32_t *keep_offsets(fsdp_scope *s, attention_options *o)
+{
+    const size_t n = (size_t)o->user.n_sequences + 1;
+    int32_t *copy = fsdp_calloc(2 * n, sizeof *copy);
+    if (!copy) {
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+        return NULL;
+    }
+    memcpy(copy, o->user.q_offsets, n * sizeof *copy);
+    memcpy(copy + n, o->user.kv_offsets, n * sizeof *copy);
+    o->user.q_offsets = copy;
+    o->user.kv_offsets = copy + n;
+    return copy;
+}
+
 fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                             fsdp_tensor *position_bias, const fsdp_attention_options *options)
 {
@@ -247,6 +265,7 @@ fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_
         compute(s, &o, q, k, v, position_bias, results);
     fsdp_remember(s, &attention_op, results, 2);
     fsdp_tensor *out = results[0], *lse = results[1];
+    int32_t *offsets = s->run->tape ? keep_offsets(s, &o) : NULL;
     fsdp_record(s, &(fsdp_record_args){.op = &attention_op,
                                        .in = {q, k, v, position_bias},
                                        .n_in = 4,
@@ -255,7 +274,8 @@ fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_
                                        .out = {out},
                                        .n_out = 1,
                                        .options = &o,
-                                       .options_bytes = sizeof o});
+                                       .options_bytes = sizeof o,
+                                       .host = offsets});
     fsdp_drop(s, lse);
     return fsdp_scope_ok(s) ? out : NULL;
 }

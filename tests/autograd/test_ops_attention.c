@@ -1,10 +1,28 @@
 /* attention: see gradcheck.h for what each op_check tests. */
+#include <string.h>
+
 #include "src/tensor/tensor.h"
 #include "tests/autograd/gradcheck.h"
 
+enum {
+    SEQUENCES = 3 /* of op_checks */
+};
+
+/* Offsets are copied: those that forward was given are gone when backward runs. */
 static fsdp_tensor *run_attention(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
 {
-    return fsdp_attention(s, in[0], in[1], in[2], in[3], arg);
+    fsdp_attention_options o = *(const fsdp_attention_options *)arg;
+    int32_t q_offsets[SEQUENCES + 1], kv_offsets[SEQUENCES + 1];
+    memcpy(q_offsets, o.q_offsets, sizeof q_offsets);
+    o.q_offsets = q_offsets;
+    if (o.kv_offsets) {
+        memcpy(kv_offsets, o.kv_offsets, sizeof kv_offsets);
+        o.kv_offsets = kv_offsets;
+    }
+    fsdp_tensor *y = fsdp_attention(s, in[0], in[1], in[2], in[3], &o);
+    memset(q_offsets, 0x7f, sizeof q_offsets);
+    memset(kv_offsets, 0x7f, sizeof kv_offsets);
+    return y;
 }
 
 /* One sequence and head of the naive loop. */
@@ -80,7 +98,7 @@ static const int32_t cross[] = {0, 2, 2, 10};
 static void check(fsdp_test *t, const char *name, fsdp_attention_options o, int64_t keys,
                   int64_t span)
 {
-    o.n_sequences = 3;
+    o.n_sequences = SEQUENCES;
     o.q_offsets = self;
     int64_t kv_heads = o.kv_heads ? o.kv_heads : o.heads, width = 3;
     op_check(t, &(op_case){.name = name,
@@ -208,7 +226,7 @@ TEST(attention_names_what_does_not_fit)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fsdp_scope *s;
         fsdp_attention_options o = cases[i].o;
-        o.n_sequences = 3;
+        o.n_sequences = SEQUENCES;
         ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
         const int64_t q_shape[] = {9, cases[i].q_width},
                       k_shape[] = {cases[i].k_rows, cases[i].k_width};
