@@ -263,14 +263,17 @@ static size_t free_bytes(const fsdp_block *b)
     return b && b->free ? b->bytes : 0;
 }
 
-/* A free block of `wanted` bytes at that end of the last arena where less is missing. */
-static fsdp_status grow(fsdp_allocator *a, side *s, size_t wanted, fsdp_block **block)
+/* A free block of `wanted` bytes at that end of the last arena where less is missing. What belongs
+ * high goes low only where that saves half of it: all that is dropped above it could not join what
+ * is below. */
+static fsdp_status grow(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
+                        fsdp_block **block)
 {
     arena *at = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     const size_t low = at ? free_bytes(at->first) : 0, high = at ? free_bytes(at->last) : 0;
     const size_t below = round_up(wanted - low, GROWTH_BYTES);
     size_t above = round_up(wanted - high, GROWTH_BYTES);
-    if (low > high && at->begin >= below) {
+    if (low > high && (!belongs_high || low - high >= wanted / 2) && at->begin >= below) {
         FSDP_TRY(grow_down(a, at, below));
         *block = at->first;
         return FSDP_OK;
@@ -352,7 +355,7 @@ static fsdp_status alloc_on(fsdp_allocator *a, int of, size_t bytes, fsdp_tag ta
         const bool end = s == &a->sides[PASSING] && tag == FSDP_TAG_GRAD;
         b = end ? highest_fit(s, wanted) : best_fit(s, wanted);
         if (!b)
-            FSDP_TRY(grow(a, s, wanted, &b));
+            FSDP_TRY(grow(a, s, wanted, end, &b));
         free_list_remove(b);
         b = cut(s, b, wanted, end);
     }

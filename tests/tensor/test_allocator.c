@@ -286,6 +286,38 @@ TEST(gradients_leave_no_holes_behind_the_activations)
     fsdp_allocator_destroy(a);
 }
 
+/* Gradients that find no room go up, also where less would be missing below: what backward drops
+ * afterwards joins with the low end, which then grows for the last one. */
+TEST(gradients_without_room_leave_the_low_end_to_what_is_dropped)
+{
+    enum {
+        LAYERS = 4
+    };
+    fsdp_allocator *a;
+    allocation low, kept[LAYERS], grads[LAYERS], last;
+    if (!caches)
+        SKIP("no cache under AddressSanitizer");
+    ASSERT_OK(fsdp_allocator_create(false, &a));
+    take(t, a, 1 * MIB, FSDP_TAG_ACTIVATION, &low);
+    for (int i = 0; i < LAYERS; i++) {
+        take(t, a, 6 * MIB, FSDP_TAG_ACTIVATION, &kept[i]);
+        CHECK_HERE();
+    }
+    give(a, &low);
+    for (int i = LAYERS - 1; i >= 0; i--) {
+        take(t, a, 4 * MIB, FSDP_TAG_GRAD, &grads[i]);
+        give(a, &kept[i]);
+        CHECK_HERE();
+    }
+    take(t, a, 20 * MIB, FSDP_TAG_GRAD, &last);
+    CHECK_HERE();
+    ASSERT_INT(fsdp_allocator_stats(a)->reserved, (LAYERS * 4 + 20) * MIB);
+    for (int i = 0; i < LAYERS; i++)
+        give(a, &grads[i]);
+    give(a, &last);
+    fsdp_allocator_destroy(a);
+}
+
 /* Steps of a training run whose batches differ in length: activations pile up and go in reverse, a
  * state that stays comes in the first step. What is reserved stays near the peak of what is used.
  */
