@@ -4,6 +4,10 @@
  * batch comes from the scope. Every token sees all of its sequence; norms follow the sum with what
  * a layer's input was. A sequence's class is read off its first token, [CLS].
  *
+ * Note [First tokens]. Of the last layer's results a class needs those of first tokens alone, and
+ * of the other tokens their keys and values there. So a loss computes no more: queries, and what
+ * comes after attention, of n rows rather than T. What is left out would get a gradient of zero.
+ *
  * Legend: T tokens, n sequences, D hidden_size. */
 #include "src/models/bert.h"
 
@@ -69,23 +73,58 @@ void fsdp_bert_embeddings_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
     *out = one(fsdp_apply_dropout(s, y, e->config->hidden_dropout_prob));
 }
 
+/* --- first tokens --- */
+
+static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
+{
+    for (int32_t i = 0; i < batch->rows; i++)
+        if (batch->source_offsets[i] == batch->source_offsets[i + 1]) {
+            fsdp_scope_error(s, "BertPooler", "sequence %d has no tokens", (int)i);
+            return false;
+        }
+    return true;
+}
+
+/* x [T, D] -> [n, D]. */
+static fsdp_tensor *first_tokens(fsdp_scope *s, fsdp_tensor *x)
+{
+    const fsdp_batch *batch = batch_of(s);
+    return has_tokens_everywhere(s, batch)
+               ? fsdp_gather_rows(s, x, batch->source_offsets, batch->rows)
+               : NULL;
+}
+
 /* --- a layer --- */
+
+/* Of one query a sequence: 0, 1, 2, ... NULL with the scope failed. */
+static int32_t *offsets_of_ones(fsdp_scope *s, int32_t n)
+{
+    int32_t *offsets = fsdp_calloc((size_t)n + 1, sizeof *offsets);
+    if (!offsets)
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+    for (int32_t i = 0; offsets && i <= n; i++)
+        offsets[i] = i;
+    return offsets;
+}
 
 void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
     const fsdp_bert_self_attention *a = self->impl;
     const fsdp_batch *batch = batch_of(s);
+    int32_t *ones = in->n > 1 ? offsets_of_ones(s, batch->rows) : NULL;
     const fsdp_attention_options options = {.heads = a->config->num_attention_heads,
-                                            .q_offsets = batch->source_offsets,
+                                            .q_offsets = ones ? ones : batch->source_offsets,
+                                            .kv_offsets = batch->source_offsets,
                                             .n_sequences = batch->rows,
                                             .dropout_p =
                                                 (float)a->config->attention_probs_dropout_prob};
     fsdp_tensor *x = in->t[0];
-    fsdp_tensor *q = fsdp_apply_linear(s, x, &a->query);
+    fsdp_tensor *q = fsdp_apply_linear(s, in->t[in->n - 1], &a->query);
     fsdp_tensor *k = fsdp_apply_linear(s, x, &a->key);
     fsdp_tensor *v = fsdp_apply_linear(s, x, &a->value);
     *out = one(fsdp_attention(s, q, k, v, NULL, &options));
+    fsdp_free(ones);
 }
 
 /* In: x, and what the residual stream was. */
@@ -105,8 +144,8 @@ void fsdp_bert_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_ar
                                  fsdp_args *out)
 {
     const fsdp_bert_attention *a = self->impl;
-    fsdp_tensor *mixed = fsdp_module_call1(s, a->self, in->t[0]);
-    *out = fsdp_module_call(s, a->output, NULL, two(mixed, in->t[0]));
+    fsdp_tensor *mixed = fsdp_module_call(s, a->self, NULL, *in).t[0];
+    *out = fsdp_module_call(s, a->output, NULL, two(mixed, in->t[in->n - 1]));
 }
 
 void fsdp_bert_intermediate_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
@@ -116,58 +155,86 @@ void fsdp_bert_intermediate_forward(fsdp_scope *s, fsdp_module *self, const fsdp
     *out = one(fsdp_apply_linear(s, in->t[0], &d->dense));
 }
 
+/* In: x, and where not all of its rows are read, those that are. */
 void fsdp_bert_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_bert_layer *layer = self->impl;
-    fsdp_tensor *attended = fsdp_module_call1(s, layer->attention, in->t[0]);
+    fsdp_tensor *attended = fsdp_module_call(s, layer->attention, NULL, *in).t[0];
     fsdp_tensor *wide = fsdp_module_call1(s, layer->intermediate, attended);
     *out = fsdp_module_call(s, layer->output, NULL, two(wide, attended));
     fsdp_drop(s, wide);
     fsdp_drop(s, attended);
 }
 
+/* [T, D] -> [n, D]: Note [First tokens]. */
+static void first_tokens_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                       fsdp_args *out)
+{
+    fsdp_tensor *first = first_tokens(s, in->t[0]);
+    const fsdp_args both = two(in->t[0], first);
+    fsdp_bert_layer_forward(s, self, &both, out);
+    fsdp_drop(s, first);
+}
+
 /* --- the model --- */
+
+/* Layers [0, n) of x, the last of them by `last`; NULL: as the others. */
+static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
+                               fsdp_forward_fn *last)
+{
+    const int n = fsdp_module_n_children(encoder->layers);
+    for (int i = 0; i < n; i++) {
+        fsdp_tensor *before = x;
+        x = fsdp_module_call(s, fsdp_module_child(encoder->layers, i), i + 1 < n ? NULL : last,
+                             one(x))
+                .t[0];
+        fsdp_drop(s, before); /* no effect on the caller's */
+    }
+    return x;
+}
 
 void fsdp_bert_encoder_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                fsdp_args *out)
 {
-    const fsdp_bert_encoder *encoder = self->impl;
-    fsdp_tensor *x = in->t[0];
-    for (int i = 0; i < fsdp_module_n_children(encoder->layers); i++) {
-        fsdp_tensor *before = x;
-        x = fsdp_module_call1(s, fsdp_module_child(encoder->layers, i), x);
-        fsdp_drop(s, before); /* no effect on the caller's */
-    }
-    *out = one(x);
+    *out = one(run_layers(s, self->impl, in->t[0], NULL));
 }
 
-static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
+static void first_tokens_encoder_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                         fsdp_args *out)
 {
-    for (int32_t i = 0; i < batch->rows; i++)
-        if (batch->source_offsets[i] == batch->source_offsets[i + 1]) {
-            fsdp_scope_error(s, "BertPooler", "sequence %d has no tokens", (int)i);
-            return false;
-        }
-    return true;
+    *out = one(run_layers(s, self->impl, in->t[0], first_tokens_layer_forward));
+}
+
+static void pool(fsdp_scope *s, const fsdp_bert_dense *d, fsdp_tensor *first, fsdp_args *out)
+{
+    *out = one(fsdp_tanh(s, fsdp_apply_linear(s, first, &d->dense)));
 }
 
 void fsdp_bert_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
-    const fsdp_bert_dense *d = self->impl;
-    const fsdp_batch *batch = batch_of(s);
-    if (!has_tokens_everywhere(s, batch))
-        return;
-    fsdp_tensor *first = fsdp_gather_rows(s, in->t[0], batch->source_offsets, batch->rows);
-    *out = one(fsdp_tanh(s, fsdp_apply_linear(s, first, &d->dense)));
+    pool(s, self->impl, first_tokens(s, in->t[0]), out);
+}
+
+/* Of first tokens alone. */
+static void first_tokens_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                        fsdp_args *out)
+{
+    pool(s, self->impl, in->t[0], out);
+}
+
+/* What the encoder, run by `forward`, makes of the batch. */
+static fsdp_tensor *encode(fsdp_scope *s, const fsdp_bert_model *m, fsdp_forward_fn *forward)
+{
+    fsdp_args none = {.n = 0};
+    fsdp_args x = fsdp_module_call(s, m->embeddings, NULL, none);
+    fsdp_tensor *y = fsdp_module_call(s, m->encoder, forward, one(x.t[0])).t[0];
+    fsdp_drop(s, x.t[0]);
+    return y;
 }
 
 static fsdp_tensor *last_hidden(fsdp_scope *s, const fsdp_bert_model *m)
 {
-    fsdp_args none = {.n = 0};
-    fsdp_args x = fsdp_module_call(s, m->embeddings, NULL, none);
-    fsdp_tensor *y = fsdp_module_call1(s, m->encoder, x.t[0]);
-    fsdp_drop(s, x.t[0]);
-    return y;
+    return encode(s, m, NULL);
 }
 
 void fsdp_bert_model_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
@@ -176,6 +243,15 @@ void fsdp_bert_model_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *
     const fsdp_bert_model *m = self->impl;
     fsdp_tensor *hidden = last_hidden(s, m);
     *out = two(hidden, fsdp_module_call1(s, m->pooler, hidden));
+}
+
+/* The pooler's output alone: Note [First tokens]. */
+static void pooled_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    (void)in;
+    const fsdp_bert_model *m = self->impl;
+    fsdp_tensor *first = encode(s, m, first_tokens_encoder_forward);
+    *out = fsdp_module_call(s, m->pooler, first_tokens_pooler_forward, one(first));
 }
 
 /* Without the pooler. */
@@ -231,27 +307,29 @@ static bool check_batch(fsdp_scope *s, const fsdp_module *model)
     return fsdp_scope_ok(s);
 }
 
-/* Logits [n, num_labels] and last hidden states. */
-static fsdp_args classify(fsdp_scope *s, const fsdp_bert_classifier *c)
+/* Logits [n, num_labels] of the pooler's output. */
+static fsdp_tensor *classify(fsdp_scope *s, const fsdp_bert_classifier *c, fsdp_tensor *pooled)
 {
     const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);
-    fsdp_args hidden = fsdp_module_call(s, c->bert, NULL, (fsdp_args){.n = 0});
-    fsdp_tensor *pooled = fsdp_apply_dropout(s, hidden.t[1], config->classifier_dropout);
-    return two(fsdp_apply_linear(s, pooled, &c->classifier), hidden.t[0]);
+    fsdp_tensor *x = fsdp_apply_dropout(s, pooled, config->classifier_dropout);
+    return fsdp_apply_linear(s, x, &c->classifier);
 }
 
 static void loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
     const fsdp_bert_classifier *c = self->impl;
-    fsdp_tensor *logits = classify(s, c).t[0];
+    fsdp_args pooled = fsdp_module_call(s, c->bert, pooled_forward, (fsdp_args){.n = 0});
+    fsdp_tensor *logits = classify(s, c, pooled.t[0]);
     *out = one(fsdp_cross_entropy(s, logits, batch_of(s)->labels, c->loss_factor));
 }
 
 static void logits_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
-    *out = classify(s, self->impl);
+    const fsdp_bert_classifier *c = self->impl;
+    fsdp_args hidden = fsdp_module_call(s, c->bert, NULL, (fsdp_args){.n = 0});
+    *out = two(classify(s, c, hidden.t[1]), hidden.t[0]);
 }
 
 fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor)

@@ -35,9 +35,13 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
     const fsdp_bert_config *c = &config->bert;
     const int64_t width = c->hidden_size, wide = c->intermediate_size;
     const double n = (double)rows, s = (double)source, d = (double)width;
-    const double layers = (double)c->num_hidden_layers;
-    const double linear = layers * n * s * (4.0 * d * d + 2.0 * d * (double)wide) + n * d * d;
-    return (fsdp_model_work){.flops = 6.0 * linear + 12.0 * n * d * layers * s * s,
+    const double before_last = (double)c->num_hidden_layers - 1.0;
+    /* Elements of weights: of keys and values, and of the rest of a layer, which the last one has
+     * for one query a sequence (Note [First tokens] in bert.c). */
+    const double kv = 2.0 * d * d, rest = 2.0 * d * d + 2.0 * d * (double)wide;
+    const double linear = n * s * (before_last * (kv + rest) + kv) + n * rest + n * d * d;
+    const double pairs = n * (before_last * s * s + s);
+    return (fsdp_model_work){.flops = 6.0 * linear + 12.0 * d * pairs,
                              .products = {{wide, width}, {width, wide}, {width, width}},
                              .n_products = 3};
 }

@@ -3,10 +3,10 @@
  * first `steps` timed steps, then a few more in which the launching process samples memory, then
  * the rate of single matrix products of the run's shapes, which all ranks measure at the same time.
  *
- * Note [Model FLOP utilisation]. flops counts what any implementation multiplies, nothing
- * recomputed, for one rank and step: three products (forward, data and weight gradient) for each
+ * Note [Model FLOP utilisation]. flops counts what the loss needs, nothing recomputed, for one rank
+ * and step: three products (forward, data and weight gradient) for each
  * linear layer, 6 x tokens x in x out (the head where there is a label; keys and values of
- * cross-attention on source tokens); six for attention (q k^T, p v; dp, dv, dq, dk), 12 x queries x
+ * cross-attention on source tokens; what nothing after it reads not at all); six for attention (q k^T, p v; dp, dv, dq, dk), 12 x queries x
  * keys x heads x head width, half of it where causal. Each model counts its own
  * (fsdp_model_type.work). mfu = flops / (step_s x threads x
  * gemm_gflops), where gemm_gflops is the best rate of one thread on the products of the

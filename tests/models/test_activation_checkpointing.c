@@ -237,6 +237,8 @@ static void check_model(fsdp_test *t, const char *name, fsdp_dtype dtype)
     int64_t plain = 0, peak[VARIANTS];
     read_config(t, name, &config);
     CHECK_HERE();
+    if (strcmp(name, "bert") == 0) /* its last layer has little to keep: Note [First tokens] */
+        config.bert.num_hidden_layers = 3;
     run_variants(t, &config, dtype, &plain, peak);
     CHECK_HERE();
     check_lower(t, name, peak[FULL], plain, 85);
