@@ -45,11 +45,13 @@ TEST(flops_of_gpt2_are_counted_layer_by_layer)
     assert_flops(t, &odd_gpt2, 0, 6 * linear + 12 * 3 * 10 * 10 / 2.0 * 25);
 }
 
-/* The pooler sees one token of the row; the classifier is too small to count. */
+/* The pooler sees one token of the row, as does the second layer but for keys and values; the
+ * classifier is too small to count. */
 TEST(flops_of_bert_are_counted_layer_by_layer)
 {
-    double linear = 2 * 10 * (4 * 21 * 21 + 2 * 21 * 35) + 21 * 21;
-    double attention = 2 * 10 * 10 * 21;
+    double kv = 2 * 21 * 21, rest = 2 * 21 * 21 + 2 * 21 * 35;
+    double linear = 10 * (kv + rest) + 10 * kv + rest + 21 * 21;
+    double attention = 10 * 10 * 21 + 10 * 21;
     assert_flops(t, &odd_bert, 0, 6 * linear + 12 * attention);
 }
 
