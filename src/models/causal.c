@@ -21,7 +21,9 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
                                    fsdp_attention_options options)
 {
     const fsdp_causal_input input = fsdp_causal_input_of(s, lm);
-    options.q_offsets = input.q_offsets;
+    if (!options.q_offsets)
+        options.q_offsets = input.q_offsets;
+    options.kv_offsets = input.q_offsets;
     options.n_sequences = input.n_sequences;
     options.causal = true;
     fsdp_kv kv = {.k = k, .v = v};
@@ -31,6 +33,60 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
         options.kv_ends = kv.ends;
     }
     return fsdp_attention(s, q, kv.k, kv.v, NULL, &options);
+}
+
+/* --- rows that are read --- */
+
+/* The first row of sequence i that is; its end: none. */
+static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels, int32_t i)
+{
+    const int32_t end = input->q_offsets[i + 1];
+    if (!labels)
+        return end - 1;
+    int32_t row = input->q_offsets[i];
+    while (row < end && labels[row] < 0)
+        row++;
+    return row;
+}
+
+bool fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_causal_rows *rows)
+{
+    const fsdp_causal_input input = fsdp_causal_input_of(s, lm);
+    const int32_t *labels = lm->decoding ? NULL : fsdp_scope_get_options(s)->batch->labels;
+    const size_t tokens = (size_t)input.tokens + 1;
+    int32_t *memory = fsdp_calloc(2 * tokens + (size_t)input.n_sequences + 1, sizeof *memory);
+    *rows = (fsdp_causal_rows){.rows = memory};
+    if (!memory) {
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+        return false;
+    }
+    rows->position_ids = memory + tokens;
+    rows->q_offsets = memory + 2 * tokens;
+    for (int32_t i = 0; i < input.n_sequences; i++) {
+        for (int32_t row = first_read(&input, labels, i); row < input.q_offsets[i + 1]; row++) {
+            rows->rows[rows->n] = row;
+            rows->position_ids[rows->n++] = input.position_ids[row];
+        }
+        rows->q_offsets[i + 1] = rows->n;
+    }
+    return true;
+}
+
+void fsdp_causal_rows_fini(fsdp_causal_rows *rows)
+{
+    fsdp_free(rows->rows);
+    *rows = (fsdp_causal_rows){0};
+}
+
+fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x)
+{
+    return rows ? fsdp_gather_rows(s, x, rows->rows, rows->n) : x;
+}
+
+/* Enough for what it costs to gather them. */
+static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
+{
+    return rows->n > 0 && rows->n <= tokens - tokens / 8;
 }
 
 /* --- embedding and head --- */
@@ -73,13 +129,31 @@ static void head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, 
     *out = (fsdp_args){.t = {fsdp_linear(s, in->t[0], fsdp_read(s, lm->head), NULL)}, .n = 1};
 }
 
+static fsdp_args head_loss(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_tensor *hidden,
+                           const int32_t *labels)
+{
+    fsdp_tensor *w = fsdp_read(s, lm->head);
+    fsdp_tensor *loss = fsdp_linear_cross_entropy_(s, hidden, w, labels, lm->loss_factor);
+    return (fsdp_args){.t = {loss}, .n = 1};
+}
+
 static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
-    const fsdp_causal_lm *lm = self->impl;
+    *out = head_loss(s, self->impl, in->t[0], fsdp_scope_get_options(s)->batch->labels);
+}
+
+/* In: the rows that are read. */
+static void head_loss_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                      fsdp_args *out)
+{
     const int32_t *labels = fsdp_scope_get_options(s)->batch->labels;
-    fsdp_tensor *loss =
-        fsdp_linear_cross_entropy_(s, in->t[0], fsdp_read(s, lm->head), labels, lm->loss_factor);
-    *out = (fsdp_args){.t = {loss}, .n = 1};
+    fsdp_causal_rows read;
+    if (fsdp_causal_rows_find(s, self->impl, &read)) {
+        for (int32_t i = 0; i < read.n; i++)
+            read.rows[i] = labels[read.rows[i]];
+        *out = head_loss(s, self->impl, in->t[0], read.rows);
+    }
+    fsdp_causal_rows_fini(&read);
 }
 
 void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *lm, bool tied,
@@ -97,9 +171,10 @@ void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *
 
 /* --- loss and logits --- */
 
-static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_causal_lm *lm)
+/* By `forward`; NULL: its own. */
+static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_forward_fn *forward)
 {
-    return fsdp_module_call(s, lm->body, NULL, (fsdp_args){.n = 0}).t[0];
+    return fsdp_module_call(s, lm->body, forward, (fsdp_args){.n = 0}).t[0];
 }
 
 static fsdp_tensor *run_head(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_tensor *hidden)
@@ -111,15 +186,20 @@ static void loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, 
 {
     (void)in;
     const fsdp_causal_lm *lm = self->impl;
-    fsdp_tensor *hidden = run_body(s, lm);
-    *out = fsdp_module_call(s, lm->lm_head, head_loss_forward, (fsdp_args){.t = {hidden}, .n = 1});
+    fsdp_causal_rows read;
+    const bool few = fsdp_causal_rows_find(s, lm, &read) &&
+                     are_few(&read, fsdp_scope_get_options(s)->batch->source_tokens);
+    fsdp_causal_rows_fini(&read);
+    fsdp_tensor *hidden = run_body(s, lm, few ? lm->read_forward : NULL);
+    *out = fsdp_module_call(s, lm->lm_head, few ? head_loss_of_read_forward : head_loss_forward,
+                            (fsdp_args){.t = {hidden}, .n = 1});
 }
 
 static void logits_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
     const fsdp_causal_lm *lm = self->impl;
-    fsdp_tensor *hidden = run_body(s, lm);
+    fsdp_tensor *hidden = run_body(s, lm, NULL);
     *out = (fsdp_args){.t = {run_head(s, lm, hidden), hidden}, .n = 2};
 }
 
@@ -174,26 +254,12 @@ static void cache_select(fsdp_scope *s, fsdp_decode_cache *c, const int32_t *row
     fsdp_kv_cache_select(s, c->kv, rows, n);
 }
 
-/* The rows of hidden that are the last of their sequence: what follows them is asked for. */
-static fsdp_tensor *last_rows(fsdp_scope *s, const fsdp_causal_input *input, fsdp_tensor *hidden)
-{
-    int32_t *rows = fsdp_calloc((size_t)input->n_sequences, sizeof *rows);
-    if (!rows)
-        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
-    for (int32_t i = 0; rows && i < input->n_sequences; i++)
-        rows[i] = input->q_offsets[i + 1] - 1;
-    fsdp_tensor *last = rows ? fsdp_gather_rows(s, hidden, rows, input->n_sequences) : NULL;
-    fsdp_free(rows);
-    return last;
-}
-
 static void decode_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
     const fsdp_causal_lm *lm = self->impl;
-    fsdp_tensor *hidden = run_body(s, lm);
-    fsdp_tensor *last = last_rows(s, lm->decoding, hidden);
-    fsdp_drop(s, hidden);
+    const bool all = lm->decoding->tokens == lm->decoding->n_sequences;
+    fsdp_tensor *last = run_body(s, lm, all ? NULL : lm->read_forward);
     *out = (fsdp_args){.t = {run_head(s, lm, last)}, .n = 1};
 }
 

@@ -4,7 +4,15 @@
  * forward takes no arguments and gives last_hidden [T, D], after the last norm; it asks
  * fsdp_causal_input_of() for its tokens and runs attention through fsdp_causal_attention(), so that
  * training, prompts and single tokens share one forward. The head and what is around it is here.
- * Embedding and head are called as modules, so that each can be a unit of its own. */
+ * Embedding and head are called as modules, so that each can be a unit of its own.
+ *
+ * Note [Rows that are read]. Of last_hidden a loss reads the rows that have a label, and what
+ * follows a prompt is asked of the last row of each sequence. Of the rows before, a masked prompt
+ * say, the last layer's keys and values are all that is needed. So a body has a second forward, in
+ * whose last layer queries, and all that comes after attention, have the rows of each sequence from
+ * the first that is read: since these are its last, causal attention sees the same keys. What is
+ * left out would get a gradient of zero. Parameters are read in the order of the first forward, so
+ * that ranks with other batches may run that one (Note [Sections] in src/fsdp/slot.h). */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"
@@ -20,8 +28,16 @@ typedef struct fsdp_causal_input {
     fsdp_kv_cache *cache; /* of earlier tokens, extended by these; NULL: there are none */
 } fsdp_causal_input;
 
+/* Note [Rows that are read]: n of the forward's tokens. */
+typedef struct fsdp_causal_rows {
+    int32_t n;
+    int32_t *rows, *position_ids; /* [n], ascending; of each */
+    int32_t *q_offsets;           /* [n_sequences + 1] */
+} fsdp_causal_rows;
+
 typedef struct fsdp_causal_lm {
     fsdp_module *body, *lm_head;
+    fsdp_forward_fn *read_forward;     /* the body's second one: gives the rows that are read */
     fsdp_parameter *head;              /* lm_head's weight [V, D], perhaps the embedding's */
     int64_t n_layers;                  /* that call fsdp_causal_attention() */
     float loss_factor;                 /* of the loss under way */
@@ -40,8 +56,16 @@ void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *
 /* The scope's batch, or what is being decoded. */
 fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm *lm);
 
+/* By the labels, or the last of each sequence when it decodes. False with the scope failed; ended
+ * with fini in any case. */
+bool fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_causal_rows *rows);
+void fsdp_causal_rows_fini(fsdp_causal_rows *rows);
+/* Those of x [T, D]; x itself without `rows`. */
+fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x);
+
 /* Attention of the tokens at hand to themselves and to earlier ones, which `layer`'s cache holds.
- * options say what the model knows: heads, kv_heads, window, scale, dropout_p. */
+ * options say what the model knows: heads, kv_heads, window, scale, dropout_p, and q_offsets where
+ * not all tokens have queries. */
 fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int64_t layer,
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);

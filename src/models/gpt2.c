@@ -29,22 +29,44 @@ static float attention_scale(const fsdp_gpt2_attention *m)
     return (float)(c->scale_attn_by_inverse_layer_idx ? scale / (double)(m->layer_idx + 1) : scale);
 }
 
+/* Queries of `rows`; NULL: of all tokens. */
+static fsdp_tensor *attend(fsdp_scope *s, const fsdp_gpt2_attention *m, fsdp_tensor *x,
+                           const fsdp_causal_rows *rows)
+{
+    const fsdp_gpt2_config *c = &m->root->config;
+    const fsdp_attention_options options = {.heads = c->n_head,
+                                            .q_offsets = rows ? rows->q_offsets : NULL,
+                                            .scale = attention_scale(m),
+                                            .dropout_p = (float)c->attn_pdrop};
+    fsdp_tensor *qkv = fsdp_apply_conv1d(s, x, &m->c_attn), *part[3];
+    fsdp_chunk(s, qkv, 3, part);
+    fsdp_drop(s, qkv);
+    fsdp_tensor *q = fsdp_causal_rows_of(s, rows, part[0]);
+    fsdp_tensor *mixed =
+        fsdp_causal_attention(s, &m->root->lm, m->layer_idx, q, part[1], part[2], options);
+    for (int i = 0; i < 3; i++)
+        fsdp_drop(s, part[i]);
+    if (rows)
+        fsdp_drop(s, q);
+    fsdp_tensor *y = fsdp_apply_conv1d(s, mixed, &m->c_proj);
+    return fsdp_apply_dropout(s, y, c->resid_pdrop);
+}
+
 void fsdp_gpt2_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                  fsdp_args *out)
 {
+    *out = (fsdp_args){.t = {attend(s, self->impl, in->t[0], NULL)}, .n = 1};
+}
+
+/* [T, D] -> [n, D]: Note [Rows that are read] in causal.h. */
+static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                      fsdp_args *out)
+{
     const fsdp_gpt2_attention *m = self->impl;
-    const fsdp_gpt2_config *c = &m->root->config;
-    const fsdp_attention_options options = {
-        .heads = c->n_head, .scale = attention_scale(m), .dropout_p = (float)c->attn_pdrop};
-    fsdp_tensor *qkv = fsdp_apply_conv1d(s, in->t[0], &m->c_attn), *part[3];
-    fsdp_chunk(s, qkv, 3, part);
-    fsdp_drop(s, qkv);
-    fsdp_tensor *mixed =
-        fsdp_causal_attention(s, &m->root->lm, m->layer_idx, part[0], part[1], part[2], options);
-    for (int i = 0; i < 3; i++)
-        fsdp_drop(s, part[i]);
-    fsdp_tensor *y = fsdp_apply_conv1d(s, mixed, &m->c_proj);
-    *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
+    fsdp_causal_rows read;
+    if (fsdp_causal_rows_find(s, &m->root->lm, &read))
+        *out = (fsdp_args){.t = {attend(s, m, in->t[0], &read)}, .n = 1};
+    fsdp_causal_rows_fini(&read);
 }
 
 void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
@@ -58,23 +80,41 @@ void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
 }
 
-/* x + layer(norm(x)). */
+/* x, or `rows` of it, + layer(norm(x)), where the layer runs by `forward`. */
 static fsdp_tensor *residual(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tensor *x,
-                             const fsdp_layer *ln, fsdp_module *layer)
+                             const fsdp_layer *ln, fsdp_module *layer, fsdp_forward_fn *forward,
+                             const fsdp_causal_rows *rows)
 {
     fsdp_tensor *normed = norm(s, gpt2, x, ln);
-    fsdp_tensor *y = fsdp_module_call1(s, layer, normed);
+    fsdp_tensor *y = fsdp_module_call(s, layer, forward, (fsdp_args){.t = {normed}, .n = 1}).t[0];
     fsdp_drop(s, normed);
-    fsdp_tensor *sum = fsdp_add(s, x, y);
+    fsdp_tensor *sum = fsdp_add(s, fsdp_causal_rows_of(s, rows, x), y);
     fsdp_drop(s, y);
     return sum;
 }
 
+/* Of `rows`; NULL: of all tokens. */
+static fsdp_tensor *run_block(fsdp_scope *s, const fsdp_gpt2_block *m, fsdp_tensor *x,
+                              const fsdp_causal_rows *rows)
+{
+    fsdp_tensor *h =
+        residual(s, m->root, x, &m->ln_1, m->attn, rows ? attention_of_read_forward : NULL, rows);
+    return residual(s, m->root, h, &m->ln_2, m->mlp, NULL, NULL);
+}
+
 void fsdp_gpt2_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
+    *out = (fsdp_args){.t = {run_block(s, self->impl, in->t[0], NULL)}, .n = 1};
+}
+
+static void block_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                  fsdp_args *out)
+{
     const fsdp_gpt2_block *m = self->impl;
-    fsdp_tensor *h = residual(s, m->root, in->t[0], &m->ln_1, m->attn);
-    *out = (fsdp_args){.t = {residual(s, m->root, h, &m->ln_2, m->mlp)}, .n = 1};
+    fsdp_causal_rows read;
+    if (fsdp_causal_rows_find(s, &m->root->lm, &read))
+        *out = (fsdp_args){.t = {run_block(s, m, in->t[0], &read)}, .n = 1};
+    fsdp_causal_rows_fini(&read);
 }
 
 /* --- the body --- */
@@ -106,15 +146,30 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_gpt2_body *m)
     return fsdp_apply_dropout(s, x, c->embd_pdrop);
 }
 
+/* The last block by `last`; NULL: as the others. */
+static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_gpt2_body *m, fsdp_forward_fn *last)
+{
+    fsdp_tensor *x = embed(s, m);
+    const int n = fsdp_module_n_children(m->h);
+    for (int i = 0; i < n; i++) {
+        fsdp_tensor *before = x;
+        x = fsdp_module_call(s, fsdp_module_child(m->h, i), i + 1 < n ? NULL : last,
+                             (fsdp_args){.t = {x}, .n = 1})
+                .t[0];
+        fsdp_drop(s, before);
+    }
+    return norm(s, m->root, x, &m->ln_f);
+}
+
 void fsdp_gpt2_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
-    const fsdp_gpt2_body *m = self->impl;
-    fsdp_tensor *x = embed(s, m);
-    for (int i = 0; i < fsdp_module_n_children(m->h); i++) {
-        fsdp_tensor *before = x;
-        x = fsdp_module_call1(s, fsdp_module_child(m->h, i), x);
-        fsdp_drop(s, before);
-    }
-    *out = (fsdp_args){.t = {norm(s, m->root, x, &m->ln_f)}, .n = 1};
+    *out = (fsdp_args){.t = {run_body(s, self->impl, NULL)}, .n = 1};
+}
+
+void fsdp_gpt2_body_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                    fsdp_args *out)
+{
+    (void)in;
+    *out = (fsdp_args){.t = {run_body(s, self->impl, block_of_read_forward)}, .n = 1};
 }

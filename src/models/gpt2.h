@@ -40,6 +40,7 @@ typedef struct fsdp_gpt2_mlp {
 
 /* Forwards (gpt2.c). The body gets nothing, the others x [T, D]; such a tensor comes out. */
 fsdp_forward_fn fsdp_gpt2_body_forward;
+fsdp_forward_fn fsdp_gpt2_body_of_read_forward; /* Note [Rows that are read] in causal.h */
 fsdp_forward_fn fsdp_gpt2_block_forward;
 fsdp_forward_fn fsdp_gpt2_attention_forward;
 fsdp_forward_fn fsdp_gpt2_mlp_forward;

@@ -103,6 +103,7 @@ static void build(builder *b, fsdp_module *root)
     fsdp_causal_lm *lm = &b->gpt2->lm;
     lm->n_layers = c->n_layer;
     lm->body = add_body(b, root);
+    lm->read_forward = fsdp_gpt2_body_of_read_forward;
     fsdp_causal_build_head(&b->base, root, lm, c->tie_word_embeddings, c->vocab_size, c->n_embd,
                            c->initializer_range);
 }

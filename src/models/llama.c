@@ -38,25 +38,45 @@ static fsdp_tensor *rotated(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *lay
 
 /* --- modules --- */
 
-void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
-                                  fsdp_args *out)
+/* Queries of `rows`; NULL: of all tokens. */
+static fsdp_tensor *attend(fsdp_scope *s, const fsdp_llama_attention *m, const fsdp_args *in,
+                           const fsdp_causal_rows *rows)
 {
-    const fsdp_llama_attention *m = self->impl;
     const fsdp_llama_config *c = &m->root->config;
     fsdp_tensor *x = in->t[0], *table = in->t[1];
     const int32_t *positions = fsdp_causal_input_of(s, &m->root->lm).position_ids;
-    fsdp_tensor *q = rotated(s, x, &m->q_proj, table, positions, c->num_attention_heads);
+    fsdp_tensor *asking = fsdp_causal_rows_of(s, rows, x);
+    fsdp_tensor *q = rotated(s, asking, &m->q_proj, table, rows ? rows->position_ids : positions,
+                             c->num_attention_heads);
     fsdp_tensor *k = rotated(s, x, &m->k_proj, table, positions, c->num_key_value_heads);
     fsdp_tensor *v = fsdp_apply_linear(s, x, &m->v_proj);
     const fsdp_attention_options options = {.heads = c->num_attention_heads,
                                             .kv_heads = c->num_key_value_heads,
+                                            .q_offsets = rows ? rows->q_offsets : NULL,
                                             .window = m->window,
                                             .dropout_p = (float)c->attention_dropout};
     fsdp_tensor *mixed = fsdp_causal_attention(s, &m->root->lm, m->layer_idx, q, k, v, options);
     fsdp_drop(s, q);
     fsdp_drop(s, k);
     fsdp_drop(s, v);
-    *out = (fsdp_args){.t = {fsdp_apply_linear(s, mixed, &m->o_proj)}, .n = 1};
+    return fsdp_apply_linear(s, mixed, &m->o_proj);
+}
+
+void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                  fsdp_args *out)
+{
+    *out = (fsdp_args){.t = {attend(s, self->impl, in, NULL)}, .n = 1};
+}
+
+/* [T, D] -> [n, D]: Note [Rows that are read] in causal.h. */
+static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                      fsdp_args *out)
+{
+    const fsdp_llama_attention *m = self->impl;
+    fsdp_causal_rows read;
+    if (fsdp_causal_rows_find(s, &m->root->lm, &read))
+        *out = (fsdp_args){.t = {attend(s, m, in, &read)}, .n = 1};
+    fsdp_causal_rows_fini(&read);
 }
 
 void fsdp_llama_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
@@ -71,33 +91,63 @@ void fsdp_llama_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *i
     fsdp_drop(s, up);
 }
 
-void fsdp_llama_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+/* Of `rows`; NULL: of all tokens. */
+static fsdp_tensor *run_layer(fsdp_scope *s, const fsdp_llama_layer *m, const fsdp_args *in,
+                              const fsdp_causal_rows *rows)
 {
-    const fsdp_llama_layer *m = self->impl;
     fsdp_tensor *x = in->t[0], *table = in->t[1];
     fsdp_tensor *normed = norm(s, m->root, x, m->input_layernorm);
-    fsdp_args attended =
-        fsdp_module_call(s, m->self_attn, NULL, (fsdp_args){.t = {normed, table}, .n = 2});
+    fsdp_args attended = fsdp_module_call(s, m->self_attn, rows ? attention_of_read_forward : NULL,
+                                          (fsdp_args){.t = {normed, table}, .n = 2});
     fsdp_drop(s, normed);
-    fsdp_tensor *h = residual(s, x, attended.t[0]);
+    fsdp_tensor *h = residual(s, fsdp_causal_rows_of(s, rows, x), attended.t[0]);
     normed = norm(s, m->root, h, m->post_attention_layernorm);
     fsdp_tensor *y = fsdp_module_call1(s, m->mlp, normed);
     fsdp_drop(s, normed);
-    *out = (fsdp_args){.t = {residual(s, h, y)}, .n = 1};
+    return residual(s, h, y);
+}
+
+void fsdp_llama_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    *out = (fsdp_args){.t = {run_layer(s, self->impl, in, NULL)}, .n = 1};
+}
+
+static void layer_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                  fsdp_args *out)
+{
+    const fsdp_llama_layer *m = self->impl;
+    fsdp_causal_rows read;
+    if (fsdp_causal_rows_find(s, &m->root->lm, &read))
+        *out = (fsdp_args){.t = {run_layer(s, m, in, &read)}, .n = 1};
+    fsdp_causal_rows_fini(&read);
+}
+
+/* The last layer by `last`; NULL: as the others. */
+static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_llama_body *m, fsdp_forward_fn *last)
+{
+    const fsdp_causal_input input = fsdp_causal_input_of(s, &m->root->lm);
+    fsdp_tensor *x = fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
+    fsdp_tensor *table = fsdp_rotary_table(s, m->rotary, input.span);
+    const int n = fsdp_module_n_children(m->layers);
+    for (int i = 0; i < n; i++) {
+        fsdp_args call = {.t = {x, table}, .n = 2};
+        fsdp_args result =
+            fsdp_module_call(s, fsdp_module_child(m->layers, i), i + 1 < n ? NULL : last, call);
+        fsdp_drop(s, x);
+        x = result.t[0];
+    }
+    return norm(s, m->root, x, m->norm);
 }
 
 void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
-    const fsdp_llama_body *m = self->impl;
-    const fsdp_causal_input input = fsdp_causal_input_of(s, &m->root->lm);
-    fsdp_tensor *x = fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
-    fsdp_tensor *table = fsdp_rotary_table(s, m->rotary, input.span);
-    for (int i = 0; i < fsdp_module_n_children(m->layers); i++) {
-        fsdp_args call = {.t = {x, table}, .n = 2};
-        fsdp_args result = fsdp_module_call(s, fsdp_module_child(m->layers, i), NULL, call);
-        fsdp_drop(s, x);
-        x = result.t[0];
-    }
-    *out = (fsdp_args){.t = {norm(s, m->root, x, m->norm)}, .n = 1};
+    *out = (fsdp_args){.t = {run_body(s, self->impl, NULL)}, .n = 1};
+}
+
+void fsdp_llama_body_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                     fsdp_args *out)
+{
+    (void)in;
+    *out = (fsdp_args){.t = {run_body(s, self->impl, layer_of_read_forward)}, .n = 1};
 }

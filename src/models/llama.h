@@ -40,6 +40,8 @@ typedef struct fsdp_llama_mlp {
 
 /* Forwards (llama.c). A layer and its attention get x [T, D] and the rotary table; x comes out. */
 void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
+void fsdp_llama_body_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                     fsdp_args *out);
 void fsdp_llama_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                               fsdp_args *out);
 void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,

@@ -134,6 +134,7 @@ static void build(builder *b, fsdp_module *root)
     fsdp_causal_lm *lm = &b->llama->lm;
     lm->n_layers = c->num_hidden_layers;
     lm->body = add_body(b, root);
+    lm->read_forward = fsdp_llama_body_of_read_forward;
     fsdp_causal_build_head(&b->base, root, lm, c->tie_word_embeddings, c->vocab_size,
                            c->hidden_size, c->initializer_range);
 }

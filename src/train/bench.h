@@ -6,11 +6,11 @@
  * Note [Model FLOP utilisation]. flops counts what the loss needs, nothing recomputed, for one rank
  * and step: three products (forward, data and weight gradient) for each
  * linear layer, 6 x tokens x in x out (the head where there is a label; keys and values of
- * cross-attention on source tokens; what nothing after it reads not at all); six for attention (q k^T, p v; dp, dv, dq, dk), 12 x queries x
- * keys x heads x head width, half of it where causal. Each model counts its own
- * (fsdp_model_type.work). mfu = flops / (step_s x threads x
- * gemm_gflops), where gemm_gflops is the best rate of one thread on the products of the
- * feed-forward and of the projections. */
+ * cross-attention on source tokens; what nothing after it reads not at all); six for attention (q
+ * k^T, p v; dp, dv, dq, dk), 12 x queries x keys x heads x head width, half of it where causal.
+ * Each model counts its own (fsdp_model_type.work). mfu = flops / (step_s x threads x gemm_gflops),
+ * where gemm_gflops is the best rate of one thread on the products of the feed-forward and of the
+ * projections. */
 #pragma once
 #include <stdio.h>
 

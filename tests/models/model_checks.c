@@ -1,9 +1,12 @@
 /* See model_checks.h. */
 #include "tests/models/model_checks.h"
 
+#include <math.h>
+
 #include <fsdp/optim.h>
 
 #include "src/base/alloc.h"
+#include "src/fsdp/state.h"
 #include "src/train/model.h"
 
 void model_check_classes(fsdp_test *t, fsdp_module *model, const char *const (*expected)[2],
@@ -92,6 +95,70 @@ void model_check_shapes(fsdp_test *t, const fsdp_model_config *configs, size_t n
     model_check_sharding(t, &configs[0], &keep, rows);
     CHECK_HERE();
     model_check_sharding(t, &configs[0], &whole, rows);
+}
+
+static fsdp_status put_in_sections(const char *path, fsdp_module *m, void *arg)
+{
+    (void)path, (void)arg;
+    if (m->fsdp_state)
+        ((fsdp_state *)m->fsdp_state)->unit->least_in_sections = 0;
+    return FSDP_OK;
+}
+
+/* The gradient of `name` in one of `n` models is that of their mean. */
+static void compare_with_mean(fsdp_test *t, const char *name, int64_t numel, const model_case *c,
+                              const model_case *alone, int n)
+{
+    float *got, *one, *mean = fsdp_calloc((size_t)numel, sizeof *mean);
+    ASSERT(mean);
+    for (int r = 0; r < n; r++) {
+        model_case_gradient(t, &alone[r], name, &one);
+        CHECK_HERE();
+        for (int64_t i = 0; i < numel; i++)
+            mean[i] += one[i] / (float)n;
+        fsdp_free(one);
+    }
+    model_case_gradient(t, c, name, &got);
+    CHECK_HERE();
+    for (int64_t i = 0; i < numel; i++)
+        if (!(fabsf(got[i] - mean[i]) <= 1e-6f + 1e-5f * fabsf(mean[i])))
+            FAIL("%s[%lld] is %g, not %g", name, (long long)i, (double)got[i], (double)mean[i]);
+    fsdp_free(got);
+    fsdp_free(mean);
+}
+
+void model_check_batches_of_ranks(fsdp_test *t, const fsdp_model_config *config,
+                                  const model_rows *rows)
+{
+    model_case sharded, *alone = fsdp_calloc((size_t)t->world_size, sizeof *alone);
+    fsdp_test single = {.rank = t->rank, .world_size = 1};
+    fsdp_parameter_list list;
+    double loss;
+    ASSERT(alone);
+    model_case_shard(t, config, NULL, &sharded);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_module_visit(sharded.model, put_in_sections, NULL));
+    model_make_batch(t, config, rows[t->rank], &sharded.batch);
+    model_case_step(t, &sharded, &loss);
+    CHECK_HERE();
+    for (int r = 0; r < t->world_size; r++) {
+        model_case_create(&single, config, &alone[r]);
+        ASSERT(!single.failed);
+        model_make_batch(t, config, rows[r], &alone[r].batch);
+        model_case_step(t, &alone[r], &loss);
+        CHECK_HERE();
+    }
+    ASSERT_OK(fsdp_module_parameters(sharded.model, false, &list));
+    for (size_t i = 0; i < list.n; i++) {
+        compare_with_mean(t, list.items[i].name, fsdp_parameter_numel(list.items[i].parameter),
+                          &sharded, alone, t->world_size);
+        CHECK_HERE();
+    }
+    fsdp_parameter_list_free(&list);
+    for (int r = 0; r < t->world_size; r++)
+        model_case_close(&alone[r]);
+    fsdp_free(alone);
+    model_case_close(&sharded);
 }
 
 /* --- nothing to do --- */
@@ -336,4 +403,77 @@ void model_check_halves(fsdp_test *t, const fsdp_model_config *config, model_row
     check_half(t, config, rows, FSDP_DTYPE_BF16, tolerance);
     CHECK_HERE();
     check_half(t, config, rows, FSDP_DTYPE_F16, tolerance / 4);
+}
+
+/* --- what a loss computes --- */
+
+/* The loss and gradients of logits of all tokens. */
+static void step_by_all_tokens(fsdp_test *t, const model_case *c, double *loss)
+{
+    fsdp_scope *s;
+    ASSERT_OK(fsdp_scope_open(c->device, c->tape, &(fsdp_scope_options){.batch = c->batch}, &s));
+    fsdp_model_outputs out = fsdp_model_logits(s, c->model);
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_INT(fsdp_tensor_size(out.last_hidden, 0), c->batch->source_tokens);
+    fsdp_tensor *value =
+        fsdp_cross_entropy(s, out.logits, c->batch->labels, 1.0f / (float)c->batch->label_tokens);
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_OK(fsdp_tensor_item(value, loss));
+    ASSERT_OK(fsdp_backward(c->tape, &value, NULL, 1));
+    fsdp_scope_close(s);
+}
+
+/* Those of the keys' biases are sums that are zero but for rounding. */
+static void compare_gradients(fsdp_test *t, const model_case *a, const model_case *b)
+{
+    fsdp_parameter_list list;
+    ASSERT_OK(fsdp_module_parameters(a->model, false, &list));
+    for (size_t i = 0; i < list.n; i++) {
+        float *x, *y, largest = 0;
+        model_case_gradient(t, a, list.items[i].name, &x);
+        model_case_gradient(t, b, list.items[i].name, &y);
+        CHECK_HERE();
+        const int64_t n = fsdp_parameter_numel(list.items[i].parameter);
+        for (int64_t j = 0; j < n; j++)
+            largest = fmaxf(largest, fabsf(y[j]));
+        for (int64_t j = 0; j < n; j++)
+            if (!(fabsf(x[j] - y[j]) <= 1e-5f * largest + 1e-6f))
+                FAIL("%s[%lld] is %g, not %g", list.items[i].name, (long long)j, (double)x[j],
+                     (double)y[j]);
+        fsdp_free(x);
+        fsdp_free(y);
+    }
+    fsdp_parameter_list_free(&list);
+}
+
+static int64_t peak_of_activations(const model_case *c)
+{
+    fsdp_memory_stats stats;
+    fsdp_device_memory(c->device, &stats);
+    return stats.tag_peak[FSDP_TAG_ACTIVATION];
+}
+
+void model_check_rows_read(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
+                           int percent)
+{
+    model_case some, all;
+    double loss, expected;
+    model_case_create(t, config, &some);
+    model_case_create(t, config, &all);
+    CHECK_HERE();
+    model_make_batch(t, config, rows, &some.batch);
+    CHECK_HERE();
+    all.batch = fsdp_batch_retain(some.batch);
+    model_case_step(t, &some, &loss);
+    step_by_all_tokens(t, &all, &expected);
+    CHECK_HERE();
+    ASSERT_NEAR(loss, expected, 1e-6 * fabs(expected));
+    compare_gradients(t, &some, &all);
+    CHECK_HERE();
+    const int64_t low = peak_of_activations(&some), high = peak_of_activations(&all);
+    if (low * 100 > high * percent)
+        FAIL("%lld bytes of activations are more than %d %% of %lld", (long long)low, percent,
+             (long long)high);
+    model_case_close(&some);
+    model_case_close(&all);
 }

@@ -26,6 +26,10 @@ void model_check_sharded(fsdp_test *t, const fsdp_model_config *config, model_ro
 /* That for each of `n` shapes, with dropout too; the first one also without reshard_after_forward
  * and with no_shard. */
 void model_check_shapes(fsdp_test *t, const fsdp_model_config *configs, size_t n, model_rows rows);
+/* A step in sections in which each rank has a batch of its own, of rows[rank], gives the mean of
+ * the gradients that a model that is not sharded has of each. */
+void model_check_batches_of_ranks(fsdp_test *t, const fsdp_model_config *config,
+                                  const model_rows *rows);
 /* Batches without rows or labels have loss 0 and gradients of 0. `unlabelled` have no labels. */
 void model_check_nothing_to_learn(fsdp_test *t, const fsdp_model_config *config,
                                   model_rows unlabelled);
@@ -42,3 +46,7 @@ void model_check_meta(fsdp_test *t, const fsdp_model_config *config, model_rows 
  * not the same. */
 void model_check_halves(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
                         double tolerance);
+/* The loss of a batch of which few rows are read, and its gradients, are those of logits of all
+ * tokens, with at most so many percent of their activations. */
+void model_check_rows_read(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
+                           int percent);

@@ -1,7 +1,5 @@
 /* BERT against what transformers and PyTorch compute (tests/golden), alone and sharded; its tree;
  * and what packing promises. */
-#include <math.h>
-
 #include <fsdp/bert.h>
 
 #include "src/base/alloc.h"
@@ -230,73 +228,11 @@ static const fsdp_batch_row long_rows[] = {
     {.source = ids + 2, .labels = class_2, .source_len = 1, .labels_len = 1},
     {.source = long_ids + 2, .labels = class_0, .source_len = 7, .labels_len = 1}};
 
-/* The loss and gradients by the last hidden states of all tokens, as logits come. */
-static void step_by_all_tokens(fsdp_test *t, const model_case *c, double *loss)
-{
-    fsdp_scope *s;
-    ASSERT_OK(fsdp_scope_open(c->device, c->tape, &(fsdp_scope_options){.batch = c->batch}, &s));
-    fsdp_model_outputs out = fsdp_model_logits(s, c->model);
-    ASSERT_OK(fsdp_scope_status(s));
-    ASSERT_INT(fsdp_tensor_size(out.last_hidden, 0), c->batch->source_tokens);
-    fsdp_tensor *value =
-        fsdp_cross_entropy(s, out.logits, c->batch->labels, 1.0f / (float)c->batch->label_tokens);
-    ASSERT_OK(fsdp_scope_status(s));
-    ASSERT_OK(fsdp_tensor_item(value, loss));
-    ASSERT_OK(fsdp_backward(c->tape, &value, NULL, 1));
-    fsdp_scope_close(s);
-}
-
-/* Those of the keys' biases are sums that are zero but for rounding. */
-static void compare_gradients(fsdp_test *t, const model_case *a, const model_case *b)
-{
-    fsdp_parameter_list list;
-    ASSERT_OK(fsdp_module_parameters(a->model, false, &list));
-    for (size_t i = 0; i < list.n; i++) {
-        float *x, *y, largest = 0;
-        model_case_gradient(t, a, list.items[i].name, &x);
-        model_case_gradient(t, b, list.items[i].name, &y);
-        CHECK_HERE();
-        const int64_t n = fsdp_parameter_numel(list.items[i].parameter);
-        for (int64_t j = 0; j < n; j++)
-            largest = fmaxf(largest, fabsf(y[j]));
-        for (int64_t j = 0; j < n; j++)
-            if (!(fabsf(x[j] - y[j]) <= 1e-5f * largest + 1e-6f))
-                FAIL("%s[%lld] is %g, not %g", list.items[i].name, (long long)j, (double)x[j],
-                     (double)y[j]);
-        fsdp_free(x);
-        fsdp_free(y);
-    }
-    fsdp_parameter_list_free(&list);
-}
-
-static int64_t peak_of_activations(const model_case *c)
-{
-    fsdp_memory_stats stats;
-    fsdp_device_memory(c->device, &stats);
-    return stats.tag_peak[FSDP_TAG_ACTIVATION];
-}
-
 TEST(a_loss_that_computes_first_tokens_alone_has_the_numbers_of_all)
 {
-    model_case some, all;
-    double loss, expected;
     fsdp_model_config config = classifier(&odd_shape);
     config.bert.num_hidden_layers = 2;
-    model_case_create(t, &config, &some);
-    model_case_create(t, &config, &all);
-    CHECK_HERE();
-    model_make_batch(t, &config, (model_rows){long_rows, 4}, &some.batch);
-    CHECK_HERE();
-    all.batch = fsdp_batch_retain(some.batch);
-    model_case_step(t, &some, &loss);
-    step_by_all_tokens(t, &all, &expected);
-    CHECK_HERE();
-    ASSERT_NEAR(loss, expected, 1e-6 * fabs(expected));
-    compare_gradients(t, &some, &all);
-    CHECK_HERE();
-    ASSERT(peak_of_activations(&some) * 10 < peak_of_activations(&all) * 9);
-    model_case_close(&some);
-    model_case_close(&all);
+    model_check_rows_read(t, &config, (model_rows){long_rows, 4}, 90);
 }
 
 /* --- sharding --- */

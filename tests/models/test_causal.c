@@ -1,4 +1,5 @@
-/* Decoding a token at a time against the whole sequences at once, and the cache behind it. */
+/* Decoding a token at a time against the whole sequences at once, and the cache behind it; losses
+ * of which few rows are read. */
 #include "src/base/alloc.h"
 #include "src/models/causal.h"
 #include "tests/models/llama_shape.h"
@@ -202,4 +203,70 @@ TEST(a_batch_of_another_task_is_refused)
     ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "LlamaForCausalLM: the batch has labels");
     fsdp_scope_close(s);
     model_case_close(&c);
+}
+
+/* --- rows that are read (Note [Rows that are read] in causal.h) --- */
+
+static const int32_t read_ids[] = {3, 9, 4, 16, 5, 8, 2, 1, 7, 7, 11, 0};
+/* The end of it counts; some in its middle; nothing; all. */
+static const int32_t end_labels[] = {-100, -100, -100, -100, -100, -100, -100, 1, 7};
+static const int32_t middle_labels[] = {-100, -100, -100, -100, 12, 3, -100, -100};
+static const int32_t no_labels[] = {-100, -100, -100, -100, -100, -100};
+static const fsdp_batch_row masked_rows[] = {
+    {.source = read_ids, .labels = end_labels, .source_len = 9, .labels_len = 9},
+    {.source = read_ids + 1, .labels = no_labels, .source_len = 6, .labels_len = 6},
+    {.source = read_ids + 2, .labels = middle_labels, .source_len = 8, .labels_len = 8},
+    {.source = read_ids + 9, .source_len = 2}};
+static const model_rows masked = {masked_rows, 4};
+static const fsdp_batch_row unmasked_rows[] = {{.source = read_ids, .source_len = 9},
+                                               {.source = read_ids + 4, .source_len = 5}};
+static const model_rows unmasked = {unmasked_rows, 2};
+
+static fsdp_model_config small_gpt2(void)
+{
+    fsdp_model_config config = {0};
+    if (fsdp_model_config_preset("gpt2", &config) != FSDP_OK)
+        return config;
+    config.gpt2.vocab_size = 17;
+    config.gpt2.n_positions = 12;
+    config.gpt2.n_embd = 15;
+    config.gpt2.n_layer = 2;
+    config.gpt2.n_head = 3;
+    config.gpt2.n_inner = 40;
+    config.gpt2.bos_token_id = config.gpt2.eos_token_id = 16;
+    return config;
+}
+
+static fsdp_model_config causal_config(int i)
+{
+    return i <= FSDP_QWEN2 ? llama_odd_shape((fsdp_llama_family)i) : small_gpt2();
+}
+
+TEST(a_loss_that_computes_rows_that_are_read_has_the_numbers_of_all)
+{
+    for (int i = FSDP_LLAMA; i <= FSDP_QWEN2 + 1; i++) {
+        const fsdp_model_config config = causal_config(i);
+        model_check_rows_read(t, &config, masked, 95);
+        CHECK_HERE();
+    }
+}
+
+TEST_RANKS(masked_prompts_train_alike_on_2_ranks, 2)
+{
+    for (int i = FSDP_LLAMA; i <= FSDP_QWEN2 + 1; i++) {
+        fsdp_model_config config = causal_config(i);
+        fsdp_model_config_set_dropout(&config, 0.2);
+        model_check_sharding(t, &config, NULL, masked);
+        CHECK_HERE();
+    }
+}
+
+/* One whose prompts are masked beside one that reads all rows: sections end at the same places. */
+TEST_RANKS(ranks_may_read_other_rows, 2)
+{
+    for (int i = FSDP_LLAMA; i <= FSDP_QWEN2 + 1; i++) {
+        const fsdp_model_config config = causal_config(i);
+        model_check_batches_of_ranks(t, &config, (const model_rows[]){masked, unmasked});
+        CHECK_HERE();
+    }
 }
