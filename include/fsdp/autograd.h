@@ -183,7 +183,7 @@ FSDP_API fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_
 
 /**
  * torch.Tensor.to(dtype): x rounded to nearest even, x itself if it has the dtype already. The
- * gradient is given back in x's dtype.
+ * gradient is given back in x's dtype; a leaf's is added up without that rounding.
  * @param dtype float32, bfloat16 or float16
  */
 FSDP_API fsdp_tensor *fsdp_cast(fsdp_scope *s, fsdp_tensor *x, fsdp_dtype dtype);
@@ -197,8 +197,10 @@ typedef struct fsdp_attention_options {
      * the next one's begin. Not with gradients. */
     const int32_t *kv_ends;
     int64_t n_sequences;
-    bool causal;     /**< a key after the query is not seen */
-    int64_t window;  /**< > 0: nor one `window` or more before it */
+    /** A key after the query is not seen. Where a sequence has fewer queries than keys they stand
+     * at its last keys. */
+    bool causal;
+    int64_t window;  /**< > 0: nor is a key `window` or more before the query */
     float scale;     /**< of q k^T; 0: 1 / sqrt(K). T5 uses 1 */
     float dropout_p; /**< on the probabilities, when the scope is training */
 } fsdp_attention_options;

@@ -1,4 +1,5 @@
-/* torch.Tensor.to(dtype): the gradient goes back in the dtype the input had. */
+/* torch.Tensor.to(dtype): the gradient goes back in the dtype the input had, but for a leaf's,
+ * whose target takes it as it comes. */
 #include "src/autograd/ops.h"
 
 static void cast(const fsdp_kernels *k, fsdp_scope *s, const fsdp_tensor *to,
@@ -16,7 +17,11 @@ static void cast_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const 
                           fsdp_tensor **grad_in)
 {
     const cast_options *o = (const cast_options *)n->options;
-    const fsdp_tensor *dy = grad_out[0];
+    fsdp_tensor *dy = grad_out[0];
+    if (n->in[0].leaf) {
+        grad_in[0] = dy;
+        return;
+    }
     grad_in[0] = fsdp_new(s, o->from, dy->ndim, dy->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)

@@ -45,6 +45,37 @@ TEST(casts_are_the_identity_but_for_rounding)
         }
 }
 
+/* Of float16, which ends at 65504: a sum that is more comes to its target whole. */
+TEST(the_gradient_of_a_leaf_is_not_rounded)
+{
+    fsdp_device *device;
+    fsdp_tape *tape;
+    fsdp_scope *s;
+    float grad[2];
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    fsdp_tensor *x = op_random_tensor(t, device, FSDP_DTYPE_F16, 1, (const int64_t[]){2}, 1);
+    fsdp_tensor *dy = op_random_tensor(t, device, FSDP_DTYPE_F32, 1, (const int64_t[]){2}, 1);
+    CHECK_HERE();
+    float *values = fsdp_tensor_data(dy);
+    values[0] = 131072.0f;
+    values[1] = 1.0f + 0x1p-20f;
+    ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
+    for (int times = 1; times <= 2; times++) { /* the second is added */
+        ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+        fsdp_tensor *y = fsdp_cast(s, x, FSDP_DTYPE_F32);
+        ASSERT_OK(fsdp_backward(tape, &y, &dy, 1));
+        fsdp_scope_close(s);
+        ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(x), grad));
+        ASSERT_F32(grad[0], 131072.0f * (float)times);
+        ASSERT_F32(grad[1], (1.0f + 0x1p-20f) * (float)times);
+    }
+    fsdp_tensor_release(dy);
+    fsdp_tensor_release(x);
+    fsdp_tape_destroy(tape);
+    fsdp_device_destroy(device);
+}
+
 TEST(a_cast_to_the_same_dtype_is_the_tensor_itself)
 {
     fsdp_device *device;
