@@ -140,8 +140,8 @@ static bool check_offsets(fsdp_scope *s, const char *name, const int32_t *offset
 }
 
 /* Rows may have room behind them only where nothing is to be written to all of them. */
-static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o, const fsdp_tensor *q,
-                       const fsdp_tensor *k, const fsdp_tensor *v)
+static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o,
+                       const fsdp_tensor *const in[4])
 {
     for (int64_t b = 0; b < o->n_sequences; b++) {
         if (o->kv_ends[b] >= o->kv_offsets[b] && o->kv_ends[b] <= o->kv_offsets[b + 1])
@@ -151,10 +151,12 @@ static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o, const fsd
                          (int)o->kv_offsets[b + 1]);
         return false;
     }
-    if (!fsdp_needs_grad(s, q) && !fsdp_needs_grad(s, k) && !fsdp_needs_grad(s, v))
-        return true;
-    fsdp_scope_error(s, "attention", "kv_ends is for a forward without gradients");
-    return false;
+    for (int i = 0; i < 4; i++)
+        if (fsdp_needs_grad(s, in[i])) {
+            fsdp_scope_error(s, "attention", "kv_ends is for a forward without gradients");
+            return false;
+        }
+    return true;
 }
 
 /* Every distance within a sequence must have its column. */
@@ -198,7 +200,9 @@ static bool check_all(fsdp_scope *s, attention_options *o, fsdp_tensor *q, fsdp_
         (bias && !fsdp_check_inputs(s, "attention", &bias, 1)) || !check_shapes(s, o, q, k, v) ||
         !check_offsets(s, "q_offsets", o->user.q_offsets, o->user.n_sequences, q->shape[0]) ||
         !check_offsets(s, "kv_offsets", o->user.kv_offsets, o->user.n_sequences, k->shape[0]) ||
-        (o->user.kv_ends && !check_ends(s, &o->user, q, k, v)) || (bias && !check_bias(s, o, bias)))
+        (o->user.kv_ends &&
+         !check_ends(s, &o->user, (const fsdp_tensor *const[]){q, k, v, bias})) ||
+        (bias && !check_bias(s, o, bias)))
         return false;
     if (!(o->user.dropout_p >= 0.0f && o->user.dropout_p < 1.0f)) {
         fsdp_scope_error(s, "attention", "dropout_p is %g, not in [0, 1)",

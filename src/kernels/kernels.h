@@ -60,15 +60,15 @@ typedef struct fsdp_activated_backward_args {
  * [q_offsets[b], q_offsets[b+1]) and key rows [k_offsets[b], k_ends[b]), where k_ends NULL stands
  * for k_offsets + 1; either may be empty. Backward wants no k_ends: it writes all rows of d_k and
  * d_v. Query head h reads key/value head h / (heads / kv_heads). Scores S = scale q.k + bias;
- * causal: key j is seen by query i only if j - i <= (keys - queries of that sequence) (0 in
- * training). window > 0: and only if i - j < window (Mistral). position_bias[h, d], row length
- * 2*bias_span - 1, is added where key index - query index = d - (bias_span - 1) (indices within the
- * sequence, query shifted by keys - queries when causal); every |difference| is < bias_span.
- * Dropout p > 0 on the probabilities treats query row i (of all Tq) and key j of its sequence as
- * element h * 2^40 + i * 2^20 + j of `dropout` with dropout_key, the same in forward and backward.
- * Never holds S of all heads: works by sequence and head in cache. lse [H, Tq] f32 is log-sum-exp
- * of each row, written by forward and read by backward (-inf for a query that sees no key; its
- * output is 0). Backward recomputes S. */
+ * causal: key j is seen by query i only if j - i <= shift = keys - queries of that sequence: these
+ * stand at its last keys. window > 0: and only if i + shift - j < window (Mistral).
+ * position_bias[h, d], row length 2*bias_span - 1, is added where key index - query index = d -
+ * (bias_span - 1) (indices within the sequence, the query's plus shift when causal); every
+ * |difference| is < bias_span. Dropout p > 0 on the probabilities treats query row i (of all Tq)
+ * and key j of its sequence as element h * 2^40 + i * 2^20 + j of `dropout` with dropout_key, the
+ * same in forward and backward. Never holds S of all heads: works by sequence and head in cache.
+ * lse [H, Tq] f32 is log-sum-exp of each row, written by forward and read by backward (-inf for a
+ * query that sees no key; its output is 0). Backward recomputes S. */
 typedef struct fsdp_attention_args {
     fsdp_dtype dtype; /* of q, k, v, out and their gradients */
     int64_t n_sequences, heads, kv_heads, head_dim;
