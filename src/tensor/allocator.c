@@ -273,12 +273,14 @@ static fsdp_status grow(fsdp_allocator *a, side *s, size_t wanted, bool belongs_
     const size_t low = at ? free_bytes(at->first) : 0, high = at ? free_bytes(at->last) : 0;
     const size_t below = round_up(wanted - low, GROWTH_BYTES);
     size_t above = round_up(wanted - high, GROWTH_BYTES);
-    if (low > high && (!belongs_high || low - high >= wanted / 2) && at->begin >= below) {
+    const bool is_full = !at || at->bytes - at->end < above;
+    const bool saves = low > high && (!belongs_high || low - high >= wanted / 2);
+    if ((saves || (low && is_full)) && at->begin >= below) {
         FSDP_TRY(grow_down(a, at, below));
         *block = at->first;
         return FSDP_OK;
     }
-    if (!at || at->bytes - at->end < above) {
+    if (is_full) {
         above = round_up(wanted, GROWTH_BYTES);
         const size_t usual = s == &a->sides[SMALL] ? SMALL_ARENA_BYTES : ARENA_BYTES;
         FSDP_TRY(add_arena(s, a->meta, usual, above));
