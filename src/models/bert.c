@@ -75,23 +75,11 @@ void fsdp_bert_embeddings_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
 
 /* --- first tokens --- */
 
-static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
-{
-    for (int32_t i = 0; i < batch->rows; i++)
-        if (batch->source_offsets[i] == batch->source_offsets[i + 1]) {
-            fsdp_scope_error(s, "BertPooler", "sequence %d has no tokens", (int)i);
-            return false;
-        }
-    return true;
-}
-
 /* x [T, D] -> [n, D]. */
 static fsdp_tensor *first_tokens(fsdp_scope *s, fsdp_tensor *x)
 {
     const fsdp_batch *batch = batch_of(s);
-    return has_tokens_everywhere(s, batch)
-               ? fsdp_gather_rows(s, x, batch->source_offsets, batch->rows)
-               : NULL;
+    return fsdp_gather_rows(s, x, batch->source_offsets, batch->rows);
 }
 
 /* --- a layer --- */
@@ -155,7 +143,6 @@ void fsdp_bert_intermediate_forward(fsdp_scope *s, fsdp_module *self, const fsdp
     *out = one(fsdp_apply_linear(s, in->t[0], &d->dense));
 }
 
-/* In: x, and where not all of its rows are read, those that are. */
 void fsdp_bert_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_bert_layer *layer = self->impl;
@@ -318,9 +305,10 @@ static fsdp_tensor *in_float32(fsdp_scope *s, fsdp_tensor *x)
 static fsdp_tensor *classify(fsdp_scope *s, const fsdp_bert_classifier *c, fsdp_tensor *pooled)
 {
     const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);
-    fsdp_tensor *x = fsdp_apply_dropout(s, pooled, config->classifier_dropout);
-    return fsdp_linear(s, in_float32(s, x), in_float32(s, fsdp_read(s, c->classifier.weight)),
-                       in_float32(s, fsdp_read(s, c->classifier.bias)));
+    fsdp_tensor *x = in_float32(s, fsdp_apply_dropout(s, pooled, config->classifier_dropout));
+    fsdp_tensor *weight = in_float32(s, fsdp_read(s, c->classifier.weight));
+    fsdp_tensor *bias = in_float32(s, fsdp_read(s, c->classifier.bias));
+    return fsdp_linear(s, x, weight, bias);
 }
 
 static void loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
@@ -340,10 +328,26 @@ static void logits_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = two(classify(s, c, hidden.t[1]), hidden.t[0]);
 }
 
+static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
+{
+    for (int32_t i = 0; i < batch->rows; i++)
+        if (batch->source_offsets[i] == batch->source_offsets[i + 1]) {
+            fsdp_scope_error(s, "BertPooler", "sequence %d has no tokens", (int)i);
+            return false;
+        }
+    return true;
+}
+
+/* What the pooler reads is there, too. */
+static bool check_classes(fsdp_scope *s, const fsdp_module *model)
+{
+    return check_batch(s, model) && has_tokens_everywhere(s, batch_of(s));
+}
+
 fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor)
 {
     fsdp_bert_classifier *c = model->impl;
-    if (!check_batch(s, model))
+    if (!check_classes(s, model))
         return NULL;
     c->loss_factor = factor;
     return fsdp_module_call(s, model, loss_forward, (fsdp_args){.n = 0}).t[0];
@@ -351,7 +355,7 @@ fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float 
 
 fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model)
 {
-    if (!check_batch(s, model))
+    if (!check_classes(s, model))
         return (fsdp_model_outputs){0};
     fsdp_args out = fsdp_module_call(s, model, logits_forward, (fsdp_args){.n = 0});
     return (fsdp_model_outputs){.logits = out.t[0], .last_hidden = out.t[1]};
@@ -367,7 +371,7 @@ fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float facto
 
 fsdp_model_outputs fsdp_bert_model_logits(fsdp_scope *s, fsdp_module *model)
 {
-    if (!check_batch(s, model))
+    if (!check_classes(s, model))
         return (fsdp_model_outputs){0};
     fsdp_args out = fsdp_module_call(s, model, NULL, (fsdp_args){.n = 0});
     return (fsdp_model_outputs){.last_hidden = out.t[0]};

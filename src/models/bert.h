@@ -50,8 +50,10 @@ typedef struct fsdp_bert_dense {
                                    one operation. FSDP_ACTIVATION_NONE: none */
 } fsdp_bert_dense;
 
-/* Forwards (bert.c). From BertModel on x [T, D] goes in and comes out, of the pooler [n, D]; the
- * outputs of attention and feed-forward also get what their result is added to. BertModel gets
+/* Forwards (bert.c). From BertModel on x [T, D] goes in and comes out, of the pooler [n, D]. A
+ * layer, its attention and that one's self-attention may get first tokens [n, D] of x as well, of
+ * which the queries are then, and give as many (Note [First tokens]); the outputs of attention and
+ * feed-forward get what their result is added to. BertModel gets
  * nothing and gives hidden states and the pooler's output. */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;

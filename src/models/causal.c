@@ -2,6 +2,7 @@
 #include "src/models/causal.h"
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 
 fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm *lm)
 {
@@ -21,8 +22,6 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
                                    fsdp_attention_options options)
 {
     const fsdp_causal_input input = fsdp_causal_input_of(s, lm);
-    if (!options.q_offsets)
-        options.q_offsets = input.q_offsets;
     options.kv_offsets = input.q_offsets;
     options.n_sequences = input.n_sequences;
     options.causal = true;
@@ -49,44 +48,61 @@ static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels,
     return row;
 }
 
-bool fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_causal_rows *rows)
+/* Into memory of 2 * tokens + n_sequences + 1. */
+static void fill_rows(const fsdp_causal_input *input, const int32_t *labels, int32_t *memory,
+                      fsdp_causal_rows *rows)
+{
+    int32_t *row = memory, *position = row + input->tokens, *offset = position + input->tokens;
+    *rows = (fsdp_causal_rows){
+        .rows = row, .position_ids = position, .q_offsets = offset, .memory = memory};
+    offset[0] = 0;
+    for (int32_t i = 0; i < input->n_sequences; i++) {
+        for (int32_t at = first_read(input, labels, i); at < input->q_offsets[i + 1]; at++) {
+            row[rows->n] = at;
+            position[rows->n++] = input->position_ids[at];
+        }
+        offset[i + 1] = rows->n;
+    }
+}
+
+fsdp_causal_rows fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, bool read)
 {
     const fsdp_causal_input input = fsdp_causal_input_of(s, lm);
     const int32_t *labels = lm->decoding ? NULL : fsdp_scope_get_options(s)->batch->labels;
-    const size_t tokens = (size_t)input.tokens + 1;
-    int32_t *memory = fsdp_calloc(2 * tokens + (size_t)input.n_sequences + 1, sizeof *memory);
-    *rows = (fsdp_causal_rows){.rows = memory};
-    if (!memory) {
+    fsdp_causal_rows rows = {
+        .n = input.tokens, .position_ids = input.position_ids, .q_offsets = input.q_offsets};
+    if (!read)
+        return rows;
+    const size_t numel = 2 * (size_t)input.tokens + (size_t)input.n_sequences + 1;
+    int32_t *memory = fsdp_calloc(numel, sizeof *memory);
+    if (memory)
+        fill_rows(&input, labels, memory, &rows);
+    else
         fsdp_scope_fail(s, FSDP_ERR_NOMEM);
-        return false;
-    }
-    rows->position_ids = memory + tokens;
-    rows->q_offsets = memory + 2 * tokens;
-    for (int32_t i = 0; i < input.n_sequences; i++) {
-        for (int32_t row = first_read(&input, labels, i); row < input.q_offsets[i + 1]; row++) {
-            rows->rows[rows->n] = row;
-            rows->position_ids[rows->n++] = input.position_ids[row];
-        }
-        rows->q_offsets[i + 1] = rows->n;
-    }
-    return true;
+    return rows;
 }
 
 void fsdp_causal_rows_fini(fsdp_causal_rows *rows)
 {
-    fsdp_free(rows->rows);
+    fsdp_free(rows->memory);
     *rows = (fsdp_causal_rows){0};
 }
 
 fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x)
 {
-    return rows ? fsdp_gather_rows(s, x, rows->rows, rows->n) : x;
+    return rows->rows ? fsdp_gather_rows(s, x, rows->rows, rows->n) : x;
 }
 
-/* Enough for what it costs to gather them. */
+void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *of_x)
+{
+    if (rows->rows)
+        fsdp_drop(s, of_x);
+}
+
+/* So few that leaving out the others saves more, in time and in memory, than gathering takes? */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
-    return rows->n > 0 && rows->n <= tokens - tokens / 8;
+    return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;
 }
 
 /* --- embedding and head --- */
@@ -146,13 +162,18 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
 static void head_loss_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
-    const int32_t *labels = fsdp_scope_get_options(s)->batch->labels;
-    fsdp_causal_rows read;
-    if (fsdp_causal_rows_find(s, self->impl, &read)) {
-        for (int32_t i = 0; i < read.n; i++)
-            read.rows[i] = labels[read.rows[i]];
-        *out = head_loss(s, self->impl, in->t[0], read.rows);
+    const int32_t *all = fsdp_scope_get_options(s)->batch->labels;
+    fsdp_causal_rows read = fsdp_causal_rows_find(s, self->impl, true);
+    int32_t *labels = fsdp_calloc((size_t)read.n + 1, sizeof *labels);
+    if (!labels)
+        fsdp_scope_fail(s, FSDP_ERR_NOMEM);
+    for (int32_t i = 0; labels && read.rows && i < read.n; i++)
+        labels[i] = all[read.rows[i]];
+    if (fsdp_scope_ok(s)) {
+        FSDP_ASSERT(in->t[0]->shape[0] == read.n);
+        *out = head_loss(s, self->impl, in->t[0], labels);
     }
+    fsdp_free(labels);
     fsdp_causal_rows_fini(&read);
 }
 
@@ -165,6 +186,8 @@ void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *
         lm->head = fsdp_build_linear(b, root, "lm_head", width, rows, false, std).weight;
     if (b->status != FSDP_OK)
         return;
+    FSDP_ASSERT(lm->body);
+    FSDP_ASSERT(lm->read_forward);
     lm->lm_head = fsdp_module_find(root, "lm_head");
     fsdp_module_set_forward(lm->lm_head, head_forward, lm, NULL);
 }
@@ -186,9 +209,8 @@ static void loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, 
 {
     (void)in;
     const fsdp_causal_lm *lm = self->impl;
-    fsdp_causal_rows read;
-    const bool few = fsdp_causal_rows_find(s, lm, &read) &&
-                     are_few(&read, fsdp_scope_get_options(s)->batch->source_tokens);
+    fsdp_causal_rows read = fsdp_causal_rows_find(s, lm, true);
+    const bool few = are_few(&read, fsdp_scope_get_options(s)->batch->source_tokens);
     fsdp_causal_rows_fini(&read);
     fsdp_tensor *hidden = run_body(s, lm, few ? lm->read_forward : NULL);
     *out = fsdp_module_call(s, lm->lm_head, few ? head_loss_of_read_forward : head_loss_forward,

@@ -28,19 +28,21 @@ typedef struct fsdp_causal_input {
     fsdp_kv_cache *cache; /* of earlier tokens, extended by these; NULL: there are none */
 } fsdp_causal_input;
 
-/* Note [Rows that are read]: n of the forward's tokens. */
+/* Note [Rows that are read]: n of the forward's tokens, or all of them. */
 typedef struct fsdp_causal_rows {
     int32_t n;
-    int32_t *rows, *position_ids; /* [n], ascending; of each */
-    int32_t *q_offsets;           /* [n_sequences + 1] */
+    const int32_t *rows;         /* [n], ascending; NULL: all */
+    const int32_t *position_ids; /* [n] */
+    const int32_t *q_offsets;    /* [n_sequences + 1] */
+    int32_t *memory;             /* owned: what lies there; NULL: borrowed from the input */
 } fsdp_causal_rows;
 
 typedef struct fsdp_causal_lm {
     fsdp_module *body, *lm_head;
-    fsdp_forward_fn *read_forward;     /* the body's second one: gives the rows that are read */
-    fsdp_parameter *head;              /* lm_head's weight [V, D], perhaps the embedding's */
-    int64_t n_layers;                  /* that call fsdp_causal_attention() */
-    float loss_factor;                 /* of the loss under way */
+    fsdp_forward_fn *read_forward; /* the body's second one: gives [n, D], of rows that are read */
+    fsdp_parameter *head;          /* lm_head's weight [V, D], perhaps the embedding's */
+    int64_t n_layers;              /* that call fsdp_causal_attention() */
+    float loss_factor;             /* of the loss under way */
     const fsdp_causal_input *decoding; /* of the decoder's call under way; else NULL */
 } fsdp_causal_lm;
 
@@ -56,16 +58,18 @@ void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *
 /* The scope's batch, or what is being decoded. */
 fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm *lm);
 
-/* By the labels, or the last of each sequence when it decodes. False with the scope failed; ended
- * with fini in any case. */
-bool fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_causal_rows *rows);
+/* All rows, or with `read` those that are: by the labels, or the last of each sequence when it
+ * decodes. Ended with fini; all of them with the scope failed. */
+fsdp_causal_rows fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, bool read);
 void fsdp_causal_rows_fini(fsdp_causal_rows *rows);
-/* Those of x [T, D]; x itself without `rows`. */
+/* Those of x [T, D]: x itself, or a tensor to be handed back by fsdp_causal_rows_drop(), which has
+ * no effect on x. */
 fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x);
+void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *of_x);
 
 /* Attention of the tokens at hand to themselves and to earlier ones, which `layer`'s cache holds.
- * options say what the model knows: heads, kv_heads, window, scale, dropout_p, and q_offsets where
- * not all tokens have queries. */
+ * q has the rows of q_offsets, k and v those of all tokens; options also say what the model knows:
+ * heads, kv_heads, window, scale, dropout_p. */
 fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int64_t layer,
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);

@@ -29,13 +29,12 @@ static float attention_scale(const fsdp_gpt2_attention *m)
     return (float)(c->scale_attn_by_inverse_layer_idx ? scale / (double)(m->layer_idx + 1) : scale);
 }
 
-/* Queries of `rows`; NULL: of all tokens. */
 static fsdp_tensor *attend(fsdp_scope *s, const fsdp_gpt2_attention *m, fsdp_tensor *x,
                            const fsdp_causal_rows *rows)
 {
     const fsdp_gpt2_config *c = &m->root->config;
     const fsdp_attention_options options = {.heads = c->n_head,
-                                            .q_offsets = rows ? rows->q_offsets : NULL,
+                                            .q_offsets = rows->q_offsets,
                                             .scale = attention_scale(m),
                                             .dropout_p = (float)c->attn_pdrop};
     fsdp_tensor *qkv = fsdp_apply_conv1d(s, x, &m->c_attn), *part[3];
@@ -44,29 +43,32 @@ static fsdp_tensor *attend(fsdp_scope *s, const fsdp_gpt2_attention *m, fsdp_ten
     fsdp_tensor *q = fsdp_causal_rows_of(s, rows, part[0]);
     fsdp_tensor *mixed =
         fsdp_causal_attention(s, &m->root->lm, m->layer_idx, q, part[1], part[2], options);
+    fsdp_causal_rows_drop(s, rows, q);
     for (int i = 0; i < 3; i++)
         fsdp_drop(s, part[i]);
-    if (rows)
-        fsdp_drop(s, q);
     fsdp_tensor *y = fsdp_apply_conv1d(s, mixed, &m->c_proj);
     return fsdp_apply_dropout(s, y, c->resid_pdrop);
+}
+
+static void run_attention(fsdp_scope *s, const fsdp_gpt2_attention *m, fsdp_tensor *x, bool read,
+                          fsdp_args *out)
+{
+    fsdp_causal_rows rows = fsdp_causal_rows_find(s, &m->root->lm, read);
+    *out = (fsdp_args){.t = {attend(s, m, x, &rows)}, .n = 1};
+    fsdp_causal_rows_fini(&rows);
 }
 
 void fsdp_gpt2_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                  fsdp_args *out)
 {
-    *out = (fsdp_args){.t = {attend(s, self->impl, in->t[0], NULL)}, .n = 1};
+    run_attention(s, self->impl, in->t[0], false, out);
 }
 
 /* [T, D] -> [n, D]: Note [Rows that are read] in causal.h. */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
-    const fsdp_gpt2_attention *m = self->impl;
-    fsdp_causal_rows read;
-    if (fsdp_causal_rows_find(s, &m->root->lm, &read))
-        *out = (fsdp_args){.t = {attend(s, m, in->t[0], &read)}, .n = 1};
-    fsdp_causal_rows_fini(&read);
+    run_attention(s, self->impl, in->t[0], true, out);
 }
 
 void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
@@ -80,41 +82,52 @@ void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
 }
 
-/* x, or `rows` of it, + layer(norm(x)), where the layer runs by `forward`. */
-static fsdp_tensor *residual(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tensor *x,
-                             const fsdp_layer *ln, fsdp_module *layer, fsdp_forward_fn *forward,
-                             const fsdp_causal_rows *rows)
+/* layer(norm(x)), where the layer runs by `forward`; NULL: its own. */
+static fsdp_tensor *normed_layer(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tensor *x,
+                                 const fsdp_layer *ln, fsdp_module *layer, fsdp_forward_fn *forward)
 {
     fsdp_tensor *normed = norm(s, gpt2, x, ln);
     fsdp_tensor *y = fsdp_module_call(s, layer, forward, (fsdp_args){.t = {normed}, .n = 1}).t[0];
     fsdp_drop(s, normed);
-    fsdp_tensor *sum = fsdp_add(s, fsdp_causal_rows_of(s, rows, x), y);
+    return y;
+}
+
+/* x + y; y is dropped. */
+static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
+{
+    fsdp_tensor *sum = fsdp_add(s, x, y);
     fsdp_drop(s, y);
     return sum;
 }
 
-/* Of `rows`; NULL: of all tokens. */
-static fsdp_tensor *run_block(fsdp_scope *s, const fsdp_gpt2_block *m, fsdp_tensor *x,
-                              const fsdp_causal_rows *rows)
+static fsdp_tensor *run_rows(fsdp_scope *s, const fsdp_gpt2_block *m, fsdp_tensor *x,
+                             const fsdp_causal_rows *rows)
 {
-    fsdp_tensor *h =
-        residual(s, m->root, x, &m->ln_1, m->attn, rows ? attention_of_read_forward : NULL, rows);
-    return residual(s, m->root, h, &m->ln_2, m->mlp, NULL, NULL);
+    fsdp_tensor *attended = normed_layer(s, m->root, x, &m->ln_1, m->attn,
+                                         rows->rows ? attention_of_read_forward : NULL);
+    fsdp_tensor *stream = fsdp_causal_rows_of(s, rows, x);
+    fsdp_tensor *h = residual(s, stream, attended);
+    fsdp_causal_rows_drop(s, rows, stream);
+    return residual(s, h, normed_layer(s, m->root, h, &m->ln_2, m->mlp, NULL));
+}
+
+static void run_block(fsdp_scope *s, const fsdp_gpt2_block *m, fsdp_tensor *x, bool read,
+                      fsdp_args *out)
+{
+    fsdp_causal_rows rows = fsdp_causal_rows_find(s, &m->root->lm, read);
+    *out = (fsdp_args){.t = {run_rows(s, m, x, &rows)}, .n = 1};
+    fsdp_causal_rows_fini(&rows);
 }
 
 void fsdp_gpt2_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
-    *out = (fsdp_args){.t = {run_block(s, self->impl, in->t[0], NULL)}, .n = 1};
+    run_block(s, self->impl, in->t[0], false, out);
 }
 
 static void block_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                   fsdp_args *out)
 {
-    const fsdp_gpt2_block *m = self->impl;
-    fsdp_causal_rows read;
-    if (fsdp_causal_rows_find(s, &m->root->lm, &read))
-        *out = (fsdp_args){.t = {run_block(s, m, in->t[0], &read)}, .n = 1};
-    fsdp_causal_rows_fini(&read);
+    run_block(s, self->impl, in->t[0], true, out);
 }
 
 /* --- the body --- */

@@ -38,7 +38,6 @@ static fsdp_tensor *rotated(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *lay
 
 /* --- modules --- */
 
-/* Queries of `rows`; NULL: of all tokens. */
 static fsdp_tensor *attend(fsdp_scope *s, const fsdp_llama_attention *m, const fsdp_args *in,
                            const fsdp_causal_rows *rows)
 {
@@ -46,13 +45,14 @@ static fsdp_tensor *attend(fsdp_scope *s, const fsdp_llama_attention *m, const f
     fsdp_tensor *x = in->t[0], *table = in->t[1];
     const int32_t *positions = fsdp_causal_input_of(s, &m->root->lm).position_ids;
     fsdp_tensor *asking = fsdp_causal_rows_of(s, rows, x);
-    fsdp_tensor *q = rotated(s, asking, &m->q_proj, table, rows ? rows->position_ids : positions,
-                             c->num_attention_heads);
+    fsdp_tensor *q =
+        rotated(s, asking, &m->q_proj, table, rows->position_ids, c->num_attention_heads);
+    fsdp_causal_rows_drop(s, rows, asking);
     fsdp_tensor *k = rotated(s, x, &m->k_proj, table, positions, c->num_key_value_heads);
     fsdp_tensor *v = fsdp_apply_linear(s, x, &m->v_proj);
     const fsdp_attention_options options = {.heads = c->num_attention_heads,
                                             .kv_heads = c->num_key_value_heads,
-                                            .q_offsets = rows ? rows->q_offsets : NULL,
+                                            .q_offsets = rows->q_offsets,
                                             .window = m->window,
                                             .dropout_p = (float)c->attention_dropout};
     fsdp_tensor *mixed = fsdp_causal_attention(s, &m->root->lm, m->layer_idx, q, k, v, options);
@@ -62,21 +62,25 @@ static fsdp_tensor *attend(fsdp_scope *s, const fsdp_llama_attention *m, const f
     return fsdp_apply_linear(s, mixed, &m->o_proj);
 }
 
+static void run_attention(fsdp_scope *s, const fsdp_llama_attention *m, const fsdp_args *in,
+                          bool read, fsdp_args *out)
+{
+    fsdp_causal_rows rows = fsdp_causal_rows_find(s, &m->root->lm, read);
+    *out = (fsdp_args){.t = {attend(s, m, in, &rows)}, .n = 1};
+    fsdp_causal_rows_fini(&rows);
+}
+
 void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                   fsdp_args *out)
 {
-    *out = (fsdp_args){.t = {attend(s, self->impl, in, NULL)}, .n = 1};
+    run_attention(s, self->impl, in, false, out);
 }
 
 /* [T, D] -> [n, D]: Note [Rows that are read] in causal.h. */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
-    const fsdp_llama_attention *m = self->impl;
-    fsdp_causal_rows read;
-    if (fsdp_causal_rows_find(s, &m->root->lm, &read))
-        *out = (fsdp_args){.t = {attend(s, m, in, &read)}, .n = 1};
-    fsdp_causal_rows_fini(&read);
+    run_attention(s, self->impl, in, true, out);
 }
 
 void fsdp_llama_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
@@ -91,35 +95,41 @@ void fsdp_llama_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *i
     fsdp_drop(s, up);
 }
 
-/* Of `rows`; NULL: of all tokens. */
-static fsdp_tensor *run_layer(fsdp_scope *s, const fsdp_llama_layer *m, const fsdp_args *in,
-                              const fsdp_causal_rows *rows)
+static fsdp_tensor *run_rows(fsdp_scope *s, const fsdp_llama_layer *m, const fsdp_args *in,
+                             const fsdp_causal_rows *rows)
 {
     fsdp_tensor *x = in->t[0], *table = in->t[1];
     fsdp_tensor *normed = norm(s, m->root, x, m->input_layernorm);
-    fsdp_args attended = fsdp_module_call(s, m->self_attn, rows ? attention_of_read_forward : NULL,
-                                          (fsdp_args){.t = {normed, table}, .n = 2});
+    fsdp_args attended =
+        fsdp_module_call(s, m->self_attn, rows->rows ? attention_of_read_forward : NULL,
+                         (fsdp_args){.t = {normed, table}, .n = 2});
     fsdp_drop(s, normed);
-    fsdp_tensor *h = residual(s, fsdp_causal_rows_of(s, rows, x), attended.t[0]);
+    fsdp_tensor *stream = fsdp_causal_rows_of(s, rows, x);
+    fsdp_tensor *h = residual(s, stream, attended.t[0]);
+    fsdp_causal_rows_drop(s, rows, stream);
     normed = norm(s, m->root, h, m->post_attention_layernorm);
     fsdp_tensor *y = fsdp_module_call1(s, m->mlp, normed);
     fsdp_drop(s, normed);
     return residual(s, h, y);
 }
 
+static void run_layer(fsdp_scope *s, const fsdp_llama_layer *m, const fsdp_args *in, bool read,
+                      fsdp_args *out)
+{
+    fsdp_causal_rows rows = fsdp_causal_rows_find(s, &m->root->lm, read);
+    *out = (fsdp_args){.t = {run_rows(s, m, in, &rows)}, .n = 1};
+    fsdp_causal_rows_fini(&rows);
+}
+
 void fsdp_llama_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
-    *out = (fsdp_args){.t = {run_layer(s, self->impl, in, NULL)}, .n = 1};
+    run_layer(s, self->impl, in, false, out);
 }
 
 static void layer_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                   fsdp_args *out)
 {
-    const fsdp_llama_layer *m = self->impl;
-    fsdp_causal_rows read;
-    if (fsdp_causal_rows_find(s, &m->root->lm, &read))
-        *out = (fsdp_args){.t = {run_layer(s, m, in, &read)}, .n = 1};
-    fsdp_causal_rows_fini(&read);
+    run_layer(s, self->impl, in, true, out);
 }
 
 /* The last layer by `last`; NULL: as the others. */

@@ -144,18 +144,18 @@ void model_case_gradient(fsdp_test *t, const model_case *c, const char *name, fl
 }
 
 static void assert_close(fsdp_test *t, const char *name, const float *x, const float *y, int64_t n,
-                         float tolerance)
+                         float relative, float absolute)
 {
     float largest = 0;
     for (int64_t i = 0; i < n; i++)
         largest = fmaxf(largest, fabsf(y[i]));
     for (int64_t i = 0; i < n; i++)
-        if (!(fabsf(x[i] - y[i]) <= tolerance * largest))
+        if (!(fabsf(x[i] - y[i]) <= relative * largest + absolute))
             FAIL("%s[%lld] is %g, not %g", name, (long long)i, (double)x[i], (double)y[i]);
 }
 
 void model_case_compare_gradients(fsdp_test *t, const model_case *a, const model_case *b,
-                                  float tolerance)
+                                  float relative, float absolute)
 {
     fsdp_parameter_list list;
     ASSERT_OK(fsdp_module_parameters(a->model, false, &list));
@@ -165,10 +165,17 @@ void model_case_compare_gradients(fsdp_test *t, const model_case *a, const model
         model_case_gradient(t, b, list.items[i].name, &y);
         CHECK_HERE();
         assert_close(t, list.items[i].name, x, y, fsdp_parameter_numel(list.items[i].parameter),
-                     tolerance);
+                     relative, absolute);
         CHECK_HERE();
         fsdp_free(x);
         fsdp_free(y);
     }
     fsdp_parameter_list_free(&list);
+}
+
+int64_t model_case_activations(const model_case *c)
+{
+    fsdp_memory_stats stats;
+    fsdp_device_memory(c->device, &stats);
+    return stats.tag_peak[FSDP_TAG_ACTIVATION];
 }

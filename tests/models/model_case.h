@@ -28,9 +28,12 @@ void model_case_close(model_case *c);
 void model_case_step(fsdp_test *t, model_case *c, double *loss);
 /* The whole gradient of parameter `name` as floats [numel]; freed with fsdp_free(). */
 void model_case_gradient(fsdp_test *t, const model_case *c, const char *name, float **gradient);
-/* Gradients of `a` are those of `b`, but for `tolerance` times the largest of a parameter. */
+/* Gradients of `a` are those of `b`, but for `relative` times the largest of a parameter and
+ * `absolute`. */
 void model_case_compare_gradients(fsdp_test *t, const model_case *a, const model_case *b,
-                                  float tolerance);
+                                  float relative, float absolute);
+/* Most bytes of activations so far. */
+int64_t model_case_activations(const model_case *c);
 /* Logits of c->batch; freed with fsdp_free(). */
 void model_case_logits(fsdp_test *t, model_case *c, float **logits);
 

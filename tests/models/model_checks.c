@@ -64,7 +64,7 @@ void model_check_sharded(fsdp_test *t, const fsdp_model_config *config, model_ro
         train_step(t, &alone, step, 3, true, &alone_loss);
         CHECK_HERE();
         ASSERT_F32(sharded_loss, alone_loss);
-        model_case_compare_gradients(t, sharded, &alone, t->world_size == 3 ? 3e-7f : 0.0f);
+        model_case_compare_gradients(t, sharded, &alone, t->world_size == 3 ? 3e-7f : 0.0f, 0.0f);
         CHECK_HERE();
     }
     model_case_close(sharded);
@@ -423,36 +423,6 @@ static void step_by_all_tokens(fsdp_test *t, const model_case *c, double *loss)
     fsdp_scope_close(s);
 }
 
-/* Those of the keys' biases are sums that are zero but for rounding. */
-static void compare_gradients(fsdp_test *t, const model_case *a, const model_case *b)
-{
-    fsdp_parameter_list list;
-    ASSERT_OK(fsdp_module_parameters(a->model, false, &list));
-    for (size_t i = 0; i < list.n; i++) {
-        float *x, *y, largest = 0;
-        model_case_gradient(t, a, list.items[i].name, &x);
-        model_case_gradient(t, b, list.items[i].name, &y);
-        CHECK_HERE();
-        const int64_t n = fsdp_parameter_numel(list.items[i].parameter);
-        for (int64_t j = 0; j < n; j++)
-            largest = fmaxf(largest, fabsf(y[j]));
-        for (int64_t j = 0; j < n; j++)
-            if (!(fabsf(x[j] - y[j]) <= 1e-5f * largest + 1e-6f))
-                FAIL("%s[%lld] is %g, not %g", list.items[i].name, (long long)j, (double)x[j],
-                     (double)y[j]);
-        fsdp_free(x);
-        fsdp_free(y);
-    }
-    fsdp_parameter_list_free(&list);
-}
-
-static int64_t peak_of_activations(const model_case *c)
-{
-    fsdp_memory_stats stats;
-    fsdp_device_memory(c->device, &stats);
-    return stats.tag_peak[FSDP_TAG_ACTIVATION];
-}
-
 void model_check_rows_read(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
                            int percent)
 {
@@ -468,9 +438,10 @@ void model_check_rows_read(fsdp_test *t, const fsdp_model_config *config, model_
     step_by_all_tokens(t, &all, &expected);
     CHECK_HERE();
     ASSERT_NEAR(loss, expected, 1e-6 * fabs(expected));
-    compare_gradients(t, &some, &all);
+    /* Those of keys' biases are sums that are zero but for rounding. */
+    model_case_compare_gradients(t, &some, &all, 1e-5f, 1e-6f);
     CHECK_HERE();
-    const int64_t low = peak_of_activations(&some), high = peak_of_activations(&all);
+    const int64_t low = model_case_activations(&some), high = model_case_activations(&all);
     if (low * 100 > high * percent)
         FAIL("%lld bytes of activations are more than %d %% of %lld", (long long)low, percent,
              (long long)high);
