@@ -253,7 +253,8 @@ static void check_models(fsdp_test *t)
         {"t5_v1_0", false}, {"llama2", false}, {"mistral", true}, {"qwen2", false},
     };
     const size_t n = sizeof models / sizeof *models;
-    for (size_t i = 0; i < (UNDER_SANITIZER ? n / 2 : n); i++) { /* the others' relatives */
+    const size_t relatives = UNDER_SANITIZER ? n / 2 : 0; /* of the first ones */
+    for (size_t i = 0; i < n - relatives; i++) {
         check_model(t, &models[i], t->group ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32);
         CHECK_HERE();
     }
@@ -261,6 +262,8 @@ static void check_models(fsdp_test *t)
 
 TEST(a_second_forward_changes_no_bit_of_any_model)
 {
+    if (UNDER_SANITIZER)
+        SKIP("two ranks make the same accesses");
     check_models(t);
 }
 

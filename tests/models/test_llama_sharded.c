@@ -94,7 +94,7 @@ static void check_meta(fsdp_test *t)
         many[i] = i * 7 % 17;
     const fsdp_batch_row long_rows[] = {{.source = many, .source_len = 600},
                                         {.source = many + 600, .source_len = 100}};
-    for (int family = FSDP_LLAMA; family <= FSDP_QWEN2; family++) {
+    for (int family = FSDP_LLAMA; family <= (UNDER_SANITIZER ? FSDP_LLAMA : FSDP_QWEN2); family++) {
         const fsdp_model_config config = llama_odd_shape((fsdp_llama_family)family);
         model_check_meta(t, &config, (model_rows){long_rows, 2});
         CHECK_HERE();
@@ -103,6 +103,8 @@ static void check_meta(fsdp_test *t)
 
 TEST_RANKS(it_asks_for_the_same_bytes_on_meta_at_1_rank, 1)
 {
+    if (UNDER_SANITIZER)
+        SKIP("two ranks make the same accesses");
     check_meta(t);
 }
 TEST_RANKS(it_asks_for_the_same_bytes_on_meta_at_2_ranks, 2)
