@@ -149,6 +149,9 @@ FSDP_API fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor
 FSDP_API fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 /** @} */
+/** fsdp_add(), after which x is not read any more: in the second run of a checkpointed module the
+ * sum lies where x was, if nobody else has that memory. */
+FSDP_API fsdp_tensor *fsdp_add_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor);
 FSDP_API fsdp_tensor *fsdp_relu(fsdp_scope *s, fsdp_tensor *x);
 /** The same in x's own memory, as torch.relu_, if nobody else holds that: x is not read any more.

@@ -34,7 +34,8 @@ typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
     /* Since the owner of the target looked last, tapes have recorded an operation that reads rows
-     * of the leaf alone, of so many rows; one that reads all of it. */
+     * of the leaf alone, of so many rows; one that reads all of it. Or checkpointed parts have run
+     * one, which will be recorded in their second run. */
     bool looked_up, read_whole;
     int64_t lookups;
     /* Nodes that read the leaf and have not run backward, with those that the second run of a
@@ -239,6 +240,8 @@ typedef struct fsdp_region fsdp_region;
  * be NULL. */
 typedef struct fsdp_region_hooks {
     fsdp_status (*pre_forward)(void *self, fsdp_scope *s, fsdp_args *in);
+    /* What pre_forward does to inputs, for those that the forward makes instead of getting them. */
+    fsdp_status (*cast_inputs)(void *self, fsdp_scope *s, fsdp_args *in);
     fsdp_status (*post_forward)(void *self, fsdp_scope *s, fsdp_args *out);
     fsdp_status (*pre_backward)(void *self);
     fsdp_status (*post_backward)(void *self, bool last);

@@ -55,9 +55,12 @@ static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
     return was_there ? 0 : stop->n; /* else it may have been made without being recorded */
 }
 
-static void need(fsdp_early_stop *stop, uint32_t number)
+static void need(fsdp_early_stop *stop, uint32_t number, bool result)
 {
-    stop->needed = number > stop->needed ? number : stop->needed;
+    if (number < stop->needed)
+        return;
+    stop->result_is_needed = result || (number == stop->needed && stop->result_is_needed);
+    stop->needed = number;
 }
 
 static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
@@ -67,12 +70,12 @@ static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
      * inputs, or nothing. */
     for (int i = 0; i < args->n_in && args->n_saved; i++)
         if (args->in[i])
-            need(stop, maker_of(stop, args->in[i]));
+            need(stop, maker_of(stop, args->in[i]), true);
     for (int i = 0; i < args->n_saved; i++)
         if (args->saved[i] && !is_among(args->saved[i], args->in, args->n_in))
-            need(stop, stop->n);
+            need(stop, stop->n, is_among(args->saved[i], args->out, args->n_out));
     if (args->op->has_gradients)
-        need(stop, stop->n);
+        need(stop, stop->n, true);
     for (int i = 0; i < args->n_out; i++)
         if (args->out[i]) {
             args->out[i]->node = stop->n;
@@ -108,4 +111,10 @@ void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args)
 bool fsdp_early_stop_is_here(const fsdp_run *run)
 {
     return run->stopping && !run->stopping->is_off && run->stopping->n == run->stopping->needed;
+}
+
+bool fsdp_early_stop_is_unread(const fsdp_run *run)
+{
+    const fsdp_early_stop *stop = run->stopping;
+    return stop && !stop->is_off && stop->n + 1 == stop->needed && !stop->result_is_needed;
 }

@@ -1,6 +1,7 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
  * 2016). Their results are derived (Note [Derived results] in derived.h): weights are copied, since
  * what reads a result may be of another unit, in whose backward these are not gathered. */
+#include "src/autograd/early_stop.h"
 #include "src/autograd/ops.h"
 
 enum {
@@ -160,9 +161,10 @@ static void run_layer_norm(fsdp_scope *s, const fsdp_tensor *x, const fsdp_tenso
         return;
     const int64_t rows = fsdp_leading_rows(x);
     float *mean = fsdp_tensor_ptr(moments);
-    k->layer_norm(fsdp_scope_context(s), fsdp_tensor_ptr(y), mean, mean + rows, fsdp_tensor_ptr(x),
-                  fsdp_tensor_ptr(w), bias ? fsdp_tensor_ptr(bias) : NULL, x->dtype, w->dtype, rows,
-                  fsdp_last_dim(x), eps);
+    k->layer_norm(fsdp_scope_context(s), y->storage->data ? fsdp_tensor_ptr(y) : NULL, mean,
+                  mean + rows, fsdp_tensor_ptr(x), fsdp_tensor_ptr(w),
+                  bias ? fsdp_tensor_ptr(bias) : NULL, x->dtype, w->dtype, rows, fsdp_last_dim(x),
+                  eps);
 }
 
 static void layer_norm_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result)
@@ -191,13 +193,25 @@ static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
     return !bias || fsdp_check_same_shape(s, op, w, "w", bias, "bias");
 }
 
+/* Without memory where backward reads the moments alone: a block of BERT ends with its norm. */
+static fsdp_tensor *new_result(fsdp_scope *s, const fsdp_tensor *x)
+{
+    fsdp_tensor *y = NULL;
+    if (!fsdp_early_stop_is_unread(s->run))
+        return fsdp_new(s, x->dtype, x->ndim, x->shape);
+    if (!fsdp_scope_check(
+            s, fsdp_tensor_without_memory(s->run->device, x->dtype, x->ndim, x->shape, &y)))
+        return NULL;
+    return fsdp_own(s, y);
+}
+
 fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias,
                              float eps)
 {
     if (!check_layer_norm(s, x, w, bias))
         return NULL;
     int64_t rows = fsdp_leading_rows(x);
-    fsdp_tensor *y = fsdp_new(s, x->dtype, x->ndim, x->shape);
+    fsdp_tensor *y = new_result(s, x);
     fsdp_tensor *moments = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){2, rows});
     const bool is_recorded =
         fsdp_needs_grad(s, x) || fsdp_needs_grad(s, w) || fsdp_needs_grad(s, bias);

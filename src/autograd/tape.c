@@ -62,14 +62,15 @@ static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
     return i;
 }
 
-/* The node that reads it is on a tape now. No effect if it is not in the list. */
-static void take_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
+/* The node that reads it is on a tape now. False if it is not in the list, which may be NULL. */
+static bool take_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
 {
-    const size_t i = find_leaf(list, leaf);
-    if (i == list->n)
-        return;
+    const size_t i = list ? find_leaf(list, leaf) : 0;
+    if (!list || i == list->n)
+        return false;
     memmove(list->items + i, list->items + i + 1, (--list->n - i) * sizeof *list->items);
     leave_leaf(leaf);
+    return true;
 }
 
 void fsdp_leaf_list_clear(fsdp_leaf_list *list)
@@ -151,19 +152,23 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
     return s->run->counting || fsdp_needs_grad(s, t);
 }
 
-/* For where the leaf's gradient is going to be. */
-static void note_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
+/* For where the leaf's gradient is going to be: which part of it is read. */
+static void note_part(const fsdp_record_args *args, fsdp_grad_sink *sink)
 {
-    fsdp_grad_sink *sink = leaf->sink;
-    sink->n_readers++;
-    if (s->run->expected_leaves)
-        take_leaf(s->run->expected_leaves, leaf);
     if (args->op->reads_rows) {
         sink->looked_up = true;
         sink->lookups += args->rows;
     } else {
         sink->read_whole = true;
     }
+}
+
+/* What a second run was expected to read was noted in the first. */
+static void note_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
+{
+    leaf->sink->n_readers++;
+    if (!take_leaf(s->run->expected_leaves, leaf))
+        note_part(args, leaf->sink);
 }
 
 static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args *args,
@@ -205,8 +210,9 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
 static void note_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)
-        if (args->in[i] && is_leaf(args->in[i]))
-            (void)fsdp_scope_check(s, fsdp_leaf_list_add(s->run->hidden_leaves, args->in[i]));
+        if (args->in[i] && is_leaf(args->in[i]) &&
+            fsdp_scope_check(s, fsdp_leaf_list_add(s->run->hidden_leaves, args->in[i])))
+            note_part(args, args->in[i]->sink);
 }
 
 static bool keeps_all(const fsdp_node *n)

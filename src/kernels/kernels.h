@@ -214,7 +214,7 @@ typedef struct fsdp_kernels {
                               int64_t width);
     /* y = (x - mean) / sqrt(variance + eps) * w + bias: LayerNorm (Ba et al. 2016), the variance
      * that of the population. mean, rstd [T] f32 are kept for backward. x, y of dtype; w, bias of
-     * w_dtype; bias NULL: none. */
+     * w_dtype; bias NULL: none. y NULL: not wanted. */
     void (*layer_norm)(fsdp_kernel_context *c, void *y, float *mean, float *rstd, const void *x,
                        const void *w, const void *bias, fsdp_dtype dtype, fsdp_dtype w_dtype,
                        int64_t rows, int64_t width, float eps);

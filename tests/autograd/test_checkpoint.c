@@ -36,6 +36,32 @@ static void reads_in_turn(fsdp_scope *s, const void *self, const fsdp_args *in, 
     *out = (fsdp_args){.t = {fsdp_add(s, fsdp_add(s, a, b), c)}, .n = 1};
 }
 
+/* Which of its two sums, of a product that nobody else has and of one that tanh saved, is where the
+ * product was: in the first run of all and in the second. */
+static struct {
+    int runs;
+    bool in_place[2][2];
+} sums;
+
+static fsdp_tensor *added(fsdp_scope *s, fsdp_tensor *product, fsdp_tensor *to, int which)
+{
+    fsdp_tensor *sum = fsdp_add_(s, product, to);
+    if (sum && sums.runs < 2)
+        sums.in_place[sums.runs][which] = fsdp_tensor_data(sum) == fsdp_tensor_data(product);
+    return sum;
+}
+
+static void adds_in_place(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
+{
+    const leaves *l = self_of(self);
+    fsdp_tensor *alone = fsdp_linear(s, in->t[0], l->w[1], NULL);
+    fsdp_tensor *saved = fsdp_linear(s, in->t[0], l->w[2], NULL), *bent = fsdp_gelu(s, saved);
+    fsdp_tensor *a = added(s, alone, in->t[0], 0), *b = added(s, saved, bent, 1);
+    sums.runs++;
+    fsdp_tensor *y = fsdp_linear(s, fsdp_mul(s, a, b), l->w[3], NULL);
+    *out = (fsdp_args){.t = {fsdp_scale(s, y, 0.01f)}, .n = 1}; /* else tanh has no slope there */
+}
+
 /* loss = sum(tanh(part(w[0] x, ...)) w^T), w the part's second result or w[0]. */
 static void train(fsdp_test *t, fsdp_segment_fn *part, int n_in, bool is_checkpointed,
                   float grads[LEAVES][ROWS * WIDTH])
@@ -98,4 +124,66 @@ TEST(a_weight_that_is_returned_gets_the_gradient_of_both_uses)
 TEST(one_tensor_as_two_inputs_is_added_to_as_without_a_second_run)
 {
     compare(t, reads_in_turn, 2);
+}
+
+TEST(a_sum_of_the_second_run_lies_where_a_product_was)
+{
+    sums.runs = 0;
+    compare(t, adds_in_place, 1);
+    CHECK_HERE();
+    sums.runs = 0;
+    float grads[LEAVES][ROWS * WIDTH];
+    train(t, adds_in_place, 1, true, grads);
+    CHECK_HERE();
+    ASSERT_INT(sums.runs, 2);
+    ASSERT(!sums.in_place[0][0] && !sums.in_place[0][1]);
+    ASSERT(sums.in_place[1][0] && !sums.in_place[1][1]);
+}
+
+/* A part that looks up rows: who is to have their gradients knows so from the first run on, and
+ * nothing is counted twice. */
+static void looks_up(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
+{
+    static const int32_t ids[ROWS] = {3, 1, 4, 1, 5, 2, 6, 5, 3, 5};
+    fsdp_tensor *const *table = self;
+    (void)in;
+    *out = (fsdp_args){.t = {fsdp_tanh(s, fsdp_embedding(s, ids, ROWS, *table, -1))}, .n = 1};
+}
+
+TEST(a_lookup_is_foreseen_where_a_part_runs_twice)
+{
+    const int64_t shape[2] = {WIDTH, WIDTH};
+    float grads[2][WIDTH * WIDTH];
+    for (int again = 0; again < 2; again++) {
+        fsdp_device *device;
+        fsdp_tape *tape;
+        fsdp_scope *s;
+        fsdp_args none = {.n = 0}, out = {.n = 0};
+        ASSERT_OK(fsdp_device_create(NULL, &device));
+        ASSERT_OK(fsdp_tape_create(&tape));
+        ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
+        fsdp_tensor *table = op_random_tensor(t, device, FSDP_DTYPE_F32, 2, shape, 1);
+        CHECK_HERE();
+        ASSERT_OK(fsdp_tensor_set_requires_grad(table, true));
+        if (again)
+            fsdp_checkpoint(s, NULL, looks_up, &table, sizeof table, &none, &out);
+        else
+            looks_up(s, &table, &none, &out);
+        fsdp_tensor *loss = fsdp_sum(s, fsdp_mul(s, out.t[0], out.t[0]));
+        ASSERT_OK(fsdp_scope_status(s));
+        const fsdp_grad_sink *sink = table->sink;
+        for (int after = 0; after < 2; after++) {
+            ASSERT(sink->looked_up && !sink->read_whole);
+            ASSERT_INT(sink->lookups, ROWS);
+            ASSERT_INT(sink->n_readers, !after);
+            if (!after)
+                ASSERT_OK(fsdp_backward(tape, &loss, NULL, 1));
+        }
+        ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(table), grads[again]));
+        fsdp_scope_close(s);
+        fsdp_tape_destroy(tape);
+        fsdp_tensor_release(table);
+        fsdp_device_destroy(device);
+    }
+    ASSERT(memcmp(grads[0], grads[1], sizeof grads[0]) == 0 && grads[0][WIDTH] != 0.0f);
 }

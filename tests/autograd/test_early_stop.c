@@ -101,6 +101,31 @@ static void ends_in_a_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
     b->runs++;
 }
 
+/* The same with a norm whose moments backward reads, and nobody its result. */
+static void ends_in_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
+                                 fsdp_args *out)
+{
+    bench *b = self_of(self);
+    fsdp_tensor *const *leaves = b->leaves;
+    fsdp_tensor *y = fsdp_linear(s, in->t[0], leaves[W1], NULL);
+    fsdp_tensor *normed = fsdp_layer_norm(s, mark(b, 2, y), leaves[SCALE], NULL, 1e-6f);
+    *out = (fsdp_args){.t = {mark(b, 3, normed)}, .n = 1};
+    b->runs++;
+}
+
+/* Here a product reads it. */
+static void goes_on_from_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
+                                      fsdp_args *out)
+{
+    bench *b = self_of(self);
+    fsdp_tensor *const *leaves = b->leaves;
+    fsdp_tensor *y = fsdp_linear(s, in->t[0], leaves[W1], NULL);
+    fsdp_tensor *normed = fsdp_layer_norm(s, y, leaves[SCALE], NULL, 1e-6f);
+    fsdp_tensor *z = fsdp_linear(s, mark(b, 2, normed), leaves[W2], NULL);
+    *out = (fsdp_args){.t = {mark(b, 3, z)}, .n = 1};
+    b->runs++;
+}
+
 /* One product, of what is kept anyway. */
 static void one_product(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
@@ -210,6 +235,22 @@ TEST(the_last_product_and_what_adds_it_are_left_out)
     }
     compare(t, one_product, &full, true, has_data);
     CHECK_HERE();
+    ASSERT(!has_data[3]);
+}
+
+TEST(a_last_norm_makes_its_moments_alone)
+{
+    bool has_data[MARKS];
+    compare(t, ends_in_a_layer_norm, &full, true, has_data);
+    CHECK_HERE();
+    ASSERT(has_data[2]);
+    ASSERT(!has_data[3]);
+    compare(t, ends_in_a_layer_norm, &all, true, has_data);
+    CHECK_HERE();
+    ASSERT(has_data[3]);
+    compare(t, goes_on_from_a_layer_norm, &full, true, has_data);
+    CHECK_HERE();
+    ASSERT(has_data[2]);
     ASSERT(!has_data[3]);
 }
 

@@ -217,6 +217,13 @@ static void check_layer_forward(fsdp_test *t, const variants *v, shape s, fsdp_d
         ASSERT(j == 0 || memcmp(y, first, (size_t)n * fsdp_dtype_size(dtype)) == 0);
         ASSERT(j == 0 || memcmp(mean, first_mean, stats_bytes) == 0);
         ASSERT(j == 0 || memcmp(rstd, first_rstd, stats_bytes) == 0);
+        /* The moments alone. */
+        memset(mean, 0xff, stats_bytes);
+        memset(rstd, 0xff, stats_bytes);
+        v->at[j].k->layer_norm(v->at[j].c, NULL, mean, rstd, x, w, with_bias ? bias : NULL, dtype,
+                               w_dtype, s.rows, s.width, (float)eps);
+        ASSERT(memcmp(mean, first_mean, stats_bytes) == 0);
+        ASSERT(memcmp(rstd, first_rstd, stats_bytes) == 0);
     }
     for (int64_t r = 0; s.width && r < s.rows; r++) {
         moments m = moments_of(x, dtype, r * s.width, s.width, eps);

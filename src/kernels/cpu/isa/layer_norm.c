@@ -10,7 +10,7 @@ enum {
 /* --- forward --- */
 
 typedef struct norm_job {
-    void *y;
+    void *y; /* or NULL */
     float *mean, *rstd;
     const void *x, *w, *bias; /* bias: or NULL */
     fsdp_dtype dtype, w_dtype;
@@ -53,7 +53,7 @@ static void norm_row(const norm_job *job, int64_t row)
     float rstd = 1.0f / sqrtf(row_variance(job, start, mean) + job->eps);
     job->mean[row] = mean;
     job->rstd[row] = rstd;
-    for (int64_t i = 0; i < job->width; i += FSDP_BLOCK) {
+    for (int64_t i = 0; i < job->width && job->y; i += FSDP_BLOCK) {
         int n = (int)fsdp_min_i64(job->width - i, FSDP_BLOCK);
         const float *x = fsdp_load_block(x_buffer, job->x, job->dtype, start + i, n);
         const float *w = fsdp_load_block(w_buffer, job->w, job->w_dtype, i, n);
