@@ -134,11 +134,17 @@ static fsdp_status unshard_for_forward(fsdp_state *state, fsdp_scope *s)
     return FSDP_OK;
 }
 
+static fsdp_status cast_inputs(void *self, fsdp_scope *s, fsdp_args *in)
+{
+    const fsdp_member *member = self;
+    return fsdp_state_cast_inputs(member->state, s, in);
+}
+
 static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
 {
     const fsdp_member *member = self;
     FSDP_TRY(unshard_for_forward(member->state, s));
-    return fsdp_state_cast_inputs(member->state, s, in);
+    return cast_inputs(self, s, in);
 }
 
 bool fsdp_reshards_after_forward(const fsdp_param_group *unit, bool is_root)
@@ -368,8 +374,10 @@ static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
 {
     fsdp_member *member = &state->members[state->n_members++];
     *member = (fsdp_member){.state = state, .module = module};
-    member->hooks = (fsdp_region_hooks){
-        .pre_forward = pre_forward, .post_forward = post_forward, .self = member};
+    member->hooks = (fsdp_region_hooks){.pre_forward = pre_forward,
+                                        .cast_inputs = cast_inputs,
+                                        .post_forward = post_forward,
+                                        .self = member};
     FSDP_TRY(fsdp_module_add_hooks(module, &state->hooks, state_destroy));
     module->fsdp_state = state;
     module->to_empty = to_empty;

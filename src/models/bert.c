@@ -36,7 +36,7 @@ static fsdp_args two(fsdp_tensor *x, fsdp_tensor *y)
 /* x + y; both are dropped. */
 static fsdp_tensor *sum(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
-    fsdp_tensor *z = fsdp_add(s, x, y);
+    fsdp_tensor *z = fsdp_add_(s, x, y);
     fsdp_drop(s, x);
     fsdp_drop(s, y);
     return z;
@@ -123,7 +123,7 @@ void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
                          ? fsdp_apply_linear(s, in->t[0], &d->dense)
                          : fsdp_apply_activated_linear(s, d->activation, in->t[0], NULL, &d->dense);
     y = fsdp_apply_dropout(s, y, d->config->hidden_dropout_prob);
-    fsdp_tensor *x = fsdp_add(s, y, in->t[1]);
+    fsdp_tensor *x = fsdp_add_(s, y, in->t[1]);
     fsdp_drop(s, y);
     *out = one(fsdp_apply_layer_norm(s, x, &d->norm, d->config->layer_norm_eps));
 }
@@ -165,15 +165,35 @@ static void first_tokens_layer_forward(fsdp_scope *s, fsdp_module *self, const f
 
 /* --- the model --- */
 
-/* Layers [0, n) of x, the last of them by `last`; NULL: as the others. */
+static fsdp_tensor *embed(fsdp_scope *s, const fsdp_bert_model *m)
+{
+    return fsdp_module_call(s, m->embeddings, NULL, (fsdp_args){.n = 0}).t[0];
+}
+
+/* x is NULL: Note [Input of the first layer] in layers.h. */
+static void first_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                fsdp_args *out)
+{
+    (void)in;
+    const fsdp_module *encoder = self->parent->parent;
+    fsdp_tensor *x = embed(s, encoder->parent->impl);
+    x = fsdp_module_cast_input(s, self, fsdp_module_cast_input(s, encoder, x));
+    const fsdp_args made = one(x);
+    fsdp_bert_layer_forward(s, self, &made, out);
+    fsdp_drop(s, x);
+}
+
+/* Layers [0, n) of x, of embeddings if that is NULL, the last of them by `last`; NULL: as the
+ * others. */
 static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
                                fsdp_forward_fn *last)
 {
     const int n = fsdp_module_n_children(encoder->layers);
     for (int i = 0; i < n; i++) {
         fsdp_tensor *before = x;
-        x = fsdp_module_call(s, fsdp_module_child(encoder->layers, i), i + 1 < n ? NULL : last,
-                             one(x))
+        fsdp_forward_fn *forward = i + 1 < n ? NULL : last;
+        x = fsdp_module_call(s, fsdp_module_child(encoder->layers, i),
+                             x ? forward : first_layer_forward, one(x))
                 .t[0];
         fsdp_drop(s, before); /* no effect on the caller's */
     }
@@ -212,10 +232,11 @@ static void first_tokens_pooler_forward(fsdp_scope *s, fsdp_module *self, const 
 /* What the encoder, run by `forward`, makes of the batch. */
 static fsdp_tensor *encode(fsdp_scope *s, const fsdp_bert_model *m, fsdp_forward_fn *forward)
 {
-    fsdp_args none = {.n = 0};
-    fsdp_args x = fsdp_module_call(s, m->embeddings, NULL, none);
-    fsdp_tensor *y = fsdp_module_call(s, m->encoder, forward, one(x.t[0])).t[0];
-    fsdp_drop(s, x.t[0]);
+    const fsdp_bert_encoder *encoder = m->encoder->impl;
+    const bool embeds = fsdp_first_layer_embeds(encoder->layers, m->embeddings);
+    fsdp_tensor *x = embeds ? NULL : embed(s, m);
+    fsdp_tensor *y = fsdp_module_call(s, m->encoder, forward, one(x)).t[0];
+    fsdp_drop(s, x);
     return y;
 }
 

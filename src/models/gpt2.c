@@ -95,7 +95,7 @@ static fsdp_tensor *normed_layer(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tens
 /* x + y; y is dropped. */
 static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
-    fsdp_tensor *sum = fsdp_add(s, x, y);
+    fsdp_tensor *sum = fsdp_add_(s, y, x);
     fsdp_drop(s, y);
     return sum;
 }
@@ -153,20 +153,33 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_gpt2_body *m)
     fsdp_tensor *token = fsdp_module_call(s, m->wte, NULL, (fsdp_args){.n = 0}).t[0];
     fsdp_tensor *position =
         fsdp_embedding(s, input.position_ids, input.tokens, fsdp_read(s, m->wpe), -1);
-    fsdp_tensor *x = fsdp_add(s, token, position);
+    fsdp_tensor *x = fsdp_add_(s, token, position);
     fsdp_drop(s, token);
     fsdp_drop(s, position);
     return fsdp_apply_dropout(s, x, c->embd_pdrop);
 }
 
+/* x is NULL: Note [Input of the first layer] in layers.h. */
+static void first_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                fsdp_args *out)
+{
+    (void)in;
+    fsdp_tensor *x = fsdp_module_cast_input(s, self, embed(s, self->parent->parent->impl));
+    run_block(s, self->impl, x, false, out);
+    fsdp_drop(s, x);
+}
+
 /* The last block by `last`; NULL: as the others. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_gpt2_body *m, fsdp_forward_fn *last)
 {
-    fsdp_tensor *x = embed(s, m);
+    const bool embeds = fsdp_first_layer_embeds(m->h, m->wte);
+    fsdp_tensor *x = embeds ? NULL : embed(s, m);
     const int n = fsdp_module_n_children(m->h);
     for (int i = 0; i < n; i++) {
         fsdp_tensor *before = x;
-        x = fsdp_module_call(s, fsdp_module_child(m->h, i), i + 1 < n ? NULL : last,
+        fsdp_forward_fn *forward = i + 1 < n ? NULL : last;
+        x = fsdp_module_call(s, fsdp_module_child(m->h, i),
+                             i == 0 && embeds ? first_block_forward : forward,
                              (fsdp_args){.t = {x}, .n = 1})
                 .t[0];
         fsdp_drop(s, before);

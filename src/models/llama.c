@@ -21,7 +21,7 @@ static fsdp_tensor *norm(fsdp_scope *s, const fsdp_llama *llama, fsdp_tensor *x,
 /* x + y; y is dropped. */
 static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
-    fsdp_tensor *sum = fsdp_add(s, x, y);
+    fsdp_tensor *sum = fsdp_add_(s, y, x);
     fsdp_drop(s, y);
     return sum;
 }
@@ -132,17 +132,35 @@ static void layer_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
     run_layer(s, self->impl, in, true, out);
 }
 
+static fsdp_tensor *embed(fsdp_scope *s, const fsdp_llama_body *m)
+{
+    return fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
+}
+
+/* x is NULL: Note [Input of the first layer] in layers.h. */
+static void first_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                fsdp_args *out)
+{
+    const fsdp_llama_body *body = self->parent->parent->impl;
+    fsdp_tensor *x = fsdp_module_cast_input(s, self, embed(s, body));
+    const fsdp_args made = {.t = {x, in->t[1]}, .n = 2};
+    run_layer(s, self->impl, &made, false, out);
+    fsdp_drop(s, x);
+}
+
 /* The last layer by `last`; NULL: as the others. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_llama_body *m, fsdp_forward_fn *last)
 {
     const fsdp_causal_input input = fsdp_causal_input_of(s, &m->root->lm);
-    fsdp_tensor *x = fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
+    const bool embeds = fsdp_first_layer_embeds(m->layers, m->embed_tokens);
+    fsdp_tensor *x = embeds ? NULL : embed(s, m);
     fsdp_tensor *table = fsdp_rotary_table(s, m->rotary, input.span);
     const int n = fsdp_module_n_children(m->layers);
     for (int i = 0; i < n; i++) {
-        fsdp_args call = {.t = {x, table}, .n = 2};
-        fsdp_args result =
-            fsdp_module_call(s, fsdp_module_child(m->layers, i), i + 1 < n ? NULL : last, call);
+        fsdp_forward_fn *forward = i + 1 < n ? NULL : last;
+        fsdp_args result = fsdp_module_call(s, fsdp_module_child(m->layers, i),
+                                            i == 0 && embeds ? first_layer_forward : forward,
+                                            (fsdp_args){.t = {x, table}, .n = 2});
         fsdp_drop(s, x);
         x = result.t[0];
     }

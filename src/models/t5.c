@@ -9,6 +9,7 @@
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>
 
+#include "src/models/layers.h"
 #include "src/models/t5.h"
 
 #include "src/autograd/activated_linear.h"
@@ -37,7 +38,7 @@ fsdp_tensor *fsdp_t5_dropout(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x)
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y)
 {
     y = fsdp_t5_dropout(s, t5, y);
-    fsdp_tensor *sum = fsdp_add(s, x, y);
+    fsdp_tensor *sum = fsdp_add_(s, y, x);
     fsdp_drop(s, y);
     return sum;
 }
@@ -169,19 +170,36 @@ void fsdp_t5_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = (fsdp_args){.t = {x, attended.t[1]}, .n = 2};
 }
 
-/* In: the encoder's output for a decoder, nothing for an encoder. Out: [T, D] after the norm. */
-void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+static fsdp_tensor *embed(fsdp_scope *s, const fsdp_t5_stack *stack)
 {
-    const fsdp_t5_stack *stack = self->impl;
     const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
     const int32_t *ids = stack->decoder ? batch->decoder_input_ids : batch->input_ids;
     int32_t tokens = stack->decoder ? batch->target_tokens : batch->source_tokens;
     fsdp_tensor *x = fsdp_embedding(s, ids, tokens, fsdp_read(s, stack->embed_tokens), -1);
-    x = fsdp_t5_dropout(s, stack->root, x);
+    return fsdp_t5_dropout(s, stack->root, x);
+}
+
+/* x is NULL: Note [Input of the first layer] in layers.h. */
+static void first_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
+                                fsdp_args *out)
+{
+    fsdp_tensor *x = fsdp_module_cast_input(s, self, embed(s, self->parent->parent->impl));
+    const fsdp_args made = {.t = {x, in->t[1], in->t[2]}, .n = in->n};
+    fsdp_t5_block_forward(s, self, &made, out);
+    fsdp_drop(s, x);
+}
+
+/* In: the encoder's output for a decoder, nothing for an encoder. Out: [T, D] after the norm. */
+void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_t5_stack *stack = self->impl;
+    const bool embeds = fsdp_first_layer_embeds(stack->blocks, NULL);
+    fsdp_tensor *x = embeds ? NULL : embed(s, stack);
     fsdp_tensor *position_bias = NULL;
     for (int i = 0; i < fsdp_module_n_children(stack->blocks); i++) {
         fsdp_args call = {.t = {x, position_bias, in->t[0]}, .n = 3};
-        fsdp_args result = fsdp_module_call(s, fsdp_module_child(stack->blocks, i), NULL, call);
+        fsdp_args result = fsdp_module_call(s, fsdp_module_child(stack->blocks, i),
+                                            i == 0 && embeds ? first_block_forward : NULL, call);
         fsdp_drop(s, x);
         x = result.t[0];
         position_bias = result.t[1];

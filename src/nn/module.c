@@ -380,6 +380,16 @@ fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, f
     return (fsdp_args){.n = 0};
 }
 
+fsdp_tensor *fsdp_module_cast_input(fsdp_scope *s, const fsdp_module *m, fsdp_tensor *x)
+{
+    fsdp_args in = {.t = {x}, .n = 1};
+    for (int i = 0; i < m->n_hooks; i++)
+        run_hook(s, m, "cast_inputs", m->hooks[i], m->hooks[i]->cast_inputs, &in);
+    if (in.t[0] != x)
+        fsdp_drop(s, x);
+    return in.t[0];
+}
+
 fsdp_tensor *fsdp_module_call1(fsdp_scope *s, fsdp_module *m, fsdp_tensor *x)
 {
     return fsdp_module_call(s, m, NULL, (fsdp_args){.t = {x}, .n = 1}).t[0];

@@ -71,6 +71,9 @@ void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tenso
 void *fsdp_parameter_mirror(fsdp_parameter *p, fsdp_dtype *dtype);
 /* Have the memory of owners follow what was frozen, unfrozen or will be loaded. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_parameters_settle(const fsdp_parameter_list *parameters);
+/* What m's hooks make of an input that its forward did not get but made: x, or another tensor, and
+ * x is dropped. */
+fsdp_tensor *fsdp_module_cast_input(fsdp_scope *s, const fsdp_module *m, fsdp_tensor *x);
 /* The dotted path of m below its root, "" for the root or if it is too long for `text` [bytes]. */
 const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes);
 /* FSDP_ERR_STATE naming the parameters of m's tree that are on meta. */

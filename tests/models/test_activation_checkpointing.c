@@ -272,16 +272,16 @@ TEST_RANKS(a_second_forward_changes_no_bit_on_2_ranks, 2)
     check_models(t);
 }
 
-static void deepen(fsdp_model_config *config, const char *name)
+static void set_layers(fsdp_model_config *config, const char *name, int64_t n)
 {
     if (strcmp(name, "llama3") == 0)
-        config->llama.num_hidden_layers = DEEP;
+        config->llama.num_hidden_layers = n;
     else if (strcmp(name, "gpt2") == 0)
-        config->gpt2.n_layer = DEEP;
+        config->gpt2.n_layer = n;
     else if (strcmp(name, "bert") == 0)
-        config->bert.num_hidden_layers = DEEP;
+        config->bert.num_hidden_layers = n;
     else
-        config->t5.num_layers = config->t5.num_decoder_layers = DEEP / 2;
+        config->t5.num_layers = config->t5.num_decoder_layers = n;
 }
 
 /* Twelve blocks, of which few are in memory whole. */
@@ -295,11 +295,57 @@ TEST(peaks_of_activations_are_those_of_what_is_kept)
         int64_t plain, peak[VARIANTS];
         read_config(t, names[i], &config);
         CHECK_HERE();
-        deepen(&config, names[i]);
+        set_layers(&config, names[i], strcmp(names[i], "t5_v1_1") == 0 ? DEEP / 2 : DEEP);
         run_variants(t, &config, false, FSDP_DTYPE_F32, &plain, peak);
         CHECK_HERE();
         check_peaks(t, plain, peak);
         CHECK_HERE();
+    }
+}
+
+/* Bytes of activations that a forward leaves to its backward, with every layer checkpointed. */
+static void measure_kept(fsdp_test *t, const fsdp_model_config *config, int64_t *bytes)
+{
+    model_case c;
+    fsdp_scope *s;
+    fsdp_memory_stats stats;
+    const fsdp_fully_shard_options options = {.reshard_after_forward = FSDP_RESHARD_DEFAULT};
+    model_case_shard(t, config, &options, &c);
+    CHECK_HERE();
+    make_rows(t, config, false, &c.batch);
+    CHECK_HERE();
+    ASSERT_OK(checkpoint_blocks(c.model, &(ac_options){0}, BLOCKS));
+    ASSERT_OK(fsdp_scope_open(c.device, c.tape,
+                              &(fsdp_scope_options){.batch = c.batch, .training = true}, &s));
+    (void)fsdp_model_loss(s, c.model, 1.0f);
+    ASSERT_OK(fsdp_scope_status(s));
+    fsdp_device_memory(c.device, &stats);
+    *bytes = stats.tag_allocated[FSDP_TAG_ACTIVATION];
+    fsdp_scope_close(s);
+    fsdp_tape_reset(c.tape);
+    model_case_close(&c);
+}
+
+/* Of one layer the input is kept, of two that of the second: the first one's is made again from the
+ * ids. Of three it is one more. */
+TEST(the_input_of_the_first_layer_is_made_twice)
+{
+    static const char *const names[] = {"llama3", "t5_v1_1", "gpt2", "bert"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        fsdp_model_config config;
+        int64_t kept[3];
+        read_config(t, names[i], &config);
+        CHECK_HERE();
+        for (int n = 0; n < 3; n++) {
+            set_layers(&config, names[i], n + 1);
+            measure_kept(t, &config, &kept[n]);
+            CHECK_HERE();
+        }
+        const int64_t input = kept[2] - kept[1];
+        ASSERT(input > 4000);
+        if (kept[1] - kept[0] > input / 8) /* T5's position bias */
+            FAIL("%s: %lld bytes kept of one layer, %lld of two, %lld of three", names[i],
+                 (long long)kept[0], (long long)kept[1], (long long)kept[2]);
     }
 }
 
