@@ -7,10 +7,11 @@
 #include "src/base/philox.h"
 
 enum {
-    PART_BYTES = 4 << 20,       /* of the activation, about; where memory is what counts */
-    SMALL_PART_BYTES = 2 << 20, /* but not fewer than */
-    LEAST_ROWS = 256,
-    LEAST_FEATURES = 512,
+    PART_BYTES = 4 << 20,       /* of the activation in backward, about; */
+    SMALL_PART_BYTES = 2 << 20, /* where memory is what counts, */
+    LEAST_FEATURES = 512,       /* but not fewer; */
+    ROWS_BYTES = 1 << 20,       /* in forward, where memory is what counts, */
+    LEAST_ROWS = 128,           /* but not fewer */
     FEATURE_ALIGN = 64
 };
 enum {
@@ -147,8 +148,8 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 static int64_t rows_at_once(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
-    return o->saves_memory ? part_of(shape->rows, bytes_of(shape, shape->in_features),
-                                     SMALL_PART_BYTES, LEAST_ROWS, 1)
+    return o->saves_memory ? part_of(shape->rows, bytes_of(shape, shape->in_features), ROWS_BYTES,
+                                     LEAST_ROWS, 1)
                            : shape->rows;
 }
 
