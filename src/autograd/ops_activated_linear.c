@@ -144,13 +144,16 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 
 /* --- forward --- */
 
-/* Rows of the activation that are there at once: both runs of what runs twice say the same. */
-static int64_t rows_at_once(const activated_options *o)
+/* In how many parts of rows the activation is made: both runs of what runs twice say the same. They
+ * differ in length by a row at most: a product of few rows may add in another order. */
+static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
-    return o->saves_memory ? part_of(shape->rows, bytes_of(shape, shape->in_features), ROWS_BYTES,
-                                     LEAST_ROWS, 1)
-                           : shape->rows;
+    const int64_t row = bytes_of(shape, shape->in_features);
+    if (!o->saves_memory || row == 0 || shape->rows == 0)
+        return 1;
+    const int64_t most = row * LEAST_ROWS > ROWS_BYTES ? LEAST_ROWS : ROWS_BYTES / row;
+    return (shape->rows + most - 1) / most;
 }
 
 static void compute(fsdp_scope *s, const activated_options *o, const fsdp_tensor *x,
@@ -159,12 +162,14 @@ static void compute(fsdp_scope *s, const activated_options *o, const fsdp_tensor
 {
     const fsdp_linear_shape *shape = &o->shape;
     const fsdp_activation a = (fsdp_activation)o->activation;
-    const int64_t most = rows_at_once(o), width = shape->in_features;
+    const int64_t parts = parts_of_rows(o), width = shape->in_features;
+    const int64_t most = (shape->rows + parts - 1) / parts;
     const size_t size = fsdp_dtype_size(shape->dtype);
     fsdp_tensor *hidden = fsdp_new(s, shape->dtype, 2, (const int64_t[]){most, width});
-    for (int64_t row = 0; row < shape->rows && fsdp_scope_kernels(s); row += most) {
+    for (int64_t i = 0; i < parts && shape->rows && fsdp_scope_kernels(s); i++) {
         const fsdp_kernels *k = fsdp_scope_kernels(s);
-        const int64_t rows = shape->rows - row < most ? shape->rows - row : most;
+        const int64_t row = shape->rows * i / parts;
+        const int64_t rows = shape->rows * (i + 1) / parts - row;
         const size_t at = (size_t)(row * width) * size;
         const char *of_x = (const char *)fsdp_tensor_ptr(x) + at;
         void *to = fsdp_tensor_ptr(hidden);

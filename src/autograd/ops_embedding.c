@@ -1,5 +1,5 @@
-/* Rows of a table by id. Backward needs the ids alone, never the table: in the sweep an embedding
- * works while its parameter is resharded. */
+/* Rows of a table by id. Backward needs the ids alone, never the table: in the sweep the node of
+ * an embedding works while its parameter is resharded. */
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 

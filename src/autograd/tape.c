@@ -149,7 +149,7 @@ bool fsdp_needs_grad(const fsdp_scope *s, const fsdp_tensor *t)
 
 bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
 {
-    return s->run->counting || fsdp_needs_grad(s, t);
+    return s->run->counting || s->run->stopping || fsdp_needs_grad(s, t);
 }
 
 /* For where the leaf's gradient is going to be: which part of it is read. */
@@ -206,12 +206,14 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         memcpy(n->options, args->options, args->options_bytes);
 }
 
-/* The second run of a checkpointed part will record them. */
+/* The second run of a checkpointed part will record them. Within the second run of a part around it
+ * they were expected, and noted, already. */
 static void note_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)
         if (args->in[i] && is_leaf(args->in[i]) &&
-            fsdp_scope_check(s, fsdp_leaf_list_add(s->run->hidden_leaves, args->in[i])))
+            fsdp_scope_check(s, fsdp_leaf_list_add(s->run->hidden_leaves, args->in[i])) &&
+            !take_leaf(s->run->expected_leaves, args->in[i]))
             note_part(args, args->in[i]->sink);
 }
 

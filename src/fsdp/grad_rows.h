@@ -5,8 +5,9 @@
  * order in which they come, and a list of whose they are. Row 0 of the table is zero and stays so:
  * it stands for the rows of a rank that did not touch them when own rows are added up over the
  * ranks, as the tree that whole gradients are added in, so that bits are the same.
- *   The slots of all ranks are laid out alike, before backward writes to them. What tapes
- * have recorded by then says which parameters are read by lookups alone, and how many rows these
+ *   The slots of all ranks are laid out alike, before backward writes to them. What tapes have
+ * recorded by then, or checkpointed parts have run, says which parameters are read by lookups
+ * alone, and how many rows these
  * may touch; the most of all ranks and replicas, which they tell each other, is the table's length,
  * rounded up to a power of two, so that slots have few sizes. A parameter
  * that something else reads too (a tied head), or of which most rows may be touched, has its place

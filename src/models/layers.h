@@ -21,8 +21,10 @@ fsdp_tensor *fsdp_apply_dropout(fsdp_scope *s, fsdp_tensor *x, double p);
  * That of the first layer is made of ids, by lookups, a sum, a norm, dropout: less work than a
  * single product. So where the first layer is checkpointed, it calls the embeddings itself, with
  * nothing for its input, and both are made again from the ids: one tensor [T, D] less of as many as
- * there are layers. Embeddings that are a unit of their own are not called within a layer, since
- * they would be gathered for its second run.
+ * there are layers. The unit that has the embeddings' weight is around the layers, and so is there
+ * for the second run. Embeddings that are a unit of their own would have to be gathered for it, and
+ * are not called within a layer; nor are those that are checkpointed themselves, nor those of a
+ * model of one layer.
  *
  * Is it so in `layers`, a ModuleList, of which the last may have a forward of its own? `embeddings`
  * NULL: they are no module that is called. */

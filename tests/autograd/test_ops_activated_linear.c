@@ -4,6 +4,8 @@
 
 #include "src/autograd/activated_linear.h"
 #include "src/autograd/checkpoint.h"
+#include "src/base/alloc.h"
+#include "src/base/philox.h"
 #include "tests/autograd/gradcheck.h"
 
 /* --- against loops --- */
@@ -256,6 +258,51 @@ TEST(parts_have_the_bits_of_one_operation_after_another)
         check_same(t, "checkpointed", &apart_, &again);
         CHECK_HERE();
     }
+}
+
+/* Without a tape the activation is made for some rows at a time, of so many in 129 parts: a
+ * part of six rows would be another kernel's, which adds in another order. */
+TEST(no_part_of_rows_is_a_crumb)
+{
+    enum {
+        ROWS = 128 * 128 + 6,
+        FEATURES = 2500,
+        OUT = 64
+    };
+    static float y[2][ROWS * OUT];
+    if (UNDER_SANITIZER)
+        SKIP("few rows make the same accesses");
+    fsdp_device *device;
+    fsdp_tape *tape;
+    ASSERT_OK(fsdp_device_create(NULL, &device));
+    ASSERT_OK(fsdp_tape_create(&tape));
+    float *values = fsdp_calloc((size_t)ROWS * FEATURES, sizeof *values);
+    ASSERT(values);
+    for (size_t i = 0; i < (size_t)ROWS * FEATURES; i++)
+        values[i] = (float)(fsdp_mix64(i) % 2001) * 1e-3f - 1.0f;
+    fsdp_tensor *x;
+    ASSERT_OK(fsdp_tensor_from_data(device, FSDP_DTYPE_F32, 2, (const int64_t[]){ROWS, FEATURES},
+                                    values, FSDP_TAG_DATA, &x));
+    fsdp_free(values);
+    fsdp_tensor *w =
+        op_random_tensor(t, device, FSDP_DTYPE_F32, 2, (const int64_t[]){OUT, FEATURES}, 2);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_tensor_set_requires_grad(w, true));
+    for (int i = 0; i < 2; i++) {
+        fsdp_scope *s;
+        ASSERT_OK(fsdp_scope_open(device, i ? NULL : tape, NULL, &s));
+        fsdp_tensor *of =
+            fsdp_activated_linear(s, FSDP_ACTIVATION_GELU_ERF, x, NULL, w, NULL, false);
+        ASSERT_OK(fsdp_scope_status(s));
+        ASSERT_OK(fsdp_tensor_to_floats(of, y[i]));
+        fsdp_scope_close(s);
+    }
+    fsdp_tape_destroy(tape);
+    fsdp_tensor_release(x);
+    fsdp_tensor_release(w);
+    ASSERT(memcmp(y[0], y[1], sizeof y[0]) == 0);
+    ASSERT_INT(op_allocated(device), 0);
+    fsdp_device_destroy(device);
 }
 
 /* Gradients of x and up lie where these were: a part of the activation, and little else. */
