@@ -142,9 +142,11 @@ FSDP_API void fsdp_module_zero_grad(fsdp_module *module);
 
 /**
  * Activation checkpointing (Chen et al. 2016, arXiv 1604.06174), as PyTorch's checkpoint_wrapper:
- * calls of the module keep their inputs alone, and run again in backward. A model's first layer
- * does not even keep its input, which it makes again from the ids. Losses and gradients are the
- * same in every bit, dropout included. May be nested, and set at any time between steps.
+ * calls of the module keep their inputs alone, and run again in backward. Losses and gradients are
+ * the same in every bit, dropout included. May be nested, and set at any time between steps. The
+ * first of a model's layers gets no input to keep where it can call the embeddings itself, which
+ * then run again with it; not where they are a unit or checkpointed themselves, nor if it is the
+ * only layer.
  */
 FSDP_API void fsdp_module_set_activation_checkpointing(fsdp_module *module, bool on);
 
