@@ -309,9 +309,10 @@ typedef struct fsdp_kernels {
 /* --- the CPU's instance (src/kernels/cpu/context.c) --- */
 
 /* isa: "x86-64", "x86-64-v3", "x86-64-v4", or NULL for the best that this CPU has. x86-64-v4
- * multiplies bf16 in the way that is fastest on the CPU; "x86-64-v4+bf16" does by AVX512-BF16,
- * "x86-64-v4+fma" widened to float32, "x86-64-v4+onednn" leaves all matrix products to oneDNN.
- * FSDP_ERR_UNSUPPORTED if the CPU lacks the one asked for. threads >= 1. */
+ * multiplies bf16 in the way that is fastest on the CPU; "x86-64-v4+amx" does by AMX,
+ * "x86-64-v4+bf16" by AVX512-BF16, "x86-64-v4+fma" widened to float32, "x86-64-v4+onednn" leaves
+ * all matrix products to oneDNN. FSDP_ERR_UNSUPPORTED if the CPU lacks the one asked for. threads
+ * >= 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
                                                   fsdp_kernel_context **context,
                                                   const fsdp_kernels **kernels);

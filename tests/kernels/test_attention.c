@@ -165,6 +165,10 @@ static double keep_factor(const problem *p, int64_t h, int64_t row, int64_t j)
     return kept_by_dropout(99, e, p->dropout_p) ? 1.0 / (1.0 - (double)p->dropout_p) : 0.0;
 }
 
+enum {
+    MOST_KEYS = 9000
+};
+
 /* One query: forward, and backward too if the gradients are wanted. */
 static void reference_row(const problem *p, reference *r, int64_t b, int64_t h, int64_t i,
                           bool backward)
@@ -172,7 +176,7 @@ static void reference_row(const problem *p, reference *r, int64_t b, int64_t h, 
     int64_t q0 = p->q_offsets[b], k0 = p->k_offsets[b], span = span_of(p), dim = p->head_dim;
     int64_t n_q = p->q_offsets[b + 1] - q0, n_k = p->k_offsets[b + 1] - k0;
     int64_t shift = p->causal ? n_k - n_q : 0, kv = h / (p->heads / p->kv_heads);
-    double prob[2048], d_p[2048], sum = 0, most = -(double)INFINITY, delta = 0;
+    double prob[MOST_KEYS], d_p[MOST_KEYS], sum = 0, most = -(double)INFINITY, delta = 0;
     const double *q = r->q + ((q0 + i) * p->heads + h) * dim;
     const double *d_out = r->d_out + ((q0 + i) * p->heads + h) * dim;
     double *out = r->out + ((q0 + i) * p->heads + h) * dim;
@@ -457,6 +461,34 @@ TEST(long_sequences_equal_the_double_loop)
         check_problem(t, context, kernels, &p);
     }
     fsdp_kernels_cpu_close(context);
+}
+
+/* Keys for which blocks of queries are shorter: half, a quarter, an eighth of their length. */
+TEST(blocks_for_many_keys_equal_the_double_loop)
+{
+    static const int32_t lengths[][2] = {{75, 2100}, {45, 4200}, {21, 8300}};
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
+        fsdp_kernel_context *context;
+        const fsdp_kernels *kernels;
+        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
+        for (int i = 0; i < 6 && !t->failed; i++) {
+            problem p = {.n_sequences = 1,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .head_dim = 20,
+                         .causal = i & 1,
+                         .window = i == 3 ? 4100 : 0,
+                         .bias = i == 1,
+                         .scale = 0.5,
+                         .dtype = FSDP_DTYPE_BF16,
+                         .seed = (uint64_t)i,
+                         .q_offsets = {0, lengths[i / 2][0]},
+                         .k_offsets = {0, lengths[i / 2][1]}};
+            check_problem(t, context, kernels, &p);
+        }
+        fsdp_kernels_cpu_close(context);
+        CHECK_HERE();
+    }
 }
 
 /* Wide heads, of which a tile of columns holds a part, and of odd width; windows that end before a

@@ -413,6 +413,66 @@ TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
     fsdp_kernels_cpu_close(context);
 }
 
+/* On a CPU that has AMX it is what x86-64-v4 takes; elsewhere it is an error. */
+TEST(amx_is_the_default_or_missing)
+{
+    fsdp_kernel_context *context[2];
+    const fsdp_kernels *kernels;
+    uint64_t state = 12;
+    if (fsdp_kernels_cpu_open("x86-64-v4+amx", 1, &context[0], &kernels) != FSDP_OK) {
+        ASSERT_ERROR(fsdp_kernels_cpu_open("x86-64-v4+amx", 1, &context[0], &kernels),
+                     FSDP_ERR_UNSUPPORTED, "this CPU lacks 'x86-64-v4+amx'");
+        return;
+    }
+    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context[1], &kernels));
+    for (int round = 0; round < 8 && !t->failed; round++) {
+        problem p = random_problem(&state);
+        p.m += 31;
+        p.dtype = FSDP_DTYPE_BF16;
+        operands one = make_operands(&p), other = make_operands(&p);
+        fsdp_gemm_args args = make_args(&p, &one), again = make_args(&p, &other);
+        ASSERT_OK(kernels->gemm(context[0], &args));
+        ASSERT_OK(kernels->gemm(context[1], &again));
+        ASSERT(memcmp(one.c.block, other.c.block, one.c.bytes) == 0);
+        free_operands(&one);
+        free_operands(&other);
+    }
+    for (int i = 0; i < 2; i++)
+        fsdp_kernels_cpu_close(context[i]);
+}
+
+/* With AMX no bf16 product is oneDNN's, whose bits depend on shapes: a column of C is the same
+ * whatever columns are beside it, a row whatever rows, in products of few rows, too. */
+TEST(amx_gives_rows_and_columns_the_same_bits_in_any_product)
+{
+    uint64_t state = 79;
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    if (fsdp_kernels_cpu_open("x86-64-v4+amx", 1, &context, &kernels) != FSDP_OK)
+        SKIP("this CPU has no AMX");
+    for (int round = 0; round < 40 && !t->failed; round++) {
+        problem p = random_problem(&state);
+        p.dtype = FSDP_DTYPE_BF16;
+        p.c_dtype = FSDP_DTYPE_F32;
+        p.beta = p.bias = false;
+        operands all = make_operands(&p), some = make_operands(&p);
+        fsdp_gemm_args args = make_args(&p, &all), part = make_args(&p, &some);
+        part.m = 1 + random_below(&state, p.m);
+        part.n = 1 + random_below(&state, p.n);
+        const int64_t row = p.m - part.m, column = p.n - part.n;
+        part.a = (const char *)part.a + 2 * (args.trans_a ? row : row * args.lda);
+        part.b = (const char *)part.b + 2 * (args.trans_b ? column * args.ldb : column);
+        ASSERT_OK(kernels->gemm(context, &args));
+        ASSERT_OK(kernels->gemm(context, &part));
+        for (int64_t i = 0; i < part.m; i++)
+            for (int64_t j = 0; j < part.n; j++)
+                ASSERT(matrix_get(&all.c, row + i, column + j) == matrix_get(&some.c, i, j));
+        free_operands(&all);
+        free_operands(&some);
+    }
+    fsdp_kernels_cpu_close(context);
+}
+
 static void check_threads(fsdp_test *t, const char *isa)
 {
     uint64_t state = 5;

@@ -10,7 +10,6 @@
 
 enum {
     FEW_QUERIES = 4,
-    ROWS = FSDP_TILE_ROWS,
     MARGIN = FSDP_ATTENTION_MARGIN
 };
 
@@ -28,6 +27,7 @@ static const fsdp_cpu_attention_strips *strips_of(const fsdp_cpu_attention *a)
     if (fsdp_kernel_context_isa(a->context) < FSDP_CPU_ISA_V4)
         return &fsdp_cpu_attention_strips_x86_64_v3;
     return a->tiles->widens ? &fsdp_cpu_widening_strips_x86_64_v4
+           : a->tiles->amx  ? &fsdp_cpu_amx_strips_x86_64_v4
                             : &fsdp_cpu_attention_strips_x86_64_v4;
 }
 
@@ -39,6 +39,7 @@ fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t 
                                 .strips = strips_of(a),
                                 .dtype = a->tiles->widens ? FSDP_DTYPE_F32 : args->dtype,
                                 .h = h,
+                                .strip = a->tiles->amx ? FSDP_ATTENTION_STRIP : FSDP_TILE_ROWS,
                                 .q_row = args->q_offsets[b],
                                 .k_row = args->k_offsets[b],
                                 .queries = args->q_offsets[b + 1] - args->q_offsets[b],
@@ -180,7 +181,8 @@ const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, in
 
 void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t ld, int64_t query)
 {
-    int64_t rows = min(head->queries - query, ROWS), bytes = head->args->head_dim * size_of(head);
+    int64_t rows = min(head->queries - query, head->strip),
+            bytes = head->args->head_dim * size_of(head);
     for (int64_t row = 0; row < rows; row++) {
         const char *at = fsdp_attention_at(head, x, ld, head->q_row + query + row, head->h);
         for (int64_t i = 0; i < bytes; i += 64)
@@ -190,12 +192,12 @@ void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t 
 
 size_t fsdp_attention_columns_bytes(const fsdp_attention_head *head, int64_t rows)
 {
-    return fsdp_tile_b_bytes(rows, depth_of(head, head->args->head_dim));
+    return fsdp_tile_b_bytes(head->tiles, rows, depth_of(head, head->args->head_dim));
 }
 
 size_t fsdp_attention_depth_bytes(const fsdp_attention_head *head, int64_t rows)
 {
-    return fsdp_tile_b_bytes(head->args->head_dim, depth_of(head, rows));
+    return fsdp_tile_b_bytes(head->tiles, head->args->head_dim, depth_of(head, rows));
 }
 
 void fsdp_attention_pack_columns(const fsdp_attention_head *head, void *panels, const void *x,
@@ -212,7 +214,7 @@ void fsdp_attention_pack_depth(const fsdp_attention_head *head, void *panels, co
 
 size_t fsdp_attention_left_bytes(const fsdp_attention_head *head)
 {
-    return fsdp_tile_a_bytes(ROWS, depth_of(head, head->args->head_dim));
+    return fsdp_tile_a_bytes(head->tiles, head->strip, depth_of(head, head->args->head_dim));
 }
 
 void fsdp_attention_scores(const fsdp_attention_head *head, const void *x, int64_t x_ld,
@@ -275,6 +277,7 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
                     forward *s)
 {
     bool f32 = head->dtype == FSDP_DTYPE_F32;
+    size_t rows = (size_t)head->strip;
     s->scores_ld = fsdp_attention_scores_ld(head->keys);
     s->p_ld = f32 ? s->scores_ld : s->scores_ld + 16;
     s->keep_ld = fsdp_attention_keep_ld(head->keys);
@@ -285,13 +288,13 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     size_t v = fsdp_scratch_part(&bytes, few ? 0 : fsdp_attention_depth_bytes(head, head->keys));
     size_t left = fsdp_scratch_part(&bytes, few ? 0 : fsdp_attention_left_bytes(head));
     size_t few_q = fsdp_scratch_part(&bytes, few ? few_q_bytes : 0);
-    size_t scores = fsdp_scratch_part(&bytes, (size_t)(ROWS * s->scores_ld) * word);
-    size_t p = f32 ? scores : fsdp_scratch_part(&bytes, (size_t)(ROWS * s->p_ld) * 2);
-    size_t out = fsdp_scratch_part(&bytes, (size_t)(ROWS * head->padded_dim) * word);
+    size_t scores = fsdp_scratch_part(&bytes, rows * (size_t)s->scores_ld * word);
+    size_t p = f32 ? scores : fsdp_scratch_part(&bytes, rows * (size_t)s->p_ld * 2);
+    size_t out = fsdp_scratch_part(&bytes, rows * (size_t)head->padded_dim * word);
     size_t bias = fsdp_scratch_part(&bytes, (size_t)fsdp_attention_table_length(head) * word);
-    size_t keep = fsdp_scratch_part(
-        &bytes, head->args->dropout_p > 0 ? (size_t)(ROWS * s->keep_ld) * word : 0);
-    size_t inverse = fsdp_scratch_part(&bytes, ROWS * word);
+    size_t keep =
+        fsdp_scratch_part(&bytes, head->args->dropout_p > 0 ? rows * (size_t)s->keep_ld * word : 0);
+    size_t inverse = fsdp_scratch_part(&bytes, rows * word);
     char *base = fsdp_kernel_scratch(a->context, worker, bytes);
     if (!base)
         return false;
@@ -376,7 +379,7 @@ static void forward_strip(const fsdp_attention_head *head, const forward *s, int
         strip.keep = s->keep;
         strip.keep_ld = s->keep_ld;
     }
-    fsdp_attention_ask(head, args->q, args->q_ld, query + ROWS);
+    fsdp_attention_ask(head, args->q, args->q_ld, query + head->strip);
     if (strip.columns > 0)
         make_scores(head, s, fsdp_attention_at(head, args->q, args->q_ld, row, head->h), rows,
                     range);
@@ -418,7 +421,7 @@ fsdp_status fsdp_attention_tiles_forward(const fsdp_cpu_attention *a, int worker
     if (!s.few)
         pack(&head, &s);
     fsdp_attention_make_table(&head, s.bias);
-    for (int64_t query = 0; query < head.queries; query += ROWS)
-        forward_strip(&head, &s, query, (int)min(head.queries - query, ROWS));
+    for (int64_t query = 0; query < head.queries; query += head.strip)
+        forward_strip(&head, &s, query, (int)min(head.queries - query, head.strip));
     return FSDP_OK;
 }

@@ -6,6 +6,9 @@
  * as packed tiles of P^T and dS^T for dV and dK. These sum over queries, for which eight are too
  * few: the tiles collect a block of strips.
  *
+ * With AMX, whose registers have sixteen rows, a strip is sixteen queries, of which gradients are
+ * made for eight at a time.
+ *
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). The bias and
  * its gradient lie in a table for each sequence, indexed by the difference of positions alone, with
  * zeros around it: Note [Bias tables].
@@ -16,13 +19,18 @@
 #pragma once
 #include "src/kernels/cpu/attention.h"
 
+enum {
+    FSDP_ATTENTION_STRIP = 16 /* queries at most */
+};
+
 /* Columns are keys, counted from the strip's first; those outside of a row's span, and beyond the
  * keys, may be anything in `scores` and `d_p`. */
 typedef struct fsdp_attention_strip {
-    fsdp_dtype dtype; /* of P and dS: the panels' */
-    int rows;         /* 1 to FSDP_TILE_ROWS */
-    int columns;      /* a multiple of 32 in forward, of 16 in backward */
-    int begin[FSDP_TILE_ROWS], end[FSDP_TILE_ROWS]; /* visible columns; begin == end: none */
+    fsdp_dtype dtype;                /* of P and dS: the panels' */
+    int rows;                        /* 1 to FSDP_ATTENTION_STRIP; of a gradient, FSDP_TILE_ROWS */
+    int columns;                     /* a multiple of 32 in forward, of 16 in backward */
+    int begin[FSDP_ATTENTION_STRIP]; /* of the visible columns */
+    int end[FSDP_ATTENTION_STRIP];   /* begin == end: none */
     float scale;
     const float *bias;    /* of row r, column j: bias[j - r]; or NULL */
     const uint32_t *keep; /* bit j % 32 of keep[r * keep_ld + j / 32]: not dropped out; or NULL */
@@ -37,7 +45,7 @@ typedef struct fsdp_attention_gradient {
     const float *lse, *delta;  /* [rows] */
     float keep_factor;         /* 1 / (1 - p): of what is kept, in dP */
     char *p_tiles, *d_s_tiles; /* of the first column's tile, at the strip's first row */
-    int64_t tile_bytes;        /* from one tile of 8 keys to the next */
+    int64_t tile_bytes;        /* from one tile of 8 keys to the next; with AMX, of 16 */
     void *d_s;                 /* rows */
     int64_t d_s_ld;
     float *d_bias; /* added to, as bias; or NULL */
@@ -66,6 +74,8 @@ extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v3;
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v4;
 /* For tiles that widen: strips are f32. */
 extern const fsdp_cpu_attention_strips fsdp_cpu_widening_strips_x86_64_v4;
+/* For AMX's tiles of P^T and dS^T. */
+extern const fsdp_cpu_attention_strips fsdp_cpu_amx_strips_x86_64_v4;
 
 /* --- what forward and backward share: attention_tiles.c --- */
 
@@ -76,6 +86,7 @@ typedef struct fsdp_attention_head {
     const fsdp_cpu_attention_strips *strips;
     fsdp_dtype dtype; /* of panels, P and dS: the tensors', or f32 where tiles widen it */
     int64_t h;
+    int strip;                           /* queries of one */
     int64_t q_row, k_row, queries, keys; /* of the sequence */
     int64_t shift;                       /* query i stands at key i + shift */
     int64_t padded_dim;                  /* a multiple of 16 */

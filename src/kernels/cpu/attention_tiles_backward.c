@@ -35,14 +35,17 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
                     backward_scratch *s)
 {
     size_t size = fsdp_dtype_size(head->dtype), word = sizeof(float), bytes = 0;
-    size_t keys = (size_t)head->keys, dim = (size_t)head->padded_dim;
+    size_t keys = (size_t)head->keys, dim = (size_t)head->padded_dim, rows = (size_t)head->strip;
+    /* A register of AMX sums over 32. */
+    const int64_t least = head->tiles->amx ? 2 * FSDP_AMX_LANES : head->strip;
     s->block_rows = BLOCK_ROWS;
-    while (s->block_rows > ROWS && s->block_rows * head->keys > BLOCK_ELEMENTS)
+    while (s->block_rows > least && s->block_rows * head->keys > BLOCK_ELEMENTS)
         s->block_rows /= 2;
     s->scores_ld = s->d_s_ld = fsdp_attention_scores_ld(head->keys);
     s->keep_ld = fsdp_attention_keep_ld(head->keys);
-    size_t block = fsdp_tile_a_bytes(head->keys, fsdp_tile_depth(head->dtype, s->block_rows));
-    size_t scores_bytes = (size_t)(ROWS * s->scores_ld) * word;
+    size_t block =
+        fsdp_tile_a_bytes(head->tiles, head->keys, fsdp_tile_depth(head->dtype, s->block_rows));
+    size_t scores_bytes = rows * (size_t)s->scores_ld * word;
     size_t table = (size_t)fsdp_attention_table_length(head) * word;
     size_t k = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(head, head->keys));
     size_t v = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(head, head->keys));
@@ -51,18 +54,18 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     size_t o_depth = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(head, s->block_rows));
     size_t p_tiles = fsdp_scratch_part(&bytes, block);
     size_t d_s_tiles = fsdp_scratch_part(&bytes, block);
-    size_t d_s = fsdp_scratch_part(&bytes, (size_t)(ROWS * s->d_s_ld) * size);
+    size_t d_s = fsdp_scratch_part(&bytes, rows * (size_t)s->d_s_ld * size);
     size_t left = fsdp_scratch_part(&bytes, fsdp_attention_left_bytes(head));
     size_t d_k = fsdp_scratch_part(&bytes, keys * dim * word);
     size_t d_v = fsdp_scratch_part(&bytes, keys * dim * word);
     size_t scores = fsdp_scratch_part(&bytes, scores_bytes);
     size_t d_p = fsdp_scratch_part(&bytes, scores_bytes);
-    size_t d_q = fsdp_scratch_part(&bytes, ROWS * dim * word);
+    size_t d_q = fsdp_scratch_part(&bytes, rows * dim * word);
     size_t bias = fsdp_scratch_part(&bytes, table);
     size_t d_bias = fsdp_scratch_part(&bytes, table);
-    size_t delta = fsdp_scratch_part(&bytes, ROWS * word);
-    size_t keep = fsdp_scratch_part(
-        &bytes, head->args->dropout_p > 0 ? (size_t)(ROWS * s->keep_ld) * word : 0);
+    size_t delta = fsdp_scratch_part(&bytes, rows * word);
+    size_t keep =
+        fsdp_scratch_part(&bytes, head->args->dropout_p > 0 ? rows * (size_t)s->keep_ld * word : 0);
     char *base = fsdp_kernel_scratch(a->context, worker, bytes);
     if (!base)
         return false;
@@ -94,55 +97,86 @@ typedef struct block_part {
     fsdp_attention_range block, range;
 } block_part;
 
-/* Of what P^T and dS^T have for the part's rows: keys [first, end) become zeros. */
-static void zero_tiles(const backward_scratch *s, const block_part *p, int64_t first, int64_t end,
-                       int64_t lanes)
+/* Bytes from a block's tile of keys to the next, and where `key`, the
+ * first of a tile, begins at a lane. */
+static int64_t tile_bytes(const fsdp_attention_head *head, const block_part *p)
 {
-    for (int64_t key = first; key < end; key += 8) {
-        int64_t at =
-            (key - p->block.first) / 8 * fsdp_tile_a_stride(p->depth) + p->lane * LANE_BYTES;
-        memset(s->p_tiles + at, 0, (size_t)(lanes * LANE_BYTES));
-        memset(s->d_s_tiles + at, 0, (size_t)(lanes * LANE_BYTES));
+    return head->tiles->amx ? fsdp_amx_a_stride(p->depth) : fsdp_tile_a_stride(p->depth);
+}
+
+static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int64_t key,
+                       int64_t lane)
+{
+    const int64_t keys = key - p->block.first;
+    if (head->tiles->amx)
+        return keys / FSDP_AMX_ROWS * tile_bytes(head, p) + lane / FSDP_AMX_LANES * FSDP_AMX_BYTES +
+               lane % FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES;
+    return keys / ROWS * tile_bytes(head, p) + lane * LANE_BYTES;
+}
+
+/* Of what P^T and dS^T have for the part's rows: keys [first, end) become zeros. */
+static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *s,
+                       const block_part *p, int64_t first, int64_t end, int64_t lanes)
+{
+    const int64_t keys = head->tiles->amx ? FSDP_AMX_ROWS : ROWS;
+    const int64_t pieces = head->tiles->amx ? FSDP_AMX_ROWS : 1;
+    const size_t bytes = (size_t)(lanes * LANE_BYTES * keys / ROWS / pieces);
+    for (int64_t key = first; key < end; key += keys) {
+        const int64_t at = tile_at(head, p, key, p->lane);
+        for (int64_t i = 0; i < pieces; i++) {
+            memset(s->p_tiles + at + i * FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES, 0, bytes);
+            memset(s->d_s_tiles + at + i * FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES, 0, bytes);
+        }
     }
 }
 
-/* S and dP of a strip to P and dS. */
+/* S and dP of a strip's queries [first, first + rows) to P and dS. */
+static void gradient_of_rows(const fsdp_attention_head *head, const backward_scratch *s,
+                             const block_part *p, const float *lse, int64_t first, int rows)
+{
+    const fsdp_attention_args *args = head->args;
+    const int64_t query = p->query + first;
+    const int64_t difference = fsdp_attention_table_at(head, query, p->range.first);
+    const int64_t lane = p->lane + fsdp_tile_depth(head->dtype, first);
+    const int64_t at = tile_at(head, p, p->range.first, lane);
+    const int64_t size = (int64_t)fsdp_dtype_size(head->dtype);
+    fsdp_attention_strip strip = fsdp_attention_strip_at(head, query, rows, p->range);
+    strip.columns = (int)fsdp_attention_round(p->range.end - p->range.first, 16);
+    strip.scores = s->scores + first * s->scores_ld;
+    strip.ld = s->scores_ld;
+    if (args->position_bias)
+        strip.bias = s->bias + difference;
+    if (args->dropout_p > 0) {
+        fsdp_attention_keep(head, query, rows, p->range, s->keep, s->keep_ld);
+        strip.keep = s->keep;
+        strip.keep_ld = s->keep_ld;
+    }
+    head->strips->gradient(&strip,
+                           &(fsdp_attention_gradient){
+                               .d_p = s->d_p + first * s->scores_ld,
+                               .lse = lse + first,
+                               .delta = s->delta + first,
+                               .keep_factor = fsdp_attention_keep_factor(head),
+                               .p_tiles = s->p_tiles + at,
+                               .d_s_tiles = s->d_s_tiles + at,
+                               .tile_bytes = tile_bytes(head, p),
+                               .d_s = s->d_s + first * s->d_s_ld * size,
+                               .d_s_ld = s->d_s_ld,
+                               .d_bias = args->d_position_bias ? s->d_bias + difference : NULL});
+}
+
+/* P and dS of a strip. */
 static void gradient_of_strip(const fsdp_attention_head *head, const backward_scratch *s,
                               const block_part *p, const void *q, const void *d_out,
                               const float *lse)
 {
     const fsdp_attention_args *args = head->args;
-    int rows = (int)p->rows;
-    int64_t difference = fsdp_attention_table_at(head, p->query, p->range.first);
-    int64_t tile = (p->range.first - p->block.first) / 8;
-    int64_t at = tile * fsdp_tile_a_stride(p->depth) + p->lane * LANE_BYTES;
-    fsdp_attention_strip strip = fsdp_attention_strip_at(head, p->query, rows, p->range);
-    strip.columns = (int)fsdp_attention_round(p->range.end - p->range.first, 16);
-    strip.scores = s->scores;
-    strip.ld = s->scores_ld;
-    if (args->position_bias)
-        strip.bias = s->bias + difference;
-    if (args->dropout_p > 0) {
-        fsdp_attention_keep(head, p->query, rows, p->range, s->keep, s->keep_ld);
-        strip.keep = s->keep;
-        strip.keep_ld = s->keep_ld;
-    }
-    fsdp_attention_scores(head, q, args->q_ld, rows, s->k, p->range, s->left, s->scores,
+    fsdp_attention_scores(head, q, args->q_ld, p->rows, s->k, p->range, s->left, s->scores,
                           s->scores_ld);
-    fsdp_attention_scores(head, d_out, args->heads * args->head_dim, rows, s->v, p->range, s->left,
-                          s->d_p, s->scores_ld);
-    head->strips->gradient(&strip,
-                           &(fsdp_attention_gradient){
-                               .d_p = s->d_p,
-                               .lse = lse,
-                               .delta = s->delta,
-                               .keep_factor = fsdp_attention_keep_factor(head),
-                               .p_tiles = s->p_tiles + at,
-                               .d_s_tiles = s->d_s_tiles + at,
-                               .tile_bytes = fsdp_tile_a_stride(p->depth),
-                               .d_s = s->d_s,
-                               .d_s_ld = s->d_s_ld,
-                               .d_bias = args->d_position_bias ? s->d_bias + difference : NULL});
+    fsdp_attention_scores(head, d_out, args->heads * args->head_dim, p->rows, s->v, p->range,
+                          s->left, s->d_p, s->scores_ld);
+    for (int64_t first = 0; first < p->rows; first += ROWS)
+        gradient_of_rows(head, s, p, lse, first, (int)min(p->rows - first, ROWS));
 }
 
 static void backward_strip(const fsdp_attention_head *head, const backward_scratch *s,
@@ -155,11 +189,11 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
     const char *out = fsdp_attention_at(head, args->out, ld, row, head->h);
     char *d_q = (char *)args->d_q + (d_out - (const char *)args->d_out);
     int64_t lanes = fsdp_tile_depth(head->dtype, p->rows);
-    fsdp_attention_ask(head, args->q, args->q_ld, p->query + ROWS);
-    fsdp_attention_ask(head, args->d_out, ld, p->query + ROWS);
-    fsdp_attention_ask(head, args->out, ld, p->query + ROWS);
-    zero_tiles(s, p, p->block.first, min(p->range.first, p->block.end), lanes);
-    zero_tiles(s, p, p->range.first + fsdp_attention_round(p->range.end - p->range.first, 16),
+    fsdp_attention_ask(head, args->q, args->q_ld, p->query + head->strip);
+    fsdp_attention_ask(head, args->d_out, ld, p->query + head->strip);
+    fsdp_attention_ask(head, args->out, ld, p->query + head->strip);
+    zero_tiles(head, s, p, p->block.first, min(p->range.first, p->block.end), lanes);
+    zero_tiles(head, s, p, p->range.first + fsdp_attention_round(p->range.end - p->range.first, 16),
                p->block.end, lanes);
     if (p->range.end > p->range.first) {
         head->strips->dot(s->delta, d_out, out, args->dtype, ld, p->rows, args->head_dim);
@@ -196,9 +230,14 @@ static void backward_block(const fsdp_attention_head *head, const backward_scrat
     int64_t row = head->q_row + query, ld = args->heads * args->head_dim;
     block_part p = {.depth = fsdp_tile_depth(head->dtype, rows),
                     .block = fsdp_attention_range_of(head, query, rows)};
-    for (int64_t i = 0; i < rows; i += ROWS) {
+    if (head->tiles->amx && p.depth % FSDP_AMX_LANES) { /* the lanes that pad it */
+        const size_t bytes = fsdp_tile_a_bytes(head->tiles, p.block.end - p.block.first, p.depth);
+        memset(s->p_tiles, 0, bytes);
+        memset(s->d_s_tiles, 0, bytes);
+    }
+    for (int64_t i = 0; i < rows; i += head->strip) {
         p.query = query + i;
-        p.rows = min(rows - i, ROWS);
+        p.rows = min(rows - i, head->strip);
         p.lane = fsdp_tile_depth(head->dtype, i);
         p.range = fsdp_attention_range_of(head, p.query, p.rows);
         backward_strip(head, s, &p);

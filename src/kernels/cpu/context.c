@@ -1,6 +1,8 @@
 /* The kernel context of a CPU rank (thread pool, scratch) and the choice of its ISA. */
 #include <cpuid.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -24,9 +26,11 @@ static const char *const isa_names[FSDP_CPU_ISA_COUNT] = {"x86-64", "x86-64-v3",
 #define V4_ONEDNN "x86-64-v4+onednn"
 #define V4_BF16 "x86-64-v4+bf16"
 #define V4_FMA "x86-64-v4+fma"
+#define V4_AMX "x86-64-v4+amx"
 
 static const char *const multiplier_names[] = {[FSDP_CPU_MULTIPLY_BF16] = V4_BF16,
                                                [FSDP_CPU_MULTIPLY_FMA] = V4_FMA,
+                                               [FSDP_CPU_MULTIPLY_AMX] = V4_AMX,
                                                [FSDP_CPU_MULTIPLY_ONEDNN] = V4_ONEDNN};
 
 /* __builtin_cpu_supports also asks whether the operating system saves the registers. */
@@ -55,6 +59,21 @@ static fsdp_cpu_isa best_isa(void)
                                       : FSDP_CPU_ISA_V1;
 }
 
+/* AMX-BF16, and the kernel's permission to use the registers, which a process has to ask for. The
+ * kernel's word is final: it knows whether it saves them. */
+static bool has_amx(void)
+{
+    enum {
+        AMX_BITS = 1 << 22 | 1 << 24, /* AMX-BF16, AMX-TILE */
+        ARCH_REQ_XCOMP_PERM = 0x1023,
+        XFEATURE_XTILEDATA = 18
+    };
+    unsigned a, b, c, d = 0;
+    return fsdp_cpu_may_use_amx() && fsdp_cpu_has_bf16() &&
+           __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BITS) == AMX_BITS &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
 /* Does vdpbf16ps multiply faster than an FMA of what bf16 is widened to? On AMD's CPUs and on
  * Cooper Lake it does twice the work of one in the same time. On Intel's from Sapphire Rapids on,
  * which have AMX for that, it takes four times as long (measured: docs/performance.md); so where
@@ -67,9 +86,9 @@ static bool bf16_is_fast(void)
 
 static fsdp_cpu_multiplier best_multiplier(void)
 {
-    return fsdp_cpu_onednn_has_amx() ? FSDP_CPU_MULTIPLY_AMX
-           : bf16_is_fast()          ? FSDP_CPU_MULTIPLY_BF16
-                                     : FSDP_CPU_MULTIPLY_FMA;
+    return has_amx()        ? FSDP_CPU_MULTIPLY_AMX
+           : bf16_is_fast() ? FSDP_CPU_MULTIPLY_BF16
+                            : FSDP_CPU_MULTIPLY_FMA;
 }
 
 #ifdef FSDP_HAVE_DNNL
@@ -81,13 +100,17 @@ static fsdp_cpu_multiplier best_multiplier(void)
 
 const char *const *fsdp_kernels_cpu_isas(void)
 {
-    /* With the way of tiles that x86-64-v4 does not take, if it can be taken. */
+    /* With the ways of tiles that x86-64-v4 does not take, if they can be taken. */
+    static const char *const amx[] = {ISAS_OF_V4, V4_BF16, V4_FMA, ISAS_BELOW_V4};
     static const char *const fast_bf16[] = {ISAS_OF_V4, V4_FMA, ISAS_BELOW_V4};
     static const char *const slow_bf16[] = {ISAS_OF_V4, V4_BF16, ISAS_BELOW_V4};
     static const char *const no_bf16[] = {ISAS_OF_V4, ISAS_BELOW_V4};
     switch (best_isa()) {
     case FSDP_CPU_ISA_V4:
-        return !fsdp_cpu_has_bf16() ? no_bf16 : bf16_is_fast() ? fast_bf16 : slow_bf16;
+        return has_amx()              ? amx
+               : !fsdp_cpu_has_bf16() ? no_bf16
+               : bf16_is_fast()       ? fast_bf16
+                                      : slow_bf16;
     case FSDP_CPU_ISA_V3:
         return no_bf16 + FSDP_LENGTH(no_bf16) - 3;
     default:
@@ -112,15 +135,17 @@ static fsdp_status choose_isa(const char *name, fsdp_cpu_isa *isa, fsdp_cpu_mult
         }
     if (found < 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "isa: '%s' is not known; known are x86-64, x86-64-v3, x86-64-v4, " V4_BF16
-                          ", " V4_FMA " and " V4_ONEDNN,
+                          "isa: '%s' is not known; known are x86-64, x86-64-v3, x86-64-v4, " V4_AMX
+                          ", " V4_BF16 ", " V4_FMA " and " V4_ONEDNN,
                           name);
 #ifndef FSDP_HAVE_DNNL
     if (*multiplier == FSDP_CPU_MULTIPLY_ONEDNN)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "isa: '%s': this build has no oneDNN", name);
 #endif
     const bool wants_bf16 = strcmp(name, V4_BF16) == 0;
-    if (!cpu_has((fsdp_cpu_isa)found) || (wants_bf16 && !fsdp_cpu_has_bf16()))
+    const bool wants_amx = strcmp(name, V4_AMX) == 0;
+    if (!cpu_has((fsdp_cpu_isa)found) || (wants_bf16 && !fsdp_cpu_has_bf16()) ||
+        (wants_amx && !has_amx()))
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "isa: this CPU lacks '%s'; its best is '%s'", name,
                           isa_names[best_isa()]);
     *isa = (fsdp_cpu_isa)found;

@@ -14,7 +14,7 @@ typedef enum fsdp_cpu_isa {
 typedef enum fsdp_cpu_multiplier {
     FSDP_CPU_MULTIPLY_BF16,  /* our tiles, bf16 by AVX512-BF16 */
     FSDP_CPU_MULTIPLY_FMA,   /* our tiles, bf16 widened to f32 */
-    FSDP_CPU_MULTIPLY_AMX,   /* bf16 by oneDNN, f32 by our tiles */
+    FSDP_CPU_MULTIPLY_AMX,   /* our tiles, bf16 by AMX */
     FSDP_CPU_MULTIPLY_ONEDNN /* oneDNN */
 } fsdp_cpu_multiplier;
 

@@ -45,6 +45,6 @@ extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 
 /* The ISA's, NULL below AVX2. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
-/* The same for a GEMM, NULL where such products of this dtype are left to oneDNN: below AVX2, and
- * with AVX-512 unless they would be widened in memory first. */
+/* The same for a GEMM, NULL where such products of this dtype go another way: below AVX2, and with
+ * AVX-512 unless they would be widened in memory first, to oneDNN; bf16 with AMX to its tiles. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype);

@@ -10,7 +10,8 @@ static bool goes_to_tiles(const fsdp_cpu_tiles *tiles, const fsdp_gemm_args *arg
 {
     if (!tiles || args->k == 0)
         return false;
-    return args->m >= fsdp_cpu_tiles_least_rows || tiles == &fsdp_cpu_widening_tiles_x86_64_v4;
+    return args->m >= fsdp_cpu_tiles_least_rows || tiles->amx ||
+           tiles == &fsdp_cpu_widening_tiles_x86_64_v4;
 }
 
 static fsdp_status run(fsdp_kernel_context *c, const fsdp_gemm_args *args, fsdp_thread_pool *pool)

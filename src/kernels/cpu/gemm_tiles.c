@@ -10,10 +10,9 @@
 #include "src/kernels/cpu/tile.h"
 
 enum {
-    B_BYTES = 2 << 20, /* packed at once by a task, in the third cache */
-    SUM_ROWS = 1024,   /* of C, where sums wait in scratch */
-    PACK_COST = 8,     /* of an element, in multiplications of one: when operands are in memory */
-    MOST_TASKS = 3,    /* of a thread, if there are several and what is packed allows it */
+    SUM_ROWS = 1024, /* of C, where sums wait in scratch */
+    PACK_COST = 8,   /* of an element, in multiplications of one: when operands are in memory */
+    MOST_TASKS = 3,  /* of a thread, if there are several and what is packed allows it */
 };
 
 typedef struct gemm {
@@ -47,8 +46,8 @@ static int64_t depth_of(const gemm *g, int64_t k)
 /* Rows of A in a block. */
 static int64_t rows_of_block(const gemm *g, int64_t depth)
 {
-    int64_t rows = g->tiles->a_bytes / (depth * FSDP_TILE_LANE_BYTES) / 16 * 16;
-    return rows > 16 ? rows : 16;
+    int64_t rows = g->tiles->a_bytes / (depth * FSDP_TILE_LANE_BYTES) / 32 * 32;
+    return rows > 32 ? rows : 32;
 }
 
 /* Columns [c0, c0 + columns) of rows [r0, r0 + rows) of C, and what it is made with. */
@@ -102,9 +101,9 @@ static fsdp_status run_part(const gemm *g, int worker, part *p)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, g->split);
-    size_t bytes = 0, b = fsdp_scratch_part(&bytes, fsdp_tile_b_bytes(p->columns, depth));
-    size_t a = fsdp_scratch_part(&bytes,
-                                 g->pack_a ? fsdp_tile_a_bytes(rows_of_block(g, depth), depth) : 0);
+    size_t bytes = 0, b = fsdp_scratch_part(&bytes, fsdp_tile_b_bytes(g->tiles, p->columns, depth));
+    size_t a = fsdp_scratch_part(
+        &bytes, g->pack_a ? fsdp_tile_a_bytes(g->tiles, rows_of_block(g, depth), depth) : 0);
     size_t sum =
         fsdp_scratch_part(&bytes, g->sums ? (size_t)(p->rows * p->columns) * sizeof(float) : 0);
     char *scratch = fsdp_kernel_scratch(g->context, worker, bytes);
@@ -136,8 +135,8 @@ typedef struct cutting {
 static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
 {
     const int64_t m = g->args->m, n = g->args->n;
-    cutting c = {.task_rows = even_part(m, ceil_div(m, row_parts), FSDP_TILE_ROWS),
-                 .task_columns = even_part(n, ceil_div(n, column_parts), FSDP_TILE_COLUMNS)};
+    cutting c = {.task_rows = even_part(m, ceil_div(m, row_parts), g->tiles->rows),
+                 .task_columns = even_part(n, ceil_div(n, column_parts), g->tiles->columns)};
     c.tasks = ceil_div(m, c.task_rows) * ceil_div(n, c.task_columns);
     return c;
 }
@@ -158,8 +157,8 @@ static void cut(gemm *g, int64_t threads)
     const fsdp_gemm_args *args = g->args;
     const int64_t depth = depth_of(g, g->split);
     const int64_t least_rows = g->sums ? ceil_div(args->m, SUM_ROWS) : 1;
-    const int64_t least_columns =
-        ceil_div(args->n, fsdp_gemm_min(args->n, B_BYTES / (depth * FSDP_TILE_LANE_BYTES)));
+    const int64_t least_columns = ceil_div(
+        args->n, fsdp_gemm_min(args->n, g->tiles->b_bytes / (depth * FSDP_TILE_LANE_BYTES)));
     cutting best = cut_into(g, least_rows, least_columns);
     double least = cost_of(g, best, threads);
     const double enough = 1.02 * (double)args->m * (double)args->n / (double)threads;
@@ -186,9 +185,9 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
     gemm g = {.args = args, .context = c, .tiles = fsdp_cpu_tiles_of(c, args->ab_dtype)};
     bool bf16 = args->ab_dtype == FSDP_DTYPE_BF16;
     int64_t lane = bf16 && !g.tiles->widens ? 2 : 1; /* elements of k */
-    g.pack_a = args->trans_a || args->k % lane != 0 || g.tiles->widens;
-    g.split =
-        even_part(args->k, g.pack_a ? g.tiles->most_packed_k : g.tiles->most_depth * lane, lane);
+    const bool apart = args->trans_a || args->k % lane != 0 || g.tiles->widens;
+    g.pack_a = apart;
+    g.split = even_part(args->k, apart ? g.tiles->most_packed_k : g.tiles->most_depth * lane, lane);
     g.sums = g.split < args->k && args->c_dtype != FSDP_DTYPE_F32;
     cut(&g, pool ? fsdp_thread_pool_size(pool) : 1);
     fsdp_parallel_for(pool, g.row_tasks * ceil_div(args->n, g.task_columns), run_task, &g);

@@ -34,11 +34,13 @@ bool fsdp_cpu_has_bf16(void);
  * context's) they are widened first: its emulation on plain AVX-512 runs at 61 to 79 GFLOP/s where
  * f32 reaches 200 to 217. */
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
-/* May bf16 products go to oneDNN's AMX kernels, which our tiles do not reach? */
-bool fsdp_cpu_onednn_has_amx(void);
+/* False where DNNL_MAX_CPU_ISA forbids AMX, or oneDNN does not find it. */
+bool fsdp_cpu_may_use_amx(void);
 /* A product of fewer rows than these is not left to our tiles: with oneDNN, it does not pay for
  * packing B, unless AVX-512's tiles widen bf16, which oneDNN would, too, or multiplies slowly (17
- * rows of 3072 x 768: 1.3 ms against 2.4). 0 where there are plain loops alone. */
+ * rows of 3072 x 768: 1.3 ms against 2.4), or multiply it with AMX: that is as fast as oneDNN's (8
+ * rows: 0.27 ms and 0.26), and a row's bits are the same in every batch. 0 where there are plain
+ * loops alone. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
 /* Primitives held; for tests. */
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);

@@ -310,7 +310,7 @@ bool fsdp_cpu_has_bf16(void)
     return ((unsigned)dnnl_get_effective_cpu_isa() & bf16) == bf16;
 }
 
-bool fsdp_cpu_onednn_has_amx(void)
+bool fsdp_cpu_may_use_amx(void)
 {
     const unsigned amx = (unsigned)dnnl_cpu_isa_avx512_core_amx;
     return ((unsigned)dnnl_get_effective_cpu_isa() & amx) == amx;

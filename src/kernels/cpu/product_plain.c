@@ -48,9 +48,9 @@ bool fsdp_cpu_has_bf16(void)
     return __builtin_cpu_supports("avx512bf16");
 }
 
-bool fsdp_cpu_onednn_has_amx(void)
+bool fsdp_cpu_may_use_amx(void)
 {
-    return false;
+    return true;
 }
 
 /* --- one product --- */

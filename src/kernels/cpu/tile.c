@@ -9,9 +9,9 @@ static const fsdp_cpu_tiles *tiles_of_v4(fsdp_cpu_multiplier multiplier, fsdp_dt
         return NULL;
     if (dtype == FSDP_DTYPE_F32)
         return &fsdp_cpu_tiles_x86_64_v4;
-    return multiplier == FSDP_CPU_MULTIPLY_BF16  ? &fsdp_cpu_tiles_x86_64_v4
+    return multiplier == FSDP_CPU_MULTIPLY_AMX   ? &fsdp_cpu_amx_tiles_x86_64_v4
            : multiplier == FSDP_CPU_MULTIPLY_FMA ? &fsdp_cpu_widening_tiles_x86_64_v4
-                                                 : NULL;
+                                                 : &fsdp_cpu_tiles_x86_64_v4;
 }
 
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype)
@@ -28,9 +28,11 @@ int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k)
     return dtype == FSDP_DTYPE_F32 ? k : (k + 1) / 2;
 }
 
-size_t fsdp_tile_a_bytes(int64_t m, int64_t depth)
+size_t fsdp_tile_a_bytes(const fsdp_cpu_tiles *tiles, int64_t m, int64_t depth)
 {
-    return (size_t)((m + 15) / 16 * 2 * fsdp_tile_a_stride(depth)); /* tiles come in pairs */
+    int64_t sixteens = (m + 15) / 16; /* tiles come in pairs */
+    return (size_t)(sixteens *
+                    (tiles->amx ? fsdp_amx_a_stride(depth) : 2 * fsdp_tile_a_stride(depth)));
 }
 
 int64_t fsdp_tile_width(int64_t n)
@@ -38,8 +40,9 @@ int64_t fsdp_tile_width(int64_t n)
     return n > FSDP_TILE_COLUMNS && n <= 64 ? 32 : FSDP_TILE_COLUMNS;
 }
 
-size_t fsdp_tile_b_bytes(int64_t n, int64_t depth)
+size_t fsdp_tile_b_bytes(const fsdp_cpu_tiles *tiles, int64_t n, int64_t depth)
 {
-    int64_t width = fsdp_tile_width(n);
-    return (size_t)((n + width - 1) / width * width * depth) * FSDP_TILE_LANE_BYTES;
+    int64_t width = tiles->amx ? FSDP_AMX_COLUMNS : fsdp_tile_width(n);
+    int64_t lanes = tiles->amx ? fsdp_amx_depth(depth) : depth;
+    return (size_t)((n + width - 1) / width * width * lanes) * FSDP_TILE_LANE_BYTES;
 }

@@ -1,6 +1,7 @@
 /* Matrix products in tiles of registers, our own: they need no compiled primitive for each shape,
  * take any shape as it is and ask for memory ahead. Two tables for AVX-512 (isa/tile.c), of which
- * one widens bf16, and one for AVX2, which does, too (isa/tile_avx2.c).
+ * one widens bf16, one for AVX2, which does, too (isa/tile_avx2.c), and one for bf16 with AMX
+ * (isa/tile_amx.c).
  *
  * Note [Lanes]. Along k everything is counted in lanes of 4 bytes: one f32 or two neighbouring
  * bf16, which vdpbf16ps multiplies and adds at once. So packing and the order of loops are the same
@@ -12,14 +13,24 @@
  * k is contiguous, else packed into [depth][FSDP_TILE_ROWS] lanes for each tile of rows. An element
  * of C sums over k in order, in one accumulator: its bits depend on its row of A, its column of B
  * and where k is split, not on its place in C nor on m and n (Goto & van de Geijn 2008, with C's
- * tile and not A's block in the innermost loop's registers). */
+ * tile and not A's block in the innermost loop's registers).
+ *
+ * Note [Panels for AMX]. There tiles are registers of 16 rows of 16 lanes, of which an instruction
+ * multiplies two and adds to a third. So panels of B are 32 columns wide, and depths are padded to
+ * a multiple of 16 lanes with zeros. Packed, A is a row of such squares, [16 rows][16 lanes], for
+ * each 16 rows: what lies below the last row is undefined. A's zeros also meet what lies behind a
+ * part of B's depth that is multiplied (b_lane): NaN there becomes NaN in C. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
 enum {
     FSDP_TILE_ROWS = 8,
     FSDP_TILE_COLUMNS = 48, /* 24 accumulators, 3 of B, 1 of A */
-    FSDP_TILE_LANE_BYTES = 4
+    FSDP_TILE_LANE_BYTES = 4,
+    FSDP_AMX_ROWS = 16, /* of a register */
+    FSDP_AMX_LANES = 16,
+    FSDP_AMX_COLUMNS = 32,
+    FSDP_AMX_BYTES = FSDP_AMX_ROWS * FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES
 };
 
 /* One block of C: C = A B (+ sum) (+ bias over n) (+ C). */
@@ -43,13 +54,17 @@ typedef struct fsdp_tile_block {
 } fsdp_tile_block;
 
 typedef struct fsdp_cpu_tiles {
-    bool widens;        /* bf16 becomes float32, a lane is one element of k; A has to be packed */
+    bool widens;  /* bf16 becomes float32, a lane is one element of k; A has to be packed */
+    bool amx;     /* Note [Panels for AMX]; bf16 alone */
+    int64_t rows; /* of a tile of C, and its columns: tasks are cut at multiples of them */
+    int64_t columns;
     int64_t most_depth; /* lanes of a split of k */
     /* Elements of k where A is packed, from rows of k that lie apart: so many pages are known to
      * the second TLB, and C, usually f32, can be added to. */
     int64_t most_packed_k;
     int64_t
         a_bytes; /* a block of rows of A, of which a tile is read for a group of panels in turn */
+    int64_t b_bytes; /* of B, packed at once by a task */
     /* op(B) [k, n] stored as [k, n] (k_is_row) or [n, k] with leading dimension ld, to panels of
      * fsdp_tile_b_bytes. */
     void (*pack_b)(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
@@ -65,18 +80,18 @@ typedef struct fsdp_cpu_tiles {
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v3;
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v4;
 extern const fsdp_cpu_tiles fsdp_cpu_widening_tiles_x86_64_v4; /* of bf16 */
+extern const fsdp_cpu_tiles fsdp_cpu_amx_tiles_x86_64_v4;      /* of bf16 */
 
-/* NULL where products of this dtype are better left to oneDNN: below AVX2, and bf16 where the CPU
- * has AMX (unless DNNL_MAX_CPU_ISA forbids it). */
+/* NULL where products of this dtype are better left to oneDNN: below AVX2. */
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype);
 
-/* Columns of a panel: as many as registers hold, or two even panels where the second would be
- * narrow and slow. */
+/* Columns of a panel without AMX: as many as registers hold, or two even panels where the second
+ * would be narrow and slow. */
 int64_t fsdp_tile_width(int64_t n);
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k); /* k in lanes, rounded up */
-/* Bytes from one packed tile of A to the next, an odd number of cache lines: a row of k is written
- * to many tiles in turn, and the first cache has room for few places a multiple of 1024 bytes
- * apart. Less depth never takes more. */
+/* Bytes from one packed tile of A without AMX to the next, an odd number of cache lines: a row of k
+ * is written to many tiles in turn, and the first cache has room for few places a multiple of 1024
+ * bytes apart. Less depth never takes more. */
 static inline int64_t fsdp_tile_a_stride(int64_t depth)
 {
     enum {
@@ -85,5 +100,14 @@ static inline int64_t fsdp_tile_a_stride(int64_t depth)
     int64_t bytes = depth * FSDP_TILE_ROWS * FSDP_TILE_LANE_BYTES;
     return ((bytes + LINE_BYTES - 1) / LINE_BYTES | 1) * LINE_BYTES;
 }
-size_t fsdp_tile_a_bytes(int64_t m, int64_t depth);
-size_t fsdp_tile_b_bytes(int64_t n, int64_t depth);
+/* Lanes of a panel with AMX, and bytes from one 16 rows of packed A to the next. */
+static inline int64_t fsdp_amx_depth(int64_t depth)
+{
+    return (depth + FSDP_AMX_LANES - 1) / FSDP_AMX_LANES * FSDP_AMX_LANES;
+}
+static inline int64_t fsdp_amx_a_stride(int64_t depth)
+{
+    return fsdp_amx_depth(depth) * FSDP_AMX_ROWS * FSDP_TILE_LANE_BYTES;
+}
+size_t fsdp_tile_a_bytes(const fsdp_cpu_tiles *tiles, int64_t m, int64_t depth);
+size_t fsdp_tile_b_bytes(const fsdp_cpu_tiles *tiles, int64_t n, int64_t depth);

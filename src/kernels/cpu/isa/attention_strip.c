@@ -199,6 +199,37 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
     }
 }
 
+/* Pairs of rows 0 and 1, 2 and 3, ... of sixteen columns, each as round_two() leaves them, to a
+ * square of AMX's: a column's eight rows are four neighbouring lanes of its row there. */
+FSDP_INLINE void put_square(char *to, const __m512i rounded[ROWS / 2])
+{
+    const __m512i pairs =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    __m512i x[4], y[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        x[i] = _mm512_permutexvar_epi16(pairs, rounded[i]);
+    y[0] = _mm512_unpacklo_epi32(x[0], x[1]);
+    y[1] = _mm512_unpackhi_epi32(x[0], x[1]);
+    y[2] = _mm512_unpacklo_epi32(x[2], x[3]);
+    y[3] = _mm512_unpackhi_epi32(x[2], x[3]);
+    x[0] = _mm512_unpacklo_epi64(y[0], y[2]);
+    x[1] = _mm512_unpackhi_epi64(y[0], y[2]);
+    x[2] = _mm512_unpacklo_epi64(y[1], y[3]);
+    x[3] = _mm512_unpackhi_epi64(y[1], y[3]);
+    UNROLL
+    for (int i = 0; i < 4; i++) { /* columns i, 4 + i, 8 + i, 12 + i */
+        _mm_storeu_si128((__m128i *)(void *)(to + 64 * i), _mm512_castsi512_si128(x[i]));
+        _mm_storeu_si128((__m128i *)(void *)(to + 64 * (4 + i)),
+                         _mm512_extracti32x4_epi32(x[i], 1));
+        _mm_storeu_si128((__m128i *)(void *)(to + 64 * (8 + i)),
+                         _mm512_extracti32x4_epi32(x[i], 2));
+        _mm_storeu_si128((__m128i *)(void *)(to + 64 * (12 + i)),
+                         _mm512_extracti32x4_epi32(x[i], 3));
+    }
+}
+
 /* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to meet
  * row 7's. `before` holds the sixteen columns to the left. */
 FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
@@ -214,13 +245,14 @@ FSDP_INLINE void add_to(float *x, __m512 y)
 }
 
 /* Columns [j, j + 16). `part`: rows may be missing, columns not visible, elements dropped. */
-FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool part, bool biased,
+FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,
                                          const fsdp_attention_gradient *g, const float *lse,
                                          const float *delta, int j, __m512 before[ROWS])
 {
     __m512 scale = _mm512_set1_ps(s->scale), diagonal = _mm512_setzero_ps();
     int64_t size = dtype == FSDP_DTYPE_BF16 ? 2 : 4;
+    __m512i p_square[ROWS / 2] = {0}, d_s_square[ROWS / 2] = {0};
     UNROLL
     for (int quad = 0; quad < ROWS; quad += QUAD) {
         __m512 p[QUAD], d_s[QUAD];
@@ -269,15 +301,27 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool part, bool biase
         for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
         /* A row of quad's lanes is 8 keys of 4 bytes, for each pair of rows or row. */
+        if (amx) {
+            UNROLL
+            for (int i = 0; i < 2; i++) {
+                p_square[quad / 2 + i] = p_rounded[i];
+                d_s_square[quad / 2 + i] = d_s_rounded[i];
+            }
+            continue;
+        }
         int64_t at = quad * 8 * size + j / 8 * g->tile_bytes;
         put_tiles(dtype, part, s->rows - quad, g->p_tiles + at, g->tile_bytes, p, p_rounded);
         put_tiles(dtype, part, s->rows - quad, g->d_s_tiles + at, g->tile_bytes, d_s, d_s_rounded);
+    }
+    if (amx) {
+        put_square(g->p_tiles + j / 16 * g->tile_bytes, p_square);
+        put_square(g->d_s_tiles + j / 16 * g->tile_bytes, d_s_square);
     }
     if (biased && g->d_bias)
         add_to(g->d_bias + j - (ROWS - 1), diagonal);
 }
 
-FSDP_INLINE BF16_TARGET void gradient_as(fsdp_dtype dtype, bool biased,
+FSDP_INLINE BF16_TARGET void gradient_as(fsdp_dtype dtype, bool amx, bool biased,
                                          const fsdp_attention_strip *s,
                                          const fsdp_attention_gradient *g)
 {
@@ -298,11 +342,11 @@ FSDP_INLINE BF16_TARGET void gradient_as(fsdp_dtype dtype, bool biased,
     if (s->rows < ROWS || s->keep || last <= first)
         first = last = s->columns;
     for (int j = 0; j < first; j += 16)
-        gradient_of(dtype, true, biased, s, g, lse, delta, j, before);
+        gradient_of(dtype, amx, true, biased, s, g, lse, delta, j, before);
     for (int j = first; j < last; j += 16)
-        gradient_of(dtype, false, biased, s, g, lse, delta, j, before);
+        gradient_of(dtype, amx, false, biased, s, g, lse, delta, j, before);
     for (int j = last; j < s->columns; j += 16)
-        gradient_of(dtype, true, biased, s, g, lse, delta, j, before);
+        gradient_of(dtype, amx, true, biased, s, g, lse, delta, j, before);
     if (!biased || !g->d_bias)
         return;
     __m512 diagonal = _mm512_setzero_ps();
@@ -314,13 +358,22 @@ FSDP_INLINE BF16_TARGET void gradient_as(fsdp_dtype dtype, bool biased,
 BF16_TARGET static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradient *g)
 {
     if (s->dtype == FSDP_DTYPE_BF16 && s->bias)
-        gradient_as(FSDP_DTYPE_BF16, true, s, g);
+        gradient_as(FSDP_DTYPE_BF16, false, true, s, g);
     else if (s->dtype == FSDP_DTYPE_BF16)
-        gradient_as(FSDP_DTYPE_BF16, false, s, g);
+        gradient_as(FSDP_DTYPE_BF16, false, false, s, g);
     else if (s->bias)
-        gradient_as(FSDP_DTYPE_F32, true, s, g);
+        gradient_as(FSDP_DTYPE_F32, false, true, s, g);
     else
-        gradient_as(FSDP_DTYPE_F32, false, s, g);
+        gradient_as(FSDP_DTYPE_F32, false, false, s, g);
+}
+
+BF16_TARGET static void gradient_amx(const fsdp_attention_strip *s,
+                                     const fsdp_attention_gradient *g)
+{
+    if (s->bias)
+        gradient_as(FSDP_DTYPE_BF16, true, true, s, g);
+    else
+        gradient_as(FSDP_DTYPE_BF16, true, false, s, g);
 }
 
 /* --- dropout --- */
@@ -416,6 +469,9 @@ BF16_TARGET static void store_widened(void *dst, fsdp_dtype dtype, int64_t dst_l
 
 const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_attention_strips) = {
     .softmax = softmax, .gradient = gradient, .keep = keep, .dot = dot, .store = store};
+
+const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_amx_strips) = {
+    .softmax = softmax, .gradient = gradient_amx, .keep = keep, .dot = dot, .store = store};
 
 const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_widening_strips) = {
     .softmax = softmax,

@@ -4,8 +4,8 @@
 #include "src/kernels/cpu/isa/isa.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
+#include "src/kernels/cpu/isa/tile_finish.h"
 #include "src/kernels/cpu/isa/tile_pack.h"
-#include "src/kernels/cpu/isa/vec16.h"
 
 enum {
     ROWS = FSDP_TILE_ROWS,
@@ -18,6 +18,22 @@ enum {
 };
 
 /* --- packing --- */
+
+static target target_of_b(void *panels, int64_t depth, int64_t width, int64_t i)
+{
+    int64_t stride = width * FSDP_TILE_LANE_BYTES, vectors = width / 16;
+    return (target){(char *)panels + i / vectors * depth * stride +
+                        i % vectors * 16 * FSDP_TILE_LANE_BYTES,
+                    stride, 8 * FSDP_TILE_LANE_BYTES};
+}
+
+static target target_of_a(void *tiles, int64_t depth, int64_t width, int64_t i)
+{
+    (void)width;
+    int64_t tile_bytes = fsdp_tile_a_stride(depth);
+    return (target){(char *)tiles + 2 * i * tile_bytes, FSDP_TILE_ROWS * FSDP_TILE_LANE_BYTES,
+                    tile_bytes};
+}
 
 FSDP_INLINE void pack(target_fn *target_of, bool widened, void *dst, fsdp_dtype dtype,
                       const char *src, int64_t ld, bool k_is_row, int64_t k, int64_t n)
@@ -209,56 +225,16 @@ FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 ? 4 : 2;
 }
 
-/* Sixteen columns of a tile of results to their place (i, j) in C, with what is added. */
-FSDP_INLINE BF16_TARGET void finish_row(const fsdp_tile_block *b, bool bf16, bool whole,
-                                        __mmask16 lanes, fsdp_v16 y, fsdp_v16 bias, int64_t i,
-                                        int64_t j)
-{
-    int64_t at = i * b->ldc + j;
-    if (b->sum)
-        y += (fsdp_v16)fsdp_avx512_load(b->sum, FSDP_DTYPE_F32, i * b->sum_ld + j, lanes);
-    y += bias;
-    if (b->add)
-        y += (fsdp_v16)fsdp_avx512_load(b->c, b->c_dtype, at, lanes);
-    if (b->c_dtype == FSDP_DTYPE_F32)
-        _mm512_mask_storeu_ps((float *)b->c + at, lanes, (__m512)y);
-    else if (whole) /* masked stores of 2 bytes are slow */
-        _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)b->c + at),
-                            fsdp_avx512_round_bf16(bf16, (__m512)y));
-    else
-        _mm256_mask_storeu_epi16((uint16_t *)b->c + at, lanes,
-                                 fsdp_avx512_round_bf16(bf16, (__m512)y));
-}
-
-/* A tile of results [rows, columns] in `x` to its place (i0, j0). */
-FSDP_INLINE BF16_TARGET void finish_as(bool bf16, const fsdp_tile_block *b,
-                                       float x[ROWS][FSDP_TILE_COLUMNS], int64_t i0, int rows,
-                                       int64_t j0, int columns)
-{
-    for (int j = 0; j < columns; j += 16) {
-        __mmask16 lanes = (__mmask16)first_bits(columns - j);
-        fsdp_v16 bias = b->bias ? (fsdp_v16)fsdp_avx512_load(b->bias, b->dtype, j0 + j, lanes)
-                                : fsdp_set16(0.0f);
-        if (columns - j >= 16) {
-            for (int i = 0; i < rows; i++)
-                finish_row(b, bf16, true, 0xffff, fsdp_load16(&x[i][j]), bias, i0 + i, j0 + j);
-        } else {
-            for (int i = 0; i < rows; i++)
-                finish_row(b, bf16, false, lanes, fsdp_load16(&x[i][j]), bias, i0 + i, j0 + j);
-        }
-    }
-}
-
 BF16_TARGET static void finish(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
                                int64_t i0, int rows, int64_t j0, int columns)
 {
-    finish_as(true, b, x, i0, rows, j0, columns);
+    fsdp_finish_tile(true, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
 BF16_TARGET static void finish_widened(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
                                        int64_t i0, int rows, int64_t j0, int columns)
 {
-    finish_as(false, b, x, i0, rows, j0, columns);
+    fsdp_finish_tile(false, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
 /* Tile (i, j) of C, `columns` wide; `panel` holds columns j onwards, `width` a lane of k. */
@@ -350,18 +326,24 @@ static int64_t panel_first(int64_t n, int64_t column)
 }
 
 const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {
+    .rows = ROWS,
+    .columns = FSDP_TILE_COLUMNS,
     .most_depth = 1024, /* a panel of B is at most 192 KiB */
     .most_packed_k = 512,
     .a_bytes = 512 << 10,
+    .b_bytes = 2 << 20,
     .pack_b = pack_b,
     .pack_a = pack_a,
     .multiply = multiply,
     .panel_first = panel_first};
 
 const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_widening_tiles) = {.widens = true,
+                                                                  .rows = ROWS,
+                                                                  .columns = FSDP_TILE_COLUMNS,
                                                                   .most_depth = 512,
                                                                   .most_packed_k = 512,
                                                                   .a_bytes = 512 << 10,
+                                                                  .b_bytes = 2 << 20,
                                                                   .pack_b = pack_b_widened,
                                                                   .pack_a = pack_a_widened,
                                                                   .multiply = multiply_widened,

@@ -328,9 +328,12 @@ static int64_t panel_first(int64_t n, int64_t column)
 }
 
 const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {.widens = true,
+                                                         .rows = FSDP_TILE_ROWS,
+                                                         .columns = FSDP_TILE_COLUMNS,
                                                          .most_depth = 256,
                                                          .most_packed_k = 256,
                                                          .a_bytes = 192 << 10,
+                                                         .b_bytes = 2 << 20,
                                                          .pack_b = pack_b,
                                                          .pack_a = pack_a,
                                                          .multiply = multiply,

@@ -138,22 +138,6 @@ FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *s
 /* Where columns [16 i, 16 i + 16) of B, or rows of A, go. */
 typedef target target_fn(void *packed, int64_t depth, int64_t width, int64_t i);
 
-static target target_of_b(void *panels, int64_t depth, int64_t width, int64_t i)
-{
-    int64_t stride = width * FSDP_TILE_LANE_BYTES, vectors = width / 16;
-    return (target){(char *)panels + i / vectors * depth * stride +
-                        i % vectors * 16 * FSDP_TILE_LANE_BYTES,
-                    stride, 8 * FSDP_TILE_LANE_BYTES};
-}
-
-static target target_of_a(void *tiles, int64_t depth, int64_t width, int64_t i)
-{
-    (void)width;
-    int64_t tile_bytes = fsdp_tile_a_stride(depth);
-    return (target){(char *)tiles + 2 * i * tile_bytes, FSDP_TILE_ROWS * FSDP_TILE_LANE_BYTES,
-                    tile_bytes};
-}
-
 /* How many rows further on what packing asks for lies. */
 static int64_t rows_ahead(int64_t columns)
 {

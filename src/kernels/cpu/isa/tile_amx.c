@@ -1,0 +1,402 @@
+/* Tiles of bf16 products with AMX; see Note [Panels for AMX] in tile.h. C has four registers, two
+ * by two; A and B two each, so that a step along k of 16 lanes loads four and multiplies four times
+ * (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Intel AMX"). Sums go to C
+ * through a buffer in the first cache, unless they are all that C gets.
+ *
+ * Registers are set up by each call and given back at its end: others in this thread (oneDNN) have
+ * their own set-up, and a thread that has none is switched sooner. */
+#include "src/kernels/cpu/tile.h"
+
+#include "src/kernels/cpu/isa/isa.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+#include "src/kernels/cpu/isa/tile_finish.h"
+#include "src/kernels/cpu/isa/tile_pack.h"
+
+#define AMX_TARGET __attribute__((target("avx512bf16,amx-tile,amx-bf16")))
+
+enum {
+    ROWS = FSDP_AMX_ROWS,
+    LANES = FSDP_AMX_LANES,
+    COLUMNS = FSDP_AMX_COLUMNS,
+    LANE = FSDP_TILE_LANE_BYTES,
+    LINE = 64, /* a row of a register */
+    PANEL_ROW = COLUMNS * LANE,
+    PAIR = 2 * LANES,        /* elements of k in a row of a register */
+    GROUP_BYTES = 512 << 10, /* of B that all rows of a block see in turn, in the second cache */
+    FAR_DEPTH = 64           /* lanes: a shorter tile is over before memory answers */
+};
+
+/* --- packing --- */
+
+static target target_of_panel(void *panels, int64_t depth, int64_t width, int64_t i)
+{
+    (void)width;
+    char *panel = (char *)panels + i / 2 * fsdp_amx_depth(depth) * PANEL_ROW;
+    return (target){panel + i % 2 * LINE, PANEL_ROW, LINE / 2};
+}
+
+static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
+                   int64_t k, int64_t n)
+{
+    const int64_t depth = fsdp_tile_depth(dtype, k), padded = fsdp_amx_depth(depth);
+    pack_as(PACK_PAIRS, target_of_panel, panels, src, ld, k_is_row, k, n);
+    for (int64_t j = 0; j < n && depth < padded; j += COLUMNS)
+        memset((char *)panels + (j / COLUMNS * padded + depth) * PANEL_ROW, 0,
+               (size_t)((padded - depth) * PANEL_ROW));
+}
+
+/* Up to 16 rows of `left` elements of k, 32 at most, as they lie. */
+static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
+{
+    for (int64_t i = 0; i < rows; i++)
+        _mm512_storeu_si512(to + i * LINE,
+                            _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
+}
+
+/* Up to 32 rows of A, in two squares, of up to 32 rows of k. */
+FSDP_INLINE void turn_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
+                              int64_t rows, int64_t ahead)
+{
+    const __m512i pairs =
+        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
+    const __mmask32 mask = first_bits(rows);
+    __m512i lower[LANES], upper[LANES];
+    UNROLL
+    for (int i = 0; i < LANES; i++) {
+        const char *at = src + 2 * i * row_bytes;
+        ask((uintptr_t)at + (uintptr_t)ahead);
+        ask((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
+        const bool first = 2 * i < k, second = 2 * i + 1 < k;
+        __m512i x = _mm512_maskz_loadu_epi16(first ? mask : 0, first ? at : src);
+        __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : src);
+        lower[i] = _mm512_permutex2var_epi16(x, pairs, y);
+        upper[i] = _mm512_permutex2var_epi16(x, upper_pairs, y);
+    }
+    transpose(lower);
+    UNROLL
+    for (int i = 0; i < ROWS; i++)
+        _mm512_storeu_si512(to[0] + i * LINE, lower[i]);
+    if (rows <= ROWS)
+        return;
+    transpose(upper);
+    UNROLL
+    for (int i = 0; i < ROWS; i++)
+        _mm512_storeu_si512(to[1] + i * LINE, upper[i]);
+}
+
+static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
+                   int64_t k, int64_t m)
+{
+    const int64_t stride = fsdp_amx_a_stride(fsdp_tile_depth(dtype, k)), row_bytes = 2 * ld;
+    const char *from = src;
+    char *to = tiles;
+    if (!k_is_row) {
+        for (int64_t i = 0; i < m; i += ROWS, to += stride)
+            for (int64_t j = 0; j < k; j += PAIR)
+                copy_square(to + j / PAIR * FSDP_AMX_BYTES, from + i * row_bytes + 2 * j, row_bytes,
+                            fsdp_min_i64(m - i, ROWS), k - j);
+        return;
+    }
+    for (int64_t j = 0; j < k; j += PAIR)
+        for (int64_t i = 0; i < m; i += 2 * ROWS) {
+            char *at = to + i / ROWS * stride + j / PAIR * FSDP_AMX_BYTES;
+            const char *corner = from + j * row_bytes + 2 * i;
+            if (k - j >= PAIR && m - i >= 2 * ROWS)
+                turn_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
+                             PACK_AHEAD_ALONG);
+            else
+                turn_squares((char *[]){at, at + stride}, corner, row_bytes,
+                             fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
+                             PACK_AHEAD_ALONG);
+        }
+}
+
+/* --- one tile --- */
+
+/* Rows of A of a tile: two registers', of which the second may be empty. */
+typedef struct tile_rows {
+    int rows[2];
+    const char *a[2], *tail[2]; /* tail: the last lanes, padded with zeros; NULL: none */
+    int64_t stride, step;       /* bytes from a row to the next, from 16 lanes to the next */
+    int64_t steps;
+} tile_rows;
+
+/* As LDTILECFG reads it. */
+typedef struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+AMX_TARGET static void configure(const int rows[2])
+{
+    tile_config config __attribute__((aligned(64))) = {.palette = 1};
+    const int of_register[8] = {rows[0], rows[0], rows[1], rows[1], rows[0], rows[1], LANES, LANES};
+    for (int i = 0; i < 8; i++) {
+        config.rows[i] = (uint8_t)of_register[i];
+        config.row_bytes[i] = of_register[i] ? LINE : 0;
+    }
+    __asm__ volatile("" ::: "memory");
+    _tile_loadconfig(&config);
+}
+
+FSDP_INLINE AMX_TARGET void step(bool two_rows, bool two_columns, const char *a0, const char *a1,
+                                 int64_t a_stride, const char *b)
+{
+    _tile_loadd(4, a0, a_stride);
+    _tile_loadd(6, b, PANEL_ROW);
+    _tile_dpbf16ps(0, 4, 6);
+    if (two_columns) {
+        _tile_loadd(7, b + LINE, PANEL_ROW);
+        _tile_dpbf16ps(1, 4, 7);
+    }
+    if (!two_rows)
+        return;
+    _tile_loadd(5, a1, a_stride);
+    _tile_dpbf16ps(2, 5, 6);
+    if (two_columns)
+        _tile_dpbf16ps(3, 5, 7);
+}
+
+/* Sums on their way from a buffer to C. Note [Between steps]: that takes half as long as a short
+ * tile's products, and waits for other parts of the processor. So it is done a few rows at a time,
+ * after each step along k of the next tile. */
+typedef enum pending_kind {
+    PENDING_ANY,
+    PENDING_BF16, /* 32 columns in bf16 with a bias, which may be zeros */
+    PENDING_F32   /* 32 columns in f32 with a bias, added to C */
+} pending_kind;
+
+typedef struct pending {
+    float sums[2 * ROWS][COLUMNS] __attribute__((aligned(64)));
+    float bias[COLUMNS] __attribute__((aligned(64)));
+    pending_kind kind;
+    int rows, done;
+    const fsdp_tile_block *block;
+    int64_t i, j, columns; /* of C */
+    char *c;               /* of the first row, and bytes from a row to the next */
+    int64_t c_stride;
+} pending;
+
+BF16_TARGET static void finish(pending *p, int rows)
+{
+    const int end = p->rows - p->done < rows ? p->rows : p->done + rows;
+    if (p->kind == PENDING_ANY) {
+        if (p->done < end)
+            fsdp_finish_tile(true, p->block, p->sums[p->done], COLUMNS, p->i + p->done,
+                             end - p->done, p->j, (int)p->columns);
+        p->done = end;
+        return;
+    }
+    const __m512 bias[2] = {_mm512_load_ps(p->bias), _mm512_load_ps(p->bias + 16)};
+    for (int i = p->done; i < end; i++) {
+        char *c = p->c + i * p->c_stride;
+        __m512 x = _mm512_add_ps(_mm512_load_ps(p->sums[i]), bias[0]);
+        __m512 y = _mm512_add_ps(_mm512_load_ps(p->sums[i] + 16), bias[1]);
+        if (p->kind == PENDING_BF16) {
+            _mm512_storeu_si512(c, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+        } else {
+            _mm512_storeu_ps(c, _mm512_add_ps(x, _mm512_loadu_ps(c)));
+            _mm512_storeu_ps(c + 64, _mm512_add_ps(y, _mm512_loadu_ps(c + 64)));
+        }
+    }
+    p->done = end;
+}
+
+/* What is to be done with sums of columns [j, j + columns) of the rows at i. */
+BF16_TARGET static void wait_with(pending *p, const fsdp_tile_block *b, int rows, int64_t i,
+                                  int64_t j, int64_t columns)
+{
+    const bool bf16 = b->c_dtype == FSDP_DTYPE_BF16;
+    p->kind = columns < COLUMNS || b->sum || bf16 == b->add ? PENDING_ANY
+              : bf16                                        ? PENDING_BF16
+                                                            : PENDING_F32;
+    p->block = b;
+    p->i = i;
+    p->j = j;
+    p->columns = columns;
+    p->rows = rows;
+    p->c_stride = b->ldc * (bf16 ? 2 : 4);
+    p->c = (char *)b->c + i * p->c_stride + j * (bf16 ? 2 : 4);
+    for (int half = 0; half < 2 && p->kind != PENDING_ANY; half++)
+        _mm512_store_ps(p->bias + 16 * half,
+                        b->bias ? fsdp_avx512_load(b->bias, b->dtype, j + 16 * half, 0xffff)
+                                : _mm512_setzero_ps());
+}
+
+/* Sums to c, whose rows are c_stride bytes apart; in between, what is pending. */
+FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile_rows *r,
+                                     const char *b, float *c, int64_t c_stride, pending *before)
+{
+    const char *a0 = r->a[0], *a1 = r->a[1];
+    /* GCC does not know that loads of registers read memory. */
+    __asm__ volatile("" : : "r"(a0), "r"(b), "r"(r->tail[0]) : "memory");
+    const int rows = r->steps ? (int)fsdp_ceil_div(before->rows - before->done, r->steps) : 0;
+    _tile_zero(0);
+    if (two_columns)
+        _tile_zero(1);
+    if (two_rows)
+        _tile_zero(2);
+    if (two_rows && two_columns)
+        _tile_zero(3);
+    for (int64_t i = 0; i < r->steps; i++) {
+        step(two_rows, two_columns, a0, a1, r->stride, b);
+        if (before->done < before->rows)
+            finish(before, rows);
+        a0 += r->step;
+        a1 += two_rows ? r->step : 0;
+        b += LANES * PANEL_ROW;
+    }
+    if (r->tail[0])
+        step(two_rows, two_columns, r->tail[0], r->tail[1], LINE, b);
+    finish(before, 2 * ROWS);
+    char *to = (char *)c;
+    _tile_stored(0, to, c_stride);
+    if (two_columns)
+        _tile_stored(1, to + LINE, c_stride);
+    if (two_rows)
+        _tile_stored(2, to + ROWS * c_stride, c_stride);
+    if (two_rows && two_columns)
+        _tile_stored(3, to + ROWS * c_stride + LINE, c_stride);
+}
+
+AMX_TARGET static void sum(const tile_rows *r, const char *b, int64_t columns, float *c,
+                           int64_t c_stride, pending *before)
+{
+    if (r->rows[1] && columns > 16)
+        sum_tile(true, true, r, b, c, c_stride, before);
+    else if (r->rows[1])
+        sum_tile(true, false, r, b, c, c_stride, before);
+    else if (columns > 16)
+        sum_tile(false, true, r, b, c, c_stride, before);
+    else
+        sum_tile(false, false, r, b, c, c_stride, before);
+}
+
+/* --- blocks --- */
+
+/* Rows [i, i + 32) of A; `tail` has room for them, 64 bytes each. */
+static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
+{
+    const int64_t padded = fsdp_amx_depth(b->depth);
+    tile_rows r = {
+        .rows = {(int)fsdp_min_i64(b->m - i, ROWS), (int)fsdp_min_i64(b->m - i, 2 * ROWS) - ROWS}};
+    r.rows[1] = r.rows[1] > 0 ? r.rows[1] : 0;
+    if (b->a_stride == 0) {
+        const int64_t stride = fsdp_amx_a_stride(b->depth);
+        r.a[0] = (const char *)b->a + i / ROWS * stride;
+        r.a[1] = r.rows[1] ? r.a[0] + stride : r.a[0];
+        r.stride = LINE;
+        r.step = FSDP_AMX_BYTES;
+        r.steps = padded / LANES;
+        return r;
+    }
+    const int64_t whole = b->depth / LANES;
+    r.a[0] = (const char *)b->a + i * b->a_stride;
+    r.a[1] = r.rows[1] ? r.a[0] + ROWS * b->a_stride : r.a[0];
+    r.stride = b->a_stride;
+    r.step = LINE;
+    r.steps = whole;
+    for (int half = 0; half < 2 && padded > b->depth; half++) {
+        r.tail[half] = tail + half * ROWS * LINE;
+        copy_square(tail + half * ROWS * LINE, r.a[half] + whole * LINE, b->a_stride, r.rows[half],
+                    2 * (b->depth - whole * LANES));
+    }
+    return r;
+}
+
+/* Columns [j, j + columns) of the rows at i; `now` is pending afterwards, `before` no longer. */
+AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
+                                     const char *panel, int64_t i, int64_t j, int64_t columns,
+                                     pending *before, pending *now)
+{
+    const bool plain = b->c_dtype == FSDP_DTYPE_F32 && !b->add && !b->sum && !b->bias;
+    now->done = now->rows = 0;
+    if (plain && columns % 16 == 0) {
+        sum(r, panel, columns, (float *)b->c + i * b->ldc + j, 4 * b->ldc, before);
+        return;
+    }
+    sum(r, panel, columns, now->sums[0], sizeof now->sums[0], before);
+    wait_with(now, b, r->rows[0] + r->rows[1], i, j, columns);
+}
+
+/* See Note [Ahead of the tile] in tile.c. */
+static void prefetch_c(const fsdp_tile_block *b, int64_t i, int64_t j, int64_t columns)
+{
+    int64_t size = b->c_dtype == FSDP_DTYPE_F32 ? 4 : 2, stride = b->ldc * size;
+    const char *row = (const char *)b->c + i * stride + j * size;
+    for (int r = 0; r < 2 * ROWS; r++, row += stride)
+        for (int64_t at = 0; at < columns * size; at += LINE)
+            __builtin_prefetch(row + at, 1);
+}
+
+static void prefetch_a(const fsdp_tile_block *b, int64_t i, int64_t part, int64_t parts)
+{
+    int64_t bytes = b->depth * LANE, end = bytes * (part + 1) / parts;
+    const char *row = (const char *)b->a + i * b->a_stride;
+    for (int r = 0; r < 2 * ROWS; r++, row += b->a_stride)
+        for (int64_t at = bytes * part / parts & -LINE; at < end; at += LINE)
+            __builtin_prefetch(row + at, 0, 2);
+}
+
+AMX_TARGET static void multiply(const fsdp_tile_block *b)
+{
+    char tail[2 * ROWS * LINE] __attribute__((aligned(64)));
+    const int64_t panel_bytes = fsdp_amx_depth(b->depth) * PANEL_ROW;
+    const int64_t b_stride = fsdp_amx_depth(b->b_depth ? b->b_depth : b->depth) * PANEL_ROW;
+    const char *panels =
+        (const char *)b->b + b->b_column / COLUMNS * b_stride + b->b_lane * PANEL_ROW;
+    int64_t group = panel_bytes ? GROUP_BYTES / panel_bytes * COLUMNS : b->n;
+    group = group > COLUMNS ? group : COLUMNS;
+    int configured[2] = {0, 0}, turn = 0;
+    pending parts[2];
+    for (int i = 0; i < 2; i++) {
+        parts[i].kind = PENDING_ANY;
+        parts[i].done = parts[i].rows = 0;
+    }
+    for (int64_t j0 = 0; j0 < b->n; j0 += group) {
+        const int64_t end = fsdp_min_i64(j0 + group, b->n);
+        for (int64_t i = 0; i < b->m; i += 2 * ROWS) {
+            const tile_rows r = rows_at(b, i, tail);
+            if (r.rows[0] != configured[0] || r.rows[1] != configured[1]) {
+                configure(r.rows);
+                configured[0] = r.rows[0];
+                configured[1] = r.rows[1];
+            }
+            for (int64_t j = j0; j < end; j += COLUMNS) {
+                const int64_t columns = fsdp_min_i64(b->n - j, COLUMNS);
+                if (b->depth >= FAR_DEPTH && i + 2 * ROWS <= b->m)
+                    prefetch_c(b, i, j, columns);
+                if (j0 == 0 && b->a_stride && i + 4 * ROWS <= b->m)
+                    prefetch_a(b, i + 2 * ROWS, j / COLUMNS, (end + COLUMNS - 1) / COLUMNS);
+                multiply_tile(b, &r, panels + j / COLUMNS * b_stride, i, j, columns, &parts[turn],
+                              &parts[1 - turn]);
+                turn = 1 - turn;
+            }
+        }
+    }
+    finish(&parts[turn], 2 * ROWS);
+    _tile_release();
+}
+
+static int64_t panel_first(int64_t n, int64_t column)
+{
+    (void)n;
+    return column / COLUMNS * COLUMNS;
+}
+
+const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_amx_tiles) = {.amx = true,
+                                                             .rows = 2 * ROWS,
+                                                             .columns = COLUMNS,
+                                                             .most_depth = 1024,
+                                                             .most_packed_k = 512,
+                                                             .a_bytes = 512 << 10,
+                                                             .b_bytes = 1 << 20,
+                                                             .pack_b = pack_b,
+                                                             .pack_a = pack_a,
+                                                             .multiply = multiply,
+                                                             .panel_first = panel_first};
+#endif
