@@ -120,7 +120,7 @@ static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *
 {
     const int64_t keys = head->tiles->amx ? FSDP_AMX_ROWS : ROWS;
     const int64_t pieces = head->tiles->amx ? FSDP_AMX_ROWS : 1;
-    const size_t bytes = (size_t)(lanes * LANE_BYTES * keys / ROWS / pieces);
+    const size_t bytes = (size_t)(lanes * (head->tiles->amx ? FSDP_TILE_LANE_BYTES : LANE_BYTES));
     for (int64_t key = first; key < end; key += keys) {
         const int64_t at = tile_at(head, p, key, p->lane);
         for (int64_t i = 0; i < pieces; i++) {

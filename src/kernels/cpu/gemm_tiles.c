@@ -185,9 +185,9 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
     gemm g = {.args = args, .context = c, .tiles = fsdp_cpu_tiles_of(c, args->ab_dtype)};
     bool bf16 = args->ab_dtype == FSDP_DTYPE_BF16;
     int64_t lane = bf16 && !g.tiles->widens ? 2 : 1; /* elements of k */
-    const bool apart = args->trans_a || args->k % lane != 0 || g.tiles->widens;
-    g.pack_a = apart;
-    g.split = even_part(args->k, apart ? g.tiles->most_packed_k : g.tiles->most_depth * lane, lane);
+    g.pack_a = args->trans_a || args->k % lane != 0 || g.tiles->widens;
+    g.split =
+        even_part(args->k, g.pack_a ? g.tiles->most_packed_k : g.tiles->most_depth * lane, lane);
     g.sums = g.split < args->k && args->c_dtype != FSDP_DTYPE_F32;
     cut(&g, pool ? fsdp_thread_pool_size(pool) : 1);
     fsdp_parallel_for(pool, g.row_tasks * ceil_div(args->n, g.task_columns), run_task, &g);

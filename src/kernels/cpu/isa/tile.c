@@ -4,14 +4,13 @@
 #include "src/kernels/cpu/isa/isa.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-#include "src/kernels/cpu/isa/tile_finish.h"
+#include "src/kernels/cpu/isa/tile_block.h"
 #include "src/kernels/cpu/isa/tile_pack.h"
 
 enum {
     ROWS = FSDP_TILE_ROWS,
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
-    LINE = 64,
     /* Lanes. A shorter tile is over before memory answers, and what it reads lies in the cache. */
     FAR_DEPTH = 128,
     GROUP_BYTES = 256 << 10 /* of B that all rows of a block see in turn, in the second cache */
@@ -261,30 +260,6 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
     tiles[kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride, panel, width * LANE, &out);
 }
 
-/* Note [Ahead of the tile]: what a tile adds to or overwrites, and the rows of A that the next row
- * of tiles starts with, lie in short pieces far apart, which the hardware's prefetcher does not
- * foresee. They are asked for a tile and a row of tiles ahead; each tile of a row asks for its
- * part. */
-static void prefetch_c(const fsdp_tile_block *b, int64_t i, int64_t j, int64_t columns)
-{
-    int64_t size = size_of(b->c_dtype), stride = b->ldc * size, bytes = columns * size;
-    const char *row = (const char *)b->c + i * stride + j * size;
-    for (int r = 0; r < ROWS; r++, row += stride) {
-        for (int64_t at = 0; at < bytes; at += LINE)
-            __builtin_prefetch(row + at, 1);
-        __builtin_prefetch(row + bytes - 1, 1);
-    }
-}
-
-static void prefetch_a(const fsdp_tile_block *b, int64_t i, int64_t part, int64_t parts)
-{
-    int64_t bytes = b->depth * LANE, end = bytes * (part + 1) / parts;
-    const char *row = (const char *)b->a + i * b->a_stride;
-    for (int r = 0; r < ROWS; r++, row += b->a_stride)
-        for (int64_t at = bytes * part / parts & -LINE; at < end; at += LINE)
-            __builtin_prefetch(row + at, 0, 2);
-}
-
 FSDP_INLINE void multiply_as(bool widened, const fsdp_tile_block *b)
 {
     int64_t width = fsdp_tile_width(b->b_columns ? b->b_columns : b->n);
@@ -301,9 +276,9 @@ FSDP_INLINE void multiply_as(bool widened, const fsdp_tile_block *b)
         for (int64_t i = 0; i < b->m; i += ROWS)
             for (int64_t p = p0; p < end; p++) {
                 if (far && i + ROWS <= b->m)
-                    prefetch_c(b, i, p * width, fsdp_min_i64(b->n - p * width, width));
+                    fsdp_ask_for_c(b, ROWS, i, p * width, fsdp_min_i64(b->n - p * width, width));
                 if (far && p0 == 0 && b->a_stride && i + 2 * ROWS <= b->m)
-                    prefetch_a(b, i + ROWS, p, end);
+                    fsdp_ask_for_a(b, ROWS, i + ROWS, p, end);
                 multiply_tile(widened, b, panel + p * b_stride, width, i, p * width);
             }
     }

@@ -10,7 +10,7 @@
 #include "src/kernels/cpu/isa/isa.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-#include "src/kernels/cpu/isa/tile_finish.h"
+#include "src/kernels/cpu/isa/tile_block.h"
 #include "src/kernels/cpu/isa/tile_pack.h"
 
 #define AMX_TARGET __attribute__((target("avx512bf16,amx-tile,amx-bf16")))
@@ -58,22 +58,16 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
 FSDP_INLINE void turn_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
                               int64_t rows, int64_t ahead)
 {
-    const __m512i pairs =
-        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
-                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i upper_pairs = _mm512_add_epi16(pairs, _mm512_set1_epi16(16));
-    const __mmask32 mask = first_bits(rows);
     __m512i lower[LANES], upper[LANES];
     UNROLL
     for (int i = 0; i < LANES; i++) {
         const char *at = src + 2 * i * row_bytes;
         ask((uintptr_t)at + (uintptr_t)ahead);
         ask((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
-        const bool first = 2 * i < k, second = 2 * i + 1 < k;
-        __m512i x = _mm512_maskz_loadu_epi16(first ? mask : 0, first ? at : src);
-        __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : src);
-        lower[i] = _mm512_permutex2var_epi16(x, pairs, y);
-        upper[i] = _mm512_permutex2var_epi16(x, upper_pairs, y);
+        __m512i pair[2];
+        load_pair(pair, 2 * i < k ? at : src, row_bytes, 2 * i < k ? rows : 0, 2 * i + 1 < k);
+        lower[i] = pair[0];
+        upper[i] = pair[1];
     }
     transpose(lower);
     UNROLL
@@ -323,25 +317,6 @@ AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *
     wait_with(now, b, r->rows[0] + r->rows[1], i, j, columns);
 }
 
-/* See Note [Ahead of the tile] in tile.c. */
-static void prefetch_c(const fsdp_tile_block *b, int64_t i, int64_t j, int64_t columns)
-{
-    int64_t size = b->c_dtype == FSDP_DTYPE_F32 ? 4 : 2, stride = b->ldc * size;
-    const char *row = (const char *)b->c + i * stride + j * size;
-    for (int r = 0; r < 2 * ROWS; r++, row += stride)
-        for (int64_t at = 0; at < columns * size; at += LINE)
-            __builtin_prefetch(row + at, 1);
-}
-
-static void prefetch_a(const fsdp_tile_block *b, int64_t i, int64_t part, int64_t parts)
-{
-    int64_t bytes = b->depth * LANE, end = bytes * (part + 1) / parts;
-    const char *row = (const char *)b->a + i * b->a_stride;
-    for (int r = 0; r < 2 * ROWS; r++, row += b->a_stride)
-        for (int64_t at = bytes * part / parts & -LINE; at < end; at += LINE)
-            __builtin_prefetch(row + at, 0, 2);
-}
-
 AMX_TARGET static void multiply(const fsdp_tile_block *b)
 {
     char tail[2 * ROWS * LINE] __attribute__((aligned(64)));
@@ -369,9 +344,10 @@ AMX_TARGET static void multiply(const fsdp_tile_block *b)
             for (int64_t j = j0; j < end; j += COLUMNS) {
                 const int64_t columns = fsdp_min_i64(b->n - j, COLUMNS);
                 if (b->depth >= FAR_DEPTH && i + 2 * ROWS <= b->m)
-                    prefetch_c(b, i, j, columns);
+                    fsdp_ask_for_c(b, 2 * ROWS, i, j, columns); /* Note [Ahead of the tile] */
                 if (j0 == 0 && b->a_stride && i + 4 * ROWS <= b->m)
-                    prefetch_a(b, i + 2 * ROWS, j / COLUMNS, (end + COLUMNS - 1) / COLUMNS);
+                    fsdp_ask_for_a(b, 2 * ROWS, i + 2 * ROWS, j / COLUMNS,
+                                   (end + COLUMNS - 1) / COLUMNS);
                 multiply_tile(b, &r, panels + j / COLUMNS * b_stride, i, j, columns, &parts[turn],
                               &parts[1 - turn]);
                 turn = 1 - turn;

@@ -157,9 +157,9 @@ FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, in
         }
 }
 
-/* Two rows of k, or one and zeros; up to 32 columns. Constants where whole ones are inlined. */
-FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
-                           bool second, int64_t columns)
+/* Two rows of k, or one and zeros, as lanes of up to 32 columns: the first 16, and the others. */
+FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, int64_t columns,
+                           bool second)
 {
     const __m512i pairs =
         _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
@@ -168,9 +168,19 @@ FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64
     __mmask32 mask = first_bits(columns);
     __m512i x = _mm512_maskz_loadu_epi16(mask, at);
     __m512i y = _mm512_maskz_loadu_epi16(second ? mask : 0, second ? at + row_bytes : at);
-    put(&to[0], lane, _mm512_permutex2var_epi16(x, pairs, y));
+    lanes[0] = _mm512_permutex2var_epi16(x, pairs, y);
+    lanes[1] = _mm512_permutex2var_epi16(x, upper_pairs, y);
+}
+
+/* Constants where whole ones are inlined. */
+FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
+                           bool second, int64_t columns)
+{
+    __m512i lanes[2];
+    load_pair(lanes, at, row_bytes, columns, second);
+    put(&to[0], lane, lanes[0]);
     if (columns > 16)
-        put(&to[1], lane, _mm512_permutex2var_epi16(x, upper_pairs, y));
+        put(&to[1], lane, lanes[1]);
 }
 
 /* Likewise, two rows of k in a lane. */
