@@ -260,6 +260,33 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
     tiles[kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride, panel, width * LANE, &out);
 }
 
+/* Note [Ahead of the tile]: what a tile adds to or overwrites, and the rows of A that the next row
+ * of tiles starts with, lie in short pieces far apart, which the hardware's prefetcher does not
+ * foresee. They are asked for a tile and a row of tiles ahead; each tile of a row asks for its
+ * part. */
+FSDP_INLINE void ask_for_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
+                           int64_t columns)
+{
+    int64_t size = b->c_dtype == FSDP_DTYPE_F32 ? 4 : 2;
+    int64_t stride = b->ldc * size, bytes = columns * size;
+    const char *row = (const char *)b->c + i * stride + j * size;
+    for (int r = 0; r < rows; r++, row += stride) {
+        for (int64_t at = 0; at < bytes; at += 64)
+            __builtin_prefetch(row + at, 1);
+        __builtin_prefetch(row + bytes - 1, 1);
+    }
+}
+
+FSDP_INLINE void ask_for_a(const fsdp_tile_block *b, int rows, int64_t i, int64_t part,
+                           int64_t parts)
+{
+    int64_t bytes = b->depth * FSDP_TILE_LANE_BYTES, end = bytes * (part + 1) / parts;
+    const char *row = (const char *)b->a + i * b->a_stride;
+    for (int r = 0; r < rows; r++, row += b->a_stride)
+        for (int64_t at = bytes * part / parts & -64; at < end; at += 64)
+            __builtin_prefetch(row + at, 0, 2);
+}
+
 FSDP_INLINE void multiply_as(bool widened, const fsdp_tile_block *b)
 {
     int64_t width = fsdp_tile_width(b->b_columns ? b->b_columns : b->n);
@@ -276,9 +303,9 @@ FSDP_INLINE void multiply_as(bool widened, const fsdp_tile_block *b)
         for (int64_t i = 0; i < b->m; i += ROWS)
             for (int64_t p = p0; p < end; p++) {
                 if (far && i + ROWS <= b->m)
-                    fsdp_ask_for_c(b, ROWS, i, p * width, fsdp_min_i64(b->n - p * width, width));
+                    ask_for_c(b, ROWS, i, p * width, fsdp_min_i64(b->n - p * width, width));
                 if (far && p0 == 0 && b->a_stride && i + 2 * ROWS <= b->m)
-                    fsdp_ask_for_a(b, ROWS, i + ROWS, p, end);
+                    ask_for_a(b, ROWS, i + ROWS, p, end);
                 multiply_tile(widened, b, panel + p * b_stride, width, i, p * width);
             }
     }

@@ -100,11 +100,11 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
             const char *corner = from + j * row_bytes + 2 * i;
             if (k - j >= PAIR && m - i >= 2 * ROWS)
                 turn_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
-                             PACK_AHEAD_ALONG);
+                             PAIR * row_bytes); /* the next rows of k */
             else
                 turn_squares((char *[]){at, at + stride}, corner, row_bytes,
                              fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
-                             PACK_AHEAD_ALONG);
+                             PAIR * row_bytes);
         }
 }
 
@@ -221,14 +221,68 @@ BF16_TARGET static void wait_with(pending *p, const fsdp_tile_block *b, int rows
                                 : _mm512_setzero_ps());
 }
 
+/* Note [Asked for between steps]: as in Note [Ahead of the tile] (tile.c), but a few lines
+ * after each step along k: the first cache waits for some 16 lines at once, and an instruction that
+ * asks for one more waits until one has come. */
+typedef struct lines {
+    const char *at;
+    int64_t stride; /* bytes from a row to the next */
+    int64_t of_row, in_row;
+    int64_t left;
+} lines;
+
+static lines lines_of(const void *at, int64_t rows, int64_t bytes, int64_t stride)
+{
+    const int64_t before = (int64_t)((uintptr_t)at % LINE);
+    const int64_t shift = stride % LINE ? LINE - 1 : 0; /* of rows that begin elsewhere in a line */
+    lines l = {.at = (const char *)at - before, .stride = stride, .in_row = 0};
+    l.of_row = fsdp_ceil_div(before + bytes + shift, LINE);
+    l.left = rows * l.of_row;
+    return l;
+}
+
+static lines no_lines(void)
+{
+    return (lines){.at = NULL, .left = 0};
+}
+
+/* An address past the end does no harm. */
+FSDP_INLINE void ask_lines(lines *l, int64_t n, bool to_write)
+{
+    n = n < l->left ? n : l->left;
+    l->left -= n;
+    for (; n > 0; n--) {
+        if (to_write)
+            __builtin_prefetch(l->at, 1);
+        else /* rows a multiple of 4096 bytes apart would displace each other in the first cache */
+            __builtin_prefetch(l->at, 0, 2);
+        l->at = (const char *)((uintptr_t)l->at + LINE);
+        if (++l->in_row == l->of_row) {
+            l->in_row = 0;
+            l->at = (const char *)((uintptr_t)l->at + (uintptr_t)(l->stride - l->of_row * LINE));
+        }
+    }
+}
+
+/* What is asked for while a tile computes: its part of C, and so many of those lines of A that the
+ * next tiles start with. */
+typedef struct ahead {
+    lines c, *a;
+    int64_t of_a;
+} ahead;
+
 /* Sums to c, whose rows are c_stride bytes apart; in between, what is pending. */
 FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile_rows *r,
-                                     const char *b, float *c, int64_t c_stride, pending *before)
+                                     const char *b, float *c, int64_t c_stride, pending *before,
+                                     ahead *asked)
 {
     const char *a0 = r->a[0], *a1 = r->a[1];
     /* GCC does not know that loads of registers read memory. */
     __asm__ volatile("" : : "r"(a0), "r"(b), "r"(r->tail[0]) : "memory");
-    const int rows = r->steps ? (int)fsdp_ceil_div(before->rows - before->done, r->steps) : 0;
+    const int64_t steps = r->steps ? r->steps : 1;
+    const int rows = (int)fsdp_ceil_div(before->rows - before->done, steps);
+    const int64_t c_lines = fsdp_ceil_div(asked->c.left, steps);
+    const int64_t a_lines = fsdp_ceil_div(asked->of_a, steps);
     _tile_zero(0);
     if (two_columns)
         _tile_zero(1);
@@ -238,6 +292,10 @@ FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile
         _tile_zero(3);
     for (int64_t i = 0; i < r->steps; i++) {
         step(two_rows, two_columns, a0, a1, r->stride, b);
+        if (asked->c.left)
+            ask_lines(&asked->c, c_lines, true);
+        if (a_lines)
+            ask_lines(asked->a, a_lines, false);
         if (before->done < before->rows)
             finish(before, rows);
         a0 += r->step;
@@ -258,16 +316,16 @@ FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile
 }
 
 AMX_TARGET static void sum(const tile_rows *r, const char *b, int64_t columns, float *c,
-                           int64_t c_stride, pending *before)
+                           int64_t c_stride, pending *before, ahead *asked)
 {
     if (r->rows[1] && columns > 16)
-        sum_tile(true, true, r, b, c, c_stride, before);
+        sum_tile(true, true, r, b, c, c_stride, before, asked);
     else if (r->rows[1])
-        sum_tile(true, false, r, b, c, c_stride, before);
+        sum_tile(true, false, r, b, c, c_stride, before, asked);
     else if (columns > 16)
-        sum_tile(false, true, r, b, c, c_stride, before);
+        sum_tile(false, true, r, b, c, c_stride, before, asked);
     else
-        sum_tile(false, false, r, b, c, c_stride, before);
+        sum_tile(false, false, r, b, c, c_stride, before, asked);
 }
 
 /* --- blocks --- */
@@ -305,16 +363,23 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
 /* Columns [j, j + columns) of the rows at i; `now` is pending afterwards, `before` no longer. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,
-                                     pending *before, pending *now)
+                                     pending *before, pending *now, ahead *asked)
 {
     const bool plain = b->c_dtype == FSDP_DTYPE_F32 && !b->add && !b->sum && !b->bias;
     now->done = now->rows = 0;
     if (plain && columns % 16 == 0) {
-        sum(r, panel, columns, (float *)b->c + i * b->ldc + j, 4 * b->ldc, before);
+        sum(r, panel, columns, (float *)b->c + i * b->ldc + j, 4 * b->ldc, before, asked);
         return;
     }
-    sum(r, panel, columns, now->sums[0], sizeof now->sums[0], before);
+    sum(r, panel, columns, now->sums[0], sizeof now->sums[0], before, asked);
     wait_with(now, b, r->rows[0] + r->rows[1], i, j, columns);
+}
+
+static lines lines_of_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j, int64_t columns)
+{
+    const int64_t size = b->c_dtype == FSDP_DTYPE_F32 ? 4 : 2;
+    return lines_of((const char *)b->c + (i * b->ldc + j) * size, rows, columns * size,
+                    b->ldc * size);
 }
 
 AMX_TARGET static void multiply(const fsdp_tile_block *b)
@@ -341,15 +406,19 @@ AMX_TARGET static void multiply(const fsdp_tile_block *b)
                 configured[0] = r.rows[0];
                 configured[1] = r.rows[1];
             }
+            lines next_rows = no_lines();
+            if (j0 == 0 && b->a_stride && i + 2 * ROWS < b->m)
+                next_rows = lines_of((const char *)b->a + (i + 2 * ROWS) * b->a_stride,
+                                     fsdp_min_i64(b->m - i - 2 * ROWS, 2 * ROWS), b->depth * LANE,
+                                     b->a_stride);
             for (int64_t j = j0; j < end; j += COLUMNS) {
                 const int64_t columns = fsdp_min_i64(b->n - j, COLUMNS);
-                if (b->depth >= FAR_DEPTH && i + 2 * ROWS <= b->m)
-                    fsdp_ask_for_c(b, 2 * ROWS, i, j, columns); /* Note [Ahead of the tile] */
-                if (j0 == 0 && b->a_stride && i + 4 * ROWS <= b->m)
-                    fsdp_ask_for_a(b, 2 * ROWS, i + 2 * ROWS, j / COLUMNS,
-                                   (end + COLUMNS - 1) / COLUMNS);
+                ahead asked = {.c = no_lines(), .a = &next_rows};
+                if (b->depth >= FAR_DEPTH)
+                    asked.c = lines_of_c(b, r.rows[0] + r.rows[1], i, j, columns);
+                asked.of_a = fsdp_ceil_div(next_rows.left, (end - j + COLUMNS - 1) / COLUMNS);
                 multiply_tile(b, &r, panels + j / COLUMNS * b_stride, i, j, columns, &parts[turn],
-                              &parts[1 - turn]);
+                              &parts[1 - turn], &asked);
                 turn = 1 - turn;
             }
         }

@@ -1,38 +1,11 @@
-/* What the tiles of AVX-512 and of AMX do around their products: asking for memory ahead, and
- * adding to sums on their way to C; see tile.h. Empty for other ISAs. */
+/* What the tiles of AVX-512 and of AMX do after their products: adding to sums on their way to C;
+ * see tile.h. Empty for other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/tile_pack.h"
 #include "src/kernels/cpu/isa/vec16.h"
 #include "src/kernels/cpu/tile.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* Note [Ahead of the tile]: what a tile adds to or overwrites, and the rows of A that the next row
- * of tiles starts with, lie in short pieces far apart, which the hardware's prefetcher does not
- * foresee. They are asked for a tile and a row of tiles ahead; each tile of a row asks for its
- * part. */
-FSDP_INLINE void fsdp_ask_for_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
-                                int64_t columns)
-{
-    int64_t size = b->c_dtype == FSDP_DTYPE_F32 ? 4 : 2;
-    int64_t stride = b->ldc * size, bytes = columns * size;
-    const char *row = (const char *)b->c + i * stride + j * size;
-    for (int r = 0; r < rows; r++, row += stride) {
-        for (int64_t at = 0; at < bytes; at += 64)
-            __builtin_prefetch(row + at, 1);
-        __builtin_prefetch(row + bytes - 1, 1);
-    }
-}
-
-FSDP_INLINE void fsdp_ask_for_a(const fsdp_tile_block *b, int rows, int64_t i, int64_t part,
-                                int64_t parts)
-{
-    int64_t bytes = b->depth * FSDP_TILE_LANE_BYTES, end = bytes * (part + 1) / parts;
-    const char *row = (const char *)b->a + i * b->a_stride;
-    for (int r = 0; r < rows; r++, row += b->a_stride)
-        for (int64_t at = bytes * part / parts & -64; at < end; at += 64)
-            __builtin_prefetch(row + at, 0, 2);
-}
-
 /* Sixteen columns of a tile of results to their place (i, j) in C, with what is added. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16, bool whole,
                                              __mmask16 lanes, fsdp_v16 y, fsdp_v16 bias, int64_t i,
