@@ -39,7 +39,7 @@ fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t 
                                 .strips = strips_of(a),
                                 .dtype = a->tiles->widens ? FSDP_DTYPE_F32 : args->dtype,
                                 .h = h,
-                                .strip = a->tiles->amx ? FSDP_ATTENTION_STRIP : FSDP_TILE_ROWS,
+                                .strip = a->tiles->amx ? 2 * FSDP_AMX_ROWS : FSDP_TILE_ROWS,
                                 .q_row = args->q_offsets[b],
                                 .k_row = args->k_offsets[b],
                                 .queries = args->q_offsets[b + 1] - args->q_offsets[b],
@@ -179,10 +179,11 @@ const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, in
     return (const char *)x + (row * ld + h * head->args->head_dim) * size_of(head);
 }
 
-void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t ld, int64_t query)
+void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t ld, int64_t query,
+                        int64_t rows)
 {
-    int64_t rows = min(head->queries - query, head->strip),
-            bytes = head->args->head_dim * size_of(head);
+    const int64_t bytes = head->args->head_dim * size_of(head);
+    rows = min(rows, head->queries - query);
     for (int64_t row = 0; row < rows; row++) {
         const char *at = fsdp_attention_at(head, x, ld, head->q_row + query + row, head->h);
         for (int64_t i = 0; i < bytes; i += 64)
@@ -361,30 +362,42 @@ static void combine(const fsdp_attention_head *head, const forward *s, int rows,
                                       .c_ld = head->padded_dim});
 }
 
+/* Scores of a strip's queries [first, first + rows) to P. */
+static void softmax_of_rows(const fsdp_attention_head *head, const forward *s,
+                            fsdp_attention_range range, int64_t query, int first, int rows)
+{
+    const fsdp_attention_args *args = head->args;
+    const int64_t row = query + first, tokens = args->q_offsets[args->n_sequences];
+    fsdp_attention_ask(head, args->q, args->q_ld, row + head->strip, rows);
+    fsdp_attention_strip strip = fsdp_attention_strip_at(head, row, rows, range);
+    strip.columns = (int)fsdp_attention_round(range.end - range.first, 32);
+    strip.scores = s->scores + first * s->scores_ld;
+    strip.ld = s->scores_ld;
+    if (args->position_bias)
+        strip.bias = s->bias + fsdp_attention_table_at(head, row, range.first);
+    if (args->dropout_p > 0) {
+        fsdp_attention_keep(head, row, rows, range, s->keep, s->keep_ld);
+        strip.keep = s->keep;
+        strip.keep_ld = s->keep_ld;
+    }
+    head->strips->softmax(&strip, s->p + first * s->p_ld * (int64_t)fsdp_dtype_size(head->dtype),
+                          s->p_ld, args->lse + head->h * tokens + head->q_row + row,
+                          s->inverse + first);
+}
+
 static void forward_strip(const fsdp_attention_head *head, const forward *s, int64_t query,
                           int rows)
 {
     const fsdp_attention_args *args = head->args;
     fsdp_attention_range range = fsdp_attention_range_of(head, query, rows);
-    fsdp_attention_strip strip = fsdp_attention_strip_at(head, query, rows, range);
-    int64_t row = head->q_row + query, tokens = args->q_offsets[args->n_sequences];
-    int64_t out_ld = args->heads * args->head_dim;
-    strip.columns = (int)fsdp_attention_round(range.end - range.first, 32);
-    strip.scores = s->scores;
-    strip.ld = s->scores_ld;
-    if (args->position_bias)
-        strip.bias = s->bias + fsdp_attention_table_at(head, query, range.first);
-    if (args->dropout_p > 0) {
-        fsdp_attention_keep(head, query, rows, range, s->keep, s->keep_ld);
-        strip.keep = s->keep;
-        strip.keep_ld = s->keep_ld;
-    }
-    fsdp_attention_ask(head, args->q, args->q_ld, query + head->strip);
-    if (strip.columns > 0)
+    const int64_t row = head->q_row + query, out_ld = args->heads * args->head_dim;
+    const bool none = range.end == range.first;
+    if (!none)
         make_scores(head, s, fsdp_attention_at(head, args->q, args->q_ld, row, head->h), rows,
                     range);
-    head->strips->softmax(&strip, s->p, s->p_ld, args->lse + head->h * tokens + row, s->inverse);
-    if (strip.columns > 0)
+    for (int first = 0; first < rows; first += FSDP_ATTENTION_STRIP)
+        softmax_of_rows(head, s, range, query, first, (int)min(rows - first, FSDP_ATTENTION_STRIP));
+    if (!none)
         combine(head, s, rows, range);
     else
         memset(s->out, 0, (size_t)(rows * head->padded_dim) * sizeof(float));

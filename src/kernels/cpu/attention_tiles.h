@@ -6,8 +6,14 @@
  * as packed tiles of P^T and dS^T for dV and dK. These sum over queries, for which eight are too
  * few: the tiles collect a block of strips.
  *
- * With AMX, whose registers have sixteen rows, a strip is sixteen queries, of which gradients are
- * made for eight at a time.
+ * With AMX, whose tiles have 32 rows, a strip is 32 queries, of which probabilities are made for
+ * sixteen and gradients for eight at a time.
+ *
+ * Note [Turned sums]. AMX wants what it sums over in neighbouring lanes of A, and pairs of it in
+ * those of B. A strip's P and dS, whose rows are queries, are such a B as they come: two rows make
+ * a row of a panel. As A they would have to be turned, at the price of as many instructions as the
+ * gradient itself takes. So products over queries are dV^T = dO^T P and dK^T = Q^T dS there: dO and
+ * Q, which have fewer columns, are turned, and so are the sums at their end.
  *
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). The bias and
  * its gradient lie in a table for each sequence, indexed by the difference of positions alone, with
@@ -20,7 +26,7 @@
 #include "src/kernels/cpu/attention.h"
 
 enum {
-    FSDP_ATTENTION_STRIP = 16 /* queries at most */
+    FSDP_ATTENTION_STRIP = 16 /* queries at most that softmax() sees at once */
 };
 
 /* Columns are keys, counted from the strip's first; those outside of a row's span, and beyond the
@@ -45,7 +51,7 @@ typedef struct fsdp_attention_gradient {
     const float *lse, *delta;  /* [rows] */
     float keep_factor;         /* 1 / (1 - p): of what is kept, in dP */
     char *p_tiles, *d_s_tiles; /* of the first column's tile, at the strip's first row */
-    int64_t tile_bytes;        /* from one tile of 8 keys to the next; with AMX, of 16 */
+    int64_t tile_bytes;        /* from one tile of 8 keys to the next; with AMX, panel of 32 */
     void *d_s;                 /* rows */
     int64_t d_s_ld;
     float *d_bias; /* added to, as bias; or NULL */
@@ -68,13 +74,16 @@ typedef struct fsdp_cpu_attention_strips {
     /* dst[i] = src[i] * factors[i] * factor; factors may be NULL. */
     void (*store)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
                   const float *factors, float factor, int64_t rows, int64_t width);
+    /* dst [rows, width], of dtype, = src^T * factor. With AMX alone: Note [Turned sums]. */
+    void (*store_turned)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
+                         int64_t src_ld, float factor, int64_t rows, int64_t width);
 } fsdp_cpu_attention_strips;
 
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v3;
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v4;
 /* For tiles that widen: strips are f32. */
 extern const fsdp_cpu_attention_strips fsdp_cpu_widening_strips_x86_64_v4;
-/* For AMX's tiles of P^T and dS^T. */
+/* For AMX's panels of P and dS. */
 extern const fsdp_cpu_attention_strips fsdp_cpu_amx_strips_x86_64_v4;
 
 /* --- what forward and backward share: attention_tiles.c --- */
@@ -114,8 +123,9 @@ void fsdp_attention_pack_depth(const fsdp_attention_head *head, void *panels, co
 const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, int64_t ld,
                               int64_t row, int64_t h);
 
-/* Asks for a strip's rows of x ahead of time: they lie in short pieces far apart. */
-void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t ld, int64_t query);
+/* Asks for up to `rows` rows of x ahead of time: they lie in short pieces far apart. */
+void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t ld, int64_t query,
+                        int64_t rows);
 
 /* Note [Bias tables]: entry key - query + queries - 1 + FSDP_ATTENTION_MARGIN of a sequence's table
  * is the bias of that difference, times log2(e). What a strip reads or adds beyond its rows and

@@ -11,19 +11,20 @@ enum {
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* of a lane of a tile */
     BLOCK_ROWS = 64,                          /* over which a product for dK and dV sums */
     /* Of P^T, and of dS^T: long sequences have shorter blocks. */
-    BLOCK_ELEMENTS = 1 << 17
+    BLOCK_ELEMENTS = 1 << 17,
+    PANEL_ROW = FSDP_AMX_COLUMNS * FSDP_TILE_LANE_BYTES
 };
 
 typedef struct backward_scratch {
     char *k, *v;                 /* columns of S and of dP */
     char *k_depth;               /* summed over for dQ */
-    char *q_depth, *d_out_depth; /* of a block, summed over for dK and dV */
-    char *p_tiles, *d_s_tiles;   /* of a block's P^T and dS^T */
+    char *q_block, *d_out_block; /* summed over for dK and dV */
+    char *p_tiles, *d_s_tiles;   /* of a block's P^T and dS^T; with AMX panels of P and dS */
     char *d_s, *left;
-    float *d_k, *d_v; /* [keys, padded_dim] */
+    float *d_k, *d_v; /* [keys, padded_dim]; with AMX [padded_dim, keys] */
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
-    int64_t block_rows, d_s_ld, scores_ld, keep_ld;
+    int64_t block_rows, sums_ld, d_s_ld, scores_ld, keep_ld;
 } backward_scratch;
 
 static int64_t min(int64_t x, int64_t y)
@@ -35,7 +36,7 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
                     backward_scratch *s)
 {
     size_t size = fsdp_dtype_size(head->dtype), word = sizeof(float), bytes = 0;
-    size_t keys = (size_t)head->keys, dim = (size_t)head->padded_dim, rows = (size_t)head->strip;
+    size_t dim = (size_t)head->padded_dim, rows = (size_t)head->strip;
     /* A register of AMX sums over 32. */
     const int64_t least = head->tiles->amx ? 2 * FSDP_AMX_LANES : head->strip;
     s->block_rows = BLOCK_ROWS;
@@ -43,21 +44,28 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
         s->block_rows /= 2;
     s->scores_ld = s->d_s_ld = fsdp_attention_scores_ld(head->keys);
     s->keep_ld = fsdp_attention_keep_ld(head->keys);
-    size_t block =
-        fsdp_tile_a_bytes(head->tiles, head->keys, fsdp_tile_depth(head->dtype, s->block_rows));
+    s->sums_ld = head->tiles->amx ? s->scores_ld : head->padded_dim;
+    const size_t sums =
+        (size_t)(head->tiles->amx ? s->sums_ld * head->padded_dim : head->keys * s->sums_ld);
+    const int64_t depth = fsdp_tile_depth(head->dtype, s->block_rows);
+    const size_t block = head->tiles->amx ? fsdp_tile_b_bytes(head->tiles, head->keys, depth)
+                                          : fsdp_tile_a_bytes(head->tiles, head->keys, depth);
+    const size_t rows_block = head->tiles->amx
+                                  ? fsdp_tile_a_bytes(head->tiles, head->args->head_dim, depth)
+                                  : fsdp_attention_depth_bytes(head, s->block_rows);
     size_t scores_bytes = rows * (size_t)s->scores_ld * word;
     size_t table = (size_t)fsdp_attention_table_length(head) * word;
     size_t k = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(head, head->keys));
     size_t v = fsdp_scratch_part(&bytes, fsdp_attention_columns_bytes(head, head->keys));
     size_t k_depth = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(head, head->keys));
-    size_t q_depth = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(head, s->block_rows));
-    size_t o_depth = fsdp_scratch_part(&bytes, fsdp_attention_depth_bytes(head, s->block_rows));
+    size_t q_block = fsdp_scratch_part(&bytes, rows_block);
+    size_t o_block = fsdp_scratch_part(&bytes, rows_block);
     size_t p_tiles = fsdp_scratch_part(&bytes, block);
     size_t d_s_tiles = fsdp_scratch_part(&bytes, block);
     size_t d_s = fsdp_scratch_part(&bytes, rows * (size_t)s->d_s_ld * size);
     size_t left = fsdp_scratch_part(&bytes, fsdp_attention_left_bytes(head));
-    size_t d_k = fsdp_scratch_part(&bytes, keys * dim * word);
-    size_t d_v = fsdp_scratch_part(&bytes, keys * dim * word);
+    size_t d_k = fsdp_scratch_part(&bytes, sums * word);
+    size_t d_v = fsdp_scratch_part(&bytes, sums * word);
     size_t scores = fsdp_scratch_part(&bytes, scores_bytes);
     size_t d_p = fsdp_scratch_part(&bytes, scores_bytes);
     size_t d_q = fsdp_scratch_part(&bytes, rows * dim * word);
@@ -72,8 +80,8 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     s->k = base + k;
     s->v = base + v;
     s->k_depth = base + k_depth;
-    s->q_depth = base + q_depth;
-    s->d_out_depth = base + o_depth;
+    s->q_block = base + q_block;
+    s->d_out_block = base + o_block;
     s->p_tiles = base + p_tiles;
     s->d_s_tiles = base + d_s_tiles;
     s->d_s = base + d_s;
@@ -97,11 +105,11 @@ typedef struct block_part {
     fsdp_attention_range block, range;
 } block_part;
 
-/* Bytes from a block's tile of keys to the next, and where `key`, the
- * first of a tile, begins at a lane. */
+/* Bytes from a block's tile of keys to the next, or panel, and where `key`, a multiple of a tile's
+ * or of sixteen, begins at a lane. */
 static int64_t tile_bytes(const fsdp_attention_head *head, const block_part *p)
 {
-    return head->tiles->amx ? fsdp_amx_a_stride(p->depth) : fsdp_tile_a_stride(p->depth);
+    return head->tiles->amx ? fsdp_amx_depth(p->depth) * PANEL_ROW : fsdp_tile_a_stride(p->depth);
 }
 
 static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int64_t key,
@@ -109,23 +117,23 @@ static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int
 {
     const int64_t keys = key - p->block.first;
     if (head->tiles->amx)
-        return keys / FSDP_AMX_ROWS * tile_bytes(head, p) + lane / FSDP_AMX_LANES * FSDP_AMX_BYTES +
-               lane % FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES;
+        return keys / FSDP_AMX_COLUMNS * tile_bytes(head, p) + lane * PANEL_ROW +
+               keys % FSDP_AMX_COLUMNS * FSDP_TILE_LANE_BYTES;
     return keys / ROWS * tile_bytes(head, p) + lane * LANE_BYTES;
 }
 
-/* Of what P^T and dS^T have for the part's rows: keys [first, end) become zeros. */
+/* Of what P and dS have for the part's rows: keys [first, end) become zeros. */
 static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *s,
                        const block_part *p, int64_t first, int64_t end, int64_t lanes)
 {
-    const int64_t keys = head->tiles->amx ? FSDP_AMX_ROWS : ROWS;
-    const int64_t pieces = head->tiles->amx ? FSDP_AMX_ROWS : 1;
-    const size_t bytes = (size_t)(lanes * (head->tiles->amx ? FSDP_TILE_LANE_BYTES : LANE_BYTES));
+    const bool amx = head->tiles->amx;
+    const int64_t keys = amx ? FSDP_AMX_LANES : ROWS, pieces = amx ? lanes : 1;
+    const size_t bytes = (size_t)(amx ? keys * FSDP_TILE_LANE_BYTES : lanes * LANE_BYTES);
     for (int64_t key = first; key < end; key += keys) {
         const int64_t at = tile_at(head, p, key, p->lane);
         for (int64_t i = 0; i < pieces; i++) {
-            memset(s->p_tiles + at + i * FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES, 0, bytes);
-            memset(s->d_s_tiles + at + i * FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES, 0, bytes);
+            memset(s->p_tiles + at + i * PANEL_ROW, 0, bytes);
+            memset(s->d_s_tiles + at + i * PANEL_ROW, 0, bytes);
         }
     }
 }
@@ -175,8 +183,13 @@ static void gradient_of_strip(const fsdp_attention_head *head, const backward_sc
                           s->scores_ld);
     fsdp_attention_scores(head, d_out, args->heads * args->head_dim, p->rows, s->v, p->range,
                           s->left, s->d_p, s->scores_ld);
-    for (int64_t first = 0; first < p->rows; first += ROWS)
+    for (int64_t first = 0; first < p->rows; first += ROWS) {
+        const int64_t next = p->query + first + head->strip, ld = args->heads * args->head_dim;
+        fsdp_attention_ask(head, args->q, args->q_ld, next, ROWS);
+        fsdp_attention_ask(head, args->d_out, ld, next, ROWS);
+        fsdp_attention_ask(head, args->out, ld, next, ROWS);
         gradient_of_rows(head, s, p, lse, first, (int)min(p->rows - first, ROWS));
+    }
 }
 
 static void backward_strip(const fsdp_attention_head *head, const backward_scratch *s,
@@ -189,9 +202,6 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
     const char *out = fsdp_attention_at(head, args->out, ld, row, head->h);
     char *d_q = (char *)args->d_q + (d_out - (const char *)args->d_out);
     int64_t lanes = fsdp_tile_depth(head->dtype, p->rows);
-    fsdp_attention_ask(head, args->q, args->q_ld, p->query + head->strip);
-    fsdp_attention_ask(head, args->d_out, ld, p->query + head->strip);
-    fsdp_attention_ask(head, args->out, ld, p->query + head->strip);
     zero_tiles(head, s, p, p->block.first, min(p->range.first, p->block.end), lanes);
     zero_tiles(head, s, p, p->range.first + fsdp_attention_round(p->range.end - p->range.first, 16),
                p->block.end, lanes);
@@ -207,19 +217,32 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
                         args->head_dim);
 }
 
-/* d_keys [keys of the block, padded_dim] += X^T Y; X^T in tiles of `depth` lanes, Y packed. */
-static void spread(const fsdp_attention_head *head, const block_part *p, const char *tiles,
-                   const char *y, float *d_keys)
+/* Rows of a block, to be summed over for dK and dV. */
+static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, int64_t ld,
+                      int64_t rows)
 {
+    if (head->tiles->amx)
+        head->tiles->pack_a(to, head->args->dtype, x, ld, true, rows, head->args->head_dim);
+    else
+        fsdp_attention_pack_depth(head, to, x, ld, rows);
+}
+
+/* d_keys [keys of the block, padded_dim] += X^T Y, X^T in tiles and Y as pack_rows left it; with
+ * AMX the same turned. */
+static void spread(const fsdp_attention_head *head, const backward_scratch *s, const block_part *p,
+                   const char *tiles, const char *rows, float *d_keys)
+{
+    const bool amx = head->tiles->amx;
+    const int64_t keys = p->block.end - p->block.first, dim = head->args->head_dim;
     head->tiles->multiply(&(fsdp_tile_block){.dtype = head->dtype,
-                                             .m = p->block.end - p->block.first,
-                                             .n = head->args->head_dim,
+                                             .m = amx ? dim : keys,
+                                             .n = amx ? keys : dim,
                                              .depth = p->depth,
-                                             .a = tiles,
-                                             .b = y,
-                                             .c = d_keys + p->block.first * head->padded_dim,
+                                             .a = amx ? rows : tiles,
+                                             .b = amx ? tiles : rows,
+                                             .c = d_keys + p->block.first * (amx ? 1 : s->sums_ld),
                                              .c_dtype = FSDP_DTYPE_F32,
-                                             .ldc = head->padded_dim,
+                                             .ldc = s->sums_ld,
                                              .add = true});
 }
 
@@ -231,7 +254,7 @@ static void backward_block(const fsdp_attention_head *head, const backward_scrat
     block_part p = {.depth = fsdp_tile_depth(head->dtype, rows),
                     .block = fsdp_attention_range_of(head, query, rows)};
     if (head->tiles->amx && p.depth % FSDP_AMX_LANES) { /* the lanes that pad it */
-        const size_t bytes = fsdp_tile_a_bytes(head->tiles, p.block.end - p.block.first, p.depth);
+        const size_t bytes = fsdp_tile_b_bytes(head->tiles, p.block.end - p.block.first, p.depth);
         memset(s->p_tiles, 0, bytes);
         memset(s->d_s_tiles, 0, bytes);
     }
@@ -244,13 +267,12 @@ static void backward_block(const fsdp_attention_head *head, const backward_scrat
     }
     if (p.block.end == p.block.first)
         return;
-    fsdp_attention_pack_depth(head, s->d_out_depth,
-                              fsdp_attention_at(head, args->d_out, ld, row, head->h), ld, rows);
-    spread(head, &p, s->p_tiles, s->d_out_depth, s->d_v);
-    fsdp_attention_pack_depth(head, s->q_depth,
-                              fsdp_attention_at(head, args->q, args->q_ld, row, head->h),
-                              args->q_ld, rows);
-    spread(head, &p, s->d_s_tiles, s->q_depth, s->d_k);
+    pack_rows(head, s->d_out_block, fsdp_attention_at(head, args->d_out, ld, row, head->h), ld,
+              rows);
+    spread(head, s, &p, s->p_tiles, s->d_out_block, s->d_v);
+    pack_rows(head, s->q_block, fsdp_attention_at(head, args->q, args->q_ld, row, head->h),
+              args->q_ld, rows);
+    spread(head, s, &p, s->d_s_tiles, s->q_block, s->d_k);
 }
 
 static void backward_queries(const fsdp_attention_head *head, const backward_scratch *s)
@@ -265,13 +287,24 @@ static void backward_queries(const fsdp_attention_head *head, const backward_scr
         fsdp_attention_add_table(head, args->d_position_bias, s->d_bias);
 }
 
+static void store_sums(const fsdp_attention_head *head, const backward_scratch *s, void *to,
+                       int64_t ld, const float *sums, float factor)
+{
+    const fsdp_attention_args *args = head->args;
+    if (head->tiles->amx)
+        head->strips->store_turned(to, args->dtype, ld, sums, s->sums_ld, factor, head->keys,
+                                   args->head_dim);
+    else
+        head->strips->store(to, args->dtype, ld, sums, s->sums_ld, NULL, factor, head->keys,
+                            args->head_dim);
+}
+
 fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worker, int64_t b,
                                           int64_t kv)
 {
     const fsdp_attention_args *args = a->args;
     int64_t group = args->heads / args->kv_heads, ld = args->kv_heads * args->head_dim;
     fsdp_attention_head head = fsdp_attention_head_at(a, b, kv * group);
-    size_t gradient_bytes = (size_t)(head.keys * head.padded_dim) * sizeof(float);
     const char *k = fsdp_attention_at(&head, args->k, args->k_ld, head.k_row, kv);
     const char *v = fsdp_attention_at(&head, args->v, args->v_ld, head.k_row, kv);
     backward_scratch s;
@@ -280,14 +313,15 @@ fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worke
     fsdp_attention_pack_columns(&head, s.k, k, args->k_ld, head.keys);
     fsdp_attention_pack_columns(&head, s.v, v, args->v_ld, head.keys);
     fsdp_attention_pack_depth(&head, s.k_depth, k, args->k_ld, head.keys);
-    memset(s.d_k, 0, gradient_bytes);
-    memset(s.d_v, 0, gradient_bytes);
+    const size_t sums_bytes =
+        (size_t)(s.sums_ld * (head.tiles->amx ? head.padded_dim : head.keys)) * sizeof(float);
+    memset(s.d_k, 0, sums_bytes);
+    memset(s.d_v, 0, sums_bytes);
     for (; head.h < (kv + 1) * group; head.h++)
         backward_queries(&head, &s);
-    int64_t at = (head.k_row * ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
-    head.strips->store((char *)args->d_k + at, args->dtype, ld, s.d_k, head.padded_dim, NULL,
-                       args->scale, head.keys, args->head_dim);
-    head.strips->store((char *)args->d_v + at, args->dtype, ld, s.d_v, head.padded_dim, NULL,
-                       fsdp_attention_keep_factor(&head), head.keys, args->head_dim);
+    const int64_t at =
+        (head.k_row * ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
+    store_sums(&head, &s, (char *)args->d_k + at, ld, s.d_k, args->scale);
+    store_sums(&head, &s, (char *)args->d_v + at, ld, s.d_v, fsdp_attention_keep_factor(&head));
     return FSDP_OK;
 }

@@ -11,7 +11,9 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    QUAD = 4 /* rows that are packed at a time: two lanes in bf16, four in f32 */
+    QUAD = 4,                   /* rows that are packed at a time: two lanes in bf16, four in f32 */
+    COLUMNS = FSDP_AMX_COLUMNS, /* of a panel, and bytes of its rows */
+    PANEL_ROW = COLUMNS * FSDP_TILE_LANE_BYTES
 };
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
@@ -199,35 +201,13 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
     }
 }
 
-/* Pairs of rows 0 and 1, 2 and 3, ... of sixteen columns, each as round_two() leaves them, to a
- * square of AMX's: a column's eight rows are four neighbouring lanes of its row there. */
-FSDP_INLINE void put_square(char *to, const __m512i rounded[ROWS / 2])
+/* Two rows of sixteen columns, as round_two() leaves them, to lanes: a row of a panel for AMX. */
+FSDP_INLINE void put_pair(char *to, __m512i rounded)
 {
     const __m512i pairs =
         _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    __m512i x[4], y[4];
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        x[i] = _mm512_permutexvar_epi16(pairs, rounded[i]);
-    y[0] = _mm512_unpacklo_epi32(x[0], x[1]);
-    y[1] = _mm512_unpackhi_epi32(x[0], x[1]);
-    y[2] = _mm512_unpacklo_epi32(x[2], x[3]);
-    y[3] = _mm512_unpackhi_epi32(x[2], x[3]);
-    x[0] = _mm512_unpacklo_epi64(y[0], y[2]);
-    x[1] = _mm512_unpackhi_epi64(y[0], y[2]);
-    x[2] = _mm512_unpacklo_epi64(y[1], y[3]);
-    x[3] = _mm512_unpackhi_epi64(y[1], y[3]);
-    UNROLL
-    for (int i = 0; i < 4; i++) { /* columns i, 4 + i, 8 + i, 12 + i */
-        _mm_storeu_si128((__m128i *)(void *)(to + 64 * i), _mm512_castsi512_si128(x[i]));
-        _mm_storeu_si128((__m128i *)(void *)(to + 64 * (4 + i)),
-                         _mm512_extracti32x4_epi32(x[i], 1));
-        _mm_storeu_si128((__m128i *)(void *)(to + 64 * (8 + i)),
-                         _mm512_extracti32x4_epi32(x[i], 2));
-        _mm_storeu_si128((__m128i *)(void *)(to + 64 * (12 + i)),
-                         _mm512_extracti32x4_epi32(x[i], 3));
-    }
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pairs, rounded));
 }
 
 /* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to meet
@@ -252,12 +232,11 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
 {
     __m512 scale = _mm512_set1_ps(s->scale), diagonal = _mm512_setzero_ps();
     int64_t size = dtype == FSDP_DTYPE_BF16 ? 2 : 4;
-    __m512i p_square[ROWS / 2] = {0}, d_s_square[ROWS / 2] = {0};
     UNROLL
     for (int quad = 0; quad < ROWS; quad += QUAD) {
         __m512 p[QUAD], d_s[QUAD];
         __m512i p_rounded[2] = {0}, d_s_rounded[2] = {0};
-        if (part && quad >= s->rows)
+        if (part && !amx && quad >= s->rows)
             break;
         UNROLL
         for (int i = 0; i < QUAD; i++) {
@@ -302,20 +281,17 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
         /* A row of quad's lanes is 8 keys of 4 bytes, for each pair of rows or row. */
         if (amx) {
+            const int64_t at = j / COLUMNS * g->tile_bytes + quad / 2 * PANEL_ROW + j % COLUMNS * 4;
             UNROLL
             for (int i = 0; i < 2; i++) {
-                p_square[quad / 2 + i] = p_rounded[i];
-                d_s_square[quad / 2 + i] = d_s_rounded[i];
+                put_pair(g->p_tiles + at + i * PANEL_ROW, p_rounded[i]);
+                put_pair(g->d_s_tiles + at + i * PANEL_ROW, d_s_rounded[i]);
             }
             continue;
         }
         int64_t at = quad * 8 * size + j / 8 * g->tile_bytes;
         put_tiles(dtype, part, s->rows - quad, g->p_tiles + at, g->tile_bytes, p, p_rounded);
         put_tiles(dtype, part, s->rows - quad, g->d_s_tiles + at, g->tile_bytes, d_s, d_s_rounded);
-    }
-    if (amx) {
-        put_square(g->p_tiles + j / 16 * g->tile_bytes, p_square);
-        put_square(g->d_s_tiles + j / 16 * g->tile_bytes, d_s_square);
     }
     if (biased && g->d_bias)
         add_to(g->d_bias + j - (ROWS - 1), diagonal);
@@ -467,11 +443,47 @@ BF16_TARGET static void store_widened(void *dst, fsdp_dtype dtype, int64_t dst_l
     store_as(false, dst, dtype, dst_ld, src, src_ld, factors, factor, rows, width);
 }
 
+/* Sixteen rows at a time, of which sixteen columns are a square of src. */
+BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
+                                     int64_t src_ld, float factor, int64_t rows, int64_t width)
+{
+    const __m512 f = _mm512_set1_ps(factor);
+    for (int64_t i = 0; i < rows; i += 16)
+        for (int64_t j = 0; j < width; j += 16) {
+            __m512i x[16];
+            const __mmask16 lanes = lanes_in(0, 0, (int)fsdp_min_i64(width - j, 16));
+            const __mmask16 there = lanes_in(0, 0, (int)fsdp_min_i64(rows - i, 16));
+            UNROLL
+            for (int r = 0; r < 16; r++)
+                x[r] = j + r < width
+                           ? (__m512i)_mm512_mul_ps(
+                                 f, _mm512_maskz_loadu_ps(there, src + (j + r) * src_ld + i))
+                           : _mm512_setzero_si512();
+            fsdp_avx512_transpose(x);
+            for (int64_t r = 0; r < 16 && i + r < rows; r++) {
+                const int64_t at = (i + r) * dst_ld + j;
+                if (dtype == FSDP_DTYPE_F32)
+                    _mm512_mask_storeu_ps((float *)dst + at, lanes, (__m512)x[r]);
+                else if (lanes == 0xffff) /* masked stores of 2 bytes are slow */
+                    _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)dst + at),
+                                        fsdp_avx512_round_bf16(true, (__m512)x[r]));
+                else
+                    _mm256_mask_storeu_epi16((uint16_t *)dst + at, lanes,
+                                             fsdp_avx512_round_bf16(true, (__m512)x[r]));
+            }
+        }
+}
+
 const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_attention_strips) = {
     .softmax = softmax, .gradient = gradient, .keep = keep, .dot = dot, .store = store};
 
 const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_amx_strips) = {
-    .softmax = softmax, .gradient = gradient_amx, .keep = keep, .dot = dot, .store = store};
+    .softmax = softmax,
+    .gradient = gradient_amx,
+    .keep = keep,
+    .dot = dot,
+    .store = store,
+    .store_turned = store_turned};
 
 const fsdp_cpu_attention_strips FSDP_ISA_NAME_OF(fsdp_cpu_widening_strips) = {
     .softmax = softmax,

@@ -34,4 +34,35 @@ FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
     fsdp_vec_store_bf16((uint16_t *)&rounded, (fsdp_vec)x);
     return rounded;
 }
+
+/* 16 x 16 lanes, rows to columns. */
+FSDP_INLINE void fsdp_avx512_transpose(__m512i r[16])
+{
+    __m512i t[16];
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
+        t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
+        t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        int high = i & 4, low = i & 3;
+        r[high + low] = _mm512_shuffle_i32x4(t[high + low], t[8 + high + low], 0x88);
+        r[8 + high + low] = _mm512_shuffle_i32x4(t[high + low], t[8 + high + low], 0xdd);
+    }
+}
 #endif

@@ -69,13 +69,13 @@ FSDP_INLINE void turn_squares(char *const to[2], const char *src, int64_t row_by
         lower[i] = pair[0];
         upper[i] = pair[1];
     }
-    transpose(lower);
+    fsdp_avx512_transpose(lower);
     UNROLL
     for (int i = 0; i < ROWS; i++)
         _mm512_storeu_si512(to[0] + i * LINE, lower[i]);
     if (rows <= ROWS)
         return;
-    transpose(upper);
+    fsdp_avx512_transpose(upper);
     UNROLL
     for (int i = 0; i < ROWS; i++)
         _mm512_storeu_si512(to[1] + i * LINE, upper[i]);

@@ -45,37 +45,6 @@ FSDP_INLINE uint32_t first_bits(int64_t n)
     return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
 }
 
-/* 16 x 16 lanes, rows to columns. */
-FSDP_INLINE void transpose(__m512i r[16])
-{
-    __m512i t[16];
-    UNROLL
-    for (int i = 0; i < 8; i++) {
-        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-        r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-        r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-        r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-    }
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
-        t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
-        t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
-        t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
-    }
-    UNROLL
-    for (int i = 0; i < 8; i++) {
-        int high = i & 4, low = i & 3;
-        r[high + low] = _mm512_shuffle_i32x4(t[high + low], t[8 + high + low], 0x88);
-        r[8 + high + low] = _mm512_shuffle_i32x4(t[high + low], t[8 + high + low], 0xdd);
-    }
-}
-
 /* Elements of k in a lane, and bytes of them in memory. */
 FSDP_INLINE int64_t per_lane(pack_form form)
 {
@@ -113,7 +82,7 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
         ask((uintptr_t)at + (uintptr_t)ahead);
         at = (const char *)((uintptr_t)at + (uintptr_t)row_bytes);
     }
-    transpose(r);
+    fsdp_avx512_transpose(r);
     UNROLL
     for (int i = 0; i < 16; i++)
         if (i * per_lane(form) < left)
