@@ -202,11 +202,11 @@ TEST(products_of_training_shapes_equal_the_double_loop_on_every_isa)
         check_training_shapes(t, *isa);
 }
 
-/* Our tiles split k from 512 or 2048 bf16 on, or half as many f32: C is added to, or sums wait in
- * scratch. */
+/* Our tiles split k from 512 or 2048 bf16 on, or half as many f32, and otherwise from 8192 on: C is
+ * added to, or sums wait in scratch. */
 TEST(long_reductions_equal_the_double_loop_on_every_isa)
 {
-    static const int64_t lengths[] = {513, 1027, 2049, 4110};
+    static const int64_t lengths[] = {513, 1027, 2049, 4110, 8210};
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
         fsdp_kernel_context *context;
         const fsdp_kernels *kernels;
@@ -214,7 +214,7 @@ TEST(long_reductions_equal_the_double_loop_on_every_isa)
         for (int i = 0; i < 64 && !t->failed; i++) {
             problem p = {.m = 45 + i,
                          .n = 64 + i,
-                         .k = lengths[i % 4],
+                         .k = lengths[i % 5],
                          .trans_a = (i & 4) != 0,
                          .trans_b = (i & 8) != 0,
                          .beta = (i & 16) != 0,

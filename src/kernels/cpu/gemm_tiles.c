@@ -186,8 +186,10 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
     bool bf16 = args->ab_dtype == FSDP_DTYPE_BF16;
     int64_t lane = bf16 && !g.tiles->widens ? 2 : 1; /* elements of k */
     g.pack_a = args->trans_a || args->k % lane != 0 || g.tiles->widens;
-    g.split =
-        even_part(args->k, g.pack_a ? g.tiles->most_packed_k : g.tiles->most_depth * lane, lane);
+    const int64_t most_depth =
+        args->k >= FSDP_TILE_LONG_K ? g.tiles->most_long_depth : g.tiles->most_depth;
+    const int64_t whole = g.tiles->amx ? lane * FSDP_AMX_LANES : lane;
+    g.split = even_part(args->k, g.pack_a ? g.tiles->most_packed_k : most_depth * lane, whole);
     g.sums = g.split < args->k && args->c_dtype != FSDP_DTYPE_F32;
     cut(&g, pool ? fsdp_thread_pool_size(pool) : 1);
     fsdp_parallel_for(pool, g.row_tasks * ceil_div(args->n, g.task_columns), run_task, &g);

@@ -27,7 +27,8 @@ enum {
     FSDP_TILE_ROWS = 8,
     FSDP_TILE_COLUMNS = 48, /* 24 accumulators, 3 of B, 1 of A */
     FSDP_TILE_LANE_BYTES = 4,
-    FSDP_AMX_ROWS = 16, /* of a register */
+    FSDP_TILE_LONG_K = 1 << 13, /* elements */
+    FSDP_AMX_ROWS = 16,         /* of a register */
     FSDP_AMX_LANES = 16,
     FSDP_AMX_COLUMNS = 32,
     FSDP_AMX_BYTES = FSDP_AMX_ROWS * FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES
@@ -58,7 +59,10 @@ typedef struct fsdp_cpu_tiles {
     bool amx;     /* Note [Panels for AMX]; bf16 alone */
     int64_t rows; /* of a tile of C, and its columns: tasks are cut at multiples of them */
     int64_t columns;
-    int64_t most_depth; /* lanes of a split of k */
+    int64_t most_depth; /* lanes of a split of k, */
+    /* and from a k of FSDP_TILE_LONG_K elements on: sums wait in scratch anyway, and the fewer
+     * lanes, the more columns a task has and the more often a strip of A is read in a cache */
+    int64_t most_long_depth;
     /* Elements of k where A is packed, from rows of k that lie apart: so many pages are known to
      * the second TLB, and C, usually f32, can be added to. */
     int64_t most_packed_k;

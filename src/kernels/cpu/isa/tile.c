@@ -331,6 +331,7 @@ const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {
     .rows = ROWS,
     .columns = FSDP_TILE_COLUMNS,
     .most_depth = 1024, /* a panel of B is at most 192 KiB */
+    .most_long_depth = 1024,
     .most_packed_k = 512,
     .a_bytes = 512 << 10,
     .b_bytes = 2 << 20,
@@ -343,6 +344,7 @@ const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_widening_tiles) = {.widens = true
                                                                   .rows = ROWS,
                                                                   .columns = FSDP_TILE_COLUMNS,
                                                                   .most_depth = 512,
+                                                                  .most_long_depth = 512,
                                                                   .most_packed_k = 512,
                                                                   .a_bytes = 512 << 10,
                                                                   .b_bytes = 2 << 20,
