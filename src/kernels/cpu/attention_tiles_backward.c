@@ -9,7 +9,8 @@
 enum {
     ROWS = FSDP_TILE_ROWS,
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* of a lane of a tile */
-    BLOCK_ROWS = 64,                          /* over which a product for dK and dV sums */
+    BLOCK_ROWS = 64,                          /* over which a product for dK and dV sums, */
+    AMX_BLOCK_ROWS = 128,                     /* and where products are faster */
     /* Of P^T, and of dS^T: long sequences have shorter blocks. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_COLUMNS * FSDP_TILE_LANE_BYTES
@@ -21,15 +22,24 @@ typedef struct backward_scratch {
     char *q_block, *d_out_block; /* summed over for dK and dV */
     char *p_tiles, *d_s_tiles;   /* of a block's P^T and dS^T; with AMX panels of P and dS */
     char *d_s, *left;
-    float *d_k, *d_v; /* [keys, padded_dim]; with AMX [padded_dim, keys] */
+    float *d_k, *d_v; /* [keys, padded_dim]; with AMX [padded_dim, keys]; sums_bytes each */
+    bool begun;       /* they have sums of some block */
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
+    size_t sums_bytes;
     int64_t block_rows, sums_ld, d_s_ld, scores_ld, keep_ld;
 } backward_scratch;
 
 static int64_t min(int64_t x, int64_t y)
 {
     return x < y ? x : y;
+}
+
+/* Of sums whose columns are keys: rows that lie a large power of two apart displace each other. */
+static int64_t turned_ld(int64_t keys)
+{
+    const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
+    return columns % 256 ? columns : columns + 16;
 }
 
 static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head, int worker,
@@ -39,14 +49,15 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     size_t dim = (size_t)head->padded_dim, rows = (size_t)head->strip;
     /* A register of AMX sums over 32. */
     const int64_t least = head->tiles->amx ? 2 * FSDP_AMX_LANES : head->strip;
-    s->block_rows = BLOCK_ROWS;
+    s->block_rows = head->tiles->amx ? AMX_BLOCK_ROWS : BLOCK_ROWS;
     while (s->block_rows > least && s->block_rows * head->keys > BLOCK_ELEMENTS)
         s->block_rows /= 2;
     s->scores_ld = s->d_s_ld = fsdp_attention_scores_ld(head->keys);
     s->keep_ld = fsdp_attention_keep_ld(head->keys);
-    s->sums_ld = head->tiles->amx ? s->scores_ld : head->padded_dim;
-    const size_t sums =
-        (size_t)(head->tiles->amx ? s->sums_ld * head->padded_dim : head->keys * s->sums_ld);
+    s->begun = false;
+    s->sums_ld = head->tiles->amx ? turned_ld(head->keys) : head->padded_dim;
+    s->sums_bytes =
+        (size_t)(s->sums_ld * (head->tiles->amx ? head->padded_dim : head->keys)) * word;
     const int64_t depth = fsdp_tile_depth(head->dtype, s->block_rows);
     const size_t block = head->tiles->amx ? fsdp_tile_b_bytes(head->tiles, head->keys, depth)
                                           : fsdp_tile_a_bytes(head->tiles, head->keys, depth);
@@ -64,8 +75,8 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     size_t d_s_tiles = fsdp_scratch_part(&bytes, block);
     size_t d_s = fsdp_scratch_part(&bytes, rows * (size_t)s->d_s_ld * size);
     size_t left = fsdp_scratch_part(&bytes, fsdp_attention_left_bytes(head));
-    size_t d_k = fsdp_scratch_part(&bytes, sums * word);
-    size_t d_v = fsdp_scratch_part(&bytes, sums * word);
+    size_t d_k = fsdp_scratch_part(&bytes, s->sums_bytes);
+    size_t d_v = fsdp_scratch_part(&bytes, s->sums_bytes);
     size_t scores = fsdp_scratch_part(&bytes, scores_bytes);
     size_t d_p = fsdp_scratch_part(&bytes, scores_bytes);
     size_t d_q = fsdp_scratch_part(&bytes, rows * dim * word);
@@ -120,6 +131,13 @@ static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int
         return keys / FSDP_AMX_COLUMNS * tile_bytes(head, p) + lane * PANEL_ROW +
                keys % FSDP_AMX_COLUMNS * FSDP_TILE_LANE_BYTES;
     return keys / ROWS * tile_bytes(head, p) + lane * LANE_BYTES;
+}
+
+/* That P and dS have in a block: whole panels with AMX, whose sums have room for them. */
+static int64_t block_keys(const fsdp_attention_head *head, const block_part *p)
+{
+    const int64_t keys = p->block.end - p->block.first;
+    return head->tiles->amx ? fsdp_attention_round(keys, FSDP_AMX_COLUMNS) : keys;
 }
 
 /* Of what P and dS have for the part's rows: keys [first, end) become zeros. */
@@ -201,10 +219,15 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
     const char *d_out = fsdp_attention_at(head, args->d_out, ld, row, head->h);
     const char *out = fsdp_attention_at(head, args->out, ld, row, head->h);
     char *d_q = (char *)args->d_q + (d_out - (const char *)args->d_out);
-    int64_t lanes = fsdp_tile_depth(head->dtype, p->rows);
-    zero_tiles(head, s, p, p->block.first, min(p->range.first, p->block.end), lanes);
-    zero_tiles(head, s, p, p->range.first + fsdp_attention_round(p->range.end - p->range.first, 16),
-               p->block.end, lanes);
+    const int64_t lanes = fsdp_tile_depth(head->dtype, p->rows);
+    const int64_t end = p->block.first + block_keys(head, p);
+    if (p->range.end == p->range.first) {
+        zero_tiles(head, s, p, p->block.first, end, lanes);
+    } else {
+        const int64_t columns = fsdp_attention_round(p->range.end - p->range.first, 16);
+        zero_tiles(head, s, p, p->block.first, p->range.first, lanes);
+        zero_tiles(head, s, p, p->range.first + columns, end, lanes);
+    }
     if (p->range.end > p->range.first) {
         head->strips->dot(s->delta, d_out, out, args->dtype, ld, p->rows, args->head_dim);
         gradient_of_strip(head, s, p, fsdp_attention_at(head, args->q, args->q_ld, row, head->h),
@@ -233,7 +256,7 @@ static void spread(const fsdp_attention_head *head, const backward_scratch *s, c
                    const char *tiles, const char *rows, float *d_keys)
 {
     const bool amx = head->tiles->amx;
-    const int64_t keys = p->block.end - p->block.first, dim = head->args->head_dim;
+    const int64_t keys = block_keys(head, p), dim = head->args->head_dim;
     head->tiles->multiply(&(fsdp_tile_block){.dtype = head->dtype,
                                              .m = amx ? dim : keys,
                                              .n = amx ? keys : dim,
@@ -243,11 +266,22 @@ static void spread(const fsdp_attention_head *head, const backward_scratch *s, c
                                              .c = d_keys + p->block.first * (amx ? 1 : s->sums_ld),
                                              .c_dtype = FSDP_DTYPE_F32,
                                              .ldc = s->sums_ld,
-                                             .add = true});
+                                             .add = s->begun});
 }
 
-static void backward_block(const fsdp_attention_head *head, const backward_scratch *s,
-                           int64_t query, int64_t rows)
+/* Before the first block is added: one that has all keys need not be. */
+static void begin_sums(const fsdp_attention_head *head, backward_scratch *s,
+                       fsdp_attention_range block)
+{
+    if (s->begun || (block.first == 0 && block.end == head->keys))
+        return;
+    memset(s->d_k, 0, s->sums_bytes);
+    memset(s->d_v, 0, s->sums_bytes);
+    s->begun = true;
+}
+
+static void backward_block(const fsdp_attention_head *head, backward_scratch *s, int64_t query,
+                           int64_t rows)
 {
     const fsdp_attention_args *args = head->args;
     int64_t row = head->q_row + query, ld = args->heads * args->head_dim;
@@ -267,15 +301,17 @@ static void backward_block(const fsdp_attention_head *head, const backward_scrat
     }
     if (p.block.end == p.block.first)
         return;
+    begin_sums(head, s, p.block);
     pack_rows(head, s->d_out_block, fsdp_attention_at(head, args->d_out, ld, row, head->h), ld,
               rows);
     spread(head, s, &p, s->p_tiles, s->d_out_block, s->d_v);
     pack_rows(head, s->q_block, fsdp_attention_at(head, args->q, args->q_ld, row, head->h),
               args->q_ld, rows);
     spread(head, s, &p, s->d_s_tiles, s->q_block, s->d_k);
+    s->begun = true;
 }
 
-static void backward_queries(const fsdp_attention_head *head, const backward_scratch *s)
+static void backward_queries(const fsdp_attention_head *head, backward_scratch *s)
 {
     const fsdp_attention_args *args = head->args;
     fsdp_attention_make_table(head, s->bias);
@@ -313,12 +349,9 @@ fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worke
     fsdp_attention_pack_columns(&head, s.k, k, args->k_ld, head.keys);
     fsdp_attention_pack_columns(&head, s.v, v, args->v_ld, head.keys);
     fsdp_attention_pack_depth(&head, s.k_depth, k, args->k_ld, head.keys);
-    const size_t sums_bytes =
-        (size_t)(s.sums_ld * (head.tiles->amx ? head.padded_dim : head.keys)) * sizeof(float);
-    memset(s.d_k, 0, sums_bytes);
-    memset(s.d_v, 0, sums_bytes);
     for (; head.h < (kv + 1) * group; head.h++)
         backward_queries(&head, &s);
+    begin_sums(&head, &s, (fsdp_attention_range){0, 0});
     const int64_t at =
         (head.k_row * ld + kv * args->head_dim) * (int64_t)fsdp_dtype_size(args->dtype);
     store_sums(&head, &s, (char *)args->d_k + at, ld, s.d_k, args->scale);

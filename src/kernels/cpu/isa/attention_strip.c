@@ -448,10 +448,14 @@ BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld
                                      int64_t src_ld, float factor, int64_t rows, int64_t width)
 {
     const __m512 f = _mm512_set1_ps(factor);
+    const int64_t size = dtype == FSDP_DTYPE_F32 ? 4 : 2;
     for (int64_t i = 0; i < rows; i += 16)
         for (int64_t j = 0; j < width; j += 16) {
             __m512i x[16];
             const __mmask16 lanes = lanes_in(0, 0, (int)fsdp_min_i64(width - j, 16));
+            const char *ahead = (const char *)dst + ((i + 16) * dst_ld + j) * size;
+            for (int r = 0; r < 16; r++) /* as in store_as */
+                __builtin_prefetch(ahead + r * dst_ld * size, 1);
             const __mmask16 there = lanes_in(0, 0, (int)fsdp_min_i64(rows - i, 16));
             UNROLL
             for (int r = 0; r < 16; r++)
