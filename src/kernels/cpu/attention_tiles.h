@@ -74,7 +74,8 @@ typedef struct fsdp_cpu_attention_strips {
     /* dst[i] = src[i] * factors[i] * factor; factors may be NULL. */
     void (*store)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
                   const float *factors, float factor, int64_t rows, int64_t width);
-    /* dst [rows, width], of dtype, = src^T * factor. With AMX alone: Note [Turned sums]. */
+    /* dst [rows, width], of dtype, = src^T * factor; src [width, rows]. NULL without AMX: Note
+     * [Turned sums]. */
     void (*store_turned)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
                          int64_t src_ld, float factor, int64_t rows, int64_t width);
 } fsdp_cpu_attention_strips;

@@ -13,7 +13,7 @@ enum {
     AMX_BLOCK_ROWS = 128,                     /* and where products are faster */
     /* Of P^T, and of dS^T: long sequences have shorter blocks. */
     BLOCK_ELEMENTS = 1 << 17,
-    PANEL_ROW = FSDP_AMX_COLUMNS * FSDP_TILE_LANE_BYTES
+    PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
 
 typedef struct backward_scratch {

@@ -31,6 +31,7 @@ enum {
     FSDP_AMX_ROWS = 16,         /* of a register */
     FSDP_AMX_LANES = 16,
     FSDP_AMX_COLUMNS = 32,
+    FSDP_AMX_PANEL_ROW = FSDP_AMX_COLUMNS * FSDP_TILE_LANE_BYTES, /* bytes of a panel's lane of k */
     FSDP_AMX_BYTES = FSDP_AMX_ROWS * FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES
 };
 

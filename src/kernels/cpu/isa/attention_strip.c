@@ -12,8 +12,8 @@
 enum {
     ROWS = FSDP_TILE_ROWS,
     QUAD = 4,                   /* rows that are packed at a time: two lanes in bf16, four in f32 */
-    COLUMNS = FSDP_AMX_COLUMNS, /* of a panel, and bytes of its rows */
-    PANEL_ROW = COLUMNS * FSDP_TILE_LANE_BYTES
+    COLUMNS = FSDP_AMX_COLUMNS, /* of a panel */
+    PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
@@ -416,15 +416,7 @@ FSDP_INLINE BF16_TARGET void store_as(bool use_bf16, void *dst, fsdp_dtype dtype
         for (int64_t j = 0; j < width; j += 16) {
             __mmask16 lanes = lanes_in(0, 0, (int)fsdp_min_i64(width - j, 16));
             __m512 x = _mm512_mul_ps(_mm512_loadu_ps(src + i * src_ld + j), f);
-            int64_t at = i * dst_ld + j;
-            if (dtype == FSDP_DTYPE_F32)
-                _mm512_mask_storeu_ps((float *)dst + at, lanes, x);
-            else if (lanes == 0xffff) /* masked stores of 2 bytes are slow */
-                _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)dst + at),
-                                    fsdp_avx512_round_bf16(use_bf16, x));
-            else
-                _mm256_mask_storeu_epi16((uint16_t *)dst + at, lanes,
-                                         fsdp_avx512_round_bf16(use_bf16, x));
+            fsdp_avx512_store(use_bf16, dst, dtype, i * dst_ld + j, lanes, x);
         }
     }
 }
@@ -464,17 +456,8 @@ BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld
                                  f, _mm512_maskz_loadu_ps(there, src + (j + r) * src_ld + i))
                            : _mm512_setzero_si512();
             fsdp_avx512_transpose(x);
-            for (int64_t r = 0; r < 16 && i + r < rows; r++) {
-                const int64_t at = (i + r) * dst_ld + j;
-                if (dtype == FSDP_DTYPE_F32)
-                    _mm512_mask_storeu_ps((float *)dst + at, lanes, (__m512)x[r]);
-                else if (lanes == 0xffff) /* masked stores of 2 bytes are slow */
-                    _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)dst + at),
-                                        fsdp_avx512_round_bf16(true, (__m512)x[r]));
-                else
-                    _mm256_mask_storeu_epi16((uint16_t *)dst + at, lanes,
-                                             fsdp_avx512_round_bf16(true, (__m512)x[r]));
-            }
+            for (int64_t r = 0; r < 16 && i + r < rows; r++)
+                fsdp_avx512_store(true, dst, dtype, (i + r) * dst_ld + j, lanes, (__m512)x[r]);
         }
 }
 

@@ -35,6 +35,19 @@ FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
     return rounded;
 }
 
+/* The lanes of x to elements [i, i + 16) of dst, f32 or bf16. */
+FSDP_INLINE BF16_TARGET void fsdp_avx512_store(bool use_bf16, void *dst, fsdp_dtype dtype,
+                                               int64_t i, __mmask16 lanes, __m512 x)
+{
+    if (dtype == FSDP_DTYPE_F32)
+        _mm512_mask_storeu_ps((float *)dst + i, lanes, x);
+    else if (lanes == 0xffff) /* masked stores of 2 bytes are slow */
+        _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)dst + i),
+                            fsdp_avx512_round_bf16(use_bf16, x));
+    else
+        _mm256_mask_storeu_epi16((uint16_t *)dst + i, lanes, fsdp_avx512_round_bf16(use_bf16, x));
+}
+
 /* 16 x 16 lanes, rows to columns. */
 FSDP_INLINE void fsdp_avx512_transpose(__m512i r[16])
 {

@@ -21,7 +21,7 @@ enum {
     COLUMNS = FSDP_AMX_COLUMNS,
     LANE = FSDP_TILE_LANE_BYTES,
     LINE = 64, /* a row of a register */
-    PANEL_ROW = COLUMNS * LANE,
+    PANEL_ROW = FSDP_AMX_PANEL_ROW,
     PAIR = 2 * LANES,        /* elements of k in a row of a register */
     GROUP_BYTES = 512 << 10, /* of B that all rows of a block see in turn, in the second cache */
     FAR_DEPTH = 64           /* lanes: a shorter tile is over before memory answers */

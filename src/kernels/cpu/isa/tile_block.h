@@ -7,9 +7,8 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 /* Sixteen columns of a tile of results to their place (i, j) in C, with what is added. */
-FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16, bool whole,
-                                             __mmask16 lanes, fsdp_v16 y, fsdp_v16 bias, int64_t i,
-                                             int64_t j)
+FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16, __mmask16 lanes,
+                                             fsdp_v16 y, fsdp_v16 bias, int64_t i, int64_t j)
 {
     int64_t at = i * b->ldc + j;
     if (b->sum)
@@ -17,14 +16,7 @@ FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16
     y += bias;
     if (b->add)
         y += (fsdp_v16)fsdp_avx512_load(b->c, b->c_dtype, at, lanes);
-    if (b->c_dtype == FSDP_DTYPE_F32)
-        _mm512_mask_storeu_ps((float *)b->c + at, lanes, (__m512)y);
-    else if (whole) /* masked stores of 2 bytes are slow */
-        _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)b->c + at),
-                            fsdp_avx512_round_bf16(bf16, (__m512)y));
-    else
-        _mm256_mask_storeu_epi16((uint16_t *)b->c + at, lanes,
-                                 fsdp_avx512_round_bf16(bf16, (__m512)y));
+    fsdp_avx512_store(bf16, b->c, b->c_dtype, at, lanes, (__m512)y);
 }
 
 /* A tile of results [rows, columns] in `x`, whose rows are x_ld apart, to its place (i0, j0). */
@@ -38,11 +30,11 @@ FSDP_INLINE BF16_TARGET void fsdp_finish_tile(bool bf16, const fsdp_tile_block *
                                 : fsdp_set16(0.0f);
         if (columns - j >= 16) {
             for (int i = 0; i < rows; i++)
-                fsdp_finish_row(b, bf16, true, 0xffff, fsdp_load16(x + i * x_ld + j), bias, i0 + i,
+                fsdp_finish_row(b, bf16, 0xffff, fsdp_load16(x + i * x_ld + j), bias, i0 + i,
                                 j0 + j);
         } else {
             for (int i = 0; i < rows; i++)
-                fsdp_finish_row(b, bf16, false, lanes, fsdp_load16(x + i * x_ld + j), bias, i0 + i,
+                fsdp_finish_row(b, bf16, lanes, fsdp_load16(x + i * x_ld + j), bias, i0 + i,
                                 j0 + j);
         }
     }
