@@ -68,7 +68,9 @@ WARN_C := -Wstrict-prototypes -Wmissing-prototypes
 OPT ?= -O2 -g
 ISA_OPT ?= -O3
 # -ffp-contract=off: a product and a sum are contracted only where the code says fma.
-COMMON := $(OPT) -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -pthread -I. -Iinclude \
+# Sanitized code is several times as large: its tests share one library, of which they see all.
+VISIBILITY := $(if $(SANITIZE),default,hidden)
+COMMON := $(OPT) -fPIC -fvisibility=$(VISIBILITY) -ffp-contract=off -fno-math-errno -pthread -I. -Iinclude \
           -MMD -MP $(DEFS) $(DEPS_CFLAGS) $(PKG_CFLAGS) $(if $(DEBUG),-DFSDP_DEBUG) $(SANITIZE)
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE $(COMMON) $(WARN) $(WARN_C) $(CFLAGS)
 CXXFLAGS_ALL := -std=c++17 $(COMMON) $(WARN) $(CXXFLAGS)
@@ -89,6 +91,7 @@ BENCH_C := $(wildcard bench/*.c)
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CXX:%.cc=$(BUILD)/%.cc.o) \
          $(foreach isa,$(ISAS),$(ISA_C:%.c=$(BUILD)/%.$(isa).o))
 CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
+TEST_LIB := $(BUILD)/libfsdp$(if $(SANITIZE),-tests.so,.a)
 TESTS := $(TEST_C:%.c=$(BUILD)/%)
 TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
@@ -163,10 +166,13 @@ $(BUILD)/libfsdp.a: $(LIB_O)
 $(BUILD)/libfsdp.so: $(LIB_O)
 	@echo "  LD $@"
 	$(Q)$(CC) -shared -Wl,-soname,libfsdp.so.0 -o $@ $^ $(LDLIBS_ALL)
+$(BUILD)/libfsdp-tests.so: $(LIB_O)
+	@echo "  LD $@"
+	$(Q)$(CC) -shared -Wl,-soname,$(abspath $@) -Wl,-Bsymbolic -o $@ $^ $(LDLIBS_ALL)
 $(BUILD)/fsdp: $(CLI_O) $(BUILD)/libfsdp.a
 	@echo "  LD $@"
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
-$(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(BUILD)/libfsdp.a
+$(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(TEST_LIB)
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
 $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
