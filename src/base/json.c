@@ -11,6 +11,7 @@
 #include "src/base/json.h"
 #include "src/base/json_internal.h"
 #include "src/base/repr.h"
+#include "src/base/str.h"
 
 /* ---- preparing the text ------------------------------------------------------------------------
  * One pass before jansson: bounds the nesting, refuses \u0000, and finds the literals jansson
@@ -334,39 +335,23 @@ bool fsdp_json_has(fsdp_json_node node, const char *key)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-typedef struct text {
-    char *at;
-    size_t left; /* with the final NUL */
-} text;
-
-FSDP_PRINTF(2, 3) static void put(text *t, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(t->at, t->left, format, args);
-    va_end(args);
-    size_t used = n < 0 ? 0 : (size_t)n < t->left ? (size_t)n : t->left - 1;
-    t->at += used;
-    t->left -= used;
-}
-
 /* Containers occur once in a document, so where one is can be searched when an error needs it
  * instead of being carried along. Appends "a.b[2]". */
-static bool put_path_to(text *t, json_t *from, const json_t *container)
+static bool put_path_to(fsdp_text *t, json_t *from, const json_t *container)
 {
     if (from == container)
         return true;
-    text before = *t;
+    fsdp_text before = *t;
     if (json_is_object(from)) {
         for (void *it = json_object_iter(from); it; it = json_object_iter_next(from, it)) {
-            put(t, "%s%s", before.at[-1] == ' ' ? "" : ".", json_object_iter_key(it));
+            fsdp_text_printf(t, "%s%s", before.at[-1] == ' ' ? "" : ".", json_object_iter_key(it));
             if (put_path_to(t, json_object_iter_value(it), container))
                 return true;
             *t = before;
         }
     } else if (json_is_array(from)) {
         for (size_t i = 0; i < json_array_size(from); i++) {
-            put(t, "[%zu]", i);
+            fsdp_text_printf(t, "[%zu]", i);
             if (put_path_to(t, json_array_get(from, i), container))
                 return true;
             *t = before;
@@ -375,40 +360,40 @@ static bool put_path_to(text *t, json_t *from, const json_t *container)
     return false;
 }
 
-static void put_value(text *t, json_t *value)
+static void put_value(fsdp_text *t, json_t *value)
 {
     char number[FSDP_REPR_BYTES];
     const char *raw = fsdp_json_raw_number(value);
     if (raw) {
-        put(t, "%.40s", raw);
+        fsdp_text_printf(t, "%.40s", raw);
         return;
     }
     switch (json_typeof(value)) {
     case JSON_OBJECT:
-        put(t, "an object");
+        fsdp_text_printf(t, "an object");
         break;
     case JSON_ARRAY:
-        put(t, "a list");
+        fsdp_text_printf(t, "a list");
         break;
     case JSON_STRING:
-        put(t, "\"%.40s%s\"", json_string_value(value),
-            json_string_length(value) > 40 ? "..." : "");
+        fsdp_text_printf(t, "\"%.40s%s\"", json_string_value(value),
+                         json_string_length(value) > 40 ? "..." : "");
         break;
     case JSON_INTEGER:
-        put(t, "%lld", (long long)json_integer_value(value));
+        fsdp_text_printf(t, "%lld", (long long)json_integer_value(value));
         break;
     case JSON_REAL:
         fsdp_f64_repr(json_real_value(value), number);
-        put(t, "%s", number);
+        fsdp_text_printf(t, "%s", number);
         break;
     case JSON_TRUE:
-        put(t, "true");
+        fsdp_text_printf(t, "true");
         break;
     case JSON_FALSE:
-        put(t, "false");
+        fsdp_text_printf(t, "false");
         break;
     case JSON_NULL:
-        put(t, "null");
+        fsdp_text_printf(t, "null");
         break;
     }
 }
@@ -425,21 +410,21 @@ static fsdp_status mismatch(fsdp_json_node node, const char *key, const char *ex
         return mismatch(node, NULL, "an object");
     fsdp_json_node found = place(node, key);
     char where[320] = " ", what[96] = "";
-    text t = {where + 1, sizeof where - 1};
+    fsdp_text t = {where + 1, sizeof where - 1};
     if (found.parent) {
         put_path_to(&t, node.doc->root, found.parent);
         if (json_is_array(found.parent))
-            put(&t, "[%zu]", found.index);
+            fsdp_text_printf(&t, "[%zu]", found.index);
         else
-            put(&t, "%s%s", t.at[-1] == ' ' ? "" : ".", key ? key : found.key);
-        put(&t, ": ");
+            fsdp_text_printf(&t, "%s%s", t.at[-1] == ' ' ? "" : ".", key ? key : found.key);
+        fsdp_text_printf(&t, ": ");
     } else if (key) {
-        put(&t, "%s: ", key);
+        fsdp_text_printf(&t, "%s: ", key);
     }
     if (!found.value)
         return fsdp_error(FSDP_ERR_NOT_FOUND, "%s:%smissing, expected %s", node.doc->name, where,
                           expected);
-    t = (text){what, sizeof what};
+    t = (fsdp_text){what, sizeof what};
     put_value(&t, found.value);
     return fsdp_error(FSDP_ERR_FORMAT, "%s:%sexpected %s, found %s", node.doc->name, where,
                       expected, what);

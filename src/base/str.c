@@ -58,6 +58,35 @@ void fsdp_str_fini(fsdp_str *s)
     *s = (fsdp_str){0};
 }
 
+void fsdp_text_printf(fsdp_text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(t->at, t->left, format, args);
+    va_end(args);
+    size_t used = n < 0 ? 0 : (size_t)n < t->left ? (size_t)n : t->left - 1;
+    t->at += used;
+    t->left -= used;
+}
+
+fsdp_status fsdp_names_add(char ***names, size_t *n, size_t *cap, const char *name)
+{
+    char *copy = fsdp_strdup(name);
+    if (!copy || !FSDP_GROW(*names, *cap, *n + 1)) {
+        fsdp_free(copy);
+        return FSDP_ERR_NOMEM;
+    }
+    (*names)[(*n)++] = copy;
+    return FSDP_OK;
+}
+
+void fsdp_names_free(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        fsdp_free(names[i]);
+    fsdp_free(names);
+}
+
 bool fsdp_ends_with(const char *text, const char *end)
 {
     const size_t n = strlen(text), m = strlen(end);

@@ -164,17 +164,6 @@ static int by_address(const void *a, const void *b)
     return ((uintptr_t)x > (uintptr_t)y) - ((uintptr_t)x < (uintptr_t)y);
 }
 
-static fsdp_status add_name(char ***names, size_t *n, size_t *cap, const char *name)
-{
-    char *copy = fsdp_strdup(name);
-    if (!copy || !FSDP_GROW(*names, *cap, *n + 1)) {
-        fsdp_free(copy);
-        return FSDP_ERR_NOMEM;
-    }
-    (*names)[(*n)++] = copy;
-    return FSDP_OK;
-}
-
 static fsdp_status list_unexpected(load_plan *plan, fsdp_load_report *report)
 {
     size_t cap = 0;
@@ -183,7 +172,7 @@ static fsdp_status list_unexpected(load_plan *plan, fsdp_load_report *report)
         const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(plan->reader, i);
         if (!is_old_buffer(entry->name) && !bsearch(&entry, plan->found, plan->names.n,
                                                     sizeof(fsdp_checkpoint_entry *), by_address))
-            FSDP_TRY(add_name(&report->unexpected, &report->n_unexpected, &cap, entry->name));
+            FSDP_TRY(fsdp_names_add(&report->unexpected, &report->n_unexpected, &cap, entry->name));
     }
     return FSDP_OK;
 }
@@ -193,21 +182,14 @@ static fsdp_status list_fresh(const load_plan *plan, fsdp_load_report *report)
     size_t cap = 0;
     for (size_t i = 0; i < plan->n; i++)
         if (!plan->items[i].entry)
-            FSDP_TRY(add_name(&report->fresh, &report->n_fresh, &cap, plan->items[i].name));
+            FSDP_TRY(fsdp_names_add(&report->fresh, &report->n_fresh, &cap, plan->items[i].name));
     return FSDP_OK;
-}
-
-static void free_names(char **names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        fsdp_free(names[i]);
-    fsdp_free(names);
 }
 
 void fsdp_load_report_free(fsdp_load_report *report)
 {
-    free_names(report->unexpected, report->n_unexpected);
-    free_names(report->fresh, report->n_fresh);
+    fsdp_names_free(report->unexpected, report->n_unexpected);
+    fsdp_names_free(report->fresh, report->n_fresh);
     *report = (fsdp_load_report){0};
 }
 

@@ -123,25 +123,18 @@ static fsdp_status print(void *arg, const fsdp_bench_collective *m)
     return FSDP_OK;
 }
 
-static int run_rank(const bench_options *o)
+static fsdp_status run_rank(fsdp_group *group, void *arg)
 {
+    const bench_options *o = arg;
     const fsdp_bench_collectives_config config = {.min_bytes = o->min_size,
                                                   .max_bytes = o->max_size,
                                                   .factor = o->factor,
                                                   .seconds = o->seconds,
                                                   .isa = o->isa};
-    fsdp_group *group = NULL;
     printer p = {.ranks = o->ranks, .json = o->json};
-    fsdp_status status = fsdp_init_process_group(NULL, &group);
-    if (status == FSDP_OK && fsdp_group_rank(group) == 0 && !o->json)
+    if (fsdp_group_rank(group) == 0 && !o->json)
         print_heading(o->ranks);
-    if (status == FSDP_OK)
-        status = fsdp_bench_collectives(&config, group, print, &p);
-    if (status != FSDP_OK && group)
-        fsdp_group_abort(group, status);
-    int code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(PROGRAM);
-    fsdp_destroy_process_group(group);
-    return code;
+    return fsdp_bench_collectives(&config, group, print, &p);
 }
 
 /* --- the launching process --- */
@@ -175,7 +168,7 @@ int fsdp_bench_collectives_main(int argc, char **argv)
     if (check(&o) != FSDP_OK || fsdp_bench_job_report(&report) != FSDP_OK)
         code = fsdp_cli_misused(PROGRAM);
     else
-        code = report ? run_rank(&o) : run_ranks(&o, argv);
+        code = report ? fsdp_cli_run_rank(PROGRAM, run_rank, &o) : run_ranks(&o, argv);
     fsdp_options_destroy(options);
     return code;
 }

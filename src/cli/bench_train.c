@@ -188,25 +188,29 @@ static fsdp_status send_result(int fd, const fsdp_bench_config *config, int rank
     return status;
 }
 
+typedef struct rank_run {
+    fsdp_bench_config *config;
+    int fd; /* of the launching process, for what is told and the result */
+} rank_run;
+
+static fsdp_status measure(fsdp_group *group, void *arg)
+{
+    rank_run *run = arg;
+    fsdp_bench_result result;
+    FSDP_TRY(fsdp_bench_train(run->config, group, tell, &run->fd, &result));
+    if (fsdp_group_rank(group) > 0)
+        return FSDP_OK;
+    return send_result(run->fd, run->config, fsdp_group_world_size(group), &result);
+}
+
 static int run_rank(fsdp_bench_config *config, const char *report)
 {
-    int fd;
-    fsdp_group *group = NULL;
-    fsdp_bench_result result;
-    if (sscanf(report, "%d %d %lf", &fd, &config->threads, &config->start_s) != 3) {
+    rank_run run = {.config = config};
+    if (sscanf(report, "%d %d %lf", &run.fd, &config->threads, &config->start_s) != 3) {
         (void)fsdp_error(FSDP_ERR_INVALID, FSDP_BENCH_REPORT_ENV " is '%s'", report);
         return fsdp_cli_misused(PROGRAM);
     }
-    fsdp_status status = fsdp_init_process_group(NULL, &group);
-    if (status == FSDP_OK)
-        status = fsdp_bench_train(config, group, tell, &fd, &result);
-    if (status == FSDP_OK && fsdp_group_rank(group) == 0)
-        status = send_result(fd, config, fsdp_group_world_size(group), &result);
-    if (status != FSDP_OK && group)
-        fsdp_group_abort(group, status);
-    int code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(PROGRAM);
-    fsdp_destroy_process_group(group);
-    return code;
+    return fsdp_cli_run_rank(PROGRAM, measure, &run);
 }
 
 /* --- the launching process --- */

@@ -67,6 +67,19 @@ int fsdp_cli_misused(const char *program)
     return FSDP_EXIT_USAGE;
 }
 
+int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
+{
+    fsdp_group *group = NULL;
+    fsdp_status status = fsdp_init_process_group(NULL, &group);
+    if (status == FSDP_OK)
+        status = body(group, arg);
+    if (status != FSDP_OK && group)
+        fsdp_group_abort(group, status);
+    const int code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(program);
+    fsdp_destroy_process_group(group);
+    return code;
+}
+
 /* One rank tells it for all. */
 static void print_notes(const char *program, const fsdp_options *options)
 {

@@ -1,6 +1,7 @@
 /* What the commands share: reading options, printing errors. Only src/cli prints
  * fsdp_last_error() and sets exit codes. */
 #pragma once
+#include <fsdp/comm.h>
 #include <fsdp/options.h>
 
 #include "src/cli/commands.h"
@@ -18,6 +19,11 @@ int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void 
 int fsdp_cli_failed(const char *program);
 /* The same for a wrong command line or configuration: returns FSDP_EXIT_USAGE, points to --help. */
 int fsdp_cli_misused(const char *program);
+
+/* Run `body` as a rank of this job, alone or of those that a launcher started, and return the exit
+ * code. If it fails, that was told and the peers stop. */
+typedef fsdp_status fsdp_cli_rank_fn(fsdp_group *group, void *arg);
+int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg);
 
 /* Width for help: of the terminal, within 80 and 100. */
 int fsdp_cli_columns(void);

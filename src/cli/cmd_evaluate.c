@@ -124,6 +124,11 @@ static const fsdp_options_spec spec = {
     .check = check,
 };
 
+static fsdp_status evaluate(fsdp_group *group, void *config)
+{
+    return fsdp_evaluate_run(config, group, stdout);
+}
+
 int fsdp_cmd_evaluate(int argc, char **argv)
 {
     fsdp_evaluate_config config = {0};
@@ -131,17 +136,7 @@ int fsdp_cmd_evaluate(int argc, char **argv)
     int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    fsdp_group *group = NULL;
-    fsdp_status status = fsdp_init_process_group(NULL, &group);
-    if (status == FSDP_OK)
-        status = fsdp_evaluate_run(&config, group, stdout);
-    code = FSDP_EXIT_OK;
-    if (status != FSDP_OK) {
-        if (group)
-            fsdp_group_abort(group, status);
-        code = fsdp_cli_failed(spec.program);
-    }
-    fsdp_destroy_process_group(group);
+    code = fsdp_cli_run_rank(spec.program, evaluate, &config);
     fsdp_options_destroy(options);
     return code;
 }

@@ -1,8 +1,6 @@
 /* `fsdp generate`: what a model makes of prompts. */
 #include <stdio.h>
 
-#include <fsdp/comm.h>
-
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/json.h"
@@ -16,6 +14,7 @@ typedef struct generate_config {
     const char *prompt;
     int64_t seed;
     bool json;
+    fsdp_options *options; /* that all this was read from */
 } generate_config;
 
 #define PLACE(field) .offset = offsetof(generate_config, field)
@@ -154,10 +153,11 @@ static void print_note(const char *note, void *arg)
 
 /* --- the command --- */
 
-static fsdp_status generate(generate_config *config, fsdp_options *options, fsdp_group *group)
+static fsdp_status generate(fsdp_group *group, void *arg)
 {
+    generate_config *config = arg;
     int n;
-    char **words = fsdp_options_positional(options, &n);
+    char **words = fsdp_options_positional(config->options, &n);
     const char **texts = fsdp_calloc((size_t)n + 1, sizeof *texts);
     if (!texts)
         return FSDP_ERR_NOMEM;
@@ -169,8 +169,8 @@ static fsdp_status generate(generate_config *config, fsdp_options *options, fsdp
     config->run.texts = texts;
     config->run.n_texts = count;
     config->run.seed = (uint64_t)config->seed;
-    config->run.max_source_length_given = fsdp_options_given(options, "max_source_length");
-    fsdp_generation_options_given(options, &config->run.generation);
+    config->run.max_source_length_given = fsdp_options_given(config->options, "max_source_length");
+    fsdp_generation_options_given(config->options, &config->run.generation);
     fsdp_status status = fsdp_generate_run(&config->run, group, print_result, print_note, config);
     fsdp_free(texts);
     return status;
@@ -179,21 +179,10 @@ static fsdp_status generate(generate_config *config, fsdp_options *options, fsdp
 int fsdp_cmd_generate(int argc, char **argv)
 {
     generate_config config = {0};
-    fsdp_options *options;
-    int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
+    int code = fsdp_cli_options(&spec, argc, argv, &config, &config.options);
     if (code != FSDP_CLI_RUN)
         return code;
-    fsdp_group *group = NULL;
-    fsdp_status status = fsdp_init_process_group(NULL, &group);
-    if (status == FSDP_OK)
-        status = generate(&config, options, group);
-    code = FSDP_EXIT_OK;
-    if (status != FSDP_OK) {
-        if (group)
-            fsdp_group_abort(group, status);
-        code = fsdp_cli_failed(spec.program);
-    }
-    fsdp_destroy_process_group(group);
-    fsdp_options_destroy(options);
+    code = fsdp_cli_run_rank(spec.program, generate, &config);
+    fsdp_options_destroy(config.options);
     return code;
 }

@@ -2,8 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <fsdp/comm.h>
-
 #include "src/cli/cli.h"
 #include "src/cli/interrupt.h"
 #include "src/train/trainer.h"

@@ -17,6 +17,9 @@ typedef struct verify_config {
     bool json;
     int threads_per_rank;
     const char *isa;
+    char **paths; /* [n_paths] folders */
+    int n_paths;
+    bool failed; /* a comparison, or there was none; on the first rank */
 } verify_config;
 
 static const fsdp_option table[] = {
@@ -131,18 +134,23 @@ static void print_counts(const verify_config *config, const fsdp_verify_counts *
 
 /* --- the command --- */
 
-static fsdp_status verify_all(verify_config *config, char **paths, int n, fsdp_group *group,
-                              fsdp_verify_counts *counts)
+static fsdp_status verify_all(fsdp_group *group, void *arg)
 {
+    verify_config *config = arg;
+    fsdp_verify_counts counts = {0};
     fsdp_device *device;
     fsdp_device_options options = {.threads = config->threads_per_rank, .isa = config->isa};
     if (options.threads == 0)
         FSDP_TRY(fsdp_default_threads(group, &options.threads));
     FSDP_TRY(fsdp_device_create(&options, &device));
     fsdp_status status = FSDP_OK;
-    for (int i = 0; i < n && status == FSDP_OK; i++)
-        status = fsdp_verify_folder(paths[i], group, device, report, config, counts);
+    for (int i = 0; i < config->n_paths && status == FSDP_OK; i++)
+        status = fsdp_verify_folder(config->paths[i], group, device, report, config, &counts);
     fsdp_device_destroy(device);
+    if (status == FSDP_OK && fsdp_group_rank(group) == 0) {
+        print_counts(config, &counts);
+        config->failed = counts.failed || !counts.compared;
+    }
     return status;
 }
 
@@ -153,25 +161,8 @@ int fsdp_cmd_verify(int argc, char **argv)
     int code = fsdp_cli_options(&spec, argc, argv, &config, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    int n;
-    char **paths = fsdp_options_positional(options, &n);
-    fsdp_group *group = NULL;
-    fsdp_verify_counts counts = {0};
-    fsdp_status status = fsdp_init_process_group(NULL, &group);
-    if (status == FSDP_OK)
-        status = verify_all(&config, paths, n, group, &counts);
-    if (status != FSDP_OK) {
-        if (group)
-            fsdp_group_abort(group, status);
-        code = fsdp_cli_failed(spec.program);
-    } else {
-        bool first = fsdp_group_rank(group) == 0;
-        if (first)
-            print_counts(&config, &counts);
-        /* What failed was printed: only one rank needs to say so. */
-        code = first && (counts.failed || !counts.compared) ? FSDP_EXIT_FAILURE : FSDP_EXIT_OK;
-    }
-    fsdp_destroy_process_group(group);
+    config.paths = fsdp_options_positional(options, &config.n_paths);
+    code = fsdp_cli_run_rank(spec.program, verify_all, &config);
     fsdp_options_destroy(options);
-    return code;
+    return config.failed ? FSDP_EXIT_FAILURE : code; /* what failed was printed */
 }

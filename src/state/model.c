@@ -4,7 +4,7 @@
 
 #include <fsdp/dtensor.h>
 
-#include "src/base/alloc.h"
+#include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 #include "src/state/state_dict.h"
@@ -99,21 +99,35 @@ static fsdp_status keep_whole(const fsdp_state_entry *entry, void *arg)
     return status;
 }
 
-fsdp_status fsdp_state_dict_to_full(fsdp_state_dict *sharded, const fsdp_state_dict_options *o,
-                                    fsdp_state_dict **full)
+static fsdp_status to_full(const fsdp_state_dict *sharded, const fsdp_state_dict_options *o,
+                           fsdp_state_dict **full)
 {
     fsdp_state_dict *whole = NULL;
     bool wants = !(o->cpu_offload || o->rank0_only) || fsdp_state_rank(o) == 0;
     fsdp_status status = fsdp_agree(o->group, fsdp_state_dict_create(&whole));
     if (status == FSDP_OK)
         status = stream(sharded, o->group, wants, keep_whole, whole);
-    fsdp_state_dict_destroy(sharded);
     if (status != FSDP_OK) {
         fsdp_state_dict_destroy(whole);
         return status;
     }
     *full = whole;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
+                                const fsdp_state_dict_options *o, fsdp_state_dict **dict)
+{
+    if (!o->full_state_dict) {
+        if (status == FSDP_OK)
+            *dict = sharded;
+        return status;
+    }
+    status = fsdp_agree(o->group, status);
+    if (status == FSDP_OK)
+        status = to_full(sharded, o, dict);
+    fsdp_state_dict_destroy(sharded);
+    return status;
 }
 
 /* --- get --- */
@@ -167,18 +181,8 @@ fsdp_status fsdp_get_model_state_dict(fsdp_module *module, const fsdp_state_dict
     const fsdp_state_dict_options *o = fsdp_state_options(options);
     fsdp_state_dict *sharded = NULL;
     FSDP_TRY(fsdp_state_check_get(o));
-    fsdp_status status = get_sharded(module, o, &sharded);
-    if (!o->full_state_dict) {
-        if (status == FSDP_OK)
-            *dict = sharded;
-        return status;
-    }
-    status = fsdp_agree(o->group, status);
-    if (status != FSDP_OK) {
-        fsdp_state_dict_destroy(sharded);
-        return status;
-    }
-    return fsdp_state_dict_to_full(sharded, o, dict);
+    const fsdp_status status = get_sharded(module, o, &sharded);
+    return fsdp_state_hand_out(status, sharded, o, dict);
 }
 
 /* --- set --- */
@@ -193,29 +197,11 @@ typedef struct set_run {
     bool has_values; /* this rank's dict counts */
 } set_run;
 
-static void free_names(char **names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        fsdp_free(names[i]);
-    fsdp_free(names);
-}
-
 void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
 {
-    free_names(keys->missing, keys->n_missing);
-    free_names(keys->unexpected, keys->n_unexpected);
+    fsdp_names_free(keys->missing, keys->n_missing);
+    fsdp_names_free(keys->unexpected, keys->n_unexpected);
     *keys = (fsdp_incompatible_keys){0};
-}
-
-static fsdp_status add_name(char ***names, size_t *n, size_t *cap, const char *name)
-{
-    char *copy = fsdp_strdup(name);
-    if (!copy || !FSDP_GROW(*names, *cap, *n + 1)) {
-        fsdp_free(copy);
-        return FSDP_ERR_NOMEM;
-    }
-    (*names)[(*n)++] = copy;
-    return FSDP_OK;
 }
 
 /* Can p, outside of units, take `tensor` for its own? A leaf has one place for its gradient. */
@@ -247,7 +233,8 @@ static fsdp_status plan_parameter(set_run *run, const fsdp_named_parameter *item
     fsdp_tensor *local = fsdp_parameter_local(item->parameter);
     const fsdp_state_entry *entry = fsdp_state_dict_find(run->dict, shown);
     if (run->has_values && !entry) {
-        FSDP_TRY(add_name(&run->keys.missing, &run->keys.n_missing, &run->cap_missing, item->name));
+        FSDP_TRY(fsdp_names_add(&run->keys.missing, &run->keys.n_missing, &run->cap_missing,
+                                item->name));
         if (!run->options->broadcast_from_rank0) /* else the others expect to hear of it */
             return FSDP_OK;
     }
@@ -274,8 +261,8 @@ static fsdp_status list_unexpected(set_run *run)
                                     run->list.items[i].parameter, &shown) &&
                     strcmp(shown, entry->fqn) == 0;
         if (!known)
-            FSDP_TRY(add_name(&run->keys.unexpected, &run->keys.n_unexpected, &run->cap_unexpected,
-                              entry->fqn));
+            FSDP_TRY(fsdp_names_add(&run->keys.unexpected, &run->keys.n_unexpected,
+                                    &run->cap_unexpected, entry->fqn));
     }
     return FSDP_OK;
 }

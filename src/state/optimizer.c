@@ -222,18 +222,8 @@ fsdp_status fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *o
     const fsdp_state_dict_options *o = fsdp_state_options(options);
     fsdp_state_dict *sharded = NULL;
     FSDP_TRY(fsdp_state_check_get(o));
-    fsdp_status status = get_sharded(module, optimizer, o, &sharded);
-    if (!o->full_state_dict) {
-        if (status == FSDP_OK)
-            *dict = sharded;
-        return status;
-    }
-    status = fsdp_agree(o->group, status);
-    if (status != FSDP_OK) {
-        fsdp_state_dict_destroy(sharded);
-        return status;
-    }
-    return fsdp_state_dict_to_full(sharded, o, dict);
+    const fsdp_status status = get_sharded(module, optimizer, o, &sharded);
+    return fsdp_state_hand_out(status, sharded, o, dict);
 }
 
 /* --- set --- */

@@ -32,11 +32,12 @@ bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
 /* FSDP_ERR_NOT_FOUND if options->submodule is no module. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_submodule(fsdp_module *module,
                                                        const fsdp_state_dict_options *options);
-/* What full_state_dict makes of a sharded dict, which is gone afterwards, also on failure.
- * Collective. */
-FSDP_MUST_CHECK fsdp_status fsdp_state_dict_to_full(fsdp_state_dict *sharded,
-                                                    const fsdp_state_dict_options *options,
-                                                    fsdp_state_dict **full);
+/* What the options make of a sharded dict, which was got with `status`: itself or, with
+ * full_state_dict, a whole one; then it is gone afterwards, also on failure, and this is
+ * collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
+                                                const fsdp_state_dict_options *options,
+                                                fsdp_state_dict **dict);
 
 /* Does a state dict of this optimizer say how many steps it took? torch's SGD counts none. */
 bool fsdp_state_counts_steps(const fsdp_optimizer *optimizer);

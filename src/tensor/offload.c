@@ -208,37 +208,23 @@ static fsdp_status finish_io(offload_set *set)
     return status;
 }
 
-/* Requests run in order: the first one waits for kernels that have written the set. */
-static void begin_to_write(offload_set *set)
+/* Requests run in order: the first one waits for kernels that have written the set, or still use
+ * what lay where it comes to. */
+static void request(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
     fsdp_event *after = fsdp_device_record(o->device);
     for (const fsdp_staged *part = set->parts; part && o->impl; part = part->next) {
-        if (!part->storage->bytes)
+        const fsdp_storage *from = part->storage;
+        if (!from->bytes)
             continue;
-        set->ticket =
-            o->ops->stage_out(o->impl, part->at, part->storage->data, part->storage->bytes, after);
+        set->ticket = out ? o->ops->stage_out(o->impl, part->at, from->data, from->bytes, after)
+                          : o->ops->stage_in(o->impl, part->at, from->data, from->bytes, after);
         after = NULL;
     }
     fsdp_event_destroy(after);
-    set->dirty = false;
-    set->state = SET_GOING;
-}
-
-/* And here for those that still use what lay there before. */
-static void begin_to_read(offload_set *set)
-{
-    const fsdp_offload *o = set->unit->offload;
-    fsdp_event *after = fsdp_device_record(o->device);
-    for (const fsdp_staged *part = set->parts; part && o->impl; part = part->next) {
-        if (!part->storage->bytes)
-            continue;
-        set->ticket =
-            o->ops->stage_in(o->impl, part->at, part->storage->data, part->storage->bytes, after);
-        after = NULL;
-    }
-    fsdp_event_destroy(after);
-    set->state = SET_COMING;
+    set->dirty &= !out;
+    set->state = out ? SET_GOING : SET_COMING;
 }
 
 static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
@@ -256,7 +242,7 @@ static fsdp_status make_room(const offload_set *set, int keep)
         if (!is_idle_neighbour(s, set))
             continue;
         if (s->state == SET_IN && s->dirty)
-            begin_to_write(s);
+            request(s, true);
         idle++;
     }
     for (offload_set *s = o->oldest, *next; s && idle > keep; s = next) {
@@ -295,7 +281,7 @@ static fsdp_status bring_in(offload_set *set)
     if (status != FSDP_OK)
         return status;
     link_newest(set);
-    begin_to_read(set);
+    request(set, false);
     return FSDP_OK;
 }
 
@@ -326,7 +312,7 @@ fsdp_status fsdp_staged_flush(fsdp_staged *staged)
     offload_set *set = staged->set;
     FSDP_TRY(finish_io(set));
     if (set->state == SET_IN && set->dirty)
-        begin_to_write(set);
+        request(set, true);
     return finish_io(set);
 }
 

@@ -8,6 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
+#include "src/base/str.h"
 #include "src/train/progress.h"
 #include "src/train/terminal.h"
 
@@ -37,43 +38,27 @@ struct fsdp_progress {
 /* --- one line ----------------------------------------------------------------------------------
  */
 
-typedef struct text {
-    char *at;
-    size_t left; /* including the final 0 */
-} text;
-
-FSDP_PRINTF(2, 3) static void text_add(text *t, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(t->at, t->left, format, args);
-    va_end(args);
-    size_t used = n < 0 ? 0 : (size_t)n < t->left ? (size_t)n : t->left - 1;
-    t->at += used;
-    t->left -= used;
-}
-
-static void add_interval(text *t, double seconds)
+static void add_interval(fsdp_text *t, double seconds)
 {
     long long s = seconds < 9e15 ? (long long)seconds : 0;
     if (s >= 3600)
-        text_add(t, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+        fsdp_text_printf(t, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
     else
-        text_add(t, "%02lld:%02lld", s / 60, s % 60);
+        fsdp_text_printf(t, "%02lld:%02lld", s / 60, s % 60);
 }
 
-static void add_rate(text *t, double rate)
+static void add_rate(fsdp_text *t, double rate)
 {
     if (rate <= 0)
-        text_add(t, "?it/s");
+        fsdp_text_printf(t, "?it/s");
     else if (1 / rate > 1)
-        text_add(t, "%5.2fs/it", 1 / rate);
+        fsdp_text_printf(t, "%5.2fs/it", 1 / rate);
     else
-        text_add(t, "%5.2fit/s", rate);
+        fsdp_text_printf(t, "%5.2fit/s", rate);
 }
 
 /* `cells` wide, filled in eighths of a character (tenths in ASCII). */
-static void add_bar(text *t, const fsdp_progress_meter *m, int cells)
+static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
 {
     static const char *const eighths[] = {" ",      "\u258f", "\u258e", "\u258d", "\u258c",
                                           "\u258b", "\u258a", "\u2589", "\u2588"};
@@ -82,13 +67,13 @@ static void add_bar(text *t, const fsdp_progress_meter *m, int cells)
     int parts = m->utf8 ? 8 : 10;
     int filled = (int)((double)m->done / (double)m->total * cells * parts);
     if (m->colour)
-        text_add(t, "\x1b[%dm", m->colour == FSDP_PROGRESS_BLUE ? 34 : 32);
+        fsdp_text_printf(t, "\x1b[%dm", m->colour == FSDP_PROGRESS_BLUE ? 34 : 32);
     for (int i = 0; i < cells; i++) {
         int part = filled - i * parts;
-        text_add(t, "%s", symbols[part < 0 ? 0 : part > parts ? parts : part]);
+        fsdp_text_printf(t, "%s", symbols[part < 0 ? 0 : part > parts ? parts : part]);
     }
     if (m->colour)
-        text_add(t, "\x1b[0m");
+        fsdp_text_printf(t, "\x1b[0m");
 }
 
 /* Cut to `columns`; a coloured line ends with a reset, so that the colour cannot run on. */
@@ -102,41 +87,41 @@ static void cut(char *line, size_t bytes, size_t columns)
 void fsdp_progress_format(const fsdp_progress_meter *m, char *line, size_t bytes)
 {
     char right[2 * TEXT_BYTES];
-    text t = {right, sizeof right};
+    fsdp_text t = {right, sizeof right};
     bool known = m->total > 0 && m->done <= m->total;
     double rate = m->rate > 0 ? m->rate : m->elapsed_s > 0 ? (double)m->done / m->elapsed_s : 0;
-    text_add(&t, "%lld", (long long)m->done);
+    fsdp_text_printf(&t, "%lld", (long long)m->done);
     if (known)
-        text_add(&t, "/%lld [", (long long)m->total);
+        fsdp_text_printf(&t, "/%lld [", (long long)m->total);
     else
-        text_add(&t, "it [");
+        fsdp_text_printf(&t, "it [");
     add_interval(&t, m->elapsed_s);
     if (known && rate > 0) {
-        text_add(&t, "<");
+        fsdp_text_printf(&t, "<");
         add_interval(&t, (double)(m->total - m->done) / rate);
     } else if (known) {
-        text_add(&t, "<?");
+        fsdp_text_printf(&t, "<?");
     }
-    text_add(&t, ", ");
+    fsdp_text_printf(&t, ", ");
     add_rate(&t, rate);
     if (m->postfix && *m->postfix)
-        text_add(&t, ", %.*s", TEXT_BYTES, m->postfix);
-    text_add(&t, "]");
+        fsdp_text_printf(&t, ", %.*s", TEXT_BYTES, m->postfix);
+    fsdp_text_printf(&t, "]");
 
-    t = (text){line, bytes};
+    t = (fsdp_text){line, bytes};
     if (m->description && *m->description)
-        text_add(&t, "%.*s: ", TEXT_BYTES, m->description);
+        fsdp_text_printf(&t, "%.*s: ", TEXT_BYTES, m->description);
     if (known)
-        text_add(&t, "%3.0f%%", (double)m->done / (double)m->total * 100);
+        fsdp_text_printf(&t, "%3.0f%%", (double)m->done / (double)m->total * 100);
     if (known && m->columns >= 0) {
         size_t used = fsdp_text_columns(line) + fsdp_text_columns(right) + 3;
         int space = m->columns > MAX_COLUMNS ? MAX_COLUMNS : m->columns;
         int cells = !space ? 10 : used < (size_t)space ? space - (int)used : 1;
-        text_add(&t, "|");
+        fsdp_text_printf(&t, "|");
         add_bar(&t, m, cells);
-        text_add(&t, "|");
+        fsdp_text_printf(&t, "|");
     }
-    text_add(&t, "%s%s", known ? " " : "", right);
+    fsdp_text_printf(&t, "%s%s", known ? " " : "", right);
     if (m->columns > 0)
         cut(line, bytes, (size_t)m->columns);
 }
