@@ -362,6 +362,10 @@ static fsdp_status check_shape(const fsdp_bench_config *config)
         return fsdp_error(FSDP_ERR_INVALID,
                           "seq is %d, but %s of this shape has only %lld positions", config->source,
                           info.class_name, (long long)info.max_positions);
+    if (info.format.task == FSDP_TASK_CAUSAL_LM && config->source < 2)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "seq is %d: %s learns each token's successor, so at least 2",
+                          config->source, info.class_name);
     if (info.vocab_size < 3)
         return fsdp_error(FSDP_ERR_INVALID, "vocab_size is %lld: ids are drawn from 2 on",
                           (long long)info.vocab_size);

@@ -93,6 +93,8 @@ else
 fi
 run train --shape "$dir/bert" --ranks 1 --seq 41 --steps 2
 expect "rows longer than the positions are refused" 1 "seq is 41.*only 40 positions"
+run train --shape gpt2 --ranks 1 --seq 1 --steps 2
+expect "rows without a successor to learn are refused" 1 "seq is 1: GPT2LMHeadModel .*at least 2"
 
 name="tools/bench.sh makes tables of it"
 RUNS="$dir/shape:fp32:2:1:8 $dir/shape:bf16:1:2:8" STEPS=2 capture sh "$root/tools/bench.sh" "$build"
