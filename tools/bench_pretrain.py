@@ -175,6 +175,7 @@ def main():
             program=f"torch {torch.__version__}", compiled=args.compile, dtype=args.dtype,
             batch=args.batch, steps=args.steps, tokens_per_s=round(tokens / seconds, 1),
             gflop_per_token=flops / tokens / 1e9, last_loss=loss)))
+    dist.barrier()  # who leaves early breaks the others' connections
     dist.destroy_process_group()
 
 

@@ -33,7 +33,7 @@ touch "$tmp/table"
 
 value() { printf '%s' "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
 failed() {
-    tail -n 5 "$tmp/err" >&2
+    tail -n 40 "$tmp/err" >&2
     exit 1
 }
 row() { # PROGRAM TOKENS_PER_S LOSS

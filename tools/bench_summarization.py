@@ -108,6 +108,7 @@ def main():
             steps=args.steps, samples_per_s=round(samples / seconds, 3),
             first_loss=losses[0], last_loss=losses[-1], source_tokens=round(sources, 1),
             target_tokens=round(targets, 1))))
+    dist.barrier()  # who leaves early breaks the others' connections
     dist.destroy_process_group()
 
 

@@ -25,8 +25,9 @@ trap 'rm -rf "$dir"' EXIT
 touch "$dir/table"
 
 value() { printf '%s' "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
+# What the program said, of which torchrun adds the last twenty lines.
 failed() {
-    tail -n 5 "$dir/err" >&2
+    tail -n 40 "$dir/err" >&2
     exit 1
 }
 # ours STEPS [COMMAND...], torch STEPS [COMMAND...]: run it, or have the command run it

@@ -133,6 +133,7 @@ def main():
             target=target, steps=args.steps, step_s=round(step_s, 3),
             tok_per_s=round(tokens / step_s, 1), first_step_after_s=round(first_step_after_s, 2),
             processor=round(used, 3), first_loss=losses[0], last_loss=losses[-1])))
+    dist.barrier()  # who leaves early breaks the others' connections
     dist.destroy_process_group()
 
 

@@ -25,9 +25,9 @@ touch "$dir/table"
 
 say() { [ "${JSON:-0}" = 1 ] || printf "$@"; }
 value() { printf '%s' "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
-# failed: shows what the program said
+# failed: shows what the program said, of which torchrun adds the last twenty lines
 failed() {
-    tail -n 5 "$dir/err" >&2
+    tail -n 40 "$dir/err" >&2
     exit 1
 }
 # mfu: of $line, by the products that this library counts and the rate that it has measured

@@ -158,6 +158,7 @@ def fsdp_main(args):
         if rank == 0:
             print(f"Train Epoch: \t{epoch}, Loss: \t{loss:.4f}\nValidation Loss: {val_loss:.4f}",
                   flush=True)
+    dist.barrier()  # who leaves early breaks the others' connections
     dist.destroy_process_group()
 
 
