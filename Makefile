@@ -1,6 +1,6 @@
 # fsdp.c. `make` builds build/fsdp and build/libfsdp.{a,so}; `make help` lists the rest.
 # New .c files are found by themselves. BUILD=dir builds elsewhere, V=1 prints commands,
-# DEBUG=1 adds debug asserts, WERROR=1 makes warnings errors (CI).
+# DEBUG=1 adds debug asserts, and lines to tests for a debugger; WERROR=1 makes warnings errors (CI).
 BUILD ?= build
 PREFIX ?= /usr/local
 CC ?= gcc
@@ -172,9 +172,10 @@ $(BUILD)/libfsdp-tests.so: $(LIB_O)
 $(BUILD)/fsdp: $(CLI_O) $(BUILD)/libfsdp.a
 	@echo "  LD $@"
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
+# Each holds the library, but for a debugger only with DEBUG=1: all of them would take 2.7 GiB.
 $(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(TEST_LIB)
 	@$(if $(V),,echo "  LD $@")
-	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
+	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
 $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
