@@ -198,23 +198,29 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *op
 
 /** @name Learning rate schedules @{ */
 typedef enum fsdp_lr_schedule_kind {
-    FSDP_LR_STEP,        /**< StepLR: lr * gamma^floor(t / step_size) */
-    FSDP_LR_LINEAR,      /**< from lr down to min_lr */
-    FSDP_LR_COSINE,      /**< half a cosine from lr down to min_lr */
-    FSDP_LR_CONSTANT,    /**< lr */
-    FSDP_LR_INVERSE_SQRT /**< lr / sqrt(1 + (s - warmup) / T), T the warmup, or 10000 without */
+    FSDP_LR_STEP,           /**< StepLR: lr * gamma^floor(t / step_size) */
+    FSDP_LR_LINEAR,         /**< from lr down to min_lr */
+    FSDP_LR_COSINE,         /**< half a cosine from lr down to min_lr */
+    FSDP_LR_CONSTANT,       /**< lr */
+    FSDP_LR_INVERSE_SQRT,   /**< lr / sqrt(1 + (s - warmup) / T), T the warmup, or 10000 without */
+    FSDP_LR_POLYNOMIAL,     /**< a power of what is left, from lr down to min_lr */
+    FSDP_LR_COSINE_RESTARTS /**< num_cycles half cosines, each from lr down to min_lr */
 } fsdp_lr_schedule_kind;
 
 /**
  * A rate as a function of the optimizer steps done, s. All kinds begin with a linear warmup from 0:
- * while s < warmup_steps the rate is multiplied by s / warmup_steps. Linear and cosine then take
- * N = total_steps to go from lr to min_lr and stay there:
+ * while s < warmup_steps the rate is multiplied by s / warmup_steps. A warmup that is longer than
+ * the run is a rise over the whole run. Linear, cosine and polynomial then take N = total_steps to
+ * go from lr to min_lr and stay there, with x = (s - warmup) / (N - warmup):
  *
- *     linear  min_lr + (lr - min_lr) * (N - s) / (N - warmup)
- *     cosine  min_lr + (lr - min_lr) * (1 + cos(pi * (s - warmup) / (N - warmup))) / 2
+ *     linear          min_lr + (lr - min_lr) * (1 - x)
+ *     cosine          min_lr + (lr - min_lr) * (1 + cos(pi * x)) / 2
+ *     polynomial      min_lr + (lr - min_lr) * (1 - x)^power
+ *     cosine restarts min_lr + (lr - min_lr) * (1 + cos(pi * (num_cycles * x mod 1))) / 2
  *
  * (transformers' get_linear_schedule_with_warmup, get_cosine_with_min_lr_schedule_with_warmup,
- * whose cosine rises again after N; get_inverse_sqrt_schedule).
+ * whose cosine rises again after N; get_polynomial_decay_schedule_with_warmup, whose lr_end is
+ * min_lr; get_cosine_with_hard_restarts_schedule_with_warmup; get_inverse_sqrt_schedule).
  */
 typedef struct fsdp_lr_schedule {
     fsdp_lr_schedule_kind kind;
@@ -224,7 +230,9 @@ typedef struct fsdp_lr_schedule {
     int64_t unit_steps;   /**< optimizer steps of a unit; beyond warmup the rate changes between
                                units only: 0 or 1, or the steps of an epoch */
     int64_t warmup_steps; /**< optimizer steps */
-    int64_t total_steps;  /**< optimizer steps; FSDP_LR_LINEAR, FSDP_LR_COSINE */
+    int64_t total_steps;  /**< optimizer steps; all kinds that end at min_lr */
+    double power;         /**< FSDP_LR_POLYNOMIAL; above 0 */
+    double num_cycles;    /**< FSDP_LR_COSINE_RESTARTS; above 0 */
 } fsdp_lr_schedule;
 
 /** @return FSDP_ERR_INVALID naming the field that is out of bounds. */

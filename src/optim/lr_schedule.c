@@ -4,6 +4,17 @@
 
 #include <fsdp/optim.h>
 
+static bool ends_at_min_lr(fsdp_lr_schedule_kind kind)
+{
+    return kind == FSDP_LR_LINEAR || kind == FSDP_LR_COSINE || kind == FSDP_LR_POLYNOMIAL ||
+           kind == FSDP_LR_COSINE_RESTARTS;
+}
+
+static bool is_positive(double x)
+{
+    return isfinite(x) && x > 0.0;
+}
+
 fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *s)
 {
     if (!isfinite(s->lr) || s->lr < 0.0)
@@ -21,15 +32,14 @@ fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *s)
         if (!isfinite(s->gamma) || s->gamma < 0.0)
             return fsdp_error(FSDP_ERR_INVALID, "schedule: gamma is %g", s->gamma);
     }
-    if (s->kind == FSDP_LR_LINEAR || s->kind == FSDP_LR_COSINE) {
-        if (!(s->min_lr >= 0.0 && s->min_lr <= s->lr))
-            return fsdp_error(FSDP_ERR_INVALID, "schedule: min_lr is %g, not in [0, %g]", s->min_lr,
-                              s->lr);
-        if (s->total_steps < s->warmup_steps)
-            return fsdp_error(FSDP_ERR_INVALID,
-                              "schedule: total_steps is %lld, less than warmup_steps %lld",
-                              (long long)s->total_steps, (long long)s->warmup_steps);
-    }
+    if (ends_at_min_lr(s->kind) && !(s->min_lr >= 0.0 && s->min_lr <= s->lr))
+        return fsdp_error(FSDP_ERR_INVALID, "schedule: min_lr is %g, not in [0, %g]", s->min_lr,
+                          s->lr);
+    if (s->kind == FSDP_LR_POLYNOMIAL && !is_positive(s->power))
+        return fsdp_error(FSDP_ERR_INVALID, "schedule: power is %g, not above 0", s->power);
+    if (s->kind == FSDP_LR_COSINE_RESTARTS && !is_positive(s->num_cycles))
+        return fsdp_error(FSDP_ERR_INVALID, "schedule: num_cycles is %g, not above 0",
+                          s->num_cycles);
     return FSDP_OK;
 }
 
@@ -52,7 +62,12 @@ static double decay(const fsdp_lr_schedule *s, int64_t at)
     double span = (double)(s->total_steps - s->warmup_steps);
     if (s->kind == FSDP_LR_LINEAR)
         return (double)(s->total_steps - at) / span;
-    return 0.5 * (1.0 + cos(pi * ((double)(at - s->warmup_steps) / span)));
+    if (s->kind == FSDP_LR_POLYNOMIAL)
+        return pow(1.0 - (double)(at - s->warmup_steps) / span, s->power);
+    double progress = (double)(at - s->warmup_steps) / span;
+    if (s->kind == FSDP_LR_COSINE_RESTARTS)
+        progress = fmod(s->num_cycles * progress, 1.0);
+    return 0.5 * (1.0 + cos(pi * progress));
 }
 
 /* transformers' timescale is the warmup, or 10000 steps without one. */

@@ -1,4 +1,6 @@
 /* Rates of torch's StepLR and transformers' schedules, from tests/golden/optim/schedules.json. */
+#include <math.h>
+
 #include <fsdp/optim.h>
 
 #include "src/base/json.h"
@@ -62,6 +64,52 @@ TEST(linear_and_cosine_stay_at_their_minimum)
     ASSERT_F32(fsdp_lr_at(&s, 9), 0.25);
 }
 
+/* transformers' get_polynomial_decay_schedule_with_warmup: lr_end + (lr - lr_end) (1 - x)^power. */
+TEST(polynomial_is_a_power_of_what_is_left)
+{
+    fsdp_lr_schedule s = {.kind = FSDP_LR_POLYNOMIAL,
+                          .lr = 1.0,
+                          .min_lr = 0.5,
+                          .power = 2.0,
+                          .warmup_steps = 2,
+                          .total_steps = 6};
+    static const double want[] = {0, 0.5, 1, 0.78125, 0.625, 0.53125, 0.5, 0.5};
+    ASSERT_OK(fsdp_lr_schedule_check(&s));
+    for (int i = 0; i < 8; i++)
+        ASSERT_NEAR(fsdp_lr_at(&s, i), want[i], 1e-15);
+    s.power = 1.0;
+    ASSERT_NEAR(fsdp_lr_at(&s, 3), 0.875, 1e-15); /* linear */
+}
+
+/* get_cosine_with_hard_restarts_schedule_with_warmup: two half cosines of 4 steps. */
+TEST(cosine_restarts_begin_again_at_the_full_rate)
+{
+    fsdp_lr_schedule s = {
+        .kind = FSDP_LR_COSINE_RESTARTS, .lr = 2.0, .num_cycles = 2.0, .total_steps = 8};
+    const double high = 1.0 + sqrt(0.5), low = 1.0 - sqrt(0.5);
+    const double want[] = {2, high, 1, low, 2, high, 1, low, 0, 0};
+    ASSERT_OK(fsdp_lr_schedule_check(&s));
+    for (int i = 0; i < 10; i++)
+        ASSERT_NEAR(fsdp_lr_at(&s, i), want[i], 1e-15);
+}
+
+TEST(a_warmup_beyond_the_end_rises_over_the_whole_run)
+{
+    static const fsdp_lr_schedule_kind kinds[] = {FSDP_LR_LINEAR, FSDP_LR_COSINE,
+                                                  FSDP_LR_POLYNOMIAL, FSDP_LR_COSINE_RESTARTS};
+    for (int k = 0; k < 4; k++) {
+        fsdp_lr_schedule s = {.kind = kinds[k],
+                              .lr = 1.0,
+                              .power = 1.0,
+                              .num_cycles = 1.0,
+                              .warmup_steps = 8,
+                              .total_steps = 4};
+        ASSERT_OK(fsdp_lr_schedule_check(&s));
+        for (int i = 0; i < 4; i++)
+            ASSERT_NEAR(fsdp_lr_at(&s, i), i / 8.0, 0);
+    }
+}
+
 /* An epoch of 3 steps: the rate changes with epochs, warmup goes on by steps. */
 TEST(a_unit_can_be_an_epoch)
 {
@@ -88,8 +136,10 @@ TEST(bad_schedules_name_their_field)
     ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "gamma");
     s = (fsdp_lr_schedule){.kind = FSDP_LR_COSINE, .lr = 1.0, .min_lr = 2.0};
     ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "min_lr is 2");
-    s = (fsdp_lr_schedule){.kind = FSDP_LR_LINEAR, .lr = 1.0, .warmup_steps = 9, .total_steps = 8};
-    ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "less than warmup_steps 9");
+    s = (fsdp_lr_schedule){.kind = FSDP_LR_POLYNOMIAL, .lr = 1.0};
+    ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "power is 0, not above 0");
+    s = (fsdp_lr_schedule){.kind = FSDP_LR_COSINE_RESTARTS, .lr = 1.0, .num_cycles = -1.0};
+    ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "num_cycles is -1, not above 0");
     s = (fsdp_lr_schedule){.kind = FSDP_LR_CONSTANT, .lr = -1.0};
     ASSERT_ERROR(fsdp_lr_schedule_check(&s), FSDP_ERR_INVALID, "lr is -1");
 }
