@@ -23,13 +23,14 @@
  * The command line: --name value, --name=value, -n value for one-letter aliases; a dash equals an
  * underscore. A boolean is --name, --no-name, or takes true/false/yes/no/on/off/1/0, also as the
  * next word. The last one wins; -- ends the options; other words are positional. A word that
- * begins with -- is a value only after =. Every spec also has --help (-h), --config FILE.yaml and
- * --print-config.
+ * begins with -- is a value only after =. Every spec also has --help (-h), --config FILE.yaml, which
+ * takes the text itself if it begins with "{", and --print-config.
  *
  * Where a value comes from, strongest first: flag, YAML file, environment (FSDP_<NAME>, dashes as
  * underscores, upper case; an empty variable counts as unset), default. An option known elsewhere
  * that changes nothing here (no_effect) is checked like any other, stored if it has a place, and
- * listed by --print-config.
+ * listed by --print-config. One that has no counterpart here (instead) is an error that says what to
+ * use, unless its value asks for nothing.
  *
  * Errors are FSDP_ERR_INVALID (FSDP_ERR_NOT_FOUND, _FORMAT, _IO for the YAML file) and name the
  * option, where it was given, the value and what is allowed; for an unknown name, the nearest. The
@@ -114,6 +115,9 @@ typedef struct fsdp_option {
     const char *bare;           /**< the value of a flag that nothing follows; NULL: an error */
     const char *env;            /**< name of the variable if it is not <prefix><NAME> */
     const char *no_effect;      /**< why it changes nothing: "there is no GPU in this build" */
+    const char *instead;        /**< any value but the default is an error with this text, which
+                                   says what to use instead; NULL: values are accepted. STRING:
+                                   `value` is a choice, "none|null" */
     const char *note;           /**< what fsdp_parse_args() tells after the name of a flag that was
                                    given, and is not false; NULL: nothing */
     bool required;              /**< an error if no source gives it */
@@ -138,6 +142,7 @@ typedef struct fsdp_options_spec {
     int min_positional;      /**< fewer is an error */
     int max_positional;      /**< more is an error; 0 with `positional`: no limit */
     bool stop_at_positional; /**< the first positional ends the options (fsdp launch) */
+    const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
     /** Set values that nobody gave and that follow from others (fsdp_options_given); or NULL. */
     void (*derive)(void *target, const fsdp_options *options);
     fsdp_status (*check)(void *target, const fsdp_options *options); /**< across fields; or NULL */

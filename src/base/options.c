@@ -83,6 +83,8 @@ static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_
         snprintf(names[count++], OPTION_NAME_BYTES, "%s", built_in[i]);
     for (size_t i = 0; i < spec->count && count < room; i++) {
         const fsdp_option *option = &spec->table[i];
+        if (option->instead)
+            continue;
         snprintf(names[count++], OPTION_NAME_BYTES, "%s", option->name);
         for (const char *alias = option->aliases; alias && *alias && count < room;) {
             size_t length = strcspn(alias, ",");
@@ -163,6 +165,11 @@ static fsdp_status add_given(command_line *line, int index, bool negated, const 
     return FSDP_OK;
 }
 
+static bool is_config_alias(const fsdp_options_spec *spec, const char *name)
+{
+    return spec->config_alias && same_name(name, spec->config_alias, strlen(spec->config_alias));
+}
+
 static fsdp_status read_built_in(command_line *line, const char *name, const char *value,
                                  bool *found)
 {
@@ -171,9 +178,9 @@ static fsdp_status read_built_in(command_line *line, const char *name, const cha
         line->options->action = FSDP_OPTIONS_HELP;
     } else if (same_name(name, "print-config", strlen("print-config"))) {
         line->options->action = FSDP_OPTIONS_PRINT_CONFIG;
-    } else if (strcmp(name, "config") == 0) {
+    } else if (strcmp(name, "config") == 0 || is_config_alias(line->options->spec, name)) {
         if (!value && !(value = next_value(line)))
-            return fsdp_error(FSDP_ERR_INVALID, "--config needs a value: a YAML file");
+            return fsdp_error(FSDP_ERR_INVALID, "--%s needs a value: a YAML or JSON file", name);
         return add_file(line, value);
     } else {
         *found = false;

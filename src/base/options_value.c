@@ -387,6 +387,34 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
         memcpy(place, &unset, sizeof unset);
 }
 
+/* Is what was given the option's default, in any spelling? `place` has the value. */
+static bool is_default(const fsdp_option *option, const fsdp_option_given *given, const void *place)
+{
+    bool on = false;
+    double number = 0;
+    switch (option->type) {
+    case FSDP_OPTION_BOOL:
+        (void)(option->value && fsdp_option_bool_from_text(option->value, &on));
+        return *(const bool *)place == on;
+    case FSDP_OPTION_DOUBLE:
+        return option->value && double_from_text(option->value, &number) &&
+               *(const double *)place == number;
+    case FSDP_OPTION_STRING:
+        return option->value && fsdp_option_choice_matches(option->value, given->text);
+    default:
+        return false;
+    }
+}
+
+/* See instead. */
+static fsdp_status refuse(const fsdp_option *option, const fsdp_option_given *given)
+{
+    const bool is_switch = option->type == FSDP_OPTION_BOOL;
+    const char *value = !is_switch ? given->text : given->text ? given->text : "";
+    return fsdp_error(FSDP_ERR_UNSUPPORTED, "%.200s%snot supported: %s", value,
+                      *value ? " is " : "", option->instead);
+}
+
 /* See false_is_silence. `place` has the value. */
 static bool is_silence(const fsdp_option *option, const fsdp_option_given *given, const void *place)
 {
@@ -406,6 +434,9 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
     void *place =
         option->offset == FSDP_OPTION_NOWHERE ? (void *)&nowhere : (char *)target + option->offset;
     fsdp_status status = store(options, option, given, place);
+    if (status == FSDP_OK && option->instead && given->origin != FSDP_ORIGIN_DEFAULT &&
+        !is_default(option, given, place))
+        status = refuse(option, given);
     if (status != FSDP_OK && given->key)
         fsdp_error_context(status, "%s: %s", given->where, given->key);
     else if (status != FSDP_OK)

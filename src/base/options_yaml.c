@@ -175,8 +175,9 @@ fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const ch
 {
     yaml_parser_t parser;
     yaml_reader reader = {.options = options, .target = target, .path = path};
-    FILE *file = fopen(path, "rb");
-    if (!file)
+    const bool is_text = path[0] == '{';
+    FILE *file = is_text ? NULL : fopen(path, "rb");
+    if (!file && !is_text)
         return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "--config %s: %s",
                           path, strerror(errno));
     fsdp_status status = FSDP_OK;
@@ -185,12 +186,18 @@ fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const ch
         status = fsdp_error_nomem();
         goto close;
     }
-    yaml_parser_set_input_file(&parser, file);
+    if (is_text) {
+        reader.path = "--config {...}";
+        yaml_parser_set_input_string(&parser, (const unsigned char *)path, strlen(path));
+    } else {
+        yaml_parser_set_input_file(&parser, file);
+    }
     status = read_document(&reader, &parser);
     yaml_parser_delete(&parser);
 close:
     fsdp_free(reader.seen);
-    fclose(file);
+    if (file)
+        fclose(file);
     return status;
 }
 
