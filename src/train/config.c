@@ -7,6 +7,7 @@
 
 #include "src/train/config.h"
 #include "src/train/config_paths.h"
+#include "src/train/config_trainer.h"
 #include "src/train/precision.h"
 #include "src/train/profile.h"
 #include "src/train/sources.h"
@@ -207,6 +208,8 @@ static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
     else if (!given && c->min_lr > 0)
         c->lr_schedule = FSDP_LR_COSINE;
     c->lr_decay = c->lr_schedule != FSDP_LR_CONSTANT;
+    if (c->lr_schedule == FSDP_LR_POLYNOMIAL && !fsdp_options_given(options, "min-lr"))
+        c->min_lr = 1e-7; /* transformers' lr_end */
     if (!fsdp_options_given(options, "schedule-unit"))
         c->schedule_unit =
             c->lr_schedule == FSDP_LR_STEP ? FSDP_SCHEDULE_EPOCH : FSDP_SCHEDULE_STEP;
@@ -225,6 +228,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
         c->weight_decay = 0;
     if (!c->validation_data && !fsdp_options_given(options, "run-validation"))
         c->run_validation = false;
+    fsdp_train_derive_strategies(c, options);
     if (c->tutorial_loss && !fsdp_options_given(options, "loss-reduction"))
         c->loss_reduction = FSDP_LOSS_MEAN_OF_MEANS;
     fsdp_train_precision_derive(c, options);
@@ -234,6 +238,7 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_overlap(c, options);
     derive_prefetch(c, options);
     derive_checkpoints(c, options);
+    fsdp_train_derive_fsdp(c, options);
     derive_strategy(c, options);
     fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
@@ -322,12 +327,13 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
 
 static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options *options)
 {
-    if (c->max_steps > 0 && c->warmup_steps > c->max_steps)
-        return fsdp_error(FSDP_ERR_INVALID, "--warmup-steps %lld is more than --max-steps %lld",
-                          (long long)c->warmup_steps, (long long)c->max_steps);
-    if (c->min_lr > 0 && c->lr_schedule != FSDP_LR_LINEAR && c->lr_schedule != FSDP_LR_COSINE)
+    if (c->min_lr > 0 && c->lr_schedule != FSDP_LR_LINEAR && c->lr_schedule != FSDP_LR_COSINE &&
+        c->lr_schedule != FSDP_LR_POLYNOMIAL && c->lr_schedule != FSDP_LR_COSINE_RESTARTS)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--min-lr %g: only --lr-schedule linear and cosine end there", c->min_lr);
+                          "--min-lr %g: only --lr-schedule linear, cosine, polynomial and "
+                          "cosine-with-restarts end there",
+                          c->min_lr);
+    FSDP_TRY(fsdp_train_check_schedule(c, options));
     FSDP_TRY(check_sgd(c));
     FSDP_TRY(check_adafactor(c, options));
     FSDP_TRY(check_of_optimizer(c, options));
@@ -565,6 +571,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
 {
     const fsdp_train_config *c = config;
     FSDP_TRY(check_device(c));
+    FSDP_TRY(fsdp_train_check_trainer(c, options));
     FSDP_TRY(check_model(c));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));

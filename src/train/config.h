@@ -79,6 +79,13 @@ typedef enum fsdp_save_strategy {
     FSDP_SAVE_EPOCH
 } fsdp_save_strategy;
 
+/* When transformers' Trainer validates or logs. */
+typedef enum fsdp_strategy {
+    FSDP_STRATEGY_NO,
+    FSDP_STRATEGY_STEPS,
+    FSDP_STRATEGY_EPOCH
+} fsdp_strategy;
+
 typedef struct fsdp_train_config {
     /* model and data */
     int task;                  /* fsdp_train_task */
@@ -96,13 +103,14 @@ typedef struct fsdp_train_config {
     int64_t max_validation_samples;
     int max_source_length; /* SEQ2SEQ: tokens, end of sequence included */
     int max_target_length;
+    int val_max_target_length; /* of validation rows; 0: max_target_length */
     int64_t max_seq_length; /* other tasks: tokens of a row; 0: the model's, 1024 in token files */
     int64_t document_token; /* of token files: a document begins there; -1: none does */
     double dropout;         /* NAN: what the model's config.json says */
     fsdp_option_list frozen_prefixes; /* parameters whose names begin so are not trained */
 
     /* training */
-    int epochs;        /* >= 1 */
+    double epochs;     /* above 0; a fraction ends in the middle of one */
     int64_t max_steps; /* optimizer steps; <= 0: until the epochs end */
     int batch_size;    /* rows per rank and micro-step */
     int validation_batch_size;
@@ -134,12 +142,16 @@ typedef struct fsdp_train_config {
     int lr_schedule;                      /* fsdp_lr_schedule_kind */
     int schedule_unit; /* fsdp_schedule_unit; without the flag: epoch for step, else step */
     double gamma;
-    int step_size;        /* in schedule_unit */
-    int64_t warmup_steps; /* optimizer steps */
+    int step_size;       /* in schedule_unit */
+    double warmup_steps; /* optimizer steps; below 1: a share of all */
+    double warmup_ratio; /* of all steps; warmup_steps takes precedence */
     double min_lr;
+    double lr_power;   /* of the polynomial schedule */
+    double num_cycles; /* of cosine with restarts */
 
     /* sharding */
     int sharding_strategy;     /* fsdp_sharding_strategy */
+    const char *fsdp;          /* transformers' words for it and for cpu_offload; NULL: none */
     int reshard_after_forward; /* 0, 1, or ranks to gather among; agrees with sharding_strategy */
     int backward_prefetch;     /* fsdp_backward_prefetch */
     bool forward_prefetch;
@@ -172,6 +184,7 @@ typedef struct fsdp_train_config {
     fsdp_dtype output_dtype;                                          /* of the model's loss */
     bool set_output_dtype, cast_forward_inputs, cast_root_forward_inputs;
     int device;           /* fsdp_train_device */
+    const char *devices;  /* how many ranks there have to be, "auto": any number */
     int threads_per_rank; /* 0: cores of this host / ranks on it, at least 1 */
     const char *isa;      /* for fsdp_kernels_cpu_open; NULL: the best */
 
@@ -179,6 +192,8 @@ typedef struct fsdp_train_config {
     const char *output; /* folder for the model; NULL only without save_model */
     bool overwrite_output, save_model, run_validation;
     int64_t evaluation_steps;  /* optimizer steps between validations; 0: at the end of an epoch */
+    int eval_strategy;         /* fsdp_strategy; agrees with evaluation_steps */
+    int logging_strategy;      /* fsdp_strategy; agrees with logging_steps */
     int logging_steps;         /* optimizer steps between lines when stdout is no terminal */
     int64_t memory_limit;      /* bytes, of all ranks of a host together; 0: none */
     bool track_memory;         /* report memory by purpose */

@@ -14,10 +14,16 @@ static const char *const samplers[] = {"default", "distributed|DistributedSample
 static const char *const reductions[] = {"token-mean", "mean-of-means", NULL};
 static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_fused", "sgd",
                                          "adafactor", "adam", NULL};
-static const char *const schedules[] = {
-    "step|StepLR",  "linear", "cosine|cosine_with_min_lr", "constant|constant_with_warmup",
-    "inverse-sqrt", NULL};
+static const char *const schedules[] = {"step|StepLR",
+                                        "linear",
+                                        "cosine|cosine_with_min_lr",
+                                        "constant|constant_with_warmup",
+                                        "inverse-sqrt",
+                                        "polynomial",
+                                        "cosine-with-restarts",
+                                        NULL};
 static const char *const save_strategies[] = {"no", "steps", "epoch", NULL};
+static const char *const strategies[] = {"no|none", "steps", "epoch", NULL};
 static const char *const state_dict_types[] = {
     "SHARDED_STATE_DICT|sharded|3", "FULL_STATE_DICT|full|1", "LOCAL_STATE_DICT|local|2", NULL};
 static const char *const checkpoint_formats[] = {"fsdp|default", "accelerate",
@@ -45,6 +51,17 @@ static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|tru
     "each rank reads its own rows of the files, or draws them from the seed: all have the same "   \
     "model, which no rank ever has whole"
 #define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
+/* Options of other tools. Accepted: they change nothing here, for this reason. Refused: any value
+ * but `only`, by this reason or with what to use instead. Neither kind is in --help. */
+#define ACCEPTED(flag, kind, reason)                                                               \
+    {                                                                                              \
+        .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .no_effect = reason, .hidden = true     \
+    }
+#define REFUSED(flag, kind, only, reason)                                                          \
+    {                                                                                              \
+        .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .value = only, .instead = reason,       \
+        .no_effect = "that is how it is here", .hidden = true                                      \
+    }
 
 /* clang-format off */
 static const fsdp_option table[] = {
@@ -107,6 +124,9 @@ static const fsdp_option table[] = {
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
      .help = "tokens of a target text; the rest is cut off"},
+    {.name = "val-max-target-length", .type = FSDP_OPTION_INT, PLACE(val_max_target_length),
+     .value = "0", .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "0, --max-target-length",
+     .help = "the same of validation rows"},
     {.name = "max-seq-length", .aliases = "block-size,max-length,context-length,seq-length,"
      "sequence-length", .type = FSDP_OPTION_INT64, PLACE(max_seq_length), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1073741824), .shown_default = "0, as many as the model takes; token "
@@ -126,16 +146,17 @@ static const fsdp_option table[] = {
              "gradients nor moments: model.embed_tokens,model.layers.0."},
 
     {.name = "epochs", .aliases = "num-train-epochs,num-epochs,number-epochs",
-     .type = FSDP_OPTION_INT, PLACE(epochs), .value = "2", .bounds = FSDP_AT_LEAST(1),
-     .group = "training", .help = "passes over the training rows"},
+     .type = FSDP_OPTION_DOUBLE, PLACE(epochs), .value = "2", .bounds = FSDP_ABOVE(0),
+     .group = "training", .help = "passes over the training rows; 0.5: half of one"},
     {.name = "max-steps", .aliases = "max-step", .type = FSDP_OPTION_INT64, PLACE(max_steps),
      .value = "-1", .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, until the epochs end",
      .help = "stop after N optimizer steps"},
     {.name = "batch-size", .aliases = "per-device-train-batch-size,train-batch-size,"
-     "micro-batch-size,batch-size-training", .type = FSDP_OPTION_INT, PLACE(batch_size), .value = "4",
+     "per-gpu-train-batch-size,micro-batch-size,batch-size-training", .type = FSDP_OPTION_INT, PLACE(batch_size), .value = "4",
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank and micro-step"},
     {.name = "validation-batch-size",
-     .aliases = "test-batch-size,eval-batch-size,per-device-eval-batch-size,val-batch-size",
+     .aliases = "test-batch-size,eval-batch-size,per-device-eval-batch-size,"
+     "per-gpu-eval-batch-size,val-batch-size",
      .type = FSDP_OPTION_INT, PLACE(validation_batch_size), .value = "4",
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank in validation"},
     {.name = "gradient-accumulation-steps", .type = FSDP_OPTION_INT,
@@ -255,12 +276,20 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0), .help = "factor of the step schedule"},
     {.name = "step-size", .type = FSDP_OPTION_INT, PLACE(step_size), .value = "1",
      .bounds = FSDP_AT_LEAST(1), .help = "units after which the step schedule applies its factor"},
-    {.name = "warmup-steps", .aliases = "num-warmup-steps", .type = FSDP_OPTION_INT64,
-     PLACE(warmup_steps), .value = "0", .bounds = FSDP_AT_LEAST(0),
-     .help = "optimizer steps in which the rate rises from 0"},
-    {.name = "min-lr", .type = FSDP_OPTION_DOUBLE, PLACE(min_lr), .value = "0",
-     .bounds = FSDP_AT_LEAST(0),
-     .help = "where linear and cosine end; without --lr-schedule it is cosine then"},
+    {.name = "warmup-steps", .aliases = "num-warmup-steps", .type = FSDP_OPTION_DOUBLE,
+     PLACE(warmup_steps), .value = "0", .bounds = FSDP_BETWEEN(0, 1e15),
+     .help = "optimizer steps in which the rate rises from 0; below 1: their share of all steps"},
+    {.name = "warmup-ratio", .type = FSDP_OPTION_DOUBLE, PLACE(warmup_ratio), .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1),
+     .help = "the same as a share of all steps; --warmup-steps takes precedence"},
+    {.name = "min-lr", .aliases = "lr-end", .type = FSDP_OPTION_DOUBLE, PLACE(min_lr), .value = "0",
+     .bounds = FSDP_AT_LEAST(0), .shown_default = "0; polynomial: 1e-7, transformers' lr_end",
+     .help = "where linear, cosine, polynomial and cosine-with-restarts end; without --lr-schedule "
+     "it is cosine then"},
+    {.name = "lr-power", .aliases = "power", .type = FSDP_OPTION_DOUBLE, PLACE(lr_power),
+     .value = "1", .bounds = FSDP_ABOVE(0), .help = "polynomial only: the exponent"},
+    {.name = "num-cycles", .type = FSDP_OPTION_DOUBLE, PLACE(num_cycles), .value = "1",
+     .bounds = FSDP_ABOVE(0), .help = "cosine-with-restarts only: half cosines after the warmup"},
     {.name = "lr-decay", .type = FSDP_OPTION_BOOL, PLACE(lr_decay), .optional = true,
      .help = "another word for --lr-schedule cosine, or constant if false"},
 
@@ -268,6 +297,11 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_CHOICE, PLACE(sharding_strategy), .value = "FULL_SHARD",
      .choices = fsdp_sharding_strategy_choices, .metavar = "KIND", .group = "sharding and numbers",
      .help = "what is sharded; HYBRID_: among the ranks of a replica, with equal replicas"},
+    {.name = "fsdp", .type = FSDP_OPTION_STRING, PLACE(fsdp), .metavar = "'WORD ...'",
+     .bare = "full_shard", .optional = true, .shown_default = "what the other options say",
+     .help = "transformers' words for it: full_shard, shard_grad_op, hybrid_shard, "
+             "hybrid_shard_zero2 and no_shard are strategies, offload is --cpu-offload, auto_wrap the "
+             "default units. --fsdp-config FILE.json is read like --config"},
     {.name = "shard-size", .aliases = "hybrid-shard-size,data-parallel-shard-degree",
      .type = FSDP_OPTION_INT, PLACE(shard_size), .value = "0", .bounds = FSDP_AT_LEAST(-1),
      .shown_default = "the ranks of one host, which there are all: one replica",
@@ -431,6 +465,9 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
      .help = "threads that compute"},
+    {.name = "devices", .type = FSDP_OPTION_STRING, PLACE(devices), .value = "auto",
+     .metavar = "N", .help = "Lightning's number of ranks: an error unless so many are started, by "
+     "'fsdp launch -n N'"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
      .help = FSDP_ISA_HELP},
@@ -441,12 +478,16 @@ static const fsdp_option table[] = {
      PLACE(overwrite_output), .help = "replace a model that is there already"},
     {.name = "save-model", .type = FSDP_OPTION_BOOL, PLACE(save_model), .value = "true",
      .help = "save when validation improves, or at the end without validation"},
-    {.name = "run-validation", .type = FSDP_OPTION_BOOL, PLACE(run_validation), .value = "true",
+    {.name = "run-validation", .aliases = "do-eval", .type = FSDP_OPTION_BOOL, PLACE(run_validation), .value = "true",
      .shown_default = "true with --validation-data", .help = "measure the validation loss"},
     {.name = "evaluation-steps", .aliases = "eval-steps,eval-step-interval",
      .type = FSDP_OPTION_INT64, PLACE(evaluation_steps), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .shown_default = "0, after each epoch",
      .help = "optimizer steps between validations"},
+    {.name = "eval-strategy", .aliases = "evaluation-strategy", .type = FSDP_OPTION_CHOICE,
+     PLACE(eval_strategy), .value = "epoch", .choices = strategies, .metavar = "WHEN",
+     .shown_default = "steps with --evaluation-steps, else epoch",
+     .help = "when validation data is measured; no: not in training, only at its end with --do-eval"},
     {.name = "save-steps", .aliases = "checkpoint-steps,save-step-interval", .type = FSDP_OPTION_INT64,
      PLACE(save_steps), .value = "0", .bounds = FSDP_AT_LEAST(0), .shown_default = "0, none; 500 "
      "with --save-strategy steps", .group = "checkpoints",
@@ -489,6 +530,9 @@ static const fsdp_option table[] = {
     {.name = "logging-steps", .group = "output", .type = FSDP_OPTION_INT, PLACE(logging_steps), .value = "10",
      .bounds = FSDP_AT_LEAST(1),
      .help = "optimizer steps between progress lines where there is no terminal"},
+    {.name = "logging-strategy", .type = FSDP_OPTION_CHOICE, PLACE(logging_strategy),
+     .value = "steps", .choices = strategies, .metavar = "WHEN",
+     .help = "epoch, no: there is a line for each epoch and no other"},
     {.name = "memory-limit", .type = FSDP_OPTION_SIZE, PLACE(memory_limit), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .metavar = "SIZE", .shown_default = "0, none",
      .help = "of all ranks of a host together: the run is planned first, and refused with the "
@@ -519,10 +563,9 @@ static const fsdp_option table[] = {
     {.name = "use-cpu", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
     {.name = "pin-memory", .aliases = "dataloader-pin-memory", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = NO_GPU},
-    {.name = "tpu", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
+    REFUSED("tpu", BOOL, "false", "this build computes on the CPU"),
     {.name = "local-rank", .type = FSDP_OPTION_INT, NOWHERE,
      .no_effect = MACHINE},
-    {.name = "devices", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
     {.name = "use-orig-params", .aliases = "fsdp-use-orig-params", .type = FSDP_OPTION_BOOL,
      NOWHERE, .no_effect = "parameters always keep their names and shapes, and frozen and trainable "
      "ones may be in one unit"},
@@ -551,12 +594,12 @@ static const fsdp_option table[] = {
     {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
     {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = MACHINE},
     {.name = "tpu-env", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_GPU},
-    {.name = "tpu-use-cluster", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
+    REFUSED("tpu-use-cluster", BOOL, "false", "this build computes on the CPU"),
     {.name = "tpu-use-sudo", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
     {.name = "downcast-bf16", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_GPU},
-    {.name = "debug", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "what ranks call is always compared"},
-    {.name = "fsdp-version", .type = FSDP_OPTION_INT, NOWHERE,
+    {.name = "debug", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "true",
+     .no_effect = "what ranks call is always compared, and what is not finite is named"},
+    {.name = "fsdp-version", .aliases = "version", .type = FSDP_OPTION_INT, NOWHERE,
      .no_effect = "the words of both are known"},
     {.name = "parallelism-config-dp-shard-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
      .choices = only_1, .no_effect = "FULL_SHARD shards over all ranks, and --shard-size N over so many"},
@@ -581,14 +624,12 @@ static const fsdp_option table[] = {
     {.name = "dynamo-use-regional-compilation", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = COMPILED},
     {.name = "enable-cpu-affinity", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "fsdp launch binds ranks to their cores"},
-    {.name = "do-train", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = "it always trains"},
-    {.name = "do-eval", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "--validation-data says so"},
     {.name = "enable-fsdp", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "it always is"},
     {.name = "report-to", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "entity", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "project", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
+#include "src/train/config_trainer.inc"
 };
 /* clang-format on */
 
@@ -607,6 +648,7 @@ const fsdp_options_spec *fsdp_train_options(void)
                     "      --validation-data fineweb10B --document-token 50256 --output out\n",
         .table = table,
         .count = FSDP_LENGTH(table),
+        .config_alias = "fsdp-config",
         .derive = fsdp_train_config_derive,
         .check = fsdp_train_config_check,
     };

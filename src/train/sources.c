@@ -148,7 +148,8 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .source_column = c->text_column,
         .target_column = c->target_column,
         .max_source_length = c->max_source_length,
-        .max_target_length = c->max_target_length,
+        .max_target_length = training || !c->val_max_target_length ? c->max_target_length
+                                                                   : c->val_max_target_length,
         .max_length = c->max_seq_length,
         .max_samples = training ? c->max_train_samples : c->max_validation_samples,
         .validation = !training,

@@ -13,6 +13,7 @@
 #include "src/tensor/device.h"
 #include "src/train/checkpoint.h"
 #include "src/train/checkpoint_async.h"
+#include "src/train/config_trainer.h"
 #include "src/train/human.h"
 #include "src/train/memory_limit.h"
 #include "src/train/optimizer.h"
@@ -298,11 +299,11 @@ static fsdp_status open_data(fsdp_trainer *t)
         FSDP_TRY(open_loader(t, t->validation_set, false, &t->validation_loader));
     }
     t->steps_per_epoch = fsdp_loader_steps(t->train_loader);
-    t->total_steps = t->steps_per_epoch * c->epochs;
+    t->total_steps = fsdp_train_epochs_steps(c->epochs, t->steps_per_epoch);
     if (c->max_steps > 0 && c->max_steps < t->total_steps)
         t->total_steps = c->max_steps;
     else if (c->max_steps > t->total_steps)
-        fsdp_trainer_say(t, "--max-steps %lld: --epochs %d are over after %lld steps",
+        fsdp_trainer_say(t, "--max-steps %lld: --epochs %g are over after %lld steps",
                          (long long)c->max_steps, c->epochs, (long long)t->total_steps);
     return FSDP_OK;
 }
@@ -322,6 +323,16 @@ static fsdp_status open_grad_scaler(fsdp_trainer *t)
 static fsdp_status open_schedule(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
+    const int64_t warmup = fsdp_train_warmup_steps(c, t->total_steps);
+    if (c->warmup_steps > 0 && c->warmup_ratio > 0)
+        fsdp_trainer_say(t, "--warmup-steps %g takes precedence over --warmup-ratio %g",
+                         c->warmup_steps, c->warmup_ratio);
+    if (warmup > t->total_steps)
+        fsdp_trainer_say(t,
+                         "--warmup-steps %lld: the run ends after %lld, so that the rate rises "
+                         "all the time, to %g of %g",
+                         (long long)warmup, (long long)t->total_steps,
+                         c->lr * (double)(t->total_steps - 1) / (double)warmup, c->lr);
     t->schedule = (fsdp_lr_schedule){
         .kind = (fsdp_lr_schedule_kind)c->lr_schedule,
         .lr = c->lr,
@@ -329,7 +340,9 @@ static fsdp_status open_schedule(fsdp_trainer *t)
         .gamma = c->gamma,
         .step_size = c->step_size,
         .unit_steps = c->schedule_unit == FSDP_SCHEDULE_EPOCH ? t->steps_per_epoch : 1,
-        .warmup_steps = c->warmup_steps,
+        .warmup_steps = warmup,
+        .power = c->lr_power,
+        .num_cycles = c->num_cycles,
         .total_steps = t->total_steps};
     return fsdp_lr_schedule_check(&t->schedule);
 }
@@ -441,10 +454,16 @@ static fsdp_status print_start(const fsdp_trainer *t)
     return fsdp_trainer_print_model(t, t->out);
 }
 
+static fsdp_status check_ranks_and_outputs(const fsdp_trainer *t)
+{
+    FSDP_TRY(fsdp_train_check_devices(t->config->devices, fsdp_group_world_size(t->group)));
+    return check_outputs(t);
+}
+
 fsdp_status fsdp_trainer_open(fsdp_trainer *t)
 {
     fsdp_status status =
-        fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_outputs(t) : FSDP_OK);
+        fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_ranks_and_outputs(t) : FSDP_OK);
     t->result->refused = status == FSDP_ERR_INVALID;
     FSDP_TRY(status);
     FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_memory(t) : FSDP_OK));

@@ -125,6 +125,7 @@ TEST(spellings_of_causal_tools_are_known)
     ASSERT_OK(parse(&c,
                     "--block_size 512 --batch_size_training 3 --val_batch_size 5 --num_epochs 4 "
                     "--enable_fsdp --do_train --do_eval --precision bf16-true "
+                    "--validation_file v.jsonl "
                     "--prompt_column p --completion_column c"));
     ASSERT_INT(c.max_seq_length, 512);
     ASSERT_INT(c.batch_size, 3);
@@ -415,7 +416,7 @@ TEST(contradictions_name_both_options)
         {"--task seq2seq --min-lr 0.1", "--min-lr 0.1 is above --lr 0.002", FSDP_ERR_INVALID},
         {"--task clm --target-column a", "--target-column needs --text-column", FSDP_ERR_INVALID},
         {"--document-token -2", "--document-token", FSDP_ERR_INVALID},
-        {"--max-steps 5 --warmup-steps 6", "--warmup-steps 6 is more than --max-steps 5",
+        {"--warmup-steps 2.5", "--warmup-steps 2.5 is neither a whole number of steps nor",
          FSDP_ERR_INVALID},
         {"--momentum 0.9", "--momentum is for --optimizer sgd", FSDP_ERR_INVALID},
         {"--optimizer sgd --beta2 0.9", "--beta2 is for --optimizer adamw", FSDP_ERR_INVALID},
@@ -495,7 +496,7 @@ TEST(contradictions_name_both_options)
          FSDP_ERR_INVALID},
         {"--checkpoint c", "--checkpoint c: --resume true goes on from it", FSDP_ERR_INVALID},
         {"--lr 1 --min-lr 0.1 --lr-schedule step",
-         "--min-lr 0.1: only --lr-schedule linear and cosine end there", FSDP_ERR_INVALID},
+         "--min-lr 0.1: only --lr-schedule linear, cosine, polynomial and", FSDP_ERR_INVALID},
         {"--outptu x", "did you mean '--output'", FSDP_ERR_INVALID},
     };
     fsdp_train_config c;
@@ -540,6 +541,7 @@ TEST(the_table_is_well_formed)
     const fsdp_options_spec *spec = fsdp_train_options();
     for (size_t i = 0; i < spec->count; i++) {
         const fsdp_option *o = &spec->table[i];
+        ASSERT(!o->instead || o->no_effect);
         ASSERT(o->no_effect ? o->offset == FSDP_OPTION_NOWHERE : o->help && *o->help);
         ASSERT(o->type == FSDP_OPTION_BOOL_OR_INT ||
                (o->type == FSDP_OPTION_CHOICE) == (o->choices != NULL));

@@ -1,0 +1,209 @@
+/* See config_trainer.h. */
+#include "src/train/config_trainer.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- numbers of steps ---- */
+
+int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch)
+{
+    const double limit = 0x1p53; /* up to which a double has all integers */
+    const double steps = ceil(epochs * (double)steps_per_epoch);
+    return steps < limit ? (int64_t)steps : (int64_t)limit;
+}
+
+int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total)
+{
+    if (c->warmup_steps >= 1)
+        return (int64_t)c->warmup_steps;
+    return (int64_t)ceil((double)total * (c->warmup_steps > 0 ? c->warmup_steps : c->warmup_ratio));
+}
+
+/* On the command line alone, as with the options of optimizers. */
+fsdp_status fsdp_train_check_schedule(const fsdp_train_config *c, const fsdp_options *options)
+{
+    static const struct {
+        const char *option, *schedule;
+        int kind;
+    } rows[] = {{"lr-power", "polynomial", FSDP_LR_POLYNOMIAL},
+                {"num-cycles", "cosine-with-restarts", FSDP_LR_COSINE_RESTARTS}};
+    if (c->warmup_steps > 1 && c->warmup_steps != floor(c->warmup_steps))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--warmup-steps %g is neither a whole number of steps nor, below 1, a "
+                          "share of all steps",
+                          c->warmup_steps);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (c->lr_schedule != rows[i].kind &&
+            fsdp_options_origin(options, rows[i].option) == FSDP_ORIGIN_FLAG)
+            return fsdp_error(FSDP_ERR_INVALID, "--%s is for --lr-schedule %s", rows[i].option,
+                              rows[i].schedule);
+    return FSDP_OK;
+}
+
+/* ---- when to validate and to log ---- */
+
+enum {
+    TRAINER_LOGGING_STEPS = 500 /* also between validations, if nothing says how many */
+};
+
+/* "no" is about the training: Trainer's scripts evaluate once after it, if --do_eval is given. */
+static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *options)
+{
+    const bool says_steps = fsdp_options_given(options, "evaluation-steps");
+    if (!fsdp_options_given(options, "eval-strategy")) {
+        if (c->evaluation_steps > 0)
+            c->eval_strategy = FSDP_STRATEGY_STEPS;
+        return;
+    }
+    if (c->eval_strategy == FSDP_STRATEGY_STEPS && !says_steps)
+        c->evaluation_steps =
+            fsdp_options_given(options, "logging-steps") ? c->logging_steps : TRAINER_LOGGING_STEPS;
+    if (c->eval_strategy != FSDP_STRATEGY_NO)
+        return;
+    if (!fsdp_options_given(options, "run-validation"))
+        c->run_validation = false;
+    else if (c->run_validation && !says_steps)
+        c->evaluation_steps = INT64_MAX;
+}
+
+void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options)
+{
+    derive_eval_strategy(c, options);
+    if (c->logging_strategy != FSDP_STRATEGY_STEPS && !fsdp_options_given(options, "logging-steps"))
+        c->logging_steps = INT_MAX;
+}
+
+static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_options *options)
+{
+    static const char *const names[] = {"no", "steps", "epoch"};
+    if (fsdp_options_given(options, "eval-strategy") && c->eval_strategy != FSDP_STRATEGY_NO &&
+        !c->validation_data)
+        return fsdp_error(FSDP_ERR_INVALID, "--eval-strategy %s needs --validation-data",
+                          names[c->eval_strategy]);
+    if (c->eval_strategy != FSDP_STRATEGY_STEPS && c->evaluation_steps > 0 &&
+        fsdp_options_given(options, "evaluation-steps"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--eval-strategy %s contradicts --evaluation-steps %lld",
+                          names[c->eval_strategy], (long long)c->evaluation_steps);
+    if (c->eval_strategy == FSDP_STRATEGY_STEPS && c->evaluation_steps == 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--eval-strategy steps needs --evaluation-steps above 0");
+    if (c->eval_strategy != FSDP_STRATEGY_NO && fsdp_options_given(options, "eval-strategy") &&
+        !c->run_validation)
+        return fsdp_error(FSDP_ERR_INVALID, "--eval-strategy %s contradicts --no-run-validation",
+                          names[c->eval_strategy]);
+    if (c->logging_strategy != FSDP_STRATEGY_STEPS && fsdp_options_given(options, "logging-steps"))
+        return fsdp_error(FSDP_ERR_INVALID, "--logging-strategy %s contradicts --logging-steps %d",
+                          names[c->logging_strategy], c->logging_steps);
+    return FSDP_OK;
+}
+
+/* ---- the words of --fsdp ---- */
+
+typedef struct fsdp_words {
+    int strategy; /* -1: none is named */
+    bool offload;
+    const char *unknown; /* the first word that means nothing; NULL: none */
+    int unknown_length;
+} fsdp_words;
+
+/* Words in any case, with spaces or commas between. True alone is FSDP's default strategy. */
+static fsdp_words read_words(const char *text)
+{
+    static const struct {
+        const char *word;
+        int strategy; /* -1: none */
+    } known[] = {{"full_shard", FSDP_SHARDING_FULL_SHARD},
+                 {"shard_grad_op", FSDP_SHARDING_SHARD_GRAD_OP},
+                 {"no_shard", FSDP_SHARDING_NO_SHARD},
+                 {"hybrid_shard", FSDP_SHARDING_HYBRID_SHARD},
+                 {"hybrid_shard_zero2", FSDP_SHARDING_HYBRID_SHARD_ZERO2},
+                 {"true", FSDP_SHARDING_FULL_SHARD},
+                 {"false", -1},
+                 {"auto_wrap", -1},
+                 {"offload", -1}};
+    const size_t count = sizeof known / sizeof *known;
+    fsdp_words words = {.strategy = -1};
+    for (const char *at = text + strspn(text, " ,"); *at; at += strspn(at, " ,")) {
+        const size_t length = strcspn(at, " ,");
+        size_t i = 0;
+        while (i < count &&
+               (strlen(known[i].word) != length || strncasecmp(known[i].word, at, length) != 0))
+            i++;
+        if (i == count && !words.unknown) {
+            words.unknown = at;
+            words.unknown_length = (int)length;
+        }
+        if (i < count && known[i].strategy >= 0)
+            words.strategy = known[i].strategy;
+        words.offload |= i == count - 1;
+        at += length;
+    }
+    return words;
+}
+
+static bool given_by_hand(const fsdp_options *options, const char *name)
+{
+    return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
+}
+
+void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
+{
+    if (!c->fsdp)
+        return;
+    const fsdp_words words = read_words(c->fsdp);
+    if (words.offload && !fsdp_options_given(options, "cpu-offload"))
+        c->cpu_offload = true;
+    if (words.strategy < 0 || given_by_hand(options, "sharding-strategy"))
+        return;
+    c->sharding_strategy = words.strategy;
+    if (!given_by_hand(options, "reshard-after-forward"))
+        c->reshard_after_forward = words.strategy == FSDP_SHARDING_FULL_SHARD ||
+                                   words.strategy == FSDP_SHARDING_HYBRID_SHARD;
+}
+
+static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *options)
+{
+    if (!c->fsdp)
+        return FSDP_OK;
+    const fsdp_words words = read_words(c->fsdp);
+    if (words.unknown)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--fsdp %.200s: '%.*s' is none of full_shard, shard_grad_op, "
+                          "hybrid_shard, hybrid_shard_zero2, no_shard, offload and auto_wrap",
+                          c->fsdp, words.unknown_length, words.unknown);
+    if (words.strategy >= 0 && given_by_hand(options, "sharding-strategy") &&
+        words.strategy != c->sharding_strategy)
+        return fsdp_error(
+            FSDP_ERR_INVALID, "--fsdp %.200s contradicts --sharding-strategy %s", c->fsdp,
+            fsdp_sharding_strategy_name((fsdp_sharding_strategy)c->sharding_strategy));
+    return FSDP_OK;
+}
+
+/* ---- all ---- */
+
+fsdp_status fsdp_train_check_trainer(const fsdp_train_config *c, const fsdp_options *options)
+{
+    FSDP_TRY(check_fsdp(c, options));
+    return check_strategies(c, options);
+}
+
+fsdp_status fsdp_train_check_devices(const char *devices, int world_size)
+{
+    char *end;
+    if (strcasecmp(devices, "auto") == 0 || strcmp(devices, "-1") == 0)
+        return FSDP_OK;
+    const long n = strtol(devices, &end, 10);
+    if (end == devices || *end || n < 1)
+        return fsdp_error(FSDP_ERR_INVALID, "--devices %.200s: it takes a number of ranks, or auto",
+                          devices);
+    if (n == world_size)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--devices %ld: %d rank%s started; 'fsdp launch -n %ld train ...' starts %ld",
+                      n, world_size, world_size == 1 ? " is" : "s are", n, n);
+}
