@@ -23,7 +23,7 @@ typedef struct fsdp_bert_config {
     int64_t num_attention_heads;     /**< divides hidden_size */
     int64_t max_position_embeddings; /**< longer sequences are refused */
     int64_t type_vocab_size;         /**< segments */
-    int64_t num_labels;              /**< entries of id2label; 2 if it is absent */
+    int64_t num_labels;              /**< or the entries of id2label; 2 if both are absent */
     double hidden_dropout_prob, attention_probs_dropout_prob;
     double classifier_dropout; /**< hidden_dropout_prob if null */
     double layer_norm_eps, initializer_range;

@@ -190,6 +190,9 @@ typedef struct fsdp_load_options {
      * "classifier". NULL-terminated; NULL: none. */
     const char *const *fresh_modules;
     uint64_t seed; /**< of what is drawn: the values that fsdp_module_init() gives */
+    /** Draw a parameter whose tensor has another shape, and list it as mismatched; default: an
+     * error. As from_pretrained(ignore_mismatched_sizes=True). */
+    bool ignore_mismatched_sizes;
 } fsdp_load_options;
 
 /** In what a file and the module differ. */
@@ -198,6 +201,8 @@ typedef struct fsdp_load_report {
     size_t n_unexpected;
     char **fresh; /**< [n_fresh] names of parameters that were not in the file, but drawn */
     size_t n_fresh;
+    char **mismatched; /**< [n_mismatched] names of parameters whose tensors have another shape */
+    size_t n_mismatched;
 } fsdp_load_report;
 FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
 

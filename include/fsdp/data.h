@@ -151,6 +151,12 @@ typedef struct fsdp_dataset_options {
     int64_t vocab_size; /**< the model's: ids are below it; 0: the tokenizer's, if any */
     /** CLASSIFICATION: token_type_ids and classes are below these; 0: not checked. */
     int64_t type_vocab_size, num_classes;
+    /** CLASSIFICATION: [num_classes] names that rows may have as labels, NULL where a class has
+     * none; NULL: rows have numbers. Borrowed while the dataset is opened. */
+    const char *const *class_names;
+    /** What an error about a label that is no class ends with: how there can be more. NULL:
+     * nothing. */
+    const char *class_hint;
     bool validation; /**< of a folder of token files take those for validation */
     /** Token files: a document begins at each document_token; none sees another. Refused for other
      * files unless they are for validation, which may be of another kind than what is trained on.

@@ -23,14 +23,14 @@
  * The command line: --name value, --name=value, -n value for one-letter aliases; a dash equals an
  * underscore. A boolean is --name, --no-name, or takes true/false/yes/no/on/off/1/0, also as the
  * next word. The last one wins; -- ends the options; other words are positional. A word that
- * begins with -- is a value only after =. Every spec also has --help (-h), --config FILE.yaml, which
- * takes the text itself if it begins with "{", and --print-config.
+ * begins with -- is a value only after =. Every spec also has --help (-h), --config FILE.yaml,
+ * which takes the text itself if it begins with "{", and --print-config.
  *
  * Where a value comes from, strongest first: flag, YAML file, environment (FSDP_<NAME>, dashes as
  * underscores, upper case; an empty variable counts as unset), default. An option known elsewhere
  * that changes nothing here (no_effect) is checked like any other, stored if it has a place, and
- * listed by --print-config. One that has no counterpart here (instead) is an error that says what to
- * use, unless its value asks for nothing.
+ * listed by --print-config. One that has no counterpart here (instead) is an error that says what
+ * to use, unless its value asks for nothing.
  *
  * Errors are FSDP_ERR_INVALID (FSDP_ERR_NOT_FOUND, _FORMAT, _IO for the YAML file) and name the
  * option, where it was given, the value and what is allowed; for an unknown name, the nearest. The
@@ -137,11 +137,11 @@ typedef struct fsdp_options_spec {
     const char *epilogue;     /**< text after them (examples), printed as it is; or NULL */
     const fsdp_option *table; /**< static storage: outlives every fsdp_options */
     size_t count;
-    const char *env_prefix;  /**< NULL: "FSDP_" */
-    const char *positional;  /**< "FILE...": NULL if there are none */
-    int min_positional;      /**< fewer is an error */
-    int max_positional;      /**< more is an error; 0 with `positional`: no limit */
-    bool stop_at_positional; /**< the first positional ends the options (fsdp launch) */
+    const char *env_prefix;   /**< NULL: "FSDP_" */
+    const char *positional;   /**< "FILE...": NULL if there are none */
+    int min_positional;       /**< fewer is an error */
+    int max_positional;       /**< more is an error; 0 with `positional`: no limit */
+    bool stop_at_positional;  /**< the first positional ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
     /** Set values that nobody gave and that follow from others (fsdp_options_given); or NULL. */
     void (*derive)(void *target, const fsdp_options *options);

@@ -33,6 +33,8 @@ typedef struct fsdp_pretrained {
     char *dir; /**< where it was found: config.json, the weights, the tokenizer's files */
     fsdp_model_config config;        /**< tie_word_embeddings is what the weights say */
     fsdp_checkpoint_reader *weights; /**< NULL with from_config */
+    /** Draw what has another shape in the weights; set between open and load. */
+    bool ignore_mismatched_sizes;
 } fsdp_pretrained;
 
 /**

@@ -25,6 +25,7 @@ typedef struct load_item {
     fsdp_dtype dtype;                   /* the file's */
     const char *rows;                   /* of the entry: own ones, or all that own ones lie in */
     size_t bytes;                       /* of them */
+    bool mismatched;                    /* there is a tensor, but of another shape */
 } load_item;
 
 typedef struct load_plan {
@@ -77,9 +78,22 @@ static fsdp_status not_found(const load_plan *plan, const fsdp_parameter *p)
     return status;
 }
 
-/* The first tensor found for a parameter is the one to read. */
-static fsdp_status take_entry(load_item *item, const fsdp_checkpoint_entry *entry)
+static bool has_shape(const fsdp_checkpoint_entry *entry, const fsdp_parameter *p)
 {
+    bool same = entry->ndim == p->ndim;
+    for (int i = 0; same && i < p->ndim; i++)
+        same = entry->shape[i] == p->shape[i];
+    return same;
+}
+
+/* The first tensor found for a parameter is the one to read. */
+static fsdp_status take_entry(const load_plan *plan, load_item *item,
+                              const fsdp_checkpoint_entry *entry)
+{
+    if (plan->options->ignore_mismatched_sizes && !has_shape(entry, item->parameter)) {
+        item->mismatched = true;
+        return FSDP_OK;
+    }
     FSDP_TRY(fsdp_checkpoint_entry_dtype(entry, &item->dtype));
     if (!fsdp_dtype_is_floating(item->dtype))
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: tensor '%s': a parameter of %s", entry->path,
@@ -114,9 +128,10 @@ static fsdp_status plan_item(load_plan *plan, load_item *item)
         FSDP_TRY(fsdp_load_find(plan->reader, plan->options->base_prefix, name, &plan->found[i]));
         if (plan->found[i])
             FSDP_TRY(item->entry ? check_tied(item, plan->found[i])
-                                 : take_entry(item, plan->found[i]));
+                                 : take_entry(plan, item, plan->found[i]));
     }
-    return item->entry || may_be_fresh(plan, item->name) ? FSDP_OK : not_found(plan, p);
+    return item->entry || item->mismatched || may_be_fresh(plan, item->name) ? FSDP_OK
+                                                                             : not_found(plan, p);
 }
 
 static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
@@ -177,12 +192,17 @@ static fsdp_status list_unexpected(load_plan *plan, fsdp_load_report *report)
     return FSDP_OK;
 }
 
-static fsdp_status list_fresh(const load_plan *plan, fsdp_load_report *report)
+static fsdp_status list_drawn(const load_plan *plan, fsdp_load_report *r)
 {
-    size_t cap = 0;
-    for (size_t i = 0; i < plan->n; i++)
-        if (!plan->items[i].entry)
-            FSDP_TRY(fsdp_names_add(&report->fresh, &report->n_fresh, &cap, plan->items[i].name));
+    size_t cap = 0, mismatched_cap = 0;
+    for (size_t i = 0; i < plan->n; i++) {
+        const load_item *item = &plan->items[i];
+        if (item->entry)
+            continue;
+        FSDP_TRY(item->mismatched
+                     ? fsdp_names_add(&r->mismatched, &r->n_mismatched, &mismatched_cap, item->name)
+                     : fsdp_names_add(&r->fresh, &r->n_fresh, &cap, item->name));
+    }
     return FSDP_OK;
 }
 
@@ -190,6 +210,7 @@ void fsdp_load_report_free(fsdp_load_report *report)
 {
     fsdp_names_free(report->unexpected, report->n_unexpected);
     fsdp_names_free(report->fresh, report->n_fresh);
+    fsdp_names_free(report->mismatched, report->n_mismatched);
     *report = (fsdp_load_report){0};
 }
 
@@ -280,7 +301,7 @@ fsdp_status fsdp_module_load(fsdp_module *module, const fsdp_checkpoint_reader *
     if (status == FSDP_OK)
         status = list_unexpected(&plan, &found);
     if (status == FSDP_OK)
-        status = list_fresh(&plan, &found);
+        status = list_drawn(&plan, &found);
     status = fsdp_agree(group, status);
     if (status == FSDP_OK)
         status = settle(&plan);
@@ -302,7 +323,7 @@ static fsdp_status note_dtype(const fsdp_checkpoint_reader *reader,
     const fsdp_checkpoint_entry *entry;
     fsdp_parameter *p = item->parameter;
     FSDP_TRY(fsdp_load_find(reader, options->base_prefix, item->name, &entry));
-    if (!entry || p->loaded)
+    if (!entry || p->loaded || (options->ignore_mismatched_sizes && !has_shape(entry, p)))
         return FSDP_OK;
     FSDP_TRY(fsdp_checkpoint_entry_dtype(entry, &p->loaded_dtype));
     p->loaded = fsdp_dtype_is_floating(p->loaded_dtype);

@@ -3,6 +3,7 @@
 #include "src/data/jsonl_row.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -238,6 +239,55 @@ static fsdp_status read_causal(reading *r, fsdp_example *example)
     return read_text(r, example);
 }
 
+/* "a", "b" or "c" of the names, as many as there is room for. */
+static void list_names(const fsdp_dataset_options *o, char *text, size_t size)
+{
+    size_t at = 0;
+    for (int64_t i = 0; i < o->num_classes && at < size; i++)
+        if (o->class_names[i])
+            at += (size_t)snprintf(text + at, size - at, "%s\"%s\"", at ? ", " : "",
+                                   o->class_names[i]);
+    if (at >= size)
+        snprintf(text + size - 4, 4, "...");
+}
+
+static fsdp_status refuse_name(const reading *r, const char *key)
+{
+    const fsdp_dataset_options *o = r->options;
+    char names[120];
+    if (!o->class_names)
+        return fsdp_json_mismatch(
+            r->object, key,
+            "an integer: id2label of the model's config.json gives no names to its classes%s%s",
+            o->class_hint ? "; " : "", o->class_hint ? o->class_hint : "");
+    list_names(o, names, sizeof names);
+    return fsdp_json_mismatch(r->object, key, "one of %s, or an integer from 0 to %" PRId64, names,
+                              o->num_classes - 1);
+}
+
+/* A number, or a name of the model's classes. */
+static fsdp_status read_class(const reading *r, const char *key, int64_t *class)
+{
+    const fsdp_dataset_options *o = r->options;
+    const fsdp_json_node label = fsdp_json_find(r->object, key);
+    const char *name;
+    if (fsdp_json_kind_of(label) == FSDP_JSON_STRING) {
+        FSDP_TRY(fsdp_json_get_str(label, NULL, &name));
+        for (*class = 0; o->class_names && *class < o->num_classes; ++*class)
+            if (o->class_names[*class] && strcmp(o->class_names[*class], name) == 0)
+                return FSDP_OK;
+        return refuse_name(r, key);
+    }
+    if (fsdp_json_kind_of(label) != FSDP_JSON_INT || o->num_classes == INT32_MAX)
+        return fsdp_json_get_i64(r->object, key, 0, o->num_classes - 1, class);
+    if (fsdp_json_get_i64(label, NULL, 0, o->num_classes - 1, class) == FSDP_OK)
+        return FSDP_OK;
+    return fsdp_json_mismatch(
+        r->object, key, "an integer from 0 to %" PRId64 ": the model has %" PRId64 " classes%s%s",
+        o->num_classes - 1, o->num_classes, o->class_hint ? "; " : "",
+        o->class_hint ? o->class_hint : "");
+}
+
 static fsdp_status read_classified(reading *r, fsdp_example *example)
 {
     const char *key = fsdp_json_has(r->object, "labels") ? "labels" : "label";
@@ -248,7 +298,7 @@ static fsdp_status read_classified(reading *r, fsdp_example *example)
     FSDP_TRY(take_beside(r, "position_ids", 0, INT32_MAX, &example->position_ids));
     FSDP_TRY(check_positions(r, &example->position_ids));
     example->position_ids.len = 0;
-    FSDP_TRY(fsdp_json_get_i64(r->object, key, 0, r->options->num_classes - 1, &class));
+    FSDP_TRY(read_class(r, key, &class));
     return fsdp_token_list_set(&example->labels, &(int32_t){(int32_t) class}, 1);
 }
 

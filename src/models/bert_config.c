@@ -39,17 +39,14 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_bert_config *c)
     return fsdp_config_not_negative(root, "initializer_range", 0.02, &c->initializer_range);
 }
 
-/* As transformers: id2label counts, without it num_labels, without either there are 2. */
+/* As transformers: num_labels counts, without it the entries of id2label, without either there are
+ * 2. */
 static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
 {
     fsdp_json_node names;
     FSDP_TRY(fsdp_json_opt_object(root, "id2label", &names));
     const int64_t counted = (int64_t)fsdp_json_len(names);
-    FSDP_TRY(fsdp_config_opt_dim(root, "num_labels", counted ? counted : 2, &c->num_labels));
-    if (counted && c->num_labels != counted)
-        return fsdp_json_mismatch(root, "num_labels", "%lld, the entries of id2label",
-                                  (long long)counted);
-    return FSDP_OK;
+    return fsdp_config_opt_dim(root, "num_labels", counted ? counted : 2, &c->num_labels);
 }
 
 /* Other problem types have another loss; a single label is one of them, regression. */

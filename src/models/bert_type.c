@@ -23,6 +23,13 @@ static void set_dropout(fsdp_model_config *config, double p)
     config->bert.classifier_dropout = p;
 }
 
+/* Of BertModel too: as AutoModelForSequenceClassification, which puts a classifier on it. */
+static void set_num_labels(fsdp_model_config *config, int64_t n)
+{
+    config->type = &fsdp_bert_classifier_type;
+    config->bert.num_labels = n;
+}
+
 static void get_config(const fsdp_module *model, fsdp_model_config *config)
 {
     config->bert = *fsdp_bert_get_config(model);
@@ -91,6 +98,7 @@ const fsdp_model_type fsdp_bert_classifier_type = {
     .presets = FSDP_BERT_PRESETS,
     .info = classifier_info,
     .set_dropout = set_dropout,
+    .set_num_labels = set_num_labels,
     .create = classifier_create,
     .get_config = get_config,
     .loss = fsdp_bert_classifier_loss,
@@ -128,6 +136,7 @@ const fsdp_model_type fsdp_bert_model_type = {
     .write = write,
     .info = info,
     .set_dropout = set_dropout,
+    .set_num_labels = set_num_labels,
     .create = create,
     .get_config = get_config,
     .loss = fsdp_bert_model_loss,

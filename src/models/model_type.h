@@ -51,6 +51,8 @@ struct fsdp_model_type {
     const char *presets; /* their names, for messages */
     void (*info)(const fsdp_model_config *config, fsdp_model_info *info); /* but for type, class */
     void (*set_dropout)(fsdp_model_config *config, double p);             /* every rate it has */
+    /* Make it a classifier of n classes; NULL: there is none of this model_type. */
+    void (*set_num_labels)(fsdp_model_config *config, int64_t n);
 
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_model_config *config, fsdp_module **model);
     void (*get_config)(const fsdp_module *model, fsdp_model_config *config);

@@ -251,6 +251,23 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_replicas(c, options);
 }
 
+static fsdp_status check_labels(const fsdp_train_config *c)
+{
+    const fsdp_option_list *names = &c->class_names;
+    if (names->count == 1)
+        return fsdp_error(FSDP_ERR_INVALID, "--class-names %s: there are two classes or more",
+                          names->items[0]);
+    if (names->count && c->num_labels && c->num_labels != (int64_t)names->count)
+        return fsdp_error(FSDP_ERR_INVALID, "--class-names has %zu names, --num-labels is %lld",
+                          names->count, (long long)c->num_labels);
+    for (size_t i = 0; i < names->count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(names->items[i], names->items[k]) == 0)
+                return fsdp_error(FSDP_ERR_INVALID, "--class-names: '%s' is there twice",
+                                  names->items[i]);
+    return FSDP_OK;
+}
+
 static fsdp_status check_model(const fsdp_train_config *c)
 {
     fsdp_task task;
@@ -573,6 +590,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_device(c));
     FSDP_TRY(fsdp_train_check_trainer(c, options));
     FSDP_TRY(check_model(c));
+    FSDP_TRY(check_labels(c));
     FSDP_TRY(fsdp_train_sources_check(c, options));
     FSDP_TRY(check_numbers(c, options));
     FSDP_TRY(check_sharding(c));

@@ -88,13 +88,16 @@ typedef enum fsdp_strategy {
 
 typedef struct fsdp_train_config {
     /* model and data */
-    int task;                  /* fsdp_train_task */
-    const char *model;         /* folder or hub name; never NULL */
-    bool from_config;          /* random weights from the seed instead of the folder's */
-    const char *tokenizer;     /* SentencePiece file or a folder; NULL: the model's */
-    const char *data;          /* file or folder; never NULL */
-    double data_weight;        /* its share, with mix_data */
-    fsdp_option_list mix_data; /* TASK:WEIGHT:PATH each (sources.h); empty: data is all */
+    int task;                     /* fsdp_train_task */
+    const char *model;            /* folder or hub name; never NULL */
+    bool from_config;             /* random weights from the seed instead of the folder's */
+    int64_t num_labels;           /* classes; 0: what config.json says */
+    fsdp_option_list class_names; /* of the classes; empty: those of config.json */
+    bool ignore_mismatched_sizes; /* draw weights of another shape than the model's */
+    const char *tokenizer;        /* SentencePiece file or a folder; NULL: the model's */
+    const char *data;             /* file or folder; never NULL */
+    double data_weight;           /* its share, with mix_data */
+    fsdp_option_list mix_data;    /* TASK:WEIGHT:PATH each (sources.h); empty: data is all */
     double noise_density, mean_noise_span_length; /* of span corruption */
     const char *validation_data;                  /* NULL: none */
     const char *task_prefix;                      /* put before every source text; NULL: by task */

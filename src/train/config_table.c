@@ -14,14 +14,9 @@ static const char *const samplers[] = {"default", "distributed|DistributedSample
 static const char *const reductions[] = {"token-mean", "mean-of-means", NULL};
 static const char *const optimizers[] = {"adamw|adam-w|adamw_torch|adamw_torch_fused", "sgd",
                                          "adafactor", "adam", NULL};
-static const char *const schedules[] = {"step|StepLR",
-                                        "linear",
-                                        "cosine|cosine_with_min_lr",
-                                        "constant|constant_with_warmup",
-                                        "inverse-sqrt",
-                                        "polynomial",
-                                        "cosine-with-restarts",
-                                        NULL};
+static const char *const schedules[] = {
+    "step|StepLR",  "linear",     "cosine|cosine_with_min_lr", "constant|constant_with_warmup",
+    "inverse-sqrt", "polynomial", "cosine-with-restarts",      NULL};
 static const char *const save_strategies[] = {"no", "steps", "epoch", NULL};
 static const char *const strategies[] = {"no|none", "steps", "epoch", NULL};
 static const char *const state_dict_types[] = {
@@ -75,6 +70,17 @@ static const fsdp_option table[] = {
      .help = "Hugging Face folder, or a hub name found in the local cache"},
     {.name = "from-config", .type = FSDP_OPTION_BOOL, PLACE(from_config),
      .help = "start from random weights of the seed: only the folder's config.json is read"},
+    {.name = "num-labels", .type = FSDP_OPTION_INT64, PLACE(num_labels),
+     .bounds = FSDP_BETWEEN(2, 1073741824), .optional = true, .shown_default = "config.json's, or 2",
+     .help = "classification: classes, as from_pretrained(num_labels=N); a classifier that the "
+             "files do not have is newly drawn"},
+    {.name = "class-names", .type = FSDP_OPTION_LIST, PLACE(class_names), .metavar = "NAME,...",
+     .shown_default = "id2label of config.json",
+     .help = "classification: names of classes 0, 1, ..., as many as there are; rows may have them "
+             "as labels, and the saved config.json has them"},
+    {.name = "ignore-mismatched-sizes", .type = FSDP_OPTION_BOOL, PLACE(ignore_mismatched_sizes),
+     .help = "newly draw weights that have another shape in the files, as a classifier of another "
+             "number of classes"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(tokenizer), .metavar = "PATH", .shown_default = "the model's",
      .help = "T5's spiece.model or Llama 2's tokenizer.model, or a folder that holds one"},

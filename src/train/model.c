@@ -2,10 +2,14 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/io.h"
 #include "src/base/log.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
+#include "src/ckpt/load_names.h"
 #include "src/fsdp/state.h"
+#include "src/models/label_names.h"
+#include "src/models/model_type.h"
 #include "src/train/model.h"
 #include "src/train/name_patterns.h"
 #include "src/train/pretrained.h"
@@ -142,6 +146,48 @@ static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *opt
     return status;
 }
 
+/* The number of classes that was asked for, and the names of classes. */
+static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *m,
+                                 fsdp_model_config *config)
+{
+    const int64_t n = options->num_labels;
+    if (n && !config->type->set_num_labels)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--num-labels, --class-names: %s is a %s, which has no classes",
+                          options->name, config->type->root_class);
+    if (n)
+        config->type->set_num_labels(config, n);
+    if (options->label_names) {
+        m->n_label_names = n;
+        m->writes_label_names = true;
+        return fsdp_label_names_copy(options->label_names, n, &m->label_names);
+    }
+    char *path = fsdp_path_join(m->dir, "config.json");
+    m->n_label_names = fsdp_model_config_info(config).num_labels;
+    fsdp_status status =
+        path ? fsdp_label_names_read(path, m->n_label_names, &m->label_names) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    return status;
+}
+
+/* As transformers, which takes no head of another size unless it is told to draw a new one. */
+static fsdp_status check_classifier(const fsdp_pretrained *p)
+{
+    const int64_t n = fsdp_model_config_info(&p->config).num_labels;
+    const fsdp_checkpoint_entry *head;
+    if (!p->weights || p->ignore_mismatched_sizes || !n)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_load_find(p->weights, p->config.type->base_prefix, "classifier.weight", &head));
+    if (!head || head->ndim != 2 || head->shape[0] == n)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: '%s' has %lld classes, the model %lld; --num-labels %lld of 'fsdp "
+                      "train' takes the classifier as it is, --ignore-mismatched-sizes draws a new "
+                      "one",
+                      head->path, head->name, (long long)head->shape[0], (long long)n,
+                      (long long)head->shape[0]);
+}
+
 /* What needs no peers: folder, configuration, weights' header, module tree. `p` has no weights if
  * they are drawn. */
 static fsdp_status prepare(const fsdp_model_options *options, fsdp_model *m, fsdp_pretrained *p)
@@ -150,6 +196,9 @@ static fsdp_status prepare(const fsdp_model_options *options, fsdp_model *m, fsd
         FSDP_TRY(fsdp_pretrained_open(options->name, options->from_config, p));
         if (!(m->dir = fsdp_strdup(p->dir)))
             return FSDP_ERR_NOMEM;
+        FSDP_TRY(choose_labels(options, m, &p->config));
+        p->ignore_mismatched_sizes = options->ignore_mismatched_sizes;
+        FSDP_TRY(check_classifier(p));
     } else {
         p->config = *options->config;
     }
@@ -196,6 +245,8 @@ static void warn_of_names(const fsdp_model *m)
 {
     warn_of(m, "these weights are not in the files and were newly drawn", m->report.fresh,
             m->report.n_fresh);
+    warn_of(m, "these weights have another shape in the files and were newly drawn",
+            m->report.mismatched, m->report.n_mismatched);
     warn_of(m, "the model that config.json describes has no use for these weights of the files",
             m->report.unexpected, m->report.n_unexpected);
 }
@@ -238,6 +289,7 @@ void fsdp_model_close(fsdp_model *m)
     if (!m)
         return;
     fsdp_load_report_free(&m->report);
+    fsdp_label_names_free(m->label_names, m->n_label_names);
     fsdp_module_destroy(m->module);
     fsdp_named_sharding_destroy(m->named);
     fsdp_free(m->dir);

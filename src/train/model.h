@@ -18,8 +18,11 @@ typedef struct fsdp_model_options {
     bool activation_checkpointing;                       /* of blocks, */
     fsdp_activation_checkpointing_options checkpointing; /* as this says */
     const fsdp_wrap_policy *wrap;                        /* NULL: fsdp_model_shard() */
-    const char *const *frozen; /* [n_frozen] parameters whose names begin so do not train; */
-    size_t n_frozen;           /* an error if none does */
+    const char *const *frozen;      /* [n_frozen] parameters whose names begin so do not train; */
+    size_t n_frozen;                /* an error if none does */
+    int64_t num_labels;             /* make it a classifier of so many classes; 0: config.json's */
+    const char *const *label_names; /* [num_labels] of the classes; NULL: config.json's */
+    bool ignore_mismatched_sizes;   /* draw weights that have another shape in the files */
     fsdp_fully_shard_options shard;
     int blocks_per_unit;               /* so many neighbours that `wrap` chooses are one unit */
     fsdp_named_sharding_options named; /* what is said of parts by name */
@@ -33,6 +36,9 @@ typedef struct fsdp_model {
     fsdp_named_sharding *named; /* of module */
     fsdp_group *group;          /* borrowed; NULL: alone */
     fsdp_load_report report;    /* empty if the weights were drawn */
+    int64_t n_label_names;
+    char **label_names;      /* [n_label_names] NULL where a class has none; NULL: no names */
+    bool writes_label_names; /* they are not config.json's */
 } fsdp_model;
 
 /* What options->wrap chooses and the root become units over `group` (NULL: of this rank alone).

@@ -8,6 +8,7 @@
 #include "src/ckpt/hf_dir.h"
 #include "src/comm/agree.h"
 #include "src/models/generation_config.h"
+#include "src/models/label_names.h"
 #include "src/models/model_type.h"
 #include "src/train/model.h"
 
@@ -43,6 +44,8 @@ static fsdp_status write_config(const fsdp_model *m, const char *dir, fsdp_dtype
     if (status == FSDP_OK) {
         bool has_own_head = !m->info.tie_word_embeddings || tied_head_to_write(m);
         status = fsdp_model_config_write(&m->config, has_own_head, dtype, source, path);
+        if (status == FSDP_OK && m->writes_label_names)
+            status = fsdp_label_names_write(path, m->label_names, m->n_label_names);
         fsdp_free(source);
     }
     fsdp_free(path);

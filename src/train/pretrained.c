@@ -81,7 +81,8 @@ fsdp_load_options fsdp_pretrained_load_options(const fsdp_pretrained *p, uint64_
 {
     return (fsdp_load_options){.base_prefix = p->config.type->base_prefix,
                                .fresh_modules = p->config.type->fresh_modules,
-                               .seed = seed};
+                               .seed = seed,
+                               .ignore_mismatched_sizes = p->ignore_mismatched_sizes};
 }
 
 fsdp_status fsdp_pretrained_load(const fsdp_pretrained *p, fsdp_module *module, fsdp_group *group,

@@ -148,13 +148,14 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .source_column = c->text_column,
         .target_column = c->target_column,
         .max_source_length = c->max_source_length,
-        .max_target_length = training || !c->val_max_target_length ? c->max_target_length
-                                                                   : c->val_max_target_length,
+        .max_target_length =
+            training || !c->val_max_target_length ? c->max_target_length : c->val_max_target_length,
         .max_length = c->max_seq_length,
         .max_samples = training ? c->max_train_samples : c->max_validation_samples,
         .validation = !training,
         .split_documents = c->document_token >= 0,
         .document_token = (int32_t)c->document_token,
+        .class_hint = "--num-labels N or --class-names A,B,... says otherwise",
         .span_corruption = source->task == FSDP_TRAIN_SPAN_CORRUPTION ? &noise : NULL};
     return fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, set);
 }

@@ -131,7 +131,14 @@ check cosine_schedule_with_a_floor [ "$(rates | sed 's/\(0\.[0-9]\{6\}\)[0-9]*/\
 train 2 --max-train-samples 32 --lr-schedule inverse_sqrt --warmup-steps 1 --lr 0.3 --max-steps 4 --epochs 2
 check inverse_square_root_schedule [ "$(rates | sed 's/\(0\.[0-9]\{6\}\)[0-9]*/\1/g')" = "0.0 0.3 0.212132 0.173205 " ]
 train 2 --lr-schedule linear --warmup-steps 100
-refused more_warmup_than_steps 'total_steps is 5, less than warmup_steps 100'
+check more_warmup_than_steps_rises_all_the_time [ "$(rates)" = "0.0 2e-05 4e-05 6e-05 8e-05 " ]
+expect and_a_line_says_so 0 'warmup-steps 100: the run ends after 5, .* to 8e-05 of 0.002' out
+train 1 --epochs 0.5 --lr 0.25 --lr-schedule polynomial --lr-end 0 --warmup-ratio 0.2
+check half_an_epoch_has_half_of_its_steps [ "$(rates)" = "0.0 0.25 0.1875 0.125 0.0625 " ]
+train 2 --devices 1
+refused ranks_that_devices_does_not_name '--devices 1: 2 ranks are started'
+train 2 --predict_with_generate
+refused what_another_command_does "predict_with_generate: not supported: .*'fsdp evaluate' writes texts"
 train 2 --optimizer sgd --momentum 0.9 --lr 0.05 --validation-data validation.jsonl --epochs 4
 check sgd_learns falls
 train 2 --master-dtype bf16 --param-dtype bf16 --validation-data validation.jsonl --epochs 4 --lr 0.01
@@ -266,6 +273,30 @@ train 2 --model bert --data tokens
 refused token_files_for_a_classifier 'token files are for causal language modeling'
 sed 's/"label": 1/"label": 2/' classes.jsonl >three.jsonl
 train 2 --model bert --data three.jsonl
-refused a_class_beyond_the_model_s 'three.jsonl: line 2: .*label: expected an integer from 0 to 1'
+refused a_class_beyond_the_model_s 'three.jsonl: line 2: .*the model has 2 classes; --num-labels N'
+sed 's/"label": 0/"label": "no"/; s/"label": 1/"label": "yes"/' classes.jsonl >names.jsonl
+train 1 --model bert --data classes.jsonl --max-steps 2
+numbers m.jsonl >by_number
+train 1 --model bert --data names.jsonl --max-steps 2
+check names_of_id2label_are_labels [ -s by_number -a "$(numbers m.jsonl)" = "$(cat by_number)" ]
+train 1 --model bert --data names.jsonl --max-steps 2 --class-names yes,no,perhaps
+check more_classes_are_named_by_a_flag \
+    grep -Pzq '"id2label": \{\s*"0": "yes",\s*"1": "no",\s*"2": "perhaps"\s*\}' o/config.json
+check and_have_their_numbers_saved grep -q '"perhaps": 2' o/config.json
+mv o named
+run train --model named --data three.jsonl --output o --max-steps 1 --num-labels 5
+refused a_classifier_of_another_size "'classifier.weight' has 3 classes, the model 5; .*--ignore-mismatched-sizes"
+run train --model named --data three.jsonl --output o --max-steps 1 --num-labels 5 --ignore-mismatched-sizes
+expect is_drawn_where_a_flag_says_so 0 'another shape in the files .*: classifier.weight, classifier.bias$' err
+check and_its_classes_are_named_by_number grep -q '"LABEL_4": 4' o/config.json
+rm -rf o
+sed 's/ForSequenceClassification/Model/' named/config.json >bert/body.json && mkdir body &&
+    mv bert/body.json body/config.json && cp named/model.safetensors body
+run train --model body --data three.jsonl --output o --max-steps 1 --num-labels 3
+check a_body_gets_a_classifier [ "$rc" -eq 0 -a -s o/config.json ]
+check which_config_json_says grep -q BertForSequenceClassification o/config.json
+rm -rf o
+run train --model llama --from-config --data tokens --output o --num-labels 3
+refused classes_of_a_model_that_has_none 'llama is a LlamaForCausalLM, which has no classes'
 
 tally

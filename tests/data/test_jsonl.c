@@ -507,6 +507,45 @@ TEST(a_bad_classified_row_is_an_error_with_its_line)
     ASSERT(dataset == NULL);
 }
 
+/* A class without a name is there by its number. */
+TEST(a_class_may_be_given_by_its_name)
+{
+    static const char *const names[] = {"no", NULL, "\xC3\xA9t\xC3\xA9"};
+    fsdp_dataset_options options = {.task = FSDP_TASK_CLASSIFICATION,
+                                    .vocab_size = 100,
+                                    .num_classes = 3,
+                                    .class_names = names,
+                                    .class_hint = "there is no more"};
+    const char *path = write_text(t, "a.jsonl",
+                                  "{\"input_ids\": [5], \"label\": \"\xC3\xA9t\xC3\xA9\"}\n"
+                                  "{\"input_ids\": [5], \"label\": 1}\n"
+                                  "{\"input_ids\": [5], \"labels\": \"no\"}\n");
+    fsdp_dataset *dataset = NULL;
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    static const int32_t want[] = {2, 1, 0};
+    for (int i = 0; i < 3; i++) {
+        ASSERT_OK(fsdp_dataset_get(dataset, i, &e));
+        ASSERT_INT(e.labels.ids[0], want[i]);
+    }
+    fsdp_example_fini(&e);
+    fsdp_dataset_close(dataset);
+    dataset = NULL;
+    path = write_text(t, "a.jsonl", "{\"input_ids\": [5], \"label\": \"No\"}\n");
+    ASSERT_ERROR(
+        fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
+        "label: expected one of \"no\", \"\xC3\xA9t\xC3\xA9\", or an integer from 0 to 2, found");
+    options.class_names = NULL;
+    ASSERT_ERROR(
+        fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
+        "id2label of the model's config.json gives no names to its classes; there is no more");
+    path = write_text(t, "a.jsonl", "{\"input_ids\": [5], \"label\": 3}\n");
+    ASSERT_ERROR(
+        fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
+        "label: expected an integer from 0 to 2: the model has 3 classes; there is no more");
+    ASSERT(dataset == NULL);
+}
+
 /* --- anything --- */
 
 /* A line with bytes changed, for each task: never a crash, and an error names the file. */
