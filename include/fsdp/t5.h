@@ -1,6 +1,7 @@
 /**
  * @file
- * T5 (Raffel et al. 2020, arXiv 1910.10683): encoder-decoder, v1.0 and v1.1 (also FLAN).
+ * T5 (Raffel et al. 2020, arXiv 1910.10683): encoder-decoder, v1.0 and v1.1 (also FLAN), and mT5
+ * (Xue et al. 2021, arXiv 2010.11934), which is v1.1 with a larger vocabulary.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -34,6 +35,7 @@ typedef struct fsdp_t5_config {
     bool scale_decoder_outputs;              /**< by d_model^-0.5 before the head */
     bool tie_word_embeddings; /**< of a fresh model; weights from a file decide for themselves */
     int64_t pad_token_id, eos_token_id, decoder_start_token_id; /**< below vocab_size */
+    bool is_mt5;      /**< model_type "mt5": v1.1 under other class names, MT5Block; never scaled */
     fsdp_dtype dtype; /**< in which the weights were saved, says the file; default float32 */
 } fsdp_t5_config;
 

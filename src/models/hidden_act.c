@@ -15,21 +15,50 @@ static const struct {
     [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", FSDP_ACTIVATION_RELU},
 };
 
+/* transformers' other names of the same functions; float32 rounds them alike within an ulp or two.
+ * gelu_10 is not gelu: it clips. */
+static const struct {
+    const char *name;
+    fsdp_hidden_act act;
+} aliases[] = {
+    {"gelu_python", FSDP_HIDDEN_ACT_GELU},          {"gelu_pytorch_tanh", FSDP_HIDDEN_ACT_GELU_NEW},
+    {"gelu_python_tanh", FSDP_HIDDEN_ACT_GELU_NEW}, {"gelu_fast", FSDP_HIDDEN_ACT_GELU_NEW},
+    {"gelu_accurate", FSDP_HIDDEN_ACT_GELU_NEW},
+};
+
+bool fsdp_hidden_act_find(const char *name, fsdp_hidden_act *act)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(acts); i++)
+        if (strcmp(acts[i].name, name) == 0) {
+            *act = (fsdp_hidden_act)i;
+            return true;
+        }
+    for (size_t i = 0; i < FSDP_LENGTH(aliases); i++)
+        if (strcmp(aliases[i].name, name) == 0) {
+            *act = aliases[i].act;
+            return true;
+        }
+    return false;
+}
+
 fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act absent,
                                    fsdp_hidden_act *value)
 {
     const char *name;
     FSDP_TRY(fsdp_json_opt_str(root, key, acts[absent].name, &name));
-    for (size_t i = 0; i < FSDP_LENGTH(acts); i++)
-        if (strcmp(acts[i].name, name) == 0) {
-            *value = (fsdp_hidden_act)i;
-            return FSDP_OK;
-        }
+    if (fsdp_hidden_act_find(name, value))
+        return FSDP_OK;
     return fsdp_config_unsupported(root, key, "\"gelu\", \"gelu_new\" or \"relu\"");
 }
 
+/* The source's own name of the function is kept. */
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value)
 {
+    const char *name;
+    fsdp_hidden_act found;
+    if (fsdp_json_opt_str(root, key, "", &name) == FSDP_OK && fsdp_hidden_act_find(name, &found) &&
+        found == value)
+        return;
     fsdp_json_set_str(root, key, acts[value].name);
 }
 

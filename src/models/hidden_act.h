@@ -6,6 +6,8 @@
 #include "src/kernels/kernels.h"
 
 /* `key` of a config.json, `absent` without it; FSDP_ERR_UNSUPPORTED for other names. */
+/* The function that transformers calls `name`, by any of its names; false if it is not here. */
+bool fsdp_hidden_act_find(const char *name, fsdp_hidden_act *act);
 FSDP_MUST_CHECK fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key,
                                                    fsdp_hidden_act absent, fsdp_hidden_act *value);
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value);

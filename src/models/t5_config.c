@@ -4,6 +4,7 @@
 
 #include "src/base/assert.h"
 #include "src/models/config_json.h"
+#include "src/models/hidden_act.h"
 #include "src/models/model_type.h"
 #include "src/models/t5_config.h"
 
@@ -56,29 +57,56 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
 {
     int64_t last = c->vocab_size - 1;
     FSDP_TRY(fsdp_config_token(root, "pad_token_id", c->vocab_size, 0, &c->pad_token_id));
-    FSDP_TRY(
-        fsdp_json_get_i64(root, "decoder_start_token_id", 0, last, &c->decoder_start_token_id));
+    const char *start = "decoder_start_token_id"; /* MT5Config has a default for it */
+    if (!c->is_mt5 || fsdp_json_has(root, start))
+        FSDP_TRY(fsdp_json_get_i64(root, start, 0, last, &c->decoder_start_token_id));
     return fsdp_config_end_token(root, "eos_token_id", c->vocab_size, last < 1 ? last : 1,
                                  &c->eos_token_id);
+}
+
+/* "gated-gelu" stands for gelu_new, which has other names. */
+static bool is_gated_gelu_new(const char *projection)
+{
+    static const char gated[] = "gated-";
+    fsdp_hidden_act act;
+    if (strncmp(projection, gated, strlen(gated)) != 0)
+        return false;
+    projection += strlen(gated);
+    return strcmp(projection, "gelu") == 0 ||
+           (fsdp_hidden_act_find(projection, &act) && act == FSDP_HIDDEN_ACT_GELU_NEW);
 }
 
 static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
 {
     const char *projection, *act;
     bool gated;
-    FSDP_TRY(fsdp_json_opt_str(root, "feed_forward_proj", "relu", &projection));
-    c->is_gated_act = strcmp(projection, "gated-gelu") == 0;
+    FSDP_TRY(fsdp_json_opt_str(root, "feed_forward_proj", c->is_mt5 ? "gated-gelu" : "relu",
+                               &projection));
+    c->is_gated_act = is_gated_gelu_new(projection);
     if (!c->is_gated_act && strcmp(projection, "relu") != 0)
         return fsdp_config_unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
     /* Derived from it when saved; where a file says otherwise, transformers obeys the file. */
-    const char *derived = c->is_gated_act ? "gelu_new" : "relu";
-    FSDP_TRY(fsdp_json_opt_str(root, "dense_act_fn", derived, &act));
-    if (strcmp(act, derived) != 0)
+    const fsdp_hidden_act derived =
+        c->is_gated_act ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
+    fsdp_hidden_act found = derived;
+    FSDP_TRY(fsdp_json_opt_str(root, "dense_act_fn", "", &act));
+    if (*act && (!fsdp_hidden_act_find(act, &found) || found != derived))
         return fsdp_config_unsupported(root, "dense_act_fn",
                                        c->is_gated_act ? "\"gelu_new\"" : "\"relu\"");
     FSDP_TRY(fsdp_json_opt_bool(root, "is_gated_act", c->is_gated_act, &gated));
     if (gated != c->is_gated_act)
         return fsdp_config_unsupported(root, "is_gated_act", c->is_gated_act ? "true" : "false");
+    return FSDP_OK;
+}
+
+/* transformers 5 never scales mT5's output, whatever tie_word_embeddings says. */
+static fsdp_status read_model_type(fsdp_json_node root, fsdp_t5_config *c)
+{
+    const char *model_type;
+    FSDP_TRY(fsdp_json_get_str(root, "model_type", &model_type));
+    c->is_mt5 = strcmp(model_type, "mt5") == 0;
+    if (!c->is_mt5 && strcmp(model_type, "t5") != 0)
+        return fsdp_config_unsupported(root, "model_type", "\"t5\" or \"mt5\"");
     return FSDP_OK;
 }
 
@@ -95,10 +123,7 @@ fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config)
 {
     fsdp_json_node root = fsdp_json_root(doc);
     fsdp_t5_config c = {0};
-    const char *model_type;
-    FSDP_TRY(fsdp_json_get_str(root, "model_type", &model_type));
-    if (strcmp(model_type, "t5") != 0)
-        return fsdp_config_unsupported(root, "model_type", "\"t5\"");
+    FSDP_TRY(read_model_type(root, &c));
     FSDP_TRY(refuse_unsupported(root));
     FSDP_TRY(read_dims(root, &c));
     FSDP_TRY(read_buckets(root, &c));
@@ -107,8 +132,10 @@ fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config)
     FSDP_TRY(read_activation(root, &c));
     FSDP_TRY(fsdp_config_dtype(root, &c.dtype));
     FSDP_TRY(fsdp_json_opt_bool(root, "tie_word_embeddings", true, &c.tie_word_embeddings));
-    FSDP_TRY(fsdp_json_opt_bool(root, "scale_decoder_outputs", c.tie_word_embeddings,
+    FSDP_TRY(fsdp_json_opt_bool(root, "scale_decoder_outputs", c.tie_word_embeddings && !c.is_mt5,
                                 &c.scale_decoder_outputs));
+    if (c.is_mt5 && c.scale_decoder_outputs)
+        return fsdp_config_unsupported(root, "scale_decoder_outputs", "false");
     *config = c;
     return FSDP_OK;
 }
@@ -226,6 +253,7 @@ void fsdp_t5_config_set(fsdp_json_node root, const fsdp_t5_config *c, bool has_l
 fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config, bool has_lm_head, fsdp_dtype dtype,
                                  const char *source, const char *path)
 {
-    const fsdp_model_config any = {.type = &fsdp_t5_type, .t5 = *config};
+    const fsdp_model_config any = {.type = config->is_mt5 ? &fsdp_mt5_type : &fsdp_t5_type,
+                                   .t5 = *config};
     return fsdp_model_config_write(&any, has_lm_head, dtype, source, path);
 }

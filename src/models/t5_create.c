@@ -1,4 +1,5 @@
-/* The module tree of T5, with the names, classes and initialisation of transformers' modeling_t5.
+/* The module tree of T5, with the names, classes and initialisation of transformers' modeling_t5,
+ * or modeling_mt5.
  *
  * Each module's own struct points to the parameters its forward reads, so that forwards look
  * nothing up. Building is a chain of calls that do nothing once one has failed. */
@@ -12,6 +13,12 @@ typedef struct builder {
     fsdp_builder base;
     fsdp_t5 *t5;
 } builder;
+
+/* Of "MT5Block": what a model of this kind calls it. */
+static const char *class_name(const builder *b, const char *of_mt5)
+{
+    return b->t5->config.is_mt5 ? of_mt5 : of_mt5 + 1;
+}
 
 static fsdp_parameter *add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,
                                   int64_t out, double std)
@@ -29,7 +36,7 @@ static fsdp_parameter *add_embedding(builder *b, fsdp_module *parent, const char
 static fsdp_parameter *add_norm(builder *b, fsdp_module *parent, const char *name)
 {
     const fsdp_t5_config *c = &b->t5->config;
-    return fsdp_build_rms_norm(&b->base, parent, name, "T5LayerNorm", c->d_model,
+    return fsdp_build_rms_norm(&b->base, parent, name, class_name(b, "MT5LayerNorm"), c->d_model,
                                c->initializer_factor, 0.0);
 }
 
@@ -46,7 +53,7 @@ static void add_attention(builder *b, fsdp_module *parent, const char *name, fsd
 {
     const fsdp_t5_config *c = &b->t5->config;
     const int64_t inner = c->num_heads * c->d_kv;
-    fsdp_module *m = fsdp_build_module(&b->base, parent, name, "T5Attention");
+    fsdp_module *m = fsdp_build_module(&b->base, parent, name, class_name(b, "MT5Attention"));
     layer->q = add_linear(b, m, "q", c->d_model, inner, init_std(b, c->d_model * c->d_kv));
     layer->k = add_linear(b, m, "k", c->d_model, inner, init_std(b, c->d_model));
     layer->v = add_linear(b, m, "v", c->d_model, inner, init_std(b, c->d_model));
@@ -60,9 +67,9 @@ static void add_attention(builder *b, fsdp_module *parent, const char *name, fsd
 static void add_dense(builder *b, fsdp_module *parent, fsdp_t5_layer *layer)
 {
     const fsdp_t5_config *c = &b->t5->config;
-    fsdp_module *m =
-        fsdp_build_module(&b->base, parent, "DenseReluDense",
-                          c->is_gated_act ? "T5DenseGatedActDense" : "T5DenseActDense");
+    fsdp_module *m = fsdp_build_module(
+        &b->base, parent, "DenseReluDense",
+        class_name(b, c->is_gated_act ? "MT5DenseGatedActDense" : "MT5DenseActDense"));
     const double std = init_std(b, c->d_model);
     if (c->is_gated_act) {
         layer->wi_0 = add_linear(b, m, "wi_0", c->d_model, c->d_ff, std);
@@ -87,13 +94,14 @@ static void add_layer(builder *b, fsdp_module *list, fsdp_t5_block *block, layer
         const char *class_name;
         fsdp_forward_fn *forward;
     } kinds[] = {
-        [SELF_ATTENTION] = {"T5LayerSelfAttention", fsdp_t5_self_attention_forward},
-        [CROSS_ATTENTION] = {"T5LayerCrossAttention", fsdp_t5_cross_attention_forward},
-        [FEED_FORWARD] = {"T5LayerFF", fsdp_t5_ff_forward},
+        [SELF_ATTENTION] = {"MT5LayerSelfAttention", fsdp_t5_self_attention_forward},
+        [CROSS_ATTENTION] = {"MT5LayerCrossAttention", fsdp_t5_cross_attention_forward},
+        [FEED_FORWARD] = {"MT5LayerFF", fsdp_t5_ff_forward},
     };
     if (b->base.status != FSDP_OK)
         return;
-    fsdp_module *m = fsdp_build_item(&b->base, list, block->n_layers, kinds[kind].class_name);
+    fsdp_module *m =
+        fsdp_build_item(&b->base, list, block->n_layers, class_name(b, kinds[kind].class_name));
     fsdp_t5_layer *layer = fsdp_build_impl(&b->base, m, kinds[kind].forward, sizeof *layer);
     if (!layer)
         return;
@@ -111,7 +119,7 @@ static void add_layer(builder *b, fsdp_module *list, fsdp_t5_block *block, layer
 
 static void add_block(builder *b, fsdp_module *list, bool decoder, int64_t index)
 {
-    fsdp_module *m = fsdp_build_item(&b->base, list, index, "T5Block");
+    fsdp_module *m = fsdp_build_item(&b->base, list, index, class_name(b, "MT5Block"));
     fsdp_t5_block *block = fsdp_build_impl(&b->base, m, fsdp_t5_block_forward, sizeof *block);
     if (!block)
         return;
@@ -126,7 +134,7 @@ static void add_block(builder *b, fsdp_module *list, bool decoder, int64_t index
 static fsdp_module *add_stack(builder *b, fsdp_module *root, const char *name, bool decoder,
                               int64_t n_blocks)
 {
-    fsdp_module *m = fsdp_build_module(&b->base, root, name, "T5Stack");
+    fsdp_module *m = fsdp_build_module(&b->base, root, name, class_name(b, "MT5Stack"));
     fsdp_t5_stack *stack = fsdp_build_impl(&b->base, m, fsdp_t5_stack_forward, sizeof *stack);
     if (!stack)
         return NULL;
@@ -177,7 +185,8 @@ fsdp_status fsdp_t5_create(const fsdp_t5_config *config, fsdp_module **model)
 {
     FSDP_TRY(check_config(config));
     fsdp_module *root;
-    FSDP_TRY(fsdp_module_create("T5ForConditionalGeneration", &root));
+    FSDP_TRY(fsdp_module_create(
+        config->is_mt5 ? "MT5ForConditionalGeneration" : "T5ForConditionalGeneration", &root));
     builder b = {0};
     b.t5 = fsdp_build_impl(&b.base, root, NULL, sizeof *b.t5);
     if (b.t5) {

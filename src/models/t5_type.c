@@ -1,4 +1,4 @@
-/* T5 among the models: see model_type.h. */
+/* T5 and mT5 among the models: see model_type.h. */
 #include "src/models/model_type.h"
 #include "src/models/t5_config.h"
 #include "src/models/t5_decode.h"
@@ -85,6 +85,7 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
 }
 
 static const char *const block_classes[] = {"T5Block", NULL};
+static const char *const mt5_block_classes[] = {"MT5Block", NULL};
 static const char *const embeddings[] = {"shared.weight", "encoder.embed_tokens.weight",
                                          "decoder.embed_tokens.weight", NULL};
 
@@ -104,6 +105,27 @@ const fsdp_model_type fsdp_t5_type = {
     .work = work,
     .decoder = &fsdp_t5_decoder,
     .block_classes = block_classes,
+    .head = "lm_head.weight",
+    .embeddings = embeddings,
+    .tied_by_weights = true,
+    .set_tied = set_tied,
+    .tied_head_to_save = tied_head_to_save,
+};
+
+const fsdp_model_type fsdp_mt5_type = {
+    .name = "mt5",
+    .root_class = "MT5ForConditionalGeneration",
+    .parse = parse,
+    .write = write,
+    .info = info,
+    .set_dropout = set_dropout,
+    .create = create,
+    .get_config = get_config,
+    .loss = fsdp_t5_loss,
+    .logits = logits,
+    .work = work,
+    .decoder = &fsdp_t5_decoder,
+    .block_classes = mt5_block_classes,
     .head = "lm_head.weight",
     .embeddings = embeddings,
     .tied_by_weights = true,

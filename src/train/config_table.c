@@ -26,7 +26,7 @@ static const char *const checkpoint_formats[] = {"fsdp|default", "accelerate",
 static const char *const units[] = {"epoch", "step", NULL};
 static const char *const accumulations[] = {"reduce", "reduce-scatter|reduce_scatter",
                                             "no-sync|no_sync", NULL};
-static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|transformer|T5Block|"
+static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|transformer|T5Block|MT5Block|"
                                             "LlamaDecoderLayer|GPT2Block|BertLayer",
                                             "SIZE_BASED_WRAP|size", "NO_WRAP|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};

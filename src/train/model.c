@@ -138,7 +138,8 @@ static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *opt
     fsdp_parameter_list list;
     if (!options->n_frozen)
         return FSDP_OK;
-    FSDP_TRY(fsdp_module_parameters(m->module, false, &list));
+    FSDP_TRY(
+        fsdp_module_parameters(m->module, true, &list)); /* a tied one under any of its names */
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < options->n_frozen && status == FSDP_OK; i++)
         status = freeze(&list, options->frozen[i]);
@@ -251,6 +252,36 @@ static void warn_of_names(const fsdp_model *m)
             m->report.unexpected, m->report.n_unexpected);
 }
 
+static bool is_said_to_be_frozen(const fsdp_model_options *options, const char *name)
+{
+    for (size_t i = 0; i < options->n_frozen; i++)
+        if (begins_with(name, options->frozen[i]))
+            return true;
+    return false;
+}
+
+/* A tied parameter is one tensor: as after requires_grad_(False) on it, all its names are frozen.
+ */
+static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *options)
+{
+    fsdp_parameter_list list;
+    fsdp_name_list also = {0};
+    if (!options->n_frozen)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_module_parameters(m->module, true, &list));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < list.n && status == FSDP_OK; i++)
+        if (!fsdp_parameter_requires_grad(list.items[i].parameter) &&
+            !is_said_to_be_frozen(options, list.items[i].name))
+            status = fsdp_name_list_add(&also, list.items[i].name);
+    if (status == FSDP_OK)
+        warn_of(m, "--frozen-prefixes freezes these names too, which are tied to a frozen parameter", also.items,
+                also.n);
+    fsdp_name_list_fini(&also);
+    fsdp_parameter_list_free(&list);
+    return status;
+}
+
 /* Collective; on meta there is nothing to fill. */
 static fsdp_status fill(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
                         const fsdp_device *device)
@@ -275,6 +306,8 @@ fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group
     }
     if (status == FSDP_OK)
         status = fill(m, &pretrained, options->seed, device);
+    if (status == FSDP_OK)
+        status = warn_of_tied(m, options);
     fsdp_pretrained_close(&pretrained);
     if (status != FSDP_OK) {
         fsdp_model_close(m);

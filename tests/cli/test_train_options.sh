@@ -299,4 +299,21 @@ rm -rf o
 run train --model llama --from-config --data tokens --output o --num-labels 3
 refused classes_of_a_model_that_has_none 'llama is a LlamaForCausalLM, which has no classes'
 
+# --- what transformers calls by another name ---
+run train --model "$golden/t5_v1_1/model" --data ids.jsonl --epochs 1 --no-save-model --metrics m.jsonl
+numbers m.jsonl >of_t5
+cp -r "$golden/t5_v1_1/model" mt5 && sed -i 's/"t5"/"mt5"/; s/"T5For/"MT5For/' mt5/config.json
+run train --model mt5 --data ids.jsonl --epochs 1 --output o --metrics m.jsonl \
+    --transformer-layer-cls-to-wrap MT5Block --print-model
+check mt5_trains_as_t5_v1_1 [ -s of_t5 -a "$(numbers m.jsonl)" = "$(cat of_t5)" ]
+check its_modules_have_its_names grep -q 'FSDPMT5Block' out
+check it_is_saved_as_what_it_is grep -q '"model_type": "mt5"' o/config.json
+check under_its_own_class grep -q '"MT5ForConditionalGeneration"' o/config.json
+rm -rf o
+awk 'BEGIN { print "{\"input_ids\": [7, 8, 9, 10]}" }' >lm.jsonl
+run train --model "$few" --data lm.jsonl --epochs 1 --output o --frozen-prefixes lm_head
+check a_tied_parameter_is_frozen_by_either_name [ "$rc" -eq 0 ]
+check and_the_other_name_is_told grep -q 'freezes these names too.*: transformer.wte.weight$' err
+expect so_that_less_is_trained 0 'loaded; [0-9.]* k are trained' out
+
 tally

@@ -1,5 +1,10 @@
 /* config.json of GPT-2. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/models/model_type.h"
 #include "tests/models/config_checks.h"
 
@@ -44,6 +49,39 @@ TEST(absent_keys_have_transformers_defaults)
            c.gpt2.n_head == 2 && c.gpt2.n_inner == 5 && !c.gpt2.tie_word_embeddings);
     ASSERT(c.gpt2.bos_token_id == 50256 && c.gpt2.eos_token_id == 50256 &&
            c.gpt2.pad_token_id == 7 && c.gpt2.activation_function == FSDP_HIDDEN_ACT_RELU);
+}
+
+/* transformers has several implementations of each; the file's own name is kept. */
+TEST(activations_have_several_names)
+{
+    static const struct {
+        const char *name;
+        fsdp_hidden_act act;
+    } rows[] = {{"gelu_new", FSDP_HIDDEN_ACT_GELU_NEW},
+                {"gelu_fast", FSDP_HIDDEN_ACT_GELU_NEW},
+                {"gelu_pytorch_tanh", FSDP_HIDDEN_ACT_GELU_NEW},
+                {"gelu_python_tanh", FSDP_HIDDEN_ACT_GELU_NEW},
+                {"gelu_accurate", FSDP_HIDDEN_ACT_GELU_NEW},
+                {"gelu", FSDP_HIDDEN_ACT_GELU},
+                {"gelu_python", FSDP_HIDDEN_ACT_GELU},
+                {"relu", FSDP_HIDDEN_ACT_RELU}};
+    char text[512], key[64];
+    fsdp_model_config c;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, "{" MINIMAL ",\"activation_function\":\"%s\"}", rows[i].name);
+        ASSERT_OK(config_parse(text, &c));
+        ASSERT_INT(c.gpt2.activation_function, rows[i].act);
+        const char *source = config_path(t, "source.json"), *path = config_path(t, "out.json");
+        ASSERT_OK(fsdp_file_write(source, text, strlen(text)));
+        ASSERT_OK(fsdp_model_config_write(&c, false, FSDP_DTYPE_F32, source, path));
+        char *written = config_text(path);
+        snprintf(key, sizeof key, "\"activation_function\": \"%s\"", rows[i].name);
+        const bool kept = written && strstr(written, key);
+        fsdp_free(written);
+        ASSERT(kept);
+    }
+    ASSERT_ERROR(config_parse("{" MINIMAL ",\"activation_function\":\"gelu_10\"}", &c),
+                 FSDP_ERR_UNSUPPORTED, "activation_function"); /* it clips */
 }
 
 TEST(ends_beyond_the_vocabulary_never_come)

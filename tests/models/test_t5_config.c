@@ -73,6 +73,43 @@ static fsdp_status parse(const char *text, fsdp_t5_config *c)
     return status;
 }
 
+/* What MT5Config leaves out has v1.1's values, and its output is not scaled, tied or not. */
+TEST(mt5_is_v1_1)
+{
+    static const char *const tied[] = {"", ",\"tie_word_embeddings\":true",
+                                       ",\"tie_word_embeddings\":false",
+                                       ",\"scale_decoder_outputs\":false"};
+    char text[512];
+    fsdp_t5_config c;
+    for (size_t i = 0; i < FSDP_LENGTH(tied); i++) {
+        snprintf(text, sizeof text,
+                 "{\"model_type\":\"mt5\",\"vocab_size\":11,\"d_model\":8,\"d_kv\":4,\"d_ff\":12,"
+                 "\"num_layers\":2,\"num_heads\":2%s}",
+                 tied[i]);
+        ASSERT_OK(parse(text, &c));
+        ASSERT(c.is_mt5 && c.is_gated_act && !c.scale_decoder_outputs);
+        ASSERT_INT(c.decoder_start_token_id, 0);
+    }
+    ASSERT_ERROR(parse("{\"model_type\":\"mt5\",\"vocab_size\":11,\"d_model\":8,\"d_kv\":4,"
+                       "\"d_ff\":12,\"num_layers\":2,\"num_heads\":2,"
+                       "\"scale_decoder_outputs\":true}",
+                       &c),
+                 FSDP_ERR_UNSUPPORTED, "scale_decoder_outputs: expected false");
+}
+
+/* "gated-gelu" stands for gelu_new, whose other names are the same function. */
+TEST(other_names_of_gelu_new_are_read)
+{
+    fsdp_t5_config c;
+    ASSERT_OK(parse("{" MINIMAL ",\"feed_forward_proj\":\"gated-gelu_pytorch_tanh\"}", &c));
+    ASSERT(c.is_gated_act);
+    ASSERT_OK(parse(
+        "{" MINIMAL ",\"feed_forward_proj\":\"gated-gelu\",\"dense_act_fn\":\"gelu_fast\"}", &c));
+    ASSERT(c.is_gated_act);
+    ASSERT_ERROR(parse("{" MINIMAL ",\"feed_forward_proj\":\"gated-gelu_python\"}", &c),
+                 FSDP_ERR_UNSUPPORTED, "feed_forward_proj");
+}
+
 TEST(absent_keys_have_transformers_defaults)
 {
     fsdp_t5_config c;
@@ -111,7 +148,8 @@ TEST(what_cannot_be_is_refused_by_name)
         {"{\"model_type\":\"t5\"}", FSDP_ERR_NOT_FOUND, "config.json: vocab_size: missing"},
         {"{\"vocab_size\":3}", FSDP_ERR_NOT_FOUND, "config.json: model_type: missing"},
         {"{\"model_type\":\"llama\"}", FSDP_ERR_UNSUPPORTED,
-         "config.json: model_type: expected \"t5\" (nothing else is supported), found \"llama\""},
+         "config.json: model_type: expected \"t5\" or \"mt5\" (nothing else is supported), found "
+         "\"llama\""},
         {"{\"model_type\":5}", FSDP_ERR_FORMAT, "model_type: expected a string, found 5"},
         {"[1]", FSDP_ERR_FORMAT, "config.json: expected an object, found a list"},
         {"{" MINIMAL ",\"d_model\":\"abc\"}", FSDP_ERR_FORMAT,
