@@ -18,8 +18,8 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_STRING,
      .offset = offsetof(plot_config, output),
      .value = "loss.png",
-     .metavar = "FILE.png",
-     .help = "the picture to write"},
+     .metavar = "FILE",
+     .help = "the picture to write: .png, .svg or .pdf"},
     {.name = "title",
      .type = FSDP_OPTION_STRING,
      .offset = offsetof(plot_config, title),
@@ -60,8 +60,13 @@ static fsdp_status check_output(const char *output, char *const *files, int coun
     const char *end = strrchr(output, '.');
     if (end && strcmp(end, ".jsonl") == 0)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--output %s: that is the name of a metrics file, the picture is a PNG",
+                          "--output %s: that is the name of a metrics file, not of a picture",
                           output);
+    fsdp_plot_format format;
+    fsdp_status status = fsdp_plot_format_of(output, &format);
+    if (status != FSDP_OK)
+        fsdp_error_context(status, "--output");
+    FSDP_TRY(status);
     for (int i = 0; i < count; i++)
         if (fsdp_train_is_same_file(output, files[i]))
             return fsdp_error(FSDP_ERR_INVALID, "--output %s is one of the files to plot", output);

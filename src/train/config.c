@@ -8,6 +8,7 @@
 #include "src/train/config.h"
 #include "src/train/config_paths.h"
 #include "src/train/config_trainer.h"
+#include "src/train/plot.h"
 #include "src/train/precision.h"
 #include "src/train/profile.h"
 #include "src/train/sources.h"
@@ -548,6 +549,15 @@ static fsdp_status check_checkpoints(const fsdp_train_config *c, const fsdp_opti
     return FSDP_OK;
 }
 
+static fsdp_status check_plot(const fsdp_train_config *c)
+{
+    fsdp_plot_format format;
+    fsdp_status status = c->plot ? fsdp_plot_format_of(c->plot, &format) : FSDP_OK;
+    if (status != FSDP_OK)
+        fsdp_error_context(status, "--plot");
+    return status;
+}
+
 static fsdp_status check_output(const fsdp_train_config *c)
 {
     if (c->save_model && !c->output)
@@ -563,6 +573,7 @@ static fsdp_status check_output(const fsdp_train_config *c)
                           "--generate-examples needs --validation-data and --run-validation");
     if (c->plot && !c->metrics)
         return fsdp_error(FSDP_ERR_INVALID, "--plot draws what --metrics FILE holds: give both");
+    FSDP_TRY(check_plot(c));
     if (c->profile_steps && !c->profile)
         return fsdp_error(FSDP_ERR_INVALID, "--profile-steps needs --profile FILE");
     int64_t first, last;

@@ -558,7 +558,7 @@ static const fsdp_option table[] = {
      .shown_default = "4:6, or the last three of a shorter run",
      .help = "first and last step that --profile covers"},
     {.name = "plot", .type = FSDP_OPTION_STRING, PLACE(plot), .metavar = "FILE.png",
-     .help = "picture of the loss curve, drawn from --metrics at the end"},
+     .help = "picture of the loss curve (.png, .svg or .pdf), drawn from --metrics at the end"},
     {.name = "generate-examples", .type = FSDP_OPTION_INT, PLACE(generate_examples),
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000),
      .help = "at the end, show generated texts for the first N validation rows; causal-lm: what "

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -18,6 +19,21 @@ bool fsdp_plot_available(void)
 #else
     return false;
 #endif
+}
+
+fsdp_status fsdp_plot_format_of(const char *path, fsdp_plot_format *format)
+{
+    static const char *const endings[] = {
+        [FSDP_PLOT_PNG] = ".png", [FSDP_PLOT_SVG] = ".svg", [FSDP_PLOT_PDF] = ".pdf"};
+    const char *slash = strrchr(path, '/');
+    const char *ending = strrchr(slash ? slash + 1 : path, '.');
+    for (size_t i = 0; i < FSDP_LENGTH(endings); i++)
+        if (!ending || strcasecmp(ending, endings[i]) == 0) {
+            *format = (fsdp_plot_format)i;
+            return FSDP_OK;
+        }
+    return fsdp_error(FSDP_ERR_INVALID, "%s: a picture is a .png, .svg or .pdf, not a %s", path,
+                      ending);
 }
 
 fsdp_status fsdp_plot_files(const char *const *metrics_paths, size_t n,
@@ -54,6 +70,8 @@ fsdp_status fsdp_plot_loss(const fsdp_plot_run *runs, size_t n, const fsdp_plot_
 }
 
 #else
+#include <cairo-pdf.h>
+#include <cairo-svg.h>
 #include <cairo.h>
 
 enum {
@@ -498,14 +516,14 @@ static void lay_out(plot *g, fsdp_plot_range x, fsdp_plot_range y, fsdp_plot_ran
 /* --- the file ----------------------------------------------------------------------------------
  */
 
-typedef struct png_writer {
+typedef struct picture_writer {
     fsdp_atomic_file *file;
     fsdp_status status; /* of the first failed write, whose message stands */
-} png_writer;
+} picture_writer;
 
-static cairo_status_t write_png(void *arg, const unsigned char *data, unsigned bytes)
+static cairo_status_t write_bytes(void *arg, const unsigned char *data, unsigned bytes)
 {
-    png_writer *writer = arg;
+    picture_writer *writer = arg;
     writer->status = fsdp_atomic_file_append(writer->file, data, bytes);
     return writer->status == FSDP_OK ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
 }
@@ -519,26 +537,30 @@ static fsdp_status cairo_error(const char *path, cairo_status_t error)
     return fsdp_error(FSDP_ERR_IO, "%s: %s", path, cairo_status_to_string(error));
 }
 
-static fsdp_status save(cairo_surface_t *surface, const char *path)
-{
-    png_writer writer = {NULL, FSDP_OK};
-    FSDP_TRY(fsdp_atomic_file_begin(path, 0, &writer.file));
-    cairo_status_t error = cairo_surface_write_to_png_stream(surface, write_png, &writer);
-    if (error == CAIRO_STATUS_SUCCESS)
-        return fsdp_atomic_file_commit(writer.file);
-    fsdp_atomic_file_discard(writer.file);
-    return writer.status != FSDP_OK ? writer.status : cairo_error(path, error);
-}
-
 static double pixels_per_unit(int width, int height)
 {
     return fmin(width / (double)DEFAULT_WIDTH, height / (double)DEFAULT_HEIGHT);
 }
 
-static fsdp_status draw_and_save(plot *g, int width, int height, const char *title,
-                                 const char *path)
+/* A surface that is written as it is drawn, or, PNG, kept in memory. */
+static cairo_surface_t *create_surface(fsdp_plot_format format, picture_writer *writer, int width,
+                                       int height)
 {
-    cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height);
+    switch (format) {
+    case FSDP_PLOT_SVG:
+        return cairo_svg_surface_create_for_stream(write_bytes, writer, width, height);
+    case FSDP_PLOT_PDF:
+        return cairo_pdf_surface_create_for_stream(write_bytes, writer, width, height);
+    case FSDP_PLOT_PNG:
+        break;
+    }
+    return cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height);
+}
+
+static cairo_status_t draw_picture(plot *g, fsdp_plot_format format, picture_writer *writer,
+                                   int width, int height, const char *title)
+{
+    cairo_surface_t *surface = create_surface(format, writer, width, height);
     double scale = pixels_per_unit(width, height);
     g->cr = cairo_create(surface);
     cairo_scale(g->cr, scale, scale);
@@ -546,10 +568,27 @@ static fsdp_status draw_and_save(plot *g, int width, int height, const char *tit
     cairo_status_t error = cairo_status(g->cr);
     cairo_destroy(g->cr);
     cairo_surface_flush(surface);
-    fsdp_status status =
-        error == CAIRO_STATUS_SUCCESS ? save(surface, path) : cairo_error(path, error);
+    if (error == CAIRO_STATUS_SUCCESS && format == FSDP_PLOT_PNG)
+        error = cairo_surface_write_to_png_stream(surface, write_bytes, writer);
+    cairo_surface_finish(surface);
+    if (error == CAIRO_STATUS_SUCCESS)
+        error = cairo_surface_status(surface);
     cairo_surface_destroy(surface);
-    return status;
+    return error;
+}
+
+static fsdp_status draw_and_save(plot *g, int width, int height, const char *title,
+                                 const char *path)
+{
+    picture_writer writer = {NULL, FSDP_OK};
+    fsdp_plot_format format;
+    FSDP_TRY(fsdp_plot_format_of(path, &format));
+    FSDP_TRY(fsdp_atomic_file_begin(path, 0, &writer.file));
+    cairo_status_t error = draw_picture(g, format, &writer, width, height, title);
+    if (error == CAIRO_STATUS_SUCCESS && writer.status == FSDP_OK)
+        return fsdp_atomic_file_commit(writer.file);
+    fsdp_atomic_file_discard(writer.file);
+    return writer.status != FSDP_OK ? writer.status : cairo_error(path, error);
 }
 
 fsdp_status fsdp_plot_loss(const fsdp_plot_run *runs, size_t n, const fsdp_plot_options *options,

@@ -114,6 +114,8 @@ check one_line_at_the_end grep -Eq '^10 steps, median .* host memory of all rank
 cp m.jsonl kept.jsonl
 run plot -o new.jsonl m.jsonl
 expect a_picture_is_no_metrics_file 1 'output new.jsonl: that is the name of a metrics file'
+run plot -o new.gif m.jsonl
+expect a_picture_has_one_of_three_formats 1 'output: new.gif: a picture is a .png, .svg or .pdf, not a .gif'
 ln m.jsonl curve.png
 run plot -o curve.png m.jsonl
 expect what_is_drawn_is_not_drawn_over 1 'output curve.png is one of the files to plot'
@@ -126,10 +128,14 @@ check and_nothing_of_it_is_in_another_file [ "$(grep -vc '^{' closed.jsonl)" -eq
 rm closed.jsonl
 run launch -n 2 train --model tiny --data ids.jsonl --no-save-model --print-config
 check the_configuration_is_printed_once [ "$(grep -c '^# batch-size: 4 ' out)" -eq 1 ]
+run train --model tiny --data ids.jsonl --output o --parm-dtype bf16
+expect a_near_miss_is_suggested 2 "unknown option '--parm-dtype'; did you mean '--param-dtype'"
 run train --model tiny --data ids.jsonl --output o --dtype bf16
-expect a_near_miss_is_suggested 2 "unknown option '--dtype'; did you mean '--param-dtype'"
+expect what_is_called_otherwise_says_how 2 'dtype: bf16 is not supported: --master-dtype and --param-dtype'
 run train --model tiny --data ids.jsonl --output o --plot p.png
 expect a_plot_needs_metrics 2 'plot.*metrics'
+run train --model tiny --data ids.jsonl --output o --metrics m.jsonl --plot p.jpg
+expect a_plot_s_format_is_seen_at_once 2 'plot: p.jpg: a picture is a .png, .svg or .pdf, not a .jpg'
 rm -rf o
 
 # --- the model goes on ---

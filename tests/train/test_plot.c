@@ -163,6 +163,32 @@ TEST(the_picture_shows_both_curves)
     cairo_surface_destroy(image);
 }
 
+/* What the first bytes of a file say. */
+TEST(the_end_of_the_name_says_the_format)
+{
+    static const struct {
+        const char *ending, *begin;
+    } rows[] = {{".svg", "<?xml"}, {".PDF", "%PDF-"}, {".png", "\x89PNG"}, {"", "\x89PNG"}};
+    char path[300], read[6] = "";
+    const char *metrics = write_metrics(t, 40, false);
+    ASSERT(metrics);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(path, sizeof path, "%s/picture%s", fsdp_test_dir(t), rows[i].ending);
+        ASSERT_OK(fsdp_plot_files(&metrics, 1, NULL, path));
+        FILE *file = fopen(path, "rb");
+        ASSERT(file);
+        const size_t bytes = fread(read, 1, 5, file);
+        fclose(file);
+        ASSERT_INT(bytes, 5);
+        ASSERT(strncmp(read, rows[i].begin, strlen(rows[i].begin)) == 0);
+    }
+    snprintf(path, sizeof path, "%s/picture.jpeg", fsdp_test_dir(t));
+    ASSERT_ERROR(fsdp_plot_files(&metrics, 1, NULL, path), FSDP_ERR_INVALID,
+                 "a picture is a .png, .svg or .pdf, not a .jpeg");
+    FILE *file = fopen(path, "r");
+    ASSERT(!file);
+}
+
 TEST(a_plot_that_cannot_be_made_leaves_no_file)
 {
     char path[300];
