@@ -112,19 +112,28 @@ static bool begins_with(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-static fsdp_status freeze(const fsdp_parameter_list *list, const char *prefix)
+static size_t freeze_names(const fsdp_parameter_list *list, const char *prefix)
 {
     size_t frozen = 0;
-    fsdp_name_list known = {0};
     for (size_t i = 0; i < list->n; i++) {
         if (!begins_with(list->items[i].name, prefix))
             continue;
         fsdp_parameter_set_requires_grad(list->items[i].parameter, false);
         frozen++;
     }
-    if (frozen)
+    return frozen;
+}
+
+/* As a loop over named_parameters(), which has a tied parameter under its first name: "encoder" is
+ * not T5's shared embedding. A prefix that means further names alone, "lm_head", is what they are
+ * tied to. */
+static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_list *all,
+                          const char *prefix)
+{
+    fsdp_name_list known = {0};
+    if (freeze_names(once, prefix) || freeze_names(all, prefix))
         return FSDP_OK;
-    fsdp_status status = fsdp_name_list_add_parameters(&known, list);
+    fsdp_status status = fsdp_name_list_add_parameters(&known, once);
     if (status == FSDP_OK)
         status =
             fsdp_refuse_name("--frozen-prefixes", prefix, "no parameter's name begins so", &known);
@@ -135,15 +144,16 @@ static fsdp_status freeze(const fsdp_parameter_list *list, const char *prefix)
 /* Before memory is made: what is frozen has no master. */
 static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *options)
 {
-    fsdp_parameter_list list;
+    fsdp_parameter_list once = {0}, all = {0};
     if (!options->n_frozen)
         return FSDP_OK;
-    FSDP_TRY(
-        fsdp_module_parameters(m->module, true, &list)); /* a tied one under any of its names */
-    fsdp_status status = FSDP_OK;
+    fsdp_status status = fsdp_module_parameters(m->module, false, &once);
+    if (status == FSDP_OK)
+        status = fsdp_module_parameters(m->module, true, &all);
     for (size_t i = 0; i < options->n_frozen && status == FSDP_OK; i++)
-        status = freeze(&list, options->frozen[i]);
-    fsdp_parameter_list_free(&list);
+        status = freeze(&once, &all, options->frozen[i]);
+    fsdp_parameter_list_free(&once);
+    fsdp_parameter_list_free(&all);
     return status;
 }
 
@@ -260,24 +270,31 @@ static bool is_said_to_be_frozen(const fsdp_model_options *options, const char *
     return false;
 }
 
-/* A tied parameter is one tensor: as after requires_grad_(False) on it, all its names are frozen.
- */
+/* A tied parameter is one tensor, frozen or trained under all of its names. */
 static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list list;
-    fsdp_name_list also = {0};
+    fsdp_name_list frozen = {0}, trained = {0};
     if (!options->n_frozen)
         return FSDP_OK;
     FSDP_TRY(fsdp_module_parameters(m->module, true, &list));
     fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < list.n && status == FSDP_OK; i++)
-        if (!fsdp_parameter_requires_grad(list.items[i].parameter) &&
-            !is_said_to_be_frozen(options, list.items[i].name))
-            status = fsdp_name_list_add(&also, list.items[i].name);
-    if (status == FSDP_OK)
-        warn_of(m, "--frozen-prefixes freezes these names too, which are tied to a frozen parameter", also.items,
-                also.n);
-    fsdp_name_list_fini(&also);
+    for (size_t i = 0; i < list.n && status == FSDP_OK; i++) {
+        const bool is_trained = fsdp_parameter_requires_grad(list.items[i].parameter);
+        if (is_trained == is_said_to_be_frozen(options, list.items[i].name))
+            status = fsdp_name_list_add(is_trained ? &trained : &frozen, list.items[i].name);
+    }
+    if (status == FSDP_OK) {
+        warn_of(m,
+                "--frozen-prefixes freezes these names too, which are tied to a frozen parameter",
+                frozen.items, frozen.n);
+        warn_of(m,
+                "--frozen-prefixes does not freeze these names, which are tied to a parameter "
+                "of another name",
+                trained.items, trained.n);
+    }
+    fsdp_name_list_fini(&frozen);
+    fsdp_name_list_fini(&trained);
     fsdp_parameter_list_free(&list);
     return status;
 }

@@ -315,5 +315,8 @@ run train --model "$few" --data lm.jsonl --epochs 1 --output o --frozen-prefixes
 check a_tied_parameter_is_frozen_by_either_name [ "$rc" -eq 0 ]
 check and_the_other_name_is_told grep -q 'freezes these names too.*: transformer.wte.weight$' err
 expect so_that_less_is_trained 0 'loaded; [0-9.]* k are trained' out
+rm -rf o
+run train --model "$golden/t5_v1_0/model" --data ids.jsonl --epochs 1 --no-save-model --frozen-prefixes encoder
+check a_shared_embedding_is_not_the_encoder_s grep -q 'does not freeze these names.*: encoder.embed_tokens.weight$' err
 
 tally
