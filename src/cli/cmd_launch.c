@@ -16,6 +16,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/launch.h"
 #include "src/comm/control.h"
+#include "src/comm/task.h"
 
 /* Values of the option table, as they are given. */
 typedef struct launch_config {
@@ -392,6 +393,8 @@ int fsdp_cmd_launch(int argc, char **argv)
         code = fsdp_cli_misused("fsdp launch");
     else if (asks_for_text(&launch))
         code = fsdp_command_run(n_words, launch.command);
+    else if (fsdp_check_single_task() != FSDP_OK)
+        code = fsdp_cli_not_joined("fsdp launch");
     else if ((!launch.master_port && find_free_port(&launch.master_port) != FSDP_OK) ||
              fsdp_launch_bind(&launch, (fsdp_bind)config.bind) != FSDP_OK ||
              make_log_dir(&launch, config.log_dir) != FSDP_OK)
