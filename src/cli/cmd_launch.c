@@ -13,6 +13,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/cpus.h"
 #include "src/cli/cli.h"
 #include "src/cli/launch.h"
 #include "src/comm/control.h"
@@ -132,7 +133,7 @@ static fsdp_status read_nproc(const char *text, int *n)
 {
     char *end;
     if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
-        *n = fsdp_allowed_cpus();
+        *n = fsdp_available_cpus();
         return FSDP_OK;
     }
     if (strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0)
