@@ -174,6 +174,10 @@ FSDP_API fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor 
  * it has p to a multiple of 2^-16 (Srivastava et al. 2014).
  */
 FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
+/** float16: where any element is infinite, x clamped to +-64512 (finfo.max - 1000, rounded), as
+ * transformers' T5Block does after each layer; no gradient passes what was clamped. In x's own
+ * memory if nothing else holds that: x is not read any more. x itself in other dtypes. */
+FSDP_API fsdp_tensor *fsdp_clamp_infinite_(fsdp_scope *s, fsdp_tensor *x);
 /** fsdp_dropout(fsdp_relu_(x), p), with the same bits: one result is kept for backward, not two,
  * and backward draws no random numbers. x of any shape, in whose memory the result is if nobody
  * else holds that; the scope fails unless p is in [0, 1]. */

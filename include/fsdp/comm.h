@@ -23,7 +23,8 @@ typedef enum fsdp_reduce_op {
 
 /**
  * Join the job that this process belongs to, as torch.distributed.init_process_group does: reads
- * RANK, WORLD_SIZE, LOCAL_RANK and what `fsdp launch` passes. Without them: a world of one.
+ * RANK, WORLD_SIZE, LOCAL_RANK and what `fsdp launch` passes. Without them: a world of one, but
+ * not where srun or mpirun started several processes.
  *
  * FSDP_TIMEOUT_S (600) is how long a rank waits for one that does not come; FSDP_STALL_S (4) how
  * long for one whose process is stopped, by SIGSTOP or a debugger, 0: for ever. Ranks that are
@@ -31,8 +32,8 @@ typedef enum fsdp_reduce_op {
  *
  * @param backend "shm", or NULL for the best that fits
  * @param group   out: owned by the caller, ended by fsdp_destroy_process_group()
- * @return FSDP_ERR_INVALID for a malformed environment; FSDP_ERR_TIMEOUT if peers do not come;
- *         FSDP_ERR_COMM if one has failed.
+ * @return FSDP_ERR_INVALID for a malformed environment; FSDP_ERR_UNSUPPORTED for ranks of another
+ *         launcher; FSDP_ERR_TIMEOUT if peers do not come; FSDP_ERR_COMM if one has failed.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_init_process_group(const char *backend,
                                                              fsdp_group **group);

@@ -68,7 +68,8 @@ FSDP_API void fsdp_pretrained_close(fsdp_pretrained *pretrained);
 
 /**
  * How many threads a rank computes with, when nobody says (fsdp_device_options.threads): the cores
- * that it may run on, shared out among the ranks that may run on the same ones; at least 1.
+ * that it may run on, shared out among the ranks that may run on the same ones, and no more than
+ * the CPU quota of a container; at least 1.
  * Collective.
  * @param group told of it: its waits spin only where each thread has a core. NULL: a rank alone
  */

@@ -5,12 +5,12 @@
 #include "src/base/thread_pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
+#include "src/base/cpus.h"
 
 enum {
     SPIN_NS = 25000,
@@ -113,8 +113,7 @@ static void *worker_main(void *arg)
 /* May each of the threads have a core? Other processes may want it, too. */
 static bool have_cores(int threads)
 {
-    cpu_set_t cores;
-    return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= threads;
+    return fsdp_available_cpus() >= threads;
 }
 
 fsdp_status fsdp_thread_pool_create(int threads, fsdp_thread_pool **pool)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
+#include "src/comm/task.h"
 
 static fsdp_status prepare(int ranks, char **command, fsdp_launch *launch)
 {
@@ -29,6 +30,7 @@ static fsdp_status prepare(int ranks, char **command, fsdp_launch *launch)
 fsdp_status fsdp_bench_job_run(int ranks, char **argv, const char *report, fsdp_attempt *attempt)
 {
     fsdp_launch launch = {0};
+    FSDP_TRY(fsdp_check_single_task());
     fsdp_status status = prepare(ranks, argv, &launch);
     if (status == FSDP_OK) {
         setenv(FSDP_BENCH_REPORT_ENV, report, 1);

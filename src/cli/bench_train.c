@@ -15,6 +15,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
+#include "src/base/cpus.h"
 #include "src/cli/bench.h"
 #include "src/cli/cli.h"
 #include "src/train/bench.h"
@@ -112,7 +113,7 @@ static const fsdp_options_spec spec = {
 
 static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
 {
-    int cores = fsdp_allowed_cpus() / o->ranks;
+    int cores = fsdp_available_cpus() / o->ranks;
     *config = (fsdp_bench_config){
         .shape_name = o->shape,
         .dtype = o->dtype,

@@ -17,15 +17,6 @@ typedef struct cpu_order {
     int count, n_cores, n_nodes;
 } cpu_order;
 
-int fsdp_allowed_cpus(void)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return 1;
-    int count = CPU_COUNT(&allowed);
-    return count > 0 ? count : 1;
-}
-
 #ifdef FSDP_HAVE_HWLOC
 static int index_among(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type_t type)
 {

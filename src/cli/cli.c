@@ -9,6 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/cli/cli.h"
+#include "src/comm/task.h"
 
 int fsdp_cli_columns(void)
 {
@@ -67,13 +68,30 @@ int fsdp_cli_misused(const char *program)
     return FSDP_EXIT_USAGE;
 }
 
+int fsdp_cli_not_joined(const char *program)
+{
+    return fsdp_task_0_reports() ? FSDP_EXIT_FAILURE : fsdp_cli_failed(program);
+}
+
+fsdp_status fsdp_cli_join(const char *program, fsdp_group **group)
+{
+    const int64_t tasks = fsdp_allocated_tasks();
+    FSDP_TRY(fsdp_init_process_group(NULL, group));
+    if (tasks > 1)
+        fprintf(stderr,
+                "%s: note: SLURM_NTASKS is %lld, but this run has 1 rank: `fsdp launch -n %lld "
+                "...` starts as many\n",
+                program, (long long)tasks, (long long)tasks);
+    return FSDP_OK;
+}
+
 int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
 {
     fsdp_group *group = NULL;
-    fsdp_status status = fsdp_init_process_group(NULL, &group);
-    if (status == FSDP_OK)
-        status = body(group, arg);
-    if (status != FSDP_OK && group)
+    if (fsdp_cli_join(program, &group) != FSDP_OK)
+        return fsdp_cli_not_joined(program);
+    fsdp_status status = body(group, arg);
+    if (status != FSDP_OK)
         fsdp_group_abort(group, status);
     const int code = status == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(program);
     fsdp_destroy_process_group(group);

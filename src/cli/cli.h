@@ -20,6 +20,12 @@ int fsdp_cli_failed(const char *program);
 /* The same for a wrong command line or configuration: returns FSDP_EXIT_USAGE, points to --help. */
 int fsdp_cli_misused(const char *program);
 
+/* fsdp_cli_failed() where fsdp_check_single_task() may have failed, which one task reports. */
+int fsdp_cli_not_joined(const char *program);
+/* fsdp_init_process_group(). A run of one rank in a Slurm allocation of several tasks gets a note
+ * on stderr: its user may have expected more. */
+FSDP_MUST_CHECK fsdp_status fsdp_cli_join(const char *program, fsdp_group **group);
+
 /* Run `body` as a rank of this job, alone or of those that a launcher started, and return the exit
  * code. If it fails, that was told and the peers stop. */
 typedef fsdp_status fsdp_cli_rank_fn(fsdp_group *group, void *arg);

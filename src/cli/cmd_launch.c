@@ -13,9 +13,11 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/cpus.h"
 #include "src/cli/cli.h"
 #include "src/cli/launch.h"
 #include "src/comm/control.h"
+#include "src/comm/task.h"
 
 /* Values of the option table, as they are given. */
 typedef struct launch_config {
@@ -131,7 +133,7 @@ static fsdp_status read_nproc(const char *text, int *n)
 {
     char *end;
     if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
-        *n = fsdp_allowed_cpus();
+        *n = fsdp_available_cpus();
         return FSDP_OK;
     }
     if (strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0)
@@ -392,6 +394,8 @@ int fsdp_cmd_launch(int argc, char **argv)
         code = fsdp_cli_misused("fsdp launch");
     else if (asks_for_text(&launch))
         code = fsdp_command_run(n_words, launch.command);
+    else if (fsdp_check_single_task() != FSDP_OK)
+        code = fsdp_cli_not_joined("fsdp launch");
     else if ((!launch.master_port && find_free_port(&launch.master_port) != FSDP_OK) ||
              fsdp_launch_bind(&launch, (fsdp_bind)config.bind) != FSDP_OK ||
              make_log_dir(&launch, config.log_dir) != FSDP_OK)

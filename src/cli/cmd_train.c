@@ -31,7 +31,7 @@ int fsdp_cmd_train(int argc, char **argv)
     config.restarted = is_restarted();
     fsdp_group *group = NULL;
     fsdp_train_result result = {0};
-    fsdp_status status = fsdp_init_process_group(NULL, &group);
+    fsdp_status status = fsdp_cli_join(spec->program, &group);
     if (status == FSDP_OK)
         status = fsdp_train_run(&config, group, stdout, &result);
     fsdp_cli_interrupt_end(interrupt);
@@ -39,7 +39,7 @@ int fsdp_cmd_train(int argc, char **argv)
     if (status != FSDP_OK) {
         if (group)
             fsdp_group_abort(group, status);
-        code = fsdp_cli_failed(spec->program);
+        code = group ? fsdp_cli_failed(spec->program) : fsdp_cli_not_joined(spec->program);
         if (result.refused)
             code = FSDP_EXIT_USAGE;
     }

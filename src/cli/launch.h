@@ -108,7 +108,5 @@ void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *proces
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size);
 
 /* --- binding.c --- */
-/* Processors this process may use. */
-int fsdp_allowed_cpus(void);
 /* Choose launch->cpus. With more ranks than processors, or one rank, nobody is bound. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_bind(fsdp_launch *launch, fsdp_bind bind);

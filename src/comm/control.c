@@ -1,11 +1,11 @@
 /* The control block: layout, first-come abort, and the message that its readers give. */
 #include "src/comm/control.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/base/assert.h"
+#include "src/base/cpus.h"
 #include "src/comm/phase.h"
 
 /* Changes with every change of the layout, so that two builds never share a block. */
@@ -38,10 +38,9 @@ size_t fsdp_comm_control_bytes(int world_size)
 
 void fsdp_comm_control_init(fsdp_comm_control *control, int world_size)
 {
-    cpu_set_t cpus;
     control->magic = control_magic;
     control->world_size = (uint32_t)world_size;
-    control->cores = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1;
+    control->cores = (uint32_t)fsdp_available_cpus();
     control->bytes = fsdp_comm_control_bytes(world_size);
 }
 

@@ -10,6 +10,7 @@
 #include "src/base/philox.h"
 #include "src/comm/phase.h"
 #include "src/comm/rendezvous.h"
+#include "src/comm/task.h"
 
 static const double default_timeout_s = 600;
 static const double default_stall_s = 4; /* with the polls, the error comes within 5 s */
@@ -223,6 +224,7 @@ fsdp_status fsdp_init_process_group(const char *backend, fsdp_group **group)
         return fsdp_error(FSDP_ERR_INVALID,
                           "init_process_group: ranks as %s are run by fsdp_run_ranks", backend);
     FSDP_TRY(read_world(&world));
+    FSDP_TRY(fsdp_check_single_task());
     if (world.world_size == 1)
         return fsdp_comm_local.open(&world, group);
     if (wanted == &fsdp_comm_local)

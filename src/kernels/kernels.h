@@ -202,6 +202,16 @@ typedef struct fsdp_kernels {
     void (*dropout)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
                     float p, uint64_t key);
 
+    /* x [n] float16: if any element is infinite, those beyond +-64512 become that, as in
+     * transformers' T5Block: clamp to finfo.max - 1000, rounded to float16; else x stays. NaN
+     * stays. factors [1 + ceil(n / 4)]: what backward needs; byte 0 is 0 if all gradients pass.
+     * NULL: not wanted. */
+    void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
+    /* dx = dy, 0 where clamped, half of it where x was at the bound, as torch.clamp has it between
+     * tensors; dx may equal dy, both float16. */
+    void (*clamp_infinite_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
+                                    const uint8_t *factors, int64_t n);
+
     /* --- rows --- */
     /* y = x / sqrt(mean(x^2) + eps) * w: RMSNorm (Zhang & Sennrich 2019), T5LayerNorm.
      * rstd [T] f32 is kept for backward. x, y of dtype; w of w_dtype (f). */

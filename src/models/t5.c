@@ -3,8 +3,8 @@
  * Single-device code: what shards, gathers or records goes through the hooks of module calls. The
  * batch comes from the scope. Attention has no 1 / sqrt(K); distances enter as a bias that the
  * first block of a stack makes and all its blocks add. Norms are RMS norms before each layer, and
- * each layer adds to the residual stream. Intermediates are dropped as soon as their last reader
- * has run: what backward needs the tape holds.
+ * each layer adds to the residual stream, which is kept finite in float16. Intermediates are
+ * dropped as soon as their last reader has run: what backward needs the tape holds.
  *
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>
@@ -40,7 +40,10 @@ fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, 
     y = fsdp_t5_dropout(s, t5, y);
     fsdp_tensor *sum = fsdp_add_(s, y, x);
     fsdp_drop(s, y);
-    return sum;
+    fsdp_tensor *clamped = fsdp_clamp_infinite_(s, sum);
+    if (clamped != sum)
+        fsdp_drop(s, sum);
+    return clamped;
 }
 
 fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, int64_t span)

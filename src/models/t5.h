@@ -62,7 +62,7 @@ fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
                           const fsdp_parameter *weight);
 /* x w^T. */
 fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight);
-/* x + dropout(y); y is dropped. */
+/* x + dropout(y), finite in float16; y is dropped. */
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y);
 /* lm_head's forward: logits [T, V] of x [T, D]. */
 void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);

@@ -1,4 +1,6 @@
 /* See Note [Evaluating on several ranks] in evaluate.h. */
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <fsdp/train.h>
@@ -15,7 +17,9 @@
 #include "src/train/config_paths.h"
 #include "src/train/evaluate_internal.h"
 #include "src/train/generate.h"
+#include "src/train/human.h"
 #include "src/train/model_tokenizer.h"
+#include "src/train/not_finite.h"
 #include "src/train/step.h"
 
 /* What one model needs while it is measured. */
@@ -239,6 +243,37 @@ static void count_batch(void *progress)
     fsdp_progress_update(progress, 1, NULL);
 }
 
+/* Which rows gave such a loss, and why. Collective; loop has the model's parameters. */
+static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
+                              const fsdp_step_result *sum)
+{
+    const fsdp_dtype dtype = v->config->param_dtype;
+    const int64_t first = sum->not_finite.first, last = first + sum->not_finite.n - 1;
+    const fsdp_named_parameter *bad;
+    char what[64];
+    snprintf(what, sizeof what, "the loss of rows %lld to %lld is %s", (long long)first,
+             (long long)last, fsdp_human_not_finite(sum->loss));
+    FSDP_TRY(fsdp_find_not_finite(loop, &bad));
+    if (bad)
+        return fsdp_error(FSDP_ERR_NUMERIC, "%s: %s: parameter %s has values that are not finite",
+                          v->config->data, what, bad->name);
+    return fsdp_error(FSDP_ERR_NUMERIC, "%s: %s in %s%s%s", v->config->data, what,
+                      fsdp_dtype_name(dtype), dtype == FSDP_DTYPE_F16 ? ": " : "",
+                      dtype == FSDP_DTYPE_F16 ? fsdp_human_not_finite_advice(dtype) : "");
+}
+
+/* Collective. */
+static fsdp_status check_loss(const evaluator *v, fsdp_train_loop *loop,
+                              const fsdp_step_result *sum)
+{
+    if (isfinite(sum->loss))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_module_parameters(loop->module, false, &loop->parameters));
+    fsdp_status status = not_finite(v, loop, sum);
+    fsdp_parameter_list_free(&loop->parameters);
+    return status;
+}
+
 static fsdp_status measure_loss(evaluator *v, fsdp_evaluation *result)
 {
     fsdp_loader_options options = {.sampler = {.batch_size = v->config->batch_size,
@@ -263,6 +298,7 @@ static fsdp_status measure_loss(evaluator *v, fsdp_evaluation *result)
     fsdp_loader_destroy(loader);
     FSDP_TRY(status);
     FSDP_TRY(fsdp_check_any_label(v->config->data, sum.labels));
+    FSDP_TRY(check_loss(v, &loop, &sum));
     result->loss = sum.loss;
     result->accuracy = sum.accuracy;
     result->f1 = sum.f1;

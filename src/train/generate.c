@@ -9,6 +9,7 @@
 #include "src/models/model_type.h"
 #include "src/train/beam_search.h"
 #include "src/train/generate.h"
+#include "src/train/human.h"
 #include "src/train/logits_process.h"
 #include "src/train/sampling.h"
 
@@ -114,7 +115,8 @@ static fsdp_status read_scores(generation *g, fsdp_tensor *logits, int32_t row)
     fsdp_tensor_release(view);
     for (int64_t i = 0; i < g->vocab && status == FSDP_OK; i++)
         if (isnan(g->scores[i]))
-            status = fsdp_error(FSDP_ERR_NUMERIC, "the logits are NaN");
+            status = fsdp_error(FSDP_ERR_NUMERIC, "the logits are NaN: %s",
+                                fsdp_human_not_finite_advice(fsdp_tensor_dtype(logits)));
     return status;
 }
 

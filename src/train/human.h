@@ -3,6 +3,8 @@
 #pragma once
 #include <stdint.h>
 
+#include <fsdp/base.h>
+
 typedef struct fsdp_human {
     char text[32];
 } fsdp_human;
@@ -16,6 +18,8 @@ fsdp_human fsdp_human_duration(double seconds);
 
 /* "NaN", "Infinity" or "-Infinity"; NaN has no sign here, whatever printf would show. */
 const char *fsdp_human_not_finite(double value);
+/* What may help where a forward in `dtype` gave what is not finite; static storage. */
+const char *fsdp_human_not_finite_advice(fsdp_dtype dtype);
 
 /* Decimal units: "0", "999", "1.234 k", "60.51 M", "1.100 G"; fractions below 1000 keep four
  * digits: "7.213". "?" for what is not finite. */

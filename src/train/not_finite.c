@@ -5,6 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/tensor/tensor.h"
+#include "src/train/human.h"
 
 /* *bad is 1 if this rank's rows of p are not finite, else 0. */
 static fsdp_status look_at(const fsdp_parameter *p, float *bad)
@@ -37,6 +38,28 @@ fsdp_status fsdp_find_not_finite(const fsdp_train_loop *loop, const fsdp_named_p
     return status;
 }
 
+/* With parameters that are finite. */
+static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char *what,
+                                         int64_t step, double lr)
+{
+    const bool updated =
+        loop->parameters.n &&
+        fsdp_optimizer_steps(loop->optimizer, loop->parameters.items[0].parameter) > 0;
+    if (loop->in_float16)
+        return fsdp_error(FSDP_ERR_NUMERIC, "step %lld: %s; nothing was updated. %s (--bf16)%s",
+                          (long long)step + 1, what, fsdp_human_not_finite_advice(FSDP_DTYPE_F16),
+                          updated ? ". A smaller --lr may help, too" : "");
+    if (!updated)
+        return fsdp_error(FSDP_ERR_NUMERIC,
+                          "step %lld: %s before any update, although all parameters are finite: "
+                          "their values make the forward or the backward pass overflow",
+                          (long long)step + 1, what);
+    return fsdp_error(FSDP_ERR_NUMERIC,
+                      "step %lld: %s (learning rate %g); nothing was updated. A smaller --lr, "
+                      "--warmup-steps or --max-grad-norm may help",
+                      (long long)step + 1, what, lr);
+}
+
 fsdp_status fsdp_not_finite(const fsdp_train_loop *loop, const char *what, int64_t step, double lr)
 {
     const fsdp_named_parameter *bad;
@@ -44,10 +67,7 @@ fsdp_status fsdp_not_finite(const fsdp_train_loop *loop, const char *what, int64
     snprintf(text, sizeof text, "%s", what);
     FSDP_TRY(fsdp_find_not_finite(loop, &bad));
     if (!bad)
-        return fsdp_error(FSDP_ERR_NUMERIC,
-                          "step %lld: %s (learning rate %g); nothing was updated. A smaller --lr, "
-                          "--warmup-steps or --max-grad-norm may help",
-                          (long long)step + 1, text, lr);
+        return not_finite_in_forward(loop, text, step, lr);
     const int64_t updates = fsdp_optimizer_steps(loop->optimizer, bad->parameter);
     if (updates == 0)
         return fsdp_error(FSDP_ERR_NUMERIC,

@@ -211,18 +211,23 @@ fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *c)
 }
 
 /* The check has parsed them before. */
-static bool has_float16_unit(const fsdp_train_config *c)
+static bool has_float16_unit(const fsdp_train_config *c, bool reduces)
 {
     fsdp_unit_mp_policy p;
     for (size_t i = 0; i < c->named.unit_mp_policy.count; i++)
         if (fsdp_unit_mp_policy_parse(c->named.unit_mp_policy.items[i], &p) == FSDP_OK &&
-            (p.param_dtype == FSDP_DTYPE_F16 || p.reduce_dtype == FSDP_DTYPE_F16))
+            (p.param_dtype == FSDP_DTYPE_F16 || (reduces && p.reduce_dtype == FSDP_DTYPE_F16)))
             return true;
     return false;
+}
+
+bool fsdp_train_is_in_float16(const fsdp_train_config *c)
+{
+    return c->param_dtype == FSDP_DTYPE_F16 || has_float16_unit(c, false);
 }
 
 bool fsdp_train_needs_grad_scaler(const fsdp_train_config *c)
 {
     return c->param_dtype == FSDP_DTYPE_F16 || c->reduce_dtype == FSDP_DTYPE_F16 ||
-           has_float16_unit(c);
+           has_float16_unit(c, true);
 }

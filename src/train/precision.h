@@ -15,5 +15,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *
 /* FSDP_ERR_INVALID naming the flag ("--param-dtype") unless parameters can be of that dtype. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_compute_dtype(const char *flag, fsdp_dtype dtype);
 fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);
+/* Is some of the forward computed in float16? */
+bool fsdp_train_is_in_float16(const fsdp_train_config *config);
 /* Does anything overflow easily, so that losses are to be scaled? */
 bool fsdp_train_needs_grad_scaler(const fsdp_train_config *config);

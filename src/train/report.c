@@ -307,9 +307,12 @@ static fsdp_status print_summary(fsdp_trainer *t, const fsdp_memory_stats *ranks
             fsdp_human_bytes(host).text, fsdp_human_duration(fsdp_clock_s() - t->started_s).text);
     if (t->n_saved)
         print_saves(t);
-    if (t->result->skipped_steps)
+    if (t->result->skipped_steps > t->result->overflowed_forwards)
         fprintf(t->out, "%lld of the steps updated nothing: gradients overflowed (float16)\n",
-                (long long)t->result->skipped_steps);
+                (long long)(t->result->skipped_steps - t->result->overflowed_forwards));
+    if (t->result->overflowed_forwards)
+        fprintf(t->out, "%lld of the steps updated nothing: their loss was not finite\n",
+                (long long)t->result->overflowed_forwards);
     return FSDP_OK;
 }
 

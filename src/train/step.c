@@ -63,6 +63,19 @@ static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum, 
     return n > 0 ? (double)n : 1.0;
 }
 
+/* Leaves follow those that are in `result`. */
+static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *result)
+{
+    int64_t first = result->rows;
+    for (int m = 0; m < n && !result->not_finite.n; m++) {
+        if (!isfinite(all[m].loss)) {
+            result->not_finite.first = first;
+            result->not_finite.n = all[m].rows;
+        }
+        first += all[m].rows;
+    }
+}
+
 /* Forward, and backward if wanted; *loss is that of the leaf times `scale`. */
 static fsdp_status run_leaf(fsdp_train_loop *loop, const fsdp_batch *batch, int micro_step,
                             bool backward, double scale, double *loss)
@@ -112,18 +125,44 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Can a smaller scale help? Not with a weight that is NaN, nor below 1, where it is not the scale
- * that overflows. */
+/* Is the loss not finite for another reason than the scale? A product with the scale is never NaN,
+ * and infinite only if the scale is nearly so. */
+static bool forward_overflowed(const fsdp_step_result *result)
+{
+    return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);
+}
+
+/* Another batch may not overflow, but a weight that is NaN stays, and a model whose every batch
+ * overflows is not trained. */
+static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
+                                fsdp_step_result *result)
+{
+    enum {
+        MOST_IN_A_ROW = 4
+    };
+    const fsdp_named_parameter *bad = NULL;
+    char what[96];
+    FSDP_TRY(fsdp_find_not_finite(loop, &bad));
+    if (bad)
+        return check_loss(loop, result->loss, step, lr);
+    result->forward_overflowed = true;
+    if (++loop->overflowed_forwards < MOST_IN_A_ROW)
+        return FSDP_OK;
+    snprintf(what, sizeof what, "the loss is %s in %d steps in a row, whatever its scale",
+             fsdp_human_not_finite(result->loss), loop->overflowed_forwards);
+    return fsdp_not_finite(loop, what, step, lr);
+}
+
+/* Can a smaller scale help? Not below 1, where it is not the scale that overflows. */
 static fsdp_status skip(fsdp_train_loop *loop, int64_t step, double lr, fsdp_step_result *result)
 {
-    const fsdp_named_parameter *bad = NULL;
     result->skipped = true;
     result->grad_norm = (double)NAN;
-    if (!isfinite(result->loss))
-        FSDP_TRY(fsdp_find_not_finite(loop, &bad));
-    if (result->loss_scale >= 1.0 && !bad)
+    if (forward_overflowed(result))
+        return skip_forward(loop, step, lr, result);
+    loop->overflowed_forwards = 0;
+    if (result->loss_scale >= 1.0)
         return FSDP_OK;
-    FSDP_TRY(check_loss(loop, result->loss, step, lr));
     return fsdp_error(FSDP_ERR_NUMERIC,
                       "step %lld: gradients overflow with a loss scale of %g: they are beyond "
                       "float16 without one; bfloat16 has float32's range",
@@ -137,6 +176,7 @@ static fsdp_status unscale(fsdp_train_loop *loop, int64_t step, double lr, fsdp_
         FSDP_TRY(fsdp_grad_scaler_unscale(loop->scaler, loop->optimizer));
     if (loop->scaler && fsdp_grad_scaler_found_inf(loop->scaler))
         return skip(loop, step, lr, result);
+    loop->overflowed_forwards = 0;
     return check_loss(loop, result->loss, step, lr);
 }
 
@@ -312,6 +352,7 @@ static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
             status = gather_leaves(loop, &mine, 1, all);
         if (status != FSDP_OK)
             break;
+        find_not_finite_rows(all, world_size, sum);
         *leaves += add_leaves(all, world_size, sum);
         if (each)
             each(arg);

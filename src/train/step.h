@@ -13,7 +13,9 @@
  * division is by count / P. With a scale that is a power of two both change no bit. A step whose
  * gradients overflow updates nothing: not the parameters, not the moments, not the optimizer's own
  * count of steps. It counts as a step of the run, and the schedule goes on, as in scripts that call
- * scaler.step(optimizer), scaler.update(), scheduler.step(). */
+ * scaler.step(optimizer), scaler.update(), scheduler.step(). A loss that is NaN before it is scaled
+ * is not the scale's fault. Such a step is skipped too, as GradScaler does, since another batch may
+ * not overflow, but it is reported as what it is, and several in a row end the run. */
 #pragma once
 #include <fsdp/data.h>
 #include <fsdp/fsdp.h>
@@ -41,17 +43,23 @@ typedef struct fsdp_train_loop {
     double clip_value;             /* of each element of the gradients; 0: no clipping */
     bool ignore_nonfinite;         /* a norm that is not finite scales gradients like any other */
     fsdp_grad_scaler *scaler;      /* NULL: losses are not scaled */
+    bool in_float16;               /* some of the forward */
+    int overflowed_forwards;       /* steps in a row whose loss was not finite: see skip() */
 } fsdp_train_loop;
 
 typedef struct fsdp_step_result {
-    double loss;         /* of the global batch */
-    double grad_norm;    /* before clipping; NAN if skipped */
-    bool skipped;        /* gradients overflowed: nothing was updated */
-    double loss_scale;   /* that the step had; 1 without a scaler */
-    int64_t tokens;      /* source + target, all ranks */
-    int64_t labels;      /* that counted, all ranks */
-    int64_t rows;        /* sequences, all ranks */
-    double accuracy, f1; /* of a classifier's validation (classification.h); else not set */
+    double loss;             /* of the global batch */
+    double grad_norm;        /* before clipping; NAN if skipped */
+    bool skipped;            /* gradients overflowed: nothing was updated */
+    bool forward_overflowed; /* skipped, and not by the scale: the loss itself is not finite */
+    double loss_scale;       /* that the step had; 1 without a scaler */
+    int64_t tokens;          /* source + target, all ranks */
+    int64_t labels;          /* that counted, all ranks */
+    int64_t rows;            /* sequences, all ranks */
+    double accuracy, f1;     /* of a classifier's validation (classification.h); else not set */
+    struct {
+        int64_t first, n; /* rows, counted from 0; n 0: none */
+    } not_finite;         /* of a validation: the first rows of one batch with such a loss */
 } fsdp_step_result;
 
 /* FSDP_ERR_INVALID naming `data` if none of its rows had a label: the loss of nothing is no loss.

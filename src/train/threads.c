@@ -1,9 +1,11 @@
-/* Whether ranks were bound to cores of their own or share all is seen in their affinity masks. */
+/* Whether ranks were bound to cores of their own or share all is seen in their affinity masks. A
+ * container's CPU quota may allow less. */
 #include <sched.h>
 
 #include <fsdp/train.h>
 
 #include "src/base/alloc.h"
+#include "src/base/cpus.h"
 #include "src/comm/comm.h"
 
 fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
@@ -27,6 +29,9 @@ fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
     if (status != FSDP_OK)
         return status;
     int share = CPU_COUNT(&mine) / (sharing > 0 ? sharing : 1);
+    const int quota = fsdp_cpu_quota(""); /* of all ranks: they are in one cgroup */
+    if (quota > 0 && quota / world_size < share)
+        share = quota / world_size;
     *threads = share > 1 ? share : 1;
     if (group)
         fsdp_group_set_threads(group, *threads);

@@ -99,8 +99,12 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
     FSDP_TRY(status);
     FSDP_TRY(fsdp_check_any_label(t->config->validation_data, result.labels));
     if (!isfinite(result.loss))
-        return fsdp_error(FSDP_ERR_NUMERIC, "validation after step %lld: the loss is %s",
-                          (long long)t->step, fsdp_human_not_finite(result.loss));
+        return fsdp_error(FSDP_ERR_NUMERIC,
+                          "validation after step %lld: the loss of rows %lld to %lld is %s%s%s",
+                          (long long)t->step, (long long)result.not_finite.first,
+                          (long long)(result.not_finite.first + result.not_finite.n - 1),
+                          fsdp_human_not_finite(result.loss), t->loop.in_float16 ? ": " : "",
+                          t->loop.in_float16 ? fsdp_human_not_finite_advice(FSDP_DTYPE_F16) : "");
     FSDP_TRY(fsdp_report_validation(t, &result, fsdp_clock_s() - begin, epoch));
     t->result->validation_loss = record->validation_loss = result.loss;
     t->result->accuracy = record->accuracy = result.accuracy;
@@ -132,6 +136,15 @@ static void add_step(fsdp_epoch_sum *sum, const fsdp_step_result *result, double
 static void report_skipped(fsdp_trainer *t, const fsdp_step_result *result, fsdp_progress *progress)
 {
     t->result->skipped_steps++;
+    t->result->overflowed_forwards += result->forward_overflowed;
+    if (result->forward_overflowed) {
+        fsdp_progress_print(
+            progress, "step %lld: the loss is %s before it is scaled: no update%s%s%s",
+            (long long)t->step, fsdp_human_not_finite(result->loss), t->loop.in_float16 ? ". " : "",
+            t->loop.in_float16 ? fsdp_human_not_finite_advice(FSDP_DTYPE_F16) : "",
+            t->loop.in_float16 ? " (--bf16)" : "");
+        return;
+    }
     fsdp_progress_print(progress,
                         "step %lld: gradients overflow with a loss scale of %g: no update, the "
                         "next scale is %g",
@@ -161,7 +174,10 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
         report_skipped(t, &result, progress);
     lr = fsdp_optimizer_lr(t->loop.optimizer, 0); /* which Adafactor may have chosen */
     FSDP_TRY(fsdp_report_step(t, &result, lr, seconds, epoch));
-    fsdp_progress_update(progress, 1, "loss=%.4f", result.loss);
+    if (isfinite(result.loss))
+        fsdp_progress_update(progress, 1, "loss=%.4f", result.loss);
+    else
+        fsdp_progress_update(progress, 1, "loss=%s", fsdp_human_not_finite(result.loss));
     return done == 1 ? fsdp_report_sample_memory(t) : FSDP_OK;
 }
 

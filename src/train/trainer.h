@@ -8,11 +8,12 @@
 
 /* What a run came to; for tests and for programs that embed the trainer. */
 typedef struct fsdp_train_result {
-    int64_t steps;          /* steps done, skipped ones included */
-    int64_t skipped_steps;  /* of these, in which float16 overflowed: nothing was updated */
-    double first_loss;      /* of the first step */
-    double train_loss;      /* mean over the label tokens of the last epoch */
-    double validation_loss; /* last one; NAN without validation */
+    int64_t steps;               /* steps done, skipped ones included */
+    int64_t skipped_steps;       /* of these, in which float16 overflowed: nothing was updated */
+    int64_t overflowed_forwards; /* of these, whose loss itself was not finite */
+    double first_loss;           /* of the first step */
+    double train_loss;           /* mean over the label tokens of the last epoch */
+    double validation_loss;      /* last one; NAN without validation */
     double best_validation_loss;
     double accuracy, f1; /* of a classifier's last validation */
     bool saved;          /* config->output holds the model */

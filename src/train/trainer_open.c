@@ -364,6 +364,7 @@ fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t)
     t->loop.keep_between_micro_steps = !c->reshard_after_backward;
     t->loop.set_is_last_backward = c->set_is_last_backward;
     t->loop.gradient_divide_factor = c->gradient_divide_factor;
+    t->loop.in_float16 = fsdp_train_is_in_float16(c);
     t->loop.ignore_nonfinite = !c->error_if_nonfinite;
     t->loop.mean_of_means = c->loss_reduction == FSDP_LOSS_MEAN_OF_MEANS;
     FSDP_TRY(fsdp_tape_create(&t->loop.tape));

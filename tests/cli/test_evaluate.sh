@@ -120,6 +120,26 @@ check texts_of_causal_models_are_refused says '--examples is for seq2seq models;
 on 1 evaluate --model "$dir/trained-llama,$dir/trained-bert" --data "$dir/rows.jsonl"
 check models_of_two_tasks_are_refused says 'trained-bert: .* different tasks cannot be compared'
 
+# --- a loss that is no number ---
+mkdir "$dir/large"
+sed 's/"initializer_range": [0-9.]*/"initializer_range": 100/' "$golden/llama3/model/config.json" >"$dir/large/config.json"
+for ranks in 1 2; do
+    on $ranks evaluate --model "$dir/large" --from-config --data "$dir/rows.jsonl" --batch-size 3 --param-dtype float16
+    expect "a_forward_that_overflows_names_rows_and_dtype_on_${ranks}_ranks" 1 \
+        'rows.jsonl: the loss of rows 0 to 2 is NaN in float16: .*bfloat16 has'
+done
+on 1 evaluate --model "$dir/large" --from-config --data "$dir/rows.jsonl" --param-dtype bfloat16
+check and_is_measured_in_bfloat16 test $rc -eq 0
+on 1 train --model "$dir/large" --from-config --data "$dir/rows.jsonl" --epochs 1 --lr 0 --bf16 --output "$dir/saved-large"
+echo '[5, 6]' >"$dir/prompt.jsonl"
+on 1 generate --model "$dir/saved-large" --input-ids "$dir/prompt.jsonl" --max-new-tokens 2 --param-dtype float16
+expect generating_says_it_too 1 'row 0: the logits are NaN: float16 ends at 65504'
+cp -r "$dir/trained-llama" "$dir/nans"
+size=$(wc -c <"$dir/nans/model.safetensors")
+{ head -c $((size - 8)) "$dir/trained-llama/model.safetensors"; printf '\377\377\377\177\377\377\377\177'; } >"$dir/nans/model.safetensors"
+on 2 evaluate --model "$dir/nans" --data "$dir/rows.jsonl" --param-dtype float16
+expect weights_that_are_nan_are_named 1 'the loss of rows 0 to 7 is NaN: parameter .* has values that are not finite'
+
 # --- wrong use ---
 on 1 evaluate --model "$dir/model" --data "$data/test.csv" --no-generate --examples 3
 check examples_need_texts test $rc -eq 2

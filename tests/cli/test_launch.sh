@@ -23,6 +23,44 @@ has_lines() { [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
 none_left() { [ -z "$(pgrep -g "$1")" ]; }
 is_gone() { ! kill -0 "$1" 2>/dev/null; }
 
+# --- other launchers ---
+# task WORDS... -- ARGUMENTS...: of fsdp, with the words in its environment
+task() {
+    words=
+    while [ "$1" != -- ]; do words="$words $1"; shift; done
+    shift
+    capture env $words "$fsdp" "$@"
+}
+echo '{"input_ids": [7, 8, 9, 10]}' >ids.jsonl
+step='SLURM_JOB_ID=5 SLURM_STEP_ID=0 SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2'
+model=$golden/llama3/model
+several='SLURM_STEP_NUM_TASKS is 2 and SLURM_PROCID 0: srun started 2 processes, .*fsdp launch -n 2'
+for arguments in "train --model $model --data ids.jsonl --output o" "evaluate --model $model --data ids.jsonl" \
+    "generate --model $model --input-ids ids.jsonl" "verify $golden/llama3" "bench train --steps 2" \
+    "bench collectives" "launch -n 1 true"; do
+    task $step SLURM_PROCID=0 -- $arguments
+    expect "a_task_of_srun_does_not_run_alone: ${arguments%% --*}" 1 "$several"
+    task $step SLURM_PROCID=1 -- $arguments
+    check "one_of_them_says_so: ${arguments%% --*}" [ "$rc" -eq 1 -a "$(grep -c srun err)" -le 1 ]
+done
+task $step SLURM_PROCID=1 -- train --model $model --data ids.jsonl --output o
+check and_the_others_are_silent [ "$rc" -eq 1 -a ! -s err ]
+check and_nothing_is_made [ ! -e o ]
+task OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 -- train --model $model --data ids.jsonl --no-save-model
+expect nor_one_of_mpirun 1 'OMPI_COMM_WORLD_SIZE is 2 and OMPI_COMM_WORLD_RANK 0: mpirun started 2'
+task $step SLURM_PROCID=1 -- plan --model $model --seq-length 8 --batch-size 1
+expect but_a_plan_is_for_any_task 0
+task $step SLURM_PROCID=1 WORLD_SIZE=1 -- train --model $model --data ids.jsonl --no-save-model --epochs 1
+expect and_a_run_of_its_own_may_be_asked_for 0
+for given in 'SLURM_NTASKS=4 SLURM_PROCID=0' 'SLURM_NTASKS=1 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_STEP_ID=0' \
+    'OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0'; do
+    task $given -- launch -n 2 train --model $model --data ids.jsonl --no-save-model --epochs 1 --batch-size 1
+    if [ "$rc" -eq 0 ] && grep -q 'ranks: 2 (shm)' out && ! grep -q note: err; then ok "launch_works_under $given"
+    else bad "launch_works_under $given" "exit code $rc"; fi
+done
+task SLURM_NTASKS=4 SLURM_PROCID=0 -- train --model $model --data ids.jsonl --no-save-model --epochs 1
+expect a_batch_script_may_train_alone 0 'note: SLURM_NTASKS is 4, but this run has 1 rank: `fsdp launch -n 4'
+
 # --- environment ---
 run -n 3 sh -c 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $ROLE_RANK $MASTER_ADDR $MASTER_PORT $TORCHELASTIC_RESTART_COUNT $OMP_NUM_THREADS"'
 sort "$dir/out" >"$dir/sorted"

@@ -208,6 +208,20 @@ train 2 --fp16 --init-scale 1e9
 check and_counted grep -q 'of the steps updated nothing: gradients overflowed' out
 check and_marked_in_the_metrics grep -Eq '"grad_norm": ?"NaN".*"loss_scale": ?1000000000.*"skipped": ?true' m.jsonl
 rm -rf o
+# A Llama, drawn so large that its forward overflows in float16 with any loss scale.
+mkdir large
+sed 's/"initializer_range": [0-9.]*/"initializer_range": 100/' "$golden/llama3/model/config.json" >large/config.json
+for i in 1 2 3 4 5 6 7 8 9 10; do echo "{\"input_ids\": [$i, 7, 8, 9]}"; done >large.jsonl
+run launch -n 2 train --model large --from-config --data large.jsonl --output o --batch-size 1 --fp16
+refused a_forward_that_overflows_ends_the_run 'step 4: the loss is NaN in 4 steps in a row, .*bfloat16 has float32.s range'
+check and_is_not_called_an_overflow_of_gradients [ "$(grep -c 'gradients overflow' err)" -eq 0 ]
+check but_the_loss_before_it_is_scaled [ "$(grep -c 'step [123]: the loss is NaN before it is scaled' err)" -eq 3 ]
+run train --model large --from-config --data large.jsonl --validation-data large.jsonl --output o \
+    --batch-size 1 --max-steps 2 --evaluation-steps 1 --validation-batch-size 4 --fp16
+refused a_validation_that_overflows_names_rows 'validation after step 1: the loss of rows 0 to 3 is NaN: float16'
+run train --model large --from-config --data large.jsonl --output o --batch-size 1 --bf16 --lr 0
+expect and_trains_in_bfloat16 0
+rm -rf o
 train 2 --lr 1e30 --epochs 3
 refused a_diverging_run_names_step_and_value 'at step 2, optimizer step: (fsdp train: )?step 2: the .* is NaN'
 check its_metrics_are_whole_lines [ "$(grep -vc '^{.*}$' m.jsonl)" -eq 0 ]

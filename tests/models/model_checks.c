@@ -349,9 +349,10 @@ static void check_meta(fsdp_test *t, const fsdp_model_config *config, const fsdp
     const fsdp_fully_shard_options policies[] = {
         {.reshard_after_forward = FSDP_RESHARD_DEFAULT},
         {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}},
+        {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}},
         {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16, .reduce_dtype = FSDP_DTYPE_BF16},
          .reshard_after_forward = FSDP_RESHARD_FALSE}};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         fsdp_memory_stats cpu, meta;
         ASSERT_OK(requests(t->group, NULL, config, &policies[i], batch, &cpu));
         ASSERT_OK(requests(t->group, "meta", config, &policies[i], batch, &meta));

@@ -23,6 +23,7 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each constant once built */
         fsdp_cpu_fill_loss_##isa(table);                                                           \
         fsdp_cpu_fill_optim_##isa(table);                                                          \
         fsdp_cpu_fill_reduce_##isa(table);                                                         \
+        fsdp_cpu_fill_clamp_infinite_##isa(table);                                                 \
     } while (0)
 
 static void fill_shared(fsdp_kernels *k)

@@ -124,6 +124,8 @@ KERNEL(activation_backward, 6, fsdp_activation, void *, const void *, const void
 KERNEL(gated, 6, fsdp_activation, void *, const void *, const void *, fsdp_dtype, int64_t)
 KERNEL(gated_backward, 8, fsdp_activation, void *, void *, const void *, const void *, const void *, fsdp_dtype, int64_t)
 KERNEL_OF_STRUCT(activated_backward, fsdp_activated_backward_args)
+KERNEL(clamp_infinite, 3, void *, uint8_t *, int64_t)
+KERNEL(clamp_infinite_backward, 4, void *, const void *, const uint8_t *, int64_t)
 KERNEL(dropout, 6, void *, const void *, fsdp_dtype, int64_t, float, uint64_t)
 
 KERNEL(rms_norm, 9, void *, float *, const void *, const void *, fsdp_dtype, fsdp_dtype, int64_t, int64_t, float)
@@ -242,6 +244,8 @@ const fsdp_kernels fsdp_kernels_fake = {.name = "fake",
                                         SLOT(gated_backward),
                                         SLOT(activated_backward),
                                         SLOT(dropout),
+                                        SLOT(clamp_infinite),
+                                        SLOT(clamp_infinite_backward),
                                         SLOT(rms_norm),
                                         SLOT(rms_norm_backward),
                                         SLOT(layer_norm),

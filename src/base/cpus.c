@@ -1,0 +1,146 @@
+/* See cpus.h. A container of 2 CPUs on a host of 64 has all 64 in its affinity mask: its quota says
+ * for how long its threads may run in each period, and more threads than that only wait for each
+ * other.
+ *
+ * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy; version 2's has no
+ * controllers. A cgroup is limited by those above it, too. In a container PATH may be the host's,
+ * while the mount shows the container's own cgroup at its root: a folder that is not there says
+ * nothing, and the walk ends at that root. */
+#include "src/base/cpus.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Limits are in processors; this is none. */
+static const double no_limit = 1e9;
+
+/* The first line of root/dir/path/name, without its end. */
+static bool read_line(const char *root, const char *dir, const char *path, const char *name,
+                      char *line, int size)
+{
+    char file[PATH_MAX];
+    const int length = snprintf(file, sizeof file, "%s%s%s/%s", root, dir, path, name);
+    FILE *f = length > 0 && length < (int)sizeof file ? fopen(file, "re") : NULL;
+    if (!f)
+        return false;
+    const bool read = fgets(line, size, f) != NULL;
+    fclose(f);
+    if (read)
+        line[strcspn(line, "\n")] = 0;
+    return read;
+}
+
+static double quotient(double quota, double period)
+{
+    return quota > 0.0 && period > 0.0 ? quota / period : no_limit;
+}
+
+/* cpu.max: "QUOTA PERIOD" in microseconds, or "max PERIOD". */
+static double limit_2(const char *root, const char *dir, const char *path)
+{
+    char line[128];
+    double quota, period;
+    if (!read_line(root, dir, path, "cpu.max", line, sizeof line) ||
+        sscanf(line, "%lf %lf", &quota, &period) != 2)
+        return no_limit;
+    return quotient(quota, period);
+}
+
+/* cpu.cfs_quota_us is -1 where there is no limit. */
+static double limit_1(const char *root, const char *dir, const char *path)
+{
+    char quota[128], period[128];
+    if (!read_line(root, dir, path, "cpu.cfs_quota_us", quota, sizeof quota) ||
+        !read_line(root, dir, path, "cpu.cfs_period_us", period, sizeof period))
+        return no_limit;
+    return quotient(strtod(quota, NULL), strtod(period, NULL));
+}
+
+typedef double limit_fn(const char *root, const char *dir, const char *path);
+
+/* The smallest limit from `path` up to the hierarchy's root, which is mounted at `dir`. Cuts path.
+ */
+static double smallest(limit_fn *limit, const char *root, const char *dir, char *path)
+{
+    double least = no_limit;
+    for (char *slash = path + strlen(path);; slash = strrchr(path, '/')) {
+        if (slash)
+            *slash = 0;
+        const double here = limit(root, dir, slash ? path : "");
+        least = here < least ? here : least;
+        if (!slash || slash == path)
+            return least;
+    }
+}
+
+static bool has_controller(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || !at[length]))
+            return true;
+    return false;
+}
+
+/* Where the usual systems mount a hierarchy. */
+static double limit_of_line(const char *root, const char *controllers, const char *path)
+{
+    static const char *const mounts_2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    static const char *const mounts_1[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct",
+                                           "/sys/fs/cgroup/cpuacct,cpu"};
+    const bool is_2 = !*controllers;
+    double least = no_limit;
+    if (!is_2 && !has_controller(controllers, "cpu"))
+        return least;
+    for (size_t i = 0; i < (is_2 ? sizeof mounts_2 : sizeof mounts_1) / sizeof *mounts_1; i++) {
+        char copy[PATH_MAX];
+        /* "/.." is a cgroup outside of what this namespace shows. */
+        snprintf(copy, sizeof copy, "%s", strstr(path, "/..") ? "" : path);
+        const double limit =
+            smallest(is_2 ? limit_2 : limit_1, root, is_2 ? mounts_2[i] : mounts_1[i], copy);
+        least = limit < least ? limit : least;
+    }
+    return least;
+}
+
+/* Up to the next whole processor. */
+static int rounded_up(double cpus)
+{
+    const int whole = (int)cpus;
+    return whole + (cpus > whole);
+}
+
+int fsdp_cpu_quota(const char *root)
+{
+    char file[PATH_MAX], line[PATH_MAX];
+    double least = no_limit;
+    const int length = snprintf(file, sizeof file, "%s/proc/self/cgroup", root);
+    FILE *f = length > 0 && length < (int)sizeof file ? fopen(file, "re") : NULL;
+    while (f && fgets(line, sizeof line, f)) {
+        char *controllers = strchr(line, ':');
+        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = 0;
+        path[strcspn(path, "\n")] = 0;
+        const double limit = limit_of_line(root, controllers + 1, path);
+        least = limit < least ? limit : least;
+    }
+    if (f)
+        fclose(f);
+    return least < no_limit ? rounded_up(least) : 0;
+}
+
+int fsdp_available_cpus(void)
+{
+    cpu_set_t allowed;
+    const int quota = fsdp_cpu_quota("");
+    int count = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    if (quota > 0 && quota < count)
+        count = quota;
+    return count > 0 ? count : 1;
+}

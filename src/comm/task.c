@@ -1,0 +1,130 @@
+/* See task.h.
+ *
+ * Note [Slurm's variables]. srun sets SLURM_STEP_ID, SLURM_STEP_NUM_TASKS and SLURM_PROCID in each
+ * task of a step. In the shell of salloc and the script of sbatch, which run once, SLURM_NTASKS is
+ * that of the allocation and SLURM_PROCID is unset or 0; SLURM_STEP_ID is unset, a name or one of
+ * the reserved numbers from 0xfffffff0 on. So without a step only a task above 0 is known for one
+ * of several. */
+#include "src/comm/task.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/assert.h"
+#include "src/comm/rendezvous.h"
+
+/* One of several processes, by two variables; size_name may be NULL: only the rank is known. */
+typedef struct task {
+    const char *launcher, *size_name, *rank_name;
+    long size, rank; /* size 0: not known */
+    bool task_0_knows;
+} task;
+
+static const task launchers[] = {
+    {.launcher = "mpirun",
+     .size_name = "OMPI_COMM_WORLD_SIZE",
+     .rank_name = "OMPI_COMM_WORLD_RANK"},
+    {.launcher = "mpirun", .size_name = "MV2_COMM_WORLD_SIZE", .rank_name = "MV2_COMM_WORLD_RANK"},
+    {.launcher = "mpiexec", .size_name = "PMI_SIZE", .rank_name = "PMI_RANK"},
+    {.launcher = "a PMIx launcher", .rank_name = "PMIX_RANK"},
+};
+
+/* False if it is not set or no number of that kind. */
+static bool read_number(const char *name, long *value)
+{
+    const char *text = name ? getenv(name) : NULL;
+    char *end;
+    if (!text || !*text)
+        return false;
+    errno = 0;
+    const long read = strtol(text, &end, 10);
+    if (*end || errno || read < 0)
+        return false;
+    *value = read;
+    return true;
+}
+
+static bool is_in_slurm_step(void)
+{
+    static const long first_reserved = 0xfffffff0L;
+    long id;
+    return (read_number("SLURM_STEP_ID", &id) || read_number("SLURM_STEPID", &id)) &&
+           id < first_reserved;
+}
+
+/* See Note [Slurm's variables]. */
+static bool find_slurm_task(task *found)
+{
+    static const char *const sizes[] = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"};
+    const bool in_step = is_in_slurm_step();
+    size_t i = in_step ? 0 : 1;
+    *found = (task){.launcher = "srun", .rank_name = "SLURM_PROCID", .task_0_knows = in_step};
+    while (i < FSDP_LENGTH(sizes) && !read_number(sizes[i], &found->size))
+        i++;
+    if (i == FSDP_LENGTH(sizes) || !read_number(found->rank_name, &found->rank))
+        return false;
+    found->size_name = sizes[i];
+    return found->size > 1 && (in_step || found->rank > 0);
+}
+
+static bool find_task(task *found)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(launchers); i++) {
+        *found = launchers[i];
+        found->task_0_knows = read_number(found->size_name, &found->size);
+        if (read_number(found->rank_name, &found->rank) &&
+            (found->size > 1 || (!found->size_name && found->rank > 0)))
+            return true;
+    }
+    return find_slurm_task(found);
+}
+
+/* Does the environment say who the ranks are? Then it does not matter what other launchers left
+ * there. */
+static bool states_ranks(void)
+{
+    long world_size;
+    return getenv(FSDP_RENDEZVOUS_ENV) || read_number("WORLD_SIZE", &world_size);
+}
+
+static bool is_one_of_several(task *found)
+{
+    return !states_ranks() && find_task(found);
+}
+
+fsdp_status fsdp_check_single_task(void)
+{
+    static const char advice[] =
+        "but ranks find each other only if `fsdp launch -n %s ...` starts them: run that once. "
+        "WORLD_SIZE=1 in the environment makes each process a run of its own";
+    task t;
+    char n[24] = "N", how[sizeof advice + sizeof n];
+    if (!is_one_of_several(&t))
+        return FSDP_OK;
+    if (t.size)
+        snprintf(n, sizeof n, "%ld", t.size);
+    snprintf(how, sizeof how, advice, n);
+    if (!t.size_name)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "environment: %s is %ld: %s started several processes, %s", t.rank_name,
+                          t.rank, t.launcher, how);
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "environment: %s is %ld and %s %ld: %s started %ld processes, %s",
+                      t.size_name, t.size, t.rank_name, t.rank, t.launcher, t.size, how);
+}
+
+int64_t fsdp_allocated_tasks(void)
+{
+    long size = 0, rank = 0;
+    if (states_ranks() || is_in_slurm_step() || !read_number("SLURM_NTASKS", &size))
+        return 0;
+    return read_number("SLURM_PROCID", &rank) && rank > 0 ? 0 : size;
+}
+
+bool fsdp_task_0_reports(void)
+{
+    task t;
+    return is_one_of_several(&t) && t.task_0_knows && t.rank > 0;
+}

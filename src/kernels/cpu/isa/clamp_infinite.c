@@ -1,0 +1,120 @@
+/* Infinite float16 values become finite, and the gradient of that. Elements are compared as bits:
+ * without the sign, larger magnitudes are larger integers, and NaN lies above infinity. */
+#include <stdatomic.h>
+
+#include "src/kernels/cpu/isa/block.h"
+
+enum {
+    MAGNITUDE = 0x7fff,
+    INFINITE = 0x7c00,
+    LARGEST = 0x7bff, /* 65504: the bound where nothing is infinite */
+    BOUND = 0x7be0,   /* 64512: that less 1000, rounded to float16 */
+
+    PER_BYTE = 4, /* gradient factors in a byte of `factors` */
+
+    /* What is in a tensor, in byte 0 of `factors`. */
+    HAS_INFINITE = 1,
+    HAS_LARGEST = 2
+};
+
+/* What a gradient is multiplied by, two bits an element. */
+enum {
+    FACTOR_1,
+    FACTOR_HALF, /* at the bound, where torch's clamp shares the gradient with the bound */
+    FACTOR_0     /* clamped */
+};
+
+typedef struct clamp_job {
+    uint16_t *x;
+    const uint16_t *dy; /* backward alone */
+    uint8_t *factors;
+    int64_t n;
+    atomic_uint has;
+} clamp_job;
+
+static void look_task(void *arg, int64_t task, int worker)
+{
+    clamp_job *job = arg;
+    const int64_t end = fsdp_min_i64(job->n, (task + 1) * FSDP_CHUNK);
+    unsigned infinite = 0, largest = 0;
+    (void)worker;
+    for (int64_t i = task * FSDP_CHUNK; i < end; i++) {
+        const unsigned magnitude = job->x[i] & MAGNITUDE;
+        infinite |= magnitude == INFINITE;
+        largest |= magnitude == LARGEST;
+    }
+    if (infinite | largest)
+        atomic_fetch_or(&job->has, (infinite ? HAS_INFINITE : 0u) | (largest ? HAS_LARGEST : 0u));
+}
+
+/* PER_BYTE elements or fewer; returns their byte of `factors`. */
+static uint8_t clamp_some(uint16_t *x, int n, unsigned bound)
+{
+    unsigned factors = 0;
+    for (int j = 0; j < n; j++) {
+        const unsigned magnitude = x[j] & MAGNITUDE;
+        const bool clamped = magnitude > bound && magnitude <= INFINITE;
+        const unsigned factor = clamped ? FACTOR_0 : magnitude == bound ? FACTOR_HALF : FACTOR_1;
+        factors |= factor << 2 * j;
+        if (clamped)
+            x[j] = (uint16_t)((x[j] & ~MAGNITUDE) | bound);
+    }
+    return (uint8_t)factors;
+}
+
+static void clamp_task(void *arg, int64_t task, int worker)
+{
+    clamp_job *job = arg;
+    const int64_t end = fsdp_min_i64(job->n, (task + 1) * FSDP_CHUNK);
+    const unsigned bound = atomic_load(&job->has) & HAS_INFINITE ? BOUND : LARGEST;
+    (void)worker;
+    for (int64_t i = task * FSDP_CHUNK; i < end; i += PER_BYTE) {
+        const int n = (int)fsdp_min_i64(end - i, PER_BYTE);
+        const uint8_t factors = clamp_some(job->x + i, n, bound);
+        if (job->factors)
+            job->factors[1 + i / PER_BYTE] = factors;
+    }
+}
+
+static void clamp_infinite(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n)
+{
+    clamp_job job = {.x = x, .factors = factors, .n = n};
+    const int64_t tasks = fsdp_ceil_div(n, FSDP_CHUNK);
+    atomic_init(&job.has, 0);
+    fsdp_run_tasks(c, tasks, look_task, &job);
+    const unsigned has = atomic_load(&job.has);
+    if (factors)
+        factors[0] = (uint8_t)has;
+    if (has)
+        fsdp_run_tasks(c, tasks, clamp_task, &job);
+}
+
+static void backward_task(void *arg, int64_t task, int worker)
+{
+    const clamp_job *job = arg;
+    const int64_t end = fsdp_min_i64(job->n, (task + 1) * FSDP_CHUNK);
+    (void)worker;
+    for (int64_t i = task * FSDP_CHUNK; i < end; i++) {
+        const unsigned factor = job->factors[1 + i / PER_BYTE] >> 2 * (i % PER_BYTE) & 3;
+        const uint16_t dy = job->dy[i];
+        job->x[i] = factor == FACTOR_0      ? 0
+                    : factor == FACTOR_HALF ? fsdp_round_f16(0.5f * fsdp_widen_f16(dy))
+                                            : dy;
+    }
+}
+
+static void clamp_infinite_backward(fsdp_kernel_context *c, void *dx, const void *dy,
+                                    const uint8_t *factors, int64_t n)
+{
+    clamp_job job = {.x = dx, .dy = dy, .factors = (uint8_t *)(uintptr_t)factors, .n = n};
+    if (factors[0])
+        fsdp_run_tasks(c, fsdp_ceil_div(n, FSDP_CHUNK), backward_task, &job);
+    else if (dx != dy)
+        memcpy(dx, dy, (size_t)n * sizeof *job.x);
+}
+
+void FSDP_ISA_NAME_OF(fsdp_cpu_fill_clamp_infinite)(fsdp_kernels *k)
+{
+    k->clamp_infinite = clamp_infinite;
+    k->clamp_infinite_backward = clamp_infinite_backward;
+}

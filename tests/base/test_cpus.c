@@ -1,0 +1,113 @@
+/* The CPU quota of cgroups, from trees of files as systems and containers have them. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "src/base/cpus.h"
+#include "tests/test.h"
+
+/* Write root/path, and the folders above it. */
+static void put(fsdp_test *t, const char *root, const char *path, const char *text)
+{
+    char file[512];
+    snprintf(file, sizeof file, "%s/%s", root, path);
+    for (char *at = file + strlen(root) + 1; (at = strchr(at, '/')); *at++ = '/') {
+        *at = 0;
+        mkdir(file, 0777);
+    }
+    FILE *f = fopen(file, "w");
+    ASSERT(f);
+    ASSERT(fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+typedef struct file {
+    const char *path, *text;
+} file;
+
+typedef struct tree {
+    const char *name;
+    file files[6];
+    int quota;
+} tree;
+
+#define CGROUP "proc/self/cgroup"
+#define SYS "sys/fs/cgroup/"
+
+static const tree trees[] = {
+    {"nothing", {{"proc/other", ""}}, 0},
+    {"version 2", {{CGROUP, "0::/a/b\n"}, {SYS "a/b/cpu.max", "200000 100000\n"}}, 2},
+    {"no limit", {{CGROUP, "0::/a/b\n"}, {SYS "a/b/cpu.max", "max 100000\n"}}, 0},
+    {"a part of a processor", {{CGROUP, "0::/a\n"}, {SYS "a/cpu.max", "20000 100000\n"}}, 1},
+    {"two and a half", {{CGROUP, "0::/a\n"}, {SYS "a/cpu.max", "125000 50000\n"}}, 3},
+    {"a smaller limit above",
+     {{CGROUP, "0::/a/b/c\n"},
+      {SYS "a/b/c/cpu.max", "800000 100000\n"},
+      {SYS "a/b/cpu.max", "max 100000\n"},
+      {SYS "a/cpu.max", "300000 100000\n"}},
+     3},
+    {"another cgroup's limit",
+     {{CGROUP, "0::/a\n"},
+      {SYS "a/cpu.max", "400000 100000\n"},
+      {SYS "b/cpu.max", "100000 100000\n"}},
+     4},
+    /* A container's namespace shows its own cgroup as the root. */
+    {"a container", {{CGROUP, "0::/\n"}, {SYS "cpu.max", "150000 100000\n"}}, 2},
+    {"the host's path in a container",
+     {{CGROUP, "0::/docker/0123\n"}, {SYS "cpu.max", "600000 100000\n"}},
+     6},
+    {"outside of the namespace",
+     {{CGROUP, "0::/../other\n"},
+      {SYS "cpu.max", "500000 100000\n"},
+      {"sys/fs/other/cpu.max", "1 1"}},
+     5},
+    {"version 1",
+     {{CGROUP, "9:memory:/m\n4:cpu,cpuacct:/a/b\n1:name=systemd:/s\n"},
+      {SYS "cpu,cpuacct/a/b/cpu.cfs_quota_us", "350000\n"},
+      {SYS "cpu,cpuacct/a/b/cpu.cfs_period_us", "100000\n"}},
+     4},
+    {"version 1 without a limit",
+     {{CGROUP, "4:cpu:/a\n"},
+      {SYS "cpu/a/cpu.cfs_quota_us", "-1\n"},
+      {SYS "cpu/a/cpu.cfs_period_us", "100000\n"}},
+     0},
+    {"version 1, limited above",
+     {{CGROUP, "4:cpuacct,cpu:/a/b\n"},
+      {SYS "cpu/a/b/cpu.cfs_quota_us", "-1\n"},
+      {SYS "cpu/a/b/cpu.cfs_period_us", "100000\n"},
+      {SYS "cpu/cpu.cfs_quota_us", "700000\n"},
+      {SYS "cpu/cpu.cfs_period_us", "100000\n"}},
+     7},
+    {"a controller that begins so",
+     {{CGROUP, "4:cpuset:/a\n"},
+      {SYS "cpu/a/cpu.cfs_quota_us", "100000\n"},
+      {SYS "cpu/a/cpu.cfs_period_us", "100000\n"}},
+     0},
+    {"both",
+     {{CGROUP, "1:cpu:/a\n0::/b\n"},
+      {SYS "cpu/a/cpu.cfs_quota_us", "300000\n"},
+      {SYS "cpu/a/cpu.cfs_period_us", "100000\n"},
+      {SYS "unified/b/cpu.max", "200000 100000\n"}},
+     2},
+    {"what is no number", {{CGROUP, "0::/a\nno colons\n"}, {SYS "a/cpu.max", "some of it\n"}}, 0},
+    {"a period of 0", {{CGROUP, "0::/a\n"}, {SYS "a/cpu.max", "100000 0\n"}}, 0},
+};
+
+TEST(the_smallest_quota_counts)
+{
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
+        char root[300];
+        snprintf(root, sizeof root, "%s/%zu", fsdp_test_dir(t), i);
+        mkdir(root, 0777);
+        for (const file *f = trees[i].files; f->path; f++) {
+            put(t, root, f->path, f->text);
+            CHECK_HERE();
+        }
+        if (fsdp_cpu_quota(root) != trees[i].quota)
+            FAIL("%s: %d, not %d", trees[i].name, fsdp_cpu_quota(root), trees[i].quota);
+    }
+}
+
+TEST(this_process_has_a_processor)
+{
+    ASSERT(fsdp_available_cpus() >= 1);
+}
