@@ -8,6 +8,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/ckpt/convert_internal.h"
+#include "src/ckpt/stale_files.h"
 #include "src/tensor/device.h"
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
@@ -299,7 +300,7 @@ static bool is_checkpoint_file(const char *name)
            fsdp_ends_with(name, ".safetensors") || strncmp(name, "pytorch_model", 13) == 0;
 }
 
-/* Replacing removes all that is in a directory: it must be a checkpoint's. */
+/* What is replaced must be a model or a checkpoint. */
 static fsdp_status check_directory(const char *to)
 {
     char **names;
@@ -332,10 +333,34 @@ static fsdp_status check_target(const fsdp_conversion *run)
     if (run->result->format == FSDP_CONVERT_TORCH ||
         run->result->format == FSDP_CONVERT_SAFETENSORS)
         return check_file(run);
-    if (run->options->overwrite && fsdp_path_is_directory(run->to))
+    if (run->options->overwrite && fsdp_path_is_directory(run->to)) {
         FSDP_TRY(check_directory(run->to));
-    return fsdp_atomic_directory_check(run->to, run->options->overwrite ? FSDP_EXISTING_REPLACE
+        FSDP_TRY(fsdp_check_model_place(run->to));
+    }
+    return fsdp_atomic_directory_check(run->to, run->options->overwrite ? FSDP_EXISTING_UPDATE
                                                                         : FSDP_EXISTING_REFUSE);
+}
+
+bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name)
+{
+    fsdp_conversion *run = context;
+    if (!fsdp_is_stale_model_file(NULL, old, fresh, name))
+        return false;
+    char *path = fsdp_path_join(fresh, name), *quoted = fsdp_strdup_printf("'%s'", name);
+    const bool is_known = run->replaced.data && quoted && strstr(run->replaced.data, quoted);
+    if (path && quoted && !fsdp_path_is_file(path) && !is_known)
+        fsdp_str_printf(&run->replaced, "%s%s", run->replaced.len ? ", " : "", quoted);
+    fsdp_free(path);
+    fsdp_free(quoted);
+    return true;
+}
+
+static fsdp_status note_replaced(const fsdp_conversion *run)
+{
+    if (!run->replaced.len || run->replaced.failed)
+        return FSDP_OK;
+    return tell_note(run, fsdp_strdup_printf("removed with the model that was in %s: %s", run->to,
+                                             run->replaced.data));
 }
 
 /* ---- converting ------------------------------------------------------------------------------ */
@@ -366,6 +391,7 @@ static fsdp_status convert(fsdp_conversion *run)
         return FSDP_ERR_NOMEM;
     tell_progress(run);
     FSDP_TRY(write_target(run));
+    FSDP_TRY(note_replaced(run));
     return note_too_large(run);
 }
 
@@ -380,5 +406,6 @@ fsdp_status fsdp_convert(fsdp_source *from, const char *to, const fsdp_convert_o
     fsdp_free(run.items);
     fsdp_free(run.raw);
     fsdp_free(run.piece);
+    fsdp_str_fini(&run.replaced);
     return status;
 }

@@ -60,7 +60,8 @@ static const fsdp_option table[] = {
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, overwrite),
-     .help = "replace what TO is, if it is a file or a directory that holds a checkpoint"},
+     .help = "replace the file TO, or the files of the model in the directory TO; what else is in "
+             "that directory stays"},
 };
 
 static fsdp_status check_config(void *target, const fsdp_options *options)

@@ -259,6 +259,47 @@ check and_stays_as_it_was diff -r hf hf_apart
 run convert hf hf/new.pt
 check a_new_file_there_is_no_part_of_it test $rc -eq 0
 rm hf/new.pt
+# Into a folder that is more than a model: what is the model's is replaced, nothing else. A link to it stays one.
+mkdir -p work/.git work/runs work/checkpoint-1 && chmod 750 work
+for file in README.md .git/HEAD runs/events checkpoint-1/model.safetensors model.fp16.safetensors optimizer.pt; do
+    echo "$file" >work/$file
+done
+list_of() { (cd "$1" && find . -type f ! -name 'model*' ! -name '*config.json' ! -name .metadata ! -name '__*' -exec cksum {} + | sort); }
+before=$(list_of work)
+cp model.safetensors work/model-00001-of-00002.safetensors
+cp model.safetensors work/pytorch_model.bin
+ln -s work linked
+for format in hf dcp hf; do
+    run convert one linked --overwrite --format $format
+    check "with_${format}_all_other_files_stay" test $rc -eq 0 -a "$(list_of work)" = "$before"
+    check "in_a_folder_of_the_same_permissions_$format" test -L linked -a "$(stat -c %a work)" = 750
+    check "which_is_the_new_model_$format" same one linked
+done
+check a_shard_of_the_model_before_goes test ! -e work/model-00001-of-00002.safetensors -a ! -e work/pytorch_model.bin
+cp model.safetensors work/model-00004-of-00009.safetensors
+run convert one work --overwrite
+expect and_is_named 0 "note: removed with the model that was in work: 'model-00004-of-00009\.safetensors'$"
+check like_names_are_no_shards test -e work/model.fp16.safetensors -a -e work/checkpoint-1/model.safetensors
+echo '{"format": 1}' >work/trainer_state.json
+run convert one work --overwrite
+expect a_checkpoint_of_training_is_not_replaced 1 "work: a checkpoint of 'fsdp train' is there"
+rm work/trainer_state.json
+HOME=$dir/work run convert one work --overwrite
+expect nor_is_a_home_directory 1 'work: cannot replace the home directory'
+mkdir file_there && cp model.safetensors file_there && mkdir file_there/config.json && echo kept >file_there/config.json/letter
+run convert one file_there --overwrite
+expect nor_a_directory_by_a_file 1 'file_there/config\.json: a directory is there, and a file is to be written'
+check all_of_which_stays test -e file_there/config.json/letter -a -z "$(ls -d file_there.* 2>/dev/null)"
+# Killed at any instant: the old model or the new one, and all else. Each sleeps a little longer.
+for ms in 0 1 2 3 5 8 12; do
+    "$fsdp" checkpoint convert one work --overwrite >/dev/null 2>&1 &
+    sleep 0.0$(printf %02d $ms)
+    kill -9 $! 2>/dev/null
+    wait $! 2>/dev/null
+    same one work && [ "$(list_of work)" = "$before" ] || bad killed_after_${ms}_ms "something is lost"
+done
+run convert one work --overwrite
+check what_killed_ones_left_goes test $rc -eq 0 -a "$(echo work.*)" = 'work.*' -a "$(list_of work)" = "$before"
 mkdir precious && echo text >precious/letter
 run convert model.pt precious --overwrite
 check what_is_no_checkpoint_is_not_overwritten says 'precious: a directory that holds no checkpoint is not replaced'
