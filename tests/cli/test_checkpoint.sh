@@ -171,6 +171,26 @@ done
 model_of "$golden/t5_v1_1/model" "$golden/gpt2_tiny/model"
 expect weights_of_another_type_are_refused 1 "t5_v1_1/model: there is no tensor 'transformer\.wpe\.weight', which a GPT2LMHeadModel of the config\.json of .*gpt2_tiny/model has: weights of another model"
 check and_nothing_is_written_of_them test ! -e of_model
+# What the model has no place for is left out, and named; so is an optimizer flat beside the model.
+layers() { find "$1" -maxdepth 1 -name 'model*.safetensors' -exec grep -ao 'transformer\.h\.[0-9]*' {} + | sort -u | wc -l; }
+mkdir fewer
+sed 's/"n_layer": [0-9]*/"n_layer": 1/' "$golden/gpt2/model/config.json" >fewer/config.json
+model_of "$golden/gpt2/model" fewer
+expect layers_beyond_the_model_are_named 0 "note: 12 tensors are left out, 'transformer\.h\.1\.[^']*' the first of them: the model of --model has no use for them"
+check and_left_out test "$(layers of_model)" -eq 1
+run convert "$golden/gpt2/model" all_layers --format hf
+check without_a_model_all_are_written test "$(layers all_layers)" -eq 2 -a ! -s err
+row='"dtype":"U8","shape":[1],"data_offsets":'
+header="{\"w.b\":{$row[0,1]},\"state.w.b.exp_avg\":{$row[1,2]},\"state.other.step\":{$row[2,3]},\"state.w.b.step\":{$row[3,4]}}"
+{ printf "$(printf '\\%03o\\000\\000\\000\\000\\000\\000\\000' ${#header})%s" "$header"; printf '1234'; } >flat.safetensors
+for to in flat_hf flat_model.pt; do
+    run convert flat.safetensors $to --model-only
+    expect "the_state_of_an_optimizer_is_no_weight_of_$to" 0 "note: 2 tensors are left out, 'state\.w\.b\.[a-z_]*' the first of them: the state of an optimizer"
+    run inspect $to
+    check "but_a_weight_that_is_called_so_is_one_of_$to" test "$(grep -Ec '^\| (w\.b|state\.other\.step) ' out)" -eq 2 -a "$(grep -c '^| state' out)" -eq 1
+done
+run convert flat.safetensors flat.pt
+check all_is_written_where_all_is_asked_for same flat.safetensors flat.pt
 mkdir wider unknown
 sed 's/"vocab_size": 37/"vocab_size": 38/' "$golden/gpt2_tiny/model/config.json" >wider/config.json
 model_of "$dcp" wider
