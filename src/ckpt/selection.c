@@ -207,6 +207,21 @@ bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const cha
     return has_item(selection, name, (size_t)(key - name));
 }
 
+fsdp_status fsdp_selection_drop_flat_optimizer(fsdp_selection *s)
+{
+    fsdp_selected *kept = fsdp_calloc(s->n, sizeof *kept);
+    size_t n = 0;
+    if (!kept)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < s->n; i++)
+        if (!fsdp_selection_is_flat_optimizer(s, s->items[i].name))
+            kept[n++] = s->items[i];
+    fsdp_free(s->items);
+    s->items = kept;
+    s->n = n;
+    return FSDP_OK;
+}
+
 void fsdp_selection_sort(fsdp_selection *selection)
 {
     if (selection->n)

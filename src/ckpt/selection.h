@@ -33,6 +33,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_se
  * a model at the top: "state." + a tensor of the selection + "." + a key? The selection is sorted.
  */
 bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
+/* Remove those from a sorted selection. */
+FSDP_MUST_CHECK fsdp_status fsdp_selection_drop_flat_optimizer(fsdp_selection *selection);
 /* By name, in byte order. */
 void fsdp_selection_sort(fsdp_selection *selection);
 void fsdp_selection_fini(fsdp_selection *selection); /* accepts all zero */

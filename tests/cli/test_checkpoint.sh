@@ -190,6 +190,8 @@ for to in flat_hf flat_model.pt; do
     check "but_a_weight_that_is_called_so_is_one_of_$to" test "$(grep -Ec '^\| (w\.b|state\.other\.step) ' out)" -eq 2 -a "$(grep -c '^| state' out)" -eq 1
 done
 run convert flat.safetensors flat.pt
+run diff flat.safetensors flat_hf --model-only
+expect nor_does_it_make_models_differ 0 '^2 tensors of both models compared, all the same' out
 check all_is_written_where_all_is_asked_for same flat.safetensors flat.pt
 mkdir wider unknown
 sed 's/"vocab_size": 37/"vocab_size": 38/' "$golden/gpt2_tiny/model/config.json" >wider/config.json
