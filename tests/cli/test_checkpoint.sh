@@ -477,6 +477,36 @@ for dtype in F8_E4M3 F8_E5M2 F8_E4M3FNUZ F8_E5M2FNUZ F8_E8M0 C64; do
     run verify two_$dtype.safetensors
     damaged "what_is_not_finite_in_$dtype" "tensor 'w': 1 of 2 elements are not finite"
 done
+# A folder is whole if all of it is that is known; what is not known is listed, and no damage.
+shorten() { dd if="$1" of="$2" bs=1 count=$(($(wc -c <"$1") - $3)) 2>/dev/null; }
+mkdir output && cp "$golden/gpt2_tiny/model/"* output
+cp "$fixtures/torch/optimizer.pt" output/optimizer.pt
+cp "$fixtures/torch/legacy.pt" output/training_args.bin
+cp -r output seven && mv seven output/checkpoint-7
+mkdir output/runs && echo events >output/runs/events.out.tfevents.1.host.2
+echo notes >output/README.md && echo 'no zip' >output/spiece.bin
+run verify output
+expect a_folder_around_a_model_is_whole 0
+check with_all_that_lies_beside_it test "$(grep -Ec '^output/?(optimizer\.pt|checkpoint-7|checkpoint-7/optimizer\.pt)?: whole: ' out)" -eq 4
+check a_form_that_is_not_read_is_not_checked shows '^output/training_args\.bin: not checked: .*legacy torch\.save format'
+for name in runs/ README.md spiece.bin config.json; do
+    check "nor_is_$name" shows "^output/$name: not checked\$"
+done
+for damage in optimizer.pt checkpoint-7/optimizer.pt checkpoint-7/model.safetensors; do
+    mv "output/$damage" good
+    shorten good "output/$damage" 9
+    run verify output
+    expect "a_damaged_${damage}_is_found" 1
+    check "and_named_$damage" shows "output/$damage: "
+    mv good "output/$damage"
+done
+cp -r "$dcp" output_dcp
+shorten "$fixtures/torch/optimizer.pt" output_dcp/random_states_0.pkl 40
+run verify output_dcp
+expect beside_a_checkpoint_of_torch_too 1 'output_dcp/random_states_0\.pkl: damaged' out
+: >output_dcp/random_states_0.pkl
+run verify output_dcp
+expect an_empty_file_is_damaged 1 'output_dcp/random_states_0\.pkl: ' out
 run verify "$fixtures/torch/legacy.pt"
 check what_cannot_be_read_is_an_error says '^fsdp checkpoint verify: .*legacy torch\.save format'
 run verify nowhere
