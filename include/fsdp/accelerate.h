@@ -54,9 +54,10 @@ typedef struct fsdp_accelerate_state {
 
 /** Zero means default. */
 typedef struct fsdp_accelerate_options {
-    fsdp_state_dict_type type; /**< save_state: sharded or full */
-    bool old_names;            /**< save_state: `pytorch_model_0`, for Accelerate before 0.25 */
-    bool overwrite;            /**< save_state: replace a folder of that name; default: refuse it */
+    fsdp_state_dict_type type;   /**< save_state: sharded or full */
+    bool old_names;              /**< save_state: `pytorch_model_0`, for Accelerate before 0.25 */
+    bool overwrite;              /**< save_state: replace the checkpoint in a folder of that name,
+                                      whose other files stay; default: refuse it */
     bool keep_optimizer_options; /**< load_state: rates and the like stay what they are */
 } fsdp_accelerate_options;
 

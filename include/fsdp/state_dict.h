@@ -228,7 +228,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_stream(const fsdp_state_dic
 /** @name Checkpoints of torch.distributed.checkpoint @{ */
 /** Zero means default. */
 typedef struct fsdp_dcp_save_options {
-    bool overwrite; /**< replace a directory of that name; default: refuse it */
+    bool overwrite; /**< replace the checkpoint in a directory of that name, whose other files stay;
+                         default: refuse it */
 } fsdp_dcp_save_options;
 
 /**
@@ -251,7 +252,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, 
 
 /** Zero means default. */
 typedef struct fsdp_dcp_async_save_options {
-    bool overwrite;       /**< replace a directory of that name; default: refuse it */
+    bool overwrite;       /**< as in fsdp_dcp_save_options */
     size_t staging_bytes; /**< memory of this rank for values that are overwritten before they were
                              read; default: 256 MiB shared out among the ranks of a host */
 } fsdp_dcp_async_save_options;

@@ -22,6 +22,8 @@ struct fsdp_atomic_directory {
     char *temporary; /* see Note [Names of what is unfinished] */
     char *aside;
     fsdp_existing existing;
+    fsdp_is_stale_fn *is_stale; /* NULL: all that the new directory lacks is kept */
+    void *context;              /* of is_stale */
 };
 
 /* The path that rename should act on: of an existing directory the real one, so that a link to a
@@ -45,14 +47,26 @@ static bool is_empty(const char *path)
     return count == 0;
 }
 
-/* Is the working directory `path` or below it? Replacing it would pull it away from the caller. */
-static bool holds_working_directory(const char *path)
+/* Is `inner`, which need not exist, `path` or below it? */
+static bool holds(const char *path, const char *inner)
 {
-    char *cwd = realpath(".", NULL);
+    char *real = realpath(inner, NULL);
     size_t n = strlen(path);
-    bool holds = cwd && strncmp(cwd, path, n) == 0 && (cwd[n] == '/' || cwd[n] == 0 || n == 1);
-    free(cwd);
-    return holds;
+    bool yes = real && strncmp(real, path, n) == 0 && (real[n] == '/' || real[n] == 0 || n == 1);
+    free(real);
+    return yes;
+}
+
+/* Replacing the working directory would pull it away from the caller. A home directory given as a
+ * target is a mistake, and holds more than can be linked. */
+static fsdp_status check_holds_nothing(const char *path)
+{
+    const char *home = getenv("HOME");
+    if (holds(path, "."))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: cannot replace the working directory", path);
+    if (home && *home && holds(path, home))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: cannot replace the home directory", path);
+    return FSDP_OK;
 }
 
 static fsdp_status check_place(const char *path, fsdp_existing existing)
@@ -64,9 +78,7 @@ static fsdp_status check_place(const char *path, fsdp_existing existing)
         return fsdp_error(FSDP_ERR_INVALID, "%s: exists and is not a directory", path);
     if (existing == FSDP_EXISTING_REFUSE && !is_empty(path))
         return fsdp_error(FSDP_ERR_INVALID, "%s: the directory exists and is not empty", path);
-    if (holds_working_directory(path))
-        return fsdp_error(FSDP_ERR_INVALID, "%s: cannot replace the working directory", path);
-    return FSDP_OK;
+    return check_holds_nothing(path);
 }
 
 static fsdp_status make_parent(const char *path)
@@ -227,51 +239,164 @@ const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory)
 
 /* ---- keeping what the new directory lacks ---------------------------------------------------- */
 
-static fsdp_status keep(const char *from, const char *to);
-
-static fsdp_status keep_entry(const char *from_dir, const char *to_dir, const char *name)
+void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
+                                void *context)
 {
-    char *from = fsdp_path_join(from_dir, name), *to = fsdp_path_join(to_dir, name);
-    struct stat st;
+    directory->is_stale = is_stale;
+    directory->context = context;
+}
+
+/* From one directory into another. */
+typedef struct keeping {
+    const fsdp_atomic_directory *d;
+    const char *old, *fresh;
+    dev_t device; /* of `old` */
+} keeping;
+
+/* A directory has the permissions and times of the one that it stands in for. */
+static fsdp_status copy_attributes(const char *to, const struct stat *st)
+{
+    const struct timespec times[] = {st->st_atim, st->st_mtim};
+    struct stat now;
+    if (stat(to, &now) != 0 || chmod(to, st->st_mode & 07777) != 0 ||
+        utimensat(AT_FDCWD, to, times, 0) != 0)
+        return fsdp_io_error(to, "cannot set permissions and times");
+    /* Of another owner's directory only root can do so. */
+    if ((now.st_uid != st->st_uid || now.st_gid != st->st_gid) &&
+        chown(to, st->st_uid, st->st_gid) == 0 && chmod(to, st->st_mode & 07777) != 0)
+        return fsdp_io_error(to, "cannot set permissions");
+    return FSDP_OK;
+}
+
+/* A hard link, so that nothing is copied, open files stay the same, and the old directory is
+ * complete until the exchange. */
+static fsdp_status keep_file(const char *from, const char *to, const struct stat *st)
+{
+    if (link(from, to) == 0)
+        return FSDP_OK;
+    if (errno == EXDEV)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: on another file system, which is mounted there",
+                          from);
+    if (S_ISREG(st->st_mode)) /* a file system without links */
+        return fsdp_file_copy(from, to);
+    return fsdp_io_error(from, "cannot keep");
+}
+
+static fsdp_status keep(const keeping *k, const char *from, const char *to);
+
+static fsdp_status keep_folder(const keeping *k, const char *from, const char *to,
+                               const struct stat *st)
+{
+    char **names;
+    size_t count;
+    if (st->st_dev != k->device)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: another file system is mounted there", from);
+    if (mkdir(to, 0700) != 0)
+        return fsdp_io_error(from, "cannot keep");
+    FSDP_TRY(fsdp_directory_list(from, &names, &count));
     fsdp_status status = FSDP_OK;
-    if (!from || !to)
-        status = FSDP_ERR_NOMEM;
-    else if (lstat(to, &st) != 0) /* else: the new one wins */
-        status = keep(from, to);
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        char *inner = fsdp_path_join(from, names[i]), *kept = fsdp_path_join(to, names[i]);
+        status = inner && kept ? keep(k, inner, kept) : FSDP_ERR_NOMEM;
+        fsdp_free(inner);
+        fsdp_free(kept);
+    }
+    fsdp_free(names);
+    return status == FSDP_OK ? copy_attributes(to, st) : status;
+}
+
+/* All of it. */
+static fsdp_status keep(const keeping *k, const char *from, const char *to)
+{
+    struct stat st;
+    if (lstat(from, &st) != 0)
+        return fsdp_io_error(from, "cannot keep");
+    return S_ISDIR(st.st_mode) ? keep_folder(k, from, to, &st) : keep_file(from, to, &st);
+}
+
+static fsdp_status keep_entries(const keeping *k, const char *folder);
+
+/* An entry of a folder that both directories have, or that is stale itself. */
+typedef struct entry {
+    char *name; /* relative to both directories */
+    bool is_stale;
+} entry;
+
+static fsdp_status keep_at(const keeping *k, const entry *e, const char *from, const char *to)
+{
+    struct stat st, st_new;
+    if (lstat(from, &st) != 0)
+        return fsdp_io_error(from, "cannot keep");
+    const bool is_folder = S_ISDIR(st.st_mode), is_new = lstat(to, &st_new) == 0;
+    if (is_new && !e->is_stale && is_folder != S_ISDIR(st_new.st_mode))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: a %s is there, and a %s is to be written", from,
+                          is_folder ? "directory" : "file", is_folder ? "file" : "directory");
+    if (is_folder && (is_new || e->is_stale))
+        return keep_entries(k, e->name);
+    if (is_new || e->is_stale)
+        return FSDP_OK;
+    FSDP_TRY(make_parent(to)); /* of what stays in a folder that is stale itself */
+    return keep(k, from, to);
+}
+
+static fsdp_status keep_entry(const keeping *k, const entry *e)
+{
+    char *from = fsdp_path_join(k->old, e->name), *to = fsdp_path_join(k->fresh, e->name);
+    fsdp_status status = from && to ? keep_at(k, e, from, to) : FSDP_ERR_NOMEM;
     fsdp_free(from);
     fsdp_free(to);
     return status;
 }
 
-static fsdp_status keep_entries(const char *from, const char *to)
+/* All are asked for before the first is kept: what is kept is not a part of the new directory. */
+static fsdp_status list_entries(const keeping *k, const char *folder, char *const *names,
+                                entry *entries, size_t n)
 {
-    char **names;
+    for (size_t i = 0; i < n; i++) {
+        entries[i].name = *folder ? fsdp_path_join(folder, names[i]) : fsdp_strdup(names[i]);
+        if (!entries[i].name)
+            return FSDP_ERR_NOMEM;
+        entries[i].is_stale =
+            k->d->is_stale && k->d->is_stale(k->d->context, k->old, k->fresh, entries[i].name);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status keep_listed(const keeping *k, const char *folder, char *const *names, size_t n)
+{
+    entry *entries = fsdp_calloc(n, sizeof *entries);
+    fsdp_status status =
+        entries || n == 0 ? list_entries(k, folder, names, entries, n) : FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n && status == FSDP_OK; i++)
+        status = keep_entry(k, &entries[i]);
+    for (size_t i = 0; entries && i < n; i++)
+        fsdp_free(entries[i].name);
+    fsdp_free(entries);
+    return status;
+}
+
+/* Of what is in `folder`, "" or relative to both directories, what is neither new nor stale. */
+static fsdp_status keep_entries(const keeping *k, const char *folder)
+{
+    char **names, *path = *folder ? fsdp_path_join(k->old, folder) : fsdp_strdup(k->old);
     size_t count;
-    FSDP_TRY(fsdp_directory_list(from, &names, &count));
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < count && status == FSDP_OK; i++)
-        status = keep_entry(from, to, names[i]);
+    fsdp_status status = path ? fsdp_directory_list(path, &names, &count) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    FSDP_TRY(status);
+    status = keep_listed(k, folder, names, count);
     fsdp_free(names);
     return status;
 }
 
-/* Hard links, so that nothing is copied, open files stay the same, and the old directory is
- * complete until the exchange. */
-static fsdp_status keep(const char *from, const char *to)
+/* Into `fresh` what is to be kept of `old`; what is there already is the new directory's, or was
+ * kept by an earlier call. */
+static fsdp_status keep_others(const fsdp_atomic_directory *d, const char *old, const char *fresh)
 {
     struct stat st;
-    if (lstat(from, &st) != 0)
-        return fsdp_io_error(from, "cannot keep");
-    if (S_ISDIR(st.st_mode)) {
-        if (mkdir(to, st.st_mode & 0777) != 0)
-            return fsdp_io_error(from, "cannot keep");
-        return keep_entries(from, to);
-    }
-    if (link(from, to) == 0)
-        return FSDP_OK;
-    if (S_ISREG(st.st_mode)) /* a file system without links */
-        return fsdp_file_copy(from, to);
-    return fsdp_io_error(from, "cannot keep");
+    if (stat(old, &st) != 0)
+        return fsdp_io_error(old, "cannot keep what is there");
+    const keeping k = {.d = d, .old = old, .fresh = fresh, .device = st.st_dev};
+    return keep_entries(&k, "");
 }
 
 /* ---- moving into place ----------------------------------------------------------------------- */
@@ -286,6 +411,19 @@ static fsdp_status sync_tree(const char *path)
 {
     int result = nftw(path, sync_visited, WALK_OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
     return result == -1 ? fsdp_io_error(path, "cannot sync") : (fsdp_status)result;
+}
+
+/* The directory stays as private, or as shared, as it was. */
+static fsdp_status take_permissions(const fsdp_atomic_directory *d)
+{
+    struct stat st, now;
+    if (stat(d->path, &st) != 0 || stat(d->temporary, &now) != 0)
+        return fsdp_io_error(d->path, "cannot read the permissions");
+    if (now.st_uid != st.st_uid || now.st_gid != st.st_gid)
+        (void)!chown(d->temporary, st.st_uid, st.st_gid); /* only root can change the owner */
+    if (chmod(d->temporary, st.st_mode & 07777) != 0)
+        return fsdp_io_error(d->path, "cannot set the permissions");
+    return FSDP_OK;
 }
 
 /* Afterwards `aside` is the old directory. */
@@ -316,11 +454,15 @@ static fsdp_status move_into_place(const fsdp_atomic_directory *d)
     if (errno != ENOTEMPTY && errno != EEXIST)
         return fsdp_io_error(d->path, "cannot rename the finished directory");
     FSDP_TRY(check_place(d->path, d->existing)); /* it may have appeared meanwhile */
-    if (d->existing == FSDP_EXISTING_UPDATE)
-        FSDP_TRY(keep_entries(d->path, d->temporary));
+    FSDP_TRY(keep_others(d, d->path, d->temporary));
+    FSDP_TRY(take_permissions(d));
+    FSDP_TRY(sync_tree(d->temporary));
     FSDP_TRY(fsdp_tree_remove(d->aside));
     FSDP_TRY(exchange(d));
-    fsdp_status status = fsdp_tree_remove(d->aside);
+    /* What other programs made in the old directory until the exchange. */
+    fsdp_status status = keep_others(d, d->aside, d->path);
+    if (status == FSDP_OK)
+        status = fsdp_tree_remove(d->aside);
     fsdp_error_context(status, "%s is in place, but the old directory remains", d->path);
     return status;
 }

@@ -92,14 +92,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_file_copy(const char *from, const char *to);
 typedef struct fsdp_atomic_directory fsdp_atomic_directory;
 
 typedef enum fsdp_existing {
-    FSDP_EXISTING_REFUSE,  /* an error unless there is none or it is empty */
-    FSDP_EXISTING_REPLACE, /* the old directory and all in it is removed */
-    FSDP_EXISTING_UPDATE,  /* files and folders that the new one lacks are kept */
+    FSDP_EXISTING_REFUSE, /* an error unless there is none or it is empty */
+    FSDP_EXISTING_UPDATE, /* files of the new one replace those of the same name; all others are
+                             kept, except for those that fsdp_atomic_directory_drop() names */
 } fsdp_existing;
 
 /* Make an empty directory beside `path`, which will become `path`; missing parents are made.
  * FSDP_ERR_INVALID if `path` exists and may not be replaced, is no directory, or holds the working
- * directory. */
+ * directory or the home directory. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);
 /* Could begin() and commit() work there? Nothing is made, missing parents neither. For programs
@@ -117,6 +117,15 @@ bool fsdp_atomic_directory_is_unfinished(const char *name);
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Where to write meanwhile. */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
+/* Which files of the old directory are parts of what the new one replaces, and go with it though
+ * the new one has no file of that name: stale shards, an index of another format.
+ *
+ * @param old, fresh the old and the new directory, both complete, before anything is kept
+ * @param name       of a file or folder that is in `old`, relative to it. Of a folder for which the
+ *                   answer is yes, or that `fresh` has too, each entry is asked for. */
+typedef bool fsdp_is_stale_fn(void *context, const char *old, const char *fresh, const char *name);
+void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
+                                void *context);
 /* Sync every file in it, then move it into place, in one step where the file system can. Gone
  * afterwards, also on failure: then `path` is as it was (unless the message says that only the old
  * directory could not be removed). */

@@ -1,5 +1,6 @@
 /* What is converted into what, and where to; then tensors in pieces. */
 #include <limits.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/ckpt/convert_internal.h"
+#include "src/ckpt/stale_files.h"
 #include "src/tensor/device.h"
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
@@ -212,6 +214,59 @@ static fsdp_status change_dtypes(fsdp_conversion *run)
     return note_kept(run, n_kept, kept);
 }
 
+static int by_address(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t) * (const void *const *)a,
+                    y = (uintptr_t) * (const void *const *)b;
+    return (x > y) - (x < y);
+}
+
+static bool has_place(const fsdp_conversion *run, const fsdp_source_item *item)
+{
+    const fsdp_convert_options *o = run->options;
+    return !o->used ||
+           bsearch(&item, o->used, o->n_used, sizeof(const fsdp_source_item *), by_address);
+}
+
+static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char *first,
+                                const char *why)
+{
+    if (n == 0)
+        return FSDP_OK;
+    return tell_note(run, fsdp_strdup_printf("%zu tensor%s left out, '%s'%s: %s", n,
+                                             n == 1 ? " is" : "s are", first,
+                                             n == 1 ? "" : " the first of them", why));
+}
+
+/* An optimizer's state that lies flat beside the model, and what the model of the options has no
+ * place for. The selection is in the order of the source before and after. */
+static fsdp_status drop_others(fsdp_conversion *run)
+{
+    fsdp_selection *s = &run->selection, sorted = {.n = s->n};
+    const char *state = NULL, *unused = NULL;
+    size_t kept = 0, n_state = 0, n_unused = 0;
+    sorted.items = fsdp_calloc(s->n, sizeof *sorted.items);
+    if (!sorted.items)
+        return FSDP_ERR_NOMEM;
+    memcpy(sorted.items, s->items, s->n * sizeof *s->items);
+    fsdp_selection_sort(&sorted);
+    for (size_t i = 0; i < s->n; i++) {
+        const char *name = s->items[i].name;
+        if (fsdp_selection_is_flat_optimizer(&sorted, name))
+            state = n_state++ ? state : name;
+        else if (!has_place(run, s->items[i].item))
+            unused = n_unused++ ? unused : name;
+        else
+            s->items[kept++] = s->items[i];
+    }
+    s->n = kept;
+    fsdp_free(sorted.items);
+    FSDP_TRY(note_dropped(run, n_state, state, "the state of an optimizer"));
+    return note_dropped(
+        run, n_unused, unused,
+        "the model of --model has no use for them; without --model all are written");
+}
+
 static void count_items(fsdp_conversion *run)
 {
     for (size_t i = 0; i < run->selection.n; i++) {
@@ -227,6 +282,8 @@ static fsdp_status select_items(fsdp_conversion *run)
                                  : fsdp_select_all(run->source, &run->selection));
     FSDP_TRY(check_names(run));
     FSDP_TRY(note_left_out(run));
+    if (is_model_alone(run))
+        FSDP_TRY(drop_others(run));
     run->items = fsdp_calloc(run->selection.n, sizeof *run->items);
     if (!run->items)
         return FSDP_ERR_NOMEM;
@@ -299,7 +356,7 @@ static bool is_checkpoint_file(const char *name)
            fsdp_ends_with(name, ".safetensors") || strncmp(name, "pytorch_model", 13) == 0;
 }
 
-/* Replacing removes all that is in a directory: it must be a checkpoint's. */
+/* What is replaced must be a model or a checkpoint. */
 static fsdp_status check_directory(const char *to)
 {
     char **names;
@@ -332,10 +389,34 @@ static fsdp_status check_target(const fsdp_conversion *run)
     if (run->result->format == FSDP_CONVERT_TORCH ||
         run->result->format == FSDP_CONVERT_SAFETENSORS)
         return check_file(run);
-    if (run->options->overwrite && fsdp_path_is_directory(run->to))
+    if (run->options->overwrite && fsdp_path_is_directory(run->to)) {
         FSDP_TRY(check_directory(run->to));
-    return fsdp_atomic_directory_check(run->to, run->options->overwrite ? FSDP_EXISTING_REPLACE
+        FSDP_TRY(fsdp_check_model_place(run->to));
+    }
+    return fsdp_atomic_directory_check(run->to, run->options->overwrite ? FSDP_EXISTING_UPDATE
                                                                         : FSDP_EXISTING_REFUSE);
+}
+
+bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name)
+{
+    fsdp_conversion *run = context;
+    if (!fsdp_is_stale_model_file(NULL, old, fresh, name))
+        return false;
+    char *path = fsdp_path_join(fresh, name), *quoted = fsdp_strdup_printf("'%s'", name);
+    const bool is_known = run->replaced.data && quoted && strstr(run->replaced.data, quoted);
+    if (path && quoted && !fsdp_path_is_file(path) && !is_known)
+        fsdp_str_printf(&run->replaced, "%s%s", run->replaced.len ? ", " : "", quoted);
+    fsdp_free(path);
+    fsdp_free(quoted);
+    return true;
+}
+
+static fsdp_status note_replaced(const fsdp_conversion *run)
+{
+    if (!run->replaced.len || run->replaced.failed)
+        return FSDP_OK;
+    return tell_note(run, fsdp_strdup_printf("removed with the model that was in %s: %s", run->to,
+                                             run->replaced.data));
 }
 
 /* ---- converting ------------------------------------------------------------------------------ */
@@ -366,6 +447,7 @@ static fsdp_status convert(fsdp_conversion *run)
         return FSDP_ERR_NOMEM;
     tell_progress(run);
     FSDP_TRY(write_target(run));
+    FSDP_TRY(note_replaced(run));
     return note_too_large(run);
 }
 
@@ -380,5 +462,6 @@ fsdp_status fsdp_convert(fsdp_source *from, const char *to, const fsdp_convert_o
     fsdp_free(run.items);
     fsdp_free(run.raw);
     fsdp_free(run.piece);
+    fsdp_str_fini(&run.replaced);
     return status;
 }

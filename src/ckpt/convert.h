@@ -24,7 +24,11 @@ typedef struct fsdp_convert_options {
     int64_t max_shard_bytes; /* HF: of one file, unless a single tensor is larger; 0: 50e9 */
     const char *model;       /* HF: folder or hub name whose config.json, generation_config.json and
                                 tokenizer are copied; NULL: those beside the source, if it is HF */
-    bool overwrite;          /* replace what is there; default: refuse */
+    /* [n_used] by address: tensors that are not among them are left out of the model, which is
+     * noted. NULL: all are written */
+    const fsdp_source_item *const *used;
+    size_t n_used;
+    bool overwrite;                                /* replace what is there; default: refuse */
     fsdp_source_progress_fn *progress;             /* NULL: nobody asks */
     void (*note)(const char *note, void *context); /* before or after progress; NULL: nobody asks */
     void *context;                                 /* of both */

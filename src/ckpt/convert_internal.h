@@ -2,6 +2,7 @@
 #pragma once
 #include <fsdp/tensor.h>
 
+#include "src/base/str.h"
 #include "src/ckpt/convert.h"
 #include "src/ckpt/safetensors_dtype.h"
 #include "src/ckpt/selection.h"
@@ -28,6 +29,7 @@ typedef struct fsdp_conversion {
     bool is_sparse;        /* the source has holes; so will the target have */
     int64_t n_too_large;   /* finite elements that became infinite in float16 */
     const char *too_large; /* the tensor of the first */
+    fsdp_str replaced;     /* "a, b": files of what was in the target that go without a successor */
 } fsdp_conversion;
 
 enum {
@@ -45,6 +47,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_converted_stream(const fsdp_converted *item,
                                                   fsdp_convert_write_fn *write, void *context);
 /* An item is written. */
 void fsdp_conversion_step(fsdp_conversion *run);
+
+/* An fsdp_is_stale_fn for the target; `context` is the conversion, which names the files at its
+ * end. */
+bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name);
 
 /* One writer for each format. What each writes is whole or not at all. */
 FSDP_MUST_CHECK fsdp_status fsdp_convert_to_torch(fsdp_conversion *run);

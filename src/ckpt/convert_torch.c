@@ -192,8 +192,10 @@ fsdp_status fsdp_convert_to_dcp(fsdp_conversion *run)
 {
     fsdp_dcp_plan *plan;
     const fsdp_group_place place = {.path = run->to,
-                                    .existing = run->options->overwrite ? FSDP_EXISTING_REPLACE
-                                                                        : FSDP_EXISTING_REFUSE};
+                                    .existing = run->options->overwrite ? FSDP_EXISTING_UPDATE
+                                                                        : FSDP_EXISTING_REFUSE,
+                                    .is_stale = fsdp_conversion_drops,
+                                    .is_stale_context = run};
     FSDP_TRY(fsdp_dcp_plan_create(&plan));
     plan->is_sparse = run->is_sparse;
     fsdp_status status = plan_items(run, plan);

@@ -126,7 +126,8 @@ fsdp_status fsdp_convert_to_hf(fsdp_conversion *run)
 {
     fsdp_atomic_directory *target;
     FSDP_TRY(fsdp_atomic_directory_begin(
-        run->to, run->options->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE, &target));
+        run->to, run->options->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE, &target));
+    fsdp_atomic_directory_drop(target, fsdp_conversion_drops, run);
     const char *dir = fsdp_atomic_directory_path(target);
     fsdp_status status = copy_small_files(run, dir);
     if (status == FSDP_OK)

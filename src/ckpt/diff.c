@@ -310,8 +310,13 @@ fsdp_status fsdp_diff(fsdp_source *a, fsdp_source *b, const fsdp_diff_options *o
     if (status == FSDP_OK) {
         fsdp_selection_sort(&d.a.selection);
         fsdp_selection_sort(&d.b.selection);
-        status = compare_all(&d);
     }
+    if (status == FSDP_OK && result->model_only)
+        status = fsdp_selection_drop_flat_optimizer(&d.a.selection);
+    if (status == FSDP_OK && result->model_only)
+        status = fsdp_selection_drop_flat_optimizer(&d.b.selection);
+    if (status == FSDP_OK)
+        status = compare_all(&d);
     fsdp_device_destroy(d.device);
     end_side(&d.a);
     end_side(&d.b);

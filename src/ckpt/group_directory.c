@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/ckpt/stale_files.h"
 #include "src/comm/agree.h"
 
 /* --- rank 0 --- */
@@ -15,6 +16,9 @@ fsdp_status fsdp_group_place_begin(const fsdp_group_place *place, fsdp_atomic_di
     const char *meanwhile = place->path;
     if (!place->is_there) {
         FSDP_TRY(fsdp_atomic_directory_begin(place->path, place->existing, target));
+        fsdp_atomic_directory_drop(*target,
+                                   place->is_stale ? place->is_stale : fsdp_is_stale_dcp_file,
+                                   place->is_stale_context);
         meanwhile = fsdp_atomic_directory_path(*target);
     }
     if (snprintf(dir, PATH_MAX, "%s", meanwhile) >= PATH_MAX)

@@ -13,6 +13,10 @@ typedef struct fsdp_group_place {
     /* The directory exists, and what a failure leaves in it is the caller's to remove: for those
      * who make more appear at once. Default: it appears whole or not at all. */
     bool is_there;
+    /* Which files of a directory that is updated go, see fsdp_atomic_directory_drop(). Default:
+     * those of fsdp_is_stale_dcp_file() */
+    fsdp_is_stale_fn *is_stale;
+    void *is_stale_context;
     /* Rank 0, once all ranks have written: further files for folder `dir`. NULL: none */
     fsdp_status (*write)(void *arg, const char *dir);
     /* Rank 0: it has appeared. NULL: nothing */

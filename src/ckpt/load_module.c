@@ -153,25 +153,6 @@ static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
 
 /* --- what is in only one of file and module --- */
 
-/* Buffers that old versions stored, and T5's bias that cross-attention never used. */
-static bool is_old_buffer(const char *name)
-{
-    static const char *const endings[] = {
-        ".rotary_emb.inv_freq",
-        ".attn.bias",
-        ".attn.masked_bias",
-        "embeddings.position_ids",
-        "EncDecAttention.relative_attention_bias.weight",
-    };
-    size_t length = strlen(name);
-    for (size_t i = 0; i < FSDP_LENGTH(endings); i++) {
-        size_t n = strlen(endings[i]);
-        if (length >= n && strcmp(name + length - n, endings[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
 static int by_address(const void *a, const void *b)
 {
     const fsdp_checkpoint_entry *x = *(const fsdp_checkpoint_entry *const *)a;
@@ -185,8 +166,9 @@ static fsdp_status list_unexpected(load_plan *plan, fsdp_load_report *report)
     qsort(plan->found, plan->names.n, sizeof(fsdp_checkpoint_entry *), by_address);
     for (size_t i = 0; i < fsdp_checkpoint_count(plan->reader); i++) {
         const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(plan->reader, i);
-        if (!is_old_buffer(entry->name) && !bsearch(&entry, plan->found, plan->names.n,
-                                                    sizeof(fsdp_checkpoint_entry *), by_address))
+        if (!fsdp_load_is_old_buffer(entry->name) &&
+            !bsearch(&entry, plan->found, plan->names.n, sizeof(fsdp_checkpoint_entry *),
+                     by_address))
             FSDP_TRY(fsdp_names_add(&report->unexpected, &report->n_unexpected, &cap, entry->name));
     }
     return FSDP_OK;

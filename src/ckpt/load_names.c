@@ -66,3 +66,21 @@ fsdp_status fsdp_load_find(const fsdp_checkpoint_reader *reader, const char *bas
     *entry = found;
     return FSDP_OK;
 }
+
+bool fsdp_load_is_old_buffer(const char *name)
+{
+    static const char *const endings[] = {
+        ".rotary_emb.inv_freq",
+        ".attn.bias",
+        ".attn.masked_bias",
+        "embeddings.position_ids",
+        "EncDecAttention.relative_attention_bias.weight",
+    };
+    size_t length = strlen(name);
+    for (size_t i = 0; i < FSDP_LENGTH(endings); i++) {
+        size_t n = strlen(endings[i]);
+        if (length >= n && strcmp(name + length - n, endings[i]) == 0)
+            return true;
+    }
+    return false;
+}

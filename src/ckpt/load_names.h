@@ -14,6 +14,8 @@ typedef const void *fsdp_load_lookup_fn(const void *file, const char *name);
 FSDP_MUST_CHECK fsdp_status fsdp_load_lookup(fsdp_load_lookup_fn *lookup, const void *file,
                                              const char *base_prefix, const char *name,
                                              const void **found);
+/* Buffers that old versions stored, and T5's bias that cross-attention never used. */
+bool fsdp_load_is_old_buffer(const char *name);
 /* The same of a reader; *entry is NULL if there is none. */
 FSDP_MUST_CHECK fsdp_status fsdp_load_find(const fsdp_checkpoint_reader *reader,
                                            const char *base_prefix, const char *name,

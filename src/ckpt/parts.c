@@ -25,7 +25,7 @@ static bool has_any(const char *dir, const char *const *names, size_t n)
     return found;
 }
 
-static bool is_dcp(const char *path)
+bool fsdp_parts_is_dcp(const char *path)
 {
     static const char *const names[] = {".metadata"};
     return fsdp_path_is_directory(path) && has_any(path, names, FSDP_LENGTH(names));
@@ -48,7 +48,7 @@ static bool is_weights_file(const char *path)
 }
 
 /* checkpoint-<n> or checkpoint_<n>. */
-static bool is_checkpoint_name(const char *name)
+bool fsdp_parts_is_checkpoint_name(const char *name)
 {
     static const char prefix[] = "checkpoint";
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
@@ -81,7 +81,13 @@ static int by_numbers(const void *a, const void *b)
     return (unsigned char)*x - (unsigned char)*y;
 }
 
-static fsdp_status add(fsdp_parts *parts, const char *path)
+void fsdp_parts_sort(char **names, size_t n)
+{
+    if (n)
+        qsort(names, n, sizeof *names, by_numbers);
+}
+
+fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path)
 {
     if (!FSDP_GROW(parts->paths, parts->cap, parts->n + 1))
         return FSDP_ERR_NOMEM;
@@ -96,15 +102,15 @@ static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_p
 {
     if (fsdp_atomic_directory_is_unfinished(name)) /* which a killed run left */
         return FSDP_OK;
-    if (is_dcp(path) || is_weights_file(path))
-        return add(parts, path);
-    if (!is_checkpoint_name(name) || !fsdp_path_is_directory(path) || depth == MAX_DEPTH)
+    if (fsdp_parts_is_dcp(path) || is_weights_file(path))
+        return fsdp_parts_add(parts, path);
+    if (!fsdp_parts_is_checkpoint_name(name) || !fsdp_path_is_directory(path) || depth == MAX_DEPTH)
         return FSDP_OK;
     if (fsdp_parts_is_model(path))
-        return add(parts, path);
+        return fsdp_parts_add(parts, path);
     size_t before = parts->n;
     FSDP_TRY(find_in(path, depth, parts));
-    return parts->n == before ? add(parts, path) : FSDP_OK;
+    return parts->n == before ? fsdp_parts_add(parts, path) : FSDP_OK;
 }
 
 static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts)
@@ -113,8 +119,7 @@ static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts)
     size_t n;
     FSDP_TRY(fsdp_directory_list(dir, &names, &n));
     fsdp_status status = FSDP_OK;
-    if (n)
-        qsort(names, n, sizeof *names, by_numbers);
+    fsdp_parts_sort(names, n);
     for (size_t i = 0; i < n && status == FSDP_OK; i++) {
         char *path = fsdp_path_join(dir, names[i]);
         status = path ? find_at(path, names[i], depth + 1, parts) : FSDP_ERR_NOMEM;
@@ -127,9 +132,9 @@ static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts)
 fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts)
 {
     *parts = (fsdp_parts){0};
-    if (fsdp_path_is_directory(path) && !is_dcp(path) && !fsdp_parts_is_model(path))
+    if (fsdp_path_is_directory(path) && !fsdp_parts_is_dcp(path) && !fsdp_parts_is_model(path))
         FSDP_TRY(find_in(path, 0, parts));
-    return parts->n ? FSDP_OK : add(parts, path);
+    return parts->n ? FSDP_OK : fsdp_parts_add(parts, path);
 }
 
 void fsdp_parts_fini(fsdp_parts *parts)

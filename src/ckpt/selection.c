@@ -177,6 +177,51 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const fsdp_selected *)a)->name, ((const fsdp_selected *)b)->name);
 }
 
+/* Is one of the sorted items called by the first `n` bytes of `name`? */
+static bool has_item(const fsdp_selection *s, const char *name, size_t n)
+{
+    size_t low = 0, high = s->n;
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        const char *have = s->items[mid].name;
+        int order = strncmp(have, name, n);
+        if (order == 0 && have[n])
+            order = 1;
+        if (order == 0)
+            return true;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return false;
+}
+
+bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name)
+{
+    static const char state[] = "state.";
+    const char *key = strrchr(name, '.');
+    if (strncmp(name, state, sizeof state - 1) != 0 || key < name + sizeof state)
+        return false;
+    name += sizeof state - 1;
+    return has_item(selection, name, (size_t)(key - name));
+}
+
+fsdp_status fsdp_selection_drop_flat_optimizer(fsdp_selection *s)
+{
+    fsdp_selected *kept = fsdp_calloc(s->n, sizeof *kept);
+    size_t n = 0;
+    if (!kept)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < s->n; i++)
+        if (!fsdp_selection_is_flat_optimizer(s, s->items[i].name))
+            kept[n++] = s->items[i];
+    fsdp_free(s->items);
+    s->items = kept;
+    s->n = n;
+    return FSDP_OK;
+}
+
 void fsdp_selection_sort(fsdp_selection *selection)
 {
     if (selection->n)

@@ -29,6 +29,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_sele
  * FSDP_ERR_NOT_FOUND if there are none, FSDP_ERR_INVALID naming two if there are several as deep.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
+/* Is `name` that of an optimizer's tensor as torch's flatten_optimizer_state_dict writes it beside
+ * a model at the top: "state." + a tensor of the selection + "." + a key? The selection is sorted.
+ */
+bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
+/* Remove those from a sorted selection. */
+FSDP_MUST_CHECK fsdp_status fsdp_selection_drop_flat_optimizer(fsdp_selection *selection);
 /* By name, in byte order. */
 void fsdp_selection_sort(fsdp_selection *selection);
 void fsdp_selection_fini(fsdp_selection *selection); /* accepts all zero */

@@ -60,7 +60,8 @@ static const fsdp_option table[] = {
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, overwrite),
-     .help = "replace what TO is, if it is a file or a directory that holds a checkpoint"},
+     .help = "replace the file TO, or the files of the model in the directory TO; what else is in "
+             "that directory stays"},
 };
 
 static fsdp_status check_config(void *target, const fsdp_options *options)
@@ -119,13 +120,17 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
 {
     fsdp_convert_result result;
     fsdp_checkpoint_bar bar = {.description = "converting"};
-    if (options->model && fsdp_weights_fit(source, options->model) != FSDP_OK)
+    fsdp_weights_use use = {0};
+    if (options->model && fsdp_weights_fit(source, options->model, &use) != FSDP_OK)
         return fsdp_cli_failed(spec.program);
+    options->used = use.items;
+    options->n_used = use.n;
     options->progress = fsdp_checkpoint_bar_step;
     options->note = print_note;
     options->context = &bar;
     fsdp_status status = fsdp_convert(source, to, options, &result);
     fsdp_checkpoint_bar_end(&bar);
+    fsdp_weights_use_free(&use);
     if (status != FSDP_OK)
         return fsdp_cli_failed(spec.program);
     print_result(to, &result);

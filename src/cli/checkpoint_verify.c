@@ -18,7 +18,9 @@ static const fsdp_options_spec spec = {
     .summary = "Read every byte of a checkpoint: bounds, holes and overlaps of tensors and of "
                "their chunks, checksums, what an index and its files name, and that all "
                "floating-point elements are finite. Names each damage; the exit code is 1 if "
-               "there is one. Of a folder around checkpoints all of them are read.",
+               "there is one. Of a folder all that is known is read: a model, what lies beside it "
+               "(an optimizer, random states), and checkpoints in it; the rest is listed as not "
+               "checked.",
     .epilogue = "example:\n  fsdp checkpoint verify out-checkpoints/checkpoint-500\n",
     .positional = "PATH",
     .min_positional = 1,
@@ -50,8 +52,15 @@ static void print_result(const char *path, const fsdp_verify_result *r)
                r->has_checksums ? "" : " (safetensors have no checksums)");
 }
 
-/* The exit code. */
-static int verify_one(const char *path)
+/* Files beside a checkpoint may hold what only their own program reads: training_args.bin. */
+static int tell_not_checked(const char *path)
+{
+    printf("%s: not checked: %s\n", path, fsdp_last_error());
+    return FSDP_EXIT_OK;
+}
+
+/* The exit code. `is_given`: the path is the user's. */
+static int verify_one(const char *path, bool is_given)
 {
     fsdp_verify_result result;
     fsdp_checkpoint_bar bar = {.description = "verifying"};
@@ -59,6 +68,8 @@ static int verify_one(const char *path)
         .found = print_damage, .progress = fsdp_checkpoint_bar_step, .context = &bar};
     fsdp_status status = fsdp_verify_checkpoint(path, &options, &result);
     fsdp_checkpoint_bar_end(&bar);
+    if (status == FSDP_ERR_UNSUPPORTED && !is_given && !fsdp_path_is_directory(path))
+        return tell_not_checked(path);
     if (status == FSDP_OK)
         status = fsdp_checkpoint_folder_verify(path, print_damage, &bar, &result.damages);
     if (status != FSDP_OK)
@@ -110,26 +121,41 @@ static int verify_folders(const fsdp_parts *parts, const char *path)
     return code;
 }
 
-static int verify_parts(const fsdp_parts *parts)
+static int verify_parts(const fsdp_parts *parts, const char *given)
 {
     int code = FSDP_EXIT_OK;
     for (size_t i = 0; i < parts->n; i++) {
-        int one = verify_one(parts->paths[i]);
+        int one = verify_one(parts->paths[i], strcmp(parts->paths[i], given) == 0);
         code = one == FSDP_EXIT_OK ? code : one;
     }
     return code;
 }
 
+/* What no reader here knows is whole or not, as far as this command can say. */
+static void list_others(const fsdp_parts *others)
+{
+    enum {
+        SHOWN = 20
+    };
+    for (size_t i = 0; i < others->n && i < SHOWN; i++)
+        printf("%s%s: not checked\n", others->paths[i],
+               fsdp_path_is_directory(others->paths[i]) ? "/" : "");
+    if (others->n > SHOWN)
+        printf("%zu more files and folders: not checked\n", others->n - SHOWN);
+}
+
 static int verify(const char *path)
 {
-    fsdp_parts parts;
+    fsdp_parts parts, others;
     int code;
-    if (fsdp_parts_find(path, &parts) != FSDP_OK) {
+    if (fsdp_parts_survey(path, &parts, &others) != FSDP_OK) {
         code = fsdp_cli_failed(spec.program);
     } else {
-        const int of_parts = verify_parts(&parts), of_folders = verify_folders(&parts, path);
+        const int of_parts = verify_parts(&parts, path), of_folders = verify_folders(&parts, path);
         code = of_parts == FSDP_EXIT_OK ? of_folders : of_parts;
+        list_others(&others);
     }
+    fsdp_parts_fini(&others);
     fsdp_parts_fini(&parts);
     return code;
 }

@@ -70,7 +70,7 @@ static fsdp_status check_output(const char *output, char *const *files, int coun
     for (int i = 0; i < count; i++)
         if (fsdp_train_is_same_file(output, files[i]))
             return fsdp_error(FSDP_ERR_INVALID, "--output %s is one of the files to plot", output);
-    return FSDP_OK;
+    return fsdp_train_file_check("output", output, FSDP_TRAIN_FILE_PICTURE);
 }
 
 int fsdp_cmd_plot(int argc, char **argv)

@@ -9,6 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/ckpt/group_directory.h"
+#include "src/ckpt/stale_files.h"
 #include "src/comm/agree.h"
 #include "src/state/state_dict.h"
 
@@ -372,7 +373,8 @@ fsdp_status fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const
 {
     saving s = {state, group, options_of(options)};
     const fsdp_group_place place = {.path = dir,
-                                    .existing = s.options->overwrite ? FSDP_EXISTING_REPLACE
+                                    .is_stale = fsdp_is_stale_checkpoint_file,
+                                    .existing = s.options->overwrite ? FSDP_EXISTING_UPDATE
                                                                      : FSDP_EXISTING_REFUSE};
     return fsdp_group_directory(FSDP_OK, &place, group, write_into, &s);
 }

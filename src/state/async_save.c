@@ -223,7 +223,7 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
     const fsdp_dcp_async_save_options *o = options ? options : &defaults;
     const fsdp_async_save_plan plan = {
         .place = {.path = dir,
-                  .existing = o->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE},
+                  .existing = o->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE},
         .staging_bytes =
             o->staging_bytes ? o->staging_bytes : fsdp_async_save_staging_bytes(group)};
     return fsdp_async_save_begin(FSDP_OK, dict, group, &plan, save);

@@ -125,7 +125,7 @@ fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, const char *dir, fsdp_gro
 {
     const fsdp_group_place place = {
         .path = dir,
-        .existing = options && options->overwrite ? FSDP_EXISTING_REPLACE : FSDP_EXISTING_REFUSE};
+        .existing = options && options->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE};
     return fsdp_state_dict_save(FSDP_OK, dict, &place, group);
 }
 

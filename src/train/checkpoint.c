@@ -10,6 +10,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/ckpt/group_directory.h"
+#include "src/ckpt/stale_files.h"
 #include "src/comm/agree.h"
 #include "src/state/state_dict.h"
 #include "src/train/checkpoint.h"
@@ -206,7 +207,7 @@ static fsdp_status check_folder(const fsdp_trainer *t, const char *folder)
 {
     char *path = path_of_step(folder, 0);
     fsdp_status status =
-        path ? fsdp_atomic_directory_check(path, FSDP_EXISTING_REPLACE) : FSDP_ERR_NOMEM;
+        path ? fsdp_atomic_directory_check(path, FSDP_EXISTING_UPDATE) : FSDP_ERR_NOMEM;
     fsdp_free(path);
     fsdp_error_context(status, "--checkpoint-dir");
     FSDP_TRY(status);
@@ -226,11 +227,25 @@ fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)
 
 /* --- writing --- */
 
+/* What somebody else keeps in the folder stays there, and the folder. */
+static fsdp_status empty_checkpoint(const char *path)
+{
+    fsdp_atomic_directory *others;
+    FSDP_TRY(fsdp_atomic_directory_begin(path, FSDP_EXISTING_UPDATE, &others));
+    fsdp_atomic_directory_drop(others, fsdp_is_stale_checkpoint_file, NULL);
+    return fsdp_atomic_directory_commit(others);
+}
+
 /* Out of sight first, so that none is ever half there under its name: as what was being written,
  * which nobody puts back when this process is killed. */
 static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 {
     char *path = path_of_step(folder, step);
+    if (path && fsdp_checkpoint_holds_others(path)) {
+        fsdp_status emptied = empty_checkpoint(path);
+        fsdp_free(path);
+        return emptied;
+    }
     char *aside = path ? fsdp_atomic_directory_temporary(path) : NULL;
     fsdp_status status = aside ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK && rename(path, aside) != 0)
@@ -319,7 +334,8 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
 {
     saving s = {.t = t, .path = path, .begin_s = fsdp_clock_s()};
     const fsdp_group_place place = {.path = path,
-                                    .existing = FSDP_EXISTING_REPLACE,
+                                    .existing = FSDP_EXISTING_UPDATE,
+                                    .is_stale = fsdp_is_stale_checkpoint_file,
                                     .write = write_trainer_state,
                                     .appeared = note_appeared,
                                     .arg = &s};

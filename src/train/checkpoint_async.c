@@ -5,6 +5,7 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/ckpt/stale_files.h"
 #include "src/state/async_save.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/checkpoint_state.h"
@@ -71,7 +72,8 @@ fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
     fsdp_state_dict *all = NULL;
     const fsdp_status mine = prepare(t, path, &c, &all);
     const fsdp_async_save_plan plan = {.place = {.path = path,
-                                                 .existing = FSDP_EXISTING_REPLACE,
+                                                 .existing = FSDP_EXISTING_UPDATE,
+                                                 .is_stale = fsdp_is_stale_checkpoint_file,
                                                  .write = write_state,
                                                  .appeared = note_appeared,
                                                  .arg = c},

@@ -1,13 +1,18 @@
 /* See checkpoint_files.h. */
 #include "src/train/checkpoint_files.h"
 
+#include <sys/stat.h>
+
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/ckpt/source.h"
 #include "src/comm/agree.h"
+#include "src/nn/module.h"
 #include "src/state/accelerate.h"
 #include "src/state/state_dict.h"
 #include "src/train/checkpoint_state.h"
+#include "src/train/weights_fit.h"
 
 static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
 static const char LOCAL[] = "local_state_dict";
@@ -238,12 +243,55 @@ static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *fo
     return fsdp_broadcast(t->group, form, sizeof *form, 0);
 }
 
+/* Where the form `form` has the model. */
+static fsdp_status model_place(const char *dir, int form, char **path)
+{
+    static const char *const files[] = {"", "model_state_dict.pt", "local_state_dict_rank0.pt"};
+    static const char *const of_accelerate[] = {"pytorch_model_fsdp_0", "pytorch_model_fsdp.bin",
+                                                "pytorch_model_0", "pytorch_model.bin"};
+    struct stat st;
+    *path = form == ACCELERATE ? NULL : fsdp_path_join(dir, files[form]);
+    if (form != ACCELERATE)
+        return *path ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < FSDP_LENGTH(of_accelerate); i++) {
+        *path = fsdp_path_join(dir, of_accelerate[i]);
+        if (!*path || stat(*path, &st) == 0)
+            return *path ? FSDP_OK : FSDP_ERR_NOMEM;
+        fsdp_free(*path);
+        *path = NULL;
+    }
+    return FSDP_OK;
+}
+
+/* PyTorch reads what the run has and ignores the rest: a run with fewer layers would go on without
+ * them. What cannot be opened or has no model is reported by reading it. */
+static fsdp_status check_expected(const fsdp_trainer *t, const char *dir, int form)
+{
+    fsdp_source *source = NULL;
+    fsdp_parameter_list names = {0};
+    char *path;
+    FSDP_TRY(model_place(dir, form, &path));
+    if (path && fsdp_source_open(path, &source) != FSDP_OK)
+        source = NULL;
+    fsdp_status status = FSDP_OK;
+    if (source)
+        status = fsdp_module_parameters(t->loop.module, true, &names);
+    if (source && status == FSDP_OK)
+        status = fsdp_weights_check_expected(source, &names, "the model of this run");
+    fsdp_parameter_list_free(&names);
+    fsdp_source_close(source);
+    fsdp_free(path);
+    return status == FSDP_ERR_INVALID || status == FSDP_ERR_NOMEM ? status : FSDP_OK;
+}
+
 fsdp_status fsdp_checkpoint_files_read(fsdp_trainer *t, const char *dir)
 {
     const fsdp_state_dict_options options = {.group = t->group};
     int32_t form;
     state s = {0};
     FSDP_TRY(find_form(t, dir, &form));
+    FSDP_TRY(
+        fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_expected(t, dir, form) : FSDP_OK));
     if (form == ACCELERATE)
         return read_accelerate(t, dir);
     fsdp_status status = fsdp_agree(t->group, gather(t, true, &s));

@@ -1,6 +1,8 @@
 /* See config_paths.h. */
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -44,6 +46,50 @@ bool fsdp_train_is_same_file(const char *a, const char *b)
     return strcmp(a, b) == 0 || will_be_same(a, b);
 }
 
+/* ---- what is written over -------------------------------------------------------------------- */
+
+static bool begins_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+static bool is_of_kind(const char *start, fsdp_train_file kind)
+{
+    switch (kind) {
+    case FSDP_TRAIN_FILE_METRICS:
+        return start[0] == '{' && strstr(start, "\"kind\"");
+    case FSDP_TRAIN_FILE_PROFILE:
+        return begins_with(start, "{\"displayTimeUnit\"");
+    default:
+        return begins_with(start, "\x89PNG") || begins_with(start, "<?xml") ||
+               begins_with(start, "<svg");
+    }
+}
+
+fsdp_status fsdp_train_file_check(const char *flag, const char *path, fsdp_train_file kind)
+{
+    static const char *const names[] = {"metrics file", "profile", "picture"};
+    struct stat st;
+    char start[1024];
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+        return FSDP_OK;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? pread(fd, start, sizeof start - 1, 0) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return FSDP_OK; /* who opens it to write says why it cannot */
+    start[n] = 0;
+    if (n == 0 || is_of_kind(start, kind))
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_ERR_INVALID,
+        "--%s %s: the file there is no %s, and would be overwritten; name another file", flag, path,
+        names[kind]);
+}
+
+/* ---- a run's files --------------------------------------------------------------------------- */
+
 static fsdp_status check_mixed(const fsdp_train_config *c, const named_path *written)
 {
     for (size_t i = 0; i < c->mix_data.count && written->path; i++) {
@@ -65,6 +111,8 @@ fsdp_status fsdp_train_paths_check(const fsdp_train_config *c)
                                  {"tokenizer", c->tokenizer},
                                  {"output", c->output},
                                  {"checkpoint-dir", c->checkpoint_dir}};
+    static const fsdp_train_file kinds[] = {FSDP_TRAIN_FILE_METRICS, FSDP_TRAIN_FILE_PROFILE,
+                                            FSDP_TRAIN_FILE_PICTURE};
     for (size_t i = 0; i < FSDP_LENGTH(written); i++) {
         const named_path *w = &written[i], *o = NULL;
         FSDP_TRY(check_mixed(c, w));
@@ -74,6 +122,8 @@ fsdp_status fsdp_train_paths_check(const fsdp_train_config *c)
                 return fsdp_error(FSDP_ERR_INVALID, "--%s %s and --%s %s are the same file",
                                   w->flag, w->path, o->flag, o->path);
         }
+        if (w->path)
+            FSDP_TRY(fsdp_train_file_check(w->flag, w->path, kinds[i]));
     }
     return FSDP_OK;
 }

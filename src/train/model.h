@@ -61,6 +61,10 @@ typedef struct fsdp_model_save_options {
 FSDP_MUST_CHECK fsdp_status fsdp_model_save(const fsdp_model *model, const char *dir,
                                             const fsdp_model_save_options *options);
 
+/* Could fsdp_model_save() with `overwrite` write into this folder? FSDP_ERR_INVALID if it is a
+ * checkpoint that is no model's folder. For programs that save after hours: they ask before. */
+FSDP_MUST_CHECK fsdp_status fsdp_model_check_place(const char *dir);
+
 /* The units of a model, for who shards by hand: blocks (fsdp_model_info), embedding and head unless
  * they share their weight, then the root. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_shard(fsdp_module *module, const char *const *block_classes,

@@ -6,6 +6,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/ckpt/hf_dir.h"
+#include "src/ckpt/stale_files.h"
 #include "src/comm/agree.h"
 #include "src/models/generation_config.h"
 #include "src/models/label_names.h"
@@ -75,55 +76,20 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
     return tokenizer ? fsdp_hf_dir_copy_tokenizer(tokenizer, dir, file_name) : FSDP_OK;
 }
 
-static bool is_weight_file(const char *name)
+/* A folder is read as one of torch.distributed.checkpoint where it is one, whatever else it holds.
+ */
+fsdp_status fsdp_model_check_place(const char *dir)
 {
-    return strcmp(name, "model.safetensors.index.json") == 0 ||
-           (strncmp(name, "model", 5) == 0 && strstr(name, ".safetensors") &&
-            strcmp(strstr(name, ".safetensors"), ".safetensors") == 0);
-}
-
-static bool contains(char *const *names, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    return false;
-}
-
-/* Weights of an earlier save would be read in place of the new ones, and its tokenizer's files
- * beside them. */
-static fsdp_status remove_stale_files(const char *dir, char *const *fresh, size_t n_fresh)
-{
-    char **names;
-    size_t count;
-    FSDP_TRY(fsdp_directory_list(dir, &names, &count));
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
-        const bool ours = is_weight_file(names[i]) || fsdp_hf_dir_is_tokenizer_file(names[i]);
-        if (!ours || contains(fresh, n_fresh, names[i]))
-            continue;
-        char *path = fsdp_path_join(dir, names[i]);
-        status = path ? fsdp_tree_remove(path) : FSDP_ERR_NOMEM;
-        fsdp_free(path);
-    }
-    fsdp_free(names);
-    return status;
-}
-
-/* `target` is gone afterwards. */
-static fsdp_status commit(fsdp_atomic_directory *target, const char *dir)
-{
-    char **fresh;
-    size_t n_fresh;
-    fsdp_status status = fsdp_directory_list(fsdp_atomic_directory_path(target), &fresh, &n_fresh);
-    if (status != FSDP_OK) {
-        fsdp_atomic_directory_discard(target);
-        return status;
-    }
-    status = fsdp_atomic_directory_commit(target);
-    if (status == FSDP_OK)
-        status = remove_stale_files(dir, fresh, n_fresh);
-    fsdp_free(fresh);
+    FSDP_TRY(fsdp_check_model_place(dir));
+    char *metadata = fsdp_path_join(dir, ".metadata");
+    fsdp_status status = metadata ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (metadata && fsdp_path_is_file(metadata))
+        status =
+            fsdp_error(FSDP_ERR_INVALID,
+                       "%s: a checkpoint of torch.distributed.checkpoint is there, which would "
+                       "be read in place of the model; name another folder",
+                       dir);
+    fsdp_free(metadata);
     return status;
 }
 
@@ -136,8 +102,12 @@ fsdp_status fsdp_model_save(const fsdp_model *m, const char *dir,
     fsdp_atomic_directory *target = NULL;
     fsdp_status status = FSDP_OK;
     if (writes)
+        status = fsdp_model_check_place(dir);
+    if (writes && status == FSDP_OK)
         status = fsdp_atomic_directory_begin(
             dir, o->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE, &target);
+    if (target)
+        fsdp_atomic_directory_drop(target, fsdp_is_stale_model_file, NULL);
     status = fsdp_agree(m->group, status);
     fsdp_save_options weights = {
         .dtype = o->dtype, .max_shard_bytes = o->max_shard_bytes, .also_as = tied_head_to_write(m)};
@@ -151,5 +121,5 @@ fsdp_status fsdp_model_save(const fsdp_model *m, const char *dir,
             fsdp_atomic_directory_discard(target);
         return status;
     }
-    return fsdp_agree(m->group, writes ? commit(target, dir) : FSDP_OK);
+    return fsdp_agree(m->group, writes ? fsdp_atomic_directory_commit(target) : FSDP_OK);
 }

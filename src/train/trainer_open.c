@@ -16,6 +16,7 @@
 #include "src/train/config_trainer.h"
 #include "src/train/human.h"
 #include "src/train/memory_limit.h"
+#include "src/train/model.h"
 #include "src/train/optimizer.h"
 #include "src/train/precision.h"
 #include "src/train/sources.h"
@@ -67,6 +68,10 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     if (status == FSDP_ERR_INVALID && fsdp_path_is_directory(c->output) && !c->overwrite_output)
         return fsdp_error(status, "--output %s (--overwrite-output replaces the model in it)",
                           fsdp_last_error());
+    if (status == FSDP_OK && c->save_model) {
+        status = fsdp_model_check_place(c->output);
+        fsdp_error_context(status, "--output");
+    }
     FSDP_TRY(status);
     FSDP_TRY(fsdp_checkpoint_check(t));
     FSDP_TRY(make_output(c));

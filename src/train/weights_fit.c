@@ -1,6 +1,7 @@
 /* See weights_fit.h. */
 #include "src/train/weights_fit.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,7 +110,96 @@ static fsdp_status check_shapes(const fitting *f)
     return FSDP_OK;
 }
 
-static fsdp_status check_model(fitting *f, const fsdp_model_config *config)
+/* ---- what has a place ------------------------------------------------------------------------ */
+
+static int by_address(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t) * (const void *const *)a,
+                    y = (uintptr_t) * (const void *const *)b;
+    return (x > y) - (x < y);
+}
+
+/* Every name of every parameter: what is tied may be there twice. */
+static fsdp_status list_used(const fitting *f, fsdp_weights_use *use)
+{
+    use->items = fsdp_calloc(f->names.n + f->have.n, sizeof(const fsdp_source_item *));
+    if (!use->items)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < f->names.n; i++) {
+        const void *found;
+        FSDP_TRY(fsdp_load_lookup(in_selection, &f->have, f->type->base_prefix,
+                                  f->names.items[i].name, &found));
+        if (found)
+            use->items[use->n++] = ((const fsdp_selected *)found)->item;
+    }
+    for (size_t i = 0; i < f->have.n; i++)
+        if (fsdp_load_is_old_buffer(f->have.items[i].name))
+            use->items[use->n++] = f->have.items[i].item;
+    qsort(use->items, use->n, sizeof(const fsdp_source_item *), by_address);
+    return FSDP_OK;
+}
+
+void fsdp_weights_use_free(fsdp_weights_use *use)
+{
+    fsdp_free(use->items);
+    *use = (fsdp_weights_use){0};
+}
+
+static int by_parameter_name(const void *a, const void *b)
+{
+    return strcmp(((const fsdp_named_parameter *)a)->name, ((const fsdp_named_parameter *)b)->name);
+}
+
+static bool has_name(const fsdp_named_parameter *sorted, size_t n, const char *name)
+{
+    const fsdp_named_parameter key = {.name = name};
+    return bsearch(&key, sorted, n, sizeof key, by_parameter_name);
+}
+
+static fsdp_status check_expected(const fsdp_source *weights, const fsdp_selection *have,
+                                  const fsdp_parameter_list *names, const char *owner)
+{
+    const char *first = NULL;
+    size_t n = 0;
+    fsdp_named_parameter *sorted = fsdp_calloc(names->n, sizeof *sorted);
+    if (!sorted)
+        return FSDP_ERR_NOMEM;
+    memcpy(sorted, names->items, names->n * sizeof *sorted);
+    qsort(sorted, names->n, sizeof *sorted, by_parameter_name);
+    for (size_t i = 0; i < have->n; i++) {
+        const char *name = have->items[i].name;
+        if (has_name(sorted, names->n, name) || fsdp_load_is_old_buffer(name) ||
+            fsdp_selection_is_flat_optimizer(have, name))
+            continue;
+        first = n++ ? first : have->items[i].item->fqn;
+    }
+    fsdp_free(sorted);
+    if (n == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: %s has no use for %zu tensor%s of the model there, '%s'%s: "
+                      "it was saved by a larger model, or by another one",
+                      fsdp_source_path(weights), owner, n, n == 1 ? "" : "s", first,
+                      n == 1 ? "" : " the first");
+}
+
+fsdp_status fsdp_weights_check_expected(const fsdp_source *weights,
+                                        const fsdp_parameter_list *names, const char *owner)
+{
+    fsdp_selection have;
+    fsdp_status status = fsdp_select_model(weights, &have);
+    if (status == FSDP_ERR_NOT_FOUND || status == FSDP_ERR_INVALID)
+        return FSDP_OK;
+    FSDP_TRY(status);
+    fsdp_selection_sort(&have);
+    status = check_expected(weights, &have, names, owner);
+    fsdp_selection_fini(&have);
+    return status;
+}
+
+/* ---- a model of config.json ------------------------------------------------------------------ */
+
+static fsdp_status check_model(fitting *f, const fsdp_model_config *config, fsdp_weights_use *use)
 {
     fsdp_module *module;
     FSDP_TRY(fsdp_select_model(f->weights, &f->have));
@@ -122,6 +212,8 @@ static fsdp_status check_model(fitting *f, const fsdp_model_config *config)
             status = check_there(f);
         if (status == FSDP_OK)
             status = check_shapes(f);
+        if (status == FSDP_OK)
+            status = list_used(f, use);
         fsdp_parameter_list_free(&f->names);
         fsdp_module_destroy(module);
     }
@@ -149,11 +241,15 @@ static fsdp_status read_config(const char *model, fsdp_model_config *config, boo
     return status;
 }
 
-fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model)
+fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model, fsdp_weights_use *use)
 {
     fsdp_model_config config;
     fitting f = {.weights = weights, .model = model};
     bool known;
     FSDP_TRY(read_config(model, &config, &known));
-    return known ? check_model(&f, &config) : FSDP_OK;
+    *use = (fsdp_weights_use){0};
+    fsdp_status status = known ? check_model(&f, &config, use) : FSDP_OK;
+    if (status != FSDP_OK)
+        fsdp_weights_use_free(use);
+    return status;
 }

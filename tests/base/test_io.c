@@ -205,9 +205,9 @@ TEST(a_directory_appears_at_commit)
     ASSERT(holds(in_dir(t, "new/out/f"), "1"));
     ASSERT_ERROR(fsdp_atomic_directory_begin(in_dir(t, "new/out"), FSDP_EXISTING_REFUSE, &dir),
                  FSDP_ERR_INVALID, "new/out: the directory exists and is not empty");
-    ASSERT_ERROR(fsdp_atomic_directory_begin(in_dir(t, "new/out/f"), FSDP_EXISTING_REPLACE, &dir),
+    ASSERT_ERROR(fsdp_atomic_directory_begin(in_dir(t, "new/out/f"), FSDP_EXISTING_UPDATE, &dir),
                  FSDP_ERR_INVALID, "is not a directory");
-    ASSERT_ERROR(fsdp_atomic_directory_begin("/", FSDP_EXISTING_REPLACE, &dir), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_atomic_directory_begin("/", FSDP_EXISTING_UPDATE, &dir), FSDP_ERR_INVALID,
                  "working directory");
     ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "gone"), FSDP_EXISTING_REFUSE, &dir));
     fsdp_atomic_directory_discard(dir);
@@ -215,7 +215,7 @@ TEST(a_directory_appears_at_commit)
 }
 
 /* The old directory is old/a, old/b, old/s/c; the new one brings a and n. */
-static void replace_with(fsdp_test *t, fsdp_existing existing)
+static void replace(fsdp_test *t)
 {
     fsdp_atomic_directory *dir;
     ASSERT_OK(fsdp_directory_make(in_dir(t, "real/s")));
@@ -223,7 +223,7 @@ static void replace_with(fsdp_test *t, fsdp_existing existing)
     ASSERT_OK(fsdp_file_write(in_dir(t, "real/b"), "old b", 5));
     ASSERT_OK(fsdp_file_write(in_dir(t, "real/s/c"), "old c", 5));
     ASSERT(symlink("real", in_dir(t, "link")) == 0);
-    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "link"), existing, &dir));
+    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "link"), FSDP_EXISTING_UPDATE, &dir));
     char *a = fsdp_path_join(fsdp_atomic_directory_path(dir), "a");
     char *n = fsdp_path_join(fsdp_atomic_directory_path(dir), "n");
     ASSERT_OK(fsdp_file_write(a, "new a", 5));
@@ -255,6 +255,22 @@ TEST(a_place_is_checked_before_the_work)
     ASSERT_ERROR(fsdp_atomic_directory_check("/proc/model", FSDP_EXISTING_REFUSE),
                  FSDP_ERR_NOT_FOUND, "/proc/model");
     ASSERT_INT(entries(t), 1); /* "new": nothing stays behind */
+}
+
+/* A folder within which the home directory lies is no place for a model either. */
+TEST(a_home_directory_is_not_replaced)
+{
+    char *before = getenv("HOME") ? fsdp_strdup(getenv("HOME")) : NULL;
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "all/me")));
+    ASSERT(setenv("HOME", in_dir(t, "all/me/"), 1) == 0);
+    fsdp_status of_home = fsdp_atomic_directory_check(in_dir(t, "all/me"), FSDP_EXISTING_UPDATE),
+                of_parent = fsdp_atomic_directory_check(in_dir(t, "all"), FSDP_EXISTING_UPDATE),
+                within = fsdp_atomic_directory_check(in_dir(t, "all/me/o"), FSDP_EXISTING_UPDATE);
+    ASSERT(!before || setenv("HOME", before, 1) == 0);
+    fsdp_free(before);
+    ASSERT_INT(of_home, FSDP_ERR_INVALID);
+    ASSERT_INT(of_parent, FSDP_ERR_INVALID);
+    ASSERT_OK(within);
 }
 
 TEST(names_of_unfinished_folders_are_known)
@@ -361,11 +377,54 @@ TEST(what_a_process_left_that_nobody_waited_for_is_swept)
     ASSERT(waitpid(dead, NULL, 0) == dead);
 }
 
-TEST(a_replaced_directory_holds_only_the_new_files)
+static bool is_part(void *context, const char *old, const char *fresh, const char *name)
 {
-    replace_with(t, FSDP_EXISTING_REPLACE);
-    CHECK_HERE();
-    ASSERT(!fsdp_path_is_file(in_dir(t, "real/b")) && !fsdp_path_is_directory(in_dir(t, "real/s")));
+    ++*(int *)context;
+    return old && fresh &&
+           (strcmp(name, "part-2") == 0 || strcmp(name, "parts") == 0 ||
+            strcmp(name, "parts/1") == 0);
+}
+
+/* An empty directory in the place of out/{notes, part-2, parts/{1, letter}}, which only its owner
+ * may read: parts go, everything else stays as it was. */
+TEST(what_is_stale_goes_and_nothing_else)
+{
+    fsdp_atomic_directory *dir;
+    struct stat st;
+    int asked = 0;
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "out/parts")));
+    ASSERT(chmod(in_dir(t, "out"), 0700) == 0);
+    ASSERT_OK(fsdp_file_write(in_dir(t, "out/notes"), "notes", 5));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "out/part-2"), "2", 1));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "out/parts/1"), "1", 1));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "out/parts/letter"), "dear", 4));
+    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "out"), FSDP_EXISTING_UPDATE, &dir));
+    fsdp_atomic_directory_drop(dir, is_part, &asked);
+    ASSERT_OK(fsdp_atomic_directory_commit(dir));
+    ASSERT(asked >= 5);
+    ASSERT(holds(in_dir(t, "out/notes"), "notes"));
+    ASSERT(holds(in_dir(t, "out/parts/letter"), "dear"));
+    ASSERT(!fsdp_path_is_file(in_dir(t, "out/part-2")));
+    ASSERT(!fsdp_path_is_file(in_dir(t, "out/parts/1")));
+    ASSERT(stat(in_dir(t, "out"), &st) == 0);
+    ASSERT_INT(st.st_mode & 0777, 0700);
+    ASSERT_INT(entries(t), 1);
+}
+
+/* A directory that has the name of a new file may hold anything. */
+TEST(a_directory_does_not_give_way_to_a_file)
+{
+    fsdp_atomic_directory *dir;
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "out/model")));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "out/model/letter"), "dear", 4));
+    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "out"), FSDP_EXISTING_UPDATE, &dir));
+    char *model = fsdp_path_join(fsdp_atomic_directory_path(dir), "model");
+    ASSERT_OK(fsdp_file_write(model, "1", 1));
+    fsdp_free(model);
+    ASSERT_ERROR(fsdp_atomic_directory_commit(dir), FSDP_ERR_INVALID,
+                 "out/model: a directory is there, and a file is to be written");
+    ASSERT(holds(in_dir(t, "out/model/letter"), "dear"));
+    ASSERT_INT(entries(t), 1);
 }
 
 /* A file kept is the same file: what has it open goes on writing to it. */
@@ -374,7 +433,7 @@ TEST(an_updated_directory_keeps_what_the_new_one_lacks)
     ASSERT_OK(fsdp_directory_make(in_dir(t, "real")));
     int fd = open(in_dir(t, "real/metrics"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     ASSERT(fd >= 0);
-    replace_with(t, FSDP_EXISTING_UPDATE);
+    replace(t);
     CHECK_HERE();
     ASSERT(holds(in_dir(t, "real/b"), "old b"));
     ASSERT(holds(in_dir(t, "real/s/c"), "old c"));

@@ -24,7 +24,7 @@ static void check_written_and_read(fsdp_test *t)
     CHECK_HERE();
     ASSERT_ERROR(dcp_case_save(dir, t->group, FSDP_EXISTING_REFUSE), FSDP_ERR_INVALID,
                  "not/there/yet: the directory exists and is not empty");
-    ASSERT_OK(dcp_case_save(dir, t->group, FSDP_EXISTING_REPLACE));
+    ASSERT_OK(dcp_case_save(dir, t->group, FSDP_EXISTING_UPDATE));
     dcp_case_check(t, dir);
 }
 
@@ -112,7 +112,7 @@ TEST_RANKS(bytes_are_those_that_torch_was_seen_to_load, 3)
     char dir[300];
     const char *out = getenv("FSDP_DCP_OUT");
     if (out)
-        ASSERT_OK(dcp_case_save(out, t->group, FSDP_EXISTING_REPLACE));
+        ASSERT_OK(dcp_case_save(out, t->group, FSDP_EXISTING_UPDATE));
     ASSERT_OK(dcp_case_path(t, "out", dir));
     ASSERT_OK(dcp_case_save(dir, t->group, FSDP_EXISTING_REFUSE));
     if (t->rank == 0)

@@ -171,6 +171,28 @@ done
 model_of "$golden/t5_v1_1/model" "$golden/gpt2_tiny/model"
 expect weights_of_another_type_are_refused 1 "t5_v1_1/model: there is no tensor 'transformer\.wpe\.weight', which a GPT2LMHeadModel of the config\.json of .*gpt2_tiny/model has: weights of another model"
 check and_nothing_is_written_of_them test ! -e of_model
+# What the model has no place for is left out, and named; so is an optimizer flat beside the model.
+layers() { find "$1" -maxdepth 1 -name 'model*.safetensors' -exec grep -ao 'transformer\.h\.[0-9]*' {} + | sort -u | wc -l; }
+mkdir fewer
+sed 's/"n_layer": [0-9]*/"n_layer": 1/' "$golden/gpt2/model/config.json" >fewer/config.json
+model_of "$golden/gpt2/model" fewer
+expect layers_beyond_the_model_are_named 0 "note: 12 tensors are left out, 'transformer\.h\.1\.[^']*' the first of them: the model of --model has no use for them"
+check and_left_out test "$(layers of_model)" -eq 1
+run convert "$golden/gpt2/model" all_layers --format hf
+check without_a_model_all_are_written test "$(layers all_layers)" -eq 2 -a ! -s err
+row='"dtype":"U8","shape":[1],"data_offsets":'
+header="{\"w.b\":{$row[0,1]},\"state.w.b.exp_avg\":{$row[1,2]},\"state.other.step\":{$row[2,3]},\"state.w.b.step\":{$row[3,4]}}"
+{ printf "$(printf '\\%03o\\000\\000\\000\\000\\000\\000\\000' ${#header})%s" "$header"; printf '1234'; } >flat.safetensors
+for to in flat_hf flat_model.pt; do
+    run convert flat.safetensors $to --model-only
+    expect "the_state_of_an_optimizer_is_no_weight_of_$to" 0 "note: 2 tensors are left out, 'state\.w\.b\.[a-z_]*' the first of them: the state of an optimizer"
+    run inspect $to
+    check "but_a_weight_that_is_called_so_is_one_of_$to" test "$(grep -Ec '^\| (w\.b|state\.other\.step) ' out)" -eq 2 -a "$(grep -c '^| state' out)" -eq 1
+done
+run convert flat.safetensors flat.pt
+run diff flat.safetensors flat_hf --model-only
+expect nor_does_it_make_models_differ 0 '^2 tensors of both models compared, all the same' out
+check all_is_written_where_all_is_asked_for same flat.safetensors flat.pt
 mkdir wider unknown
 sed 's/"vocab_size": 37/"vocab_size": 38/' "$golden/gpt2_tiny/model/config.json" >wider/config.json
 model_of "$dcp" wider
@@ -259,6 +281,47 @@ check and_stays_as_it_was diff -r hf hf_apart
 run convert hf hf/new.pt
 check a_new_file_there_is_no_part_of_it test $rc -eq 0
 rm hf/new.pt
+# Into a folder that is more than a model: what is the model's is replaced, nothing else. A link to it stays one.
+mkdir -p work/.git work/runs work/checkpoint-1 && chmod 750 work
+for file in README.md .git/HEAD runs/events checkpoint-1/model.safetensors model.fp16.safetensors optimizer.pt; do
+    echo "$file" >work/$file
+done
+list_of() { (cd "$1" && find . -type f ! -name 'model*' ! -name '*config.json' ! -name .metadata ! -name '__*' -exec cksum {} + | sort); }
+before=$(list_of work)
+cp model.safetensors work/model-00001-of-00002.safetensors
+cp model.safetensors work/pytorch_model.bin
+ln -s work linked
+for format in hf dcp hf; do
+    run convert one linked --overwrite --format $format
+    check "with_${format}_all_other_files_stay" test $rc -eq 0 -a "$(list_of work)" = "$before"
+    check "in_a_folder_of_the_same_permissions_$format" test -L linked -a "$(stat -c %a work)" = 750
+    check "which_is_the_new_model_$format" same one linked
+done
+check a_shard_of_the_model_before_goes test ! -e work/model-00001-of-00002.safetensors -a ! -e work/pytorch_model.bin
+cp model.safetensors work/model-00004-of-00009.safetensors
+run convert one work --overwrite
+expect and_is_named 0 "note: removed with the model that was in work: 'model-00004-of-00009\.safetensors'$"
+check like_names_are_no_shards test -e work/model.fp16.safetensors -a -e work/checkpoint-1/model.safetensors
+echo '{"format": 1}' >work/trainer_state.json
+run convert one work --overwrite
+expect a_checkpoint_of_training_is_not_replaced 1 "work: a checkpoint of 'fsdp train' is there"
+rm work/trainer_state.json
+HOME=$dir/work run convert one work --overwrite
+expect nor_is_a_home_directory 1 'work: cannot replace the home directory'
+mkdir file_there && cp model.safetensors file_there && mkdir file_there/config.json && echo kept >file_there/config.json/letter
+run convert one file_there --overwrite
+expect nor_a_directory_by_a_file 1 'file_there/config\.json: a directory is there, and a file is to be written'
+check all_of_which_stays test -e file_there/config.json/letter -a -z "$(ls -d file_there.* 2>/dev/null)"
+# Killed at any instant: the old model or the new one, and all else. Each sleeps a little longer.
+for ms in 0 1 2 3 5 8 12; do
+    "$fsdp" checkpoint convert one work --overwrite >/dev/null 2>&1 &
+    sleep 0.0$(printf %02d $ms)
+    kill -9 $! 2>/dev/null
+    wait $! 2>/dev/null
+    same one work && [ "$(list_of work)" = "$before" ] || bad killed_after_${ms}_ms "something is lost"
+done
+run convert one work --overwrite
+check what_killed_ones_left_goes test $rc -eq 0 -a "$(echo work.*)" = 'work.*' -a "$(list_of work)" = "$before"
 mkdir precious && echo text >precious/letter
 run convert model.pt precious --overwrite
 check what_is_no_checkpoint_is_not_overwritten says 'precious: a directory that holds no checkpoint is not replaced'
@@ -414,6 +477,36 @@ for dtype in F8_E4M3 F8_E5M2 F8_E4M3FNUZ F8_E5M2FNUZ F8_E8M0 C64; do
     run verify two_$dtype.safetensors
     damaged "what_is_not_finite_in_$dtype" "tensor 'w': 1 of 2 elements are not finite"
 done
+# A folder is whole if all of it is that is known; what is not known is listed, and no damage.
+shorten() { dd if="$1" of="$2" bs=1 count=$(($(wc -c <"$1") - $3)) 2>/dev/null; }
+mkdir output && cp "$golden/gpt2_tiny/model/"* output
+cp "$fixtures/torch/optimizer.pt" output/optimizer.pt
+cp "$fixtures/torch/legacy.pt" output/training_args.bin
+cp -r output seven && mv seven output/checkpoint-7
+mkdir output/runs && echo events >output/runs/events.out.tfevents.1.host.2
+echo notes >output/README.md && echo 'no zip' >output/spiece.bin
+run verify output
+expect a_folder_around_a_model_is_whole 0
+check with_all_that_lies_beside_it test "$(grep -Ec '^output/?(optimizer\.pt|checkpoint-7|checkpoint-7/optimizer\.pt)?: whole: ' out)" -eq 4
+check a_form_that_is_not_read_is_not_checked shows '^output/training_args\.bin: not checked: .*legacy torch\.save format'
+for name in runs/ README.md spiece.bin config.json; do
+    check "nor_is_$name" shows "^output/$name: not checked\$"
+done
+for damage in optimizer.pt checkpoint-7/optimizer.pt checkpoint-7/model.safetensors; do
+    mv "output/$damage" good
+    shorten good "output/$damage" 9
+    run verify output
+    expect "a_damaged_${damage}_is_found" 1
+    check "and_named_$damage" shows "output/$damage: "
+    mv good "output/$damage"
+done
+cp -r "$dcp" output_dcp
+shorten "$fixtures/torch/optimizer.pt" output_dcp/random_states_0.pkl 40
+run verify output_dcp
+expect beside_a_checkpoint_of_torch_too 1 'output_dcp/random_states_0\.pkl: damaged' out
+: >output_dcp/random_states_0.pkl
+run verify output_dcp
+expect an_empty_file_is_damaged 1 'output_dcp/random_states_0\.pkl: ' out
 run verify "$fixtures/torch/legacy.pt"
 check what_cannot_be_read_is_an_error says '^fsdp checkpoint verify: .*legacy torch\.save format'
 run verify nowhere

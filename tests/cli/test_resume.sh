@@ -513,6 +513,20 @@ expect which_sgd_does_not_miss 0
 run train --model tiny --from-config --data ids.jsonl --no-save-model --save-steps 5
 expect checkpoints_need_a_place 2 'checkpoint-dir'
 
+# --- a checkpoint of a larger model ---
+mkdir shallow
+sed 's/"num_layers": [0-9]*, "num_decoder_layers": [0-9]*/"num_layers": 1, "num_decoder_layers": 1/' tiny/config.json >shallow/config.json
+for form in '' '--state-dict-type FULL_STATE_DICT' '--state-dict-type LOCAL_STATE_DICT' \
+    '--checkpoint-format accelerate' '--checkpoint-format accelerate --state-dict-type FULL_STATE_DICT'; do
+    fresh
+    # shellcheck disable=SC2086
+    train 2 $form --max-steps 3 --save-steps 3 --no-save-model
+    # shellcheck disable=SC2086
+    train 2 $form --model shallow --max-steps 4 --save-steps 4 --no-save-model --resume
+    expect "weights_that_a_run_has_no_use_for_are_refused$(echo "$form" | tr ' ' '_')" 1 \
+        "checkpoint-3.*: the model of this run has no use for [0-9]+ tensors of the model there, '[^']*block\.1\.[^']*' the first"
+done
+
 # --- a full disk ---
 if mkdir small && mount -t tmpfs -o size=400k tmpfs small 2>/dev/null; then
     fresh

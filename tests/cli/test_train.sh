@@ -119,6 +119,14 @@ expect a_picture_has_one_of_three_formats 1 'output: new.gif: a picture is a .pn
 ln m.jsonl curve.png
 run plot -o curve.png m.jsonl
 expect what_is_drawn_is_not_drawn_over 1 'output curve.png is one of the files to plot'
+echo notes >notes.md
+run plot -o notes.md m.jsonl
+expect nor_is_what_is_no_picture 1 'output notes\.md: the file there is no picture, and would be overwritten'
+for flag in '--metrics notes.md:metrics file' '--profile notes.md:profile' '--metrics new.jsonl --plot notes.md:picture'; do
+    run train --model tiny --from-config --data ids.jsonl --output o ${flag%%:*}
+    expect "a_run_does_not_overwrite_what_is_no_${flag##*:}" 2 "notes\.md: the file there is no ${flag##*:}"
+done
+check all_of_which_leave_it test "$(cat notes.md)" = notes
 check and_the_file_stays cmp -s m.jsonl kept.jsonl
 rm curve.png kept.jsonl
 "$fsdp" train --model tiny --from-config --data ids.jsonl --no-save-model --max-steps 1 --metrics closed.jsonl >&- 2>err

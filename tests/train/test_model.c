@@ -193,6 +193,29 @@ TEST(files_of_an_earlier_save_do_not_stay)
     ASSERT_INT(count, 6);
     ASSERT_STR(names[0], "added_tokens.json");
     fsdp_free(names);
+    /* Where the new model has no tokenizer, one that was put there stays; files of other formats
+     * that would be a second model go, others whose names look alike stay. */
+    static const char *const files[] = {"pytorch_model-00001-of-00002.bin",
+                                        "model.fp16.safetensors", "pytorch_model.bin.index.json",
+                                        "model-card.bin", "model-00009-of-00011.safetensors"};
+    for (size_t i = 0; i < FSDP_LENGTH(files); i++) {
+        snprintf(stray, sizeof stray, "%s/%s", dir, files[i]);
+        ASSERT_OK(fsdp_file_write(stray, "1", 1));
+    }
+    ASSERT_OK(fsdp_model_save(m, dir, &(fsdp_model_save_options){.overwrite = true}));
+    for (size_t i = 0; i < FSDP_LENGTH(files); i++) {
+        snprintf(stray, sizeof stray, "%s/%s", dir, files[i]);
+        if (fsdp_path_is_file(stray) != (i % 2 == 1))
+            FAIL("%s", stray);
+    }
+    snprintf(stray, sizeof stray, "%s/spiece.model", dir);
+    ASSERT(fsdp_path_is_file(stray));
+    /* A checkpoint would be read in place of the model. */
+    snprintf(stray, sizeof stray, "%s/.metadata", dir);
+    ASSERT_OK(fsdp_file_write(stray, "1", 1));
+    ASSERT_ERROR(fsdp_model_save(m, dir, &(fsdp_model_save_options){.overwrite = true}),
+                 FSDP_ERR_INVALID, "torch.distributed.checkpoint");
+    ASSERT(fsdp_path_is_file(stray));
     fsdp_model_close(m);
     fsdp_device_destroy(device);
 }

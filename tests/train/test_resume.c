@@ -265,9 +265,22 @@ TEST_RANKS(the_newest_checkpoints_are_kept, 2)
     ASSERT_OK(fsdp_barrier(t->group));
     remove_checkpoint(t, dir, "checkpoint-8");
     CHECK_HERE();
+    char path[PATH + 64], *letter;
+    snprintf(path, sizeof path, "%s/checkpoints/checkpoint-6", dir);
+    letter = fsdp_path_join(path, "letter");
+    if (t->rank == 0)
+        ASSERT_OK(fsdp_file_write(letter, "dear", 4));
     ASSERT_OK(TRAIN(t->group, dir, "--save-strategy", "epoch", "--resume", "auto",
                     "--save-total-limit", "1"));
-    ASSERT(!exists(dir, "checkpoint-6") && exists(dir, "checkpoint-8"));
+    ASSERT(exists(dir, "checkpoint-8"));
+    /* What the user keeps in the one that goes stays, alone. */
+    char **names;
+    size_t count;
+    ASSERT(fsdp_path_is_file(letter));
+    ASSERT_OK(fsdp_directory_list(path, &names, &count));
+    ASSERT_INT(count, 1);
+    fsdp_free(names);
+    fsdp_free(letter);
 }
 
 /* Of a run of four steps, all collectives of a rank. */
