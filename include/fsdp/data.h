@@ -62,14 +62,15 @@ typedef struct fsdp_dataset fsdp_dataset;
 
 /** What is done to the texts of a CSV file before they are tokenised. */
 typedef enum fsdp_cleaning {
+    FSDP_CLEANING_NONE, /**< nothing: the fields as they are */
     /**
      * What Hugging Face's WikiHow script and then the tutorial's summarization_dataset.py do, in
      * their order: white space at the ends is cut; in summaries ".," becomes
      * ".", in articles dots, line ends and a comma ("..\n\n,") become ".\n"; then
-     * "Example of text:", "Example of Summary:", line ends, "``" and quotes are taken out of both.
+     * "Example of text:", "Example of Summary:", line ends, "``" and quotes are taken out of both,
+     * which joins the last word of a line and the first of the next.
      */
     FSDP_CLEANING_WIKIHOW,
-    FSDP_CLEANING_NONE, /**< the texts as they are */
 } fsdp_cleaning;
 
 /**
@@ -125,7 +126,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
 typedef struct fsdp_dataset_options {
     fsdp_task task;                  /**< what the rows are for, which says how they look */
     const fsdp_tokenizer *tokenizer; /**< for texts; borrowed until the dataset is closed */
-    /** Put before each cleaned source, e.g. "summarize: ", or each prompt of CAUSAL_LM. */
+    /** Put before each source text (after its cleaning), e.g. "summarize: ", or each prompt of
+     * CAUSAL_LM. */
     const char *source_prefix;
     int max_source_length; /**< SEQ2SEQ, texts: tokens with </s>; 0: 512, the tutorial's */
     int max_target_length; /**< 0: 150 */
@@ -139,10 +141,10 @@ typedef struct fsdp_dataset_options {
      * padding has a loss like any token: what scripts do that take the ids of
      * tokenizer(padding='max_length') for labels as they are. */
     bool pad_targets;
-    fsdp_cleaning cleaning; /**< SEQ2SEQ; texts of other tasks stay as they are */
-    /** SEQ2SEQ: leave out rows whose summary is not shorter than 0.75 of the article (in
+    fsdp_cleaning cleaning; /**< CSV, SEQ2SEQ; refused for other tasks and JSON lines */
+    /** CSV, SEQ2SEQ: leave out rows whose summary is not shorter than 0.75 of the article (in
      * characters), and empty ones, as the WikiHow script does. They do not count for max_samples.
-     */
+     * Refused for other tasks and JSON lines. */
     bool skip_long_summaries;
     /** Columns of CSV, keys of texts in JSON lines. SEQ2SEQ, NULL: "text" and "headline".
      * CAUSAL_LM: with both, prompt and completion; with source_column alone, whole texts; both
@@ -247,8 +249,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *datas
                                                        fsdp_example *example);
 
 /**
- * Example `index` as text: the source with its prefix and the reference for ROUGE, both cleaned,
- * neither cut. CAUSAL_LM: the prompt (empty without one) and what follows. JSON lines: decoded, if
+ * Example `index` as text: the source with its prefix and the reference for ROUGE, both after
+ * options.cleaning, neither cut. CAUSAL_LM: the prompt (empty without one) and what follows. JSON lines: decoded, if
  * there is a tokenizer.
  *
  * @param source out: freed with fsdp_text_free(); NULL: not wanted

@@ -1,6 +1,6 @@
 /* Texts in CSV: pairs for summarization, prompts and completions or whole texts for causal models,
  * which are targets without a source here. Opening reads and checks the whole file but keeps only
- * where its rows are (16 bytes each); an example is read, cleaned and tokenised when it is asked
+ * where its rows are (16 bytes each); an example is read and tokenised when it is asked
  * for, by whichever thread asks. Ranks of a host so share the file's pages instead of each holding
  * the texts. */
 #include "src/data/dataset.h"
@@ -138,7 +138,7 @@ static fsdp_status find_columns(csv_dataset *d, const fsdp_csv_row *header)
 
 /* ---- rows ---- */
 
-/* The two texts of p->row, stripped as the WikiHow script strips them. */
+/* The two texts of p->row; with WikiHow's cleaning, stripped as its script strips them. */
 static void take_texts(const csv_dataset *d, pair *p)
 {
     static char none[] = "";
@@ -221,7 +221,7 @@ static fsdp_status read_bytes(const csv_dataset *d, const place *at, char *bytes
     return FSDP_OK;
 }
 
-/* Read row `index` again and clean it; p->row is the caller's to end. */
+/* Read row `index` again, with the cleaning of the options; p->row is the caller's to end. */
 static fsdp_status read_pair(const csv_dataset *d, int64_t index, pair *p)
 {
     const place *at = &d->places[index];

@@ -91,6 +91,17 @@ static fsdp_status check_is_kept(const char *path)
                       path);
 }
 
+/* The two options of WikiHow's scripts change texts of pairs, and nothing else has those. */
+static fsdp_status check_has_pairs(const fsdp_dataset_options *o, bool pairs)
+{
+    if (pairs || (o->cleaning == FSDP_CLEANING_NONE && !o->skip_long_summaries))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s is for pairs of texts in CSV, for sequence to sequence models",
+                      o->cleaning == FSDP_CLEANING_NONE ? "leaving out long summaries"
+                                                        : "WikiHow's cleaning");
+}
+
 static fsdp_status check_options(const fsdp_dataset_options *o)
 {
     if (o->max_source_length < 0 || o->max_target_length < 0 || o->max_length < 0 ||
@@ -106,6 +117,7 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
     if (o->span_corruption && o->task != FSDP_TASK_SEQ2SEQ)
         return fsdp_error(FSDP_ERR_INVALID, "dataset: span corruption is for sequence to sequence "
                                             "models");
+    FSDP_TRY(check_has_pairs(o, o->task == FSDP_TASK_SEQ2SEQ && !o->span_corruption));
     if (o->max_positions && o->max_length > o->max_positions)
         return fsdp_error(FSDP_ERR_INVALID,
                           "dataset: rows of up to %" PRId64
@@ -123,11 +135,8 @@ static void complete_columns(fsdp_dataset_options *o)
 {
     if (!o->source_prefix)
         o->source_prefix = "";
-    if (o->task != FSDP_TASK_SEQ2SEQ) {
-        o->cleaning = FSDP_CLEANING_NONE;
-        o->skip_long_summaries = false;
+    if (o->task != FSDP_TASK_SEQ2SEQ)
         return;
-    }
     if (!o->source_column)
         o->source_column = "text";
     if (!o->target_column)
@@ -206,6 +215,10 @@ static fsdp_status open_rows(const char *path, const fsdp_dataset_options *optio
                             "%s: classification takes JSON lines of ids; texts would need BERT's "
                             "tokenizer, which is not here",
                             file);
+    if (status == FSDP_OK && jsonl) {
+        status = check_has_pairs(options, false);
+        fsdp_error_context(status, "%s", file);
+    }
     if (status == FSDP_OK && !jsonl)
         status = fsdp_titles_find(file, options->split, &titles);
     if (status == FSDP_OK)
