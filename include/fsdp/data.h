@@ -129,8 +129,14 @@ typedef struct fsdp_dataset_options {
     /** Put before each source text (after its cleaning), e.g. "summarize: ", or each prompt of
      * CAUSAL_LM. */
     const char *source_prefix;
-    int max_source_length; /**< SEQ2SEQ, texts: tokens with </s>; 0: 512, the tutorial's */
-    int max_target_length; /**< 0: 150 */
+    /** SEQ2SEQ: tokens of a source, </s> included; the rest is cut off. 0: 512, the tutorial's, for
+     * texts; rows of ids are taken whole. */
+    int max_source_length;
+    int max_target_length; /**< the same of a target; 0: 150, rows of ids whole */
+    /** SEQ2SEQ, rows of ids: the model's </s>. A list that ends with it and is cut ends with it
+     * still, as a text that is cut does. 0: the tokenizer's, if any. */
+    int32_t eos_id;
+    int32_t decoder_start_id; /**< SEQ2SEQ, rows of ids: with which decoder_input_ids begin */
     /** CAUSAL_LM, CLASSIFICATION: tokens of a row; longer ones lose their end. 0: max_positions.
      * Token files are cut into rows of so many; 0: 1024, or max_positions if that is less. */
     int64_t max_length;
@@ -174,11 +180,14 @@ typedef struct fsdp_dataset_options {
  * (overview,headline,text,sectionLabel,title) are of this form: the source is `text`, the target
  * `headline`.
  *
- * JSON lines (.jsonl, .json, .ndjson), an object each; other keys are ignored. All tasks:
+ * JSON lines (.jsonl, .json, .ndjson), an object each. Other keys are not used:
+ * fsdp_dataset_note() names them. Arguments of models and weights of losses are refused, unless
+ * their values say what is done anyway (a mask of ones). All tasks:
  * "input_ids": [...], and optionally "attention_mask" (only tokens with 1 are kept; padding on
  * either side, no holes).
- * - SEQ2SEQ: "labels": [...], optionally "position_ids" (must count up by one). Ready-made rows are
- *   neither cut nor given a prefix.
+ * - SEQ2SEQ: "labels": [...], optionally "position_ids" (must count up by one), and
+ *   "decoder_input_ids" and "decoder_attention_mask" where they say what the labels say. Rows of
+ * ids get no prefix, and are cut to the given lengths alone.
  * - CAUSAL_LM: optionally "labels" (as many as ids and not shifted, FSDP_IGNORE_INDEX where there
  *   is no loss), "position_ids" (0 where a document of a packed row begins, counting up by one from
  *   there), "prompt_length": n (the first n entries of input_ids, padding before them included,
@@ -228,6 +237,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops 
 /** Accepts NULL. No loader may still use it. */
 FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 
+/** What a file has that is not used, for people: keys of JSON lines with their first lines. NULL:
+ * all is used. The dataset's own. */
+FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
+
 /** Number of examples. */
 FSDP_API int64_t fsdp_dataset_len(const fsdp_dataset *dataset);
 
@@ -250,8 +263,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *datas
 
 /**
  * Example `index` as text: the source with its prefix and the reference for ROUGE, both after
- * options.cleaning, neither cut. CAUSAL_LM: the prompt (empty without one) and what follows. JSON lines: decoded, if
- * there is a tokenizer.
+ * options.cleaning, neither cut. CAUSAL_LM: the prompt (empty without one) and what follows. JSON
+ * lines: decoded, if there is a tokenizer.
  *
  * @param source out: freed with fsdp_text_free(); NULL: not wanted
  * @param target out: the same

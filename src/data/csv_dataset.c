@@ -381,7 +381,11 @@ fsdp_status fsdp_csv_dataset_open(const char *path, const char *titles,
     fsdp_status status = d->path && d->source_prefix ? open_file(d, titles) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&csv_ops, d, out);
-    if (status != FSDP_OK)
+    if (status != FSDP_OK) {
         csv_close(d);
-    return status;
+        return status;
+    }
+    const bool pairs = options->task == FSDP_TASK_SEQ2SEQ;
+    fsdp_dataset_set_uses(*out, FSDP_USES_TEXTS | (pairs ? FSDP_USES_CLEANING : 0));
+    return FSDP_OK;
 }

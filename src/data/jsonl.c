@@ -24,6 +24,8 @@ typedef struct jsonl_dataset {
     size_t ids_len, ids_cap;
     row *rows;
     size_t len, rows_cap;
+    fsdp_jsonl_rows of_file;
+    char *note; /* fsdp_dataset_note(), or NULL */
 } jsonl_dataset;
 
 /* ---- reading ---- */
@@ -54,7 +56,7 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
 }
 
 static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *options,
-                             const char *path, fsdp_example *example)
+                             const char *path, fsdp_example *example, fsdp_jsonl_rows *rows)
 {
     fsdp_json *doc;
     fsdp_status status = fsdp_json_parse("row", line->number, line->text, line->length, &doc);
@@ -63,7 +65,7 @@ static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *
         return status;
     }
     fsdp_example_empty(example);
-    status = fsdp_jsonl_row(fsdp_json_root(doc), options, example);
+    status = fsdp_jsonl_row(fsdp_json_root(doc), options, line->number, example, rows);
     fsdp_json_destroy(doc);
     if (status == FSDP_ERR_NOT_FOUND)
         status = FSDP_ERR_FORMAT; /* a missing key: the row is malformed */
@@ -93,7 +95,7 @@ static fsdp_status read_rows(jsonl_dataset *d, const char *path,
             break;
         if (is_blank(&line))
             continue;
-        status = parse_row(&line, options, path, &example);
+        status = parse_row(&line, options, path, &example, &d->of_file);
         if (status == FSDP_OK)
             status = keep_row(d, &example);
     }
@@ -101,6 +103,9 @@ static fsdp_status read_rows(jsonl_dataset *d, const char *path,
     fsdp_lines_close(lines);
     if (status == FSDP_OK && d->len == 0)
         status = fsdp_error(FSDP_ERR_FORMAT, "%s: no rows", path);
+    if (status == FSDP_OK)
+        status = fsdp_unused_keys_note(&d->of_file.unused, path, &d->note);
+    fsdp_unused_keys_fini(&d->of_file.unused);
     return status;
 }
 
@@ -169,6 +174,7 @@ static void jsonl_close(void *self)
     jsonl_dataset *d = self;
     fsdp_free(d->ids);
     fsdp_free(d->rows);
+    fsdp_free(d->note);
     fsdp_free(d);
 }
 
@@ -190,7 +196,11 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
     fsdp_status status = read_rows(d, path, options);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&jsonl_ops, d, out);
-    if (status != FSDP_OK)
+    if (status != FSDP_OK) {
         jsonl_close(d);
-    return status;
+        return status;
+    }
+    fsdp_dataset_set_uses(*out, d->of_file.any_texts ? FSDP_USES_TEXTS : 0);
+    fsdp_dataset_set_note(*out, d->note);
+    return FSDP_OK;
 }

@@ -294,9 +294,8 @@ TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
                    "s,t\r\n"
                    "o,Two,Second,s,t\r\n");
     fsdp_dataset *dataset;
-    fsdp_dataset_options options = {.tokenizer = tokenizer,
-                                    .cleaning = FSDP_CLEANING_WIKIHOW,
-                                    .source_prefix = "summarize: "};
+    fsdp_dataset_options options = {
+        .tokenizer = tokenizer, .cleaning = FSDP_CLEANING_WIKIHOW, .source_prefix = "summarize: "};
     ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
     ASSERT_INT(fsdp_dataset_len(dataset), 2);
     check_texts(t, dataset, 0, "summarize: The houseis nice.Yes.", "Sell yourself first.");
@@ -333,8 +332,8 @@ TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
     fsdp_tokenizer_close(tokenizer);
 }
 
-/* Without options.cleaning the tokenizer sees the bytes of the fields: line ends (which T5 takes for
- * spaces), quotes, "., ", blanks at the ends. */
+/* Without options.cleaning the tokenizer sees the bytes of the fields: line ends (which T5 takes
+ * for spaces), quotes, "., ", blanks at the ends. */
 TEST(texts_are_not_changed_unless_cleaning_is_asked_for)
 {
     NEEDS_LIBCSV();
@@ -377,8 +376,8 @@ TEST(cleaning_of_what_has_no_pairs_of_texts_is_refused)
     options = (fsdp_dataset_options){.skip_long_summaries = true};
     ASSERT_ERROR(fsdp_dataset_open(rows, &options, &dataset), FSDP_ERR_INVALID,
                  "rows.jsonl: leaving out long summaries is for pairs");
-    options = (fsdp_dataset_options){.task = FSDP_TASK_CAUSAL_LM,
-                                     .cleaning = FSDP_CLEANING_WIKIHOW};
+    options =
+        (fsdp_dataset_options){.task = FSDP_TASK_CAUSAL_LM, .cleaning = FSDP_CLEANING_WIKIHOW};
     ASSERT_ERROR(fsdp_dataset_open(rows, &options, &dataset), FSDP_ERR_INVALID,
                  "WikiHow's cleaning is for pairs");
 }
