@@ -20,6 +20,8 @@ typedef struct row {
 typedef struct jsonl_dataset {
     const fsdp_tokenizer *tokenizer; /* for texts; may be NULL */
     fsdp_task task;
+    size_t max_source, max_target; /* SEQ2SEQ: to which an example is cut; 0: it is whole */
+    int32_t eos;                   /* -1: not known */
     int32_t *ids;
     size_t ids_len, ids_cap;
     row *rows;
@@ -116,6 +118,20 @@ static int64_t jsonl_len(void *self)
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
+/* To `length` ids; 0: whole. A list that ends with </s> keeps it, as the tokenizer does where it
+ * cuts a text. */
+static void cut(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
+{
+    size_t n = list->len;
+    if (!length || n <= length)
+        return;
+    while (n && list->ids[n - 1] == FSDP_IGNORE_INDEX)
+        n--;
+    if (n > length && list->ids[n - 1] == d->eos)
+        list->ids[length - 1] = d->eos;
+    list->len = length;
+}
+
 static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
 {
     const jsonl_dataset *d = self;
@@ -124,6 +140,8 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
     FSDP_TRY(fsdp_token_list_set(&example->source, at, r->source));
     FSDP_TRY(fsdp_token_list_set(&example->labels, at += r->source, r->labels));
     at += r->labels;
+    cut(d, &example->source, d->max_source);
+    cut(d, &example->labels, d->max_target);
     if (r->positions) {
         FSDP_TRY(fsdp_token_list_set(&example->position_ids, at, r->source));
         at += r->source;
@@ -193,6 +211,13 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
         return FSDP_ERR_NOMEM;
     d->tokenizer = options->tokenizer;
     d->task = options->task;
+    if (d->task == FSDP_TASK_SEQ2SEQ) { /* whose rows have no other lists */
+        d->max_source = (size_t)options->max_source_length;
+        d->max_target = (size_t)options->max_target_length;
+    }
+    d->eos = options->eos_id      ? options->eos_id
+             : options->tokenizer ? fsdp_tokenizer_eos_id(options->tokenizer)
+                                  : -1;
     fsdp_status status = read_rows(d, path, options);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&jsonl_ops, d, out);

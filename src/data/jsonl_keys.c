@@ -16,7 +16,6 @@ static const struct {
 } refused[] = {
     {"attention_mask", "ones, or none: a mask goes with input_ids", 1},
     {"position_ids", "none: such rows have no positions", (double)NAN},
-    {"prompt_length", "none: it goes with input_ids", 0},
     {"labels", "none: such rows have no labels of their own", (double)NAN},
     {"token_type_ids", "zeros, or none: the model has no token types", 0},
     {"decoder_input_ids", "none: the model has no decoder of its own", (double)NAN},
@@ -93,21 +92,26 @@ static bool is_collected(const fsdp_unused_keys *unused, const char *name)
     return false;
 }
 
-fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
-                            fsdp_unused_keys *unused)
+fsdp_status fsdp_collect_unused_key(const char *key, int64_t line, fsdp_unused_keys *unused)
 {
-    FSDP_TRY(check_refused(row, value));
-    if (is_collected(unused, value.key))
+    if (is_collected(unused, key))
         return FSDP_OK;
     unused->more |= unused->len == FSDP_MAX_UNUSED_KEYS;
     if (unused->more)
         return FSDP_OK;
-    char *name = fsdp_strdup(value.key);
+    char *name = fsdp_strdup(key);
     if (!name)
         return FSDP_ERR_NOMEM;
     unused->items[unused->len].name = name;
     unused->items[unused->len++].line = line;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
+                            fsdp_unused_keys *unused)
+{
+    FSDP_TRY(check_refused(row, value));
+    return fsdp_collect_unused_key(value.key, line, unused);
 }
 
 /* ---- what follows from labels ---- */

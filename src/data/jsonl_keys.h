@@ -23,6 +23,9 @@ typedef struct fsdp_unused_keys {
  * Others are collected with their line. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
+/* The same of a key that changes nothing where it is not used. */
+FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
+                                                    fsdp_unused_keys *unused);
 /* T5's decoder_input_ids and decoder_attention_mask follow from the labels; where a row has them
  * they must be that. `labels` are as the row has them, not cut. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_decoder_keys(fsdp_json_node row,

@@ -1,5 +1,5 @@
-/* Ids are read as the file has them, then cut to what the mask keeps and to the length that is
- * given: every array of a row in the same place. */
+/* Ids are read as the file has them, then cut to what the mask keeps and, where the task allows it,
+ * to max_length: every array of a row in the same place. */
 #include "src/data/jsonl_row.h"
 
 #include <inttypes.h>
@@ -124,24 +124,6 @@ static fsdp_status check_positions(const reading *r, const fsdp_token_list *posi
 
 /* ---- the tasks ---- */
 
-/* To `length` ids; 0: whole. A list that ends with </s> keeps it, as the tokenizer does where it
- * cuts a text. */
-static void cut_list(const reading *r, fsdp_token_list *list, int length)
-{
-    const fsdp_dataset_options *o = r->options;
-    const int32_t eos = o->eos_id      ? o->eos_id
-                        : o->tokenizer ? fsdp_tokenizer_eos_id(o->tokenizer)
-                                       : -1;
-    size_t n = list->len;
-    if (!length || n <= (size_t)length)
-        return;
-    while (n && list->ids[n - 1] == FSDP_IGNORE_INDEX)
-        n--;
-    list->len = (size_t)length;
-    if (n > (size_t)length && list->ids[n - 1] == eos)
-        list->ids[length - 1] = eos;
-}
-
 static fsdp_status read_seq2seq(reading *r, fsdp_example *example)
 {
     static const char *const keys[] = {"input_ids",
@@ -168,10 +150,7 @@ static fsdp_status read_seq2seq(reading *r, fsdp_example *example)
     fsdp_free(labels);
     FSDP_TRY(status);
     FSDP_TRY(check_labels(r, "labels", &example->labels, 0));
-    FSDP_TRY(fsdp_check_decoder_keys(r->object, &example->labels, r->options->decoder_start_id));
-    cut_list(r, &example->source, r->options->max_source_length);
-    cut_list(r, &example->labels, r->options->max_target_length);
-    return FSDP_OK;
+    return fsdp_check_decoder_keys(r->object, &example->labels, r->options->decoder_start_id);
 }
 
 static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
