@@ -142,6 +142,7 @@ static fsdp_status wikihow(const job *j, fsdp_split type_path, int64_t num_sampl
                                           .max_source_length = 512,
                                           .max_target_length = 150,
                                           .pad_targets = j->args.tutorial_loss,
+                                          .cleaning = FSDP_CLEANING_WIKIHOW,
                                           .skip_long_summaries = true,
                                           .vocab_size = info.vocab_size};
     return fsdp_dataset_open(j->args.data_dir, &options, dataset);

@@ -36,7 +36,7 @@ ours() {
     shift
     "$@" "$build/fsdp" launch -n 2 train --model "$dir/model" --tokenizer "$tokenizer" --data "$data" \
         --batch-size "$batch" --max-steps "$n" --lr 0.002 --sampler distributed \
-        --loss-reduction mean-of-means --task-prefix= --max-grad-norm 0 --param-dtype "$dtype" \
+        --loss-reduction mean-of-means --task-prefix= --wikihow-cleaning --max-grad-norm 0 --param-dtype "$dtype" \
         --threads-per-rank 1 --no-save-model --overwrite-output --output "$dir/none" \
         --metrics "$dir/metrics" >"$dir/out" 2>"$dir/err"
 }

@@ -62,14 +62,15 @@ typedef struct fsdp_dataset fsdp_dataset;
 
 /** What is done to the texts of a CSV file before they are tokenised. */
 typedef enum fsdp_cleaning {
+    FSDP_CLEANING_NONE, /**< nothing: the fields as they are */
     /**
      * What Hugging Face's WikiHow script and then the tutorial's summarization_dataset.py do, in
      * their order: white space at the ends is cut; in summaries ".," becomes
      * ".", in articles dots, line ends and a comma ("..\n\n,") become ".\n"; then
-     * "Example of text:", "Example of Summary:", line ends, "``" and quotes are taken out of both.
+     * "Example of text:", "Example of Summary:", line ends, "``" and quotes are taken out of both,
+     * which joins the last word of a line and the first of the next.
      */
     FSDP_CLEANING_WIKIHOW,
-    FSDP_CLEANING_NONE, /**< the texts as they are */
 } fsdp_cleaning;
 
 /**
@@ -125,10 +126,17 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
 typedef struct fsdp_dataset_options {
     fsdp_task task;                  /**< what the rows are for, which says how they look */
     const fsdp_tokenizer *tokenizer; /**< for texts; borrowed until the dataset is closed */
-    /** Put before each cleaned source, e.g. "summarize: ", or each prompt of CAUSAL_LM. */
+    /** Put before each source text (after its cleaning), e.g. "summarize: ", or each prompt of
+     * CAUSAL_LM. */
     const char *source_prefix;
-    int max_source_length; /**< SEQ2SEQ, texts: tokens with </s>; 0: 512, the tutorial's */
-    int max_target_length; /**< 0: 150 */
+    /** SEQ2SEQ: tokens of a source, </s> included; the rest is cut off. 0: 512, the tutorial's, for
+     * texts; rows of ids are taken whole. */
+    int max_source_length;
+    int max_target_length; /**< the same of a target; 0: 150, rows of ids whole */
+    /** SEQ2SEQ, rows of ids: the model's </s>. A list that ends with it and is cut ends with it
+     * still, as a text that is cut does. 0: the tokenizer's, if any. */
+    int32_t eos_id;
+    int32_t decoder_start_id; /**< SEQ2SEQ, rows of ids: with which decoder_input_ids begin */
     /** CAUSAL_LM, CLASSIFICATION: tokens of a row; longer ones lose their end. 0: max_positions.
      * Token files are cut into rows of so many; 0: 1024, or max_positions if that is less. */
     int64_t max_length;
@@ -139,10 +147,10 @@ typedef struct fsdp_dataset_options {
      * padding has a loss like any token: what scripts do that take the ids of
      * tokenizer(padding='max_length') for labels as they are. */
     bool pad_targets;
-    fsdp_cleaning cleaning; /**< SEQ2SEQ; texts of other tasks stay as they are */
-    /** SEQ2SEQ: leave out rows whose summary is not shorter than 0.75 of the article (in
+    fsdp_cleaning cleaning; /**< CSV, SEQ2SEQ; refused for other tasks and JSON lines */
+    /** CSV, SEQ2SEQ: leave out rows whose summary is not shorter than 0.75 of the article (in
      * characters), and empty ones, as the WikiHow script does. They do not count for max_samples.
-     */
+     * Refused for other tasks and JSON lines. */
     bool skip_long_summaries;
     /** Columns of CSV, keys of texts in JSON lines. SEQ2SEQ, NULL: "text" and "headline".
      * CAUSAL_LM: with both, prompt and completion; with source_column alone, whole texts; both
@@ -178,11 +186,14 @@ typedef struct fsdp_dataset_options {
  * (overview,headline,text,sectionLabel,title) are of this form: the source is `text`, the target
  * `headline`.
  *
- * JSON lines (.jsonl, .json, .ndjson), an object each; other keys are ignored. All tasks:
+ * JSON lines (.jsonl, .json, .ndjson), an object each. Other keys are not used:
+ * fsdp_dataset_note() names them. Arguments of models and weights of losses are refused, unless
+ * their values say what is done anyway (a mask of ones). All tasks:
  * "input_ids": [...], and optionally "attention_mask" (only tokens with 1 are kept; padding on
  * either side, no holes).
- * - SEQ2SEQ: "labels": [...], optionally "position_ids" (must count up by one). Ready-made rows are
- *   neither cut nor given a prefix.
+ * - SEQ2SEQ: "labels": [...], optionally "position_ids" (must count up by one), and
+ *   "decoder_input_ids" and "decoder_attention_mask" where they say what the labels say. Rows of
+ * ids get no prefix, and are cut to the given lengths alone.
  * - CAUSAL_LM: optionally "labels" (as many as ids and not shifted, FSDP_IGNORE_INDEX where there
  *   is no loss), "position_ids" (0 where a document of a packed row begins, counting up by one from
  *   there), "prompt_length": n (the first n entries of input_ids, padding before them included,
@@ -232,6 +243,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops 
 /** Accepts NULL. No loader may still use it. */
 FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 
+/** What a file has that is not used, for people: keys of JSON lines with their first lines. NULL:
+ * all is used. The dataset's own. */
+FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
+
 /** Number of examples. */
 FSDP_API int64_t fsdp_dataset_len(const fsdp_dataset *dataset);
 
@@ -253,9 +268,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *datas
                                                        fsdp_example *example);
 
 /**
- * Example `index` as text: the source with its prefix and the reference for ROUGE, both cleaned,
- * neither cut. CAUSAL_LM: the prompt (empty without one) and what follows. JSON lines: decoded, if
- * there is a tokenizer.
+ * Example `index` as text: the source with its prefix and the reference for ROUGE, both after
+ * options.cleaning, neither cut. CAUSAL_LM: the prompt (empty without one) and what follows. JSON
+ * lines: decoded, if there is a tokenizer.
  *
  * @param source out: freed with fsdp_text_free(); NULL: not wanted
  * @param target out: the same

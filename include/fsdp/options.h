@@ -28,9 +28,9 @@
  *
  * Where a value comes from, strongest first: flag, YAML file, environment (FSDP_<NAME>, dashes as
  * underscores, upper case; an empty variable counts as unset), default. An option known elsewhere
- * that changes nothing here (no_effect) is checked like any other, stored if it has a place, and
- * listed by --print-config. One that has no counterpart here (instead) is an error that says what
- * to use, unless its value asks for nothing.
+ * that changes nothing here (no_effect), or nothing beside the other values (in_vain), is checked
+ * like any other, stored if it has a place, and listed by --print-config. One that has no
+ * counterpart here (instead) is an error that says what to use, unless its value asks for nothing.
  *
  * Errors are FSDP_ERR_INVALID (FSDP_ERR_NOT_FOUND, _FORMAT, _IO for the YAML file) and name the
  * option, where it was given, the value and what is allowed; for an unknown name, the nearest. The
@@ -146,6 +146,10 @@ typedef struct fsdp_options_spec {
     /** Set values that nobody gave and that follow from others (fsdp_options_given); or NULL. */
     void (*derive)(void *target, const fsdp_options *options);
     fsdp_status (*check)(void *target, const fsdp_options *options); /**< across fields; or NULL */
+    /** After derive: why option `name`, which fsdp_options_says(), changes nothing with these
+     * values
+     * ("needs --validation-data"; static storage), or NULL if it does; or NULL. */
+    const char *(*in_vain)(const void *target, const fsdp_options *options, const char *name);
 } fsdp_options_spec;
 
 typedef enum fsdp_options_action {
@@ -176,6 +180,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_check(const fsdp_options *opti
 FSDP_API fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *name);
 /** Given by a flag, file or variable, not by default? */
 FSDP_API bool fsdp_options_given(const fsdp_options *options, const char *name);
+/**
+ * Does somebody ask for what the option does? Given by a flag, or by a file with another value than
+ * the default, since files of other tools list everything; but not a default that says nothing: a
+ * switch as it is anyway, 0, an empty text.
+ */
+FSDP_API bool fsdp_options_says(const fsdp_options *options, const char *name);
+/** "--batch_size", "run.yaml:7", "FSDP_BATCH_SIZE"; NULL for a default. */
+FSDP_API const char *fsdp_options_where(const fsdp_options *options, const char *name);
 /** The positional words; pointers into argv. */
 FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count);
 

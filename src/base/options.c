@@ -306,6 +306,14 @@ static fsdp_status set_from_environment(fsdp_options *options, void *target)
     return FSDP_OK;
 }
 
+static void find_in_vain(fsdp_options *options, const void *target)
+{
+    const fsdp_options_spec *spec = options->spec;
+    for (size_t i = 0; spec->in_vain && i < spec->count; i++)
+        if (fsdp_options_says(options, spec->table[i].name))
+            options->sources[i].in_vain = spec->in_vain(target, options, spec->table[i].name);
+}
+
 fsdp_status fsdp_options_check(const fsdp_options *options, void *target)
 {
     const fsdp_options_spec *spec = options->spec;
@@ -328,6 +336,7 @@ static fsdp_status set_all(fsdp_options *options, command_line *line, void *targ
         FSDP_TRY(fsdp_options_set(options, target, &line->given[i]));
     if (options->spec->derive)
         options->spec->derive(target, options);
+    find_in_vain(options, target);
     return options->action == FSDP_OPTIONS_RUN ? fsdp_options_check(options, target) : FSDP_OK;
 }
 
@@ -371,12 +380,34 @@ fsdp_options_action fsdp_options_wanted(const fsdp_options *options)
     return options->action;
 }
 
-fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *name)
+static const struct option_source *source_of(const fsdp_options *options, const char *name)
 {
     bool negated;
     int index = fsdp_options_find(options->spec, name, &negated);
     FSDP_ASSERT(index >= 0 && !negated);
-    return options->sources[index].origin;
+    return &options->sources[index];
+}
+
+fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *name)
+{
+    return source_of(options, name)->origin;
+}
+
+bool fsdp_options_says(const fsdp_options *options, const char *name)
+{
+    const struct option_source *source = source_of(options, name);
+    return source->origin > FSDP_ORIGIN_ENV && !source->says_nothing;
+}
+
+const char *fsdp_options_where(const fsdp_options *options, const char *name)
+{
+    return source_of(options, name)->where;
+}
+
+const char *fsdp_options_in_vain(const fsdp_options *options, size_t i)
+{
+    const char *always = options->spec->table[i].no_effect;
+    return always ? always : options->sources[i].in_vain;
 }
 
 bool fsdp_options_given(const fsdp_options *options, const char *name)

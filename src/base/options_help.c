@@ -266,7 +266,8 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
     for (size_t i = 0; i < spec->count; i++) {
         const fsdp_option *option = &spec->table[i];
         const struct option_source *source = &options->sources[i];
-        if (!option->no_effect || source->origin == FSDP_ORIGIN_DEFAULT)
+        const char *in_vain = fsdp_options_in_vain(options, i);
+        if (!in_vain || source->origin == FSDP_ORIGIN_DEFAULT)
             continue;
         if (!any)
             fsdp_str_printf(&out, "\n# accepted, without effect here:\n");
@@ -276,24 +277,28 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
             fsdp_str_printf(&out, " ");
             append_quoted(&out, source->text);
         }
-        fsdp_str_printf(&out, " (%s%s): %s\n", kinds[source->origin], source->where,
-                        option->no_effect);
+        fsdp_str_printf(&out, " (%s%s): %s\n", kinds[source->origin], source->where, in_vain);
     }
     return fsdp_str_take(&out);
 }
 
-/* Given by hand, for nothing? */
-static bool is_in_vain(const fsdp_options *options, size_t i)
+/* Why option `i`, which was given by hand, changes nothing; or NULL. */
+static const char *in_vain(const fsdp_options *options, size_t i)
 {
-    return options->spec->table[i].no_effect && options->sources[i].origin > FSDP_ORIGIN_ENV;
+    return options->sources[i].origin > FSDP_ORIGIN_ENV ? fsdp_options_in_vain(options, i) : NULL;
+}
+
+static bool is_in_vain_for(const fsdp_options *options, size_t i, const char *reason)
+{
+    const char *own = in_vain(options, i);
+    return own && strcmp(own, reason) == 0;
 }
 
 /* Has an option before this one the same reason, and a line? */
-static bool is_noted(const fsdp_options *options, size_t i)
+static bool is_noted(const fsdp_options *options, size_t i, const char *reason)
 {
-    const fsdp_option *table = options->spec->table;
     for (size_t k = 0; k < i; k++)
-        if (is_in_vain(options, k) && strcmp(table[k].no_effect, table[i].no_effect) == 0)
+        if (is_in_vain_for(options, k, reason))
             return true;
     return false;
 }
@@ -304,12 +309,13 @@ char *fsdp_options_notes(const fsdp_options *options)
     fsdp_str out = {0};
     fsdp_str_printf(&out, "%s", "");
     for (size_t i = 0; i < options->spec->count; i++) {
-        if (!is_in_vain(options, i) || is_noted(options, i))
+        const char *reason = in_vain(options, i);
+        if (!reason || is_noted(options, i, reason))
             continue;
         for (size_t k = i; k < options->spec->count; k++)
-            if (is_in_vain(options, k) && strcmp(table[k].no_effect, table[i].no_effect) == 0)
+            if (is_in_vain_for(options, k, reason))
                 fsdp_str_printf(&out, "%s--%s", k == i ? "" : ", ", table[k].name);
-        fsdp_str_printf(&out, ": %s\n", table[i].no_effect);
+        fsdp_str_printf(&out, ": %s\n", reason);
     }
     return fsdp_str_take(&out);
 }

@@ -28,10 +28,12 @@ struct fsdp_options {
     int n_positional;
     struct option_source {
         fsdp_option_origin origin;
-        const char *where; /* NULL for a default */
-        const char *text;  /* as given; NULL for a default, a bare boolean or a sequence */
-    } * sources;           /* [spec->count] */
-    char **owned;          /* every string and array that target or `where` points to */
+        const char *where;   /* NULL for a default */
+        const char *text;    /* as given; NULL for a default, a bare boolean or a sequence */
+        bool says_nothing;   /* see fsdp_options_says() */
+        const char *in_vain; /* why it changes nothing beside the other values; or NULL */
+    } * sources;             /* [spec->count] */
+    char **owned;            /* every string and array that target or `where` points to */
     size_t n_owned, owned_cap;
 };
 
@@ -46,6 +48,8 @@ void *fsdp_options_own(fsdp_options *options, void *p);
 
 /* Convert, check and store a value, and note its source. */
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given);
+/* Why option `i` changes nothing, whoever gave it; NULL: it does. */
+const char *fsdp_options_in_vain(const fsdp_options *options, size_t i);
 /* What an option without a default holds when it was never given. */
 void fsdp_option_clear(const fsdp_option *option, void *place);
 /* true/false/yes/no/on/off/1/0 in any case. */

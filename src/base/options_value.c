@@ -367,20 +367,21 @@ static fsdp_status store(fsdp_options *options, const fsdp_option *option,
     return FSDP_OK;
 }
 
+static const size_t sizes[] = {
+    [FSDP_OPTION_BOOL] = sizeof(bool),
+    [FSDP_OPTION_INT] = sizeof(int),
+    [FSDP_OPTION_INT64] = sizeof(int64_t),
+    [FSDP_OPTION_DOUBLE] = sizeof(double),
+    [FSDP_OPTION_STRING] = sizeof(const char *),
+    [FSDP_OPTION_CHOICE] = sizeof(int),
+    [FSDP_OPTION_DTYPE] = sizeof(fsdp_dtype),
+    [FSDP_OPTION_SIZE] = sizeof(int64_t),
+    [FSDP_OPTION_LIST] = sizeof(fsdp_option_list),
+    [FSDP_OPTION_BOOL_OR_INT] = sizeof(int),
+};
+
 void fsdp_option_clear(const fsdp_option *option, void *place)
 {
-    static const size_t sizes[] = {
-        [FSDP_OPTION_BOOL] = sizeof(bool),
-        [FSDP_OPTION_INT] = sizeof(int),
-        [FSDP_OPTION_INT64] = sizeof(int64_t),
-        [FSDP_OPTION_DOUBLE] = sizeof(double),
-        [FSDP_OPTION_STRING] = sizeof(const char *),
-        [FSDP_OPTION_CHOICE] = sizeof(int),
-        [FSDP_OPTION_DTYPE] = sizeof(fsdp_dtype),
-        [FSDP_OPTION_SIZE] = sizeof(int64_t),
-        [FSDP_OPTION_LIST] = sizeof(fsdp_option_list),
-        [FSDP_OPTION_BOOL_OR_INT] = sizeof(int),
-    };
     const double unset = (double)NAN;
     memset(place, 0, sizes[option->type]);
     if (option->type == FSDP_OPTION_DOUBLE)
@@ -422,15 +423,47 @@ static bool is_silence(const fsdp_option *option, const fsdp_option_given *given
            !*(const bool *)place;
 }
 
+/* Room for any value. */
+typedef union any_value {
+    long long integer;
+    double real;
+    const char *text;
+    fsdp_option_list list;
+} any_value;
+
+/* Is the value at `place` the default? Without a default: 0, false, an empty text or list. */
+static bool is_default(fsdp_options *options, const fsdp_option *option, const void *place)
+{
+    any_value value = {0};
+    const size_t size = sizes[option->type];
+    if (option->type == FSDP_OPTION_LIST)
+        return !option->value && ((const fsdp_option_list *)place)->count == 0;
+    if (option->type == FSDP_OPTION_STRING)
+        return strcmp(*(const char *const *)place, option->value ? option->value : "") == 0;
+    const fsdp_option_given given = {.text = option->value};
+    if (option->value && store(options, option, &given, &value) != FSDP_OK)
+        return false;
+    return memcmp(&value, place, size) == 0;
+}
+
+/* Of a switch either default says nothing, of other types one that is 0 or empty; files list
+ * everything. */
+static bool says_nothing(fsdp_options *options, const fsdp_option *option,
+                         const fsdp_option_given *given, const void *place)
+{
+    static const any_value zero = {0};
+    const bool empty = option->type == FSDP_OPTION_STRING
+                           ? !**(const char *const *)place
+                           : memcmp(place, &zero, sizes[option->type]) == 0;
+    return is_default(options, option, place) &&
+           (given->origin != FSDP_ORIGIN_FLAG || fsdp_option_is_switch(option) ||
+            (empty && option->type != FSDP_OPTION_CHOICE && option->type != FSDP_OPTION_DTYPE));
+}
+
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given)
 {
     const fsdp_option *option = &options->spec->table[given->index];
-    union {
-        long long integer;
-        double real;
-        const char *text;
-        fsdp_option_list list;
-    } nowhere;
+    any_value nowhere = {0};
     void *place =
         option->offset == FSDP_OPTION_NOWHERE ? (void *)&nowhere : (char *)target + option->offset;
     fsdp_status status = store(options, option, given, place);
@@ -444,8 +477,11 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
     if (status == FSDP_OK && is_silence(option, given, place))
         options->sources[given->index] = (struct option_source){.origin = FSDP_ORIGIN_DEFAULT};
     else if (given->origin != FSDP_ORIGIN_DEFAULT)
-        options->sources[given->index] = (struct option_source){
-            .origin = given->origin, .where = given->where, .text = given->text};
+        options->sources[given->index] =
+            (struct option_source){.origin = given->origin,
+                                   .where = given->where,
+                                   .text = given->text,
+                                   .says_nothing = says_nothing(options, option, given, place)};
     return status;
 }
 

@@ -5,6 +5,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/train/evaluate.h"
+#include "src/train/generate.h"
 #include "src/train/isa_option.h"
 #include "src/train/precision.h"
 
@@ -43,15 +44,18 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_STRING, PLACE(target_column), .metavar = "NAME",
      .shown_default = "that of 'fsdp train'",
      .help = "the same with the target, or what follows the prompt"},
+    {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
+     .help = "as 'fsdp train' has it, of references too"},
     {.name = "max-samples", .aliases = "max-eval-samples,max-validation-samples",
      .type = FSDP_OPTION_INT64, PLACE(max_samples), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .shown_default = "0, all", .help = "use only the first N rows"},
     {.name = "max-source-length", .aliases = "max-input-length", .type = FSDP_OPTION_INT,
      PLACE(max_source_length), .value = "512", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "tokens of a source text; the rest is cut off"},
+     .help = "seq2seq: tokens of a source; the rest is cut off, of rows of ids only if this is "
+             "given"},
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "tokens of a target text that count for the loss; ROUGE sees the whole text"},
+     .help = "seq2seq: the same of a target, for the loss; ROUGE sees the whole text"},
     {.name = "max-seq-length", .aliases = "block-size,context-length,seq-length,sequence-length",
      .type = FSDP_OPTION_INT64, PLACE(max_seq_length), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1073741824), .shown_default = "0, as many as the model takes; token "
@@ -89,10 +93,25 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-static fsdp_status check(void *target, const fsdp_options *options)
+static void derive(void *target, const fsdp_options *options)
 {
     fsdp_evaluate_config *c = target;
     fsdp_generation_options_given(options, &c->generation);
+    c->cut_sources = fsdp_options_given(options, "max-source-length");
+    c->cut_targets = fsdp_options_given(options, "max-target-length");
+    c->says.task_prefix = fsdp_options_says(options, "task-prefix");
+    c->says.text_column = fsdp_options_says(options, "text-column");
+    c->says.target_column = fsdp_options_says(options, "target-column");
+    c->says.max_source_length = fsdp_options_says(options, "max-source-length");
+    c->says.max_target_length = fsdp_options_says(options, "max-target-length");
+    c->says.seed = fsdp_options_says(options, "seed");
+    c->says.generate = fsdp_options_origin(options, "generate") > FSDP_ORIGIN_ENV && c->generate;
+}
+
+static fsdp_status check(void *target, const fsdp_options *options)
+{
+    fsdp_evaluate_config *c = target;
+    (void)options;
     if (!c->models.count)
         return fsdp_error(FSDP_ERR_INVALID, "--model is empty");
     if (!*c->data)
@@ -103,6 +122,10 @@ static fsdp_status check(void *target, const fsdp_options *options)
                           : c->prompts      ? "--prompts"
                           : c->examples > 0 ? "--examples"
                                             : "--baseline-data");
+    const fsdp_setting_flag setting = fsdp_generation_settings_first(&c->generation);
+    if (!c->generate && *setting.text)
+        return fsdp_error(FSDP_ERR_INVALID, "%s needs texts; --no-generate gives none",
+                          setting.text);
     FSDP_TRY(fsdp_check_compute_dtype("--param-dtype", c->param_dtype));
     return FSDP_OK;
 }
@@ -121,6 +144,7 @@ static const fsdp_options_spec spec = {
                 "      --baseline-data wikihowAll.csv --examples 5\n",
     .table = table,
     .count = FSDP_LENGTH(table),
+    .derive = derive,
     .check = check,
 };
 

@@ -36,8 +36,9 @@ static const fsdp_option table[] = {
      PLACE(run.task_prefix), .metavar = "TEXT", .value = "",
      .help = "put before every text, e.g. 'summarize: '"},
     {.name = "max-source-length", .type = FSDP_OPTION_INT, PLACE(run.max_source_length),
-     .optional = true, .shown_default = "seq2seq: 512; causal: 0", .bounds = FSDP_AT_LEAST(0),
-     .metavar = "N", .help = "tokens of a text, the rest is cut off; 0: all"},
+     .optional = true, .shown_default = "texts of seq2seq: 512; else 0",
+     .bounds = FSDP_AT_LEAST(0), .metavar = "N",
+     .help = "tokens of a prompt, the rest is cut off; 0: all"},
 
     FSDP_GENERATION_OPTIONS(offsetof(generate_config, run.generation),
                             "generation_config.json's, else 20"),
@@ -170,6 +171,7 @@ static fsdp_status generate(fsdp_group *group, void *arg)
     config->run.n_texts = count;
     config->run.seed = (uint64_t)config->seed;
     config->run.max_source_length_given = fsdp_options_given(config->options, "max_source_length");
+    config->run.asks_for_seed = fsdp_options_says(config->options, "seed");
     fsdp_generation_options_given(config->options, &config->run.generation);
     fsdp_status status = fsdp_generate_run(&config->run, group, print_result, print_note, config);
     fsdp_free(texts);

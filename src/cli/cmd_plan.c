@@ -56,6 +56,7 @@ static const char *const not_looked_at[] = {
     "task-prefix",
     "text-column",
     "target-column",
+    "wikihow-cleaning",
     "max-train-samples",
     "max-validation-samples",
     "document-token",
@@ -172,6 +173,7 @@ int fsdp_cmd_plan(int argc, char **argv)
         .count = count,
         .derive = derive,
         .check = fsdp_train_options()->check,
+        .in_vain = fsdp_train_options()->in_vain,
     };
     int code = table ? fsdp_cli_options(&spec, argc, argv, &config, &options)
                      : fsdp_cli_failed(spec.program);

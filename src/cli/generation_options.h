@@ -61,5 +61,6 @@ extern const char *const fsdp_early_stopping_choices[];
 #define FSDP_FILE_OR(text) .shown_default = "generation_config.json's, else " text
 /* clang-format on */
 
-/* Note in *settings which of its options were given, in the command line, a file or a variable. */
+/* Note in *settings which of its options were given, in the command line, a file or a variable, and
+ * which of them are asked for. */
 void fsdp_generation_options_given(const fsdp_options *options, fsdp_generation_settings *settings);

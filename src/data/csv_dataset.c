@@ -1,6 +1,6 @@
 /* Texts in CSV: pairs for summarization, prompts and completions or whole texts for causal models,
  * which are targets without a source here. Opening reads and checks the whole file but keeps only
- * where its rows are (16 bytes each); an example is read, cleaned and tokenised when it is asked
+ * where its rows are (16 bytes each); an example is read and tokenised when it is asked
  * for, by whichever thread asks. Ranks of a host so share the file's pages instead of each holding
  * the texts. */
 #include "src/data/dataset.h"
@@ -138,7 +138,7 @@ static fsdp_status find_columns(csv_dataset *d, const fsdp_csv_row *header)
 
 /* ---- rows ---- */
 
-/* The two texts of p->row, stripped as the WikiHow script strips them. */
+/* The two texts of p->row; with WikiHow's cleaning, stripped as its script strips them. */
 static void take_texts(const csv_dataset *d, pair *p)
 {
     static char none[] = "";
@@ -221,7 +221,7 @@ static fsdp_status read_bytes(const csv_dataset *d, const place *at, char *bytes
     return FSDP_OK;
 }
 
-/* Read row `index` again and clean it; p->row is the caller's to end. */
+/* Read row `index` again, with the cleaning of the options; p->row is the caller's to end. */
 static fsdp_status read_pair(const csv_dataset *d, int64_t index, pair *p)
 {
     const place *at = &d->places[index];
@@ -381,7 +381,11 @@ fsdp_status fsdp_csv_dataset_open(const char *path, const char *titles,
     fsdp_status status = d->path && d->source_prefix ? open_file(d, titles) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&csv_ops, d, out);
-    if (status != FSDP_OK)
+    if (status != FSDP_OK) {
         csv_close(d);
-    return status;
+        return status;
+    }
+    const bool pairs = options->task == FSDP_TASK_SEQ2SEQ;
+    fsdp_dataset_set_uses(*out, FSDP_USES_TEXTS | (pairs ? FSDP_USES_CLEANING : 0));
+    return FSDP_OK;
 }

@@ -19,6 +19,8 @@ struct fsdp_dataset {
     const fsdp_dataset_ops *ops;
     void *self;
     int64_t first, len; /* of the rows of self */
+    unsigned uses;      /* FSDP_USES_ */
+    const char *note;   /* of its opener; or NULL */
 };
 
 /* ---- opening ---- */
@@ -91,6 +93,16 @@ static fsdp_status check_is_kept(const char *path)
                       path);
 }
 
+/* The two options of WikiHow's scripts change texts of pairs, and nothing else has those. */
+static fsdp_status check_has_pairs(const fsdp_dataset_options *o, bool pairs)
+{
+    if (pairs || (o->cleaning == FSDP_CLEANING_NONE && !o->skip_long_summaries))
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_ERR_INVALID, "%s is for pairs of texts in CSV, for sequence to sequence models",
+        o->cleaning == FSDP_CLEANING_NONE ? "leaving out long summaries" : "WikiHow's cleaning");
+}
+
 static fsdp_status check_options(const fsdp_dataset_options *o)
 {
     if (o->max_source_length < 0 || o->max_target_length < 0 || o->max_length < 0 ||
@@ -106,6 +118,7 @@ static fsdp_status check_options(const fsdp_dataset_options *o)
     if (o->span_corruption && o->task != FSDP_TASK_SEQ2SEQ)
         return fsdp_error(FSDP_ERR_INVALID, "dataset: span corruption is for sequence to sequence "
                                             "models");
+    FSDP_TRY(check_has_pairs(o, o->task == FSDP_TASK_SEQ2SEQ && !o->span_corruption));
     if (o->max_positions && o->max_length > o->max_positions)
         return fsdp_error(FSDP_ERR_INVALID,
                           "dataset: rows of up to %" PRId64
@@ -123,25 +136,27 @@ static void complete_columns(fsdp_dataset_options *o)
 {
     if (!o->source_prefix)
         o->source_prefix = "";
-    if (o->task != FSDP_TASK_SEQ2SEQ) {
-        o->cleaning = FSDP_CLEANING_NONE;
-        o->skip_long_summaries = false;
+    if (o->task != FSDP_TASK_SEQ2SEQ)
         return;
-    }
     if (!o->source_column)
         o->source_column = "text";
     if (!o->target_column)
         o->target_column = "headline";
 }
 
+/* What is read as text or drawn has a length; ids are as long as they are unless one is given. */
+static void complete_lengths(fsdp_dataset_options *o)
+{
+    if (!o->max_source_length)
+        o->max_source_length = 512;
+    if (!o->max_target_length)
+        o->max_target_length = 150;
+}
+
 static fsdp_status complete_options(const fsdp_dataset_options *given, fsdp_dataset_options *full)
 {
     fsdp_dataset_options o = given ? *given : (fsdp_dataset_options){0};
     FSDP_TRY(check_options(&o));
-    if (!o.max_source_length)
-        o.max_source_length = 512;
-    if (!o.max_target_length)
-        o.max_target_length = 150;
     if (!o.max_positions)
         o.max_positions = INT64_MAX;
     if (!o.max_samples)
@@ -183,6 +198,8 @@ static fsdp_status open_texts(const char *file, bool jsonl, const char *titles,
     fsdp_dataset *dataset;
     if (share)
         all.max_samples = INT64_MAX;
+    if (!jsonl)
+        complete_lengths(&all);
     FSDP_TRY(jsonl ? fsdp_jsonl_dataset_open(file, &all, &dataset)
                    : fsdp_csv_dataset_open(file, titles, &all, &dataset));
     fsdp_status status = share ? take_share(dataset, file, options) : FSDP_OK;
@@ -206,6 +223,10 @@ static fsdp_status open_rows(const char *path, const fsdp_dataset_options *optio
                             "%s: classification takes JSON lines of ids; texts would need BERT's "
                             "tokenizer, which is not here",
                             file);
+    if (status == FSDP_OK && jsonl) {
+        status = check_has_pairs(options, false);
+        fsdp_error_context(status, "%s", file);
+    }
     if (status == FSDP_OK && !jsonl)
         status = fsdp_titles_find(file, options->split, &titles);
     if (status == FSDP_OK)
@@ -231,8 +252,10 @@ fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *opti
                           "%s: documents are split at token %" PRId32
                           " (--document-token) in token files (.bin) only",
                           path, full.document_token);
-    if (full.span_corruption)
+    if (full.span_corruption) {
+        complete_lengths(&full);
         return fsdp_span_dataset_open(path, tokens, &full, out);
+    }
     if (!tokens)
         return open_rows(path, &full, out);
     if (full.split != FSDP_SPLIT_ALL)
@@ -255,6 +278,26 @@ fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self, fsdp_da
     *dataset = (fsdp_dataset){.ops = ops, .self = self, .len = ops->len(self)};
     *out = dataset;
     return FSDP_OK;
+}
+
+unsigned fsdp_dataset_uses(const fsdp_dataset *dataset)
+{
+    return dataset->uses;
+}
+
+void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses)
+{
+    dataset->uses = uses;
+}
+
+const char *fsdp_dataset_note(const fsdp_dataset *dataset)
+{
+    return dataset->note;
+}
+
+void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note)
+{
+    dataset->note = note;
 }
 
 void fsdp_dataset_close(fsdp_dataset *dataset)

@@ -19,6 +19,20 @@ FSDP_MUST_CHECK fsdp_status fsdp_token_dataset_open(const char *path,
 FSDP_MUST_CHECK fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
+/* Options that counted for the rows of a dataset: those of texts do not where rows are ids. */
+enum {
+    FSDP_USES_SOURCE_PREFIX = 1,
+    FSDP_USES_SOURCE_COLUMN = 2,
+    FSDP_USES_TARGET_COLUMN = 4,
+    FSDP_USES_CLEANING = 8,
+    FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN
+};
+unsigned fsdp_dataset_uses(const fsdp_dataset *dataset);
+/* For those who open one; 0 unless it is set. */
+void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses);
+/* What fsdp_dataset_note() gives; lives as long as the dataset. */
+void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
+
 /* Is `path` a token file, a pattern of files, or a folder that holds token files? */
 FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
 

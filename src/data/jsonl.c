@@ -20,10 +20,14 @@ typedef struct row {
 typedef struct jsonl_dataset {
     const fsdp_tokenizer *tokenizer; /* for texts; may be NULL */
     fsdp_task task;
+    size_t max_source, max_target; /* SEQ2SEQ: to which an example is cut; 0: it is whole */
+    int32_t eos;                   /* -1: not known */
     int32_t *ids;
     size_t ids_len, ids_cap;
     row *rows;
     size_t len, rows_cap;
+    fsdp_jsonl_rows of_file;
+    char *note; /* fsdp_dataset_note(), or NULL */
 } jsonl_dataset;
 
 /* ---- reading ---- */
@@ -54,7 +58,7 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
 }
 
 static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *options,
-                             const char *path, fsdp_example *example)
+                             const char *path, fsdp_example *example, fsdp_jsonl_rows *rows)
 {
     fsdp_json *doc;
     fsdp_status status = fsdp_json_parse("row", line->number, line->text, line->length, &doc);
@@ -63,7 +67,7 @@ static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *
         return status;
     }
     fsdp_example_empty(example);
-    status = fsdp_jsonl_row(fsdp_json_root(doc), options, example);
+    status = fsdp_jsonl_row(fsdp_json_root(doc), options, line->number, example, rows);
     fsdp_json_destroy(doc);
     if (status == FSDP_ERR_NOT_FOUND)
         status = FSDP_ERR_FORMAT; /* a missing key: the row is malformed */
@@ -93,7 +97,7 @@ static fsdp_status read_rows(jsonl_dataset *d, const char *path,
             break;
         if (is_blank(&line))
             continue;
-        status = parse_row(&line, options, path, &example);
+        status = parse_row(&line, options, path, &example, &d->of_file);
         if (status == FSDP_OK)
             status = keep_row(d, &example);
     }
@@ -101,6 +105,9 @@ static fsdp_status read_rows(jsonl_dataset *d, const char *path,
     fsdp_lines_close(lines);
     if (status == FSDP_OK && d->len == 0)
         status = fsdp_error(FSDP_ERR_FORMAT, "%s: no rows", path);
+    if (status == FSDP_OK)
+        status = fsdp_unused_keys_note(&d->of_file.unused, path, &d->note);
+    fsdp_unused_keys_fini(&d->of_file.unused);
     return status;
 }
 
@@ -111,6 +118,20 @@ static int64_t jsonl_len(void *self)
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
+/* To `length` ids; 0: whole. A list that ends with </s> keeps it, as the tokenizer does where it
+ * cuts a text. */
+static void cut(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
+{
+    size_t n = list->len;
+    if (!length || n <= length)
+        return;
+    while (n && list->ids[n - 1] == FSDP_IGNORE_INDEX)
+        n--;
+    if (n > length && list->ids[n - 1] == d->eos)
+        list->ids[length - 1] = d->eos;
+    list->len = length;
+}
+
 static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
 {
     const jsonl_dataset *d = self;
@@ -119,6 +140,8 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
     FSDP_TRY(fsdp_token_list_set(&example->source, at, r->source));
     FSDP_TRY(fsdp_token_list_set(&example->labels, at += r->source, r->labels));
     at += r->labels;
+    cut(d, &example->source, d->max_source);
+    cut(d, &example->labels, d->max_target);
     if (r->positions) {
         FSDP_TRY(fsdp_token_list_set(&example->position_ids, at, r->source));
         at += r->source;
@@ -169,6 +192,7 @@ static void jsonl_close(void *self)
     jsonl_dataset *d = self;
     fsdp_free(d->ids);
     fsdp_free(d->rows);
+    fsdp_free(d->note);
     fsdp_free(d);
 }
 
@@ -187,10 +211,21 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
         return FSDP_ERR_NOMEM;
     d->tokenizer = options->tokenizer;
     d->task = options->task;
+    if (d->task == FSDP_TASK_SEQ2SEQ) { /* whose rows have no other lists */
+        d->max_source = (size_t)options->max_source_length;
+        d->max_target = (size_t)options->max_target_length;
+    }
+    d->eos = options->eos_id      ? options->eos_id
+             : options->tokenizer ? fsdp_tokenizer_eos_id(options->tokenizer)
+                                  : -1;
     fsdp_status status = read_rows(d, path, options);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&jsonl_ops, d, out);
-    if (status != FSDP_OK)
+    if (status != FSDP_OK) {
         jsonl_close(d);
-    return status;
+        return status;
+    }
+    fsdp_dataset_set_uses(*out, d->of_file.any_texts ? FSDP_USES_TEXTS : 0);
+    fsdp_dataset_set_note(*out, d->note);
+    return FSDP_OK;
 }

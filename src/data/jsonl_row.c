@@ -15,6 +15,8 @@ typedef struct reading {
     fsdp_json_node object;
     const fsdp_dataset_options *options;
     int64_t count, first, end;
+    const char *const *keys;   /* that the row's form uses; NULL at the end */
+    const char *prompt, *text; /* keys of texts, where that is its form; or NULL */
 } reading;
 
 /* ---- arrays ---- */
@@ -125,11 +127,19 @@ static fsdp_status check_positions(const reading *r, const fsdp_token_list *posi
 
 static fsdp_status read_seq2seq(reading *r, fsdp_example *example)
 {
+    static const char *const keys[] = {"input_ids",
+                                       "labels",
+                                       "attention_mask",
+                                       "position_ids",
+                                       "decoder_input_ids",
+                                       "decoder_attention_mask",
+                                       NULL};
     int64_t *labels = NULL;
     size_t count = 0;
     if (!fsdp_json_has(r->object, "input_ids"))
         return fsdp_json_mismatch(r->object, NULL,
                                   "input_ids and labels (texts of seq2seq are read from CSV)");
+    r->keys = keys;
     FSDP_TRY(read_source(r, &example->source));
     FSDP_TRY(take_beside(r, "position_ids", 0, INT32_MAX, &example->position_ids));
     FSDP_TRY(check_positions(r, &example->position_ids));
@@ -140,7 +150,8 @@ static fsdp_status read_seq2seq(reading *r, fsdp_example *example)
         status = set_narrow(&example->labels, labels, count);
     fsdp_free(labels);
     FSDP_TRY(status);
-    return check_labels(r, "labels", &example->labels, 0);
+    FSDP_TRY(check_labels(r, "labels", &example->labels, 0));
+    return fsdp_check_decoder_keys(r->object, &example->labels, r->options->decoder_start_id);
 }
 
 static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
@@ -157,6 +168,9 @@ static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
 
 static fsdp_status read_causal_ids(reading *r, fsdp_example *example)
 {
+    static const char *const keys[] = {"input_ids",    "labels",        "attention_mask",
+                                       "position_ids", "prompt_length", NULL};
+    r->keys = keys;
     FSDP_TRY(read_source(r, &example->source));
     FSDP_TRY(
         take_beside(r, "labels", FSDP_IGNORE_INDEX, r->options->vocab_size - 1, &example->labels));
@@ -187,8 +201,10 @@ static fsdp_status append_ids(const reading *r, const char *key, bool loss, fsdp
     return status;
 }
 
-static fsdp_status read_prompt_and_completion(const reading *r, fsdp_example *example)
+static fsdp_status read_prompt_and_completion(reading *r, fsdp_example *example)
 {
+    static const char *const keys[] = {"prompt_ids", "completion_ids", NULL};
+    r->keys = keys;
     FSDP_TRY(append_ids(r, "prompt_ids", false, example));
     FSDP_TRY(append_ids(r, "completion_ids", true, example));
     if (example->source.len == 0)
@@ -209,7 +225,7 @@ static void text_keys(const reading *r, const char **prompt, const char **text)
     *text = both ? "completion" : "text";
 }
 
-static fsdp_status read_text(const reading *r, fsdp_example *example)
+static fsdp_status read_text(reading *r, fsdp_example *example)
 {
     const char *prompt_key, *text_key, *prompt = "", *text = NULL;
     const char *prefix = r->options->source_prefix;
@@ -221,6 +237,8 @@ static fsdp_status read_text(const reading *r, fsdp_example *example)
     if (prompt_key)
         FSDP_TRY(fsdp_json_get_str(r->object, prompt_key, &prompt));
     FSDP_TRY(fsdp_json_get_str(r->object, text_key, &text));
+    r->prompt = prompt_key;
+    r->text = text_key;
     FSDP_TRY(fsdp_check_tokenizer(fsdp_json_name(r->object.doc), "a text", r->options));
     char *full = fsdp_strdup_printf("%s%s", prefix, prompt);
     if (!full)
@@ -291,7 +309,12 @@ static fsdp_status read_class(const reading *r, const char *key, int64_t *class)
 static fsdp_status read_classified(reading *r, fsdp_example *example)
 {
     const char *key = fsdp_json_has(r->object, "labels") ? "labels" : "label";
+    static const char *const with_labels[] = {"input_ids",    "attention_mask", "token_type_ids",
+                                              "position_ids", "labels",         NULL};
+    static const char *const with_label[] = {"input_ids",    "attention_mask", "token_type_ids",
+                                             "position_ids", "label",          NULL};
     int64_t class = 0;
+    r->keys = strcmp(key, "labels") == 0 ? with_labels : with_label;
     FSDP_TRY(read_source(r, &example->source));
     FSDP_TRY(take_beside(r, "token_type_ids", 0, r->options->type_vocab_size - 1,
                          &example->token_type_ids));
@@ -302,19 +325,44 @@ static fsdp_status read_classified(reading *r, fsdp_example *example)
     return fsdp_token_list_set(&example->labels, &(int32_t){(int32_t) class}, 1);
 }
 
-fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *options,
-                           fsdp_example *example)
+static fsdp_status read_example(reading *r, fsdp_example *example)
+{
+    switch (r->options->task) {
+    case FSDP_TASK_CAUSAL_LM:
+        return read_causal(r, example);
+    case FSDP_TASK_CLASSIFICATION:
+        return read_classified(r, example);
+    case FSDP_TASK_SEQ2SEQ:
+        break;
+    }
+    return read_seq2seq(r, example);
+}
+
+/* ---- the keys of a row ---- */
+
+static bool is_used(const reading *r, const char *key)
+{
+    for (const char *const *used = r->keys; used && *used; used++)
+        if (strcmp(*used, key) == 0)
+            return true;
+    return (r->prompt && strcmp(r->prompt, key) == 0) || (r->text && strcmp(r->text, key) == 0);
+}
+
+static fsdp_status check_keys(const reading *r, int64_t line, fsdp_unused_keys *unused)
+{
+    for (fsdp_json_node v = fsdp_json_first(r->object); v.value; v = fsdp_json_next(v))
+        if (!is_used(r, v.key) && fsdp_json_kind_of(v) != FSDP_JSON_NULL)
+            FSDP_TRY(fsdp_unused_key(r->object, v, line, unused));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_jsonl_row(fsdp_json_node object, const fsdp_dataset_options *options, int64_t line,
+                           fsdp_example *example, fsdp_jsonl_rows *rows)
 {
     reading r = {.object = object, .options = options};
     if (fsdp_json_kind_of(object) != FSDP_JSON_OBJECT)
         return fsdp_json_mismatch(object, NULL, "an object");
-    switch (options->task) {
-    case FSDP_TASK_CAUSAL_LM:
-        return read_causal(&r, example);
-    case FSDP_TASK_CLASSIFICATION:
-        return read_classified(&r, example);
-    case FSDP_TASK_SEQ2SEQ:
-        break;
-    }
-    return read_seq2seq(&r, example);
+    FSDP_TRY(read_example(&r, example));
+    rows->any_texts |= r.text != NULL;
+    return check_keys(&r, line, &rows->unused);
 }

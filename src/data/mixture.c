@@ -5,7 +5,7 @@
  * are spread evenly even without a shuffle, and where j lies in its part is computed, not looked
  * up. The k-th example of part c in epoch e is number e n_c + k of all it ever gives, and those are
  * its own epochs one after the other, each in the order of a sampler of its own. */
-#include <fsdp/data.h>
+#include "src/data/dataset.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -169,6 +169,11 @@ fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts, size_t count, bo
     if (status != FSDP_OK) { /* the datasets stay the caller's */
         fsdp_free(own);
         fsdp_free(m);
+        return status;
     }
-    return status;
+    unsigned uses = 0;
+    for (size_t c = 0; c < count; c++)
+        uses |= fsdp_dataset_uses(parts[c].dataset);
+    fsdp_dataset_set_uses(*out, uses);
+    return FSDP_OK;
 }

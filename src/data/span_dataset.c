@@ -120,9 +120,14 @@ fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
                         .lengths = lengths,
                         .tokenizer = options->tokenizer};
     fsdp_status status = open_rows(path, tokens, options, &d->rows);
+    bool columns = false;
+    if (status == FSDP_OK && !tokens)
+        status = fsdp_texts_have_columns(path, &columns);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&span_ops, d, out);
-    if (status != FSDP_OK)
+    if (status == FSDP_OK)
+        fsdp_dataset_set_uses(*out, columns ? FSDP_USES_SOURCE_COLUMN : 0);
+    else
         span_close(d);
     return status;
 }

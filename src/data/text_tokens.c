@@ -104,10 +104,10 @@ static fsdp_status append_lines(const char *path, const fsdp_dataset_options *op
 
 /* ---- any of them ---- */
 
-static fsdp_status has_rows(const char *path, bool *rows)
+fsdp_status fsdp_texts_have_columns(const char *path, bool *have)
 {
-    *rows = fsdp_path_is_directory(path) || fsdp_ends_with(path, ".csv");
-    return *rows ? FSDP_OK : fsdp_is_jsonl_path(path, rows);
+    *have = fsdp_path_is_directory(path) || fsdp_ends_with(path, ".csv");
+    return *have ? FSDP_OK : fsdp_is_jsonl_path(path, have);
 }
 
 fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
@@ -115,7 +115,7 @@ fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *optio
 {
     stream s = {.width = options->vocab_size > UINT16_MAX + 1 ? 4 : 2};
     bool rows;
-    FSDP_TRY(has_rows(path, &rows));
+    FSDP_TRY(fsdp_texts_have_columns(path, &rows));
     fsdp_status status = rows ? append_rows(path, options, &s) : append_lines(path, options, &s);
     char *name = status == FSDP_OK ? fsdp_strdup(path) : NULL;
     if (!name) {

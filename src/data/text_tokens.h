@@ -9,3 +9,5 @@
  * vocab_size allows. Errors name file and line. *file is closed by fsdp_token_file_close(). */
 FSDP_MUST_CHECK fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
                                              fsdp_token_file *file);
+/* Are its texts in rows with keys or columns? */
+FSDP_MUST_CHECK fsdp_status fsdp_texts_have_columns(const char *path, bool *have);

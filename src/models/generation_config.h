@@ -67,7 +67,7 @@ typedef struct fsdp_generation_settings {
 #define FSDP_FIELD(name) bool name;
         FSDP_GENERATION_SETTINGS(FSDP_FIELD)
 #undef FSDP_FIELD
-    } given;
+    } given, asked_for; /* asked_for: see fsdp_options_says() */
 } fsdp_generation_settings;
 
 /* What the model itself says; transformers' defaults. */

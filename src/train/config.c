@@ -6,6 +6,7 @@
 #include <fsdp/state_dict.h>
 
 #include "src/train/config.h"
+#include "src/train/config_effect.h"
 #include "src/train/config_paths.h"
 #include "src/train/config_trainer.h"
 #include "src/train/plot.h"
@@ -50,8 +51,24 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->task_prefix = fsdp_train_task_prefix(task);
 }
 
+/* Lengths and cleaning of pairs, for models that learn none. */
+static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
+{
+    const char *flag = c->wikihow_cleaning         ? "wikihow-cleaning"
+                       : c->says.max_source_length ? "max-source-length"
+                       : c->says.max_target_length && c->generate_examples == 0
+                           ? "max-target-length" /* of examples it is the length */
+                           : NULL;
+    if (task == FSDP_TASK_SEQ2SEQ || !flag)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "--%s is for --task seq2seq; %s has %s", flag,
+                      fsdp_train_task_name(task),
+                      c->wikihow_cleaning ? "its texts as they are" : "--max-seq-length");
+}
+
 static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
 {
+    FSDP_TRY(check_pair_options(c, task));
     if (c->min_lr > c->lr)
         return fsdp_error(FSDP_ERR_INVALID, "--min-lr %g is above --lr %g", c->min_lr, c->lr);
     if (task != FSDP_TASK_SEQ2SEQ && c->target_column && !c->text_column)
@@ -204,6 +221,7 @@ static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options
 static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "lr-schedule");
+    c->given_lr_decay = c->lr_decay;
     if (!given && fsdp_options_given(options, "lr-decay"))
         c->lr_schedule = c->lr_decay ? FSDP_LR_COSINE : FSDP_LR_CONSTANT;
     else if (!given && c->min_lr > 0)
@@ -216,11 +234,23 @@ static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
             c->lr_schedule == FSDP_LR_STEP ? FSDP_SCHEDULE_EPOCH : FSDP_SCHEDULE_STEP;
 }
 
+static void derive_given(fsdp_train_config *c, const fsdp_options *options)
+{
+    c->cut_sources = fsdp_options_given(options, "max-source-length");
+    c->cut_targets = fsdp_options_given(options, "max-target-length");
+    c->says.task_prefix = fsdp_options_says(options, "task-prefix");
+    c->says.text_column = fsdp_options_says(options, "text-column");
+    c->says.target_column = fsdp_options_says(options, "target-column");
+    c->says.max_source_length = fsdp_options_says(options, "max-source-length");
+    c->says.max_target_length = fsdp_options_says(options, "max-target-length");
+}
+
 /* Values that nobody gave and that depend on others; and other tools' spellings. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
     fsdp_task task;
+    derive_given(c, options);
     c->relative_step &= c->optimizer == FSDP_OPTIMIZER_ADAFACTOR;
     if (given_task(c, &task))
         complete(c, task);
@@ -286,7 +316,6 @@ static const char *optimizer_name(int optimizer)
     return names[optimizer];
 }
 
-/* On the command line alone: files of transformers have them for nothing. */
 static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_options *options)
 {
     static const struct {
@@ -308,7 +337,7 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
         if (wants == c->optimizer ||
             (fsdp_optimizer_is_adam(wants) && fsdp_optimizer_is_adam(c->optimizer)))
             continue;
-        if (fsdp_options_origin(options, rows[i].option) == FSDP_ORIGIN_FLAG)
+        if (fsdp_options_says(options, rows[i].option))
             return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s",
                               rows[i].option, optimizer_name(wants), optimizer_name(c->optimizer));
     }
@@ -329,13 +358,15 @@ static fsdp_status check_sgd(const fsdp_train_config *c)
 
 static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_options *options)
 {
-    static const char *const rates[] = {"lr", "lr-schedule"};
+    static const char *const rates[] = {"lr",    "lr-schedule", "lr-decay",      "min-lr",
+                                        "gamma", "step-size",   "schedule-unit", "warmup-steps"};
     if (c->optimizer != FSDP_OPTIMIZER_ADAFACTOR)
         return FSDP_OK;
     if (c->warmup_init && !c->relative_step)
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
     for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
-        if (given_by_hand(options, rates[i]))
+        if (fsdp_options_says(options, rates[i]) ||
+            (i < 2 && given_by_hand(options, rates[i]))) /* any rate, and any schedule */
             return fsdp_error(FSDP_ERR_INVALID,
                               "--%s contradicts --relative-step, with which Adafactor chooses the "
                               "rate itself",
@@ -609,7 +640,8 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     FSDP_TRY(check_wrapping(c));
     FSDP_TRY(check_checkpoints(c, options));
     FSDP_TRY(fsdp_train_paths_check(c));
-    return check_output(c);
+    FSDP_TRY(check_output(c));
+    return fsdp_train_effect_check(c, options);
 }
 
 /* --offload-dir alone says it too. */

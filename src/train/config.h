@@ -102,11 +102,13 @@ typedef struct fsdp_train_config {
     const char *validation_data;                  /* NULL: none */
     const char *task_prefix;                      /* put before every source text; NULL: by task */
     const char *text_column, *target_column;      /* NULL: by task */
+    bool wikihow_cleaning;                        /* of texts of pairs, as the tutorial does it */
     int64_t max_train_samples;                    /* first rows used; 0: all */
     int64_t max_validation_samples;
     int max_source_length; /* SEQ2SEQ: tokens, end of sequence included */
     int max_target_length;
-    int val_max_target_length; /* of validation rows; 0: max_target_length */
+    int val_max_target_length;     /* of validation rows; 0: max_target_length */
+    bool cut_sources, cut_targets; /* rows of ids too, since the length was given; not options */
     int64_t max_seq_length; /* other tasks: tokens of a row; 0: the model's, 1024 in token files */
     int64_t document_token; /* of token files: a document begins there; -1: none does */
     double dropout;         /* NAN: what the model's config.json says */
@@ -141,7 +143,8 @@ typedef struct fsdp_train_config {
     double init_scale;       /* of the loss, with float16 */
     double growth_factor, backoff_factor; /* by which it grows, or shrinks where it overflows */
     int growth_interval;                  /* steps without overflow after which that grows */
-    bool lr_decay;                        /* another word for it */
+    bool lr_decay;                        /* another word for it, */
+    bool given_lr_decay;                  /* as it was given; not an option */
     int lr_schedule;                      /* fsdp_lr_schedule_kind */
     int schedule_unit; /* fsdp_schedule_unit; without the flag: epoch for step, else step */
     double gamma;
@@ -222,6 +225,12 @@ typedef struct fsdp_train_config {
     /* Not an option: an earlier attempt of the same job, which was not refused, may have saved. */
     bool restarted;
     const atomic_bool *interrupted; /* true: begin no save, end; not an option; NULL: never */
+
+    /* Which options of some tasks or rows alone are asked for (fsdp_options_says), so that they are
+     * refused where they change nothing. Not an option. */
+    struct {
+        bool task_prefix, text_column, target_column, max_source_length, max_target_length;
+    } says;
 
     /* spellings of other tools, folded into the fields above */
     bool bf16, fp16, tutorial_loss;

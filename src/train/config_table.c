@@ -1,6 +1,7 @@
 /* The option table of `fsdp train`. Names are this project's; aliases are those of the FSDP
  * tutorials, transformers' Trainer and Accelerate. */
 #include "src/base/assert.h"
+#include "src/train/config_effect.h"
 #include "src/train/isa_option.h"
 #include "src/train/precision.h"
 
@@ -117,6 +118,9 @@ static const fsdp_option table[] = {
      .type = FSDP_OPTION_STRING, PLACE(target_column), .metavar = "NAME",
      .shown_default = "headline; causal-lm: completion, or none",
      .help = "the same with the target, or what follows the prompt"},
+    {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
+     .help = "seq2seq, CSV: texts without line ends and quotes, as the FSDP tutorial's data set "
+             "class and its WikiHow script clean them; else they are as in the file"},
     {.name = "max-train-samples", .type = FSDP_OPTION_INT64, PLACE(max_train_samples),
      .value = "0", .bounds = FSDP_AT_LEAST(0), .shown_default = "0, all",
      .help = "use only the first N rows"},
@@ -125,11 +129,12 @@ static const fsdp_option table[] = {
      .shown_default = "0, all", .help = "use only the first N rows for validation"},
     {.name = "max-source-length", .aliases = "max-input-length", .type = FSDP_OPTION_INT,
      PLACE(max_source_length), .value = "512", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "tokens of a source text; the rest is cut off. span-corruption: every input has "
-             "exactly so many, and targets the length that follows"},
+     .help = "seq2seq: tokens of a source; the rest is cut off, of rows of ids only if this is "
+             "given. span-corruption: every input has exactly so many, and targets the length that "
+             "follows"},
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "tokens of a target text; the rest is cut off"},
+     .help = "seq2seq: the same of a target"},
     {.name = "val-max-target-length", .type = FSDP_OPTION_INT, PLACE(val_max_target_length),
      .value = "0", .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "0, --max-target-length",
      .help = "the same of validation rows"},
@@ -657,6 +662,7 @@ const fsdp_options_spec *fsdp_train_options(void)
         .config_alias = "fsdp-config",
         .derive = fsdp_train_config_derive,
         .check = fsdp_train_config_check,
+        .in_vain = fsdp_train_option_in_vain,
     };
     return &spec;
 }

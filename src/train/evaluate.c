@@ -9,10 +9,12 @@
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/io.h"
+#include "src/base/log.h"
 #include "src/base/str.h"
 #include "src/ckpt/hf_dir.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
+#include "src/data/dataset.h"
 #include "src/train/config.h"
 #include "src/train/config_paths.h"
 #include "src/train/evaluate_internal.h"
@@ -155,17 +157,39 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
     return fsdp_model_open(&options, v->group, v->device, &v->model);
 }
 
-/* What the models are for; the first one says. */
-static fsdp_status check_task(const evaluator *v)
+/* Options of pairs and of their texts, for models that have none; and the other way round. */
+static fsdp_status check_task_options(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
     const fsdp_model_info *info = &v->model->info;
     const fsdp_task task = info->format.task;
-    const char *flag = c->predictions     ? "--predictions"
-                       : c->prompts       ? "--prompts"
-                       : c->baseline_data ? "--baseline-data"
-                       : c->examples > 0  ? "--examples"
-                                          : NULL;
+    const fsdp_setting_flag setting = fsdp_generation_settings_first(&c->generation);
+    const char *flag = c->predictions              ? "--predictions"
+                       : c->prompts                ? "--prompts"
+                       : c->baseline_data          ? "--baseline-data"
+                       : c->examples > 0           ? "--examples"
+                       : c->wikihow_cleaning       ? "--wikihow-cleaning"
+                       : c->says.generate          ? "--generate"
+                       : c->says.max_source_length ? "--max-source-length"
+                       : c->says.max_target_length ? "--max-target-length"
+                       : *setting.text             ? setting.text
+                                                   : NULL;
+    if (task != FSDP_TASK_SEQ2SEQ && flag)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s is for seq2seq models; a %s is for %s", flag,
+                          info->class_name, fsdp_train_task_name(task));
+    if (task == FSDP_TASK_SEQ2SEQ && c->max_seq_length > 0)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--max-seq-length is for causal-lm and classification; a %s has "
+                          "--max-source-length and --max-target-length",
+                          info->class_name);
+    return FSDP_OK;
+}
+
+/* What the models are for; the first one says. */
+static fsdp_status check_task(const evaluator *v)
+{
+    const fsdp_model_info *info = &v->model->info;
+    const fsdp_task task = info->format.task;
     if (task != v->all->task)
         return fsdp_error(FSDP_ERR_INVALID,
                           "%s is for %s, the first model for %s: figures of different tasks cannot "
@@ -175,10 +199,7 @@ static fsdp_status check_task(const evaluator *v)
     if (task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s has no head, so there is nothing to measure",
                           info->class_name);
-    if (task != FSDP_TASK_SEQ2SEQ && flag)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s is for seq2seq models; a %s is for %s", flag,
-                          info->class_name, fsdp_train_task_name(task));
-    return FSDP_OK;
+    return check_task_options(v);
 }
 
 static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t max_samples,
@@ -191,12 +212,31 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .source_prefix = c->task_prefix ? c->task_prefix : fsdp_train_task_prefix(task),
         .source_column = c->text_column,
         .target_column = c->target_column,
-        .max_source_length = c->max_source_length,
-        .max_target_length = c->max_target_length,
+        .cleaning = c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : FSDP_CLEANING_NONE,
+        /* 0 is the same default, which leaves ids whole */
+        .max_source_length = c->cut_sources ? c->max_source_length : 0,
+        .max_target_length = c->cut_targets ? c->max_target_length : 0,
         .max_length = c->max_seq_length,
         .max_samples = max_samples,
         .validation = true};
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
+}
+
+/* --data of a model, with what is to be said of it, once. */
+static fsdp_status open_data(evaluator *v, bool first_model)
+{
+    const fsdp_evaluate_config *c = v->config;
+    FSDP_TRY(open_dataset(v, c->data, c->max_samples, &v->set));
+    if (first_model && is_first(v) && fsdp_dataset_note(v->set))
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(v->set));
+    const char *flag = c->says.task_prefix     ? "task-prefix"
+                       : c->says.text_column   ? "text-column"
+                       : c->says.target_column ? "target-column"
+                                               : NULL;
+    if (flag && !(fsdp_dataset_uses(v->set) & FSDP_USES_TEXTS))
+        return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows that are texts; those of %s are ids",
+                          flag, c->data);
+    return FSDP_OK;
 }
 
 /* References and candidates, once, with the first model's tokenizer. Data without texts (ids and no
@@ -346,6 +386,7 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
         config->max_new_tokens = v->config->max_target_length;
     config->num_return_sequences = 1;
     FSDP_TRY(fsdp_generate_check(v->model, config));
+    FSDP_TRY(fsdp_generation_settings_check(s, config));
     if (fsdp_generate_max_new(v->model, config, 1) < 1)
         return fsdp_error(FSDP_ERR_INVALID,
                           "max_length %lld counts the start token: there is no room for new ones",
@@ -365,6 +406,17 @@ static fsdp_status prepare_texts(evaluator *v, const char *name)
     if (status != FSDP_ERR_FORMAT) /* which names a file */
         fsdp_error_context(status, "%s", name);
     return fsdp_agree(v->group, status);
+}
+
+/* Weights are drawn from it, and texts. */
+static fsdp_status check_seed(const evaluator *v)
+{
+    const fsdp_evaluate_config *c = v->config;
+    const bool draws_texts = v->all->have_texts && v->generation.do_sample;
+    if (!c->says.seed || c->untrained || c->from_config || draws_texts)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--seed needs --do-sample, --untrained or --from-config: nothing is drawn");
 }
 
 /* Block m of consecutive rows; beyond the end it has none, and is generated all the same, because
@@ -428,10 +480,11 @@ static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_eva
     fsdp_error_context(status, "%s", name);
     FSDP_TRY(status);
     FSDP_TRY(fsdp_model_tokenizer_open(v->model, v->config->tokenizer, &v->tokenizer));
-    FSDP_TRY(open_dataset(v, v->config->data, v->config->max_samples, &v->set));
+    FSDP_TRY(open_data(v, result == v->all->items));
     if (result == v->all->items)
         FSDP_TRY(fsdp_agree(v->group, open_texts(v)));
     FSDP_TRY(prepare_texts(v, name));
+    FSDP_TRY(check_seed(v));
     FSDP_TRY(measure_loss(v, result));
     return v->all->have_texts ? measure_texts(v, result) : FSDP_OK;
 }

@@ -25,8 +25,16 @@ typedef struct fsdp_evaluate_config {
     const char *baseline_data; /* rows whose targets are tried as the constant sentence, or NULL */
     const char *task_prefix;   /* NULL: that of `fsdp train` */
     const char *text_column, *target_column; /* as `fsdp train` has them, or NULL */
+    bool wikihow_cleaning;                   /* the same */
     int64_t max_samples;                     /* 0: all rows */
     int max_source_length, max_target_length;
+    bool cut_sources, cut_targets; /* rows of ids too, since the length was given; not options */
+    /* Which options are asked for (fsdp_options_says), so that they are refused where they change
+     * nothing. Not an option. */
+    struct {
+        bool task_prefix, text_column, target_column, max_source_length, max_target_length, seed,
+            generate;
+    } says;
     int64_t max_seq_length; /* other tasks than seq2seq; 0: what the model takes */
     int batch_size;
     bool generate; /* seq2seq: texts and ROUGE, not the loss alone */

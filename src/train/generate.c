@@ -1,6 +1,7 @@
 /* See generate.h. A prompt is run once; its sequences (beams, samples) branch off afterwards.
  * Sequences that have ended leave the cache, so that the work shrinks with them. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -71,6 +72,60 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
     }
     *config = c;
     return FSDP_OK;
+}
+
+fsdp_setting_flag fsdp_generation_settings_first(const fsdp_generation_settings *settings)
+{
+    fsdp_setting_flag flag = {""};
+    const char *first = NULL;
+#define FSDP_FIRST(name)                                                                           \
+    if (!first && settings->asked_for.name)                                                        \
+        first = #name;
+    FSDP_GENERATION_SETTINGS(FSDP_FIRST)
+#undef FSDP_FIRST
+    if (first)
+        snprintf(flag.text, sizeof flag.text, "--%s", first);
+    for (char *c = flag.text; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    return flag;
+}
+
+static fsdp_status check_beam_settings(const fsdp_generation_settings *s,
+                                       const fsdp_generation_config *c)
+{
+    const bool penalty = s->asked_for.length_penalty && c->length_penalty != 1;
+    const bool stops = s->asked_for.early_stopping && c->early_stopping;
+    if (c->num_beams > 1 || (!penalty && !stops))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "--%s needs --num-beams above 1",
+                      penalty ? "length-penalty" : "early-stopping");
+}
+
+static fsdp_status check_sampling_settings(const fsdp_generation_settings *s,
+                                           const fsdp_generation_config *c)
+{
+    const char *flag = s->asked_for.temperature && c->temperature != 1 ? "temperature"
+                       : s->asked_for.top_k && c->top_k > 0            ? "top-k"
+                       : s->asked_for.top_p && c->top_p < 1            ? "top-p"
+                       : s->asked_for.min_p && c->min_p > 0            ? "min-p"
+                                                                       : NULL;
+    if (c->do_sample || !flag)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--%s needs --do-sample: without it the likeliest token is taken", flag);
+}
+
+fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *s,
+                                           const fsdp_generation_config *c)
+{
+    if (s->asked_for.max_length && s->asked_for.max_new_tokens)
+        return fsdp_error(FSDP_ERR_INVALID, "--max-length contradicts --max-new-tokens, which says "
+                                            "the same without the prompt");
+    if (s->asked_for.min_length && s->asked_for.min_new_tokens)
+        return fsdp_error(FSDP_ERR_INVALID, "--min-length contradicts --min-new-tokens, which says "
+                                            "the same without the prompt");
+    FSDP_TRY(check_beam_settings(s, c));
+    return check_sampling_settings(s, c);
 }
 
 void fsdp_generate_warn(const fsdp_generation_config *config)

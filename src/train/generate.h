@@ -36,6 +36,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model
 #define FSDP_GENERATES_WITHOUT_EOS                                                                 \
     "generation_config.json names no eos_token_id: texts go on to their greatest length"
 
+/* The first setting that is asked for, as a flag: "--num-beams"; "" if there is none. */
+typedef struct fsdp_setting_flag {
+    char text[40];
+} fsdp_setting_flag;
+fsdp_setting_flag fsdp_generation_settings_first(const fsdp_generation_settings *settings);
+/* FSDP_ERR_INVALID naming the flag if a setting that is asked for changes nothing in `config`, in
+ * which the settings are: of beams without beams, of sampling without it, two lengths. */
+FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *settings,
+                                                           const fsdp_generation_config *config);
+
 /* Say which keys of the model's generation_config.json change the result and are not handled, and
  * whether the one that ends a text is missing. */
 void fsdp_generate_warn(const fsdp_generation_config *config);

@@ -101,12 +101,33 @@ static bool is_seq2seq(const generate_run *g)
     return g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
 }
 
-/* A source of T5 is as long as in training; transformers cuts nothing that is to be continued. */
+/* A text of T5 is as long as in training; transformers cuts nothing that is to be continued. */
 static int max_source_length(const generate_run *g)
 {
     if (g->config->max_source_length_given)
         return g->config->max_source_length;
     return is_seq2seq(g) ? 512 : 0;
+}
+
+static fsdp_status check_prefix(const generate_run *g)
+{
+    const fsdp_generate_config *c = g->config;
+    if (!c->task_prefix || !*c->task_prefix || c->n_texts || c->input)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--task-prefix is put before texts; --input-ids %s has ids alone",
+                      c->input_ids ? c->input_ids : "");
+}
+
+/* Rows of ids are cut if a length is given, and then as texts are. */
+static fsdp_status read_ids(generate_run *g)
+{
+    const fsdp_generate_config *c = g->config;
+    const fsdp_prompt_ids rows = {
+        .vocab_size = g->model->info.vocab_size,
+        .max_length = c->max_source_length_given ? c->max_source_length : 0,
+        .eos_id = is_seq2seq(g) ? (int32_t)g->model->info.eos_token_id : -1};
+    return fsdp_prompts_read_ids(&g->prompts, &rows, c->input_ids);
 }
 
 static fsdp_status read_prompts(generate_run *g)
@@ -123,10 +144,10 @@ static fsdp_status read_prompts(generate_run *g)
     if (c->input)
         FSDP_TRY(fsdp_prompts_read_texts(&g->prompts, &e, c->input));
     if (c->input_ids)
-        FSDP_TRY(fsdp_prompts_read_ids(&g->prompts, c->input_ids, g->model->info.vocab_size));
+        FSDP_TRY(read_ids(g));
     if (g->prompts.n == 0)
         return fsdp_error(FSDP_ERR_INVALID, "there is nothing to generate from");
-    return FSDP_OK;
+    return check_prefix(g);
 }
 
 static void tell_notes(const generate_run *g)
@@ -139,6 +160,8 @@ static void tell_notes(const generate_run *g)
     }
     if (g->generation.n_eos == 0 && !g->generation.from_config_json)
         note(g, FSDP_GENERATES_WITHOUT_EOS);
+    if (g->prompts.note)
+        note(g, g->prompts.note);
     if (g->n_short) {
         snprintf(text, sizeof text,
                  "the model has %lld positions: after %zu of %zu prompts they end before the most "
@@ -202,6 +225,11 @@ static fsdp_status prepare(generate_run *g)
         g->generation.num_return_sequences = c->num_return_sequences;
     if (status == FSDP_OK)
         status = fsdp_generate_check(g->model, &g->generation);
+    if (status == FSDP_OK)
+        status = fsdp_generation_settings_check(&c->generation, &g->generation);
+    if (status == FSDP_OK && c->asks_for_seed && !g->generation.do_sample)
+        status = fsdp_error(FSDP_ERR_INVALID, "--seed needs --do-sample: without it the likeliest "
+                                              "token is taken");
     if (status == FSDP_OK)
         status = read_prompts(g);
     if (status == FSDP_OK)

@@ -14,11 +14,12 @@ typedef struct fsdp_generate_config {
     const char *input;                   /* file of texts, one a line; NULL: none */
     const char *input_ids;               /* JSON or JSON lines of ids; NULL: none */
     const char *task_prefix;             /* before every text; NULL: none */
-    int max_source_length;               /* ids of a text; 0: all. If given, */
-    bool max_source_length_given;        /* else 512 of a seq2seq model's, all of others' */
+    int max_source_length;               /* ids of a prompt; 0: all. If given, */
+    bool max_source_length_given;        /* else 512 of a seq2seq model's texts, all of others */
     fsdp_generation_settings generation; /* over the model's generation_config.json */
     int64_t num_return_sequences;        /* 0: likewise */
-    uint64_t seed;                       /* of sampling */
+    uint64_t seed;                       /* of sampling, */
+    bool asks_for_seed;                  /* which is an error without */
     int batch_size;                      /* prompts per rank at a time; default 8 */
     fsdp_dtype param_dtype;              /* of compute */
     bool reshard_each_step;

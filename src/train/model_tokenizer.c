@@ -34,6 +34,8 @@ fsdp_status fsdp_model_dataset_open(const fsdp_model *model, const fsdp_model_to
     all.type_vocab_size = info->type_vocab_size;
     all.num_classes = info->num_labels;
     all.class_names = (const char *const *)model->label_names;
+    all.eos_id = info->eos_token_id > 0 ? (int32_t)info->eos_token_id : 0;
+    all.decoder_start_id = info->format.decoder_start_token_id;
     fsdp_status status = fsdp_dataset_open(path, &all, set);
     if (status == FSDP_ERR_INVALID && !t->tokenizer && strstr(fsdp_last_error(), "tokenizer"))
         return fsdp_error(status, "%s (%s)", fsdp_last_error(), t->why_none);

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/batch.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/data/jsonl_keys.h"
 #include "src/train/prompts.h"
 
 enum {
@@ -20,6 +22,7 @@ void fsdp_prompts_free(fsdp_prompts *p)
         fsdp_token_list_fini(&p->items[i].ids);
     }
     fsdp_free(p->items);
+    fsdp_free(p->note);
     *p = (fsdp_prompts){0};
 }
 
@@ -137,12 +140,58 @@ static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64
     return status;
 }
 
-static fsdp_status add_row(fsdp_prompts *p, fsdp_json_node row, int64_t vocab)
+/* What rows of ids are read into. */
+typedef struct id_reader {
+    fsdp_prompts *prompts;
+    const fsdp_prompt_ids *options;
+    int64_t line; /* of the document that is read */
+    fsdp_unused_keys unused;
+} id_reader;
+
+static bool is_any(const char *key, const char *const *names)
 {
+    for (; *names; names++)
+        if (strcmp(*names, key) == 0)
+            return true;
+    return false;
+}
+
+/* A file to train on may be given: what it has of targets is left out, and said. */
+static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
+{
+    static const char *const used[] = {"input_ids", "attention_mask", NULL};
+    static const char *const targets[] = {"labels", "decoder_input_ids", "decoder_attention_mask",
+                                          "prompt_length", NULL};
+    for (fsdp_json_node v = fsdp_json_first(row); v.value; v = fsdp_json_next(v)) {
+        if (is_any(v.key, used) || fsdp_json_kind_of(v) == FSDP_JSON_NULL)
+            continue;
+        FSDP_TRY(is_any(v.key, targets) ? fsdp_collect_unused_key(v.key, r->line, &r->unused)
+                                        : fsdp_unused_key(row, v, r->line, &r->unused));
+    }
+    return FSDP_OK;
+}
+
+static void cut(id_reader *r, fsdp_token_list *ids)
+{
+    const fsdp_prompt_ids *o = r->options;
+    const size_t length = (size_t)o->max_length;
+    if (!length || ids->len <= length)
+        return;
+    if (ids->ids[ids->len - 1] == o->eos_id)
+        ids->ids[length - 1] = o->eos_id;
+    ids->len = length;
+    r->prompts->n_cut++;
+}
+
+static fsdp_status add_row(id_reader *r, fsdp_json_node row)
+{
+    fsdp_prompts *p = r->prompts;
     int64_t *wide, first, end;
     size_t n;
     const char *key = fsdp_json_kind_of(row) == FSDP_JSON_OBJECT ? "input_ids" : NULL;
-    FSDP_TRY(fsdp_json_get_i64s(row, key, 0, vocab - 1, &wide, &n));
+    if (key)
+        FSDP_TRY(check_keys(r, row));
+    FSDP_TRY(fsdp_json_get_i64s(row, key, 0, r->options->vocab_size - 1, &wide, &n));
     fsdp_status status = read_mask(row, n, &first, &end);
     if (status == FSDP_OK) {
         fsdp_prompt *prompt = add(p);
@@ -150,20 +199,22 @@ static fsdp_status add_row(fsdp_prompts *p, fsdp_json_node row, int64_t vocab)
             status = FSDP_ERR_NOMEM;
         for (int64_t i = first; status == FSDP_OK && i < end; i++)
             prompt->ids.ids[prompt->ids.len++] = (int32_t)wide[i];
+        if (status == FSDP_OK)
+            cut(r, &prompt->ids);
     }
     fsdp_free(wide);
     return status;
 }
 
 /* A document is one row, or an array of rows. */
-static fsdp_status add_document(fsdp_prompts *p, fsdp_json *doc, int64_t vocab)
+static fsdp_status add_document(id_reader *r, fsdp_json *doc)
 {
     fsdp_json_node root = fsdp_json_root(doc);
     fsdp_json_kind first = fsdp_json_kind_of(fsdp_json_at(root, 0));
     if (first != FSDP_JSON_ARRAY && first != FSDP_JSON_OBJECT)
-        return add_row(p, root, vocab);
+        return add_row(r, root);
     for (size_t i = 0; i < fsdp_json_len(root); i++)
-        FSDP_TRY(add_row(p, fsdp_json_at(root, i), vocab));
+        FSDP_TRY(add_row(r, fsdp_json_at(root, i)));
     return FSDP_OK;
 }
 
@@ -172,8 +223,7 @@ static bool is_blank(const char *line, size_t length)
     return strspn(line, " \t") >= length;
 }
 
-static fsdp_status add_lines(fsdp_prompts *p, const char *path, const char *text, size_t bytes,
-                             int64_t vocab)
+static fsdp_status add_lines(id_reader *r, const char *path, const char *text, size_t bytes)
 {
     const char *line;
     size_t at = 0, length;
@@ -182,7 +232,8 @@ static fsdp_status add_lines(fsdp_prompts *p, const char *path, const char *text
         if (is_blank(line, length))
             continue;
         FSDP_TRY(fsdp_json_parse(path, number, line, length, &doc));
-        fsdp_status status = add_document(p, doc, vocab);
+        r->line = number;
+        fsdp_status status = add_document(r, doc);
         fsdp_json_destroy(doc);
         if (status != FSDP_OK) {
             fsdp_error_context(status, "line %lld", (long long)number);
@@ -211,8 +262,9 @@ static fsdp_status first_line_is_open(const char *path, const char *text, size_t
     return *open ? FSDP_OK : status;
 }
 
-fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const char *path, int64_t vocab)
+fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const fsdp_prompt_ids *options, const char *path)
 {
+    id_reader r = {.prompts = p, .options = options, .line = 1};
     char *text;
     size_t bytes;
     FSDP_TRY(fsdp_file_read(path, MAX_FILE_BYTES, &text, &bytes));
@@ -225,11 +277,14 @@ fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const char *path, int64_t voc
     if (status == FSDP_OK && open) {
         status = fsdp_json_parse(path, 1, rows, bytes, &doc);
         if (status == FSDP_OK)
-            status = add_document(p, doc, vocab);
+            status = add_document(&r, doc);
         fsdp_json_destroy(doc);
     } else if (status == FSDP_OK) {
-        status = add_lines(p, path, rows, bytes, vocab);
+        status = add_lines(&r, path, rows, bytes);
     }
+    if (status == FSDP_OK)
+        status = fsdp_unused_keys_note(&r.unused, path, &p->note);
+    fsdp_unused_keys_fini(&r.unused);
     fsdp_free(text);
     return status;
 }

@@ -11,7 +11,8 @@ typedef struct fsdp_prompt {
 typedef struct fsdp_prompts {
     fsdp_prompt *items;
     size_t n, cap;
-    size_t n_cut; /* texts of which max_length left out the end */
+    size_t n_cut; /* those of which max_length left out the end */
+    char *note;   /* keys of rows of ids that are not used; NULL: none */
 } fsdp_prompts;
 
 void fsdp_prompts_free(fsdp_prompts *prompts);
@@ -32,7 +33,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
                                                     const char *path);
+/* How rows of ids are read: max_length as above; where it cuts a row that ends with eos_id, that
+ * stays its end (-1: plainly cut). */
+typedef struct fsdp_prompt_ids {
+    int64_t vocab_size;
+    int max_length;
+    int32_t eos_id;
+} fsdp_prompt_ids;
+
 /* Rows of ids below vocab_size: a JSON array of rows, or a row a line; a row is [1, 2] or
- * {"input_ids": [1, 2]}, of which an "attention_mask" beside them keeps those with a one. */
-FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_ids(fsdp_prompts *prompts, const char *path,
-                                                  int64_t vocab_size);
+ * {"input_ids": [1, 2]}, of which an "attention_mask" beside them keeps those with a one. Other
+ * keys are noted, or refused as fsdp_dataset_open() refuses them; targets are noted alone. */
+FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_ids(fsdp_prompts *prompts,
+                                                  const fsdp_prompt_ids *rows, const char *path);

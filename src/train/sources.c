@@ -7,6 +7,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/log.h"
+#include "src/data/dataset.h"
 
 static const int source_tasks[] = {FSDP_TRAIN_SEQ2SEQ, FSDP_TRAIN_CAUSAL_LM,
                                    FSDP_TRAIN_CLASSIFICATION, FSDP_TRAIN_SPAN_CORRUPTION};
@@ -83,12 +85,11 @@ static fsdp_status check_span_corruption(const fsdp_train_config *c)
     return status;
 }
 
-/* On the command line alone, as with the options of optimizers. */
 static fsdp_status check_without_span_corruption(const fsdp_options *options)
 {
     static const char *const names[] = {"noise-density", "mean-noise-span-length"};
     for (size_t i = 0; i < FSDP_LENGTH(names); i++)
-        if (fsdp_options_origin(options, names[i]) == FSDP_ORIGIN_FLAG)
+        if (fsdp_options_says(options, names[i]))
             return fsdp_error(FSDP_ERR_INVALID, "--%s is for --task span-corruption", names[i]);
     return FSDP_OK;
 }
@@ -96,7 +97,7 @@ static fsdp_status check_without_span_corruption(const fsdp_options *options)
 fsdp_status fsdp_train_sources_check(const fsdp_train_config *c, const fsdp_options *options)
 {
     bool any_spans = false;
-    if (c->mix_data.count == 0 && fsdp_options_origin(options, "data-weight") == FSDP_ORIGIN_FLAG)
+    if (c->mix_data.count == 0 && fsdp_options_says(options, "data-weight"))
         return fsdp_error(FSDP_ERR_INVALID, "--data-weight needs --mix-data: alone, --data is all");
     for (size_t i = 0; i < count_sources(c); i++) {
         fsdp_train_source source;
@@ -118,6 +119,16 @@ fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *c, fsdp_task 
     return FSDP_OK;
 }
 
+bool fsdp_train_sources_have_pairs(const fsdp_train_config *c)
+{
+    for (size_t i = 0; i < count_sources(c); i++) {
+        fsdp_train_source source;
+        if (get_source(c, i, &source) != FSDP_OK || source.task != FSDP_TRAIN_SPAN_CORRUPTION)
+            return true;
+    }
+    return false;
+}
+
 int64_t fsdp_train_sources_target_length(const fsdp_train_config *c)
 {
     int64_t longest = 0;
@@ -137,19 +148,38 @@ int64_t fsdp_train_sources_target_length(const fsdp_train_config *c)
 
 /* ---- opening ---- */
 
+/* Of a mixture only pairs of texts are cleaned; ids and plain texts are as they are. */
+static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_source *source,
+                                   fsdp_cleaning *cleaning)
+{
+    bool jsonl = false;
+    *cleaning = FSDP_CLEANING_NONE;
+    if (!c->wikihow_cleaning || source->task == FSDP_TRAIN_SPAN_CORRUPTION)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_is_jsonl_path(source->path, &jsonl));
+    if (!jsonl)
+        *cleaning = FSDP_CLEANING_WIKIHOW;
+    return FSDP_OK;
+}
+
 static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *source,
                                bool training, fsdp_dataset **set)
 {
     const fsdp_train_config *c = t->config;
     const fsdp_span_corruption noise = noise_of(c);
+    fsdp_cleaning cleaning;
+    FSDP_TRY(choose_cleaning(c, source, &cleaning));
     const fsdp_dataset_options options = {
         .task = t->task,
         .source_prefix = c->task_prefix,
         .source_column = c->text_column,
         .target_column = c->target_column,
-        .max_source_length = c->max_source_length,
-        .max_target_length =
-            training || !c->val_max_target_length ? c->max_target_length : c->val_max_target_length,
+        .cleaning = cleaning,
+        /* 0 is the same default, which leaves ids whole */
+        .max_source_length = c->cut_sources ? c->max_source_length : 0,
+        .max_target_length = !training && c->val_max_target_length ? c->val_max_target_length
+                             : c->cut_targets                      ? c->max_target_length
+                                                                   : 0,
         .max_length = c->max_seq_length,
         .max_samples = training ? c->max_train_samples : c->max_validation_samples,
         .validation = !training,
@@ -157,7 +187,31 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .document_token = (int32_t)c->document_token,
         .class_hint = "--num-labels N or --class-names A,B,... says otherwise",
         .span_corruption = source->task == FSDP_TRAIN_SPAN_CORRUPTION ? &noise : NULL};
-    return fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, set);
+    FSDP_TRY(fsdp_model_dataset_open(t->model, &t->tokenizer, source->path, &options, set));
+    if (fsdp_trainer_is_first(t) && fsdp_dataset_note(*set))
+        fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(*set));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    const struct {
+        bool says;
+        unsigned use;
+        const char *flag, *rows;
+    } options[] = {
+        {c->says.task_prefix, FSDP_USES_SOURCE_PREFIX, "task-prefix", "texts"},
+        {c->says.text_column, FSDP_USES_SOURCE_COLUMN, "text-column", "texts with names"},
+        {c->says.target_column, FSDP_USES_TARGET_COLUMN, "target-column", "texts with names"},
+        {c->wikihow_cleaning, FSDP_USES_CLEANING, "wikihow-cleaning", "pairs of texts in CSV"}};
+    const unsigned uses = fsdp_dataset_uses(t->train_set) |
+                          (t->validation_set ? fsdp_dataset_uses(t->validation_set) : 0);
+    for (size_t i = 0; i < FSDP_LENGTH(options); i++)
+        if (options[i].says && !(uses & options[i].use))
+            return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows that are %s; those of %s are not",
+                              options[i].flag, options[i].rows, c->data);
+    return FSDP_OK;
 }
 
 /* What a run of one ordinary source says nothing of. */

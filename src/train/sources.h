@@ -18,6 +18,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check(const fsdp_train_config *co
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *config,
                                                           fsdp_task task);
 
+/* Is any source other than span corruption? The checks have passed, or errors count as yes. */
+bool fsdp_train_sources_have_pairs(const fsdp_train_config *config);
 /* Tokens of the longest target that any source of a SEQ2SEQ model has. The checks have passed. */
 int64_t fsdp_train_sources_target_length(const fsdp_train_config *config);
 
@@ -25,3 +27,6 @@ int64_t fsdp_train_sources_target_length(const fsdp_train_config *config);
  * else --validation-data. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_open(const fsdp_trainer *t, bool training,
                                                     fsdp_dataset **set);
+/* Once the training rows, and those for validation if there are any, are open: FSDP_ERR_INVALID if
+ * an option of texts was given and none of them is one. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t);

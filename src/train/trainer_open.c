@@ -306,6 +306,7 @@ static fsdp_status open_data(fsdp_trainer *t)
         FSDP_TRY(check_labels(t, t->validation_set, c->validation_data));
         FSDP_TRY(open_loader(t, t->validation_set, false, &t->validation_loader));
     }
+    FSDP_TRY(fsdp_train_sources_check_texts(t));
     t->steps_per_epoch = fsdp_loader_steps(t->train_loader);
     t->total_steps = fsdp_train_epochs_steps(c->epochs, t->steps_per_epoch);
     if (c->max_steps > 0 && c->max_steps < t->total_steps)

@@ -43,6 +43,38 @@ done
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --json --max-new-tokens 2
 expect json_has_prompt_and_ids 0 '^\{"index": 1, "sequence": 0, "input_ids": \[196, .*, 1\], "ids": \[0, 196, 73\], "new_ids": \[196, 73\]\}$' out
 
+# --- lengths and what is for texts ---
+printf '{"input_ids": [250, 250, 250, 299, 299, 299, 1], "labels": [7, 1]}\n' >"$dir/long.jsonl"
+printf '[250, 250, 250, 299, 1]\n' >"$dir/cut.jsonl"
+run generate --model "$model" --input-ids "$dir/long.jsonl" --max-new-tokens 20 --max-source-length 5
+check ids_are_cut_if_a_length_is_given [ "$(cat out)" = '[250, 1]' ]
+expect which_is_said 0 '1 of 1 prompts cut to their first 5 tokens'
+expect what_is_not_used_is_said 0 "long.jsonl: not used: 'labels' \(line 1\)"
+run generate --model "$model" --input-ids "$dir/cut.jsonl" --task-prefix 'a: '
+expect ids_take_no_prefix 1 '--task-prefix is put before texts; --input-ids .*cut.jsonl has ids alone'
+printf '{"input_ids": [250, 1], "position_ids": [3, 4]}\n' >"$dir/keys.jsonl"
+run generate --model "$model" --input-ids "$dir/keys.jsonl"
+expect arguments_of_models_are_refused 1 'position_ids: expected none'
+
+# --- settings that change nothing ---
+vain() {
+    text=$1
+    shift
+    run generate --model "$model" --input-ids "$dir/cut.jsonl" "$@"
+    expect "${1#--}_is_refused" 1 "$text"
+}
+vain '--length-penalty needs --num-beams above 1' --length-penalty 2
+vain '--early-stopping needs --num-beams above 1' --early-stopping true
+vain '--temperature needs --do-sample' --temperature 0.5
+vain '--top-k needs --do-sample' --top-k 5
+vain '--top-p needs --do-sample' --top-p 0.5
+vain '--min-p needs --do-sample' --min-p 0.5
+vain '--seed needs --do-sample' --seed 3
+vain '--max-length contradicts --max-new-tokens' --max-length 5 --max-new-tokens 4
+vain '--min-length contradicts --min-new-tokens' --min-length 2 --min-new-tokens 1
+run generate --model "$model" --input-ids "$dir/cut.jsonl" --temperature 1 --top-p 1 --length-penalty 1
+expect values_that_ask_for_nothing_are_accepted 0
+
 # --- beams, samples, settings ---
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --num-beams 4 --max-new-tokens 20
 expect beams_are_transformers 0 '^\[250, 156, 42, 127, 89, 305, 158, 195, 178, 132, 99, 12, 149, 168, 207, 288, 108, 153, 36, 1\]$' out

@@ -124,7 +124,7 @@ for ranks in 1 2 4; do
     script $ranks --batch-size 2 --data-dir all.csv
     keep script.$ranks
     run launch -n $ranks train --model model --data train.csv --validation-data validation.csv \
-        --task-prefix= --sampler distributed --loss-reduction mean-of-means --batch-size 2 \
+        --task-prefix= --wikihow-cleaning --sampler distributed --loss-reduction mean-of-means --batch-size 2 \
         --output trained.$ranks
     losses >train.$ranks
     check "fsdp_train_has_the_same_losses_on_$ranks" cmp -s script.$ranks train.$ranks

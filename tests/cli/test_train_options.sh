@@ -21,6 +21,70 @@ mkdir folder
 cp all.csv folder/wikihowAll.csv
 cp all.csv folder/more.csv
 
+# --- texts are those of the file ---
+# text_loss FILE FLAGS...: of its first step; dropout would not be the same for other lengths
+text_loss() {
+    file=$1
+    shift
+    rm -rf o
+    run train --model words --from-config --tokenizer "$tokenizer" --data "$file" --output o --epochs 1 \
+        --lr 0 --dropout 0 --num-workers 0 --metrics m.jsonl "$@"
+    sed -n 's/.*"step", "step": 1,.*"loss": \([^,]*\),.*/\1/p' m.jsonl
+}
+printf 'text,headline\n"cut the\nrope","a ""short""\nrope"\n' >t_lines.csv
+printf 'text,headline\ncut the rope,"a ""short"" rope"\n' >t_spaces.csv
+printf 'text,headline\ncut therope,a shortrope\n' >t_joined.csv
+lines=$(text_loss t_lines.csv)
+check a_line_end_is_a_space [ -n "$lines" -a "$lines" = "$(text_loss t_spaces.csv)" ]
+check texts_are_not_cleaned [ "$lines" != "$(text_loss t_joined.csv)" ]
+cleaned=$(text_loss t_lines.csv --wikihow-cleaning)
+check cleaning_joins_and_takes_quotes [ "$cleaned" = "$(text_loss t_joined.csv)" ]
+# what evaluate and generate make of the same row
+text_loss t_lines.csv >/dev/null
+run evaluate --model o --data t_lines.csv --prompts prompts --predictions predicted --json
+check evaluate_reads_the_same_texts grep -q "\"loss\": $lines[,}]" out
+check prompts_have_their_lines_joined_by_spaces [ "$(cat prompts)" = 'summarize: cut the rope' ]
+run evaluate --model o --data t_lines.csv --wikihow-cleaning --no-generate --json
+check evaluate_cleans_on_request grep -q "\"loss\": $cleaned[,}]" out
+printf '{"input_ids": [5], "labels": [1]}\n' >t_ids.jsonl
+run evaluate --model o --data t_ids.jsonl --wikihow-cleaning
+expect evaluate_cleans_no_ids 1 "t_ids.jsonl: WikiHow's cleaning is for pairs of texts in CSV"
+train 1 --wikihow-cleaning
+refused ids_are_not_cleaned '--wikihow-cleaning is for rows that are pairs of texts in CSV; those of ids.jsonl are not'
+
+# --- rows of ids: lengths, and what is for texts ---
+awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 40; i++) printf ", %d", 2 + (i * 7 + r) % 60
+    printf ", 1], \"labels\": [5"; for (i = 1; i < 20; i++) printf ", %d", 2 + (i * 3 + r) % 60; print ", 1]}" } }' >long.jsonl
+awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 11; i++) printf ", %d", 2 + (i * 7 + r) % 60
+    printf ", 1], \"labels\": [5"; for (i = 1; i < 6; i++) printf ", %d", 2 + (i * 3 + r) % 60; print ", 1]}" } }' >short.jsonl
+train 2 --data short.jsonl --batch-size 2
+keep short
+train 2 --data long.jsonl --batch-size 2 --max-source-length 12 --max-target-length 7
+keep cut
+check ids_are_cut_and_keep_their_end same short cut
+check tokens_are_those_of_the_plan grep -q '"tokens": 76,' m.jsonl
+run plan --model tiny --data long.jsonl --world-size 2 --batch-size 2 --max-source-length 12 --max-target-length 7
+check the_plan_has_that_batch shows 'batch of a rank: 2 x 12 \+ 7 tokens'
+train 1 --data long.jsonl --batch-size 2
+check without_a_length_ids_are_whole grep -q '"tokens": 124,' m.jsonl
+run evaluate --model o --data long.jsonl --max-source-length 12 --max-target-length 7 --json
+sed -n 's/.*\("loss": [^,]*\),.*/\1/p' out >of_long
+run evaluate --model o --data short.jsonl --json
+sed -n 's/.*\("loss": [^,]*\),.*/\1/p' out >of_short
+check evaluate_cuts_ids_alike [ -s of_long -a "$(cat of_long)" = "$(cat of_short)" ]
+train 1 --task-prefix 'sum: '
+refused ids_take_no_prefix '--task-prefix is for rows that are texts; those of ids.jsonl are not'
+train 1 --text-column a
+refused ids_have_no_columns '--text-column is for rows that are texts with names'
+run evaluate --model tiny --from-config --data long.jsonl --task-prefix 'sum: '
+expect ids_take_no_prefix_in_evaluate 1 '--task-prefix is for rows that are texts; those of long.jsonl are ids'
+sed 's/}$/, "url": "a"}/' ids.jsonl >keys.jsonl
+train 2 --data keys.jsonl --max-steps 1
+check an_unused_key_is_noted_once [ "$(grep -c "keys.jsonl: not used: 'url' (line 1)" err)" -eq 1 ]
+sed '3s/}$/, "sample_weight": 2}/' ids.jsonl >keys.jsonl
+train 2 --data keys.jsonl
+refused a_weight_of_a_row_is_refused 'keys.jsonl: line 3: row: sample_weight: expected 1, or none: losses have no weights'
+
 # --- optimizers ---
 train 2 --optimizer adam
 keep adam

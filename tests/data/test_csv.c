@@ -294,7 +294,8 @@ TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
                    "s,t\r\n"
                    "o,Two,Second,s,t\r\n");
     fsdp_dataset *dataset;
-    fsdp_dataset_options options = {.tokenizer = tokenizer, .source_prefix = "summarize: "};
+    fsdp_dataset_options options = {
+        .tokenizer = tokenizer, .cleaning = FSDP_CLEANING_WIKIHOW, .source_prefix = "summarize: "};
     ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
     ASSERT_INT(fsdp_dataset_len(dataset), 2);
     check_texts(t, dataset, 0, "summarize: The houseis nice.Yes.", "Sell yourself first.");
@@ -314,7 +315,6 @@ TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
     fsdp_dataset_close(dataset);
 
     options = (fsdp_dataset_options){.tokenizer = tokenizer,
-                                     .cleaning = FSDP_CLEANING_NONE,
                                      .max_source_length = 3,
                                      .max_target_length = 2,
                                      .max_samples = 1,
@@ -330,6 +330,56 @@ TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
     fsdp_example_fini(&example);
     fsdp_token_list_fini(&expected);
     fsdp_tokenizer_close(tokenizer);
+}
+
+/* Without options.cleaning the tokenizer sees the bytes of the fields: line ends (which T5 takes
+ * for spaces), quotes, "., ", blanks at the ends. */
+TEST(texts_are_not_changed_unless_cleaning_is_asked_for)
+{
+    NEEDS_LIBCSV();
+    static const char source[] = " one\ntwo \"three\"., four ``five``.\n\n,six ",
+                      target[] = "\nA.,\"b\"\nExample of text: c\n";
+    fsdp_tokenizer *tokenizer = open_tokenizer(t);
+    CHECK_HERE();
+    const char *path = write_text(t, "a.csv",
+                                  "text,headline\n"
+                                  "\" one\ntwo \"\"three\"\"., four ``five``.\n\n,six \","
+                                  "\"\nA.,\"\"b\"\"\nExample of text: c\n\"\n");
+    fsdp_dataset *dataset;
+    const fsdp_dataset_options options = {.tokenizer = tokenizer};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    check_texts(t, dataset, 0, source, target);
+    CHECK_HERE();
+    fsdp_example example = {0};
+    fsdp_token_list expected = {0};
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &example));
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, source, strlen(source), 0, &expected));
+    ASSERT_INT(example.source.len, expected.len);
+    ASSERT(memcmp(example.source.ids, expected.ids, expected.len * sizeof(int32_t)) == 0);
+    expected.len = 0;
+    ASSERT_OK(fsdp_tokenizer_encode(tokenizer, target, strlen(target), 0, &expected));
+    ASSERT_INT(example.labels.len, expected.len);
+    ASSERT(memcmp(example.labels.ids, expected.ids, expected.len * sizeof(int32_t)) == 0);
+    fsdp_dataset_close(dataset);
+    fsdp_example_fini(&example);
+    fsdp_token_list_fini(&expected);
+    fsdp_tokenizer_close(tokenizer);
+}
+
+TEST(cleaning_of_what_has_no_pairs_of_texts_is_refused)
+{
+    fsdp_dataset *dataset;
+    const char *rows = write_text(t, "rows.jsonl", "{\"input_ids\": [5], \"labels\": [1]}\n");
+    fsdp_dataset_options options = {.cleaning = FSDP_CLEANING_WIKIHOW};
+    ASSERT_ERROR(fsdp_dataset_open(rows, &options, &dataset), FSDP_ERR_INVALID,
+                 "rows.jsonl: WikiHow's cleaning is for pairs of texts in CSV");
+    options = (fsdp_dataset_options){.skip_long_summaries = true};
+    ASSERT_ERROR(fsdp_dataset_open(rows, &options, &dataset), FSDP_ERR_INVALID,
+                 "rows.jsonl: leaving out long summaries is for pairs");
+    options =
+        (fsdp_dataset_options){.task = FSDP_TASK_CAUSAL_LM, .cleaning = FSDP_CLEANING_WIKIHOW};
+    ASSERT_ERROR(fsdp_dataset_open(rows, &options, &dataset), FSDP_ERR_INVALID,
+                 "WikiHow's cleaning is for pairs");
 }
 
 /* Columns of causal models: prompt and completion if both are there, else text; or those named.

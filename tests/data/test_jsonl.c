@@ -288,6 +288,129 @@ TEST(longer_rows_lose_their_end)
     fsdp_dataset_close(dataset);
 }
 
+/* As a text that is cut does, a list that ends with </s> ends with it still; ignored labels behind
+ * it are not its end. Without a length ids are whole. */
+TEST(seq2seq_ids_are_cut_to_the_lengths_that_are_given)
+{
+    const char *path =
+        write_text(t, "a.jsonl",
+                   "{\"input_ids\": [5, 6, 7, 8, 1], \"labels\": [9, 10, 11, 1, -100, -100],"
+                   " \"attention_mask\": [1, 1, 1, 1, 1]}\n"
+                   "{\"input_ids\": [5, 6, 7, 8], \"labels\": [9, 10, 11, 12]}\n"
+                   "{\"input_ids\": [0, 5, 6, 1, 0], \"attention_mask\": [0, 1, 1, 1, 0],"
+                   " \"labels\": [9, 1, -100]}\n");
+    fsdp_dataset *dataset;
+    fsdp_example e = {0};
+    ASSERT_OK(fsdp_dataset_open(path, NULL, &dataset));
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+    CHECK_LIST(&e.source, 5, 6, 7, 8, 1);
+    CHECK_LIST(&e.labels, 9, 10, 11, 1, X, X);
+    fsdp_dataset_close(dataset);
+
+    fsdp_dataset_options options = {.max_source_length = 3, .max_target_length = 2, .eos_id = 1};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    ASSERT_OK(fsdp_dataset_get(dataset, 0, &e));
+    CHECK_LIST(&e.source, 5, 6, 1);
+    CHECK_LIST(&e.labels, 9, 1);
+    ASSERT_OK(fsdp_dataset_get(dataset, 1, &e));
+    CHECK_LIST(&e.source, 5, 6, 7);
+    CHECK_LIST(&e.labels, 9, 10);
+    ASSERT_OK(fsdp_dataset_get(dataset, 2, &e));
+    CHECK_LIST(&e.source, 5, 6, 1);
+    CHECK_LIST(&e.labels, 9, 1);
+    fsdp_dataset_close(dataset);
+
+    options = (fsdp_dataset_options){.max_target_length = 1, .eos_id = 1};
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    ASSERT_OK(fsdp_dataset_get(dataset, 1, &e));
+    CHECK_LIST(&e.source, 5, 6, 7, 8);
+    CHECK_LIST(&e.labels, 9);
+    fsdp_dataset_close(dataset);
+    fsdp_example_fini(&e);
+}
+
+static void check_note(fsdp_test *t, fsdp_task task, const char *text, const char *expected)
+{
+    const char *path = write_text(t, "a.jsonl", text);
+    const fsdp_dataset_options options = {.task = task};
+    fsdp_dataset *dataset;
+    ASSERT_OK(fsdp_dataset_open(path, &options, &dataset));
+    const char *note = fsdp_dataset_note(dataset);
+    if (!expected)
+        ASSERT(!note);
+    else if (!note || !strstr(note, expected))
+        fsdp_test_fail(t, __FILE__, __LINE__, "'%s' instead of '%s'", note ? note : "", expected);
+    fsdp_dataset_close(dataset);
+}
+
+TEST(keys_that_are_not_used_are_named)
+{
+    const fsdp_task pairs = FSDP_TASK_SEQ2SEQ, causal = FSDP_TASK_CAUSAL_LM;
+    check_note(t, pairs, "{\"input_ids\": [5], \"labels\": [1], \"position_ids\": [0]}\n", NULL);
+    check_note(t, pairs,
+               "{\"input_ids\": [5], \"labels\": [1], \"url\": \"a\"}\n\n"
+               "{\"input_ids\": [5], \"labels\": [1], \"url\": \"b\", \"id\": 3}\n",
+               "a.jsonl: not used: 'url' (line 1), 'id' (line 3)");
+    check_note(t, pairs,
+               "{\"input_ids\": [5], \"labels\": [1], \"weight\": 1, \"loss_mask\": [1, true],"
+               " \"token_type_ids\": [0]}\n",
+               "'weight' (line 1), 'loss_mask' (line 1), 'token_type_ids' (line 1)");
+    check_note(t, causal, "{\"input_ids\": [5], \"id\": null, \"prompt_length\": 1}\n", NULL);
+    check_note(t, causal, "{\"prompt_ids\": [5], \"completion_ids\": [1], \"labels\": 4}\n",
+               "not used: 'labels' (line 1)");
+    check_note(t, FSDP_TASK_CLASSIFICATION, "{\"input_ids\": [5], \"label\": 0, \"labels\": 1}\n",
+               "not used: 'label' (line 1)");
+    check_note(t, causal,
+               "{\"input_ids\": [5], \"a\": 1, \"b\": 1, \"c\": 1, \"d\": 1, \"e\": 1, \"f\": 1,"
+               " \"g\": 1, \"h\": 1, \"i\": 1}\n",
+               "'h' (line 1) and others");
+}
+
+/* What a model would have been given and what weighs a loss is not left out in silence. */
+TEST(arguments_of_models_that_are_not_used_are_refused)
+{
+    static const struct {
+        fsdp_task task;
+        const char *row, *expected;
+    } cases[] = {
+        {FSDP_TASK_SEQ2SEQ, "{\"input_ids\": [5], \"labels\": [7, 1], \"weight\": 0.5}",
+         "a.jsonl: line 1: row: weight: expected 1, or none"},
+        {FSDP_TASK_SEQ2SEQ, "{\"input_ids\": [5], \"labels\": [7, 1], \"loss_mask\": [1, 0]}",
+         "loss_mask: expected ones, or none"},
+        {FSDP_TASK_SEQ2SEQ, "{\"input_ids\": [5], \"labels\": [7], \"token_type_ids\": [1]}",
+         "token_type_ids: expected zeros, or none"},
+        {FSDP_TASK_SEQ2SEQ,
+         "{\"input_ids\": [5], \"labels\": [7, 1], \"decoder_input_ids\": [0, 8]}",
+         "decoder_input_ids: expected the labels behind the start id"},
+        {FSDP_TASK_SEQ2SEQ, "{\"input_ids\": [5], \"labels\": [7, 1], \"decoder_input_ids\": [0]}",
+         "decoder_input_ids: expected 2 entries, as in labels"},
+        {FSDP_TASK_SEQ2SEQ,
+         "{\"input_ids\": [5], \"labels\": [7, 1], \"decoder_attention_mask\": [1, 0]}",
+         "decoder_attention_mask: expected ones up to the last label"},
+        {FSDP_TASK_CAUSAL_LM, "{\"input_ids\": [5], \"decoder_input_ids\": [0]}",
+         "decoder_input_ids: expected none"},
+        {FSDP_TASK_CAUSAL_LM, "{\"input_ids\": [5], \"inputs_embeds\": [[0.5]]}",
+         "inputs_embeds: expected none"},
+        {FSDP_TASK_CAUSAL_LM,
+         "{\"prompt_ids\": [5], \"completion_ids\": [6], \"attention_mask\": [1, 0]}",
+         "attention_mask: expected ones, or none"},
+        {FSDP_TASK_CAUSAL_LM,
+         "{\"prompt_ids\": [5], \"completion_ids\": [6], \"position_ids\": [0, 1]}",
+         "position_ids: expected none"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fsdp_dataset *dataset;
+        const fsdp_dataset_options options = {.task = cases[i].task};
+        const char *path = write_text(t, "a.jsonl", cases[i].row);
+        ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
+                     cases[i].expected);
+    }
+    check_note(t, FSDP_TASK_SEQ2SEQ,
+               "{\"input_ids\": [5], \"labels\": [7, 1, -100], \"decoder_input_ids\": [0, 7, 1],"
+               " \"decoder_attention_mask\": [1, 1, 0]}\n",
+               NULL);
+}
+
 TEST(a_bad_causal_row_is_an_error_with_its_line)
 {
     static const struct {

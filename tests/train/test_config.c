@@ -227,6 +227,112 @@ TEST(options_of_one_optimizer_are_refused_for_another)
                  "--decay-rate: '0.5' is not allowed; it takes a number from -1000 to 0");
 }
 
+/* What is given and changes nothing beside the other values is an error; a default of a file that
+ * lists everything, and a value that asks for nothing, are not. */
+TEST(options_that_change_nothing_are_refused)
+{
+    static const char *const cases[][2] = {
+        {"--gamma 0.5 --lr-schedule linear", "--gamma is for --lr-schedule step"},
+        {"--step-size 2 --lr-schedule constant", "--step-size is for --lr-schedule step"},
+        {"--schedule-unit epoch --lr-schedule constant", "--schedule-unit needs another"},
+        {"--no-lr-decay --lr-schedule cosine", "--lr-decay false contradicts"},
+        {"--lr-decay --lr-schedule constant", "--lr-decay contradicts --lr-schedule constant"},
+        {"--optimizer adafactor --relative-step --warmup-steps 3", "--warmup-steps contradicts"},
+        {"--optimizer adafactor --relative-step --gamma 0.7", "--gamma contradicts"},
+        {"--optimizer sgd --dampening 0.1", "--dampening needs --momentum"},
+        {"--optimizer adafactor --eps2 0.1", "--adafactor-eps2 needs --scale-parameter"},
+        {"--init-scale 8", "--init-scale is for float16"},
+        {"--bf16 --growth-interval 5", "--growth-interval is for float16"},
+        {"--growth-factor 3", "--growth-factor is for float16"},
+        {"--backoff-factor 0.25", "--backoff-factor is for float16"},
+        {"--max-eval-samples 5", "--max-validation-samples needs --validation-data"},
+        {"--task span-corruption --max-target-length 9", "--max-target-length is for pairs"},
+        {"--task span-corruption --task-prefix a", "--task-prefix is for pairs and prompts"},
+        {"--task span-corruption --text-column a --target-column b",
+         "--target-column is for pairs"},
+        {"--task span-corruption --wikihow-cleaning", "--wikihow-cleaning is for pairs"},
+        {"--task causal-lm --wikihow-cleaning", "--wikihow-cleaning is for --task seq2seq"},
+        {"--task causal-lm --max-source-length 9", "--max-source-length is for --task seq2seq"},
+        {"--task classification --max-output-length 9",
+         "--max-target-length is for --task seq2seq"},
+        {"--auto-wrap-policy NO_WRAP --blocks-per-unit 2", "--blocks-per-unit needs units"},
+        {"--tutorial-loss --loss-reduction token-mean", "--tutorial-loss contradicts"},
+        {"--data-weight 1", "--data-weight needs --mix-data"},
+        {"--noise-density 0.2", "--noise-density is for --task span-corruption"},
+    };
+    static const char *const accepted[] = {
+        "--gamma 0.5",
+        "--warmup-steps 5 --lr-schedule constant",
+        "--lr-decay --lr-schedule linear",
+        "--init-scale 8 --fp16",
+        "--init-scale 8 --reduce-dtype float16",
+        "--momentum 0 --dampening 0 --max-eval-samples 0 --no-wikihow-cleaning --task-prefix=",
+        "--task causal-lm --max-target-length 9 --generate-examples 1 --validation-data v",
+        "--optimizer adamw --no-nesterov --no-relative-step",
+    };
+    fsdp_train_config c;
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++)
+        ASSERT_ERROR(parse(&c, cases[i][0]), FSDP_ERR_INVALID, cases[i][1]);
+    for (size_t i = 0; i < FSDP_LENGTH(accepted); i++)
+        ASSERT_OK(parse(&c, accepted[i]));
+}
+
+static void write_config(fsdp_test *t, char *path, size_t room, const char *text)
+{
+    snprintf(path, room, "%s/run.yaml", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
+}
+
+TEST(a_file_may_list_defaults_that_change_nothing)
+{
+    NEEDS_LIBYAML();
+    char path[600], line[700];
+    fsdp_train_config c;
+    write_config(t, path, sizeof path,
+                 "lr-schedule: linear\ngamma: 0.70\ninit-scale: 65536\nbeta2: 0.999\n"
+                 "optimizer: adafactor\nmax-eval-samples: 0\n");
+    CHECK_HERE();
+    snprintf(line, sizeof line, "--config %s", path);
+    ASSERT_OK(parse(&c, line));
+    write_config(t, path, sizeof path, "lr-schedule: linear\ngamma: 0.9\n");
+    CHECK_HERE();
+    ASSERT_ERROR(parse(&c, line), FSDP_ERR_INVALID,
+                 "run.yaml:2: --gamma is for --lr-schedule step");
+    write_config(t, path, sizeof path, "optimizer: adafactor\nadam_beta2: 0.95\n");
+    CHECK_HERE();
+    ASSERT_ERROR(parse(&c, line), FSDP_ERR_INVALID, "--beta2 is for --optimizer adamw");
+}
+
+/* What scripts give in any case is said in a note, and listed by --print-config. */
+TEST(options_that_change_nothing_by_the_way_are_noted)
+{
+    static const char *const cases[][2] = {
+        {"--validation-batch-size 8", "--validation-batch-size: needs --validation-data\n"},
+        {"--no-decay bias --weight-decay 0", "--no-decay: needs --weight-decay above 0\n"},
+        {"--gradient-accumulation-mode no-sync --no-reshard-after-backward",
+         "--gradient-accumulation-mode, --reshard-after-backward: needs --gradient-accum"},
+        {"--sharding-strategy NO_SHARD --backward-prefetch BACKWARD_POST",
+         "--backward-prefetch: with --sharding-strategy NO_SHARD nothing is gathered\n"},
+        {"--state-dict-type FULL_STATE_DICT", "--state-dict-type: without --save-steps"},
+        {"--overwrite-output --no-save-model", "--overwrite-output: with --no-save-model"},
+        {"--validation-batch-size 8 --validation-data v", ""},
+        {"--gradient-accumulation-mode no-sync --gradient-accumulation-steps 2", ""},
+        {"--state-dict-type FULL_STATE_DICT --save-steps 3", ""},
+    };
+    fsdp_train_config c;
+    for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
+        ASSERT_OK(parse(&c, cases[i][0]));
+        char *notes = fsdp_options_notes(kept), *printed = fsdp_options_print(kept, &c);
+        ASSERT(notes && printed);
+        if (*cases[i][1] ? strstr(notes, cases[i][1]) != notes : *notes != 0)
+            fsdp_test_fail(t, __FILE__, __LINE__, "%s: '%s'", cases[i][0], notes);
+        ASSERT_INT(strstr(printed, "# accepted, without effect here:") != NULL, *cases[i][1] != 0);
+        fsdp_text_free(notes);
+        fsdp_text_free(printed);
+        CHECK_HERE();
+    }
+}
+
 TEST(what_micro_steps_communicate_is_chosen_once)
 {
     fsdp_train_config c;
@@ -398,7 +504,7 @@ TEST(precision_has_many_names)
     ASSERT_OK(parse(&c, "--bf16 --no-cast-forward-inputs --output-dtype bf16"));
     ASSERT(fsdp_train_mp_policy(&c).no_cast_forward_inputs);
     ASSERT_INT(fsdp_train_mp_policy(&c).output_dtype, FSDP_DTYPE_BF16);
-    ASSERT_OK(parse(&c, "--bf16 --clip-value 0.5 --norm-type inf --init-scale 8"));
+    ASSERT_OK(parse(&c, "--fp16 --clip-value 0.5 --norm-type inf --init-scale 8"));
     ASSERT(!fsdp_train_mp_policy(&c).no_cast_forward_inputs);
     ASSERT_F32(c.clip_value, 0.5);
     ASSERT(isinf(c.grad_norm_type));

@@ -524,7 +524,8 @@ static void read_ids(fsdp_test *t, const char *text, fsdp_status *status, fsdp_p
     snprintf(path, sizeof path, "%s/ids", fsdp_test_dir(t));
     ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
     *prompts = (fsdp_prompts){0};
-    *status = fsdp_prompts_read_ids(prompts, path, 10);
+    const fsdp_prompt_ids rows = {.vocab_size = 10, .eos_id = -1};
+    *status = fsdp_prompts_read_ids(prompts, &rows, path);
 }
 
 TEST(ids_are_read_as_array_or_by_line)

@@ -1,0 +1,208 @@
+/* See jsonl_keys.h. */
+#include "src/data/jsonl_keys.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/str.h"
+
+/* What changes a loss, with the value at which it does not. */
+static const struct {
+    const char *key, *what;
+    double neutral;
+} refused[] = {
+    {"attention_mask", "ones, or none: a mask goes with input_ids", 1},
+    {"position_ids", "none: such rows have no positions", (double)NAN},
+    {"labels", "none: such rows have no labels of their own", (double)NAN},
+    {"token_type_ids", "zeros, or none: the model has no token types", 0},
+    {"decoder_input_ids", "none: the model has no decoder of its own", (double)NAN},
+    {"decoder_attention_mask", "none: the model has no decoder of its own", (double)NAN},
+    {"inputs_embeds", "none: models take input_ids", (double)NAN},
+    {"decoder_inputs_embeds", "none: models take input_ids", (double)NAN},
+    {"encoder_outputs", "none: models take input_ids", (double)NAN},
+    {"past_key_values", "none: models take input_ids", (double)NAN},
+    {"head_mask", "ones, or none: heads are not masked", 1},
+    {"decoder_head_mask", "ones, or none: heads are not masked", 1},
+    {"cross_attn_head_mask", "ones, or none: heads are not masked", 1},
+    {"weight", "1, or none: losses have no weights", 1},
+    {"weights", "1, or none: losses have no weights", 1},
+    {"sample_weight", "1, or none: losses have no weights", 1},
+    {"sample_weights", "1, or none: losses have no weights", 1},
+    {"loss_weight", "1, or none: losses have no weights", 1},
+    {"loss_weights", "1, or none: losses have no weights", 1},
+    {"label_weights", "1, or none: losses have no weights", 1},
+    {"token_weights", "1, or none: losses have no weights", 1},
+    {"loss_mask", "ones, or none: labels of -100 have no loss", 1},
+    {"labels_mask", "ones, or none: labels of -100 have no loss", 1},
+    {"completion_mask", "ones, or none: labels of -100 have no loss", 1},
+    {"assistant_masks", "ones, or none: labels of -100 have no loss", 1},
+};
+
+static bool is_number(fsdp_json_node value)
+{
+    const fsdp_json_kind kind = fsdp_json_kind_of(value);
+    return kind == FSDP_JSON_INT || kind == FSDP_JSON_REAL || kind == FSDP_JSON_BOOL;
+}
+
+static bool equals(fsdp_json_node value, double number)
+{
+    double found;
+    bool on;
+    if (fsdp_json_kind_of(value) == FSDP_JSON_BOOL)
+        return fsdp_json_get_bool(value, NULL, &on) == FSDP_OK && (double)on == number;
+    return fsdp_json_get_f64(value, NULL, &found) == FSDP_OK && found == number;
+}
+
+/* Is there nothing but this number, in arrays of any depth? */
+static bool is_all(fsdp_json_node value, double number)
+{
+    if (fsdp_json_kind_of(value) != FSDP_JSON_ARRAY)
+        return is_number(value) && equals(value, number);
+    for (size_t i = 0; i < fsdp_json_len(value); i++)
+        if (!is_all(fsdp_json_at(value, i), number))
+            return false;
+    return true;
+}
+
+/* A text or a class under such a name is no argument of a model: {"text": ..., "labels": 1}. */
+static bool is_argument(const char *key, fsdp_json_node value)
+{
+    if (fsdp_json_kind_of(value) == FSDP_JSON_ARRAY)
+        return true;
+    return is_number(value) && strcmp(key, "labels") != 0;
+}
+
+static fsdp_status check_refused(fsdp_json_node row, fsdp_json_node value)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(refused); i++)
+        if (strcmp(value.key, refused[i].key) == 0 && is_argument(value.key, value) &&
+            !is_all(value, refused[i].neutral))
+            return fsdp_json_mismatch(row, value.key, "%s", refused[i].what);
+    return FSDP_OK;
+}
+
+static bool is_collected(const fsdp_unused_keys *unused, const char *name)
+{
+    for (size_t i = 0; i < unused->len; i++)
+        if (strcmp(unused->items[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+fsdp_status fsdp_collect_unused_key(const char *key, int64_t line, fsdp_unused_keys *unused)
+{
+    if (is_collected(unused, key))
+        return FSDP_OK;
+    unused->more |= unused->len == FSDP_MAX_UNUSED_KEYS;
+    if (unused->more)
+        return FSDP_OK;
+    char *name = fsdp_strdup(key);
+    if (!name)
+        return FSDP_ERR_NOMEM;
+    unused->items[unused->len].name = name;
+    unused->items[unused->len++].line = line;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
+                            fsdp_unused_keys *unused)
+{
+    FSDP_TRY(check_refused(row, value));
+    return fsdp_collect_unused_key(value.key, line, unused);
+}
+
+/* ---- what follows from labels ---- */
+
+/* Entries behind the last label that has a loss change no loss. */
+static size_t length_with_loss(const fsdp_token_list *labels)
+{
+    size_t n = labels->len;
+    while (n && labels->ids[n - 1] == FSDP_IGNORE_INDEX)
+        n--;
+    return n;
+}
+
+static fsdp_status check_inputs(fsdp_json_node row, const fsdp_token_list *labels, int32_t start_id,
+                                const int64_t *inputs)
+{
+    const size_t n = length_with_loss(labels);
+    for (size_t i = 0; i < n; i++) {
+        const int32_t before = i ? labels->ids[i - 1] : start_id;
+        const int64_t expected = before == FSDP_IGNORE_INDEX ? 0 : before;
+        if (inputs[i] != expected)
+            return fsdp_json_mismatch(row, "decoder_input_ids",
+                                      "the labels behind the start id, or none: they are made of "
+                                      "the labels (entry %zu is %" PRId64 ", not %" PRId64 ")",
+                                      i, inputs[i], expected);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status check_mask(fsdp_json_node row, const fsdp_token_list *labels,
+                              const int64_t *mask)
+{
+    const size_t n = length_with_loss(labels);
+    for (size_t i = 0; i < n; i++)
+        if (mask[i] == 0)
+            return fsdp_json_mismatch(row, "decoder_attention_mask",
+                                      "ones up to the last label that has a loss (entry %zu is 0)",
+                                      i);
+    return FSDP_OK;
+}
+
+/* As many integers as labels, or NULL without the key. */
+static fsdp_status get_like_labels(fsdp_json_node row, const char *key,
+                                   const fsdp_token_list *labels, int64_t **items)
+{
+    size_t count = 0;
+    *items = NULL;
+    if (!fsdp_json_has(row, key))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_json_get_i64s(row, key, INT32_MIN, INT32_MAX, items, &count));
+    if (count == labels->len)
+        return FSDP_OK;
+    fsdp_free(*items);
+    *items = NULL;
+    return fsdp_json_mismatch(row, key, "%zu entries, as in labels", labels->len);
+}
+
+fsdp_status fsdp_check_decoder_keys(fsdp_json_node row, const fsdp_token_list *labels,
+                                    int32_t start_id)
+{
+    int64_t *items;
+    FSDP_TRY(get_like_labels(row, "decoder_input_ids", labels, &items));
+    fsdp_status status = items ? check_inputs(row, labels, start_id, items) : FSDP_OK;
+    fsdp_free(items);
+    FSDP_TRY(status);
+    FSDP_TRY(get_like_labels(row, "decoder_attention_mask", labels, &items));
+    status = items ? check_mask(row, labels, items) : FSDP_OK;
+    fsdp_free(items);
+    return status;
+}
+
+/* ---- the note ---- */
+
+fsdp_status fsdp_unused_keys_note(const fsdp_unused_keys *unused, const char *path, char **note)
+{
+    fsdp_str text = {0};
+    *note = NULL;
+    if (unused->len == 0)
+        return FSDP_OK;
+    fsdp_str_printf(&text, "%s: not used:", path);
+    for (size_t i = 0; i < unused->len; i++)
+        fsdp_str_printf(&text, "%s '%.40s' (line %" PRId64 ")", i ? "," : "", unused->items[i].name,
+                        unused->items[i].line);
+    fsdp_str_printf(&text, "%s", unused->more ? " and others" : "");
+    *note = fsdp_str_take(&text);
+    return *note ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+void fsdp_unused_keys_fini(fsdp_unused_keys *unused)
+{
+    for (size_t i = 0; i < unused->len; i++)
+        fsdp_free(unused->items[i].name);
+    *unused = (fsdp_unused_keys){0};
+}

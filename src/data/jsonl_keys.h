@@ -1,0 +1,39 @@
+/* Keys of JSON lines that no row uses: refused where leaving them out would change what is learned,
+ * else collected for one note on the file. */
+#pragma once
+#include <fsdp/data.h>
+
+#include "src/base/json.h"
+
+enum {
+    FSDP_MAX_UNUSED_KEYS = 8
+};
+
+typedef struct fsdp_unused_keys {
+    struct {
+        char *name;
+        int64_t line; /* of its first row */
+    } items[FSDP_MAX_UNUSED_KEYS];
+    size_t len;
+    bool more; /* than there is room for */
+} fsdp_unused_keys;
+
+/* A key of `value` (which knows its name) that the row's form does not use. Arguments of models and
+ * weights are an error unless their value says what is done anyway; FSDP_ERR_FORMAT names the key.
+ * Others are collected with their line. */
+FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
+                                            fsdp_unused_keys *unused);
+/* The same of a key that changes nothing where it is not used. */
+FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
+                                                    fsdp_unused_keys *unused);
+/* T5's decoder_input_ids and decoder_attention_mask follow from the labels; where a row has them
+ * they must be that. `labels` are as the row has them, not cut. */
+FSDP_MUST_CHECK fsdp_status fsdp_check_decoder_keys(fsdp_json_node row,
+                                                    const fsdp_token_list *labels,
+                                                    int32_t start_id);
+
+/* "rows.jsonl: not used: 'url' (line 1), 'id' (line 3)", owned by the caller; *note is NULL if all
+ * keys are used. */
+FSDP_MUST_CHECK fsdp_status fsdp_unused_keys_note(const fsdp_unused_keys *unused, const char *path,
+                                                  char **note);
+void fsdp_unused_keys_fini(fsdp_unused_keys *unused);

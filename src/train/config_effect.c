@@ -1,0 +1,167 @@
+/* See config_effect.h. Options of one optimizer, and those whose value alone tells, are checked in
+ * config.c; what depends on the rows, where they are opened (sources.h). */
+#include "src/train/config_effect.h"
+
+#include <string.h>
+
+#include "src/base/assert.h"
+#include "src/train/precision.h"
+#include "src/train/sources.h"
+
+/* ---- when an option has an effect ---- */
+
+typedef bool acts_fn(const fsdp_train_config *c);
+
+static bool has_step_schedule(const fsdp_train_config *c)
+{
+    return c->lr_schedule == FSDP_LR_STEP;
+}
+
+static bool has_changing_rate(const fsdp_train_config *c)
+{
+    return c->lr_schedule != FSDP_LR_CONSTANT;
+}
+
+static bool has_dampened_momentum(const fsdp_train_config *c)
+{
+    return c->optimizer != FSDP_OPTIMIZER_SGD || c->momentum != 0;
+}
+
+static bool scales_parameters(const fsdp_train_config *c)
+{
+    return c->optimizer != FSDP_OPTIMIZER_ADAFACTOR || c->scale_parameter;
+}
+
+static bool has_validation_data(const fsdp_train_config *c)
+{
+    return c->validation_data != NULL;
+}
+
+static bool has_pairs(const fsdp_train_config *c)
+{
+    return fsdp_train_sources_have_pairs(c);
+}
+
+static bool has_targets_of_a_length(const fsdp_train_config *c)
+{
+    return has_pairs(c) || c->generate_examples > 0;
+}
+
+static bool has_units_by_policy(const fsdp_train_config *c)
+{
+    return c->auto_wrap_policy != FSDP_AUTO_WRAP_NO;
+}
+
+static bool decays_weights(const fsdp_train_config *c)
+{
+    return c->weight_decay > 0;
+}
+
+static bool accumulates(const fsdp_train_config *c)
+{
+    return c->gradient_accumulation_steps > 1;
+}
+
+static bool gathers(const fsdp_train_config *c)
+{
+    return c->sharding_strategy != FSDP_SHARDING_NO_SHARD;
+}
+
+static bool has_checkpoints(const fsdp_train_config *c)
+{
+    return c->save_strategy != FSDP_SAVE_NO || c->resume;
+}
+
+static bool saves_model(const fsdp_train_config *c)
+{
+    return c->save_model;
+}
+
+#define STEP_SCHEDULE "is for --lr-schedule step"
+#define SCALER "is for float16: --fp16, or --param-dtype float16"
+#define ACCUMULATION "needs --gradient-accumulation-steps above 1: a step has one micro-step"
+#define GATHERS "with --sharding-strategy NO_SHARD nothing is gathered"
+#define CHECKPOINTS "without --save-steps or --save-strategy no checkpoint is saved"
+
+static const struct {
+    const char *option;
+    acts_fn *acts;
+    const char *reason;
+    bool refused;
+} rules[] = {
+    {"gamma", has_step_schedule, STEP_SCHEDULE, true},
+    {"step-size", has_step_schedule, STEP_SCHEDULE, true},
+    {"schedule-unit", has_changing_rate, "needs another --lr-schedule than constant", true},
+    {"dampening", has_dampened_momentum, "needs --momentum", true},
+    {"adafactor-eps2", scales_parameters, "needs --scale-parameter", true},
+    {"init-scale", fsdp_train_needs_grad_scaler, SCALER, true},
+    {"growth-interval", fsdp_train_needs_grad_scaler, SCALER, true},
+    {"growth-factor", fsdp_train_needs_grad_scaler, SCALER, true},
+    {"backoff-factor", fsdp_train_needs_grad_scaler, SCALER, true},
+    {"max-validation-samples", has_validation_data, "needs --validation-data", true},
+    {"max-target-length", has_targets_of_a_length,
+     "is for pairs: the targets of span corruption have the length that --max-source-length gives",
+     true},
+    {"task-prefix", has_pairs, "is for pairs and prompts: span corruption takes texts as they are",
+     true},
+    {"target-column", has_pairs, "is for pairs and prompts: span corruption has one text a row",
+     true},
+    {"wikihow-cleaning", has_pairs, "is for pairs of texts in CSV", true},
+    {"blocks-per-unit", has_units_by_policy, "needs units: --auto-wrap-policy NO_WRAP makes none",
+     true},
+    {"validation-batch-size", has_validation_data, "needs --validation-data", false},
+    {"no-decay", decays_weights, "needs --weight-decay above 0", false},
+    {"gradient-accumulation-mode", accumulates, ACCUMULATION, false},
+    {"sync-each-batch", accumulates, ACCUMULATION, false},
+    {"reshard-after-backward", accumulates, ACCUMULATION, false},
+    {"set-is-last-backward", accumulates, ACCUMULATION, false},
+    {"backward-prefetch", gathers, GATHERS, false},
+    {"forward-prefetch", gathers, GATHERS, false},
+    {"limit-all-gathers", gathers, GATHERS, false},
+    {"explicit-prefetching", gathers, GATHERS, false},
+    {"forward-prefetch-depth", gathers, GATHERS, false},
+    {"backward-prefetch-depth", gathers, GATHERS, false},
+    {"state-dict-type", has_checkpoints, CHECKPOINTS, false},
+    {"checkpoint-format", has_checkpoints, CHECKPOINTS, false},
+    {"overwrite-output", saves_model, "with --no-save-model nothing is written there", false},
+};
+
+static fsdp_status refuse(const fsdp_options *options, const char *option, const char *reason)
+{
+    const bool file = fsdp_options_origin(options, option) == FSDP_ORIGIN_FILE;
+    fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "--%s %s", option, reason);
+    if (file)
+        fsdp_error_context(status, "%s", fsdp_options_where(options, option));
+    return status;
+}
+
+/* --lr-decay says of a schedule that is given too whether it decays. */
+static fsdp_status check_lr_decay(const fsdp_train_config *c, const fsdp_options *options)
+{
+    const bool decays = c->lr_schedule != FSDP_LR_CONSTANT;
+    if (fsdp_options_origin(options, "lr-decay") <= FSDP_ORIGIN_ENV || c->given_lr_decay == decays)
+        return FSDP_OK;
+    return refuse(options, "lr-decay",
+                  decays ? "false contradicts an --lr-schedule whose rate decays"
+                         : "contradicts --lr-schedule constant");
+}
+
+fsdp_status fsdp_train_effect_check(const fsdp_train_config *c, const fsdp_options *options)
+{
+    for (size_t i = 0; i < FSDP_LENGTH(rules); i++)
+        if (rules[i].refused && fsdp_options_says(options, rules[i].option) && !rules[i].acts(c))
+            return refuse(options, rules[i].option, rules[i].reason);
+    if (c->tutorial_loss && c->loss_reduction != FSDP_LOSS_MEAN_OF_MEANS)
+        return refuse(options, "tutorial-loss", "contradicts --loss-reduction token-mean");
+    return check_lr_decay(c, options);
+}
+
+const char *fsdp_train_option_in_vain(const void *config, const fsdp_options *options,
+                                      const char *name)
+{
+    (void)options;
+    for (size_t i = 0; i < FSDP_LENGTH(rules); i++)
+        if (!rules[i].refused && strcmp(rules[i].option, name) == 0)
+            return rules[i].acts(config) ? NULL : rules[i].reason;
+    return NULL;
+}
