@@ -128,11 +128,12 @@ train() {
     [ "$pairs" = none ] || mixed="seq2seq:$PAIRS_SHARE:$pairs" share=$PAIRS_SHARE
     [ "$restore" = none ] || mixed="$mixed${mixed:+,}seq2seq:$RESTORE_SHARE:$restore" share="$share + $RESTORE_SHARE"
     if [ -n "$mixed" ]; then
-        set -- "$@" --data-weight "$(awk "BEGIN { printf \"%.6g\", 1 - ($share) }")" --mix-data "$mixed"
+        set -- "$@" --data-weight "$(awk "BEGIN { printf \"%.6g\", 1 - ($share) }")" --mix-data "$mixed" \
+            --max-target-length "$TARGET_LENGTH"
     fi
     # shellcheck disable=SC2086
     run "the training" "$fsdp" launch -n "$RANKS" train "$@" --validation-data "$VALIDATION" \
-        --max-source-length "$LENGTH" --max-target-length "$TARGET_LENGTH" --batch-size "$BATCH" \
+        --max-source-length "$LENGTH" --batch-size "$BATCH" \
         --validation-batch-size "$BATCH" --gradient-accumulation-steps "$ACCUMULATION" --epochs 1000000 \
         --max-steps "$STEPS" --optimizer "$OPTIMIZER" --lr "$LR" --lr-schedule "$SCHEDULE" \
         --warmup-steps "$WARMUP" --min-lr "$MIN_LR" --weight-decay "$WEIGHT_DECAY" --max-grad-norm "$CLIP" \

@@ -35,6 +35,7 @@ typedef struct bench_options {
     double dropout;
     int backward_prefetch, checkpointing_kind;
     bool reshard_after_forward, activation_checkpointing, breakdown, json;
+    bool asks_for_target; /* not an option: --target is given */
 } bench_options;
 
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
@@ -96,6 +97,27 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
+/* How blocks are checkpointed says that they are, as in 'fsdp train'. */
+static void derive(void *target, const fsdp_options *options)
+{
+    bench_options *o = target;
+    if (o->checkpointing_kind != FSDP_CHECKPOINT_FULL &&
+        !fsdp_options_given(options, "activation-checkpointing"))
+        o->activation_checkpointing = true;
+    o->asks_for_target = fsdp_options_says(options, "target");
+}
+
+static fsdp_status check(void *target, const fsdp_options *options)
+{
+    const bench_options *o = target;
+    if (!o->activation_checkpointing && fsdp_options_says(options, "activation-checkpointing-kind"))
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--activation-checkpointing-kind needs --activation-checkpointing");
+    if (o->profile_steps && !o->profile && !o->breakdown)
+        return fsdp_error(FSDP_ERR_INVALID, "--profile-steps needs --profile FILE or --breakdown");
+    return FSDP_OK;
+}
+
 static const fsdp_options_spec spec = {
     .program = PROGRAM,
     .usage = "[options]",
@@ -109,6 +131,8 @@ static const fsdp_options_spec spec = {
                 "--json\n",
     .table = table,
     .count = FSDP_LENGTH(table),
+    .derive = derive,
+    .check = check,
 };
 
 static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
@@ -144,6 +168,8 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
     fsdp_model_config_set_dropout(&config->shape, o->dropout);
     if (fsdp_model_config_info(&config->shape).format.task == FSDP_TASK_SEQ2SEQ)
         config->target = o->target;
+    else if (o->asks_for_target)
+        return fsdp_error(FSDP_ERR_INVALID, "--target is for T5; %s has no targets", o->shape);
     return FSDP_OK;
 }
 

@@ -15,6 +15,7 @@ typedef struct span_dataset {
     fsdp_token_rows rows;
     fsdp_span_lengths lengths;
     const fsdp_tokenizer *tokenizer;
+    char *note; /* fsdp_dataset_note(), or NULL */
 } span_dataset;
 
 static int64_t span_len(void *self)
@@ -69,6 +70,7 @@ static void span_close(void *self)
 {
     span_dataset *d = self;
     fsdp_token_rows_close(&d->rows);
+    fsdp_free(d->note);
     fsdp_free(d);
 }
 
@@ -94,14 +96,14 @@ static fsdp_status check_sentinels(const fsdp_tokenizer *tokenizer, const fsdp_s
 }
 
 static fsdp_status open_rows(const char *path, bool tokens, const fsdp_dataset_options *options,
-                             fsdp_token_rows *rows)
+                             fsdp_token_rows *rows, char **note)
 {
     fsdp_token_file file;
     if (tokens && options->split != FSDP_SPLIT_ALL)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: token files have no split", path);
     if (tokens)
         return fsdp_token_rows_open(path, options, rows);
-    FSDP_TRY(fsdp_text_tokens(path, options, &file));
+    FSDP_TRY(fsdp_text_tokens(path, options, &file, note));
     return fsdp_token_rows_of_file(&file, options->max_samples, rows);
 }
 
@@ -119,15 +121,17 @@ fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
     *d = (span_dataset){.rows = {.row_tokens = lengths.piece, .vocab_size = options->vocab_size},
                         .lengths = lengths,
                         .tokenizer = options->tokenizer};
-    fsdp_status status = open_rows(path, tokens, options, &d->rows);
+    fsdp_status status = open_rows(path, tokens, options, &d->rows, &d->note);
     bool columns = false;
     if (status == FSDP_OK && !tokens)
         status = fsdp_texts_have_columns(path, &columns);
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&span_ops, d, out);
-    if (status == FSDP_OK)
-        fsdp_dataset_set_uses(*out, columns ? FSDP_USES_SOURCE_COLUMN : 0);
-    else
+    if (status != FSDP_OK) {
         span_close(d);
-    return status;
+        return status;
+    }
+    fsdp_dataset_set_uses(*out, columns ? FSDP_USES_SOURCE_COLUMN : 0);
+    fsdp_dataset_set_note(*out, d->note);
+    return FSDP_OK;
 }

@@ -31,7 +31,8 @@ static fsdp_status append(stream *s, const fsdp_token_list *ids)
 
 /* ---- rows that have a text ---- */
 
-static fsdp_status append_rows(const char *path, const fsdp_dataset_options *options, stream *s)
+static fsdp_status append_rows(const char *path, const fsdp_dataset_options *options, stream *s,
+                               char **note)
 {
     const fsdp_dataset_options texts = {
         .task = FSDP_TASK_CAUSAL_LM,
@@ -48,6 +49,9 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
         if (status == FSDP_OK)
             status = append(s, &example.source);
     }
+    if (status == FSDP_OK && fsdp_dataset_note(rows) &&
+        !(*note = fsdp_strdup(fsdp_dataset_note(rows))))
+        status = FSDP_ERR_NOMEM;
     fsdp_example_fini(&example);
     fsdp_dataset_close(rows);
     return status;
@@ -111,15 +115,19 @@ fsdp_status fsdp_texts_have_columns(const char *path, bool *have)
 }
 
 fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
-                             fsdp_token_file *file)
+                             fsdp_token_file *file, char **note)
 {
     stream s = {.width = options->vocab_size > UINT16_MAX + 1 ? 4 : 2};
     bool rows;
+    *note = NULL;
     FSDP_TRY(fsdp_texts_have_columns(path, &rows));
-    fsdp_status status = rows ? append_rows(path, options, &s) : append_lines(path, options, &s);
+    fsdp_status status =
+        rows ? append_rows(path, options, &s, note) : append_lines(path, options, &s);
     char *name = status == FSDP_OK ? fsdp_strdup(path) : NULL;
     if (!name) {
         fsdp_free(s.bytes);
+        fsdp_free(*note);
+        *note = NULL;
         return status == FSDP_OK ? FSDP_ERR_NOMEM : status;
     }
     *file = (fsdp_token_file){.path = name,

@@ -72,6 +72,11 @@ static bool has_checkpoints(const fsdp_train_config *c)
     return c->save_strategy != FSDP_SAVE_NO || c->resume;
 }
 
+static bool casts(const fsdp_train_config *c)
+{
+    return c->param_dtype != FSDP_DTYPE_F32 || c->named.unit_mp_policy.count > 0;
+}
+
 static bool saves_model(const fsdp_train_config *c)
 {
     return c->save_model;
@@ -81,6 +86,7 @@ static bool saves_model(const fsdp_train_config *c)
 #define SCALER "is for float16: --fp16, or --param-dtype float16"
 #define ACCUMULATION "needs --gradient-accumulation-steps above 1: a step has one micro-step"
 #define GATHERS "with --sharding-strategy NO_SHARD nothing is gathered"
+#define CASTS "with --param-dtype float32 nothing is cast"
 #define CHECKPOINTS "without --save-steps or --save-strategy no checkpoint is saved"
 
 static const struct {
@@ -121,6 +127,8 @@ static const struct {
     {"explicit-prefetching", gathers, GATHERS, false},
     {"forward-prefetch-depth", gathers, GATHERS, false},
     {"backward-prefetch-depth", gathers, GATHERS, false},
+    {"cast-forward-inputs", casts, CASTS, false},
+    {"cast-root-forward-inputs", casts, CASTS, false},
     {"state-dict-type", has_checkpoints, CHECKPOINTS, false},
     {"checkpoint-format", has_checkpoints, CHECKPOINTS, false},
     {"overwrite-output", saves_model, "with --no-save-model nothing is written there", false},
@@ -151,7 +159,7 @@ fsdp_status fsdp_train_effect_check(const fsdp_train_config *c, const fsdp_optio
     for (size_t i = 0; i < FSDP_LENGTH(rules); i++)
         if (rules[i].refused && fsdp_options_says(options, rules[i].option) && !rules[i].acts(c))
             return refuse(options, rules[i].option, rules[i].reason);
-    if (c->tutorial_loss && c->loss_reduction != FSDP_LOSS_MEAN_OF_MEANS)
+    if (fsdp_options_says(options, "tutorial-loss") && c->loss_reduction != FSDP_LOSS_MEAN_OF_MEANS)
         return refuse(options, "tutorial-loss", "contradicts --loss-reduction token-mean");
     return check_lr_decay(c, options);
 }

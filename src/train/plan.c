@@ -270,9 +270,18 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     return FSDP_OK;
 }
 
+/* Data that are not there, or not yet, say nothing. */
+static bool takes_ids_whole(const fsdp_train_config *c)
+{
+    bool ids = false;
+    return !(c->cut_sources && c->cut_targets) && fsdp_train_sources_have_pairs(c) &&
+           fsdp_is_jsonl_path(c->data, &ids) == FSDP_OK && ids;
+}
+
 static fsdp_status choose_lengths(const walk *w, fsdp_plan *p)
 {
     const fsdp_train_config *c = w->trainer.config;
+    p->takes_ids_whole = p->task == FSDP_TASK_SEQ2SEQ && takes_ids_whole(c);
     p->micro_steps = c->gradient_accumulation_steps;
     p->rows = c->batch_size;
     p->source_length = p->task == FSDP_TASK_SEQ2SEQ ? c->max_source_length : c->max_seq_length;

@@ -78,6 +78,7 @@ typedef struct fsdp_plan {
     int world_size, local_world_size;
     int64_t rows, source_length, target_length; /* of a batch; target_length 0 but for seq2seq */
     bool length_is_assumed; /* neither --max-seq-length nor the model bounds it */
+    bool takes_ids_whole;   /* seq2seq: rows of ids, whose lengths no option bounds */
     int micro_steps;
     fsdp_plan_unit *units;
     size_t n_units, cap_units;

@@ -357,8 +357,11 @@ static void print_head(const fsdp_plan *p, FILE *out)
     if (p->target_length)
         fprintf(out, " + %lld", (long long)p->target_length);
     fprintf(out, " tokens%s, %d micro-step%s\n",
-            p->length_is_assumed ? " (assumed: --max-seq-length is not given)" : "", p->micro_steps,
-            p->micro_steps == 1 ? "" : "s");
+            p->length_is_assumed ? " (assumed: --max-seq-length is not given)"
+            : p->takes_ids_whole ? " (assumed: rows of ids are cut only to a --max-source-length "
+                                   "and --max-target-length that are given)"
+                                 : "",
+            p->micro_steps, p->micro_steps == 1 ? "" : "s");
 }
 
 fsdp_status fsdp_plan_print(const fsdp_plan *p, FILE *out, bool schedule)

@@ -154,4 +154,25 @@ on 2 evaluate --model "$dir/model" --tokenizer "$root/data/tokenizers/t5" --data
 check missing_data_are_named says "$dir/nothing.csv"
 check with_code_1 test $rc -eq 1
 
+# --- options that change nothing ---
+# vain TEXT FLAGS...
+vain() {
+    text=$1
+    shift
+    on 1 evaluate --model "$dir/model" --tokenizer "$dir/shape" --data "$data/test.csv" --max-samples 1 "$@"
+    check "${1#--}_is_refused" says "$text"
+}
+vain '--num-beams needs texts; --no-generate gives none' --num-beams 2 --no-generate
+vain '--length-penalty needs --num-beams above 1' --length-penalty 2
+vain '--top-p needs --do-sample' --top-p 0.5
+vain '--seed needs --do-sample, --untrained or --from-config' --seed 2
+vain '--max-seq-length is for causal-lm and classification' --max-seq-length 9
+printf '{"input_ids": [7, 8, 9]}\n' >"$dir/ids.jsonl"
+for flag in '--num-beams 2' '--max-source-length 9' '--max-target-length 9' --generate --wikihow-cleaning; do
+    # shellcheck disable=SC2086
+    on 1 evaluate --model "$golden/llama3/model" --data "$dir/ids.jsonl" $flag
+    name=${flag%% *}
+    check "${name#--}_is_for_seq2seq" says "$name is for seq2seq models; a LlamaForCausalLM is for causal-lm"
+done
+
 tally

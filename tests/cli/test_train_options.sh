@@ -65,6 +65,8 @@ check ids_are_cut_and_keep_their_end same short cut
 check tokens_are_those_of_the_plan grep -q '"tokens": 76,' m.jsonl
 run plan --model tiny --data long.jsonl --world-size 2 --batch-size 2 --max-source-length 12 --max-target-length 7
 check the_plan_has_that_batch shows 'batch of a rank: 2 x 12 \+ 7 tokens'
+run plan --model tiny --data long.jsonl --world-size 2 --batch-size 2
+check without_lengths_it_says_that_they_are_assumed shows 'tokens \(assumed: rows of ids are cut only to'
 train 1 --data long.jsonl --batch-size 2
 check without_a_length_ids_are_whole grep -q '"tokens": 124,' m.jsonl
 run evaluate --model o --data long.jsonl --max-source-length 12 --max-target-length 7 --json

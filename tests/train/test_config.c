@@ -314,6 +314,8 @@ TEST(options_that_change_nothing_by_the_way_are_noted)
         {"--sharding-strategy NO_SHARD --backward-prefetch BACKWARD_POST",
          "--backward-prefetch: with --sharding-strategy NO_SHARD nothing is gathered\n"},
         {"--state-dict-type FULL_STATE_DICT", "--state-dict-type: without --save-steps"},
+        {"--no-cast-forward-inputs", "--cast-forward-inputs: with --param-dtype float32 nothing"},
+        {"--no-cast-forward-inputs --bf16", ""},
         {"--overwrite-output --no-save-model", "--overwrite-output: with --no-save-model"},
         {"--validation-batch-size 8 --validation-data v", ""},
         {"--gradient-accumulation-mode no-sync --gradient-accumulation-steps 2", ""},
