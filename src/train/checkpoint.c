@@ -383,7 +383,7 @@ static bool is_time(const fsdp_trainer *t, bool end_of_epoch)
     const fsdp_train_config *c = t->config;
     if (c->save_strategy == FSDP_SAVE_EPOCH)
         return end_of_epoch;
-    return t->step % c->save_steps == 0 || t->step == t->total_steps;
+    return t->step % (int64_t)c->save_steps == 0 || t->step == t->total_steps;
 }
 
 fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)

@@ -517,8 +517,8 @@ static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_optio
     const bool saves = c->save_strategy != FSDP_SAVE_NO;
     if (c->save_strategy != FSDP_SAVE_STEPS && c->save_steps > 0 &&
         given_by_hand(options, "save-steps"))
-        return fsdp_error(FSDP_ERR_INVALID, "--save-strategy %s contradicts --save-steps %lld",
-                          saves ? "epoch" : "no", (long long)c->save_steps);
+        return fsdp_error(FSDP_ERR_INVALID, "--save-strategy %s contradicts --save-steps %.15g",
+                          saves ? "epoch" : "no", c->save_steps);
     if (c->checkpoint_dir && !*c->checkpoint_dir)
         return fsdp_error(FSDP_ERR_INVALID, "--checkpoint-dir is empty");
     if (saves)

@@ -116,7 +116,8 @@ typedef struct fsdp_train_config {
 
     /* training */
     double epochs;     /* above 0; a fraction ends in the middle of one */
-    int64_t max_steps; /* optimizer steps; <= 0: until the epochs end */
+    int64_t max_steps; /* optimizer steps; <= 0: until the epochs end. Without the flag --epochs
+                          these have no end then */
     int batch_size;    /* rows per rank and micro-step */
     int validation_batch_size;
     int gradient_accumulation_steps; /* micro-steps per optimizer step */
@@ -197,10 +198,11 @@ typedef struct fsdp_train_config {
     /* output */
     const char *output; /* folder for the model; NULL only without save_model */
     bool overwrite_output, save_model, run_validation;
-    int64_t evaluation_steps;  /* optimizer steps between validations; 0: at the end of an epoch */
+    /* Optimizer steps; below 1: a share of all, until the trainer knows how many these are. */
+    double evaluation_steps;   /* between validations; 0: at the end of an epoch */
     int eval_strategy;         /* fsdp_strategy; agrees with evaluation_steps */
     int logging_strategy;      /* fsdp_strategy; agrees with logging_steps */
-    int logging_steps;         /* optimizer steps between lines when stdout is no terminal */
+    double logging_steps;      /* between lines when stdout is no terminal */
     int64_t memory_limit;      /* bytes, of all ranks of a host together; 0: none */
     bool track_memory;         /* report memory by purpose */
     int print_model;           /* fsdp_print_model: the module tree with its units */
@@ -212,7 +214,7 @@ typedef struct fsdp_train_config {
 
     /* checkpoints: what a run is continued from */
     int save_strategy;          /* fsdp_save_strategy; without the flag: STEPS with save_steps */
-    int64_t save_steps;         /* optimizer steps between checkpoints */
+    double save_steps;          /* between checkpoints */
     int64_t save_total_limit;   /* as many newest ones are kept; 0: all */
     bool async_save;            /* write them beside training */
     int state_dict_type;        /* fsdp_state_dict_type: what a checkpoint holds */

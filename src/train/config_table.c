@@ -161,7 +161,8 @@ static const fsdp_option table[] = {
      .group = "training", .help = "passes over the training rows; 0.5: half of one"},
     {.name = "max-steps", .aliases = "max-step", .type = FSDP_OPTION_INT64, PLACE(max_steps),
      .value = "-1", .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, until the epochs end",
-     .help = "stop after N optimizer steps"},
+     .help = "stop after N optimizer steps, of as many epochs as these are unless --epochs is "
+             "given"},
     {.name = "batch-size", .aliases = "per-device-train-batch-size,train-batch-size,"
      "per-gpu-train-batch-size,micro-batch-size,batch-size-training", .type = FSDP_OPTION_INT, PLACE(batch_size), .value = "4",
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank and micro-step"},
@@ -492,18 +493,18 @@ static const fsdp_option table[] = {
     {.name = "run-validation", .aliases = "do-eval", .type = FSDP_OPTION_BOOL, PLACE(run_validation), .value = "true",
      .shown_default = "true with --validation-data", .help = "measure the validation loss"},
     {.name = "evaluation-steps", .aliases = "eval-steps,eval-step-interval",
-     .type = FSDP_OPTION_INT64, PLACE(evaluation_steps), .value = "0",
-     .bounds = FSDP_AT_LEAST(0), .shown_default = "0, after each epoch",
-     .help = "optimizer steps between validations"},
+     .type = FSDP_OPTION_DOUBLE, PLACE(evaluation_steps), .metavar = "N", .value = "0",
+     .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, after each epoch",
+     .help = "optimizer steps between validations; below 1: their share of all steps"},
     {.name = "eval-strategy", .aliases = "evaluation-strategy", .type = FSDP_OPTION_CHOICE,
      PLACE(eval_strategy), .value = "epoch", .choices = strategies, .metavar = "WHEN",
      .shown_default = "steps with --evaluation-steps, else epoch",
      .help = "when validation data is measured; no: not in training, only at its end with --do-eval"},
-    {.name = "save-steps", .aliases = "checkpoint-steps,save-step-interval", .type = FSDP_OPTION_INT64,
-     PLACE(save_steps), .value = "0", .bounds = FSDP_AT_LEAST(0), .shown_default = "0, none; 500 "
+    {.name = "save-steps", .aliases = "checkpoint-steps,save-step-interval", .type = FSDP_OPTION_DOUBLE,
+     PLACE(save_steps), .metavar = "N", .value = "0", .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, none; 500 "
      "with --save-strategy steps", .group = "checkpoints",
      .help = "optimizer steps between checkpoints of model, optimizer and position, from which a "
-             "run is continued bit by bit; also when it is interrupted"},
+             "run is continued bit by bit; also when it is interrupted. Below 1: their share of all steps"},
     {.name = "save-strategy", .type = FSDP_OPTION_CHOICE, PLACE(save_strategy), .value = "no",
      .choices = save_strategies, .metavar = "WHEN", .shown_default = "steps with --save-steps, "
      "else no", .help = "when a checkpoint is written"},
@@ -538,9 +539,10 @@ static const fsdp_option table[] = {
      .help = "optimizer steps that were taken before --resume DIR was saved, where data and "
              "schedule go on: needed if another program saved it with SGD, which counts none"},
 
-    {.name = "logging-steps", .group = "output", .type = FSDP_OPTION_INT, PLACE(logging_steps), .value = "10",
-     .bounds = FSDP_AT_LEAST(1),
-     .help = "optimizer steps between progress lines where there is no terminal"},
+    {.name = "logging-steps", .group = "output", .type = FSDP_OPTION_DOUBLE, PLACE(logging_steps), .value = "10",
+     .metavar = "N", .bounds = FSDP_ABOVE_UP_TO(0, 1e15),
+     .help = "optimizer steps between progress lines where there is no terminal; below 1: their "
+             "share of all steps"},
     {.name = "logging-strategy", .type = FSDP_OPTION_CHOICE, PLACE(logging_strategy),
      .value = "steps", .choices = strategies, .metavar = "WHEN",
      .help = "epoch, no: there is a line for each epoch and no other"},

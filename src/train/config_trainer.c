@@ -23,6 +23,29 @@ int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total)
     return (int64_t)ceil((double)total * (c->warmup_steps > 0 ? c->warmup_steps : c->warmup_ratio));
 }
 
+static void resolve(double *steps, int64_t total)
+{
+    if (*steps > 0 && *steps < 1)
+        *steps = ceil(*steps * (double)total);
+}
+
+void fsdp_train_resolve_steps(fsdp_train_config *c, int64_t total)
+{
+    resolve(&c->evaluation_steps, total);
+    resolve(&c->logging_steps, total);
+    resolve(&c->save_steps, total);
+}
+
+static fsdp_status check_whole(const char *option, double steps)
+{
+    if (steps < 1 || steps == floor(steps))
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_ERR_INVALID,
+        "--%s %g is neither a whole number of steps nor, below 1, a share of all steps", option,
+        steps);
+}
+
 /* On the command line alone, as with the options of optimizers. */
 fsdp_status fsdp_train_check_schedule(const fsdp_train_config *c, const fsdp_options *options)
 {
@@ -31,11 +54,10 @@ fsdp_status fsdp_train_check_schedule(const fsdp_train_config *c, const fsdp_opt
         int kind;
     } rows[] = {{"lr-power", "polynomial", FSDP_LR_POLYNOMIAL},
                 {"num-cycles", "cosine-with-restarts", FSDP_LR_COSINE_RESTARTS}};
-    if (c->warmup_steps > 1 && c->warmup_steps != floor(c->warmup_steps))
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "--warmup-steps %g is neither a whole number of steps nor, below 1, a "
-                          "share of all steps",
-                          c->warmup_steps);
+    FSDP_TRY(check_whole("warmup-steps", c->warmup_steps));
+    FSDP_TRY(check_whole("evaluation-steps", c->evaluation_steps));
+    FSDP_TRY(check_whole("logging-steps", c->logging_steps));
+    FSDP_TRY(check_whole("save-steps", c->save_steps));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (c->lr_schedule != rows[i].kind &&
             fsdp_options_origin(options, rows[i].option) == FSDP_ORIGIN_FLAG)
@@ -67,11 +89,13 @@ static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *optio
     if (!fsdp_options_given(options, "run-validation"))
         c->run_validation = false;
     else if (c->run_validation && !says_steps)
-        c->evaluation_steps = INT64_MAX;
+        c->evaluation_steps = 0x1p53; /* the end comes first */
 }
 
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options)
 {
+    if (c->max_steps > 0 && !fsdp_options_given(options, "epochs"))
+        c->epochs = (double)INFINITY; /* --max-steps is the end */
     derive_eval_strategy(c, options);
     if (c->logging_strategy != FSDP_STRATEGY_STEPS && !fsdp_options_given(options, "logging-steps"))
         c->logging_steps = INT_MAX;
@@ -87,8 +111,8 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
     if (c->eval_strategy != FSDP_STRATEGY_STEPS && c->evaluation_steps > 0 &&
         fsdp_options_given(options, "evaluation-steps"))
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--eval-strategy %s contradicts --evaluation-steps %lld",
-                          names[c->eval_strategy], (long long)c->evaluation_steps);
+                          "--eval-strategy %s contradicts --evaluation-steps %.15g",
+                          names[c->eval_strategy], c->evaluation_steps);
     if (c->eval_strategy == FSDP_STRATEGY_STEPS && c->evaluation_steps == 0)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--eval-strategy steps needs --evaluation-steps above 0");
@@ -97,7 +121,8 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
         return fsdp_error(FSDP_ERR_INVALID, "--eval-strategy %s contradicts --no-run-validation",
                           names[c->eval_strategy]);
     if (c->logging_strategy != FSDP_STRATEGY_STEPS && fsdp_options_given(options, "logging-steps"))
-        return fsdp_error(FSDP_ERR_INVALID, "--logging-strategy %s contradicts --logging-steps %d",
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--logging-strategy %s contradicts --logging-steps %.15g",
                           names[c->logging_strategy], c->logging_steps);
     return FSDP_OK;
 }

@@ -183,7 +183,7 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
 
 static bool is_time_to_validate(const fsdp_trainer *t, bool end_of_epoch)
 {
-    int64_t every = t->config->evaluation_steps;
+    int64_t every = (int64_t)t->config->evaluation_steps;
     if (!t->validation_loader)
         return false;
     return every > 0 ? t->step % every == 0 || t->step == t->total_steps : end_of_epoch;
@@ -197,7 +197,7 @@ static fsdp_status steps_of_epoch(fsdp_trainer *t, int64_t epoch)
     fsdp_progress *progress = NULL;
     fsdp_loader_seek(t->train_loader, epoch, t->step - first);
     FSDP_TRY(open_progress(t, "r0 Training Epoch", FSDP_PROGRESS_BLUE, end - t->step,
-                           t->config->logging_steps, &progress));
+                           (int64_t)t->config->logging_steps, &progress));
     fsdp_status status = FSDP_OK;
     t->progress = progress;
     while (t->step < end && status == FSDP_OK) {

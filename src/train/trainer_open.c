@@ -294,6 +294,20 @@ static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, 
     return fsdp_check_any_label(path, any);
 }
 
+/* --max-steps ends epochs that were given, and is all if none were. */
+static void count_steps(fsdp_trainer *t)
+{
+    const fsdp_train_config *c = t->config;
+    t->steps_per_epoch = fsdp_loader_steps(t->train_loader);
+    t->total_steps = fsdp_train_epochs_steps(c->epochs, t->steps_per_epoch);
+    if (c->max_steps > 0 && c->max_steps < t->total_steps)
+        t->total_steps = c->max_steps;
+    else if (c->max_steps > t->total_steps)
+        fsdp_trainer_say(t, "--max-steps %lld: --epochs %g are over after %lld steps",
+                         (long long)c->max_steps, c->epochs, (long long)t->total_steps);
+    fsdp_train_resolve_steps(&t->completed, t->total_steps);
+}
+
 static fsdp_status open_data(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -307,13 +321,7 @@ static fsdp_status open_data(fsdp_trainer *t)
         FSDP_TRY(open_loader(t, t->validation_set, false, &t->validation_loader));
     }
     FSDP_TRY(fsdp_train_sources_check_texts(t));
-    t->steps_per_epoch = fsdp_loader_steps(t->train_loader);
-    t->total_steps = fsdp_train_epochs_steps(c->epochs, t->steps_per_epoch);
-    if (c->max_steps > 0 && c->max_steps < t->total_steps)
-        t->total_steps = c->max_steps;
-    else if (c->max_steps > t->total_steps)
-        fsdp_trainer_say(t, "--max-steps %lld: --epochs %g are over after %lld steps",
-                         (long long)c->max_steps, c->epochs, (long long)t->total_steps);
+    count_steps(t);
     return FSDP_OK;
 }
 

@@ -385,4 +385,13 @@ rm -rf o
 run train --model "$golden/t5_v1_0/model" --data ids.jsonl --epochs 1 --no-save-model --frozen-prefixes encoder
 check a_shared_embedding_is_not_the_encoder_s grep -q 'does not freeze these names.*: encoder.embed_tokens.weight$' err
 
+# --- steps ---
+rm -rf o o-checkpoints
+run train --model "$few" --data lm.jsonl --max-steps 5 --save-steps 0.4 --output o --metrics m.jsonl
+check max_steps_take_as_many_epochs_as_they_need [ "$rc" -eq 0 -a "$(numbers m.jsonl | wc -l)" -eq 5 ]
+check a_share_of_all_steps_is_rounded_up [ "$(echo $(ls o-checkpoints))" = "checkpoint-2 checkpoint-4 checkpoint-5" ]
+rm -rf o o-checkpoints
+run train --model "$few" --data lm.jsonl --max-steps 5 --epochs 3 --no-save-model --metrics m.jsonl
+check but_no_more_than_are_asked_for [ "$(numbers m.jsonl | wc -l)" -eq 3 ]
+
 tally

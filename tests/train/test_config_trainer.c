@@ -50,7 +50,16 @@ TEST(shares_of_epochs_and_steps_are_rounded_up)
     ASSERT_INT(fsdp_train_warmup_steps(&c, 8), 1);
     ASSERT_OK(parse(&c, "--warmup_ratio 1"));
     ASSERT_INT(fsdp_train_warmup_steps(&c, 8), 8);
+    ASSERT_OK(parse(&c, "--eval_steps 0.5 --logging_steps 0.1 --save_steps 500.0 "
+                        "--validation_file v.csv"));
+    fsdp_train_resolve_steps(&c, 9);
+    ASSERT_INT(c.evaluation_steps, 5);
+    ASSERT_INT(c.logging_steps, 1);
+    ASSERT_INT(c.save_steps, 500);
+    ASSERT_ERROR(parse(&c, "--save-steps 2.5"), FSDP_ERR_INVALID,
+                 "--save-steps 2.5 is neither a whole number of steps nor, below 1, a share");
     ASSERT_OK(parse(&c, "--max_steps 5 --warmup_steps 60"));
+    ASSERT_INT(fsdp_train_epochs_steps(c.epochs, 2), INT64_C(1) << 53); /* no end but that */
     ASSERT_INT(fsdp_train_warmup_steps(&c, 5), 60);
 }
 
@@ -89,7 +98,7 @@ TEST(strategies_say_when_to_validate)
         bool validates;
         int64_t every;
     } rows[] = {{"--eval_strategy no", false, 0},
-                {"--eval_strategy no --do_eval", true, INT64_MAX},
+                {"--eval_strategy no --do_eval", true, INT64_C(1) << 53},
                 {"--do_eval False", false, 0},
                 {"--do_eval", true, 0},
                 {"--evaluation_strategy epoch", true, 0},
