@@ -99,7 +99,7 @@ BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 
 .PHONY: all lib objects tests examples benches test check-deps deps demo pretrain asan tsan ubsan fuzz soak lint format bench bench-torch bench-summarization bench-features install clean help
 .SECONDARY:
-all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so) examples
+all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so.0 $(BUILD)/libfsdp.so) examples
 lib: $(BUILD)/libfsdp.a
 # Everything compiled and nothing linked: for the warnings of another compiler.
 objects: $(LIB_O) $(CLI_O) $(TEST_SUPPORT_O) $(TESTS:%=%.o) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
@@ -163,9 +163,12 @@ $(BUILD)/libfsdp.a: $(LIB_O)
 	@rm -f $@
 	@echo "  AR $@"
 	$(Q)ar rcs $@ $^
-$(BUILD)/libfsdp.so: $(LIB_O)
+# Programs are linked by the one name and look for the other when they start.
+$(BUILD)/libfsdp.so.0: $(LIB_O)
 	@echo "  LD $@"
 	$(Q)$(CC) -shared -Wl,-soname,libfsdp.so.0 -o $@ $^ $(LDLIBS_ALL)
+$(BUILD)/libfsdp.so: $(BUILD)/libfsdp.so.0
+	$(Q)ln -sf libfsdp.so.0 $@
 $(BUILD)/libfsdp-tests.so: $(LIB_O)
 	@echo "  LD $@"
 	$(Q)$(CC) -shared -Wl,-soname,$(abspath $@) -Wl,-Bsymbolic -o $@ $^ $(LDLIBS_ALL)
@@ -246,7 +249,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
 	install -m 755 $(BUILD)/fsdp $(DESTDIR)$(PREFIX)/bin/fsdp
 	install -m 644 $(BUILD)/libfsdp.a $(DESTDIR)$(PREFIX)/lib/libfsdp.a
-	$(if $(SHARED),install -m 755 $(BUILD)/libfsdp.so $(DESTDIR)$(PREFIX)/lib/libfsdp.so.0)
+	$(if $(SHARED),install -m 755 $(BUILD)/libfsdp.so.0 $(DESTDIR)$(PREFIX)/lib/libfsdp.so.0)
 	$(if $(SHARED),ln -sf libfsdp.so.0 $(DESTDIR)$(PREFIX)/lib/libfsdp.so)
 	install -m 644 include/fsdp.h $(DESTDIR)$(PREFIX)/include/fsdp.h
 	install -m 644 include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp

@@ -100,7 +100,7 @@ def check(kind, form, program, ranks, read_ranks, port):
         work = pathlib.Path(folder)
         draw(kind, work, base.CONFIGS[kind][1]())
         name = f"{kind}, {form}"
-        ours = base.fsdp_losses(program, work, ranks, "--save-steps", MIDDLE, "--checkpoint-dir",
+        ours = base.fsdp_losses(program, "adamw", work, ranks, "--save-steps", MIDDLE, "--checkpoint-dir",
                                 work / "ours", "--checkpoint-format", "accelerate",
                                 "--state-dict-type", form)
         theirs = accelerate_losses(kind, work, read_ranks, form, MIDDLE, STEPS, port,
@@ -108,7 +108,7 @@ def check(kind, form, program, ranks, read_ranks, port):
         good = base.compare(f"{name}: ours on {ranks} ranks, continued by Accelerate on {read_ranks}",
                             theirs, ours[MIDDLE:])
         accelerate_losses(kind, work, ranks, form, 0, MIDDLE, port + 1, save=work / "theirs")
-        resumed = base.fsdp_losses(program, work, read_ranks, "--resume", work / "theirs")
+        resumed = base.fsdp_losses(program, "adamw", work, read_ranks, "--resume", work / "theirs")
         good &= base.compare(f"{name}: Accelerate on {ranks} ranks, continued here on {read_ranks}",
                              resumed, ours[MIDDLE:])
         return good
@@ -120,7 +120,7 @@ def check_scaler(program, ranks):
         work = pathlib.Path(folder)
         draw("llama", work, hf.LlamaConfig(**SMALL))
         fp16 = ["--mixed-precision", "fp16", "--checkpoint-format", "accelerate", "--save-steps", MIDDLE]
-        base.fsdp_losses(program, work, ranks, *fp16, "--checkpoint-dir", work / "ours")
+        base.fsdp_losses(program, "adamw", work, ranks, *fp16, "--checkpoint-dir", work / "ours")
         saved = work / "ours" / f"checkpoint-{MIDDLE}"
         scaler = torch.amp.GradScaler("cpu")
         scaler.load_state_dict(torch.load(saved / "scaler.pt"))
@@ -129,7 +129,7 @@ def check_scaler(program, ranks):
         scaler.scale(torch.zeros(1))
         (saved / "trainer_state.json").unlink()
         torch.save(scaler.state_dict(), saved / "scaler.pt")
-        base.fsdp_losses(program, work, ranks, *fp16, "--checkpoint-dir", work / "next", "--resume", saved)
+        base.fsdp_losses(program, "adamw", work, ranks, *fp16, "--checkpoint-dir", work / "next", "--resume", saved)
         state = torch.load(work / "next" / f"checkpoint-{STEPS}" / "scaler.pt")
         good &= (state["scale"], state["growth_interval"], state["_growth_tracker"]) == (512.0, 1000, STEPS - MIDDLE)
         print(f"scaler.pt both ways: {'ok' if good else 'FAIL'}")

@@ -224,9 +224,10 @@ fsdp_status fsdp_init_process_group(const char *backend, fsdp_group **group)
         return fsdp_error(FSDP_ERR_INVALID,
                           "init_process_group: ranks as %s are run by fsdp_run_ranks", backend);
     FSDP_TRY(read_world(&world));
-    FSDP_TRY(fsdp_check_single_task());
-    if (world.world_size == 1)
+    if (world.world_size == 1) {
+        FSDP_TRY(fsdp_check_single_task());
         return fsdp_comm_local.open(&world, group);
+    }
     if (wanted == &fsdp_comm_local)
         return fsdp_error(FSDP_ERR_INVALID,
                           "init_process_group: backend 'local' is a world of one, WORLD_SIZE is %d",

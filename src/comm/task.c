@@ -89,9 +89,19 @@ static bool states_ranks(void)
     return getenv(FSDP_RENDEZVOUS_ENV) || read_number("WORLD_SIZE", &world_size);
 }
 
+/* As `fsdp launch` sets them, too; its ranks are known by what else it sets. */
+static bool is_torchrun_rank(task *found)
+{
+    *found = (task){.launcher = "torchrun", .size_name = "WORLD_SIZE", .rank_name = "RANK"};
+    found->task_0_knows = getenv("TORCHELASTIC_RUN_ID") != NULL; /* not where started by hand */
+    return !getenv(FSDP_RENDEZVOUS_ENV) && read_number(found->size_name, &found->size) &&
+           read_number(found->rank_name, &found->rank) && found->size > 1 &&
+           found->rank < found->size;
+}
+
 static bool is_one_of_several(task *found)
 {
-    return !states_ranks() && find_task(found);
+    return is_torchrun_rank(found) || (!states_ranks() && find_task(found));
 }
 
 fsdp_status fsdp_check_single_task(void)

@@ -1,6 +1,6 @@
-/* Tasks of other launchers: srun, mpirun and the like start a program several times, but their
- * processes do not find each other here. Each would be a world of one, and all would write the same
- * files. What they are recognised by is in task.c. */
+/* Tasks of other launchers: srun, mpirun, torchrun and the like start a program several times, but
+ * their processes do not find each other here. Each would be a world of one, and all would write
+ * the same files. What they are recognised by is in task.c. */
 #pragma once
 #include <fsdp/base.h>
 

@@ -303,18 +303,19 @@ static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
 }
 
 /* Collective. */
-static fsdp_status check_loss(const evaluator *v, fsdp_train_loop *loop,
+static fsdp_status check_loss(const evaluator *v, const char *name, fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
     if (isfinite(sum->loss))
         return FSDP_OK;
     FSDP_TRY(fsdp_module_parameters(loop->module, false, &loop->parameters));
     fsdp_status status = not_finite(v, loop, sum);
+    fsdp_error_context(status, "%s", name);
     fsdp_parameter_list_free(&loop->parameters);
     return status;
 }
 
-static fsdp_status measure_loss(evaluator *v, fsdp_evaluation *result)
+static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation *result)
 {
     fsdp_loader_options options = {.sampler = {.batch_size = v->config->batch_size,
                                                .rank = fsdp_group_rank(v->group),
@@ -338,7 +339,7 @@ static fsdp_status measure_loss(evaluator *v, fsdp_evaluation *result)
     fsdp_loader_destroy(loader);
     FSDP_TRY(status);
     FSDP_TRY(fsdp_check_any_label(v->config->data, sum.labels));
-    FSDP_TRY(check_loss(v, &loop, &sum));
+    FSDP_TRY(check_loss(v, name, &loop, &sum));
     result->loss = sum.loss;
     result->accuracy = sum.accuracy;
     result->f1 = sum.f1;
@@ -485,7 +486,7 @@ static fsdp_status measure(evaluator *v, const char *name, bool random, fsdp_eva
         FSDP_TRY(fsdp_agree(v->group, open_texts(v)));
     FSDP_TRY(prepare_texts(v, name));
     FSDP_TRY(check_seed(v));
-    FSDP_TRY(measure_loss(v, result));
+    FSDP_TRY(measure_loss(v, name, result));
     return v->all->have_texts ? measure_texts(v, result) : FSDP_OK;
 }
 

@@ -248,23 +248,130 @@ static fsdp_status agree_before(const fsdp_verify_case *c, fsdp_json_node here,
     return FSDP_OK;
 }
 
-/* Can this number of ranks go on from the checkpoint? */
-static fsdp_status is_resumable(const fsdp_verify_case *c, const char *file, int64_t steps,
-                                fsdp_json *here, bool *yes)
+/* Labels of the leaves of one step. Note [Splits]: each leaf's loss is the mean over its own labels
+ * and a step's gradient the mean over leaves, so a label's part of it is 1 / (leaves * labels of
+ * its leaf). Other numbers of ranks have the same gradients only if each label has the same part.
+ */
+typedef struct split {
+    int64_t *labels; /* [leaves] */
+    int64_t leaves;
+} split;
+
+static fsdp_status read_split(const fsdp_checkpoint_reader *inputs, const fsdp_model_info *info,
+                              int64_t step, int64_t accumulation, split *s)
+{
+    const int64_t ranks = s->leaves / accumulation;
+    for (int64_t i = 0; i < s->leaves; i++) {
+        const int64_t index[] = {step * accumulation + i / ranks, i % ranks};
+        fsdp_batch *batch;
+        FSDP_TRY(fsdp_verify_batch(inputs, info, 2, index, &batch));
+        s->labels[i] = batch->label_tokens;
+        fsdp_batch_release(batch);
+    }
+    return FSDP_OK;
+}
+
+/* How many labels have a part of 1 / divisor? */
+static int64_t count_labels(const split *s, int64_t divisor)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < s->leaves; i++)
+        count += s->leaves * s->labels[i] == divisor ? s->labels[i] : 0;
+    return count;
+}
+
+static bool has_parts_of(const split *a, const split *b)
+{
+    for (int64_t i = 0; i < b->leaves; i++) {
+        const int64_t divisor = b->leaves * b->labels[i];
+        if (count_labels(a, divisor) != count_labels(b, divisor))
+            return false;
+    }
+    return true;
+}
+
+/* The first of `steps` steps in which labels have other parts; -1: none. */
+static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
+                                    const fsdp_verify_recipe *const r[2], const int ranks[2],
+                                    int64_t steps, int64_t *found)
+{
+    fsdp_checkpoint_reader *inputs[2] = {NULL};
+    split s[2] = {{0}};
+    fsdp_status status = FSDP_OK;
+    *found = -1;
+    for (int k = 0; k < 2 && status == FSDP_OK; k++) {
+        s[k].leaves = ranks[k] * r[k]->accumulation;
+        s[k].labels = fsdp_calloc((size_t)s[k].leaves, sizeof *s[k].labels);
+        status =
+            s[k].labels ? fsdp_verify_open_tensors(c, r[k]->inputs, &inputs[k]) : FSDP_ERR_NOMEM;
+    }
+    for (int64_t step = 0; step < steps && status == FSDP_OK && *found < 0; step++) {
+        for (int k = 0; k < 2 && status == FSDP_OK; k++)
+            status = read_split(inputs[k], info, step, r[k]->accumulation, &s[k]);
+        if (status == FSDP_OK && !(has_parts_of(&s[0], &s[1]) && has_parts_of(&s[1], &s[0])))
+            *found = step;
+    }
+    for (int k = 0; k < 2; k++) {
+        fsdp_checkpoint_close(inputs[k]);
+        fsdp_free(s[k].labels);
+    }
+    return status;
+}
+
+static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_model_info *info)
+{
+    fsdp_model_config config;
+    char *path = fsdp_verify_path(c, model);
+    fsdp_status status = path ? fsdp_model_config_read(path, &config) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    if (status == FSDP_OK)
+        *info = fsdp_model_config_info(&config);
+    return status;
+}
+
+/* Whether PyTorch gives the numbers of `here` when it goes on from the checkpoint of the two ranks:
+ * "" in `reason`, or why not. */
+static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
+                                  fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
+                                  size_t size)
+{
+    fsdp_verify_recipe made = {0};
+    fsdp_model_info info;
+    int64_t step;
+    bool agree;
+    FSDP_TRY(fsdp_verify_recipe_read_file(there, &made));
+    FSDP_TRY(read_info(c, r->model, &info));
+    FSDP_TRY(find_other_parts(c, &info, (const fsdp_verify_recipe *const[]){r, &made},
+                              (const int[]){c->world_size, 2}, r->first_step, &step));
+    FSDP_TRY(agree_before(c, here, there, r->first_step, &agree));
+    if (step >= 0)
+        snprintf(reason, size,
+                 "step %lld: labels have other parts in the mean of means than on the 2 ranks that "
+                 "saved it, so PyTorch goes on with other numbers, too",
+                 (long long)step + 1);
+    else if (!agree)
+        snprintf(reason, size, "losses differ from those of the 2 ranks that saved it");
+    return FSDP_OK;
+}
+
+/* Why this number of ranks cannot go on from the checkpoint; "": it can. */
+static fsdp_status check_resumable(const fsdp_verify_case *c, const char *file,
+                                   const fsdp_verify_recipe *r, fsdp_json *here, char *reason,
+                                   size_t size)
 {
     static const char source[] = "trajectory_cosine_w2.json";
     fsdp_json *there;
-    *yes = true;
     if (!fsdp_verify_has_file(c, source) || strcmp(file, source) == 0)
         return FSDP_OK;
     FSDP_TRY(fsdp_verify_read_json(c, source, &there));
-    fsdp_status status = agree_before(c, fsdp_json_root(here), fsdp_json_root(there), steps, yes);
+    fsdp_status status =
+        compare_worlds(c, fsdp_json_root(here), fsdp_json_root(there), r, reason, size);
     fsdp_json_destroy(there);
     return status;
 }
 
 static fsdp_status read_resumed(fsdp_verify_case *c, const char *file, fsdp_json **doc,
-                                fsdp_verify_recipe *r, bool *resumable, bool *kept)
+                                fsdp_verify_recipe *r, char *reason, size_t size, bool *kept)
 {
     char name[64];
     snprintf(name, sizeof name, "trajectory_cosine_w%d", c->world_size);
@@ -273,21 +380,24 @@ static fsdp_status read_resumed(fsdp_verify_case *c, const char *file, fsdp_json
     if (r->first_step > r->steps)
         return fsdp_json_mismatch(fsdp_json_root(*doc), "loss", "as many steps as the checkpoint");
     FSDP_TRY(is_kept(c, name, r->model, kept));
-    return is_resumable(c, file, r->first_step, *doc, resumable);
+    return check_resumable(c, file, r, *doc, reason, size);
 }
 
 fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint, int64_t step)
 {
-    char file[64], name[128];
+    char file[64], name[128], reason[256] = "";
     fsdp_json *doc = NULL;
-    bool resumable = false, kept = false;
+    bool kept = false;
     fsdp_verify_recipe r = {.checkpoint = checkpoint, .first_step = step};
     snprintf(file, sizeof file, "trajectory_cosine_w%d.json", c->world_size);
     snprintf(name, sizeof name, "%s: continued", checkpoint);
     if (!fsdp_verify_has_file(c, file)) /* curves of other world sizes are passed over */
         return FSDP_OK;
-    fsdp_status status = fsdp_agree(c->group, read_resumed(c, file, &doc, &r, &resumable, &kept));
-    if (status == FSDP_OK && resumable) /* others are of another world size, passed over too */
+    fsdp_status status =
+        fsdp_agree(c->group, read_resumed(c, file, &doc, &r, reason, sizeof reason, &kept));
+    if (status == FSDP_OK && *reason)
+        fsdp_verify_skipped(c, name, "%s", reason);
+    else if (status == FSDP_OK)
         status = verify_run(c, fsdp_json_root(doc), name, &r, kept);
     fsdp_json_destroy(doc);
     return status;

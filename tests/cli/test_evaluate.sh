@@ -126,7 +126,7 @@ sed 's/"initializer_range": [0-9.]*/"initializer_range": 100/' "$golden/llama3/m
 for ranks in 1 2; do
     on $ranks evaluate --model "$dir/large" --from-config --data "$dir/rows.jsonl" --batch-size 3 --param-dtype float16
     expect "a_forward_that_overflows_names_rows_and_dtype_on_${ranks}_ranks" 1 \
-        'rows.jsonl: the loss of rows 0 to 2 is NaN in float16: .*bfloat16 has'
+        'large: .*rows.jsonl: the loss of rows 0 to 2 is NaN in float16: .*bfloat16 has'
 done
 on 1 evaluate --model "$dir/large" --from-config --data "$dir/rows.jsonl" --param-dtype bfloat16
 check and_is_measured_in_bfloat16 test $rc -eq 0

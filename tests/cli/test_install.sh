@@ -19,6 +19,20 @@ works() {
     expect "$name" 0
 }
 
+# Without an installation: linked against build/libfsdp.so, as a project beside this one would.
+cat >"$dir/beside.c" <<'END'
+#include <stdio.h>
+#include <fsdp.h>
+int main(void) { return puts(FSDP_VERSION) < 0 || *fsdp_last_error(); }
+END
+# A library built for a sanitizer needs its runtime in the program.
+sanitize=
+if nm -D "$build/libfsdp.so" | grep -q __asan_; then sanitize=-fsanitize=address,undefined; fi
+if nm -D "$build/libfsdp.so" | grep -q __tsan_; then sanitize=-fsanitize=thread; fi
+works links_against_the_build_folder sh -c \
+    "$cc $sanitize -I'$root/include' '$dir/beside.c' -o '$dir/beside' -L'$build' -lfsdp -Wl,-rpath,'$build'"
+works and_starts "$dir/beside"
+
 works make_install make -C "$root" install BUILD="$build" PREFIX="$dir/usr"
 for file in bin/fsdp lib/libfsdp.a lib/libfsdp.so lib/libfsdp.so.0 lib/pkgconfig/fsdp.pc include/fsdp.h; do
     check "installs_$file" test -e "$dir/usr/$file"
@@ -40,10 +54,6 @@ int main() { return fsdp_last_error()[0]; }' >"$dir/plus.cc"
 works headers_are_cplusplus sh -c \
     "${CXX:-g++} -Wall -Wextra -Werror -fsyntax-only \$(pkg-config --cflags fsdp) '$dir/plus.cc'"
 
-# A library built for a sanitizer needs its runtime in the program.
-sanitize=
-if nm -D "$dir/usr/lib/libfsdp.so.0" | grep -q __asan_; then sanitize=-fsanitize=address,undefined; fi
-if nm -D "$dir/usr/lib/libfsdp.so.0" | grep -q __tsan_; then sanitize=-fsanitize=thread; fi
 compile="$cc -std=c17 -Wall -Wextra -Werror $sanitize '$root/examples/train_t5.c'"
 works compiles_against_the_shared_library sh -c \
     "$compile -o '$dir/shared' \$(pkg-config --cflags --libs fsdp) -Wl,-rpath,'$dir/usr/lib'"

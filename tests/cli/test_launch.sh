@@ -48,6 +48,12 @@ check and_the_others_are_silent [ "$rc" -eq 1 -a ! -s err ]
 check and_nothing_is_made [ ! -e o ]
 task OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 -- train --model $model --data ids.jsonl --no-save-model
 expect nor_one_of_mpirun 1 'OMPI_COMM_WORLD_SIZE is 2 and OMPI_COMM_WORLD_RANK 0: mpirun started 2'
+task RANK=0 WORLD_SIZE=2 -- launch -n 2 true
+expect nor_does_torchrun_start_launchers 1 'WORLD_SIZE is 2 and RANK 0: torchrun started 2 processes'
+task RANK=1 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none -- train --model $model --data ids.jsonl --no-save-model
+check and_its_ranks_are_refused [ "$rc" -eq 1 -a ! -s err ]
+task RANK=1 WORLD_SIZE=2 -- train --model $model --data ids.jsonl --no-save-model
+expect and_those_started_by_hand 1 'start the ranks with `fsdp launch -n 2'
 task $step SLURM_PROCID=1 -- plan --model $model --seq-length 8 --batch-size 1
 expect but_a_plan_is_for_any_task 0
 task $step SLURM_PROCID=1 WORLD_SIZE=1 -- train --model $model --data ids.jsonl --no-save-model --epochs 1

@@ -27,6 +27,7 @@ static const char *const names[] = {"SLURM_JOB_ID",
                                     "PMIX_RANK",
                                     "WORLD_SIZE",
                                     "RANK",
+                                    "TORCHELASTIC_RUN_ID",
                                     FSDP_RENDEZVOUS_ENV};
 
 /* "NAME=VALUE NAME=VALUE": these, and none of the other names. */
@@ -129,6 +130,22 @@ TEST(an_allocations_script_knows_how_many_tasks_it_has)
     ASSERT_INT(fsdp_allocated_tasks(), 0);
     set_all("");
     ASSERT_INT(fsdp_allocated_tasks(), 0);
+}
+
+/* fsdp_init_process_group() says of such a rank what it finds missing. */
+TEST(a_rank_of_torchrun_starts_no_ranks)
+{
+    set_all("RANK=1 WORLD_SIZE=2");
+    ASSERT_ERROR(fsdp_check_single_task(), FSDP_ERR_UNSUPPORTED,
+                 "WORLD_SIZE is 2 and RANK 1: torchrun started 2 processes");
+    ASSERT(!fsdp_task_0_reports());
+    set_all("RANK=1 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none");
+    ASSERT(fsdp_task_0_reports());
+    set_all("RANK=2 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none"); /* another error, which is its own */
+    ASSERT(!fsdp_task_0_reports());
+    set_all("WORLD_SIZE=2"); /* without a rank it is nobody's */
+    ASSERT_OK(fsdp_check_single_task());
+    set_all("");
 }
 
 /* What the launcher's own environment had does not count for its ranks. */
