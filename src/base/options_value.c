@@ -389,7 +389,8 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
 }
 
 /* Is what was given the option's default, in any spelling? `place` has the value. */
-static bool is_default(const fsdp_option *option, const fsdp_option_given *given, const void *place)
+static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_option_given *given,
+                                       const void *place)
 {
     bool on = false;
     double number = 0;
@@ -468,7 +469,7 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
         option->offset == FSDP_OPTION_NOWHERE ? (void *)&nowhere : (char *)target + option->offset;
     fsdp_status status = store(options, option, given, place);
     if (status == FSDP_OK && option->instead && given->origin != FSDP_ORIGIN_DEFAULT &&
-        !is_default(option, given, place))
+        !is_default_in_any_spelling(option, given, place))
         status = refuse(option, given);
     if (status != FSDP_OK && given->key)
         fsdp_error_context(status, "%s: %s", given->where, given->key);
