@@ -141,10 +141,42 @@ static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const 
     return FSDP_OK;
 }
 
+/* All files that the index names but the folder lacks, in one message. */
+static fsdp_status check_files_are_there(const fsdp_checkpoint_reader *reader,
+                                         const char *index_path, const char *dir)
+{
+    enum {
+        SHOWN = 3
+    };
+    fsdp_str missing = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < reader->n_files; i++) {
+        char *path = fsdp_path_join(dir, reader->file_names[i]);
+        const bool is_missing = path && !fsdp_path_is_there(path);
+        fsdp_free(path);
+        if (is_missing && n++ < SHOWN)
+            fsdp_str_printf(&missing, "%s%s", n > 1 ? ", " : "", reader->file_names[i]);
+    }
+    fsdp_status status =
+        n == 0 ? FSDP_OK
+               : fsdp_error(FSDP_ERR_NOT_FOUND,
+                            "%s: it names %zu file%s of weights, of which %zu %s not beside it: "
+                            "%s%s; get the missing ones, or the model again",
+                            index_path, reader->n_files, reader->n_files == 1 ? "" : "s", n,
+                            n == 1 ? "is" : "are", missing.data ? missing.data : "",
+                            n > SHOWN ? ", ..." : "");
+    fsdp_str_fini(&missing);
+    return status;
+}
+
 static fsdp_status open_files(fsdp_checkpoint_reader *reader, const char *index_path)
 {
     char *dir = fsdp_path_parent(index_path);
-    fsdp_status status = dir ? FSDP_OK : FSDP_ERR_NOMEM;
+    fsdp_status status = dir ? check_files_are_there(reader, index_path, dir) : FSDP_ERR_NOMEM;
+    if (status != FSDP_OK) {
+        fsdp_free(dir);
+        return status;
+    }
     for (size_t i = 0; i < reader->n_files && status == FSDP_OK; i++) {
         char *path = fsdp_path_join(dir, reader->file_names[i]);
         status = path ? add_file(reader, path, i) : FSDP_ERR_NOMEM;
@@ -185,7 +217,7 @@ static fsdp_status has_file(const char *dir, const char *name, bool *found)
     char *path = fsdp_path_join(dir, name);
     if (!path)
         return FSDP_ERR_NOMEM;
-    *found = fsdp_path_is_file(path);
+    *found = fsdp_path_is_there(path);
     fsdp_free(path);
     return FSDP_OK;
 }

@@ -19,7 +19,7 @@ static bool has_any(const char *dir, const char *const *names, size_t n)
     bool found = false;
     for (size_t i = 0; i < n && !found; i++) {
         char *path = fsdp_path_join(dir, names[i]);
-        found = path && fsdp_path_is_file(path);
+        found = path && fsdp_path_is_there(path);
         fsdp_free(path);
     }
     return found;

@@ -137,7 +137,7 @@ static fsdp_status read_config(const char *model, fsdp_model_config *config, boo
     FSDP_TRY(fsdp_hf_dir_resolve(model, &dir));
     path = fsdp_path_join(dir, "config.json");
     fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
-    *known = path && fsdp_path_is_file(path);
+    *known = path && fsdp_path_is_there(path);
     if (*known)
         status = fsdp_model_config_read(path, config);
     if (status == FSDP_ERR_UNSUPPORTED || (*known && status == FSDP_ERR_NOT_FOUND)) {

@@ -1,0 +1,70 @@
+#!/bin/sh
+# Files and folders that are no weights, or weights of another program: what they are, and what to do, is said by
+# every command that opens them.
+# usage: FSDP_BUILD=build tests/cli/test_foreign_files.sh
+. "$(dirname "$0")/lib.sh"
+
+# folder NAME: a model's folder without weights
+folder() {
+    mkdir -p "$1"
+    cp "$golden/gpt2_tiny/model/config.json" "$1"
+}
+printf '{"input_ids": [3, 1, 4], "labels": [3, 1, 4]}\n' >rows.jsonl
+# every_command NAME PATH FILE TEXT: of those that read the weights FILE of the folder PATH
+every_command() {
+    run evaluate --model "$2" --data rows.jsonl
+    expect "evaluate_says_of_$1" 1 "$4"
+    run train --model "$2" --data rows.jsonl --max-steps 1 --no-save-model
+    expect "train_says_of_$1" 1 "$4"
+    run checkpoint inspect "$2/$3"
+    expect "inspect_says_of_$1" 1 "$4"
+    run checkpoint convert "$2" converted
+    expect "convert_says_of_$1" 1 "$4"
+    run checkpoint verify "$2"
+    expect "verify_says_of_$1" 1 "$4" out
+    check "nothing_is_left_of_$1" test ! -e converted
+}
+
+# --- files of another kind ---
+
+pointer='version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 12345\n'
+folder lfs
+printf "$pointer" >lfs/model.safetensors
+every_command a_git_lfs_pointer lfs model.safetensors "lfs/model\.safetensors: not a safetensors file, but a Git LFS pointer .*run 'git lfs pull'"
+folder lfsbin
+printf "$pointer" >lfsbin/pytorch_model.bin
+every_command a_pointer_for_a_bin lfsbin pytorch_model.bin "not a file of torch\.save, but a Git LFS pointer"
+folder page
+printf '<!DOCTYPE html>\n<html><body>Log in</body></html>\n' >page/model.safetensors
+every_command a_web_page page model.safetensors 'but a web page \(HTML\)'
+folder empty
+: >empty/pytorch_model.bin
+every_command an_empty_file empty pytorch_model.bin 'pytorch_model\.bin: not a file of torch\.save, but an empty file'
+folder packed
+gzip -c "$golden/gpt2_tiny/model/model.safetensors" >packed/model.safetensors
+every_command a_compressed_file packed model.safetensors 'but gzip-compressed data: decompress it first'
+folder swapped
+cp "$golden/gpt2_tiny/model/model.safetensors" swapped/pytorch_model.bin
+every_command a_safetensors_named_bin swapped pytorch_model.bin 'but a safetensors file: give it a name that ends in \.safetensors'
+folder dangling
+ln -s ../blobs/0123 dangling/model.safetensors
+every_command a_dangling_link dangling model.safetensors 'model\.safetensors: cannot open: a symbolic link to \.\./blobs/0123, which does not exist'
+folder within
+mkdir within/model.safetensors
+every_command a_folder_in_place_of_a_file within model.safetensors 'model\.safetensors'
+
+# --- the files beside the weights ---
+
+cp -r "$golden/gpt2_tiny/model" config
+printf "$pointer" >config/config.json
+run evaluate --model config --data rows.jsonl
+expect a_pointer_in_place_of_the_configuration 1 'config/config\.json: not JSON, but a Git LFS pointer'
+ln -sf nowhere config/config.json
+run evaluate --model config --data rows.jsonl
+expect a_dangling_configuration 1 'config/config\.json: cannot open: a symbolic link to nowhere, which does not exist'
+cp -r "$fixtures/hf/llama_sharded" shards
+rm shards/model-00002-of-00004.safetensors shards/model-00004-of-00004.safetensors
+run checkpoint inspect shards
+expect missing_shards_are_all_named 1 'index\.json: it names 4 files of weights, of which 2 are not beside it: model-00002-of-00004\.safetensors, model-00004-of-00004\.safetensors; get the missing ones'
+
+tally
