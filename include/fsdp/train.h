@@ -33,6 +33,10 @@ typedef struct fsdp_pretrained {
     char *dir; /**< where it was found: config.json, the weights, the tokenizer's files */
     fsdp_model_config config;        /**< tie_word_embeddings is what the weights say */
     fsdp_checkpoint_reader *weights; /**< NULL with from_config */
+    char *name_prefix; /**< that all names in the files begin with and that was taken off, so that
+                            they are the model's: "model." of a LightningModule; NULL: none. What
+                            DistributedDataParallel, torch.compile, FSDP1 and activation
+                            checkpointing put into names is always taken off. */
 } fsdp_pretrained;
 
 /**

@@ -11,14 +11,17 @@
 #include "src/base/str.h"
 #include "src/ckpt/entry.h"
 #include "src/ckpt/weights_file.h"
+#include "src/ckpt/wrapped_names.h"
 
 struct fsdp_checkpoint_reader {
     char *path;
     fsdp_weights_file *files; /* [n_files], by name */
     char **file_names;        /* [n_files], sorted; NULL for a single file */
     size_t n_files;
-    const fsdp_checkpoint_entry **entries; /* [n], by name; owned by the files */
+    const fsdp_checkpoint_entry **entries; /* [n], by name; owned by the files, or `renamed` */
     size_t n;
+    fsdp_checkpoint_entry *renamed; /* [n] once names were changed; else NULL */
+    fsdp_arena names;               /* of `renamed` */
 };
 
 static int compare_strings(const void *a, const void *b)
@@ -278,8 +281,45 @@ void fsdp_checkpoint_close(fsdp_checkpoint_reader *reader)
     fsdp_free(reader->files);
     fsdp_free(reader->file_names);
     fsdp_free(reader->entries);
+    fsdp_free(reader->renamed);
+    fsdp_arena_fini(&reader->names);
     fsdp_free(reader->path);
     fsdp_free(reader);
+}
+
+/* ---- other names ----------------------------------------------------------------------------- */
+
+static fsdp_status rename_entries(fsdp_checkpoint_reader *reader, const char *const *names)
+{
+    reader->renamed = fsdp_calloc(reader->n, sizeof *reader->renamed);
+    if (!reader->renamed)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < reader->n; i++) {
+        reader->renamed[i] = *reader->entries[i];
+        reader->renamed[i].name = names[i];
+        reader->entries[i] = &reader->renamed[i];
+    }
+    qsort(reader->entries, reader->n, sizeof(fsdp_checkpoint_entry *), compare_entries);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_checkpoint_unwrap_names(fsdp_checkpoint_reader *reader,
+                                         const fsdp_name_change *change)
+{
+    FSDP_ASSERT(!reader->renamed);
+    const char **names = fsdp_calloc(reader->n, sizeof(const char *));
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    bool differ = false;
+    for (size_t i = 0; i < reader->n; i++)
+        names[i] = reader->entries[i]->name;
+    fsdp_status status = fsdp_names_unwrap(reader->path, change, &reader->names, names, reader->n);
+    for (size_t i = 0; i < reader->n && status == FSDP_OK; i++)
+        differ |= strcmp(names[i], reader->entries[i]->name) != 0;
+    if (differ)
+        status = rename_entries(reader, names);
+    fsdp_free(names);
+    return status;
 }
 
 const char *fsdp_checkpoint_path(const fsdp_checkpoint_reader *reader)

@@ -102,6 +102,18 @@ static bool is_model_alone(const fsdp_conversion *run)
            run->result->format == FSDP_CONVERT_HF;
 }
 
+static fsdp_status refuse_twice(const fsdp_conversion *run, const fsdp_selected *a,
+                                const fsdp_selected *b)
+{
+    const char *path = fsdp_source_path(run->source);
+    if (strcmp(a->item->fqn, b->item->fqn) == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: two items have the name '%s'", path, a->name);
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: two items have the name '%s', '%s' and '%s': save the one that is meant "
+                      "alone, in torch",
+                      path, a->name, a->item->fqn, b->item->fqn);
+}
+
 /* Two items of one name would be one after loading. */
 static fsdp_status check_names(const fsdp_conversion *run)
 {
@@ -114,8 +126,7 @@ static fsdp_status check_names(const fsdp_conversion *run)
     fsdp_status status = FSDP_OK;
     for (size_t i = 1; i < sorted.n && status == FSDP_OK; i++)
         if (strcmp(sorted.items[i - 1].name, sorted.items[i].name) == 0)
-            status = fsdp_error(FSDP_ERR_INVALID, "%s: two items have the name '%s'",
-                                fsdp_source_path(run->source), sorted.items[i].name);
+            status = refuse_twice(run, &sorted.items[i - 1], &sorted.items[i]);
     fsdp_free(sorted.items);
     return status;
 }
@@ -225,6 +236,8 @@ static fsdp_status select_items(fsdp_conversion *run)
 {
     FSDP_TRY(is_model_alone(run) ? fsdp_select_model(run->source, &run->selection)
                                  : fsdp_select_all(run->source, &run->selection));
+    if (run->options->names)
+        FSDP_TRY(fsdp_selection_change(&run->selection, run->options->names));
     FSDP_TRY(check_names(run));
     FSDP_TRY(note_left_out(run));
     run->items = fsdp_calloc(run->selection.n, sizeof *run->items);

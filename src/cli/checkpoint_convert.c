@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/ckpt/convert.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
@@ -77,8 +78,9 @@ static const fsdp_options_spec spec = {
     .usage = "FROM TO [options]",
     .summary = "Write a checkpoint in another format, with another dtype, or cut into other files. "
                "FROM is of any format. TO appears whole or not at all; tensors pass through in "
-               "pieces, and their checksums are compared. Names lose _fsdp_wrapped_module., "
-               "_checkpoint_wrapped_module. and _orig_mod.",
+               "pieces, and their checksums are compared. Names lose what DistributedDataParallel, "
+               "torch.compile, FSDP1 and activation checkpointing put into them (module., "
+               "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.).",
     .epilogue = "examples:\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 model --model t5-small\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 checkpoint.pt\n"
@@ -114,13 +116,43 @@ static void print_note(const char *note, void *context)
     fprintf(stderr, "%s: note: %s\n", spec.program, note);
 }
 
+/* The folder whose config.json says which names the model has; NULL: none. */
+static const char *model_of(const fsdp_source *source, const fsdp_convert_options *options)
+{
+    const char *path = fsdp_source_path(source);
+    const bool is_folder =
+        fsdp_source_format_of(source) == FSDP_SOURCE_HF && fsdp_path_is_directory(path);
+    return options->model ? options->model : is_folder ? path : NULL;
+}
+
+/* What names of the model lose besides those of wrappers. That weights do not fit the config.json
+ * beside them is not this command's business, but those of another model than --model are. */
+static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
+                              fsdp_name_change *change)
+{
+    const char *model = model_of(source, options);
+    if (!model)
+        return FSDP_OK;
+    fsdp_status status = fsdp_weights_fit(source, model, change);
+    if (status != FSDP_OK && !options->model) {
+        *change = (fsdp_name_change){0};
+        return FSDP_OK;
+    }
+    if (status == FSDP_OK && *change->prefix)
+        fprintf(stderr, "%s: note: all names begin with '%s', which is taken off\n", spec.program,
+                change->prefix);
+    return status;
+}
+
 /* The exit code. */
 static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
 {
     fsdp_convert_result result;
     fsdp_checkpoint_bar bar = {.description = "converting"};
-    if (options->model && fsdp_weights_fit(source, options->model) != FSDP_OK)
+    fsdp_name_change change = {0};
+    if (find_names(source, options, &change) != FSDP_OK)
         return fsdp_cli_failed(spec.program);
+    options->names = &change;
     options->progress = fsdp_checkpoint_bar_step;
     options->note = print_note;
     options->context = &bar;

@@ -6,6 +6,7 @@
 #include "src/ckpt/load_names.h"
 #include "src/models/model_type.h"
 #include "src/train/pretrained.h"
+#include "src/train/weights_names.h"
 
 /* --- tied or not --- */
 
@@ -46,9 +47,38 @@ static fsdp_status decide_tied(fsdp_model_config *config, const fsdp_checkpoint_
 
 /* --- opening --- */
 
+static fsdp_status fit_names(const fsdp_model_config *config, const char *const *names, size_t n,
+                             fsdp_checkpoint_reader *reader, fsdp_name_change *change)
+{
+    FSDP_TRY(fsdp_weights_names_fit(config, fsdp_checkpoint_path(reader), names, n, change));
+    return fsdp_checkpoint_unwrap_names(reader, change);
+}
+
+fsdp_status fsdp_pretrained_fit_names(const fsdp_model_config *config,
+                                      fsdp_checkpoint_reader *reader, fsdp_name_change *change)
+{
+    const size_t n = fsdp_checkpoint_count(reader);
+    fsdp_arena arena = {0};
+    const char **names = fsdp_calloc(n, sizeof(const char *));
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        names[i] = fsdp_checkpoint_at(reader, i)->name;
+    fsdp_status status = fsdp_names_unwrap(fsdp_checkpoint_path(reader), NULL, &arena, names, n);
+    if (status == FSDP_OK)
+        status = fit_names(config, names, n, reader, change);
+    fsdp_arena_fini(&arena);
+    fsdp_free(names);
+    return status;
+}
+
 static fsdp_status open_weights(fsdp_pretrained *p)
 {
+    fsdp_name_change change;
     FSDP_TRY(fsdp_checkpoint_open(p->dir, &p->weights));
+    FSDP_TRY(fsdp_pretrained_fit_names(&p->config, p->weights, &change));
+    if (*change.prefix && !(p->name_prefix = fsdp_strdup(change.prefix)))
+        return FSDP_ERR_NOMEM;
     return decide_tied(&p->config, p->weights);
 }
 
@@ -71,6 +101,7 @@ fsdp_status fsdp_pretrained_open(const char *name, bool from_config, fsdp_pretra
 void fsdp_pretrained_close(fsdp_pretrained *p)
 {
     fsdp_checkpoint_close(p->weights);
+    fsdp_free(p->name_prefix);
     fsdp_free(p->dir);
     *p = (fsdp_pretrained){0};
 }
