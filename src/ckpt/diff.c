@@ -182,6 +182,10 @@ static fsdp_status compare_values(diff *d, fsdp_difference *at)
     FSDP_TRY(fsdp_source_value(a.source, a.item, &a.value));
     FSDP_TRY(fsdp_source_value(b.source, b.item, &b.value));
     FSDP_TRY(fsdp_diff_values(&a, &b, &same));
+    if (same && a.value->opaque) { /* of one class, but what is in it was not read */
+        d->result->compared--;
+        d->result->unread++;
+    }
     return same ? FSDP_OK : tell_values(d, at, a.value, b.value);
 }
 

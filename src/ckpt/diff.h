@@ -38,6 +38,7 @@ typedef struct fsdp_diff_options {
 typedef struct fsdp_diff_result {
     size_t compared; /* items that both have */
     size_t differences;
+    size_t unread;   /* values that are, or hold, objects of one class, which are not compared */
     bool model_only; /* that the models alone were compared */
 } fsdp_diff_result;
 

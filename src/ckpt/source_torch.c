@@ -136,6 +136,7 @@ static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value
 static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
 {
     char text[128];
+    FSDP_TRY(fsdp_torch_refuse_object(source->path, root));
     if (!fsdp_pickle_is(root, FSDP_PICKLE_DICT) && !fsdp_pickle_is(root, FSDP_PICKLE_LIST))
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: expected a dict or a list, found %s",
                           source->path, fsdp_pickle_describe(root, text, sizeof text));

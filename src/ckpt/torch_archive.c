@@ -161,6 +161,17 @@ void fsdp_torch_archive_destroy(fsdp_torch_archive *archive)
     fsdp_free(archive);
 }
 
+fsdp_status fsdp_torch_refuse_object(const char *path, const fsdp_pickle_value *root)
+{
+    char text[128];
+    if (!fsdp_pickle_is(root, FSDP_PICKLE_OPAQUE))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "%s: the whole file is %s, which is not read: no code is run. In PyTorch, "
+                      "save a dict of tensors: torch.save(model.state_dict(), NEW_FILE)",
+                      path, fsdp_pickle_describe(root, text, sizeof text));
+}
+
 void fsdp_torch_archive_check_all(fsdp_torch_archive *archive)
 {
     archive->checks_all = true;

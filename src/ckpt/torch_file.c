@@ -35,6 +35,7 @@ static fsdp_status find_state_dict(const fsdp_torch_file *file, const fsdp_pickl
     static const char *const keys[] = {"state_dict", "model_state_dict", "model"};
     const fsdp_pickle_value *root = fsdp_torch_archive_root(file->archive);
     char text[128];
+    FSDP_TRY(fsdp_torch_refuse_object(file->path, root));
     if (!fsdp_pickle_is(root, FSDP_PICKLE_DICT))
         return fsdp_error(FSDP_ERR_FORMAT, "%s: expected a dict of tensors, found %s", file->path,
                           fsdp_pickle_describe(root, text, sizeof text));

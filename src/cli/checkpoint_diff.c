@@ -114,6 +114,9 @@ static void print_result(const fsdp_diff_result *r, const diff_config *config)
         puts("all the same in every bit");
     else
         printf("all within %g\n", config->tolerance);
+    if (r->unread)
+        printf("%zu value%s not compared: objects of classes are not read\n", r->unread,
+               r->unread == 1 ? "" : "s");
 }
 
 static fsdp_status compare(char *const *paths, const diff_config *config, fsdp_diff_result *result)

@@ -3,6 +3,8 @@
 # every command that opens them.
 # usage: FSDP_BUILD=build tests/cli/test_foreign_files.sh
 . "$(dirname "$0")/lib.sh"
+LC_ALL=C # tables of ASCII
+export LC_ALL
 
 # folder NAME: a model's folder without weights
 folder() {
@@ -66,5 +68,30 @@ cp -r "$fixtures/hf/llama_sharded" shards
 rm shards/model-00002-of-00004.safetensors shards/model-00004-of-00004.safetensors
 run checkpoint inspect shards
 expect missing_shards_are_all_named 1 'index\.json: it names 4 files of weights, of which 2 are not beside it: model-00002-of-00004\.safetensors, model-00004-of-00004\.safetensors; get the missing ones'
+
+# --- objects of classes beside the tensors ---
+
+run checkpoint inspect "$fixtures/torch/objects.pt"
+check objects_are_listed_by_their_class shows '^\| args +\| <an object of argparse\.Namespace, not read> +\|$'
+check with_what_is_beside_them shows '^\| state_dict\.w +\| float32 +\| \[2, 3\] '
+check and_within_lists shows '^\| nested\.rates +\| \[<an object of numpy\..*scalar, not read>\]'
+run checkpoint verify "$fixtures/torch/objects.pt"
+expect a_file_with_objects_is_whole 0 'whole: 1 tensor, 10 plain values, 24 B$' out
+run checkpoint convert "$fixtures/torch/objects.pt" objects.pt
+expect what_is_left_out_is_noted 0 "note: 8 values are left out because objects of classes are not read: 'args', an object of argparse\.Namespace, and others$"
+run checkpoint inspect objects.pt
+check the_others_are_there shows '^\| nested\.steps +\| 4 '
+run checkpoint convert "$fixtures/torch/objects.pt" objects.safetensors
+check what_a_model_lacks_is_not_noted test $rc -eq 0 -a ! -s err
+run checkpoint diff "$fixtures/torch/objects.pt" "$fixtures/torch/objects.pt"
+check objects_are_not_compared shows '^8 values not compared: objects of classes are not read$'
+run checkpoint inspect "$fixtures/dcp/objects"
+check a_dcp_directory_with_an_object_is_listed shows '^\| args +\| <an object of argparse\.Namespace, not read> '
+run checkpoint verify "$fixtures/dcp/objects"
+expect and_is_whole 0 'whole: 1 tensor, 2 plain values, 24 B$' out
+run checkpoint convert "$fixtures/dcp/objects" objects-dcp --format dcp
+expect and_converted_without_it 0 "note: 1 value is left out .*: 'args', an object of argparse\.Namespace$"
+run checkpoint inspect "$fixtures/torch/object.pt"
+expect a_file_that_is_an_object_is_refused 1 'object\.pt: the whole file is an object of argparse\.Namespace, which is not read: no code is run'
 
 tally
