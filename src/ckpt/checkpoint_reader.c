@@ -10,6 +10,7 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/ckpt/entry.h"
+#include "src/ckpt/folder_kind.h"
 #include "src/ckpt/weights_file.h"
 #include "src/ckpt/wrapped_names.h"
 
@@ -248,6 +249,7 @@ static fsdp_status open_directory(fsdp_checkpoint_reader *reader, const char *di
         fsdp_free(path);
         return status;
     }
+    FSDP_TRY(fsdp_folder_explain(dir));
     return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no weights there (looked for %s, %s, %s and %s)",
                       dir, names[0], names[1], names[2], names[3]);
 }

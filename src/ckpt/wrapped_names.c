@@ -53,11 +53,21 @@ static bool all_begin(const char *const *names, size_t n, size_t skip, const cha
     return having > 0;
 }
 
+/* An adapter of PEFT has its prefix in its files: PEFT reads them so. */
+static bool has_adapter(const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strstr(names[i], ".lora_"))
+            return true;
+    return false;
+}
+
 size_t fsdp_names_wrapper_length(const char *const *names, size_t n)
 {
     static const char *const wrappers[] = {"module.", "base_model.model."};
+    const size_t n_wrappers = has_adapter(names, n) ? 1 : FSDP_LENGTH(wrappers);
     size_t length = 0;
-    for (size_t i = 0; i < FSDP_LENGTH(wrappers);) {
+    for (size_t i = 0; i < n_wrappers;) {
         if (all_begin(names, n, length, wrappers[i])) {
             length += strlen(wrappers[i]);
             i = 0;

@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/ckpt/convert.h"
+#include "src/ckpt/folder_kind.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
@@ -144,23 +146,72 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
+/* Into a model's folder, without --model: the configuration and the tokenizer are those of the
+ * model that the run began with, if they are there and fit. *model is the caller's; NULL: not
+ * known. */
+static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
+{
+    fsdp_name_change unused;
+    FSDP_TRY(fsdp_folder_model_of_run(fsdp_source_path(source), model));
+    if (!*model || fsdp_weights_fit(source, *model, &unused) == FSDP_OK)
+        return FSDP_OK;
+    fsdp_free(*model);
+    *model = NULL;
+    return FSDP_OK;
+}
+
+static fsdp_status take_model_of_run(const fsdp_source *source, const char *to,
+                                     fsdp_convert_options *options, char **model)
+{
+    *model = NULL;
+    if (options->model || fsdp_source_format_of(source) == FSDP_SOURCE_HF ||
+        fsdp_convert_format_of(source, to, options->format) != FSDP_CONVERT_HF)
+        return FSDP_OK;
+    FSDP_TRY(find_model_of_run(source, model));
+    if (*model)
+        fprintf(stderr,
+                "%s: note: config.json and tokenizer are those of %s, as trainer_state.json says\n",
+                spec.program, *model);
+    options->model = *model;
+    return FSDP_OK;
+}
+
+/* A folder of weights alone is no model to anybody. */
+static void note_no_config(const char *to, const fsdp_convert_result *result)
+{
+    char *path = fsdp_path_join(to, "config.json");
+    if (result->format == FSDP_CONVERT_HF && path && !fsdp_path_is_there(path))
+        fprintf(stderr,
+                "%s: note: %s has no config.json and no tokenizer: give --model, the folder or hub "
+                "name of the model, or copy them into it\n",
+                spec.program, to);
+    fsdp_free(path);
+}
+
 /* The exit code. */
 static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
 {
     fsdp_convert_result result;
     fsdp_checkpoint_bar bar = {.description = "converting"};
     fsdp_name_change change = {0};
-    if (find_names(source, options, &change) != FSDP_OK)
+    char *model;
+    if (take_model_of_run(source, to, options, &model) != FSDP_OK)
         return fsdp_cli_failed(spec.program);
+    if (find_names(source, options, &change) != FSDP_OK) {
+        fsdp_free(model);
+        return fsdp_cli_failed(spec.program);
+    }
     options->names = &change;
     options->progress = fsdp_checkpoint_bar_step;
     options->note = print_note;
     options->context = &bar;
     fsdp_status status = fsdp_convert(source, to, options, &result);
     fsdp_checkpoint_bar_end(&bar);
+    fsdp_free(model);
     if (status != FSDP_OK)
         return fsdp_cli_failed(spec.program);
     print_result(to, &result);
+    note_no_config(to, &result);
     return FSDP_EXIT_OK;
 }
 

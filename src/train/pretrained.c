@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/ckpt/folder_kind.h"
 #include "src/ckpt/hf_dir.h"
 #include "src/ckpt/load_names.h"
 #include "src/models/model_type.h"
@@ -82,10 +84,24 @@ static fsdp_status open_weights(fsdp_pretrained *p)
     return decide_tied(&p->config, p->weights);
 }
 
+/* Without config.json it may be a checkpoint, or an adapter; else reading it says what is missing.
+ */
+static fsdp_status check_config_is_there(const char *dir)
+{
+    char *path = fsdp_path_join(dir, "config.json");
+    fsdp_status status = !path                      ? FSDP_ERR_NOMEM
+                         : fsdp_path_is_there(path) ? FSDP_OK
+                                                    : fsdp_folder_explain(dir);
+    fsdp_free(path);
+    return status;
+}
+
 fsdp_status fsdp_pretrained_open(const char *name, bool from_config, fsdp_pretrained *pretrained)
 {
     fsdp_pretrained p = {0};
     fsdp_status status = fsdp_hf_dir_resolve(name, &p.dir);
+    if (status == FSDP_OK)
+        status = check_config_is_there(p.dir);
     if (status == FSDP_OK)
         status = fsdp_model_config_read(p.dir, &p.config);
     if (status == FSDP_OK && !from_config)

@@ -94,4 +94,58 @@ expect and_converted_without_it 0 "note: 1 value is left out .*: 'args', an obje
 run checkpoint inspect "$fixtures/torch/object.pt"
 expect a_file_that_is_an_object_is_refused 1 'object\.pt: the whole file is an object of argparse\.Namespace, which is not read: no code is run'
 
+# --- folders that are no model's ---
+
+# no_model NAME DIR TEXT: what is said of DIR given as --model
+no_model() {
+    run evaluate --model "$2" --data rows.jsonl
+    expect "$1" 1 "$3"
+}
+tiny_t5 t5 12 4 3 20 1 67
+run train --model t5 --from-config --data rows.jsonl --max-steps 1 --checkpoint-dir run --save-steps 1 --output trained
+expect a_run_is_saved 0
+own=run/checkpoint-1
+no_model a_checkpoint_of_fsdp_train_is_no_model $own "$own: a checkpoint of 'fsdp train', not the folder of a model\. Make one of it: fsdp checkpoint convert $own NEW_DIR --format hf --model t5$"
+no_model nor_is_the_folder_around_it run 'run: a folder around checkpoints \(checkpoint-1\).* fsdp checkpoint convert run/checkpoint-1 NEW_DIR'
+run checkpoint convert $own made
+expect the_model_of_the_run_is_taken 0 'note: config\.json and tokenizer are those of t5, as trainer_state\.json says'
+run evaluate --model made --data rows.jsonl
+expect and_the_result_is_a_model 0
+cp $own/trainer_state.json state.json
+sed 's/"model": "t5"/"model": "gone"/' state.json >$own/trainer_state.json
+run checkpoint convert $own bare
+expect a_folder_without_configuration_is_noted 0 'note: bare has no config\.json and no tokenizer: give --model'
+no_model weights_alone_are_no_model bare 'bare: weights without config\.json, which says what model they are of'
+for type in full:model_state_dict.pt; do
+    run train --model t5 --from-config --data rows.jsonl --max-steps 1 --checkpoint-dir ${type%%:*} --save-steps 1 --no-save-model --state-dict-type ${type%%:*}_state_dict
+    expect a_run_is_saved_${type%%:*} 0
+    no_model a_${type%%:*}_checkpoint ${type%%:*}/checkpoint-1 "fsdp checkpoint convert ${type%%:*}/checkpoint-1/${type##*:} NEW_DIR"
+done
+no_model one_of_accelerate "$fixtures/accelerate/sharded" 'a checkpoint of Accelerate, not the folder of a model.* convert .*/sharded/pytorch_model_fsdp_0 NEW_DIR'
+no_model one_of_pytorch "$fixtures/dcp/hand" 'a checkpoint of torch\.distributed\.checkpoint, not the folder of a model.* convert .*/dcp/hand NEW_DIR'
+mkdir trainers
+echo '{"global_step": 4, "log_history": []}' >trainers/trainer_state.json
+no_model one_of_trainer_without_weights trainers "trainers: a checkpoint of transformers' Trainer, .* without weights"
+mkdir saved
+cp "$fixtures/torch/checkpoint.pt" saved/epoch3.pt
+no_model a_folder_of_torch_save saved 'saved: a folder with files of weights, .* convert saved/epoch3\.pt NEW_DIR'
+no_model a_file saved/epoch3.pt "model 'saved/epoch3\.pt' is a file; .* convert saved/epoch3\.pt NEW_DIR"
+mkdir adapter
+echo '{"peft_type": "LORA", "base_model_name_or_path": "t5-base"}' >adapter/adapter_config.json
+cp "$golden/gpt2_tiny/model/model.safetensors" adapter/adapter_model.safetensors
+no_model an_adapter adapter 'adapter: an adapter of PEFT for t5-base, not a whole model\. Merge it .*merge_and_unload\(\)'
+run checkpoint convert adapter x
+expect an_adapter_is_not_converted 1 'adapter: an adapter of PEFT for t5-base'
+folder tf
+: >tf/tf_model.h5
+no_model weights_of_tensorflow tf 'tf: it has weights of TensorFlow \(tf_model\.h5\), .*from_tf=True'
+folder flax
+: >flax/flax_model.msgpack
+no_model weights_of_flax flax 'from_flax=True'
+run checkpoint inspect flax
+expect inspect_says_so_too 1 'flax: it has weights of Flax'
+folder shard
+cp "$fixtures/hf/llama_sharded/model-00001-of-00004.safetensors" shard
+no_model a_missing_index shard 'shard: no weights there but model-00001-of-00004\.safetensors, one of several files, whose index \(model\.safetensors\.index\.json\) is missing'
+
 tally
