@@ -11,6 +11,7 @@
 #include "src/base/str.h"
 #include "src/ckpt/entry.h"
 #include "src/ckpt/folder_kind.h"
+#include "src/ckpt/torch_shards.h"
 #include "src/ckpt/weights_file.h"
 #include "src/ckpt/wrapped_names.h"
 
@@ -39,6 +40,8 @@ static int compare_entries(const void *a, const void *b)
 static fsdp_status add_file(fsdp_checkpoint_reader *reader, const char *path, size_t i)
 {
     FSDP_TRY(fsdp_weights_file_open(path, &reader->files[i]));
+    if (reader->files[i].safetensors)
+        FSDP_TRY(fsdp_shard_refuse(reader->files[i].safetensors, path));
     reader->n += fsdp_weights_file_count(&reader->files[i]);
     return FSDP_OK;
 }

@@ -10,6 +10,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
+#include "src/ckpt/torch_shards.h"
 
 static const char trainer_state[] = "trainer_state.json";
 
@@ -287,6 +288,7 @@ fsdp_status fsdp_folder_explain(const char *dir)
     FSDP_TRY(fsdp_folder_explain_foreign(dir));
     FSDP_TRY(explain_checkpoint(dir));
     FSDP_TRY(explain_no_config(dir));
+    FSDP_TRY(fsdp_shard_refuse_folder(dir));
     FSDP_TRY(explain_files(dir));
     return explain_around(dir);
 }

@@ -9,6 +9,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/ckpt/torch_shards.h"
 
 enum {
     MAX_DEPTH = 2 /* optimizer_0 in checkpoint-5 */
@@ -127,7 +128,8 @@ static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts)
 fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts)
 {
     *parts = (fsdp_parts){0};
-    if (fsdp_path_is_directory(path) && !is_dcp(path) && !fsdp_parts_is_model(path))
+    if (fsdp_path_is_directory(path) && !is_dcp(path) && !fsdp_parts_is_model(path) &&
+        !fsdp_shard_is_folder(path))
         FSDP_TRY(find_in(path, 0, parts));
     return parts->n ? FSDP_OK : add(parts, path);
 }

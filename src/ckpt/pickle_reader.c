@@ -391,6 +391,16 @@ static bool equals(const char *known, const char *text, size_t bytes)
     return strlen(known) == bytes && memcmp(known, text, bytes) == 0;
 }
 
+static bool is_module(const char *known, const char *text, size_t bytes)
+{
+    const size_t n = known ? strlen(known) : 0;
+    if (n == 0)
+        return true;
+    if (known[n - 1] == '*')
+        return bytes > n - 1 && memcmp(known, text, n - 1) == 0;
+    return equals(known, text, bytes);
+}
+
 static fsdp_status copy_text(machine *m, const char *text, size_t bytes, const char **copy)
 {
     void *memory;
@@ -428,7 +438,7 @@ static fsdp_status push_name(machine *m, const char *module, size_t module_bytes
         for (size_t i = 0; i < list->n; i++) {
             const fsdp_pickle_name *known = &list->items[i];
             if (!equals(known->name, name, name_bytes) ||
-                (known->module && !equals(known->module, module, module_bytes)))
+                !is_module(known->module, module, module_bytes))
                 continue;
             FSDP_TRY(push_new(m, FSDP_PICKLE_NAME, &value));
             value->name = known;
@@ -553,6 +563,16 @@ static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *a
     return FSDP_OK;
 }
 
+/* Of a class with __slots__, as DTensor is, the attributes are (None, dict of slots); else NULL. */
+static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
+{
+    if (attributes->kind != FSDP_PICKLE_TUPLE || attributes->list.n != 2 ||
+        attributes->list.items[0]->kind != FSDP_PICKLE_NONE ||
+        attributes->list.items[1]->kind != FSDP_PICKLE_DICT)
+        return NULL;
+    return attributes->list.items[1];
+}
+
 /* What tensors with attributes are made by: FSDP1, for one, marks those of its state dicts. */
 static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
 {
@@ -572,8 +592,16 @@ static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
         of[FUNCTION]->name->meaning != FSDP_PICKLE_CALL || of[TYPE]->kind != FSDP_PICKLE_NAME ||
         of[TYPE]->name->meaning != FSDP_PICKLE_TYPE || of[ARGUMENTS]->kind != FSDP_PICKLE_TUPLE)
         return bad(m, "a tensor with attributes that is not made by a function");
-    FSDP_TRY(check_attributes(m, of[ATTRIBUTES]));
-    return push_record(m, of[FUNCTION]->name, of[ARGUMENTS]);
+    fsdp_pickle_value *slots = slots_of(of[ATTRIBUTES]);
+    if (!slots) {
+        FSDP_TRY(check_attributes(m, of[ATTRIBUTES]));
+        return push_record(m, of[FUNCTION]->name, of[ARGUMENTS]);
+    }
+    FSDP_TRY(push_record(m, of[FUNCTION]->name, of[ARGUMENTS]));
+    fsdp_pickle_value *object = m->stack[m->depth - 1];
+    FSDP_TRY(hold(m, object, slots));
+    object->record.state = slots;
+    return FSDP_OK;
 }
 
 static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */

@@ -53,7 +53,7 @@ typedef enum fsdp_pickle_meaning {
 } fsdp_pickle_meaning;
 
 typedef struct fsdp_pickle_name {
-    const char *module; /* NULL: any, for classes that moved */
+    const char *module; /* NULL: any, "a.*": any below a, for classes that moved */
     const char *name;
     fsdp_pickle_meaning meaning;
 } fsdp_pickle_name;

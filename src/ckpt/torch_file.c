@@ -7,6 +7,7 @@
 #include "src/base/io.h"
 #include "src/ckpt/entry.h"
 #include "src/ckpt/torch_archive.h"
+#include "src/ckpt/torch_dtensor.h"
 #include "src/ckpt/torch_file.h"
 
 struct fsdp_torch_file {
@@ -24,7 +25,7 @@ static bool holds_tensors(const fsdp_pickle_value *value)
     if (!fsdp_pickle_is(value, FSDP_PICKLE_DICT))
         return false;
     for (size_t i = 1; i < value->list.n; i += 2)
-        if (fsdp_torch_is_tensor(value->list.items[i]))
+        if (fsdp_torch_is_tensor(value->list.items[i]) || fsdp_torch_is_part(value->list.items[i]))
             return true;
     return false;
 }
@@ -63,6 +64,7 @@ static fsdp_status read_entries(fsdp_torch_file *file, const fsdp_pickle_value *
     for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
         const char *name = fsdp_pickle_text(dict->list.items[i]);
         const fsdp_pickle_value *value = dict->list.items[i + 1];
+        FSDP_TRY(fsdp_torch_refuse_part(file->path, name ? name : "", value, NULL));
         if (!name || !fsdp_torch_is_tensor(value)) {
             file->ignored++;
             continue;

@@ -6,6 +6,7 @@
 #include "src/base/io.h"
 #include "src/base/log.h"
 #include "src/ckpt/torch_archive.h"
+#include "src/ckpt/torch_dtensor.h"
 #include "src/state/state_dict.h"
 #include "src/tensor/tensor.h"
 
@@ -151,6 +152,8 @@ static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys)
         FSDP_TRY(check_name(l, n_keys));
         return put_tensor(l, v, n_keys);
     }
+    const char *last = l->keys[n_keys - 1].name;
+    FSDP_TRY(fsdp_torch_refuse_part(l->path, last ? last : "a list's item", v, NULL));
     fsdp_status status = fsdp_state_read_plain(v, &l->arena, &plain, &is_plain);
     fsdp_error_context(status, "%s", l->path);
     FSDP_TRY(status);

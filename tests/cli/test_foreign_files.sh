@@ -148,4 +148,47 @@ folder shard
 cp "$fixtures/hf/llama_sharded/model-00001-of-00004.safetensors" shard
 no_model a_missing_index shard 'shard: no weights there but model-00001-of-00004\.safetensors, one of several files, whose index \(model\.safetensors\.index\.json\) is missing'
 
+# --- one file of each rank ---
+
+ranks=$fixtures/torch/ranks rank=model_world_size_4_rank_
+for r in 0 3; do
+    run checkpoint inspect "$ranks/$rank$r.pt"
+    check "parts_of_all_ranks_are_joined_from_rank_$r" shows "^\\| model\\.boxes +\\| float32 +\\| \\[5, 3\\] +\\| +60 \\| boxes in 4 chunks, from ${rank}0\\.pt on"
+    check "replicas_are_one_from_rank_$r" shows '^\| model\.replicas .*\| Shard\(0\) in 2 chunks'
+    run checkpoint diff "$ranks/$rank$r.pt" "$ranks/whole.pt"
+    expect "their_elements_are_those_of_the_whole_from_rank_$r" 0 '^9 tensors of both models compared, all the same in every bit$' out
+done
+run checkpoint verify "$ranks/${rank}1.pt"
+expect and_verified 0 'whole: 9 tensors, 1 plain value' out
+run checkpoint convert "$ranks/${rank}2.pt" joined.pt
+run checkpoint diff joined.pt "$ranks/whole.pt"
+expect and_converted 0
+cp "$ranks/${rank}1.pt" alone_rank_1.pt
+cp "$ranks/${rank}0.pt" unnamed.pt
+for file in alone_rank_1.pt unnamed.pt; do
+    run checkpoint inspect $file
+    expect "of_${file%.pt}_the_others_are_missed" 1 "$file: '.*' is a DTensor, one rank's part of an FSDP2 model; .*get_model_state_dict\\(.*torch\\.distributed\\.checkpoint\\.save\\(\\)"
+done
+folder dtensors
+cp "$ranks/${rank}0.pt" dtensors/pytorch_model.bin
+run evaluate --model dtensors --data rows.jsonl
+expect a_model_of_dtensors_is_refused 1 "pytorch_model\\.bin: 'rows' is a DTensor, one rank's part of an FSDP2 model\\. In PyTorch"
+run checkpoint inspect "$ranks/sharded_tensor.pt"
+expect a_part_of_fsdp1_is_refused 1 "sharded_tensor\\.pt: 'w' is a ShardedTensor, one rank's part of an FSDP1 model.*FULL_STATE_DICT"
+run checkpoint diff "$ranks/shards" "$ranks/whole.pt"
+expect shards_of_safetensors_are_joined 0 '^9 tensors and values of both compared, all the same in every bit$' out
+run checkpoint verify "$ranks/shards"
+expect shards_are_verified 0 'whole: 9 tensors' out
+run checkpoint convert "$ranks/shards" joined
+run checkpoint diff joined "$ranks/whole.pt"
+expect shards_are_converted 0
+run checkpoint verify "$ranks/shards/shard-00001-model-00001-of-00001.safetensors"
+check one_shard_is_not_a_model test $rc -eq 1
+check but_the_folder_is grep -Eq "one rank's part of a model, .* convert .*/shards NEW_DIR" out err
+no_model a_folder_of_shards_is_no_model "$ranks/shards" 'a file of each rank, .*convert .*/shards NEW_DIR'
+cp -r "$ranks/shards" gap
+rm gap/shard-00002*
+run checkpoint inspect gap
+expect a_missing_shard_is_named 1 'gap: it has shard-00003-.*, but no file shard-00002-'
+
 tally
