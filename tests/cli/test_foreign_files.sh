@@ -55,6 +55,15 @@ folder within
 mkdir within/model.safetensors
 every_command a_folder_in_place_of_a_file within model.safetensors 'model\.safetensors'
 
+# a checkpoint of torch.distributed.checkpoint
+cp -r "$fixtures/dcp/hand" dcp
+printf "$pointer" >dcp/__1_0.distcp
+run checkpoint inspect dcp
+expect a_pointer_in_place_of_a_distcp 1 'dcp/__1_0\.distcp: not a file of torch\.distributed\.checkpoint, but a Git LFS pointer'
+printf "$pointer" >dcp/.metadata
+run checkpoint inspect dcp
+expect a_pointer_in_place_of_metadata 1 'dcp/\.metadata: not metadata of torch\.distributed\.checkpoint, but a Git LFS pointer'
+
 # --- the files beside the weights ---
 
 cp -r "$golden/gpt2_tiny/model" config
@@ -147,6 +156,11 @@ expect inspect_says_so_too 1 'flax: it has weights of Flax'
 folder shard
 cp "$fixtures/hf/llama_sharded/model-00001-of-00004.safetensors" shard
 no_model a_missing_index shard 'shard: no weights there but model-00001-of-00004\.safetensors, one of several files, whose index \(model\.safetensors\.index\.json\) is missing'
+
+folder sparse
+cp "$fixtures/torch/sparse.pt" sparse/pytorch_model.bin
+run evaluate --model sparse --data rows.jsonl
+expect a_tensor_that_is_not_plain_is_named 1 "pytorch_model\\.bin: 'q' is an object of torch\\._utils\\._rebuild_sparse_tensor, not a plain tensor"
 
 # --- one file of each rank ---
 
