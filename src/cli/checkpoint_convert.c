@@ -59,7 +59,7 @@ static const fsdp_option table[] = {
      .metavar = "DIR",
      .help = "hf: folder or hub name whose config.json, generation_config.json and tokenizer go "
              "with the weights, which must be of that model; by default those beside the weights "
-             "that are read"},
+             "that are read, or of the model that a run of fsdp train began with"},
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, overwrite),
