@@ -73,6 +73,18 @@ expect a_pointer_in_place_of_the_configuration 1 'config/config\.json: not JSON,
 ln -sf nowhere config/config.json
 run evaluate --model config --data rows.jsonl
 expect a_dangling_configuration 1 'config/config\.json: cannot open: a symbolic link to nowhere, which does not exist'
+if lacks sentencepiece || lacks libcsv; then
+    skip a_tokenizer_of_another_kind "built without sentencepiece or libcsv"
+else
+    cp -r "$root/models/t5-debian-mini" tokenizer
+    printf 'text,summary\na,b\n' >texts.csv
+    printf "$pointer" >tokenizer/spiece.model
+    run evaluate --model tokenizer --data texts.csv
+    expect a_pointer_in_place_of_the_tokenizer 1 'spiece\.model: not a SentencePiece model, but a Git LFS pointer'
+    ln -sf nowhere tokenizer/spiece.model
+    run evaluate --model tokenizer --data texts.csv
+    expect a_dangling_tokenizer 1 'spiece\.model: cannot open: a symbolic link to nowhere, which does not exist'
+fi
 cp -r "$fixtures/hf/llama_sharded" shards
 rm shards/model-00002-of-00004.safetensors shards/model-00004-of-00004.safetensors
 run checkpoint inspect shards
@@ -125,11 +137,9 @@ sed 's/"model": "t5"/"model": "gone"/' state.json >$own/trainer_state.json
 run checkpoint convert $own bare
 expect a_folder_without_configuration_is_noted 0 'note: bare has no config\.json and no tokenizer: give --model'
 no_model weights_alone_are_no_model bare 'bare: weights without config\.json, which says what model they are of'
-for type in full:model_state_dict.pt; do
-    run train --model t5 --from-config --data rows.jsonl --max-steps 1 --checkpoint-dir ${type%%:*} --save-steps 1 --no-save-model --state-dict-type ${type%%:*}_state_dict
-    expect a_run_is_saved_${type%%:*} 0
-    no_model a_${type%%:*}_checkpoint ${type%%:*}/checkpoint-1 "fsdp checkpoint convert ${type%%:*}/checkpoint-1/${type##*:} NEW_DIR"
-done
+run train --model t5 --from-config --data rows.jsonl --max-steps 1 --checkpoint-dir full --save-steps 1 --no-save-model --state-dict-type full_state_dict
+expect a_run_is_saved_in_full 0
+no_model a_full_checkpoint full/checkpoint-1 'fsdp checkpoint convert full/checkpoint-1/model_state_dict\.pt NEW_DIR'
 no_model one_of_accelerate "$fixtures/accelerate/sharded" 'a checkpoint of Accelerate, not the folder of a model.* convert .*/sharded/pytorch_model_fsdp_0 NEW_DIR'
 no_model one_of_pytorch "$fixtures/dcp/hand" 'a checkpoint of torch\.distributed\.checkpoint, not the folder of a model.* convert .*/dcp/hand NEW_DIR'
 mkdir trainers
