@@ -14,7 +14,7 @@
 
 enum {
     MAX_RANKS = 1 << 16,
-    MAX_DIGITS = 9
+    MAX_DIGITS = 9 /* of a rank in a name */
 };
 
 /* ---- the files ------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ static bool find_rank(const char *name, size_t *at, size_t *digits)
     for (const char *p = name; (p = strstr(p, "rank")); p++) {
         const char *number = p + 4 + strspn(p + 4, "_-=");
         const size_t n = strspn(number, "0123456789");
-        if (n == 0 || n > MAX_DIGITS)
+        if (n == 0 || n > MAX_DIGITS || strtoul(number, NULL, 10) >= MAX_RANKS)
             continue;
         *at = (size_t)(number - name);
         *digits = n;

@@ -5,6 +5,9 @@
 
 #include "src/ckpt/torch_archive.h"
 
+/* So that places in it times ranks do not overflow. */
+static const int64_t MAX_DIM = (int64_t)1 << 46;
+
 bool fsdp_torch_is_dtensor(const fsdp_pickle_value *value)
 {
     return fsdp_pickle_is(value, FSDP_PICKLE_RECORD) &&
@@ -73,8 +76,8 @@ static fsdp_status read_shape(const reading *r, const fsdp_pickle_value *size)
         return bad(r, "its size is no tuple of at most 64 numbers");
     r->to->ndim = (int)size->list.n;
     for (int d = 0; d < r->to->ndim; d++)
-        if (!take_size(size->list.items[d], &r->to->shape[d]))
-            return bad(r, "its size holds what is no number, or a negative");
+        if (!take_size(size->list.items[d], &r->to->shape[d]) || r->to->shape[d] > MAX_DIM)
+            return bad(r, "its size holds what is no number, or none that a tensor can have");
     return FSDP_OK;
 }
 
