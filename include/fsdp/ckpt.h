@@ -99,18 +99,18 @@ typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
  *
  * Files named .bin, .pt or .pth are read as torch.save writes them (since PyTorch 1.6): a dict of
  * names and tensors, or a dict that holds one under "state_dict", "model_state_dict" or "model".
- * Their pickles are read as data: no code is run, and a pickle that names anything but tensors and
- * plain values is refused. What the state dict holds beside tensors is ignored. Of checksums those
- * of the pickle and of storages up to 4 KiB are compared; larger storages are not read through.
- * Tensors that are not contiguous (transposed, expanded) are copied when the file is opened; all
- * others are data of the mapped file, also when several share a storage.
+ * Their pickles are read as data: no code is run, and objects of classes (NumPy's scalars, paths,
+ * namespaces) are passed over. What the state dict holds beside tensors is ignored. Of checksums
+ * those of the pickle and of storages up to 4 KiB are compared; larger storages are not read
+ * through. Tensors that are not contiguous (transposed, expanded) are copied when the file is
+ * opened; all others are data of the mapped file, also when several share a storage.
  *
  * @param reader out: owned by the caller, ended by fsdp_checkpoint_close()
  * @return FSDP_ERR_NOT_FOUND if there are no weights or a file of the index is missing;
  *         FSDP_ERR_FORMAT if a file is malformed, lacks a tensor of the index or holds one that the
  *         index does not name; FSDP_ERR_UNSUPPORTED, saying what to do in PyTorch, for files of
  *         torch.save in the format before 1.6, TorchScript programs, big-endian data, compressed
- *         archives, and objects that are not plain (DTensors, NumPy's scalars, classes).
+ *         archives, and files that are one object, such as a whole module.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_open(const char *path,
                                                           fsdp_checkpoint_reader **reader);

@@ -35,6 +35,10 @@ typedef struct fsdp_pretrained {
     fsdp_checkpoint_reader *weights; /**< NULL with from_config */
     /** Draw what has another shape in the weights; set between open and load. */
     bool ignore_mismatched_sizes;
+    char *name_prefix; /**< that all names in the files begin with and that was taken off, so that
+                            they are the model's: "model." of a LightningModule; NULL: none. What
+                            DistributedDataParallel, torch.compile, FSDP1 and activation
+                            checkpointing put into names is always taken off. */
 } fsdp_pretrained;
 
 /**

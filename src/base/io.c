@@ -26,13 +26,27 @@ fsdp_status fsdp_io_error(const char *path, const char *what, ...)
     return fsdp_error(status, "%s: %s: %s", path, action, strerror(code));
 }
 
+/* A link whose target is gone fails like a file that is not there, but is seen in its folder. */
+static fsdp_status cannot_open(const char *path)
+{
+    const int code = errno;
+    char target[1024];
+    const ssize_t n = code == ENOENT ? readlink(path, target, sizeof target - 1) : -1;
+    if (n > 0)
+        return fsdp_error(FSDP_ERR_NOT_FOUND,
+                          "%s: cannot open: a symbolic link to %.*s, which does not exist", path,
+                          (int)n, target);
+    errno = code;
+    return fsdp_io_error(path, "cannot open");
+}
+
 static fsdp_status open_to_read(const char *path, int flags, int *fd, struct stat *st)
 {
     do
         *fd = open(path, O_RDONLY | O_CLOEXEC | flags);
     while (*fd < 0 && errno == EINTR);
     if (*fd < 0)
-        return fsdp_io_error(path, "cannot open");
+        return cannot_open(path);
     if (fstat(*fd, st) == 0 && !S_ISDIR(st->st_mode))
         return FSDP_OK;
     if (S_ISDIR(st->st_mode))

@@ -21,6 +21,9 @@ size_t fsdp_path_length(const char *path);
 char *fsdp_path_stripped(const char *path);    /* that much of it, owned */
 bool fsdp_path_is_file(const char *path);      /* regular, links followed */
 bool fsdp_path_is_directory(const char *path); /* links followed */
+/* Anything of that name, also a link to what does not exist: opening it then says why it cannot be
+ * read, where fsdp_path_is_file() would have it look as if it were not there. */
+bool fsdp_path_is_there(const char *path);
 /* Is it a regular file, a directory, or not there? FSDP_ERR_INVALID for pipes and devices,
  * FSDP_ERR_IO for what cannot be looked at, as links that lead back to themselves. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/json_internal.h"
@@ -221,6 +222,10 @@ fsdp_status fsdp_json_read(const char *path, fsdp_json **doc)
     size_t bytes;
     FSDP_TRY(fsdp_file_read(path, FSDP_JSON_MAX_BYTES, &text, &bytes));
     fsdp_status status = fsdp_json_parse(path, 1, text, bytes, doc);
+    if (status == FSDP_ERR_FORMAT) {
+        const fsdp_status other = fsdp_file_explain(path, "JSON", FSDP_WANTED_TEXT, text, bytes);
+        status = other == FSDP_OK ? status : other;
+    }
     fsdp_free(text);
     return status;
 }

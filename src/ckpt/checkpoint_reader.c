@@ -10,15 +10,20 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/ckpt/entry.h"
+#include "src/ckpt/folder_kind.h"
+#include "src/ckpt/torch_shards.h"
 #include "src/ckpt/weights_file.h"
+#include "src/ckpt/wrapped_names.h"
 
 struct fsdp_checkpoint_reader {
     char *path;
     fsdp_weights_file *files; /* [n_files], by name */
     char **file_names;        /* [n_files], sorted; NULL for a single file */
     size_t n_files;
-    const fsdp_checkpoint_entry **entries; /* [n], by name; owned by the files */
+    const fsdp_checkpoint_entry **entries; /* [n], by name; owned by the files, or `renamed` */
     size_t n;
+    fsdp_checkpoint_entry *renamed; /* [n] once names were changed; else NULL */
+    fsdp_arena names;               /* of `renamed` */
 };
 
 static int compare_strings(const void *a, const void *b)
@@ -35,6 +40,8 @@ static int compare_entries(const void *a, const void *b)
 static fsdp_status add_file(fsdp_checkpoint_reader *reader, const char *path, size_t i)
 {
     FSDP_TRY(fsdp_weights_file_open(path, &reader->files[i]));
+    if (reader->files[i].safetensors)
+        FSDP_TRY(fsdp_shard_refuse(reader->files[i].safetensors, path));
     reader->n += fsdp_weights_file_count(&reader->files[i]);
     return FSDP_OK;
 }
@@ -141,10 +148,42 @@ static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const 
     return FSDP_OK;
 }
 
+/* All files that the index names but the folder lacks, in one message. */
+static fsdp_status check_files_are_there(const fsdp_checkpoint_reader *reader,
+                                         const char *index_path, const char *dir)
+{
+    enum {
+        SHOWN = 3
+    };
+    fsdp_str missing = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < reader->n_files; i++) {
+        char *path = fsdp_path_join(dir, reader->file_names[i]);
+        const bool is_missing = path && !fsdp_path_is_there(path);
+        fsdp_free(path);
+        if (is_missing && n++ < SHOWN)
+            fsdp_str_printf(&missing, "%s%s", n > 1 ? ", " : "", reader->file_names[i]);
+    }
+    fsdp_status status =
+        n == 0 ? FSDP_OK
+               : fsdp_error(FSDP_ERR_NOT_FOUND,
+                            "%s: it names %zu file%s of weights, of which %zu %s not beside it: "
+                            "%s%s; get the missing ones, or the model again",
+                            index_path, reader->n_files, reader->n_files == 1 ? "" : "s", n,
+                            n == 1 ? "is" : "are", missing.data ? missing.data : "",
+                            n > SHOWN ? ", ..." : "");
+    fsdp_str_fini(&missing);
+    return status;
+}
+
 static fsdp_status open_files(fsdp_checkpoint_reader *reader, const char *index_path)
 {
     char *dir = fsdp_path_parent(index_path);
-    fsdp_status status = dir ? FSDP_OK : FSDP_ERR_NOMEM;
+    fsdp_status status = dir ? check_files_are_there(reader, index_path, dir) : FSDP_ERR_NOMEM;
+    if (status != FSDP_OK) {
+        fsdp_free(dir);
+        return status;
+    }
     for (size_t i = 0; i < reader->n_files && status == FSDP_OK; i++) {
         char *path = fsdp_path_join(dir, reader->file_names[i]);
         status = path ? add_file(reader, path, i) : FSDP_ERR_NOMEM;
@@ -185,7 +224,7 @@ static fsdp_status has_file(const char *dir, const char *name, bool *found)
     char *path = fsdp_path_join(dir, name);
     if (!path)
         return FSDP_ERR_NOMEM;
-    *found = fsdp_path_is_file(path);
+    *found = fsdp_path_is_there(path);
     fsdp_free(path);
     return FSDP_OK;
 }
@@ -213,6 +252,7 @@ static fsdp_status open_directory(fsdp_checkpoint_reader *reader, const char *di
         fsdp_free(path);
         return status;
     }
+    FSDP_TRY(fsdp_folder_explain(dir));
     return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no weights there (looked for %s, %s, %s and %s)",
                       dir, names[0], names[1], names[2], names[3]);
 }
@@ -246,8 +286,45 @@ void fsdp_checkpoint_close(fsdp_checkpoint_reader *reader)
     fsdp_free(reader->files);
     fsdp_free(reader->file_names);
     fsdp_free(reader->entries);
+    fsdp_free(reader->renamed);
+    fsdp_arena_fini(&reader->names);
     fsdp_free(reader->path);
     fsdp_free(reader);
+}
+
+/* ---- other names ----------------------------------------------------------------------------- */
+
+static fsdp_status rename_entries(fsdp_checkpoint_reader *reader, const char *const *names)
+{
+    reader->renamed = fsdp_calloc(reader->n, sizeof *reader->renamed);
+    if (!reader->renamed)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < reader->n; i++) {
+        reader->renamed[i] = *reader->entries[i];
+        reader->renamed[i].name = names[i];
+        reader->entries[i] = &reader->renamed[i];
+    }
+    qsort(reader->entries, reader->n, sizeof(fsdp_checkpoint_entry *), compare_entries);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_checkpoint_unwrap_names(fsdp_checkpoint_reader *reader,
+                                         const fsdp_name_change *change)
+{
+    FSDP_ASSERT(!reader->renamed);
+    const char **names = fsdp_calloc(reader->n, sizeof(const char *));
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    bool differ = false;
+    for (size_t i = 0; i < reader->n; i++)
+        names[i] = reader->entries[i]->name;
+    fsdp_status status = fsdp_names_unwrap(reader->path, change, &reader->names, names, reader->n);
+    for (size_t i = 0; i < reader->n && status == FSDP_OK; i++)
+        differ |= strcmp(names[i], reader->entries[i]->name) != 0;
+    if (differ)
+        status = rename_entries(reader, names);
+    fsdp_free(names);
+    return status;
 }
 
 const char *fsdp_checkpoint_path(const fsdp_checkpoint_reader *reader)

@@ -104,6 +104,18 @@ static bool is_model_alone(const fsdp_conversion *run)
            run->result->format == FSDP_CONVERT_HF;
 }
 
+static fsdp_status refuse_twice(const fsdp_conversion *run, const fsdp_selected *a,
+                                const fsdp_selected *b)
+{
+    const char *path = fsdp_source_path(run->source);
+    if (strcmp(a->item->fqn, b->item->fqn) == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: two items have the name '%s'", path, a->name);
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: two items have the name '%s', '%s' and '%s': save the one that is meant "
+                      "alone, in torch",
+                      path, a->name, a->item->fqn, b->item->fqn);
+}
+
 /* Two items of one name would be one after loading. */
 static fsdp_status check_names(const fsdp_conversion *run)
 {
@@ -116,8 +128,7 @@ static fsdp_status check_names(const fsdp_conversion *run)
     fsdp_status status = FSDP_OK;
     for (size_t i = 1; i < sorted.n && status == FSDP_OK; i++)
         if (strcmp(sorted.items[i - 1].name, sorted.items[i].name) == 0)
-            status = fsdp_error(FSDP_ERR_INVALID, "%s: two items have the name '%s'",
-                                fsdp_source_path(run->source), sorted.items[i].name);
+            status = refuse_twice(run, &sorted.items[i - 1], &sorted.items[i]);
     fsdp_free(sorted.items);
     return status;
 }
@@ -179,6 +190,66 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
         run, fsdp_strdup_printf("the model is what is at the top; %zu tensor%s left out, '%s'%s", n,
                                 n == 1 ? " below another key is" : "s below other keys are",
                                 first->fqn, n == 1 ? "" : " the first of them"));
+}
+
+/* Of a plain value the object in it that is not read; NULL: none. */
+static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
+                               const fsdp_pickle_value **object)
+{
+    const fsdp_pickle_value *value = NULL;
+    if (!item->dtype_name)
+        FSDP_TRY(fsdp_source_value(run->source, item, &value));
+    *object = fsdp_pickle_find_opaque(value);
+    return FSDP_OK;
+}
+
+/* Would a value be in what is written, if it could be read? */
+static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_item *item)
+{
+    const char *prefix = run->selection.prefix ? run->selection.prefix : "";
+    const size_t n = strlen(prefix);
+    if (!is_model_alone(run))
+        return true;
+    return n ? strncmp(item->fqn, prefix, n) == 0 && item->fqn[n] == '.' : item->n_keys == 1;
+}
+
+/* Values that are, or hold, objects of classes: what was not read cannot be written. */
+static fsdp_status note_objects(const fsdp_conversion *run)
+{
+    char *first = NULL, what[128];
+    size_t n = 0;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < fsdp_source_count(run->source) && status == FSDP_OK; i++) {
+        const fsdp_source_item *item = fsdp_source_at(run->source, i);
+        const fsdp_pickle_value *object = NULL;
+        if (is_within_selection(run, item))
+            status = find_object(run, item, &object);
+        if (object && n++ == 0)
+            first = fsdp_strdup_printf("'%s', %s", item->fqn,
+                                       fsdp_pickle_describe(object, what, sizeof what));
+    }
+    if (status == FSDP_OK && n)
+        status = tell_note(
+            run, fsdp_strdup_printf("%zu value%s left out because objects of classes are not read: "
+                                    "%s%s",
+                                    n, n == 1 ? " is" : "s are", first ? first : "",
+                                    n == 1 ? "" : ", and others"));
+    fsdp_free(first);
+    return status;
+}
+
+static fsdp_status leave_out_objects(fsdp_conversion *run)
+{
+    fsdp_selection *s = &run->selection;
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const fsdp_pickle_value *object;
+        FSDP_TRY(find_object(run, s->items[i].item, &object));
+        if (!object)
+            s->items[kept++] = s->items[i];
+    }
+    s->n = kept;
+    return note_objects(run);
 }
 
 static fsdp_status note_too_large(const fsdp_conversion *run)
@@ -280,6 +351,9 @@ static fsdp_status select_items(fsdp_conversion *run)
 {
     FSDP_TRY(is_model_alone(run) ? fsdp_select_model(run->source, &run->selection)
                                  : fsdp_select_all(run->source, &run->selection));
+    FSDP_TRY(leave_out_objects(run));
+    if (run->options->names)
+        FSDP_TRY(fsdp_selection_change(&run->selection, run->options->names));
     FSDP_TRY(check_names(run));
     FSDP_TRY(note_left_out(run));
     if (is_model_alone(run))

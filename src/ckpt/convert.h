@@ -2,6 +2,7 @@
  * pieces, so that memory does not grow with them. */
 #pragma once
 #include "src/ckpt/source.h"
+#include "src/ckpt/wrapped_names.h"
 
 typedef enum fsdp_convert_format {
     FSDP_CONVERT_AUTO, /* by the name of the target: FSDP_CONVERT_TORCH for .pt, .pth and .bin,
@@ -28,8 +29,10 @@ typedef struct fsdp_convert_options {
      * noted. NULL: all are written */
     const fsdp_source_item *const *used;
     size_t n_used;
-    bool overwrite;                                /* replace what is there; default: refuse */
-    fsdp_source_progress_fn *progress;             /* NULL: nobody asks */
+    const fsdp_name_change *names;     /* where all there is is a model: what its names lose besides
+                                           the prefixes of wrappers; NULL: nothing */
+    bool overwrite;                    /* replace what is there; default: refuse */
+    fsdp_source_progress_fn *progress; /* NULL: nobody asks */
     void (*note)(const char *note, void *context); /* before or after progress; NULL: nobody asks */
     void *context;                                 /* of both */
 } fsdp_convert_options;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/ckpt/block_sums.h"
 #include "src/ckpt/dcp_reader.h"
@@ -70,11 +71,15 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
     for (size_t i = 0; i < item->n_chunks; i++) {
         const fsdp_dcp_chunk *chunk = &item->chunks[i];
         const data_file *file = file_of(reader, chunk);
-        if (chunk->offset > file->map.bytes || chunk->length > file->map.bytes - chunk->offset)
-            return fsdp_error(FSDP_ERR_FORMAT,
-                              "%s: truncated: '%s' ends at byte %llu of a file of %zu bytes",
-                              file->path, item->fqn,
-                              (unsigned long long)(chunk->offset + chunk->length), file->map.bytes);
+        if (chunk->offset <= file->map.bytes && chunk->length <= file->map.bytes - chunk->offset)
+            continue;
+        if (file->map.bytes < 2 || memcmp(file->map.data, "PK", 2) != 0) /* else it is cut short */
+            FSDP_TRY(fsdp_file_explain(file->path, "a file of torch.distributed.checkpoint",
+                                       FSDP_WANTED_TEXT, file->map.data, file->map.bytes));
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: truncated: '%s' ends at byte %llu of a file of %zu bytes",
+                          file->path, item->fqn,
+                          (unsigned long long)(chunk->offset + chunk->length), file->map.bytes);
     }
     return FSDP_OK;
 }
@@ -126,6 +131,16 @@ static fsdp_status check_there(const char *directory, const char *metadata)
                       directory);
 }
 
+/* Of metadata that cannot be read: unless they begin like a pickle, they may be another file. */
+static fsdp_status explain(const char *path, const fsdp_mapping *map, fsdp_status status)
+{
+    const bool begins_well = map->bytes > 0 && map->data[0] == 0x80;
+    if ((status == FSDP_ERR_FORMAT || status == FSDP_ERR_UNSUPPORTED) && !begins_well)
+        FSDP_TRY(fsdp_file_explain(path, "metadata of torch.distributed.checkpoint",
+                                   FSDP_WANTED_TEXT, map->data, map->bytes));
+    return status;
+}
+
 static fsdp_status read_metadata(fsdp_dcp_reader *reader)
 {
     fsdp_mapping map = {0};
@@ -134,7 +149,8 @@ static fsdp_status read_metadata(fsdp_dcp_reader *reader)
     if (status == FSDP_OK)
         status = fsdp_file_map(path, &map);
     if (status == FSDP_OK)
-        status = fsdp_dcp_metadata_create(path, map.data, map.bytes, &reader->metadata);
+        status = explain(path, &map,
+                         fsdp_dcp_metadata_create(path, map.data, map.bytes, &reader->metadata));
     fsdp_file_unmap(&map);
     fsdp_free(path);
     return status;

@@ -182,6 +182,10 @@ static fsdp_status compare_values(diff *d, fsdp_difference *at)
     FSDP_TRY(fsdp_source_value(a.source, a.item, &a.value));
     FSDP_TRY(fsdp_source_value(b.source, b.item, &b.value));
     FSDP_TRY(fsdp_diff_values(&a, &b, &same));
+    if (same && a.value->opaque) { /* of one class, but what is in it was not read */
+        d->result->compared--;
+        d->result->unread++;
+    }
     return same ? FSDP_OK : tell_values(d, at, a.value, b.value);
 }
 
@@ -280,6 +284,38 @@ static fsdp_status select_items(diff *d)
     return fsdp_select_all(d->b.source, b);
 }
 
+/* Where no name of one is a name of the other: what all names of the one begin with, so that the
+ * rest are those of the other. "" if that is not so. */
+static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
+                        fsdp_name_change *change)
+{
+    *change = (fsdp_name_change){0};
+    if (longer->n == 0 || shorter->n != longer->n)
+        return;
+    const char *name = longer->items[0].name, *rest = shorter->items[0].name;
+    const size_t all = strlen(name), n = strlen(rest);
+    if (all <= n || all - n >= sizeof change->prefix || name[all - n - 1] != '.' ||
+        strcmp(name + all - n, rest) != 0)
+        return;
+    for (size_t i = 0; i < longer->n; i++)
+        if (strncmp(longer->items[i].name, name, all - n) != 0 ||
+            strcmp(longer->items[i].name + all - n, shorter->items[i].name) != 0)
+            return;
+    memcpy(change->prefix, name, all - n);
+    return;
+}
+
+/* Models of one kind, of which one has a prefix more, as a LightningModule has: both are sorted. */
+static fsdp_status drop_prefix(diff *d)
+{
+    fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
+    find_prefix(a, b, &d->result->of_a);
+    find_prefix(b, a, &d->result->of_b);
+    if (*d->result->of_a.prefix)
+        FSDP_TRY(fsdp_selection_change(a, &d->result->of_a));
+    return *d->result->of_b.prefix ? fsdp_selection_change(b, &d->result->of_b) : FSDP_OK;
+}
+
 static fsdp_status begin_side(side *s, fsdp_source *source)
 {
     s->source = source;
@@ -310,6 +346,7 @@ fsdp_status fsdp_diff(fsdp_source *a, fsdp_source *b, const fsdp_diff_options *o
     if (status == FSDP_OK) {
         fsdp_selection_sort(&d.a.selection);
         fsdp_selection_sort(&d.b.selection);
+        status = drop_prefix(&d);
     }
     if (status == FSDP_OK && result->model_only)
         status = fsdp_selection_drop_flat_optimizer(&d.a.selection);

@@ -38,7 +38,9 @@ typedef struct fsdp_diff_options {
 typedef struct fsdp_diff_result {
     size_t compared; /* items that both have */
     size_t differences;
+    size_t unread;   /* values that are, or hold, objects of one class, which are not compared */
     bool model_only; /* that the models alone were compared */
+    fsdp_name_change of_a, of_b; /* what all names of one lost to be those of the other */
 } fsdp_diff_result;
 
 /* Call `told` with every difference, by name, and `progress`, both with `context`. FSDP_ERR_FORMAT

@@ -106,6 +106,7 @@ static fsdp_status compare_kind(comparing *c, const fsdp_pickle_value *a,
         return compare_items(c, a, b, same);
     case FSDP_PICKLE_SET:
         return compare_sets(c, a, b, same);
+    case FSDP_PICKLE_OPAQUE: /* of one class, as far as they are known */
     case FSDP_PICKLE_NAME:
         *same = same_name(a->name, b->name);
         return FSDP_OK;

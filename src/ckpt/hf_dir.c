@@ -172,8 +172,10 @@ fsdp_status fsdp_hf_dir_resolve(const char *model, char **dir)
     }
     if (fsdp_path_is_file(model))
         return fsdp_error(FSDP_ERR_INVALID,
-                          "model '%s' is a file; the directory that holds config.json is needed",
-                          model);
+                          "model '%s' is a file; the directory that holds config.json is needed. "
+                          "If it holds weights, make one: fsdp checkpoint convert %s NEW_DIR "
+                          "--format hf --model MODEL",
+                          model, model);
     if (!is_hub_name(model))
         return fsdp_error(FSDP_ERR_NOT_FOUND, "model '%s': no such directory", model);
     char *folder = repository_folder(model), *found = NULL;
@@ -221,7 +223,7 @@ static fsdp_status copy_if_there(const char *from, const char *to, const char *n
 {
     char *source = fsdp_path_join(from, name);
     fsdp_status status = source ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (source && fsdp_path_is_file(source))
+    if (source && fsdp_path_is_there(source))
         status = copy_as(source, to, name);
     fsdp_free(source);
     return status;

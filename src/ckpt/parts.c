@@ -9,6 +9,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/ckpt/torch_shards.h"
 
 enum {
     MAX_DEPTH = 2 /* optimizer_0 in checkpoint-5 */
@@ -19,7 +20,7 @@ static bool has_any(const char *dir, const char *const *names, size_t n)
     bool found = false;
     for (size_t i = 0; i < n && !found; i++) {
         char *path = fsdp_path_join(dir, names[i]);
-        found = path && fsdp_path_is_file(path);
+        found = path && fsdp_path_is_there(path);
         fsdp_free(path);
     }
     return found;
@@ -132,7 +133,8 @@ static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts)
 fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts)
 {
     *parts = (fsdp_parts){0};
-    if (fsdp_path_is_directory(path) && !fsdp_parts_is_dcp(path) && !fsdp_parts_is_model(path))
+    if (fsdp_path_is_directory(path) && !fsdp_parts_is_dcp(path) && !fsdp_parts_is_model(path) &&
+        !fsdp_shard_is_folder(path))
         FSDP_TRY(find_in(path, 0, parts));
     return parts->n ? FSDP_OK : fsdp_parts_add(parts, path);
 }

@@ -137,6 +137,7 @@ static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle
     if (value->depth >= FSDP_PICKLE_MAX_DEPTH)
         return bad(m, "values are nested too deeply");
     value->held = true;
+    holder->opaque |= value->opaque;
     if (holder->depth <= value->depth)
         holder->depth = (uint16_t)(value->depth + 1);
     return FSDP_OK;
@@ -323,6 +324,8 @@ static fsdp_status fill(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **i
 {
     FSDP_TRY(need(m, 1));
     fsdp_pickle_value *container = m->stack[m->depth - 1];
+    if (container->kind == FSDP_PICKLE_OPAQUE)
+        return FSDP_OK;
     if (container->kind != kind)
         return bad(m, kind == FSDP_PICKLE_DICT   ? "items are set in what is no dict"
                       : kind == FSDP_PICKLE_LIST ? "items are appended to what is no list"
@@ -388,6 +391,45 @@ static bool equals(const char *known, const char *text, size_t bytes)
     return strlen(known) == bytes && memcmp(known, text, bytes) == 0;
 }
 
+static bool is_module(const char *known, const char *text, size_t bytes)
+{
+    const size_t n = known ? strlen(known) : 0;
+    if (n == 0)
+        return true;
+    if (known[n - 1] == '*')
+        return bytes > n - 1 && memcmp(known, text, n - 1) == 0;
+    return equals(known, text, bytes);
+}
+
+static fsdp_status copy_text(machine *m, const char *text, size_t bytes, const char **copy)
+{
+    void *memory;
+    FSDP_TRY(take(m, bytes + 1, &memory));
+    *copy = memcpy(memory, text, bytes);
+    return FSDP_OK;
+}
+
+static fsdp_status push_opaque(machine *m, const fsdp_pickle_name *of)
+{
+    fsdp_pickle_value *value;
+    FSDP_TRY(push_new(m, FSDP_PICKLE_OPAQUE, &value));
+    value->name = of;
+    value->opaque = true;
+    return FSDP_OK;
+}
+
+static fsdp_status push_unknown(machine *m, const char *module, size_t module_bytes,
+                                const char *name, size_t name_bytes)
+{
+    void *memory;
+    FSDP_TRY(take(m, sizeof(fsdp_pickle_name), &memory));
+    fsdp_pickle_name *unknown = memory;
+    unknown->meaning = FSDP_PICKLE_UNKNOWN;
+    FSDP_TRY(copy_text(m, module, module_bytes, &unknown->module));
+    FSDP_TRY(copy_text(m, name, name_bytes, &unknown->name));
+    return push_opaque(m, unknown);
+}
+
 static fsdp_status push_name(machine *m, const char *module, size_t module_bytes, const char *name,
                              size_t name_bytes)
 {
@@ -396,18 +438,13 @@ static fsdp_status push_name(machine *m, const char *module, size_t module_bytes
         for (size_t i = 0; i < list->n; i++) {
             const fsdp_pickle_name *known = &list->items[i];
             if (!equals(known->name, name, name_bytes) ||
-                (known->module && !equals(known->module, module, module_bytes)))
+                !is_module(known->module, module, module_bytes))
                 continue;
             FSDP_TRY(push_new(m, FSDP_PICKLE_NAME, &value));
             value->name = known;
             return FSDP_OK;
         }
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "%s: byte %zu of the pickle: it holds %.*s.%.*s; only tensors and Python's "
-                      "plain values are read, and no code is run: in PyTorch, save a dict of "
-                      "plain, whole tensors",
-                      m->label, m->op_at, (int)(module_bytes < 100 ? module_bytes : 100), module,
-                      (int)(name_bytes < 100 ? name_bytes : 100), name);
+    return push_unknown(m, module, module_bytes, name, name_bytes);
 }
 
 static fsdp_status read_line(machine *m, const char **line, size_t *bytes)
@@ -526,6 +563,16 @@ static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *a
     return FSDP_OK;
 }
 
+/* Of a class with __slots__, as DTensor is, the attributes are (None, dict of slots); else NULL. */
+static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
+{
+    if (attributes->kind != FSDP_PICKLE_TUPLE || attributes->list.n != 2 ||
+        attributes->list.items[0]->kind != FSDP_PICKLE_NONE ||
+        attributes->list.items[1]->kind != FSDP_PICKLE_DICT)
+        return NULL;
+    return attributes->list.items[1];
+}
+
 /* What tensors with attributes are made by: FSDP1, for one, marks those of its state dicts. */
 static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
 {
@@ -537,12 +584,24 @@ static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
         N
     };
     fsdp_pickle_value *const *of = args->list.items;
+    /* Of a function or class that is not known, as quantized weights are. */
+    for (size_t i = FUNCTION; i <= TYPE && args->list.n == N; i++)
+        if (of[i]->kind == FSDP_PICKLE_OPAQUE)
+            return push_opaque(m, of[i]->name);
     if (args->list.n != N || of[FUNCTION]->kind != FSDP_PICKLE_NAME ||
         of[FUNCTION]->name->meaning != FSDP_PICKLE_CALL || of[TYPE]->kind != FSDP_PICKLE_NAME ||
         of[TYPE]->name->meaning != FSDP_PICKLE_TYPE || of[ARGUMENTS]->kind != FSDP_PICKLE_TUPLE)
         return bad(m, "a tensor with attributes that is not made by a function");
-    FSDP_TRY(check_attributes(m, of[ATTRIBUTES]));
-    return push_record(m, of[FUNCTION]->name, of[ARGUMENTS]);
+    fsdp_pickle_value *slots = slots_of(of[ATTRIBUTES]);
+    if (!slots) {
+        FSDP_TRY(check_attributes(m, of[ATTRIBUTES]));
+        return push_record(m, of[FUNCTION]->name, of[ARGUMENTS]);
+    }
+    FSDP_TRY(push_record(m, of[FUNCTION]->name, of[ARGUMENTS]));
+    fsdp_pickle_value *object = m->stack[m->depth - 1];
+    FSDP_TRY(hold(m, object, slots));
+    object->record.state = slots;
+    return FSDP_OK;
 }
 
 static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
@@ -551,6 +610,8 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     fsdp_pickle_value *args, *callee;
     FSDP_TRY(pop(m, &args));
     FSDP_TRY(pop(m, &callee));
+    if (callee->kind == FSDP_PICKLE_OPAQUE && args->kind == FSDP_PICKLE_TUPLE)
+        return push_opaque(m, callee->name);
     if (callee->kind != FSDP_PICKLE_NAME || args->kind != FSDP_PICKLE_TUPLE)
         return bad(m, "a call of what is no function, or without a tuple of arguments");
     switch (callee->name->meaning) {
@@ -569,10 +630,49 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     case FSDP_PICKLE_REBUILD:
         return push_rebuilt(m, args);
     case FSDP_PICKLE_CONSTANT:
+    case FSDP_PICKLE_UNKNOWN: /* has no NAME */
     case FSDP_PICKLE_TYPE:
         break;
     }
     return bad(m, "a call of what is no function");
+}
+
+/* NEWOBJ_EX: of a class, arguments, and arguments by name. */
+static fsdp_status op_call_by_names(machine *m, unsigned unused)
+{
+    fsdp_pickle_value *names;
+    FSDP_TRY(pop(m, &names));
+    if (names->kind != FSDP_PICKLE_DICT)
+        return bad(m, "arguments by name that are no dict");
+    FSDP_TRY(need(m, 2));
+    if (names->list.n && m->stack[m->depth - 2]->kind != FSDP_PICKLE_OPAQUE)
+        return bad(m, "a call with arguments by name");
+    return op_call(m, unused);
+}
+
+/* Between a tuple that holds itself and what it was built from. */
+static fsdp_status op_pop(machine *m, unsigned unused)
+{
+    (void)unused;
+    fsdp_pickle_value *value;
+    return pop(m, &value);
+}
+
+static fsdp_status op_pop_mark(machine *m, unsigned unused)
+{
+    (void)unused;
+    row above = {0};
+    return pop_mark(m, &above);
+}
+
+/* FROZENSET: as the call that protocols before 4 make of it. */
+static fsdp_status op_frozenset(machine *m, unsigned unused)
+{
+    (void)unused;
+    static const fsdp_pickle_name frozenset = {"builtins", "frozenset", FSDP_PICKLE_UNKNOWN};
+    row above = {0};
+    FSDP_TRY(pop_mark(m, &above));
+    return push_opaque(m, &frozenset);
 }
 
 /* The state of a record. OrderedDicts get their attributes so, which nobody reads. */
@@ -583,7 +683,7 @@ static fsdp_status op_build(machine *m, unsigned unused)
     FSDP_TRY(pop(m, &state));
     FSDP_TRY(need(m, 1));
     fsdp_pickle_value *object = m->stack[m->depth - 1];
-    if (object->kind == FSDP_PICKLE_DICT)
+    if (object->kind == FSDP_PICKLE_DICT || object->kind == FSDP_PICKLE_OPAQUE)
         return FSDP_OK;
     if (object->kind != FSDP_PICKLE_RECORD || object->record.state)
         return bad(m, "a state for what has none, or has one");
@@ -652,6 +752,10 @@ static const opcode opcodes[256] = {
     [0x93] = {op_stack_global, 0},            /* STACK_GLOBAL */
     [0x52] = {op_call, 0},                    /* REDUCE */
     [0x81] = {op_call, 0},                    /* NEWOBJ */
+    [0x92] = {op_call_by_names, 0},           /* NEWOBJ_EX */
+    [0x30] = {op_pop, 0},                     /* POP */
+    [0x31] = {op_pop_mark, 0},                /* POP_MARK */
+    [0x91] = {op_frozenset, 0},               /* FROZENSET */
     [0x62] = {op_build, 0},                   /* BUILD */
     [0x51] = {op_persistent, 0},              /* BINPERSID */
 };

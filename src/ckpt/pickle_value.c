@@ -19,21 +19,48 @@ static void describe_name(const fsdp_pickle_name *name, const char *suffix, char
 const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, size_t bytes)
 {
     static const char *const kinds[] = {
-        [FSDP_PICKLE_NONE] = "None",        [FSDP_PICKLE_BOOL] = "a bool",
-        [FSDP_PICKLE_INT] = "an int",       [FSDP_PICKLE_BIG_INT] = "an int beyond 64 bits",
-        [FSDP_PICKLE_FLOAT] = "a float",    [FSDP_PICKLE_STR] = "a str",
-        [FSDP_PICKLE_BYTES] = "bytes",      [FSDP_PICKLE_TUPLE] = "a tuple",
-        [FSDP_PICKLE_LIST] = "a list",      [FSDP_PICKLE_SET] = "a set",
-        [FSDP_PICKLE_DICT] = "a dict",      [FSDP_PICKLE_NAME] = "a name",
-        [FSDP_PICKLE_RECORD] = "an object", [FSDP_PICKLE_PERSISTENT] = "a storage",
+        [FSDP_PICKLE_NONE] = "None",
+        [FSDP_PICKLE_BOOL] = "a bool",
+        [FSDP_PICKLE_INT] = "an int",
+        [FSDP_PICKLE_BIG_INT] = "an int beyond 64 bits",
+        [FSDP_PICKLE_FLOAT] = "a float",
+        [FSDP_PICKLE_STR] = "a str",
+        [FSDP_PICKLE_BYTES] = "bytes",
+        [FSDP_PICKLE_TUPLE] = "a tuple",
+        [FSDP_PICKLE_LIST] = "a list",
+        [FSDP_PICKLE_SET] = "a set",
+        [FSDP_PICKLE_DICT] = "a dict",
+        [FSDP_PICKLE_NAME] = "a name",
+        [FSDP_PICKLE_RECORD] = "an object",
+        [FSDP_PICKLE_OPAQUE] = "an object",
+        [FSDP_PICKLE_PERSISTENT] = "a storage",
     };
     if (fsdp_pickle_is(value, FSDP_PICKLE_NAME))
         describe_name(value->name, "", text, bytes);
+    else if (fsdp_pickle_is(value, FSDP_PICKLE_OPAQUE))
+        snprintf(text, bytes, "an object of %s.%s", value->name->module, value->name->name);
     else if (fsdp_pickle_is(value, FSDP_PICKLE_RECORD))
         describe_name(value->record.callee, "(...)", text, bytes);
     else
         snprintf(text, bytes, "%s", value ? kinds[value->kind] : "nothing");
     return text;
+}
+
+/* Ends because each level goes down into the one value that holds it. */
+const fsdp_pickle_value *fsdp_pickle_find_opaque(const fsdp_pickle_value *value)
+{
+    while (value && value->opaque && value->kind != FSDP_PICKLE_OPAQUE) {
+        const fsdp_pickle_value *below = NULL;
+        if (value->kind == FSDP_PICKLE_RECORD) {
+            const fsdp_pickle_value *state = value->record.state;
+            value = state && state->opaque ? state : value->record.args;
+            continue;
+        }
+        for (size_t i = 0; i < value->list.n && !below; i++)
+            below = value->list.items[i]->opaque ? value->list.items[i] : NULL;
+        value = below;
+    }
+    return value && value->opaque ? value : NULL;
 }
 
 bool fsdp_pickle_is_call(const fsdp_pickle_value *value, const char *name)

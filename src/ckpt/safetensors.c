@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/ckpt/entry.h"
@@ -191,10 +192,20 @@ static fsdp_status check_coverage(fsdp_safetensors *file)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+/* Of a file whose header cannot be read: unless it begins like one, it may be of another kind. */
+static fsdp_status explain(const fsdp_safetensors *file, fsdp_status status)
+{
+    const bool begins_well = file->map.bytes > LENGTH_BYTES && file->map.data[LENGTH_BYTES] == '{';
+    if (status == FSDP_ERR_FORMAT && !begins_well)
+        FSDP_TRY(fsdp_file_explain(file->path, "a safetensors file", FSDP_WANTED_BINARY,
+                                   file->map.data, file->map.bytes));
+    return status;
+}
+
 static fsdp_status open_file(fsdp_safetensors *file)
 {
     FSDP_TRY(fsdp_file_map(file->path, &file->map));
-    FSDP_TRY(parse_header(file));
+    FSDP_TRY(explain(file, parse_header(file)));
     fsdp_status status = check_metadata(file);
     if (status == FSDP_OK)
         status = read_entries(file);

@@ -8,22 +8,13 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static void cut_out(char *name, const char *part)
-{
-    size_t n = strlen(part);
-    for (char *at = strstr(name, part); at; at = strstr(at, part))
-        memmove(at, at + n, strlen(at + n) + 1);
-}
-
 static char *without_wrappers(fsdp_selection *s, const char *name)
 {
     char *copy = fsdp_arena_alloc(&s->arena, strlen(name) + 1);
     if (!copy)
         return NULL;
     memcpy(copy, name, strlen(name) + 1);
-    cut_out(copy, "_fsdp_wrapped_module.");
-    cut_out(copy, "_checkpoint_wrapped_module.");
-    cut_out(copy, "_orig_mod.");
+    fsdp_name_unwrap(copy);
     return copy;
 }
 
@@ -44,6 +35,94 @@ static fsdp_status add(fsdp_selection *s, const fsdp_source_item *item, int skip
     if (!to->name)
         return FSDP_ERR_NOMEM;
     s->n++;
+    return FSDP_OK;
+}
+
+/* Join the keys of item i to its name again. */
+static fsdp_status rename(fsdp_selection *s, size_t i, const fsdp_nesting_key *keys)
+{
+    fsdp_selected *to = &s->items[i];
+    fsdp_str name = {0};
+    for (int k = 0; k < to->n_keys; k++)
+        fsdp_nesting_join(&name, k, keys[k].name, keys[k].index);
+    char *copy = name.failed ? NULL : fsdp_arena_alloc(&s->arena, name.len + 1);
+    if (copy) {
+        memcpy(copy, name.data, name.len);
+        to->name = copy;
+        to->keys = keys;
+    }
+    fsdp_str_fini(&name);
+    return copy ? FSDP_OK : fsdp_error_nomem();
+}
+
+/* Keys of item i that begin with `prefix` lose it. */
+static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
+{
+    const fsdp_selected *of = &s->items[i];
+    const size_t n = strlen(prefix);
+    bool changed = false;
+    fsdp_nesting_key *keys = fsdp_arena_alloc(&s->arena, (size_t)of->n_keys * sizeof *keys);
+    if (!keys)
+        return FSDP_ERR_NOMEM;
+    for (int k = 0; k < of->n_keys; k++) {
+        keys[k] = of->keys[k];
+        if (keys[k].name && strncmp(keys[k].name, prefix, n) == 0 && keys[k].name[n]) {
+            keys[k].name += n;
+            changed = true;
+        }
+    }
+    return changed ? rename(s, i, keys) : FSDP_OK;
+}
+
+/* What all names of the model in `s` begin with that is of wrappers; "" if they are nested. The
+ * arena's. */
+static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
+{
+    *wrapper = "";
+    const char **names = fsdp_calloc(s->n, sizeof(const char *));
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    size_t n = 0;
+    while (n < s->n && s->items[n].n_keys == 1) {
+        names[n] = s->items[n].name;
+        n++;
+    }
+    const size_t length = n == s->n ? fsdp_names_wrapper_length(names, n) : 0;
+    for (size_t i = 0; i < n && length && !**wrapper; i++) {
+        const size_t stripped = (size_t)(fsdp_name_without(names[i], length) - names[i]);
+        char *copy = stripped ? fsdp_arena_alloc(&s->arena, length + 1) : NULL;
+        if (copy)
+            *wrapper = memcpy(copy, names[i], length);
+    }
+    fsdp_free(names);
+    return FSDP_OK;
+}
+
+static fsdp_status strip_wrapper(fsdp_selection *s, const char *wrapper)
+{
+    for (size_t i = 0; i < s->n && *wrapper; i++)
+        FSDP_TRY(strip_keys(s, i, wrapper));
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *change)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const fsdp_selected *of = &s->items[i];
+        fsdp_nesting_key *keys = fsdp_arena_alloc(&s->arena, (size_t)of->n_keys * sizeof *keys);
+        if (!keys)
+            return FSDP_ERR_NOMEM;
+        memcpy(keys, of->keys, (size_t)of->n_keys * sizeof *keys);
+        for (int k = 0; k < of->n_keys && change->every_module; k++) {
+            char *name = keys[k].name ? without_wrappers(s, keys[k].name) : NULL;
+            if (name)
+                fsdp_name_drop_modules(name);
+            keys[k].name = name;
+        }
+        FSDP_TRY(rename(s, i, keys));
+        if (*change->prefix)
+            FSDP_TRY(strip_keys(s, i, change->prefix));
+    }
     return FSDP_OK;
 }
 
@@ -129,19 +208,39 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
     if (!s->prefix)
         return FSDP_ERR_NOMEM;
     FSDP_TRY(add_model(source, found, s));
-    if (s->n)
-        return FSDP_OK;
+    if (s->n) {
+        const char *wrapper;
+        FSDP_TRY(find_wrapper(s, &wrapper));
+        return strip_wrapper(s, wrapper);
+    }
     return fsdp_error(FSDP_ERR_NOT_FOUND,
                       "%s: no model in it: no tensors at the top, nor below 'model', 'state_dict' "
                       "or 'model_state_dict'",
                       fsdp_source_path(source));
 }
 
+/* The wrapper whose prefix the model's names begin with, if there is one model: an optimizer's keys
+ * have it as well. */
+static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
+                                         const char **wrapper)
+{
+    const fsdp_source_item *found;
+    *wrapper = "";
+    if (find_model(source, &found) != FSDP_OK)
+        return FSDP_OK;
+    FSDP_TRY(add_model(source, found, s));
+    FSDP_TRY(find_wrapper(s, wrapper));
+    s->n = 0;
+    return FSDP_OK;
+}
+
 static fsdp_status select_all(const fsdp_source *source, fsdp_selection *s)
 {
+    const char *wrapper;
+    FSDP_TRY(find_wrapper_of_model(source, s, &wrapper));
     for (size_t i = 0; i < fsdp_source_count(source); i++)
         FSDP_TRY(add(s, fsdp_source_at(source, i), 0, fsdp_source_at(source, i)->fqn));
-    return FSDP_OK;
+    return strip_wrapper(s, wrapper);
 }
 
 /* ---- selections ------------------------------------------------------------------------------ */

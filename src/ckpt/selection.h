@@ -1,11 +1,11 @@
 /* Which items of a checkpoint a tool looks at, and under which names: all, or the model's tensors
  * alone.
  *
- * Names lose what wrappers of modules put into them: "_fsdp_wrapped_module.",
- * "_checkpoint_wrapped_module." and "_orig_mod.", as torch's state dicts lose them. */
+ * Names lose what wrappers of modules put into them (Note [Wrapped names] in wrapped_names.h). */
 #pragma once
 #include "src/base/arena.h"
 #include "src/ckpt/source.h"
+#include "src/ckpt/wrapped_names.h"
 
 typedef struct fsdp_selected {
     const char *name;             /* keys joined with dots */
@@ -35,6 +35,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_se
 bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
 /* Remove those from a sorted selection. */
 FSDP_MUST_CHECK fsdp_status fsdp_selection_drop_flat_optimizer(fsdp_selection *selection);
+/* Change the names of a selection of the model further. */
+FSDP_MUST_CHECK fsdp_status fsdp_selection_change(fsdp_selection *selection,
+                                                  const fsdp_name_change *change);
 /* By name, in byte order. */
 void fsdp_selection_sort(fsdp_selection *selection);
 void fsdp_selection_fini(fsdp_selection *selection); /* accepts all zero */

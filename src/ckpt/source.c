@@ -7,6 +7,7 @@
 #include "src/base/assert.h"
 #include "src/ckpt/parts.h"
 #include "src/ckpt/source_internal.h"
+#include "src/ckpt/torch_shards.h"
 
 enum {
     WINDOW_BYTES = 32 << 20 /* rows of a DCP tensor that are read at once */
@@ -212,6 +213,10 @@ static fsdp_status find_format(const char *path, fsdp_source_format *format)
     if (fsdp_path_is_directory(path)) {
         FSDP_TRY(is_dcp(path, &is));
         *format = is ? FSDP_SOURCE_DCP : FSDP_SOURCE_HF;
+        if (!is && !fsdp_parts_is_model(path) && fsdp_shard_is_folder(path)) {
+            *format = FSDP_SOURCE_SAFETENSORS;
+            return FSDP_OK;
+        }
         return is || fsdp_parts_is_model(path) ? FSDP_OK : fsdp_source_refuse_folder(path);
     }
     FSDP_TRY(fsdp_source_check_file(path));
@@ -233,9 +238,14 @@ static fsdp_status open_path(fsdp_source *source)
         return open_dcp(source);
     case FSDP_SOURCE_TORCH:
         return open_torch(source);
-    default:
+    case FSDP_SOURCE_SAFETENSORS:
+        if (fsdp_path_is_directory(source->path))
+            return fsdp_source_open_shards(source);
         return open_weights(source);
+    case FSDP_SOURCE_HF:
+        break;
     }
+    return open_weights(source);
 }
 
 fsdp_status fsdp_source_open(const char *path, fsdp_source **out)
@@ -263,8 +273,12 @@ void fsdp_source_close(fsdp_source *source)
     fsdp_free(source->window.rows);
     fsdp_dcp_reader_close(source->dcp);
     fsdp_checkpoint_close(source->weights);
+    fsdp_source_close_ranks(source);
     fsdp_torch_archive_destroy(source->archive);
     fsdp_file_unmap(&source->map);
+    for (size_t i = 0; i < source->n_shards; i++)
+        fsdp_safetensors_close(source->shards[i]);
+    fsdp_free(source->shards);
     fsdp_free(source->items);
     fsdp_arena_fini(&source->arena);
     fsdp_free(source->path);
@@ -299,21 +313,24 @@ const char *fsdp_source_writer(const fsdp_source *source)
     return fsdp_dcp_metadata_is_own(fsdp_dcp_reader_metadata(source->dcp)) ? "fsdp.c" : "PyTorch";
 }
 
-static bool is_cut(const fsdp_dcp_item *item, int dim)
+static bool is_cut(const fsdp_source_item *item, int dim)
 {
-    for (size_t i = 0; i < item->n_chunks; i++)
-        if (item->chunks[i].sizes[dim] != item->shape[dim])
+    for (size_t i = 0; i < item->n_chunks; i++) {
+        const int64_t *sizes =
+            item->dcp ? item->dcp->chunks[i].sizes : item->joined->parts[i].entry.shape;
+        if (sizes[dim] != item->shape[dim])
             return true;
+    }
     return false;
 }
 
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement)
 {
     int cuts = 0, dim = 0;
-    if (!item->dcp || !item->dtype_name)
+    if ((!item->dcp && !item->joined) || !item->dtype_name)
         return false;
     for (int d = 0; d < item->ndim; d++)
-        if (is_cut(item->dcp, d)) {
+        if (is_cut(item, d)) {
             cuts++;
             dim = d;
         }
@@ -363,16 +380,21 @@ static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item
     if (!grown)
         return FSDP_ERR_NOMEM;
     source->window.rows = grown;
-    FSDP_TRY(fsdp_dcp_reader_rows(source->dcp, item->dcp, begin, end, source->window.rows));
-    fsdp_dcp_reader_forget(source->dcp, item->dcp);
+    if (item->joined) {
+        fsdp_joined_rows(item->joined, begin, end, source->window.rows);
+    } else {
+        FSDP_TRY(fsdp_dcp_reader_rows(source->dcp, item->dcp, begin, end, source->window.rows));
+        fsdp_dcp_reader_forget(source->dcp, item->dcp);
+    }
     source->window.item = item;
     source->window.begin = begin;
     source->window.end = end;
     return FSDP_OK;
 }
 
-static fsdp_status read_dcp(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
-                            unsigned char *out, size_t bytes)
+/* Of a tensor in parts, from DCP or joined. */
+static fsdp_status read_parts(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
+                              unsigned char *out, size_t bytes)
 {
     size_t row_bytes = (size_t)(item->bytes / (item->ndim ? item->shape[0] : 1));
     while (bytes > 0) {
@@ -398,8 +420,8 @@ fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_source_item *item, 
     FSDP_ASSERT(offset <= (uint64_t)item->bytes && bytes <= (uint64_t)item->bytes - offset);
     if (bytes == 0)
         return FSDP_OK;
-    if (item->dcp)
-        return read_dcp(source, item, offset, out, bytes);
+    if (item->dcp || item->joined)
+        return read_parts(source, item, offset, out, bytes);
     const unsigned char *from = (const unsigned char *)item->entry->data + offset;
     memcpy(out, from, bytes);
     fsdp_checkpoint_advise(from, bytes, FSDP_CHECKPOINT_DONE);
@@ -442,6 +464,8 @@ fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item)
     if (item->dcp)
         return item->dtype_name ? fsdp_dcp_reader_check(source->dcp, item->dcp)
                                 : check_value(source, item);
+    if (item->joined)
+        return fsdp_joined_verify(item->joined, item->fqn);
     if (source->archive && item->dtype_name)
         return fsdp_torch_archive_check(source->archive, item->value, item->fqn);
     return FSDP_OK;
@@ -449,6 +473,9 @@ fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item)
 
 fsdp_status fsdp_source_check_files(const fsdp_source *source)
 {
+    for (size_t i = 0; i < source->n_ranks; i++)
+        if (source->ranks[i].archive)
+            FSDP_TRY(fsdp_torch_archive_check_rest(source->ranks[i].archive));
     if (source->archive)
         return fsdp_torch_archive_check_rest(source->archive);
     return source->dcp ? fsdp_dcp_reader_check_files(source->dcp) : FSDP_OK;

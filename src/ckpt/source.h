@@ -1,8 +1,9 @@
 /* Any checkpoint, whatever its format, as a list of items: tensors and plain values by name. For
  * tools that look into checkpoints, check, compare and convert them without knowing the model.
  *
- * Formats: a directory of torch.distributed.checkpoint (DCP), a file of torch.save, a file of
- * safetensors, the folder or index of a model of Hugging Face. Tensors stay on the disk until they
+ * Formats: a directory of torch.distributed.checkpoint (DCP), a file of torch.save, or one file of
+ * each rank with DTensors, of which any is named; a file of safetensors, or a folder of one file of
+ * each rank; the folder or index of a model of Hugging Face. Tensors stay on the disk until they
  * are read, piece by piece; what was read need not stay in memory. */
 #pragma once
 #include "src/base/str.h"
@@ -31,6 +32,8 @@ typedef struct fsdp_source_item {
      */
     const struct fsdp_checkpoint_entry *entry;
     const struct fsdp_dcp_item *dcp;
+    const struct fsdp_joined
+        *joined;                    /* of a tensor whose parts are in the files of several ranks */
     const fsdp_pickle_value *value; /* of files of torch.save: also of tensors */
 } fsdp_source_item;
 

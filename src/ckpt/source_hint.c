@@ -3,6 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/ckpt/folder_kind.h"
 #include "src/ckpt/parts.h"
 #include "src/ckpt/source_internal.h"
 
@@ -67,6 +68,7 @@ static fsdp_status refuse_begun(const char *path)
 fsdp_status fsdp_source_refuse_folder(const char *path)
 {
     fsdp_parts parts;
+    FSDP_TRY(fsdp_folder_explain_foreign(path));
     fsdp_status status = fsdp_parts_find(path, &parts);
     if (status == FSDP_OK && !fsdp_parts_are_whole(&parts, path))
         status = refuse_around(path, &parts);

@@ -93,6 +93,9 @@ static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
             break;
         fsdp_str_printf(text, "set()");
         return;
+    case FSDP_PICKLE_OPAQUE:
+        fsdp_str_printf(text, "<%s, not read>", fsdp_pickle_describe(v, buffer, sizeof buffer));
+        return;
     default:
         fsdp_str_printf(text, "%s", fsdp_pickle_describe(v, buffer, sizeof buffer));
         return;

@@ -4,6 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/ckpt/source_internal.h"
+#include "src/ckpt/torch_dtensor.h"
 
 typedef struct walk {
     fsdp_source *source;
@@ -20,7 +21,7 @@ static bool has_container(walk *w, const fsdp_pickle_value *list)
         if (w->budget == 0)
             return false;
         w->budget--;
-        if (fsdp_torch_is_tensor(v) || v->kind == FSDP_PICKLE_DICT ||
+        if (fsdp_torch_is_tensor(v) || fsdp_torch_is_dtensor(v) || v->kind == FSDP_PICKLE_DICT ||
             (v->kind == FSDP_PICKLE_LIST && has_container(w, v)))
             return true;
     }
@@ -113,6 +114,12 @@ static fsdp_status visit(walk *w, const fsdp_pickle_value *v, int n_keys)
     w->budget--;
     if (fsdp_torch_is_tensor(v))
         return add_tensor(w, v, n_keys);
+    if (fsdp_torch_is_dtensor(v))
+        return fsdp_source_add_dtensor(w->source, w->keys, n_keys, v);
+    if (v->kind == FSDP_PICKLE_OPAQUE)
+        FSDP_TRY(fsdp_torch_refuse_part(
+            w->source->path, w->keys[n_keys - 1].name ? w->keys[n_keys - 1].name : "a list's item",
+            v, NULL));
     return is_taken_apart(w, v) ? visit_items(w, v, n_keys) : add_value(w, v, n_keys);
 }
 
@@ -136,6 +143,7 @@ static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value
 static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
 {
     char text[128];
+    FSDP_TRY(fsdp_torch_refuse_object(source->path, root));
     if (!fsdp_pickle_is(root, FSDP_PICKLE_DICT) && !fsdp_pickle_is(root, FSDP_PICKLE_LIST))
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: expected a dict or a list, found %s",
                           source->path, fsdp_pickle_describe(root, text, sizeof text));

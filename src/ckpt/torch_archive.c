@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/file_kind.h"
 #include "src/ckpt/torch_archive_internal.h"
 #include "src/ckpt/torch_names.h"
 
@@ -21,20 +23,29 @@ static bool begins_with(const unsigned char *data, size_t bytes, size_t at, cons
     return bytes >= at + magic_bytes && memcmp(data + at, magic, magic_bytes) == 0;
 }
 
+/* Before 0.2 torch.save wrote tar archives of these members. */
+static bool is_legacy_tar(const unsigned char *data, size_t bytes)
+{
+    static const char *const members[] = {"sys_info", "pickle", "tensors", "storages"};
+    bool is = false;
+    for (size_t i = 0; i < FSDP_LENGTH(members) && !is; i++)
+        is = begins_with(data, bytes, 0, members[i], strlen(members[i]) + 1);
+    return is && begins_with(data, bytes, TAR_MAGIC_AT, "ustar", 5);
+}
+
 static fsdp_status check_format(const char *path, const unsigned char *data, size_t bytes)
 {
     /* A pickle of the number 0x1950a86a20f9469cfc6c. */
     static const char legacy[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
-    if (begins_with(data, bytes, 0, legacy, sizeof legacy - 1) ||
-        begins_with(data, bytes, TAR_MAGIC_AT, "ustar", 5))
+    if (begins_with(data, bytes, 0, legacy, sizeof legacy - 1) || is_legacy_tar(data, bytes))
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "%s: legacy torch.save format; load it in torch and save it again: "
-                          "torch.save(torch.load(FILE), NEW_FILE)",
+                          "torch.save(torch.load(FILE, map_location=\"cpu\"), NEW_FILE)",
                           path);
-    if (!begins_with(data, bytes, 0, "PK", 2))
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: not a file of torch.save: it is no zip archive",
-                          path);
-    return FSDP_OK;
+    if (begins_with(data, bytes, 0, "PK", 2))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_file_explain(path, "a file of torch.save", FSDP_WANTED_BINARY, data, bytes));
+    return fsdp_error(FSDP_ERR_FORMAT, "%s: not a file of torch.save: it is no zip archive", path);
 }
 
 static fsdp_status check_torch_script(const fsdp_torch_archive *archive)
@@ -44,10 +55,11 @@ static fsdp_status check_torch_script(const fsdp_torch_archive *archive)
         script = strncmp(fsdp_zip_reader_at(archive->zip, i)->name, "code/", 5) == 0;
     if (!script)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "%s: a TorchScript program; save its parameters in torch: "
-                      "torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE)",
-                      archive->path);
+    return fsdp_error(
+        FSDP_ERR_UNSUPPORTED,
+        "%s: a TorchScript program; save its parameters in torch: "
+        "torch.save(torch.jit.load(FILE, map_location=\"cpu\").state_dict(), NEW_FILE)",
+        archive->path);
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -61,10 +73,11 @@ static fsdp_status check_byteorder(const fsdp_torch_archive *archive)
     if (record->bytes == 6 && memcmp(record->data, "little", 6) == 0)
         return FSDP_OK;
     if (record->bytes == 3 && memcmp(record->data, "big", 3) == 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "%s: byteorder 'big'; load it in torch on a little-endian machine and "
-                          "save it again: torch.save(torch.load(FILE), NEW_FILE)",
-                          archive->path);
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "%s: byteorder 'big'; load it in torch on a little-endian machine and "
+            "save it again: torch.save(torch.load(FILE, map_location=\"cpu\"), NEW_FILE)",
+            archive->path);
     return fsdp_error(FSDP_ERR_FORMAT, "%s: record 'byteorder' is neither 'little' nor 'big'",
                       archive->path);
 }
@@ -146,6 +159,17 @@ void fsdp_torch_archive_destroy(fsdp_torch_archive *archive)
     fsdp_zip_reader_destroy(archive->zip);
     fsdp_free(archive->path);
     fsdp_free(archive);
+}
+
+fsdp_status fsdp_torch_refuse_object(const char *path, const fsdp_pickle_value *root)
+{
+    char text[128];
+    if (!fsdp_pickle_is(root, FSDP_PICKLE_OPAQUE))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "%s: the whole file is %s, which is not read: no code is run. In PyTorch, "
+                      "save a dict of tensors: torch.save(model.state_dict(), NEW_FILE)",
+                      path, fsdp_pickle_describe(root, text, sizeof text));
 }
 
 void fsdp_torch_archive_check_all(fsdp_torch_archive *archive)

@@ -13,8 +13,7 @@ typedef struct fsdp_torch_archive fsdp_torch_archive;
 /* Read the archive `data` [bytes], a mapping that must outlive it; `path` begins the messages.
  * Checksums are compared for data.pkl here and for small storages when a tensor in them is asked
  * for. FSDP_ERR_FORMAT for what is malformed; FSDP_ERR_UNSUPPORTED with advice for old formats of
- * torch.save, TorchScript, big-endian data, compressed archives, and values that are neither
- * tensors nor plain. */
+ * torch.save, TorchScript, big-endian data and compressed archives. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_create(const char *path, const unsigned char *data,
                                                       size_t bytes, fsdp_torch_archive **archive);
 void fsdp_torch_archive_destroy(fsdp_torch_archive *archive); /* accepts NULL */
@@ -23,6 +22,9 @@ const fsdp_pickle_value *fsdp_torch_archive_root(const fsdp_torch_archive *archi
 /* Compare checksums of storages of any size, when a tensor in them is asked for. */
 void fsdp_torch_archive_check_all(fsdp_torch_archive *archive);
 
+/* FSDP_ERR_UNSUPPORTED if the whole value is an object, as when a module itself was saved. */
+FSDP_MUST_CHECK fsdp_status fsdp_torch_refuse_object(const char *path,
+                                                     const fsdp_pickle_value *root);
 bool fsdp_torch_is_tensor(const fsdp_pickle_value *value);
 
 /* What the tensor `value` is: borrowed from the archive, as `name` is from the caller. Data of a

@@ -5,8 +5,10 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/str.h"
 #include "src/ckpt/entry.h"
 #include "src/ckpt/torch_archive.h"
+#include "src/ckpt/torch_dtensor.h"
 #include "src/ckpt/torch_file.h"
 
 struct fsdp_torch_file {
@@ -24,7 +26,7 @@ static bool holds_tensors(const fsdp_pickle_value *value)
     if (!fsdp_pickle_is(value, FSDP_PICKLE_DICT))
         return false;
     for (size_t i = 1; i < value->list.n; i += 2)
-        if (fsdp_torch_is_tensor(value->list.items[i]))
+        if (fsdp_torch_is_tensor(value->list.items[i]) || fsdp_torch_is_part(value->list.items[i]))
             return true;
     return false;
 }
@@ -35,6 +37,7 @@ static fsdp_status find_state_dict(const fsdp_torch_file *file, const fsdp_pickl
     static const char *const keys[] = {"state_dict", "model_state_dict", "model"};
     const fsdp_pickle_value *root = fsdp_torch_archive_root(file->archive);
     char text[128];
+    FSDP_TRY(fsdp_torch_refuse_object(file->path, root));
     if (!fsdp_pickle_is(root, FSDP_PICKLE_DICT))
         return fsdp_error(FSDP_ERR_FORMAT, "%s: expected a dict of tensors, found %s", file->path,
                           fsdp_pickle_describe(root, text, sizeof text));
@@ -54,6 +57,22 @@ static fsdp_status find_state_dict(const fsdp_torch_file *file, const fsdp_pickl
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
+/* Quantized, sparse and other tensors that are not plain would look as if they were not there. */
+static fsdp_status refuse_other_tensor(const fsdp_torch_file *file, const char *name,
+                                       const fsdp_pickle_value *value)
+{
+    char text[128];
+    if (!name || !fsdp_pickle_is(value, FSDP_PICKLE_OPAQUE) ||
+        (strncmp(value->name->name, "_rebuild_", 9) != 0 &&
+         !fsdp_ends_with(value->name->name, "Tensor")))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                      "%s: '%s' is %s, not a plain tensor; in PyTorch, save tensors that are "
+                      "neither quantized nor sparse, such as tensor.dequantize() or "
+                      "tensor.to_dense()",
+                      file->path, name, fsdp_pickle_describe(value, text, sizeof text));
+}
+
 static fsdp_status read_entries(fsdp_torch_file *file, const fsdp_pickle_value *dict)
 {
     file->entries = fsdp_calloc(dict->list.n / 2, sizeof *file->entries);
@@ -62,6 +81,8 @@ static fsdp_status read_entries(fsdp_torch_file *file, const fsdp_pickle_value *
     for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
         const char *name = fsdp_pickle_text(dict->list.items[i]);
         const fsdp_pickle_value *value = dict->list.items[i + 1];
+        FSDP_TRY(fsdp_torch_refuse_part(file->path, name ? name : "", value, NULL));
+        FSDP_TRY(refuse_other_tensor(file, name, value));
         if (!name || !fsdp_torch_is_tensor(value)) {
             file->ignored++;
             continue;

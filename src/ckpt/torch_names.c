@@ -47,6 +47,14 @@ static const fsdp_pickle_name names[] = {
     {"torch._utils", "_rebuild_parameter_with_state", FSDP_PICKLE_FIRST},
     {"torch._tensor", "_rebuild_from_type_v2", FSDP_PICKLE_REBUILD},
     {"torch", "Tensor", FSDP_PICKLE_TYPE},
+    /* Of DTensors, whose parts moved between modules. */
+    {"torch._utils", "_rebuild_wrapper_subclass", FSDP_PICKLE_CALL},
+    {"torch.distributed.*", "DTensor", FSDP_PICKLE_TYPE},
+    {"torch.distributed.*", "DTensorSpec", FSDP_PICKLE_CALL},
+    {"torch.distributed.*", "TensorMeta", FSDP_PICKLE_CALL},
+    {"torch.distributed.*", "DeviceMesh", FSDP_PICKLE_CALL},
+    {"torch.distributed.*", "Shard", FSDP_PICKLE_CALL},
+    {"torch.distributed.*", "Replicate", FSDP_PICKLE_CALL},
     {"torch.nn.parameter", "Parameter", FSDP_PICKLE_TYPE},
     {"torch.storage", "UntypedStorage", FSDP_PICKLE_CONSTANT},
     TORCH_DTYPES(TWO_NAMES)};

@@ -248,7 +248,7 @@ fsdp_status fsdp_verify_checkpoint(const char *path, const fsdp_verify_options *
     verifying v = {.options = options, .result = result};
     *result = (fsdp_verify_result){0};
     FSDP_TRY(fsdp_path_check(path));
-    if (!fsdp_path_is_directory(path) && !fsdp_path_is_file(path))
+    if (!fsdp_path_is_there(path))
         return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no such file or directory", path);
     fsdp_status status = begin(&v);
     if (status == FSDP_OK)

@@ -2,8 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/io.h"
 #include "src/ckpt/convert.h"
+#include "src/ckpt/folder_kind.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
@@ -56,7 +59,7 @@ static const fsdp_option table[] = {
      .metavar = "DIR",
      .help = "hf: folder or hub name whose config.json, generation_config.json and tokenizer go "
              "with the weights, which must be of that model; by default those beside the weights "
-             "that are read"},
+             "that are read, or of the model that a run of fsdp train began with"},
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, overwrite),
@@ -78,8 +81,9 @@ static const fsdp_options_spec spec = {
     .usage = "FROM TO [options]",
     .summary = "Write a checkpoint in another format, with another dtype, or cut into other files. "
                "FROM is of any format. TO appears whole or not at all; tensors pass through in "
-               "pieces, and their checksums are compared. Names lose _fsdp_wrapped_module., "
-               "_checkpoint_wrapped_module. and _orig_mod.",
+               "pieces, and their checksums are compared. Names lose what DistributedDataParallel, "
+               "torch.compile, FSDP1 and activation checkpointing put into them (module., "
+               "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.).",
     .epilogue = "examples:\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 model --model t5-small\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 checkpoint.pt\n"
@@ -115,14 +119,91 @@ static void print_note(const char *note, void *context)
     fprintf(stderr, "%s: note: %s\n", spec.program, note);
 }
 
+/* The folder whose config.json says which names the model has; NULL: none. */
+static const char *model_of(const fsdp_source *source, const fsdp_convert_options *options)
+{
+    const char *path = fsdp_source_path(source);
+    const bool is_folder =
+        fsdp_source_format_of(source) == FSDP_SOURCE_HF && fsdp_path_is_directory(path);
+    return options->model ? options->model : is_folder ? path : NULL;
+}
+
+/* What names of the model lose besides those of wrappers. That weights do not fit the config.json
+ * beside them is not this command's business, but those of another model than --model are. */
+static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
+                              fsdp_name_change *change, fsdp_weights_use *use)
+{
+    const char *model = model_of(source, options);
+    if (!model)
+        return FSDP_OK;
+    fsdp_status status = fsdp_weights_fit(source, model, change, options->model ? use : NULL);
+    if (status != FSDP_OK && !options->model) {
+        *change = (fsdp_name_change){0};
+        return FSDP_OK;
+    }
+    if (status == FSDP_OK && *change->prefix)
+        fprintf(stderr, "%s: note: all names begin with '%s', which is taken off\n", spec.program,
+                change->prefix);
+    return status;
+}
+
+/* Into a model's folder, without --model: the configuration and the tokenizer are those of the
+ * model that the run began with, if they are there and fit. *model is the caller's; NULL: not
+ * known. */
+static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
+{
+    fsdp_name_change unused;
+    FSDP_TRY(fsdp_folder_model_of_run(fsdp_source_path(source), model));
+    if (!*model || fsdp_weights_fit(source, *model, &unused, NULL) == FSDP_OK)
+        return FSDP_OK;
+    fsdp_free(*model);
+    *model = NULL;
+    return FSDP_OK;
+}
+
+static fsdp_status take_model_of_run(const fsdp_source *source, const char *to,
+                                     fsdp_convert_options *options, char **model)
+{
+    *model = NULL;
+    if (options->model || fsdp_source_format_of(source) == FSDP_SOURCE_HF ||
+        fsdp_convert_format_of(source, to, options->format) != FSDP_CONVERT_HF)
+        return FSDP_OK;
+    FSDP_TRY(find_model_of_run(source, model));
+    if (*model)
+        fprintf(stderr,
+                "%s: note: config.json and tokenizer are those of %s, as trainer_state.json says\n",
+                spec.program, *model);
+    options->model = *model;
+    return FSDP_OK;
+}
+
+/* A folder of weights alone is no model to anybody. */
+static void note_no_config(const char *to, const fsdp_convert_result *result)
+{
+    char *path = fsdp_path_join(to, "config.json");
+    if (result->format == FSDP_CONVERT_HF && path && !fsdp_path_is_there(path))
+        fprintf(stderr,
+                "%s: note: %s has no config.json and no tokenizer: give --model, the folder or hub "
+                "name of the model, or copy them into it\n",
+                spec.program, to);
+    fsdp_free(path);
+}
+
 /* The exit code. */
 static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
 {
     fsdp_convert_result result;
     fsdp_checkpoint_bar bar = {.description = "converting"};
+    fsdp_name_change change = {0};
     fsdp_weights_use use = {0};
-    if (options->model && fsdp_weights_fit(source, options->model, &use) != FSDP_OK)
+    char *model;
+    if (take_model_of_run(source, to, options, &model) != FSDP_OK)
         return fsdp_cli_failed(spec.program);
+    if (find_names(source, options, &change, &use) != FSDP_OK) {
+        fsdp_free(model);
+        return fsdp_cli_failed(spec.program);
+    }
+    options->names = &change;
     options->used = use.items;
     options->n_used = use.n;
     options->progress = fsdp_checkpoint_bar_step;
@@ -131,9 +212,11 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
     fsdp_status status = fsdp_convert(source, to, options, &result);
     fsdp_checkpoint_bar_end(&bar);
     fsdp_weights_use_free(&use);
+    fsdp_free(model);
     if (status != FSDP_OK)
         return fsdp_cli_failed(spec.program);
     print_result(to, &result);
+    note_no_config(to, &result);
     return FSDP_EXIT_OK;
 }
 

@@ -114,6 +114,12 @@ static void print_result(const fsdp_diff_result *r, const diff_config *config)
         puts("all the same in every bit");
     else
         printf("all within %g\n", config->tolerance);
+    if (*r->of_a.prefix || *r->of_b.prefix)
+        printf("all names of %s begin with '%s', which was taken off\n",
+               *r->of_a.prefix ? "A" : "B", *r->of_a.prefix ? r->of_a.prefix : r->of_b.prefix);
+    if (r->unread)
+        printf("%zu value%s not compared: objects of classes are not read\n", r->unread,
+               r->unread == 1 ? "" : "s");
 }
 
 static fsdp_status compare(char *const *paths, const diff_config *config, fsdp_diff_result *result)

@@ -207,7 +207,7 @@ fsdp_status fsdp_generation_config_read(const char *dir, fsdp_generation_config 
 {
     fsdp_json *doc = NULL;
     char *path = fsdp_path_join(dir, "generation_config.json");
-    const bool from_config_json = path && !fsdp_path_is_file(path);
+    const bool from_config_json = path && !fsdp_path_is_there(path);
     if (from_config_json) {
         fsdp_free(path);
         path = fsdp_path_join(dir, "config.json");
@@ -298,7 +298,7 @@ static fsdp_status open_source(const char *dir, const char *name, fsdp_json **do
     char *path = fsdp_path_join(dir, name);
     if (!path)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_path_is_file(path) ? fsdp_json_read(path, doc) : FSDP_OK;
+    fsdp_status status = fsdp_path_is_there(path) ? fsdp_json_read(path, doc) : FSDP_OK;
     if (*doc && fsdp_json_kind_of(fsdp_json_root(*doc)) != FSDP_JSON_OBJECT) {
         status = fsdp_json_mismatch(fsdp_json_root(*doc), NULL, "an object");
         fsdp_json_destroy(*doc);

@@ -4,7 +4,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/base/log.h"
 #include "src/ckpt/torch_archive.h"
+#include "src/ckpt/torch_dtensor.h"
 #include "src/state/state_dict.h"
 #include "src/tensor/tensor.h"
 
@@ -126,6 +128,19 @@ static fsdp_status put_items(loading *l, const fsdp_pickle_value *v, int n_keys)
     return FSDP_OK;
 }
 
+/* An object of a class, which is not read. */
+static fsdp_status pass_over(const loading *l, const fsdp_pickle_value *v, int n_keys)
+{
+    char text[128];
+    char *fqn = fsdp_state_keys_join(l->keys, n_keys);
+    if (!fqn)
+        return FSDP_ERR_NOMEM;
+    fsdp_log("state", FSDP_LOG_WARN, -1, 1, "%s: '%s' is left out: %s, which is not read", l->path,
+             fqn, fsdp_pickle_describe(fsdp_pickle_find_opaque(v), text, sizeof text));
+    fsdp_free(fqn);
+    return FSDP_OK;
+}
+
 static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys)
 {
     char text[128];
@@ -137,6 +152,8 @@ static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys)
         FSDP_TRY(check_name(l, n_keys));
         return put_tensor(l, v, n_keys);
     }
+    const char *last = l->keys[n_keys - 1].name;
+    FSDP_TRY(fsdp_torch_refuse_part(l->path, last ? last : "a list's item", v, NULL));
     fsdp_status status = fsdp_state_read_plain(v, &l->arena, &plain, &is_plain);
     fsdp_error_context(status, "%s", l->path);
     FSDP_TRY(status);
@@ -146,6 +163,8 @@ static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys)
         return fsdp_state_dict_put_value(l->dict, l->keys, n_keys, &plain);
     if (v->kind == FSDP_PICKLE_DICT || v->kind == FSDP_PICKLE_LIST)
         return put_items(l, v, n_keys);
+    if (v->opaque)
+        return pass_over(l, v, n_keys);
     return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: %s, neither a tensor nor a plain value", l->path,
                       fsdp_pickle_describe(v, text, sizeof text));
 }
@@ -154,6 +173,7 @@ static fsdp_status load(loading *l)
 {
     char text[128];
     const fsdp_pickle_value *root = fsdp_torch_archive_root(l->archive);
+    FSDP_TRY(fsdp_torch_refuse_object(l->path, root));
     if (!fsdp_pickle_is(root, FSDP_PICKLE_DICT))
         return fsdp_error(FSDP_ERR_FORMAT, "%s: expected a dict, found %s", l->path,
                           fsdp_pickle_describe(root, text, sizeof text));

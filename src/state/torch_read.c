@@ -7,6 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/ckpt/torch_archive.h"
+#include "src/ckpt/torch_dtensor.h"
 #include "src/comm/agree.h"
 #include "src/state/box.h"
 #include "src/state/state_dict.h"
@@ -105,6 +106,7 @@ static fsdp_status plan_entry(const reading *r, size_t i)
     if (!value)
         return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: there is no '%s' in this file", r->path,
                           entry->fqn);
+    FSDP_TRY(fsdp_torch_refuse_part(r->path, entry->fqn, value, NULL));
     if (fsdp_torch_is_tensor(value) != (entry->tensor != NULL))
         return fsdp_error(FSDP_ERR_INVALID, "%s: '%s' is %s tensor, in the state dict it is %s one",
                           r->path, entry->fqn, entry->tensor ? "no" : "a",

@@ -9,6 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
@@ -65,7 +66,7 @@ static fsdp_status find_in_folder(const char *folder, char **model)
         char *candidate = fsdp_path_join(folder, names[i]);
         if (!candidate)
             return FSDP_ERR_NOMEM;
-        if (fsdp_path_is_file(candidate)) {
+        if (fsdp_path_is_there(candidate)) {
             *model = candidate;
             return FSDP_OK;
         }
@@ -200,8 +201,13 @@ static fsdp_status load_model(fsdp_tokenizer *tokenizer, uint64_t *type)
     fsdp_status status = read_model_type((const unsigned char *)bytes, count, type);
     if (status == FSDP_OK)
         status = fsdp_sentencepiece_load(bytes, count, &tokenizer->sp);
-    fsdp_free(bytes);
     fsdp_error_context(status, "%s", tokenizer->path);
+    if (status == FSDP_ERR_FORMAT) {
+        const fsdp_status other = fsdp_file_explain(tokenizer->path, "a SentencePiece model",
+                                                    FSDP_WANTED_BINARY, bytes, count);
+        status = other == FSDP_OK ? status : other;
+    }
+    fsdp_free(bytes);
     return status;
 }
 
@@ -293,7 +299,7 @@ static fsdp_status read_if_there(const char *folder, const char *name, fsdp_json
 {
     char *path = fsdp_path_join(folder, name);
     fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (path && fsdp_path_is_file(path))
+    if (path && fsdp_path_is_there(path))
         status = fsdp_json_read(path, doc);
     fsdp_free(path);
     return status;

@@ -306,6 +306,10 @@ static fsdp_status fill(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
     if (fsdp_device_is_meta(device))
         return fsdp_module_init(m->module, seed);
     FSDP_TRY(fsdp_pretrained_load(p, m->module, m->group, seed, &m->report));
+    if (p->name_prefix && fsdp_group_rank(m->group) == 0)
+        fsdp_log("model", FSDP_LOG_WARN, -1, 1,
+                 "%s: all names of its weights begin with '%s', which was taken off", m->dir,
+                 p->name_prefix);
     warn_of_names(m);
     return FSDP_OK;
 }

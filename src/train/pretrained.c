@@ -2,10 +2,13 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/ckpt/folder_kind.h"
 #include "src/ckpt/hf_dir.h"
 #include "src/ckpt/load_names.h"
 #include "src/models/model_type.h"
 #include "src/train/pretrained.h"
+#include "src/train/weights_names.h"
 
 /* --- tied or not --- */
 
@@ -46,16 +49,59 @@ static fsdp_status decide_tied(fsdp_model_config *config, const fsdp_checkpoint_
 
 /* --- opening --- */
 
+static fsdp_status fit_names(const fsdp_model_config *config, const char *const *names, size_t n,
+                             fsdp_checkpoint_reader *reader, fsdp_name_change *change)
+{
+    FSDP_TRY(fsdp_weights_names_fit(config, fsdp_checkpoint_path(reader), names, n, change));
+    return fsdp_checkpoint_unwrap_names(reader, change);
+}
+
+fsdp_status fsdp_pretrained_fit_names(const fsdp_model_config *config,
+                                      fsdp_checkpoint_reader *reader, fsdp_name_change *change)
+{
+    const size_t n = fsdp_checkpoint_count(reader);
+    fsdp_arena arena = {0};
+    const char **names = fsdp_calloc(n, sizeof(const char *));
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        names[i] = fsdp_checkpoint_at(reader, i)->name;
+    fsdp_status status = fsdp_names_unwrap(fsdp_checkpoint_path(reader), NULL, &arena, names, n);
+    if (status == FSDP_OK)
+        status = fit_names(config, names, n, reader, change);
+    fsdp_arena_fini(&arena);
+    fsdp_free(names);
+    return status;
+}
+
 static fsdp_status open_weights(fsdp_pretrained *p)
 {
+    fsdp_name_change change;
     FSDP_TRY(fsdp_checkpoint_open(p->dir, &p->weights));
+    FSDP_TRY(fsdp_pretrained_fit_names(&p->config, p->weights, &change));
+    if (*change.prefix && !(p->name_prefix = fsdp_strdup(change.prefix)))
+        return FSDP_ERR_NOMEM;
     return decide_tied(&p->config, p->weights);
+}
+
+/* Without config.json it may be a checkpoint, or an adapter; else reading it says what is missing.
+ */
+static fsdp_status check_config_is_there(const char *dir)
+{
+    char *path = fsdp_path_join(dir, "config.json");
+    fsdp_status status = !path                      ? FSDP_ERR_NOMEM
+                         : fsdp_path_is_there(path) ? FSDP_OK
+                                                    : fsdp_folder_explain(dir);
+    fsdp_free(path);
+    return status;
 }
 
 fsdp_status fsdp_pretrained_open(const char *name, bool from_config, fsdp_pretrained *pretrained)
 {
     fsdp_pretrained p = {0};
     fsdp_status status = fsdp_hf_dir_resolve(name, &p.dir);
+    if (status == FSDP_OK)
+        status = check_config_is_there(p.dir);
     if (status == FSDP_OK)
         status = fsdp_model_config_read(p.dir, &p.config);
     if (status == FSDP_OK && !from_config)
@@ -71,6 +117,7 @@ fsdp_status fsdp_pretrained_open(const char *name, bool from_config, fsdp_pretra
 void fsdp_pretrained_close(fsdp_pretrained *p)
 {
     fsdp_checkpoint_close(p->weights);
+    fsdp_free(p->name_prefix);
     fsdp_free(p->dir);
     *p = (fsdp_pretrained){0};
 }

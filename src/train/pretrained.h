@@ -2,4 +2,11 @@
 #pragma once
 #include <fsdp/train.h>
 
+#include "src/ckpt/wrapped_names.h"
+
 fsdp_load_options fsdp_pretrained_load_options(const fsdp_pretrained *pretrained, uint64_t seed);
+/* Give the tensors of `reader` the names that a model of `config` looks for, without those of
+ * wrappers. *change: what they lost besides. As fsdp_weights_names_fit(). */
+FSDP_MUST_CHECK fsdp_status fsdp_pretrained_fit_names(const fsdp_model_config *config,
+                                                      fsdp_checkpoint_reader *reader,
+                                                      fsdp_name_change *change);

@@ -6,6 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
+#include "src/train/pretrained.h"
 #include "src/train/verify_training.h"
 
 /* --- values --- */
@@ -161,9 +162,12 @@ fsdp_status fsdp_verify_changed_params(const fsdp_verify_training *t)
 {
     fsdp_checkpoint_reader *start = NULL;
     fsdp_json *doc = NULL;
+    fsdp_name_change change;
     fsdp_status status = fsdp_verify_read_json(t->c, "params.json", &doc);
     if (status == FSDP_OK)
         status = fsdp_checkpoint_open(t->model->dir, &start);
+    if (status == FSDP_OK)
+        status = fsdp_pretrained_fit_names(&t->model->config, start, &change);
     status = fsdp_agree(t->c->group, status);
     if (status == FSDP_OK)
         status = compare_changed(t, start, fsdp_json_root(doc));

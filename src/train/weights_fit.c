@@ -1,5 +1,6 @@
 /* See weights_fit.h. */
 #include "src/train/weights_fit.h"
+#include "src/train/weights_names.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ typedef struct fitting {
     const fsdp_model_type *type;
     fsdp_selection have; /* sorted */
     fsdp_parameter_list names;
+    fsdp_name_change *change;
 } fitting;
 
 static int by_name(const void *key, const void *item)
@@ -37,21 +39,6 @@ static const void *in_selection(const void *file, const char *name)
 {
     const fsdp_selection *s = file;
     return bsearch(name, s->items, s->n, sizeof *s->items, by_name);
-}
-
-static bool is_below(const char *name, const char *module)
-{
-    const size_t n = strlen(module);
-    return strncmp(name, module, n) == 0 && name[n] == '.';
-}
-
-/* The head, and what is drawn where weights lack it. */
-static bool may_be_missing(const fsdp_model_type *type, const char *name)
-{
-    for (const char *const *m = type->fresh_modules; m && *m; m++)
-        if (is_below(name, *m))
-            return true;
-    return type->head && strcmp(name, type->head) == 0;
 }
 
 static fsdp_status check_shape(const fitting *f, const fsdp_parameter *p,
@@ -90,7 +77,7 @@ static fsdp_status check_there(const fitting *f)
         const fsdp_selected *found;
         const char *name = f->names.items[i].name;
         FSDP_TRY(find(f, i, &found));
-        if (!found && !may_be_missing(f->type, name))
+        if (!found && !fsdp_weights_may_lack(f->type, name))
             return fsdp_error(FSDP_ERR_INVALID,
                               "%s: there is no tensor '%s', which a %s of the config.json of %s "
                               "has: weights of another model",
@@ -199,20 +186,45 @@ fsdp_status fsdp_weights_check_expected(const fsdp_source *weights,
 
 /* ---- a model of config.json ------------------------------------------------------------------ */
 
+/* Names without what only the model's own tell from a part of them. */
+static fsdp_status fit_names(fitting *f, const fsdp_model_config *config)
+{
+    const char **names = fsdp_calloc(f->have.n, sizeof(const char *));
+    if (!names)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < f->have.n; i++)
+        names[i] = f->have.items[i].name;
+    fsdp_status status =
+        fsdp_weights_names_fit(config, fsdp_source_path(f->weights), names, f->have.n, f->change);
+    fsdp_free(names);
+    return status == FSDP_OK ? fsdp_selection_change(&f->have, f->change) : status;
+}
+
+static fsdp_status select_weights(fitting *f, const fsdp_model_config *config)
+{
+    FSDP_TRY(fsdp_select_model(f->weights, &f->have));
+    FSDP_TRY(fit_names(f, config));
+    fsdp_selection_sort(&f->have);
+    return FSDP_OK;
+}
+
 static fsdp_status check_model(fitting *f, const fsdp_model_config *config, fsdp_weights_use *use)
 {
     fsdp_module *module;
-    FSDP_TRY(fsdp_select_model(f->weights, &f->have));
-    fsdp_selection_sort(&f->have);
     f->type = config->type;
-    fsdp_status status = fsdp_model_create(config, &module);
+    fsdp_status status = select_weights(f, config);
+    if (status != FSDP_OK) {
+        fsdp_selection_fini(&f->have);
+        return status;
+    }
+    status = fsdp_model_create(config, &module);
     if (status == FSDP_OK) {
         status = fsdp_module_parameters(module, true, &f->names);
         if (status == FSDP_OK)
             status = check_there(f);
         if (status == FSDP_OK)
             status = check_shapes(f);
-        if (status == FSDP_OK)
+        if (status == FSDP_OK && use)
             status = list_used(f, use);
         fsdp_parameter_list_free(&f->names);
         fsdp_module_destroy(module);
@@ -229,7 +241,7 @@ static fsdp_status read_config(const char *model, fsdp_model_config *config, boo
     FSDP_TRY(fsdp_hf_dir_resolve(model, &dir));
     path = fsdp_path_join(dir, "config.json");
     fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
-    *known = path && fsdp_path_is_file(path);
+    *known = path && fsdp_path_is_there(path);
     if (*known)
         status = fsdp_model_config_read(path, config);
     if (status == FSDP_ERR_UNSUPPORTED || (*known && status == FSDP_ERR_NOT_FOUND)) {
@@ -241,15 +253,18 @@ static fsdp_status read_config(const char *model, fsdp_model_config *config, boo
     return status;
 }
 
-fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model, fsdp_weights_use *use)
+fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model,
+                             fsdp_name_change *change, fsdp_weights_use *use)
 {
     fsdp_model_config config;
-    fitting f = {.weights = weights, .model = model};
+    fitting f = {.weights = weights, .model = model, .change = change};
     bool known;
+    *change = (fsdp_name_change){0};
     FSDP_TRY(read_config(model, &config, &known));
-    *use = (fsdp_weights_use){0};
+    if (use)
+        *use = (fsdp_weights_use){0};
     fsdp_status status = known ? check_model(&f, &config, use) : FSDP_OK;
-    if (status != FSDP_OK)
+    if (status != FSDP_OK && use)
         fsdp_weights_use_free(use);
     return status;
 }

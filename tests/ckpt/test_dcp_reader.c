@@ -228,7 +228,8 @@ TEST(metadata_that_do_not_fit_are_refused_by_name)
          ".metadata: not the metadata of a checkpoint"},
         {CHANGE("torch\nint64\n", "torch\nint32\n"), 0, FSDP_ERR_FORMAT,
          "__1_0.distcp: tensor 'model.pos' is of I64, but its metadata say I32"},
-        {CHANGE("StorageMeta\n", "StorageMete\n"), 0, FSDP_ERR_UNSUPPORTED, "StorageMete"},
+        {CHANGE("TensorStorageMetadata\n", "TensorStorageMetadate\n"), -1, FSDP_ERR_FORMAT,
+         "it is neither a tensor nor a value"},
     };
     ASSERT_OK(fsdp_file_copy(fixture("hand/__0_0.distcp"), in_dir(t, "__0_0.distcp")));
     ASSERT_OK(fsdp_file_copy(fixture("hand/__1_0.distcp"), in_dir(t, "__1_0.distcp")));

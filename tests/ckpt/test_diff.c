@@ -154,3 +154,55 @@ TEST(sets_have_no_order)
     fsdp_pickle_destroy(pickles[0]);
     fsdp_pickle_destroy(pickles[1]);
 }
+
+static fsdp_status write_names(const char *path, const char *const *names, size_t n)
+{
+    static const float one[2] = {1, 2};
+    static const int64_t shape[] = {2};
+    fsdp_safetensors_writer *writer;
+    fsdp_safetensors_spec specs[4];
+    for (size_t i = 0; i < n; i++)
+        specs[i] = (fsdp_safetensors_spec){
+            .name = names[i], .dtype = FSDP_DTYPE_F32, .shape = shape, .ndim = 1};
+    FSDP_TRY(fsdp_safetensors_writer_create(path, specs, n, &writer));
+    for (size_t i = 0; i < n; i++)
+        FSDP_TRY(fsdp_safetensors_writer_write(writer, names[i], 0, one, sizeof one));
+    return fsdp_safetensors_writer_finish(writer);
+}
+
+static fsdp_status count_difference(const fsdp_difference *difference, void *context)
+{
+    (void)difference;
+    ++*(size_t *)context;
+    return FSDP_OK;
+}
+
+TEST(a_prefix_that_all_names_of_one_side_have_is_taken_off)
+{
+    static const char *const bare[] = {"a.w", "b"}, *const longer[] = {"net.a.w", "net.b"},
+                             *const other[] = {"net.a.w", "head.b"};
+    static const struct {
+        const char *const *names;
+        const char *prefix;
+        size_t differences;
+    } cases[] = {{longer, "net.", 0}, {other, "", 4}, {bare, "", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char a[300], b[300];
+        fsdp_source *x, *y;
+        fsdp_diff_result result;
+        size_t differences = 0;
+        snprintf(a, sizeof a, "%s/a.safetensors", fsdp_test_dir(t));
+        snprintf(b, sizeof b, "%s/b.safetensors", fsdp_test_dir(t));
+        ASSERT_OK(write_names(a, bare, 2));
+        ASSERT_OK(write_names(b, cases[i].names, 2));
+        ASSERT_OK(fsdp_source_open(a, &x));
+        ASSERT_OK(fsdp_source_open(b, &y));
+        ASSERT_OK(
+            fsdp_diff(x, y, &(fsdp_diff_options){0}, count_difference, &differences, &result));
+        ASSERT_STR(result.of_b.prefix, cases[i].prefix);
+        ASSERT_STR(result.of_a.prefix, "");
+        ASSERT_INT(differences, cases[i].differences);
+        fsdp_source_close(x);
+        fsdp_source_close(y);
+    }
+}

@@ -175,10 +175,11 @@ TEST(malformed_headers_are_named)
                                !strstr(fsdp_last_error(), "f.safetensors: ")))
             FAIL("%s: unexpected message: %s", cases[i].header, fsdp_last_error());
     }
-    ASSERT_OK(fsdp_file_write(scratch(t), "1234567", 7));
+    ASSERT_OK(fsdp_file_write(scratch(t), "\1\0\0\0\0\0\0", 7));
     ASSERT_ERROR(open_and_close(scratch(t)), FSDP_ERR_FORMAT, "7 bytes are too few");
     ASSERT_OK(fsdp_file_write(scratch(t), "", 0));
-    ASSERT_ERROR(open_and_close(scratch(t)), FSDP_ERR_FORMAT, "0 bytes are too few");
+    ASSERT_ERROR(open_and_close(scratch(t)), FSDP_ERR_FORMAT,
+                 "f.safetensors: not a safetensors file, but an empty file");
     ASSERT_OK(fsdp_file_write(scratch(t), "\x10\0\0\0\0\0\0\0{}", 10));
     ASSERT_ERROR(open_and_close(scratch(t)), FSDP_ERR_FORMAT, "truncated: header of 16 bytes");
     ASSERT_ERROR(open_and_close("/nonexistent/x"), FSDP_ERR_NOT_FOUND, "/nonexistent/x");

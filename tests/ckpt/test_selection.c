@@ -149,3 +149,30 @@ TEST(two_models_are_both_named)
                  "more than one model in it, 'model' and 'state_dict'");
     end_choice(&c);
 }
+
+/* DistributedDataParallel's prefix is of all names of the model, and of the keys of its optimizer.
+ */
+TEST(a_prefix_of_all_names_of_the_model_is_taken_off)
+{
+    static const fsdp_state_key keys[][3] = {
+        {{.name = "model"}, {.name = "module.w"}},
+        {{.name = "model"}, {.name = "module.b"}},
+        {{.name = "optim"}, {.name = "module.w"}, {.name = "exp_avg"}}};
+    static const fsdp_state_key mixed[][3] = {{{.name = "model"}, {.name = "module.w"}},
+                                              {{.name = "model"}, {.name = "head.w"}}};
+    chosen c = {0};
+    fsdp_selection all = {0};
+    ASSERT_OK(choose(t, keys, (int[]){2, 2, 3}, 3, &c));
+    ASSERT_STR(c.model.items[0].name, "w");
+    ASSERT_STR(c.model.items[0].keys[0].name, "w");
+    ASSERT_STR(c.model.items[1].name, "b");
+    ASSERT_OK(fsdp_select_all(c.source, &all));
+    ASSERT_INT(all.n, 3);
+    ASSERT_STR(all.items[0].name, "model.w");
+    ASSERT_STR(all.items[2].name, "optim.w.exp_avg");
+    fsdp_selection_fini(&all);
+    end_choice(&c);
+    ASSERT_OK(choose(t, mixed, (int[]){2, 2}, 2, &c));
+    ASSERT_STR(c.model.items[0].name, "module.w");
+    end_choice(&c);
+}

@@ -231,18 +231,23 @@ TEST(views_that_expand_without_measure_are_refused)
 
 TEST(other_formats_are_refused_by_name)
 {
-    unsigned char tar[512] = "archive";
+    unsigned char tar[512] = "pickle", other_tar[512] = "archive";
     memcpy(tar + 257, "ustar", 5);
+    memcpy(other_tar + 257, "ustar", 5);
     ASSERT_ERROR(open_and_close(torch_fixture("legacy.pt")), FSDP_ERR_UNSUPPORTED,
                  "legacy.pt: legacy torch.save format; load it in torch and save it again: "
-                 "torch.save(torch.load(FILE), NEW_FILE)");
+                 "torch.save(torch.load(FILE, map_location=\"cpu\"), NEW_FILE)");
     ASSERT_ERROR(open_and_close(torch_scratch(t, "f.pt", (torch_bytes){tar, sizeof tar})),
                  FSDP_ERR_UNSUPPORTED, "f.pt: legacy torch.save format");
+    ASSERT_ERROR(
+        open_and_close(torch_scratch(t, "f.pt", (torch_bytes){other_tar, sizeof other_tar})),
+        FSDP_ERR_FORMAT, "f.pt: not a file of torch.save, but a tar archive: unpack it first");
     ASSERT_ERROR(open_and_close(torch_fixture("script.pt")), FSDP_ERR_UNSUPPORTED,
                  "a TorchScript program; save its parameters in torch: "
-                 "torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE)");
+                 "torch.save(torch.jit.load(FILE, map_location=\"cpu\").state_dict(), "
+                 "NEW_FILE)");
     ASSERT_ERROR(open_and_close(torch_fixture("make_torch.py")), FSDP_ERR_FORMAT,
-                 "not a file of torch.save: it is no zip archive");
+                 "make_torch.py: not a file of torch.save, but text that begins with '");
     ASSERT_ERROR(open_and_close(torch_fixture("list.pt")), FSDP_ERR_FORMAT,
                  "list.pt: expected a dict of tensors, found a list");
     ASSERT_ERROR(open_and_close(torch_fixture("optimizer.pt")), FSDP_ERR_FORMAT,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/str.h"
+#include "src/ckpt/source.h"
 #include "src/ckpt/torch_file.h"
 #include "src/ckpt/zip_format.h"
 
@@ -47,6 +48,26 @@ static void read_all(const fsdp_torch_file *file)
     last_byte = sink;
 }
 
+/* The same file as tools look at it: also DTensors, and values as text. */
+static void read_source(fsdp_source *source)
+{
+    unsigned char rows[4096], sink = 0;
+    for (size_t i = 0; i < fsdp_source_count(source); i++) {
+        const fsdp_source_item *item = fsdp_source_at(source, i);
+        const fsdp_pickle_value *value;
+        fsdp_str text = {0};
+        const size_t bytes = (size_t)item->bytes < sizeof rows ? (size_t)item->bytes : sizeof rows;
+        if (item->dtype_name && fsdp_source_read(source, item, 0, rows, bytes) == FSDP_OK && bytes)
+            sink ^= rows[bytes - 1];
+        if (!item->dtype_name && fsdp_source_value(source, item, &value) == FSDP_OK) {
+            fsdp_source_repr(value, 100, &text);
+            (void)fsdp_pickle_find_opaque(value);
+        }
+        fsdp_str_fini(&text);
+    }
+    last_byte = sink;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     char path[64];
@@ -64,6 +85,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (fsdp_torch_file_open(path, &file) == FSDP_OK) {
         read_all(file);
         fsdp_torch_file_close(file);
+    }
+    fsdp_source *source;
+    if (fsdp_source_open(path, &source) == FSDP_OK) {
+        read_source(source);
+        fsdp_source_close(source);
     }
     close(fd);
     return 0;

@@ -1,0 +1,137 @@
+/* See joined.h. */
+#include "src/ckpt/joined.h"
+
+#include <string.h>
+
+enum {
+    MAX_NDIM = 64
+};
+
+fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena, const fsdp_joined_part *part)
+{
+    if (joined->n == joined->cap) {
+        const size_t cap = joined->cap ? 2 * joined->cap : 4;
+        fsdp_joined_part *grown = fsdp_arena_alloc(arena, cap * sizeof *grown);
+        if (!grown)
+            return FSDP_ERR_NOMEM;
+        if (joined->n)
+            memcpy(grown, joined->parts, joined->n * sizeof *grown);
+        joined->parts = grown;
+        joined->cap = cap;
+    }
+    joined->parts[joined->n++] = *part;
+    return FSDP_OK;
+}
+
+/* ---- do they make the whole? ----------------------------------------------------------------- */
+
+static fsdp_status bad(const fsdp_joined_part *part, const char *name, const char *what)
+{
+    return fsdp_error(FSDP_ERR_FORMAT, "%s: its part of tensor '%s' %s", part->entry.path, name,
+                      what);
+}
+
+static fsdp_status check_part(const fsdp_joined *joined, const fsdp_joined_part *part,
+                              const char *name)
+{
+    if (part->entry.ndim != joined->ndim)
+        return bad(part, name, "has another number of dimensions");
+    if (strcmp(part->entry.dtype_name, joined->parts[0].entry.dtype_name) != 0)
+        return bad(part, name, "has another dtype than the first");
+    for (int d = 0; d < joined->ndim; d++)
+        if (part->offsets[d] > joined->shape[d] ||
+            part->entry.shape[d] > joined->shape[d] - part->offsets[d])
+            return bad(part, name, "reaches beyond it");
+    return FSDP_OK;
+}
+
+static bool overlap(const fsdp_joined_part *a, const fsdp_joined_part *b, int ndim)
+{
+    if (a->entry.numel == 0 || b->entry.numel == 0)
+        return false;
+    for (int d = 0; d < ndim; d++)
+        if (a->offsets[d] >= b->offsets[d] + b->entry.shape[d] ||
+            b->offsets[d] >= a->offsets[d] + a->entry.shape[d])
+            return false;
+    return true;
+}
+
+fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
+{
+    int64_t covered = 0;
+    for (size_t i = 0; i < joined->n; i++) {
+        const fsdp_joined_part *part = &joined->parts[i];
+        FSDP_TRY(check_part(joined, part, name));
+        for (size_t k = 0; k < i; k++)
+            if (overlap(part, &joined->parts[k], joined->ndim))
+                return bad(part, name, "is there twice");
+        covered += part->entry.numel; /* of boxes that do not overlap: at most the whole's */
+    }
+    if (covered == joined->numel)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s: of tensor '%s' only %lld of %lld elements are in the files that are "
+                      "there: a file of a rank is missing",
+                      joined->parts[0].entry.path, name, (long long)covered,
+                      (long long)joined->numel);
+}
+
+/* ---- copying --------------------------------------------------------------------------------- */
+
+/* Where the run that begins at `at`, an index into the part, goes in rows from `begin` on. */
+static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part *part,
+                              const int64_t *at, int64_t begin)
+{
+    int64_t place = 0;
+    for (int d = 0; d < joined->ndim; d++)
+        place = place * joined->shape[d] + part->offsets[d] + at[d] - (d == 0 ? begin : 0);
+    return place;
+}
+
+/* Runs along the last dimension; `at` [ndim] goes through the rows [first, last) of the part. */
+static void copy_part(const fsdp_joined *joined, const fsdp_joined_part *part, int64_t begin,
+                      int64_t first, int64_t last, unsigned char *out)
+{
+    const int ndim = joined->ndim;
+    const int64_t *size = part->entry.shape, run = ndim > 1 ? size[ndim - 1] : last - first;
+    const size_t run_bytes = (size_t)run * joined->width;
+    const unsigned char *from = part->entry.data;
+    int64_t at[MAX_NDIM] = {0}, runs = ndim > 1 ? (last - first) : 1;
+    at[0] = first;
+    for (int d = 1; d < ndim - 1; d++)
+        runs *= size[d];
+    from += (size_t)(part->entry.numel / size[0] * first) * joined->width;
+    for (int64_t i = 0; i < runs; i++, from += run_bytes) {
+        memcpy(out + (size_t)place_in_whole(joined, part, at, begin) * joined->width, from,
+               run_bytes);
+        for (int d = ndim - 2; d >= 0 && ++at[d] == (d == 0 ? last : size[d]) && d > 0; d--)
+            at[d] = 0;
+    }
+}
+
+void fsdp_joined_rows(const fsdp_joined *joined, int64_t begin, int64_t end, unsigned char *out)
+{
+    for (size_t i = 0; i < joined->n; i++) {
+        const fsdp_joined_part *part = &joined->parts[i];
+        if (part->entry.numel == 0)
+            continue;
+        if (joined->ndim == 0) {
+            memcpy(out, part->entry.data, joined->width);
+            continue;
+        }
+        const int64_t offset = part->offsets[0], rows = part->entry.shape[0];
+        const int64_t first = begin > offset ? begin - offset : 0;
+        const int64_t last = end - offset < rows ? end - offset : rows;
+        if (first < last)
+            copy_part(joined, part, begin, first, last, out);
+    }
+}
+
+fsdp_status fsdp_joined_verify(const fsdp_joined *joined, const char *name)
+{
+    for (size_t i = 0; i < joined->n; i++)
+        if (joined->parts[i].archive)
+            FSDP_TRY(
+                fsdp_torch_archive_check(joined->parts[i].archive, joined->parts[i].value, name));
+    return FSDP_OK;
+}

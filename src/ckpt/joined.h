@@ -1,0 +1,33 @@
+/* A tensor whose parts, boxes of it, are in several files. */
+#pragma once
+#include <fsdp/ckpt.h>
+
+#include "src/base/arena.h"
+#include "src/ckpt/torch_archive.h"
+
+typedef struct fsdp_joined_part {
+    fsdp_checkpoint_entry entry; /* its shape is the box's size */
+    const int64_t *offsets;      /* [ndim] where the box begins in the whole */
+    /* Of files of torch.save: where checksums are. Else NULL. */
+    fsdp_torch_archive *archive;
+    const fsdp_pickle_value *value;
+} fsdp_joined_part;
+
+typedef struct fsdp_joined {
+    fsdp_joined_part *parts; /* [n] the arena's */
+    size_t n, cap;
+    const int64_t *shape; /* [ndim] of the whole */
+    int ndim;
+    int64_t numel;
+    size_t width; /* bytes of an element */
+} fsdp_joined;
+
+FSDP_MUST_CHECK fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena,
+                                            const fsdp_joined_part *part);
+/* Parts of one dtype and of its number of dimensions, within it, which do not overlap and cover it.
+ * FSDP_ERR_FORMAT naming a file and `name`. */
+FSDP_MUST_CHECK fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name);
+/* Rows [begin, end) along dimension 0, row-major; a scalar has one. */
+void fsdp_joined_rows(const fsdp_joined *joined, int64_t begin, int64_t end, unsigned char *out);
+/* Compare the checksums of all parts, where their format has them. */
+FSDP_MUST_CHECK fsdp_status fsdp_joined_verify(const fsdp_joined *joined, const char *name);

@@ -1,0 +1,291 @@
+/* Files of torch.save of several ranks, with DTensors: each tensor from its parts. The files have
+ * one name but for the rank in it ("model_world_size_4_rank_0.pt"); any of them is opened, the
+ * others once a DTensor is met. Where a part begins follows from the placements and the rank's
+ * coordinate in the mesh, as torch.distributed.tensor cuts tensors. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/ckpt/safetensors_dtype.h"
+#include "src/ckpt/source_internal.h"
+#include "src/ckpt/torch_dtensor.h"
+
+enum {
+    MAX_RANKS = 1 << 16,
+    MAX_DIGITS = 9 /* of a rank in a name */
+};
+
+/* ---- the files ------------------------------------------------------------------------------- */
+
+/* Where the last "rank" with a number behind it has that number. */
+static bool find_rank(const char *name, size_t *at, size_t *digits)
+{
+    bool found = false;
+    for (const char *p = name; (p = strstr(p, "rank")); p++) {
+        const char *number = p + 4 + strspn(p + 4, "_-=");
+        const size_t n = strspn(number, "0123456789");
+        if (n == 0 || n > MAX_DIGITS || strtoul(number, NULL, 10) >= MAX_RANKS)
+            continue;
+        *at = (size_t)(number - name);
+        *digits = n;
+        found = true;
+    }
+    return found;
+}
+
+/* The name of the file of another rank, as wide as ours where that begins with zeros. */
+static char *path_of_rank(const char *path, size_t rank)
+{
+    const char *name = fsdp_path_name(path);
+    size_t at, digits;
+    if (!find_rank(name, &at, &digits))
+        return NULL;
+    const int width = name[at] == '0' ? (int)digits : 1;
+    return fsdp_strdup_printf("%.*s%0*zu%s", (int)(name - path + (ptrdiff_t)at), path, width, rank,
+                              name + at + digits);
+}
+
+static size_t rank_of(const char *path)
+{
+    const char *name = fsdp_path_name(path);
+    size_t at, digits;
+    return find_rank(name, &at, &digits) ? (size_t)strtoul(name + at, NULL, 10) : 0;
+}
+
+static fsdp_status open_rank(fsdp_source_rank *rank)
+{
+    FSDP_TRY(fsdp_file_map(rank->path, &rank->map));
+    return fsdp_torch_archive_create(rank->path, rank->map.data, rank->map.bytes, &rank->archive);
+}
+
+static size_t count_ranks(const char *path)
+{
+    size_t n = 0;
+    for (bool is_there = true; is_there && n < MAX_RANKS; n += is_there) {
+        char *other = path_of_rank(path, n);
+        is_there = other && fsdp_path_is_file(other);
+        fsdp_free(other);
+    }
+    return n;
+}
+
+/* Ranks from 0 on, without a gap. */
+static fsdp_status open_ranks(fsdp_source *source)
+{
+    const size_t own = rank_of(source->path), n = count_ranks(source->path);
+    source->ranks = fsdp_calloc(n > own ? n : own + 1, sizeof *source->ranks);
+    if (!source->ranks)
+        return FSDP_ERR_NOMEM;
+    source->n_ranks = n > own ? n : own + 1;
+    for (size_t i = 0; i < n; i++) {
+        if (i == own)
+            continue;
+        source->ranks[i].path = path_of_rank(source->path, i);
+        if (!source->ranks[i].path)
+            return FSDP_ERR_NOMEM;
+        FSDP_TRY(open_rank(&source->ranks[i]));
+    }
+    return FSDP_OK;
+}
+
+void fsdp_source_close_ranks(fsdp_source *source)
+{
+    for (size_t i = 0; i < source->n_ranks; i++) {
+        fsdp_torch_archive_destroy(source->ranks[i].archive);
+        fsdp_file_unmap(&source->ranks[i].map);
+        fsdp_free(source->ranks[i].path);
+    }
+    fsdp_free(source->ranks);
+}
+
+/* ---- one tensor ------------------------------------------------------------------------------ */
+
+typedef struct joining {
+    fsdp_source *source;
+    const fsdp_nesting_key *keys; /* [n_keys] */
+    int n_keys;
+    const fsdp_pickle_value *value; /* of the file that was opened */
+    fsdp_source_item *item;
+    fsdp_torch_dtensor *parts; /* [n_ranks] without a local tensor where the rank has none */
+    int64_t mesh[FSDP_DTENSOR_MAX_MESH];
+} joining;
+
+static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fsdp_nesting_key *key)
+{
+    if (!key->name)
+        return fsdp_pickle_at(dict, (size_t)key->index);
+    if (!key->is_int)
+        return fsdp_pickle_find(dict, key->name);
+    for (size_t i = 0; fsdp_pickle_is(dict, FSDP_PICKLE_DICT) && i + 1 < dict->list.n; i += 2)
+        if (fsdp_pickle_is(dict->list.items[i], FSDP_PICKLE_INT) &&
+            dict->list.items[i]->integer == strtoll(key->name, NULL, 10))
+            return dict->list.items[i + 1];
+    return NULL;
+}
+
+/* Below the first n_keys keys. */
+static const fsdp_pickle_value *find_in(const joining *j, size_t rank, int n_keys)
+{
+    const fsdp_torch_archive *archive = j->source->ranks[rank].archive;
+    const fsdp_pickle_value *value = archive ? fsdp_torch_archive_root(archive)
+                                     : rank == rank_of(j->source->path)
+                                         ? fsdp_torch_archive_root(j->source->archive)
+                                         : NULL;
+    for (int k = 0; k < n_keys && value; k++)
+        value = find_key(value, &j->keys[k]);
+    return value;
+}
+
+static const char all_ranks_needed[] =
+    "the files of all ranks are needed beside it, with names that differ in the rank alone "
+    "(..._rank_0.pt, ..._rank_1.pt)";
+
+static fsdp_status refuse(const joining *j, const char *why)
+{
+    return fsdp_torch_refuse_part(j->source->path, j->item->fqn, j->value, why);
+}
+
+/* Ranks of a pipeline have other tensors than we list. */
+static fsdp_status check_same_keys(const joining *j, size_t rank)
+{
+    const fsdp_pickle_value *own = find_in(j, rank_of(j->source->path), j->n_keys - 1);
+    const fsdp_pickle_value *other = find_in(j, rank, j->n_keys - 1);
+    if (other && own && other->kind == own->kind && other->list.n == own->list.n)
+        return FSDP_OK;
+    return refuse(j, "the files of the ranks beside it hold other tensors");
+}
+
+static fsdp_status read_parts(joining *j)
+{
+    for (size_t r = 0; r < j->source->n_ranks; r++) {
+        const fsdp_pickle_value *value = find_in(j, r, j->n_keys);
+        if (!j->source->ranks[r].archive && r != rank_of(j->source->path))
+            return refuse(j, "the files of the ranks before it are missing");
+        FSDP_TRY(check_same_keys(j, r));
+        if (!fsdp_torch_is_dtensor(value))
+            return refuse(j, "the files of the ranks beside it have no part of it");
+        FSDP_TRY(fsdp_torch_dtensor_read(j->source->path, j->item->fqn, value, &j->parts[r]));
+        if (j->parts[r].ndim != j->parts[0].ndim ||
+            j->parts[r].mesh_ndim != j->parts[0].mesh_ndim ||
+            memcmp(j->parts[r].shape, j->parts[0].shape, sizeof j->parts[r].shape) != 0 ||
+            memcmp(j->parts[r].shard_dims, j->parts[0].shard_dims, sizeof j->parts[r].shard_dims) !=
+                0)
+            return refuse(j, "the files of the ranks beside it have parts of another tensor");
+    }
+    return FSDP_OK;
+}
+
+/* Sizes of the mesh, as far as ranks are there. Of a mesh of one dimension whose coordinates are
+ * not said the rank is the coordinate. */
+static fsdp_status read_mesh(joining *j)
+{
+    for (size_t r = 0; r < j->source->n_ranks; r++)
+        for (int i = 0; i < j->parts[r].mesh_ndim; i++) {
+            int64_t *at = &j->parts[r].coordinate[i];
+            if (*at < 0 && j->parts[r].mesh_ndim == 1)
+                *at = (int64_t)r;
+            if (*at < 0 || *at >= MAX_RANKS)
+                return refuse(j, "it does not say where in its mesh the rank is");
+            if (*at >= j->mesh[i])
+                j->mesh[i] = *at + 1;
+        }
+    return FSDP_OK;
+}
+
+/* Each mesh dimension in turn cuts what those before it left, like torch.chunk(). */
+static bool find_box(const joining *j, const fsdp_torch_dtensor *part, int64_t *offsets,
+                     int64_t *sizes)
+{
+    bool is_first = true; /* of those that have the same */
+    memcpy(sizes, part->shape, (size_t)part->ndim * sizeof *sizes);
+    for (int i = 0; i < part->mesh_ndim; i++) {
+        const int d = part->shard_dims[i];
+        if (d == FSDP_DTENSOR_REPLICATE) {
+            is_first = is_first && part->coordinate[i] == 0;
+            continue;
+        }
+        const int64_t chunk = (sizes[d] + j->mesh[i] - 1) / j->mesh[i];
+        const int64_t begin =
+            chunk * part->coordinate[i] < sizes[d] ? chunk * part->coordinate[i] : sizes[d];
+        offsets[d] += begin;
+        sizes[d] = sizes[d] - begin < chunk ? sizes[d] - begin : chunk;
+    }
+    return is_first;
+}
+
+static fsdp_status add_part(joining *j, fsdp_joined *joined, size_t rank)
+{
+    fsdp_source *source = j->source;
+    const fsdp_torch_dtensor *dtensor = &j->parts[rank];
+    fsdp_torch_archive *archive =
+        source->ranks[rank].archive ? source->ranks[rank].archive : source->archive;
+    int64_t sizes[FSDP_DTENSOR_MAX_DIMS] = {0};
+    int64_t *offsets = fsdp_arena_alloc(&source->arena, sizeof sizes);
+    fsdp_joined_part part = {.offsets = offsets, .archive = archive, .value = dtensor->local};
+    if (!offsets)
+        return FSDP_ERR_NOMEM;
+    const bool is_first = find_box(j, dtensor, offsets, sizes);
+    FSDP_TRY(fsdp_torch_archive_tensor(archive, dtensor->local, j->item->fqn, &part.entry));
+    if (part.entry.ndim != dtensor->ndim ||
+        memcmp(part.entry.shape, sizes, (size_t)dtensor->ndim * sizeof *sizes) != 0)
+        return refuse(j, all_ranks_needed);
+    return is_first ? fsdp_joined_add(joined, &source->arena, &part) : FSDP_OK;
+}
+
+static fsdp_status join(joining *j)
+{
+    fsdp_source *source = j->source;
+    fsdp_joined *joined = fsdp_arena_alloc(&source->arena, sizeof *joined);
+    int64_t *shape = fsdp_arena_alloc(&source->arena, sizeof j->parts[0].shape);
+    if (!joined || !shape)
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(read_parts(j));
+    FSDP_TRY(read_mesh(j));
+    memcpy(shape, j->parts[0].shape, sizeof j->parts[0].shape);
+    joined->shape = shape;
+    joined->ndim = j->parts[0].ndim;
+    for (size_t r = 0; r < source->n_ranks; r++)
+        FSDP_TRY(add_part(j, joined, r));
+    fsdp_status status = fsdp_source_set_joined(j->item, source->path, joined);
+    return status == FSDP_ERR_FORMAT ? refuse(j, all_ranks_needed) : status;
+}
+
+fsdp_status fsdp_source_add_dtensor(fsdp_source *source, const fsdp_nesting_key *keys, int n_keys,
+                                    const fsdp_pickle_value *value)
+{
+    joining j = {.source = source, .keys = keys, .n_keys = n_keys, .value = value};
+    if (!source->ranks)
+        FSDP_TRY(open_ranks(source));
+    FSDP_TRY(fsdp_source_add(source, keys, n_keys, &j.item));
+    j.parts = fsdp_calloc(source->n_ranks, sizeof *j.parts);
+    if (!j.parts)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = join(&j);
+    fsdp_free(j.parts);
+    return status;
+}
+
+fsdp_status fsdp_source_set_joined(fsdp_source_item *item, const char *path, fsdp_joined *joined)
+{
+    const fsdp_safetensors_dtype *dtype =
+        joined->n ? fsdp_safetensors_dtype_by_name(joined->parts[0].entry.dtype_name) : NULL;
+    if (!dtype || dtype->bits < 8)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: '%s': parts of this dtype are not joined",
+                          path, item->fqn);
+    joined->width = (size_t)dtype->bits / 8;
+    if (!fsdp_safetensors_size(dtype, joined->shape, joined->ndim, &joined->numel, &item->bytes))
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: '%s': its shape has more elements than a file can hold", path,
+                          item->fqn);
+    FSDP_TRY(fsdp_joined_check(joined, item->fqn));
+    item->joined = joined;
+    item->dtype_name = dtype->name;
+    item->shape = joined->shape;
+    item->ndim = joined->ndim;
+    item->numel = joined->numel;
+    item->file = joined->parts[0].entry.path;
+    item->n_chunks = joined->n;
+    return FSDP_OK;
+}
