@@ -131,7 +131,7 @@ static fsdp_status check_there(const char *directory, const char *metadata)
                       directory);
 }
 
-/* Of metadata that cannot be read: unless they begin like a pickle, they may be another file. */
+/* The metadata cannot be read: unless they begin like a pickle, they may be another file. */
 static fsdp_status explain(const char *path, const fsdp_mapping *map, fsdp_status status)
 {
     const bool begins_well = map->bytes > 0 && map->data[0] == 0x80;

@@ -8,7 +8,7 @@
 typedef struct fsdp_joined_part {
     fsdp_checkpoint_entry entry; /* its shape is the box's size */
     const int64_t *offsets;      /* [ndim] where the box begins in the whole */
-    /* Of files of torch.save: where checksums are. Else NULL. */
+    /* Where the checksums are in a file of torch.save; NULL for other formats. */
     fsdp_torch_archive *archive;
     const fsdp_pickle_value *value;
 } fsdp_joined_part;

@@ -563,7 +563,7 @@ static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *a
     return FSDP_OK;
 }
 
-/* Of a class with __slots__, as DTensor is, the attributes are (None, dict of slots); else NULL. */
+/* A class with __slots__, such as DTensor, has the attributes (None, dict of slots); else NULL. */
 static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_TUPLE || attributes->list.n != 2 ||
@@ -584,7 +584,7 @@ static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
         N
     };
     fsdp_pickle_value *const *of = args->list.items;
-    /* Of a function or class that is not known, as quantized weights are. */
+    /* The function or class is not known, as for quantized weights. */
     for (size_t i = FUNCTION; i <= TYPE && args->list.n == N; i++)
         if (of[i]->kind == FSDP_PICKLE_OPAQUE)
             return push_opaque(m, of[i]->name);

@@ -192,7 +192,7 @@ static fsdp_status check_coverage(fsdp_safetensors *file)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Of a file whose header cannot be read: unless it begins like one, it may be of another kind. */
+/* The header cannot be read: unless the file begins like one, it may be of another kind. */
 static fsdp_status explain(const fsdp_safetensors *file, fsdp_status status)
 {
     const bool begins_well = file->map.bytes > LENGTH_BYTES && file->map.data[LENGTH_BYTES] == '{';

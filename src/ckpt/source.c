@@ -392,7 +392,7 @@ static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item
     return FSDP_OK;
 }
 
-/* Of a tensor in parts, from DCP or joined. */
+/* Reads a tensor in parts, from DCP or joined. */
 static fsdp_status read_parts(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
                               unsigned char *out, size_t bytes)
 {

@@ -42,7 +42,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_check_file(const char *path);
 /* Of a folder that is no checkpoint, always an error: FSDP_ERR_INVALID naming those that it lies
  * around, else FSDP_ERR_NOT_FOUND with what was looked for. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_refuse_folder(const char *path);
-/* Of files of torch.save of several ranks, beside which `source` opened one. */
+/* One of several ranks' files of torch.save. */
 typedef struct fsdp_source_rank {
     char *path; /* NULL: this is the one that `source` opened */
     fsdp_mapping map;

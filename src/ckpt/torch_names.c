@@ -47,7 +47,7 @@ static const fsdp_pickle_name names[] = {
     {"torch._utils", "_rebuild_parameter_with_state", FSDP_PICKLE_FIRST},
     {"torch._tensor", "_rebuild_from_type_v2", FSDP_PICKLE_REBUILD},
     {"torch", "Tensor", FSDP_PICKLE_TYPE},
-    /* Of DTensors, whose parts moved between modules. */
+    /* DTensors are made of these, which moved between modules. */
     {"torch._utils", "_rebuild_wrapper_subclass", FSDP_PICKLE_CALL},
     {"torch.distributed.*", "DTensor", FSDP_PICKLE_TYPE},
     {"torch.distributed.*", "DTensorSpec", FSDP_PICKLE_CALL},

@@ -177,7 +177,7 @@ static fsdp_status take_model_of_run(const fsdp_source *source, const char *to,
     return FSDP_OK;
 }
 
-/* A folder of weights alone is no model to anybody. */
+/* Neither transformers nor --model can load a folder of weights alone. */
 static void note_no_config(const char *to, const fsdp_convert_result *result)
 {
     char *path = fsdp_path_join(to, "config.json");

@@ -184,7 +184,7 @@ static fsdp_status refuse_prefix(const fitting *f, const char *wanted, const cha
                       length, there);
 }
 
-/* Of the first that is there below a prefix; FSDP_OK: none is, so prefixes are not the reason. */
+/* Refuses the first wanted name that is there below a prefix; FSDP_OK if there is none. */
 static fsdp_status explain_prefix(fitting *f)
 {
     FSDP_TRY(begin_names(f, false));

@@ -26,7 +26,7 @@ typedef struct sample {
         text, sizeof(text) - 1, says                                                               \
     }
 
-/* Of each kind the first bytes of a real file, filled up with zeros. */
+/* Each sample is the first bytes of a real file, filled up with zeros. */
 TEST(kinds_of_files_are_named_by_their_first_bytes)
 {
     static const sample samples[] = {

@@ -192,7 +192,7 @@ TEST(malformed_and_hostile_pickles_are_refused)
     }
 }
 
-/* Of names that are not known: what they are called by is all that is read of them. */
+/* Names that are not in the list: only the name itself is read. */
 TEST(objects_of_unknown_classes_are_opaque)
 {
     static const struct {
@@ -240,7 +240,7 @@ TEST(objects_of_unknown_classes_are_opaque)
     }
 }
 
-/* {"lr": 1, "args": [(numpy's scalar,)]}: whoever holds it knows that it does. */
+/* {"lr": 1, "args": [(numpy's scalar,)]}: every container around the scalar is marked. */
 TEST(what_holds_an_opaque_value_says_so)
 {
     static const char text[] = "}(X\2\0\0\0lrK\1X\4\0\0\0args](cnumpy\nscalar\n)R\205eu.";

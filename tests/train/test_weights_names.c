@@ -77,7 +77,7 @@ TEST(names_lose_what_wrappers_put_in)
 {
     static const struct {
         wrapping by;
-        const char *prefix; /* what is told of */
+        const char *prefix; /* that the notice names */
     } cases[] = {
         {{"", ""}, ""},
         {{"module.", ""}, ""},
