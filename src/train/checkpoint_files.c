@@ -7,6 +7,7 @@
 #include "src/comm/agree.h"
 #include "src/state/accelerate.h"
 #include "src/state/state_dict.h"
+#include "src/train/checkpoint_foreign.h"
 #include "src/train/checkpoint_state.h"
 
 static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
@@ -43,7 +44,10 @@ static int form_of(const char *dir)
 
 bool fsdp_checkpoint_files_exist(const char *dir)
 {
-    return form_of(dir) != ACCELERATE || fsdp_accelerate_is_folder(dir);
+    fsdp_checkpoint_parts parts;
+    const char *lacks;
+    return form_of(dir) != ACCELERATE || fsdp_accelerate_is_folder(dir) ||
+           fsdp_checkpoint_foreign_find(dir, &parts, &lacks);
 }
 
 /* --- state dicts --- */
@@ -77,7 +81,9 @@ static fsdp_status gather(fsdp_trainer *t, bool to_load, state *s)
 {
     FSDP_TRY(fsdp_optimizer_init_state(t->loop.optimizer));
     FSDP_TRY(fsdp_get_state_dict(t->loop.module, t->loop.optimizer, NULL, &s->model, &s->optim));
-    return to_load ? drop_options(&s->optim) : FSDP_OK;
+    return to_load ? drop_options(&s->optim)
+                   : fsdp_state_put_initial_lr(s->optim, fsdp_optimizer_n_groups(t->loop.optimizer),
+                                               t->schedule.lr);
 }
 
 /* {"model", "optim"}, the caller's. */
