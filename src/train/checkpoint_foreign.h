@@ -1,0 +1,20 @@
+/* Resuming from what another program saved: a folder of torch.distributed.checkpoint, Accelerate's
+ * or transformers' Trainer's, a file of torch.save. What their options were is compared with this
+ * run's, which count. */
+#pragma once
+#include <limits.h>
+
+#include "src/train/trainer_internal.h"
+
+/* Where model and optimizer are in `path`. */
+typedef struct fsdp_checkpoint_parts {
+    char model[PATH_MAX], optimizer[PATH_MAX];
+} fsdp_checkpoint_parts;
+
+/* false: `path` is no checkpoint of another program that can be read here. *lacks then says what is
+ * missing beside a model that is there; NULL: nothing was found. Static. */
+bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts,
+                                  const char **lacks);
+/* Into the run's model and optimizer. Options that differ, and what is not used, are printed to
+ * t->out. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_read(fsdp_trainer *t, const char *path);
