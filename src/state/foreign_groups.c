@@ -221,8 +221,9 @@ static fsdp_status make_order(fsdp_foreign_run *run, int kind, order *o)
 
 static fsdp_status order_fits(fsdp_foreign_run *run, const numbers *all, const order *o, bool *yes)
 {
-    const bool groups =
-        all->n_groups == 1 ? o->n == all->n : all->n_groups == 2 && all->sizes[0] == o->first;
+    const bool groups = all->n_groups == 1
+                            ? o->first == o->n
+                            : all->n_groups == 2 && o->first < o->n && all->sizes[0] == o->first;
     *yes = groups && o->n == all->n;
     for (size_t i = 0; *yes && i < all->n; i++)
         FSDP_TRY(fits(run, &all->items[i], o->items[i], yes));

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 enum {
     MAX_PLACES = 32, /* candidates for a prefix */
     MAX_PROBES = 8,  /* parameters whose names propose candidates */
-    MAX_TOP = 12     /* keys that a message lists */
+    MAX_TOP = 12,    /* keys that a message lists */
+    UNUSUAL = 1000   /* beyond any depth: a rank of keys that do not name the thing */
 };
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -195,7 +197,14 @@ static size_t rank_of(const place *p, const char *const *usual)
             known |= strlen(*u) == i - begin && strncmp(p->prefix + begin, *u, i - begin) == 0;
         begin = i + 1;
     }
-    return depth + (known ? 0 : 1000);
+    return depth + (known ? 0 : UNUSUAL);
+}
+
+/* What is below a usual key and has most parameters is meant, though another one may have more:
+ * then the error names what is missing. */
+static size_t score_of(const place *p, const char *const *usual, size_t most)
+{
+    return rank_of(p, usual) < UNUSUAL && 2 * p->found >= most ? most : p->found;
 }
 
 /* The best of them; NULL: none has any parameter. */
@@ -203,15 +212,19 @@ static fsdp_status choose(const fsdp_foreign_names *names, places *all, const ch
                           const char *const *usual, place **best)
 {
     const place *rival = NULL;
+    size_t most = 0;
     *best = NULL;
+    for (size_t i = 0; i < all->n; i++)
+        most = all->items[i].found > most ? all->items[i].found : most;
     for (size_t i = 0; i < all->n; i++) {
         place *p = &all->items[i];
-        if (!p->found || (*best && p->found < (*best)->found))
+        const size_t score = score_of(p, usual, most);
+        const size_t other = *best ? score_of(*best, usual, most) : 0;
+        if (!score || score < other)
             continue;
-        const bool equal = *best && p->found == (*best)->found;
-        const size_t mine = rank_of(p, usual), other = equal ? rank_of(*best, usual) : 0;
-        if (equal && mine >= other) {
-            if (mine == other)
+        const size_t mine = rank_of(p, usual), least = *best ? rank_of(*best, usual) : SIZE_MAX;
+        if (score == other && mine >= least) {
+            if (mine == least)
                 rival = p;
             continue;
         }
@@ -248,12 +261,18 @@ static const char *probe(const fsdp_parameter_list *all, size_t i)
 
 typedef bool has_fn(const fsdp_foreign_names *names, const place *p, const char *name);
 
+/* Each parameter counts once, whichever of its names is there. */
 static size_t count_found(const fsdp_foreign_names *names, const fsdp_parameter_list *all,
                           const place *p, has_fn *has)
 {
     size_t found = 0;
-    for (size_t i = 0; i < all->n; i++)
-        found += has(names, p, all->items[i].name);
+    for (size_t i = 0; i < all->n; i++) {
+        bool counted = !has(names, p, all->items[i].name);
+        for (size_t k = 0; k < i && !counted; k++)
+            counted = all->items[k].parameter == all->items[i].parameter &&
+                      has(names, p, all->items[k].name);
+        found += !counted;
+    }
     return found;
 }
 

@@ -46,7 +46,7 @@ static bool resumes_own(const fsdp_trainer *t)
     char *folder = NULL, *parent = NULL;
     if (!given || strcmp(given, "auto") == 0)
         return given != NULL;
-    if (!fsdp_path_is_directory(given))
+    if (!fsdp_path_is_directory(given) && !fsdp_path_is_file(given))
         return true; /* choose_given() says so */
     parent = fsdp_path_parent(given);
     bool own = parent && folder_of(t, &folder) == FSDP_OK &&

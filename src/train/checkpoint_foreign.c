@@ -138,7 +138,7 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     } else {
         memcpy(&number, (const char *)options + f->from, sizeof number);
         if (strcmp(f->flag, "adafactor-beta1") == 0 && number < 0.0)
-            number = NAN; /* none */
+            number = (double)NAN; /* none */
         memcpy((char *)&copy + f->to, &number, sizeof number);
     }
     for (size_t i = 0; i < spec->count; i++)

@@ -232,6 +232,8 @@ train 2 --save-steps 5
 cp -r o-checkpoints/checkpoint-5 foreign
 rm foreign/trainer_state.json
 rm -rf o-checkpoints/checkpoint-1?
+run checkpoint inspect foreign
+expect what_a_scheduler_of_torch_asks_for_is_there 0 'optim.param_groups.0.initial_lr .* 0.002 ' out
 run checkpoint convert foreign both.pt
 expect a_file_of_torch_save_is_made 0
 # goes_on NAME ARGUMENTS...: from step 5 as if nothing had been
@@ -247,6 +249,10 @@ goes_on() {
 goes_on a_folder_without_state_goes_on --no-save-model --resume foreign
 check without_a_word_about_options test "$(grep -c 'resuming with' out)" -eq 0
 goes_on a_file_of_torch_save_goes_on --no-save-model --resume both.pt
+mkdir -p o
+echo 1 >o/model.safetensors
+train 2 --resume both.pt
+expect but_gives_no_leave_to_replace_a_model 1 'overwrite-output replaces the model'
 rm -rf o m.jsonl
 train 2 --no-save-model --resume foreign --lr 0.5 --beta1 0.8 --no-decay auto --weight-decay 0.25
 expect a_rate_that_differs_is_told 0 '^resuming with --lr 0.5, which was ' out
