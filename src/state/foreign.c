@@ -236,7 +236,7 @@ static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
     return *run->prefix != '\0';
 }
 
-static fsdp_status note_unexpected(fsdp_foreign_run *run)
+static fsdp_status refuse_unexpected(const fsdp_foreign_run *run)
 {
     const size_t n = strlen(run->prefix);
     const char *first = NULL;
@@ -253,10 +253,11 @@ static fsdp_status note_unexpected(fsdp_foreign_run *run)
     }
     if (!count)
         return FSDP_OK;
-    return fsdp_foreign_note(run,
-                             "%zu tensor%s of the checkpoint's model %s not used, first '%s': this "
-                             "model has no such parameter",
-                             count, count == 1 ? "" : "s", count == 1 ? "is" : "are", first);
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: the model of this run has no use for %zu tensor%s of the model there, "
+                      "'%s'%s: it was saved by a larger model, or by another one",
+                      run->paths->model, count, count == 1 ? "" : "s", first,
+                      count == 1 ? "" : " the first");
 }
 
 static fsdp_status missing_parameters(const fsdp_foreign_run *run, size_t found)
@@ -290,7 +291,7 @@ static fsdp_status plan_model(fsdp_foreign_run *run)
     for (size_t i = 0; i < run->once.n; i++)
         FSDP_TRY(plan_parameter(run, run->once.items[i].parameter, &found));
     FSDP_TRY(missing_parameters(run, found));
-    return note_unexpected(run);
+    return refuse_unexpected(run);
 }
 
 /* ---- the optimizer's state ------------------------------------------------------------------- */

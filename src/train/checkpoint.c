@@ -9,9 +9,7 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/base/str.h"
 #include "src/ckpt/group_directory.h"
-#include "src/ckpt/source.h"
 #include "src/comm/agree.h"
 #include "src/state/state_dict.h"
 #include "src/train/checkpoint.h"
@@ -94,24 +92,10 @@ static bool has_file(const char *dir, const char *name)
     return yes;
 }
 
-/* Files that this program writes with trainer_state.json, which is gone then. */
-static bool needs_state(const char *dir)
-{
-    fsdp_source *source;
-    if (!has_file(dir, ".metadata"))
-        return has_file(dir, "model_state_dict.pt") || has_file(dir, "local_state_dict_rank0.pt");
-    if (fsdp_source_open(dir, &source) != FSDP_OK)
-        return true; /* damaged */
-    const char *writer = fsdp_source_writer(source);
-    const bool own = !writer || strcmp(writer, "fsdp.c") == 0;
-    fsdp_source_close(source);
-    return own;
-}
-
 static bool is_complete(const char *dir)
 {
     return fsdp_checkpoint_files_exist(dir) &&
-           (has_file(dir, FSDP_TRAINER_STATE) || !needs_state(dir));
+           (has_file(dir, FSDP_TRAINER_STATE) || !fsdp_checkpoint_needs_state(dir));
 }
 
 /* Is it something other than a checkpoint of ours, be it a damaged one? */
@@ -557,26 +541,11 @@ static fsdp_status choose_beside(const char *given, choice *out)
     return status;
 }
 
-/* A file that is no checkpoint of any kind says so by its reader, in that format's words. */
-static fsdp_status check_file(const char *given)
-{
-    fsdp_source *source = NULL;
-    fsdp_status status = fsdp_source_open(given, &source);
-    fsdp_source_close(source);
-    if (status == FSDP_OK || status == FSDP_ERR_INVALID || fsdp_ends_with(given, ".pt") ||
-        fsdp_ends_with(given, ".pth") || fsdp_ends_with(given, ".bin"))
-        return status;
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "--resume %s: not a checkpoint: wanted is a folder with model and optimizer, "
-                      "or a file of torch.save (.pt, .pth, .bin) with both",
-                      given);
-}
-
 /* A checkpoint itself, be it a file of torch.save, or a folder of them. */
 static fsdp_status choose_given(const char *given, choice *out)
 {
     if (fsdp_path_is_file(given)) {
-        FSDP_TRY(check_file(given));
+        FSDP_TRY(fsdp_checkpoint_foreign_check_file(given));
         snprintf(out->path, PATH_MAX, "%s", given);
         return FSDP_OK;
     }

@@ -7,6 +7,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/str.h"
+#include "src/ckpt/source.h"
 #include "src/comm/agree.h"
 #include "src/state/accelerate.h"
 #include "src/state/foreign.h"
@@ -65,6 +67,41 @@ bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts
         *lacks = "an optimizer, but no model (pytorch_model_fsdp_0, pytorch_model_fsdp.bin, "
                  "model.safetensors, pytorch_model.bin)";
     return model && optimizer;
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    char *path = fsdp_path_join(dir, name);
+    const bool yes = path && fsdp_path_is_file(path);
+    fsdp_free(path);
+    return yes;
+}
+
+bool fsdp_checkpoint_needs_state(const char *dir)
+{
+    fsdp_source *source;
+    if (!has_file(dir, ".metadata"))
+        return has_file(dir, "model_state_dict.pt") || has_file(dir, "local_state_dict_rank0.pt");
+    if (fsdp_source_open(dir, &source) != FSDP_OK)
+        return true; /* damaged */
+    const char *writer = fsdp_source_writer(source);
+    const bool own = !writer || strcmp(writer, "fsdp.c") == 0;
+    fsdp_source_close(source);
+    return own;
+}
+
+fsdp_status fsdp_checkpoint_foreign_check_file(const char *path)
+{
+    fsdp_source *source = NULL;
+    fsdp_status status = fsdp_source_open(path, &source);
+    fsdp_source_close(source);
+    if (status == FSDP_OK || status == FSDP_ERR_INVALID || fsdp_ends_with(path, ".pt") ||
+        fsdp_ends_with(path, ".pth") || fsdp_ends_with(path, ".bin"))
+        return status;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--resume %s: not a checkpoint: wanted is a folder with model and optimizer, "
+                      "or a file of torch.save (.pt, .pth, .bin) with both",
+                      path);
 }
 
 /* ---- options --------------------------------------------------------------------------------- */

@@ -15,6 +15,11 @@ typedef struct fsdp_checkpoint_parts {
  * missing beside a model that is there; NULL: nothing was found. Static. */
 bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts,
                                   const char **lacks);
+/* Has `dir` files that this program writes together with trainer_state.json, which is gone then? */
+bool fsdp_checkpoint_needs_state(const char *dir);
+/* A file given to --resume. FSDP_ERR_INVALID saying what is wanted if it is of no format that a
+ * checkpoint has; else what its reader says. */
+FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_check_file(const char *path);
 /* Into the run's model and optimizer. Options that differ, and what is not used, are printed to
  * t->out. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_read(fsdp_trainer *t, const char *path);

@@ -264,7 +264,7 @@ static void check_refused(fsdp_test *t, const char *name, const fsdp_plain *valu
     remove_path(t, path);
 }
 
-TEST_RANKS(state_and_options_of_another_optimizer_are_refused, 2)
+TEST_RANKS(state_and_options_of_another_optimizer_are_refused_and_other_models, 2)
 {
     static const fsdp_plain yes = {.kind = FSDP_PLAIN_BOOL, .as.boolean = true};
     check_refused(t, "optim.state.embedding.max_exp_avg_sq", NULL,
@@ -278,6 +278,10 @@ TEST_RANKS(state_and_options_of_another_optimizer_are_refused, 2)
     CHECK_HERE();
     check_refused(t, "optim.param_groups.0.maximize", &yes, NULL, FSDP_ERR_INVALID,
                   "'optim.param_groups.0.maximize' is True");
+    CHECK_HERE();
+    check_refused(t, "model.blocks.7.norm", NULL, "model.norm", FSDP_ERR_INVALID,
+                  "the model of this run has no use for 1 tensor of the model there, "
+                  "'model.blocks.7.norm'");
 }
 
 TEST_RANKS(what_is_not_there_is_said_with_the_keys_that_are, 2)
