@@ -200,26 +200,14 @@ static fsdp_status read_model(const fsdp_accelerate_state *s, size_t i, const ch
 
 /* --- optimizers --- */
 
-/* What torch's schedulers leave in each group, and look for when they are loaded. */
-static fsdp_status put_initial_lr(fsdp_state_dict *dict, int n_groups, double base_lr)
-{
-    const fsdp_plain value = {.kind = FSDP_PLAIN_FLOAT, .as.number = base_lr};
-    for (int g = 0; g < n_groups; g++) {
-        const fsdp_state_key keys[] = {
-            {.name = "param_groups"}, {.index = g}, {.name = "initial_lr"}};
-        FSDP_TRY(fsdp_state_dict_put_value(dict, keys, 3, &value));
-    }
-    return FSDP_OK;
-}
-
 static fsdp_status write_optimizer(const fsdp_accelerate_state *s, size_t i, const char *dir,
                                    fsdp_group *group, const fsdp_accelerate_options *options)
 {
     fsdp_state_dict *dict = NULL;
     fsdp_status status = fsdp_get_optimizer_state_dict(s->models[i], s->optimizers[i], NULL, &dict);
     if (status == FSDP_OK && i < s->n_schedulers)
-        status = put_initial_lr(dict, fsdp_optimizer_n_groups(s->optimizers[i]),
-                                s->schedulers[i].base_lr);
+        status = fsdp_state_put_initial_lr(dict, fsdp_optimizer_n_groups(s->optimizers[i]),
+                                           s->schedulers[i].base_lr);
     status = fsdp_agree(group, status);
     if (status == FSDP_OK)
         status = write_part(dict, dir, OPTIMIZER, "optimizer", i, group, options);

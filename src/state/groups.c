@@ -130,6 +130,17 @@ fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const char *optimizer,
     return FSDP_OK;
 }
 
+fsdp_status fsdp_state_put_initial_lr(fsdp_state_dict *dict, int n_groups, double base_lr)
+{
+    const fsdp_plain value = {.kind = FSDP_PLAIN_FLOAT, .as.number = base_lr};
+    for (int g = 0; g < n_groups; g++) {
+        const fsdp_state_key keys[] = {
+            {.name = "param_groups"}, {.index = g}, {.name = "initial_lr"}};
+        FSDP_TRY(fsdp_state_dict_put_value(dict, keys, 3, &value));
+    }
+    return FSDP_OK;
+}
+
 /* --- from a state dict --- */
 
 static fsdp_status mismatch(const char *fqn, const char *want)
@@ -223,4 +234,35 @@ fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group
         FSDP_TRY(status);
     }
     return FSDP_OK;
+}
+
+/* --- which options there are --- */
+
+bool fsdp_state_group_has(const char *optimizer, const char *key)
+{
+    const field_table *table = table_of(optimizer);
+    for (size_t i = 0; i < table->n; i++)
+        if (strcmp(table->fields[i].name, key) == 0)
+            return true;
+    return false;
+}
+
+/* Versions of torch differ in how a step is computed, and in whether a class says what it is. */
+static bool is_in_every_version(const field *f)
+{
+    return f->kind <= FLAG || strcmp(f->name, "amsgrad") == 0;
+}
+
+const char *fsdp_state_group_lacks(const fsdp_state_dict *dict, const char *group,
+                                   const char *optimizer)
+{
+    const field_table *table = table_of(optimizer);
+    for (size_t i = 0; i < table->n; i++) {
+        char *fqn = fsdp_strdup_printf("%s.%s", group, table->fields[i].name);
+        const bool there = !fqn || fsdp_state_dict_find(dict, fqn);
+        fsdp_free(fqn);
+        if (!there && is_in_every_version(&table->fields[i]))
+            return table->fields[i].name;
+    }
+    return NULL;
 }

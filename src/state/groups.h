@@ -13,3 +13,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const ch
 FSDP_MUST_CHECK fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group,
                                                   const char *optimizer,
                                                   fsdp_optimizer_options *options);
+/* Is `key` one of a group's options in torch's optimizer of that name? */
+bool fsdp_state_group_has(const char *optimizer, const char *key);
+/* The first option that every version of that optimizer writes and "<group>.<key>" of `dict` lacks;
+ * NULL: it has all. */
+const char *fsdp_state_group_lacks(const fsdp_state_dict *dict, const char *group,
+                                   const char *optimizer);

@@ -39,6 +39,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_d
                                                 const fsdp_state_dict_options *options,
                                                 fsdp_state_dict **dict);
 
+/* Put "param_groups.<i>.initial_lr" for each group of an optimizer's nested dict: torch's
+ * schedulers leave it there, and a script that has one asks a checkpoint for it. */
+FSDP_MUST_CHECK fsdp_status fsdp_state_put_initial_lr(fsdp_state_dict *optim, int n_groups,
+                                                      double base_lr);
+
 /* Does a state dict of this optimizer say how many steps it took? torch's SGD counts none. */
 bool fsdp_state_counts_steps(const fsdp_optimizer *optimizer);
 

@@ -16,7 +16,9 @@
 #include "src/train/checkpoint.h"
 #include "src/train/checkpoint_async.h"
 #include "src/train/checkpoint_files.h"
+#include "src/train/checkpoint_foreign.h"
 #include "src/train/checkpoint_state.h"
+#include "src/train/checkpoint_tie.h"
 #include "src/train/checkpoint_verify.h"
 #include "src/train/config_paths.h"
 #include "src/train/human.h"
@@ -24,6 +26,7 @@
 /* --- folders --- */
 
 static const char PREFIX[] = "checkpoint-";
+static const char ACCELERATE_PREFIX[] = "checkpoint_"; /* a save's number follows, not a step */
 
 static fsdp_status folder_of(const fsdp_trainer *t, char **dir)
 {
@@ -42,7 +45,7 @@ static bool resumes_own(const fsdp_trainer *t)
     char *folder = NULL, *parent = NULL;
     if (!given || strcmp(given, "auto") == 0)
         return given != NULL;
-    if (!fsdp_path_is_directory(given))
+    if (!fsdp_path_is_directory(given) && !fsdp_path_is_file(given))
         return true; /* choose_given() says so */
     parent = fsdp_path_parent(given);
     bool own = parent && folder_of(t, &folder) == FSDP_OK &&
@@ -64,16 +67,22 @@ static char *path_of_step(const char *folder, int64_t step)
     return fsdp_path_join(folder, name);
 }
 
+/* The number after `prefix`; -1: another name. What follows the number goes to *rest. */
+static int64_t number_after(const char *prefix, const char *name, const char **rest)
+{
+    const size_t n = strlen(prefix);
+    char *end;
+    if (strncmp(name, prefix, n) != 0 || name[n] < '0' || name[n] > '9')
+        return -1;
+    long long number = strtoll(name + n, &end, 10);
+    *rest = end;
+    return number < LLONG_MAX ? (int64_t)number : -1;
+}
+
 /* The step of "checkpoint-<step>"; -1: another name. What stands behind it goes to *rest. */
 static int64_t step_of(const char *name, const char **rest)
 {
-    char *end;
-    if (strncmp(name, PREFIX, sizeof PREFIX - 1) != 0 || name[sizeof PREFIX - 1] < '0' ||
-        name[sizeof PREFIX - 1] > '9')
-        return -1;
-    long long step = strtoll(name + sizeof PREFIX - 1, &end, 10);
-    *rest = end;
-    return step < LLONG_MAX ? (int64_t)step : -1;
+    return number_after(PREFIX, name, rest);
 }
 
 static bool has_file(const char *dir, const char *name)
@@ -86,7 +95,8 @@ static bool has_file(const char *dir, const char *name)
 
 static bool is_complete(const char *dir)
 {
-    return fsdp_checkpoint_files_exist(dir) && has_file(dir, FSDP_TRAINER_STATE);
+    return fsdp_checkpoint_files_exist(dir) &&
+           (has_file(dir, FSDP_TRAINER_STATE) || !fsdp_checkpoint_needs_state(dir));
 }
 
 /* Is it something other than a checkpoint of ours, be it a damaged one? */
@@ -417,6 +427,35 @@ typedef struct choice {
     char previous[PATH_MAX]; /* the complete one before it, or beside the given one; "": none */
 } choice;
 
+/* The newest of Accelerate's checkpoint_<i>, where there is no checkpoint-<step>. */
+static fsdp_status choose_of_accelerate(const char *folder, choice *out)
+{
+    char **names;
+    size_t count;
+    int64_t newest = -1;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        const int64_t number = number_after(ACCELERATE_PREFIX, names[i], &rest);
+        if (number < 0 || *rest || number <= newest)
+            continue;
+        char *path = fsdp_path_join(folder, names[i]);
+        if (!path)
+            status = FSDP_ERR_NOMEM;
+        else if (is_complete(path)) {
+            snprintf(out->previous, PATH_MAX, "%s", out->path);
+            snprintf(out->path, PATH_MAX, "%s", path);
+            newest = number;
+        }
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    return status;
+}
+
 static fsdp_status choose_newest(const char *folder, choice *out)
 {
     int64_t *steps;
@@ -431,6 +470,53 @@ static fsdp_status choose_newest(const char *folder, choice *out)
         fsdp_free(path);
     }
     fsdp_free(steps);
+    return status == FSDP_OK && !*out->path ? choose_of_accelerate(folder, out) : status;
+}
+
+/* Why the folder `dir`, which has the name of a checkpoint, cannot be resumed. */
+static const char *why_unusable(const char *dir)
+{
+    fsdp_checkpoint_parts parts;
+    const char *lacks;
+    if (fsdp_checkpoint_files_exist(dir))
+        return "no " FSDP_TRAINER_STATE ", which fsdp train writes with these files";
+    return fsdp_checkpoint_foreign_find(dir, &parts, &lacks) || !lacks
+               ? "no model and optimizer of fsdp train, torch.distributed.checkpoint, Accelerate "
+                 "or Trainer"
+               : lacks;
+}
+
+/* Checkpoints that are there and cannot be resumed are not passed over in silence: the run would
+ * begin from the beginning. What is empty holds nothing. */
+static fsdp_status refuse_unusable(const char *folder)
+{
+    char **names;
+    size_t count, n = 0;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        char **within = NULL;
+        if ((step_of(names[i], &rest) < 0 &&
+             number_after(ACCELERATE_PREFIX, names[i], &rest) < 0) ||
+            *rest)
+            continue;
+        char *path = fsdp_path_join(folder, names[i]);
+        status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+        n = 0;
+        if (path && fsdp_path_is_directory(path))
+            status = fsdp_directory_list(path, &within, &n);
+        if (status == FSDP_OK && n)
+            status = fsdp_error(FSDP_ERR_NOT_FOUND,
+                                "--resume: no checkpoint in %s can be resumed; %s: there is %s. "
+                                "Without --resume the run begins from the beginning",
+                                folder, names[i], why_unusable(path));
+        fsdp_free(within);
+        fsdp_free(path);
+    }
+    fsdp_free(names);
     return status;
 }
 
@@ -471,17 +557,46 @@ static fsdp_status choose_beside(const char *given, choice *out)
     return status;
 }
 
-/* A checkpoint itself, or a folder of them. */
+/* A checkpoint itself, be it a file of torch.save, or a folder of them. */
 static fsdp_status choose_given(const char *given, choice *out)
 {
+    if (fsdp_path_is_file(given)) {
+        FSDP_TRY(fsdp_checkpoint_foreign_check_file(given));
+        snprintf(out->path, PATH_MAX, "%s", given);
+        return FSDP_OK;
+    }
     if (!fsdp_path_is_directory(given))
         return refuse_missing(given);
     if (!fsdp_checkpoint_files_exist(given))
         FSDP_TRY(choose_newest(given, out));
     if (*out->path)
         return FSDP_OK;
+    if (!has_file(given, FSDP_TRAINER_STATE) && !fsdp_checkpoint_files_exist(given))
+        FSDP_TRY(refuse_unusable(given));
     snprintf(out->path, PATH_MAX, "%s", given);
     return choose_beside(given, out);
+}
+
+/* transformers' Trainer has its checkpoints in its output folder, Accelerate in "checkpoints"
+ * there.
+ */
+static fsdp_status refuse_in_output(const fsdp_trainer *t)
+{
+    static const char *const places[] = {".", "checkpoints"};
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < FSDP_LENGTH(places) && t->config->output && status == FSDP_OK; i++) {
+        choice found = {0};
+        char *folder =
+            i ? fsdp_path_join(t->config->output, places[i]) : fsdp_strdup(t->config->output);
+        status = folder ? choose_newest(folder, &found) : FSDP_ERR_NOMEM;
+        fsdp_free(folder);
+        if (status == FSDP_OK && *found.path)
+            status = fsdp_error(FSDP_ERR_INVALID,
+                                "--resume: there is no checkpoint in %s, but %s: --resume %s goes "
+                                "on from there",
+                                t->checkpoint_dir, found.path, found.path);
+    }
+    return status;
 }
 
 static fsdp_status choose(const fsdp_trainer *t, choice *out)
@@ -493,6 +608,10 @@ static fsdp_status choose(const fsdp_trainer *t, choice *out)
     if (strcmp(t->config->resume, "auto") != 0)
         return choose_given(t->config->resume, out);
     FSDP_TRY(choose_newest(t->checkpoint_dir, out));
+    if (!*out->path)
+        FSDP_TRY(refuse_unusable(t->checkpoint_dir));
+    if (!*out->path)
+        FSDP_TRY(refuse_in_output(t));
     if (!*out->path && t->out)
         fprintf(t->out, "no checkpoint in %s: from the beginning\n", t->checkpoint_dir);
     return FSDP_OK;
@@ -525,22 +644,17 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
     return status;
 }
 
-/* Steps that the optimizer counted: all there is to know of a checkpoint that PyTorch wrote. */
-static int64_t steps_taken(const fsdp_trainer *t)
-{
-    int64_t most = 0;
-    for (size_t i = 0; i < t->loop.parameters.n; i++) {
-        int64_t steps =
-            fsdp_optimizer_steps(t->loop.optimizer, t->loop.parameters.items[i].parameter);
-        most = steps > most ? steps : most;
-    }
-    return most;
-}
+/* What says how many steps a checkpoint's run had taken. */
+typedef struct origin {
+    fsdp_trainer_state_owner state;
+    int64_t counted; /* by the optimizer, as trainer_state.json of this program says; -1: unknown */
+} origin;
 
 /* Without trainer_state.json the optimizer's state must say where the run was, or the user. */
-static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, bool ours)
+static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, const origin *from)
 {
-    if (ours || t->config->resume_step >= 0 || fsdp_state_counts_steps(t->loop.optimizer))
+    if (from->state.kind != FSDP_TRAINER_STATE_NONE || t->config->resume_step >= 0 ||
+        fsdp_state_counts_steps(t->loop.optimizer))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s: nothing there says how many steps were taken, since %s counts none: "
@@ -548,15 +662,53 @@ static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, 
                       path, fsdp_optimizer_name(t->loop.optimizer));
 }
 
-static fsdp_status take_step(fsdp_trainer *t, const char *path, bool ours)
+/* trainer_state.json and the optimizer's state must be of one save. Skipped steps are not counted
+ * by the optimizer; what is frozen now has no count any more. */
+static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const origin *from)
+{
+    const int64_t now = fsdp_trainer_counted_steps(t);
+    bool frozen = false;
+    for (size_t i = 0; i < t->loop.parameters.n; i++)
+        frozen |= !fsdp_parameter_requires_grad(t->loop.parameters.items[i].parameter);
+    const int64_t then = from->counted >= 0 ? from->counted : t->step;
+    const bool less = from->counted >= 0 && !frozen && now < then;
+    if (!fsdp_state_counts_steps(t->loop.optimizer) || (now <= then && !less))
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_ERR_FORMAT,
+        "%s/" FSDP_TRAINER_STATE " belongs to another save: it is of step %lld, where "
+        "the optimizer had counted %s%lld, but the optimizer's state beside it counts "
+        "%lld. To resume from what is there now, remove " FSDP_TRAINER_STATE,
+        path, (long long)t->step, from->counted >= 0 ? "" : "at most ", (long long)then,
+        (long long)now);
+}
+
+static fsdp_status take_step(fsdp_trainer *t, const char *path, const origin *from)
 {
     const int64_t given = t->config->resume_step;
-    if (!ours)
-        t->step = fsdp_state_counts_steps(t->loop.optimizer) ? steps_taken(t) : given;
+    if (from->state.kind == FSDP_TRAINER_STATE_TRANSFORMERS)
+        t->step = from->state.step;
+    else if (from->state.kind == FSDP_TRAINER_STATE_NONE)
+        t->step =
+            fsdp_state_counts_steps(t->loop.optimizer) ? fsdp_trainer_counted_steps(t) : given;
+    if (from->state.kind != FSDP_TRAINER_STATE_NONE)
+        FSDP_TRY(check_counted(t, path, from));
     if (given >= 0 && given != t->step)
         return fsdp_error(FSDP_ERR_INVALID, "%s is of step %lld, not of --resume-step %lld", path,
                           (long long)t->step, (long long)given);
     return FSDP_OK;
+}
+
+/* Rows are taken by the step: epochs of another length had other rows. */
+static void tell_epoch(const fsdp_trainer *t, const fsdp_trainer_state_owner *state)
+{
+    const double steps = state->epoch > 0.0 ? (double)state->step / state->epoch : 0.0;
+    const double ours = (double)t->steps_per_epoch;
+    if (t->out && steps > 0.0 && (steps > ours + 1.0 || steps < ours - 1.0))
+        fprintf(t->out,
+                "resuming with %lld steps in an epoch, which had %.6g (--batch-size, "
+                "--gradient-accumulation-steps, ranks, rows)\n",
+                (long long)t->steps_per_epoch, steps);
 }
 
 static void ignore_damage(const char *damage, void *context)
@@ -574,16 +726,50 @@ static fsdp_status check_there(const char *path)
     return damages ? FSDP_ERR_NOT_FOUND : FSDP_OK;
 }
 
+/* Rank 0, of a folder of this program. */
+static fsdp_status check_folder_is_whole(const char *path)
+{
+    fsdp_json *state;
+    FSDP_TRY(check_there(path));
+    FSDP_TRY(fsdp_trainer_state_open(path, &state));
+    fsdp_status status = fsdp_checkpoint_tie_check(fsdp_json_root(state), path);
+    fsdp_json_destroy(state);
+    return status;
+}
+
+/* Parts of ranks (LOCAL_STATE_DICT) are this program's own; rank 0 looks for all others. */
+static fsdp_status is_of_another_program(const fsdp_trainer *t, const char *path, bool *yes)
+{
+    fsdp_checkpoint_parts parts;
+    const char *lacks = NULL;
+    int32_t found =
+        fsdp_trainer_is_first(t) && (fsdp_checkpoint_foreign_find(path, &parts, &lacks) || lacks);
+    FSDP_TRY(fsdp_broadcast(t->group, &found, sizeof found, 0));
+    *yes = found != 0;
+    return FSDP_OK;
+}
+
+static fsdp_status read_files(fsdp_trainer *t, const char *path, const origin *from)
+{
+    bool foreign = false;
+    if (from->state.kind != FSDP_TRAINER_STATE_OWN)
+        FSDP_TRY(is_of_another_program(t, path, &foreign));
+    return foreign ? fsdp_checkpoint_foreign_read(t, path) : fsdp_checkpoint_files_read(t, path);
+}
+
 static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
 {
-    bool ours = has_file(path, FSDP_TRAINER_STATE);
-    if (ours) {
-        FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_state_read(t, path)));
-        FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_there(path) : FSDP_OK));
+    origin from = {.counted = -1};
+    FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_state_find(path, &from.state)));
+    if (from.state.kind == FSDP_TRAINER_STATE_OWN) {
+        FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_state_read(t, path, &from.counted)));
+        FSDP_TRY(
+            fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_folder_is_whole(path) : FSDP_OK));
     }
-    FSDP_TRY(check_step_is_known(t, path, ours));
-    FSDP_TRY(fsdp_checkpoint_files_read(t, path));
-    FSDP_TRY(take_step(t, path, ours));
+    FSDP_TRY(check_step_is_known(t, path, &from));
+    FSDP_TRY(read_files(t, path, &from));
+    FSDP_TRY(take_step(t, path, &from));
+    tell_epoch(t, &from.state);
     t->first_step = t->step;
     t->result->steps = t->step;
     t->resumed_from = fsdp_strdup(path);

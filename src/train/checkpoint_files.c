@@ -11,6 +11,7 @@
 #include "src/nn/module.h"
 #include "src/state/accelerate.h"
 #include "src/state/state_dict.h"
+#include "src/train/checkpoint_foreign.h"
 #include "src/train/checkpoint_state.h"
 #include "src/train/weights_fit.h"
 
@@ -48,7 +49,10 @@ static int form_of(const char *dir)
 
 bool fsdp_checkpoint_files_exist(const char *dir)
 {
-    return form_of(dir) != ACCELERATE || fsdp_accelerate_is_folder(dir);
+    fsdp_checkpoint_parts parts;
+    const char *lacks;
+    return form_of(dir) != ACCELERATE || fsdp_accelerate_is_folder(dir) ||
+           fsdp_checkpoint_foreign_find(dir, &parts, &lacks);
 }
 
 /* --- state dicts --- */
@@ -82,7 +86,9 @@ static fsdp_status gather(fsdp_trainer *t, bool to_load, state *s)
 {
     FSDP_TRY(fsdp_optimizer_init_state(t->loop.optimizer));
     FSDP_TRY(fsdp_get_state_dict(t->loop.module, t->loop.optimizer, NULL, &s->model, &s->optim));
-    return to_load ? drop_options(&s->optim) : FSDP_OK;
+    return to_load ? drop_options(&s->optim)
+                   : fsdp_state_put_initial_lr(s->optim, fsdp_optimizer_n_groups(t->loop.optimizer),
+                                               t->schedule.lr);
 }
 
 /* {"model", "optim"}, the caller's. */

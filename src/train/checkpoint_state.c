@@ -7,10 +7,15 @@
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/state/state_dict.h"
 #include "src/train/checkpoint_state.h"
+#include "src/train/checkpoint_tie.h"
 
 static const int64_t FORMAT = 1;
 static const char CHECKSUM[] = "crc32";
+/* Steps that the optimizer counted, where it counts: the state that was saved beside this file
+ * must say the same. */
+static const char COUNTED[] = "optimizer_steps";
 
 /* Of the text that the document has without its checksum. */
 static fsdp_status checksum_of(const fsdp_json *doc, int64_t *sum)
@@ -119,6 +124,8 @@ fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **out)
     fsdp_json_set_i64(root, "format", FORMAT);
     fsdp_json_set_i64(root, "global_step", t->step);
     fsdp_json_set_i64(root, "total_steps", t->total_steps);
+    if (fsdp_state_counts_steps(t->loop.optimizer))
+        fsdp_json_set_i64(root, COUNTED, fsdp_trainer_counted_steps(t));
     put_position(fsdp_json_set_object(root, "position"), t);
     put_result(fsdp_json_set_object(root, "result"), t->result);
     if (t->loop.scaler)
@@ -129,8 +136,6 @@ fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **out)
     for (size_t i = 0; i < t->n_epochs; i++)
         put_record(fsdp_json_append_object(epochs), &t->epochs[i]);
     fsdp_status status = put_configuration(fsdp_json_set_object(root, "configuration"), t->config);
-    if (status == FSDP_OK)
-        status = put_checksum(doc);
     if (status != FSDP_OK) {
         fsdp_json_destroy(doc);
         return status;
@@ -139,12 +144,25 @@ fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **out)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_trainer_state_write(const fsdp_json *state, const char *dir)
+fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir)
 {
+    FSDP_TRY(fsdp_checkpoint_tie_put(fsdp_json_root(state), dir));
+    FSDP_TRY(put_checksum(state));
     char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
     fsdp_status status = path ? fsdp_json_write(state, FSDP_JSON_PRETTY, path) : FSDP_ERR_NOMEM;
     fsdp_free(path);
     return status;
+}
+
+int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < t->loop.parameters.n; i++) {
+        int64_t steps =
+            fsdp_optimizer_steps(t->loop.optimizer, t->loop.parameters.items[i].parameter);
+        most = steps > most ? steps : most;
+    }
+    return most;
 }
 
 /* --- reading --- */
@@ -177,6 +195,43 @@ fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **out)
         *out = doc;
     else
         fsdp_json_destroy(doc);
+    return status;
+}
+
+/* --- whose it is --- */
+
+static fsdp_status recognise(fsdp_json *doc, fsdp_trainer_state_owner *owner)
+{
+    fsdp_json_node root = fsdp_json_root(doc);
+    owner->step = -1;
+    owner->epoch = 0.0;
+    owner->kind = FSDP_TRAINER_STATE_OWN;
+    if (fsdp_json_has(root, "format"))
+        return FSDP_OK;
+    if (!fsdp_json_has(root, "global_step"))
+        return fsdp_error(FSDP_ERR_FORMAT,
+                          "%s: it has neither \"format\", as that of fsdp train, nor "
+                          "\"global_step\", as that of transformers' Trainer",
+                          fsdp_json_name(doc));
+    owner->kind = FSDP_TRAINER_STATE_TRANSFORMERS;
+    FSDP_TRY(fsdp_json_get_i64(root, "global_step", 0, INT64_MAX, &owner->step));
+    return fsdp_json_opt_f64(root, "epoch", 0.0, &owner->epoch);
+}
+
+fsdp_status fsdp_trainer_state_find(const char *dir, fsdp_trainer_state_owner *owner)
+{
+    fsdp_json *doc;
+    *owner = (fsdp_trainer_state_owner){.step = -1};
+    char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
+    fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (path && fsdp_path_is_file(path)) {
+        status = fsdp_json_read(path, &doc);
+        if (status == FSDP_OK) {
+            status = recognise(doc, owner);
+            fsdp_json_destroy(doc);
+        }
+    }
+    fsdp_free(path);
     return status;
 }
 
@@ -410,7 +465,7 @@ static fsdp_status find_unfrozen(fsdp_trainer *t, fsdp_json_node root)
     return FSDP_OK;
 }
 
-static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root)
+static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root, int64_t *counted)
 {
     int64_t format;
     fsdp_json_node node;
@@ -422,6 +477,7 @@ static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root)
     FSDP_TRY(compare_configuration(t, root));
     FSDP_TRY(find_unfrozen(t, root));
     FSDP_TRY(fsdp_json_get_i64(root, "global_step", 0, INT64_MAX, &t->step));
+    FSDP_TRY(fsdp_json_opt_i64(root, COUNTED, 0, INT64_MAX, -1, counted));
     FSDP_TRY(fsdp_json_get_object(root, "result", &node));
     FSDP_TRY(get_result(node, t->result));
     FSDP_TRY(get_scaler(root, t->loop.scaler));
@@ -432,11 +488,11 @@ static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root)
     return get_epochs(t, root);
 }
 
-fsdp_status fsdp_trainer_state_read(fsdp_trainer *t, const char *dir)
+fsdp_status fsdp_trainer_state_read(fsdp_trainer *t, const char *dir, int64_t *counted)
 {
     fsdp_json *doc;
     FSDP_TRY(fsdp_trainer_state_open(dir, &doc));
-    fsdp_status status = read_all(t, fsdp_json_root(doc));
+    fsdp_status status = read_all(t, fsdp_json_root(doc), counted);
     if (status == FSDP_ERR_INVALID)
         fsdp_error_context(status, "%s", fsdp_json_name(doc));
     fsdp_json_destroy(doc);

@@ -10,6 +10,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/train/checkpoint_state.h"
+#include "src/train/checkpoint_tie.h"
 
 enum {
     MAX_RANKS = 1 << 20,
@@ -138,7 +139,10 @@ static fsdp_status check(const looking *l)
     FSDP_TRY(fsdp_trainer_state_open(l->dir, &state));
     fsdp_json_node root = fsdp_json_root(state);
     /* transformers', of the same name, has none */
-    fsdp_status status = fsdp_json_has(root, "format") ? check_files(l, root) : FSDP_OK;
+    const bool own = fsdp_json_has(root, "format");
+    fsdp_status status = own ? check_files(l, root) : FSDP_OK;
+    if (status == FSDP_OK && own)
+        status = fsdp_checkpoint_tie_check(root, l->dir);
     fsdp_json_destroy(state);
     return status;
 }

@@ -531,7 +531,8 @@ static const fsdp_option table[] = {
     {.name = "resume", .aliases = "resume-from-checkpoint", .type = FSDP_OPTION_STRING,
      PLACE(resume), .metavar = "[auto|DIR]", .bare = "auto",
      .help = "continue from the newest complete checkpoint (auto, true; without one from the "
-             "beginning), or from this one, which PyTorch's FSDP2 or Accelerate may have saved"},
+             "beginning), or from this folder or file of torch.save, which PyTorch, Accelerate or "
+             "transformers' Trainer may have saved"},
     {.name = "checkpoint", .type = FSDP_OPTION_STRING, PLACE(checkpoint), .metavar = "DIR",
      .help = "with --resume true: the checkpoint to continue from"},
     {.name = "resume-step", .type = FSDP_OPTION_INT64, PLACE(resume_step), .value = "-1",

@@ -225,6 +225,123 @@ train 2 --resume --resume-step 5
 expect a_step_is_of_a_certain_folder 1 'resume-step 5: only of a certain checkpoint, --resume DIR'
 rm -r foreign
 
+# --- what other programs saved: other keys, numbers, files; their options are compared ---
+# These are made of checkpoints of this program, without its trainer_state.json.
+fresh
+train 2 --save-steps 5
+cp -r o-checkpoints/checkpoint-5 foreign
+rm foreign/trainer_state.json
+rm -rf o-checkpoints/checkpoint-1?
+run checkpoint inspect foreign
+expect what_a_scheduler_of_torch_asks_for_is_there 0 'optim.param_groups.0.initial_lr .* 0.002 ' out
+run checkpoint convert foreign both.pt
+expect a_file_of_torch_save_is_made 0
+# goes_on NAME ARGUMENTS...: from step 5 as if nothing had been
+grep -v validation whole.numbers | tail -n +6 >rest.numbers
+goes_on() {
+    name=$1
+    shift
+    rm -rf o m.jsonl
+    train 2 "$@"
+    numbers m.jsonl | grep -v validation | tail -n 7 >now.numbers
+    if [ "$rc" -eq 0 ] && cmp -s now.numbers rest.numbers; then ok "$name"; else bad "$name" "exit code $rc"; fi
+}
+goes_on a_folder_without_state_goes_on --no-save-model --resume foreign
+check without_a_word_about_options test "$(grep -c 'resuming with' out)" -eq 0
+goes_on a_file_of_torch_save_goes_on --no-save-model --resume both.pt
+mkdir -p o
+echo 1 >o/model.safetensors
+train 2 --resume both.pt
+expect but_gives_no_leave_to_replace_a_model 1 'overwrite-output replaces the model'
+rm -rf o m.jsonl
+train 2 --no-save-model --resume foreign --lr 0.5 --beta1 0.8 --no-decay auto --weight-decay 0.25
+expect a_rate_that_differs_is_told 0 '^resuming with --lr 0.5, which was ' out
+check and_betas shows '^resuming with --beta1 0.8, which was 0.9$'
+check and_weight_decay_of_each_group shows '^resuming with --weight-decay 0.25, which was 0.01 for [0-9]+ of [0-9]+ parameters, first '
+check also_of_those_without shows '^resuming with --weight-decay 0, which was 0.01 for [0-9]+ of [0-9]+ parameters, first '
+rm -rf m.jsonl
+train 2 --no-save-model --resume foreign --optimizer adam
+expect another_class_of_optimizer_is_refused 1 'foreign: the run had --optimizer adamw, this one adam'
+train 2 --no-save-model --resume both.pt --optimizer sgd --momentum 0.5 --resume-step 5
+expect state_of_another_optimizer_is_refused 1 "both.pt: the optimizer that was saved keeps 'exp_avg'; --optimizer sgd"
+run checkpoint convert foreign weights.pt --model-only
+train 2 --no-save-model --resume weights.pt
+expect a_file_without_an_optimizer_is_refused 1 "weights.pt: no optimizer's state in it"
+train 2 --no-save-model --resume ids.jsonl
+expect a_file_that_is_none_is_refused 1 'resume ids.jsonl: not a checkpoint: wanted is'
+# Accelerate numbers its folders; transformers' Trainer has a trainer_state.json of its own.
+fresh
+train 2 --save-steps 5 --checkpoint-format accelerate
+rm -rf o-checkpoints/checkpoint-1?
+mkdir accelerated
+cp -r o-checkpoints/checkpoint-5 accelerated/checkpoint_9
+rm accelerated/checkpoint_9/trainer_state.json
+cp -r accelerated/checkpoint_9 accelerated/checkpoint_10
+cp -r accelerated/checkpoint_9 accelerated/trainer
+goes_on the_last_of_accelerate_is_found --no-save-model --resume --checkpoint-dir accelerated
+check which_is_that_of_the_highest_number shows '^resuming from accelerated/checkpoint_10: step 5 '
+echo '{"global_step": 5, "epoch": 1.25, "log_history": []}' >accelerated/trainer/trainer_state.json
+goes_on the_state_of_trainer_says_the_step --no-save-model --resume accelerated/trainer
+run checkpoint verify accelerated/trainer
+expect and_is_whole 0
+echo '{"global_step": 7, "epoch": 3.5}' >accelerated/trainer/trainer_state.json
+rm -rf m.jsonl
+train 2 --no-save-model --resume accelerated/trainer
+expect steps_that_were_skipped_count 0 '^resuming from accelerated/trainer: step 7 ' out
+check and_epochs_of_another_length_are_told shows '^resuming with 4 steps in an epoch, which had 2 '
+echo '{"global_step": 4}' >accelerated/trainer/trainer_state.json
+train 2 --no-save-model --resume accelerated/trainer
+expect a_state_of_an_earlier_save_is_refused 1 'trainer_state.json belongs to another save: it is of step 4'
+echo '{"steps": 4}' >accelerated/trainer/trainer_state.json
+train 2 --no-save-model --resume accelerated/trainer
+expect a_state_of_nobody_known_is_refused 1 'trainer_state.json: it has neither "format"'
+rm -r accelerated/trainer
+# Nothing that looks like a checkpoint is passed over in silence.
+rm -rf accelerated/checkpoint_9 o-checkpoints
+mkdir -p o/checkpoints
+mv accelerated/checkpoint_10 o/checkpoints
+train 2 --resume
+expect one_in_the_output_is_named 1 'there is no checkpoint in o-checkpoints, but o/checkpoints/checkpoint_10: --resume o/checkpoints/checkpoint_10'
+mkdir accelerated/checkpoint-4
+cp whole.safetensors accelerated/checkpoint-4/model.safetensors
+train 2 --no-save-model --resume --checkpoint-dir accelerated
+expect a_model_alone_is_no_fresh_start 1 'no checkpoint in accelerated can be resumed; checkpoint-4: there is a model, but no optimizer'
+rm -rf accelerated foreign both.pt weights.pt o m.jsonl
+
+# --- trainer_state.json belongs to one save ---
+# of_another_save NAME FORM...: what one checkpoint holds is put into another one's folder
+of_another_save() {
+    name=$1
+    shift
+    fresh
+    train 2 --save-steps 5 "$@"
+    rm -rf o-checkpoints/checkpoint-12
+    cp o-checkpoints/checkpoint-10/trainer_state.json state.json
+    cp -r o-checkpoints/checkpoint-5/. o-checkpoints/checkpoint-10
+    mv state.json o-checkpoints/checkpoint-10/trainer_state.json
+    train 2 --resume
+    expect "${name}_is_refused" 1 'checkpoint-10/trainer_state.json belongs to another save than .*--resume o-checkpoints/checkpoint-5 takes'
+    run checkpoint verify o-checkpoints/checkpoint-10
+    [ "$rc" -eq 1 ] && grep -q 'belongs to another save' out err && ok "${name}_is_damage" ||
+        bad "${name}_is_damage" "exit code $rc"
+}
+of_another_save a_save_over_a_folder
+of_another_save a_save_over_files --state-dict-type FULL_STATE_DICT
+of_another_save a_save_over_accelerate --checkpoint-format accelerate
+# Without the field, as earlier versions wrote it, the optimizer's count must not be beyond the step.
+fresh
+train 2 --save-steps 5
+old() { sed -i '/"saved_files": \[/,/^  \],/d; /"optimizer_steps"/d; /"crc32"/d' "$1"; }
+old o-checkpoints/checkpoint-5/trainer_state.json
+rm -rf o-checkpoints/checkpoint-1[02]
+goes_on an_old_state_goes_on --no-save-model --resume o-checkpoints/checkpoint-5
+sed -i 's/"global_step": 5/"global_step": 3/' o-checkpoints/checkpoint-5/trainer_state.json
+train 2 --no-save-model --resume
+expect a_count_beyond_the_step_is_refused 1 'it is of step 3, where the optimizer had counted at most 3, but .* counts 5'
+cp "$theirs/checkpoint/.metadata" o-checkpoints/checkpoint-5
+train 2 --no-save-model --resume
+expect metadata_of_another_program_are_refused 1 'checkpoint-5/trainer_state.json belongs to another save than .metadata'
+
 # --- float16: the scale of the loss goes on, too ---
 fresh
 train 1 --mixed-precision fp16

@@ -1,0 +1,569 @@
+/* See foreign.h. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fsdp/ckpt.h>
+#include <fsdp/dtensor.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/str.h"
+#include "src/comm/agree.h"
+#include "src/nn/module.h"
+#include "src/state/foreign_internal.h"
+#include "src/tensor/tensor.h"
+
+enum {
+    COMPARED_BYTES = 4 << 20, /* of tied tensors at once */
+    MAX_TEXT = 1024,
+    MAX_KEYS = 32
+};
+
+/* ---- texts and values ------------------------------------------------------------------------ */
+
+const char *fsdp_foreign_text(fsdp_foreign_run *run, const char *format, ...)
+{
+    char text[MAX_TEXT];
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof text) {
+        (void)fsdp_error(FSDP_ERR_UNSUPPORTED, "a name of more than %d bytes", MAX_TEXT);
+        return NULL;
+    }
+    char *copy = fsdp_arena_alloc(&run->arena, (size_t)n + 1);
+    if (copy)
+        memcpy(copy, text, (size_t)n + 1);
+    return copy;
+}
+
+fsdp_status fsdp_foreign_note(fsdp_foreign_run *run, const char *format, ...)
+{
+    char text[MAX_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fsdp_foreign_report *r = run->report;
+    return fsdp_names_add(&r->notes, &r->n_notes, &r->cap_notes, text);
+}
+
+/* A tensor of one number, which a learning rate or a count of steps may be. A float32 is the
+ * shortest decimal number that it stands for, as it was given. */
+static fsdp_status number_of(const fsdp_foreign_run *run, const fsdp_source_item *item,
+                             fsdp_plain *value, bool *known)
+{
+    const fsdp_safetensors_dtype *dtype = fsdp_safetensors_dtype_by_name(item->dtype_name);
+    _Alignas(8) char bytes[8] = {0};
+    char text[32];
+    *known = item->numel == 1 && item->bytes <= (int64_t)sizeof bytes && dtype &&
+             (dtype->fsdp_dtype == FSDP_DTYPE_F32 || strcmp(dtype->name, "F64") == 0 ||
+              dtype->fsdp_dtype == FSDP_DTYPE_I64);
+    if (!*known)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_source_read(run->optim->source, item, 0, bytes, (size_t)item->bytes));
+    *value = (fsdp_plain){.kind = FSDP_PLAIN_FLOAT};
+    if (dtype->fsdp_dtype == FSDP_DTYPE_F32) {
+        float f;
+        memcpy(&f, bytes, sizeof f);
+        snprintf(text, sizeof text, "%.7g", (double)f);
+        value->as.number = strtod(text, NULL);
+    } else if (dtype->fsdp_dtype == FSDP_DTYPE_I64) {
+        int64_t i;
+        memcpy(&i, bytes, sizeof i);
+        value->as.number = (double)i;
+    } else {
+        memcpy(&value->as.number, bytes, sizeof value->as.number);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_foreign_value(fsdp_foreign_run *run, const fsdp_source_item *item,
+                               fsdp_plain *value, bool *known)
+{
+    const fsdp_pickle_value *from;
+    *known = true;
+    if (item->dtype_name)
+        return number_of(run, item, value, known);
+    FSDP_TRY(fsdp_source_value(run->optim->source, item, &from));
+    return fsdp_state_read_plain(from, &run->arena, value, known);
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static fsdp_status no_model(const fsdp_foreign_run *run)
+{
+    char *top = fsdp_foreign_names_top(&run->model);
+    if (!top)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_error(
+        FSDP_ERR_NOT_FOUND,
+        "%s: no tensor in it has the name of a parameter of this model, such as '%s': its keys are "
+        "%s; wanted are the state dicts of this --model and of its optimizer, as in {\"model\": "
+        "..., \"optim\": ...}",
+        run->paths->model, run->all.n ? run->all.items[0].name : "", top);
+    fsdp_free(top);
+    return status;
+}
+
+/* An item's keys as a state dict's; a directory of DCP knows names alone. */
+static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
+                            const fsdp_source_item *item, fsdp_tensor *tensor)
+{
+    fsdp_state_key keys[MAX_KEYS];
+    int n = 1;
+    keys[0] = (fsdp_state_key){.name = item->fqn};
+    if (fsdp_source_format_of(source) != FSDP_SOURCE_DCP) {
+        if (item->n_keys > MAX_KEYS)
+            return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: '%s' is nested too deeply",
+                              fsdp_source_path(source), item->fqn);
+        for (n = 0; n < item->n_keys; n++)
+            keys[n] =
+                (fsdp_state_key){item->keys[n].name, item->keys[n].index, item->keys[n].is_int};
+    }
+    if (tensor)
+        return fsdp_state_dict_put_tensor(dict, keys, n, tensor);
+    const fsdp_plain none = {0};
+    return fsdp_state_dict_put_value(dict, keys, n, &none);
+}
+
+/* This rank's share of two tensors, in bytes of whole elements. */
+static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other,
+                                 const fsdp_source_item *a, const fsdp_source_item *b, bool *same)
+{
+    const uint64_t size = (uint64_t)(a->bytes / a->numel),
+                   ranks = (uint64_t)fsdp_group_world_size(run->group),
+                   rank = (uint64_t)fsdp_group_rank(run->group), n = (uint64_t)a->numel,
+                   begin = n / ranks * rank + (rank < n % ranks ? rank : n % ranks),
+                   end = begin + n / ranks + (rank < n % ranks);
+    unsigned char *bytes = fsdp_calloc(2, COMPARED_BYTES);
+    fsdp_status status = bytes ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (uint64_t at = begin; at < end && *same && status == FSDP_OK;) {
+        const uint64_t most = COMPARED_BYTES / size;
+        const uint64_t count = end - at < most ? end - at : most;
+        status = fsdp_source_read(run->model.source, a, at * size, bytes, (size_t)(count * size));
+        if (status == FSDP_OK)
+            status = fsdp_source_read(other, b, at * size, bytes + COMPARED_BYTES,
+                                      (size_t)(count * size));
+        if (status == FSDP_OK)
+            *same = memcmp(bytes, bytes + COMPARED_BYTES, (size_t)(count * size)) == 0;
+        at += count;
+    }
+    fsdp_free(bytes);
+    return status;
+}
+
+/* A source keeps rows of one tensor; the second tensor has a source of its own. */
+static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a,
+                                const fsdp_source_item *b)
+{
+    bool same = a->dtype_name && b->dtype_name && strcmp(a->dtype_name, b->dtype_name) == 0 &&
+                a->ndim == b->ndim &&
+                memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+    const bool shared = same && a->entry && b->entry && a->entry->data == b->entry->data;
+    if (same && !shared && a->numel) {
+        fsdp_foreign_names other;
+        const fsdp_source_item *item = NULL;
+        FSDP_TRY(fsdp_foreign_names_open(run->paths->model, &other));
+        for (size_t i = 0; i < fsdp_source_count(other.source) && !item; i++)
+            if (strcmp(fsdp_source_at(other.source, i)->fqn, b->fqn) == 0)
+                item = fsdp_source_at(other.source, i);
+        fsdp_status status =
+            item ? compare_share(run, other.source, a, item, &same) : FSDP_ERR_STATE;
+        fsdp_foreign_names_close(&other);
+        FSDP_TRY(status);
+    }
+    if (same)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: '%s' and '%s' are tied in this model, but differ: the run that saved "
+                      "them trained both. Without the optimizer's state: fsdp checkpoint convert, "
+                      "and --model with \"tie_word_embeddings\": false in its config.json",
+                      run->paths->model, a->fqn, b->fqn);
+}
+
+/* The first of a parameter's names that is there is read, all others must hold the same. */
+static fsdp_status plan_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
+{
+    const fsdp_source_item *first = NULL, *item;
+    for (size_t i = 0; i < run->all.n; i++) {
+        if (run->all.items[i].parameter != parameter)
+            continue;
+        FSDP_TRY(fsdp_foreign_names_find(&run->model, &item, "%s%s", run->prefix,
+                                         run->all.items[i].name));
+        if (!item)
+            continue;
+        if (first) {
+            FSDP_TRY(compare_tied(run, first, item));
+            continue;
+        }
+        first = item;
+        FSDP_TRY(put_read(run->reads[0], run->model.source, item, fsdp_parameter_local(parameter)));
+    }
+    *found += first != NULL;
+    return FSDP_OK;
+}
+
+static bool is_in_model(const fsdp_foreign_run *run, const char *name)
+{
+    for (size_t i = 0; i < run->all.n; i++)
+        if (strcmp(run->all.items[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Buffers that are functions of the configuration. */
+static bool is_buffer(const char *name)
+{
+    static const char *const endings[] = {"inv_freq", ".attn.bias", ".attn.masked_bias",
+                                          "embeddings.position_ids", "embeddings.token_type_ids"};
+    for (size_t i = 0; i < FSDP_LENGTH(endings); i++)
+        if (fsdp_ends_with(name, endings[i]))
+            return true;
+    return false;
+}
+
+/* Where the model is at the top, other things are beside it. */
+static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
+{
+    const size_t n = strcspn(name, ".");
+    for (size_t i = 0; i < run->all.n; i++)
+        if (strncmp(run->all.items[i].name, name, n) == 0 && run->all.items[i].name[n] == '.')
+            return true;
+    return *run->prefix != '\0';
+}
+
+static fsdp_status refuse_unexpected(const fsdp_foreign_run *run)
+{
+    const size_t n = strlen(run->prefix);
+    const char *first = NULL;
+    size_t count = 0;
+    for (size_t i = fsdp_foreign_names_lower(&run->model, run->prefix); i < run->model.n; i++) {
+        const fsdp_foreign_item *item = &run->model.items[i];
+        if (strncmp(item->name, run->prefix, n) != 0)
+            break;
+        if (!item->item->dtype_name || is_buffer(item->name) || is_in_model(run, item->name + n) ||
+            !begins_like_model(run, item->name + n))
+            continue;
+        first = first ? first : item->item->fqn;
+        count++;
+    }
+    if (!count)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: the model of this run has no use for %zu tensor%s of the model there, "
+                      "'%s'%s: it was saved by a larger model, or by another one",
+                      run->paths->model, count, count == 1 ? "" : "s", first,
+                      count == 1 ? "" : " the first");
+}
+
+static fsdp_status missing_parameters(const fsdp_foreign_run *run, size_t found)
+{
+    for (size_t i = 0; i < run->once.n; i++) {
+        bool there = false;
+        for (size_t k = 0; k < run->all.n && !there; k++) {
+            const fsdp_source_item *item = NULL;
+            if (run->all.items[k].parameter != run->once.items[i].parameter)
+                continue;
+            FSDP_TRY(fsdp_foreign_names_find(&run->model, &item, "%s%s", run->prefix,
+                                             run->all.items[k].name));
+            there = item != NULL;
+        }
+        if (!there)
+            return fsdp_error(FSDP_ERR_NOT_FOUND,
+                              "%s: there is no '%s%s' in this checkpoint, which has %zu of this "
+                              "model's %zu parameters: --model must be the model that was saved",
+                              run->paths->model, run->prefix, run->once.items[i].name, found,
+                              run->once.n);
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status plan_model(fsdp_foreign_run *run)
+{
+    size_t found = 0;
+    FSDP_TRY(fsdp_foreign_find_model(&run->model, &run->all, &run->prefix));
+    if (!run->prefix)
+        return no_model(run);
+    for (size_t i = 0; i < run->once.n; i++)
+        FSDP_TRY(plan_parameter(run, run->once.items[i].parameter, &found));
+    FSDP_TRY(missing_parameters(run, found));
+    return refuse_unexpected(run);
+}
+
+/* ---- the optimizer's state ------------------------------------------------------------------- */
+
+static fsdp_status find_name(const fsdp_foreign_run *run, const fsdp_parameter *parameter,
+                             const char **name)
+{
+    for (size_t i = 0; i < run->once.n; i++)
+        if (run->once.items[i].parameter == parameter) {
+            *name = run->once.items[i].name;
+            return FSDP_OK;
+        }
+    return fsdp_error(FSDP_ERR_INVALID, "the optimizer has a parameter that is not the module's");
+}
+
+static fsdp_status list_slots(fsdp_foreign_run *run)
+{
+    const fsdp_parameter_list *list = fsdp_optimizer_parameters(run->optimizer);
+    run->slots = fsdp_calloc(list->n, sizeof *run->slots);
+    if (!run->slots)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < list->n; i++) {
+        fsdp_foreign_slot *slot = &run->slots[run->n_slots];
+        if (!fsdp_parameter_requires_grad(list->items[i].parameter))
+            continue;
+        slot->parameter = list->items[i].parameter;
+        FSDP_TRY(find_name(run, slot->parameter, &slot->name));
+        run->n_slots++;
+    }
+    return FSDP_OK;
+}
+
+/* Does the optimizer keep anything for it? */
+static bool keeps_state(const fsdp_foreign_run *run, const fsdp_parameter *parameter)
+{
+    const char *name;
+    for (int k = 0; (name = fsdp_optimizer_state_name(run->optimizer, k)); k++)
+        if (fsdp_optimizer_state(run->optimizer, parameter, name))
+            return true;
+    return false;
+}
+
+static fsdp_status no_optimizer(const fsdp_foreign_run *run)
+{
+    char *top = fsdp_foreign_names_top(run->optim);
+    if (!top)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status =
+        fsdp_error(FSDP_ERR_NOT_FOUND,
+                   "%s: no optimizer's state in it: its keys are %s; wanted is one below \"optim\" "
+                   "or \"optimizer\", {\"state\": ..., \"param_groups\": ...}. To begin from the "
+                   "weights alone: fsdp checkpoint convert, then --model",
+                   run->paths->optimizer, top);
+    fsdp_free(top);
+    return status;
+}
+
+static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
+                             fsdp_tensor *tensor, const fsdp_plain *value)
+{
+    const fsdp_state_key keys[] = {{.name = "state"}, {.name = slot->name}, {.name = key}};
+    return tensor ? fsdp_state_dict_put_tensor(run->state, keys, 3, tensor)
+                  : fsdp_state_dict_put_value(run->state, keys, 3, value);
+}
+
+/* A number as the tensor that this optimizer keeps: transformers' Adafactor begins with RMS 0. */
+static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
+                              const fsdp_tensor *state, const fsdp_plain *value)
+{
+    const float number =
+        value->kind == FSDP_PLAIN_INT ? (float)value->as.integer : (float)value->as.number;
+    fsdp_tensor *tensor;
+    if (state->ndim || (value->kind != FSDP_PLAIN_INT && value->kind != FSDP_PLAIN_FLOAT))
+        return fsdp_error(FSDP_ERR_INVALID, "%s: state '%s' of %s is not a tensor",
+                          run->paths->optimizer, key, slot->name);
+    FSDP_TRY(fsdp_tensor_from_data(fsdp_tensor_device(state), FSDP_DTYPE_F32, 0, NULL, &number,
+                                   FSDP_TAG_OPTIM, &tensor));
+    fsdp_status status = put_state(run, slot, key, tensor, NULL);
+    fsdp_tensor_release(tensor);
+    return status;
+}
+
+/* Other states that this optimizer has no use for, by name. */
+static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
+{
+    fsdp_str kept = {0};
+    const char *name;
+    for (int k = 0; (name = fsdp_optimizer_state_name(run->optimizer, k)); k++)
+        if (run->n_slots && fsdp_optimizer_state(run->optimizer, run->slots[0].parameter, name))
+            fsdp_str_printf(&kept, "%s'%s'", kept.len ? ", " : "", name);
+    char *text = kept.len ? fsdp_str_take(&kept) : fsdp_strdup("nothing");
+    if (!text)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = fsdp_error(
+        FSDP_ERR_INVALID,
+        "%s: the optimizer that was saved keeps '%s'%s; --optimizer %s with the options of this "
+        "run keeps %s: both must be the same. To begin from the weights without the optimizer's "
+        "state: fsdp checkpoint convert, then --model",
+        run->paths->optimizer, key,
+        strcmp(key, "max_exp_avg_sq") == 0 ? " (amsgrad=True, which this library does not have)"
+                                           : "",
+        fsdp_optimizer_name(run->optimizer), text);
+    fsdp_free(text);
+    return status;
+}
+
+/* A plain value is put into `state` at once; a tensor is read into this optimizer's later. */
+static fsdp_status plan_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
+                              const fsdp_source_item *item)
+{
+    const bool steps = strcmp(key, "step") == 0;
+    fsdp_tensor *state = steps ? NULL : fsdp_optimizer_state(run->optimizer, slot->parameter, key);
+    fsdp_plain value = {0};
+    bool known = true;
+    if (!item->dtype_name || steps)
+        FSDP_TRY(fsdp_foreign_value(run, item, &value, &known));
+    if (!item->dtype_name && known && value.kind == FSDP_PLAIN_NONE)
+        return FSDP_OK; /* SGD's buffer without momentum */
+    if (!steps && !state)
+        return refuse_state(run, key);
+    if (steps && !fsdp_state_counts_steps(run->optimizer))
+        return refuse_state(run, key);
+    if (steps)
+        return put_state(run, slot, key, NULL, &value);
+    if (!item->dtype_name)
+        return put_scalar(run, slot, key, state, &value);
+    FSDP_TRY(put_state(run, slot, key, state, NULL));
+    return put_read(run->reads[1], run->optim->source, item, state);
+}
+
+static fsdp_status check_state(const fsdp_foreign_run *run, const fsdp_foreign_slot *slot)
+{
+    const char *name;
+    for (int k = 0; (name = fsdp_optimizer_state_name(run->optimizer, k)); k++) {
+        char *fqn = fsdp_strdup_printf("state.%s.%s", slot->name, name);
+        if (!fqn)
+            return FSDP_ERR_NOMEM;
+        const bool there = !fsdp_optimizer_state(run->optimizer, slot->parameter, name) ||
+                           fsdp_state_dict_find(run->state, fqn);
+        fsdp_free(fqn);
+        if (!there)
+            return fsdp_error(FSDP_ERR_NOT_FOUND,
+                              "%s: there is no '%s' of %s in the optimizer's state, which "
+                              "--optimizer %s keeps: both optimizers must be the same, and what "
+                              "had no gradient then must be frozen",
+                              run->paths->optimizer, name, slot->name,
+                              fsdp_optimizer_name(run->optimizer));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status plan_slot(fsdp_foreign_run *run, const fsdp_foreign_slot *slot)
+{
+    const char *prefix =
+        slot->key ? fsdp_foreign_text(run, "%sstate.%s.", run->at.base, slot->key) : "";
+    if (!prefix)
+        return FSDP_ERR_NOMEM;
+    const size_t n = strlen(prefix);
+    for (size_t i = n ? fsdp_foreign_names_lower(run->optim, prefix) : run->optim->n;
+         i < run->optim->n && strncmp(run->optim->items[i].name, prefix, n) == 0; i++)
+        FSDP_TRY(plan_state(run, slot, run->optim->items[i].name + n, run->optim->items[i].item));
+    return check_state(run, slot);
+}
+
+static fsdp_status plan_optimizer(fsdp_foreign_run *run)
+{
+    FSDP_TRY(fsdp_optimizer_init_state(run->optimizer));
+    FSDP_TRY(list_slots(run));
+    FSDP_TRY(fsdp_foreign_find_optimizer(run->optim, &run->all, &run->at));
+    if (!run->at.base && run->n_slots && keeps_state(run, run->slots[0].parameter))
+        return no_optimizer(run);
+    FSDP_TRY(fsdp_foreign_find_slots(run));
+    for (size_t i = 0; i < run->n_slots; i++)
+        FSDP_TRY(plan_slot(run, &run->slots[i]));
+    return fsdp_foreign_read_groups(run);
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static fsdp_status open_sources(fsdp_foreign_run *run)
+{
+    const bool one = strcmp(run->paths->model, run->paths->optimizer) == 0;
+    FSDP_TRY(fsdp_foreign_names_open(run->paths->model, &run->model));
+    run->optim = one ? &run->model : &run->own_optim;
+    return one ? FSDP_OK : fsdp_foreign_names_open(run->paths->optimizer, &run->own_optim);
+}
+
+static fsdp_status plan(fsdp_foreign_run *run)
+{
+    FSDP_TRY(fsdp_module_parameters(run->module, true, &run->all));
+    FSDP_TRY(fsdp_module_parameters(run->module, false, &run->report->names));
+    run->once = run->report->names; /* which owns the names that are reported */
+    FSDP_TRY(open_sources(run));
+    FSDP_TRY(fsdp_state_dict_create(&run->state));
+    FSDP_TRY(fsdp_state_dict_create(&run->reads[0]));
+    if (run->optim == &run->model)
+        run->reads[1] = run->reads[0];
+    else
+        FSDP_TRY(fsdp_state_dict_create(&run->reads[1]));
+    FSDP_TRY(plan_model(run));
+    return plan_optimizer(run);
+}
+
+static fsdp_status read_weights(const fsdp_foreign_run *run)
+{
+    fsdp_checkpoint_reader *reader = NULL;
+    fsdp_load_report report = {0};
+    fsdp_status status = fsdp_agree(run->group, fsdp_checkpoint_open(run->paths->model, &reader));
+    if (status == FSDP_OK)
+        status = fsdp_module_load(run->module, reader, run->group, NULL, &report);
+    fsdp_load_report_free(&report);
+    fsdp_checkpoint_close(reader);
+    return status;
+}
+
+static fsdp_status read_part(const fsdp_foreign_run *run, fsdp_state_dict *dict,
+                             const fsdp_foreign_names *from)
+{
+    switch (fsdp_source_format_of(from->source)) {
+    case FSDP_SOURCE_DCP:
+        return fsdp_dcp_load(dict, fsdp_source_path(from->source), run->group, NULL);
+    case FSDP_SOURCE_TORCH:
+        return fsdp_torch_load_into(dict, fsdp_source_path(from->source), run->group);
+    default:
+        return read_weights(run);
+    }
+}
+
+static fsdp_status read_all(fsdp_foreign_run *run)
+{
+    const fsdp_state_dict_options options = {.group = run->group};
+    FSDP_TRY(read_part(run, run->reads[0], &run->model));
+    if (run->reads[1] != run->reads[0])
+        FSDP_TRY(read_part(run, run->reads[1], run->optim));
+    return fsdp_set_optimizer_state_dict(run->module, run->optimizer, run->state, &options);
+}
+
+static void fini(fsdp_foreign_run *run)
+{
+    if (run->reads[1] != run->reads[0])
+        fsdp_state_dict_destroy(run->reads[1]);
+    fsdp_state_dict_destroy(run->reads[0]);
+    fsdp_state_dict_destroy(run->state);
+    fsdp_foreign_optimizer_fini(&run->at);
+    fsdp_free(run->slots);
+    fsdp_free(run->prefix);
+    fsdp_foreign_names_close(&run->own_optim);
+    fsdp_foreign_names_close(&run->model);
+    fsdp_parameter_list_free(&run->all);
+    fsdp_arena_fini(&run->arena);
+}
+
+void fsdp_foreign_report_free(fsdp_foreign_report *report)
+{
+    fsdp_free(report->parameters);
+    fsdp_names_free(report->notes, report->n_notes);
+    fsdp_parameter_list_free(&report->names);
+    *report = (fsdp_foreign_report){0};
+}
+
+fsdp_status fsdp_foreign_load(fsdp_module *module, fsdp_optimizer *optimizer,
+                              const fsdp_foreign_paths *paths, fsdp_group *group,
+                              fsdp_foreign_report *report)
+{
+    fsdp_foreign_run run = {
+        .module = module, .optimizer = optimizer, .paths = paths, .group = group, .report = report};
+    *report = (fsdp_foreign_report){0};
+    fsdp_status status = fsdp_agree(group, plan(&run));
+    if (status == FSDP_OK)
+        status = read_all(&run);
+    fini(&run);
+    if (status != FSDP_OK)
+        fsdp_foreign_report_free(report);
+    return status;
+}

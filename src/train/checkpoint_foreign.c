@@ -1,0 +1,293 @@
+/* See checkpoint_foreign.h. */
+#include "src/train/checkpoint_foreign.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/base/str.h"
+#include "src/ckpt/source.h"
+#include "src/comm/agree.h"
+#include "src/state/accelerate.h"
+#include "src/state/foreign.h"
+
+/* ---- which files ----------------------------------------------------------------------------- */
+
+/* In the order in which they are looked for. torch.distributed.checkpoint's folders are known by
+ * their .metadata. */
+static const char *const models[] = {"pytorch_model_fsdp_0/.metadata",
+                                     "pytorch_model_fsdp.bin",
+                                     "pytorch_model_0/.metadata",
+                                     "model_state_dict.pt",
+                                     "model.safetensors",
+                                     "model.safetensors.index.json",
+                                     "pytorch_model.bin",
+                                     "pytorch_model.bin.index.json",
+                                     NULL};
+static const char *const optimizers[] = {"optimizer_0/.metadata", "optimizer.bin", "optimizer.pt",
+                                         "optim_state_dict.pt", NULL};
+
+static bool find_first(const char *dir, const char *const *names, char path[PATH_MAX])
+{
+    for (; *names; names++) {
+        snprintf(path, PATH_MAX, "%s/%s", dir, *names);
+        if (!fsdp_path_is_file(path))
+            continue;
+        char *slash = strrchr(path, '/');
+        if (strcmp(slash, "/.metadata") == 0)
+            *slash = '\0'; /* the folder */
+        return true;
+    }
+    *path = '\0';
+    return false;
+}
+
+bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts,
+                                  const char **lacks)
+{
+    *lacks = NULL;
+    if (fsdp_path_is_file(path)) {
+        snprintf(parts->model, PATH_MAX, "%s", path);
+        snprintf(parts->optimizer, PATH_MAX, "%s", path);
+        return true;
+    }
+    snprintf(parts->model, PATH_MAX, "%s/.metadata", path);
+    if (fsdp_path_is_file(parts->model)) {
+        snprintf(parts->model, PATH_MAX, "%s", path);
+        snprintf(parts->optimizer, PATH_MAX, "%s", path);
+        return true;
+    }
+    const bool model = find_first(path, models, parts->model);
+    const bool optimizer = find_first(path, optimizers, parts->optimizer);
+    if (model && !optimizer)
+        *lacks = "a model, but no optimizer (optimizer_0, optimizer.bin, optimizer.pt)";
+    if (optimizer && !model)
+        *lacks = "an optimizer, but no model (pytorch_model_fsdp_0, pytorch_model_fsdp.bin, "
+                 "model.safetensors, pytorch_model.bin)";
+    return model && optimizer;
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    char *path = fsdp_path_join(dir, name);
+    const bool yes = path && fsdp_path_is_file(path);
+    fsdp_free(path);
+    return yes;
+}
+
+bool fsdp_checkpoint_needs_state(const char *dir)
+{
+    fsdp_source *source;
+    if (!has_file(dir, ".metadata"))
+        return has_file(dir, "model_state_dict.pt") || has_file(dir, "local_state_dict_rank0.pt");
+    if (fsdp_source_open(dir, &source) != FSDP_OK)
+        return true; /* damaged */
+    const char *writer = fsdp_source_writer(source);
+    const bool own = !writer || strcmp(writer, "fsdp.c") == 0;
+    fsdp_source_close(source);
+    return own;
+}
+
+fsdp_status fsdp_checkpoint_foreign_check_file(const char *path)
+{
+    fsdp_source *source = NULL;
+    fsdp_status status = fsdp_source_open(path, &source);
+    fsdp_source_close(source);
+    if (status == FSDP_OK || status == FSDP_ERR_INVALID || fsdp_ends_with(path, ".pt") ||
+        fsdp_ends_with(path, ".pth") || fsdp_ends_with(path, ".bin"))
+        return status;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "--resume %s: not a checkpoint: wanted is a folder with model and optimizer, "
+                      "or a file of torch.save (.pt, .pth, .bin) with both",
+                      path);
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+#define ADAMW(member) offsetof(fsdp_optimizer_options, adamw.member)
+#define SGD(member) offsetof(fsdp_optimizer_options, sgd.member)
+#define ADAFACTOR(member) offsetof(fsdp_optimizer_options, adafactor.member)
+#define TO(member) offsetof(fsdp_train_config, member)
+
+/* A field of an optimizer's options, and the flag that sets it. */
+typedef struct flag_field {
+    const char *flag;
+    size_t from; /* in fsdp_optimizer_options */
+    size_t to;   /* in fsdp_train_config */
+    bool is_bool;
+} flag_field;
+
+static const flag_field adamw[] = {{"lr", ADAMW(lr), TO(lr), false},
+                                   {"beta1", ADAMW(beta1), TO(beta1), false},
+                                   {"beta2", ADAMW(beta2), TO(beta2), false},
+                                   {"eps", ADAMW(eps), TO(eps), false},
+                                   {"weight-decay", ADAMW(weight_decay), TO(weight_decay), false},
+                                   {NULL, 0, 0, false}};
+static const flag_field sgd[] = {{"lr", SGD(lr), TO(lr), false},
+                                 {"momentum", SGD(momentum), TO(momentum), false},
+                                 {"dampening", SGD(dampening), TO(dampening), false},
+                                 {"nesterov", SGD(nesterov), TO(nesterov), true},
+                                 {"weight-decay", SGD(weight_decay), TO(weight_decay), false},
+                                 {NULL, 0, 0, false}};
+static const flag_field adafactor[] = {
+    {"lr", ADAFACTOR(lr), TO(lr), false},
+    {"adafactor-eps1", ADAFACTOR(eps1), TO(adafactor_eps1), false},
+    {"adafactor-eps2", ADAFACTOR(eps2), TO(adafactor_eps2), false},
+    {"clip-threshold", ADAFACTOR(clip_threshold), TO(clip_threshold), false},
+    {"decay-rate", ADAFACTOR(decay_rate), TO(decay_rate), false},
+    {"adafactor-beta1", ADAFACTOR(beta1), TO(adafactor_beta1), false},
+    {"weight-decay", ADAFACTOR(weight_decay), TO(weight_decay), false},
+    {"scale-parameter", ADAFACTOR(scale_parameter), TO(scale_parameter), true},
+    {"relative-step", ADAFACTOR(relative_step), TO(relative_step), true},
+    {"warmup-init", ADAFACTOR(warmup_init), TO(warmup_init), true},
+    {NULL, 0, 0, false}};
+
+static const flag_field *fields_of(const fsdp_train_config *c)
+{
+    return c->optimizer == FSDP_OPTIMIZER_SGD         ? sgd
+           : c->optimizer == FSDP_OPTIMIZER_ADAFACTOR ? adafactor
+                                                      : adamw;
+}
+
+static bool same_value(const flag_field *f, const fsdp_optimizer_options *a,
+                       const fsdp_optimizer_options *b)
+{
+    double x, y;
+    const char *at = (const char *)a + f->from, *other = (const char *)b + f->from;
+    if (f->is_bool)
+        return *(const bool *)at == *(const bool *)other;
+    memcpy(&x, at, sizeof x);
+    memcpy(&y, other, sizeof y);
+    return x == y;
+}
+
+/* The value as the flag's would be written; the caller's. */
+static char *text_of(const fsdp_train_config *config, const flag_field *f,
+                     const fsdp_optimizer_options *options)
+{
+    const fsdp_options_spec *spec = fsdp_train_options();
+    fsdp_train_config copy = *config;
+    double number;
+    if (f->is_bool) {
+        memcpy((char *)&copy + f->to, (const char *)options + f->from, sizeof(bool));
+    } else {
+        memcpy(&number, (const char *)options + f->from, sizeof number);
+        if (strcmp(f->flag, "adafactor-beta1") == 0 && number < 0.0)
+            number = (double)NAN; /* none */
+        memcpy((char *)&copy + f->to, &number, sizeof number);
+    }
+    for (size_t i = 0; i < spec->count; i++)
+        if (strcmp(spec->table[i].name, f->flag) == 0)
+            return fsdp_option_text(&spec->table[i], &copy);
+    fsdp_assert_failed("the flag of an optimizer's option exists", __FILE__, __LINE__);
+    return NULL;
+}
+
+/* Parameters with the same two values as parameter i; 0 if one before i has them. */
+static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
+{
+    const fsdp_foreign_parameter *p = &r->parameters[i];
+    size_t n = 0;
+    for (size_t k = 0; k < r->n; k++) {
+        const bool alike = same_value(f, &r->parameters[k].ours, &p->ours) &&
+                           same_value(f, &r->parameters[k].theirs, &p->theirs);
+        if (alike && k < i)
+            return 0;
+        n += alike;
+    }
+    return n;
+}
+
+static fsdp_status tell_difference(const fsdp_trainer *t, const fsdp_foreign_report *r,
+                                   const flag_field *f, size_t i)
+{
+    const fsdp_foreign_parameter *p = &r->parameters[i];
+    if (same_value(f, &p->ours, &p->theirs))
+        return FSDP_OK;
+    const size_t n = count_alike(r, f, i);
+    if (!n)
+        return FSDP_OK;
+    char *now = text_of(t->config, f, &p->ours), *then = text_of(t->config, f, &p->theirs);
+    if (now && then && t->out) {
+        fprintf(t->out, "resuming with --%s %s, which was %s", f->flag, *now ? now : "none",
+                *then ? then : "none");
+        if (n < r->n)
+            fprintf(t->out, " for %zu of %zu parameters, first %s", n, r->n, p->name);
+        fputc('\n', t->out);
+    }
+    fsdp_status status = now && then ? FSDP_OK : FSDP_ERR_NOMEM;
+    fsdp_free(then);
+    fsdp_free(now);
+    return status;
+}
+
+/* torch.optim.Adam and AdamW keep the same state, and param_groups say which it is. */
+static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report *r)
+{
+    if (t->config->optimizer == FSDP_OPTIMIZER_SGD ||
+        t->config->optimizer == FSDP_OPTIMIZER_ADAFACTOR || !r->n ||
+        r->parameters[0].ours.adamw.l2 == r->parameters[0].theirs.adamw.l2)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "the run had --optimizer %s, this one %s",
+                      r->parameters[0].theirs.adamw.l2 ? "adam" : "adamw",
+                      r->parameters[0].ours.adamw.l2 ? "adam" : "adamw");
+}
+
+/* The same on every rank, printed by one. */
+static fsdp_status compare(const fsdp_trainer *t, const fsdp_foreign_report *r)
+{
+    for (size_t i = 0; i < r->n_notes && t->out; i++)
+        fprintf(t->out, "resuming: %s\n", r->notes[i]);
+    FSDP_TRY(check_class(t, r));
+    for (const flag_field *f = fields_of(t->config); f->flag; f++)
+        for (size_t i = 0; i < r->n; i++)
+            FSDP_TRY(tell_difference(t, r, f, i));
+    return FSDP_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+/* The loss scale of float16, as Accelerate and Trainer save it beside the optimizer. */
+static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
+{
+    if (!t->loop.scaler || !fsdp_grad_scaler_is_enabled(t->loop.scaler))
+        return FSDP_OK;
+    char *path = fsdp_path_join(dir, "scaler.pt");
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status =
+        fsdp_path_is_file(path) ? fsdp_accelerate_scaler_read(path, t->loop.scaler) : FSDP_OK;
+    fsdp_free(path);
+    return status;
+}
+
+/* All ranks read what rank 0 sees. */
+static fsdp_status find(const fsdp_trainer *t, const char *path, fsdp_checkpoint_parts *parts)
+{
+    const char *lacks = NULL;
+    fsdp_status status = FSDP_OK;
+    if (fsdp_trainer_is_first(t) && !fsdp_checkpoint_foreign_find(path, parts, &lacks))
+        status = fsdp_error(FSDP_ERR_NOT_FOUND, "--resume %s: there is %s%s", path,
+                            lacks ? lacks
+                                  : "no checkpoint in it: neither .metadata of "
+                                    "torch.distributed.checkpoint nor files of Accelerate or "
+                                    "Trainer",
+                            lacks ? "; --model begins from the weights alone" : "");
+    FSDP_TRY(fsdp_agree(t->group, status));
+    return fsdp_broadcast(t->group, parts, sizeof *parts, 0);
+}
+
+fsdp_status fsdp_checkpoint_foreign_read(fsdp_trainer *t, const char *path)
+{
+    fsdp_checkpoint_parts parts = {0};
+    fsdp_foreign_report report = {0};
+    FSDP_TRY(find(t, path, &parts));
+    const fsdp_foreign_paths paths = {parts.model, parts.optimizer};
+    FSDP_TRY(fsdp_foreign_load(t->loop.module, t->loop.optimizer, &paths, t->group, &report));
+    fsdp_status status = compare(t, &report);
+    fsdp_error_context(status, "%s", path);
+    fsdp_foreign_report_free(&report);
+    return fsdp_agree(t->group, status == FSDP_OK ? read_scaler(t, path) : status);
+}
