@@ -2,7 +2,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/clock.h"
 #include "src/comm/comm.h"
 #include "tests/test.h"

@@ -2,7 +2,7 @@
  * dimensions, poisoned surroundings, thread counts. */
 #include <stdio.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/kernels/cpu/product.h"
 #include "tests/kernels/kernel_test.h"
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/kernels/fake/stream.h"
 #include "src/tensor/tensor.h"
 #include "tests/test.h"

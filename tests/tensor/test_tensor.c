@@ -1,5 +1,5 @@
 /* Tensors: geometry, views, who owns what, reading elements, write guards, failing allocations. */
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/tensor/tensor.h"
 #include "tests/test.h"
 
