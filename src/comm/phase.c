@@ -8,12 +8,11 @@
 #include "src/comm/phase.h"
 
 #include <stdio.h>
-#include <time.h>
 
 #include "src/base/assert.h"
-#include "src/base/philox.h"
 #include "src/base/trace.h"
-#include "src/comm/network.h"
+#include "src/comm/group_testing.h"
+#include "src/comm/network_testing.h"
 
 size_t fsdp_phase_lanes_bytes(int world_size)
 {
@@ -88,25 +87,9 @@ static fsdp_status compare_with_peers(fsdp_shared_buffer *buffer, const fsdp_pha
     return FSDP_OK;
 }
 
-/* For tests: every rank draws its own delays, so that orders come up that a quiet machine hides. */
-static void random_delay(fsdp_group *group)
-{
-    uint64_t draw = fsdp_mix64(group->delay_seed ^ fsdp_mix64((uint64_t)group->rank + 1) ^
-                               fsdp_mix64(++group->delay_count << 20));
-    int64_t ns = (int64_t)(draw % ((uint64_t)group->delay_max_us * 1000 + 1));
-    struct timespec delay = {ns / 1000000000, ns % 1000000000};
-    nanosleep(&delay, NULL);
-}
-
 static uint64_t target_of(const fsdp_shared_buffer *buffer, fsdp_phase phase)
 {
     return phase == FSDP_PHASE_READ ? buffer->written : buffer->ended;
-}
-
-/* A ring slot is free once every rank has ended the phase that it holds. */
-static uint64_t room_of(const fsdp_shared_buffer *buffer)
-{
-    return buffer->ended < FSDP_PHASE_RING ? 0 : buffer->ended - FSDP_PHASE_RING + 1;
 }
 
 static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
@@ -120,18 +103,16 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
                           record->info.unit);
     if (buffer->lanes) {
         fsdp_phase_lane *own = &buffer->lanes[group->rank];
-        if (group->delay_max_us)
-            random_delay(group);
+        fsdp_group_delay(group);
         if (fsdp_comm_control_aborted(group->control))
             return fsdp_comm_control_error(group->control);
-        FSDP_TRY(fsdp_phase_wait_for_all(buffer, room_of(buffer), record->info.kind));
+        FSDP_TRY(fsdp_phase_wait_for_all(buffer, fsdp_phase_room(buffer), record->info.kind));
         own->ring[buffer->ended % FSDP_PHASE_RING] = *record;
         atomic_store(&own->begun, buffer->ended + 1);
         FSDP_TRY(compare_with_peers(buffer, record));
-        if (phase == FSDP_PHASE_READ || !group->test_skip_writer_wait || buffer->number == 0)
+        if (phase == FSDP_PHASE_READ || !fsdp_group_skips_writer_wait(buffer))
             FSDP_TRY(fsdp_phase_wait_for_all(buffer, target_of(buffer, phase), record->info.kind));
-        if (group->network)
-            fsdp_network_arrive(buffer, phase, &record->info);
+        fsdp_network_arrive(buffer, phase, &record->info);
     }
     buffer->phase = phase;
     buffer->open = true;
@@ -172,22 +153,9 @@ void fsdp_phase_end(fsdp_shared_buffer *buffer)
     if (!buffer->lanes)
         return;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "phase_end", NULL);
-    if (buffer->group->network)
-        fsdp_network_publish(buffer);
+    fsdp_network_publish(buffer);
     fsdp_phase_wake(buffer);
     fsdp_trace_end();
-}
-
-bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer)
-{
-    if (!buffer->lanes)
-        return true;
-    uint64_t room = room_of(buffer);
-    uint64_t target = buffer->written > room ? buffer->written : room;
-    for (int peer = 0; peer < buffer->group->world_size; peer++)
-        if (peer != buffer->group->rank && atomic_load(&buffer->lanes[peer].ended) < target)
-            return false;
-    return true;
 }
 
 bool fsdp_phase_latest(const fsdp_shared_buffer *buffer, int rank, fsdp_phase_record *record)

@@ -24,11 +24,20 @@ typedef struct fsdp_phase_lane {
     _Alignas(FSDP_COMM_LINE) _Atomic uint64_t ended; /* phases ended; release */
     _Atomic uint64_t begun;                          /* phases whose record stands in the ring */
     _Atomic uint32_t word;                           /* futex: low half of `ended` */
-    _Atomic int64_t published_ns[2]; /* by fsdp_phase, the last one: only with a network.h */
+    /* Time of the last end, by fsdp_phase, on the clock of network_testing.h. The release has it,
+     * too, and does not use it, so that both builds have one layout; it fits into the padding. */
+    _Atomic int64_t published_ns[2];
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
     _Atomic uint32_t discarding; /* in the first lane, of all ranks: those that have discarded */
     _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
 } fsdp_phase_lane;
+
+/* Phases that every rank has to have ended before this one may begin its next: a record's place in
+ * the ring is free once every rank has ended the phase that it holds. */
+static inline uint64_t fsdp_phase_room(const fsdp_shared_buffer *buffer)
+{
+    return buffer->ended < FSDP_PHASE_RING ? 0 : buffer->ended - FSDP_PHASE_RING + 1;
+}
 
 /* Bytes of the lanes of a buffer, a multiple of the page. */
 size_t fsdp_phase_lanes_bytes(int world_size);

@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/philox.h"
+#include "src/comm/group_testing.h"
 #include "src/comm/phase.h"
 #include "src/comm/rendezvous.h"
 
@@ -69,6 +69,7 @@ void fsdp_group_release(fsdp_group *group)
         return;
     group->ops->close(group);
     fsdp_shared_buffer_destroy(group->home);
+    fsdp_group_release_hooks(group);
     fsdp_free(group->members);
     fsdp_free(group);
 }
@@ -137,23 +138,6 @@ void fsdp_group_set_threads(fsdp_group *group, int threads)
         group->spin_ns = (int64_t)group->control->world_size * threads <= group->control->cores
                              ? spin_limit_ns
                              : 0;
-}
-
-void fsdp_group_set_timeout_ms(fsdp_group *group, int64_t timeout_ms)
-{
-    group->timeout_ns = timeout_ms * 1000000;
-}
-
-void fsdp_group_set_delay(fsdp_group *group, uint64_t seed, uint32_t max_us)
-{
-    group->delay_seed = fsdp_mix64(seed);
-    group->delay_count = 0;
-    group->delay_max_us = max_us;
-}
-
-void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip)
-{
-    group->test_skip_writer_wait = skip;
 }
 
 /* ---- joining ---- */

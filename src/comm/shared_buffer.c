@@ -202,8 +202,3 @@ void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer)
 {
     return buffer->data;
 }
-
-size_t fsdp_shared_buffer_bytes(const fsdp_shared_buffer *buffer)
-{
-    return buffer->bytes;
-}

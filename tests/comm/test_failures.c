@@ -5,6 +5,7 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/clock.h"
 #include "src/comm/comm.h"
+#include "src/comm/group_testing.h"
 #include "tests/test.h"
 
 enum {
