@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "src/base/alloc_testing.h"
-#include "src/kernels/cpu/product.h"
+#include "src/kernels/cpu/product_testing.h"
 #include "tests/kernels/kernel_test.h"
 
 typedef struct problem {
