@@ -102,6 +102,8 @@ TESTING_O := $(patsubst %.c,$(BUILD)/%.testing.o,$(HOOKED_C) $(TESTING_C)) \
 CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
 TEST_LIB := $(BUILD)/libfsdp-$(if $(SANITIZE),tests.so,testing.a)
 TESTS := $(TEST_C:%.c=$(BUILD)/%)
+# These link the library that is installed.
+RELEASE_TESTS := $(filter $(BUILD)/tests/release/%,$(TESTS))
 TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
@@ -195,7 +197,10 @@ $(BUILD)/fsdp-testing: $(CLI_O) $(TEST_LIB)
 	@echo "  LD $@"
 	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
 # Each holds the library, but for a debugger only with DEBUG=1: all of them would take 2.7 GiB.
-$(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(TEST_LIB)
+$(filter-out $(RELEASE_TESTS),$(TESTS)): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(TEST_LIB)
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
+$(RELEASE_TESTS): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/tests/test_main.o $(if $(SANITIZE),$(TEST_LIB),$(BUILD)/libfsdp.a)
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
 $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
