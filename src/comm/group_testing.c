@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/philox.h"
-#include "src/comm/phase.h"
+#include "src/comm/phase_record.h"
 
 fsdp_group_hooks *fsdp_group_get_hooks(fsdp_group *group)
 {

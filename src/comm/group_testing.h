@@ -25,7 +25,7 @@ typedef struct fsdp_group_hooks {
 /* Those of the group, made when they are first set. */
 fsdp_group_hooks *fsdp_group_get_hooks(fsdp_group *group);
 
-/* For process_group.c, split.c and phase.c. */
+/* For group.c, split.c and phase.c. */
 #ifdef FSDP_TESTING
 void fsdp_group_share_hooks(fsdp_group *group, const fsdp_group *parent);
 void fsdp_group_release_hooks(fsdp_group *group);

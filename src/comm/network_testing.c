@@ -2,7 +2,7 @@
 #include "src/comm/network_testing.h"
 
 #include "src/comm/group_testing.h"
-#include "src/comm/phase.h"
+#include "src/comm/phase_record.h"
 
 void fsdp_group_set_network(fsdp_group *group, fsdp_network *network)
 {
