@@ -22,15 +22,6 @@ const char *const fsdp_device_names[] = {
     NULL,
 };
 
-const char *fsdp_tag_name(fsdp_tag tag)
-{
-    static const char *const names[FSDP_TAG_COUNT] = {
-        [FSDP_TAG_PARAM] = "param",           [FSDP_TAG_GRAD] = "grad", [FSDP_TAG_OPTIM] = "optim",
-        [FSDP_TAG_ACTIVATION] = "activation", [FSDP_TAG_COMM] = "comm", [FSDP_TAG_DATA] = "data",
-    };
-    return names[tag];
-}
-
 static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
 {
     char known[64] = "";
