@@ -71,14 +71,20 @@ ISA_OPT ?= -O3
 # Sanitized code is several times as large: its tests share one library, of which they see all.
 VISIBILITY := $(if $(SANITIZE),default,hidden)
 COMMON := $(OPT) -fPIC -fvisibility=$(VISIBILITY) -ffp-contract=off -fno-math-errno -pthread -I. -Iinclude \
-          -MMD -MP $(DEFS) $(DEPS_CFLAGS) $(PKG_CFLAGS) $(if $(DEBUG),-DFSDP_DEBUG) $(SANITIZE)
+          -MMD -MP $(DEFS) $(DEPS_CFLAGS) $(PKG_CFLAGS) $(if $(DEBUG),-DFSDP_DEBUG) $(SANITIZE) \
+          $(if $(SANITIZE),-DFSDP_TESTING)
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE $(COMMON) $(WARN) $(WARN_C) $(CFLAGS)
 CXXFLAGS_ALL := -std=c++17 $(COMMON) $(WARN) $(CXXFLAGS)
 LDLIBS_ALL := $(LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
 
 # --- sources ------------------------------------------------------------------------------------
-LIB_C := $(filter-out $(LEFT_OUT),$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' ! -path 'src/kernels/cuda/*' | sort))
+LIB_C := $(filter-out $(LEFT_OUT) %_testing.c,$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' ! -path 'src/kernels/cuda/*' | sort))
 LIB_CXX := $(filter-out $(LEFT_OUT),$(shell find src -name '*.cc' | sort))
+# Hooks for tests are not in the release. A file *_testing.c is in the testing build alone, and a file
+# that includes a header *_testing.h, or has FSDP_TESTING in it, is compiled for both builds. All other
+# objects are shared. Sanitized builds are testing builds as a whole.
+TESTING_C := $(shell find src -name '*_testing.c' | sort)
+HOOKED_C := $(shell grep -lE 'FSDP_TESTING|_testing\.h"' $(LIB_C))
 # Each file of isa/ is compiled once per ISA into a const table; context.c picks one by CPUID.
 ISA_C := $(shell find src/kernels/cpu/isa -name '*.c' | sort)
 ISAS := x86-64 x86-64-v3 x86-64-v4
@@ -89,10 +95,15 @@ EXAMPLE_C := $(wildcard examples/*.c)
 BENCH_C := $(wildcard bench/*.c)
 
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CXX:%.cc=$(BUILD)/%.cc.o) \
-         $(foreach isa,$(ISAS),$(ISA_C:%.c=$(BUILD)/%.$(isa).o))
+         $(foreach isa,$(ISAS),$(ISA_C:%.c=$(BUILD)/%.$(isa).o)) \
+         $(if $(SANITIZE),$(TESTING_C:%.c=$(BUILD)/%.o))
+TESTING_O := $(patsubst %.c,$(BUILD)/%.testing.o,$(HOOKED_C) $(TESTING_C)) \
+             $(filter-out $(HOOKED_C:%.c=$(BUILD)/%.o),$(LIB_O))
 CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
-TEST_LIB := $(BUILD)/libfsdp$(if $(SANITIZE),-tests.so,.a)
+TEST_LIB := $(BUILD)/libfsdp-$(if $(SANITIZE),tests.so,testing.a)
 TESTS := $(TEST_C:%.c=$(BUILD)/%)
+# These link the library that is installed.
+RELEASE_TESTS := $(filter $(BUILD)/tests/release/%,$(TESTS))
 TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
@@ -102,8 +113,8 @@ BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so.0 $(BUILD)/libfsdp.so) examples
 lib: $(BUILD)/libfsdp.a
 # Everything compiled and nothing linked: for the warnings of another compiler.
-objects: $(LIB_O) $(CLI_O) $(TEST_SUPPORT_O) $(TESTS:%=%.o) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
-tests: $(TESTS)
+objects: $(LIB_O) $(TESTING_O) $(CLI_O) $(TEST_SUPPORT_O) $(TESTS:%=%.o) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
+tests: $(TESTS) $(BUILD)/fsdp-testing
 examples: $(EXAMPLES)
 benches: $(BENCHES)
 
@@ -146,6 +157,11 @@ $(BUILD)/%.o: %.c $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CC $<")
 	$(Q)$(CC) $(CFLAGS_ALL) -c $< -o $@
+$(BUILD)/%.testing.o: %.c $(BUILD)/found
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CC $< (testing)")
+	$(Q)$(CC) $(CFLAGS_ALL) -DFSDP_TESTING -c $< -o $@
+$(BUILD)/tests/%.o: private CFLAGS_ALL += -DFSDP_TESTING
 $(BUILD)/%.cc.o: %.cc $(BUILD)/found
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX $<")
@@ -163,6 +179,10 @@ $(BUILD)/libfsdp.a: $(LIB_O)
 	@rm -f $@
 	@echo "  AR $@"
 	$(Q)ar rcs $@ $^
+$(BUILD)/libfsdp-testing.a: $(TESTING_O)
+	@rm -f $@
+	@echo "  AR $@"
+	$(Q)ar rcs $@ $^
 # Programs are linked by the one name and look for the other when they start.
 $(BUILD)/libfsdp.so.0: $(LIB_O)
 	@echo "  LD $@"
@@ -175,8 +195,15 @@ $(BUILD)/libfsdp-tests.so: $(LIB_O)
 $(BUILD)/fsdp: $(CLI_O) $(BUILD)/libfsdp.a
 	@echo "  LD $@"
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
+# The command with hooks, such as the fake device.
+$(BUILD)/fsdp-testing: $(CLI_O) $(TEST_LIB)
+	@echo "  LD $@"
+	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
 # Each holds the library, but for a debugger only with DEBUG=1: all of them would take 2.7 GiB.
-$(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(TEST_LIB)
+$(filter-out $(RELEASE_TESTS),$(TESTS)): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(TEST_LIB)
+	@$(if $(V),,echo "  LD $@")
+	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
+$(RELEASE_TESTS): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/tests/test_main.o $(if $(SANITIZE),$(TEST_LIB),$(BUILD)/libfsdp.a)
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
 $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a

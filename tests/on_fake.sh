@@ -1,6 +1,6 @@
 # What the scripts named test_on_fake.sh share: `. on_fake.sh; on_fake PROGRAM...` runs programs and
 # scripts below tests/ once more on a device that computes late (FSDP_DEVICE=fake; Note [Delays] in
-# src/kernels/fake/stream.h): what nobody waits for is missed, and under ThreadSanitizer it is a data
+# src/kernels/fake/stream_testing.h): what nobody waits for is missed, and under ThreadSanitizer it is a data
 # race. What $TEST_SKIP leaves out is left out here too. Three run at a time, since mostly
 # they wait for the device.
 build=${FSDP_BUILD:-build}

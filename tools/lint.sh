@@ -56,6 +56,10 @@ for header in $(git ls-files 'include/*.h'); do
         say "$header does not compile as C++"
 done
 
+# Only files that are compiled for both builds see FSDP_TESTING, so it changes no struct of other headers.
+for file in $(git ls-files 'include/*.h' 'src/*.h' 'src/cli/*' | grep -v '_testing\.h$'); do
+    grep -nE 'FSDP_TESTING|^# *include .*_testing\.h' "$file" && say "$file: hooks for tests are in *_testing.h"
+done
 grep -nE '\b(malloc|calloc|realloc)\(' $(git ls-files 'src/*.c') | grep -v '^src/base/alloc.c:' | grep -v 'fsdp_' &&
     say "memory comes from src/base/alloc.h"
 if command -v clang-format >/dev/null; then

@@ -8,8 +8,7 @@
  * tensor, never its data pointer.
  *
  * A device is what one rank computes with: kernels, threads, a caching allocator. "meta" has no
- * data: operations compute shapes and count memory, and nothing else. "fake" is for tests: the
- * CPU's kernels, started late at random on a thread of their own, as a GPU's are.
+ * data: operations compute shapes and count memory, and nothing else.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -42,7 +41,7 @@ FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 
 /** Zero means default. */
 typedef struct fsdp_device_options {
-    const char *name; /**< "cpu", "meta" or "fake"; default: $FSDP_DEVICE or "cpu" */
+    const char *name; /**< "cpu" or "meta"; default: $FSDP_DEVICE or "cpu" */
     int threads;      /**< threads of this rank, the caller included; default 1 */
     const char *isa;  /**< one of `fsdp --version`; default: $FSDP_ISA or the best */
 } fsdp_device_options;

@@ -4,28 +4,14 @@
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 
-static bool is_computed_in(fsdp_dtype dtype)
+bool fsdp_is_computed_in(fsdp_dtype dtype)
 {
     return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16;
 }
 
-fsdp_tensor *fsdp_promote(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *other)
-{
-    if (!x || !other || x->dtype == other->dtype || !is_computed_in(x->dtype) ||
-        !is_computed_in(other->dtype))
-        return x;
-    return fsdp_cast(s, x, FSDP_DTYPE_F32);
-}
-
-void fsdp_drop_promoted(fsdp_scope *s, fsdp_tensor *promoted, const fsdp_tensor *x)
-{
-    if (promoted != x)
-        fsdp_drop(s, promoted);
-}
-
 bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const char *name)
 {
-    if (is_computed_in(t->dtype))
+    if (fsdp_is_computed_in(t->dtype))
         return true;
     fsdp_scope_error(s, op, "%s is %s, not float32, bfloat16 or float16", name,
                      fsdp_dtype_name(t->dtype));

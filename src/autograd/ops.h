@@ -14,6 +14,8 @@ bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
                        const char *const *names, int n);
 /* Is `t`'s dtype one that the kernels compute in? */
 bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const char *name);
+/* Is it a dtype that kernels compute in: float32, bfloat16 or float16? */
+bool fsdp_is_computed_in(fsdp_dtype dtype);
 /* x as PyTorch promotes it where another operand has another dtype: in float32. x itself where they
  * have one, or have none that kernels compute in, which the operation's check then says; NULL with
  * the scope failed. Handed back by fsdp_drop_promoted(). */

@@ -54,3 +54,17 @@ fsdp_tensor *fsdp_cast(fsdp_scope *s, fsdp_tensor *x, fsdp_dtype dtype)
                                        .options_bytes = sizeof(cast_options)});
     return out;
 }
+
+fsdp_tensor *fsdp_promote(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *other)
+{
+    if (!x || !other || x->dtype == other->dtype || !fsdp_is_computed_in(x->dtype) ||
+        !fsdp_is_computed_in(other->dtype))
+        return x;
+    return fsdp_cast(s, x, FSDP_DTYPE_F32);
+}
+
+void fsdp_drop_promoted(fsdp_scope *s, fsdp_tensor *promoted, const fsdp_tensor *x)
+{
+    if (promoted != x)
+        fsdp_drop(s, promoted);
+}

@@ -1,4 +1,4 @@
-/* Host memory behind one door, so that tests can make it fail. */
+/* Host memory for metadata; see alloc.h. */
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -6,27 +6,16 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-
-static _Thread_local long fail_countdown;
-
-void fsdp_alloc_fail_at(long n)
-{
-    fail_countdown = n;
-}
+#include "src/base/alloc_testing.h"
 
 fsdp_status fsdp_error_nomem(void)
 {
     return fsdp_error(FSDP_ERR_NOMEM, "out of host memory");
 }
 
-static bool should_fail(void)
-{
-    return fail_countdown > 0 && --fail_countdown == 0;
-}
-
 void *fsdp_calloc(size_t count, size_t size)
 {
-    void *p = should_fail() ? NULL : calloc(count ? count : 1, size ? size : 1);
+    void *p = fsdp_alloc_should_fail() ? NULL : calloc(count ? count : 1, size ? size : 1);
     if (!p)
         (void)fsdp_error_nomem();
     return p;
@@ -39,7 +28,7 @@ void *fsdp_realloc(void *p, size_t count, size_t size)
         return NULL;
     }
     size_t bytes = count * size;
-    void *grown = should_fail() ? NULL : realloc(p, bytes ? bytes : 1);
+    void *grown = fsdp_alloc_should_fail() ? NULL : realloc(p, bytes ? bytes : 1);
     if (!grown)
         (void)fsdp_error_nomem();
     return grown;

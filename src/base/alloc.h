@@ -1,5 +1,5 @@
 /* Host memory for metadata (names, arrays, parser state). Tensor data comes from the device's
- * allocator (src/tensor/allocator.h). Tests make the n-th allocation fail. */
+ * allocator (src/tensor/allocator.h). Tests make the n-th allocation fail: alloc_testing.h. */
 #pragma once
 #include <stddef.h>
 
@@ -12,10 +12,6 @@ char *fsdp_strdup(const char *s);
 char *fsdp_strndup(const char *s, size_t n);
 FSDP_PRINTF(1, 2) char *fsdp_strdup_printf(const char *format, ...);
 void fsdp_free(void *p); /* accepts NULL */
-
-/* The n-th allocation from now on (1 = the next) of the calling thread fails; 0 switches it off.
- * For tests, and in every build: they link the library that is installed. */
-void fsdp_alloc_fail_at(long n);
 
 /* FSDP_ERR_NOMEM for a caller that got NULL from the functions above. */
 fsdp_status fsdp_error_nomem(void);

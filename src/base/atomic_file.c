@@ -11,6 +11,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
+#include "src/base/io_testing.h"
 
 enum {
     MAX_NAME_TRIES = 100,
@@ -32,34 +33,11 @@ struct fsdp_atomic_file {
     void *context;       /* of `see` */
 };
 
-/* What fsdp_io_fail_at() asked for; left 0: nothing. */
-static _Thread_local struct {
-    fsdp_io_call call;
-    long left;
-    int error;
-} fault;
-
-void fsdp_io_fail_at(fsdp_io_call call, long n, int error)
-{
-    fault.call = call;
-    fault.left = n;
-    fault.error = error;
-}
-
-/* True with errno if this call is the one. */
-static bool is_faulty(fsdp_io_call call)
-{
-    if (fault.left == 0 || fault.call != call || --fault.left > 0)
-        return false;
-    errno = fault.error;
-    return true;
-}
-
 fsdp_status fsdp_io_sync(int fd, const char *path)
 {
     int result;
     do
-        result = is_faulty(FSDP_IO_SYNC) ? -1 : fsync(fd);
+        result = fsdp_io_should_fail(FSDP_IO_SYNC) ? -1 : fsync(fd);
     while (result != 0 && errno == EINTR);
     /* Pipes, devices and some network folders have no fsync. */
     if (result == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP)
@@ -201,7 +179,7 @@ static fsdp_status write_all(const fsdp_atomic_file *file, int64_t at, const voi
 {
     const char *from = data;
     size_t left = bytes;
-    if (is_faulty(FSDP_IO_WRITE))
+    if (fsdp_io_should_fail(FSDP_IO_WRITE))
         return fsdp_io_error(file->path, "writing %zu bytes failed", bytes);
     while (left > 0) {
         size_t piece = left < MAX_WRITE ? left : MAX_WRITE;

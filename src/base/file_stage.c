@@ -251,16 +251,3 @@ fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket
     /* Written once, before `failed`. */
     return failed ? fsdp_error(stage->status, "%s", stage->message) : FSDP_OK;
 }
-
-bool fsdp_file_stage_is_done(fsdp_file_stage *stage, fsdp_file_ticket ticket)
-{
-    pthread_mutex_lock(&stage->lock);
-    bool done = stage->completed >= ticket;
-    pthread_mutex_unlock(&stage->lock);
-    return done;
-}
-
-fsdp_file_ticket fsdp_file_stage_last(const fsdp_file_stage *stage)
-{
-    return stage->last; /* only the caller's thread changes it */
-}

@@ -41,7 +41,3 @@ FSDP_MUST_CHECK fsdp_status fsdp_file_stage_peek(const fsdp_file_stage *stage, u
 /* Wait for a request and all before it: FSDP_OK if every one of them was whole. The error of the
  * first that was not is given to all who wait for it or a later one. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket);
-/* Would wait() return at once? */
-bool fsdp_file_stage_is_done(fsdp_file_stage *stage, fsdp_file_ticket ticket);
-/* The newest request's number: to wait for all. */
-fsdp_file_ticket fsdp_file_stage_last(const fsdp_file_stage *stage);

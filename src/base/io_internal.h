@@ -17,11 +17,3 @@ char *fsdp_unfinished_name(const char *path, const char *infix);
 int fsdp_unfinished_owner(const char *name, const char *base, const char *infix);
 /* Was it left beside `base` by process `pid`; 0: by any that has ended? */
 bool fsdp_unfinished_is_left(const char *name, const char *base, const char *infix, int pid);
-
-/* For tests: the n-th write, or sync, of the calling thread from now on (1: the next) fails with
- * `error`, an errno; n 0: none does. In every build: tests link the library that is installed. */
-typedef enum fsdp_io_call {
-    FSDP_IO_WRITE,
-    FSDP_IO_SYNC
-} fsdp_io_call;
-void fsdp_io_fail_at(fsdp_io_call call, long n, int error);

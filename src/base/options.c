@@ -1,5 +1,5 @@
-/* The command line, the environment and the order in which sources win. Values: options_value.c,
- * YAML: options_yaml.c, texts for people: options_help.c. */
+/* The command line, the environment and the order in which sources win. Names: options_names.c,
+ * values: options_value.c, YAML: options_yaml.c, texts for people: options_help.c. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/nearest.h"
 #include "src/base/options_parse.h"
 
 /* What is being read from argv. */
@@ -21,107 +20,6 @@ typedef struct command_line {
     const char **files; /* of --config */
     size_t n_files, files_cap;
 } command_line;
-
-void *fsdp_options_own(fsdp_options *options, void *p)
-{
-    if (!p)
-        return NULL;
-    if (!FSDP_GROW(options->owned, options->owned_cap, options->n_owned + 1)) {
-        fsdp_free(p);
-        return NULL;
-    }
-    return options->owned[options->n_owned++] = p;
-}
-
-static bool same_name(const char *name, const char *known, size_t known_length)
-{
-    for (size_t i = 0; i < known_length; i++) {
-        char c = name[i] == '_' ? '-' : name[i];
-        if (c != (known[i] == '_' ? '-' : known[i]))
-            return false;
-    }
-    return name[known_length] == 0;
-}
-
-static bool is_called(const fsdp_option *option, const char *name)
-{
-    if (same_name(name, option->name, strlen(option->name)))
-        return true;
-    for (const char *alias = option->aliases; alias && *alias;) {
-        size_t length = strcspn(alias, ",");
-        if (same_name(name, alias, length))
-            return true;
-        alias += length + (alias[length] == ',');
-    }
-    return false;
-}
-
-int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *negated)
-{
-    *negated = false;
-    for (size_t i = 0; i < spec->count; i++)
-        if (is_called(&spec->table[i], name))
-            return (int)i;
-    if (strncmp(name, "no-", 3) != 0 && strncmp(name, "no_", 3) != 0)
-        return -1;
-    for (size_t i = 0; i < spec->count; i++) {
-        if (fsdp_option_is_switch(&spec->table[i]) && is_called(&spec->table[i], name + 3)) {
-            *negated = true;
-            return (int)i;
-        }
-    }
-    return -1;
-}
-
-/* Every name and alias of the table, for suggestions; cut to OPTION_NAME_BYTES. */
-static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_NAME_BYTES],
-                            size_t room)
-{
-    static const char *const built_in[] = {"help", "config", "print-config"};
-    size_t count = 0;
-    for (size_t i = 0; i < FSDP_LENGTH(built_in) && count < room; i++)
-        snprintf(names[count++], OPTION_NAME_BYTES, "%s", built_in[i]);
-    for (size_t i = 0; i < spec->count && count < room; i++) {
-        const fsdp_option *option = &spec->table[i];
-        if (option->instead)
-            continue;
-        snprintf(names[count++], OPTION_NAME_BYTES, "%s", option->name);
-        for (const char *alias = option->aliases; alias && *alias && count < room;) {
-            size_t length = strcspn(alias, ",");
-            snprintf(names[count++], OPTION_NAME_BYTES, "%.*s", (int)length, alias);
-            alias += length + (alias[length] == ',');
-        }
-    }
-    return count;
-}
-
-fsdp_status fsdp_options_unknown(const fsdp_options_spec *spec, const char *prefix,
-                                 const char *name)
-{
-    size_t room = 3 + spec->count * 8;
-    char(*names)[OPTION_NAME_BYTES] = fsdp_calloc(room, OPTION_NAME_BYTES);
-    const char **list = fsdp_calloc(room, sizeof *list);
-    int near = -1;
-    size_t count = 0;
-    bool no = strncmp(name, "no-", 3) == 0 || strncmp(name, "no_", 3) == 0;
-    if (names && list) {
-        count = collect_names(spec, names, room);
-        for (size_t i = 0; i < count; i++)
-            list[i] = names[i];
-        near = fsdp_nearest_name(name, list, count);
-        if (near < 0 && no)
-            near = fsdp_nearest_name(name + 3, list, count);
-        else
-            no = false;
-    }
-    fsdp_status status =
-        fsdp_error(FSDP_ERR_INVALID, "unknown option '%s%.100s'%s%s%s%s%s", prefix, name,
-                   near < 0 ? "" : "; did you mean '", near < 0 ? "" : prefix,
-                   near >= 0 && no ? "no-" : "", near < 0 ? "" : list[near], near < 0 ? "" : "'?");
-    fsdp_free(list);
-    fsdp_free(names);
-    return status;
-}
 
 static fsdp_status add_file(command_line *line, const char *path)
 {
@@ -167,7 +65,8 @@ static fsdp_status add_given(command_line *line, int index, bool negated, const 
 
 static bool is_config_alias(const fsdp_options_spec *spec, const char *name)
 {
-    return spec->config_alias && same_name(name, spec->config_alias, strlen(spec->config_alias));
+    return spec->config_alias &&
+           fsdp_option_same_name(name, spec->config_alias, strlen(spec->config_alias));
 }
 
 static fsdp_status read_built_in(command_line *line, const char *name, const char *value,
@@ -176,7 +75,7 @@ static fsdp_status read_built_in(command_line *line, const char *name, const cha
     *found = true;
     if (strcmp(name, "help") == 0) {
         line->options->action = FSDP_OPTIONS_HELP;
-    } else if (same_name(name, "print-config", strlen("print-config"))) {
+    } else if (fsdp_option_same_name(name, "print-config", strlen("print-config"))) {
         line->options->action = FSDP_OPTIONS_PRINT_CONFIG;
     } else if (strcmp(name, "config") == 0 || is_config_alias(line->options->spec, name)) {
         if (!value && !(value = next_value(line)))

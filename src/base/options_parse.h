@@ -37,6 +37,8 @@ struct fsdp_options {
     size_t n_owned, owned_cap;
 };
 
+/* Is `name` that name? Dash and underscore are alike. */
+bool fsdp_option_same_name(const char *name, const char *known, size_t known_length);
 /* Index of the option called `name` (dash = underscore; aliases too), or -1. *negated tells that it
  * was found as the boolean's "no-" form. */
 int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *negated);

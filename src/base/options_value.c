@@ -12,6 +12,17 @@
 #include "src/base/assert.h"
 #include "src/base/options_parse.h"
 
+void *fsdp_options_own(fsdp_options *options, void *p)
+{
+    if (!p)
+        return NULL;
+    if (!FSDP_GROW(options->owned, options->owned_cap, options->n_owned + 1)) {
+        fsdp_free(p);
+        return NULL;
+    }
+    return options->owned[options->n_owned++] = p;
+}
+
 bool fsdp_option_bool_from_text(const char *text, bool *value)
 {
     static const char *const words[] = {"false", "no", "off", "0", "true", "yes", "on", "1"};

@@ -19,7 +19,7 @@
 #include <fsdp/base.h>
 
 #include "src/cli/version.h"
-#include "src/kernels/kernels.h"
+#include "src/tensor/device.h"
 
 static void print_optional(FILE *to, const char *name, const char *version, const char *used_for)
 {
@@ -91,6 +91,15 @@ static const char *plot_version(void)
 #endif
 }
 
+static void print_devices(FILE *to)
+{
+    fprintf(to, "devices:");
+    for (size_t i = 0, shown = 0; fsdp_device_names[i]; i++)
+        if (strcmp(fsdp_device_names[i], "cuda") != 0)
+            fprintf(to, "%s %s", shown++ ? "," : "", fsdp_device_names[i]);
+    fprintf(to, "; no cuda in this build\n");
+}
+
 void fsdp_print_version(FILE *to)
 {
     fprintf(to, "fsdp %s\n", FSDP_VERSION);
@@ -102,7 +111,7 @@ void fsdp_print_version(FILE *to)
     fprintf(to, "cpu: ");
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++)
         fprintf(to, "%s%s", *isa, isa[1] ? ", " : " (best first; --isa chooses)\n");
-    fprintf(to, "devices: cpu, meta, fake; no cuda in this build\n");
+    print_devices(to);
     fprintf(to, "transports: shm, threads\nlibraries:\n");
     fprintf(to, "  %-13s %s\n", "jansson", JANSSON_VERSION);
     print_optional(to, "oneDNN", onednn_version(), "fast products below AVX-512 (plain loops)");

@@ -40,7 +40,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t 
 /* Not collective: unmaps this rank's view. Accepts NULL. */
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
-size_t fsdp_shared_buffer_bytes(const fsdp_shared_buffer *buffer);
 /* Let the system have the memory of the data but for the first `keep` bytes, a multiple of the
  * page, of each of as many equal parts as there are ranks: a rank that writes one part so has as
  * many pages to touch as any. What goes is undefined until the next WRITE; the buffer stays.
@@ -53,8 +52,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffe
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                                              const fsdp_phase_info *info);
 void fsdp_phase_end(fsdp_shared_buffer *buffer); /* no effect if none is open: begin has failed */
-/* Would fsdp_phase_begin(buffer, READ) return without waiting? For tests and prefetch. */
-bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer);
 
 /* fsdp_group_get_counters() without a copy: what a group counts, as it goes. */
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
@@ -83,14 +80,3 @@ bool fsdp_group_lacks_peer(const fsdp_group *group);
 
 /* Threads that each rank computes with: waits spin only if all ranks' threads have a core each. */
 void fsdp_group_set_threads(fsdp_group *group, int threads);
-
-/* A peer that does not answer for so long is FSDP_ERR_TIMEOUT. Default 10 min, or FSDP_TIMEOUT_S.
- * One whose process is stopped is found within 5 s: see Note [Heartbeat] in heartbeat.h. */
-void fsdp_group_set_timeout_ms(fsdp_group *group, int64_t timeout_ms);
-
-/* For tests: before each phase begins, sleep 0 to max_us, drawn by (seed, rank, count); 0: off.
- * Each rank calls it for itself. */
-void fsdp_group_set_delay(fsdp_group *group, uint64_t seed, uint32_t max_us);
-
-/* For the test of the phase protocol's own test: WRITE no longer waits for the readers. */
-void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip);

@@ -6,7 +6,7 @@
 
 #include "src/base/assert.h"
 #include "src/base/cpus.h"
-#include "src/comm/phase.h"
+#include "src/comm/phase_record.h"
 
 /* Changes with every change of the layout, so that two builds never share a block. */
 static const uint64_t control_magic = 0x6673647063740005u;

@@ -93,11 +93,9 @@ struct fsdp_group {
     int64_t spin_ns;   /* 0 where ranks * threads exceed the cores */
     int futex_private; /* FUTEX_PRIVATE_FLAG where ranks are threads, else 0 */
     fsdp_comm_counters counters;
-    int culprit; /* 1 + the rank whose failure the last fsdp_agree() told; 0: it told none */
-    uint64_t delay_seed, delay_count;
-    uint32_t delay_max_us;
-    struct fsdp_network *network; /* of a test; NULL: none */
-    bool test_skip_writer_wait;
+    int culprit;      /* 1 + the rank whose failure the last fsdp_agree() told; 0: it told none */
+    bool has_network; /* phases take as long as a network does; only hooks of tests set it so far */
+    struct fsdp_group_hooks *hooks; /* see group_testing.h; NULL in the release */
 };
 
 /* The world's rank, which boards and messages go by, of a rank of the group; and back: -1 if it is
@@ -116,7 +114,7 @@ static inline int fsdp_group_rank_of_world(const fsdp_group *group, int world_ra
 /* Do phases take as long as a network would? */
 static inline bool fsdp_group_has_network(const fsdp_group *group)
 {
-    return group && group->network;
+    return group && group->has_network;
 }
 /* The board that this rank writes. */
 static inline fsdp_comm_board *fsdp_group_board(const fsdp_group *group)

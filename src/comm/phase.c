@@ -7,46 +7,10 @@
  * FSDP_PHASE_RING phases later, when all peers have ended phase n, hence compared it. */
 #include "src/comm/phase.h"
 
-#include <stdio.h>
-#include <time.h>
-
 #include "src/base/assert.h"
-#include "src/base/philox.h"
 #include "src/base/trace.h"
-#include "src/comm/network.h"
-
-size_t fsdp_phase_lanes_bytes(int world_size)
-{
-    size_t bytes = (size_t)world_size * sizeof(fsdp_phase_lane);
-    return (bytes + FSDP_COMM_PAGE - 1) / FSDP_COMM_PAGE * FSDP_COMM_PAGE;
-}
-
-const char *fsdp_comm_kind_name(fsdp_comm_kind kind)
-{
-    static const char *const names[] = {
-        [FSDP_KIND_ALL_GATHER] = "all_gather",   [FSDP_KIND_REDUCE_SCATTER] = "reduce_scatter",
-        [FSDP_KIND_WRITE_SHARD] = "write_shard", [FSDP_KIND_GRADIENT] = "gradient",
-        [FSDP_KIND_ALL_REDUCE] = "all_reduce",   [FSDP_KIND_BROADCAST] = "broadcast",
-        [FSDP_KIND_BARRIER] = "barrier",         [FSDP_KIND_STATE_DICT] = "state_dict",
-        [FSDP_KIND_BUFFER] = "shared_buffer",
-    };
-    return (size_t)kind < FSDP_LENGTH(names) ? names[kind] : "unknown";
-}
-
-void fsdp_phase_describe(const fsdp_phase_record *record, char *text, size_t size)
-{
-    const fsdp_phase_info *info = &record->info;
-    const char *kind = fsdp_comm_kind_name((fsdp_comm_kind)info->kind);
-    const char *dtype =
-        info->dtype < FSDP_DTYPE_COUNT ? fsdp_dtype_name((fsdp_dtype)info->dtype) : "unknown";
-    if (record->collective)
-        snprintf(text, size, "%s number %u (%s, %llu bytes, option %u)", kind, info->unit, dtype,
-                 (unsigned long long)info->bytes, record->detail);
-    else
-        snprintf(text, size, "%s of unit %u (%s, %llu bytes, %s) in step %u", kind, info->unit,
-                 dtype, (unsigned long long)info->bytes,
-                 record->phase == FSDP_PHASE_WRITE ? "write" : "read", info->step);
-}
+#include "src/comm/group_testing.h"
+#include "src/comm/network_testing.h"
 
 static bool same_record(const fsdp_phase_record *a, const fsdp_phase_record *b)
 {
@@ -88,25 +52,9 @@ static fsdp_status compare_with_peers(fsdp_shared_buffer *buffer, const fsdp_pha
     return FSDP_OK;
 }
 
-/* For tests: every rank draws its own delays, so that orders come up that a quiet machine hides. */
-static void random_delay(fsdp_group *group)
-{
-    uint64_t draw = fsdp_mix64(group->delay_seed ^ fsdp_mix64((uint64_t)group->rank + 1) ^
-                               fsdp_mix64(++group->delay_count << 20));
-    int64_t ns = (int64_t)(draw % ((uint64_t)group->delay_max_us * 1000 + 1));
-    struct timespec delay = {ns / 1000000000, ns % 1000000000};
-    nanosleep(&delay, NULL);
-}
-
 static uint64_t target_of(const fsdp_shared_buffer *buffer, fsdp_phase phase)
 {
     return phase == FSDP_PHASE_READ ? buffer->written : buffer->ended;
-}
-
-/* A ring slot is free once every rank has ended the phase that it holds. */
-static uint64_t room_of(const fsdp_shared_buffer *buffer)
-{
-    return buffer->ended < FSDP_PHASE_RING ? 0 : buffer->ended - FSDP_PHASE_RING + 1;
 }
 
 static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_record *record)
@@ -120,18 +68,16 @@ static fsdp_status begin_record(fsdp_shared_buffer *buffer, const fsdp_phase_rec
                           record->info.unit);
     if (buffer->lanes) {
         fsdp_phase_lane *own = &buffer->lanes[group->rank];
-        if (group->delay_max_us)
-            random_delay(group);
+        fsdp_group_delay(group);
         if (fsdp_comm_control_aborted(group->control))
             return fsdp_comm_control_error(group->control);
-        FSDP_TRY(fsdp_phase_wait_for_all(buffer, room_of(buffer), record->info.kind));
+        FSDP_TRY(fsdp_phase_wait_for_all(buffer, fsdp_phase_room(buffer), record->info.kind));
         own->ring[buffer->ended % FSDP_PHASE_RING] = *record;
         atomic_store(&own->begun, buffer->ended + 1);
         FSDP_TRY(compare_with_peers(buffer, record));
-        if (phase == FSDP_PHASE_READ || !group->test_skip_writer_wait || buffer->number == 0)
+        if (phase == FSDP_PHASE_READ || !fsdp_group_skips_writer_wait(buffer))
             FSDP_TRY(fsdp_phase_wait_for_all(buffer, target_of(buffer, phase), record->info.kind));
-        if (group->network)
-            fsdp_network_arrive(buffer, phase, &record->info);
+        fsdp_network_arrive(buffer, phase, &record->info);
     }
     buffer->phase = phase;
     buffer->open = true;
@@ -172,30 +118,7 @@ void fsdp_phase_end(fsdp_shared_buffer *buffer)
     if (!buffer->lanes)
         return;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "phase_end", NULL);
-    if (buffer->group->network)
-        fsdp_network_publish(buffer);
+    fsdp_network_publish(buffer);
     fsdp_phase_wake(buffer);
     fsdp_trace_end();
-}
-
-bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer)
-{
-    if (!buffer->lanes)
-        return true;
-    uint64_t room = room_of(buffer);
-    uint64_t target = buffer->written > room ? buffer->written : room;
-    for (int peer = 0; peer < buffer->group->world_size; peer++)
-        if (peer != buffer->group->rank && atomic_load(&buffer->lanes[peer].ended) < target)
-            return false;
-    return true;
-}
-
-bool fsdp_phase_latest(const fsdp_shared_buffer *buffer, int rank, fsdp_phase_record *record)
-{
-    const fsdp_phase_lane *lane = &buffer->lanes[rank];
-    uint64_t begun = atomic_load(&lane->begun);
-    if (begun == 0)
-        return false;
-    *record = lane->ring[(begun - 1) % FSDP_PHASE_RING];
-    return true;
 }

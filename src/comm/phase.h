@@ -1,44 +1,9 @@
 /* The phase protocol over a block of shared memory; see Note [Phases] in comm.h. */
 #pragma once
-#include <stdatomic.h>
-
-#include "src/comm/group.h"
-
-enum {
-    /* How many phases a rank may be ahead of the slowest on one buffer. READs wait for no reader,
-     * so without a bound a fast rank could overwrite a record before a slow one compared it. */
-    FSDP_PHASE_RING = 32
-};
-
-/* What a rank says it does in one phase; equal on all ranks. */
-typedef struct fsdp_phase_record {
-    fsdp_phase_info info;
-    uint16_t phase;      /* fsdp_phase */
-    uint16_t collective; /* 1: of collectives.c, whose step may differ and whose unit is a number */
-    uint32_t detail;     /* collectives: operation or root */
-} fsdp_phase_record;
-
-/* One rank's part of a buffer's protocol: written by that rank, but for the counts
- * that others add to. */
-typedef struct fsdp_phase_lane {
-    _Alignas(FSDP_COMM_LINE) _Atomic uint64_t ended; /* phases ended; release */
-    _Atomic uint64_t begun;                          /* phases whose record stands in the ring */
-    _Atomic uint32_t word;                           /* futex: low half of `ended` */
-    _Atomic int64_t published_ns[2]; /* by fsdp_phase, the last one: only with a network.h */
-    _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
-    _Atomic uint32_t discarding; /* in the first lane, of all ranks: those that have discarded */
-    _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
-} fsdp_phase_lane;
-
-/* Bytes of the lanes of a buffer, a multiple of the page. */
-size_t fsdp_phase_lanes_bytes(int world_size);
+#include "src/comm/phase_record.h"
 
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer,
                                                     const fsdp_phase_record *record);
-/* "all_gather of unit 3 (bfloat16, 1024 bytes) in step 5" */
-void fsdp_phase_describe(const fsdp_phase_record *record, char *text, size_t size);
-/* The newest record of `rank` on this buffer; false if it has begun none. */
-bool fsdp_phase_latest(const fsdp_shared_buffer *buffer, int rank, fsdp_phase_record *record);
 
 /* Return when `peer` has ended `target` phases of the buffer, or with the reason why it will not.
  * What that took is added to *wait_ns. */

@@ -4,23 +4,6 @@
 #include "src/base/alloc.h"
 #include "src/comm/phase.h"
 
-void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer)
-{
-    buffer->group = group;
-    buffer->next = group->buffers;
-    buffer->place = &group->buffers;
-    if (buffer->next)
-        buffer->next->place = &buffer->next;
-    group->buffers = buffer;
-}
-
-static void unlink_buffer(fsdp_shared_buffer *buffer)
-{
-    *buffer->place = buffer->next;
-    if (buffer->next)
-        buffer->next->place = buffer->place;
-}
-
 /* A phase on `buffer` that is about the memory of buffer `number`, of `bytes`. */
 static fsdp_status begin_memory(fsdp_shared_buffer *buffer, fsdp_phase phase, uint32_t number,
                                 size_t bytes)
@@ -148,17 +131,6 @@ fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shar
     return FSDP_OK;
 }
 
-void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer)
-{
-    if (!buffer)
-        return;
-    fsdp_group *group = buffer->group;
-    unlink_buffer(buffer);
-    group->ops->memory_release(&buffer->memory);
-    fsdp_free(buffer);
-    fsdp_group_release(group);
-}
-
 /* Whole pages: those that two parts share stay. */
 static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
 {
@@ -201,9 +173,4 @@ fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer)
 {
     return buffer->data;
-}
-
-size_t fsdp_shared_buffer_bytes(const fsdp_shared_buffer *buffer)
-{
-    return buffer->bytes;
 }

@@ -7,6 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
+#include "src/comm/group_testing.h"
 #include "src/comm/phase.h"
 
 enum {
@@ -92,9 +93,7 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
     g->timeout_ns = parent->timeout_ns;
     g->spin_ns = parent->spin_ns;
     g->futex_private = parent->futex_private;
-    g->delay_seed = parent->delay_seed;
-    g->delay_max_us = parent->delay_max_us;
-    g->network = parent->network;
+    fsdp_group_share_hooks(g, parent);
     g->id = (parent->id << CHILD_BITS) + parent->n_split;
     g->next_buffer = (g->id << FSDP_BUFFER_BITS) + 1;
     *out = g;

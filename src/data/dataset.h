@@ -2,6 +2,22 @@
 #pragma once
 #include <fsdp/data.h>
 
+/* src/data/dataset_options.c: check `given` (NULL: all defaults), and fill in what it leaves open
+ * but for max_length. */
+FSDP_MUST_CHECK fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
+                                                          fsdp_dataset_options *full);
+
+/* The two options of WikiHow's scripts change texts of pairs: FSDP_ERR_INVALID if one is set for
+ * rows that are not pairs. */
+FSDP_MUST_CHECK fsdp_status fsdp_dataset_check_has_pairs(const fsdp_dataset_options *options,
+                                                         bool pairs);
+/* Default lengths of what is read as text or drawn. Rows of ids are cut only to a given length. */
+void fsdp_dataset_complete_lengths(fsdp_dataset_options *options);
+
+/* src/data/text_dataset.c: a file of texts, or a folder of WikiHow's. */
+FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
+                                                   const fsdp_dataset_options *options,
+                                                   fsdp_dataset **out);
 /* src/data/csv_dataset.c: the rows whose titles are in the list `titles`; NULL: all. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_dataset_open(const char *path, const char *titles,
                                                   const fsdp_dataset_options *options,
@@ -38,6 +54,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
 
 /* By name, else by the first byte. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
+
+/* Only these of the rows. */
+void fsdp_dataset_narrow(fsdp_dataset *dataset, int64_t first, int64_t len);
 
 /* fsdp_collate() of what is drawn for an epoch. */
 FSDP_MUST_CHECK fsdp_status fsdp_collate_drawn(const fsdp_dataset *dataset, const int64_t *indices,

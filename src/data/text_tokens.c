@@ -38,11 +38,14 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
         .task = FSDP_TASK_CAUSAL_LM,
         .tokenizer = options->tokenizer,
         .source_column = options->source_column ? options->source_column : "text",
+        .max_length = INT64_MAX,
         .vocab_size = options->vocab_size,
         .split = options->split};
+    fsdp_dataset_options full;
     fsdp_example example = {0};
     fsdp_dataset *rows;
-    FSDP_TRY(fsdp_dataset_open(path, &texts, &rows));
+    FSDP_TRY(fsdp_dataset_complete_options(&texts, &full));
+    FSDP_TRY(fsdp_text_dataset_open(path, &full, &rows));
     fsdp_status status = FSDP_OK;
     for (int64_t i = 0; status == FSDP_OK && i < fsdp_dataset_len(rows); i++) {
         status = fsdp_dataset_get(rows, i, &example);

@@ -316,7 +316,7 @@ typedef struct fsdp_kernels {
     void (*adafactor)(fsdp_kernel_context *c, const fsdp_adafactor_args *args);
 } fsdp_kernels;
 
-/* --- the CPU's instance (src/kernels/cpu/context.c) --- */
+/* --- the CPU's instance (src/kernels/cpu/table.c, context.c) --- */
 
 /* isa: "x86-64", "x86-64-v3", "x86-64-v4", or NULL for the best that this CPU has. x86-64-v4
  * multiplies bf16 in the way that is fastest on the CPU; "x86-64-v4+amx" does by AMX,

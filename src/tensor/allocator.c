@@ -73,6 +73,15 @@ struct fsdp_allocator {
     side sides[SIDES];
 };
 
+const char *fsdp_tag_name(fsdp_tag tag)
+{
+    static const char *const names[FSDP_TAG_COUNT] = {
+        [FSDP_TAG_PARAM] = "param",           [FSDP_TAG_GRAD] = "grad", [FSDP_TAG_OPTIM] = "optim",
+        [FSDP_TAG_ACTIVATION] = "activation", [FSDP_TAG_COMM] = "comm", [FSDP_TAG_DATA] = "data",
+    };
+    return names[tag];
+}
+
 fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator)
 {
     fsdp_allocator *a = fsdp_calloc(1, sizeof *a);

@@ -1,36 +1,53 @@
 /* Devices by name. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/tensor/device.h"
+#include "src/tensor/device_testing.h"
 
-static const fsdp_device_ops *const devices[] = {&fsdp_device_cpu, &fsdp_device_fake,
-                                                 &fsdp_device_meta};
+static const fsdp_device_ops *const devices[] = {
+    &fsdp_device_cpu,
+    &fsdp_device_meta,
+#ifdef FSDP_TESTING
+    &fsdp_device_fake,
+#endif
+};
 
-#define KNOWN "cpu, fake, meta"
+const char *const fsdp_device_names[] = {
+    "cpu",  "meta", "cuda",
+#ifdef FSDP_TESTING
+    "fake",
+#endif
+    NULL,
+};
 
-const char *fsdp_tag_name(fsdp_tag tag)
+static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
 {
-    static const char *const names[FSDP_TAG_COUNT] = {
-        [FSDP_TAG_PARAM] = "param",           [FSDP_TAG_GRAD] = "grad", [FSDP_TAG_OPTIM] = "optim",
-        [FSDP_TAG_ACTIVATION] = "activation", [FSDP_TAG_COMM] = "comm", [FSDP_TAG_DATA] = "data",
-    };
-    return names[tag];
-}
-
-static fsdp_status find(const char *name, const fsdp_device_ops **ops)
-{
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+    char known[64] = "";
+    for (size_t i = 0; i < FSDP_LENGTH(devices); i++) {
         if (strcmp(name, devices[i]->name) == 0) {
             *ops = devices[i];
             return FSDP_OK;
         }
+        const size_t length = strlen(known);
+        snprintf(known + length, sizeof known - length, "%s%s", i ? ", " : "", devices[i]->name);
     }
     if (strcmp(name, "cuda") == 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "device cuda: this build has none (known: " KNOWN ")");
-    return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: " KNOWN ")", name);
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "device cuda: this build has none (known: %s)",
+                          known);
+    return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
+}
+
+/* The device of the options, or else of the environment. */
+static fsdp_status choose_device(const char *name, const fsdp_device_ops **ops)
+{
+    if (name)
+        return find_device(*name ? name : "cpu", ops);
+    name = getenv("FSDP_DEVICE");
+    const fsdp_status status = find_device(name && *name ? name : "cpu", ops);
+    fsdp_error_context(status, "environment: FSDP_DEVICE");
+    return status;
 }
 
 fsdp_status fsdp_device_create(const fsdp_device_options *options, fsdp_device **out)
@@ -39,8 +56,7 @@ fsdp_status fsdp_device_create(const fsdp_device_options *options, fsdp_device *
     const fsdp_device_ops *ops = NULL;
     if (!options)
         options = &defaults;
-    const char *name = options->name ? options->name : getenv("FSDP_DEVICE");
-    FSDP_TRY(find(name && *name ? name : "cpu", &ops));
+    FSDP_TRY(choose_device(options->name, &ops));
     if (options->threads < 0)
         return fsdp_error(FSDP_ERR_INVALID, "threads %d is negative", options->threads);
     fsdp_device *device = fsdp_calloc(1, sizeof *device);

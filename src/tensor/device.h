@@ -53,7 +53,11 @@ typedef struct fsdp_device_ops {
     /* @} */
 } fsdp_device_ops;
 
-extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_fake, fsdp_device_meta;
+extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta;
+
+/* What --device takes, NULL-terminated: the names of this build's devices, and "cuda", which is
+ * refused by a message of its own. */
+extern const char *const fsdp_device_names[];
 
 struct fsdp_device {
     const fsdp_device_ops *ops;

@@ -55,11 +55,11 @@ typedef enum fsdp_print_model {
     FSDP_PRINT_MODEL_FSDP1
 } fsdp_print_model;
 
+/* An index of fsdp_device_names. */
 typedef enum fsdp_train_device {
     FSDP_TRAIN_CPU,
     FSDP_TRAIN_META, /* shapes only: the schedule and the memory of a run, without computing it */
-    FSDP_TRAIN_CUDA,
-    FSDP_TRAIN_FAKE
+    FSDP_TRAIN_CUDA
 } fsdp_train_device;
 
 typedef enum fsdp_loss_reduction {

@@ -1,6 +1,7 @@
 /* The option table of `fsdp train`. Names are this project's; aliases are those of the FSDP
  * tutorials, transformers' Trainer and Accelerate. */
 #include "src/base/assert.h"
+#include "src/tensor/device.h"
 #include "src/train/config_effect.h"
 #include "src/train/isa_option.h"
 #include "src/train/precision.h"
@@ -31,7 +32,6 @@ static const char *const wrap_policies[] = {"TRANSFORMER_BASED_WRAP|transformer|
                                             "LlamaDecoderLayer|GPT2Block|BertLayer",
                                             "SIZE_BASED_WRAP|size", "NO_WRAP|none", NULL};
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
-static const char *const devices[] = {"cpu", "meta", "cuda", "fake", NULL};
 static const char *const only_1[] = {"1", NULL};
 static const char *const print_models[] = {"none|no|false|0|off", "fsdp2|yes|true|1|on|2", "fsdp1",
                                            NULL};
@@ -471,8 +471,7 @@ static const fsdp_option table[] = {
     {.name = "fp16", .aliases = "use-fp16", .type = FSDP_OPTION_BOOL, PLACE(fp16),
      .help = "the same as --param-dtype float16"},
     {.name = "device", .type = FSDP_OPTION_CHOICE, PLACE(device), .value = "cpu",
-     .choices = devices, .metavar = "KIND",
-     .help = "meta computes shapes only; fake is for tests: the CPU, which begins late"},
+     .choices = fsdp_device_names, .metavar = "KIND", .help = "meta computes shapes only"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",

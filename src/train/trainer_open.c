@@ -94,12 +94,8 @@ static fsdp_status open_device(fsdp_trainer *t)
     t->threads = t->config->threads_per_rank;
     if (t->threads == 0)
         FSDP_TRY(fsdp_default_threads(t->group, &t->threads));
-    static const char *const names[] = {[FSDP_TRAIN_CPU] = "cpu",
-                                        [FSDP_TRAIN_META] = "meta",
-                                        [FSDP_TRAIN_CUDA] = "cuda",
-                                        [FSDP_TRAIN_FAKE] = "fake"};
     fsdp_device_options options = {
-        .name = names[t->config->device], .threads = t->threads, .isa = t->config->isa};
+        .name = fsdp_device_names[t->config->device], .threads = t->threads, .isa = t->config->isa};
     if (t->config->device == FSDP_TRAIN_META)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "--device meta: 'fsdp plan' with the same options says what a run "

@@ -5,6 +5,7 @@
 
 #include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/bf16.h"
 #include "src/base/philox.h"
 

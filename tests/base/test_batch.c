@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/batch.h"
 #include "src/base/philox.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"

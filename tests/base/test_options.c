@@ -6,6 +6,7 @@
 #include <fsdp/options.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
 #include "src/base/str.h"

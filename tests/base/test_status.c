@@ -1,5 +1,6 @@
 /* Status, messages and dtypes. */
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/bf16.h"
 #include "src/base/philox.h"
 #include "tests/test.h"

@@ -1,5 +1,6 @@
 /* Every task runs exactly once, on a worker that exists, and is visible when parallel_for is back.
  */
+#include "src/base/alloc_testing.h"
 #include "src/base/thread_pool.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,6 @@
 /* Every piece of a step belongs to one category, spans nest in the ring as they did in time, and
  * the text is what Perfetto reads. */
+#include "src/base/alloc_testing.h"
 #include "src/base/trace.h"
 
 #include "src/base/alloc.h"

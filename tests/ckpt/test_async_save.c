@@ -9,8 +9,9 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/io.h"
-#include "src/base/io_internal.h"
+#include "src/base/io_testing.h"
 #include "src/comm/group.h"
 #include "src/fsdp/param_group.h"
 #include "src/state/async_save.h"

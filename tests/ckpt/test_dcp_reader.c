@@ -6,6 +6,7 @@
 #include <fsdp/ckpt.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/ckpt/dcp_reader.h"

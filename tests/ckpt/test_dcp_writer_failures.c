@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "tests/ckpt/dcp_case.h"
 

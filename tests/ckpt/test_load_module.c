@@ -6,7 +6,7 @@
 #include <fsdp/fsdp.h>
 #include <fsdp/nn.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "tests/test.h"
 

@@ -5,6 +5,7 @@
 #include <fsdp/ckpt.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/ckpt/pickle_reader.h"
 #include "src/ckpt/torch_archive.h"
 #include "src/ckpt/torch_names.h"

@@ -7,6 +7,7 @@
 #include <fsdp/ckpt.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/ckpt/torch_archive.h"

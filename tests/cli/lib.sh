@@ -1,11 +1,13 @@
 # What the scripts beside this one share; each begins with `. "$(dirname "$0")/lib.sh"`, which makes
 # a folder of its own, $dir, and goes there, and ends with `tally`.
-#   $fsdp, $build       the program, and the folder it was built in: FSDP_BUILD, or build
+#   $fsdp, $build       the program, the testing one where FSDP_DEVICE is fake, and the folder it was built in: FSDP_BUILD, or build
 #   $root               the repository, with $golden and $fixtures of its tests
 #   $rc                 the exit code of what ran last; its output is in $dir/out and $dir/err
 build=${FSDP_BUILD:-build}
 case $build in /*) ;; *) build=$(pwd)/$build ;; esac
 fsdp=$build/fsdp
+# Only the testing build has the fake device.
+[ "${FSDP_DEVICE:-}" != fake ] || fsdp=$build/fsdp-testing
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 golden=$root/tests/golden fixtures=$root/tests/fixtures
 dir=$(mktemp -d) || exit 1

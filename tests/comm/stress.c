@@ -9,6 +9,7 @@
 #include "src/base/philox.h"
 #include "src/comm/comm.h"
 #include "src/comm/control.h"
+#include "src/comm/group_testing.h"
 
 enum {
     BUFFERS = 4,

@@ -2,9 +2,10 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/clock.h"
 #include "src/comm/comm.h"
+#include "src/comm/group_testing.h"
 #include "tests/test.h"
 
 enum {

@@ -1,6 +1,7 @@
 /* Ranks as threads: conformance and the phase protocol. */
 #include <time.h>
 
+#include "src/comm/group_testing.h"
 #include "src/comm/phase.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/stress.h"

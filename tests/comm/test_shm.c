@@ -9,6 +9,7 @@
 
 #include "src/base/clock.h"
 #include "src/comm/group.h"
+#include "src/comm/group_testing.h"
 #include "src/comm/host_memory.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/processes.h"

@@ -6,6 +6,7 @@
 #include <fsdp/data.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/base/philox.h"
 #include "src/base/str.h"

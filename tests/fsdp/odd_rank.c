@@ -9,7 +9,7 @@
 #include <fsdp/ckpt.h>
 #include <fsdp/dtensor.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/clock.h"
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"

@@ -2,6 +2,7 @@
  * backwards that are not the last, units that backward need not gather, the all-reduce hook, and
  * what can be asked about a unit. Each test fails if its control is ignored. */
 #include "src/base/alloc.h"
+#include "src/comm/group_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/chain.h"
 #include "tests/test.h"

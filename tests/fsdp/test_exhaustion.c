@@ -1,6 +1,7 @@
 /* Memory that runs out, at every place in turn: an error, after which all goes on as if nothing had
  * happened, and nothing is lost. */
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"

@@ -8,6 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/philox.h"
 #include "src/comm/comm.h"
+#include "src/comm/group_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/toy.h"
 #include "tests/test.h"

@@ -1,8 +1,10 @@
-/* What of communication is hidden behind computing, on a network that is imagined (network.h): the
- * clocks are counted, so every number here is exact, however busy the machine is. */
+/* What of communication is hidden behind computing, on a network that is imagined
+ * (network_testing.h): the clocks are counted, so every number here is exact, however busy the
+ * machine is. */
 #include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
-#include "src/comm/network.h"
+#include "src/comm/group_testing.h"
+#include "src/comm/network_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/test.h"
 

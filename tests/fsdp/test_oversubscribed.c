@@ -3,6 +3,7 @@
 #include <fsdp/dtensor.h>
 
 #include "src/comm/comm.h"
+#include "src/comm/group_testing.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 

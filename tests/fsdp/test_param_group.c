@@ -4,6 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/comm.h"
+#include "src/comm/group_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"

@@ -1,5 +1,6 @@
 /* What is gathered ahead of time, and in which order units must run. Each expectation says of every
  * block which units are Sharded, Gathering or Unsharded at that moment (chain.h). */
+#include "src/comm/group_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/chain.h"
 #include "tests/test.h"

@@ -1,6 +1,7 @@
 /* reshard_after_forward as an integer: after forward the parameters cannot be read, what was
  * gathered stays, and backward's gather waits for nobody. */
 #include "src/comm/comm.h"
+#include "src/comm/group_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"

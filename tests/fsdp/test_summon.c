@@ -1,5 +1,6 @@
 /* summon_full_params: whole parameters between steps, and what becomes of changes to them. */
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"

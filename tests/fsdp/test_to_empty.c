@@ -5,7 +5,7 @@
 #include <fsdp/optim.h>
 #include <fsdp/state_dict.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 

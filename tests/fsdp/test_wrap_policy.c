@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/str.h"
 #include "src/train/model.h"
 #include "tests/fsdp/tree.h"

@@ -3,7 +3,7 @@
  * position bias, dropout, all dtypes and ISAs, poisoned surroundings, thread counts. */
 #include <stdio.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "tests/kernels/kernel_test.h"
 #include "tests/kernels/naive_dropout.h"
 

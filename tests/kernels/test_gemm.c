@@ -2,8 +2,8 @@
  * dimensions, poisoned surroundings, thread counts. */
 #include <stdio.h>
 
-#include "src/base/alloc.h"
-#include "src/kernels/cpu/product.h"
+#include "src/base/alloc_testing.h"
+#include "src/kernels/cpu/product_testing.h"
 #include "tests/kernels/kernel_test.h"
 
 typedef struct problem {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "tests/models/checkpointing.h"
 
 /* What is checkpointed, and how. */

@@ -1,9 +1,9 @@
 /* Which rows the cache of keys and values holds. */
+#include "src/base/alloc_testing.h"
 #include "src/models/kv_cache.h"
 
 #include <limits.h>
 
-#include "src/base/alloc.h"
 #include "tests/test.h"
 
 typedef struct bench {

@@ -5,6 +5,7 @@
  * window, in all layers or the second) are transformers 5.23's numbers for
  * llama_odd_shape()'s shape with drawn weights. */
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "tests/models/golden_checks.h"
 #include "tests/models/llama_shape.h"
 #include "tests/models/model_checks.h"

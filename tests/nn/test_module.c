@@ -5,7 +5,7 @@
 #include <fsdp/dtensor.h>
 #include <fsdp/fsdp.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/nn/module.h"
 #include "tests/test.h"
 

@@ -3,7 +3,7 @@
  * sizes are in test_optimizer.c. */
 #include <fsdp/dtensor.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/comm/comm.h"
 #include "tests/optim/shards.h"
 #include "tests/test.h"

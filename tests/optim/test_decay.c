@@ -1,5 +1,5 @@
 /* Which parameters decay: transformers' Trainer.get_decay_parameter_names. */
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "tests/optim/shards.h"
 #include "tests/test.h"
 

@@ -7,6 +7,7 @@
 
 #include "src/base/json.h"
 #include "src/comm/comm.h"
+#include "src/comm/group_testing.h"
 #include "tests/optim/shards.h"
 #include "tests/test.h"
 

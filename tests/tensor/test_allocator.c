@@ -2,7 +2,7 @@
  * allocation of its own. */
 #include <sys/resource.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/philox.h"
 #include "src/tensor/allocator.h"
 #include "tests/test.h"

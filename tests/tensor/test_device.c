@@ -3,7 +3,8 @@
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
-#include "src/kernels/fake/stream.h"
+#include "src/base/alloc_testing.h"
+#include "src/kernels/fake/stream_testing.h"
 #include "src/tensor/tensor.h"
 #include "tests/test.h"
 

@@ -1,5 +1,5 @@
 /* Tensors: geometry, views, who owns what, reading elements, write guards, failing allocations. */
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/tensor/tensor.h"
 #include "tests/test.h"
 
@@ -337,7 +337,7 @@ TEST(device_options_are_checked)
 {
     fsdp_device *device;
     ASSERT_ERROR(fsdp_device_create(&(fsdp_device_options){.name = "gpu"}, &device),
-                 FSDP_ERR_INVALID, "unknown device 'gpu' (known: cpu, fake, meta)");
+                 FSDP_ERR_INVALID, "unknown device 'gpu' (known: cpu, meta, fake)");
     ASSERT_ERROR(fsdp_device_create(&(fsdp_device_options){.threads = -1}, &device),
                  FSDP_ERR_INVALID, "threads -1");
     ASSERT_ERROR(fsdp_device_create(&(fsdp_device_options){.isa = "x86-64-v9"}, &device),

@@ -2,7 +2,7 @@
  * against all sequences there are. */
 #include <stdlib.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/philox.h"
 #include "src/train/beam_search.h"

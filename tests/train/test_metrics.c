@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/train/metrics.h"
 #include "tests/test.h"
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/train/human.h"
 #include "src/train/rouge_report.h"
 #include "src/train/table.h"

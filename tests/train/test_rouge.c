@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/train/rouge.h"
 #include "tests/test.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/alloc.h"
+#include "src/base/alloc_testing.h"
 #include "src/base/io.h"
 #include "src/comm/comm.h"
 #include "src/train/trainer.h"

@@ -9,7 +9,6 @@
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/cpu/product.h"
 #include "src/kernels/cpu/scratch.h"
-#include "src/kernels/cpu/table.h"
 
 struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
@@ -191,8 +190,7 @@ fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c, fsdp_cpu_produc
     return FSDP_OK;
 }
 
-fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads, fsdp_kernel_context **context,
-                                  const fsdp_kernels **kernels)
+fsdp_status fsdp_kernel_context_create(const char *isa, int threads, fsdp_kernel_context **context)
 {
     fsdp_cpu_isa chosen = FSDP_CPU_ISA_V1;
     fsdp_cpu_multiplier multiplier;
@@ -214,7 +212,6 @@ fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads, fsdp_kernel_cont
     if ((status = fsdp_thread_pool_create(threads, &c->pool)) != FSDP_OK)
         goto fail;
     *context = c;
-    *kernels = fsdp_cpu_table(chosen);
     return FSDP_OK;
 fail:
     fsdp_kernels_cpu_close(c);

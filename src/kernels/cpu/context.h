@@ -23,6 +23,10 @@ enum {
     FSDP_KERNEL_SCRATCH_MIN = 1 << 18
 };
 
+/* The context of fsdp_kernels_cpu_open(), which adds the table; ended by fsdp_kernels_cpu_close().
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_create(const char *isa, int threads,
+                                                       fsdp_kernel_context **context);
 /* For fsdp_parallel_for. */
 fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c);
 /* Which table this context was opened with. */

@@ -42,8 +42,6 @@ bool fsdp_cpu_may_use_amx(void);
  * rows: 0.27 ms and 0.26), and a row's bits are the same in every batch. 0 where there are plain
  * loops alone. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
-/* Primitives held; for tests. */
-size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);
 
 /* May be called by several workers at once. FSDP_ERR_NOMEM. */
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,

@@ -12,7 +12,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/kernels/cpu/product.h"
+#include "src/kernels/cpu/product_testing.h"
 #include "src/kernels/cpu/scratch.h"
 
 /* libgomp's; its omp.h is not found by every compiler that can link it. */
@@ -316,10 +316,12 @@ bool fsdp_cpu_may_use_amx(void)
     return ((unsigned)dnnl_get_effective_cpu_isa() & amx) == amx;
 }
 
+#ifdef FSDP_TESTING
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products)
 {
     return products->count;
 }
+#endif
 
 /* --- create, destroy --- */
 

@@ -4,7 +4,7 @@
  * of k. */
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
-#include "src/kernels/cpu/product.h"
+#include "src/kernels/cpu/product_testing.h"
 
 enum {
     COLUMNS = 256 /* of C at a time: their sums stay in the cache */
@@ -36,11 +36,13 @@ void fsdp_cpu_products_begin(fsdp_cpu_products *products)
     (void)products;
 }
 
+#ifdef FSDP_TESTING
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products)
 {
     (void)products;
     return 0;
 }
+#endif
 
 bool fsdp_cpu_has_bf16(void)
 {

@@ -1,12 +1,11 @@
-/* Assembles one table of kernels per ISA out of the parts: each file of isa/ fills its own slots,
- * gemm.c and attention.c serve all ISAs and look at the context's. */
+/* Opens the CPU's kernels: assembles one table per ISA out of the parts: each file of isa/ fills
+ * its own slots, gemm.c and attention.c serve all ISAs and look at the context's. */
 #include <pthread.h>
 
 #include "src/kernels/cpu/attention.h"
+#include "src/kernels/cpu/context.h"
 #include "src/kernels/cpu/gemm.h"
 #include "src/kernels/cpu/isa/isa.h"
-#include "src/kernels/cpu/panel.h"
-#include "src/kernels/cpu/table.h"
 
 static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each constant once built */
 
@@ -46,7 +45,8 @@ DEFINE_BUILD(FSDP_CPU_ISA_V1, x86_64, "x86-64")
 DEFINE_BUILD(FSDP_CPU_ISA_V3, x86_64_v3, "x86-64-v3")
 DEFINE_BUILD(FSDP_CPU_ISA_V4, x86_64_v4, "x86-64-v4")
 
-const fsdp_kernels *fsdp_cpu_table(fsdp_cpu_isa isa)
+/* Built on the first call, from any thread. */
+static const fsdp_kernels *table_of(fsdp_cpu_isa isa)
 {
     static pthread_once_t once[FSDP_CPU_ISA_COUNT] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
                                                       PTHREAD_ONCE_INIT};
@@ -56,9 +56,10 @@ const fsdp_kernels *fsdp_cpu_table(fsdp_cpu_isa isa)
     return &tables[isa];
 }
 
-const fsdp_cpu_panels *fsdp_cpu_panels_of(const fsdp_kernel_context *c)
+fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads, fsdp_kernel_context **context,
+                                  const fsdp_kernels **kernels)
 {
-    static const fsdp_cpu_panels *const panels[FSDP_CPU_ISA_COUNT] = {
-        &fsdp_cpu_panels_x86_64, &fsdp_cpu_panels_x86_64_v3, &fsdp_cpu_panels_x86_64_v4};
-    return panels[fsdp_kernel_context_isa(c)];
+    FSDP_TRY(fsdp_kernel_context_create(isa, threads, context));
+    *kernels = table_of(fsdp_kernel_context_isa(*context));
+    return FSDP_OK;
 }

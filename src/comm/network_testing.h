@@ -1,4 +1,5 @@
-/* A network that tests imagine, to see what overlaps with computing and what does not.
+/* A network that tests imagine, to see what overlaps with computing and what does not; see
+ * Note [Hooks for tests] in src/base/alloc_testing.h.
  *
  * Each rank has a clock of its own, which nothing but the test and this file advances; nobody
  * sleeps and nothing is timed, so a busy machine changes no number. What a rank publishes carries
@@ -23,6 +24,19 @@ typedef struct fsdp_network {
  * off later, which share it. NULL: none. */
 void fsdp_group_set_network(fsdp_group *group, fsdp_network *network);
 
-/* Called by phase.c. After all peers were waited for, before they are told: */
+/* For phase.c: after a phase has waited for all peers, and before it publishes its end. No effect
+ * without a network. */
+#ifdef FSDP_TESTING
 void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase, const fsdp_phase_info *info);
 void fsdp_network_publish(fsdp_shared_buffer *buffer);
+#else
+static inline void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase,
+                                       const fsdp_phase_info *info)
+{
+    (void)buffer, (void)phase, (void)info;
+}
+static inline void fsdp_network_publish(fsdp_shared_buffer *buffer)
+{
+    (void)buffer;
+}
+#endif

@@ -1,9 +1,9 @@
 /* A device for tests: the CPU's memory and kernels behind a stream that runs late, at random
- * (src/kernels/fake/stream.h). A wait that is missing somewhere shows as other results, and under
- * ThreadSanitizer as a data race. */
+ * (src/kernels/fake/stream_testing.h). A wait that is missing somewhere shows as other results, and
+ * under ThreadSanitizer as a data race. */
 #include "src/kernels/cpu/product.h"
-#include "src/kernels/fake/stream.h"
-#include "src/tensor/device.h"
+#include "src/kernels/fake/stream_testing.h"
+#include "src/tensor/device_testing.h"
 
 enum {
     LAUNCHED_BYTES = 1 << 16 /* that a copy from the host takes with it; for more it waits */

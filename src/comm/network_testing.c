@@ -1,11 +1,18 @@
-/* See network.h. */
-#include "src/comm/network.h"
+/* See network_testing.h. */
+#include "src/comm/network_testing.h"
 
-#include "src/comm/phase.h"
+#include "src/comm/group_testing.h"
+#include "src/comm/phase_record.h"
 
 void fsdp_group_set_network(fsdp_group *group, fsdp_network *network)
 {
-    group->network = network;
+    fsdp_group_get_hooks(group)->network = network;
+    group->has_network = network != NULL;
+}
+
+static fsdp_network *network_of(const fsdp_group *group)
+{
+    return group->hooks ? group->hooks->network : NULL;
 }
 
 /* Neither is overwritten before all have looked: the peers' next WRITE waits for this READ, and
@@ -13,7 +20,9 @@ void fsdp_group_set_network(fsdp_group *group, fsdp_network *network)
 void fsdp_network_publish(fsdp_shared_buffer *buffer)
 {
     const fsdp_group *group = buffer->group;
-    atomic_store(&buffer->lanes[group->rank].published_ns[buffer->phase], group->network->now_ns);
+    const fsdp_network *n = network_of(group);
+    if (n)
+        atomic_store(&buffer->lanes[group->rank].published_ns[buffer->phase], n->now_ns);
 }
 
 /* When the last rank published what this phase waits for. */
@@ -31,7 +40,7 @@ static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
  * of its kind. New memory is told of, not sent. */
 static int64_t sent_ns(const fsdp_group *group, const fsdp_phase_info *info, int64_t published)
 {
-    fsdp_network *n = group->network;
+    fsdp_network *n = network_of(group);
     int64_t *free_ns = &n->free_ns[info->kind];
     double bytes = (double)info->bytes * (group->world_size - 1) / group->world_size;
     if (!(n->bytes_per_ns > 0) || info->kind == FSDP_KIND_BUFFER)
@@ -42,7 +51,9 @@ static int64_t sent_ns(const fsdp_group *group, const fsdp_phase_info *info, int
 
 void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase, const fsdp_phase_info *info)
 {
-    fsdp_network *n = buffer->group->network;
+    fsdp_network *n = network_of(buffer->group);
+    if (!n)
+        return;
     int64_t visible =
         published_ns(buffer, phase == FSDP_PHASE_READ ? FSDP_PHASE_WRITE : FSDP_PHASE_READ);
     if (phase == FSDP_PHASE_READ)

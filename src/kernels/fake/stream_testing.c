@@ -1,6 +1,6 @@
-/* See stream.h. Commands lie in a ring of bytes, one after the other, none of them in two pieces.
- * One lock; the worker sleeps and computes without it. */
-#include "src/kernels/fake/stream.h"
+/* See stream_testing.h. Commands lie in a ring of bytes, one after the other, none of them in two
+ * pieces. One lock; the worker sleeps and computes without it. */
+#include "src/kernels/fake/stream_testing.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * Contexts are streams. */
 #include <stddef.h>
 
-#include "src/kernels/fake/stream.h"
+#include "src/kernels/fake/stream_testing.h"
 
 static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
 {

@@ -1,0 +1,23 @@
+/* Writes and syncs that fail on request; see Note [Hooks for tests] in alloc_testing.h. */
+#pragma once
+#include <stdbool.h>
+
+typedef enum fsdp_io_call {
+    FSDP_IO_WRITE,
+    FSDP_IO_SYNC
+} fsdp_io_call;
+
+/* The n-th such call of the calling thread from now on (1: the next) fails with `error`, an errno;
+ * n 0: none does. */
+void fsdp_io_fail_at(fsdp_io_call call, long n, int error);
+
+/* For atomic_file.c: counts a call. True, and sets errno, if it is the one that fails. */
+#ifdef FSDP_TESTING
+bool fsdp_io_should_fail(fsdp_io_call call);
+#else
+static inline bool fsdp_io_should_fail(fsdp_io_call call)
+{
+    (void)call;
+    return false;
+}
+#endif

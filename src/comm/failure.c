@@ -1,0 +1,101 @@
+/* Failures of a group: what a rank posts for its peers, and what they then return. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/comm/group.h"
+
+void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call)
+{
+    if (!group->control)
+        return;
+    fsdp_comm_location at = {.step = step};
+    fsdp_comm_copy_text(at.unit, sizeof at.unit, unit);
+    fsdp_comm_copy_text(at.call, sizeof at.call, call);
+    fsdp_comm_place_set(&fsdp_group_board(group)->at, &at);
+}
+
+fsdp_comm_location fsdp_group_location(const fsdp_group *group)
+{
+    if (!group->control)
+        return (fsdp_comm_location){0};
+    return fsdp_comm_place_get(&fsdp_group_board(group)->at);
+}
+
+bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind)
+{
+    if (!group->control)
+        return true;
+    /* What all agreed upon is told of the rank that it happened on, whoever comes first. */
+    const int own = fsdp_group_world_rank(group, group->rank);
+    int rank = kind == FSDP_FAILURE_OF_RANK && group->culprit ? group->culprit - 1 : own;
+    fsdp_comm_failure failure = {.rank = rank,
+                                 .status = (int32_t)status,
+                                 .kind = kind,
+                                 .at = fsdp_comm_place_get(&group->control->board[rank].at)};
+    char where[160];
+    fsdp_comm_location_describe(&failure.at, where, sizeof where);
+    if (kind == FSDP_FAILURE_OF_ALL && where[0])
+        (void)fsdp_error(status, "%s (rank %d%s)", fsdp_last_error(), own, where);
+    const char *message = fsdp_last_error();
+    snprintf(where, sizeof where, "rank %d: ", rank);
+    if (rank != own && strncmp(message, where, strlen(where)) == 0)
+        message += strlen(where); /* fsdp_agree()'s */
+    fsdp_comm_copy_text(failure.message, sizeof failure.message, message);
+    return fsdp_comm_control_abort(group->control, own, &failure);
+}
+
+fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status)
+{
+    return fsdp_group_post(group, status, FSDP_FAILURE_OF_ALL)
+               ? status
+               : fsdp_comm_control_error(group->control);
+}
+
+fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s)
+{
+    const int own = fsdp_group_world_rank(group, group->rank);
+    fsdp_comm_failure failure = {.rank = accused,
+                                 .status = FSDP_ERR_COMM,
+                                 .kind = FSDP_FAILURE_STOPPED,
+                                 .at = fsdp_comm_place_get(&group->control->board[accused].at)};
+    snprintf(failure.message, sizeof failure.message,
+             "has not moved for %.1f s (stopped by a signal or a debugger?), and rank %d waits "
+             "for it",
+             silent_s, own);
+    fsdp_comm_control_abort(group->control, own, &failure);
+    return fsdp_comm_control_error(group->control);
+}
+
+void fsdp_group_abort(fsdp_group *group, fsdp_status status)
+{
+    if (group && status != FSDP_OK)
+        fsdp_group_post(group, status, FSDP_FAILURE_OF_RANK);
+}
+
+fsdp_status fsdp_group_check(const fsdp_group *group)
+{
+    if (!group || !group->control || !fsdp_comm_control_aborted(group->control))
+        return FSDP_OK;
+    return fsdp_comm_control_error(group->control);
+}
+
+static bool is_gone(const fsdp_group *group, int rank)
+{
+    const int peer = fsdp_group_world_rank(group, rank);
+    return atomic_load(&group->control->board[peer].left) ||
+           fsdp_heartbeat_silent_s(group->heartbeat, peer) > 0;
+}
+
+bool fsdp_group_lacks_peer(const fsdp_group *group)
+{
+    fsdp_comm_failure first;
+    if (!group || !group->control)
+        return false;
+    if (fsdp_comm_control_failure(group->control, &first) &&
+        (first.kind == FSDP_FAILURE_DIED || first.kind == FSDP_FAILURE_STOPPED))
+        return true;
+    for (int r = 0; r < group->world_size; r++)
+        if (r != group->rank && is_gone(group, r))
+            return true;
+    return false;
+}

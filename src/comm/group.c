@@ -1,0 +1,164 @@
+/* Life of a group and of its shared buffers, which hold each other: a buffer keeps its group, and a
+ * group that was split off keeps the buffer of its parent in which its scratch is. */
+#include <stdlib.h>
+
+#include "src/base/alloc.h"
+#include "src/comm/group_testing.h"
+#include "src/comm/phase_record.h"
+
+static const double default_timeout_s = 600;
+static const double default_stall_s = 4; /* with the polls, the error comes within 5 s */
+static const int64_t spin_limit_ns = 25000;
+
+/* A number of seconds in the environment, at least `least`; `*seconds` stays if it is not set. */
+static fsdp_status read_seconds(const char *name, double least, double *seconds)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text || !*text)
+        return FSDP_OK;
+    double read = strtod(text, &end);
+    if (*end || !(read >= least) || read > 1e9)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "environment: %s is '%s', not a number of seconds from %g to 1e9", name,
+                          text, least);
+    *seconds = read;
+    return FSDP_OK;
+}
+
+static fsdp_status read_limits(fsdp_group *group)
+{
+    double timeout_s = default_timeout_s;
+    group->stall_s = default_stall_s;
+    FSDP_TRY(read_seconds("FSDP_TIMEOUT_S", 1e-3, &timeout_s));
+    FSDP_TRY(read_seconds("FSDP_STALL_S", 0, &group->stall_s));
+    group->timeout_ns = (int64_t)(timeout_s * 1e9);
+    return FSDP_OK;
+}
+
+void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer)
+{
+    buffer->group = group;
+    buffer->next = group->buffers;
+    buffer->place = &group->buffers;
+    if (buffer->next)
+        buffer->next->place = &buffer->next;
+    group->buffers = buffer;
+}
+
+fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops)
+{
+    FSDP_TRY(read_limits(group));
+    group->ops = ops;
+    group->refs = 1;
+    group->next_buffer = 1;
+    if (!group->control)
+        return FSDP_OK;
+    fsdp_shared_buffer *scratch = &group->scratch;
+    unsigned char *base =
+        (unsigned char *)group->control + fsdp_comm_control_scratch_offset(group->world_size);
+    scratch->lanes = (fsdp_phase_lane *)(void *)base;
+    scratch->data = base + fsdp_phase_lanes_bytes(group->world_size);
+    scratch->bytes = (size_t)group->world_size * FSDP_SCRATCH_SLOT_BYTES;
+    fsdp_shared_buffer_link(group, scratch);
+    fsdp_group_set_threads(group, 1);
+    atomic_store(&group->control->board[group->rank].joined, 1);
+    return FSDP_OK;
+}
+
+void fsdp_group_release(fsdp_group *group)
+{
+    if (--group->refs > 0)
+        return;
+    group->ops->close(group);
+    fsdp_shared_buffer_destroy(group->home);
+    fsdp_group_release_hooks(group);
+    fsdp_free(group->members);
+    fsdp_free(group);
+}
+
+static void unlink_buffer(fsdp_shared_buffer *buffer)
+{
+    *buffer->place = buffer->next;
+    if (buffer->next)
+        buffer->next->place = buffer->place;
+}
+
+void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer)
+{
+    if (!buffer)
+        return;
+    fsdp_group *group = buffer->group;
+    unlink_buffer(buffer);
+    group->ops->memory_release(&buffer->memory);
+    fsdp_free(buffer);
+    fsdp_group_release(group);
+}
+
+void fsdp_destroy_process_group(fsdp_group *group)
+{
+    if (!group)
+        return;
+    if (group->control && !group->members)
+        atomic_store(&fsdp_group_board(group)->left, 1);
+    fsdp_group_release(group);
+}
+
+/* ---- what it is and counts ---- */
+
+int fsdp_group_rank(const fsdp_group *group)
+{
+    return group ? group->rank : 0;
+}
+
+int fsdp_group_world_size(const fsdp_group *group)
+{
+    return group ? group->world_size : 1;
+}
+
+int fsdp_group_local_rank(const fsdp_group *group)
+{
+    return group->local_rank;
+}
+
+int fsdp_group_local_world_size(const fsdp_group *group)
+{
+    return group->local_world_size;
+}
+
+const char *fsdp_group_backend(const fsdp_group *group)
+{
+    return group->ops->name;
+}
+
+const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group)
+{
+    return &group->counters;
+}
+
+fsdp_comm_counters fsdp_group_get_counters(const fsdp_group *group)
+{
+    return group->counters;
+}
+
+int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters)
+{
+    int64_t sum = 0;
+    for (int kind = 0; kind < FSDP_KIND_COUNT; kind++)
+        sum += counters->wait_ns[kind];
+    return sum;
+}
+
+void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes)
+{
+    group->counters.calls[kind]++;
+    group->counters.logical_bytes[kind] += logical_bytes;
+}
+
+void fsdp_group_set_threads(fsdp_group *group, int threads)
+{
+    if (group->control)
+        group->spin_ns = (int64_t)group->control->world_size * threads <= group->control->cores
+                             ? spin_limit_ns
+                             : 0;
+}

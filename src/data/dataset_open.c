@@ -1,0 +1,55 @@
+/* Opening a dataset: which kind a path and the options name. */
+#include <inttypes.h>
+
+#include "src/base/io.h"
+#include "src/data/dataset.h"
+
+enum {
+    ROW_TOKENS = 1024 /* of token files: llm.c's, and GPT-2's context */
+};
+
+/* Data are opened by every rank, and looked at before they are read. */
+static fsdp_status check_is_kept(const char *path)
+{
+    const fsdp_status status = fsdp_path_check(path);
+    if (status != FSDP_ERR_INVALID)
+        return status;
+    return fsdp_error(status,
+                      "%s: neither a regular file nor a directory; data are read more than once, "
+                      "and by every rank, which a pipe does not allow: write them to a file",
+                      path);
+}
+
+fsdp_status fsdp_dataset_open(const char *path, const fsdp_dataset_options *options,
+                              fsdp_dataset **out)
+{
+    fsdp_dataset_options full;
+    FSDP_TRY(fsdp_dataset_complete_options(options, &full));
+    FSDP_TRY(check_is_kept(path));
+    bool tokens = false;
+    FSDP_TRY(fsdp_is_token_path(path, &tokens));
+    if (!full.max_length)
+        full.max_length =
+            tokens && full.max_positions > ROW_TOKENS ? ROW_TOKENS : full.max_positions;
+    if (!tokens && full.split_documents && !full.validation)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: documents are split at token %" PRId32
+                          " (--document-token) in token files (.bin) only",
+                          path, full.document_token);
+    if (full.span_corruption) {
+        fsdp_dataset_complete_lengths(&full);
+        return fsdp_span_dataset_open(path, tokens, &full, out);
+    }
+    if (!tokens)
+        return fsdp_text_dataset_open(path, &full, out);
+    if (full.split != FSDP_SPLIT_ALL)
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: a folder of token files has files for validation, not a split",
+                          path);
+    if (full.task != FSDP_TASK_CAUSAL_LM)
+        return fsdp_error(
+            FSDP_ERR_INVALID, "%s: token files are for causal language modeling%s", path,
+            full.task == FSDP_TASK_SEQ2SEQ ? " and span corruption; pairs come as JSON lines or CSV"
+                                           : "; other tasks take JSON lines");
+    return fsdp_token_dataset_open(path, &full, out);
+}

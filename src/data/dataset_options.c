@@ -1,0 +1,82 @@
+/* Options of a dataset: checks, and defaults filled in. */
+#include <inttypes.h>
+
+#include "src/data/dataset.h"
+
+fsdp_status fsdp_dataset_check_has_pairs(const fsdp_dataset_options *o, bool pairs)
+{
+    if (pairs || (o->cleaning == FSDP_CLEANING_NONE && !o->skip_long_summaries))
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_ERR_INVALID, "%s is for pairs of texts in CSV, for sequence to sequence models",
+        o->cleaning == FSDP_CLEANING_NONE ? "leaving out long summaries" : "WikiHow's cleaning");
+}
+
+void fsdp_dataset_complete_lengths(fsdp_dataset_options *o)
+{
+    if (!o->max_source_length)
+        o->max_source_length = 512;
+    if (!o->max_target_length)
+        o->max_target_length = 150;
+}
+
+static fsdp_status check_options(const fsdp_dataset_options *o)
+{
+    if (o->max_source_length < 0 || o->max_target_length < 0 || o->max_length < 0 ||
+        o->max_positions < 0 || o->max_samples < 0 || o->vocab_size < 0 || o->type_vocab_size < 0 ||
+        o->num_classes < 0)
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "dataset: negative option (max source length %d, max target length %d, "
+            "max length %" PRId64 ", max positions %" PRId64 ", max samples %" PRId64
+            ", vocab size %" PRId64 ", type vocab size %" PRId64 ", classes %" PRId64 ")",
+            o->max_source_length, o->max_target_length, o->max_length, o->max_positions,
+            o->max_samples, o->vocab_size, o->type_vocab_size, o->num_classes);
+    if (o->span_corruption && o->task != FSDP_TASK_SEQ2SEQ)
+        return fsdp_error(FSDP_ERR_INVALID, "dataset: span corruption is for sequence to sequence "
+                                            "models");
+    FSDP_TRY(fsdp_dataset_check_has_pairs(o, o->task == FSDP_TASK_SEQ2SEQ && !o->span_corruption));
+    if (o->max_positions && o->max_length > o->max_positions)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "dataset: rows of up to %" PRId64
+                          " tokens, but the model has positions for %" PRId64,
+                          o->max_length, o->max_positions);
+    if (o->task != FSDP_TASK_SEQ2SEQ && o->target_column && !o->source_column)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "dataset: target column '%s' without a source column: a completion needs "
+                          "a prompt",
+                          o->target_column);
+    return FSDP_OK;
+}
+
+static void complete_columns(fsdp_dataset_options *o)
+{
+    if (!o->source_prefix)
+        o->source_prefix = "";
+    if (o->task != FSDP_TASK_SEQ2SEQ)
+        return;
+    if (!o->source_column)
+        o->source_column = "text";
+    if (!o->target_column)
+        o->target_column = "headline";
+}
+
+fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
+                                          fsdp_dataset_options *full)
+{
+    fsdp_dataset_options o = given ? *given : (fsdp_dataset_options){0};
+    FSDP_TRY(check_options(&o));
+    if (!o.max_positions)
+        o.max_positions = INT64_MAX;
+    if (!o.max_samples)
+        o.max_samples = INT64_MAX;
+    if (!o.vocab_size)
+        o.vocab_size = o.tokenizer ? fsdp_tokenizer_vocab_size(o.tokenizer) : INT32_MAX;
+    if (!o.type_vocab_size)
+        o.type_vocab_size = INT32_MAX;
+    if (!o.num_classes)
+        o.num_classes = INT32_MAX;
+    complete_columns(&o);
+    *full = o;
+    return FSDP_OK;
+}

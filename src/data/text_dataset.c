@@ -1,0 +1,129 @@
+/* Rows with texts: a file of CSV or JSON lines, or a folder of WikiHow's, and the share of them
+ * that is a split. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/base/io.h"
+#include "src/data/dataset.h"
+#include "src/data/titles.h"
+
+/* `path`, or the WikiHow file in that folder; owned by the caller. */
+static fsdp_status find_file(const char *path, char **file)
+{
+    static const char *const names[] = {"wikihowAll.csv", "wikihowSep.csv"};
+    if (!fsdp_path_is_directory(path)) {
+        *file = fsdp_strdup(path);
+        return *file ? FSDP_OK : FSDP_ERR_NOMEM;
+    }
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+        char *candidate = fsdp_path_join(path, names[i]);
+        if (!candidate)
+            return FSDP_ERR_NOMEM;
+        if (fsdp_path_is_file(candidate)) {
+            *file = candidate;
+            return FSDP_OK;
+        }
+        fsdp_free(candidate);
+    }
+    return fsdp_error(FSDP_ERR_NOT_FOUND,
+                      "%s: holds neither wikihowAll.csv nor wikihowSep.csv; name a file in it",
+                      path);
+}
+
+static bool ends_with(const char *text, const char *ending)
+{
+    size_t length = strlen(text), n = strlen(ending);
+    return length >= n && strcasecmp(text + length - n, ending) == 0;
+}
+
+static int next_visible(FILE *file)
+{
+    int byte = fgetc(file);
+    while (byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r')
+        byte = fgetc(file);
+    return byte;
+}
+
+/* By name, else by the first bytes that are no white space nor byte order mark: JSON lines begin
+ * with a brace and the quote of a key; a text may begin with "{{". */
+fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
+{
+    *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
+    if (*jsonl || ends_with(path, ".csv"))
+        return FSDP_OK;
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
+                          strerror(errno));
+    int byte = next_visible(file);
+    if (byte == 0xEF && fgetc(file) == 0xBB && fgetc(file) == 0xBF)
+        byte = next_visible(file); /* behind a byte order mark */
+    *jsonl = byte == '{' && next_visible(file) == '"';
+    fclose(file);
+    return FSDP_OK;
+}
+
+/* Of all rows those that the split has where no list says so. */
+static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
+                              const fsdp_dataset_options *options)
+{
+    const int64_t rows = fsdp_dataset_len(dataset), held_back = rows / 6 + (rows % 6 != 0);
+    const int64_t train = rows - held_back;
+    if (train < 1)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: 1 row, which cannot be split into training and validation", path);
+    const bool validation = options->split == FSDP_SPLIT_VALIDATION;
+    const int64_t len = validation ? held_back : train;
+    fsdp_dataset_narrow(dataset, validation ? train : 0,
+                        len < options->max_samples ? len : options->max_samples);
+    return FSDP_OK;
+}
+
+/* titles: the list of those that are wanted, or NULL. */
+static fsdp_status open_texts(const char *file, bool jsonl, const char *titles,
+                              const fsdp_dataset_options *options, fsdp_dataset **out)
+{
+    const bool share = options->split != FSDP_SPLIT_ALL && !titles;
+    fsdp_dataset_options all = *options;
+    fsdp_dataset *dataset;
+    if (share)
+        all.max_samples = INT64_MAX;
+    if (!jsonl)
+        fsdp_dataset_complete_lengths(&all);
+    FSDP_TRY(jsonl ? fsdp_jsonl_dataset_open(file, &all, &dataset)
+                   : fsdp_csv_dataset_open(file, titles, &all, &dataset));
+    fsdp_status status = share ? take_share(dataset, file, options) : FSDP_OK;
+    if (status == FSDP_OK)
+        *out = dataset;
+    else
+        fsdp_dataset_close(dataset);
+    return status;
+}
+
+fsdp_status fsdp_text_dataset_open(const char *path, const fsdp_dataset_options *options,
+                                   fsdp_dataset **out)
+{
+    char *file = NULL, *titles = NULL;
+    FSDP_TRY(find_file(path, &file));
+    bool jsonl = false;
+    fsdp_status status = fsdp_is_jsonl_path(file, &jsonl);
+    if (status == FSDP_OK && !jsonl && options->task == FSDP_TASK_CLASSIFICATION)
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "%s: classification takes JSON lines of ids; texts would need BERT's "
+                            "tokenizer, which is not here",
+                            file);
+    if (status == FSDP_OK && jsonl) {
+        status = fsdp_dataset_check_has_pairs(options, false);
+        fsdp_error_context(status, "%s", file);
+    }
+    if (status == FSDP_OK && !jsonl)
+        status = fsdp_titles_find(file, options->split, &titles);
+    if (status == FSDP_OK)
+        status = open_texts(file, jsonl, titles, options, out);
+    fsdp_free(titles);
+    fsdp_free(file);
+    return status;
+}

@@ -1,0 +1,6 @@
+/* See Note [Hooks for tests] in src/base/alloc_testing.h. */
+#pragma once
+#include "src/kernels/cpu/product.h"
+
+/* Primitives in the cache; 0 without oneDNN. */
+size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);
