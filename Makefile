@@ -92,7 +92,9 @@ LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CXX:%.cc=$(BUILD)/%.cc.o) \
          $(foreach isa,$(ISAS),$(ISA_C:%.c=$(BUILD)/%.$(isa).o))
 CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
 TEST_LIB := $(BUILD)/libfsdp$(if $(SANITIZE),-tests.so,.a)
-TESTS := $(TEST_C:%.c=$(BUILD)/%)
+# One program for each folder of tests.
+TESTS := $(patsubst %,$(BUILD)/%tests,$(sort $(dir $(TEST_C))))
+TEST_O := $(TEST_C:%.c=$(BUILD)/%.o)
 TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
@@ -102,7 +104,7 @@ BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so) examples
 lib: $(BUILD)/libfsdp.a
 # Everything compiled and nothing linked: for the warnings of another compiler.
-objects: $(LIB_O) $(CLI_O) $(TEST_SUPPORT_O) $(TESTS:%=%.o) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
+objects: $(LIB_O) $(CLI_O) $(TEST_SUPPORT_O) $(TEST_O) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
 tests: $(TESTS)
 examples: $(EXAMPLES)
 benches: $(BENCHES)
@@ -172,10 +174,13 @@ $(BUILD)/libfsdp-tests.so: $(LIB_O)
 $(BUILD)/fsdp: $(CLI_O) $(BUILD)/libfsdp.a
 	@echo "  LD $@"
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
-# Each holds the library, but for a debugger only with DEBUG=1: all of them would take 2.7 GiB.
-$(TESTS): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(TEST_LIB)
-	@$(if $(V),,echo "  LD $@")
-	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
+# Each holds the library, but for a debugger only with DEBUG=1.
+define tests_rule
+$(BUILD)/$(1)tests: $(filter $(BUILD)/$(1)%,$(TEST_O)) $(TEST_SUPPORT_O) $(TEST_LIB)
+	@$(if $(V),,echo "  LD $$@")
+	$(Q)$(CC) -o $$@ $$^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
+endef
+$(foreach folder,$(sort $(dir $(TEST_C))),$(eval $(call tests_rule,$(folder))))
 $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
@@ -185,7 +190,7 @@ $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 # With a folder of libraries nothing is installed.
 SETUP := $(if $(DEPS_JANSSON),,deps)
-# The set-up (packages), then every test. T=param runs the programs whose path contains it.
+# The set-up (packages), then every test. T=fsdp/overlap runs tests/fsdp/test_overlap.c; see tests/run.sh.
 test: $(SETUP)
 	@$(MAKE) --no-print-directory $(JOBS) run-tests
 .PHONY: run-tests
@@ -263,7 +268,7 @@ help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
 	@echo "make demo       install packages, build, fine-tune T5 on two ranks, show the result"
 	@echo "make pretrain   install packages, build, pretrain a small T5 (an hour; goes on where it was)"
-	@echo "make test       install packages, build, all tests (T=substring: some of them)"
+	@echo "make test       install packages, build, all tests (T=fsdp/overlap: those of tests/fsdp/test_overlap.c; or a test's name)"
 	@echo "make deps       install the Debian packages alone"
 	@echo "make deps-folder DEPS_DIR=DIR  unpack headers and static libraries into DIR (build/deps),"
 	@echo "                which may be carried elsewhere; make DEPS_DIR=DIR then needs none installed"
