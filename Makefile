@@ -101,9 +101,9 @@ TESTING_O := $(patsubst %.c,$(BUILD)/%.testing.o,$(HOOKED_C) $(TESTING_C)) \
              $(filter-out $(HOOKED_C:%.c=$(BUILD)/%.o),$(LIB_O))
 CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
 TEST_LIB := $(BUILD)/libfsdp-$(if $(SANITIZE),tests.so,testing.a)
-TESTS := $(TEST_C:%.c=$(BUILD)/%)
-# These link the library that is installed.
-RELEASE_TESTS := $(filter $(BUILD)/tests/release/%,$(TESTS))
+# One program for each folder of tests. That of tests/release links the library that is installed.
+TESTS := $(patsubst %,$(BUILD)/%tests,$(sort $(dir $(TEST_C))))
+TEST_O := $(TEST_C:%.c=$(BUILD)/%.o)
 TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
 EXAMPLES := $(EXAMPLE_C:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
@@ -113,7 +113,7 @@ BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so.0 $(BUILD)/libfsdp.so) examples
 lib: $(BUILD)/libfsdp.a
 # Everything compiled and nothing linked: for the warnings of another compiler.
-objects: $(LIB_O) $(TESTING_O) $(CLI_O) $(TEST_SUPPORT_O) $(TESTS:%=%.o) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
+objects: $(LIB_O) $(TESTING_O) $(CLI_O) $(TEST_SUPPORT_O) $(TEST_O) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
 tests: $(TESTS) $(BUILD)/fsdp-testing
 examples: $(EXAMPLES)
 benches: $(BENCHES)
@@ -199,13 +199,14 @@ $(BUILD)/fsdp: $(CLI_O) $(BUILD)/libfsdp.a
 $(BUILD)/fsdp-testing: $(CLI_O) $(TEST_LIB)
 	@echo "  LD $@"
 	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
-# Each holds the library, but for a debugger only with DEBUG=1: all of them would take 2.7 GiB.
-$(filter-out $(RELEASE_TESTS),$(TESTS)): $(BUILD)/%: $(BUILD)/%.o $(TEST_SUPPORT_O) $(TEST_LIB)
-	@$(if $(V),,echo "  LD $@")
-	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
-$(RELEASE_TESTS): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/tests/test_main.o $(if $(SANITIZE),$(TEST_LIB),$(BUILD)/libfsdp.a)
-	@$(if $(V),,echo "  LD $@")
-	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
+# Each holds the library, but for a debugger only with DEBUG=1.
+RELEASE_LIB := $(if $(SANITIZE),$(TEST_LIB),$(BUILD)/libfsdp.a)
+define tests_rule
+$(BUILD)/$(1)tests: $(filter $(BUILD)/$(1)%,$(TEST_O)) $(if $(filter tests/release/,$(1)),$(BUILD)/tests/test_main.o $(RELEASE_LIB),$(TEST_SUPPORT_O) $(TEST_LIB))
+	@$(if $(V),,echo "  LD $$@")
+	$(Q)$(CC) -o $$@ $$^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
+endef
+$(foreach folder,$(sort $(dir $(TEST_C))),$(eval $(call tests_rule,$(folder))))
 $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 	@$(if $(V),,echo "  LD $@")
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
@@ -215,7 +216,7 @@ $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 # With a folder of libraries nothing is installed.
 SETUP := $(if $(DEPS_JANSSON),,deps)
-# The set-up (packages), then every test. T=param runs the programs whose path contains it.
+# The set-up (packages), then every test. T=fsdp/overlap runs tests/fsdp/test_overlap.c; see tests/run.sh.
 test: $(SETUP)
 	@$(MAKE) --no-print-directory $(JOBS) run-tests
 .PHONY: run-tests
@@ -293,7 +294,7 @@ help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
 	@echo "make demo       install packages, build, fine-tune T5 on two ranks, show the result"
 	@echo "make pretrain   install packages, build, pretrain a small T5 (an hour; goes on where it was)"
-	@echo "make test       install packages, build, all tests (T=substring: some of them)"
+	@echo "make test       install packages, build, all tests (T=fsdp/overlap: those of tests/fsdp/test_overlap.c; or a test's name)"
 	@echo "make deps       install the Debian packages alone"
 	@echo "make deps-folder DEPS_DIR=DIR  unpack headers and static libraries into DIR (build/deps),"
 	@echo "                which may be carried elsewhere; make DEPS_DIR=DIR then needs none installed"

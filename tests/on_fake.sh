@@ -1,6 +1,7 @@
-# What the scripts named test_on_fake.sh share: `. on_fake.sh; on_fake PROGRAM...` runs programs and
-# scripts below tests/ once more on a device that computes late (FSDP_DEVICE=fake; Note [Delays] in
-# src/kernels/fake/stream_testing.h): what nobody waits for is missed, and under ThreadSanitizer it is a data
+# What the scripts named test_on_fake.sh share: `. on_fake.sh; on_fake PROGRAM...` runs files of
+# tests (fsdp/test_hsdp) and scripts below tests/ once more on a device that computes late
+# (FSDP_DEVICE=fake; Note [Delays] in src/kernels/fake/stream_testing.h): a missing wait gives other
+# results, and under ThreadSanitizer it is a data
 # race. What $TEST_SKIP leaves out is left out here too. Three run at a time, since mostly
 # they wait for the device.
 build=${FSDP_BUILD:-build}
@@ -14,10 +15,9 @@ field() { grep -E '^[0-9]+ passed, [0-9]+ failed' "$2" | tail -n 1 | cut -d ' ' 
 is_left_out() { [ -n "${TEST_SKIP:-}" ] && echo "$1" | grep -Eq -- "$TEST_SKIP"; }
 run() { # PROGRAM
     case $1 in
-    *.sh) path=$(dirname "$0")/../$1 ;;
-    *) path=$build/tests/$1 ;;
-    esac
-    FSDP_DEVICE=fake "$path" >"$(log_of "$1")" 2>&1
+    *.sh) FSDP_DEVICE=fake "$(dirname "$0")/../$1" ;;
+    *) FSDP_DEVICE=fake "$build/tests/${1%/*}/tests" --file "${1##*/}" ;;
+    esac >"$(log_of "$1")" 2>&1
     echo $? >"$(log_of "$1").rc"
 }
 # share K PROGRAM...: every third of the programs

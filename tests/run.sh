@@ -1,14 +1,17 @@
 #!/bin/sh
-# usage: tests/run.sh BUILD [FILTER]: run every test program under BUILD/tests and every script,
-# print progress in order, end with the sum. FILTER is a substring of the program's path. Programs
-# whose path matches the extended regular expression $TEST_SKIP are left out, and listed. With
-# TEST_AGAIN=1 what fails runs once more, which counts; both are shown, and the end tells of it.
+# usage: tests/run.sh BUILD [FILTER]: run every file of tests, each in a process of its own, and every
+# script; print progress in order, end with the ten slowest, the failures and the sum. FILTER is a
+# substring of a file's path, with or without "test_" (fsdp/overlap: tests/fsdp/test_overlap.c); where
+# it is one of no path, it is of a test's name, alone or after its folder (fsdp/NAME). Files and
+# scripts whose path matches the extended regular expression $TEST_SKIP are left out, and listed. With
+# TEST_AGAIN=1 what fails runs once more, which counts; both are shown, and the end names it. Seconds of
+# each go to BUILD/test-times.tsv.
 build=$1
 filter=${2:-}
 # Two of these at a time: they compute, and where ranks or threads wait for each other, it may take
 # longer. All others, whose ranks wait at every step or who look at the clock, have the machine to
 # themselves, and come last.
-beside='/tests/(autograd|base|ckpt|data|dtensor|kernels|models|nn|optim|tensor|text)/'
+beside='^tests/(autograd|base|ckpt|data|dtensor|kernels|models|nn|optim|tensor|text)/'
 beside="$beside|cli/test_(checkpoint|compare|evaluate|fsdp2_train|generate|verify)\.sh$"
 lanes=2
 dir=$(mktemp -d) || exit 1
@@ -21,34 +24,66 @@ FSDP_BUILD=$build
 export FSDP_TESTS FSDP_BUILD
 passed=0 failed=0 skipped=0 started=0 reported=0
 
-programs=$(find "$build/tests" -type f -name 'test_*' ! -name '*.o' ! -name '*.d' | sort)
+# The tests of tests/FOLDER/test_X.c are run by BUILD/tests/FOLDER/tests --file test_X.
+programs=$(cd "$(dirname "$0")" && find . -name 'test_*.c' ! -path ./test_main.c | sed 's|^\.|tests|; s|\.c$||' | sort)
 scripts=$(find "$(dirname "$0")" -name 'test_*.sh' | sort)
 if [ -n "${TEST_SKIP:-}" ]; then
     programs=$(printf '%s\n' $programs | grep -Ev -- "$TEST_SKIP")
     printf '%s\n' $scripts | grep -E -- "$TEST_SKIP" | sed 's/^/left out here: /'
     scripts=$(printf '%s\n' $scripts | grep -Ev -- "$TEST_SKIP")
 fi
-chosen=$(printf '%s\n' $programs $scripts | grep -- "$filter")
+# with_path: those of the lines whose path contains FILTER, also if written without "test_"
+with_path() {
+    while read -r path; do
+        case $path in *"$filter"*) echo "$path"; continue ;; esac
+        case ${path%/test_*}/${path##*/test_} in *"$filter"*) echo "$path" ;; esac
+    done
+}
+# with_name: files that have a test whose name, after its folder, contains FILTER
+with_name() {
+    for program in "$build"/tests/*/tests; do "$program" --list; done |
+        sed -n 's|^\(.*\)\.c\t|\1\t|p' | while IFS="$(printf '\t')" read -r file name; do
+            folder=${file%/*}
+            case ${folder##*/}/$name in *"$filter"*) echo "$file" ;; esac
+        done | sort -u
+}
+names=
+chosen=$(printf '%s\n' $programs $scripts | with_path)
+if [ -z "$chosen" ]; then
+    names=${filter##*/}
+    chosen=$(printf '%s\n' "$(with_name)" | grep -Fx -- "$programs")
+fi
+if [ -z "$chosen" ]; then
+    echo "T=$filter: no path of a file or script of tests contains it, nor any test's name"
+    exit 1
+fi
 total=$(printf '%s\n' $chosen | grep -c .)
 
 # try NUMBER PROGRAM: leaves NUMBER.log, sets rc
 try() {
-    timeout "${TEST_TIMEOUT:-300}" "$2" >"$dir/$1.log" 2>&1 &
-    echo $! >"$dir/$1.pid"
+    case $2 in
+    *.sh) set -- "$1" "$2" "$2" ;;
+    *) set -- "$1" "$2" "$build/${2%/*}/tests" --file "${2##*/}" $names ;;
+    esac
+    number=$1
+    shift 2
+    timeout "${TEST_TIMEOUT:-300}" "$@" >"$dir/$number.log" 2>&1 &
+    echo $! >"$dir/$number.pid"
     wait $! 2>/dev/null # which would tell of signals; the line does
     rc=$?
     [ -d "$dir" ] || exit # interrupted
-    rm "$dir/$1.pid"
+    rm "$dir/$number.pid"
 }
+now() { cut -d ' ' -f 1 /proc/uptime; }
 # run NUMBER PROGRAM: leaves NUMBER.log, .seconds, .first if there was one before and, last, .rc
 run() {
-    start=$(date +%s)
+    start=$(now)
     try "$1" "$2"
     if [ $rc -ne 0 ] && [ "${TEST_AGAIN:-0}" = 1 ]; then
         { cat "$dir/$1.log"; echo "exit status $rc; again:"; } >"$dir/$1.first"
         try "$1" "$2"
     fi
-    echo $(($(date +%s) - start)) >"$dir/$1.seconds"
+    echo "$start $(now)" | awk '{ printf "%.2f\n", $2 - $1 }' >"$dir/$1.seconds"
     echo $rc >"$dir/$1.rc"
 }
 # report NUMBER PROGRAM: its line, what it skipped or how it failed; adds to the sums
@@ -65,16 +100,17 @@ report() {
         failed=$((failed + 1))
         line="exit status $rc"
     fi
-    echo "[$1/$total] ${2#"$build"/}: ${line:-no result} ($seconds s)"
+    echo "[$1/$total] $2: ${line:-no result} (${seconds%.*} s)"
+    printf '%s\t%s\n' "$2" "$seconds" >>"$dir/times"
     if [ -e "$dir/$1.first" ]; then
         tail -n 60 "$dir/$1.first" | sed 's/^/    /'
-        { echo "${2#"$build"/} failed at first:"; causes "$dir/$1.first"; } >>"$dir/failures"
+        { echo "$2 failed at first:"; causes "$dir/$1.first"; } >>"$dir/failures"
     fi
     if [ "$rc" -eq 0 ]; then
         grep '^skip' "$log" | sed 's/^/    /'
     else
         tail -n 60 "$log" | sed 's/^/    /'
-        { echo "${2#"$build"/}, exit status $rc:"; causes "$log"; } >>"$dir/failures"
+        { echo "$2, exit status $rc:"; causes "$log"; } >>"$dir/failures"
     fi
 }
 # causes LOG: for the end, where the last lines of a long log show them
@@ -113,6 +149,11 @@ all_of 1 $(printf '%s\n' $chosen | grep -E -- "$beside")
 all_of $lanes $(printf '%s\n' $chosen | grep -Ev -- "$beside")
 take $lanes
 report_ended
+sort -t "$(printf '\t')" -k 2,2 -rn "$dir/times" >"$build/test-times.tsv"
+if [ "$total" -gt 1 ]; then
+    echo "slowest:"
+    head -n 10 "$build/test-times.tsv" | awk -F '\t' '{ printf "%8.2f s  %s\n", $2, $1 }'
+fi
 if [ -e "$dir/failures" ]; then cat "$dir/failures"; fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

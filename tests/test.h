@@ -1,5 +1,7 @@
-/* A small test framework: each tests/.../test_x.c is one program; TEST and TEST_RANKS register
- * themselves, test_main.c runs them and prints one line each. A test's name states the property.
+/* A small test framework: the files tests/FOLDER/test_x.c are one program; TEST and TEST_RANKS
+ * register themselves, test_main.c runs them and prints one line each. tests/run.sh starts the
+ * program once for each file, so that a file has a process of its own. A test's name states the
+ * property.
  *
  * TEST_RANKS(name, n) runs the body on n ranks, which are threads over the threads transport, so
  * that sharding runs under ASan and TSan. A failed ASSERT ends the test function it stands in; a
@@ -39,7 +41,7 @@ typedef struct fsdp_test {
 } fsdp_test;
 
 typedef void fsdp_test_fn(fsdp_test *t);
-void fsdp_test_register(const char *name, fsdp_test_fn *fn, int ranks);
+void fsdp_test_register(const char *file, const char *name, fsdp_test_fn *fn, int ranks);
 FSDP_PRINTF(4, 5)
 void fsdp_test_fail(fsdp_test *t, const char *file, int line, const char *format, ...);
 FSDP_PRINTF(2, 3) void fsdp_test_skip(fsdp_test *t, const char *format, ...);
@@ -52,7 +54,7 @@ const char *fsdp_test_path(const char *relative);
     static void name(fsdp_test *t);                                                                \
     __attribute__((constructor)) static void register_##name(void)                                 \
     {                                                                                              \
-        fsdp_test_register(#name, name, n);                                                        \
+        fsdp_test_register(__FILE__, #name, name, n);                                              \
     }                                                                                              \
     static void name(__attribute__((unused)) fsdp_test *t)
 #define TEST(name) TEST_RANKS(name, 0)

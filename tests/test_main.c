@@ -1,5 +1,7 @@
-/* Runs the tests of one program: prints "ok name" or "FAIL name: where: what", and closes with
- * the line "N passed, N failed" that tests/run.sh adds up. Arguments: substrings of names. */
+/* Runs the tests of one folder: prints "ok name" or "FAIL name: where: what", and closes with the
+ * line "N passed, N failed" that tests/run.sh adds up. usage: tests [--list] [--file FILE]
+ * [NAME...]: the tests of test_FILE.c alone, and those whose name contains one of NAME; --list
+ * prints file and name of each and runs none. */
 #include <ftw.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -12,11 +14,12 @@
 #include "tests/test.h"
 
 enum {
-    MAX_TESTS = 512,
+    MAX_TESTS = 4096,
     MAX_RANKS = 16
 };
 
 static struct {
+    const char *file; /* its path, as it was compiled */
     const char *name;
     fsdp_test_fn *fn;
     int ranks;
@@ -27,9 +30,10 @@ static const char *running;
 static pthread_mutex_t directory_lock = PTHREAD_MUTEX_INITIALIZER;
 static char directory[64]; /* made under the lock; "" while there is none */
 
-void fsdp_test_register(const char *name, fsdp_test_fn *fn, int ranks)
+void fsdp_test_register(const char *file, const char *name, fsdp_test_fn *fn, int ranks)
 {
     FSDP_ASSERT(n_tests < MAX_TESTS);
+    tests[n_tests].file = file;
     tests[n_tests].name = name;
     tests[n_tests].fn = fn;
     tests[n_tests++].ranks = ranks;
@@ -133,20 +137,56 @@ static void run_test(int i, bool *failed, bool *skipped)
     }
 }
 
-static bool selected(const char *name, int argc, char **argv)
+/* What the arguments say. */
+typedef struct selection {
+    const char *file; /* NULL: all */
+    char **names;     /* [n]; none: all */
+    int n;
+    bool list;
+} selection;
+
+/* Is `path` tests/FOLDER/test_FILE.c? `file` may be written with its "test_" and ".c". */
+static bool is_file(const char *path, const char *file)
 {
-    for (int i = 1; i < argc; i++)
-        if (strstr(name, argv[i]))
-            return true;
-    return argc < 2;
+    static const char prefix[] = "test_", ending[] = ".c";
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    if (strncmp(file, prefix, sizeof prefix - 1) != 0 &&
+        strncmp(base, prefix, sizeof prefix - 1) == 0)
+        base += sizeof prefix - 1;
+    size_t n = strlen(file);
+    return strncmp(base, file, n) == 0 && (!base[n] || strcmp(base + n, ending) == 0);
 }
 
-int main(int argc, char **argv)
+static bool is_selected(const selection *s, int i)
+{
+    bool named = s->n == 0;
+    for (int k = 0; k < s->n && !named; k++)
+        named = strstr(tests[i].name, s->names[k]);
+    return named && (!s->file || is_file(tests[i].file, s->file));
+}
+
+/* False if they are no such arguments. */
+static bool read_arguments(int argc, char **argv, selection *s)
+{
+    int i = 1;
+    for (; i < argc && argv[i][0] == '-'; i++)
+        if (strcmp(argv[i], "--list") == 0)
+            s->list = true;
+        else if (strcmp(argv[i], "--file") == 0 && i + 1 < argc)
+            s->file = argv[++i];
+        else
+            return false;
+    s->names = argv + i;
+    s->n = argc - i;
+    return true;
+}
+
+/* Exit code 1 if one failed, or if the arguments select none. */
+static int run_selected(const selection *s)
 {
     int passed = 0, failures = 0, skips = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 0; i < n_tests; i++) {
-        if (!selected(tests[i].name, argc, argv))
+        if (!is_selected(s, i))
             continue;
         bool failed = false, skipped = false;
         double start = fsdp_clock_s();
@@ -157,6 +197,24 @@ int main(int argc, char **argv)
         if (!failed && !skipped)
             printf("ok %s (%.2f s)\n", tests[i].name, fsdp_clock_s() - start);
     }
+    if (!passed && !failures && !skips)
+        fprintf(stderr, "no test is selected\n");
     printf("%d passed, %d failed, %d skipped\n", passed, failures, skips);
-    return failures ? 1 : 0;
+    return failures || !(passed + skips) ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    selection s = {0};
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!read_arguments(argc, argv, &s)) {
+        fprintf(stderr, "usage: %s [--list] [--file FILE] [NAME...]\n", argv[0]);
+        return 2;
+    }
+    if (!s.list)
+        return run_selected(&s);
+    for (int i = 0; i < n_tests; i++)
+        if (is_selected(&s, i))
+            printf("%s\t%s\n", tests[i].file, tests[i].name);
+    return 0;
 }

@@ -253,7 +253,7 @@ typedef struct keeping {
     dev_t device; /* of `old` */
 } keeping;
 
-/* A directory has the permissions and times of the one that it stands in for. */
+/* A directory has the permissions and times of the one that it replaces. */
 static fsdp_status copy_attributes(const char *to, const struct stat *st)
 {
     const struct timespec times[] = {st->st_atim, st->st_mtim};

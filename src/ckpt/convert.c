@@ -309,8 +309,8 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
                                              n == 1 ? "" : " the first of them", why));
 }
 
-/* An optimizer's state that lies flat beside the model, and what the model of the options has no
- * place for. The selection is in the order of the source before and after. */
+/* The state of an optimizer that is stored flat beside the model, and what the model of the options
+ * has no place for. The selection is in the order of the source before and after. */
 static fsdp_status drop_others(fsdp_conversion *run)
 {
     fsdp_selection *s = &run->selection, sorted = {.n = s->n};

@@ -17,7 +17,7 @@ typedef struct fsdp_parts {
  * after a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts);
 /* All that a reader of checkpoints knows in `path`, and what it does not: a checkpoint or model
- * that `path` is itself, with what lies beside it (an optimizer, random states, checkpoint-<n>).
+ * that `path` is itself, with what is beside it (an optimizer, random states, checkpoint-<n>).
  *
  * @param parts  out: as above, and files of torch.save under other endings, by their first bytes
  * @param others out: paths of files and folders that are none of these */

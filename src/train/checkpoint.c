@@ -237,7 +237,7 @@ fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)
 
 /* --- writing --- */
 
-/* What somebody else keeps in the folder stays there, and the folder. */
+/* Files of the user in the folder are kept, and so is the folder. */
 static fsdp_status empty_checkpoint(const char *path)
 {
     fsdp_atomic_directory *others;

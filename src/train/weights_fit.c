@@ -147,7 +147,7 @@ static fsdp_status check_expected(const fsdp_source *weights, const fsdp_selecti
                                   const fsdp_parameter_list *names, const char *owner)
 {
     const char *first = NULL;
-    size_t n = 0;
+    size_t n = 0, n_known = 0;
     fsdp_named_parameter *sorted = fsdp_calloc(names->n, sizeof *sorted);
     if (!sorted)
         return FSDP_ERR_NOMEM;
@@ -155,13 +155,13 @@ static fsdp_status check_expected(const fsdp_source *weights, const fsdp_selecti
     qsort(sorted, names->n, sizeof *sorted, by_parameter_name);
     for (size_t i = 0; i < have->n; i++) {
         const char *name = have->items[i].name;
-        if (has_name(sorted, names->n, name) || fsdp_load_is_old_buffer(name) ||
-            fsdp_selection_is_flat_optimizer(have, name))
-            continue;
-        first = n++ ? first : have->items[i].item->fqn;
+        if (has_name(sorted, names->n, name))
+            n_known++;
+        else if (!fsdp_load_is_old_buffer(name) && !fsdp_selection_is_flat_optimizer(have, name))
+            first = n++ ? first : have->items[i].item->fqn;
     }
     fsdp_free(sorted);
-    if (n == 0)
+    if (n == 0 || n_known == 0) /* without one known name, all are of another form */
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s: %s has no use for %zu tensor%s of the model there, '%s'%s: "

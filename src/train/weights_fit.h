@@ -30,8 +30,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_weights_fit(const fsdp_source *weights, const c
 /* Does the model's state dict in `weights` have tensors beyond `names`, old buffers apart?
  *
  * @param owner says whose names they are, in the message
- * @return FSDP_ERR_INVALID naming the first of them; FSDP_OK where no model is found, or several
- * are */
+ * @return FSDP_ERR_INVALID naming the first of them; FSDP_OK where no model is found,
+ *         several are, or no name is one of `names` */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_check_expected(const fsdp_source *weights,
                                                         const fsdp_parameter_list *names,
                                                         const char *owner);

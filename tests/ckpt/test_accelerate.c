@@ -311,7 +311,6 @@ TEST_RANKS(a_scaler_goes_through, 2)
  * written. */
 TEST_RANKS(a_folder_without_a_scaler_is_read, 1)
 {
-    const fsdp_accelerate_options overwrite = {.overwrite = true};
     char dir[PATH] = "";
     fixture f;
     shared_dir(t, dir);
@@ -322,8 +321,17 @@ TEST_RANKS(a_folder_without_a_scaler_is_read, 1)
     ASSERT(fsdp_grad_scaler_scale(f.scaler) == 1024.0);
     fsdp_grad_scaler_destroy(f.scaler);
     ASSERT_OK(add_scaler(&f, 1024.0, true));
-    ASSERT_OK(fsdp_accelerate_save_state(&f.state, dir, t->group, &overwrite));
-    ASSERT(!has(dir, "scaler.pt"));
+    /* Saved again in another form: the old one's files go, what others put there stays. */
+    const fsdp_accelerate_options full = {.type = FSDP_STATE_DICT_FULL, .overwrite = true};
+    char path[PATH + 64];
+    snprintf(path, sizeof path, "%s/letter", dir);
+    ASSERT_OK(fsdp_file_write(path, "1", 1));
+    snprintf(path, sizeof path, "%s/optimizer_0/letter", dir);
+    ASSERT_OK(fsdp_file_write(path, "1", 1));
+    ASSERT_OK(fsdp_accelerate_save_state(&f.state, dir, t->group, &full));
+    ASSERT(!has(dir, "scaler.pt") && has(dir, "optimizer.bin"));
+    ASSERT(has(dir, "letter") && has(dir, "optimizer_0/letter"));
+    ASSERT(!has(dir, "optimizer_0/.metadata") && !has(dir, "pytorch_model_fsdp_0/.metadata"));
     fixture_close(&f);
 }
 

@@ -24,7 +24,15 @@ static void check_written_and_read(fsdp_test *t)
     CHECK_HERE();
     ASSERT_ERROR(dcp_case_save(dir, t->group, FSDP_EXISTING_REFUSE), FSDP_ERR_INVALID,
                  "not/there/yet: the directory exists and is not empty");
+    char stale[340], kept[340];
+    snprintf(stale, sizeof stale, "%s/__77_0.distcp", dir);
+    snprintf(kept, sizeof kept, "%s/model.safetensors", dir);
+    if (!t->group || t->rank == 0) {
+        ASSERT_OK(fsdp_file_write(stale, "1", 1));
+        ASSERT_OK(fsdp_file_write(kept, "1", 1));
+    }
     ASSERT_OK(dcp_case_save(dir, t->group, FSDP_EXISTING_UPDATE));
+    ASSERT(!fsdp_path_is_file(stale) && fsdp_path_is_file(kept));
     dcp_case_check(t, dir);
 }
 
