@@ -10,7 +10,7 @@
 #pragma once
 #include <fsdp/autograd.h>
 
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/tensor/tensor.h"
 
 enum {

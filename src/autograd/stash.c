@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/file_stage.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 
 enum {
     MIN_BYTES = 64 * 1024, /* below, a file is not worth the calls */

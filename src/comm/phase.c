@@ -8,7 +8,7 @@
 #include "src/comm/phase.h"
 
 #include "src/base/assert.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/comm/group_testing.h"
 #include "src/comm/network_testing.h"
 

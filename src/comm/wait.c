@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/comm/phase.h"
 
 static const int64_t poll_ns = 100000000;

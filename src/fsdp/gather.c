@@ -1,7 +1,7 @@
 /* Gathering a unit and letting it go: Note [Three memories of a unit] in param_group.h. And who may
  * write to its parameters: nobody while it is gathered. */
 #include "src/base/assert.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/fsdp/extension.h"
 #include "src/fsdp/once_per_host.h"
 #include "src/fsdp/state.h"

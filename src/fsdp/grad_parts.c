@@ -1,7 +1,7 @@
 /* See grad_parts.h. */
 #include "src/fsdp/grad_parts.h"
 
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/comm/group.h"
 
 enum {

@@ -3,7 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/comm/group.h"
 
 enum {

@@ -8,7 +8,7 @@
  * mesh: a row's ranks are added first, then the rows. Where S is a power of two, that is the same
  * tree. */
 #include "src/base/assert.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/fsdp/grad_rows.h"
 #include "src/fsdp/slot.h"
 

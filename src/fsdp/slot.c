@@ -3,7 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/fsdp/grad_rows.h"
 
 static fsdp_grad_parts open_parts(const fsdp_param_group *u)

@@ -10,7 +10,7 @@
 #include <fsdp/optim.h>
 
 #include "src/base/alloc.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/nn/module.h"
 #include "src/optim/optimizer.h"
 #include "src/optim/row_sums.h"

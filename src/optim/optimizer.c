@@ -12,7 +12,7 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/dtensor/mesh.h"
 #include "src/nn/module.h"
 #include "src/optim/optimizer.h"

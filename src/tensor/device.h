@@ -28,7 +28,7 @@
 #include <fsdp/tensor.h>
 
 #include "src/base/event.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/kernels/kernels.h"
 #include "src/tensor/allocator.h"
 

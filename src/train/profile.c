@@ -10,7 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/base/trace_json.h"
+#include "src/trace/trace_json.h"
 #include "src/comm/agree.h"
 #include "src/train/profile_report.h"
 

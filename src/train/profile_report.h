@@ -4,7 +4,7 @@
 
 #include <fsdp/profile.h>
 
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 
 enum {
     FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1, /* and the step */

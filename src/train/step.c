@@ -6,7 +6,7 @@
 #include <fsdp/train.h>
 
 #include "src/base/alloc.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/comm/comm.h"
 #include "src/train/classification.h"
 #include "src/train/human.h"

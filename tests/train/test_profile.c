@@ -6,7 +6,7 @@
 #include <fsdp/tensor.h>
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 #include "src/models/model_type.h"
 #include "src/train/bench.h"
 #include "tests/test.h"

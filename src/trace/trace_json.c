@@ -1,5 +1,5 @@
 /* See trace_json.h. */
-#include "src/base/trace_json.h"
+#include "src/trace/trace_json.h"
 
 #include <stdio.h>
 

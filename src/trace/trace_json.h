@@ -2,7 +2,7 @@
  * events (ph X), counters (ph C) and names of tracks (ph M), times in microseconds. One process
  * stands for a rank. */
 #pragma once
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 
 /* Where the text of one trace has come to; zero at the beginning. */
 typedef struct fsdp_trace_cursor {

@@ -1,11 +1,11 @@
 /* Every piece of a step belongs to one category, spans nest in the ring as they did in time, and
  * the text is what Perfetto reads. */
 #include "src/base/alloc_testing.h"
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 
 #include "src/base/alloc.h"
 #include "src/base/json.h"
-#include "src/base/trace_json.h"
+#include "src/trace/trace_json.h"
 #include "tests/test.h"
 
 /* Work that the clocks notice. */

@@ -1,5 +1,5 @@
 /* See Note [Tracing] in trace.h. */
-#include "src/base/trace.h"
+#include "src/trace/trace.h"
 
 #include <string.h>
 #include <time.h>
