@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/batch.h"
+#include "src/batch/batch.h"
 #include "src/data/causal_text.h"
 
 /* The row being read: `count` entries in input_ids, of which [first, end) stay. */

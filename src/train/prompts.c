@@ -5,7 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/batch.h"
+#include "src/batch/batch.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/data/jsonl_keys.h"

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
-#include "src/base/batch.h"
+#include "src/batch/batch.h"
 
 fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, int64_t *end)
 {

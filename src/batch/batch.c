@@ -1,6 +1,6 @@
 /* A batch is one block of memory: the struct, then its arrays. Sizes are found first, so that a
  * batch is either whole or not there. */
-#include "src/base/batch.h"
+#include "src/batch/batch.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
-#include "src/base/batch.h"
+#include "src/batch/batch.h"
 #include "src/base/philox.h"
 #include "tests/test.h"
 
