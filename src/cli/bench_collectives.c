@@ -10,7 +10,7 @@
 #include "src/cli/cli.h"
 #include "src/train/bench_collectives.h"
 #include "src/train/human.h"
-#include "src/train/isa_option.h"
+#include "src/options/isa_option.h"
 
 static const char PROGRAM[] = "fsdp bench collectives";
 

@@ -21,7 +21,7 @@
 #include "src/train/bench.h"
 #include "src/train/hostmem.h"
 #include "src/train/human.h"
-#include "src/train/isa_option.h"
+#include "src/options/isa_option.h"
 #include "src/train/precision.h"
 
 static const char PROGRAM[] = "fsdp bench train";

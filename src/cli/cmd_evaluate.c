@@ -6,7 +6,7 @@
 #include "src/cli/generation_options.h"
 #include "src/train/evaluate.h"
 #include "src/train/generate.h"
-#include "src/train/isa_option.h"
+#include "src/options/isa_option.h"
 #include "src/train/precision.h"
 
 #define PLACE(field) .offset = offsetof(fsdp_evaluate_config, field)

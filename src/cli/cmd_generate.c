@@ -7,7 +7,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/train/generate_run.h"
-#include "src/train/isa_option.h"
+#include "src/options/isa_option.h"
 
 typedef struct generate_config {
     fsdp_generate_config run;

@@ -10,7 +10,7 @@
 #include "src/base/assert.h"
 #include "src/base/json.h"
 #include "src/cli/cli.h"
-#include "src/train/isa_option.h"
+#include "src/options/isa_option.h"
 #include "src/train/verify.h"
 
 typedef struct verify_config {

@@ -3,7 +3,7 @@
 #include "src/base/assert.h"
 #include "src/tensor/device.h"
 #include "src/train/config_effect.h"
-#include "src/train/isa_option.h"
+#include "src/options/isa_option.h"
 #include "src/train/precision.h"
 
 static const char *const tasks[] = {"auto",

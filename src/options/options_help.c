@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/base/options_parse.h"
+#include "src/options/options_parse.h"
 
 enum {
     HELP_COLUMN = 28,

@@ -10,7 +10,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/options_parse.h"
+#include "src/options/options_parse.h"
 
 void *fsdp_options_own(fsdp_options *options, void *p)
 {

@@ -1,6 +1,6 @@
 /* --config FILE.yaml: the options' names as keys. Nested maps are headings: only the innermost key
  * counts. A sequence is the value of a list option; null leaves an option as it is. */
-#include "src/base/options_parse.h"
+#include "src/options/options_parse.h"
 
 #ifdef FSDP_HAVE_YAML
 #include <errno.h>

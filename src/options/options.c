@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/base/options_parse.h"
+#include "src/options/options_parse.h"
 
 /* What is being read from argv. */
 typedef struct command_line {

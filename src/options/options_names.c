@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/nearest.h"
-#include "src/base/options_parse.h"
+#include "src/options/options_parse.h"
 
 bool fsdp_option_same_name(const char *name, const char *known, size_t known_length)
 {
