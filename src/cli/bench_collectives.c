@@ -9,7 +9,7 @@
 #include "src/cli/bench.h"
 #include "src/cli/cli.h"
 #include "src/train/bench_collectives.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 #include "src/options/isa_option.h"
 
 static const char PROGRAM[] = "fsdp bench collectives";

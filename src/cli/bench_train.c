@@ -19,8 +19,8 @@
 #include "src/cli/bench.h"
 #include "src/cli/cli.h"
 #include "src/train/bench.h"
-#include "src/train/hostmem.h"
-#include "src/train/human.h"
+#include "src/report/hostmem.h"
+#include "src/report/human.h"
 #include "src/options/isa_option.h"
 #include "src/train/precision.h"
 

@@ -1,8 +1,8 @@
 /* See checkpoint_bar.h. */
 #include "src/cli/checkpoint_bar.h"
 
-#include "src/train/progress.h"
-#include "src/train/terminal.h"
+#include "src/report/progress.h"
+#include "src/report/terminal.h"
 
 /* Without memory for it there is no bar; the work goes on. */
 static void begin(fsdp_checkpoint_bar *bar, size_t total)

@@ -10,7 +10,7 @@
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 #include "src/train/weights_fit.h"
 
 typedef struct convert_config {

@@ -13,8 +13,8 @@
 #include "src/cli/checkpoint.h"
 #include "src/cli/cli.h"
 #include "src/text/utf8.h"
-#include "src/train/human.h"
-#include "src/train/table.h"
+#include "src/report/human.h"
+#include "src/report/table.h"
 
 enum {
     SHOWN_VALUE_BYTES = 60, /* of a value in a table */

@@ -10,7 +10,7 @@
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
 #include "src/train/checkpoint_verify.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 
 static const fsdp_options_spec spec = {
     .program = "fsdp checkpoint verify",

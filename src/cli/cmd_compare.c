@@ -3,7 +3,7 @@
 
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
-#include "src/train/compare.h"
+#include "src/report/compare.h"
 
 typedef struct compare_config {
     bool same_losses;

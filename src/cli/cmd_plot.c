@@ -5,7 +5,7 @@
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
 #include "src/train/config_paths.h"
-#include "src/train/plot.h"
+#include "src/report/plot.h"
 
 typedef struct plot_config {
     const char *output, *title;

@@ -21,7 +21,7 @@
 #include "src/train/checkpoint_tie.h"
 #include "src/train/checkpoint_verify.h"
 #include "src/train/config_paths.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 
 /* --- folders --- */
 

@@ -9,7 +9,7 @@
 #include "src/state/async_save.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/checkpoint_state.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 
 struct fsdp_async_checkpoint {
     fsdp_async_save *save;

@@ -9,7 +9,7 @@
 #include "src/train/config_effect.h"
 #include "src/train/config_paths.h"
 #include "src/train/config_trainer.h"
-#include "src/train/plot.h"
+#include "src/report/plot.h"
 #include "src/train/precision.h"
 #include "src/train/profile.h"
 #include "src/train/sources.h"

@@ -8,10 +8,10 @@
 #include "src/base/json.h"
 #include "src/base/str.h"
 #include "src/train/evaluate_internal.h"
-#include "src/train/human.h"
-#include "src/train/metrics.h"
+#include "src/report/human.h"
+#include "src/report/metrics.h"
 #include "src/train/rouge_report.h"
-#include "src/train/table.h"
+#include "src/report/table.h"
 
 static const char *const *borrowed(const fsdp_text_rows *rows)
 {

@@ -10,7 +10,7 @@
 #include "src/models/model_type.h"
 #include "src/train/beam_search.h"
 #include "src/train/generate.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 #include "src/train/logits_process.h"
 #include "src/train/sampling.h"
 

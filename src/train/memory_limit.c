@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 #include "src/train/plan.h"
 
 enum {

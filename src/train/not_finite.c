@@ -5,7 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/tensor/tensor.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 
 /* *bad is 1 if this rank's rows of p are not finite, else 0. */
 static fsdp_status look_at(const fsdp_parameter *p, float *bad)

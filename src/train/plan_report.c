@@ -7,9 +7,9 @@
 #include "src/base/assert.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 #include "src/train/plan.h"
-#include "src/train/table.h"
+#include "src/report/table.h"
 
 /* --- memory --- */
 

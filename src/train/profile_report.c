@@ -6,7 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/train/table.h"
+#include "src/report/table.h"
 
 /* In the order of the table. */
 static const struct {

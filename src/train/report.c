@@ -6,9 +6,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
-#include "src/train/human.h"
-#include "src/train/progress.h"
-#include "src/train/table.h"
+#include "src/report/human.h"
+#include "src/report/progress.h"
+#include "src/report/table.h"
 #include "src/train/trainer_internal.h"
 
 void fsdp_trainer_say(const fsdp_trainer *t, const char *format, ...)

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "src/train/rouge_report.h"
-#include "src/train/table.h"
-#include "src/train/terminal.h"
+#include "src/report/table.h"
+#include "src/report/terminal.h"
 
 enum {
     EXAMPLE_COLUMNS = 100 /* of one text; longer ones are cut */

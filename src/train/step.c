@@ -9,7 +9,7 @@
 #include "src/trace/trace.h"
 #include "src/comm/comm.h"
 #include "src/train/classification.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 #include "src/train/not_finite.h"
 
 /* What a leaf contributes; gathered over ranks as it is. */

@@ -11,8 +11,8 @@
 #include "src/base/io.h"
 #include "src/comm/comm.h"
 #include "src/train/checkpoint.h"
-#include "src/train/human.h"
-#include "src/train/plot.h"
+#include "src/report/human.h"
+#include "src/report/plot.h"
 #include "src/train/trainer_internal.h"
 
 /* --- validation and saving --- */

@@ -6,8 +6,8 @@
 
 #include "src/comm/comm.h"
 #include "src/models/generation_config.h"
-#include "src/train/hostmem.h"
-#include "src/train/metrics.h"
+#include "src/report/hostmem.h"
+#include "src/report/metrics.h"
 #include "src/train/model_tokenizer.h"
 #include "src/train/profile.h"
 #include "src/train/step.h"

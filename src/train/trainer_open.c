@@ -14,7 +14,7 @@
 #include "src/train/checkpoint.h"
 #include "src/train/checkpoint_async.h"
 #include "src/train/config_trainer.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 #include "src/train/memory_limit.h"
 #include "src/train/model.h"
 #include "src/train/optimizer.h"

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 
 #include "src/base/alloc_testing.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 #include "src/train/rouge_report.h"
-#include "src/train/table.h"
-#include "src/train/terminal.h"
+#include "src/report/table.h"
+#include "src/report/terminal.h"
 #include "tests/test.h"
 
 TEST(sizes_have_four_digits)

@@ -9,7 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/train/metrics.h"
+#include "src/report/metrics.h"
 #include "src/train/trainer.h"
 #include "tests/test.h"
 

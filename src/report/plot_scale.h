@@ -1,6 +1,6 @@
 /* The arithmetic of a plot, apart from its drawing: ranges, ticks, smoothing. */
 #pragma once
-#include "src/train/metrics.h"
+#include "src/report/metrics.h"
 
 enum {
     FSDP_PLOT_MAX_TICKS = 12

@@ -6,8 +6,8 @@
 #endif
 
 #include "src/base/alloc.h"
-#include "src/train/plot.h"
-#include "src/train/plot_scale.h"
+#include "src/report/plot.h"
+#include "src/report/plot_scale.h"
 #include "tests/test.h"
 
 #ifdef __SANITIZE_ADDRESS__

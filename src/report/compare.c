@@ -7,10 +7,10 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/train/compare.h"
-#include "src/train/human.h"
-#include "src/train/metrics.h"
-#include "src/train/table.h"
+#include "src/report/compare.h"
+#include "src/report/human.h"
+#include "src/report/metrics.h"
+#include "src/report/table.h"
 
 /* What the summary line says. */
 typedef struct summary {

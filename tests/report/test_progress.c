@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
-#include "src/train/progress.h"
-#include "src/train/terminal.h"
+#include "src/report/progress.h"
+#include "src/report/terminal.h"
 #include "tests/test.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/train/plot_scale.h"
+#include "src/report/plot_scale.h"
 
 fsdp_plot_range fsdp_plot_range_empty(void)
 {

@@ -11,7 +11,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/train/metrics.h"
+#include "src/report/metrics.h"
 
 enum {
     MAX_TAIL_BYTES = 1 << 20 /* longest last line that is looked at before appending */

@@ -1,7 +1,7 @@
 /* The loss curve as a picture: training loss (each step light, smoothed strong), validation loss
  * as points, the learning rate in a small panel below. PNG, SVG or PDF, drawn with cairo. */
 #pragma once
-#include "src/train/metrics.h"
+#include "src/report/metrics.h"
 
 typedef struct fsdp_plot_run {
     const char *label;                 /* UTF-8; in the legend if there are several runs */

@@ -5,8 +5,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/train/table.h"
-#include "src/train/terminal.h"
+#include "src/report/table.h"
+#include "src/report/terminal.h"
 
 struct fsdp_table {
     size_t columns;

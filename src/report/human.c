@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "src/base/assert.h"
-#include "src/train/human.h"
+#include "src/report/human.h"
 
 static int decimals_for(double value)
 {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc_testing.h"
-#include "src/train/metrics.h"
+#include "src/report/metrics.h"
 #include "tests/test.h"
 
 static const char *file_in(fsdp_test *t, const char *name)

@@ -9,8 +9,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/train/plot.h"
-#include "src/train/plot_scale.h"
+#include "src/report/plot.h"
+#include "src/report/plot_scale.h"
 
 bool fsdp_plot_available(void)
 {

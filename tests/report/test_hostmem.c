@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
-#include "src/train/hostmem.h"
+#include "src/report/hostmem.h"
 #include "tests/test.h"
 
 static const int64_t MiB = 1 << 20;

@@ -16,7 +16,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
-#include "src/train/hostmem.h"
+#include "src/report/hostmem.h"
 
 typedef struct process {
     pid_t pid, parent;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "src/base/assert.h"
-#include "src/train/terminal.h"
+#include "src/report/terminal.h"
 
 bool fsdp_terminal_is(FILE *file)
 {

@@ -9,8 +9,8 @@
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/str.h"
-#include "src/train/progress.h"
-#include "src/train/terminal.h"
+#include "src/report/progress.h"
+#include "src/report/terminal.h"
 
 enum {
     LINE_BYTES = 4096,
