@@ -9,9 +9,9 @@
 #include "src/base/json.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
-#include "src/ckpt/entry.h"
+#include "src/torchfile/entry.h"
 #include "src/ckpt/folder_kind.h"
-#include "src/ckpt/torch_shards.h"
+#include "src/torchfile/torch_shards.h"
 #include "src/ckpt/weights_file.h"
 #include "src/ckpt/wrapped_names.h"
 

@@ -4,7 +4,7 @@
 
 #include "src/base/str.h"
 #include "src/ckpt/convert.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/safetensors_dtype.h"
 #include "src/ckpt/selection.h"
 
 /* What becomes of a selected item. */

@@ -9,8 +9,8 @@
 #include "src/base/alloc.h"
 #include "src/ckpt/convert_internal.h"
 #include "src/ckpt/dcp_writer.h"
-#include "src/ckpt/nesting.h"
-#include "src/ckpt/torch_writer.h"
+#include "src/torchfile/nesting.h"
+#include "src/torchfile/torch_writer.h"
 
 /* What cannot be written, and where it stands. */
 static void add_name(const fsdp_converted *item, fsdp_status status)

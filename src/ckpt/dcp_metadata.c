@@ -7,7 +7,7 @@
 #include "src/base/arena.h"
 #include "src/base/assert.h"
 #include "src/ckpt/dcp_metadata.h"
-#include "src/ckpt/torch_names.h"
+#include "src/torchfile/torch_names.h"
 
 enum {
     MAX_NDIM = 64

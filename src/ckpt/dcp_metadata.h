@@ -5,7 +5,7 @@
  * by their last name, because PyTorch has moved them. Format:
  * torch/distributed/checkpoint/{metadata,filesystem}.py of PyTorch 2.0 to 2.15. */
 #pragma once
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/pickle_reader.h"
 
 /* A box of a tensor, and where its bytes are. */
 typedef struct fsdp_dcp_chunk {

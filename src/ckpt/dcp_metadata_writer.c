@@ -2,8 +2,8 @@
  * August 2026 knows: five properties of a tensor, without strides, which no loader uses. */
 #include "src/ckpt/dcp_metadata_writer.h"
 #include "src/base/assert.h"
-#include "src/ckpt/pickle_writer.h"
-#include "src/ckpt/torch_names.h"
+#include "src/torchfile/pickle_writer.h"
+#include "src/torchfile/torch_names.h"
 
 static const char METADATA[] = "torch.distributed.checkpoint.metadata";
 static const char FILESYSTEM[] = "torch.distributed.checkpoint.filesystem";

@@ -6,8 +6,8 @@
 #include "src/base/assert.h"
 #include "src/base/crc32.h"
 #include "src/ckpt/dcp_plan.h"
-#include "src/ckpt/nesting.h"
-#include "src/ckpt/torch_names.h"
+#include "src/torchfile/nesting.h"
+#include "src/torchfile/torch_names.h"
 
 fsdp_status fsdp_dcp_plan_create(fsdp_dcp_plan **plan)
 {

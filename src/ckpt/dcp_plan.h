@@ -17,8 +17,8 @@
 #include <fsdp/comm.h>
 
 #include "src/base/arena.h"
-#include "src/ckpt/pickle_writer.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/pickle_writer.h"
+#include "src/torchfile/safetensors_dtype.h"
 
 enum {
     FSDP_DCP_MAX_NDIM = 64,

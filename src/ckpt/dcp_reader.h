@@ -2,7 +2,7 @@
  * number of ranks wrote them. */
 #pragma once
 #include "src/ckpt/dcp_metadata.h"
-#include "src/ckpt/torch_archive.h"
+#include "src/torchfile/torch_archive.h"
 
 typedef struct fsdp_dcp_reader fsdp_dcp_reader;
 

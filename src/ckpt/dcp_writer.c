@@ -10,7 +10,7 @@
 #include "src/ckpt/block_sums.h"
 #include "src/ckpt/dcp_metadata_writer.h"
 #include "src/ckpt/dcp_writer.h"
-#include "src/ckpt/torch_writer.h"
+#include "src/torchfile/torch_writer.h"
 #include "src/comm/agree.h"
 
 enum {

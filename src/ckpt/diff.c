@@ -7,7 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/ckpt/diff.h"
 #include "src/ckpt/diff_values.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/safetensors_dtype.h"
 #include "src/tensor/device.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include <fsdp/ckpt.h>
 
 #include "src/ckpt/diff_values.h"
-#include "src/ckpt/torch_archive.h"
+#include "src/torchfile/torch_archive.h"
 
 enum {
     MAX_VISITS = 1 << 30

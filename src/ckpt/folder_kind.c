@@ -10,7 +10,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
-#include "src/ckpt/torch_shards.h"
+#include "src/torchfile/torch_shards.h"
 
 static const char trainer_state[] = "trainer_state.json";
 

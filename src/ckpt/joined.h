@@ -3,7 +3,7 @@
 #include <fsdp/ckpt.h>
 
 #include "src/base/arena.h"
-#include "src/ckpt/torch_archive.h"
+#include "src/torchfile/torch_archive.h"
 
 typedef struct fsdp_joined_part {
     fsdp_checkpoint_entry entry; /* its shape is the box's size */

@@ -9,7 +9,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/ckpt/torch_shards.h"
+#include "src/torchfile/torch_shards.h"
 
 enum {
     MAX_DEPTH = 2 /* optimizer_0 in checkpoint-5 */

@@ -8,8 +8,8 @@
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/ckpt/entry.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/entry.h"
+#include "src/torchfile/safetensors_dtype.h"
 
 enum {
     LENGTH_BYTES = 8,

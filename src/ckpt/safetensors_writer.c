@@ -5,8 +5,8 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/ckpt/entry.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/entry.h"
+#include "src/torchfile/safetensors_dtype.h"
 #include "src/ckpt/safetensors_writer.h"
 
 enum {

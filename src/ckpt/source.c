@@ -7,7 +7,7 @@
 #include "src/base/assert.h"
 #include "src/ckpt/parts.h"
 #include "src/ckpt/source_internal.h"
-#include "src/ckpt/torch_shards.h"
+#include "src/torchfile/torch_shards.h"
 
 enum {
     WINDOW_BYTES = 32 << 20 /* rows of a DCP tensor that are read at once */

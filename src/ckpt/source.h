@@ -7,8 +7,8 @@
  * are read, piece by piece; what was read need not stay in memory. */
 #pragma once
 #include "src/base/str.h"
-#include "src/ckpt/nesting.h"
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/nesting.h"
+#include "src/torchfile/pickle_reader.h"
 
 typedef enum fsdp_source_format {
     FSDP_SOURCE_DCP,

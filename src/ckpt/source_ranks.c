@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/safetensors_dtype.h"
 #include "src/ckpt/source_internal.h"
-#include "src/ckpt/torch_dtensor.h"
+#include "src/torchfile/torch_dtensor.h"
 
 enum {
     MAX_RANKS = 1 << 16,

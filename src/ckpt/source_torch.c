@@ -4,7 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/ckpt/source_internal.h"
-#include "src/ckpt/torch_dtensor.h"
+#include "src/torchfile/torch_dtensor.h"
 
 typedef struct walk {
     fsdp_source *source;

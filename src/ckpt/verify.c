@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/safetensors_dtype.h"
 #include "src/ckpt/verify.h"
 #include "src/tensor/device.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <fsdp/ckpt.h>
 
-#include "src/ckpt/torch_file.h"
+#include "src/torchfile/torch_file.h"
 
 /* Exactly one is open; all zero: none. */
 typedef struct fsdp_weights_file {

@@ -5,7 +5,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/safetensors_dtype.h"
 #include "src/ckpt/safetensors_writer.h"
 #include "src/ckpt/weights_writer.h"
 

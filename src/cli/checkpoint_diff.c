@@ -5,7 +5,7 @@
 
 #include "src/base/assert.h"
 #include "src/ckpt/diff.h"
-#include "src/ckpt/entry.h"
+#include "src/torchfile/entry.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"

@@ -5,7 +5,7 @@
 #include "src/base/io.h"
 #include "src/ckpt/dcp_reader.h"
 #include "src/ckpt/dcp_writer.h"
-#include "src/ckpt/entry.h"
+#include "src/torchfile/entry.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/param_group.h"
 #include "src/state/box.h"

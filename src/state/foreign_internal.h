@@ -1,6 +1,6 @@
 /* What the files of foreign.h share. */
 #pragma once
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/pickle_reader.h"
 #include "src/state/foreign.h"
 #include "src/state/foreign_names.h"
 #include "src/state/state_dict.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/nesting.h"
+#include "src/torchfile/nesting.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/state/state_dict.h"

@@ -4,8 +4,8 @@
 
 #include "src/base/arena.h"
 #include "src/ckpt/dcp_writer.h"
-#include "src/ckpt/pickle_writer.h"
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/pickle_writer.h"
+#include "src/torchfile/pickle_reader.h"
 
 struct fsdp_state_dict {
     fsdp_arena arena; /* names, keys and values */

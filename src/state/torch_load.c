@@ -5,8 +5,8 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/log.h"
-#include "src/ckpt/torch_archive.h"
-#include "src/ckpt/torch_dtensor.h"
+#include "src/torchfile/torch_archive.h"
+#include "src/torchfile/torch_dtensor.h"
 #include "src/state/state_dict.h"
 #include "src/tensor/tensor.h"
 

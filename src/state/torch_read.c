@@ -6,8 +6,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/ckpt/torch_archive.h"
-#include "src/ckpt/torch_dtensor.h"
+#include "src/torchfile/torch_archive.h"
+#include "src/torchfile/torch_dtensor.h"
 #include "src/comm/agree.h"
 #include "src/state/box.h"
 #include "src/state/state_dict.h"

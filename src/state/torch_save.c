@@ -6,9 +6,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/ckpt/nesting.h"
-#include "src/ckpt/safetensors_dtype.h"
-#include "src/ckpt/torch_writer.h"
+#include "src/torchfile/nesting.h"
+#include "src/torchfile/safetensors_dtype.h"
+#include "src/torchfile/torch_writer.h"
 #include "src/comm/agree.h"
 #include "src/state/state_dict.h"
 #include "src/tensor/tensor.h"

@@ -10,7 +10,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/ckpt/entry.h"
+#include "src/torchfile/entry.h"
 #include "src/ckpt/hf_dir.h"
 #include "src/ckpt/load_names.h"
 #include "src/ckpt/selection.h"

@@ -7,10 +7,10 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/ckpt/diff.h"
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/pickle_reader.h"
 #include "src/ckpt/diff_values.h"
-#include "src/ckpt/torch_names.h"
-#include "tests/ckpt/torch_fixture.h"
+#include "src/torchfile/torch_names.h"
+#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
 
 enum {

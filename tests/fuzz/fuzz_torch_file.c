@@ -9,8 +9,8 @@
 
 #include "src/base/str.h"
 #include "src/ckpt/source.h"
-#include "src/ckpt/torch_file.h"
-#include "src/ckpt/zip_format.h"
+#include "src/torchfile/torch_file.h"
+#include "src/torchfile/zip_format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

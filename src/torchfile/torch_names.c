@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/ckpt/torch_names.h"
+#include "src/torchfile/torch_names.h"
 
 /* dtype, storage class, safetensors' name. Types without a storage class of their own (their
  * tensors name the dtype and lie in an UntypedStorage) have the dtype there again. */

@@ -2,8 +2,8 @@
 #pragma once
 #include "src/base/arena.h"
 #include "src/base/io.h"
-#include "src/ckpt/torch_archive.h"
-#include "src/ckpt/zip_reader.h"
+#include "src/torchfile/torch_archive.h"
+#include "src/torchfile/zip_reader.h"
 
 struct fsdp_torch_archive {
     char *path;

@@ -6,10 +6,10 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/ckpt/entry.h"
-#include "src/ckpt/torch_archive.h"
-#include "src/ckpt/torch_dtensor.h"
-#include "src/ckpt/torch_file.h"
+#include "src/torchfile/entry.h"
+#include "src/torchfile/torch_archive.h"
+#include "src/torchfile/torch_dtensor.h"
+#include "src/torchfile/torch_file.h"
 
 struct fsdp_torch_file {
     char *path;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/ckpt/pickle_writer.h"
+#include "src/torchfile/pickle_writer.h"
 
 enum {
     TUPLE1 = '\x85',

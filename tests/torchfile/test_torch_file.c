@@ -11,8 +11,8 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/ckpt/torch_file.h"
-#include "tests/ckpt/torch_fixture.h"
+#include "src/torchfile/torch_file.h"
+#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
 
 static fsdp_status open_and_close(const char *path)

@@ -5,8 +5,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/file_kind.h"
-#include "src/ckpt/torch_archive_internal.h"
-#include "src/ckpt/torch_names.h"
+#include "src/torchfile/torch_archive_internal.h"
+#include "src/torchfile/torch_names.h"
 
 enum {
     NEWEST_VERSION = 10, /* that torch 2.15 reads */

@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/torch_archive_internal.h"
-#include "src/ckpt/torch_names.h"
+#include "src/torchfile/torch_archive_internal.h"
+#include "src/torchfile/torch_names.h"
 
 enum {
     MAX_NDIM = 64,

@@ -10,12 +10,12 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/ckpt/torch_archive.h"
-#include "src/ckpt/torch_file.h"
-#include "src/ckpt/torch_writer.h"
-#include "src/ckpt/zip_reader.h"
-#include "src/ckpt/zip_writer.h"
-#include "tests/ckpt/torch_fixture.h"
+#include "src/torchfile/torch_archive.h"
+#include "src/torchfile/torch_file.h"
+#include "src/torchfile/torch_writer.h"
+#include "src/torchfile/zip_reader.h"
+#include "src/torchfile/zip_writer.h"
+#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
 
 static const char *scratch(fsdp_test *t)

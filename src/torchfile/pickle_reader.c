@@ -4,7 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/arena.h"
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/pickle_reader.h"
 
 enum {
     NEWEST_PROTOCOL = 5,

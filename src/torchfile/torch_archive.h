@@ -6,7 +6,7 @@
 #pragma once
 #include <fsdp/ckpt.h>
 
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/pickle_reader.h"
 
 typedef struct fsdp_torch_archive fsdp_torch_archive;
 

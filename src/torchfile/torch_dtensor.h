@@ -2,7 +2,7 @@
  * model holds. Each is a call torch._utils._rebuild_wrapper_subclass(class, dtype, size, stride,
  * ...) whose state has the rank's part, _local_tensor, and _spec with mesh and placements. */
 #pragma once
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/pickle_reader.h"
 
 enum {
     FSDP_DTENSOR_MAX_DIMS = 64,

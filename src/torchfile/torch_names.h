@@ -1,7 +1,7 @@
 /* The names that files of torch.save hold, and the element types behind them. */
 #pragma once
-#include "src/ckpt/pickle_reader.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/pickle_reader.h"
+#include "src/torchfile/safetensors_dtype.h"
 
 /* What the pickles of torch.save may name. */
 extern const fsdp_pickle_names fsdp_torch_names;

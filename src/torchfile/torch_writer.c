@@ -6,9 +6,9 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/crc32.h"
-#include "src/ckpt/torch_names.h"
-#include "src/ckpt/torch_writer.h"
-#include "src/ckpt/zip_writer.h"
+#include "src/torchfile/torch_names.h"
+#include "src/torchfile/torch_writer.h"
+#include "src/torchfile/zip_writer.h"
 
 enum {
     MAX_NDIM = 64,

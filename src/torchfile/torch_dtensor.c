@@ -1,9 +1,9 @@
 /* See torch_dtensor.h. */
-#include "src/ckpt/torch_dtensor.h"
+#include "src/torchfile/torch_dtensor.h"
 
 #include <string.h>
 
-#include "src/ckpt/torch_archive.h"
+#include "src/torchfile/torch_archive.h"
 
 /* So that places in it times ranks do not overflow. */
 static const int64_t MAX_DIM = (int64_t)1 << 46;

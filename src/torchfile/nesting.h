@@ -2,7 +2,7 @@
  * in a file of torch.save. */
 #pragma once
 #include "src/base/str.h"
-#include "src/ckpt/pickle_writer.h"
+#include "src/torchfile/pickle_writer.h"
 
 /* One step from the whole to an item. */
 typedef struct fsdp_nesting_key {

@@ -4,7 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "tests/ckpt/torch_fixture.h"
+#include "tests/torchfile/torch_fixture.h"
 
 const char *torch_fixture(const char *name)
 {

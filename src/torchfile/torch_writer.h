@@ -17,7 +17,7 @@
  */
 #pragma once
 #include "src/base/io.h"
-#include "src/ckpt/pickle_writer.h"
+#include "src/torchfile/pickle_writer.h"
 
 typedef struct fsdp_torch_writer fsdp_torch_writer;
 

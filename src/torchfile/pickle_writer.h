@@ -3,7 +3,7 @@
  * text, as in str.h. */
 #pragma once
 #include "src/base/str.h"
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/pickle_reader.h"
 
 enum {
     FSDP_PICKLE_MAX_GLOBALS = 64 /* that are written once and then named by number */

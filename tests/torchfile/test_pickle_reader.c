@@ -6,10 +6,10 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
-#include "src/ckpt/pickle_reader.h"
-#include "src/ckpt/torch_archive.h"
-#include "src/ckpt/torch_names.h"
-#include "tests/ckpt/torch_fixture.h"
+#include "src/torchfile/pickle_reader.h"
+#include "src/torchfile/torch_archive.h"
+#include "src/torchfile/torch_names.h"
+#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
 
 static void check_numbers(fsdp_test *t, const fsdp_pickle_value *root)

@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "src/ckpt/entry.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/entry.h"
+#include "src/torchfile/safetensors_dtype.h"
 
 fsdp_status fsdp_checkpoint_entry_dtype(const fsdp_checkpoint_entry *entry, fsdp_dtype *dtype)
 {

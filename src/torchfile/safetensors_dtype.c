@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/ckpt/safetensors_dtype.h"
+#include "src/torchfile/safetensors_dtype.h"
 
 static const fsdp_safetensors_dtype dtypes[] = {
     {"U64", 64, -1, 0},

@@ -2,7 +2,7 @@
  * headers 0 and in descriptors behind the data, all dates 0, a zip64 end record always. */
 #include <string.h>
 
-#include "src/ckpt/zip_format.h"
+#include "src/torchfile/zip_format.h"
 
 enum {
     FLAGS_EMPTY = 0x0800,         /* names are UTF-8 */

@@ -1,9 +1,9 @@
 /* Writing a zip archive: headers before, descriptors behind the data, the directory at the end. */
-#include "src/ckpt/zip_writer.h"
+#include "src/torchfile/zip_writer.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/crc32.h"
-#include "src/ckpt/zip_format.h"
+#include "src/torchfile/zip_format.h"
 
 enum {
     PIECE_BYTES = 256 << 10 /* that are summed and written at a time: they stay in the cache */

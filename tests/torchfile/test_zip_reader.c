@@ -8,9 +8,9 @@
 #include "src/base/alloc.h"
 #include "src/base/crc32.h"
 #include "src/base/io.h"
-#include "src/ckpt/zip_format.h"
-#include "src/ckpt/zip_reader.h"
-#include "tests/ckpt/torch_fixture.h"
+#include "src/torchfile/zip_format.h"
+#include "src/torchfile/zip_reader.h"
+#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
 
 TEST(the_checksum_is_that_of_zip)

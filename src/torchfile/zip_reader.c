@@ -7,8 +7,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/crc32.h"
-#include "src/ckpt/zip_format.h"
-#include "src/ckpt/zip_reader.h"
+#include "src/torchfile/zip_format.h"
+#include "src/torchfile/zip_reader.h"
 
 enum {
     MAX_COMMENT_BYTES = 65535, /* behind the end record */

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/ckpt/pickle_reader.h"
+#include "src/torchfile/pickle_reader.h"
 
 bool fsdp_pickle_is(const fsdp_pickle_value *value, fsdp_pickle_kind kind)
 {

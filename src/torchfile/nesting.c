@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/ckpt/nesting.h"
+#include "src/torchfile/nesting.h"
 
 void fsdp_nesting_join(fsdp_str *fqn, int i, const char *name, int64_t index)
 {
