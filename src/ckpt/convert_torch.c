@@ -8,7 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/ckpt/convert_internal.h"
-#include "src/ckpt/dcp_writer.h"
+#include "src/dcp/dcp_writer.h"
 #include "src/torchfile/nesting.h"
 #include "src/torchfile/torch_writer.h"
 

@@ -4,7 +4,7 @@
 
 #include "src/base/arena.h"
 #include "src/base/io.h"
-#include "src/ckpt/dcp_reader.h"
+#include "src/dcp/dcp_reader.h"
 #include "src/ckpt/joined.h"
 #include "src/ckpt/source.h"
 

@@ -9,7 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/ckpt/rank_note.h"
+#include "src/dcp/rank_note.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/state/state_dict.h"

@@ -1,7 +1,7 @@
 /* Inside of asynchronous saves: what a training run adds to fsdp_dcp_async_save().
  *
  * Note [Asynchronous saves]. At the call the ranks meet once (Note [Ranks meet three times] in
- * src/ckpt/dcp_writer.h); each takes a snapshot (Note [Copy on write] in src/tensor/snapshot.h) and
+ * src/dcp/dcp_writer.h); each takes a snapshot (Note [Copy on write] in src/tensor/snapshot.h) and
  * starts a thread. From then on nothing is exchanged: each thread writes its rank's file and leaves
  * a note of where things lie beside it; rank 0's takes the notes, writes .metadata, and renames the
  * folder. The ranks' own threads learn of it when they ask. A rank that fails, also in starting its
@@ -10,7 +10,7 @@
 #pragma once
 #include <fsdp/state_dict.h>
 
-#include "src/ckpt/dcp_writer.h"
+#include "src/dcp/dcp_writer.h"
 #include "src/tensor/snapshot.h"
 
 typedef struct fsdp_async_save_plan {

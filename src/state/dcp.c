@@ -3,8 +3,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/ckpt/dcp_reader.h"
-#include "src/ckpt/dcp_writer.h"
+#include "src/dcp/dcp_reader.h"
+#include "src/dcp/dcp_writer.h"
 #include "src/torchfile/entry.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/param_group.h"

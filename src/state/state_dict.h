@@ -3,7 +3,7 @@
 #include <fsdp/state_dict.h>
 
 #include "src/base/arena.h"
-#include "src/ckpt/dcp_writer.h"
+#include "src/dcp/dcp_writer.h"
 #include "src/torchfile/pickle_writer.h"
 #include "src/torchfile/pickle_reader.h"
 

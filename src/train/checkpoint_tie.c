@@ -9,7 +9,7 @@
 #include "src/base/crc32.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/ckpt/dcp_metadata.h"
+#include "src/dcp/dcp_metadata.h"
 #include "src/train/checkpoint_state.h"
 
 enum {

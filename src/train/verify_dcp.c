@@ -9,7 +9,7 @@
 #include <fsdp/state_dict.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/dcp_reader.h"
+#include "src/dcp/dcp_reader.h"
 #include "src/comm/agree.h"
 #include "src/train/verify_training.h"
 

@@ -1,4 +1,4 @@
-/* How often ranks meet while they save: Note [Ranks meet three times] in src/ckpt/dcp_writer.h. */
+/* How often ranks meet while they save: Note [Ranks meet three times] in src/dcp/dcp_writer.h. */
 #include <stdio.h>
 
 #include <fsdp/dtensor.h>

@@ -4,7 +4,7 @@
  * exactly where a block has another checksum. */
 #include <stdlib.h>
 
-#include "src/ckpt/block_sums.h"
+#include "src/dcp/block_sums.h"
 #include "tests/fuzz/folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

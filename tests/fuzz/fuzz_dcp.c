@@ -2,7 +2,7 @@
  * what loads lie within their tensors. */
 #include <stdlib.h>
 
-#include "src/ckpt/dcp_metadata.h"
+#include "src/dcp/dcp_metadata.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -1,8 +1,8 @@
 /* A checkpoint that ranks write and tests read back: uneven and empty shards, replicas, scalars,
  * every dtype that torch has, and plain values. Byte i of each tensor is known. */
 #pragma once
-#include "src/ckpt/dcp_reader.h"
-#include "src/ckpt/dcp_writer.h"
+#include "src/dcp/dcp_reader.h"
+#include "src/dcp/dcp_writer.h"
 #include "tests/test.h"
 
 /* A path in the test's directory, on all ranks. */

@@ -1,6 +1,6 @@
 /* Writing what dcp_metadata.h reads. */
 #pragma once
-#include "src/ckpt/dcp_metadata.h"
+#include "src/dcp/dcp_metadata.h"
 
 /* The file .metadata of `items` [n], in their order, which PyTorch 2.3 to 2.15 load: [*bytes], the
  * caller's. Of an item, fqn, dtype, shape, and the chunks' boxes and places must be set; path is

@@ -8,8 +8,8 @@
 #include "src/base/alloc.h"
 #include "src/base/file_kind.h"
 #include "src/base/io.h"
-#include "src/ckpt/block_sums.h"
-#include "src/ckpt/dcp_reader.h"
+#include "src/dcp/block_sums.h"
+#include "src/dcp/dcp_reader.h"
 
 enum {
     MAX_NDIM = 64,

@@ -1,7 +1,7 @@
 /* Reading checkpoints of torch.distributed.checkpoint: rows of tensors and plain values, whatever
  * number of ranks wrote them. */
 #pragma once
-#include "src/ckpt/dcp_metadata.h"
+#include "src/dcp/dcp_metadata.h"
 #include "src/torchfile/torch_archive.h"
 
 typedef struct fsdp_dcp_reader fsdp_dcp_reader;

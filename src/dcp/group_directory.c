@@ -1,5 +1,5 @@
 /* See group_directory.h. */
-#include "src/ckpt/group_directory.h"
+#include "src/dcp/group_directory.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,9 +7,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/crc32.h"
-#include "src/ckpt/block_sums.h"
-#include "src/ckpt/dcp_metadata_writer.h"
-#include "src/ckpt/dcp_writer.h"
+#include "src/dcp/block_sums.h"
+#include "src/dcp/dcp_metadata_writer.h"
+#include "src/dcp/dcp_writer.h"
 #include "src/torchfile/torch_writer.h"
 #include "src/comm/agree.h"
 

@@ -1,5 +1,5 @@
 /* See rank_note.h. */
-#include "src/ckpt/rank_note.h"
+#include "src/dcp/rank_note.h"
 
 #include <fcntl.h>
 #include <stdio.h>

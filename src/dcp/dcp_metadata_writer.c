@@ -1,6 +1,6 @@
 /* A pickle of torch.distributed.checkpoint's Metadata. It holds the fields that PyTorch before
  * August 2026 knows: five properties of a tensor, without strides, which no loader uses. */
-#include "src/ckpt/dcp_metadata_writer.h"
+#include "src/dcp/dcp_metadata_writer.h"
 #include "src/base/assert.h"
 #include "src/torchfile/pickle_writer.h"
 #include "src/torchfile/torch_names.h"

@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/crc32.h"
-#include "src/ckpt/dcp_plan.h"
+#include "src/dcp/dcp_plan.h"
 #include "src/torchfile/nesting.h"
 #include "src/torchfile/torch_names.h"
 

@@ -4,7 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/comm/agree.h"
-#include "tests/ckpt/dcp_case.h"
+#include "tests/dcp/dcp_case.h"
 
 enum {
     MAX_BYTES = 256, /* of a tensor */

@@ -10,8 +10,8 @@
 #include <fsdp/tensor.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/block_sums.h"
-#include "tests/ckpt/dcp_case.h"
+#include "src/dcp/block_sums.h"
+#include "tests/dcp/dcp_case.h"
 
 enum {
     ROWS = 1000,

@@ -10,7 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/io.h"
-#include "tests/ckpt/dcp_case.h"
+#include "tests/dcp/dcp_case.h"
 
 /* ---- failures -------------------------------------------------------------------------------- */
 

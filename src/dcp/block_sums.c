@@ -7,7 +7,7 @@
 #include "src/base/assert.h"
 #include "src/base/io_internal.h"
 #include "src/base/str.h"
-#include "src/ckpt/block_sums.h"
+#include "src/dcp/block_sums.h"
 
 enum {
     BLOCK_BYTES = 256 << 10,

@@ -1,8 +1,8 @@
 /* Writing checkpoints of torch.distributed.checkpoint: each rank its own rows, into a file of its
  * own, as unmodified torch.distributed.checkpoint.load and dcp_to_torch_save read them. */
 #pragma once
-#include "src/ckpt/dcp_plan.h"
-#include "src/ckpt/group_directory.h"
+#include "src/dcp/dcp_plan.h"
+#include "src/dcp/group_directory.h"
 
 /* Write `plan` as a checkpoint. Collective, and a failure of one rank is one of all. Nothing is
  * held but a few MiB, and a few 100 bytes for each entry and rank.

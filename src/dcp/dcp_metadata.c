@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/arena.h"
 #include "src/base/assert.h"
-#include "src/ckpt/dcp_metadata.h"
+#include "src/dcp/dcp_metadata.h"
 #include "src/torchfile/torch_names.h"
 
 enum {

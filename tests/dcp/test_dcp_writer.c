@@ -7,8 +7,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/ckpt/dcp_metadata_writer.h"
-#include "tests/ckpt/dcp_case.h"
+#include "src/dcp/dcp_metadata_writer.h"
+#include "tests/dcp/dcp_case.h"
 
 enum {
     MAX_BYTES = 256, /* of a tensor that is written again */

@@ -9,7 +9,7 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/ckpt/dcp_reader.h"
+#include "src/dcp/dcp_reader.h"
 #include "tests/test.h"
 
 static const char *fixture(const char *name)
