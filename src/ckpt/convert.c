@@ -9,7 +9,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/ckpt/convert_internal.h"
-#include "src/ckpt/stale_files.h"
+#include "src/hf/stale_files.h"
 #include "src/tensor/device.h"
 
 /* ---- pieces ---------------------------------------------------------------------------------- */

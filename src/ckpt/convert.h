@@ -2,7 +2,7 @@
  * pieces, so that memory does not grow with them. */
 #pragma once
 #include "src/ckpt/source.h"
-#include "src/ckpt/wrapped_names.h"
+#include "src/hf/wrapped_names.h"
 
 typedef enum fsdp_convert_format {
     FSDP_CONVERT_AUTO, /* by the name of the target: FSDP_CONVERT_TORCH for .pt, .pth and .bin,

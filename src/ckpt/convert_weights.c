@@ -5,9 +5,9 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/ckpt/convert_internal.h"
-#include "src/ckpt/hf_dir.h"
-#include "src/ckpt/safetensors_writer.h"
-#include "src/ckpt/weights_writer.h"
+#include "src/hf/hf_dir.h"
+#include "src/hf/safetensors_writer.h"
+#include "src/hf/weights_writer.h"
 
 /* By name: which file a tensor goes to does not depend on the format that it came from. */
 static int compare_items(const void *a, const void *b)

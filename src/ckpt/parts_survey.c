@@ -8,7 +8,7 @@
 #include "src/base/str.h"
 #include "src/ckpt/parts.h"
 #include "src/ckpt/source.h"
-#include "src/ckpt/stale_files.h"
+#include "src/hf/stale_files.h"
 
 enum {
     MAX_DEPTH = 2 /* optimizer_0 in checkpoint-5 */

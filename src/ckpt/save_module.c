@@ -7,7 +7,7 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/weights_writer.h"
+#include "src/hf/weights_writer.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 

@@ -5,7 +5,7 @@
 #pragma once
 #include "src/base/arena.h"
 #include "src/ckpt/source.h"
-#include "src/ckpt/wrapped_names.h"
+#include "src/hf/wrapped_names.h"
 
 typedef struct fsdp_selected {
     const char *name;             /* keys joined with dots */

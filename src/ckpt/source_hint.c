@@ -3,7 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/ckpt/folder_kind.h"
+#include "src/hf/folder_kind.h"
 #include "src/ckpt/parts.h"
 #include "src/ckpt/source_internal.h"
 

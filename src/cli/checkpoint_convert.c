@@ -6,7 +6,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/ckpt/convert.h"
-#include "src/ckpt/folder_kind.h"
+#include "src/hf/folder_kind.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/stale_files.h"
+#include "src/hf/stale_files.h"
 #include "src/comm/agree.h"
 
 /* --- rank 0 --- */

@@ -9,7 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/dcp/group_directory.h"
-#include "src/ckpt/stale_files.h"
+#include "src/hf/stale_files.h"
 #include "src/comm/agree.h"
 #include "src/state/state_dict.h"
 

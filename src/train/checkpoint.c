@@ -10,7 +10,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/dcp/group_directory.h"
-#include "src/ckpt/stale_files.h"
+#include "src/hf/stale_files.h"
 #include "src/comm/agree.h"
 #include "src/state/state_dict.h"
 #include "src/train/checkpoint.h"

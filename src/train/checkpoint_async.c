@@ -5,7 +5,7 @@
 #include "src/base/clock.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/ckpt/stale_files.h"
+#include "src/hf/stale_files.h"
 #include "src/state/async_save.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/checkpoint_state.h"

@@ -11,7 +11,7 @@
 #include "src/base/io.h"
 #include "src/base/log.h"
 #include "src/base/str.h"
-#include "src/ckpt/hf_dir.h"
+#include "src/hf/hf_dir.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/data/dataset.h"

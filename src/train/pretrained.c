@@ -3,8 +3,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/ckpt/folder_kind.h"
-#include "src/ckpt/hf_dir.h"
+#include "src/hf/folder_kind.h"
+#include "src/hf/hf_dir.h"
 #include "src/ckpt/load_names.h"
 #include "src/models/model_type.h"
 #include "src/train/pretrained.h"

@@ -2,7 +2,7 @@
 #pragma once
 #include <fsdp/train.h>
 
-#include "src/ckpt/wrapped_names.h"
+#include "src/hf/wrapped_names.h"
 
 fsdp_load_options fsdp_pretrained_load_options(const fsdp_pretrained *pretrained, uint64_t seed);
 /* Give the tensors of `reader` the names that a model of `config` looks for, without those of

@@ -11,7 +11,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/torchfile/entry.h"
-#include "src/ckpt/hf_dir.h"
+#include "src/hf/hf_dir.h"
 #include "src/ckpt/load_names.h"
 #include "src/ckpt/selection.h"
 #include "src/models/model_type.h"

@@ -3,7 +3,7 @@
 #include <fsdp/nn.h>
 
 #include "src/ckpt/source.h"
-#include "src/ckpt/wrapped_names.h"
+#include "src/hf/wrapped_names.h"
 
 /* Tensors of a checkpoint for which a model has a place. */
 typedef struct fsdp_weights_use {

@@ -2,7 +2,7 @@
 #pragma once
 #include <fsdp/models.h>
 
-#include "src/ckpt/wrapped_names.h"
+#include "src/hf/wrapped_names.h"
 #include "src/models/model_type.h"
 
 /* The head, and what is drawn where weights lack it. */

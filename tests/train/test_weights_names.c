@@ -10,7 +10,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/ckpt/wrapped_names.h"
+#include "src/hf/wrapped_names.h"
 #include "src/train/weights_names.h"
 #include "tests/test.h"
 

@@ -1,6 +1,6 @@
 /* Folders are recognized by the names of files in them; trainer_state.json, which this program and
  * transformers' Trainer both write, by its content. */
-#include "src/ckpt/folder_kind.h"
+#include "src/hf/folder_kind.h"
 
 #include <stdio.h>
 #include <string.h>

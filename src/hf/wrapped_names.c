@@ -1,5 +1,5 @@
 /* See wrapped_names.h. */
-#include "src/ckpt/wrapped_names.h"
+#include "src/hf/wrapped_names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/ckpt/hf_dir.h"
+#include "src/hf/hf_dir.h"
 
 enum {
     MAX_REF_BYTES = 256,

@@ -7,7 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/ckpt/hf_dir.h"
+#include "src/hf/hf_dir.h"
 #include "tests/test.h"
 
 static const char *in_dir(fsdp_test *t, const char *name)

@@ -1,5 +1,5 @@
 /* See stale_files.h. */
-#include "src/ckpt/stale_files.h"
+#include "src/hf/stale_files.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
-#include "src/ckpt/hf_dir.h"
+#include "src/hf/hf_dir.h"
 
 enum {
     SHARD_DIGITS = 5 /* model-00001-of-00003.safetensors */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/ckpt/weights_file.h"
+#include "src/hf/weights_file.h"
 
 static bool is_torch_name(const char *path)
 {

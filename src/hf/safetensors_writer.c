@@ -7,7 +7,7 @@
 #include "src/base/json.h"
 #include "src/torchfile/entry.h"
 #include "src/torchfile/safetensors_dtype.h"
-#include "src/ckpt/safetensors_writer.h"
+#include "src/hf/safetensors_writer.h"
 
 enum {
     LENGTH_BYTES = 8,

@@ -10,10 +10,10 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/torchfile/entry.h"
-#include "src/ckpt/folder_kind.h"
+#include "src/hf/folder_kind.h"
 #include "src/torchfile/torch_shards.h"
-#include "src/ckpt/weights_file.h"
-#include "src/ckpt/wrapped_names.h"
+#include "src/hf/weights_file.h"
+#include "src/hf/wrapped_names.h"
 
 struct fsdp_checkpoint_reader {
     char *path;
