@@ -18,7 +18,7 @@
 #include "src/tensor/device.h"
 #include "src/train/bench.h"
 #include "src/train/model.h"
-#include "src/train/profile.h"
+#include "src/profile/profile.h"
 
 enum {
     MIN_MEMORY_STEPS = 2,

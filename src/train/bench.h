@@ -19,7 +19,7 @@
 #include <fsdp/models.h>
 
 #include "src/base/json.h"
-#include "src/train/profile_report.h"
+#include "src/profile/profile_report.h"
 
 typedef struct fsdp_bench_config {
     fsdp_model_config shape; /* dropout included */

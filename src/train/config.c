@@ -11,7 +11,7 @@
 #include "src/train/config_trainer.h"
 #include "src/report/plot.h"
 #include "src/train/precision.h"
-#include "src/train/profile.h"
+#include "src/profile/profile.h"
 #include "src/train/sources.h"
 
 const char *fsdp_train_task_name(fsdp_task task)

@@ -9,7 +9,7 @@
 #include "src/report/hostmem.h"
 #include "src/report/metrics.h"
 #include "src/train/model_tokenizer.h"
-#include "src/train/profile.h"
+#include "src/profile/profile.h"
 #include "src/train/step.h"
 #include "src/train/trainer.h"
 

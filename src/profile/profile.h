@@ -2,7 +2,7 @@
 #pragma once
 #include <fsdp/profile.h>
 
-#include "src/train/profile_report.h"
+#include "src/profile/profile_report.h"
 
 enum {
     FSDP_PROFILE_WARM_UP = 3, /* steps before the window, unless it is given */

@@ -1,5 +1,5 @@
 /* See profile_report.h. */
-#include "src/train/profile_report.h"
+#include "src/profile/profile_report.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* See <fsdp/profile.h>: the window of steps, sums over ranks, the file. */
-#include "src/train/profile.h"
+#include "src/profile/profile.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "src/base/io.h"
 #include "src/trace/trace_json.h"
 #include "src/comm/agree.h"
-#include "src/train/profile_report.h"
+#include "src/profile/profile_report.h"
 
 enum {
     MAX_EVENTS = 65536,

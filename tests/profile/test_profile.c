@@ -1,5 +1,5 @@
 /* A profiled step: rows that add up, and one file with all ranks that a viewer would take. */
-#include "src/train/profile.h"
+#include "src/profile/profile.h"
 
 #include <stdlib.h>
 
