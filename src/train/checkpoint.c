@@ -12,7 +12,7 @@
 #include "src/dcp/group_directory.h"
 #include "src/hf/stale_files.h"
 #include "src/comm/agree.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 #include "src/train/checkpoint.h"
 #include "src/train/checkpoint_async.h"
 #include "src/train/checkpoint_files.h"

@@ -6,7 +6,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/hf/stale_files.h"
-#include "src/state/async_save.h"
+#include "src/state_dict/async_save.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/checkpoint_state.h"
 #include "src/report/human.h"

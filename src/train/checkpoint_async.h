@@ -1,9 +1,9 @@
 /* --async-save: a checkpoint that is written while the run goes on.
  *
- * Model and optimizer are a snapshot (Note [Asynchronous saves] in src/state/async_save.h), which
- * the next step copies from where it comes first; trainer_state.json is made at once and written
- * with them. Rank 0's thread lets the folder appear, then removes old ones. One checkpoint is under
- * way at a time. */
+ * Model and optimizer are a snapshot (Note [Asynchronous saves] in src/state_dict/async_save.h),
+ * which the next step copies from where it comes first; trainer_state.json is made at once and
+ * written with them. Rank 0's thread lets the folder appear, then removes old ones. One checkpoint
+ * is under way at a time. */
 #pragma once
 #include "src/train/checkpoint.h"
 

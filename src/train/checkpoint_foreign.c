@@ -10,8 +10,8 @@
 #include "src/base/str.h"
 #include "src/ckpt/source.h"
 #include "src/comm/agree.h"
-#include "src/state/accelerate.h"
-#include "src/state/foreign.h"
+#include "src/state_dict/accelerate.h"
+#include "src/state_dict/foreign.h"
 
 /* ---- which files ----------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 #include "src/data/dataset.h"
 #include "src/fsdp/observer.h"
 #include "src/nn/module.h"
-#include "src/state/async_save.h"
+#include "src/state_dict/async_save.h"
 #include "src/train/sources.h"
 #include "src/train/trainer_internal.h"
 

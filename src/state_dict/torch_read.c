@@ -9,8 +9,8 @@
 #include "src/torchfile/torch_archive.h"
 #include "src/torchfile/torch_dtensor.h"
 #include "src/comm/agree.h"
-#include "src/state/box.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/box.h"
+#include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
 typedef struct reading {

@@ -1,7 +1,7 @@
 /* Options of parameter groups under torch's names. */
 #pragma once
 #include "src/optim/optimizer.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 
 /* Put every key of a group's options; before the last one of `keys` [n_keys], which is theirs, come
  * those of the group. `prefix` is put before the keys' names. */

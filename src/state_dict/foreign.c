@@ -12,7 +12,7 @@
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
-#include "src/state/foreign_internal.h"
+#include "src/state_dict/foreign_internal.h"
 #include "src/tensor/tensor.h"
 
 enum {

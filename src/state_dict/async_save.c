@@ -1,5 +1,5 @@
 /* See async_save.h. */
-#include "src/state/async_save.h"
+#include "src/state_dict/async_save.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include "src/dcp/rank_note.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 
 enum {
     FINISH_POLL_MS = 10

@@ -10,7 +10,7 @@
 #include "src/torchfile/safetensors_dtype.h"
 #include "src/torchfile/torch_writer.h"
 #include "src/comm/agree.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
 /* --- nesting --- */

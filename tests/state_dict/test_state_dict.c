@@ -10,7 +10,7 @@
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 #include "src/tensor/tensor.h"
-#include "tests/ckpt/state_case.h"
+#include "tests/state_dict/state_case.h"
 #include "tests/test.h"
 
 /* --- the same everywhere --- */

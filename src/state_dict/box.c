@@ -4,7 +4,7 @@
 
 #include "src/comm/group.h"
 #include "src/dtensor/mesh.h"
-#include "src/state/box.h"
+#include "src/state_dict/box.h"
 #include "src/tensor/tensor.h"
 
 static void whole_of(const fsdp_tensor *t, fsdp_box *box)

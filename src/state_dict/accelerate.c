@@ -1,6 +1,6 @@
 /* Accelerate's save_state and load_state: names of files around what dcp.c and torch_save.c write.
  * Source: accelerate/utils/fsdp_utils.py and checkpointing.py of Accelerate 1.15. */
-#include "src/state/accelerate.h"
+#include "src/state_dict/accelerate.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "src/dcp/group_directory.h"
 #include "src/hf/stale_files.h"
 #include "src/comm/agree.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 
 static const char MODEL[] = "pytorch_model_fsdp", OLD_MODEL[] = "pytorch_model";
 static const char OPTIMIZER[] = "optimizer", SCHEDULER[] = "scheduler";

@@ -6,10 +6,10 @@
 #include <fsdp.h>
 
 #include "src/base/io.h"
-#include "src/state/foreign.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/foreign.h"
+#include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
-#include "tests/ckpt/state_case.h"
+#include "tests/state_dict/state_case.h"
 #include "tests/test.h"
 
 enum {

@@ -1,5 +1,5 @@
 /* What all loads have in common: tensors written in place. */
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
 /* Ranks wait for each other once a unit: its tensors are neighbours. */

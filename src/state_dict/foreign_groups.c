@@ -8,8 +8,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/state/foreign_internal.h"
-#include "src/state/groups.h"
+#include "src/state_dict/foreign_internal.h"
+#include "src/state_dict/groups.h"
 #include "src/tensor/tensor.h"
 
 static const char GROUPS[] = "param_groups.";

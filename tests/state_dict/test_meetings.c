@@ -5,7 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "tests/ckpt/state_case.h"
+#include "tests/state_dict/state_case.h"
 #include "tests/test.h"
 
 enum {

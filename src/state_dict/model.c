@@ -7,7 +7,7 @@
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 
 /* --- options and names --- */
 

@@ -14,8 +14,8 @@
 #include "src/base/io_testing.h"
 #include "src/comm/group.h"
 #include "src/fsdp/param_group.h"
-#include "src/state/async_save.h"
-#include "tests/ckpt/state_case.h"
+#include "src/state_dict/async_save.h"
+#include "tests/state_dict/state_case.h"
 #include "tests/test.h"
 
 enum {

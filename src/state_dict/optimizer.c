@@ -5,7 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
-#include "src/state/groups.h"
+#include "src/state_dict/groups.h"
 #include "src/tensor/tensor.h"
 
 bool fsdp_state_counts_steps(const fsdp_optimizer *o)

@@ -4,8 +4,8 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
-#include "src/state/box.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/box.h"
+#include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
 static bool same_shape(int ndim, const int64_t *a, const int64_t *b)

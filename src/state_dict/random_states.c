@@ -8,7 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/state/accelerate.h"
+#include "src/state_dict/accelerate.h"
 
 enum {
     WORDS = 624,

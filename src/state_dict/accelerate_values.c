@@ -1,7 +1,7 @@
 /* The small files of Accelerate's folders, dicts of plain values: scheduler.bin is
  * LambdaLR.state_dict(), scaler.pt GradScaler.state_dict(). */
 #include "src/base/assert.h"
-#include "src/state/accelerate.h"
+#include "src/state_dict/accelerate.h"
 
 enum {
     MAX_GROUPS = 64 /* of an optimizer with a scheduler */

@@ -1,5 +1,5 @@
 /* See state_case.h. */
-#include "tests/ckpt/state_case.h"
+#include "tests/state_dict/state_case.h"
 
 #include "tests/fsdp/toy.h"
 

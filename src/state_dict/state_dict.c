@@ -6,7 +6,7 @@
 #include "src/torchfile/nesting.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 
 fsdp_status fsdp_state_dict_create(fsdp_state_dict **dict)
 {

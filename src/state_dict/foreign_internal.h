@@ -1,9 +1,9 @@
 /* What the files of foreign.h share. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
-#include "src/state/foreign.h"
-#include "src/state/foreign_names.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/foreign.h"
+#include "src/state_dict/foreign_names.h"
+#include "src/state_dict/state_dict.h"
 
 /* A parameter that is trained. */
 typedef struct fsdp_foreign_slot {

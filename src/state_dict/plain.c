@@ -1,7 +1,7 @@
 /* Plain values of Python, from pickles and into them. */
 #include <string.h>
 
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 
 enum {
     MAX_DEPTH = 3,

@@ -8,8 +8,8 @@
 #include "src/torchfile/entry.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/param_group.h"
-#include "src/state/box.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/box.h"
+#include "src/state_dict/state_dict.h"
 #include "src/tensor/halved.h"
 
 enum {

@@ -5,7 +5,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/state/groups.h"
+#include "src/state_dict/groups.h"
 
 typedef enum field_kind {
     NUMBER,

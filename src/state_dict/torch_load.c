@@ -7,7 +7,7 @@
 #include "src/base/log.h"
 #include "src/torchfile/torch_archive.h"
 #include "src/torchfile/torch_dtensor.h"
-#include "src/state/state_dict.h"
+#include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
 typedef struct loading {
