@@ -14,7 +14,7 @@
 #include <fsdp/optim.h>
 #include <fsdp/options.h>
 
-#include "src/train/named_sharding.h"
+#include "src/fsdp/named_sharding.h"
 
 typedef enum fsdp_train_task {
     FSDP_TRAIN_AUTO, /* what the model is for */

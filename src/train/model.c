@@ -11,7 +11,7 @@
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
 #include "src/train/model.h"
-#include "src/train/name_patterns.h"
+#include "src/fsdp/name_patterns.h"
 #include "src/train/pretrained.h"
 
 /* --- opening --- */

@@ -5,7 +5,7 @@
 #include <fsdp/fsdp.h>
 #include <fsdp/models.h>
 
-#include "src/train/named_sharding.h"
+#include "src/fsdp/named_sharding.h"
 
 /* Zero means default. One of name and config is given. */
 typedef struct fsdp_model_options {

@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "src/base/alloc.h"
-#include "src/train/name_patterns.h"
+#include "src/fsdp/name_patterns.h"
 
 /* Options of one group, of whichever kind config->optimizer says. */
 typedef struct group_options {

@@ -2,7 +2,7 @@
 #include "src/train/unit_controls.h"
 
 #include "src/base/alloc.h"
-#include "src/train/name_patterns.h"
+#include "src/fsdp/name_patterns.h"
 
 /* Units below the root, parents first; of several modules that are one the first. */
 typedef struct unit_list {

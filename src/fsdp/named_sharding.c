@@ -1,5 +1,5 @@
 /* See named_sharding.h. */
-#include "src/train/named_sharding.h"
+#include "src/fsdp/named_sharding.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -10,7 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 #include "src/nn/module.h"
-#include "src/train/name_patterns.h"
+#include "src/fsdp/name_patterns.h"
 #include "src/train/precision.h"
 
 typedef struct placement {

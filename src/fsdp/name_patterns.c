@@ -1,5 +1,5 @@
 /* See name_patterns.h. */
-#include "src/train/name_patterns.h"
+#include "src/fsdp/name_patterns.h"
 
 #include <fnmatch.h>
 #include <string.h>
