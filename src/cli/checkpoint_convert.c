@@ -11,7 +11,7 @@
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
 #include "src/report/human.h"
-#include "src/train/weights_fit.h"
+#include "src/pretrained/weights_fit.h"
 
 typedef struct convert_config {
     int format; /* fsdp_convert_format */

@@ -6,7 +6,8 @@
  * No module has such a name by itself, so they are always taken off. DistributedDataParallel's
  * "module." and PEFT's "base_model.model." could be names of modules: they are taken off where all
  * names of a model begin with them. A prefix that only who knows the model's names can tell from a
- * part of them, as Lightning's "model.", is an fsdp_name_change (src/train/weights_names.h). */
+ * part of them, as Lightning's "model.", is an fsdp_name_change (src/pretrained/weights_names.h).
+ */
 #pragma once
 #include <fsdp/ckpt.h>
 

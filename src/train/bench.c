@@ -17,7 +17,7 @@
 #include "src/models/model_type.h"
 #include "src/tensor/device.h"
 #include "src/train/bench.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 #include "src/profile/profile.h"
 
 enum {

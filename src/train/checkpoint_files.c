@@ -13,7 +13,7 @@
 #include "src/state_dict/state_dict.h"
 #include "src/train/checkpoint_foreign.h"
 #include "src/train/checkpoint_state.h"
-#include "src/train/weights_fit.h"
+#include "src/pretrained/weights_fit.h"
 
 static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
 static const char LOCAL[] = "local_state_dict";

@@ -20,7 +20,7 @@
 #include "src/train/evaluate_internal.h"
 #include "src/train/generate.h"
 #include "src/report/human.h"
-#include "src/train/model_tokenizer.h"
+#include "src/pretrained/model_tokenizer.h"
 #include "src/train/not_finite.h"
 #include "src/train/step.h"
 

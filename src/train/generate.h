@@ -6,7 +6,7 @@
 #include <fsdp/text.h>
 
 #include "src/models/generation_config.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 
 /* Zero means default. */
 typedef struct fsdp_generate_options {

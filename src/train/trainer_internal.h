@@ -8,7 +8,7 @@
 #include "src/models/generation_config.h"
 #include "src/report/hostmem.h"
 #include "src/report/metrics.h"
-#include "src/train/model_tokenizer.h"
+#include "src/pretrained/model_tokenizer.h"
 #include "src/profile/profile.h"
 #include "src/train/step.h"
 #include "src/train/trainer.h"

@@ -16,7 +16,7 @@
 #include "src/train/config_trainer.h"
 #include "src/report/human.h"
 #include "src/train/memory_limit.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 #include "src/train/optimizer.h"
 #include "src/train/precision.h"
 #include "src/train/sources.h"

@@ -4,7 +4,7 @@
 #include <fsdp/ckpt.h>
 
 #include "src/base/json.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 #include "src/train/verify.h"
 
 /* The mesh that hybrid trajectories run over, made once: a group can be split a few times only. */

@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
-#include "src/train/pretrained.h"
+#include "src/pretrained/pretrained.h"
 #include "src/train/verify_training.h"
 
 /* --- values --- */

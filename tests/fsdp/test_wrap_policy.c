@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/str.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 #include "tests/fsdp/tree.h"
 #include "tests/models/model_checks.h"
 #include "tests/train/odd_models.h"

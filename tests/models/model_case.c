@@ -7,7 +7,7 @@
 #include <fsdp/train.h>
 
 #include "src/base/alloc.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 
 static void shard(fsdp_test *t, const fsdp_model_config *config,
                   const fsdp_fully_shard_options *options, model_case *c)

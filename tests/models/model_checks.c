@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 
 void model_check_classes(fsdp_test *t, fsdp_module *model, const char *const (*expected)[2],
                          size_t n)

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../on_fake.sh"
 on_fake \
     autograd/test_ops_attention autograd/test_ops_loss autograd/test_stash autograd/test_tape \
-    state_dict/test_async_save ckpt/test_load_module state_dict/test_state_dict dtensor/test_redistribute \
+    state_dict/test_async_save pretrained/test_load_module state_dict/test_state_dict dtensor/test_redistribute \
     fsdp/test_extension fsdp/test_frozen fsdp/test_grad_rows fsdp/test_halved fsdp/test_hsdp \
     fsdp/test_kept_copies fsdp/test_lifecycle fsdp/test_offload fsdp/test_parity fsdp/test_summon \
     fsdp/test_sections fsdp/test_to_empty \

@@ -13,7 +13,7 @@
 #include "src/base/json.h"
 #include "src/nn/module.h"
 #include "src/models/model_type.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 

@@ -6,13 +6,13 @@
 #include "src/base/log.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
-#include "src/ckpt/load_names.h"
+#include "src/pretrained/load_names.h"
 #include "src/fsdp/state.h"
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 #include "src/fsdp/name_patterns.h"
-#include "src/train/pretrained.h"
+#include "src/pretrained/pretrained.h"
 
 /* --- opening --- */
 

@@ -1,5 +1,5 @@
 /* Tokenizer and rows of a model: model_tokenizer.h. */
-#include "src/train/model_tokenizer.h"
+#include "src/pretrained/model_tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>

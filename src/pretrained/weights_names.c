@@ -1,12 +1,12 @@
 /* See weights_names.h. */
-#include "src/train/weights_names.h"
+#include "src/pretrained/weights_names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/load_names.h"
+#include "src/pretrained/load_names.h"
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
 

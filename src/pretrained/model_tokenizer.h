@@ -3,7 +3,7 @@
 #include <fsdp/data.h>
 #include <fsdp/text.h>
 
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 
 typedef struct fsdp_model_tokenizer { /* zero-filled: not opened */
     fsdp_tokenizer *tokenizer;        /* NULL: ready-made ids need none */

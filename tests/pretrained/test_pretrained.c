@@ -1,5 +1,6 @@
 /* from_pretrained() in steps: what fsdp_pretrained_open() finds, loads and refuses.
- * fsdp_model_open() goes the same way, so that tests/train/test_model.c tests the forms of folders.
+ * fsdp_model_open() goes the same way, so that tests/pretrained/test_model.c tests the forms of
+ * folders.
  */
 #include <stdio.h>
 #include <string.h>

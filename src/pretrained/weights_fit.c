@@ -1,6 +1,6 @@
 /* See weights_fit.h. */
-#include "src/train/weights_fit.h"
-#include "src/train/weights_names.h"
+#include "src/pretrained/weights_fit.h"
+#include "src/pretrained/weights_names.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "src/base/io.h"
 #include "src/torchfile/entry.h"
 #include "src/hf/hf_dir.h"
-#include "src/ckpt/load_names.h"
+#include "src/pretrained/load_names.h"
 #include "src/ckpt/selection.h"
 #include "src/models/model_type.h"
 #include "src/nn/module.h"

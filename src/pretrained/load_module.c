@@ -10,7 +10,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
-#include "src/ckpt/load_names.h"
+#include "src/pretrained/load_names.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 

@@ -11,7 +11,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/hf/wrapped_names.h"
-#include "src/train/weights_names.h"
+#include "src/pretrained/weights_names.h"
 #include "tests/test.h"
 
 enum {

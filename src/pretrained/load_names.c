@@ -3,7 +3,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/ckpt/load_names.h"
+#include "src/pretrained/load_names.h"
 
 typedef struct names {
     fsdp_load_lookup_fn *lookup;

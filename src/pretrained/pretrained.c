@@ -5,10 +5,10 @@
 #include "src/base/io.h"
 #include "src/hf/folder_kind.h"
 #include "src/hf/hf_dir.h"
-#include "src/ckpt/load_names.h"
+#include "src/pretrained/load_names.h"
 #include "src/models/model_type.h"
-#include "src/train/pretrained.h"
-#include "src/train/weights_names.h"
+#include "src/pretrained/pretrained.h"
+#include "src/pretrained/weights_names.h"
 
 /* --- tied or not --- */
 

@@ -5,7 +5,7 @@
 #include "src/base/assert.h"
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 

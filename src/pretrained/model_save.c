@@ -11,7 +11,7 @@
 #include "src/models/generation_config.h"
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
-#include "src/train/model.h"
+#include "src/pretrained/model.h"
 
 /* The config.json that the model's descends from; *path is NULL if there is none. */
 static fsdp_status source_config(const fsdp_model *m, char **path)
