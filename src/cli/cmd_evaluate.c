@@ -5,7 +5,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/train/evaluate.h"
-#include "src/train/generate.h"
+#include "src/generate/generate.h"
 #include "src/options/isa_option.h"
 #include "src/train/precision.h"
 

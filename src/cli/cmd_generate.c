@@ -6,7 +6,7 @@
 #include "src/base/json.h"
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
-#include "src/train/generate_run.h"
+#include "src/generate/generate_run.h"
 #include "src/options/isa_option.h"
 
 typedef struct generate_config {

@@ -18,7 +18,7 @@
 #include "src/train/config.h"
 #include "src/train/config_paths.h"
 #include "src/train/evaluate_internal.h"
-#include "src/train/generate.h"
+#include "src/generate/generate.h"
 #include "src/report/human.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/train/not_finite.h"

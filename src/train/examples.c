@@ -9,7 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/log.h"
 #include "src/comm/agree.h"
-#include "src/train/generate.h"
+#include "src/generate/generate.h"
 #include "src/train/trainer_internal.h"
 
 enum {

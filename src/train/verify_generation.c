@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/comm/agree.h"
-#include "src/train/generate.h"
+#include "src/generate/generate.h"
 #include "src/train/verify_case.h"
 
 /* Rows of ids, from JSON. */

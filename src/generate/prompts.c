@@ -9,7 +9,7 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/data/jsonl_keys.h"
-#include "src/train/prompts.h"
+#include "src/generate/prompts.h"
 
 enum {
     MAX_FILE_BYTES = 1 << 30

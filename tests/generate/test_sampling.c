@@ -2,8 +2,8 @@
  * what is done to scores before. */
 #include "src/base/assert.h"
 #include "src/base/philox.h"
-#include "src/train/logits_process.h"
-#include "src/train/sampling.h"
+#include "src/generate/logits_process.h"
+#include "src/generate/sampling.h"
 #include "tests/test.h"
 
 enum {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "src/base/philox.h"
-#include "src/train/sampling.h"
+#include "src/generate/sampling.h"
 
 int32_t fsdp_argmax(const float *scores, int64_t vocab)
 {

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "src/train/logits_process.h"
+#include "src/generate/logits_process.h"
 
 bool fsdp_is_end_of_sequence(const fsdp_generation_config *config, int32_t id)
 {

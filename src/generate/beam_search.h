@@ -18,7 +18,7 @@
 #include <fsdp/text.h>
 
 #include "src/models/generation_config.h"
-#include "src/train/top_k.h"
+#include "src/generate/top_k.h"
 
 typedef struct fsdp_beam {
     fsdp_token_list ids; /* the prompt's first */

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "src/models/generation_config.h"
-#include "src/train/top_k.h"
+#include "src/generate/top_k.h"
 
 /* Which random number: that of `step` of row `row` of the whole input. */
 typedef struct fsdp_draw {

@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "src/base/alloc.h"
-#include "src/train/beam_search.h"
-#include "src/train/logits_process.h"
+#include "src/generate/beam_search.h"
+#include "src/generate/logits_process.h"
 
 static fsdp_status create_beams(const fsdp_generation_config *c, fsdp_beam_search *s)
 {

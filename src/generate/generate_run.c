@@ -8,9 +8,9 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/comm/agree.h"
-#include "src/train/generate.h"
-#include "src/train/generate_run.h"
-#include "src/train/prompts.h"
+#include "src/generate/generate.h"
+#include "src/generate/generate_run.h"
+#include "src/generate/prompts.h"
 
 /* A sequence on its way to rank 0. */
 typedef struct gathered_row {

@@ -2,7 +2,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "src/train/top_k.h"
+#include "src/generate/top_k.h"
 
 int fsdp_candidate_order(const void *a, const void *b)
 {

@@ -5,8 +5,8 @@
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
 #include "src/base/philox.h"
-#include "src/train/beam_search.h"
-#include "src/train/logits_process.h"
+#include "src/generate/beam_search.h"
+#include "src/generate/logits_process.h"
 #include "tests/test.h"
 
 enum {

@@ -7,9 +7,9 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/train/generate.h"
-#include "src/train/generate_run.h"
-#include "src/train/prompts.h"
+#include "src/generate/generate.h"
+#include "src/generate/generate_run.h"
+#include "src/generate/prompts.h"
 #include "tests/test.h"
 
 enum {

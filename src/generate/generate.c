@@ -8,11 +8,11 @@
 #include "src/base/log.h"
 #include "src/comm/agree.h"
 #include "src/models/model_type.h"
-#include "src/train/beam_search.h"
-#include "src/train/generate.h"
+#include "src/generate/beam_search.h"
+#include "src/generate/generate.h"
 #include "src/report/human.h"
-#include "src/train/logits_process.h"
-#include "src/train/sampling.h"
+#include "src/generate/logits_process.h"
+#include "src/generate/sampling.h"
 
 /* Of an output for which no beam was left: transformers' too. */
 #define UNFINISHED_SCORE (-1e9)
