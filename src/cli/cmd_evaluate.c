@@ -4,7 +4,7 @@
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
-#include "src/train/evaluate.h"
+#include "src/evaluate/evaluate.h"
 #include "src/generate/generate.h"
 #include "src/options/isa_option.h"
 #include "src/train/precision.h"

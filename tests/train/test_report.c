@@ -4,7 +4,7 @@
 
 #include "src/base/alloc_testing.h"
 #include "src/report/human.h"
-#include "src/train/rouge_report.h"
+#include "src/evaluate/rouge_report.h"
 #include "src/report/table.h"
 #include "src/report/terminal.h"
 #include "tests/test.h"

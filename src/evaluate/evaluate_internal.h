@@ -2,7 +2,7 @@
 #pragma once
 #include <fsdp/batch.h>
 
-#include "src/train/evaluate.h"
+#include "src/evaluate/evaluate.h"
 
 /* Texts of rows, owned. */
 typedef struct fsdp_text_rows {

@@ -4,7 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
-#include "src/train/rouge.h"
+#include "src/evaluate/rouge.h"
 #include "tests/test.h"
 
 enum {

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "src/train/rouge_report.h"
+#include "src/evaluate/rouge_report.h"
 #include "src/report/table.h"
 #include "src/report/terminal.h"
 

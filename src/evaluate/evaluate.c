@@ -17,7 +17,7 @@
 #include "src/data/dataset.h"
 #include "src/train/config.h"
 #include "src/train/config_paths.h"
-#include "src/train/evaluate_internal.h"
+#include "src/evaluate/evaluate_internal.h"
 #include "src/generate/generate.h"
 #include "src/report/human.h"
 #include "src/pretrained/model_tokenizer.h"

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdio.h>
 
-#include "src/train/rouge.h"
+#include "src/evaluate/rouge.h"
 
 typedef struct fsdp_rouge_predictions {
     const char *name;               /* "before training", or a model's folder */

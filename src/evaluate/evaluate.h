@@ -13,7 +13,7 @@
 #include <fsdp/options.h>
 
 #include "src/models/generation_config.h"
-#include "src/train/rouge.h"
+#include "src/evaluate/rouge.h"
 
 typedef struct fsdp_evaluate_config {
     fsdp_option_list models;   /* folders or hub names, at least one */

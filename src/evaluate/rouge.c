@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/train/rouge.h"
+#include "src/evaluate/rouge.h"
 
 /* --- tokens ------------------------------------------------------------------------------------
  */
