@@ -7,8 +7,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
-#include "src/train/memory_limit.h"
-#include "src/train/plan.h"
+#include "src/plan/memory_limit.h"
+#include "src/plan/plan.h"
 
 typedef struct plan_config {
     fsdp_train_config train; /* first: train's table says where its values lie */

@@ -1,5 +1,5 @@
 /* Who listens to what units do with their memory, in program order: the plan of a run
- * (src/train/plan.c). Units never ask it anything. */
+ * (src/plan/plan.c). Units never ask it anything. */
 #pragma once
 #include <fsdp/fsdp.h>
 

@@ -15,7 +15,7 @@
 #include "src/train/checkpoint_async.h"
 #include "src/train/config_trainer.h"
 #include "src/report/human.h"
-#include "src/train/memory_limit.h"
+#include "src/plan/memory_limit.h"
 #include "src/pretrained/model.h"
 #include "src/train/optimizer.h"
 #include "src/train/precision.h"

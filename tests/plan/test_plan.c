@@ -8,8 +8,8 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/train/memory_limit.h"
-#include "src/train/plan.h"
+#include "src/plan/memory_limit.h"
+#include "src/plan/plan.h"
 #include "src/train/trainer.h"
 #include "tests/test.h"
 

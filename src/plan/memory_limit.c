@@ -1,5 +1,5 @@
 /* See memory_limit.h. */
-#include "src/train/memory_limit.h"
+#include "src/plan/memory_limit.h"
 
 #include <fsdp/nn.h>
 
@@ -7,7 +7,7 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/report/human.h"
-#include "src/train/plan.h"
+#include "src/plan/plan.h"
 
 enum {
     MAX_ACCUMULATION = 65536 /* the option's bound */

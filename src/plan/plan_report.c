@@ -8,7 +8,7 @@
 #include "src/base/json.h"
 #include "src/base/str.h"
 #include "src/report/human.h"
-#include "src/train/plan.h"
+#include "src/plan/plan.h"
 #include "src/report/table.h"
 
 /* --- memory --- */

@@ -1,5 +1,5 @@
 /* See plan.h. */
-#include "src/train/plan.h"
+#include "src/plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
