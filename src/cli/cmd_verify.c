@@ -11,7 +11,7 @@
 #include "src/base/json.h"
 #include "src/cli/cli.h"
 #include "src/options/isa_option.h"
-#include "src/train/verify.h"
+#include "src/verify/verify.h"
 
 typedef struct verify_config {
     bool json;

@@ -12,7 +12,7 @@
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
-#include "src/train/verify_training.h"
+#include "src/verify/verify_training.h"
 
 /* Of the largest magnitude: the golden folders' bound for optimizers. */
 static const double tolerance = 2e-6;

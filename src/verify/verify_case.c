@@ -8,7 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/train/verify_case.h"
+#include "src/verify/verify_case.h"
 
 /* --- reporting --- */
 

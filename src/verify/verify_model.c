@@ -9,7 +9,7 @@
 #include "src/comm/agree.h"
 #include "src/models/config_json.h"
 #include "src/models/model_type.h"
-#include "src/train/verify_case.h"
+#include "src/verify/verify_case.h"
 
 /* --- configurations --- */
 

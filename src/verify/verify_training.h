@@ -2,7 +2,7 @@
 #pragma once
 #include <fsdp/optim.h>
 
-#include "src/train/verify_case.h"
+#include "src/verify/verify_case.h"
 
 typedef enum fsdp_verify_optimizer_kind {
     FSDP_VERIFY_ADAMW, /* and Adam */

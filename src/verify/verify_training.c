@@ -4,7 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
-#include "src/train/verify_training.h"
+#include "src/verify/verify_training.h"
 
 enum {
     MAX_STEPS = 1 << 20

@@ -9,7 +9,7 @@
 #include "src/base/io.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
-#include "src/train/verify_case.h"
+#include "src/verify/verify_case.h"
 
 /* --- names --- */
 

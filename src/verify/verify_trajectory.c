@@ -8,7 +8,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/comm/agree.h"
-#include "src/train/verify_training.h"
+#include "src/verify/verify_training.h"
 
 /* --- comparing --- */
 

@@ -7,7 +7,7 @@
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/pretrained/pretrained.h"
-#include "src/train/verify_training.h"
+#include "src/verify/verify_training.h"
 
 /* --- values --- */
 

@@ -5,7 +5,7 @@
 
 #include "src/base/json.h"
 #include "src/pretrained/model.h"
-#include "src/train/verify.h"
+#include "src/verify/verify.h"
 
 /* The mesh that hybrid trajectories run over, made once: a group can be split a few times only. */
 typedef struct fsdp_verify_mesh {

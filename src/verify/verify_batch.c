@@ -10,7 +10,7 @@
 #include "src/comm/agree.h"
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
-#include "src/train/verify_case.h"
+#include "src/verify/verify_case.h"
 
 /* --- captures: the outputs of modules, by hooks --- */
 

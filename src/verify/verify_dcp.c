@@ -11,7 +11,7 @@
 #include "src/base/alloc.h"
 #include "src/dcp/dcp_reader.h"
 #include "src/comm/agree.h"
-#include "src/train/verify_training.h"
+#include "src/verify/verify_training.h"
 
 /* --- loading --- */
 

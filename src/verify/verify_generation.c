@@ -6,7 +6,7 @@
 #include "src/base/io.h"
 #include "src/comm/agree.h"
 #include "src/generate/generate.h"
-#include "src/train/verify_case.h"
+#include "src/verify/verify_case.h"
 
 /* Rows of ids, from JSON. */
 typedef struct id_rows {
