@@ -58,7 +58,7 @@ def build(args):
     return model
 
 
-# --- the tokens of src/train/bench.c ---
+# --- the tokens of src/bench/bench.c ---
 
 def philox(key, low, high):
     """The first word of Philox4x32-10 at the counters (low, high), an array."""

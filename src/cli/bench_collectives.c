@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/cli/bench.h"
 #include "src/cli/cli.h"
-#include "src/train/bench_collectives.h"
+#include "src/bench/bench_collectives.h"
 #include "src/report/human.h"
 #include "src/options/isa_option.h"
 

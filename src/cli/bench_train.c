@@ -18,7 +18,7 @@
 #include "src/base/cpus.h"
 #include "src/cli/bench.h"
 #include "src/cli/cli.h"
-#include "src/train/bench.h"
+#include "src/bench/bench.h"
 #include "src/report/hostmem.h"
 #include "src/report/human.h"
 #include "src/options/isa_option.h"

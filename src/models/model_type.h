@@ -32,7 +32,7 @@ typedef struct fsdp_decoder {
     void (*select)(fsdp_scope *s, fsdp_decode_cache *cache, const int32_t *rows, int32_t n);
 } fsdp_decoder;
 
-/* What one training step multiplies: see Note [Model FLOP utilisation] in src/train/bench.h. */
+/* What one training step multiplies: see Note [Model FLOP utilisation] in src/bench/bench.h. */
 typedef struct fsdp_model_work {
     double flops;
     int64_t products[3][2]; /* [n_products]: out and in of the linear layers that are most of it */

@@ -8,7 +8,7 @@
 #include "src/base/json.h"
 #include "src/trace/trace.h"
 #include "src/models/model_type.h"
-#include "src/train/bench.h"
+#include "src/bench/bench.h"
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 

@@ -1,7 +1,7 @@
 /* What `fsdp bench train` counts, and that a rank's run fills in its result. */
 #include "src/base/alloc.h"
 #include "src/models/model_type.h"
-#include "src/train/bench.h"
+#include "src/bench/bench.h"
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 

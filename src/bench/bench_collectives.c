@@ -1,5 +1,5 @@
 /* See bench_collectives.h. */
-#include "src/train/bench_collectives.h"
+#include "src/bench/bench_collectives.h"
 
 #include <math.h>
 #include <stdlib.h>

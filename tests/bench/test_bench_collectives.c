@@ -1,6 +1,6 @@
 /* What `fsdp bench collectives` measures: every collective at every size, on results that are
  * right; the measurement itself compares them. */
-#include "src/train/bench_collectives.h"
+#include "src/bench/bench_collectives.h"
 #include "tests/test.h"
 
 typedef struct heard {

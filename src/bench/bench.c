@@ -16,7 +16,7 @@
 #include "src/comm/comm.h"
 #include "src/models/model_type.h"
 #include "src/tensor/device.h"
-#include "src/train/bench.h"
+#include "src/bench/bench.h"
 #include "src/pretrained/model.h"
 #include "src/profile/profile.h"
 
