@@ -1,7 +1,7 @@
 /* What the kinds of `fsdp bench` share: each starts its own ranks, which are the same command again
  * under the launcher. */
 #pragma once
-#include "src/cli/launch.h"
+#include "src/launch/launch.h"
 
 /* What the launching process tells its ranks; how they know that they are ranks. */
 #define FSDP_BENCH_REPORT_ENV "FSDP_BENCH_REPORT"

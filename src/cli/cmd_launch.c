@@ -15,7 +15,7 @@
 #include "src/base/assert.h"
 #include "src/base/cpus.h"
 #include "src/cli/cli.h"
-#include "src/cli/launch.h"
+#include "src/launch/launch.h"
 #include "src/comm/control.h"
 #include "src/comm/task.h"
 

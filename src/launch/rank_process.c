@@ -10,7 +10,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/cli/launch.h"
+#include "src/launch/launch.h"
 
 extern char **environ;
 

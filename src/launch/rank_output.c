@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
-#include "src/cli/launch.h"
+#include "src/launch/launch.h"
 
 static fsdp_status make_folder(const char *path)
 {

@@ -7,7 +7,7 @@
 #endif
 
 #include "src/base/alloc.h"
-#include "src/cli/launch.h"
+#include "src/launch/launch.h"
 
 /* Processors in the order in which blocks are cut: neighbours share caches. */
 typedef struct cpu_order {

@@ -21,7 +21,7 @@
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
 #include "src/cli/commands.h"
-#include "src/cli/launch.h"
+#include "src/launch/launch.h"
 
 enum {
     POLL_MS = 100
