@@ -1,7 +1,7 @@
 /* A checkpoint as one of another format, other files, another dtype: tensors pass through in
  * pieces, so that memory does not grow with them. */
 #pragma once
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 #include "src/hf/wrapped_names.h"
 
 typedef enum fsdp_convert_format {

@@ -5,7 +5,7 @@
 #include "src/base/str.h"
 #include "src/ckpt/convert.h"
 #include "src/torchfile/safetensors_dtype.h"
-#include "src/ckpt/selection.h"
+#include "src/source/selection.h"
 
 /* What becomes of a selected item. */
 typedef struct fsdp_converted {

@@ -1,6 +1,6 @@
 /* In what two checkpoints differ, whatever their formats. */
 #pragma once
-#include "src/ckpt/selection.h"
+#include "src/source/selection.h"
 
 typedef enum fsdp_difference_kind {
     FSDP_DIFFERENCE_ONLY_IN_A,

@@ -1,6 +1,6 @@
 /* Two plain values of checkpoints, part by part. */
 #pragma once
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 
 /* An item of a source, and its value. */
 typedef struct fsdp_diff_value {

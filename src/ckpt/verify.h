@@ -1,6 +1,6 @@
 /* Is a checkpoint whole? */
 #pragma once
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 
 /* Called with each damage, and each part that is not read: a sentence that names file and item. */
 typedef void fsdp_damage_fn(const char *damage, void *context);

@@ -4,7 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/ckpt/parts.h"
+#include "src/source/parts.h"
 #include "src/ckpt/verify.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"

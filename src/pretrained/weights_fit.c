@@ -13,7 +13,7 @@
 #include "src/torchfile/entry.h"
 #include "src/hf/hf_dir.h"
 #include "src/pretrained/load_names.h"
-#include "src/ckpt/selection.h"
+#include "src/source/selection.h"
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <fsdp/nn.h>
 
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 #include "src/hf/wrapped_names.h"
 
 /* Tensors of a checkpoint for which a model has a place. */

@@ -11,7 +11,7 @@
 #include <fsdp/nn.h>
 
 #include "src/base/arena.h"
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 
 /* An item under its name without wrappers. */
 typedef struct fsdp_foreign_item {

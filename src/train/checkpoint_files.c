@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 #include "src/state_dict/accelerate.h"

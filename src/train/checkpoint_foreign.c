@@ -8,7 +8,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 #include "src/comm/agree.h"
 #include "src/state_dict/accelerate.h"
 #include "src/state_dict/foreign.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/str.h"
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 #include "src/torchfile/torch_file.h"
 #include "src/torchfile/zip_format.h"
 

@@ -6,7 +6,7 @@
 
 #include <fsdp.h>
 
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 #include "tests/test.h"
 
 typedef struct fixture {

@@ -4,8 +4,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/hf/folder_kind.h"
-#include "src/ckpt/parts.h"
-#include "src/ckpt/source_internal.h"
+#include "src/source/parts.h"
+#include "src/source/source_internal.h"
 
 enum {
     SHOWN_PARTS = 3

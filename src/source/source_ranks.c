@@ -9,7 +9,7 @@
 
 #include "src/base/alloc.h"
 #include "src/torchfile/safetensors_dtype.h"
-#include "src/ckpt/source_internal.h"
+#include "src/source/source_internal.h"
 #include "src/torchfile/torch_dtensor.h"
 
 enum {

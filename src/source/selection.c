@@ -4,7 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/ckpt/selection.h"
+#include "src/source/selection.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

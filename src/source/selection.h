@@ -4,7 +4,7 @@
  * Names lose what wrappers of modules put into them (Note [Wrapped names] in wrapped_names.h). */
 #pragma once
 #include "src/base/arena.h"
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 #include "src/hf/wrapped_names.h"
 
 typedef struct fsdp_selected {

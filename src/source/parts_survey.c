@@ -6,8 +6,8 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/ckpt/parts.h"
-#include "src/ckpt/source.h"
+#include "src/source/parts.h"
+#include "src/source/source.h"
 #include "src/hf/stale_files.h"
 
 enum {

@@ -4,7 +4,7 @@
 
 #include <fsdp/state_dict.h>
 
-#include "src/ckpt/selection.h"
+#include "src/source/selection.h"
 #include "tests/test.h"
 
 enum {

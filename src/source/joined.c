@@ -1,5 +1,5 @@
 /* See joined.h. */
-#include "src/ckpt/joined.h"
+#include "src/source/joined.h"
 
 #include <string.h>
 

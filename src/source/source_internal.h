@@ -5,8 +5,8 @@
 #include "src/base/arena.h"
 #include "src/base/io.h"
 #include "src/dcp/dcp_reader.h"
-#include "src/ckpt/joined.h"
-#include "src/ckpt/source.h"
+#include "src/source/joined.h"
+#include "src/source/source.h"
 
 struct fsdp_source {
     char *path;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/source_internal.h"
+#include "src/source/source_internal.h"
 #include "src/torchfile/torch_dtensor.h"
 
 typedef struct walk {

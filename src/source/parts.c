@@ -1,5 +1,5 @@
 /* See parts.h. */
-#include "src/ckpt/parts.h"
+#include "src/source/parts.h"
 
 #include <ctype.h>
 #include <stdlib.h>

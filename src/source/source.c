@@ -5,8 +5,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/ckpt/parts.h"
-#include "src/ckpt/source_internal.h"
+#include "src/source/parts.h"
+#include "src/source/source_internal.h"
 #include "src/torchfile/torch_shards.h"
 
 enum {

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 
 #include "src/base/repr.h"
-#include "src/ckpt/source.h"
+#include "src/source/source.h"
 
 static void put_quoted(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 {

@@ -7,7 +7,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/json.h"
-#include "src/ckpt/source_internal.h"
+#include "src/source/source_internal.h"
 #include "src/torchfile/torch_shards.h"
 
 /* A part of a tensor, of shard `file`. */
