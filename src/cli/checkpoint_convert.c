@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/ckpt/convert.h"
+#include "src/checkpoint_tools/convert.h"
 #include "src/hf/folder_kind.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"

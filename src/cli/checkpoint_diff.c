@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/ckpt/diff.h"
+#include "src/checkpoint_tools/diff.h"
 #include "src/torchfile/entry.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"

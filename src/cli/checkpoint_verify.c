@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/source/parts.h"
-#include "src/ckpt/verify.h"
+#include "src/checkpoint_tools/verify.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"

@@ -4,7 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/ckpt/convert_internal.h"
+#include "src/checkpoint_tools/convert_internal.h"
 #include "src/hf/hf_dir.h"
 #include "src/hf/safetensors_writer.h"
 #include "src/hf/weights_writer.h"

@@ -5,8 +5,8 @@
 #include <fsdp/tensor.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/diff.h"
-#include "src/ckpt/diff_values.h"
+#include "src/checkpoint_tools/diff.h"
+#include "src/checkpoint_tools/diff_values.h"
 #include "src/torchfile/safetensors_dtype.h"
 #include "src/tensor/device.h"
 

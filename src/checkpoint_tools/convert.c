@@ -8,7 +8,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/ckpt/convert_internal.h"
+#include "src/checkpoint_tools/convert_internal.h"
 #include "src/hf/stale_files.h"
 #include "src/tensor/device.h"
 

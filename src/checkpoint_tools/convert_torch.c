@@ -7,7 +7,7 @@
 #include <fsdp/ckpt.h>
 
 #include "src/base/alloc.h"
-#include "src/ckpt/convert_internal.h"
+#include "src/checkpoint_tools/convert_internal.h"
 #include "src/dcp/dcp_writer.h"
 #include "src/torchfile/nesting.h"
 #include "src/torchfile/torch_writer.h"

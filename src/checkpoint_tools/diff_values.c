@@ -4,7 +4,7 @@
 
 #include <fsdp/ckpt.h>
 
-#include "src/ckpt/diff_values.h"
+#include "src/checkpoint_tools/diff_values.h"
 #include "src/torchfile/torch_archive.h"
 
 enum {

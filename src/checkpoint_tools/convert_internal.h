@@ -3,7 +3,7 @@
 #include <fsdp/tensor.h>
 
 #include "src/base/str.h"
-#include "src/ckpt/convert.h"
+#include "src/checkpoint_tools/convert.h"
 #include "src/torchfile/safetensors_dtype.h"
 #include "src/source/selection.h"
 

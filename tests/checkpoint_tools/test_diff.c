@@ -6,9 +6,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/ckpt/diff.h"
+#include "src/checkpoint_tools/diff.h"
 #include "src/torchfile/pickle_reader.h"
-#include "src/ckpt/diff_values.h"
+#include "src/checkpoint_tools/diff_values.h"
 #include "src/torchfile/torch_names.h"
 #include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"

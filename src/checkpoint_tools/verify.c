@@ -9,7 +9,7 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/torchfile/safetensors_dtype.h"
-#include "src/ckpt/verify.h"
+#include "src/checkpoint_tools/verify.h"
 #include "src/tensor/device.h"
 
 enum {
