@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 #include "src/base/alloc.h"
 #include "src/checkpoint_tools/convert_internal.h"

@@ -2,7 +2,7 @@
  * Note [Pickles that cannot hurt]. */
 #include <string.h>
 
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 #include "src/checkpoint_tools/diff_values.h"
 #include "src/torchfile/torch_archive.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 #include <fsdp/tensor.h>
 
 #include "src/base/alloc.h"

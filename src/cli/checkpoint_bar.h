@@ -1,6 +1,6 @@
 /* The progress bar of `fsdp checkpoint`: items of a checkpoint, on stderr if that is a terminal. */
 #pragma once
-#include <fsdp/train.h>
+#include <fsdp/progress.h>
 
 /* Zero but for its description is one that has not begun. */
 typedef struct fsdp_checkpoint_bar {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <fsdp/train.h>
+#include <fsdp/pretrained.h>
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"

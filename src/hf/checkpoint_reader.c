@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <fsdp/hf.h>
+
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
@@ -11,7 +13,7 @@
 #include "src/base/str.h"
 #include "src/torchfile/entry.h"
 #include "src/hf/folder_kind.h"
-#include "src/torchfile/torch_shards.h"
+#include "src/hf/rank_shards.h"
 #include "src/hf/weights_file.h"
 #include "src/hf/wrapped_names.h"
 

@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <fsdp/hf.h>
+
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
-#include "src/torchfile/torch_shards.h"
+#include "src/hf/rank_shards.h"
 
 static const char trainer_state[] = "trainer_state.json";
 

@@ -1,6 +1,6 @@
 /* What others in this folder may ask of a file of safetensors beyond <fsdp/ckpt.h>. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 /* fsdp_safetensors_writer_create(); `is_sparse`: blocks of zeros become holes of the file, and no
  * room is reserved for it. */

@@ -1,6 +1,6 @@
 /* One open file of weights, whatever its format. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 #include "src/torchfile/torch_file.h"
 

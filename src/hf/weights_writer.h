@@ -1,7 +1,7 @@
 /* The weights of a model as Hugging Face stores them in a folder: model.safetensors, or
  * model-00001-of-0000N.safetensors and model.safetensors.index.json. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 typedef struct fsdp_weights_writer fsdp_weights_writer;
 

@@ -9,7 +9,7 @@
  * part of them, as Lightning's "model.", is an fsdp_name_change (src/pretrained/weights_names.h).
  */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 #include "src/base/arena.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <fsdp/ckpt.h>
+#include <fsdp/pretrained.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"

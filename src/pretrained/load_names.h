@@ -1,6 +1,6 @@
 /* Under which name a file holds a parameter. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/pretrained.h>
 
 /* What a file holds under a name; NULL: nothing. */
 typedef const void *fsdp_load_lookup_fn(const void *file, const char *name);

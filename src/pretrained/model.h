@@ -1,7 +1,7 @@
 /* A model as train, generate, verify and bench use it: found, built, sharded, filled with values,
  * and saved. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/pretrained.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/models.h>
 

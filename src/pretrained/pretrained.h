@@ -1,6 +1,6 @@
 /* What fsdp_pretrained_load() (fsdp/train.h) and who notes dtypes before it must agree about. */
 #pragma once
-#include <fsdp/train.h>
+#include <fsdp/pretrained.h>
 
 #include "src/hf/wrapped_names.h"
 

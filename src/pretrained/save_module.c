@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <fsdp/ckpt.h>
+#include <fsdp/pretrained.h>
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"

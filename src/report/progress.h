@@ -1,6 +1,6 @@
 /* The text of a progress bar (fsdp/train.h). Numbers are formatted as tqdm.format_meter does. */
 #pragma once
-#include <fsdp/train.h>
+#include <fsdp/progress.h>
 
 /* One state of a bar. */
 typedef struct fsdp_progress_meter {

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <fsdp/hf.h>
+
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/torchfile/torch_shards.h"
+#include "src/hf/rank_shards.h"
 
 enum {
     MAX_DEPTH = 2 /* optimizer_0 in checkpoint-5 */

@@ -8,6 +8,7 @@
 #include "src/base/str.h"
 #include "src/source/parts.h"
 #include "src/source/source.h"
+#include "src/hf/rank_shards.h"
 #include "src/hf/stale_files.h"
 
 enum {
@@ -61,6 +62,8 @@ static bool is_of_main(const fsdp_source *main, const char *dir, const char *pat
         return true;
     if (fsdp_parts_is_dcp(dir) && fsdp_is_stale_dcp_file(NULL, dir, NULL, name))
         return true;
+    if (main && fsdp_shard_is_name(name))
+        return true;
     for (size_t i = 0; main && i < fsdp_source_count(main); i++)
         if (strcmp(fsdp_source_at(main, i)->file, path) == 0)
             return true;
@@ -101,7 +104,7 @@ static fsdp_status survey_folder(const survey *s, const char *dir, int depth)
     fsdp_source *main = NULL;
     char **names;
     size_t n;
-    if (fsdp_parts_is_dcp(dir) || fsdp_parts_is_model(dir)) {
+    if (fsdp_parts_is_dcp(dir) || fsdp_parts_is_model(dir) || fsdp_shard_is_folder(dir)) {
         FSDP_TRY(fsdp_parts_add(s->parts, dir));
         if (fsdp_source_open(dir, &main) != FSDP_OK)
             main = NULL; /* opening it again says why */

@@ -7,7 +7,7 @@
 #include "src/base/assert.h"
 #include "src/source/parts.h"
 #include "src/source/source_internal.h"
-#include "src/torchfile/torch_shards.h"
+#include "src/hf/rank_shards.h"
 
 enum {
     WINDOW_BYTES = 32 << 20 /* rows of a DCP tensor that are read at once */

@@ -8,7 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/json.h"
 #include "src/source/source_internal.h"
-#include "src/torchfile/torch_shards.h"
+#include "src/hf/rank_shards.h"
 
 /* A part of a tensor, of shard `file`. */
 typedef struct shard_entry {

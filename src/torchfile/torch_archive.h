@@ -4,7 +4,7 @@
  * A zip of data.pkl, which is the value, and one record of raw data for each storage. A file is one
  * archive; files of torch.distributed.checkpoint hold one after the other. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/checkpoint_entry.h>
 
 #include "src/torchfile/pickle_reader.h"
 

@@ -1,7 +1,7 @@
 /* A model's weights in a file of torch.save: pytorch_model.bin, or a checkpoint that a training
  * script wrote. The counterpart of fsdp_safetensors. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/checkpoint_entry.h>
 
 typedef struct fsdp_torch_file fsdp_torch_file;
 

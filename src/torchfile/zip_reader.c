@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <fsdp/ckpt.h>
+#include <fsdp/checkpoint_entry.h>
 
 #include "src/base/alloc.h"
 #include "src/base/crc32.h"

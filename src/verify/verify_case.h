@@ -1,7 +1,7 @@
 /* Inside of verify: one folder under comparison, and what its parts share. */
 #pragma once
 #include <fsdp/batch.h>
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 #include "src/base/json.h"
 #include "src/pretrained/model.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <fsdp/ckpt.h>
+#include <fsdp/pretrained.h>
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
@@ -12,7 +12,7 @@
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
-#include "src/state_dict/foreign_internal.h"
+#include "src/train/foreign_internal.h"
 #include "src/tensor/tensor.h"
 
 enum {

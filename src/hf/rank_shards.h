@@ -1,7 +1,7 @@
 /* Files of safetensors that hold one rank's parts of tensors: HuggingFaceStorageWriter of
  * torch.distributed.checkpoint writes them, and consolidate_safetensors_files() joins them. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 #include "src/base/json.h"
 

@@ -2,7 +2,7 @@
  * container's CPU quota may allow less. */
 #include <sched.h>
 
-#include <fsdp/train.h>
+#include <fsdp/comm.h>
 
 #include "src/base/alloc.h"
 #include "src/base/cpus.h"

@@ -1,5 +1,5 @@
 /* See torch_shards.h. */
-#include "src/torchfile/torch_shards.h"
+#include "src/hf/rank_shards.h"
 
 #include <string.h>
 

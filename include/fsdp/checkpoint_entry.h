@@ -1,0 +1,61 @@
+/**
+ * @file
+ * One tensor of an open checkpoint file, whatever its format.
+ */
+#pragma once
+#include <fsdp/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** One tensor of an open file; borrowed from it. */
+typedef struct fsdp_checkpoint_entry {
+    const char *name;
+    const char *path;       /**< the file it lies in */
+    const char *dtype_name; /**< the format's name: "F32", "BF16", "F8_E4M3", "BOOL", ... */
+    const int64_t *shape;   /**< [ndim] */
+    int ndim;               /**< 0: a scalar */
+    int64_t numel;          /**< product of shape */
+    const void *data;       /**< [bytes], mapped read-only, row-major, little-endian; **may be
+                                 unaligned**: copy it out, do not cast the pointer */
+    size_t bytes;           /**< 0 if a dimension is 0 */
+} fsdp_checkpoint_entry;
+
+/**
+ * The dtype of `entry`'s elements.
+ * @return FSDP_ERR_UNSUPPORTED, naming file and tensor, for types this library has no arithmetic
+ *         for (8-bit floats, bool, ...): their bytes can still be copied.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_dtype(const fsdp_checkpoint_entry *entry,
+                                                                 fsdp_dtype *dtype);
+
+/**
+ * FSDP_OK if `entry` has exactly this shape; else FSDP_ERR_FORMAT naming file, tensor and both.
+ * @param shape [ndim]
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_check_shape(
+    const fsdp_checkpoint_entry *entry, const int64_t *shape, int ndim);
+
+/**
+ * Rows [begin, end) along dimension 0, so that a rank touches only the pages of its own shard.
+ * A scalar has one row.
+ *
+ * @param data  out: first byte, borrowed; may be unaligned
+ * @param bytes out: of all rows; 0 if begin == end
+ * @return FSDP_ERR_INVALID unless 0 <= begin <= end <= rows
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_rows(const fsdp_checkpoint_entry *entry,
+                                                                int64_t begin, int64_t end,
+                                                                const void **data, size_t *bytes);
+
+/** What is about to happen to mapped bytes. Hints: nothing fails. */
+typedef enum fsdp_checkpoint_advice {
+    FSDP_CHECKPOINT_WILL_READ, /**< start reading them from the disk */
+    FSDP_CHECKPOINT_DONE,      /**< copied: they need not stay in this process's memory */
+} fsdp_checkpoint_advice;
+FSDP_API void fsdp_checkpoint_advise(const void *data, size_t bytes, fsdp_checkpoint_advice advice);
+
+#ifdef __cplusplus
+}
+#endif

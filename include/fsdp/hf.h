@@ -1,0 +1,135 @@
+/**
+ * @file
+ * Hugging Face weights: safetensors files read by mmap and written tensor by tensor, files of
+ * torch.save read, and directories that hold several of them under an index.
+ *
+ * Readers and writers know no tensors of this library: data are bytes, dtypes and shapes.
+ * <fsdp/pretrained.h> moves them into and out of the parameters of a module.
+ * Format: https://huggingface.co/docs/safetensors, as version 0.8 of the library reads it.
+ */
+#pragma once
+#include <fsdp/base.h>
+#include <fsdp/checkpoint_entry.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/** An open .safetensors file. */
+typedef struct fsdp_safetensors fsdp_safetensors;
+
+/**
+ * Map a file and check its header completely: length, JSON, dtypes, shapes, and that the tensors
+ * cover the data without hole, overlap or rest. Data are not touched. Unknown fields are ignored,
+ * of a name given twice the last counts.
+ *
+ * @param file out: owned by the caller, ended by fsdp_safetensors_close(). The file must not be
+ *             shortened meanwhile.
+ * @return FSDP_ERR_FORMAT naming path and tensor; FSDP_ERR_NOT_FOUND, FSDP_ERR_IO
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_safetensors_open(const char *path,
+                                                           fsdp_safetensors **file);
+FSDP_API void fsdp_safetensors_close(fsdp_safetensors *file); /**< accepts NULL */
+FSDP_API size_t fsdp_safetensors_count(const fsdp_safetensors *file);
+/** Entry `i` in byte order of names. */
+FSDP_API const fsdp_checkpoint_entry *fsdp_safetensors_at(const fsdp_safetensors *file, size_t i);
+/** NULL if there is none. O(log n). */
+FSDP_API const fsdp_checkpoint_entry *fsdp_safetensors_find(const fsdp_safetensors *file,
+                                                            const char *name);
+/** Value of `key` in the header's __metadata__, e.g. "format"; NULL if there is none. */
+FSDP_API const char *fsdp_safetensors_metadata(const fsdp_safetensors *file, const char *key);
+
+/** All tensors of a model, wherever they lie. */
+typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
+
+/**
+ * Open a model directory, a file of weights, or the index of several. In a directory the first of
+ * these counts, as in transformers: model.safetensors, model.safetensors.index.json,
+ * pytorch_model.bin, pytorch_model.bin.index.json.
+ *
+ * Files named .bin, .pt or .pth are read as torch.save writes them (since PyTorch 1.6): a dict of
+ * names and tensors, or a dict that holds one under "state_dict", "model_state_dict" or "model".
+ * Their pickles are read as data: no code is run, and objects of classes (NumPy's scalars, paths,
+ * namespaces) are passed over. What the state dict holds beside tensors is ignored. Of checksums
+ * those of the pickle and of storages up to 4 KiB are compared; larger storages are not read
+ * through. Tensors that are not contiguous (transposed, expanded) are copied when the file is
+ * opened; all others are data of the mapped file, also when several share a storage.
+ *
+ * @param reader out: owned by the caller, ended by fsdp_checkpoint_close()
+ * @return FSDP_ERR_NOT_FOUND if there are no weights or a file of the index is missing;
+ *         FSDP_ERR_FORMAT if a file is malformed, lacks a tensor of the index or holds one that the
+ *         index does not name; FSDP_ERR_UNSUPPORTED, saying what to do in PyTorch, for files of
+ *         torch.save in the format before 1.6, TorchScript programs, big-endian data, compressed
+ *         archives, and files that are one object, such as a whole module.
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_open(const char *path,
+                                                          fsdp_checkpoint_reader **reader);
+FSDP_API void fsdp_checkpoint_close(fsdp_checkpoint_reader *reader); /**< accepts NULL */
+/** The path that was opened. */
+FSDP_API const char *fsdp_checkpoint_path(const fsdp_checkpoint_reader *reader);
+FSDP_API size_t fsdp_checkpoint_count(const fsdp_checkpoint_reader *reader);
+/** Entry `i` in byte order of names. */
+FSDP_API const fsdp_checkpoint_entry *fsdp_checkpoint_at(const fsdp_checkpoint_reader *reader,
+                                                         size_t i);
+/** NULL if there is none. O(log n). */
+FSDP_API const fsdp_checkpoint_entry *fsdp_checkpoint_find(const fsdp_checkpoint_reader *reader,
+                                                           const char *name);
+/** Like fsdp_checkpoint_find(); FSDP_ERR_NOT_FOUND naming path and tensor if there is none. */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_get(const fsdp_checkpoint_reader *reader,
+                                                         const char *name,
+                                                         const fsdp_checkpoint_entry **entry);
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/** A tensor to be written. Strings and shapes are copied. */
+typedef struct fsdp_safetensors_spec {
+    const char *name;
+    fsdp_dtype dtype;
+    const char *dtype_name; /**< for types beyond fsdp_dtype, e.g. "BOOL"; NULL: that of dtype */
+    const int64_t *shape;   /**< [ndim] */
+    int ndim;               /**< 0: a scalar */
+} fsdp_safetensors_spec;
+
+/** A file being written: its layout is fixed at the start, data come in any order and pieces. */
+typedef struct fsdp_safetensors_writer fsdp_safetensors_writer;
+
+/**
+ * Begin the file that will be `path`, lay out all tensors as the safetensors library does (by
+ * dtype, then name; `__metadata__` is {"format": "pt"}, which older transformers insist on),
+ * reserve its size on the disk and write its header. Equal tensors give equal bytes.
+ *
+ * @param specs  [n], names distinct
+ * @param writer out: owned by the caller, ended by finish or discard. Until it is finished nothing
+ *               exists under `path` but what was there before.
+ * @return FSDP_ERR_INVALID naming the tensor; FSDP_ERR_IO naming path and bytes if the disk is full
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_safetensors_writer_create(const char *path, const fsdp_safetensors_spec *specs, size_t n,
+                               fsdp_safetensors_writer **writer);
+
+/**
+ * Write bytes [offset_bytes, offset_bytes + bytes) of tensor `name`. One thread at a time.
+ * @return FSDP_ERR_NOT_FOUND for a name that was not declared; FSDP_ERR_INVALID beyond its end or
+ *         over bytes written before; FSDP_ERR_IO
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_safetensors_writer_write(fsdp_safetensors_writer *writer,
+                                                                   const char *name,
+                                                                   uint64_t offset_bytes,
+                                                                   const void *data, size_t bytes);
+
+/**
+ * Check that every byte was written, sync, and rename to `path`. `writer` is gone afterwards, also
+ * on failure, which leaves nothing behind.
+ * @return FSDP_ERR_STATE naming the first incomplete tensor; FSDP_ERR_IO
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status
+fsdp_safetensors_writer_finish(fsdp_safetensors_writer *writer);
+
+/** Give up: nothing is left behind. Accepts NULL. */
+FSDP_API void fsdp_safetensors_writer_discard(fsdp_safetensors_writer *writer);
+
+#ifdef __cplusplus
+}
+#endif

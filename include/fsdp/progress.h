@@ -1,0 +1,65 @@
+/**
+ * @file
+ * Progress bars: tqdm.
+ *
+ * A bar with tqdm's look on a terminal
+ *
+ *     r0 Training Epoch:  45%|████▌     | 90/200 [00:12<00:15,  7.21it/s, loss=2.345]
+ *
+ * and, where the stream is no terminal (a log file, a pipe), a plain line now and then without
+ * carriage returns. For one thread.
+ */
+#pragma once
+#include <stdio.h>
+#include <stdint.h>
+#include <fsdp/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fsdp_progress_colour {
+    FSDP_PROGRESS_PLAIN,
+    FSDP_PROGRESS_BLUE,  /**< the tutorials' training bar */
+    FSDP_PROGRESS_GREEN, /**< the tutorials' validation bar */
+} fsdp_progress_colour;
+
+typedef enum fsdp_progress_style {
+    FSDP_PROGRESS_AUTO,  /**< BAR on a terminal, otherwise LINES */
+    FSDP_PROGRESS_BAR,   /**< one line, redrawn at most 10 times a second */
+    FSDP_PROGRESS_LINES, /**< a line after each tenth, at most every 3 s, at least every 30 s */
+    FSDP_PROGRESS_OFF,   /**< nothing: ranks other than 0 */
+} fsdp_progress_style;
+
+/** Zero means default. */
+typedef struct fsdp_progress_options {
+    FILE *file;              /**< borrowed; NULL: stderr */
+    const char *description; /**< copied; NULL: none */
+    int64_t total;           /**< steps to do; 0: unknown */
+    fsdp_progress_colour colour;
+    fsdp_progress_style style;
+    int64_t line_steps; /**< LINES: a line every so many steps instead; 0: as said above */
+} fsdp_progress_options;
+
+typedef struct fsdp_progress fsdp_progress;
+
+/**
+ * Draws the empty bar.
+ * @param progress out: owned by the caller, ended by fsdp_progress_destroy()
+ * @return FSDP_ERR_NOMEM
+ */
+FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_progress_create(const fsdp_progress_options *options,
+                                                          fsdp_progress **progress);
+/** Draws the last state and ends its line. Accepts NULL. */
+FSDP_API void fsdp_progress_destroy(fsdp_progress *progress);
+/** `steps` more are done. `postfix` ("loss=2.345") stands at the end of the bar until the next one
+ * that is not NULL. Accepts a NULL progress. */
+FSDP_API FSDP_PRINTF(3, 4) void fsdp_progress_update(fsdp_progress *progress, int64_t steps,
+                                                     const char *postfix, ...);
+/** A line of its own above the bar, as tqdm.write; a newline is added. */
+FSDP_API FSDP_PRINTF(2, 3) void fsdp_progress_print(fsdp_progress *progress, const char *format,
+                                                    ...);
+
+#ifdef __cplusplus
+}
+#endif
