@@ -1,5 +1,5 @@
-/* The products of attention's blocks by oneDNN, on dense panels that are zero-padded to a few
- * sizes. */
+/* The products of attention's blocks by oneDNN, on dense panels that are zero-padded to one of a
+ * few sizes. */
 #include "src/kernels/cpu/attention.h"
 
 enum {
@@ -51,7 +51,7 @@ static fsdp_status product(const fsdp_cpu_attention *a, int worker, int64_t m, i
     return fsdp_cpu_product_run(a->products, worker, &product, x, y, c, NULL);
 }
 
-/* The block's first key in a panel of all. */
+/* The block's first key in a panel of all keys. */
 static const char *from_first(const fsdp_cpu_attention *a, const fsdp_attention_block *block,
                               const void *panel)
 {

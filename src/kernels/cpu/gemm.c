@@ -1,4 +1,4 @@
-/* Which way a matrix product goes, and how fast the machine is at it. */
+/* Chooses how a matrix product is computed, and measures its speed. */
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/clock.h"
@@ -34,7 +34,8 @@ fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args)
 fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context, const fsdp_gemm_args *product,
                                        double seconds, double *gflops)
 {
-    /* The first run creates primitives; the best of the others is the machine undisturbed. */
+    /* The first run creates primitives and is not counted. The best of the others is the least
+     * disturbed. */
     double best = 0;
     for (double start = 0, end = 0; best == 0 || end - start < seconds;) {
         double begin = fsdp_clock_s();

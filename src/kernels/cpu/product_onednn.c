@@ -1,11 +1,12 @@
 /* Matrix products on one thread by oneDNN (libdnnl 2.6, C API).
  *
  * oneDNN compiles a kernel per shape (0.1 to 0.5 ms), so primitives are kept in a hash table by
- * everything they depend on. Debian's oneDNN parallelises with OpenMP; our parallelism is above
- * it, so every call into it runs with one OpenMP thread. That number belongs to the calling thread
- * and is put back afterwards: a program that uses OpenMP itself keeps its setting. Scratchpads are
- * ours, one block a worker. Beside the table, oneDNN has its own cache of 1024 primitives, 90 MiB
- * when it is full; the program `fsdp` switches it off (main.c), as a library we leave it alone. */
+ * everything they depend on. Debian's oneDNN parallelises with OpenMP. Our parallelism is above it,
+ * so every call into it runs with one OpenMP thread. That number belongs to the calling thread and
+ * is restored afterwards: a program that uses OpenMP itself keeps its setting. We provide the
+ * scratchpads, one block per worker. Besides our table, oneDNN has its own cache of 1024
+ * primitives, 90 MiB when it is full. The program `fsdp` switches it off (main.c); the library
+ * leaves it alone. */
 #include <dnnl.h>
 #include <pthread.h>
 #include <string.h>
@@ -15,15 +16,16 @@
 #include "src/kernels/cpu/product.h"
 #include "src/kernels/cpu/scratch.h"
 
-/* libgomp's; its omp.h is not found by every compiler that can link it. */
+/* From libgomp, whose omp.h is not found by every compiler that can link it. */
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int threads);
 
 enum {
     BUCKET_BITS = 10,
     BUCKETS = 1 << BUCKET_BITS,
-    /* Up to about 90 KiB each. Batches of varying length bring some 40 new shapes a step, and few
-     * come back: t5-demo took 5.16 s of processor time with 512, 5.18 with 192, 5.62 with 96. */
+    /* A primitive takes up to about 90 KiB. Batches of varying length bring some 40 new shapes per
+     * step, of which few recur: t5-demo took 5.16 s of processor time with 512, 5.18 s with 192,
+     * 5.62 s with 96. */
     MAX_PRIMITIVES = 192,
 };
 
@@ -38,8 +40,8 @@ typedef struct primitive {
     dnnl_primitive_t handle;
     dnnl_primitive_desc_t description;
     size_t scratchpad_bytes;
-    uint64_t last_used;   /* in calls of begin */
-    arguments *arguments; /* [workers], each touched by its worker alone */
+    uint64_t last_used;   /* in calls of fsdp_cpu_products_begin() */
+    arguments *arguments; /* [workers], each used by its worker alone */
     struct primitive *next;
 } primitive;
 
@@ -48,8 +50,8 @@ struct fsdp_cpu_products {
     dnnl_stream_t *streams;      /* [workers] */
     fsdp_scratch_block *scratch; /* [workers] */
     int workers;
-    pthread_mutex_t lock; /* of what follows */
-    uint64_t now;         /* calls of begin so far */
+    pthread_mutex_t lock; /* protects what follows */
+    uint64_t now;         /* calls of fsdp_cpu_products_begin() so far */
     size_t count;
     primitive *buckets[BUCKETS];
 };
@@ -71,7 +73,7 @@ static dnnl_data_type_t data_type(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* A matrix of rows x columns as oneDNN sees it, stored as it is or transposed. */
+/* Describes a matrix of rows x columns, stored as it is or transposed. */
 static dnnl_status_t describe(dnnl_memory_desc_t *d, int64_t rows, int64_t columns, int64_t ld,
                               bool transposed, fsdp_dtype dtype)
 {
@@ -173,12 +175,12 @@ static fsdp_status create_arguments(const fsdp_cpu_products *products, const pri
     FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 0, &arg->b));
     FSDP_TRY(create_memory(products, p, dnnl_query_dst_md, 0, &arg->c));
     FSDP_TRY(create_memory(products, p, dnnl_query_scratchpad_md, 0, &arg->scratchpad));
-    if (p->shape.bias) /* oneDNN counts it as the second of the weights */
+    if (p->shape.bias) /* in oneDNN the bias is the second of the weights */
         FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 1, &arg->bias));
     return FSDP_OK;
 }
 
-/* oneDNN takes what it only reads without const. */
+/* oneDNN takes const data through a non-const pointer. */
 static dnnl_status_t point_at(dnnl_memory_t memory, const void *data)
 {
     union {
@@ -260,7 +262,8 @@ static fsdp_status find(fsdp_cpu_products *products, const fsdp_cpu_product *sha
     return status;
 }
 
-/* Drops what was used longer ago than the average: about half, never what is in daily use. */
+/* Frees the primitives whose last use is older than average: about half, but never those in regular
+ * use. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products)
 {
     products->now++;
