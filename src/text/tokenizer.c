@@ -1,8 +1,8 @@
-/* T5's and Llama 2's rules around SentencePiece, as the fast tokenizers of transformers apply them:
+/* The rules of T5 and Llama 2 around SentencePiece, as in the fast tokenizers of transformers:
  * special tokens are cut out of the raw text first, each part between them is encoded as a text of
- * its own, </s> is appended. Of T5's unigram model libsentencepiece normalises and finds the words;
- * words of more than one piece are cut anew by unigram.c, which says why, but for those with pieces
- * of bytes. Llama's BPE model gives its pieces as they are. */
+ * its own, and </s> is appended. For T5's unigram model libsentencepiece normalises the text and
+ * finds the words. Words of more than one piece are then split again by unigram.c, which says why,
+ * unless they have byte pieces. For Llama's BPE model its pieces are used as they are. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -18,19 +18,19 @@
 #include "src/text/utf8.h"
 
 enum {
-    EXTRA_IDS = 100,                    /* sentinels of T5 */
+    EXTRA_IDS = 100,                    /* T5's sentinels */
     EXTRA_IDS_MAX = 1000000,            /* keeps ids far from the end of int32 */
-    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* the largest known one has 17 MB */
+    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* the largest known model has 17 MB */
 };
 
 struct fsdp_tokenizer {
     char *path; /* of the model file */
     fsdp_sentencepiece *sp;
     fsdp_unigram *unigram;      /* NULL: BPE */
-    int32_t pieces, vocab_size; /* sentinels lie in [pieces, vocab_size) */
+    int32_t pieces, vocab_size; /* ids of sentinels are in [pieces, vocab_size) */
     int32_t bos_id, pad_id, eos_id, unk_id;
-    bool no_bos;             /* texts do not begin with it */
-    fsdp_added_tokens added; /* which are not encoded: texts that hold one are refused */
+    bool no_bos;             /* texts do not begin with <s> */
+    fsdp_added_tokens added; /* not encoded: texts that contain one are refused */
 };
 
 fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids, size_t count)
@@ -56,7 +56,7 @@ void fsdp_text_free(char *text)
 
 /* ---- opening ---- */
 
-/* The SentencePiece model in a folder, NULL if there is none; owned by the caller. */
+/* The SentencePiece model in a folder, owned by the caller; NULL if there is none. */
 static fsdp_status find_in_folder(const char *folder, char **model)
 {
     static const char *const names[] = {"spiece.model", "tokenizer.model"};
@@ -91,7 +91,7 @@ static fsdp_status no_model(const char *folder)
                       folder);
 }
 
-/* `path` itself if it is a file, else the model in that folder; owned by the caller. */
+/* `path` itself if it is a file, else the model in that folder. Owned by the caller. */
 static fsdp_status find_model(const char *path, char **model)
 {
     if (fsdp_path_is_directory(path)) {
@@ -108,9 +108,9 @@ static fsdp_status find_model(const char *path, char **model)
     return *model ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* ---- the model's type: the library loads every type alike and does not tell which it is ---- */
+/* ---- the model's type, which the library does not report; it loads every type alike ---- */
 
-/* Protocol buffers: a varint, little end first; false where the bytes end. */
+/* Reads a varint of Protocol Buffers, little end first; false if the bytes end. */
 static bool read_varint(const unsigned char **p, const unsigned char *end, uint64_t *value)
 {
     *value = 0;
@@ -125,7 +125,7 @@ static bool read_varint(const unsigned char **p, const unsigned char *end, uint6
 
 typedef struct field {
     uint64_t number, value;       /* value: of a varint, else 0 */
-    const unsigned char *p, *end; /* content of a length-delimited one, else NULL */
+    const unsigned char *p, *end; /* content of a length-delimited field, else NULL */
 } field;
 
 static bool read_field(const unsigned char **p, const unsigned char *end, field *out)
@@ -163,8 +163,8 @@ enum {
     MODEL_BPE = 2
 };
 
-/* ModelProto.trainer_spec (2).model_type (3); FSDP_ERR_UNSUPPORTED unless it is unigram or BPE.
- * Malformed bytes are left to the library to report. */
+/* Reads ModelProto.trainer_spec (2).model_type (3). FSDP_ERR_UNSUPPORTED unless it is unigram or
+ * BPE. Malformed bytes are left for the library to report. */
 static fsdp_status read_model_type(const unsigned char *p, size_t bytes, uint64_t *out)
 {
     enum {
@@ -207,14 +207,14 @@ static fsdp_status load_model(fsdp_tokenizer *tokenizer, uint64_t *type)
 
 /* ---- special tokens ---- */
 
-/* Does `name` stand at text? Its length, or 0. */
+/* The length of `name` if text begins with it, else 0. */
 static size_t match(const char *text, size_t left, const char *name)
 {
     size_t length = strlen(name);
     return left >= length && memcmp(text, name, length) == 0 ? length : 0;
 }
 
-/* "<extra_id_0>" and on, without leading zeros: the length, or 0. */
+/* Matches "<extra_id_0>" and so on, without leading zeros. Returns the length, or 0. */
 static size_t match_extra_id(const char *text, size_t left, int32_t extra_ids, int32_t *number)
 {
     size_t digits = match(text, left, "<extra_id_"), i = digits;
@@ -230,7 +230,8 @@ static size_t match_extra_id(const char *text, size_t left, int32_t extra_ids, i
     return i + 1;
 }
 
-/* The special token that starts at `text`, which begins with '<': its length, or 0. */
+/* Matches the special token at the start of `text`, which begins with '<'. Returns its length, or
+ * 0. */
 static size_t match_special(const fsdp_tokenizer *tokenizer, const char *text, size_t left,
                             int32_t *id)
 {
@@ -257,9 +258,10 @@ static bool is_special(const fsdp_tokenizer *tokenizer, int32_t id)
            id == tokenizer->unk_id || id >= tokenizer->pieces;
 }
 
-/* ---- the files beside the model ---- */
+/* ---- other files in the model's folder ---- */
 
-/* Is an added token none of those that are encoded: special tokens, and pieces that texts have? */
+/* Whether an added token is not encoded: it is neither a special token nor a piece that is found in
+ * text. */
 static bool is_not_encoded(const void *arg, const char *text, int32_t id)
 {
     const fsdp_tokenizer *tokenizer = arg;
@@ -288,7 +290,7 @@ static fsdp_status read_added(fsdp_tokenizer *tokenizer, fsdp_json_node root)
     return fsdp_added_tokens_map(&tokenizer->added, root, is_not_encoded, tokenizer);
 }
 
-/* `folder`/`name`; *doc stays NULL if there is no such file. */
+/* Reads `folder`/`name`; *doc stays NULL if there is no such file. */
 static fsdp_status read_if_there(const char *folder, const char *name, fsdp_json **doc)
 {
     char *path = fsdp_path_join(folder, name);
@@ -299,9 +301,8 @@ static fsdp_status read_if_there(const char *folder, const char *name, fsdp_json
     return status;
 }
 
-/* Of tokenizer_config.json how many sentinels there are (T5's hundred where it says nothing; mT5
- * has none) and whether texts begin with <s>; of it and added_tokens.json the tokens that they add.
- */
+/* Reads from tokenizer_config.json the number of sentinels (100 as for T5 if it is missing; mT5 has
+ * none) and whether texts begin with <s>, and from it and added_tokens.json the added tokens. */
 static fsdp_status read_beside(fsdp_tokenizer *tokenizer, bool unigram)
 {
     char *folder = fsdp_path_parent(tokenizer->path);
@@ -322,7 +323,7 @@ static fsdp_status read_beside(fsdp_tokenizer *tokenizer, bool unigram)
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- opening and closing ---- */
 
 static fsdp_status load(fsdp_tokenizer *tokenizer)
 {
@@ -377,16 +378,16 @@ static fsdp_status append(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* U+2581, which stands for a space in pieces. */
+/* U+2581, which represents a space in pieces. */
 static const char space_mark[] = "\xE2\x96\x81";
 
-/* The word being collected: pieces up to the next space mark. */
+/* The word that is being collected: pieces up to the next space mark. */
 typedef struct word {
     const fsdp_tokenizer *tokenizer;
     fsdp_token_list *list;
     fsdp_str text;
     fsdp_token_list pieces;
-    bool has_bytes; /* byte pieces are among them: the text is not what was read */
+    bool has_bytes; /* there are byte pieces, so the text is not what was read */
 } word;
 
 static fsdp_status finish_word(word *w)
@@ -415,7 +416,7 @@ static fsdp_status add_piece(void *arg, const char *piece, size_t length, int32_
     return w->text.failed ? fsdp_error_nomem() : FSDP_OK;
 }
 
-/* Text between special tokens. */
+/* Encodes the text between special tokens. */
 static fsdp_status encode_part(word *w, const char *text, size_t length)
 {
     if (length == 0)
@@ -424,7 +425,7 @@ static fsdp_status encode_part(word *w, const char *text, size_t length)
     return finish_word(w);
 }
 
-/* The token that the files add and that begins at `text`. */
+/* Fails if `text` begins with an added token. */
 static fsdp_status check_none_is_added(const fsdp_tokenizer *tokenizer, const char *text,
                                        size_t left)
 {
@@ -485,15 +486,16 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
 
 /* ---- decoding ---- */
 
-/* The text being put together. */
+/* The text that is being decoded. */
 typedef struct decoding {
     const fsdp_tokenizer *tokenizer;
-    fsdp_str text, bytes; /* bytes: of byte pieces, not yet in the text */
+    fsdp_str text, bytes; /* bytes: of byte pieces that are not yet in the text */
     bool first;           /* nothing was decoded yet */
 } decoding;
 
-/* A piece with its marks as spaces; one that begins the text is left out: of a unigram model every
- * mark of its first piece, of BPE, where a piece may be several spaces, one. */
+/* Appends a piece with its marks as spaces. At the beginning of the text marks are left out: all
+ * marks of the first piece with a unigram model, one with BPE, where a piece may be several
+ * spaces. */
 static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;
@@ -508,8 +510,8 @@ static void append_piece(decoding *d, const char *piece)
     fsdp_str_append(&d->text, piece, strlen(piece));
 }
 
-/* Byte pieces that follow each other are one piece of text if they are UTF-8, else each is U+FFFD,
- * as the ByteFallback of tokenizers has it. */
+/* Consecutive byte pieces become text if they are UTF-8. Otherwise each becomes U+FFFD, as in the
+ * ByteFallback of tokenizers. */
 static void flush_bytes(decoding *d)
 {
     if (d->bytes.len && fsdp_utf8_valid_length(d->bytes.data, d->bytes.len) == d->bytes.len)
@@ -524,7 +526,7 @@ static void decode_id(decoding *d, int32_t id)
 {
     const fsdp_tokenizer *tokenizer = d->tokenizer;
     int byte = id < tokenizer->pieces ? fsdp_sentencepiece_byte(tokenizer->sp, id) : -1;
-    if (byte > 0) { /* texts hold no NUL */
+    if (byte > 0) { /* texts contain no NUL */
         fsdp_str_append(&d->bytes, &(char){(char)byte}, 1);
     } else {
         flush_bytes(d);
@@ -561,7 +563,7 @@ fsdp_status fsdp_tokenizer_decode(const fsdp_tokenizer *tokenizer, const int32_t
     return status;
 }
 
-/* ---- what it is ---- */
+/* ---- properties ---- */
 
 int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer)
 {
