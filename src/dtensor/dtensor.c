@@ -118,7 +118,7 @@ fsdp_status fsdp_spec_attach(fsdp_tensor *local, const fsdp_tensor_spec *spec)
     return FSDP_OK;
 }
 
-/* --- from outside --- */
+/* --- public functions --- */
 
 bool fsdp_is_dtensor(const fsdp_tensor *t)
 {

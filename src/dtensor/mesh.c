@@ -50,7 +50,7 @@ static void place(fsdp_device_mesh *m, int rank)
     }
 }
 
-/* Ranks that differ in dimension d alone have the same of this number. */
+/* The same number for all ranks that differ in dimension d alone. */
 static int color_of(const fsdp_device_mesh *m, int d)
 {
     int color = 0;
@@ -60,7 +60,7 @@ static int color_of(const fsdp_device_mesh *m, int d)
     return color;
 }
 
-/* Between neighbours of dimension d. */
+/* Distance in ranks between neighbours along dimension d. */
 static int stride_of(const fsdp_device_mesh *m, int d)
 {
     int stride = 1;
@@ -120,7 +120,7 @@ void fsdp_device_mesh_destroy(fsdp_device_mesh *m)
 
 /* --- slices --- */
 
-/* "'replicate', 'shard'" */
+/* The error lists the known dimensions: "'replicate', 'shard'". */
 static fsdp_status no_dimension(const fsdp_device_mesh *m, const char *name)
 {
     fsdp_str known = {0};
