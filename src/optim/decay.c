@@ -1,4 +1,4 @@
-/* Which parameters weight decay is for. */
+/* Selects the parameters that weight decay applies to. */
 #include <ctype.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 #include "src/base/alloc.h"
 
-/* The dot-separated part [part, part + n): "norm", or something that ends in "_norm". */
+/* Whether the dot-separated part [part, part + n) is "norm" or ends in "_norm". */
 static bool is_norm(const char *part, size_t n)
 {
     static const char norm[] = "_norm";

@@ -1,5 +1,5 @@
-/* torch.amp.GradScaler, and ShardedGradScaler's agreement over ranks: a rank sees its own rows of
- * the gradients alone, so what one rank found is told to all. */
+/* torch.amp.GradScaler, with an all-reduce over ranks as in ShardedGradScaler: a rank sees only its
+ * own rows of the gradients, so all ranks must learn what one of them found. */
 #include <math.h>
 
 #include <fsdp/comm.h>
@@ -10,11 +10,12 @@
 
 typedef enum stage {
     STAGE_READY,    /* the next call is unscale or step */
-    STAGE_UNSCALED, /* since the last update */
+    STAGE_UNSCALED, /* unscaled since the last update */
     STAGE_STEPPED
 } stage;
 
-/* What the scaler knows of one optimizer since the last update; without one it is ready. */
+/* The scaler's state for one optimizer since the last update. An optimizer without an entry is
+ * ready. */
 typedef struct progress {
     const fsdp_optimizer *optimizer; /* borrowed until update */
     stage stage;
@@ -25,7 +26,8 @@ struct fsdp_grad_scaler {
     fsdp_grad_scaler_state state;
     fsdp_group *group; /* borrowed; NULL: the groups of the parameters */
     bool disabled;
-    progress *optimizers; /* [n_optimizers] of this round: torch's _per_optimizer_states */
+    progress *optimizers; /* [n_optimizers] since the last update: PyTorch's
+                           * _per_optimizer_states */
     size_t n_optimizers, cap;
 };
 
@@ -114,7 +116,7 @@ fsdp_status fsdp_grad_scaler_set_state(fsdp_grad_scaler *s, const fsdp_grad_scal
 
 /* --- unscale --- */
 
-/* *finite becomes false if an element is not. */
+/* Sets *finite to false if an element is not finite. */
 static fsdp_status unscale_tensor(fsdp_tensor *grad, float factor, bool *finite)
 {
     const fsdp_device *device = grad->storage->device;
@@ -131,7 +133,7 @@ static fsdp_status unscale_tensor(fsdp_tensor *grad, float factor, bool *finite)
     return FSDP_OK;
 }
 
-/* This rank's rows of all gradients. On meta there is nothing to find. */
+/* Unscales this rank's rows of all gradients. On meta there are no values. */
 static fsdp_status unscale_all(const fsdp_parameter_list *parameters, float factor, bool *finite)
 {
     for (size_t i = 0; i < parameters->n; i++) {
@@ -147,7 +149,7 @@ static fsdp_status tell(fsdp_group *group, float *found)
     return group ? fsdp_all_reduce(group, found, 1, FSDP_DTYPE_F32, FSDP_REDUCE_MAX) : FSDP_OK;
 }
 
-/* Is parameter i the first of its group? */
+/* Whether parameter i is the first of its group. */
 static bool begins_group(const fsdp_parameter_list *parameters, size_t i)
 {
     const fsdp_group *group = fsdp_parameter_group(parameters->items[i].parameter);
@@ -168,7 +170,7 @@ static fsdp_status agree(const fsdp_grad_scaler *s, const fsdp_parameter_list *p
     return FSDP_OK;
 }
 
-/* Of this optimizer; valid until the next call. */
+/* The progress of this optimizer; valid until the next call. */
 static fsdp_status progress_of(fsdp_grad_scaler *s, const fsdp_optimizer *optimizer, progress **p)
 {
     size_t i = 0;
@@ -227,7 +229,7 @@ fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer
     return FSDP_OK;
 }
 
-/* The scale is a float32 in torch; growth that overflows it is left out. */
+/* In PyTorch the scale is a float32; growth that would overflow it is skipped. */
 static void grow(fsdp_grad_scaler_state *state)
 {
     const float grown = (float)(state->scale * state->growth_factor);
@@ -238,7 +240,7 @@ static void grow(fsdp_grad_scaler_state *state)
         state->scale = (double)grown;
 }
 
-/* Are there optimizers, and has each one's gradients been looked at? */
+/* Whether there are optimizers and all their gradients were checked. */
 static bool knows_all(const fsdp_grad_scaler *s)
 {
     bool all = s->n_optimizers > 0;

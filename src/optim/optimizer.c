@@ -1,11 +1,12 @@
-/* What all optimizers share: groups of parameters, state, and the walk over them in a step.
+/* The part that all optimizers share: groups of parameters, state, and the loop over parameters in
+ * a step.
  *
- * A step first looks at everything that can fail, so that a rank fails before it communicates; then
- * it updates parameter by parameter, with numbers of whole tensors if the algorithm needs any. Each
- * master is written between begin_write and end_write. A unit's masters may lie in one storage that
- * all ranks see, where this is one phase: parameters in a row that share a storage are written in
- * one, so that a unit costs one wait and not one for each parameter. The order is the same on all
- * ranks, and a rank without rows takes part. */
+ * A step first checks everything that can fail, so that a rank fails before it communicates. Then
+ * it updates parameter by parameter, with numbers of whole tensors if the algorithm needs any.
+ * Master weights are written between begin_write and end_write. The master weights of a unit may be
+ * in one storage that all ranks map, where a write is one phase. So consecutive parameters that
+ * share a storage are written in one phase, and a unit costs one wait instead of one for each
+ * parameter. The order is the same on all ranks, and a rank without rows takes part. */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@
 #include "src/tensor/offload.h"
 
 enum {
-    /* Elements of a bfloat16 master that are updated through float32 scratch at a time. */
+    /* Elements of a bfloat16 master weight that are updated at a time, through float32 scratch. */
     SCRATCH_ELEMENTS = 1 << 18
 };
 
@@ -38,7 +39,7 @@ struct fsdp_optimizer {
     size_t cap_list;
     entry *entries; /* [list.n] */
     size_t cap_entries;
-    fsdp_step_item *items; /* of the step under way: those with a gradient */
+    fsdp_step_item *items; /* those with a gradient in the current step */
     size_t n_items, cap_items;
 };
 
@@ -66,7 +67,8 @@ static int64_t find(const fsdp_optimizer *o, const fsdp_parameter *p)
     return -1;
 }
 
-/* Where `class` needs whole rows, what trains is not sharded otherwise. */
+/* If `class` needs whole rows, parameters that are trained must not be sharded in another
+ * dimension. */
 static fsdp_status check_placement(const fsdp_optimizer_class *class,
                                    const fsdp_optimizer_options *options,
                                    const fsdp_named_parameter *p)
@@ -164,7 +166,7 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
 
 /* --- state --- */
 
-/* Of a state tensor, by the parameter's: returns its number of dimensions. */
+/* Shape of a state tensor, from the shape of its parameter. Returns its number of dimensions. */
 static int state_shape(fsdp_state_shape kind, int ndim, const int64_t *of,
                        int64_t shape[FSDP_MAX_DIMS])
 {
@@ -206,7 +208,7 @@ static fsdp_status check_state(const char *name, const fsdp_tensor *local, const
     return FSDP_OK;
 }
 
-/* Makes `state` lie over the ranks as `local` does. */
+/* Gives `state` the placements of `local`. */
 static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, fsdp_tensor *state)
 {
     if (!fsdp_is_dtensor(local) || kind == FSDP_STATE_SCALAR)
@@ -219,8 +221,8 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Zeros, offloaded with the parameter. What a whole step reads of all parameters at once stays: it
- * is small. */
+/* A state of zeros, offloaded with the parameter. State that a whole step reads of all parameters
+ * at once is not offloaded; it is small. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
@@ -270,7 +272,7 @@ static fsdp_status check_memory(const fsdp_optimizer *o, size_t i)
     return fsdp_error(FSDP_ERR_STATE, "parameter %s has no memory", o->list.items[i].name);
 }
 
-/* Checks one parameter that has a gradient, and makes its state. */
+/* Checks one parameter that has a gradient, and creates its state. */
 static fsdp_status prepare(fsdp_optimizer *o, size_t i, fsdp_tensor *grad)
 {
     const char *name = o->list.items[i].name;
@@ -305,9 +307,9 @@ static fsdp_status prepare_all(fsdp_optimizer *o)
     return FSDP_OK;
 }
 
-/* --- update by elements --- */
+/* --- element-wise update --- */
 
-/* Elements [begin, begin + n) through `scratch`: widened, updated, rounded. */
+/* Updates elements [begin, begin + n) through `scratch`: widened, updated, rounded. */
 static void update_widened(const fsdp_optimizer *o, const fsdp_step_item *item, fsdp_update u,
                            float *scratch)
 {
@@ -355,7 +357,8 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 
 /* --- a step --- */
 
-/* What the update of an item takes: grad_scale and scratch by elements, `work` of a whole step. */
+/* What an update needs: grad_scale and scratch if it is element-wise, `work` if it is a whole
+ * step. */
 typedef struct step {
     float grad_scale;
     fsdp_tensor *scratch;
@@ -392,7 +395,7 @@ static fsdp_status update(fsdp_optimizer *o, size_t i, const step *s)
     return FSDP_OK;
 }
 
-/* One past the items from `begin` on that are used together: a unit's, or one alone. */
+/* One past the items from `begin` on that are used together: those of a unit, or a single one. */
 static size_t run_end(const fsdp_optimizer *o, size_t begin)
 {
     const void *key = fsdp_tensor_key(o->items[begin].local);
@@ -402,8 +405,9 @@ static size_t run_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Items that are used together become neighbours, in the order of the first of each: groups with
- * and without decay would else go through all units twice. Tensors that are alone stay. */
+/* Move items that are used together next to each other, in the order of the first of each.
+ * Otherwise groups with and without decay would go through all units twice. Tensors that share
+ * nothing stay in place. */
 static void group_items(fsdp_optimizer *o)
 {
     for (size_t i = 1; i < o->n_items; i++) {
@@ -415,7 +419,7 @@ static void group_items(fsdp_optimizer *o)
         while (to > 0 && fsdp_tensor_key(o->items[to - 1].local) != key)
             to--;
         if (to == 0)
-            continue; /* the first of its kind */
+            continue; /* the first with its key */
         memmove(&o->items[to + 1], &o->items[to], (i - to) * sizeof item);
         o->items[to] = item;
     }
@@ -456,7 +460,7 @@ static fsdp_status begin_item(fsdp_writing *writing, const fsdp_step_item *item)
     return fsdp_step_item_begin_state(item, FSDP_ALL_STATES);
 }
 
-/* Items [begin, end), which are used together; the next ones come in meanwhile. */
+/* Updates items [begin, end), which are used together, while the next ones are prefetched. */
 static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_writing *writing,
                               const step *s)
 {
@@ -531,7 +535,7 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* Of the first of its parameters that has taken a step. */
+/* The rate of the first of the group's parameters that has taken a step. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)
