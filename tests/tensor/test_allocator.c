@@ -1,5 +1,5 @@
-/* The caching allocator. Where blocks lie is not tested under AddressSanitizer, where each is an
- * allocation of its own. */
+/* The caching allocator. The places of blocks are not tested under AddressSanitizer, where each
+ * block is an allocation of its own. */
 #include <sys/resource.h>
 
 #include "src/base/alloc.h"
@@ -94,14 +94,14 @@ TEST(a_freed_block_serves_the_next_request_of_its_size)
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, reserved);
         give(a, &y);
     }
-    /* Freed memory stays reserved, and each size used what the smaller left; 100 bytes are small.
-     */
+    /* Freed memory stays reserved, and each size reused what the smaller one left; the block of 100
+     * bytes is small. */
     ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
     ASSERT_INT(fsdp_allocator_stats(a)->reserved, 51 * MIB);
     fsdp_allocator_destroy(a);
 }
 
-/* Four neighbours, freed in every order, become the one block they were cut from. */
+/* Four neighbours, freed in any order, become the one block that they were cut from. */
 TEST(freed_neighbours_join_in_every_order)
 {
     fsdp_allocator *a;
@@ -137,7 +137,7 @@ TEST(the_smallest_block_that_fits_is_taken)
     if (!caches)
         SKIP("no cache under AddressSanitizer");
     ASSERT_OK(fsdp_allocator_create(false, &a));
-    /* Free blocks of 6 and of 3 MiB, kept apart by blocks in use. */
+    /* Free blocks of 6 and of 3 MiB, separated by blocks in use. */
     static const size_t sizes[] = {6, 1, 3, 1, 9};
     for (int i = 0; i < 5; i++) {
         take(t, a, sizes[i] * MIB, FSDP_TAG_DATA, &x[i]);
@@ -159,8 +159,9 @@ TEST(the_smallest_block_that_fits_is_taken)
     fsdp_allocator_destroy(a);
 }
 
-/* State comes within the first step, while activations of backward are still there, and after it.
- * The second step finds what it needs where the first did, so it touches no new memory. */
+/* State is allocated within the first step, during and after backward, while some of its
+ * activations exist. The second step finds its memory in the same places as the first, so it
+ * touches no new memory. */
 TEST(what_lasts_takes_no_room_of_the_next_step)
 {
     enum {
@@ -188,7 +189,7 @@ TEST(what_lasts_takes_no_room_of_the_next_step)
         }
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, (61 + 9) * MIB);
     }
-    /* What lasted serves what will. */
+    /* Freed lasting memory is reused for lasting memory. */
     for (int i = 0; i < 3; i++)
         give(a, &state[i]);
     take_lasting(t, a, 9 * MIB, FSDP_TAG_GRAD, &state[0]);
@@ -199,7 +200,7 @@ TEST(what_lasts_takes_no_room_of_the_next_step)
     fsdp_allocator_destroy(a);
 }
 
-/* Where the first block is free and larger than the last one, the range grows below it. */
+/* If the first block is free and larger than the last one, the range grows below it. */
 TEST(memory_grows_at_the_end_where_less_is_missing)
 {
     fsdp_allocator *a;
@@ -223,7 +224,7 @@ TEST(memory_grows_at_the_end_where_less_is_missing)
             ASSERT(low.data[32 * MIB - 1] == 1);
         }
         give(a, &low);
-        give(a, &high); /* what came below is of the same piece */
+        give(a, &high); /* memory added below coalesces with the rest */
         take(t, a, 42 * MIB, FSDP_TAG_ACTIVATION, &x);
         CHECK_HERE();
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, 42 * MIB);
@@ -232,7 +233,7 @@ TEST(memory_grows_at_the_end_where_less_is_missing)
     }
 }
 
-/* A loss that lives from forward to backward lies in no large block's way. */
+/* A small loss that lives from forward to backward does not separate two large blocks. */
 TEST(what_is_small_keeps_no_neighbours_apart)
 {
     fsdp_allocator *a;
@@ -254,8 +255,8 @@ TEST(what_is_small_keeps_no_neighbours_apart)
     fsdp_allocator_destroy(a);
 }
 
-/* Backward drops activations from the end and leaves a gradient for each; the last and largest one,
- * an embedding's, finds what they have left in one piece. */
+/* Backward frees activations from the last to the first and allocates a gradient for each. The last
+ * and largest gradient, that of an embedding, finds the freed memory in one piece. */
 TEST(gradients_leave_no_holes_behind_the_activations)
 {
     enum {
@@ -286,8 +287,9 @@ TEST(gradients_leave_no_holes_behind_the_activations)
     fsdp_allocator_destroy(a);
 }
 
-/* Gradients that find no room go up, also where less would be missing below: what backward drops
- * afterwards joins with the low end, which then grows for the last one. */
+/* Gradients without room go to the high end, even if the low end would need less new memory. The
+ * activations that backward frees afterwards then coalesce with the low end, which grows for the
+ * last gradient. */
 TEST(gradients_without_room_leave_the_low_end_to_what_is_dropped)
 {
     enum {
@@ -318,9 +320,9 @@ TEST(gradients_without_room_leave_the_low_end_to_what_is_dropped)
     fsdp_allocator_destroy(a);
 }
 
-/* Steps of a training run whose batches differ in length: activations pile up and go in reverse, a
- * state that stays comes in the first step. What is reserved stays near the peak of what is used.
- */
+/* Steps of a training run whose batches differ in length. Activations are allocated and freed in
+ * reverse order, and lasting state is allocated in the first step. The reserved memory stays near
+ * the peak of the allocated memory. */
 TEST(steps_of_different_lengths_reserve_no_more_than_the_longest)
 {
     enum {
@@ -355,7 +357,8 @@ TEST(steps_of_different_lengths_reserve_no_more_than_the_longest)
     fsdp_allocator_destroy(a);
 }
 
-/* With `ulimit -v` the range is smaller; what exceeds it is an error, and the allocator goes on. */
+/* With `ulimit -v` the range is smaller. A request beyond the limit fails, and the allocator
+ * remains usable. */
 TEST(few_addresses_are_enough)
 {
     struct rlimit before, few;
@@ -375,7 +378,7 @@ TEST(few_addresses_are_enough)
     ASSERT_OK(status);
     ASSERT_INT(second, FSDP_ERR_NOMEM);
     give(a, &x);
-    take(t, a, 2048 * MIB, FSDP_TAG_DATA, &y); /* a second range */
+    take(t, a, 2048 * MIB, FSDP_TAG_DATA, &y); /* needs a second range */
     CHECK_HERE();
     y.data[2048 * MIB - 1] = 1;
     give(a, &y);
@@ -469,8 +472,8 @@ static bool is_filled(const allocation *x, int i)
     return x->bytes == 0 || x->data[x->bytes - 1] == (i & 0x7f);
 }
 
-/* Ten thousand requests and frees of random sizes from 0 to 12 MiB: no two blocks overlap,
- * and counts agree with what is held. */
+/* Ten thousand allocations and frees of random sizes from 0 to 12 MiB: no two blocks overlap, and
+ * the counters are right. */
 TEST(random_use_never_overlaps)
 {
     enum {

@@ -1,4 +1,5 @@
-/* Note [Streams]: what a device that computes late promises, and what the CPU promises with it. */
+/* Note [Streams] in device.h: the guarantees of a device that computes later, on the fake device
+ * and on the CPU. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -25,7 +26,7 @@ static fsdp_status zeros(fsdp_device *device, int64_t n, fsdp_tensor **tensor)
     return FSDP_OK;
 }
 
-/* Rows of x, whose order the caller changes at once. */
+/* Gathers rows of x, and changes the array of row indices as soon as each call returns. */
 static void check_copies(fsdp_test *t, const char *name)
 {
     fsdp_device *device;
@@ -61,7 +62,7 @@ TEST(what_a_kernel_is_told_is_the_callers_again)
     check_copies(t, "fake");
 }
 
-/* So that the other tests of this device show something. */
+/* Shows that the fake device does delay kernels; otherwise its other tests would show nothing. */
 TEST(what_nobody_waits_for_is_not_there_yet)
 {
     fsdp_device *device;
@@ -73,7 +74,7 @@ TEST(what_nobody_waits_for_is_not_there_yet)
     ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
     ASSERT_OK(zeros(device, 1, &x));
     ASSERT_OK(fsdp_device_synchronize(device));
-    for (int i = 1; i <= 90; i++) /* fewer than make one that is held go on */
+    for (int i = 1; i <= 90; i++) /* fewer than the number at which a delayed stream continues */
         device->kernels->fill(device->context, fsdp_tensor_ptr(x), FSDP_DTYPE_F32, i, 1);
     ASSERT(*(const volatile float *)fsdp_tensor_ptr(x) < 90.0f);
     ASSERT_F32(*(float *)fsdp_tensor_data(x), 90.0f);
@@ -81,7 +82,7 @@ TEST(what_nobody_waits_for_is_not_there_yet)
     fsdp_device_destroy(device);
 }
 
-/* Far more than fits, with arrays that fit and arrays that do not, in their order. */
+/* Far more kernels than fit, with small and large arrays; they run in order. */
 TEST(a_full_queue_waits_and_loses_nothing)
 {
     fsdp_device *device;
@@ -134,7 +135,7 @@ static void *read_after(void *arg)
     return NULL;
 }
 
-/* The thread waits for its value alone; the rank goes on, elsewhere in memory. */
+/* The thread waits only for its own value, while the rank writes elsewhere in memory. */
 static void check_event(fsdp_test *t, const char *name)
 {
     fsdp_device *device;
@@ -163,7 +164,7 @@ TEST(an_event_is_behind_what_was_started)
     check_event(t, "fake");
 }
 
-/* Without memory for an event the device is waited for: NULL has been reached. */
+/* Without memory for an event the device waits, so the event NULL has been reached. */
 TEST(an_event_needs_no_memory)
 {
     fsdp_device *device;
@@ -205,7 +206,7 @@ TEST(a_failed_kernel_is_told_by_every_wait_after_it)
     ASSERT_ERROR(fsdp_tensor_item(x, &value), FSDP_ERR_NUMERIC, "kernel 5 failed");
     ASSERT(!fsdp_tensor_data(x) && strcmp(fsdp_last_error(), "kernel 5 failed") == 0);
     ASSERT_ERROR(fsdp_event_synchronize(after), FSDP_ERR_NUMERIC, "kernel 5 failed");
-    /* What comes later does not run. */
+    /* Later kernels do not run. */
     device->kernels->fill(device->context, fsdp_tensor_ptr(x), FSDP_DTYPE_F32, 3.0, 1);
     ASSERT_ERROR(fsdp_device_synchronize(device), FSDP_ERR_NUMERIC, "kernel 5 failed");
     ASSERT_F32(*(float *)fsdp_tensor_ptr(x), 0.0f);
