@@ -29,7 +29,7 @@ fsdp_status shards_create(const int64_t *rows, int n, int64_t width, fsdp_module
     return FSDP_OK;
 }
 
-/* This rank's rows of `whole` as a tensor like local, in dtype. */
+/* This rank's rows of `whole`, in dtype, as a tensor with the shape of p's local tensor. */
 static fsdp_status cut(fsdp_parameter *p, const float *whole, fsdp_dtype dtype, fsdp_tensor **rows)
 {
     fsdp_tensor *local = fsdp_parameter_local(p), *f32;

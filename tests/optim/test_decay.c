@@ -1,4 +1,4 @@
-/* Which parameters decay: transformers' Trainer.get_decay_parameter_names. */
+/* Which parameters decay, compared with transformers' Trainer.get_decay_parameter_names. */
 #include "src/base/alloc.h"
 #include "tests/optim/shards.h"
 #include "tests/test.h"

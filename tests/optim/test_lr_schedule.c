@@ -1,10 +1,11 @@
-/* Rates of torch's StepLR and transformers' schedules, from tests/golden/optim/schedules.json. */
+/* Rates of PyTorch's StepLR and transformers' schedules, from tests/golden/optim/schedules.json. */
 #include <fsdp/optim.h>
 
 #include "src/base/json.h"
 #include "tests/test.h"
 
-/* The file holds 24 steps; past the total transformers' cosine rises again, ours stays. */
+/* The file has 24 steps. Beyond the total, the cosine of transformers rises again, while ours
+ * stays. */
 static void check(fsdp_test *t, const char *name, const fsdp_lr_schedule *s, int steps)
 {
     fsdp_json *doc;
@@ -62,7 +63,7 @@ TEST(linear_and_cosine_stay_at_their_minimum)
     ASSERT_F32(fsdp_lr_at(&s, 9), 0.25);
 }
 
-/* An epoch of 3 steps: the rate changes with epochs, warmup goes on by steps. */
+/* With an epoch of 3 steps the rate changes with epochs, while warmup continues by steps. */
 TEST(a_unit_can_be_an_epoch)
 {
     fsdp_lr_schedule s = {.kind = FSDP_LR_STEP,

@@ -1,5 +1,5 @@
-/* Optimizers over shards: torch's numbers through the public API, the same bits on 1 to 4 ranks
- * whatever the number of rows, groups, parameters without a gradient, and what goes wrong. */
+/* Optimizers over shards: PyTorch's numbers through the public API, the same bits on 1 to 4 ranks
+ * for any number of rows, groups, parameters without a gradient, and errors. */
 #include <stdio.h>
 
 #include <fsdp/ckpt.h>
@@ -10,7 +10,7 @@
 #include "tests/optim/shards.h"
 #include "tests/test.h"
 
-/* --- torch's numbers --- */
+/* --- PyTorch's numbers --- */
 
 enum {
     GOLDEN_STEPS = 5,
@@ -29,7 +29,7 @@ static void read_array(fsdp_test *t, const fsdp_safetensors *file, const char *u
     memcpy(values, entry->data, entry->bytes);
 }
 
-/* golden's bound: 2e-6 of the largest magnitude. */
+/* The bound of golden tests: 2e-6 of the largest magnitude. */
 static void compare(fsdp_test *t, const char *unit, const float *got, const float *want, int n)
 {
     double largest = 0.0;
@@ -91,7 +91,7 @@ static int64_t whole_numel(const fsdp_tensor *local)
     return numel;
 }
 
-/* golden holds every state that is no scalar: as many as there are. */
+/* The golden file has every state that is not a scalar, so their number is checked too. */
 static void check_state(fsdp_test *t, const fsdp_safetensors *file, const char *unit,
                         const char *part, const fsdp_optimizer *o, const fsdp_parameter *p)
 {
@@ -115,7 +115,8 @@ static void check_state(fsdp_test *t, const fsdp_safetensors *file, const char *
     }
 }
 
-/* Matrix and vector are one optimizer's; grad_scale 0.5 undoes gradients that are given twice. */
+/* Matrix and vector belong to one optimizer. All gradients are doubled, which grad_scale 0.5
+ * undoes. */
 static void check_unit(fsdp_test *t, const fsdp_safetensors *file, fsdp_json_node unit,
                        fsdp_device *device)
 {
@@ -130,7 +131,7 @@ static void check_unit(fsdp_test *t, const fsdp_safetensors *file, fsdp_json_nod
         fsdp_module_add_parameter(module, "matrix", 2, (int64_t[]){7, 5}, (fsdp_init){0}, &p[0]));
     ASSERT_OK(
         fsdp_module_add_parameter(module, "vector", 1, (int64_t[]){11}, (fsdp_init){0}, &p[1]));
-    ASSERT_OK(create_like(unit, module, &o)); /* before fully_shard: it follows */
+    ASSERT_OK(create_like(unit, module, &o)); /* before fully_shard, which it must follow */
     ASSERT_OK(fsdp_fully_shard(module, t->group, device, NULL));
     for (int i = 0; i < 2; i++) {
         char key[64];
@@ -220,11 +221,11 @@ typedef enum algorithm {
 typedef struct job {
     fsdp_fully_shard_options options;
     algorithm which;
-    float params[ALL]; /* rank 0's, whole, after the last step */
+    float params[ALL]; /* whole, on rank 0, after the last step */
     double norm[STEPS];
 } job;
 
-/* p3 gets no gradient in every third step, all gradients are large in one. */
+/* p3 gets no gradient in every third step, and all gradients of one step are large. */
 static fsdp_status set_grads(const fsdp_parameter_list *list, int step)
 {
     float whole[MAX_NUMEL];
@@ -417,7 +418,7 @@ TEST(a_parameter_without_a_gradient_keeps_its_value_and_has_no_state)
     close_small(&x, o);
 }
 
-/* Whatever gradient it has left from before. */
+/* Even if it has a gradient from before. */
 TEST(a_frozen_parameter_keeps_its_value_and_has_no_state)
 {
     for (algorithm k = ADAMW; k <= ADAFACTOR; k++) {
@@ -448,7 +449,7 @@ TEST(a_frozen_parameter_keeps_its_value_and_has_no_state)
     }
 }
 
-/* Gradients of ones move AdamW by lr; decay multiplies by 1 - lr wd before. */
+/* Gradients of ones move AdamW by lr; decay first multiplies by 1 - lr wd. */
 TEST(groups_have_options_of_their_own)
 {
     small x;
@@ -522,7 +523,7 @@ TEST(options_out_of_bounds_are_named)
     close_small(&x, NULL);
 }
 
-/* On meta the same walk counts the same state. */
+/* On meta the same code counts the same state. */
 TEST(meta_counts_the_state)
 {
     small x;
