@@ -48,8 +48,8 @@ typedef struct fsdp_device_ops {
                              double *gflops);
     /* The stream. @{ */
     fsdp_status (*synchronize)(const fsdp_device *device);
-    /* An event behind all that was started so far. If there is no memory for one, it waits instead
-     * and returns NULL. */
+    /* Records an event that is reached when all that was started so far has run. If there is no
+     * memory for one, it waits instead and returns NULL. */
     fsdp_event *(*event_record)(const fsdp_device *device);
     void (*from_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     void (*memset)(const fsdp_device *device, void *dst, int byte, size_t bytes);
@@ -92,7 +92,8 @@ static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int 
  * such accesses. No effect if both are the same device. */
 FSDP_MUST_CHECK fsdp_status fsdp_devices_meet(const fsdp_device *a, const fsdp_device *b);
 
-/* An event behind all that was started so far, owned by the caller; NULL if no wait is needed. */
+/* An event that is reached when all that was started so far has run, owned by the caller; NULL if
+ * it has run already. */
 static inline fsdp_event *fsdp_device_record(const fsdp_device *device)
 {
     return device->ops->event_record ? device->ops->event_record(device) : NULL;

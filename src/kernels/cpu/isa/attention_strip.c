@@ -195,7 +195,7 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
             int left = dtype == FSDP_DTYPE_BF16 ? (rows + 1) / 2 : rows - 2 * i;
             if (!part || left >= 2)
                 _mm512_storeu_si512(at, out[tile][i]);
-            else if (left == 1) /* the lanes behind are the next tile's */
+            else if (left == 1) /* the following lanes belong to the next tile */
                 _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(out[tile][i]));
         }
     }

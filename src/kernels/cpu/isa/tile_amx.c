@@ -157,9 +157,11 @@ FSDP_INLINE AMX_TARGET void step(bool two_rows, bool two_columns, const char *a0
         _tile_dpbf16ps(3, 5, 7);
 }
 
-/* Sums that are still to be moved from a buffer to C. Note [Between steps]. Moving them takes half
- * as long as the products of a short tile, but uses other parts of the processor. So a few rows are
- * moved after each step along k of the next tile. */
+/* Sums that are still to be moved from a buffer to C.
+ *
+ * Note [Between steps]. Moving them takes half as long as the products of a short tile, but uses
+ * other parts of the processor. So a few rows are moved after each step along k of the next
+ * tile. */
 typedef enum pending_kind {
     PENDING_ANY,
     PENDING_BF16, /* 32 columns in bf16 with a bias, which may be zeros */
