@@ -56,8 +56,8 @@ static fsdp_status new_like(const fsdp_tensor *t, const int64_t *shape, fsdp_dty
 
 /* Assemble all ranks' parts of dimension `dim`, which follow each other in `gathered`, `bytes` for
  * each. */
-static void assemble(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
-                     const fsdp_tensor *whole)
+static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
+                           const fsdp_tensor *whole)
 {
     const int dim = spec->placements[d].dim;
     for (int r = 0; r < fsdp_spec_ranks(spec, d); r++) {
@@ -87,7 +87,7 @@ static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *sp
     if (status == FSDP_OK)
         status = fsdp_all_gather(fsdp_spec_group(spec, d), send, bytes, gathered);
     if (status == FSDP_OK)
-        assemble(spec, d, gathered, bytes, whole);
+        assemble_parts(spec, d, gathered, bytes, whole);
     fsdp_free(send);
     fsdp_free(gathered);
     return status;
@@ -135,7 +135,7 @@ static fsdp_status add_partials(fsdp_tensor *t, const fsdp_tensor_spec *spec, in
 
 /* --- from Replicate --- */
 
-static fsdp_status cut(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
+static fsdp_status cut_shard(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
 {
     const int dim = spec->placements[d].dim;
     const fsdp_device *device = t->storage->device;
@@ -180,7 +180,7 @@ static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_s
 }
 
 /* Makes dimension d of the mesh Replicate; later dimensions are Replicate already. */
-static fsdp_status undo(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
+static fsdp_status make_replicate(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
 {
     const fsdp_placement_kind kind = spec->placements[d].kind;
     if (kind == FSDP_REPLICATE)
@@ -188,12 +188,12 @@ static fsdp_status undo(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
     return take_step(t, kind == FSDP_SHARD ? unshard : add_partials, spec, d);
 }
 
-static fsdp_status apply(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
+static fsdp_status apply_placement(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
 {
     const fsdp_placement_kind kind = spec->placements[d].kind;
     if (kind == FSDP_REPLICATE)
         return FSDP_OK;
-    return take_step(t, kind == FSDP_SHARD ? cut : split_sum, spec, d);
+    return take_step(t, kind == FSDP_SHARD ? cut_shard : split_sum, spec, d);
 }
 
 static bool same_placement(fsdp_placement a, fsdp_placement b)
@@ -209,16 +209,16 @@ static fsdp_status check_source(const fsdp_tensor *t, const char *call)
 }
 
 /* Changes t's placements on mesh dimensions [first, n) to those of `to`. */
-static fsdp_status change(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
-                          const fsdp_tensor_spec *to, fsdp_tensor **out)
+static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
+                                     const fsdp_tensor_spec *to, fsdp_tensor **out)
 {
     FSDP_TRY(fsdp_tensor_begin_read(t));
     fsdp_tensor *now = fsdp_tensor_retain(t);
     fsdp_status status = FSDP_OK;
     for (int d = from->mesh_ndim; d-- > first && status == FSDP_OK;)
-        status = undo(&now, from, d);
+        status = make_replicate(&now, from, d);
     for (int d = first; d < from->mesh_ndim && status == FSDP_OK; d++)
-        status = apply(&now, to, d);
+        status = apply_placement(&now, to, d);
     fsdp_tensor_end_read(t);
     if (status != FSDP_OK) {
         fsdp_tensor_release(now);
@@ -262,7 +262,7 @@ fsdp_status fsdp_redistribute(fsdp_tensor *t, const fsdp_placement *placements, 
         return FSDP_OK;
     }
     fsdp_tensor *result;
-    FSDP_TRY(change(t, t->spec, first, &to, &result));
+    FSDP_TRY(change_placements(t, t->spec, first, &to, &result));
     FSDP_TRY(own_copy(result, &result));
     fsdp_status status = fsdp_spec_attach(result, &to);
     if (status == FSDP_OK)
@@ -329,5 +329,5 @@ fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
         return FSDP_OK;
     }
     FSDP_TRY(check_source(t, "full_tensor"));
-    return change(t, t->spec, first, &replicated, full);
+    return change_placements(t, t->spec, first, &replicated, full);
 }

@@ -151,7 +151,8 @@ enum {
     COLUMNS
 };
 
-static void describe(const fsdp_step_item *item, part *p, fsdp_row_sum *first, fsdp_row_sum *second)
+static void describe_part(const fsdp_step_item *item, part *p, fsdp_row_sum *first,
+                          fsdp_row_sum *second)
 {
     const fsdp_tensor *local = item->local;
     const int64_t *shape = fsdp_parameter_shape(item->parameter);
@@ -307,7 +308,8 @@ static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, fl
 
 /* Computes the factors of a matrix's rows and columns (_approx_sq_grad), and sets all of `args`
  * that u needs. */
-static fsdp_status factor(const work *w, const part *p, int64_t matrix, fsdp_adafactor_args *args)
+static fsdp_status compute_factors(const work *w, const part *p, int64_t matrix,
+                                   fsdp_adafactor_args *args)
 {
     const fsdp_kernels *k = w->device->kernels;
     const float *row_state = row_state_of(p) + matrix * p->rows;
@@ -336,7 +338,7 @@ static fsdp_status put_updates(const work *w, size_t i)
     void *seen;
     for (int64_t m = 0; m < p->n_matrices; m++) {
         fsdp_adafactor_args args;
-        FSDP_TRY(factor(w, p, m, &args));
+        FSDP_TRY(compute_factors(w, p, m, &args));
         w->device->kernels->adafactor_square_sums(w->device->context, values + m * p->rows, &args);
     }
     FSDP_TRY(fsdp_tensor_host(w->row_values, &seen));
@@ -396,7 +398,7 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
     w->n = n;
     w->device = items[0].local->storage->device;
     for (size_t i = 0; i < n; i++)
-        describe(&items[i], &w->parts[i], &w->first[i], &w->second[i]);
+        describe_part(&items[i], &w->parts[i], &w->first[i], &w->second[i]);
     FSDP_TRY(create_scratch(w));
     FSDP_TRY(fsdp_row_sums_open(&w->moments, w->first, n, FSDP_REDUCE_SUM, w->device));
     return fsdp_row_sums_open(&w->updates, w->second, n, FSDP_REDUCE_SUM, w->device);
@@ -416,7 +418,7 @@ static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 }
 
 /* One round: store this rank's rows, gather once, take the totals. */
-static fsdp_status gather(const work *w, fsdp_row_sums *sums, round_fn *put, round_fn *take)
+static fsdp_status run_round(const work *w, fsdp_row_sums *sums, round_fn *put, round_fn *take)
 {
     bool computes = w->device->kernels;
     for (size_t i = 0; computes && i < w->n; i++) {
@@ -442,8 +444,8 @@ static fsdp_status begin(const fsdp_step_item *items, size_t n, float grad_scale
     *out = w;
     w->grad_scale = grad_scale;
     FSDP_TRY(open_work(items, n, w));
-    FSDP_TRY(gather(w, &w->moments, put_moments, take_moments));
-    return gather(w, &w->updates, put_updates, take_updates);
+    FSDP_TRY(run_round(w, &w->moments, put_moments, take_moments));
+    return run_round(w, &w->updates, put_updates, take_updates);
 }
 
 static fsdp_status apply(void *arg, size_t i)
@@ -457,7 +459,7 @@ static fsdp_status apply(void *arg, size_t i)
     for (int64_t m = 0; m < p->n_matrices; m++) {
         int64_t at = m * p->rows * p->cols;
         fsdp_adafactor_args args;
-        FSDP_TRY(factor(w, p, m, &args));
+        FSDP_TRY(compute_factors(w, p, m, &args));
         args.param = (char *)fsdp_tensor_ptr(local) + (size_t)at * fsdp_dtype_size(local->dtype);
         args.param_dtype = local->dtype;
         args.exp_avg = has_first_moment(o) ? state_of(p, EXP_AVG) + at : NULL;

@@ -42,7 +42,7 @@ static bool is_cut_by_rows(const fsdp_parameter *p)
     return p->shard_dim == 0;
 }
 
-static fsdp_status collect(const fsdp_parameter_list *list, grad_norm *norm)
+static fsdp_status collect_gradients(const fsdp_parameter_list *list, grad_norm *norm)
 {
     norm->named = fsdp_calloc(list->n, sizeof *norm->named);
     norm->items = fsdp_calloc(list->n, sizeof *norm->items);
@@ -65,7 +65,7 @@ static fsdp_status collect(const fsdp_parameter_list *list, grad_norm *norm)
 }
 
 /* Adds x of another row to *sum, or takes the maximum. */
-static void add(const grad_norm *norm, double *sum, double x)
+static void add_to_norm(const grad_norm *norm, double *sum, double x)
 {
     if (!isinf(norm->type))
         *sum += x;
@@ -77,7 +77,7 @@ static void add(const grad_norm *norm, double *sum, double x)
 static void join_rows(const grad_norm *norm, double *rows, int64_t n)
 {
     for (int64_t r = 1; r < n; r++)
-        add(norm, &rows[0], rows[r]);
+        add_to_norm(norm, &rows[0], rows[r]);
 }
 
 /* `scratch` has room for the rows of one tensor. */
@@ -100,7 +100,7 @@ static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums
     return FSDP_OK;
 }
 
-static fsdp_status gather(const grad_norm *norm, fsdp_row_sums *sums)
+static fsdp_status gather_sums(const grad_norm *norm, fsdp_row_sums *sums)
 {
     int64_t most = 0;
     fsdp_tensor *rows;
@@ -123,7 +123,7 @@ static void add_tensors(grad_norm *norm)
 {
     double sum = 0.0;
     for (size_t i = 0; i < norm->n; i++)
-        add(norm, &sum, sum_of(&norm->items[i]));
+        add_to_norm(norm, &sum, sum_of(&norm->items[i]));
     if (norm->type == 2.0)
         norm->total = sqrt(sum);
     else
@@ -151,7 +151,7 @@ static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list
 }
 
 /* `to_check`: the parameters, for the message of error_if_nonfinite; NULL: no check. */
-static fsdp_status compute(grad_norm *norm, const fsdp_parameter_list *to_check)
+static fsdp_status compute_norm(grad_norm *norm, const fsdp_parameter_list *to_check)
 {
     fsdp_row_sums sums = {0};
     if (!norm->n)
@@ -160,7 +160,7 @@ static fsdp_status compute(grad_norm *norm, const fsdp_parameter_list *to_check)
         fsdp_row_sums_open(&sums, norm->items, norm->n,
                            isinf(norm->type) ? FSDP_REDUCE_MAX : FSDP_REDUCE_SUM, norm->device);
     if (status == FSDP_OK)
-        status = gather(norm, &sums);
+        status = gather_sums(norm, &sums);
     if (status == FSDP_OK)
         add_tensors(norm);
     if (status == FSDP_OK && to_check)
@@ -192,9 +192,9 @@ fsdp_status fsdp_clip_grad_norm(const fsdp_parameter_list *parameters, double ma
         return fsdp_error(FSDP_ERR_INVALID, "clip_grad_norm: norm_type is %g, not above 0",
                           norm.type);
     fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "clip_grad_norm", NULL);
-    fsdp_status status = collect(parameters, &norm);
+    fsdp_status status = collect_gradients(parameters, &norm);
     if (status == FSDP_OK)
-        status = compute(&norm, o.error_if_nonfinite ? parameters : NULL);
+        status = compute_norm(&norm, o.error_if_nonfinite ? parameters : NULL);
     if (status == FSDP_OK) {
         double factor = max_norm / (norm.total + 1e-6);
         factor = factor > 1.0 || isinf(max_norm) ? 1.0 : factor; /* keeps NaN */

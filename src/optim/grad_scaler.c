@@ -144,7 +144,7 @@ static fsdp_status unscale_all(const fsdp_parameter_list *parameters, float fact
     return FSDP_OK;
 }
 
-static fsdp_status tell(fsdp_group *group, float *found)
+static fsdp_status max_over_group(fsdp_group *group, float *found)
 {
     return group ? fsdp_all_reduce(group, found, 1, FSDP_DTYPE_F32, FSDP_REDUCE_MAX) : FSDP_OK;
 }
@@ -159,14 +159,14 @@ static bool begins_group(const fsdp_parameter_list *parameters, size_t i)
     return true;
 }
 
-static fsdp_status agree(const fsdp_grad_scaler *s, const fsdp_parameter_list *parameters,
-                         float *found)
+static fsdp_status max_over_ranks(const fsdp_grad_scaler *s, const fsdp_parameter_list *parameters,
+                                  float *found)
 {
     if (s->group)
-        return tell(s->group, found);
+        return max_over_group(s->group, found);
     for (size_t i = 0; i < parameters->n; i++)
         if (begins_group(parameters, i))
-            FSDP_TRY(tell(fsdp_parameter_group(parameters->items[i].parameter), found));
+            FSDP_TRY(max_over_group(fsdp_parameter_group(parameters->items[i].parameter), found));
     return FSDP_OK;
 }
 
@@ -185,13 +185,13 @@ static fsdp_status progress_of(fsdp_grad_scaler *s, const fsdp_optimizer *optimi
     return FSDP_OK;
 }
 
-static fsdp_status unscale(const fsdp_grad_scaler *s, progress *p)
+static fsdp_status unscale_gradients(const fsdp_grad_scaler *s, progress *p)
 {
     const fsdp_parameter_list *parameters = fsdp_optimizer_parameters(p->optimizer);
     bool finite = true;
     FSDP_TRY(unscale_all(parameters, (float)(1.0 / s->state.scale), &finite));
     float found = finite ? 0.0f : 1.0f;
-    FSDP_TRY(agree(s, parameters, &found));
+    FSDP_TRY(max_over_ranks(s, parameters, &found));
     p->found_inf = found != 0.0f;
     p->stage = STAGE_UNSCALED;
     return FSDP_OK;
@@ -207,7 +207,7 @@ fsdp_status fsdp_grad_scaler_unscale(fsdp_grad_scaler *s, const fsdp_optimizer *
         return fsdp_error(FSDP_ERR_STATE,
                           "grad_scaler: unscale of this optimizer %s since the last update",
                           p->stage == STAGE_STEPPED ? "after its step" : "was called already");
-    return unscale(s, p);
+    return unscale_gradients(s, p);
 }
 
 /* --- step, update --- */
@@ -222,7 +222,7 @@ fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer
         return fsdp_error(FSDP_ERR_STATE, "grad_scaler: step of this optimizer was called already "
                                           "since the last update");
     if (p->stage == STAGE_READY)
-        FSDP_TRY(unscale(s, p));
+        FSDP_TRY(unscale_gradients(s, p));
     if (!p->found_inf)
         FSDP_TRY(fsdp_optimizer_step(optimizer, grad_scale));
     p->stage = STAGE_STEPPED;
@@ -230,7 +230,7 @@ fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer
 }
 
 /* In PyTorch the scale is a float32; growth that would overflow it is skipped. */
-static void grow(fsdp_grad_scaler_state *state)
+static void grow_scale(fsdp_grad_scaler_state *state)
 {
     const float grown = (float)(state->scale * state->growth_factor);
     if (++state->growth_tracker < state->growth_interval)
@@ -241,7 +241,7 @@ static void grow(fsdp_grad_scaler_state *state)
 }
 
 /* Whether there are optimizers and all their gradients were checked. */
-static bool knows_all(const fsdp_grad_scaler *s)
+static bool all_are_unscaled(const fsdp_grad_scaler *s)
 {
     bool all = s->n_optimizers > 0;
     for (size_t i = 0; i < s->n_optimizers; i++)
@@ -253,7 +253,7 @@ fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *s)
 {
     if (s->disabled)
         return FSDP_OK;
-    if (!knows_all(s))
+    if (!all_are_unscaled(s))
         return fsdp_error(FSDP_ERR_STATE, "grad_scaler: update without unscale or step before it");
     if (fsdp_grad_scaler_found_inf(s)) {
         const float less = (float)(s->state.scale * s->state.backoff_factor);
@@ -261,7 +261,7 @@ fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *s)
         if (less > 0.0f)
             s->state.scale = (double)less;
     } else {
-        grow(&s->state);
+        grow_scale(&s->state);
     }
     s->n_optimizers = 0;
     return FSDP_OK;

@@ -59,7 +59,7 @@ fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name, 
     return FSDP_OK;
 }
 
-static int64_t find(const fsdp_optimizer *o, const fsdp_parameter *p)
+static int64_t find_parameter(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
     for (size_t i = 0; i < o->list.n; i++)
         if (o->list.items[i].parameter == p)
@@ -82,7 +82,7 @@ static fsdp_status check_placement(const fsdp_optimizer_class *class,
 
 static fsdp_status add_parameter(fsdp_optimizer *o, const fsdp_named_parameter *p, int group)
 {
-    if (find(o, p->parameter) >= 0)
+    if (find_parameter(o, p->parameter) >= 0)
         return fsdp_error(FSDP_ERR_INVALID, "parameter %s is in two parameter groups", p->name);
     if (!FSDP_GROW(o->list.items, o->cap_list, o->list.n + 1) ||
         !FSDP_GROW(o->entries, o->cap_entries, o->list.n + 1) ||
@@ -273,7 +273,7 @@ static fsdp_status check_memory(const fsdp_optimizer *o, size_t i)
 }
 
 /* Checks one parameter that has a gradient, and creates its state. */
-static fsdp_status prepare(fsdp_optimizer *o, size_t i, fsdp_tensor *grad)
+static fsdp_status prepare_parameter(fsdp_optimizer *o, size_t i, fsdp_tensor *grad)
 {
     const char *name = o->list.items[i].name;
     fsdp_parameter *p = o->list.items[i].parameter;
@@ -302,7 +302,7 @@ static fsdp_status prepare_all(fsdp_optimizer *o)
     for (size_t i = 0; i < o->list.n; i++) {
         fsdp_tensor *grad = fsdp_optimizer_gradient(o->list.items[i].parameter);
         if (grad)
-            FSDP_TRY(prepare(o, i, grad));
+            FSDP_TRY(prepare_parameter(o, i, grad));
     }
     return FSDP_OK;
 }
@@ -384,7 +384,7 @@ static void end_step(const fsdp_optimizer *o, step *s)
     fsdp_tensor_release(s->scratch);
 }
 
-static fsdp_status update(fsdp_optimizer *o, size_t i, const step *s)
+static fsdp_status update_item(fsdp_optimizer *o, size_t i, const step *s)
 {
     const fsdp_step_item *item = &o->items[i];
     if (o->class->whole)
@@ -467,12 +467,12 @@ static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_
     FSDP_TRY(begin_item(writing, &o->items[begin]));
     fsdp_status status = end < o->n_items ? prefetch(&o->items[end]) : FSDP_OK;
     if (status == FSDP_OK)
-        status = update(o, begin, s);
+        status = update_item(o, begin, s);
     for (size_t i = begin + 1; i < end && status == FSDP_OK; i++) {
         status = begin_item(writing, &o->items[i]);
         if (status != FSDP_OK)
             break;
-        status = update(o, i, s);
+        status = update_item(o, i, s);
         fsdp_step_item_end_state(&o->items[i], FSDP_ALL_STATES);
     }
     fsdp_step_item_end_state(&o->items[begin], FSDP_ALL_STATES);
@@ -570,14 +570,14 @@ const fsdp_parameter_list *fsdp_optimizer_parameters(const fsdp_optimizer *o)
 
 int64_t fsdp_optimizer_steps(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
-    int64_t i = find(o, p);
+    int64_t i = find_parameter(o, p);
     return i < 0 ? 0 : o->entries[i].steps;
 }
 
 fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *o, const fsdp_parameter *p,
                                   const char *name)
 {
-    int64_t i = find(o, p);
+    int64_t i = find_parameter(o, p);
     for (int k = 0; i >= 0 && k < FSDP_MAX_OPTIMIZER_STATE && o->class->state_names[k]; k++)
         if (strcmp(o->class->state_names[k], name) == 0)
             return o->entries[i].state[k];
@@ -603,7 +603,7 @@ fsdp_status fsdp_optimizer_init_state(fsdp_optimizer *o)
 
 fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *o, const fsdp_parameter *p, int64_t steps)
 {
-    int64_t i = find(o, p);
+    int64_t i = find_parameter(o, p);
     if (i < 0 || steps < 0)
         return fsdp_error(FSDP_ERR_INVALID, "%lld steps of %s", (long long)steps,
                           i < 0 ? "a parameter that is not the optimizer's"
@@ -614,7 +614,7 @@ fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *o, const fsdp_parameter *p,
 
 int fsdp_optimizer_group_of(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
-    int64_t i = find(o, p);
+    int64_t i = find_parameter(o, p);
     return i < 0 ? -1 : o->entries[i].group;
 }
 

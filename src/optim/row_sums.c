@@ -52,7 +52,7 @@ static int64_t numbers_sent(const fsdp_row_sum *s)
     return most * s->width;
 }
 
-static double join(fsdp_reduce_op op, double left, double right)
+static double join_two(fsdp_reduce_op op, double left, double right)
 {
     if (op == FSDP_REDUCE_SUM)
         return left + right;
@@ -80,7 +80,7 @@ static int64_t numbers_of_group(const fsdp_row_sums *sums, const fsdp_group *gro
 }
 
 /* The numbers that are sent are contiguous for each group. */
-static void place(fsdp_row_sums *sums, double *own, double *totals)
+static void assign_places(fsdp_row_sums *sums, double *own, double *totals)
 {
     for (size_t first = 0; first < sums->n; first++) {
         if (!begins_group(sums, first))
@@ -122,7 +122,7 @@ fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t 
         return FSDP_OK;
     memset(own, 0, (size_t)sent * sizeof *own);
     sums->gathered = own + sent;
-    place(sums, own, sums->gathered + gathered);
+    assign_places(sums, own, sums->gathered + gathered);
     return FSDP_OK;
 }
 
@@ -139,7 +139,7 @@ static double sum_segment(fsdp_reduce_op op, const double *rows, int64_t n)
 {
     if (n == 1)
         return rows[0];
-    return join(op, sum_segment(op, rows, n / 2), sum_segment(op, rows + n / 2, n / 2));
+    return join_two(op, sum_segment(op, rows, n / 2), sum_segment(op, rows + n / 2, n / 2));
 }
 
 void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, const double *rows)
@@ -171,13 +171,13 @@ static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const doub
             sum[depth] = *part;
             size[depth++] = e - b;
             for (; depth > 1 && size[depth - 2] == size[depth - 1]; depth--) {
-                sum[depth - 2] = join(op, sum[depth - 2], sum[depth - 1]);
+                sum[depth - 2] = join_two(op, sum[depth - 2], sum[depth - 1]);
                 size[depth - 2] *= 2;
             }
         }
     }
     for (; depth > 1; depth--)
-        sum[depth - 2] = join(op, sum[depth - 2], sum[depth - 1]);
+        sum[depth - 2] = join_two(op, sum[depth - 2], sum[depth - 1]);
     return depth ? sum[0] : 0.0;
 }
 

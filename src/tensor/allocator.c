@@ -117,7 +117,7 @@ void fsdp_allocator_destroy(fsdp_allocator *a)
     fsdp_free(a);
 }
 
-static void count(fsdp_memory_stats *stats, fsdp_tag tag, int64_t bytes)
+static void count_allocated(fsdp_memory_stats *stats, fsdp_tag tag, int64_t bytes)
 {
     stats->allocated += bytes;
     stats->tag_allocated[tag] += bytes;
@@ -269,8 +269,8 @@ static size_t free_bytes(const fsdp_block *b)
 /* Make a free block of `wanted` bytes at the end of the last arena that needs less new memory. A
  * block that belongs high goes low only if that saves at least half of it, because the blocks freed
  * above it could then not coalesce with those below. */
-static fsdp_status grow(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
-                        fsdp_block **block)
+static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
+                              fsdp_block **block)
 {
     arena *at = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     const size_t low = at ? free_bytes(at->first) : 0, high = at ? free_bytes(at->last) : 0;
@@ -304,7 +304,7 @@ static arena *arena_of(side *s, const fsdp_block *b)
 
 /* Take `wanted` bytes from the beginning or the end of a block that is out of the free list. The
  * rest becomes a free block unless it is too small. */
-static fsdp_block *cut(side *s, fsdp_block *b, size_t wanted, bool end)
+static fsdp_block *split_block(side *s, fsdp_block *b, size_t wanted, bool end)
 {
     if (b->bytes - wanted < 512)
         return b;
@@ -344,8 +344,8 @@ static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **bl
     return FSDP_OK;
 }
 
-static fsdp_status alloc_on(fsdp_allocator *a, int of, size_t bytes, fsdp_tag tag,
-                            fsdp_block **block, void **data)
+static fsdp_status alloc_from_side(fsdp_allocator *a, int of, size_t bytes, fsdp_tag tag,
+                                   fsdp_block **block, void **data)
 {
     side *s = &a->sides[of == PASSING && bytes <= SMALL_BYTES ? SMALL : of];
     if (a->limit && a->stats.allocated + (int64_t)bytes > a->limit)
@@ -360,13 +360,13 @@ static fsdp_status alloc_on(fsdp_allocator *a, int of, size_t bytes, fsdp_tag ta
         const bool end = s == &a->sides[PASSING] && tag == FSDP_TAG_GRAD;
         b = end ? highest_fit(s, wanted) : best_fit(s, wanted);
         if (!b)
-            FSDP_TRY(grow(a, s, wanted, end, &b));
+            FSDP_TRY(grow_arena(a, s, wanted, end, &b));
         free_list_remove(b);
-        b = cut(s, b, wanted, end);
+        b = split_block(s, b, wanted, end);
     }
     b->requested = bytes;
     b->tag = tag;
-    count(&a->stats, tag, (int64_t)bytes);
+    count_allocated(&a->stats, tag, (int64_t)bytes);
     *block = b;
     *data = a->meta ? NULL : b->data;
     return FSDP_OK;
@@ -375,13 +375,13 @@ static fsdp_status alloc_on(fsdp_allocator *a, int of, size_t bytes, fsdp_tag ta
 fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, fsdp_block **block,
                                  void **data)
 {
-    return alloc_on(a, PASSING, bytes, tag, block, data);
+    return alloc_from_side(a, PASSING, bytes, tag, block, data);
 }
 
 fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_tag tag,
                                          fsdp_block **block, void **data)
 {
-    return alloc_on(a, LASTING, bytes, tag, block, data);
+    return alloc_from_side(a, LASTING, bytes, tag, block, data);
 }
 
 /* Join b with its right neighbour; both are out of the free list. */
@@ -401,7 +401,7 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
 {
     if (!b)
         return;
-    count(&a->stats, b->tag, -(int64_t)b->requested);
+    count_allocated(&a->stats, b->tag, -(int64_t)b->requested);
     if (BLOCK_IS_ALONE) {
         count_reserved(&a->stats, -(int64_t)b->bytes);
         if (a->wait)
@@ -425,7 +425,7 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
 
 void fsdp_allocator_account(fsdp_allocator *a, fsdp_tag tag, int64_t bytes)
 {
-    count(&a->stats, tag, bytes);
+    count_allocated(&a->stats, tag, bytes);
     count_reserved(&a->stats, bytes);
 }
 

@@ -19,7 +19,7 @@ const char *fsdp_tag_name(fsdp_tag tag)
     return names[tag];
 }
 
-static fsdp_status find(const char *name, const fsdp_device_ops **ops)
+static fsdp_status find_device_ops(const char *name, const fsdp_device_ops **ops)
 {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         if (strcmp(name, devices[i]->name) == 0) {
@@ -40,7 +40,7 @@ fsdp_status fsdp_device_create(const fsdp_device_options *options, fsdp_device *
     if (!options)
         options = &defaults;
     const char *name = options->name ? options->name : getenv("FSDP_DEVICE");
-    FSDP_TRY(find(name && *name ? name : "cpu", &ops));
+    FSDP_TRY(find_device_ops(name && *name ? name : "cpu", &ops));
     if (options->threads < 0)
         return fsdp_error(FSDP_ERR_INVALID, "threads %d is negative", options->threads);
     fsdp_device *device = fsdp_calloc(1, sizeof *device);

@@ -178,7 +178,7 @@ static fsdp_status alloc_part(fsdp_staged *part)
     return fsdp_allocator_alloc(st->device->allocator, st->bytes, st->tag, &st->block, &st->data);
 }
 
-static void drop(offload_set *set)
+static void drop_memory(offload_set *set)
 {
     for (fsdp_staged *part = set->parts; part; part = part->next)
         free_part(part);
@@ -200,7 +200,7 @@ static fsdp_status finish_io(offload_set *set)
     if (status == FSDP_OK)
         return FSDP_OK;
     if (came)
-        drop(set);
+        drop_memory(set);
     else
         set->dirty = true;
     fsdp_error_context(status, "unit '%s': %s of its %s", set->unit->name,
@@ -211,7 +211,7 @@ static fsdp_status finish_io(offload_set *set)
 
 /* Start reading or writing all parts of the set. Requests run in order, so only the first one waits
  * for kernels: those that have written the set, or that still use the memory it is read into. */
-static void request(offload_set *set, bool out)
+static void request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
     fsdp_event *after = fsdp_device_record(o->device);
@@ -243,7 +243,7 @@ static fsdp_status make_room(const offload_set *set, int keep)
         if (!is_idle_neighbour(s, set))
             continue;
         if (s->state == SET_IN && s->dirty)
-            request(s, true);
+            request_io(s, true);
         idle++;
     }
     for (offload_set *s = o->oldest, *next; s && idle > keep; s = next) {
@@ -251,7 +251,7 @@ static fsdp_status make_room(const offload_set *set, int keep)
         if (!is_idle_neighbour(s, set))
             continue;
         FSDP_TRY(finish_io(s));
-        drop(s);
+        drop_memory(s);
         idle--;
     }
     return FSDP_OK;
@@ -282,7 +282,7 @@ static fsdp_status bring_in(offload_set *set)
     if (status != FSDP_OK)
         return status;
     link_newest(set);
-    request(set, false);
+    request_io(set, false);
     return FSDP_OK;
 }
 
@@ -313,7 +313,7 @@ fsdp_status fsdp_staged_flush(fsdp_staged *staged)
     offload_set *set = staged->set;
     FSDP_TRY(finish_io(set));
     if (set->state == SET_IN && set->dirty)
-        request(set, true);
+        request_io(set, true);
     return finish_io(set);
 }
 
@@ -435,7 +435,7 @@ void fsdp_staged_remove(fsdp_staged *part)
     leave_hole(set->unit->offload, part);
     free_part(part);
     if (!set->parts && had_memory && set->state != SET_OUT)
-        drop(set);
+        drop_memory(set);
     fsdp_free(part);
     fsdp_offload_unit_release(set->unit);
 }

@@ -85,7 +85,7 @@ fsdp_status fsdp_tensor_transpose(fsdp_tensor *t, int dim0, int dim1, fsdp_tenso
     return FSDP_OK;
 }
 
-static double element(const char *p, fsdp_dtype dtype)
+static double element_as_double(const char *p, fsdp_dtype dtype)
 {
     union {
         float f;
@@ -139,7 +139,7 @@ static fsdp_status read_floats(const fsdp_tensor *t, float *dst)
                                    (size_t)n * sizeof *dst);
     FSDP_TRY(fsdp_device_synchronize(t->storage->device));
     for (int64_t i = 0; i < n; i++)
-        dst[i] = (float)element(address_of(t, i), t->dtype);
+        dst[i] = (float)element_as_double(address_of(t, i), t->dtype);
     return FSDP_OK;
 }
 
@@ -163,7 +163,7 @@ fsdp_status fsdp_tensor_item(const fsdp_tensor *t, double *value)
         status = fsdp_device_to_host(t->storage->device, bytes, address_of(t, 0),
                                      fsdp_dtype_size(t->dtype));
     if (status == FSDP_OK)
-        *value = element(bytes, t->dtype);
+        *value = element_as_double(bytes, t->dtype);
     fsdp_tensor_end_read(t);
     return status;
 }

@@ -74,7 +74,7 @@ static fsdp_status find_in_folder(const char *folder, char **model)
     return FSDP_OK;
 }
 
-static fsdp_status no_model(const char *folder)
+static fsdp_status missing_model_error(const char *folder)
 {
     char *json = fsdp_path_join(folder, "tokenizer.json");
     if (!json)
@@ -96,7 +96,7 @@ static fsdp_status find_model(const char *path, char **model)
 {
     if (fsdp_path_is_directory(path)) {
         FSDP_TRY(find_in_folder(path, model));
-        return *model ? FSDP_OK : no_model(path);
+        return *model ? FSDP_OK : missing_model_error(path);
     }
     size_t length = strlen(path);
     if (length >= 5 && strcmp(path + length - 5, ".json") == 0)
@@ -208,7 +208,7 @@ static fsdp_status load_model(fsdp_tokenizer *tokenizer, uint64_t *type)
 /* ---- special tokens ---- */
 
 /* The length of `name` if text begins with it, else 0. */
-static size_t match(const char *text, size_t left, const char *name)
+static size_t match_prefix(const char *text, size_t left, const char *name)
 {
     size_t length = strlen(name);
     return left >= length && memcmp(text, name, length) == 0 ? length : 0;
@@ -217,7 +217,7 @@ static size_t match(const char *text, size_t left, const char *name)
 /* Matches "<extra_id_0>" and so on, without leading zeros. Returns the length, or 0. */
 static size_t match_extra_id(const char *text, size_t left, int32_t extra_ids, int32_t *number)
 {
-    size_t digits = match(text, left, "<extra_id_"), i = digits;
+    size_t digits = match_prefix(text, left, "<extra_id_"), i = digits;
     if (!digits)
         return 0;
     int32_t value = 0;
@@ -237,13 +237,13 @@ static size_t match_special(const fsdp_tokenizer *tokenizer, const char *text, s
 {
     size_t length;
     int32_t number;
-    if ((length = match(text, left, "</s>"))) {
+    if ((length = match_prefix(text, left, "</s>"))) {
         *id = tokenizer->eos_id;
-    } else if ((length = match(text, left, "<unk>"))) {
+    } else if ((length = match_prefix(text, left, "<unk>"))) {
         *id = tokenizer->unk_id;
-    } else if (tokenizer->bos_id >= 0 && (length = match(text, left, "<s>"))) {
+    } else if (tokenizer->bos_id >= 0 && (length = match_prefix(text, left, "<s>"))) {
         *id = tokenizer->bos_id;
-    } else if (tokenizer->pad_id >= 0 && (length = match(text, left, "<pad>"))) {
+    } else if (tokenizer->pad_id >= 0 && (length = match_prefix(text, left, "<pad>"))) {
         *id = tokenizer->pad_id;
     } else if ((length = match_extra_id(text, left, tokenizer->vocab_size - tokenizer->pieces,
                                         &number))) {
@@ -291,7 +291,7 @@ static fsdp_status read_added(fsdp_tokenizer *tokenizer, fsdp_json_node root)
 }
 
 /* Reads `folder`/`name`; *doc stays NULL if there is no such file. */
-static fsdp_status read_if_there(const char *folder, const char *name, fsdp_json **doc)
+static fsdp_status read_json_if_exists(const char *folder, const char *name, fsdp_json **doc)
 {
     char *path = fsdp_path_join(folder, name);
     fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
@@ -303,18 +303,18 @@ static fsdp_status read_if_there(const char *folder, const char *name, fsdp_json
 
 /* Reads from tokenizer_config.json the number of sentinels (100 as for T5 if it is missing; mT5 has
  * none) and whether texts begin with <s>, and from it and added_tokens.json the added tokens. */
-static fsdp_status read_beside(fsdp_tokenizer *tokenizer, bool unigram)
+static fsdp_status read_folder_files(fsdp_tokenizer *tokenizer, bool unigram)
 {
     char *folder = fsdp_path_parent(tokenizer->path);
     fsdp_json *config = NULL, *added = NULL;
     fsdp_status status = folder ? FSDP_OK : FSDP_ERR_NOMEM;
     tokenizer->vocab_size = tokenizer->pieces + (unigram ? EXTRA_IDS : 0);
     if (status == FSDP_OK)
-        status = read_if_there(folder, "tokenizer_config.json", &config);
+        status = read_json_if_exists(folder, "tokenizer_config.json", &config);
     if (status == FSDP_OK && config)
         status = read_config(tokenizer, unigram, fsdp_json_root(config));
     if (status == FSDP_OK)
-        status = read_if_there(folder, "added_tokens.json", &added);
+        status = read_json_if_exists(folder, "added_tokens.json", &added);
     if (status == FSDP_OK && added)
         status = read_added(tokenizer, fsdp_json_root(added));
     fsdp_json_destroy(added);
@@ -325,7 +325,7 @@ static fsdp_status read_beside(fsdp_tokenizer *tokenizer, bool unigram)
 
 /* ---- opening and closing ---- */
 
-static fsdp_status load(fsdp_tokenizer *tokenizer)
+static fsdp_status load_tokenizer(fsdp_tokenizer *tokenizer)
 {
     uint64_t type = MODEL_UNIGRAM;
     FSDP_TRY(load_model(tokenizer, &type));
@@ -337,7 +337,7 @@ static fsdp_status load(fsdp_tokenizer *tokenizer)
     if (tokenizer->eos_id < 0 || tokenizer->unk_id < 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: the model has no %s piece, so it is not T5's",
                           tokenizer->path, tokenizer->eos_id < 0 ? "</s>" : "<unk>");
-    FSDP_TRY(read_beside(tokenizer, type == MODEL_UNIGRAM));
+    FSDP_TRY(read_folder_files(tokenizer, type == MODEL_UNIGRAM));
     return type == MODEL_BPE ? FSDP_OK : fsdp_unigram_create(tokenizer->sp, &tokenizer->unigram);
 }
 
@@ -348,7 +348,7 @@ fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out)
         return FSDP_ERR_NOMEM;
     fsdp_status status = find_model(path, &tokenizer->path);
     if (status == FSDP_OK)
-        status = load(tokenizer);
+        status = load_tokenizer(tokenizer);
     if (status != FSDP_OK) {
         fsdp_tokenizer_close(tokenizer);
         return status;
@@ -370,7 +370,7 @@ void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer)
 
 /* ---- encoding ---- */
 
-static fsdp_status append(fsdp_token_list *list, int32_t id)
+static fsdp_status append_id(fsdp_token_list *list, int32_t id)
 {
     if (!FSDP_GROW(list->ids, list->cap, list->len + 1))
         return FSDP_ERR_NOMEM;
@@ -395,7 +395,7 @@ static fsdp_status finish_word(word *w)
     fsdp_status status = FSDP_OK;
     if (w->pieces.len == 1 || w->has_bytes)
         for (size_t i = 0; i < w->pieces.len && status == FSDP_OK; i++)
-            status = append(w->list, w->pieces.ids[i]);
+            status = append_id(w->list, w->pieces.ids[i]);
     else if (w->pieces.len > 1)
         status = fsdp_unigram_encode(w->tokenizer->unigram, w->text.data, w->text.len, w->list);
     w->text.len = w->pieces.len = 0;
@@ -407,12 +407,12 @@ static fsdp_status add_piece(void *arg, const char *piece, size_t length, int32_
 {
     word *w = arg;
     if (!w->tokenizer->unigram)
-        return append(w->list, id);
-    if (match(piece, length, space_mark))
+        return append_id(w->list, id);
+    if (match_prefix(piece, length, space_mark))
         FSDP_TRY(finish_word(w));
     fsdp_str_append(&w->text, piece, length);
     w->has_bytes |= fsdp_sentencepiece_byte(w->tokenizer->sp, id) >= 0;
-    FSDP_TRY(append(&w->pieces, id));
+    FSDP_TRY(append_id(&w->pieces, id));
     return w->text.failed ? fsdp_error_nomem() : FSDP_OK;
 }
 
@@ -426,8 +426,8 @@ static fsdp_status encode_part(word *w, const char *text, size_t length)
 }
 
 /* Fails if `text` begins with an added token. */
-static fsdp_status check_none_is_added(const fsdp_tokenizer *tokenizer, const char *text,
-                                       size_t left)
+static fsdp_status check_no_added_token(const fsdp_tokenizer *tokenizer, const char *text,
+                                        size_t left)
 {
     const fsdp_added_token *added = fsdp_added_tokens_at(&tokenizer->added, text, left);
     if (!added)
@@ -444,14 +444,14 @@ static fsdp_status encode_parts(word *w, const char *text, size_t length, size_t
     size_t start = 0, end = list->len + most;
     for (size_t i = 0; i < length && list->len < end;) {
         int32_t id = 0;
-        FSDP_TRY(check_none_is_added(w->tokenizer, text + i, length - i));
+        FSDP_TRY(check_no_added_token(w->tokenizer, text + i, length - i));
         size_t skip = text[i] == '<' ? match_special(w->tokenizer, text + i, length - i, &id) : 0;
         if (!skip) {
             i++;
             continue;
         }
         FSDP_TRY(encode_part(w, text + start, i - start));
-        FSDP_TRY(append(list, id));
+        FSDP_TRY(append_id(list, id));
         start = i += skip;
     }
     if (list->len < end)
@@ -478,7 +478,7 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
     fsdp_str_fini(&w.text);
     fsdp_token_list_fini(&w.pieces);
     if (status == FSDP_OK)
-        status = append(list, tokenizer->eos_id);
+        status = append_id(list, tokenizer->eos_id);
     if (status != FSDP_OK)
         list->len = before;
     return status;

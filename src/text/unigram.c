@@ -45,7 +45,7 @@ static uint8_t byte_at(const entry *e, uint32_t depth)
 }
 
 /* Visits the nodes in order and appends the children of each with their ranges. */
-static fsdp_status build(fsdp_unigram *unigram, const entry *entries, uint32_t count)
+static fsdp_status build_trie(fsdp_unigram *unigram, const entry *entries, uint32_t count)
 {
     range *ranges = NULL;
     size_t ranges_cap = 0;
@@ -104,7 +104,7 @@ fsdp_status fsdp_unigram_create(const fsdp_sentencepiece *sp, fsdp_unigram **out
         unigram->sp = sp;
         unigram->unknown_id = fsdp_sentencepiece_unk_id(sp);
         unigram->unknown_score = (double)lowest - unknown_penalty;
-        status = build(unigram, entries, count);
+        status = build_trie(unigram, entries, count);
     }
     fsdp_free(entries);
     if (status != FSDP_OK) {
@@ -132,7 +132,7 @@ typedef struct best {
     int32_t id;     /* of its last piece; -1: no path ends here */
 } best;
 
-static const node *child(const fsdp_unigram *unigram, const node *n, uint8_t byte)
+static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_t byte)
 {
     const node *low = unigram->nodes + n->first_child, *high = low + n->children;
     while (low < high) {
@@ -148,7 +148,7 @@ static const node *child(const fsdp_unigram *unigram, const node *n, uint8_t byt
 }
 
 /* Among paths of equal score the first is kept: the one with the longest last piece. */
-static void offer(best *at, double score, size_t start, int32_t id)
+static void update_best(best *at, double score, size_t start, int32_t id)
 {
     if (at->id < 0 || score > at->score)
         *at = (best){score, (uint32_t)start, id};
@@ -172,17 +172,18 @@ static void find_paths(const fsdp_unigram *unigram, const char *word, size_t len
         if (step > length - start)
             step = length - start;
         for (size_t i = start; i < length; i++) {
-            n = child(unigram, n, (uint8_t)word[i]);
+            n = find_child(unigram, n, (uint8_t)word[i]);
             if (!n)
                 break;
             if (n->id < 0)
                 continue;
-            offer(&ends[i + 1], so_far + (double)fsdp_sentencepiece_score(unigram->sp, n->id),
-                  start, n->id);
+            update_best(&ends[i + 1], so_far + (double)fsdp_sentencepiece_score(unigram->sp, n->id),
+                        start, n->id);
             whole_character |= i + 1 == start + step;
         }
         if (!whole_character)
-            offer(&ends[start + step], so_far + unigram->unknown_score, start, unigram->unknown_id);
+            update_best(&ends[start + step], so_far + unigram->unknown_score, start,
+                        unigram->unknown_id);
     }
 }
 

@@ -597,7 +597,7 @@ TEST(scores_far_apart_give_all_to_one_key_on_every_isa)
 
 /* A row with a NaN is not taken for one that sees no key: its result is NaN, and so are the
  * gradients that it contributes to. The other rows are not affected. */
-TEST(what_is_no_number_stays_none_on_every_isa)
+TEST(nan_stays_nan_on_every_isa)
 {
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
         fsdp_kernel_context *context;
@@ -673,7 +673,7 @@ static void check_room(fsdp_test *t, fsdp_kernel_context *context, const fsdp_ke
     free_tensors(&roomy);
 }
 
-TEST(room_behind_keys_changes_no_bit_on_any_isa)
+TEST(unused_rows_after_keys_change_no_bit_on_any_isa)
 {
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
         fsdp_kernel_context *context;

@@ -55,7 +55,7 @@ typedef struct args {
     void *out, *out_2;
 } args;
 
-static void call(const variant *v, const args *g)
+static void call_operation(const variant *v, const args *g)
 {
     const fsdp_kernels *k = v->k;
     switch (g->op) {
@@ -129,8 +129,8 @@ static void check_values(fsdp_test *t, const args *g)
 /* Runs every variant: the first of an ISA against the naive loop, the others against its bits.
  * Operations of one IEEE operation per element have the same bits on every ISA. Then runs once more
  * with the output over the first input. */
-static void check(fsdp_test *t, const variants *v, op o, fsdp_activation a, fsdp_dtype dtype,
-                  int64_t n)
+static void check_operation(fsdp_test *t, const variants *v, op o, fsdp_activation a,
+                            fsdp_dtype dtype, int64_t n)
 {
     operands p = {.n = 0};
     size_t bytes = (size_t)n * fsdp_dtype_size(dtype);
@@ -145,7 +145,7 @@ static void check(fsdp_test *t, const variants *v, op o, fsdp_activation a, fsdp
         bool begins = j == 0 || (o >= ACTIVATION && variants_begins_isa(v, j));
         g.out = begins ? first : out;
         g.out_2 = begins ? first_2 : out_2;
-        call(&v->at[j], &g);
+        call_operation(&v->at[j], &g);
         if (begins)
             check_values(t, &g);
         else if (memcmp(out, first, bytes) != 0 ||
@@ -156,7 +156,7 @@ static void check(fsdp_test *t, const variants *v, op o, fsdp_activation a, fsdp
     }
     g.out = x;
     g.out_2 = z;
-    call(&v->at[v->n - 1], &g);
+    call_operation(&v->at[v->n - 1], &g);
     ASSERT(memcmp(x, first, bytes) == 0);
     ASSERT(o != GATED_BACKWARD || memcmp(z, first_2, bytes) == 0);
     ASSERT(operands_close(&p));
@@ -170,7 +170,7 @@ TEST(operations_equal_the_naive_loop_in_every_variant)
         for (size_t d = 0; d < 3; d++)
             for (size_t a = 0; a < (o < ACTIVATION ? 1 : 6); a++)
                 for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-                    check(t, &v, (op)o, activations[a], float_dtypes[d], sizes[s]);
+                    check_operation(t, &v, (op)o, activations[a], float_dtypes[d], sizes[s]);
                     CHECK_HERE();
                 }
     variants_close(&v);
@@ -334,7 +334,7 @@ TEST(bits_do_not_depend_on_position)
 
 /* A half of a word of Philox(key, i / 8) decides whether element i is kept, for any variant and
  * size. */
-TEST(dropout_keeps_what_philox_says)
+TEST(dropout_keeps_the_elements_that_philox_selects)
 {
     variants v = variants_open(t);
     CHECK_HERE();

@@ -115,7 +115,7 @@ TEST(cast_rounds_as_the_scalar_conversions_do)
 }
 
 /* Odd lengths and offsets: nothing outside [0, n) is written. */
-TEST(cast_to_bf16_keeps_to_its_end_at_any_alignment)
+TEST(cast_to_bf16_writes_nothing_outside_at_any_alignment)
 {
     enum {
         N = 20000

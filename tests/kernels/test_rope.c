@@ -27,8 +27,8 @@ static void fill_table(float *table, int64_t head_dim)
 }
 
 /* Element e of x after rotation. */
-static double naive(const void *x, fsdp_dtype dtype, const float *table, const int32_t *positions,
-                    shape s, int64_t e, bool inverse)
+static double naive_rope(const void *x, fsdp_dtype dtype, const float *table,
+                         const int32_t *positions, shape s, int64_t e, bool inverse)
 {
     int64_t half = s.head_dim / 2, token = e / (s.heads * s.head_dim), d = e % s.head_dim;
     const float *row = table + positions[token] * s.head_dim;
@@ -59,7 +59,7 @@ static void check_rope(fsdp_test *t, const variants *v, shape s, fsdp_dtype dtyp
         ASSERT(memcmp(out, first, bytes) == 0); /* in place */
     }
     for (int64_t e = 0; e < n; e++) {
-        double want = naive(x, dtype, table, positions, s, e, inverse);
+        double want = naive_rope(x, dtype, table, positions, s, e, inverse);
         ASSERT_NEAR(value_of(first, dtype, e), want,
                     rounding_of(dtype) * fabs(want) + 5e-7 + floor_of(dtype));
     }

@@ -237,7 +237,7 @@ static void check_placement(fsdp_test *t, const fsdp_tensor *state, fsdp_placeme
 }
 
 /* Also, a step gathers twice for any number of parameters. */
-TEST_RANKS(state_lies_as_its_parameter_where_they_share_rows, 3)
+TEST_RANKS(state_is_sharded_as_its_parameter_if_they_share_rows, 3)
 {
     const uint64_t *gathers = &fsdp_group_counters(t->group)->calls[FSDP_KIND_ALL_GATHER];
     fsdp_device *device;
@@ -306,7 +306,7 @@ static void close_small(small *x, fsdp_optimizer *o)
 }
 
 /* The rate is 1e-6 t with warmup_init, times the root mean square of the parameter, 2. */
-TEST(a_relative_step_tells_its_own_rate)
+TEST(a_relative_step_reports_its_own_rate)
 {
     small x;
     fsdp_optimizer *o;
@@ -325,7 +325,7 @@ TEST(a_relative_step_tells_its_own_rate)
     close_small(&x, o);
 }
 
-TEST(a_rate_from_outside_is_set_and_told)
+TEST(a_rate_of_the_caller_is_set_and_reported)
 {
     small x;
     fsdp_optimizer *o;
@@ -409,7 +409,7 @@ TEST(meta_counts_the_state)
     close_small(&x, o);
 }
 
-static void refuses(fsdp_test *t, const fsdp_adafactor_options *options, const char *why)
+static void check_refused(fsdp_test *t, const fsdp_adafactor_options *options, const char *why)
 {
     fsdp_optimizer *o;
     ASSERT_ERROR(fsdp_adafactor_create(NULL, options, &o), FSDP_ERR_INVALID, why);
@@ -419,20 +419,20 @@ TEST(options_that_contradict_each_other_or_are_out_of_bounds_are_named)
 {
     fsdp_adafactor_options o = fsdp_adafactor_defaults();
     o.lr = 0.1;
-    refuses(t, &o, "lr is 0.1, but relative_step sets it");
+    check_refused(t, &o, "lr is 0.1, but relative_step sets it");
     o.relative_step = false;
     o.warmup_init = true;
-    refuses(t, &o, "warmup_init needs relative_step");
+    check_refused(t, &o, "warmup_init needs relative_step");
     o = fsdp_adafactor_defaults();
     o.beta1 = 1.0;
-    refuses(t, &o, "beta1 is 1, not below 1");
+    check_refused(t, &o, "beta1 is 1, not below 1");
     o = fsdp_adafactor_defaults();
     o.clip_threshold = 0.0;
-    refuses(t, &o, "clip_threshold is 0");
+    check_refused(t, &o, "clip_threshold is 0");
     o = fsdp_adafactor_defaults();
     o.decay_rate = 0.8;
-    refuses(t, &o, "decay_rate is 0.8");
+    check_refused(t, &o, "decay_rate is 0.8");
     o = fsdp_adafactor_defaults();
     o.eps1 = -1.0;
-    refuses(t, &o, "eps1 is -1");
+    check_refused(t, &o, "eps1 is -1");
 }

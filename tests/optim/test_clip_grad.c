@@ -30,8 +30,8 @@ static int64_t read_array(fsdp_test *t, const fsdp_safetensors *file, const char
 }
 
 /* A module with the gradients of the golden file, sharded over the test's ranks. */
-static void load(fsdp_test *t, const fsdp_safetensors *file, fsdp_device *device,
-                 fsdp_module **module)
+static void load_gradients(fsdp_test *t, const fsdp_safetensors *file, fsdp_device *device,
+                           fsdp_module **module)
 {
     float values[MAX_ELEMENTS];
     const fsdp_checkpoint_entry *entry;
@@ -86,7 +86,7 @@ static void check_golden(fsdp_test *t)
     ASSERT_OK(fsdp_safetensors_open(fsdp_test_path("golden/optim/clip.safetensors"), &file));
     for (int i = 0; i < 4; i++) {
         fsdp_module *module = NULL;
-        load(t, file, device, &module);
+        load_gradients(t, file, device, &module);
         CHECK_HERE();
         check_bound(t, file, module, types[i], 10000.0); /* does not clip, so the gradients stay */
         check_bound(t, file, module, types[i], 0.5);

@@ -58,7 +58,7 @@ static void check_values(fsdp_test *t, const fsdp_tensor *tensor, float want)
         ASSERT_F32(values[i], want);
 }
 
-static void rules_on(fsdp_test *t, fsdp_group *group)
+static void check_rules_on(fsdp_test *t, fsdp_group *group)
 {
     static const float bad[] = {(float)INFINITY, -(float)INFINITY, (float)NAN};
     trainee m;
@@ -103,22 +103,22 @@ static void rules_on(fsdp_test *t, fsdp_group *group)
 
 TEST(one_rank_follows_torchs_rules)
 {
-    rules_on(t, NULL);
+    check_rules_on(t, NULL);
 }
 
 TEST_RANKS(an_inf_on_one_of_two_ranks_skips_the_step_on_both, 2)
 {
-    rules_on(t, t->group);
+    check_rules_on(t, t->group);
 }
 
 TEST_RANKS(an_inf_on_one_of_three_ranks_skips_the_step_on_all, 3)
 {
-    rules_on(t, t->group);
+    check_rules_on(t, t->group);
 }
 
 /* Without a group, the ranks are those that the parameters are sharded over. Two of the seven ranks
  * have no row. */
-TEST_RANKS(the_parameters_own_group_is_asked, 7)
+TEST_RANKS(without_a_group_the_parameters_group_is_used, 7)
 {
     trainee m;
     trainee_open(t, t->group, NULL, &m);

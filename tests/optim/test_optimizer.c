@@ -40,7 +40,7 @@ static void compare(fsdp_test *t, const char *unit, const float *got, const floa
             FAIL("%s: element %d is %.9g, not %.9g", unit, i, (double)got[i], (double)want[i]);
 }
 
-static double number(fsdp_json_node unit, const char *key)
+static double number_option(fsdp_json_node unit, const char *key)
 {
     double value = 0.0;
     return fsdp_json_opt_f64(unit, key, 0.0, &value) == FSDP_OK ? value : 0.0;
@@ -49,9 +49,9 @@ static double number(fsdp_json_node unit, const char *key)
 static fsdp_status create_adafactor(fsdp_json_node unit, fsdp_module *module, fsdp_optimizer **o)
 {
     fsdp_adafactor_options a = fsdp_adafactor_defaults();
-    a.lr = number(unit, "lr"); /* null: 0 */
+    a.lr = number_option(unit, "lr"); /* null: 0 */
     FSDP_TRY(fsdp_json_opt_f64(unit, "beta1", a.beta1, &a.beta1));
-    a.weight_decay = number(unit, "weight_decay");
+    a.weight_decay = number_option(unit, "weight_decay");
     FSDP_TRY(fsdp_json_opt_bool(unit, "scale_parameter", true, &a.scale_parameter));
     FSDP_TRY(fsdp_json_opt_bool(unit, "relative_step", true, &a.relative_step));
     FSDP_TRY(fsdp_json_opt_bool(unit, "warmup_init", false, &a.warmup_init));
@@ -64,9 +64,9 @@ static fsdp_status create_like(fsdp_json_node unit, fsdp_module *module, fsdp_op
     FSDP_TRY(fsdp_json_get_str(unit, "class", &class));
     if (strcmp(class, "SGD") == 0) {
         fsdp_sgd_options sgd = fsdp_sgd_defaults();
-        sgd.lr = number(unit, "lr");
-        sgd.momentum = number(unit, "momentum");
-        sgd.weight_decay = number(unit, "weight_decay");
+        sgd.lr = number_option(unit, "lr");
+        sgd.momentum = number_option(unit, "momentum");
+        sgd.weight_decay = number_option(unit, "weight_decay");
         FSDP_TRY(fsdp_json_opt_bool(unit, "nesterov", false, &sgd.nesterov));
         return fsdp_sgd_create(module, &sgd, o);
     }
@@ -74,11 +74,11 @@ static fsdp_status create_like(fsdp_json_node unit, fsdp_module *module, fsdp_op
         return create_adafactor(unit, module, o);
     fsdp_adamw_options adam = fsdp_adamw_defaults();
     fsdp_json_node betas = fsdp_json_find(unit, "betas");
-    adam.lr = number(unit, "lr");
+    adam.lr = number_option(unit, "lr");
     FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(betas, 0), NULL, &adam.beta1));
     FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(betas, 1), NULL, &adam.beta2));
-    adam.eps = number(unit, "eps");
-    adam.weight_decay = number(unit, "weight_decay");
+    adam.eps = number_option(unit, "eps");
+    adam.weight_decay = number_option(unit, "weight_decay");
     adam.l2 = strcmp(class, "Adam") == 0;
     return fsdp_adamw_create(module, &adam, o);
 }

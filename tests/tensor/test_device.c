@@ -55,7 +55,7 @@ static void check_copies(fsdp_test *t, const char *name)
     fsdp_device_destroy(device);
 }
 
-TEST(what_a_kernel_is_told_is_the_callers_again)
+TEST(arguments_of_a_kernel_may_be_reused_when_its_call_returns)
 {
     check_copies(t, "cpu");
     CHECK_HERE();
@@ -63,7 +63,7 @@ TEST(what_a_kernel_is_told_is_the_callers_again)
 }
 
 /* Shows that the fake device does delay kernels; otherwise its other tests would show nothing. */
-TEST(what_nobody_waits_for_is_not_there_yet)
+TEST(results_are_not_there_before_a_wait)
 {
     fsdp_device *device;
     fsdp_tensor *x;
@@ -184,14 +184,15 @@ TEST(an_event_needs_no_memory)
 
 /* --- failures --- */
 
-static fsdp_status fail(const fsdp_kernels *kernels, fsdp_kernel_context *context, const void *args)
+static fsdp_status failing_kernel(const fsdp_kernels *kernels, fsdp_kernel_context *context,
+                                  const void *args)
 {
     (void)kernels;
     (void)context;
     return fsdp_error(FSDP_ERR_NUMERIC, "kernel %d failed", *(const int *)args);
 }
 
-TEST(a_failed_kernel_is_told_by_every_wait_after_it)
+TEST(every_wait_after_a_failed_kernel_returns_its_error)
 {
     fsdp_device *device;
     fsdp_tensor *x;
@@ -200,8 +201,8 @@ TEST(a_failed_kernel_is_told_by_every_wait_after_it)
     ASSERT_OK(zeros(device, 1, &x));
     fsdp_event *before = fsdp_device_record(device);
     ASSERT_OK(fsdp_event_synchronize(before));
-    fsdp_fake_launch(stream_of(device), fail, &(int){5}, sizeof(int), NULL, 0);
-    fsdp_fake_launch(stream_of(device), fail, &(int){6}, sizeof(int), NULL, 0);
+    fsdp_fake_launch(stream_of(device), failing_kernel, &(int){5}, sizeof(int), NULL, 0);
+    fsdp_fake_launch(stream_of(device), failing_kernel, &(int){6}, sizeof(int), NULL, 0);
     fsdp_event *after = fsdp_device_record(device);
     ASSERT_ERROR(fsdp_tensor_item(x, &value), FSDP_ERR_NUMERIC, "kernel 5 failed");
     ASSERT(!fsdp_tensor_data(x) && strcmp(fsdp_last_error(), "kernel 5 failed") == 0);

@@ -59,7 +59,7 @@ TEST(a_tensor_knows_its_geometry)
     fsdp_device_destroy(device);
 }
 
-TEST(shapes_that_cannot_be_are_errors)
+TEST(invalid_shapes_are_errors)
 {
     static const struct {
         int ndim;

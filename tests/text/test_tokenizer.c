@@ -228,7 +228,7 @@ static void write_text(fsdp_test *t, const char *path, const char *text)
     ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
 }
 
-TEST(what_cannot_be_opened_says_why)
+TEST(errors_of_opening_give_the_reason)
 {
     NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = NULL;
@@ -254,7 +254,7 @@ TEST(what_cannot_be_opened_says_why)
 
 /* Types of SentencePiece models other than unigram and BPE: trainer_spec.model_type, and the file
  * of Llama 3. */
-TEST(models_of_other_kinds_are_told_apart)
+TEST(models_of_other_kinds_are_refused)
 {
     NEEDS_SENTENCEPIECE();
     static const char word[] = "\x12\x02\x18\x03";

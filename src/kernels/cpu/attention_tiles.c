@@ -275,8 +275,8 @@ typedef struct forward {
     int64_t scores_ld, p_ld, keep_ld;
 } forward;
 
-static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head, int worker,
-                    forward *s)
+static bool reserve_forward(const fsdp_cpu_attention *a, const fsdp_attention_head *head,
+                            int worker, forward *s)
 {
     bool f32 = head->dtype == FSDP_DTYPE_F32;
     size_t rows = (size_t)head->strip;
@@ -341,8 +341,8 @@ static void make_scores(const fsdp_attention_head *head, const forward *s, const
 }
 
 /* out = P V of a strip. */
-static void combine(const fsdp_attention_head *head, const forward *s, int rows,
-                    fsdp_attention_range range)
+static void combine_values(const fsdp_attention_head *head, const forward *s, int rows,
+                           fsdp_attention_range range)
 {
     const fsdp_attention_args *args = head->args;
     if (!s->few) {
@@ -399,7 +399,7 @@ static void forward_strip(const fsdp_attention_head *head, const forward *s, int
     for (int first = 0; first < rows; first += FSDP_ATTENTION_STRIP)
         softmax_of_rows(head, s, range, query, first, (int)min(rows - first, FSDP_ATTENTION_STRIP));
     if (!none)
-        combine(head, s, rows, range);
+        combine_values(head, s, rows, range);
     else
         memset(s->out, 0, (size_t)(rows * head->padded_dim) * sizeof(float));
     char *out = (char *)args->out + (row * out_ld + head->h * args->head_dim) * size_of(head);
@@ -407,7 +407,7 @@ static void forward_strip(const fsdp_attention_head *head, const forward *s, int
                         fsdp_attention_keep_factor(head), rows, args->head_dim);
 }
 
-static void pack(const fsdp_attention_head *head, const forward *s)
+static void pack_keys_and_values(const fsdp_attention_head *head, const forward *s)
 {
     const fsdp_attention_args *args = head->args;
     fsdp_attention_pack_columns(head, s->k,
@@ -430,10 +430,10 @@ fsdp_status fsdp_attention_tiles_forward(const fsdp_cpu_attention *a, int worker
         s.few = fsdp_cpu_few_rows_of_isa(a->context);
         head.dtype = FSDP_DTYPE_F32;
     }
-    if (!reserve(a, &head, worker, &s))
+    if (!reserve_forward(a, &head, worker, &s))
         return fsdp_error_nomem();
     if (!s.few)
-        pack(&head, &s);
+        pack_keys_and_values(&head, &s);
     fsdp_attention_make_table(&head, s.bias);
     for (int64_t query = 0; query < head.queries; query += head.strip)
         forward_strip(&head, &s, query, (int)min(head.queries - query, head.strip));

@@ -37,14 +37,14 @@ static int64_t min(int64_t x, int64_t y)
 
 /* Row stride of sums whose columns are keys: rows a large power of two apart evict each other from
  * the cache. */
-static int64_t turned_ld(int64_t keys)
+static int64_t transposed_ld(int64_t keys)
 {
     const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
     return columns % 256 ? columns : columns + 16;
 }
 
-static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head, int worker,
-                    backward_scratch *s)
+static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_head *head,
+                             int worker, backward_scratch *s)
 {
     size_t size = fsdp_dtype_size(head->dtype), word = sizeof(float), bytes = 0;
     size_t dim = (size_t)head->padded_dim, rows = (size_t)head->strip;
@@ -56,7 +56,7 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     s->scores_ld = s->d_s_ld = fsdp_attention_scores_ld(head->keys);
     s->keep_ld = fsdp_attention_keep_ld(head->keys);
     s->begun = false;
-    s->sums_ld = head->tiles->amx ? turned_ld(head->keys) : head->padded_dim;
+    s->sums_ld = head->tiles->amx ? transposed_ld(head->keys) : head->padded_dim;
     s->sums_bytes =
         (size_t)(s->sums_ld * (head->tiles->amx ? head->padded_dim : head->keys)) * word;
     const int64_t depth = fsdp_tile_depth(head->dtype, s->block_rows);
@@ -254,8 +254,8 @@ static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, 
 
 /* d_keys [keys of the block, padded_dim] += X^T Y, where X^T is in tiles and Y was packed by
  * pack_rows(). With AMX the transpose of that. */
-static void spread(const fsdp_attention_head *head, const backward_scratch *s, const block_part *p,
-                   const char *tiles, const char *rows, float *d_keys)
+static void add_to_key_sums(const fsdp_attention_head *head, const backward_scratch *s,
+                            const block_part *p, const char *tiles, const char *rows, float *d_keys)
 {
     const bool amx = head->tiles->amx;
     const int64_t keys = block_keys(head, p), dim = head->args->head_dim;
@@ -306,10 +306,10 @@ static void backward_block(const fsdp_attention_head *head, backward_scratch *s,
     begin_sums(head, s, p.block);
     pack_rows(head, s->d_out_block, fsdp_attention_at(head, args->d_out, ld, row, head->h), ld,
               rows);
-    spread(head, s, &p, s->p_tiles, s->d_out_block, s->d_v);
+    add_to_key_sums(head, s, &p, s->p_tiles, s->d_out_block, s->d_v);
     pack_rows(head, s->q_block, fsdp_attention_at(head, args->q, args->q_ld, row, head->h),
               args->q_ld, rows);
-    spread(head, s, &p, s->d_s_tiles, s->q_block, s->d_k);
+    add_to_key_sums(head, s, &p, s->d_s_tiles, s->q_block, s->d_k);
     s->begun = true;
 }
 
@@ -346,7 +346,7 @@ fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worke
     const char *k = fsdp_attention_at(&head, args->k, args->k_ld, head.k_row, kv);
     const char *v = fsdp_attention_at(&head, args->v, args->v_ld, head.k_row, kv);
     backward_scratch s;
-    if (!reserve(a, &head, worker, &s))
+    if (!reserve_backward(a, &head, worker, &s))
         return fsdp_error_nomem();
     fsdp_attention_pack_columns(&head, s.k, k, args->k_ld, head.keys);
     fsdp_attention_pack_columns(&head, s.v, v, args->v_ld, head.keys);

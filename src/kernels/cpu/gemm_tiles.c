@@ -154,7 +154,7 @@ static double cost_of(const gemm *g, cutting c, int64_t threads)
 
 /* Chooses the cheapest way to cut C for so many threads, with up to three tasks each. Limits the
  * scratch for a task's part of B and for sums. Results are the same for every way. */
-static void cut(gemm *g, int64_t threads)
+static void choose_cutting(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;
     const int64_t depth = depth_of(g, g->split);
@@ -193,7 +193,7 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
     const int64_t whole = g.tiles->amx ? lane * FSDP_AMX_LANES : lane;
     g.split = even_part(args->k, g.pack_a ? g.tiles->most_packed_k : most_depth * lane, whole);
     g.sums = g.split < args->k && args->c_dtype != FSDP_DTYPE_F32;
-    cut(&g, pool ? fsdp_thread_pool_size(pool) : 1);
+    choose_cutting(&g, pool ? fsdp_thread_pool_size(pool) : 1);
     fsdp_parallel_for(pool, g.row_tasks * ceil_div(args->n, g.task_columns), run_task, &g);
     return fsdp_cpu_failure_raise(&g.failure);
 }

@@ -56,7 +56,7 @@ struct fsdp_cpu_products {
     primitive *buckets[BUCKETS];
 };
 
-static fsdp_status check(dnnl_status_t status, const char *what)
+static fsdp_status check_dnnl(dnnl_status_t status, const char *what)
 {
     if (status == dnnl_success)
         return FSDP_OK;
@@ -64,7 +64,7 @@ static fsdp_status check(dnnl_status_t status, const char *what)
         return fsdp_error(FSDP_ERR_NOMEM, "oneDNN: %s: out of memory", what);
     return fsdp_error(FSDP_ERR_UNSUPPORTED, "oneDNN: %s: status %d", what, (int)status);
 }
-#define TRY_DNNL(call) FSDP_TRY(check(call, #call))
+#define TRY_DNNL(call) FSDP_TRY(check_dnnl(call, #call))
 
 /* --- one primitive --- */
 
@@ -74,8 +74,8 @@ static dnnl_data_type_t data_type(fsdp_dtype dtype)
 }
 
 /* Describes a matrix of rows x columns, stored as it is or transposed. */
-static dnnl_status_t describe(dnnl_memory_desc_t *d, int64_t rows, int64_t columns, int64_t ld,
-                              bool transposed, fsdp_dtype dtype)
+static dnnl_status_t describe_matrix(dnnl_memory_desc_t *d, int64_t rows, int64_t columns,
+                                     int64_t ld, bool transposed, fsdp_dtype dtype)
 {
     dnnl_dims_t dims = {rows, columns};
     dnnl_dims_t strides = {transposed ? 1 : ld, transposed ? ld : 1};
@@ -89,9 +89,9 @@ static fsdp_status set_attributes(const fsdp_cpu_product *shape, dnnl_primitive_
         return FSDP_OK;
     dnnl_post_ops_t post_ops;
     TRY_DNNL(dnnl_post_ops_create(&post_ops));
-    fsdp_status status = check(dnnl_post_ops_append_sum(post_ops, 1.0f), "sum");
+    fsdp_status status = check_dnnl(dnnl_post_ops_append_sum(post_ops, 1.0f), "sum");
     if (status == FSDP_OK)
-        status = check(dnnl_primitive_attr_set_post_ops(attr, post_ops), "post-ops");
+        status = check_dnnl(dnnl_primitive_attr_set_post_ops(attr, post_ops), "post-ops");
     dnnl_post_ops_destroy(post_ops);
     return status;
 }
@@ -102,10 +102,10 @@ static fsdp_status create_handle(fsdp_cpu_products *products, primitive *p,
     const fsdp_cpu_product *s = &p->shape;
     dnnl_memory_desc_t a, b, c, bias;
     dnnl_matmul_desc_t matmul;
-    TRY_DNNL(describe(&a, s->m, s->k, s->lda, s->trans_a, s->ab_dtype));
-    TRY_DNNL(describe(&b, s->k, s->n, s->ldb, s->trans_b, s->ab_dtype));
-    TRY_DNNL(describe(&c, s->m, s->n, s->ldc, false, s->c_dtype));
-    TRY_DNNL(describe(&bias, 1, s->n, s->n, false, s->ab_dtype));
+    TRY_DNNL(describe_matrix(&a, s->m, s->k, s->lda, s->trans_a, s->ab_dtype));
+    TRY_DNNL(describe_matrix(&b, s->k, s->n, s->ldb, s->trans_b, s->ab_dtype));
+    TRY_DNNL(describe_matrix(&c, s->m, s->n, s->ldc, false, s->c_dtype));
+    TRY_DNNL(describe_matrix(&bias, 1, s->n, s->n, false, s->ab_dtype));
     TRY_DNNL(dnnl_matmul_desc_init(&matmul, &a, &b, s->bias ? &bias : NULL, &c));
     FSDP_TRY(set_attributes(s, attr));
     TRY_DNNL(dnnl_primitive_desc_create(&p->description, &matmul, attr, products->engine, NULL));
@@ -146,7 +146,7 @@ static fsdp_status primitive_create(fsdp_cpu_products *products, const fsdp_cpu_
     }
     p->shape = *shape;
     dnnl_primitive_attr_t attr;
-    fsdp_status status = check(dnnl_primitive_attr_create(&attr), "attributes");
+    fsdp_status status = check_dnnl(dnnl_primitive_attr_create(&attr), "attributes");
     if (status == FSDP_OK) {
         status = create_handle(products, p, attr);
         dnnl_primitive_attr_destroy(attr);
@@ -165,7 +165,7 @@ static fsdp_status create_memory(const fsdp_cpu_products *products, const primit
                                  dnnl_query_t what, int index, dnnl_memory_t *memory)
 {
     const dnnl_memory_desc_t *d = dnnl_primitive_desc_query_md(p->description, what, index);
-    return check(dnnl_memory_create(memory, d, products->engine, DNNL_MEMORY_NONE), "memory");
+    return check_dnnl(dnnl_memory_create(memory, d, products->engine, DNNL_MEMORY_NONE), "memory");
 }
 
 static fsdp_status create_arguments(const fsdp_cpu_products *products, const primitive *p,
@@ -190,8 +190,8 @@ static dnnl_status_t point_at(dnnl_memory_t memory, const void *data)
     return dnnl_memory_set_data_handle(memory, pointer.out);
 }
 
-static fsdp_status execute(fsdp_cpu_products *products, int worker, primitive *p, const void *a,
-                           const void *b, void *c, const void *bias)
+static fsdp_status execute_primitive(fsdp_cpu_products *products, int worker, primitive *p,
+                                     const void *a, const void *b, void *c, const void *bias)
 {
     arguments *arg = &p->arguments[worker];
     if (!arg->ready) {
@@ -242,7 +242,8 @@ static bool same_shape(const fsdp_cpu_product *x, const fsdp_cpu_product *y)
            x->bias == y->bias;
 }
 
-static fsdp_status find(fsdp_cpu_products *products, const fsdp_cpu_product *shape, primitive **out)
+static fsdp_status find_or_create_primitive(fsdp_cpu_products *products,
+                                            const fsdp_cpu_product *shape, primitive **out)
 {
     fsdp_status status = FSDP_OK;
     pthread_mutex_lock(&products->lock);
@@ -297,9 +298,9 @@ fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,
     int threads = omp_get_max_threads();
     if (threads != 1)
         omp_set_num_threads(1);
-    fsdp_status status = find(products, shape, &p);
+    fsdp_status status = find_or_create_primitive(products, shape, &p);
     if (status == FSDP_OK)
-        status = execute(products, worker, p, a, b, c, bias);
+        status = execute_primitive(products, worker, p, a, b, c, bias);
     if (threads != 1)
         omp_set_num_threads(threads);
     return status;
@@ -337,12 +338,13 @@ fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_products **out)
     if (!(products->streams = fsdp_calloc((size_t)workers, sizeof *products->streams)) ||
         !(products->scratch = fsdp_calloc((size_t)workers, sizeof *products->scratch)))
         goto fail;
-    if ((status = check(dnnl_engine_create(&products->engine, dnnl_cpu, 0), "engine")) != FSDP_OK)
+    if ((status = check_dnnl(dnnl_engine_create(&products->engine, dnnl_cpu, 0), "engine")) !=
+        FSDP_OK)
         goto fail;
     for (int i = 0; i < workers; i++)
-        if ((status = check(dnnl_stream_create(&products->streams[i], products->engine,
-                                               dnnl_stream_default_flags),
-                            "stream")) != FSDP_OK)
+        if ((status = check_dnnl(dnnl_stream_create(&products->streams[i], products->engine,
+                                                    dnnl_stream_default_flags),
+                                 "stream")) != FSDP_OK)
             goto fail;
     *out = products;
     return FSDP_OK;

@@ -16,7 +16,7 @@ typedef struct span {
     int begin, end, first, last;
 } span;
 
-static span visible(const fsdp_attention_block *b, int64_t row)
+static span visible_span(const fsdp_attention_block *b, int64_t row)
 {
     int64_t at = b->first_query + row + b->shift; /* the key at the query's position */
     int64_t begin = b->window > 0 ? at - b->window + 1 : 0;
@@ -197,7 +197,7 @@ static void forward(const fsdp_attention_block *b)
 {
     const float *strip = make_bias_strip(b);
     for (int64_t row = 0; row < b->rows; row++) {
-        span s = visible(b, row);
+        span s = visible_span(b, row);
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
         /* The maximum ignores NaN: a row of nothing but NaN must not be taken for one that sees no
@@ -270,7 +270,7 @@ static void backward(const fsdp_attention_block *b)
     if (b->d_bias)
         memset(b->d_bias_strip, 0, (size_t)length * sizeof(float));
     for (int64_t row = 0; row < b->rows; row++) {
-        span s = visible(b, row);
+        span s = visible_span(b, row);
         int64_t at = b->rows - 1 - row; /* index of column 0 in the strips */
         if (b->lse[row] == -INFINITY)
             s = (span){0};

@@ -41,7 +41,7 @@ FSDP_INLINE fsdp_veci lanes_of(uint32_t bits)
     return (((fsdp_veci){0} + (int32_t)bits) & bit) != 0;
 }
 
-FSDP_INLINE fsdp_vec only(fsdp_veci lanes, fsdp_vec x)
+FSDP_INLINE fsdp_vec mask_lanes(fsdp_veci lanes, fsdp_vec x)
 {
     return (fsdp_vec)((fsdp_veci)x & lanes);
 }
@@ -84,7 +84,7 @@ FSDP_INLINE float exponentials(const fsdp_attention_strip *s, int row, float max
             fsdp_vec e = exp2_of(fsdp_vec_load(x + at) - most);
             sum[i] += e;
             if (keep)
-                e = only(lanes_of(keep[at / 32] >> at % 32), e);
+                e = mask_lanes(lanes_of(keep[at / 32] >> at % 32), e);
             fsdp_vec_store(p + at, e);
         }
     }
@@ -145,9 +145,9 @@ FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip 
                 kept &= lanes_of(s->keep[row * s->keep_ld + j / 32] >> j % 32);
                 d *= g->keep_factor;
             }
-            e = only(seen, e);
-            d = only(kept, d);
-            p = only(kept, e);
+            e = mask_lanes(seen, e);
+            d = mask_lanes(kept, d);
+            p = mask_lanes(kept, e);
         }
         fsdp_vec d_s = e * (d - delta[row]);
         fsdp_vec_store((float *)g->d_s + row * g->d_s_ld + j, d_s);

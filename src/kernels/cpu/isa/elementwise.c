@@ -46,7 +46,7 @@ static void elementwise_task(void *arg, int64_t task, int worker)
     }
 }
 
-static void run(fsdp_kernel_context *c, elementwise *e)
+static void run_elementwise(fsdp_kernel_context *c, elementwise *e)
 {
     fsdp_run_tasks(c, fsdp_ceil_div(e->n, FSDP_CHUNK), elementwise_task, e);
 }
@@ -86,38 +86,38 @@ static void scale_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
 static void add(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,
                 int64_t n)
 {
-    run(c, &(elementwise){.block = add_block,
-                          .n_in = 2,
-                          .in = {x, y},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n});
+    run_elementwise(c, &(elementwise){.block = add_block,
+                                      .n_in = 2,
+                                      .in = {x, y},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n});
 }
 
 static void mul(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,
                 int64_t n)
 {
-    run(c, &(elementwise){.block = mul_block,
-                          .n_in = 2,
-                          .in = {x, y},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n});
+    run_elementwise(c, &(elementwise){.block = mul_block,
+                                      .n_in = 2,
+                                      .in = {x, y},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n});
 }
 
 static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor, fsdp_dtype dtype,
                   int64_t n)
 {
-    run(c, &(elementwise){.block = scale_block,
-                          .n_in = 1,
-                          .in = {x},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n,
-                          .factor = factor});
+    run_elementwise(c, &(elementwise){.block = scale_block,
+                                      .n_in = 1,
+                                      .in = {x},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .factor = factor});
 }
 
 /* --- activations --- */
@@ -263,54 +263,54 @@ static void gated_backward_block(const elementwise *e, float out[MAX_OUT][FSDP_B
 static void activation(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *x,
                        fsdp_dtype dtype, int64_t n)
 {
-    run(c, &(elementwise){.block = activation_block,
-                          .n_in = 1,
-                          .in = {x},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n,
-                          .activation = a});
+    run_elementwise(c, &(elementwise){.block = activation_block,
+                                      .n_in = 1,
+                                      .in = {x},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .activation = a});
 }
 
 static void activation_backward(fsdp_kernel_context *c, fsdp_activation a, void *dx, const void *dy,
                                 const void *x, fsdp_dtype dtype, int64_t n)
 {
-    run(c, &(elementwise){.block = activation_backward_block,
-                          .n_in = 2,
-                          .in = {dy, x},
-                          .n_out = 1,
-                          .out = {dx},
-                          .dtype = dtype,
-                          .n = n,
-                          .activation = a});
+    run_elementwise(c, &(elementwise){.block = activation_backward_block,
+                                      .n_in = 2,
+                                      .in = {dy, x},
+                                      .n_out = 1,
+                                      .out = {dx},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .activation = a});
 }
 
 static void gated(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
                   const void *up, fsdp_dtype dtype, int64_t n)
 {
-    run(c, &(elementwise){.block = gated_block,
-                          .n_in = 2,
-                          .in = {gate, up},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n,
-                          .activation = a});
+    run_elementwise(c, &(elementwise){.block = gated_block,
+                                      .n_in = 2,
+                                      .in = {gate, up},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .activation = a});
 }
 
 static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n)
 {
-    run(c, &(elementwise){.block = gated_backward_block,
-                          .n_in = 3,
-                          .in = {dy, gate, up},
-                          .n_out = 2,
-                          .out = {d_gate, d_up},
-                          .dtype = dtype,
-                          .n = n,
-                          .activation = a});
+    run_elementwise(c, &(elementwise){.block = gated_backward_block,
+                                      .n_in = 3,
+                                      .in = {dy, gate, up},
+                                      .n_out = 2,
+                                      .out = {d_gate, d_up},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .activation = a});
 }
 
 /* --- activated_backward --- */
@@ -392,16 +392,16 @@ static void dropout_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
 static void dropout(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
                     float p, uint64_t key)
 {
-    run(c, &(elementwise){.block = dropout_block,
-                          .n_in = 1,
-                          .in = {x},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n,
-                          .factor = fsdp_keep_factor(p),
-                          .threshold = fsdp_drop_threshold(p),
-                          .key = key});
+    run_elementwise(c, &(elementwise){.block = dropout_block,
+                                      .n_in = 1,
+                                      .in = {x},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .factor = fsdp_keep_factor(p),
+                                      .threshold = fsdp_drop_threshold(p),
+                                      .key = key});
 }
 
 void FSDP_ISA_NAME_OF(fsdp_cpu_fill_elementwise)(fsdp_kernels *k)

@@ -16,7 +16,7 @@ typedef struct loss_job {
     float factor;
 } loss_job;
 
-static float element(const void *x, fsdp_dtype dtype, int64_t i)
+static float load_element(const void *x, fsdp_dtype dtype, int64_t i)
 {
     float buffer[FSDP_BLOCK];
     return fsdp_load_block(buffer, x, dtype, i, 1)[0];
@@ -108,7 +108,7 @@ static void loss_task(void *arg, int64_t task, int worker)
             continue;
         }
         float sum = row_sum_exp(job, start, &maximum);
-        float x = element(job->logits, job->dtype, start + label);
+        float x = load_element(job->logits, job->dtype, start + label);
         job->losses[row] = (float)(log((double)sum) + ((double)maximum - (double)x));
         if (job->gradient)
             gradient_row(job, start, label, maximum, sum);

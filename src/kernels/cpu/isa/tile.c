@@ -225,14 +225,15 @@ FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 ? 4 : 2;
 }
 
-BF16_TARGET static void finish(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
-                               int64_t i0, int rows, int64_t j0, int columns)
+BF16_TARGET static void finish_tile(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
+                                    int64_t i0, int rows, int64_t j0, int columns)
 {
     fsdp_finish_tile(true, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
-BF16_TARGET static void finish_widened(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
-                                       int64_t i0, int rows, int64_t j0, int columns)
+BF16_TARGET static void finish_widened_tile(const fsdp_tile_block *b,
+                                            float x[ROWS][FSDP_TILE_COLUMNS], int64_t i0, int rows,
+                                            int64_t j0, int columns)
 {
     fsdp_finish_tile(false, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
@@ -252,7 +253,7 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
         tiles[kind][packed][rows - 1][vectors - 1](
             b->depth, a, b->a_stride, panel, width * LANE,
             &(output){buffer, FSDP_TILE_COLUMNS, false, 0xffffu});
-        (widened ? finish_widened : finish)(b, buffer, i, rows, j, columns);
+        (widened ? finish_widened_tile : finish_tile)(b, buffer, i, rows, j, columns);
         return;
     }
     output out = {(char *)b->c + (i * b->ldc + j) * size_of(b->c_dtype), b->ldc, b->add,
@@ -265,8 +266,8 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
  * the next row of tiles starts with, are short pieces far apart, which the hardware prefetcher does
  * not predict. They are prefetched one tile and one row of tiles ahead. Each tile of a row
  * prefetches its share of A. */
-FSDP_INLINE void ask_for_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
-                           int64_t columns)
+FSDP_INLINE void prefetch_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
+                            int64_t columns)
 {
     int64_t size = b->c_dtype == FSDP_DTYPE_F32 ? 4 : 2;
     int64_t stride = b->ldc * size, bytes = columns * size;
@@ -278,8 +279,8 @@ FSDP_INLINE void ask_for_c(const fsdp_tile_block *b, int rows, int64_t i, int64_
     }
 }
 
-FSDP_INLINE void ask_for_a(const fsdp_tile_block *b, int rows, int64_t i, int64_t part,
-                           int64_t parts)
+FSDP_INLINE void prefetch_a(const fsdp_tile_block *b, int rows, int64_t i, int64_t part,
+                            int64_t parts)
 {
     int64_t bytes = b->depth * FSDP_TILE_LANE_BYTES, end = bytes * (part + 1) / parts;
     const char *row = (const char *)b->a + i * b->a_stride;
@@ -304,9 +305,9 @@ FSDP_INLINE void multiply_as(bool widened, const fsdp_tile_block *b)
         for (int64_t i = 0; i < b->m; i += ROWS)
             for (int64_t p = p0; p < end; p++) {
                 if (far && i + ROWS <= b->m)
-                    ask_for_c(b, ROWS, i, p * width, fsdp_min_i64(b->n - p * width, width));
+                    prefetch_c(b, ROWS, i, p * width, fsdp_min_i64(b->n - p * width, width));
                 if (far && p0 == 0 && b->a_stride && i + 2 * ROWS <= b->m)
-                    ask_for_a(b, ROWS, i + ROWS, p, end);
+                    prefetch_a(b, ROWS, i + ROWS, p, end);
                 multiply_tile(widened, b, panel + p * b_stride, width, i, p * width);
             }
     }

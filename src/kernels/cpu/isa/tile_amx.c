@@ -56,15 +56,15 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
 }
 
 /* Transposes up to 32 rows of k of up to 32 rows of A into two squares. */
-FSDP_INLINE void turn_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
-                              int64_t rows, int64_t ahead)
+FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
+                                   int64_t rows, int64_t ahead)
 {
     __m512i lower[LANES], upper[LANES];
     UNROLL
     for (int i = 0; i < LANES; i++) {
         const char *at = src + 2 * i * row_bytes;
-        ask((uintptr_t)at + (uintptr_t)ahead);
-        ask((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
+        prefetch_l2((uintptr_t)at + (uintptr_t)ahead);
+        prefetch_l2((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
         __m512i pair[2];
         load_pair(pair, 2 * i < k ? at : src, row_bytes, 2 * i < k ? rows : 0, 2 * i + 1 < k);
         lower[i] = pair[0];
@@ -100,12 +100,12 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
             char *at = to + i / ROWS * stride + j / PAIR * FSDP_AMX_BYTES;
             const char *corner = from + j * row_bytes + 2 * i;
             if (k - j >= PAIR && m - i >= 2 * ROWS)
-                turn_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
-                             PAIR * row_bytes); /* the next rows of k */
+                transpose_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
+                                  PAIR * row_bytes); /* the next rows of k */
             else
-                turn_squares((char *[]){at, at + stride}, corner, row_bytes,
-                             fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
-                             PAIR * row_bytes);
+                transpose_squares((char *[]){at, at + stride}, corner, row_bytes,
+                                  fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
+                                  PAIR * row_bytes);
         }
 }
 
@@ -139,8 +139,8 @@ AMX_TARGET static void configure(const int rows[2])
     _tile_loadconfig(&config);
 }
 
-FSDP_INLINE AMX_TARGET void step(bool two_rows, bool two_columns, const char *a0, const char *a1,
-                                 int64_t a_stride, const char *b)
+FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const char *a0,
+                                          const char *a1, int64_t a_stride, const char *b)
 {
     _tile_loadd(4, a0, a_stride);
     _tile_loadd(6, b, PANEL_ROW);
@@ -179,7 +179,7 @@ typedef struct pending {
     int64_t c_stride;
 } pending;
 
-BF16_TARGET static void finish(pending *p, int rows)
+BF16_TARGET static void move_pending_rows(pending *p, int rows)
 {
     const int end = p->rows - p->done < rows ? p->rows : p->done + rows;
     if (p->kind == PENDING_ANY) {
@@ -205,8 +205,8 @@ BF16_TARGET static void finish(pending *p, int rows)
 }
 
 /* Sets how the sums of columns [j, j + columns) of the rows at i will be moved to C. */
-BF16_TARGET static void wait_with(pending *p, const fsdp_tile_block *b, int rows, int64_t i,
-                                  int64_t j, int64_t columns)
+BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int rows, int64_t i,
+                                    int64_t j, int64_t columns)
 {
     const bool bf16 = b->c_dtype == FSDP_DTYPE_BF16;
     p->kind = columns < COLUMNS || b->sum || bf16 == b->add ? PENDING_ANY
@@ -252,7 +252,7 @@ static lines no_lines(void)
 }
 
 /* An address past the end does no harm. */
-FSDP_INLINE void ask_lines(lines *l, int64_t n, bool to_write)
+FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
 {
     n = n < l->left ? n : l->left;
     l->left -= n;
@@ -298,20 +298,20 @@ FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile
     if (two_rows && two_columns)
         _tile_zero(3);
     for (int64_t i = 0; i < r->steps; i++) {
-        step(two_rows, two_columns, a0, a1, r->stride, b);
+        multiply_step(two_rows, two_columns, a0, a1, r->stride, b);
         if (asked->c.left)
-            ask_lines(&asked->c, c_lines, true);
+            prefetch_lines(&asked->c, c_lines, true);
         if (a_lines)
-            ask_lines(asked->a, a_lines, false);
+            prefetch_lines(asked->a, a_lines, false);
         if (before->done < before->rows)
-            finish(before, rows);
+            move_pending_rows(before, rows);
         a0 += r->step;
         a1 += two_rows ? r->step : 0;
         b += LANES * PANEL_ROW;
     }
     if (r->tail[0])
-        step(two_rows, two_columns, r->tail[0], r->tail[1], LINE, b);
-    finish(before, 2 * ROWS);
+        multiply_step(two_rows, two_columns, r->tail[0], r->tail[1], LINE, b);
+    move_pending_rows(before, 2 * ROWS);
     char *to = (char *)c;
     _tile_stored(0, to, c_stride);
     if (two_columns)
@@ -322,8 +322,8 @@ FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile
         _tile_stored(3, to + ROWS * c_stride + LINE, c_stride);
 }
 
-AMX_TARGET static void sum(const tile_rows *r, const char *b, int64_t columns, float *c,
-                           int64_t c_stride, pending *before, ahead *asked)
+AMX_TARGET static void compute_sums(const tile_rows *r, const char *b, int64_t columns, float *c,
+                                    int64_t c_stride, pending *before, ahead *asked)
 {
     if (r->rows[1] && columns > 16)
         sum_tile(true, true, r, b, c, c_stride, before, asked);
@@ -376,11 +376,11 @@ AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *
     const bool plain = b->c_dtype == FSDP_DTYPE_F32 && !b->add && !b->sum && !b->bias;
     now->done = now->rows = 0;
     if (plain && columns % 16 == 0) {
-        sum(r, panel, columns, (float *)b->c + i * b->ldc + j, 4 * b->ldc, before, asked);
+        compute_sums(r, panel, columns, (float *)b->c + i * b->ldc + j, 4 * b->ldc, before, asked);
         return;
     }
-    sum(r, panel, columns, now->sums[0], sizeof now->sums[0], before, asked);
-    wait_with(now, b, r->rows[0] + r->rows[1], i, j, columns);
+    compute_sums(r, panel, columns, now->sums[0], sizeof now->sums[0], before, asked);
+    set_pending(now, b, r->rows[0] + r->rows[1], i, j, columns);
 }
 
 static lines lines_of_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j, int64_t columns)
@@ -431,7 +431,7 @@ AMX_TARGET static void multiply(const fsdp_tile_block *b)
             }
         }
     }
-    finish(&parts[turn], 2 * ROWS);
+    move_pending_rows(&parts[turn], 2 * ROWS);
     _tile_release();
 }
 

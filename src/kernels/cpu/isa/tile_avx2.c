@@ -102,7 +102,7 @@ FSDP_INLINE void transpose(__m256 r[8])
 }
 
 /* An address past the end does no harm. */
-FSDP_INLINE void ask(const char *src, int64_t bytes)
+FSDP_INLINE void prefetch_l2(const char *src, int64_t bytes)
 {
     __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)bytes), 0, 2);
 }
@@ -130,7 +130,7 @@ FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_
     int64_t size = bf16 ? 2 : 4;
     for (int64_t lane = 0; lane < k; lane += 8) {
         for (int64_t i = 0; i < 8 && lane * size % 64 == 0; i++)
-            ask(src + lane * size, (8 + i) * row_bytes);
+            prefetch_l2(src + lane * size, (8 + i) * row_bytes);
         if (rows == 8 && k - lane >= 8)
             pack_block(to, src, row_bytes, lane, bf16, 8, 8);
         else
@@ -147,7 +147,7 @@ FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes,
         for (int64_t j = 0; j < columns; j += 8) {
             const char *at = src + lane * row_bytes + j * (bf16 ? 2 : 4);
             if (j % 16 == 0)
-                ask(at, ahead);
+                prefetch_l2(at, ahead);
             _mm256_storeu_ps(to[j / 8].at + lane * to[j / 8].stride,
                              fsdp_avx2_load(at, bf16, columns - j));
         }
@@ -252,8 +252,8 @@ static tile_fn *const tiles[ROWS][VECTORS] = {{tile_11, tile_12, tile_13},
 /* --- blocks --- */
 
 /* Stores a tile of results [rows, columns] from `x` at (i0, j0) in C, with what is added. */
-static void finish(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
-                   int64_t j0, int64_t columns)
+static void finish_tile(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
+                        int64_t j0, int64_t columns)
 {
     bool bf16_c = b->c_dtype == FSDP_DTYPE_BF16, bf16 = b->dtype == FSDP_DTYPE_BF16;
     for (int64_t j = 0; j < columns; j += 8) {
@@ -309,7 +309,7 @@ static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t 
     }
     float buffer[ROWS][WIDTH];
     run(b->depth, a, a_ld, panel_of_b, buffer[0], WIDTH, false);
-    finish(b, buffer, i, rows, j, columns);
+    finish_tile(b, buffer, i, rows, j, columns);
 }
 
 static void multiply(const fsdp_tile_block *b)

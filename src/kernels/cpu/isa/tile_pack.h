@@ -28,7 +28,7 @@ typedef struct target {
     int64_t upper;  /* bytes from the lower 8 to the upper 8 of the sixteen */
 } target;
 
-FSDP_INLINE void put(const target *t, int64_t lane, __m512i x)
+FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
 {
     char *at = t->at + lane * t->stride;
     _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(x));
@@ -37,7 +37,7 @@ FSDP_INLINE void put(const target *t, int64_t lane, __m512i x)
 
 /* Prefetch into the second-level cache: in the first-level cache, rows a multiple of 4096 bytes
  * apart would evict each other before they are used. An address past the end does no harm. */
-FSDP_INLINE void ask(uintptr_t address)
+FSDP_INLINE void prefetch_l2(uintptr_t address)
 {
     __builtin_prefetch((const void *)address, 0, 2);
 }
@@ -81,14 +81,14 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
     UNROLL
     for (int i = 0; i < 16; i++) {
         r[i] = i < rows ? load_lanes(form, at, left) : _mm512_setzero_si512();
-        ask((uintptr_t)at + (uintptr_t)ahead);
+        prefetch_l2((uintptr_t)at + (uintptr_t)ahead);
         at = (const char *)((uintptr_t)at + (uintptr_t)row_bytes);
     }
     fsdp_avx512_transpose(r);
     UNROLL
     for (int i = 0; i < 16; i++)
         if (i * per_lane(form) < left)
-            put(to, lane + i, r[i]);
+            store_lanes(to, lane + i, r[i]);
 }
 
 /* Packs up to sixteen rows of k contiguous elements. */
@@ -123,8 +123,8 @@ FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, in
     for (int64_t lane = 0; lane < k; lane++)
         for (int64_t j = 0; j < columns; j += 16) {
             const char *at = src + lane * row_bytes + j * lane_bytes(form);
-            ask((uintptr_t)at + (uintptr_t)ahead);
-            put(&to[j / 16], lane, load_lanes(form, at, columns - j));
+            prefetch_l2((uintptr_t)at + (uintptr_t)ahead);
+            store_lanes(&to[j / 16], lane, load_lanes(form, at, columns - j));
         }
 }
 
@@ -150,9 +150,9 @@ FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64
 {
     __m512i lanes[2];
     load_pair(lanes, at, row_bytes, columns, second);
-    put(&to[0], lane, lanes[0]);
+    store_lanes(&to[0], lane, lanes[0]);
     if (columns > 16)
-        put(&to[1], lane, lanes[1]);
+        store_lanes(&to[1], lane, lanes[1]);
 }
 
 /* The same for two rows of k per lane. */
@@ -163,8 +163,8 @@ FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_b
     for (int64_t row = 0; row < k; row += 2)
         for (int64_t j = 0; j < columns; j += 32) {
             const char *at = src + row * row_bytes + 2 * j;
-            ask((uintptr_t)at + (uintptr_t)ahead);
-            ask((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
+            prefetch_l2((uintptr_t)at + (uintptr_t)ahead);
+            prefetch_l2((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
             if (row + 1 < k && columns - j >= 32)
                 pack_pair(&to[j / 16], row / 2, at, row_bytes, true, 32);
             else
