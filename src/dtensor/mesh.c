@@ -34,7 +34,7 @@ static fsdp_status copy_names(fsdp_device_mesh *m, const char *const *names)
         if (!names[d] || !*names[d] || fsdp_device_mesh_dim(m, names[d]) >= 0)
             return fsdp_error(FSDP_ERR_INVALID, "device mesh: the name '%s' of dimension %d is %s",
                               names[d] ? names[d] : "", d,
-                              names[d] && *names[d] ? "another dimension's too" : "empty");
+                              names[d] && *names[d] ? "also that of another dimension" : "empty");
         m->names[d] = fsdp_strdup(names[d]);
         if (!m->names[d])
             return FSDP_ERR_NOMEM;

@@ -196,13 +196,13 @@ static fsdp_status check_state(const char *name, const fsdp_tensor *local, const
     if (state->ndim != ndim || memcmp(state->shape, want, (size_t)ndim * sizeof *want) != 0)
         return fsdp_error(FSDP_ERR_STATE,
                           "parameter %s: the optimizer's state is %s, this rank's rows are now %s: "
-                          "fully_shard comes before the first step",
+                          "call fully_shard before the first step",
                           name, fsdp_shape_text(state->ndim, state->shape, have),
                           fsdp_shape_text(local->ndim, local->shape, now));
     if (state->storage->device != local->storage->device)
         return fsdp_error(FSDP_ERR_STATE,
                           "parameter %s: the optimizer's state is on device %s, the parameter now "
-                          "on %s: fsdp_module_to_empty() comes before the first step",
+                          "on %s: call fsdp_module_to_empty() before the first step",
                           name, fsdp_device_name(state->storage->device),
                           fsdp_device_name(local->storage->device));
     return FSDP_OK;
@@ -281,8 +281,9 @@ static fsdp_status prepare_parameter(fsdp_optimizer *o, size_t i, fsdp_tensor *g
     entry *e = &o->entries[i];
     FSDP_TRY(check_memory(o, i));
     if (local->dtype != FSDP_DTYPE_F32 && local->dtype != FSDP_DTYPE_BF16)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "parameter %s: a master of %s cannot be updated",
-                          name, fsdp_dtype_name(local->dtype));
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "parameter %s: master weights of %s cannot be updated", name,
+                          fsdp_dtype_name(local->dtype));
     FSDP_TRY(check_placement(o->class, &o->groups[e->group], &o->list.items[i]));
     FSDP_TRY(check_shapes(name, local, grad));
     FSDP_TRY(prepare_state(o, i, local));

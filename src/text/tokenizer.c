@@ -82,11 +82,12 @@ static fsdp_status missing_model_error(const char *folder)
     bool has_json = fsdp_path_is_file(json);
     fsdp_free(json);
     if (has_json)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "%s holds tokenizer.json but neither spiece.model nor tokenizer.model; "
-                          "only these SentencePiece files are read. For a T5, copy spiece.model "
-                          "(792 KB, the same for every T5) into it",
-                          folder);
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "%s contains tokenizer.json but neither spiece.model nor tokenizer.model; "
+            "only these SentencePiece files are read. For a T5, copy spiece.model "
+            "(792 KB, the same for every T5) into it",
+            folder);
     return fsdp_error(FSDP_ERR_NOT_FOUND, "%s holds no spiece.model and no tokenizer.model",
                       folder);
 }
@@ -434,7 +435,7 @@ static fsdp_status check_no_added_token(const fsdp_tokenizer *tokenizer, const c
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
                       "the text has '%s', a token (id %d) that tokenizer_config.json or "
-                      "added_tokens.json adds to %s; only that model's own are encoded",
+                      "added_tokens.json adds to %s; only the model's own tokens are encoded",
                       added->text, (int)added->id, tokenizer->path);
 }
 
