@@ -47,7 +47,7 @@ typedef struct fsdp_gemm_args {
 /* Backward of a(x) * up for a block of columns. dx and d_up may each overwrite x or up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
-    float factor;     /* dx is also multiplied by it, as dropout requires; d_up is not */
+    float factor;     /* dx is multiplied by it if up is NULL: the factor of dropout */
     fsdp_dtype dtype; /* of all arrays */
     int64_t rows, columns;
     int64_t ld; /* elements from row to row, except in hidden, whose row stride is `columns` */

@@ -41,8 +41,8 @@ struct fsdp_snapshot_part {
 struct watch {
     fsdp_snapshot *snapshot;
     fsdp_storage *storage; /* retained */
-    const char *data;      /* the storage's; NULL if held elsewhere. The storage may lose it once
-                            * all parts are safe. */
+    const char *data;      /* the storage's, which may lose it once all parts are safe; unused if
+                            * held elsewhere */
     fsdp_storage_guard guard;
     fsdp_snapshot_part *parts;
     watch *next;

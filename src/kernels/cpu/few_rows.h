@@ -1,4 +1,4 @@
-/* Products of few rows, as in generation, whose time is that of reading B. There is one table for
+/* Products of few rows, as in generation. Their time is that of reading B. There is one table for
  * AVX2 and one for AVX-512 (isa/few_rows.c).
  *
  * Note [Few rows]. B is read once, from where it is. Each element is widened in a register and

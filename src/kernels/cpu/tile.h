@@ -78,8 +78,8 @@ typedef struct fsdp_cpu_tiles {
     void (*pack_a)(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t m);
     void (*multiply)(const fsdp_tile_block *block);
-    /* The first column of a panel that is a multiple of 16 and not far below `column`, for the n
-     * that pack_b got. */
+    /* Returns a column that begins a panel, is a multiple of 16 and not far below `column`. n is
+     * the number of columns that pack_b got. */
     int64_t (*panel_first)(int64_t n, int64_t column);
 } fsdp_cpu_tiles;
 
