@@ -74,7 +74,7 @@ static fsdp_status check_placements(const fsdp_tensor_spec *spec, int ndim)
     for (int d = 0; d < spec->mesh_ndim; d++) {
         const fsdp_placement *p = &spec->placements[d];
         if (p->kind != FSDP_REPLICATE && p->kind != FSDP_SHARD && p->kind != FSDP_PARTIAL)
-            return fsdp_error(FSDP_ERR_INVALID, "placement %d is of no kind that there is", d);
+            return fsdp_error(FSDP_ERR_INVALID, "placement %d has an unknown kind", d);
         if (p->kind == FSDP_SHARD && (p->dim < 0 || p->dim >= ndim))
             return fsdp_error(FSDP_ERR_INVALID, "Shard(%d) of a tensor of %d dimensions", p->dim,
                               ndim);
@@ -118,7 +118,7 @@ fsdp_status fsdp_spec_attach(fsdp_tensor *local, const fsdp_tensor_spec *spec)
     return FSDP_OK;
 }
 
-/* --- from outside --- */
+/* --- public functions --- */
 
 bool fsdp_is_dtensor(const fsdp_tensor *t)
 {

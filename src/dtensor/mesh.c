@@ -34,7 +34,7 @@ static fsdp_status copy_names(fsdp_device_mesh *m, const char *const *names)
         if (!names[d] || !*names[d] || fsdp_device_mesh_dim(m, names[d]) >= 0)
             return fsdp_error(FSDP_ERR_INVALID, "device mesh: the name '%s' of dimension %d is %s",
                               names[d] ? names[d] : "", d,
-                              names[d] && *names[d] ? "another dimension's too" : "empty");
+                              names[d] && *names[d] ? "also that of another dimension" : "empty");
         m->names[d] = fsdp_strdup(names[d]);
         if (!m->names[d])
             return FSDP_ERR_NOMEM;
@@ -42,7 +42,7 @@ static fsdp_status copy_names(fsdp_device_mesh *m, const char *const *names)
     return FSDP_OK;
 }
 
-static void place(fsdp_device_mesh *m, int rank)
+static void set_coordinates(fsdp_device_mesh *m, int rank)
 {
     for (int d = m->ndim; d-- > 0;) {
         m->coordinate[d] = rank % m->shape[d];
@@ -50,7 +50,7 @@ static void place(fsdp_device_mesh *m, int rank)
     }
 }
 
-/* Ranks that differ in dimension d alone have the same of this number. */
+/* The same number for all ranks that differ in dimension d alone. */
 static int color_of(const fsdp_device_mesh *m, int d)
 {
     int color = 0;
@@ -60,7 +60,7 @@ static int color_of(const fsdp_device_mesh *m, int d)
     return color;
 }
 
-/* Between neighbours of dimension d. */
+/* Distance in ranks between neighbours along dimension d. */
 static int stride_of(const fsdp_device_mesh *m, int d)
 {
     int stride = 1;
@@ -94,7 +94,7 @@ fsdp_status fsdp_device_mesh_create(fsdp_group *group, int ndim, const int *shap
         return FSDP_ERR_NOMEM;
     m->ndim = ndim;
     memcpy(m->shape, shape, (size_t)ndim * sizeof *shape);
-    place(m, fsdp_group_rank(group));
+    set_coordinates(m, fsdp_group_rank(group));
     fsdp_status status = copy_names(m, names);
     if (status == FSDP_OK)
         status = make_groups(m, group);
@@ -120,8 +120,8 @@ void fsdp_device_mesh_destroy(fsdp_device_mesh *m)
 
 /* --- slices --- */
 
-/* "'replicate', 'shard'" */
-static fsdp_status no_dimension(const fsdp_device_mesh *m, const char *name)
+/* The error lists the known dimensions: "'replicate', 'shard'". */
+static fsdp_status unknown_dimension_error(const fsdp_device_mesh *m, const char *name)
 {
     fsdp_str known = {0};
     for (int d = 0; d < m->ndim; d++)
@@ -143,7 +143,7 @@ static fsdp_status choose_dims(const fsdp_device_mesh *m, const char *const *nam
     for (int i = 0; i < n; i++) {
         dims[i] = names[i] ? fsdp_device_mesh_dim(m, names[i]) : -1;
         if (dims[i] < 0)
-            return no_dimension(m, names[i]);
+            return unknown_dimension_error(m, names[i]);
         if (i && dims[i] == dims[i - 1])
             return fsdp_error(FSDP_ERR_INVALID, "device mesh: '%s' is named twice", names[i]);
         if (i && dims[i] < dims[i - 1])

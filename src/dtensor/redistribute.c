@@ -1,15 +1,15 @@
-/* DTensors from one placement to another, dimension of the mesh by dimension.
+/* Changes the placements of DTensors, one dimension of the mesh at a time.
  *
- * A mesh dimension can be made Replicate only while no later one cuts what it has cut, so a change
- * first undoes all dimensions from the last to the first that differs, and then cuts anew in order.
- */
+ * A mesh dimension can be made Replicate only while no later dimension cuts what it has cut. So a
+ * change first undoes all dimensions from the last to the first that differs, and then applies the
+ * new placements in order. */
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/dtensor/mesh.h"
 #include "src/tensor/offload.h"
 
-/* Elements before and behind dimension d. */
+/* Number of elements in the dimensions before d, and after d. */
 static int64_t outer_of(const int64_t *shape, int d)
 {
     int64_t n = 1;
@@ -26,8 +26,9 @@ static int64_t inner_of(const int64_t *shape, int ndim, int d)
     return n;
 }
 
-/* Copy `n` entries of dimension `dim` between two contiguous tensors, from entry from_at of one,
- * which may lie in the host's memory, to to_at of the other; their other dimensions are equal. */
+/* Copy `n` entries of dimension `dim` between two contiguous tensors whose other dimensions are
+ * equal: from entry from_at of `from`, which is in host memory if from_host, to entry to_at of
+ * `to`. */
 static void copy_part(const fsdp_tensor *to, const char *from, bool from_host, int64_t from_size,
                       int dim, int64_t from_at, int64_t to_at, int64_t n)
 {
@@ -53,10 +54,10 @@ static fsdp_status new_like(const fsdp_tensor *t, const int64_t *shape, fsdp_dty
 
 /* --- to Replicate --- */
 
-/* All ranks' parts of dimension `dim`, which lie one after the other in `gathered`, `bytes` for
+/* Assemble all ranks' parts of dimension `dim`, which follow each other in `gathered`, `bytes` for
  * each. */
-static void assemble(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
-                     const fsdp_tensor *whole)
+static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
+                           const fsdp_tensor *whole)
 {
     const int dim = spec->placements[d].dim;
     for (int r = 0; r < fsdp_spec_ranks(spec, d); r++) {
@@ -67,7 +68,7 @@ static void assemble(const fsdp_tensor_spec *spec, int d, const char *gathered, 
     }
 }
 
-/* The largest part is the first rank's; shorter ones are sent with a tail that nobody reads. */
+/* The first rank has the largest part. Shorter parts are sent with padding, which is never read. */
 static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
                                 const fsdp_tensor *whole)
 {
@@ -86,7 +87,7 @@ static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *sp
     if (status == FSDP_OK)
         status = fsdp_all_gather(fsdp_spec_group(spec, d), send, bytes, gathered);
     if (status == FSDP_OK)
-        assemble(spec, d, gathered, bytes, whole);
+        assemble_parts(spec, d, gathered, bytes, whole);
     fsdp_free(send);
     fsdp_free(gathered);
     return status;
@@ -134,7 +135,7 @@ static fsdp_status add_partials(fsdp_tensor *t, const fsdp_tensor_spec *spec, in
 
 /* --- from Replicate --- */
 
-static fsdp_status cut(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
+static fsdp_status cut_shard(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
 {
     const int dim = spec->placements[d].dim;
     const fsdp_device *device = t->storage->device;
@@ -148,7 +149,8 @@ static fsdp_status cut(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp
     return FSDP_OK;
 }
 
-/* The first rank keeps what there is, the others nothing: their sum is what there was. */
+/* Makes a Partial: the first rank keeps the values and the others get zeros, so the sum is
+ * unchanged. */
 static fsdp_status split_sum(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
 {
     const fsdp_device *device = t->storage->device;
@@ -163,11 +165,11 @@ static fsdp_status split_sum(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d
     return FSDP_OK;
 }
 
-/* --- both --- */
+/* --- changing placements --- */
 
 typedef fsdp_status step_fn(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out);
 
-/* *t becomes the result of one step. */
+/* Replaces *t by the result of one step. */
 static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_spec *spec, int d)
 {
     fsdp_tensor *result;
@@ -177,8 +179,8 @@ static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_s
     return FSDP_OK;
 }
 
-/* Dimension d of the mesh to Replicate; those behind it are already. */
-static fsdp_status undo(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
+/* Makes dimension d of the mesh Replicate; later dimensions are Replicate already. */
+static fsdp_status make_replicate(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
 {
     const fsdp_placement_kind kind = spec->placements[d].kind;
     if (kind == FSDP_REPLICATE)
@@ -186,12 +188,12 @@ static fsdp_status undo(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
     return take_step(t, kind == FSDP_SHARD ? unshard : add_partials, spec, d);
 }
 
-static fsdp_status apply(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
+static fsdp_status apply_placement(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
 {
     const fsdp_placement_kind kind = spec->placements[d].kind;
     if (kind == FSDP_REPLICATE)
         return FSDP_OK;
-    return take_step(t, kind == FSDP_SHARD ? cut : split_sum, spec, d);
+    return take_step(t, kind == FSDP_SHARD ? cut_shard : split_sum, spec, d);
 }
 
 static bool same_placement(fsdp_placement a, fsdp_placement b)
@@ -206,17 +208,17 @@ static fsdp_status check_source(const fsdp_tensor *t, const char *call)
     return fsdp_error(FSDP_ERR_INVALID, "%s of a local tensor that is not contiguous", call);
 }
 
-/* From t's placements, dimensions [first, n) of the mesh, to those of `to`. */
-static fsdp_status change(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
-                          const fsdp_tensor_spec *to, fsdp_tensor **out)
+/* Changes t's placements on mesh dimensions [first, n) to those of `to`. */
+static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
+                                     const fsdp_tensor_spec *to, fsdp_tensor **out)
 {
     FSDP_TRY(fsdp_tensor_begin_read(t));
     fsdp_tensor *now = fsdp_tensor_retain(t);
     fsdp_status status = FSDP_OK;
     for (int d = from->mesh_ndim; d-- > first && status == FSDP_OK;)
-        status = undo(&now, from, d);
+        status = make_replicate(&now, from, d);
     for (int d = first; d < from->mesh_ndim && status == FSDP_OK; d++)
-        status = apply(&now, to, d);
+        status = apply_placement(&now, to, d);
     fsdp_tensor_end_read(t);
     if (status != FSDP_OK) {
         fsdp_tensor_release(now);
@@ -226,7 +228,7 @@ static fsdp_status change(fsdp_tensor *t, const fsdp_tensor_spec *from, int firs
     return FSDP_OK;
 }
 
-/* A copy of `t` that has no spec yet, if it is not one already. */
+/* A copy of `t` without a spec, or `t` itself if it has none. */
 static fsdp_status own_copy(fsdp_tensor *t, fsdp_tensor **out)
 {
     if (!t->spec) {
@@ -260,7 +262,7 @@ fsdp_status fsdp_redistribute(fsdp_tensor *t, const fsdp_placement *placements, 
         return FSDP_OK;
     }
     fsdp_tensor *result;
-    FSDP_TRY(change(t, t->spec, first, &to, &result));
+    FSDP_TRY(change_placements(t, t->spec, first, &to, &result));
     FSDP_TRY(own_copy(result, &result));
     fsdp_status status = fsdp_spec_attach(result, &to);
     if (status == FSDP_OK)
@@ -278,7 +280,7 @@ static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
     return same;
 }
 
-/* A DTensor is a part already: only as it lies. */
+/* A DTensor is returned as it is, so mesh and placements must match. */
 static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
                                      const fsdp_placement *placements)
 {
@@ -321,11 +323,11 @@ fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
            t->spec->placements[first].kind == FSDP_REPLICATE)
         first++;
     if (!t->spec || first == t->spec->mesh_ndim) {
-        if (fsdp_tensor_is_held_elsewhere(t)) /* a result is there to be read */
+        if (fsdp_tensor_is_held_elsewhere(t)) /* the result must have data without begin_read */
             return fsdp_tensor_to(t, t->dtype, FSDP_TAG_COMM, full);
         *full = fsdp_tensor_retain(t);
         return FSDP_OK;
     }
     FSDP_TRY(check_source(t, "full_tensor"));
-    return change(t, t->spec, first, &replicated, full);
+    return change_placements(t, t->spec, first, &replicated, full);
 }

@@ -1,9 +1,9 @@
-/* The contract between the operations (src/autograd/ops_*.c, src/optim, src/fsdp) and a device's
- * leaf loops. A device is one const table of these; the CPU has one per ISA (x86-64, -v3, -v4),
- * chosen by CPUID when the context is created. Everything is raw pointers and sizes: shapes were
- * checked by the caller, tensors are contiguous row-major unless a leading dimension (ld, in
- * elements) is given. "f" below means float32, bfloat16 or float16 (one dtype a call unless two are
- * named); arithmetic inside is float32.
+/* The interface between the operations (src/autograd/ops_*.c, src/optim, src/fsdp) and the inner
+ * loops of a device. Each device has one const table of these functions. The CPU has one per ISA
+ * (x86-64, -v3, -v4), chosen by CPUID when the context is created. All arguments are raw pointers
+ * and sizes. The caller has checked all shapes. Tensors are contiguous row-major unless a leading
+ * dimension (ld, in elements) is given. "f" below means float32, bfloat16 or float16: one dtype per
+ * call unless two are named. Arithmetic is in float32.
  *
  * Determinism: results depend on shapes and values alone, never on the number of threads, and two
  * calls give the same bits. Sums over rows are cut into blocks of a fixed size and added in order.
@@ -16,7 +16,7 @@
 #include "src/base/halves.h"
 #include "src/base/thread_pool.h"
 
-/* What a CPU rank computes with: thread pool, per-thread scratch, GEMM primitive cache.
+/* The state that a CPU rank computes with: thread pool, per-thread scratch, GEMM primitive cache.
  * One per rank; not shared between ranks that are threads. */
 typedef struct fsdp_kernel_context fsdp_kernel_context;
 
@@ -44,31 +44,38 @@ typedef struct fsdp_gemm_args {
     const void *bias; /* [n] of ab_dtype, or NULL */
 } fsdp_gemm_args;
 
-/* Backward of a(x) * up, for a block of their columns; any of dx and d_up may lie over x or up. */
+/* Backward of a(x) * up for a block of columns. dx and d_up may each overwrite x or up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
-    float factor;     /* of dx, beside the slope, without up: what dropout multiplies by */
-    fsdp_dtype dtype; /* of everything */
+    float factor;     /* dx is multiplied by it if up is NULL: the factor of dropout */
+    fsdp_dtype dtype; /* of all arrays */
     int64_t rows, columns;
-    int64_t ld; /* elements from row to row, but for hidden, whose rows are `columns` long */
+    int64_t ld; /* elements from row to row, except in hidden, whose row stride is `columns` */
     const void *x, *up; /* up NULL: a(x) alone */
-    void *dx, *d_up;    /* NULL: not wanted */
-    void *hidden; /* in: the gradient of the result, if dx or d_up is wanted; out: the result */
+    void *dx, *d_up;    /* NULL: not computed */
+    void *hidden; /* in: the gradient of the result, if dx or d_up is computed; out: the result */
 } fsdp_activated_backward_args;
 
-/* Multi-head attention over packed sequences. Sequence b has query rows
- * [q_offsets[b], q_offsets[b+1]) and key rows [k_offsets[b], k_ends[b]), where k_ends NULL stands
- * for k_offsets + 1; either may be empty. Backward wants no k_ends: it writes all rows of d_k and
- * d_v. Query head h reads key/value head h / (heads / kv_heads). Scores S = scale q.k + bias;
- * causal: key j is seen by query i only if j - i <= shift = keys - queries of that sequence: these
- * stand at its last keys. window > 0: and only if i + shift - j < window (Mistral).
- * position_bias[h, d], row length 2*bias_span - 1, is added where key index - query index = d -
- * (bias_span - 1) (indices within the sequence, the query's plus shift when causal); every
- * |difference| is < bias_span. Dropout p > 0 on the probabilities treats query row i (of all Tq)
- * and key j of its sequence as element h * 2^40 + i * 2^20 + j of `dropout` with dropout_key, the
- * same in forward and backward. Never holds S of all heads: works by sequence and head in cache.
- * lse [H, Tq] f32 is log-sum-exp of each row, written by forward and read by backward (-inf for a
- * query that sees no key; its output is 0). Backward recomputes S. */
+/* Multi-head attention over packed sequences. Sequence b has query rows [q_offsets[b],
+ * q_offsets[b+1]) and key rows [k_offsets[b], k_ends[b]); if k_ends is NULL, k_ends[b] is
+ * k_offsets[b+1]. Either range may be empty. Backward requires k_ends NULL, since it writes all
+ * rows of d_k and d_v. Query head h reads key/value head h / (heads / kv_heads). Scores S = scale
+ * q.k + bias.
+ *
+ * causal: query i sees key j only if j - i <= shift, where shift = keys - queries of that sequence:
+ * the queries are at its last positions. window > 0: query i also sees key j only if i + shift - j
+ * < window (Mistral).
+ *
+ * position_bias[h, d], of row length 2*bias_span - 1, is added where key index - query index = d -
+ * (bias_span - 1). Both indices count within the sequence, and the query's is increased by shift
+ * when causal. Every |difference| is < bias_span.
+ *
+ * Dropout p > 0 on the probabilities treats query row i (of all Tq) and key j of its sequence as
+ * element h * 2^40 + i * 2^20 + j of `dropout` with dropout_key, the same in forward and backward.
+ *
+ * S of all heads is never in memory at once: the work is done by sequence and head in cache. lse
+ * [H, Tq] f32 is the log-sum-exp of each row, written by forward and read by backward (-inf for a
+ * query that sees no key, whose output is 0). Backward recomputes S. */
 typedef struct fsdp_attention_args {
     fsdp_dtype dtype; /* of q, k, v, out and their gradients */
     int64_t n_sequences, heads, kv_heads, head_dim;
@@ -89,23 +96,24 @@ typedef struct fsdp_attention_args {
     /* backward only */
     const void *d_out;      /* as out */
     void *d_q, *d_k, *d_v;  /* contiguous: row stride heads * head_dim / kv_heads * head_dim */
-    float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL if not wanted */
+    float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL: not computed */
 } fsdp_attention_args;
 
-/* Keys of sequence b. */
+/* The number of keys of sequence b. */
 static inline int64_t fsdp_attention_keys(const fsdp_attention_args *args, int64_t b)
 {
     return (args->k_ends ? args->k_ends[b] : args->k_offsets[b + 1]) - args->k_offsets[b];
 }
 
-/* dx = rstd (g - mean(g) - n mean(g n)), dw = sum over rows of dy n, dbias = that of dy, where
- * n = (x - mean) rstd and g = dy w. Each of dx, dw, dbias may be NULL: not wanted. */
+/* dx = rstd (g - mean(g) - n mean(g n)), where n = (x - mean) rstd and g = dy w. dw is the sum of
+ * dy n over rows, dbias the sum of dy. Each of dx, dw, dbias may be NULL, which means not
+ * computed. */
 typedef struct fsdp_layer_norm_backward_args {
     const void *dy, *x, *w; /* dy, x [rows, width] of dtype, w [width] of w_dtype */
     const float *mean, *rstd;
     fsdp_dtype dtype, w_dtype;
     int64_t rows, width;
-    void *dx; /* of dtype; not dy */
+    void *dx; /* of dtype; must not overlap dy */
     struct {
         void *dst; /* [width] of dtype; beta 0 overwrites, 1 adds */
         fsdp_dtype dtype;
@@ -113,15 +121,15 @@ typedef struct fsdp_layer_norm_backward_args {
     } dw, dbias;
 } fsdp_layer_norm_backward_args;
 
-/* One tensor's shard of an AdamW step (Loshchilov & Hutter 2019, torch.optim.AdamW):
- *   g = grad * grad_scale; p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
- *   p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).   Scalars computed in double as torch. */
+/* AdamW step for one tensor's shard (Loshchilov & Hutter 2019, torch.optim.AdamW): g = grad *
+ * grad_scale; p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; p -= lr/(1-b1^t) * m /
+ * (sqrt(v)/sqrt(1-b2^t) + eps). Scalars are computed in double, as in PyTorch. */
 typedef struct fsdp_adamw_args {
     int64_t n;
     float *param, *exp_avg, *exp_avg_sq; /* param NULL: it is in `halves` */
     fsdp_halves halves;
     const float *grad;
-    void *copy; /* param in copy_dtype is written here too, or NULL */
+    void *copy; /* also receives param, in copy_dtype; or NULL */
     fsdp_dtype copy_dtype;
     double lr, beta1, beta2, eps, weight_decay;
     bool decoupled; /* true: AdamW; false: Adam (decay added to the gradient) */
@@ -143,16 +151,15 @@ typedef struct fsdp_sgd_args {
     float grad_scale;
 } fsdp_sgd_args;
 
-/* One matrix, or some of its rows, of an Adafactor step (Shazeer & Stern 2018, transformers'
- * Adafactor): u = row_factor[i] col_factor[j] grad[i, j] grad_scale; then
- *   u *= lr / divisor; m = b1 m + (1-b1) u, u = m if there is a first moment;
- *   p *= 1 - lr*wd; p -= u. */
+/* Adafactor step for one matrix or some of its rows (Shazeer & Stern 2018, transformers'
+ * Adafactor): u = row_factor[i] col_factor[j] grad[i, j] grad_scale; then u *= lr / divisor; m = b1
+ * m + (1-b1) u, u = m if there is a first moment; p *= 1 - lr*wd; p -= u. */
 typedef struct fsdp_adafactor_args {
     int64_t rows, cols;
     const float *grad, *row_factor, *col_factor;
     float grad_scale;
-    /* for the step alone */
-    void *param; /* of param_dtype (f): float32 in between */
+    /* The rest is used by the step alone. */
+    void *param; /* of param_dtype (f), computed in float32 */
     fsdp_dtype param_dtype;
     float *exp_avg; /* NULL: no first moment */
     float divisor;
@@ -168,12 +175,12 @@ typedef struct fsdp_kernels {
     /* Any dtype to any, floats rounded to nearest even. dst may equal src only for equal sizes. */
     void (*cast)(fsdp_kernel_context *c, void *dst, fsdp_dtype to, const void *src, fsdp_dtype from,
                  int64_t n);
-    /* n float32 from and to two halves: Note [Halves] in src/base/halves.h. @{ */
+    /* Convert n float32 values from and to two halves: Note [Halves] in src/base/halves.h. @{ */
     void (*join)(fsdp_kernel_context *c, float *dst, fsdp_halves src, int64_t n);
     void (*split)(fsdp_kernel_context *c, fsdp_halves dst, const float *src, int64_t n);
     /* @} */
-    /* dst[n] f32 uniform bits -> N(mean, std) by Box-Muller on Philox(key, first + i): element
-     * first + i of the whole parameter, so rows can be drawn by whoever owns them. */
+    /* dst[i] ~ N(mean, std) by Box-Muller from uniform bits Philox(key, first + i), as element
+     * first + i of the whole parameter. So each rank can draw the rows that it owns. */
     void (*normal)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, uint64_t key, int64_t first,
                    int64_t n, float mean, float std);
 
@@ -189,7 +196,7 @@ typedef struct fsdp_kernels {
     /* dx = dy * a'(x); x is the activation's input. dx may equal dy. */
     void (*activation_backward)(fsdp_kernel_context *c, fsdp_activation a, void *dx, const void *dy,
                                 const void *x, fsdp_dtype dtype, int64_t n);
-    /* out = a(gate) * up (GEGLU, SwiGLU; Shazeer 2020), and its backward: any result may lie over
+    /* out = a(gate) * up (GEGLU, SwiGLU; Shazeer 2020), and its backward. Each result may overwrite
      * any operand. */
     void (*gated)(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
                   const void *up, fsdp_dtype dtype, int64_t n);
@@ -197,8 +204,8 @@ typedef struct fsdp_kernels {
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n);
     void (*activated_backward)(fsdp_kernel_context *c, const fsdp_activated_backward_args *args);
-    /* out = x * keep(i) / (1 - p) where element i is kept as fsdp_drop_threshold() says: the same
-     * call on the gradient is the backward. Srivastava et al. 2014, inverted. */
+    /* out = x * keep(i) / (1 - p); fsdp_drop_threshold() defines which elements are kept. Backward
+     * is the same call on the gradient. Srivastava et al. 2014, inverted. */
     void (*dropout)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
                     float p, uint64_t key);
 
@@ -217,29 +224,30 @@ typedef struct fsdp_kernels {
      * rstd [T] f32 is kept for backward. x, y of dtype; w of w_dtype (f). */
     void (*rms_norm)(fsdp_kernel_context *c, void *y, float *rstd, const void *x, const void *w,
                      fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows, int64_t width, float eps);
-    /* dw [width] of dw_dtype: beta 0 overwrites, 1 adds; NULL: not wanted. dx NULL likewise. */
+    /* dw [width] of dw_dtype: beta 0 overwrites, 1 adds. dw and dx may be NULL: not computed. */
     void (*rms_norm_backward)(fsdp_kernel_context *c, void *dx, void *dw, fsdp_dtype dw_dtype,
                               float dw_beta, const void *dy, const void *x, const float *rstd,
                               const void *w, fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows,
                               int64_t width);
-    /* y = (x - mean) / sqrt(variance + eps) * w + bias: LayerNorm (Ba et al. 2016), the variance
-     * that of the population. mean, rstd [T] f32 are kept for backward. x, y of dtype; w, bias of
-     * w_dtype; bias NULL: none. y NULL: not wanted. */
+    /* y = (x - mean) / sqrt(variance + eps) * w + bias: LayerNorm (Ba et al. 2016) with the
+     * population variance. mean, rstd [T] f32 are kept for backward. x, y of dtype; w, bias of
+     * w_dtype; bias NULL: none. y NULL: not computed. */
     void (*layer_norm)(fsdp_kernel_context *c, void *y, float *mean, float *rstd, const void *x,
                        const void *w, const void *bias, fsdp_dtype dtype, fsdp_dtype w_dtype,
                        int64_t rows, int64_t width, float eps);
     void (*layer_norm_backward)(fsdp_kernel_context *c, const fsdp_layer_norm_backward_args *args);
-    /* Rotary embedding (Su et al. 2021): elements j and j + K/2 of each head are turned by the
-     * angle whose cosine and sine are table[positions[t]][j] and [j + K/2]; the other way round if
-     * inverse. x, out [T, heads * K] of dtype f, out may equal x; table [*, K] f32. */
+    /* Rotary embedding (Su et al. 2021): elements j and j + K/2 of each head are rotated by the
+     * angle whose cosine is table[positions[t]][j] and whose sine is at [j + K/2]. inverse rotates
+     * in the other direction. x, out [T, heads * K] of dtype f, out may equal x; table [*, K]
+     * f32. */
     void (*rope)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                  const float *table, const int32_t *positions, int64_t tokens, int64_t heads,
                  int64_t head_dim, bool inverse);
-    /* out[t] = weight[ids[t]]; every id is in [0, V) (checked by the caller). */
+    /* out[t] = weight[ids[t]]. The caller has checked that every id is in [0, V). */
     void (*embedding)(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const void *weight,
                       fsdp_dtype w_dtype, const int32_t *ids, int64_t tokens, int64_t width);
     /* dw[ids[t]] += dy[t], in token order for each row; beta 0: dw [V, width] is zeroed first.
-     * Tokens of padding_idx are left out (-1: none). */
+     * Tokens with id padding_idx are skipped (-1: none). */
     void (*embedding_backward)(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
                                const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
                                int64_t width, int64_t vocab, int32_t padding_idx);
@@ -249,14 +257,14 @@ typedef struct fsdp_kernels {
     void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes);
     /* parts[i] [rows, part_bytes] = columns [i, i + 1) * part_bytes of x [rows, n * part_bytes];
-     * and back, where a part that is NULL counts as zeros. */
+     * and the inverse, where a NULL part is read as zeros. */
     void (*split_columns)(fsdp_kernel_context *c, void *const *parts, const void *x, int n,
                           int64_t rows, size_t part_bytes);
     void (*join_columns)(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
                          int64_t rows, size_t part_bytes);
-    /* out[i] = mean of rows [offsets[i], offsets[i + 1]) of x, added in order, 0 where there are
-     * none. offsets [n + 1] ascend from 0; out [n, width]. And its gradient, which is written for
-     * all rows below offsets[n]. */
+    /* out[i] = mean of rows [offsets[i], offsets[i + 1]) of x, added in order; 0 for an empty
+     * range. offsets [n + 1] ascend from 0; out [n, width]. Its backward writes all rows below
+     * offsets[n]. */
     void (*segment_mean)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                          const int32_t *offsets, int64_t n, int64_t width);
     void (*segment_mean_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
@@ -271,7 +279,7 @@ typedef struct fsdp_kernels {
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
                           float factor);
-    /* index of the largest value of each row, the first if several. */
+    /* Index of the largest value of each row; the first one if there are several. */
     void (*argmax)(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_dtype dtype,
                    int64_t rows, int64_t width);
 
@@ -285,20 +293,20 @@ typedef struct fsdp_kernels {
 
     /* --- sharding and optimizers (float32 gradients) --- */
     /* dst[n] f32 = scale * sum over sources of src[i][n] (dtype f), added as the aligned binary
-     * tree over i: ((0+1)+(2+3))+...; a level's odd last one moves up unchanged. dst may be a
+     * tree over i: ((0+1)+(2+3))+...; an odd last term of a level moves up unchanged. dst may be a
      * source. */
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
-    /* sums[r] = sum over row r of |x|^power, in double, in a fixed order; power > 0. INFINITY: the
-     * largest |x|. A NaN makes its row's sum NaN. */
+    /* sums[r] = sum over row r of |x|^power, in double, in a fixed order; power > 0. With power
+     * INFINITY, the largest |x|. A NaN makes its row's sum NaN. */
     void (*row_power_sums)(fsdp_kernel_context *c, double *sums, const void *x, fsdp_dtype dtype,
                            int64_t rows, int64_t width, double power);
-    /* x[i] = x[i] in [-limit, limit], limit >= 0; NaN stays. */
+    /* Clamp each x[i] to [-limit, limit], limit >= 0; NaN stays. */
     void (*clamp)(fsdp_kernel_context *c, float *x, float limit, int64_t n);
     void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *args);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
 
-    /* --- adafactor, in the order of a step --- */
+    /* --- Adafactor, in the order of a step --- */
     /* sums[r] over row r, and sums[j] over column j as the aligned binary tree over rows (see
      * tree_sum), of s = (grad * grad_scale)^2 + eps: s in float32, the sums in double. */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
@@ -319,10 +327,10 @@ typedef struct fsdp_kernels {
 /* --- the CPU's instance (src/kernels/cpu/table.c, context.c) --- */
 
 /* isa: "x86-64", "x86-64-v3", "x86-64-v4", or NULL for the best that this CPU has. x86-64-v4
- * multiplies bf16 in the way that is fastest on the CPU; "x86-64-v4+amx" does by AMX,
- * "x86-64-v4+bf16" by AVX512-BF16, "x86-64-v4+fma" widened to float32, "x86-64-v4+onednn" leaves
- * all matrix products to oneDNN. FSDP_ERR_UNSUPPORTED if the CPU lacks the one asked for. threads
- * >= 1. */
+ * multiplies bf16 in the way that is fastest on the CPU. A suffix fixes the way: "x86-64-v4+amx"
+ * uses AMX, "x86-64-v4+bf16" AVX512-BF16, "x86-64-v4+fma" widens to float32, "x86-64-v4+onednn"
+ * passes all matrix products to oneDNN. FSDP_ERR_UNSUPPORTED if the CPU lacks the requested one.
+ * threads >= 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
                                                   fsdp_kernel_context **context,
                                                   const fsdp_kernels **kernels);

@@ -1,16 +1,18 @@
 /* Adafactor as transformers.optimization.Adafactor computes it (Shazeer & Stern 2018).
  *
- * A parameter is so many rows of `cols` elements: a matrix is one of them, more dimensions are
- * several, a vector is rows of one element that has no column state. An update needs five numbers
- * of whole tensors, which come in two rounds of Note [Row sums], one gather each for all
- * parameters:
+ * A parameter is a number of rows of `cols` elements: a matrix has one set of rows, a tensor of
+ * more dimensions is several matrices, a vector is rows of one element without column state. An
+ * update needs five numbers of whole tensors. They come from two rounds of Note [Row sums] in
+ * row_sums.h, with one gather each for all parameters:
  *
- *     begin   sums over rows of p^2, of a matrix also of g^2 + eps by column, and of the new
- *             exp_avg_sq_row -- first gather -- RMS(p), exp_avg_sq_col, the mean of exp_avg_sq_row;
- *             so u can be computed, and sums over rows of u^2 -- second gather -- RMS(u)
- *     apply   u once more, and the step
+ *     begin    sums over rows of p^2, of the new exp_avg_sq_row, and for a matrix of g^2 + eps by
+ *              column;
+ *              first gather: RMS(p), exp_avg_sq_col, the mean of exp_avg_sq_row
+ *              with these u can be computed, and sums over rows of u^2;
+ *              second gather: RMS(u)
+ *     apply    u once more, and the step
  *
- * u is computed twice and never kept: it would be as large as the gradients. */
+ * u is computed twice and never kept, since it would be as large as the gradients. */
 #include <math.h>
 
 #include "src/base/alloc.h"
@@ -18,7 +20,7 @@
 #include "src/optim/row_sums.h"
 #include "src/tensor/tensor.h"
 
-enum { /* places of state_names */
+enum { /* indices of state_names */
     EXP_AVG,
     EXP_AVG_SQ_ROW,
     EXP_AVG_SQ_COL,
@@ -60,7 +62,7 @@ static fsdp_status check(const fsdp_optimizer_options *options)
     FSDP_TRY(fsdp_optimizer_check_range("adafactor", "eps2", o->eps2, (double)INFINITY));
     FSDP_TRY(
         fsdp_optimizer_check_range("adafactor", "weight_decay", o->weight_decay, (double)INFINITY));
-    if (!(o->beta1 < 1.0)) /* below 0: none */
+    if (!(o->beta1 < 1.0)) /* below 0: no first moment */
         return fsdp_error(FSDP_ERR_INVALID, "adafactor: beta1 is %g, not below 1", o->beta1);
     if (!(o->clip_threshold > 0.0))
         return fsdp_error(FSDP_ERR_INVALID, "adafactor: clip_threshold is %g, not above 0",
@@ -93,7 +95,7 @@ static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, int n
     }
 }
 
-/* transformers' _get_lr. */
+/* As _get_lr in transformers. */
 static double rate_of(const fsdp_adafactor_options *o, int64_t step, float rms)
 {
     double rate = o->lr, t = (double)step;
@@ -117,15 +119,16 @@ static double own_lr(const fsdp_optimizer_options *options, int64_t step, fsdp_t
 
 /* --- a step --- */
 
-/* A parameter as rows of `cols` elements, and what the step finds out about it. */
+/* A parameter as rows of `cols` elements, and the numbers of its step. */
 typedef struct part {
     const fsdp_step_item *item;
     const fsdp_adafactor_options *options;
-    int64_t n_matrices, rows, cols; /* on this rank; rows of one matrix */
+    int64_t n_matrices, rows, cols; /* n_matrices: on this rank; rows: of one matrix */
     int64_t numel;                  /* of the whole parameter */
-    bool is_vector, is_matrix;      /* of 1 dimension, of 2 */
+    bool is_vector, is_matrix;      /* 1 dimension; 2 dimensions */
     float rms;                      /* of the whole parameter */
-    float row_mean;                 /* is_matrix: of exp_avg_sq_row over the whole */
+    float row_mean;                 /* if is_matrix: mean of exp_avg_sq_row over the whole
+                                     * parameter */
     float divisor;                  /* max(1, RMS(u) / clip_threshold) */
 } part;
 
@@ -134,25 +137,26 @@ typedef struct work {
     part *parts;
     size_t n;
     float grad_scale;
-    fsdp_row_sum *first, *second; /* [n] of the two rounds */
+    fsdp_row_sum *first, *second; /* [n], for the two rounds */
     fsdp_row_sums moments, updates;
-    fsdp_tensor *row_values; /* F64, one for each row of a parameter */
-    fsdp_tensor *factors;    /* F32, of the rows of a matrix, then of its columns */
+    fsdp_tensor *row_values; /* F64, one value for each row of a parameter */
+    fsdp_tensor *factors;    /* F32, for the rows of a matrix, then for its columns */
 } work;
 
-/* Places of a matrix's numbers in the first round: its columns come last. A vector and whatever has
- * more than two dimensions has the first one. */
+/* Columns of a matrix's numbers in the first round; the sums of its columns come last. A vector and
+ * a tensor of more than two dimensions have only the first. */
 enum {
     PARAM_SQUARES,
     ROW_MEANS,
     COLUMNS
 };
 
-static void describe(const fsdp_step_item *item, part *p, fsdp_row_sum *first, fsdp_row_sum *second)
+static void describe_part(const fsdp_step_item *item, part *p, fsdp_row_sum *first,
+                          fsdp_row_sum *second)
 {
     const fsdp_tensor *local = item->local;
     const int64_t *shape = fsdp_parameter_shape(item->parameter);
-    int64_t inner = 1; /* rows in a row of dimension 0 */
+    int64_t inner = 1; /* rows of the matrices per row of dimension 0 */
     *p = (part){.item = item,
                 .options = &item->options->adafactor,
                 .n_matrices = 1,
@@ -183,7 +187,7 @@ static int64_t rows_of(const part *p)
     return p->n_matrices * p->rows;
 }
 
-/* transformers' _rms of a whole tensor from its sum of squares. */
+/* As _rms in transformers, from the sum of squares of a whole tensor. */
 static float rms_of(const part *p, double squares)
 {
     return p->numel ? (float)(sqrt(squares) / sqrt((double)p->numel)) : 0.0f;
@@ -225,7 +229,7 @@ static void put_columns(const work *w, size_t i)
     }
 }
 
-/* Columns of matrices that this rank has whole. */
+/* Averages the columns of matrices that are whole on this rank. */
 static void average_columns(const work *w, const part *p, double *sums)
 {
     const fsdp_kernels *k = w->device->kernels;
@@ -265,7 +269,7 @@ static fsdp_status put_moments(const work *w, size_t i)
     return FSDP_OK;
 }
 
-/* Every rank, also one without rows, keeps RMS and the columns of a matrix. */
+/* Every rank stores RMS and the columns of a matrix, even if it has no rows. */
 static fsdp_status take_moments(const work *w, size_t i)
 {
     part *p = &w->parts[i];
@@ -291,7 +295,7 @@ static float mean_of(const float *x, int64_t n)
     return (float)(sum / (double)n);
 }
 
-/* What the row factors of a matrix are divided by. Of one among several it is looked at here. */
+/* The divisor of a matrix's row factors. If a tensor has several matrices, it is computed here. */
 static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, float *mean)
 {
     *mean = p->is_matrix ? p->row_mean : 1.0f;
@@ -302,8 +306,10 @@ static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, fl
     return FSDP_OK;
 }
 
-/* The factors of a matrix's rows and columns (_approx_sq_grad), and all of `args` that u needs. */
-static fsdp_status factor(const work *w, const part *p, int64_t matrix, fsdp_adafactor_args *args)
+/* Computes the factors of a matrix's rows and columns (_approx_sq_grad), and sets all of `args`
+ * that u needs. */
+static fsdp_status compute_factors(const work *w, const part *p, int64_t matrix,
+                                   fsdp_adafactor_args *args)
 {
     const fsdp_kernels *k = w->device->kernels;
     const float *row_state = row_state_of(p) + matrix * p->rows;
@@ -332,7 +338,7 @@ static fsdp_status put_updates(const work *w, size_t i)
     void *seen;
     for (int64_t m = 0; m < p->n_matrices; m++) {
         fsdp_adafactor_args args;
-        FSDP_TRY(factor(w, p, m, &args));
+        FSDP_TRY(compute_factors(w, p, m, &args));
         w->device->kernels->adafactor_square_sums(w->device->context, values + m * p->rows, &args);
     }
     FSDP_TRY(fsdp_tensor_host(w->row_values, &seen));
@@ -344,11 +350,11 @@ static fsdp_status take_updates(const work *w, size_t i)
 {
     part *p = &w->parts[i];
     double ratio = (double)rms_of(p, w->second[i].total[0]) / p->options->clip_threshold;
-    p->divisor = ratio <= 1.0 ? 1.0f : (float)ratio; /* NaN stays */
+    p->divisor = ratio <= 1.0 ? 1.0f : (float)ratio; /* keeps NaN */
     return FSDP_OK;
 }
 
-/* --- the slots of the class --- */
+/* --- the functions of the class --- */
 
 static void end(void *arg)
 {
@@ -392,7 +398,7 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
     w->n = n;
     w->device = items[0].local->storage->device;
     for (size_t i = 0; i < n; i++)
-        describe(&items[i], &w->parts[i], &w->first[i], &w->second[i]);
+        describe_part(&items[i], &w->parts[i], &w->first[i], &w->second[i]);
     FSDP_TRY(create_scratch(w));
     FSDP_TRY(fsdp_row_sums_open(&w->moments, w->first, n, FSDP_REDUCE_SUM, w->device));
     return fsdp_row_sums_open(&w->updates, w->second, n, FSDP_REDUCE_SUM, w->device);
@@ -400,7 +406,7 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
 
 typedef fsdp_status round_fn(const work *w, size_t i);
 
-/* Averages are written before the parameter is. */
+/* The averages are written before the parameter. */
 static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 {
     const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);
@@ -411,8 +417,8 @@ static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
     return status;
 }
 
-/* One round: own rows in, one gather, totals out. */
-static fsdp_status gather(const work *w, fsdp_row_sums *sums, round_fn *put, round_fn *take)
+/* One round: store this rank's rows, gather once, take the totals. */
+static fsdp_status run_round(const work *w, fsdp_row_sums *sums, round_fn *put, round_fn *take)
 {
     bool computes = w->device->kernels;
     for (size_t i = 0; computes && i < w->n; i++) {
@@ -438,8 +444,8 @@ static fsdp_status begin(const fsdp_step_item *items, size_t n, float grad_scale
     *out = w;
     w->grad_scale = grad_scale;
     FSDP_TRY(open_work(items, n, w));
-    FSDP_TRY(gather(w, &w->moments, put_moments, take_moments));
-    return gather(w, &w->updates, put_updates, take_updates);
+    FSDP_TRY(run_round(w, &w->moments, put_moments, take_moments));
+    return run_round(w, &w->updates, put_updates, take_updates);
 }
 
 static fsdp_status apply(void *arg, size_t i)
@@ -453,7 +459,7 @@ static fsdp_status apply(void *arg, size_t i)
     for (int64_t m = 0; m < p->n_matrices; m++) {
         int64_t at = m * p->rows * p->cols;
         fsdp_adafactor_args args;
-        FSDP_TRY(factor(w, p, m, &args));
+        FSDP_TRY(compute_factors(w, p, m, &args));
         args.param = (char *)fsdp_tensor_ptr(local) + (size_t)at * fsdp_dtype_size(local->dtype);
         args.param_dtype = local->dtype;
         args.exp_avg = has_first_moment(o) ? state_of(p, EXP_AVG) + at : NULL;

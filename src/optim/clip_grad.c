@@ -1,8 +1,9 @@
-/* The global norm of gradients, with the same bits at any world size, and clipping by it or by
+/* The global norm of gradients, with the same bits at any world size, and clipping by norm or by
  * value.
  *
- * Every rank computes sums over its own rows of |x|^p, or their largest |x|; Note [Row sums] says
- * how they become those of whole tensors. Tensors are then added in the order of their names. */
+ * Every rank computes sums of |x|^p over its own rows, or their largest |x|. Note [Row sums] in
+ * row_sums.h describes how they are combined for whole tensors. Tensors are then added in the order
+ * of their names. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 
 typedef struct grad_norm {
     double type;                 /* p */
-    fsdp_named_parameter *named; /* [n] those with a gradient, by name */
+    fsdp_named_parameter *named; /* [n] parameters with a gradient, by name */
     fsdp_row_sum *items;         /* [n] */
     size_t n;
     fsdp_device *device; /* NULL: n is 0 */
@@ -35,13 +36,13 @@ static fsdp_tensor *grad_of(const grad_norm *norm, size_t i)
     return fsdp_parameter_grad(norm->named[i].parameter);
 }
 
-/* If not, no rank has a whole row: each sends one number for what it has. */
+/* If not, no rank has a whole row, and each rank contributes one number for its part. */
 static bool is_cut_by_rows(const fsdp_parameter *p)
 {
     return p->shard_dim == 0;
 }
 
-static fsdp_status collect(const fsdp_parameter_list *list, grad_norm *norm)
+static fsdp_status collect_gradients(const fsdp_parameter_list *list, grad_norm *norm)
 {
     norm->named = fsdp_calloc(list->n, sizeof *norm->named);
     norm->items = fsdp_calloc(list->n, sizeof *norm->items);
@@ -63,23 +64,23 @@ static fsdp_status collect(const fsdp_parameter_list *list, grad_norm *norm)
     return FSDP_OK;
 }
 
-/* *sum, and x of another row. */
-static void add(const grad_norm *norm, double *sum, double x)
+/* Adds x of another row to *sum, or takes the maximum. */
+static void add_to_norm(const grad_norm *norm, double *sum, double x)
 {
     if (!isinf(norm->type))
         *sum += x;
     else
-        *sum = x > *sum || isnan(x) ? x : *sum; /* a NaN stays */
+        *sum = x > *sum || isnan(x) ? x : *sum; /* keeps NaN */
 }
 
-/* rows[0] becomes that of n rows. */
+/* Combines n rows into rows[0]. */
 static void join_rows(const grad_norm *norm, double *rows, int64_t n)
 {
     for (int64_t r = 1; r < n; r++)
-        add(norm, &rows[0], rows[r]);
+        add_to_norm(norm, &rows[0], rows[r]);
 }
 
-/* `scratch` is for the rows of one tensor. */
+/* `scratch` has room for the rows of one tensor. */
 static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
                                 const fsdp_tensor *scratch)
 {
@@ -99,7 +100,7 @@ static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums
     return FSDP_OK;
 }
 
-static fsdp_status gather(const grad_norm *norm, fsdp_row_sums *sums)
+static fsdp_status gather_sums(const grad_norm *norm, fsdp_row_sums *sums)
 {
     int64_t most = 0;
     fsdp_tensor *rows;
@@ -112,7 +113,7 @@ static fsdp_status gather(const grad_norm *norm, fsdp_row_sums *sums)
     return status == FSDP_OK ? fsdp_row_sums_gather(sums) : status;
 }
 
-/* A tensor's sum, or its largest magnitude. On meta there is none: 0. */
+/* A tensor's sum, or its largest magnitude. On meta there is none, and the result is 0. */
 static double sum_of(const fsdp_row_sum *s)
 {
     return s->total ? s->total[0] : 0.0;
@@ -122,7 +123,7 @@ static void add_tensors(grad_norm *norm)
 {
     double sum = 0.0;
     for (size_t i = 0; i < norm->n; i++)
-        add(norm, &sum, sum_of(&norm->items[i]));
+        add_to_norm(norm, &sum, sum_of(&norm->items[i]));
     if (norm->type == 2.0)
         norm->total = sqrt(sum);
     else
@@ -137,7 +138,7 @@ static bool is_finite(const grad_norm *norm, const fsdp_parameter *p)
     return true;
 }
 
-/* Names the first of the list, in the model's order, where what follows is easier to see. */
+/* Names the first parameter in the model's order, which shows best where the problem began. */
 static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list *list)
 {
     if (isfinite(norm->total))
@@ -149,8 +150,8 @@ static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list
     return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is infinite");
 }
 
-/* `to_check`: what error_if_nonfinite names a bad one of; NULL: any norm will do. */
-static fsdp_status compute(grad_norm *norm, const fsdp_parameter_list *to_check)
+/* `to_check`: the parameters, for the message of error_if_nonfinite; NULL: no check. */
+static fsdp_status compute_norm(grad_norm *norm, const fsdp_parameter_list *to_check)
 {
     fsdp_row_sums sums = {0};
     if (!norm->n)
@@ -159,7 +160,7 @@ static fsdp_status compute(grad_norm *norm, const fsdp_parameter_list *to_check)
         fsdp_row_sums_open(&sums, norm->items, norm->n,
                            isinf(norm->type) ? FSDP_REDUCE_MAX : FSDP_REDUCE_SUM, norm->device);
     if (status == FSDP_OK)
-        status = gather(norm, &sums);
+        status = gather_sums(norm, &sums);
     if (status == FSDP_OK)
         add_tensors(norm);
     if (status == FSDP_OK && to_check)
@@ -191,12 +192,12 @@ fsdp_status fsdp_clip_grad_norm(const fsdp_parameter_list *parameters, double ma
         return fsdp_error(FSDP_ERR_INVALID, "clip_grad_norm: norm_type is %g, not above 0",
                           norm.type);
     fsdp_trace_begin(FSDP_TRACE_OPTIMIZER, "clip_grad_norm", NULL);
-    fsdp_status status = collect(parameters, &norm);
+    fsdp_status status = collect_gradients(parameters, &norm);
     if (status == FSDP_OK)
-        status = compute(&norm, o.error_if_nonfinite ? parameters : NULL);
+        status = compute_norm(&norm, o.error_if_nonfinite ? parameters : NULL);
     if (status == FSDP_OK) {
         double factor = max_norm / (norm.total + 1e-6);
-        factor = factor > 1.0 || isinf(max_norm) ? 1.0 : factor; /* NaN stays */
+        factor = factor > 1.0 || isinf(max_norm) ? 1.0 : factor; /* keeps NaN */
         if (total_norm)
             *total_norm = norm.total;
         if (scale)

@@ -1,4 +1,4 @@
-/* Which parameters weight decay is for. */
+/* Selects the parameters that weight decay applies to. */
 #include <ctype.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 #include "src/base/alloc.h"
 
-/* The dot-separated part [part, part + n): "norm", or something that ends in "_norm". */
+/* Whether the dot-separated part [part, part + n) is "norm" or ends in "_norm". */
 static bool is_norm(const char *part, size_t n)
 {
     static const char norm[] = "_norm";
@@ -43,7 +43,7 @@ static fsdp_status decays(const fsdp_named_parameter *named, bool *yes)
     return FSDP_OK;
 }
 
-static fsdp_status append(fsdp_parameter_list *list, const fsdp_named_parameter *named)
+static fsdp_status append_parameter(fsdp_parameter_list *list, const fsdp_named_parameter *named)
 {
     char *name = fsdp_strdup(named->name);
     if (!name)
@@ -52,8 +52,8 @@ static fsdp_status append(fsdp_parameter_list *list, const fsdp_named_parameter 
     return FSDP_OK;
 }
 
-static fsdp_status split(const fsdp_parameter_list *all, fsdp_parameter_list *decay,
-                         fsdp_parameter_list *no_decay)
+static fsdp_status split_parameters(const fsdp_parameter_list *all, fsdp_parameter_list *decay,
+                                    fsdp_parameter_list *no_decay)
 {
     decay->items = fsdp_calloc(all->n, sizeof *decay->items);
     no_decay->items = fsdp_calloc(all->n, sizeof *no_decay->items);
@@ -64,7 +64,7 @@ static fsdp_status split(const fsdp_parameter_list *all, fsdp_parameter_list *de
         if (!fsdp_parameter_requires_grad(all->items[i].parameter))
             continue;
         FSDP_TRY(decays(&all->items[i], &yes));
-        FSDP_TRY(append(yes ? decay : no_decay, &all->items[i]));
+        FSDP_TRY(append_parameter(yes ? decay : no_decay, &all->items[i]));
     }
     return FSDP_OK;
 }
@@ -74,7 +74,7 @@ fsdp_status fsdp_decay_parameters(fsdp_module *module, fsdp_parameter_list *deca
 {
     fsdp_parameter_list all, with = {0}, without = {0};
     FSDP_TRY(fsdp_module_parameters(module, false, &all));
-    fsdp_status status = split(&all, &with, &without);
+    fsdp_status status = split_parameters(&all, &with, &without);
     fsdp_parameter_list_free(&all);
     if (status != FSDP_OK) {
         fsdp_parameter_list_free(&with);

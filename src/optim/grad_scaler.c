@@ -1,5 +1,5 @@
-/* torch.amp.GradScaler, and ShardedGradScaler's agreement over ranks: a rank sees its own rows of
- * the gradients alone, so what one rank found is told to all. */
+/* torch.amp.GradScaler, with an all-reduce over ranks as in ShardedGradScaler: a rank sees only its
+ * own rows of the gradients, so all ranks must learn what one of them found. */
 #include <math.h>
 
 #include <fsdp/comm.h>
@@ -10,11 +10,12 @@
 
 typedef enum stage {
     STAGE_READY,    /* the next call is unscale or step */
-    STAGE_UNSCALED, /* since the last update */
+    STAGE_UNSCALED, /* unscaled since the last update */
     STAGE_STEPPED
 } stage;
 
-/* What the scaler knows of one optimizer since the last update; without one it is ready. */
+/* The scaler's state for one optimizer since the last update. An optimizer without an entry is
+ * ready. */
 typedef struct progress {
     const fsdp_optimizer *optimizer; /* borrowed until update */
     stage stage;
@@ -25,7 +26,8 @@ struct fsdp_grad_scaler {
     fsdp_grad_scaler_state state;
     fsdp_group *group; /* borrowed; NULL: the groups of the parameters */
     bool disabled;
-    progress *optimizers; /* [n_optimizers] of this round: torch's _per_optimizer_states */
+    progress *optimizers; /* [n_optimizers] since the last update: PyTorch's
+                           * _per_optimizer_states */
     size_t n_optimizers, cap;
 };
 
@@ -114,7 +116,7 @@ fsdp_status fsdp_grad_scaler_set_state(fsdp_grad_scaler *s, const fsdp_grad_scal
 
 /* --- unscale --- */
 
-/* *finite becomes false if an element is not. */
+/* Sets *finite to false if an element is not finite. */
 static fsdp_status unscale_tensor(fsdp_tensor *grad, float factor, bool *finite)
 {
     const fsdp_device *device = grad->storage->device;
@@ -131,7 +133,7 @@ static fsdp_status unscale_tensor(fsdp_tensor *grad, float factor, bool *finite)
     return FSDP_OK;
 }
 
-/* This rank's rows of all gradients. On meta there is nothing to find. */
+/* Unscales this rank's rows of all gradients. On meta there are no values. */
 static fsdp_status unscale_all(const fsdp_parameter_list *parameters, float factor, bool *finite)
 {
     for (size_t i = 0; i < parameters->n; i++) {
@@ -142,12 +144,12 @@ static fsdp_status unscale_all(const fsdp_parameter_list *parameters, float fact
     return FSDP_OK;
 }
 
-static fsdp_status tell(fsdp_group *group, float *found)
+static fsdp_status max_over_group(fsdp_group *group, float *found)
 {
     return group ? fsdp_all_reduce(group, found, 1, FSDP_DTYPE_F32, FSDP_REDUCE_MAX) : FSDP_OK;
 }
 
-/* Is parameter i the first of its group? */
+/* Whether parameter i is the first of its group. */
 static bool begins_group(const fsdp_parameter_list *parameters, size_t i)
 {
     const fsdp_group *group = fsdp_parameter_group(parameters->items[i].parameter);
@@ -157,18 +159,18 @@ static bool begins_group(const fsdp_parameter_list *parameters, size_t i)
     return true;
 }
 
-static fsdp_status agree(const fsdp_grad_scaler *s, const fsdp_parameter_list *parameters,
-                         float *found)
+static fsdp_status max_over_ranks(const fsdp_grad_scaler *s, const fsdp_parameter_list *parameters,
+                                  float *found)
 {
     if (s->group)
-        return tell(s->group, found);
+        return max_over_group(s->group, found);
     for (size_t i = 0; i < parameters->n; i++)
         if (begins_group(parameters, i))
-            FSDP_TRY(tell(fsdp_parameter_group(parameters->items[i].parameter), found));
+            FSDP_TRY(max_over_group(fsdp_parameter_group(parameters->items[i].parameter), found));
     return FSDP_OK;
 }
 
-/* Of this optimizer; valid until the next call. */
+/* The progress of this optimizer; valid until the next call. */
 static fsdp_status progress_of(fsdp_grad_scaler *s, const fsdp_optimizer *optimizer, progress **p)
 {
     size_t i = 0;
@@ -183,13 +185,13 @@ static fsdp_status progress_of(fsdp_grad_scaler *s, const fsdp_optimizer *optimi
     return FSDP_OK;
 }
 
-static fsdp_status unscale(const fsdp_grad_scaler *s, progress *p)
+static fsdp_status unscale_gradients(const fsdp_grad_scaler *s, progress *p)
 {
     const fsdp_parameter_list *parameters = fsdp_optimizer_parameters(p->optimizer);
     bool finite = true;
     FSDP_TRY(unscale_all(parameters, (float)(1.0 / s->state.scale), &finite));
     float found = finite ? 0.0f : 1.0f;
-    FSDP_TRY(agree(s, parameters, &found));
+    FSDP_TRY(max_over_ranks(s, parameters, &found));
     p->found_inf = found != 0.0f;
     p->stage = STAGE_UNSCALED;
     return FSDP_OK;
@@ -205,7 +207,7 @@ fsdp_status fsdp_grad_scaler_unscale(fsdp_grad_scaler *s, const fsdp_optimizer *
         return fsdp_error(FSDP_ERR_STATE,
                           "grad_scaler: unscale of this optimizer %s since the last update",
                           p->stage == STAGE_STEPPED ? "after its step" : "was called already");
-    return unscale(s, p);
+    return unscale_gradients(s, p);
 }
 
 /* --- step, update --- */
@@ -220,15 +222,15 @@ fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer
         return fsdp_error(FSDP_ERR_STATE, "grad_scaler: step of this optimizer was called already "
                                           "since the last update");
     if (p->stage == STAGE_READY)
-        FSDP_TRY(unscale(s, p));
+        FSDP_TRY(unscale_gradients(s, p));
     if (!p->found_inf)
         FSDP_TRY(fsdp_optimizer_step(optimizer, grad_scale));
     p->stage = STAGE_STEPPED;
     return FSDP_OK;
 }
 
-/* The scale is a float32 in torch; growth that overflows it is left out. */
-static void grow(fsdp_grad_scaler_state *state)
+/* In PyTorch the scale is a float32; growth that would overflow it is skipped. */
+static void grow_scale(fsdp_grad_scaler_state *state)
 {
     const float grown = (float)(state->scale * state->growth_factor);
     if (++state->growth_tracker < state->growth_interval)
@@ -238,8 +240,8 @@ static void grow(fsdp_grad_scaler_state *state)
         state->scale = (double)grown;
 }
 
-/* Are there optimizers, and has each one's gradients been looked at? */
-static bool knows_all(const fsdp_grad_scaler *s)
+/* Whether there are optimizers and all their gradients were checked. */
+static bool all_are_unscaled(const fsdp_grad_scaler *s)
 {
     bool all = s->n_optimizers > 0;
     for (size_t i = 0; i < s->n_optimizers; i++)
@@ -251,7 +253,7 @@ fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *s)
 {
     if (s->disabled)
         return FSDP_OK;
-    if (!knows_all(s))
+    if (!all_are_unscaled(s))
         return fsdp_error(FSDP_ERR_STATE, "grad_scaler: update without unscale or step before it");
     if (fsdp_grad_scaler_found_inf(s)) {
         const float less = (float)(s->state.scale * s->state.backoff_factor);
@@ -259,7 +261,7 @@ fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *s)
         if (less > 0.0f)
             s->state.scale = (double)less;
     } else {
-        grow(&s->state);
+        grow_scale(&s->state);
     }
     s->n_optimizers = 0;
     return FSDP_OK;

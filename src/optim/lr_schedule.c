@@ -43,7 +43,7 @@ fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *s)
     return FSDP_OK;
 }
 
-/* lr * gamma^n by n products, as StepLR comes to it: the same bits. */
+/* lr * gamma^n by n multiplications as in StepLR, so that the bits are the same. */
 static double stepped(double lr, double gamma, int64_t n)
 {
     for (int64_t i = 0; i < n && lr != 0.0 && gamma != 1.0; i++)
@@ -51,13 +51,13 @@ static double stepped(double lr, double gamma, int64_t n)
     return lr;
 }
 
-/* What of lr - min_lr is left at `at`: from 1 after warmup to 0 at the total. */
+/* The fraction of lr - min_lr that remains at `at`: from 1 after warmup to 0 at total_steps. */
 static double decay(const fsdp_lr_schedule *s, int64_t at)
 {
     const double pi = 3.14159265358979323846;
     if (at >= s->total_steps)
         return 0.0;
-    if (at <= s->warmup_steps) /* within a unit in which warmup ended */
+    if (at <= s->warmup_steps) /* within the unit in which warmup ended */
         return 1.0;
     double span = (double)(s->total_steps - s->warmup_steps);
     if (s->kind == FSDP_LR_LINEAR)

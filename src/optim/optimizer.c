@@ -1,11 +1,12 @@
-/* What all optimizers share: groups of parameters, state, and the walk over them in a step.
+/* The part that all optimizers share: groups of parameters, state, and the loop over parameters in
+ * a step.
  *
- * A step first looks at everything that can fail, so that a rank fails before it communicates; then
- * it updates parameter by parameter, with numbers of whole tensors if the algorithm needs any. Each
- * master is written between begin_write and end_write. A unit's masters may lie in one storage that
- * all ranks see, where this is one phase: parameters in a row that share a storage are written in
- * one, so that a unit costs one wait and not one for each parameter. The order is the same on all
- * ranks, and a rank without rows takes part. */
+ * A step first checks everything that can fail, so that a rank fails before it communicates. Then
+ * it updates parameter by parameter, with numbers of whole tensors if the algorithm needs any.
+ * Master weights are written between begin_write and end_write. The master weights of a unit may be
+ * in one storage that all ranks map, where a write is one phase. So consecutive parameters that
+ * share a storage are written in one phase, and a unit costs one wait instead of one for each
+ * parameter. The order is the same on all ranks, and a rank without rows takes part. */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@
 #include "src/tensor/offload.h"
 
 enum {
-    /* Elements of a bfloat16 master that are updated through float32 scratch at a time. */
+    /* Elements of a bfloat16 master weight that are updated at a time, through float32 scratch. */
     SCRATCH_ELEMENTS = 1 << 18
 };
 
@@ -38,7 +39,7 @@ struct fsdp_optimizer {
     size_t cap_list;
     entry *entries; /* [list.n] */
     size_t cap_entries;
-    fsdp_step_item *items; /* of the step under way: those with a gradient */
+    fsdp_step_item *items; /* those with a gradient in the current step */
     size_t n_items, cap_items;
 };
 
@@ -58,7 +59,7 @@ fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name, 
     return FSDP_OK;
 }
 
-static int64_t find(const fsdp_optimizer *o, const fsdp_parameter *p)
+static int64_t find_parameter(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
     for (size_t i = 0; i < o->list.n; i++)
         if (o->list.items[i].parameter == p)
@@ -66,7 +67,8 @@ static int64_t find(const fsdp_optimizer *o, const fsdp_parameter *p)
     return -1;
 }
 
-/* Where `class` needs whole rows, what trains is not sharded otherwise. */
+/* If `class` needs whole rows, parameters that are trained must not be sharded in another
+ * dimension. */
 static fsdp_status check_placement(const fsdp_optimizer_class *class,
                                    const fsdp_optimizer_options *options,
                                    const fsdp_named_parameter *p)
@@ -80,7 +82,7 @@ static fsdp_status check_placement(const fsdp_optimizer_class *class,
 
 static fsdp_status add_parameter(fsdp_optimizer *o, const fsdp_named_parameter *p, int group)
 {
-    if (find(o, p->parameter) >= 0)
+    if (find_parameter(o, p->parameter) >= 0)
         return fsdp_error(FSDP_ERR_INVALID, "parameter %s is in two parameter groups", p->name);
     if (!FSDP_GROW(o->list.items, o->cap_list, o->list.n + 1) ||
         !FSDP_GROW(o->entries, o->cap_entries, o->list.n + 1) ||
@@ -164,7 +166,7 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
 
 /* --- state --- */
 
-/* Of a state tensor, by the parameter's: returns its number of dimensions. */
+/* Shape of a state tensor, from the shape of its parameter. Returns its number of dimensions. */
 static int state_shape(fsdp_state_shape kind, int ndim, const int64_t *of,
                        int64_t shape[FSDP_MAX_DIMS])
 {
@@ -194,19 +196,19 @@ static fsdp_status check_state(const char *name, const fsdp_tensor *local, const
     if (state->ndim != ndim || memcmp(state->shape, want, (size_t)ndim * sizeof *want) != 0)
         return fsdp_error(FSDP_ERR_STATE,
                           "parameter %s: the optimizer's state is %s, this rank's rows are now %s: "
-                          "fully_shard comes before the first step",
+                          "call fully_shard before the first step",
                           name, fsdp_shape_text(state->ndim, state->shape, have),
                           fsdp_shape_text(local->ndim, local->shape, now));
     if (state->storage->device != local->storage->device)
         return fsdp_error(FSDP_ERR_STATE,
                           "parameter %s: the optimizer's state is on device %s, the parameter now "
-                          "on %s: fsdp_module_to_empty() comes before the first step",
+                          "on %s: call fsdp_module_to_empty() before the first step",
                           name, fsdp_device_name(state->storage->device),
                           fsdp_device_name(local->storage->device));
     return FSDP_OK;
 }
 
-/* Makes `state` lie over the ranks as `local` does. */
+/* Gives `state` the placements of `local`. */
 static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, fsdp_tensor *state)
 {
     if (!fsdp_is_dtensor(local) || kind == FSDP_STATE_SCALAR)
@@ -219,8 +221,8 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Zeros, offloaded with the parameter. What a whole step reads of all parameters at once stays: it
- * is small. */
+/* A state of zeros, offloaded with the parameter. State that a whole step reads of all parameters
+ * at once is not offloaded; it is small. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
@@ -270,8 +272,8 @@ static fsdp_status check_memory(const fsdp_optimizer *o, size_t i)
     return fsdp_error(FSDP_ERR_STATE, "parameter %s has no memory", o->list.items[i].name);
 }
 
-/* Checks one parameter that has a gradient, and makes its state. */
-static fsdp_status prepare(fsdp_optimizer *o, size_t i, fsdp_tensor *grad)
+/* Checks one parameter that has a gradient, and creates its state. */
+static fsdp_status prepare_parameter(fsdp_optimizer *o, size_t i, fsdp_tensor *grad)
 {
     const char *name = o->list.items[i].name;
     fsdp_parameter *p = o->list.items[i].parameter;
@@ -279,8 +281,9 @@ static fsdp_status prepare(fsdp_optimizer *o, size_t i, fsdp_tensor *grad)
     entry *e = &o->entries[i];
     FSDP_TRY(check_memory(o, i));
     if (local->dtype != FSDP_DTYPE_F32 && local->dtype != FSDP_DTYPE_BF16)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "parameter %s: a master of %s cannot be updated",
-                          name, fsdp_dtype_name(local->dtype));
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "parameter %s: master weights of %s cannot be updated", name,
+                          fsdp_dtype_name(local->dtype));
     FSDP_TRY(check_placement(o->class, &o->groups[e->group], &o->list.items[i]));
     FSDP_TRY(check_shapes(name, local, grad));
     FSDP_TRY(prepare_state(o, i, local));
@@ -300,14 +303,14 @@ static fsdp_status prepare_all(fsdp_optimizer *o)
     for (size_t i = 0; i < o->list.n; i++) {
         fsdp_tensor *grad = fsdp_optimizer_gradient(o->list.items[i].parameter);
         if (grad)
-            FSDP_TRY(prepare(o, i, grad));
+            FSDP_TRY(prepare_parameter(o, i, grad));
     }
     return FSDP_OK;
 }
 
-/* --- update by elements --- */
+/* --- element-wise update --- */
 
-/* Elements [begin, begin + n) through `scratch`: widened, updated, rounded. */
+/* Updates elements [begin, begin + n) through `scratch`: widened, updated, rounded. */
 static void update_widened(const fsdp_optimizer *o, const fsdp_step_item *item, fsdp_update u,
                            float *scratch)
 {
@@ -355,7 +358,8 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 
 /* --- a step --- */
 
-/* What the update of an item takes: grad_scale and scratch by elements, `work` of a whole step. */
+/* What an update needs: grad_scale and scratch if it is element-wise, `work` if it is a whole
+ * step. */
 typedef struct step {
     float grad_scale;
     fsdp_tensor *scratch;
@@ -381,7 +385,7 @@ static void end_step(const fsdp_optimizer *o, step *s)
     fsdp_tensor_release(s->scratch);
 }
 
-static fsdp_status update(fsdp_optimizer *o, size_t i, const step *s)
+static fsdp_status update_item(fsdp_optimizer *o, size_t i, const step *s)
 {
     const fsdp_step_item *item = &o->items[i];
     if (o->class->whole)
@@ -392,7 +396,7 @@ static fsdp_status update(fsdp_optimizer *o, size_t i, const step *s)
     return FSDP_OK;
 }
 
-/* One past the items from `begin` on that are used together: a unit's, or one alone. */
+/* One past the items from `begin` on that are used together: those of a unit, or a single one. */
 static size_t run_end(const fsdp_optimizer *o, size_t begin)
 {
     const void *key = fsdp_tensor_key(o->items[begin].local);
@@ -402,8 +406,9 @@ static size_t run_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Items that are used together become neighbours, in the order of the first of each: groups with
- * and without decay would else go through all units twice. Tensors that are alone stay. */
+/* Move items that are used together next to each other, in the order of the first of each.
+ * Otherwise groups with and without decay would go through all units twice. Tensors that share
+ * nothing stay in place. */
 static void group_items(fsdp_optimizer *o)
 {
     for (size_t i = 1; i < o->n_items; i++) {
@@ -415,7 +420,7 @@ static void group_items(fsdp_optimizer *o)
         while (to > 0 && fsdp_tensor_key(o->items[to - 1].local) != key)
             to--;
         if (to == 0)
-            continue; /* the first of its kind */
+            continue; /* the first with its key */
         memmove(&o->items[to + 1], &o->items[to], (i - to) * sizeof item);
         o->items[to] = item;
     }
@@ -456,19 +461,19 @@ static fsdp_status begin_item(fsdp_writing *writing, const fsdp_step_item *item)
     return fsdp_step_item_begin_state(item, FSDP_ALL_STATES);
 }
 
-/* Items [begin, end), which are used together; the next ones come in meanwhile. */
+/* Updates items [begin, end), which are used together, while the next ones are prefetched. */
 static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_writing *writing,
                               const step *s)
 {
     FSDP_TRY(begin_item(writing, &o->items[begin]));
     fsdp_status status = end < o->n_items ? prefetch(&o->items[end]) : FSDP_OK;
     if (status == FSDP_OK)
-        status = update(o, begin, s);
+        status = update_item(o, begin, s);
     for (size_t i = begin + 1; i < end && status == FSDP_OK; i++) {
         status = begin_item(writing, &o->items[i]);
         if (status != FSDP_OK)
             break;
-        status = update(o, i, s);
+        status = update_item(o, i, s);
         fsdp_step_item_end_state(&o->items[i], FSDP_ALL_STATES);
     }
     fsdp_step_item_end_state(&o->items[begin], FSDP_ALL_STATES);
@@ -531,7 +536,7 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* Of the first of its parameters that has taken a step. */
+/* The rate of the first of the group's parameters that has taken a step. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)
@@ -566,14 +571,14 @@ const fsdp_parameter_list *fsdp_optimizer_parameters(const fsdp_optimizer *o)
 
 int64_t fsdp_optimizer_steps(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
-    int64_t i = find(o, p);
+    int64_t i = find_parameter(o, p);
     return i < 0 ? 0 : o->entries[i].steps;
 }
 
 fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *o, const fsdp_parameter *p,
                                   const char *name)
 {
-    int64_t i = find(o, p);
+    int64_t i = find_parameter(o, p);
     for (int k = 0; i >= 0 && k < FSDP_MAX_OPTIMIZER_STATE && o->class->state_names[k]; k++)
         if (strcmp(o->class->state_names[k], name) == 0)
             return o->entries[i].state[k];
@@ -599,7 +604,7 @@ fsdp_status fsdp_optimizer_init_state(fsdp_optimizer *o)
 
 fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *o, const fsdp_parameter *p, int64_t steps)
 {
-    int64_t i = find(o, p);
+    int64_t i = find_parameter(o, p);
     if (i < 0 || steps < 0)
         return fsdp_error(FSDP_ERR_INVALID, "%lld steps of %s", (long long)steps,
                           i < 0 ? "a parameter that is not the optimizer's"
@@ -610,7 +615,7 @@ fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *o, const fsdp_parameter *p,
 
 int fsdp_optimizer_group_of(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
-    int64_t i = find(o, p);
+    int64_t i = find_parameter(o, p);
     return i < 0 ? -1 : o->entries[i].group;
 }
 

@@ -1,5 +1,5 @@
-/* Inside of optimizers: what they have in common is optimizer.c (groups, state, write guards,
- * masters that are not float32); an algorithm is a const table (adamw.c, sgd.c, adafactor.c). */
+/* The internals of optimizers. optimizer.c has what they share (groups, state, write guards, master
+ * weights that are not float32); an algorithm is a const table (adamw.c, sgd.c, adafactor.c). */
 #pragma once
 #include <fsdp/optim.h>
 
@@ -13,11 +13,11 @@ enum {
 typedef struct fsdp_update {
     const fsdp_device *device;
     int64_t n;
-    float *param; /* NULL: they lie in */
+    float *param; /* NULL: the parameter is in `halves` */
     fsdp_halves halves;
     float *state[FSDP_MAX_OPTIMIZER_STATE];
     const float *grad;
-    void *copy; /* the result is written here too, rounded to copy_dtype; or NULL */
+    void *copy; /* also receives the result, rounded to copy_dtype; or NULL */
     fsdp_dtype copy_dtype;
     int64_t step; /* of the parameter, from 1 */
     float grad_scale;
@@ -30,52 +30,54 @@ typedef union fsdp_optimizer_options {
 } fsdp_optimizer_options;
 
 /* A parameter that has a gradient, in one step; borrowed. `local`, `grad` and `state` were checked
- * and fit; elements of `state` are NULL where there is no such state. */
+ * to fit. Elements of `state` are NULL if there is no such state. */
 typedef struct fsdp_step_item {
     size_t index; /* in the optimizer's list */
     fsdp_parameter *parameter;
     const fsdp_optimizer_options *options; /* of its group */
     fsdp_tensor *local, *grad;
     fsdp_tensor *const *state; /* [FSDP_MAX_OPTIMIZER_STATE] */
-    int64_t step;              /* that is being taken, from 1 */
+    int64_t step;              /* the step being taken, from 1 */
 } fsdp_step_item;
 
-/* Shape of a state tensor, float32, by that of its parameter. It is sharded as the parameter is, if
- * it has dimension 0 in common with it. */
+/* The shape of a float32 state tensor, relative to its parameter's. If both have dimension 0 in
+ * common, the state is sharded as the parameter is. */
 typedef enum fsdp_state_shape {
     FSDP_STATE_NONE,    /* there is none */
     FSDP_STATE_SAME,    /* the parameter's */
     FSDP_STATE_ROWS,    /* without the last dimension */
-    FSDP_STATE_COLUMNS, /* without the last but one: whole on every rank for a matrix */
-    FSDP_STATE_SCALAR   /* no dimension: the same number on every rank */
+    FSDP_STATE_COLUMNS, /* without the last dimension but one; for a matrix, whole on every rank */
+    FSDP_STATE_SCALAR   /* no dimension; the same number on every rank */
 } fsdp_state_shape;
 
-/* A step comes in one of two kinds. `update` needs an element and its state: optimizer.c hands it
+/* There are two kinds of step. `update` needs only an element and its state: optimizer.c passes it
  * any part of this rank's rows. `whole` needs numbers of whole tensors. */
 typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
     fsdp_status (*check)(const fsdp_optimizer_options *options);
-    /* Of state k of a parameter of ndim dimensions. */
+    /* The shape of state k for a parameter of ndim dimensions. */
     fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, int ndim, int k);
-    double *(*lr)(fsdp_optimizer_options *options); /* NULL: the optimizer has a rate of its own */
-    /* That rate, in the latest step of a parameter. Unused if lr never gives NULL. */
+    double *(*lr)(fsdp_optimizer_options *options); /* returns NULL if the optimizer computes its
+                                                     * own rate */
+    /* That rate, in the latest step of a parameter. Unused if lr never returns NULL. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
     void (*update)(const fsdp_optimizer_options *options, const fsdp_update *u);
-    const struct fsdp_whole_step *whole; /* NULL: update */
+    const struct fsdp_whole_step *whole; /* NULL: `update` is used */
 } fsdp_optimizer_class;
 
-/* begin once for all items: collective, may change states that it begins to write, not parameters;
- * what it allocates comes first, so that nothing has changed when memory is short. apply for each
- * in turn, while its storage is open for writing. end accepts what a failed begin left. */
+/* begin is called once for all items. It is collective. It may change states, which it begins to
+ * write, but not parameters. It allocates memory first, so that nothing has changed when memory is
+ * short. apply is called for each item in turn, while its storage is open for writing. end accepts
+ * what a failed begin left. */
 typedef struct fsdp_whole_step {
     fsdp_status (*begin)(const fsdp_step_item *items, size_t n, float grad_scale, void **work);
     fsdp_status (*apply)(void *work, size_t i);
     void (*end)(void *work);
 } fsdp_whole_step;
 
-/* Write the states k of an item whose bit 1 << k is set. */
+/* Write those states k of an item whose bit 1 << k is set. */
 static const unsigned FSDP_ALL_STATES = (1u << FSDP_MAX_OPTIMIZER_STATE) - 1;
 FSDP_MUST_CHECK fsdp_status fsdp_step_item_begin_state(const fsdp_step_item *item, unsigned which);
 void fsdp_step_item_end_state(const fsdp_step_item *item, unsigned which);
@@ -88,15 +90,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
                                                      fsdp_optimizer *optimizer,
                                                      const fsdp_parameter_list *parameters,
                                                      const fsdp_optimizer_options *options);
-/* For check: FSDP_ERR_INVALID unless value is finite and >= 0, and below `below`. */
+/* For `check`: FSDP_ERR_INVALID unless value is finite and >= 0, and below `below`. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
-/* The gradient that a step or clipping uses: NULL for a parameter that is frozen or has none. */
+/* The gradient that a step or clipping uses; NULL for a parameter that is frozen or has none. */
 fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *parameter);
-/* The group of a parameter, -1 if it has none; and a group's options, NULL if there is no such
+/* The group of a parameter, -1 if it has none; the options of a group, NULL if there is no such
  * group. */
 int fsdp_optimizer_group_of(const fsdp_optimizer *optimizer, const fsdp_parameter *parameter);
 fsdp_optimizer_options *fsdp_optimizer_group_options(fsdp_optimizer *optimizer, int group);
-/* Are they within the algorithm's bounds? */
+/* Fails unless the options are within the algorithm's bounds. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_options(const fsdp_optimizer *optimizer,
                                                          const fsdp_optimizer_options *options);

@@ -1,4 +1,4 @@
-/* See Note [Row sums]. */
+/* See row_sums.h. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ enum {
 
 int64_t fsdp_row_segment_end(int64_t begin, int64_t end)
 {
-    int64_t size = begin & -begin; /* what divides begin; 0 is divided by all */
+    int64_t size = begin & -begin; /* the largest power of two that divides begin; 0 for begin 0 */
     if (!size)
         size = INT64_C(1) << 62;
     while (size > end - begin)
@@ -39,7 +39,7 @@ static void rows_of_rank(const fsdp_row_sum *s, int rank, int64_t *begin, int64_
     *end *= s->inner;
 }
 
-/* Numbers that each rank sends for it: those of the rank that has most segments. */
+/* How many numbers each rank sends for the item: as many as the rank with most segments needs. */
 static int64_t numbers_sent(const fsdp_row_sum *s)
 {
     int64_t most = 0;
@@ -52,16 +52,16 @@ static int64_t numbers_sent(const fsdp_row_sum *s)
     return most * s->width;
 }
 
-static double join(fsdp_reduce_op op, double left, double right)
+static double join_two(fsdp_reduce_op op, double left, double right)
 {
     if (op == FSDP_REDUCE_SUM)
         return left + right;
-    return right > left || isnan(right) ? right : left; /* a NaN on the left stays */
+    return right > left || isnan(right) ? right : left; /* keeps a NaN on the left */
 }
 
 /* --- memory --- */
 
-/* Is it the first item of its group? */
+/* Whether item i is the first of its group. */
 static bool begins_group(const fsdp_row_sums *sums, size_t i)
 {
     for (size_t k = 0; k < i; k++)
@@ -79,8 +79,8 @@ static int64_t numbers_of_group(const fsdp_row_sums *sums, const fsdp_group *gro
     return n;
 }
 
-/* What is sent lies group by group, each in one piece. */
-static void place(fsdp_row_sums *sums, double *own, double *totals)
+/* The numbers that are sent are contiguous for each group. */
+static void assign_places(fsdp_row_sums *sums, double *own, double *totals)
 {
     for (size_t first = 0; first < sums->n; first++) {
         if (!begins_group(sums, first))
@@ -122,7 +122,7 @@ fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t 
         return FSDP_OK;
     memset(own, 0, (size_t)sent * sizeof *own);
     sums->gathered = own + sent;
-    place(sums, own, sums->gathered + gathered);
+    assign_places(sums, own, sums->gathered + gathered);
     return FSDP_OK;
 }
 
@@ -134,12 +134,12 @@ void fsdp_row_sums_close(fsdp_row_sums *sums)
 
 /* --- adding up --- */
 
-/* Of a segment: n is a power of two. */
+/* Sum of a segment; n is a power of two. */
 static double sum_segment(fsdp_reduce_op op, const double *rows, int64_t n)
 {
     if (n == 1)
         return rows[0];
-    return join(op, sum_segment(op, rows, n / 2), sum_segment(op, rows + n / 2, n / 2));
+    return join_two(op, sum_segment(op, rows, n / 2), sum_segment(op, rows + n / 2, n / 2));
 }
 
 void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, const double *rows)
@@ -152,8 +152,9 @@ void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, c
     }
 }
 
-/* Segments in the order of rows, joined where two make a larger one, as carrying when one counts.
- * `parts`: what each rank sent for the column, `stride` from rank to rank. */
+/* Joins segments in the order of rows: two of equal size become a larger one, as in carrying when
+ * counting in binary. `parts` is what each rank sent for the column, `stride` numbers from rank to
+ * rank. */
 static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const double *parts,
                             int64_t stride)
 {
@@ -170,17 +171,18 @@ static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const doub
             sum[depth] = *part;
             size[depth++] = e - b;
             for (; depth > 1 && size[depth - 2] == size[depth - 1]; depth--) {
-                sum[depth - 2] = join(op, sum[depth - 2], sum[depth - 1]);
+                sum[depth - 2] = join_two(op, sum[depth - 2], sum[depth - 1]);
                 size[depth - 2] *= 2;
             }
         }
     }
     for (; depth > 1; depth--)
-        sum[depth - 2] = join(op, sum[depth - 2], sum[depth - 1]);
+        sum[depth - 2] = join_two(op, sum[depth - 2], sum[depth - 1]);
     return depth ? sum[0] : 0.0;
 }
 
-/* Totals of the items of a group from `gathered`, `stride` numbers of each rank. */
+/* Computes the totals of a group's items from `gathered`, which has `stride` numbers of each
+ * rank. */
 static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const double *gathered,
                        int64_t stride)
 {
@@ -197,7 +199,7 @@ static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const
 fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums)
 {
     void *memory;
-    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory)); /* kernels may have filled in own */
+    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory)); /* kernels may have written to own */
     if (!memory)
         return FSDP_OK;
     for (size_t i = 0; i < sums->n; i++) {

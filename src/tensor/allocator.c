@@ -1,5 +1,6 @@
-/* See allocator.h. Blocks of an arena form a list in address order; free ones are also in one
- * list of their side, searched for the smallest that fits (a few hundred entries at most). */
+/* See allocator.h. The blocks of an arena form a list in address order. Free blocks are also in the
+ * free list of their side, which is searched for the smallest that fits (a few hundred entries at
+ * most). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 enum {
     ALIGNMENT = 64
 };
-static const size_t ARENA_BYTES = (size_t)64 << 30; /* of addresses */
+static const size_t ARENA_BYTES = (size_t)64 << 30; /* addresses, not memory */
 static const size_t SMALL_ARENA_BYTES = (size_t)64 << 20;
 static const size_t GROWTH_BYTES = (size_t)1 << 20;
 static const size_t SMALL_BYTES = (size_t)16 << 10;
@@ -33,40 +34,41 @@ typedef struct side side;
 struct fsdp_block {
     side *of;
     char *data;
-    size_t bytes;     /* of the block, a multiple of ALIGNMENT */
+    size_t bytes;     /* a multiple of ALIGNMENT */
     size_t requested; /* what the caller asked for */
     fsdp_tag tag;
     bool free;
     fsdp_block *left, *right;          /* neighbours in the arena */
-    fsdp_block *free_prev, *free_next; /* in the allocator's list while free */
+    fsdp_block *free_prev, *free_next; /* in the side's list while free */
 };
 
-/* A range of addresses, of which a part in the middle is memory and grows at either end. */
+/* A range of addresses. A part in the middle is memory, which grows at either end. */
 typedef struct arena {
     char *base;
-    size_t bytes;             /* addresses */
-    size_t begin, end;        /* memory: bytes [begin, end) of them */
+    size_t bytes;             /* size of the address range */
+    size_t begin, end;        /* memory: bytes [begin, end) of the range */
     fsdp_block *first, *last; /* NULL while there is no memory; first is never merged away */
 } arena;
 
-/* Blocks that take each other's place, and no others'. */
+/* A set of arenas. A block is reused only within its side. */
 struct side {
     fsdp_block free_list; /* sentinel */
-    arena *arenas;        /* the last one grows */
+    arena *arenas;        /* only the last one grows */
     size_t n_arenas, cap_arenas;
 };
 
 /* Note [What lasts] in allocator.h. */
 enum {
-    PASSING, /* what a step makes and drops, and what is there before it */
+    PASSING, /* allocated and freed within a step, or allocated before the first one */
     LASTING,
-    SMALL, /* likewise: a loss that stays is no reason not to join what is around it */
+    SMALL, /* short-lived and small: kept apart so that a loss that is kept does not keep its
+            * neighbours from coalescing */
     SIDES
 };
 
 struct fsdp_allocator {
     bool meta;
-    void (*wait)(void *arg); /* NULL: nobody else is at its memory */
+    void (*wait)(void *arg); /* NULL: no kernel can still be using its memory */
     void *wait_arg;
     int64_t limit;
     fsdp_memory_stats stats;
@@ -124,7 +126,7 @@ void fsdp_allocator_destroy(fsdp_allocator *a)
     fsdp_free(a);
 }
 
-static void count(fsdp_memory_stats *stats, fsdp_tag tag, int64_t bytes)
+static void count_allocated(fsdp_memory_stats *stats, fsdp_tag tag, int64_t bytes)
 {
     stats->allocated += bytes;
     stats->tag_allocated[tag] += bytes;
@@ -182,21 +184,21 @@ static fsdp_block *highest_fit(const side *s, size_t wanted)
     return best;
 }
 
-/* With room below and above for what follows the first `wanted` bytes. */
+/* Leaves room for growth below and above the first `wanted` bytes. */
 static arena empty_arena(char *base, size_t bytes, size_t wanted)
 {
     const size_t begin = (bytes - wanted) / 2 / GROWTH_BYTES * GROWTH_BYTES;
     return (arena){.base = base, .bytes = bytes, .begin = begin, .end = begin};
 }
 
-/* Where nothing is ever read, numbers will do for addresses. */
+/* Meta memory is never accessed, so numbers serve as addresses. */
 static char *meta_base(const side *s)
 {
     const arena *last = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     return (char *)(last ? (uintptr_t)last->base + last->bytes : GROWTH_BYTES);
 }
 
-/* Addresses cost nothing; where they are limited (ulimit -v), fewer are taken. */
+/* Reserving addresses costs nothing; where they are limited (ulimit -v), reserve fewer. */
 static fsdp_status add_arena(side *s, bool meta, size_t usual, size_t wanted)
 {
     if (!FSDP_GROW(s->arenas, s->cap_arenas, s->n_arenas + 1))
@@ -228,7 +230,8 @@ static fsdp_status open_memory(fsdp_allocator *a, char *data, size_t bytes)
     return FSDP_OK;
 }
 
-/* `bytes` more of memory at the end of the arena, as a free block or as more of the last one. */
+/* Add `bytes` of memory at the end of the arena: extends the last block if that is free, else makes
+ * a new free block. */
 static fsdp_status grow_up(fsdp_allocator *a, side *s, arena *at, size_t bytes)
 {
     const bool extends = at->last && at->last->free;
@@ -257,7 +260,7 @@ static fsdp_status grow_up(fsdp_allocator *a, side *s, arena *at, size_t bytes)
     return FSDP_OK;
 }
 
-/* `bytes` more of memory before the first block, which is free. */
+/* Add `bytes` of memory before the first block, which is free. */
 static fsdp_status grow_down(fsdp_allocator *a, arena *at, size_t bytes)
 {
     FSDP_TRY(open_memory(a, at->base + at->begin - bytes, bytes));
@@ -272,11 +275,11 @@ static size_t free_bytes(const fsdp_block *b)
     return b && b->free ? b->bytes : 0;
 }
 
-/* A free block of `wanted` bytes at that end of the last arena where less is missing. What belongs
- * high goes low only where that saves half of it: all that is dropped above it could not join what
- * is below. */
-static fsdp_status grow(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
-                        fsdp_block **block)
+/* Make a free block of `wanted` bytes at the end of the last arena that needs less new memory. A
+ * block that belongs high goes low only if that saves at least half of it, because the blocks freed
+ * above it could then not coalesce with those below. */
+static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
+                              fsdp_block **block)
 {
     arena *at = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     const size_t low = at ? free_bytes(at->first) : 0, high = at ? free_bytes(at->last) : 0;
@@ -308,9 +311,9 @@ static arena *arena_of(side *s, const fsdp_block *b)
     return &s->arenas[i];
 }
 
-/* `wanted` bytes of a block that is out of the free list: its begin, or its end. The rest is for
- * others if it is worth a block. */
-static fsdp_block *cut(side *s, fsdp_block *b, size_t wanted, bool end)
+/* Take `wanted` bytes from the beginning or the end of a block that is out of the free list. The
+ * rest becomes a free block unless it is too small. */
+static fsdp_block *split_block(side *s, fsdp_block *b, size_t wanted, bool end)
 {
     if (b->bytes - wanted < 512)
         return b;
@@ -350,8 +353,8 @@ static fsdp_status alloc_alone(fsdp_allocator *a, size_t wanted, fsdp_block **bl
     return FSDP_OK;
 }
 
-static fsdp_status alloc_on(fsdp_allocator *a, int of, size_t bytes, fsdp_tag tag,
-                            fsdp_block **block, void **data)
+static fsdp_status alloc_from_side(fsdp_allocator *a, int of, size_t bytes, fsdp_tag tag,
+                                   fsdp_block **block, void **data)
 {
     side *s = &a->sides[of == PASSING && bytes <= SMALL_BYTES ? SMALL : of];
     if (a->limit && a->stats.allocated + (int64_t)bytes > a->limit)
@@ -366,13 +369,13 @@ static fsdp_status alloc_on(fsdp_allocator *a, int of, size_t bytes, fsdp_tag ta
         const bool end = s == &a->sides[PASSING] && tag == FSDP_TAG_GRAD;
         b = end ? highest_fit(s, wanted) : best_fit(s, wanted);
         if (!b)
-            FSDP_TRY(grow(a, s, wanted, end, &b));
+            FSDP_TRY(grow_arena(a, s, wanted, end, &b));
         free_list_remove(b);
-        b = cut(s, b, wanted, end);
+        b = split_block(s, b, wanted, end);
     }
     b->requested = bytes;
     b->tag = tag;
-    count(&a->stats, tag, (int64_t)bytes);
+    count_allocated(&a->stats, tag, (int64_t)bytes);
     *block = b;
     *data = a->meta ? NULL : b->data;
     return FSDP_OK;
@@ -381,13 +384,13 @@ static fsdp_status alloc_on(fsdp_allocator *a, int of, size_t bytes, fsdp_tag ta
 fsdp_status fsdp_allocator_alloc(fsdp_allocator *a, size_t bytes, fsdp_tag tag, fsdp_block **block,
                                  void **data)
 {
-    return alloc_on(a, PASSING, bytes, tag, block, data);
+    return alloc_from_side(a, PASSING, bytes, tag, block, data);
 }
 
 fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_tag tag,
                                          fsdp_block **block, void **data)
 {
-    return alloc_on(a, LASTING, bytes, tag, block, data);
+    return alloc_from_side(a, LASTING, bytes, tag, block, data);
 }
 
 /* Join b with its right neighbour; both are out of the free list. */
@@ -407,7 +410,7 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
 {
     if (!b)
         return;
-    count(&a->stats, b->tag, -(int64_t)b->requested);
+    count_allocated(&a->stats, b->tag, -(int64_t)b->requested);
     if (BLOCK_IS_ALONE) {
         count_reserved(&a->stats, -(int64_t)b->bytes);
         if (a->wait)
@@ -431,7 +434,7 @@ void fsdp_allocator_free(fsdp_allocator *a, fsdp_block *b)
 
 void fsdp_allocator_account(fsdp_allocator *a, fsdp_tag tag, int64_t bytes)
 {
-    count(&a->stats, tag, bytes);
+    count_allocated(&a->stats, tag, bytes);
     count_reserved(&a->stats, bytes);
 }
 

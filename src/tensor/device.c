@@ -119,7 +119,7 @@ fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst, const void
     return FSDP_OK;
 }
 
-/* --- what it has and can --- */
+/* --- rates and memory --- */
 
 fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m, int64_t n,
                                   int64_t k, double seconds, double *gflops)

@@ -1,27 +1,29 @@
 /* A device: kernels, their context, a stream and an allocator. One per rank.
  *
- * Note [Streams]. Kernels are started in the order of the calls and run in that order, but when
- * they run is the device's business: on the CPU before the call returns, on others later, as in
- * CUDA. The whole program above src/kernels and src/tensor/device_* is written for "later":
+ * Note [Streams]. Kernels run in the order in which they were started. On the CPU they run before
+ * the call returns; on other devices they may run later, as in CUDA. All code above src/kernels and
+ * src/tensor/device_* is written for "later":
  *
- * - What a kernel is told belongs to the caller again when the call returns: structs of arguments,
- *   arrays of pointers and arrays in host memory (ids, positions, labels, offsets, rows) have been
- *   copied.
- * - Elements of tensors are the device's. fsdp_tensor_ptr() is an address for kernels alone. The
- *   host looks through fsdp_tensor_data(), which waits for all that was started (every device's
- *   memory has one address on both sides), and what it got is good until the next kernel that
- *   writes there. Scalars and sums of rows come by fsdp_device_to_host(); what the host has goes in
- *   by fsdp_device_from_host() and fsdp_device_memset(), which are in the order of kernels.
- * - Memory may go back to the allocator at any time: who gets it next is behind in the stream, too.
- *   But nothing else is in that order. Before memory is given to another rank (the end of a phase,
- *   a collective), to a thread, to a file or to the heap, there is a wait: the rank's own,
- *   fsdp_device_synchronize(), or an event, for which that thread waits while the rank goes on.
- *   Around kernels that take memory of another device both wait: fsdp_devices_meet().
- * - A kernel that fails later is told by the next wait, and by all after it: as with CUDA, the
- *   device is of no use from there on. What was computed in between is not to be looked at, and
- *   fsdp_tensor_data() gives NULL.
+ * - The arguments of a kernel belong to the caller again when the call returns: structs of
+ *   arguments, arrays of pointers and arrays in host memory (ids, positions, labels, offsets, rows)
+ *   have been copied.
+ * - The elements of tensors belong to the device. fsdp_tensor_ptr() is an address for kernels
+ *   alone. The host reads through fsdp_tensor_data(), which waits for all that was started. (The
+ *   memory of every device has one address on both sides.) That pointer is valid until the next
+ *   kernel that writes there. Scalars and sums of rows are copied out by fsdp_device_to_host(). The
+ *   host copies data in by fsdp_device_from_host() and fsdp_device_memset(), which are ordered with
+ *   kernels.
+ * - Memory may be returned to the allocator at any time, since its next user comes later in the
+ *   stream. Nothing else has that order. Before memory is given to another rank (the end of a
+ *   phase, a collective), to a thread, to a file or to the heap, there must be a wait. Either the
+ *   rank itself waits, fsdp_device_synchronize(), or the other thread waits for an event while the
+ *   rank continues. Before and after a kernel that uses memory of another device, both devices
+ *   wait: fsdp_devices_meet().
+ * - If a kernel fails later, the next wait and all waits after it return the error. As with CUDA,
+ *   the device is unusable from then on: results computed in between must not be used, and
+ *   fsdp_tensor_data() returns NULL.
  *
- * Results depend neither on the device's delays nor on how many waits there are. */
+ * Results depend neither on the device's delays nor on the number of waits. */
 #pragma once
 #include <string.h>
 
@@ -32,21 +34,22 @@
 #include "src/kernels/kernels.h"
 #include "src/tensor/allocator.h"
 
-/* What differs between devices, beside their kernels. Slots of the stream may be NULL, together:
- * kernels have run when they return. */
+/* What differs between devices besides their kernels. The functions of the stream are all NULL if
+ * kernels have run when their call returns. */
 typedef struct fsdp_device_ops {
-    const char *name; /* of fsdp_device_options, --device and $FSDP_DEVICE */
-    /* Sets allocator, kernels and context; close() accepts what a failed open() left behind.
-     * threads is at least 1, isa may be NULL: the best. */
+    const char *name; /* for fsdp_device_options, --device and $FSDP_DEVICE */
+    /* Sets allocator, kernels and context. threads is at least 1; isa NULL is the best one. close()
+     * accepts what a failed open() left. */
     fsdp_status (*open)(fsdp_device *device, int threads, const char *isa);
     void (*close)(fsdp_device *device);
     bool (*is_bf16_supported)(const fsdp_device *device);
-    /* Best rate of a product, GFLOP/s: fsdp_device_gemm_rate(). NULL: it has none. */
+    /* Best rate of a matrix product, GFLOP/s: fsdp_device_gemm_rate(). NULL: not measured. */
     fsdp_status (*gemm_rate)(fsdp_device *device, const fsdp_gemm_args *product, double seconds,
                              double *gflops);
     /* The stream. @{ */
     fsdp_status (*synchronize)(const fsdp_device *device);
-    /* Behind all that was started so far. Where memory is short it waits, and returns NULL. */
+    /* Records an event that is reached when all that was started so far has run. If there is no
+     * memory for one, it waits instead and returns NULL. */
     fsdp_event *(*event_record)(const fsdp_device *device);
     void (*from_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     void (*memset)(const fsdp_device *device, void *dst, int byte, size_t bytes);
@@ -64,14 +67,14 @@ struct fsdp_device {
     const fsdp_kernels *kernels;  /* NULL on meta: shapes and memory are counted, nothing runs */
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;
-    struct fsdp_offload
-        *offload; /* borrowed from the units in it: offload.h; NULL: there are none */
+    struct fsdp_offload *offload; /* borrowed from its units, offload.h; NULL if there are none */
 };
 
-/* Copy out once all that was started has run; dst has the bytes on return. */
+/* Wait for all that was started, then copy `bytes` bytes to `dst` in host memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst,
                                                 const void *src, size_t bytes);
-/* Copy in, behind what was started; src is the caller's again on return. No effect for 0 bytes. */
+/* Copy from host memory, in the order of kernels. `src` may be reused on return. No effect for 0
+ * bytes. */
 static inline void fsdp_device_from_host(const fsdp_device *device, void *dst, const void *src,
                                          size_t bytes)
 {
@@ -80,7 +83,7 @@ static inline void fsdp_device_from_host(const fsdp_device *device, void *dst, c
     else if (bytes)
         memcpy(dst, src, bytes);
 }
-/* In the order of kernels, too. */
+/* Also in the order of kernels. */
 static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int byte, size_t bytes)
 {
     if (bytes && device->ops->memset)
@@ -89,23 +92,24 @@ static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int 
         memset(dst, byte, bytes);
 }
 
-/* Before and after kernels of one device that take the other's memory, which is in the order of
- * neither stream. No effect if they are the same. */
+/* Call before and after kernels of one device that use memory of the other: neither stream orders
+ * such accesses. No effect if both are the same device. */
 FSDP_MUST_CHECK fsdp_status fsdp_devices_meet(const fsdp_device *a, const fsdp_device *b);
 
-/* The caller's; behind all that was started so far. */
+/* An event that is reached when all that was started so far has run, owned by the caller; NULL if
+ * it has run already. */
 static inline fsdp_event *fsdp_device_record(const fsdp_device *device)
 {
     return device->ops->event_record ? device->ops->event_record(device) : NULL;
 }
 
-/* Best rate of matrix products for one thread of this device, GFLOP/s, measured on an m x n x k
- * product for about `seconds`, in memory of the device's allocator. */
+/* Best rate of matrix products on one thread of this device, GFLOP/s. It is measured on an m x n x
+ * k product for about `seconds`, in memory of the device's allocator. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m,
                                                   int64_t n, int64_t k, double seconds,
                                                   double *gflops);
 
-/* Memory by purpose into the thread's trace, if there is one. */
+/* Add memory by purpose to the thread's trace, if there is one. */
 static inline void fsdp_device_trace_memory(const fsdp_device *device)
 {
     if (fsdp_trace_current)

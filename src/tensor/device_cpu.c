@@ -1,4 +1,4 @@
-/* The CPU: kernels have run when they return, so there is no stream. */
+/* The CPU device. Kernels have run when their call returns, so there is no stream. */
 #include "src/kernels/cpu/product.h"
 #include "src/tensor/device.h"
 

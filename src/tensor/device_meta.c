@@ -1,4 +1,5 @@
-/* No data: operations compute shapes and the allocator counts, and nothing runs. */
+/* The meta device has no data: operations compute shapes, the allocator counts, and no kernel runs.
+ */
 #include "src/tensor/device.h"
 
 static fsdp_status meta_open(fsdp_device *device, int threads, const char *isa)

@@ -7,12 +7,14 @@
 #include "src/base/assert.h"
 
 struct fsdp_halved {
-    fsdp_halves halves; /* hi borrowed, NULL on meta or once it is empty; the others in */
+    fsdp_halves halves; /* hi is borrowed, NULL on meta and once the storage is empty; the others
+                         * point into block */
     fsdp_block *block;
     int64_t numel;
     const void *together;
-    int users;    /* reads and writes under way: the storage has a joined copy */
-    bool written; /* or may be: before, the halves are not touched, whose pages would fault twice */
+    int users;    /* open reads and writes; while > 0 there is a joined copy */
+    bool written; /* may have been written. While false, the halves are not read, since their pages
+                   * would fault twice. */
 };
 
 static fsdp_status create_storage(fsdp_device *device, uint16_t *hi, int64_t numel, fsdp_tag tag,
@@ -55,7 +57,7 @@ fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi, const void *to
     return status;
 }
 
-/* Of nobody's use any more: the joined copy goes. */
+/* Free the joined copy, which has no users left. */
 static void close_copy(fsdp_storage *st)
 {
     fsdp_allocator_free(st->device->allocator, st->block);

@@ -11,14 +11,14 @@
 enum {
     PLACE_ALIGN = 64,
     ZERO_BYTES = 1 << 16,
-    IDLE_SETS = 1 /* that keep their memory while another one comes in */
+    IDLE_SETS = 1 /* idle sets that keep their memory while another one is read */
 };
 
 typedef enum set_state {
     SET_OUT,    /* no memory */
-    SET_COMING, /* memory that is being filled */
+    SET_COMING, /* memory is being read from the stage */
     SET_IN,
-    SET_GOING /* memory that is being written */
+    SET_GOING /* memory is being written to the stage */
 } set_state;
 
 typedef struct offload_set {
@@ -26,37 +26,37 @@ typedef struct offload_set {
     bool is_param;
     fsdp_staged *parts; /* list */
     set_state state;
-    uint64_t ticket;                   /* of the last request, while COMING or GOING */
+    uint64_t ticket;                   /* of the last request, in SET_COMING and SET_GOING */
     bool dirty;                        /* memory differs from the stage */
-    int users;                         /* reads and writes under way */
-    struct offload_set *older, *newer; /* in the list of those with memory */
+    int users;                         /* open reads and writes */
+    struct offload_set *older, *newer; /* in the list of sets with memory */
 } offload_set;
 
 struct fsdp_staged {
     offload_set *set;
-    fsdp_storage *storage; /* its owner */
-    uint64_t at;           /* in the stage */
+    fsdp_storage *storage; /* owns this */
+    uint64_t at;           /* offset in the stage, bytes */
     fsdp_staged *next;
 };
 
 typedef struct fsdp_offload fsdp_offload;
 
-/* A place in the stage that nothing lies in any more. */
+/* A free place in the stage. */
 typedef struct hole {
     uint64_t at, bytes;
 } hole;
 
-/* What the units of a device share. */
+/* Shared by the units of a device. */
 struct fsdp_offload {
     fsdp_device *device;
     const fsdp_stage_ops *ops;
     void *impl; /* NULL on meta */
     char *dir;
-    uint64_t bytes; /* given out, holes included */
+    uint64_t bytes; /* of the stage in use, holes included */
     hole *holes;
     size_t n_holes, cap_holes;
     size_t n_units;
-    offload_set *oldest, *newest; /* with memory, by last use */
+    offload_set *oldest, *newest; /* sets with memory, by last use */
 };
 
 struct fsdp_offload_unit {
@@ -178,7 +178,7 @@ static fsdp_status alloc_part(fsdp_staged *part)
     return fsdp_allocator_alloc(st->device->allocator, st->bytes, st->tag, &st->block, &st->data);
 }
 
-static void drop(offload_set *set)
+static void drop_memory(offload_set *set)
 {
     for (fsdp_staged *part = set->parts; part; part = part->next)
         free_part(part);
@@ -187,7 +187,8 @@ static void drop(offload_set *set)
     unlink_set(set);
 }
 
-/* Wait for what is under way. What could not come in is dropped; what could not go out stays. */
+/* Wait for the pending request. A set that could not be read is dropped; one that could not be
+ * written keeps its memory. */
 static fsdp_status finish_io(offload_set *set)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -199,7 +200,7 @@ static fsdp_status finish_io(offload_set *set)
     if (status == FSDP_OK)
         return FSDP_OK;
     if (came)
-        drop(set);
+        drop_memory(set);
     else
         set->dirty = true;
     fsdp_error_context(status, "unit '%s': %s of its %s", set->unit->name,
@@ -208,9 +209,9 @@ static fsdp_status finish_io(offload_set *set)
     return status;
 }
 
-/* Requests run in order: the first one waits for kernels that have written the set, or still use
- * what lay where it comes to. */
-static void request(offload_set *set, bool out)
+/* Start reading or writing all parts of the set. Requests run in order, so only the first one waits
+ * for kernels: those that have written the set, or that still use the memory it is read into. */
+static void request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
     fsdp_event *after = fsdp_device_record(o->device);
@@ -232,8 +233,8 @@ static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
     return s != set && s->is_param == set->is_param && !s->users;
 }
 
-/* Everything idle of this purpose that was written begins to go out; all but the newest `keep` give
- * up their memory. */
+/* Start writing all idle, dirty sets of the same purpose, then free the memory of all but the
+ * newest `keep` idle ones. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -242,7 +243,7 @@ static fsdp_status make_room(const offload_set *set, int keep)
         if (!is_idle_neighbour(s, set))
             continue;
         if (s->state == SET_IN && s->dirty)
-            request(s, true);
+            request_io(s, true);
         idle++;
     }
     for (offload_set *s = o->oldest, *next; s && idle > keep; s = next) {
@@ -250,7 +251,7 @@ static fsdp_status make_room(const offload_set *set, int keep)
         if (!is_idle_neighbour(s, set))
             continue;
         FSDP_TRY(finish_io(s));
-        drop(s);
+        drop_memory(s);
         idle--;
     }
     return FSDP_OK;
@@ -269,7 +270,7 @@ static fsdp_status alloc_parts(offload_set *set)
     return FSDP_OK;
 }
 
-/* Begin to bring in a set that is out. Where memory is short its neighbours do not wait. */
+/* Start reading a set that is out. If memory is short, the idle sets give up theirs at once. */
 static fsdp_status bring_in(offload_set *set)
 {
     FSDP_TRY(make_room(set, IDLE_SETS));
@@ -281,7 +282,7 @@ static fsdp_status bring_in(offload_set *set)
     if (status != FSDP_OK)
         return status;
     link_newest(set);
-    request(set, false);
+    request_io(set, false);
     return FSDP_OK;
 }
 
@@ -312,7 +313,7 @@ fsdp_status fsdp_staged_flush(fsdp_staged *staged)
     offload_set *set = staged->set;
     FSDP_TRY(finish_io(set));
     if (set->state == SET_IN && set->dirty)
-        request(set, true);
+        request_io(set, true);
     return finish_io(set);
 }
 
@@ -328,7 +329,7 @@ fsdp_status fsdp_tensor_prefetch(fsdp_tensor *t)
     if (!set || set->state != SET_OUT)
         return FSDP_OK;
     fsdp_status status = bring_in(set);
-    return status == FSDP_ERR_NOMEM ? FSDP_OK : status; /* the use will ask again */
+    return status == FSDP_ERR_NOMEM ? FSDP_OK : status; /* the use will try again */
 }
 
 const void *fsdp_tensor_key(const fsdp_tensor *t)
@@ -357,7 +358,7 @@ static bool take_hole(fsdp_offload *o, fsdp_staged *part)
     return false;
 }
 
-/* Without memory to remember it the place is lost until all are given back. */
+/* If there is no memory for the entry, the place is lost until the stage is closed. */
 static void leave_hole(fsdp_offload *o, const fsdp_staged *part)
 {
     if (FSDP_GROW(o->holes, o->cap_holes, o->n_holes + 1))
@@ -376,8 +377,8 @@ static fsdp_status write_zeros(const fsdp_offload *o, const fsdp_staged *part)
     return ticket ? o->ops->wait(o->impl, ticket) : FSDP_OK;
 }
 
-/* A new place holds zeros; of a hole only who writes before reading, as parameters do, needs none.
- */
+/* A new place reads as zeros. A reused hole is zeroed, except for parameters, which are written
+ * before they are read. */
 static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_staged *part)
 {
     if (take_hole(o, part)) {
@@ -394,7 +395,7 @@ static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_stag
     return FSDP_OK;
 }
 
-/* A place in the stage, and memory if the others of the set have some now. */
+/* Give it a place in the stage, and memory if the set has memory now. */
 static fsdp_status add_part(offload_set *set, fsdp_staged *part)
 {
     fsdp_offload *o = set->unit->offload;
@@ -423,7 +424,8 @@ void fsdp_staged_remove(fsdp_staged *part)
     offload_set *set = part->set;
     const bool had_memory = set->state != SET_OUT;
     if (finish_io(set) != FSDP_OK) {
-        /* What is released is lost anyhow; the others' loss is told in their next use. */
+        /* The released storage needs no error. If other storages of the set are affected, their
+         * next use reports it. */
     }
     fsdp_staged **at = &set->parts;
     while (*at != part)
@@ -433,7 +435,7 @@ void fsdp_staged_remove(fsdp_staged *part)
     leave_hole(set->unit->offload, part);
     free_part(part);
     if (!set->parts && had_memory && set->state != SET_OUT)
-        drop(set);
+        drop_memory(set);
     fsdp_free(part);
     fsdp_offload_unit_release(set->unit);
 }

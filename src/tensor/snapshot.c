@@ -1,5 +1,5 @@
-/* See snapshot.h. One lock for a snapshot: it is taken for a few instructions, or for a copy of one
- * block. */
+/* See snapshot.h. A snapshot has one lock, which is held for a few instructions or for a copy of
+ * one block. */
 #include "src/tensor/snapshot.h"
 
 #include <pthread.h>
@@ -17,14 +17,14 @@ enum {
 
 typedef enum block_state {
     BLOCK_LIVE,    /* to be read from the storage */
-    BLOCK_READING, /* being read from there */
+    BLOCK_READING, /* being read from the storage */
     BLOCK_COPIED,  /* to be read from the copy */
     BLOCK_READ
 } block_state;
 
 typedef struct block {
     block_state state;
-    unsigned char *copy; /* BLOCK_COPIED */
+    unsigned char *copy; /* in BLOCK_COPIED */
 } block;
 
 typedef struct watch watch;
@@ -32,17 +32,17 @@ typedef struct watch watch;
 struct fsdp_snapshot_part {
     watch *watch;
     size_t offset, bytes; /* in the storage */
-    block *blocks;        /* [n_blocks] of BLOCK_BYTES, the last one of what is left */
+    block *blocks;        /* [n_blocks] of BLOCK_BYTES; the last one may be shorter */
     size_t n_blocks;
-    fsdp_snapshot_part *next; /* of the same storage */
+    fsdp_snapshot_part *next; /* list of the parts of one storage */
 };
 
-/* A storage that is watched. */
+/* A watched storage. */
 struct watch {
     fsdp_snapshot *snapshot;
     fsdp_storage *storage; /* retained */
-    const char *data;      /* of it: it may be emptied, once all parts are safe; unused if held
-                            * elsewhere */
+    const char *data;      /* the storage's, which may lose it once all parts are safe; unused if
+                            * held elsewhere */
     fsdp_storage_guard guard;
     fsdp_snapshot_part *parts;
     watch *next;
@@ -52,7 +52,7 @@ struct fsdp_snapshot {
     watch *watches;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a block was read, or the snapshot closed */
-    /* Under lock, with the blocks' states: */
+    /* The lock protects these and the states of the blocks. */
     bool closed;
     uint64_t pool_bytes, used_bytes;
     fsdp_snapshot_stats stats;
@@ -66,7 +66,7 @@ static size_t block_bytes(const fsdp_snapshot_part *part, size_t i)
     return part->bytes - at < BLOCK_BYTES ? part->bytes - at : BLOCK_BYTES;
 }
 
-/* Bytes of the part as they are in its storage. */
+/* Read bytes of the part from its storage. */
 static fsdp_status read_live(const fsdp_snapshot_part *part, size_t at, void *out, size_t bytes)
 {
     const watch *w = part->watch;
@@ -89,7 +89,7 @@ static void drop_copy(fsdp_snapshot *s, block *b, size_t bytes)
     s->used_bytes -= bytes;
 }
 
-/* False if there is no room, or no way to: the reader gets there in time, or fails. */
+/* Returns false if there is no room or copying fails; then the writer waits for the reader. */
 static bool copy_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t i)
 {
     block *b = &part->blocks[i];
@@ -110,9 +110,9 @@ static bool copy_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t 
     return true;
 }
 
-/* --- who writes --- */
+/* --- writers --- */
 
-/* Under lock: the storage's block may change afterwards. */
+/* Call under the lock. Afterwards the storage's block may change. */
 static void save_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t i)
 {
     const block *b = &part->blocks[i];
@@ -148,7 +148,7 @@ static void watch_leave(void *self)
     save_all(self);
 }
 
-/* --- who reads --- */
+/* --- the reader --- */
 
 /* Bytes [at, at + bytes) of block i, into `out`. */
 static fsdp_status read_block(fsdp_snapshot_part *part, size_t i, size_t at, void *out,
@@ -207,7 +207,7 @@ fsdp_snapshot_stats fsdp_snapshot_get_stats(fsdp_snapshot *s)
     return stats;
 }
 
-/* --- what is watched --- */
+/* --- watches --- */
 
 fsdp_status fsdp_snapshot_create(uint64_t pool_bytes, fsdp_snapshot **snapshot)
 {
@@ -229,7 +229,8 @@ static void wait_until_closed(fsdp_snapshot *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The storage's watch, if the snapshot has one. Those of others are waited for. */
+/* The snapshot's watch of the storage, or NULL. Waits until other snapshots that watch it are
+ * closed. */
 static watch *find_watch(const fsdp_snapshot *s, const fsdp_storage *storage)
 {
     watch *found = NULL;
@@ -249,7 +250,7 @@ static fsdp_status add_watch(fsdp_snapshot *s, fsdp_storage *storage, watch **ou
 {
     if (storage->staged)
         FSDP_TRY(fsdp_staged_flush(storage->staged));
-    FSDP_TRY(fsdp_device_synchronize(storage->device)); /* what comes later asks the guard */
+    FSDP_TRY(fsdp_device_synchronize(storage->device)); /* later writes go through the guard */
     watch *w = fsdp_calloc(1, sizeof *w);
     if (!w)
         return FSDP_ERR_NOMEM;
@@ -300,7 +301,7 @@ static void free_part(fsdp_snapshot *s, fsdp_snapshot_part *part)
     fsdp_free(part);
 }
 
-/* Its guard is gone already if the storage lost its memory. */
+/* If the storage lost its memory, the guard has been removed already. */
 static void free_watch(fsdp_snapshot *s, watch *w)
 {
     for (fsdp_snapshot_part *part = w->parts, *next; part; part = next) {

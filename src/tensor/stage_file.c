@@ -1,4 +1,4 @@
-/* Staged storages in a file: see src/base/file_stage.h. */
+/* Staged storages in a file: the functions of src/base/file_stage.h as fsdp_stage_ops. */
 #include "src/base/file_stage.h"
 #include "src/tensor/offload.h"
 

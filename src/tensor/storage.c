@@ -64,7 +64,7 @@ static fsdp_status begin_guards(fsdp_storage *st)
     return FSDP_OK;
 }
 
-/* Have its data where they can be used, if they lie elsewhere in between. */
+/* Bring the data into memory if it is staged or halved. */
 static fsdp_status begin_use(fsdp_storage *st, bool writes)
 {
     if (st->halved)
@@ -147,7 +147,7 @@ static fsdp_status begin_next(fsdp_writing *w, fsdp_tensor *tensor)
     return FSDP_OK;
 }
 
-/* `tensor` has its values; its guards do not know yet that the write has ended. */
+/* Mark the values as written and end the use; the caller ends the guards later. */
 static void end_values(const fsdp_writing *w, fsdp_tensor *tensor)
 {
     tensor->has_values = true;

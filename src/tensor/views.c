@@ -11,7 +11,8 @@ enum {
     STAGED_ELEMENTS = 1 << 20
 };
 
-/* A second tensor over t's storage with t's own geometry, to be changed by the caller. */
+/* A second tensor over t's storage with t's shape, strides and offset, which the caller then
+ * changes. */
 static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
 {
     static const int64_t empty = 0; /* fits any storage; a scalar would not fit an empty one */
@@ -35,7 +36,7 @@ fsdp_status fsdp_tensor_narrow(fsdp_tensor *t, int64_t begin, int64_t end, fsdp_
     return FSDP_OK;
 }
 
-/* Replace the one -1 in shape by what is left of numel; 0 if nothing fits. */
+/* Replace the one -1 in shape by what remains of numel; 0 if nothing fits. */
 static void infer_open_dimension(int ndim, const int64_t *shape, int64_t numel, int64_t *full)
 {
     int64_t known = 1;
@@ -84,7 +85,7 @@ fsdp_status fsdp_tensor_transpose(fsdp_tensor *t, int dim0, int dim1, fsdp_tenso
     return FSDP_OK;
 }
 
-static double element(const char *p, fsdp_dtype dtype)
+static double element_as_double(const char *p, fsdp_dtype dtype)
 {
     union {
         float f;
@@ -116,7 +117,7 @@ static double element(const char *p, fsdp_dtype dtype)
     return 0.0;
 }
 
-/* Address of row-major element i of t, whatever its strides. */
+/* Address of row-major element i of t, for any strides. */
 static const char *address_of(const fsdp_tensor *t, int64_t i)
 {
     int64_t at = t->offset;
@@ -138,7 +139,7 @@ static fsdp_status read_floats(const fsdp_tensor *t, float *dst)
                                    (size_t)n * sizeof *dst);
     FSDP_TRY(fsdp_device_synchronize(t->storage->device));
     for (int64_t i = 0; i < n; i++)
-        dst[i] = (float)element(address_of(t, i), t->dtype);
+        dst[i] = (float)element_as_double(address_of(t, i), t->dtype);
     return FSDP_OK;
 }
 
@@ -162,7 +163,7 @@ fsdp_status fsdp_tensor_item(const fsdp_tensor *t, double *value)
         status = fsdp_device_to_host(t->storage->device, bytes, address_of(t, 0),
                                      fsdp_dtype_size(t->dtype));
     if (status == FSDP_OK)
-        *value = element(bytes, t->dtype);
+        *value = element_as_double(bytes, t->dtype);
     fsdp_tensor_end_read(t);
     return status;
 }
@@ -209,7 +210,7 @@ static fsdp_status look_for_not_finite(const fsdp_tensor *t, const fsdp_tensor *
 fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes)
 {
     const int64_t rows = t->ndim ? t->shape[0] : 1;
-    fsdp_tensor *largest; /* magnitude of each row */
+    fsdp_tensor *largest; /* largest magnitude of each row */
     FSDP_TRY(
         fsdp_tensor_create(t->storage->device, FSDP_DTYPE_F64, 1, &rows, FSDP_TAG_COMM, &largest));
     *yes = true;
@@ -221,7 +222,8 @@ fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes)
 
 /* --- from host memory --- */
 
-/* Through a tensor of the device's own: what the host has may be gone when the kernel runs. */
+/* Copies through a tensor on the device, because host memory may be reused before the kernel runs.
+ */
 static fsdp_status cast_piece(fsdp_device *device, void *dst, fsdp_dtype to, const void *src,
                               fsdp_dtype from, int64_t n)
 {

@@ -13,7 +13,7 @@ void fsdp_added_tokens_fini(fsdp_added_tokens *tokens)
     *tokens = (fsdp_added_tokens){0};
 }
 
-static fsdp_status add(fsdp_added_tokens *tokens, const char *text, int32_t id)
+static fsdp_status append_token(fsdp_added_tokens *tokens, const char *text, int32_t id)
 {
     if (!FSDP_GROW(tokens->items, tokens->cap, tokens->n + 1))
         return FSDP_ERR_NOMEM;
@@ -39,7 +39,7 @@ fsdp_status fsdp_added_tokens_decoder(fsdp_added_tokens *tokens, fsdp_json_node 
             return fsdp_json_mismatch(token, NULL, "an id as its key");
         FSDP_TRY(fsdp_json_get_str(token, "content", &text));
         if (*text && wanted(arg, text, (int32_t)id))
-            FSDP_TRY(add(tokens, text, (int32_t)id));
+            FSDP_TRY(append_token(tokens, text, (int32_t)id));
     }
     return FSDP_OK;
 }
@@ -52,7 +52,7 @@ fsdp_status fsdp_added_tokens_map(fsdp_added_tokens *tokens, fsdp_json_node root
         int64_t id;
         FSDP_TRY(fsdp_json_get_i64(entry, NULL, 0, INT32_MAX, &id));
         if (*entry.key && wanted(arg, entry.key, (int32_t)id))
-            FSDP_TRY(add(tokens, entry.key, (int32_t)id));
+            FSDP_TRY(append_token(tokens, entry.key, (int32_t)id));
     }
     return FSDP_OK;
 }

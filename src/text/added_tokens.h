@@ -1,4 +1,4 @@
-/* Tokens that the files beside a SentencePiece model add to it (tokenizer_config.json's
+/* Tokens that other files in a SentencePiece model's folder add to it (tokenizer_config.json's
  * added_tokens_decoder, added_tokens.json). */
 #pragma once
 #include "src/base/json.h"
@@ -9,25 +9,25 @@ typedef struct fsdp_added_token {
     int32_t id;
 } fsdp_added_token;
 
-/* Start with {0}. */
+/* Initialise with {0}. */
 typedef struct fsdp_added_tokens {
     fsdp_added_token *items;
     size_t n, cap;
-    bool first[256]; /* bytes that one of them begins with */
+    bool first[256]; /* bytes that at least one token begins with */
 } fsdp_added_tokens;
 
 void fsdp_added_tokens_fini(fsdp_added_tokens *tokens);
 
-/* Those that `wanted` says yes to, at the end of *tokens. */
+/* Returns whether to append a token to *tokens. */
 typedef bool fsdp_added_token_fn(const void *arg, const char *text, int32_t id);
-/* Of a tokenizer_config.json: {"added_tokens_decoder": {"32000": {"content": "<sep>"}}}. */
+/* Reads a tokenizer_config.json: {"added_tokens_decoder": {"32000": {"content": "<sep>"}}}. */
 FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_decoder(fsdp_added_tokens *tokens,
                                                       fsdp_json_node config,
                                                       fsdp_added_token_fn *wanted, const void *arg);
-/* Of an added_tokens.json: {"<sep>": 32000}. */
+/* Reads an added_tokens.json: {"<sep>": 32000}. */
 FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_map(fsdp_added_tokens *tokens, fsdp_json_node root,
                                                   fsdp_added_token_fn *wanted, const void *arg);
 
-/* The one that stands at `text`, of which `left` bytes are left, or NULL. */
+/* The added token that begins at `text`, which has `left` bytes, or NULL. */
 const fsdp_added_token *fsdp_added_tokens_at(const fsdp_added_tokens *tokens, const char *text,
                                              size_t left);

@@ -1,4 +1,5 @@
-/* The one C++ file: catches every exception, turns the library's status into ours. */
+/* The only C++ file. It catches every exception and converts the library's status into
+ * fsdp_status. */
 #include "src/text/sentencepiece.h"
 
 #include <cstdlib>
@@ -26,7 +27,7 @@ struct fsdp_sentencepiece {
     sentencepiece::SentencePieceProcessor processor;
 };
 
-/* Runs `body`, which returns a status, and turns what it throws into one. */
+/* Runs `body`, which returns a status, and converts what it throws into a status. */
 template <typename Body> static fsdp_status guarded(const char *what, Body body) noexcept
 {
     try {
@@ -43,7 +44,7 @@ template <typename Body> static fsdp_status guarded(const char *what, Body body)
 fsdp_status fsdp_sentencepiece_load(const void *model, size_t bytes, fsdp_sentencepiece **out)
 {
     return guarded("loading", [&]() -> fsdp_status {
-        /* The library would write its complaints to stderr; they come as a status too. */
+        /* The library would write errors to stderr; it also returns them as a status. */
         const int fatal_only = 3;
         if (sentencepiece::logging::SetMinLogLevel)
             sentencepiece::logging::SetMinLogLevel(fatal_only);

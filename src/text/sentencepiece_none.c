@@ -1,4 +1,5 @@
-/* In a build without libsentencepiece: there is never a model, so nothing else here is reached. */
+/* For builds without libsentencepiece: loading a model fails, so the other functions are never
+ * reached. */
 #include "src/text/sentencepiece.h"
 
 #include "src/base/assert.h"

@@ -1,8 +1,8 @@
-/* T5's and Llama 2's rules around SentencePiece, as the fast tokenizers of transformers apply them:
+/* The rules of T5 and Llama 2 around SentencePiece, as in the fast tokenizers of transformers:
  * special tokens are cut out of the raw text first, each part between them is encoded as a text of
- * its own, </s> is appended. Of T5's unigram model libsentencepiece normalises and finds the words;
- * words of more than one piece are cut anew by unigram.c, which says why, but for those with pieces
- * of bytes. Llama's BPE model gives its pieces as they are. */
+ * its own, and </s> is appended. For T5's unigram model libsentencepiece normalises the text and
+ * finds the words. Words of more than one piece are then split again by unigram.c, which says why,
+ * unless they have byte pieces. For Llama's BPE model its pieces are used as they are. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -19,19 +19,19 @@
 #include "src/text/utf8.h"
 
 enum {
-    EXTRA_IDS = 100,                    /* sentinels of T5 */
+    EXTRA_IDS = 100,                    /* T5's sentinels */
     EXTRA_IDS_MAX = 1000000,            /* keeps ids far from the end of int32 */
-    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* the largest known one has 17 MB */
+    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* the largest known model has 17 MB */
 };
 
 struct fsdp_tokenizer {
     char *path; /* of the model file */
     fsdp_sentencepiece *sp;
     fsdp_unigram *unigram;      /* NULL: BPE */
-    int32_t pieces, vocab_size; /* sentinels lie in [pieces, vocab_size) */
+    int32_t pieces, vocab_size; /* ids of sentinels are in [pieces, vocab_size) */
     int32_t bos_id, pad_id, eos_id, unk_id;
-    bool no_bos;             /* texts do not begin with it */
-    fsdp_added_tokens added; /* which are not encoded: texts that hold one are refused */
+    bool no_bos;             /* texts do not begin with <s> */
+    fsdp_added_tokens added; /* not encoded: texts that contain one are refused */
 };
 
 fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids, size_t count)
@@ -57,7 +57,7 @@ void fsdp_text_free(char *text)
 
 /* ---- opening ---- */
 
-/* The SentencePiece model in a folder, NULL if there is none; owned by the caller. */
+/* The SentencePiece model in a folder, owned by the caller; NULL if there is none. */
 static fsdp_status find_in_folder(const char *folder, char **model)
 {
     static const char *const names[] = {"spiece.model", "tokenizer.model"};
@@ -75,7 +75,7 @@ static fsdp_status find_in_folder(const char *folder, char **model)
     return FSDP_OK;
 }
 
-static fsdp_status no_model(const char *folder)
+static fsdp_status missing_model_error(const char *folder)
 {
     char *json = fsdp_path_join(folder, "tokenizer.json");
     if (!json)
@@ -83,21 +83,22 @@ static fsdp_status no_model(const char *folder)
     bool has_json = fsdp_path_is_file(json);
     fsdp_free(json);
     if (has_json)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "%s holds tokenizer.json but neither spiece.model nor tokenizer.model; "
-                          "only these SentencePiece files are read. For a T5, copy spiece.model "
-                          "(792 KB, the same for every T5) into it",
-                          folder);
+        return fsdp_error(
+            FSDP_ERR_UNSUPPORTED,
+            "%s contains tokenizer.json but neither spiece.model nor tokenizer.model; "
+            "only these SentencePiece files are read. For a T5, copy spiece.model "
+            "(792 KB, the same for every T5) into it",
+            folder);
     return fsdp_error(FSDP_ERR_NOT_FOUND, "%s holds no spiece.model and no tokenizer.model",
                       folder);
 }
 
-/* `path` itself if it is a file, else the model in that folder; owned by the caller. */
+/* `path` itself if it is a file, else the model in that folder. Owned by the caller. */
 static fsdp_status find_model(const char *path, char **model)
 {
     if (fsdp_path_is_directory(path)) {
         FSDP_TRY(find_in_folder(path, model));
-        return *model ? FSDP_OK : no_model(path);
+        return *model ? FSDP_OK : missing_model_error(path);
     }
     size_t length = strlen(path);
     if (length >= 5 && strcmp(path + length - 5, ".json") == 0)
@@ -109,9 +110,9 @@ static fsdp_status find_model(const char *path, char **model)
     return *model ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* ---- the model's type: the library loads every type alike and does not tell which it is ---- */
+/* ---- the model's type, which the library does not report; it loads every type alike ---- */
 
-/* Protocol buffers: a varint, little end first; false where the bytes end. */
+/* Reads a varint of Protocol Buffers, little end first; false if the bytes end. */
 static bool read_varint(const unsigned char **p, const unsigned char *end, uint64_t *value)
 {
     *value = 0;
@@ -126,7 +127,7 @@ static bool read_varint(const unsigned char **p, const unsigned char *end, uint6
 
 typedef struct field {
     uint64_t number, value;       /* value: of a varint, else 0 */
-    const unsigned char *p, *end; /* content of a length-delimited one, else NULL */
+    const unsigned char *p, *end; /* content of a length-delimited field, else NULL */
 } field;
 
 static bool read_field(const unsigned char **p, const unsigned char *end, field *out)
@@ -164,8 +165,8 @@ enum {
     MODEL_BPE = 2
 };
 
-/* ModelProto.trainer_spec (2).model_type (3); FSDP_ERR_UNSUPPORTED unless it is unigram or BPE.
- * Malformed bytes are left to the library to report. */
+/* Reads ModelProto.trainer_spec (2).model_type (3). FSDP_ERR_UNSUPPORTED unless it is unigram or
+ * BPE. Malformed bytes are left for the library to report. */
 static fsdp_status read_model_type(const unsigned char *p, size_t bytes, uint64_t *out)
 {
     enum {
@@ -213,17 +214,17 @@ static fsdp_status load_model(fsdp_tokenizer *tokenizer, uint64_t *type)
 
 /* ---- special tokens ---- */
 
-/* Does `name` stand at text? Its length, or 0. */
-static size_t match(const char *text, size_t left, const char *name)
+/* The length of `name` if text begins with it, else 0. */
+static size_t match_prefix(const char *text, size_t left, const char *name)
 {
     size_t length = strlen(name);
     return left >= length && memcmp(text, name, length) == 0 ? length : 0;
 }
 
-/* "<extra_id_0>" and on, without leading zeros: the length, or 0. */
+/* Matches "<extra_id_0>" and so on, without leading zeros. Returns the length, or 0. */
 static size_t match_extra_id(const char *text, size_t left, int32_t extra_ids, int32_t *number)
 {
-    size_t digits = match(text, left, "<extra_id_"), i = digits;
+    size_t digits = match_prefix(text, left, "<extra_id_"), i = digits;
     if (!digits)
         return 0;
     int32_t value = 0;
@@ -236,19 +237,20 @@ static size_t match_extra_id(const char *text, size_t left, int32_t extra_ids, i
     return i + 1;
 }
 
-/* The special token that starts at `text`, which begins with '<': its length, or 0. */
+/* Matches the special token at the start of `text`, which begins with '<'. Returns its length, or
+ * 0. */
 static size_t match_special(const fsdp_tokenizer *tokenizer, const char *text, size_t left,
                             int32_t *id)
 {
     size_t length;
     int32_t number;
-    if ((length = match(text, left, "</s>"))) {
+    if ((length = match_prefix(text, left, "</s>"))) {
         *id = tokenizer->eos_id;
-    } else if ((length = match(text, left, "<unk>"))) {
+    } else if ((length = match_prefix(text, left, "<unk>"))) {
         *id = tokenizer->unk_id;
-    } else if (tokenizer->bos_id >= 0 && (length = match(text, left, "<s>"))) {
+    } else if (tokenizer->bos_id >= 0 && (length = match_prefix(text, left, "<s>"))) {
         *id = tokenizer->bos_id;
-    } else if (tokenizer->pad_id >= 0 && (length = match(text, left, "<pad>"))) {
+    } else if (tokenizer->pad_id >= 0 && (length = match_prefix(text, left, "<pad>"))) {
         *id = tokenizer->pad_id;
     } else if ((length = match_extra_id(text, left, tokenizer->vocab_size - tokenizer->pieces,
                                         &number))) {
@@ -263,9 +265,10 @@ static bool is_special(const fsdp_tokenizer *tokenizer, int32_t id)
            id == tokenizer->unk_id || id >= tokenizer->pieces;
 }
 
-/* ---- the files beside the model ---- */
+/* ---- other files in the model's folder ---- */
 
-/* Is an added token none of those that are encoded: special tokens, and pieces that texts have? */
+/* Whether an added token is not encoded: it is neither a special token nor a piece that is found in
+ * text. */
 static bool is_not_encoded(const void *arg, const char *text, int32_t id)
 {
     const fsdp_tokenizer *tokenizer = arg;
@@ -294,8 +297,8 @@ static fsdp_status read_added(fsdp_tokenizer *tokenizer, fsdp_json_node root)
     return fsdp_added_tokens_map(&tokenizer->added, root, is_not_encoded, tokenizer);
 }
 
-/* `folder`/`name`; *doc stays NULL if there is no such file. */
-static fsdp_status read_if_there(const char *folder, const char *name, fsdp_json **doc)
+/* Reads `folder`/`name`; *doc stays NULL if there is no such file. */
+static fsdp_status read_json_if_exists(const char *folder, const char *name, fsdp_json **doc)
 {
     char *path = fsdp_path_join(folder, name);
     fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
@@ -305,21 +308,20 @@ static fsdp_status read_if_there(const char *folder, const char *name, fsdp_json
     return status;
 }
 
-/* Of tokenizer_config.json how many sentinels there are (T5's hundred where it says nothing; mT5
- * has none) and whether texts begin with <s>; of it and added_tokens.json the tokens that they add.
- */
-static fsdp_status read_beside(fsdp_tokenizer *tokenizer, bool unigram)
+/* Reads from tokenizer_config.json the number of sentinels (100 as for T5 if it is missing; mT5 has
+ * none) and whether texts begin with <s>, and from it and added_tokens.json the added tokens. */
+static fsdp_status read_folder_files(fsdp_tokenizer *tokenizer, bool unigram)
 {
     char *folder = fsdp_path_parent(tokenizer->path);
     fsdp_json *config = NULL, *added = NULL;
     fsdp_status status = folder ? FSDP_OK : FSDP_ERR_NOMEM;
     tokenizer->vocab_size = tokenizer->pieces + (unigram ? EXTRA_IDS : 0);
     if (status == FSDP_OK)
-        status = read_if_there(folder, "tokenizer_config.json", &config);
+        status = read_json_if_exists(folder, "tokenizer_config.json", &config);
     if (status == FSDP_OK && config)
         status = read_config(tokenizer, unigram, fsdp_json_root(config));
     if (status == FSDP_OK)
-        status = read_if_there(folder, "added_tokens.json", &added);
+        status = read_json_if_exists(folder, "added_tokens.json", &added);
     if (status == FSDP_OK && added)
         status = read_added(tokenizer, fsdp_json_root(added));
     fsdp_json_destroy(added);
@@ -328,9 +330,9 @@ static fsdp_status read_beside(fsdp_tokenizer *tokenizer, bool unigram)
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- opening and closing ---- */
 
-static fsdp_status load(fsdp_tokenizer *tokenizer)
+static fsdp_status load_tokenizer(fsdp_tokenizer *tokenizer)
 {
     uint64_t type = MODEL_UNIGRAM;
     FSDP_TRY(load_model(tokenizer, &type));
@@ -342,7 +344,7 @@ static fsdp_status load(fsdp_tokenizer *tokenizer)
     if (tokenizer->eos_id < 0 || tokenizer->unk_id < 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: the model has no %s piece, so it is not T5's",
                           tokenizer->path, tokenizer->eos_id < 0 ? "</s>" : "<unk>");
-    FSDP_TRY(read_beside(tokenizer, type == MODEL_UNIGRAM));
+    FSDP_TRY(read_folder_files(tokenizer, type == MODEL_UNIGRAM));
     return type == MODEL_BPE ? FSDP_OK : fsdp_unigram_create(tokenizer->sp, &tokenizer->unigram);
 }
 
@@ -353,7 +355,7 @@ fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out)
         return FSDP_ERR_NOMEM;
     fsdp_status status = find_model(path, &tokenizer->path);
     if (status == FSDP_OK)
-        status = load(tokenizer);
+        status = load_tokenizer(tokenizer);
     if (status != FSDP_OK) {
         fsdp_tokenizer_close(tokenizer);
         return status;
@@ -375,7 +377,7 @@ void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer)
 
 /* ---- encoding ---- */
 
-static fsdp_status append(fsdp_token_list *list, int32_t id)
+static fsdp_status append_id(fsdp_token_list *list, int32_t id)
 {
     if (!FSDP_GROW(list->ids, list->cap, list->len + 1))
         return FSDP_ERR_NOMEM;
@@ -383,16 +385,16 @@ static fsdp_status append(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* U+2581, which stands for a space in pieces. */
+/* U+2581, which represents a space in pieces. */
 static const char space_mark[] = "\xE2\x96\x81";
 
-/* The word being collected: pieces up to the next space mark. */
+/* The word that is being collected: pieces up to the next space mark. */
 typedef struct word {
     const fsdp_tokenizer *tokenizer;
     fsdp_token_list *list;
     fsdp_str text;
     fsdp_token_list pieces;
-    bool has_bytes; /* byte pieces are among them: the text is not what was read */
+    bool has_bytes; /* there are byte pieces, so the text is not what was read */
 } word;
 
 static fsdp_status finish_word(word *w)
@@ -400,7 +402,7 @@ static fsdp_status finish_word(word *w)
     fsdp_status status = FSDP_OK;
     if (w->pieces.len == 1 || w->has_bytes)
         for (size_t i = 0; i < w->pieces.len && status == FSDP_OK; i++)
-            status = append(w->list, w->pieces.ids[i]);
+            status = append_id(w->list, w->pieces.ids[i]);
     else if (w->pieces.len > 1)
         status = fsdp_unigram_encode(w->tokenizer->unigram, w->text.data, w->text.len, w->list);
     w->text.len = w->pieces.len = 0;
@@ -412,16 +414,16 @@ static fsdp_status add_piece(void *arg, const char *piece, size_t length, int32_
 {
     word *w = arg;
     if (!w->tokenizer->unigram)
-        return append(w->list, id);
-    if (match(piece, length, space_mark))
+        return append_id(w->list, id);
+    if (match_prefix(piece, length, space_mark))
         FSDP_TRY(finish_word(w));
     fsdp_str_append(&w->text, piece, length);
     w->has_bytes |= fsdp_sentencepiece_byte(w->tokenizer->sp, id) >= 0;
-    FSDP_TRY(append(&w->pieces, id));
+    FSDP_TRY(append_id(&w->pieces, id));
     return w->text.failed ? fsdp_error_nomem() : FSDP_OK;
 }
 
-/* Text between special tokens. */
+/* Encodes the text between special tokens. */
 static fsdp_status encode_part(word *w, const char *text, size_t length)
 {
     if (length == 0)
@@ -430,16 +432,16 @@ static fsdp_status encode_part(word *w, const char *text, size_t length)
     return finish_word(w);
 }
 
-/* The token that the files add and that begins at `text`. */
-static fsdp_status check_none_is_added(const fsdp_tokenizer *tokenizer, const char *text,
-                                       size_t left)
+/* Fails if `text` begins with an added token. */
+static fsdp_status check_no_added_token(const fsdp_tokenizer *tokenizer, const char *text,
+                                        size_t left)
 {
     const fsdp_added_token *added = fsdp_added_tokens_at(&tokenizer->added, text, left);
     if (!added)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
                       "the text has '%s', a token (id %d) that tokenizer_config.json or "
-                      "added_tokens.json adds to %s; only that model's own are encoded",
+                      "added_tokens.json adds to %s; only the model's own tokens are encoded",
                       added->text, (int)added->id, tokenizer->path);
 }
 
@@ -449,14 +451,14 @@ static fsdp_status encode_parts(word *w, const char *text, size_t length, size_t
     size_t start = 0, end = list->len + most;
     for (size_t i = 0; i < length && list->len < end;) {
         int32_t id = 0;
-        FSDP_TRY(check_none_is_added(w->tokenizer, text + i, length - i));
+        FSDP_TRY(check_no_added_token(w->tokenizer, text + i, length - i));
         size_t skip = text[i] == '<' ? match_special(w->tokenizer, text + i, length - i, &id) : 0;
         if (!skip) {
             i++;
             continue;
         }
         FSDP_TRY(encode_part(w, text + start, i - start));
-        FSDP_TRY(append(list, id));
+        FSDP_TRY(append_id(list, id));
         start = i += skip;
     }
     if (list->len < end)
@@ -483,7 +485,7 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
     fsdp_str_fini(&w.text);
     fsdp_token_list_fini(&w.pieces);
     if (status == FSDP_OK)
-        status = append(list, tokenizer->eos_id);
+        status = append_id(list, tokenizer->eos_id);
     if (status != FSDP_OK)
         list->len = before;
     return status;
@@ -491,15 +493,16 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
 
 /* ---- decoding ---- */
 
-/* The text being put together. */
+/* The text that is being decoded. */
 typedef struct decoding {
     const fsdp_tokenizer *tokenizer;
-    fsdp_str text, bytes; /* bytes: of byte pieces, not yet in the text */
+    fsdp_str text, bytes; /* bytes: of byte pieces that are not yet in the text */
     bool first;           /* nothing was decoded yet */
 } decoding;
 
-/* A piece with its marks as spaces; one that begins the text is left out: of a unigram model every
- * mark of its first piece, of BPE, where a piece may be several spaces, one. */
+/* Appends a piece with its marks as spaces. At the beginning of the text marks are left out: all
+ * marks of the first piece with a unigram model, one with BPE, where a piece may be several
+ * spaces. */
 static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;
@@ -514,8 +517,8 @@ static void append_piece(decoding *d, const char *piece)
     fsdp_str_append(&d->text, piece, strlen(piece));
 }
 
-/* Byte pieces that follow each other are one piece of text if they are UTF-8, else each is U+FFFD,
- * as the ByteFallback of tokenizers has it. */
+/* Consecutive byte pieces become text if they are UTF-8. Otherwise each becomes U+FFFD, as in the
+ * ByteFallback of tokenizers. */
 static void flush_bytes(decoding *d)
 {
     if (d->bytes.len && fsdp_utf8_valid_length(d->bytes.data, d->bytes.len) == d->bytes.len)
@@ -530,7 +533,7 @@ static void decode_id(decoding *d, int32_t id)
 {
     const fsdp_tokenizer *tokenizer = d->tokenizer;
     int byte = id < tokenizer->pieces ? fsdp_sentencepiece_byte(tokenizer->sp, id) : -1;
-    if (byte > 0) { /* texts hold no NUL */
+    if (byte > 0) { /* texts contain no NUL */
         fsdp_str_append(&d->bytes, &(char){(char)byte}, 1);
     } else {
         flush_bytes(d);
@@ -567,7 +570,7 @@ fsdp_status fsdp_tokenizer_decode(const fsdp_tokenizer *tokenizer, const int32_t
     return status;
 }
 
-/* ---- what it is ---- */
+/* ---- properties ---- */
 
 int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer)
 {

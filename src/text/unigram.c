@@ -1,4 +1,4 @@
-/* A trie in breadth-first order, so that a node's children lie side by side, sorted by byte; and
+/* A trie in breadth-first order, so that the children of a node are contiguous, sorted by byte; and
  * the Viterbi recurrence over byte positions. */
 #include "src/text/unigram.h"
 
@@ -11,7 +11,7 @@ typedef struct node {
     uint32_t first_child;
     int32_t id; /* of the piece that ends here, or -1 */
     uint16_t children;
-    uint8_t byte; /* on the edge that leads here */
+    uint8_t byte; /* on the edge to this node */
 } node;
 
 struct fsdp_unigram {
@@ -29,7 +29,7 @@ typedef struct entry {
     int32_t id;
 } entry;
 
-/* The pieces below one node: entries [first, end), alike in their first `depth` bytes. */
+/* The pieces below one node: entries [first, end), which are equal in their first `depth` bytes. */
 typedef struct range {
     uint32_t first, end, depth;
 } range;
@@ -44,8 +44,8 @@ static uint8_t byte_at(const entry *e, uint32_t depth)
     return (uint8_t)e->piece[depth];
 }
 
-/* Visits the nodes in order; a node's children are appended, each with its range. */
-static fsdp_status build(fsdp_unigram *unigram, const entry *entries, uint32_t count)
+/* Visits the nodes in order and appends the children of each with their ranges. */
+static fsdp_status build_trie(fsdp_unigram *unigram, const entry *entries, uint32_t count)
 {
     range *ranges = NULL;
     size_t ranges_cap = 0;
@@ -104,7 +104,7 @@ fsdp_status fsdp_unigram_create(const fsdp_sentencepiece *sp, fsdp_unigram **out
         unigram->sp = sp;
         unigram->unknown_id = fsdp_sentencepiece_unk_id(sp);
         unigram->unknown_score = (double)lowest - unknown_penalty;
-        status = build(unigram, entries, count);
+        status = build_trie(unigram, entries, count);
     }
     fsdp_free(entries);
     if (status != FSDP_OK) {
@@ -128,11 +128,11 @@ void fsdp_unigram_destroy(fsdp_unigram *unigram)
 /* The best path that ends at a byte position. */
 typedef struct best {
     double score;
-    uint32_t start; /* of its last piece */
-    int32_t id;     /* of its last piece, -1: no path ends here */
+    uint32_t start; /* where its last piece starts */
+    int32_t id;     /* of its last piece; -1: no path ends here */
 } best;
 
-static const node *child(const fsdp_unigram *unigram, const node *n, uint8_t byte)
+static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_t byte)
 {
     const node *low = unigram->nodes + n->first_child, *high = low + n->children;
     while (low < high) {
@@ -147,8 +147,8 @@ static const node *child(const fsdp_unigram *unigram, const node *n, uint8_t byt
     return NULL;
 }
 
-/* Of paths with one score the first stays: that with the longest last piece. */
-static void offer(best *at, double score, size_t start, int32_t id)
+/* Among paths of equal score the first is kept: the one with the longest last piece. */
+static void update_best(best *at, double score, size_t start, int32_t id)
 {
     if (at->id < 0 || score > at->score)
         *at = (best){score, (uint32_t)start, id};
@@ -160,8 +160,8 @@ static size_t character_length(char first)
     return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/* A tampered model's normaliser may end a word in the middle of a character: the last one is then
- * what is left, so that a path always reaches the end. */
+/* The normaliser of a corrupted model may end a word in the middle of a character. The rest of the
+ * word is then its last character, so that a path always reaches the end. */
 static void find_paths(const fsdp_unigram *unigram, const char *word, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {
@@ -172,17 +172,18 @@ static void find_paths(const fsdp_unigram *unigram, const char *word, size_t len
         if (step > length - start)
             step = length - start;
         for (size_t i = start; i < length; i++) {
-            n = child(unigram, n, (uint8_t)word[i]);
+            n = find_child(unigram, n, (uint8_t)word[i]);
             if (!n)
                 break;
             if (n->id < 0)
                 continue;
-            offer(&ends[i + 1], so_far + (double)fsdp_sentencepiece_score(unigram->sp, n->id),
-                  start, n->id);
+            update_best(&ends[i + 1], so_far + (double)fsdp_sentencepiece_score(unigram->sp, n->id),
+                        start, n->id);
             whole_character |= i + 1 == start + step;
         }
         if (!whole_character)
-            offer(&ends[start + step], so_far + unigram->unknown_score, start, unigram->unknown_id);
+            update_best(&ends[start + step], so_far + unigram->unknown_score, start,
+                        unigram->unknown_id);
     }
 }
 
@@ -203,7 +204,7 @@ fsdp_status fsdp_unigram_encode(const fsdp_unigram *unigram, const char *word, s
     if (!FSDP_GROW(list->ids, list->cap, list->len + count)) {
         status = FSDP_ERR_NOMEM;
     } else {
-        /* Backwards into place, then unknown runs are closed up. */
+        /* Fill in the ids backwards, then merge runs of unknown ids. */
         int32_t *ids = list->ids + list->len;
         size_t at = count;
         for (size_t end = length; end > 0; end = ends[end].start)

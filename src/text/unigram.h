@@ -3,8 +3,8 @@
  *
  * libsentencepiece finds them too, but adds in float, and its versions round and break ties
  * differently: "!!!!!!" is <!, !!!!!> in one and <!!!!!, !> in another, both with the same
- * probability. Fast tokenizers add in double and keep the path found first; so does this, and ids
- * do not depend on the installed library. */
+ * probability. Fast tokenizers add in double and keep the path found first. This does the same, so
+ * ids do not depend on the installed library. */
 #pragma once
 #include <fsdp/text.h>
 
@@ -12,11 +12,11 @@
 
 typedef struct fsdp_unigram fsdp_unigram;
 
-/* A trie over the normal pieces of `sp`, which is borrowed. */
+/* Builds a trie over the normal pieces of `sp`, which is borrowed. */
 FSDP_MUST_CHECK fsdp_status fsdp_unigram_create(const fsdp_sentencepiece *sp, fsdp_unigram **out);
 void fsdp_unigram_destroy(fsdp_unigram *unigram); /* accepts NULL */
 
-/* Append the best path's ids for a normalised word [length] of UTF-8; runs of unknown characters
- * are one unknown id. Safe from several threads. */
+/* Append the best path's ids for a normalised word [length] of UTF-8. A run of unknown characters
+ * becomes one unknown id. Thread-safe. */
 FSDP_MUST_CHECK fsdp_status fsdp_unigram_encode(const fsdp_unigram *unigram, const char *word,
                                                 size_t length, fsdp_token_list *list);

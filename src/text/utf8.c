@@ -1,11 +1,11 @@
-/* The table of well-formed sequences of the Unicode Standard (table 3-7), as ranges of the second
- * byte by the first. */
+/* Implements the table of well-formed byte sequences of the Unicode Standard (table 3-7), as ranges
+ * of the second byte by the first. */
 #include "src/text/utf8.h"
 
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of the sequence that starts at p, 0 if it is ill-formed or cut off. */
+/* Length of the sequence that starts at p; 0 if it is ill-formed or truncated. */
 static size_t sequence_length(const unsigned char *p, size_t left)
 {
     unsigned char first = p[0], low = 0x80, high = 0xBF;

@@ -1,4 +1,4 @@
-/* UTF-8 at the door: whatever comes from a file is checked once, before anything reads it. */
+/* UTF-8 is checked once, where text enters the program from a file. */
 #pragma once
 #include <stddef.h>
 

@@ -1,11 +1,12 @@
-/* Which rows a rank holds, and gathering them. */
+/* The rows of each rank, and gathering them. */
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
 #include "src/base/json.h"
 #include "tests/test.h"
 
-/* Exact cover in order, every rank ceil(n / W) rows until none are left. */
+/* The chunks are in order and cover all rows: every rank has ceil(n / W) rows until none are
+ * left. */
 TEST(rows_are_cut_into_chunks_of_ceil_and_cover_all)
 {
     for (int64_t n = 0; n < 70; n++)
@@ -23,7 +24,8 @@ TEST(rows_are_cut_into_chunks_of_ceil_and_cover_all)
         }
 }
 
-/* What PyTorch's fully_shard did: shape, world size, and by rank local shape and offset. */
+/* Compared with PyTorch's fully_shard: shape, world size, and for each rank local shape and
+ * offset. */
 TEST(rows_are_cut_as_pytorch_cuts_them)
 {
     fsdp_json *doc;
@@ -61,7 +63,8 @@ TEST(rows_are_cut_as_pytorch_cuts_them)
     fsdp_json_destroy(doc);
 }
 
-/* Element i of the whole is i; full_tensor gives that on every rank, in the local's dtype. */
+/* Element i of the whole tensor is i. full_tensor returns it on every rank, in the local tensor's
+ * dtype. */
 static void gather_all(fsdp_test *t, fsdp_device *device, int64_t rows, int64_t width,
                        fsdp_dtype dtype)
 {
@@ -127,7 +130,7 @@ TEST_RANKS(full_tensor_at_4_ranks, 4)
     gather_shapes(t);
 }
 
-/* Longer than one slot of the collectives' buffer. */
+/* Larger than one piece of the collectives' buffer. */
 TEST_RANKS(full_tensor_of_megabytes, 3)
 {
     enum {
@@ -184,13 +187,15 @@ TEST_RANKS(a_local_tensor_of_another_shape_is_refused, 2)
     ASSERT(full == local);
     fsdp_tensor_release(full);
     ASSERT_OK(fsdp_dtensor_from_local(local, t->group, shard0, right));
-    ASSERT_OK(fsdp_dtensor_from_local(local, t->group, shard0, right)); /* again: replaced */
+    ASSERT_OK(fsdp_dtensor_from_local(local, t->group, shard0, right)); /* a second call replaces
+                                                                         * the spec */
     fsdp_tensor_release(local);
     fsdp_tensor_release(scalar);
     fsdp_device_destroy(device);
 }
 
-/* Over a plain group it is a mesh of one dimension, also of a tensor that another one made. */
+/* A DTensor over a plain group has a mesh of one dimension, as do tensors that are derived from
+ * it. */
 TEST_RANKS(a_dtensor_of_a_group_is_on_a_mesh_of_it, 3)
 {
     fsdp_device *device;
@@ -210,9 +215,9 @@ TEST_RANKS(a_dtensor_of_a_group_is_on_a_mesh_of_it, 3)
         ASSERT_INT(fsdp_device_mesh_coordinate(mesh, 0), t->rank);
         ASSERT(fsdp_device_mesh_group(mesh, 0) == t->group);
         ASSERT_INT(fsdp_device_mesh_dim(mesh, "shard"), -1);
-        fsdp_tensor_release(i ? NULL : local); /* each has its own */
+        fsdp_tensor_release(i ? NULL : local); /* each has its own mesh */
     }
-    /* Others can be made on it. */
+    /* Other DTensors can be created on that mesh. */
     ASSERT_OK(fsdp_dtensor_to_local(replicated, &ordinary));
     ASSERT_OK(fsdp_distribute_tensor(ordinary, fsdp_dtensor_device_mesh(replicated),
                                      &(fsdp_placement){FSDP_SHARD, 0}, &local));

@@ -1,5 +1,5 @@
-/* Meshes, and tensors from any placement to any other. Element i of every whole tensor is i, or,
- * where parts are partial, they add up to that. */
+/* Meshes, and changing tensors from any placement to any other. Element i of every whole tensor is
+ * i; partial tensors add up to that. */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ TEST_RANKS(a_mesh_places_its_ranks_row_by_row, 6)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* mesh["pipe", "shard"] of (pipe 2, replicate 1, shard 2), and mesh["shard"] of that. */
+/* mesh["pipe", "shard"] of (pipe 2, replicate 1, shard 2), and mesh["shard"] of the result. */
 TEST_RANKS(a_slice_has_the_dimensions_that_it_names, 4)
 {
     static const char *const three[] = {"pipe", "replicate", "shard"},
@@ -111,7 +111,7 @@ static void check_whole(fsdp_test *t, fsdp_tensor *dtensor, int ndim, const int6
     fsdp_tensor_release(full);
 }
 
-/* Shard(0) on both dimensions of a mesh: the first cuts first. */
+/* Shard(0) on both dimensions of a mesh: the first dimension cuts first. */
 TEST_RANKS(two_dimensions_cut_the_same_rows, 4)
 {
     fsdp_device *device;
@@ -140,15 +140,16 @@ TEST_RANKS(two_dimensions_cut_the_same_rows, 4)
     fsdp_device_destroy(device);
 }
 
-static fsdp_placement draw(uint64_t key, uint64_t i, int ndim)
+static fsdp_placement draw_placement(uint64_t key, uint64_t i, int ndim)
 {
     fsdp_philox r = fsdp_philox4x32(key, i, 0);
     return (fsdp_placement){.kind = (fsdp_placement_kind)(r.v[0] % 3),
                             .dim = (int)(r.v[1] % (uint32_t)ndim)};
 }
 
-/* From placement to placement, whatever they are, the whole stays what it was. */
-static void walk(fsdp_test *t, fsdp_device *device, const fsdp_device_mesh *mesh, uint64_t seed)
+/* Through any series of placements the whole tensor stays the same. */
+static void check_walk(fsdp_test *t, fsdp_device *device, const fsdp_device_mesh *mesh,
+                       uint64_t seed)
 {
     static const int64_t sizes[] = {0, 1, 2, 3, 5, 7};
     static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F64};
@@ -162,7 +163,7 @@ static void walk(fsdp_test *t, fsdp_device *device, const fsdp_device_mesh *mesh
     CHECK_HERE();
     for (uint64_t step = 0; step < 6; step++) {
         for (int d = 0; d < fsdp_device_mesh_ndim(mesh); d++)
-            placements[d] = draw(seed, step * 8 + (uint64_t)d, ndim);
+            placements[d] = draw_placement(seed, step * 8 + (uint64_t)d, ndim);
         if (step == 0)
             ASSERT_OK(fsdp_distribute_tensor(now, mesh, placements, &next));
         else
@@ -176,14 +177,14 @@ static void walk(fsdp_test *t, fsdp_device *device, const fsdp_device_mesh *mesh
     fsdp_tensor_release(now);
 }
 
-static void walk_on(fsdp_test *t, int ndim, const int *shape)
+static void check_walks_on(fsdp_test *t, int ndim, const int *shape)
 {
     fsdp_device *device;
     fsdp_device_mesh *mesh;
     ASSERT_OK(fsdp_device_create(NULL, &device));
     ASSERT_OK(fsdp_device_mesh_create(t->group, ndim, shape, names, &mesh));
     for (uint64_t seed = 0; seed < 60; seed++) {
-        walk(t, device, mesh, seed);
+        check_walk(t, device, mesh, seed);
         if (t->failed)
             FAIL("seed %llu", (unsigned long long)seed);
     }
@@ -193,22 +194,22 @@ static void walk_on(fsdp_test *t, int ndim, const int *shape)
 
 TEST_RANKS(any_placement_becomes_any_other_on_1_rank, 1)
 {
-    walk_on(t, 1, (int[]){1});
+    check_walks_on(t, 1, (int[]){1});
 }
 TEST_RANKS(any_placement_becomes_any_other_on_3_ranks, 3)
 {
-    walk_on(t, 1, (int[]){3});
+    check_walks_on(t, 1, (int[]){3});
 }
 TEST_RANKS(any_placement_becomes_any_other_on_2x2_ranks, 4)
 {
-    walk_on(t, 2, (int[]){2, 2});
+    check_walks_on(t, 2, (int[]){2, 2});
 }
 TEST_RANKS(any_placement_becomes_any_other_on_2x1x3_ranks, 6)
 {
-    walk_on(t, 3, (int[]){2, 1, 3});
+    check_walks_on(t, 3, (int[]){2, 1, 3});
 }
 
-/* The same memory without a word of the others. */
+/* The same memory, without the parts of other ranks. */
 TEST_RANKS(a_local_tensor_is_an_ordinary_one_over_the_same_memory, 3)
 {
     static const fsdp_placement rows = {FSDP_SHARD, 0};
@@ -223,7 +224,8 @@ TEST_RANKS(a_local_tensor_is_an_ordinary_one_over_the_same_memory, 3)
     ASSERT_OK(fsdp_distribute_tensor(whole, mesh, &rows, &part));
     ASSERT_OK(fsdp_dtensor_to_local(part, &local));
     ASSERT(fsdp_is_dtensor(part) && !fsdp_is_dtensor(local));
-    ASSERT_INT(fsdp_tensor_shape(local)[0], t->rank < 2 ? 2 : 0); /* the last one's is empty */
+    ASSERT_INT(fsdp_tensor_shape(local)[0], t->rank < 2 ? 2 : 0); /* the last rank's part is
+                                                                   * empty */
     ASSERT(fsdp_tensor_data(local) == fsdp_tensor_data(part));
     ASSERT_OK(fsdp_dtensor_to_local(local, &again));
     ASSERT(again == local);
@@ -235,8 +237,8 @@ TEST_RANKS(a_local_tensor_is_an_ordinary_one_over_the_same_memory, 3)
     fsdp_device_destroy(device);
 }
 
-/* Its rows are not the whole, which would be cut again. */
-TEST_RANKS(a_dtensor_is_not_distributed_anew, 4)
+/* The rows of a DTensor are not the whole tensor, so they must not be cut again. */
+TEST_RANKS(a_dtensor_is_not_distributed_again, 4)
 {
     static const fsdp_placement rows[] = {{FSDP_REPLICATE, 0}, {FSDP_SHARD, 0}},
                                 columns[] = {{FSDP_REPLICATE, 0}, {FSDP_SHARD, 1}};
@@ -258,7 +260,7 @@ TEST_RANKS(a_dtensor_is_not_distributed_anew, 4)
     ASSERT_ERROR(fsdp_distribute_tensor(part, line, &rows[1], &out), FSDP_ERR_INVALID,
                  "a DTensor on another mesh");
     fsdp_tensor_release(part);
-    /* A group alone is a mesh, and each tensor has its own. */
+    /* A plain group counts as a mesh; each tensor has its own, and they are equal. */
     for (int i = 0; i < 2; i++) {
         ASSERT_OK(fsdp_tensor_to(whole, FSDP_DTYPE_F32, FSDP_TAG_DATA, &grouped[i]));
         ASSERT_OK(fsdp_dtensor_from_local(grouped[i], t->group, rows[0], shape));
@@ -275,7 +277,7 @@ TEST_RANKS(a_dtensor_is_not_distributed_anew, 4)
     fsdp_device_destroy(device);
 }
 
-TEST_RANKS(what_cannot_be_is_refused, 2)
+TEST_RANKS(invalid_placements_are_refused, 2)
 {
     fsdp_device *device;
     fsdp_device_mesh *mesh;

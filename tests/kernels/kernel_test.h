@@ -1,5 +1,5 @@
-/* For tests of kernels: matrices of any float dtype as doubles, numbers in a fixed random order,
- * and buffers whose unused memory is poisoned. */
+/* Helpers for tests of kernels: matrices of any float dtype as doubles, numbers in a fixed random
+ * order, and buffers whose unused memory is poisoned. */
 #pragma once
 #include <stdlib.h>
 
@@ -56,8 +56,8 @@ static inline int64_t random_below(uint64_t *state, int64_t n)
     return (int64_t)(random_bits(state) % (uint64_t)n);
 }
 
-/* A [rows, columns] matrix with leading dimension ld inside a larger block; whatever is not an
- * element is NaN of a certain bit pattern. */
+/* A [rows, columns] matrix with leading dimension ld inside a larger block. All bytes outside its
+ * elements are poison, a NaN of a certain bit pattern. */
 typedef struct matrix {
     fsdp_dtype dtype;
     int64_t rows, columns, ld;
@@ -74,7 +74,7 @@ enum {
 static inline matrix matrix_create(fsdp_dtype dtype, int64_t rows, int64_t columns, int64_t ld)
 {
     matrix x = {.dtype = dtype, .rows = rows, .columns = columns, .ld = ld};
-    /* The last row ends with its last column, so that reading on finds the guard. */
+    /* The last row ends with its last column, so that reading beyond it hits the guard. */
     size_t used = rows ? (size_t)((rows - 1) * ld + columns) * fsdp_dtype_size(dtype) : 0;
     x.bytes = used + 2 * MATRIX_GUARD;
     x.block = malloc(x.bytes);
@@ -106,7 +106,7 @@ static inline void matrix_fill_random(matrix *x, uint64_t *state)
             matrix_set(x, i, j, random_value(state));
 }
 
-/* Is all that is not an element still poison? */
+/* Whether all bytes outside the elements are still poison. */
 static inline bool matrix_is_guarded(const matrix *x)
 {
     size_t size = fsdp_dtype_size(x->dtype);

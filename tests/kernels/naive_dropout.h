@@ -1,4 +1,4 @@
-/* What fsdp_drop_threshold() says of dropout, element by element. */
+/* Dropout as fsdp_drop_threshold() defines it, element by element. */
 #pragma once
 #include <math.h>
 #include <stdbool.h>

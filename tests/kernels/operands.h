@@ -1,7 +1,7 @@
-/* What the tests of the kernels share: every ISA of this CPU with 1, 2 and 3 threads (under
- * sanitizers with 3: fewer threads make no other accesses), and operands
- * that lie between guards of NaN bytes, so that a kernel which reads past its operand spoils its
- * result and one that writes past it is seen. Under ASan there are no guards: it sees both. */
+/* Shared by the tests of the kernels. Variants: every ISA of this CPU with 1, 2 and 3 threads
+ * (under sanitizers with 3, since fewer threads make no other accesses). Operands: memory between
+ * guards of NaN bytes, so that a kernel that reads past its operand spoils its result and a write
+ * past it is detected. Under ASan there are no guards, since it detects both. */
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@ typedef struct variants {
     int n;
 } variants;
 
-/* Of each table of kernels: other ways to multiply matrices (x86-64-v4+...) share theirs. Leaves n
- * at 0 and the test failed if a context cannot be opened. */
+/* Opens each table of kernels. (Other ways to multiply matrices, x86-64-v4+..., share these
+ * tables.) If a context cannot be opened, n is less and the test has failed. */
 static inline variants variants_open(fsdp_test *t)
 {
     variants v = {.n = 0};
@@ -50,7 +50,8 @@ static inline void variants_close(variants *v)
         fsdp_kernels_cpu_close(v->at[i].c);
 }
 
-/* Variant j is the first of its ISA. Those of one ISA give the same bits, whatever the threads. */
+/* Whether variant j is the first of its ISA. Those of one ISA give the same bits for any number of
+ * threads. */
 static inline bool variants_begins_isa(const variants *v, int j)
 {
     return j == 0 || strcmp(v->at[j].k->name, v->at[j - 1].k->name) != 0;
@@ -59,7 +60,7 @@ static inline bool variants_begins_isa(const variants *v, int j)
 /* --- operands --- */
 
 enum {
-    /* bytes on either side; not a multiple of a page, so operands are spread */
+    /* bytes on either side; not a multiple of a page, so that operands get different alignments */
     GUARD = UNDER_ASAN ? 0 : 1088
 };
 
@@ -67,14 +68,14 @@ enum {
     MAX_OPERANDS = 48
 };
 
-/* The operands of one case, freed together. */
+/* The operands of one case, which are freed together. */
 typedef struct operands {
     char *base[MAX_OPERANDS];
     size_t bytes[MAX_OPERANDS];
     int n;
 } operands;
 
-/* Filled with NaN (bytes of ones). `shift` elements of the type's size move it off alignment. */
+/* Filled with NaN (bytes of ones). */
 static inline void *operand_bytes(operands *o, size_t bytes)
 {
     char *base = malloc(bytes + 2 * GUARD + !(bytes + GUARD));
@@ -91,7 +92,7 @@ static inline void *operand(operands *o, fsdp_dtype dtype, int64_t n)
     return operand_bytes(o, (size_t)n * fsdp_dtype_size(dtype));
 }
 
-/* Frees the operands; false if a guard was written. */
+/* Frees the operands; returns false if a guard was written. */
 static inline bool operands_close(operands *o)
 {
     bool intact = true;
@@ -137,7 +138,7 @@ static inline void set_value(void *p, fsdp_dtype dtype, int64_t i, double value)
         ((uint16_t *)p)[i] = fsdp_f16_from_f32((float)value);
 }
 
-/* Uniform in [0, 1) by (seed, i). */
+/* Uniform in [0, 1), determined by (seed, i). */
 static inline double uniform_of(uint64_t seed, int64_t i)
 {
     return (double)(fsdp_mix64(fsdp_mix64(seed) + (uint64_t)i) >> 11) * 0x1p-53;
@@ -156,12 +157,13 @@ static inline double rounding_of(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_BF16 ? 0x1.02p-8 : dtype == FSDP_DTYPE_F16 ? 0x1.02p-11 : 0x1p-24;
 }
 
-/* And what subnormal results may be off by. */
+/* The additional error allowed for subnormal results. */
 static inline double floor_of(fsdp_dtype dtype)
 {
     return dtype == FSDP_DTYPE_F16 ? 0x1.02p-25 : 0x1p-140;
 }
 
 static const fsdp_dtype float_dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
-/* Tails of lanes and blocks, one task (16384 elements), and tasks for three threads. */
+/* Sizes with partial lanes and blocks, of one task (16384 elements), and of tasks for three
+ * threads. */
 static const int64_t sizes[] = {0, 1, 7, 15, 16, 17, 33, 255, 257, 1000, 16384, 32771};

@@ -1,6 +1,7 @@
 /* Attention against a double loop in float64, whose gradient is checked by finite differences:
  * packed sequences of odd and empty lengths, cross attention, causal, window, grouped heads,
- * position bias, dropout, all dtypes and ISAs, poisoned surroundings, thread counts. */
+ * position bias, dropout, all dtypes and ISAs, poisoned memory around the operands, numbers of
+ * threads. */
 #include <stdio.h>
 
 #include "src/base/alloc_testing.h"
@@ -15,7 +16,7 @@ typedef struct problem {
     int64_t n_sequences, heads, kv_heads, head_dim, window;
     int32_t q_offsets[MAX_SEQUENCES + 1], k_offsets[MAX_SEQUENCES + 1];
     bool causal, bias;
-    int64_t pad; /* of the leading dimensions of q, k and v */
+    int64_t pad; /* added to the leading dimensions of q, k and v */
     double scale;
     float dropout_p;
     fsdp_dtype dtype;
@@ -32,7 +33,7 @@ static int64_t keys_of(const problem *p)
     return p->k_offsets[p->n_sequences];
 }
 
-/* All differences of positions are below it. */
+/* All differences of positions are smaller. */
 static int64_t span_of(const problem *p)
 {
     int64_t span = 1;
@@ -156,7 +157,7 @@ static void free_reference(reference *r)
         free(all[i]);
 }
 
-/* As `dropout` treats element e. */
+/* The factor of `dropout` for element e. */
 static double keep_factor(const problem *p, int64_t h, int64_t row, int64_t j)
 {
     uint64_t e = ((uint64_t)h << 40) + ((uint64_t)row << 20) + (uint64_t)j;
@@ -169,7 +170,7 @@ enum {
     MOST_KEYS = 9000
 };
 
-/* One query: forward, and backward too if the gradients are wanted. */
+/* One query: forward, and also backward if `backward`. */
 static void reference_row(const problem *p, reference *r, int64_t b, int64_t h, int64_t i,
                           bool backward)
 {
@@ -237,7 +238,7 @@ static void run_reference(const problem *p, reference *r, bool backward)
                 reference_row(p, r, b, h, i, backward);
 }
 
-/* sum of out * d_out: its gradient is what the reference's backward gives. */
+/* Sum of out * d_out, whose gradient is what the reference's backward computes. */
 static double reference_loss(const problem *p, reference *r)
 {
     double loss = 0;
@@ -295,7 +296,7 @@ TEST(the_reference_gradient_is_the_slope_of_the_reference)
 
 /* --- kernels against the reference --- */
 
-/* Errors are of the size of the largest element: rowsum(dO O) is taken from the rounded output. */
+/* Errors are relative to the largest element: rowsum(dO O) is computed from the rounded output. */
 static void compare(fsdp_test *t, const problem *p, const char *what, const matrix *x,
                     const double *expected, double tolerance)
 {
@@ -390,7 +391,7 @@ TEST(attention_of_random_problems_equals_the_double_loop_on_every_isa)
     }
 }
 
-/* Sequences of lengths (queries, keys), three heads on one. */
+/* Sequences of the given lengths (queries, keys), with three query heads on one key/value head. */
 static problem decode_problem(const int32_t (*lengths)[2], int n, int64_t head_dim, int64_t window,
                               float dropout_p)
 {
@@ -411,7 +412,7 @@ static problem decode_problem(const int32_t (*lengths)[2], int n, int64_t head_d
     return p;
 }
 
-/* One query at the end of many keys, which a window cuts at their beginning; and sequences of one
+/* One query at the end of many keys, the first of which a window removes; and sequences of one
  * token, whose query sees itself. */
 TEST(decoding_equals_the_double_loop_on_every_isa)
 {
@@ -434,7 +435,8 @@ TEST(decoding_equals_the_double_loop_on_every_isa)
     }
 }
 
-/* Several blocks of queries, and keys that end inside and beyond the blocks' rounding. */
+/* Several blocks of queries, and keys that end inside and beyond the size that blocks are rounded
+ * to. */
 TEST(long_sequences_equal_the_double_loop)
 {
     static const int32_t lengths[][2] = {{300, 300}, {129, 700}, {400, 131}, {1, 1100}, {257, 1}};
@@ -463,7 +465,8 @@ TEST(long_sequences_equal_the_double_loop)
     fsdp_kernels_cpu_close(context);
 }
 
-/* Keys for which blocks of queries are shorter: half, a quarter, an eighth of their length. */
+/* So many keys that blocks of queries are shorter: half, a quarter, an eighth of their usual
+ * length. */
 TEST(blocks_for_many_keys_equal_the_double_loop)
 {
     static const int32_t lengths[][2] = {{75, 2100}, {45, 4200}, {21, 8300}};
@@ -491,7 +494,7 @@ TEST(blocks_for_many_keys_equal_the_double_loop)
     }
 }
 
-/* Wide heads, of which a tile of columns holds a part, and of odd width; windows that end before a
+/* Wide heads, of odd width too, which take several tiles of columns; windows that end before a
  * query's position or leave it no key. */
 TEST(wide_heads_and_windows_beyond_the_keys_equal_the_double_loop)
 {
@@ -521,7 +524,7 @@ TEST(wide_heads_and_windows_beyond_the_keys_equal_the_double_loop)
     fsdp_kernels_cpu_close(context);
 }
 
-/* No element to multiply: scores are what the bias says, and the other gradients are empty. */
+/* With head_dim 0 scores are the bias alone, and the gradients of q, k and v are empty. */
 TEST(heads_of_no_width_equal_the_double_loop_on_every_isa)
 {
     static const int32_t lengths[][2] = {{5, 5}, {1, 33}, {70, 17}, {3, 0}};
@@ -550,8 +553,9 @@ TEST(heads_of_no_width_equal_the_double_loop_on_every_isa)
     }
 }
 
-/* Of scores that lie hundreds apart one key gets all, and the others' exponentials vanish. In
- * powers of two that bfloat16 has and products keep, so that no rounding moves a score. */
+/* If scores are hundreds apart, one key gets all the weight and the exponentials of the others
+ * vanish. The values are powers of two, which bfloat16 represents and products keep exactly, so
+ * that no rounding changes a score. */
 TEST(scores_far_apart_give_all_to_one_key_on_every_isa)
 {
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
@@ -572,7 +576,7 @@ TEST(scores_far_apart_give_all_to_one_key_on_every_isa)
             for (int64_t q = 0; q < 20; q++)
                 for (int64_t d = 0; d < 2; d++)
                     matrix_set(&x.q, q, d, d == 0 ? 8 : 0);
-            for (int64_t k = 0; k < 37; k++) /* scores are 512 apart, the first is the largest */
+            for (int64_t k = 0; k < 37; k++) /* scores are 512 apart; the first is the largest */
                 matrix_set(&x.k, k, 0, (double)-k);
             fsdp_attention_args args = make_args(&p, &x);
             ASSERT_OK(kernels->attention(context, &args));
@@ -591,9 +595,9 @@ TEST(scores_far_apart_give_all_to_one_key_on_every_isa)
     }
 }
 
-/* A row without a number is not taken for one that sees no key: its result is none either, and so
- * are the gradients that it has a part in. The other rows have theirs. */
-TEST(what_is_no_number_stays_none_on_every_isa)
+/* A row with a NaN is not taken for one that sees no key: its result is NaN, and so are the
+ * gradients that it contributes to. The other rows are not affected. */
+TEST(nan_stays_nan_on_every_isa)
 {
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
         fsdp_kernel_context *context;
@@ -627,7 +631,7 @@ TEST(what_is_no_number_stays_none_on_every_isa)
     }
 }
 
-/* The rows of x [n, width] of each sequence, behind which `room` rows of NaN follow. */
+/* The rows of x [n, width], with `room` rows of NaN after each sequence. */
 static matrix with_room(const problem *p, const matrix *x, const int32_t *offsets)
 {
     matrix wide = matrix_create(p->dtype, offsets[p->n_sequences], x->columns, x->ld + 5);
@@ -641,7 +645,7 @@ static matrix with_room(const problem *p, const matrix *x, const int32_t *offset
     return wide;
 }
 
-/* Keys and values with room behind each sequence give the bits of packed ones. */
+/* Keys and values with unused rows after each sequence give the same bits as packed ones. */
 static void check_room(fsdp_test *t, fsdp_kernel_context *context, const fsdp_kernels *kernels,
                        const problem *p)
 {
@@ -669,7 +673,7 @@ static void check_room(fsdp_test *t, fsdp_kernel_context *context, const fsdp_ke
     free_tensors(&roomy);
 }
 
-TEST(room_behind_keys_changes_no_bit_on_any_isa)
+TEST(unused_rows_after_keys_change_no_bit_on_any_isa)
 {
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
         fsdp_kernel_context *context;
@@ -713,8 +717,8 @@ TEST(the_number_of_threads_changes_no_bit)
         fsdp_kernels_cpu_close(context[i]);
 }
 
-/* v is the identity, so a row of the output is its dropped-out probabilities: with equal scores,
- * 0 or 1 / (n (1 - p)), the first with probability p. */
+/* v is the identity, so a row of the output is its probabilities after dropout. With equal scores
+ * each is 0, with probability p, or 1 / (n (1 - p)). */
 TEST(dropout_drops_with_its_probability)
 {
     enum {
@@ -747,7 +751,7 @@ TEST(dropout_drops_with_its_probability)
                 ASSERT_NEAR(got, 1.0 / (0.8 * LENGTH), 1e-7);
         }
     }
-    /* Standard deviation of the share: sqrt(0.2 * 0.8) / 256 = 0.0016. */
+    /* Standard deviation of the fraction: sqrt(0.2 * 0.8) / 256 = 0.0016. */
     ASSERT_NEAR((double)dropped / (LENGTH * LENGTH), 0.2, 0.008);
     fsdp_kernels_cpu_close(context);
     free_tensors(&x);

@@ -24,7 +24,7 @@ static double activation_of(fsdp_activation a, double x)
     }
 }
 
-/* By central differences; at relu's corner the convention is 0. */
+/* By central differences; the slope of relu at 0 is 0 by convention. */
 static double slope_of(fsdp_activation a, double x)
 {
     double h = 1e-5;
@@ -55,7 +55,7 @@ typedef struct args {
     void *out, *out_2;
 } args;
 
-static void call(const variant *v, const args *g)
+static void call_operation(const variant *v, const args *g)
 {
     const fsdp_kernels *k = v->k;
     switch (g->op) {
@@ -82,7 +82,7 @@ static void call(const variant *v, const args *g)
     }
 }
 
-/* Both outputs of element i (the second only for gated_backward). */
+/* The expected outputs of element i; `second` only for gated_backward. */
 static double expected(const args *g, int64_t i, double *second)
 {
     double x = value_of(g->x, g->dtype, i), y = value_of(g->y, g->dtype, i);
@@ -107,11 +107,11 @@ static double expected(const args *g, int64_t i, double *second)
     }
 }
 
-/* g's outputs are those of the naive loop. */
+/* Compares g's outputs with the naive loop. */
 static void check_values(fsdp_test *t, const args *g)
 {
     double tolerance = rounding_of(g->dtype) + (g->op < ACTIVATION ? 0.0 : 0x1p-20);
-    /* Factors of up to 4 each on the error of activation and derivative. */
+    /* The errors of the activation and its derivative are multiplied by factors of up to 4 each. */
     double scale = g->op == GATED_BACKWARD ? 16.0 : g->op >= ACTIVATION_BACKWARD ? 4.0 : 1.0;
     double room = (g->op >= ACTIVATION ? 0x1p-21 * scale : 0.0) + floor_of(g->dtype);
     for (int64_t i = 0; i < g->n; i++) {
@@ -126,11 +126,11 @@ static void check_values(fsdp_test *t, const args *g)
     }
 }
 
-/* Runs every variant: the first of an ISA against the naive loop, the others against its bits; what
- * is one IEEE operation an element has the same bits on every ISA. Then once more with the output
- * over the first input. */
-static void check(fsdp_test *t, const variants *v, op o, fsdp_activation a, fsdp_dtype dtype,
-                  int64_t n)
+/* Runs every variant: the first of an ISA against the naive loop, the others against its bits.
+ * Operations of one IEEE operation per element have the same bits on every ISA. Then runs once more
+ * with the output over the first input. */
+static void check_operation(fsdp_test *t, const variants *v, op o, fsdp_activation a,
+                            fsdp_dtype dtype, int64_t n)
 {
     operands p = {.n = 0};
     size_t bytes = (size_t)n * fsdp_dtype_size(dtype);
@@ -145,7 +145,7 @@ static void check(fsdp_test *t, const variants *v, op o, fsdp_activation a, fsdp
         bool begins = j == 0 || (o >= ACTIVATION && variants_begins_isa(v, j));
         g.out = begins ? first : out;
         g.out_2 = begins ? first_2 : out_2;
-        call(&v->at[j], &g);
+        call_operation(&v->at[j], &g);
         if (begins)
             check_values(t, &g);
         else if (memcmp(out, first, bytes) != 0 ||
@@ -156,7 +156,7 @@ static void check(fsdp_test *t, const variants *v, op o, fsdp_activation a, fsdp
     }
     g.out = x;
     g.out_2 = z;
-    call(&v->at[v->n - 1], &g);
+    call_operation(&v->at[v->n - 1], &g);
     ASSERT(memcmp(x, first, bytes) == 0);
     ASSERT(o != GATED_BACKWARD || memcmp(z, first_2, bytes) == 0);
     ASSERT(operands_close(&p));
@@ -170,14 +170,14 @@ TEST(operations_equal_the_naive_loop_in_every_variant)
         for (size_t d = 0; d < 3; d++)
             for (size_t a = 0; a < (o < ACTIVATION ? 1 : 6); a++)
                 for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-                    check(t, &v, (op)o, activations[a], float_dtypes[d], sizes[s]);
+                    check_operation(t, &v, (op)o, activations[a], float_dtypes[d], sizes[s]);
                     CHECK_HERE();
                 }
     variants_close(&v);
 }
 
-/* A block of columns of wider rows, over what it is made from, has the bits of an activation, or a
- * gated one, and of its backward after one another. */
+/* On a block of columns of wider rows, with outputs over its inputs, activated_backward gives the
+ * bits of an activation (or a gated one) followed by its backward. */
 TEST(activated_backward_has_the_bits_of_two_kernels)
 {
     enum {
@@ -210,7 +210,7 @@ TEST(activated_backward_has_the_bits_of_two_kernels)
             at->k->activation_backward(at->c, a, dx, d, x, dtype, N);
         }
         const size_t row = LD * size, width = COLUMNS * size, first = FIRST * size;
-        for (size_t r = 0; r < ROWS; r++) { /* what is beside the block stays as it is */
+        for (size_t r = 0; r < ROWS; r++) { /* columns outside the block must not change */
             memcpy(hidden + r * width, d + r * row + first, width);
             memcpy(dx + r * row, x + r * row, first);
             memcpy(dx + r * row + first + width, x + r * row + first + width, row - first - width);
@@ -239,7 +239,7 @@ TEST(activated_backward_has_the_bits_of_two_kernels)
     variants_close(&v);
 }
 
-/* Special values go through as the formulas say; the derivative's limits are finite. */
+/* Special values give what the formulas say, and the derivative's limits are finite. */
 TEST(activations_of_special_values)
 {
     variants v = variants_open(t);
@@ -266,8 +266,9 @@ TEST(activations_of_special_values)
     variants_close(&v);
 }
 
-/* Activations and their derivatives over a dense range in float32, on every ISA, within a few units
- * of the last place; a derivative of those of 1, where its terms cancel. */
+/* Activations and their derivatives over a dense range in float32, on every ISA. Activations are
+ * within a few units in the last place. Derivatives, whose terms may cancel, are within a few units
+ * in the last place of 1. */
 TEST(activations_over_a_dense_range)
 {
     enum {
@@ -303,7 +304,7 @@ TEST(activations_over_a_dense_range)
     variants_close(&v);
 }
 
-/* The same value at every offset of a block, and in a tail, gives the same bits. */
+/* The same value gives the same bits at every offset of a block and in a partial block. */
 TEST(bits_do_not_depend_on_position)
 {
     enum {
@@ -331,14 +332,14 @@ TEST(bits_do_not_depend_on_position)
     variants_close(&v);
 }
 
-/* Element i is kept by a half of a word of Philox(key, i / 8), whatever the variant and the size.
- */
-TEST(dropout_keeps_what_philox_says)
+/* A half of a word of Philox(key, i / 8) decides whether element i is kept, for any variant and
+ * size. */
+TEST(dropout_keeps_the_elements_that_philox_selects)
 {
     variants v = variants_open(t);
     CHECK_HERE();
     uint64_t key = 0x123456789abcdefu;
-    float p = 0.3f; /* no multiple of 2^-16 */
+    float p = 0.3f; /* not a multiple of 2^-16 */
     for (int j = 0; j < v.n; j++)
         for (size_t d = 0; d < 3; d++)
             for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {

@@ -6,7 +6,7 @@ enum {
     N_WIDTHS = sizeof widths / sizeof *widths
 };
 
-/* Half the tokens are one id, as padding or a frequent word would be. */
+/* Half the tokens have one id, as padding or a frequent word would. */
 static void draw_ids(int32_t *ids, int64_t tokens, int64_t vocab)
 {
     for (int64_t i = 0; i < tokens; i++)
@@ -35,7 +35,7 @@ TEST(embedding_copies_and_casts_rows)
                 memset(out, 0xff, (size_t)(TOKENS * width) * fsdp_dtype_size(to));
                 v.at[j].k->embedding(v.at[j].c, out, to, weight, from, ids, TOKENS, width);
                 for (int64_t i = 0; i < TOKENS * width; i++) {
-                    double rounded[1] = {0.0}; /* room for any dtype */
+                    double rounded[1] = {0.0}; /* large enough for any dtype */
                     int64_t at = ids[i / width] * width + i % width;
                     set_value(rounded, to, 0, value_of(weight, from, at));
                     ASSERT_F32(value_of(out, to, i), value_of(rounded, to, 0));
@@ -46,8 +46,8 @@ TEST(embedding_copies_and_casts_rows)
     variants_close(&v);
 }
 
-/* Against the loop over tokens in double: the sum is rounded once, however often a row occurs.
- * 40,000 tokens are more than one batch. */
+/* Compares with a loop over tokens in double: the sum is rounded once, no matter how often a row
+ * occurs. 40,000 tokens are more than one batch. */
 static void check_backward(fsdp_test *t, const variants *v, int64_t tokens, int64_t vocab,
                            int64_t width, fsdp_dtype dtype, fsdp_dtype to, float beta,
                            int32_t padding_idx)
@@ -106,7 +106,7 @@ TEST(embedding_backward_adds_every_token_to_its_row)
     variants_close(&v);
 }
 
-/* In float32 the result is the plain loop's to the last bit: tokens are added in order. */
+/* In float32 the result has the same bits as a plain loop, since tokens are added in order. */
 TEST(embedding_backward_adds_in_token_order)
 {
     enum {
@@ -150,7 +150,7 @@ TEST(scatter_rows_is_the_transpose_of_gather_rows)
             for (size_t i = 0; i < ROWS * bytes; i++)
                 x[i] = (unsigned char)(i * 7 + i / 251);
             for (int i = 0; i < ROWS / 2; i++)
-                rows[i] = (i * 6 + 3) % ROWS; /* 6 has no common factor with 500 but 2 */
+                rows[i] = (i * 6 + 3) % ROWS; /* the greatest common divisor of 6 and 500 is 2 */
             v.at[j].k->gather_rows(v.at[j].c, picked, x, rows, ROWS / 2, bytes);
             for (int i = 0; i < ROWS / 2; i++)
                 ASSERT(memcmp(picked + (size_t)i * bytes, x + (size_t)rows[i] * bytes, bytes) == 0);

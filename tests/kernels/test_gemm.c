@@ -1,5 +1,5 @@
 /* GEMM against a double loop in float64: all layouts, dtypes and ISAs, odd sizes, leading
- * dimensions, poisoned surroundings, thread counts. */
+ * dimensions, poisoned memory around the operands, numbers of threads. */
 #include <stdio.h>
 
 #include "src/base/alloc_testing.h"
@@ -7,7 +7,7 @@
 #include "tests/kernels/kernel_test.h"
 
 typedef struct problem {
-    int64_t m, n, k, pad_a, pad_b, pad_c; /* pad: leading dimension beyond the row */
+    int64_t m, n, k, pad_a, pad_b, pad_c; /* pad: leading dimension minus row length */
     bool trans_a, trans_b, beta, bias;
     fsdp_dtype dtype, c_dtype;
     uint64_t seed;
@@ -29,7 +29,7 @@ static operands make_operands(const problem *p)
     matrix_fill_random(&o.a, &state);
     matrix_fill_random(&o.b, &state);
     matrix_fill_random(&o.bias, &state);
-    if (p->beta) /* else C stays poisoned: it need not be initialised */
+    if (p->beta) /* otherwise C stays poisoned, since it need not be initialised */
         matrix_fill_random(&o.c, &state);
     return o;
 }
@@ -61,7 +61,7 @@ static fsdp_gemm_args make_args(const problem *p, const operands *o)
                             .bias = p->bias ? o->bias.data : NULL};
 }
 
-/* Every `stride`-th row and column of C, first and last included. */
+/* Compares every `stride`-th row and column of C, including the first and the last. */
 static void compare(fsdp_test *t, const problem *p, const operands *o, const matrix *before,
                     int64_t stride)
 {
@@ -151,8 +151,8 @@ TEST(products_of_random_shapes_equal_the_double_loop_on_every_isa)
     }
 }
 
-/* Forward, data gradient, weight gradient of a layer, with token counts around the tile's size,
- * and the split of C by columns for few rows. */
+/* Forward, data gradient and weight gradient of a layer, with token counts around the tile's size,
+ * and with few rows, for which C is split by columns. */
 static void check_training_shapes(fsdp_test *t, const char *isa)
 {
     static const int64_t tokens[] = {1, 16, 127, 255, 257, 300, 531, 1040};
@@ -202,8 +202,8 @@ TEST(products_of_training_shapes_equal_the_double_loop_on_every_isa)
         check_training_shapes(t, *isa);
 }
 
-/* Our tiles split k from 512 or 2048 bf16 on, or half as many f32, and otherwise from 8192 on: C is
- * added to, or sums wait in scratch. */
+/* Our tiles split k from 512 or 2048 bf16 on, or from half as many f32, and in other cases from
+ * 8192 on: then C is added to, or sums are kept in scratch. */
 TEST(long_reductions_equal_the_double_loop_on_every_isa)
 {
     static const int64_t lengths[] = {513, 1027, 2049, 4110, 8210};
@@ -229,7 +229,7 @@ TEST(long_reductions_equal_the_double_loop_on_every_isa)
     }
 }
 
-/* Packing and blocks of our tiles have edges at 512 columns, 512 of k and 512 KiB of A. */
+/* Packing and blocks of our tiles have limits at 512 columns, 512 of k and 512 KiB of A. */
 TEST(products_of_several_blocks_equal_the_double_loop)
 {
     fsdp_kernel_context *context;
@@ -248,7 +248,7 @@ TEST(products_of_several_blocks_equal_the_double_loop)
     fsdp_kernels_cpu_close(context);
 }
 
-/* From about 2^31 multiplications on, oneDNN's reduction over tokens is not padded. */
+/* From about 2^31 multiplications on, a reduction over tokens by oneDNN is not padded. */
 static void check_large_weight_gradients(fsdp_test *t, const char *isa)
 {
     fsdp_kernel_context *context;
@@ -268,7 +268,7 @@ static void check_large_weight_gradients(fsdp_test *t, const char *isa)
     fsdp_kernels_cpu_close(context);
 }
 
-/* The best ISA's own products, and oneDNN's. */
+/* With the best ISA's own products, and with oneDNN's. */
 TEST(large_weight_gradients_equal_the_double_loop)
 {
     const char *const *isas = fsdp_kernels_cpu_isas();
@@ -276,9 +276,9 @@ TEST(large_weight_gradients_equal_the_double_loop)
         check_large_weight_gradients(t, isas[i]);
 }
 
-/* Two splits of k of which the second is a lane shorter: its blocks of A could hold more rows than
- * the first's, for which scratch was made, or its tiles lie further apart. C in bfloat16 has sums
- * behind them. */
+/* The second of two splits of k is shorter by a lane. Its blocks of A could have more rows than
+ * those of the first, for which scratch was allocated, or its tiles could be further apart. If C is
+ * bfloat16, sums follow them in scratch. */
 TEST(a_shorter_last_split_stays_within_its_scratch)
 {
     for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa && !t->failed; isa++) {
@@ -299,7 +299,7 @@ TEST(a_shorter_last_split_stays_within_its_scratch)
     }
 }
 
-/* The same values, as f32. */
+/* The same values in f32. */
 static matrix widened(const matrix *x)
 {
     matrix y = matrix_create(FSDP_DTYPE_F32, x->rows, x->columns, x->ld);
@@ -309,8 +309,8 @@ static matrix widened(const matrix *x)
     return y;
 }
 
-/* What x86-64-v4+fma does with bf16 is what any x86-64-v4 does with the same values in f32, in one
- * split of k. */
+/* x86-64-v4+fma multiplies bf16 with the same result as any x86-64-v4 multiplies the same values in
+ * f32, if k is one split. */
 TEST(bf16_that_is_widened_multiplies_as_f32_does)
 {
     fsdp_kernel_context *context[2];
@@ -322,7 +322,7 @@ TEST(bf16_that_is_widened_multiplies_as_f32_does)
     ASSERT_OK(fsdp_kernels_cpu_open("x86-64-v4", 1, &context[1], &kernels));
     for (int round = 0; round < 40 && !t->failed; round++) {
         problem p = random_problem(&state);
-        p.m += 31; /* rows enough for tiles in f32, too */
+        p.m += 31; /* so that f32 products also use tiles */
         p.beta = p.bias = false;
         p.dtype = FSDP_DTYPE_BF16;
         p.c_dtype = FSDP_DTYPE_F32;
@@ -345,7 +345,7 @@ TEST(bf16_that_is_widened_multiplies_as_f32_does)
         fsdp_kernels_cpu_close(context[i]);
 }
 
-/* Those of generation, whose B is read as it lies. */
+/* Products as in generation, whose B is read where it is. */
 TEST(products_of_few_rows_equal_the_double_loop_on_every_isa)
 {
     uint64_t state = 77;
@@ -365,7 +365,7 @@ TEST(products_of_few_rows_equal_the_double_loop_on_every_isa)
     }
 }
 
-/* What is generated for a text does not depend on what else is in its batch. */
+/* The text that is generated for a prompt does not depend on the rest of its batch. */
 TEST(a_row_of_few_has_the_bits_that_it_has_alone)
 {
     uint64_t state = 78;
@@ -413,7 +413,7 @@ TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
     fsdp_kernels_cpu_close(context);
 }
 
-/* On a CPU that has AMX it is what x86-64-v4 takes; elsewhere it is an error. */
+/* If the CPU has AMX, x86-64-v4 uses it; otherwise asking for it is an error. */
 TEST(amx_is_the_default_or_missing)
 {
     fsdp_kernel_context *context[2];
@@ -441,8 +441,9 @@ TEST(amx_is_the_default_or_missing)
         fsdp_kernels_cpu_close(context[i]);
 }
 
-/* With AMX no bf16 product is oneDNN's, whose bits depend on shapes: a column of C is the same
- * whatever columns are beside it, a row whatever rows, in products of few rows, too. */
+/* With AMX no bf16 product goes to oneDNN, whose bits depend on shapes. So a column of C has the
+ * same bits whatever the other columns, and a row whatever the other rows, even in products of few
+ * rows. */
 TEST(amx_gives_rows_and_columns_the_same_bits_in_any_product)
 {
     uint64_t state = 79;
@@ -502,14 +503,15 @@ TEST(the_number_of_threads_changes_no_bit)
         check_threads(t, *isa);
 }
 
-/* One whose products are oneDNN's: the second best is x86-64-v4+onednn, or another without tiles.
- */
+/* An ISA whose products are oneDNN's: the second best is x86-64-v4+onednn, or another without
+ * tiles. */
 static const char *onednn_isa(void)
 {
     return fsdp_kernels_cpu_isas()[1];
 }
 
-/* Hundreds of token counts: the cache stays bounded, and results right after it forgot. */
+/* With hundreds of token counts the cache stays bounded, and results are correct after primitives
+ * were freed. */
 TEST(the_primitive_cache_is_bounded)
 {
     fsdp_kernel_context *context;
@@ -527,7 +529,7 @@ TEST(the_primitive_cache_is_bounded)
     fsdp_kernels_cpu_close(context);
 }
 
-/* Token counts that differ below a multiple of 16 share their primitives. */
+/* Token counts share primitives if they round up to the same multiple of 16. */
 TEST(token_counts_share_primitives)
 {
     fsdp_kernel_context *context;
@@ -606,7 +608,7 @@ TEST(an_isa_is_chosen_by_name)
                                     .ab_dtype = FSDP_DTYPE_F32,
                                     .c_dtype = FSDP_DTYPE_F32};
     ASSERT_OK(fsdp_kernels_cpu_gemm_rate(context, &product, 0.001, &rate));
-    ASSERT(rate > 0 && rate < 1e5); /* other programs may have the cores, too */
+    ASSERT(rate > 0 && rate < 1e5); /* other programs may use the cores too */
     fsdp_kernels_cpu_close(context);
     for (const char *const *isa = isas; *isa; isa++) {
         ASSERT_OK(fsdp_kernels_cpu_open(*isa, 1, &context, &kernels));

@@ -1,13 +1,13 @@
-/* Note [Halves] in src/base/halves.h: every float32 comes back from its halves as it was, and the
- * upper half is what a cast gives; AdamW and SGD through halves give the bits that they give in
+/* Note [Halves] in src/base/halves.h: every float32 is restored exactly from its halves, and the
+ * upper half is what a cast gives. AdamW and SGD give the same bits through halves as in
  * float32. */
 #include "src/base/assert.h"
 #include "src/base/halves.h"
 #include "tests/kernels/operands.h"
 
 enum {
-    /* Values with one upper half, all of them; under sanitizers of one of so many upper halves, the
-     * last one too. */
+    /* All values with one upper half are tested at a time. Sanitizers test only some of the upper
+     * halves, including the last one. */
     PART = 1 << 16,
     PARTS = 1 << 16,
     STRIDE = UNDER_SANITIZER ? 4369 : 1 /* divides PARTS - 1 */
@@ -26,7 +26,8 @@ static bool halves_are_equal(fsdp_halves a, fsdp_halves b, int64_t n)
            memcmp(a.marks, b.marks, (size_t)fsdp_halves_words(n) * sizeof *a.marks) == 0;
 }
 
-/* One by one; the first pattern that does not come back, or whose upper half is not its cast. */
+/* Splits and joins value by value. Returns whether all were restored and all upper halves equal a
+ * cast. */
 static bool scalar_is_exact(const float *x, fsdp_halves h, int64_t n)
 {
     bool exact = true;
@@ -43,7 +44,7 @@ static bool scalar_is_exact(const float *x, fsdp_halves h, int64_t n)
     return exact;
 }
 
-/* By the widest ISA. */
+/* With the first variant, the widest ISA. */
 TEST(every_float32_comes_back)
 {
     variants v = variants_open(t);
@@ -66,7 +67,7 @@ TEST(every_float32_comes_back)
     variants_close(&v);
 }
 
-/* Every upper half, with the lower ones on all sides of what they are compared with. */
+/* Every upper half, with lower halves on both sides of every bound that they are compared with. */
 TEST(every_isa_is_the_scalar_form)
 {
     static const uint16_t lows[FSDP_HALVES_WORD] = {0,      1,      2,      0x3fff, 0x4000, 0x5555,
@@ -92,7 +93,7 @@ TEST(every_isa_is_the_scalar_form)
     variants_close(&v);
 }
 
-/* Values that marks and rounding differ for, in an order that repeats in no word. */
+/* Values for which marks and rounding differ, in an order that differs from word to word. */
 static void fill_hard(float *x, int64_t n)
 {
     static const uint32_t hard[] = {0x00018000, 0x00008000, 0x7f7f8000, 0xff7f8000, 0x7f800001,

@@ -21,8 +21,8 @@ enum {
 };
 static const float factor = 0.25f;
 
-/* Losses [LOSS_ROWS] and, if wanted, gradients of logits x [LOSS_ROWS, vocab] are those of the
- * naive loop. */
+/* Compares the losses [LOSS_ROWS] of logits x [LOSS_ROWS, vocab], and the gradients unless NULL,
+ * with the naive loop. */
 static void check_values(fsdp_test *t, const void *x, fsdp_dtype dtype, int64_t vocab,
                          const int32_t *labels, const float *losses, const void *gradient)
 {
@@ -86,7 +86,7 @@ TEST(cross_entropy_equals_the_naive_loop)
     variants_close(&v);
 }
 
-/* -infinity is a masked word; a NaN or +infinity anywhere makes the loss NaN, never a number. */
+/* -infinity is a masked word. A NaN or +infinity anywhere makes the loss NaN. */
 TEST(cross_entropy_of_special_logits)
 {
     enum {

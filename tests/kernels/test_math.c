@@ -1,5 +1,5 @@
 /* The polynomials of src/kernels/cpu/isa/vec.h and vector.h against libm in double, over dense
- * ranges; without fused steps. */
+ * ranges, without fused operations. */
 #include <float.h>
 
 #include "src/kernels/cpu/isa/vector.h"
@@ -107,7 +107,8 @@ TEST(functions_of_special_values)
     ASSERT(signbit(tanh_lane(-0.0f)));
 }
 
-/* The block of counters is the scalar generator, also where the counter's low word overflows. */
+/* The block of counters equals the scalar generator, even where the low word of the counter
+ * overflows. */
 TEST(philox_block_equals_the_scalar_generator)
 {
     static const uint64_t firsts[] = {0, 1, 0xffffffe0u, UINT64_MAX - 20};

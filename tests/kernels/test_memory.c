@@ -52,7 +52,7 @@ TEST(copy_moves_every_byte)
     variants_close(&v);
 }
 
-/* Small integers are held by every dtype, so all 49 casts keep them. */
+/* Every dtype represents small integers, so all 49 casts keep them. */
 TEST(cast_keeps_what_both_dtypes_hold)
 {
     variants v = variants_open(t);
@@ -77,7 +77,7 @@ TEST(cast_keeps_what_both_dtypes_hold)
 }
 
 /* Every float32 with one of 2^16 upper halves and some lower halves, against the scalar
- * conversions; and every half value back. */
+ * conversions; and every half value in the other direction. */
 TEST(cast_rounds_as_the_scalar_conversions_do)
 {
     enum {
@@ -114,8 +114,8 @@ TEST(cast_rounds_as_the_scalar_conversions_do)
     variants_close(&v);
 }
 
-/* Values between, where rounding twice would go wrong, and out of range. */
-TEST(cast_to_bf16_keeps_to_its_end_at_any_alignment)
+/* Odd lengths and offsets: nothing outside [0, n) is written. */
+TEST(cast_to_bf16_writes_nothing_outside_at_any_alignment)
 {
     enum {
         N = 20000
@@ -141,6 +141,7 @@ TEST(cast_to_bf16_keeps_to_its_end_at_any_alignment)
     variants_close(&v);
 }
 
+/* Values that rounding twice would get wrong, and values out of range. */
 TEST(cast_from_wide_types_rounds_once_and_saturates)
 {
     variants v = variants_open(t);
@@ -175,7 +176,7 @@ TEST(cast_from_wide_types_rounds_once_and_saturates)
     variants_close(&v);
 }
 
-/* Box-Muller of the counter's words, in double from a radius drawn in float. */
+/* Box-Muller of the counter's words in double, with a radius drawn in float. */
 static double normal_of(uint64_t key, int64_t i)
 {
     fsdp_philox bits = fsdp_philox4x32(key, (uint64_t)i / 4, 0);

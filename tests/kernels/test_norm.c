@@ -1,12 +1,13 @@
-/* rms_norm, layer_norm and column_sum: naive loops in double, finite differences, every variant's
- * bits. */
+/* rms_norm, layer_norm and column_sum against naive loops in double and finite differences; every
+ * variant gives the same bits. */
 #include "tests/kernels/operands.h"
 
 typedef struct shape {
     int64_t rows, width;
 } shape;
 
-/* One block and several, tails, one row, one column, none, wider than the partial sums' room. */
+/* One block and several, partial blocks, one row, one column, none, wider than the room for partial
+ * sums. */
 static const shape shapes[] = {{0, 5},   {1, 1},   {3, 7},    {65, 16},   {64, 17}, {130, 261},
                                {33, 48}, {300, 1}, {257, 33}, {2, 66001}, {5, 0}};
 enum {
@@ -92,7 +93,7 @@ static void check_backward(fsdp_test *t, const variants *v, shape s, fsdp_dtype 
                                       dtype, w_dtype, s.rows, s.width);
         ASSERT(j == 0 || memcmp(dx, first, bytes) == 0);
         ASSERT(j == 0 || memcmp(dw, first_dw, w_bytes) == 0);
-        /* Each gradient alone is the same. */
+        /* Each gradient is the same if computed alone. */
         memset(dx, 0xff, bytes);
         memcpy(dw, old, w_bytes);
         v->at[j].k->rms_norm_backward(v->at[j].c, dx, NULL, w_dtype, beta, dy, x, rstd, w, dtype,
@@ -143,7 +144,7 @@ TEST(rms_norm_backward_equals_the_naive_loop)
     variants_close(&v);
 }
 
-/* The loss sum(c y) moves as the gradients say when one input or weight is moved. */
+/* The loss sum(c y) changes as the gradients say when one input or weight is changed. */
 TEST(rms_norm_backward_is_the_slope_of_forward)
 {
     enum {
@@ -193,7 +194,7 @@ static moments moments_of(const void *x, fsdp_dtype dtype, int64_t start, int64_
     return (moments){mean, 1.0 / sqrt(variance + eps)};
 }
 
-/* Rows lie far from zero (the mean is many deviations), where E[x^2] - mean^2 would cancel. */
+/* Rows are far from zero (the mean is many deviations), where E[x^2] - mean^2 would cancel. */
 static void check_layer_forward(fsdp_test *t, const variants *v, shape s, fsdp_dtype dtype,
                                 fsdp_dtype w_dtype, bool with_bias)
 {
@@ -217,7 +218,7 @@ static void check_layer_forward(fsdp_test *t, const variants *v, shape s, fsdp_d
         ASSERT(j == 0 || memcmp(y, first, (size_t)n * fsdp_dtype_size(dtype)) == 0);
         ASSERT(j == 0 || memcmp(mean, first_mean, stats_bytes) == 0);
         ASSERT(j == 0 || memcmp(rstd, first_rstd, stats_bytes) == 0);
-        /* The moments alone. */
+        /* The moments are the same if computed alone. */
         memset(mean, 0xff, stats_bytes);
         memset(rstd, 0xff, stats_bytes);
         v->at[j].k->layer_norm(v->at[j].c, NULL, mean, rstd, x, w, with_bias ? bias : NULL, dtype,
@@ -246,7 +247,7 @@ TEST(layer_norm_equals_the_naive_loop)
     CHECK_HERE();
     for (int s = 0; s < N_SHAPES; s++)
         for (int d = 0; d < 3; d++) {
-            if (shapes[s].width == 1) /* the deviation is rounding alone: see the next test */
+            if (shapes[s].width == 1) /* the deviation would be rounding alone: see the next test */
                 continue;
             check_layer_forward(t, &v, shapes[s], float_dtypes[d], FSDP_DTYPE_F32, d != 1);
             CHECK_HERE();
@@ -256,7 +257,7 @@ TEST(layer_norm_equals_the_naive_loop)
     variants_close(&v);
 }
 
-/* A row of equal values has no deviation: the result is the bias to the last bit. */
+/* A row of equal values has no deviation, so the result is exactly the bias. */
 TEST(layer_norm_of_equal_values_is_the_bias)
 {
     static const int widths[] = {1, 2, 16, 300};
@@ -284,7 +285,7 @@ typedef struct layer_operands {
     void *dx, *dw, *dbias;
 } layer_operands;
 
-/* `want`: bit 0 dx, 1 dw, 2 dbias; what is not wanted is NaN. */
+/* `want`: bit 0 for dx, 1 for dw, 2 for dbias. Results that are not computed stay NaN. */
 static void run_layer_backward(const variant *at, const layer_operands *p, shape s,
                                fsdp_dtype dtype, fsdp_dtype w_dtype, float beta, int want)
 {
@@ -328,7 +329,7 @@ static void check_layer_dx(fsdp_test *t, const layer_operands *p, shape s, fsdp_
     }
 }
 
-/* dw, or dbias, of column i. */
+/* Compares dw, or dbias, of column i. */
 static void check_layer_sum(fsdp_test *t, const layer_operands *p, shape s, fsdp_dtype dtype,
                             fsdp_dtype w_dtype, float beta, bool dw, int64_t i)
 {
@@ -376,7 +377,7 @@ static void check_layer_backward(fsdp_test *t, const variants *v, shape s, fsdp_
         p.rstd[r] = (float)m.rstd;
     }
     run_layer_backward(&v->at[0], &first, s, dtype, w_dtype, beta, 7);
-    /* Every variant, and each gradient without some of the others, is the same. */
+    /* Every variant gives the same bits, for each gradient also without the others. */
     for (int j = 0; j < v->n; j++)
         for (int want = 1; want <= 7; want++) {
             run_layer_backward(&v->at[j], &p, s, dtype, w_dtype, beta, want);
@@ -399,7 +400,7 @@ TEST(layer_norm_backward_equals_the_naive_loop)
     for (int s = 0; s < N_SHAPES; s++)
         for (int d = 0; d < 3; d++)
             for (int beta = 0; beta < 2; beta++) {
-                if (shapes[s].width == 1) /* rstd would be that of eps */
+                if (shapes[s].width == 1) /* rstd would depend on eps alone */
                     continue;
                 check_layer_backward(t, &v, shapes[s], float_dtypes[d], FSDP_DTYPE_F32,
                                      (float)beta);

@@ -1,4 +1,5 @@
-/* adamw, sgd, adafactor and clamp against the formulas in double; copies, tails and variants. */
+/* adamw, sgd, adafactor and clamp against the formulas in double; copies, partial blocks and
+ * variants. */
 #include "tests/kernels/operands.h"
 
 typedef struct adam_case {
@@ -173,14 +174,14 @@ TEST(clamp_limits_elements_and_keeps_nan)
 static const int64_t matrices[][2] = {{0, 5},  {1, 1},   {3, 17},    {17, 3},   {33, 1},
                                       {7, 64}, {64, 65}, {100, 257}, {300, 700}};
 
-/* s at row i, column j as the kernels round it. */
+/* s of element i, rounded as the kernels round it. */
 static double square_at(const float *grad, int64_t i)
 {
     float g = grad[i] * 0.5f;
     return (double)(g * g + 1e-3f);
 }
 
-/* Neighbours are added, an odd last one moves up. */
+/* Neighbours are added; an odd last one moves up. */
 static double tree_of(double *level, int64_t n)
 {
     while (n > 1) {
@@ -221,7 +222,7 @@ static void check_square_sums(fsdp_test *t, const variants *v, int64_t rows, int
     ASSERT(operands_close(&o));
 }
 
-/* Row by row and column by column: ranks have some of the rows. */
+/* Sums are over whole rows, and over columns as a tree, because ranks have some of the rows. */
 TEST(square_sums_are_in_double_and_columns_a_tree_over_rows)
 {
     variants v = variants_open(t);

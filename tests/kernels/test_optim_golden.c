@@ -1,5 +1,6 @@
-/* adamw and sgd against torch.optim: tests/golden/optim holds five steps of a matrix and a vector
- * under several options. The second gradient is large, a row or element of each is tiny. */
+/* adamw and sgd against torch.optim: tests/golden/optim has five steps of a matrix and a vector
+ * with several sets of options. The second gradient is large, and one row or element of each
+ * gradient is tiny. */
 #include <fsdp/ckpt.h>
 
 #include "src/base/json.h"
@@ -22,7 +23,7 @@ static void read_array(fsdp_test *t, const fsdp_safetensors *file, const char *u
     memcpy(values, entry->data, entry->bytes);
 }
 
-/* golden's bound: 2e-6 of the largest magnitude. */
+/* The bound of golden tests: 2e-6 of the largest magnitude. */
 static void compare(fsdp_test *t, const float *got, const float *want, int64_t n, const char *unit,
                     const char *what)
 {
@@ -84,8 +85,8 @@ static void one_step(const variant *v, fsdp_json_node unit, bool adam, bool deco
                                          .grad_scale = 1.0f});
 }
 
-/* Runs the five steps of unit `unit` on `part` ("matrix" or "vector") and compares parameters
- * after each, and the state at the end. */
+/* Runs the five steps of unit `unit` on `part` ("matrix" or "vector") and compares the parameters
+ * after each step, and the state at the end. */
 static void check_unit(fsdp_test *t, const variant *v, const fsdp_safetensors *file,
                        fsdp_json_node unit, const char *part, int64_t n)
 {

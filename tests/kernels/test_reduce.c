@@ -1,11 +1,11 @@
-/* tree_sum and row_power_sums: the orders of addition that every world size agrees on. */
+/* tree_sum and row_power_sums, whose order of addition must be the same at every world size. */
 #include "tests/kernels/operands.h"
 
 enum {
     MAX_SOURCES = 13
 };
 
-/* Level by level: neighbours are added, an odd last one moves up. */
+/* Level by level: neighbours are added; an odd last one moves up. */
 static float tree_of(float *level, int n)
 {
     while (n > 1) {
@@ -18,7 +18,7 @@ static float tree_of(float *level, int n)
     return level[0];
 }
 
-/* The first `sources` of src, by the naive tree and by every variant. */
+/* Compares the sum of the first `sources` of src in every variant with the naive tree. */
 static void check_tree_sum(fsdp_test *t, const variants *v, const void *const *src, int sources,
                            fsdp_dtype dtype, int64_t n)
 {
@@ -60,7 +60,7 @@ TEST(tree_sum_adds_as_the_aligned_binary_tree)
     variants_close(&v);
 }
 
-/* Whichever source the sum overwrites, the bits are the same. */
+/* The bits are the same for any source that the sum overwrites. */
 TEST(tree_sum_may_overwrite_a_source)
 {
     enum {
@@ -84,8 +84,8 @@ TEST(tree_sum_may_overwrite_a_source)
     variants_close(&v);
 }
 
-/* Results that go past the caches (large and aligned) are those that do not, and end where they
- * should. */
+/* Results that are written past the caches (large and aligned ones) equal those that are not, and
+ * nothing outside is written. */
 TEST(large_sums_are_the_same_at_any_alignment)
 {
     enum {
@@ -121,8 +121,8 @@ TEST(large_sums_are_the_same_at_any_alignment)
     variants_close(&v);
 }
 
-/* A row's sum does not depend on which rows are with it: the norm of a whole tensor is put
- * together from the ranks' rows. */
+/* A row's sum does not depend on the rows next to it, since the norm of a whole tensor is computed
+ * from the rows of all ranks. */
 static void check_powers(fsdp_test *t, const variants *v, fsdp_dtype dtype, int64_t width,
                          double power)
 {
@@ -172,7 +172,7 @@ TEST(row_power_sums_are_in_double_and_row_by_row)
     variants_close(&v);
 }
 
-/* Wherever it stands, also where only the largest is wanted. */
+/* For any position of the NaN, and even for the maximum. */
 TEST(a_nan_makes_its_rows_sum_nan)
 {
     static const double powers[] = {1.0, 2.0, (double)INFINITY, 3.5};

@@ -1,11 +1,12 @@
-/* rope: the naive loop in double, known values, the rotation back, every variant's bits. */
+/* rope: a naive loop in double, known values, the inverse rotation, and the bits of every
+ * variant. */
 #include "tests/kernels/operands.h"
 
 typedef struct shape {
     int64_t tokens, heads, head_dim;
 } shape;
 
-/* No token, one pair, halves that are no multiple of a vector, several blocks, several tasks. */
+/* No token, one pair, halves that are not a multiple of a vector, several blocks, several tasks. */
 static const shape shapes[] = {{0, 2, 8},   {1, 1, 2},    {5, 3, 10},   {7, 1, 34}, {3, 2, 64},
                                {33, 4, 80}, {2, 1, 1030}, {300, 5, 64}, {3, 2, 0}};
 enum {
@@ -25,9 +26,9 @@ static void fill_table(float *table, int64_t head_dim)
         }
 }
 
-/* Element e of x, turned. */
-static double naive(const void *x, fsdp_dtype dtype, const float *table, const int32_t *positions,
-                    shape s, int64_t e, bool inverse)
+/* Element e of x after rotation. */
+static double naive_rope(const void *x, fsdp_dtype dtype, const float *table,
+                         const int32_t *positions, shape s, int64_t e, bool inverse)
 {
     int64_t half = s.head_dim / 2, token = e / (s.heads * s.head_dim), d = e % s.head_dim;
     const float *row = table + positions[token] * s.head_dim;
@@ -58,7 +59,7 @@ static void check_rope(fsdp_test *t, const variants *v, shape s, fsdp_dtype dtyp
         ASSERT(memcmp(out, first, bytes) == 0); /* in place */
     }
     for (int64_t e = 0; e < n; e++) {
-        double want = naive(x, dtype, table, positions, s, e, inverse);
+        double want = naive_rope(x, dtype, table, positions, s, e, inverse);
         ASSERT_NEAR(value_of(first, dtype, e), want,
                     rounding_of(dtype) * fabs(want) + 5e-7 + floor_of(dtype));
     }
@@ -78,7 +79,7 @@ TEST(rope_equals_the_naive_loop)
     variants_close(&v);
 }
 
-/* Position 0 changes nothing; a quarter turn takes (low, high) to (-high, low). */
+/* Position 0 changes nothing; a rotation by 90 degrees turns (low, high) into (-high, low). */
 TEST(rope_turns_pairs_of_halves)
 {
     variants v = variants_open(t);
@@ -123,8 +124,8 @@ TEST(rope_there_and_back_is_the_identity)
     variants_close(&v);
 }
 
-/* What it is for (Su et al. 2021, equation 16): products of two turned rows depend on the
- * difference of their positions alone. */
+/* The purpose of rope (Su et al. 2021, equation 16): products of two rotated rows depend only on
+ * the difference of their positions. */
 TEST(rope_products_depend_on_distance_alone)
 {
     enum {

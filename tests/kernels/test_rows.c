@@ -1,4 +1,4 @@
-/* split_columns, join_columns, segment_mean: naive loops, every variant's bits. */
+/* split_columns, join_columns, segment_mean: naive loops, and the bits of every variant. */
 #include "tests/kernels/operands.h"
 
 /* --- columns --- */

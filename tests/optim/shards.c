@@ -29,8 +29,9 @@ fsdp_status shards_create(const int64_t *rows, int n, int64_t width, fsdp_module
     return FSDP_OK;
 }
 
-/* This rank's rows of `whole` as a tensor like local, in dtype. */
-static fsdp_status cut(fsdp_parameter *p, const float *whole, fsdp_dtype dtype, fsdp_tensor **rows)
+/* This rank's rows of `whole`, in dtype, as a tensor with the shape of p's local tensor. */
+static fsdp_status cut_rows(fsdp_parameter *p, const float *whole, fsdp_dtype dtype,
+                            fsdp_tensor **rows)
 {
     fsdp_tensor *local = fsdp_parameter_local(p), *f32;
     int64_t begin, end;
@@ -47,7 +48,7 @@ static fsdp_status cut(fsdp_parameter *p, const float *whole, fsdp_dtype dtype, 
 fsdp_status shards_set_values(fsdp_parameter *p, const float *whole)
 {
     fsdp_tensor *local = fsdp_parameter_local(p), *rows;
-    FSDP_TRY(cut(p, whole, fsdp_tensor_dtype(local), &rows));
+    FSDP_TRY(cut_rows(p, whole, fsdp_tensor_dtype(local), &rows));
     fsdp_status status = fsdp_tensor_begin_write(local);
     if (status == FSDP_OK && fsdp_tensor_numel(local))
         memcpy(fsdp_tensor_data(local), fsdp_tensor_data(rows),
@@ -62,7 +63,7 @@ fsdp_status shards_set_grad(fsdp_parameter *p, const float *whole)
 {
     fsdp_tensor *local = fsdp_parameter_local(p), *grad = NULL;
     if (whole)
-        FSDP_TRY(cut(p, whole, FSDP_DTYPE_F32, &grad));
+        FSDP_TRY(cut_rows(p, whole, FSDP_DTYPE_F32, &grad));
     if (whole && fsdp_is_dtensor(local))
         FSDP_TRY(fsdp_dtensor_from_local(grad, fsdp_dtensor_group(local),
                                          fsdp_dtensor_placement(local), fsdp_dtensor_shape(local)));

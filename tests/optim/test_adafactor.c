@@ -1,6 +1,6 @@
-/* Adafactor against the formulas in double, written for whole tensors of any number of dimensions;
- * where its state lies; its own rate; options. torch's numbers and equal bits at several world
- * sizes are in test_optimizer.c. */
+/* Adafactor against the formulas in double, for whole tensors of any number of dimensions;
+ * placements of its state; its own rate; options. test_optimizer.c compares with PyTorch's numbers
+ * and tests for equal bits at several world sizes. */
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc_testing.h"
@@ -19,7 +19,7 @@ typedef struct shape {
     int64_t dims[4];
 } shape;
 
-/* Fewer rows than ranks, more dimensions than two, rows of one element. */
+/* Fewer rows than ranks, more than two dimensions, rows of one element. */
 static const shape shapes[N_PARAMS] = {
     {1, {17}}, {2, {7, 5}}, {3, {5, 3, 4}}, {4, {2, 3, 2, 5}}, {2, {3, 1}}};
 
@@ -58,7 +58,7 @@ static double mean(const double *x, int64_t n, int64_t stride)
     return sum / (double)n;
 }
 
-/* s holds g^2 + eps and becomes what u is g times of. */
+/* On entry s is g^2 + eps; on return it is the factor with u = s g. */
 static void naive_matrix(naive *x, int64_t m, double *s, double beta2)
 {
     double *row = x->row + m * x->rows, *col = x->col + m * x->cols;
@@ -100,9 +100,9 @@ static void naive_step(naive *x, int ndim, const fsdp_adafactor_options *o, cons
     }
 }
 
-/* --- compared --- */
+/* --- comparison --- */
 
-/* Gradients grow, so that updates are clipped. */
+/* Gradients grow with the step, so that updates are clipped. */
 static void make_grad(float *grad, int param, int step)
 {
     for (int k = 0; k < MAX_NUMEL; k++)
@@ -225,7 +225,7 @@ TEST_RANKS(steps_equal_the_formulas_on_4_ranks, 4)
     check_formulas(t);
 }
 
-/* --- where state lies --- */
+/* --- placement of state --- */
 
 static void check_placement(fsdp_test *t, const fsdp_tensor *state, fsdp_placement_kind kind,
                             int ndim, const int64_t *whole)
@@ -236,8 +236,8 @@ static void check_placement(fsdp_test *t, const fsdp_tensor *state, fsdp_placeme
     ASSERT(memcmp(fsdp_dtensor_shape(state), whole, (size_t)ndim * sizeof *whole) == 0);
 }
 
-/* And a step gathers twice, whatever there is to update. */
-TEST_RANKS(state_lies_as_its_parameter_where_they_share_rows, 3)
+/* Also, a step gathers twice for any number of parameters. */
+TEST_RANKS(state_is_sharded_as_its_parameter_if_they_share_rows, 3)
 {
     const uint64_t *gathers = &fsdp_group_counters(t->group)->calls[FSDP_KIND_ALL_GATHER];
     fsdp_device *device;
@@ -247,7 +247,8 @@ TEST_RANKS(state_lies_as_its_parameter_where_they_share_rows, 3)
     ASSERT_OK(fsdp_device_create(NULL, &device));
     create_parameters(t, &module);
     CHECK_HERE();
-    ASSERT_OK(fsdp_adafactor_create(module, NULL, &o)); /* before fully_shard: it follows */
+    ASSERT_OK(fsdp_adafactor_create(module, NULL, &o)); /* before fully_shard, which it must
+                                                         * follow */
     ASSERT_OK(fsdp_fully_shard(module, t->group, device, NULL));
     const fsdp_named_parameter *p = fsdp_optimizer_parameters(o)->items;
     for (int i = 0; i < N_PARAMS; i++) {
@@ -283,7 +284,7 @@ TEST_RANKS(state_lies_as_its_parameter_where_they_share_rows, 3)
 typedef struct small {
     fsdp_device *device;
     fsdp_module *module;
-    fsdp_parameter *p; /* [2, 2] of twos */
+    fsdp_parameter *p; /* [2, 2], all values are 2 */
 } small;
 
 static void open_small(fsdp_test *t, small *x)
@@ -304,8 +305,8 @@ static void close_small(small *x, fsdp_optimizer *o)
     fsdp_device_destroy(x->device);
 }
 
-/* 1e-6 t with warmup_init, times the root mean square of 2. */
-TEST(a_relative_step_tells_its_own_rate)
+/* The rate is 1e-6 t with warmup_init, times the root mean square of the parameter, 2. */
+TEST(a_relative_step_reports_its_own_rate)
 {
     small x;
     fsdp_optimizer *o;
@@ -324,7 +325,7 @@ TEST(a_relative_step_tells_its_own_rate)
     close_small(&x, o);
 }
 
-TEST(a_rate_from_outside_is_set_and_told)
+TEST(a_rate_of_the_caller_is_set_and_reported)
 {
     small x;
     fsdp_optimizer *o;
@@ -336,7 +337,7 @@ TEST(a_rate_from_outside_is_set_and_told)
     ASSERT_OK(fsdp_adafactor_create(x.module, &options, &o));
     fsdp_optimizer_set_lr(o, 0.25);
     ASSERT_F32(fsdp_optimizer_lr(o, 0), 0.25);
-    ASSERT_OK(fsdp_optimizer_step(o, 1.0f)); /* u is 1 everywhere */
+    ASSERT_OK(fsdp_optimizer_step(o, 1.0f)); /* u is 1 in all elements */
     ASSERT_OK(fsdp_tensor_to_floats(fsdp_parameter_local(x.p), values));
     ASSERT_NEAR(values[3], 1.75, 1e-6);
     close_small(&x, o);
@@ -363,7 +364,8 @@ TEST_RANKS(sharding_after_a_step_is_an_error_before_anything_changes, 2)
     close_small(&x, o);
 }
 
-/* Each allocation of a first step fails once; some failures the device's allocator makes up for. */
+/* Each allocation of a first step fails once. The device's allocator recovers from some of the
+ * failures. */
 TEST(a_step_that_runs_out_of_memory_changes_nothing)
 {
     int failed = 0;
@@ -387,7 +389,7 @@ TEST(a_step_that_runs_out_of_memory_changes_nothing)
     ASSERT(failed > 10);
 }
 
-/* Rows, columns and RMS of each, and nothing that a step leaves. */
+/* Counts rows, columns and RMS of each parameter, and no memory that a step uses temporarily. */
 TEST(meta_counts_the_state)
 {
     small x;
@@ -407,7 +409,7 @@ TEST(meta_counts_the_state)
     close_small(&x, o);
 }
 
-static void refuses(fsdp_test *t, const fsdp_adafactor_options *options, const char *why)
+static void check_refused(fsdp_test *t, const fsdp_adafactor_options *options, const char *why)
 {
     fsdp_optimizer *o;
     ASSERT_ERROR(fsdp_adafactor_create(NULL, options, &o), FSDP_ERR_INVALID, why);
@@ -417,20 +419,20 @@ TEST(options_that_contradict_each_other_or_are_out_of_bounds_are_named)
 {
     fsdp_adafactor_options o = fsdp_adafactor_defaults();
     o.lr = 0.1;
-    refuses(t, &o, "lr is 0.1, but relative_step sets it");
+    check_refused(t, &o, "lr is 0.1, but relative_step sets it");
     o.relative_step = false;
     o.warmup_init = true;
-    refuses(t, &o, "warmup_init needs relative_step");
+    check_refused(t, &o, "warmup_init needs relative_step");
     o = fsdp_adafactor_defaults();
     o.beta1 = 1.0;
-    refuses(t, &o, "beta1 is 1, not below 1");
+    check_refused(t, &o, "beta1 is 1, not below 1");
     o = fsdp_adafactor_defaults();
     o.clip_threshold = 0.0;
-    refuses(t, &o, "clip_threshold is 0");
+    check_refused(t, &o, "clip_threshold is 0");
     o = fsdp_adafactor_defaults();
     o.decay_rate = 0.8;
-    refuses(t, &o, "decay_rate is 0.8");
+    check_refused(t, &o, "decay_rate is 0.8");
     o = fsdp_adafactor_defaults();
     o.eps1 = -1.0;
-    refuses(t, &o, "eps1 is -1");
+    check_refused(t, &o, "eps1 is -1");
 }

@@ -1,4 +1,4 @@
-/* The global norm against torch's clip_grad_norm_ (tests/golden/optim/clip.safetensors), and its
+/* The global norm against PyTorch's clip_grad_norm_ (tests/golden/optim/clip.safetensors), and its
  * bits at several world sizes. */
 #include <stdio.h>
 
@@ -14,7 +14,7 @@ enum {
 
 static const char *const names[N_GRADS] = {"matrix", "one", "vector", "wide"};
 
-/* Up to MAX_ELEMENTS floats of `key`; returns how many. */
+/* Reads up to MAX_ELEMENTS floats of prefix + name and returns their number. */
 static int64_t read_array(fsdp_test *t, const fsdp_safetensors *file, const char *prefix,
                           const char *name, float *values, const fsdp_checkpoint_entry **entry)
 {
@@ -29,9 +29,9 @@ static int64_t read_array(fsdp_test *t, const fsdp_safetensors *file, const char
     return (*entry)->numel;
 }
 
-/* A module with golden's gradients, sharded over the test's ranks. */
-static void load(fsdp_test *t, const fsdp_safetensors *file, fsdp_device *device,
-                 fsdp_module **module)
+/* A module with the gradients of the golden file, sharded over the test's ranks. */
+static void load_gradients(fsdp_test *t, const fsdp_safetensors *file, fsdp_device *device,
+                           fsdp_module **module)
 {
     float values[MAX_ELEMENTS];
     const fsdp_checkpoint_entry *entry;
@@ -86,9 +86,9 @@ static void check_golden(fsdp_test *t)
     ASSERT_OK(fsdp_safetensors_open(fsdp_test_path("golden/optim/clip.safetensors"), &file));
     for (int i = 0; i < 4; i++) {
         fsdp_module *module = NULL;
-        load(t, file, device, &module);
+        load_gradients(t, file, device, &module);
         CHECK_HERE();
-        check_bound(t, file, module, types[i], 10000.0); /* does not clip: the gradients stay */
+        check_bound(t, file, module, types[i], 10000.0); /* does not clip, so the gradients stay */
         check_bound(t, file, module, types[i], 0.5);
         CHECK_HERE();
         fsdp_module_destroy(module);
@@ -114,7 +114,7 @@ TEST_RANKS(norm_and_factor_are_torchs_on_4_ranks, 4)
     check_golden(t);
 }
 
-/* --- numbers that are none, and bounds --- */
+/* --- NaN, infinity and bounds --- */
 
 typedef struct three {
     fsdp_device *device;
@@ -123,7 +123,8 @@ typedef struct three {
     float values[3][34];
 } three;
 
-/* p0 [7, 2], p1 [17, 2], p2 [1, 2] with gradients of ones, but p1's last element is `odd`. */
+/* p0 [7, 2], p1 [17, 2], p2 [1, 2] with gradients of ones, except that p1's last element is
+ * `odd`. */
 static void open_three(fsdp_test *t, three *x, float odd)
 {
     ASSERT_OK(fsdp_device_create(NULL, &x->device));
@@ -144,7 +145,7 @@ static void close_three(three *x)
     fsdp_device_destroy(x->device);
 }
 
-/* Only the last rank has the bad row; all ranks name its tensor. */
+/* Only the last rank has the bad row, but all ranks name its tensor. */
 static void check_nonfinite(fsdp_test *t, double type)
 {
     three x;
@@ -166,7 +167,7 @@ static void check_nonfinite(fsdp_test *t, double type)
     close_three(&x);
 }
 
-/* The caller's order is the model's. */
+/* The caller's order is that of the model. */
 TEST(the_first_of_the_list_is_named)
 {
     three x;
@@ -231,10 +232,10 @@ TEST_RANKS(elements_are_limited_by_value, 2)
     close_three(&x);
 }
 
-/* Whatever the numbers of rows, and whoever has them. */
+/* A norm over parameters of many row counts. */
 typedef struct norm_job {
     double type;
-    double norm; /* rank 0's */
+    double norm; /* rank 0's result */
 } norm_job;
 
 static fsdp_status norm_on_rank(fsdp_group *group, void *arg)
@@ -268,6 +269,7 @@ static fsdp_status norm_on_rank(fsdp_group *group, void *arg)
     return status;
 }
 
+/* The bits do not depend on which rank has which rows. */
 TEST(norms_have_the_same_bits_on_1_to_7_ranks)
 {
     static const double types[] = {1.0, 2.0, 2.5, (double)INFINITY};

@@ -1,4 +1,4 @@
-/* Which parameters decay: transformers' Trainer.get_decay_parameter_names. */
+/* Which parameters decay, compared with transformers' Trainer.get_decay_parameter_names. */
 #include "src/base/alloc_testing.h"
 #include "tests/optim/shards.h"
 #include "tests/test.h"
@@ -32,7 +32,7 @@ enum {
     N_NAMES = sizeof names / sizeof *names
 };
 
-static void add(fsdp_test *t, fsdp_module *root, const expected *e)
+static void add_expected(fsdp_test *t, fsdp_module *root, const expected *e)
 {
     char module[64];
     const char *dot = strchr(e->path, '.');
@@ -61,7 +61,7 @@ TEST(biases_and_norms_do_not_decay_and_frozen_parameters_are_in_neither_list)
     fsdp_optimizer *o;
     ASSERT_OK(fsdp_module_create("Model", &root));
     for (int i = 0; i < N_NAMES; i++) {
-        add(t, root, &names[i]);
+        add_expected(t, root, &names[i]);
         CHECK_HERE();
     }
     ASSERT_OK(fsdp_decay_parameters(root, &decay, &no_decay));

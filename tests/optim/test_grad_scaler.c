@@ -1,4 +1,4 @@
-/* fsdp_grad_scaler: torch.amp.GradScaler's rules, and one decision for all ranks. */
+/* fsdp_grad_scaler: the rules of torch.amp.GradScaler, and one decision for all ranks. */
 #include "src/nn/module.h"
 #include "tests/optim/shards.h"
 #include "tests/test.h"
@@ -8,7 +8,7 @@ enum {
     WIDTH = 3
 };
 
-/* One sharded matrix of ones, trained by SGD with rate 1. */
+/* One sharded matrix of ones, trained by SGD with a rate of 1. */
 typedef struct trainee {
     fsdp_device *device;
     fsdp_module *module;
@@ -41,7 +41,7 @@ static void trainee_close(trainee *m)
     fsdp_device_destroy(m->device);
 }
 
-/* Gradients of 0.5 times the scale, with `odd` in one row. */
+/* Sets gradients of 0.5 times the scale, with `odd` in one row. */
 static fsdp_status set_gradients(const trainee *m, int odd_row, float odd)
 {
     float grad[ROWS * WIDTH];
@@ -50,7 +50,7 @@ static fsdp_status set_gradients(const trainee *m, int odd_row, float odd)
     return shards_set_grad(m->p, grad);
 }
 
-/* This rank's rows are all `want`. */
+/* Checks that all elements of this rank's rows are `want`. */
 static void check_values(fsdp_test *t, const fsdp_tensor *tensor, float want)
 {
     const float *values = fsdp_tensor_data(tensor);
@@ -58,7 +58,7 @@ static void check_values(fsdp_test *t, const fsdp_tensor *tensor, float want)
         ASSERT_F32(values[i], want);
 }
 
-static void rules_on(fsdp_test *t, fsdp_group *group)
+static void check_rules_on(fsdp_test *t, fsdp_group *group)
 {
     static const float bad[] = {(float)INFINITY, -(float)INFINITY, (float)NAN};
     trainee m;
@@ -76,7 +76,7 @@ static void rules_on(fsdp_test *t, fsdp_group *group)
     ASSERT_ERROR(fsdp_grad_scaler_unscale(m.scaler, m.optimizer), FSDP_ERR_STATE, "after its step");
     ASSERT_OK(fsdp_grad_scaler_update(m.scaler));
     ASSERT_INT(fsdp_grad_scaler_get_state(m.scaler).growth_tracker, 1);
-    /* Each row is on one rank alone: no other sees what it holds. */
+    /* Each row is on one rank only, and the other ranks do not see its values. */
     double scale = 65536.0;
     for (int row = 0; row < ROWS; row++) {
         ASSERT_OK(set_gradients(&m, row, bad[row % 3]));
@@ -95,29 +95,30 @@ static void rules_on(fsdp_test *t, fsdp_group *group)
         ASSERT_OK(fsdp_grad_scaler_update(m.scaler));
         check_values(t, fsdp_parameter_local(m.p), 0.75f - 0.5f * (float)step);
     }
-    ASSERT_F32(fsdp_grad_scaler_scale(m.scaler), 2.0 * scale); /* two in a row: it has grown */
+    ASSERT_F32(fsdp_grad_scaler_scale(m.scaler), 2.0 * scale); /* grows after two good steps in a
+                                                                * row */
     ASSERT_ERROR(fsdp_grad_scaler_update(m.scaler), FSDP_ERR_STATE, "without unscale or step");
     trainee_close(&m);
 }
 
 TEST(one_rank_follows_torchs_rules)
 {
-    rules_on(t, NULL);
+    check_rules_on(t, NULL);
 }
 
 TEST_RANKS(an_inf_on_one_of_two_ranks_skips_the_step_on_both, 2)
 {
-    rules_on(t, t->group);
+    check_rules_on(t, t->group);
 }
 
 TEST_RANKS(an_inf_on_one_of_three_ranks_skips_the_step_on_all, 3)
 {
-    rules_on(t, t->group);
+    check_rules_on(t, t->group);
 }
 
-/* Without a group the ranks are those that parameters are sharded over; seven ranks, of which two
+/* Without a group, the ranks are those that the parameters are sharded over. Two of the seven ranks
  * have no row. */
-TEST_RANKS(the_parameters_own_group_is_asked, 7)
+TEST_RANKS(without_a_group_the_parameters_group_is_used, 7)
 {
     trainee m;
     trainee_open(t, t->group, NULL, &m);
@@ -129,7 +130,8 @@ TEST_RANKS(the_parameters_own_group_is_asked, 7)
     trainee_close(&m);
 }
 
-/* torch keeps its state by optimizer: one of them may skip, and the scale follows from both. */
+/* PyTorch keeps the state per optimizer: one of them may skip its step, and both determine the
+ * scale. */
 TEST_RANKS(one_scaler_serves_two_optimizers, 2)
 {
     trainee a, b;
@@ -153,7 +155,8 @@ TEST_RANKS(one_scaler_serves_two_optimizers, 2)
     ASSERT_F32(fsdp_grad_scaler_scale(a.scaler), 32768.0); /* halved once */
     ASSERT(!fsdp_grad_scaler_found_inf(a.scaler));
     ASSERT_OK(set_gradients(&a, -1, 0));
-    ASSERT_OK(set_gradients(&b, 0, (float)NAN)); /* the other one, last of the two */
+    ASSERT_OK(set_gradients(&b, 0, (float)NAN)); /* now the other one, which is the last of the
+                                                  * two */
     ASSERT_OK(fsdp_grad_scaler_step(a.scaler, a.optimizer, 1.0f));
     ASSERT_OK(fsdp_grad_scaler_step(a.scaler, b.optimizer, 1.0f));
     check_values(t, fsdp_parameter_local(a.p), 0.5f);
@@ -161,7 +164,7 @@ TEST_RANKS(one_scaler_serves_two_optimizers, 2)
     ASSERT_OK(fsdp_grad_scaler_update(a.scaler));
     ASSERT_F32(fsdp_grad_scaler_scale(a.scaler), 16384.0);
     ASSERT_OK(set_gradients(&b, -1, 0));
-    ASSERT_OK(fsdp_grad_scaler_step(a.scaler, b.optimizer, 1.0f)); /* one of them alone */
+    ASSERT_OK(fsdp_grad_scaler_step(a.scaler, b.optimizer, 1.0f)); /* only one of them steps */
     ASSERT_OK(fsdp_grad_scaler_update(a.scaler));
     ASSERT_INT(fsdp_grad_scaler_get_state(a.scaler).growth_tracker, 1);
     b.scaler = NULL;
@@ -202,11 +205,11 @@ TEST(its_state_can_be_kept_and_restored)
     trainee m;
     trainee_open(t, NULL, NULL, &m);
     CHECK_HERE();
-    ASSERT_OK(fsdp_grad_scaler_unscale(b, m.optimizer)); /* no gradient at all is finite */
+    ASSERT_OK(fsdp_grad_scaler_unscale(b, m.optimizer)); /* without any gradient all are finite */
     ASSERT_OK(fsdp_grad_scaler_update(b));
     ASSERT_F32(fsdp_grad_scaler_scale(b), 12.0);
     ASSERT_OK(fsdp_grad_scaler_unscale(b, m.optimizer));
-    ASSERT_OK(fsdp_grad_scaler_set_state(b, &state)); /* what was begun is forgotten */
+    ASSERT_OK(fsdp_grad_scaler_set_state(b, &state)); /* forgets the unscale that was begun */
     ASSERT_ERROR(fsdp_grad_scaler_update(b), FSDP_ERR_STATE, "without unscale or step");
     ASSERT_OK(fsdp_grad_scaler_unscale(b, m.optimizer));
     trainee_close(&m);

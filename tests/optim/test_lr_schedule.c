@@ -1,4 +1,4 @@
-/* Rates of torch's StepLR and transformers' schedules, from tests/golden/optim/schedules.json. */
+/* Rates of PyTorch's StepLR and transformers' schedules, from tests/golden/optim/schedules.json. */
 #include <math.h>
 
 #include <fsdp/optim.h>
@@ -6,8 +6,9 @@
 #include "src/base/json.h"
 #include "tests/test.h"
 
-/* The file holds 24 steps; past the total transformers' cosine rises again, ours stays. */
-static void check(fsdp_test *t, const char *name, const fsdp_lr_schedule *s, int steps)
+/* The file has 24 steps. Beyond the total, the cosine of transformers rises again, while ours
+ * stays. */
+static void check_rates(fsdp_test *t, const char *name, const fsdp_lr_schedule *s, int steps)
 {
     fsdp_json *doc;
     ASSERT_OK(fsdp_lr_schedule_check(s));
@@ -34,14 +35,14 @@ TEST(rates_are_those_of_torch_and_transformers)
     fsdp_lr_schedule cosine = linear, cosine_min = linear;
     cosine.kind = cosine_min.kind = FSDP_LR_COSINE;
     cosine_min.min_lr = 2e-4;
-    check(t, "step_gamma_0_7_every_4", &step, 24);
-    check(t, "constant", &constant, 24);
-    check(t, "constant_warmup_5", &warm, 24);
-    check(t, "linear_warmup_5_total_20", &linear, 24);
-    check(t, "cosine_warmup_5_total_20", &cosine, 21);
-    check(t, "cosine_min_lr_2e_4_warmup_5_total_20", &cosine_min, 21);
+    check_rates(t, "step_gamma_0_7_every_4", &step, 24);
+    check_rates(t, "constant", &constant, 24);
+    check_rates(t, "constant_warmup_5", &warm, 24);
+    check_rates(t, "linear_warmup_5_total_20", &linear, 24);
+    check_rates(t, "cosine_warmup_5_total_20", &cosine, 21);
+    check_rates(t, "cosine_min_lr_2e_4_warmup_5_total_20", &cosine_min, 21);
     warm.kind = FSDP_LR_INVERSE_SQRT;
-    check(t, "inverse_sqrt_warmup_5", &warm, 24);
+    check_rates(t, "inverse_sqrt_warmup_5", &warm, 24);
 }
 
 TEST(without_a_warmup_the_inverse_square_root_counts_in_ten_thousands)
@@ -110,7 +111,7 @@ TEST(a_warmup_beyond_the_end_rises_over_the_whole_run)
     }
 }
 
-/* An epoch of 3 steps: the rate changes with epochs, warmup goes on by steps. */
+/* With an epoch of 3 steps the rate changes with epochs, while warmup continues by steps. */
 TEST(a_unit_can_be_an_epoch)
 {
     fsdp_lr_schedule s = {.kind = FSDP_LR_STEP,

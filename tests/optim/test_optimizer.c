@@ -1,5 +1,5 @@
-/* Optimizers over shards: torch's numbers through the public API, the same bits on 1 to 4 ranks
- * whatever the number of rows, groups, parameters without a gradient, and what goes wrong. */
+/* Optimizers over shards: PyTorch's numbers through the public API, the same bits on 1 to 4 ranks
+ * for any number of rows, groups, parameters without a gradient, and errors. */
 #include <stdio.h>
 
 #include <fsdp/ckpt.h>
@@ -11,7 +11,7 @@
 #include "tests/optim/shards.h"
 #include "tests/test.h"
 
-/* --- torch's numbers --- */
+/* --- PyTorch's numbers --- */
 
 enum {
     GOLDEN_STEPS = 5,
@@ -30,7 +30,7 @@ static void read_array(fsdp_test *t, const fsdp_safetensors *file, const char *u
     memcpy(values, entry->data, entry->bytes);
 }
 
-/* golden's bound: 2e-6 of the largest magnitude. */
+/* The bound of golden tests: 2e-6 of the largest magnitude. */
 static void compare(fsdp_test *t, const char *unit, const float *got, const float *want, int n)
 {
     double largest = 0.0;
@@ -41,7 +41,7 @@ static void compare(fsdp_test *t, const char *unit, const float *got, const floa
             FAIL("%s: element %d is %.9g, not %.9g", unit, i, (double)got[i], (double)want[i]);
 }
 
-static double number(fsdp_json_node unit, const char *key)
+static double number_option(fsdp_json_node unit, const char *key)
 {
     double value = 0.0;
     return fsdp_json_opt_f64(unit, key, 0.0, &value) == FSDP_OK ? value : 0.0;
@@ -50,9 +50,9 @@ static double number(fsdp_json_node unit, const char *key)
 static fsdp_status create_adafactor(fsdp_json_node unit, fsdp_module *module, fsdp_optimizer **o)
 {
     fsdp_adafactor_options a = fsdp_adafactor_defaults();
-    a.lr = number(unit, "lr"); /* null: 0 */
+    a.lr = number_option(unit, "lr"); /* null: 0 */
     FSDP_TRY(fsdp_json_opt_f64(unit, "beta1", a.beta1, &a.beta1));
-    a.weight_decay = number(unit, "weight_decay");
+    a.weight_decay = number_option(unit, "weight_decay");
     FSDP_TRY(fsdp_json_opt_bool(unit, "scale_parameter", true, &a.scale_parameter));
     FSDP_TRY(fsdp_json_opt_bool(unit, "relative_step", true, &a.relative_step));
     FSDP_TRY(fsdp_json_opt_bool(unit, "warmup_init", false, &a.warmup_init));
@@ -65,9 +65,9 @@ static fsdp_status create_like(fsdp_json_node unit, fsdp_module *module, fsdp_op
     FSDP_TRY(fsdp_json_get_str(unit, "class", &class));
     if (strcmp(class, "SGD") == 0) {
         fsdp_sgd_options sgd = fsdp_sgd_defaults();
-        sgd.lr = number(unit, "lr");
-        sgd.momentum = number(unit, "momentum");
-        sgd.weight_decay = number(unit, "weight_decay");
+        sgd.lr = number_option(unit, "lr");
+        sgd.momentum = number_option(unit, "momentum");
+        sgd.weight_decay = number_option(unit, "weight_decay");
         FSDP_TRY(fsdp_json_opt_bool(unit, "nesterov", false, &sgd.nesterov));
         return fsdp_sgd_create(module, &sgd, o);
     }
@@ -75,11 +75,11 @@ static fsdp_status create_like(fsdp_json_node unit, fsdp_module *module, fsdp_op
         return create_adafactor(unit, module, o);
     fsdp_adamw_options adam = fsdp_adamw_defaults();
     fsdp_json_node betas = fsdp_json_find(unit, "betas");
-    adam.lr = number(unit, "lr");
+    adam.lr = number_option(unit, "lr");
     FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(betas, 0), NULL, &adam.beta1));
     FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(betas, 1), NULL, &adam.beta2));
-    adam.eps = number(unit, "eps");
-    adam.weight_decay = number(unit, "weight_decay");
+    adam.eps = number_option(unit, "eps");
+    adam.weight_decay = number_option(unit, "weight_decay");
     adam.l2 = strcmp(class, "Adam") == 0;
     return fsdp_adamw_create(module, &adam, o);
 }
@@ -92,7 +92,7 @@ static int64_t whole_numel(const fsdp_tensor *local)
     return numel;
 }
 
-/* golden holds every state that is no scalar: as many as there are. */
+/* The golden file has every state that is not a scalar, so their number is checked too. */
 static void check_state(fsdp_test *t, const fsdp_safetensors *file, const char *unit,
                         const char *part, const fsdp_optimizer *o, const fsdp_parameter *p)
 {
@@ -116,7 +116,8 @@ static void check_state(fsdp_test *t, const fsdp_safetensors *file, const char *
     }
 }
 
-/* Matrix and vector are one optimizer's; grad_scale 0.5 undoes gradients that are given twice. */
+/* Matrix and vector belong to one optimizer. All gradients are doubled, which grad_scale 0.5
+ * undoes. */
 static void check_unit(fsdp_test *t, const fsdp_safetensors *file, fsdp_json_node unit,
                        fsdp_device *device)
 {
@@ -131,7 +132,7 @@ static void check_unit(fsdp_test *t, const fsdp_safetensors *file, fsdp_json_nod
         fsdp_module_add_parameter(module, "matrix", 2, (int64_t[]){7, 5}, (fsdp_init){0}, &p[0]));
     ASSERT_OK(
         fsdp_module_add_parameter(module, "vector", 1, (int64_t[]){11}, (fsdp_init){0}, &p[1]));
-    ASSERT_OK(create_like(unit, module, &o)); /* before fully_shard: it follows */
+    ASSERT_OK(create_like(unit, module, &o)); /* before fully_shard, which it must follow */
     ASSERT_OK(fsdp_fully_shard(module, t->group, device, NULL));
     for (int i = 0; i < 2; i++) {
         char key[64];
@@ -221,11 +222,11 @@ typedef enum algorithm {
 typedef struct job {
     fsdp_fully_shard_options options;
     algorithm which;
-    float params[ALL]; /* rank 0's, whole, after the last step */
+    float params[ALL]; /* whole, on rank 0, after the last step */
     double norm[STEPS];
 } job;
 
-/* p3 gets no gradient in every third step, all gradients are large in one. */
+/* p3 gets no gradient in every third step, and all gradients of one step are large. */
 static fsdp_status set_grads(const fsdp_parameter_list *list, int step)
 {
     float whole[MAX_NUMEL];
@@ -418,7 +419,7 @@ TEST(a_parameter_without_a_gradient_keeps_its_value_and_has_no_state)
     close_small(&x, o);
 }
 
-/* Whatever gradient it has left from before. */
+/* Even if it has a gradient from before. */
 TEST(a_frozen_parameter_keeps_its_value_and_has_no_state)
 {
     for (algorithm k = ADAMW; k <= ADAFACTOR; k++) {
@@ -449,7 +450,7 @@ TEST(a_frozen_parameter_keeps_its_value_and_has_no_state)
     }
 }
 
-/* Gradients of ones move AdamW by lr; decay multiplies by 1 - lr wd before. */
+/* Gradients of ones move AdamW by lr; decay first multiplies by 1 - lr wd. */
 TEST(groups_have_options_of_their_own)
 {
     small x;
@@ -523,7 +524,7 @@ TEST(options_out_of_bounds_are_named)
     close_small(&x, NULL);
 }
 
-/* On meta the same walk counts the same state. */
+/* On meta the same code counts the same state. */
 TEST(meta_counts_the_state)
 {
     small x;

@@ -1,4 +1,5 @@
-/* Sums over rows of whole tensors: every partition of the rows gives the bits of the naive tree. */
+/* Sums over rows of whole tensors: every partition of the rows gives the same bits as a naive
+ * tree. */
 #include "src/optim/row_sums.h"
 #include "src/tensor/tensor.h"
 #include "tests/optim/shards.h"
@@ -9,7 +10,7 @@ enum {
     WIDTH = 3
 };
 
-/* Level by level: neighbours are added, an odd last one moves up. */
+/* Level by level: neighbours are added; an odd last one moves up. */
 static double tree_of(double *level, int64_t n)
 {
     while (n > 1) {
@@ -27,7 +28,7 @@ static double value_at(int64_t row, int column)
     return (double)shards_random((uint64_t)column, row) * exp2((double)(row % 40));
 }
 
-/* Two tensors at once, the second with `inner` rows in a row of dimension 0. */
+/* Two tensors at once; the second has `inner` rows per row of dimension 0. */
 static void check_rows(fsdp_test *t, fsdp_device *device, int64_t rows, int64_t inner)
 {
     fsdp_row_sum items[2] = {
@@ -94,11 +95,11 @@ TEST(segments_are_aligned_powers_of_two)
                 int64_t size = e - b;
                 ASSERT_INT(size & (size - 1), 0);
                 ASSERT_INT(b % size, 0);
-                ASSERT(b % (2 * size) || b + 2 * size > end); /* the largest */
+                ASSERT(b % (2 * size) || b + 2 * size > end); /* no larger segment is possible */
             }
 }
 
-/* The largest of all rows, and a NaN above all, whichever rank has it. */
+/* The largest of all rows; a NaN is larger than any number, whichever rank has it. */
 TEST_RANKS(largest_of_all_rows, 3)
 {
     fsdp_device *device;

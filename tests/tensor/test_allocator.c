@@ -1,5 +1,5 @@
-/* The caching allocator. Where blocks lie is not tested under AddressSanitizer, where each is an
- * allocation of its own. */
+/* The caching allocator. The places of blocks are not tested under AddressSanitizer, where each
+ * block is an allocation of its own. */
 #include <sys/resource.h>
 
 #include "src/base/alloc_testing.h"
@@ -33,7 +33,7 @@ typedef struct allocation {
     fsdp_tag tag;
 } allocation;
 
-static void take(fsdp_test *t, fsdp_allocator *a, size_t bytes, fsdp_tag tag, allocation *out)
+static void allocate(fsdp_test *t, fsdp_allocator *a, size_t bytes, fsdp_tag tag, allocation *out)
 {
     void *data;
     *out = (allocation){.bytes = bytes, .tag = tag};
@@ -41,8 +41,8 @@ static void take(fsdp_test *t, fsdp_allocator *a, size_t bytes, fsdp_tag tag, al
     out->data = data;
 }
 
-static void take_lasting(fsdp_test *t, fsdp_allocator *a, size_t bytes, fsdp_tag tag,
-                         allocation *out)
+static void allocate_lasting(fsdp_test *t, fsdp_allocator *a, size_t bytes, fsdp_tag tag,
+                             allocation *out)
 {
     void *data;
     *out = (allocation){.bytes = bytes, .tag = tag};
@@ -50,7 +50,7 @@ static void take_lasting(fsdp_test *t, fsdp_allocator *a, size_t bytes, fsdp_tag
     out->data = data;
 }
 
-static void give(fsdp_allocator *a, allocation *x)
+static void release(fsdp_allocator *a, allocation *x)
 {
     fsdp_allocator_free(a, x->block);
     x->block = NULL;
@@ -62,14 +62,14 @@ TEST(memory_is_aligned_and_zero_bytes_are_valid)
     allocation x[3];
     ASSERT_OK(fsdp_allocator_create(false, &a));
     for (size_t i = 0; i < 3; i++) {
-        take(t, a, i * 100, FSDP_TAG_DATA, &x[i]);
+        allocate(t, a, i * 100, FSDP_TAG_DATA, &x[i]);
         CHECK_HERE();
         ASSERT(x[i].data);
         ASSERT_INT((uintptr_t)x[i].data % 64, 0);
         memset(x[i].data, 1, x[i].bytes);
     }
     for (int i = 0; i < 3; i++)
-        give(a, &x[i]);
+        release(a, &x[i]);
     fsdp_allocator_free(a, NULL);
     fsdp_allocator_destroy(a);
     fsdp_allocator_destroy(NULL);
@@ -84,24 +84,24 @@ TEST(a_freed_block_serves_the_next_request_of_its_size)
     ASSERT_OK(fsdp_allocator_create(false, &a));
     static const size_t sizes[] = {100, 3 << 20, 50 << 20};
     for (int i = 0; i < 3; i++) {
-        take(t, a, sizes[i], FSDP_TAG_DATA, &x);
+        allocate(t, a, sizes[i], FSDP_TAG_DATA, &x);
         CHECK_HERE();
         int64_t reserved = fsdp_allocator_stats(a)->reserved;
-        give(a, &x);
-        take(t, a, sizes[i], FSDP_TAG_COMM, &y);
+        release(a, &x);
+        allocate(t, a, sizes[i], FSDP_TAG_COMM, &y);
         CHECK_HERE();
         ASSERT(y.data == x.data);
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, reserved);
-        give(a, &y);
+        release(a, &y);
     }
-    /* Freed memory stays reserved, and each size used what the smaller left; 100 bytes are small.
-     */
+    /* Freed memory stays reserved, and each size reused what the smaller one left; the block of 100
+     * bytes is small. */
     ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
     ASSERT_INT(fsdp_allocator_stats(a)->reserved, 51 * MIB);
     fsdp_allocator_destroy(a);
 }
 
-/* Four neighbours, freed in every order, become the one block they were cut from. */
+/* Four neighbours, freed in any order, become the one block that they were cut from. */
 TEST(freed_neighbours_join_in_every_order)
 {
     fsdp_allocator *a;
@@ -111,7 +111,7 @@ TEST(freed_neighbours_join_in_every_order)
     ASSERT_OK(fsdp_allocator_create(false, &a));
     for (int order = 0; order < 24; order++) {
         for (int i = 0; i < 4; i++) {
-            take(t, a, 5 * MIB, FSDP_TAG_DATA, &x[i]);
+            allocate(t, a, 5 * MIB, FSDP_TAG_DATA, &x[i]);
             CHECK_HERE();
         }
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, 20 * MIB);
@@ -119,13 +119,13 @@ TEST(freed_neighbours_join_in_every_order)
         for (int n = 4; n > 0; n--) {
             int pick = code % n;
             code /= n;
-            give(a, &x[left[pick]]);
+            release(a, &x[left[pick]]);
             memmove(left + pick, left + pick + 1, (size_t)(3 - pick) * sizeof *left);
         }
-        take(t, a, 20 * MIB, FSDP_TAG_DATA, &whole);
+        allocate(t, a, 20 * MIB, FSDP_TAG_DATA, &whole);
         CHECK_HERE();
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, 20 * MIB);
-        give(a, &whole);
+        release(a, &whole);
     }
     fsdp_allocator_destroy(a);
 }
@@ -137,31 +137,32 @@ TEST(the_smallest_block_that_fits_is_taken)
     if (!caches)
         SKIP("no cache under AddressSanitizer");
     ASSERT_OK(fsdp_allocator_create(false, &a));
-    /* Free blocks of 6 and of 3 MiB, kept apart by blocks in use. */
+    /* Free blocks of 6 and of 3 MiB, separated by blocks in use. */
     static const size_t sizes[] = {6, 1, 3, 1, 9};
     for (int i = 0; i < 5; i++) {
-        take(t, a, sizes[i] * MIB, FSDP_TAG_DATA, &x[i]);
+        allocate(t, a, sizes[i] * MIB, FSDP_TAG_DATA, &x[i]);
         CHECK_HERE();
     }
-    give(a, &x[0]);
-    give(a, &x[2]);
-    take(t, a, 2 * MIB, FSDP_TAG_DATA, &y);
+    release(a, &x[0]);
+    release(a, &x[2]);
+    allocate(t, a, 2 * MIB, FSDP_TAG_DATA, &y);
     CHECK_HERE();
     ASSERT(y.data == x[2].data);
-    give(a, &y);
-    take(t, a, 4 * MIB, FSDP_TAG_DATA, &y);
+    release(a, &y);
+    allocate(t, a, 4 * MIB, FSDP_TAG_DATA, &y);
     CHECK_HERE();
     ASSERT(y.data == x[0].data);
-    give(a, &y);
-    give(a, &x[1]);
-    give(a, &x[3]);
-    give(a, &x[4]);
+    release(a, &y);
+    release(a, &x[1]);
+    release(a, &x[3]);
+    release(a, &x[4]);
     fsdp_allocator_destroy(a);
 }
 
-/* State comes within the first step, while activations of backward are still there, and after it.
- * The second step finds what it needs where the first did, so it touches no new memory. */
-TEST(what_lasts_takes_no_room_of_the_next_step)
+/* State is allocated within the first step, during and after backward, while some of its
+ * activations exist. The second step finds its memory in the same places as the first, so it
+ * touches no new memory. */
+TEST(lasting_memory_takes_no_room_from_the_next_step)
 {
     enum {
         TENSORS = 6
@@ -174,33 +175,33 @@ TEST(what_lasts_takes_no_room_of_the_next_step)
     ASSERT_OK(fsdp_allocator_create(false, &a));
     for (int n = 0; n < 3; n++) {
         for (size_t i = 0; i < TENSORS; i++) {
-            take(t, a, (1 + i * i) * MIB, FSDP_TAG_ACTIVATION, &step[i]);
+            allocate(t, a, (1 + i * i) * MIB, FSDP_TAG_ACTIVATION, &step[i]);
             CHECK_HERE();
             ASSERT(n == 0 || step[i].data == first[i]);
             first[i] = step[i].data;
         }
         for (size_t i = TENSORS; i-- > 0;) {
-            give(a, &step[i]);
+            release(a, &step[i]);
             if (n == 0 && i % 2 == 0) {
-                take_lasting(t, a, (1 + i) * MIB, FSDP_TAG_OPTIM, &state[i / 2]);
+                allocate_lasting(t, a, (1 + i) * MIB, FSDP_TAG_OPTIM, &state[i / 2]);
                 CHECK_HERE();
             }
         }
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, (61 + 9) * MIB);
     }
-    /* What lasted serves what will. */
+    /* Freed lasting memory is reused for lasting memory. */
     for (int i = 0; i < 3; i++)
-        give(a, &state[i]);
-    take_lasting(t, a, 9 * MIB, FSDP_TAG_GRAD, &state[0]);
+        release(a, &state[i]);
+    allocate_lasting(t, a, 9 * MIB, FSDP_TAG_GRAD, &state[0]);
     CHECK_HERE();
     ASSERT_INT(fsdp_allocator_stats(a)->reserved, (61 + 9) * MIB);
-    give(a, &state[0]);
+    release(a, &state[0]);
     ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
     fsdp_allocator_destroy(a);
 }
 
-/* Where the first block is free and larger than the last one, the range grows below it. */
-TEST(memory_grows_at_the_end_where_less_is_missing)
+/* If the first block is free and larger than the last one, the range grows below it. */
+TEST(memory_grows_at_the_end_that_needs_less)
 {
     fsdp_allocator *a;
     allocation low, high, x;
@@ -208,12 +209,12 @@ TEST(memory_grows_at_the_end_where_less_is_missing)
         SKIP("no cache under AddressSanitizer");
     for (int meta = 0; meta < 2; meta++) {
         ASSERT_OK(fsdp_allocator_create(meta, &a));
-        take(t, a, 30 * MIB, FSDP_TAG_ACTIVATION, &low);
-        take(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &high);
+        allocate(t, a, 30 * MIB, FSDP_TAG_ACTIVATION, &low);
+        allocate(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &high);
         CHECK_HERE();
         char *was = low.data;
-        give(a, &low);
-        take(t, a, 32 * MIB, FSDP_TAG_ACTIVATION, &low);
+        release(a, &low);
+        allocate(t, a, 32 * MIB, FSDP_TAG_ACTIVATION, &low);
         CHECK_HERE();
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, 42 * MIB);
         if (!meta) {
@@ -222,40 +223,40 @@ TEST(memory_grows_at_the_end_where_less_is_missing)
             memset(high.data, 2, 10 * MIB);
             ASSERT(low.data[32 * MIB - 1] == 1);
         }
-        give(a, &low);
-        give(a, &high); /* what came below is of the same piece */
-        take(t, a, 42 * MIB, FSDP_TAG_ACTIVATION, &x);
+        release(a, &low);
+        release(a, &high); /* memory added below coalesces with the rest */
+        allocate(t, a, 42 * MIB, FSDP_TAG_ACTIVATION, &x);
         CHECK_HERE();
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, 42 * MIB);
-        give(a, &x);
+        release(a, &x);
         fsdp_allocator_destroy(a);
     }
 }
 
-/* A loss that lives from forward to backward lies in no large block's way. */
-TEST(what_is_small_keeps_no_neighbours_apart)
+/* A small loss that lives from forward to backward does not separate two large blocks. */
+TEST(small_blocks_do_not_separate_large_ones)
 {
     fsdp_allocator *a;
     allocation first, small, second;
     if (!caches)
         SKIP("no cache under AddressSanitizer");
     ASSERT_OK(fsdp_allocator_create(false, &a));
-    take(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &first);
-    take(t, a, 4, FSDP_TAG_ACTIVATION, &small);
-    take(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &second);
+    allocate(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &first);
+    allocate(t, a, 4, FSDP_TAG_ACTIVATION, &small);
+    allocate(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &second);
     CHECK_HERE();
-    give(a, &first);
-    give(a, &second);
-    take(t, a, 20 * MIB, FSDP_TAG_ACTIVATION, &first);
+    release(a, &first);
+    release(a, &second);
+    allocate(t, a, 20 * MIB, FSDP_TAG_ACTIVATION, &first);
     CHECK_HERE();
     ASSERT_INT(fsdp_allocator_stats(a)->reserved, 21 * MIB);
-    give(a, &first);
-    give(a, &small);
+    release(a, &first);
+    release(a, &small);
     fsdp_allocator_destroy(a);
 }
 
-/* Backward drops activations from the end and leaves a gradient for each; the last and largest one,
- * an embedding's, finds what they have left in one piece. */
+/* Backward frees activations from the last to the first and allocates a gradient for each. The last
+ * and largest gradient, that of an embedding, finds the freed memory in one piece. */
 TEST(gradients_leave_no_holes_behind_the_activations)
 {
     enum {
@@ -268,27 +269,28 @@ TEST(gradients_leave_no_holes_behind_the_activations)
     ASSERT_OK(fsdp_allocator_create(false, &a));
     for (int step = 0; step < 2; step++) {
         for (int i = 0; i < LAYERS; i++) {
-            take(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &kept[i]);
+            allocate(t, a, 10 * MIB, FSDP_TAG_ACTIVATION, &kept[i]);
             CHECK_HERE();
         }
         for (int i = LAYERS - 1; i >= 0; i--) {
-            give(a, &kept[i]);
-            take(t, a, 2 * MIB, FSDP_TAG_GRAD, &grads[i]);
+            release(a, &kept[i]);
+            allocate(t, a, 2 * MIB, FSDP_TAG_GRAD, &grads[i]);
             CHECK_HERE();
         }
-        take(t, a, 90 * MIB, FSDP_TAG_GRAD, &last);
+        allocate(t, a, 90 * MIB, FSDP_TAG_GRAD, &last);
         CHECK_HERE();
         ASSERT_INT(fsdp_allocator_stats(a)->reserved, 10 * LAYERS * MIB);
         for (int i = 0; i < LAYERS; i++)
-            give(a, &grads[i]);
-        give(a, &last);
+            release(a, &grads[i]);
+        release(a, &last);
     }
     fsdp_allocator_destroy(a);
 }
 
-/* Gradients that find no room go up, also where less would be missing below: what backward drops
- * afterwards joins with the low end, which then grows for the last one. */
-TEST(gradients_without_room_leave_the_low_end_to_what_is_dropped)
+/* Gradients without room go to the high end, even if the low end would need less new memory. The
+ * activations that backward frees afterwards then coalesce with the low end, which grows for the
+ * last gradient. */
+TEST(gradients_without_room_leave_the_low_end_to_freed_activations)
 {
     enum {
         LAYERS = 4
@@ -298,29 +300,29 @@ TEST(gradients_without_room_leave_the_low_end_to_what_is_dropped)
     if (!caches)
         SKIP("no cache under AddressSanitizer");
     ASSERT_OK(fsdp_allocator_create(false, &a));
-    take(t, a, 1 * MIB, FSDP_TAG_ACTIVATION, &low);
+    allocate(t, a, 1 * MIB, FSDP_TAG_ACTIVATION, &low);
     for (int i = 0; i < LAYERS; i++) {
-        take(t, a, 6 * MIB, FSDP_TAG_ACTIVATION, &kept[i]);
+        allocate(t, a, 6 * MIB, FSDP_TAG_ACTIVATION, &kept[i]);
         CHECK_HERE();
     }
-    give(a, &low);
+    release(a, &low);
     for (int i = LAYERS - 1; i >= 0; i--) {
-        take(t, a, 4 * MIB, FSDP_TAG_GRAD, &grads[i]);
-        give(a, &kept[i]);
+        allocate(t, a, 4 * MIB, FSDP_TAG_GRAD, &grads[i]);
+        release(a, &kept[i]);
         CHECK_HERE();
     }
-    take(t, a, 20 * MIB, FSDP_TAG_GRAD, &last);
+    allocate(t, a, 20 * MIB, FSDP_TAG_GRAD, &last);
     CHECK_HERE();
     ASSERT_INT(fsdp_allocator_stats(a)->reserved, (LAYERS * 4 + 20) * MIB);
     for (int i = 0; i < LAYERS; i++)
-        give(a, &grads[i]);
-    give(a, &last);
+        release(a, &grads[i]);
+    release(a, &last);
     fsdp_allocator_destroy(a);
 }
 
-/* Steps of a training run whose batches differ in length: activations pile up and go in reverse, a
- * state that stays comes in the first step. What is reserved stays near the peak of what is used.
- */
+/* Steps of a training run whose batches differ in length. Activations are allocated and freed in
+ * reverse order, and lasting state is allocated in the first step. The reserved memory stays near
+ * the peak of the allocated memory. */
 TEST(steps_of_different_lengths_reserve_no_more_than_the_longest)
 {
     enum {
@@ -337,25 +339,26 @@ TEST(steps_of_different_lengths_reserve_no_more_than_the_longest)
         size_t tokens = 1000 + fsdp_mix64((uint64_t)step) % 3000;
         for (size_t i = 0; i < LAYERS; i++)
             for (size_t k = 0; k < 3; k++) {
-                take(t, a, tokens * (k == 1 ? 4 : 256 << k), FSDP_TAG_ACTIVATION, &kept[i][k]);
+                allocate(t, a, tokens * (k == 1 ? 4 : 256 << k), FSDP_TAG_ACTIVATION, &kept[i][k]);
                 CHECK_HERE();
             }
         for (int i = LAYERS - 1; i >= 0; i--)
             for (int k = 0; k < 3; k++)
-                give(a, &kept[i][k]);
+                release(a, &kept[i][k]);
         for (int i = 0; i < STATES && step == 0; i++) {
-            take_lasting(t, a, 1300 * 1024, FSDP_TAG_OPTIM, &state[i]);
+            allocate_lasting(t, a, 1300 * 1024, FSDP_TAG_OPTIM, &state[i]);
             CHECK_HERE();
         }
     }
     const fsdp_memory_stats *stats = fsdp_allocator_stats(a);
     ASSERT((double)stats->reserved_peak < 1.02 * (double)stats->allocated_peak + (double)MIB);
     for (int i = 0; i < STATES; i++)
-        give(a, &state[i]);
+        release(a, &state[i]);
     fsdp_allocator_destroy(a);
 }
 
-/* With `ulimit -v` the range is smaller; what exceeds it is an error, and the allocator goes on. */
+/* With `ulimit -v` the range is smaller. A request beyond the limit fails, and the allocator
+ * remains usable. */
 TEST(few_addresses_are_enough)
 {
     struct rlimit before, few;
@@ -374,25 +377,25 @@ TEST(few_addresses_are_enough)
     setrlimit(RLIMIT_AS, &before);
     ASSERT_OK(status);
     ASSERT_INT(second, FSDP_ERR_NOMEM);
-    give(a, &x);
-    take(t, a, 2048 * MIB, FSDP_TAG_DATA, &y); /* a second range */
+    release(a, &x);
+    allocate(t, a, 2048 * MIB, FSDP_TAG_DATA, &y); /* needs a second range */
     CHECK_HERE();
     y.data[2048 * MIB - 1] = 1;
-    give(a, &y);
+    release(a, &y);
     fsdp_allocator_destroy(a);
 }
 
-TEST(what_is_asked_for_is_counted_by_tag_with_peaks)
+TEST(requested_bytes_are_counted_by_tag_with_peaks)
 {
     fsdp_allocator *a;
     allocation param, grad, activation;
     ASSERT_OK(fsdp_allocator_create(false, &a));
     const fsdp_memory_stats *stats = fsdp_allocator_stats(a);
-    take(t, a, 1001, FSDP_TAG_PARAM, &param); /* requested bytes, not rounded ones */
-    take(t, a, 500, FSDP_TAG_ACTIVATION, &activation);
+    allocate(t, a, 1001, FSDP_TAG_PARAM, &param); /* requested bytes, not rounded ones */
+    allocate(t, a, 500, FSDP_TAG_ACTIVATION, &activation);
     CHECK_HERE();
-    give(a, &activation);
-    take(t, a, 300, FSDP_TAG_GRAD, &grad);
+    release(a, &activation);
+    allocate(t, a, 300, FSDP_TAG_GRAD, &grad);
     CHECK_HERE();
     ASSERT_INT(stats->allocated, 1301);
     ASSERT_INT(stats->allocated_peak, 1501);
@@ -410,35 +413,35 @@ TEST(what_is_asked_for_is_counted_by_tag_with_peaks)
     ASSERT_INT(stats->tag_allocated[FSDP_TAG_COMM], 4096);
     ASSERT_INT(stats->allocated, 5397);
     fsdp_allocator_account(a, FSDP_TAG_COMM, -4096);
-    give(a, &grad);
-    give(a, &param);
+    release(a, &grad);
+    release(a, &param);
     ASSERT_INT(stats->allocated, 0);
     ASSERT_INT(stats->allocated_peak, 5397);
     fsdp_allocator_destroy(a);
 }
 
-TEST(the_limit_names_what_was_asked_for)
+TEST(the_limit_error_names_the_request)
 {
     fsdp_allocator *a;
     allocation x, y;
     void *data;
     ASSERT_OK(fsdp_allocator_create(false, &a));
     fsdp_allocator_set_limit(a, 1000);
-    take(t, a, 600, FSDP_TAG_PARAM, &x);
-    take(t, a, 400, FSDP_TAG_PARAM, &y);
+    allocate(t, a, 600, FSDP_TAG_PARAM, &x);
+    allocate(t, a, 400, FSDP_TAG_PARAM, &y);
     CHECK_HERE();
     ASSERT_ERROR(fsdp_allocator_alloc(a, 1, FSDP_TAG_GRAD, &x.block, &data), FSDP_ERR_NOMEM,
                  "1 bytes (grad) on top of 1000 allocated exceed the limit of 1000");
-    give(a, &y);
-    take(t, a, 400, FSDP_TAG_GRAD, &y);
+    release(a, &y);
+    allocate(t, a, 400, FSDP_TAG_GRAD, &y);
     CHECK_HERE();
     fsdp_allocator_set_limit(a, 0);
     allocation z;
-    take(t, a, 5000, FSDP_TAG_GRAD, &z);
+    allocate(t, a, 5000, FSDP_TAG_GRAD, &z);
     CHECK_HERE();
-    give(a, &x);
-    give(a, &y);
-    give(a, &z);
+    release(a, &x);
+    release(a, &y);
+    release(a, &z);
     fsdp_allocator_destroy(a);
 }
 
@@ -447,11 +450,11 @@ TEST(meta_counts_and_gives_no_memory)
     fsdp_allocator *a;
     allocation x;
     ASSERT_OK(fsdp_allocator_create(true, &a));
-    take(t, a, (size_t)1 << 45, FSDP_TAG_PARAM, &x); /* 32 TiB */
+    allocate(t, a, (size_t)1 << 45, FSDP_TAG_PARAM, &x); /* 32 TiB */
     CHECK_HERE();
     ASSERT(!x.data);
     ASSERT_INT(fsdp_allocator_stats(a)->allocated, (int64_t)1 << 45);
-    give(a, &x);
+    release(a, &x);
     ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
     fsdp_allocator_destroy(a);
 }
@@ -469,8 +472,8 @@ static bool is_filled(const allocation *x, int i)
     return x->bytes == 0 || x->data[x->bytes - 1] == (i & 0x7f);
 }
 
-/* Ten thousand requests and frees of random sizes from 0 to 12 MiB: no two blocks overlap,
- * and counts agree with what is held. */
+/* Ten thousand allocations and frees of random sizes from 0 to 12 MiB: no two blocks overlap, and
+ * the counters are right. */
 TEST(random_use_never_overlaps)
 {
     enum {
@@ -486,11 +489,11 @@ TEST(random_use_never_overlaps)
         if (x[i].block) {
             ASSERT(is_filled(&x[i], i));
             held -= (int64_t)x[i].bytes;
-            give(a, &x[i]);
+            release(a, &x[i]);
         } else {
             int kind = (int)(bits >> 32 & 31);
             size_t most = kind == 0 ? 12 * MIB : kind < 3 ? 2 * MIB : 20000;
-            take(t, a, (size_t)(bits >> 40) % most, (fsdp_tag)(bits >> 8 & 3), &x[i]);
+            allocate(t, a, (size_t)(bits >> 40) % most, (fsdp_tag)(bits >> 8 & 3), &x[i]);
             CHECK_HERE();
             fill(&x[i], i);
             held += (int64_t)x[i].bytes;
@@ -499,7 +502,7 @@ TEST(random_use_never_overlaps)
     }
     for (int i = 0; i < SLOTS; i++)
         if (x[i].block)
-            give(a, &x[i]);
+            release(a, &x[i]);
     ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
     fsdp_allocator_destroy(a);
 }
@@ -521,12 +524,12 @@ TEST(a_failing_host_allocation_leaves_the_allocator_usable)
         }
         fsdp_alloc_fail_at(0);
         for (int i = 0; created && i < 3; i++)
-            give(a, &x[i]);
+            release(a, &x[i]);
         if (created) {
             ASSERT_INT(fsdp_allocator_stats(a)->allocated, 0);
-            take(t, a, 5 * MIB, FSDP_TAG_DATA, &x[0]);
+            allocate(t, a, 5 * MIB, FSDP_TAG_DATA, &x[0]);
             CHECK_HERE();
-            give(a, &x[0]);
+            release(a, &x[0]);
             fsdp_allocator_destroy(a);
         }
         if (status != FSDP_OK)

@@ -1,4 +1,5 @@
-/* Note [Streams]: what a device that computes late promises, and what the CPU promises with it. */
+/* Note [Streams] in device.h: the guarantees of a device that computes later, on the fake device
+ * and on the CPU. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -26,7 +27,7 @@ static fsdp_status zeros(fsdp_device *device, int64_t n, fsdp_tensor **tensor)
     return FSDP_OK;
 }
 
-/* Rows of x, whose order the caller changes at once. */
+/* Gathers rows of x, and changes the array of row indices as soon as each call returns. */
 static void check_copies(fsdp_test *t, const char *name)
 {
     fsdp_device *device;
@@ -55,15 +56,15 @@ static void check_copies(fsdp_test *t, const char *name)
     fsdp_device_destroy(device);
 }
 
-TEST(what_a_kernel_is_told_is_the_callers_again)
+TEST(arguments_of_a_kernel_may_be_reused_when_its_call_returns)
 {
     check_copies(t, "cpu");
     CHECK_HERE();
     check_copies(t, "fake");
 }
 
-/* So that the other tests of this device show something. */
-TEST(what_nobody_waits_for_is_not_there_yet)
+/* Shows that the fake device does delay kernels; otherwise its other tests would show nothing. */
+TEST(results_are_not_there_before_a_wait)
 {
     fsdp_device *device;
     fsdp_tensor *x;
@@ -74,7 +75,7 @@ TEST(what_nobody_waits_for_is_not_there_yet)
     ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "fake"}, &device));
     ASSERT_OK(zeros(device, 1, &x));
     ASSERT_OK(fsdp_device_synchronize(device));
-    for (int i = 1; i <= 90; i++) /* fewer than make one that is held go on */
+    for (int i = 1; i <= 90; i++) /* fewer than the number at which a delayed stream continues */
         device->kernels->fill(device->context, fsdp_tensor_ptr(x), FSDP_DTYPE_F32, i, 1);
     ASSERT(*(const volatile float *)fsdp_tensor_ptr(x) < 90.0f);
     ASSERT_F32(*(float *)fsdp_tensor_data(x), 90.0f);
@@ -82,7 +83,7 @@ TEST(what_nobody_waits_for_is_not_there_yet)
     fsdp_device_destroy(device);
 }
 
-/* Far more than fits, with arrays that fit and arrays that do not, in their order. */
+/* Far more kernels than fit, with small and large arrays; they run in order. */
 TEST(a_full_queue_waits_and_loses_nothing)
 {
     fsdp_device *device;
@@ -135,7 +136,7 @@ static void *read_after(void *arg)
     return NULL;
 }
 
-/* The thread waits for its value alone; the rank goes on, elsewhere in memory. */
+/* The thread waits only for its own value, while the rank writes elsewhere in memory. */
 static void check_event(fsdp_test *t, const char *name)
 {
     fsdp_device *device;
@@ -164,7 +165,7 @@ TEST(an_event_is_behind_what_was_started)
     check_event(t, "fake");
 }
 
-/* Without memory for an event the device is waited for: NULL has been reached. */
+/* Without memory for an event the device waits, so the event NULL has been reached. */
 TEST(an_event_needs_no_memory)
 {
     fsdp_device *device;
@@ -184,14 +185,15 @@ TEST(an_event_needs_no_memory)
 
 /* --- failures --- */
 
-static fsdp_status fail(const fsdp_kernels *kernels, fsdp_kernel_context *context, const void *args)
+static fsdp_status failing_kernel(const fsdp_kernels *kernels, fsdp_kernel_context *context,
+                                  const void *args)
 {
     (void)kernels;
     (void)context;
     return fsdp_error(FSDP_ERR_NUMERIC, "kernel %d failed", *(const int *)args);
 }
 
-TEST(a_failed_kernel_is_told_by_every_wait_after_it)
+TEST(every_wait_after_a_failed_kernel_returns_its_error)
 {
     fsdp_device *device;
     fsdp_tensor *x;
@@ -200,13 +202,13 @@ TEST(a_failed_kernel_is_told_by_every_wait_after_it)
     ASSERT_OK(zeros(device, 1, &x));
     fsdp_event *before = fsdp_device_record(device);
     ASSERT_OK(fsdp_event_synchronize(before));
-    fsdp_fake_launch(stream_of(device), fail, &(int){5}, sizeof(int), NULL, 0);
-    fsdp_fake_launch(stream_of(device), fail, &(int){6}, sizeof(int), NULL, 0);
+    fsdp_fake_launch(stream_of(device), failing_kernel, &(int){5}, sizeof(int), NULL, 0);
+    fsdp_fake_launch(stream_of(device), failing_kernel, &(int){6}, sizeof(int), NULL, 0);
     fsdp_event *after = fsdp_device_record(device);
     ASSERT_ERROR(fsdp_tensor_item(x, &value), FSDP_ERR_NUMERIC, "kernel 5 failed");
     ASSERT(!fsdp_tensor_data(x) && strcmp(fsdp_last_error(), "kernel 5 failed") == 0);
     ASSERT_ERROR(fsdp_event_synchronize(after), FSDP_ERR_NUMERIC, "kernel 5 failed");
-    /* What comes later does not run. */
+    /* Later kernels do not run. */
     device->kernels->fill(device->context, fsdp_tensor_ptr(x), FSDP_DTYPE_F32, 3.0, 1);
     ASSERT_ERROR(fsdp_device_synchronize(device), FSDP_ERR_NUMERIC, "kernel 5 failed");
     ASSERT_F32(*(float *)fsdp_tensor_ptr(x), 0.0f);

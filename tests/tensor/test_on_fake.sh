@@ -1,5 +1,5 @@
 #!/bin/sh
-# Programs that train, clip, step, save, load and offload, once more on the fake device.
+# Runs test programs that train, clip, step, save, load and offload again, on the fake device.
 # usage: FSDP_BUILD=build tests/tensor/test_on_fake.sh
 . "$(dirname "$0")/../on_fake.sh"
 on_fake \

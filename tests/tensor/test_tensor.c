@@ -1,4 +1,4 @@
-/* Tensors: geometry, views, who owns what, reading elements, write guards, failing allocations. */
+/* Tensors: geometry, views, ownership, reading elements, write guards, failing allocations. */
 #include "src/base/alloc_testing.h"
 #include "src/tensor/tensor.h"
 #include "tests/test.h"
@@ -10,7 +10,7 @@ static int64_t allocated(const fsdp_device *device)
     return stats.allocated;
 }
 
-/* [2, 3, 4] with element i holding i. */
+/* [2, 3, 4]; the value of element i is i. */
 static fsdp_tensor *counting(fsdp_test *t, fsdp_device *device, fsdp_dtype dtype)
 {
     static const int64_t shape[] = {2, 3, 4};
@@ -59,7 +59,7 @@ TEST(a_tensor_knows_its_geometry)
     fsdp_device_destroy(device);
 }
 
-TEST(shapes_that_cannot_be_are_errors)
+TEST(invalid_shapes_are_errors)
 {
     static const struct {
         int ndim;
@@ -101,7 +101,7 @@ TEST(narrow_views_rows_of_the_same_memory)
         ASSERT_F32(values[i], (float)(8 + i));
     ((float *)fsdp_tensor_data(first))[0] = -1.0f;
     ASSERT_F32(((float *)fsdp_tensor_data(x))[8], -1.0f);
-    /* Views keep the memory; the tensor they came from may go. */
+    /* Views keep the memory alive after the tensor they came from is released. */
     fsdp_tensor_release(x);
     fsdp_tensor_release(rows);
     ASSERT_INT(allocated(device), 96);
@@ -123,12 +123,12 @@ TEST(views_of_nothing_are_allowed)
     ASSERT_OK(fsdp_tensor_view(x, 1, (const int64_t[]){-1}, &flat));
     ASSERT_INT(fsdp_tensor_numel(flat), 0);
     ASSERT_INT(fsdp_tensor_size(turned, 0), 4);
-    ASSERT(fsdp_tensor_is_contiguous(turned)); /* as in torch */
+    ASSERT(fsdp_tensor_is_contiguous(turned)); /* as in PyTorch */
     fsdp_tensor_release(x);
     fsdp_tensor_release(none);
     fsdp_tensor_release(turned);
     fsdp_tensor_release(flat);
-    /* Also at the end of one that has some. */
+    /* An empty view at the end of a tensor with elements is valid too. */
     x = counting(t, device, FSDP_DTYPE_F32);
     ASSERT_OK(fsdp_tensor_narrow(x, 2, 2, &end));
     ASSERT_INT(fsdp_tensor_numel(end), 0);
@@ -217,7 +217,7 @@ TEST(elements_are_read_in_every_dtype)
     fsdp_device_destroy(device);
 }
 
-/* A resharded parameter: views hold the storage, never the pointer. */
+/* As with a resharded parameter: a view refers to the storage, not to its data pointer. */
 TEST(a_storage_is_emptied_and_refilled_under_its_views)
 {
     static const int64_t shape[] = {2, 2};
@@ -246,7 +246,7 @@ TEST(a_storage_is_emptied_and_refilled_under_its_views)
     fsdp_tensor_release(x);
     fsdp_tensor_release(row);
     fsdp_storage_release(storage);
-    ASSERT_INT(allocated(device), 0); /* foreign memory is not the allocator's */
+    ASSERT_INT(allocated(device), 0); /* foreign memory does not count */
     fsdp_device_destroy(device);
 }
 
@@ -295,10 +295,10 @@ TEST(writes_are_bracketed_by_every_guard)
                                 .name = (char)('a' + i),
                                 .log = log};
     x->storage->guards = &guards[0].guard;
-    ASSERT_OK(fsdp_tensor_begin_write(view)); /* of the memory, whatever the view */
+    ASSERT_OK(fsdp_tensor_begin_write(view)); /* guards are per storage, so any view will do */
     fsdp_tensor_end_write(view);
     ASSERT_STR(log, "abcABC");
-    /* One that fails ends those before it. */
+    /* If one fails, those before it are ended. */
     log[0] = 0;
     guards[2].fail = true;
     ASSERT_ERROR(fsdp_tensor_begin_write(x), FSDP_ERR_COMM, "guard c");
@@ -345,7 +345,7 @@ TEST(device_options_are_checked)
     fsdp_device_destroy(NULL);
 }
 
-/* AVX512-BF16 comes after AVX-512, and AMX-BF16 after that. */
+/* CPUs with AVX512-BF16 have AVX-512, and those with AMX-BF16 have AVX512-BF16. */
 TEST(bfloat16_is_not_supported_below_avx512)
 {
     fsdp_device *device;

@@ -1,6 +1,6 @@
-/* The T5 tokenizer against what transformers' own made of the same strings
- * (fixtures/text/make_t5_ids.py); one of Llama 2's kind against sentencepiece's Python module
- * (fixtures/text/make_llama_ids.py). */
+/* The T5 tokenizer against the ids that transformers' tokenizer gives for the same strings
+ * (fixtures/text/make_t5_ids.py), and a tokenizer like Llama 2's against sentencepiece's Python
+ * module (fixtures/text/make_llama_ids.py). */
 #include <fsdp/text.h>
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void check_row(fsdp_test *t, const fsdp_tokenizer *tokenizer, fsdp_token_
 typedef void check_row_fn(fsdp_test *t, const fsdp_tokenizer *tokenizer, fsdp_token_list *list,
                           fsdp_json_node row);
 
-/* Check every row of a fixture with the tokenizer of `model`; *rows: how many there were. */
+/* Check every row of a fixture with the tokenizer of `model`. *rows is set to their number. */
 static void check_fixture(fsdp_test *t, const char *model, const char *fixture, check_row_fn *check,
                           int *rows)
 {
@@ -96,7 +96,7 @@ TEST(ids_and_texts_are_those_of_transformers)
     ASSERT(rows > 200);
 }
 
-/* ids without eos, which encoding appends. */
+/* The fixture's ids have no eos, which encoding appends. */
 static void check_llama_row(fsdp_test *t, const fsdp_tokenizer *tokenizer, fsdp_token_list *list,
                             fsdp_json_node row)
 {
@@ -125,8 +125,8 @@ TEST(ids_and_texts_of_a_bpe_model_are_those_of_sentencepiece)
     ASSERT(rows > 50);
 }
 
-/* Special tokens are cut out of the text, and left out of it on the way back; bytes that are no
- * UTF-8 become U+FFFD, and NUL, which no text holds, nothing. */
+/* Special tokens are cut out of the text, and skipped in decoding. Bytes that are not UTF-8 become
+ * U+FFFD. NUL, which texts do not contain, is skipped. */
 TEST(facts_of_llama)
 {
     NEEDS_SENTENCEPIECE();
@@ -170,7 +170,8 @@ TEST(facts_of_t5)
     fsdp_tokenizer_close(NULL);
 }
 
-/* max_length 1 leaves </s> alone; appending keeps what the list holds; a list is reused. */
+/* max_length 1 leaves only </s>; encoding appends to the list, so it keeps previous ids; a list can
+ * be reused. */
 TEST(truncation_keeps_the_end_of_sequence)
 {
     NEEDS_SENTENCEPIECE();
@@ -227,7 +228,7 @@ static void write_text(fsdp_test *t, const char *path, const char *text)
     ASSERT_OK(fsdp_file_write(path, text, strlen(text)));
 }
 
-TEST(what_cannot_be_opened_says_why)
+TEST(errors_of_opening_give_the_reason)
 {
     NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = NULL;
@@ -251,9 +252,9 @@ TEST(what_cannot_be_opened_says_why)
     ASSERT(tokenizer == NULL);
 }
 
-/* Types of SentencePiece models but unigram and BPE: trainer_spec.model_type, and Llama 3's file.
- */
-TEST(models_of_other_kinds_are_told_apart)
+/* Types of SentencePiece models other than unigram and BPE: trainer_spec.model_type, and the file
+ * of Llama 3. */
+TEST(models_of_other_kinds_are_refused)
 {
     NEEDS_SENTENCEPIECE();
     static const char word[] = "\x12\x02\x18\x03";
@@ -270,8 +271,8 @@ TEST(models_of_other_kinds_are_told_apart)
     ASSERT(tokenizer == NULL);
 }
 
-/* A model cut at any of 40 places is an error or, cut between two pieces, a smaller model; it
- * never crashes. */
+/* A model truncated at any of 40 places is an error or, if cut between two pieces, a smaller model.
+ * It never crashes. */
 TEST(a_truncated_model_is_no_model)
 {
     char path[512], *bytes = NULL;
@@ -293,12 +294,12 @@ TEST(a_truncated_model_is_no_model)
     ASSERT(refused >= 35);
 }
 
-/* Its table of replacements, tampered with, makes of the trade mark sign a 'T' and the first byte
- * of four: words then end in the middle of a character. */
+/* With a corrupted table of replacements, the model's normaliser turns the trade mark sign into a
+ * 'T' and the first byte of a four-byte sequence. Words then end in the middle of a character. */
 TEST(a_normaliser_that_breaks_utf8_does_no_harm)
 {
     NEEDS_SENTENCEPIECE();
-    static const char entry[] = "\0TM"; /* with the NUL behind it */
+    static const char entry[] = "\0TM"; /* including the NUL after it */
     char *model, path[600];
     size_t bytes;
     snprintf(path, sizeof path, "%s/spiece.model", model_dir());
@@ -314,7 +315,8 @@ TEST(a_normaliser_that_breaks_utf8_does_no_harm)
     ASSERT_OK(fsdp_tokenizer_open(path, &tokenizer));
     char text[300], many[250];
     memset(many, 'x', sizeof many);
-    for (int letters = 0; letters < 200; letters++) { /* on the stack, and on the heap */
+    for (int letters = 0; letters < 200; letters++) { /* short ones use the stack, long ones the
+                                                       * heap */
         snprintf(text, sizeof text, "a%.*s\xE2\x84\xA2", letters, many);
         list.len = 0;
         ASSERT_OK(fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, &list));
@@ -326,7 +328,7 @@ TEST(a_normaliser_that_breaks_utf8_does_no_harm)
     fsdp_tokenizer_close(tokenizer);
 }
 
-/* ModelProto.pieces: text, score and type. */
+/* Appends an entry of ModelProto.pieces: text, score and type. */
 static void add_piece(char *model, size_t *bytes, const char *text, float score, char type)
 {
     const size_t n = strlen(text);
@@ -339,7 +341,7 @@ static void add_piece(char *model, size_t *bytes, const char *text, float score,
     *bytes += 11 + n;
 }
 
-/* A unigram model with 256 byte pieces, ids 3 to 258, and four more behind them. */
+/* A unigram model with 256 byte pieces, ids 3 to 258, followed by four normal pieces. */
 static void write_byte_fallback_model(fsdp_test *t, const char *path)
 {
     enum {
@@ -370,7 +372,8 @@ static void write_byte_fallback_model(fsdp_test *t, const char *path)
     ASSERT_OK(fsdp_file_write(path, model, bytes));
 }
 
-/* What no piece covers becomes its UTF-8 bytes, also of a unigram model, and comes back. */
+/* With a unigram model too, text that no piece covers becomes its UTF-8 bytes, and decoding
+ * restores it. */
 TEST(byte_pieces_of_a_unigram_model_are_those_of_the_text)
 {
     NEEDS_SENTENCEPIECE();
@@ -403,7 +406,7 @@ TEST(byte_pieces_of_a_unigram_model_are_those_of_the_text)
     fsdp_tokenizer_close(tokenizer);
 }
 
-/* extra_ids of tokenizer_config.json, as mT5 has it. */
+/* extra_ids in tokenizer_config.json, as in mT5. */
 TEST(the_number_of_sentinels_comes_from_the_configuration)
 {
     NEEDS_SENTENCEPIECE();
@@ -439,8 +442,8 @@ static fsdp_status encode_text(const fsdp_tokenizer *tokenizer, const char *text
     return fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, list);
 }
 
-/* Those that are the model's own under the same id are encoded; a text that has another is refused,
- * rather than cut into pieces that the model was not trained on. */
+/* Added tokens that are the model's own, with the same id, are encoded. A text with any other is
+ * refused, because otherwise it would be cut into pieces that the model was not trained on. */
 static void check_added_tokens(fsdp_test *t, const char *name, const char *json, const char *bad)
 {
     const char *dir = fsdp_test_dir(t);
@@ -483,7 +486,7 @@ TEST(a_text_with_an_added_token_is_refused)
                        "{\"added_tokens_decoder\": {\"x\": {\"content\": \"<sep>\"}}}");
 }
 
-/* Texts to be continued begin with <s> unless the tokenizer's configuration has it otherwise. */
+/* Texts to be continued begin with <s> unless the tokenizer's configuration says otherwise. */
 TEST(whether_texts_begin_with_bos_comes_from_the_configuration)
 {
     NEEDS_SENTENCEPIECE();
@@ -511,8 +514,7 @@ TEST(whether_texts_begin_with_bos_comes_from_the_configuration)
     fsdp_tokenizer_close(tokenizer);
 }
 
-/* Every sequence of one to four bytes from a set that has each class of the standard's table is
- * judged as a decoder written from the definition judges it. */
+/* A decoder written from the definition. */
 static size_t naive_valid_length(const unsigned char *p, size_t n)
 {
     size_t i = 0;
@@ -534,6 +536,8 @@ static size_t naive_valid_length(const unsigned char *p, size_t n)
     return n;
 }
 
+/* Every sequence of one to four bytes, from a set that has each class of the standard's table, gets
+ * the same result as with the naive decoder. */
 TEST(utf8_is_judged_as_the_standard_does)
 {
     static const unsigned char bytes[] = {0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF,

@@ -1,4 +1,5 @@
-/* Forward attention, and what both directions share. See Note [Attention in blocks]. */
+/* Forward attention, and the code shared with backward. See Note [Attention in blocks] in
+ * attention.h. */
 #include "src/kernels/cpu/attention.h"
 
 #include <string.h>
@@ -10,10 +11,9 @@
 enum {
     ROUND = 16,
     MAX_BLOCK_ROWS = 64,
-    FORWARD_SCORES = 1 << 17 /* of a block: 512 KiB, and half of that again in bf16 */
+    FORWARD_SCORES = 1 << 17 /* of a block: 512 KiB, plus half of that in bf16 */
 };
 
-/* Rows that the key panels of a sequence need, whatever block reads them. */
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys)
 {
     /* With a window, blocks start anywhere, and their length is rounded up from there. */
@@ -75,7 +75,7 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
     int64_t row = args->q_offsets[b] + first, tokens = args->q_offsets[args->n_sequences];
     block.dropout_element = ((uint64_t)h << 40) + ((uint64_t)row << 20);
     block.lse = args->lse + h * tokens + row;
-    /* Keys that any of the rows sees, from a multiple of 16 on. */
+    /* The keys that any of the rows sees, starting at a multiple of 16. */
     int64_t begin = args->window > 0 ? first + block.shift - args->window + 1 : 0;
     int64_t end = args->causal ? first + block.rows + block.shift : keys;
     begin = begin > 0 ? begin & -ROUND : 0;

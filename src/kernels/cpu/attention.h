@@ -1,55 +1,56 @@
 /* Attention by sequence and head.
  *
- * Note [Attention in blocks]: a task owns one head of one sequence. It packs the head's rows of k
- * and v into panels and goes through the queries in blocks whose scores stay in the second-level
- * cache:
+ * Note [Attention in blocks]. A task computes one head of one sequence. It packs the head's rows of
+ * k and v into panels and processes the queries in blocks whose scores fit the second-level cache:
  *     forward   S = Q K^T;  P = e^(scale S + bias - max), rounded to the panels' dtype;  O = P V
  *     backward  S = Q K^T;  dP = dO V^T;  P = e^(scale S + bias - lse);  dS = P (dP - rowsum(dO O))
  *               dV += P^T dO;  dK += dS^T Q;  dQ = dS K
  * (Dao et al. 2022, without tiling over keys: a block of 16 queries sees 8192 keys in 512 KiB).
  * Keys above the diagonal of the whole block, or before its window, are not multiplied. Gradients
- * of keys sum over the query heads that share them, and the gradient of the position bias over
- * sequences, in order inside one task, so the number of threads changes nothing.
- * This file is for products by oneDNN (attention_products.c) with isa/attention_rows.c in between;
- * with tiles of our own attention_tiles.h computes the same, in strips. */
+ * of keys are summed over the query heads that share them, and the gradient of the position bias
+ * over sequences, in order inside one task. So results do not depend on the number of threads. This
+ * file is for products by oneDNN (attention_products.c) with isa/attention_rows.c in between.
+ * attention_tiles.h computes the same in strips, with our own tiles. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/cpu/panel.h"
 #include "src/kernels/cpu/product.h"
 #include "src/kernels/cpu/tile.h"
 
-/* Scores of a block of query rows of one head and sequence: [padded_rows, padded_keys] of which
- * [rows, keys] is real. Indices of queries and keys count within the sequence. */
+/* Scores of a block of query rows of one head and sequence: [padded_rows, padded_keys], of which
+ * the part [rows, keys] is valid. Indices of queries and keys count within the sequence. */
 typedef struct fsdp_attention_block {
     int64_t rows, padded_rows, first_query;
     int64_t keys, padded_keys, first_key; /* multiples of 16 and of a panel's width */
-    int64_t shift;                        /* query i stands at key i + shift */
+    int64_t shift;                        /* query i is at the position of key i + shift */
     int64_t sequence_keys, window;        /* window 0: none */
     bool causal;
     float scale;
     const float *bias; /* of the head, at difference 0 (key - query - shift); or NULL */
-    int64_t bias_span; /* of |difference|, exclusive */
+    int64_t bias_span; /* every |difference| is smaller */
     float dropout_p;
-    uint64_t dropout_key, dropout_element; /* of (first_query, key 0); a row has 2^20 */
-    fsdp_dtype panel_dtype;                /* f32 or bf16, of p and ds */
-    float *scores;                         /* S; where panel_dtype is f32, p may lie over it */
+    uint64_t dropout_key, dropout_element; /* dropout element of (first_query, key 0); rows are 2^20
+                                            * elements apart */
+    fsdp_dtype panel_dtype;                /* f32 or bf16: dtype of p and d_s */
+    float *scores;                         /* S; if panel_dtype is f32, p may be the same memory */
     void *p;
-    float *bias_strip, *d_bias_strip; /* scratch [padded_rows + padded_keys]; Note [Bias strips] */
-    float *lse;                       /* [rows]: out in forward, in in backward */
+    float *bias_strip, *d_bias_strip; /* scratch [padded_rows + padded_keys] */
+    float *lse;                       /* [rows]: written by forward, read by backward */
     /* forward */
     float *inverse; /* out [rows]: 1 / sum of the row of e^..., 0 for a query that sees no key */
     /* backward */
     const float *d_p;   /* [padded_rows, padded_keys] */
     const float *delta; /* [rows] */
-    void *d_s;          /* may lie over d_p where panel_dtype is f32 */
-    float *d_bias;      /* as bias; added to; or NULL */
+    void *d_s;          /* if panel_dtype is f32, may be the same memory as d_p */
+    float *d_bias;      /* indexed as bias; added to; or NULL */
 } fsdp_attention_block;
 
 /* One per ISA. */
 typedef struct fsdp_cpu_attention_rows {
-    /* S to unnormalised probabilities P, dropped out; lse, inverse. */
+    /* Turns S into unnormalised probabilities P with dropout; writes lse and inverse. */
     void (*forward)(const fsdp_attention_block *block);
-    /* S, dP to normalised and dropped-out P, to dS (before the scale); d_bias. */
+    /* Computes normalised P with dropout and dS (before the scale) from S and dP; adds to
+     * d_bias. */
     void (*backward)(const fsdp_attention_block *block);
     /* dst[i] (row stride dst_ld) = src[i] (f32, row stride src_ld) * factors[i] * factor, width
      * elements; factors may be NULL. */
@@ -64,17 +65,17 @@ extern const fsdp_cpu_attention_rows fsdp_cpu_attention_rows_x86_64;
 extern const fsdp_cpu_attention_rows fsdp_cpu_attention_rows_x86_64_v3;
 extern const fsdp_cpu_attention_rows fsdp_cpu_attention_rows_x86_64_v4;
 
-/* What the tasks of one call share. */
+/* Shared by the tasks of one call. */
 typedef struct fsdp_cpu_attention {
     const fsdp_attention_args *args;
     fsdp_kernel_context *context;
-    const fsdp_cpu_tiles *tiles; /* NULL: blocks, with oneDNN; else strips */
-    /* of blocks: */
+    const fsdp_cpu_tiles *tiles; /* strips by our own tiles; NULL: blocks by oneDNN */
+    /* for blocks: */
     fsdp_cpu_products *products;
     const fsdp_cpu_panels *panels;
     const fsdp_cpu_attention_rows *rows;
     fsdp_dtype panel_dtype;
-    /* of both: */
+    /* for both: */
     int64_t padded_dim; /* head_dim, rounded up to 16 */
     fsdp_cpu_failure failure;
 } fsdp_cpu_attention;
@@ -83,12 +84,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_attention_init(fsdp_cpu_attention *a, fsdp_
                                                     const fsdp_attention_args *args);
 
 int64_t fsdp_attention_round(int64_t n, int64_t to);
-/* Rows that the key panels of a sequence need, whatever block reads them. */
+/* Rows that the key panels of a sequence need for any block that reads them. */
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys);
-/* Queries of a block, so that its scores have at most `elements`. */
+/* Number of queries of a block whose scores have at most `elements` elements. */
 int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements);
-/* The block of sequence b and head h that starts at query `first` and has at most `rows`: all but
- * the pointers of panels. */
+/* The block of sequence b and head h that starts at query `first` and has at most `rows` rows.
+ * Pointers to panels are not set. */
 fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_t b, int64_t h,
                                              int64_t first, int64_t rows);
 
@@ -100,7 +101,7 @@ typedef struct fsdp_attention_slice {
     int64_t ld, row, head, n;
 } fsdp_attention_slice;
 
-/* The number of keys takes few values, so that few primitives are made. */
+/* Rounds to one of a few values, so that few primitives are created. */
 int64_t fsdp_attention_padded_keys(int64_t keys);
 
 /* Panels [padded_rows, padded_dim] of a slice. */
@@ -108,8 +109,8 @@ size_t fsdp_attention_panel_bytes(const fsdp_cpu_attention *a, int64_t rows);
 void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
                          const fsdp_attention_slice *rows);
 
-/* scores [padded_rows, padded_keys] = X K^T for the block's queries, packed into `left`.
- * What lies outside of [rows, keys] is undefined. */
+/* scores [padded_rows, padded_keys] = X K^T for the block's queries, packed into `left`. Values
+ * outside [rows, keys] are undefined. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_scores(const fsdp_cpu_attention *a, int worker,
                                                         const fsdp_attention_block *block,
                                                         const fsdp_attention_slice *x,
@@ -120,7 +121,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_attention_block_combine(const fsdp_cpu_attentio
                                                          const fsdp_attention_block *block,
                                                          const void *p, const void *values,
                                                          float *out);
-/* d_keys [padded_keys, padded_dim] += P^T X, for the block's keys and padded_rows of x. */
+/* d_keys [padded_keys, padded_dim] += P^T X, for the block's keys and padded_rows rows of x. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_spread(const fsdp_cpu_attention *a, int worker,
                                                         const fsdp_attention_block *block,
                                                         const void *p, const void *x,

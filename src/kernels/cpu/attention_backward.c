@@ -7,7 +7,7 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    BACKWARD_SCORES = 1 << 17 /* of a block: S and dP in f32, P and dS in bf16 are 1.5 MiB */
+    BACKWARD_SCORES = 1 << 17 /* of a block: S and dP in f32 and P and dS in bf16 are 1.5 MiB */
 };
 
 /* Panels of one key/value head, in the worker's scratch. */
@@ -60,7 +60,7 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
     return true;
 }
 
-/* The five products of a block that sees keys. */
+/* The five products of a block with visible keys. */
 static fsdp_status backward_products(const fsdp_cpu_attention *a, int worker,
                                      const fsdp_attention_block *block,
                                      const backward_panels *panels, const fsdp_attention_slice *q,
@@ -142,8 +142,8 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
     return FSDP_OK;
 }
 
-/* One task a key/value head and sequence; with a gradient of the position bias, one a head, because
- * that sums over the sequences in order. */
+/* One task per key/value head and sequence. With a gradient of the position bias one per head,
+ * because that is summed over the sequences in order. */
 static void backward_task(void *arg, int64_t i, int worker)
 {
     fsdp_cpu_attention *a = arg;

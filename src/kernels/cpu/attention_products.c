@@ -1,5 +1,5 @@
-/* The products of attention's blocks by oneDNN, on dense panels that are zero-padded to a few
- * sizes. */
+/* The products of attention's blocks by oneDNN, on dense panels that are zero-padded to one of a
+ * few sizes. */
 #include "src/kernels/cpu/attention.h"
 
 enum {
@@ -33,9 +33,9 @@ void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padde
                     a->args->dtype, r->ld, r->n, a->args->head_dim);
 }
 
-static fsdp_status product(const fsdp_cpu_attention *a, int worker, int64_t m, int64_t n, int64_t k,
-                           bool trans_a, bool trans_b, bool accumulate, const void *x,
-                           const void *y, float *c)
+static fsdp_status run_product(const fsdp_cpu_attention *a, int worker, int64_t m, int64_t n,
+                               int64_t k, bool trans_a, bool trans_b, bool accumulate,
+                               const void *x, const void *y, float *c)
 {
     fsdp_cpu_product product = {.m = m,
                                 .n = n,
@@ -51,7 +51,7 @@ static fsdp_status product(const fsdp_cpu_attention *a, int worker, int64_t m, i
     return fsdp_cpu_product_run(a->products, worker, &product, x, y, c, NULL);
 }
 
-/* The block's first key in a panel of all. */
+/* The block's first key in a panel of all keys. */
 static const char *from_first(const fsdp_cpu_attention *a, const fsdp_attention_block *block,
                               const void *panel)
 {
@@ -64,22 +64,22 @@ fsdp_status fsdp_attention_block_scores(const fsdp_cpu_attention *a, int worker,
                                         float *scores)
 {
     fsdp_attention_pack(a, left, block->padded_rows, x);
-    return product(a, worker, block->padded_rows, block->padded_keys, a->padded_dim, false, true,
-                   false, left, from_first(a, block, keys), scores);
+    return run_product(a, worker, block->padded_rows, block->padded_keys, a->padded_dim, false,
+                       true, false, left, from_first(a, block, keys), scores);
 }
 
 fsdp_status fsdp_attention_block_combine(const fsdp_cpu_attention *a, int worker,
                                          const fsdp_attention_block *block, const void *p,
                                          const void *values, float *out)
 {
-    return product(a, worker, block->padded_rows, a->padded_dim, block->padded_keys, false, false,
-                   false, p, from_first(a, block, values), out);
+    return run_product(a, worker, block->padded_rows, a->padded_dim, block->padded_keys, false,
+                       false, false, p, from_first(a, block, values), out);
 }
 
 fsdp_status fsdp_attention_block_spread(const fsdp_cpu_attention *a, int worker,
                                         const fsdp_attention_block *block, const void *p,
                                         const void *x, float *d_keys)
 {
-    return product(a, worker, block->padded_keys, a->padded_dim, block->padded_rows, true, false,
-                   true, p, x, d_keys + block->first_key * a->padded_dim);
+    return run_product(a, worker, block->padded_keys, a->padded_dim, block->padded_rows, true,
+                       false, true, p, x, d_keys + block->first_key * a->padded_dim);
 }

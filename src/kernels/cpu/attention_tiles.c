@@ -1,4 +1,5 @@
-/* Forward attention with our own tiles, and what both directions share. See Note [Strips]. */
+/* Forward attention with our own tiles, and the code shared with backward. See Note [Strips] in
+ * attention_tiles.h. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include <string.h>
@@ -69,7 +70,7 @@ fsdp_attention_strip fsdp_attention_strip_at(const fsdp_attention_head *head, in
     fsdp_attention_strip strip = {
         .dtype = head->dtype, .rows = rows, .scale = args->scale * log2_e};
     for (int row = 0; row < rows; row++) {
-        int64_t at = query + row + head->shift; /* the key that the query stands at */
+        int64_t at = query + row + head->shift; /* the key at the query's position */
         int64_t begin = args->window > 0 ? at - args->window + 1 : 0;
         int64_t end = args->causal ? at + 1 : head->keys;
         begin = (begin > range.first ? begin : range.first) - range.first;
@@ -119,8 +120,8 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
     return key - query + head->queries - 1 + MARGIN;
 }
 
-/* Entries [*begin, *end) of a head's table stand for differences that position_bias has; the first
- * of them for *lowest. */
+/* Entries [*begin, *end) of a head's table are for differences that position_bias has; *lowest is
+ * the difference of the first entry. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {
@@ -132,7 +133,7 @@ static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t
     *lowest = *begin - zero;
 }
 
-/* At difference 0. */
+/* Index of difference 0. */
 static int64_t bias_row(const fsdp_attention_head *head)
 {
     return head->h * (2 * head->args->bias_span - 1) + head->args->bias_span - 1;
@@ -263,19 +264,19 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
 
 /* --- forward --- */
 
-/* Scratch, and where keys and values are. */
+/* Scratch, and the places of keys and values. */
 typedef struct forward {
-    const fsdp_cpu_few_rows *few; /* NULL: packed in k, v */
+    const fsdp_cpu_few_rows *few; /* NULL: keys and values are packed in k, v */
     int64_t kv;                   /* the key/value head */
-    char *k, *v, *p, *left;       /* p may lie over scores */
+    char *k, *v, *p, *left;       /* p may be the same memory as scores */
     float *few_q;                 /* [rows, fsdp_few_rows_ld(head_dim)] */
     float *scores, *out, *bias, *inverse;
     uint32_t *keep;
     int64_t scores_ld, p_ld, keep_ld;
 } forward;
 
-static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head, int worker,
-                    forward *s)
+static bool reserve_forward(const fsdp_cpu_attention *a, const fsdp_attention_head *head,
+                            int worker, forward *s)
 {
     bool f32 = head->dtype == FSDP_DTYPE_F32;
     size_t rows = (size_t)head->strip;
@@ -340,8 +341,8 @@ static void make_scores(const fsdp_attention_head *head, const forward *s, const
 }
 
 /* out = P V of a strip. */
-static void combine(const fsdp_attention_head *head, const forward *s, int rows,
-                    fsdp_attention_range range)
+static void combine_values(const fsdp_attention_head *head, const forward *s, int rows,
+                           fsdp_attention_range range)
 {
     const fsdp_attention_args *args = head->args;
     if (!s->few) {
@@ -362,7 +363,7 @@ static void combine(const fsdp_attention_head *head, const forward *s, int rows,
                                       .c_ld = head->padded_dim});
 }
 
-/* Scores of a strip's queries [first, first + rows) to P. */
+/* Turns the scores of a strip's queries [first, first + rows) into P. */
 static void softmax_of_rows(const fsdp_attention_head *head, const forward *s,
                             fsdp_attention_range range, int64_t query, int first, int rows)
 {
@@ -398,7 +399,7 @@ static void forward_strip(const fsdp_attention_head *head, const forward *s, int
     for (int first = 0; first < rows; first += FSDP_ATTENTION_STRIP)
         softmax_of_rows(head, s, range, query, first, (int)min(rows - first, FSDP_ATTENTION_STRIP));
     if (!none)
-        combine(head, s, rows, range);
+        combine_values(head, s, rows, range);
     else
         memset(s->out, 0, (size_t)(rows * head->padded_dim) * sizeof(float));
     char *out = (char *)args->out + (row * out_ld + head->h * args->head_dim) * size_of(head);
@@ -406,7 +407,7 @@ static void forward_strip(const fsdp_attention_head *head, const forward *s, int
                         fsdp_attention_keep_factor(head), rows, args->head_dim);
 }
 
-static void pack(const fsdp_attention_head *head, const forward *s)
+static void pack_keys_and_values(const fsdp_attention_head *head, const forward *s)
 {
     const fsdp_attention_args *args = head->args;
     fsdp_attention_pack_columns(head, s->k,
@@ -429,10 +430,10 @@ fsdp_status fsdp_attention_tiles_forward(const fsdp_cpu_attention *a, int worker
         s.few = fsdp_cpu_few_rows_of_isa(a->context);
         head.dtype = FSDP_DTYPE_F32;
     }
-    if (!reserve(a, &head, worker, &s))
+    if (!reserve_forward(a, &head, worker, &s))
         return fsdp_error_nomem();
     if (!s.few)
-        pack(&head, &s);
+        pack_keys_and_values(&head, &s);
     fsdp_attention_make_table(&head, s.bias);
     for (int64_t query = 0; query < head.queries; query += head.strip)
         forward_strip(&head, &s, query, (int)min(head.queries - query, head.strip));

@@ -1,4 +1,4 @@
-/* Backward attention with our own tiles. See Note [Strips]. */
+/* Backward attention with our own tiles. See Note [Strips] in attention_tiles.h. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include <string.h>
@@ -8,22 +8,22 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* of a lane of a tile */
-    BLOCK_ROWS = 64,                          /* over which a product for dK and dV sums, */
-    AMX_BLOCK_ROWS = 128,                     /* and where products are faster */
-    /* Of P^T, and of dS^T: long sequences have shorter blocks. */
+    LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* bytes of a lane of a tile */
+    BLOCK_ROWS = 64,                          /* over which a product for dK and dV sums */
+    AMX_BLOCK_ROWS = 128,                     /* the same with AMX, whose products are faster */
+    /* Elements of P^T, and of dS^T: long sequences have shorter blocks. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
 
 typedef struct backward_scratch {
-    char *k, *v;                 /* columns of S and of dP */
-    char *k_depth;               /* summed over for dQ */
-    char *q_block, *d_out_block; /* summed over for dK and dV */
-    char *p_tiles, *d_s_tiles;   /* of a block's P^T and dS^T; with AMX panels of P and dS */
+    char *k, *v;                 /* columns for S and for dP */
+    char *k_depth;               /* depth for dQ */
+    char *q_block, *d_out_block; /* depth for dK and dV */
+    char *p_tiles, *d_s_tiles;   /* a block's P^T and dS^T; with AMX panels of P and dS */
     char *d_s, *left;
     float *d_k, *d_v; /* [keys, padded_dim]; with AMX [padded_dim, keys]; sums_bytes each */
-    bool begun;       /* they have sums of some block */
+    bool begun;       /* d_k and d_v have the sums of at least one block */
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
     size_t sums_bytes;
@@ -35,19 +35,20 @@ static int64_t min(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* Of sums whose columns are keys: rows that lie a large power of two apart displace each other. */
-static int64_t turned_ld(int64_t keys)
+/* Row stride of sums whose columns are keys: rows a large power of two apart evict each other from
+ * the cache. */
+static int64_t transposed_ld(int64_t keys)
 {
     const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
     return columns % 256 ? columns : columns + 16;
 }
 
-static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head, int worker,
-                    backward_scratch *s)
+static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_head *head,
+                             int worker, backward_scratch *s)
 {
     size_t size = fsdp_dtype_size(head->dtype), word = sizeof(float), bytes = 0;
     size_t dim = (size_t)head->padded_dim, rows = (size_t)head->strip;
-    /* A register of AMX sums over 32. */
+    /* An AMX register sums over 32. */
     const int64_t least = head->tiles->amx ? 2 * FSDP_AMX_LANES : head->strip;
     s->block_rows = head->tiles->amx ? AMX_BLOCK_ROWS : BLOCK_ROWS;
     while (s->block_rows > least && s->block_rows * head->keys > BLOCK_ELEMENTS)
@@ -55,7 +56,7 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     s->scores_ld = s->d_s_ld = fsdp_attention_scores_ld(head->keys);
     s->keep_ld = fsdp_attention_keep_ld(head->keys);
     s->begun = false;
-    s->sums_ld = head->tiles->amx ? turned_ld(head->keys) : head->padded_dim;
+    s->sums_ld = head->tiles->amx ? transposed_ld(head->keys) : head->padded_dim;
     s->sums_bytes =
         (size_t)(s->sums_ld * (head->tiles->amx ? head->padded_dim : head->keys)) * word;
     const int64_t depth = fsdp_tile_depth(head->dtype, s->block_rows);
@@ -109,15 +110,15 @@ static bool reserve(const fsdp_cpu_attention *a, const fsdp_attention_head *head
     return true;
 }
 
-/* Queries [query, query + rows) of a head, `lane` lanes into the tiles of a block of `depth` lanes
- * and the keys of a range. */
+/* Queries [query, query + rows) of a head, which begin `lane` lanes into the tiles of a block of
+ * `depth` lanes, and the keys that they see. */
 typedef struct block_part {
     int64_t query, rows, lane, depth;
     fsdp_attention_range block, range;
 } block_part;
 
-/* Bytes from a block's tile of keys to the next, or panel, and where `key`, a multiple of a tile's
- * or of sixteen, begins at a lane. */
+/* tile_bytes: bytes from a block's tile or panel of keys to the next. tile_at: the offset of a lane
+ * of `key`, which is a multiple of a tile's keys or of sixteen. */
 static int64_t tile_bytes(const fsdp_attention_head *head, const block_part *p)
 {
     return head->tiles->amx ? fsdp_amx_depth(p->depth) * PANEL_ROW : fsdp_tile_a_stride(p->depth);
@@ -133,14 +134,15 @@ static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int
     return keys / ROWS * tile_bytes(head, p) + lane * LANE_BYTES;
 }
 
-/* That P and dS have in a block: whole panels with AMX, whose sums have room for them. */
+/* Number of keys of P and dS in a block. With AMX these are whole panels, and the sums have room
+ * for them. */
 static int64_t block_keys(const fsdp_attention_head *head, const block_part *p)
 {
     const int64_t keys = p->block.end - p->block.first;
     return head->tiles->amx ? fsdp_attention_round(keys, FSDP_AMX_COLUMNS) : keys;
 }
 
-/* Of what P and dS have for the part's rows: keys [first, end) become zeros. */
+/* Set keys [first, end) of the part's rows in P and dS to zero. */
 static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *s,
                        const block_part *p, int64_t first, int64_t end, int64_t lanes)
 {
@@ -156,7 +158,7 @@ static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *
     }
 }
 
-/* S and dP of a strip's queries [first, first + rows) to P and dS. */
+/* Turns S and dP of a strip's queries [first, first + rows) into P and dS. */
 static void gradient_of_rows(const fsdp_attention_head *head, const backward_scratch *s,
                              const block_part *p, const float *lse, int64_t first, int rows)
 {
@@ -191,7 +193,7 @@ static void gradient_of_rows(const fsdp_attention_head *head, const backward_scr
                                .d_bias = args->d_position_bias ? s->d_bias + difference : NULL});
 }
 
-/* P and dS of a strip. */
+/* Computes P and dS of a strip. */
 static void gradient_of_strip(const fsdp_attention_head *head, const backward_scratch *s,
                               const block_part *p, const void *q, const void *d_out,
                               const float *lse)
@@ -240,7 +242,7 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
                         args->head_dim);
 }
 
-/* Rows of a block, to be summed over for dK and dV. */
+/* Packs the rows of a block, which dK and dV sum over. */
 static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, int64_t ld,
                       int64_t rows)
 {
@@ -250,10 +252,10 @@ static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, 
         fsdp_attention_pack_depth(head, to, x, ld, rows);
 }
 
-/* d_keys [keys of the block, padded_dim] += X^T Y, X^T in tiles and Y as pack_rows left it; with
- * AMX the same turned. */
-static void spread(const fsdp_attention_head *head, const backward_scratch *s, const block_part *p,
-                   const char *tiles, const char *rows, float *d_keys)
+/* d_keys [keys of the block, padded_dim] += X^T Y, where X^T is in tiles and Y was packed by
+ * pack_rows(). With AMX the transpose of that. */
+static void add_to_key_sums(const fsdp_attention_head *head, const backward_scratch *s,
+                            const block_part *p, const char *tiles, const char *rows, float *d_keys)
 {
     const bool amx = head->tiles->amx;
     const int64_t keys = block_keys(head, p), dim = head->args->head_dim;
@@ -269,7 +271,7 @@ static void spread(const fsdp_attention_head *head, const backward_scratch *s, c
                                              .add = s->begun});
 }
 
-/* Before the first block is added: one that has all keys need not be. */
+/* Call before the first block is added. If that block has all keys, the sums need no zeroing. */
 static void begin_sums(const fsdp_attention_head *head, backward_scratch *s,
                        fsdp_attention_range block)
 {
@@ -304,10 +306,10 @@ static void backward_block(const fsdp_attention_head *head, backward_scratch *s,
     begin_sums(head, s, p.block);
     pack_rows(head, s->d_out_block, fsdp_attention_at(head, args->d_out, ld, row, head->h), ld,
               rows);
-    spread(head, s, &p, s->p_tiles, s->d_out_block, s->d_v);
+    add_to_key_sums(head, s, &p, s->p_tiles, s->d_out_block, s->d_v);
     pack_rows(head, s->q_block, fsdp_attention_at(head, args->q, args->q_ld, row, head->h),
               args->q_ld, rows);
-    spread(head, s, &p, s->d_s_tiles, s->q_block, s->d_k);
+    add_to_key_sums(head, s, &p, s->d_s_tiles, s->q_block, s->d_k);
     s->begun = true;
 }
 
@@ -344,7 +346,7 @@ fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worke
     const char *k = fsdp_attention_at(&head, args->k, args->k_ld, head.k_row, kv);
     const char *v = fsdp_attention_at(&head, args->v, args->v_ld, head.k_row, kv);
     backward_scratch s;
-    if (!reserve(a, &head, worker, &s))
+    if (!reserve_backward(a, &head, worker, &s))
         return fsdp_error_nomem();
     fsdp_attention_pack_columns(&head, s.k, k, args->k_ld, head.keys);
     fsdp_attention_pack_columns(&head, s.v, v, args->v_ld, head.keys);

@@ -14,14 +14,14 @@ struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
-    fsdp_cpu_multiplier multiplier; /* of V4: how bf16 is multiplied */
-    fsdp_scratch_block *scratch;    /* [threads]; each is touched by its worker alone */
-    fsdp_cpu_products *products;    /* made by the first matrix product */
+    fsdp_cpu_multiplier multiplier; /* for V4: how bf16 is multiplied */
+    fsdp_scratch_block *scratch;    /* [threads]; each is used by its worker alone */
+    fsdp_cpu_products *products;    /* created by the first matrix product */
 };
 
 static const char *const isa_names[FSDP_CPU_ISA_COUNT] = {"x86-64", "x86-64-v3", "x86-64-v4"};
 
-/* x86-64-v4 with a multiplier of the caller's choice. */
+/* x86-64-v4 with an explicit multiplier. */
 #define V4_ONEDNN "x86-64-v4+onednn"
 #define V4_BF16 "x86-64-v4+bf16"
 #define V4_FMA "x86-64-v4+fma"
@@ -32,7 +32,7 @@ static const char *const multiplier_names[] = {[FSDP_CPU_MULTIPLY_BF16] = V4_BF1
                                                [FSDP_CPU_MULTIPLY_AMX] = V4_AMX,
                                                [FSDP_CPU_MULTIPLY_ONEDNN] = V4_ONEDNN};
 
-/* __builtin_cpu_supports also asks whether the operating system saves the registers. */
+/* __builtin_cpu_supports() also checks that the operating system saves the registers. */
 static bool cpu_has(fsdp_cpu_isa isa)
 {
     unsigned a, b, c = 0, d, extended = 0;
@@ -58,8 +58,9 @@ static fsdp_cpu_isa best_isa(void)
                                       : FSDP_CPU_ISA_V1;
 }
 
-/* AMX-BF16, and the kernel's permission to use the registers, which a process has to ask for. The
- * kernel's word is final: it knows whether it saves them. */
+/* Whether the CPU has AMX-BF16 and the kernel permits this process to use its registers, which a
+ * process has to ask for. The kernel's answer is decisive, since only the kernel knows whether it
+ * saves them. */
 static bool has_amx(void)
 {
     enum {
@@ -73,10 +74,10 @@ static bool has_amx(void)
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* Does vdpbf16ps multiply faster than an FMA of what bf16 is widened to? On AMD's CPUs and on
- * Cooper Lake it does twice the work of one in the same time. On Intel's from Sapphire Rapids on,
- * which have AMX for that, it takes four times as long (measured: docs/performance.md); so where
- * AMX is hidden from a virtual machine bf16 is better widened. */
+/* Whether vdpbf16ps is faster than widening bf16 and multiplying by FMA. On AMD's CPUs and on
+ * Cooper Lake it does twice the work of an FMA in the same time. On Intel's CPUs from Sapphire
+ * Rapids on, which have AMX instead, it takes four times as long (measured: docs/performance.md).
+ * So if AMX is hidden from a virtual machine, widening bf16 is better. */
 static bool bf16_is_fast(void)
 {
     __builtin_cpu_init();
@@ -99,7 +100,7 @@ static fsdp_cpu_multiplier best_multiplier(void)
 
 const char *const *fsdp_kernels_cpu_isas(void)
 {
-    /* With the ways of tiles that x86-64-v4 does not take, if they can be taken. */
+    /* These include the multipliers that plain x86-64-v4 does not choose, if the CPU has them. */
     static const char *const amx[] = {ISAS_OF_V4, V4_BF16, V4_FMA, ISAS_BELOW_V4};
     static const char *const fast_bf16[] = {ISAS_OF_V4, V4_FMA, ISAS_BELOW_V4};
     static const char *const slow_bf16[] = {ISAS_OF_V4, V4_BF16, ISAS_BELOW_V4};

@@ -1,4 +1,4 @@
-/* Which way a matrix product goes, and how fast the machine is at it. */
+/* Chooses how a matrix product is computed, and measures its speed. */
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/clock.h"
@@ -14,7 +14,8 @@ static bool goes_to_tiles(const fsdp_cpu_tiles *tiles, const fsdp_gemm_args *arg
            tiles == &fsdp_cpu_widening_tiles_x86_64_v4;
 }
 
-static fsdp_status run(fsdp_kernel_context *c, const fsdp_gemm_args *args, fsdp_thread_pool *pool)
+static fsdp_status run_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args,
+                            fsdp_thread_pool *pool)
 {
     if (args->m == 0 || args->n == 0)
         return FSDP_OK;
@@ -28,17 +29,18 @@ static fsdp_status run(fsdp_kernel_context *c, const fsdp_gemm_args *args, fsdp_
 
 fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args)
 {
-    return run(c, args, fsdp_kernel_context_pool(c));
+    return run_gemm(c, args, fsdp_kernel_context_pool(c));
 }
 
 fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context, const fsdp_gemm_args *product,
                                        double seconds, double *gflops)
 {
-    /* The first run creates primitives; the best of the others is the machine undisturbed. */
+    /* The first run creates primitives and is not counted. The best of the others is the least
+     * disturbed. */
     double best = 0;
     for (double start = 0, end = 0; best == 0 || end - start < seconds;) {
         double begin = fsdp_clock_s();
-        FSDP_TRY(run(context, product, NULL));
+        FSDP_TRY(run_gemm(context, product, NULL));
         end = fsdp_clock_s();
         if (start == 0)
             start = end;

@@ -1,12 +1,12 @@
-/* Matrix products of any size, cut into tiles for the context's threads: by our own tiles where the
- * CPU has AVX2 and there is enough to do, else by oneDNN. */
+/* Matrix products of any size, cut into tiles for the context's threads. Our own tiles are used if
+ * the CPU has AVX2 and the product is large enough, else oneDNN. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args);
 
-/* m, n > 0; the second wants k > 0, too, and fsdp_cpu_tiles_of its dtype; the third few rows
- * (few_rows.h). pool NULL: on the calling thread. */
+/* All require m, n > 0. fsdp_cpu_gemm_tiles() also requires k > 0 and fsdp_cpu_tiles_of() its
+ * dtype, fsdp_cpu_gemm_rows() few rows (few_rows.h). pool NULL: on the calling thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_onednn(fsdp_kernel_context *c, const fsdp_gemm_args *args,
                                                  fsdp_thread_pool *pool);
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *args,

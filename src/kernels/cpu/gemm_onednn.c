@@ -1,15 +1,16 @@
-/* GEMM by oneDNN: tiles of C cut by shape alone, each one product of oneDNN on one thread.
+/* GEMM by oneDNN. C is cut into tiles that depend on the shape alone; each is one product of oneDNN
+ * on one thread.
  *
  * Weights keep their shape, but the number of tokens (m, or k in weight gradients) changes from
  * step to step, and each shape of a product costs a primitive. So C is cut into tiles of a fixed
- * number of rows; what remains is rounded up to a multiple of 16 by way of panels, zero-padded
- * copies in scratch, of which only the real part is copied back. A reduction over tokens is padded
- * with zero rows in the same way: in full where the copy is cheap, else only its last rows, whose
- * product is then added. Large products are cheaper with a primitive of their own. Nothing outside
- * the matrices is read or written.
+ * number of rows, and the remaining rows are rounded up to a multiple of 16 by means of panels:
+ * zero-padded copies in scratch, of which only the valid part is copied back. A reduction over
+ * tokens is padded with zero rows in the same way. If the copy is cheap, all rows are copied;
+ * otherwise only the last rows are, and their product is then added. For large products a primitive
+ * of their own is cheaper. Nothing outside the matrices is read or written.
  *
- * Where the machine cannot multiply the dtype (f16; bf16 without AVX512-BF16), blocks of A and B
- * are widened to f32 panels and C is rounded once, at the end. */
+ * If the machine cannot multiply the dtype (f16; bf16 without AVX512-BF16), blocks of A and B are
+ * widened to f32 panels and C is rounded once, at the end. */
 #include "src/kernels/cpu/gemm.h"
 
 #include <string.h>
@@ -20,16 +21,16 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    ROUND = 16,         /* token counts of products are multiples of this, or below it */
+    ROUND = 16,         /* token counts of products are multiples of this, or smaller */
     TILE_ROWS = 256,    /* of C; measured: larger ones gain under 1 %, 128 loses 4 % */
-    SMALL_ROWS = 128,   /* up to here (generation) C is cut by columns, not rows */
-    TILE_COLUMNS = 512, /* of few rows, so that each thread has some */
+    SMALL_ROWS = 128,   /* up to here (generation) C is cut by columns instead of rows */
+    TILE_COLUMNS = 512, /* of C with few rows, so that each thread has some */
     WIDE_COLUMNS = 512, /* blocks of the widening path */
     WIDE_DEPTH = 1024,
 };
 
-/* Multiplications from which a primitive of its own (0.2 ms) costs less than padding: a product of
- * about 10 ms. */
+/* From this number of multiplications (a product of about 10 ms) a primitive of its own, 0.2 ms,
+ * costs less than padding. */
 static const int64_t exact_work = INT64_C(1) << 31;
 
 typedef struct gemm {
@@ -51,8 +52,8 @@ static int64_t round_up(int64_t x, int64_t to)
     return (x + to - 1) / to * to;
 }
 
-/* A panel of op(X)'s block, stored transposed or not as X is: `m` x `k` padded to `to_m` x `to_k`.
- * Returns its leading dimension. */
+/* Packs a panel of op(X)'s block, transposed or not as X is stored: `m` x `k` padded to `to_m` x
+ * `to_k`. Returns its leading dimension. */
 static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void *x, int64_t ld,
                           bool k_is_row, int64_t m, int64_t k, int64_t to_m, int64_t to_k)
 {
@@ -64,13 +65,13 @@ static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void 
     return k_is_row ? to_m : to_k;
 }
 
-/* --- the direct path: operands as they lie, panels only where padding is needed --- */
+/* --- the direct path: panels only where padding is needed --- */
 
-/* What a tile copies, and where its panels lie in scratch. */
+/* What a tile copies, and the offsets of its panels in scratch. */
 typedef struct plan {
     bool pack_a, pack_b, pack_c;
     int64_t m, k; /* of the product, padded */
-    int64_t tail; /* rows of the reduction that a second product adds, < ROUND */
+    int64_t tail; /* rows of the reduction that are left to a second product, < ROUND */
     size_t a, b, c, scratch_bytes;
 } plan;
 
@@ -83,12 +84,12 @@ static plan plan_tile(const gemm *g, const tile *t)
         p.m = round_up(t->m, ROUND);
         p.pack_a = p.pack_c = true;
     }
-    /* Few rows: oneDNN's fast path, which wants a dense C, is worth copying it. */
+    /* Few rows: oneDNN's fast path requires a dense C, which is worth a copy. */
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
-        /* Copying both operands costs about k (m + n) elements; a second product reads and writes
-         * C again, and would round it twice if C were not f32. */
+        /* Copying both operands costs about k (m + n) elements. A second product reads and writes C
+         * again, and would round it twice if C were not f32. */
         bool copy = args->c_dtype != FSDP_DTYPE_F32 || args->k < ROUND ||
                     args->k * (t->m + t->n) < 2 * t->m * t->n;
         p.tail = copy ? 0 : args->k % ROUND;
@@ -169,7 +170,7 @@ static fsdp_status run_direct(const gemm *g, int worker, const tile *t)
 
 /* --- the widening path: f32 panels of blocks of A and B --- */
 
-/* The block's start: bias, C as it was, or zero. */
+/* Initialises the block: bias, the previous C, or zero. */
 static void widen_c(const gemm *g, float *acc, const float *bias, const void *c_block, int64_t m,
                     int64_t padded_m, int64_t n)
 {
@@ -249,7 +250,7 @@ static void run_tile(void *arg, int64_t i, int worker)
     t.n = fsdp_gemm_min(g->tile_columns, g->args->n - t.n0);
     if (fsdp_cpu_failure_any(&g->failure))
         return;
-    bool widened = g->widen || g->args->k == 0; /* k = 0: no product, only C's start */
+    bool widened = g->widen || g->args->k == 0; /* k = 0: no product, only C's initial value */
     fsdp_cpu_failure_note(&g->failure,
                           widened ? run_widened(g, worker, &t) : run_direct(g, worker, &t));
 }

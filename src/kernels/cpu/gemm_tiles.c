@@ -1,7 +1,7 @@
-/* GEMM by our own tiles (tile.h). A task owns some columns of C: it packs that part of B once, a
- * split of k at a time, and goes through the rows in blocks of A that stay in the second cache.
- * Where a split is not the last one of a C that is not f32, sums wait in scratch. How C is cut
- * changes no bit of it. */
+/* GEMM by our own tiles (tile.h). A task computes some columns of C. It packs that part of B once,
+ * one split of k at a time, and processes the rows in blocks of A that stay in the second-level
+ * cache. If C is not f32, sums are kept in scratch until the last split. Results do not depend on
+ * how C is cut. */
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/alloc.h"
@@ -10,9 +10,10 @@
 #include "src/kernels/cpu/tile.h"
 
 enum {
-    SUM_ROWS = 1024, /* of C, where sums wait in scratch */
-    PACK_COST = 8,   /* of an element, in multiplications of one: when operands are in memory */
-    MOST_TASKS = 3,  /* of a thread, if there are several and what is packed allows it */
+    SUM_ROWS = 1024, /* most rows of C per task, where sums are kept in scratch */
+    PACK_COST = 8,   /* packing an element costs as much as this many multiplications, if operands
+                      * are in memory */
+    MOST_TASKS = 3,  /* per thread, if there are several threads and packing allows it */
 };
 
 typedef struct gemm {
@@ -20,7 +21,7 @@ typedef struct gemm {
     fsdp_kernel_context *context;
     const fsdp_cpu_tiles *tiles;
     bool pack_a, sums;
-    int64_t split; /* of k, in elements */
+    int64_t split; /* elements of k per split */
     int64_t task_rows, task_columns, row_tasks;
     fsdp_cpu_failure failure;
 } gemm;
@@ -30,7 +31,7 @@ static int64_t ceil_div(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* In parts of at most `most`, a multiple of `unit`, about equal: the length of one. */
+/* The length of about equal parts of n: a multiple of `unit` and at most `most`. */
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = ceil_div(n, most > unit ? most : unit);
@@ -50,7 +51,8 @@ static int64_t rows_of_block(const gemm *g, int64_t depth)
     return rows > 32 ? rows : 32;
 }
 
-/* Columns [c0, c0 + columns) of rows [r0, r0 + rows) of C, and what it is made with. */
+/* Columns [c0, c0 + columns) of rows [r0, r0 + rows) of C, and the buffers they are computed
+ * with. */
 typedef struct part {
     int64_t r0, rows, c0, columns;
     char *a, *b; /* packed */
@@ -61,7 +63,7 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, k);
-    /* As many as scratch has room for: a shorter split's blocks would have more. */
+    /* As many rows as scratch has room for. A shorter split alone would allow more. */
     int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
@@ -127,7 +129,7 @@ static void run_task(void *arg, int64_t i, int worker)
         fsdp_cpu_failure_note(&g->failure, run_part(g, worker, &p));
 }
 
-/* C in row_parts times column_parts tasks. */
+/* C is cut into row_parts times column_parts tasks. */
 typedef struct cutting {
     int64_t task_rows, task_columns, tasks;
 } cutting;
@@ -141,8 +143,8 @@ static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
     return c;
 }
 
-/* What the thread that has most to do does, in products of a lane of k: it packs its part of B, and
- * of A if that is packed. */
+/* The cost of the most loaded thread, in multiplications per lane of k. Each task packs its part of
+ * B, and its part of A if A is packed. */
 static double cost_of(const gemm *g, cutting c, int64_t threads)
 {
     const double rows = (double)c.task_rows, columns = (double)c.task_columns;
@@ -150,9 +152,9 @@ static double cost_of(const gemm *g, cutting c, int64_t threads)
     return (double)ceil_div(c.tasks, threads) * task;
 }
 
-/* The cheapest way for so many threads, of which each has one task, or two or three; parts of B and
- * of sums are no larger than scratch is to be. Bits are the same whichever it is. */
-static void cut(gemm *g, int64_t threads)
+/* Chooses the cheapest way to cut C for so many threads, with up to three tasks each. Limits the
+ * scratch for a task's part of B and for sums. Results are the same for every way. */
+static void choose_cutting(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;
     const int64_t depth = depth_of(g, g->split);
@@ -184,14 +186,14 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
 {
     gemm g = {.args = args, .context = c, .tiles = fsdp_cpu_tiles_of(c, args->ab_dtype)};
     bool bf16 = args->ab_dtype == FSDP_DTYPE_BF16;
-    int64_t lane = bf16 && !g.tiles->widens ? 2 : 1; /* elements of k */
+    int64_t lane = bf16 && !g.tiles->widens ? 2 : 1; /* elements of k per lane */
     g.pack_a = args->trans_a || args->k % lane != 0 || g.tiles->widens;
     const int64_t most_depth =
         args->k >= FSDP_TILE_LONG_K ? g.tiles->most_long_depth : g.tiles->most_depth;
     const int64_t whole = g.tiles->amx ? lane * FSDP_AMX_LANES : lane;
     g.split = even_part(args->k, g.pack_a ? g.tiles->most_packed_k : most_depth * lane, whole);
     g.sums = g.split < args->k && args->c_dtype != FSDP_DTYPE_F32;
-    cut(&g, pool ? fsdp_thread_pool_size(pool) : 1);
+    choose_cutting(&g, pool ? fsdp_thread_pool_size(pool) : 1);
     fsdp_parallel_for(pool, g.row_tasks * ceil_div(args->n, g.task_columns), run_task, &g);
     return fsdp_cpu_failure_raise(&g.failure);
 }

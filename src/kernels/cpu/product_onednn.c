@@ -1,11 +1,12 @@
 /* Matrix products on one thread by oneDNN (libdnnl 2.6, C API).
  *
  * oneDNN compiles a kernel per shape (0.1 to 0.5 ms), so primitives are kept in a hash table by
- * everything they depend on. Debian's oneDNN parallelises with OpenMP; our parallelism is above
- * it, so every call into it runs with one OpenMP thread. That number belongs to the calling thread
- * and is put back afterwards: a program that uses OpenMP itself keeps its setting. Scratchpads are
- * ours, one block a worker. Beside the table, oneDNN has its own cache of 1024 primitives, 90 MiB
- * when it is full; the program `fsdp` switches it off (main.c), as a library we leave it alone. */
+ * everything they depend on. Debian's oneDNN parallelises with OpenMP. Our parallelism is above it,
+ * so every call into it runs with one OpenMP thread. That number belongs to the calling thread and
+ * is restored afterwards: a program that uses OpenMP itself keeps its setting. We provide the
+ * scratchpads, one block per worker. Besides our table, oneDNN has its own cache of 1024
+ * primitives, 90 MiB when it is full. The program `fsdp` switches it off (main.c); the library
+ * leaves it alone. */
 #include <dnnl.h>
 #include <pthread.h>
 #include <string.h>
@@ -15,15 +16,16 @@
 #include "src/kernels/cpu/product_testing.h"
 #include "src/kernels/cpu/scratch.h"
 
-/* libgomp's; its omp.h is not found by every compiler that can link it. */
+/* From libgomp, whose omp.h is not found by every compiler that can link it. */
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int threads);
 
 enum {
     BUCKET_BITS = 10,
     BUCKETS = 1 << BUCKET_BITS,
-    /* Up to about 90 KiB each. Batches of varying length bring some 40 new shapes a step, and few
-     * come back: t5-demo took 5.16 s of processor time with 512, 5.18 with 192, 5.62 with 96. */
+    /* A primitive takes up to about 90 KiB. Batches of varying length bring some 40 new shapes per
+     * step, of which few recur: t5-demo took 5.16 s of processor time with 512, 5.18 s with 192,
+     * 5.62 s with 96. */
     MAX_PRIMITIVES = 192,
 };
 
@@ -38,8 +40,8 @@ typedef struct primitive {
     dnnl_primitive_t handle;
     dnnl_primitive_desc_t description;
     size_t scratchpad_bytes;
-    uint64_t last_used;   /* in calls of begin */
-    arguments *arguments; /* [workers], each touched by its worker alone */
+    uint64_t last_used;   /* in calls of fsdp_cpu_products_begin() */
+    arguments *arguments; /* [workers], each used by its worker alone */
     struct primitive *next;
 } primitive;
 
@@ -48,13 +50,13 @@ struct fsdp_cpu_products {
     dnnl_stream_t *streams;      /* [workers] */
     fsdp_scratch_block *scratch; /* [workers] */
     int workers;
-    pthread_mutex_t lock; /* of what follows */
-    uint64_t now;         /* calls of begin so far */
+    pthread_mutex_t lock; /* protects what follows */
+    uint64_t now;         /* calls of fsdp_cpu_products_begin() so far */
     size_t count;
     primitive *buckets[BUCKETS];
 };
 
-static fsdp_status check(dnnl_status_t status, const char *what)
+static fsdp_status check_dnnl(dnnl_status_t status, const char *what)
 {
     if (status == dnnl_success)
         return FSDP_OK;
@@ -62,7 +64,7 @@ static fsdp_status check(dnnl_status_t status, const char *what)
         return fsdp_error(FSDP_ERR_NOMEM, "oneDNN: %s: out of memory", what);
     return fsdp_error(FSDP_ERR_UNSUPPORTED, "oneDNN: %s: status %d", what, (int)status);
 }
-#define TRY_DNNL(call) FSDP_TRY(check(call, #call))
+#define TRY_DNNL(call) FSDP_TRY(check_dnnl(call, #call))
 
 /* --- one primitive --- */
 
@@ -71,9 +73,9 @@ static dnnl_data_type_t data_type(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* A matrix of rows x columns as oneDNN sees it, stored as it is or transposed. */
-static dnnl_status_t describe(dnnl_memory_desc_t *d, int64_t rows, int64_t columns, int64_t ld,
-                              bool transposed, fsdp_dtype dtype)
+/* Describes a matrix of rows x columns, stored as it is or transposed. */
+static dnnl_status_t describe_matrix(dnnl_memory_desc_t *d, int64_t rows, int64_t columns,
+                                     int64_t ld, bool transposed, fsdp_dtype dtype)
 {
     dnnl_dims_t dims = {rows, columns};
     dnnl_dims_t strides = {transposed ? 1 : ld, transposed ? ld : 1};
@@ -87,9 +89,9 @@ static fsdp_status set_attributes(const fsdp_cpu_product *shape, dnnl_primitive_
         return FSDP_OK;
     dnnl_post_ops_t post_ops;
     TRY_DNNL(dnnl_post_ops_create(&post_ops));
-    fsdp_status status = check(dnnl_post_ops_append_sum(post_ops, 1.0f), "sum");
+    fsdp_status status = check_dnnl(dnnl_post_ops_append_sum(post_ops, 1.0f), "sum");
     if (status == FSDP_OK)
-        status = check(dnnl_primitive_attr_set_post_ops(attr, post_ops), "post-ops");
+        status = check_dnnl(dnnl_primitive_attr_set_post_ops(attr, post_ops), "post-ops");
     dnnl_post_ops_destroy(post_ops);
     return status;
 }
@@ -100,10 +102,10 @@ static fsdp_status create_handle(fsdp_cpu_products *products, primitive *p,
     const fsdp_cpu_product *s = &p->shape;
     dnnl_memory_desc_t a, b, c, bias;
     dnnl_matmul_desc_t matmul;
-    TRY_DNNL(describe(&a, s->m, s->k, s->lda, s->trans_a, s->ab_dtype));
-    TRY_DNNL(describe(&b, s->k, s->n, s->ldb, s->trans_b, s->ab_dtype));
-    TRY_DNNL(describe(&c, s->m, s->n, s->ldc, false, s->c_dtype));
-    TRY_DNNL(describe(&bias, 1, s->n, s->n, false, s->ab_dtype));
+    TRY_DNNL(describe_matrix(&a, s->m, s->k, s->lda, s->trans_a, s->ab_dtype));
+    TRY_DNNL(describe_matrix(&b, s->k, s->n, s->ldb, s->trans_b, s->ab_dtype));
+    TRY_DNNL(describe_matrix(&c, s->m, s->n, s->ldc, false, s->c_dtype));
+    TRY_DNNL(describe_matrix(&bias, 1, s->n, s->n, false, s->ab_dtype));
     TRY_DNNL(dnnl_matmul_desc_init(&matmul, &a, &b, s->bias ? &bias : NULL, &c));
     FSDP_TRY(set_attributes(s, attr));
     TRY_DNNL(dnnl_primitive_desc_create(&p->description, &matmul, attr, products->engine, NULL));
@@ -144,7 +146,7 @@ static fsdp_status primitive_create(fsdp_cpu_products *products, const fsdp_cpu_
     }
     p->shape = *shape;
     dnnl_primitive_attr_t attr;
-    fsdp_status status = check(dnnl_primitive_attr_create(&attr), "attributes");
+    fsdp_status status = check_dnnl(dnnl_primitive_attr_create(&attr), "attributes");
     if (status == FSDP_OK) {
         status = create_handle(products, p, attr);
         dnnl_primitive_attr_destroy(attr);
@@ -163,7 +165,7 @@ static fsdp_status create_memory(const fsdp_cpu_products *products, const primit
                                  dnnl_query_t what, int index, dnnl_memory_t *memory)
 {
     const dnnl_memory_desc_t *d = dnnl_primitive_desc_query_md(p->description, what, index);
-    return check(dnnl_memory_create(memory, d, products->engine, DNNL_MEMORY_NONE), "memory");
+    return check_dnnl(dnnl_memory_create(memory, d, products->engine, DNNL_MEMORY_NONE), "memory");
 }
 
 static fsdp_status create_arguments(const fsdp_cpu_products *products, const primitive *p,
@@ -173,12 +175,12 @@ static fsdp_status create_arguments(const fsdp_cpu_products *products, const pri
     FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 0, &arg->b));
     FSDP_TRY(create_memory(products, p, dnnl_query_dst_md, 0, &arg->c));
     FSDP_TRY(create_memory(products, p, dnnl_query_scratchpad_md, 0, &arg->scratchpad));
-    if (p->shape.bias) /* oneDNN counts it as the second of the weights */
+    if (p->shape.bias) /* in oneDNN the bias is the second of the weights */
         FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 1, &arg->bias));
     return FSDP_OK;
 }
 
-/* oneDNN takes what it only reads without const. */
+/* oneDNN takes const data through a non-const pointer. */
 static dnnl_status_t point_at(dnnl_memory_t memory, const void *data)
 {
     union {
@@ -188,8 +190,8 @@ static dnnl_status_t point_at(dnnl_memory_t memory, const void *data)
     return dnnl_memory_set_data_handle(memory, pointer.out);
 }
 
-static fsdp_status execute(fsdp_cpu_products *products, int worker, primitive *p, const void *a,
-                           const void *b, void *c, const void *bias)
+static fsdp_status execute_primitive(fsdp_cpu_products *products, int worker, primitive *p,
+                                     const void *a, const void *b, void *c, const void *bias)
 {
     arguments *arg = &p->arguments[worker];
     if (!arg->ready) {
@@ -240,7 +242,8 @@ static bool same_shape(const fsdp_cpu_product *x, const fsdp_cpu_product *y)
            x->bias == y->bias;
 }
 
-static fsdp_status find(fsdp_cpu_products *products, const fsdp_cpu_product *shape, primitive **out)
+static fsdp_status find_or_create_primitive(fsdp_cpu_products *products,
+                                            const fsdp_cpu_product *shape, primitive **out)
 {
     fsdp_status status = FSDP_OK;
     pthread_mutex_lock(&products->lock);
@@ -260,7 +263,8 @@ static fsdp_status find(fsdp_cpu_products *products, const fsdp_cpu_product *sha
     return status;
 }
 
-/* Drops what was used longer ago than the average: about half, never what is in daily use. */
+/* Frees the primitives whose last use is older than average: about half, but never those in regular
+ * use. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products)
 {
     products->now++;
@@ -294,9 +298,9 @@ fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, int worker,
     int threads = omp_get_max_threads();
     if (threads != 1)
         omp_set_num_threads(1);
-    fsdp_status status = find(products, shape, &p);
+    fsdp_status status = find_or_create_primitive(products, shape, &p);
     if (status == FSDP_OK)
-        status = execute(products, worker, p, a, b, c, bias);
+        status = execute_primitive(products, worker, p, a, b, c, bias);
     if (threads != 1)
         omp_set_num_threads(threads);
     return status;
@@ -336,12 +340,13 @@ fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_products **out)
     if (!(products->streams = fsdp_calloc((size_t)workers, sizeof *products->streams)) ||
         !(products->scratch = fsdp_calloc((size_t)workers, sizeof *products->scratch)))
         goto fail;
-    if ((status = check(dnnl_engine_create(&products->engine, dnnl_cpu, 0), "engine")) != FSDP_OK)
+    if ((status = check_dnnl(dnnl_engine_create(&products->engine, dnnl_cpu, 0), "engine")) !=
+        FSDP_OK)
         goto fail;
     for (int i = 0; i < workers; i++)
-        if ((status = check(dnnl_stream_create(&products->streams[i], products->engine,
-                                               dnnl_stream_default_flags),
-                            "stream")) != FSDP_OK)
+        if ((status = check_dnnl(dnnl_stream_create(&products->streams[i], products->engine,
+                                                    dnnl_stream_default_flags),
+                                 "stream")) != FSDP_OK)
             goto fail;
     *out = products;
     return FSDP_OK;

@@ -1,7 +1,7 @@
-/* Matrix products on one thread where there is no oneDNN: plain loops, right on every CPU and slow
- * (a build for machines that compute elsewhere, or where nothing can be installed). Our own tiles
- * (tile.h) do most of the work with AVX2 and AVX-512 all the same. Sums are float32, added in order
- * of k. */
+/* Matrix products on one thread for builds without oneDNN: plain loops that are correct on every
+ * CPU, and slow (for machines that compute elsewhere, or on which nothing can be installed). With
+ * AVX2 and AVX-512 our own tiles (tile.h) still do most of the work. Sums are float32, added in
+ * order of k. */
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 #include "src/kernels/cpu/product_testing.h"
@@ -71,7 +71,7 @@ static void store(void *x, fsdp_dtype dtype, int64_t i, float value)
         ((float *)x)[i] = value;
 }
 
-/* sums[j] += a * B[k, first + j]: a row of B, or a column that lies across rows. */
+/* sums[j] += a * B[k, first + j]. Row k of B is contiguous unless B is transposed. */
 static void add_row(const fsdp_cpu_product *s, const void *b, int64_t k, int64_t first, int64_t n,
                     float a, float *sums)
 {
@@ -87,7 +87,7 @@ static void add_row(const fsdp_cpu_product *s, const void *b, int64_t k, int64_t
         sums[j] += a * load(b, s->ab_dtype, at + j * step);
 }
 
-/* Columns [first, first + n) of row i of C. */
+/* Computes columns [first, first + n) of row i of C. */
 static void run_row(const fsdp_cpu_product *s, int64_t i, int64_t first, int64_t n, const void *a,
                     const void *b, void *c, const void *bias)
 {

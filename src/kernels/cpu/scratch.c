@@ -1,4 +1,4 @@
-/* Aligned blocks that grow. */
+/* See scratch.h. */
 #include "src/kernels/cpu/scratch.h"
 
 #include <stdint.h>

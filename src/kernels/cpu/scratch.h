@@ -1,4 +1,4 @@
-/* A block of 64-byte aligned memory that grows and is kept: what one worker computes in. */
+/* A block of 64-byte aligned memory that grows and is kept: the scratch memory of one worker. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -8,10 +8,10 @@ typedef struct fsdp_scratch_block { /* zero-filled: empty */
     size_t bytes;                   /* usable from there */
 } fsdp_scratch_block;
 
-/* At least `bytes`; the contents are lost if the block has to grow. NULL with an error message
- * when out of memory; the block is then as it was. */
+/* Make the block at least `bytes` large. Its contents are lost if it has to grow. Returns NULL with
+ * an error message when out of memory; the block is then unchanged. */
 void *fsdp_scratch_reserve(fsdp_scratch_block *block, size_t bytes);
 void fsdp_scratch_free(fsdp_scratch_block *block);
 
-/* Lays out parts of one block: returns where a part of `bytes` begins and moves *end past it. */
+/* Allocates part of a block: returns the offset of a part of `bytes` and moves *end past it. */
 size_t fsdp_scratch_part(size_t *end, size_t bytes);

@@ -1,5 +1,5 @@
-/* Opens the CPU's kernels: assembles one table per ISA out of the parts: each file of isa/ fills
- * its own slots, gemm.c and attention.c serve all ISAs and look at the context's. */
+/* Opens the CPU's kernels. Builds one table of kernels per ISA: each file of isa/ sets its own
+ * entries. gemm.c and attention.c serve all ISAs and check the context's ISA. */
 #include <pthread.h>
 
 #include "src/kernels/cpu/attention.h"
@@ -32,8 +32,8 @@ static void fill_shared(fsdp_kernels *k)
     k->attention_backward = fsdp_cpu_attention_backward;
 }
 
-/* A table is built when it is asked for and not before: what fills it is compiled for its ISA, too,
- * and may use instructions that this CPU lacks. */
+/* A table is built when it is first requested and not before, because the code that fills it is
+ * also compiled for its ISA and may use instructions that this CPU lacks. */
 #define DEFINE_BUILD(id, isa, text)                                                                \
     static void build_##isa(void)                                                                  \
     {                                                                                              \

@@ -1,4 +1,4 @@
-/* Whether a context multiplies with our own tiles, and how much memory packing takes. */
+/* Chooses the tiles for a context and computes the sizes of packed operands. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/product.h"

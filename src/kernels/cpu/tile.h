@@ -1,25 +1,25 @@
-/* Matrix products in tiles of registers, our own: they need no compiled primitive for each shape,
- * take any shape as it is and ask for memory ahead. Two tables for AVX-512 (isa/tile.c), of which
- * one widens bf16, one for AVX2, which does, too (isa/tile_avx2.c), and one for bf16 with AMX
- * (isa/tile_amx.c).
+/* Our own matrix products in register tiles: they need no compiled primitive for each shape, take
+ * any shape and prefetch. There are two tables for AVX-512 (isa/tile.c), one of which widens bf16,
+ * one for AVX2, which widens it too (isa/tile_avx2.c), and one for bf16 with AMX (isa/tile_amx.c).
  *
- * Note [Lanes]. Along k everything is counted in lanes of 4 bytes: one f32 or two neighbouring
+ * Note [Lanes]. Along k everything is counted in lanes of 4 bytes: one f32, or two neighbouring
  * bf16, which vdpbf16ps multiplies and adds at once. So packing and the order of loops are the same
- * for both dtypes; an odd k gets a zero. Tables that widen bf16 when it is packed multiply f32, an
- * element a lane.
+ * for both dtypes; an odd k is padded with a zero. Tables that widen bf16 when packing multiply
+ * f32, with one element per lane.
  *
- * Note [Panels of B]. B is packed into panels of fsdp_tile_width columns, each [depth][width]
- * lanes; the last one is filled up with zeros to a multiple of 16. A is read as it lies if a row's
- * k is contiguous, else packed into [depth][FSDP_TILE_ROWS] lanes for each tile of rows. An element
- * of C sums over k in order, in one accumulator: its bits depend on its row of A, its column of B
- * and where k is split, not on its place in C nor on m and n (Goto & van de Geijn 2008, with C's
- * tile and not A's block in the innermost loop's registers).
+ * Note [Panels of B]. B is packed into panels of fsdp_tile_width() columns, each [depth][width]
+ * lanes; the last one is padded with zeros to a multiple of 16 columns. A is read from where it is
+ * if a row's k is contiguous, else it is packed into [depth][FSDP_TILE_ROWS] lanes for each tile of
+ * rows. An element of C sums over k in order, in one accumulator. Its bits depend on its row of A,
+ * its column of B and where k is split, but not on its place in C nor on m and n (Goto & van de
+ * Geijn 2008, but with C's tile instead of A's block in the innermost loop's registers).
  *
- * Note [Panels for AMX]. There tiles are registers of 16 rows of 16 lanes, of which an instruction
- * multiplies two and adds to a third. So panels of B are 32 columns wide, and depths are padded to
- * a multiple of 16 lanes with zeros. Packed, A is a row of such squares, [16 rows][16 lanes], for
- * each 16 rows: what lies below the last row is undefined. A's zeros also meet what lies behind a
- * part of B's depth that is multiplied (b_lane): NaN there becomes NaN in C. */
+ * Note [Panels for AMX]. AMX tiles are registers of 16 rows of 16 lanes; an instruction multiplies
+ * two of them and adds the product to a third. So panels of B are 32 columns wide, and depths are
+ * padded with zeros to a multiple of 16 lanes. Packed A is a row of such squares, [16 rows][16
+ * lanes], for each 16 rows; values below the last row are undefined. If only a part of B's depth is
+ * multiplied (b_lane), A's zeros are multiplied with what follows that part: a NaN there becomes
+ * NaN in C. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -39,64 +39,65 @@ enum {
 typedef struct fsdp_tile_block {
     fsdp_dtype dtype;    /* of A, B and bias: f32 or bf16 */
     int64_t m, n, depth; /* depth: lanes of k */
-    const void *a;       /* as pack_a left it, or rows of lanes a_stride bytes apart */
+    const void *a;       /* packed by pack_a, or rows of lanes a_stride bytes apart */
     int64_t a_stride;    /* 0: packed */
-    const void *b;       /* as pack_b left it */
-    int64_t b_columns;   /* that pack_b saw; 0: n */
-    int64_t b_column;    /* the first of them that is multiplied, with which a panel begins */
-    int64_t b_depth;     /* lanes that pack_b saw; 0: depth */
-    int64_t b_lane;      /* the first of them that is multiplied */
+    const void *b;       /* packed by pack_b */
+    int64_t b_columns;   /* columns that pack_b got; 0: n */
+    int64_t b_column;    /* first of b_columns to multiply; the first column of a panel */
+    int64_t b_depth;     /* lanes that pack_b got; 0: depth */
+    int64_t b_lane;      /* first of b_depth to multiply */
     void *c;             /* [m, n], leading dimension ldc */
     fsdp_dtype c_dtype;  /* f32 or dtype */
     int64_t ldc;         /* elements */
-    bool add;            /* C as it was is added */
+    bool add;            /* adds the previous C */
     const float *sum;    /* [m, n], leading dimension sum_ld, or NULL */
     int64_t sum_ld;
     const void *bias; /* [n], or NULL */
 } fsdp_tile_block;
 
 typedef struct fsdp_cpu_tiles {
-    bool widens;  /* bf16 becomes float32, a lane is one element of k; A has to be packed */
+    bool widens;  /* bf16 is packed as float32, so a lane is one element of k; A has to be packed */
     bool amx;     /* Note [Panels for AMX]; bf16 alone */
-    int64_t rows; /* of a tile of C, and its columns: tasks are cut at multiples of them */
+    int64_t rows; /* rows of a tile of C; tasks are cut at multiples of it */
     int64_t columns;
-    int64_t most_depth; /* lanes of a split of k, */
-    /* and from a k of FSDP_TILE_LONG_K elements on: sums wait in scratch anyway, and the fewer
-     * lanes, the more columns a task has and the more often a strip of A is read in a cache */
+    int64_t most_depth; /* lanes of a split of k */
+    /* The same if k has at least FSDP_TILE_LONG_K elements: then sums are kept in scratch anyway,
+     * and fewer lanes give a task more columns, so a strip of A is read from a cache more times. */
     int64_t most_long_depth;
-    /* Elements of k where A is packed, from rows of k that lie apart: so many pages are known to
-     * the second TLB, and C, usually f32, can be added to. */
+    /* Split of k, in elements, if A is packed from rows of k that are far apart: the second-level
+     * TLB holds that many pages. C, usually f32, can then be added to. */
     int64_t most_packed_k;
-    int64_t
-        a_bytes; /* a block of rows of A, of which a tile is read for a group of panels in turn */
+    int64_t a_bytes; /* a block of rows of A; a group of panels reads one of its tiles at a time */
     int64_t b_bytes; /* of B, packed at once by a task */
-    /* op(B) [k, n] stored as [k, n] (k_is_row) or [n, k] with leading dimension ld, to panels of
-     * fsdp_tile_b_bytes. */
+    /* Pack op(B) [k, n], stored as [k, n] (k_is_row) or [n, k] with leading dimension ld, into
+     * panels of fsdp_tile_b_bytes(). */
     void (*pack_b)(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t n);
-    /* op(A) [m, k] stored as [k, m] (k_is_row) or [m, k], to tiles of fsdp_tile_a_bytes. */
+    /* Pack op(A) [m, k], stored as [k, m] (k_is_row) or [m, k], into tiles of
+     * fsdp_tile_a_bytes(). */
     void (*pack_a)(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t m);
     void (*multiply)(const fsdp_tile_block *block);
-    /* A multiple of 16 not far below `column`, of n that pack_b saw, with which a panel begins. */
+    /* Returns a column that begins a panel, is a multiple of 16 and not far below `column`. n is
+     * the number of columns that pack_b got. */
     int64_t (*panel_first)(int64_t n, int64_t column);
 } fsdp_cpu_tiles;
 
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v3;
 extern const fsdp_cpu_tiles fsdp_cpu_tiles_x86_64_v4;
-extern const fsdp_cpu_tiles fsdp_cpu_widening_tiles_x86_64_v4; /* of bf16 */
-extern const fsdp_cpu_tiles fsdp_cpu_amx_tiles_x86_64_v4;      /* of bf16 */
+extern const fsdp_cpu_tiles fsdp_cpu_widening_tiles_x86_64_v4; /* bf16 only */
+extern const fsdp_cpu_tiles fsdp_cpu_amx_tiles_x86_64_v4;      /* bf16 only */
 
-/* NULL where products of this dtype are better left to oneDNN: below AVX2. */
+/* NULL if oneDNN should compute products of this dtype: below AVX2. */
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype);
 
-/* Columns of a panel without AMX: as many as registers hold, or two even panels where the second
- * would be narrow and slow. */
+/* Columns of a panel without AMX: as many as the registers hold, or two equal panels if the second
+ * one would be narrow and slow. */
 int64_t fsdp_tile_width(int64_t n);
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k); /* k in lanes, rounded up */
-/* Bytes from one packed tile of A without AMX to the next, an odd number of cache lines: a row of k
- * is written to many tiles in turn, and the first cache has room for few places a multiple of 1024
- * bytes apart. Less depth never takes more. */
+/* Bytes from one packed tile of A to the next, without AMX: an odd number of cache lines. A row of
+ * k is written to many tiles in turn, and the first-level cache holds only few lines that are a
+ * multiple of 1024 bytes apart. Less depth never takes more bytes. */
 static inline int64_t fsdp_tile_a_stride(int64_t depth)
 {
     enum {

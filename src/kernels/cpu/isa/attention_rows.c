@@ -1,23 +1,24 @@
-/* The rows between the products of attention: scale, bias, mask, softmax, dropout and their
- * gradient. Lanes outside a row's visible keys are computed with what lies in the padded panels
- * and then replaced, so nothing outside a row is read as data. */
+/* The computation on rows between the products of attention: scale, bias, mask, softmax, dropout
+ * and their gradient. Lanes outside a row's visible keys are computed from whatever the padded
+ * panels contain and then replaced, so nothing outside a row affects results. */
 #include "src/kernels/cpu/attention.h"
 
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/philox.h"
 
 enum {
-    KEEP_KEYS = 64 /* whose dropout one call of Philox decides */
+    KEEP_KEYS = 64 /* keys whose dropout one call of Philox decides */
 };
 
-/* Columns [begin, end) of a block's row are visible; [first, last) are whole lanes around them. */
+/* Columns [begin, end) of a block's row are visible; [first, last) are the whole lanes around
+ * them. */
 typedef struct span {
     int begin, end, first, last;
 } span;
 
-static span visible(const fsdp_attention_block *b, int64_t row)
+static span visible_span(const fsdp_attention_block *b, int64_t row)
 {
-    int64_t at = b->first_query + row + b->shift; /* the key that the query stands at */
+    int64_t at = b->first_query + row + b->shift; /* the key at the query's position */
     int64_t begin = b->window > 0 ? at - b->window + 1 : 0;
     int64_t end = b->causal ? at + 1 : b->sequence_keys;
     begin = (begin > 0 ? begin : 0) - b->first_key;
@@ -29,10 +30,10 @@ static span visible(const fsdp_attention_block *b, int64_t row)
     return (span){(int)begin, (int)end, (int)begin & -FSDP_LANES, fsdp_padded((int)end)};
 }
 
-/* Note [Bias strips]: a block's differences key - query form a range of rows - 1 + padded_keys; the
- * strip holds the bias of each, so that the bias of row r, column j is strip[rows - 1 - r + j]: a
- * row is added whole lanes at a time. Entries [*begin, *end) are in the table, at *lowest + entry;
- * the others belong to padding. */
+/* Note [Bias strips]. A block's differences key - query form a range of rows - 1 + padded_keys
+ * values. The strip has the bias of each, so the bias of row r, column j is strip[rows - 1 - r + j]
+ * and a row can be added in whole lanes. Entries [*begin, *end) are in the table, at *lowest +
+ * entry; the others belong to padding. */
 static void strip_range(const fsdp_attention_block *b, int64_t *lowest, int64_t *begin,
                         int64_t *end)
 {
@@ -56,14 +57,14 @@ static const float *make_bias_strip(const fsdp_attention_block *b)
     return b->bias_strip;
 }
 
-/* Only the first and the last lanes of a span can hold columns outside it. */
+/* Only the first and the last lanes of a span can contain columns outside it. */
 FSDP_INLINE bool is_edge(const span *s, int j)
 {
     return j < s->begin || j + FSDP_VEC > s->end;
 }
 
-/* bits[j]: the halves that decide on keys [key, key + n) of a row, key a multiple of 16, as in
- * fsdp_kernels.dropout. */
+/* bits[j]: the random halves that decide on keys [key, key + n) of a row, as in
+ * fsdp_kernels.dropout; key is a multiple of 16. */
 static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, int64_t row,
                        int64_t key, int n)
 {
@@ -72,9 +73,9 @@ static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, i
                        (n + KEEP_KEYS - 1) / KEEP_KEYS * KEEP_KEYS);
 }
 
-/* What dropout does with a row. */
+/* The parameters of dropout. */
 typedef struct keep_rule {
-    float factor;      /* of what is kept: 1 / (1 - p) */
+    float factor;      /* 1 / (1 - p), by which kept elements are multiplied */
     int32_t threshold; /* see fsdp_drop_threshold() */
 } keep_rule;
 
@@ -83,8 +84,8 @@ static keep_rule keep_rule_of(const fsdp_attention_block *b)
     return (keep_rule){fsdp_keep_factor(b->dropout_p), (int32_t)fsdp_drop_threshold(b->dropout_p)};
 }
 
-/* Factors of columns [j, j + FSDP_VEC) of a span; `bits` holds the next FSDP_BLOCK columns' words.
- */
+/* Factors of columns [j, j + FSDP_VEC) of a span. `bits` has the words of the current FSDP_BLOCK
+ * columns. */
 FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOCK],
                                   const fsdp_attention_block *b, const span *s, int64_t row, int j)
 {
@@ -97,8 +98,8 @@ FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOC
     return (fsdp_vec)(kept & (fsdp_veci)fsdp_vec_set(rule->factor));
 }
 
-/* x as bfloat16 has it, nearest even. What is rounded here was computed from bf16 values: the lower
- * bits of a NaN are 0, so that it stays one without being looked for. */
+/* x rounded to bfloat16, nearest even. The values were computed from bf16 values, so the lower bits
+ * of a NaN are 0 and it stays NaN without a test. */
 FSDP_INLINE fsdp_vec round_panel(fsdp_vec x)
 {
     fsdp_vecu bits = (fsdp_vecu)x;
@@ -118,7 +119,7 @@ static char *panel_row(const fsdp_attention_block *b, void *panel, int64_t row)
     return (char *)panel + (size_t)(row * b->padded_keys) * fsdp_dtype_size(b->panel_dtype);
 }
 
-/* Zero in a panel's row all columns but [first, last). */
+/* Set all columns of a panel's row to zero except [first, last). */
 static void zero_outside(const fsdp_attention_block *b, void *panel, int64_t row, const span *s)
 {
     size_t size = fsdp_dtype_size(b->panel_dtype);
@@ -151,14 +152,13 @@ static float scale_row(const fsdp_attention_block *b, const span *s, float *x, c
     return fsdp_vec_max_lane(most);
 }
 
-/* Sums of a row's exponentials before dropout: as they are, and as P has them. The output is
- * divided by the latter, so that the weights with which values are added are rounded but add up to
- * one. */
+/* Sums of a row's exponentials before dropout: exact, and as stored in P. The output is divided by
+ * the latter, so that the rounded weights of the values add up to one. */
 typedef struct row_sums {
     float exact, stored;
 } row_sums;
 
-/* P = e^(x - maximum), dropped out. Inlined for each dtype, with dropout and without. */
+/* P = e^(x - maximum), with dropout. Inlined for each dtype, with dropout and without. */
 FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
                                      const span *s, int64_t row, const float *x, float maximum)
 {
@@ -197,10 +197,11 @@ static void forward(const fsdp_attention_block *b)
 {
     const float *strip = make_bias_strip(b);
     for (int64_t row = 0; row < b->rows; row++) {
-        span s = visible(b, row);
+        span s = visible_span(b, row);
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
-        /* The maximum passes over NaN: a row that has nothing else is not one that sees no key. */
+        /* The maximum ignores NaN: a row of nothing but NaN must not be taken for one that sees no
+         * key. */
         const float most = maximum == -INFINITY ? 0.0f : maximum;
         row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);
@@ -213,7 +214,7 @@ static void forward(const fsdp_attention_block *b)
 
 /* --- backward --- */
 
-/* P and dS of a row; d_bias, if not NULL, is added dS at d_bias[column]. Inlined for each dtype,
+/* P and dS of a row. If d_bias is not NULL, dS is added to d_bias[column]. Inlined for each dtype,
  * with dropout and without. */
 FSDP_INLINE void backward_row_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
                                  const span *s, int64_t row, const float *bias, float *d_bias)
@@ -269,8 +270,8 @@ static void backward(const fsdp_attention_block *b)
     if (b->d_bias)
         memset(b->d_bias_strip, 0, (size_t)length * sizeof(float));
     for (int64_t row = 0; row < b->rows; row++) {
-        span s = visible(b, row);
-        int64_t at = b->rows - 1 - row; /* of column 0 in the strips */
+        span s = visible_span(b, row);
+        int64_t at = b->rows - 1 - row; /* index of column 0 in the strips */
         if (b->lse[row] == -INFINITY)
             s = (span){0};
         backward_row(b, &s, row, strip ? strip + at : NULL,

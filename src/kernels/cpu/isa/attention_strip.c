@@ -1,6 +1,6 @@
-/* Softmax and its gradient on strips of eight queries with AVX-512; see Note [Strips]. Strips of
- * bf16 want AVX512-BF16, as tiles do; those of widening tiles are f32, and tensors' bf16 is read
- * and written without it. */
+/* Softmax and its gradient on strips of eight queries with AVX-512; see Note [Strips] in
+ * attention_tiles.h. Strips of bf16 need AVX512-BF16, as tiles do. Strips of widening tiles are
+ * f32, and the tensors' bf16 is read and written without AVX512-BF16. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -18,9 +18,9 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* 2^x for x up to 127; 0 for -infinity, NaN for NaN. What x is above its floor by a polynomial
- * (minimax fits as in vec.h): the error is 2.6e-6 where the result is rounded to bf16, 2e-9 before
- * rounding in f32. */
+/* 2^x for x up to 127; 0 for -infinity, NaN for NaN. The fraction of x goes through a polynomial
+ * (minimax fits as in vec.h). The error is 2.6e-6 if the result is rounded to bf16, and 2e-9 before
+ * rounding to f32. */
 FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
 {
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -43,7 +43,7 @@ FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
     return _mm512_scalef_ps(q, x);
 }
 
-/* Lanes 0 to 15, counted from column j, that lie in [begin, end). */
+/* Mask of the lanes 0 to 15, counted from column j, that are in [begin, end). */
 FSDP_INLINE __mmask16 lanes_in(int j, int begin, int end)
 {
     uint32_t from = begin <= j ? 0xffffu : begin >= j + 16 ? 0 : 0xffffu << (begin - j);
@@ -82,9 +82,8 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return _mm512_reduce_max_ps(_mm512_max_ps(most[0], most[1]));
 }
 
-/* Sums of the rows' exponentials before dropout: as they are, and as P has them. The output is
- * divided by the latter, so that the weights with which values are added are rounded but add up to
- * one. */
+/* Sums of the rows' exponentials before dropout: exact, and as stored in P. The output is divided
+ * by the latter, so that the rounded weights of the values add up to one. */
 typedef struct row_sums {
     float exact[16], stored[16];
 } row_sums;
@@ -135,7 +134,8 @@ FSDP_INLINE void exponentials_f32(const fsdp_attention_strip *s, int row, float 
     sums->exact[row] = sums->stored[row] = _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1]));
 }
 
-/* Row by row, but each step for all rows before the next: what one waits for, others fill. */
+/* Each step is done for all rows before the next step, so that the latency of one row is hidden by
+ * the others. */
 BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float *lse,
                                 float *inverse)
 {
@@ -145,7 +145,7 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
     for (int row = 0; row < s->rows; row++)
         maximum[row] = scale_row(s, row, s->scores + row * s->ld);
     for (int row = 0; row < s->rows; row++) {
-        /* A row that sees no key: e^(-infinity), of sum 0. */
+        /* A row that sees no key: every exponential is e^(-infinity), the sum is 0. */
         float most = maximum[row] == -INFINITY ? 0.0f : maximum[row];
         if (bf16)
             exponentials_bf16(s, row, most, (uint16_t *)p + row * p_ld, &sums);
@@ -165,7 +165,7 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
 
 /* --- backward --- */
 
-/* Sixteen columns of four rows to their places in two tiles: the lanes of a tile at
+/* Stores sixteen columns of four rows to their places in two tiles: the lanes of a tile are at
  * [pair of rows or row][8 keys]. */
 FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, char *to,
                                        int64_t tile_bytes, const __m512 x[QUAD],
@@ -195,13 +195,13 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
             int left = dtype == FSDP_DTYPE_BF16 ? (rows + 1) / 2 : rows - 2 * i;
             if (!part || left >= 2)
                 _mm512_storeu_si512(at, out[tile][i]);
-            else if (left == 1) /* the lanes behind are the next tile's */
+            else if (left == 1) /* the following lanes belong to the next tile */
                 _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(out[tile][i]));
         }
     }
 }
 
-/* Two rows of sixteen columns, as round_two() leaves them, to lanes: a row of a panel for AMX. */
+/* Stores two rows of sixteen columns, from round_two(), as lanes: a row of a panel for AMX. */
 FSDP_INLINE void put_pair(char *to, __m512i rounded)
 {
     const __m512i pairs =
@@ -210,8 +210,8 @@ FSDP_INLINE void put_pair(char *to, __m512i rounded)
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pairs, rounded));
 }
 
-/* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to meet
- * row 7's. `before` holds the sixteen columns to the left. */
+/* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to
+ * match row 7. `before` has the sixteen columns to the left. */
 FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
 {
     const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -224,7 +224,7 @@ FSDP_INLINE void add_to(float *x, __m512 y)
     _mm512_storeu_ps(x, _mm512_add_ps(_mm512_loadu_ps(x), y));
 }
 
-/* Columns [j, j + 16). `part`: rows may be missing, columns not visible, elements dropped. */
+/* Columns [j, j + 16). With `part`, rows may be missing, columns not visible, elements dropped. */
 FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,
                                          const fsdp_attention_gradient *g, const float *lse,
@@ -279,7 +279,8 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
         UNROLL
         for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
-        /* A row of quad's lanes is 8 keys of 4 bytes, for each pair of rows or row. */
+        /* The lanes of QUAD rows are stored as 8 keys of 4 bytes for each pair of rows (bf16) or
+         * row (f32). */
         if (amx) {
             const int64_t at = j / COLUMNS * g->tile_bytes + quad / 2 * PANEL_ROW + j % COLUMNS * 4;
             UNROLL
@@ -303,7 +304,7 @@ FSDP_INLINE BF16_TARGET void gradient_as(fsdp_dtype dtype, bool amx, bool biased
 {
     __m512 before[ROWS];
     float lse[ROWS] = {0}, delta[ROWS] = {0};
-    int first = 0, last = s->columns; /* whole columns in between */
+    int first = 0, last = s->columns; /* the columns in between are visible in all rows */
     for (int row = 0; row < ROWS; row++) {
         before[row] = _mm512_setzero_ps();
         if (row < s->rows) {
@@ -408,7 +409,7 @@ FSDP_INLINE BF16_TARGET void store_as(bool use_bf16, void *dst, fsdp_dtype dtype
 {
     int64_t size = dtype == FSDP_DTYPE_F32 ? 4 : 2;
     for (int64_t i = 0; i < rows; i++) {
-        /* The rows that come next, here or in the next strip: short pieces far apart. */
+        /* Prefetch the rows that come next, here or in the next strip: short pieces far apart. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);
@@ -435,7 +436,7 @@ BF16_TARGET static void store_widened(void *dst, fsdp_dtype dtype, int64_t dst_l
     store_as(false, dst, dtype, dst_ld, src, src_ld, factors, factor, rows, width);
 }
 
-/* Sixteen rows at a time, of which sixteen columns are a square of src. */
+/* Sixteen rows at a time; sixteen columns of them are a square of src. */
 BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
                                      int64_t src_ld, float factor, int64_t rows, int64_t width)
 {

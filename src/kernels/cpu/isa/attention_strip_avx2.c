@@ -1,5 +1,5 @@
-/* Softmax and its gradient on strips of eight queries with AVX2; see Note [Strips]. P and dS are
- * float32 whatever the tensors' dtype, as tiles of AVX2 are. */
+/* Softmax and its gradient on strips of eight queries with AVX2; see Note [Strips] in
+ * attention_tiles.h. P and dS are float32 whatever the tensors' dtype, like the AVX2 tiles. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -15,8 +15,8 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* 2^x for x below 127; 0 below -126 and for -infinity, NaN for NaN. The polynomial is that of
- * AVX-512's float32. */
+/* 2^x for x below 127; 0 below -126 and for -infinity, NaN for NaN. The polynomial is that of the
+ * AVX-512 version in float32. */
 FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
 {
     fsdp_veci seen = x > -126.0f;
@@ -34,14 +34,14 @@ FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
     return (fsdp_vec)(y & (fsdp_vecu)(seen | (x != x)));
 }
 
-/* Lanes kept by dropout: bits 0 to 7. */
+/* Mask of the lanes kept by dropout: bits 0 to 7. */
 FSDP_INLINE fsdp_veci lanes_of(uint32_t bits)
 {
     const fsdp_veci bit = {1, 2, 4, 8, 16, 32, 64, 128};
     return (((fsdp_veci){0} + (int32_t)bits) & bit) != 0;
 }
 
-FSDP_INLINE fsdp_vec only(fsdp_veci lanes, fsdp_vec x)
+FSDP_INLINE fsdp_vec mask_lanes(fsdp_veci lanes, fsdp_vec x)
 {
     return (fsdp_vec)((fsdp_veci)x & lanes);
 }
@@ -71,7 +71,7 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return fsdp_vec_max_lane(fsdp_vec_max(most[0], most[1]));
 }
 
-/* P = 2^(x - maximum), dropped out; returns the sum before that. */
+/* P = 2^(x - maximum), with dropout; returns the sum before dropout. */
 FSDP_INLINE float exponentials(const fsdp_attention_strip *s, int row, float maximum, float *p)
 {
     const float *x = s->scores + row * s->ld;
@@ -84,7 +84,7 @@ FSDP_INLINE float exponentials(const fsdp_attention_strip *s, int row, float max
             fsdp_vec e = exp2_of(fsdp_vec_load(x + at) - most);
             sum[i] += e;
             if (keep)
-                e = only(lanes_of(keep[at / 32] >> at % 32), e);
+                e = mask_lanes(lanes_of(keep[at / 32] >> at % 32), e);
             fsdp_vec_store(p + at, e);
         }
     }
@@ -96,7 +96,8 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 {
     for (int row = 0; row < s->rows; row++) {
         float maximum = scale_row(s, row, s->scores + row * s->ld);
-        bool none = maximum == -INFINITY; /* sees no key: e^(-infinity), of sum 0 */
+        bool none = maximum == -INFINITY; /* sees no key: every exponential is e^(-infinity), the
+                                           * sum is 0 */
         float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
         lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);
         inverse[row] = none ? 0.0f : 1.0f / sum;
@@ -105,8 +106,8 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 
 /* --- backward --- */
 
-/* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to meet
- * row 7's. `before` holds the eight columns to the left. */
+/* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to
+ * match row 7. `before` has the eight columns to the left. */
 FSDP_INLINE fsdp_vec shifted(int row, fsdp_vec before, fsdp_vec now)
 {
     const fsdp_veci lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -120,7 +121,7 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
     fsdp_vec_store(x, fsdp_vec_load(x) + y);
 }
 
-/* Columns [j, j + 8). `part`: rows may be missing, columns not visible, elements dropped. */
+/* Columns [j, j + 8). With `part`, rows may be missing, columns not visible, elements dropped. */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
                              const fsdp_attention_gradient *g, const float *lse, const float *delta,
                              int j, fsdp_vec before[ROWS])
@@ -144,9 +145,9 @@ FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip 
                 kept &= lanes_of(s->keep[row * s->keep_ld + j / 32] >> j % 32);
                 d *= g->keep_factor;
             }
-            e = only(seen, e);
-            d = only(kept, d);
-            p = only(kept, e);
+            e = mask_lanes(seen, e);
+            d = mask_lanes(kept, d);
+            p = mask_lanes(kept, e);
         }
         fsdp_vec d_s = e * (d - delta[row]);
         fsdp_vec_store((float *)g->d_s + row * g->d_s_ld + j, d_s);
@@ -166,7 +167,7 @@ FSDP_INLINE void gradient_as(bool biased, const fsdp_attention_strip *s,
 {
     fsdp_vec before[ROWS];
     float lse[ROWS] = {0}, delta[ROWS] = {0};
-    int first = 0, last = s->columns; /* whole columns in between */
+    int first = 0, last = s->columns; /* the columns in between are visible in all rows */
     for (int row = 0; row < ROWS; row++) {
         before[row] = fsdp_vec_set(0.0f);
         if (row < s->rows) {
@@ -204,7 +205,7 @@ static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradien
 
 /* --- dropout --- */
 
-/* Bit i: half i of 16 words is. */
+/* Bit i is set if half i of the 16 words is at least the threshold. */
 static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
 {
     __m256i kept[2];
@@ -252,7 +253,7 @@ static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
 {
     int64_t size = dtype == FSDP_DTYPE_BF16 ? 2 : 4;
     for (int64_t i = 0; i < rows; i++) {
-        /* The rows that come next, here or in the next strip: short pieces far apart. */
+        /* Prefetch the rows that come next, here or in the next strip: short pieces far apart. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);

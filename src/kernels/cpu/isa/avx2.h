@@ -1,9 +1,9 @@
-/* What tiles and strips of AVX2 share; empty for other ISAs. */
+/* Shared by the AVX2 tiles and strips; empty for other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vector.h"
 
-/* Loops of constant length over registers. */
+/* Unrolls loops of constant length over registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
@@ -16,7 +16,7 @@ FSDP_INLINE __m256 fsdp_avx2_widen(__m128i half)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* `n` elements, zeros after them. */
+/* Loads `n` elements, followed by zeros. */
 FSDP_INLINE __m256 fsdp_avx2_load(const char *src, bool bf16, int64_t n)
 {
     if (n >= 8)

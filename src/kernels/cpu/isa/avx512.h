@@ -1,17 +1,17 @@
-/* What tiles and strips of AVX-512 share; empty for other ISAs. */
+/* Shared by the AVX-512 tiles and strips; empty for other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vector.h"
 
-/* Loops of constant length over registers. */
+/* Unrolls loops of constant length over registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Of what uses the instructions of AVX512-BF16: it is inlined into functions of the same target,
- * which run them where the CPU has them alone. */
+/* For functions that use instructions of AVX512-BF16. They are inlined into functions of the same
+ * target, which execute these instructions only if the CPU has them. */
 #define BF16_TARGET __attribute__((target("avx512bf16")))
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
@@ -24,8 +24,8 @@ FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, 
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* Rounded to nearest even. With AVX512-BF16, if it may be used, what is not normal becomes zero, as
- * it does in its products. */
+/* Rounds to nearest even. With use_bf16, denormals become zero, as in the products of
+ * AVX512-BF16. */
 FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
 {
     if (use_bf16)
@@ -35,7 +35,7 @@ FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
     return rounded;
 }
 
-/* The lanes of x to elements [i, i + 16) of dst, f32 or bf16. */
+/* Stores the set lanes of x to elements [i, i + 16) of dst, f32 or bf16. */
 FSDP_INLINE BF16_TARGET void fsdp_avx512_store(bool use_bf16, void *dst, fsdp_dtype dtype,
                                                int64_t i, __mmask16 lanes, __m512 x)
 {
@@ -48,7 +48,7 @@ FSDP_INLINE BF16_TARGET void fsdp_avx512_store(bool use_bf16, void *dst, fsdp_dt
         _mm256_mask_storeu_epi16((uint16_t *)dst + i, lanes, fsdp_avx512_round_bf16(use_bf16, x));
 }
 
-/* 16 x 16 lanes, rows to columns. */
+/* Transposes 16 x 16 lanes. */
 FSDP_INLINE void fsdp_avx512_transpose(__m512i r[16])
 {
     __m512i t[16];

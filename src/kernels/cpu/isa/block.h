@@ -1,11 +1,12 @@
-/* How the loops of isa/ go through memory. A kernel cuts its work into tasks for the pool, a task
- * goes through its part in blocks of at most FSDP_BLOCK elements, and a block is arithmetic in
- * float32 on buffers in the first cache, whatever the tensors' dtype. So each operation is written
- * once, memory is passed once, and an output may lie over an input: a block is read before it is
- * written.
+/* How the loops of isa/ access memory. A kernel cuts its work into tasks for the pool, a task
+ * processes its part in blocks of at most FSDP_BLOCK elements, and a block is arithmetic in float32
+ * on buffers in the first-level cache, whatever the tensors' dtype. So each operation is written
+ * once and reads memory once. An output may overwrite an input, because a block is read before it
+ * is written.
  *
- * A block's length is rounded up to a multiple of FSDP_LANES and the rest read as zeros; sums
- * over a row have FSDP_LANES accumulators, element i of the row in accumulator i % FSDP_LANES. */
+ * A block's length is rounded up to a multiple of FSDP_LANES, and the rest is read as zeros. Sums
+ * over a row have FSDP_LANES accumulators: element i of the row is added to accumulator i %
+ * FSDP_LANES. */
 #pragma once
 #include <string.h>
 
@@ -16,7 +17,7 @@
 enum {
     FSDP_LANES = 16,
     FSDP_BLOCK = 256,
-    FSDP_CHUNK = 1 << 14 /* elements of a task */
+    FSDP_CHUNK = 1 << 14 /* elements per task */
 };
 
 static inline int64_t fsdp_min_i64(int64_t a, int64_t b)
@@ -29,7 +30,7 @@ static inline int64_t fsdp_ceil_div(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Run task(arg, i, worker) for i in [0, n): a single one without waking the pool. */
+/* Run task(arg, i, worker) for i in [0, n). A single task runs without waking the pool. */
 static inline void fsdp_run_tasks(fsdp_kernel_context *c, int64_t n, fsdp_task_fn *task, void *arg)
 {
     if (n == 1)
@@ -38,20 +39,20 @@ static inline void fsdp_run_tasks(fsdp_kernel_context *c, int64_t n, fsdp_task_f
         fsdp_parallel_for(fsdp_kernel_context_pool(c), n, task, arg);
 }
 
-/* Rows of a task, so that it has about FSDP_CHUNK elements. */
+/* Rows per task, for about FSDP_CHUNK elements. */
 static inline int64_t fsdp_task_rows(int64_t width)
 {
     return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
 }
 
-/* n of a block as the loops count: a multiple of FSDP_LANES. */
+/* The loop count of a block: n rounded up to a multiple of FSDP_LANES. */
 static inline int fsdp_padded(int n)
 {
     return (n + FSDP_LANES - 1) & -FSDP_LANES;
 }
 
-/* memcpy as a call: of a length known to be small the compiler makes `rep movs`, which costs more
- * to start than such a copy takes. */
+/* Forces a call of memcpy: for lengths known to be small the compiler emits `rep movs`, whose
+ * startup costs more than such a copy takes. */
 static inline void fsdp_copy_f32(float *to, const float *from, int n)
 {
     size_t bytes = (size_t)n * sizeof *to;
@@ -59,9 +60,9 @@ static inline void fsdp_copy_f32(float *to, const float *from, int n)
     memcpy(to, from, bytes);
 }
 
-/* Asks for what a block some way further on will read. Short bursts from several
- * arrays in turn escape the hardware's prefetcher: without this, adding two bfloat16 arrays in
- * memory took three times as long. An address past the end does no harm. */
+/* Prefetch what a later block will read. The hardware prefetcher does not follow short bursts from
+ * several arrays in turn: without this, adding two bfloat16 arrays in memory took three times as
+ * long. An address past the end does no harm. */
 static inline void fsdp_prefetch_half(const uint16_t *h, int n)
 {
     enum {
@@ -72,8 +73,8 @@ static inline void fsdp_prefetch_half(const uint16_t *h, int n)
         __builtin_prefetch((const void *)((uintptr_t)h + 2 * (uintptr_t)(AHEAD + j)));
 }
 
-/* Elements [i, i + n) of src (f32, bf16 or f16) as float32, zeros up to fsdp_padded(n); n <=
- * FSDP_BLOCK. In `buffer`, or in place if that is possible. */
+/* Elements [i, i + n) of src (f32, bf16 or f16) as float32, followed by zeros up to fsdp_padded(n);
+ * n <= FSDP_BLOCK. Returns `buffer`, or an address in src if no conversion is needed. */
 static inline const float *fsdp_load_block(float *restrict buffer, const void *restrict src,
                                            fsdp_dtype dtype, int64_t i, int n)
 {
@@ -96,7 +97,7 @@ static inline const float *fsdp_load_block(float *restrict buffer, const void *r
     return buffer;
 }
 
-/* Writes elements [i, i + n) of dst from the first n of block. */
+/* Writes the first n elements of block to elements [i, i + n) of dst. */
 static inline void fsdp_store_block(void *restrict dst, fsdp_dtype dtype, int64_t i,
                                     const float *restrict block, int n)
 {
@@ -111,7 +112,7 @@ static inline void fsdp_store_block(void *restrict dst, fsdp_dtype dtype, int64_
             h[j] = fsdp_round_f16(block[j]);
 }
 
-/* A block in place, as dst = dst * beta + block for beta 0 (dst is not read) or 1. */
+/* dst = dst * beta + block, for beta 0 (dst is not read) or 1. Changes block. */
 static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i, float beta,
                                          float *restrict block, int n)
 {
@@ -124,8 +125,8 @@ static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i,
     fsdp_store_block(dst, dtype, i, block, n);
 }
 
-/* Adds the n terms of a block (a multiple of FSDP_LANES) to a row's accumulators: first among
- * themselves, so that the error of a sum grows with the number of blocks. */
+/* Adds the n terms of a block (n is a multiple of FSDP_LANES) to a row's accumulators. Terms are
+ * first added to each other, so that the error of a sum grows with the number of blocks. */
 static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *restrict terms,
                                   int n)
 {

@@ -1,14 +1,14 @@
 /* Sums over the rows of a matrix, one for each column, or `sets` of them: sums of different terms,
- * added in one pass. The rows are cut into blocks by shape
- * alone; a task adds its block's rows in order into a partial sum of its own, and the partial sums
- * are added in order of the blocks. They lie in the caller's scratch, which holds so many columns:
- * wider matrices are gone through in panels of columns.
+ * added in one pass. The rows are cut into blocks that depend on the shape alone. A task adds its
+ * block's rows in order into a partial sum of its own, and the partial sums are added in order of
+ * the blocks. They are in the caller's scratch, which has room for a limited number of columns:
+ * wider matrices are processed in panels of columns.
  *
  *     fsdp_column_sums sums = fsdp_column_sums_of(c, rows, width, 1);
  *     while (fsdp_column_sums_next(&sums)) {
- *         ... task t < sums.blocks: rows [t * block_rows, (t + 1) * block_rows) of columns
- *             [begin, end), added to fsdp_column_sums_begin(&sums, t), those of set k `stride`
- *             further on than those of set k - 1
+ *         ... task t < sums.blocks adds rows [t * block_rows, (t + 1) * block_rows) of columns
+ *             [begin, end) to fsdp_column_sums_begin(&sums, t); each set is `stride` elements
+ *             after the previous one
  *         fsdp_column_sums_end(&sums, 0, dst, dtype, beta);
  *     }
  *
@@ -45,7 +45,7 @@ static inline fsdp_column_sums fsdp_column_sums_of(fsdp_kernel_context *c, int64
     return s;
 }
 
-/* On to the next panel of columns; false after the last. */
+/* Advances to the next panel of columns; false after the last. */
 static inline bool fsdp_column_sums_next(fsdp_column_sums *s)
 {
     s->begin = s->end;
@@ -53,14 +53,14 @@ static inline bool fsdp_column_sums_next(fsdp_column_sums *s)
     return s->begin < s->end;
 }
 
-/* The partial sums of a block, zeroed. */
+/* The partial sums of a block, set to zero. */
 static inline float *fsdp_column_sums_begin(const fsdp_column_sums *s, int64_t block)
 {
     int64_t n = s->sets * s->stride;
     return memset(s->partial + block * n, 0, (size_t)n * sizeof(float));
 }
 
-/* dst = beta dst + sums of a set, over the panel. */
+/* dst = beta dst + sums of a set, for the panel's columns. */
 static inline void fsdp_column_sums_end(const fsdp_column_sums *s, int64_t set, void *dst,
                                         fsdp_dtype dtype, float beta)
 {

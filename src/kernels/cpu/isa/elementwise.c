@@ -1,5 +1,5 @@
-/* Element-wise operations: one engine that goes through memory, and for each operation the
- * arithmetic of one block. */
+/* Element-wise operations: one loop over memory, and for each operation the arithmetic of one
+ * block. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/philox.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -11,8 +11,8 @@ enum {
 
 typedef struct elementwise elementwise;
 
-/* out[0..n_out) from in[0..n_in), n elements (a multiple of FSDP_LANES), the first of which is
- * element `first` of the tensors. */
+/* Computes out[0..n_out) from in[0..n_in), n elements each (a multiple of FSDP_LANES). `first` is
+ * the index of the first element in the tensors. */
 typedef void block_fn(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
                       const float *const in[MAX_IN], int64_t first, int n);
 
@@ -24,9 +24,9 @@ struct elementwise {
     fsdp_dtype dtype;
     int64_t n;
     fsdp_activation activation;
-    float factor;       /* scale, dropout: what kept elements are multiplied by */
-    uint32_t threshold; /* dropout */
-    uint64_t key;       /* dropout */
+    float factor;       /* for scale and dropout, which multiplies kept elements by it */
+    uint32_t threshold; /* for dropout */
+    uint64_t key;       /* for dropout */
 };
 
 static void elementwise_task(void *arg, int64_t task, int worker)
@@ -46,7 +46,7 @@ static void elementwise_task(void *arg, int64_t task, int worker)
     }
 }
 
-static void run(fsdp_kernel_context *c, elementwise *e)
+static void run_elementwise(fsdp_kernel_context *c, elementwise *e)
 {
     fsdp_run_tasks(c, fsdp_ceil_div(e->n, FSDP_CHUNK), elementwise_task, e);
 }
@@ -86,38 +86,38 @@ static void scale_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
 static void add(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,
                 int64_t n)
 {
-    run(c, &(elementwise){.block = add_block,
-                          .n_in = 2,
-                          .in = {x, y},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n});
+    run_elementwise(c, &(elementwise){.block = add_block,
+                                      .n_in = 2,
+                                      .in = {x, y},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n});
 }
 
 static void mul(fsdp_kernel_context *c, void *out, const void *x, const void *y, fsdp_dtype dtype,
                 int64_t n)
 {
-    run(c, &(elementwise){.block = mul_block,
-                          .n_in = 2,
-                          .in = {x, y},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n});
+    run_elementwise(c, &(elementwise){.block = mul_block,
+                                      .n_in = 2,
+                                      .in = {x, y},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n});
 }
 
 static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor, fsdp_dtype dtype,
                   int64_t n)
 {
-    run(c, &(elementwise){.block = scale_block,
-                          .n_in = 1,
-                          .in = {x},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n,
-                          .factor = factor});
+    run_elementwise(c, &(elementwise){.block = scale_block,
+                                      .n_in = 1,
+                                      .in = {x},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .factor = factor});
 }
 
 /* --- activations --- */
@@ -126,15 +126,15 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Beyond such bounds a slope is constant in float32; without them its terms would give 0 *
- * infinity. NaN stays. */
+/* Beyond such bounds a slope is constant in float32. Without them a term could be 0 * infinity. NaN
+ * stays NaN. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));
 }
 
-/* Each activation returns a(x) and sets a'(x), which share their exponential; what a caller does
- * not use the compiler leaves out. */
+/* Each activation returns a(x) and sets a'(x), which share an exponential. The compiler removes the
+ * part that a caller does not use. */
 
 FSDP_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
 {
@@ -142,7 +142,7 @@ FSDP_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
     return x;
 }
 
-/* The comparison with 0 passes NaN on, as torch's relu does. */
+/* The comparison with 0 propagates NaN, as torch.relu does. */
 FSDP_INLINE fsdp_vec relu(fsdp_vec x, fsdp_vec *slope)
 {
     *slope = fsdp_vec_select(x > 0.0f, fsdp_vec_set(1.0f), fsdp_vec_set(0.0f));
@@ -186,8 +186,8 @@ enum {
     SLOPE = 2
 };
 
-/* y = a(x), slope = a'(x) or both for a block, as `wanted` says, a constant where this is inlined;
- * the other pointer is not used. */
+/* Computes y = a(x), slope = a'(x) or both for a block, depending on `wanted`, which is a constant
+ * where this is inlined. The other pointer is not used. */
 FSDP_INLINE void activate(fsdp_activation a, int wanted, float *restrict y, float *restrict slope,
                           const float *restrict x, int n)
 {
@@ -263,65 +263,65 @@ static void gated_backward_block(const elementwise *e, float out[MAX_OUT][FSDP_B
 static void activation(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *x,
                        fsdp_dtype dtype, int64_t n)
 {
-    run(c, &(elementwise){.block = activation_block,
-                          .n_in = 1,
-                          .in = {x},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n,
-                          .activation = a});
+    run_elementwise(c, &(elementwise){.block = activation_block,
+                                      .n_in = 1,
+                                      .in = {x},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .activation = a});
 }
 
 static void activation_backward(fsdp_kernel_context *c, fsdp_activation a, void *dx, const void *dy,
                                 const void *x, fsdp_dtype dtype, int64_t n)
 {
-    run(c, &(elementwise){.block = activation_backward_block,
-                          .n_in = 2,
-                          .in = {dy, x},
-                          .n_out = 1,
-                          .out = {dx},
-                          .dtype = dtype,
-                          .n = n,
-                          .activation = a});
+    run_elementwise(c, &(elementwise){.block = activation_backward_block,
+                                      .n_in = 2,
+                                      .in = {dy, x},
+                                      .n_out = 1,
+                                      .out = {dx},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .activation = a});
 }
 
 static void gated(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
                   const void *up, fsdp_dtype dtype, int64_t n)
 {
-    run(c, &(elementwise){.block = gated_block,
-                          .n_in = 2,
-                          .in = {gate, up},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n,
-                          .activation = a});
+    run_elementwise(c, &(elementwise){.block = gated_block,
+                                      .n_in = 2,
+                                      .in = {gate, up},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .activation = a});
 }
 
 static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n)
 {
-    run(c, &(elementwise){.block = gated_backward_block,
-                          .n_in = 3,
-                          .in = {dy, gate, up},
-                          .n_out = 2,
-                          .out = {d_gate, d_up},
-                          .dtype = dtype,
-                          .n = n,
-                          .activation = a});
+    run_elementwise(c, &(elementwise){.block = gated_backward_block,
+                                      .n_in = 3,
+                                      .in = {dy, gate, up},
+                                      .n_out = 2,
+                                      .out = {d_gate, d_up},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .activation = a});
 }
 
-/* --- a block of columns --- */
+/* --- activated_backward --- */
 
-/* One row of it; NULL as in the arguments. */
+/* One row of the block of columns. Pointers are NULL as in fsdp_activated_backward_args. */
 typedef struct activated_row {
     const void *x, *up;
     void *dx, *d_up, *hidden;
 } activated_row;
 
-/* Columns [i, i + n): all is read before anything is written. */
+/* Columns [i, i + n). All inputs are read before an output is written, since they may overlap. */
 static void activated_block(const fsdp_activated_backward_args *a, const activated_row *row,
                             int64_t i, int n)
 {
@@ -392,16 +392,16 @@ static void dropout_block(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
 static void dropout(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
                     float p, uint64_t key)
 {
-    run(c, &(elementwise){.block = dropout_block,
-                          .n_in = 1,
-                          .in = {x},
-                          .n_out = 1,
-                          .out = {out},
-                          .dtype = dtype,
-                          .n = n,
-                          .factor = fsdp_keep_factor(p),
-                          .threshold = fsdp_drop_threshold(p),
-                          .key = key});
+    run_elementwise(c, &(elementwise){.block = dropout_block,
+                                      .n_in = 1,
+                                      .in = {x},
+                                      .n_out = 1,
+                                      .out = {out},
+                                      .dtype = dtype,
+                                      .n = n,
+                                      .factor = fsdp_keep_factor(p),
+                                      .threshold = fsdp_drop_threshold(p),
+                                      .key = key});
 }
 
 void FSDP_ISA_NAME_OF(fsdp_cpu_fill_elementwise)(fsdp_kernels *k)

@@ -1,4 +1,4 @@
-/* Rows picked by index, and their gradients. */
+/* Gathering and scattering rows by index, embeddings and their gradients. */
 #include "src/kernels/cpu/isa/block.h"
 
 /* --- embedding --- */
@@ -8,7 +8,7 @@ typedef struct embedding_job {
     const void *weight;
     fsdp_dtype dtype, w_dtype;
     const int32_t *ids;
-    int64_t tokens, width, rows; /* rows: of a task */
+    int64_t tokens, width, rows; /* rows: per task */
 } embedding_job;
 
 static void embedding_task(void *arg, int64_t task, int worker)
@@ -32,7 +32,7 @@ typedef struct rows_job {
     char *out;
     const char *x;
     const int32_t *index;
-    int64_t n, rows; /* rows: of a task */
+    int64_t n, rows; /* rows: per task */
     size_t row_bytes;
 } rows_job;
 
@@ -77,7 +77,8 @@ static void gather_rows(fsdp_kernel_context *c, void *out, const void *x, const 
              (rows_job){.out = out, .x = x, .index = rows, .n = n, .row_bytes = row_bytes});
 }
 
-/* The rows are distinct, as those that a gather_rows of some of the tokens reads are. */
+/* The indices must be distinct, as they are in the backward of gather_rows() on some of the
+ * tokens. */
 static void scatter_rows(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes)
 {
@@ -98,14 +99,13 @@ static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const
 }
 
 /* --- embedding_backward ---
- * Tokens are taken in batches that scratch can sort: a stable sort by id makes the tokens of one
- * vocabulary row neighbours, in token order. Each such run belongs to one task, which adds it up
- * in float32 and rounds once, so a bfloat16 gradient does not stop growing under many small
- * terms. */
+ * Tokens are processed in batches that can be sorted in scratch. A stable sort by id makes the
+ * tokens of one vocabulary row neighbours, in token order. One task adds up each such run in
+ * float32 and rounds once, so a bfloat16 gradient does not stop growing under many small terms. */
 
 enum {
     BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens */
-    RUN_CHUNK = 32, /* sorted tokens of a task; it owns the runs that begin among them */
+    RUN_CHUNK = 32, /* sorted tokens per task, which adds the runs that begin among them */
     DIGIT_BITS = 8,
     DIGITS = 1 << DIGIT_BITS
 };
@@ -115,14 +115,14 @@ typedef struct scatter_add_job {
     const void *dy;
     fsdp_dtype dw_dtype, dtype;
     const int32_t *ids;   /* of the batch */
-    const int32_t *order; /* its tokens, sorted by id */
-    int64_t first, n;     /* the batch's first token, its length */
+    const int32_t *order; /* the batch's tokens, sorted by id */
+    int64_t first, n;     /* the batch's first token and its length */
     int64_t width;
-    int32_t padding_idx; /* its tokens are left out */
+    int32_t padding_idx; /* tokens with this id are skipped */
 } scatter_add_job;
 
-/* The numbers [0, n) in order of ids[], equal ids in order of number: least significant digit
- * first. Ends in one of the two buffers. */
+/* Sorts the numbers [0, n) by ids[], equal ids by number: radix sort, least significant digit
+ * first. Returns the one of the two buffers that has the result. */
 static const int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *ids, int64_t n,
                                  int64_t vocab)
 {
@@ -143,7 +143,7 @@ static const int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *
     return order;
 }
 
-/* dw[ids[order[begin]]] += the rows of dy for order[begin .. end). */
+/* dw[ids[order[begin]]] += sum of the rows of dy for order[begin .. end). */
 static void add_run(const scatter_add_job *job, int64_t begin, int64_t end)
 {
     int64_t row = job->ids[job->order[begin]] * job->width;

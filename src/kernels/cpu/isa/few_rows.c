@@ -15,11 +15,12 @@
 #endif
 
 enum {
-    ROWS = 4,     /* that share what is loaded of B */
-    COLUMNS = 3,  /* whose rows of k are read side by side */
-    STEPS = 4,    /* of k, where B's rows hold columns */
-    DEPTH = 1024, /* of k where its rows hold k: A's part stays in the first cache */
-    AHEAD = 24    /* rows of k that are asked for ahead of time */
+    ROWS = 4,     /* that share the loaded elements of B */
+    COLUMNS = 3,  /* that are computed together if B's rows hold k */
+    STEPS = 4,    /* of k at a time if B's rows hold columns */
+    DEPTH = 1024, /* of k at a time if B's rows hold k: that part of A stays in the first-level
+                   * cache */
+    AHEAD = 24    /* prefetch distance, rows of k */
 };
 
 FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
@@ -40,7 +41,7 @@ FSDP_INLINE fsdp_vec load(fsdp_dtype dtype, const char *at)
 #endif
 }
 
-/* `n` elements, zeros after them; n is FSDP_VEC unless `part`. */
+/* `n` elements, followed by zeros; n is FSDP_VEC unless `part`. */
 FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int64_t n)
 {
     if (!part)
@@ -50,9 +51,9 @@ FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int6
     return load(dtype, buffer);
 }
 
-/* --- B's rows hold k: products of rows with rows --- */
+/* --- B's rows hold k: dot products of rows --- */
 
-/* Elements [l, l + n) of k of C's rows [i, i + rows) and columns [j, j + columns). */
+/* Adds elements [l, l + n) of k for C's rows [i, i + rows) and columns [j, j + columns). */
 FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
                           const fsdp_few_rows *t, int64_t i, int64_t j, int64_t l, int64_t n,
                           fsdp_vec acc[ROWS][COLUMNS])
@@ -75,7 +76,7 @@ FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
     }
 }
 
-/* C's rows [i, i + rows) and columns [j, j + columns), over elements [l0, l1) of k. */
+/* Adds elements [l0, l1) of k to C's rows [i, i + rows) and columns [j, j + columns). */
 FSDP_INLINE void dots(fsdp_dtype dtype, int rows, int columns, const fsdp_few_rows *t, int64_t i,
                       int64_t j, int64_t l0, int64_t l1)
 {
@@ -126,7 +127,7 @@ FSDP_INLINE void rows_of_k(fsdp_dtype dtype, const fsdp_few_rows *t)
 
 /* --- B's rows hold columns --- */
 
-/* C's rows [i, i + rows), at column j: steps [l, l + steps) of k, whose B is x. */
+/* Adds steps [l, l + steps) of k, whose part of B is x, to C's rows [i, i + rows) at column j. */
 FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i, int64_t j,
                           int64_t l, const fsdp_vec x[STEPS])
 {
@@ -142,7 +143,7 @@ FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i
     }
 }
 
-/* Columns [j, j + n) of C: steps [l, l + steps) of k. */
+/* Adds steps [l, l + steps) of k to columns [j, j + n) of C. */
 FSDP_INLINE void add_columns(fsdp_dtype dtype, bool part, int steps, const fsdp_few_rows *t,
                              int64_t j, int64_t n, int64_t l)
 {
@@ -198,7 +199,7 @@ static void multiply(const fsdp_few_rows *t)
         multiply_by(FSDP_DTYPE_F16, t);
 }
 
-/* --- what GEMM wants around it --- */
+/* --- before and after the product, for GEMM --- */
 
 static void widen_a(const fsdp_gemm_args *args, float *a, int64_t a_ld)
 {

@@ -1,11 +1,11 @@
-/* Float32 from and to two halves: Note [Halves] in src/base/halves.h. */
+/* Converts float32 from and to two halves: Note [Halves] in src/base/halves.h. */
 #include "src/kernels/cpu/isa/halves.h"
 #include "src/kernels/cpu/isa/block.h"
 
 typedef struct halves_job {
     fsdp_halves halves;
-    float *to;         /* of a join */
-    const float *from; /* of a split */
+    float *to;         /* for joining */
+    const float *from; /* for splitting */
     int64_t n;
 } halves_job;
 

@@ -1,6 +1,6 @@
-/* Note [Halves] in src/base/halves.h, a register of floats at a time: blocks on their way from and
+/* Note [Halves] in src/base/halves.h, for a register of floats at a time: converts blocks from and
  * to two halves. A block begins at a multiple of FSDP_HALVES_WORD and has a word of marks for each
- * sixteen. */
+ * sixteen elements. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -37,7 +37,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_join(fsdp_vecu hi, fsdp_vecu lo, unsigned marks)
     return (fsdp_vec)((hi - less) << 16 | lo);
 }
 
-/* The marks; `lo` is the lower halves of the values' bits. */
+/* The marks of x. The lower halves are the lower 16 bits of x. */
 FSDP_INLINE unsigned fsdp_vec_marks(fsdp_vec x)
 {
     const fsdp_vecu bits = (fsdp_vecu)x;
@@ -47,7 +47,7 @@ FSDP_INLINE unsigned fsdp_vec_marks(fsdp_vec x)
     return fsdp_vec_signs((loud & nan) | (tie & ~nan));
 }
 
-/* `h` from the block's first element on, n of them. */
+/* Joins n elements of `h`, which points to the block's first element. */
 static inline void fsdp_join_block(float *restrict to, fsdp_halves h, int n)
 {
     int i = 0;
@@ -61,7 +61,7 @@ static inline void fsdp_join_block(float *restrict to, fsdp_halves h, int n)
                                h.marks[i / FSDP_HALVES_WORD] >> i % FSDP_HALVES_WORD & 1);
 }
 
-/* The last word's marks of no element are zeros. */
+/* Splits n elements. Unused marks in the last word are set to zero. */
 static inline void fsdp_split_block(fsdp_halves h, const float *restrict from, int n)
 {
     int i = 0;

@@ -1,7 +1,8 @@
-/* Names of what src/kernels/cpu/isa exports. Each .c file there is compiled three times, for
- * x86-64, x86-64-v3 and x86-64-v4, with FSDP_ISA = x86_64, x86_64_v3, x86_64_v4 and FSDP_ISA_NAME
- * its string. Everything with external linkage is therefore named through FSDP_ISA_NAME_OF; the
- * only such functions are the fillers below, each of which sets its own slots of a table. */
+/* Names of the functions that src/kernels/cpu/isa exports. Each .c file there is compiled three
+ * times, for x86-64, x86-64-v3 and x86-64-v4, with FSDP_ISA = x86_64, x86_64_v3, x86_64_v4 and
+ * FSDP_ISA_NAME its string. Everything with external linkage is therefore named through
+ * FSDP_ISA_NAME_OF; the only such functions are those declared below, each of which sets its own
+ * entries of a table. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/kernels.h"

@@ -1,10 +1,10 @@
-/* LayerNorm (Ba, Kiros & Hinton 2016). A row is read again where it was read before: it is in the
- * first cache then. */
+/* LayerNorm (Ba, Kiros & Hinton 2016). The second pass over a row reads it from the first-level
+ * cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/columns.h"
 
 enum {
-    ROWS = 32 /* of a task that keeps no sums over rows */
+    ROWS = 32 /* of a task that has no sums over rows */
 };
 
 /* --- forward --- */
@@ -12,7 +12,7 @@ enum {
 typedef struct norm_job {
     void *y; /* or NULL */
     float *mean, *rstd;
-    const void *x, *w, *bias; /* bias: or NULL */
+    const void *x, *w, *bias; /* bias may be NULL */
     fsdp_dtype dtype, w_dtype;
     int64_t rows, width;
     float eps;
@@ -29,7 +29,7 @@ static float row_mean(const norm_job *job, int64_t start)
     return fsdp_sum_lanes(acc) / (float)job->width;
 }
 
-/* From the mean, not as E[x^2] - mean^2, which cancels. */
+/* Computed from the mean, because E[x^2] - mean^2 would cancel. */
 static float row_variance(const norm_job *job, int64_t start, float mean)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], squares[FSDP_BLOCK];
@@ -95,11 +95,11 @@ enum {
 
 typedef struct norm_backward_job {
     const fsdp_layer_norm_backward_args *args;
-    fsdp_column_sums sums; /* of dw and dbias; not used if neither is wanted */
+    fsdp_column_sums sums; /* of dw and dbias; unused if neither is wanted */
     bool want_sums;
 } norm_backward_job;
 
-/* What one row's dx is made of, with n = (x - mean) rstd and g = dy w. */
+/* Means of a row that dx depends on, with n = (x - mean) rstd and g = dy w. */
 typedef struct row_means {
     float g, g_n; /* mean(g), mean(g n) */
 } row_means;
@@ -125,7 +125,8 @@ static row_means means_of(const fsdp_layer_norm_backward_args *args, int64_t row
     return (row_means){fsdp_sum_lanes(g_acc) / width, fsdp_sum_lanes(g_n_acc) / width};
 }
 
-/* The panel's columns of one row; sums is where dw of its first column is added, or NULL. */
+/* Computes the panel's columns of one row. dw is added to sums, which is at the panel's first
+ * column, or NULL. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, float *restrict sums)
 {
     const fsdp_layer_norm_backward_args *args = job->args;

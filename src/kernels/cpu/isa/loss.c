@@ -16,13 +16,13 @@ typedef struct loss_job {
     float factor;
 } loss_job;
 
-static float element(const void *x, fsdp_dtype dtype, int64_t i)
+static float load_element(const void *x, fsdp_dtype dtype, int64_t i)
 {
     float buffer[FSDP_BLOCK];
     return fsdp_load_block(buffer, x, dtype, i, 1)[0];
 }
 
-/* NaN is passed over. */
+/* NaN is ignored. */
 static float block_max(const float *x, int n)
 {
     fsdp_vec most = fsdp_vec_load(x);
@@ -31,7 +31,7 @@ static float block_max(const float *x, int n)
     return fsdp_vec_max_lane(most);
 }
 
-/* Block with -infinity where it was padded. */
+/* Loads a block, with -infinity as padding. */
 static const float *load_logits(float *restrict buffer, const void *x, fsdp_dtype dtype, int64_t i,
                                 int n)
 {
@@ -47,9 +47,9 @@ static float exp_of(float x)
     return fsdp_vec_exp(fsdp_vec_set(x))[0];
 }
 
-/* Maximum and sum of e^(x - maximum) in one pass: when a block raises the maximum, the sums so
- * far are scaled (Milakov & Gimelshein 2018). The maximum starts finite, so that a row that begins
- * with -infinity stays 0 rather than NaN. */
+/* Maximum and sum of e^(x - maximum) in one pass: when a block raises the maximum, the sums so far
+ * are scaled (Milakov & Gimelshein 2018). The maximum starts finite, so a row that begins with
+ * -infinity has sum 0 instead of NaN. */
 static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], e[FSDP_BLOCK], most = -FLT_MAX;
@@ -108,7 +108,7 @@ static void loss_task(void *arg, int64_t task, int worker)
             continue;
         }
         float sum = row_sum_exp(job, start, &maximum);
-        float x = element(job->logits, job->dtype, start + label);
+        float x = load_element(job->logits, job->dtype, start + label);
         job->losses[row] = (float)(log((double)sum) + ((double)maximum - (double)x));
         if (job->gradient)
             gradient_row(job, start, label, maximum, sum);
@@ -141,7 +141,7 @@ static bool has_nan(const float *x, int n)
     return found;
 }
 
-/* The first of the largest; NaN counts as larger than any number, as in torch. */
+/* Index of the first of the largest values; NaN counts as larger than any number, as in PyTorch. */
 static int32_t argmax_row(const argmax_job *job, int64_t start)
 {
     float buffer[FSDP_BLOCK], most = 0.0f;

@@ -4,7 +4,7 @@
 #include "src/kernels/cpu/isa/vector.h"
 
 enum {
-    COPY_CHUNK = 1 << 20 /* bytes of a task */
+    COPY_CHUNK = 1 << 20 /* bytes per task */
 };
 
 /* --- fill --- */
@@ -65,8 +65,8 @@ static void copy(fsdp_kernel_context *c, void *dst, const void *src, size_t byte
 
 /* --- cast --- */
 
-/* What a block passes through on its way from one dtype to the other: float32 between the types
- * that it holds exactly, else float64 if one of them is floating, else int64. */
+/* The intermediate type of a cast: float32 between types whose values it holds exactly, else
+ * float64 if one of them is floating, else int64. */
 typedef union cast_block {
     float f32[FSDP_BLOCK];
     double f64[FSDP_BLOCK];
@@ -86,7 +86,8 @@ static bool within_f32(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16;
 }
 
-/* Rounded to odd (see to_odd), so that rounding the double again gives the rounded integer. */
+/* Rounds to odd (see to_odd), so that rounding the double once more gives the correctly rounded
+ * integer. */
 static double odd_from_i64(int64_t i)
 {
     uint64_t magnitude = i < 0 ? -(uint64_t)i : (uint64_t)i;
@@ -95,7 +96,7 @@ static double odd_from_i64(int64_t i)
     return i < 0 ? -(double)magnitude : (double)magnitude;
 }
 
-/* `again`: the doubles will be rounded again. */
+/* `again`: the doubles will be rounded once more. */
 static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int n, bool again)
 {
     float wide[FSDP_BLOCK];
@@ -124,8 +125,8 @@ static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int
     }
 }
 
-/* To float32 by rounding to odd: the low bit says whether anything was lost, so that a second
- * rounding, to a type with at least two bits less, is the rounding of the exact value. */
+/* Rounds to float32, to odd: if anything was lost, the low bit is set. A second rounding, to a type
+ * with at least two bits less, then equals the rounding of the exact value. */
 static float to_odd(double x)
 {
     float f = (float)x;
@@ -137,7 +138,7 @@ static float to_odd(double x)
     return fsdp_f32_from_bits(bits | 1);
 }
 
-/* Towards zero, saturating; NaN gives 0. */
+/* Rounds towards zero and saturates; NaN gives 0. */
 static int64_t to_i64(double x, int64_t low, int64_t high)
 {
     if (!(x > (double)low))
@@ -200,12 +201,12 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
             ((uint8_t *)dst)[j] = (uint8_t)from[j];
 }
 
-/* Masters to what compute reads, at the speed of memory: elements [begin, end) as far as they are
- * whole sixteens, returns where they end. */
+/* Casts master weights to bfloat16 at the speed of memory: elements [begin, end), in whole
+ * sixteens. Returns where it stopped. */
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
     enum {
-        AHEAD = 1024 /* elements from what is read to what is asked for */
+        AHEAD = 1024 /* prefetch distance, elements */
     };
     int64_t i = begin;
     for (; i + 16 <= end; i += 16) {
@@ -316,7 +317,8 @@ static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t co
     }
 }
 
-/* Blocks are aligned in the whole parameter, so a part draws what the whole would. */
+/* Blocks are aligned in the whole parameter, so a part of it gets the values that it would get if
+ * the whole parameter were drawn. */
 static void normal_task(void *arg, int64_t task, int worker)
 {
     const normal_job *job = arg;

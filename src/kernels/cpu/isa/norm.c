@@ -3,7 +3,7 @@
 #include "src/kernels/cpu/isa/columns.h"
 
 enum {
-    ROWS = 32 /* of a task that keeps no sums over rows */
+    ROWS = 32 /* of a task that has no sums over rows */
 };
 
 /* --- forward --- */
@@ -72,7 +72,7 @@ typedef struct norm_backward_job {
     const float *rstd;
     fsdp_dtype dtype, w_dtype;
     int64_t width;
-    fsdp_column_sums sums; /* of dw; not used if dw is not wanted */
+    fsdp_column_sums sums; /* of dw; unused if dw is NULL */
     bool want_dw;
 } norm_backward_job;
 
@@ -93,7 +93,8 @@ static float row_mean(const norm_backward_job *job, int64_t start)
     return fsdp_sum_lanes(acc) / (float)job->width;
 }
 
-/* Columns [begin, end) of one row; sums is where dw of column `begin` is added, or NULL. */
+/* Computes columns [begin, end) of one row. dw is added to sums, which is at column `begin`, or
+ * NULL. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, int64_t begin, int64_t end,
                               float *restrict sums)
 {

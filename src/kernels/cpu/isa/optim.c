@@ -1,14 +1,14 @@
-/* AdamW, Adam, SGD and Adafactor on one shard, with torch's arithmetic in torch's order
+/* AdamW, Adam, SGD and Adafactor on one shard, with PyTorch's arithmetic in PyTorch's order
  * (torch/optim/adam.py _single_tensor_adam, sgd.py _single_tensor_sgd, transformers/optimization.py
- * Adafactor): scalars are computed in double and rounded to float where torch hands them to a
- * kernel. A task updates its part block by block, so the copy in
- * param_dtype is made while the block is in cache. */
+ * Adafactor): scalars are computed in double and rounded to float where PyTorch passes them to a
+ * kernel. A task updates its part block by block, so the copy in param_dtype is written while the
+ * block is in cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/halves.h"
 
-/* --- where a block of a parameter is --- */
+/* --- a block of a parameter --- */
 
-/* Elements [i, i + n) of `param`, or joined in `wide` if that is NULL. */
+/* Returns elements [i, i + n) of `param`; if that is NULL, of the halves, joined in `wide`. */
 static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
                          float wide[restrict FSDP_BLOCK])
 {
@@ -18,7 +18,7 @@ static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
     return wide;
 }
 
-/* It was updated. */
+/* Splits the updated block again if it was joined. */
 static void close_param(const float *param, fsdp_halves halves, int64_t i, int n,
                         const float wide[restrict FSDP_BLOCK])
 {
@@ -30,10 +30,10 @@ static void close_param(const float *param, fsdp_halves halves, int64_t i, int n
 
 typedef struct adam_job {
     const fsdp_adamw_args *args;
-    float keep;         /* 1 - lr wd, what decay leaves of the parameter (decoupled) */
+    float keep;         /* 1 - lr wd, the factor of decoupled decay */
     float weight_decay; /* added to the gradient (not decoupled) */
     float weight;       /* 1 - beta1 */
-    float beta2, rest2; /* and 1 - beta2 */
+    float beta2, rest2; /* rest2: 1 - beta2 */
     float correction2;  /* sqrt(1 - beta2^step) */
     float eps;
     float step_size; /* -lr / (1 - beta1^step) */
@@ -63,8 +63,8 @@ static void adam_block(const adam_job *job, float *restrict param, float *restri
     float grad_scale = job->args->grad_scale, keep = job->keep, decay = job->weight_decay;
     float weight = job->weight, beta2 = job->beta2, rest2 = job->rest2;
     float correction2 = job->correction2, eps = job->eps, step_size = job->step_size;
-    /* torch.lerp(m, g, weight) starts from the nearer end: m + weight (g - m), or from one half
-     * on g - (g - m) (1 - weight). */
+    /* torch.lerp(m, g, weight) starts from the nearer end: m + weight (g - m), or for weights from
+     * one half on g - (g - m) (1 - weight). */
     bool near = weight < 0.5f;
     float toward = near ? weight : -(1.0f - weight);
     uint32_t from_m = -(uint32_t)near;
@@ -121,7 +121,7 @@ static void sgd_block(const sgd_job *job, float *restrict param, float *restrict
             param[j] += step * (grad[j] * grad_scale + decay * param[j]);
         return;
     }
-    if (a->first) /* it may hold anything */
+    if (a->first) /* the buffer is not initialised */
         memset(buffer, 0, (size_t)n * sizeof *buffer);
     float ahead = job->momentum;
     uint32_t nesterov = -(uint32_t)a->nesterov;
@@ -191,7 +191,7 @@ typedef struct squares_job {
     float grad_scale, eps;
 } squares_job;
 
-/* What is averaged: transformers adds eps to the square in float32. */
+/* The term that is averaged: transformers adds eps to the square in float32. */
 static inline double square_of(const squares_job *job, float grad)
 {
     float g = grad * job->grad_scale;
@@ -232,11 +232,11 @@ static void square_row_sums(fsdp_kernel_context *c, double *sums, const float *g
 }
 
 enum {
-    COLUMN_STRIP = 64 /* columns of a task: a level of its tree is 512 bytes */
+    COLUMN_STRIP = 64 /* columns per task: a level of its tree is 512 bytes */
 };
 
-/* Sums of `rows` rows of a strip of n columns that begins at `g`. The tree splits at the largest
- * power of two below rows. */
+/* Sums over `rows` rows of a strip of n columns that begins at `g`. The tree splits at the largest
+ * power of two below `rows`. */
 static void square_strip(const squares_job *job, double *restrict sums, const float *g,
                          int64_t rows, int n)
 {
@@ -274,7 +274,7 @@ static void square_column_sums(fsdp_kernel_context *c, double *sums, const float
     fsdp_run_tasks(c, fsdp_ceil_div(cols, COLUMN_STRIP), square_columns_task, &job);
 }
 
-/* A row or a column of numbers: too few to share among threads. */
+/* One row or column of numbers, too few to share among threads. */
 static void moving_average(fsdp_kernel_context *c, float *average, const double *sums, double count,
                            double beta, int64_t n)
 {

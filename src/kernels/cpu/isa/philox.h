@@ -38,8 +38,8 @@ FSDP_INLINE void fsdp_vec_store_pairs(uint32_t *p, fsdp_vecq x, fsdp_vecq y)
     memcpy(p + FSDP_VEC, &upper, sizeof upper);
 }
 
-/* The words of fsdp_philox4x32(key, first + j, 0), j < FSDP_VECQ, counter by counter. A counter a
- * 64-bit lane; the upper halves of the state hold rubbish, which nothing looks at. */
+/* The words of fsdp_philox4x32(key, first + j, 0), j < FSDP_VECQ, counter by counter. Each counter
+ * is in a 64-bit lane. The upper halves of the state hold garbage, which is never read. */
 FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
 {
     const uint64_t lanes[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -59,7 +59,7 @@ FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
     fsdp_vec_store_pairs(words, (c0 & 0xffffffffu) | c1 << 32, (c2 & 0xffffffffu) | c3 << 32);
 }
 
-/* Those of eight counters, 32. */
+/* The 32 words of eight counters. */
 FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 {
     for (int j = 0; j < 8; j += FSDP_VECQ)
@@ -70,7 +70,8 @@ enum {
     FSDP_COUNTER_HALVES = 8 /* halves of a counter's words, see fsdp_drop_threshold() */
 };
 
-/* Those of the counters from `first` on, each in a word of its own; n: a multiple of 64. */
+/* The halves of the words of the counters from `first` on, each in a word of its own; n is a
+ * multiple of 64. */
 FSDP_INLINE void fsdp_philox_halves(uint32_t *restrict halves, uint64_t key, uint64_t first, int n)
 {
     for (int j = 0; j < n; j += 64) {
@@ -87,7 +88,7 @@ enum {
     FSDP_PHILOX_COUNTERS = 64
 };
 
-/* Those of FSDP_PHILOX_COUNTERS. */
+/* The words of FSDP_PHILOX_COUNTERS counters. */
 static inline void fsdp_philox_block(uint32_t words[4 * FSDP_PHILOX_COUNTERS], uint64_t key,
                                      uint64_t first)
 {

@@ -1,11 +1,11 @@
-/* Sums over ranks and norms, which fix the numbers that every world size must agree on. */
+/* Sums over ranks, and norms: results that must not depend on the world size. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vec16.h"
 
 /* --- tree_sum --- */
 
 enum {
-    TREE_AHEAD = 1024,    /* elements from what is read to what is asked for */
+    TREE_AHEAD = 1024,    /* prefetch distance, elements */
     STREAM_FROM = 1 << 16 /* elements: smaller sums may still be in cache when they are read */
 };
 
@@ -16,10 +16,10 @@ typedef struct tree_job {
     fsdp_dtype dtype;
     int64_t n;
     float scale;
-    bool streams; /* dst goes past the caches */
+    bool streams; /* dst is written past the caches */
 } tree_job;
 
-/* Lanes [i, i + 16) of `count` sources, at most four. */
+/* Sum of lanes [i, i + 16) of `count` sources, at most four. */
 FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i)
 {
     for (int k = 0; k < count; k++)
@@ -34,8 +34,8 @@ FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i
     return sum;
 }
 
-/* Elements [begin, end), a multiple of 16, over `count` float32 sources, at most eight: the tree
- * of tree_block without its buffers. */
+/* Sums elements [begin, end), a multiple of 16, over `count` float32 sources, at most eight: the
+ * same tree as in tree_block(), but without buffers. */
 FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int64_t end)
 {
     const float *src[8];
@@ -52,7 +52,8 @@ FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int
     }
 }
 
-/* Where it stopped: at the last whole sixteen, or at once if this is not its case. */
+/* Returns where it stopped: at the last whole sixteen, or at `begin` if the case is not handled
+ * here. */
 static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
 {
     const int64_t whole = begin + ((end - begin) & -16);
@@ -79,8 +80,8 @@ static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
     }
 }
 
-/* Sum over sources [first, first + count) of one block, in `buffer` or in place: the aligned
- * binary tree splits at the largest power of two below count. */
+/* Sum over sources [first, first + count) of one block, in `buffer` or in place. The aligned binary
+ * tree splits at the largest power of two below count. */
 static const float *tree_block(const tree_job *job, float *restrict buffer, int first, int count,
                                int64_t i, int n)
 {
@@ -114,7 +115,7 @@ static void tree_task(void *arg, int64_t task, int worker)
         fsdp_stream_end();
 }
 
-/* Not over a source: its lines are in cache already. */
+/* Not if dst is a source, whose lines are in cache already. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
     for (int k = 0; k < n_sources; k++)
@@ -153,7 +154,7 @@ static double power_of(float x, double power)
     return power == 2.0 ? magnitude * magnitude : pow(magnitude, power);
 }
 
-/* Element i of a block in accumulator i % FSDP_LANES. */
+/* Adds element i of a block to accumulator i % FSDP_LANES. */
 static void accumulate_powers(double acc[restrict FSDP_LANES], const float *restrict x, int n,
                               double power)
 {
@@ -173,7 +174,7 @@ static void accumulate_powers(double acc[restrict FSDP_LANES], const float *rest
             acc[j % FSDP_LANES] += pow(fabs((double)x[j]), power);
 }
 
-/* The accumulators are joined pairwise. */
+/* The accumulators are added pairwise. */
 static double row_powers(const powers_job *job, int64_t row)
 {
     double acc[FSDP_LANES] = {0};
@@ -189,7 +190,7 @@ static double row_powers(const powers_job *job, int64_t row)
     return acc[0];
 }
 
-/* Rows of one element, a block of them at a time. */
+/* Rows of one element, a block of rows at a time. */
 static void single_powers(const powers_job *job, int64_t begin, int64_t end)
 {
     float buffer[FSDP_BLOCK];

@@ -1,6 +1,6 @@
-/* Rotary position embedding (Su et al. 2021). The pair of element j is element j + K/2 of its
- * head, as in transformers' Llama, so both halves of a head are contiguous.
- * Legend: T tokens, H heads, K head width. */
+/* Rotary position embedding (Su et al. 2021). Element j is paired with element j + K/2 of its head,
+ * as in transformers' Llama, so both halves of a head are contiguous. Legend: T tokens, H heads, K
+ * head width. */
 #include "src/kernels/cpu/isa/block.h"
 
 typedef struct rope_job {
@@ -10,10 +10,10 @@ typedef struct rope_job {
     const float *table;
     const int32_t *positions;
     int64_t tokens, heads, head_dim, task_tokens;
-    float turn; /* 1: by the angle; -1: back */
+    float turn; /* 1: rotate by the angle; -1: rotate back */
 } rope_job;
 
-/* n elements of each half; out's may be x's. */
+/* Rotates n elements of each half; out may be x. */
 static void rotate(const rope_job *job, int64_t low_at, int64_t high_at, const float *cosine,
                    const float *sine, int n)
 {

@@ -1,4 +1,4 @@
-/* Rows cut into parts and joined again, and means of neighbouring rows. */
+/* Splits rows into parts, joins them, and computes means of neighbouring rows. */
 #include "src/kernels/cpu/isa/block.h"
 
 /* --- split_columns, join_columns --- */
@@ -7,7 +7,7 @@ typedef struct columns_job {
     const char *x;           /* split: rows of n parts */
     void *const *to;         /* split: [n] */
     char *out;               /* join: rows of n parts */
-    const void *const *from; /* join: [n], NULL: zeros */
+    const void *const *from; /* join: [n]; NULL: zeros */
     int n;
     int64_t rows, task_rows;
     size_t part_bytes;
@@ -69,20 +69,20 @@ static void join_columns(fsdp_kernel_context *c, void *out, const void *const *p
 }
 
 /* --- segment_mean ---
- * A task is a block of columns of one segment. */
+ * A task computes a block of columns of one segment. */
 
 typedef struct segment_job {
     void *out; /* forward: [n, width]; backward: [rows, width] */
     const void *x;
     fsdp_dtype dtype;
     const int32_t *offsets;
-    int64_t width, blocks; /* blocks: of columns */
+    int64_t width, blocks; /* blocks: number of blocks of columns */
 } segment_job;
 
 typedef struct segment_block {
-    int64_t segment, begin, end; /* its rows */
+    int64_t segment, begin, end; /* rows [begin, end) are the segment's */
     int64_t column;
-    int n; /* columns */
+    int n; /* number of columns */
 } segment_block;
 
 static segment_block segment_block_of(const segment_job *job, int64_t task)

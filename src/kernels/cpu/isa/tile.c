@@ -1,4 +1,4 @@
-/* Tiles of matrix products with AVX-512, for what tile_pack.h has packed; see tile.h. */
+/* Tiles of matrix products with AVX-512, on operands packed by tile_pack.h; see tile.h. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -11,9 +11,10 @@ enum {
     ROWS = FSDP_TILE_ROWS,
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
-    /* Lanes. A shorter tile is over before memory answers, and what it reads lies in the cache. */
+    /* Lanes. A shallower tile is done before memory answers, and what it reads is in the cache. */
     FAR_DEPTH = 128,
-    GROUP_BYTES = 256 << 10 /* of B that all rows of a block see in turn, in the second cache */
+    GROUP_BYTES = 256 << 10 /* of B, read by all rows of a block in turn; fits the second-level
+                             * cache */
 };
 
 /* --- packing --- */
@@ -85,27 +86,27 @@ FSDP_INLINE __m512i broadcast(const char *a)
     return _mm512_set1_epi32(lane);
 }
 
-/* Where a tile's results go. */
+/* The destination of a tile's results. */
 typedef struct output {
-    void *c; /* f32, or bf16 for the kernels that write it */
+    void *c; /* f32, or bf16 for the kinds that write bf16 */
     int64_t ldc;
-    bool add;            /* to what is there; f32 */
-    unsigned last_lanes; /* of the last vector of each row; the others are not touched */
+    bool add;            /* adds to the previous values; f32 */
+    unsigned last_lanes; /* of the last vector of each row; the other lanes are not touched */
 } output;
 
-/* `a`: rows a_stride bytes apart, or packed. */
+/* `a`: rows that are a_stride bytes apart, or packed. */
 typedef void tile_fn(int64_t depth, const char *a, int64_t a_stride, const char *b,
                      int64_t b_stride, const output *out);
 
 typedef enum tile_kind {
-    F32,          /* of A and B and C */
+    F32,          /* A, B and C are f32 */
     F32_TO_BF16,  /* C is bf16 and overwritten; A is packed */
     BF16,         /* C is f32 */
-    BF16_TO_BF16, /* and overwritten */
+    BF16_TO_BF16, /* C is bf16 and overwritten */
     KINDS
 } tile_kind;
 
-/* Are A and B bf16, two to a lane? */
+/* Whether A and B are bf16, two per lane. */
 FSDP_INLINE bool has_pairs(tile_kind kind)
 {
     return kind == BF16 || kind == BF16_TO_BF16;
@@ -224,19 +225,20 @@ FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 ? 4 : 2;
 }
 
-BF16_TARGET static void finish(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
-                               int64_t i0, int rows, int64_t j0, int columns)
+BF16_TARGET static void finish_tile(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
+                                    int64_t i0, int rows, int64_t j0, int columns)
 {
     fsdp_finish_tile(true, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
-BF16_TARGET static void finish_widened(const fsdp_tile_block *b, float x[ROWS][FSDP_TILE_COLUMNS],
-                                       int64_t i0, int rows, int64_t j0, int columns)
+BF16_TARGET static void finish_widened_tile(const fsdp_tile_block *b,
+                                            float x[ROWS][FSDP_TILE_COLUMNS], int64_t i0, int rows,
+                                            int64_t j0, int columns)
 {
     fsdp_finish_tile(false, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
-/* Tile (i, j) of C, `columns` wide; `panel` holds columns j onwards, `width` a lane of k. */
+/* Computes tile (i, j) of C. `panel` has the columns from j on, `width` of them per lane of k. */
 FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const char *panel,
                                int64_t width, int64_t i, int64_t j)
 {
@@ -251,7 +253,7 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
         tiles[kind][packed][rows - 1][vectors - 1](
             b->depth, a, b->a_stride, panel, width * LANE,
             &(output){buffer, FSDP_TILE_COLUMNS, false, 0xffffu});
-        (widened ? finish_widened : finish)(b, buffer, i, rows, j, columns);
+        (widened ? finish_widened_tile : finish_tile)(b, buffer, i, rows, j, columns);
         return;
     }
     output out = {(char *)b->c + (i * b->ldc + j) * size_of(b->c_dtype), b->ldc, b->add,
@@ -260,12 +262,12 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
     tiles[kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride, panel, width * LANE, &out);
 }
 
-/* Note [Ahead of the tile]: what a tile adds to or overwrites, and the rows of A that the next row
- * of tiles starts with, lie in short pieces far apart, which the hardware's prefetcher does not
- * foresee. They are asked for a tile and a row of tiles ahead; each tile of a row asks for its
- * part. */
-FSDP_INLINE void ask_for_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
-                           int64_t columns)
+/* Note [Ahead of the tile]. The part of C that a tile adds to or overwrites, and the rows of A that
+ * the next row of tiles starts with, are short pieces far apart, which the hardware prefetcher does
+ * not predict. They are prefetched one tile and one row of tiles ahead. Each tile of a row
+ * prefetches its share of A. */
+FSDP_INLINE void prefetch_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
+                            int64_t columns)
 {
     int64_t size = b->c_dtype == FSDP_DTYPE_F32 ? 4 : 2;
     int64_t stride = b->ldc * size, bytes = columns * size;
@@ -277,8 +279,8 @@ FSDP_INLINE void ask_for_c(const fsdp_tile_block *b, int rows, int64_t i, int64_
     }
 }
 
-FSDP_INLINE void ask_for_a(const fsdp_tile_block *b, int rows, int64_t i, int64_t part,
-                           int64_t parts)
+FSDP_INLINE void prefetch_a(const fsdp_tile_block *b, int rows, int64_t i, int64_t part,
+                            int64_t parts)
 {
     int64_t bytes = b->depth * FSDP_TILE_LANE_BYTES, end = bytes * (part + 1) / parts;
     const char *row = (const char *)b->a + i * b->a_stride;
@@ -290,7 +292,7 @@ FSDP_INLINE void ask_for_a(const fsdp_tile_block *b, int rows, int64_t i, int64_
 FSDP_INLINE void multiply_as(bool widened, const fsdp_tile_block *b)
 {
     int64_t width = fsdp_tile_width(b->b_columns ? b->b_columns : b->n);
-    int64_t panel_bytes = b->depth * width * LANE; /* 0: products over nothing */
+    int64_t panel_bytes = b->depth * width * LANE; /* 0 if k is 0 */
     int64_t group = GROUP_BYTES / (panel_bytes ? panel_bytes : LANE);
     group = group > 1 ? group : 1;
     int64_t b_stride = (b->b_depth ? b->b_depth : b->depth) * width * LANE;
@@ -303,9 +305,9 @@ FSDP_INLINE void multiply_as(bool widened, const fsdp_tile_block *b)
         for (int64_t i = 0; i < b->m; i += ROWS)
             for (int64_t p = p0; p < end; p++) {
                 if (far && i + ROWS <= b->m)
-                    ask_for_c(b, ROWS, i, p * width, fsdp_min_i64(b->n - p * width, width));
+                    prefetch_c(b, ROWS, i, p * width, fsdp_min_i64(b->n - p * width, width));
                 if (far && p0 == 0 && b->a_stride && i + 2 * ROWS <= b->m)
-                    ask_for_a(b, ROWS, i + ROWS, p, end);
+                    prefetch_a(b, ROWS, i + ROWS, p, end);
                 multiply_tile(widened, b, panel + p * b_stride, width, i, p * width);
             }
     }

@@ -1,10 +1,10 @@
 /* Tiles of bf16 products with AMX; see Note [Panels for AMX] in tile.h. C has four registers, two
- * by two; A and B two each, so that a step along k of 16 lanes loads four and multiplies four times
- * (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Intel AMX"). Sums go to C
- * through a buffer in the first cache, unless they are all that C gets.
+ * by two, A and B have two each, so a step along k of 16 lanes loads four registers and multiplies
+ * four times (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Intel AMX"). Sums go
+ * to C through a buffer in the first-level cache, unless nothing is added to them.
  *
- * Registers are set up by each call and given back at its end: others in this thread (oneDNN) have
- * their own set-up, and a thread that has none is switched sooner. */
+ * Each call configures the registers and releases them at its end: other code in this thread
+ * (oneDNN) has its own configuration, and the kernel switches threads faster if they have none. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -23,8 +23,9 @@ enum {
     LINE = 64, /* a row of a register */
     PANEL_ROW = FSDP_AMX_PANEL_ROW,
     PAIR = 2 * LANES,        /* elements of k in a row of a register */
-    GROUP_BYTES = 512 << 10, /* of B that all rows of a block see in turn, in the second cache */
-    FAR_DEPTH = 64           /* lanes: a shorter tile is over before memory answers */
+    GROUP_BYTES = 512 << 10, /* of B, read by all rows of a block in turn; fits the second-level
+                              * cache */
+    FAR_DEPTH = 64           /* lanes: a shallower tile is done before memory answers */
 };
 
 /* --- packing --- */
@@ -46,7 +47,7 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
                (size_t)((padded - depth) * PANEL_ROW));
 }
 
-/* Up to 16 rows of `left` elements of k, 32 at most, as they lie. */
+/* Copies up to 16 rows of `left` elements of k, at most 32, without reordering. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -54,16 +55,16 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
                             _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
 }
 
-/* Up to 32 rows of A, in two squares, of up to 32 rows of k. */
-FSDP_INLINE void turn_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
-                              int64_t rows, int64_t ahead)
+/* Transposes up to 32 rows of k of up to 32 rows of A into two squares. */
+FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
+                                   int64_t rows, int64_t ahead)
 {
     __m512i lower[LANES], upper[LANES];
     UNROLL
     for (int i = 0; i < LANES; i++) {
         const char *at = src + 2 * i * row_bytes;
-        ask((uintptr_t)at + (uintptr_t)ahead);
-        ask((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
+        prefetch_l2((uintptr_t)at + (uintptr_t)ahead);
+        prefetch_l2((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
         __m512i pair[2];
         load_pair(pair, 2 * i < k ? at : src, row_bytes, 2 * i < k ? rows : 0, 2 * i + 1 < k);
         lower[i] = pair[0];
@@ -99,26 +100,27 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
             char *at = to + i / ROWS * stride + j / PAIR * FSDP_AMX_BYTES;
             const char *corner = from + j * row_bytes + 2 * i;
             if (k - j >= PAIR && m - i >= 2 * ROWS)
-                turn_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
-                             PAIR * row_bytes); /* the next rows of k */
+                transpose_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
+                                  PAIR * row_bytes); /* the next rows of k */
             else
-                turn_squares((char *[]){at, at + stride}, corner, row_bytes,
-                             fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
-                             PAIR * row_bytes);
+                transpose_squares((char *[]){at, at + stride}, corner, row_bytes,
+                                  fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
+                                  PAIR * row_bytes);
         }
 }
 
 /* --- one tile --- */
 
-/* Rows of A of a tile: two registers', of which the second may be empty. */
+/* The rows of A of a tile, for two registers; the second may be empty. */
 typedef struct tile_rows {
     int rows[2];
     const char *a[2], *tail[2]; /* tail: the last lanes, padded with zeros; NULL: none */
-    int64_t stride, step;       /* bytes from a row to the next, from 16 lanes to the next */
+    int64_t stride, step;       /* stride: bytes from one row to the next; step: from 16 lanes to
+                                 * the next 16 */
     int64_t steps;
 } tile_rows;
 
-/* As LDTILECFG reads it. */
+/* The layout that LDTILECFG reads. */
 typedef struct tile_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -137,8 +139,8 @@ AMX_TARGET static void configure(const int rows[2])
     _tile_loadconfig(&config);
 }
 
-FSDP_INLINE AMX_TARGET void step(bool two_rows, bool two_columns, const char *a0, const char *a1,
-                                 int64_t a_stride, const char *b)
+FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const char *a0,
+                                          const char *a1, int64_t a_stride, const char *b)
 {
     _tile_loadd(4, a0, a_stride);
     _tile_loadd(6, b, PANEL_ROW);
@@ -155,9 +157,11 @@ FSDP_INLINE AMX_TARGET void step(bool two_rows, bool two_columns, const char *a0
         _tile_dpbf16ps(3, 5, 7);
 }
 
-/* Sums on their way from a buffer to C. Note [Between steps]: that takes half as long as a short
- * tile's products, and waits for other parts of the processor. So it is done a few rows at a time,
- * after each step along k of the next tile. */
+/* Sums that are still to be moved from a buffer to C.
+ *
+ * Note [Between steps]. Moving them takes half as long as the products of a short tile, but uses
+ * other parts of the processor. So a few rows are moved after each step along k of the next
+ * tile. */
 typedef enum pending_kind {
     PENDING_ANY,
     PENDING_BF16, /* 32 columns in bf16 with a bias, which may be zeros */
@@ -170,12 +174,12 @@ typedef struct pending {
     pending_kind kind;
     int rows, done;
     const fsdp_tile_block *block;
-    int64_t i, j, columns; /* of C */
-    char *c;               /* of the first row, and bytes from a row to the next */
+    int64_t i, j, columns; /* the place in C, and the number of columns */
+    char *c;               /* the first row, and bytes from one row to the next */
     int64_t c_stride;
 } pending;
 
-BF16_TARGET static void finish(pending *p, int rows)
+BF16_TARGET static void move_pending_rows(pending *p, int rows)
 {
     const int end = p->rows - p->done < rows ? p->rows : p->done + rows;
     if (p->kind == PENDING_ANY) {
@@ -200,9 +204,9 @@ BF16_TARGET static void finish(pending *p, int rows)
     p->done = end;
 }
 
-/* What is to be done with sums of columns [j, j + columns) of the rows at i. */
-BF16_TARGET static void wait_with(pending *p, const fsdp_tile_block *b, int rows, int64_t i,
-                                  int64_t j, int64_t columns)
+/* Sets how the sums of columns [j, j + columns) of the rows at i will be moved to C. */
+BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int rows, int64_t i,
+                                    int64_t j, int64_t columns)
 {
     const bool bf16 = b->c_dtype == FSDP_DTYPE_BF16;
     p->kind = columns < COLUMNS || b->sum || bf16 == b->add ? PENDING_ANY
@@ -221,12 +225,12 @@ BF16_TARGET static void wait_with(pending *p, const fsdp_tile_block *b, int rows
                                 : _mm512_setzero_ps());
 }
 
-/* Note [Asked for between steps]: as in Note [Ahead of the tile] (tile.c), but a few lines
- * after each step along k: the first cache waits for some 16 lines at once, and an instruction that
- * asks for one more waits until one has come. */
+/* Note [Asked for between steps]. As in Note [Ahead of the tile] in tile.c, but a few lines are
+ * prefetched after each step along k. The first-level cache can have some 16 misses pending, and
+ * the instruction that prefetches one more line waits until one has arrived. */
 typedef struct lines {
     const char *at;
-    int64_t stride; /* bytes from a row to the next */
+    int64_t stride; /* bytes from one row to the next */
     int64_t of_row, in_row;
     int64_t left;
 } lines;
@@ -234,7 +238,8 @@ typedef struct lines {
 static lines lines_of(const void *at, int64_t rows, int64_t bytes, int64_t stride)
 {
     const int64_t before = (int64_t)((uintptr_t)at % LINE);
-    const int64_t shift = stride % LINE ? LINE - 1 : 0; /* of rows that begin elsewhere in a line */
+    const int64_t shift = stride % LINE ? LINE - 1 : 0; /* for rows that begin elsewhere in a
+                                                         * line */
     lines l = {.at = (const char *)at - before, .stride = stride, .in_row = 0};
     l.of_row = fsdp_ceil_div(before + bytes + shift, LINE);
     l.left = rows * l.of_row;
@@ -247,14 +252,15 @@ static lines no_lines(void)
 }
 
 /* An address past the end does no harm. */
-FSDP_INLINE void ask_lines(lines *l, int64_t n, bool to_write)
+FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
 {
     n = n < l->left ? n : l->left;
     l->left -= n;
     for (; n > 0; n--) {
         if (to_write)
             __builtin_prefetch(l->at, 1);
-        else /* rows a multiple of 4096 bytes apart would displace each other in the first cache */
+        else /* in the first-level cache, rows a multiple of 4096 bytes apart would evict each
+              * other */
             __builtin_prefetch(l->at, 0, 2);
         l->at = (const char *)((uintptr_t)l->at + LINE);
         if (++l->in_row == l->of_row) {
@@ -264,20 +270,21 @@ FSDP_INLINE void ask_lines(lines *l, int64_t n, bool to_write)
     }
 }
 
-/* What is asked for while a tile computes: its part of C, and so many of those lines of A that the
+/* What is prefetched while a tile computes: its part of C, and of_a lines of the rows of A that the
  * next tiles start with. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;
 } ahead;
 
-/* Sums to c, whose rows are c_stride bytes apart; in between, what is pending. */
+/* Stores the sums to c, whose rows are c_stride bytes apart. Meanwhile finishes what is pending in
+ * `before`. */
 FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile_rows *r,
                                      const char *b, float *c, int64_t c_stride, pending *before,
                                      ahead *asked)
 {
     const char *a0 = r->a[0], *a1 = r->a[1];
-    /* GCC does not know that loads of registers read memory. */
+    /* GCC does not know that loading a tile register reads memory. */
     __asm__ volatile("" : : "r"(a0), "r"(b), "r"(r->tail[0]) : "memory");
     const int64_t steps = r->steps ? r->steps : 1;
     const int rows = (int)fsdp_ceil_div(before->rows - before->done, steps);
@@ -291,20 +298,20 @@ FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile
     if (two_rows && two_columns)
         _tile_zero(3);
     for (int64_t i = 0; i < r->steps; i++) {
-        step(two_rows, two_columns, a0, a1, r->stride, b);
+        multiply_step(two_rows, two_columns, a0, a1, r->stride, b);
         if (asked->c.left)
-            ask_lines(&asked->c, c_lines, true);
+            prefetch_lines(&asked->c, c_lines, true);
         if (a_lines)
-            ask_lines(asked->a, a_lines, false);
+            prefetch_lines(asked->a, a_lines, false);
         if (before->done < before->rows)
-            finish(before, rows);
+            move_pending_rows(before, rows);
         a0 += r->step;
         a1 += two_rows ? r->step : 0;
         b += LANES * PANEL_ROW;
     }
     if (r->tail[0])
-        step(two_rows, two_columns, r->tail[0], r->tail[1], LINE, b);
-    finish(before, 2 * ROWS);
+        multiply_step(two_rows, two_columns, r->tail[0], r->tail[1], LINE, b);
+    move_pending_rows(before, 2 * ROWS);
     char *to = (char *)c;
     _tile_stored(0, to, c_stride);
     if (two_columns)
@@ -315,8 +322,8 @@ FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile
         _tile_stored(3, to + ROWS * c_stride + LINE, c_stride);
 }
 
-AMX_TARGET static void sum(const tile_rows *r, const char *b, int64_t columns, float *c,
-                           int64_t c_stride, pending *before, ahead *asked)
+AMX_TARGET static void compute_sums(const tile_rows *r, const char *b, int64_t columns, float *c,
+                                    int64_t c_stride, pending *before, ahead *asked)
 {
     if (r->rows[1] && columns > 16)
         sum_tile(true, true, r, b, c, c_stride, before, asked);
@@ -330,7 +337,7 @@ AMX_TARGET static void sum(const tile_rows *r, const char *b, int64_t columns, f
 
 /* --- blocks --- */
 
-/* Rows [i, i + 32) of A; `tail` has room for them, 64 bytes each. */
+/* Rows [i, i + 32) of A. `tail` has room for 64 bytes of each. */
 static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
 {
     const int64_t padded = fsdp_amx_depth(b->depth);
@@ -360,7 +367,8 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
     return r;
 }
 
-/* Columns [j, j + columns) of the rows at i; `now` is pending afterwards, `before` no longer. */
+/* Computes columns [j, j + columns) of the rows at i. Afterwards `before` is done and `now` may be
+ * pending. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,
                                      pending *before, pending *now, ahead *asked)
@@ -368,11 +376,11 @@ AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *
     const bool plain = b->c_dtype == FSDP_DTYPE_F32 && !b->add && !b->sum && !b->bias;
     now->done = now->rows = 0;
     if (plain && columns % 16 == 0) {
-        sum(r, panel, columns, (float *)b->c + i * b->ldc + j, 4 * b->ldc, before, asked);
+        compute_sums(r, panel, columns, (float *)b->c + i * b->ldc + j, 4 * b->ldc, before, asked);
         return;
     }
-    sum(r, panel, columns, now->sums[0], sizeof now->sums[0], before, asked);
-    wait_with(now, b, r->rows[0] + r->rows[1], i, j, columns);
+    compute_sums(r, panel, columns, now->sums[0], sizeof now->sums[0], before, asked);
+    set_pending(now, b, r->rows[0] + r->rows[1], i, j, columns);
 }
 
 static lines lines_of_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j, int64_t columns)
@@ -423,7 +431,7 @@ AMX_TARGET static void multiply(const fsdp_tile_block *b)
             }
         }
     }
-    finish(&parts[turn], 2 * ROWS);
+    move_pending_rows(&parts[turn], 2 * ROWS);
     _tile_release();
 }
 

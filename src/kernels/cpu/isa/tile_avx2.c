@@ -1,14 +1,14 @@
 /* Packing and tiles of matrix products with AVX2; see tile.h. Everything is multiplied as float32:
  * packing widens bf16, so a lane of k holds one element of either dtype.
  *
- * Note [Tiles of AVX2]. Sixteen registers hold 4 x 24 sums, three vectors of B and one element of
- * A. A panel of B has 24 columns, one after another [depth][width]; the last ones are narrower, and
- * a rest of 8 makes two of 16 of the last two, since 4 x 8 sums alone would wait for each other. A
- * panel stays in the first cache while all rows of a block of A go by (tile.h's order of loops is
- * for a second cache that feeds wider registers). GEMM always packs A: its rows, read as they lie
- * from as far apart as they are, took 5 to 25 % longer. Tiles of A have FSDP_TILE_ROWS rows, which
- * are multiplied by halves. Attention's rows of probabilities, in the first cache, are read as they
- * lie. */
+ * Note [Tiles of AVX2]. The sixteen registers hold 4 x 24 sums, three vectors of B and one element
+ * of A. A panel of B has 24 columns, stored as [depth][width]. The last panels are narrower: a rest
+ * of 8 columns is joined with the previous panel and split into two of 16, since 4 x 8 sums alone
+ * would wait for each other. A panel stays in the first-level cache while all rows of a block of A
+ * are multiplied with it. (The order of loops in tile.h is for a second-level cache that feeds
+ * wider registers.) GEMM always packs A: reading its rows in place, from far apart, took 5 to 25 %
+ * longer. Tiles of A have FSDP_TILE_ROWS rows, and each half is multiplied separately. Attention's
+ * rows of probabilities, in the first-level cache, are read in place. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -20,9 +20,9 @@ enum {
     ROWS = 4,
     WIDTH = 24,
     VECTORS = WIDTH / 8,
-    STRIP = 72,      /* columns of B, rows of A that a row of k is packed for at a time */
-    FAR_DEPTH = 128, /* so that asking for C costs little */
-    AHEAD = 2048     /* elements that packing asks for ahead of time */
+    STRIP = 72,      /* columns of B, or rows of A, that are packed together for each row of k */
+    FAR_DEPTH = 128, /* lanes from which on prefetching C costs little in comparison */
+    AHEAD = 2048     /* prefetch distance of packing, elements */
 };
 
 /* --- panels of B --- */
@@ -32,7 +32,7 @@ typedef struct panel {
     int64_t first, width;
 } panel;
 
-/* That of column j, a multiple of 8; n is rounded up to one. */
+/* The panel of column j, a multiple of 8; n is rounded up to a multiple of 8. */
 static panel panel_of(int64_t j, int64_t n)
 {
     int64_t rest = n % WIDTH, full = n - rest;
@@ -56,10 +56,10 @@ static int64_t rounded(int64_t n)
 /* Eight columns of a panel of B, or the rows of a tile of A. */
 typedef struct target {
     float *at;      /* of lane 0 */
-    int64_t stride; /* lanes from one of k to the next */
+    int64_t stride; /* lanes from one row of k to the next */
 } target;
 
-/* Where columns [8 i, 8 i + 8) of B, or rows of A, go. */
+/* The destination of columns [8 i, 8 i + 8) of B, or of rows of A. */
 typedef target target_fn(void *packed, int64_t depth, int64_t n, int64_t i);
 
 static target target_of_b(void *panels, int64_t depth, int64_t n, int64_t i)
@@ -75,7 +75,7 @@ static target target_of_a(void *tiles, int64_t depth, int64_t n, int64_t i)
                     FSDP_TILE_ROWS};
 }
 
-/* 8 x 8 lanes, rows to columns. */
+/* Transposes 8 x 8 lanes. */
 FSDP_INLINE void transpose(__m256 r[8])
 {
     __m256 t[8];
@@ -102,12 +102,12 @@ FSDP_INLINE void transpose(__m256 r[8])
 }
 
 /* An address past the end does no harm. */
-FSDP_INLINE void ask(const char *src, int64_t bytes)
+FSDP_INLINE void prefetch_l2(const char *src, int64_t bytes)
 {
     __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)bytes), 0, 2);
 }
 
-/* `rows` rows and `lanes` lanes of k; constants where it is inlined for whole blocks. */
+/* Packs `rows` rows and `lanes` lanes of k. For whole blocks it is inlined with constants. */
 FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes, int64_t lane,
                             bool bf16, int64_t rows, int64_t lanes)
 {
@@ -123,14 +123,14 @@ FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes
             _mm256_storeu_ps(to->at + (lane + i) * to->stride, r[i]);
 }
 
-/* Up to eight rows of k contiguous elements. */
+/* Packs up to eight rows of k contiguous elements. */
 FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_bytes, bool bf16,
                                  int64_t k, int64_t rows)
 {
     int64_t size = bf16 ? 2 : 4;
     for (int64_t lane = 0; lane < k; lane += 8) {
         for (int64_t i = 0; i < 8 && lane * size % 64 == 0; i++)
-            ask(src + lane * size, (8 + i) * row_bytes);
+            prefetch_l2(src + lane * size, (8 + i) * row_bytes);
         if (rows == 8 && k - lane >= 8)
             pack_block(to, src, row_bytes, lane, bf16, 8, 8);
         else
@@ -138,7 +138,7 @@ FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_
     }
 }
 
-/* Rows of k with `columns` neighbouring columns: read along the rows, as memory likes it best. */
+/* Packs rows of k with `columns` neighbouring columns, reading along the rows, which is fastest. */
 FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes, bool bf16,
                            int64_t k, int64_t columns)
 {
@@ -147,7 +147,7 @@ FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes,
         for (int64_t j = 0; j < columns; j += 8) {
             const char *at = src + lane * row_bytes + j * (bf16 ? 2 : 4);
             if (j % 16 == 0)
-                ask(at, ahead);
+                prefetch_l2(at, ahead);
             _mm256_storeu_ps(to[j / 8].at + lane * to[j / 8].stride,
                              fsdp_avx2_load(at, bf16, columns - j));
         }
@@ -189,7 +189,8 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 
 /* --- one tile --- */
 
-/* C [rows, 8 vectors], leading dimension ldc. `a`: packed (a_ld 0), or rows a_ld apart. */
+/* Computes C [rows, 8 vectors], leading dimension ldc. `a` is packed (a_ld 0), or its rows are a_ld
+ * apart. */
 typedef void tile_fn(int64_t depth, const float *a, int64_t a_ld, const float *b, float *c,
                      int64_t ldc, bool add);
 
@@ -250,9 +251,9 @@ static tile_fn *const tiles[ROWS][VECTORS] = {{tile_11, tile_12, tile_13},
 
 /* --- blocks --- */
 
-/* A tile of results [rows, columns] in `x` to its place (i0, j0) in C, with what is added. */
-static void finish(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
-                   int64_t j0, int64_t columns)
+/* Stores a tile of results [rows, columns] from `x` at (i0, j0) in C, with what is added. */
+static void finish_tile(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
+                        int64_t j0, int64_t columns)
 {
     bool bf16_c = b->c_dtype == FSDP_DTYPE_BF16, bf16 = b->dtype == FSDP_DTYPE_BF16;
     for (int64_t j = 0; j < columns; j += 8) {
@@ -277,7 +278,7 @@ static void finish(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, i
     }
 }
 
-/* Rows of A from i on, a multiple of ROWS. */
+/* Rows of A from i on; i is a multiple of ROWS. */
 static const float *a_at(const fsdp_tile_block *b, int64_t i)
 {
     const char *a = b->a;
@@ -287,7 +288,7 @@ static const float *a_at(const fsdp_tile_block *b, int64_t i)
     return (const float *)(const void *)a + i % FSDP_TILE_ROWS;
 }
 
-/* Rows [i, i + ROWS) and columns [j, ...) of C, below panel p. */
+/* Computes rows [i, i + ROWS) and columns [j, ...) of C, the columns of panel p. */
 static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t j)
 {
     int64_t rows = fsdp_min_i64(b->m - i, ROWS), columns = fsdp_min_i64(b->n - j, p.width);
@@ -298,7 +299,8 @@ static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t 
     tile_fn *run = tiles[rows - 1][p.width / 8 - 1];
     if (b->c_dtype == FSDP_DTYPE_F32 && !b->sum && !b->bias && columns == p.width) {
         float *c = (float *)b->c + i * b->ldc + j;
-        for (int64_t r = 0; r < rows && b->depth >= FAR_DEPTH; r++) { /* there when the sums are */
+        for (int64_t r = 0; r < rows && b->depth >= FAR_DEPTH; r++) { /* arrives before the sums are
+                                                                       * done */
             __builtin_prefetch(c + r * b->ldc, 1);
             __builtin_prefetch(c + r * b->ldc + columns - 1, 1);
         }
@@ -307,7 +309,7 @@ static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t 
     }
     float buffer[ROWS][WIDTH];
     run(b->depth, a, a_ld, panel_of_b, buffer[0], WIDTH, false);
-    finish(b, buffer, i, rows, j, columns);
+    finish_tile(b, buffer, i, rows, j, columns);
 }
 
 static void multiply(const fsdp_tile_block *b)

@@ -1,4 +1,4 @@
-/* What the tiles of AVX-512 and of AMX do after their products: adding to sums on their way to C;
+/* The end of a product with AVX-512 or AMX tiles: stores the results to C, adding sums, bias and C;
  * see tile.h. Empty for other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/tile_pack.h"
@@ -6,7 +6,7 @@
 #include "src/kernels/cpu/tile.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* Sixteen columns of a tile of results to their place (i, j) in C, with what is added. */
+/* Stores sixteen columns of a row of results at (i, j) in C, with what is added. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16, __mmask16 lanes,
                                              fsdp_v16 y, fsdp_v16 bias, int64_t i, int64_t j)
 {
@@ -19,7 +19,8 @@ FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16
     fsdp_avx512_store(bf16, b->c, b->c_dtype, at, lanes, (__m512)y);
 }
 
-/* A tile of results [rows, columns] in `x`, whose rows are x_ld apart, to its place (i0, j0). */
+/* Stores a tile of results [rows, columns] from `x`, whose rows are x_ld apart, at (i0, j0) in
+ * C. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_tile(bool bf16, const fsdp_tile_block *b, const float *x,
                                               int64_t x_ld, int64_t i0, int rows, int64_t j0,
                                               int columns)

@@ -6,17 +6,19 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 enum {
-    PACK_STRIP = 512,       /* columns of B, rows of A that a row of k is packed for at a time */
-    PACK_AHEAD = 4096,      /* elements that packing asks for ahead of time */
-    PACK_AHEAD_ALONG = 512, /* bytes of each of sixteen rows, */
-    PACK_SHORT_ROW = 2048   /* unless they are shorter than this: then the next sixteen */
+    PACK_STRIP = 512,       /* columns of B, or rows of A, that are packed together for each row of
+                             * k */
+    PACK_AHEAD = 4096,      /* prefetch distance, elements */
+    PACK_AHEAD_ALONG = 512, /* prefetch distance in each of sixteen rows, bytes */
+    PACK_SHORT_ROW = 2048   /* bytes; for rows no longer than this, prefetches the next sixteen rows
+                             * instead */
 };
 
-/* What lies in memory, and what a lane of 4 bytes becomes. */
+/* The elements in memory, and what a lane of 4 bytes holds. */
 typedef enum pack_form {
     PACK_F32,
-    PACK_PAIRS,  /* of bf16: Note [Lanes] */
-    PACK_WIDENED /* bf16 to f32 */
+    PACK_PAIRS,  /* pairs of bf16: Note [Lanes] in tile.h */
+    PACK_WIDENED /* bf16 widened to f32 */
 } pack_form;
 
 /* Sixteen columns of a panel of B, or the rows of two tiles of A, at one lane of k. */
@@ -26,16 +28,16 @@ typedef struct target {
     int64_t upper;  /* bytes from the lower 8 to the upper 8 of the sixteen */
 } target;
 
-FSDP_INLINE void put(const target *t, int64_t lane, __m512i x)
+FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
 {
     char *at = t->at + lane * t->stride;
     _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(x));
     _mm256_storeu_si256((__m256i *)(void *)(at + t->upper), _mm512_extracti64x4_epi64(x, 1));
 }
 
-/* What packing will read, into the second cache: rows a multiple of 4096 bytes apart would push
- * each other out of the first before their turn. An address past the end does no harm. */
-FSDP_INLINE void ask(uintptr_t address)
+/* Prefetch into the second-level cache: in the first-level cache, rows a multiple of 4096 bytes
+ * apart would evict each other before they are used. An address past the end does no harm. */
+FSDP_INLINE void prefetch_l2(uintptr_t address)
 {
     __builtin_prefetch((const void *)address, 0, 2);
 }
@@ -45,7 +47,7 @@ FSDP_INLINE uint32_t first_bits(int64_t n)
     return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
 }
 
-/* Elements of k in a lane, and bytes of them in memory. */
+/* Elements of k per lane, and the bytes of a lane in memory. */
 FSDP_INLINE int64_t per_lane(pack_form form)
 {
     return form == PACK_PAIRS ? 2 : 1;
@@ -56,8 +58,8 @@ FSDP_INLINE int64_t lane_bytes(pack_form form)
     return form == PACK_WIDENED ? 2 : 4;
 }
 
-/* Up to 16 lanes, of which `left` are there: more than those is as good. In pairs `left` counts
- * elements, of which the last lane may have one. */
+/* Loads up to 16 lanes, of which `left` are in memory and the rest are zeros; `left` may be larger.
+ * In pairs, `left` counts elements, and the last lane may have only one. */
 FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 {
     if (form == PACK_F32)
@@ -68,8 +70,8 @@ FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
         fsdp_avx512_load(at, FSDP_DTYPE_BF16, 0, (__mmask16)first_bits(left)));
 }
 
-/* `rows` rows of `left` elements of k, sixteen lanes at most; constants where it is inlined for
- * whole blocks. */
+/* Packs `rows` rows of `left` elements of k, at most sixteen lanes. For whole blocks it is inlined
+ * with constants. */
 FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, int64_t row_bytes,
                             int64_t lane, int rows, int64_t left, int64_t ahead)
 {
@@ -79,17 +81,17 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
     UNROLL
     for (int i = 0; i < 16; i++) {
         r[i] = i < rows ? load_lanes(form, at, left) : _mm512_setzero_si512();
-        ask((uintptr_t)at + (uintptr_t)ahead);
+        prefetch_l2((uintptr_t)at + (uintptr_t)ahead);
         at = (const char *)((uintptr_t)at + (uintptr_t)row_bytes);
     }
     fsdp_avx512_transpose(r);
     UNROLL
     for (int i = 0; i < 16; i++)
         if (i * per_lane(form) < left)
-            put(to, lane + i, r[i]);
+            store_lanes(to, lane + i, r[i]);
 }
 
-/* Up to sixteen rows of k contiguous elements. */
+/* Packs up to sixteen rows of k contiguous elements. */
 FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *src,
                                  int64_t row_bytes, int64_t k, int64_t rows)
 {
@@ -104,16 +106,16 @@ FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *s
     }
 }
 
-/* Where columns [16 i, 16 i + 16) of B, or rows of A, go. */
+/* The destination of columns [16 i, 16 i + 16) of B, or of rows of A. */
 typedef target target_fn(void *packed, int64_t depth, int64_t width, int64_t i);
 
-/* How many rows further on what packing asks for lies. */
+/* Number of rows that packing prefetches ahead. */
 static int64_t rows_ahead(int64_t columns)
 {
     return PACK_AHEAD / columns < 8 ? 8 : PACK_AHEAD / columns;
 }
 
-/* Rows of k with `columns` neighbouring columns: read along the rows, as memory likes it best. */
+/* Packs rows of k with `columns` neighbouring columns, reading along the rows, which is fastest. */
 FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, int64_t row_bytes,
                            int64_t k, int64_t columns)
 {
@@ -121,12 +123,13 @@ FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, in
     for (int64_t lane = 0; lane < k; lane++)
         for (int64_t j = 0; j < columns; j += 16) {
             const char *at = src + lane * row_bytes + j * lane_bytes(form);
-            ask((uintptr_t)at + (uintptr_t)ahead);
-            put(&to[j / 16], lane, load_lanes(form, at, columns - j));
+            prefetch_l2((uintptr_t)at + (uintptr_t)ahead);
+            store_lanes(&to[j / 16], lane, load_lanes(form, at, columns - j));
         }
 }
 
-/* Two rows of k, or one and zeros, as lanes of up to 32 columns: the first 16, and the others. */
+/* Loads two rows of k, or one and zeros, as pairs in lanes for up to 32 columns: lanes[0] has the
+ * first 16, lanes[1] the others. */
 FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, int64_t columns,
                            bool second)
 {
@@ -141,18 +144,18 @@ FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, 
     lanes[1] = _mm512_permutex2var_epi16(x, upper_pairs, y);
 }
 
-/* Constants where whole ones are inlined. */
+/* Inlined with constants for whole pairs. */
 FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
                            bool second, int64_t columns)
 {
     __m512i lanes[2];
     load_pair(lanes, at, row_bytes, columns, second);
-    put(&to[0], lane, lanes[0]);
+    store_lanes(&to[0], lane, lanes[0]);
     if (columns > 16)
-        put(&to[1], lane, lanes[1]);
+        store_lanes(&to[1], lane, lanes[1]);
 }
 
-/* Likewise, two rows of k in a lane. */
+/* The same for two rows of k per lane. */
 FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_bytes, int64_t k,
                                 int64_t columns)
 {
@@ -160,8 +163,8 @@ FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_b
     for (int64_t row = 0; row < k; row += 2)
         for (int64_t j = 0; j < columns; j += 32) {
             const char *at = src + row * row_bytes + 2 * j;
-            ask((uintptr_t)at + (uintptr_t)ahead);
-            ask((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
+            prefetch_l2((uintptr_t)at + (uintptr_t)ahead);
+            prefetch_l2((uintptr_t)at + (uintptr_t)(ahead + row_bytes));
             if (row + 1 < k && columns - j >= 32)
                 pack_pair(&to[j / 16], row / 2, at, row_bytes, true, 32);
             else

@@ -1,14 +1,14 @@
-/* Arithmetic that the loops of isa/ are made of, written so that the compiler vectorises it: no
- * branch, no call, no table. Each function takes and returns one lane; a loop over a block calls
- * it, and the compiler makes vectors of whatever width the ISA has. Every step is one IEEE
- * operation in a fixed order (nothing is contracted), so a value's bits depend neither on its
- * position in a vector nor on the ISA.
+/* Arithmetic for the loops of isa/, written so that the compiler vectorises it: no branch, no call,
+ * no table. Each function takes and returns one lane; a loop over a block calls it, and the
+ * compiler vectorises the loop at the width of the ISA. Every step is one IEEE operation in a fixed
+ * order (nothing is contracted), so a value's bits depend neither on its position in a vector nor
+ * on the ISA.
  *
- * Selections go through integer masks: with trapping arithmetic in force the compiler would not
- * vectorise `condition ? expression : expression`, because it may not evaluate both.
+ * Selections use integer masks: with trapping arithmetic in force the compiler would not vectorise
+ * `condition ? expression : expression`, because it may not evaluate both.
  *
  * The polynomial is a minimax fit of our own (Remez exchange in 40 digits, then rounded to float);
- * its error is that of tests/kernels/test_math.c over dense ranges. */
+ * tests/kernels/test_math.c measures its error over dense ranges. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -35,8 +35,8 @@ static inline uint16_t fsdp_round_bf16(float f)
 static inline float fsdp_widen_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
-    /* The exponent of a normal number moves from bias 15 to 127, that of infinity and NaN to 255;
-     * a subnormal is what the float subtraction leaves. */
+    /* The exponent of a normal number moves from bias 15 to 127, that of infinity and NaN to 255. A
+     * float subtraction gives the value of a subnormal. */
     uint32_t special = -(uint32_t)(magnitude >= 0x0f800000u);
     uint32_t subnormal = -(uint32_t)(magnitude < 0x00800000u);
     uint32_t normal = magnitude + 0x38000000u + (special & 0x38000000u);
@@ -51,7 +51,8 @@ static inline uint16_t fsdp_round_f16(float f)
     uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     uint32_t nan = -(uint32_t)(magnitude > 0x7f800000u);
     uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u); /* 65520 rounds to infinity */
-    uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u); /* below 2^-14: the adder rounds */
+    uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u); /* below 2^-14: the addition
+                                                                * rounds */
     uint32_t tiny = fsdp_bits_from_f32(fsdp_f32_from_bits(magnitude & subnormal) + 0.5f);
     uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1) - 0x38000000u) >> 13;
     uint32_t result = ((tiny - 0x3f000000u) & subnormal) | (normal & ~subnormal);

@@ -1,12 +1,12 @@
-/* Sixteen floats at a time as GCC's and Clang's vectors, which the compiler spreads over whatever
- * registers the ISA has: for sums of memory, where each step loads or stores; for arithmetic take
- * vector.h. A value's bits do not depend on its lane. Whatever takes or returns a vector is
- * FSDP_INLINE: vectors wider than the registers must not cross a call. */
+/* Sixteen floats at a time as a vector type of GCC and Clang, which the compiler spreads over the
+ * registers of the ISA. For sums of memory, where each step loads or stores; for arithmetic use
+ * vector.h. A value's bits do not depend on its lane. Every function that takes or returns a vector
+ * is FSDP_INLINE: vectors wider than the registers must not be passed in a call. */
 #pragma once
 #include "src/kernels/cpu/isa/vector.h"
 
 #if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi" /* as the Makefile, for this header alone */
+#pragma GCC diagnostic ignored "-Wpsabi" /* as in the Makefile, for this header alone */
 #endif
 
 typedef float fsdp_v16 __attribute__((vector_size(64)));
@@ -23,8 +23,9 @@ FSDP_INLINE void fsdp_store16(float *p, fsdp_v16 x)
     memcpy(p, &x, sizeof x);
 }
 
-/* Past the caches, to an address that is a multiple of 64: the line is not read first. For large
- * results that are not read soon; fsdp_stream_end() comes before anybody else may look at them. */
+/* Stores past the caches, to an address that is a multiple of 64, so that the line is not read
+ * first. For large results that are not read soon. Call fsdp_stream_end() before any other thread
+ * may read them. */
 FSDP_INLINE void fsdp_stream16(float *p, fsdp_v16 x)
 {
 #if defined(__AVX512F__)

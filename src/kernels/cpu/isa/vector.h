@@ -1,13 +1,14 @@
 /* A register of floats, as wide as the ISA has them, and functions for softmax and activations. For
- * loops that vec.h's one-lane functions leave to the vectoriser's discretion and that are worth
- * more. Wider vectors than registers (vec16.h) cost the compiler's loads and stores at every step.
+ * loops in which explicit vectors are faster than leaving vec.h's one-lane functions to the
+ * vectoriser. With vectors wider than registers (vec16.h) the compiler loads and stores at every
+ * step.
  *
- * Each operation is one IEEE operation a lane, so a value's bits do not depend on its lane; they do
- * on the ISA, where fsdp_vec_fma is fused (v3, v4) or not.
+ * Each operation is one IEEE operation per lane, so a value's bits do not depend on its lane. They
+ * do depend on the ISA, where fsdp_vec_fma is fused (v3, v4) or not.
  *
- * The polynomials are minimax fits of our own (Remez exchange in 40 digits, then rounded to
- * float); errors are those of tests/kernels/test_math.c and, on each ISA, of test_elementwise.c
- * over dense ranges. */
+ * The polynomials are minimax fits of our own (Remez exchange in 40 digits, then rounded to float).
+ * tests/kernels/test_math.c and, on each ISA, test_elementwise.c measure their errors over dense
+ * ranges. */
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>
@@ -46,7 +47,7 @@ FSDP_INLINE void fsdp_vec_store(float *p, fsdp_vec x)
 
 FSDP_INLINE fsdp_vec fsdp_vec_set(float x)
 {
-    return x - (fsdp_vec){0}; /* -0 and NaN stay what they are */
+    return x - (fsdp_vec){0}; /* keeps -0 and NaN */
 }
 
 /* Lanes of x where the mask is set, else of y. */
@@ -55,7 +56,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_select(fsdp_veci mask, fsdp_vec x, fsdp_vec y)
     return (fsdp_vec)(((fsdp_veci)x & mask) | ((fsdp_veci)y & ~mask));
 }
 
-/* x > y ? x : y, so that a NaN in x is passed over and one in y stays. */
+/* x > y ? x : y: a NaN in x is ignored and one in y stays. */
 FSDP_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
 {
 #if defined(__AVX512F__)
@@ -67,7 +68,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
 #endif
 }
 
-/* x < y ? x : y, likewise. */
+/* x < y ? x : y, with the same rule for NaN. */
 FSDP_INLINE fsdp_vec fsdp_vec_min(fsdp_vec x, fsdp_vec y)
 {
 #if defined(__AVX512F__)
@@ -91,7 +92,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_fma(fsdp_vec x, fsdp_vec y, fsdp_vec z)
 #endif
 }
 
-/* Lanes, counted from `first`, that lie in [begin, end). */
+/* Mask of the lanes, counted from `first`, that are in [begin, end). */
 FSDP_INLINE fsdp_veci fsdp_vec_lanes(int first, int begin, int end)
 {
     int32_t lanes[FSDP_VEC];
@@ -115,7 +116,7 @@ FSDP_INLINE fsdp_vecu fsdp_vec_load_u16(const uint16_t *p)
 #endif
 }
 
-/* Of lanes below 65536. */
+/* Lanes must be below 65536. */
 FSDP_INLINE void fsdp_vec_store_u16(uint16_t *p, fsdp_vecu x)
 {
 #if defined(__AVX512F__)
@@ -129,13 +130,13 @@ FSDP_INLINE void fsdp_vec_store_u16(uint16_t *p, fsdp_vecu x)
     memcpy(p, &half, sizeof half);
 }
 
-/* The upper halves of the lanes: x as bfloat16 has it, if it is rounded. */
+/* Stores the upper halves of the lanes, which is x as bfloat16 if x is rounded already. */
 FSDP_INLINE void fsdp_vec_store_upper(uint16_t *p, fsdp_vec x)
 {
     fsdp_vec_store_u16(p, (fsdp_vecu)x >> 16);
 }
 
-/* x as bfloat16, rounded to nearest even; NaN stays NaN. */
+/* Stores x as bfloat16, rounded to nearest even; NaN stays NaN. */
 FSDP_INLINE void fsdp_vec_store_bf16(uint16_t *p, fsdp_vec x)
 {
     fsdp_vecu bits = (fsdp_vecu)x;
@@ -154,7 +155,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_copysign(fsdp_vec magnitude, fsdp_vec sign)
     return (fsdp_vec)(((fsdp_vecu)magnitude & 0x7fffffffu) | ((fsdp_vecu)sign & 0x80000000u));
 }
 
-/* The largest lane; NaN is passed over unless lane 0 has it. */
+/* The largest lane; NaN is ignored unless it is in lane 0. */
 FSDP_INLINE float fsdp_vec_max_lane(fsdp_vec x)
 {
     float most = x[0];
@@ -173,17 +174,17 @@ FSDP_INLINE float fsdp_vec_sum(fsdp_vec x)
     return lanes[0];
 }
 
-/* e^x for x <= 88; 0 below -105 and for -infinity, NaN for NaN. e^x = 2^k e^r with
- * x = k ln 2 + r, |r| <= ln 2 / 2; e^r by a polynomial. Where results stop being normal, below -87,
- * they are 0 without AVX-512. */
+/* e^x for x <= 88; 0 below -105 and for -infinity, NaN for NaN. e^x = 2^k e^r with x = k ln 2 + r,
+ * |r| <= ln 2 / 2; e^r is a polynomial. Without AVX-512, results that would be subnormal (x below
+ * -87) are 0. */
 FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 {
     const fsdp_vec magic = fsdp_vec_set(0x1.8p23f);
     x = fsdp_vec_max(fsdp_vec_set(-105.0f), x);
-    /* Rounds x / ln 2 into the low bits. */
+    /* Rounds x / ln 2; the integer is in the low bits. */
     fsdp_vec shifted = fsdp_vec_fma(x, fsdp_vec_set(0x1.715476p+0f), magic);
     fsdp_vec k = shifted - magic;
-    /* ln 2 in two parts: k times 15 bits is exact without a fused step, too. */
+    /* ln 2 in two parts: k times the first, of 15 bits, is exact even without a fused operation. */
     fsdp_vec r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.62e4p-1f), x);
     r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.7f7d1cp-20f), r);
     fsdp_vec q = fsdp_vec_set(0x1.6a2254p-10f);
@@ -200,8 +201,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 #endif
 }
 
-/* s = 1 / (1 + e^-x), for negative x as e^x / (1 + e^x), and its slope s (1 - s), which does not
- * cancel. */
+/* s = 1 / (1 + e^-x), computed for negative x as e^x / (1 + e^x), and its slope s (1 - s) without
+ * cancellation. */
 FSDP_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec e = fsdp_vec_exp(-fsdp_vec_abs(x)), larger = 1.0f / (1.0f + e), smaller = e * larger;
