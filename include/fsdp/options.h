@@ -137,6 +137,10 @@ typedef struct fsdp_options_spec {
     const char *epilogue;     /**< text after them (examples), printed as it is; or NULL */
     const fsdp_option *table; /**< static storage: outlives every fsdp_options */
     size_t count;
+    /** Options of other tools that are accepted and change nothing: each has no_effect and no
+     * place. --help lists them under a heading of their own. NULL: none. Static storage, too. */
+    const fsdp_option *compat;
+    size_t n_compat;
     const char *env_prefix;   /**< NULL: "FSDP_" */
     const char *positional;   /**< "FILE...": NULL if there are none */
     int min_positional;       /**< fewer is an error */

@@ -107,12 +107,14 @@ static bool is_looked_at(const char *name)
 static fsdp_option *make_table(size_t *count)
 {
     const fsdp_options_spec *train = fsdp_train_options();
-    fsdp_option *table = fsdp_calloc(train->count + FSDP_LENGTH(own), sizeof *table);
+    const size_t real = FSDP_LENGTH(own) + train->count;
+    fsdp_option *table = fsdp_calloc(real + train->n_compat, sizeof *table);
     if (!table)
         return NULL;
     memcpy(table, own, sizeof own);
     memcpy(table + FSDP_LENGTH(own), train->table, train->count * sizeof *table);
-    *count = FSDP_LENGTH(own) + train->count;
+    memcpy(table + real, train->compat, train->n_compat * sizeof *table);
+    *count = real + train->n_compat;
     for (size_t i = FSDP_LENGTH(own); i < *count; i++) {
         fsdp_option *o = &table[i];
         if (strcmp(o->name, "save-model") == 0)

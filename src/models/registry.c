@@ -136,6 +136,14 @@ fsdp_status fsdp_model_config_write(const fsdp_model_config *config, bool has_ow
     return status;
 }
 
+fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config, bool has_lm_head, fsdp_dtype dtype,
+                                 const char *source, const char *path)
+{
+    const fsdp_model_config any = {.type = config->is_mt5 ? &fsdp_mt5_type : &fsdp_t5_type,
+                                   .t5 = *config};
+    return fsdp_model_config_write(&any, has_lm_head, dtype, source, path);
+}
+
 fsdp_model_info fsdp_model_config_info(const fsdp_model_config *config)
 {
     fsdp_model_info info = {.bos_token_id = -1, .eos_token_id = -1, .pad_token_id = -1};

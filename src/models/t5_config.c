@@ -5,7 +5,6 @@
 #include "src/base/assert.h"
 #include "src/models/config_json.h"
 #include "src/models/hidden_act.h"
-#include "src/models/model_type.h"
 #include "src/models/t5_config.h"
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -248,12 +247,4 @@ void fsdp_t5_config_set(fsdp_json_node root, const fsdp_t5_config *c, bool has_l
     fsdp_config_set_token(root, "eos_token_id", c->eos_token_id);
     fsdp_json_set_i64(root, "decoder_start_token_id", c->decoder_start_token_id);
     set_head(root, c, has_lm_head);
-}
-
-fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config, bool has_lm_head, fsdp_dtype dtype,
-                                 const char *source, const char *path)
-{
-    const fsdp_model_config any = {.type = config->is_mt5 ? &fsdp_mt5_type : &fsdp_t5_type,
-                                   .t5 = *config};
-    return fsdp_model_config_write(&any, has_lm_head, dtype, source, path);
 }

@@ -239,18 +239,42 @@ static fsdp_status set_all(fsdp_options *options, command_line *line, void *targ
     return options->action == FSDP_OPTIONS_RUN ? fsdp_options_check(options, target) : FSDP_OK;
 }
 
+/* One table with the rows of both, so that an index is one of any row. */
+static fsdp_status join_tables(fsdp_options *options, const fsdp_options_spec *spec)
+{
+    options->spec = spec;
+    if (spec->n_compat == 0)
+        return FSDP_OK;
+    options->rows = fsdp_calloc(spec->count + spec->n_compat, sizeof *options->rows);
+    if (!options->rows)
+        return FSDP_ERR_NOMEM;
+    memcpy(options->rows, spec->table, spec->count * sizeof *options->rows);
+    for (size_t i = 0; i < spec->n_compat; i++) {
+        FSDP_ASSERT(spec->compat[i].no_effect);
+        FSDP_ASSERT(spec->compat[i].offset == FSDP_OPTION_NOWHERE);
+        options->rows[spec->count + i] = spec->compat[i];
+    }
+    options->joined = *spec;
+    options->joined.table = options->rows;
+    options->joined.count += spec->n_compat;
+    options->spec = &options->joined;
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_options_parse(const fsdp_options_spec *spec, int argc, char **argv, void *target,
                                fsdp_options **out)
 {
     fsdp_options *options = fsdp_calloc(1, sizeof *options);
     if (!options)
         return fsdp_error_nomem();
-    options->spec = spec;
-    options->sources = fsdp_calloc(spec->count, sizeof *options->sources);
+    fsdp_status status = join_tables(options, spec);
+    options->sources = fsdp_calloc(options->spec->count, sizeof *options->sources);
     options->positional = fsdp_calloc((size_t)argc + 1, sizeof *options->positional);
     command_line line = {.options = options, .argc = argc, .argv = argv, .at = 1};
-    fsdp_status status =
-        options->sources && options->positional ? read_arguments(&line) : fsdp_error_nomem();
+    if (!options->sources || !options->positional)
+        status = fsdp_error_nomem();
+    if (status == FSDP_OK)
+        status = read_arguments(&line);
     if (status == FSDP_OK && options->action != FSDP_OPTIONS_HELP)
         status = set_all(options, &line, target);
     fsdp_free(line.given);
@@ -271,6 +295,7 @@ void fsdp_options_destroy(fsdp_options *options)
     fsdp_free(options->owned);
     fsdp_free(options->sources);
     fsdp_free(options->positional);
+    fsdp_free(options->rows);
     fsdp_free(options);
 }
 

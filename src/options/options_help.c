@@ -118,18 +118,19 @@ static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
     fsdp_str_fini(&right);
 }
 
-static void append_without_effect(fsdp_str *out, const fsdp_options_spec *spec, int columns)
+/* Those of a table that change nothing, below one heading for all tables. */
+static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_t count, bool *any,
+                                  int columns)
 {
-    bool any = false;
-    for (size_t i = 0; i < spec->count; i++) {
-        const fsdp_option *option = &spec->table[i];
+    for (size_t i = 0; i < count; i++) {
+        const fsdp_option *option = &table[i];
         if (!option->no_effect || option->hidden)
             continue;
         fsdp_str left = {0};
         append_left(&left, option);
-        if (!any)
+        if (!*any)
             fsdp_str_printf(out, "\naccepted, without effect here:\n");
-        any = true;
+        *any = true;
         if (left.failed)
             out->failed = true;
         else
@@ -165,7 +166,9 @@ char *fsdp_options_help(const fsdp_options_spec *spec, int columns)
         heading = false;
         append_option(&out, option, columns);
     }
-    append_without_effect(&out, spec, columns);
+    bool any = false;
+    append_without_effect(&out, spec->table, spec->count, &any, columns);
+    append_without_effect(&out, spec->compat, spec->n_compat, &any, columns);
     fsdp_str_printf(&out, "\nalways:\n");
     append_row(&out, "  -h, --help", "this text", columns);
     append_row(&out, "  --config FILE.yaml",

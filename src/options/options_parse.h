@@ -22,7 +22,9 @@ typedef struct fsdp_option_given {
 } fsdp_option_given;
 
 struct fsdp_options {
-    const fsdp_options_spec *spec;
+    const fsdp_options_spec *spec; /* the caller's; with a table `compat`: `joined` */
+    fsdp_options_spec joined;      /* has the rows of both tables in `rows` */
+    fsdp_option *rows;             /* owned; NULL without `compat` */
     fsdp_options_action action;
     char **positional; /* owned array of argv's pointers */
     int n_positional;

@@ -517,6 +517,69 @@ TEST(help_shows_every_option_and_stays_in_its_columns)
     ASSERT(fits);
 }
 
+/* They are read and checked as any other option, and shown below their own heading. */
+TEST(options_without_effect_may_have_a_table_of_their_own)
+{
+    static const fsdp_option real[] = {{.name = "lr",
+                                        .type = FSDP_OPTION_DOUBLE,
+                                        PLACE(lr),
+                                        .value = "0.5",
+                                        .group = "training",
+                                        .help = "the rate"}};
+    static const fsdp_option compat[] = {
+        {.name = "gpus",
+         .aliases = "num-gpus",
+         .type = FSDP_OPTION_INT,
+         .offset = FSDP_OPTION_NOWHERE,
+         .bounds = FSDP_AT_LEAST(1),
+         .no_effect = "ranks compute on the CPU"},
+        {.name = "tracker",
+         .type = FSDP_OPTION_STRING,
+         .offset = FSDP_OPTION_NOWHERE,
+         .no_effect = "nothing is tracked"},
+    };
+    const fsdp_options_spec two = {.program = "two",
+                                   .table = real,
+                                   .count = FSDP_LENGTH(real),
+                                   .compat = compat,
+                                   .n_compat = FSDP_LENGTH(compat)};
+    char *words[] = {"two", "--num_gpus", "4", "--lr", "2"}, *wrong[] = {"two", "--gpus", "0"},
+         *unknown[] = {"two", "--trackers", "x"};
+    sample s;
+    fsdp_options *options = NULL;
+    ASSERT_OK(fsdp_options_parse(&two, FSDP_LENGTH(words), words, &s, &options));
+    const bool given =
+        fsdp_options_given(options, "gpus") && !fsdp_options_given(options, "tracker");
+    char *printed = fsdp_options_print(options, &s), *notes = fsdp_options_notes(options);
+    const bool says = printed && notes && strstr(printed, "#   gpus \"4\" (flag --num_gpus)") &&
+                      !strstr(printed, "tracker") &&
+                      strcmp(notes, "--gpus: ranks compute on the CPU\n") == 0;
+    fsdp_free(printed);
+    fsdp_free(notes);
+    fsdp_options_destroy(options);
+    ASSERT(given && says && s.lr == 2.0);
+    ASSERT_ERROR(fsdp_options_parse(&two, FSDP_LENGTH(wrong), wrong, &s, &options),
+                 FSDP_ERR_INVALID, "--gpus: '0' is not allowed");
+    ASSERT_ERROR(fsdp_options_parse(&two, FSDP_LENGTH(unknown), unknown, &s, &options),
+                 FSDP_ERR_INVALID, "did you mean '--tracker'?");
+    char *help = fsdp_options_help(&two, 80);
+    const char *heading = help ? strstr(help, "\naccepted, without effect here:\n") : NULL;
+    const bool is_below = heading && strstr(heading, "--gpus") && strstr(heading, "--tracker") &&
+                          !strstr(heading, "--lr") && strstr(help, "--lr") < heading;
+    fsdp_free(help);
+    ASSERT(is_below);
+    for (long n = 1;; n++) {
+        fsdp_alloc_fail_at(n);
+        const fsdp_status status =
+            fsdp_options_parse(&two, FSDP_LENGTH(words), words, &s, &options);
+        fsdp_alloc_fail_at(0);
+        if (status == FSDP_OK)
+            break;
+        ASSERT_INT(status, FSDP_ERR_NOMEM);
+    }
+    fsdp_options_destroy(options);
+}
+
 TEST(distance_counts_edits)
 {
     ASSERT_INT(fsdp_edit_distance("lr", "lr"), 0);

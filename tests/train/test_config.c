@@ -644,19 +644,24 @@ TEST(resume_takes_a_word_or_a_folder)
     }
 }
 
-TEST(the_table_is_well_formed)
+/* Options that change nothing are in a table of their own. */
+TEST(the_tables_are_well_formed)
 {
     const fsdp_options_spec *spec = fsdp_train_options();
-    for (size_t i = 0; i < spec->count; i++) {
-        const fsdp_option *o = &spec->table[i];
+    ASSERT(spec->n_compat > 40);
+    for (size_t i = 0; i < spec->count + spec->n_compat; i++) {
+        const bool is_real = i < spec->count;
+        const fsdp_option *o = is_real ? &spec->table[i] : &spec->compat[i - spec->count];
+        ASSERT(is_real ? !o->no_effect && o->help && *o->help
+                       : o->no_effect && *o->no_effect && o->offset == FSDP_OPTION_NOWHERE);
         ASSERT(!o->instead || o->no_effect);
-        ASSERT(o->no_effect ? o->offset == FSDP_OPTION_NOWHERE : o->help && *o->help);
         ASSERT(o->type == FSDP_OPTION_BOOL_OR_INT ||
                (o->type == FSDP_OPTION_CHOICE) == (o->choices != NULL));
         for (const char *c = o->name; *c; c++)
             ASSERT((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-');
         for (size_t k = 0; k < i; k++)
-            ASSERT(strcmp(o->name, spec->table[k].name) != 0);
+            ASSERT(strcmp(o->name, k < spec->count ? spec->table[k].name
+                                                   : spec->compat[k - spec->count].name) != 0);
     }
     char *help = fsdp_options_help(spec, 10000);
     ASSERT(help && strstr(help, "accepted, without effect here:") && strstr(help, "--no-cuda"));

@@ -1,0 +1,108 @@
+/* See config_compat.h. */
+#include "src/train/config_compat.h"
+
+#include <assert.h>
+
+#include "src/base/assert.h"
+
+static const char *const only_1[] = {"1", NULL};
+
+#define NOWHERE .offset = FSDP_OPTION_NOWHERE
+#define NO_GPU "this build computes on the CPU"
+#define MACHINE "ranks come from fsdp launch, on this machine"
+#define NO_CONTEXT "there is no context parallelism"
+#define NO_SEQUENCE "there is no sequence parallelism"
+#define COMPILED "nothing is left to compile"
+#define OWN_ROWS                                                                                   \
+    "each rank reads its own rows of the files, or draws them from the seed: all have the same "   \
+    "model, which no rank ever has whole"
+#define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
+/* Options of other tools. Accepted: they change nothing here, for this reason. Refused: any value
+ * but `only`, by this reason or with what to use instead. Neither kind is in --help. */
+#define ACCEPTED(flag, kind, reason)                                                               \
+    {                                                                                              \
+        .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .no_effect = reason, .hidden = true     \
+    }
+#define REFUSED(flag, kind, only, reason)                                                          \
+    {                                                                                              \
+        .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .value = only, .instead = reason,       \
+        .no_effect = "that is how it is here", .hidden = true                                      \
+    }
+
+/* clang-format off */
+const fsdp_option fsdp_train_compat[] = {
+    {.name = "no-cuda", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
+    {.name = "use-cpu", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
+    {.name = "pin-memory", .aliases = "dataloader-pin-memory", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = NO_GPU},
+    REFUSED("tpu", BOOL, "false", "this build computes on the CPU"),
+    {.name = "local-rank", .type = FSDP_OPTION_INT, NOWHERE,
+     .no_effect = MACHINE},
+    {.name = "use-orig-params", .aliases = "fsdp-use-orig-params", .type = FSDP_OPTION_BOOL,
+     NOWHERE, .no_effect = "parameters always keep their names and shapes, and frozen and trainable "
+     "ones may be in one unit"},
+    {.name = "device-id", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_GPU},
+    {.name = "sync-module-states", .aliases = "fsdp-sync-module-states",
+     .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = OWN_ROWS},
+    {.name = "cpu-ram-efficient-loading", .aliases = "fsdp-cpu-ram-efficient-loading",
+     .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = OWN_ROWS},
+    {.name = "offload-to-cpu", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "a checkpoint goes to the disk tensor by tensor, from the CPU's memory"},
+    {.name = "rank0-only", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "whole tensors go one by one to rank 0, which writes them, and to no other rank"},
+    {.name = "eval-iters", .type = FSDP_OPTION_INT64, NOWHERE, .bounds = FSDP_AT_LEAST(0),
+     .no_effect = "validation takes all rows; --max-validation-samples limits them"},
+    {.name = "log-model", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "all",
+     .no_effect = NO_TRACKER},
+    {.name = "compute-environment", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "distributed-type", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "machine-rank", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
+    {.name = "main-training-function", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "num-machines", .type = FSDP_OPTION_CHOICE, NOWHERE, .choices = only_1,
+     .no_effect = MACHINE},
+    {.name = "main-process-ip", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "main-process-port", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
+    {.name = "num-processes", .type = FSDP_OPTION_INT, NOWHERE, .no_effect = MACHINE},
+    {.name = "rdzv-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
+    {.name = "same-network", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = MACHINE},
+    {.name = "tpu-env", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_GPU},
+    REFUSED("tpu-use-cluster", BOOL, "false", "this build computes on the CPU"),
+    {.name = "tpu-use-sudo", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
+    {.name = "downcast-bf16", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_GPU},
+    {.name = "debug", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "true",
+     .no_effect = "what ranks call is always compared, and what is not finite is named"},
+    {.name = "fsdp-version", .aliases = "version", .type = FSDP_OPTION_INT, NOWHERE,
+     .no_effect = "the words of both are known"},
+    {.name = "parallelism-config-dp-shard-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = "FULL_SHARD shards over all ranks, and --shard-size N over so many"},
+    {.name = "parallelism-config-dp-replicate-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = "--replicas N says how many there are"},
+    {.name = "parallelism-config-tp-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = "there is no tensor parallelism"},
+    {.name = "parallelism-config-cp-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = NO_CONTEXT},
+    {.name = "parallelism-config-cp-backend", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = NO_CONTEXT},
+    {.name = "parallelism-config-cp-comm-strategy", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = NO_CONTEXT},
+    {.name = "parallelism-config-sp-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
+     .choices = only_1, .no_effect = NO_SEQUENCE},
+    {.name = "parallelism-config-sp-backend", .type = FSDP_OPTION_STRING, NOWHERE,
+     .no_effect = NO_SEQUENCE},
+    {.name = "dynamo-backend", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = COMPILED},
+    {.name = "dynamo-mode", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = COMPILED},
+    {.name = "dynamo-use-dynamic", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = COMPILED},
+    {.name = "dynamo-use-fullgraph", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = COMPILED},
+    {.name = "dynamo-use-regional-compilation", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = COMPILED},
+    {.name = "enable-cpu-affinity", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "fsdp launch binds ranks to their cores"},
+    {.name = "enable-fsdp", .type = FSDP_OPTION_BOOL, NOWHERE,
+     .no_effect = "it always is"},
+    {.name = "report-to", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
+    {.name = "entity", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
+    {.name = "project", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
+#include "src/train/config_trainer.inc"
+};
+/* clang-format on */
+
+static_assert(FSDP_LENGTH(fsdp_train_compat) == FSDP_TRAIN_COMPAT, "FSDP_TRAIN_COMPAT");
