@@ -1,9 +1,7 @@
 /* Is a checkpoint whole? */
 #pragma once
+#include "src/source/damage.h"
 #include "src/source/source.h"
-
-/* Called with each damage, and each part that is not read: a sentence that names file and item. */
-typedef void fsdp_damage_fn(const char *damage, void *context);
 
 typedef struct fsdp_verify_options {
     fsdp_damage_fn *found;

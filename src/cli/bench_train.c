@@ -22,6 +22,7 @@
 #include "src/report/hostmem.h"
 #include "src/report/human.h"
 #include "src/options/isa_option.h"
+#include "src/fsdp/named_sharding.h"
 #include "src/train/precision.h"
 
 static const char PROGRAM[] = "fsdp bench train";

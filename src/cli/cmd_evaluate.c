@@ -7,6 +7,7 @@
 #include "src/evaluate/evaluate.h"
 #include "src/generate/generate.h"
 #include "src/options/isa_option.h"
+#include "src/fsdp/named_sharding.h"
 #include "src/train/precision.h"
 
 #define PLACE(field) .offset = offsetof(fsdp_evaluate_config, field)

@@ -4,6 +4,7 @@
 
 #include "src/cli/cli.h"
 #include "src/cli/interrupt.h"
+#include "src/plan/memory_limit.h"
 #include "src/train/trainer.h"
 
 /* Only `fsdp launch` does not start again what was refused; after others' restarts, what lies there
@@ -32,6 +33,8 @@ int fsdp_cmd_train(int argc, char **argv)
     fsdp_group *group = NULL;
     fsdp_train_result result = {0};
     fsdp_status status = fsdp_cli_join(spec->program, &group);
+    if (status == FSDP_OK)
+        status = fsdp_memory_limit_check_job(&config, group);
     if (status == FSDP_OK)
         status = fsdp_train_run(&config, group, stdout, &result);
     fsdp_cli_interrupt_end(interrupt);

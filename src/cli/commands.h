@@ -1,10 +1,11 @@
 /* The commands of `fsdp`. Adding one is one line in FSDP_COMMANDS and one file, cmd_<name>.c, that
  * defines
  *     int fsdp_cmd_<name>(int argc, char **argv);
- * argv[0] is the command's name, the rest are its own arguments. It returns the exit code:
- * FSDP_EXIT_OK, _FAILURE or _USAGE. Tests and tools may rely on the codes. */
+ * argv[0] is the command's name, the rest are its own arguments. It returns an fsdp_exit. */
 #pragma once
 #include <stdbool.h>
+
+#include "src/launch/exit_code.h"
 
 /* X(name, "one line of help"), in the order `fsdp help` lists them. */
 /* clang-format off */
@@ -21,12 +22,6 @@
     X(checkpoint, "look into checkpoints of any format, compare and convert them") \
     X(help, "show the commands, or the options of one")
 /* clang-format on */
-
-typedef enum fsdp_exit {
-    FSDP_EXIT_OK = 0,
-    FSDP_EXIT_FAILURE = 1, /* the work failed: files, peers, numbers */
-    FSDP_EXIT_USAGE = 2    /* the command line or configuration is wrong; nothing was begun */
-} fsdp_exit;
 
 #define FSDP_DECLARE_COMMAND(name, help) int fsdp_cmd_##name(int argc, char **argv);
 FSDP_COMMANDS(FSDP_DECLARE_COMMAND)

@@ -11,7 +11,6 @@
 #include "src/fsdp/state.h"
 #include "src/nn/module.h"
 #include "src/fsdp/name_patterns.h"
-#include "src/train/precision.h"
 
 typedef struct placement {
     const fsdp_parameter *parameter;
@@ -49,6 +48,14 @@ static fsdp_status split_placement(const char *text, char name[256], int *dim)
     snprintf(name, 256, "%.*s", (int)(colon - text), text);
     *dim = (int)value;
     return FSDP_OK;
+}
+
+fsdp_status fsdp_check_compute_dtype(const char *flag, fsdp_dtype dtype)
+{
+    if (dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID, "%s %s: it takes float32, bfloat16 or float16", flag,
+                      fsdp_dtype_name(dtype));
 }
 
 static fsdp_status parse_dtype(const char *text, const char *word, fsdp_dtype *dtype)

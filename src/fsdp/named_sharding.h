@@ -46,3 +46,7 @@ typedef struct fsdp_unit_mp_policy {
 /* FSDP_ERR_INVALID naming flag and text. */
 FSDP_MUST_CHECK fsdp_status fsdp_unit_mp_policy_parse(const char *text,
                                                       fsdp_unit_mp_policy *policy);
+
+/* FSDP_ERR_INVALID naming `flag` unless units can compute in `dtype`: float32, bfloat16, float16.
+ */
+FSDP_MUST_CHECK fsdp_status fsdp_check_compute_dtype(const char *flag, fsdp_dtype dtype);

@@ -20,7 +20,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
-#include "src/cli/commands.h"
+#include "src/launch/exit_code.h"
 #include "src/launch/launch.h"
 
 enum {

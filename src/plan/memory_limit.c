@@ -6,6 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
+#include "src/comm/agree.h"
 #include "src/report/human.h"
 #include "src/plan/plan.h"
 
@@ -259,10 +260,11 @@ fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_s
     return status;
 }
 
-int64_t fsdp_memory_limit_of_rank(const fsdp_train_config *config, int local_world_size)
+fsdp_status fsdp_memory_limit_check_job(const fsdp_train_config *config, fsdp_group *group)
 {
-    const int64_t share = config->memory_limit / local_world_size - FSDP_PLAN_BESIDE_BYTES;
-    if (!config->memory_limit)
-        return 0;
-    return share > 0 ? share : 1;
+    fsdp_status status = FSDP_OK;
+    if (fsdp_group_rank(group) == 0)
+        status = fsdp_memory_limit_check(config, fsdp_group_world_size(group),
+                                         fsdp_group_local_world_size(group));
+    return config->memory_limit ? fsdp_agree(group, status) : FSDP_OK;
 }

@@ -13,5 +13,6 @@
  */
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_size,
                                                     int local_world_size);
-/* A rank's share of the limit for its tensors, for fsdp_allocator_set_limit(). 0: no limit. */
-int64_t fsdp_memory_limit_of_rank(const fsdp_train_config *config, int local_world_size);
+/* The same for the job of `group`: rank 0 plans, and all ranks return what it found. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check_job(const fsdp_train_config *config,
+                                                        fsdp_group *group);

@@ -550,5 +550,5 @@ const char *fsdp_plan_unit_name(const fsdp_plan *p, int unit)
  * files that are mapped, weights while they are loaded, token files. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *p)
 {
-    return (p->reserved + p->staging + FSDP_PLAN_BESIDE_BYTES) * p->local_world_size;
+    return (p->reserved + p->staging + FSDP_BESIDE_TENSORS_BYTES) * p->local_world_size;
 }

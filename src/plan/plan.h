@@ -15,10 +15,7 @@
 #include <fsdp/tensor.h>
 
 #include "src/train/config.h"
-
-enum {
-    FSDP_PLAN_BESIDE_BYTES = 64 << 20 /* of a rank; Note [Beside the plan] in plan.c */
-};
+#include "src/train/trainer.h"
 
 /* Requested bytes of one rank by purpose; of what the ranks of a host share, its part. */
 typedef struct fsdp_plan_memory {
@@ -101,7 +98,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_plan_create(const fsdp_train_config *config, in
                                              int local_world_size, fsdp_plan **plan);
 void fsdp_plan_destroy(fsdp_plan *plan); /* accepts NULL */
 
-/* What all ranks of one host hold: `reserved`, `staging` and FSDP_PLAN_BESIDE_BYTES of each. */
+/* What all ranks of one host hold: `reserved`, `staging` and FSDP_BESIDE_TENSORS_BYTES of each. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
 
 /* Tables for people; schedule: also the order of collectives (plan_report.c). */

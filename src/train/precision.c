@@ -155,14 +155,6 @@ static fsdp_status check_agreement(const request *list, int n)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_check_compute_dtype(const char *flag, fsdp_dtype dtype)
-{
-    if (dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID, "%s %s: it takes float32, bfloat16 or float16", flag,
-                      fsdp_dtype_name(dtype));
-}
-
 static fsdp_status check_dtype(field f, fsdp_dtype dtype)
 {
     char flag[32];

@@ -12,8 +12,6 @@ void fsdp_train_precision_derive(fsdp_train_config *config, const fsdp_options *
 /* FSDP_ERR_INVALID naming both flags if two of one strength contradict each other. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *config,
                                                        const fsdp_options *options);
-/* FSDP_ERR_INVALID naming the flag ("--param-dtype") unless parameters can be of that dtype. */
-FSDP_MUST_CHECK fsdp_status fsdp_check_compute_dtype(const char *flag, fsdp_dtype dtype);
 fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);
 /* Is some of the forward computed in float16? */
 bool fsdp_train_is_in_float16(const fsdp_train_config *config);

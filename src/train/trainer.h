@@ -6,6 +6,11 @@
 
 #include "src/train/config.h"
 
+enum {
+    /* Memory of a rank that is not in its tensors: Note [Beside the plan] in src/plan/plan.c */
+    FSDP_BESIDE_TENSORS_BYTES = 64 << 20
+};
+
 /* What a run came to; for tests and for programs that embed the trainer. */
 typedef struct fsdp_train_result {
     int64_t steps;               /* steps done, skipped ones included */
@@ -21,6 +26,8 @@ typedef struct fsdp_train_result {
 } fsdp_train_result;
 
 /* Train as config says, on every rank of group. Rank 0 prints to `out` (NULL: nothing). Collective;
- * a failure on one rank is a failure on all (fsdp_group_abort by the caller's cleanup). */
+ * a failure on one rank is a failure on all (fsdp_group_abort by the caller's cleanup).
+ * config->memory_limit bounds the memory of tensors; whether the run fits into it, the caller asks
+ * before (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group,
                                            FILE *out, fsdp_train_result *result);

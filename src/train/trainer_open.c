@@ -15,7 +15,6 @@
 #include "src/train/checkpoint_async.h"
 #include "src/train/config_trainer.h"
 #include "src/report/human.h"
-#include "src/plan/memory_limit.h"
 #include "src/pretrained/model.h"
 #include "src/train/optimizer.h"
 #include "src/train/precision.h"
@@ -83,10 +82,14 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-static fsdp_status check_memory(const fsdp_trainer *t)
+/* This rank's share of --memory-limit for its tensors. 0: no limit. */
+static int64_t tensor_bytes_limit(const fsdp_trainer *t)
 {
-    return fsdp_memory_limit_check(t->config, fsdp_group_world_size(t->group),
-                                   fsdp_group_local_world_size(t->group));
+    const int64_t limit = t->config->memory_limit;
+    const int64_t share = limit / fsdp_group_local_world_size(t->group) - FSDP_BESIDE_TENSORS_BYTES;
+    if (!limit)
+        return 0;
+    return share > 0 ? share : 1;
 }
 
 static fsdp_status open_device(fsdp_trainer *t)
@@ -102,9 +105,7 @@ static fsdp_status open_device(fsdp_trainer *t)
                           "takes");
     fsdp_group_set_threads(t->group, options.threads);
     FSDP_TRY(fsdp_device_create(&options, &t->device));
-    fsdp_allocator_set_limit(
-        t->device->allocator,
-        fsdp_memory_limit_of_rank(t->config, fsdp_group_local_world_size(t->group)));
+    fsdp_allocator_set_limit(t->device->allocator, tensor_bytes_limit(t));
     return FSDP_OK;
 }
 
@@ -480,7 +481,6 @@ fsdp_status fsdp_trainer_open(fsdp_trainer *t)
         fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_ranks_and_outputs(t) : FSDP_OK);
     t->result->refused = status == FSDP_ERR_INVALID;
     FSDP_TRY(status);
-    FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_memory(t) : FSDP_OK));
     FSDP_TRY(open_device(t));
     FSDP_TRY(fsdp_trainer_open_model(t));
     FSDP_TRY(open_data(t));

@@ -120,8 +120,9 @@ ln m.jsonl curve.png
 run plot -o curve.png m.jsonl
 expect what_is_drawn_is_not_drawn_over 1 'output curve.png is one of the files to plot'
 echo notes >notes.md
-run plot -o notes.md m.jsonl
-expect nor_is_what_is_no_picture 1 'output notes\.md: the file there is no picture, and would be overwritten'
+cp notes.md notes.png
+run plot -o notes.png m.jsonl
+expect nor_is_what_is_no_picture 1 'output notes\.png: the file there is no picture, and would be overwritten'
 for flag in '--metrics notes.md:metrics file' '--profile notes.md:profile' '--metrics new.jsonl --plot notes.md:picture'; do
     run train --model tiny --from-config --data ids.jsonl --output o ${flag%%:*}
     expect "a_run_does_not_overwrite_what_is_no_${flag##*:}" 2 "notes\.md: the file there is no ${flag##*:}"

@@ -586,7 +586,7 @@ TEST(ranks_of_several_hosts_hold_their_own_rows)
     ASSERT(two->init.total <= one->init.total);
     ASSERT(two->peak.tag[FSDP_TAG_PARAM] > one->peak.tag[FSDP_TAG_PARAM]);
     ASSERT_INT(two->units[1].all_gathers, one->units[1].all_gathers);
-    ASSERT_INT(fsdp_plan_host_bytes(two), 4 * (two->reserved + FSDP_PLAN_BESIDE_BYTES));
+    ASSERT_INT(fsdp_plan_host_bytes(two), 4 * (two->reserved + FSDP_BESIDE_TENSORS_BYTES));
     fsdp_plan_destroy(one);
     fsdp_plan_destroy(two);
 }
@@ -709,10 +709,10 @@ TEST_RANKS(a_run_within_its_limit_goes_on_and_one_beyond_fails_on_all_ranks, 2)
     make_files(t, &subjects[1], dir);
     CHECK_HERE();
     ASSERT_OK(parse(dir, subjects[1].flags, "--memory-limit 200MiB", text, &config, &options));
+    ASSERT_OK(fsdp_memory_limit_check_job(&config, t->group));
     ASSERT_OK(fsdp_train_run(&config, t->group, NULL, &result));
     config.memory_limit = 100 << 20;
-    ASSERT_ERROR(fsdp_train_run(&config, t->group, NULL, &result), FSDP_ERR_NOMEM,
+    ASSERT_ERROR(fsdp_memory_limit_check_job(&config, t->group), FSDP_ERR_NOMEM,
                  "--memory-limit 100.0 MiB");
-    ASSERT_INT(result.steps, 0);
     fsdp_options_destroy(options);
 }
