@@ -1,6 +1,65 @@
 /**
  * @file
- * fsdp.c: fully sharded data parallel training. One include for everything public.
+ * fsdp.c: fully sharded data parallel training of Hugging Face models, in C17.
+ *
+ * Introduction
+ *
+ *   N ranks (processes that `fsdp launch -n N PROGRAM` starts, each of which calls the same
+ *   functions in the same order) train one model. Parameters, gradients and optimizer state are
+ *   split over the ranks. A unit, usually one transformer block, is gathered before its forward and
+ *   backward and freed after them. Words, defaults and files are PyTorch's.
+ *
+ *   Every function that can fail returns fsdp_status; fsdp_last_error() has the message. FSDP_TRY()
+ *   passes a failure on. "Collective" in a comment means that all ranks of the group call the
+ *   function, with the same arguments unless it says otherwise.
+ *
+ * The calls that train a model
+ *
+ *     fsdp_init_process_group(NULL, &group);                             who am I, who are my peers
+ *     fsdp_default_device(group, &device);                               the CPU, with its threads
+ *     fsdp_pretrained_open("t5-base", false, &weights);                  a Hugging Face folder
+ *     fsdp_model_create(&weights.config, &model);                        modules without memory
+ *     fsdp_fully_sharded_data_parallel(model, group, device, &options);   each block is a unit
+ *     fsdp_pretrained_load(&weights, model, group, seed, NULL);          each rank reads its rows
+ *     fsdp_adamw_create(model, &adamw, &optimizer);
+ *     for each batch of a loader (fsdp_dataset_open, fsdp_loader_create, fsdp_loader_next):
+ *         fsdp_forward_backward(model, device, batch, &training, &loss);
+ *         fsdp_clip_grad_norm(&parameters, 1.0, NULL, &norm, &scale);
+ *         fsdp_optimizer_step(optimizer, scale);
+ *         fsdp_optimizer_zero_grad(optimizer);
+ *     fsdp_module_save(model, "output", group, NULL);                    safetensors
+ *
+ *   examples/train_t5.c is such a program in full. examples/fsdp2_train.c defines its own model.
+ *
+ * The headers, from simple to advanced
+ *
+ *   Training a model of the library
+ *     <fsdp/base.h>        status, messages, dtypes
+ *     <fsdp/comm.h>        process groups, collectives
+ *     <fsdp/pretrained.h>  models by name: open, load, save
+ *     <fsdp/models.h>      any model behind one set of functions; <fsdp/t5.h>, <fsdp/llama.h>,
+ *                          <fsdp/gpt2.h>, <fsdp/bert.h> their own
+ *     <fsdp/fsdp.h>        fully_shard, FullyShardedDataParallel and their options
+ *     <fsdp/text.h>        tokenizers
+ *     <fsdp/data.h>        datasets, samplers, loaders; <fsdp/batch.h> what they return
+ *     <fsdp/optim.h>       optimizers, schedules, clipping, the gradient scaler
+ *     <fsdp/train.h>       what surrounds a loop: arguments, device, forward and backward
+ *     <fsdp/progress.h>    progress bars
+ *   Saving and resuming
+ *     <fsdp/state_dict.h>  state dicts, DCP directories, files of torch.save
+ *     <fsdp/accelerate.h>  folders of Accelerate's save_state()
+ *     <fsdp/hf.h>          safetensors and Hugging Face folders as bytes; <fsdp/checkpoint_entry.h>
+ *   Writing a model
+ *     <fsdp/tensor.h>      devices and tensors
+ *     <fsdp/nn.h>          modules, parameters, initialisation
+ *     <fsdp/autograd.h>    scopes, the tape, operations with gradients, activation checkpointing
+ *     <fsdp/hidden_act.h>  activation functions by transformers' names
+ *   Advanced
+ *     <fsdp/dtensor.h>     device meshes and placements
+ *     <fsdp/profile.h>     where the time of a step goes
+ *     <fsdp/options.h>     one table of options for flags, YAML and help
+ *   Experimental: may change in any version
+ *     all-gather extensions, shard_placement_fn and joint units in <fsdp/fsdp.h>
  */
 #pragma once
 #include <fsdp/accelerate.h>

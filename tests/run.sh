@@ -11,7 +11,7 @@ filter=${2:-}
 # Two of these at a time: they compute, and where ranks or threads wait for each other, it may take
 # longer. All others, whose ranks wait at every step or who look at the clock, have the machine to
 # themselves, and come last.
-beside='^tests/(autograd|base|ckpt|data|dtensor|kernels|models|nn|optim|tensor|text)/'
+beside='^tests/(autograd|base|batch|checkpoint_tools|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
 beside="$beside|cli/test_(checkpoint|compare|evaluate|fsdp2_train|generate|verify)\.sh$"
 lanes=2
 dir=$(mktemp -d) || exit 1

@@ -8,10 +8,11 @@ say() { echo "lint: $*"; bad=1; }
 # Public headers are named after their folders, but for these.
 folder() {
     case $1 in
-    batch | options) echo base ;;
     bert | gpt2 | hidden_act | llama | t5) echo models ;;
-    profile) echo train ;;
-    state_dict | accelerate) echo state ;;
+    accelerate) echo state_dict ;;
+    checkpoint_entry) echo torchfile ;;
+    ckpt) echo pretrained ;;
+    progress) echo report ;;
     *) echo "$1" ;;
     esac
 }
@@ -19,17 +20,28 @@ folder() {
 row() {
     case $1 in
     base) echo 0 ;;
-    kernels) echo 1 ;;
+    kernels | trace) echo 1 ;;
     tensor) echo 2 ;;
-    autograd | comm | text) echo 3 ;;
-    nn | dtensor) echo 4 ;;
-    fsdp | models | optim | ckpt | data) echo 5 ;;
-    state) echo 6 ;;
-    train) echo 7 ;;
-    cli) echo 8 ;;
+    autograd | comm | text | batch | options | report | torchfile) echo 3 ;;
+    nn | dtensor | profile | hf) echo 4 ;;
+    fsdp | models | optim | data | dcp) echo 5 ;;
+    source) echo 6 ;;
+    state_dict) echo 7 ;;
+    pretrained) echo 8 ;;
+    generate | foreign) echo 9 ;;
+    train) echo 10 ;;
+    evaluate | plan | verify | bench | checkpoint_tools | launch) echo 11 ;;
+    cli) echo 12 ;;
     *) echo -1 ;;
     esac
 }
+
+# One idea a folder: with more source files than this it most likely has two.
+MOST_SOURCES=27
+for folder in $(git ls-files 'src/*.c' 'src/*.cc' 'src/*.cu' | xargs -n 1 dirname | sort -u); do
+    n=$(git ls-files "$folder/*.c" "$folder/*.cc" "$folder/*.cu" | grep -c "^$folder/[^/]*$")
+    [ "$n" -le $MOST_SOURCES ] || say "$folder: $n source files, at most $MOST_SOURCES: is it two rooms?"
+done
 
 for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'include/fsdp/*.h'); do
     case $file in
@@ -38,7 +50,7 @@ for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'include/fsdp/*.h'); d
     esac
     own_row=$(row "$own")
     [ "$own_row" -ge 0 ] || { say "$file: folder $own is not a layer"; continue; }
-    for target in $(sed -n -e 's|^# *include *"src/\([a-z]*\)/.*|\1|p' -e 's|^# *include *<fsdp/\([a-z0-9_]*\)\.h>.*|\1|p' "$file"); do
+    for target in $(sed -n -e 's|^# *include *"src/\([a-z_]*\)/.*|\1|p' -e 's|^# *include *<fsdp/\([a-z0-9_]*\)\.h>.*|\1|p' "$file"); do
         target=$(folder "$target")
         target_row=$(row "$target")
         [ "$target" = "$own" ] && continue
@@ -67,5 +79,7 @@ if command -v clang-format >/dev/null; then
         clang-format --dry-run -Werror "$file" 2>/dev/null || say "$file: not formatted (make format)"
     done
 fi
+sh tools/notes.sh || bad=1
+sh tools/language.sh || bad=1
 [ $bad -eq 0 ] && echo "lint: clean"
 exit $bad

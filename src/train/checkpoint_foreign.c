@@ -11,7 +11,7 @@
 #include "src/source/source.h"
 #include "src/comm/agree.h"
 #include "src/state_dict/accelerate.h"
-#include "src/train/foreign.h"
+#include "src/foreign/foreign.h"
 
 /* ---- which files ----------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include <fsdp.h>
 
 #include "src/base/io.h"
-#include "src/train/foreign.h"
+#include "src/foreign/foreign.h"
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 #include "tests/state_dict/state_case.h"

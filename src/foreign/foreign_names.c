@@ -1,5 +1,5 @@
 /* See foreign_names.h. */
-#include "src/train/foreign_names.h"
+#include "src/foreign/foreign_names.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* What the files of foreign.h share. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
-#include "src/train/foreign.h"
-#include "src/train/foreign_names.h"
+#include "src/foreign/foreign.h"
+#include "src/foreign/foreign_names.h"
 #include "src/state_dict/state_dict.h"
 
 /* A parameter that is trained. */

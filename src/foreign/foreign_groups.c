@@ -8,7 +8,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/train/foreign_internal.h"
+#include "src/foreign/foreign_internal.h"
 #include "src/state_dict/groups.h"
 #include "src/tensor/tensor.h"
 

@@ -12,7 +12,7 @@
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
-#include "src/train/foreign_internal.h"
+#include "src/foreign/foreign_internal.h"
 #include "src/tensor/tensor.h"
 
 enum {
