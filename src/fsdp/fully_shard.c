@@ -176,7 +176,7 @@ static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
 static bool has_unit(const fsdp_module *m, const fsdp_param_group *unit)
 {
     const fsdp_state *state = m->fsdp_state;
-    if (state && state->unit == unit)
+    if (state && state->param_group == unit)
         return true;
     for (size_t i = 0; i < m->n_children; i++)
         if (has_unit(m->children[i], unit))
@@ -187,14 +187,15 @@ static bool has_unit(const fsdp_module *m, const fsdp_param_group *unit)
 /* Of two units that know nothing of each other one would read what the other has freed. */
 static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_parameter *item)
 {
-    const fsdp_param_group *owner = item->parameter->owner;
+    const fsdp_param_group *owner =
+        item->parameter->owner ? fsdp_param_of(item->parameter)->group : NULL;
     if (!owner || has_unit(module, owner))
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_INVALID,
         "its parameter '%s' is shared with unit '%s' (%s), which took it: let both be "
         "one unit, or make a unit only of the module around both",
-        item->name, owner->module->name, owner->module->class_name);
+        item->name, owner->context.module->name, owner->context.module->class_name);
 }
 
 /* Of several modules each name begins with its module's. */

@@ -15,12 +15,12 @@ enum {
 };
 
 /* An outermost unit begins a forward: the order of the last one is what this one goes by. */
-void fsdp_prefetch_begin_forward(fsdp_context *c);
+void fsdp_prefetch_begin_forward(fsdp_state_context *c);
 /* The unit is entered, before it communicates: FSDP_ERR_STATE if FSDP_FORWARD_STRICT and it was
  * another one's turn. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_check_order(fsdp_state *state);
 /* All backwards of an iteration have ended: likewise if a unit was left out. */
-FSDP_MUST_CHECK fsdp_status fsdp_prefetch_end_iteration(fsdp_context *c);
+FSDP_MUST_CHECK fsdp_status fsdp_prefetch_end_iteration(fsdp_state_context *c);
 
 /* After the unit's own unshard in pre_forward and pre_backward; when it is left in backward. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_in_forward(fsdp_state *state);
@@ -28,6 +28,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_prefetch_in_backward(fsdp_state *state);
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_after_backward(fsdp_state *state);
 
 /* Guesses that were wrong: free what was gathered for them, forget the queue. */
-void fsdp_prefetch_drop(fsdp_context *c);
+void fsdp_prefetch_drop(fsdp_state_context *c);
 /* The step failed: the iteration begins anew. */
-void fsdp_prefetch_cancel(fsdp_context *c);
+void fsdp_prefetch_cancel(fsdp_state_context *c);

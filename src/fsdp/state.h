@@ -24,7 +24,7 @@
 #pragma once
 #include "src/fsdp/param_group.h"
 
-typedef struct fsdp_context fsdp_context;
+typedef struct fsdp_state_context fsdp_state_context;
 
 /* In an order that matters. */
 typedef struct fsdp_state_list {
@@ -45,9 +45,10 @@ typedef struct fsdp_state {
     fsdp_member *members; /* [n_members] */
     size_t n_members;
     size_t refs; /* members that live: they own the state through their hooks */
-    fsdp_param_group *unit;
+    fsdp_param_group *param_group;
     fsdp_region_hooks hooks; /* around the backward of all members' regions */
-    fsdp_context *context; /* NULL before the first forward; owned by the outermost unit's state */
+    fsdp_state_context
+        *context; /* NULL before the first forward; owned by the outermost unit's state */
     bool owns_context;
     int hidden_calls; /* within a checkpointed module, that have still to run a second time */
     struct fsdp_state *after_it; /* what BACKWARD_POST gathers when it is left in backward */
@@ -57,8 +58,8 @@ typedef struct fsdp_state {
     bool not_last_backward; /* equal in all units of a tree */
 } fsdp_state;
 
-struct fsdp_context {
-    fsdp_pools pools;
+struct fsdp_state_context {
+    fsdp_comm_context comm;
     fsdp_fully_shard_options options; /* the outermost unit's */
     fsdp_state **states;              /* parents first */
     size_t n_states, cap_states;
@@ -81,10 +82,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_list_add(fsdp_state_list *list, fsdp_stat
 void fsdp_state_list_fini(fsdp_state_list *list);
 
 /* For all units of the tree that `module` is in. Collective. */
-FSDP_MUST_CHECK fsdp_status fsdp_context_create(fsdp_module *module);
-void fsdp_context_destroy(fsdp_context *c);
+FSDP_MUST_CHECK fsdp_status fsdp_state_context_create(fsdp_module *module);
+void fsdp_state_context_destroy(fsdp_state_context *c);
 /* At the end of a step's backward: Note [Idle memory] in buffer.h. Collective. */
-FSDP_MUST_CHECK fsdp_status fsdp_context_trim(fsdp_context *c);
+FSDP_MUST_CHECK fsdp_status fsdp_state_context_trim(fsdp_state_context *c);
 
 /* The state of a unit's module, with its context made (collective the first time). */
 FSDP_MUST_CHECK fsdp_status fsdp_state_of(fsdp_module *module, fsdp_state **state);
@@ -118,5 +119,3 @@ FSDP_MUST_CHECK fsdp_status fsdp_make_unit(fsdp_module *const *modules, size_t n
                                            fsdp_device *device,
                                            const fsdp_fully_shard_options *options,
                                            bool leave_shared);
-/* Will it reshard between forward and backward? `is_root`: no unit is around it. */
-bool fsdp_reshards_after_forward(const fsdp_param_group *unit, bool is_root);

@@ -34,7 +34,7 @@ static bool has_unit(const fsdp_full_params *f, const fsdp_param_group *u)
 /* What one rank lacks, its peers must not wait for. */
 static fsdp_status agree(const fsdp_param_group *u, fsdp_status mine)
 {
-    return fsdp_agree(u->replicate_group, fsdp_agree(u->group, mine));
+    return fsdp_agree(u->context.replicate_group, fsdp_agree(u->context.group, mine));
 }
 
 /* NULL: m's tree has none. */
@@ -42,7 +42,7 @@ static const fsdp_param_group *first_unit(const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
     if (state)
-        return state->unit;
+        return state->param_group;
     const fsdp_param_group *first = NULL;
     for (size_t i = 0; i < m->n_children && !first; i++)
         first = first_unit(m->children[i]);
@@ -53,10 +53,10 @@ static const fsdp_param_group *first_unit(const fsdp_module *m)
 static fsdp_status collect_units(fsdp_full_params *f, const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
-    if (state && !has_unit(f, state->unit)) {
+    if (state && !has_unit(f, state->param_group)) {
         if (!FSDP_GROW(f->units, f->cap_units, f->n_units + 1))
             return FSDP_ERR_NOMEM;
-        f->units[f->n_units++] = state->unit;
+        f->units[f->n_units++] = state->param_group;
     }
     for (size_t i = 0; i < m->n_children && !(state && f->options.no_recurse); i++)
         FSDP_TRY(collect_units(f, m->children[i]));
@@ -65,14 +65,15 @@ static fsdp_status collect_units(fsdp_full_params *f, const fsdp_module *m)
 
 static fsdp_status check_idle(fsdp_param_group *u)
 {
-    if (u->state >= FSDP_UNIT_UNSHARDED || u->writers || u->summoned)
-        return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is %s", u->name,
+    if (u->state >= FSDP_STATE_UNSHARDED || u->writers || u->summoned)
+        return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is %s", u->context.name,
                           u->summoned  ? "summoned already"
                           : u->writers ? "being written"
                                        : "unsharded: not within forward or backward");
-    if (!u->device->kernels)
-        return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is on meta", u->name);
-    FSDP_TRY(fsdp_param_group_settle(u));
+    if (!u->context.device->kernels)
+        return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is on meta",
+                          u->context.name);
+    FSDP_TRY(fsdp_param_group_apply_pending_dtypes(u));
     fsdp_param_group_reshard(u); /* a prefetch */
     return FSDP_OK;
 }
@@ -81,8 +82,8 @@ static fsdp_status check_idle(fsdp_param_group *u)
 
 static bool is_first_rank(const fsdp_param_group *u)
 {
-    return (!u->group || fsdp_group_rank(u->group) == 0) &&
-           (!u->replicate_group || fsdp_group_rank(u->replicate_group) == 0);
+    return (!u->context.group || fsdp_group_rank(u->context.group) == 0) &&
+           (!u->context.replicate_group || fsdp_group_rank(u->context.replicate_group) == 0);
 }
 
 /* A copy of the rank's own, or NULL where it is not wanted. Collective. */
@@ -209,9 +210,9 @@ fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *f, const fsdp_paramet
 static fsdp_status write_back(const summoned *item)
 {
     const fsdp_param *p = item->param;
-    FSDP_TRY(fsdp_param_group_take_values(item->whole, &p->slice, p->local));
+    FSDP_TRY(fsdp_tensor_take_values(item->whole, &p->slice, p->local));
     fsdp_tensor *grad = fsdp_parameter_grad(p->parameter);
-    return item->grad && grad ? fsdp_param_group_take_values(item->grad, &p->slice, grad) : FSDP_OK;
+    return item->grad && grad ? fsdp_tensor_take_values(item->grad, &p->slice, grad) : FSDP_OK;
 }
 
 fsdp_status fsdp_summon_full_params_end(fsdp_full_params *f)

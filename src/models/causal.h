@@ -12,7 +12,7 @@
  * whose last layer queries, and all that comes after attention, have the rows of each sequence from
  * the first that is read: since these are its last, causal attention sees the same keys. What is
  * left out would get a gradient of zero. Parameters are read in the order of the first forward, so
- * that ranks with other batches may run that one (Note [Sections] in src/fsdp/slot.h). */
+ * that ranks with other batches may run that one (Note [Sections] in src/fsdp/grad_buffer.h). */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"

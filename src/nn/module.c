@@ -145,7 +145,6 @@ fsdp_status fsdp_module_add_parameter(fsdp_module *m, const char *name, int ndim
     p->init = init;
     p->sink.requires_grad = true;
     p->sink.target = fsdp_grad_sink_default_target;
-    p->row_end = shape[0];
     p->refs = 1; /* this call's own */
     fsdp_status status = fsdp_module_share_parameter(m, name, p);
     parameter_release(p);

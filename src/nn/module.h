@@ -7,26 +7,40 @@
 #include "src/autograd/autograd.h"
 #include "src/nn/slice.h"
 
+/* The part of a parameter that this rank has. */
+typedef struct fsdp_shard {
+    int dim;            /* The dimension that is cut. */
+    int64_t begin, end; /* This rank's entries of that dimension. */
+    fsdp_group *group;  /* The parameter is sharded over it; NULL: every rank has it whole. */
+} fsdp_shard;
+
+typedef struct fsdp_parameter_owner fsdp_parameter_owner;
+/* What a layer above (src/fsdp) does for a parameter whose memory it owns. */
+typedef struct fsdp_parameter_owner_ops {
+    /* See fsdp_parameters_apply_pending_dtypes(). */
+    fsdp_status (*apply_pending_dtype)(fsdp_parameter_owner *owner);
+    /* See fsdp_parameter_own_rows_of_copy(). */
+    void *(*own_rows_of_copy)(fsdp_parameter_owner *owner, fsdp_dtype *dtype);
+} fsdp_parameter_owner_ops;
+struct fsdp_parameter_owner {
+    const fsdp_parameter_owner_ops *ops;
+    fsdp_shard shard;
+};
+
 struct fsdp_parameter {
-    int refs;                /* modules that name it */
-    const fsdp_module *home; /* the first of them, for messages; NULL once that is gone */
+    int refs;                /* Modules that name it. */
+    const fsdp_module *home; /* The first of them, for messages; NULL once that is gone. */
     int ndim;
-    int64_t shape[FSDP_MAX_DIMS]; /* of the whole parameter */
+    int64_t shape[FSDP_MAX_DIMS]; /* Of the whole parameter. */
     fsdp_init init;
-    fsdp_grad_sink sink; /* sink.grad is the local gradient, sharded or not */
-    fsdp_tensor *data;   /* the leaf that operations read; NULL before memory was given */
-    fsdp_tensor *local;  /* the optimizer's: own rows of the master; == data if not sharded */
-    int shard_dim;       /* the dimension of which local holds */
-    int64_t row_begin, row_end; /* entries [row_begin, row_end) */
-    fsdp_group *group;          /* it is sharded over; NULL: not sharded */
-    void *owner;                /* the unit it belongs to (src/fsdp), opaque here; NULL: none */
-    void *extension;            /* of its all-gather (src/fsdp), opaque here; owned; NULL: none */
-    fsdp_status (*settle)(void *owner); /* see fsdp_parameters_settle(); NULL without an owner */
-    void *(*mirror)(fsdp_parameter *p,
-                    fsdp_dtype *dtype); /* see fsdp_parameter_mirror(); or NULL */
-    bool loaded;                        /* it has, or is about to have, values of a file: in */
-    fsdp_dtype loaded_dtype;            /* which a frozen parameter is kept if that saves memory */
-    bool values_are_due; /* a loader is about to write all of it: old values do not count */
+    fsdp_grad_sink sink; /* sink.grad is the local gradient, sharded or not. */
+    fsdp_tensor *data;   /* The leaf that operations read; NULL before memory was given. */
+    fsdp_tensor *local;  /* The optimizer's: own rows of the master; == data if not sharded. */
+    fsdp_parameter_owner *owner; /* NULL: it owns its memory, and every rank has it whole. */
+    void *extension;             /* Its all-gather's (src/fsdp), opaque here; owned; or NULL. */
+    bool loaded;                 /* It has, or is about to have, the values of a file. */
+    fsdp_dtype loaded_dtype;     /* Their dtype: a frozen parameter may be stored in it. */
+    bool values_are_due;         /* All of it is about to be written: old values do not count. */
 };
 
 static inline fsdp_parameter *fsdp_parameter_of_sink(fsdp_grad_sink *sink)
@@ -62,15 +76,18 @@ struct fsdp_module {
 FSDP_MUST_CHECK fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_hooks *hooks,
                                                   void (*destroy)(fsdp_region_hooks *hooks));
 
-/* Give p memory: data (retained) is what operations read, local (retained) the optimizer's rows
- * [row_begin, row_end) over group; entries of another dimension if shard_dim is set after it. */
-void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local,
-                                int64_t row_begin, int64_t row_end, fsdp_group *group);
-/* Own rows of p in a copy that operations will read, in one piece of *dtype; NULL: none outlives
- * the write. Asked once for a write of local that has begun, by whoever then writes all of them. */
-void *fsdp_parameter_mirror(fsdp_parameter *p, fsdp_dtype *dtype);
-/* Have the memory of owners follow what was frozen, unfrozen or will be loaded. Collective. */
-FSDP_MUST_CHECK fsdp_status fsdp_parameters_settle(const fsdp_parameter_list *parameters);
+/* Give p memory: data (retained) is what operations read, local (retained) the optimizer's. */
+void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local);
+/* The part of p that this rank has. */
+fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
+/* This rank's rows in a copy that operations will read, contiguous and of *dtype; NULL: no copy
+ * outlives the write. Called once in a write of `local`; the caller then writes all of these rows.
+ */
+void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
+/* Have owners store parameters in the dtypes that freezing, unfreezing or a load that is about to
+ * begin ask for. Collective. */
+FSDP_MUST_CHECK fsdp_status
+fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
 /* What m's hooks make of an input that its forward did not get but made: x, or another tensor, and
  * x is dropped. */
 fsdp_tensor *fsdp_module_cast_input(fsdp_scope *s, const fsdp_module *m, fsdp_tensor *x);
@@ -81,7 +98,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_module_meta_error(const fsdp_module *m);
 /* This rank's part of it. */
 static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
 {
-    return fsdp_slice_of(p->ndim, p->shape, p->shard_dim, p->row_begin, p->row_end);
+    const fsdp_shard shard = fsdp_parameter_shard(p);
+    return fsdp_slice_of(p->ndim, p->shape, shard.dim, shard.begin, shard.end);
 }
 /* Give the own rows of parameter `name` their values of fsdp_module_init(), within a write of
  * local. */
