@@ -225,7 +225,8 @@ static fsdp_status copy_item(const load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     const fsdp_slice slice = fsdp_parameter_slice(p);
-    const int64_t skipped = fsdp_parameter_shard_dim(p) ? 0 : slice.first; /* rows of others before own ones */
+    const int64_t skipped =
+        fsdp_parameter_shard_dim(p) ? 0 : slice.first; /* rows of others before own ones */
     const bool has_memory = p->local->storage->device->kernels && fsdp_tensor_has_data(p->local);
     for (int64_t i = 0; has_memory && i < slice.runs && slice.length; i++)
         FSDP_TRY(copy_run(item, i * slice.length,

@@ -102,9 +102,9 @@ fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handle *handle)
 {
     if (!handle)
         return FSDP_OK;
-    fsdp_param_group *unit = handle->state->param_group;
+    fsdp_param_group *group = handle->state->param_group;
     fsdp_free(handle);
-    return unit->state == FSDP_STATE_GATHERING ? fsdp_param_group_unshard(unit) : FSDP_OK;
+    return group->state == FSDP_STATE_GATHERING ? fsdp_param_group_unshard(group) : FSDP_OK;
 }
 
 /* --- explicit prefetch --- */

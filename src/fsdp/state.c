@@ -164,13 +164,13 @@ static void reshard_all(fsdp_state_context *c, bool also_kept)
 static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
 {
     fsdp_state_context *c = state->context;
-    fsdp_param_group *u = state->param_group;
-    if (!u->held &&
-        (!has_backward || fsdp_param_group_reshards_after_forward(u, state->owns_context))) {
-        if (has_backward && u->context.options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER)
-            fsdp_param_group_hide(u);
+    fsdp_param_group *g = state->param_group;
+    if (!g->held &&
+        (!has_backward || fsdp_param_group_reshards_after_forward(g, state->owns_context))) {
+        if (has_backward && g->context.options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER)
+            fsdp_param_group_hide(g);
         else
-            fsdp_param_group_reshard(u);
+            fsdp_param_group_reshard(g);
     }
     FSDP_TRY(fsdp_state_list_add(&c->left, state));
     c->cursor = c->left.n;
@@ -368,7 +368,7 @@ static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n, fsdp_param_group *unit)
+fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n, fsdp_param_group *group)
 {
     FSDP_TRY(check_hooks(modules, n));
     fsdp_state *state = fsdp_calloc(1, sizeof *state);
@@ -379,9 +379,9 @@ fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n, fsdp_param_
         return FSDP_ERR_NOMEM;
     }
     state->module = modules[0];
-    unit->context.module = modules[0];
+    group->context.module = modules[0];
     state->members = members;
-    state->param_group = unit;
+    state->param_group = group;
     state->hooks = (fsdp_region_hooks){.pre_backward = pre_backward,
                                        .post_backward = post_backward,
                                        .end_backward = end_backward,

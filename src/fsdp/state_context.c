@@ -73,13 +73,13 @@ typedef struct joining {
     uint32_t n_units;       /* of the whole model, so far: names and numbers are the model's */
 } joining;
 
-static fsdp_status append_name(fsdp_param_group *u, const char *path)
+static fsdp_status append_name(fsdp_param_group *g, const char *path)
 {
-    char *name = fsdp_strdup_printf("%s, %s", u->context.name, path);
+    char *name = fsdp_strdup_printf("%s, %s", g->context.name, path);
     if (!name)
         return FSDP_ERR_NOMEM;
-    fsdp_free(u->context.name);
-    u->context.name = name;
+    fsdp_free(g->context.name);
+    g->context.name = name;
     return FSDP_OK;
 }
 
@@ -138,14 +138,14 @@ static bool has_frozen(const fsdp_state_context *c)
     return false;
 }
 
-/* `u` is the outermost unit. */
-static void notice_offload(const fsdp_state_context *c, const fsdp_param_group *u)
+/* `g` is the outermost unit's. */
+static void notice_offload(const fsdp_state_context *c, const fsdp_param_group *g)
 {
-    const fsdp_offload_kind kind = u->context.options.offload_policy.kind;
-    if (u->context.group && fsdp_group_rank(u->context.group))
+    const fsdp_offload_kind kind = g->context.options.offload_policy.kind;
+    if (g->context.group && fsdp_group_rank(g->context.group))
         return;
-    if (kind == FSDP_OFFLOAD_DIR && u->context.options.no_shard &&
-        fsdp_group_world_size(u->context.group) > 1 && has_frozen(c))
+    if (kind == FSDP_OFFLOAD_DIR && g->context.options.no_shard &&
+        fsdp_group_world_size(g->context.group) > 1 && has_frozen(c))
         fsdp_log("fsdp", FSDP_LOG_WARN, -1, 1,
                  "NO_SHARD: each rank's offloaded file has all frozen parameters; without offload "
                  "they are stored once per host");
@@ -181,17 +181,17 @@ fsdp_status fsdp_state_context_create(fsdp_module *module)
         return status;
     }
     fsdp_state *owner = top->fsdp_state;
-    const fsdp_param_group *u = owner->param_group;
+    const fsdp_param_group *g = owner->param_group;
     c->comm.gathered =
-        (fsdp_pool){.device = u->context.device, .group = u->context.group, .tag = FSDP_TAG_PARAM};
-    c->comm.whole = (fsdp_pool){.device = u->context.device, .tag = FSDP_TAG_PARAM};
+        (fsdp_pool){.device = g->context.device, .group = g->context.group, .tag = FSDP_TAG_PARAM};
+    c->comm.whole = (fsdp_pool){.device = g->context.device, .tag = FSDP_TAG_PARAM};
     c->comm.grads =
-        (fsdp_pool){.device = u->context.device, .group = u->context.group, .tag = FSDP_TAG_GRAD};
+        (fsdp_pool){.device = g->context.device, .group = g->context.group, .tag = FSDP_TAG_GRAD};
     c->comm.lanes = (fsdp_pool){
-        .device = u->context.device, .group = u->context.replicate_group, .tag = FSDP_TAG_GRAD};
-    c->options = u->context.options;
-    c->comm.gathered.rotates = u->context.group && c->options.no_limit_all_gathers;
-    notice_offload(c, u);
+        .device = g->context.device, .group = g->context.replicate_group, .tag = FSDP_TAG_GRAD};
+    c->options = g->context.options;
+    c->comm.gathered.rotates = g->context.group && c->options.no_limit_all_gathers;
+    notice_offload(c, g);
     owner->owns_context = owner->param_group->is_root = true;
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->context = c;
