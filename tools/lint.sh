@@ -50,6 +50,10 @@ done
 
 sh "$(dirname "$0")/call_cycles.sh" "$build" || bad=1
 
+# Models are single-device code.
+grep -nE '<fsdp/fsdp\.h>|"src/fsdp/|cast_input' $(git ls-files 'src/models/*' include/fsdp/bert.h include/fsdp/gpt2.h \
+    include/fsdp/llama.h include/fsdp/t5.h) && say "models know nothing of sharding or of casts"
+
 for header in $(git ls-files 'include/*.h' 'src/*.h'); do
     echo "#include \"$header\"" | $cc -std=c17 -D_GNU_SOURCE -I. -Iinclude -fsyntax-only -x c - ||
         say "$header does not compile alone"

@@ -88,9 +88,6 @@ void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype
  * begin ask for. Collective. */
 FSDP_MUST_CHECK fsdp_status
 fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
-/* What m's hooks make of an input that its forward did not get but made: x, or another tensor, and
- * x is dropped. */
-fsdp_tensor *fsdp_module_cast_input(fsdp_scope *s, const fsdp_module *m, fsdp_tensor *x);
 /* The dotted path of m below its root, "" for the root or if it is too long for `text` [bytes]. */
 const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes);
 /* FSDP_ERR_STATE naming the parameters of m's tree that are on meta. */
@@ -106,3 +103,22 @@ static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
 void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
 /* Key of a parameter's random numbers. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
+
+/* Note [Input of the first layer]. A checkpointed layer keeps its input, and runs again with it.
+ * The first layer's input is made of ids, by lookups, a sum, a norm, dropout: less work than a
+ * single product. So a checkpointed first layer calls the embeddings itself, and both are computed
+ * again from the ids: one tensor [T, D] less of as many as there are layers. The unit that has the
+ * embeddings' weight is around the layers, and so it is unsharded in the second run. Embeddings
+ * that are a unit of their own would have to be gathered for it, and are not called within a layer;
+ * nor are those that are checkpointed themselves, nor those of a model of one layer. */
+
+/* Is it so in `layers`, a ModuleList, of which the last may have a forward of its own? `embeddings`
+ * NULL: they are no module that is called. */
+bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings);
+/* The embeddings [T, D] of the forward's tokens, by module `m`. */
+typedef fsdp_tensor *fsdp_embed_fn(fsdp_scope *s, const fsdp_module *m);
+/* fsdp_module_call() of such a first layer, by its own forward: in.t[0] becomes embed(s, m), which
+ * is cast as the hooks of the layer and of the modules between m and the layer cast their inputs.
+ */
+fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
+                                     fsdp_embed_fn *embed, fsdp_args in);
