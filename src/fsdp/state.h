@@ -2,7 +2,8 @@
  * (PyTorch's FSDPState and FSDPStateContext).
  *
  * The files of src/fsdp, from the top; each calls only those below it (tools/call_cycles.sh):
- *   fully_shard.c wrap_policy.c fsdp1.c controls.c summon.c describe.c   the public calls
+ *   fsdp1.c default_policy.c wrap_policy.c fully_shard.c controls.c summon.c describe.c observer.c
+ *                                 the public calls
  *   state.c                       hooks: the order of a step
  *   prefetch.c                    which units are gathered ahead of time
  *   mixed_precision.c             casts of inputs and outputs
