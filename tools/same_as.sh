@@ -1,7 +1,8 @@
 #!/bin/sh
 # usage: tools/same_as.sh OLD_BUILD NEW_BUILD [PATTERN]
 # Run a matrix of small training runs with the programs of two builds, and compare losses and gradient
-# norms to the last digit, and peak memory by tag on every rank; then the memory plans of the same runs.
+# norms to the last digit, and peak memory by tag on every rank; then the memory plans of
+# the same runs, and for four ranks also that of two hosts.
 # PATTERN: only the runs whose line matches this extended regular expression.
 # Run it before and after a change that is meant to leave numbers and memory as they are.
 old=$1 new=$2 pattern=${3:-.}
@@ -52,7 +53,10 @@ run() {
         $flags >"$out/log" 2>&1 || return 1
     numbers "$out/metrics" >"$out/numbers"
     # shellcheck disable=SC2086
-    "$program" plan $common -n "$ranks" --json $flags >"$out/plan" 2>"$out/log"
+    "$program" plan $common -n "$ranks" --json $flags >"$out/plan" 2>"$out/log" || return 1
+    [ "$ranks" -ne 4 ] ||
+        # shellcheck disable=SC2086
+        "$program" plan $common -n 8 --nproc-per-node 4 --json $flags >>"$out/plan" 2>"$out/log"
 }
 
 compared=0 failed=0
