@@ -48,8 +48,8 @@ struct fsdp_unshard_handle {
     fsdp_state *state;
 };
 
-/* A unit whose parameters are stored as requires_grad wants them, as a forward would find them. */
-static fsdp_status settled_state_of(fsdp_module *module, fsdp_state **out)
+/* The state of a unit whose pending dtypes are applied, as a forward would find it. */
+static fsdp_status current_state_of(fsdp_module *module, fsdp_state **out)
 {
     fsdp_state *state;
     FSDP_TRY(fsdp_state_of(module, &state));
@@ -62,7 +62,7 @@ static fsdp_status settled_state_of(fsdp_module *module, fsdp_state **out)
 fsdp_status fsdp_unit_unshard(fsdp_module *module)
 {
     fsdp_state *state;
-    FSDP_TRY(settled_state_of(module, &state));
+    FSDP_TRY(current_state_of(module, &state));
     FSDP_TRY(fsdp_param_group_unshard(state->param_group));
     state->param_group->held = true;
     return FSDP_OK;
@@ -80,7 +80,7 @@ fsdp_status fsdp_unit_reshard(fsdp_module *module)
 fsdp_status fsdp_unit_unshard_async(fsdp_module *module, fsdp_unshard_handle **handle)
 {
     fsdp_state *state;
-    FSDP_TRY(settled_state_of(module, &state));
+    FSDP_TRY(current_state_of(module, &state));
     FSDP_TRY(fsdp_param_group_check_gather(state->param_group));
     fsdp_unshard_handle *h = handle ? fsdp_calloc(1, sizeof *h) : NULL;
     if (handle && !h)

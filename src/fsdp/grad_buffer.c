@@ -448,7 +448,7 @@ fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
     write_flags(b);
     fsdp_storage_set_data(b->storage, NULL);
     fsdp_buffer_end(b->open);
-    fsdp_param_context_report(b->context, FSDP_UNIT_PUBLISH, NULL, 0);
+    fsdp_param_context_report(b->context, FSDP_UNIT_POST, NULL, 0);
     fsdp_trace_end();
     if (status == FSDP_OK)
         status = fsdp_grad_reduce(b); /* the section before it */

@@ -16,10 +16,10 @@ static void at_no_unit(const fsdp_state *state)
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* A step that has no backward before it: what was left of the one before is dropped, if that did
- * not end. Of gradients that add up without being communicated no one knows where a step begins,
- * unless it was said how many micro-steps it has. A micro-step of several backwards is not over
- * before its last one. */
+/* A step begins: what the one before has left is dropped, if that did not end. Gradients that add
+ * up without being communicated are dropped only if the step's number of micro-steps is known;
+ * otherwise it is not known where a step begins. A micro-step of several backwards ends with its
+ * last one. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
@@ -30,8 +30,8 @@ static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
     }
 }
 
-/* What is left of a step whose earlier micro-steps were dropped would be a gradient all the same,
- * of a part of the batch. */
+/* The rest of a step whose earlier micro-steps were dropped would give a gradient of a part of the
+ * batch. */
 static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
 {
     if (!c->lost_sums || micro_step == 0)
@@ -42,8 +42,8 @@ static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
                       micro_step);
 }
 
-/* The outermost unit of a forward begins it: what the whole step shares is taken from the scope. A
- * forward without gradients, between a forward and its backward, leaves the step alone. */
+/* The outermost unit begins a forward and takes from the scope what the whole step shares. A
+ * forward without gradients, between a forward and its backward, does not change the step. */
 static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 {
     fsdp_state_context *c = state->context;
@@ -51,8 +51,8 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
     if (fsdp_scope_has_backward(s))
         FSDP_TRY(check_step(c, o->micro_step));
     for (size_t i = 0; i < c->n_states; i++) {
-        c->states[i]->param_group->context.step = o->step + 1; /* in messages, as people count */
-        if (!c->to_flush) /* what a backward will still read stays where it is */
+        c->states[i]->param_group->context.step = o->step + 1; /* In messages, counted from 1. */
+        if (!c->to_flush) /* A backward will still read the parameters. */
             FSDP_TRY(fsdp_param_group_apply_pending_dtypes(c->states[i]->param_group));
     }
     if (fsdp_scope_has_backward(s)) {
@@ -72,8 +72,8 @@ static fsdp_status unshard(fsdp_state *state)
     return fsdp_param_group_unshard(state->param_group);
 }
 
-/* The second time, within backward, whose order is known already. A call that is hidden again will
- * run a third time. */
+/* The second run, within backward, whose order is known already. A call that is hidden again runs a
+ * third time. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
     if (s->run->tape && state->hidden_calls)
@@ -102,7 +102,7 @@ static void set_to_run(fsdp_state *state, bool on)
         state->members[i].to_run = on;
 }
 
-/* Before the context is made: its pools lie where the units do. */
+/* Checked before the context is made: its pools are on the units' device. */
 static fsdp_status check_device(const fsdp_state *state, const fsdp_scope *s)
 {
     if (!fsdp_device_is_meta(state->param_group->context.device) ||
@@ -148,7 +148,7 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* A unit kept for a backward that does not come. */
+/* Units may be kept for a backward that does not come. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
@@ -177,7 +177,7 @@ static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
     return FSDP_OK;
 }
 
-/* Units of which some module did not run are left now. */
+/* Units that still wait for one of their modules are left now. */
 static fsdp_status end_forward(fsdp_state_context *c, bool has_backward)
 {
     fsdp_prefetch_drop(c);
@@ -219,7 +219,7 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
-    c->to_flush = true; /* a second tape's, maybe, after the first was flushed */
+    c->to_flush = true; /* It may be a second tape's, after the first was flushed. */
     at(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
         FSDP_TRY(unshard(state));
@@ -249,7 +249,7 @@ static fsdp_status post_backward(void *self, bool last)
                                : fsdp_grad_buffer_reduce_previous(&state->param_group->grads);
 }
 
-/* A gradient may have come outside of the unit's own backward: another unit read it. */
+/* A gradient may have come outside of the unit's own backward: another unit read the parameter. */
 static fsdp_status flush(fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {
@@ -287,7 +287,7 @@ static fsdp_status end_backward(void *self)
     return FSDP_OK;
 }
 
-/* None may keep a part of it for the next one. */
+/* No unit may keep a part of the step for the next one. */
 static void drop_step(fsdp_state_context *c)
 {
     c->comm.pending = NULL;
@@ -314,7 +314,7 @@ static void cancel(void *self, bool has_backward)
     reshard_all(c, has_backward);
 }
 
-/* --- states --- */
+/* --- creating and destroying --- */
 
 static void state_destroy(fsdp_region_hooks *hooks)
 {

@@ -1,9 +1,9 @@
 /* summon_full_params: whole parameters in the dtype of their masters, between steps.
  *
- * Each rank has copies of its own, as in FSDP1, where the same is a gathered flat parameter: what
- * it changes in them is seen by nobody else, and at the end its own rows go back into its master.
- * While they are out, the units neither gather nor let anybody write their rows, so that there is
- * only one truth. */
+ * Each rank has copies of its own, as in FSDP1, where they are a gathered flat parameter. Other
+ * ranks do not see what it changes in them; at the end its own rows go back into its master. Until
+ * then the units do not gather and refuse writes of their rows, so that the copies are the only
+ * values. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/state.h"

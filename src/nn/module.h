@@ -67,8 +67,8 @@ struct fsdp_module {
     int n_hooks;
     bool checkpointed; /* its forward runs again in backward */
     fsdp_activation_checkpointing_options checkpointing;
-    void *fsdp_state; /* src/fsdp's, opaque here */
-    /* Make the memory of the unit anew on `device` if it lies on meta; NULL without a state. */
+    void *fsdp_state; /* src/fsdp's, opaque here. */
+    /* Give a unit on meta its memory on `device`; NULL without a state. */
     fsdp_status (*to_empty)(void *fsdp_state, fsdp_device *device);
 };
 
