@@ -18,12 +18,16 @@
  * memory of that. A gradient is complete when no node is left that reads its parameter, on a tape
  * or to be recorded by a checkpointed part (fsdp_grad_sink.n_readers). If any is not, the buffer is
  * exchanged for one with places for all. So bits do not depend on sections: each gradient is added
- * up over the ranks once. Whole buffers, in the order of the parameters, are laid out where
+ * up over the ranks once.
+ *
+ * Whole buffers, in the order of the parameters, are laid out where
  * sections could not be told apart or would gain nothing: where gradients add up without being
  * communicated, or have done so over the shard group alone and are now to go over the replicas;
  * where some are tables; where several nodes read one of the parameters, which may be far apart;
  * where peers are on other hosts, for whom few messages are better; and for a group so small that
- * memory matters less than the waits. Where sections end depends on the order in which gradients
+ * memory matters less than the waits.
+ *
+ * Where sections end depends on the order in which gradients
  * come, and on how often which parameter is read on any tape that was not swept or reset. Ranks
  * whose programs differ in that get an error that says they diverged, where whole buffers would
  * have added up. */

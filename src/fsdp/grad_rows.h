@@ -5,7 +5,8 @@
  * touched, in the order in which they come, and a list of their ids. Row 0 of the table is zero and
  * stays so: it is added for a rank that did not touch a row, so that own rows are added up over the
  * ranks in the same tree as whole gradients, with the same bits.
- *   The parts of all ranks have one layout, chosen before backward writes to them. What tapes have
+ *
+ * The parts of all ranks have one layout, chosen before backward writes to them. What tapes have
  * recorded by then, or checkpointed parts have run, says which parameters are read by lookups alone
  * and how many rows these may touch. The table's length is the most of all ranks and replicas,
  * which they exchange, rounded up to a power of two, so that buffers have few sizes. A parameter
@@ -13,7 +14,9 @@
  * for its whole gradient. When something comes that was not foreseen (another micro-step, which
  * adds to an open buffer; a product that was recorded later), the buffer gets a new layout with
  * places for whole gradients, and what is in it moves there. That happens on every rank, since all
- * run the same program. In the buffer: [1 + most] int32, the number of rows and their ids; then the
+ * run the same program.
+ *
+ * In the buffer: [1 + most] int32, the number of rows and their ids; then the
  * table. */
 #pragma once
 #include "src/fsdp/grad_parts.h"

@@ -38,12 +38,12 @@ typedef struct fsdp_param_grad {
     /* Whole, float32, over the open buffer; its offset is the parameter's place there. */
     fsdp_tensor *whole;
     fsdp_row_table table;
-    bool in_buffer;       /* It has a place by the time its gradient comes. */
+    bool in_buffer;       /* It gets a place in the open buffer before its gradient comes. */
     bool placed;          /* It has that place now. */
-    int order;            /* The place was the order-th given in a section; else 0. */
+    int order;            /* In a section: how many places were given before its own; else 0. */
     bool touched;         /* The open buffer has a gradient of this micro-step. */
-    bool posted;          /* The posted buffer has one, */
-    bool posted_rows;     /* as a table. */
+    bool posted;          /* The posted buffer has one. */
+    bool posted_rows;     /* The posted one is a table of rows. */
     size_t lane_offset;   /* Elements: place of the own rows in a lane of replicas. */
     fsdp_tensor *partial; /* Own rows summed over the shard group, not over replicas yet. */
     /* Sharded partial sums of earlier micro-steps: the stack of an aligned binary tree. */
@@ -57,10 +57,11 @@ typedef struct fsdp_param {
     fsdp_parameter *parameter;  /* Borrowed from its module, and may be destroyed first. */
     char *name;                 /* Within the group's module. */
     const fsdp_param_context *context;
-    struct fsdp_param_group *group; /* For the calls of src/nn and autograd, which know only */
-    struct fsdp_grad_buffer *grads; /* the parameter. */
-    fsdp_slice slice;               /* Where the shard's entries are in the whole parameter. */
-    bool requires_grad;             /* The parameter's, when its storage was chosen last. */
+    /* For calls of src/nn and src/autograd, which name the parameter only. */
+    struct fsdp_param_group *group;
+    struct fsdp_grad_buffer *grads;
+    fsdp_slice slice;   /* Where the shard's entries are in the whole parameter. */
+    bool requires_grad; /* The parameter's, when its storage was chosen last. */
 
     /* How the parameter is stored. */
     const struct fsdp_param_storage *storage;

@@ -4,16 +4,16 @@
  * and in which memory operations read the whole parameter. A memory belongs to a param group and
  * holds all of its parameters that are gathered alike; it knows how a gather writes own rows, waits
  * for the peers' and lets go. The group walks its memories and calls their tables; it asks no
- * parameter how it is stored. The first storage in fsdp_param_storages[] that fits is used:
+ * parameter how it is stored. The first storage that fits, in this order, is used:
  *
- *   storage               own rows                          operations read           file
- *   extension             private, or staged                memory PACKED storage_extension.c
- *   offloaded             staged in a file                  memory COPY storage_offloaded.c once
- * per host         memory HOST, whole                memory HOST               storage_host.c once
- * per host, cast   memory HOST, whole                memory COPY               storage_host.c in
- * the master         memory MASTER                     memory MASTER             storage_master.c
- *   halved master         halves, upper ones in MASTER      memory MASTER storage_halved.c cast
- * copy             private                           memory COPY               storage_copy.c
+ *   storage                own rows                      operations read  file
+ *   extension              private, or staged            PACKED           storage_extension.c
+ *   offloaded              staged in a file              COPY             storage_offloaded.c
+ *   once per host          whole, in HOST                HOST             storage_host.c
+ *   once per host, cast    whole, in HOST                COPY             storage_host.c
+ *   in the master          in MASTER                     MASTER           storage_master.c
+ *   halved master          halves, upper ones in MASTER  MASTER           storage_halved.c
+ *   cast copy              private                       COPY             storage_copy.c
  *
  * To store parameters in another way, add a file with a storage, and with a memory if none of these
  * will do, and name both in param_storage.c. Hosts that hold only their own rows get a memory whose
@@ -54,8 +54,8 @@ typedef enum fsdp_memory_kind {
 /* Slots that may be NULL say what that means. */
 typedef struct fsdp_param_memory_ops {
     size_t bytes; /* sizeof the struct that begins with fsdp_param_memory. */
-    /* Take room for p, which is the last of `params`: *offset is where, in elements of param_dtype.
-     * NULL: behind the parameter before. */
+    /* Take room for p, which is the last of `params`, at *offset elements of param_dtype. NULL: it
+     * is behind the parameter before. */
     fsdp_status (*reserve)(fsdp_param_memory *m, const fsdp_param *p, size_t *offset);
     /* All parameters have room: create `view`, and buffers that last. Collective. */
     fsdp_status (*allocate)(fsdp_param_memory *m);
@@ -68,8 +68,7 @@ typedef struct fsdp_param_memory_ops {
     fsdp_status (*unshard)(fsdp_param_memory *m);
     /* Show again what was hidden. NULL: this memory cannot be hidden. */
     void (*show)(fsdp_param_memory *m);
-    /* `view` is empty from here on; what peers read may be written again. The opposite of unshard.
-     */
+    /* The opposite of unshard: `view` is empty, and what peers read may be written again. */
     void (*reshard)(fsdp_param_memory *m);
     /* Give back what outlasts a reshard, and what a gather has begun. NULL: nothing does. */
     void (*drop)(fsdp_param_memory *m);

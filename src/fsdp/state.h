@@ -38,15 +38,19 @@
  *                 the peers have most likely posted theirs, and always at the same place: peaks and
  *                 order do not depend on timing. A large unit leaves section by section, several
  *                 times in its backward: Note [Sections] in grad_buffer.h. (A posted buffer that is
- *                 to be written again earlier, in a later backward or by another unit, is reduced
- * at that write.) If a module around it is checkpointed, a unit runs a second time within backward.
- * It is unsharded for that, keeps its parameters until its backward, which follows, and posts only
- * after the last of such calls, so that its gradients are reduced together all the same. A unit of
- * several modules is unsharded at the pre_forward of the first one that runs and resharded at the
- * post_forward of the last, or at the end of a forward that leaves some out. In backward the tape
- * knows which of their regions is the last. end_backward  flush: reduce what is pending, fold what
- * earlier micro-steps left, reshard all. It is not the outermost unit's alone, since units may be
- * called one by one. Before the last backward (fsdp_set_is_last_backward) nothing is flushed. */
+ *                 written again before that, in a later backward or by another unit, is reduced at
+ *                 that write.)
+ *   end_backward  flush: reduce what is pending, fold what earlier micro-steps left, reshard all.
+ *                 It is not the outermost unit's alone, since units may be called one by one.
+ *                 Before the last backward (fsdp_set_is_last_backward) nothing is flushed.
+ *
+ * If a module around it is checkpointed, a unit runs a second time within backward. It is unsharded
+ * for that, keeps its parameters until its backward, which follows, and posts only after the last
+ * of such calls, so that its gradients are reduced together all the same.
+ *
+ * A unit of several modules is unsharded at the pre_forward of the first one that runs. It is
+ * resharded at the post_forward of the last one, or at the end of a forward that leaves some out.
+ * In backward the tape knows which of their regions is the last. */
 #pragma once
 #include "src/fsdp/param_group.h"
 
