@@ -248,6 +248,7 @@ const fsdp_param_memory_ops fsdp_memory_packed = {.bytes = sizeof(packed_memory)
                                                   .prefetch = prefetch,
                                                   .unshard = unshard,
                                                   .reshard = reshard,
+                                                  .drop = reshard,
                                                   .release = fsdp_param_memory_release_view};
 
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)
