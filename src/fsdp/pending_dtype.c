@@ -23,10 +23,11 @@ fsdp_dtype fsdp_param_pending_dtype(const fsdp_param *p)
 
 bool fsdp_param_is_pending(const fsdp_param *p)
 {
-    const bool changed = p->requires_grad != fsdp_parameter_requires_grad(p->parameter) ||
-                         p->parameter->values_are_due;
-    return fsdp_param_storage_for(p, p->dtype) != p->storage ||
-           (changed && fsdp_param_pending_dtype(p) != p->dtype);
+    if (p->requires_grad == fsdp_parameter_requires_grad(p->parameter) &&
+        !p->parameter->values_are_due)
+        return false;
+    const fsdp_dtype dtype = fsdp_param_pending_dtype(p);
+    return dtype != p->dtype || fsdp_param_storage_for(p, dtype) != p->storage;
 }
 
 /* Do n own values of p from `at` on come back from `dtype` as they are? `scratch` is for both. */

@@ -13,7 +13,7 @@
 /* The dtype that p is to be stored in, by its master_dtype, requires_grad and the file it is loaded
  * from. */
 fsdp_dtype fsdp_param_pending_dtype(const fsdp_param *p);
-/* Is p stored as when this was asked last, and as it is to be? */
+/* Has p changed since its storage was chosen, so that it is to be stored in another way? */
 bool fsdp_param_is_pending(const fsdp_param *p);
 /* Pending dtypes [n], but for parameters whose values would not come back equal on some rank.
  * Collective. */
