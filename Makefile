@@ -258,8 +258,8 @@ fuzz:
 # Trainings that are killed or run into failing disks, SOAK_RUNS times; see the script.
 soak: $(BUILD)/fsdp
 	@sh tools/soak.sh $(BUILD)
-lint:
-	@sh tools/lint.sh $(CC)
+lint: $(LIB_O) $(CLI_O)
+	@sh tools/lint.sh $(CC) $(BUILD)
 format:
 	@find src include tests examples bench -name '*.[ch]' | xargs clang-format -i
 bench: all benches
@@ -300,7 +300,7 @@ help:
 	@echo "                which may be carried elsewhere; make DEPS_DIR=DIR then needs none installed"
 	@echo "make deps-pretrain  what make pretrain needs on top"
 	@echo "make asan tsan  tests under the sanitizers"
-	@echo "make lint       layering, headers, formatting"
+	@echo "make lint       layering, circles of calls, headers, formatting"
 	@echo "make fuzz       readers of foreign bytes under libFuzzer (clang): FUZZ_S=seconds each"
 	@echo "make soak       trainings broken off at random: SOAK_RUNS=200"
 	@echo "make bench      training steps and kernels, measured"

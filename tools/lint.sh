@@ -1,7 +1,9 @@
 #!/bin/sh
-# usage: tools/lint.sh CC: layering, headers that compile alone (C and C++), naming, formatting.
+# usage: tools/lint.sh CC [BUILD]: layering, circles of calls, headers that compile alone (C and C++),
+# naming, formatting. Circles of calls are found in the objects of BUILD ("build").
 # A file includes its own folder and lower rows only, never a neighbour in its row.
 cc=${1:-cc}
+build=${2:-build}
 bad=0
 say() { echo "lint: $*"; bad=1; }
 
@@ -57,6 +59,12 @@ for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'include/fsdp/*.h'); d
         [ "$target_row" -lt "$own_row" ] || say "$file: layer $own includes layer $target"
     done
 done
+
+sh "$(dirname "$0")/call_cycles.sh" "$build" || bad=1
+
+# Models are single-device code.
+grep -nE '<fsdp/fsdp\.h>|"src/fsdp/|cast_input' $(git ls-files 'src/models/*' include/fsdp/bert.h include/fsdp/gpt2.h \
+    include/fsdp/llama.h include/fsdp/t5.h) && say "models know nothing of sharding or of casts"
 
 for header in $(git ls-files 'include/*.h' 'src/*.h'); do
     echo "#include \"$header\"" | $cc -std=c17 -D_GNU_SOURCE -I. -Iinclude -fsyntax-only -x c - ||

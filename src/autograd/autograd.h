@@ -43,7 +43,7 @@ struct fsdp_grad_sink {
      * gradient. */
     int n_readers;
     /* The tensor to write the gradient to and whether it adds: *beta 0 on the first contribution,
-     * 1 later. FSDP points it into the unit's gradient slot. */
+     * 1 later. FSDP points it into the gradient buffer. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
     /* The same for rows ids [n] alone, of which those of padding_idx get none; out->table NULL:
      * `target` it is. NULL: always. */
@@ -182,6 +182,7 @@ typedef struct fsdp_run {
     fsdp_scope_options options;
     uint64_t rng_calls;      /* dropout calls so far: part of the key */
     fsdp_dtype buffer_dtype; /* values of buffers are rounded to it; their memory is float32 */
+    float loss_factor;       /* What the loss under way is multiplied by, for the head. */
     fsdp_status status;
     char message[512];
 } fsdp_run;

@@ -30,6 +30,7 @@ typedef struct segment {
     fsdp_scope_options options;
     uint64_t rng_calls; /* before the part ran */
     fsdp_dtype buffer_dtype;
+    float loss_factor;
     fsdp_tape *tape;          /* the outer one */
     int result[FSDP_MAX_OUT]; /* of each output of the node: which result of the part it is */
     fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL where there is none, or the node saves it: it is
@@ -258,6 +259,7 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     root_list list = {.n = 0};
     s->run->rng_calls = g->rng_calls;
     s->run->buffer_dtype = g->buffer_dtype;
+    s->run->loss_factor = g->loss_factor;
     s->run->recomputing = true;
     s->run->recalling = g->keeps_results ? &g->kept : NULL;
     FSDP_TRY(fsdp_offload_read_ahead(g->kept.offload, g->kept.number));
@@ -412,6 +414,7 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
     g->options = s->run->options;
     g->rng_calls = s->run->rng_calls;
     g->buffer_dtype = s->run->buffer_dtype;
+    g->loss_factor = s->run->loss_factor;
     g->tape = s->run->tape;
     run_hidden(s, g, in, out);
     record(s, g, in, out);

@@ -39,7 +39,7 @@ typedef struct fsdp_grad_slot {
 /* A leaf's own target; for an input that a node made, a fresh tensor [shape] of dtype, also put
  * into grad_in[i]. Of several leaves the largest is opened first: what a node has begun is not
  * complete, and no section can end for a matrix that comes after it (Note [Sections] in
- * src/fsdp/slot.h). */
+ * src/fsdp/grad_buffer.h). */
 fsdp_grad_slot fsdp_grad_open(fsdp_scope *s, const fsdp_node *n, int i, fsdp_dtype dtype, int ndim,
                               const int64_t *shape, fsdp_tensor **grad_in);
 /* A fresh gradient like `t` in grad_in[i] if input i wants one, else NULL. */

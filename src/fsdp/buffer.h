@@ -13,11 +13,11 @@
  * have, up to as much as this rank's rows of what trains take (less the marks of halved masters):
  * with those rows and two moments that is four shards at most, once gradients are dropped. With two
  * ranks that is all there is, and nothing faults after the first step, unless an embedding is most
- * of a model. With more a shard may be less than the slots of the largest unit and two sections of
- * a block, which backward needs at once; then as much is discarded as is too much and no more, in
- * equal parts for the ranks that write it, and faults when it is taken again: what is beyond a
- * shard, once a step.
- * A private buffer is discarded whole, which costs nothing: the allocator keeps its pages. */
+ * of a model. With more a shard may be less than the gradient buffers of the largest unit and two
+ * sections of a block, which backward needs at once; then as much is discarded as is too much and
+ * no more, in equal parts for the ranks that write it, and faults when it is taken again: what is
+ * beyond a shard, once a step. A private buffer is discarded whole, which costs nothing: the
+ * allocator keeps its pages. */
 #pragma once
 #include "src/comm/comm.h"
 #include "src/tensor/tensor.h"

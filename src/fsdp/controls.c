@@ -48,13 +48,13 @@ struct fsdp_unshard_handle {
     fsdp_state *state;
 };
 
-/* A unit whose parameters are stored as requires_grad wants them, as a forward would find them. */
-static fsdp_status settled_state_of(fsdp_module *module, fsdp_state **out)
+/* The state of a unit whose pending dtypes are applied, as a forward would find it. */
+static fsdp_status current_state_of(fsdp_module *module, fsdp_state **out)
 {
     fsdp_state *state;
     FSDP_TRY(fsdp_state_of(module, &state));
-    if (state->unit->state == FSDP_UNIT_SHARDED && !state->context->to_flush)
-        FSDP_TRY(fsdp_param_group_settle(state->unit));
+    if (state->param_group->state == FSDP_STATE_SHARDED && !state->context->to_flush)
+        FSDP_TRY(fsdp_param_group_apply_pending_dtypes(state->param_group));
     *out = state;
     return FSDP_OK;
 }
@@ -62,9 +62,9 @@ static fsdp_status settled_state_of(fsdp_module *module, fsdp_state **out)
 fsdp_status fsdp_unit_unshard(fsdp_module *module)
 {
     fsdp_state *state;
-    FSDP_TRY(settled_state_of(module, &state));
-    FSDP_TRY(fsdp_param_group_unshard(state->unit));
-    state->unit->held = true;
+    FSDP_TRY(current_state_of(module, &state));
+    FSDP_TRY(fsdp_param_group_unshard(state->param_group));
+    state->param_group->held = true;
     return FSDP_OK;
 }
 
@@ -72,25 +72,25 @@ fsdp_status fsdp_unit_reshard(fsdp_module *module)
 {
     fsdp_state *state;
     FSDP_TRY(fsdp_state_of(module, &state));
-    state->unit->held = false;
-    fsdp_param_group_reshard(state->unit);
+    state->param_group->held = false;
+    fsdp_param_group_reshard(state->param_group);
     return FSDP_OK;
 }
 
 fsdp_status fsdp_unit_unshard_async(fsdp_module *module, fsdp_unshard_handle **handle)
 {
     fsdp_state *state;
-    FSDP_TRY(settled_state_of(module, &state));
-    FSDP_TRY(fsdp_param_group_check_gather(state->unit));
+    FSDP_TRY(current_state_of(module, &state));
+    FSDP_TRY(fsdp_param_group_check_gather(state->param_group));
     fsdp_unshard_handle *h = handle ? fsdp_calloc(1, sizeof *h) : NULL;
     if (handle && !h)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_param_group_prefetch(state->unit);
+    fsdp_status status = fsdp_param_group_prefetch(state->param_group);
     if (status != FSDP_OK) {
         fsdp_free(h);
         return status;
     }
-    state->unit->requested = true;
+    state->param_group->requested = true;
     if (handle) {
         h->state = state;
         *handle = h;
@@ -102,9 +102,9 @@ fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handle *handle)
 {
     if (!handle)
         return FSDP_OK;
-    fsdp_param_group *unit = handle->state->unit;
+    fsdp_param_group *group = handle->state->param_group;
     fsdp_free(handle);
-    return unit->state == FSDP_UNIT_GATHERING ? fsdp_param_group_unshard(unit) : FSDP_OK;
+    return group->state == FSDP_STATE_GATHERING ? fsdp_param_group_unshard(group) : FSDP_OK;
 }
 
 /* --- explicit prefetch --- */
@@ -159,13 +159,13 @@ fsdp_status fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_modu
 
 static void set_sync(fsdp_state *state, const void *value)
 {
-    state->unit->no_gradient_sync = !*(const bool *)value;
-    state->unit->no_all_reduce = !*(const bool *)value;
+    state->param_group->grads.no_gradient_sync = !*(const bool *)value;
+    state->param_group->grads.no_all_reduce = !*(const bool *)value;
 }
 
 static void set_all_reduce(fsdp_state *state, const void *value)
 {
-    state->unit->no_all_reduce = !*(const bool *)value;
+    state->param_group->grads.no_all_reduce = !*(const bool *)value;
 }
 
 fsdp_status fsdp_set_requires_gradient_sync(fsdp_module *module, bool requires_gradient_sync,
@@ -182,14 +182,14 @@ fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module, bool requires_all_
 
 static void set_no_sync(fsdp_state *state, const void *value)
 {
-    state->unit->in_no_sync = *(const bool *)value;
+    state->param_group->grads.in_no_sync = *(const bool *)value;
 }
 
 static fsdp_status find_no_sync(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
     (void)path;
-    *(bool *)arg |= state && state->unit->in_no_sync;
+    *(bool *)arg |= state && state->param_group->grads.in_no_sync;
     return FSDP_OK;
 }
 
@@ -222,7 +222,7 @@ fsdp_status fsdp_no_sync_end(fsdp_module *root)
 
 static void set_reshard_after_forward(fsdp_state *state, const void *value)
 {
-    state->unit->options.reshard_after_forward =
+    state->param_group->context.options.reshard_after_forward =
         *(const bool *)value ? FSDP_RESHARD_TRUE : FSDP_RESHARD_FALSE;
 }
 
@@ -245,7 +245,7 @@ fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module, bool reshard_af
 
 static void set_unshard_in_backward(fsdp_state *state, const void *value)
 {
-    state->unit->no_unshard_in_backward = !*(const bool *)value;
+    state->param_group->no_unshard_in_backward = !*(const bool *)value;
 }
 
 fsdp_status fsdp_set_unshard_in_backward(fsdp_module *module, bool unshard_in_backward)
@@ -269,7 +269,7 @@ fsdp_status fsdp_set_is_last_backward(fsdp_module *module, bool is_last_backward
 
 static void set_factor(fsdp_state *state, const void *value)
 {
-    state->unit->divide_factor = *(const double *)value;
+    state->param_group->grads.divide_factor = *(const double *)value;
 }
 
 fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root, double factor)
@@ -286,7 +286,7 @@ fsdp_status fsdp_set_all_reduce_hook(fsdp_module *module, fsdp_all_reduce_hook *
     fsdp_state *state = module->fsdp_state;
     if (!state)
         return no_unit(module, false);
-    state->unit->all_reduce_hook = hook;
-    state->unit->all_reduce_arg = arg;
+    state->param_group->grads.all_reduce_hook = hook;
+    state->param_group->grads.all_reduce_arg = arg;
     return FSDP_OK;
 }

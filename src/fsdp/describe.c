@@ -11,22 +11,22 @@
 
 static void add_controls(const fsdp_state *state, fsdp_unit_info *info)
 {
-    const fsdp_param_group *u = state->unit;
+    const fsdp_param_group *g = state->param_group;
     const fsdp_state *top = fsdp_outermost_unit(state->module)->fsdp_state;
-    info->is_unsharded = u->state == FSDP_UNIT_UNSHARDED;
-    info->is_prefetched = u->state == FSDP_UNIT_GATHERING;
-    info->is_held = u->held;
-    info->backward_prefetch = top->unit->options.backward_prefetch;
-    info->forward_prefetch = top->unit->options.forward_prefetch;
-    info->limit_all_gathers = !top->unit->options.no_limit_all_gathers;
+    info->is_unsharded = g->state == FSDP_STATE_UNSHARDED;
+    info->is_prefetched = g->state == FSDP_STATE_GATHERING;
+    info->is_held = g->held;
+    info->backward_prefetch = top->param_group->context.options.backward_prefetch;
+    info->forward_prefetch = top->param_group->context.options.forward_prefetch;
+    info->limit_all_gathers = !top->param_group->context.options.no_limit_all_gathers;
     info->n_forward_prefetch = state->forward_prefetch.n;
     info->n_backward_prefetch = state->backward_prefetch.n;
-    info->requires_gradient_sync = fsdp_param_group_syncs(state->unit);
-    info->requires_all_reduce = !u->no_all_reduce;
+    info->requires_gradient_sync = fsdp_grad_buffer_syncs(&state->param_group->grads);
+    info->requires_all_reduce = !g->grads.no_all_reduce;
     info->reshard_after_backward = !state->keeps_after_backward;
-    info->unshard_in_backward = !state->unit->no_unshard_in_backward;
+    info->unshard_in_backward = !state->param_group->no_unshard_in_backward;
     info->is_last_backward = !state->not_last_backward;
-    info->gradient_divide_factor = u->divide_factor;
+    info->gradient_divide_factor = g->grads.divide_factor;
 }
 
 fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
@@ -35,28 +35,28 @@ fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
     if (!state)
         return fsdp_error(FSDP_ERR_INVALID, "module '%s' (%s) is no unit", module->name,
                           module->class_name);
-    const fsdp_param_group *u = state->unit;
+    const fsdp_param_group *g = state->param_group;
     *info = (fsdp_unit_info){
         .first_module = state->module,
-        .group = u->group,
-        .replicate_group = u->replicate_group,
-        .mesh = u->options.mesh,
-        .mesh_ndim = u->options.mesh ? fsdp_device_mesh_ndim(u->options.mesh) : 1,
-        .mp_policy = u->options.mp_policy,
-        .reshard_ranks = u->options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER
-                             ? u->options.reshard_ranks
+        .group = g->context.group,
+        .replicate_group = g->context.replicate_group,
+        .mesh = g->context.options.mesh,
+        .mesh_ndim = g->context.options.mesh ? fsdp_device_mesh_ndim(g->context.options.mesh) : 1,
+        .mp_policy = g->context.options.mp_policy,
+        .reshard_ranks = g->context.options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER
+                             ? g->context.options.reshard_ranks
                              : 0,
-        .reshard_after_forward =
-            fsdp_reshards_after_forward(u, fsdp_outermost_unit(state->module) == state->module),
-        .no_shard = u->options.no_shard,
-        .offload = u->options.offload_policy.kind,
-        .n_parameters = u->n_params,
-        .numel = u->logical_numel};
-    if (!u->options.no_shard)
+        .reshard_after_forward = fsdp_param_group_reshards_after_forward(
+            g, fsdp_outermost_unit(state->module) == state->module),
+        .no_shard = g->context.options.no_shard,
+        .offload = g->context.options.offload_policy.kind,
+        .n_parameters = g->n_params,
+        .numel = g->numel};
+    if (!g->context.options.no_shard)
         info->placements[info->mesh_ndim - 1] = (fsdp_placement){FSDP_SHARD, 0};
-    for (size_t i = 0; i < u->n_params; i++) {
-        const fsdp_parameter *p = u->params[i].parameter;
-        info->local_numel += fsdp_tensor_numel(u->params[i].local);
+    for (size_t i = 0; i < g->n_params; i++) {
+        const fsdp_parameter *p = g->params[i].parameter;
+        info->local_numel += fsdp_tensor_numel(g->params[i].local);
         info->frozen_numel += fsdp_parameter_requires_grad(p) ? 0 : fsdp_parameter_numel(p);
     }
     add_controls(state, info);

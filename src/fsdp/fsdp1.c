@@ -99,8 +99,9 @@ static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
     (void)arg;
-    for (size_t i = 1; state && i < state->unit->n_params; i++) {
-        const fsdp_param *first = &state->unit->params[0], *p = &state->unit->params[i];
+    for (size_t i = 1; state && i < state->param_group->n_params; i++) {
+        const fsdp_param *first = &state->param_group->params[0],
+                         *p = &state->param_group->params[i];
         if (fsdp_parameter_requires_grad(p->parameter) !=
             fsdp_parameter_requires_grad(first->parameter))
             return fsdp_error(FSDP_ERR_INVALID,

@@ -1,6 +1,4 @@
 /* fully_shard: which parameters a unit takes. */
-#include <string.h>
-
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 
@@ -136,11 +134,11 @@ typedef struct unit_plan {
     size_t n_modules;
     const fsdp_fully_shard_options *options;
     bool leave_shared;
-    fsdp_named_parameter *own; /* [n_own] names are owned */
-    size_t n_own, cap;
+    fsdp_parameter_list own;
+    size_t cap_own;
 } unit_plan;
 
-static bool is_ignored(const fsdp_fully_shard_options *o, const fsdp_parameter *p)
+bool fsdp_parameter_is_ignored(const fsdp_fully_shard_options *o, const fsdp_parameter *p)
 {
     for (size_t i = 0; i < o->n_ignored_params; i++)
         if (o->ignored_params[i] == p)
@@ -150,8 +148,8 @@ static bool is_ignored(const fsdp_fully_shard_options *o, const fsdp_parameter *
 
 static bool is_taken(const unit_plan *plan, const fsdp_parameter *p)
 {
-    for (size_t i = 0; i < plan->n_own; i++)
-        if (plan->own[i].parameter == p)
+    for (size_t i = 0; i < plan->own.n; i++)
+        if (plan->own.items[i].parameter == p)
             return true;
     return false;
 }
@@ -173,13 +171,13 @@ static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
 }
 
 /* Is a module of this unit among `m` and what is below? */
-static bool has_unit(const fsdp_module *m, const fsdp_param_group *unit)
+static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
 {
     const fsdp_state *state = m->fsdp_state;
-    if (state && state->unit == unit)
+    if (state && state->param_group == param_group)
         return true;
     for (size_t i = 0; i < m->n_children; i++)
-        if (has_unit(m->children[i], unit))
+        if (has_unit(m->children[i], param_group))
             return true;
     return false;
 }
@@ -187,14 +185,15 @@ static bool has_unit(const fsdp_module *m, const fsdp_param_group *unit)
 /* Of two units that know nothing of each other one would read what the other has freed. */
 static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_parameter *item)
 {
-    const fsdp_param_group *owner = item->parameter->owner;
+    const fsdp_param_group *owner =
+        item->parameter->owner ? fsdp_param_of(item->parameter)->group : NULL;
     if (!owner || has_unit(module, owner))
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_INVALID,
         "its parameter '%s' is shared with unit '%s' (%s), which took it: let both be "
         "one unit, or make a unit only of the module around both",
-        item->name, owner->module->name, owner->module->class_name);
+        item->name, owner->context.module->name, owner->context.module->class_name);
 }
 
 /* Of several modules each name begins with its module's. */
@@ -202,12 +201,13 @@ static fsdp_status take(unit_plan *plan, const fsdp_module *module,
                         const fsdp_named_parameter *item)
 {
     const bool one = plan->n_modules == 1;
-    if (!FSDP_GROW(plan->own, plan->cap, plan->n_own + 1))
+    if (!FSDP_GROW(plan->own.items, plan->cap_own, plan->own.n + 1))
         return FSDP_ERR_NOMEM;
     char *name = fsdp_strdup_printf("%s%s%s", one ? "" : module->name, one ? "" : ".", item->name);
     if (!name)
         return FSDP_ERR_NOMEM;
-    plan->own[plan->n_own++] = (fsdp_named_parameter){.name = name, .parameter = item->parameter};
+    plan->own.items[plan->own.n++] =
+        (fsdp_named_parameter){.name = name, .parameter = item->parameter};
     return FSDP_OK;
 }
 
@@ -218,7 +218,7 @@ static fsdp_status take_from(unit_plan *plan, fsdp_module *module)
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < list.n && status == FSDP_OK; i++) {
         const fsdp_parameter *p = list.items[i].parameter;
-        if (is_ignored(plan->options, p) || is_taken(plan, p))
+        if (fsdp_parameter_is_ignored(plan->options, p) || is_taken(plan, p))
             continue;
         status = check_owner(module, &list.items[i]);
         if (status == FSDP_OK && !p->owner && (!plan->leave_shared || is_own(plan, p)))
@@ -228,27 +228,18 @@ static fsdp_status take_from(unit_plan *plan, fsdp_module *module)
     return status;
 }
 
-static void plan_free(unit_plan *plan)
-{
-    for (size_t i = 0; i < plan->n_own; i++) {
-        char *name;
-        memcpy(&name, &plan->own[i].name, sizeof name); /* ours, shown as const */
-        fsdp_free(name);
-    }
-    fsdp_free(plan->own);
-}
-
 static fsdp_status create_unit(const unit_plan *plan, fsdp_group *group, fsdp_device *device)
 {
-    fsdp_param_group *unit;
+    fsdp_param_group *param_group;
     fsdp_fully_shard_options options = *plan->options;
     simplify_reshard(group, &options);
-    FSDP_TRY(fsdp_param_group_create(device, group, &options, plan->own, plan->n_own, &unit));
-    fsdp_status status = fsdp_state_create(plan->modules, plan->n_modules, unit);
+    FSDP_TRY(fsdp_param_group_create(device, group, &options, plan->own.items, plan->own.n,
+                                     &param_group));
+    fsdp_status status = fsdp_state_create(plan->modules, plan->n_modules, param_group);
     if (status == FSDP_OK)
-        fsdp_param_group_adopt(unit);
+        fsdp_param_group_adopt(param_group);
     else
-        fsdp_param_group_destroy(unit);
+        fsdp_param_group_destroy(param_group);
     return status;
 }
 
@@ -267,7 +258,7 @@ static fsdp_status make_unit(unit_plan *plan, fsdp_group *group, fsdp_device *de
     if (status == FSDP_OK)
         status = create_unit(plan, group, device);
     fsdp_error_context(status, "fully_shard of %s", plan->modules[0]->class_name);
-    plan_free(plan);
+    fsdp_parameter_list_free(&plan->own);
     return status;
 }
 

@@ -8,36 +8,37 @@ enum {
     FLAGS_ALIGN = 128
 };
 
-static size_t flag_bytes(const fsdp_param_group *u, const fsdp_grad_parts *all)
+static size_t flag_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
-    return all->group ? (u->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN : 0;
+    return all->group ? (b->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN : 0;
 }
 
 /* As planned, for those of this host, where all ranks are that run. */
-size_t fsdp_grad_parts_bytes(const fsdp_param_group *u, const fsdp_grad_parts *all)
+size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
-    const int ranks = all->group && !u->device->kernels ? fsdp_group_local_world_size(all->group)
-                                                        : fsdp_group_world_size(all->group);
-    return (size_t)ranks * (flag_bytes(u, all) + (size_t)all->numel * sizeof(float));
+    const int ranks = all->group && !b->context->device->kernels
+                          ? fsdp_group_local_world_size(all->group)
+                          : fsdp_group_world_size(all->group);
+    return (size_t)ranks * (flag_bytes(b, all) + (size_t)all->numel * sizeof(float));
 }
 
-unsigned char *fsdp_grad_parts_flags(const fsdp_param_group *u, const fsdp_grad_parts *all,
+unsigned char *fsdp_grad_parts_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all,
                                      int rank)
 {
     unsigned char *base = fsdp_buffer_data(all->buffer);
-    return base && all->group ? base + (size_t)rank * flag_bytes(u, all) : NULL;
+    return base && all->group ? base + (size_t)rank * flag_bytes(b, all) : NULL;
 }
 
-char *fsdp_grad_parts_of_rank(const fsdp_param_group *u, const fsdp_grad_parts *all, int rank)
+char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int rank)
 {
     char *base = fsdp_buffer_data(all->buffer);
-    return base ? base + (size_t)fsdp_group_world_size(all->group) * flag_bytes(u, all) +
+    return base ? base + (size_t)fsdp_group_world_size(all->group) * flag_bytes(b, all) +
                       (size_t)(rank * all->numel) * sizeof(float)
                 : NULL;
 }
 
 /* Of parameter i, as rank r says, and as this one does. */
-static fsdp_status flags_differ(const fsdp_param_group *u, const fsdp_group *group, size_t i, int r,
+static fsdp_status flags_differ(const fsdp_grad_buffer *b, const fsdp_group *group, size_t i, int r,
                                 unsigned char theirs, unsigned char own)
 {
     const int rank = fsdp_group_world_rank(group, r);
@@ -46,42 +47,42 @@ static fsdp_status flags_differ(const fsdp_param_group *u, const fsdp_group *gro
         return fsdp_error(FSDP_ERR_COMM,
                           "ranks diverged: the gradient of '%s' in unit '%s' comes on rank %d as "
                           "number %d of a section, on rank %d as number %d",
-                          u->params[i].name, u->name, rank, theirs, own_rank, own);
+                          b->params[i].name, b->context->name, rank, theirs, own_rank, own);
     return fsdp_error(FSDP_ERR_COMM,
                       "ranks diverged: rank %d has %s gradient of '%s' in unit '%s', rank %d has "
                       "%s",
-                      rank, theirs ? "a" : "no", u->params[i].name, u->name, own_rank,
+                      rank, theirs ? "a" : "no", b->params[i].name, b->context->name, own_rank,
                       theirs ? "none" : "one");
 }
 
-fsdp_status fsdp_grad_parts_compare_flags(const fsdp_param_group *u, const fsdp_grad_parts *all)
+fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
-    const unsigned char *own = fsdp_grad_parts_flags(u, all, fsdp_group_rank(all->group));
+    const unsigned char *own = fsdp_grad_parts_flags(b, all, fsdp_group_rank(all->group));
     for (int r = 0; r < fsdp_group_world_size(all->group); r++) {
-        const unsigned char *flags = fsdp_grad_parts_flags(u, all, r);
-        for (size_t i = 0; i < u->n_params && flags; i++)
+        const unsigned char *flags = fsdp_grad_parts_flags(b, all, r);
+        for (size_t i = 0; i < b->n_params && flags; i++)
             if (flags[i] != own[i])
                 return fsdp_group_fail(all->group,
-                                       flags_differ(u, all->group, i, r, flags[i], own[i]));
+                                       flags_differ(b, all->group, i, r, flags[i], own[i]));
     }
     return FSDP_OK;
 }
 
-void fsdp_grad_parts_sum(const fsdp_param_group *u, const fsdp_grad_parts *all, int64_t offset,
+void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *all, int64_t offset,
                          const fsdp_slice *slice, fsdp_tensor *rows, float scale)
 {
-    const fsdp_kernels *k = u->device->kernels;
+    const fsdp_kernels *k = b->context->device->kernels;
     float *to = fsdp_tensor_ptr(rows);
     if (!k || !fsdp_tensor_numel(rows))
         return;
-    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", u->name);
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", b->context->name);
     const int ranks = fsdp_group_world_size(all->group);
     for (int64_t i = 0; i < slice->runs; i++) {
         const int64_t first = offset + slice->first + i * slice->stride;
         for (int r = 0; r < ranks; r++)
-            u->sources[r] = fsdp_grad_parts_of_rank(u, all, r) + (size_t)first * sizeof(float);
-        k->tree_sum(u->device->context, to + i * slice->length, u->sources, ranks, FSDP_DTYPE_F32,
-                    slice->length, scale);
+            b->sources[r] = fsdp_grad_parts_of_rank(b, all, r) + (size_t)first * sizeof(float);
+        k->tree_sum(b->context->device->context, to + i * slice->length, b->sources, ranks,
+                    FSDP_DTYPE_F32, slice->length, scale);
     }
     fsdp_trace_end();
 }

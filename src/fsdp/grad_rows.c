@@ -15,15 +15,15 @@ static int64_t width_of(const fsdp_param *p)
     return p->parameter->shape[1];
 }
 
-/* Of the list of ids, before the table. */
+/* Elements of the list of ids, which comes before the table. */
 static int64_t list_numel(const fsdp_param *p)
 {
-    return fsdp_param_group_aligned(1 + p->table.most);
+    return fsdp_aligned_numel(1 + p->grad.table.most);
 }
 
-int64_t fsdp_grad_rows_slot_numel(const fsdp_param *p)
+int64_t fsdp_grad_rows_numel(const fsdp_param *p)
 {
-    return list_numel(p) + fsdp_param_group_aligned((1 + p->table.most) * width_of(p));
+    return list_numel(p) + fsdp_aligned_numel((1 + p->grad.table.most) * width_of(p));
 }
 
 /* --- which have one --- */
@@ -32,8 +32,8 @@ int64_t fsdp_grad_rows_slot_numel(const fsdp_param *p)
 static bool may_have_table(const fsdp_param *p)
 {
     const fsdp_grad_sink *sink = &p->parameter->sink;
-    return sink->looked_up && !sink->read_whole && p->parameter->ndim == 2 && p->dim == 0 &&
-           fsdp_parameter_requires_grad(p->parameter);
+    return sink->looked_up && !sink->read_whole && p->parameter->ndim == 2 &&
+           p->owner.shard.dim == 0 && fsdp_parameter_requires_grad(p->parameter);
 }
 
 static int64_t length_for(const fsdp_param *p, int64_t rows)
@@ -41,28 +41,28 @@ static int64_t length_for(const fsdp_param *p, int64_t rows)
     int64_t most = LEAST_ROWS;
     while (most < rows)
         most *= 2;
-    return (1 + most) * (1 + width_of(p)) < fsdp_parameter_numel(p->parameter) / 2 ? most : 0;
+    return (1 + most) * (1 + width_of(p)) < fsdp_param_numel(p) / 2 ? most : 0;
 }
 
-static fsdp_status choose_lengths(fsdp_param_group *u, int64_t *lookups)
+static fsdp_status choose_lengths(fsdp_grad_buffer *b, int64_t *lookups)
 {
     bool any = false;
-    for (size_t i = 0; i < u->n_params; i++) {
-        const fsdp_param *p = &u->params[i];
+    for (size_t i = 0; i < b->n_params; i++) {
+        const fsdp_param *p = &b->params[i];
         lookups[i] = may_have_table(p) ? p->parameter->sink.lookups : -1;
         any |= lookups[i] >= 0;
     }
     if (!any)
         return FSDP_OK;
-    /* Of all replicas, too: what pools hold is the same on all ranks. */
-    fsdp_group *const groups[] = {u->group, u->replicate_group};
+    /* Over all replicas, too: what pools hold is the same on all ranks. */
+    fsdp_group *const groups[] = {b->context->group, b->context->replicate_group};
     for (size_t i = 0; i < FSDP_LENGTH(groups); i++)
         if (groups[i])
             FSDP_TRY(
-                fsdp_all_reduce(groups[i], lookups, u->n_params, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
-    for (size_t i = 0; i < u->n_params; i++)
+                fsdp_all_reduce(groups[i], lookups, b->n_params, FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
+    for (size_t i = 0; i < b->n_params; i++)
         if (lookups[i] >= 0)
-            u->params[i].table.most = length_for(&u->params[i], lookups[i]);
+            b->params[i].grad.table.most = length_for(&b->params[i], lookups[i]);
     return FSDP_OK;
 }
 
@@ -72,57 +72,57 @@ static void forget(fsdp_grad_sink *sink)
     sink->lookups = 0;
 }
 
-fsdp_status fsdp_grad_rows_plan(fsdp_param_group *u)
+fsdp_status fsdp_grad_rows_plan(fsdp_grad_buffer *b)
 {
-    int64_t *lookups = fsdp_calloc(u->n_params, sizeof *lookups);
+    int64_t *lookups = fsdp_calloc(b->n_params, sizeof *lookups);
     if (!lookups)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = choose_lengths(u, lookups);
+    fsdp_status status = choose_lengths(b, lookups);
     fsdp_free(lookups);
-    for (size_t i = 0; i < u->n_params; i++) {
-        u->params[i].table.is_over = false;
-        forget(&u->params[i].parameter->sink);
+    for (size_t i = 0; i < b->n_params; i++) {
+        b->params[i].grad.table.is_over = false;
+        forget(&b->params[i].parameter->sink);
     }
     return status;
 }
 
-void fsdp_grad_rows_forget(fsdp_param_group *u)
+void fsdp_grad_rows_forget(fsdp_grad_buffer *b)
 {
-    for (size_t i = 0; i < u->n_params; i++) {
-        u->params[i].table.is_over = true;
-        forget(&u->params[i].parameter->sink);
+    for (size_t i = 0; i < b->n_params; i++) {
+        b->params[i].grad.table.is_over = true;
+        forget(&b->params[i].parameter->sink);
     }
 }
 
 bool fsdp_grad_rows_are_foreseen(const fsdp_param *p)
 {
-    return !p->table.is_over && !p->parameter->sink.looked_up;
+    return !p->grad.table.is_over && !p->parameter->sink.looked_up;
 }
 
-/* --- of one slot --- */
+/* --- in one buffer --- */
 
-fsdp_status fsdp_grad_rows_open(const fsdp_param_group *u, fsdp_param *p)
+fsdp_status fsdp_grad_rows_open(const fsdp_grad_buffer *b, fsdp_param *p)
 {
-    fsdp_row_table *t = &p->table;
+    fsdp_row_table *t = &p->grad.table;
     if (!t->most)
         return FSDP_OK;
     const int64_t shape[] = {1 + t->most, width_of(p)};
-    FSDP_TRY(fsdp_tensor_over(u->slot_storage, FSDP_DTYPE_F32, 2, shape,
-                              p->grad_slot->offset + list_numel(p), &t->rows));
+    FSDP_TRY(fsdp_tensor_over(b->storage, FSDP_DTYPE_F32, 2, shape,
+                              p->grad.whole->offset + list_numel(p), &t->rows));
     t->ids = fsdp_calloc((size_t)t->most, sizeof *t->ids);
     if (t->ids && !t->place)
         t->place = fsdp_calloc((size_t)p->parameter->shape[0], sizeof *t->place);
     if (!t->ids || !t->place)
         return FSDP_ERR_NOMEM;
-    if (u->device->kernels)
-        u->device->kernels->fill(u->device->context, fsdp_tensor_ptr(t->rows), FSDP_DTYPE_F32, 0.0,
-                                 width_of(p));
+    if (b->context->device->kernels)
+        b->context->device->kernels->fill(b->context->device->context, fsdp_tensor_ptr(t->rows),
+                                          FSDP_DTYPE_F32, 0.0, width_of(p));
     return FSDP_OK;
 }
 
 void fsdp_grad_rows_close(fsdp_param *p)
 {
-    fsdp_row_table *t = &p->table;
+    fsdp_row_table *t = &p->grad.table;
     for (int64_t i = 0; i < t->n; i++)
         t->place[t->ids[i]] = 0;
     fsdp_tensor_release(t->rows);
@@ -133,8 +133,8 @@ void fsdp_grad_rows_close(fsdp_param *p)
 void fsdp_grad_rows_fini(fsdp_param *p)
 {
     fsdp_grad_rows_close(p);
-    fsdp_free(p->table.place);
-    p->table.place = NULL;
+    fsdp_free(p->grad.table.place);
+    p->grad.table.place = NULL;
 }
 
 /* The row of an id, a new one if it has none. */
@@ -148,49 +148,51 @@ static int32_t row_of(fsdp_row_table *t, int32_t id)
     return t->place[id];
 }
 
-fsdp_status fsdp_grad_rows_take(const fsdp_param_group *u, fsdp_param *p, const int32_t *ids,
+fsdp_status fsdp_grad_rows_take(const fsdp_grad_buffer *b, fsdp_param *p, const int32_t *ids,
                                 int64_t n, int32_t padding_idx, fsdp_grad_rows *out)
 {
-    fsdp_row_table *t = &p->table;
+    fsdp_row_table *t = &p->grad.table;
     const int64_t before = t->n, width = width_of(p);
     int32_t *index = fsdp_calloc((size_t)n, sizeof *index);
     if (!index)
         return FSDP_ERR_NOMEM;
     for (int64_t i = 0; i < n; i++)
         index[i] = ids[i] == padding_idx ? 0 : row_of(t, ids[i]);
-    if (u->device->kernels && t->n > before)
-        u->device->kernels->fill(u->device->context,
-                                 (float *)fsdp_tensor_ptr(t->rows) + (1 + before) * width,
-                                 FSDP_DTYPE_F32, 0.0, (t->n - before) * width);
+    if (b->context->device->kernels && t->n > before)
+        b->context->device->kernels->fill(b->context->device->context,
+                                          (float *)fsdp_tensor_ptr(t->rows) + (1 + before) * width,
+                                          FSDP_DTYPE_F32, 0.0, (t->n - before) * width);
     *out = (fsdp_grad_rows){.table = t->rows, .index = index, .unused_row = 0};
     return FSDP_OK;
 }
 
-void fsdp_grad_rows_spread(const fsdp_param_group *u, const fsdp_param *p, const float *place,
+void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const float *place,
                            const fsdp_tensor *whole)
 {
     const int64_t width = width_of(p);
-    u->device->kernels->scatter_rows(u->device->context, fsdp_tensor_ptr(whole),
-                                     p->parameter->shape[0], place + list_numel(p) + width,
-                                     p->table.ids, p->table.n, (size_t)width * sizeof(float));
+    b->context->device->kernels->scatter_rows(b->context->device->context, fsdp_tensor_ptr(whole),
+                                              p->parameter->shape[0], place + list_numel(p) + width,
+                                              p->grad.table.ids, p->grad.table.n,
+                                              (size_t)width * sizeof(float));
 }
 
 /* --- over the ranks --- */
 
-static float *place_of_rank(const fsdp_param_group *u, const fsdp_grad_parts *slots,
+static float *place_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                             const fsdp_param *p, int rank)
 {
-    return (float *)(void *)fsdp_grad_parts_of_rank(u, slots, rank) + p->grad_slot->offset;
+    return (float *)(void *)fsdp_grad_parts_of_rank(b, parts, rank) + p->grad.whole->offset;
 }
 
-void fsdp_grad_rows_publish(const fsdp_param_group *u, const fsdp_grad_parts *slots,
-                            const fsdp_param *p)
+void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
+                         const fsdp_param *p)
 {
-    const fsdp_row_table *t = &p->table;
+    const fsdp_row_table *t = &p->grad.table;
     const int32_t n = (int32_t)t->n;
-    int32_t *list = (int32_t *)(void *)place_of_rank(u, slots, p, fsdp_group_rank(u->group));
-    fsdp_device_from_host(u->device, list, &n, sizeof n);
-    fsdp_device_from_host(u->device, list + 1, t->ids, (size_t)n * sizeof *t->ids);
+    int32_t *list =
+        (int32_t *)(void *)place_of_rank(b, parts, p, fsdp_group_rank(b->context->group));
+    fsdp_device_from_host(b->context->device, list, &n, sizeof n);
+    fsdp_device_from_host(b->context->device, list + 1, t->ids, (size_t)n * sizeof *t->ids);
 }
 
 /* The rows that ranks have of those this rank sums. */
@@ -200,16 +202,16 @@ typedef struct own_rows {
     int32_t *place; /* [ranks, n]: in each rank's table, 0: not there */
 } own_rows;
 
-static void find_own(const fsdp_param_group *u, const fsdp_grad_parts *slots, const fsdp_param *p,
+static void find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,
                      const own_rows *own)
 {
     for (int r = 0; r < own->ranks; r++) {
-        const bool is_self = r == fsdp_group_rank(u->group);
-        const int32_t *list = (const int32_t *)(void *)place_of_rank(u, slots, p, r);
-        const int32_t *ids = is_self ? p->table.ids : list + 1;
-        const int64_t n = is_self ? p->table.n : list[0];
+        const bool is_self = r == fsdp_group_rank(b->context->group);
+        const int32_t *list = (const int32_t *)(void *)place_of_rank(b, parts, p, r);
+        const int32_t *ids = is_self ? p->grad.table.ids : list + 1;
+        const int64_t n = is_self ? p->grad.table.n : list[0];
         FSDP_ASSERT(n >= 0);
-        FSDP_ASSERT(n <= p->table.most);
+        FSDP_ASSERT(n <= p->grad.table.most);
         for (int64_t i = 0; i < n; i++) {
             const int64_t row = ids[i] - own->first;
             if (row >= 0 && row < own->n)
@@ -218,40 +220,40 @@ static void find_own(const fsdp_param_group *u, const fsdp_grad_parts *slots, co
     }
 }
 
-static void sum_row(const fsdp_param_group *u, const fsdp_grad_parts *slots, const fsdp_param *p,
+static void sum_row(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,
                     const own_rows *own, int64_t row, float *to, float scale)
 {
     const int64_t width = width_of(p);
     int32_t any = 0;
     for (int r = 0; r < own->ranks; r++) {
         const int32_t place = own->place[r * own->n + row];
-        u->sources[r] = place_of_rank(u, slots, p, r) + list_numel(p) + place * width;
+        b->sources[r] = place_of_rank(b, parts, p, r) + list_numel(p) + place * width;
         any |= place;
     }
     if (any)
-        u->device->kernels->tree_sum(u->device->context, to + row * width, u->sources, own->ranks,
-                                     FSDP_DTYPE_F32, width, scale);
+        b->context->device->kernels->tree_sum(b->context->device->context, to + row * width,
+                                              b->sources, own->ranks, FSDP_DTYPE_F32, width, scale);
 }
 
-fsdp_status fsdp_grad_rows_sum(const fsdp_param_group *u, const fsdp_grad_parts *slots,
+fsdp_status fsdp_grad_rows_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                const fsdp_param *p, const fsdp_tensor *rows, float scale)
 {
     const int64_t width = width_of(p);
     own_rows own = {.first = p->slice.first / width,
                     .n = fsdp_tensor_numel(rows) / width,
-                    .ranks = fsdp_group_world_size(slots->group)};
-    const fsdp_kernels *k = u->device->kernels;
+                    .ranks = fsdp_group_world_size(parts->group)};
+    const fsdp_kernels *k = b->context->device->kernels;
     if (!k || !own.n)
         return FSDP_OK;
     own.place = fsdp_calloc((size_t)(own.ranks * own.n), sizeof *own.place);
     if (!own.place)
         return FSDP_ERR_NOMEM;
-    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", u->name);
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "sum over ranks", b->context->name);
     float *to = fsdp_tensor_ptr(rows);
-    k->fill(u->device->context, to, FSDP_DTYPE_F32, 0.0, own.n * width);
-    find_own(u, slots, p, &own);
+    k->fill(b->context->device->context, to, FSDP_DTYPE_F32, 0.0, own.n * width);
+    find_own(b, parts, p, &own);
     for (int64_t row = 0; row < own.n; row++)
-        sum_row(u, slots, p, &own, row, to, scale);
+        sum_row(b, parts, p, &own, row, to, scale);
     fsdp_trace_end();
     fsdp_free(own.place);
     return FSDP_OK;

@@ -22,7 +22,7 @@ static fsdp_status cast_all(fsdp_scope *s, fsdp_args *args, fsdp_dtype dtype)
 
 fsdp_status fsdp_state_cast_inputs(const fsdp_state *state, fsdp_scope *s, fsdp_args *in)
 {
-    const fsdp_mp_policy *mp = &state->unit->options.mp_policy;
+    const fsdp_mp_policy *mp = &state->param_group->context.options.mp_policy;
     const bool is_root = state->owns_context;
     if (is_root)
         s->run->buffer_dtype = mp->buffer_dtype;
@@ -33,7 +33,7 @@ fsdp_status fsdp_state_cast_inputs(const fsdp_state *state, fsdp_scope *s, fsdp_
 
 fsdp_status fsdp_state_cast_outputs(const fsdp_state *state, fsdp_scope *s, fsdp_args *out)
 {
-    const fsdp_mp_policy *mp = &state->unit->options.mp_policy;
+    const fsdp_mp_policy *mp = &state->param_group->context.options.mp_policy;
     return mp->set_output_dtype ? cast_all(s, out, mp->output_dtype) : FSDP_OK;
 }
 

@@ -404,7 +404,7 @@ static fsdp_status give_memory(const fsdp_named_sharding *s, fsdp_parameter *p, 
     fsdp_tensor *data;
     FSDP_TRY(fsdp_tensor_create(device, s->param_dtype, fsdp_parameter_ndim(p),
                                 fsdp_parameter_shape(p), FSDP_TAG_PARAM, &data));
-    fsdp_parameter_set_tensors(p, data, data, 0, fsdp_parameter_shape(p)[0], NULL);
+    fsdp_parameter_set_tensors(p, data, data);
     fsdp_tensor_release(data);
     return FSDP_OK;
 }

@@ -13,7 +13,7 @@ static fsdp_status observe(const char *path, fsdp_module *m, void *arg)
     (void)path;
     fsdp_state *state = m->fsdp_state;
     if (state)
-        state->unit->observer = ((const observing *)arg)->observer;
+        state->param_group->context.observer = ((const observing *)arg)->observer;
     return FSDP_OK;
 }
 

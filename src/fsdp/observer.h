@@ -1,14 +1,14 @@
-/* Who listens to what units do with their memory, in program order: the plan of a run
- * (src/plan/plan.c). Units never ask it anything. */
+/* An observer of what units do with their memory, in program order: the memory plan of a run
+ * (src/plan/plan.c). It changes nothing. */
 #pragma once
 #include <fsdp/fsdp.h>
 
 typedef enum fsdp_unit_event {
-    FSDP_UNIT_GATHER,  /* own rows are written: the all-gather is under way. Not told where the
-                          master itself is read, since nothing is written then */
+    FSDP_UNIT_GATHER,  /* Own rows are written: the all-gather is under way. Not reported where the
+                          master itself is read, since nothing is written then. */
     FSDP_UNIT_UNSHARD, /* it has arrived; bytes of the all-gather, 0 where none is needed */
     FSDP_UNIT_RESHARD,
-    FSDP_UNIT_PUBLISH,    /* a section of its gradients, or all, is handed to the peers */
+    FSDP_UNIT_POST,       /* a section of its gradients, or all, is handed to the peers */
     FSDP_UNIT_REDUCE,     /* own rows of the oldest of these are summed; bytes of the
                              reduce-scatter, 0 without peers */
     FSDP_UNIT_ALL_REDUCE, /* and over replicas, where there are some */
@@ -20,5 +20,5 @@ typedef struct fsdp_unit_observer {
     void *self;
 } fsdp_unit_observer;
 
-/* Every unit of `root` tells `observer` (borrowed) from now on; NULL: nobody. */
+/* Every unit of `root` reports to `observer` (borrowed) from now on; NULL: to none. */
 void fsdp_observe_units(fsdp_module *root, const fsdp_unit_observer *observer);

@@ -3,11 +3,12 @@
 
 /* --- the queue --- */
 
-static size_t count_ahead(const fsdp_context *c)
+static size_t count_ahead(const fsdp_state_context *c)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->n_states; i++)
-        n += c->states[i]->unit->state == FSDP_UNIT_GATHERING && !c->states[i]->unit->requested;
+        n += c->states[i]->param_group->state == FSDP_STATE_GATHERING &&
+             !c->states[i]->param_group->requested;
     return n;
 }
 
@@ -20,29 +21,29 @@ static void remove_from(fsdp_state_list *list, const fsdp_state *state)
     list->n = kept;
 }
 
-static fsdp_status take_from_queue(fsdp_context *c)
+static fsdp_status take_from_queue(fsdp_state_context *c)
 {
     while (c->queue.n && (c->options.no_limit_all_gathers || count_ahead(c) < FSDP_MAX_AHEAD)) {
         fsdp_state *state = c->queue.items[0];
         remove_from(&c->queue, state);
-        FSDP_TRY(fsdp_param_group_prefetch(state->unit));
+        FSDP_TRY(fsdp_param_group_prefetch(state->param_group));
     }
     return FSDP_OK;
 }
 
-static fsdp_status enqueue(fsdp_context *c, fsdp_state *state)
+static fsdp_status enqueue(fsdp_state_context *c, fsdp_state *state)
 {
     if (state->context != c)
         return fsdp_error(FSDP_ERR_STATE, "unit '%s' is prefetched by one of another tree of units",
-                          state->unit->name);
+                          state->param_group->context.name);
     remove_from(&c->queue, state);
-    return state->unit->state == FSDP_UNIT_SHARDED ? fsdp_state_list_add(&c->queue, state)
-                                                   : FSDP_OK;
+    return state->param_group->state == FSDP_STATE_SHARDED ? fsdp_state_list_add(&c->queue, state)
+                                                           : FSDP_OK;
 }
 
 /* --- forward --- */
 
-void fsdp_prefetch_begin_forward(fsdp_context *c)
+void fsdp_prefetch_begin_forward(fsdp_state_context *c)
 {
     fsdp_state_list swap = c->last_order;
     c->last_order = c->order;
@@ -52,7 +53,7 @@ void fsdp_prefetch_begin_forward(fsdp_context *c)
 
 fsdp_status fsdp_prefetch_check_order(fsdp_state *state)
 {
-    fsdp_context *c = state->context;
+    fsdp_state_context *c = state->context;
     if (c->options.forward_prefetch != FSDP_FORWARD_STRICT)
         return FSDP_OK;
     size_t i = c->n_entered++;
@@ -65,11 +66,11 @@ fsdp_status fsdp_prefetch_check_order(fsdp_state *state)
         FSDP_ERR_STATE,
         "forward_prefetch: unit '%s' is number %zu that this iteration enters, in the "
         "first iteration it was %s%s%s",
-        state->unit->name, i + 1, first ? "unit '" : "none", first ? first->unit->name : "",
-        first ? "'" : "");
+        state->param_group->context.name, i + 1, first ? "unit '" : "none",
+        first ? first->param_group->context.name : "", first ? "'" : "");
 }
 
-fsdp_status fsdp_prefetch_end_iteration(fsdp_context *c)
+fsdp_status fsdp_prefetch_end_iteration(fsdp_state_context *c)
 {
     if (c->options.forward_prefetch != FSDP_FORWARD_STRICT)
         return FSDP_OK;
@@ -79,13 +80,13 @@ fsdp_status fsdp_prefetch_end_iteration(fsdp_context *c)
         return fsdp_error(FSDP_ERR_STATE,
                           "forward_prefetch: unit '%s' was not entered in this iteration, in the "
                           "first one it was number %zu",
-                          c->first_iteration.items[n]->unit->name, n + 1);
+                          c->first_iteration.items[n]->param_group->context.name, n + 1);
     c->first_iteration_ended = true;
     return FSDP_OK;
 }
 
 /* What followed the unit last time, if all was as last time so far. */
-static fsdp_state *next_in_forward(const fsdp_context *c, const fsdp_state *state)
+static fsdp_state *next_in_forward(const fsdp_state_context *c, const fsdp_state *state)
 {
     size_t i = c->order.n - 1;
     bool as_last_time = i + 1 < c->last_order.n && c->last_order.items[i] == state;
@@ -96,7 +97,7 @@ static fsdp_state *next_in_forward(const fsdp_context *c, const fsdp_state *stat
 
 fsdp_status fsdp_prefetch_in_forward(fsdp_state *state)
 {
-    fsdp_context *c = state->context;
+    fsdp_state_context *c = state->context;
     FSDP_TRY(fsdp_state_list_add(&c->order, state));
     remove_from(&c->queue, state);
     for (size_t i = 0; i < state->forward_prefetch.n; i++)
@@ -111,7 +112,7 @@ fsdp_status fsdp_prefetch_in_forward(fsdp_state *state)
 
 /* What backward needs after `state`: what was left just before it in forward. The second round is
  * for an earlier forward of the same tape. */
-static fsdp_state *next_in_backward(fsdp_context *c, const fsdp_state *state)
+static fsdp_state *next_in_backward(fsdp_state_context *c, const fsdp_state *state)
 {
     for (int round = 0; round < 2; round++) {
         for (size_t i = c->cursor; i-- > 0;) {
@@ -125,7 +126,7 @@ static fsdp_state *next_in_backward(fsdp_context *c, const fsdp_state *state)
     return NULL;
 }
 
-static fsdp_status enqueue_for_backward(fsdp_context *c, fsdp_state *state)
+static fsdp_status enqueue_for_backward(fsdp_state_context *c, fsdp_state *state)
 {
     return state->hooks.reached && fsdp_state_unshards_in_backward(state) ? enqueue(c, state)
                                                                           : FSDP_OK;
@@ -133,7 +134,7 @@ static fsdp_status enqueue_for_backward(fsdp_context *c, fsdp_state *state)
 
 fsdp_status fsdp_prefetch_in_backward(fsdp_state *state)
 {
-    fsdp_context *c = state->context;
+    fsdp_state_context *c = state->context;
     fsdp_state *next = next_in_backward(c, state);
     remove_from(&c->queue, state);
     for (size_t i = 0; i < state->backward_prefetch.n; i++)
@@ -158,15 +159,16 @@ fsdp_status fsdp_prefetch_after_backward(fsdp_state *state)
 
 /* --- the end --- */
 
-void fsdp_prefetch_drop(fsdp_context *c)
+void fsdp_prefetch_drop(fsdp_state_context *c)
 {
     c->queue.n = 0;
     for (size_t i = 0; i < c->n_states; i++)
-        if (c->states[i]->unit->state == FSDP_UNIT_GATHERING && !c->states[i]->unit->requested)
-            fsdp_param_group_reshard(c->states[i]->unit);
+        if (c->states[i]->param_group->state == FSDP_STATE_GATHERING &&
+            !c->states[i]->param_group->requested)
+            fsdp_param_group_reshard(c->states[i]->param_group);
 }
 
-void fsdp_prefetch_cancel(fsdp_context *c)
+void fsdp_prefetch_cancel(fsdp_state_context *c)
 {
     fsdp_prefetch_drop(c);
     c->n_entered = 0;

@@ -1,38 +1,38 @@
 /* Hooks around a unit's forward and backward. See Note [Order of a step] in state.h. */
 #include "src/base/alloc.h"
+#include "src/fsdp/grad_reduce.h"
 #include "src/fsdp/grad_rows.h"
 #include "src/fsdp/prefetch.h"
-#include "src/fsdp/slot.h"
 
 /* --- forward --- */
 
 static void at(const fsdp_state *state, const char *call)
 {
-    fsdp_param_group_at(state->unit, call);
+    fsdp_param_context_set_location(&state->param_group->context, call);
 }
 
 static void at_no_unit(const fsdp_state *state)
 {
-    fsdp_param_group_at(state->unit, NULL);
+    fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* A step that has no backward before it: what was left of the one before is dropped, if that did
- * not end. Of gradients that add up without being communicated no one knows where a step begins,
- * unless it was said how many micro-steps it has. A micro-step of several backwards is not over
- * before its last one. */
-static void begin_step(fsdp_context *c, const fsdp_scope_options *o)
+/* A step begins: what the one before has left is dropped, if that did not end. Gradients that add
+ * up without being communicated are dropped only if the step's number of micro-steps is known;
+ * otherwise it is not known where a step begins. A micro-step of several backwards ends with its
+ * last one. */
+static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
     for (size_t i = 0; i < c->n_states && !c->to_flush; i++) {
-        fsdp_param_group_drop_sums(c->states[i]->unit);
+        fsdp_grad_buffer_drop_sums(&c->states[i]->param_group->grads);
         if (o->n_micro_steps > 1)
-            fsdp_param_group_drop_gradients(c->states[i]->unit);
+            fsdp_grad_buffer_drop(&c->states[i]->param_group->grads);
     }
 }
 
-/* What is left of a step whose earlier micro-steps were dropped would be a gradient all the same,
- * of a part of the batch. */
-static fsdp_status check_step(const fsdp_context *c, int micro_step)
+/* The rest of a step whose earlier micro-steps were dropped would give a gradient of a part of the
+ * batch. */
+static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
 {
     if (!c->lost_sums || micro_step == 0)
         return FSDP_OK;
@@ -42,24 +42,24 @@ static fsdp_status check_step(const fsdp_context *c, int micro_step)
                       micro_step);
 }
 
-/* The outermost unit of a forward begins it: what the whole step shares is taken from the scope. A
- * forward without gradients, between a forward and its backward, leaves the step alone. */
+/* The outermost unit begins a forward and takes from the scope what the whole step shares. A
+ * forward without gradients, between a forward and its backward, does not change the step. */
 static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 {
-    fsdp_context *c = state->context;
+    fsdp_state_context *c = state->context;
     const fsdp_scope_options *o = fsdp_scope_get_options(s);
     if (fsdp_scope_has_backward(s))
         FSDP_TRY(check_step(c, o->micro_step));
     for (size_t i = 0; i < c->n_states; i++) {
-        c->states[i]->unit->step = o->step + 1; /* in messages, as people count */
-        if (!c->to_flush) /* what a backward will still read stays where it is */
-            FSDP_TRY(fsdp_param_group_settle(c->states[i]->unit));
+        c->states[i]->param_group->context.step = o->step + 1; /* In messages, counted from 1. */
+        if (!c->to_flush) /* A backward will still read the parameters. */
+            FSDP_TRY(fsdp_param_group_apply_pending_dtypes(c->states[i]->param_group));
     }
     if (fsdp_scope_has_backward(s)) {
         if (o->micro_step == 0)
             begin_step(c, o);
         c->micro_step = o->micro_step;
-        c->pools.last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
+        c->comm.last_micro_step = o->micro_step + 1 >= o->n_micro_steps;
         c->to_flush = true;
     }
     fsdp_prefetch_begin_forward(c);
@@ -68,12 +68,12 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 
 static fsdp_status unshard(fsdp_state *state)
 {
-    state->unit->requested = false;
-    return fsdp_param_group_unshard(state->unit);
+    state->param_group->requested = false;
+    return fsdp_param_group_unshard(state->param_group);
 }
 
-/* The second time, within backward, whose order is known already. A call that is hidden again will
- * run a third time. */
+/* The second run, within backward, whose order is known already. A call that is hidden again runs a
+ * third time. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
     if (s->run->tape && state->hidden_calls)
@@ -84,8 +84,8 @@ static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 
 static void post_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
-    if (!s->run->tape && !state->unit->held)
-        fsdp_param_group_reshard(state->unit);
+    if (!s->run->tape && !state->param_group->held)
+        fsdp_param_group_reshard(state->param_group);
 }
 
 static bool any_to_run(const fsdp_state *state)
@@ -102,10 +102,11 @@ static void set_to_run(fsdp_state *state, bool on)
         state->members[i].to_run = on;
 }
 
-/* Before the context is made: its pools lie where the units do. */
+/* Checked before the context is made: its pools are on the units' device. */
 static fsdp_status check_device(const fsdp_state *state, const fsdp_scope *s)
 {
-    if (!fsdp_device_is_meta(state->unit->device) || fsdp_device_is_meta(s->run->device))
+    if (!fsdp_device_is_meta(state->param_group->context.device) ||
+        fsdp_device_is_meta(s->run->device))
         return FSDP_OK;
     return fsdp_module_meta_error(state->module);
 }
@@ -114,8 +115,8 @@ static fsdp_status unshard_for_forward(fsdp_state *state, fsdp_scope *s)
 {
     FSDP_TRY(check_device(state, s));
     if (!state->context)
-        FSDP_TRY(fsdp_context_create(state->module));
-    fsdp_context *c = state->context;
+        FSDP_TRY(fsdp_state_context_create(state->module));
+    fsdp_state_context *c = state->context;
     if (s->run->recomputing)
         return pre_recomputation(state, s);
     if (c->depth == 0)
@@ -147,50 +148,37 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-bool fsdp_reshards_after_forward(const fsdp_param_group *unit, bool is_root)
-{
-    switch (unit->options.reshard_after_forward) {
-    case FSDP_RESHARD_TRUE:
-    case FSDP_RESHARD_TO_SMALLER:
-        return true;
-    case FSDP_RESHARD_FALSE:
-        return false;
-    case FSDP_RESHARD_DEFAULT:
-        break;
-    }
-    return !is_root; /* the root's backward comes first */
-}
-
-/* A unit kept for a backward that does not come. */
-static void reshard_all(fsdp_context *c, bool also_kept)
+/* Units may be kept for a backward that does not come. */
+static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
     for (size_t i = 0; i < c->n_states; i++) {
         fsdp_state *state = c->states[i];
-        bool kept = state->unit->requested || state->keeps_after_backward;
-        if (state->unit->held || (kept && !also_kept))
+        bool kept = state->param_group->requested || state->keeps_after_backward;
+        if (state->param_group->held || (kept && !also_kept))
             continue;
-        fsdp_param_group_reshard(state->unit);
+        fsdp_param_group_reshard(state->param_group);
     }
 }
 
 static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
 {
-    fsdp_context *c = state->context;
-    fsdp_param_group *u = state->unit;
-    if (!u->held && (!has_backward || fsdp_reshards_after_forward(u, state->owns_context))) {
-        if (has_backward && u->options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER)
-            fsdp_param_group_hide(u);
+    fsdp_state_context *c = state->context;
+    fsdp_param_group *g = state->param_group;
+    if (!g->held &&
+        (!has_backward || fsdp_param_group_reshards_after_forward(g, state->owns_context))) {
+        if (has_backward && g->context.options.reshard_after_forward == FSDP_RESHARD_TO_SMALLER)
+            fsdp_param_group_hide(g);
         else
-            fsdp_param_group_reshard(u);
+            fsdp_param_group_reshard(g);
     }
     FSDP_TRY(fsdp_state_list_add(&c->left, state));
     c->cursor = c->left.n;
     return FSDP_OK;
 }
 
-/* Units of which some module did not run are left now. */
-static fsdp_status end_forward(fsdp_context *c, bool has_backward)
+/* Units that still wait for one of their modules are left now. */
+static fsdp_status end_forward(fsdp_state_context *c, bool has_backward)
 {
     fsdp_prefetch_drop(c);
     for (size_t i = 0; i < c->n_states; i++) {
@@ -206,7 +194,7 @@ static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 {
     fsdp_member *member = self;
     fsdp_state *state = member->state;
-    fsdp_context *c = state->context;
+    fsdp_state_context *c = state->context;
     FSDP_TRY(fsdp_state_cast_outputs(state, s, out));
     if (s->run->recomputing) {
         post_recomputation(state, s);
@@ -226,29 +214,12 @@ static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 
 /* --- backward --- */
 
-/* What runs again in backward reads its parameters there. */
-static bool runs_again(const fsdp_module *m)
-{
-    bool again = m->checkpointed;
-    for (int i = 0; i < fsdp_module_n_children(m) && !again; i++)
-        again = runs_again(fsdp_module_child(m, i));
-    return again;
-}
-
-bool fsdp_state_unshards_in_backward(const fsdp_state *state)
-{
-    bool unshards = !state->unit->no_unshard_in_backward;
-    for (size_t i = 0; i < state->n_members && !unshards; i++)
-        unshards = runs_again(state->members[i].module);
-    return unshards;
-}
-
 static fsdp_status pre_backward(void *self)
 {
     fsdp_state *state = self;
-    fsdp_context *c = state->context;
+    fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
-    c->to_flush = true; /* a second tape's, maybe, after the first was flushed */
+    c->to_flush = true; /* It may be a second tape's, after the first was flushed. */
     at(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
         FSDP_TRY(unshard(state));
@@ -257,12 +228,12 @@ static fsdp_status pre_backward(void *self)
     return FSDP_OK;
 }
 
-/* The unit's gradients, if they are to be communicated now. */
-static fsdp_status publish(const fsdp_state *state)
+/* Post the group's gradients, if they are to be communicated now. */
+static fsdp_status post_gradients(const fsdp_state *state)
 {
-    if (!fsdp_param_group_syncs(state->unit) || state->hidden_calls)
+    if (!fsdp_grad_buffer_syncs(&state->param_group->grads) || state->hidden_calls)
         return FSDP_OK;
-    return fsdp_param_group_publish(state->unit);
+    return fsdp_grad_buffer_post(&state->param_group->grads);
 }
 
 static fsdp_status post_backward(void *self, bool last)
@@ -270,68 +241,69 @@ static fsdp_status post_backward(void *self, bool last)
     fsdp_state *state = self;
     if (!last)
         return FSDP_OK;
-    FSDP_TRY(publish(state));
-    if (!state->unit->held && !state->keeps_after_backward)
-        fsdp_param_group_reshard(state->unit);
+    FSDP_TRY(post_gradients(state));
+    if (!state->param_group->held && !state->keeps_after_backward)
+        fsdp_param_group_reshard(state->param_group);
     FSDP_TRY(fsdp_prefetch_after_backward(state));
-    return state->hidden_calls ? FSDP_OK : fsdp_param_group_follow(state->unit);
+    return state->hidden_calls ? FSDP_OK
+                               : fsdp_grad_buffer_reduce_previous(&state->param_group->grads);
 }
 
-/* A gradient may have come outside of the unit's own backward: another unit read it. */
-static fsdp_status flush(fsdp_context *c)
+/* A gradient may have come outside of the unit's own backward: another unit read the parameter. */
+static fsdp_status flush(fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->hidden_calls = 0;
-        FSDP_TRY(publish(c->states[i]));
-        FSDP_TRY(fsdp_param_group_follow(c->states[i]->unit));
+        FSDP_TRY(post_gradients(c->states[i]));
+        FSDP_TRY(fsdp_grad_buffer_reduce_previous(&c->states[i]->param_group->grads));
     }
-    fsdp_param_group *last = c->pools.pending;
-    c->pools.pending = NULL;
+    fsdp_grad_buffer *last = c->comm.pending;
+    c->comm.pending = NULL;
     if (last)
-        FSDP_TRY(fsdp_param_group_reduce(last));
-    for (size_t i = 0; i < c->n_states && c->pools.last_micro_step; i++)
-        FSDP_TRY(fsdp_param_group_finish(c->states[i]->unit));
+        FSDP_TRY(fsdp_grad_reduce(last));
+    for (size_t i = 0; i < c->n_states && c->comm.last_micro_step; i++)
+        FSDP_TRY(fsdp_grad_reduce_finish(&c->states[i]->param_group->grads));
     return FSDP_OK;
 }
 
-static fsdp_status flush_and_reshard(fsdp_context *c)
+static fsdp_status flush_and_reshard(fsdp_state_context *c)
 {
     c->to_flush = false;
     FSDP_TRY(fsdp_prefetch_end_iteration(c));
     FSDP_TRY(flush(c));
     reshard_all(c, false);
-    return c->pools.last_micro_step ? fsdp_context_trim(c) : FSDP_OK;
+    return c->comm.last_micro_step ? fsdp_state_context_trim(c) : FSDP_OK;
 }
 
 /* Called for each unit of the tape: the first one flushes for all. */
 static fsdp_status end_backward(void *self)
 {
     const fsdp_state *state = self;
-    fsdp_context *c = state->context;
-    fsdp_grad_rows_forget(state->unit);
+    fsdp_state_context *c = state->context;
+    fsdp_grad_rows_forget(&state->param_group->grads);
     if (c && c->to_flush && !c->states[0]->not_last_backward)
         FSDP_TRY(flush_and_reshard(c));
     at_no_unit(state);
     return FSDP_OK;
 }
 
-/* None may keep a part of it for the next one. */
-static void drop_step(fsdp_context *c)
+/* No unit may keep a part of the step for the next one. */
+static void drop_step(fsdp_state_context *c)
 {
-    c->pools.pending = NULL;
+    c->comm.pending = NULL;
     c->to_flush = false;
     fsdp_prefetch_cancel(c);
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->hidden_calls = 0;
-        c->lost_sums |= fsdp_param_group_has_sums(c->states[i]->unit);
-        fsdp_param_group_drop_gradients(c->states[i]->unit);
+        c->lost_sums |= fsdp_grad_buffer_has_sums(&c->states[i]->param_group->grads);
+        fsdp_grad_buffer_drop(&c->states[i]->param_group->grads);
     }
 }
 
 /* A forward or a backward failed, for all units. */
 static void cancel(void *self, bool has_backward)
 {
-    fsdp_context *c = ((fsdp_state *)self)->context;
+    fsdp_state_context *c = ((fsdp_state *)self)->context;
     if (!c)
         return;
     c->depth = 0;
@@ -342,18 +314,18 @@ static void cancel(void *self, bool has_backward)
     reshard_all(c, has_backward);
 }
 
-/* --- states --- */
+/* --- creating and destroying --- */
 
 static void state_destroy(fsdp_region_hooks *hooks)
 {
     fsdp_state *state = hooks->self;
     if (--state->refs > 0)
         return;
-    fsdp_param_group_destroy(state->unit);
+    fsdp_param_group_destroy(state->param_group);
     fsdp_state_list_fini(&state->forward_prefetch);
     fsdp_state_list_fini(&state->backward_prefetch);
     if (state->owns_context)
-        fsdp_context_destroy(state->context);
+        fsdp_state_context_destroy(state->context);
     fsdp_free(state->members);
     fsdp_free(state);
 }
@@ -362,12 +334,13 @@ static void state_destroy(fsdp_region_hooks *hooks)
 static fsdp_status to_empty(void *self, fsdp_device *device)
 {
     const fsdp_state *state = self;
-    const fsdp_context *c = state->context;
-    const bool moves = fsdp_device_is_meta(state->unit->device) && !fsdp_device_is_meta(device);
+    const fsdp_state_context *c = state->context;
+    const bool moves =
+        fsdp_device_is_meta(state->param_group->context.device) && !fsdp_device_is_meta(device);
     for (size_t i = 0; moves && c && i < c->n_states; i++)
-        if (c->states[i]->unit->state == FSDP_UNIT_SHARDED)
-            fsdp_param_group_drop_copy(c->states[i]->unit);
-    return fsdp_param_group_to_empty(state->unit, device);
+        if (c->states[i]->param_group->state == FSDP_STATE_SHARDED)
+            fsdp_param_group_drop_copies(c->states[i]->param_group);
+    return fsdp_param_group_to_empty(state->param_group, device);
 }
 
 static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
@@ -395,7 +368,7 @@ static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
     return FSDP_OK;
 }
 
-fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n, fsdp_param_group *unit)
+fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n, fsdp_param_group *group)
 {
     FSDP_TRY(check_hooks(modules, n));
     fsdp_state *state = fsdp_calloc(1, sizeof *state);
@@ -406,9 +379,9 @@ fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n, fsdp_param_
         return FSDP_ERR_NOMEM;
     }
     state->module = modules[0];
-    unit->module = modules[0];
+    group->context.module = modules[0];
     state->members = members;
-    state->unit = unit;
+    state->param_group = group;
     state->hooks = (fsdp_region_hooks){.pre_backward = pre_backward,
                                        .post_backward = post_backward,
                                        .end_backward = end_backward,
@@ -426,7 +399,7 @@ fsdp_status fsdp_state_of(fsdp_module *module, fsdp_state **out)
         return fsdp_error(FSDP_ERR_INVALID, "module '%s' (%s) was not given to fsdp_fully_shard()",
                           module->name, module->class_name);
     if (!state->context)
-        FSDP_TRY(fsdp_context_create(module));
+        FSDP_TRY(fsdp_state_context_create(module));
     *out = state;
     return FSDP_OK;
 }

@@ -1,9 +1,9 @@
 /* summon_full_params: whole parameters in the dtype of their masters, between steps.
  *
- * Each rank has copies of its own, as in FSDP1, where the same is a gathered flat parameter: what
- * it changes in them is seen by nobody else, and at the end its own rows go back into its master.
- * While they are out, the units neither gather nor let anybody write their rows, so that there is
- * only one truth. */
+ * Each rank has copies of its own, as in FSDP1, where they are a gathered flat parameter. Other
+ * ranks do not see what it changes in them; at the end its own rows go back into its master. Until
+ * then the units do not gather and refuse writes of their rows, so that the copies are the only
+ * values. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/state.h"
@@ -17,108 +17,109 @@ typedef struct summoned {
 
 struct fsdp_full_params {
     summon_options options;
-    fsdp_param_group **units; /* borrowed */
-    size_t n_units, cap_units;
+    fsdp_param_group **groups; /* borrowed */
+    size_t n_groups, cap_groups;
     summoned *items;
     size_t n_items, cap_items;
 };
 
-static bool has_unit(const fsdp_full_params *f, const fsdp_param_group *u)
+static bool has_group(const fsdp_full_params *f, const fsdp_param_group *g)
 {
-    for (size_t i = 0; i < f->n_units; i++)
-        if (f->units[i] == u)
+    for (size_t i = 0; i < f->n_groups; i++)
+        if (f->groups[i] == g)
             return true;
     return false;
 }
 
 /* What one rank lacks, its peers must not wait for. */
-static fsdp_status agree(const fsdp_param_group *u, fsdp_status mine)
+static fsdp_status agree(const fsdp_param_group *g, fsdp_status mine)
 {
-    return fsdp_agree(u->replicate_group, fsdp_agree(u->group, mine));
+    return fsdp_agree(g->context.replicate_group, fsdp_agree(g->context.group, mine));
 }
 
 /* NULL: m's tree has none. */
-static const fsdp_param_group *first_unit(const fsdp_module *m)
+static const fsdp_param_group *first_group(const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
     if (state)
-        return state->unit;
+        return state->param_group;
     const fsdp_param_group *first = NULL;
     for (size_t i = 0; i < m->n_children && !first; i++)
-        first = first_unit(m->children[i]);
+        first = first_group(m->children[i]);
     return first;
 }
 
 /* The units of m's tree; without recurse the outermost ones. */
-static fsdp_status collect_units(fsdp_full_params *f, const fsdp_module *m)
+static fsdp_status collect_groups(fsdp_full_params *f, const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
-    if (state && !has_unit(f, state->unit)) {
-        if (!FSDP_GROW(f->units, f->cap_units, f->n_units + 1))
+    if (state && !has_group(f, state->param_group)) {
+        if (!FSDP_GROW(f->groups, f->cap_groups, f->n_groups + 1))
             return FSDP_ERR_NOMEM;
-        f->units[f->n_units++] = state->unit;
+        f->groups[f->n_groups++] = state->param_group;
     }
     for (size_t i = 0; i < m->n_children && !(state && f->options.no_recurse); i++)
-        FSDP_TRY(collect_units(f, m->children[i]));
+        FSDP_TRY(collect_groups(f, m->children[i]));
     return FSDP_OK;
 }
 
-static fsdp_status check_idle(fsdp_param_group *u)
+static fsdp_status check_idle(fsdp_param_group *g)
 {
-    if (u->state >= FSDP_UNIT_UNSHARDED || u->writers || u->summoned)
-        return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is %s", u->name,
-                          u->summoned  ? "summoned already"
-                          : u->writers ? "being written"
+    if (g->state >= FSDP_STATE_UNSHARDED || g->writers || g->summoned)
+        return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is %s", g->context.name,
+                          g->summoned  ? "summoned already"
+                          : g->writers ? "being written"
                                        : "unsharded: not within forward or backward");
-    if (!u->device->kernels)
-        return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is on meta", u->name);
-    FSDP_TRY(fsdp_param_group_settle(u));
-    fsdp_param_group_reshard(u); /* a prefetch */
+    if (!g->context.device->kernels)
+        return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is on meta",
+                          g->context.name);
+    FSDP_TRY(fsdp_param_group_apply_pending_dtypes(g));
+    fsdp_param_group_reshard(g); /* a prefetch */
     return FSDP_OK;
 }
 
 /* --- gathering --- */
 
-static bool is_first_rank(const fsdp_param_group *u)
+static bool is_first_rank(const fsdp_param_group *g)
 {
-    return (!u->group || fsdp_group_rank(u->group) == 0) &&
-           (!u->replicate_group || fsdp_group_rank(u->replicate_group) == 0);
+    return (!g->context.group || fsdp_group_rank(g->context.group) == 0) &&
+           (!g->context.replicate_group || fsdp_group_rank(g->context.replicate_group) == 0);
 }
 
 /* A copy of the rank's own, or NULL where it is not wanted. Collective. */
-static fsdp_status gather_whole(const fsdp_full_params *f, const fsdp_param_group *u,
+static fsdp_status gather_whole(const fsdp_full_params *f, const fsdp_param_group *g,
                                 fsdp_tensor *local, fsdp_tensor **whole)
 {
     fsdp_tensor *full = NULL;
     fsdp_status status = fsdp_full_tensor(local, &full);
     if (status != FSDP_OK)
         *whole = NULL;
-    else if (f->options.rank0_only && !is_first_rank(u))
+    else if (f->options.rank0_only && !is_first_rank(g))
         *whole = NULL;
     else if (full == local)
         status = fsdp_tensor_to(full, full->dtype, FSDP_TAG_PARAM, whole);
     else
         *whole = fsdp_tensor_retain(full);
     fsdp_tensor_release(full);
-    return agree(u, status);
+    return agree(g, status);
 }
 
-static fsdp_status summon_param(fsdp_full_params *f, const fsdp_param_group *u, fsdp_param *p)
+static fsdp_status summon_param(fsdp_full_params *f, const fsdp_param_group *g, fsdp_param *p)
 {
     summoned *item = &f->items[f->n_items++];
     *item = (summoned){.param = p};
-    FSDP_TRY(gather_whole(f, u, p->local, &item->whole));
+    FSDP_TRY(gather_whole(f, g, p->local, &item->whole));
     fsdp_tensor *grad = fsdp_parameter_grad(p->parameter);
-    return f->options.with_grads && grad ? gather_whole(f, u, grad, &item->grad) : FSDP_OK;
+    return f->options.with_grads && grad ? gather_whole(f, g, grad, &item->grad) : FSDP_OK;
 }
 
 static fsdp_status summon(fsdp_full_params *f)
 {
-    for (size_t i = 0; i < f->n_units; i++)
-        for (size_t k = 0; k < f->units[i]->n_params; k++)
-            FSDP_TRY(summon_param(f, f->units[i], &f->units[i]->params[k]));
-    for (size_t i = 0; i < f->n_units; i++)
-        f->units[i]->summoned = true;
+    for (size_t i = 0; i < f->n_groups; i++)
+        for (size_t k = 0; k < f->groups[i]->n_params; k++)
+            FSDP_TRY(summon_param(f, f->groups[i], &f->groups[i]->params[k]));
+    for (size_t i = 0; i < f->n_groups; i++)
+        f->groups[i]->summoned = true;
     return FSDP_OK;
 }
 
@@ -131,7 +132,7 @@ static void destroy(fsdp_full_params *f)
         fsdp_tensor_release(f->items[i].grad);
     }
     fsdp_free(f->items);
-    fsdp_free(f->units);
+    fsdp_free(f->groups);
     fsdp_free(f);
 }
 
@@ -152,11 +153,11 @@ static fsdp_status prepare(const fsdp_module *module, const summon_options *o,
     if (!f)
         return FSDP_ERR_NOMEM;
     f->options = *o;
-    FSDP_TRY(collect_units(f, module));
+    FSDP_TRY(collect_groups(f, module));
     size_t n = 0;
-    for (size_t i = 0; i < f->n_units; i++) {
-        FSDP_TRY(check_idle(f->units[i]));
-        n += f->units[i]->n_params;
+    for (size_t i = 0; i < f->n_groups; i++) {
+        FSDP_TRY(check_idle(f->groups[i]));
+        n += f->groups[i]->n_params;
     }
     return FSDP_GROW(f->items, f->cap_items, n) ? FSDP_OK : FSDP_ERR_NOMEM;
 }
@@ -166,7 +167,7 @@ fsdp_status fsdp_summon_full_params_begin(fsdp_module *module, const summon_opti
 {
     const summon_options o = options ? *options : (summon_options){0};
     FSDP_TRY(check_options(&o));
-    const fsdp_param_group *first = first_unit(module);
+    const fsdp_param_group *first = first_group(module);
     if (!first)
         return fsdp_error(FSDP_ERR_INVALID, "summon_full_params: module '%s' (%s) has no unit",
                           module->name, module->class_name);
@@ -209,16 +210,16 @@ fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *f, const fsdp_paramet
 static fsdp_status write_back(const summoned *item)
 {
     const fsdp_param *p = item->param;
-    FSDP_TRY(fsdp_param_group_take_values(item->whole, &p->slice, p->local));
+    FSDP_TRY(fsdp_tensor_take_values(item->whole, &p->slice, p->local));
     fsdp_tensor *grad = fsdp_parameter_grad(p->parameter);
-    return item->grad && grad ? fsdp_param_group_take_values(item->grad, &p->slice, grad) : FSDP_OK;
+    return item->grad && grad ? fsdp_tensor_take_values(item->grad, &p->slice, grad) : FSDP_OK;
 }
 
 fsdp_status fsdp_summon_full_params_end(fsdp_full_params *f)
 {
     fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < f->n_units; i++)
-        f->units[i]->summoned = false;
+    for (size_t i = 0; i < f->n_groups; i++)
+        f->groups[i]->summoned = false;
     for (size_t i = 0; i < f->n_items && !f->options.no_writeback && status == FSDP_OK; i++)
         status = write_back(&f->items[i]);
     destroy(f);

@@ -168,14 +168,6 @@ static fsdp_status check_policy(fsdp_module *root, const fsdp_wrap_policy *polic
 
 /* --- choosing --- */
 
-static bool is_ignored(const fsdp_fully_shard_options *o, const fsdp_parameter *p)
-{
-    for (size_t i = 0; i < o->n_ignored_params; i++)
-        if (o->ignored_params[i] == p)
-            return true;
-    return false;
-}
-
 /* Is there nothing in m but ignored parameters? */
 static fsdp_status is_all_ignored(const fsdp_fully_shard_options *o, fsdp_module *m, bool *all)
 {
@@ -183,7 +175,7 @@ static fsdp_status is_all_ignored(const fsdp_fully_shard_options *o, fsdp_module
     FSDP_TRY(fsdp_module_parameters(m, false, &list));
     *all = list.n > 0;
     for (size_t i = 0; i < list.n; i++)
-        *all &= is_ignored(o, list.items[i].parameter);
+        *all &= fsdp_parameter_is_ignored(o, list.items[i].parameter);
     fsdp_parameter_list_free(&list);
     return FSDP_OK;
 }
@@ -300,7 +292,8 @@ static fsdp_status count_inside(const plan *p, fsdp_module *m, int64_t *numel)
     FSDP_TRY(fsdp_module_parameters(m, false, &list));
     for (size_t i = 0; i < list.n; i++) {
         const fsdp_parameter *parameter = list.items[i].parameter;
-        if (!is_ignored(p->options, parameter) && fsdp_parameter_is_inside(parameter, m))
+        if (!fsdp_parameter_is_ignored(p->options, parameter) &&
+            fsdp_parameter_is_inside(parameter, m))
             *numel += fsdp_parameter_numel(parameter);
     }
     fsdp_parameter_list_free(&list);

@@ -165,26 +165,20 @@ static void first_tokens_layer_forward(fsdp_scope *s, fsdp_module *self, const f
 
 /* --- the model --- */
 
-static fsdp_tensor *embed(fsdp_scope *s, const fsdp_bert_model *m)
+static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *model)
 {
+    const fsdp_bert_model *m = model->impl;
     return fsdp_module_call(s, m->embeddings, NULL, (fsdp_args){.n = 0}).t[0];
 }
 
-/* x is NULL: Note [Input of the first layer] in layers.h. */
-static void first_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
-                                fsdp_args *out)
+/* The BertModel around its encoder. */
+static const fsdp_module *model_of(const fsdp_bert_encoder *encoder)
 {
-    (void)in;
-    const fsdp_module *encoder = self->parent->parent;
-    fsdp_tensor *x = embed(s, encoder->parent->impl);
-    x = fsdp_module_cast_input(s, self, fsdp_module_cast_input(s, encoder, x));
-    const fsdp_args made = one(x);
-    fsdp_bert_layer_forward(s, self, &made, out);
-    fsdp_drop(s, x);
+    return encoder->layers->parent->parent;
 }
 
-/* Layers [0, n) of x, of embeddings if that is NULL, the last of them by `last`; NULL: as the
- * others. */
+/* Layers [0, n) of x, which the first one makes if it is NULL, the last of them by `last`; NULL: as
+ * the others. */
 static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
                                fsdp_forward_fn *last)
 {
@@ -192,9 +186,11 @@ static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, 
     for (int i = 0; i < n; i++) {
         fsdp_tensor *before = x;
         fsdp_forward_fn *forward = i + 1 < n ? NULL : last;
-        x = fsdp_module_call(s, fsdp_module_child(encoder->layers, i),
-                             x ? forward : first_layer_forward, one(x))
-                .t[0];
+        fsdp_module *layer = fsdp_module_child(encoder->layers, i);
+        fsdp_args result =
+            x ? fsdp_module_call(s, layer, forward, one(x))
+              : fsdp_module_call_embedding(s, layer, model_of(encoder), embed, one(x));
+        x = result.t[0];
         fsdp_drop(s, before); /* no effect on the caller's */
     }
     return x;
@@ -234,7 +230,7 @@ static fsdp_tensor *encode(fsdp_scope *s, const fsdp_bert_model *m, fsdp_forward
 {
     const fsdp_bert_encoder *encoder = m->encoder->impl;
     const bool embeds = fsdp_first_layer_embeds(encoder->layers, m->embeddings);
-    fsdp_tensor *x = embeds ? NULL : embed(s, m);
+    fsdp_tensor *x = embeds ? NULL : embed(s, m->encoder->parent);
     fsdp_tensor *y = fsdp_module_call(s, m->encoder, forward, one(x)).t[0];
     fsdp_drop(s, x);
     return y;
@@ -338,7 +334,7 @@ static void loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, 
     const fsdp_bert_classifier *c = self->impl;
     fsdp_args pooled = fsdp_module_call(s, c->bert, pooled_forward, (fsdp_args){.n = 0});
     fsdp_tensor *logits = classify(s, c, pooled.t[0]);
-    *out = one(fsdp_cross_entropy(s, logits, batch_of(s)->labels, c->loss_factor));
+    *out = one(fsdp_cross_entropy(s, logits, batch_of(s)->labels, s->run->loss_factor));
 }
 
 static void logits_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
@@ -367,10 +363,9 @@ static bool check_classes(fsdp_scope *s, const fsdp_module *model)
 
 fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor)
 {
-    fsdp_bert_classifier *c = model->impl;
     if (!check_classes(s, model))
         return NULL;
-    c->loss_factor = factor;
+    s->run->loss_factor = factor;
     return fsdp_module_call(s, model, loss_forward, (fsdp_args){.n = 0}).t[0];
 }
 

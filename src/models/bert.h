@@ -15,7 +15,6 @@ typedef struct fsdp_bert_model {
 typedef struct fsdp_bert_classifier {
     fsdp_module *bert;
     fsdp_layer classifier;
-    float loss_factor; /* of the fsdp_bert_loss() under way */
 } fsdp_bert_classifier;
 
 typedef struct fsdp_bert_embeddings {

@@ -149,7 +149,7 @@ static fsdp_args head_loss(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_tensor 
                            const int32_t *labels)
 {
     fsdp_tensor *w = fsdp_read(s, lm->head);
-    fsdp_tensor *loss = fsdp_linear_cross_entropy_(s, hidden, w, labels, lm->loss_factor);
+    fsdp_tensor *loss = fsdp_linear_cross_entropy_(s, hidden, w, labels, s->run->loss_factor);
     return (fsdp_args){.t = {loss}, .n = 1};
 }
 
@@ -227,8 +227,7 @@ static void logits_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
 
 fsdp_tensor *fsdp_causal_loss(fsdp_scope *s, fsdp_module *model, float factor)
 {
-    fsdp_causal_lm *lm = model->impl;
-    lm->loss_factor = factor;
+    s->run->loss_factor = factor;
     return fsdp_module_call(s, model, loss_forward, (fsdp_args){.n = 0}).t[0];
 }
 

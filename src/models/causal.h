@@ -12,7 +12,7 @@
  * whose last layer queries, and all that comes after attention, have the rows of each sequence from
  * the first that is read: since these are its last, causal attention sees the same keys. What is
  * left out would get a gradient of zero. Parameters are read in the order of the first forward, so
- * that ranks with other batches may run that one (Note [Sections] in src/fsdp/slot.h). */
+ * that processes that train together may run either, by their batches. */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"
@@ -42,7 +42,6 @@ typedef struct fsdp_causal_lm {
     fsdp_forward_fn *read_forward; /* the body's second one: gives [n, D], of rows that are read */
     fsdp_parameter *head;          /* lm_head's weight [V, D], perhaps the embedding's */
     int64_t n_layers;              /* that call fsdp_causal_attention() */
-    float loss_factor;             /* of the loss under way */
     const fsdp_causal_input *decoding; /* of the decoder's call under way; else NULL */
 } fsdp_causal_lm;
 

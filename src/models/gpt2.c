@@ -144,8 +144,9 @@ static bool check_input(fsdp_scope *s, const fsdp_gpt2_body *m, const fsdp_causa
     return fsdp_scope_ok(s);
 }
 
-static fsdp_tensor *embed(fsdp_scope *s, const fsdp_gpt2_body *m)
+static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
 {
+    const fsdp_gpt2_body *m = self->impl;
     const fsdp_causal_input input = fsdp_causal_input_of(s, &m->root->lm);
     const fsdp_gpt2_config *c = &m->root->config;
     if (!check_input(s, m, &input))
@@ -159,29 +160,21 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_gpt2_body *m)
     return fsdp_apply_dropout(s, x, c->embd_pdrop);
 }
 
-/* x is NULL: Note [Input of the first layer] in layers.h. */
-static void first_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
-                                fsdp_args *out)
-{
-    (void)in;
-    fsdp_tensor *x = fsdp_module_cast_input(s, self, embed(s, self->parent->parent->impl));
-    run_block(s, self->impl, x, false, out);
-    fsdp_drop(s, x);
-}
-
 /* The last block by `last`; NULL: as the others. */
-static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_gpt2_body *m, fsdp_forward_fn *last)
+static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
+    const fsdp_gpt2_body *m = self->impl;
     const bool embeds = fsdp_first_layer_embeds(m->h, m->wte);
-    fsdp_tensor *x = embeds ? NULL : embed(s, m);
+    fsdp_tensor *x = embeds ? NULL : embed(s, self);
     const int n = fsdp_module_n_children(m->h);
     for (int i = 0; i < n; i++) {
         fsdp_tensor *before = x;
         fsdp_forward_fn *forward = i + 1 < n ? NULL : last;
-        x = fsdp_module_call(s, fsdp_module_child(m->h, i),
-                             i == 0 && embeds ? first_block_forward : forward,
-                             (fsdp_args){.t = {x}, .n = 1})
-                .t[0];
+        fsdp_module *block = fsdp_module_child(m->h, i);
+        const fsdp_args call = {.t = {x}, .n = 1};
+        fsdp_args result = x ? fsdp_module_call(s, block, forward, call)
+                             : fsdp_module_call_embedding(s, block, self, embed, call);
+        x = result.t[0];
         fsdp_drop(s, before);
     }
     return norm(s, m->root, x, &m->ln_f);
@@ -190,12 +183,12 @@ static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_gpt2_body *m, fsdp_forwar
 void fsdp_gpt2_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
-    *out = (fsdp_args){.t = {run_body(s, self->impl, NULL)}, .n = 1};
+    *out = (fsdp_args){.t = {run_body(s, self, NULL)}, .n = 1};
 }
 
 void fsdp_gpt2_body_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                     fsdp_args *out)
 {
     (void)in;
-    *out = (fsdp_args){.t = {run_body(s, self->impl, block_of_read_forward)}, .n = 1};
+    *out = (fsdp_args){.t = {run_body(s, self, block_of_read_forward)}, .n = 1};
 }

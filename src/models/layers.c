@@ -47,9 +47,3 @@ fsdp_tensor *fsdp_apply_dropout(fsdp_scope *s, fsdp_tensor *x, double p)
         fsdp_drop(s, x);
     return y;
 }
-
-bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings)
-{
-    return fsdp_module_n_children(layers) > 1 && fsdp_module_child(layers, 0)->checkpointed &&
-           (!embeddings || (embeddings->n_hooks == 0 && !embeddings->checkpointed));
-}

@@ -16,16 +16,3 @@ fsdp_tensor *fsdp_apply_layer_norm(fsdp_scope *s, fsdp_tensor *x, const fsdp_lay
                                    double eps);
 /* dropout; what it replaces is dropped. */
 fsdp_tensor *fsdp_apply_dropout(fsdp_scope *s, fsdp_tensor *x, double p);
-
-/* Note [Input of the first layer]. A checkpointed layer keeps its input, and runs again with it.
- * That of the first layer is made of ids, by lookups, a sum, a norm, dropout: less work than a
- * single product. So where the first layer is checkpointed, it calls the embeddings itself, with
- * nothing for its input, and both are made again from the ids: one tensor [T, D] less of as many as
- * there are layers. The unit that has the embeddings' weight is around the layers, and so is there
- * for the second run. Embeddings that are a unit of their own would have to be gathered for it, and
- * are not called within a layer; nor are those that are checkpointed themselves, nor those of a
- * model of one layer.
- *
- * Is it so in `layers`, a ModuleList, of which the last may have a forward of its own? `embeddings`
- * NULL: they are no module that is called. */
-bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings);

@@ -132,35 +132,27 @@ static void layer_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
     run_layer(s, self->impl, in, true, out);
 }
 
-static fsdp_tensor *embed(fsdp_scope *s, const fsdp_llama_body *m)
+static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
 {
+    const fsdp_llama_body *m = self->impl;
     return fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
 }
 
-/* x is NULL: Note [Input of the first layer] in layers.h. */
-static void first_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
-                                fsdp_args *out)
-{
-    const fsdp_llama_body *body = self->parent->parent->impl;
-    fsdp_tensor *x = fsdp_module_cast_input(s, self, embed(s, body));
-    const fsdp_args made = {.t = {x, in->t[1]}, .n = 2};
-    run_layer(s, self->impl, &made, false, out);
-    fsdp_drop(s, x);
-}
-
 /* The last layer by `last`; NULL: as the others. */
-static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_llama_body *m, fsdp_forward_fn *last)
+static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
+    const fsdp_llama_body *m = self->impl;
     const fsdp_causal_input input = fsdp_causal_input_of(s, &m->root->lm);
     const bool embeds = fsdp_first_layer_embeds(m->layers, m->embed_tokens);
-    fsdp_tensor *x = embeds ? NULL : embed(s, m);
+    fsdp_tensor *x = embeds ? NULL : embed(s, self);
     fsdp_tensor *table = fsdp_rotary_table(s, m->rotary, input.span);
     const int n = fsdp_module_n_children(m->layers);
     for (int i = 0; i < n; i++) {
         fsdp_forward_fn *forward = i + 1 < n ? NULL : last;
-        fsdp_args result = fsdp_module_call(s, fsdp_module_child(m->layers, i),
-                                            i == 0 && embeds ? first_layer_forward : forward,
-                                            (fsdp_args){.t = {x, table}, .n = 2});
+        fsdp_module *layer = fsdp_module_child(m->layers, i);
+        const fsdp_args call = {.t = {x, table}, .n = 2};
+        fsdp_args result = x ? fsdp_module_call(s, layer, forward, call)
+                             : fsdp_module_call_embedding(s, layer, self, embed, call);
         fsdp_drop(s, x);
         x = result.t[0];
     }
@@ -170,12 +162,12 @@ static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_llama_body *m, fsdp_forwa
 void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
-    *out = (fsdp_args){.t = {run_body(s, self->impl, NULL)}, .n = 1};
+    *out = (fsdp_args){.t = {run_body(s, self, NULL)}, .n = 1};
 }
 
 void fsdp_llama_body_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                      fsdp_args *out)
 {
     (void)in;
-    *out = (fsdp_args){.t = {run_body(s, self->impl, layer_of_read_forward)}, .n = 1};
+    *out = (fsdp_args){.t = {run_body(s, self, layer_of_read_forward)}, .n = 1};
 }

@@ -173,8 +173,9 @@ void fsdp_t5_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = (fsdp_args){.t = {x, attended.t[1]}, .n = 2};
 }
 
-static fsdp_tensor *embed(fsdp_scope *s, const fsdp_t5_stack *stack)
+static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
 {
+    const fsdp_t5_stack *stack = self->impl;
     const fsdp_batch *batch = fsdp_scope_get_options(s)->batch;
     const int32_t *ids = stack->decoder ? batch->decoder_input_ids : batch->input_ids;
     int32_t tokens = stack->decoder ? batch->target_tokens : batch->source_tokens;
@@ -182,27 +183,18 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_t5_stack *stack)
     return fsdp_t5_dropout(s, stack->root, x);
 }
 
-/* x is NULL: Note [Input of the first layer] in layers.h. */
-static void first_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
-                                fsdp_args *out)
-{
-    fsdp_tensor *x = fsdp_module_cast_input(s, self, embed(s, self->parent->parent->impl));
-    const fsdp_args made = {.t = {x, in->t[1], in->t[2]}, .n = in->n};
-    fsdp_t5_block_forward(s, self, &made, out);
-    fsdp_drop(s, x);
-}
-
 /* In: the encoder's output for a decoder, nothing for an encoder. Out: [T, D] after the norm. */
 void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_t5_stack *stack = self->impl;
     const bool embeds = fsdp_first_layer_embeds(stack->blocks, NULL);
-    fsdp_tensor *x = embeds ? NULL : embed(s, stack);
+    fsdp_tensor *x = embeds ? NULL : embed(s, self);
     fsdp_tensor *position_bias = NULL;
     for (int i = 0; i < fsdp_module_n_children(stack->blocks); i++) {
         fsdp_args call = {.t = {x, position_bias, in->t[0]}, .n = 3};
-        fsdp_args result = fsdp_module_call(s, fsdp_module_child(stack->blocks, i),
-                                            i == 0 && embeds ? first_block_forward : NULL, call);
+        fsdp_module *block = fsdp_module_child(stack->blocks, i);
+        fsdp_args result = x ? fsdp_module_call(s, block, NULL, call)
+                             : fsdp_module_call_embedding(s, block, self, embed, call);
         fsdp_drop(s, x);
         x = result.t[0];
         position_bias = result.t[1];
@@ -231,8 +223,8 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
 {
     const fsdp_t5 *t5 = self->impl;
     const int32_t *labels = fsdp_scope_get_options(s)->batch->labels;
-    fsdp_tensor *loss =
-        fsdp_linear_cross_entropy_(s, in->t[0], fsdp_read(s, t5->head), labels, t5->loss_factor);
+    fsdp_tensor *loss = fsdp_linear_cross_entropy_(s, in->t[0], fsdp_read(s, t5->head), labels,
+                                                   s->run->loss_factor);
     *out = (fsdp_args){.t = {loss}, .n = 1};
 }
 
@@ -281,10 +273,9 @@ static bool has_batch(fsdp_scope *s)
 
 fsdp_tensor *fsdp_t5_loss(fsdp_scope *s, fsdp_module *model, float factor)
 {
-    fsdp_t5 *t5 = model->impl;
     if (!has_batch(s))
         return NULL;
-    t5->loss_factor = factor;
+    s->run->loss_factor = factor;
     return fsdp_module_call(s, model, loss_forward, (fsdp_args){.n = 0}).t[0];
 }
 

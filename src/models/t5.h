@@ -17,7 +17,6 @@ typedef struct fsdp_t5 {
     fsdp_parameter *head; /* lm_head's; shared.weight if tied */
     fsdp_parameter *shared;
     fsdp_module *encoder, *decoder, *lm_head; /* called as a module, so that it can be a unit */
-    float loss_factor;                        /* of the fsdp_t5_loss() under way */
     struct fsdp_decode_cache *cache;          /* of the decoding step under way */
 } fsdp_t5;
 

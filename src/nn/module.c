@@ -145,7 +145,6 @@ fsdp_status fsdp_module_add_parameter(fsdp_module *m, const char *name, int ndim
     p->init = init;
     p->sink.requires_grad = true;
     p->sink.target = fsdp_grad_sink_default_target;
-    p->row_end = shape[0];
     p->refs = 1; /* this call's own */
     fsdp_status status = fsdp_module_share_parameter(m, name, p);
     parameter_release(p);
@@ -301,27 +300,9 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
 typedef struct forward_call {
     fsdp_module *module;
     fsdp_forward_fn *fn;
+    fsdp_embed_fn *embed; /* It makes the first input, for `embeds`; NULL: the input is given. */
+    const fsdp_module *embeds;
 } forward_call;
-
-static void run_call(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
-{
-    const forward_call *call = self;
-    call->fn(s, call->module, in, out);
-}
-
-static void run_fn(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, const fsdp_args *in,
-                   fsdp_args *out)
-{
-    const fsdp_checkpoint_options options = {.keeps_results =
-                                                 m->checkpointing.kind == FSDP_CHECKPOINT_OP,
-                                             .no_early_stop = m->checkpointing.no_early_stop,
-                                             .offload = m->checkpointing.offload};
-    if (m->checkpointed)
-        fsdp_checkpoint(s, &options, run_call, &(forward_call){m, fn}, sizeof(forward_call), in,
-                        out);
-    else
-        fn(s, m, in, out);
-}
 
 typedef fsdp_status forward_hook(void *self, fsdp_scope *s, fsdp_args *args);
 
@@ -335,15 +316,57 @@ static void run_hook(fsdp_scope *s, const fsdp_module *m, const char *what,
     fsdp_trace_end();
 }
 
+/* What the hooks of m and of the modules around it, up to `top`, make of an input; x is dropped if
+ * that is another tensor. */
+static fsdp_tensor *cast_input(fsdp_scope *s, const fsdp_module *top, const fsdp_module *m,
+                               fsdp_tensor *x)
+{
+    if (!m || m == top)
+        return x;
+    x = cast_input(s, top, m->parent, x);
+    fsdp_args in = {.t = {x}, .n = 1};
+    for (int i = 0; i < m->n_hooks; i++)
+        run_hook(s, m, "cast_inputs", m->hooks[i], m->hooks[i]->cast_inputs, &in);
+    if (in.t[0] != x)
+        fsdp_drop(s, x);
+    return in.t[0];
+}
+
+static void run_call(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
+{
+    const forward_call *call = self;
+    fsdp_args made = *in;
+    if (!call->embed) {
+        call->fn(s, call->module, in, out);
+        return;
+    }
+    made.t[0] = cast_input(s, call->embeds, call->module, call->embed(s, call->embeds));
+    call->fn(s, call->module, &made, out);
+    fsdp_drop(s, made.t[0]);
+}
+
+static void run_fn(fsdp_scope *s, const forward_call *call, const fsdp_args *in, fsdp_args *out)
+{
+    const fsdp_module *m = call->module;
+    const fsdp_checkpoint_options options = {.keeps_results =
+                                                 m->checkpointing.kind == FSDP_CHECKPOINT_OP,
+                                             .no_early_stop = m->checkpointing.no_early_stop,
+                                             .offload = m->checkpointing.offload};
+    if (m->checkpointed)
+        fsdp_checkpoint(s, &options, run_call, call, sizeof *call, in, out);
+    else
+        run_call(s, call, in, out);
+}
+
 /* post_forward runs only if all went well. After a failure everything is cancelled: with a tape, by
  * resetting it when the outermost call returns, else hook by hook on the way out. */
-static void run_forward(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp_args *in,
-                        fsdp_args *out)
+static void run_forward(fsdp_scope *s, const forward_call *call, fsdp_args *in, fsdp_args *out)
 {
+    const fsdp_module *m = call->module;
     for (int i = 0; i < m->n_hooks && fsdp_scope_ok(s); i++)
         run_hook(s, m, "pre_forward", m->hooks[i], m->hooks[i]->pre_forward, in);
     if (fsdp_scope_ok(s))
-        run_fn(s, m, fn, in, out);
+        run_fn(s, call, in, out);
     for (int i = m->n_hooks; i-- > 0 && fsdp_scope_ok(s);)
         run_hook(s, m, "post_forward", m->hooks[i], m->hooks[i]->post_forward, out);
     if (fsdp_scope_ok(s) || s->run->tape)
@@ -354,19 +377,19 @@ static void run_forward(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp
             m->hooks[i]->cancel(m->hooks[i]->self, has_backward);
 }
 
-fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp_args in)
+static fsdp_args run(fsdp_scope *s, const forward_call *call, fsdp_args in)
 {
+    const fsdp_module *m = call->module;
     fsdp_args out = {.n = 0};
     fsdp_scope *child;
     if (!fsdp_scope_ok(s) || !fsdp_scope_check(s, fsdp_scope_open_child(s, &child)))
         return (fsdp_args){.n = 0};
-    fn = fn ? fn : m->forward;
-    if (!fn)
+    if (!call->fn)
         fsdp_scope_error(s, m->class_name, "the module has no forward");
     fsdp_trace_begin(FSDP_TRACE_REST, m->class_name, m->name);
     uint32_t region = fsdp_region_begin(child, m->hooks, m->n_hooks);
     fsdp_region_set_name(child, region, m->class_name, m->name);
-    run_forward(child, m, fn, &in, &out);
+    run_forward(child, call, &in, &out);
     fsdp_region_end(child, region);
     fsdp_trace_end();
     fsdp_device_trace_memory(s->run->device);
@@ -380,14 +403,22 @@ fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, f
     return (fsdp_args){.n = 0};
 }
 
-fsdp_tensor *fsdp_module_cast_input(fsdp_scope *s, const fsdp_module *m, fsdp_tensor *x)
+fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp_args in)
 {
-    fsdp_args in = {.t = {x}, .n = 1};
-    for (int i = 0; i < m->n_hooks; i++)
-        run_hook(s, m, "cast_inputs", m->hooks[i], m->hooks[i]->cast_inputs, &in);
-    if (in.t[0] != x)
-        fsdp_drop(s, x);
-    return in.t[0];
+    return run(s, &(forward_call){.module = m, .fn = fn ? fn : m->forward}, in);
+}
+
+bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings)
+{
+    return fsdp_module_n_children(layers) > 1 && fsdp_module_child(layers, 0)->checkpointed &&
+           (!embeddings || (embeddings->n_hooks == 0 && !embeddings->checkpointed));
+}
+
+fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
+                                     fsdp_embed_fn *embed, fsdp_args in)
+{
+    return run(
+        s, &(forward_call){.module = layer, .fn = layer->forward, .embed = embed, .embeds = m}, in);
 }
 
 fsdp_tensor *fsdp_module_call1(fsdp_scope *s, fsdp_module *m, fsdp_tensor *x)

@@ -52,22 +52,22 @@ void fsdp_parameter_set_requires_grad(fsdp_parameter *p, bool on)
 
 void fsdp_parameter_rows(const fsdp_parameter *p, int64_t *begin, int64_t *end)
 {
-    *begin = p->row_begin;
-    *end = p->row_end;
+    const fsdp_shard shard = fsdp_parameter_shard(p);
+    *begin = shard.begin;
+    *end = shard.end;
 }
 
 int fsdp_parameter_shard_dim(const fsdp_parameter *p)
 {
-    return p->shard_dim;
+    return fsdp_parameter_shard(p).dim;
 }
 
 fsdp_group *fsdp_parameter_group(const fsdp_parameter *p)
 {
-    return p->group;
+    return fsdp_parameter_shard(p).group;
 }
 
-void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local,
-                                int64_t row_begin, int64_t row_end, fsdp_group *group)
+void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local)
 {
     fsdp_tensor_retain(data);
     fsdp_tensor_retain(local);
@@ -75,24 +75,25 @@ void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tenso
     fsdp_tensor_release(p->local);
     p->data = data;
     p->local = local;
-    p->shard_dim = 0;
-    p->row_begin = row_begin;
-    p->row_end = row_end;
-    p->group = group;
     data->sink = &p->sink;
 }
 
-void *fsdp_parameter_mirror(fsdp_parameter *p, fsdp_dtype *dtype)
+fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p)
 {
-    return p->mirror ? p->mirror(p, dtype) : NULL;
+    return p->owner ? p->owner->shard : (fsdp_shard){.end = p->shape[0]};
 }
 
-fsdp_status fsdp_parameters_settle(const fsdp_parameter_list *parameters)
+void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype)
+{
+    return p->owner ? p->owner->ops->own_rows_of_copy(p->owner, dtype) : NULL;
+}
+
+fsdp_status fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters)
 {
     for (size_t i = 0; i < parameters->n; i++) {
-        const fsdp_parameter *p = parameters->items[i].parameter;
-        if (p->settle)
-            FSDP_TRY(p->settle(p->owner));
+        fsdp_parameter_owner *owner = parameters->items[i].parameter->owner;
+        if (owner)
+            FSDP_TRY(owner->ops->apply_pending_dtype(owner));
     }
     return FSDP_OK;
 }
@@ -250,7 +251,7 @@ static fsdp_status give_memory(fsdp_parameter *p, fsdp_device *device)
 {
     fsdp_tensor *data;
     FSDP_TRY(fsdp_tensor_create(device, FSDP_DTYPE_F32, p->ndim, p->shape, FSDP_TAG_PARAM, &data));
-    fsdp_parameter_set_tensors(p, data, data, 0, p->shape[0], NULL);
+    fsdp_parameter_set_tensors(p, data, data);
     fsdp_tensor_release(data);
     return FSDP_OK;
 }
@@ -292,7 +293,8 @@ static void zero_row(const fsdp_parameter *p)
 {
     const fsdp_device *device = p->local->storage->device;
     const int64_t row = p->init.zero_row, width = fsdp_tensor_row_numel(p->local);
-    const int64_t first = p->shard_dim ? 0 : p->row_begin;
+    const fsdp_shard shard = fsdp_parameter_shard(p);
+    const int64_t first = shard.dim ? 0 : shard.begin;
     if (!p->init.has_zero_row || row < first || row >= first + p->local->shape[0])
         return;
     char *at = (char *)fsdp_tensor_ptr(p->local) +

@@ -39,7 +39,7 @@ static fsdp_tensor *grad_of(const grad_norm *norm, size_t i)
 /* If not, no rank has a whole row, and each rank contributes one number for its part. */
 static bool is_cut_by_rows(const fsdp_parameter *p)
 {
-    return p->shard_dim == 0;
+    return fsdp_parameter_shard(p).dim == 0;
 }
 
 static fsdp_status collect_gradients(const fsdp_parameter_list *list, grad_norm *norm)
@@ -54,11 +54,12 @@ static fsdp_status collect_gradients(const fsdp_parameter_list *list, grad_norm 
     qsort(norm->named, norm->n, sizeof *norm->named, by_name);
     for (size_t i = 0; i < norm->n; i++) {
         const fsdp_parameter *p = norm->named[i].parameter;
-        norm->items[i] = (fsdp_row_sum){.group = fsdp_parameter_group(p),
-                                        .rows = is_cut_by_rows(p) ? fsdp_parameter_shape(p)[0]
-                                                                  : fsdp_group_world_size(p->group),
-                                        .inner = 1,
-                                        .width = 1};
+        norm->items[i] = (fsdp_row_sum){
+            .group = fsdp_parameter_group(p),
+            .rows = is_cut_by_rows(p) ? fsdp_parameter_shape(p)[0]
+                                      : fsdp_group_world_size(fsdp_parameter_group(p)),
+            .inner = 1,
+            .width = 1};
         norm->device = grad_of(norm, i)->storage->device;
     }
     return FSDP_OK;

@@ -73,11 +73,12 @@ static fsdp_status check_placement(const fsdp_optimizer_class *class,
                                    const fsdp_optimizer_options *options,
                                    const fsdp_named_parameter *p)
 {
-    if (!class->whole || !p->parameter->shard_dim || !fsdp_parameter_requires_grad(p->parameter))
+    const int dim = fsdp_parameter_shard_dim(p->parameter);
+    if (!class->whole || !dim || !fsdp_parameter_requires_grad(p->parameter))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
                       "parameter %s: %s needs whole rows, it is sharded as Shard(%d)", p->name,
-                      class->name(options), p->parameter->shard_dim);
+                      class->name(options), dim);
 }
 
 static fsdp_status add_parameter(fsdp_optimizer *o, const fsdp_named_parameter *p, int group)
@@ -344,7 +345,7 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
         u.param = NULL;
         u.halves = fsdp_tensor_halves(item->local);
     } else if (item->local->dtype == FSDP_DTYPE_F32) {
-        u.copy = fsdp_parameter_mirror(item->parameter, &u.copy_dtype);
+        u.copy = fsdp_parameter_own_rows_of_copy(item->parameter, &u.copy_dtype);
     }
     if (!u.device->kernels || !u.n)
         return;

@@ -140,7 +140,7 @@ static void unit_event(void *self, const fsdp_module *module, fsdp_unit_event ev
 {
     static const fsdp_plan_event_kind kinds[] = {
         [FSDP_UNIT_GATHER] = FSDP_PLAN_GATHER,   [FSDP_UNIT_UNSHARD] = FSDP_PLAN_UNSHARD,
-        [FSDP_UNIT_RESHARD] = FSDP_PLAN_RESHARD, [FSDP_UNIT_PUBLISH] = FSDP_PLAN_PUBLISH,
+        [FSDP_UNIT_RESHARD] = FSDP_PLAN_RESHARD, [FSDP_UNIT_POST] = FSDP_PLAN_PUBLISH,
         [FSDP_UNIT_REDUCE] = FSDP_PLAN_REDUCE,   [FSDP_UNIT_ALL_REDUCE] = FSDP_PLAN_ALL_REDUCE};
     walk *w = self;
     const watched *u = find_watched(w, module);

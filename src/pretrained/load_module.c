@@ -43,10 +43,10 @@ static fsdp_status own_rows(const fsdp_parameter *p, const fsdp_checkpoint_entry
                             const char **rows, size_t *bytes)
 {
     const void *data;
+    const fsdp_shard shard = fsdp_parameter_shard(p);
     FSDP_TRY(fsdp_checkpoint_entry_check_shape(entry, p->shape, p->ndim));
-    FSDP_TRY(p->shard_dim
-                 ? fsdp_checkpoint_entry_rows(entry, 0, p->shape[0], &data, bytes)
-                 : fsdp_checkpoint_entry_rows(entry, p->row_begin, p->row_end, &data, bytes));
+    FSDP_TRY(shard.dim ? fsdp_checkpoint_entry_rows(entry, 0, p->shape[0], &data, bytes)
+                       : fsdp_checkpoint_entry_rows(entry, shard.begin, shard.end, &data, bytes));
     *rows = data;
     return FSDP_OK;
 }
@@ -228,7 +228,8 @@ static fsdp_status copy_item(const load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     const fsdp_slice slice = fsdp_parameter_slice(p);
-    const int64_t skipped = p->shard_dim ? 0 : slice.first; /* rows of others before own ones */
+    const int64_t skipped =
+        fsdp_parameter_shard_dim(p) ? 0 : slice.first; /* rows of others before own ones */
     const bool has_memory = p->local->storage->device->kernels && fsdp_tensor_has_data(p->local);
     for (int64_t i = 0; has_memory && i < slice.runs && slice.length; i++)
         FSDP_TRY(copy_run(item, i * slice.length,
@@ -240,14 +241,14 @@ static fsdp_status copy_item(const load_item *item)
 }
 
 /* A frozen parameter is kept in the file's dtype: its old memory and values do not count. */
-static fsdp_status settle(const load_plan *plan)
+static fsdp_status apply_pending_dtypes(const load_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {
         fsdp_parameter *p = plan->items[i].parameter;
         p->loaded = p->values_are_due = plan->items[i].entry != NULL;
         p->loaded_dtype = plan->items[i].dtype;
     }
-    fsdp_status status = fsdp_parameters_settle(&plan->names);
+    fsdp_status status = fsdp_parameters_apply_pending_dtypes(&plan->names);
     for (size_t i = 0; i < plan->n; i++)
         plan->items[i].parameter->values_are_due = false;
     return status;
@@ -286,7 +287,7 @@ fsdp_status fsdp_module_load(fsdp_module *module, const fsdp_checkpoint_reader *
         status = list_drawn(&plan, &found);
     status = fsdp_agree(group, status);
     if (status == FSDP_OK)
-        status = settle(&plan);
+        status = apply_pending_dtypes(&plan);
     if (status == FSDP_OK)
         status = copy_all(&plan);
     if (status == FSDP_OK && report)

@@ -6,12 +6,11 @@
 #include "src/base/log.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
-#include "src/pretrained/load_names.h"
-#include "src/fsdp/state.h"
+#include "src/fsdp/name_patterns.h"
 #include "src/models/label_names.h"
 #include "src/models/model_type.h"
+#include "src/pretrained/load_names.h"
 #include "src/pretrained/model.h"
-#include "src/fsdp/name_patterns.h"
 #include "src/pretrained/pretrained.h"
 
 /* --- opening --- */
@@ -35,75 +34,20 @@ static bool is_block_below(const char *path, const fsdp_module *module, void *ar
     return *path && is_block(module, info->block_classes);
 }
 
-/* --- units by default --- */
-
-/* Has it a whole vocabulary of its own? A tied one is the unit's around both of its modules. */
-static bool has_vocabulary(const fsdp_module *m)
-{
-    static const char *const classes[] = {"Embedding", "Linear", "BertEmbeddings", NULL};
-    bool is_own = m->forward != NULL && is_block(m, classes);
-    for (size_t i = 0; i < m->n_params; i++)
-        is_own &= fsdp_parameter_is_inside(m->params[i].parameter, m);
-    return is_own;
-}
-
-/* The head is left last in forward and entered first in backward: to free it in between is work for
- * nothing, as with the root. */
-static bool is_unit_by_default(const char *path, const fsdp_module *m, void *arg,
-                               fsdp_fully_shard_options *options)
-{
-    const char *const *const *block_classes = arg;
-    const bool is_vocabulary = has_vocabulary(m);
-    (void)path;
-    if (is_vocabulary && is_class(m, "Linear") &&
-        options->reshard_after_forward == FSDP_RESHARD_DEFAULT)
-        options->reshard_after_forward = FSDP_RESHARD_FALSE;
-    return is_vocabulary || is_block(m, *block_classes);
-}
-
-/* block_classes outlives it. */
-static fsdp_wrap_policy default_policy(const char *const **block_classes)
-{
-    return (fsdp_wrap_policy){
-        .kind = FSDP_WRAP_CUSTOM, .custom = is_unit_by_default, .custom_arg = block_classes};
-}
-
-static bool is_unit_of_embeddings(const fsdp_module *m)
-{
-    const fsdp_state *state = m->fsdp_state;
-    for (size_t i = 0; state && i < state->n_members; i++)
-        if (!is_class(state->members[i].module, "Embedding"))
-            return false;
-    return state != NULL;
-}
-
-/* The gradient of an embedding does not read it. */
-static fsdp_status settle_embedding(const char *path, fsdp_module *m, void *arg)
-{
-    (void)path, (void)arg;
-    return is_unit_of_embeddings(m) ? fsdp_set_unshard_in_backward(m, false) : FSDP_OK;
-}
-
-fsdp_status fsdp_model_shard(fsdp_module *module, const char *const *block_classes,
-                             fsdp_group *group, fsdp_device *device,
-                             const fsdp_fully_shard_options *options)
-{
-    const fsdp_wrap_policy policy = default_policy(&block_classes);
-    FSDP_TRY(fsdp_auto_wrap(module, &policy, group, device, options));
-    return fsdp_module_visit(module, settle_embedding, NULL);
-}
+/* --- sharding --- */
 
 static fsdp_status shard(const fsdp_model *m, const fsdp_model_options *options,
                          fsdp_device *device)
 {
     const char *const *block_classes = m->info.block_classes;
-    fsdp_wrap_policy policy = options->wrap ? *options->wrap : default_policy(&block_classes);
+    fsdp_wrap_policy policy =
+        options->wrap ? *options->wrap : fsdp_default_wrap_policy(&block_classes);
     fsdp_fully_shard_options of_units = options->shard;
     policy.modules_per_unit = options->blocks_per_unit;
     fsdp_named_sharding_apply(m->named, &of_units, &policy);
     FSDP_TRY(fsdp_auto_wrap(m->module, &policy, m->group, device, &of_units));
     if (!options->wrap)
-        FSDP_TRY(fsdp_module_visit(m->module, settle_embedding, NULL));
+        FSDP_TRY(fsdp_default_units_finish(m->module));
     return fsdp_named_sharding_finish(m->named, m->module, device);
 }
 

@@ -5,6 +5,7 @@
 #include <fsdp/fsdp.h>
 #include <fsdp/models.h>
 
+#include "src/fsdp/default_policy.h"
 #include "src/fsdp/named_sharding.h"
 
 /* Zero means default. One of name and config is given. */
@@ -65,11 +66,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_save(const fsdp_model *model, const char 
  * checkpoint that is no model's folder. For programs that save after hours: they ask before. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_check_place(const char *dir);
 
-/* The units of a model, for who shards by hand: blocks (fsdp_model_info), embedding and head unless
- * they share their weight, then the root. */
-FSDP_MUST_CHECK fsdp_status fsdp_model_shard(fsdp_module *module, const char *const *block_classes,
-                                             fsdp_group *group, fsdp_device *device,
-                                             const fsdp_fully_shard_options *options);
 /* Gather all units and keep them (on = true), or let them go: for many forwards in a row without a
  * change of weights. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_hold_unsharded(const fsdp_model *model, bool on);

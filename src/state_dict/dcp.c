@@ -279,7 +279,7 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
 }
 
 /* Frozen parameters are stored in the dtype of the checkpoint, as fsdp_module_load() does it. */
-static fsdp_status settle(const load_run *run)
+static fsdp_status apply_pending_dtypes(const load_run *run)
 {
     const size_t n = fsdp_state_dict_count(run->dict);
     fsdp_status status = FSDP_OK;
@@ -289,7 +289,7 @@ static fsdp_status settle(const load_run *run)
                                        dtype_in_file(run->items[i]));
     for (size_t i = 0; i < n; i++) {
         const fsdp_tensor *tensor = fsdp_state_dict_at(run->dict, i)->tensor;
-        fsdp_status settled = tensor ? fsdp_param_group_settle_load(tensor) : FSDP_OK;
+        fsdp_status settled = tensor ? fsdp_param_group_apply_load(tensor) : FSDP_OK;
         if (status == FSDP_OK)
             status = settled;
     }
@@ -335,7 +335,7 @@ fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir, fsdp_group *gr
     if (status == FSDP_OK)
         status = fsdp_agree(group, load_values(&run));
     if (status == FSDP_OK)
-        status = fsdp_agree(group, settle(&run));
+        status = fsdp_agree(group, apply_pending_dtypes(&run));
     if (status == FSDP_OK)
         status = fsdp_agree(group, fsdp_state_dict_fill(dict, fill, &run));
     if (status == FSDP_OK)

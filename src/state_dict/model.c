@@ -319,13 +319,13 @@ static fsdp_status note_dtype(const set_run *run, const fsdp_named_parameter *it
     return FSDP_OK;
 }
 
-static fsdp_status settle(const set_run *run)
+static fsdp_status apply_pending_dtypes(const set_run *run)
 {
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < run->list.n && status == FSDP_OK; i++)
         status = note_dtype(run, &run->list.items[i]);
     if (status == FSDP_OK)
-        status = fsdp_parameters_settle(&run->list);
+        status = fsdp_parameters_apply_pending_dtypes(&run->list);
     for (size_t i = 0; i < run->list.n; i++)
         run->list.items[i].parameter->values_are_due = false;
     return status;
@@ -346,7 +346,7 @@ static fsdp_status assign_all(const set_run *run)
         FSDP_TRY(check_assignable(run->list.items[i].name, p, entry->tensor));
         if (p->data)
             p->data->sink = NULL; /* who holds the old tensor may outlive the parameter */
-        fsdp_parameter_set_tensors(p, entry->tensor, entry->tensor, 0, p->shape[0], NULL);
+        fsdp_parameter_set_tensors(p, entry->tensor, entry->tensor);
     }
     return FSDP_OK;
 }
@@ -359,7 +359,7 @@ fsdp_status fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict
     run.has_values = !run.options->broadcast_from_rank0 || fsdp_state_rank(run.options) == 0;
     fsdp_status status = fsdp_agree(run.options->group, plan_set(&run, module));
     if (status == FSDP_OK)
-        status = fsdp_agree(run.options->group, settle(&run));
+        status = fsdp_agree(run.options->group, apply_pending_dtypes(&run));
     if (status == FSDP_OK)
         status = fsdp_state_copies_run(&run.copies, run.options);
     if (status == FSDP_OK && run.options->assign)

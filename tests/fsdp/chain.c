@@ -8,13 +8,13 @@
 static void append(struct chain_watch *w, char *trace)
 {
     char entry[] = {' ', w->name, ':', 0, 0, 0, 0, 0, 0};
-    static const char letters[] = {[FSDP_UNIT_SHARDED] = 'S',
-                                   [FSDP_UNIT_GATHERING] = 'G',
-                                   [FSDP_UNIT_UNSHARDED] = 'U',
-                                   [FSDP_UNIT_HIDDEN] = 'H'};
+    static const char letters[] = {[FSDP_STATE_SHARDED] = 'S',
+                                   [FSDP_STATE_GATHERING] = 'G',
+                                   [FSDP_STATE_UNSHARDED] = 'U',
+                                   [FSDP_STATE_HIDDEN] = 'H'};
     for (int i = 0; i < CHAIN_BLOCKS; i++) {
         const fsdp_state *state = w->chain->units[i]->fsdp_state;
-        entry[3 + i] = letters[state->unit->state];
+        entry[3 + i] = letters[state->param_group->state];
     }
     strncat(trace, trace[0] ? entry : entry + 1, CHAIN_TRACE - strlen(trace) - 1);
 }

@@ -1,5 +1,5 @@
 /* One unit of matrices and vectors, which its forward reads as a test says: for slots of sections
- * (Note [Sections] in src/fsdp/slot.h). */
+ * (Note [Sections] in src/fsdp/grad_buffer.h). */
 #pragma once
 #include "tests/fsdp/tree.h"
 

@@ -24,7 +24,7 @@ static bool has_data(const fsdp_module *m)
 static bool is_resharded(const chain *c)
 {
     for (int i = 0; i < CHAIN_UNITS; i++)
-        if (((const fsdp_state *)c->units[i]->fsdp_state)->unit->state != FSDP_UNIT_SHARDED)
+        if (((const fsdp_state *)c->units[i]->fsdp_state)->param_group->state != FSDP_STATE_SHARDED)
             return false;
     return true;
 }

@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "src/comm/comm.h"
-#include "src/fsdp/extension.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
@@ -205,7 +204,7 @@ TEST_RANKS(an_extension_that_fails_on_one_rank_fails_on_all, 3)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* A peer is lost before: nothing is packed, and the buffer is free for whoever asks. */
+/* A peer is lost before: nothing is packed, and the buffer is free again. */
 TEST_RANKS(what_cannot_begin_to_pack_gives_its_buffer_back, 2)
 {
     trainee m;
@@ -218,15 +217,15 @@ TEST_RANKS(what_cannot_begin_to_pack_gives_its_buffer_back, 2)
     fsdp_status status = fsdp_barrier(t->group); /* which a quick peer's abort may overtake */
     if (status != FSDP_OK)
         ASSERT_ERROR(status, FSDP_ERR_COMM, "lost on purpose");
-    fsdp_param_group *unit = ((fsdp_state *)first->fsdp_state)->unit;
+    fsdp_param_group *group = ((fsdp_state *)first->fsdp_state)->param_group;
     const int packs = q.packs;
     fsdp_group_abort(t->group, fsdp_error(FSDP_ERR_COMM, "lost on purpose"));
     for (int again = 0; again < 2; again++) {
-        ASSERT_ERROR(fsdp_extension_pack(unit), FSDP_ERR_COMM, "lost on purpose");
-        ASSERT(!unit->packed);
+        ASSERT_ERROR(fsdp_param_group_prefetch(group), FSDP_ERR_COMM, "lost on purpose");
+        ASSERT_INT(group->state, FSDP_STATE_SHARDED);
         ASSERT_INT(q.packs, packs);
-        for (size_t i = 0; i < unit->pools->gathered.n; i++)
-            ASSERT(!unit->pools->gathered.items[i].taken);
+        for (size_t i = 0; i < group->context.comm->gathered.n; i++)
+            ASSERT(!group->context.comm->gathered.items[i].taken);
     }
     ASSERT_OK(trainee_close(&m));
 }

@@ -170,7 +170,7 @@ static void compare(fsdp_test *t, const trainee *m, const float *want, float sca
     ASSERT(grad);
     ASSERT_OK(fsdp_tensor_to_floats(grad, got));
     for (int64_t e = 0; e < fsdp_tensor_numel(grad); e++)
-        ASSERT(got[e] == want[p->row_begin * D + e] * scale);
+        ASSERT(got[e] == want[fsdp_parameter_shard(p).begin * D + e] * scale);
 }
 
 /* Three steps of one micro-step. */

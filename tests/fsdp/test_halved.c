@@ -1,4 +1,4 @@
-/* Note [Halved masters] in src/fsdp/param_group.h: float32 masters of which operations read the
+/* Note [Halved masters] in src/fsdp/param_storage.h: float32 masters of which operations read the
  * upper halves train in the same bits as masters that are cast (those in a file are), and nothing
  * of them is cast, gathered or held twice. */
 #include <string.h>
@@ -98,7 +98,7 @@ static fsdp_status pupil_step(pupil *p, int step)
 
 static fsdp_param_group *unit_of(const pupil *p, const char *path)
 {
-    return ((fsdp_state *)trainee_unit(&p->m, path)->fsdp_state)->unit;
+    return ((fsdp_state *)trainee_unit(&p->m, path)->fsdp_state)->param_group;
 }
 
 static size_t count_halved(const pupil *p)
@@ -107,7 +107,7 @@ static size_t count_halved(const pupil *p)
     size_t n = 0;
     for (size_t i = 0; i < FSDP_LENGTH(units); i++)
         for (size_t k = 0; k < unit_of(p, units[i])->n_params; k++)
-            n += unit_of(p, units[i])->params[k].halved;
+            n += unit_of(p, units[i])->params[k].storage == &fsdp_storage_halved;
     return n;
 }
 
@@ -178,8 +178,8 @@ TEST_RANKS(nothing_is_cast_and_nothing_lies_twice, 2)
     const uint64_t writes = n->calls[FSDP_KIND_WRITE_SHARD];
     ASSERT_OK(tree_evaluate(&p.m, p.m.model, 0));
     ASSERT_INT(n->calls[FSDP_KIND_WRITE_SHARD], writes);
-    ASSERT(!unit_of(&p, "")->gathered);
-    ASSERT_INT(unit_of(&p, "")->pools->gathered.n, 0);
+    ASSERT(!unit_of(&p, "")->memories.items[FSDP_MEMORY_COPY]);
+    ASSERT_INT(unit_of(&p, "")->context.comm->gathered.n, 0);
     fsdp_device_memory(p.m.device, &stats);
     ASSERT(stats.tag_allocated[FSDP_TAG_PARAM] <=
            numel * 4 + numel / 8 + (int64_t)n_params * 3 * 64);

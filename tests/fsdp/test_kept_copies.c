@@ -1,10 +1,11 @@
-/* Note [Kept copies] in src/fsdp/param_group.h: what is kept from step to step never differs from
+/* Note [Kept copies] in src/fsdp/param_storage.h: what is kept from step to step never differs from
  * what a gather would have cast. */
 #include <fsdp/optim.h>
 
 #include "src/base/alloc.h"
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"
+#include "src/fsdp/storage_copy.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
@@ -53,7 +54,7 @@ static fsdp_status pupil_write(pupil *p, writer by, int step)
 
 static fsdp_param_group *unit_of(const fsdp_module *m)
 {
-    return ((fsdp_state *)m->fsdp_state)->unit;
+    return ((fsdp_state *)m->fsdp_state)->param_group;
 }
 
 /* One pupil keeps its copies, the other one casts at each gather. */
@@ -140,21 +141,22 @@ TEST_RANKS(what_adamw_wrote_is_not_cast_again, 2)
     pupil p;
     ASSERT_OK(pupil_open(t->group, &o, BY_ADAMW, &p));
     const fsdp_param_group *root = unit_of(p.m.model);
+    const fsdp_copy_memory *copy = (const void *)root->memories.items[FSDP_MEMORY_COPY];
     ASSERT_OK(tree_forward_backward(&p.m, p.m.model, &(tree_call){.n_micro_steps = 2}));
     const uint64_t once = n->calls[FSDP_KIND_WRITE_SHARD];
     ASSERT_OK(
         tree_forward_backward(&p.m, p.m.model, &(tree_call){.micro_step = 1, .n_micro_steps = 2}));
     ASSERT_INT(n->calls[FSDP_KIND_WRITE_SHARD], once);
     ASSERT_OK(pupil_write(&p, BY_ADAMW, 0));
-    ASSERT(root->copy_is_open);
-    ASSERT_INT(root->unmirrored, 0);
+    ASSERT(copy->is_open);
+    ASSERT_INT(copy->unwritten, 0);
     ASSERT_OK(pupil_write(&p, BY_HAND, 0)); /* without gradients it writes nothing */
-    ASSERT_INT(root->unmirrored, 0);
+    ASSERT_INT(copy->unwritten, 0);
     ASSERT_OK(tree_evaluate(&p.m, p.m.model, 0));
-    ASSERT(!root->copy_is_open);
+    ASSERT(!copy->is_open);
     ASSERT_INT(n->calls[FSDP_KIND_WRITE_SHARD], 2 * once);
     ASSERT_OK(fsdp_tensor_begin_write(root->params[0].local));
     fsdp_tensor_end_write(root->params[0].local);
-    ASSERT_INT(root->unmirrored, 1);
+    ASSERT_INT(copy->unwritten, 1);
     ASSERT_OK(pupil_close(&p)); /* while the copy is open */
 }

@@ -1,5 +1,5 @@
-/* Slots of sections (Note [Sections] in src/fsdp/slot.h): less memory, the same bits. Random trees
- * and controls are trained with them, too, in test_random.c and test_random_controls.c. */
+/* Slots of sections (Note [Sections] in src/fsdp/grad_buffer.h): less memory, the same bits. Random
+ * trees and controls are trained with them, too, in test_random.c and test_random_controls.c. */
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/reader.h"

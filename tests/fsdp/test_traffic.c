@@ -148,7 +148,7 @@ typedef struct watch {
 static bool under_way(const fsdp_module *m)
 {
     const fsdp_state *state = m ? m->fsdp_state : NULL;
-    return state && state->unit->state == FSDP_UNIT_GATHERING;
+    return state && state->param_group->state == FSDP_STATE_GATHERING;
 }
 
 static fsdp_status watch_forward(void *self, fsdp_scope *s, fsdp_args *in)

@@ -35,7 +35,8 @@ FSDP_MUST_CHECK fsdp_status tree_example(int64_t width, fsdp_module **root);
 FSDP_MUST_CHECK fsdp_status tree_example_shard(fsdp_module *root, fsdp_group *group,
                                                fsdp_device *device,
                                                const fsdp_fully_shard_options *options);
-/* However small units are, their slots are of sections: Note [Sections] in src/fsdp/slot.h. */
+/* However small units are, their slots are of sections: Note [Sections] in src/fsdp/grad_buffer.h.
+ */
 FSDP_MUST_CHECK fsdp_status tree_in_sections(fsdp_module *root);
 /* Options that every property should hold with. */
 extern const fsdp_fully_shard_options tree_variants[TREE_VARIANTS];

@@ -101,7 +101,7 @@ static fsdp_status put_in_sections(const char *path, fsdp_module *m, void *arg)
 {
     (void)path, (void)arg;
     if (m->fsdp_state)
-        ((fsdp_state *)m->fsdp_state)->unit->least_in_sections = 0;
+        ((fsdp_state *)m->fsdp_state)->param_group->grads.least_in_sections = 0;
     return FSDP_OK;
 }
 

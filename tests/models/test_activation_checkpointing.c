@@ -324,3 +324,44 @@ TEST(a_negative_number_of_blocks_is_refused)
                  FSDP_ERR_INVALID, "every -2 modules");
     fsdp_module_destroy(m);
 }
+
+/* Backward of two losses with different factors that one tape holds. */
+static void backward_of_two(fsdp_test *t, model_case *c)
+{
+    fsdp_scope *s;
+    fsdp_tensor *losses[2];
+    const fsdp_scope_options options = {.batch = c->batch, .training = true, .seed = 7};
+    fsdp_module_zero_grad(c->model);
+    ASSERT_OK(fsdp_scope_open(c->device, c->tape, &options, &s));
+    losses[0] = fsdp_model_loss(s, c->model, 1.0f);
+    losses[1] = fsdp_model_loss(s, c->model, 0.25f);
+    ASSERT_OK(fsdp_scope_status(s));
+    ASSERT_OK(fsdp_backward(c->tape, losses, NULL, 2));
+    fsdp_scope_close(s);
+}
+
+/* A head that runs again in backward uses the factor of its own loss, not of the latest one. */
+TEST(losses_of_one_tape_keep_their_factors)
+{
+    static const char *const names[] = {"llama3", "t5_v1_1", "gpt2", "bert"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        fsdp_model_config config;
+        model_case plain, again;
+        ac_read_config(t, names[i], &config);
+        CHECK_HERE();
+        model_case_create(t, &config, &plain);
+        model_case_create(t, &config, &again);
+        CHECK_HERE();
+        ASSERT_OK(ac_checkpoint_blocks(again.model, &(ac_options){0}, ALL_MODULES));
+        ac_make_rows(t, &config, false, &plain.batch);
+        ac_make_rows(t, &config, false, &again.batch);
+        CHECK_HERE();
+        backward_of_two(t, &plain);
+        backward_of_two(t, &again);
+        CHECK_HERE();
+        ac_compare(t, &plain, &again);
+        CHECK_HERE();
+        model_case_close(&plain);
+        model_case_close(&again);
+    }
+}

@@ -1,5 +1,5 @@
 /* The first layer, which calls the embeddings itself where it is checkpointed (Note [Input of the
- * first layer] in src/models/layers.h): by any units and dtypes every bit as without. */
+ * first layer] in src/nn/module.h): by any units and dtypes every bit as without. */
 #include <string.h>
 
 #include "src/base/alloc.h"

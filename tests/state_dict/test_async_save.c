@@ -198,7 +198,7 @@ static void freeze(fsdp_test *t, state_case *f)
         fsdp_tensor *local = fsdp_parameter_local(p);
         fsdp_parameter_set_requires_grad(p, false);
         fsdp_param_group_note_load(local, FSDP_DTYPE_BF16);
-        ASSERT_OK(fsdp_param_group_settle_load(local));
+        ASSERT_OK(fsdp_param_group_apply_load(local));
         ASSERT(fsdp_tensor_dtype(local) == FSDP_DTYPE_BF16);
         ASSERT_OK(fsdp_tensor_begin_write(local));
         memset(fsdp_tensor_data(local), 1 + (int)i, fsdp_tensor_numel(local) * 2);

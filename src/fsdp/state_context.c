@@ -18,14 +18,14 @@ void fsdp_state_list_fini(fsdp_state_list *list)
     *list = (fsdp_state_list){0};
 }
 
-void fsdp_context_destroy(fsdp_context *c)
+void fsdp_state_context_destroy(fsdp_state_context *c)
 {
     if (!c)
         return;
-    fsdp_pool_fini(&c->pools.gathered);
-    fsdp_pool_fini(&c->pools.whole);
-    fsdp_pool_fini(&c->pools.slots);
-    fsdp_pool_fini(&c->pools.lanes);
+    fsdp_pool_fini(&c->comm.gathered);
+    fsdp_pool_fini(&c->comm.whole);
+    fsdp_pool_fini(&c->comm.grads);
+    fsdp_pool_fini(&c->comm.lanes);
     fsdp_state_list_fini(&c->order);
     fsdp_state_list_fini(&c->last_order);
     fsdp_state_list_fini(&c->left);
@@ -35,7 +35,7 @@ void fsdp_context_destroy(fsdp_context *c)
     fsdp_free(c);
 }
 
-static bool same_world(const fsdp_param_group *a, const fsdp_param_group *b)
+static bool same_world(const fsdp_param_context *a, const fsdp_param_context *b)
 {
     return a->device == b->device && a->group == b->group &&
            a->replicate_group == b->replicate_group;
@@ -50,19 +50,36 @@ fsdp_module *fsdp_outermost_unit(fsdp_module *m)
     return top->fsdp_state ? ((fsdp_state *)top->fsdp_state)->module : top;
 }
 
+/* What runs again in backward reads its parameters there. */
+static bool runs_again(const fsdp_module *m)
+{
+    bool again = m->checkpointed;
+    for (int i = 0; i < fsdp_module_n_children(m) && !again; i++)
+        again = runs_again(fsdp_module_child(m, i));
+    return again;
+}
+
+bool fsdp_state_unshards_in_backward(const fsdp_state *state)
+{
+    bool unshards = !state->param_group->no_unshard_in_backward;
+    for (size_t i = 0; i < state->n_members && !unshards; i++)
+        unshards = runs_again(state->members[i].module);
+    return unshards;
+}
+
 typedef struct joining {
-    fsdp_context *context;
+    fsdp_state_context *context;
     const fsdp_module *top; /* the context's outermost unit */
     uint32_t n_units;       /* of the whole model, so far: names and numbers are the model's */
 } joining;
 
-static fsdp_status append_name(fsdp_param_group *u, const char *path)
+static fsdp_status append_name(fsdp_param_group *g, const char *path)
 {
-    char *name = fsdp_strdup_printf("%s, %s", u->name, path);
+    char *name = fsdp_strdup_printf("%s, %s", g->context.name, path);
     if (!name)
         return FSDP_ERR_NOMEM;
-    fsdp_free(u->name);
-    u->name = name;
+    fsdp_free(g->context.name);
+    g->context.name = name;
     return FSDP_OK;
 }
 
@@ -84,13 +101,13 @@ static fsdp_status check_members(const fsdp_state *state, const fsdp_module *top
 static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
 {
     joining *j = arg;
-    fsdp_context *c = j->context;
+    fsdp_state_context *c = j->context;
     fsdp_state *state = m->fsdp_state;
     if (!state)
         return FSDP_OK;
     for (size_t i = 0; i < c->n_states; i++)
         if (c->states[i] == state)
-            return append_name(state->unit, path); /* another module of it was met before */
+            return append_name(state->param_group, path); /* another module of it was met before */
     uint32_t number = j->n_units++;
     if (fsdp_outermost_unit(m) != j->top)
         return FSDP_OK;
@@ -99,35 +116,36 @@ static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
         return fsdp_error(FSDP_ERR_STATE,
                           "'%s' ran before it became a part of this model: shard all, then run",
                           path);
-    if (c->n_states && !same_world(c->states[0]->unit, state->unit))
+    if (c->n_states &&
+        !same_world(&c->states[0]->param_group->context, &state->param_group->context))
         return fsdp_error(
             FSDP_ERR_INVALID,
             "unit '%s' is over another device, group or mesh than the units around it", path);
     if (!FSDP_GROW(c->states, c->cap_states, c->n_states + 1))
         return FSDP_ERR_NOMEM;
-    FSDP_TRY(fsdp_param_group_set_name(state->unit, path));
-    state->unit->number = number;
+    FSDP_TRY(fsdp_param_group_set_name(state->param_group, path));
+    state->param_group->context.number = number;
     c->states[c->n_states++] = state;
     return FSDP_OK;
 }
 
-static bool has_frozen(const fsdp_context *c)
+static bool has_frozen(const fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++)
-        for (size_t k = 0; k < c->states[i]->unit->n_params; k++)
-            if (!fsdp_parameter_requires_grad(c->states[i]->unit->params[k].parameter))
+        for (size_t k = 0; k < c->states[i]->param_group->n_params; k++)
+            if (!fsdp_parameter_requires_grad(c->states[i]->param_group->params[k].parameter))
                 return true;
     return false;
 }
 
-/* `u` is the outermost unit. */
-static void notice_offload(const fsdp_context *c, const fsdp_param_group *u)
+/* `g` is the outermost unit's. */
+static void notice_offload(const fsdp_state_context *c, const fsdp_param_group *g)
 {
-    const fsdp_offload_kind kind = u->options.offload_policy.kind;
-    if (u->group && fsdp_group_rank(u->group))
+    const fsdp_offload_kind kind = g->context.options.offload_policy.kind;
+    if (g->context.group && fsdp_group_rank(g->context.group))
         return;
-    if (kind == FSDP_OFFLOAD_DIR && u->options.no_shard && fsdp_group_world_size(u->group) > 1 &&
-        has_frozen(c))
+    if (kind == FSDP_OFFLOAD_DIR && g->context.options.no_shard &&
+        fsdp_group_world_size(g->context.group) > 1 && has_frozen(c))
         fsdp_log("fsdp", FSDP_LOG_WARN, -1, 1,
                  "NO_SHARD: each rank's offloaded file has all frozen parameters; without offload "
                  "they are stored once per host");
@@ -139,44 +157,45 @@ static void notice_offload(const fsdp_context *c, const fsdp_param_group *u)
 
 /* --- memory between steps --- */
 
-fsdp_status fsdp_context_trim(fsdp_context *c)
+fsdp_status fsdp_state_context_trim(fsdp_state_context *c)
 {
-    fsdp_pool *const pools[] = {&c->pools.gathered, &c->pools.whole, &c->pools.slots,
-                                &c->pools.lanes};
+    fsdp_pool *const pools[] = {&c->comm.gathered, &c->comm.whole, &c->comm.grads, &c->comm.lanes};
     int64_t shard_bytes = 0;
     for (size_t i = 0; i < c->n_states; i++)
-        shard_bytes += fsdp_param_group_trained_bytes(c->states[i]->unit);
+        shard_bytes += fsdp_param_group_trained_bytes(c->states[i]->param_group);
     return fsdp_pools_trim(pools, FSDP_LENGTH(pools), shard_bytes);
 }
 
-fsdp_status fsdp_context_create(fsdp_module *module)
+fsdp_status fsdp_state_context_create(fsdp_module *module)
 {
     fsdp_module *top = fsdp_outermost_unit(module), *model = top;
     while (model->parent)
         model = model->parent;
-    fsdp_context *c = fsdp_calloc(1, sizeof *c);
+    fsdp_state_context *c = fsdp_calloc(1, sizeof *c);
     if (!c)
         return FSDP_ERR_NOMEM;
     fsdp_status status =
         fsdp_module_visit(model, join_context, &(joining){.context = c, .top = top});
     if (status != FSDP_OK) {
-        fsdp_context_destroy(c);
+        fsdp_state_context_destroy(c);
         return status;
     }
     fsdp_state *owner = top->fsdp_state;
-    const fsdp_param_group *u = owner->unit;
-    c->pools.gathered = (fsdp_pool){.device = u->device, .group = u->group, .tag = FSDP_TAG_PARAM};
-    c->pools.whole = (fsdp_pool){.device = u->device, .tag = FSDP_TAG_PARAM};
-    c->pools.slots = (fsdp_pool){.device = u->device, .group = u->group, .tag = FSDP_TAG_GRAD};
-    c->pools.lanes =
-        (fsdp_pool){.device = u->device, .group = u->replicate_group, .tag = FSDP_TAG_GRAD};
-    c->options = u->options;
-    c->pools.gathered.rotates = u->group && c->options.no_limit_all_gathers;
-    notice_offload(c, u);
-    owner->owns_context = owner->unit->is_root = true;
+    const fsdp_param_group *g = owner->param_group;
+    c->comm.gathered =
+        (fsdp_pool){.device = g->context.device, .group = g->context.group, .tag = FSDP_TAG_PARAM};
+    c->comm.whole = (fsdp_pool){.device = g->context.device, .tag = FSDP_TAG_PARAM};
+    c->comm.grads =
+        (fsdp_pool){.device = g->context.device, .group = g->context.group, .tag = FSDP_TAG_GRAD};
+    c->comm.lanes = (fsdp_pool){
+        .device = g->context.device, .group = g->context.replicate_group, .tag = FSDP_TAG_GRAD};
+    c->options = g->context.options;
+    c->comm.gathered.rotates = g->context.group && c->options.no_limit_all_gathers;
+    notice_offload(c, g);
+    owner->owns_context = owner->param_group->is_root = true;
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->context = c;
-        c->states[i]->unit->pools = &c->pools;
+        c->states[i]->param_group->context.comm = &c->comm;
     }
     return FSDP_OK;
 }

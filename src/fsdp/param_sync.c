@@ -1,28 +1,28 @@
 /* sync_module_states: before a parameter is sharded, rank 0's values of it become everybody's,
  * whole, one parameter after the other. */
-#include "src/base/alloc.h"
-#include "src/fsdp/param_group.h"
+#include "src/fsdp/param.h"
 
-/* What rank 0 tells first. */
+/* What rank 0 sends first. */
 typedef struct announcement {
     int32_t has_values, dtype;
 } announcement;
 
 /* Over a row of the mesh from its first rank, then over its columns from the first row: what came
  * from elsewhere is overwritten. */
-static fsdp_status broadcast(const fsdp_param_group *u, void *data, size_t bytes)
+static fsdp_status broadcast(const fsdp_param_context *c, void *data, size_t bytes)
 {
-    if (u->group)
-        FSDP_TRY(fsdp_broadcast(u->group, data, bytes, 0));
-    return u->replicate_group ? fsdp_broadcast(u->replicate_group, data, bytes, 0) : FSDP_OK;
+    if (c->group)
+        FSDP_TRY(fsdp_broadcast(c->group, data, bytes, 0));
+    return c->replicate_group ? fsdp_broadcast(c->replicate_group, data, bytes, 0) : FSDP_OK;
 }
 
-fsdp_status fsdp_param_group_sync_dtype(const fsdp_param_group *u, fsdp_parameter *parameter)
+fsdp_status fsdp_param_sync_loaded_dtype(const fsdp_param *p)
 {
+    fsdp_parameter *parameter = p->parameter;
     int32_t note[] = {parameter->loaded, (int32_t)parameter->loaded_dtype};
-    if (!u->device->kernels)
+    if (!p->context->device->kernels)
         return FSDP_OK;
-    FSDP_TRY(broadcast(u, note, sizeof note));
+    FSDP_TRY(broadcast(p->context, note, sizeof note));
     parameter->loaded = note[0];
     parameter->loaded_dtype = (fsdp_dtype)note[1];
     return FSDP_OK;
@@ -34,24 +34,24 @@ static bool has_values(const fsdp_tensor *data)
 }
 
 /* The parameter whole, in rank 0's dtype. */
-static fsdp_status receive(const fsdp_param_group *u, const fsdp_parameter *parameter,
+static fsdp_status receive(const fsdp_param_context *c, const fsdp_parameter *parameter,
                            fsdp_dtype dtype, fsdp_tensor **whole)
 {
     const fsdp_tensor *data = parameter->data;
     fsdp_tensor *t;
     FSDP_TRY(
-        fsdp_tensor_create(u->device, dtype, parameter->ndim, parameter->shape, FSDP_TAG_COMM, &t));
+        fsdp_tensor_create(c->device, dtype, parameter->ndim, parameter->shape, FSDP_TAG_COMM, &t));
     const size_t bytes = (size_t)fsdp_tensor_numel(t) * fsdp_dtype_size(dtype);
     void *host;
     const bool has = has_values(data) && data->dtype == dtype && bytes;
-    fsdp_status status = has ? fsdp_devices_meet(data->storage->device, u->device) : FSDP_OK;
+    fsdp_status status = has ? fsdp_devices_meet(data->storage->device, c->device) : FSDP_OK;
     if (has)
-        u->device->kernels->copy(u->device->context, fsdp_tensor_ptr(t), fsdp_tensor_ptr(data),
+        c->device->kernels->copy(c->device->context, fsdp_tensor_ptr(t), fsdp_tensor_ptr(data),
                                  bytes);
     if (status == FSDP_OK)
         status = fsdp_tensor_host(t, &host); /* and so the kernel has run */
     if (status == FSDP_OK && bytes)
-        status = broadcast(u, host, bytes);
+        status = broadcast(c, host, bytes);
     if (status == FSDP_OK)
         *whole = t;
     else
@@ -59,19 +59,20 @@ static fsdp_status receive(const fsdp_param_group *u, const fsdp_parameter *para
     return status;
 }
 
-fsdp_status fsdp_param_group_sync_values(const fsdp_param_group *u, const fsdp_param *p)
+fsdp_status fsdp_param_sync_values(const fsdp_param *p)
 {
+    const fsdp_param_context *c = p->context;
     const fsdp_tensor *data = p->parameter->data;
     announcement first = {.has_values = has_values(data),
                           .dtype = data ? (int32_t)data->dtype : (int32_t)FSDP_DTYPE_F32};
     fsdp_tensor *whole;
-    if (!u->device->kernels)
+    if (!c->device->kernels)
         return FSDP_OK;
-    FSDP_TRY(broadcast(u, &first, sizeof first));
+    FSDP_TRY(broadcast(c, &first, sizeof first));
     if (!first.has_values)
         return FSDP_OK;
-    FSDP_TRY(receive(u, p->parameter, (fsdp_dtype)first.dtype, &whole));
-    fsdp_status status = fsdp_param_group_take_values(whole, &p->slice, p->local);
+    FSDP_TRY(receive(c, p->parameter, (fsdp_dtype)first.dtype, &whole));
+    fsdp_status status = fsdp_tensor_take_values(whole, &p->slice, p->local);
     fsdp_tensor_release(whole);
     return status;
 }

@@ -1,0 +1,515 @@
+/* See grad_buffer.h. */
+#include "src/fsdp/grad_buffer.h"
+
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/trace/trace.h"
+#include "src/fsdp/grad_reduce.h"
+#include "src/fsdp/grad_rows.h"
+
+enum {
+    LEAST_IN_SECTIONS = 2 << 20 /* Below this, ranks would wait for each other too often. */
+};
+
+static int64_t whole_numel(const fsdp_param *p)
+{
+    return fsdp_aligned_numel(fsdp_param_numel(p));
+}
+
+fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b, const fsdp_param_context *context,
+                                  fsdp_param *params, size_t n)
+{
+    int64_t numel = 0;
+    *b = (fsdp_grad_buffer){.context = context,
+                            .params = params,
+                            .n_params = n,
+                            .least_in_sections = LEAST_IN_SECTIONS};
+    b->sources = fsdp_calloc((size_t)fsdp_param_context_world_size(context), sizeof *b->sources);
+    if (!b->sources)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        numel += whole_numel(&params[i]);
+    FSDP_TRY(fsdp_storage_from_memory(context->device, NULL, (size_t)numel * sizeof(float),
+                                      &b->storage));
+    for (size_t i = 0; i < n; i++) {
+        const fsdp_parameter *parameter = params[i].parameter;
+        params[i].grads = b;
+        FSDP_TRY(fsdp_tensor_over(b->storage, FSDP_DTYPE_F32, parameter->ndim, parameter->shape, 0,
+                                  &params[i].grad.whole));
+    }
+    return FSDP_OK;
+}
+
+/* --- layout --- */
+
+static fsdp_grad_parts open_parts(const fsdp_grad_buffer *b)
+{
+    return (fsdp_grad_parts){b->open, b->context->group, b->numel};
+}
+
+static bool has_tables(const fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++)
+        if (b->params[i].grad.table.most)
+            return true;
+    return false;
+}
+
+static bool is_vector(const fsdp_param *p)
+{
+    return p->parameter->ndim < 2;
+}
+
+/* Elements of a section for matrices; 0: whole buffers, since sections would be hardly smaller. */
+static int64_t section_numel(const fsdp_grad_buffer *b)
+{
+    int64_t all = 0, largest = 0, vectors = 0;
+    for (size_t i = 0; i < b->n_params; i++) {
+        const fsdp_param *p = &b->params[i];
+        const int64_t numel = p->grad.in_buffer ? whole_numel(p) : 0;
+        all += numel;
+        if (is_vector(p))
+            vectors += numel;
+        else if (numel > largest)
+            largest = numel;
+    }
+    if (all < b->least_in_sections)
+        return 0;
+    const int64_t section = largest > all / 4 ? largest : all / 4;
+    return section + vectors < all - all / 4 ? section : 0;
+}
+
+/* Is a parameter read by several nodes? */
+static bool any_is_read_again(const fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++)
+        if (b->params[i].grad.in_buffer && b->params[i].parameter->sink.n_readers > 1)
+            return true;
+    return false;
+}
+
+/* Are sums over the shard group to be added over the replicas later? */
+static bool sums_wait_for_replicas(const fsdp_grad_buffer *b)
+{
+    if (b->context->replicate_group && b->no_all_reduce)
+        return true;
+    for (size_t i = 0; i < b->n_params; i++)
+        if (b->params[i].grad.partial)
+            return true;
+    return false;
+}
+
+/* Matrices get their places as their gradients come, in front of the vectors. */
+static void lay_out_section(fsdp_grad_buffer *b, int64_t numel)
+{
+    b->used = b->n_placed = 0;
+    b->numel = b->section_numel = numel;
+    for (size_t i = 0; i < b->n_params; i++) {
+        fsdp_param *p = &b->params[i];
+        p->grad.placed = p->grad.in_buffer && is_vector(p);
+        p->grad.order = 0;
+        if (!p->grad.placed)
+            continue;
+        p->grad.whole->offset = b->numel;
+        b->numel += whole_numel(p);
+    }
+}
+
+/* Places for all that trains; with `tables`, for rows alone where a parameter has a table. */
+static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
+{
+    b->numel = 0;
+    for (size_t i = 0; i < b->n_params; i++) {
+        fsdp_param *p = &b->params[i];
+        p->grad.placed = p->grad.in_buffer;
+        p->grad.order = 0;
+        if (!p->grad.placed)
+            continue;
+        p->grad.whole->offset = b->numel;
+        b->numel += tables && p->grad.table.most ? fsdp_grad_rows_numel(p) : whole_numel(p);
+    }
+    b->used = b->section_numel = b->numel;
+}
+
+/* --- its memory --- */
+
+/* Open a buffer from the pool, as large as the layout says. */
+static fsdp_status take_buffer(fsdp_grad_buffer *b)
+{
+    const fsdp_device *device = b->context->device;
+    fsdp_grad_parts parts = open_parts(b);
+    fsdp_buffer *buffer;
+    FSDP_TRY(fsdp_pool_take(&b->context->comm->grads, fsdp_grad_parts_bytes(b, &parts), &buffer));
+    /* Ranks whose layouts differ get an error here, before they write to each other's part. */
+    const fsdp_phase_info info = fsdp_grad_phase(b, FSDP_KIND_GRADIENT, (size_t)b->numel);
+    fsdp_status status = fsdp_buffer_begin(buffer, FSDP_PHASE_WRITE, &info);
+    if (status != FSDP_OK) {
+        fsdp_pool_give_back(&b->context->comm->grads, buffer);
+        return status;
+    }
+    b->open = parts.buffer = buffer;
+    char *own = fsdp_grad_parts_of_rank(b, &parts, fsdp_group_rank(b->context->group));
+#ifdef FSDP_DEBUG
+    if (own) /* NaN: the first contribution overwrites */
+        fsdp_device_memset(device, own, 0xff, (size_t)parts.numel * sizeof(float));
+#else
+    (void)device;
+#endif
+    fsdp_storage_set_data(b->storage, own);
+    return FSDP_OK;
+}
+
+static void give_back(fsdp_grad_buffer *b, fsdp_buffer *buffer)
+{
+    fsdp_buffer_end(buffer);
+    fsdp_pool_give_back(&b->context->comm->grads, buffer);
+}
+
+static void close_tables(fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++)
+        fsdp_grad_rows_close(&b->params[i]);
+}
+
+static void drop_open_buffer(fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++)
+        b->params[i].grad.touched = false;
+    close_tables(b);
+    if (!b->open)
+        return;
+    fsdp_storage_set_data(b->storage, NULL);
+    give_back(b, b->open);
+    b->open = NULL;
+}
+
+/* A whole layout is also the layout of what is posted, so that is reduced first. */
+static fsdp_status lay_out(fsdp_grad_buffer *b)
+{
+    FSDP_TRY(fsdp_grad_rows_plan(b));
+    const bool is_whole = !fsdp_grad_buffer_syncs(b) || any_is_read_again(b) ||
+                          sums_wait_for_replicas(b) || has_tables(b) ||
+                          !fsdp_param_context_is_on_one_host(b->context);
+    const int64_t section = is_whole ? 0 : section_numel(b);
+    b->in_sections = section > 0;
+    if (b->in_sections) {
+        lay_out_section(b, section);
+        return FSDP_OK;
+    }
+    FSDP_TRY(fsdp_grad_reduce(b));
+    lay_out_whole(b, true);
+    return FSDP_OK;
+}
+
+/* Only what trains has a place. What is posted keeps its layout: it is reduced before that changes.
+ */
+static fsdp_status choose_params(fsdp_grad_buffer *b)
+{
+    bool changes = false;
+    for (size_t i = 0; i < b->n_params; i++)
+        changes |=
+            b->params[i].grad.in_buffer != fsdp_parameter_requires_grad(b->params[i].parameter);
+    if (changes)
+        FSDP_TRY(fsdp_grad_reduce(b));
+    for (size_t i = 0; i < b->n_params; i++)
+        b->params[i].grad.in_buffer = fsdp_parameter_requires_grad(b->params[i].parameter);
+    return FSDP_OK;
+}
+
+static fsdp_status open_buffer(fsdp_grad_buffer *b)
+{
+    FSDP_TRY(choose_params(b));
+    FSDP_TRY(lay_out(b));
+    fsdp_status status = take_buffer(b);
+    for (size_t i = 0; i < b->n_params && status == FSDP_OK; i++)
+        status = fsdp_grad_rows_open(b, &b->params[i]);
+    if (status != FSDP_OK)
+        drop_open_buffer(b);
+    return status;
+}
+
+/* Copy the gradient of parameter i from `offset` of the old part to its new place. */
+static void move_gradient(const fsdp_grad_buffer *b, size_t i, const float *before, int64_t offset)
+{
+    const fsdp_param *p = &b->params[i];
+    const fsdp_kernels *k = b->context->device->kernels;
+    if (!p->grad.touched || !k)
+        return;
+    if (p->grad.table.most)
+        fsdp_grad_rows_spread(b, p, before + offset, p->grad.whole);
+    else
+        k->copy(b->context->device->context, fsdp_tensor_ptr(p->grad.whole), before + offset,
+                (size_t)fsdp_tensor_numel(p->grad.whole) * sizeof(float));
+}
+
+/* The place of a parameter in the old buffer. */
+typedef struct grad_place {
+    int64_t offset;
+    bool placed;
+} grad_place;
+
+/* Exchange the open buffer for one in which every parameter has a whole place. */
+static fsdp_status exchange_buffer(fsdp_grad_buffer *b, grad_place *places)
+{
+    fsdp_buffer *old = b->open;
+    const float *before = b->storage->data;
+    const int64_t numel = b->numel, used = b->used, section = b->section_numel;
+    for (size_t i = 0; i < b->n_params; i++)
+        places[i] = (grad_place){b->params[i].grad.whole->offset, b->params[i].grad.placed};
+    lay_out_whole(b, false);
+    fsdp_status status = take_buffer(b);
+    if (status != FSDP_OK) {
+        for (size_t i = 0; i < b->n_params; i++) {
+            b->params[i].grad.whole->offset = places[i].offset;
+            b->params[i].grad.placed = places[i].placed;
+        }
+        b->numel = numel;
+        b->used = used;
+        b->section_numel = section;
+        return status;
+    }
+    for (size_t i = 0; i < b->n_params; i++)
+        move_gradient(b, i, before, places[i].offset);
+    give_back(b, old);
+    close_tables(b);
+    b->in_sections = false;
+    return FSDP_OK;
+}
+
+static fsdp_status widen_buffer(fsdp_grad_buffer *b)
+{
+    FSDP_TRY(fsdp_grad_reduce(b));
+    grad_place *places = fsdp_calloc(b->n_params, sizeof *places);
+    if (!places)
+        return FSDP_ERR_NOMEM;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "widen gradient buffer", b->context->name);
+    fsdp_status status = exchange_buffer(b, places);
+    fsdp_trace_end();
+    fsdp_free(places);
+    return status;
+}
+
+/* --- sections --- */
+
+static bool is_complete(const fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++)
+        if (b->params[i].grad.touched && b->params[i].parameter->sink.n_readers)
+            return false;
+    return true;
+}
+
+static fsdp_status next_section(fsdp_grad_buffer *b)
+{
+    FSDP_TRY(fsdp_grad_buffer_post(b));
+    FSDP_TRY(fsdp_grad_buffer_reduce_previous(b));
+    return open_buffer(b);
+}
+
+static bool has_room(const fsdp_grad_buffer *b, const fsdp_param *p)
+{
+    return b->used + whole_numel(p) <= b->section_numel;
+}
+
+static fsdp_status refuse_gradient(const fsdp_grad_buffer *b, const fsdp_param *p)
+{
+    if (!fsdp_parameter_requires_grad(p->parameter))
+        return fsdp_error(FSDP_ERR_STATE,
+                          "'%s' of unit '%s' was frozen between a forward and its backward: freeze "
+                          "between steps",
+                          p->name, b->context->name);
+    return fsdp_error(FSDP_ERR_STATE,
+                      "'%s' of unit '%s' was unfrozen when the unit had gradients of this step "
+                      "already: unfreeze between steps",
+                      p->name, b->context->name);
+}
+
+static fsdp_status give_place(fsdp_grad_buffer *b, fsdp_param *p)
+{
+    if (!has_room(b, p) && fsdp_grad_buffer_syncs(b) && is_complete(b))
+        FSDP_TRY(next_section(b));
+    if (!p->grad.in_buffer) /* More may have been frozen. */
+        return refuse_gradient(b, p);
+    if (p->grad.placed) /* The next buffer may be whole. */
+        return FSDP_OK;
+    if (!has_room(b, p))
+        return widen_buffer(b);
+    p->grad.whole->offset = b->used;
+    b->used += whole_numel(p);
+    p->grad.placed = true;
+    p->grad.order = b->n_placed++;
+    return FSDP_OK;
+}
+
+/* --- backward writes --- */
+
+/* Open a buffer with a place for p. */
+static fsdp_status make_place(fsdp_grad_buffer *b, fsdp_param *p)
+{
+    if (!b->context->comm)
+        return fsdp_error(FSDP_ERR_STATE, "unit '%s' has not run a forward", b->context->name);
+    if (p->grad.posted || !b->posted.is_section)
+        FSDP_TRY(fsdp_grad_reduce(b));
+    if (!b->open)
+        FSDP_TRY(open_buffer(b));
+    if (!p->grad.in_buffer)
+        return refuse_gradient(b, p);
+    if (!p->grad.placed)
+        FSDP_TRY(give_place(b, p));
+    FSDP_ASSERT(p->grad.placed);
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsdp_tensor **dst,
+                                    float *beta)
+{
+    fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
+    (void)leaf;
+    sink->read_whole = true; /* A head and its loss call this before they are recorded. */
+    FSDP_TRY(make_place(p->grads, p));
+    if (p->grad.table.most)
+        FSDP_TRY(widen_buffer(p->grads));
+    *beta = p->grad.touched ? 1.0f : 0.0f;
+    p->grad.touched = true;
+    *dst = p->grad.whole;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, const int32_t *ids, int64_t n,
+                                         int32_t padding_idx, fsdp_grad_rows *out)
+{
+    fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
+    FSDP_TRY(make_place(p->grads, p));
+    if (p->grad.table.most && !fsdp_grad_rows_are_foreseen(p))
+        FSDP_TRY(widen_buffer(p->grads));
+    if (!p->grad.table.most)
+        return FSDP_OK;
+    p->grad.touched = true;
+    return fsdp_grad_rows_take(p->grads, p, ids, n, padding_idx, out);
+}
+
+/* --- posting --- */
+
+/* reduce_dtype below float32: each gradient is rounded once, here, and still summed in float32. */
+static fsdp_status round_gradients(fsdp_grad_buffer *b)
+{
+    fsdp_dtype dtype = b->context->options.mp_policy.reduce_dtype;
+    if (dtype == FSDP_DTYPE_F32)
+        return FSDP_OK;
+    const fsdp_kernels *k = b->context->device->kernels;
+    for (size_t i = 0; i < b->n_params; i++) {
+        const fsdp_param *p = &b->params[i];
+        fsdp_tensor *g = p->grad.table.most ? p->grad.table.rows : p->grad.whole, *rounded;
+        if (!p->grad.touched)
+            continue;
+        FSDP_TRY(fsdp_tensor_to(g, dtype, FSDP_TAG_COMM, &rounded));
+        if (k)
+            k->cast(b->context->device->context, fsdp_tensor_ptr(g), FSDP_DTYPE_F32,
+                    fsdp_tensor_ptr(rounded), dtype, fsdp_tensor_numel(g));
+        fsdp_tensor_release(rounded);
+    }
+    return FSDP_OK;
+}
+
+/* Write for the peers which gradients are there. */
+static void write_flags(const fsdp_grad_buffer *b)
+{
+    const fsdp_grad_parts parts = open_parts(b);
+    unsigned char *flags = fsdp_grad_parts_flags(b, &parts, fsdp_group_rank(b->context->group));
+    for (size_t i = 0; i < b->n_params && flags; i++) {
+        const fsdp_param *p = &b->params[i];
+        flags[i] = p->grad.touched ? (unsigned char)(1 + p->grad.order % 255) : 0;
+        if (p->grad.touched && p->grad.table.most)
+            fsdp_grad_rows_post(b, &parts, p);
+    }
+}
+
+static void become_posted(fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++) {
+        fsdp_param *p = &b->params[i];
+        p->grad.posted = p->grad.touched;
+        p->grad.posted_rows = p->grad.table.most > 0;
+        p->grad.touched = false;
+    }
+    b->posted = (fsdp_posted_gradients){.buffer = b->open,
+                                        .numel = b->numel,
+                                        .is_section = b->in_sections,
+                                        .is_last = b->context->comm->last_micro_step};
+    b->open = NULL;
+}
+
+fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
+{
+    if (!b->open)
+        return FSDP_OK;
+    fsdp_trace_begin(FSDP_TRACE_SHARDING, "post gradients", b->context->name);
+    fsdp_status status = round_gradients(b);
+    write_flags(b);
+    fsdp_storage_set_data(b->storage, NULL);
+    fsdp_buffer_end(b->open);
+    fsdp_param_context_report(b->context, FSDP_UNIT_POST, NULL, 0);
+    fsdp_trace_end();
+    if (status == FSDP_OK)
+        status = fsdp_grad_reduce(b); /* the section before it */
+    if (status == FSDP_OK)
+        become_posted(b);
+    return status;
+}
+
+fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b)
+{
+    fsdp_grad_buffer *before = b->context->comm->pending;
+    b->context->comm->pending = b->posted.buffer ? b : NULL;
+    return before && before != b ? fsdp_grad_reduce(before) : FSDP_OK;
+}
+
+/* --- the end --- */
+
+bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++)
+        if (b->params[i].grad.n_tree || b->params[i].grad.partial)
+            return true;
+    return b->open || b->posted.buffer;
+}
+
+void fsdp_grad_buffer_drop_sums(fsdp_grad_buffer *b)
+{
+    for (size_t i = 0; i < b->n_params; i++)
+        b->params[i].parameter->sink.n_dropped += b->params[i].grad.n_tree > 0;
+    fsdp_grad_free_sums(b);
+}
+
+static void free_gradients(fsdp_grad_buffer *b)
+{
+    fsdp_grad_free_sums(b);
+    for (size_t i = 0; i < b->n_params; i++) {
+        fsdp_tensor_release(b->params[i].grad.partial);
+        b->params[i].grad.partial = NULL;
+    }
+    fsdp_grad_drop_posted(b);
+    drop_open_buffer(b);
+}
+
+void fsdp_grad_buffer_drop(fsdp_grad_buffer *b)
+{
+    fsdp_grad_rows_forget(b);
+    for (size_t i = 0; i < b->n_params; i++) {
+        const fsdp_param_grad *g = &b->params[i].grad;
+        b->params[i].parameter->sink.n_dropped +=
+            g->touched || g->posted || g->partial || g->n_tree;
+    }
+    free_gradients(b);
+}
+
+void fsdp_grad_buffer_fini(fsdp_grad_buffer *b)
+{
+    free_gradients(b);
+    for (size_t i = 0; i < b->n_params; i++) {
+        fsdp_grad_rows_fini(&b->params[i]);
+        fsdp_tensor_release(b->params[i].grad.whole);
+    }
+    fsdp_storage_release(b->storage);
+    fsdp_free(b->sources);
+}

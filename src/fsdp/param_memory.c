@@ -1,0 +1,41 @@
+/* What the memories of a param group share: see param_storage.h. */
+#include "src/fsdp/param_storage.h"
+
+fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m)
+{
+    FSDP_TRY(
+        fsdp_storage_from_memory(m->context->device, NULL, fsdp_param_memory_bytes(m), &m->view));
+    m->view->guards = m->read_guard;
+    return FSDP_OK;
+}
+
+/* Tensors of it may live on: they are empty then. */
+void fsdp_param_memory_release_view(fsdp_param_memory *m)
+{
+    if (m->view) {
+        fsdp_storage_drop_guards(m->view);
+        fsdp_storage_set_data(m->view, NULL);
+    }
+    fsdp_storage_release(m->view);
+    m->view = NULL;
+}
+
+void fsdp_param_memory_count_gather(const fsdp_param_memory *m)
+{
+    fsdp_group *group = m->context->shard_group;
+    if (group)
+        fsdp_group_count(group, FSDP_KIND_ALL_GATHER,
+                         fsdp_param_memory_phase(m, FSDP_KIND_ALL_GATHER).bytes);
+}
+
+fsdp_status fsdp_private_local(fsdp_param_memory *m, const fsdp_param *p, const int64_t *shape,
+                               fsdp_tensor **local)
+{
+    const fsdp_param_context *c = m->context;
+    const int ndim = p->parameter->ndim;
+    FSDP_TRY(c->offload
+                 ? fsdp_offload_tensor(c->offload, p->dtype, ndim, shape, FSDP_TAG_PARAM, local)
+                 : fsdp_tensor_create(c->device, p->dtype, ndim, shape, FSDP_TAG_PARAM, local));
+    (*local)->storage->guards = &m->write_guard;
+    return FSDP_OK;
+}

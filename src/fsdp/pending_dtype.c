@@ -1,0 +1,111 @@
+/* See Note [Frozen parameters] in pending_dtype.h. */
+#include "src/fsdp/pending_dtype.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/fsdp/param_storage.h"
+
+enum {
+    CHECKED_ELEMENTS = 1 << 10
+};
+
+fsdp_dtype fsdp_param_pending_dtype(const fsdp_param *p)
+{
+    const fsdp_parameter *parameter = p->parameter;
+    const fsdp_dtype master = p->context->options.mp_policy.master_dtype;
+    const bool frozen = !fsdp_parameter_requires_grad(parameter);
+    return frozen && parameter->loaded &&
+                   fsdp_dtype_size(parameter->loaded_dtype) <= fsdp_dtype_size(master)
+               ? parameter->loaded_dtype
+               : master;
+}
+
+bool fsdp_param_is_pending(const fsdp_param *p)
+{
+    if (p->requires_grad == fsdp_parameter_requires_grad(p->parameter) &&
+        !p->parameter->values_are_due)
+        return false;
+    const fsdp_dtype dtype = fsdp_param_pending_dtype(p);
+    return dtype != p->dtype || fsdp_param_storage_for(p, dtype) != p->storage;
+}
+
+/* Do n own values of p from `at` on come back from `dtype` as they are? `scratch` is for both. */
+static fsdp_status fits_here(const fsdp_param_context *c, const char *at, fsdp_dtype from,
+                             fsdp_dtype dtype, int64_t n, const fsdp_tensor *scratch, bool *fit)
+{
+    const fsdp_kernels *k = c->device->kernels;
+    char *narrow = fsdp_tensor_ptr(scratch), *back = narrow + CHECKED_ELEMENTS * sizeof(float);
+    k->cast(c->device->context, narrow, dtype, at, from, n);
+    k->cast(c->device->context, back, from, narrow, dtype, n);
+    FSDP_TRY(fsdp_device_synchronize(c->device));
+    *fit = memcmp(at, back, (size_t)n * fsdp_dtype_size(from)) == 0;
+    return FSDP_OK;
+}
+
+/* Would every own value of p come back from `dtype` as it is? On meta that is not known, and the
+ * answer is no. */
+static fsdp_status fits(const fsdp_param *p, fsdp_dtype dtype, bool *fit)
+{
+    const fsdp_param_context *c = p->context;
+    const int64_t bytes = 2 * CHECKED_ELEMENTS * (int64_t)sizeof(float);
+    fsdp_tensor *scratch;
+    *fit = c->device->kernels != NULL;
+    if (!*fit)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_tensor_create(c->device, FSDP_DTYPE_U8, 1, &bytes, FSDP_TAG_COMM, &scratch));
+    const char *from = fsdp_tensor_ptr(p->local);
+    const size_t size = fsdp_dtype_size(p->dtype);
+    fsdp_status status = FSDP_OK;
+    for (int64_t i = 0, left = fsdp_tensor_numel(p->local), n; left && *fit && status == FSDP_OK;
+         i += n, left -= n) {
+        n = left < CHECKED_ELEMENTS ? left : CHECKED_ELEMENTS;
+        status = fits_here(c, from + (size_t)i * size, p->dtype, dtype, n, scratch, fit);
+    }
+    fsdp_tensor_release(scratch);
+    return status;
+}
+
+static bool widens(fsdp_dtype from, fsdp_dtype to)
+{
+    return fsdp_dtype_size(from) < fsdp_dtype_size(to);
+}
+
+/* Keeps in `dtypes` what does not fit on some rank as it is stored now. */
+static fsdp_status keep_bits(const fsdp_param_context *c, const fsdp_param *params, size_t n,
+                             fsdp_dtype *dtypes)
+{
+    int32_t *fit = fsdp_calloc(n, sizeof *fit);
+    if (!fit)
+        return FSDP_ERR_NOMEM;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
+        const fsdp_param *p = &params[i];
+        fit[i] =
+            dtypes[i] == p->dtype || p->parameter->values_are_due || widens(p->dtype, dtypes[i]);
+        if (fit[i])
+            continue;
+        status = fsdp_tensor_begin_read(p->local);
+        if (status != FSDP_OK)
+            break;
+        bool comes_back = false;
+        status = fits(p, dtypes[i], &comes_back);
+        fit[i] = comes_back;
+        fsdp_tensor_end_read(p->local);
+    }
+    if (status == FSDP_OK && c->shard_group && c->device->kernels)
+        status = fsdp_all_reduce(c->shard_group, fit, n, FSDP_DTYPE_I32, FSDP_REDUCE_MIN);
+    for (size_t i = 0; i < n; i++)
+        if (!fit[i])
+            dtypes[i] = params[i].dtype;
+    fsdp_free(fit);
+    return status;
+}
+
+fsdp_status fsdp_params_choose_dtypes(const fsdp_param_context *c, const fsdp_param *params,
+                                      size_t n, fsdp_dtype *dtypes)
+{
+    for (size_t i = 0; i < n; i++)
+        dtypes[i] = fsdp_param_pending_dtype(&params[i]);
+    return keep_bits(c, params, n, dtypes);
+}

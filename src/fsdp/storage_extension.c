@@ -1,0 +1,270 @@
+/* Parameters that travel in another form than the one they are stored or read in.
+ *
+ * Note [All-gather extensions]. Each rank packs its own rows into a buffer that all ranks see
+ * (WRITE). Once all have (READ), every rank unpacks all ranks' rows into memory of its own, and the
+ * packed form goes. So the form on the way can be anything, and what operations read costs each
+ * rank the whole parameter, as in FSDP2. */
+#include "src/base/alloc.h"
+#include "src/base/assert.h"
+#include "src/fsdp/param_storage.h"
+
+enum {
+    PACK_ALIGN = 64
+};
+
+typedef struct packed_memory {
+    fsdp_param_memory base;
+    fsdp_buffer *packed;   /* As the parameters travel; NULL: nothing is under way. */
+    fsdp_buffer *unpacked; /* As operations read them; NULL: they are not unsharded. */
+} packed_memory;
+
+static packed_memory *packed_of(fsdp_param_memory *m)
+{
+    return (packed_memory *)(void *)m;
+}
+
+static const fsdp_all_gather_extension *extension_of(const fsdp_param *p)
+{
+    return p->parameter->extension;
+}
+
+fsdp_status fsdp_parameter_set_all_gather_extension(fsdp_parameter *parameter,
+                                                    const fsdp_all_gather_extension *extension)
+{
+    if (parameter->owner)
+        return fsdp_error(FSDP_ERR_STATE, "all_gather extension: the parameter is one of a unit "
+                                          "already: set it before fully_shard");
+    if (extension &&
+        !(extension->packed_bytes && extension->pre_all_gather && extension->post_all_gather))
+        return fsdp_error(FSDP_ERR_INVALID, "all_gather extension: packed_bytes, pre_all_gather "
+                                            "and post_all_gather must all be given");
+    fsdp_all_gather_extension *copy = NULL;
+    if (extension) {
+        copy = fsdp_calloc(1, sizeof *copy);
+        if (!copy)
+            return FSDP_ERR_NOMEM;
+        *copy = *extension;
+    }
+    fsdp_free(parameter->extension);
+    parameter->extension = copy;
+    return FSDP_OK;
+}
+
+/* --- layout --- */
+
+/* Rows of p that rank `rank` packs. */
+static int64_t rows_of(const fsdp_param *p, int rank)
+{
+    int64_t begin, end;
+    fsdp_shard_rows(p->parameter->shape[0], fsdp_group_world_size(p->context->shard_group), rank,
+                    &begin, &end);
+    return end - begin;
+}
+
+static size_t packed_bytes(const fsdp_param *p, int rank)
+{
+    const fsdp_all_gather_extension *e = extension_of(p);
+    return e->packed_bytes(e->self, p->parameter, rows_of(p, rank));
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN;
+}
+
+/* Walks the packed buffer: parameter by parameter, rank by rank. */
+typedef struct place {
+    size_t param;
+    int rank;
+    size_t offset, bytes;
+} place;
+
+/* The next part, from {.rank = -1} on; false after the last. */
+static bool next_place(const packed_memory *m, place *at)
+{
+    at->offset += aligned(at->bytes);
+    if (++at->rank == fsdp_group_world_size(m->base.context->shard_group)) {
+        at->param++;
+        at->rank = 0;
+    }
+    if (at->param == m->base.n_params)
+        return false;
+    at->bytes = packed_bytes(m->base.params[at->param], at->rank);
+    return true;
+}
+
+/* Bytes of the packed buffer, and of what travels in it. */
+static size_t total_bytes(const packed_memory *m, uint64_t *logical)
+{
+    place at = {.rank = -1};
+    *logical = 0;
+    while (next_place(m, &at))
+        *logical += at.bytes;
+    return at.offset;
+}
+
+/* --- packing --- */
+
+static fsdp_phase_info phase_info(const packed_memory *m, fsdp_phase_kind kind, uint64_t bytes)
+{
+    return fsdp_param_context_phase(m->base.context, kind, FSDP_DTYPE_U8, bytes);
+}
+
+static void give_back_packed(packed_memory *m)
+{
+    if (m->packed)
+        fsdp_pool_give_back(fsdp_param_context_pool(m->base.context), m->packed);
+    m->packed = NULL;
+}
+
+static fsdp_status pack_own(const packed_memory *m)
+{
+    const fsdp_param_context *c = m->base.context;
+    const int rank = fsdp_group_rank(c->shard_group);
+    unsigned char *base = fsdp_buffer_data(m->packed);
+    place at = {.rank = -1};
+    FSDP_TRY(fsdp_device_synchronize(c->device)); /* The host writes where kernels were before. */
+    while (base && next_place(m, &at)) {
+        const fsdp_param *p = m->base.params[at.param];
+        const fsdp_all_gather_extension *e = extension_of(p);
+        if (at.rank == rank)
+            FSDP_TRY(e->pre_all_gather(e->self, p->parameter, p->local, c->shard_group,
+                                       base + at.offset, at.bytes));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status write_packed(packed_memory *m)
+{
+    const fsdp_param_context *c = m->base.context;
+    uint64_t logical;
+    const size_t bytes = total_bytes(m, &logical);
+    FSDP_TRY(fsdp_pool_take(fsdp_param_context_pool(c), bytes, &m->packed));
+    const fsdp_phase_info info = phase_info(m, FSDP_KIND_WRITE_SHARD, logical);
+    fsdp_status status = fsdp_buffer_begin(m->packed, FSDP_PHASE_WRITE, &info);
+    if (status == FSDP_OK) {
+        status = pack_own(m);
+        fsdp_error_context(status, "all_gather extension of unit '%s'", c->name);
+        if (status != FSDP_OK && c->shard_group) /* before peers can take it for packed */
+            fsdp_group_abort(c->shard_group, status);
+        fsdp_buffer_end(m->packed);
+    }
+    if (status != FSDP_OK) {
+        give_back_packed(m);
+        return status;
+    }
+    fsdp_param_context_report(c, FSDP_UNIT_GATHER, c->shard_group, logical);
+    return FSDP_OK;
+}
+
+static fsdp_status gather(fsdp_param_memory *base)
+{
+    packed_memory *m = packed_of(base);
+    const fsdp_tensor *first = base->params[0]->local; /* staged together with the others */
+    if (m->packed)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_tensor_begin_read(first));
+    fsdp_status status = write_packed(m);
+    fsdp_tensor_end_read(first);
+    return status;
+}
+
+static fsdp_status prefetch(fsdp_param_memory *base)
+{
+    fsdp_tensor *first = base->params[0]->local;
+    return fsdp_tensor_is_held_elsewhere(first) ? fsdp_tensor_prefetch(first) : gather(base);
+}
+
+/* --- unpacking --- */
+
+static fsdp_status unpack_rows(const packed_memory *m, const place *at, int64_t first)
+{
+    const fsdp_param *p = m->base.params[at->param];
+    const fsdp_all_gather_extension *e = extension_of(p);
+    const unsigned char *base = fsdp_buffer_data(m->packed);
+    const int64_t n = rows_of(p, at->rank);
+    fsdp_tensor *rows;
+    if (!n)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_tensor_narrow(p->data, first, first + n, &rows));
+    fsdp_status status =
+        e->post_all_gather(e->self, p->parameter, base + at->offset, at->bytes, rows);
+    fsdp_tensor_release(rows);
+    return status;
+}
+
+static fsdp_status unpack_all(const packed_memory *m)
+{
+    place at = {.rank = -1};
+    int64_t first = 0;
+    while (fsdp_buffer_data(m->packed) && next_place(m, &at)) {
+        first = at.rank == 0 ? 0 : first;
+        FSDP_TRY(unpack_rows(m, &at, first));
+        first += rows_of(m->base.params[at.param], at.rank);
+    }
+    return FSDP_OK;
+}
+
+static void reshard(fsdp_param_memory *base)
+{
+    packed_memory *m = packed_of(base);
+    fsdp_storage_set_data(base->view, NULL);
+    if (m->unpacked)
+        fsdp_pool_give_back(&base->context->comm->whole, m->unpacked);
+    m->unpacked = NULL;
+    give_back_packed(m);
+}
+
+static fsdp_status unshard(fsdp_param_memory *base)
+{
+    packed_memory *m = packed_of(base);
+    const fsdp_param_context *c = base->context;
+    uint64_t logical;
+    total_bytes(m, &logical);
+    FSDP_TRY(fsdp_pool_take(&c->comm->whole, fsdp_param_memory_bytes(base), &m->unpacked));
+    const fsdp_phase_info info = phase_info(m, FSDP_KIND_ALL_GATHER, logical);
+    fsdp_status status = fsdp_buffer_begin(m->packed, FSDP_PHASE_READ, &info);
+    if (status == FSDP_OK) {
+        status = fsdp_group_check(c->shard_group); /* Has a rank failed to pack? */
+        fsdp_storage_set_data(base->view, fsdp_buffer_data(m->unpacked));
+        if (status == FSDP_OK)
+            status = unpack_all(m);
+        fsdp_buffer_end(m->packed);
+    }
+    give_back_packed(m);
+    if (status != FSDP_OK) {
+        fsdp_error_context(status, "all_gather extension of unit '%s'", c->name);
+        reshard(base);
+    }
+    return status;
+}
+
+/* --- the memory and the storage --- */
+
+/* Each rank has a copy of its own of what operations read, so it is not kept hidden. */
+const fsdp_param_memory_ops fsdp_memory_packed = {.bytes = sizeof(packed_memory),
+                                                  .allocate = fsdp_param_memory_create_view,
+                                                  .gather = gather,
+                                                  .prefetch = prefetch,
+                                                  .unshard = unshard,
+                                                  .reshard = reshard,
+                                                  .drop = reshard,
+                                                  .release = fsdp_param_memory_release_view};
+
+static bool fits(const fsdp_param *p, fsdp_dtype dtype)
+{
+    (void)dtype;
+    return extension_of(p) != NULL;
+}
+
+static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_param *p,
+                                const int64_t *shape, fsdp_tensor **local)
+{
+    return fsdp_private_local(memories->items[FSDP_MEMORY_PACKED], p, shape, local);
+}
+
+const fsdp_param_storage fsdp_storage_extension = {.name = "extension",
+                                                   .fits = fits,
+                                                   .unsharded = FSDP_MEMORY_PACKED,
+                                                   .sharded = FSDP_MEMORY_PACKED,
+                                                   .create_local = create_local};

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Lint's search for files that call each other in a circle, on a source tree made here.
+. "$(dirname "$0")/lib.sh"
+mkdir tools
+cp "$root/tools/call_cycles.sh" tools/
+: >tools/call_cycles.allowed
+cycles() { capture sh tools/call_cycles.sh objects; }
+# file PATH TEXT: source and object
+file() {
+    mkdir -p "$(dirname "$1")" "objects/$(dirname "$1")"
+    printf '%s\n' "$2" >"$1.c"
+    ${CC:-cc} -c -o "objects/$1.o" "$1.c"
+}
+
+file src/a/top 'void fsdp_mid(void); void fsdp_top(void); void fsdp_top(void) { fsdp_mid(); }'
+file src/a/mid 'void fsdp_low(void); void fsdp_mid(void); void fsdp_mid(void) { fsdp_low(); }'
+file src/a/low 'void fsdp_low(void); void fsdp_low(void) {}'
+cycles
+expect "a tree that calls downwards is clean" 0
+
+# Through another file, and by an address in a table.
+file src/a/low 'void fsdp_top(void); void fsdp_low(void); void (*const fsdp_calls[])(void) = {fsdp_top}; void fsdp_low(void) {}'
+cycles
+expect "a circle of three files is an error" 1 'src/a call each other in a circle:( (top|mid|low)){3}' out
+check "each call of it is named" grep -q 'low -> top: fsdp_top' "$dir/out"
+
+echo 'a: top mid low # it is old' >tools/call_cycles.allowed
+cycles
+expect "a listed circle is accepted" 0
+echo 'a: top mid low #' >tools/call_cycles.allowed
+cycles
+expect "a listed circle has a reason" 1 'no reason is given' out
+echo 'a: top mid # it is old' >tools/call_cycles.allowed
+cycles
+expect "a circle that has grown is an error" 1 'in a circle' out
+
+# Calls between folders make no circle: rows of folders are checked elsewhere.
+file src/b/low 'void fsdp_top(void); void fsdp_low(void); void fsdp_low(void) { fsdp_top(); }'
+rm -f src/a/low.c objects/src/a/low.o
+printf '' >tools/call_cycles.allowed
+cycles
+expect "folders are looked at one by one" 0
+echo 'a: top mid low # it is old' >tools/call_cycles.allowed
+cycles
+expect "a listed circle that is gone is an error" 1 'no such circle any more' out
+
+# An object whose source was removed does not count.
+file src/a/low 'void fsdp_top(void); void fsdp_lowest(void); void fsdp_lowest(void) { fsdp_top(); }'
+file src/a/mid 'void fsdp_lowest(void); void fsdp_mid(void); void fsdp_mid(void) { fsdp_lowest(); }'
+: >tools/call_cycles.allowed
+cycles
+expect "the circle is back" 1 'in a circle' out
+rm src/a/low.c
+cycles
+expect "objects without a source are left out" 0
+
+capture sh tools/call_cycles.sh elsewhere
+expect "without objects it says what to run" 2 'make BUILD=elsewhere lib'
+tally

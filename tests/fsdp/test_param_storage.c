@@ -1,0 +1,130 @@
+/* Note [Param storages] in src/fsdp/param_storage.h: which storage a parameter gets, and that a
+ * group may mix them. */
+#include <string.h>
+
+#include "src/fsdp/state.h"
+#include "tests/fsdp/tree.h"
+#include "tests/test.h"
+
+/* What the matrix `up` is: everything else is as the options say. */
+typedef enum up_is {
+    TRAINED,
+    FROZEN,      /* in float32 */
+    FROZEN_BF16, /* and loaded in bfloat16 */
+    EXTENDED
+} up_is;
+
+static size_t plain_bytes(void *self, const fsdp_parameter *p, int64_t rows)
+{
+    (void)self;
+    return (size_t)(rows * (fsdp_parameter_numel(p) / fsdp_parameter_shape(p)[0])) * sizeof(float);
+}
+
+static fsdp_status pack(void *self, const fsdp_parameter *p, const fsdp_tensor *local,
+                        fsdp_group *group, void *packed, size_t bytes)
+{
+    (void)self, (void)p, (void)group;
+    FSDP_TRY(fsdp_tensor_check_data(local));
+    if (bytes)
+        memcpy(packed, fsdp_tensor_data(local), bytes);
+    return FSDP_OK;
+}
+
+static fsdp_status unpack(void *self, const fsdp_parameter *p, const void *packed, size_t bytes,
+                          fsdp_tensor *rows)
+{
+    (void)self, (void)p, (void)bytes;
+    return fsdp_tensor_from_host(rows, 0, packed, FSDP_DTYPE_F32, fsdp_tensor_numel(rows));
+}
+
+static fsdp_status set_up(fsdp_parameter *up, up_is is)
+{
+    const fsdp_all_gather_extension extension = {
+        .packed_bytes = plain_bytes, .pre_all_gather = pack, .post_all_gather = unpack};
+    fsdp_parameter_set_requires_grad(up, is == TRAINED || is == EXTENDED);
+    up->loaded = is == FROZEN_BF16;
+    up->loaded_dtype = FSDP_DTYPE_BF16;
+    return is == EXTENDED ? fsdp_parameter_set_all_gather_extension(up, &extension) : FSDP_OK;
+}
+
+static int last_dimension(const char *name, const fsdp_parameter *p, void *arg)
+{
+    (void)name, (void)arg;
+    return fsdp_parameter_ndim(p) - 1;
+}
+
+/* Is `up` of one unit stored so, and `down` as a trained parameter is? Then a step runs. */
+static void check(fsdp_test *t, fsdp_group *group, fsdp_fully_shard_options o, up_is is,
+                  const char *storage_of_up, const char *storage_of_down)
+{
+    trainee m;
+    fsdp_module *model;
+    ASSERT_OK(trainee_open(group, NULL, o.mp_policy.param_dtype, &m));
+    ASSERT_OK(tree_add(NULL, "", TREE_EXAMPLE_WIDTH, 5, &model));
+    ASSERT_OK(set_up(tree_of(model)->up, is));
+    ASSERT_OK(fsdp_fully_shard(model, group, m.device, &o));
+    m.model = model;
+    ASSERT_OK(fsdp_module_init(model, 3));
+    const fsdp_param *up = fsdp_param_of(tree_of(model)->up);
+    const fsdp_param *down = fsdp_param_of(tree_of(model)->down);
+    ASSERT_STR(up->storage->name, storage_of_up);
+    ASSERT_STR(down->storage->name, storage_of_down);
+    ASSERT_OK(tree_forward_backward(&m, model, &(tree_call){.leaf = trainee_rank(&m)}));
+    ASSERT(!fsdp_parameter_grad(tree_of(model)->up) == (is == FROZEN || is == FROZEN_BF16));
+    ASSERT(fsdp_parameter_grad(tree_of(model)->down));
+    ASSERT_OK(trainee_close(&m));
+}
+
+static const fsdp_mp_policy float32 = {0};
+static const fsdp_mp_policy bfloat16 = {.param_dtype = FSDP_DTYPE_BF16};
+static const fsdp_mp_policy float16 = {.param_dtype = FSDP_DTYPE_F16};
+
+TEST_RANKS(sharded_parameters_are_stored_as_operations_read_them_where_they_can, 3)
+{
+    fsdp_fully_shard_options o = {.mp_policy = float32};
+    check(t, t->group, o, TRAINED, "in the master", "in the master");
+    check(t, t->group, o, EXTENDED, "extension", "in the master");
+    o.mp_policy = bfloat16;
+    check(t, t->group, o, TRAINED, "halved master", "halved master");
+    check(t, t->group, o, FROZEN_BF16, "in the master", "halved master");
+    check(t, t->group, o, EXTENDED, "extension", "halved master");
+    o.mp_policy = float16;
+    check(t, t->group, o, TRAINED, "cast copy", "cast copy");
+    check(t, t->group, o, EXTENDED, "extension", "cast copy");
+    o.mp_policy = float32;
+    check(t, t->group, o, FROZEN_BF16, "cast copy", "in the master");
+    o.shard_placement_fn = last_dimension;
+    check(t, t->group, o, TRAINED, "cast copy", "cast copy");
+}
+
+TEST_RANKS(parameters_that_are_whole_are_cast_or_stored_once_per_host, 2)
+{
+    fsdp_fully_shard_options o = {.no_shard = true, .mp_policy = float32};
+    check(t, t->group, o, TRAINED, "in the master", "in the master");
+    check(t, t->group, o, FROZEN, "once per host", "in the master");
+    check(t, t->group, o, FROZEN_BF16, "once per host, cast", "in the master");
+    check(t, t->group, o, EXTENDED, "extension", "in the master");
+    o.mp_policy = bfloat16;
+    check(t, t->group, o, TRAINED, "cast copy", "cast copy");
+    check(t, t->group, o, FROZEN, "once per host, cast", "cast copy");
+    check(t, t->group, o, FROZEN_BF16, "once per host", "cast copy");
+}
+
+/* A rank that is alone shares its frozen parameters with no other rank. */
+TEST(one_rank_stores_halves)
+{
+    check(t, NULL, (fsdp_fully_shard_options){.mp_policy = bfloat16}, FROZEN, "halved master",
+          "halved master");
+    check(t, NULL, (fsdp_fully_shard_options){.mp_policy = bfloat16, .no_shard = true}, FROZEN,
+          "cast copy", "cast copy");
+}
+
+TEST_RANKS(offloaded_parameters_are_cast, 2)
+{
+    fsdp_fully_shard_options o = {
+        .offload_policy = {.kind = FSDP_OFFLOAD_DIR, .dir = fsdp_test_dir(t)}};
+    check(t, t->group, o, TRAINED, "offloaded", "offloaded");
+    check(t, t->group, o, EXTENDED, "extension", "offloaded");
+    o.no_shard = true;
+    check(t, t->group, o, FROZEN_BF16, "offloaded", "offloaded");
+}
