@@ -10,11 +10,11 @@
 #include "src/tensor/device.h"
 
 typedef struct sweep {
-    fsdp_tape *tape, *outer; /* outer: in whose backward this runs; NULL as a rule */
+    fsdp_tape *tape, *outer; /* outer: the tape whose backward runs this one; usually NULL */
     fsdp_device *device;
     fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] */
     bool *reached;       /* [n_nodes] */
-    uint32_t *open;      /* regions entered and not left, outermost first */
+    uint32_t *open;      /* regions entered but not left, outermost first */
     size_t n_open;
 } sweep;
 
@@ -51,7 +51,7 @@ static void mark(sweep *w, fsdp_tensor *const *roots, int n)
     }
 }
 
-/* --- what forward has added already --- */
+/* --- gradients already added by forward --- */
 
 static fsdp_status no_root_leads_to(const fsdp_node *n)
 {
@@ -75,7 +75,7 @@ static fsdp_status check_wrote(const fsdp_node *n, bool reached)
                       n->op->name);
 }
 
-/* Before any hook, from what all ranks share. reached NULL: nothing is. */
+/* Called before any hook, on data that all ranks share. reached NULL: no node is reached. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)
@@ -86,7 +86,7 @@ static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reac
 
 /* --- adding gradients --- */
 
-/* *slot += grad. A gradient that only the slot holds is added to in place. */
+/* *slot += grad. A gradient that only the slot holds is updated in place. */
 static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
 {
     if (!*slot) {
@@ -108,7 +108,7 @@ static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
-/* dst += grad, which may be of another dtype. */
+/* dst += grad, which may have another dtype. */
 static fsdp_status add_to(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
 {
     fsdp_tensor *same = grad;
@@ -122,7 +122,7 @@ static fsdp_status add_to(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
-/* A gradient that an operation returned for a leaf goes to the leaf's target. */
+/* Add a gradient that an operation returned for a leaf to the leaf's target. */
 static fsdp_status accumulate_leaf(sweep *w, fsdp_tensor *leaf, fsdp_tensor *grad)
 {
     fsdp_tensor *dst;
@@ -182,7 +182,7 @@ static fsdp_status enter_regions(sweep *w, uint32_t region)
     return FSDP_OK;
 }
 
-/* The sweep goes on below node index `next`: leave every region that begins at or above it. */
+/* The sweep continues below node index `next`: leave every region that begins at or above it. */
 static fsdp_status leave_regions(sweep *w, size_t next)
 {
     while (w->n_open) {
@@ -220,7 +220,7 @@ static void release_grads(sweep *w, size_t i)
     }
 }
 
-/* Take what the node's inputs have so far, for an operation that adds to it itself. */
+/* Take the current gradients of the node's inputs, for an operation that adds to them itself. */
 static void take_so_far(sweep *w, fsdp_scope *s, const fsdp_node *node, fsdp_tensor **grad_in)
 {
     for (int i = 0; i < node->n_in; i++) {
@@ -253,7 +253,7 @@ static fsdp_status backward_of(sweep *w, size_t i)
     else
         fsdp_error_context(status, "backward of %s", node->op->name);
     fsdp_scope_close(s);
-    release_grads(w, i); /* only now: grad_in may be one of them, passed on as it is */
+    release_grads(w, i); /* not earlier: grad_in may contain one of them, passed on as it is */
     fsdp_node_clear(w->tape, node);
     return status;
 }
@@ -291,7 +291,8 @@ static fsdp_status end_hooks(fsdp_tape *tape)
     return FSDP_OK;
 }
 
-/* Hooks that the outer tape has not seen are hung on it, with no node, for its end. */
+/* Add hooks that the outer tape does not have to it, in regions without nodes, for the end of its
+ * backward. */
 static fsdp_status leave_end_to(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))
@@ -314,8 +315,8 @@ static fsdp_status run_sweep(sweep *w)
         FSDP_TRY(leave_regions(w, i + 1));
         if (!w->reached[i])
             continue;
-        /* A region is entered by marking, not by whether a gradient came: every rank then runs the
-         * same hooks, whatever its data. */
+        /* Regions are entered because they are marked, not because a gradient arrived. So every
+         * rank runs the same hooks, whatever its data. */
         FSDP_TRY(enter_regions(w, w->tape->nodes[i].region));
         if (has_gradient(w, i))
             FSDP_TRY(run_node(w, i));
@@ -420,7 +421,7 @@ static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
     return status;
 }
 
-/* An inner tape without roots. */
+/* Backward of an inner tape without roots. */
 static fsdp_status run_nothing(fsdp_tape *tape, fsdp_tape *outer)
 {
     FSDP_TRY(check_early_gradients(tape, NULL));
@@ -432,7 +433,7 @@ fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
 {
     fsdp_status status =
         outer && n == 0 ? run_nothing(tape, outer) : run_backward(tape, roots, grads, n, outer);
-    char message[1024]; /* what follows may fail on its own: the first failure is the caller's */
+    char message[1024]; /* saved, because the calls below may fail too and replace it */
     snprintf(message, sizeof message, "%s", fsdp_last_error());
     if (status != FSDP_OK)
         fsdp_tape_cancel(tape);

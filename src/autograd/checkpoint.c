@@ -9,34 +9,35 @@
 #include "src/base/assert.h"
 #include "src/base/philox.h"
 
-/* Results of the first run for the second, in the order of computing. */
+/* Results of the first run, in the order in which they were computed. */
 typedef struct fsdp_kept {
     fsdp_activation_offload *offload;
-    uint64_t number; /* of the call */
+    uint64_t number; /* number of the call */
     struct kept_result {
         const fsdp_op *op;
-        uint32_t number;                          /* of the operation; Note [Early stop] */
-        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* of the last item, until it is put away */
+        uint32_t number;                          /* number of the operation; Note [Early stop]
+                                                     in early_stop.h */
+        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* only in the last item, until it is stored */
         fsdp_stashed *results[FSDP_MAX_RECALLED]; /* NULL: backward does not need them */
     } * items;
-    size_t n, cap, next;               /* next: which the second run takes */
-    uint64_t products, products_again; /* so far, in the first and in the second run */
+    size_t n, cap, next;               /* next: index of the item that the second run takes next */
+    uint64_t products, products_again; /* products so far in the first and in the second run */
 } fsdp_kept;
 
-/* What the node keeps. */
+/* The state that the node keeps. */
 typedef struct segment {
     _Alignas(16) unsigned char self[FSDP_SEGMENT_SELF_BYTES];
     fsdp_segment_fn *run;
     fsdp_scope_options options;
-    uint64_t rng_calls; /* before the part ran */
+    uint64_t rng_calls; /* value before the part ran */
     fsdp_dtype buffer_dtype;
-    fsdp_tape *tape;          /* the outer one */
-    int result[FSDP_MAX_OUT]; /* of each output of the node: which result of the part it is */
-    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL where there is none, or the node saves it: it is
-                                          derived, and not for a file */
-    fsdp_leaf_list leaves;             /* that the second run will read */
+    fsdp_tape *tape;                   /* the outer one */
+    int result[FSDP_MAX_OUT];          /* [outputs of the node] index of the part's result */
+    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL if there is none, or if the node saves it: a
+                                          derived input without a file */
+    fsdp_leaf_list leaves;             /* leaves that the second run will read */
     bool keeps_results;
-    fsdp_kept kept; /* also names where inputs are kept */
+    fsdp_kept kept; /* also describes where inputs are kept */
     fsdp_early_stop stop;
 } segment;
 
@@ -63,16 +64,17 @@ static void segment_destroy(void *host)
     fsdp_free(g);
 }
 
-/* --- results that are kept --- */
+/* --- kept results --- */
 
-/* Of products the 1st, 3rd, ... as in torchtitan; all of attention. `products` counts them. */
+/* All results of attention and the 1st, 3rd, ... product, as in torchtitan. `products` counts
+ * them. */
 static bool is_kept(const fsdp_op *op, uint64_t *products)
 {
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Not before the next one comes, or the run ends: of all that is kept only what came last may be
- * something that backward does not need, and then no file gets it. */
+/* Store the latest result. This is delayed until the next result or the end of the run: only the
+ * last one may turn out not to be needed by backward, and then it is not written to the file. */
 static void put_latest_away(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -102,7 +104,7 @@ void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, in
         item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
-/* What the tape links is this run's tensor, not the first one's. */
+/* The tape links tensors of this run, not those of the first. */
 static fsdp_tensor *alias_of(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
@@ -134,9 +136,10 @@ bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
     return true;
 }
 
-/* --- the second time --- */
+/* --- the second run --- */
 
-/* An input that wants a gradient is a leaf of the inner tape, behind a node that copies nothing. */
+/* An input that needs a gradient is a leaf of the inner tape, followed by a node that copies
+ * nothing. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
 {
@@ -165,8 +168,8 @@ static const fsdp_op source_op = {.name = "checkpoint input", .backward = source
 
 /* An input on the inner tape. */
 typedef struct inner_input {
-    fsdp_tensor *leaf; /* collects the gradient; NULL: none is wanted */
-    fsdp_tensor *read; /* what the part reads */
+    fsdp_tensor *leaf; /* collects the gradient; NULL: no gradient is needed */
+    fsdp_tensor *read; /* the tensor that the part reads */
 } inner_input;
 
 static inner_input enter(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
@@ -190,7 +193,7 @@ static inner_input enter(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
     return (inner_input){.leaf = alias, .read = read};
 }
 
-/* Owned by s; NULL if there is none, or the scope fails. */
+/* Owned by s; NULL if there is none, or if the scope fails. */
 static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
 {
     const segment *g = n->host;
@@ -203,13 +206,13 @@ static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
     return fsdp_own(s, t);
 }
 
-/* Where inner backward begins. */
+/* The roots of the inner backward. */
 typedef struct root_list {
     fsdp_tensor *roots[FSDP_MAX_OUT + FSDP_MAX_IN], *grads[FSDP_MAX_OUT + FSDP_MAX_IN];
     int n;
 } root_list;
 
-/* A result that the inner tape does not lead to has no gradient to hand on. */
+/* A result that is not on the inner tape has no gradient to pass on. */
 static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, fsdp_tensor *grad)
 {
     if (!grad || !root->node || root->generation != tape->generation)
@@ -218,7 +221,8 @@ static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, 
     list->grads[list->n++] = grad;
 }
 
-/* What backward knows a result by: its place on the tape, not its values, whose memory goes. */
+/* Replace a result by a tensor with the same place on the tape but no memory: backward does not
+ * need its values. */
 static void forget_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result)
 {
     fsdp_tensor *t = *result, *without = NULL;
@@ -236,8 +240,9 @@ static void forget_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **resu
     fsdp_drop(s, t);
 }
 
-/* The first input that is the same tensor as input i. They are one leaf of the inner tape, so that
- * what its readers give is added in the order of the inner tape, as without a second run. */
+/* The index of the first input that is the same tensor as input i. They are one leaf of the inner
+ * tape, so the gradients of its readers are added in the order of the inner tape, as without a
+ * second run. */
 static int same_input(const fsdp_node *n, int i)
 {
     for (int k = 0; k < i && (n->need >> i & 1); k++)
@@ -247,8 +252,8 @@ static int same_input(const fsdp_node *n, int i)
     return i;
 }
 
-/* Gradients begin at the results, and, for inputs that were read after the part as well, at the
- * inputs with what came from there. */
+/* The roots are the part's results and, for inputs that were also read after the part, the inputs
+ * with the gradients from there. */
 static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                              fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                              inner_input *inputs)
@@ -311,10 +316,10 @@ static const fsdp_op checkpoint_op = {.name = "checkpoint",
                                       .continues = true,
                                       .host_destroy = segment_destroy};
 
-/* --- the first time --- */
+/* --- the first run --- */
 
-/* Results that are inputs handed through are no outputs of the node; nor are leaves, which have
- * their own gradient wherever they are read. */
+/* Results that are the part's own inputs are not outputs of the node. Neither are leaves, which
+ * have their own gradient wherever they are read. */
 static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
 {
     for (int k = 0; k < in->n; k++)
@@ -342,7 +347,7 @@ static void record(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_ar
     fsdp_record(s, &args);
 }
 
-/* With its inputs kept but for derived ones. NULL with the scope failed. */
+/* Keeps the inputs, except derived ones. NULL if the scope failed. */
 static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *options,
                             const fsdp_args *in)
 {
@@ -364,7 +369,7 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
     return NULL;
 }
 
-/* The first run is over. */
+/* The first run has ended. */
 static void put_last_away(fsdp_scope *s, segment *g)
 {
     fsdp_kept *kept = &g->kept;
@@ -373,7 +378,7 @@ static void put_last_away(fsdp_scope *s, segment *g)
     put_latest_away(s, kept);
 }
 
-/* The first time: nothing is taped. */
+/* The first run: nothing is recorded on the tape. */
 static void run_hidden(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args *out)
 {
     fsdp_run *r = s->run;
@@ -399,7 +404,7 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
         if (s->run->counting)
-            s->run->counting->is_off = true; /* it is checkpointed in the second run */
+            s->run->counting->is_off = true; /* this call is checkpointed in the second run */
         run(s, self, in, out);
         return;
     }

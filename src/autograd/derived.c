@@ -7,11 +7,11 @@
 #include "src/base/assert.h"
 
 struct fsdp_derived {
-    int refs;            /* the node's, and the result's while somebody holds that */
-    fsdp_tensor *result; /* borrowed; NULL once it is gone */
-    fsdp_tensor *again;  /* owned; NULL until backward asks, and once nobody will */
+    int refs;            /* one for the node, and one for the result while it exists */
+    fsdp_tensor *result; /* borrowed; NULL after the result was freed */
+    fsdp_tensor *again;  /* owned; NULL before backward needs it and after its last reader */
     int readers;         /* nodes that saved it and have not read it for the last time */
-    bool for_each;       /* of them it is made again */
+    bool for_each;       /* make it again for each reader */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];

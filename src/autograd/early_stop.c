@@ -46,13 +46,14 @@ static bool is_among(const fsdp_tensor *t, fsdp_tensor *const *all, int n)
     return false;
 }
 
-/* Which operation must have run for the values of an input of the latest one? */
+/* The number of the operation that must have run to give the values of an input of the latest
+ * one. */
 static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
 {
     if (t->node && t->generation == stop->mark)
         return t->node;
     const bool was_there = t->sink || is_among(t, stop->inputs->t, stop->inputs->n);
-    return was_there ? 0 : stop->n; /* else it may have been made without being recorded */
+    return was_there ? 0 : stop->n; /* otherwise it may have been made without being recorded */
 }
 
 static void need(fsdp_early_stop *stop, uint32_t number, bool result)
@@ -66,8 +67,8 @@ static void need(fsdp_early_stop *stop, uint32_t number, bool result)
 static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
 {
     stop->n++;
-    /* What is saved may depend on where gradients go, which the first run does not know: all
-     * inputs, or nothing. */
+    /* What is saved may depend on which inputs need gradients, which the first run does not know.
+     * So if anything is saved, all inputs count as needed. */
     for (int i = 0; i < args->n_in && args->n_saved; i++)
         if (args->in[i])
             need(stop, maker_of(stop, args->in[i]), true);

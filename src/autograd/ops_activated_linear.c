@@ -7,11 +7,11 @@
 #include "src/base/philox.h"
 
 enum {
-    PART_BYTES = 4 << 20,       /* of the activation in backward, about; */
-    SMALL_PART_BYTES = 2 << 20, /* where memory is what counts, */
-    LEAST_FEATURES = 512,       /* but not fewer; */
-    ROWS_BYTES = 1 << 20,       /* in forward, where memory is what counts, */
-    LEAST_ROWS = 128,           /* but not fewer */
+    PART_BYTES = 4 << 20,       /* approximate size of a part of the activation in backward */
+    SMALL_PART_BYTES = 2 << 20, /* the same if memory matters more */
+    LEAST_FEATURES = 512,       /* fewest features of a part in backward */
+    ROWS_BYTES = 1 << 20,       /* approximate size of a part in forward, if memory matters more */
+    LEAST_ROWS = 128,           /* fewest rows of a part in forward */
     FEATURE_ALIGN = 64
 };
 enum {
@@ -21,20 +21,21 @@ enum {
     IN_BIAS
 };
 enum {
-    SAVED_X, /* NULL unless dx, d_up or dw is wanted, as is */
+    SAVED_X, /* NULL unless dx, d_up or dw is needed; the same for SAVED_UP */
     SAVED_UP,
-    SAVED_W /* NULL unless dx or d_up is wanted */
+    SAVED_W /* NULL unless dx or d_up is needed */
 };
 
 typedef struct activated_options {
     fsdp_linear_shape shape;
     uint8_t activation; /* fsdp_activation */
-    bool saves_memory;  /* it is in a part that runs twice, or no backward follows */
-    float factor;       /* of the gradient: what dropout kept was multiplied by it */
+    bool saves_memory;  /* it is in a checkpointed part, or has no backward */
+    float factor;       /* of the gradient: dropout multiplied the remaining elements by it */
 } activated_options;
 _Static_assert(sizeof(activated_options) <= FSDP_OPTION_BYTES, "a node keeps them");
 
-/* n in parts of at most about so many bytes: the length of one. */
+/* Split n into nearly equal parts of at most about `bytes` bytes each; returns the length of
+ * one. */
 static int64_t part_of(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t least, int64_t align)
 {
     int64_t most = bytes_of_one > 0 ? bytes / bytes_of_one : n;
@@ -42,7 +43,7 @@ static int64_t part_of(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t l
     const int64_t parts = n > most ? (n + most - 1) / most : 1;
     const int64_t even = (n + parts - 1) / parts, part = (even + align - 1) / align * align;
     if (n - (parts - 1) * part < align)
-        return even; /* no crumb at the end */
+        return even; /* avoids a very small last part */
     return part < n ? part : n;
 }
 
@@ -53,14 +54,14 @@ static int64_t bytes_of(const fsdp_linear_shape *o, int64_t numel)
 
 /* --- backward --- */
 
-/* What all parts share. */
+/* State shared by all parts. */
 typedef struct backward_run {
     fsdp_scope *s;
     const fsdp_node *n;
     const activated_options *o;
-    fsdp_tensor *dx, *d_up; /* NULL: not wanted */
+    fsdp_tensor *dx, *d_up; /* NULL: not needed */
     fsdp_grad_slot dw;
-    fsdp_tensor *part; /* of the activation: first its gradient */
+    fsdp_tensor *part; /* a part of the activation; first holds its gradient */
     const fsdp_tensor *dy;
 } backward_run;
 
@@ -144,8 +145,9 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 
 /* --- forward --- */
 
-/* In how many parts of rows the activation is made: both runs of what runs twice say the same. They
- * differ in length by a row at most: a product of few rows may add in another order. */
+/* The number of parts, by rows, in which the activation is computed; the same in both runs of a
+ * checkpointed part. The parts differ in length by at most one row, because a product of few rows
+ * may add in another order. */
 static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
@@ -250,7 +252,8 @@ fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor
 
 /* --- relu and dropout, in place --- */
 
-/* Counted, since backward reads what it makes; its node is the linear's (Note [Early stop]). */
+/* It is counted, because backward reads its result; its node is that of the linear operation (Note
+ * [Early stop] in early_stop.h). */
 static const fsdp_op relu_op = {.name = "relu_dropout"};
 
 static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
@@ -288,7 +291,7 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
     fsdp_tensor *in[4] = {x, NULL, w, bias};
     if (!check(s, &linear_op, in, false, &o.shape) || !fsdp_check_probability(s, linear_op.name, p))
         return NULL;
-    if (fsdp_grad_is_leaf(s, x)) { /* it has no node that could be relu's, too */
+    if (fsdp_grad_is_leaf(s, x)) { /* x has no node that could also be relu's */
         in[IN_X] = fsdp_relu_dropout_(s, x, p);
         o.factor = 1.0f;
     } else {

@@ -1,5 +1,5 @@
-/* A tensor in equal parts along its last dimension: GPT-2's query, key and value are one product.
- */
+/* Splits a tensor into equal parts along its last dimension: GPT-2 computes query, key and value as
+ * one product. */
 #include <string.h>
 
 #include "src/autograd/ops.h"

@@ -9,22 +9,23 @@
 #include "src/base/trace.h"
 
 enum {
-    MIN_BYTES = 64 * 1024, /* below, a file is not worth the calls */
+    MIN_BYTES = 64 * 1024, /* smaller tensors are not worth the system calls */
     FILE_ALIGN = 4096,
     CALLS_IN_MEMORY = 2
 };
 
 struct fsdp_stashed {
-    fsdp_activation_offload *offload; /* NULL: it only holds the tensor */
+    fsdp_activation_offload *offload; /* NULL: the tensor stays in memory, and only refs and
+                                         tensor are used */
     int refs;
     fsdp_tensor *tensor; /* NULL while only the file has it */
-    /* With offload: */
-    uint64_t number; /* of the call that put it away first */
+    /* The following fields are used only with offload. */
+    uint64_t number; /* number of the first call that stored it */
     uint64_t offset;
     size_t bytes;
-    fsdp_file_ticket ticket; /* the last request on its memory */
-    bool is_back;            /* backward has asked for it: it stays in memory */
-    bool is_read;            /* `ticket` is of a read, to be waited for before the first use */
+    fsdp_file_ticket ticket; /* the last request that uses its memory */
+    bool is_back;            /* backward has requested it: it stays in memory */
+    bool is_read;            /* `ticket` is a read, which must be waited for before the first use */
     fsdp_device *device;
     fsdp_dtype dtype;
     bool is_table;
@@ -35,7 +36,7 @@ struct fsdp_stashed {
 struct fsdp_activation_offload {
     fsdp_file_stage *file;
     size_t min_bytes;
-    uint64_t calls;       /* begun so far */
+    uint64_t calls;       /* calls begun so far */
     fsdp_stashed **items; /* in the order of their offsets; dropped ones are NULL */
     size_t n_items, cap_items;
     int64_t peak_bytes;
@@ -89,7 +90,7 @@ static fsdp_status wait_for(const fsdp_stashed *item)
     return status;
 }
 
-/* Behind everything that is still wanted. */
+/* The position after everything that is still needed. */
 static uint64_t end_of_file(const fsdp_activation_offload *offload)
 {
     if (!offload->n_items)
@@ -132,7 +133,8 @@ static fsdp_status begin_read(fsdp_stashed *item)
 
 /* --- calls --- */
 
-/* Only the file keeps it from here on, unless somebody else holds it in memory anyway. */
+/* Release its memory and keep it only in the file, unless something else holds it in memory
+ * anyway. */
 static fsdp_status leave_to_file(fsdp_stashed *item)
 {
     if (!item->tensor || item->is_back || item->tensor->refs > 1 || item->tensor->storage->refs > 1)
@@ -178,7 +180,7 @@ static bool is_worth_it(const fsdp_activation_offload *offload, const fsdp_tenso
            fsdp_tensor_is_contiguous(t) && !t->sink;
 }
 
-/* The same tensor, kept by an earlier call. */
+/* The item of the same tensor, stored by an earlier call. */
 static fsdp_stashed *find(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     for (size_t i = offload->n_items; i-- > 0;)
@@ -252,7 +254,7 @@ void fsdp_stash_drop(fsdp_stashed *item)
     if (!item || --item->refs > 0)
         return;
     if (item->offload) {
-        /* The worker may be at its memory. Whether that went well matters to nobody any more. */
+        /* The worker may still use its memory. Errors of that request no longer matter. */
         fsdp_status ignored = item->tensor ? wait_for(item) : FSDP_OK;
         (void)ignored;
         remove_item(item->offload, item);

@@ -13,7 +13,7 @@ fsdp_status fsdp_tape_create(fsdp_tape **tape)
     fsdp_tape *t = fsdp_calloc(1, sizeof *t);
     if (!t)
         return FSDP_ERR_NOMEM;
-    /* Tensors of another tape must not be taken for this one's. */
+    /* Tensors of another tape must not be mistaken for tensors of this one. */
     t->generation = fsdp_mix64((uint64_t)fsdp_clock_ns() ^ fsdp_mix64((uint64_t)(uintptr_t)t));
     *tape = t;
     return FSDP_OK;
@@ -53,7 +53,7 @@ fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf)
     return FSDP_OK;
 }
 
-/* list->n: it is not there. */
+/* Returns list->n if it is not in the list. */
 static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
 {
     size_t i = 0;
@@ -62,7 +62,8 @@ static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
     return i;
 }
 
-/* The node that reads it is on a tape now. False if it is not in the list, which may be NULL. */
+/* The node that reads the leaf is now on a tape. Returns false if it is not in the list, which may
+ * be NULL. */
 static bool take_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
 {
     const size_t i = list ? find_leaf(list, leaf) : 0;
@@ -152,7 +153,7 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
     return s->run->counting || s->run->stopping || fsdp_needs_grad(s, t);
 }
 
-/* For where the leaf's gradient is going to be: which part of it is read. */
+/* Record which part of the leaf is read; the owner of its gradient uses it. */
 static void note_part(const fsdp_record_args *args, fsdp_grad_sink *sink)
 {
     if (args->op->reads_rows) {
@@ -163,7 +164,7 @@ static void note_part(const fsdp_record_args *args, fsdp_grad_sink *sink)
     }
 }
 
-/* What a second run was expected to read was noted in the first. */
+/* Uses that were expected in a second run were recorded in the first. */
 static void note_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
 {
     leaf->sink->n_readers++;
@@ -206,8 +207,8 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         memcpy(n->options, args->options, args->options_bytes);
 }
 
-/* The second run of a checkpointed part will record them. Within the second run of a part around it
- * they were expected, and noted, already. */
+/* The second run of a checkpointed part will record these nodes. Inside the second run of an
+ * enclosing part, they were expected, and recorded here, already. */
 static void note_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)
