@@ -1,8 +1,8 @@
-/* Modules that are only their parameters: the operations read them where the model is written. */
+/* Modules that only hold parameters. The code of a model passes these to the operations. */
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
 
-/* A module of "weight" [shape], and of "bias" [n_bias] zeros unless that is 0. */
+/* A module with "weight" [shape] and, unless n_bias is 0, "bias" [n_bias] zeros. */
 static fsdp_status create_layer(const char *class_name, int ndim, const int64_t *shape,
                                 fsdp_init init, int64_t n_bias, fsdp_module **module)
 {
@@ -41,9 +41,10 @@ fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module)
     return create_layer("LayerNorm", 1, &width, (fsdp_init){.mean = 1.0f}, width, module);
 }
 
-/* --- applied --- */
+/* --- forwards --- */
 
-/* Parameter `name` of a layer; NULL, which is an error unless it is optional, if there is none. */
+/* The tensor of parameter `name` of a layer. NULL if the layer has none, which is an error unless
+ * it is optional. */
 static fsdp_tensor *read_of(fsdp_scope *s, const fsdp_module *layer, const char *name,
                             bool optional)
 {

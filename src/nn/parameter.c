@@ -97,7 +97,8 @@ fsdp_status fsdp_parameters_settle(const fsdp_parameter_list *parameters)
     return FSDP_OK;
 }
 
-/* The dotted path of m below its root, then a dot; the end of it if it is too long. */
+/* Write the dotted path of m below its root, followed by a dot. If it is too long, write only its
+ * end. */
 static size_t write_path(const fsdp_module *m, char *text, size_t bytes)
 {
     if (!m || !m->parent)
@@ -130,7 +131,8 @@ static bool is_on_meta(const fsdp_parameter *p)
     return p->local && fsdp_device_is_meta(fsdp_tensor_device(p->local));
 }
 
-/* Those of m and below, each once. *first: the first of them, or as it was. */
+/* Number of parameters of m and below that are on meta, each counted once. Sets *first to the first
+ * of them unless it is set. */
 static size_t count_on_meta(const fsdp_module *m, const fsdp_parameter **first)
 {
     size_t n = 0;
@@ -225,7 +227,8 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 {
     for (size_t i = 0; i < list->n; i++) {
         char *name;
-        memcpy(&name, &list->items[i].name, sizeof name); /* ours, shown as const */
+        memcpy(&name, &list->items[i].name, sizeof name); /* owned by the list, although const in
+                                                             its type */
         fsdp_free(name);
     }
     fsdp_free(list->items);
@@ -234,7 +237,7 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 
 /* --- memory and values --- */
 
-/* On meta there is no memory to keep. Whoever holds the tensor sees the new memory. */
+/* A parameter on meta has no memory to keep. Holders of the tensor see the new memory. */
 static fsdp_status leave_meta(fsdp_parameter *p, fsdp_device *device)
 {
     fsdp_tensor *made;
@@ -255,7 +258,7 @@ static fsdp_status give_memory(fsdp_parameter *p, fsdp_device *device)
     return FSDP_OK;
 }
 
-/* Of a module: its unit, if it is one, and parameters that no unit has. */
+/* Handles one module: its unit, if it is one, and the parameters without a unit. */
 static fsdp_status to_empty(const char *path, fsdp_module *m, void *arg)
 {
     fsdp_device *device = arg;
