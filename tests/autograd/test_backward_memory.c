@@ -1,5 +1,6 @@
-/* What backward holds at most beside what forward left: what no operation reads any more makes
- * room for gradients, which are the same as when all of it is held. */
+/* The largest memory of backward in addition to what forward left. Gradients reuse the memory of
+ * tensors that no operation reads any more, and have the same values as if all of them were
+ * held. */
 #include "src/autograd/checkpoint.h"
 #include "src/tensor/device.h"
 #include "tests/autograd/gradcheck.h"
@@ -17,7 +18,7 @@ typedef struct bench {
     fsdp_tape *tape;
     fsdp_scope *s;
     fsdp_tensor *leaves[LEAVES];
-    fsdp_kernels kernels; /* the device's, with a `gated` that is counted */
+    fsdp_kernels kernels; /* the device's, with a `gated` that counts its calls */
 } bench;
 
 enum {
@@ -51,7 +52,7 @@ static void close_bench(fsdp_test *t, bench *b)
     fsdp_device_destroy(b->device);
 }
 
-/* Activations, now or at most since the peak was reset. */
+/* Bytes of activations, now or the largest since the peak was reset. */
 static int64_t activations(const bench *b, bool at_most)
 {
     fsdp_memory_stats stats;
@@ -59,8 +60,8 @@ static int64_t activations(const bench *b, bool at_most)
     return at_most ? stats.tag_peak[FSDP_TAG_ACTIVATION] : stats.tag_allocated[FSDP_TAG_ACTIVATION];
 }
 
-/* Backward of `root`: the gradients of all leaves, zeros where there is none, and by how much
- * activations grow meanwhile. */
+/* Backward of `root`: the gradients of all leaves, zeros for leaves without one, and the growth of
+ * activations during backward. */
 static void run_backward(fsdp_test *t, const bench *b, fsdp_tensor *root,
                          float grads[LEAVES][ROWS * WIDTH], int64_t *growth)
 {
@@ -79,7 +80,7 @@ static void run_backward(fsdp_test *t, const bench *b, fsdp_tensor *root,
     fsdp_tensor_release(grad);
 }
 
-/* Drops what forward made in between, or holds it. */
+/* Drop an intermediate result of forward, unless it must be held. */
 static void let_go(fsdp_scope *s, bool held, fsdp_tensor *y)
 {
     if (!held)
@@ -125,7 +126,7 @@ static fsdp_tensor *gated_feed_forward(bench *b, bool held)
     return feed_forward(b->s, b, b->leaves[X], held);
 }
 
-/* `up` is read once more, by an operation whose backward comes later. */
+/* `up` has another reader, whose backward runs later. */
 static fsdp_tensor *up_read_twice(bench *b, bool held)
 {
     fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
@@ -140,7 +141,7 @@ static fsdp_tensor *up_read_twice(bench *b, bool held)
     return y;
 }
 
-/* One tensor is both: each of its gradients must find it as it was. */
+/* gate and up are the same tensor: both gradients must be computed from its old values. */
 static fsdp_tensor *gate_is_up(bench *b, bool held)
 {
     fsdp_tensor *both = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
@@ -149,7 +150,7 @@ static fsdp_tensor *gate_is_up(bench *b, bool held)
     return y;
 }
 
-/* A leaf is `up`: nobody but the caller writes there. */
+/* `up` is a leaf: only the caller may write to it. */
 static fsdp_tensor *up_is_a_leaf(bench *b, bool held)
 {
     fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
@@ -160,11 +161,12 @@ static fsdp_tensor *up_is_a_leaf(bench *b, bool held)
 
 static const struct {
     part_fn *run;
-    int most; /* results that backward needs beside what forward left */
+    int most; /* number of results that backward needs in addition to what forward left */
 } parts[] = {
-    {one_linear, 0},         /* dx is where x was */
+    {one_linear, 0},         /* dx reuses the memory of x */
     {two_readers, 2},        /* x, made again, and one dx; two of these once x has been read */
-    {gated_feed_forward, 1}, /* hidden, then its gradient and d_gate; d_up is where up was */
+    {gated_feed_forward, 1}, /* hidden, then its gradient and d_gate; d_up reuses the memory of
+                                up */
     {up_read_twice, 3},      {gate_is_up, 3}, {up_is_a_leaf, 2},
 };
 
@@ -190,7 +192,7 @@ TEST(gradients_take_the_place_of_what_was_read)
     }
 }
 
-/* What the caller holds is the same after backward. */
+/* A tensor that the caller holds is the same after backward. */
 TEST(what_is_held_is_not_written_to)
 {
     static float before[ROWS * WIDTH], after[ROWS * WIDTH], grads[LEAVES][ROWS * WIDTH];
@@ -209,7 +211,8 @@ TEST(what_is_held_is_not_written_to)
     close_bench(t, &b);
 }
 
-/* A result is made again for the reader that the root leads to; the other one is never asked. */
+/* A result is made again for the reader that the root depends on; the backward of the other one
+ * never runs. */
 TEST(a_reader_that_no_root_leads_to_is_none)
 {
     static float alone[LEAVES][ROWS * WIDTH], beside[LEAVES][ROWS * WIDTH];
@@ -249,8 +252,9 @@ static void run_part(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_
     *out = (fsdp_args){.t = {feed_forward(s, b, in->t[0], false)}, .n = 1};
 }
 
-/* The second run stops at the activation, and backward reads that very result: twice in all it is
- * computed, and no more is held at once than gate, up, and it or a gradient. */
+/* The second run stops at the activation, and backward reads that result itself. So it is computed
+ * twice in all, and backward never holds more than gate, up, and either the activation or a
+ * gradient. */
 TEST(the_result_that_a_second_run_stops_at_is_not_made_again)
 {
     static float plain[LEAVES][ROWS * WIDTH], again[LEAVES][ROWS * WIDTH];

@@ -1,4 +1,4 @@
-/* Where the second run of a checkpointed part stops computing: after what backward reads, and not
+/* The second run of a checkpointed part stops after the last operation that backward needs, and not
  * before. */
 #include "src/autograd/checkpoint.h"
 #include "src/base/alloc.h"
@@ -11,17 +11,17 @@ enum {
     LEAVES = 4
 };
 
-/* Leaves x [ROWS, WIDTH], w1, w2 [WIDTH, WIDTH], scale [WIDTH]; and which of the results that the
- * part names have values in the run under way. */
+/* Leaves x [ROWS, WIDTH], w1, w2 [WIDTH, WIDTH], scale [WIDTH]. has_data records which marked
+ * results of the part have values, in each run. */
 typedef struct bench {
     fsdp_device *device;
     fsdp_tape *tape;
     fsdp_scope *s;
     fsdp_tensor *leaves[LEAVES];
-    const int32_t *labels; /* of a head, [ROWS] */
+    const int32_t *labels; /* labels of a head, [ROWS] */
     int runs;
     bool has_data[2][MARKS];
-    fsdp_status read; /* in the second run, of the part's result */
+    fsdp_status read; /* status of reading the part's result in the second run */
 } bench;
 
 enum {
@@ -60,7 +60,7 @@ static void close_bench(fsdp_test *t, bench *b)
     fsdp_device_destroy(b->device);
 }
 
-/* Result number i of the part is `y`. */
+/* Mark `y` as result i of the part. */
 static fsdp_tensor *mark(bench *b, int i, fsdp_tensor *y)
 {
     if (y && b->runs < 2)
@@ -75,7 +75,7 @@ static bench *self_of(const void *self)
 
 /* --- parts --- */
 
-/* A block's second half: x + dropout(w2 relu(w1 norm(x))). */
+/* The second half of a block: x + dropout(w2 relu(w1 norm(x))). */
 static void feed_forward(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
@@ -89,7 +89,7 @@ static void feed_forward(fsdp_scope *s, const void *self, const fsdp_args *in, f
     b->runs++;
 }
 
-/* The same without the addition, and with a norm at the end, as BERT has it: all is read. */
+/* The same without the addition and with a norm at the end, as in BERT: everything is read. */
 static void ends_in_a_norm(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
@@ -101,7 +101,7 @@ static void ends_in_a_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
     b->runs++;
 }
 
-/* The same with a norm whose moments backward reads, and nobody its result. */
+/* The same with a norm of which backward reads the moments, but not the result. */
 static void ends_in_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
                                  fsdp_args *out)
 {
@@ -113,7 +113,7 @@ static void ends_in_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_arg
     b->runs++;
 }
 
-/* Here a product reads it. */
+/* Here a product reads the norm's result. */
 static void goes_on_from_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -126,7 +126,7 @@ static void goes_on_from_a_layer_norm(fsdp_scope *s, const void *self, const fsd
     b->runs++;
 }
 
-/* One product, of what is kept anyway. */
+/* One product, of a tensor that is kept anyway. */
 static void one_product(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
@@ -159,7 +159,7 @@ static void norm_and_head(fsdp_scope *s, const void *self, const fsdp_args *in, 
     head(s, self, &(fsdp_args){.t = {normed}, .n = 1}, out);
 }
 
-/* Its own code reads its result. */
+/* The part's own code reads its result. */
 static void reads_its_result(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
@@ -168,7 +168,7 @@ static void reads_its_result(fsdp_scope *s, const void *self, const fsdp_args *i
     b->read = b->runs++ ? fsdp_tensor_item(out->t[0], &value) : FSDP_OK;
 }
 
-/* Computes more the second time than the first. */
+/* Computes more in the second run than in the first. */
 static void fickle(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
@@ -176,7 +176,7 @@ static void fickle(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_ar
     *out = (fsdp_args){.t = {b->runs++ ? fsdp_gelu(s, y) : y}, .n = 1};
 }
 
-/* --- what becomes of them --- */
+/* --- tests of the parts --- */
 
 /* loss = sum(part(x)); the gradients of all leaves go to `grads`. */
 static fsdp_status train(bench *b, fsdp_segment_fn *part, const fsdp_checkpoint_options *options,
@@ -197,7 +197,7 @@ static fsdp_status train(bench *b, fsdp_segment_fn *part, const fsdp_checkpoint_
     return FSDP_OK;
 }
 
-/* Trains `part` as it is and checkpointed; `has_data`: in the second run. */
+/* Train `part` with and without checkpointing. `has_data` is that of the second run. */
 static void compare(fsdp_test *t, fsdp_segment_fn *part, const fsdp_checkpoint_options *options,
                     bool needs_grad, bool has_data[MARKS])
 {
@@ -254,7 +254,7 @@ TEST(a_last_norm_makes_its_moments_alone)
     ASSERT(!has_data[3]);
 }
 
-/* Who made what a frozen weight multiplies cannot be told, so all is computed. */
+/* It is unknown which operation made the factor of a frozen weight, so everything is computed. */
 TEST(what_is_in_doubt_is_computed)
 {
     bool has_data[MARKS];
@@ -277,8 +277,8 @@ TEST(no_early_stop_computes_all)
         ASSERT(has_data[i]);
 }
 
-/* The part around another runs to its end; the inner one, which runs for the third time then, does
- * not. */
+/* A part that contains another runs to its end. The inner one, which then runs for the third time,
+ * stops. */
 TEST(a_part_around_another_does_not_stop)
 {
     float plain[LEAVES][WIDTH * WIDTH] = {0}, again[LEAVES][WIDTH * WIDTH] = {0};
@@ -327,7 +327,8 @@ TEST(another_computation_the_second_time_is_an_error)
     close_bench(t, &b);
 }
 
-/* Memory that was used before, for a gradient that nobody writes to be seen. */
+/* Fill memory that will be reused, so elements of a gradient which are never written are
+ * noticed. */
 static void dirty(fsdp_test *t, const bench *b)
 {
     const int64_t shape[2] = {WIDTH, WIDTH};
@@ -338,7 +339,7 @@ static void dirty(fsdp_test *t, const bench *b)
         fsdp_tensor_release(used[i]);
 }
 
-/* The head's loss, alone and behind a norm, of a body that is frozen and of rows without labels. */
+/* The loss of a head, alone and after a norm, with a frozen body, and with rows without labels. */
 TEST(a_loss_is_computed_again)
 {
     static fsdp_segment_fn *const parts[] = {head, norm_and_head};

@@ -6,7 +6,7 @@ typedef struct chunk_arg {
     int n, unused; /* unused: a part that the result does not depend on, or -1 */
 } chunk_arg;
 
-/* The parts added up, part i times i + 1: one result that depends on all but the unused one. */
+/* The sum of (i + 1) times part i: one result that depends on all parts but the unused one. */
 static fsdp_tensor *run_chunk(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
 {
     const chunk_arg *a = arg;
