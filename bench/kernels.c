@@ -1,9 +1,9 @@
 /* usage: kernels [--isa NAME] [--threads N] [--seconds S]
  *
- * GFLOP/s of the matrix products and of attention, on the shapes of T5-small: the products of its
- * layers for 512 and 2048 tokens, attention of full and of short sequences. The best of the runs
- * within S seconds each (0.2), one thread. Attention counts 4 (forward) and 10 (backward) times
- * queries x keys x head width, half of it when causal. */
+ * GFLOP/s of matrix products and of attention, on the shapes of T5-small: the products of its
+ * layers for 512 and 2048 tokens, and attention of long and of short sequences. Each is the best of
+ * the runs within S seconds (0.2), on one thread by default. Attention counts 4 (forward) and 10
+ * (backward) times queries x keys x head width, and half of that if causal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static void check(fsdp_status status)
     exit(1);
 }
 
-/* First and best duration of run(bench, args). */
+/* The first and the best duration of run(bench, args). */
 typedef fsdp_status run_fn(const bench *b, const void *args);
 
 static double best_of(const bench *b, run_fn *run, const void *args, double *first)
