@@ -43,7 +43,7 @@ static const char *const precisions[] = {"auto",        "bfSixteen", "fpSixteen"
     .name = flag, .type = FSDP_OPTION_##kind, .offset = offsetof(arguments, field),                \
     .value = preset, .help = text
 /* The original's flags are store_false: what they turn off there is turned on here. */
-#define STORE_FALSE .note = "is on, as it is without being given; in T5_training.py it would be off"
+#define STORE_FALSE .note = "is on by default; in T5_training.py this flag turns it off"
 #define N .bounds = FSDP_AT_LEAST(1), .metavar = "N"
 static const fsdp_option flags[] = {
     {ADD("batch-size", INT, batch_size, "4", "input batch size for training"), N},
@@ -189,7 +189,7 @@ static fsdp_status mixed_precision(const job *j, fsdp_mixed_precision *mp_policy
     const char *name = precisions[j->args.mixed_precision];
     PRINT("bf16_ready: %s, the CPU has %s bfloat16 matrices (AVX512-BF16, AMX-BF16)\n",
           bf16_ready ? "True" : "False",
-          bf16_ready ? "instructions for" : "no instructions, or may not use them, for");
+          bf16_ready ? "instructions for" : "no instructions available for");
     if (j->rank == 0 && !bf16_ready && strcmp(name, "bfSixteen") == 0)
         fprintf(stderr, "t5_wikihow: warning: bfloat16 without such instructions is slow; "
                         "--mixed-precision fp32_policy is faster here\n");

@@ -56,9 +56,9 @@ static void mark(sweep *w, fsdp_tensor *const *roots, int n)
 static fsdp_status no_root_leads_to(const fsdp_node *n)
 {
     return fsdp_error(FSDP_ERR_STATE,
-                      "backward: no gradient comes to a result of %s, which added to the gradient "
-                      "of a sharded parameter in forward: compute what is not trained on without a "
-                      "tape, or call fsdp_tape_reset() after it",
+                      "backward: a result of %s got no gradient, but its forward already added to "
+                      "the gradient of a sharded parameter: compute values that are not trained on "
+                      "without a tape, or call fsdp_tape_reset() afterwards",
                       n->op->name);
 }
 
@@ -69,7 +69,7 @@ static fsdp_status check_wrote(const fsdp_node *n, bool reached)
     if (n->wrote->sink && n->wrote->sink->n_dropped == n->n_dropped)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_STATE,
-                      "backward: what %s added to the gradient of a sharded parameter in forward "
+                      "backward: the gradient that %s added to a sharded parameter in forward "
                       "was dropped since, when another forward or backward was cancelled: run the "
                       "forward again",
                       n->op->name);
@@ -333,11 +333,13 @@ static fsdp_status check_root(const fsdp_tape *tape, const fsdp_tensor *root,
     char root_text[FSDP_SHAPE_TEXT], grad_text[FSDP_SHAPE_TEXT];
     if (!root || !root->node || root->generation != tape->generation)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "backward: root %d is not on the tape: no gradient leads to it", i);
+                          "backward: root %d is not on the tape: it depends on no tensor that "
+                          "requires a gradient",
+                          i);
     fsdp_shape_text(root->ndim, root->shape, root_text);
     if (!grad && fsdp_tensor_numel(root) != 1)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "backward: root %d is %s, not a scalar, and has no gradient given", i,
+                          "backward: root %d is %s, not a scalar, and no gradient was passed", i,
                           root_text);
     if (!grad)
         return FSDP_OK;

@@ -38,7 +38,8 @@ static bool check_shape(fsdp_scope *s, const fsdp_tensor *x, int n)
     if (n < 1 || n > FSDP_MAX_CHUNKS)
         fsdp_scope_error(s, chunk_op.name, "%d parts, not in [1, %d]", n, FSDP_MAX_CHUNKS);
     else if (x->ndim < 1 || fsdp_last_dim(x) % n)
-        fsdp_scope_error(s, chunk_op.name, "x is %s: its last dimension has no %d equal parts",
+        fsdp_scope_error(s, chunk_op.name,
+                         "x is %s: its last dimension cannot be split into %d equal parts",
                          fsdp_shape_text(x->ndim, x->shape, text), n);
     return fsdp_scope_ok(s);
 }

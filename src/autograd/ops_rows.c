@@ -40,7 +40,7 @@ static bool check_rows(fsdp_scope *s, const int32_t *rows, int64_t n, int64_t n_
         }
         unsigned char bit = (unsigned char)(1u << (row & 7));
         if (seen[row >> 3] & bit) {
-            fsdp_scope_error(s, "gather_rows", "row %d comes a second time at %lld", (int)row,
+            fsdp_scope_error(s, "gather_rows", "row %d occurs again at %lld", (int)row,
                              (long long)i);
             break;
         }

@@ -351,7 +351,7 @@ static void destroy_own_sink(fsdp_grad_sink *sink)
 fsdp_status fsdp_tensor_set_requires_grad(fsdp_tensor *t, bool on)
 {
     if (!fsdp_dtype_is_floating(t->dtype))
-        return fsdp_error(FSDP_ERR_INVALID, "a tensor of %s has no gradient",
+        return fsdp_error(FSDP_ERR_INVALID, "a tensor of %s cannot have a gradient",
                           fsdp_dtype_name(t->dtype));
     if (!t->sink) {
         if (!on)

@@ -82,10 +82,10 @@ static fsdp_status check_name(const fsdp_module *m, const char *name)
     for (size_t i = 0; i < m->n_children; i++)
         taken |= strcmp(m->children[i]->name, name) == 0;
     if (taken)
-        return fsdp_error(FSDP_ERR_INVALID, "%s has a child or parameter '%s' already",
+        return fsdp_error(FSDP_ERR_INVALID, "%s already has a child or parameter '%s'",
                           m->class_name, name);
     if (!*name || strchr(name, '.'))
-        return fsdp_error(FSDP_ERR_INVALID, "'%s' in %s: a name is neither empty nor has a dot",
+        return fsdp_error(FSDP_ERR_INVALID, "'%s' in %s: a name must not be empty or contain a dot",
                           name, m->class_name);
     return FSDP_OK;
 }
@@ -93,7 +93,7 @@ static fsdp_status check_name(const fsdp_module *m, const char *name)
 fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name, fsdp_module *child)
 {
     if (child->parent || child == parent)
-        return fsdp_error(FSDP_ERR_INVALID, "%s '%s' has a parent already, or is its own",
+        return fsdp_error(FSDP_ERR_INVALID, "%s '%s' already has a parent, or is added to itself",
                           child->class_name, name);
     fsdp_status status = check_name(parent, name);
     if (status != FSDP_OK) {

@@ -68,7 +68,7 @@ TEST(chunk_names_what_cannot_be_cut)
         int n;
         const char *message;
     } cases[] = {
-        {4, "chunk: x is [2, 6]: its last dimension has no 4 equal parts"},
+        {4, "chunk: x is [2, 6]: its last dimension cannot be split into 4 equal parts"},
         {0, "chunk: 0 parts, not in [1, 8]"},
         {9, "chunk: 9 parts, not in [1, 8]"},
     };

@@ -177,7 +177,7 @@ TEST(embedding_and_gather_rows_name_the_wrong_index)
         {false, {0, 5, -1}, "embedding: id -1 at token 2 is outside of [0, 6)"},
         {true, {6, 0, 1}, "gather_rows: row 6 at 0 is outside of [0, 6)"},
         {true, {0, -2, 1}, "gather_rows: row -2 at 1 is outside of [0, 6)"},
-        {true, {3, 0, 3}, "gather_rows: row 3 comes a second time at 2"},
+        {true, {3, 0, 3}, "gather_rows: row 3 occurs again at 2"},
     };
     fsdp_device *device;
     ASSERT_OK(fsdp_device_create(NULL, &device));

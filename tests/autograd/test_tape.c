@@ -272,7 +272,7 @@ TEST(backward_names_wrong_roots_and_gradients)
         static const char *const messages[] = {
             "backward: no roots",
             "root 0 is not on the tape",
-            "root 0 is [3, 4], not a scalar, and has no gradient given",
+            "root 0 is [3, 4], not a scalar, and no gradient was passed",
             "gradient 0 is [4, 4] of float32 but its root [3, 4] of float32",
             "gradient 0 is [3, 4] of bfloat16 but its root [3, 4] of float32",
         };
