@@ -40,15 +40,15 @@ typedef struct bench {
 } bench;
 
 /* Bytes that this rank writes or reads. */
-static int64_t share(const bench *b)
+static int64_t bytes_per_rank(const bench *b)
 {
     return b->mib * (1 << 20) / fsdp_group_world_size(b->group) / BLOCK * BLOCK;
 }
 
 /* This rank's rows, with different values. */
-static fsdp_status put_tensor(bench *b, int i)
+static fsdp_status add_tensor(bench *b, int i)
 {
-    const int64_t own = share(b) / TENSORS / WIDTH / (int64_t)sizeof(float);
+    const int64_t own = bytes_per_rank(b) / TENSORS / WIDTH / (int64_t)sizeof(float);
     const int64_t whole[] = {own * fsdp_group_world_size(b->group), WIDTH}, part[] = {own, WIDTH};
     char name[16];
     fsdp_tensor *x;
@@ -72,7 +72,7 @@ static fsdp_status write_plain(const bench *b)
 {
     const int fd = open(b->plain, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     bool ok = fd >= 0;
-    for (int64_t left = share(b); ok && left > 0; left -= BLOCK)
+    for (int64_t left = bytes_per_rank(b); ok && left > 0; left -= BLOCK)
         ok = write(fd, b->block, BLOCK) == BLOCK;
     ok = ok && fsync(fd) == 0;
     if (fd >= 0 && close(fd) != 0)
@@ -98,7 +98,7 @@ static fsdp_status save(const bench *b)
     return fsdp_dcp_save(b->dict, b->saved, b->group, &(fsdp_dcp_save_options){.overwrite = true});
 }
 
-static fsdp_status save_beside(const bench *b)
+static fsdp_status save_async(const bench *b)
 {
     const fsdp_dcp_async_save_options options = {.overwrite = true};
     fsdp_async_save *saving;
@@ -119,8 +119,7 @@ typedef struct figure {
 } figure;
 
 /* The others are compared with the first of each list. */
-static const figure writes[] = {
-    {"write", write_plain}, {"save", save}, {"async save", save_beside}};
+static const figure writes[] = {{"write", write_plain}, {"save", save}, {"async save", save_async}};
 static const figure reads[] = {{"read", read_plain}, {"load", load}};
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
@@ -199,17 +198,17 @@ static void print_medians(const figure *figures, int n, int rounds, double (*rat
  * the disk changes from one second to the next. */
 static fsdp_status measure(const bench *b, const figure *figures, int n, int rounds)
 {
-    const bool is_read = figures == reads, tells = fsdp_group_rank(b->group) == 0;
+    const bool is_read = figures == reads, prints = fsdp_group_rank(b->group) == 0;
     double rate[MAX_FIGURES][MAX_ROUNDS];
     for (int i = 0; i < rounds; i++) {
         for (int k = 0; k < n; k++) {
             const int f = (i % n + (i / n % 2 ? n - k : k)) % n;
             FSDP_TRY(measure_one(b, &figures[f], is_read, &rate[f][i]));
         }
-        if (tells)
+        if (prints)
             print_round(figures, n, i, rate);
     }
-    if (tells)
+    if (prints)
         print_medians(figures, n, rounds, rate);
     return FSDP_OK;
 }
@@ -247,7 +246,7 @@ static fsdp_status run(bench *b, const char *dir, int rounds)
     for (int i = 0; i < BLOCK; i++)
         b->block[i] = (char)(i * 31);
     for (int i = 0; i < TENSORS; i++)
-        FSDP_TRY(put_tensor(b, i));
+        FSDP_TRY(add_tensor(b, i));
     if (fsdp_group_rank(b->group) == 0)
         printf("%lld MiB by %d processes, %d rounds\n", (long long)b->mib,
                fsdp_group_world_size(b->group), rounds);

@@ -37,7 +37,7 @@ static void *random_floats(size_t n, fsdp_dtype dtype)
     return x;
 }
 
-static void check(fsdp_status status)
+static void exit_on_failure(fsdp_status status)
 {
     if (status == FSDP_OK)
         return;
@@ -53,7 +53,7 @@ static double best_of(const bench *b, run_fn *run, const void *args, double *fir
     double start = fsdp_clock_s(), best = 0;
     for (int i = 0; i < 3 || fsdp_clock_s() - start < b->seconds; i++) {
         double begin = fsdp_clock_s();
-        check(run(b, args));
+        exit_on_failure(run(b, args));
         double took = fsdp_clock_s() - begin;
         if (i == 0)
             *first = took;
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
             b.seconds = atof(argv[i + 1]);
     }
     double start = fsdp_clock_s();
-    check(fsdp_kernels_cpu_open(isa, threads, &b.context, &b.kernels));
+    exit_on_failure(fsdp_kernels_cpu_open(isa, threads, &b.context, &b.kernels));
     static float square[3][64 * 64];
     const fsdp_gemm_args product = {.m = 64,
                                     .n = 64,
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
                                     .ldc = 64,
                                     .ab_dtype = FSDP_DTYPE_F32,
                                     .c_dtype = FSDP_DTYPE_F32};
-    check(b.kernels->gemm(b.context, &product));
+    exit_on_failure(b.kernels->gemm(b.context, &product));
     printf("%s, %d threads; open and first product %.2f ms\n", b.kernels->name, threads,
            (fsdp_clock_s() - start) * 1e3);
     for (int d = 0; d < 2; d++) {

@@ -201,7 +201,7 @@ typedef struct run {
 } run;
 
 /* Like Python's assert: a failure ends the run on all ranks. */
-static fsdp_status check(bool holds, const char *what)
+static fsdp_status assert_holds(bool holds, const char *what)
 {
     if (holds)
         return FSDP_OK;
@@ -226,13 +226,13 @@ static fsdp_status shard(run *r)
 /* Parameters are DTensors, sharded on dimension 0. In a world of one nothing is sharded. */
 static fsdp_status inspect_model(const run *r)
 {
-    FSDP_TRY(check(fsdp_module_is_unit(r->model), "the model is an FSDP module"));
+    FSDP_TRY(assert_holds(fsdp_module_is_unit(r->model), "the model is an FSDP module"));
     for (size_t i = 0; i < r->parameters.n && fsdp_group_world_size(r->group) > 1; i++) {
         const fsdp_tensor *local = fsdp_parameter_local(r->parameters.items[i].parameter);
         fsdp_placement placement = fsdp_dtensor_placement(local);
-        FSDP_TRY(check(fsdp_is_dtensor(local), "a parameter is a DTensor"));
-        FSDP_TRY(check(placement.kind == FSDP_SHARD && placement.dim == 0,
-                       "a parameter's placements are (Shard(dim=0),)"));
+        FSDP_TRY(assert_holds(fsdp_is_dtensor(local), "a parameter is a DTensor"));
+        FSDP_TRY(assert_holds(placement.kind == FSDP_SHARD && placement.dim == 0,
+                              "a parameter's placements are (Shard(dim=0),)"));
     }
     return fsdp_group_rank(r->group) == 0 ? fsdp_module_print(r->model, stdout, FSDP_PRINT_FSDP2)
                                           : FSDP_OK;
@@ -243,14 +243,14 @@ static fsdp_status inspect_mixed_precision(const run *r)
 {
     const fsdp_parameter *own = /* a parameter of the root's unit */
         fsdp_module_parameter(fsdp_module_find(r->model, "output"), "weight");
-    FSDP_TRY(check(fsdp_tensor_dtype(fsdp_parameter_local(own)) == FSDP_DTYPE_F32,
-                   "a sharded parameter is float32"));
+    FSDP_TRY(assert_holds(fsdp_tensor_dtype(fsdp_parameter_local(own)) == FSDP_DTYPE_F32,
+                          "a sharded parameter is float32"));
     FSDP_TRY(fsdp_unit_unshard(r->model));
-    FSDP_TRY(check(fsdp_tensor_dtype(fsdp_parameter_data(own)) == FSDP_DTYPE_BF16,
-                   "an unsharded parameter is bfloat16"));
-    FSDP_TRY(check(fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is unsharded"));
+    FSDP_TRY(assert_holds(fsdp_tensor_dtype(fsdp_parameter_data(own)) == FSDP_DTYPE_BF16,
+                          "an unsharded parameter is bfloat16"));
+    FSDP_TRY(assert_holds(fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is unsharded"));
     FSDP_TRY(fsdp_unit_reshard(r->model));
-    return check(!fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is resharded");
+    return assert_holds(!fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is resharded");
 }
 
 /* While layer i computes, layers i + step to i + step * TO_PREFETCH are gathered. */

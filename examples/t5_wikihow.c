@@ -234,7 +234,7 @@ static fsdp_status setup_optimizer(job *j)
 /* ---- train and validate ---------------------------------------------------------------------- */
 
 /* fsdp_loss: the sum of the losses, and the divisor for their mean. */
-static fsdp_status one_batch(const job *j, const fsdp_batch *batch, bool training,
+static fsdp_status run_batch(const job *j, const fsdp_batch *batch, bool training,
                              double fsdp_loss[2])
 {
     /* loss = model(**batch)["loss"]; loss.backward() if training, else torch.no_grad() */
@@ -252,7 +252,7 @@ static fsdp_status one_batch(const job *j, const fsdp_batch *batch, bool trainin
 }
 
 /* All of this rank's batches of the loader, with tqdm's progress bar. *mean is over all ranks. */
-static fsdp_status one_pass(const job *j, fsdp_loader *loader, bool training, double *mean)
+static fsdp_status run_pass(const job *j, fsdp_loader *loader, bool training, double *mean)
 {
     const fsdp_progress_options options = {
         .description = training ? "r0 Training Epoch" : "Validation Epoch",
@@ -265,7 +265,7 @@ static fsdp_status one_pass(const job *j, fsdp_loader *loader, bool training, do
     FSDP_TRY(fsdp_progress_create(&options, &inner_pbar));
     fsdp_status status = fsdp_loader_next(loader, &batch);
     while (status == FSDP_OK && batch) {
-        status = one_batch(j, batch, training, fsdp_loss);
+        status = run_batch(j, batch, training, fsdp_loss);
         fsdp_batch_release(batch);
         fsdp_progress_update(inner_pbar, 1, NULL);
         if (status == FSDP_OK)
@@ -282,7 +282,7 @@ static fsdp_status one_pass(const job *j, fsdp_loader *loader, bool training, do
 static fsdp_status train(const job *j, int epoch, double *train_accuracy)
 {
     fsdp_loader_set_epoch(j->train_loader, epoch - 1);
-    FSDP_TRY(one_pass(j, j->train_loader, true, train_accuracy));
+    FSDP_TRY(run_pass(j, j->train_loader, true, train_accuracy));
     PRINT("Train Epoch: \t%d, Loss: \t%.4f\n", epoch, *train_accuracy);
     return FSDP_OK;
 }
@@ -290,7 +290,7 @@ static fsdp_status train(const job *j, int epoch, double *train_accuracy)
 static fsdp_status validation(const job *j, double *val_loss)
 {
     fsdp_loader_set_epoch(j->val_loader, 0);
-    FSDP_TRY(one_pass(j, j->val_loader, false, val_loss));
+    FSDP_TRY(run_pass(j, j->val_loader, false, val_loss));
     PRINT("Validation Loss: %.4f\n", *val_loss);
     return FSDP_OK;
 }
@@ -328,7 +328,7 @@ static fsdp_status save_model(const job *j, int epoch, double curr_val_loss)
 }
 
 /* Train, validate, and save the model if it has improved. */
-static fsdp_status one_epoch(const job *j, int epoch, double *best_val_loss)
+static fsdp_status run_epoch(const job *j, int epoch, double *best_val_loss)
 {
     double train_accuracy, curr_val_loss = (double)INFINITY;
     FSDP_TRY(train(j, epoch, &train_accuracy));
@@ -366,7 +366,7 @@ static fsdp_status fsdp_main(job *j)
     const time_t training_start_time = time(NULL);
     double best_val_loss = (double)INFINITY;
     for (int epoch = 1; epoch <= j->args.epochs; epoch++) {
-        FSDP_TRY(one_epoch(j, epoch, &best_val_loss));
+        FSDP_TRY(run_epoch(j, epoch, &best_val_loss));
         fsdp_optimizer_set_lr(j->optimizer, fsdp_lr_at(&scheduler, epoch)); /* scheduler.step() */
     }
     PRINT("--> %d epochs in %.0f s, best validation loss %.4f\n", j->args.epochs,

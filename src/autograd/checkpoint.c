@@ -75,7 +75,7 @@ static bool is_kept(const fsdp_op *op, uint64_t *products)
 
 /* Store the latest result. This is delayed until the next result or the end of the run: only the
  * last one may turn out not to be needed by backward, and then it is not written to the file. */
-static void put_latest_away(fsdp_scope *s, fsdp_kept *kept)
+static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
     for (int i = 0; i < FSDP_MAX_RECALLED && item && item->latest[i]; i++) {
@@ -93,7 +93,7 @@ void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, in
     if (!kept || !fsdp_scope_ok(s) || !is_kept(op, &kept->products))
         return;
     FSDP_ASSERT(n <= FSDP_MAX_RECALLED);
-    put_latest_away(s, kept);
+    stash_latest(s, kept);
     if (!FSDP_GROW(kept->items, kept->cap, kept->n + 1)) {
         fsdp_scope_fail(s, FSDP_ERR_NOMEM);
         return;
@@ -105,7 +105,7 @@ void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, in
 }
 
 /* The tape links tensors of this run, not those of the first. */
-static fsdp_tensor *alias_of(fsdp_scope *s, fsdp_tensor *t)
+static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
     if (!fsdp_scope_ok(s) || !fsdp_scope_check(s, fsdp_tensor_view(t, t->ndim, t->shape, &alias)))
@@ -129,7 +129,7 @@ bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
     for (int i = 0; i < n; i++) {
         fsdp_tensor *t = NULL;
         if (fsdp_scope_check(s, fsdp_stash_get(item->results[i], &t)))
-            out[i] = alias_of(s, t);
+            out[i] = new_alias(s, t);
         fsdp_tensor_release(t);
     }
     drop_results(item);
@@ -172,9 +172,9 @@ typedef struct inner_input {
     fsdp_tensor *read; /* the tensor that the part reads */
 } inner_input;
 
-static inner_input enter(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
+static inner_input add_input(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
 {
-    fsdp_tensor *alias = t ? alias_of(s, t) : NULL;
+    fsdp_tensor *alias = t ? new_alias(s, t) : NULL;
     if (!wants_grad || !alias)
         return (inner_input){.read = alias};
     fsdp_grad_sink *sink = fsdp_calloc(1, sizeof *sink);
@@ -186,7 +186,7 @@ static inner_input enter(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
     sink->target = input_target;
     alias->sink = sink;
     alias->sink_destroy = input_destroy;
-    fsdp_tensor *read = alias_of(s, t);
+    fsdp_tensor *read = new_alias(s, t);
     if (read)
         fsdp_record(s, &(fsdp_record_args){
                            .op = &source_op, .in = {alias}, .n_in = 1, .out = {read}, .n_out = 1});
@@ -223,7 +223,7 @@ static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, 
 
 /* Replace a result by a tensor with the same place on the tape but no memory: backward does not
  * need its values. */
-static void forget_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result)
+static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result)
 {
     fsdp_tensor *t = *result, *without = NULL;
     for (int i = 0; i < in->n; i++)
@@ -254,9 +254,9 @@ static int same_input(const fsdp_node *n, int i)
 
 /* The roots are the part's results and, for inputs that were also read after the part, the inputs
  * with the gradients from there. */
-static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
-                             fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
-                             inner_input *inputs)
+static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
+                                   fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
+                                   inner_input *inputs)
 {
     segment *g = n->host;
     fsdp_args in = {.n = n->n_in}, out = {.n = 0};
@@ -269,7 +269,7 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     for (int i = 0; i < n->n_in; i++) {
         const int same = same_input(n, i);
         inputs[i] = same < i ? (inner_input){.read = inputs[same].read}
-                             : enter(s, kept_input(s, n, i), n->need >> i & 1);
+                             : add_input(s, kept_input(s, n, i), n->need >> i & 1);
         in.t[i] = inputs[i].read;
     }
     fsdp_early_stop_begin_second(&g->stop, s->run);
@@ -281,7 +281,7 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     fsdp_leaf_list_clear(&g->leaves);
     FSDP_TRY(fsdp_scope_status(s));
     for (int k = 0; k < n->n_out; k++)
-        forget_values(s, &in, &out.t[g->result[k]]);
+        drop_values(s, &in, &out.t[g->result[k]]);
     FSDP_TRY(fsdp_scope_status(s));
     for (int k = 0; k < n->n_out; k++)
         add_root(&list, tape, out.t[g->result[k]], grad_out[k]);
@@ -302,7 +302,7 @@ static void checkpoint_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
     if (status == FSDP_OK)
         status = fsdp_scope_open(s->run->device, tape, &g->options, &inner);
     if (status == FSDP_OK)
-        status = run_again(n, inner, tape, grad_out, grad_in, inputs);
+        status = run_second_time(n, inner, tape, grad_out, grad_in, inputs);
     for (int i = 0; i < n->n_in && status == FSDP_OK; i++)
         if (inputs[i].leaf && inputs[i].leaf->sink->grad)
             grad_in[i] = fsdp_keep(s, inputs[i].leaf->sink->grad);
@@ -331,7 +331,7 @@ static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
     return out->t[i] && !out->t[i]->sink && fsdp_dtype_is_floating(out->t[i]->dtype);
 }
 
-static void record(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_args *out)
+static void record_segment(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_args *out)
 {
     fsdp_record_args args = {
         .op = &checkpoint_op, .n_in = in->n, .n_saved = in->n, .host = g, .reads_leaves = true};
@@ -370,16 +370,16 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
 }
 
 /* The first run has ended. */
-static void put_last_away(fsdp_scope *s, segment *g)
+static void stash_last(fsdp_scope *s, segment *g)
 {
     fsdp_kept *kept = &g->kept;
     if (kept->n && !g->stop.is_off && kept->items[kept->n - 1].number > g->stop.needed)
         drop_results(&kept->items[kept->n - 1]);
-    put_latest_away(s, kept);
+    stash_latest(s, kept);
 }
 
 /* The first run: nothing is recorded on the tape. */
-static void run_hidden(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args *out)
+static void run_first_time(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args *out)
 {
     fsdp_run *r = s->run;
     fsdp_kept *keeping = r->keeping;
@@ -395,7 +395,7 @@ static void run_hidden(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args
     r->hidden_tape = NULL;
     r->hidden_leaves = NULL;
     r->keeping = keeping;
-    put_last_away(s, g);
+    stash_last(s, g);
 }
 
 void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp_segment_fn *run,
@@ -418,6 +418,6 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
     g->rng_calls = s->run->rng_calls;
     g->buffer_dtype = s->run->buffer_dtype;
     g->tape = s->run->tape;
-    run_hidden(s, g, in, out);
-    record(s, g, in, out);
+    run_first_time(s, g, in, out);
+    record_segment(s, g, in, out);
 }

@@ -223,8 +223,9 @@ static attention_options with_defaults(const fsdp_attention_options *options)
 }
 
 /* results: the output and the log-sum-exp of each row's scores, which backward needs. */
-static void compute(fsdp_scope *s, const attention_options *o, fsdp_tensor *q, fsdp_tensor *k,
-                    fsdp_tensor *v, fsdp_tensor *position_bias, fsdp_tensor *results[2])
+static void compute_attention(fsdp_scope *s, const attention_options *o, fsdp_tensor *q,
+                              fsdp_tensor *k, fsdp_tensor *v, fsdp_tensor *position_bias,
+                              fsdp_tensor *results[2])
 {
     results[0] = fsdp_new(s, q->dtype, 2, q->shape);
     results[1] = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o->user.heads, q->shape[0]});
@@ -266,7 +267,7 @@ fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_
         o.dropout_key = fsdp_scope_next_key(s);
     fsdp_tensor *results[2] = {NULL, NULL};
     if (!fsdp_recall(s, &attention_op, results, 2))
-        compute(s, &o, q, k, v, position_bias, results);
+        compute_attention(s, &o, q, k, v, position_bias, results);
     fsdp_remember(s, &attention_op, results, 2);
     fsdp_tensor *out = results[0], *lse = results[1];
     int32_t *offsets = s->run->tape ? keep_offsets(s, &o) : NULL;

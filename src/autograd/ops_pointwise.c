@@ -104,8 +104,9 @@ static fsdp_tensor *mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 }
 
 /* Apply `of` to the promoted tensors. */
-static fsdp_tensor *of_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
-                                fsdp_tensor *(*of)(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y))
+static fsdp_tensor *apply_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
+                                   fsdp_tensor *(*of)(fsdp_scope *s, fsdp_tensor *x,
+                                                      fsdp_tensor *y))
 {
     fsdp_tensor *wide_x = fsdp_promote(s, x, y), *wide_y = fsdp_promote(s, y, x);
     fsdp_tensor *out = fsdp_scope_ok(s) ? of(s, wide_x, wide_y) : NULL;
@@ -116,17 +117,17 @@ static fsdp_tensor *of_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
 
 fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
-    return of_promoted(s, x, y, add);
+    return apply_promoted(s, x, y, add);
 }
 
 fsdp_tensor *fsdp_add_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
-    return of_promoted(s, x, y, add_in_place);
+    return apply_promoted(s, x, y, add_in_place);
 }
 
 fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
-    return of_promoted(s, x, y, mul);
+    return apply_promoted(s, x, y, mul);
 }
 
 fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor)
@@ -276,8 +277,8 @@ static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backwa
 
 /* Compute `out` = dropout(from) and record it as the result of `op` for input x. out may use from's
  * memory. */
-static fsdp_tensor *drop(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor *x,
-                         const fsdp_tensor *from, fsdp_tensor *out, fsdp_tensor *saved)
+static fsdp_tensor *apply_dropout(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor *x,
+                                  const fsdp_tensor *from, fsdp_tensor *out, fsdp_tensor *saved)
 {
     const dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
     const fsdp_kernels *k = fsdp_scope_kernels(s);
@@ -302,7 +303,7 @@ fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
         return NULL;
     if (!fsdp_drops(s, p))
         return x;
-    return drop(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
+    return apply_dropout(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
 }
 
 /* Where the result is not 0, both relu and dropout pass the gradient; where it is 0, one of them
@@ -337,7 +338,7 @@ fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p)
     if (k)
         k->activation(fsdp_scope_context(s), FSDP_ACTIVATION_RELU, fsdp_tensor_ptr(out),
                       fsdp_tensor_ptr(x), x->dtype, fsdp_tensor_numel(x));
-    return drop(s, &relu_dropout_op, p, x, out, out, out);
+    return apply_dropout(s, &relu_dropout_op, p, x, out, out, out);
 }
 
 /* --- gated activations --- */

@@ -82,7 +82,7 @@ static bool is_meta(const fsdp_stashed *item)
     return !item->device->kernels;
 }
 
-static fsdp_status wait_for(const fsdp_stashed *item)
+static fsdp_status wait_for_file(const fsdp_stashed *item)
 {
     fsdp_trace_begin(FSDP_TRACE_OPERATION, "activation offload", "wait");
     fsdp_status status = fsdp_file_stage_wait(item->offload->file, item->ticket);
@@ -135,11 +135,11 @@ static fsdp_status begin_read(fsdp_stashed *item)
 
 /* Release its memory and keep it only in the file, unless something else holds it in memory
  * anyway. */
-static fsdp_status leave_to_file(fsdp_stashed *item)
+static fsdp_status release_memory(fsdp_stashed *item)
 {
     if (!item->tensor || item->is_back || item->tensor->refs > 1 || item->tensor->storage->refs > 1)
         return FSDP_OK;
-    FSDP_TRY(wait_for(item));
+    FSDP_TRY(wait_for_file(item));
     fsdp_tensor_release(item->tensor);
     item->tensor = NULL;
     return FSDP_OK;
@@ -154,7 +154,7 @@ fsdp_status fsdp_offload_begin_call(fsdp_activation_offload *offload, uint64_t *
     for (size_t i = 0; i < offload->n_items; i++) {
         fsdp_stashed *item = offload->items[i];
         if (item && item->number + CALLS_IN_MEMORY <= *number)
-            FSDP_TRY(leave_to_file(item));
+            FSDP_TRY(release_memory(item));
     }
     return FSDP_OK;
 }
@@ -173,7 +173,7 @@ fsdp_status fsdp_offload_read_ahead(fsdp_activation_offload *offload, uint64_t n
 
 /* --- tensors --- */
 
-static bool is_worth_it(const fsdp_activation_offload *offload, const fsdp_tensor *t)
+static bool should_go_to_file(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     size_t bytes = (size_t)fsdp_tensor_numel(t) * fsdp_dtype_size(t->dtype);
     return bytes >= offload->min_bytes && bytes == t->storage->bytes && t->storage->block &&
@@ -181,7 +181,7 @@ static bool is_worth_it(const fsdp_activation_offload *offload, const fsdp_tenso
 }
 
 /* The item of the same tensor, stored by an earlier call. */
-static fsdp_stashed *find(const fsdp_activation_offload *offload, const fsdp_tensor *t)
+static fsdp_stashed *find_item(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     for (size_t i = offload->n_items; i-- > 0;)
         if (offload->items[i] && offload->items[i]->tensor == t)
@@ -208,8 +208,8 @@ static fsdp_status add_item(fsdp_activation_offload *offload, fsdp_stashed *item
 fsdp_status fsdp_stash_put(fsdp_activation_offload *offload, uint64_t number, fsdp_tensor *t,
                            fsdp_stashed **stashed)
 {
-    bool to_file = offload && is_worth_it(offload, t);
-    fsdp_stashed *item = to_file ? find(offload, t) : NULL;
+    bool to_file = offload && should_go_to_file(offload, t);
+    fsdp_stashed *item = to_file ? find_item(offload, t) : NULL;
     if (item) {
         item->refs++;
         *stashed = item;
@@ -234,7 +234,7 @@ fsdp_status fsdp_stash_get(fsdp_stashed *item, fsdp_tensor **t)
     if (item->offload) {
         FSDP_TRY(begin_read(item));
         if (item->is_read)
-            FSDP_TRY(wait_for(item));
+            FSDP_TRY(wait_for_file(item));
     }
     *t = fsdp_tensor_retain(item->tensor);
     return FSDP_OK;
@@ -255,7 +255,7 @@ void fsdp_stash_drop(fsdp_stashed *item)
         return;
     if (item->offload) {
         /* The worker may still use its memory. Errors of that request no longer matter. */
-        fsdp_status ignored = item->tensor ? wait_for(item) : FSDP_OK;
+        fsdp_status ignored = item->tensor ? wait_for_file(item) : FSDP_OK;
         (void)ignored;
         remove_item(item->offload, item);
     }

@@ -45,8 +45,8 @@ fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module)
 
 /* The tensor of parameter `name` of a layer. NULL if the layer has none, which is an error unless
  * it is optional. */
-static fsdp_tensor *read_of(fsdp_scope *s, const fsdp_module *layer, const char *name,
-                            bool optional)
+static fsdp_tensor *read_parameter(fsdp_scope *s, const fsdp_module *layer, const char *name,
+                                   bool optional)
 {
     const fsdp_parameter *p = fsdp_module_parameter(layer, name);
     if (p)
@@ -58,19 +58,19 @@ static fsdp_tensor *read_of(fsdp_scope *s, const fsdp_module *layer, const char 
 
 fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x)
 {
-    fsdp_tensor *weight = read_of(s, linear, "weight", false);
-    return fsdp_linear(s, x, weight, read_of(s, linear, "bias", true));
+    fsdp_tensor *weight = read_parameter(s, linear, "weight", false);
+    return fsdp_linear(s, x, weight, read_parameter(s, linear, "bias", true));
 }
 
 fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *embedding, const int32_t *ids,
                                     int64_t n)
 {
-    return fsdp_embedding(s, ids, n, read_of(s, embedding, "weight", false), -1);
+    return fsdp_embedding(s, ids, n, read_parameter(s, embedding, "weight", false), -1);
 }
 
 fsdp_tensor *fsdp_layer_norm_forward(fsdp_scope *s, const fsdp_module *norm, fsdp_tensor *x,
                                      float eps)
 {
-    fsdp_tensor *weight = read_of(s, norm, "weight", false);
-    return fsdp_layer_norm(s, x, weight, read_of(s, norm, "bias", true), eps);
+    fsdp_tensor *weight = read_parameter(s, norm, "weight", false);
+    return fsdp_layer_norm(s, x, weight, read_parameter(s, norm, "bias", true), eps);
 }

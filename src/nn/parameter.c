@@ -115,7 +115,7 @@ const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes)
     return text;
 }
 
-static const char *name_of(const fsdp_parameter *p, char *text, size_t bytes)
+static const char *parameter_path(const fsdp_parameter *p, char *text, size_t bytes)
 {
     const fsdp_module *m = p->home;
     size_t used = write_path(m, text, bytes);
@@ -162,7 +162,7 @@ fsdp_status fsdp_module_meta_error(const fsdp_module *m)
         snprintf(more, sizeof more, " and %zu more are", n - 1);
     return fsdp_error(FSDP_ERR_STATE,
                       "'%s'%s on the meta device: call fsdp_module_to_empty(), then load or init",
-                      name_of(first, name, sizeof name), more);
+                      parameter_path(first, name, sizeof name), more);
 }
 
 fsdp_tensor *fsdp_read(fsdp_scope *s, const fsdp_parameter *p)
@@ -176,7 +176,7 @@ fsdp_tensor *fsdp_read(fsdp_scope *s, const fsdp_parameter *p)
                                       "parameter '%s' has no memory yet: call "
                                       "fsdp_module_to_empty() or fsdp_fully_shard(), then load or "
                                       "init",
-                                      name_of(p, name, sizeof name)));
+                                      parameter_path(p, name, sizeof name)));
     return p->data;
 }
 
@@ -188,7 +188,7 @@ typedef struct collect {
     bool duplicates;
 } collect;
 
-static bool listed(const fsdp_parameter_list *list, const fsdp_parameter *p)
+static bool is_listed(const fsdp_parameter_list *list, const fsdp_parameter *p)
 {
     for (size_t i = 0; i < list->n; i++)
         if (list->items[i].parameter == p)
@@ -200,7 +200,7 @@ static fsdp_status collect_module(const char *path, fsdp_module *m, void *arg)
 {
     collect *c = arg;
     for (size_t i = 0; i < m->n_params; i++) {
-        if (!c->duplicates && listed(c->list, m->params[i].parameter))
+        if (!c->duplicates && is_listed(c->list, m->params[i].parameter))
             continue;
         if (!FSDP_GROW(c->list->items, c->cap, c->list->n + 1))
             return FSDP_ERR_NOMEM;

@@ -81,7 +81,7 @@ static void run_backward(fsdp_test *t, const bench *b, fsdp_tensor *root,
 }
 
 /* Drop an intermediate result of forward, unless it must be held. */
-static void let_go(fsdp_scope *s, bool held, fsdp_tensor *y)
+static void drop_unless_held(fsdp_scope *s, bool held, fsdp_tensor *y)
 {
     if (!held)
         fsdp_drop(s, y);
@@ -93,7 +93,7 @@ static fsdp_tensor *one_linear(bench *b, bool held)
 {
     fsdp_tensor *x = fsdp_scale(b->s, b->leaves[X], 2.0f);
     fsdp_tensor *y = fsdp_linear(b->s, x, b->leaves[W_DOWN], NULL);
-    let_go(b->s, held, x);
+    drop_unless_held(b->s, held, x);
     return y;
 }
 
@@ -102,10 +102,10 @@ static fsdp_tensor *two_readers(bench *b, bool held)
     fsdp_tensor *x = fsdp_gelu(b->s, b->leaves[X]);
     fsdp_tensor *first = fsdp_linear(b->s, x, b->leaves[W_GATE], NULL);
     fsdp_tensor *second = fsdp_linear(b->s, x, b->leaves[W_UP], NULL);
-    let_go(b->s, held, x);
+    drop_unless_held(b->s, held, x);
     fsdp_tensor *y = fsdp_add(b->s, first, second);
-    let_go(b->s, held, first);
-    let_go(b->s, held, second);
+    drop_unless_held(b->s, held, first);
+    drop_unless_held(b->s, held, second);
     return y;
 }
 
@@ -114,10 +114,10 @@ static fsdp_tensor *feed_forward(fsdp_scope *s, const bench *b, fsdp_tensor *x, 
     fsdp_tensor *gate = fsdp_linear(s, x, b->leaves[W_GATE], NULL);
     fsdp_tensor *up = fsdp_linear(s, x, b->leaves[W_UP], NULL);
     fsdp_tensor *hidden = fsdp_swiglu(s, gate, up);
-    let_go(s, held, gate);
-    let_go(s, held, up);
+    drop_unless_held(s, held, gate);
+    drop_unless_held(s, held, up);
     fsdp_tensor *y = fsdp_linear(s, hidden, b->leaves[W_DOWN], NULL);
-    let_go(s, held, hidden);
+    drop_unless_held(s, held, hidden);
     return y;
 }
 
@@ -133,11 +133,11 @@ static fsdp_tensor *up_read_twice(bench *b, bool held)
     fsdp_tensor *up = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
     fsdp_tensor *square = fsdp_mul(b->s, up, up);
     fsdp_tensor *hidden = fsdp_geglu(b->s, gate, up);
-    let_go(b->s, held, gate);
-    let_go(b->s, held, up);
+    drop_unless_held(b->s, held, gate);
+    drop_unless_held(b->s, held, up);
     fsdp_tensor *y = fsdp_add(b->s, hidden, square);
-    let_go(b->s, held, hidden);
-    let_go(b->s, held, square);
+    drop_unless_held(b->s, held, hidden);
+    drop_unless_held(b->s, held, square);
     return y;
 }
 
@@ -146,7 +146,7 @@ static fsdp_tensor *gate_is_up(bench *b, bool held)
 {
     fsdp_tensor *both = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
     fsdp_tensor *y = fsdp_swiglu(b->s, both, both);
-    let_go(b->s, held, both);
+    drop_unless_held(b->s, held, both);
     return y;
 }
 
@@ -155,7 +155,7 @@ static fsdp_tensor *up_is_a_leaf(bench *b, bool held)
 {
     fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
     fsdp_tensor *y = fsdp_swiglu(b->s, gate, b->leaves[X]);
-    let_go(b->s, held, gate);
+    drop_unless_held(b->s, held, gate);
     return y;
 }
 
@@ -170,7 +170,7 @@ static const struct {
     {up_read_twice, 3},      {gate_is_up, 3}, {up_is_a_leaf, 2},
 };
 
-TEST(gradients_take_the_place_of_what_was_read)
+TEST(gradients_reuse_memory_that_was_read)
 {
     static float held[LEAVES][ROWS * WIDTH], dropped[LEAVES][ROWS * WIDTH];
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -193,7 +193,7 @@ TEST(gradients_take_the_place_of_what_was_read)
 }
 
 /* A tensor that the caller holds is the same after backward. */
-TEST(what_is_held_is_not_written_to)
+TEST(tensors_that_are_held_are_not_overwritten)
 {
     static float before[ROWS * WIDTH], after[ROWS * WIDTH], grads[LEAVES][ROWS * WIDTH];
     bench b;
@@ -213,9 +213,9 @@ TEST(what_is_held_is_not_written_to)
 
 /* A result is made again for the reader that the root depends on; the backward of the other one
  * never runs. */
-TEST(a_reader_that_no_root_leads_to_is_none)
+TEST(a_reader_that_no_root_depends_on_is_ignored)
 {
-    static float alone[LEAVES][ROWS * WIDTH], beside[LEAVES][ROWS * WIDTH];
+    static float alone[LEAVES][ROWS * WIDTH], with_unused[LEAVES][ROWS * WIDTH];
     for (int unused = 0; unused < 2; unused++) {
         bench b;
         int64_t growth;
@@ -226,11 +226,11 @@ TEST(a_reader_that_no_root_leads_to_is_none)
         if (unused)
             ASSERT(fsdp_linear(b.s, x, b.leaves[W_UP], NULL));
         fsdp_drop(b.s, x);
-        run_backward(t, &b, y, unused ? beside : alone, &growth);
+        run_backward(t, &b, y, unused ? with_unused : alone, &growth);
         CHECK_HERE();
         close_bench(t, &b);
     }
-    ASSERT(memcmp(alone, beside, sizeof alone) == 0);
+    ASSERT(memcmp(alone, with_unused, sizeof alone) == 0);
     ASSERT(alone[X][0] != 0.0f);
 }
 
@@ -255,7 +255,7 @@ static void run_part(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_
 /* The second run stops at the activation, and backward reads that result itself. So it is computed
  * twice in all, and backward never holds more than gate, up, and either the activation or a
  * gradient. */
-TEST(the_result_that_a_second_run_stops_at_is_not_made_again)
+TEST(the_result_at_which_a_second_run_stops_is_not_recomputed)
 {
     static float plain[LEAVES][ROWS * WIDTH], again[LEAVES][ROWS * WIDTH];
     bench b, *self = &b;

@@ -43,7 +43,7 @@ static struct {
     bool in_place[2][2];
 } sums;
 
-static fsdp_tensor *added(fsdp_scope *s, fsdp_tensor *product, fsdp_tensor *to, int which)
+static fsdp_tensor *add_and_record(fsdp_scope *s, fsdp_tensor *product, fsdp_tensor *to, int which)
 {
     fsdp_tensor *sum = fsdp_add_(s, product, to);
     if (sum && sums.runs < 2)
@@ -56,7 +56,7 @@ static void adds_in_place(fsdp_scope *s, const void *self, const fsdp_args *in, 
     const leaves *l = self_of(self);
     fsdp_tensor *alone = fsdp_linear(s, in->t[0], l->w[1], NULL);
     fsdp_tensor *saved = fsdp_linear(s, in->t[0], l->w[2], NULL), *bent = fsdp_gelu(s, saved);
-    fsdp_tensor *a = added(s, alone, in->t[0], 0), *b = added(s, saved, bent, 1);
+    fsdp_tensor *a = add_and_record(s, alone, in->t[0], 0), *b = add_and_record(s, saved, bent, 1);
     sums.runs++;
     fsdp_tensor *y = fsdp_linear(s, fsdp_mul(s, a, b), l->w[3], NULL);
     *out = (fsdp_args){.t = {fsdp_scale(s, y, 0.01f)}, .n = 1}; /* otherwise the slope of tanh
@@ -117,17 +117,17 @@ static void compare(fsdp_test *t, fsdp_segment_fn *part, int n_in)
 }
 
 /* A weight that is a result of the part remains the same leaf for its readers after the part. */
-TEST(a_weight_that_is_returned_gets_the_gradient_of_both_uses)
+TEST(a_returned_weight_gets_the_gradients_of_both_uses)
 {
     compare(t, returns_its_weight, 1);
 }
 
-TEST(one_tensor_as_two_inputs_is_added_to_as_without_a_second_run)
+TEST(one_tensor_as_two_inputs_gets_the_same_gradient)
 {
     compare(t, reads_in_turn, 2);
 }
 
-TEST(a_sum_of_the_second_run_lies_where_a_product_was)
+TEST(a_sum_in_the_second_run_reuses_the_memory_of_a_product)
 {
     sums.runs = 0;
     compare(t, adds_in_place, 1);
@@ -151,7 +151,7 @@ static void looks_up(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_
     *out = (fsdp_args){.t = {fsdp_tanh(s, fsdp_embedding(s, ids, ROWS, *table, -1))}, .n = 1};
 }
 
-TEST(a_lookup_is_foreseen_where_a_part_runs_twice)
+TEST(a_lookup_in_a_part_is_known_from_its_first_run)
 {
     const int64_t shape[2] = {WIDTH, WIDTH};
     float grads[2][WIDTH * WIDTH];

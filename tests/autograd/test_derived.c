@@ -144,7 +144,7 @@ static void run(fsdp_test *t, fsdp_dtype dtype, derived_fn *of, fate how,
 }
 
 /* Dropping the result frees its memory immediately, and the gradients have the same bits. */
-TEST(what_is_made_again_gives_the_same_gradients)
+TEST(recomputed_results_give_the_same_gradients)
 {
     static float held[LEAVES][ROWS * WIDTH], again[LEAVES][ROWS * WIDTH];
     static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16};
@@ -184,7 +184,7 @@ TEST(a_relu_keeps_its_result_and_not_its_input)
 
 /* In gelu(gelu(...)) every other result is kept, so each of the others is made again from one that
  * exists. */
-TEST(a_chain_is_not_made_again_from_its_beginning)
+TEST(a_chain_is_not_recomputed_from_its_beginning)
 {
     enum {
         DEPTH = 8
@@ -211,7 +211,7 @@ TEST(a_chain_is_not_made_again_from_its_beginning)
 
 /* If there is no memory for the second computation, the error names the operation, and nothing
  * leaks. */
-TEST(no_memory_to_make_it_again_is_an_error)
+TEST(no_memory_to_recompute_is_an_error)
 {
     bench b;
     open_bench(t, &b, FSDP_DTYPE_F32);

@@ -61,7 +61,7 @@ static void close_bench(fsdp_test *t, bench *b)
 }
 
 /* Mark `y` as result i of the part. */
-static fsdp_tensor *mark(bench *b, int i, fsdp_tensor *y)
+static fsdp_tensor *mark_result(bench *b, int i, fsdp_tensor *y)
 {
     if (y && b->runs < 2)
         b->has_data[b->runs][i] = fsdp_tensor_has_data(y);
@@ -81,11 +81,11 @@ static void feed_forward(fsdp_scope *s, const void *self, const fsdp_args *in, f
     bench *b = self_of(self);
     fsdp_tensor *const *leaves = b->leaves;
     fsdp_tensor *normed = fsdp_rms_norm(s, in->t[0], leaves[SCALE], 1e-6f);
-    fsdp_tensor *wide = fsdp_linear(s, mark(b, 0, normed), leaves[W1], NULL);
+    fsdp_tensor *wide = fsdp_linear(s, mark_result(b, 0, normed), leaves[W1], NULL);
     fsdp_tensor *hidden = fsdp_relu_(s, wide);
-    fsdp_tensor *y = fsdp_linear(s, mark(b, 1, hidden), leaves[W2], NULL);
-    fsdp_tensor *dropped = fsdp_dropout(s, mark(b, 2, y), 0.25f);
-    *out = (fsdp_args){.t = {mark(b, 3, fsdp_add(s, in->t[0], dropped))}, .n = 1};
+    fsdp_tensor *y = fsdp_linear(s, mark_result(b, 1, hidden), leaves[W2], NULL);
+    fsdp_tensor *dropped = fsdp_dropout(s, mark_result(b, 2, y), 0.25f);
+    *out = (fsdp_args){.t = {mark_result(b, 3, fsdp_add(s, in->t[0], dropped))}, .n = 1};
     b->runs++;
 }
 
@@ -95,9 +95,9 @@ static void ends_in_a_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
     bench *b = self_of(self);
     fsdp_tensor *const *leaves = b->leaves;
     fsdp_tensor *hidden = fsdp_gelu(s, fsdp_linear(s, in->t[0], leaves[W1], NULL));
-    fsdp_tensor *y = fsdp_linear(s, mark(b, 1, hidden), leaves[W2], NULL);
-    *out = (fsdp_args){.t = {fsdp_rms_norm(s, mark(b, 2, y), leaves[SCALE], 1e-6f)}, .n = 1};
-    mark(b, 3, out->t[0]);
+    fsdp_tensor *y = fsdp_linear(s, mark_result(b, 1, hidden), leaves[W2], NULL);
+    *out = (fsdp_args){.t = {fsdp_rms_norm(s, mark_result(b, 2, y), leaves[SCALE], 1e-6f)}, .n = 1};
+    mark_result(b, 3, out->t[0]);
     b->runs++;
 }
 
@@ -108,21 +108,21 @@ static void ends_in_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_arg
     bench *b = self_of(self);
     fsdp_tensor *const *leaves = b->leaves;
     fsdp_tensor *y = fsdp_linear(s, in->t[0], leaves[W1], NULL);
-    fsdp_tensor *normed = fsdp_layer_norm(s, mark(b, 2, y), leaves[SCALE], NULL, 1e-6f);
-    *out = (fsdp_args){.t = {mark(b, 3, normed)}, .n = 1};
+    fsdp_tensor *normed = fsdp_layer_norm(s, mark_result(b, 2, y), leaves[SCALE], NULL, 1e-6f);
+    *out = (fsdp_args){.t = {mark_result(b, 3, normed)}, .n = 1};
     b->runs++;
 }
 
 /* Here a product reads the norm's result. */
-static void goes_on_from_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
-                                      fsdp_args *out)
+static void continues_after_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
+                                         fsdp_args *out)
 {
     bench *b = self_of(self);
     fsdp_tensor *const *leaves = b->leaves;
     fsdp_tensor *y = fsdp_linear(s, in->t[0], leaves[W1], NULL);
     fsdp_tensor *normed = fsdp_layer_norm(s, y, leaves[SCALE], NULL, 1e-6f);
-    fsdp_tensor *z = fsdp_linear(s, mark(b, 2, normed), leaves[W2], NULL);
-    *out = (fsdp_args){.t = {mark(b, 3, z)}, .n = 1};
+    fsdp_tensor *z = fsdp_linear(s, mark_result(b, 2, normed), leaves[W2], NULL);
+    *out = (fsdp_args){.t = {mark_result(b, 3, z)}, .n = 1};
     b->runs++;
 }
 
@@ -130,7 +130,8 @@ static void goes_on_from_a_layer_norm(fsdp_scope *s, const void *self, const fsd
 static void one_product(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
-    *out = (fsdp_args){.t = {mark(b, 3, fsdp_linear(s, in->t[0], b->leaves[W1], NULL))}, .n = 1};
+    *out = (fsdp_args){.t = {mark_result(b, 3, fsdp_linear(s, in->t[0], b->leaves[W1], NULL))},
+                       .n = 1};
     b->runs++;
 }
 
@@ -138,7 +139,7 @@ static void one_product(fsdp_scope *s, const void *self, const fsdp_args *in, fs
 static void nested(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
-    fsdp_args before = {.t = {mark(b, 0, fsdp_scale(s, in->t[0], 0.5f))}, .n = 1}, after;
+    fsdp_args before = {.t = {mark_result(b, 0, fsdp_scale(s, in->t[0], 0.5f))}, .n = 1}, after;
     fsdp_checkpoint(s, NULL, feed_forward, &b, sizeof b, &before, &after);
     *out = (fsdp_args){.t = {fsdp_linear(s, after.t[0], b->leaves[W2], NULL)}, .n = 1};
 }
@@ -222,7 +223,7 @@ static void compare(fsdp_test *t, fsdp_segment_fn *part, const fsdp_checkpoint_o
 static const fsdp_checkpoint_options full = {0}, op = {.keeps_results = true},
                                      all = {.no_early_stop = true};
 
-TEST(the_last_product_and_what_adds_it_are_left_out)
+TEST(the_last_product_and_its_addition_are_skipped)
 {
     bool has_data[MARKS];
     for (int kind = 0; kind < 2; kind++) {
@@ -238,7 +239,7 @@ TEST(the_last_product_and_what_adds_it_are_left_out)
     ASSERT(!has_data[3]);
 }
 
-TEST(a_last_norm_makes_its_moments_alone)
+TEST(a_norm_at_the_end_computes_only_its_moments)
 {
     bool has_data[MARKS];
     compare(t, ends_in_a_layer_norm, &full, true, has_data);
@@ -248,14 +249,14 @@ TEST(a_last_norm_makes_its_moments_alone)
     compare(t, ends_in_a_layer_norm, &all, true, has_data);
     CHECK_HERE();
     ASSERT(has_data[3]);
-    compare(t, goes_on_from_a_layer_norm, &full, true, has_data);
+    compare(t, continues_after_a_layer_norm, &full, true, has_data);
     CHECK_HERE();
     ASSERT(has_data[2]);
     ASSERT(!has_data[3]);
 }
 
 /* It is unknown which operation made the factor of a frozen weight, so everything is computed. */
-TEST(what_is_in_doubt_is_computed)
+TEST(results_that_may_be_needed_are_computed)
 {
     bool has_data[MARKS];
     compare(t, ends_in_a_norm, &full, true, has_data);
@@ -268,7 +269,7 @@ TEST(what_is_in_doubt_is_computed)
     ASSERT(has_data[1]);
 }
 
-TEST(no_early_stop_computes_all)
+TEST(no_early_stop_computes_everything)
 {
     bool has_data[MARKS];
     compare(t, feed_forward, &all, true, has_data);
@@ -279,7 +280,7 @@ TEST(no_early_stop_computes_all)
 
 /* A part that contains another runs to its end. The inner one, which then runs for the third time,
  * stops. */
-TEST(a_part_around_another_does_not_stop)
+TEST(a_part_that_contains_another_does_not_stop)
 {
     float plain[LEAVES][WIDTH * WIDTH] = {0}, again[LEAVES][WIDTH * WIDTH] = {0};
     bench b;
@@ -299,7 +300,7 @@ TEST(a_part_around_another_does_not_stop)
     ASSERT(memcmp(plain, again, sizeof plain) == 0);
 }
 
-TEST(a_value_that_is_left_out_cannot_be_read)
+TEST(a_skipped_value_cannot_be_read)
 {
     float grads[LEAVES][WIDTH * WIDTH];
     bench b;
@@ -316,7 +317,7 @@ TEST(a_value_that_is_left_out_cannot_be_read)
     close_bench(t, &b);
 }
 
-TEST(another_computation_the_second_time_is_an_error)
+TEST(a_different_computation_in_the_second_run_is_an_error)
 {
     float grads[LEAVES][WIDTH * WIDTH];
     bench b;

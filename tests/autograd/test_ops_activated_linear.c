@@ -237,7 +237,7 @@ static void check_same(fsdp_test *t, const char *what, const result *a, const re
 }
 
 /* x [rows, WIDE] is 5 MiB, which is more than one part. */
-TEST(parts_have_the_bits_of_one_operation_after_another)
+TEST(parts_have_the_bits_of_two_operations)
 {
     static result apart_, fused, again;
     kind with_dropout = kinds[N_KINDS - 1];
@@ -262,7 +262,7 @@ TEST(parts_have_the_bits_of_one_operation_after_another)
 
 /* Without a tape the activation is computed for some rows at a time, here in 129 parts. A part of
  * only six rows would use another kernel, which adds in another order. */
-TEST(no_part_of_rows_is_a_crumb)
+TEST(parts_of_rows_have_nearly_equal_lengths)
 {
     enum {
         ROWS = 128 * 128 + 6,
@@ -307,7 +307,7 @@ TEST(no_part_of_rows_is_a_crumb)
 
 /* Gradients of x and up reuse the memory of x and up. Backward needs memory for a part of the
  * activation and little else. */
-TEST(backward_holds_a_part_of_the_activation)
+TEST(backward_holds_only_a_part_of_the_activation)
 {
     static result r;
     for (int i = 0; i < N_KINDS; i++) {
@@ -333,7 +333,7 @@ static fsdp_status counted_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *ar
 }
 
 /* There is one product before the activation and none after it: backward does not read that one. */
-TEST(the_second_run_leaves_the_last_product_out)
+TEST(the_second_run_skips_the_last_product)
 {
     for (int i = 0; i < N_KINDS; i++) {
         const kind *k = &kinds[i];

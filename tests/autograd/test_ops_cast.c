@@ -24,7 +24,7 @@ static void naive_identity(const op_case *c, const double *const *in, double *ou
 
 /* Values that bfloat16 can represent are unchanged after two casts; gradients are rounded by each.
  * float16 is the finer of the two. */
-TEST(casts_are_the_identity_but_for_rounding)
+TEST(casts_only_round)
 {
     static const casts cases[] = {
         {{FSDP_DTYPE_BF16, FSDP_DTYPE_F32}}, {{FSDP_DTYPE_F16, FSDP_DTYPE_F32}},

@@ -62,7 +62,7 @@ TEST(chunk_equals_loops_and_differences)
     }
 }
 
-TEST(chunk_names_what_cannot_be_cut)
+TEST(chunk_names_what_cannot_be_split)
 {
     static const struct {
         int n;

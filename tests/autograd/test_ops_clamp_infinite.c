@@ -64,7 +64,7 @@ TEST(infinite_values_are_clamped_and_pass_no_gradient)
     }
 }
 
-TEST(finite_values_are_left_alone)
+TEST(finite_values_are_unchanged)
 {
     run r;
     run_op(t, FSDP_DTYPE_F16, at_most_largest, false, &r);
@@ -75,7 +75,7 @@ TEST(finite_values_are_left_alone)
     }
 }
 
-TEST(other_dtypes_have_room)
+TEST(other_dtypes_are_not_clamped)
 {
     static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16};
     for (int i = 0; i < 2; i++) {

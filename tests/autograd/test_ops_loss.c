@@ -184,7 +184,7 @@ static void run_big(fsdp_test *t, const int32_t *labels, bool in_place, bool hel
 
 /* dx overwrites x if most rows have a gradient: the gradients are the same, and no second tensor
  * exists besides x. If something else holds x, it is unchanged. */
-TEST(the_gradient_of_x_may_lie_where_x_was)
+TEST(the_gradient_of_x_may_reuse_its_memory)
 {
     static big apart, in_place;
     int64_t left[2];
@@ -229,7 +229,7 @@ static void train(fsdp_test *t, fsdp_scope *s, fsdp_tape *tape, fsdp_tensor *con
     ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(xw[1]), grad));
 }
 
-TEST(a_loss_that_no_backward_follows_leaves_no_gradient)
+TEST(a_loss_without_backward_leaves_no_gradient)
 {
     static const int32_t labels[FEW] = {0, 6, 3};
     float want[CLASSES * DEPTH], got[CLASSES * DEPTH];

@@ -286,7 +286,7 @@ static void run_and_drop(fsdp_test *t, fsdp_dtype dtype, float p, bool gated, bo
     fsdp_device_destroy(device);
 }
 
-TEST(an_activation_with_dropout_has_the_bits_of_one_and_then_the_other)
+TEST(an_activation_with_dropout_has_the_bits_of_two_operations)
 {
     static float y[2][N], dx[2][N];
     const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
@@ -355,7 +355,7 @@ TEST(pointwise_operations_name_what_does_not_fit)
 }
 
 /* In place if nothing else holds x's memory; the gradient is relu's in both cases. */
-TEST(relu_in_place_takes_memory_that_is_nobody_elses)
+TEST(relu_in_place_reuses_unshared_memory)
 {
     enum {
         COUNT = 21

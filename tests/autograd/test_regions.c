@@ -228,7 +228,7 @@ TEST(unused_outputs_neither_enter_nor_delay_last)
 }
 
 /* A module that is called without its root needs no other region. */
-TEST(a_region_without_parent_stands_alone)
+TEST(a_region_needs_no_parent)
 {
     bench b;
     open_bench(t, &b);
@@ -257,7 +257,7 @@ TEST(a_region_without_nodes_is_never_entered)
     close_bench(t, &b);
 }
 
-TEST(hooks_of_one_region_fire_in_order_and_in_reverse)
+TEST(hooks_of_one_region_run_in_order_and_in_reverse)
 {
     bench b;
     open_bench(t, &b);

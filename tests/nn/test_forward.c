@@ -34,7 +34,7 @@ static fsdp_status build(head *impl, bool bias, fsdp_module **root)
     return fsdp_module_add_child(*root, "linear", impl->linear);
 }
 
-TEST(a_forward_of_ones_own_computes_and_its_gradients_arrive)
+TEST(a_custom_forward_computes_and_gets_gradients)
 {
     head impl = {0};
     fsdp_module *m;

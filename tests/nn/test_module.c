@@ -169,7 +169,7 @@ TEST(a_visit_stops_at_the_first_failure)
 
 /* --- memory and values --- */
 
-TEST(a_parameter_without_memory_is_an_error_where_it_is_read)
+TEST(a_parameter_without_memory_is_an_error_when_it_is_read)
 {
     fsdp_module *m;
     fsdp_device *device;
@@ -250,7 +250,7 @@ TEST_RANKS(element_i_is_initialised_alike_at_3_ranks, 3)
     init_is_the_same(t, FSDP_DTYPE_BF16);
 }
 
-TEST(init_depends_on_seed_and_name_and_has_the_moments_asked_for)
+TEST(init_depends_on_seed_and_name_and_has_the_requested_moments)
 {
     enum {
         N = 200
@@ -281,7 +281,7 @@ TEST(init_depends_on_seed_and_name_and_has_the_moments_asked_for)
     fsdp_device_destroy(device);
 }
 
-TEST(to_empty_leaves_what_has_memory_and_works_on_meta)
+TEST(to_empty_keeps_existing_memory_and_works_on_meta)
 {
     fsdp_module *m;
     fsdp_device *device, *meta;
