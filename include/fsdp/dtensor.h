@@ -123,7 +123,7 @@ fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_to_local(fsdp_tensor *tensor,
                                                            fsdp_tensor **local);
 /**
- * distribute_tensor: this rank's part of `tensor`, of which every rank has the same whole copy. No
+ * distribute_tensor: this rank's part of `tensor`. Every rank passes the same whole tensor. No
  * communication. Partial: the first rank of the dimension keeps the values, the others get zeros.
  *
  * @param tensor contiguous; a DTensor that already has this mesh and these placements is returned

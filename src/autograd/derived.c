@@ -11,7 +11,7 @@ struct fsdp_derived {
     fsdp_tensor *result;     /* borrowed; NULL after the result was freed */
     fsdp_tensor *recomputed; /* owned; NULL before backward needs it and after its last reader */
     int readers;             /* nodes that saved it and have not read it for the last time */
-    bool for_each;           /* make it again for each reader */
+    bool for_each;           /* recompute it for each reader */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];

@@ -1,22 +1,22 @@
-/* Results that backward computes again instead of keeping them.
+/* Results that backward recomputes instead of keeping them.
  *
  * Note [Derived results]. The result of a norm, a gelu or a gated activation takes one pass over
  * tensors that its own backward keeps anyway. So an operation that reads such a result in backward
  * does not hold it but only knows the node that made it, and the result's memory is freed when
- * forward no longer needs it. In backward the node makes it again, with the same kernel and so with
+ * forward no longer needs it. In backward the node recomputes it, with the same kernel and so with
  * the same bits, before the first operation that reads it. It is released after the last of these
  * operations, or at the latest after the backward of its own node, which runs after all of them.
  * (In the second run of a checkpointed part, where memory matters more, it is released after each
  * of them.) A result that something holds until then is read as it is; so is the one at which the
  * second run of a checkpointed part stops. A result that is computed from a derived result is kept:
- * otherwise a chain of them would be made again from its beginning. torch.compile makes the same
+ * otherwise a chain of them would be recomputed from its beginning. torch.compile makes the same
  * decision where it splits forward from backward. An operation with such a result has a `derive`
  * function. */
 #pragma once
 #include "src/autograd/autograd.h"
 
 /* Node `n`, which has just been recorded and keeps everything that it saved, can make `result`
- * again. `for_each`: again for each reader. */
+ * again. `for_each`: once for each reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each);
 /* The node is destroyed: no operation needs its result any more. Accepts NULL. */
 void fsdp_derived_destroy(fsdp_derived *derived);
@@ -31,7 +31,7 @@ void fsdp_derived_begin_read(fsdp_derived *derived);
 void fsdp_derived_end_read(fsdp_derived *derived);
 /* Is there a node that saved it and has not read it yet? Accepts NULL. */
 bool fsdp_derived_is_wanted(const fsdp_derived *derived);
-/* Is `t` the result of a node on the scope's tape that can make it again? */
+/* Is `t` the result of a node on the scope's tape that can recompute it? */
 bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t);
 /* Make everything that `n` saved available until the node is cleared. s has no tape. */
 void fsdp_node_restore(fsdp_scope *s, const fsdp_tape *tape, fsdp_node *n);

@@ -164,7 +164,7 @@ static const struct {
     int most; /* number of results that backward needs in addition to what forward left */
 } parts[] = {
     {one_linear, 0},         /* dx reuses the memory of x */
-    {two_readers, 2},        /* x, made again, and one dx; two of these once x has been read */
+    {two_readers, 2},        /* x, recomputed, and one dx; two of these once x has been read */
     {gated_feed_forward, 1}, /* hidden, then its gradient and d_gate; d_up reuses the memory of
                                 up */
     {up_read_twice, 3},      {gate_is_up, 3}, {up_is_a_leaf, 2},
@@ -211,7 +211,7 @@ TEST(tensors_that_are_held_are_not_overwritten)
     close_bench(t, &b);
 }
 
-/* A result is made again for the reader that the root depends on; the backward of the other one
+/* A result is recomputed for the reader that the root depends on; the backward of the other one
  * never runs. */
 TEST(a_reader_that_no_root_depends_on_is_ignored)
 {

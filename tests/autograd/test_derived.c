@@ -1,4 +1,4 @@
-/* Results that backward makes again: what is kept instead, and that the gradients are the same. */
+/* Results that backward recomputes: what is kept instead, and that the gradients are the same. */
 #include "src/autograd/autograd.h"
 #include "src/tensor/allocator.h"
 #include "tests/autograd/gradcheck.h"
@@ -166,7 +166,7 @@ TEST(recomputed_results_give_the_same_gradients)
             }
 }
 
-/* relu's own backward reads its result, so the result is kept and not made again. */
+/* relu's own backward reads its result, so the result is kept and not recomputed. */
 TEST(a_relu_keeps_its_result_and_not_its_input)
 {
     bench b;
@@ -182,7 +182,7 @@ TEST(a_relu_keeps_its_result_and_not_its_input)
     close_bench(t, &b);
 }
 
-/* In gelu(gelu(...)) every other result is kept, so each of the others is made again from one that
+/* In gelu(gelu(...)) every other result is kept, so each of the others is recomputed from one that
  * exists. */
 TEST(a_chain_is_not_recomputed_from_its_beginning)
 {
