@@ -15,8 +15,8 @@
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* Node `n`, which has just been recorded and keeps everything that it saved, can make `result`
- * again. `for_each`: once for each reader. */
+/* Node `n`, which has just been recorded and keeps everything that it saved, can recompute
+ * `result`. `for_each`: once for each reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each);
 /* The node is destroyed: no operation needs its result any more. Accepts NULL. */
 void fsdp_derived_destroy(fsdp_derived *derived);
