@@ -129,7 +129,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *row
  * @param format NULL: SEQ2SEQ with ids 0
  * @return FSDP_ERR_INVALID, naming row and column, if a mask value is neither 0 nor 1, a row's mask
  *         is 0 everywhere or has a hole (distances across it would differ from the padded model's),
- * if an id, class or label is out of range, or if positions are invalid
+ *         an id, class or label is out of range, or positions are invalid
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_from_padded(const fsdp_padded *padded,
                                                             const fsdp_batch_format *format,

@@ -19,7 +19,7 @@
 
 typedef struct fsdp_early_stop {
     bool is_off;
-    const fsdp_args *inputs; /* of the part, in its first run */
+    const fsdp_args *inputs; /* inputs of the part, in its first run */
     uint64_t mark;           /* generation of the results of the first run */
     uint32_t n;              /* operations so far */
     uint32_t needed;         /* number of the last operation whose values backward reads; 0: none */

@@ -30,7 +30,7 @@ typedef struct activated_options {
     fsdp_linear_shape shape;
     uint8_t activation; /* fsdp_activation */
     bool saves_memory;  /* it is in a checkpointed part, or has no backward */
-    float factor;       /* of the gradient: dropout multiplied the remaining elements by it */
+    float factor; /* factor of the gradient: dropout multiplied the remaining elements by it */
 } activated_options;
 _Static_assert(sizeof(activated_options) <= FSDP_OPTION_BYTES, "a node keeps them");
 
