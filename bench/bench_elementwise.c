@@ -1,8 +1,7 @@
-/* Rates of the memory-bound CPU kernels at the sizes of T5-small, beside memcpy on the same
- * machine. GB/s count what an operation must read and write, each operand once.
+/* Rates of the memory-bound CPU kernels at the sizes of T5-small, compared with memcpy on the same
+ * machine. GB/s count the bytes that an operation must read and write, each operand once.
  *
- *     bench_elementwise [threads] [isa]
- */
+ *     bench_elementwise [threads] [isa] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,7 +247,7 @@ static void sgd(bench *b)
 
 /* --- running them --- */
 
-/* Values of any dtype: small numbers in every 16-bit pattern that occurs. */
+/* Values for any dtype: every 16-bit pattern that occurs is a small number. */
 static bool prepare(bench *b)
 {
     size_t bytes = (size_t)4 * LOSS_ROWS * VOCAB + (1 << 22);

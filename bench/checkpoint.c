@@ -1,8 +1,9 @@
-/* How fast a checkpoint is saved and loaded, beside plain write() with fsync() and read() as dd
- * does them, of as many bytes by as many processes on the same disk: in turn, the order changing
- * from round to round, and the ratios of each round, since the disk of a virtual machine may be
- * three times as fast in one minute as in the next. What is read is not in memory any more (of this
- * machine: what lies below a virtual disk is not known).
+/* Speed of saving and loading a checkpoint, compared with plain write() and fsync() or read(), as
+ * in dd, of the same number of bytes by the same number of processes on the same disk. The
+ * measurements alternate, in a different order in each round, and are compared within a round,
+ * because the disk of a virtual machine may be three times as fast in one minute as in the next.
+ * The data to read is not in the page cache (of this machine; there may be caches below a virtual
+ * disk).
  *
  *     fsdp launch -n 2 build/bench/checkpoint DIR [MIB] [ROUNDS] */
 #include <errno.h>
@@ -23,7 +24,7 @@ enum {
     WIDTH = 1024,
     MAX_ROUNDS = 60,
     MAX_FIGURES = 3,
-    BLOCK = 1 << 20, /* of a plain write or read */
+    BLOCK = 1 << 20, /* size of a plain write or read */
     PATH = 300
 };
 
@@ -32,22 +33,22 @@ typedef struct bench {
     fsdp_device *device;
     fsdp_state_dict *dict;
     char *block;         /* [BLOCK] */
-    char plain[PATH];    /* this rank's, with nothing to check */
+    char plain[PATH];    /* this rank's file for plain writes */
     char saved[PATH];    /* the checkpoint */
     char own[PATH + 32]; /* this rank's file in it */
     int64_t mib;
 } bench;
 
 /* Bytes that this rank writes or reads. */
-static int64_t share(const bench *b)
+static int64_t bytes_per_rank(const bench *b)
 {
     return b->mib * (1 << 20) / fsdp_group_world_size(b->group) / BLOCK * BLOCK;
 }
 
-/* Rows of this rank, with values that differ. */
-static fsdp_status put_tensor(bench *b, int i)
+/* This rank's rows, with different values. */
+static fsdp_status add_tensor(bench *b, int i)
 {
-    const int64_t own = share(b) / TENSORS / WIDTH / (int64_t)sizeof(float);
+    const int64_t own = bytes_per_rank(b) / TENSORS / WIDTH / (int64_t)sizeof(float);
     const int64_t whole[] = {own * fsdp_group_world_size(b->group), WIDTH}, part[] = {own, WIDTH};
     char name[16];
     fsdp_tensor *x;
@@ -64,14 +65,14 @@ static fsdp_status put_tensor(bench *b, int i)
     return status;
 }
 
-/* ---- what is timed --------------------------------------------------------------------------- */
+/* ---- measured operations --------------------------------------------------------------------- */
 
-/* As dd bs=1M conv=fsync: this rank's share of the bytes, in a file of its own. */
+/* dd bs=1M conv=fsync: writes this rank's share of the bytes to a file of its own. */
 static fsdp_status write_plain(const bench *b)
 {
     const int fd = open(b->plain, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     bool ok = fd >= 0;
-    for (int64_t left = share(b); ok && left > 0; left -= BLOCK)
+    for (int64_t left = bytes_per_rank(b); ok && left > 0; left -= BLOCK)
         ok = write(fd, b->block, BLOCK) == BLOCK;
     ok = ok && fsync(fd) == 0;
     if (fd >= 0 && close(fd) != 0)
@@ -79,7 +80,7 @@ static fsdp_status write_plain(const bench *b)
     return ok ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "%s: %s", b->plain, strerror(errno));
 }
 
-/* As dd bs=1M of=/dev/null, of the file that load reads. */
+/* dd bs=1M of=/dev/null for the file that load reads. */
 static fsdp_status read_plain(const bench *b)
 {
     ssize_t n = -1;
@@ -97,7 +98,7 @@ static fsdp_status save(const bench *b)
     return fsdp_dcp_save(b->dict, b->saved, b->group, &(fsdp_dcp_save_options){.overwrite = true});
 }
 
-static fsdp_status save_beside(const bench *b)
+static fsdp_status save_async(const bench *b)
 {
     const fsdp_dcp_async_save_options options = {.overwrite = true};
     fsdp_async_save *saving;
@@ -117,15 +118,14 @@ typedef struct figure {
     fsdp_status (*run)(const bench *b);
 } figure;
 
-/* The first of each is what the others are compared with. */
-static const figure writes[] = {
-    {"write", write_plain}, {"save", save}, {"async save", save_beside}};
+/* The others are compared with the first of each list. */
+static const figure writes[] = {{"write", write_plain}, {"save", save}, {"async save", save_async}};
 static const figure reads[] = {{"read", read_plain}, {"load", load}};
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* The disk is quiet, nothing is there to be written over, and what will be read is not in memory:
- * freed blocks and old pages too are work for the disk. */
+/* Wait until the disk is idle, and remove files that would be overwritten, or drop those that will
+ * be read from the page cache. Freed blocks and old pages would also be work for the disk. */
 static fsdp_status prepare(const bench *b, bool is_read)
 {
     if (!is_read) {
@@ -159,7 +159,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of [n] values, which are sorted. */
+/* The median of values [n], which are sorted in place. */
 static double median(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof *values, compare);
@@ -194,21 +194,21 @@ static void print_medians(const figure *figures, int n, int rounds, double (*rat
     }
 }
 
-/* Each begins a round as often as the others, and follows each of them: the disk is not the same
- * from one second to the next. */
+/* Each operation begins a round equally often and follows each of the others, because the speed of
+ * the disk changes from one second to the next. */
 static fsdp_status measure(const bench *b, const figure *figures, int n, int rounds)
 {
-    const bool is_read = figures == reads, tells = fsdp_group_rank(b->group) == 0;
+    const bool is_read = figures == reads, prints = fsdp_group_rank(b->group) == 0;
     double rate[MAX_FIGURES][MAX_ROUNDS];
     for (int i = 0; i < rounds; i++) {
         for (int k = 0; k < n; k++) {
             const int f = (i % n + (i / n % 2 ? n - k : k)) % n;
             FSDP_TRY(measure_one(b, &figures[f], is_read, &rate[f][i]));
         }
-        if (tells)
+        if (prints)
             print_round(figures, n, i, rate);
     }
-    if (tells)
+    if (prints)
         print_medians(figures, n, rounds, rate);
     return FSDP_OK;
 }
@@ -246,7 +246,7 @@ static fsdp_status run(bench *b, const char *dir, int rounds)
     for (int i = 0; i < BLOCK; i++)
         b->block[i] = (char)(i * 31);
     for (int i = 0; i < TENSORS; i++)
-        FSDP_TRY(put_tensor(b, i));
+        FSDP_TRY(add_tensor(b, i));
     if (fsdp_group_rank(b->group) == 0)
         printf("%lld MiB by %d processes, %d rounds\n", (long long)b->mib,
                fsdp_group_world_size(b->group), rounds);

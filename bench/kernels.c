@@ -1,9 +1,9 @@
 /* usage: kernels [--isa NAME] [--threads N] [--seconds S]
  *
- * GFLOP/s of the matrix products and of attention, on the shapes of T5-small: the products of its
- * layers for 512 and 2048 tokens, attention of full and of short sequences. The best of the runs
- * within S seconds each (0.2), one thread. Attention counts 4 (forward) and 10 (backward) times
- * queries x keys x head width, half of it when causal. */
+ * GFLOP/s of matrix products and of attention, on the shapes of T5-small: the products of its
+ * layers for 512 and 2048 tokens, and attention of long and of short sequences. Each is the best of
+ * the runs within S seconds (0.2), on one thread by default. Attention counts 4 (forward) and 10
+ * (backward) times queries x keys x head width, and half of that if causal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static void *random_floats(size_t n, fsdp_dtype dtype)
     return x;
 }
 
-static void check(fsdp_status status)
+static void exit_on_failure(fsdp_status status)
 {
     if (status == FSDP_OK)
         return;
@@ -45,7 +45,7 @@ static void check(fsdp_status status)
     exit(1);
 }
 
-/* First and best duration of run(bench, args). */
+/* The first and the best duration of run(bench, args). */
 typedef fsdp_status run_fn(const bench *b, const void *args);
 
 static double best_of(const bench *b, run_fn *run, const void *args, double *first)
@@ -53,7 +53,7 @@ static double best_of(const bench *b, run_fn *run, const void *args, double *fir
     double start = fsdp_clock_s(), best = 0;
     for (int i = 0; i < 3 || fsdp_clock_s() - start < b->seconds; i++) {
         double begin = fsdp_clock_s();
-        check(run(b, args));
+        exit_on_failure(run(b, args));
         double took = fsdp_clock_s() - begin;
         if (i == 0)
             *first = took;
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
             b.seconds = atof(argv[i + 1]);
     }
     double start = fsdp_clock_s();
-    check(fsdp_kernels_cpu_open(isa, threads, &b.context, &b.kernels));
+    exit_on_failure(fsdp_kernels_cpu_open(isa, threads, &b.context, &b.kernels));
     static float square[3][64 * 64];
     const fsdp_gemm_args product = {.m = 64,
                                     .n = 64,
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
                                     .ldc = 64,
                                     .ab_dtype = FSDP_DTYPE_F32,
                                     .c_dtype = FSDP_DTYPE_F32};
-    check(b.kernels->gemm(b.context, &product));
+    exit_on_failure(b.kernels->gemm(b.context, &product));
     printf("%s, %d threads; open and first product %.2f ms\n", b.kernels->name, threads,
            (fsdp_clock_s() - start) * 1e3);
     for (int d = 0; d < 2; d++) {

@@ -1,14 +1,13 @@
-/* The FSDP2 tutorial's training script ("Getting Started with Fully Sharded Data Parallel"), in C:
- * a small transformer of one's own, sharded block by block, trained with Adam, saved and resumed.
+/* The training script of the FSDP2 tutorial ("Getting Started with Fully Sharded Data Parallel"),
+ * in C: a small custom transformer, sharded block by block, trained with Adam, saved and resumed.
  *
  *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train
  *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --explicit-prefetching
  *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --mixed-precision
  *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --dcp-api
  *
- * The first run draws the weights and leaves a checkpoint below checkpoints/; the next one, on any
- * number of ranks, goes on from there. Without `fsdp launch` it is one rank.
- */
+ * The first run initialises the weights and saves a checkpoint in checkpoints/. The next one
+ * resumes from it, on any number of ranks. Without `fsdp launch` there is one rank. */
 #include <dirent.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -35,9 +34,9 @@ enum {
 
 /* ---- the model -------------------------------------------------------------------------------
  *
- * A module is a class name, children, parameters and a forward. It is written for one device: not
- * a word of it is about sharding. Activations are [tokens, DIM]; the batch on the scope says where
- * each sequence begins. */
+ * A module has a class name, children, parameters and a forward. It is written for one device,
+ * without any code for sharding. Activations are [tokens, DIM]; the batch of the scope has the
+ * first token of each sequence. */
 
 static fsdp_args result(fsdp_tensor *t)
 {
@@ -95,7 +94,7 @@ static void transformer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_arg
 {
     const fsdp_batch *b = fsdp_scope_get_options(s)->batch;
     const fsdp_module *layers = fsdp_module_find(self, "layers");
-    (void)in; /* tokens are no tensor: they come with the batch */
+    (void)in; /* tokens are not a tensor: they come with the batch */
     fsdp_tensor *h = fsdp_add(s, embedding(s, self, "tok_embeddings", b->input_ids),
                               embedding(s, self, "pos_embeddings", b->position_ids));
     for (int i = 0; i < fsdp_module_n_children(layers); i++)
@@ -111,7 +110,7 @@ static fsdp_status add_module(fsdp_module *parent, const char *name, const char 
     return fsdp_module_add_child(parent, name, *module);
 }
 
-/* torch.nn.Linear(in, out), its weights N(0, 1 / (3 in)). */
+/* torch.nn.Linear(in, out), with weights N(0, 1 / (3 in)). */
 static fsdp_status add_linear(fsdp_module *parent, const char *name, int in, int out, bool bias)
 {
     static const float std[] = {[DIM] = 0.1443f, [HIDDEN] = 0.0722f};
@@ -153,7 +152,7 @@ static fsdp_status add_block(fsdp_module *layers, int i)
     return add_linear(feed_forward, "w2", HIDDEN, DIM, true);
 }
 
-/* *model is the caller's, also when something of it is missing. */
+/* The caller owns *model even after a failure, when it is incomplete. */
 static fsdp_status transformer(fsdp_module **model)
 {
     fsdp_module *layers;
@@ -170,7 +169,7 @@ static fsdp_status transformer(fsdp_module **model)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* argparse's add_argument() is a row of a table. */
+/* A row of a table replaces argparse's add_argument(). */
 typedef struct arguments {
     bool explicit_prefetching, mixed_precision, dcp_api;
 } arguments;
@@ -201,8 +200,8 @@ typedef struct run {
     fsdp_tape *tape;
 } run;
 
-/* What Python's assert does: a failure ends the run, on all ranks. */
-static fsdp_status check(bool holds, const char *what)
+/* Like Python's assert: a failure ends the run on all ranks. */
+static fsdp_status assert_holds(bool holds, const char *what)
 {
     if (holds)
         return FSDP_OK;
@@ -210,8 +209,8 @@ static fsdp_status check(bool holds, const char *what)
     return FSDP_ERR_STATE;
 }
 
-/* The tree has no memory until it is sharded (the tutorial's meta device): no rank ever holds the
- * whole model. Layers first, so that the root takes what is left. */
+/* The tree has no memory until it is sharded (the tutorial's meta device), so no rank ever holds
+ * the whole model. Layers come first; the root takes the remaining parameters. */
 static fsdp_status shard(run *r)
 {
     fsdp_fully_shard_options fsdp_kwargs = {0};
@@ -224,34 +223,34 @@ static fsdp_status shard(run *r)
     return fsdp_fully_shard(r->model, r->group, r->device, &fsdp_kwargs);
 }
 
-/* Parameters are DTensors, cut along dimension 0. A world of one has nothing to cut. */
+/* Parameters are DTensors, sharded on dimension 0. In a world of one nothing is sharded. */
 static fsdp_status inspect_model(const run *r)
 {
-    FSDP_TRY(check(fsdp_module_is_unit(r->model), "the model is an FSDP module"));
+    FSDP_TRY(assert_holds(fsdp_module_is_unit(r->model), "the model is an FSDP module"));
     for (size_t i = 0; i < r->parameters.n && fsdp_group_world_size(r->group) > 1; i++) {
         const fsdp_tensor *local = fsdp_parameter_local(r->parameters.items[i].parameter);
         fsdp_placement placement = fsdp_dtensor_placement(local);
-        FSDP_TRY(check(fsdp_is_dtensor(local), "a parameter is a DTensor"));
-        FSDP_TRY(check(placement.kind == FSDP_SHARD && placement.dim == 0,
-                       "a parameter's placements are (Shard(dim=0),)"));
+        FSDP_TRY(assert_holds(fsdp_is_dtensor(local), "a parameter is a DTensor"));
+        FSDP_TRY(assert_holds(placement.kind == FSDP_SHARD && placement.dim == 0,
+                              "a parameter's placements are (Shard(dim=0),)"));
     }
     return fsdp_group_rank(r->group) == 0 ? fsdp_module_print(r->model, stdout, FSDP_PRINT_FSDP2)
                                           : FSDP_OK;
 }
 
-/* Sharded parameters are float32; unsharded ones, in which the model computes, bfloat16. */
+/* Sharded parameters are float32; unsharded ones, which the model computes with, are bfloat16. */
 static fsdp_status inspect_mixed_precision(const run *r)
 {
-    const fsdp_parameter *own = /* of the root's unit */
+    const fsdp_parameter *own = /* a parameter of the root's unit */
         fsdp_module_parameter(fsdp_module_find(r->model, "output"), "weight");
-    FSDP_TRY(check(fsdp_tensor_dtype(fsdp_parameter_local(own)) == FSDP_DTYPE_F32,
-                   "a sharded parameter is float32"));
+    FSDP_TRY(assert_holds(fsdp_tensor_dtype(fsdp_parameter_local(own)) == FSDP_DTYPE_F32,
+                          "a sharded parameter is float32"));
     FSDP_TRY(fsdp_unit_unshard(r->model));
-    FSDP_TRY(check(fsdp_tensor_dtype(fsdp_parameter_data(own)) == FSDP_DTYPE_BF16,
-                   "an unsharded parameter is bfloat16"));
-    FSDP_TRY(check(fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is unsharded"));
+    FSDP_TRY(assert_holds(fsdp_tensor_dtype(fsdp_parameter_data(own)) == FSDP_DTYPE_BF16,
+                          "an unsharded parameter is bfloat16"));
+    FSDP_TRY(assert_holds(fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is unsharded"));
     FSDP_TRY(fsdp_unit_reshard(r->model));
-    return check(!fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is resharded");
+    return assert_holds(!fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is resharded");
 }
 
 /* While layer i computes, layers i + step to i + step * TO_PREFETCH are gathered. */
@@ -273,7 +272,7 @@ static fsdp_status set_prefetching(const run *r)
     return FSDP_OK;
 }
 
-/* x = torch.randint(0, vocab_size, (batch_size, seq_len)), another on each rank. */
+/* x = torch.randint(0, vocab_size, (batch_size, seq_len)), different on each rank. */
 static fsdp_status random_batch(uint32_t *state, fsdp_batch **batch)
 {
     int32_t ids[BATCH_SIZE][SEQ_LEN];
@@ -289,12 +288,12 @@ static fsdp_status random_batch(uint32_t *state, fsdp_batch **batch)
     return fsdp_batch_create(rows, BATCH_SIZE, &format, batch);
 }
 
-/* loss = model(x).sum(); loss.backward(). The gradients are the mean of the ranks'. */
+/* loss = model(x).sum(); loss.backward(). Gradients are averaged over the ranks. */
 static fsdp_status forward_backward(run *r, int step, const fsdp_batch *x, double *loss)
 {
     fsdp_scope *s;
     const fsdp_scope_options options = {
-        .training = true, .step = (uint32_t)step /* which errors tell */, .batch = x};
+        .training = true, .step = (uint32_t)step /* for error messages */, .batch = x};
     FSDP_TRY(fsdp_scope_open(r->device, r->tape, &options, &s));
     fsdp_args out = fsdp_module_call(s, r->model, NULL, (fsdp_args){.n = 0});
     fsdp_tensor *sum = fsdp_sum(s, out.t[0]);
@@ -312,7 +311,7 @@ static fsdp_status train_step(run *r, int step, uint32_t *random, double *loss)
     fsdp_batch *x;
     double norm;
     float scale;
-    if (r->args.explicit_prefetching) /* the first gather begins before there is a batch */
+    if (r->args.explicit_prefetching) /* the first gather starts before the batch exists */
         FSDP_TRY(fsdp_unit_unshard_async(r->model, NULL));
     FSDP_TRY(random_batch(random, &x));
     fsdp_status status = forward_backward(r, step, x, loss);
@@ -326,8 +325,8 @@ static fsdp_status train_step(run *r, int step, uint32_t *random, double *loss)
 
 /* ---- checkpoints -----------------------------------------------------------------------------
  *
- * checkpoints/<dtensor_api or dcp_api>/<milliseconds>/{model,optim}_state_dict.pt, which torch.load
- * reads, as this program reads the tutorial's. */
+ * checkpoints/<dtensor_api or dcp_api>/<milliseconds>/{model,optim}_state_dict.pt. torch.load can
+ * read these files, and this program can read the tutorial's. */
 
 enum {
     PATH_BYTES = 512
@@ -338,7 +337,7 @@ static const char *checkpoint_folder(const run *r)
     return r->args.dcp_api ? "checkpoints/dcp_api" : "checkpoints/dtensor_api";
 }
 
-/* The newest run's time, 0 if there is none: rank 0 looks, so that all ranks agree. */
+/* The time of the newest run, 0 if there is none. Only rank 0 looks, so all ranks agree. */
 static fsdp_status last_training_time(const run *r, int64_t *time_ms)
 {
     int64_t newest = 0;
@@ -358,8 +357,9 @@ static void file_path(const run *r, int64_t time_ms, const char *name, char path
     snprintf(path, PATH_BYTES, "%s/%lld/%s", checkpoint_folder(r), (long long)time_ms, name);
 }
 
-/* DTensor API: each full tensor is cut into DTensors, mesh and placements as the parameter's. Every
- * rank reads the file. DCP API: rank 0 alone reads it, and what the others need is broadcast. */
+/* DTensor API: every rank reads the file, and each full tensor is split into DTensors with the mesh
+ * and placements of the parameter. DCP API: only rank 0 reads it, and broadcasts what the others
+ * need. */
 static fsdp_state_dict_options loading(const run *r)
 {
     return (fsdp_state_dict_options){
@@ -396,7 +396,7 @@ static fsdp_status load_optim(const run *r, int64_t time_ms)
     return status;
 }
 
-/* Sharded state dicts cost nothing; saving gathers one tensor at a time, and rank 0 writes it. */
+/* Sharded state dicts cost nothing. Saving gathers one tensor at a time, and rank 0 writes it. */
 static fsdp_status save(const run *r)
 {
     char path[PATH_BYTES];
@@ -406,7 +406,7 @@ static fsdp_status save(const run *r)
     int64_t time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     FSDP_TRY(fsdp_broadcast(r->group, &time_ms, sizeof time_ms, 0));
     file_path(r, time_ms, "", path);
-    if (fsdp_group_rank(r->group) == 0) { /* what exists already is no error */
+    if (fsdp_group_rank(r->group) == 0) { /* existing folders are not an error */
         mkdir("checkpoints", 0777);
         mkdir(checkpoint_folder(r), 0777);
         mkdir(path, 0777);
@@ -485,14 +485,14 @@ static void cleanup(run *r)
 int main(int argc, char **argv)
 {
     run r = {0};
-    bool wanted = false; /* not with --help */
+    bool wanted = false; /* false with --help */
     fsdp_status status = fsdp_parse_args(&parser, argc, argv, &r.args, &r.options, &wanted);
     if (status == FSDP_OK && wanted)
         status = main_of_rank(&r);
     if (status != FSDP_OK) {
         fprintf(stderr, "fsdp2_train: %s\n", fsdp_last_error());
         if (r.group)
-            fsdp_group_abort(r.group, status); /* the peers stop at once, with this message */
+            fsdp_group_abort(r.group, status); /* stops the peers immediately, with this message */
     }
     const int code = status == FSDP_OK ? 0 : r.options ? 1 : 2; /* argparse's exit code */
     cleanup(&r);

@@ -1,5 +1,5 @@
-/* "Advanced Model Training with Fully Sharded Data Parallel", PyTorch's tutorial, in C: a T5 is
- * fine-tuned for summarization on WikiHow, sharded over all ranks. In place of
+/* PyTorch's tutorial "Advanced Model Training with Fully Sharded Data Parallel" in C: fine-tune a
+ * T5 for summarization on WikiHow, sharded over all ranks. Instead of
  *
  *     torchrun --nnodes 1 --nproc_per_node 4 T5_training.py
  *
@@ -8,15 +8,15 @@
  *     fsdp launch --nnodes 1 --nproc_per_node 4 build/examples/t5_wikihow
  *
  * with wikihowAll.csv in the folder data/ and t5-base in the Hugging Face cache, or with --data-dir
- * and --model. Functions, variables, flags, printed lines and file names are T5_training.py's: read
- * it from fsdp_main() at the end, with the Python beside it. FSDP_TRY() returns from a function
- * whose call fails; main() prints why.
+ * and --model. Functions, variables, flags, printed lines and file names are those of
+ * T5_training.py. Start reading at fsdp_main() at the end, with the Python next to it. FSDP_TRY()
+ * returns from a function if the call fails; main() prints the reason.
  *
- * Two numbers are called loss. What is printed here is the mean over all label tokens of the epoch:
- * each token counts the same, and padding does not. The original pads labels to 150 tokens, trains
- * on the padding, and prints the sum of the batches' means over len(batch) per batch, which is 4
- * because a batch is a dict of 4 keys. --tutorial-loss does both, to compare with its logs.
- */
+ * There are two definitions of the loss. By default this program prints the mean over all label
+ * tokens of the epoch: each token has the same weight, and padding is not counted. The original
+ * pads labels to 150 tokens, trains on the padding, and prints the sum of the batches' means
+ * divided by the sum of len(batch), which is 4 because a batch is a dict of 4 keys. --tutorial-loss
+ * does both, for comparison with its logs. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -25,14 +25,14 @@
 
 #include <fsdp.h>
 
-/* ---- arguments: a struct, and argparse's add_argument() as a row of a table ------------------ */
+/* ---- arguments: a struct; a row of a table replaces argparse's add_argument() ---------------- */
 
 typedef struct arguments {
     int batch_size, test_batch_size, epochs, seed;
     double lr, gamma;
     bool no_cuda, track_memory, run_validation, save_model;
     const char *model, *data_dir;
-    int sharding_strategy, mixed_precision, backward_prefetch; /* which of the choices */
+    int sharding_strategy, mixed_precision, backward_prefetch; /* index of the choice */
     bool activation_checkpointing, tutorial_loss;
 } arguments;
 
@@ -42,8 +42,8 @@ static const char *const precisions[] = {"auto",        "bfSixteen", "fpSixteen"
 #define ADD(flag, kind, field, preset, text)                                                       \
     .name = flag, .type = FSDP_OPTION_##kind, .offset = offsetof(arguments, field),                \
     .value = preset, .help = text
-/* The original's flags are store_false: what switches on here switches off there. */
-#define STORE_FALSE .note = "is on, as it is without being given; in T5_training.py it would be off"
+/* The original's flags are store_false: what they turn off there is turned on here. */
+#define STORE_FALSE .note = "is on by default; in T5_training.py this flag turns it off"
 #define N .bounds = FSDP_AT_LEAST(1), .metavar = "N"
 static const fsdp_option flags[] = {
     {ADD("batch-size", INT, batch_size, "4", "input batch size for training"), N},
@@ -76,7 +76,7 @@ static const fsdp_options_spec parser = {.program = "t5_wikihow",
                                          .table = flags,
                                          .count = sizeof flags / sizeof *flags};
 
-/* What Python's functions hand each other. */
+/* State that the Python functions pass to each other. */
 typedef struct job {
     arguments args;
     fsdp_options *options;
@@ -97,8 +97,8 @@ typedef struct job {
 
 /* ---- setup ----------------------------------------------------------------------------------- */
 
-/* dist.init_process_group() and torch.cuda.set_device(): `fsdp launch` has put into the environment
- * who the others are; the device is this rank's share of the cores. */
+/* dist.init_process_group() and torch.cuda.set_device(). `fsdp launch` describes the other ranks in
+ * environment variables. The device is this rank's share of the cores. */
 static fsdp_status setup(job *j)
 {
     FSDP_TRY(fsdp_init_process_group(NULL, &j->group));
@@ -106,8 +106,8 @@ static fsdp_status setup(job *j)
     return fsdp_default_device(j->group, &j->device);
 }
 
-/* from_pretrained(), but for the weights: the model is a tree without memory, as on torch's meta
- * device. They are loaded after it was sharded, so that no rank ever holds the whole model. */
+/* from_pretrained() without the weights: the model is a tree without memory, as on torch's meta
+ * device. The weights are loaded after sharding, so no rank ever holds the whole model. */
 static fsdp_status setup_model(job *j)
 {
     FSDP_TRY(fsdp_pretrained_open(j->args.model, false, &j->pretrained));
@@ -129,8 +129,8 @@ static double format_metrics_to_gb(int64_t item)
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* wikihow(tokenizer, type_path, num_samples, 512, 150) of summarization_dataset.py. A row's texts
- * are read, cleaned and tokenized when a loader asks for it. */
+/* wikihow(tokenizer, type_path, num_samples, 512, 150) of summarization_dataset.py. The texts of a
+ * row are read, cleaned and tokenized when a loader requests the row. */
 static fsdp_status wikihow(const job *j, fsdp_split type_path, int64_t num_samples,
                            fsdp_dataset **dataset)
 {
@@ -148,9 +148,10 @@ static fsdp_status wikihow(const job *j, fsdp_split type_path, int64_t num_sampl
     return fsdp_dataset_open(j->args.data_dir, &options, dataset);
 }
 
-/* DataLoader(dataset, sampler=DistributedSampler(dataset, rank, world_size), num_workers=2). It
- * leaves padding out, so that only tokens are computed. Of validation each row is taken once; a
- * DistributedSampler would repeat some where the ranks do not divide their number. */
+/* DataLoader(dataset, sampler=DistributedSampler(dataset, rank, world_size), num_workers=2).
+ * Batches have no padding, so only real tokens are computed. For validation each row is used once;
+ * a DistributedSampler would repeat some if the number of ranks does not divide the number of
+ * rows. */
 static fsdp_status data_loader(const job *j, const fsdp_dataset *dataset, bool shuffle,
                                int batch_size, fsdp_loader **loader)
 {
@@ -180,15 +181,15 @@ static fsdp_status load_data(job *j)
 
 /* ---- the model, sharded ---------------------------------------------------------------------- */
 
-/* mp_policy = bfSixteen if bf16_ready else None, if nothing else is asked for. On a CPU without
- * instructions for its products bfloat16 operands are widened before each. */
+/* mp_policy = bfSixteen if bf16_ready else None, unless another is requested. A CPU without
+ * instructions for bfloat16 products widens the operands before each product. */
 static fsdp_status mixed_precision(const job *j, fsdp_mixed_precision *mp_policy)
 {
     const bool bf16_ready = fsdp_device_is_bf16_supported(j->device);
     const char *name = precisions[j->args.mixed_precision];
     PRINT("bf16_ready: %s, the CPU has %s bfloat16 matrices (AVX512-BF16, AMX-BF16)\n",
           bf16_ready ? "True" : "False",
-          bf16_ready ? "instructions for" : "no instructions, or may not use them, for");
+          bf16_ready ? "instructions for" : "no instructions available for");
     if (j->rank == 0 && !bf16_ready && strcmp(name, "bfSixteen") == 0)
         fprintf(stderr, "t5_wikihow: warning: bfloat16 without such instructions is slow; "
                         "--mixed-precision fp32_policy is faster here\n");
@@ -197,9 +198,9 @@ static fsdp_status mixed_precision(const job *j, fsdp_mixed_precision *mp_policy
     return fsdp_mixed_precision_preset(name, mp_policy);
 }
 
-/* model = FSDP(model, auto_wrap_policy, mixed_precision, device_id): each T5Block is gathered when
- * it computes and freed after it. The shared embedding belongs to the root, since encoder and
- * decoder both use it. */
+/* model = FSDP(model, auto_wrap_policy, mixed_precision, device_id): each T5Block is gathered
+ * before it computes and freed afterwards. The shared embedding belongs to the root, because
+ * encoder and decoder both use it. */
 static fsdp_status wrap(job *j)
 {
     static const char *const transformer_layer_cls[] = {"T5Block", NULL};
@@ -218,8 +219,8 @@ static fsdp_status wrap(job *j)
     return fsdp_pretrained_load(&j->pretrained, j->model, j->group, (uint64_t)j->args.seed, NULL);
 }
 
-/* AdamW(model.parameters(), lr=args.lr). The original has no ShardedGradScaler, which gradients in
- * float16 need; for others it is disabled. */
+/* AdamW(model.parameters(), lr=args.lr). The original has no ShardedGradScaler, which float16
+ * gradients need; for other dtypes it is disabled. */
 static fsdp_status setup_optimizer(job *j)
 {
     const bool half = strcmp(precisions[j->args.mixed_precision], "fpSixteen") == 0;
@@ -232,11 +233,11 @@ static fsdp_status setup_optimizer(job *j)
 
 /* ---- train and validate ---------------------------------------------------------------------- */
 
-/* fsdp_loss: the sum of the losses, and over how many it is. */
-static fsdp_status one_batch(const job *j, const fsdp_batch *batch, bool training,
+/* fsdp_loss: the sum of the losses, and the divisor for their mean. */
+static fsdp_status run_batch(const job *j, const fsdp_batch *batch, bool training,
                              double fsdp_loss[2])
 {
-    /* loss = model(**batch)["loss"]; if training: loss.backward(), else it is torch.no_grad() */
+    /* loss = model(**batch)["loss"]; loss.backward() if training, else torch.no_grad() */
     const fsdp_forward_backward_options options = {.training = training, .scaler = j->scaler};
     double loss;
     fsdp_optimizer_zero_grad(j->optimizer);
@@ -250,8 +251,8 @@ static fsdp_status one_batch(const job *j, const fsdp_batch *batch, bool trainin
     return FSDP_OK;
 }
 
-/* All batches that the loader has for this rank, under tqdm's bar; *mean is over all ranks. */
-static fsdp_status one_pass(const job *j, fsdp_loader *loader, bool training, double *mean)
+/* All of this rank's batches of the loader, with tqdm's progress bar. *mean is over all ranks. */
+static fsdp_status run_pass(const job *j, fsdp_loader *loader, bool training, double *mean)
 {
     const fsdp_progress_options options = {
         .description = training ? "r0 Training Epoch" : "Validation Epoch",
@@ -264,7 +265,7 @@ static fsdp_status one_pass(const job *j, fsdp_loader *loader, bool training, do
     FSDP_TRY(fsdp_progress_create(&options, &inner_pbar));
     fsdp_status status = fsdp_loader_next(loader, &batch);
     while (status == FSDP_OK && batch) {
-        status = one_batch(j, batch, training, fsdp_loss);
+        status = run_batch(j, batch, training, fsdp_loss);
         fsdp_batch_release(batch);
         fsdp_progress_update(inner_pbar, 1, NULL);
         if (status == FSDP_OK)
@@ -277,11 +278,11 @@ static fsdp_status one_pass(const job *j, fsdp_loader *loader, bool training, do
     return FSDP_OK;
 }
 
-/* set_epoch() gives each epoch an order of its own, the same on all ranks. */
+/* set_epoch() gives each epoch its own order, the same on all ranks. */
 static fsdp_status train(const job *j, int epoch, double *train_accuracy)
 {
     fsdp_loader_set_epoch(j->train_loader, epoch - 1);
-    FSDP_TRY(one_pass(j, j->train_loader, true, train_accuracy));
+    FSDP_TRY(run_pass(j, j->train_loader, true, train_accuracy));
     PRINT("Train Epoch: \t%d, Loss: \t%.4f\n", epoch, *train_accuracy);
     return FSDP_OK;
 }
@@ -289,15 +290,15 @@ static fsdp_status train(const job *j, int epoch, double *train_accuracy)
 static fsdp_status validation(const job *j, double *val_loss)
 {
     fsdp_loader_set_epoch(j->val_loader, 0);
-    FSDP_TRY(one_pass(j, j->val_loader, false, val_loss));
+    FSDP_TRY(run_pass(j, j->val_loader, false, val_loss));
     PRINT("Validation Loss: %.4f\n", *val_loss);
     return FSDP_OK;
 }
 
 /* ---- save and stats -------------------------------------------------------------------------- */
 
-/* Of rank 0. allocated is what tensors have now, and at most had in this epoch, which is what the
- * strategies differ in; reserved is what the allocator holds for them. */
+/* Prints rank 0's memory. allocated: bytes that tensors have now, and the most in this epoch, which
+ * shows the difference between strategies. reserved: bytes that the allocator holds for them. */
 static void print_memory(const job *j)
 {
     fsdp_memory_stats memory;
@@ -308,9 +309,9 @@ static void print_memory(const job *j)
           format_metrics_to_gb(memory.reserved));
 }
 
-/* FullStateDictConfig(offload_to_cpu=True, rank0_only=True) and torch.save(): the state dict is
- * sharded; fsdp_torch_save() gathers one tensor of it at a time, which rank 0 writes. The whole
- * model is nowhere but in the file, which torch.load(weights_only=True) reads. */
+/* FullStateDictConfig(offload_to_cpu=True, rank0_only=True) and torch.save(). The state dict is
+ * sharded; fsdp_torch_save() gathers one tensor at a time, and rank 0 writes it. Only the file
+ * holds the whole model; torch.load(weights_only=True) can read it. */
 static fsdp_status save_model(const job *j, int epoch, double curr_val_loss)
 {
     char curr_epoch[64], save_name[256];
@@ -326,8 +327,8 @@ static fsdp_status save_model(const job *j, int epoch, double curr_val_loss)
     return status;
 }
 
-/* Train, validate, save what is better than before. */
-static fsdp_status one_epoch(const job *j, int epoch, double *best_val_loss)
+/* Train, validate, and save the model if it has improved. */
+static fsdp_status run_epoch(const job *j, int epoch, double *best_val_loss)
 {
     double train_accuracy, curr_val_loss = (double)INFINITY;
     FSDP_TRY(train(j, epoch, &train_accuracy));
@@ -365,7 +366,7 @@ static fsdp_status fsdp_main(job *j)
     const time_t training_start_time = time(NULL);
     double best_val_loss = (double)INFINITY;
     for (int epoch = 1; epoch <= j->args.epochs; epoch++) {
-        FSDP_TRY(one_epoch(j, epoch, &best_val_loss));
+        FSDP_TRY(run_epoch(j, epoch, &best_val_loss));
         fsdp_optimizer_set_lr(j->optimizer, fsdp_lr_at(&scheduler, epoch)); /* scheduler.step() */
     }
     PRINT("--> %d epochs in %.0f s, best validation loss %.4f\n", j->args.epochs,
@@ -393,14 +394,14 @@ int main(int argc, char **argv)
 {
     job j = {0};
     bool run = false;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* lines appear as they are printed, also in a log file */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* write each line immediately, even to a log file */
     fsdp_status status = fsdp_parse_args(&parser, argc, argv, &j.args, &j.options, &run);
     if (status == FSDP_OK && run)
         status = fsdp_main(&j);
     if (status != FSDP_OK) {
         fprintf(stderr, "t5_wikihow: %s\n", fsdp_last_error());
         if (j.group)
-            fsdp_group_abort(j.group, status); /* the peers stop at once, with this message */
+            fsdp_group_abort(j.group, status); /* stops the peers immediately, with this message */
     }
     const int code = status == FSDP_OK ? 0 : j.options ? 1 : 2; /* argparse's exit code */
     cleanup(&j);

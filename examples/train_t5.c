@@ -1,11 +1,11 @@
-/* Fine-tune a T5 with fully sharded parameters, gradients and optimizer state, on the public API
- * alone: the library's counterpart of a PyTorch FSDP script.
+/* Fine-tune a T5 with fully sharded parameters, gradients and optimizer state, using only the
+ * public API: the counterpart of a PyTorch FSDP script.
  *
  *     fsdp launch -n 2 build/examples/train_t5 MODEL DATA.csv OUTPUT [EPOCHS]
  *
- * MODEL is a Hugging Face folder with config.json, model.safetensors and spiece.model; OUTPUT, an
- * existing folder, gets config.json and the trained weights. Without `fsdp launch` it is one rank.
- */
+ * MODEL is a Hugging Face folder with config.json, model.safetensors and spiece.model. config.json
+ * and the trained weights are written to OUTPUT, an existing folder. Without `fsdp launch` there is
+ * one rank. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ typedef struct job {
     int epochs;
 } job;
 
-/* Each block of a stack becomes a unit; what is left of the tree becomes the root's. */
+/* Each block of a stack becomes a unit; the root's unit has the remaining parameters. */
 static fsdp_status shard(job *j)
 {
     fsdp_fully_shard_options options = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}};
@@ -41,7 +41,7 @@ static fsdp_status shard(job *j)
     return fsdp_fully_shard(j->model, j->group, j->device, &options);
 }
 
-/* The tree has no memory until it is sharded: no rank ever holds the whole model. */
+/* The tree has no memory until it is sharded, so no rank ever holds the whole model. */
 static fsdp_status open_model(job *j, const char *folder)
 {
     fsdp_t5_config config;
@@ -74,8 +74,8 @@ static fsdp_status open_data(job *j, const char *folder, const char *csv)
     return fsdp_loader_create(j->data, &options, &j->loader);
 }
 
-/* Forward and backward of one batch. Units gather and free themselves on the way. The mean of the
- * ranks' losses is what the gradients are of, as in PyTorch. */
+/* Forward and backward of one batch. Hooks gather and free the units. The gradients are those of
+ * the mean of the ranks' losses, as in PyTorch. */
 static fsdp_status forward_backward(job *j, const fsdp_batch *batch, double *loss)
 {
     fsdp_scope *s;
@@ -128,7 +128,7 @@ static fsdp_status train(job *j, int epochs)
     return FSDP_OK;
 }
 
-/* Weights are gathered one by one; rank 0 writes. */
+/* The weights are gathered one by one, and rank 0 writes them. */
 static fsdp_status save(const job *j, const char *source, const char *output)
 {
     const fsdp_t5_config *config = fsdp_t5_get_config(j->model);
@@ -164,7 +164,7 @@ int main(int argc, char **argv)
     if (status != FSDP_OK) {
         fprintf(stderr, "train_t5: %s\n", fsdp_last_error());
         if (j.group)
-            fsdp_group_abort(j.group, status); /* the peers stop at once, with this message */
+            fsdp_group_abort(j.group, status); /* stops the peers immediately, with this message */
     }
     fsdp_loader_destroy(j.loader);
     fsdp_dataset_close(j.data);

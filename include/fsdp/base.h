@@ -1,8 +1,8 @@
 /**
  * @file
- * What every other header needs: status codes with their messages, data types, version.
+ * Declarations that every other header needs: status codes and messages, data types, version.
  *
- * Every function that can fail returns fsdp_status and leaves a message for fsdp_last_error().
+ * Every function that can fail returns fsdp_status and sets the message of fsdp_last_error().
  */
 #pragma once
 #include <stdbool.h>
@@ -26,7 +26,7 @@ extern "C" {
 #define FSDP_PRINTF(format_index, first_arg)
 #endif
 
-/** What a caller can do about a failure; the message says what happened. */
+/** Status codes, chosen by what a caller can do about a failure. The message says what happened. */
 typedef enum fsdp_status {
     FSDP_OK = 0,
     FSDP_ERR_INVALID,     /**< the caller's argument, flag or shape is wrong */
@@ -38,7 +38,7 @@ typedef enum fsdp_status {
     FSDP_ERR_STATE,       /**< calls in the wrong order, e.g. reading a resharded parameter */
     FSDP_ERR_COMM,        /**< a peer is lost or diverged; the group can only be destroyed */
     FSDP_ERR_TIMEOUT,     /**< a peer did not answer in time; the group can only be destroyed */
-    FSDP_ERR_NUMERIC,     /**< NaN or infinity where training cannot go on */
+    FSDP_ERR_NUMERIC,     /**< NaN or infinity where training cannot continue */
 } fsdp_status;
 
 /** Name of a status without its prefix, e.g. "INVALID"; static storage. */
@@ -51,15 +51,16 @@ FSDP_API const char *fsdp_status_name(fsdp_status status);
 FSDP_API const char *fsdp_last_error(void);
 
 /**
- * Set this thread's message (at most 1023 bytes, no allocation) and return `status`, so that
- * `return fsdp_error(FSDP_ERR_INVALID, "...")` is how every error is born.
+ * Set this thread's message (at most 1023 bytes; does not allocate) and return `status`. All errors
+ * are created by this call: `return fsdp_error(FSDP_ERR_INVALID, "...")`.
  */
 FSDP_API FSDP_PRINTF(2, 3) fsdp_status fsdp_error(fsdp_status status, const char *format, ...);
 
-/** Prepend "context: " to this thread's message: path, fqn, shard. No effect on FSDP_OK. */
+/** Prepend "context: " to this thread's message, e.g. a path, fqn or shard. No effect on FSDP_OK.
+ */
 FSDP_API FSDP_PRINTF(2, 3) void fsdp_error_context(fsdp_status status, const char *format, ...);
 
-/** Return from the calling function with any failure of `expression`, as it is. */
+/** Return from the calling function if `expression` fails, with the same status and message. */
 #define FSDP_TRY(expression)                                                                       \
     do {                                                                                           \
         fsdp_status fsdp_try_status_ = (expression);                                               \
@@ -81,13 +82,14 @@ typedef enum fsdp_dtype {
 
 /** Bytes of one element. */
 FSDP_API size_t fsdp_dtype_size(fsdp_dtype dtype);
-/** torch's name: "float32", "bfloat16", ...; static storage. */
+/** PyTorch's name: "float32", "bfloat16", ...; static storage. */
 FSDP_API const char *fsdp_dtype_name(fsdp_dtype dtype);
-/** float32, bfloat16, float16 or float64? */
+/** Is it float32, bfloat16, float16 or float64? */
 FSDP_API bool fsdp_dtype_is_floating(fsdp_dtype dtype);
 /**
- * Read a dtype by any name in use: "bfloat16", "torch.bfloat16", "bf16", "BF16", "fp32", "half"...
- * @return FSDP_ERR_INVALID naming `name` and the known ones.
+ * Parse a dtype by any of its common names: "bfloat16", "torch.bfloat16", "bf16", "BF16", "fp32",
+ * "half"...
+ * @return FSDP_ERR_INVALID naming `name` and the known names.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtype_from_name(const char *name, fsdp_dtype *dtype);
 

@@ -13,32 +13,33 @@ extern "C" {
 #endif
 
 /**
- * The shape of a BERT, as in a Hugging Face config.json.
+ * The configuration of a BERT model, as in a Hugging Face config.json.
  *
- * Two kinds of models have it: BertForSequenceClassification, and BertModel, which has no
- * classifier; a file's `architectures` says which (the first, if it names another).
+ * It describes two kinds of models: BertForSequenceClassification, and BertModel, which has no
+ * classifier. `architectures` in the file selects one; any other name selects the first.
  */
 typedef struct fsdp_bert_config {
     int64_t vocab_size, hidden_size, num_hidden_layers, intermediate_size;
     int64_t num_attention_heads;     /**< divides hidden_size */
-    int64_t max_position_embeddings; /**< longer sequences are refused */
-    int64_t type_vocab_size;         /**< segments */
-    int64_t num_labels;              /**< or the entries of id2label; 2 if both are absent */
+    int64_t max_position_embeddings; /**< longer sequences are an error */
+    int64_t type_vocab_size;         /**< number of segments */
+    int64_t num_labels;              /**< or the number of entries of id2label; 2 if both are
+                                          absent */
     double hidden_dropout_prob, attention_probs_dropout_prob;
-    double classifier_dropout; /**< hidden_dropout_prob if null */
+    double classifier_dropout; /**< null in the file: hidden_dropout_prob */
     double layer_norm_eps, initializer_range;
     int64_t pad_token_id; /**< its embedding gets no gradient; -1: none */
     fsdp_hidden_act hidden_act;
-    fsdp_dtype dtype; /**< in which the weights were saved, says the file; default float32 */
+    fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */
 } fsdp_bert_config;
 
 /**
- * One vector for each sequence of the scope's batch: the mean of its tokens' last hidden states,
- * as sentence-transformers' mean pooling. It is not normalised.
+ * Sentence embeddings: one vector for each sequence of the scope's batch, the mean of the last
+ * hidden states of its tokens (sentence-transformers' mean pooling). It is not normalised.
  *
- * The forward runs as a call of the root module, so hooks run; pooler and classifier do not.
+ * The forward runs as a call of the root module, so hooks run. Pooler and classifier do not run.
  *
- * @param s     its options name the batch, which must live until the backward has ended
+ * @param s     its options must name the batch, which must live until backward has ended
  * @param model a BertModel or a BertForSequenceClassification
  * @return [n, hidden_size], owned by s; NULL if s has failed
  */

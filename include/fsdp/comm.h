@@ -16,52 +16,52 @@ typedef struct fsdp_group fsdp_group;
 
 typedef enum fsdp_reduce_op {
     FSDP_REDUCE_SUM,
-    FSDP_REDUCE_AVG, /**< summed, then divided by world_size */
+    FSDP_REDUCE_AVG, /**< sum, then division by world_size */
     FSDP_REDUCE_MAX,
     FSDP_REDUCE_MIN,
 } fsdp_reduce_op;
 
 /**
- * Join the job that this process belongs to, as torch.distributed.init_process_group does: reads
- * RANK, WORLD_SIZE, LOCAL_RANK and what `fsdp launch` passes. Without them: a world of one, but
- * not where srun or mpirun started several processes.
+ * torch.distributed.init_process_group: join the job that this process belongs to. Reads RANK,
+ * WORLD_SIZE, LOCAL_RANK and the variables that `fsdp launch` sets. Without them the group is a
+ * world of one, unless srun or mpirun started several processes, which is an error.
  *
- * FSDP_TIMEOUT_S (600) is how long a rank waits for one that does not come; FSDP_STALL_S (4) how
- * long for one whose process is stopped, by SIGSTOP or a debugger, 0: for ever. Ranks that are
- * processes have a thread that tells the others twice a second that they run.
+ * FSDP_TIMEOUT_S (default 600) is how long a rank waits for a peer that does not arrive.
+ * FSDP_STALL_S (default 4; 0: no limit) is how long it waits for a peer whose process is stopped,
+ * by SIGSTOP or a debugger. Each rank that is a process has a thread that signals to its peers
+ * twice a second that it is running.
  *
  * @param backend "shm", or NULL for the best that fits
  * @param group   out: owned by the caller, ended by fsdp_destroy_process_group()
  * @return FSDP_ERR_INVALID for a malformed environment; FSDP_ERR_UNSUPPORTED for ranks of another
- *         launcher; FSDP_ERR_TIMEOUT if peers do not come; FSDP_ERR_COMM if one has failed.
+ *         launcher; FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a peer has failed.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_init_process_group(const char *backend,
                                                              fsdp_group **group);
 
 /**
- * Leave the group. Accepts NULL. A rank that leaves without having called
- * fsdp_group_abort() has said goodbye: peers do not take it for dead.
+ * Leave the group. Accepts NULL. A rank that leaves without calling fsdp_group_abort() leaves
+ * normally: its peers do not treat it as failed.
  */
 FSDP_API void fsdp_destroy_process_group(fsdp_group *group);
 
 /**
- * Run `world_size` ranks as threads of this process over the "threads" transport: each calls
- * body(group, arg) on a thread of its own. For tests and for debugging a training program in one
- * process.
+ * Run `world_size` ranks as threads of this process over the "threads" transport. Each thread calls
+ * body(group, arg). For tests, and for debugging a training program in one process.
  *
  * @param status out, [world_size]: what body returned on each rank; may be NULL
- * @return the first failure by rank order, with its message
+ * @return the first failure in rank order, with its message
  */
 typedef fsdp_status fsdp_rank_fn(fsdp_group *group, void *arg);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg,
                                                     fsdp_status *status);
 
 /**
- * A group of those ranks of `parent` that give the same color, ordered by key, then by rank: as
- * MPI_Comm_split, and torch.distributed.new_subgroups_by_enumeration. Collective over parent. A
- * failure in either group is one of both, and messages name ranks of the world.
+ * MPI_Comm_split, or torch.distributed.new_subgroups_by_enumeration: a group of the ranks of
+ * `parent` that pass the same color, ordered by key, then by rank. Collective over parent. A
+ * failure in either group also fails the other. Messages use ranks of the world.
  *
- * @param color >= 0, or negative: this rank joins none and gets NULL
+ * @param color >= 0, or negative: this rank joins no group and gets NULL
  * @param group out: owned by the caller, ended by fsdp_destroy_process_group(); it may outlive
  *              parent
  * @return FSDP_ERR_UNSUPPORTED if parent was split 15 times already, or is the fourth of a chain
@@ -69,7 +69,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_group_split(fsdp_group *parent, int color, int key,
                                                       fsdp_group **group);
 
-/** A group of NULL, here and in the next, is a world of one: rank 0 of 1. */
+/** For a NULL group, this and the next three functions describe a world of one: rank 0 of 1. */
 FSDP_API int fsdp_group_rank(const fsdp_group *group);
 FSDP_API int fsdp_group_world_size(const fsdp_group *group);
 /** Rank among the ranks of this host, and their number. */
@@ -78,13 +78,13 @@ FSDP_API int fsdp_group_local_world_size(const fsdp_group *group);
 /** "local" (world of one), "threads" or "shm"; static storage. */
 FSDP_API const char *fsdp_group_backend(const fsdp_group *group);
 
-/** Wait until all ranks have called it. Collective. */
+/** Wait until all ranks have made this call. Collective. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_barrier(fsdp_group *group);
 
 /**
- * Combine `buf` [count] of dtype element-wise over the ranks, in rank order, so that every rank
- * gets the same bits; result in place on every rank. float32, float64, int64 and int32.
- * For scalars and small arrays: gradients do not go this way.
+ * Combine `buf` [count] of dtype element-wise over the ranks, in rank order, so all ranks get the
+ * same bits. The result replaces `buf` on every rank. float32, float64, int64 and int32. For
+ * scalars and small arrays; gradients are reduced by other code.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_all_reduce(fsdp_group *group, void *buf, size_t count,
                                                      fsdp_dtype dtype, fsdp_reduce_op op);
@@ -94,51 +94,54 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_all_gather(fsdp_group *group, const vo
                                                      size_t bytes, void *recv);
 
 /**
- * Reduce `send` [world_size * count] element-wise over the ranks, as the aligned binary tree in
- * rank order; rank r keeps slice r in `recv` [count]. float32. In place if recv == send + rank *
- * count.
+ * Reduce `send` [world_size * count] element-wise over the ranks with a binary tree aligned in rank
+ * order. Rank r gets slice r in `recv` [count]. float32. In place if recv == send + rank * count.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send,
                                                          float *recv, size_t count,
                                                          fsdp_reduce_op op);
 
-/** buf [bytes] of rank `root` to all. */
+/** Copy buf [bytes] of rank `root` to all ranks. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes,
                                                     int root);
 
-/** What ranks do together, as it is counted and named in messages. */
+/** Kinds of collective work, as counted and as named in messages. */
 typedef enum fsdp_comm_kind {
     FSDP_KIND_ALL_GATHER,     /**< a unit's unshard; fsdp_all_gather() */
-    FSDP_KIND_REDUCE_SCATTER, /**< a unit's gradients; fsdp_reduce_scatter() */
-    FSDP_KIND_WRITE_SHARD,    /**< own rows change (optimizer, init, load) or are cast to be read */
+    FSDP_KIND_REDUCE_SCATTER, /**< the gradients of a unit; fsdp_reduce_scatter() */
+    FSDP_KIND_WRITE_SHARD,    /**< a rank's own rows are written (optimizer, init, load) or cast
+                                   for reading */
     FSDP_KIND_GRADIENT,       /**< backward writes this rank's gradients of a unit */
     FSDP_KIND_ALL_REDUCE,
     FSDP_KIND_BROADCAST,
     FSDP_KIND_BARRIER,
     FSDP_KIND_STATE_DICT,
-    FSDP_KIND_BUFFER, /**< making memory that all ranks see */
+    FSDP_KIND_BUFFER, /**< creating memory that all ranks share */
     FSDP_KIND_COUNT,
 } fsdp_comm_kind;
 
-/** "all_gather", "reduce_scatter", ...; static storage. "unknown" for what is no kind. */
+/** "all_gather", "reduce_scatter", ...; static storage. "unknown" for any other value. */
 FSDP_API const char *fsdp_comm_kind_name(fsdp_comm_kind kind);
 
-/** What this rank did on one group since it was made; groups that were split off count alone. */
+/** Work of this rank on one group since it was created. Groups split from it have their own
+ * counters. */
 typedef struct fsdp_comm_counters {
-    uint64_t calls[FSDP_KIND_COUNT];         /**< an all_gather counts once, where it is read */
-    uint64_t logical_bytes[FSDP_KIND_COUNT]; /**< of whole collectives, as FSDP2 would run them */
+    uint64_t calls[FSDP_KIND_COUNT];         /**< an all_gather counts once, when its result is
+                                                  read */
+    uint64_t logical_bytes[FSDP_KIND_COUNT]; /**< bytes of whole collectives, as FSDP2 would run
+                                                  them */
     int64_t wait_ns[FSDP_KIND_COUNT];        /**< time this rank spent waiting for peers */
-    uint64_t moved_bytes; /**< that were copied between ranks: units of one host copy none */
+    uint64_t moved_bytes; /**< bytes copied between ranks; units on one host copy none */
 } fsdp_comm_counters;
 
-/** A copy of the counters, to be subtracted from a later one. A world of one counts nothing. */
+/** A copy of the counters, to subtract from a later one. In a world of one they stay 0. */
 FSDP_API fsdp_comm_counters fsdp_group_get_counters(const fsdp_group *group);
 /** Sum of wait_ns over all kinds. */
 FSDP_API int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters);
 
 /**
- * Tell all peers that this rank has failed with its last error; their pending and later calls on
- * the group fail with FSDP_ERR_COMM and a message that names this rank, step, unit and call.
+ * Report to all peers that this rank has failed with its last error. Their pending and later calls
+ * on the group fail with FSDP_ERR_COMM and a message that names this rank, step, unit and call.
  */
 FSDP_API void fsdp_group_abort(fsdp_group *group, fsdp_status status);
 

@@ -1,11 +1,11 @@
 /**
  * @file
- * Device meshes and DTensor: a tensor with a specification of how it lies over ranks.
+ * Device meshes and DTensor: a tensor with a specification of how it is distributed over ranks.
  *
- * A rank holds its part as an ordinary (local) tensor that carries a spec: mesh, placements, global
- * shape. Shard(d) cuts dimension d as FSDP2 cuts rows: ceil(size / ranks) for each rank in order,
- * so the last ranks may hold fewer or none. Where several dimensions of a mesh cut the same
- * dimension of a tensor, the first one cuts first.
+ * Each rank holds its part as an ordinary (local) tensor with a spec: mesh, placements, global
+ * shape. Shard(d) splits dimension d as FSDP2 splits rows: ceil(size / ranks) for each rank in
+ * order, so the last ranks may hold fewer or none. If several dimensions of a mesh shard the same
+ * dimension of a tensor, the first one splits first.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -21,32 +21,32 @@ enum {
     FSDP_MAX_MESH_DIMS = 4
 };
 
-/** Ranks as a grid, row-major: torch.distributed.device_mesh. */
+/** A row-major grid of ranks: torch.distributed.device_mesh. */
 typedef struct fsdp_device_mesh fsdp_device_mesh;
 
 /**
- * init_device_mesh(shape, mesh_dim_names): all ranks of `group` as a grid. Collective; a mesh of
- * several dimensions splits `group` once for each (fsdp_group_split).
+ * init_device_mesh(shape, mesh_dim_names): arrange all ranks of `group` as a grid. Collective. A
+ * mesh of several dimensions splits `group` once for each dimension (fsdp_group_split).
  *
- * @param group borrowed: it outlives the mesh. NULL: a world of one
+ * @param group borrowed: must outlive the mesh. NULL: a world of one
  * @param ndim  1 to FSDP_MAX_MESH_DIMS
  * @param shape [ndim] whose product is the number of ranks
  * @param names [ndim], e.g. {"replicate", "shard"}, copied; NULL: none
  * @param mesh  out: owned by the caller, ended by fsdp_device_mesh_destroy() after the tensors on
- * it
- * @return FSDP_ERR_INVALID naming shape or name that does not fit
+ *              it
+ * @return FSDP_ERR_INVALID naming the shape or name that does not fit
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_create(fsdp_group *group, int ndim,
                                                              const int *shape,
                                                              const char *const *names,
                                                              fsdp_device_mesh **mesh);
 /**
- * mesh["shard"], mesh["replicate", "shard"]: the mesh of some of the dimensions, which this rank is
- * in. No communication: groups are those of `mesh`, which outlives it.
+ * mesh["shard"], mesh["replicate", "shard"]: the sub-mesh over some of the dimensions that contains
+ * this rank. No communication: it uses the groups of `mesh`, which must outlive it.
  *
- * @param names [n] of dimensions of `mesh`, in its order; others may lie between them
+ * @param names [n] dimensions of `mesh`, in its order; others may be between them
  * @param slice out: owned by the caller, ended by fsdp_device_mesh_destroy()
- * @return FSDP_ERR_INVALID for a name that it has not, listing those that it has, or another order
+ * @return FSDP_ERR_INVALID for an unknown name, listing the known ones, or for another order
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_slice(const fsdp_device_mesh *mesh,
                                                             const char *const *names, int n,
@@ -54,66 +54,68 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_slice(const fsdp_device_me
 FSDP_API void fsdp_device_mesh_destroy(fsdp_device_mesh *mesh); /**< accepts NULL */
 FSDP_API int fsdp_device_mesh_ndim(const fsdp_device_mesh *mesh);
 FSDP_API int fsdp_device_mesh_size(const fsdp_device_mesh *mesh, int dim);
-/** This rank's place along a dimension: get_local_rank. */
+/** This rank's position along a dimension: get_local_rank. */
 FSDP_API int fsdp_device_mesh_coordinate(const fsdp_device_mesh *mesh, int dim);
-/** The dimension of that name; -1 if there is none. */
+/** The index of the dimension with that name; -1 if there is none. */
 FSDP_API int fsdp_device_mesh_dim(const fsdp_device_mesh *mesh, const char *name);
-/** This rank's neighbours along a dimension: get_group. Borrowed; NULL in a world of one. */
+/** The ranks along a dimension through this one: get_group. Borrowed; NULL in a world of one. */
 FSDP_API fsdp_group *fsdp_device_mesh_group(const fsdp_device_mesh *mesh, int dim);
 /** @} */
 
 /** @name DTensor @{ */
 typedef enum fsdp_placement_kind {
-    FSDP_REPLICATE, /**< every rank holds all of it */
+    FSDP_REPLICATE, /**< every rank holds the whole tensor */
     FSDP_SHARD,     /**< each rank holds a part of dimension `dim` */
-    FSDP_PARTIAL,   /**< the ranks' tensors are to be added */
+    FSDP_PARTIAL,   /**< the tensor is the sum of the ranks' tensors */
 } fsdp_placement_kind;
 
 typedef struct fsdp_placement {
     fsdp_placement_kind kind;
-    int dim; /**< of FSDP_SHARD */
+    int dim; /**< for FSDP_SHARD */
 } fsdp_placement;
 
-/** Rows [begin, end) of n that `rank` of `world_size` holds: FSDP2's chunk rule. */
+/** FSDP2's chunk rule: the rows [begin, end) of n that `rank` of `world_size` holds. */
 FSDP_API void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begin, int64_t *end);
 
 /** Is it a DTensor? */
 FSDP_API bool fsdp_is_dtensor(const fsdp_tensor *tensor);
-/** @name Of a DTensor; NULL, 0 or FSDP_REPLICATE for an ordinary tensor. Borrowed. @{ */
+/**
+ * @name Properties of a DTensor; NULL, 0 or FSDP_REPLICATE for an ordinary tensor. Borrowed. @{
+ */
 FSDP_API const int64_t *fsdp_dtensor_shape(const fsdp_tensor *tensor); /**< global */
-/** DTensor.device_mesh: what it was made on, which outlives it; over a plain group, a mesh of one
- * dimension without a name, which lives as long as the tensor. */
+/** DTensor.device_mesh: the mesh it was created on, which must outlive it. For a DTensor over a
+ * plain group, a mesh of one unnamed dimension that lives as long as the tensor. */
 FSDP_API const fsdp_device_mesh *fsdp_dtensor_device_mesh(const fsdp_tensor *tensor);
 FSDP_API int fsdp_dtensor_mesh_ndim(const fsdp_tensor *tensor);
 /** [mesh_ndim]: DTensor.placements */
 FSDP_API const fsdp_placement *fsdp_dtensor_placements(const fsdp_tensor *tensor);
-/** Those of the mesh's first dimension: all there is on a mesh of one. @{ */
+/** Group and placement of the mesh's first dimension, the only one of a one-dimensional mesh. @{ */
 FSDP_API fsdp_group *fsdp_dtensor_group(const fsdp_tensor *tensor);
 FSDP_API fsdp_placement fsdp_dtensor_placement(const fsdp_tensor *tensor);
 /** @} */
 /** @} */
 
 /**
- * Make `local` (this rank's part) a DTensor over the ranks of `group`.
- * @param group borrowed: it must outlive the tensor
- * @param shape [ndim of local] global
- * @return FSDP_ERR_INVALID if local's shape is not this rank's part
+ * Make `local`, this rank's part, a DTensor over the ranks of `group`.
+ * @param group borrowed: must outlive the tensor
+ * @param shape [ndim of local] global shape
+ * @return FSDP_ERR_INVALID if local does not have the shape of this rank's part
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group,
                                                              fsdp_placement placement,
                                                              const int64_t *shape);
 /**
  * The same over a mesh: DTensor.from_local(local, mesh, placements).
- * @param mesh       borrowed: it must outlive the tensor
+ * @param mesh       borrowed: must outlive the tensor
  * @param placements one for each dimension of the mesh
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh,
                                 const fsdp_placement *placements, const int64_t *shape);
 /**
- * DTensor.to_local(): this rank's part as an ordinary tensor over the same memory. An ordinary
- * tensor is its own part. Parameters are written through fsdp_parameter_local() itself, which notes
- * that they have values.
+ * DTensor.to_local(): this rank's part as an ordinary tensor over the same memory. For an ordinary
+ * tensor, the tensor itself. To write a parameter use fsdp_parameter_local() itself, which records
+ * that the parameter has values.
  *
  * @param tensor contiguous
  * @param local  out: new reference
@@ -121,21 +123,22 @@ fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_to_local(fsdp_tensor *tensor,
                                                            fsdp_tensor **local);
 /**
- * distribute_tensor: this rank's part of `tensor`, which every rank has whole and equal; no
- * communication. Partial: the first rank of the dimension keeps it, the others get zeros.
+ * distribute_tensor: this rank's part of `tensor`. Every rank passes the same whole tensor. No
+ * communication. Partial: the first rank of the dimension keeps the values, the others get zeros.
  *
- * @param tensor contiguous; a DTensor that lies so already is its own part
+ * @param tensor contiguous; a DTensor that already has this mesh and these placements is returned
+ *               as it is
  * @param out    new reference, contiguous, dtype of tensor
- * @return FSDP_ERR_INVALID for a DTensor on another mesh or with other placements, which
- *         fsdp_redistribute() changes, and for a dimension that the tensor has not
+ * @return FSDP_ERR_INVALID for a DTensor on another mesh or with other placements (use
+ *         fsdp_redistribute()), and for a dimension that the tensor does not have
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_distribute_tensor(fsdp_tensor *tensor,
                                                             const fsdp_device_mesh *mesh,
                                                             const fsdp_placement *placements,
                                                             fsdp_tensor **out);
 /**
- * The same tensor with other placements on its mesh: DTensor.redistribute. Collective. What is
- * partial is added in rank order, in float32 where it is bfloat16 or float16.
+ * DTensor.redistribute: the same tensor with other placements on its mesh. Collective. Partial
+ * values are added in rank order, in float32 if they are bfloat16 or float16.
  *
  * @param tensor     a DTensor, contiguous
  * @param placements [mesh_ndim]
@@ -145,8 +148,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_redistribute(fsdp_tensor *tensor,
                                                        const fsdp_placement *placements,
                                                        fsdp_tensor **out);
 /**
- * The whole tensor on every rank, contiguous, dtype of local. Collective. An ordinary tensor is
- * its own full tensor (a new reference).
+ * DTensor.full_tensor(): the whole tensor on every rank, contiguous, with local's dtype.
+ * Collective. For an ordinary tensor, a new reference to it.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_full_tensor(fsdp_tensor *tensor, fsdp_tensor **full);
 /** @} */

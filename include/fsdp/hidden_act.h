@@ -1,6 +1,7 @@
 /**
  * @file
- * The non-linearity between the two products of a feed-forward layer, as configurations name it.
+ * The non-linearity between the two matrix products of a feed-forward layer, by its configuration
+ * name.
  */
 #pragma once
 
@@ -8,7 +9,7 @@
 extern "C" {
 #endif
 
-/** hidden_act of BERT, activation_function of GPT-2; transformers' ACT2FN. */
+/** BERT's hidden_act, GPT-2's activation_function; transformers' ACT2FN. */
 typedef enum fsdp_hidden_act {
     FSDP_HIDDEN_ACT_GELU,     /**< "gelu": fsdp_gelu() */
     FSDP_HIDDEN_ACT_GELU_NEW, /**< "gelu_new": fsdp_gelu_new() */

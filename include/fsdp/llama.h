@@ -1,7 +1,7 @@
 /**
  * @file
  * Llama (Touvron et al. 2023, arXiv 2302.13971 and 2307.09288; Grattafiori et al. 2024, arXiv
- * 2407.21783), and its relatives that differ by a few lines: Mistral, Qwen2.
+ * 2407.21783), and two relatives that differ by a few lines: Mistral and Qwen2.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -12,21 +12,21 @@
 extern "C" {
 #endif
 
-/** Whose model_type a configuration has. */
+/** The model_type of a configuration. */
 typedef enum fsdp_llama_family {
     FSDP_LLAMA,   /**< "llama" */
-    FSDP_MISTRAL, /**< "mistral" (Jiang et al. 2023, arXiv 2310.06825): may see a window only */
+    FSDP_MISTRAL, /**< "mistral" (Jiang et al. 2023, arXiv 2310.06825): may use a sliding window */
     FSDP_QWEN2    /**< "qwen2" (Yang et al. 2024, arXiv 2407.10671): q, k and v have biases */
 } fsdp_llama_family;
 
-/** How rotary frequencies are scaled: rope_type. */
+/** rope_type: how rotary frequencies are scaled. */
 typedef enum fsdp_rope_type {
     FSDP_ROPE_DEFAULT, /**< theta^(-2j/K) */
     FSDP_ROPE_LINEAR,  /**< divided by factor */
-    FSDP_ROPE_LLAMA3   /**< by wavelength, as Llama 3.1 */
+    FSDP_ROPE_LLAMA3   /**< depending on the wavelength, as in Llama 3.1 */
 } fsdp_rope_type;
 
-/** rope_parameters, or rope_theta and rope_scaling. */
+/** rope_parameters, or rope_theta and rope_scaling, of a config.json. */
 typedef struct fsdp_rope_config {
     fsdp_rope_type type;
     double theta;
@@ -35,23 +35,26 @@ typedef struct fsdp_rope_config {
     int64_t original_max_position_embeddings; /**< LLAMA3 */
 } fsdp_rope_config;
 
-/** The shape of a Llama or a relative, as in a Hugging Face config.json. */
+/** The configuration of a Llama or a relative, as in a Hugging Face config.json. */
 typedef struct fsdp_llama_config {
     fsdp_llama_family family;
     int64_t vocab_size, hidden_size, intermediate_size;
     int64_t num_hidden_layers, num_attention_heads;
     int64_t num_key_value_heads;     /**< divides num_attention_heads */
     int64_t head_dim;                /**< even; need not be hidden_size / num_attention_heads */
-    int64_t max_position_embeddings; /**< trained for; rotary positions go on beyond it */
-    int64_t sliding_window;    /**< a token sees itself and the last sliding_window - 1; 0: all */
-    int64_t max_window_layers; /**< the first so many layers see all tokens all the same */
+    int64_t max_position_embeddings; /**< length used in training; rotary positions continue
+                                          beyond it */
+    int64_t sliding_window;    /**< a token attends to itself and the sliding_window - 1 before
+                                    it; 0: all */
+    int64_t max_window_layers; /**< the first max_window_layers layers attend to all tokens
+                                    regardless */
     fsdp_rope_config rope;
     double rms_norm_eps, initializer_range, attention_dropout;
-    bool attention_bias; /**< of q, k, v and o; Qwen2's are always there, but for o's */
+    bool attention_bias; /**< biases of q, k, v and o; Qwen2 always has those of q, k and v */
     bool mlp_bias;
     bool tie_word_embeddings;
     int64_t bos_token_id, eos_token_id, pad_token_id; /**< -1: none */
-    fsdp_dtype dtype; /**< in which the weights were saved, says the file; default float32 */
+    fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */
 } fsdp_llama_config;
 
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
  * @file
  * Models: module trees with Hugging Face's names and class names, and their forwards.
  *
- * A model is single-device code: it knows nothing of ranks. Build the tree, then give it memory
+ * A model is single-device code and does not know about ranks. Build the tree, then give it memory
  * (fsdp_fully_shard() or fsdp_module_to_empty()) and values (fsdp_module_init() or
  * fsdp_module_load()).
  *
@@ -12,8 +12,8 @@
  *     ...
  *     fsdp_tensor *loss = fsdp_model_loss(scope, model, 1.0f / (float)batch->label_tokens);
  *
- * The functions here do for any model what AutoConfig and AutoModel do; each model's own header has
- * what is special to it.
+ * The functions here work for any model, like AutoConfig and AutoModel. The header of each model
+ * has the functions specific to it.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -29,12 +29,12 @@
 extern "C" {
 #endif
 
-/** A kind of model, opaque here: one for each model_type. */
+/** A kind of model, one for each model_type. Opaque here. */
 typedef struct fsdp_model_type fsdp_model_type;
 
-/** The configuration of any model. Copy it freely. */
+/** The configuration of any model. May be copied. */
 typedef struct fsdp_model_config {
-    const fsdp_model_type *type; /**< says which of these it is */
+    const fsdp_model_type *type; /**< selects the member of the union */
     union {
         fsdp_t5_config t5;
         fsdp_llama_config llama;
@@ -43,54 +43,56 @@ typedef struct fsdp_model_config {
     };
 } fsdp_model_config;
 
-/** What programs that serve any model ask about it. */
+/** Properties that programs for any model need. */
 typedef struct fsdp_model_info {
     const char *model_type; /**< "llama"; static */
-    const char *class_name; /**< of the root: "LlamaForCausalLM"; static */
-    /** Classes whose modules become units of their own, NULL-terminated: transformers'
-     * _no_split_modules. */
+    const char *class_name; /**< class of the root: "LlamaForCausalLM"; static */
+    /** transformers' _no_split_modules: classes whose modules become units of their own,
+     * NULL-terminated. */
     const char *const *block_classes;
-    fsdp_batch_format format; /**< its task, and what its batches need */
+    fsdp_batch_format format; /**< task and form of the model's batches */
     int64_t vocab_size;
-    int64_t max_positions;                            /**< of a sequence; 0: any number */
-    int64_t type_vocab_size;                          /**< of token_type_ids; 0: it takes none */
-    int64_t num_labels;                               /**< classes; 0 unless it is a classifier */
+    int64_t max_positions;                            /**< longest sequence; 0: unlimited */
+    int64_t type_vocab_size;                          /**< upper bound of token_type_ids; 0: the
+                                                           model takes none */
+    int64_t num_labels;                               /**< number of classes; 0 unless it is a
+                                                           classifier */
     int64_t bos_token_id, eos_token_id, pad_token_id; /**< -1: none */
     bool tie_word_embeddings;
-    fsdp_dtype dtype; /**< in which the weights were saved, says the file */
+    fsdp_dtype dtype; /**< dtype of the saved weights according to the file */
 } fsdp_model_info;
 
 /**
- * Read `path`, a config.json or the directory that holds it; its model_type says which model it
- * is. Errors name file, key and value.
- * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for a value that cannot
- *         be, FSDP_ERR_UNSUPPORTED for another model or a key that would change the numbers and is
- *         not handled here.
+ * Read `path`, a config.json or the directory that holds it. Its model_type selects the model.
+ * Errors name file, key and value.
+ * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for an impossible value,
+ *         FSDP_ERR_UNSUPPORTED for another model or a key that would change the results and is not
+ *         supported.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_read(const char *path,
                                                             fsdp_model_config *config);
 /**
- * The shape of a published model by its name, e.g. "t5-small", "gpt2", "bert-base-uncased".
- * @return FSDP_ERR_INVALID listing them.
+ * The configuration of a published model by name, e.g. "t5-small", "gpt2", "bert-base-uncased".
+ * @return FSDP_ERR_INVALID listing the known names.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_preset(const char *name,
                                                               fsdp_model_config *config);
 /**
- * Write a config.json for weights saved in `dtype`, such that transformers 4 and 5 load it alike.
- * Whole or not at all.
+ * Write a config.json for weights saved in `dtype` that transformers 4 and 5 load in the same way.
+ * The file appears complete or not at all.
  *
- * @param has_own_head the weights hold an output embedding (lm_head.weight) of their own
- * @param source the config.json it descends from, whose other keys are kept; or NULL
+ * @param has_own_head the weights have an output embedding (lm_head.weight) of their own
+ * @param source       the original config.json, whose other keys are kept; or NULL
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_write(const fsdp_model_config *config,
                                                              bool has_own_head, fsdp_dtype dtype,
                                                              const char *source, const char *path);
 FSDP_API fsdp_model_info fsdp_model_config_info(const fsdp_model_config *config);
-/** Give every dropout rate of the configuration the value p, [0, 1). */
+/** Set every dropout rate of the configuration to p, in [0, 1). */
 FSDP_API void fsdp_model_config_set_dropout(fsdp_model_config *config, double p);
 
 /**
- * The module tree of a model, without memory; names, classes and initialisation are Hugging
+ * Build the module tree of a model, without memory. Names, classes and initialisation are Hugging
  * Face's.
  *
  * @param config copied
@@ -100,8 +102,8 @@ FSDP_API void fsdp_model_config_set_dropout(fsdp_model_config *config, double p)
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_create(const fsdp_model_config *config,
                                                        fsdp_module **model);
 /**
- * The configuration of a model that fsdp_model_create() made.
- * @return FSDP_ERR_INVALID naming the class if `model` is the root of none
+ * The configuration of a model created by fsdp_model_create().
+ * @return FSDP_ERR_INVALID naming the class if `model` is not the root of such a model
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *model,
                                                            fsdp_model_config *config);
@@ -109,25 +111,26 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *mo
 /**
  * The loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
  *
- * The forward runs as a call of the root module, so hooks run. A batch without rows or labels
- * gives 0, and its backward gives gradients of zero.
+ * The forward runs as a call of the root module, so hooks run. A batch without rows or labels gives
+ * 0, and its backward gives gradients of zero.
  *
- * @param s      its options name the batch, of the model's task, which must live until the backward
- *               has ended
+ * @param s      its options must name the batch, of the model's task, which must live until
+ *               backward has ended
  * @param factor 1 for a sum; 1 / batch->label_tokens for the mean over this batch's labels
  * @return [] float32, owned by s; NULL if s has failed
  */
 FSDP_API fsdp_tensor *fsdp_model_loss(fsdp_scope *s, fsdp_module *model, float factor);
 
-/** What a forward leaves beside the logits; packed rows, owned by the scope. */
+/** Outputs of a forward: packed rows, owned by the scope. */
 typedef struct fsdp_model_outputs {
     fsdp_tensor *logits;      /**< SEQ2SEQ [Tt, V], CAUSAL_LM [Ts, V], else [n, classes]; NULL:
-                                   there is no head (BertModel) */
+                                   the model has no head (BertModel) */
     fsdp_tensor *last_hidden; /**< [Tt or Ts, D]: after the last norm */
     fsdp_tensor *encoder_last_hidden; /**< SEQ2SEQ [Ts, D]; else NULL */
 } fsdp_model_outputs;
 
-/** The logits of the scope's batch, whose labels are not used; every field NULL if s has failed. */
+/** The logits of the scope's batch. Its labels are not used. Every field is NULL if s has failed.
+ */
 FSDP_API fsdp_model_outputs fsdp_model_logits(fsdp_scope *s, fsdp_module *model);
 
 #ifdef __cplusplus

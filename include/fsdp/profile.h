@@ -1,7 +1,7 @@
 /**
  * @file
- * Where the time of a training step goes, as torch.profiler: a trace of a few steps for
- * chrome://tracing and https://ui.perfetto.dev, and time by category.
+ * A profiler for training steps, like torch.profiler: a trace of a few steps for chrome://tracing
+ * and https://ui.perfetto.dev, and time by category.
  *
  *     fsdp_profile_options options = {.path = "trace.json", .first_step = 3, .n_steps = 3};
  *     FSDP_TRY(fsdp_profile_create(group, &options, &profile));
@@ -27,58 +27,59 @@ typedef struct fsdp_profile fsdp_profile;
 
 /** Zero means default. */
 typedef struct fsdp_profile_options {
-    const char *path; /**< file that rank 0 writes when the last step of the window has ended, whole
-                           or not at all; NULL: none. Rank 0's counts. Copied */
-    int64_t first_step; /**< of the window; steps are counted from 0 */
-    int64_t n_steps;    /**< of the window; 0: 3 */
-    size_t max_events;  /**< that a rank keeps for the file (96 bytes each), the newest; 0: 65536.
-                             Sums count all */
+    const char *path;   /**< trace file, written by rank 0 after the last step of the window,
+                             completely or not at all; NULL: no file. Rank 0's value is used.
+                             Copied. */
+    int64_t first_step; /**< first step of the window, counted from 0 */
+    int64_t n_steps;    /**< number of steps in the window; 0: 3 */
+    size_t max_events;  /**< most events that a rank keeps for the file (96 bytes each), the
+                             newest ones; 0: 65536. Sums include all events. */
 } fsdp_profile_options;
 
-/** Time of one category. A piece of time belongs to one category, so all rows but the last add up
- * to the last, which is the step. */
+/** Time of one category. Categories do not overlap, so all rows but the last add up to the last,
+ * which is the step. */
 typedef struct fsdp_profile_row {
     const char *name; /**< "matmul", "attention", "other operations", "optimizer",
                            "sharding itself", "waiting for peers", "data", "unexplained rest",
                            "step"; static */
     double ms;        /**< per step, mean over ranks */
-    double share;     /**< of the step, 0 to 1 */
-    double cpu_ms;    /**< the same of processor time of the rank's own thread, */
-    double cpu_share; /**< which other processes do not lengthen */
+    double share;     /**< fraction of the step, 0 to 1 */
+    double cpu_ms;    /**< CPU time of the rank's own thread in ms; other processes do not affect
+                           it */
+    double cpu_share; /**< the same as a fraction of the step */
 } fsdp_profile_row;
 
 /**
  * Collective over `group`.
  * @param group   borrowed; NULL: this rank alone
- * @param options NULL: all defaults, which is sums without a file
+ * @param options NULL: all defaults: sums without a file
  * @param profile out: owned by the caller, ended by fsdp_profile_destroy()
- * @return on all ranks FSDP_ERR_IO if rank 0 cannot write `path`; FSDP_ERR_INVALID for a negative
+ * @return FSDP_ERR_IO on all ranks if rank 0 cannot write `path`; FSDP_ERR_INVALID for a negative
  *         step; FSDP_ERR_NOMEM.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_create(fsdp_group *group,
                                                          const fsdp_profile_options *options,
                                                          fsdp_profile **profile);
-/** Accepts NULL. On the thread that ran the steps. */
+/** Accepts NULL. Call it on the thread that ran the steps. */
 FSDP_API void fsdp_profile_destroy(fsdp_profile *profile);
 
 /**
- * A step begins on the calling thread, which is the same for all of them. NULL: no effect. If the
- * last one was in the window and has not ended, it failed, and the window begins anew with this
- * one.
+ * Begin a step on the calling thread, which must be the same for all steps. NULL: no effect. A step
+ * of the window that was not ended has failed: the window then restarts with this step.
  * @return FSDP_ERR_STATE if this thread is in a step of another profile; FSDP_ERR_NOMEM.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_begin(fsdp_profile *profile);
 /**
- * It ends. After the last step of the window collective: sums and file. NULL: no effect. Not called
- * for a step that failed.
- * @return on all ranks FSDP_ERR_IO if rank 0 could not write the file.
+ * End a step; do not call it for a step that failed. Collective after the last step of the window,
+ * where sums and file are made. NULL: no effect.
+ * @return FSDP_ERR_IO on all ranks if rank 0 could not write the file.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_end(fsdp_profile *profile);
 
-/** The same on all ranks; *n 0 before the window has ended. Borrowed. */
+/** Time by category, the same on all ranks; *n is 0 before the window has ended. Borrowed. */
 FSDP_API const fsdp_profile_row *fsdp_profile_rows(const fsdp_profile *profile, size_t *n);
-/** Those rows as a table, and what is most expensive by name on this rank. Nothing before the
- * window has ended. FSDP_ERR_IO if `out` does not take it. */
+/** Print the rows as a table, followed by the most expensive operations by name on this rank.
+ * Prints nothing before the window has ended. FSDP_ERR_IO if writing to `out` fails. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_print(const fsdp_profile *profile, FILE *out);
 
 #ifdef __cplusplus

@@ -13,88 +13,92 @@ extern "C" {
 #endif
 
 /**
- * The shape of a T5 (Raffel et al. 2020, arXiv 1910.10683), as in a Hugging Face config.json.
+ * The configuration of a T5 (Raffel et al. 2020, arXiv 1910.10683), as in a Hugging Face
+ * config.json.
  *
- * v1.0 is feed_forward_proj "relu", its head tied to the embedding and fed with the decoder's
- * output times d_model^-0.5; v1.1 (also FLAN) is "gated-gelu" with a head of its own, unscaled. In
- * the file the last is spelled `tie_word_embeddings: false`, or, saved by transformers 5,
- * `scale_decoder_outputs: false` with `tie_word_embeddings: true`: whether the head of saved
- * weights is tied is then seen only in the weights (no lm_head.weight, or one equal to the
- * embedding).
+ * v1.0 has feed_forward_proj "relu" and a head that is tied to the embedding and reads the
+ * decoder's output times d_model^-0.5. v1.1 (also FLAN) has "gated-gelu" and a separate, unscaled
+ * head. In the file the latter is spelled `tie_word_embeddings: false`, or, if saved by
+ * transformers 5, `scale_decoder_outputs: false` with `tie_word_embeddings: true`. In that case
+ * only the weights show whether the head is tied: there is no lm_head.weight, or it equals the
+ * embedding.
  */
 typedef struct fsdp_t5_config {
     int64_t vocab_size, d_model, d_ff;
-    int64_t d_kv; /**< of one head; num_heads * d_kv need not be d_model */
+    int64_t d_kv; /**< width of one head; num_heads * d_kv may differ from d_model */
     int64_t num_layers, num_decoder_layers, num_heads;
     int64_t relative_attention_num_buckets;  /**< at least 4 */
-    int64_t relative_attention_max_distance; /**< more than half the buckets */
+    int64_t relative_attention_max_distance; /**< greater than half the number of buckets */
     double dropout_rate;                     /**< [0, 1) */
     double layer_norm_epsilon;               /**< > 0 */
     double initializer_factor;               /**< >= 0 */
     bool is_gated_act;                       /**< gelu_new(wi_0 x) * (wi_1 x); else relu(wi x) */
-    bool scale_decoder_outputs;              /**< by d_model^-0.5 before the head */
-    bool tie_word_embeddings; /**< of a fresh model; weights from a file decide for themselves */
+    bool scale_decoder_outputs;              /**< multiply by d_model^-0.5 before the head */
+    bool tie_word_embeddings; /**< for a new model; with saved weights, the weights decide */
     int64_t pad_token_id, eos_token_id, decoder_start_token_id; /**< below vocab_size */
-    bool is_mt5;      /**< model_type "mt5": v1.1 under other class names, MT5Block; never scaled */
-    fsdp_dtype dtype; /**< in which the weights were saved, says the file; default float32 */
+    bool is_mt5;      /**< model_type "mt5": v1.1 with other class names (MT5Block); never scaled */
+    fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */
 } fsdp_t5_config;
 
 /**
  * Read `path`, a config.json or the directory that holds it. Errors name file, key and value.
- * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for a value that cannot
- *         be, FSDP_ERR_UNSUPPORTED for another model or a key that would change the numbers and is
- *         not handled here.
+ * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for an impossible value,
+ *         FSDP_ERR_UNSUPPORTED for another model or a key that would change the results and is not
+ *         supported.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config);
 
 /**
- * A published size: "t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b", "t5-v1_1-small" to
- * "-xxl", and the same as "flan-t5-..."; "google/", "google-t5/" in front are ignored.
- * @return FSDP_ERR_INVALID listing them.
+ * The configuration of a published size: "t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b",
+ * "t5-v1_1-small" to "-xxl", and the same as "flan-t5-...". A leading "google/" or "google-t5/" is
+ * ignored.
+ * @return FSDP_ERR_INVALID listing the known names.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_preset(const char *name,
                                                            fsdp_t5_config *config);
 
 /**
- * Write a config.json for weights saved in `dtype`, such that transformers 4 and 5 load it alike.
- * Whole or not at all. An unscaled model whose head is tied should be saved with lm_head.weight all
- * the same: transformers 4 cannot say "tied, but not scaled" otherwise, and 5 ties equal weights.
+ * Write a config.json for weights saved in `dtype` that transformers 4 and 5 load in the same way.
+ * The file appears complete or not at all. Save an unscaled model with a tied head with its
+ * lm_head.weight: transformers 4 has no other way to express "tied, but not scaled", and 5 ties
+ * equal weights.
  *
- * @param has_lm_head the weights hold an lm_head.weight of their own
- * @param source the config.json it descends from, whose other keys are kept; or NULL
+ * @param has_lm_head the weights have an lm_head.weight of their own
+ * @param source      the original config.json, whose other keys are kept; or NULL
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config,
                                                           bool has_lm_head, fsdp_dtype dtype,
                                                           const char *source, const char *path);
 
 /**
- * The module tree of a T5ForConditionalGeneration, without memory.
+ * Build the module tree of a T5ForConditionalGeneration, without memory.
  *
  * Names and classes are Hugging Face's: encoder.block.0 is a T5Block. The embedding is one
- * parameter under three names (shared, encoder.embed_tokens, decoder.embed_tokens), four if the
- * head is tied. Initialisation is T5PreTrainedModel._init_weights'.
+ * parameter with three names (shared, encoder.embed_tokens, decoder.embed_tokens), or four if the
+ * head is tied. Initialisation is that of T5PreTrainedModel._init_weights.
  *
  * @param config copied; dimensions must be positive
  * @param model  out: owned by the caller, ended by fsdp_module_destroy()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_create(const fsdp_t5_config *config,
                                                     fsdp_module **model);
-/** Of a model that fsdp_t5_create() made; borrowed. tie_word_embeddings is what it was built as. */
+/** The configuration of a model created by fsdp_t5_create(); borrowed. tie_word_embeddings is the
+ * value used to build it. */
 FSDP_API const fsdp_t5_config *fsdp_t5_get_config(const fsdp_module *model);
 
 /**
  * The loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
  *
- * The forward runs as a call of the root module, so hooks run. A batch without rows or labels
- * gives 0, and its backward gives gradients of zero.
+ * The forward runs as a call of the root module, so hooks run. A batch without rows or labels gives
+ * 0, and its backward gives gradients of zero.
  *
- * @param s      its options name the batch, which must live until the backward has ended
+ * @param s      its options must name the batch, which must live until backward has ended
  * @param factor 1 for a sum; 1 / batch->label_tokens for the mean over this batch's labels
  * @return [] float32, owned by s; NULL if s has failed
  */
 FSDP_API fsdp_tensor *fsdp_t5_loss(fsdp_scope *s, fsdp_module *model, float factor);
 
-/** What a forward leaves beside the logits; packed rows, owned by the scope. */
+/** Outputs of a forward: packed rows, owned by the scope. */
 typedef struct fsdp_t5_outputs {
     fsdp_tensor *logits;              /**< [Tt, V] */
     fsdp_tensor *last_hidden;         /**< [Tt, D]: after the last norm, before the scaling */
@@ -102,7 +106,8 @@ typedef struct fsdp_t5_outputs {
 } fsdp_t5_outputs;
 
 /**
- * The logits of the scope's batch, whose decoder_input_ids feed the decoder. labels are not used.
+ * The logits of the scope's batch, with its decoder_input_ids as inputs of the decoder. Its labels
+ * are not used.
  *
  * @return NULL in every field if s has failed
  */

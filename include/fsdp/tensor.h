@@ -3,12 +3,12 @@
  * Devices, storages and tensors.
  *
  * A tensor is a typed, strided view of a storage. Tensors and storages are reference counted:
- * arguments are borrowed, whoever keeps one retains it, an `out` pointer is a new reference.
- * A storage can be emptied and refilled under its views (an unsharded parameter is), so hold the
- * tensor, never its data pointer.
+ * arguments are borrowed, a callee that keeps one retains it, and an `out` pointer is a new
+ * reference. A storage can be emptied and refilled under its views (for example, an unsharded
+ * parameter), so keep the tensor, not its data pointer.
  *
- * A device is what one rank computes with: kernels, threads, a caching allocator. "meta" has no
- * data: operations compute shapes and count memory, and nothing else.
+ * A device is the compute resource of one rank: kernels, threads, a caching allocator. "meta" has
+ * no data: operations only compute shapes and count memory.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -25,13 +25,13 @@ enum {
     FSDP_MAX_DIMS = 6
 };
 
-/** What memory is for; every allocation carries one, and every report is by tag. */
+/** The purpose of memory. Every allocation has one, and reports list memory by tag. */
 typedef enum fsdp_tag {
-    FSDP_TAG_PARAM,      /**< parameters: masters and unsharded copies */
-    FSDP_TAG_GRAD,       /**< gradients, sharded and not yet reduced */
+    FSDP_TAG_PARAM,      /**< parameters: master weights and unsharded copies */
+    FSDP_TAG_GRAD,       /**< gradients, sharded and unreduced */
     FSDP_TAG_OPTIM,      /**< optimizer state */
-    FSDP_TAG_ACTIVATION, /**< results of operations, what backward keeps */
-    FSDP_TAG_COMM,       /**< buffers of collectives */
+    FSDP_TAG_ACTIVATION, /**< results of operations, and tensors kept for backward */
+    FSDP_TAG_COMM,       /**< buffers for collectives */
     FSDP_TAG_DATA,       /**< batches and other input */
     FSDP_TAG_COUNT
 } fsdp_tag;
@@ -42,44 +42,46 @@ FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 /** Zero means default. */
 typedef struct fsdp_device_options {
     const char *name; /**< "cpu" or "meta"; default: $FSDP_DEVICE or "cpu" */
-    int threads;      /**< threads of this rank, the caller included; default 1 */
-    const char *isa;  /**< one of `fsdp --version`; default: $FSDP_ISA or the best */
+    int threads;      /**< threads of this rank, including the caller; default 1 */
+    const char *isa;  /**< one of those listed by `fsdp --version`; default: $FSDP_ISA or the
+                           best */
 } fsdp_device_options;
 
 /**
  * @param options NULL: all defaults
  * @param device  out: owned by the caller; must outlive every tensor on it
  * @return FSDP_ERR_INVALID for an unknown name or threads < 0; FSDP_ERR_UNSUPPORTED for "cuda",
- *         which no build has yet, and if the CPU lacks the ISA asked for.
+ *         which no build has yet, and if the CPU does not have the requested ISA.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_create(const fsdp_device_options *options,
                                                         fsdp_device **device);
 FSDP_API void fsdp_device_destroy(fsdp_device *device); /**< accepts NULL */
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
-/** Does it multiply bfloat16 in hardware (AVX512-BF16 or AMX-BF16)? It works without as well, but
- * is slow: torch.cuda.is_bf16_supported(including_emulation=False). False on meta. */
+/** torch.cuda.is_bf16_supported(including_emulation=False): does the device multiply bfloat16 in
+ * hardware (AVX512-BF16 or AMX-BF16)? Other devices emulate it, slowly. False on meta. */
 FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
 /**
- * Wait until all that was started on the device has run: torch.cuda.synchronize(). What reads
- * elements through this API waits by itself; this is for clocks, and for failures of kernels that
- * had not run when their call returned. Returns at once on cpu and meta.
- * @return the first failure of a kernel; from there on, always
+ * torch.cuda.synchronize(): wait until all work started on the device has run. Functions that read
+ * elements through this API wait by themselves; call this to measure time, or to get failures of
+ * kernels that had not run when their call returned. Returns immediately on cpu and meta.
+ * @return the first failure of a kernel; all later calls return it too
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_synchronize(const fsdp_device *device);
 
-/** Bytes. `allocated` is what tensors ask for, `reserved` what the allocator holds for them. */
+/** In bytes. `allocated` is what tensors requested, `reserved` what the allocator holds for them.
+ */
 typedef struct fsdp_memory_stats {
     int64_t allocated, allocated_peak;
     int64_t reserved, reserved_peak;
     int64_t tag_allocated[FSDP_TAG_COUNT];
     int64_t tag_peak[FSDP_TAG_COUNT];    /**< each tag's own peak */
-    int64_t tag_at_peak[FSDP_TAG_COUNT]; /**< the tags when `allocated` peaked */
+    int64_t tag_at_peak[FSDP_TAG_COUNT]; /**< memory of each tag when `allocated` peaked */
 } fsdp_memory_stats;
 
-/** Shared buffers count 1/L to each of L local ranks. */
+/** A shared buffer counts 1/L for each of L local ranks. */
 FSDP_API void fsdp_device_memory(const fsdp_device *device, fsdp_memory_stats *stats);
-/** Peaks start anew from what is allocated now. */
+/** Reset the peaks to what is allocated now. */
 FSDP_API void fsdp_device_reset_peak_memory(fsdp_device *device);
 
 /**
@@ -106,24 +108,26 @@ FSDP_API const int64_t *fsdp_tensor_shape(const fsdp_tensor *tensor);
 FSDP_API int64_t fsdp_tensor_size(const fsdp_tensor *tensor, int dim);
 FSDP_API int64_t fsdp_tensor_numel(const fsdp_tensor *tensor);
 FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
-/** Does its storage have data now? False on meta, while resharded, and outside of
- * fsdp_tensor_begin_read() and _begin_write() of what lies elsewhere or in halves. */
+/** Does its storage have data now? False on meta, while resharded, and, if the data is offloaded or
+ * stored as two halves, outside of fsdp_tensor_begin_read() and fsdp_tensor_begin_write(). */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
- * First element, for the host: waits until what was started on the device has run. Valid until the
- * storage is emptied or the tensor is released; ask again after an operation that writes there.
- * @return NULL, with the message set, while the storage has none or if a kernel failed.
+ * Pointer to the first element, for the host. Waits until all work started on the device has run.
+ * Valid until the storage is emptied or the tensor is released; call it again after an operation
+ * that writes the tensor.
+ * @return NULL, with the message set, if the storage has no data or a kernel failed.
  */
 FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 
-/** Views share the storage, not the gradient: none flows back through a view. @{ */
+/** Views share the storage but not the gradient: gradients do not flow through a view. @{ */
 /** Rows [begin, end) of dimension 0. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_narrow(fsdp_tensor *tensor, int64_t begin,
                                                         int64_t end, fsdp_tensor **view);
-/** Another shape of as many elements; one entry may be -1. The tensor must be contiguous. */
+/** Another shape with the same number of elements; one entry may be -1. The tensor must be
+ * contiguous. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_view(fsdp_tensor *tensor, int ndim,
                                                       const int64_t *shape, fsdp_tensor **view);
-/** Swap two dimensions; not contiguous afterwards. */
+/** Swap two dimensions; the view is not contiguous. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_transpose(fsdp_tensor *tensor, int dim0, int dim1,
                                                            fsdp_tensor **view);
 /** @} */
@@ -132,27 +136,29 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_transpose(fsdp_tensor *tensor, 
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to(fsdp_tensor *tensor, fsdp_dtype dtype,
                                                     fsdp_tag tag, fsdp_tensor **copy);
 /**
- * Read elements as float into dst [numel], row-major, any strides and floating dtype.
- * @return FSDP_ERR_STATE while the storage has no data.
+ * Copy the elements as float into dst [numel], row-major. Any strides and any floating dtype.
+ * @return FSDP_ERR_STATE if the storage has no data.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *tensor, float *dst);
 /** The value of a tensor of one element, as double. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor, double *value);
 
 /**
- * Whoever changes a tensor's elements in place outside of operations (optimizer, init, load, user)
- * does it between these two: peers that read the same memory are waited for and told.
- * Collective where the memory is shared: every rank does it, in the same order. Several tensors may
- * be under way at once. FSDP_ERR_STATE for parameters that are unsharded now.
+ * Code that changes a tensor's elements in place outside of operations (optimizer, init, load,
+ * user) must do it between these two calls. They wait for peers that read the same memory and
+ * inform them of the change. Collective if the memory is shared: every rank must make the same
+ * calls in the same order. Several tensors may be open for writing at the same time. FSDP_ERR_STATE
+ * for parameters that are currently unsharded.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);
 /**
- * Who reads elements through fsdp_tensor_data() of parameters or optimizer state that may be
- * offloaded (fsdp_offload_policy), or of a unit's float32 parameters with a param_dtype of
- * bfloat16, which lie in two halves, does it between these two: outside they have no data. No
- * effect on others. Not collective. The calls that copy (fsdp_tensor_to() ...) do it themselves.
- * @return FSDP_ERR_IO if they cannot be read back, FSDP_ERR_NOMEM without memory to read them into
+ * Code that reads elements through fsdp_tensor_data() must do it between these two calls if the
+ * tensor is a parameter or optimizer state that may be offloaded (fsdp_offload_policy), or a
+ * float32 parameter of a unit with a param_dtype of bfloat16, which is stored as two halves. Such
+ * tensors have no data otherwise. No effect on other tensors. Not collective. Calls that copy
+ * (fsdp_tensor_to(), ...) do this themselves.
+ * @return FSDP_ERR_IO if the elements cannot be read back, FSDP_ERR_NOMEM without memory for them
  * @{
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_read(const fsdp_tensor *tensor);

@@ -10,11 +10,11 @@
 #include "src/tensor/device.h"
 
 typedef struct sweep {
-    fsdp_tape *tape, *outer; /* outer: in whose backward this runs; NULL as a rule */
+    fsdp_tape *tape, *outer; /* outer: the tape whose backward runs this one; usually NULL */
     fsdp_device *device;
     fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] */
     bool *reached;       /* [n_nodes] */
-    uint32_t *open;      /* regions entered and not left, outermost first */
+    uint32_t *open;      /* regions entered but not left, outermost first */
     size_t n_open;
 } sweep;
 
@@ -36,7 +36,7 @@ static void reach_regions(fsdp_tape *tape, uint32_t region)
     }
 }
 
-static void mark(sweep *w, fsdp_tensor *const *roots, int n)
+static void mark_reached(sweep *w, fsdp_tensor *const *roots, int n)
 {
     for (int i = 0; i < n; i++)
         w->reached[roots[i]->node - 1] = true;
@@ -51,42 +51,42 @@ static void mark(sweep *w, fsdp_tensor *const *roots, int n)
     }
 }
 
-/* --- what forward has added already --- */
+/* --- gradients already added by forward --- */
 
-static fsdp_status no_root_leads_to(const fsdp_node *n)
+static fsdp_status error_missing_gradient(const fsdp_node *n)
 {
     return fsdp_error(FSDP_ERR_STATE,
-                      "backward: no gradient comes to a result of %s, which added to the gradient "
-                      "of a sharded parameter in forward: compute what is not trained on without a "
-                      "tape, or call fsdp_tape_reset() after it",
+                      "backward: a result of %s got no gradient, but its forward already added to "
+                      "the gradient of a sharded parameter: compute values that are not trained on "
+                      "without a tape, or call fsdp_tape_reset() afterwards",
                       n->op->name);
 }
 
-static fsdp_status check_wrote(const fsdp_node *n, bool reached)
+static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
 {
     if (!reached)
-        return no_root_leads_to(n);
+        return error_missing_gradient(n);
     if (n->wrote->sink && n->wrote->sink->n_dropped == n->n_dropped)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_STATE,
-                      "backward: what %s added to the gradient of a sharded parameter in forward "
+                      "backward: the gradient that %s added to a sharded parameter in forward "
                       "was dropped since, when another forward or backward was cancelled: run the "
                       "forward again",
                       n->op->name);
 }
 
-/* Before any hook, from what all ranks share. reached NULL: nothing is. */
+/* Called before any hook, on data that all ranks share. reached NULL: no node is reached. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)
         if (tape->nodes[i].wrote)
-            FSDP_TRY(check_wrote(&tape->nodes[i], reached && reached[i]));
+            FSDP_TRY(check_early_gradient(&tape->nodes[i], reached && reached[i]));
     return FSDP_OK;
 }
 
 /* --- adding gradients --- */
 
-/* *slot += grad. A gradient that only the slot holds is added to in place. */
+/* *slot += grad. A gradient that only the slot holds is updated in place. */
 static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
 {
     if (!*slot) {
@@ -108,8 +108,8 @@ static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
-/* dst += grad, which may be of another dtype. */
-static fsdp_status add_to(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
+/* dst += grad, which may have another dtype. */
+static fsdp_status add_converted(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
 {
     fsdp_tensor *same = grad;
     if (grad->dtype != dst->dtype)
@@ -122,21 +122,21 @@ static fsdp_status add_to(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
-/* A gradient that an operation returned for a leaf goes to the leaf's target. */
+/* Add a gradient that an operation returned for a leaf to the leaf's target. */
 static fsdp_status accumulate_leaf(sweep *w, fsdp_tensor *leaf, fsdp_tensor *grad)
 {
     fsdp_tensor *dst;
     float beta;
     FSDP_TRY(fsdp_grad_target(leaf, &dst, &beta));
     if (beta != 0.0f)
-        return add_to(w, dst, grad);
+        return add_converted(w, dst, grad);
     if (w->device->kernels)
         w->device->kernels->cast(w->device->context, fsdp_tensor_ptr(dst), dst->dtype,
                                  fsdp_tensor_ptr(grad), grad->dtype, fsdp_tensor_numel(grad));
     return FSDP_OK;
 }
 
-static fsdp_status hand_on(sweep *w, const fsdp_node *node, fsdp_tensor *const *grad_in)
+static fsdp_status pass_gradients_on(sweep *w, const fsdp_node *node, fsdp_tensor *const *grad_in)
 {
     for (int i = 0; i < node->n_in; i++) {
         if (!grad_in[i] || !(node->need >> i & 1))
@@ -182,7 +182,7 @@ static fsdp_status enter_regions(sweep *w, uint32_t region)
     return FSDP_OK;
 }
 
-/* The sweep goes on below node index `next`: leave every region that begins at or above it. */
+/* The sweep continues below node index `next`: leave every region that begins at or above it. */
 static fsdp_status leave_regions(sweep *w, size_t next)
 {
     while (w->n_open) {
@@ -220,8 +220,9 @@ static void release_grads(sweep *w, size_t i)
     }
 }
 
-/* Take what the node's inputs have so far, for an operation that adds to it itself. */
-static void take_so_far(sweep *w, fsdp_scope *s, const fsdp_node *node, fsdp_tensor **grad_in)
+/* Take the current gradients of the node's inputs, for an operation that adds to them itself. */
+static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *node,
+                                   fsdp_tensor **grad_in)
 {
     for (int i = 0; i < node->n_in; i++) {
         if (!(node->need >> i & 1) || !node->in[i].node)
@@ -232,14 +233,14 @@ static void take_so_far(sweep *w, fsdp_scope *s, const fsdp_node *node, fsdp_ten
     }
 }
 
-static fsdp_status backward_of(sweep *w, size_t i)
+static fsdp_status run_node_backward(sweep *w, size_t i)
 {
     fsdp_node *node = &w->tape->nodes[i];
     fsdp_tensor *grad_in[FSDP_MAX_IN] = {0};
     fsdp_scope *s;
     FSDP_TRY(fsdp_scope_open(w->device, NULL, NULL, &s));
     if (node->op->continues)
-        take_so_far(w, s, node, grad_in);
+        take_current_gradients(w, s, node, grad_in);
     fsdp_node_restore(s, w->tape, node);
     if (fsdp_scope_ok(s) && node->op->backward_first) {
         node->op->backward_first(s, node, &w->grads[i * FSDP_MAX_OUT], grad_in);
@@ -249,11 +250,11 @@ static fsdp_status backward_of(sweep *w, size_t i)
         node->op->backward(s, node, &w->grads[i * FSDP_MAX_OUT], grad_in);
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK)
-        status = hand_on(w, node, grad_in);
+        status = pass_gradients_on(w, node, grad_in);
     else
         fsdp_error_context(status, "backward of %s", node->op->name);
     fsdp_scope_close(s);
-    release_grads(w, i); /* only now: grad_in may be one of them, passed on as it is */
+    release_grads(w, i); /* not earlier: grad_in may contain one of them, passed on as it is */
     fsdp_node_clear(w->tape, node);
     return status;
 }
@@ -262,7 +263,7 @@ static fsdp_status run_node(sweep *w, size_t i)
 {
     const fsdp_op *op = w->tape->nodes[i].op;
     fsdp_trace_begin(fsdp_op_category(op), op->name, "backward");
-    fsdp_status status = backward_of(w, i);
+    fsdp_status status = run_node_backward(w, i);
     fsdp_trace_end();
     return status;
 }
@@ -291,8 +292,9 @@ static fsdp_status end_hooks(fsdp_tape *tape)
     return FSDP_OK;
 }
 
-/* Hooks that the outer tape has not seen are hung on it, with no node, for its end. */
-static fsdp_status leave_end_to(fsdp_tape *outer, const fsdp_tape *tape)
+/* Add hooks that the outer tape does not have to it, in regions without nodes, for the end of its
+ * backward. */
+static fsdp_status move_hooks_to_outer(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))
         return FSDP_ERR_NOMEM;
@@ -314,16 +316,16 @@ static fsdp_status run_sweep(sweep *w)
         FSDP_TRY(leave_regions(w, i + 1));
         if (!w->reached[i])
             continue;
-        /* A region is entered by marking, not by whether a gradient came: every rank then runs the
-         * same hooks, whatever its data. */
+        /* Regions are entered because they are marked, not because a gradient arrived. So every
+         * rank runs the same hooks, whatever its data. */
         FSDP_TRY(enter_regions(w, w->tape->nodes[i].region));
         if (has_gradient(w, i))
             FSDP_TRY(run_node(w, i));
         else if (w->tape->nodes[i].wrote)
-            return no_root_leads_to(&w->tape->nodes[i]);
+            return error_missing_gradient(&w->tape->nodes[i]);
     }
     FSDP_TRY(leave_regions(w, 0));
-    return w->outer ? leave_end_to(w->outer, w->tape) : end_hooks(w->tape);
+    return w->outer ? move_hooks_to_outer(w->outer, w->tape) : end_hooks(w->tape);
 }
 
 static fsdp_status check_root(const fsdp_tape *tape, const fsdp_tensor *root,
@@ -332,11 +334,13 @@ static fsdp_status check_root(const fsdp_tape *tape, const fsdp_tensor *root,
     char root_text[FSDP_SHAPE_TEXT], grad_text[FSDP_SHAPE_TEXT];
     if (!root || !root->node || root->generation != tape->generation)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "backward: root %d is not on the tape: no gradient leads to it", i);
+                          "backward: root %d is not on the tape: it depends on no tensor that "
+                          "requires a gradient",
+                          i);
     fsdp_shape_text(root->ndim, root->shape, root_text);
     if (!grad && fsdp_tensor_numel(root) != 1)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "backward: root %d is %s, not a scalar, and has no gradient given", i,
+                          "backward: root %d is %s, not a scalar, and no gradient was passed", i,
                           root_text);
     if (!grad)
         return FSDP_OK;
@@ -411,7 +415,7 @@ static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
     if (status == FSDP_OK)
         status = seed_roots(&w, roots, grads, n);
     if (status == FSDP_OK) {
-        mark(&w, roots, n);
+        mark_reached(&w, roots, n);
         status = check_early_gradients(tape, w.reached);
     }
     if (status == FSDP_OK)
@@ -420,19 +424,19 @@ static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
     return status;
 }
 
-/* An inner tape without roots. */
-static fsdp_status run_nothing(fsdp_tape *tape, fsdp_tape *outer)
+/* Backward of an inner tape without roots. */
+static fsdp_status run_without_roots(fsdp_tape *tape, fsdp_tape *outer)
 {
     FSDP_TRY(check_early_gradients(tape, NULL));
-    return leave_end_to(outer, tape);
+    return move_hooks_to_outer(outer, tape);
 }
 
 fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
                                  fsdp_tensor *const *grads, int n, fsdp_tape *outer)
 {
-    fsdp_status status =
-        outer && n == 0 ? run_nothing(tape, outer) : run_backward(tape, roots, grads, n, outer);
-    char message[1024]; /* what follows may fail on its own: the first failure is the caller's */
+    fsdp_status status = outer && n == 0 ? run_without_roots(tape, outer)
+                                         : run_backward(tape, roots, grads, n, outer);
+    char message[1024]; /* saved, because the calls below may fail too and replace it */
     snprintf(message, sizeof message, "%s", fsdp_last_error());
     if (status != FSDP_OK)
         fsdp_tape_cancel(tape);

@@ -9,35 +9,36 @@
 #include "src/base/assert.h"
 #include "src/base/philox.h"
 
-/* Results of the first run for the second, in the order of computing. */
+/* Results of the first run, in the order in which they were computed. */
 typedef struct fsdp_kept {
     fsdp_activation_offload *offload;
-    uint64_t number; /* of the call */
+    uint64_t number; /* number of the call */
     struct kept_result {
         const fsdp_op *op;
-        uint32_t number;                          /* of the operation; Note [Early stop] */
-        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* of the last item, until it is put away */
+        uint32_t number;                          /* number of the operation; Note [Early stop]
+                                                     in early_stop.h */
+        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* only in the last item, until it is stored */
         fsdp_stashed *results[FSDP_MAX_RECALLED]; /* NULL: backward does not need them */
     } * items;
-    size_t n, cap, next;               /* next: which the second run takes */
-    uint64_t products, products_again; /* so far, in the first and in the second run */
+    size_t n, cap, next;               /* next: index of the item that the second run takes next */
+    uint64_t products, products_again; /* products so far in the first and in the second run */
 } fsdp_kept;
 
-/* What the node keeps. */
+/* The state that the node keeps. */
 typedef struct segment {
     _Alignas(16) unsigned char self[FSDP_SEGMENT_SELF_BYTES];
     fsdp_segment_fn *run;
     fsdp_scope_options options;
-    uint64_t rng_calls; /* before the part ran */
+    uint64_t rng_calls; /* value before the part ran */
     fsdp_dtype buffer_dtype;
-    float loss_factor;
-    fsdp_tape *tape;          /* the outer one */
-    int result[FSDP_MAX_OUT]; /* of each output of the node: which result of the part it is */
-    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL where there is none, or the node saves it: it is
-                                          derived, and not for a file */
-    fsdp_leaf_list leaves;             /* that the second run will read */
+    float loss_factor;                 /* value before the part ran */
+    fsdp_tape *tape;                   /* the outer one */
+    int result[FSDP_MAX_OUT];          /* [outputs of the node] index of the part's result */
+    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL if there is none, or if the node saves it: a
+                                          derived input without a file */
+    fsdp_leaf_list leaves;             /* leaves that the second run will read */
     bool keeps_results;
-    fsdp_kept kept; /* also names where inputs are kept */
+    fsdp_kept kept; /* also describes where inputs are kept */
     fsdp_early_stop stop;
 } segment;
 
@@ -64,17 +65,18 @@ static void segment_destroy(void *host)
     fsdp_free(g);
 }
 
-/* --- results that are kept --- */
+/* --- kept results --- */
 
-/* Of products the 1st, 3rd, ... as in torchtitan; all of attention. `products` counts them. */
+/* All results of attention and the 1st, 3rd, ... product, as in torchtitan. `products` counts
+ * them. */
 static bool is_kept(const fsdp_op *op, uint64_t *products)
 {
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Not before the next one comes, or the run ends: of all that is kept only what came last may be
- * something that backward does not need, and then no file gets it. */
-static void put_latest_away(fsdp_scope *s, fsdp_kept *kept)
+/* Store the latest result. This is delayed until the next result or the end of the run: only the
+ * last one may turn out not to be needed by backward, and then it is not written to the file. */
+static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
     for (int i = 0; i < FSDP_MAX_RECALLED && item && item->latest[i]; i++) {
@@ -92,7 +94,7 @@ void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, in
     if (!kept || !fsdp_scope_ok(s) || !is_kept(op, &kept->products))
         return;
     FSDP_ASSERT(n <= FSDP_MAX_RECALLED);
-    put_latest_away(s, kept);
+    stash_latest(s, kept);
     if (!FSDP_GROW(kept->items, kept->cap, kept->n + 1)) {
         fsdp_scope_fail(s, FSDP_ERR_NOMEM);
         return;
@@ -103,8 +105,8 @@ void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, in
         item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
-/* What the tape links is this run's tensor, not the first one's. */
-static fsdp_tensor *alias_of(fsdp_scope *s, fsdp_tensor *t)
+/* The tape links tensors of this run, not those of the first. */
+static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
     if (!fsdp_scope_ok(s) || !fsdp_scope_check(s, fsdp_tensor_view(t, t->ndim, t->shape, &alias)))
@@ -128,16 +130,17 @@ bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
     for (int i = 0; i < n; i++) {
         fsdp_tensor *t = NULL;
         if (fsdp_scope_check(s, fsdp_stash_get(item->results[i], &t)))
-            out[i] = alias_of(s, t);
+            out[i] = new_alias(s, t);
         fsdp_tensor_release(t);
     }
     drop_results(item);
     return true;
 }
 
-/* --- the second time --- */
+/* --- the second run --- */
 
-/* An input that wants a gradient is a leaf of the inner tape, behind a node that copies nothing. */
+/* An input that needs a gradient is a leaf of the inner tape, followed by a node that copies
+ * nothing. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
 {
@@ -166,13 +169,13 @@ static const fsdp_op source_op = {.name = "checkpoint input", .backward = source
 
 /* An input on the inner tape. */
 typedef struct inner_input {
-    fsdp_tensor *leaf; /* collects the gradient; NULL: none is wanted */
-    fsdp_tensor *read; /* what the part reads */
+    fsdp_tensor *leaf; /* collects the gradient; NULL: no gradient is needed */
+    fsdp_tensor *read; /* the tensor that the part reads */
 } inner_input;
 
-static inner_input enter(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
+static inner_input add_input(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
 {
-    fsdp_tensor *alias = t ? alias_of(s, t) : NULL;
+    fsdp_tensor *alias = t ? new_alias(s, t) : NULL;
     if (!wants_grad || !alias)
         return (inner_input){.read = alias};
     fsdp_grad_sink *sink = fsdp_calloc(1, sizeof *sink);
@@ -184,14 +187,14 @@ static inner_input enter(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
     sink->target = input_target;
     alias->sink = sink;
     alias->sink_destroy = input_destroy;
-    fsdp_tensor *read = alias_of(s, t);
+    fsdp_tensor *read = new_alias(s, t);
     if (read)
         fsdp_record(s, &(fsdp_record_args){
                            .op = &source_op, .in = {alias}, .n_in = 1, .out = {read}, .n_out = 1});
     return (inner_input){.leaf = alias, .read = read};
 }
 
-/* Owned by s; NULL if there is none, or the scope fails. */
+/* Owned by s; NULL if there is none, or if the scope fails. */
 static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
 {
     const segment *g = n->host;
@@ -204,13 +207,13 @@ static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
     return fsdp_own(s, t);
 }
 
-/* Where inner backward begins. */
+/* The roots of the inner backward. */
 typedef struct root_list {
     fsdp_tensor *roots[FSDP_MAX_OUT + FSDP_MAX_IN], *grads[FSDP_MAX_OUT + FSDP_MAX_IN];
     int n;
 } root_list;
 
-/* A result that the inner tape does not lead to has no gradient to hand on. */
+/* A result that is not on the inner tape has no gradient to pass on. */
 static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, fsdp_tensor *grad)
 {
     if (!grad || !root->node || root->generation != tape->generation)
@@ -219,8 +222,9 @@ static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, 
     list->grads[list->n++] = grad;
 }
 
-/* What backward knows a result by: its place on the tape, not its values, whose memory goes. */
-static void forget_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result)
+/* Replace a result by a tensor with the same place on the tape but no memory: backward does not
+ * need its values. */
+static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result)
 {
     fsdp_tensor *t = *result, *without = NULL;
     for (int i = 0; i < in->n; i++)
@@ -237,8 +241,9 @@ static void forget_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **resu
     fsdp_drop(s, t);
 }
 
-/* The first input that is the same tensor as input i. They are one leaf of the inner tape, so that
- * what its readers give is added in the order of the inner tape, as without a second run. */
+/* The index of the first input that is the same tensor as input i. They are one leaf of the inner
+ * tape, so the gradients of its readers are added in the order of the inner tape, as without a
+ * second run. */
 static int same_input(const fsdp_node *n, int i)
 {
     for (int k = 0; k < i && (n->need >> i & 1); k++)
@@ -248,11 +253,11 @@ static int same_input(const fsdp_node *n, int i)
     return i;
 }
 
-/* Gradients begin at the results, and, for inputs that were read after the part as well, at the
- * inputs with what came from there. */
-static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
-                             fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
-                             inner_input *inputs)
+/* The roots are the part's results and, for inputs that were also read after the part, the inputs
+ * with the gradients from there. */
+static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
+                                   fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
+                                   inner_input *inputs)
 {
     segment *g = n->host;
     fsdp_args in = {.n = n->n_in}, out = {.n = 0};
@@ -266,7 +271,7 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     for (int i = 0; i < n->n_in; i++) {
         const int same = same_input(n, i);
         inputs[i] = same < i ? (inner_input){.read = inputs[same].read}
-                             : enter(s, kept_input(s, n, i), n->need >> i & 1);
+                             : add_input(s, kept_input(s, n, i), n->need >> i & 1);
         in.t[i] = inputs[i].read;
     }
     fsdp_early_stop_begin_second(&g->stop, s->run);
@@ -278,7 +283,7 @@ static fsdp_status run_again(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
     fsdp_leaf_list_clear(&g->leaves);
     FSDP_TRY(fsdp_scope_status(s));
     for (int k = 0; k < n->n_out; k++)
-        forget_values(s, &in, &out.t[g->result[k]]);
+        drop_values(s, &in, &out.t[g->result[k]]);
     FSDP_TRY(fsdp_scope_status(s));
     for (int k = 0; k < n->n_out; k++)
         add_root(&list, tape, out.t[g->result[k]], grad_out[k]);
@@ -299,7 +304,7 @@ static void checkpoint_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
     if (status == FSDP_OK)
         status = fsdp_scope_open(s->run->device, tape, &g->options, &inner);
     if (status == FSDP_OK)
-        status = run_again(n, inner, tape, grad_out, grad_in, inputs);
+        status = run_second_time(n, inner, tape, grad_out, grad_in, inputs);
     for (int i = 0; i < n->n_in && status == FSDP_OK; i++)
         if (inputs[i].leaf && inputs[i].leaf->sink->grad)
             grad_in[i] = fsdp_keep(s, inputs[i].leaf->sink->grad);
@@ -313,10 +318,10 @@ static const fsdp_op checkpoint_op = {.name = "checkpoint",
                                       .continues = true,
                                       .host_destroy = segment_destroy};
 
-/* --- the first time --- */
+/* --- the first run --- */
 
-/* Results that are inputs handed through are no outputs of the node; nor are leaves, which have
- * their own gradient wherever they are read. */
+/* Results that are the part's own inputs are not outputs of the node. Neither are leaves, which
+ * have their own gradient wherever they are read. */
 static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
 {
     for (int k = 0; k < in->n; k++)
@@ -328,7 +333,7 @@ static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
     return out->t[i] && !out->t[i]->sink && fsdp_dtype_is_floating(out->t[i]->dtype);
 }
 
-static void record(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_args *out)
+static void record_segment(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_args *out)
 {
     fsdp_record_args args = {
         .op = &checkpoint_op, .n_in = in->n, .n_saved = in->n, .host = g, .reads_leaves = true};
@@ -344,7 +349,7 @@ static void record(fsdp_scope *s, segment *g, const fsdp_args *in, const fsdp_ar
     fsdp_record(s, &args);
 }
 
-/* With its inputs kept but for derived ones. NULL with the scope failed. */
+/* Keeps the inputs, except derived ones. NULL if the scope failed. */
 static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *options,
                             const fsdp_args *in)
 {
@@ -366,17 +371,17 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
     return NULL;
 }
 
-/* The first run is over. */
-static void put_last_away(fsdp_scope *s, segment *g)
+/* The first run has ended. */
+static void stash_last(fsdp_scope *s, segment *g)
 {
     fsdp_kept *kept = &g->kept;
     if (kept->n && !g->stop.is_off && kept->items[kept->n - 1].number > g->stop.needed)
         drop_results(&kept->items[kept->n - 1]);
-    put_latest_away(s, kept);
+    stash_latest(s, kept);
 }
 
-/* The first time: nothing is taped. */
-static void run_hidden(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args *out)
+/* The first run: nothing is recorded on the tape. */
+static void run_first_time(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args *out)
 {
     fsdp_run *r = s->run;
     fsdp_kept *keeping = r->keeping;
@@ -392,7 +397,7 @@ static void run_hidden(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args
     r->hidden_tape = NULL;
     r->hidden_leaves = NULL;
     r->keeping = keeping;
-    put_last_away(s, g);
+    stash_last(s, g);
 }
 
 void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp_segment_fn *run,
@@ -401,7 +406,7 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
         if (s->run->counting)
-            s->run->counting->is_off = true; /* it is checkpointed in the second run */
+            s->run->counting->is_off = true; /* this call is checkpointed in the second run */
         run(s, self, in, out);
         return;
     }
@@ -416,6 +421,6 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
     g->buffer_dtype = s->run->buffer_dtype;
     g->loss_factor = s->run->loss_factor;
     g->tape = s->run->tape;
-    run_hidden(s, g, in, out);
-    record(s, g, in, out);
+    run_first_time(s, g, in, out);
+    record_segment(s, g, in, out);
 }

@@ -7,17 +7,17 @@
 #include "src/base/assert.h"
 
 struct fsdp_derived {
-    int refs;            /* the node's, and the result's while somebody holds that */
-    fsdp_tensor *result; /* borrowed; NULL once it is gone */
-    fsdp_tensor *again;  /* owned; NULL until backward asks, and once nobody will */
-    int readers;         /* nodes that saved it and have not read it for the last time */
-    bool for_each;       /* of them it is made again */
+    int refs;                /* one for the node, and one for the result while it exists */
+    fsdp_tensor *result;     /* borrowed; NULL after the result was freed */
+    fsdp_tensor *recomputed; /* owned; NULL before backward needs it and after its last reader */
+    int readers;             /* nodes that saved it and have not read it for the last time */
+    bool for_each;           /* recompute it for each reader */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];
 };
 
-static void unref(fsdp_derived *derived)
+static void release(fsdp_derived *derived)
 {
     if (--derived->refs == 0)
         fsdp_free(derived);
@@ -26,7 +26,7 @@ static void unref(fsdp_derived *derived)
 static void forget_result(fsdp_derived *derived)
 {
     derived->result = NULL;
-    unref(derived);
+    release(derived);
 }
 
 fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each)
@@ -47,29 +47,29 @@ fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each
     return FSDP_OK;
 }
 
-static void forget_again(fsdp_derived *derived)
+static void drop_recomputed(fsdp_derived *derived)
 {
-    fsdp_tensor_release(derived->again);
-    derived->again = NULL;
+    fsdp_tensor_release(derived->recomputed);
+    derived->recomputed = NULL;
 }
 
 void fsdp_derived_destroy(fsdp_derived *derived)
 {
     if (!derived)
         return;
-    forget_again(derived);
-    unref(derived);
+    drop_recomputed(derived);
+    release(derived);
 }
 
 void fsdp_derived_hold(fsdp_derived *derived)
 {
-    derived->again = fsdp_tensor_retain(derived->result);
+    derived->recomputed = fsdp_tensor_retain(derived->result);
 }
 
 void fsdp_derived_let_go(fsdp_derived *derived)
 {
     if (derived && derived->readers == 0)
-        forget_again(derived);
+        drop_recomputed(derived);
 }
 
 void fsdp_derived_begin_read(fsdp_derived *derived)
@@ -83,7 +83,7 @@ void fsdp_derived_end_read(fsdp_derived *derived)
         return;
     FSDP_ASSERT(derived->readers > 0);
     if (--derived->readers == 0 || derived->for_each)
-        forget_again(derived);
+        drop_recomputed(derived);
 }
 
 bool fsdp_derived_is_wanted(const fsdp_derived *derived)
@@ -97,33 +97,33 @@ bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t)
     return tape && t && t->derived && t->node && t->generation == tape->generation;
 }
 
-static void make_again(fsdp_scope *s, const fsdp_node *n)
+static void recompute(fsdp_scope *s, const fsdp_node *n)
 {
     fsdp_derived *derived = n->derived;
     if (!fsdp_scope_ok(s) ||
-        !fsdp_scope_check(s,
-                          fsdp_tensor_create(s->run->device, derived->dtype, derived->ndim,
-                                             derived->shape, FSDP_TAG_ACTIVATION, &derived->again)))
+        !fsdp_scope_check(s, fsdp_tensor_create(s->run->device, derived->dtype, derived->ndim,
+                                                derived->shape, FSDP_TAG_ACTIVATION,
+                                                &derived->recomputed)))
         return;
     fsdp_trace_begin(fsdp_op_category(n->op), n->op->name, "recomputation");
     if (fsdp_scope_kernels(s))
-        n->op->derive(s, n, derived->again);
+        n->op->derive(s, n, derived->recomputed);
     fsdp_trace_end();
 }
 
-static fsdp_tensor *result_of(fsdp_scope *s, const fsdp_node *n)
+static fsdp_tensor *get_result(fsdp_scope *s, const fsdp_node *n)
 {
     FSDP_ASSERT(n->derived);
     if (n->derived->result)
         return n->derived->result;
-    if (!n->derived->again)
-        make_again(s, n);
-    return n->derived->again;
+    if (!n->derived->recomputed)
+        recompute(s, n);
+    return n->derived->recomputed;
 }
 
 void fsdp_node_restore(fsdp_scope *s, const fsdp_tape *tape, fsdp_node *n)
 {
     for (int i = 0; i < n->n_saved && fsdp_scope_ok(s); i++)
         if (n->from[i] && !n->saved[i])
-            n->saved[i] = fsdp_tensor_retain(result_of(s, &tape->nodes[n->from[i] - 1]));
+            n->saved[i] = fsdp_tensor_retain(get_result(s, &tape->nodes[n->from[i] - 1]));
 }

@@ -17,7 +17,7 @@ void fsdp_early_stop_end_first(fsdp_run *run)
     run->counting = NULL;
 }
 
-static void stop_if_through(fsdp_run *run)
+static void stop_after_last_needed(fsdp_run *run)
 {
     const fsdp_early_stop *stop = run->stopping;
     run->without_values |= !stop->is_off && stop->n >= stop->needed;
@@ -27,7 +27,7 @@ void fsdp_early_stop_begin_second(fsdp_early_stop *stop, fsdp_run *run)
 {
     stop->n = 0;
     run->stopping = stop;
-    stop_if_through(run);
+    stop_after_last_needed(run);
 }
 
 void fsdp_early_stop_end_second(fsdp_run *run)
@@ -46,16 +46,17 @@ static bool is_among(const fsdp_tensor *t, fsdp_tensor *const *all, int n)
     return false;
 }
 
-/* Which operation must have run for the values of an input of the latest one? */
+/* The number of the operation that must have run to give the values of an input of the latest
+ * one. */
 static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
 {
     if (t->node && t->generation == stop->mark)
         return t->node;
     const bool was_there = t->sink || is_among(t, stop->inputs->t, stop->inputs->n);
-    return was_there ? 0 : stop->n; /* else it may have been made without being recorded */
+    return was_there ? 0 : stop->n; /* otherwise it may have been made without being recorded */
 }
 
-static void need(fsdp_early_stop *stop, uint32_t number, bool result)
+static void mark_needed(fsdp_early_stop *stop, uint32_t number, bool result)
 {
     if (number < stop->needed)
         return;
@@ -66,16 +67,16 @@ static void need(fsdp_early_stop *stop, uint32_t number, bool result)
 static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
 {
     stop->n++;
-    /* What is saved may depend on where gradients go, which the first run does not know: all
-     * inputs, or nothing. */
+    /* What is saved may depend on which inputs need gradients, which the first run does not know.
+     * So if anything is saved, all inputs count as needed. */
     for (int i = 0; i < args->n_in && args->n_saved; i++)
         if (args->in[i])
-            need(stop, maker_of(stop, args->in[i]), true);
+            mark_needed(stop, maker_of(stop, args->in[i]), true);
     for (int i = 0; i < args->n_saved; i++)
         if (args->saved[i] && !is_among(args->saved[i], args->in, args->n_in))
-            need(stop, stop->n, is_among(args->saved[i], args->out, args->n_out));
+            mark_needed(stop, stop->n, is_among(args->saved[i], args->out, args->n_out));
     if (args->op->has_gradients)
-        need(stop, stop->n, true);
+        mark_needed(stop, stop->n, true);
     for (int i = 0; i < args->n_out; i++)
         if (args->out[i]) {
             args->out[i]->node = stop->n;
@@ -97,7 +98,7 @@ static void count_second(fsdp_scope *s, const fsdp_record_args *args)
             fsdp_scope_error(s, args->op->name,
                              "its checkpointed module computed something else the first time");
     s->run->stopping->n++;
-    stop_if_through(s->run);
+    stop_after_last_needed(s->run);
 }
 
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args)

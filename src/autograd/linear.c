@@ -52,13 +52,13 @@ static void multiply(fsdp_scope *s, const fsdp_gemm_args *args)
     fsdp_scope_check(s, fsdp_scope_kernels(s)->gemm(fsdp_scope_context(s), args));
 }
 
-/* Of w as stored. */
+/* Columns of w as it is stored. */
 static int64_t weight_columns(const fsdp_linear_shape *o)
 {
     return o->transposed ? o->out_features : o->in_features;
 }
 
-/* Of w, or its gradient, where feature `first` begins. */
+/* The position in w, or in its gradient, where feature `first` begins. */
 static void *feature_at(const fsdp_linear_shape *o, const fsdp_tensor *w, int64_t first)
 {
     const int64_t at = o->transposed ? first * o->out_features : first;

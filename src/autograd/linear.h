@@ -1,4 +1,4 @@
-/* What linear layers have in common, be their input an activation of something or not.
+/* Functions shared by linear layers, with or without an activation on their input.
  * Legend: T rows of x, D features in, N features out. */
 #pragma once
 #include "src/autograd/ops.h"
@@ -11,15 +11,16 @@ typedef struct fsdp_linear_shape {
     int64_t x_shape[FSDP_MAX_DIMS];
 } fsdp_linear_shape;
 
-/* Of x, w and bias (or NULL), which are of one dtype; false with the scope failed, naming `op`. */
+/* Check x, w and bias (or NULL), which have the same dtype. Returns false if the scope failed, with
+ * a message that names `op`. */
 bool fsdp_linear_check(fsdp_scope *s, const char *op, const fsdp_tensor *x, const fsdp_tensor *w,
                        const fsdp_tensor *bias, bool transposed, fsdp_linear_shape *shape);
-/* Memory for y, of x's shape but N in the last dimension. */
+/* Memory for y, which has x's shape with N as the last dimension. */
 fsdp_tensor *fsdp_linear_result(fsdp_scope *s, const fsdp_linear_shape *shape);
-/* y = x w^T + bias for so many rows. The scope has kernels; it fails if that does. */
+/* y = x w^T + bias for `rows` rows. The scope must have kernels; it fails if the kernel does. */
 void fsdp_linear_product(fsdp_scope *s, const fsdp_linear_shape *shape, int64_t rows, const void *x,
                          const fsdp_tensor *w, const fsdp_tensor *bias, void *y);
-/* The gradients below are of features [first, first + features) of D. */
+/* The gradients below are those of features [first, first + features) of D. */
 typedef struct fsdp_linear_part {
     int64_t first, features;
 } fsdp_linear_part;
@@ -27,14 +28,14 @@ typedef struct fsdp_linear_part {
 void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                 fsdp_linear_part part, const void *dy, const fsdp_tensor *w,
                                 void *dx);
-/* dw = dy^T x, x [T, features]; added where dw.beta says so. */
+/* dw = dy^T x, with x [T, features]; added if dw.beta is 1. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                  fsdp_linear_part part, const void *dy, const void *x,
                                  fsdp_grad_slot dw);
-/* Where the gradient of w goes, input i of n. */
+/* The destination of the gradient of w, input i of n. */
 fsdp_grad_slot fsdp_linear_open_weight(fsdp_scope *s, const fsdp_node *n, int i,
                                        const fsdp_linear_shape *shape, fsdp_tensor **grad_in);
-/* The column sums of dy, for input i of n. */
+/* The column sums of dy, as the gradient of input i of n. */
 void fsdp_linear_bias_gradient(fsdp_scope *s, const fsdp_node *n, int i,
                                const fsdp_linear_shape *shape, const fsdp_tensor *dy,
                                fsdp_tensor **grad_in);

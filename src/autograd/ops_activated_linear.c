@@ -7,11 +7,11 @@
 #include "src/base/philox.h"
 
 enum {
-    PART_BYTES = 4 << 20,       /* of the activation in backward, about; */
-    SMALL_PART_BYTES = 2 << 20, /* where memory is what counts, */
-    LEAST_FEATURES = 512,       /* but not fewer; */
-    ROWS_BYTES = 1 << 20,       /* in forward, where memory is what counts, */
-    LEAST_ROWS = 128,           /* but not fewer */
+    PART_BYTES = 4 << 20,       /* approximate size of a part of the activation in backward */
+    SMALL_PART_BYTES = 2 << 20, /* the same if memory matters more */
+    LEAST_FEATURES = 512,       /* fewest features of a part in backward */
+    ROWS_BYTES = 1 << 20,       /* approximate size of a part in forward, if memory matters more */
+    LEAST_ROWS = 128,           /* fewest rows of a part in forward */
     FEATURE_ALIGN = 64
 };
 enum {
@@ -21,28 +21,30 @@ enum {
     IN_BIAS
 };
 enum {
-    SAVED_X, /* NULL unless dx, d_up or dw is wanted, as is */
+    SAVED_X, /* NULL unless dx, d_up or dw is needed; the same for SAVED_UP */
     SAVED_UP,
-    SAVED_W /* NULL unless dx or d_up is wanted */
+    SAVED_W /* NULL unless dx or d_up is needed */
 };
 
 typedef struct activated_options {
     fsdp_linear_shape shape;
     uint8_t activation; /* fsdp_activation */
-    bool saves_memory;  /* it is in a part that runs twice, or no backward follows */
-    float factor;       /* of the gradient: what dropout kept was multiplied by it */
+    bool saves_memory;  /* it is in a checkpointed part, or has no backward */
+    float factor; /* factor of the gradient: dropout multiplied the remaining elements by it */
 } activated_options;
 _Static_assert(sizeof(activated_options) <= FSDP_OPTION_BYTES, "a node keeps them");
 
-/* n in parts of at most about so many bytes: the length of one. */
-static int64_t part_of(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t least, int64_t align)
+/* Split n into nearly equal parts of at most about `bytes` bytes each; returns the length of
+ * one. */
+static int64_t part_length(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t least,
+                           int64_t align)
 {
     int64_t most = bytes_of_one > 0 ? bytes / bytes_of_one : n;
     most = most > least ? most : least;
     const int64_t parts = n > most ? (n + most - 1) / most : 1;
     const int64_t even = (n + parts - 1) / parts, part = (even + align - 1) / align * align;
     if (n - (parts - 1) * part < align)
-        return even; /* no crumb at the end */
+        return even; /* avoids a very small last part */
     return part < n ? part : n;
 }
 
@@ -53,18 +55,18 @@ static int64_t bytes_of(const fsdp_linear_shape *o, int64_t numel)
 
 /* --- backward --- */
 
-/* What all parts share. */
+/* State shared by all parts. */
 typedef struct backward_run {
     fsdp_scope *s;
     const fsdp_node *n;
     const activated_options *o;
-    fsdp_tensor *dx, *d_up; /* NULL: not wanted */
+    fsdp_tensor *dx, *d_up; /* NULL: not needed */
     fsdp_grad_slot dw;
-    fsdp_tensor *part; /* of the activation: first its gradient */
+    fsdp_tensor *part; /* a part of the activation; first holds its gradient */
     const fsdp_tensor *dy;
 } backward_run;
 
-static char *feature_of(const fsdp_tensor *t, int64_t first)
+static char *feature_ptr(const fsdp_tensor *t, int64_t first)
 {
     return t ? (char *)fsdp_tensor_ptr(t) + (size_t)first * fsdp_dtype_size(t->dtype) : NULL;
 }
@@ -87,10 +89,10 @@ static void part_backward(const backward_run *r, fsdp_linear_part part)
                                         .rows = shape->rows,
                                         .columns = part.features,
                                         .ld = shape->in_features,
-                                        .x = feature_of(r->n->saved[SAVED_X], part.first),
-                                        .up = feature_of(r->n->saved[SAVED_UP], part.first),
-                                        .dx = feature_of(r->dx, part.first),
-                                        .d_up = feature_of(r->d_up, part.first),
+                                        .x = feature_ptr(r->n->saved[SAVED_X], part.first),
+                                        .up = feature_ptr(r->n->saved[SAVED_UP], part.first),
+                                        .dx = feature_ptr(r->dx, part.first),
+                                        .d_up = feature_ptr(r->d_up, part.first),
                                         .hidden = hidden});
     if (r->dw.tensor)
         fsdp_linear_weight_gradient(r->s, shape, part, fsdp_tensor_ptr(r->dy), hidden, r->dw);
@@ -99,9 +101,9 @@ static void part_backward(const backward_run *r, fsdp_linear_part part)
 static void parts_backward(backward_run *r)
 {
     const fsdp_linear_shape *shape = &r->o->shape;
-    const int64_t features =
-        part_of(shape->in_features, bytes_of(shape, shape->rows),
-                r->o->saves_memory ? SMALL_PART_BYTES : PART_BYTES, LEAST_FEATURES, FEATURE_ALIGN);
+    const int64_t features = part_length(shape->in_features, bytes_of(shape, shape->rows),
+                                         r->o->saves_memory ? SMALL_PART_BYTES : PART_BYTES,
+                                         LEAST_FEATURES, FEATURE_ALIGN);
     r->part = fsdp_new(r->s, shape->dtype, 2, (const int64_t[]){shape->rows, features});
     for (int64_t first = 0; first < shape->in_features && fsdp_scope_kernels(r->s);
          first += features) {
@@ -144,8 +146,9 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 
 /* --- forward --- */
 
-/* In how many parts of rows the activation is made: both runs of what runs twice say the same. They
- * differ in length by a row at most: a product of few rows may add in another order. */
+/* The number of parts, by rows, in which the activation is computed; the same in both runs of a
+ * checkpointed part. The parts differ in length by at most one row, because a product of few rows
+ * may add in another order. */
 static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
@@ -156,9 +159,9 @@ static int64_t parts_of_rows(const activated_options *o)
     return (shape->rows + most - 1) / most;
 }
 
-static void compute(fsdp_scope *s, const activated_options *o, const fsdp_tensor *x,
-                    const fsdp_tensor *up, const fsdp_tensor *w, const fsdp_tensor *bias,
-                    const fsdp_tensor *y)
+static void compute_in_row_parts(fsdp_scope *s, const activated_options *o, const fsdp_tensor *x,
+                                 const fsdp_tensor *up, const fsdp_tensor *w,
+                                 const fsdp_tensor *bias, const fsdp_tensor *y)
 {
     const fsdp_linear_shape *shape = &o->shape;
     const fsdp_activation a = (fsdp_activation)o->activation;
@@ -185,8 +188,8 @@ static void compute(fsdp_scope *s, const activated_options *o, const fsdp_tensor
     fsdp_drop(s, hidden);
 }
 
-static bool check(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const in[4], bool transposed,
-                  fsdp_linear_shape *shape)
+static bool check_activated(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const in[4],
+                            bool transposed, fsdp_linear_shape *shape)
 {
     static const char *const all_names[] = {"x", "up", "w", "bias"};
     fsdp_tensor *there[4];
@@ -202,8 +205,8 @@ static bool check(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const in[4], bo
            fsdp_linear_check(s, op->name, in[IN_X], in[IN_W], in[IN_BIAS], transposed, shape);
 }
 
-static void record(fsdp_scope *s, const fsdp_op *op, const activated_options *o,
-                   fsdp_tensor *const in[4], fsdp_tensor *y)
+static void record_activated(fsdp_scope *s, const fsdp_op *op, const activated_options *o,
+                             fsdp_tensor *const in[4], fsdp_tensor *y)
 {
     const bool wants_input = fsdp_needs_grad(s, in[IN_X]) || fsdp_needs_grad(s, in[IN_UP]);
     const bool reads_input = wants_input || fsdp_needs_grad(s, in[IN_W]);
@@ -234,23 +237,24 @@ fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor
     const fsdp_op *op = transposed ? &conv1d_op : &linear_op;
     fsdp_tensor *const in[4] = {x, up, w, bias};
     activated_options o = options_of(s, a, 1.0f);
-    if (!check(s, op, in, transposed, &o.shape))
+    if (!check_activated(s, op, in, transposed, &o.shape))
         return NULL;
     fsdp_tensor *y = NULL;
     if (!fsdp_recall(s, op, &y, 1)) {
         y = fsdp_linear_result(s, &o.shape);
-        compute(s, &o, x, up, w, bias, y);
+        compute_in_row_parts(s, &o, x, up, w, bias, y);
         if (!fsdp_scope_ok(s))
             return NULL;
     }
     fsdp_remember(s, op, &y, 1);
-    record(s, op, &o, in, y);
+    record_activated(s, op, &o, in, y);
     return y;
 }
 
 /* --- relu and dropout, in place --- */
 
-/* Counted, since backward reads what it makes; its node is the linear's (Note [Early stop]). */
+/* It is counted, because backward reads its result; its node is that of the linear operation (Note
+ * [Early stop] in early_stop.h). */
 static const fsdp_op relu_op = {.name = "relu_dropout"};
 
 static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
@@ -286,9 +290,10 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
     activated_options o =
         options_of(s, FSDP_ACTIVATION_RELU, fsdp_drops(s, p) ? fsdp_keep_factor(p) : 1.0f);
     fsdp_tensor *in[4] = {x, NULL, w, bias};
-    if (!check(s, &linear_op, in, false, &o.shape) || !fsdp_check_probability(s, linear_op.name, p))
+    if (!check_activated(s, &linear_op, in, false, &o.shape) ||
+        !fsdp_check_probability(s, linear_op.name, p))
         return NULL;
-    if (fsdp_grad_is_leaf(s, x)) { /* it has no node that could be relu's, too */
+    if (fsdp_grad_is_leaf(s, x)) { /* x has no node that could also be relu's */
         in[IN_X] = fsdp_relu_dropout_(s, x, p);
         o.factor = 1.0f;
     } else {
@@ -306,7 +311,7 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
             return NULL;
     }
     fsdp_remember(s, &linear_op, &y, 1);
-    record(s, &linear_op, &o, in, y);
+    record_activated(s, &linear_op, &o, in, y);
     fsdp_drop(s, in[IN_X]);
     return y;
 }

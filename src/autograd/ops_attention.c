@@ -1,6 +1,6 @@
-/* Attention over packed sequences. The kernels work by sequence and head, so scores of all heads
- * never exist; backward keeps q, k, v, the result and one log-sum-exp a row and head (Dao et al.
- * 2022, arXiv 2205.14135, section 3.1).
+/* Attention over packed sequences. The kernels work by sequence and head, so the scores of all
+ * heads never exist at one time. Backward keeps q, k, v, the result and one log-sum-exp per row and
+ * head (Dao et al. 2022, arXiv 2205.14135, section 3.1).
  * Legend: Tq, Tk rows of q and of k and v, H query heads, K head width. */
 #include <math.h>
 #include <string.h>
@@ -21,16 +21,16 @@ enum {
     SAVED_V,
     SAVED_OUT,
     SAVED_LSE,
-    SAVED_BIAS /* NULL without */
+    SAVED_BIAS /* NULL if there is none */
 };
 
 typedef struct attention_options {
-    fsdp_attention_options user; /* defaults filled in; offsets in the node's host memory */
+    fsdp_attention_options user; /* defaults filled in; offsets are in the node's host memory */
     int64_t head_dim;
     uint64_t dropout_key;
 } attention_options;
 
-/* What forward and backward tell the kernel alike. */
+/* The kernel arguments that forward and backward share. */
 static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_tensor *q,
                                        const fsdp_tensor *k, const fsdp_tensor *v,
                                        const fsdp_tensor *bias, const fsdp_tensor *out,
@@ -68,7 +68,7 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     const fsdp_tensor *bias = n->saved[SAVED_BIAS];
     if (!fsdp_check_inputs(s, "attention", n->saved, bias ? 6 : 5))
         return;
-    /* The kernel writes all three; one that nobody wants is dropped with the scope. */
+    /* The kernel writes all three; the scope releases those that are not needed. */
     fsdp_tensor *d[3];
     for (int i = 0; i < 3; i++)
         d[i] = fsdp_new(s, n->saved[i]->dtype, 2, n->saved[i]->shape);
@@ -115,7 +115,7 @@ static bool check_shapes(fsdp_scope *s, const attention_options *o, const fsdp_t
     return true;
 }
 
-/* Sequences must cover every row, or results would hold memory that nobody wrote. */
+/* Sequences must cover every row; otherwise results would contain uninitialised memory. */
 static bool check_offsets(fsdp_scope *s, const char *name, const int32_t *offsets,
                           int64_t n_sequences, int64_t rows)
 {
@@ -139,7 +139,7 @@ static bool check_offsets(fsdp_scope *s, const char *name, const int32_t *offset
     return true;
 }
 
-/* Rows may have room behind them only where nothing is to be written to all of them. */
+/* Gaps after the rows of a sequence are allowed only if nothing writes to all rows. */
 static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o,
                        const fsdp_tensor *const in[4])
 {
@@ -159,7 +159,7 @@ static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o,
     return true;
 }
 
-/* Every distance within a sequence must have its column. */
+/* Every distance within a sequence must have a column. */
 static bool check_bias(fsdp_scope *s, const attention_options *o, const fsdp_tensor *bias)
 {
     char text[FSDP_SHAPE_TEXT];
@@ -223,8 +223,9 @@ static attention_options with_defaults(const fsdp_attention_options *options)
 }
 
 /* results: the output and the log-sum-exp of each row's scores, which backward needs. */
-static void compute(fsdp_scope *s, const attention_options *o, fsdp_tensor *q, fsdp_tensor *k,
-                    fsdp_tensor *v, fsdp_tensor *position_bias, fsdp_tensor *results[2])
+static void compute_attention(fsdp_scope *s, const attention_options *o, fsdp_tensor *q,
+                              fsdp_tensor *k, fsdp_tensor *v, fsdp_tensor *position_bias,
+                              fsdp_tensor *results[2])
 {
     results[0] = fsdp_new(s, q->dtype, 2, q->shape);
     results[1] = fsdp_new(s, FSDP_DTYPE_F32, 2, (const int64_t[]){o->user.heads, q->shape[0]});
@@ -235,7 +236,7 @@ static void compute(fsdp_scope *s, const attention_options *o, fsdp_tensor *q, f
     fsdp_scope_check(s, kernels->attention(fsdp_scope_context(s), &args));
 }
 
-/* The offsets that backward reads, copied to one piece of memory. */
+/* The offsets that backward reads, copied into one block of memory. */
 static int32_t *keep_offsets(fsdp_scope *s, attention_options *o)
 {
     const size_t n = (size_t)o->user.n_sequences + 1;
@@ -266,7 +267,7 @@ fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_
         o.dropout_key = fsdp_scope_next_key(s);
     fsdp_tensor *results[2] = {NULL, NULL};
     if (!fsdp_recall(s, &attention_op, results, 2))
-        compute(s, &o, q, k, v, position_bias, results);
+        compute_attention(s, &o, q, k, v, position_bias, results);
     fsdp_remember(s, &attention_op, results, 2);
     fsdp_tensor *out = results[0], *lse = results[1];
     int32_t *offsets = s->run->tape ? keep_offsets(s, &o) : NULL;

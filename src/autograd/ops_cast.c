@@ -1,5 +1,5 @@
-/* torch.Tensor.to(dtype): the gradient goes back in the dtype the input had, but for a leaf's,
- * whose target takes it as it comes. */
+/* torch.Tensor.to(dtype). The gradient is converted back to the input's dtype, except for a leaf,
+ * whose target accepts any dtype. */
 #include "src/autograd/ops.h"
 
 static void cast(const fsdp_kernels *k, fsdp_scope *s, const fsdp_tensor *to,

@@ -1,5 +1,5 @@
-/* A tensor in equal parts along its last dimension: GPT-2's query, key and value are one product.
- */
+/* Splits a tensor into equal parts along its last dimension: GPT-2 computes query, key and value as
+ * one product. */
 #include <string.h>
 
 #include "src/autograd/ops.h"
@@ -38,7 +38,8 @@ static bool check_shape(fsdp_scope *s, const fsdp_tensor *x, int n)
     if (n < 1 || n > FSDP_MAX_CHUNKS)
         fsdp_scope_error(s, chunk_op.name, "%d parts, not in [1, %d]", n, FSDP_MAX_CHUNKS);
     else if (x->ndim < 1 || fsdp_last_dim(x) % n)
-        fsdp_scope_error(s, chunk_op.name, "x is %s: its last dimension has no %d equal parts",
+        fsdp_scope_error(s, chunk_op.name,
+                         "x is %s: its last dimension cannot be split into %d equal parts",
                          fsdp_shape_text(x->ndim, x->shape, text), n);
     return fsdp_scope_ok(s);
 }

@@ -1,7 +1,8 @@
-/* float16's guard against overflow: transformers' T5 clamps what has become infinite.
+/* Overflow protection for float16: transformers' T5 clamps elements that have become infinite.
  *
- * Backward needs to know which elements were clamped and which were at the bound before: two bits
- * for each, behind a byte that says whether there are any. The clamped values do not say it. */
+ * Backward needs to know which elements were clamped, and which had the bound as their value
+ * before. The clamped values do not show that, so two bits are kept for each element, after one
+ * byte that says whether there are any. */
 #include "src/autograd/ops.h"
 
 static void clamp_infinite_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
@@ -18,7 +19,7 @@ static void clamp_infinite_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tens
 static const fsdp_op clamp_infinite_op = {.name = "clamp_infinite",
                                           .backward = clamp_infinite_backward};
 
-/* x itself if it is alone, else a copy. */
+/* x itself if its memory is not shared, else a copy. */
 static fsdp_tensor *own_copy(fsdp_scope *s, fsdp_tensor *x)
 {
     if (fsdp_is_alone(x))

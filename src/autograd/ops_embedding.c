@@ -1,15 +1,15 @@
-/* Rows of a table by id. Backward needs the ids alone, never the table: in the sweep the node of
- * an embedding works while its parameter is resharded. */
+/* Rows of a table by id. Backward needs only the ids, not the table, so it can run while the
+ * parameter is resharded. */
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 
 typedef struct embedding_options {
-    int64_t tokens, shape[2]; /* of the weight: [V, D] */
+    int64_t tokens, shape[2]; /* shape: that of the weight, [V, D] */
     fsdp_dtype dtype;
     int32_t padding_idx;
 } embedding_options;
 
-/* Into a table of the rows that are touched, if the leaf's target has one. */
+/* Add to a table of the touched rows, if the leaf's target has one. */
 static bool add_to_rows(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *grad_out)
 {
     const embedding_options *o = (const embedding_options *)n->options;

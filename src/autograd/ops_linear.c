@@ -1,5 +1,5 @@
-/* linear: y = x w^T + bias, w [N, D], and its backward: dx = dy w, dw = dy^T x, dbias = column sums
- * of dy. conv1d is the same with w [D, N], stored as linear's transposed.
+/* linear: y = x w^T + bias with w [N, D]. Its backward: dx = dy w, dw = dy^T x, dbias = column sums
+ * of dy. conv1d is the same with the transpose of w, [D, N], in memory.
  * Legend: T rows of x, D features in, N features out. */
 #include "src/autograd/checkpoint.h"
 #include "src/autograd/linear.h"
@@ -10,8 +10,8 @@ enum {
     IN_BIAS
 };
 enum {
-    SAVED_X, /* NULL unless dw is wanted; only parameters_backward() reads it */
-    SAVED_W  /* NULL unless dx is wanted */
+    SAVED_X, /* NULL unless dw is needed; only parameters_backward() reads it */
+    SAVED_W  /* NULL unless dx is needed */
 };
 
 static fsdp_linear_part all_of(const fsdp_linear_shape *o)
@@ -51,7 +51,7 @@ static void linear_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
                                    fsdp_tensor_ptr(grad_in[IN_X]));
 }
 
-/* x goes when dw is there, and dx, which is as large, takes its memory. */
+/* x is released once dw is computed; dx, which has the same size, can reuse its memory. */
 #define LINEAR(its_name)                                                                           \
     {                                                                                              \
         .name = (its_name), .kind = FSDP_OP_MATMUL, .backward_first = parameters_backward,         \

@@ -1,15 +1,15 @@
-/* The head and its loss in one operation, by chunks of rows, so that the logits of a batch never
- * exist.
+/* The output embedding and its loss in one operation, computed for chunks of rows, so the logits of
+ * a whole batch never exist.
  *
  * Note [Loss computes its gradients in forward]. Softmax needs the logits once for the loss and
- * once for the gradient; keeping them is what chunks avoid, computing them twice costs a third of
- * the head. So with gradients on, each chunk goes on at once: logits = x w^T becomes d_logits in
- * place, dx = d_logits w is kept for backward, and so is dw = d_logits^T x. Backward then only
- * hands them on, which is right only if the gradient of the loss is 1. Where w's gradient has a
- * place of its own, in a unit, dw is added to that at once, so that there is no second one of its
- * size; the backward of a tape is an error then if it does not come to the loss, or the unit has
- * dropped its gradients since. Where x is not needed any more, dx takes its place: row i of dx
- * is written when none of x's rows up to i will be read again.
+ * once for the gradient. Chunks exist to avoid keeping the logits, and computing them twice would
+ * cost a third of the operation's time. So if gradients are needed, each chunk continues
+ * immediately: logits = x w^T are replaced by d_logits in place, and dx = d_logits w and dw =
+ * d_logits^T x are kept for backward. Backward only passes them on, which is correct only if the
+ * gradient of the loss is 1. If w's gradient is part of a unit's gradient buffer, dw is added there
+ * immediately, so there is no second buffer of its size. Backward of a tape is then an error if it
+ * does not reach the loss, or if the unit has dropped its gradients since. If x is not needed any
+ * more, dx overwrites it: row i of dx is written when no row of x up to i will be read again.
  *
  * Legend: T rows of x, D model width, V vocabulary, R rows of a chunk, n labelled rows. */
 #include <string.h>
@@ -19,41 +19,43 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* At most. 512 are 1 % faster, but then logits are what is left of a checkpointed model's
-     * activations. */
+    /* Most rows of a chunk. 512 would be 1 % faster, but the logits would then be the largest part
+     * of a checkpointed model's activations. */
     CHUNK_ROWS = 352,
-    LEAST_CHUNK_ROWS = 192, /* fewer, and reading w for each chunk is what takes time */
-    CHUNK_BYTES = 24 << 20, /* of logits, between the two */
-    ROW_ALIGN = 8           /* chunks of a few sizes alone: GEMM primitives are cached by shape */
+    LEAST_CHUNK_ROWS = 192, /* fewest rows: below this, time is dominated by reading w for each
+                               chunk */
+    CHUNK_BYTES = 24 << 20, /* size of the logits, which decides between the two */
+    ROW_ALIGN = 8           /* so chunks have few different sizes: GEMM primitives are cached by
+                               shape */
 };
 enum {
     IN_X,
     IN_W
 };
 enum {
-    SAVED_DX, /* [n, D]; NULL if x wants no gradient */
-    SAVED_DW  /* [V, D]; NULL if w wants no gradient, or its unit has it */
+    SAVED_DX, /* [n, D]; NULL if x needs no gradient */
+    SAVED_DW  /* [V, D]; NULL if w needs no gradient, or it is in the unit's gradient buffer */
 };
 
 typedef struct loss_options {
-    int64_t shape[2]; /* of x: [T, D] */
+    int64_t shape[2]; /* shape of x: [T, D] */
     int64_t n;
 } loss_options;
 
-/* One call. Buffers are the scope's and dropped when it ends. */
+/* One call. The scope owns the buffers, which are dropped when the call ends. */
 typedef struct loss_run {
     fsdp_scope *s;
     fsdp_tensor *x, *w;
     int32_t *rows, *labels;       /* [n]: labelled rows of x and their labels; one host block */
-    int64_t n, chunk;             /* labelled rows; the most of a chunk */
-    float factor;                 /* of the loss */
-    bool gradient;                /* are d_logits wanted? */
-    bool in_place;                /* dx may lie over x */
+    int64_t n, chunk;             /* number of labelled rows; most rows of a chunk */
+    float factor;                 /* factor of the loss */
+    bool gradient;                /* are d_logits needed? */
+    bool in_place;                /* dx may overwrite x */
     fsdp_tensor *logits, *losses; /* [chunk, V], [n] float32 */
-    fsdp_tensor *gathered; /* [chunk, D]; NULL when all rows are labelled: x is read in place */
-    fsdp_tensor *dx, *dw;  /* NULL if not wanted */
-    float beta;            /* of dw */
-    bool wrote;            /* dw is w's target, not a tensor of its own */
+    fsdp_tensor *gathered; /* [chunk, D]; NULL if all rows are labelled: x is then read directly */
+    fsdp_tensor *dx, *dw;  /* NULL if not needed */
+    float beta;            /* for dw */
+    bool wrote;            /* dw is w's target, not a separate tensor */
 } loss_run;
 
 /* --- backward --- */
@@ -73,7 +75,7 @@ static bool gradient_is_one(fsdp_scope *s, const fsdp_tensor *grad)
     return false;
 }
 
-/* A leaf that has no gradient yet takes the tensor over. */
+/* A leaf that has no gradient yet takes ownership of the tensor. */
 static void hand_on_dw(const fsdp_node *n, fsdp_tensor **grad_in)
 {
     fsdp_tensor *dw = n->saved[SAVED_DW], *leaf = n->in[IN_W].leaf;
@@ -175,7 +177,7 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
         chunk_gradients(r, k, x_chunk, begin, rows);
 }
 
-/* In double and in order. */
+/* Adds in double and in order. */
 static double sum_losses(const loss_run *r)
 {
     void *losses;
@@ -229,7 +231,7 @@ static int64_t most_rows(int64_t row_bytes)
     return rows < LEAST_CHUNK_ROWS ? LEAST_CHUNK_ROWS : rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
 }
 
-/* Chunks of nearly equal size rather than full ones and a small rest. */
+/* Chunks of nearly equal size, not full ones and a small remainder. */
 static int64_t chunk_rows(int64_t n, int64_t row_bytes)
 {
     const int64_t most = most_rows(row_bytes);
@@ -240,7 +242,7 @@ static int64_t chunk_rows(int64_t n, int64_t row_bytes)
     return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 }
 
-/* What the leaf's default target would be, for it to take in backward. */
+/* A tensor like the leaf's default target, which the leaf can take in backward. */
 static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
 {
     fsdp_tensor *dw = NULL;
@@ -251,8 +253,8 @@ static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
     return fsdp_own(s, dw);
 }
 
-/* Where the gradient of w goes. A unit's target is asked for now, also when no row has a label:
- * the first contribution defines its content, so it must be written then too. */
+/* Get the destination of w's gradient. A unit's target is opened even if no row has a label: the
+ * first contribution initialises it, so zeros must be written in that case. */
 static void open_weight_gradient(loss_run *r)
 {
     fsdp_scope *s = r->s;
@@ -270,7 +272,7 @@ static void open_weight_gradient(loss_run *r)
                 fsdp_tensor_numel(r->dw));
 }
 
-/* Does nobody but the caller, who lets go of it, hold x's memory? */
+/* Does only the caller, which is about to release it, hold x's memory? */
 static bool can_lie_over(const fsdp_tensor *x)
 {
     return x->refs == 1 && x->storage->refs == 1 && !x->sink && !fsdp_derived_is_wanted(x->derived);
@@ -280,7 +282,8 @@ static fsdp_tensor *open_input_gradient(const loss_run *r)
 {
     const int64_t shape[] = {r->n, r->w->shape[1]};
     fsdp_tensor *dx = NULL;
-    const bool is_most = 2 * r->n > r->x->shape[0]; /* of x's memory, which stays for it */
+    const bool is_most = 2 * r->n > r->x->shape[0]; /* dx needs most of x's memory, which stays
+                                                       allocated as long as dx */
     if (!r->in_place || !is_most || !can_lie_over(r->x))
         return fsdp_new(r->s, r->x->dtype, 2, shape);
     if (!fsdp_scope_ok(r->s) ||

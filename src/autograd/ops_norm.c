@@ -1,23 +1,24 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
- * 2016). Their results are derived (Note [Derived results] in derived.h): weights are copied, since
- * what reads a result may be of another unit, in whose backward these are not gathered. */
+ * 2016). Their results are derived (Note [Derived results] in derived.h). The weights are copied,
+ * because a result may be read by another unit, in whose backward these weights are not
+ * gathered. */
 #include "src/autograd/early_stop.h"
 #include "src/autograd/ops.h"
 
 enum {
     IN_X,
     IN_W,
-    IN_BIAS /* of layer_norm, or NULL */
+    IN_BIAS /* for layer_norm, may be NULL */
 };
 enum {
     SAVED_X,
     SAVED_W,    /* a copy */
     SAVED_RSTD, /* rms_norm: [rows] float32, 1 / sqrt(mean(x^2) + eps)
                    layer_norm: [2, rows] float32, mean and 1 / sqrt(variance + eps) */
-    SAVED_BIAS  /* a copy; NULL: there is none */
+    SAVED_BIAS  /* a copy; NULL if there is none */
 };
 
-/* NULL for NULL, and where no node will be recorded. */
+/* NULL if w is NULL or no node will be recorded. */
 static fsdp_tensor *copy_of(fsdp_scope *s, const fsdp_tensor *w, bool is_recorded)
 {
     fsdp_tensor *copy = w && is_recorded ? fsdp_new(s, w->dtype, w->ndim, w->shape) : NULL;
@@ -67,7 +68,7 @@ static void rms_norm_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor
 static const fsdp_op rms_norm_op = {
     .name = "rms_norm", .backward = rms_norm_backward, .derive = rms_norm_derive};
 
-/* w may have a dtype of its own. */
+/* w may have another dtype than x. */
 static bool check_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w)
 {
     char x_text[FSDP_SHAPE_TEXT], w_text[FSDP_SHAPE_TEXT];
@@ -82,7 +83,7 @@ static bool check_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w)
     return fsdp_scope_ok(s);
 }
 
-/* In the dtype of x. */
+/* The result has the dtype of x. */
 static fsdp_tensor *rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps)
 {
     int64_t rows = fsdp_leading_rows(x);
@@ -193,7 +194,8 @@ static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
     return !bias || fsdp_check_same_shape(s, op, w, "w", bias, "bias");
 }
 
-/* Without memory where backward reads the moments alone: a block of BERT ends with its norm. */
+/* Returns a tensor without memory if backward reads only the moments: a block of BERT ends with its
+ * norm. */
 static fsdp_tensor *new_result(fsdp_scope *s, const fsdp_tensor *x)
 {
     fsdp_tensor *y = NULL;

@@ -6,7 +6,7 @@
 
 /* --- add, mul, scale --- */
 
-/* The gradient is handed on as it is: nobody writes into it while two hold it. */
+/* The gradient is passed on as it is: it is not overwritten while two tensors refer to it. */
 static void add_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                          fsdp_tensor **grad_in)
 {
@@ -59,8 +59,8 @@ static fsdp_tensor *add_into(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, bool
 {
     if (!check_pair(s, "add", x, "x", y, "y"))
         return NULL;
-    /* Not in other runs: there the memory is at hand, and where a product lies is a worse place for
-     * what lasts (bert-base in bf16 took 39 MiB more). */
+    /* Only when recomputing. In a first run the memory is available anyway, and a product's memory
+     * is a bad place for a result that lives long (bert-base in bf16 needed 39 MiB more). */
     fsdp_tensor *out = in_place && s->run->recomputing && x != y && fsdp_is_alone(x)
                            ? fsdp_over(s, x)
                            : fsdp_new(s, x->dtype, x->ndim, x->shape);
@@ -103,9 +103,10 @@ static fsdp_tensor *mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return out;
 }
 
-/* `of` their promoted values. */
-static fsdp_tensor *of_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
-                                fsdp_tensor *(*of)(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y))
+/* Apply `of` to the promoted tensors. */
+static fsdp_tensor *apply_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
+                                   fsdp_tensor *(*of)(fsdp_scope *s, fsdp_tensor *x,
+                                                      fsdp_tensor *y))
 {
     fsdp_tensor *wide_x = fsdp_promote(s, x, y), *wide_y = fsdp_promote(s, y, x);
     fsdp_tensor *out = fsdp_scope_ok(s) ? of(s, wide_x, wide_y) : NULL;
@@ -116,17 +117,17 @@ static fsdp_tensor *of_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
 
 fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
-    return of_promoted(s, x, y, add);
+    return apply_promoted(s, x, y, add);
 }
 
 fsdp_tensor *fsdp_add_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
-    return of_promoted(s, x, y, add_in_place);
+    return apply_promoted(s, x, y, add_in_place);
 }
 
 fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
-    return of_promoted(s, x, y, mul);
+    return apply_promoted(s, x, y, mul);
 }
 
 fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor)
@@ -181,7 +182,8 @@ static const fsdp_op gelu_op = DERIVED_ACTIVATION("gelu");
 static const fsdp_op silu_op = DERIVED_ACTIVATION("silu");
 static const fsdp_op tanh_op = DERIVED_ACTIVATION("tanh");
 
-/* `out` = a(x), recorded. `out` may be over x's memory if backward reads it rather than x. */
+/* Compute `out` = a(x) and record it. `out` may use x's memory if backward reads `out` and not
+ * x. */
 static fsdp_tensor *activate(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x,
                              fsdp_tensor *out, fsdp_tensor *saved)
 {
@@ -213,7 +215,7 @@ static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation
     return activate(s, op, a, x, fsdp_new(s, x->dtype, x->ndim, x->shape), x);
 }
 
-/* relu'(relu(x)) is relu'(x), and the linear that follows keeps relu(x) anyway. */
+/* relu'(relu(x)) is relu'(x), and the linear operation that follows keeps relu(x) anyway. */
 static fsdp_tensor *relu(fsdp_scope *s, fsdp_tensor *x, bool in_place)
 {
     if (!check_input(s, &relu_op, x))
@@ -273,9 +275,10 @@ static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
 
 static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backward};
 
-/* `out` = dropout(from), recorded as what `op` makes of x. out may be over from's memory. */
-static fsdp_tensor *drop(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor *x,
-                         const fsdp_tensor *from, fsdp_tensor *out, fsdp_tensor *saved)
+/* Compute `out` = dropout(from) and record it as the result of `op` for input x. out may use from's
+ * memory. */
+static fsdp_tensor *apply_dropout(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor *x,
+                                  const fsdp_tensor *from, fsdp_tensor *out, fsdp_tensor *saved)
 {
     const dropout_options o = {.key = fsdp_scope_next_key(s), .p = p};
     const fsdp_kernels *k = fsdp_scope_kernels(s);
@@ -300,10 +303,11 @@ fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
         return NULL;
     if (!fsdp_drops(s, p))
         return x;
-    return drop(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
+    return apply_dropout(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
 }
 
-/* Where the result is not 0, both let the gradient through; where it is, one of them did not. */
+/* Where the result is not 0, both relu and dropout pass the gradient; where it is 0, one of them
+ * did not. */
 static void relu_dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                                   fsdp_tensor **grad_in)
 {
@@ -334,14 +338,14 @@ fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p)
     if (k)
         k->activation(fsdp_scope_context(s), FSDP_ACTIVATION_RELU, fsdp_tensor_ptr(out),
                       fsdp_tensor_ptr(x), x->dtype, fsdp_tensor_numel(x));
-    return drop(s, &relu_dropout_op, p, x, out, out, out);
+    return apply_dropout(s, &relu_dropout_op, p, x, out, out, out);
 }
 
 /* --- gated activations --- */
 
 typedef struct gated_options {
     fsdp_activation activation;
-    dropout_options dropout; /* of the result; p 0: none */
+    dropout_options dropout; /* dropout of the result; p 0: none */
 } gated_options;
 
 static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
@@ -349,7 +353,7 @@ static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
 {
     const gated_options *o = (const gated_options *)n->options;
     const fsdp_tensor *gate = n->saved[0], *up = n->saved[1], *dy = grad_out[0];
-    /* The kernel writes both: where one is not wanted, its memory goes with the scope. */
+    /* The kernel writes both; the scope releases the one that is not needed. */
     fsdp_tensor *d_gate = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
     fsdp_tensor *d_up = fsdp_grad_over(s, n, 1, n->saved[1], grad_in);
     if (!d_gate || !d_up) {

@@ -1,7 +1,7 @@
-/* T5's relative position bias by distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1):
- * what every layer adds to its scores depends on key - query alone, so one row of 2 * span - 1
- * values a head serves all sequences of a batch. The table is tiny: plain host loops, which wait
- * for the device. */
+/* T5's relative position bias by distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1). The
+ * bias that every layer adds to its scores depends only on key - query, so one row of 2 * span - 1
+ * values per head serves all sequences of a batch. The table is small: plain loops on the host
+ * compute it, and wait for the device. */
 #include <math.h>
 #include <string.h>
 
@@ -9,9 +9,10 @@
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 
-/* transformers, T5Attention._relative_position_bucket: half of the buckets are exact distances,
- * the rest grow with the logarithm up to max_distance. torch computes log and quotients in
- * float32 and truncates; so does this, or distances on a boundary would change their bucket. */
+/* transformers' T5Attention._relative_position_bucket: half of the buckets are exact distances, the
+ * sizes of the others grow logarithmically up to max_distance. torch computes the logarithm and the
+ * quotients in float32 and truncates. This function does the same; otherwise distances on a
+ * boundary would be in another bucket. */
 int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectional, int64_t buckets,
                                       int64_t max_distance)
 {
@@ -36,10 +37,10 @@ int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectional, int6
 typedef struct position_bias_options {
     int64_t buckets, heads, span, max_distance;
     bool bidirectional;
-    fsdp_dtype dtype; /* of the weight */
+    fsdp_dtype dtype; /* dtype of the weight */
 } position_bias_options;
 
-static float load(const void *data, fsdp_dtype dtype, int64_t i)
+static float load_float(const void *data, fsdp_dtype dtype, int64_t i)
 {
     if (dtype == FSDP_DTYPE_BF16)
         return fsdp_f32_from_bf16(((const uint16_t *)data)[i]);
@@ -54,17 +55,17 @@ static int64_t bucket_of_column(const position_bias_options *o, int64_t column)
                                          o->max_distance);
 }
 
-static void gather(const position_bias_options *o, const void *weight, float *bias)
+static void gather_bias(const position_bias_options *o, const void *weight, float *bias)
 {
     int64_t columns = 2 * o->span - 1;
     for (int64_t c = 0; c < columns; c++) {
         int64_t row = bucket_of_column(o, c) * o->heads;
         for (int64_t h = 0; h < o->heads; h++)
-            bias[h * columns + c] = load(weight, o->dtype, row + h);
+            bias[h * columns + c] = load_float(weight, o->dtype, row + h);
     }
 }
 
-static void scatter(const position_bias_options *o, const float *d_bias, float *d_weight)
+static void scatter_gradient(const position_bias_options *o, const float *d_bias, float *d_weight)
 {
     int64_t columns = 2 * o->span - 1;
     memset(d_weight, 0, (size_t)(o->buckets * o->heads) * sizeof *d_weight);
@@ -85,8 +86,8 @@ static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     void *from, *to;
     if (k && fsdp_scope_check(s, fsdp_tensor_host(grad_out[0], &from)) &&
         fsdp_scope_check(s, fsdp_tensor_host(sum, &to)))
-        scatter(o, from, to);
-    grad_in[0] = sum; /* backward adds it to a leaf's target, in the target's dtype */
+        scatter_gradient(o, from, to);
+    grad_in[0] = sum; /* for a leaf, the caller adds it to the target in the target's dtype */
     if (n->in[0].leaf || o->dtype == FSDP_DTYPE_F32)
         return;
     grad_in[0] = fsdp_new(s, o->dtype, 2, shape);
@@ -143,7 +144,7 @@ fsdp_tensor *fsdp_relative_position_bias(fsdp_scope *s, fsdp_tensor *weight, int
     void *from, *to;
     if (fsdp_scope_kernels(s) && fsdp_scope_check(s, fsdp_tensor_host(weight, &from)) &&
         fsdp_scope_check(s, fsdp_tensor_host(out, &to)))
-        gather(&o, from, to);
+        gather_bias(&o, from, to);
     fsdp_record(s, &(fsdp_record_args){.op = &position_bias_op,
                                        .in = {weight},
                                        .n_in = 1,

@@ -1,4 +1,4 @@
-/* Rows of an activation by index, and means of neighbouring ones. */
+/* Rows of an activation by index, and means of consecutive rows. */
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 
@@ -25,7 +25,7 @@ static void gather_rows_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor 
 
 static const fsdp_op gather_rows_op = {.name = "gather_rows", .backward = gather_rows_backward};
 
-/* Backward copies rather than adds, so no row may come twice. */
+/* Backward copies and does not add, so no row may occur twice. */
 static bool check_rows(fsdp_scope *s, const int32_t *rows, int64_t n, int64_t n_rows)
 {
     unsigned char *seen = fsdp_calloc((size_t)n_rows / 8 + 1, 1);
@@ -40,7 +40,7 @@ static bool check_rows(fsdp_scope *s, const int32_t *rows, int64_t n, int64_t n_
         }
         unsigned char bit = (unsigned char)(1u << (row & 7));
         if (seen[row >> 3] & bit) {
-            fsdp_scope_error(s, "gather_rows", "row %d comes a second time at %lld", (int)row,
+            fsdp_scope_error(s, "gather_rows", "row %d occurs again at %lld", (int)row,
                              (long long)i);
             break;
         }

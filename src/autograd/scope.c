@@ -1,4 +1,4 @@
-/* Scopes: who owns intermediates, and where the first failure stays. */
+/* Scopes: they own intermediate tensors and keep the first failure. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -140,7 +140,7 @@ void fsdp_drop(fsdp_scope *s, fsdp_tensor *t)
     }
 }
 
-/* Is there something to read, or would there be if the device were no meta? */
+/* Does the tensor have data? On meta: would it have data on another device? */
 static void check_data(fsdp_scope *s, const char *op, const fsdp_tensor *t, int i)
 {
     if (!fsdp_tensor_numel(t))

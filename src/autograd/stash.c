@@ -9,22 +9,23 @@
 #include "src/trace/trace.h"
 
 enum {
-    MIN_BYTES = 64 * 1024, /* below, a file is not worth the calls */
+    MIN_BYTES = 64 * 1024, /* smaller tensors are not worth the system calls */
     FILE_ALIGN = 4096,
     CALLS_IN_MEMORY = 2
 };
 
 struct fsdp_stashed {
-    fsdp_activation_offload *offload; /* NULL: it only holds the tensor */
+    fsdp_activation_offload *offload; /* NULL: the tensor stays in memory, and only refs and
+                                         tensor are used */
     int refs;
     fsdp_tensor *tensor; /* NULL while only the file has it */
-    /* With offload: */
-    uint64_t number; /* of the call that put it away first */
+    /* The following fields are used only with offload. */
+    uint64_t number; /* number of the first call that stored it */
     uint64_t offset;
     size_t bytes;
-    fsdp_file_ticket ticket; /* the last request on its memory */
-    bool is_back;            /* backward has asked for it: it stays in memory */
-    bool is_read;            /* `ticket` is of a read, to be waited for before the first use */
+    fsdp_file_ticket ticket; /* the last request that uses its memory */
+    bool is_back;            /* backward has requested it: it stays in memory */
+    bool is_read;            /* `ticket` is a read, which must be waited for before the first use */
     fsdp_device *device;
     fsdp_dtype dtype;
     bool is_table;
@@ -35,7 +36,7 @@ struct fsdp_stashed {
 struct fsdp_activation_offload {
     fsdp_file_stage *file;
     size_t min_bytes;
-    uint64_t calls;       /* begun so far */
+    uint64_t calls;       /* calls begun so far */
     fsdp_stashed **items; /* in the order of their offsets; dropped ones are NULL */
     size_t n_items, cap_items;
     int64_t peak_bytes;
@@ -81,7 +82,7 @@ static bool is_meta(const fsdp_stashed *item)
     return !item->device->kernels;
 }
 
-static fsdp_status wait_for(const fsdp_stashed *item)
+static fsdp_status wait_for_file(const fsdp_stashed *item)
 {
     fsdp_trace_begin(FSDP_TRACE_OPERATION, "activation offload", "wait");
     fsdp_status status = fsdp_file_stage_wait(item->offload->file, item->ticket);
@@ -89,7 +90,7 @@ static fsdp_status wait_for(const fsdp_stashed *item)
     return status;
 }
 
-/* Behind everything that is still wanted. */
+/* The position after everything that is still needed. */
 static uint64_t end_of_file(const fsdp_activation_offload *offload)
 {
     if (!offload->n_items)
@@ -132,12 +133,13 @@ static fsdp_status begin_read(fsdp_stashed *item)
 
 /* --- calls --- */
 
-/* Only the file keeps it from here on, unless somebody else holds it in memory anyway. */
-static fsdp_status leave_to_file(fsdp_stashed *item)
+/* Release its memory and keep it only in the file, unless something else holds it in memory
+ * anyway. */
+static fsdp_status release_memory(fsdp_stashed *item)
 {
     if (!item->tensor || item->is_back || item->tensor->refs > 1 || item->tensor->storage->refs > 1)
         return FSDP_OK;
-    FSDP_TRY(wait_for(item));
+    FSDP_TRY(wait_for_file(item));
     fsdp_tensor_release(item->tensor);
     item->tensor = NULL;
     return FSDP_OK;
@@ -152,7 +154,7 @@ fsdp_status fsdp_offload_begin_call(fsdp_activation_offload *offload, uint64_t *
     for (size_t i = 0; i < offload->n_items; i++) {
         fsdp_stashed *item = offload->items[i];
         if (item && item->number + CALLS_IN_MEMORY <= *number)
-            FSDP_TRY(leave_to_file(item));
+            FSDP_TRY(release_memory(item));
     }
     return FSDP_OK;
 }
@@ -171,15 +173,15 @@ fsdp_status fsdp_offload_read_ahead(fsdp_activation_offload *offload, uint64_t n
 
 /* --- tensors --- */
 
-static bool is_worth_it(const fsdp_activation_offload *offload, const fsdp_tensor *t)
+static bool should_go_to_file(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     size_t bytes = (size_t)fsdp_tensor_numel(t) * fsdp_dtype_size(t->dtype);
     return bytes >= offload->min_bytes && bytes == t->storage->bytes && t->storage->block &&
            fsdp_tensor_is_contiguous(t) && !t->sink;
 }
 
-/* The same tensor, kept by an earlier call. */
-static fsdp_stashed *find(const fsdp_activation_offload *offload, const fsdp_tensor *t)
+/* The item of the same tensor, stored by an earlier call. */
+static fsdp_stashed *find_item(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     for (size_t i = offload->n_items; i-- > 0;)
         if (offload->items[i] && offload->items[i]->tensor == t)
@@ -206,8 +208,8 @@ static fsdp_status add_item(fsdp_activation_offload *offload, fsdp_stashed *item
 fsdp_status fsdp_stash_put(fsdp_activation_offload *offload, uint64_t number, fsdp_tensor *t,
                            fsdp_stashed **stashed)
 {
-    bool to_file = offload && is_worth_it(offload, t);
-    fsdp_stashed *item = to_file ? find(offload, t) : NULL;
+    bool to_file = offload && should_go_to_file(offload, t);
+    fsdp_stashed *item = to_file ? find_item(offload, t) : NULL;
     if (item) {
         item->refs++;
         *stashed = item;
@@ -232,7 +234,7 @@ fsdp_status fsdp_stash_get(fsdp_stashed *item, fsdp_tensor **t)
     if (item->offload) {
         FSDP_TRY(begin_read(item));
         if (item->is_read)
-            FSDP_TRY(wait_for(item));
+            FSDP_TRY(wait_for_file(item));
     }
     *t = fsdp_tensor_retain(item->tensor);
     return FSDP_OK;
@@ -252,8 +254,8 @@ void fsdp_stash_drop(fsdp_stashed *item)
     if (!item || --item->refs > 0)
         return;
     if (item->offload) {
-        /* The worker may be at its memory. Whether that went well matters to nobody any more. */
-        fsdp_status ignored = item->tensor ? wait_for(item) : FSDP_OK;
+        /* The worker may still use its memory. Errors of that request no longer matter. */
+        fsdp_status ignored = item->tensor ? wait_for_file(item) : FSDP_OK;
         (void)ignored;
         remove_item(item->offload, item);
     }

@@ -13,7 +13,7 @@ fsdp_status fsdp_tape_create(fsdp_tape **tape)
     fsdp_tape *t = fsdp_calloc(1, sizeof *t);
     if (!t)
         return FSDP_ERR_NOMEM;
-    /* Tensors of another tape must not be taken for this one's. */
+    /* Tensors of another tape must not be mistaken for tensors of this one. */
     t->generation = fsdp_mix64((uint64_t)fsdp_clock_ns() ^ fsdp_mix64((uint64_t)(uintptr_t)t));
     *tape = t;
     return FSDP_OK;
@@ -36,7 +36,7 @@ void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i)
     n->from[i] = 0;
 }
 
-static void leave_leaf(fsdp_tensor *leaf)
+static void release_reader(fsdp_tensor *leaf)
 {
     fsdp_grad_sink *sink = leaf ? leaf->sink : NULL;
     if (sink && sink->n_readers)
@@ -53,7 +53,7 @@ fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf)
     return FSDP_OK;
 }
 
-/* list->n: it is not there. */
+/* Returns list->n if it is not in the list. */
 static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
 {
     size_t i = 0;
@@ -62,21 +62,22 @@ static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
     return i;
 }
 
-/* The node that reads it is on a tape now. False if it is not in the list, which may be NULL. */
-static bool take_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
+/* The node that reads the leaf is now on a tape. Returns false if it is not in the list, which may
+ * be NULL. */
+static bool remove_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
 {
     const size_t i = list ? find_leaf(list, leaf) : 0;
     if (!list || i == list->n)
         return false;
     memmove(list->items + i, list->items + i + 1, (--list->n - i) * sizeof *list->items);
-    leave_leaf(leaf);
+    release_reader(leaf);
     return true;
 }
 
 void fsdp_leaf_list_clear(fsdp_leaf_list *list)
 {
     while (list->n)
-        leave_leaf(list->items[--list->n]);
+        release_reader(list->items[--list->n]);
     fsdp_free(list->items);
     *list = (fsdp_leaf_list){0};
 }
@@ -86,7 +87,7 @@ void fsdp_node_clear(const fsdp_tape *tape, fsdp_node *n)
     for (int i = 0; i < n->n_saved; i++)
         fsdp_node_release_saved(tape, n, i);
     for (int i = 0; i < n->n_in; i++)
-        leave_leaf(n->in[i].leaf);
+        release_reader(n->in[i].leaf);
     fsdp_derived_destroy(n->derived);
     free_host(n->op, n->host);
     n->n_saved = n->n_in = 0;
@@ -152,8 +153,8 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
     return s->run->counting || s->run->stopping || fsdp_needs_grad(s, t);
 }
 
-/* For where the leaf's gradient is going to be: which part of it is read. */
-static void note_part(const fsdp_record_args *args, fsdp_grad_sink *sink)
+/* Record which part of the leaf is read; the owner of its gradient uses it. */
+static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
 {
     if (args->op->reads_rows) {
         sink->looked_up = true;
@@ -163,12 +164,12 @@ static void note_part(const fsdp_record_args *args, fsdp_grad_sink *sink)
     }
 }
 
-/* What a second run was expected to read was noted in the first. */
-static void note_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
+/* Uses that were expected in a second run were recorded in the first. */
+static void record_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
 {
     leaf->sink->n_readers++;
-    if (!take_leaf(s->run->expected_leaves, leaf))
-        note_part(args, leaf->sink);
+    if (!remove_leaf(s->run->expected_leaves, leaf))
+        record_read(args, leaf->sink);
 }
 
 static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args *args,
@@ -192,7 +193,7 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
             n->in[i].output = t->output;
         } else {
             n->in[i].leaf = fsdp_tensor_retain(t);
-            note_use(s, args, t);
+            record_use(s, args, t);
         }
     }
     for (int i = 0; i < args->n_saved; i++)
@@ -206,15 +207,15 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         memcpy(n->options, args->options, args->options_bytes);
 }
 
-/* The second run of a checkpointed part will record them. Within the second run of a part around it
- * they were expected, and noted, already. */
-static void note_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
+/* The second run of a checkpointed part will record these nodes. Inside the second run of an
+ * enclosing part, they were expected, and recorded here, already. */
+static void record_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)
         if (args->in[i] && is_leaf(args->in[i]) &&
             fsdp_scope_check(s, fsdp_leaf_list_add(s->run->hidden_leaves, args->in[i])) &&
-            !take_leaf(s->run->expected_leaves, args->in[i]))
-            note_part(args, args->in[i]->sink);
+            !remove_leaf(s->run->expected_leaves, args->in[i]))
+            record_read(args, args->in[i]->sink);
 }
 
 static bool keeps_all(const fsdp_node *n)
@@ -231,7 +232,7 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
     fsdp_trace_lap(fsdp_op_category(args->op), args->op->name,
                    s->run->recomputing ? "recomputation" : NULL);
     fsdp_early_stop_count(s, args);
-    note_hidden_uses(s, args);
+    record_hidden_uses(s, args);
     uint32_t need = 0;
     for (int i = 0; i < args->n_in; i++)
         if (fsdp_needs_grad(s, args->in[i]))
@@ -350,7 +351,7 @@ static void destroy_own_sink(fsdp_grad_sink *sink)
 fsdp_status fsdp_tensor_set_requires_grad(fsdp_tensor *t, bool on)
 {
     if (!fsdp_dtype_is_floating(t->dtype))
-        return fsdp_error(FSDP_ERR_INVALID, "a tensor of %s has no gradient",
+        return fsdp_error(FSDP_ERR_INVALID, "a tensor of %s cannot have a gradient",
                           fsdp_dtype_name(t->dtype));
     if (!t->sink) {
         if (!on)

@@ -1,8 +1,8 @@
-/* Modules that are only their parameters: the operations read them where the model is written. */
+/* Modules that only hold parameters. The code of a model passes these to the operations. */
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
 
-/* A module of "weight" [shape], and of "bias" [n_bias] zeros unless that is 0. */
+/* A module with "weight" [shape] and, unless n_bias is 0, "bias" [n_bias] zeros. */
 static fsdp_status create_layer(const char *class_name, int ndim, const int64_t *shape,
                                 fsdp_init init, int64_t n_bias, fsdp_module **module)
 {
@@ -41,11 +41,12 @@ fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module)
     return create_layer("LayerNorm", 1, &width, (fsdp_init){.mean = 1.0f}, width, module);
 }
 
-/* --- applied --- */
+/* --- forwards --- */
 
-/* Parameter `name` of a layer; NULL, which is an error unless it is optional, if there is none. */
-static fsdp_tensor *read_of(fsdp_scope *s, const fsdp_module *layer, const char *name,
-                            bool optional)
+/* The tensor of parameter `name` of a layer. NULL if the layer has none, which is an error unless
+ * it is optional. */
+static fsdp_tensor *read_parameter(fsdp_scope *s, const fsdp_module *layer, const char *name,
+                                   bool optional)
 {
     const fsdp_parameter *p = fsdp_module_parameter(layer, name);
     if (p)
@@ -57,19 +58,19 @@ static fsdp_tensor *read_of(fsdp_scope *s, const fsdp_module *layer, const char 
 
 fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x)
 {
-    fsdp_tensor *weight = read_of(s, linear, "weight", false);
-    return fsdp_linear(s, x, weight, read_of(s, linear, "bias", true));
+    fsdp_tensor *weight = read_parameter(s, linear, "weight", false);
+    return fsdp_linear(s, x, weight, read_parameter(s, linear, "bias", true));
 }
 
 fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *embedding, const int32_t *ids,
                                     int64_t n)
 {
-    return fsdp_embedding(s, ids, n, read_of(s, embedding, "weight", false), -1);
+    return fsdp_embedding(s, ids, n, read_parameter(s, embedding, "weight", false), -1);
 }
 
 fsdp_tensor *fsdp_layer_norm_forward(fsdp_scope *s, const fsdp_module *norm, fsdp_tensor *x,
                                      float eps)
 {
-    fsdp_tensor *weight = read_of(s, norm, "weight", false);
-    return fsdp_layer_norm(s, x, weight, read_of(s, norm, "bias", true), eps);
+    fsdp_tensor *weight = read_parameter(s, norm, "weight", false);
+    return fsdp_layer_norm(s, x, weight, read_parameter(s, norm, "bias", true), eps);
 }

@@ -1,4 +1,4 @@
-/* The module tree, and the call that runs hooks around a forward. */
+/* The module tree, and fsdp_module_call(), which runs hooks before and after a forward. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static void parameter_release(fsdp_parameter *p)
     if (!p || --p->refs > 0)
         return;
     if (p->data)
-        p->data->sink = NULL; /* a tensor that outlives its parameter is no leaf any more */
+        p->data->sink = NULL; /* a tensor that outlives its parameter is not a leaf any more */
     fsdp_tensor_release(p->sink.grad);
     fsdp_tensor_release(p->data);
     fsdp_tensor_release(p->local);
@@ -75,17 +75,17 @@ fsdp_status fsdp_module_set_extra_repr(fsdp_module *m, const char *text)
     return FSDP_OK;
 }
 
-/* Names make paths, and paths make the keys of checkpoints. */
+/* Names are parts of paths, and paths are the keys of checkpoints. */
 static fsdp_status check_name(const fsdp_module *m, const char *name)
 {
     bool taken = fsdp_module_parameter(m, name) != NULL;
     for (size_t i = 0; i < m->n_children; i++)
         taken |= strcmp(m->children[i]->name, name) == 0;
     if (taken)
-        return fsdp_error(FSDP_ERR_INVALID, "%s has a child or parameter '%s' already",
+        return fsdp_error(FSDP_ERR_INVALID, "%s already has a child or parameter '%s'",
                           m->class_name, name);
     if (!*name || strchr(name, '.'))
-        return fsdp_error(FSDP_ERR_INVALID, "'%s' in %s: a name is neither empty nor has a dot",
+        return fsdp_error(FSDP_ERR_INVALID, "'%s' in %s: a name must not be empty or contain a dot",
                           name, m->class_name);
     return FSDP_OK;
 }
@@ -93,7 +93,7 @@ static fsdp_status check_name(const fsdp_module *m, const char *name)
 fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name, fsdp_module *child)
 {
     if (child->parent || child == parent)
-        return fsdp_error(FSDP_ERR_INVALID, "%s '%s' has a parent already, or is its own",
+        return fsdp_error(FSDP_ERR_INVALID, "%s '%s' already has a parent, or is added to itself",
                           child->class_name, name);
     fsdp_status status = check_name(parent, name);
     if (status != FSDP_OK) {
@@ -145,7 +145,7 @@ fsdp_status fsdp_module_add_parameter(fsdp_module *m, const char *name, int ndim
     p->init = init;
     p->sink.requires_grad = true;
     p->sink.target = fsdp_grad_sink_default_target;
-    p->refs = 1; /* this call's own */
+    p->refs = 1; /* held by this function */
     fsdp_status status = fsdp_module_share_parameter(m, name, p);
     parameter_release(p);
     if (status == FSDP_OK && parameter)
@@ -296,7 +296,7 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
 
 /* --- calling --- */
 
-/* A call of a module, as what is run again in backward: src/autograd/checkpoint.h. */
+/* The call of a module that is run again in backward: src/autograd/checkpoint.h. */
 typedef struct forward_call {
     fsdp_module *module;
     fsdp_forward_fn *fn;
@@ -358,8 +358,9 @@ static void run_fn(fsdp_scope *s, const forward_call *call, const fsdp_args *in,
         run_call(s, call, in, out);
 }
 
-/* post_forward runs only if all went well. After a failure everything is cancelled: with a tape, by
- * resetting it when the outermost call returns, else hook by hook on the way out. */
+/* post_forward runs only if everything succeeded. A failure cancels everything: with a tape, by
+ * resetting it when the outermost call returns; without one, by each module's hooks as its call
+ * returns. */
 static void run_forward(fsdp_scope *s, const forward_call *call, fsdp_args *in, fsdp_args *out)
 {
     const fsdp_module *m = call->module;
@@ -370,7 +371,7 @@ static void run_forward(fsdp_scope *s, const forward_call *call, fsdp_args *in, 
     for (int i = m->n_hooks; i-- > 0 && fsdp_scope_ok(s);)
         run_hook(s, m, "post_forward", m->hooks[i], m->hooks[i]->post_forward, out);
     if (fsdp_scope_ok(s) || s->run->tape)
-        return; /* with a tape, resetting it cancels */
+        return; /* with a tape, fsdp_tape_reset() cancels */
     const bool has_backward = fsdp_scope_has_backward(s) || s->run->recomputing;
     for (int i = m->n_hooks; i-- > 0;)
         if (m->hooks[i]->cancel)

@@ -1,4 +1,4 @@
-/* Inside of modules and parameters. */
+/* Internals of modules and parameters. */
 #pragma once
 #include <stddef.h>
 
@@ -28,19 +28,22 @@ struct fsdp_parameter_owner {
 };
 
 struct fsdp_parameter {
-    int refs;                /* Modules that name it. */
-    const fsdp_module *home; /* The first of them, for messages; NULL once that is gone. */
+    int refs;                /* number of modules that have it */
+    const fsdp_module *home; /* the first of them, for messages; NULL after that was destroyed */
     int ndim;
-    int64_t shape[FSDP_MAX_DIMS]; /* Of the whole parameter. */
+    int64_t shape[FSDP_MAX_DIMS]; /* shape of the whole parameter */
     fsdp_init init;
-    fsdp_grad_sink sink; /* sink.grad is the local gradient, sharded or not. */
-    fsdp_tensor *data;   /* The leaf that operations read; NULL before memory was given. */
-    fsdp_tensor *local;  /* The optimizer's: own rows of the master; == data if not sharded. */
-    fsdp_parameter_owner *owner; /* NULL: it owns its memory, and every rank has it whole. */
-    void *extension;             /* Its all-gather's (src/fsdp), opaque here; owned; or NULL. */
-    bool loaded;                 /* It has, or is about to have, the values of a file. */
-    fsdp_dtype loaded_dtype;     /* Their dtype: a frozen parameter may be stored in it. */
-    bool values_are_due;         /* All of it is about to be written: old values do not count. */
+    fsdp_grad_sink sink; /* sink.grad is the local gradient, sharded or not */
+    fsdp_tensor *data;   /* the leaf that operations read; NULL before it has memory */
+    fsdp_tensor *local;  /* own rows of the master weights, for the optimizer; == data if not
+                            sharded */
+    fsdp_parameter_owner *owner; /* NULL: it owns its memory, and every rank has it whole */
+    void *extension;             /* state of its all-gather (src/fsdp), opaque here; owned; NULL:
+                                    none */
+    bool loaded;                 /* it has, or is about to get, values from a file */
+    fsdp_dtype loaded_dtype;     /* dtype of those values; a frozen parameter is kept in it if that
+                                    saves memory */
+    bool values_are_due; /* a loader is about to write all values: old ones need not be kept */
 };
 
 static inline fsdp_parameter *fsdp_parameter_of_sink(fsdp_grad_sink *sink)
@@ -50,7 +53,7 @@ static inline fsdp_parameter *fsdp_parameter_of_sink(fsdp_grad_sink *sink)
 
 struct fsdp_module {
     char *class_name, *name;
-    char *extra_repr; /* what is printed in its parentheses; NULL: what the shapes say */
+    char *extra_repr; /* text that is printed in its parentheses; NULL: derived from the shapes */
     fsdp_module *parent;
     fsdp_module **children;
     size_t n_children, cap_children;
@@ -60,48 +63,50 @@ struct fsdp_module {
     } * params;
     size_t n_params, cap_params;
     fsdp_forward_fn *forward;
-    void *impl; /* the model's own struct: layers' parameters, configuration */
+    void *impl; /* the model's own struct: parameters of layers, configuration */
     void (*impl_destroy)(void *impl);
     fsdp_region_hooks *hooks[FSDP_MAX_HOOKS];
     void (*hooks_destroy[FSDP_MAX_HOOKS])(fsdp_region_hooks *hooks); /* NULL: borrowed */
     int n_hooks;
     bool checkpointed; /* its forward runs again in backward */
     fsdp_activation_checkpointing_options checkpointing;
-    void *fsdp_state; /* src/fsdp's, opaque here. */
-    /* Give a unit on meta its memory on `device`; NULL without a state. */
+    void *fsdp_state; /* state of src/fsdp, opaque here */
+    /* Allocate the memory of the unit on `device` if it is on meta; NULL if there is no state. */
     fsdp_status (*to_empty)(void *fsdp_state, fsdp_device *device);
 };
 
-/* Outermost first in forward. destroy may be NULL. */
+/* Hooks run in the order in which they were added; in post_forward in reverse order. destroy may be
+ * NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_hooks *hooks,
                                                   void (*destroy)(fsdp_region_hooks *hooks));
 
-/* Give p memory: data (retained) is what operations read, local (retained) the optimizer's. */
+/* Give p memory: data (retained) is read by operations; local (retained) is the optimizer's. */
 void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local);
 /* The part of p that this rank has. */
 fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
-/* This rank's rows in a copy that operations will read, contiguous and of *dtype; NULL: no copy
- * outlives the write. Called once in a write of `local`; the caller then writes all of these rows.
- */
+/* Own rows of p in a copy that operations will read, as one block of *dtype; NULL: no copy outlives
+ * the write. Called once per write, after the write of local has begun, by code that then writes
+ * all these rows. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
-/* Have owners store parameters in the dtypes that freezing, unfreezing or a load that is about to
- * begin ask for. Collective. */
+/* Apply the pending dtypes: have owners store parameters as freezing, unfreezing or a load that is
+ * about to begin require. Collective. */
 FSDP_MUST_CHECK fsdp_status
 fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
-/* The dotted path of m below its root, "" for the root or if it is too long for `text` [bytes]. */
+/* The dotted path of m below its root; "" for the root, or if it does not fit into `text`
+ * [bytes]. */
 const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes);
 /* FSDP_ERR_STATE naming the parameters of m's tree that are on meta. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_meta_error(const fsdp_module *m);
-/* This rank's part of it. */
+/* This rank's part of the parameter. */
 static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
 {
     const fsdp_shard shard = fsdp_parameter_shard(p);
     return fsdp_slice_of(p->ndim, p->shape, shard.dim, shard.begin, shard.end);
 }
-/* Give the own rows of parameter `name` their values of fsdp_module_init(), within a write of
- * local. */
+/* Set the own rows of parameter `name` to their values of fsdp_module_init(). Called during a write
+ * of local. */
 void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
-/* Key of a parameter's random numbers. */
+/* The key of a parameter's random numbers. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 
 /* Note [Input of the first layer]. A checkpointed layer keeps its input, and runs again with it.

@@ -98,7 +98,8 @@ fsdp_status fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *para
     return FSDP_OK;
 }
 
-/* The dotted path of m below its root, then a dot; the end of it if it is too long. */
+/* Write the dotted path of m below its root, followed by a dot. If it is too long, write only its
+ * end. */
 static size_t write_path(const fsdp_module *m, char *text, size_t bytes)
 {
     if (!m || !m->parent)
@@ -115,7 +116,7 @@ const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes)
     return text;
 }
 
-static const char *name_of(const fsdp_parameter *p, char *text, size_t bytes)
+static const char *parameter_path(const fsdp_parameter *p, char *text, size_t bytes)
 {
     const fsdp_module *m = p->home;
     size_t used = write_path(m, text, bytes);
@@ -131,7 +132,8 @@ static bool is_on_meta(const fsdp_parameter *p)
     return p->local && fsdp_device_is_meta(fsdp_tensor_device(p->local));
 }
 
-/* Those of m and below, each once. *first: the first of them, or as it was. */
+/* Number of parameters of m and below that are on meta, each counted once. Sets *first to the first
+ * of them unless it is set. */
 static size_t count_on_meta(const fsdp_module *m, const fsdp_parameter **first)
 {
     size_t n = 0;
@@ -161,7 +163,7 @@ fsdp_status fsdp_module_meta_error(const fsdp_module *m)
         snprintf(more, sizeof more, " and %zu more are", n - 1);
     return fsdp_error(FSDP_ERR_STATE,
                       "'%s'%s on the meta device: call fsdp_module_to_empty(), then load or init",
-                      name_of(first, name, sizeof name), more);
+                      parameter_path(first, name, sizeof name), more);
 }
 
 fsdp_tensor *fsdp_read(fsdp_scope *s, const fsdp_parameter *p)
@@ -175,7 +177,7 @@ fsdp_tensor *fsdp_read(fsdp_scope *s, const fsdp_parameter *p)
                                       "parameter '%s' has no memory yet: call "
                                       "fsdp_module_to_empty() or fsdp_fully_shard(), then load or "
                                       "init",
-                                      name_of(p, name, sizeof name)));
+                                      parameter_path(p, name, sizeof name)));
     return p->data;
 }
 
@@ -187,7 +189,7 @@ typedef struct collect {
     bool duplicates;
 } collect;
 
-static bool listed(const fsdp_parameter_list *list, const fsdp_parameter *p)
+static bool is_listed(const fsdp_parameter_list *list, const fsdp_parameter *p)
 {
     for (size_t i = 0; i < list->n; i++)
         if (list->items[i].parameter == p)
@@ -199,7 +201,7 @@ static fsdp_status collect_module(const char *path, fsdp_module *m, void *arg)
 {
     collect *c = arg;
     for (size_t i = 0; i < m->n_params; i++) {
-        if (!c->duplicates && listed(c->list, m->params[i].parameter))
+        if (!c->duplicates && is_listed(c->list, m->params[i].parameter))
             continue;
         if (!FSDP_GROW(c->list->items, c->cap, c->list->n + 1))
             return FSDP_ERR_NOMEM;
@@ -226,7 +228,8 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 {
     for (size_t i = 0; i < list->n; i++) {
         char *name;
-        memcpy(&name, &list->items[i].name, sizeof name); /* ours, shown as const */
+        memcpy(&name, &list->items[i].name, sizeof name); /* owned by the list, although const in
+                                                             its type */
         fsdp_free(name);
     }
     fsdp_free(list->items);
@@ -235,7 +238,7 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 
 /* --- memory and values --- */
 
-/* On meta there is no memory to keep. Whoever holds the tensor sees the new memory. */
+/* A parameter on meta has no memory to keep. Holders of the tensor see the new memory. */
 static fsdp_status leave_meta(fsdp_parameter *p, fsdp_device *device)
 {
     fsdp_tensor *made;
@@ -256,7 +259,7 @@ static fsdp_status give_memory(fsdp_parameter *p, fsdp_device *device)
     return FSDP_OK;
 }
 
-/* Of a module: its unit, if it is one, and parameters that no unit has. */
+/* Handles one module: its unit, if it is one, and the parameters without a unit. */
 static fsdp_status to_empty(const char *path, fsdp_module *m, void *arg)
 {
     fsdp_device *device = arg;

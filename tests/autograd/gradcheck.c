@@ -10,12 +10,12 @@
 #include "src/base/philox.h"
 
 enum {
-    POINTS = 3,            /* after forward, after backward, after the scope */
-    MAX_ALLOCATIONS = 500, /* of one run */
+    POINTS = 3,            /* after forward, after backward, after closing the scope */
+    MAX_ALLOCATIONS = 500, /* most allocations of one run */
     SUCCESSES = 12
 };
 
-/* What one run gives. */
+/* The results of one run. */
 typedef struct op_result {
     fsdp_status status;
     int ndim;
@@ -26,15 +26,16 @@ typedef struct op_result {
     fsdp_memory_stats memory[POINTS];
 } op_result;
 
-/* How it is run. */
+/* The settings of one run. */
 typedef struct op_run {
     const char *device; /* NULL: the default; or "meta" */
     fsdp_dtype dtype;
-    unsigned need; /* inputs that want a gradient; 0: no tape */
-    bool through;  /* inputs are results of nodes, not leaves, and the result is an input of one */
+    unsigned need;    /* bit i: input i needs a gradient; 0: no tape */
+    bool through;     /* inputs are results of nodes, not leaves, and the result is the input of a
+                         node */
     bool no_backward; /* reset the tape instead */
     int backwards;    /* 0: 1 */
-    bool bf16_target; /* gradients of leaves are wanted in bfloat16, not float32 */
+    bool bf16_target; /* gradients of leaves are bfloat16, not float32 */
 } op_run;
 
 int64_t op_numel(const op_case *c, int input)
@@ -71,7 +72,7 @@ static void projection_values(int64_t n, float *values)
     op_random(values, n, 77);
     round_to_bf16(values, n);
     if (n == 1)
-        values[0] = 1.0f; /* a loss takes no other gradient */
+        values[0] = 1.0f; /* the gradient of a loss must be 1 */
 }
 
 void op_compare(fsdp_test *t, const char *name, const char *what, const float *a, const float *b,
@@ -126,10 +127,10 @@ fsdp_tensor *op_random_tensor(fsdp_test *t, fsdp_device *device, fsdp_dtype dtyp
     return NULL;
 }
 
-/* --- where gradients of leaves go --- */
+/* --- targets for gradients of leaves --- */
 
-/* Memory full of NaN, as a gradient slot is that nobody cleared: the first contribution must
- * define every element. */
+/* Memory full of NaN, like a gradient buffer that was not cleared: the first contribution must set
+ * every element. */
 static fsdp_status dirty_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_dtype dtype,
                                 fsdp_tensor **dst, float *beta)
 {
@@ -194,7 +195,7 @@ static fsdp_status forward(const op_case *c, const op_run *how, fsdp_scope *s,
         used[i] = how->through ? fsdp_scale(s, in[i], 1.0f) : in[i];
     *out = c->run(s, used, c->arg);
     if (how->through)
-        *out = fsdp_scale(s, *out, 1.0f); /* its gradient is then nobody's but the operation's */
+        *out = fsdp_scale(s, *out, 1.0f); /* then only the operation holds its gradient */
     for (int i = 0; how->through && i < c->n_in; i++)
         fsdp_drop(s, used[i]);
     return fsdp_scope_status(s);
@@ -258,7 +259,7 @@ static fsdp_status run_on(const op_case *c, const op_run *how, fsdp_device *devi
     return status;
 }
 
-/* The device is fresh, so that whatever is left on it was leaked by this run. */
+/* The device is new, so all memory that remains allocated on it was leaked by this run. */
 static void run(fsdp_test *t, const op_case *c, op_run how, op_result *r)
 {
     fsdp_device *device;
@@ -279,10 +280,10 @@ typedef struct reference {
     float out[OP_MAX_NUMEL], grad[OP_MAX_IN][OP_MAX_NUMEL];
     double in[OP_MAX_IN][OP_MAX_NUMEL], value[OP_MAX_NUMEL];
     float projection[OP_MAX_NUMEL];
-    int64_t numel; /* of the result */
+    int64_t numel; /* elements of the result */
 } reference;
 
-/* The projected result with input i's element e moved by `by`. */
+/* The projected result after adding `by` to element e of input i. */
 static double projected(fsdp_test *t, const op_case *c, reference *ref, op_result *scratch,
                         fsdp_device *device, int i, int64_t e, double by)
 {
@@ -316,8 +317,8 @@ static double projected(fsdp_test *t, const op_case *c, reference *ref, op_resul
     return sum;
 }
 
-/* Central differences. In double a small step leaves an error of 1e-9; of the float32 operation
- * itself a large one with Richardson's extrapolation, whose error is of fourth order. */
+/* Central differences. In double, a small step has an error of 1e-9. For the float32 operation
+ * itself, a large step is used with Richardson's extrapolation, whose error is of fourth order. */
 static double difference(fsdp_test *t, const op_case *c, reference *ref, op_result *scratch,
                          fsdp_device *device, int i, int64_t e)
 {
@@ -421,7 +422,7 @@ static void check_half(fsdp_test *t, const op_case *c, fsdp_dtype dtype, double 
     }
 }
 
-/* float16 has three more bits, but not where gradients are wanted in bfloat16. */
+/* float16 has three more bits, but not if the gradients are bfloat16. */
 static void check_halves(fsdp_test *t, const op_case *c, const reference *ref, op_result *r)
 {
     double bf16 = c->bf16_tolerance > 0 ? c->bf16_tolerance : 0x1p-6;
@@ -487,8 +488,8 @@ static void check_saves_nothing(fsdp_test *t, const op_case *c, op_result *r)
     run(t, c, how, r); /* fails if the reset leaks */
 }
 
-/* Some failures are tolerated (a block is not split, a primitive not cached), so it takes a series
- * of successes to know that n is past the last allocation. */
+/* Some failures are tolerated (a block is not split, a primitive is not cached). Only a series of
+ * successes shows that n is past the last allocation. */
 static void check_out_of_memory(fsdp_test *t, const op_case *c, op_result *r)
 {
     op_run how = {.dtype = FSDP_DTYPE_BF16, .need = (1u << c->n_in) - 1};

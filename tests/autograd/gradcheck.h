@@ -1,14 +1,14 @@
-/* What every differentiable operation is put through: op_check() takes a description of one use of
- * it and tests, on small random inputs,
- *   - the result against `naive`, plain loops in double;
- *   - every gradient against central differences of `naive` (of the operation itself where there
- *     is none), for every subset of inputs that want one, as leaves and as results of a node;
- *   - that a second backward adds to the gradients of the first;
- *   - bfloat16 and float16 against float32 on the same (rounded) inputs, with gradients wanted in
- *     float32 and in bfloat16;
- *   - meta: same shape, dtype and memory counts as on the CPU, at every point and peak;
- *   - that a forward without tape saves nothing, that a tape reset without backward leaks nothing,
- *     and that neither does a run in which the n-th host allocation fails, for every n. */
+/* Checks for every differentiable operation. op_check() takes a description of one use of the
+ * operation and tests, on small random inputs:
+ * - the result against `naive`, plain loops in double;
+ * - every gradient against central differences of `naive` (or of the operation itself if there is
+ *   none), for every subset of inputs that need one, as leaves and as results of a node;
+ * - that a second backward adds to the gradients of the first;
+ * - bfloat16 and float16 against float32 on the same (rounded) inputs, with float32 and with
+ *   bfloat16 gradients;
+ * - meta: the same shape, dtype and memory counts as on the CPU, at every point, including peaks;
+ * - that a forward without tape saves nothing, that a tape reset without backward leaks nothing,
+ *   and that a run in which the n-th host allocation fails leaks nothing either, for every n. */
 #pragma once
 #include <fsdp/autograd.h>
 
@@ -21,9 +21,9 @@ enum {
 
 typedef struct op_case op_case;
 struct op_case {
-    const char *name; /* in messages */
+    const char *name; /* name in messages */
     fsdp_tensor *(*run)(fsdp_scope *s, fsdp_tensor *const *in, const void *arg);
-    /* The result in double from inputs in double, [numel] each; may be NULL. */
+    /* Compute the result in double from inputs in double, [numel] each; may be NULL. */
     void (*naive)(const op_case *c, const double *const *in, double *out);
     const void *arg;
     int n_in;
@@ -31,13 +31,15 @@ struct op_case {
         int ndim;
         int64_t shape[3];
     } in[OP_MAX_IN];
-    unsigned f32;          /* bit i: input i is float32 in the runs in half precision too */
-    bool training;         /* of the scope */
-    double tolerance;      /* of results and gradients, times max(1, largest value); 0: 5e-5 */
-    double bf16_tolerance; /* likewise, bfloat16 against float32; 0: 2^-6. float16: a quarter */
+    unsigned f32;          /* bit i: input i is float32 even in the runs in half precision */
+    bool training;         /* option of the scope */
+    double tolerance;      /* tolerance of results and gradients, times max(1, largest value); 0:
+                              5e-5 */
+    double bf16_tolerance; /* the same for bfloat16 against float32; 0: 2^-6. A quarter of it for
+                              float16 */
 };
 
-/* The description's own dimensions, for naive loops. */
+/* A dimension of an input, for naive loops. */
 static inline int64_t op_size(const op_case *c, int input, int dim)
 {
     return c->in[input].shape[dim];
@@ -46,16 +48,18 @@ int64_t op_numel(const op_case *c, int input);
 
 void op_check(fsdp_test *t, const op_case *c);
 
-/* --- smaller pieces, for tests of their own --- */
+/* --- helpers for separate tests --- */
 
-/* n values of magnitude 0.2 to 1.5 and random sign (so no kink lies within a difference), a
- * function of (seed, i). */
+/* n values of magnitude 0.2 to 1.5 and random sign, so a difference never spans a kink at 0. They
+ * are functions of (seed, i). */
 void op_random(float *values, int64_t n, uint64_t seed);
-/* A tensor of op_random values; NULL with the test failed. Released by the caller. */
+/* A tensor of op_random values, to be released by the caller. If it returns NULL, the test has
+ * failed. */
 fsdp_tensor *op_random_tensor(fsdp_test *t, fsdp_device *device, fsdp_dtype dtype, int ndim,
                               const int64_t *shape, uint64_t seed);
-/* Largest |a - b| is within tolerance * max(1, largest |b|), else the test fails naming `what`. */
+/* The test fails, naming `what`, unless the largest |a - b| is within tolerance * max(1, largest
+ * |b|). */
 void op_compare(fsdp_test *t, const char *name, const char *what, const float *a, const float *b,
                 int64_t n, double tolerance);
-/* What is allocated on the device now. */
+/* Bytes allocated on the device now. */
 int64_t op_allocated(const fsdp_device *device);

@@ -1,5 +1,6 @@
-/* What backward holds at most beside what forward left: what no operation reads any more makes
- * room for gradients, which are the same as when all of it is held. */
+/* The largest memory of backward in addition to what forward left. Gradients reuse the memory of
+ * tensors that no operation reads any more, and have the same values as if all of them were
+ * held. */
 #include "src/autograd/checkpoint.h"
 #include "src/tensor/device.h"
 #include "tests/autograd/gradcheck.h"
@@ -17,7 +18,7 @@ typedef struct bench {
     fsdp_tape *tape;
     fsdp_scope *s;
     fsdp_tensor *leaves[LEAVES];
-    fsdp_kernels kernels; /* the device's, with a `gated` that is counted */
+    fsdp_kernels kernels; /* the device's, with a `gated` that counts its calls */
 } bench;
 
 enum {
@@ -51,7 +52,7 @@ static void close_bench(fsdp_test *t, bench *b)
     fsdp_device_destroy(b->device);
 }
 
-/* Activations, now or at most since the peak was reset. */
+/* Bytes of activations, now or the largest since the peak was reset. */
 static int64_t activations(const bench *b, bool at_most)
 {
     fsdp_memory_stats stats;
@@ -59,8 +60,8 @@ static int64_t activations(const bench *b, bool at_most)
     return at_most ? stats.tag_peak[FSDP_TAG_ACTIVATION] : stats.tag_allocated[FSDP_TAG_ACTIVATION];
 }
 
-/* Backward of `root`: the gradients of all leaves, zeros where there is none, and by how much
- * activations grow meanwhile. */
+/* Backward of `root`: the gradients of all leaves, zeros for leaves without one, and the growth of
+ * activations during backward. */
 static void run_backward(fsdp_test *t, const bench *b, fsdp_tensor *root,
                          float grads[LEAVES][ROWS * WIDTH], int64_t *growth)
 {
@@ -79,8 +80,8 @@ static void run_backward(fsdp_test *t, const bench *b, fsdp_tensor *root,
     fsdp_tensor_release(grad);
 }
 
-/* Drops what forward made in between, or holds it. */
-static void let_go(fsdp_scope *s, bool held, fsdp_tensor *y)
+/* Drop an intermediate result of forward, unless it must be held. */
+static void drop_unless_held(fsdp_scope *s, bool held, fsdp_tensor *y)
 {
     if (!held)
         fsdp_drop(s, y);
@@ -92,7 +93,7 @@ static fsdp_tensor *one_linear(bench *b, bool held)
 {
     fsdp_tensor *x = fsdp_scale(b->s, b->leaves[X], 2.0f);
     fsdp_tensor *y = fsdp_linear(b->s, x, b->leaves[W_DOWN], NULL);
-    let_go(b->s, held, x);
+    drop_unless_held(b->s, held, x);
     return y;
 }
 
@@ -101,10 +102,10 @@ static fsdp_tensor *two_readers(bench *b, bool held)
     fsdp_tensor *x = fsdp_gelu(b->s, b->leaves[X]);
     fsdp_tensor *first = fsdp_linear(b->s, x, b->leaves[W_GATE], NULL);
     fsdp_tensor *second = fsdp_linear(b->s, x, b->leaves[W_UP], NULL);
-    let_go(b->s, held, x);
+    drop_unless_held(b->s, held, x);
     fsdp_tensor *y = fsdp_add(b->s, first, second);
-    let_go(b->s, held, first);
-    let_go(b->s, held, second);
+    drop_unless_held(b->s, held, first);
+    drop_unless_held(b->s, held, second);
     return y;
 }
 
@@ -113,10 +114,10 @@ static fsdp_tensor *feed_forward(fsdp_scope *s, const bench *b, fsdp_tensor *x, 
     fsdp_tensor *gate = fsdp_linear(s, x, b->leaves[W_GATE], NULL);
     fsdp_tensor *up = fsdp_linear(s, x, b->leaves[W_UP], NULL);
     fsdp_tensor *hidden = fsdp_swiglu(s, gate, up);
-    let_go(s, held, gate);
-    let_go(s, held, up);
+    drop_unless_held(s, held, gate);
+    drop_unless_held(s, held, up);
     fsdp_tensor *y = fsdp_linear(s, hidden, b->leaves[W_DOWN], NULL);
-    let_go(s, held, hidden);
+    drop_unless_held(s, held, hidden);
     return y;
 }
 
@@ -125,50 +126,51 @@ static fsdp_tensor *gated_feed_forward(bench *b, bool held)
     return feed_forward(b->s, b, b->leaves[X], held);
 }
 
-/* `up` is read once more, by an operation whose backward comes later. */
+/* `up` has another reader, whose backward runs later. */
 static fsdp_tensor *up_read_twice(bench *b, bool held)
 {
     fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
     fsdp_tensor *up = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
     fsdp_tensor *square = fsdp_mul(b->s, up, up);
     fsdp_tensor *hidden = fsdp_geglu(b->s, gate, up);
-    let_go(b->s, held, gate);
-    let_go(b->s, held, up);
+    drop_unless_held(b->s, held, gate);
+    drop_unless_held(b->s, held, up);
     fsdp_tensor *y = fsdp_add(b->s, hidden, square);
-    let_go(b->s, held, hidden);
-    let_go(b->s, held, square);
+    drop_unless_held(b->s, held, hidden);
+    drop_unless_held(b->s, held, square);
     return y;
 }
 
-/* One tensor is both: each of its gradients must find it as it was. */
+/* gate and up are the same tensor: both gradients must be computed from its old values. */
 static fsdp_tensor *gate_is_up(bench *b, bool held)
 {
     fsdp_tensor *both = fsdp_linear(b->s, b->leaves[X], b->leaves[W_UP], NULL);
     fsdp_tensor *y = fsdp_swiglu(b->s, both, both);
-    let_go(b->s, held, both);
+    drop_unless_held(b->s, held, both);
     return y;
 }
 
-/* A leaf is `up`: nobody but the caller writes there. */
+/* `up` is a leaf: only the caller may write to it. */
 static fsdp_tensor *up_is_a_leaf(bench *b, bool held)
 {
     fsdp_tensor *gate = fsdp_linear(b->s, b->leaves[X], b->leaves[W_GATE], NULL);
     fsdp_tensor *y = fsdp_swiglu(b->s, gate, b->leaves[X]);
-    let_go(b->s, held, gate);
+    drop_unless_held(b->s, held, gate);
     return y;
 }
 
 static const struct {
     part_fn *run;
-    int most; /* results that backward needs beside what forward left */
+    int most; /* number of results that backward needs in addition to what forward left */
 } parts[] = {
-    {one_linear, 0},         /* dx is where x was */
-    {two_readers, 2},        /* x, made again, and one dx; two of these once x has been read */
-    {gated_feed_forward, 1}, /* hidden, then its gradient and d_gate; d_up is where up was */
+    {one_linear, 0},         /* dx reuses the memory of x */
+    {two_readers, 2},        /* x, recomputed, and one dx; two of these once x has been read */
+    {gated_feed_forward, 1}, /* hidden, then its gradient and d_gate; d_up reuses the memory of
+                                up */
     {up_read_twice, 3},      {gate_is_up, 3}, {up_is_a_leaf, 2},
 };
 
-TEST(gradients_take_the_place_of_what_was_read)
+TEST(gradients_reuse_memory_that_was_read)
 {
     static float held[LEAVES][ROWS * WIDTH], dropped[LEAVES][ROWS * WIDTH];
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -190,8 +192,8 @@ TEST(gradients_take_the_place_of_what_was_read)
     }
 }
 
-/* What the caller holds is the same after backward. */
-TEST(what_is_held_is_not_written_to)
+/* A tensor that the caller holds is the same after backward. */
+TEST(tensors_that_are_held_are_not_overwritten)
 {
     static float before[ROWS * WIDTH], after[ROWS * WIDTH], grads[LEAVES][ROWS * WIDTH];
     bench b;
@@ -209,10 +211,11 @@ TEST(what_is_held_is_not_written_to)
     close_bench(t, &b);
 }
 
-/* A result is made again for the reader that the root leads to; the other one is never asked. */
-TEST(a_reader_that_no_root_leads_to_is_none)
+/* A result is recomputed for the reader that the root depends on; the backward of the other one
+ * never runs. */
+TEST(a_reader_that_no_root_depends_on_is_ignored)
 {
-    static float alone[LEAVES][ROWS * WIDTH], beside[LEAVES][ROWS * WIDTH];
+    static float alone[LEAVES][ROWS * WIDTH], with_unused[LEAVES][ROWS * WIDTH];
     for (int unused = 0; unused < 2; unused++) {
         bench b;
         int64_t growth;
@@ -223,11 +226,11 @@ TEST(a_reader_that_no_root_leads_to_is_none)
         if (unused)
             ASSERT(fsdp_linear(b.s, x, b.leaves[W_UP], NULL));
         fsdp_drop(b.s, x);
-        run_backward(t, &b, y, unused ? beside : alone, &growth);
+        run_backward(t, &b, y, unused ? with_unused : alone, &growth);
         CHECK_HERE();
         close_bench(t, &b);
     }
-    ASSERT(memcmp(alone, beside, sizeof alone) == 0);
+    ASSERT(memcmp(alone, with_unused, sizeof alone) == 0);
     ASSERT(alone[X][0] != 0.0f);
 }
 
@@ -249,9 +252,10 @@ static void run_part(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_
     *out = (fsdp_args){.t = {feed_forward(s, b, in->t[0], false)}, .n = 1};
 }
 
-/* The second run stops at the activation, and backward reads that very result: twice in all it is
- * computed, and no more is held at once than gate, up, and it or a gradient. */
-TEST(the_result_that_a_second_run_stops_at_is_not_made_again)
+/* The second run stops at the activation, and backward reads that result itself. So it is computed
+ * twice in all, and backward never holds more than gate, up, and either the activation or a
+ * gradient. */
+TEST(the_result_at_which_a_second_run_stops_is_not_recomputed)
 {
     static float plain[LEAVES][ROWS * WIDTH], again[LEAVES][ROWS * WIDTH];
     bench b, *self = &b;

@@ -1,5 +1,5 @@
-/* Parts that run a second time in backward: gradients have the bits of a run without that, also
- * where the part's inputs and results are not each a tensor of its own. */
+/* Parts that run a second time in backward: gradients have the same bits as without a second run,
+ * even if inputs or results of the part are the same tensor or leaves. */
 #include "src/autograd/checkpoint.h"
 #include "tests/autograd/gradcheck.h"
 
@@ -19,14 +19,14 @@ static const leaves *self_of(const void *self)
     return *(const leaves *const *)self;
 }
 
-/* Its results are a product and the weight of it. */
+/* Its results are a product and the weight of that product. */
 static void returns_its_weight(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     const leaves *l = self_of(self);
     *out = (fsdp_args){.t = {fsdp_linear(s, in->t[0], l->w[1], NULL), l->w[1]}, .n = 2};
 }
 
-/* Reads both inputs in turn, so that the order of adding shows where they are one tensor. */
+/* Reads the two inputs alternately, so the order of additions matters if they are one tensor. */
 static void reads_in_turn(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     const leaves *l = self_of(self);
@@ -36,14 +36,14 @@ static void reads_in_turn(fsdp_scope *s, const void *self, const fsdp_args *in, 
     *out = (fsdp_args){.t = {fsdp_add(s, fsdp_add(s, a, b), c)}, .n = 1};
 }
 
-/* Which of its two sums, of a product that nobody else has and of one that tanh saved, is where the
- * product was: in the first run of all and in the second. */
+/* It has two sums: one of a product that nothing else holds, and one of a product that tanh saved.
+ * Records which of them reused the product's memory, in the first and in the second run. */
 static struct {
     int runs;
     bool in_place[2][2];
 } sums;
 
-static fsdp_tensor *added(fsdp_scope *s, fsdp_tensor *product, fsdp_tensor *to, int which)
+static fsdp_tensor *add_and_record(fsdp_scope *s, fsdp_tensor *product, fsdp_tensor *to, int which)
 {
     fsdp_tensor *sum = fsdp_add_(s, product, to);
     if (sum && sums.runs < 2)
@@ -56,13 +56,14 @@ static void adds_in_place(fsdp_scope *s, const void *self, const fsdp_args *in, 
     const leaves *l = self_of(self);
     fsdp_tensor *alone = fsdp_linear(s, in->t[0], l->w[1], NULL);
     fsdp_tensor *saved = fsdp_linear(s, in->t[0], l->w[2], NULL), *bent = fsdp_gelu(s, saved);
-    fsdp_tensor *a = added(s, alone, in->t[0], 0), *b = added(s, saved, bent, 1);
+    fsdp_tensor *a = add_and_record(s, alone, in->t[0], 0), *b = add_and_record(s, saved, bent, 1);
     sums.runs++;
     fsdp_tensor *y = fsdp_linear(s, fsdp_mul(s, a, b), l->w[3], NULL);
-    *out = (fsdp_args){.t = {fsdp_scale(s, y, 0.01f)}, .n = 1}; /* else tanh has no slope there */
+    *out = (fsdp_args){.t = {fsdp_scale(s, y, 0.01f)}, .n = 1}; /* otherwise the slope of tanh
+                                                                   would be 0 */
 }
 
-/* loss = sum(tanh(part(w[0] x, ...)) w^T), w the part's second result or w[0]. */
+/* loss = sum(tanh(part(w[0] x, ...)) w^T), where w is the part's second result or w[0]. */
 static void train(fsdp_test *t, fsdp_segment_fn *part, int n_in, bool is_checkpointed,
                   float grads[LEAVES][ROWS * WIDTH])
 {
@@ -115,18 +116,18 @@ static void compare(fsdp_test *t, fsdp_segment_fn *part, int n_in)
     ASSERT(plain[0][0] != 0.0f && plain[1][0] != 0.0f && plain[2][0] != 0.0f);
 }
 
-/* What is read after the part as a result of it is the weight all the same. */
-TEST(a_weight_that_is_returned_gets_the_gradient_of_both_uses)
+/* A weight that is a result of the part remains the same leaf for its readers after the part. */
+TEST(a_returned_weight_gets_the_gradients_of_both_uses)
 {
     compare(t, returns_its_weight, 1);
 }
 
-TEST(one_tensor_as_two_inputs_is_added_to_as_without_a_second_run)
+TEST(one_tensor_as_two_inputs_gets_the_same_gradient)
 {
     compare(t, reads_in_turn, 2);
 }
 
-TEST(a_sum_of_the_second_run_lies_where_a_product_was)
+TEST(a_sum_in_the_second_run_reuses_the_memory_of_a_product)
 {
     sums.runs = 0;
     compare(t, adds_in_place, 1);
@@ -140,8 +141,8 @@ TEST(a_sum_of_the_second_run_lies_where_a_product_was)
     ASSERT(sums.in_place[1][0] && !sums.in_place[1][1]);
 }
 
-/* A part that looks up rows: who is to have their gradients knows so from the first run on, and
- * nothing is counted twice. */
+/* A part that looks up rows. The owner of their gradients knows about the lookup from the first run
+ * on, and no lookup is counted twice. */
 static void looks_up(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     static const int32_t ids[ROWS] = {3, 1, 4, 1, 5, 2, 6, 5, 3, 5};
@@ -150,7 +151,7 @@ static void looks_up(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_
     *out = (fsdp_args){.t = {fsdp_tanh(s, fsdp_embedding(s, ids, ROWS, *table, -1))}, .n = 1};
 }
 
-TEST(a_lookup_is_foreseen_where_a_part_runs_twice)
+TEST(a_lookup_in_a_part_is_known_from_its_first_run)
 {
     const int64_t shape[2] = {WIDTH, WIDTH};
     float grads[2][WIDTH * WIDTH];

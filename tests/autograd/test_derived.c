@@ -1,4 +1,4 @@
-/* Results that backward makes again: what is kept instead, and that gradients do not notice. */
+/* Results that backward recomputes: what is kept instead, and that the gradients are the same. */
 #include "src/autograd/autograd.h"
 #include "src/tensor/allocator.h"
 #include "tests/autograd/gradcheck.h"
@@ -100,8 +100,8 @@ static derived_fn *const derived_results[] = {
 
 typedef enum fate {
     HELD,    /* until after backward */
-    DROPPED, /* after forward: backward makes it again */
-    CHANGED  /* dropped, and the norm's weight and bias are others by then */
+    DROPPED, /* after forward: backward makes the result again */
+    CHANGED  /* dropped, and the norm's weight and bias have changed before backward */
 } fate;
 
 static void zero(fsdp_test *t, fsdp_tensor *leaf)
@@ -111,7 +111,8 @@ static void zero(fsdp_test *t, fsdp_tensor *leaf)
     memset(data, 0, (size_t)fsdp_tensor_numel(leaf) * fsdp_dtype_size(fsdp_tensor_dtype(leaf)));
 }
 
-/* The gradients of x, w, scale and y: of sum(w (result(x, y))), the result read by two linears. */
+/* The gradients of x, w, scale and y for sum(w (result(x, y))), where two linear operations read
+ * the result. */
 static void run(fsdp_test *t, fsdp_dtype dtype, derived_fn *of, fate how,
                 float grads[LEAVES][ROWS * WIDTH], int64_t *kept)
 {
@@ -142,8 +143,8 @@ static void run(fsdp_test *t, fsdp_dtype dtype, derived_fn *of, fate how,
     close_bench(t, &b);
 }
 
-/* Dropping the result gives its memory back at once, and every bit of the gradients is the same. */
-TEST(what_is_made_again_gives_the_same_gradients)
+/* Dropping the result frees its memory immediately, and the gradients have the same bits. */
+TEST(recomputed_results_give_the_same_gradients)
 {
     static float held[LEAVES][ROWS * WIDTH], again[LEAVES][ROWS * WIDTH];
     static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16};
@@ -165,7 +166,7 @@ TEST(what_is_made_again_gives_the_same_gradients)
             }
 }
 
-/* relu's own backward reads its result, which is therefore there and is not made again. */
+/* relu's own backward reads its result, so the result is kept and not recomputed. */
 TEST(a_relu_keeps_its_result_and_not_its_input)
 {
     bench b;
@@ -181,8 +182,9 @@ TEST(a_relu_keeps_its_result_and_not_its_input)
     close_bench(t, &b);
 }
 
-/* Of gelu(gelu(...)) every other result is kept: each is made again from one that is there. */
-TEST(a_chain_is_not_made_again_from_its_beginning)
+/* In gelu(gelu(...)) every other result is kept, so each of the others is recomputed from one that
+ * exists. */
+TEST(a_chain_is_not_recomputed_from_its_beginning)
 {
     enum {
         DEPTH = 8
@@ -207,8 +209,9 @@ TEST(a_chain_is_not_made_again_from_its_beginning)
     close_bench(t, &b);
 }
 
-/* No memory for the second time: an error that names the operation, and nothing leaks. */
-TEST(no_memory_to_make_it_again_is_an_error)
+/* If there is no memory for the second computation, the error names the operation, and nothing
+ * leaks. */
+TEST(no_memory_to_recompute_is_an_error)
 {
     bench b;
     open_bench(t, &b, FSDP_DTYPE_F32);

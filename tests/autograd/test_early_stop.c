@@ -1,4 +1,4 @@
-/* Where the second run of a checkpointed part stops computing: after what backward reads, and not
+/* The second run of a checkpointed part stops after the last operation that backward needs, and not
  * before. */
 #include "src/autograd/checkpoint.h"
 #include "src/base/alloc.h"
@@ -11,17 +11,17 @@ enum {
     LEAVES = 4
 };
 
-/* Leaves x [ROWS, WIDTH], w1, w2 [WIDTH, WIDTH], scale [WIDTH]; and which of the results that the
- * part names have values in the run under way. */
+/* Leaves x [ROWS, WIDTH], w1, w2 [WIDTH, WIDTH], scale [WIDTH]. has_data records which marked
+ * results of the part have values, in each run. */
 typedef struct bench {
     fsdp_device *device;
     fsdp_tape *tape;
     fsdp_scope *s;
     fsdp_tensor *leaves[LEAVES];
-    const int32_t *labels; /* of a head, [ROWS] */
+    const int32_t *labels; /* labels of a head, [ROWS] */
     int runs;
     bool has_data[2][MARKS];
-    fsdp_status read; /* in the second run, of the part's result */
+    fsdp_status read; /* status of reading the part's result in the second run */
 } bench;
 
 enum {
@@ -60,8 +60,8 @@ static void close_bench(fsdp_test *t, bench *b)
     fsdp_device_destroy(b->device);
 }
 
-/* Result number i of the part is `y`. */
-static fsdp_tensor *mark(bench *b, int i, fsdp_tensor *y)
+/* Mark `y` as result i of the part. */
+static fsdp_tensor *mark_result(bench *b, int i, fsdp_tensor *y)
 {
     if (y && b->runs < 2)
         b->has_data[b->runs][i] = fsdp_tensor_has_data(y);
@@ -75,62 +75,63 @@ static bench *self_of(const void *self)
 
 /* --- parts --- */
 
-/* A block's second half: x + dropout(w2 relu(w1 norm(x))). */
+/* The second half of a block: x + dropout(w2 relu(w1 norm(x))). */
 static void feed_forward(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
     fsdp_tensor *const *leaves = b->leaves;
     fsdp_tensor *normed = fsdp_rms_norm(s, in->t[0], leaves[SCALE], 1e-6f);
-    fsdp_tensor *wide = fsdp_linear(s, mark(b, 0, normed), leaves[W1], NULL);
+    fsdp_tensor *wide = fsdp_linear(s, mark_result(b, 0, normed), leaves[W1], NULL);
     fsdp_tensor *hidden = fsdp_relu_(s, wide);
-    fsdp_tensor *y = fsdp_linear(s, mark(b, 1, hidden), leaves[W2], NULL);
-    fsdp_tensor *dropped = fsdp_dropout(s, mark(b, 2, y), 0.25f);
-    *out = (fsdp_args){.t = {mark(b, 3, fsdp_add(s, in->t[0], dropped))}, .n = 1};
+    fsdp_tensor *y = fsdp_linear(s, mark_result(b, 1, hidden), leaves[W2], NULL);
+    fsdp_tensor *dropped = fsdp_dropout(s, mark_result(b, 2, y), 0.25f);
+    *out = (fsdp_args){.t = {mark_result(b, 3, fsdp_add(s, in->t[0], dropped))}, .n = 1};
     b->runs++;
 }
 
-/* The same without the addition, and with a norm at the end, as BERT has it: all is read. */
+/* The same without the addition and with a norm at the end, as in BERT: everything is read. */
 static void ends_in_a_norm(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
     fsdp_tensor *const *leaves = b->leaves;
     fsdp_tensor *hidden = fsdp_gelu(s, fsdp_linear(s, in->t[0], leaves[W1], NULL));
-    fsdp_tensor *y = fsdp_linear(s, mark(b, 1, hidden), leaves[W2], NULL);
-    *out = (fsdp_args){.t = {fsdp_rms_norm(s, mark(b, 2, y), leaves[SCALE], 1e-6f)}, .n = 1};
-    mark(b, 3, out->t[0]);
+    fsdp_tensor *y = fsdp_linear(s, mark_result(b, 1, hidden), leaves[W2], NULL);
+    *out = (fsdp_args){.t = {fsdp_rms_norm(s, mark_result(b, 2, y), leaves[SCALE], 1e-6f)}, .n = 1};
+    mark_result(b, 3, out->t[0]);
     b->runs++;
 }
 
-/* The same with a norm whose moments backward reads, and nobody its result. */
+/* The same with a norm of which backward reads the moments, but not the result. */
 static void ends_in_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
                                  fsdp_args *out)
 {
     bench *b = self_of(self);
     fsdp_tensor *const *leaves = b->leaves;
     fsdp_tensor *y = fsdp_linear(s, in->t[0], leaves[W1], NULL);
-    fsdp_tensor *normed = fsdp_layer_norm(s, mark(b, 2, y), leaves[SCALE], NULL, 1e-6f);
-    *out = (fsdp_args){.t = {mark(b, 3, normed)}, .n = 1};
+    fsdp_tensor *normed = fsdp_layer_norm(s, mark_result(b, 2, y), leaves[SCALE], NULL, 1e-6f);
+    *out = (fsdp_args){.t = {mark_result(b, 3, normed)}, .n = 1};
     b->runs++;
 }
 
-/* Here a product reads it. */
-static void goes_on_from_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
-                                      fsdp_args *out)
+/* Here a product reads the norm's result. */
+static void continues_after_a_layer_norm(fsdp_scope *s, const void *self, const fsdp_args *in,
+                                         fsdp_args *out)
 {
     bench *b = self_of(self);
     fsdp_tensor *const *leaves = b->leaves;
     fsdp_tensor *y = fsdp_linear(s, in->t[0], leaves[W1], NULL);
     fsdp_tensor *normed = fsdp_layer_norm(s, y, leaves[SCALE], NULL, 1e-6f);
-    fsdp_tensor *z = fsdp_linear(s, mark(b, 2, normed), leaves[W2], NULL);
-    *out = (fsdp_args){.t = {mark(b, 3, z)}, .n = 1};
+    fsdp_tensor *z = fsdp_linear(s, mark_result(b, 2, normed), leaves[W2], NULL);
+    *out = (fsdp_args){.t = {mark_result(b, 3, z)}, .n = 1};
     b->runs++;
 }
 
-/* One product, of what is kept anyway. */
+/* One product, of a tensor that is kept anyway. */
 static void one_product(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
-    *out = (fsdp_args){.t = {mark(b, 3, fsdp_linear(s, in->t[0], b->leaves[W1], NULL))}, .n = 1};
+    *out = (fsdp_args){.t = {mark_result(b, 3, fsdp_linear(s, in->t[0], b->leaves[W1], NULL))},
+                       .n = 1};
     b->runs++;
 }
 
@@ -138,7 +139,7 @@ static void one_product(fsdp_scope *s, const void *self, const fsdp_args *in, fs
 static void nested(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
-    fsdp_args before = {.t = {mark(b, 0, fsdp_scale(s, in->t[0], 0.5f))}, .n = 1}, after;
+    fsdp_args before = {.t = {mark_result(b, 0, fsdp_scale(s, in->t[0], 0.5f))}, .n = 1}, after;
     fsdp_checkpoint(s, NULL, feed_forward, &b, sizeof b, &before, &after);
     *out = (fsdp_args){.t = {fsdp_linear(s, after.t[0], b->leaves[W2], NULL)}, .n = 1};
 }
@@ -159,7 +160,7 @@ static void norm_and_head(fsdp_scope *s, const void *self, const fsdp_args *in, 
     head(s, self, &(fsdp_args){.t = {normed}, .n = 1}, out);
 }
 
-/* Its own code reads its result. */
+/* The part's own code reads its result. */
 static void reads_its_result(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
@@ -168,7 +169,7 @@ static void reads_its_result(fsdp_scope *s, const void *self, const fsdp_args *i
     b->read = b->runs++ ? fsdp_tensor_item(out->t[0], &value) : FSDP_OK;
 }
 
-/* Computes more the second time than the first. */
+/* Computes more in the second run than in the first. */
 static void fickle(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     bench *b = self_of(self);
@@ -176,7 +177,7 @@ static void fickle(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_ar
     *out = (fsdp_args){.t = {b->runs++ ? fsdp_gelu(s, y) : y}, .n = 1};
 }
 
-/* --- what becomes of them --- */
+/* --- tests of the parts --- */
 
 /* loss = sum(part(x)); the gradients of all leaves go to `grads`. */
 static fsdp_status train(bench *b, fsdp_segment_fn *part, const fsdp_checkpoint_options *options,
@@ -197,7 +198,7 @@ static fsdp_status train(bench *b, fsdp_segment_fn *part, const fsdp_checkpoint_
     return FSDP_OK;
 }
 
-/* Trains `part` as it is and checkpointed; `has_data`: in the second run. */
+/* Train `part` with and without checkpointing. `has_data` is that of the second run. */
 static void compare(fsdp_test *t, fsdp_segment_fn *part, const fsdp_checkpoint_options *options,
                     bool needs_grad, bool has_data[MARKS])
 {
@@ -222,7 +223,7 @@ static void compare(fsdp_test *t, fsdp_segment_fn *part, const fsdp_checkpoint_o
 static const fsdp_checkpoint_options full = {0}, op = {.keeps_results = true},
                                      all = {.no_early_stop = true};
 
-TEST(the_last_product_and_what_adds_it_are_left_out)
+TEST(the_last_product_and_its_addition_are_skipped)
 {
     bool has_data[MARKS];
     for (int kind = 0; kind < 2; kind++) {
@@ -238,7 +239,7 @@ TEST(the_last_product_and_what_adds_it_are_left_out)
     ASSERT(!has_data[3]);
 }
 
-TEST(a_last_norm_makes_its_moments_alone)
+TEST(a_norm_at_the_end_computes_only_its_moments)
 {
     bool has_data[MARKS];
     compare(t, ends_in_a_layer_norm, &full, true, has_data);
@@ -248,14 +249,14 @@ TEST(a_last_norm_makes_its_moments_alone)
     compare(t, ends_in_a_layer_norm, &all, true, has_data);
     CHECK_HERE();
     ASSERT(has_data[3]);
-    compare(t, goes_on_from_a_layer_norm, &full, true, has_data);
+    compare(t, continues_after_a_layer_norm, &full, true, has_data);
     CHECK_HERE();
     ASSERT(has_data[2]);
     ASSERT(!has_data[3]);
 }
 
-/* Who made what a frozen weight multiplies cannot be told, so all is computed. */
-TEST(what_is_in_doubt_is_computed)
+/* It is unknown which operation made the factor of a frozen weight, so everything is computed. */
+TEST(results_that_may_be_needed_are_computed)
 {
     bool has_data[MARKS];
     compare(t, ends_in_a_norm, &full, true, has_data);
@@ -268,7 +269,7 @@ TEST(what_is_in_doubt_is_computed)
     ASSERT(has_data[1]);
 }
 
-TEST(no_early_stop_computes_all)
+TEST(no_early_stop_computes_everything)
 {
     bool has_data[MARKS];
     compare(t, feed_forward, &all, true, has_data);
@@ -277,9 +278,9 @@ TEST(no_early_stop_computes_all)
         ASSERT(has_data[i]);
 }
 
-/* The part around another runs to its end; the inner one, which runs for the third time then, does
- * not. */
-TEST(a_part_around_another_does_not_stop)
+/* A part that contains another runs to its end. The inner one, which then runs for the third time,
+ * stops. */
+TEST(a_part_that_contains_another_does_not_stop)
 {
     float plain[LEAVES][WIDTH * WIDTH] = {0}, again[LEAVES][WIDTH * WIDTH] = {0};
     bench b;
@@ -299,7 +300,7 @@ TEST(a_part_around_another_does_not_stop)
     ASSERT(memcmp(plain, again, sizeof plain) == 0);
 }
 
-TEST(a_value_that_is_left_out_cannot_be_read)
+TEST(a_skipped_value_cannot_be_read)
 {
     float grads[LEAVES][WIDTH * WIDTH];
     bench b;
@@ -316,7 +317,7 @@ TEST(a_value_that_is_left_out_cannot_be_read)
     close_bench(t, &b);
 }
 
-TEST(another_computation_the_second_time_is_an_error)
+TEST(a_different_computation_in_the_second_run_is_an_error)
 {
     float grads[LEAVES][WIDTH * WIDTH];
     bench b;
@@ -327,7 +328,8 @@ TEST(another_computation_the_second_time_is_an_error)
     close_bench(t, &b);
 }
 
-/* Memory that was used before, for a gradient that nobody writes to be seen. */
+/* Fill memory that will be reused, so elements of a gradient which are never written are
+ * noticed. */
 static void dirty(fsdp_test *t, const bench *b)
 {
     const int64_t shape[2] = {WIDTH, WIDTH};
@@ -338,7 +340,7 @@ static void dirty(fsdp_test *t, const bench *b)
         fsdp_tensor_release(used[i]);
 }
 
-/* The head's loss, alone and behind a norm, of a body that is frozen and of rows without labels. */
+/* The loss of a head, alone and after a norm, with a frozen body, and with rows without labels. */
 TEST(a_loss_is_computed_again)
 {
     static fsdp_segment_fn *const parts[] = {head, norm_and_head};

@@ -1,5 +1,5 @@
-/* A linear layer of an activation as one operation: against loops, and with the bits of one
- * operation after another, whole and in parts. */
+/* A linear layer of an activation as one operation: against loops, and with the same bits as two
+ * operations, as a whole and in parts. */
 #include <math.h>
 
 #include "src/autograd/activated_linear.h"
@@ -120,7 +120,7 @@ TEST(activated_linears_equal_loops_and_differences)
     }
 }
 
-/* --- against one operation after another --- */
+/* --- against two operations --- */
 
 enum {
     WIDTH = 8,
@@ -173,7 +173,7 @@ static void part(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args
 
 typedef struct result {
     float y[MOST_ROWS * WIDTH], grads[MOST_LEAVES][MOST_ROWS * WIDTH];
-    int64_t growth; /* of activations, in backward */
+    int64_t growth; /* growth of activations in backward */
 } result;
 
 static void run(fsdp_test *t, bench *b, fsdp_dtype dtype, bool checkpointed, result *r)
@@ -237,7 +237,7 @@ static void check_same(fsdp_test *t, const char *what, const result *a, const re
 }
 
 /* x [rows, WIDE] is 5 MiB, which is more than one part. */
-TEST(parts_have_the_bits_of_one_operation_after_another)
+TEST(parts_have_the_bits_of_two_operations)
 {
     static result apart_, fused, again;
     kind with_dropout = kinds[N_KINDS - 1];
@@ -260,9 +260,9 @@ TEST(parts_have_the_bits_of_one_operation_after_another)
     }
 }
 
-/* Without a tape the activation is made for some rows at a time, of so many in 129 parts: a
- * part of six rows would be another kernel's, which adds in another order. */
-TEST(no_part_of_rows_is_a_crumb)
+/* Without a tape the activation is computed for some rows at a time, here in 129 parts. A part of
+ * only six rows would use another kernel, which adds in another order. */
+TEST(parts_of_rows_have_nearly_equal_lengths)
 {
     enum {
         ROWS = 128 * 128 + 6,
@@ -305,8 +305,9 @@ TEST(no_part_of_rows_is_a_crumb)
     fsdp_device_destroy(device);
 }
 
-/* Gradients of x and up lie where these were: a part of the activation, and little else. */
-TEST(backward_holds_a_part_of_the_activation)
+/* Gradients of x and up reuse the memory of x and up. Backward needs memory for a part of the
+ * activation and little else. */
+TEST(backward_holds_only_a_part_of_the_activation)
 {
     static result r;
     for (int i = 0; i < N_KINDS; i++) {
@@ -331,8 +332,8 @@ static fsdp_status counted_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *ar
     return real_kernels->gemm(c, args);
 }
 
-/* One product before the activation and none after it: that is not what backward reads. */
-TEST(the_second_run_leaves_the_last_product_out)
+/* There is one product before the activation and none after it: backward does not read that one. */
+TEST(the_second_run_skips_the_last_product)
 {
     for (int i = 0; i < N_KINDS; i++) {
         const kind *k = &kinds[i];
@@ -363,7 +364,7 @@ TEST(the_second_run_leaves_the_last_product_out)
         ASSERT_OK(fsdp_scope_status(s));
         gemms = 0;
         ASSERT_OK(fsdp_backward(tape, out.t, &dy, 1));
-        /* The second run makes x and up; then there are two gradients of each linear layer. */
+        /* The second run computes x and up; after that each linear layer has two gradients. */
         ASSERT_INT(gemms, 3 * (1 + k->gated) + 2);
         device->kernels = real_kernels;
         fsdp_scope_close(s);
@@ -389,7 +390,7 @@ static void relu_of_a_leaf(fsdp_scope *s, const void *self, const fsdp_args *in,
     *out = (fsdp_args){.t = {fsdp_add(s, hidden, y)}, .n = 1};
 }
 
-/* Its memory stays as it is, and both runs say the same of what they keep. */
+/* The leaf's memory is not overwritten, and both runs keep the same results. */
 TEST(relu_of_a_leaf_is_not_in_place)
 {
     enum {

@@ -5,10 +5,10 @@
 #include "tests/autograd/gradcheck.h"
 
 enum {
-    SEQUENCES = 3 /* of op_checks */
+    SEQUENCES = 3 /* in each op_check */
 };
 
-/* Offsets are copied: those that forward was given are gone when backward runs. */
+/* Offsets are copied: the arrays passed to forward no longer exist when backward runs. */
 static fsdp_tensor *run_attention(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
 {
     fsdp_attention_options o = *(const fsdp_attention_options *)arg;
@@ -25,13 +25,13 @@ static fsdp_tensor *run_attention(fsdp_scope *s, fsdp_tensor *const *in, const v
     return y;
 }
 
-/* One sequence and head of the naive loop. */
+/* One sequence and head for the naive loop. */
 typedef struct naive_block {
     const fsdp_attention_options *o;
     int64_t q0, queries, k0, keys, width, head;
 } naive_block;
 
-/* Score of query i and key j of the block, -infinity where it is not seen. */
+/* Score of query i and key j of the block; -infinity if it is masked. */
 static double score(const op_case *c, const naive_block *b, const double *const *in, int64_t i,
                     int64_t j)
 {
@@ -90,9 +90,9 @@ static void naive_attention(const op_case *c, const double *const *in, double *o
                        in, out);
 }
 
-/* Three sequences, of which the second is empty. */
+/* Three sequences; the second is empty. */
 static const int32_t self[] = {0, 4, 4, 9};
-/* As many keys: fewer than queries, none, more than queries. */
+/* The same number of sequences of keys: fewer than queries, none, more than queries. */
 static const int32_t cross[] = {0, 2, 2, 10};
 
 static void check(fsdp_test *t, const char *name, fsdp_attention_options o, int64_t keys,

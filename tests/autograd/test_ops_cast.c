@@ -3,7 +3,7 @@
 #include "tests/autograd/gradcheck.h"
 
 typedef struct casts {
-    fsdp_dtype through[2]; /* one after the other */
+    fsdp_dtype through[2]; /* two casts, one after the other */
 } casts;
 
 static fsdp_tensor *run_casts(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
@@ -22,9 +22,9 @@ static void naive_identity(const op_case *c, const double *const *in, double *ou
         out[i] = in[0][i];
 }
 
-/* Values that bfloat16 has come back as they were; gradients are rounded on the way. float16 is
- * the finer of the two. */
-TEST(casts_are_the_identity_but_for_rounding)
+/* Values that bfloat16 can represent are unchanged after two casts; gradients are rounded by each.
+ * float16 is the finer of the two. */
+TEST(casts_only_round)
 {
     static const casts cases[] = {
         {{FSDP_DTYPE_BF16, FSDP_DTYPE_F32}}, {{FSDP_DTYPE_F16, FSDP_DTYPE_F32}},
@@ -45,7 +45,7 @@ TEST(casts_are_the_identity_but_for_rounding)
         }
 }
 
-/* Of float16, which ends at 65504: a sum that is more comes to its target whole. */
+/* float16 ends at 65504, but a larger sum reaches its target without overflow. */
 TEST(the_gradient_of_a_leaf_is_not_rounded)
 {
     fsdp_device *device;
@@ -61,7 +61,7 @@ TEST(the_gradient_of_a_leaf_is_not_rounded)
     values[0] = 131072.0f;
     values[1] = 1.0f + 0x1p-20f;
     ASSERT_OK(fsdp_tensor_set_requires_grad(x, true));
-    for (int times = 1; times <= 2; times++) { /* the second is added */
+    for (int times = 1; times <= 2; times++) { /* the second backward adds */
         ASSERT_OK(fsdp_scope_open(device, tape, NULL, &s));
         fsdp_tensor *y = fsdp_cast(s, x, FSDP_DTYPE_F32);
         ASSERT_OK(fsdp_backward(tape, &y, &dy, 1));
@@ -90,7 +90,7 @@ TEST(a_cast_to_the_same_dtype_is_the_tensor_itself)
     fsdp_device_destroy(device);
 }
 
-/* What lies beyond float16 is infinite, what lies below its smallest subnormal is 0. */
+/* Values beyond float16 become infinite; values below its smallest subnormal become 0. */
 TEST(a_cast_to_float16_overflows_to_infinity)
 {
     static const float values[] = {65519.0f, 65520.0f, -1e30f, 0x1p-24f, 0x1p-26f, 0x1.8p-25f};

@@ -6,7 +6,7 @@ typedef struct chunk_arg {
     int n, unused; /* unused: a part that the result does not depend on, or -1 */
 } chunk_arg;
 
-/* The parts added up, part i times i + 1: one result that depends on all but the unused one. */
+/* The sum of (i + 1) times part i: one result that depends on all parts but the unused one. */
 static fsdp_tensor *run_chunk(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
 {
     const chunk_arg *a = arg;
@@ -62,13 +62,13 @@ TEST(chunk_equals_loops_and_differences)
     }
 }
 
-TEST(chunk_names_what_cannot_be_cut)
+TEST(chunk_names_what_cannot_be_split)
 {
     static const struct {
         int n;
         const char *message;
     } cases[] = {
-        {4, "chunk: x is [2, 6]: its last dimension has no 4 equal parts"},
+        {4, "chunk: x is [2, 6]: its last dimension cannot be split into 4 equal parts"},
         {0, "chunk: 0 parts, not in [1, 8]"},
         {9, "chunk: 9 parts, not in [1, 8]"},
     };

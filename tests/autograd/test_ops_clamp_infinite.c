@@ -1,4 +1,4 @@
-/* clamp_infinite_: values and gradients as torch.clamp has them in transformers' T5Block. */
+/* clamp_infinite_: values and gradients equal those of torch.clamp in transformers' T5Block. */
 #include "src/tensor/tensor.h"
 #include "tests/autograd/gradcheck.h"
 
@@ -6,8 +6,8 @@ enum {
     N = 9
 };
 
-/* 64512 is finfo.max - 1000 in float16. What exceeds it is clamped, because something is infinite;
- * at that bound, half of the gradient passes. As torch 2.15 computed it. */
+/* 64512 is finfo.max - 1000 in float16. Larger values are clamped, because an element is infinite.
+ * At the bound itself, half of the gradient passes. Values computed by torch 2.15. */
 static const float with_infinite[N] = {(float)INFINITY,  1.0f,      64512.0f, 64544.0f, -65504.0f,
                                        (float)-INFINITY, -64512.0f, 0.0f,     -3.0f};
 static const float clamped[N] = {64512.0f,  1.0f,      64512.0f, 64512.0f, -64512.0f,
@@ -21,7 +21,7 @@ typedef struct run {
     bool in_place, is_x;
 } run;
 
-/* The gradient of the sum of y; x is a leaf, or what nobody else holds. */
+/* The gradient of the sum of y. x is a leaf, or a tensor that nothing else holds. */
 static void run_op(fsdp_test *t, fsdp_dtype dtype, const float *values, bool leaf, run *r)
 {
     const int64_t n = N;
@@ -64,7 +64,7 @@ TEST(infinite_values_are_clamped_and_pass_no_gradient)
     }
 }
 
-TEST(finite_values_are_left_alone)
+TEST(finite_values_are_unchanged)
 {
     run r;
     run_op(t, FSDP_DTYPE_F16, at_most_largest, false, &r);
@@ -75,7 +75,7 @@ TEST(finite_values_are_left_alone)
     }
 }
 
-TEST(other_dtypes_have_room)
+TEST(other_dtypes_are_not_clamped)
 {
     static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16};
     for (int i = 0; i < 2; i++) {

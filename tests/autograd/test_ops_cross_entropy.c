@@ -4,7 +4,7 @@
 
 typedef struct loss_arg {
     const int32_t *labels;
-    float factor, after; /* after: what the loss is scaled by, so that its gradient is not 1 */
+    float factor, after; /* after: factor applied to the loss, so its gradient is not 1 */
 } loss_arg;
 
 static fsdp_tensor *run_loss(fsdp_scope *s, fsdp_tensor *const *in, const void *arg)
@@ -54,7 +54,7 @@ TEST(cross_entropy_equals_loops_and_differences)
                            .in = {{2, {5, 1}}}});
 }
 
-/* The caller may reuse its labels between forward and backward, and the logits stay as they are. */
+/* The caller may reuse its labels between forward and backward, and the logits are not changed. */
 TEST(cross_entropy_copies_labels_and_leaves_logits)
 {
     fsdp_device *device;

@@ -2,7 +2,7 @@
 #include "src/tensor/tensor.h"
 #include "tests/autograd/gradcheck.h"
 
-/* Row 2 comes three times, rows 1 and 4 never. */
+/* Row 2 occurs three times, rows 1 and 4 never. */
 static const int32_t ids[] = {2, 0, 2, 5, 3, 2};
 enum {
     N_IDS = 6
@@ -31,7 +31,7 @@ TEST(embedding_equals_loops_and_differences)
                            .in = {{2, {6, 5}}}});
 }
 
-/* Rows are read as without it, but row 2 gets no gradient; the others get theirs. */
+/* The rows that are read are the same; row 2 gets no gradient, and the others do. */
 TEST(embedding_gives_padding_idx_no_gradient)
 {
     fsdp_device *device;
@@ -110,7 +110,7 @@ TEST(gather_rows_equals_loops_and_differences)
                            .in = {{3, {5, 3, 2}}}});
 }
 
-/* Both backwards of a call without ids or rows: gradients are zero, not undefined. */
+/* For calls without ids or rows, both gradients are zero, not undefined. */
 TEST(no_ids_and_no_rows_give_zero_gradients)
 {
     fsdp_device *device;
@@ -177,7 +177,7 @@ TEST(embedding_and_gather_rows_name_the_wrong_index)
         {false, {0, 5, -1}, "embedding: id -1 at token 2 is outside of [0, 6)"},
         {true, {6, 0, 1}, "gather_rows: row 6 at 0 is outside of [0, 6)"},
         {true, {0, -2, 1}, "gather_rows: row -2 at 1 is outside of [0, 6)"},
-        {true, {3, 0, 3}, "gather_rows: row 3 comes a second time at 2"},
+        {true, {3, 0, 3}, "gather_rows: row 3 occurs again at 2"},
     };
     fsdp_device *device;
     ASSERT_OK(fsdp_device_create(NULL, &device));

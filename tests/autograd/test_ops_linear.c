@@ -88,8 +88,8 @@ TEST(conv1d_equals_loops_and_differences)
     }
 }
 
-/* No rows: results are empty, and the gradient of the weight is all zero (a first contribution
- * defines it). */
+/* No rows: results are empty, and the gradient of the weight is all zero (a first contribution sets
+ * every element). */
 TEST(linear_of_no_rows_gives_zero_weight_gradients)
 {
     fsdp_device *device;

@@ -54,7 +54,7 @@ TEST(loss_equals_loops_and_differences)
 /* --- several chunks --- */
 
 enum {
-    ROWS = 1301, /* of which 1111 have labels: three chunks */
+    ROWS = 1301, /* 1111 of them have labels: three chunks */
     WIDTH = 5,
     VOCAB = 11
 };
@@ -116,12 +116,12 @@ TEST(loss_of_several_chunks_is_that_of_one)
     double value, expected = naive_big(&b, 0.25, dx, dw);
     ASSERT_OK(fsdp_tensor_item(loss, &value));
     ASSERT_NEAR(value, expected, 1e-5 * expected);
-    /* What stays: the loss, dx of the labelled rows, the gradient of w. */
+    /* Memory that remains: the loss, dx of the labelled rows, the gradient of w. */
     int labelled = 0;
     for (int r = 0; r < ROWS; r++)
         labelled += b.labels[r] >= 0;
     ASSERT_INT(op_allocated(device) - before, 4 + 4 * WIDTH * (labelled + VOCAB));
-    /* On the way logits of at most 352 rows, with their losses and rows of x. */
+    /* Temporary memory: logits of at most 352 rows, with their losses and rows of x. */
     fsdp_memory_stats stats;
     fsdp_device_memory(device, &stats);
     ASSERT(stats.allocated_peak - op_allocated(device) <= 4 * 352 * (VOCAB + 1 + WIDTH));
@@ -139,8 +139,8 @@ TEST(loss_of_several_chunks_is_that_of_one)
     fsdp_device_destroy(device);
 }
 
-/* x is the result of a node; what it and w get from a loss of several chunks, and what is allocated
- * when x has gone. */
+/* x is the result of a node. Computes the gradients of x and w for a loss of several chunks, and
+ * the memory that is allocated after x is released. */
 static void run_big(fsdp_test *t, const int32_t *labels, bool in_place, bool held, big *b,
                     int64_t *left)
 {
@@ -161,7 +161,7 @@ static void run_big(fsdp_test *t, const int32_t *labels, bool in_place, bool hel
     fsdp_tensor *loss = in_place ? fsdp_linear_cross_entropy_(s, x, w, labels, 0.25f)
                                  : fsdp_linear_cross_entropy(s, x, w, labels, 0.25f);
     ASSERT_OK(fsdp_scope_status(s));
-    if (held) /* it is as it was */
+    if (held) /* x must be unchanged */
         ASSERT_OK(fsdp_tensor_to_floats(holder, b->x));
     fsdp_tensor_release(holder);
     fsdp_drop(s, x);
@@ -182,9 +182,9 @@ static void run_big(fsdp_test *t, const int32_t *labels, bool in_place, bool hel
     fsdp_device_destroy(device);
 }
 
-/* dx over x, if most rows have one: the same gradients, and no second tensor beside x on the way; x
- * that somebody holds stays as it is. */
-TEST(the_gradient_of_x_may_lie_where_x_was)
+/* dx overwrites x if most rows have a gradient: the gradients are the same, and no second tensor
+ * exists besides x. If something else holds x, it is unchanged. */
+TEST(the_gradient_of_x_may_reuse_its_memory)
 {
     static big apart, in_place;
     int64_t left[2];
@@ -201,7 +201,7 @@ TEST(the_gradient_of_x_may_lie_where_x_was)
             ASSERT(memcmp(apart.dx, in_place.dx, sizeof apart.dx) == 0);
             ASSERT(memcmp(apart.dw, in_place.dw, sizeof apart.dw) == 0);
             ASSERT(in_place.dx[(ROWS - 1) * WIDTH] != 0.0f);
-            if (!held && ignored < 2) /* also of the rows that have no gradient */
+            if (!held && ignored < 2) /* includes the rows without gradient */
                 ASSERT_INT(left[1], 4 + 4 * WIDTH * (ROWS + VOCAB));
             else
                 ASSERT_INT(left[1], left[0]);
@@ -209,7 +209,7 @@ TEST(the_gradient_of_x_may_lie_where_x_was)
     }
 }
 
-/* --- a weight that is a leaf of its own --- */
+/* --- a weight that is a leaf --- */
 
 enum {
     FEW = 3,
@@ -217,7 +217,7 @@ enum {
     DEPTH = 4
 };
 
-/* Backward of the loss, or of `unused ? sum(2 w)`: what it adds to w's gradient is in `grad`. */
+/* Backward of the loss, or with `unused` of sum(2 w). `grad` is what it adds to w's gradient. */
 static void train(fsdp_test *t, fsdp_scope *s, fsdp_tape *tape, fsdp_tensor *const xw[2],
                   bool unused, float grad[CLASSES * DEPTH])
 {
@@ -229,7 +229,7 @@ static void train(fsdp_test *t, fsdp_scope *s, fsdp_tape *tape, fsdp_tensor *con
     ASSERT_OK(fsdp_tensor_to_floats(fsdp_tensor_grad(xw[1]), grad));
 }
 
-TEST(a_loss_that_no_backward_follows_leaves_no_gradient)
+TEST(a_loss_without_backward_leaves_no_gradient)
 {
     static const int32_t labels[FEW] = {0, 6, 3};
     float want[CLASSES * DEPTH], got[CLASSES * DEPTH];
@@ -261,7 +261,7 @@ TEST(a_loss_that_no_backward_follows_leaves_no_gradient)
     CHECK_HERE();
     for (int i = 0; i < CLASSES * DEPTH; i++)
         ASSERT_F32(got[i], 2.0f);
-    /* To a gradient that is there it adds. */
+    /* It adds to an existing gradient. */
     train(t, s, tape, xw, false, got);
     CHECK_HERE();
     for (int i = 0; i < CLASSES * DEPTH; i++)

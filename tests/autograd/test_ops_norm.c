@@ -38,7 +38,7 @@ TEST(rms_norm_equals_loops_and_differences)
                            .in = {{3, {2, 3, 4}}, {1, {4}}}});
 }
 
-/* Norm weights are often kept in float32 beside bfloat16 activations. */
+/* Norm weights are often kept in float32 with bfloat16 activations. */
 TEST(rms_norm_takes_a_weight_of_its_own_dtype)
 {
     op_check(t, &(op_case){.name = "rms_norm, float32 weight",

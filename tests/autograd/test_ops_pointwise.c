@@ -126,7 +126,8 @@ static fsdp_tensor *run_dropout(fsdp_scope *s, fsdp_tensor *const *in, const voi
     return fsdp_dropout(s, in[0], *(const float *)arg);
 }
 
-/* No loop knows the mask; but the operation is linear in x, so its own differences are exact. */
+/* No loop can reproduce the mask. But the operation is linear in x, so its own differences are
+ * exact. */
 TEST(dropout_has_the_mask_of_its_forward_in_backward)
 {
     static const float p = 0.4f;
@@ -158,7 +159,7 @@ static void drop(fsdp_test *t, fsdp_device *device, const fsdp_scope_options *op
     fsdp_tensor_release(x);
 }
 
-/* Kept elements are divided by 1 - p, their share is 1 - p within five standard deviations. */
+/* Kept elements are divided by 1 - p, and their share is 1 - p within five standard deviations. */
 TEST(dropout_keeps_its_share_and_scales_it)
 {
     static float x[N], y[N];
@@ -184,7 +185,8 @@ TEST(dropout_keeps_its_share_and_scales_it)
     fsdp_device_destroy(device);
 }
 
-/* The same (seed, step, leaf, call number) gives the same mask, any other another one. */
+/* The same (seed, step, leaf, call number) gives the same mask, and any other gives a different
+ * one. */
 TEST(dropout_is_a_function_of_seed_step_leaf_and_call)
 {
     static float first[N], other[N];
@@ -243,7 +245,7 @@ TEST(dropout_of_everything_is_zero)
     fsdp_device_destroy(device);
 }
 
-/* An activation and dropout of its result, by one operation or by two. */
+/* An activation followed by dropout, as one operation or as two. */
 static fsdp_tensor *activate_and_drop(fsdp_scope *s, fsdp_tensor *x, bool gated, bool fused,
                                       float p)
 {
@@ -253,8 +255,8 @@ static fsdp_tensor *activate_and_drop(fsdp_scope *s, fsdp_tensor *x, bool gated,
     return fsdp_dropout(s, gated ? fsdp_geglu(s, x, up) : fsdp_relu(s, x), p);
 }
 
-/* One call on a fresh tape: the result, and the gradient of x for a gradient of the result that has
- * both signs. */
+/* One call on a new tape: the result, and the gradient of x for a gradient of the result with both
+ * signs. */
 static void run_and_drop(fsdp_test *t, fsdp_dtype dtype, float p, bool gated, bool fused,
                          float *out, float *gradient)
 {
@@ -284,7 +286,7 @@ static void run_and_drop(fsdp_test *t, fsdp_dtype dtype, float p, bool gated, bo
     fsdp_device_destroy(device);
 }
 
-TEST(an_activation_with_dropout_has_the_bits_of_one_and_then_the_other)
+TEST(an_activation_with_dropout_has_the_bits_of_two_operations)
 {
     static float y[2][N], dx[2][N];
     const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
@@ -352,8 +354,8 @@ TEST(pointwise_operations_name_what_does_not_fit)
     fsdp_device_destroy(device);
 }
 
-/* In place where x is nobody else's; the gradient is relu's either way. */
-TEST(relu_in_place_takes_memory_that_is_nobody_elses)
+/* In place if nothing else holds x's memory; the gradient is relu's in both cases. */
+TEST(relu_in_place_reuses_unshared_memory)
 {
     enum {
         COUNT = 21

@@ -1,5 +1,5 @@
-/* relative_position_bias: see gradcheck.h for what each op_check tests; buckets against those of
- * transformers. */
+/* relative_position_bias: see gradcheck.h for what each op_check tests. Buckets are compared with
+ * those of transformers. */
 #include "src/base/alloc.h"
 #include "src/base/json.h"
 #include "src/tensor/tensor.h"

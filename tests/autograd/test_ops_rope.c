@@ -17,7 +17,7 @@ static double angle(const rope_arg *a, int64_t position, int64_t j)
     return (double)position * pow(10000.0, -2.0 * (double)j / (double)a->head_dim);
 }
 
-/* The table as a model makes it, released by the caller; NULL when out of memory. */
+/* The table as a model makes it, to be released by the caller; NULL if out of memory. */
 static fsdp_tensor *make_table(fsdp_device *device, const rope_arg *a)
 {
     float values[POSITIONS * MAX_DIM];
@@ -90,7 +90,7 @@ TEST(rope_copies_positions_and_takes_no_rows)
     position = 999;
     ASSERT_INT(fsdp_tensor_size(fsdp_rope(s, none, table, NULL, 1), 0), 0);
     ASSERT_OK(fsdp_scope_status(s));
-    /* The rotation back of what was rotated is x. */
+    /* Backward, applied to the rotated tensor, rotates it back to x. */
     ASSERT_OK(fsdp_backward(tape, &y, &y, 1));
     float grad[2], values[2];
     ASSERT_OK(fsdp_tensor_to_floats(x, values));

@@ -1,6 +1,6 @@
-/* Regions and their hooks: Note [Regions] in src/autograd/autograd.h. Hooks write letters into a
- * log: "+a" and "-a" where backward enters and leaves a region of unit a, "-A" if it was the last
- * one of the unit, "=a" where backward ends, "!a" where unit a is cancelled. */
+/* Regions and their hooks: Note [Regions] in src/autograd/autograd.h. Hooks append to a log: "+a"
+ * and "-a" when backward enters and leaves a region of unit a, "-A" if it was the last region of
+ * the unit, "=a" when backward ends, and "!a" when unit a is cancelled. */
 #include <ctype.h>
 
 #include "src/autograd/autograd.h"
@@ -15,7 +15,7 @@ typedef struct unit {
     char name;
     char *log;
     bool fail_pre, fail_post, fail_end;
-    int entered, left, cancelled; /* calls */
+    int entered, left, cancelled; /* numbers of calls */
 } unit;
 
 typedef struct bench {
@@ -105,7 +105,7 @@ static uint32_t begin(bench *b, char name)
     return fsdp_region_begin(b->s, &hooks, 1);
 }
 
-/* A module of one operation, hooked to one unit. */
+/* A module with one operation and the hooks of one unit. */
 static fsdp_tensor *layer(bench *b, char name, fsdp_tensor *x)
 {
     uint32_t region = begin(b, name);
@@ -139,7 +139,7 @@ TEST(regions_in_a_row_are_left_before_the_next_is_entered)
     close_bench(t, &b);
 }
 
-/* a contains b and c, with operations of its own before, between and after them. */
+/* a contains b and c, and has operations before, between and after them. */
 TEST(nested_regions_are_entered_outermost_and_left_innermost_first)
 {
     bench b;
@@ -155,7 +155,8 @@ TEST(nested_regions_are_entered_outermost_and_left_innermost_first)
     close_bench(t, &b);
 }
 
-/* Three deep, with no operation but the innermost's: all are entered at its node. */
+/* Three nested regions in which only the innermost has an operation: all are entered at its
+ * node. */
 TEST(regions_without_operations_of_their_own_are_entered_with_their_child)
 {
     bench b;
@@ -182,7 +183,7 @@ TEST(a_module_used_twice_is_last_when_left_the_second_time)
     close_bench(t, &b);
 }
 
-/* Modules of one unit, one inside of the other. */
+/* Modules of one unit, one inside the other. */
 TEST(a_unit_of_nested_modules_is_last_when_the_outer_is_left)
 {
     bench b;
@@ -212,7 +213,8 @@ TEST(two_forwards_before_one_backward_are_one_sweep)
     close_bench(t, &b);
 }
 
-/* Only one of two forwards has a part in the loss: the other's region is not waited for. */
+/* Only one of two forwards contributes to the loss: backward does not wait for the other's
+ * region. */
 TEST(unused_outputs_neither_enter_nor_delay_last)
 {
     bench b;
@@ -225,8 +227,8 @@ TEST(unused_outputs_neither_enter_nor_delay_last)
     close_bench(t, &b);
 }
 
-/* A module called on its own, without its root: nothing else is needed. */
-TEST(a_region_without_parent_stands_alone)
+/* A module that is called without its root needs no other region. */
+TEST(a_region_needs_no_parent)
 {
     bench b;
     open_bench(t, &b);
@@ -237,7 +239,7 @@ TEST(a_region_without_parent_stands_alone)
     close_bench(t, &b);
 }
 
-/* A module whose input wants no gradient and which has no parameters leaves no node. */
+/* A module without parameters whose input needs no gradient adds no node. */
 TEST(a_region_without_nodes_is_never_entered)
 {
     bench b;
@@ -255,7 +257,7 @@ TEST(a_region_without_nodes_is_never_entered)
     close_bench(t, &b);
 }
 
-TEST(hooks_of_one_region_fire_in_order_and_in_reverse)
+TEST(hooks_of_one_region_run_in_order_and_in_reverse)
 {
     bench b;
     open_bench(t, &b);
@@ -271,7 +273,7 @@ TEST(hooks_of_one_region_fire_in_order_and_in_reverse)
     close_bench(t, &b);
 }
 
-/* Once for each unit on the tape, in its order, also for b, which leads nowhere. */
+/* Once for each unit on the tape, in its order, even for b, which no root depends on. */
 TEST(backward_ends_once_for_every_unit)
 {
     bench b;
@@ -312,7 +314,7 @@ TEST(without_a_tape_there_are_no_regions)
 
 /* --- failures --- */
 
-/* Every unit that has a region on the tape is cancelled: entered, left, or not yet reached. */
+/* Every unit with a region on the tape is cancelled: entered, left, or not yet reached. */
 static void fail_in(fsdp_test *t, bool pre, const char *message, const char *log)
 {
     bench b;
@@ -324,7 +326,7 @@ static void fail_in(fsdp_test *t, bool pre, const char *message, const char *log
     ASSERT_ERROR(backward(&b, &y, 1), FSDP_ERR_COMM, message);
     ASSERT_STR(b.log, log);
     ASSERT_INT(b.tape->n_nodes, 0);
-    /* The next step starts clean. */
+    /* The next step is not affected. */
     b.log[0] = 0;
     b.units[1].fail_pre = b.units[1].fail_post = false;
     fsdp_tensor_zero_grad(b.x);
@@ -347,7 +349,7 @@ static void fail_to_forget(void *host)
     (void)fsdp_error(FSDP_ERR_IO, "a failure while forgetting");
 }
 
-/* What a node holds may lie in a file, which may fail when it is let go. */
+/* A tensor held by a node may be in a file, and releasing it may fail. */
 TEST(a_failure_while_the_tape_is_cleared_does_not_hide_the_first)
 {
     static const fsdp_op op = {.name = "forgetful", .host_destroy = fail_to_forget};
@@ -363,7 +365,7 @@ TEST(a_failure_while_the_tape_is_cleared_does_not_hide_the_first)
     close_bench(t, &b);
 }
 
-/* A loss takes no gradient but 1. */
+/* The gradient of a loss must be 1. */
 TEST(a_failing_operation_cancels_every_unit)
 {
     static const int32_t label = 0;
@@ -395,7 +397,7 @@ TEST(a_forward_without_backward_is_cancelled_by_reset)
     ASSERT(layer(&b, 'b', layer(&b, 'a', b.x)));
     fsdp_tape_reset(b.tape);
     ASSERT_STR(b.log, "!b !a ");
-    /* One that fails between begin and end leaves no region open. */
+    /* A step that fails between begin and end leaves no region open. */
     (void)begin(&b, 'a');
     fsdp_tape_reset(b.tape);
     b.log[0] = 0;

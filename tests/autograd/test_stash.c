@@ -1,9 +1,9 @@
-/* What comes back from the file of activation offload; the runs that use it are in
+/* Tensors that are read back from the file of activation offload. Runs that use it are tested in
  * tests/models/test_activation_checkpointing.c. */
 #include "src/autograd/stash.h"
 #include "tests/autograd/gradcheck.h"
 
-/* A tensor that nobody else holds is left to the file when two further calls have begun. */
+/* A tensor that nothing else holds is only in the file after two more calls have begun. */
 TEST(a_table_in_the_file_stays_a_table)
 {
     fsdp_activation_offload *offload;

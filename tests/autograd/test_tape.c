@@ -1,4 +1,4 @@
-/* The tape: who keeps what, where gradients meet, and what misuse says. */
+/* The tape: what it keeps, how gradients are added, and errors for misuse. */
 #include "src/autograd/autograd.h"
 #include "tests/autograd/gradcheck.h"
 
@@ -7,7 +7,7 @@ typedef struct bench {
     fsdp_tape *tape;
     fsdp_scope *s;
     fsdp_tensor *x, *w; /* leaves [3, 4] and [4, 4] */
-    int64_t base;       /* allocated with nothing but the leaves */
+    int64_t base;       /* bytes allocated with only the leaves */
 } bench;
 
 static void open_bench(fsdp_test *t, bench *b)
@@ -58,7 +58,7 @@ static fsdp_tensor *ones_like(fsdp_test *t, bench *b, fsdp_tensor *like)
     return fsdp_own(b->s, out);
 }
 
-/* y = 2x; y + y + 3y has gradient 10, whichever way the parts meet at y. */
+/* y = 2x; the gradient of y + y + 3y is 10, in whichever order the parts are added. */
 TEST(a_tensor_used_several_times_gets_the_sum)
 {
     bench b;
@@ -70,7 +70,7 @@ TEST(a_tensor_used_several_times_gets_the_sum)
     ASSERT_OK(fsdp_scope_status(b.s));
     ASSERT_OK(fsdp_backward(b.tape, &z, &grad, 1));
     assert_grad(t, b.x, 10.0f);
-    /* The given gradient is the caller's and unchanged. */
+    /* The gradient that was passed belongs to the caller and is unchanged. */
     float given[12];
     ASSERT_OK(fsdp_tensor_to_floats(grad, given));
     for (int i = 0; i < 12; i++)
@@ -78,7 +78,8 @@ TEST(a_tensor_used_several_times_gets_the_sum)
     close_bench(t, &b);
 }
 
-/* Its gradient comes once from add, once through scale, then again by a second backward. */
+/* The leaf gets a gradient directly from add, one through scale, and both again from a second
+ * backward. */
 TEST(a_leaf_used_by_two_operations_gets_the_sum)
 {
     bench b;
@@ -97,7 +98,7 @@ TEST(a_leaf_used_by_two_operations_gets_the_sum)
     close_bench(t, &b);
 }
 
-/* T5's tied embedding: rows by id at one end, the head's weight at the other. */
+/* T5's tied embedding: rows by id at one end, the weight of the head at the other. */
 TEST(a_weight_tied_between_embedding_and_head_gets_both_gradients)
 {
     static const int32_t ids[] = {0, 3, 3}, labels[] = {1, -100, 2};
@@ -138,7 +139,8 @@ TEST(several_roots_add_up)
     close_bench(t, &b);
 }
 
-/* What was computed but leads nowhere is not swept; its saved tensors go all the same. */
+/* Results that no root depends on are skipped by the sweep; their saved tensors are released
+ * too. */
 TEST(unused_results_get_no_gradient)
 {
     bench b;
@@ -173,7 +175,7 @@ TEST(resetting_the_tape_releases_what_it_saved)
     close_bench(t, &b);
 }
 
-/* After backward a result is a constant: a new forward on it does not lead back. */
+/* After backward a result is a constant: gradients of a new forward do not flow through it. */
 TEST(results_of_an_earlier_tape_are_constants)
 {
     bench b;
@@ -209,8 +211,8 @@ TEST(a_leaf_switched_off_gets_no_gradient)
     close_bench(t, &b);
 }
 
-/* Two steps of a deep chain: each node's saved tensors go right after its backward, so backward
- * needs no more than forward's memory and two gradients. */
+/* Two steps of a deep chain. Each node's saved tensors are released directly after its backward, so
+ * backward needs no more than forward's memory and two gradients. */
 TEST(backward_releases_saved_tensors_as_it_goes)
 {
     enum {
@@ -239,7 +241,7 @@ TEST(backward_releases_saved_tensors_as_it_goes)
     close_bench(t, &b);
 }
 
-/* A weight whose data is gone (resharded) is an error where it is read, not a crash. */
+/* A weight whose data was released (resharded) is an error when it is read, not a crash. */
 TEST(a_resharded_weight_is_an_error_in_forward_and_backward)
 {
     static const int64_t shape[] = {4, 4};
@@ -270,7 +272,7 @@ TEST(backward_names_wrong_roots_and_gradients)
         static const char *const messages[] = {
             "backward: no roots",
             "root 0 is not on the tape",
-            "root 0 is [3, 4], not a scalar, and has no gradient given",
+            "root 0 is [3, 4], not a scalar, and no gradient was passed",
             "gradient 0 is [4, 4] of float32 but its root [3, 4] of float32",
             "gradient 0 is [3, 4] of bfloat16 but its root [3, 4] of float32",
         };

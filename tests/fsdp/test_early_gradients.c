@@ -100,7 +100,7 @@ TEST_RANKS(a_loss_that_no_backward_reaches_is_an_error, 2)
     CHECK_HERE();
     for (int again = 0; again < 2; again++) {
         ASSERT_OK(look(&l, l.tape, NULL));
-        ASSERT_ERROR(step(&l), FSDP_ERR_STATE, "call fsdp_tape_reset() after it");
+        ASSERT_ERROR(step(&l), FSDP_ERR_STATE, "call fsdp_tape_reset() afterwards");
         check_next_step(t, &l);
         CHECK_HERE();
     }

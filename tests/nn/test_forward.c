@@ -1,4 +1,4 @@
-/* Modules of one's own on the public headers: forwards, layers, what fails without memory. */
+/* Custom modules written with the public headers: forwards, layers, errors without memory. */
 #include <fsdp.h>
 
 #include "tests/test.h"
@@ -34,7 +34,7 @@ static fsdp_status build(head *impl, bool bias, fsdp_module **root)
     return fsdp_module_add_child(*root, "linear", impl->linear);
 }
 
-TEST(a_forward_of_ones_own_computes_and_its_gradients_arrive)
+TEST(a_custom_forward_computes_and_gets_gradients)
 {
     head impl = {0};
     fsdp_module *m;
@@ -58,7 +58,7 @@ TEST(a_forward_of_ones_own_computes_and_its_gradients_arrive)
     fsdp_tensor *total = fsdp_sum(s, out);
     ASSERT_OK(fsdp_scope_status(s));
     ASSERT_OK(fsdp_tensor_to_floats(out, y));
-    for (int i = 0; i < 6; i++) /* a normalised pair adds up to 0: only the bias is left */
+    for (int i = 0; i < 6; i++) /* a normalised pair adds up to 0: only the bias remains */
         ASSERT(y[i] > bias[i % 3] - 1e-5f && y[i] < bias[i % 3] + 1e-5f);
     ASSERT_OK(fsdp_tensor_item(total, &sum));
     ASSERT(sum > 14.0 - 1e-4 && sum < 14.0 + 1e-4);

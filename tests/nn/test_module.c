@@ -9,7 +9,7 @@
 #include "src/nn/module.h"
 #include "tests/test.h"
 
-/* A model as people write it: an embedding, two blocks in a list, a head tied to the embedding. */
+/* A typical model: an embedding, two blocks in a list, and a head tied to the embedding. */
 static fsdp_status build_tied(fsdp_module **root)
 {
     fsdp_module *m, *child, *list;
@@ -79,7 +79,7 @@ TEST(parameters_are_listed_once_or_under_all_their_names)
                "scale shared.weight block.0.weight block.1.weight block.1.bias lm_head.weight ");
     ASSERT(list.items[1].parameter == list.items[5].parameter);
     fsdp_parameter_list_free(&list);
-    /* Below the first name, it is known by the other. */
+    /* In a submodule that has only the second name, the parameter has that name. */
     ASSERT_OK(fsdp_module_parameters(fsdp_module_find(m, "lm_head"), false, &list));
     join_names(&list, text, sizeof text);
     ASSERT_STR(text, "weight ");
@@ -123,8 +123,9 @@ TEST(names_are_unique_and_make_paths)
                      FSDP_ERR_INVALID, "Model");
     }
     fsdp_module *shared = fsdp_module_find(m, "shared");
-    ASSERT_ERROR(fsdp_module_add_child(m, "again", shared), FSDP_ERR_INVALID, "parent already");
-    ASSERT_ERROR(fsdp_module_add_child(m, "self", m), FSDP_ERR_INVALID, "its own");
+    ASSERT_ERROR(fsdp_module_add_child(m, "again", shared), FSDP_ERR_INVALID,
+                 "already has a parent");
+    ASSERT_ERROR(fsdp_module_add_child(m, "self", m), FSDP_ERR_INVALID, "added to itself");
     ASSERT_ERROR(fsdp_module_add_parameter(m, "none", 0, &n, (fsdp_init){0}, NULL),
                  FSDP_ERR_INVALID, "none");
     ASSERT_ERROR(fsdp_module_add_parameter(m, "minus", 1, (int64_t[]){-1}, (fsdp_init){0}, NULL),
@@ -168,7 +169,7 @@ TEST(a_visit_stops_at_the_first_failure)
 
 /* --- memory and values --- */
 
-TEST(a_parameter_without_memory_is_an_error_where_it_is_read)
+TEST(a_parameter_without_memory_is_an_error_when_it_is_read)
 {
     fsdp_module *m;
     fsdp_device *device;
@@ -188,7 +189,7 @@ TEST(a_parameter_without_memory_is_an_error_where_it_is_read)
     fsdp_device_destroy(device);
 }
 
-/* Whole values of every parameter after init, in list order. */
+/* The whole values of every parameter after init, in list order. */
 typedef struct values {
     float v[64];
     size_t n;
@@ -221,7 +222,7 @@ static fsdp_status init_over(fsdp_group *group, fsdp_dtype master, values *out)
     return FSDP_OK;
 }
 
-/* Against a plain module, and against bfloat16 of it. */
+/* Compares with an unsharded module, and with its values rounded to bfloat16. */
 static void init_is_the_same(fsdp_test *t, fsdp_dtype master)
 {
     values one, many;
@@ -231,9 +232,9 @@ static void init_is_the_same(fsdp_test *t, fsdp_dtype master)
     ASSERT_INT(many.n, one.n);
     for (size_t i = 0; i < one.n; i++)
         ASSERT_F32(many.v[i], one.v[i]);
-    ASSERT_F32(one.v[0], 2.0f);          /* scale: std 0 */
+    ASSERT_F32(one.v[0], 2.0f);          /* scale, with std 0 */
     ASSERT_F32(one.v[one.n - 1], 0.0f);  /* bias */
-    ASSERT(one.v[3] != one.v[4]);        /* drawn */
+    ASSERT(one.v[3] != one.v[4]);        /* random */
     ASSERT(one.v[18] != one.v[18 + 12]); /* block.0 and block.1 differ */
 }
 
@@ -249,7 +250,7 @@ TEST_RANKS(element_i_is_initialised_alike_at_3_ranks, 3)
     init_is_the_same(t, FSDP_DTYPE_BF16);
 }
 
-TEST(init_depends_on_seed_and_name_and_has_the_moments_asked_for)
+TEST(init_depends_on_seed_and_name_and_has_the_requested_moments)
 {
     enum {
         N = 200
@@ -269,7 +270,7 @@ TEST(init_depends_on_seed_and_name_and_has_the_moments_asked_for)
             sum += (double)v[i];
             squares += ((double)v[i] - 1.0) * ((double)v[i] - 1.0);
         }
-        /* 40,000 draws: five standard errors. */
+        /* 40,000 random values: five standard errors. */
         ASSERT_NEAR(sum / (N * N), 1.0, 5 * 0.5 / N);
         ASSERT_NEAR(squares / (N * N), 0.25, 5 * 0.25 * 1.42 / N);
         ASSERT(!seed || v[0] != first);
@@ -280,7 +281,7 @@ TEST(init_depends_on_seed_and_name_and_has_the_moments_asked_for)
     fsdp_device_destroy(device);
 }
 
-TEST(to_empty_leaves_what_has_memory_and_works_on_meta)
+TEST(to_empty_keeps_existing_memory_and_works_on_meta)
 {
     fsdp_module *m;
     fsdp_device *device, *meta;
@@ -296,7 +297,7 @@ TEST(to_empty_leaves_what_has_memory_and_works_on_meta)
     const fsdp_parameter *tied = fsdp_module_parameter(fsdp_module_find(m, "lm_head"), "weight");
     ASSERT(fsdp_tensor_has_data(fsdp_parameter_data(tied)));
     ASSERT(!fsdp_tensor_has_data(fsdp_parameter_data(fsdp_module_parameter(m, "scale"))));
-    /* Values on meta are no values: sharding on the CPU gives fresh memory. */
+    /* Parameters on meta have no values: sharding on the CPU allocates new memory. */
     ASSERT_OK(fsdp_fully_shard(m, NULL, device, NULL));
     ASSERT_OK(fsdp_module_init(m, 1));
     fsdp_module_destroy(m);
@@ -308,7 +309,7 @@ TEST(to_empty_leaves_what_has_memory_and_works_on_meta)
     fsdp_device_destroy(meta);
 }
 
-/* Whoever holds the tensor sees its memory; tied names still share it. */
+/* Holders of the tensor see its new memory; tied names still share it. */
 TEST(to_empty_moves_what_is_on_meta)
 {
     fsdp_module *m;
@@ -333,7 +334,7 @@ TEST(to_empty_moves_what_is_on_meta)
     fsdp_device_destroy(meta);
 }
 
-/* Every allocation in turn fails: AddressSanitizer sees what is lost. */
+/* Each allocation fails in turn: AddressSanitizer finds leaks. */
 TEST(building_survives_every_failing_allocation)
 {
     for (long n = 1; n < 1000; n++) {
