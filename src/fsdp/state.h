@@ -15,6 +15,9 @@
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored
  *   param_context.c buffer.c      process groups, names; buffers and pools
  *
+ * The folder has more than 25 source files, because each way to store a parameter is one and each
+ * public call's idea is one; the layers above keep them apart.
+ *
  * Note [Upcalls]. Lower layers do not know this one. These are all the calls that come up:
  *   fsdp_region_hooks        src/nn calls them around a module's forward, src/autograd around its
  *                            backward and at its end, and when either fails: state.c.
