@@ -38,7 +38,7 @@ static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_STATE,
                       "micro-step %d: gradients of the micro-steps before it were dropped when the "
-                      "step failed: begin it anew with micro_step 0",
+                      "step failed: begin it again with micro_step 0",
                       micro_step);
 }
 

@@ -15,6 +15,9 @@
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored
  *   param_context.c buffer.c      process groups, names; buffers and pools
  *
+ * The folder has more than 25 source files, because each way to store a parameter is one and each
+ * public call's idea is one; the layers above keep them apart.
+ *
  * Note [Upcalls]. Lower layers do not know this one. These are all the calls that come up:
  *   fsdp_region_hooks        src/nn calls them around a module's forward, src/autograd around its
  *                            backward and at its end, and when either fails: state.c.
@@ -71,7 +74,7 @@ typedef struct fsdp_member {
 } fsdp_member;
 
 typedef struct fsdp_state {
-    fsdp_module *module;  /* The first member's: it stands for the unit. */
+    fsdp_module *module;  /* The first member's: the unit's address in public calls. */
     fsdp_member *members; /* [n_members] */
     size_t n_members;
     size_t refs; /* Members that live: they own the state through their hooks. */
@@ -125,8 +128,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_context_trim(fsdp_state_context *c);
 FSDP_MUST_CHECK fsdp_status fsdp_state_of(fsdp_module *module, fsdp_state **state);
 FSDP_MUST_CHECK fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n,
                                               fsdp_param_group *param_group);
-/* The unit around all other units that `m` is in, or m; m if there is none. The first module of a
- * unit of several stands for all. */
+/* The outermost of the units that `m` is in, which may be m itself; m if there is none. For a unit
+ * of several modules it is the first one. */
 fsdp_module *fsdp_outermost_unit(fsdp_module *m);
 /* Does its backward need the parameters? */
 bool fsdp_state_unshards_in_backward(const fsdp_state *state);

@@ -334,7 +334,7 @@ TEST_RANKS(a_step_that_lost_sums_begins_anew, 2)
         failing->fail_forward = failing->fail_backward = false;
         for (int a = 1; a < MICRO_STEPS; a++)
             ASSERT_ERROR(chain_micro_step(&c, 0, a, MICRO_STEPS), FSDP_ERR_STATE,
-                         "begin it anew with micro_step 0");
+                         "begin it again with micro_step 0");
         ASSERT_OK(evaluate(&c));
         for (int a = 0; a < MICRO_STEPS; a++)
             ASSERT_OK(chain_micro_step(&c, 0, a, MICRO_STEPS));
@@ -365,7 +365,7 @@ TEST_RANKS(a_backward_of_a_step_that_lost_sums_is_an_error, 2)
     fsdp_scope_close(s_other);
     fsdp_tape_reset(other);
     ASSERT_ERROR(tree_backward(&c.m, &y, calls, 1), FSDP_ERR_STATE,
-                 "begin it anew with micro_step 0");
+                 "begin it again with micro_step 0");
     fsdp_scope_close(s);
     for (int a = 0; a < MICRO_STEPS; a++)
         ASSERT_OK(chain_micro_step(&c, 0, a, MICRO_STEPS));
