@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/error.h"
 #include "src/autograd/checkpoint.h"
 #include "src/autograd/derived.h"
 #include "src/base/alloc.h"
@@ -436,12 +437,12 @@ fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
 {
     fsdp_status status = outer && n == 0 ? run_without_roots(tape, outer)
                                          : run_backward(tape, roots, grads, n, outer);
-    char message[1024]; /* saved, because the calls below may fail too and replace it */
-    snprintf(message, sizeof message, "%s", fsdp_last_error());
+    fsdp_saved_error error; /* the calls below may fail too; the caller gets the first failure */
+    fsdp_error_save(status, &error);
     if (status != FSDP_OK)
         fsdp_tape_cancel(tape);
     fsdp_tape_clear(tape);
-    return status == FSDP_OK ? status : fsdp_error(status, "%s", message);
+    return fsdp_error_restore(&error);
 }
 
 fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots, fsdp_tensor *const *grads,

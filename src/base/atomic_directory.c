@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/error.h"
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
@@ -484,10 +485,10 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
 {
     if (!directory)
         return;
-    /* Keep the message of the failure that led here. */
-    char message[1024];
-    snprintf(message, sizeof message, "%s", fsdp_last_error());
+    /* Keep the message of the failure that led here; its status is the caller's. */
+    fsdp_saved_error error;
+    fsdp_error_save(FSDP_ERR_IO, &error);
     remove_if_possible(directory->temporary);
-    (void)fsdp_error(FSDP_ERR_IO, "%s", message);
+    (void)fsdp_error_restore(&error);
     release(directory);
 }

@@ -1,5 +1,6 @@
 /* See file_stage.h. A ring of requests between the caller, who appends, and the worker, who takes
  * the oldest; both sleep on condition variables. */
+#include "src/base/error.h"
 #include "src/base/file_stage.h"
 
 #include <errno.h>
@@ -39,8 +40,7 @@ struct fsdp_file_stage {
     fsdp_file_ticket last, completed; /* newest request; all up to `completed` have been run */
     request requests[QUEUE];          /* request i is requests[i % QUEUE] */
     fsdp_file_ticket failed;          /* the first that failed; 0: none */
-    fsdp_status status;
-    char message[512];
+    fsdp_saved_error error;           /* of that one */
 };
 
 /* --- the worker --- */
@@ -81,8 +81,7 @@ static fsdp_status run_request(const fsdp_file_stage *stage, const request *r)
 static void note_failure(fsdp_file_stage *stage, fsdp_status status)
 {
     stage->failed = stage->completed + 1;
-    stage->status = status;
-    snprintf(stage->message, sizeof stage->message, "%s", fsdp_last_error());
+    fsdp_error_save(status, &stage->error);
 }
 
 static void *worker_main(void *arg)
@@ -249,5 +248,5 @@ fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket
     bool failed = stage->failed && stage->failed <= ticket;
     pthread_mutex_unlock(&stage->lock);
     /* Written once, before `failed`. */
-    return failed ? fsdp_error(stage->status, "%s", stage->message) : FSDP_OK;
+    return failed ? fsdp_error_restore(&stage->error) : FSDP_OK;
 }

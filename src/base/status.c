@@ -3,12 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <fsdp/base.h>
+#include "src/base/error.h"
 
-enum {
-    MESSAGE_BYTES = 1024
-};
-static _Thread_local char message[MESSAGE_BYTES];
+static _Thread_local char message[FSDP_ERROR_BYTES];
 
 const char *fsdp_status_name(fsdp_status status)
 {
@@ -47,7 +44,7 @@ const char *fsdp_last_error(void)
 fsdp_status fsdp_error(fsdp_status status, const char *format, ...)
 {
     /* An argument may be the old message itself: format into a second buffer first. */
-    char fresh[MESSAGE_BYTES];
+    char fresh[FSDP_ERROR_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(fresh, sizeof fresh, format, args);
@@ -60,7 +57,7 @@ void fsdp_error_context(fsdp_status status, const char *format, ...)
 {
     if (status == FSDP_OK)
         return;
-    char fresh[MESSAGE_BYTES];
+    char fresh[FSDP_ERROR_BYTES];
     va_list args;
     va_start(args, format);
     int used = vsnprintf(fresh, sizeof fresh, format, args);
@@ -74,4 +71,17 @@ void fsdp_error_context(fsdp_status status, const char *format, ...)
         fresh[at++] = *old;
     fresh[at] = 0;
     memcpy(message, fresh, sizeof message);
+}
+
+void fsdp_error_save(fsdp_status status, fsdp_saved_error *error)
+{
+    error->status = status;
+    memcpy(error->message, message, sizeof error->message);
+}
+
+fsdp_status fsdp_error_restore(const fsdp_saved_error *error)
+{
+    if (error->status != FSDP_OK)
+        memcpy(message, error->message, sizeof message);
+    return error->status;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/base/error.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
@@ -247,9 +248,8 @@ typedef struct listener {
     int fds[2]; /* ranks write to [1] */
     pthread_t thread;
     fsdp_hostmem *memory;
-    char *result;       /* the JSON line; NULL: none came */
-    fsdp_status status; /* of sampling */
-    char message[256];
+    char *result;           /* the JSON line; NULL: none came */
+    fsdp_saved_error error; /* of sampling */
 } listener;
 
 static void hear(listener *l, const char *line)
@@ -263,10 +263,8 @@ static void hear(listener *l, const char *line)
         fsdp_hostmem_stop(l->memory);
     else if (!l->result)
         l->result = fsdp_strdup(line);
-    if (status != FSDP_OK && l->status == FSDP_OK) {
-        l->status = status;
-        snprintf(l->message, sizeof l->message, "%s", fsdp_last_error());
-    }
+    if (status != FSDP_OK && l->error.status == FSDP_OK)
+        fsdp_error_save(status, &l->error);
 }
 
 /* No stdio: the launcher flushes all streams before it forks, and would wait for one that is being
@@ -368,8 +366,7 @@ static fsdp_status print_result(const listener *l, bool json)
     char *text = NULL;
     int64_t samples;
     fsdp_hostmem_usage peak = fsdp_hostmem_peak(l->memory, &samples);
-    if (l->status != FSDP_OK)
-        return fsdp_error(l->status, "%s", l->message);
+    FSDP_TRY(fsdp_error_restore(&l->error));
     if (!l->result)
         return fsdp_error(FSDP_ERR_STATE, "the ranks ended without a result");
     FSDP_TRY(fsdp_json_parse("result", 1, l->result, strlen(l->result), &doc));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/error.h"
 #include "src/base/alloc.h"
 #include "src/comm/heap.h"
 
@@ -131,9 +132,8 @@ typedef struct rank_thread {
     bool started;
     fsdp_rank_fn *body;
     void *arg;
-    fsdp_group *group; /* the thread ends it */
-    fsdp_status status;
-    char message[1024];
+    fsdp_group *group;      /* the thread ends it */
+    fsdp_saved_error error; /* what its body returned */
 } rank_thread;
 
 static fsdp_status threads_open(fsdp_comm_control *control, shared_block *block, int rank,
@@ -160,11 +160,9 @@ static fsdp_status threads_open(fsdp_comm_control *control, shared_block *block,
 static void *rank_main(void *arg)
 {
     rank_thread *rank = arg;
-    rank->status = rank->body(rank->group, rank->arg);
-    if (rank->status != FSDP_OK) {
-        snprintf(rank->message, sizeof rank->message, "%s", fsdp_last_error());
-        fsdp_group_abort(rank->group, rank->status);
-    }
+    fsdp_error_save(rank->body(rank->group, rank->arg), &rank->error);
+    if (rank->error.status != FSDP_OK)
+        fsdp_group_abort(rank->group, rank->error.status);
     fsdp_destroy_process_group(rank->group);
     return NULL;
 }
@@ -187,10 +185,10 @@ static const rank_thread *origin(const rank_thread *ranks, int world_size,
 {
     fsdp_comm_failure first;
     if (control && fsdp_comm_control_failure(control, &first) && first.rank < world_size &&
-        ranks[first.rank].status != FSDP_OK)
+        ranks[first.rank].error.status != FSDP_OK)
         return &ranks[first.rank];
     for (int r = 0; r < world_size; r++)
-        if (ranks[r].status != FSDP_OK)
+        if (ranks[r].error.status != FSDP_OK)
             return &ranks[r];
     return NULL;
 }
@@ -204,17 +202,16 @@ static fsdp_status run(rank_thread *ranks, int world_size, fsdp_comm_control *co
             /* Never came to be: those that run already must not wait for it. */
             fsdp_group_abort(ranks[r].group, status);
             fsdp_destroy_process_group(ranks[r].group);
-            ranks[r].status = status;
-            snprintf(ranks[r].message, sizeof ranks[r].message, "%s", fsdp_last_error());
+            fsdp_error_save(status, &ranks[r].error);
         }
     for (int r = 0; r < world_size; r++) {
         if (ranks[r].started)
             pthread_join(ranks[r].thread, NULL);
         if (statuses)
-            statuses[r] = ranks[r].status;
+            statuses[r] = ranks[r].error.status;
     }
     const rank_thread *failed = origin(ranks, world_size, control);
-    return failed ? fsdp_error(failed->status, "%s", failed->message) : FSDP_OK;
+    return failed ? fsdp_error_restore(&failed->error) : FSDP_OK;
 }
 
 fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg, fsdp_status *statuses)

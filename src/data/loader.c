@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "src/base/error.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/trace/trace.h"
@@ -17,9 +18,8 @@
 
 typedef struct slot {
     bool ready;
-    fsdp_batch *batch; /* owned while ready and status is FSDP_OK */
-    fsdp_status status;
-    char message[1024]; /* of a failure: errors are per thread, so it travels as text */
+    fsdp_batch *batch;      /* owned while ready and without an error */
+    fsdp_saved_error error; /* of making it; errors are per thread */
 } slot;
 
 struct fsdp_loader {
@@ -70,12 +70,11 @@ static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slo
     int32_t count = fsdp_sampler_batch(s, j->epoch, j->step, j->micro_step, indices);
     *out = (slot){.ready = true};
     const fsdp_draw draw = {.seed = s->seed, .epoch = j->epoch};
-    out->status =
-        fsdp_collate_drawn(l->dataset, indices, count, &draw, &l->options.format, &out->batch);
-    if (out->status != FSDP_OK) {
-        strncpy(out->message, fsdp_last_error(), sizeof out->message - 1);
+    fsdp_error_save(
+        fsdp_collate_drawn(l->dataset, indices, count, &draw, &l->options.format, &out->batch),
+        &out->error);
+    if (out->error.status != FSDP_OK)
         return;
-    }
     out->batch->seed = s->seed;
     out->batch->epoch = (uint32_t)j->epoch;
     out->batch->step = (uint32_t)(j->epoch * l->steps + j->step);
@@ -101,7 +100,7 @@ static void *worker_main(void *arg)
         }
         job j = describe(l, l->next_made++);
         pthread_mutex_unlock(&l->lock);
-        slot made = {.ready = true, .status = FSDP_ERR_NOMEM, .message = "out of host memory"};
+        slot made = {.ready = true, .error = {FSDP_ERR_NOMEM, "out of host memory"}};
         if (indices)
             make_batch(l, &j, indices, &made);
         pthread_mutex_lock(&l->lock);
@@ -262,7 +261,7 @@ static slot take_slot(fsdp_loader *l)
 
 static slot make_now(fsdp_loader *l)
 {
-    slot made = {.ready = true, .status = FSDP_ERR_NOMEM, .message = "out of host memory"};
+    slot made = {.ready = true, .error = {FSDP_ERR_NOMEM, "out of host memory"}};
     int64_t *indices = fsdp_calloc((size_t)l->options.sampler.batch_size, sizeof *indices);
     job j = describe(l, l->next_given++);
     if (indices)
@@ -280,12 +279,11 @@ fsdp_status fsdp_loader_next(fsdp_loader *l, fsdp_batch **out)
         taken = l->failure;
     else if (l->next_given < l->tickets)
         taken = l->options.num_workers ? take_slot(l) : make_now(l);
-    if (taken.status != FSDP_OK)
+    if (taken.error.status != FSDP_OK)
         l->failure = taken;
     pthread_mutex_unlock(&l->lock);
     fsdp_trace_end();
-    if (taken.status != FSDP_OK)
-        return fsdp_error(taken.status, "%s", taken.message);
+    FSDP_TRY(fsdp_error_restore(&taken.error));
     *out = taken.batch;
     return FSDP_OK;
 }

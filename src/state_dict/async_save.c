@@ -1,4 +1,5 @@
 /* See async_save.h. */
+#include "src/base/error.h"
 #include "src/state_dict/async_save.h"
 
 #include <pthread.h>
@@ -42,9 +43,8 @@ struct fsdp_async_save {
     pthread_cond_t advanced;
     /* Under lock while the thread runs: */
     stage stage;
-    fsdp_status status; /* of this rank; once waited for, of all */
-    stage failed_at;    /* which stage begins with the failure that `status` is */
-    char message[1024];
+    fsdp_saved_error error;    /* of this rank; once waited for, of all */
+    stage failed_at;           /* which stage begins with that error */
     fsdp_snapshot_stats stats; /* once the snapshot is gone */
 };
 
@@ -59,10 +59,9 @@ static void advance(fsdp_async_save *s, stage to, fsdp_status status)
 {
     pthread_mutex_lock(&s->lock);
     s->stage = to;
-    if (status != FSDP_OK && s->status == FSDP_OK) {
-        s->status = status;
+    if (status != FSDP_OK && s->error.status == FSDP_OK) {
+        fsdp_error_save(status, &s->error);
         s->failed_at = to;
-        snprintf(s->message, sizeof s->message, "%s", fsdp_last_error());
     }
     pthread_cond_broadcast(&s->advanced);
     pthread_mutex_unlock(&s->lock);
@@ -231,10 +230,11 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* --- end --- */
 
-/* While the thread runs its message is written once, with `status`. */
-static fsdp_status tell(const fsdp_async_save *s, fsdp_status status)
+/* Return `status` with the message of the save's error. While the thread runs the error is written
+ * once. */
+static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
-    return status == FSDP_OK ? FSDP_OK : fsdp_error(status, "%s", s->message);
+    return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
 }
 
 /* This rank's outcome of the stages before `until`, once they are over. */
@@ -243,9 +243,9 @@ static fsdp_status await(fsdp_async_save *s, stage until)
     pthread_mutex_lock(&s->lock);
     while (s->stage < until)
         pthread_cond_wait(&s->advanced, &s->lock);
-    const fsdp_status status = s->failed_at <= until ? s->status : FSDP_OK;
+    const fsdp_status status = s->failed_at <= until ? s->error.status : FSDP_OK;
     pthread_mutex_unlock(&s->lock);
-    return tell(s, status);
+    return raise_if_failed(s, status);
 }
 
 /* Every rank's file is written, or failed, before the folder goes or appears. */
@@ -269,12 +269,10 @@ static void settle(fsdp_async_save *s)
 fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
 {
     if (s->settled)
-        return tell(s, s->status);
+        return fsdp_error_restore(&s->error);
     fsdp_status status = outcome(s);
     settle(s);
-    s->status = status;
-    if (status != FSDP_OK)
-        snprintf(s->message, sizeof s->message, "%s", fsdp_last_error());
+    fsdp_error_save(status, &s->error);
     return status;
 }
 
@@ -297,7 +295,7 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
         fsdp_snapshot_close(s->snapshot); /* what is not read by now, a lost peer leaves useless */
         settle(s);
     }
-    return tell(s, s->status);
+    return fsdp_error_restore(&s->error);
 }
 
 bool fsdp_async_save_done(fsdp_async_save *s)
@@ -311,9 +309,9 @@ bool fsdp_async_save_done(fsdp_async_save *s)
 fsdp_status fsdp_async_save_status(fsdp_async_save *s)
 {
     pthread_mutex_lock(&s->lock);
-    const fsdp_status status = s->status;
+    const fsdp_status status = s->error.status;
     pthread_mutex_unlock(&s->lock);
-    return tell(s, status);
+    return raise_if_failed(s, status);
 }
 
 fsdp_snapshot_stats fsdp_async_save_stats(fsdp_async_save *s)

@@ -5,6 +5,7 @@
 
 #include <fsdp/train.h>
 
+#include "src/base/error.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
@@ -286,13 +287,12 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
                       .started_s = fsdp_clock_s()};
     t.config = &t.completed;
     fsdp_trainer_at(&t, "");
-    fsdp_status status = run(&t);
-    char message[1024]; /* of the failure, not of what comes after it */
-    snprintf(message, sizeof message, "%s", fsdp_last_error());
+    fsdp_saved_error error;
+    fsdp_error_save(run(&t), &error);
     fsdp_trainer_fini(&t);
-    if (status == FSDP_OK)
+    if (error.status == FSDP_OK)
         return FSDP_OK;
     if (config->save_model) /* rank 0 may have been killed while it saved */
         fsdp_atomic_directory_sweep(config->output, 0);
-    return fsdp_error(status, "%s", message);
+    return fsdp_error_restore(&error);
 }

@@ -2,6 +2,7 @@
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/base/bf16.h"
+#include "src/base/error.h"
 #include "src/base/philox.h"
 #include "tests/test.h"
 
@@ -15,6 +16,21 @@ TEST(an_error_carries_its_message_and_context)
     ASSERT_STR(fsdp_last_error(), "file.bin: byte 7");
     (void)fsdp_error(FSDP_ERR_FORMAT, "again: %s", fsdp_last_error());
     ASSERT_STR(fsdp_last_error(), "again: file.bin: byte 7");
+}
+
+/* A failure during cleanup replaces the message; restoring brings back the first one. */
+TEST(a_saved_error_survives_later_failures)
+{
+    fsdp_saved_error error;
+    fsdp_error_save(fsdp_error(FSDP_ERR_IO, "disk full"), &error);
+    (void)fsdp_error(FSDP_ERR_INVALID, "a second failure");
+    ASSERT_INT(fsdp_error_restore(&error), FSDP_ERR_IO);
+    ASSERT_STR(fsdp_last_error(), "disk full");
+
+    fsdp_error_save(FSDP_OK, &error);
+    (void)fsdp_error(FSDP_ERR_INVALID, "a later failure");
+    ASSERT_OK(fsdp_error_restore(&error));
+    ASSERT_STR(fsdp_last_error(), "a later failure");
 }
 
 TEST(dtypes_are_read_by_every_spelling)

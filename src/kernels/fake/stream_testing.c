@@ -1,6 +1,8 @@
-/* See stream_testing.h. Commands lie in a ring of bytes, one after the other, none of them in two
+/* See stream_testing.h. Commands are in a ring of bytes, one after the other, none of them in two
  * pieces. One lock; the worker sleeps and computes without it. */
 #include "src/kernels/fake/stream_testing.h"
+
+#include "src/base/error.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -38,8 +40,7 @@ struct fsdp_fake_stream {
     uint64_t launched, completed, wanted; /* commands; the last one that somebody waits for */
     uint64_t head, tail; /* bytes ever written and read; byte i lies at i % RING_BYTES */
     unsigned char *ring;
-    fsdp_status status; /* the first failure */
-    char message[512];
+    fsdp_saved_error error; /* the first failure */
 };
 
 /* --- the worker --- */
@@ -84,12 +85,6 @@ static const command *oldest(fsdp_fake_stream *s)
     return (const void *)(s->ring + s->tail % RING_BYTES);
 }
 
-static void note_failure(fsdp_fake_stream *s, fsdp_status status)
-{
-    s->status = status;
-    snprintf(s->message, sizeof s->message, "%s", fsdp_last_error());
-}
-
 /* Under lock, which is given up in between. */
 static void run_oldest(fsdp_fake_stream *s)
 {
@@ -97,14 +92,14 @@ static void run_oldest(fsdp_fake_stream *s)
     const delay d = delay_of(s, s->completed);
     while (d.is_held && !has_to_run(s))
         pthread_cond_wait(&s->queued, &s->lock);
-    const bool runs = s->status == FSDP_OK;
+    const bool runs = s->error.status == FSDP_OK;
     pthread_mutex_unlock(&s->lock);
     if (d.us)
         sleep_us(d.us);
     const fsdp_status status = runs ? c->run(s->kernels, s->context, c + 1) : FSDP_OK;
     pthread_mutex_lock(&s->lock);
     if (status != FSDP_OK)
-        note_failure(s, status);
+        fsdp_error_save(status, &s->error);
     s->tail += c->bytes;
     s->completed++;
     pthread_cond_broadcast(&s->done);
@@ -142,10 +137,10 @@ static fsdp_status synchronize(fsdp_fake_stream *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
     wait_for(s, number < s->launched ? number : s->launched);
-    const fsdp_status status = s->status;
+    const fsdp_status status = s->error.status;
     pthread_mutex_unlock(&s->lock);
-    /* Written once, before `status`. */
-    return status == FSDP_OK ? FSDP_OK : fsdp_error(status, "%s", s->message);
+    /* A failure is written once. */
+    return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
 }
 
 fsdp_status fsdp_fake_synchronize(fsdp_fake_stream *s)
@@ -236,12 +231,12 @@ static void run_at_once(fsdp_fake_stream *s, fsdp_fake_command *run, const void 
 {
     pthread_mutex_lock(&s->lock);
     wait_for(s, s->launched);
-    const bool runs = s->status == FSDP_OK;
+    const bool runs = s->error.status == FSDP_OK;
     pthread_mutex_unlock(&s->lock);
     const fsdp_status status = runs ? run(s->kernels, s->context, args) : FSDP_OK;
     pthread_mutex_lock(&s->lock);
     if (status != FSDP_OK)
-        note_failure(s, status);
+        fsdp_error_save(status, &s->error);
     pthread_mutex_unlock(&s->lock);
 }
 
