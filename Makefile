@@ -7,7 +7,7 @@ CC ?= gcc
 CXX ?= g++
 Q := $(if $(V),,@)
 
-# --- dependencies (docs/architecture.md says what each is for) -----------------------------------
+# --- dependencies (docs/decisions/27-dependencies.md says what each is for) ----------------------
 PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev libcsv-dev \
             libyaml-dev libhwloc-dev libcairo2-dev
 # Optional ones are taken where they are found, but for those in WITHOUT="oneDNN sentencepiece ...".

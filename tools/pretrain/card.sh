@@ -40,7 +40,7 @@ run_figures() {
             for (i = steps > 100 ? steps - 99 : 1; i <= steps; i++) { sum += loss[i]; counted++ }
             print "| | |\n|---|---|"
             printf "| steps | %d |\n", steps
-            printf "| tokens, of inputs and targets | %.2f million |\n", tokens / 1e6
+            printf "| tokens of inputs and targets | %.2f million |\n", tokens / 1e6
             printf "| time of the steps | %.2f hours, %.0f tokens/s |\n", seconds / 3600, seconds ? tokens / seconds : 0
             printf "| highest learning rate | %g |\n", rate
             if (counted) printf "| training loss, mean of the last %d steps | %.4f |\n", counted, sum / counted
@@ -58,22 +58,22 @@ corpus_figures() {
         $2 == "packages" { packages = $1 }
         END {
             printf "The English descriptions of %d packages of Debian main: %d documents with %d characters\n", packages, documents, characters
-            printf "for span corruption, and %d pairs of description and synopsis. %d packages, whose name has an\n", pairs, out
-            print "SHA-1 below 0x20, were left out entirely, with what other descriptions share with theirs."
+            printf "for span corruption, and %d pairs of description and synopsis. %d packages, whose names have an\n", pairs, out
+            print "SHA-1 that begins with a byte below 0x20, were left out, and so were texts that other descriptions\nshare with theirs."
         }' "$DIR/corpus/counts.txt"
     case $VALIDATION:$TEST in
-    data/debian/*:data/debian/*) echo "The rows of \`data/debian\`, which the figures below are of, are among them." ;;
+    data/debian/*:data/debian/*) echo "The rows of \`data/debian\`, on which the model is evaluated below, are among them." ;;
     esac
 }
 mixture() {
-    echo "Span corruption, as T5 was pretrained with: 15 % of the tokens, in spans of 3 on average, inputs of"
+    echo "Span corruption, the objective of T5's pretraining: 15 % of the tokens, in spans of 3 on average, inputs of"
     echo "$(knob LENGTH) tokens, from \`$(basename "$TEXT")\`."
     [ "$PAIRS" = none ] || {
-        echo "With a share of $(knob PAIRS_SHARE) of the rows pairs of text and summary, with the prefix \`summarize: \`, from"
+        echo "With a share of $(knob PAIRS_SHARE) of the rows, pairs of text and summary with the prefix \`summarize: \`, from"
         echo "\`$(basename "$PAIRS")\`."
     }
     [ "$RESTORE" = none ] ||
-        echo "With a share of $(knob RESTORE_SHARE) texts to restore: a fifth of the words was left out, and the prefix is \`summarize: restore: \`."
+        echo "With a share of $(knob RESTORE_SHARE) texts to restore, in which a fifth of the words is missing, with the prefix \`summarize: restore: \`."
 }
 
 cat <<END
@@ -108,13 +108,13 @@ $(corpus_figures)
 $(mixture)
 
 Licences: all of Debian main is free under the Debian Free Software Guidelines. A description is part of its
-source package and under that package's licence; copyright lies with the packages' authors and
-maintainers: https://metadata.ftp-master.debian.org/changelogs/main/ holds each package's \`copyright\` file.
+source package and under that package's licence; copyright belongs to the packages' authors and
+maintainers: https://metadata.ftp-master.debian.org/changelogs/main/ has each package's \`copyright\` file.
 
 ## Training
 
 $(knob OPTIMIZER), schedule $(knob SCHEDULE) with $(knob WARMUP) steps of warmup, weight decay $(knob WEIGHT_DECAY), gradients clipped at $(knob CLIP),
-dropout $(knob DROPOUT), $ROWS rows a step, compute in $(knob DTYPE) with float32 masters, seed $(knob SEED).
+dropout $(knob DROPOUT), $ROWS rows per step, computed in $(knob DTYPE) with float32 master weights, seed $(knob SEED).
 
 ![loss](loss.png)
 
@@ -122,7 +122,7 @@ dropout $(knob DROPOUT), $ROWS rows a step, compute in $(knob DTYPE) with float3
 
 $(run_figures)
 
-On the $(score rows 1 %d) rows of \`$(basename "$TEST")\`, before any fine-tuning (the prefix is \`summarize: \`, texts are greedy):
+On the $(score rows 1 %d) rows of \`$(basename "$TEST")\`, before any fine-tuning (prefix \`summarize: \`, greedy texts):
 
 | | ROUGE-1 | ROUGE-2 | ROUGE-L | loss |
 |---|---|---|---|---|
@@ -131,7 +131,6 @@ On the $(score rows 1 %d) rows of \`$(basename "$TEST")\`, before any fine-tunin
 
 ## Limits
 
-It has read nothing but descriptions of software packages, in English, and knows little of the world beyond
-them. It is small: what it writes can be wrong, or the name of something that does not exist. Its texts are no
-statements about a package. Inputs longer than $(knob LENGTH) tokens were not trained.
+The model was trained only on English descriptions of software packages and knows little else. It is small: its
+texts can be wrong, or name something that does not exist. They are not statements about a package. Inputs longer than $(knob LENGTH) tokens were not trained.
 END
