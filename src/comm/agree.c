@@ -11,7 +11,7 @@ typedef struct outcome {
     char message[508];
 } outcome;
 
-/* A record is an outcome and what is said with it. */
+/* A record is an outcome followed by the rank's data. */
 static const outcome *outcome_at(const unsigned char *records, size_t bytes, int i)
 {
     return (const outcome *)(const void *)(records + (size_t)i * bytes);
@@ -31,7 +31,7 @@ static fsdp_status tell_first(fsdp_group *group, const unsigned char *records, s
     return FSDP_OK;
 }
 
-/* `records` [world_size + 1], the last one this rank's. */
+/* `records` has world_size + 1 elements; the last one is this rank's. */
 static fsdp_status exchange(fsdp_group *group, const outcome *own, const void *send, size_t bytes,
                             size_t record, unsigned char *records)
 {
@@ -41,7 +41,8 @@ static fsdp_status exchange(fsdp_group *group, const outcome *own, const void *s
         memcpy(mine + sizeof *own, send, bytes);
     fsdp_status status = fsdp_all_gather(group, mine, record, records);
     group->culprit = 0;
-    /* A peer that has all answers may abort the group before this rank has. */
+    /* A peer that has received all records may abort the group before this rank has received
+     * them. */
     if (status != FSDP_OK && own->status != FSDP_OK)
         return fsdp_error((fsdp_status)own->status, "%s", own->message);
     return status == FSDP_OK ? tell_first(group, records, record) : status;
@@ -51,7 +52,7 @@ fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *s
                               void *recv)
 {
     const int world_size = fsdp_group_world_size(group);
-    /* Outcomes lie at multiples of their alignment. */
+    /* Outcomes are at multiples of their alignment. */
     const size_t padded = (bytes + sizeof(int) - 1) / sizeof(int) * sizeof(int);
     const size_t record = sizeof(outcome) + padded;
     if (world_size == 1) {
@@ -63,7 +64,7 @@ fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *s
     if (mine != FSDP_OK)
         snprintf(own.message, sizeof own.message, "%s", fsdp_last_error());
     unsigned char *records = fsdp_calloc((size_t)world_size + 1, record);
-    if (!records) { /* this rank cannot even ask */
+    if (!records) { /* this rank cannot take part in the exchange */
         fsdp_group_abort(group, FSDP_ERR_NOMEM);
         return FSDP_ERR_NOMEM;
     }

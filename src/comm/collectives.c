@@ -1,7 +1,7 @@
-/* The classic collectives, over the group's scratch buffer: a WRITE in which each rank fills its
- * slot, a READ in which all look at all slots; larger ones go chunk by chunk. Results are combined
- * in rank order, so every rank gets the same bits in every run. Gradients and parameters do not go
- * this way: they have shared buffers of their own. */
+/* The classic collectives, on the group's scratch buffer: a WRITE in which each rank fills its
+ * slot, and a READ in which all ranks read all slots. Larger collectives are done in chunks.
+ * Results are combined in rank order, so every rank gets the same bits in every run. Gradients and
+ * parameters do not use these functions: they have shared buffers of their own. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -9,7 +9,7 @@
 
 /* ---- chunks ---- */
 
-/* One collective under way. */
+/* A collective in progress. */
 typedef struct collective {
     fsdp_group *group;
     fsdp_phase_record record;
@@ -59,7 +59,7 @@ static void copy(fsdp_group *group, void *to, const void *from, size_t bytes)
 
 /* ---- barrier, broadcast, all_gather ---- */
 
-/* Of a group without peers, whose values are asked for. */
+/* The error of a group without peers when values of peers are needed. */
 static fsdp_status no_peer(const char *call)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -67,7 +67,7 @@ static fsdp_status no_peer(const char *call)
                       call);
 }
 
-/* What every rank of a plan gives, as far as this one knows. `send` may be a part of `out`. */
+/* In a plan, this rank's data is repeated for every rank. `send` may be a part of `out`. */
 static void repeat(const void *send, size_t bytes, int times, unsigned char *out)
 {
     if (!bytes)
@@ -77,7 +77,7 @@ static void repeat(const void *send, size_t bytes, int times, unsigned char *out
         memcpy(out + (size_t)r * bytes, out, bytes);
 }
 
-/* `count` elements of `size` bytes from each rank: can they be counted? */
+/* Check that `count` elements of `size` bytes from each rank fit into memory. */
 static fsdp_status check_group(const char *call, const fsdp_group *group, size_t count, size_t size)
 {
     if (!group)
@@ -118,7 +118,7 @@ fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
     if (group->ops->without_peers)
         return group->rank == root ? FSDP_OK : no_peer("broadcast");
     size_t done = 0;
-    do { /* once for 0 bytes too: ranks that disagree about the size must find out */
+    do { /* once even for 0 bytes: ranks that disagree about the size must find out */
         size_t chunk = smaller(bytes - done, group->scratch.bytes);
         FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
         if (group->rank == root)
@@ -192,7 +192,8 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
     }
 DEFINE_COMBINE(float, f32)
 DEFINE_COMBINE(double, f64)
-/* Sums of integers wrap around, as torch's do: unsigned addition is the one that may. */
+/* Sums of integers wrap around, as in torch. Unsigned addition is used because signed overflow is
+ * undefined. */
 DEFINE_COMBINE(int64_t, i64_compared)
 DEFINE_COMBINE(int32_t, i32_compared)
 #undef DEFINE_COMBINE
@@ -289,8 +290,8 @@ enum {
     TREE_BLOCK = 256
 };
 
-/* Elements of slice `offset` over the ranks [first, end) as an aligned binary tree: the left half
- * is the largest power of two below their number, so that 6 ranks give ((0+1)+(2+3))+(4+5). */
+/* Reduce the slice at `offset` over the ranks [first, last) as an aligned binary tree. The left
+ * half is the largest power of two below their number, so that 6 ranks give ((0+1)+(2+3))+(4+5). */
 static void reduce_tree(const fsdp_group *group, size_t offset, int first, int last, size_t count,
                         fsdp_reduce_op op, float *out)
 {

@@ -11,7 +11,7 @@
 #include <fsdp/base.h>
 
 enum {
-    FILE_BYTES = 8192 /* memory.stat is the longest */
+    FILE_BYTES = 8192 /* enough for memory.stat, the longest file */
 };
 
 static bool read_file(const char *path, char *text)
@@ -25,7 +25,7 @@ static bool read_file(const char *path, char *text)
     return got > 0;
 }
 
-/* The number behind `name` at the beginning of a line, times `unit`; 0 if there is none. */
+/* The number that follows `name` at the beginning of a line, times `unit`; 0 if there is none. */
 static size_t field(const char *text, const char *name, size_t unit)
 {
     size_t length = strlen(name);
@@ -43,12 +43,12 @@ static size_t of_host(void)
     struct sysinfo info;
     if (read_file("/proc/meminfo", text) && strstr(text, "MemAvailable:"))
         return field(text, "MemAvailable:", 1024) + field(text, "SwapFree:", 1024);
-    if (sysinfo(&info) == 0) /* no /proc: at least not more than there is free */
+    if (sysinfo(&info) == 0) /* without /proc, count only what is free */
         return (size_t)(info.freeram + info.bufferram + info.freeswap) * info.mem_unit;
     return SIZE_MAX;
 }
 
-/* Page cache counts as used in memory.current but gives way. */
+/* memory.current includes the page cache, which can be reclaimed. */
 static size_t of_cgroup(void)
 {
     char text[FILE_BYTES];

@@ -1,4 +1,4 @@
-/* See plan_group.h. A group without a control block: it has no memory, no peers, no failures. */
+/* See plan_group.h. A plan's group has no control block, no memory, no peers and no failures. */
 #include "src/comm/plan_group.h"
 
 #include "src/base/alloc.h"

@@ -1,6 +1,6 @@
-/* Ranks as threads of one process, for tests: memory is the heap, and rank 0 tells the others its
- * address. Everything else is the code that processes run, so sharding is tested under ASan and
- * TSan. */
+/* Ranks as threads of one process, for tests. Memory is on the heap, and rank 0 passes its address
+ * to the others. Everything else is the code that processes run, so sharding is tested under ASan
+ * and TSan. */
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,15 +9,16 @@
 #include "src/base/alloc.h"
 #include "src/comm/heap.h"
 
-/* Memory that several ranks hold; the last one frees it. Before all have agreed that they hold it,
- * one may let go while another, whom an abort has not reached yet, is still to attach: then it is
- * kept until the world's own block goes, which no rank survives. */
+/* Memory that several ranks hold; the last one frees it. Before all ranks have agreed that they
+ * hold it, one may release it while another, which has not seen an abort yet, is still going to
+ * attach it. In that case it is kept until the world's own block is freed, which happens after all
+ * ranks have ended. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
-    struct shared_block *world; /* NULL: it is the world's own */
+    struct shared_block *world; /* NULL in the world's own block */
     _Atomic bool agreed, kept;
-    _Atomic(struct shared_block *) first_kept; /* of the world's */
+    _Atomic(struct shared_block *) first_kept; /* list head; used in the world's block only */
     struct shared_block *next_kept;
 } shared_block;
 
@@ -66,7 +67,7 @@ static void block_release(shared_block *block)
     block_free(block);
 }
 
-/* A group that was split off lies in memory of its parent's. */
+/* The scratch of a group that was split off is in memory of its parent. */
 static shared_block *world_of(const fsdp_group *group)
 {
     while (group->members)
@@ -108,7 +109,7 @@ static void memory_release(fsdp_comm_memory *memory)
     block_release(memory->handle);
 }
 
-/* A group that was split off has no block of its own: its control is the world's. */
+/* A group that was split off has no block of its own, since its control block is the world's. */
 static void close_group(fsdp_group *group)
 {
     if (group->impl)
@@ -131,7 +132,7 @@ typedef struct rank_thread {
     bool started;
     fsdp_rank_fn *body;
     void *arg;
-    fsdp_group *group; /* the thread ends it */
+    fsdp_group *group; /* destroyed by the thread */
     fsdp_status status;
     char message[1024];
 } rank_thread;
@@ -181,7 +182,8 @@ static fsdp_status start(rank_thread *ranks, int world_size)
     return FSDP_OK;
 }
 
-/* Whose error is told: the rank that failed first, which the others only follow. */
+/* The rank whose error is reported: the one that failed first. The errors of the others only follow
+ * from it. */
 static const rank_thread *origin(const rank_thread *ranks, int world_size,
                                  const fsdp_comm_control *control)
 {
@@ -201,7 +203,7 @@ static fsdp_status run(rank_thread *ranks, int world_size, fsdp_comm_control *co
     fsdp_status status = start(ranks, world_size);
     for (int r = 0; status != FSDP_OK && r < world_size; r++)
         if (!ranks[r].started) {
-            /* Never came to be: those that run already must not wait for it. */
+            /* This rank never started. Those that already run must not wait for it. */
             fsdp_group_abort(ranks[r].group, status);
             fsdp_destroy_process_group(ranks[r].group);
             ranks[r].status = status;
