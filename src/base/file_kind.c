@@ -11,7 +11,7 @@ enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
     MAX_LINK_BYTES = 4096,
-    TABLE_FOOTER_BYTES = 48 /* of an SSTable, as TensorFlow's checkpoints have one */
+    TABLE_FOOTER_BYTES = 48 /* of an SSTable, the format of TensorFlow's checkpoints */
 };
 
 typedef struct content {
@@ -94,7 +94,7 @@ static bool is_flax(content c)
            (c.data[at] == 0xd9 && isalnum(c.data[at + 2]));
 }
 
-/* The length of its header, less than 2^32, then JSON. */
+/* A header length below 2^32, then JSON. */
 static bool is_safetensors(content c)
 {
     return has_at(c, 4, "\0\0\0\0{\"", 6);
@@ -148,7 +148,7 @@ static bool is_html(content c)
     return false;
 }
 
-/* Printable ASCII as far as it is shown. */
+/* Number of leading printable ASCII characters, at most SHOWN_TEXT. */
 static size_t printable_length(content c)
 {
     size_t n = 0;
@@ -157,7 +157,7 @@ static size_t printable_length(content c)
     return n;
 }
 
-/* What Git makes of a symbolic link where links cannot be made: a file that holds its target. */
+/* Where links are not supported, Git stores a symbolic link as a file that contains its target. */
 static bool is_stored_link(content c)
 {
     if (c.bytes > MAX_LINK_BYTES || (!has_at(c, 0, "../", 3) && !has_at(c, 0, "/", 1)))

@@ -1,4 +1,4 @@
-/* Reading JSON: text to a document, and typed getters with errors that say where. */
+/* Reading JSON: parsing text into a document, and typed getters whose errors give the position. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -15,7 +15,8 @@
 #include "src/base/str.h"
 
 /* ---- preparing the text ------------------------------------------------------------------------
- * One pass before jansson: bounds the nesting, refuses \u0000, and finds the literals jansson
+ *
+ * One pass before jansson limits the nesting, refuses \u0000, and finds the literals that jansson
  * cannot hold. Only if there are any is the text copied, with `"\u0000literal"` in their places. */
 
 typedef struct literal {
@@ -84,7 +85,8 @@ static size_t constant(const char *p, const char *end)
     return 0;
 }
 
-/* Past the string that opens at `at`; the end of text if it never closes (jansson says so). */
+/* Skip the string that begins at `at`. If it never ends, *after is the end of the text, and jansson
+ * reports the error. */
 static fsdp_status skip_string(const scan *s, size_t at, size_t *after)
 {
     size_t i = at + 1;
@@ -161,7 +163,7 @@ static char *with_literals_replaced(const scan *s, size_t *bytes)
     return copy;
 }
 
-/* A position in the replaced text, as one in the original. */
+/* Convert a position in the replaced text to one in the original. */
 static size_t original_position(const scan *s, size_t at)
 {
     size_t grown = 0;
@@ -254,7 +256,7 @@ fsdp_json_node fsdp_json_root(fsdp_json *doc)
     return (fsdp_json_node){.doc = doc, .value = doc->root};
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
 const char *fsdp_json_raw_number(const json_t *value)
 {
@@ -340,8 +342,8 @@ bool fsdp_json_has(fsdp_json_node node, const char *key)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* Containers occur once in a document, so where one is can be searched when an error needs it
- * instead of being carried along. Appends "a.b[2]". */
+/* Append the path of `container`, "a.b[2]". A container occurs once in a document, so its path can
+ * be searched when an error needs it instead of being stored. */
 static bool put_path_to(fsdp_text *t, json_t *from, const json_t *container)
 {
     if (from == container)
@@ -403,7 +405,7 @@ static void put_value(fsdp_text *t, json_t *value)
     }
 }
 
-/* The node that `key` means: itself when NULL. */
+/* The node of `key`, or `node` itself if key is NULL. */
 static fsdp_json_node place(fsdp_json_node node, const char *key)
 {
     return key ? fsdp_json_find(node, key) : node;
@@ -445,7 +447,7 @@ fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char 
     return mismatch(node, key, what);
 }
 
-/* ---- getting --------------------------------------------------------------------------------- */
+/* ---- getters --------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_json_get_i64(fsdp_json_node node, const char *key, int64_t min, int64_t max,
                               int64_t *out)

@@ -25,21 +25,21 @@ static json_t *string(fsdp_json *doc, const char *value)
     if (made)
         return made;
     json_t *empty = json_string("");
-    fail(doc, empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM); /* not UTF-8, or no memory */
+    fail(doc, empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM); /* not UTF-8, or out of memory */
     return empty;
 }
 
-/* Takes over `value`; NULL is a failed allocation. */
+/* Takes ownership of `value`. NULL means that its allocation failed. */
 static void set(fsdp_json_node object, const char *key, json_t *value)
 {
     if (object.doc->status != FSDP_OK && !object.value) {
         json_decref(value);
-        return; /* the container could not be made; the document knows */
+        return; /* creating the container failed, which the document has recorded */
     }
     FSDP_ASSERT(json_is_object(object.value));
     if (value && json_object_set_new(object.value, key, value) == 0)
         return;
-    json_decref(string(object.doc, key)); /* is it the key that is not UTF-8? */
+    json_decref(string(object.doc, key)); /* records an error if the key is not UTF-8 */
     fail(object.doc, FSDP_ERR_NOMEM);
 }
 
@@ -135,7 +135,7 @@ fsdp_json_node fsdp_json_append_array(fsdp_json_node array)
 /* ---- printing -------------------------------------------------------------------------------- */
 
 typedef struct printer {
-    char *text; /* not ended by NUL before the end */
+    char *text; /* no terminating NUL until the end */
     size_t len, cap;
     bool failed; /* out of memory; later output is dropped */
     fsdp_json_style style;
@@ -156,7 +156,7 @@ static void put_text(printer *p, const char *s)
     put(p, s, strlen(s));
 }
 
-/* Decodes one character of valid UTF-8 (jansson has checked it); returns its bytes. */
+/* Decodes one character of valid UTF-8 (jansson has checked it); returns its length in bytes. */
 static size_t decode(const unsigned char *s, uint32_t *code)
 {
     static const uint32_t lead_mask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
@@ -206,7 +206,7 @@ static void put_break(printer *p, int depth)
         put(p, "  ", 2);
 }
 
-/* Before entry `i` of a container, and after its last one. */
+/* Printed before entry `i` of a container, and with i 0 after its last one. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)

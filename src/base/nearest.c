@@ -1,4 +1,5 @@
-/* Optimal string alignment (Damerau 1964, each piece edited once) over three rolling rows. */
+/* Optimal string alignment (Damerau 1964, each part edited at most once) with three rolling
+ * rows. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
@@ -61,7 +62,7 @@ static bool differs_in_case_only(const char *a, const char *b)
     return !*a && !*b;
 }
 
-/* Is `word` made of whole words of `name`: dtype of param-dtype? */
+/* Whether `word` consists of whole words of `name`, as dtype does of param-dtype. */
 static bool is_part(const char *word, const char *name)
 {
     enum {
@@ -79,7 +80,7 @@ static bool is_part(const char *word, const char *name)
     return false;
 }
 
-/* The shortest such name. */
+/* The shortest name that has `word` as a part. */
 static int name_with_part(const char *word, const char *const *names, size_t count)
 {
     int best = -1;
@@ -102,7 +103,7 @@ int fsdp_nearest_name(const char *word, const char *const *names, size_t count)
         if (!begins && !same && (size_t)distance * 3 > longer * EDIT)
             continue;
         if (begins && distance > EDIT)
-            distance = EDIT; /* typed only half: as near as one wrong letter */
+            distance = EDIT; /* an incomplete word is as near as one wrong letter */
         if (same && distance > CASE_EDIT)
             distance = CASE_EDIT;
         if (best < 0 || distance < best_distance) {

@@ -1,4 +1,4 @@
-/* A growing text; see str.h. */
+/* See str.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 
-/* Room for n more bytes and the closing NUL. */
+/* Make room for n more bytes and the final NUL. */
 static bool reserve(fsdp_str *s, size_t n)
 {
     if (!s->failed && !FSDP_GROW(s->data, s->cap, s->len + n + 1))
