@@ -1,6 +1,6 @@
 /* Temporary names of files being written, and whether their writers still run.
  *
- * Note [Names of what is unfinished] Next to PATH there may be PATH.fsdp-tmp-PID-HEX, the file or
+ * Note [Names of what is unfinished]. Next to PATH there may be PATH.fsdp-tmp-PID-HEX, the file or
  * directory that is being written, and PATH.fsdp-old-PID-HEX, the old directory that is being
  * removed. PID is the process id, HEX the time in 16 digits. Anything with such a name is removed
  * or moved back once the process has ended and PATH is written again. The form was chosen so that
