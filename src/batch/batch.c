@@ -1,5 +1,5 @@
-/* A batch is one block of memory: the struct, then its arrays. Sizes are found first, so that a
- * batch is either whole or not there. */
+/* A batch is one block of memory: the struct followed by its arrays. Sizes are computed first, so
+ * that a batch is created either completely or not at all. */
 #include "src/batch/batch.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 
 #include "src/base/alloc.h"
 
-/* What the public struct does not show. */
+/* The public struct with its private reference count. */
 typedef struct batch {
     fsdp_batch head; /* first, so that the pointers convert */
     atomic_int refs;
@@ -22,7 +22,7 @@ typedef struct sizes {
 
 /* ---- sizes ---- */
 
-/* Labels without the ignored ones at the end. */
+/* Number of labels without the ignored ones at the end. */
 static int32_t kept_labels(const fsdp_batch_row *row)
 {
     int32_t n = row->labels_len;
@@ -31,7 +31,7 @@ static int32_t kept_labels(const fsdp_batch_row *row)
     return n;
 }
 
-/* Does a document begin at token i? */
+/* Whether a document begins at token i. */
 static bool begins(const fsdp_batch_row *row, int32_t i)
 {
     return i == 0 || (row->position_ids && row->position_ids[i] == 0);
@@ -113,7 +113,8 @@ static int32_t *take(int32_t **at, int64_t n)
 static fsdp_status allocate(const sizes *n, fsdp_task task, fsdp_batch_arrays *to, fsdp_batch **out)
 {
     const int64_t source = n->source_tokens, target = n->target_tokens, sequences = n->sequences;
-    size_t wide = n->origins ? (size_t)(source + target) : 0; /* int64s come first: aligned */
+    size_t wide =
+        n->origins ? (size_t)(source + target) : 0; /* the int64 arrays come first, for alignment */
     size_t narrow =
         (size_t)((n->types ? 3 : 2) * source + target + n->labels) + 2 * (size_t)(sequences + 1);
     batch *b = fsdp_calloc(1, sizeof *b + wide * sizeof(int64_t) + narrow * sizeof(int32_t));
@@ -160,8 +161,8 @@ static void copy_ids(int32_t *to, const int32_t *from, int32_t n)
         memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-/* The source of one row, whose first token is at `token` and first sequence `sequence`; returns the
- * sequence behind its last. */
+/* Fill in the source of one row, whose first token is at `token` and whose first sequence is
+ * `sequence`. Returns the sequence after its last one. */
 static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *to, int32_t token,
                            int32_t sequence)
 {
@@ -180,8 +181,8 @@ static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *t
     return sequence;
 }
 
-/* What should follow each token: transformers' shift, within a document; what follows the last one
- * is known if there is a label more than tokens. */
+/* The label of each token is the next token of the same document, as transformers shifts them. The
+ * label of the last token is known if there is one more label than tokens. */
 static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
 {
     const int32_t *from = row->labels ? row->labels : row->source;
@@ -213,7 +214,7 @@ static void fill(const fsdp_batch_row *rows, int32_t count, const fsdp_batch *b,
     }
 }
 
-/* ---- what follows from the arrays ---- */
+/* ---- arrays that are computed from the others ---- */
 
 /* Shift the labels right. */
 static void fill_decoder_input(const fsdp_batch *b, const fsdp_batch_arrays *to,
