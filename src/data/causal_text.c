@@ -1,8 +1,7 @@
-/* Note [Where a prompt ends]
- *
- * Prompt and completion are tokenised as one text, as the model will see it, and the prompt once
- * more alone. A piece may cover the end of the one and the beginning of the other; it belongs to
- * the completion, so the prompt is what both encodings begin with alike. */
+/* Note [Where a prompt ends]. Prompt and completion are tokenized as one text, as the model will
+ * see them, and the prompt is tokenized once more alone. One piece may cover the end of the prompt
+ * and the beginning of the completion; it belongs to the completion. The prompt is therefore the
+ * common beginning of both encodings. */
 #include "src/data/causal_text.h"
 
 #include <inttypes.h>
@@ -29,7 +28,7 @@ static fsdp_status encode(const fsdp_tokenizer *tokenizer, const char *text, fsd
     ids->len = 0;
     if (bos >= 0)
         FSDP_TRY(fsdp_token_list_set(ids, &bos, 1));
-    return fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids); /* with eos */
+    return fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids); /* appends eos */
 }
 
 static size_t common(const fsdp_token_list *a, const fsdp_token_list *b)
@@ -40,7 +39,7 @@ static size_t common(const fsdp_token_list *a, const fsdp_token_list *b)
     return n;
 }
 
-/* `ids` with their first ones, those of the prompt, ignored. */
+/* Set `labels` to `ids` with those of the prompt ignored. */
 static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prompt,
                                const fsdp_token_list *ids, fsdp_token_list *labels)
 {

@@ -1,4 +1,4 @@
-/* Examples into one packed batch. */
+/* Combines examples into one packed batch. */
 #include <fsdp/data.h>
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/data/dataset.h"
 
-/* A list that may be left out: as many ids as the source has, or none. */
+/* Get an optional list: it has as many ids as the source, or none. */
 static fsdp_status beside(const fsdp_token_list *list, const fsdp_token_list *source,
                           const char *what, const int32_t **ids)
 {

@@ -1,5 +1,5 @@
-/* JSON lines. Every row is parsed and checked when the file is opened and kept as int32 in one
- * array: less than the text it came from. */
+/* JSON lines. Every row is parsed and checked when the file is opened, and stored as int32 in one
+ * array, which is smaller than the text. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,19 +9,19 @@
 #include "src/data/jsonl_row.h"
 #include "src/data/lines.h"
 
-/* Where a row lies in ids: its source, then its labels, and if it has them as many positions and
- * types as the source has. */
+/* The position of a row in `ids`: its source, then its labels, then positions and types if it has
+ * them, as many of each as source ids. */
 typedef struct row {
     size_t at;
-    uint32_t source, labels; /* how many; a line has 64 MiB at most */
+    uint32_t source, labels; /* numbers of ids; a line has at most 64 MiB */
     bool positions, types;
 } row;
 
 typedef struct jsonl_dataset {
     const fsdp_tokenizer *tokenizer; /* for texts; may be NULL */
     fsdp_task task;
-    size_t max_source, max_target; /* SEQ2SEQ: to which an example is cut; 0: it is whole */
-    int32_t eos;                   /* -1: not known */
+    size_t max_source, max_target; /* SEQ2SEQ: length to which an example is truncated; 0: never */
+    int32_t eos;                   /* -1: unknown */
     int32_t *ids;
     size_t ids_len, ids_cap;
     row *rows;
@@ -63,14 +63,14 @@ static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *
     fsdp_json *doc;
     fsdp_status status = fsdp_json_parse("row", line->number, line->text, line->length, &doc);
     if (status != FSDP_OK) {
-        fsdp_error_context(status, "%s", path); /* it names line and column itself */
+        fsdp_error_context(status, "%s", path); /* the message already has line and column */
         return status;
     }
     fsdp_example_empty(example);
     status = fsdp_jsonl_row(fsdp_json_root(doc), options, line->number, example, rows);
     fsdp_json_destroy(doc);
     if (status == FSDP_ERR_NOT_FOUND)
-        status = FSDP_ERR_FORMAT; /* a missing key: the row is malformed */
+        status = FSDP_ERR_FORMAT; /* a missing key means that the row is malformed */
     fsdp_error_context(status, "%s: line %" PRId64, path, line->number);
     return status;
 }
@@ -118,8 +118,8 @@ static int64_t jsonl_len(void *self)
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
-/* To `length` ids; 0: whole. A list that ends with </s> keeps it, as the tokenizer does where it
- * cuts a text. */
+/* Truncate a list to `length` ids; 0: never. A list that ends with </s> keeps it, as when the
+ * tokenizer truncates a text. */
 static void cut(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;
@@ -155,7 +155,7 @@ static fsdp_status decode(const jsonl_dataset *d, const int32_t *ids, size_t cou
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* Of a causal row: the tokens before the first that has a loss. */
+/* The number of tokens of a causal row before the first one that has a loss. */
 static size_t prompt_length(const jsonl_dataset *d, const row *r)
 {
     size_t n = 0;
@@ -211,7 +211,7 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
         return FSDP_ERR_NOMEM;
     d->tokenizer = options->tokenizer;
     d->task = options->task;
-    if (d->task == FSDP_TASK_SEQ2SEQ) { /* whose rows have no other lists */
+    if (d->task == FSDP_TASK_SEQ2SEQ) { /* rows of this task have no other lists */
         d->max_source = (size_t)options->max_source_length;
         d->max_target = (size_t)options->max_target_length;
     }

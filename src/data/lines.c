@@ -1,4 +1,4 @@
-/* A buffer that slides over the file; a line end is searched for once in each byte. */
+/* A buffer that slides over the file. Each byte is searched for a line end only once. */
 #include "src/data/lines.h"
 
 #include <errno.h>
@@ -17,14 +17,15 @@ enum {
 struct fsdp_lines {
     FILE *file;
     char *path;
-    char *data; /* [len] read, from [start] on not yet given out, up to [searched] no line end */
+    char *data; /* [len] bytes read; data[start..len) is not returned yet, and data[start..searched)
+                   has no line end */
     size_t start, searched, len, cap;
-    uint64_t offset; /* of data[start] in the file */
-    int64_t number;  /* of the last line given out */
+    uint64_t offset; /* offset of data[start] in the file */
+    int64_t number;  /* number of the last line returned */
     bool end_of_file;
 };
 
-/* More bytes behind what is there; what was given out goes. */
+/* Drop bytes that were returned, and read more. */
 static fsdp_status fill(fsdp_lines *l)
 {
     if (l->start) {
@@ -119,7 +120,7 @@ static fsdp_status check(const fsdp_lines *l, const fsdp_line *line)
 fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)
 {
     const char *end;
-    /* A CR that ends the buffer may be half of CRLF, so the byte behind it is needed too. */
+    /* A CR at the end of the buffer may be half of a CRLF, so the next byte is needed too. */
     while (!(end = find_end(l)) || (*end == '\r' && end + 1 == l->data + l->len)) {
         if (l->end_of_file)
             break;

@@ -1,4 +1,4 @@
-/* A list is read as a whole, sorted by bytes, and searched by halves. */
+/* A list is read completely, sorted by bytes, and searched by bisection. */
 #include "src/data/titles.h"
 
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "src/data/wikihow.h"
 
 struct fsdp_titles {
-    fsdp_str text;         /* each followed by NUL */
-    const char **sorted;   /* [count] in text */
-    size_t *places, count; /* [count]: where each begins, while text grows */
+    fsdp_str text;         /* the titles, each followed by NUL */
+    const char **sorted;   /* [count] pointers into text */
+    size_t *places, count; /* [count]: offsets of the titles, while text grows */
     size_t places_cap;
 };
 
@@ -52,7 +52,7 @@ fsdp_status fsdp_titles_find(const char *file, fsdp_split split, char **path)
 
 /* ---- reading it ---- */
 
-/* As Python's title.strip().replace(" ", ""); *title moves to the first byte that stays. */
+/* Like Python's title.strip().replace(" ", ""). *title is set to the first byte of the result. */
 static size_t normalise(char **title, size_t length)
 {
     size_t kept = 0;
@@ -79,7 +79,7 @@ static int compare(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The text does not move any more: places become pointers. */
+/* The text no longer moves, so offsets can become pointers. */
 static fsdp_status sort(fsdp_titles *titles)
 {
     titles->sorted = fsdp_calloc(titles->count + 1, sizeof *titles->sorted);

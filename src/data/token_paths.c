@@ -16,7 +16,8 @@ static bool is_token_file_name(const char *name)
     return dot && strcmp(dot, ".bin") == 0;
 }
 
-/* Does a name have one of these as a word? "fineweb_val_000000.bin" does, "interval.bin" not. */
+/* Whether a name contains one of these words. "fineweb_val_000000.bin" does, "interval.bin" does
+ * not. */
 static bool is_for_validation(const char *name)
 {
     static const char *const words[] = {"val", "valid", "validation"};
@@ -67,7 +68,7 @@ void fsdp_path_list_fini(fsdp_path_list *list)
     *list = (fsdp_path_list){0};
 }
 
-/* `path` becomes the list's, also on failure; NULL: out of memory. */
+/* Takes ownership of `path`, also on failure; NULL: out of memory. */
 static fsdp_status add(fsdp_path_list *list, char *path)
 {
     if (!path || !FSDP_GROW(list->items, list->cap, list->len + 1)) {

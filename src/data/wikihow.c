@@ -1,5 +1,5 @@
-/* A text's copy onto itself with parts left out; the order of the steps matters, since taking one
- * thing out can bring another together. */
+/* Each step copies a text onto itself with parts left out. The order of the steps matters, since
+ * removing one part can join others. */
 #include "src/data/wikihow.h"
 
 #include <string.h>
@@ -63,7 +63,7 @@ size_t fsdp_wikihow_clean_article(char *text, size_t length)
             at = ends + 1;
             continue;
         }
-        /* No match from any of these dots; the byte behind them may begin another. */
+        /* No match begins at any of these dots. The byte after them may begin another. */
         size_t end = dots > at ? dots : at + 1;
         memmove(text + kept, text + at, end - at);
         kept += end - at;
