@@ -1,4 +1,4 @@
-/* The CPU quota of cgroups, from trees of files as systems and containers have them. */
+/* The CPU quota of cgroups, from trees of files as found on hosts and in containers. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -6,7 +6,7 @@
 #include "src/base/cpus.h"
 #include "tests/test.h"
 
-/* Write root/path, and the folders above it. */
+/* Write root/path, and create the folders above it. */
 static void put(fsdp_test *t, const char *root, const char *path, const char *text)
 {
     char file[512];

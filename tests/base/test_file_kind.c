@@ -1,4 +1,4 @@
-/* What a file is said to be that cannot be read as what its name says. */
+/* Error messages that say what kind of file a file really is. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ typedef struct sample {
         text, sizeof(text) - 1, says                                                               \
     }
 
-/* Each sample is the first bytes of a real file, filled up with zeros. */
+/* Each sample is the beginning of a real file, padded with zeros. */
 TEST(kinds_of_files_are_named_by_their_first_bytes)
 {
     static const sample samples[] = {
@@ -77,7 +77,7 @@ TEST(small_and_late_signs_are_seen)
     ASSERT_OK(fsdp_file_explain("f", "weights", FSDP_WANTED_BINARY, "\xff\xfe\1\2\3", 5));
 }
 
-/* Every prefix of a sample is looked at without touching what is behind it. */
+/* Every prefix of a sample is examined without reading the bytes after it. */
 TEST(no_byte_beyond_the_end_is_read)
 {
     static const char text[] = "<!doctype html><html>version https://git-lfs";
