@@ -17,7 +17,8 @@ static const outcome *outcome_at(const unsigned char *records, size_t bytes, int
     return (const outcome *)(const void *)(records + (size_t)i * bytes);
 }
 
-static fsdp_status tell_first(fsdp_group *group, const unsigned char *records, size_t bytes)
+static fsdp_status raise_first_failure(fsdp_group *group, const unsigned char *records,
+                                       size_t bytes)
 {
     for (int r = 0; r < fsdp_group_world_size(group); r++) {
         const outcome *o = outcome_at(records, bytes, r);
@@ -32,8 +33,8 @@ static fsdp_status tell_first(fsdp_group *group, const unsigned char *records, s
 }
 
 /* `records` has world_size + 1 elements; the last one is this rank's. */
-static fsdp_status exchange(fsdp_group *group, const outcome *own, const void *send, size_t bytes,
-                            size_t record, unsigned char *records)
+static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, const void *send,
+                                     size_t bytes, size_t record, unsigned char *records)
 {
     unsigned char *mine = records + (size_t)fsdp_group_world_size(group) * record;
     memcpy(mine, own, sizeof *own);
@@ -45,7 +46,7 @@ static fsdp_status exchange(fsdp_group *group, const outcome *own, const void *s
      * them. */
     if (status != FSDP_OK && own->status != FSDP_OK)
         return fsdp_error((fsdp_status)own->status, "%s", own->message);
-    return status == FSDP_OK ? tell_first(group, records, record) : status;
+    return status == FSDP_OK ? raise_first_failure(group, records, record) : status;
 }
 
 fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *send, size_t bytes,
@@ -68,7 +69,7 @@ fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *s
         fsdp_group_abort(group, FSDP_ERR_NOMEM);
         return FSDP_ERR_NOMEM;
     }
-    fsdp_status status = exchange(group, &own, send, bytes, record, records);
+    fsdp_status status = exchange_outcomes(group, &own, send, bytes, record, records);
     for (int r = 0; status == FSDP_OK && bytes && r < world_size; r++)
         memcpy((unsigned char *)recv + (size_t)r * bytes,
                records + (size_t)r * record + sizeof(outcome), bytes);

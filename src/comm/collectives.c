@@ -15,19 +15,19 @@ typedef struct collective {
     fsdp_phase_record record;
 } collective;
 
-static fsdp_status begin(collective *c, fsdp_phase phase)
+static fsdp_status begin_phase(collective *c, fsdp_phase phase)
 {
     c->record.phase = (uint16_t)phase;
     return fsdp_phase_begin_record(&c->group->scratch, &c->record);
 }
 
-static void end(collective *c)
+static void end_phase(collective *c)
 {
     fsdp_phase_end(&c->group->scratch);
 }
 
-static collective start(fsdp_group *group, fsdp_phase_kind kind, fsdp_dtype dtype, size_t bytes,
-                        uint32_t detail)
+static collective start_collective(fsdp_group *group, fsdp_phase_kind kind, fsdp_dtype dtype,
+                                   size_t bytes, uint32_t detail)
 {
     group->counters.calls[kind]++;
     group->counters.logical_bytes[kind] += bytes;
@@ -40,7 +40,7 @@ static collective start(fsdp_group *group, fsdp_phase_kind kind, fsdp_dtype dtyp
                                    .detail = detail}};
 }
 
-static unsigned char *slot(const fsdp_group *group, int rank)
+static unsigned char *scratch_slot(const fsdp_group *group, int rank)
 {
     return (unsigned char *)group->scratch.data + (size_t)rank * FSDP_SCRATCH_SLOT_BYTES;
 }
@@ -50,7 +50,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static void copy(fsdp_group *group, void *to, const void *from, size_t bytes)
+static void copy_counted(fsdp_group *group, void *to, const void *from, size_t bytes)
 {
     if (bytes)
         memcpy(to, from, bytes);
@@ -60,7 +60,7 @@ static void copy(fsdp_group *group, void *to, const void *from, size_t bytes)
 /* ---- barrier, broadcast, all_gather ---- */
 
 /* The error of a group without peers when values of peers are needed. */
-static fsdp_status no_peer(const char *call)
+static fsdp_status error_without_peers(const char *call)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
                       "%s: the ranks of a plan do not exist, so there are no values of theirs",
@@ -68,7 +68,7 @@ static fsdp_status no_peer(const char *call)
 }
 
 /* In a plan, this rank's data is repeated for every rank. `send` may be a part of `out`. */
-static void repeat(const void *send, size_t bytes, int times, unsigned char *out)
+static void repeat_for_all_ranks(const void *send, size_t bytes, int times, unsigned char *out)
 {
     if (!bytes)
         return;
@@ -94,13 +94,13 @@ fsdp_status fsdp_barrier(fsdp_group *group)
     FSDP_TRY(check_group("barrier", group, 0, 1));
     if (group->world_size == 1)
         return FSDP_OK;
-    collective c = start(group, FSDP_KIND_BARRIER, FSDP_DTYPE_U8, 0, 0);
+    collective c = start_collective(group, FSDP_KIND_BARRIER, FSDP_DTYPE_U8, 0, 0);
     if (group->ops->without_peers)
         return FSDP_OK;
-    FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
-    end(&c);
-    FSDP_TRY(begin(&c, FSDP_PHASE_READ));
-    end(&c);
+    FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
+    end_phase(&c);
+    FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
+    end_phase(&c);
     return FSDP_OK;
 }
 
@@ -114,20 +114,21 @@ fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
         return fsdp_error(FSDP_ERR_INVALID, "broadcast: buf is NULL");
     if (group->world_size == 1)
         return FSDP_OK;
-    collective c = start(group, FSDP_KIND_BROADCAST, FSDP_DTYPE_U8, bytes, (uint32_t)root);
+    collective c =
+        start_collective(group, FSDP_KIND_BROADCAST, FSDP_DTYPE_U8, bytes, (uint32_t)root);
     if (group->ops->without_peers)
-        return group->rank == root ? FSDP_OK : no_peer("broadcast");
+        return group->rank == root ? FSDP_OK : error_without_peers("broadcast");
     size_t done = 0;
     do { /* once even for 0 bytes: ranks that disagree about the size must find out */
         size_t chunk = smaller(bytes - done, group->scratch.bytes);
-        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         if (group->rank == root)
-            copy(group, group->scratch.data, (const unsigned char *)buf + done, chunk);
-        end(&c);
-        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+            copy_counted(group, group->scratch.data, (const unsigned char *)buf + done, chunk);
+        end_phase(&c);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         if (group->rank != root)
-            copy(group, (unsigned char *)buf + done, group->scratch.data, chunk);
-        end(&c);
+            copy_counted(group, (unsigned char *)buf + done, group->scratch.data, chunk);
+        end_phase(&c);
         done += chunk;
     } while (done < bytes);
     return FSDP_OK;
@@ -144,22 +145,23 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
             memmove(recv, send, bytes);
         return FSDP_OK;
     }
-    collective c =
-        start(group, FSDP_KIND_ALL_GATHER, FSDP_DTYPE_U8, bytes * (size_t)group->world_size, 0);
+    collective c = start_collective(group, FSDP_KIND_ALL_GATHER, FSDP_DTYPE_U8,
+                                    bytes * (size_t)group->world_size, 0);
     if (group->ops->without_peers) {
-        repeat(send, bytes, group->world_size, out);
+        repeat_for_all_ranks(send, bytes, group->world_size, out);
         return FSDP_OK;
     }
     size_t done = 0;
     do {
         size_t chunk = smaller(bytes - done, FSDP_SCRATCH_SLOT_BYTES);
-        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
-        copy(group, slot(group, group->rank), (const unsigned char *)send + done, chunk);
-        end(&c);
-        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
+        copy_counted(group, scratch_slot(group, group->rank), (const unsigned char *)send + done,
+                     chunk);
+        end_phase(&c);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         for (int r = 0; r < group->world_size; r++)
-            copy(group, out + (size_t)r * bytes + done, slot(group, r), chunk);
-        end(&c);
+            copy_counted(group, out + (size_t)r * bytes + done, scratch_slot(group, r), chunk);
+        end_phase(&c);
         done += chunk;
     } while (done < bytes);
     return FSDP_OK;
@@ -230,7 +232,7 @@ static void combine(void *into, const void *from, size_t count, fsdp_dtype dtype
         combine_i32(into, from, count, op);
 }
 
-static void divide(void *buf, size_t count, fsdp_dtype dtype, int world_size)
+static void divide_by_world_size(void *buf, size_t count, fsdp_dtype dtype, int world_size)
 {
     for (size_t i = 0; i < count; i++)
         if (dtype == FSDP_DTYPE_F32)
@@ -264,23 +266,23 @@ fsdp_status fsdp_all_reduce(fsdp_group *group, void *buf, size_t count, fsdp_dty
     if (group->world_size == 1)
         return FSDP_OK;
     size_t size = fsdp_dtype_size(dtype), done = 0;
-    collective c = start(group, FSDP_KIND_ALL_REDUCE, dtype, count * size, (uint32_t)op);
+    collective c = start_collective(group, FSDP_KIND_ALL_REDUCE, dtype, count * size, (uint32_t)op);
     if (group->ops->without_peers)
         return FSDP_OK;
     do {
         size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / size);
         unsigned char *part = (unsigned char *)buf + done * size;
-        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
-        copy(group, slot(group, group->rank), part, chunk * size);
-        end(&c);
-        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
-        copy(group, part, slot(group, 0), chunk * size);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
+        copy_counted(group, scratch_slot(group, group->rank), part, chunk * size);
+        end_phase(&c);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
+        copy_counted(group, part, scratch_slot(group, 0), chunk * size);
         for (int r = 1; r < group->world_size; r++)
-            combine(part, slot(group, r), chunk, dtype, op);
+            combine(part, scratch_slot(group, r), chunk, dtype, op);
         group->counters.moved_bytes += (size_t)(group->world_size - 1) * chunk * size;
-        end(&c);
+        end_phase(&c);
         if (op == FSDP_REDUCE_AVG)
-            divide(part, chunk, dtype, group->world_size);
+            divide_by_world_size(part, chunk, dtype, group->world_size);
         done += chunk;
     } while (done < count);
     return FSDP_OK;
@@ -296,7 +298,7 @@ static void reduce_tree(const fsdp_group *group, size_t offset, int first, int l
                         fsdp_reduce_op op, float *out)
 {
     if (last - first == 1) {
-        memcpy(out, slot(group, first) + offset, count * sizeof *out);
+        memcpy(out, scratch_slot(group, first) + offset, count * sizeof *out);
         return;
     }
     float right[TREE_BLOCK];
@@ -316,7 +318,7 @@ static void reduce_slice(fsdp_group *group, size_t chunk, fsdp_reduce_op op, flo
         reduce_tree(group, offset, 0, group->world_size, count, op, recv + at);
     }
     if (op == FSDP_REDUCE_AVG)
-        divide(recv, chunk, FSDP_DTYPE_F32, group->world_size);
+        divide_by_world_size(recv, chunk, FSDP_DTYPE_F32, group->world_size);
     group->counters.moved_bytes += (size_t)group->world_size * chunk * sizeof *recv;
 }
 
@@ -334,20 +336,20 @@ fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send, float *rec
         return FSDP_OK;
     }
     if (group->ops->without_peers)
-        return no_peer("reduce_scatter");
-    collective c = start(group, FSDP_KIND_REDUCE_SCATTER, FSDP_DTYPE_F32,
-                         ranks * count * sizeof *send, (uint32_t)op);
+        return error_without_peers("reduce_scatter");
+    collective c = start_collective(group, FSDP_KIND_REDUCE_SCATTER, FSDP_DTYPE_F32,
+                                    ranks * count * sizeof *send, (uint32_t)op);
     do {
         /* A slot holds this rank's contribution to the same chunk of every rank's slice. */
         size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / sizeof *send / ranks);
-        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         for (size_t r = 0; r < ranks; r++)
-            copy(group, slot(group, group->rank) + r * chunk * sizeof *send,
-                 send + r * count + done, chunk * sizeof *send);
-        end(&c);
-        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+            copy_counted(group, scratch_slot(group, group->rank) + r * chunk * sizeof *send,
+                         send + r * count + done, chunk * sizeof *send);
+        end_phase(&c);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         reduce_slice(group, chunk, op, recv + done);
-        end(&c);
+        end_phase(&c);
         done += chunk;
     } while (done < count);
     return FSDP_OK;

@@ -19,7 +19,7 @@ static const int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 
 /* posix_fallocate would take a whole machine's memory without an error, so the available memory is
  * checked before each slice. */
-static fsdp_status allocate(const char *what, int fd, size_t bytes)
+static fsdp_status allocate_pages(const char *what, int fd, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += SLICE_BYTES) {
         size_t available = fsdp_host_memory_available(), left = bytes - at;
@@ -46,7 +46,7 @@ fsdp_status fsdp_memfd_create(const char *what, size_t bytes, int *out)
     if (fd < 0)
         return fsdp_error(errno == ENOMEM ? FSDP_ERR_NOMEM : FSDP_ERR_IO, "%s: memfd_create: %s",
                           what, strerror(errno));
-    fsdp_status status = allocate(what, fd, bytes);
+    fsdp_status status = allocate_pages(what, fd, bytes);
     if (status != FSDP_OK) {
         close(fd);
         return status;

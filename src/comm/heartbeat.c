@@ -45,7 +45,7 @@ static void look_at_peers(fsdp_heartbeat *h, bool had_gap)
     }
 }
 
-static struct timespec after(int64_t ns)
+static struct timespec deadline_after(int64_t ns)
 {
     ns += fsdp_clock_ns();
     return (struct timespec){ns / 1000000000, ns % 1000000000};
@@ -61,7 +61,7 @@ static void *beat(void *arg)
         atomic_fetch_add(&h->control->board[h->rank].beat, 1);
         look_at_peers(h, now - last > gap_ns);
         last = now;
-        struct timespec next = after(beat_ns);
+        struct timespec next = deadline_after(beat_ns);
         pthread_cond_timedwait(&h->wake, &h->lock, &next);
     }
     pthread_mutex_unlock(&h->lock);

@@ -94,7 +94,7 @@ void fsdp_rendezvous_destroy(fsdp_rendezvous *rendezvous)
 /* ---- what a child inherits ---- */
 
 /* Rank 0 has a socket to every other rank, the others have one to rank 0. */
-static bool is_of(int rank, int pair, int end)
+static bool is_end_of_rank(int rank, int pair, int end)
 {
     return end == 0 ? rank == 0 : rank == pair;
 }
@@ -125,7 +125,7 @@ void fsdp_rendezvous_child(fsdp_rendezvous *rendezvous, int rank)
     survive_exec(rendezvous->control_fd);
     for (int r = 1; r < rendezvous->world_size; r++)
         for (int end = 0; end < 2; end++)
-            if (is_of(rank, r, end))
+            if (is_end_of_rank(rank, r, end))
                 survive_exec(rendezvous->pairs[r][end]);
             else
                 close_fd(&rendezvous->pairs[r][end]);

@@ -113,7 +113,7 @@ static void adopt_scratch(fsdp_group *g, fsdp_shared_buffer *home, size_t offset
     fsdp_shared_buffer_link(g, &g->scratch);
 }
 
-static fsdp_status split(fsdp_group *parent, const choice *choices, fsdp_group **out)
+static fsdp_status split_by_choices(fsdp_group *parent, const choice *choices, fsdp_group **out)
 {
     const place p = find_place(choices, parent->world_size, parent->rank);
     fsdp_shared_buffer *home = NULL;
@@ -163,7 +163,7 @@ fsdp_status fsdp_group_split(fsdp_group *parent, int color, int key, fsdp_group 
         status = fsdp_all_gather(parent, &own, sizeof own, all);
     if (status == FSDP_OK) {
         qsort(all, (size_t)parent->world_size, sizeof *all, by_color_key_rank);
-        status = split(parent, all, group);
+        status = split_by_choices(parent, all, group);
     }
     fsdp_free(all);
     return status;

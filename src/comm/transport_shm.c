@@ -120,7 +120,7 @@ static void close_group(fsdp_group *group)
     shm_destroy(group->impl);
 }
 
-static fsdp_status malformed(const char *text)
+static fsdp_status malformed_rendezvous(const char *text)
 {
     return fsdp_error(FSDP_ERR_INVALID,
                       "environment: " FSDP_RENDEZVOUS_ENV " is '%s', which `fsdp launch` of this "
@@ -148,12 +148,12 @@ static fsdp_status parse_rendezvous(const fsdp_comm_world *world, shm_group *shm
     const char *text = world->rendezvous;
     int version = 0;
     if (!next_number(&text, &version) || version != 1 || !next_number(&text, control_fd))
-        return malformed(world->rendezvous);
+        return malformed_rendezvous(world->rendezvous);
     for (int r = 0; r < world->world_size; r++)
         if (r != world->rank && (r == 0 || world->rank == 0) &&
             !next_number(&text, &shm->sockets[r]))
-            return malformed(world->rendezvous);
-    return *text ? malformed(world->rendezvous) : FSDP_OK;
+            return malformed_rendezvous(world->rendezvous);
+    return *text ? malformed_rendezvous(world->rendezvous) : FSDP_OK;
 }
 
 static fsdp_status take_descriptors(const fsdp_comm_world *world, shm_group *shm, size_t *bytes)

@@ -43,7 +43,7 @@ static void block_free(shared_block *block)
     fsdp_free(block);
 }
 
-static void keep(shared_block *block)
+static void keep_until_world_ends(shared_block *block)
 {
     if (atomic_exchange(&block->kept, true))
         return;
@@ -57,7 +57,7 @@ static void block_release(shared_block *block)
     if (atomic_fetch_sub(&block->refs, 1) > 1)
         return;
     if (block->world && !atomic_load(&block->agreed)) {
-        keep(block);
+        keep_until_world_ends(block);
         return;
     }
     for (shared_block *k = atomic_load(&block->first_kept), *next; k; k = next) {
@@ -170,7 +170,7 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-static fsdp_status start(rank_thread *ranks, int world_size)
+static fsdp_status start_threads(rank_thread *ranks, int world_size)
 {
     for (int r = 0; r < world_size; r++) {
         int error = pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]);
@@ -184,8 +184,8 @@ static fsdp_status start(rank_thread *ranks, int world_size)
 
 /* The rank whose error is reported: the one that failed first. The errors of the others only follow
  * from it. */
-static const rank_thread *origin(const rank_thread *ranks, int world_size,
-                                 const fsdp_comm_control *control)
+static const rank_thread *first_failed_rank(const rank_thread *ranks, int world_size,
+                                            const fsdp_comm_control *control)
 {
     fsdp_comm_failure first;
     if (control && fsdp_comm_control_failure(control, &first) && first.rank < world_size &&
@@ -197,10 +197,10 @@ static const rank_thread *origin(const rank_thread *ranks, int world_size,
     return NULL;
 }
 
-static fsdp_status run(rank_thread *ranks, int world_size, fsdp_comm_control *control,
-                       fsdp_status *statuses)
+static fsdp_status run_threads(rank_thread *ranks, int world_size, fsdp_comm_control *control,
+                               fsdp_status *statuses)
 {
-    fsdp_status status = start(ranks, world_size);
+    fsdp_status status = start_threads(ranks, world_size);
     for (int r = 0; status != FSDP_OK && r < world_size; r++)
         if (!ranks[r].started) {
             /* This rank never started. Those that already run must not wait for it. */
@@ -215,7 +215,7 @@ static fsdp_status run(rank_thread *ranks, int world_size, fsdp_comm_control *co
         if (statuses)
             statuses[r] = ranks[r].status;
     }
-    const rank_thread *failed = origin(ranks, world_size, control);
+    const rank_thread *failed = first_failed_rank(ranks, world_size, control);
     return failed ? fsdp_error(failed->status, "%s", failed->message) : FSDP_OK;
 }
 
@@ -249,7 +249,7 @@ fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg, fsdp_s
             goto out;
         }
     }
-    status = run(ranks, world_size, control, statuses);
+    status = run_threads(ranks, world_size, control, statuses);
 out:
     if (block)
         block_release(block);

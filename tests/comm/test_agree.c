@@ -11,7 +11,7 @@ enum {
 };
 
 /* The data of rank r: its number, and the letters that follow from it. */
-static void say(int rank, char text[BYTES])
+static void make_text(int rank, char text[BYTES])
 {
     for (int i = 0; i < BYTES; i++)
         text[i] = (char)('a' + rank * BYTES + i);
@@ -20,10 +20,10 @@ static void say(int rank, char text[BYTES])
 static void check_said(fsdp_test *t)
 {
     char own[BYTES], all[RANKS][BYTES], want[BYTES];
-    say(t->rank, own);
+    make_text(t->rank, own);
     ASSERT_OK(fsdp_agree_gather(t->group, FSDP_OK, own, BYTES, all));
     for (int r = 0; r < t->world_size; r++) {
-        say(r, want);
+        make_text(r, want);
         ASSERT(memcmp(all[r], want, BYTES) == 0);
     }
 }
@@ -50,7 +50,7 @@ TEST_RANKS(the_first_failure_is_that_of_all, RANKS)
 {
     char own[BYTES], all[RANKS][BYTES] = {{0}};
     const char zero[sizeof all] = {0};
-    say(t->rank, own);
+    make_text(t->rank, own);
     const fsdp_status mine = t->rank == 0   ? FSDP_OK
                              : t->rank == 1 ? fsdp_error(FSDP_ERR_IO, "f.bin: no room")
                                             : fsdp_error(FSDP_ERR_FORMAT, "g.bin: damaged");

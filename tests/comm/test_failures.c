@@ -46,7 +46,7 @@ static fsdp_status run(int world_size, fsdp_rank_fn *body, void *arg, fsdp_statu
 }
 
 /* Record `status` and its message, and continue as if the rank had succeeded. */
-static fsdp_status keep(outcome *o, const fsdp_group *group, fsdp_status status)
+static fsdp_status record_outcome(outcome *o, const fsdp_group *group, fsdp_status status)
 {
     int rank = fsdp_group_rank(group);
     o->status[rank] = status;
@@ -76,7 +76,7 @@ static fsdp_status fail_on_rank_2(fsdp_group *group, void *arg)
     fsdp_status status =
         rank == 2 ? fsdp_error(FSDP_ERR_NUMERIC, "loss is NaN") : fsdp_barrier(group);
     o->seconds[rank] = fsdp_clock_s() - start;
-    (void)keep(o, group, status);
+    (void)record_outcome(o, group, status);
     return status;
 }
 
@@ -100,10 +100,10 @@ static fsdp_status abort_everywhere(fsdp_group *group, void *arg)
     FSDP_TRY(fsdp_barrier(group));
     set_up_done(group);
     fsdp_group_abort(group, fsdp_error(FSDP_ERR_IO, "disk of rank %d", fsdp_group_rank(group)));
-    return keep(arg, group, fsdp_barrier(group));
+    return record_outcome(arg, group, fsdp_barrier(group));
 }
 
-TEST(of_failures_at_once_all_ranks_tell_the_same_one)
+TEST(of_failures_at_once_all_ranks_report_the_same_one)
 {
     for (int round = 0; round < 50; round++) {
         outcome o = {0};
@@ -165,7 +165,7 @@ static fsdp_status diverge_on_one_buffer(fsdp_group *group, void *arg)
     FSDP_TRY(fsdp_shared_buffer_create(group, 100, &buffer));
     set_up_done(group);
     fsdp_phase_info info = fsdp_group_rank(group) == 1 ? gather_of_3 : reduce_of_4;
-    (void)keep(arg, group, begin_until_error(buffer, info));
+    (void)record_outcome(arg, group, begin_until_error(buffer, info));
     fsdp_shared_buffer_destroy(buffer);
     return FSDP_OK;
 }
@@ -224,7 +224,7 @@ static fsdp_status diverge_across_buffers(fsdp_group *group, void *arg)
         FSDP_TRY(fsdp_shared_buffer_create(group, 100, &buffers[i]));
     set_up_done(group);
     fsdp_phase_info info = rank % 2 ? gather_of_3 : reduce_of_4;
-    (void)keep(arg, group, begin_until_error(buffers[rank % 2], info));
+    (void)record_outcome(arg, group, begin_until_error(buffers[rank % 2], info));
     for (int i = 0; i < 2; i++)
         fsdp_shared_buffer_destroy(buffers[i]);
     return FSDP_OK;
@@ -292,7 +292,7 @@ static fsdp_status mismatched_collectives(fsdp_group *group, void *arg)
                 fsdp_shared_buffer_destroy(buffer);
             }
         }
-    return keep(&m->outcome, group, status);
+    return record_outcome(&m->outcome, group, status);
 }
 
 TEST(mismatched_collectives_are_errors_on_all_ranks)
@@ -312,7 +312,7 @@ static fsdp_status one_barrier_more(fsdp_group *group, void *arg)
     set_up_done(group);
     if (fsdp_group_rank(group) == 0)
         return FSDP_OK;
-    return keep(arg, group, fsdp_barrier(group));
+    return record_outcome(arg, group, fsdp_barrier(group));
 }
 
 TEST(a_rank_that_left_is_not_waited_for)
@@ -341,7 +341,7 @@ static fsdp_status hang(fsdp_group *group, void *arg)
     while (rank == 1 && !atomic_load(&gave_up))
         sleep_ms(1);
     double start = fsdp_clock_s();
-    (void)keep(o, group, fsdp_barrier(group));
+    (void)record_outcome(o, group, fsdp_barrier(group));
     o->seconds[rank] = fsdp_clock_s() - start;
     atomic_store(&gave_up, true);
     return FSDP_OK;

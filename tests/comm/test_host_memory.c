@@ -7,7 +7,7 @@
 #include "src/comm/fd.h"
 #include "tests/test.h"
 
-TEST(available_memory_lies_between_nothing_and_all_of_it)
+TEST(available_memory_is_between_nothing_and_all_of_it)
 {
     struct sysinfo info;
     ASSERT(sysinfo(&info) == 0);

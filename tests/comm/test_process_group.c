@@ -51,7 +51,7 @@ TEST(without_the_writers_wait_stale_reads_are_found)
 }
 
 /* Rank 1 writes late. Until then rank 0 would have to wait, and fsdp_phase_read_ready() says so. */
-TEST_RANKS(read_ready_tells_whether_begin_would_wait, 2)
+TEST_RANKS(read_ready_says_whether_begin_would_wait, 2)
 {
     fsdp_shared_buffer *buffer = NULL;
     fsdp_phase_info info = {.kind = FSDP_KIND_WRITE_SHARD};

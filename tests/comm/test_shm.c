@@ -60,7 +60,7 @@ static fsdp_status check_beats(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
-TEST(who_has_joined_beats)
+TEST(ranks_that_have_joined_beat)
 {
     for (int round = 0; round < 20; round++) {
         run_all_ok(t, 4, check_beats, NULL);
@@ -391,7 +391,7 @@ static fsdp_status be_held(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
-TEST(a_job_held_as_a_whole_accuses_nobody_and_times_out_nowhere)
+TEST(a_job_that_is_stopped_as_a_whole_neither_accuses_nor_times_out)
 {
     run_all_ok(t, 3, be_held, NULL);
 }
