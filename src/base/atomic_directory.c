@@ -48,7 +48,7 @@ static bool is_empty(const char *path)
 }
 
 /* Whether `inner`, which need not exist, is `path` or below it. */
-static bool holds(const char *path, const char *inner)
+static bool contains_path(const char *path, const char *inner)
 {
     char *real = realpath(inner, NULL);
     size_t n = strlen(path);
@@ -62,9 +62,9 @@ static bool holds(const char *path, const char *inner)
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");
-    if (holds(path, "."))
+    if (contains_path(path, "."))
         return fsdp_error(FSDP_ERR_INVALID, "%s: cannot replace the working directory", path);
-    if (home && *home && holds(path, home))
+    if (home && *home && contains_path(path, home))
         return fsdp_error(FSDP_ERR_INVALID, "%s: cannot replace the home directory", path);
     return FSDP_OK;
 }
@@ -90,7 +90,7 @@ static fsdp_status make_parent(const char *path)
 }
 
 /* Create and remove a folder next to `path`, or in the nearest parent that exists. */
-static fsdp_status probe(const char *path)
+static fsdp_status probe_writable(const char *path)
 {
     struct stat st;
     char *parent = fsdp_path_parent(path);
@@ -115,7 +115,7 @@ fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing
     char *place = real_place(path);
     fsdp_status status = place ? check_place(place, existing) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = probe(place);
+        status = probe_writable(place);
     fsdp_free(place);
     return status;
 }
@@ -125,7 +125,7 @@ char *fsdp_atomic_directory_temporary(const char *path)
     return fsdp_unfinished_name(path, FSDP_UNFINISHED);
 }
 
-static void release(fsdp_atomic_directory *d)
+static void free_directory(fsdp_atomic_directory *d)
 {
     fsdp_free(d->path);
     fsdp_free(d->temporary);
@@ -160,7 +160,7 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
     if (status == FSDP_OK && mkdir(d->temporary, 0777) != 0)
         status = fsdp_io_error(d->path, "cannot write a directory there");
     if (status != FSDP_OK) {
-        release(d);
+        free_directory(d);
         return status;
     }
     *directory = d;
@@ -197,7 +197,7 @@ static void sweep_aside(const char *path, const char *aside)
 }
 
 /* Count what was left, and remove it if `removing`. */
-static size_t walk_left(const char *path, int pid, bool removing)
+static size_t sweep_left(const char *path, int pid, bool removing)
 {
     char *place = real_place(path), *parent = place ? fsdp_path_parent(place) : NULL;
     char **names = NULL;
@@ -225,12 +225,12 @@ static size_t walk_left(const char *path, int pid, bool removing)
 
 void fsdp_atomic_directory_sweep(const char *path, int pid)
 {
-    (void)walk_left(path, pid, true);
+    (void)sweep_left(path, pid, true);
 }
 
 bool fsdp_atomic_directory_is_pending(const char *path, int pid)
 {
-    return walk_left(path, pid, false) > 0;
+    return sweep_left(path, pid, false) > 0;
 }
 
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory)
@@ -283,7 +283,7 @@ static fsdp_status keep_file(const char *from, const char *to, const struct stat
     return fsdp_io_error(from, "cannot keep");
 }
 
-static fsdp_status keep(const keeping *k, const char *from, const char *to);
+static fsdp_status keep_tree(const keeping *k, const char *from, const char *to);
 
 static fsdp_status keep_folder(const keeping *k, const char *from, const char *to,
                                const struct stat *st)
@@ -298,7 +298,7 @@ static fsdp_status keep_folder(const keeping *k, const char *from, const char *t
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
         char *inner = fsdp_path_join(from, names[i]), *kept = fsdp_path_join(to, names[i]);
-        status = inner && kept ? keep(k, inner, kept) : FSDP_ERR_NOMEM;
+        status = inner && kept ? keep_tree(k, inner, kept) : FSDP_ERR_NOMEM;
         fsdp_free(inner);
         fsdp_free(kept);
     }
@@ -307,7 +307,7 @@ static fsdp_status keep_folder(const keeping *k, const char *from, const char *t
 }
 
 /* Keep a file or a whole folder. */
-static fsdp_status keep(const keeping *k, const char *from, const char *to)
+static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 {
     struct stat st;
     if (lstat(from, &st) != 0)
@@ -337,7 +337,7 @@ static fsdp_status keep_at(const keeping *k, const entry *e, const char *from, c
     if (is_new || e->is_stale)
         return FSDP_OK;
     FSDP_TRY(make_parent(to)); /* the parent may be a stale folder, which has not been created */
-    return keep(k, from, to);
+    return keep_tree(k, from, to);
 }
 
 static fsdp_status keep_entry(const keeping *k, const entry *e)
@@ -430,7 +430,7 @@ static fsdp_status take_permissions(const fsdp_atomic_directory *d)
 }
 
 /* Exchange the directories; afterwards `aside` is the old one. */
-static fsdp_status exchange(const fsdp_atomic_directory *d)
+static fsdp_status exchange_directories(const fsdp_atomic_directory *d)
 {
     if (renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0) {
         if (rename(d->temporary, d->aside) == 0)
@@ -461,7 +461,7 @@ static fsdp_status move_into_place(const fsdp_atomic_directory *d)
     FSDP_TRY(take_permissions(d));
     FSDP_TRY(sync_tree(d->temporary));
     FSDP_TRY(fsdp_tree_remove(d->aside));
-    FSDP_TRY(exchange(d));
+    FSDP_TRY(exchange_directories(d));
     /* Keep what other programs created in the old directory before the exchange. */
     fsdp_status status = keep_others(d, d->aside, d->path);
     if (status == FSDP_OK)
@@ -492,5 +492,5 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
     snprintf(message, sizeof message, "%s", fsdp_last_error());
     remove_if_possible(directory->temporary);
     (void)fsdp_error(FSDP_ERR_IO, "%s", message);
-    release(directory);
+    free_directory(directory);
 }

@@ -58,7 +58,7 @@ fsdp_status fsdp_io_sync_path(const char *path)
 /* ---- what killed processes left -------------------------------------------------------------- */
 
 /* The name contains this process's pid. It comes from a killed process that had the same pid, as is
- * common in containers, unless another thread holds it; see hold(). */
+ * common in containers, unless another thread holds it; see lock_temporary(). */
 static void remove_unless_held(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -69,7 +69,7 @@ static void remove_unless_held(int folder, const char *name)
 }
 
 /* Remove what processes that have ended left of the same file. What cannot be removed is left. */
-static fsdp_status sweep(const char *path)
+static fsdp_status sweep_left_files(const char *path)
 {
     const char *base = fsdp_path_name(path);
     char *parent = fsdp_path_parent(path);
@@ -89,7 +89,7 @@ static fsdp_status sweep(const char *path)
 
 /* Lock the file, so that until the descriptor is closed no process takes it for one that was left.
  * Returns false if a process has just removed it. */
-static bool hold(int fd)
+static bool lock_temporary(int fd)
 {
     struct stat st;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -101,14 +101,14 @@ static bool hold(int fd)
 
 static fsdp_status open_temporary(fsdp_atomic_file *file)
 {
-    FSDP_TRY(sweep(file->path));
+    FSDP_TRY(sweep_left_files(file->path));
     for (int i = 0; i < MAX_NAME_TRIES; i++) {
         fsdp_free(file->temporary);
         file->temporary = fsdp_unfinished_name(file->path, FSDP_UNFINISHED);
         if (!file->temporary)
             return FSDP_ERR_NOMEM;
         file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file->fd >= 0 && hold(file->fd))
+        if (file->fd >= 0 && lock_temporary(file->fd))
             return FSDP_OK;
         if (file->fd < 0 && errno != EEXIST && errno != EINTR)
             break;
@@ -131,7 +131,7 @@ static fsdp_status open_special(fsdp_atomic_file *file, mode_t mode)
     return file->fd >= 0 ? FSDP_OK : fsdp_io_error(file->path, "cannot open to write");
 }
 
-static fsdp_status reserve(const fsdp_atomic_file *file, uint64_t bytes)
+static fsdp_status reserve_space(const fsdp_atomic_file *file, uint64_t bytes)
 {
     if (bytes == 0 || !file->temporary)
         return FSDP_OK;
@@ -164,7 +164,7 @@ fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
     else if (status == FSDP_OK)
         status = open_temporary(f);
     if (status == FSDP_OK)
-        status = reserve(f, reserve_bytes);
+        status = reserve_space(f, reserve_bytes);
     if (status != FSDP_OK) {
         fsdp_atomic_file_discard(f);
         return status;

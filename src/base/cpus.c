@@ -34,7 +34,7 @@ static bool read_line(const char *root, const char *dir, const char *path, const
     return read;
 }
 
-static double quotient(double quota, double period)
+static double cpus_of_quota(double quota, double period)
 {
     return quota > 0.0 && period > 0.0 ? quota / period : no_limit;
 }
@@ -47,7 +47,7 @@ static double limit_2(const char *root, const char *dir, const char *path)
     if (!read_line(root, dir, path, "cpu.max", line, sizeof line) ||
         sscanf(line, "%lf %lf", &quota, &period) != 2)
         return no_limit;
-    return quotient(quota, period);
+    return cpus_of_quota(quota, period);
 }
 
 /* cpu.cfs_quota_us is -1 where there is no limit. */
@@ -57,14 +57,14 @@ static double limit_1(const char *root, const char *dir, const char *path)
     if (!read_line(root, dir, path, "cpu.cfs_quota_us", quota, sizeof quota) ||
         !read_line(root, dir, path, "cpu.cfs_period_us", period, sizeof period))
         return no_limit;
-    return quotient(strtod(quota, NULL), strtod(period, NULL));
+    return cpus_of_quota(strtod(quota, NULL), strtod(period, NULL));
 }
 
 typedef double limit_fn(const char *root, const char *dir, const char *path);
 
 /* The smallest limit from `path` up to the root of the hierarchy, which is mounted at `dir`.
  * Truncates `path`. */
-static double smallest(limit_fn *limit, const char *root, const char *dir, char *path)
+static double smallest_limit(limit_fn *limit, const char *root, const char *dir, char *path)
 {
     double least = no_limit;
     for (char *slash = path + strlen(path);; slash = strrchr(path, '/')) {
@@ -101,7 +101,7 @@ static double limit_of_line(const char *root, const char *controllers, const cha
         /* "/.." is a cgroup outside this namespace. */
         snprintf(copy, sizeof copy, "%s", strstr(path, "/..") ? "" : path);
         const double limit =
-            smallest(is_2 ? limit_2 : limit_1, root, is_2 ? mounts_2[i] : mounts_1[i], copy);
+            smallest_limit(is_2 ? limit_2 : limit_1, root, is_2 ? mounts_2[i] : mounts_1[i], copy);
         least = limit < least ? limit : least;
     }
     return least;

@@ -74,7 +74,7 @@ static size_t big_integer(const char *p, const char *end)
     return errno == ERANGE ? (size_t)(q - p) : 0;
 }
 
-static size_t constant(const char *p, const char *end)
+static size_t constant_length(const char *p, const char *end)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -119,7 +119,7 @@ static fsdp_status find_literals(scan *s)
         } else if (c == '}' || c == ']') {
             depth--;
         } else if (is_digit(c) || c == '-' || c == 'N' || c == 'I') {
-            literal_bytes = constant(s->text + i, end);
+            literal_bytes = constant_length(s->text + i, end);
             if (!literal_bytes && c != 'N' && c != 'I')
                 literal_bytes = big_integer(s->text + i, end);
             if (literal_bytes) {
@@ -172,7 +172,7 @@ static size_t original_position(const scan *s, size_t at)
     return at > grown ? at - grown : 0;
 }
 
-static fsdp_status load(scan *s, json_t **root)
+static fsdp_status load_text(scan *s, json_t **root)
 {
     FSDP_TRY(find_literals(s));
     char *copy = NULL;
@@ -213,7 +213,7 @@ fsdp_status fsdp_json_parse(const char *name, int64_t first_line, const char *te
 {
     scan s = {.name = name, .text = text, .bytes = bytes, .first_line = first_line};
     json_t *root = NULL;
-    fsdp_status status = load(&s, &root);
+    fsdp_status status = load_text(&s, &root);
     fsdp_free(s.literals);
     return status == FSDP_OK ? document_create(name, root, doc) : status;
 }
@@ -406,7 +406,7 @@ static void put_value(fsdp_text *t, json_t *value)
 }
 
 /* The node of `key`, or `node` itself if key is NULL. */
-static fsdp_json_node place(fsdp_json_node node, const char *key)
+static fsdp_json_node node_of_key(fsdp_json_node node, const char *key)
 {
     return key ? fsdp_json_find(node, key) : node;
 }
@@ -415,7 +415,7 @@ static fsdp_status mismatch(fsdp_json_node node, const char *key, const char *ex
 {
     if (key && node.value && !json_is_object(node.value))
         return mismatch(node, NULL, "an object");
-    fsdp_json_node found = place(node, key);
+    fsdp_json_node found = node_of_key(node, key);
     char where[320] = " ", what[96] = "";
     fsdp_text t = {where + 1, sizeof where - 1};
     if (found.parent) {
@@ -452,7 +452,7 @@ fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char 
 fsdp_status fsdp_json_get_i64(fsdp_json_node node, const char *key, int64_t min, int64_t max,
                               int64_t *out)
 {
-    json_t *value = place(node, key).value;
+    json_t *value = node_of_key(node, key).value;
     bool fits = json_is_integer(value);
     int64_t v = json_integer_value(value);
     if (fits && v >= min && v <= max) {
@@ -480,7 +480,7 @@ fsdp_status fsdp_json_opt_i64(fsdp_json_node node, const char *key, int64_t min,
 
 fsdp_status fsdp_json_get_f64(fsdp_json_node node, const char *key, double *out)
 {
-    fsdp_json_node found = place(node, key);
+    fsdp_json_node found = node_of_key(node, key);
     const char *raw = fsdp_json_raw_number(found.value);
     double v = raw ? strtod(raw, NULL) : json_number_value(found.value);
     if (!(raw || json_is_number(found.value)) || !isfinite(v))
@@ -499,7 +499,7 @@ fsdp_status fsdp_json_opt_f64(fsdp_json_node node, const char *key, double fallb
 
 fsdp_status fsdp_json_get_bool(fsdp_json_node node, const char *key, bool *out)
 {
-    json_t *value = place(node, key).value;
+    json_t *value = node_of_key(node, key).value;
     if (!json_is_boolean(value))
         return mismatch(node, key, "true or false");
     *out = json_is_true(value);
@@ -516,7 +516,7 @@ fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallba
 
 fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key, const char **out)
 {
-    json_t *value = place(node, key).value;
+    json_t *value = node_of_key(node, key).value;
     if (!json_is_string(value) || fsdp_json_raw_number(value))
         return mismatch(node, key, "a string");
     *out = json_string_value(value);
@@ -534,7 +534,7 @@ fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *key, const char *
 
 fsdp_status fsdp_json_get_object(fsdp_json_node node, const char *key, fsdp_json_node *out)
 {
-    fsdp_json_node found = place(node, key);
+    fsdp_json_node found = node_of_key(node, key);
     if (!json_is_object(found.value))
         return mismatch(node, key, "an object");
     *out = found;
@@ -551,7 +551,7 @@ fsdp_status fsdp_json_opt_object(fsdp_json_node node, const char *key, fsdp_json
 
 fsdp_status fsdp_json_get_array(fsdp_json_node node, const char *key, fsdp_json_node *out)
 {
-    fsdp_json_node found = place(node, key);
+    fsdp_json_node found = node_of_key(node, key);
     if (!json_is_array(found.value))
         return mismatch(node, key, "a list");
     *out = found;

@@ -12,15 +12,15 @@ enum {
     CASE_EDIT = 1 /* cost of a letter in the other case */
 };
 
-static char plain(char c)
+static char dash_for_underscore(char c)
 {
     return c == '_' ? '-' : c;
 }
 
 static int replace_cost(char a, char b)
 {
-    a = plain(a);
-    b = plain(b);
+    a = dash_for_underscore(a);
+    b = dash_for_underscore(b);
     if (a == b)
         return 0;
     return tolower((unsigned char)a) == tolower((unsigned char)b) ? CASE_EDIT : EDIT;
@@ -47,8 +47,8 @@ int fsdp_edit_distance(const char *a, const char *b)
         for (int j = 1; j <= length_b; j++) {
             row[j] = smaller(above[j], row[j - 1]) + EDIT;
             row[j] = smaller(row[j], above[j - 1] + replace_cost(a[i - 1], b[j - 1]));
-            if (i > 1 && j > 1 && plain(a[i - 1]) == plain(b[j - 2]) &&
-                plain(a[i - 2]) == plain(b[j - 1]))
+            if (i > 1 && j > 1 && dash_for_underscore(a[i - 1]) == dash_for_underscore(b[j - 2]) &&
+                dash_for_underscore(a[i - 2]) == dash_for_underscore(b[j - 1]))
                 row[j] = smaller(row[j], before[j - 2] + EDIT);
         }
     }
@@ -57,7 +57,8 @@ int fsdp_edit_distance(const char *a, const char *b)
 
 static bool differs_in_case_only(const char *a, const char *b)
 {
-    while (*a && tolower((unsigned char)plain(*a)) == tolower((unsigned char)plain(*b)))
+    while (*a && tolower((unsigned char)dash_for_underscore(*a)) ==
+                     tolower((unsigned char)dash_for_underscore(*b)))
         a++, b++;
     return !*a && !*b;
 }
@@ -71,7 +72,7 @@ static bool is_part(const char *word, const char *name)
     size_t length = strlen(word);
     for (const char *at = name; length >= LEAST && *at; at += *at == '-') {
         size_t i = 0;
-        while (i < length && plain(word[i]) == at[i])
+        while (i < length && dash_for_underscore(word[i]) == at[i])
             i++;
         if (i == length && (at[i] == 0 || at[i] == '-'))
             return true;

@@ -70,8 +70,8 @@ static bool is_left(const fsdp_thread_pool *pool, uint64_t unused)
 }
 
 /* Spin until `done`, for at most SPIN_NS. The caller checks again under the lock. */
-static void spin(const fsdp_thread_pool *pool,
-                 bool (*done)(const fsdp_thread_pool *pool, uint64_t seen), uint64_t seen)
+static void spin_until(const fsdp_thread_pool *pool,
+                       bool (*done)(const fsdp_thread_pool *pool, uint64_t seen), uint64_t seen)
 {
     const int64_t end = pool->spins ? fsdp_clock_ns() + SPIN_NS : 0;
     while (pool->spins && !done(pool, seen) && fsdp_clock_ns() < end)
@@ -79,7 +79,7 @@ static void spin(const fsdp_thread_pool *pool,
             pause_cpu();
 }
 
-static void work(const worker *self, uint64_t *seen)
+static void run_job(const worker *self, uint64_t *seen)
 {
     fsdp_thread_pool *pool = self->pool;
     *seen = pool->job;
@@ -90,7 +90,7 @@ static void work(const worker *self, uint64_t *seen)
     if (--pool->inside == 0)
         pthread_cond_signal(&pool->idle);
     pthread_mutex_unlock(&pool->lock);
-    spin(pool, has_new_job, *seen);
+    spin_until(pool, has_new_job, *seen);
     pthread_mutex_lock(&pool->lock);
 }
 
@@ -102,7 +102,7 @@ static void *worker_main(void *arg)
     pthread_mutex_lock(&pool->lock);
     while (!pool->stopping) {
         if (pool->open && pool->job != seen)
-            work(self, &seen);
+            run_job(self, &seen);
         else
             pthread_cond_wait(&pool->wake, &pool->lock);
     }
@@ -192,7 +192,7 @@ void fsdp_parallel_for(fsdp_thread_pool *pool, int64_t n, fsdp_task_fn *task, vo
         pthread_cond_broadcast(&pool->wake);
     pthread_mutex_unlock(&pool->lock);
     run_tasks(pool, 0);
-    spin(pool, is_left, 0);
+    spin_until(pool, is_left, 0);
     pthread_mutex_lock(&pool->lock);
     pool->open = false;
     while (pool->inside > 0)

@@ -101,7 +101,7 @@ TEST(no_room_is_an_error_that_names_the_folder_and_the_bytes)
 }
 
 /* A limit on the size of files simulates a full disk. */
-TEST(a_disk_that_is_full_is_told_by_wait)
+TEST(wait_reports_a_full_disk)
 {
     static const unsigned char block[BLOCK_BYTES];
     struct rlimit old;

@@ -24,7 +24,7 @@ static const char *in_dir(fsdp_test *t, const char *name)
 }
 
 /* Number of entries of the test's directory. */
-static size_t entries(fsdp_test *t)
+static size_t count_entries(fsdp_test *t)
 {
     char **names;
     size_t count = 9999;
@@ -84,7 +84,7 @@ TEST(a_file_is_mapped_and_read)
     fsdp_free(text);
     ASSERT_OK(fsdp_file_copy(in_dir(t, "text"), in_dir(t, "copy")));
     ASSERT(holds(in_dir(t, "copy"), "hello"));
-    ASSERT_INT(entries(t), 3);
+    ASSERT_INT(count_entries(t), 3);
 }
 
 TEST(a_discarded_file_leaves_the_old_one)
@@ -96,13 +96,13 @@ TEST(a_discarded_file_leaves_the_old_one)
     ASSERT(holds(in_dir(t, "f"), "old"));
     fsdp_atomic_file_discard(file);
     ASSERT(holds(in_dir(t, "f"), "old"));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
     ASSERT_OK(fsdp_atomic_file_begin(in_dir(t, "f"), 6, &file));
     ASSERT_OK(fsdp_atomic_file_write_at(file, 3, "def", 3));
     ASSERT_OK(fsdp_atomic_file_write_at(file, 0, "abc", 3));
     ASSERT_OK(fsdp_atomic_file_commit(file));
     ASSERT(holds(in_dir(t, "f"), "abcdef"));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
     struct stat st;
     mode_t mask = umask(0);
     umask(mask);
@@ -190,7 +190,7 @@ TEST(directories_are_made_listed_and_removed)
     ASSERT(symlink(in_dir(t, "kept"), in_dir(t, "a/link")) == 0);
     ASSERT_OK(fsdp_tree_remove(in_dir(t, "a")));
     ASSERT_OK(fsdp_tree_remove(in_dir(t, "a")));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }
 
 TEST(a_directory_appears_at_commit)
@@ -211,7 +211,7 @@ TEST(a_directory_appears_at_commit)
                  "working directory");
     ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "gone"), FSDP_EXISTING_REFUSE, &dir));
     fsdp_atomic_directory_discard(dir);
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }
 
 /* The old directory is old/a, old/b, old/s/c; the new one brings a and n. */
@@ -233,7 +233,7 @@ static void replace(fsdp_test *t)
     ASSERT_OK(fsdp_atomic_directory_commit(dir));
     ASSERT(holds(in_dir(t, "real/a"), "new a"));
     ASSERT(holds(in_dir(t, "link/n"), "new n"));
-    ASSERT_INT(entries(t), 2);
+    ASSERT_INT(count_entries(t), 2);
 }
 
 TEST(a_place_is_checked_before_the_work)
@@ -254,7 +254,7 @@ TEST(a_place_is_checked_before_the_work)
                  FSDP_ERR_NOT_FOUND, "Not a directory");
     ASSERT_ERROR(fsdp_atomic_directory_check("/proc/model", FSDP_EXISTING_REFUSE),
                  FSDP_ERR_NOT_FOUND, "/proc/model");
-    ASSERT_INT(entries(t), 1); /* "new"; nothing else is left */
+    ASSERT_INT(count_entries(t), 1); /* "new"; nothing else is left */
 }
 
 /* A folder that contains the home directory is refused as well. */
@@ -316,7 +316,7 @@ TEST(what_a_killed_process_left_is_swept)
     ASSERT_OK(fsdp_directory_make(in_dir(t, other)));
     snprintf(model, sizeof model, "%s", in_dir(t, "model"));
     ASSERT_OK(fsdp_atomic_directory_begin(model, FSDP_EXISTING_UPDATE, &dir));
-    ASSERT_INT(entries(t),
+    ASSERT_INT(count_entries(t),
                5); /* model, this process's own, and entries that users named similarly */
     ASSERT(fsdp_path_is_directory(model));
     fsdp_atomic_directory_sweep(model, 0);
@@ -363,7 +363,7 @@ TEST(what_a_killed_process_left_of_a_file_is_swept)
 }
 
 /* A process keeps its pid until its parent waits for it, which the parent may never do. */
-TEST(what_a_process_left_that_nobody_waited_for_is_swept)
+TEST(what_a_zombie_left_is_swept)
 {
     siginfo_t info;
     pid_t dead = fork();
@@ -375,7 +375,7 @@ TEST(what_a_process_left_that_nobody_waited_for_is_swept)
     ASSERT_OK(fsdp_directory_make(in_dir(t, left)));
     ASSERT(kill(dead, 0) == 0);
     fsdp_atomic_directory_sweep(in_dir(t, "model"), 0);
-    ASSERT_INT(entries(t), 0);
+    ASSERT_INT(count_entries(t), 0);
     ASSERT(waitpid(dead, NULL, 0) == dead);
 }
 
@@ -410,7 +410,7 @@ TEST(what_is_stale_goes_and_nothing_else)
     ASSERT(!fsdp_path_is_file(in_dir(t, "out/parts/1")));
     ASSERT(stat(in_dir(t, "out"), &st) == 0);
     ASSERT_INT(st.st_mode & 0777, 0700);
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }
 
 /* A directory with the name of a new file may contain anything. */
@@ -426,7 +426,7 @@ TEST(a_directory_does_not_give_way_to_a_file)
     ASSERT_ERROR(fsdp_atomic_directory_commit(dir), FSDP_ERR_INVALID,
                  "out/model: a directory is there, and a file is to be written");
     ASSERT(holds(in_dir(t, "out/model/letter"), "dear"));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }
 
 /* A file that is kept is the same file: a program that has it open can continue to write to it. */
@@ -453,5 +453,5 @@ TEST(a_failed_commit_leaves_the_old_directory)
     ASSERT_OK(fsdp_file_write(in_dir(t, "out/theirs"), "1", 1));
     ASSERT_ERROR(fsdp_atomic_directory_commit(dir), FSDP_ERR_INVALID, "not empty");
     ASSERT(holds(in_dir(t, "out/theirs"), "1"));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }
