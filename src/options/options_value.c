@@ -334,8 +334,8 @@ static fsdp_status store_bool_or_int(const fsdp_option *option, const fsdp_optio
 }
 
 /* Convert and store in `place`, which has room for the option's type. */
-static fsdp_status store(fsdp_options *options, const fsdp_option *option,
-                         const fsdp_option_given *given, void *place)
+static fsdp_status store_value(fsdp_options *options, const fsdp_option *option,
+                               const fsdp_option_given *given, void *place)
 {
     int64_t integer = 0;
     double real = 0;
@@ -421,7 +421,7 @@ static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_opt
 }
 
 /* The error of an option with `instead`. */
-static fsdp_status refuse(const fsdp_option *option, const fsdp_option_given *given)
+static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_option_given *given)
 {
     const bool is_switch = option->type == FSDP_OPTION_BOOL;
     const char *value = !is_switch ? given->text : given->text ? given->text : "";
@@ -455,7 +455,7 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
     if (option->type == FSDP_OPTION_STRING)
         return strcmp(*(const char *const *)place, option->value ? option->value : "") == 0;
     const fsdp_option_given given = {.text = option->value};
-    if (option->value && store(options, option, &given, &value) != FSDP_OK)
+    if (option->value && store_value(options, option, &given, &value) != FSDP_OK)
         return false;
     return memcmp(&value, place, size) == 0;
 }
@@ -481,10 +481,10 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
     any_value nowhere = {0};
     void *place =
         option->offset == FSDP_OPTION_NOWHERE ? (void *)&nowhere : (char *)target + option->offset;
-    fsdp_status status = store(options, option, given, place);
+    fsdp_status status = store_value(options, option, given, place);
     if (status == FSDP_OK && option->instead && given->origin != FSDP_ORIGIN_DEFAULT &&
         !is_default_in_any_spelling(option, given, place))
-        status = refuse(option, given);
+        status = refuse_unsupported(option, given);
     if (status != FSDP_OK && given->key)
         fsdp_error_context(status, "%s: %s", given->where, given->key);
     else if (status != FSDP_OK)

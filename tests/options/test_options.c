@@ -378,7 +378,7 @@ TEST(flags_win_over_files_over_environment_over_defaults)
 }
 
 /* Options from the environment are not listed. */
-TEST(what_changes_nothing_is_told_by_its_reason)
+TEST(options_without_effect_are_listed_by_reason)
 {
     fsdp_option own[FSDP_LENGTH(table)];
     memcpy(own, table, sizeof own);
