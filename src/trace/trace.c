@@ -121,7 +121,7 @@ static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, c
     return e;
 }
 
-static void charge(fsdp_trace_sum *sum, int64_t wall_ns, int64_t cpu_ns)
+static void add_time(fsdp_trace_sum *sum, int64_t wall_ns, int64_t cpu_ns)
 {
     sum->wall_ns += wall_ns;
     sum->cpu_ns += cpu_ns;
@@ -131,9 +131,9 @@ static void charge(fsdp_trace_sum *sum, int64_t wall_ns, int64_t cpu_ns)
 static int64_t end_piece(fsdp_trace *t, fsdp_trace_category category, fsdp_trace_entry *entry)
 {
     int64_t now = fsdp_clock_ns(), cpu = cpu_clock_ns();
-    charge(&t->sums[category], now - t->mark_ns, cpu - t->mark_cpu);
+    add_time(&t->sums[category], now - t->mark_ns, cpu - t->mark_cpu);
     if (entry)
-        charge(&entry->sum, now - t->mark_ns, cpu - t->mark_cpu);
+        add_time(&entry->sum, now - t->mark_ns, cpu - t->mark_cpu);
     t->mark_ns = now;
     t->mark_cpu = cpu;
     return now;
@@ -161,7 +161,8 @@ static fsdp_trace_event *next_event(fsdp_trace *t, fsdp_trace_category category,
 
 /* --- spans --- */
 
-static void push(fsdp_trace *t, fsdp_trace_category category, const char *name, const char *detail)
+static void push_span(fsdp_trace *t, fsdp_trace_category category, const char *name,
+                      const char *detail)
 {
     if (t->depth++ >= MAX_DEPTH)
         return;
@@ -176,7 +177,7 @@ void fsdp_trace_open(fsdp_trace *t, fsdp_trace_category category, const char *na
                      const char *detail)
 {
     end_piece_of_span(t);
-    push(t, category, name, detail);
+    push_span(t, category, name, detail);
 }
 
 void fsdp_trace_close(fsdp_trace *t)
@@ -220,7 +221,7 @@ void fsdp_trace_step_begin(fsdp_trace *trace, const char *name)
     trace->mark_ns = fsdp_clock_ns();
     trace->mark_cpu = cpu_clock_ns();
     trace->depth = 0;
-    push(trace, FSDP_TRACE_REST, name, NULL);
+    push_span(trace, FSDP_TRACE_REST, name, NULL);
 }
 
 void fsdp_trace_step_end(fsdp_trace *trace)
