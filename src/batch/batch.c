@@ -86,7 +86,7 @@ static fsdp_status measure_row(const fsdp_batch_row *row, int32_t index, fsdp_ta
     return FSDP_OK;
 }
 
-static fsdp_status measure(const fsdp_batch_row *rows, int32_t count, fsdp_task task, sizes *n)
+static fsdp_status measure_rows(const fsdp_batch_row *rows, int32_t count, fsdp_task task, sizes *n)
 {
     for (int32_t i = 0; i < count; i++)
         FSDP_TRY(measure_row(&rows[i], i, task, n));
@@ -103,14 +103,15 @@ static fsdp_status measure(const fsdp_batch_row *rows, int32_t count, fsdp_task 
 
 /* ---- memory ---- */
 
-static int32_t *take(int32_t **at, int64_t n)
+static int32_t *take_array(int32_t **at, int64_t n)
 {
     int32_t *array = *at;
     *at += n;
     return array;
 }
 
-static fsdp_status allocate(const sizes *n, fsdp_task task, fsdp_batch_arrays *to, fsdp_batch **out)
+static fsdp_status allocate_batch(const sizes *n, fsdp_task task, fsdp_batch_arrays *to,
+                                  fsdp_batch **out)
 {
     const int64_t source = n->source_tokens, target = n->target_tokens, sequences = n->sequences;
     size_t wide =
@@ -126,13 +127,13 @@ static fsdp_status allocate(const sizes *n, fsdp_task task, fsdp_batch_arrays *t
     int32_t *at = (int32_t *)(wide_at + wide);
     *to = (fsdp_batch_arrays){.source_positions = n->origins ? wide_at : NULL,
                               .target_positions = n->origins ? wide_at + source : NULL};
-    to->input_ids = take(&at, source);
-    to->position_ids = take(&at, source);
-    to->token_type_ids = n->types ? take(&at, source) : NULL;
-    to->decoder_input_ids = take(&at, target);
-    to->labels = take(&at, n->labels);
-    to->source_offsets = take(&at, sequences + 1);
-    to->target_offsets = take(&at, sequences + 1);
+    to->input_ids = take_array(&at, source);
+    to->position_ids = take_array(&at, source);
+    to->token_type_ids = n->types ? take_array(&at, source) : NULL;
+    to->decoder_input_ids = take_array(&at, target);
+    to->labels = take_array(&at, n->labels);
+    to->source_offsets = take_array(&at, sequences + 1);
+    to->target_offsets = take_array(&at, sequences + 1);
     b->head = (fsdp_batch){
         .task = task,
         .rows = (int32_t)sequences,
@@ -193,8 +194,8 @@ static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
     }
 }
 
-static void fill(const fsdp_batch_row *rows, int32_t count, const fsdp_batch *b,
-                 const fsdp_batch_arrays *to)
+static void fill_rows(const fsdp_batch_row *rows, int32_t count, const fsdp_batch *b,
+                      const fsdp_batch_arrays *to)
 {
     int32_t token = 0, sequence = 0, target = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -229,7 +230,7 @@ static void fill_decoder_input(const fsdp_batch *b, const fsdp_batch_arrays *to,
     }
 }
 
-static int32_t longest(const int32_t *offsets, int32_t n)
+static int32_t longest_sequence(const int32_t *offsets, int32_t n)
 {
     int32_t most = 0;
     for (int32_t i = 0; i < n; i++)
@@ -238,13 +239,14 @@ static int32_t longest(const int32_t *offsets, int32_t n)
     return most;
 }
 
-static void derive(fsdp_batch *b, const fsdp_batch_arrays *to, const fsdp_batch_format *format)
+static void fill_derived(fsdp_batch *b, const fsdp_batch_arrays *to,
+                         const fsdp_batch_format *format)
 {
     fill_decoder_input(b, to, format);
     for (int32_t i = 0; i < b->n_labels; i++)
         b->label_tokens += b->labels[i] != FSDP_IGNORE_INDEX;
-    b->max_source_len = longest(b->source_offsets, b->rows);
-    b->max_target_len = longest(b->target_offsets, b->rows);
+    b->max_source_len = longest_sequence(b->source_offsets, b->rows);
+    b->max_target_len = longest_sequence(b->target_offsets, b->rows);
 }
 
 fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t count,
@@ -257,10 +259,10 @@ fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t count,
     if (count < 0)
         return fsdp_error(FSDP_ERR_INVALID, "a batch of %d rows", (int)count);
     sizes n = {.origins = origins};
-    FSDP_TRY(measure(rows, count, f->task, &n));
-    FSDP_TRY(allocate(&n, f->task, arrays, &b));
-    fill(rows, count, b, arrays);
-    derive(b, arrays, f);
+    FSDP_TRY(measure_rows(rows, count, f->task, &n));
+    FSDP_TRY(allocate_batch(&n, f->task, arrays, &b));
+    fill_rows(rows, count, b, arrays);
+    fill_derived(b, arrays, f);
     *out = b;
     return FSDP_OK;
 }
