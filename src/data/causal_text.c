@@ -22,7 +22,8 @@ fsdp_status fsdp_check_tokenizer(const char *path, const char *form,
     return FSDP_OK;
 }
 
-static fsdp_status encode(const fsdp_tokenizer *tokenizer, const char *text, fsdp_token_list *ids)
+static fsdp_status encode_with_bos(const fsdp_tokenizer *tokenizer, const char *text,
+                                   fsdp_token_list *ids)
 {
     const int32_t bos = fsdp_tokenizer_bos_id(tokenizer);
     ids->len = 0;
@@ -31,7 +32,7 @@ static fsdp_status encode(const fsdp_tokenizer *tokenizer, const char *text, fsd
     return fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids); /* appends eos */
 }
 
-static size_t common(const fsdp_token_list *a, const fsdp_token_list *b)
+static size_t common_length(const fsdp_token_list *a, const fsdp_token_list *b)
 {
     size_t n = 0;
     while (n < a->len && n < b->len && a->ids[n] == b->ids[n])
@@ -44,19 +45,19 @@ static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prom
                                const fsdp_token_list *ids, fsdp_token_list *labels)
 {
     fsdp_token_list alone = {0};
-    fsdp_status status = encode(tokenizer, prompt, &alone);
+    fsdp_status status = encode_with_bos(tokenizer, prompt, &alone);
     if (status == FSDP_OK)
         status = fsdp_token_list_set(labels, ids->ids, ids->len);
     if (status == FSDP_OK) {
         alone.len--; /* its eos */
-        for (size_t i = 0, n = common(&alone, ids); i < n; i++)
+        for (size_t i = 0, n = common_length(&alone, ids); i < n; i++)
             labels->ids[i] = FSDP_IGNORE_INDEX;
     }
     fsdp_token_list_fini(&alone);
     return status;
 }
 
-static void cut(fsdp_token_list *list, int64_t length)
+static void truncate_list(fsdp_token_list *list, int64_t length)
 {
     if ((int64_t)list->len > length)
         list->len = (size_t)length;
@@ -71,11 +72,11 @@ fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, const c
     char *whole = fsdp_str_take(&joined);
     if (!whole)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = encode(options->tokenizer, whole, &example->source);
+    fsdp_status status = encode_with_bos(options->tokenizer, whole, &example->source);
     fsdp_free(whole);
     if (status == FSDP_OK && *prompt)
         status = mask_prompt(options->tokenizer, prompt, &example->source, &example->labels);
-    cut(&example->source, options->max_length);
-    cut(&example->labels, options->max_length);
+    truncate_list(&example->source, options->max_length);
+    truncate_list(&example->labels, options->max_length);
     return status;
 }

@@ -95,7 +95,7 @@ static fsdp_status parser_finish(parser *p)
     return failure ? fsdp_error_nomem() : FSDP_OK;
 }
 
-static void clear(fsdp_csv_row *row)
+static void clear_row(fsdp_csv_row *row)
 {
     row->len = row->fields = 0;
 }
@@ -104,7 +104,7 @@ fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, fsdp_csv_row *row
 {
     parser p;
     FSDP_TRY(parser_init(&p));
-    clear(row);
+    clear_row(row);
     p.row = row;
     fsdp_status status = parser_feed(&p, text, bytes);
     if (status == FSDP_OK && !p.done)
@@ -159,7 +159,7 @@ static fsdp_status add_line(fsdp_csv *csv, fsdp_csv_row *row, const fsdp_line *l
 /* Read lines up to the end of the row. row->line remains 0 if there is no row. */
 static fsdp_status read_row(fsdp_csv *csv, fsdp_csv_row *row)
 {
-    clear(row);
+    clear_row(row);
     row->line = 0;
     csv->parser.row = row;
     csv->parser.done = false;

@@ -32,7 +32,7 @@ typedef struct jsonl_dataset {
 
 /* ---- reading ---- */
 
-static void append(jsonl_dataset *d, const fsdp_token_list *list)
+static void append_ids(jsonl_dataset *d, const fsdp_token_list *list)
 {
     if (list->len)
         memcpy(d->ids + d->ids_len, list->ids, list->len * sizeof *list->ids);
@@ -50,10 +50,10 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
                               .labels = (uint32_t)e->labels.len,
                               .positions = e->position_ids.len > 0,
                               .types = e->token_type_ids.len > 0};
-    append(d, &e->source);
-    append(d, &e->labels);
-    append(d, &e->position_ids);
-    append(d, &e->token_type_ids);
+    append_ids(d, &e->source);
+    append_ids(d, &e->labels);
+    append_ids(d, &e->position_ids);
+    append_ids(d, &e->token_type_ids);
     return FSDP_OK;
 }
 
@@ -120,7 +120,7 @@ static int64_t jsonl_len(void *self)
 
 /* Truncate a list to `length` ids; 0: never. A list that ends with </s> keeps it, as when the
  * tokenizer truncates a text. */
-static void cut(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
+static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;
     if (!length || n <= length)
@@ -140,8 +140,8 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
     FSDP_TRY(fsdp_token_list_set(&example->source, at, r->source));
     FSDP_TRY(fsdp_token_list_set(&example->labels, at += r->source, r->labels));
     at += r->labels;
-    cut(d, &example->source, d->max_source);
-    cut(d, &example->labels, d->max_target);
+    truncate_list(d, &example->source, d->max_source);
+    truncate_list(d, &example->labels, d->max_target);
     if (r->positions) {
         FSDP_TRY(fsdp_token_list_set(&example->position_ids, at, r->source));
         at += r->source;
@@ -149,7 +149,7 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
     return r->types ? fsdp_token_list_set(&example->token_type_ids, at, r->source) : FSDP_OK;
 }
 
-static fsdp_status decode(const jsonl_dataset *d, const int32_t *ids, size_t count, char **text)
+static fsdp_status decode_ids(const jsonl_dataset *d, const int32_t *ids, size_t count, char **text)
 {
     return fsdp_tokenizer_decode(d->tokenizer, ids, count,
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
@@ -177,8 +177,8 @@ static fsdp_status jsonl_texts(void *self, int64_t index, char **source, char **
     const bool causal = d->task == FSDP_TASK_CAUSAL_LM;
     const size_t first = causal ? prompt_length(d, r) : r->source;
     const size_t second = causal ? r->source - first : r->labels;
-    FSDP_TRY(decode(d, ids, first, &decoded));
-    fsdp_status status = decode(d, ids + first, second, target);
+    FSDP_TRY(decode_ids(d, ids, first, &decoded));
+    fsdp_status status = decode_ids(d, ids + first, second, target);
     if (status != FSDP_OK) {
         fsdp_text_free(decoded);
         return status;

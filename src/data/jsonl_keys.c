@@ -47,7 +47,7 @@ static bool is_number(fsdp_json_node value)
     return kind == FSDP_JSON_INT || kind == FSDP_JSON_REAL || kind == FSDP_JSON_BOOL;
 }
 
-static bool equals(fsdp_json_node value, double number)
+static bool equals_number(fsdp_json_node value, double number)
 {
     double found;
     bool on;
@@ -60,7 +60,7 @@ static bool equals(fsdp_json_node value, double number)
 static bool is_all(fsdp_json_node value, double number)
 {
     if (fsdp_json_kind_of(value) != FSDP_JSON_ARRAY)
-        return is_number(value) && equals(value, number);
+        return is_number(value) && equals_number(value, number);
     for (size_t i = 0; i < fsdp_json_len(value); i++)
         if (!is_all(fsdp_json_at(value, i), number))
             return false;

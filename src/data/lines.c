@@ -26,7 +26,7 @@ struct fsdp_lines {
 };
 
 /* Drop bytes that were returned, and read more. */
-static fsdp_status fill(fsdp_lines *l)
+static fsdp_status read_more(fsdp_lines *l)
 {
     if (l->start) {
         memmove(l->data, l->data + l->start, l->len - l->start);
@@ -48,7 +48,7 @@ static fsdp_status fill(fsdp_lines *l)
 
 static fsdp_status skip_byte_order_mark(fsdp_lines *l)
 {
-    FSDP_TRY(fill(l));
+    FSDP_TRY(read_more(l));
     if (l->len >= 3 && memcmp(l->data, "\xEF\xBB\xBF", 3) == 0) {
         l->start = l->searched = 3;
         l->offset = 3;
@@ -103,7 +103,7 @@ static const char *find_end(const fsdp_lines *l)
     return cr ? cr : lf;
 }
 
-static fsdp_status check(const fsdp_lines *l, const fsdp_line *line)
+static fsdp_status check_line(const fsdp_lines *l, const fsdp_line *line)
 {
     size_t valid = fsdp_utf8_valid_length(line->text, line->length);
     if (valid < line->length)
@@ -128,7 +128,7 @@ fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)
         if (l->searched - l->start > FSDP_LINE_BYTES_MAX)
             return fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": longer than %d MiB", l->path,
                               l->number + 1, FSDP_LINE_BYTES_MAX >> 20);
-        FSDP_TRY(fill(l));
+        FSDP_TRY(read_more(l));
     }
     *line = (fsdp_line){.offset = l->offset, .number = l->number + 1};
     if (!end && l->start == l->len)
@@ -138,7 +138,7 @@ fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)
     line->bytes = line->length + (end != NULL);
     if (end && *end == '\r' && end + 1 < l->data + l->len && end[1] == '\n')
         line->bytes++;
-    FSDP_TRY(check(l, line));
+    FSDP_TRY(check_line(l, line));
     l->start = l->searched = l->start + line->bytes;
     l->offset += line->bytes;
     l->number++;

@@ -51,7 +51,7 @@ typedef struct job {
     int32_t micro_step;
 } job;
 
-static job describe(const fsdp_loader *l, int64_t ticket)
+static job job_of_ticket(const fsdp_loader *l, int64_t ticket)
 {
     return (job){
         .generation = l->generation,
@@ -98,7 +98,7 @@ static void *worker_main(void *arg)
             pthread_cond_wait(&l->slot_free, &l->lock);
             continue;
         }
-        job j = describe(l, l->next_made++);
+        job j = job_of_ticket(l, l->next_made++);
         pthread_mutex_unlock(&l->lock);
         slot made = {.ready = true, .status = FSDP_ERR_NOMEM, .message = "out of host memory"};
         if (indices)
@@ -263,7 +263,7 @@ static slot make_now(fsdp_loader *l)
 {
     slot made = {.ready = true, .status = FSDP_ERR_NOMEM, .message = "out of host memory"};
     int64_t *indices = fsdp_calloc((size_t)l->options.sampler.batch_size, sizeof *indices);
-    job j = describe(l, l->next_given++);
+    job j = job_of_ticket(l, l->next_given++);
     if (indices)
         make_batch(l, &j, indices, &made);
     fsdp_free(indices);

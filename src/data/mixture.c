@@ -32,7 +32,7 @@ static int64_t mixture_len(void *self)
 }
 
 /* The part of example `index`, and its number among the examples of that part. */
-static const part *find(const mixture *m, int64_t index, int64_t *within)
+static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 {
     int64_t left = m->examples;
     for (size_t c = 0; c + 1 < m->len; c++) {
@@ -54,7 +54,7 @@ static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw
                           fsdp_draw *own)
 {
     int64_t within;
-    const part *p = find(m, index, &within);
+    const part *p = find_part(m, index, &within);
     const int64_t rows = fsdp_dataset_len(p->dataset);
     const int64_t number = draw->epoch * p->count + within;
     *own = (fsdp_draw){.seed = fsdp_mix64(draw->seed ^ p->key), .epoch = number / rows};
@@ -89,8 +89,8 @@ static const fsdp_dataset_ops mixture_ops = {
 
 /* ---- opening ---- */
 
-static fsdp_status check(const fsdp_mixture_part *parts, size_t count, double *sum,
-                         int64_t *examples)
+static fsdp_status check_parts(const fsdp_mixture_part *parts, size_t count, double *sum,
+                               int64_t *examples)
 {
     *sum = 0;
     *examples = 0;
@@ -111,7 +111,8 @@ static fsdp_status check(const fsdp_mixture_part *parts, size_t count, double *s
 }
 
 /* By how much part c is below its share. */
-static double missing(const mixture *m, const fsdp_mixture_part *parts, double sum, size_t c)
+static double missing_examples(const mixture *m, const fsdp_mixture_part *parts, double sum,
+                               size_t c)
 {
     return (double)m->examples * parts[c].weight / sum - (double)m->parts[c].count;
 }
@@ -127,13 +128,13 @@ static void share_by_weight(mixture *m, const fsdp_mixture_part *parts, double s
     for (; left > 0; left--) {
         size_t best = 0;
         for (size_t c = 1; c < m->len; c++)
-            if (missing(m, parts, sum, c) > missing(m, parts, sum, best))
+            if (missing_examples(m, parts, sum, c) > missing_examples(m, parts, sum, best))
                 best = c;
         m->parts[best].count++;
     }
 }
 
-static fsdp_status share(mixture *m, const fsdp_mixture_part *parts, double sum)
+static fsdp_status distribute_examples(mixture *m, const fsdp_mixture_part *parts, double sum)
 {
     for (size_t c = 0; c < m->len; c++)
         m->parts[c].count = fsdp_dataset_len(parts[c].dataset);
@@ -156,13 +157,13 @@ fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts, size_t count, bo
 {
     double sum;
     int64_t examples;
-    FSDP_TRY(check(parts, count, &sum, &examples));
+    FSDP_TRY(check_parts(parts, count, &sum, &examples));
     mixture *m = fsdp_calloc(1, sizeof *m);
     part *own = fsdp_calloc(count, sizeof *own);
     fsdp_status status = m && own ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK) {
         *m = (mixture){.parts = own, .len = count, .examples = examples, .no_shuffle = no_shuffle};
-        status = share(m, parts, sum);
+        status = distribute_examples(m, parts, sum);
     }
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&mixture_ops, m, out);

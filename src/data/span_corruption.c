@@ -75,7 +75,7 @@ fsdp_span_corruption fsdp_span_corruption_complete(const fsdp_span_corruption *n
     return c;
 }
 
-static fsdp_status check(const fsdp_span_corruption *c)
+static fsdp_status check_noise(const fsdp_span_corruption *c)
 {
     if (!(c->noise_density > 0 && c->noise_density < 1))
         return fsdp_error(FSDP_ERR_INVALID, "span corruption: noise density %g is not in (0, 1)",
@@ -90,7 +90,7 @@ static fsdp_status check(const fsdp_span_corruption *c)
 fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *c, int64_t inputs_length,
                                    fsdp_span_lengths *out)
 {
-    FSDP_TRY(check(c));
+    FSDP_TRY(check_noise(c));
     fsdp_span_lengths found = longest(c, inputs_length);
     /* As in the reference: if both are half of the piece, targets must not be longer than
      * inputs. */
@@ -155,7 +155,7 @@ static int64_t next_segment(segments *s)
 
 /* ---- examples ---- */
 
-static void append(fsdp_token_list *list, const int32_t *ids, int64_t count)
+static void append_ids(fsdp_token_list *list, const int32_t *ids, int64_t count)
 {
     FSDP_ASSERT(list->len + (size_t)count <= list->cap);
     memcpy(list->ids + list->len, ids, (size_t)count * sizeof *ids);
@@ -174,14 +174,14 @@ fsdp_status fsdp_span_corrupt(const fsdp_span_lengths *n, uint64_t key, const in
     for (int64_t span = 0; span < n->spans; span++) {
         const int32_t sentinel = first_sentinel - (int32_t)span;
         const int64_t kept = next_segment(&others), replaced = next_segment(&noise);
-        append(inputs, piece, kept);
-        append(inputs, &sentinel, 1);
-        append(targets, &sentinel, 1);
-        append(targets, piece + kept, replaced);
+        append_ids(inputs, piece, kept);
+        append_ids(inputs, &sentinel, 1);
+        append_ids(targets, &sentinel, 1);
+        append_ids(targets, piece + kept, replaced);
         piece += kept + replaced;
     }
-    append(inputs, &eos_id, 1);
-    append(targets, &eos_id, 1);
+    append_ids(inputs, &eos_id, 1);
+    append_ids(targets, &eos_id, 1);
     FSDP_ASSERT((int64_t)inputs->len == n->inputs);
     FSDP_ASSERT((int64_t)targets->len == n->targets);
     return FSDP_OK;

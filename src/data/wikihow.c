@@ -23,7 +23,7 @@ size_t fsdp_wikihow_strip(char **text, size_t length)
 }
 
 /* str.replace(from, to) with `to` not longer. */
-static size_t replace(char *text, size_t length, const char *from, const char *to)
+static size_t replace_all(char *text, size_t length, const char *from, const char *to)
 {
     size_t from_len = strlen(from), to_len = strlen(to), kept = 0, at = 0;
     while (at < length) {
@@ -44,7 +44,7 @@ static size_t replace(char *text, size_t length, const char *from, const char *t
 
 size_t fsdp_wikihow_clean_summary(char *text, size_t length)
 {
-    return replace(text, length, ".,", ".");
+    return replace_all(text, length, ".,", ".");
 }
 
 size_t fsdp_wikihow_clean_article(char *text, size_t length)
@@ -78,7 +78,7 @@ size_t fsdp_wikihow_clean_text(char *text, size_t length)
     static const char *const taken_out[] = {"Example of text:", "Example of Summary:", "\n", "``",
                                             "\""};
     for (size_t i = 0; i < sizeof taken_out / sizeof *taken_out; i++)
-        length = replace(text, length, taken_out[i], "");
+        length = replace_all(text, length, taken_out[i], "");
     return length;
 }
 

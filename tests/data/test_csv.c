@@ -205,7 +205,7 @@ TEST(without_libcsv_a_csv_file_is_an_error)
 #endif
 
 /* A line end occurs at every distance from the end of the reader's buffer. */
-TEST(rows_may_lie_anywhere_in_the_buffer)
+TEST(rows_may_be_anywhere_in_the_buffer)
 {
     NEEDS_LIBCSV();
     enum {

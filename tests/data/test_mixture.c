@@ -105,7 +105,7 @@ TEST(each_part_has_its_rate_in_every_epoch)
 
 /* The first 25 of 50 examples in a first epoch are in file order without a shuffle, else in any
  * order. */
-TEST(parts_keep_their_order_only_if_told)
+TEST(parts_keep_their_order_only_without_shuffle)
 {
     static const double weights[PARTS] = {25, 32, 300};
     numbers n[PARTS];

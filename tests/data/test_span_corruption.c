@@ -324,7 +324,7 @@ static bool same_noise(const fsdp_dataset *set, const fsdp_draw *a, const fsdp_d
     return same;
 }
 
-TEST(each_epoch_and_seed_draws_anew_and_repeats_itself)
+TEST(each_epoch_and_seed_has_its_own_draw)
 {
     NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);

@@ -84,7 +84,7 @@ TEST(every_kind_of_file_is_cut_into_rows)
         }
 }
 
-TEST(rows_have_1024_tokens_unless_told)
+TEST(rows_have_1024_tokens_by_default)
 {
     char path[PATH];
     fsdp_dataset *dataset;
