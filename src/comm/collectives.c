@@ -63,8 +63,7 @@ static void copy_counted(fsdp_group *group, void *to, const void *from, size_t b
 static fsdp_status error_without_peers(const char *call)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "%s: the ranks of a plan do not exist, so there are no values of theirs",
-                      call);
+                      "%s: the other ranks of a plan do not exist, so they have no values", call);
 }
 
 /* In a plan, this rank's data is repeated for every rank. `send` may be a part of `out`. */

@@ -87,7 +87,7 @@ static fsdp_status take_number(fsdp_group *group, uint32_t *number)
     if (group->control && (group->next_buffer & limit) == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "shared buffer: this group of %d ranks has made %u already, which is the "
-                          "most that one makes in its life",
+                          "maximum for a group",
                           group->world_size, limit);
     *number = group->next_buffer++;
     return FSDP_OK;

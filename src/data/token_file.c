@@ -68,8 +68,9 @@ static fsdp_status refuse_other_kinds(const char *path, const fsdp_mapping *m)
     fsdp_free(index);
     if (!has_index)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "a .idx lies beside it: Megatron's indexed dataset, which is not read here");
+    return fsdp_error(
+        FSDP_ERR_UNSUPPORTED,
+        "a .idx file is next to it: Megatron's indexed dataset, which is not supported");
 }
 
 static fsdp_status find_kind(uint32_t magic, uint32_t version, const kind **found)

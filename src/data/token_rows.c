@@ -57,7 +57,7 @@ static fsdp_status open_shard(fsdp_token_rows *r, const char *path, fsdp_token_s
     if (s->file.plain && r->vocab_size > UINT16_MAX + 1 && r->vocab_size < VOCAB_UNKNOWN)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: no header, so uint16 after uint16, which cannot hold the %" PRId64
-                          " ids of the model; llm.c's header with magic 20240801 tells of uint32",
+                          " ids of the model; llm.c's header with magic 20240801 declares uint32",
                           path, r->vocab_size);
     count_rows(r, s);
     if (s->file.mapping.bytes > CHECKED_BYTES_MAX)

@@ -145,10 +145,10 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
     /* If a choice has no effect, the reason also explains why other values are refused. */
-    const bool told = option->type == FSDP_OPTION_CHOICE && option->no_effect;
+    const bool explain = option->type == FSDP_OPTION_CHOICE && option->no_effect;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
                                     text, allowed.data ? allowed.data : "another value",
-                                    told ? ": " : "", told ? option->no_effect : "");
+                                    explain ? ": " : "", explain ? option->no_effect : "");
     fsdp_str_fini(&allowed);
     return status;
 }

@@ -30,9 +30,8 @@ typedef struct sample {
 TEST(kinds_of_files_are_named_by_their_first_bytes)
 {
     static const sample samples[] = {
-        SAMPLE(
-            "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
-            "f: not weights, but a Git LFS pointer that stands for the file: run 'git lfs pull'"),
+        SAMPLE("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+               "f: not weights, but a Git LFS pointer instead of the file: run 'git lfs pull'"),
         SAMPLE("<!DOCTYPE html>\n<html lang=\"en\">", "but a web page (HTML)"),
         SAMPLE("\xef\xbb\xbf\r\n <HTML><body>404", "but a web page (HTML)"),
         SAMPLE("<?xml version='1.0'?><Error>AccessDenied", "but a web page (HTML)"),
@@ -42,13 +41,13 @@ TEST(kinds_of_files_are_named_by_their_first_bytes)
         SAMPLE("GGUF\3\0\0\0", "but a GGUF file of llama.cpp"),
         SAMPLE("\x93NUMPY\1\0", "but an array of NumPy (.npy)"),
         SAMPLE("\x89HDF\r\n\x1a\n", "from_tf=True"),
-        SAMPLE("\x08\x07\x12\x07pytorch", "but a model of ONNX"),
+        SAMPLE("\x08\x07\x12\x07pytorch", "but an ONNX model"),
         SAMPLE("\x83\xa7"
                "decoder\x82\xa5"
                "block",
                "from_flax=True"),
         SAMPLE("\x50\x12\0\0\0\0\0\0{\"lm_head\"", "but a safetensors file"),
-        SAMPLE("\x80\x04\x95\x10", "but a pickle of Python's"),
+        SAMPLE("\x80\x04\x95\x10", "but a Python pickle"),
     };
     for (size_t i = 0; i < FSDP_LENGTH(samples); i++) {
         char file[ROOM] = {0};

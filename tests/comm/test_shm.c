@@ -336,7 +336,7 @@ static fsdp_status stop_rank_1(fsdp_group *group, void *arg)
     if (fsdp_group_rank(group) == 0)
         kill(pids[1], SIGCONT);
     if (fsdp_clock_s() - start > soon_s)
-        return fsdp_error(FSDP_ERR_STATE, "told after %.1f s", fsdp_clock_s() - start);
+        return fsdp_error(FSDP_ERR_STATE, "error came after %.1f s", fsdp_clock_s() - start);
     return status;
 }
 
