@@ -456,7 +456,7 @@ static fsdp_status move_into_place(const fsdp_atomic_directory *d)
         return FSDP_OK;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return fsdp_io_error(d->path, "cannot rename the finished directory");
-    FSDP_TRY(check_place(d->path, d->existing)); /* it may have appeared meanwhile */
+    FSDP_TRY(check_place(d->path, d->existing)); /* it may have appeared since */
     FSDP_TRY(keep_others(d, d->path, d->temporary));
     FSDP_TRY(take_permissions(d));
     FSDP_TRY(sync_tree(d->temporary));

@@ -1,3 +1,4 @@
+/* See token_paths.h. */
 #include "src/data/token_paths.h"
 
 #include <ctype.h>
