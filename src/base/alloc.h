@@ -5,7 +5,8 @@
 
 #include <fsdp/base.h>
 
-/* Zero-filled. Sizes of 0 give a unique pointer. NULL with an error message when out of memory. */
+/* Zero-filled (fsdp_calloc). A size of 0 gives a unique pointer. NULL with an error message when
+ * out of memory. */
 void *fsdp_calloc(size_t count, size_t size);
 void *fsdp_realloc(void *p, size_t count, size_t size);
 char *fsdp_strdup(const char *s);

@@ -1,4 +1,4 @@
-/* An arena is a list of blocks, each as large as all before it together, within bounds. */
+/* An arena is a list of blocks. Each is as large as all before it together, within bounds. */
 #include <stdint.h>
 
 #include "src/base/alloc.h"

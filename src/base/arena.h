@@ -1,11 +1,11 @@
-/* Memory with one lifetime: taken piece by piece, given back all at once. Start with {0}. */
+/* Memory with one lifetime: allocated piece by piece, freed all at once. Initialize with {0}. */
 #pragma once
 #include <stddef.h>
 
 typedef struct fsdp_arena {
-    struct fsdp_arena_block *newest; /* owned; each knows the one before */
-    size_t used;                     /* bytes of `newest` that are taken */
-    size_t taken;                    /* bytes handed out in all */
+    struct fsdp_arena_block *newest; /* owned; each block points to the one before it */
+    size_t used;                     /* bytes of `newest` in use */
+    size_t taken;                    /* bytes allocated in total */
 } fsdp_arena;
 
 /* Zero-filled and aligned for any type; NULL with an error message when out of memory. */

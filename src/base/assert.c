@@ -1,4 +1,4 @@
-/* The end of a program that has found itself wrong. */
+/* Reports a failed assertion and aborts. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,9 +1,10 @@
-/* Asserts are for bugs in this code; errors (status.h) are for the world. */
+/* Asserts are for bugs in this code. Errors (status.h) are for bad input and failures of the
+ * system. */
 #pragma once
 
 _Noreturn void fsdp_assert_failed(const char *expression, const char *file, int line);
 
-/* Stays in release builds. */
+/* Also checked in release builds. */
 #define FSDP_ASSERT(expression)                                                                    \
     ((expression) ? (void)0 : fsdp_assert_failed(#expression, __FILE__, __LINE__))
 

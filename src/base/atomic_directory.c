@@ -1,5 +1,5 @@
-/* A directory that appears whole or not at all. It is written under a temporary name beside its
- * place and then exchanged with what is there, in one step where the file system knows how. */
+/* A directory that appears atomically. It is written under a temporary name next to its final path
+ * and then exchanged with what is there, in one step if the file system supports it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -20,20 +20,20 @@ enum {
 
 struct fsdp_atomic_directory {
     char *path;      /* links resolved if it exists, without final slashes */
-    char *temporary; /* see Note [Names of what is unfinished] */
+    char *temporary; /* see Note [Names of what is unfinished] in unfinished.c */
     char *aside;
     fsdp_existing existing;
-    fsdp_is_stale_fn *is_stale; /* NULL: all that the new directory lacks is kept */
-    void *context;              /* of is_stale */
+    fsdp_is_stale_fn *is_stale; /* NULL: everything that the new directory lacks is kept */
+    void *context;              /* argument of is_stale */
 };
 
-/* The path that rename should act on: of an existing directory the real one, so that a link to a
- * directory stays a link. */
+/* The path to rename: the resolved path of an existing directory, so that a link to a directory
+ * remains a link. */
 static char *real_place(const char *path)
 {
     char *resolved = realpath(path, NULL);
     char *place = fsdp_strdup(resolved ? resolved : path);
-    free(resolved); /* realpath's own memory */
+    free(resolved); /* allocated by realpath, not by fsdp_calloc */
     for (size_t n = place ? strlen(place) : 0; n > 1 && place[n - 1] == '/'; n--)
         place[n - 1] = 0;
     return place;
@@ -48,8 +48,8 @@ static bool is_empty(const char *path)
     return count == 0;
 }
 
-/* Is `inner`, which need not exist, `path` or below it? */
-static bool holds(const char *path, const char *inner)
+/* Whether `inner`, which need not exist, is `path` or below it. */
+static bool contains_path(const char *path, const char *inner)
 {
     char *real = realpath(inner, NULL);
     size_t n = strlen(path);
@@ -58,14 +58,14 @@ static bool holds(const char *path, const char *inner)
     return yes;
 }
 
-/* Replacing the working directory would pull it away from the caller. A home directory given as a
- * target is a mistake, and holds more than can be linked. */
+/* Replacing the working directory would pull it away from the caller. A home directory as the
+ * target is a mistake, and contains more than can be linked. */
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");
-    if (holds(path, "."))
+    if (contains_path(path, "."))
         return fsdp_error(FSDP_ERR_INVALID, "%s: cannot replace the working directory", path);
-    if (home && *home && holds(path, home))
+    if (home && *home && contains_path(path, home))
         return fsdp_error(FSDP_ERR_INVALID, "%s: cannot replace the home directory", path);
     return FSDP_OK;
 }
@@ -90,8 +90,8 @@ static fsdp_status make_parent(const char *path)
     return status;
 }
 
-/* A folder that appears beside `path`, or in the nearest parent that exists, and goes. */
-static fsdp_status probe(const char *path)
+/* Create and remove a folder next to `path`, or in the nearest parent that exists. */
+static fsdp_status probe_writable(const char *path)
 {
     struct stat st;
     char *parent = fsdp_path_parent(path);
@@ -116,7 +116,7 @@ fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing
     char *place = real_place(path);
     fsdp_status status = place ? check_place(place, existing) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = probe(place);
+        status = probe_writable(place);
     fsdp_free(place);
     return status;
 }
@@ -126,7 +126,7 @@ char *fsdp_atomic_directory_temporary(const char *path)
     return fsdp_unfinished_name(path, FSDP_UNFINISHED);
 }
 
-static void release(fsdp_atomic_directory *d)
+static void free_directory(fsdp_atomic_directory *d)
 {
     fsdp_free(d->path);
     fsdp_free(d->temporary);
@@ -155,19 +155,20 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
         status = make_parent(d->path);
     if (status == FSDP_OK) {
         fsdp_atomic_directory_sweep(d->path, 0);
-        fsdp_atomic_directory_sweep(d->path, (int)getpid()); /* a killed process had its number */
+        fsdp_atomic_directory_sweep(d->path,
+                                    (int)getpid()); /* a killed process may have had the same pid */
     }
     if (status == FSDP_OK && mkdir(d->temporary, 0777) != 0)
         status = fsdp_io_error(d->path, "cannot write a directory there");
     if (status != FSDP_OK) {
-        release(d);
+        free_directory(d);
         return status;
     }
     *directory = d;
     return FSDP_OK;
 }
 
-/* ---- what others left ------------------------------------------------------------------------ */
+/* ---- what killed processes left -------------------------------------------------------------- */
 
 bool fsdp_atomic_directory_is_unfinished(const char *name)
 {
@@ -176,7 +177,7 @@ bool fsdp_atomic_directory_is_unfinished(const char *name)
                    fsdp_unfinished_owner(end, "", FSDP_ASIDE));
 }
 
-/* More than once: threads, of other ranks too, may still be writing there. */
+/* Try several times: threads, also of other ranks, may still be writing there. */
 static void remove_if_possible(const char *path)
 {
     enum {
@@ -186,7 +187,7 @@ static void remove_if_possible(const char *path)
         ;
 }
 
-/* An old directory on its way out; if the new one never took its place, it comes back. */
+/* An old directory that is being removed. If the new one never took its place, it is moved back. */
 static void sweep_aside(const char *path, const char *aside)
 {
     struct stat st;
@@ -196,8 +197,8 @@ static void sweep_aside(const char *path, const char *aside)
         remove_if_possible(aside);
 }
 
-/* What was left; removed if `removing`. */
-static size_t walk_left(const char *path, int pid, bool removing)
+/* Count what was left, and remove it if `removing`. */
+static size_t sweep_left(const char *path, int pid, bool removing)
 {
     char *place = real_place(path), *parent = place ? fsdp_path_parent(place) : NULL;
     char **names = NULL;
@@ -225,12 +226,12 @@ static size_t walk_left(const char *path, int pid, bool removing)
 
 void fsdp_atomic_directory_sweep(const char *path, int pid)
 {
-    (void)walk_left(path, pid, true);
+    (void)sweep_left(path, pid, true);
 }
 
 bool fsdp_atomic_directory_is_pending(const char *path, int pid)
 {
-    return walk_left(path, pid, false) > 0;
+    return sweep_left(path, pid, false) > 0;
 }
 
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory)
@@ -247,14 +248,14 @@ void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_
     directory->context = context;
 }
 
-/* From one directory into another. */
+/* Arguments for keeping entries of one directory in another. */
 typedef struct keeping {
     const fsdp_atomic_directory *d;
     const char *old, *fresh;
     dev_t device; /* of `old` */
 } keeping;
 
-/* A directory has the permissions and times of the one that it replaces. */
+/* A directory gets the permissions and times of the one that it replaces. */
 static fsdp_status copy_attributes(const char *to, const struct stat *st)
 {
     const struct timespec times[] = {st->st_atim, st->st_mtim};
@@ -262,15 +263,15 @@ static fsdp_status copy_attributes(const char *to, const struct stat *st)
     if (stat(to, &now) != 0 || chmod(to, st->st_mode & 07777) != 0 ||
         utimensat(AT_FDCWD, to, times, 0) != 0)
         return fsdp_io_error(to, "cannot set permissions and times");
-    /* Of another owner's directory only root can do so. */
+    /* Only root can change the owner. */
     if ((now.st_uid != st->st_uid || now.st_gid != st->st_gid) &&
         chown(to, st->st_uid, st->st_gid) == 0 && chmod(to, st->st_mode & 07777) != 0)
         return fsdp_io_error(to, "cannot set permissions");
     return FSDP_OK;
 }
 
-/* A hard link, so that nothing is copied, open files stay the same, and the old directory is
- * complete until the exchange. */
+/* Keep a file by a hard link, so that nothing is copied, open files remain the same, and the old
+ * directory is complete until the exchange. */
 static fsdp_status keep_file(const char *from, const char *to, const struct stat *st)
 {
     if (link(from, to) == 0)
@@ -283,7 +284,7 @@ static fsdp_status keep_file(const char *from, const char *to, const struct stat
     return fsdp_io_error(from, "cannot keep");
 }
 
-static fsdp_status keep(const keeping *k, const char *from, const char *to);
+static fsdp_status keep_tree(const keeping *k, const char *from, const char *to);
 
 static fsdp_status keep_folder(const keeping *k, const char *from, const char *to,
                                const struct stat *st)
@@ -298,7 +299,7 @@ static fsdp_status keep_folder(const keeping *k, const char *from, const char *t
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
         char *inner = fsdp_path_join(from, names[i]), *kept = fsdp_path_join(to, names[i]);
-        status = inner && kept ? keep(k, inner, kept) : FSDP_ERR_NOMEM;
+        status = inner && kept ? keep_tree(k, inner, kept) : FSDP_ERR_NOMEM;
         fsdp_free(inner);
         fsdp_free(kept);
     }
@@ -306,8 +307,8 @@ static fsdp_status keep_folder(const keeping *k, const char *from, const char *t
     return status == FSDP_OK ? copy_attributes(to, st) : status;
 }
 
-/* All of it. */
-static fsdp_status keep(const keeping *k, const char *from, const char *to)
+/* Keep a file or a whole folder. */
+static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 {
     struct stat st;
     if (lstat(from, &st) != 0)
@@ -336,8 +337,8 @@ static fsdp_status keep_at(const keeping *k, const entry *e, const char *from, c
         return keep_entries(k, e->name);
     if (is_new || e->is_stale)
         return FSDP_OK;
-    FSDP_TRY(make_parent(to)); /* of what stays in a folder that is stale itself */
-    return keep(k, from, to);
+    FSDP_TRY(make_parent(to)); /* the parent may be a stale folder, which has not been created */
+    return keep_tree(k, from, to);
 }
 
 static fsdp_status keep_entry(const keeping *k, const entry *e)
@@ -349,7 +350,8 @@ static fsdp_status keep_entry(const keeping *k, const entry *e)
     return status;
 }
 
-/* All are asked for before the first is kept: what is kept is not a part of the new directory. */
+/* Call is_stale for all entries before the first one is kept: kept entries are not part of the new
+ * directory. */
 static fsdp_status list_entries(const keeping *k, const char *folder, char *const *names,
                                 entry *entries, size_t n)
 {
@@ -376,7 +378,8 @@ static fsdp_status keep_listed(const keeping *k, const char *folder, char *const
     return status;
 }
 
-/* Of what is in `folder`, "" or relative to both directories, what is neither new nor stale. */
+/* Keep the entries of `folder` ("" or relative to both directories) that are neither new nor
+ * stale. */
 static fsdp_status keep_entries(const keeping *k, const char *folder)
 {
     char **names, *path = *folder ? fsdp_path_join(k->old, folder) : fsdp_strdup(k->old);
@@ -389,8 +392,8 @@ static fsdp_status keep_entries(const keeping *k, const char *folder)
     return status;
 }
 
-/* Into `fresh` what is to be kept of `old`; what is there already is the new directory's, or was
- * kept by an earlier call. */
+/* Keep in `fresh` the entries of `old` that must be kept. Entries that already exist are part of
+ * the new directory, or were kept by an earlier call. */
 static fsdp_status keep_others(const fsdp_atomic_directory *d, const char *old, const char *fresh)
 {
     struct stat st;
@@ -414,7 +417,7 @@ static fsdp_status sync_tree(const char *path)
     return result == -1 ? fsdp_io_error(path, "cannot sync") : (fsdp_status)result;
 }
 
-/* The directory stays as private, or as shared, as it was. */
+/* The new directory gets the permissions of the old one. */
 static fsdp_status take_permissions(const fsdp_atomic_directory *d)
 {
     struct stat st, now;
@@ -427,8 +430,8 @@ static fsdp_status take_permissions(const fsdp_atomic_directory *d)
     return FSDP_OK;
 }
 
-/* Afterwards `aside` is the old directory. */
-static fsdp_status exchange(const fsdp_atomic_directory *d)
+/* Exchange the directories; afterwards `aside` is the old one. */
+static fsdp_status exchange_directories(const fsdp_atomic_directory *d)
 {
     if (renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0) {
         if (rename(d->temporary, d->aside) == 0)
@@ -449,18 +452,18 @@ static fsdp_status exchange(const fsdp_atomic_directory *d)
 
 static fsdp_status move_into_place(const fsdp_atomic_directory *d)
 {
-    /* Succeeds if there is no such directory or an empty one. */
+    /* Succeeds if the directory is missing or empty. */
     if (rename(d->temporary, d->path) == 0)
         return FSDP_OK;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return fsdp_io_error(d->path, "cannot rename the finished directory");
-    FSDP_TRY(check_place(d->path, d->existing)); /* it may have appeared meanwhile */
+    FSDP_TRY(check_place(d->path, d->existing)); /* it may have appeared since */
     FSDP_TRY(keep_others(d, d->path, d->temporary));
     FSDP_TRY(take_permissions(d));
     FSDP_TRY(sync_tree(d->temporary));
     FSDP_TRY(fsdp_tree_remove(d->aside));
-    FSDP_TRY(exchange(d));
-    /* What other programs made in the old directory until the exchange. */
+    FSDP_TRY(exchange_directories(d));
+    /* Keep what other programs created in the old directory before the exchange. */
     fsdp_status status = keep_others(d, d->aside, d->path);
     if (status == FSDP_OK)
         status = fsdp_tree_remove(d->aside);
@@ -490,5 +493,5 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
     fsdp_error_save(FSDP_ERR_IO, &error);
     remove_if_possible(directory->temporary);
     (void)fsdp_error_restore(&error);
-    release(directory);
+    free_directory(directory);
 }

@@ -1,4 +1,4 @@
-/* A file that appears whole or not at all: temporary name, sync, rename, sync of the folder. */
+/* A file that appears atomically: temporary name, sync, rename, sync of the folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,22 +15,22 @@
 
 enum {
     MAX_NAME_TRIES = 100,
-    MAX_WRITE = 1 << 30, /* of one call; Linux stops at 2 GiB anyway */
+    MAX_WRITE = 1 << 30, /* bytes of one call; Linux stops at 2 GiB anyway */
     COPY_BYTES = 1 << 20,
-    PIECE_BYTES = 256 << 10, /* of an append that are written and seen at a time */
-    SYNC_BYTES = 8 << 20,    /* that are handed to the disk at a time */
-    HOLE_BYTES = 64 << 10    /* of a write are looked at together for zeros */
+    PIECE_BYTES = 256 << 10, /* bytes of an append that are written and observed at a time */
+    SYNC_BYTES = 8 << 20,    /* bytes that are passed to the disk at a time */
+    HOLE_BYTES = 64 << 10    /* bytes that are checked for zeros at a time */
 };
 
 struct fsdp_atomic_file {
     char *path;
-    char *temporary; /* NULL when `path` is a pipe or a device and is written itself */
+    char *temporary; /* NULL if `path` is a pipe or a device, which is written directly */
     int fd;
     bool keeps_holes;
-    uint64_t end;      /* one past the last byte that was written or skipped, of files with holes */
-    uint64_t appended; /* where the next append goes */
-    fsdp_append_fn *see; /* NULL: nobody */
-    void *context;       /* of `see` */
+    uint64_t end;        /* only with holes: one past the last byte written or skipped */
+    uint64_t appended;   /* offset of the next append */
+    fsdp_append_fn *see; /* may be NULL */
+    void *context;       /* argument of `see` */
 };
 
 fsdp_status fsdp_io_sync(int fd, const char *path)
@@ -39,7 +39,7 @@ fsdp_status fsdp_io_sync(int fd, const char *path)
     do
         result = fsdp_io_should_fail(FSDP_IO_SYNC) ? -1 : fsync(fd);
     while (result != 0 && errno == EINTR);
-    /* Pipes, devices and some network folders have no fsync. */
+    /* Pipes, devices and some network file systems do not support fsync. */
     if (result == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP)
         return FSDP_OK;
     return fsdp_io_error(path, "cannot sync to the disk");
@@ -55,10 +55,10 @@ fsdp_status fsdp_io_sync_path(const char *path)
     return status;
 }
 
-/* ---- what others left ------------------------------------------------------------------------ */
+/* ---- what killed processes left -------------------------------------------------------------- */
 
-/* It has this process's number: that of a killed one that had it before, as all in containers have,
- * unless another thread holds it; see hold(). */
+/* The name contains this process's pid. It comes from a killed process that had the same pid, as is
+ * common in containers, unless another thread holds it; see lock_temporary(). */
 static void remove_unless_held(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -68,8 +68,8 @@ static void remove_unless_held(int folder, const char *name)
         close(fd);
 }
 
-/* Remove what processes that have ended left of the same file. What cannot be removed stays. */
-static fsdp_status sweep(const char *path)
+/* Remove what processes that have ended left of the same file. What cannot be removed is left. */
+static fsdp_status sweep_left_files(const char *path)
 {
     const char *base = fsdp_path_name(path);
     char *parent = fsdp_path_parent(path);
@@ -87,9 +87,9 @@ static fsdp_status sweep(const char *path)
     return FSDP_OK;
 }
 
-/* Until the descriptor is closed nobody takes the file for one that was left; false: somebody just
- * did. */
-static bool hold(int fd)
+/* Lock the file, so that until the descriptor is closed no process takes it for one that was left.
+ * Returns false if a process has just removed it. */
+static bool lock_temporary(int fd)
 {
     struct stat st;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -101,14 +101,14 @@ static bool hold(int fd)
 
 static fsdp_status open_temporary(fsdp_atomic_file *file)
 {
-    FSDP_TRY(sweep(file->path));
+    FSDP_TRY(sweep_left_files(file->path));
     for (int i = 0; i < MAX_NAME_TRIES; i++) {
         fsdp_free(file->temporary);
         file->temporary = fsdp_unfinished_name(file->path, FSDP_UNFINISHED);
         if (!file->temporary)
             return FSDP_ERR_NOMEM;
         file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file->fd >= 0 && hold(file->fd))
+        if (file->fd >= 0 && lock_temporary(file->fd))
             return FSDP_OK;
         if (file->fd < 0 && errno != EEXIST && errno != EINTR)
             break;
@@ -122,7 +122,7 @@ static fsdp_status open_temporary(fsdp_atomic_file *file)
     return status;
 }
 
-/* Renaming onto /dev/stdout or a pipe would replace it. */
+/* Open a pipe or device directly: a rename onto /dev/stdout or a pipe would replace it. */
 static fsdp_status open_special(fsdp_atomic_file *file, mode_t mode)
 {
     if (S_ISDIR(mode))
@@ -131,7 +131,7 @@ static fsdp_status open_special(fsdp_atomic_file *file, mode_t mode)
     return file->fd >= 0 ? FSDP_OK : fsdp_io_error(file->path, "cannot open to write");
 }
 
-static fsdp_status reserve(const fsdp_atomic_file *file, uint64_t bytes)
+static fsdp_status reserve_space(const fsdp_atomic_file *file, uint64_t bytes)
 {
     if (bytes == 0 || !file->temporary)
         return FSDP_OK;
@@ -164,7 +164,7 @@ fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
     else if (status == FSDP_OK)
         status = open_temporary(f);
     if (status == FSDP_OK)
-        status = reserve(f, reserve_bytes);
+        status = reserve_space(f, reserve_bytes);
     if (status != FSDP_OK) {
         fsdp_atomic_file_discard(f);
         return status;
@@ -173,7 +173,7 @@ fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
     return FSDP_OK;
 }
 
-/* `at` < 0: where the descriptor stands, for pipes. */
+/* `at` < 0: at the current position of the descriptor, for pipes. */
 static fsdp_status write_all(const fsdp_atomic_file *file, int64_t at, const void *data,
                              size_t bytes)
 {
@@ -203,7 +203,7 @@ static bool is_zero(const char *data, size_t bytes)
     return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-/* Blocks of zeros are passed over; finish_holes() gives the file its size. */
+/* Blocks of zeros are skipped; finish_holes() sets the size of the file. */
 static fsdp_status write_between_holes(fsdp_atomic_file *file, uint64_t at, const char *data,
                                        size_t bytes)
 {
@@ -229,7 +229,7 @@ void fsdp_atomic_file_keep_holes(fsdp_atomic_file *file)
     file->keeps_holes = file->temporary != NULL;
 }
 
-/* `at` < 0: as write_all(). */
+/* `at` < 0: as in write_all(). */
 static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *data, size_t bytes)
 {
     if (file->keeps_holes)
@@ -237,7 +237,8 @@ static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *da
     return write_all(file, at, data, bytes);
 }
 
-/* The disk begins with what is complete, so that the final sync finds little left. A hint. */
+/* Start writing complete blocks to the disk, so that little is left for the final sync. Only a
+ * hint. */
 static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
 {
     const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,
@@ -255,9 +256,9 @@ static fsdp_status append_piece(fsdp_atomic_file *file, const void *data, size_t
     return file->see ? file->see(file->context, data, bytes) : FSDP_OK;
 }
 
-/* In pieces that stay in the cache for who sees them. Written 8 MiB at a time, a checkpoint of 1
- * GiB took three times as long; presumably since Linux makes its pages as large as a write, and one
- * that is on its way to the disk takes no more bytes until it has arrived. */
+/* Writes in pieces that stay in the cache for the observer. With 8 MiB at a time, a checkpoint of 1
+ * GiB took three times as long. Presumably Linux makes page cache folios as large as a write, and
+ * one under writeback accepts no more bytes until it has reached the disk. */
 fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
     const char *from = data;
@@ -287,7 +288,8 @@ fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset, c
     return write_data(file, (int64_t)offset, data, bytes);
 }
 
-/* Memory is taken before the rename: what fails after it cannot bring the old file back. */
+/* Memory is allocated before the rename, since a failure after it could not restore the old
+ * file. */
 static fsdp_status move_into_place(fsdp_atomic_file *file)
 {
     char *parent = fsdp_path_parent(file->path);

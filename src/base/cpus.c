@@ -1,11 +1,11 @@
-/* See cpus.h. A container of 2 CPUs on a host of 64 has all 64 in its affinity mask: its quota says
- * for how long its threads may run in each period, and more threads than that only wait for each
+/* See cpus.h. A container with 2 CPUs on a host with 64 has all 64 in its affinity mask. Its quota
+ * limits how long its threads may run in each period, and more threads than that only wait for each
  * other.
  *
- * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy; version 2's has no
- * controllers. A cgroup is limited by those above it, too. In a container PATH may be the host's,
- * while the mount shows the container's own cgroup at its root: a folder that is not there says
- * nothing, and the walk ends at that root. */
+ * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy; the line of version 2 has
+ * no controllers. The limits of a cgroup's ancestors apply too. In a container PATH may be the
+ * host's, while the mount shows the container's own cgroup at its root. A missing folder is
+ * therefore ignored, and the search ends at that root. */
 #include "src/base/cpus.h"
 
 #include <limits.h>
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limits are in processors; this is none. */
+/* Limits are in processors; this value means no limit. */
 static const double no_limit = 1e9;
 
 /* The first line of root/dir/path/name, without its end. */
@@ -34,7 +34,7 @@ static bool read_line(const char *root, const char *dir, const char *path, const
     return read;
 }
 
-static double quotient(double quota, double period)
+static double cpus_of_quota(double quota, double period)
 {
     return quota > 0.0 && period > 0.0 ? quota / period : no_limit;
 }
@@ -47,7 +47,7 @@ static double limit_2(const char *root, const char *dir, const char *path)
     if (!read_line(root, dir, path, "cpu.max", line, sizeof line) ||
         sscanf(line, "%lf %lf", &quota, &period) != 2)
         return no_limit;
-    return quotient(quota, period);
+    return cpus_of_quota(quota, period);
 }
 
 /* cpu.cfs_quota_us is -1 where there is no limit. */
@@ -57,14 +57,14 @@ static double limit_1(const char *root, const char *dir, const char *path)
     if (!read_line(root, dir, path, "cpu.cfs_quota_us", quota, sizeof quota) ||
         !read_line(root, dir, path, "cpu.cfs_period_us", period, sizeof period))
         return no_limit;
-    return quotient(strtod(quota, NULL), strtod(period, NULL));
+    return cpus_of_quota(strtod(quota, NULL), strtod(period, NULL));
 }
 
 typedef double limit_fn(const char *root, const char *dir, const char *path);
 
-/* The smallest limit from `path` up to the hierarchy's root, which is mounted at `dir`. Cuts path.
- */
-static double smallest(limit_fn *limit, const char *root, const char *dir, char *path)
+/* The smallest limit from `path` up to the root of the hierarchy, which is mounted at `dir`.
+ * Truncates `path`. */
+static double smallest_limit(limit_fn *limit, const char *root, const char *dir, char *path)
 {
     double least = no_limit;
     for (char *slash = path + strlen(path);; slash = strrchr(path, '/')) {
@@ -86,7 +86,7 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
-/* Where the usual systems mount a hierarchy. */
+/* The limit of one line, at the usual mount points of its hierarchy. */
 static double limit_of_line(const char *root, const char *controllers, const char *path)
 {
     static const char *const mounts_2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -98,16 +98,15 @@ static double limit_of_line(const char *root, const char *controllers, const cha
         return least;
     for (size_t i = 0; i < (is_2 ? sizeof mounts_2 : sizeof mounts_1) / sizeof *mounts_1; i++) {
         char copy[PATH_MAX];
-        /* "/.." is a cgroup outside of what this namespace shows. */
+        /* "/.." is a cgroup outside this namespace. */
         snprintf(copy, sizeof copy, "%s", strstr(path, "/..") ? "" : path);
         const double limit =
-            smallest(is_2 ? limit_2 : limit_1, root, is_2 ? mounts_2[i] : mounts_1[i], copy);
+            smallest_limit(is_2 ? limit_2 : limit_1, root, is_2 ? mounts_2[i] : mounts_1[i], copy);
         least = limit < least ? limit : least;
     }
     return least;
 }
 
-/* Up to the next whole processor. */
 static int rounded_up(double cpus)
 {
     const int whole = (int)cpus;

@@ -1,4 +1,4 @@
-/* Data types: sizes, torch's names and the other spellings people use in flags and configs. */
+/* Data types: sizes, torch's names, and other spellings used in flags and configs. */
 #include <string.h>
 
 #include <fsdp/base.h>

@@ -1,11 +1,11 @@
-/* A point in work that goes on elsewhere, which any thread may wait for: cudaEvent_t. Who makes one
- * embeds this and fills both slots. One owner; NULL is a point that has been reached. */
+/* A point in asynchronous work that any thread may wait for, like cudaEvent_t. An implementation
+ * embeds this struct and sets both functions. One owner. NULL is an event that has occurred. */
 #pragma once
 #include <fsdp/base.h>
 
 typedef struct fsdp_event fsdp_event;
 struct fsdp_event {
-    /* Until what is before it has run; its first failure. */
+    /* Wait until the work before the event has run; returns its first failure. */
     fsdp_status (*synchronize)(fsdp_event *event);
     void (*destroy)(fsdp_event *event);
 };

@@ -11,7 +11,7 @@ enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
     MAX_LINK_BYTES = 4096,
-    TABLE_FOOTER_BYTES = 48 /* of an SSTable, as TensorFlow's checkpoints have one */
+    TABLE_FOOTER_BYTES = 48 /* of an SSTable, the format of TensorFlow's checkpoints */
 };
 
 typedef struct content {
@@ -34,9 +34,9 @@ static const struct {
     const char *kind;
 } kinds[] = {
     {MAGIC("version https://git-lfs"),
-     "a Git LFS pointer that stands for the file: run 'git lfs pull' in its repository"},
+     "a Git LFS pointer instead of the file: run 'git lfs pull' in its repository"},
     {MAGIC("version https://hawser"),
-     "a Git LFS pointer that stands for the file: run 'git lfs pull' in its repository"},
+     "a Git LFS pointer instead of the file: run 'git lfs pull' in its repository"},
     {MAGIC("\x1f\x8b"), "gzip-compressed data: decompress it first, with gunzip or tar xzf"},
     {MAGIC("\xfd\x37zXZ"), "xz-compressed data: decompress it first, with unxz or tar xJf"},
     {MAGIC("BZh"), "bzip2-compressed data: decompress it first, with bunzip2 or tar xjf"},
@@ -94,7 +94,7 @@ static bool is_flax(content c)
            (c.data[at] == 0xd9 && isalnum(c.data[at + 2]));
 }
 
-/* The length of its header, less than 2^32, then JSON. */
+/* A header length below 2^32, then JSON. */
 static bool is_safetensors(content c)
 {
     return has_at(c, 4, "\0\0\0\0{\"", 6);
@@ -108,7 +108,7 @@ static bool is_pickle(content c)
 static const char *kind_by_structure(content c)
 {
     if (is_onnx(c))
-        return "a model of ONNX, which holds a graph: get the weights of the PyTorch model";
+        return "an ONNX model, which contains a graph: get the weights of the PyTorch model";
     if (is_tensorflow_index(c))
         return "the index of a TensorFlow checkpoint: in transformers, "
                "from_pretrained(DIR, from_tf=True).save_pretrained(NEW_DIR) makes safetensors of "
@@ -120,7 +120,7 @@ static const char *kind_by_structure(content c)
     if (is_safetensors(c))
         return "a safetensors file: give it a name that ends in .safetensors";
     if (is_pickle(c))
-        return "a pickle of Python's without an archive around it: save it with torch.save";
+        return "a Python pickle without an archive around it: save it with torch.save";
     return NULL;
 }
 
@@ -148,7 +148,7 @@ static bool is_html(content c)
     return false;
 }
 
-/* Printable ASCII as far as it is shown. */
+/* Number of leading printable ASCII characters, at most SHOWN_TEXT. */
 static size_t printable_length(content c)
 {
     size_t n = 0;
@@ -157,7 +157,7 @@ static size_t printable_length(content c)
     return n;
 }
 
-/* What Git makes of a symbolic link where links cannot be made: a file that holds its target. */
+/* Where links are not supported, Git stores a symbolic link as a file that contains its target. */
 static bool is_stored_link(content c)
 {
     if (c.bytes > MAX_LINK_BYTES || (!has_at(c, 0, "../", 3) && !has_at(c, 0, "/", 1)))
@@ -193,18 +193,18 @@ fsdp_status fsdp_file_explain(const char *path, const char *what, fsdp_file_want
     const content c = {data, bytes};
     if (bytes == 0)
         return explain(path, what,
-                       "an empty file: a copy or a download of it was broken off; get it again");
+                       "an empty file: a copy or download was interrupted; get it again");
     const char *kind = kind_by_magic(c);
     if (kind)
         return explain(path, what, kind);
     if (is_html(c))
         return explain(path, what,
-                       "a web page (HTML), as a download ends with that needs a login or found "
-                       "no such file: get it again");
+                       "a web page (HTML), which a download gives if it needs a login or the "
+                       "file does not exist: get it again");
     if (is_stored_link(c))
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: not %s, but text that is the target of a symbolic link, '%.*s': the "
-                          "link was stored as a file; copy the file that it means here",
+                          "link was stored as a file; copy the file that it refers to here",
                           path, what, (int)printable_length(c), (const char *)c.data);
     kind = kind_by_structure(c);
     if (kind)

@@ -1,15 +1,16 @@
-/* What a file really is that cannot be read as what its name says: for error messages. */
+/* Error messages that say what kind of file a file really is if it cannot be read as the expected
+ * kind. */
 #pragma once
 #include <fsdp/base.h>
 
 typedef enum fsdp_file_wanted {
-    FSDP_WANTED_TEXT, /* JSON: text by itself is no other kind of file */
+    FSDP_WANTED_TEXT, /* JSON; other text is not reported as another kind of file */
     FSDP_WANTED_BINARY
 } fsdp_file_wanted;
 
-/* Called once reading `data` [bytes] of the file `path` as `what` ("a safetensors file") failed.
- * FSDP_ERR_FORMAT naming the kind of file that it is, and how to get the right one; FSDP_OK if the
- * kind is not known: then the reader's own error counts. */
+/* Called after reading `data` [bytes] of the file `path` as `what` ("a safetensors file") has
+ * failed. Returns FSDP_ERR_FORMAT with a message that names the actual kind of file and how to get
+ * the right one. Returns FSDP_OK if the kind is unknown; the caller then reports its own error. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_explain(const char *path, const char *what,
                                               fsdp_file_wanted wanted, const void *data,
                                               size_t bytes);

@@ -1,5 +1,5 @@
-/* See file_stage.h. A ring of requests between the caller, who appends, and the worker, who takes
- * the oldest; both sleep on condition variables. */
+/* See file_stage.h. A ring of requests between the caller, which appends, and the worker, which
+ * takes the oldest. Both sleep on condition variables. */
 #include "src/base/error.h"
 #include "src/base/file_stage.h"
 
@@ -16,8 +16,8 @@
 #include "src/base/io_internal.h"
 
 enum {
-    QUEUE = 64,            /* requests that wait at most */
-    MAX_TRANSFER = 1 << 30 /* of one call; Linux stops at 2 GiB anyway */
+    QUEUE = 64,            /* maximum number of queued requests */
+    MAX_TRANSFER = 1 << 30 /* bytes of one call; Linux stops at 2 GiB anyway */
 };
 
 typedef struct request {
@@ -34,18 +34,19 @@ struct fsdp_file_stage {
     uint64_t reserved;
     pthread_t worker;
     pthread_mutex_t lock;
-    pthread_cond_t queued, done; /* a request or the end has come; one more is complete */
+    pthread_cond_t queued,
+        done; /* queued: a request was added, or stopping; done: a request completed */
     /* Under lock: */
     bool stopping;
-    fsdp_file_ticket last, completed; /* newest request; all up to `completed` have been run */
+    fsdp_file_ticket last, completed; /* last: newest request; completed: all up to it have run */
     request requests[QUEUE];          /* request i is requests[i % QUEUE] */
-    fsdp_file_ticket failed;          /* the first that failed; 0: none */
-    fsdp_saved_error error;           /* of that one */
+    fsdp_file_ticket failed;          /* the first failed request; 0: none */
+    fsdp_saved_error error;           /* of that request */
 };
 
 /* --- the worker --- */
 
-/* Bytes that one call moved, or -1 with errno. */
+/* Bytes moved by one call, or -1 with errno. */
 static ssize_t transfer_some(int fd, const request *r, size_t at)
 {
     size_t left = r->bytes - at, n = left < MAX_TRANSFER ? left : MAX_TRANSFER;
@@ -131,7 +132,7 @@ static const char *default_dir(void)
     return dir && *dir ? dir : "/tmp";
 }
 
-/* What is there before the worker runs. */
+/* Free what exists before the worker runs. */
 static void free_stage(fsdp_file_stage *stage)
 {
     if (stage->fd >= 0)
@@ -223,7 +224,8 @@ static fsdp_file_ticket enqueue(fsdp_file_stage *stage, const request *r)
 fsdp_file_ticket fsdp_file_stage_write(fsdp_file_stage *stage, uint64_t offset, const void *data,
                                        size_t bytes, fsdp_event *after)
 {
-    /* The worker only reads them: one struct serves both directions. */
+    /* The cast allows one struct for both directions: for a write, the worker only reads the
+     * data. */
     unsigned char *source = (unsigned char *)(uintptr_t)data;
     return enqueue(stage, &(request){true, offset, source, bytes, after});
 }
@@ -247,6 +249,6 @@ fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket
         pthread_cond_wait(&stage->done, &stage->lock);
     bool failed = stage->failed && stage->failed <= ticket;
     pthread_mutex_unlock(&stage->lock);
-    /* Written once, before `failed`. */
+    /* The error is written once, together with `failed`, and never changes. */
     return failed ? fsdp_error_restore(&stage->error) : FSDP_OK;
 }

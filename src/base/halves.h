@@ -1,18 +1,18 @@
-/* A float32 in two halves of 16 bits, scalar; src/kernels/cpu/isa/halves.h has it for many.
+/* A float32 in two halves of 16 bits, scalar; src/kernels/cpu/isa/halves.h has the vector version.
  *
- * Note [Halves]. `hi` is the value as bfloat16, rounded to nearest even as every cast rounds
- * (bf16.h); `lo` is the lower half of the float32's bits. The upper half of the bits is then `hi`,
- * or one less where rounding went up, and `lo` tells which: it went up above 0x8000. At 0x8000, a
- * tie, `hi` is even from either side; there `mark`, a bit, says that it went up. Of a NaN, which
- * does not round but is made quiet, the bit says that it was not quiet. Overflow to infinity and
- * the way from 0 to the smallest denormal are steps of one like all others. */
+ * Note [Halves]. `hi` is the value as bfloat16, rounded to nearest even as in every cast (bf16.h).
+ * `lo` is the lower half of the float32's bits. The upper half of the bits is then `hi`, or one
+ * less if rounding went up. `lo` shows which: rounding went up above 0x8000. At 0x8000, a tie, `hi`
+ * is even in both cases; there the bit `mark` says that it went up. A NaN is not rounded but made
+ * quiet; for a NaN, the bit says that it was not quiet. Overflow to infinity and the step from 0 to
+ * the smallest denormal are steps of one like all others. */
 #pragma once
 #include <stdbool.h>
 
 #include "src/base/bf16.h"
 
-/* Values one after the other: element i in hi[i], lo[i] and bit i % FSDP_HALVES_WORD of
- * marks[i / FSDP_HALVES_WORD]. */
+/* An array of values: element i is in hi[i], lo[i] and bit i % FSDP_HALVES_WORD of marks[i /
+ * FSDP_HALVES_WORD]. */
 typedef struct fsdp_halves {
     uint16_t *hi, *lo, *marks;
 } fsdp_halves;
@@ -26,7 +26,7 @@ static inline int64_t fsdp_halves_words(int64_t n)
     return (n + FSDP_HALVES_WORD - 1) / FSDP_HALVES_WORD;
 }
 
-/* From element i on; i is a multiple of FSDP_HALVES_WORD. */
+/* The elements from i on; i is a multiple of FSDP_HALVES_WORD. */
 static inline fsdp_halves fsdp_halves_at(fsdp_halves h, int64_t i)
 {
     return (fsdp_halves){h.hi + i, h.lo + i, h.marks + i / FSDP_HALVES_WORD};

@@ -26,7 +26,8 @@ fsdp_status fsdp_io_error(const char *path, const char *what, ...)
     return fsdp_error(status, "%s: %s: %s", path, action, strerror(code));
 }
 
-/* A link whose target is gone fails like a file that is not there, but is seen in its folder. */
+/* Opening a dangling link fails as if no file existed, although the link is visible in its
+ * folder. */
 static fsdp_status cannot_open(const char *path)
 {
     const int code = errno;
@@ -60,7 +61,7 @@ fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mapping)
 {
     int fd;
     struct stat st;
-    /* A pipe, which is refused, would wait for who writes into it. */
+    /* Without O_NONBLOCK, opening a pipe would wait for a writer before it is refused. */
     FSDP_TRY(open_to_read(path, O_NONBLOCK, &fd, &st));
     fsdp_status status = FSDP_OK;
     void *data = NULL;
@@ -86,7 +87,7 @@ static fsdp_status read_all(int fd, const char *path, size_t max_bytes, char **t
 {
     size_t cap = 0, len = 0;
     for (;;) {
-        /* One byte more than expected, so that the end is seen without growing once more. */
+        /* Read one byte more than expected, to detect the end without growing once more. */
         if (!FSDP_GROW(*text, cap, len + 4096))
             return FSDP_ERR_NOMEM;
         ssize_t n = read(fd, *text + len, cap - len - 1);

@@ -1,43 +1,46 @@
-/* Files and directories: read-only mappings, and writing that is whole or not at all.
+/* Files and directories: read-only mappings and atomic writes.
  *
- * What is written appears under its name only when it is complete and on the disk: it is written
- * to a temporary name in the same folder, synced, renamed, and the folder is synced. A failure or
- * a kill at any instant leaves the old file or directory, never a half-written one. Every error
- * names the path and what the system said. */
+ * A file or directory appears under its name only when it is complete and on the disk: it is
+ * written under a temporary name in the same folder, synced and renamed, and the folder is synced.
+ * A failure or a kill at any time leaves the old file or directory, never a partial one. Every
+ * error names the path and the system's message. */
 #pragma once
 #include <stdint.h>
 
 #include <fsdp/base.h>
 
 /* ---- paths ---- */
-/* "a/b"; `name` alone when it is absolute or `dir` is empty. The caller's, NULL out of memory. */
+/* "a/b"; only `name` if it is absolute or `dir` is empty. Owned by the caller; NULL when out of
+ * memory. */
 char *fsdp_path_join(const char *dir, const char *name);
 /* Everything before the last name: "a" for "a/b/", "." for "b", "/" for "/b". */
 char *fsdp_path_parent(const char *path);
 /* The last name: "b" for "a/b"; a pointer into `path`. */
 const char *fsdp_path_name(const char *path);
-/* Without the slashes at its end: "out/" and "out" are the same folder. */
+/* Length without trailing slashes: "out/" and "out" are the same folder. */
 size_t fsdp_path_length(const char *path);
-char *fsdp_path_stripped(const char *path);    /* that much of it, owned */
+char *fsdp_path_stripped(const char *path);    /* a copy of that length, owned by the caller */
 bool fsdp_path_is_file(const char *path);      /* regular, links followed */
 bool fsdp_path_is_directory(const char *path); /* links followed */
-/* Anything of that name, also a link to what does not exist: opening it then says why it cannot be
- * read, where fsdp_path_is_file() would have it look as if it were not there. */
+/* Whether anything of that name exists, including a dangling link. For a dangling link,
+ * fsdp_path_is_file() is false, but opening it reports why it cannot be read. */
 bool fsdp_path_is_there(const char *path);
-/* Is it a regular file, a directory, or not there? FSDP_ERR_INVALID for pipes and devices,
- * FSDP_ERR_IO for what cannot be looked at, as links that lead back to themselves. */
+/* FSDP_OK for a regular file, a directory, or a path that does not exist. FSDP_ERR_INVALID for
+ * pipes and devices; FSDP_ERR_IO if the path cannot be examined, as with a cycle of links. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);
-/* A regular file of which less than half lies on the disk: the rest are holes, which read as zeros.
- * Also one that its file system compresses so far: a copy with holes reads the same. */
+/* Whether less than half of a regular file is on the disk: the rest are holes, which read as zeros.
+ * Also true for a file that its file system compresses to that size. A copy with holes reads the
+ * same. */
 bool fsdp_path_is_sparse(const char *path);
 /* mkdir -p. */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_make(const char *path);
-/* Names of a directory without "." and "..", sorted by bytes; one block, ended by fsdp_free(). */
+/* The entries of a directory without "." and "..", sorted by bytes. One block, freed by
+ * fsdp_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_list(const char *path, char ***names, size_t *count);
-/* rm -r; links are removed, not followed. FSDP_OK if it does not exist. */
+/* rm -r; links are removed, not followed. FSDP_OK if the path does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_tree_remove(const char *path);
-/* FSDP_ERR_IO naming both figures if the file system of `path` (which need not exist yet; its
- * parents are asked) has fewer than `bytes` free. */
+/* FSDP_ERR_IO, with both numbers, if the file system of `path` has fewer than `bytes` free. `path`
+ * need not exist yet; then its nearest existing parent is examined. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_free_space(const char *path, uint64_t bytes);
 
 /* ---- reading ---- */
@@ -46,92 +49,94 @@ typedef struct fsdp_mapping {
     size_t bytes;
 } fsdp_mapping;
 
-/* Map a regular file read-only. The file must not be shortened while it is mapped: touching pages
+/* Map a regular file read-only. The file must not be truncated while it is mapped: touching pages
  * beyond its end raises SIGBUS. FSDP_ERR_NOT_FOUND or FSDP_ERR_IO names the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mapping);
 void fsdp_file_unmap(fsdp_mapping *mapping); /* may be called again; all zero afterwards */
 
-/* The whole file and a NUL behind it; the caller's, ended by fsdp_free(). Pipes too.
- * FSDP_ERR_INVALID if it is larger than `max_bytes`. */
+/* Read the whole file, with a NUL appended. The text is owned by the caller and freed by
+ * fsdp_free(). Also reads pipes. FSDP_ERR_INVALID if the file is larger than `max_bytes`. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_read(const char *path, size_t max_bytes, char **text,
                                            size_t *bytes);
 
 /* ---- writing a file ---- */
 typedef struct fsdp_atomic_file fsdp_atomic_file;
 
-/* A file that will become `path`; what killed processes left of it goes. `reserve_bytes` > 0: its
- * final size, reserved on the disk now, so that a full disk is reported before the work; the file
- * has that size. */
+/* Begin a file that will become `path`. Removes what killed processes left of it. `reserve_bytes` >
+ * 0: the size of the file, which is reserved on the disk now so that a full disk is reported before
+ * the work. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
                                                    fsdp_atomic_file **file);
-/* From now on blocks of zeros are not written: they become holes of the file, which take no place
- * on the disk. So nothing may be written twice: zeros would leave what was there. Only for files
- * that were begun without a size, and for one thread at a time. */
+/* From now on, blocks of zeros are not written: they become holes of the file, which take no space
+ * on the disk. Nothing may be written twice, since zeros would not replace earlier data. Only for
+ * files that were begun without a size, and for one thread at a time. */
 void fsdp_atomic_file_keep_holes(fsdp_atomic_file *file);
-/* Append `data` [bytes], after what earlier appends wrote. */
+/* Append `data` [bytes] after the data of earlier appends. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data,
                                                     size_t bytes);
-/* What sees the bytes of each append. */
+/* Receives the bytes of each append. */
 typedef fsdp_status fsdp_append_fn(void *context, const void *data, size_t bytes);
-/* Have `see` called with all that is appended from now on; its failure is the append's. */
+/* Call `see` with everything that is appended from now on. If it fails, the append fails. */
 void fsdp_atomic_file_observe(fsdp_atomic_file *file, fsdp_append_fn *see, void *context);
-/* Bytes that were appended so far. */
+/* Bytes appended so far. */
 uint64_t fsdp_atomic_file_appended(const fsdp_atomic_file *file);
-/* Write at `offset`. Threads may do this at the same time. */
+/* Write at `offset`. Several threads may do this at the same time. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset,
                                                       const void *data, size_t bytes);
-/* Sync, rename, sync the folder. `file` is gone afterwards, also when this fails: then the
- * temporary file is removed. */
+/* Sync, rename, and sync the folder. Frees `file`, also on failure; then the temporary file is
+ * removed. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_commit(fsdp_atomic_file *file);
-/* Give up: the temporary file is removed. Accepts NULL. */
+/* Remove the temporary file and free `file`. Accepts NULL. */
 void fsdp_atomic_file_discard(fsdp_atomic_file *file);
 
-/* All of the above for `data` [bytes]. */
+/* Begin, append `data` [bytes] and commit. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_write(const char *path, const void *data, size_t bytes);
-/* Copy a regular file, whole or not at all. */
+/* Copy a regular file atomically. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_copy(const char *from, const char *to);
 
 /* ---- writing a directory ---- */
 typedef struct fsdp_atomic_directory fsdp_atomic_directory;
 
 typedef enum fsdp_existing {
-    FSDP_EXISTING_REFUSE, /* an error unless there is none or it is empty */
-    FSDP_EXISTING_UPDATE, /* files of the new one replace those of the same name; all others are
-                             kept, except for those that fsdp_atomic_directory_drop() names */
+    FSDP_EXISTING_REFUSE, /* an error unless the directory is missing or empty */
+    FSDP_EXISTING_UPDATE, /* files of the new one replace those of the same name; others are kept,
+                             except those that fsdp_atomic_directory_drop() selects */
 } fsdp_existing;
 
-/* Make an empty directory beside `path`, which will become `path`; missing parents are made.
- * FSDP_ERR_INVALID if `path` exists and may not be replaced, is no directory, or holds the working
- * directory or the home directory. */
+/* Create an empty directory next to `path`, which will become `path`. Missing parents are created.
+ * FSDP_ERR_INVALID if `path` exists and may not be replaced, is not a directory, or contains the
+ * working directory or the home directory. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);
-/* Could begin() and commit() work there? Nothing is made, missing parents neither. For programs
- * that write after hours: they ask before. */
+/* Check whether begin() and commit() could work there. Creates nothing, not even missing parents.
+ * For programs that write only after hours of work and check before. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing);
-/* Remove what an unfinished write of `path` by process `pid` of this host left; 0: by every process
- * that runs no more. Called by begin(), and by whoever ends a process or survives one. What cannot
- * be removed stays. */
+/* Remove what an unfinished write of `path` by process `pid` of this host has left; 0: by any
+ * process that no longer runs. Called by begin(), and by code that ends a process or survives one.
+ * What cannot be removed is left. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
-/* A path beside `path`, the caller's, for what sweep() is to remove if this process cannot. */
+/* A path next to `path`, owned by the caller, that sweep() removes if this process does not. */
 char *fsdp_atomic_directory_temporary(const char *path);
-/* Is `name` one that only an unfinished write gives to what it makes, or moves away? */
+/* Whether `name` is one that only an unfinished write uses for files that it creates or moves
+ * away. */
 bool fsdp_atomic_directory_is_unfinished(const char *name);
-/* Is there anything that sweep() would remove? */
+/* Whether there is anything that sweep() would remove. */
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
-/* Where to write meanwhile. */
+/* The path to write to until commit(). */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
-/* Which files of the old directory are parts of what the new one replaces, and go with it though
- * the new one has no file of that name: stale shards, an index of another format.
+/* Whether a file of the old directory is part of what the new one replaces, so that it is deleted
+ * even if the new one has no file of that name: stale shards, an index of another format.
  *
  * @param old, fresh the old and the new directory, both complete, before anything is kept
- * @param name       of a file or folder that is in `old`, relative to it. Of a folder for which the
- *                   answer is yes, or that `fresh` has too, each entry is asked for. */
+ *
+ * @param name       a file or folder in `old`, relative to it. For a folder that is stale or that
+ * `fresh` has too, the function is called for each entry. */
 typedef bool fsdp_is_stale_fn(void *context, const char *old, const char *fresh, const char *name);
 void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
                                 void *context);
-/* Sync every file in it, then move it into place, in one step where the file system can. Gone
- * afterwards, also on failure: then `path` is as it was (unless the message says that only the old
- * directory could not be removed). */
+/* Sync every file in the directory, then move it into place, in one step if the file system
+ * supports it. Frees `directory`, also on failure; then `path` is unchanged, unless the message
+ * says that only the old directory could not be removed. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_commit(fsdp_atomic_directory *directory);
-/* Give up: the temporary directory is removed. Accepts NULL. */
+/* Remove the temporary directory and free `directory`. Accepts NULL. */
 void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory);

@@ -7,11 +7,11 @@ typedef enum fsdp_io_call {
     FSDP_IO_SYNC
 } fsdp_io_call;
 
-/* The n-th such call of the calling thread from now on (1: the next) fails with `error`, an errno;
- * n 0: none does. */
+/* The n-th such call of the calling thread from now on (1: the next) fails with `error`, an errno
+ * value. n 0: none fails. */
 void fsdp_io_fail_at(fsdp_io_call call, long n, int error);
 
-/* For atomic_file.c: counts a call. True, and sets errno, if it is the one that fails. */
+/* Called by atomic_file.c: counts a call. Returns true and sets errno if it must fail. */
 #ifdef FSDP_TESTING
 bool fsdp_io_should_fail(fsdp_io_call call);
 #else

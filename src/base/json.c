@@ -1,4 +1,4 @@
-/* Reading JSON: text to a document, and typed getters with errors that say where. */
+/* Reading JSON: parsing text into a document, and typed getters whose errors give the position. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -15,7 +15,8 @@
 #include "src/base/str.h"
 
 /* ---- preparing the text ------------------------------------------------------------------------
- * One pass before jansson: bounds the nesting, refuses \u0000, and finds the literals jansson
+ *
+ * One pass before jansson limits the nesting, refuses \u0000, and finds the literals that jansson
  * cannot hold. Only if there are any is the text copied, with `"\u0000literal"` in their places. */
 
 typedef struct literal {
@@ -73,7 +74,7 @@ static size_t big_integer(const char *p, const char *end)
     return errno == ERANGE ? (size_t)(q - p) : 0;
 }
 
-static size_t constant(const char *p, const char *end)
+static size_t constant_length(const char *p, const char *end)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -84,7 +85,8 @@ static size_t constant(const char *p, const char *end)
     return 0;
 }
 
-/* Past the string that opens at `at`; the end of text if it never closes (jansson says so). */
+/* Skip the string that begins at `at`. If it never ends, *after is the end of the text, and jansson
+ * reports the error. */
 static fsdp_status skip_string(const scan *s, size_t at, size_t *after)
 {
     size_t i = at + 1;
@@ -117,7 +119,7 @@ static fsdp_status find_literals(scan *s)
         } else if (c == '}' || c == ']') {
             depth--;
         } else if (is_digit(c) || c == '-' || c == 'N' || c == 'I') {
-            literal_bytes = constant(s->text + i, end);
+            literal_bytes = constant_length(s->text + i, end);
             if (!literal_bytes && c != 'N' && c != 'I')
                 literal_bytes = big_integer(s->text + i, end);
             if (literal_bytes) {
@@ -161,7 +163,7 @@ static char *with_literals_replaced(const scan *s, size_t *bytes)
     return copy;
 }
 
-/* A position in the replaced text, as one in the original. */
+/* Convert a position in the replaced text to one in the original. */
 static size_t original_position(const scan *s, size_t at)
 {
     size_t grown = 0;
@@ -170,7 +172,7 @@ static size_t original_position(const scan *s, size_t at)
     return at > grown ? at - grown : 0;
 }
 
-static fsdp_status load(scan *s, json_t **root)
+static fsdp_status load_text(scan *s, json_t **root)
 {
     FSDP_TRY(find_literals(s));
     char *copy = NULL;
@@ -211,7 +213,7 @@ fsdp_status fsdp_json_parse(const char *name, int64_t first_line, const char *te
 {
     scan s = {.name = name, .text = text, .bytes = bytes, .first_line = first_line};
     json_t *root = NULL;
-    fsdp_status status = load(&s, &root);
+    fsdp_status status = load_text(&s, &root);
     fsdp_free(s.literals);
     return status == FSDP_OK ? document_create(name, root, doc) : status;
 }
@@ -254,7 +256,7 @@ fsdp_json_node fsdp_json_root(fsdp_json *doc)
     return (fsdp_json_node){.doc = doc, .value = doc->root};
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
 const char *fsdp_json_raw_number(const json_t *value)
 {
@@ -340,8 +342,8 @@ bool fsdp_json_has(fsdp_json_node node, const char *key)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* Containers occur once in a document, so where one is can be searched when an error needs it
- * instead of being carried along. Appends "a.b[2]". */
+/* Append the path of `container`, "a.b[2]". A container occurs once in a document, so its path can
+ * be searched when an error needs it instead of being stored. */
 static bool put_path_to(fsdp_text *t, json_t *from, const json_t *container)
 {
     if (from == container)
@@ -403,8 +405,8 @@ static void put_value(fsdp_text *t, json_t *value)
     }
 }
 
-/* The node that `key` means: itself when NULL. */
-static fsdp_json_node place(fsdp_json_node node, const char *key)
+/* The node of `key`, or `node` itself if key is NULL. */
+static fsdp_json_node node_of_key(fsdp_json_node node, const char *key)
 {
     return key ? fsdp_json_find(node, key) : node;
 }
@@ -413,7 +415,7 @@ static fsdp_status mismatch(fsdp_json_node node, const char *key, const char *ex
 {
     if (key && node.value && !json_is_object(node.value))
         return mismatch(node, NULL, "an object");
-    fsdp_json_node found = place(node, key);
+    fsdp_json_node found = node_of_key(node, key);
     char where[320] = " ", what[96] = "";
     fsdp_text t = {where + 1, sizeof where - 1};
     if (found.parent) {
@@ -445,12 +447,12 @@ fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char 
     return mismatch(node, key, what);
 }
 
-/* ---- getting --------------------------------------------------------------------------------- */
+/* ---- getters --------------------------------------------------------------------------------- */
 
 fsdp_status fsdp_json_get_i64(fsdp_json_node node, const char *key, int64_t min, int64_t max,
                               int64_t *out)
 {
-    json_t *value = place(node, key).value;
+    json_t *value = node_of_key(node, key).value;
     bool fits = json_is_integer(value);
     int64_t v = json_integer_value(value);
     if (fits && v >= min && v <= max) {
@@ -478,7 +480,7 @@ fsdp_status fsdp_json_opt_i64(fsdp_json_node node, const char *key, int64_t min,
 
 fsdp_status fsdp_json_get_f64(fsdp_json_node node, const char *key, double *out)
 {
-    fsdp_json_node found = place(node, key);
+    fsdp_json_node found = node_of_key(node, key);
     const char *raw = fsdp_json_raw_number(found.value);
     double v = raw ? strtod(raw, NULL) : json_number_value(found.value);
     if (!(raw || json_is_number(found.value)) || !isfinite(v))
@@ -497,7 +499,7 @@ fsdp_status fsdp_json_opt_f64(fsdp_json_node node, const char *key, double fallb
 
 fsdp_status fsdp_json_get_bool(fsdp_json_node node, const char *key, bool *out)
 {
-    json_t *value = place(node, key).value;
+    json_t *value = node_of_key(node, key).value;
     if (!json_is_boolean(value))
         return mismatch(node, key, "true or false");
     *out = json_is_true(value);
@@ -514,7 +516,7 @@ fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallba
 
 fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key, const char **out)
 {
-    json_t *value = place(node, key).value;
+    json_t *value = node_of_key(node, key).value;
     if (!json_is_string(value) || fsdp_json_raw_number(value))
         return mismatch(node, key, "a string");
     *out = json_string_value(value);
@@ -532,7 +534,7 @@ fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *key, const char *
 
 fsdp_status fsdp_json_get_object(fsdp_json_node node, const char *key, fsdp_json_node *out)
 {
-    fsdp_json_node found = place(node, key);
+    fsdp_json_node found = node_of_key(node, key);
     if (!json_is_object(found.value))
         return mismatch(node, key, "an object");
     *out = found;
@@ -549,7 +551,7 @@ fsdp_status fsdp_json_opt_object(fsdp_json_node node, const char *key, fsdp_json
 
 fsdp_status fsdp_json_get_array(fsdp_json_node node, const char *key, fsdp_json_node *out)
 {
-    fsdp_json_node found = place(node, key);
+    fsdp_json_node found = node_of_key(node, key);
     if (!json_is_array(found.value))
         return mismatch(node, key, "a list");
     *out = found;

@@ -1,14 +1,14 @@
 /* JSON: config.json, weight indexes, safetensors headers, JSON lines.
  *
- * A thin typed layer over jansson, which is seen only by json.c and json_write.c. A document
- * (fsdp_json) owns its values; a node (fsdp_json_node) is a borrowed place in it, passed by value.
- * Getters check type and range, and their errors say where: file, key path, what was expected and
- * what is there: `t5/config.json: d_model: expected a positive integer, found "abc"`.
+ * A thin typed layer over jansson, which only json.c and json_write.c include. A document
+ * (fsdp_json) owns its values. A node (fsdp_json_node) is a borrowed position in it, passed by
+ * value. Getters check type and range. Their errors give the file, the key path, and the expected
+ * and actual value: `t5/config.json: d_model: expected a positive integer, found "abc"`.
  *
- * What Python's json module reads and writes is read and written alike: integers of any length
- * are kept digit by digit, NaN and Infinity are numbers, floats are printed as repr prints them.
- * Strings with NUL characters are refused. Values never asked for survive a change of others, so
- * a config.json keeps the keys this library does not know. */
+ * Reading and writing match Python's json module: integers of any length keep all digits, NaN and
+ * Infinity are numbers, floats are printed like repr. Strings with NUL characters are refused.
+ * Values that are not accessed survive changes to others, so a config.json keeps keys that this
+ * library does not know. */
 #pragma once
 #include <stdint.h>
 
@@ -19,7 +19,7 @@ typedef struct fsdp_json fsdp_json;
 typedef struct fsdp_json_node {
     fsdp_json *doc;
     struct json_t *value;  /* NULL: no such value */
-    struct json_t *parent; /* the container it was found in; NULL for the root */
+    struct json_t *parent; /* the container of `value`; NULL for the root */
     const char *key;       /* of `value` in an object, owned by the document; NULL in an array */
     size_t index;          /* of `value` in an array */
 } fsdp_json_node;
@@ -48,8 +48,8 @@ enum {
 
 /* Read a file: an object or an array. FSDP_ERR_FORMAT names path, line and column. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_read(const char *path, fsdp_json **doc);
-/* Read `text` [bytes]; need not end in NUL, not kept. `name` is what errors call it, `first_line`
- * the number of its first line there (1; in JSON lines, that of the line). */
+/* Parse `text` [bytes], which need not end in NUL and is not kept. Errors refer to it as `name` and
+ * count lines from `first_line` (1, or the number of the line in JSON lines). */
 FSDP_MUST_CHECK fsdp_status fsdp_json_parse(const char *name, int64_t first_line, const char *text,
                                             size_t bytes, fsdp_json **doc);
 /* A document whose root is an empty object. */
@@ -59,35 +59,35 @@ void fsdp_json_destroy(fsdp_json *doc); /* accepts NULL */
 const char *fsdp_json_name(const fsdp_json *doc);
 fsdp_json_node fsdp_json_root(fsdp_json *doc);
 
-/* ---- looking: never an error; a value that is not there has kind NONE ---- */
+/* ---- lookup: never an error; the kind of a value that does not exist is NONE ---- */
 fsdp_json_kind fsdp_json_kind_of(fsdp_json_node node);
 size_t fsdp_json_len(fsdp_json_node node); /* entries of an array or object, else 0 */
-/* NONE if `node` is no object or lacks the key. */
+/* NONE if `node` is not an object or lacks the key. */
 fsdp_json_node fsdp_json_find(fsdp_json_node node, const char *key);
 /* NONE beyond the end. */
 fsdp_json_node fsdp_json_at(fsdp_json_node node, size_t index);
-/* Walk an object in order of insertion: `for (fsdp_json_node v = fsdp_json_first(object);
+/* Iterate over an object in order of insertion: `for (fsdp_json_node v = fsdp_json_first(object);
  * v.value; v = fsdp_json_next(v))`; the key is v.key. */
 fsdp_json_node fsdp_json_first(fsdp_json_node object);
 fsdp_json_node fsdp_json_next(fsdp_json_node value);
-/* Is the key there with a value other than null? */
+/* Whether the key exists with a value other than null. */
 bool fsdp_json_has(fsdp_json_node node, const char *key);
 
-/* ---- getting: `key` of the object `node`, or `node` itself when key is NULL.
- * FSDP_ERR_NOT_FOUND if there is none, FSDP_ERR_FORMAT if it is not what was expected. The opt_
- * forms give `fallback` when the key is absent or null. ---- */
+/* ---- getters: of `key` in the object `node`, or of `node` itself if key is NULL.
+ * FSDP_ERR_NOT_FOUND if there is no value, FSDP_ERR_FORMAT if it is not what was expected. The opt_
+ * forms return `fallback` if the key is absent or null. ---- */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_i64(fsdp_json_node node, const char *key, int64_t min,
                                               int64_t max, int64_t *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_i64(fsdp_json_node node, const char *key, int64_t min,
                                               int64_t max, int64_t fallback, int64_t *out);
-/* A finite number; integers count. */
+/* A finite number; may be an integer. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_f64(fsdp_json_node node, const char *key, double *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_f64(fsdp_json_node node, const char *key, double fallback,
                                               double *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_bool(fsdp_json_node node, const char *key, bool *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallback,
                                                bool *out);
-/* Borrowed from the document until the value is set anew. */
+/* Borrowed from the document until the value is set again. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key,
                                               const char **out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *key,
@@ -101,17 +101,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_get_array(fsdp_json_node node, const char 
                                                 fsdp_json_node *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_array(fsdp_json_node node, const char *key,
                                                 fsdp_json_node *out);
-/* An array of integers; *items is the caller's, ended by fsdp_free(). */
+/* An array of integers; *items is owned by the caller and freed by fsdp_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_i64s(fsdp_json_node node, const char *key, int64_t min,
                                                int64_t max, int64_t **items, size_t *count);
 
-/* "name: path: expected <format>, found <value>", for a check the getters do not know. */
+/* "name: path: expected <format>, found <value>", for checks that the getters do not have. */
 FSDP_PRINTF(3, 4)
 fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char *expected, ...);
 
-/* ---- building: setters replace a key in place or add it at the end. A failure to allocate stays
- * in the document and is what writing it returns. Setting on a node of another kind is a bug. ----
- */
+/* ---- building: setters replace a key in place or add it at the end. The document keeps an
+ * allocation failure, which writing it returns. Setting on a node of another kind is a bug. ---- */
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value);
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
@@ -127,9 +126,9 @@ fsdp_json_node fsdp_json_append_object(fsdp_json_node array);
 fsdp_json_node fsdp_json_append_array(fsdp_json_node array);
 
 /* ---- writing ---- */
-/* *text ends in NUL and is the caller's, ended by fsdp_free(); `bytes` may be NULL. */
+/* *text ends in NUL, is owned by the caller and freed by fsdp_free(). `bytes` may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style,
                                             char **text, size_t *bytes);
-/* Whole or not at all (fsdp_file_write). */
+/* Atomic (fsdp_file_write). */
 FSDP_MUST_CHECK fsdp_status fsdp_json_write(const fsdp_json *doc, fsdp_json_style style,
                                             const char *path);

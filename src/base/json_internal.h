@@ -1,4 +1,4 @@
-/* What json.c and json_write.c share. */
+/* Shared by json.c and json_write.c. */
 #pragma once
 #include <jansson.h>
 
@@ -10,6 +10,6 @@ struct fsdp_json {
     fsdp_status status; /* first failure while building; writing returns it */
 };
 
-/* jansson knows neither integers beyond 64 bits nor NaN and Infinity. They are kept as strings
- * that open with a NUL, which strings read from text cannot: the literal follows. */
+/* jansson supports neither integers beyond 64 bits nor NaN and Infinity. They are kept as strings
+ * that begin with a NUL followed by the literal. Strings from parsed text cannot contain a NUL. */
 const char *fsdp_json_raw_number(const json_t *value); /* the literal, or NULL */

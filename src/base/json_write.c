@@ -13,37 +13,38 @@
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-static void fail(fsdp_json *doc, fsdp_status status)
+static void record_failure(fsdp_json *doc, fsdp_status status)
 {
     if (doc->status == FSDP_OK)
         doc->status = status;
 }
 
-static json_t *string(fsdp_json *doc, const char *value)
+static json_t *make_string(fsdp_json *doc, const char *value)
 {
     json_t *made = value ? json_string(value) : json_null();
     if (made)
         return made;
     json_t *empty = json_string("");
-    fail(doc, empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM); /* not UTF-8, or no memory */
+    record_failure(doc,
+                   empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM); /* not UTF-8, or out of memory */
     return empty;
 }
 
-/* Takes over `value`; NULL is a failed allocation. */
-static void set(fsdp_json_node object, const char *key, json_t *value)
+/* Takes ownership of `value`. NULL means that its allocation failed. */
+static void set_value(fsdp_json_node object, const char *key, json_t *value)
 {
     if (object.doc->status != FSDP_OK && !object.value) {
         json_decref(value);
-        return; /* the container could not be made; the document knows */
+        return; /* creating the container failed, which the document has recorded */
     }
     FSDP_ASSERT(json_is_object(object.value));
     if (value && json_object_set_new(object.value, key, value) == 0)
         return;
-    json_decref(string(object.doc, key)); /* is it the key that is not UTF-8? */
-    fail(object.doc, FSDP_ERR_NOMEM);
+    json_decref(make_string(object.doc, key)); /* records an error if the key is not UTF-8 */
+    record_failure(object.doc, FSDP_ERR_NOMEM);
 }
 
-static void append(fsdp_json_node array, json_t *value)
+static void append_value(fsdp_json_node array, json_t *value)
 {
     if (array.doc->status != FSDP_OK && !array.value) {
         json_decref(value);
@@ -51,10 +52,10 @@ static void append(fsdp_json_node array, json_t *value)
     }
     FSDP_ASSERT(json_is_array(array.value));
     if (!value || json_array_append_new(array.value, value) != 0)
-        fail(array.doc, FSDP_ERR_NOMEM);
+        record_failure(array.doc, FSDP_ERR_NOMEM);
 }
 
-static json_t *number(double value)
+static json_t *make_number(double value)
 {
     if (isfinite(value))
         return json_real(value);
@@ -64,33 +65,33 @@ static json_t *number(double value)
 
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value)
 {
-    set(object, key, json_integer(value));
+    set_value(object, key, json_integer(value));
 }
 
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value)
 {
-    set(object, key, number(value));
+    set_value(object, key, make_number(value));
 }
 
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value)
 {
-    set(object, key, json_boolean(value));
+    set_value(object, key, json_boolean(value));
 }
 
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value)
 {
-    set(object, key, string(object.doc, value));
+    set_value(object, key, make_string(object.doc, value));
 }
 
 fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key)
 {
-    set(object, key, json_object());
+    set_value(object, key, json_object());
     return fsdp_json_find(object, key);
 }
 
 fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key)
 {
-    set(object, key, json_array());
+    set_value(object, key, json_array());
     return fsdp_json_find(object, key);
 }
 
@@ -101,20 +102,20 @@ void fsdp_json_remove(fsdp_json_node object, const char *key)
 
 void fsdp_json_append_i64(fsdp_json_node array, int64_t value)
 {
-    append(array, json_integer(value));
+    append_value(array, json_integer(value));
 }
 
 void fsdp_json_append_f64(fsdp_json_node array, double value)
 {
-    append(array, number(value));
+    append_value(array, make_number(value));
 }
 
 void fsdp_json_append_str(fsdp_json_node array, const char *value)
 {
-    append(array, string(array.doc, value));
+    append_value(array, make_string(array.doc, value));
 }
 
-static fsdp_json_node last(fsdp_json_node array)
+static fsdp_json_node last_item(fsdp_json_node array)
 {
     size_t n = json_array_size(array.value);
     return fsdp_json_at(array, n ? n - 1 : 0);
@@ -122,26 +123,26 @@ static fsdp_json_node last(fsdp_json_node array)
 
 fsdp_json_node fsdp_json_append_object(fsdp_json_node array)
 {
-    append(array, json_object());
-    return last(array);
+    append_value(array, json_object());
+    return last_item(array);
 }
 
 fsdp_json_node fsdp_json_append_array(fsdp_json_node array)
 {
-    append(array, json_array());
-    return last(array);
+    append_value(array, json_array());
+    return last_item(array);
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
 typedef struct printer {
-    char *text; /* not ended by NUL before the end */
+    char *text; /* no terminating NUL until the end */
     size_t len, cap;
     bool failed; /* out of memory; later output is dropped */
     fsdp_json_style style;
 } printer;
 
-static void put(printer *p, const char *bytes, size_t n)
+static void put_bytes(printer *p, const char *bytes, size_t n)
 {
     if (p->failed || !FSDP_GROW(p->text, p->cap, p->len + n + 1)) {
         p->failed = true;
@@ -153,10 +154,10 @@ static void put(printer *p, const char *bytes, size_t n)
 
 static void put_text(printer *p, const char *s)
 {
-    put(p, s, strlen(s));
+    put_bytes(p, s, strlen(s));
 }
 
-/* Decodes one character of valid UTF-8 (jansson has checked it); returns its bytes. */
+/* Decodes one character of valid UTF-8 (jansson has checked it); returns its length in bytes. */
 static size_t decode(const unsigned char *s, uint32_t *code)
 {
     static const uint32_t lead_mask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
@@ -185,7 +186,7 @@ static void put_escape(printer *p, uint32_t code)
 static void put_string(printer *p, const char *s, size_t bytes)
 {
     bool ascii = p->style != FSDP_JSON_COMPACT;
-    put(p, "\"", 1);
+    put_bytes(p, "\"", 1);
     for (size_t i = 0; i < bytes;) {
         uint32_t code;
         size_t n = decode((const unsigned char *)s + i, &code);
@@ -193,20 +194,20 @@ static void put_string(printer *p, const char *s, size_t bytes)
         if (escape)
             put_escape(p, code);
         else
-            put(p, s + i, n);
+            put_bytes(p, s + i, n);
         i += n;
     }
-    put(p, "\"", 1);
+    put_bytes(p, "\"", 1);
 }
 
 static void put_break(printer *p, int depth)
 {
-    put(p, "\n", 1);
+    put_bytes(p, "\n", 1);
     for (int i = 0; i < depth; i++)
-        put(p, "  ", 2);
+        put_bytes(p, "  ", 2);
 }
 
-/* Before entry `i` of a container, and after its last one. */
+/* Printed before entry `i` of a container, and with i 0 after its last one. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)
@@ -234,7 +235,7 @@ static void put_object(printer *p, json_t *object, int depth)
         keys[i++] = json_object_iter_key(it);
     if (p->style == FSDP_JSON_PRETTY)
         qsort(keys, n, sizeof *keys, compare_keys); /* byte order is code point order */
-    put(p, "{", 1);
+    put_bytes(p, "{", 1);
     for (i = 0; i < n; i++) {
         put_separator(p, i, depth + 1);
         put_string(p, keys[i], strlen(keys[i]));
@@ -243,21 +244,21 @@ static void put_object(printer *p, json_t *object, int depth)
     }
     if (n)
         put_separator(p, 0, depth);
-    put(p, "}", 1);
+    put_bytes(p, "}", 1);
     fsdp_free(keys);
 }
 
 static void put_array(printer *p, json_t *array, int depth)
 {
     size_t n = json_array_size(array);
-    put(p, "[", 1);
+    put_bytes(p, "[", 1);
     for (size_t i = 0; i < n; i++) {
         put_separator(p, i, depth + 1);
         put_value(p, json_array_get(array, i), depth + 1);
     }
     if (n)
         put_separator(p, 0, depth);
-    put(p, "]", 1);
+    put_bytes(p, "]", 1);
 }
 
 static void put_value(printer *p, json_t *value, int depth)
@@ -305,7 +306,7 @@ fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style, char **
     printer p = {.style = style};
     put_value(&p, doc->root, 0);
     if (style == FSDP_JSON_PRETTY)
-        put(&p, "\n", 1);
+        put_bytes(&p, "\n", 1);
     if (p.failed) {
         fsdp_free(p.text);
         return fsdp_error_nomem();

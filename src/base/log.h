@@ -1,6 +1,6 @@
-/* Log lines for people, on stderr. FSDP_LOG=info,comm:debug sets the level, for all or by
- * component. Lines open with [rank/world_size]; info is printed by rank 0 alone, warnings and
- * errors by every rank. The library never prints an error: it returns it. */
+/* Log lines for people, on stderr. FSDP_LOG=info,comm:debug sets the level, for all components or
+ * by component. Lines begin with [rank/world_size]. Only rank 0 prints info; every rank prints
+ * warnings and errors. The library never prints an error: it returns it. */
 #pragma once
 #include <stdarg.h>
 
@@ -14,7 +14,7 @@ typedef enum fsdp_log_level {
     FSDP_LOG_TRACE
 } fsdp_log_level;
 
-/* Is `level` of `component` ("comm", "fsdp", ...) printed? Reads FSDP_LOG once. */
+/* Whether `level` of `component` ("comm", "fsdp", ...) is printed. Reads FSDP_LOG once. */
 bool fsdp_log_enabled(const char *component, fsdp_log_level level);
 
 /* `rank` < 0: no prefix. A newline is added. */

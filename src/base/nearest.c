@@ -1,4 +1,5 @@
-/* Optimal string alignment (Damerau 1964, each piece edited once) over three rolling rows. */
+/* Optimal string alignment (Damerau 1964, each part edited at most once) with three rolling
+ * rows. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
@@ -11,15 +12,15 @@ enum {
     CASE_EDIT = 1 /* cost of a letter in the other case */
 };
 
-static char plain(char c)
+static char dash_for_underscore(char c)
 {
     return c == '_' ? '-' : c;
 }
 
 static int replace_cost(char a, char b)
 {
-    a = plain(a);
-    b = plain(b);
+    a = dash_for_underscore(a);
+    b = dash_for_underscore(b);
     if (a == b)
         return 0;
     return tolower((unsigned char)a) == tolower((unsigned char)b) ? CASE_EDIT : EDIT;
@@ -46,8 +47,8 @@ int fsdp_edit_distance(const char *a, const char *b)
         for (int j = 1; j <= length_b; j++) {
             row[j] = smaller(above[j], row[j - 1]) + EDIT;
             row[j] = smaller(row[j], above[j - 1] + replace_cost(a[i - 1], b[j - 1]));
-            if (i > 1 && j > 1 && plain(a[i - 1]) == plain(b[j - 2]) &&
-                plain(a[i - 2]) == plain(b[j - 1]))
+            if (i > 1 && j > 1 && dash_for_underscore(a[i - 1]) == dash_for_underscore(b[j - 2]) &&
+                dash_for_underscore(a[i - 2]) == dash_for_underscore(b[j - 1]))
                 row[j] = smaller(row[j], before[j - 2] + EDIT);
         }
     }
@@ -56,12 +57,13 @@ int fsdp_edit_distance(const char *a, const char *b)
 
 static bool differs_in_case_only(const char *a, const char *b)
 {
-    while (*a && tolower((unsigned char)plain(*a)) == tolower((unsigned char)plain(*b)))
+    while (*a && tolower((unsigned char)dash_for_underscore(*a)) ==
+                     tolower((unsigned char)dash_for_underscore(*b)))
         a++, b++;
     return !*a && !*b;
 }
 
-/* Is `word` made of whole words of `name`: dtype of param-dtype? */
+/* Whether `word` consists of whole words of `name`, as dtype does of param-dtype. */
 static bool is_part(const char *word, const char *name)
 {
     enum {
@@ -70,7 +72,7 @@ static bool is_part(const char *word, const char *name)
     size_t length = strlen(word);
     for (const char *at = name; length >= LEAST && *at; at += *at == '-') {
         size_t i = 0;
-        while (i < length && plain(word[i]) == at[i])
+        while (i < length && dash_for_underscore(word[i]) == at[i])
             i++;
         if (i == length && (at[i] == 0 || at[i] == '-'))
             return true;
@@ -79,7 +81,7 @@ static bool is_part(const char *word, const char *name)
     return false;
 }
 
-/* The shortest such name. */
+/* The shortest name that has `word` as a part. */
 static int name_with_part(const char *word, const char *const *names, size_t count)
 {
     int best = -1;
@@ -102,7 +104,7 @@ int fsdp_nearest_name(const char *word, const char *const *names, size_t count)
         if (!begins && !same && (size_t)distance * 3 > longer * EDIT)
             continue;
         if (begins && distance > EDIT)
-            distance = EDIT; /* typed only half: as near as one wrong letter */
+            distance = EDIT; /* an incomplete word is as near as one wrong letter */
         if (same && distance > CASE_EDIT)
             distance = CASE_EDIT;
         if (best < 0 || distance < best_distance) {

@@ -1,7 +1,7 @@
-/* Philox4x32-10, a counter-based generator: the value at (key, counter) needs no state, so
- * dropout and initialisation are functions of (seed, step, leaf, operation, element) and do not
- * depend on world size, thread count or order. Salmon et al., "Parallel Random Numbers: As Easy
- * as 1, 2, 3", SC 2011. */
+/* Philox4x32-10, a counter-based generator. The value at (key, counter) needs no state, so dropout
+ * and initialization are functions of (seed, step, leaf, operation, element) and do not depend on
+ * world size, thread count or order. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
+ * SC 2011. */
 #pragma once
 #include <stdint.h>
 
@@ -33,9 +33,9 @@ static inline float fsdp_uniform_from_bits(uint32_t bits)
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
-/* Dropout of probability p (Srivastava et al. 2014): element e is kept where half e % 8 of the
- * words of counter e / 8 is at least this; half 2 w is the lower one of word w. So p is rounded to
- * a multiple of 2^-16, and only p = 1 drops all. */
+/* Dropout of probability p (Srivastava et al. 2014): element e is kept if half e % 8 of the words
+ * of counter e / 8 is at least this threshold; half 2 w is the lower half of word w. So p is
+ * rounded to a multiple of 2^-16, and only p = 1 drops all elements. */
 static inline uint32_t fsdp_drop_threshold(float p)
 {
     const float halves = p * 65536.0f + 0.5f;
@@ -49,7 +49,7 @@ static inline float fsdp_keep_factor(float p)
     return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
 }
 
-/* Mixes a 64-bit value (splitmix64's finaliser): makes keys from (seed, step, leaf, operation). */
+/* Mixes a 64-bit value (splitmix64's finalizer) to make keys from (seed, step, leaf, operation). */
 static inline uint64_t fsdp_mix64(uint64_t x)
 {
     x += 0x9E3779B97F4A7C15u;

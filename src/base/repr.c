@@ -1,4 +1,4 @@
-/* Shortest round-trip decimals, found by trying: at most 17 digits are ever needed. */
+/* Shortest round-trip decimals, found by trial: at most 17 digits are ever needed. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@ enum {
     MAX_DIGITS = 17
 };
 
-/* `x` > 0 rounded to `n` significant digits: digits (no point) and the decimal exponent of the
- * first one. The text goes through printf only for its digits, so its decimal point is free. */
+/* Round `x` > 0 to `n` significant digits. Returns the decimal exponent of the first digit. Only
+ * the digits of printf's text are used, so its decimal point does not matter. */
 static int rounded_digits(double x, int n, char digits[MAX_DIGITS + 1])
 {
     char text[64];
@@ -33,8 +33,8 @@ static bool reads_back(double x, const char *digits, int exponent)
     return strtod(text, NULL) == x;
 }
 
-/* The neighbour one unit up in the last digit. Below a power of two doubles lie denser, so there
- * the nearest n digits may not read back while the next ones up do. */
+/* The next decimal, one unit up in the last digit. Doubles are denser below a power of two, so
+ * there the nearest n digits may not read back although the next ones up do. */
 static int next_up(char *digits, int exponent)
 {
     for (size_t i = strlen(digits); i-- > 0;) {

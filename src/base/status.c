@@ -1,4 +1,4 @@
-/* Status codes and the per-thread message that travels with them. */
+/* Status codes and the per-thread message that belongs to the last one. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +43,7 @@ const char *fsdp_last_error(void)
 
 fsdp_status fsdp_error(fsdp_status status, const char *format, ...)
 {
-    /* An argument may be the old message itself: format into a second buffer first. */
+    /* An argument may be the old message itself, so format into a second buffer first. */
     char fresh[FSDP_ERROR_BYTES];
     va_list args;
     va_start(args, format);

@@ -1,4 +1,4 @@
-/* A growing text; see str.h. */
+/* See str.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "src/base/alloc.h"
 #include "src/base/str.h"
 
-/* Room for n more bytes and the closing NUL. */
-static bool reserve(fsdp_str *s, size_t n)
+/* Make room for n more bytes and the final NUL. */
+static bool reserve_room(fsdp_str *s, size_t n)
 {
     if (!s->failed && !FSDP_GROW(s->data, s->cap, s->len + n + 1))
         s->failed = true;
@@ -16,7 +16,7 @@ static bool reserve(fsdp_str *s, size_t n)
 
 void fsdp_str_append(fsdp_str *s, const char *bytes, size_t n)
 {
-    if (!reserve(s, n))
+    if (!reserve_room(s, n))
         return;
     memcpy(s->data + s->len, bytes, n);
     s->len += n;
@@ -31,7 +31,7 @@ void fsdp_str_printf(fsdp_str *s, const char *format, ...)
     int n = vsnprintf(NULL, 0, format, args);
     if (n < 0)
         s->failed = true;
-    else if (reserve(s, (size_t)n)) {
+    else if (reserve_room(s, (size_t)n)) {
         vsnprintf(s->data + s->len, (size_t)n + 1, format, again);
         s->len += (size_t)n;
     }

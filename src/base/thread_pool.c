@@ -1,7 +1,7 @@
-/* Workers sleep on a condition variable; a job is one atomic counter from which every thread takes
- * the next task. A worker that wakes late finds the job closed and sleeps on: the caller waits only
- * for workers that have entered it. Where every thread may have a core, all look for a moment for
- * what comes next before they sleep: to be woken takes as long as a short job. */
+/* Workers sleep on a condition variable. A job is one atomic counter from which every thread takes
+ * the next task. A worker that wakes late finds the job closed and sleeps again: the caller waits
+ * only for workers that have entered the job. If every thread may have a core, all threads spin for
+ * a moment before they sleep, since waking up takes as long as a short job. */
 #include "src/base/thread_pool.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 enum {
     SPIN_NS = 25000,
-    SPINS_A_LOOK = 32 /* at the clock */
+    SPINS_A_LOOK = 32 /* iterations between two reads of the clock */
 };
 
 typedef struct worker {
@@ -24,17 +24,17 @@ typedef struct worker {
 } worker;
 
 struct fsdp_thread_pool {
-    int size, started; /* started: workers to join, size - 1 once created */
+    int size, started; /* started: threads to join, size - 1 once created */
     worker *workers;
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
     bool spins;
     /* Under lock: */
-    bool stopping, open; /* open: a job may be entered */
+    bool stopping, open; /* open: workers may enter the job */
     /* Written under lock: */
-    _Atomic uint64_t job; /* number of the job, so that a worker enters each once */
+    _Atomic uint64_t job; /* number of the job; a worker enters each job once */
     _Atomic int inside;   /* workers in the job */
-    /* The job; written before it opens, constant until the last worker has left it: */
+    /* The job. Written before it opens, constant until the last worker has left it: */
     fsdp_task_fn *task;
     void *arg;
     int64_t n;
@@ -69,9 +69,9 @@ static bool is_left(const fsdp_thread_pool *pool, uint64_t unused)
     return atomic_load_explicit(&pool->inside, memory_order_relaxed) == 0;
 }
 
-/* Until `done`, or for as long as it pays. What is found is looked at again under the lock. */
-static void spin(const fsdp_thread_pool *pool,
-                 bool (*done)(const fsdp_thread_pool *pool, uint64_t seen), uint64_t seen)
+/* Spin until `done`, for at most SPIN_NS. The caller checks again under the lock. */
+static void spin_until(const fsdp_thread_pool *pool,
+                       bool (*done)(const fsdp_thread_pool *pool, uint64_t seen), uint64_t seen)
 {
     const int64_t end = pool->spins ? fsdp_clock_ns() + SPIN_NS : 0;
     while (pool->spins && !done(pool, seen) && fsdp_clock_ns() < end)
@@ -79,7 +79,7 @@ static void spin(const fsdp_thread_pool *pool,
             pause_cpu();
 }
 
-static void work(const worker *self, uint64_t *seen)
+static void run_job(const worker *self, uint64_t *seen)
 {
     fsdp_thread_pool *pool = self->pool;
     *seen = pool->job;
@@ -90,7 +90,7 @@ static void work(const worker *self, uint64_t *seen)
     if (--pool->inside == 0)
         pthread_cond_signal(&pool->idle);
     pthread_mutex_unlock(&pool->lock);
-    spin(pool, has_new_job, *seen);
+    spin_until(pool, has_new_job, *seen);
     pthread_mutex_lock(&pool->lock);
 }
 
@@ -102,7 +102,7 @@ static void *worker_main(void *arg)
     pthread_mutex_lock(&pool->lock);
     while (!pool->stopping) {
         if (pool->open && pool->job != seen)
-            work(self, &seen);
+            run_job(self, &seen);
         else
             pthread_cond_wait(&pool->wake, &pool->lock);
     }
@@ -110,7 +110,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* May each of the threads have a core? Other processes may want it, too. */
+/* Whether each thread may have a core. Other processes may want the cores too. */
 static bool have_cores(int threads)
 {
     return fsdp_available_cpus() >= threads;
@@ -192,7 +192,7 @@ void fsdp_parallel_for(fsdp_thread_pool *pool, int64_t n, fsdp_task_fn *task, vo
         pthread_cond_broadcast(&pool->wake);
     pthread_mutex_unlock(&pool->lock);
     run_tasks(pool, 0);
-    spin(pool, is_left, 0);
+    spin_until(pool, is_left, 0);
     pthread_mutex_lock(&pool->lock);
     pool->open = false;
     while (pool->inside > 0)

@@ -1,6 +1,6 @@
-/* One pool of threads per rank; no OpenMP in our code. Work is cut by shape, never by the number
- * of threads, so results do not depend on it: task i of n is whatever the caller says it is, and
- * any thread may run it. */
+/* One pool of threads per rank; our code does not use OpenMP. Work is divided by shape, never by
+ * the number of threads, so results do not depend on it: the caller defines task i of n, and any
+ * thread may run it. */
 #pragma once
 #include <stdint.h>
 
@@ -8,12 +8,13 @@
 
 typedef struct fsdp_thread_pool fsdp_thread_pool;
 
-/* `threads` counts the calling thread: 1 starts none, and parallel_for is a plain loop. */
+/* `threads` includes the calling thread: 1 starts no thread, and parallel_for is a plain loop. */
 FSDP_MUST_CHECK fsdp_status fsdp_thread_pool_create(int threads, fsdp_thread_pool **pool);
 void fsdp_thread_pool_destroy(fsdp_thread_pool *pool); /* accepts NULL */
 int fsdp_thread_pool_size(const fsdp_thread_pool *pool);
 
-/* Run task(arg, i, worker) for i in [0, n), worker in [0, size): 0 is the caller. Returns when
- * all are done. Not reentrant from a task. pool NULL: a plain loop with worker 0. */
+/* Run task(arg, i, worker) for i in [0, n), with worker in [0, size); worker 0 is the caller.
+ * Returns when all tasks are done. Must not be called from a task. pool NULL: a plain loop with
+ * worker 0. */
 typedef void fsdp_task_fn(void *arg, int64_t i, int worker);
 void fsdp_parallel_for(fsdp_thread_pool *pool, int64_t n, fsdp_task_fn *task, void *arg);

@@ -1,11 +1,10 @@
-/* Names of what is being written, and whether its writer still runs.
+/* Temporary names of files being written, and whether their writers still run.
  *
- * Note [Names of what is unfinished]
- * Beside PATH lie PATH.fsdp-tmp-PID-HEX, the file or directory that is being written, and
- * PATH.fsdp-old-PID-HEX, the old directory on its way out; PID is the process, HEX the time in 16
- * digits. Whatever has such a name is removed or put back once the process has ended and PATH is
- * written again, so it is one that nobody gives to a file or folder of their own, as a
- * PATH.old-20251122 is. */
+ * Note [Names of what is unfinished]. Next to PATH there may be PATH.fsdp-tmp-PID-HEX, the file or
+ * directory that is being written, and PATH.fsdp-old-PID-HEX, the old directory that is being
+ * removed. PID is the process id, HEX the time in 16 digits. Anything with such a name is removed
+ * or moved back once the process has ended and PATH is written again. The form was chosen so that
+ * no user gives it to a file or folder, as they might PATH.old-20251122. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,8 +40,8 @@ int fsdp_unfinished_owner(const char *name, const char *base, const char *infix)
                                                                                      : 0;
 }
 
-/* Has all of the process ended, though its parent has not asked yet how? Of a killed one the first
- * thread may have ended before others, which still count. */
+/* Whether the whole process has ended although its parent has not waited for it yet. The first
+ * thread of a killed process may end before the others, which still count. */
 static bool is_zombie(int pid)
 {
     char path[64], text[1024];
@@ -52,10 +51,10 @@ static bool is_zombie(int pid)
         return false;
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
-    const char *fields = strrchr(text, ')'); /* after the name, which may hold anything */
+    const char *fields = strrchr(text, ')'); /* after the name, which may contain anything */
     char state = 0;
     int threads = 0;
-    /* State is the third field, the number of threads the twentieth. */
+    /* The state is the third field, the number of threads the twentieth. */
     return fields &&
            sscanf(fields, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d",
                   &state, &threads) == 2 &&

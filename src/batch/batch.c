@@ -1,5 +1,5 @@
-/* A batch is one block of memory: the struct, then its arrays. Sizes are found first, so that a
- * batch is either whole or not there. */
+/* A batch is one block of memory: the struct followed by its arrays. Sizes are computed first, so
+ * that a batch is created either completely or not at all. */
 #include "src/batch/batch.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 
 #include "src/base/alloc.h"
 
-/* What the public struct does not show. */
+/* The public struct with its private reference count. */
 typedef struct batch {
     fsdp_batch head; /* first, so that the pointers convert */
     atomic_int refs;
@@ -22,7 +22,7 @@ typedef struct sizes {
 
 /* ---- sizes ---- */
 
-/* Labels without the ignored ones at the end. */
+/* Number of labels without the ignored ones at the end. */
 static int32_t kept_labels(const fsdp_batch_row *row)
 {
     int32_t n = row->labels_len;
@@ -31,7 +31,7 @@ static int32_t kept_labels(const fsdp_batch_row *row)
     return n;
 }
 
-/* Does a document begin at token i? */
+/* Whether a document begins at token i. */
 static bool begins(const fsdp_batch_row *row, int32_t i)
 {
     return i == 0 || (row->position_ids && row->position_ids[i] == 0);
@@ -86,7 +86,7 @@ static fsdp_status measure_row(const fsdp_batch_row *row, int32_t index, fsdp_ta
     return FSDP_OK;
 }
 
-static fsdp_status measure(const fsdp_batch_row *rows, int32_t count, fsdp_task task, sizes *n)
+static fsdp_status measure_rows(const fsdp_batch_row *rows, int32_t count, fsdp_task task, sizes *n)
 {
     for (int32_t i = 0; i < count; i++)
         FSDP_TRY(measure_row(&rows[i], i, task, n));
@@ -103,17 +103,19 @@ static fsdp_status measure(const fsdp_batch_row *rows, int32_t count, fsdp_task 
 
 /* ---- memory ---- */
 
-static int32_t *take(int32_t **at, int64_t n)
+static int32_t *take_array(int32_t **at, int64_t n)
 {
     int32_t *array = *at;
     *at += n;
     return array;
 }
 
-static fsdp_status allocate(const sizes *n, fsdp_task task, fsdp_batch_arrays *to, fsdp_batch **out)
+static fsdp_status allocate_batch(const sizes *n, fsdp_task task, fsdp_batch_arrays *to,
+                                  fsdp_batch **out)
 {
     const int64_t source = n->source_tokens, target = n->target_tokens, sequences = n->sequences;
-    size_t wide = n->origins ? (size_t)(source + target) : 0; /* int64s come first: aligned */
+    size_t wide =
+        n->origins ? (size_t)(source + target) : 0; /* the int64 arrays come first, for alignment */
     size_t narrow =
         (size_t)((n->types ? 3 : 2) * source + target + n->labels) + 2 * (size_t)(sequences + 1);
     batch *b = fsdp_calloc(1, sizeof *b + wide * sizeof(int64_t) + narrow * sizeof(int32_t));
@@ -125,13 +127,13 @@ static fsdp_status allocate(const sizes *n, fsdp_task task, fsdp_batch_arrays *t
     int32_t *at = (int32_t *)(wide_at + wide);
     *to = (fsdp_batch_arrays){.source_positions = n->origins ? wide_at : NULL,
                               .target_positions = n->origins ? wide_at + source : NULL};
-    to->input_ids = take(&at, source);
-    to->position_ids = take(&at, source);
-    to->token_type_ids = n->types ? take(&at, source) : NULL;
-    to->decoder_input_ids = take(&at, target);
-    to->labels = take(&at, n->labels);
-    to->source_offsets = take(&at, sequences + 1);
-    to->target_offsets = take(&at, sequences + 1);
+    to->input_ids = take_array(&at, source);
+    to->position_ids = take_array(&at, source);
+    to->token_type_ids = n->types ? take_array(&at, source) : NULL;
+    to->decoder_input_ids = take_array(&at, target);
+    to->labels = take_array(&at, n->labels);
+    to->source_offsets = take_array(&at, sequences + 1);
+    to->target_offsets = take_array(&at, sequences + 1);
     b->head = (fsdp_batch){
         .task = task,
         .rows = (int32_t)sequences,
@@ -160,8 +162,8 @@ static void copy_ids(int32_t *to, const int32_t *from, int32_t n)
         memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-/* The source of one row, whose first token is at `token` and first sequence `sequence`; returns the
- * sequence behind its last. */
+/* Fill in the source of one row, whose first token is at `token` and whose first sequence is
+ * `sequence`. Returns the sequence after its last one. */
 static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *to, int32_t token,
                            int32_t sequence)
 {
@@ -180,8 +182,8 @@ static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *t
     return sequence;
 }
 
-/* What should follow each token: transformers' shift, within a document; what follows the last one
- * is known if there is a label more than tokens. */
+/* The label of each token is the next token of the same document, as transformers shifts them. The
+ * label of the last token is known if there is one more label than tokens. */
 static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
 {
     const int32_t *from = row->labels ? row->labels : row->source;
@@ -192,8 +194,8 @@ static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
     }
 }
 
-static void fill(const fsdp_batch_row *rows, int32_t count, const fsdp_batch *b,
-                 const fsdp_batch_arrays *to)
+static void fill_rows(const fsdp_batch_row *rows, int32_t count, const fsdp_batch *b,
+                      const fsdp_batch_arrays *to)
 {
     int32_t token = 0, sequence = 0, target = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -213,7 +215,7 @@ static void fill(const fsdp_batch_row *rows, int32_t count, const fsdp_batch *b,
     }
 }
 
-/* ---- what follows from the arrays ---- */
+/* ---- arrays that are computed from the others ---- */
 
 /* Shift the labels right. */
 static void fill_decoder_input(const fsdp_batch *b, const fsdp_batch_arrays *to,
@@ -228,7 +230,7 @@ static void fill_decoder_input(const fsdp_batch *b, const fsdp_batch_arrays *to,
     }
 }
 
-static int32_t longest(const int32_t *offsets, int32_t n)
+static int32_t longest_sequence(const int32_t *offsets, int32_t n)
 {
     int32_t most = 0;
     for (int32_t i = 0; i < n; i++)
@@ -237,13 +239,14 @@ static int32_t longest(const int32_t *offsets, int32_t n)
     return most;
 }
 
-static void derive(fsdp_batch *b, const fsdp_batch_arrays *to, const fsdp_batch_format *format)
+static void fill_derived(fsdp_batch *b, const fsdp_batch_arrays *to,
+                         const fsdp_batch_format *format)
 {
     fill_decoder_input(b, to, format);
     for (int32_t i = 0; i < b->n_labels; i++)
         b->label_tokens += b->labels[i] != FSDP_IGNORE_INDEX;
-    b->max_source_len = longest(b->source_offsets, b->rows);
-    b->max_target_len = longest(b->target_offsets, b->rows);
+    b->max_source_len = longest_sequence(b->source_offsets, b->rows);
+    b->max_target_len = longest_sequence(b->target_offsets, b->rows);
 }
 
 fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t count,
@@ -256,10 +259,10 @@ fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t count,
     if (count < 0)
         return fsdp_error(FSDP_ERR_INVALID, "a batch of %d rows", (int)count);
     sizes n = {.origins = origins};
-    FSDP_TRY(measure(rows, count, f->task, &n));
-    FSDP_TRY(allocate(&n, f->task, arrays, &b));
-    fill(rows, count, b, arrays);
-    derive(b, arrays, f);
+    FSDP_TRY(measure_rows(rows, count, f->task, &n));
+    FSDP_TRY(allocate_batch(&n, f->task, arrays, &b));
+    fill_rows(rows, count, b, arrays);
+    fill_derived(b, arrays, f);
     *out = b;
     return FSDP_OK;
 }

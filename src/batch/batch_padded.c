@@ -1,4 +1,4 @@
-/* Padded arrays become rows without padding, at the door: nothing behind knows of it. */
+/* Converts padded arrays to rows without padding, so that no other code has to handle padding. */
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
@@ -6,7 +6,7 @@
 
 fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, int64_t *end)
 {
-    int64_t begin = -1, after = -1; /* after: the column behind the first run of ones */
+    int64_t begin = -1, after = -1; /* after: the column after the first run of ones */
     for (int64_t i = 0; i < width; i++) {
         if (mask[i] != 0 && mask[i] != 1)
             return fsdp_error(FSDP_ERR_INVALID,
@@ -29,13 +29,13 @@ fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, i
     return FSDP_OK;
 }
 
-/* The rows being made: their arrays lie in one block, as wide as the padded ones. */
+/* The rows being built. Their arrays are in one block, as wide as the padded ones. */
 typedef struct packing {
     const fsdp_padded *p;
     fsdp_task task;
     fsdp_batch_row *rows; /* [p->rows] */
     int64_t *first;       /* [p->rows]: the first column that is packed */
-    int32_t *at;          /* where the next array goes */
+    int32_t *at;          /* where the next array is stored */
 } packing;
 
 static fsdp_status out_of_range(const char *what, int64_t id, int64_t column, int64_t limit)
@@ -45,10 +45,10 @@ static fsdp_status out_of_range(const char *what, int64_t id, int64_t column, in
                       column, id, limit ? limit : (int64_t)INT32_MAX + 1);
 }
 
-/* Columns [first, end) of a padded row as int32; *out is NULL if there is no such array. Values
- * are in [0, limit), limit 0: any; FSDP_IGNORE_INDEX too if they are labels. */
-static fsdp_status narrow(packing *k, const char *what, const int64_t *wide, int64_t first,
-                          int64_t end, int64_t limit, bool labels, const int32_t **out)
+/* Convert columns [first, end) of a padded row to int32. *out is NULL if there is no such array.
+ * Values must be in [0, limit), or any for limit 0; labels may also be FSDP_IGNORE_INDEX. */
+static fsdp_status narrow_to_int32(packing *k, const char *what, const int64_t *wide, int64_t first,
+                                   int64_t end, int64_t limit, bool labels, const int32_t **out)
 {
     int32_t *to = k->at;
     *out = NULL;
@@ -78,23 +78,23 @@ static fsdp_status pack_row(packing *k, int64_t row)
     fsdp_batch_row *to = &k->rows[row];
     if (p->attention_mask)
         FSDP_TRY(fsdp_mask_span(row_of(p->attention_mask, row, width), width, &first, &end));
-    FSDP_TRY(narrow(k, "input_ids", row_of(p->input_ids, row, width), first, end, p->vocab_size,
-                    false, &to->source));
-    FSDP_TRY(narrow(k, "position_ids", row_of(p->position_ids, row, width), first, end, 0, false,
-                    &to->position_ids));
-    FSDP_TRY(narrow(k, "token_type_ids", row_of(p->token_type_ids, row, width), first, end, 0,
-                    false, &to->token_type_ids));
+    FSDP_TRY(narrow_to_int32(k, "input_ids", row_of(p->input_ids, row, width), first, end,
+                             p->vocab_size, false, &to->source));
+    FSDP_TRY(narrow_to_int32(k, "position_ids", row_of(p->position_ids, row, width), first, end, 0,
+                             false, &to->position_ids));
+    FSDP_TRY(narrow_to_int32(k, "token_type_ids", row_of(p->token_type_ids, row, width), first, end,
+                             0, false, &to->token_type_ids));
     int64_t label_first = causal ? first : 0, label_end = causal ? end : p->target_width;
     int64_t limit = k->task == FSDP_TASK_CLASSIFICATION ? p->n_classes : p->vocab_size;
-    FSDP_TRY(narrow(k, "labels", row_of(p->labels, row, p->target_width), label_first, label_end,
-                    limit, true, &to->labels));
+    FSDP_TRY(narrow_to_int32(k, "labels", row_of(p->labels, row, p->target_width), label_first,
+                             label_end, limit, true, &to->labels));
     to->source_len = (int32_t)(end - first);
     to->labels_len = to->labels ? (int32_t)(label_end - label_first) : 0;
     k->first[row] = first;
     return FSDP_OK;
 }
 
-/* Where the packed tokens came from. */
+/* Record the positions in the padded arrays of the packed tokens. */
 static void fill_origins(const packing *k, const fsdp_batch *b, const fsdp_batch_arrays *to)
 {
     int64_t source = 0, target = 0;
@@ -108,7 +108,7 @@ static void fill_origins(const packing *k, const fsdp_batch *b, const fsdp_batch
     }
 }
 
-static fsdp_status pack(packing *k, const fsdp_batch_format *format, fsdp_batch **out)
+static fsdp_status pack_rows(packing *k, const fsdp_batch_format *format, fsdp_batch **out)
 {
     fsdp_batch_arrays arrays;
     for (int64_t row = 0; row < k->p->rows; row++) {
@@ -147,7 +147,7 @@ fsdp_status fsdp_batch_from_padded(const fsdp_padded *padded, const fsdp_batch_f
     k.at = block;
     k.rows = fsdp_calloc(rows, sizeof *k.rows);
     k.first = fsdp_calloc(rows, sizeof *k.first);
-    fsdp_status status = block && k.rows && k.first ? pack(&k, format, out) : FSDP_ERR_NOMEM;
+    fsdp_status status = block && k.rows && k.first ? pack_rows(&k, format, out) : FSDP_ERR_NOMEM;
     fsdp_free(k.first);
     fsdp_free(k.rows);
     fsdp_free(block);

@@ -11,13 +11,14 @@ typedef struct outcome {
     char message[508];
 } outcome;
 
-/* A record is an outcome and what is said with it. */
+/* A record is an outcome followed by the rank's data. */
 static const outcome *outcome_at(const unsigned char *records, size_t bytes, int i)
 {
     return (const outcome *)(const void *)(records + (size_t)i * bytes);
 }
 
-static fsdp_status tell_first(fsdp_group *group, const unsigned char *records, size_t bytes)
+static fsdp_status raise_first_failure(fsdp_group *group, const unsigned char *records,
+                                       size_t bytes)
 {
     for (int r = 0; r < fsdp_group_world_size(group); r++) {
         const outcome *o = outcome_at(records, bytes, r);
@@ -31,9 +32,9 @@ static fsdp_status tell_first(fsdp_group *group, const unsigned char *records, s
     return FSDP_OK;
 }
 
-/* `records` [world_size + 1], the last one this rank's. */
-static fsdp_status exchange(fsdp_group *group, const outcome *own, const void *send, size_t bytes,
-                            size_t record, unsigned char *records)
+/* `records` has world_size + 1 elements; the last one is this rank's. */
+static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, const void *send,
+                                     size_t bytes, size_t record, unsigned char *records)
 {
     unsigned char *mine = records + (size_t)fsdp_group_world_size(group) * record;
     memcpy(mine, own, sizeof *own);
@@ -41,17 +42,18 @@ static fsdp_status exchange(fsdp_group *group, const outcome *own, const void *s
         memcpy(mine + sizeof *own, send, bytes);
     fsdp_status status = fsdp_all_gather(group, mine, record, records);
     group->culprit = 0;
-    /* A peer that has all answers may abort the group before this rank has. */
+    /* A peer that has received all records may abort the group before this rank has received
+     * them. */
     if (status != FSDP_OK && own->status != FSDP_OK)
         return fsdp_error((fsdp_status)own->status, "%s", own->message);
-    return status == FSDP_OK ? tell_first(group, records, record) : status;
+    return status == FSDP_OK ? raise_first_failure(group, records, record) : status;
 }
 
 fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *send, size_t bytes,
                               void *recv)
 {
     const int world_size = fsdp_group_world_size(group);
-    /* Outcomes lie at multiples of their alignment. */
+    /* Outcomes are at multiples of their alignment. */
     const size_t padded = (bytes + sizeof(int) - 1) / sizeof(int) * sizeof(int);
     const size_t record = sizeof(outcome) + padded;
     if (world_size == 1) {
@@ -63,11 +65,11 @@ fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *s
     if (mine != FSDP_OK)
         snprintf(own.message, sizeof own.message, "%s", fsdp_last_error());
     unsigned char *records = fsdp_calloc((size_t)world_size + 1, record);
-    if (!records) { /* this rank cannot even ask */
+    if (!records) { /* this rank cannot take part in the exchange */
         fsdp_group_abort(group, FSDP_ERR_NOMEM);
         return FSDP_ERR_NOMEM;
     }
-    fsdp_status status = exchange(group, &own, send, bytes, record, records);
+    fsdp_status status = exchange_outcomes(group, &own, send, bytes, record, records);
     for (int r = 0; status == FSDP_OK && bytes && r < world_size; r++)
         memcpy((unsigned char *)recv + (size_t)r * bytes,
                records + (size_t)r * record + sizeof(outcome), bytes);

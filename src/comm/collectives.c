@@ -1,7 +1,7 @@
-/* The classic collectives, over the group's scratch buffer: a WRITE in which each rank fills its
- * slot, a READ in which all look at all slots; larger ones go chunk by chunk. Results are combined
- * in rank order, so every rank gets the same bits in every run. Gradients and parameters do not go
- * this way: they have shared buffers of their own. */
+/* The classic collectives, on the group's scratch buffer: a WRITE in which each rank fills its
+ * slot, and a READ in which all ranks read all slots. Larger collectives are done in chunks.
+ * Results are combined in rank order, so every rank gets the same bits in every run. Gradients and
+ * parameters do not use these functions: they have shared buffers of their own. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -9,25 +9,25 @@
 
 /* ---- chunks ---- */
 
-/* One collective under way. */
+/* A collective in progress. */
 typedef struct collective {
     fsdp_group *group;
     fsdp_phase_record record;
 } collective;
 
-static fsdp_status begin(collective *c, fsdp_phase phase)
+static fsdp_status begin_phase(collective *c, fsdp_phase phase)
 {
     c->record.phase = (uint16_t)phase;
     return fsdp_phase_begin_record(&c->group->scratch, &c->record);
 }
 
-static void end(collective *c)
+static void end_phase(collective *c)
 {
     fsdp_phase_end(&c->group->scratch);
 }
 
-static collective start(fsdp_group *group, fsdp_phase_kind kind, fsdp_dtype dtype, size_t bytes,
-                        uint32_t detail)
+static collective start_collective(fsdp_group *group, fsdp_phase_kind kind, fsdp_dtype dtype,
+                                   size_t bytes, uint32_t detail)
 {
     group->counters.calls[kind]++;
     group->counters.logical_bytes[kind] += bytes;
@@ -40,7 +40,7 @@ static collective start(fsdp_group *group, fsdp_phase_kind kind, fsdp_dtype dtyp
                                    .detail = detail}};
 }
 
-static unsigned char *slot(const fsdp_group *group, int rank)
+static unsigned char *scratch_slot(const fsdp_group *group, int rank)
 {
     return (unsigned char *)group->scratch.data + (size_t)rank * FSDP_SCRATCH_SLOT_BYTES;
 }
@@ -50,7 +50,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static void copy(fsdp_group *group, void *to, const void *from, size_t bytes)
+static void copy_counted(fsdp_group *group, void *to, const void *from, size_t bytes)
 {
     if (bytes)
         memcpy(to, from, bytes);
@@ -59,16 +59,15 @@ static void copy(fsdp_group *group, void *to, const void *from, size_t bytes)
 
 /* ---- barrier, broadcast, all_gather ---- */
 
-/* Of a group without peers, whose values are asked for. */
-static fsdp_status no_peer(const char *call)
+/* The error of a group without peers when values of peers are needed. */
+static fsdp_status error_without_peers(const char *call)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "%s: the ranks of a plan do not exist, so there are no values of theirs",
-                      call);
+                      "%s: the other ranks of a plan do not exist, so they have no values", call);
 }
 
-/* What every rank of a plan gives, as far as this one knows. `send` may be a part of `out`. */
-static void repeat(const void *send, size_t bytes, int times, unsigned char *out)
+/* In a plan, this rank's data is repeated for every rank. `send` may be a part of `out`. */
+static void repeat_for_all_ranks(const void *send, size_t bytes, int times, unsigned char *out)
 {
     if (!bytes)
         return;
@@ -77,7 +76,7 @@ static void repeat(const void *send, size_t bytes, int times, unsigned char *out
         memcpy(out + (size_t)r * bytes, out, bytes);
 }
 
-/* `count` elements of `size` bytes from each rank: can they be counted? */
+/* Check that `count` elements of `size` bytes from each rank fit into memory. */
 static fsdp_status check_group(const char *call, const fsdp_group *group, size_t count, size_t size)
 {
     if (!group)
@@ -94,13 +93,13 @@ fsdp_status fsdp_barrier(fsdp_group *group)
     FSDP_TRY(check_group("barrier", group, 0, 1));
     if (group->world_size == 1)
         return FSDP_OK;
-    collective c = start(group, FSDP_KIND_BARRIER, FSDP_DTYPE_U8, 0, 0);
+    collective c = start_collective(group, FSDP_KIND_BARRIER, FSDP_DTYPE_U8, 0, 0);
     if (group->ops->without_peers)
         return FSDP_OK;
-    FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
-    end(&c);
-    FSDP_TRY(begin(&c, FSDP_PHASE_READ));
-    end(&c);
+    FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
+    end_phase(&c);
+    FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
+    end_phase(&c);
     return FSDP_OK;
 }
 
@@ -114,20 +113,21 @@ fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
         return fsdp_error(FSDP_ERR_INVALID, "broadcast: buf is NULL");
     if (group->world_size == 1)
         return FSDP_OK;
-    collective c = start(group, FSDP_KIND_BROADCAST, FSDP_DTYPE_U8, bytes, (uint32_t)root);
+    collective c =
+        start_collective(group, FSDP_KIND_BROADCAST, FSDP_DTYPE_U8, bytes, (uint32_t)root);
     if (group->ops->without_peers)
-        return group->rank == root ? FSDP_OK : no_peer("broadcast");
+        return group->rank == root ? FSDP_OK : error_without_peers("broadcast");
     size_t done = 0;
-    do { /* once for 0 bytes too: ranks that disagree about the size must find out */
+    do { /* once even for 0 bytes: ranks that disagree about the size must find out */
         size_t chunk = smaller(bytes - done, group->scratch.bytes);
-        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         if (group->rank == root)
-            copy(group, group->scratch.data, (const unsigned char *)buf + done, chunk);
-        end(&c);
-        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+            copy_counted(group, group->scratch.data, (const unsigned char *)buf + done, chunk);
+        end_phase(&c);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         if (group->rank != root)
-            copy(group, (unsigned char *)buf + done, group->scratch.data, chunk);
-        end(&c);
+            copy_counted(group, (unsigned char *)buf + done, group->scratch.data, chunk);
+        end_phase(&c);
         done += chunk;
     } while (done < bytes);
     return FSDP_OK;
@@ -144,22 +144,23 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
             memmove(recv, send, bytes);
         return FSDP_OK;
     }
-    collective c =
-        start(group, FSDP_KIND_ALL_GATHER, FSDP_DTYPE_U8, bytes * (size_t)group->world_size, 0);
+    collective c = start_collective(group, FSDP_KIND_ALL_GATHER, FSDP_DTYPE_U8,
+                                    bytes * (size_t)group->world_size, 0);
     if (group->ops->without_peers) {
-        repeat(send, bytes, group->world_size, out);
+        repeat_for_all_ranks(send, bytes, group->world_size, out);
         return FSDP_OK;
     }
     size_t done = 0;
     do {
         size_t chunk = smaller(bytes - done, FSDP_SCRATCH_SLOT_BYTES);
-        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
-        copy(group, slot(group, group->rank), (const unsigned char *)send + done, chunk);
-        end(&c);
-        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
+        copy_counted(group, scratch_slot(group, group->rank), (const unsigned char *)send + done,
+                     chunk);
+        end_phase(&c);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         for (int r = 0; r < group->world_size; r++)
-            copy(group, out + (size_t)r * bytes + done, slot(group, r), chunk);
-        end(&c);
+            copy_counted(group, out + (size_t)r * bytes + done, scratch_slot(group, r), chunk);
+        end_phase(&c);
         done += chunk;
     } while (done < bytes);
     return FSDP_OK;
@@ -192,7 +193,8 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
     }
 DEFINE_COMBINE(float, f32)
 DEFINE_COMBINE(double, f64)
-/* Sums of integers wrap around, as torch's do: unsigned addition is the one that may. */
+/* Sums of integers wrap around, as in torch. Unsigned addition is used because signed overflow is
+ * undefined. */
 DEFINE_COMBINE(int64_t, i64_compared)
 DEFINE_COMBINE(int32_t, i32_compared)
 #undef DEFINE_COMBINE
@@ -229,7 +231,7 @@ static void combine(void *into, const void *from, size_t count, fsdp_dtype dtype
         combine_i32(into, from, count, op);
 }
 
-static void divide(void *buf, size_t count, fsdp_dtype dtype, int world_size)
+static void divide_by_world_size(void *buf, size_t count, fsdp_dtype dtype, int world_size)
 {
     for (size_t i = 0; i < count; i++)
         if (dtype == FSDP_DTYPE_F32)
@@ -263,23 +265,23 @@ fsdp_status fsdp_all_reduce(fsdp_group *group, void *buf, size_t count, fsdp_dty
     if (group->world_size == 1)
         return FSDP_OK;
     size_t size = fsdp_dtype_size(dtype), done = 0;
-    collective c = start(group, FSDP_KIND_ALL_REDUCE, dtype, count * size, (uint32_t)op);
+    collective c = start_collective(group, FSDP_KIND_ALL_REDUCE, dtype, count * size, (uint32_t)op);
     if (group->ops->without_peers)
         return FSDP_OK;
     do {
         size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / size);
         unsigned char *part = (unsigned char *)buf + done * size;
-        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
-        copy(group, slot(group, group->rank), part, chunk * size);
-        end(&c);
-        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
-        copy(group, part, slot(group, 0), chunk * size);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
+        copy_counted(group, scratch_slot(group, group->rank), part, chunk * size);
+        end_phase(&c);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
+        copy_counted(group, part, scratch_slot(group, 0), chunk * size);
         for (int r = 1; r < group->world_size; r++)
-            combine(part, slot(group, r), chunk, dtype, op);
+            combine(part, scratch_slot(group, r), chunk, dtype, op);
         group->counters.moved_bytes += (size_t)(group->world_size - 1) * chunk * size;
-        end(&c);
+        end_phase(&c);
         if (op == FSDP_REDUCE_AVG)
-            divide(part, chunk, dtype, group->world_size);
+            divide_by_world_size(part, chunk, dtype, group->world_size);
         done += chunk;
     } while (done < count);
     return FSDP_OK;
@@ -289,13 +291,13 @@ enum {
     TREE_BLOCK = 256
 };
 
-/* Elements of slice `offset` over the ranks [first, end) as an aligned binary tree: the left half
- * is the largest power of two below their number, so that 6 ranks give ((0+1)+(2+3))+(4+5). */
+/* Reduce the slice at `offset` over the ranks [first, last) as an aligned binary tree. The left
+ * half is the largest power of two below their number, so that 6 ranks give ((0+1)+(2+3))+(4+5). */
 static void reduce_tree(const fsdp_group *group, size_t offset, int first, int last, size_t count,
                         fsdp_reduce_op op, float *out)
 {
     if (last - first == 1) {
-        memcpy(out, slot(group, first) + offset, count * sizeof *out);
+        memcpy(out, scratch_slot(group, first) + offset, count * sizeof *out);
         return;
     }
     float right[TREE_BLOCK];
@@ -315,7 +317,7 @@ static void reduce_slice(fsdp_group *group, size_t chunk, fsdp_reduce_op op, flo
         reduce_tree(group, offset, 0, group->world_size, count, op, recv + at);
     }
     if (op == FSDP_REDUCE_AVG)
-        divide(recv, chunk, FSDP_DTYPE_F32, group->world_size);
+        divide_by_world_size(recv, chunk, FSDP_DTYPE_F32, group->world_size);
     group->counters.moved_bytes += (size_t)group->world_size * chunk * sizeof *recv;
 }
 
@@ -333,20 +335,20 @@ fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send, float *rec
         return FSDP_OK;
     }
     if (group->ops->without_peers)
-        return no_peer("reduce_scatter");
-    collective c = start(group, FSDP_KIND_REDUCE_SCATTER, FSDP_DTYPE_F32,
-                         ranks * count * sizeof *send, (uint32_t)op);
+        return error_without_peers("reduce_scatter");
+    collective c = start_collective(group, FSDP_KIND_REDUCE_SCATTER, FSDP_DTYPE_F32,
+                                    ranks * count * sizeof *send, (uint32_t)op);
     do {
         /* A slot holds this rank's contribution to the same chunk of every rank's slice. */
         size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / sizeof *send / ranks);
-        FSDP_TRY(begin(&c, FSDP_PHASE_WRITE));
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         for (size_t r = 0; r < ranks; r++)
-            copy(group, slot(group, group->rank) + r * chunk * sizeof *send,
-                 send + r * count + done, chunk * sizeof *send);
-        end(&c);
-        FSDP_TRY(begin(&c, FSDP_PHASE_READ));
+            copy_counted(group, scratch_slot(group, group->rank) + r * chunk * sizeof *send,
+                         send + r * count + done, chunk * sizeof *send);
+        end_phase(&c);
+        FSDP_TRY(begin_phase(&c, FSDP_PHASE_READ));
         reduce_slice(group, chunk, op, recv + done);
-        end(&c);
+        end_phase(&c);
         done += chunk;
     } while (done < count);
     return FSDP_OK;

@@ -1,4 +1,5 @@
-/* The control block: layout, first-come abort, and the message that its readers give. */
+/* The control block: its layout, the abort word that the first failure sets, and the message that
+ * readers of it report. */
 #include "src/comm/control.h"
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #include "src/base/cpus.h"
 #include "src/comm/phase_record.h"
 
-/* Changes with every change of the layout, so that two builds never share a block. */
+/* Must change whenever the layout changes, so that two builds never share a block. */
 static const uint64_t control_magic = 0x6673647063740005u;
 
 static size_t round_up(size_t bytes, size_t to)

@@ -1,11 +1,12 @@
-/* What the ranks of one group on one host share besides their buffers: the abort word, one board
- * per rank, and behind them the scratch buffer of the collectives. The threads transport puts it
- * on the heap, the shm transport into a memfd that the launcher made; the code is the same.
+/* What the ranks of one group on one host share in addition to their buffers: the abort word, one
+ * board per rank, and behind them the scratch buffer of the collectives. The threads transport
+ * allocates it on the heap, the shm transport in a memfd that the launcher created. The code is the
+ * same for both.
  *
- * Every board is written by its rank alone, so a rank that dies half-way leaves nothing that others
- * would take for whole: a failure is first written into the own board, then a single
- * compare-and-exchange on the abort word makes it the one that everybody reports. One board more
- * than ranks belongs to the launcher, which speaks for ranks that died. */
+ * Every board is written by its rank alone, so a rank that dies in the middle leaves nothing that
+ * others would take for complete. A failure is first written to the rank's own board. Then a single
+ * compare-and-exchange on the abort word makes it the failure that all ranks report. There is one
+ * more board than there are ranks: the launcher uses it to report ranks that died. */
 #pragma once
 #include <stdatomic.h>
 
@@ -15,11 +16,11 @@ enum {
     FSDP_COMM_PAGE = 4096,
     FSDP_COMM_LINE = 64,
     FSDP_COMM_MAX_RANKS = 1024,
-    FSDP_SCRATCH_SLOT_BYTES = 1 << 18, /* per rank; collectives cut what is larger into chunks */
+    FSDP_SCRATCH_SLOT_BYTES = 1 << 18, /* per rank; larger collectives are cut into chunks */
 };
 
-/* A location on a board, where others look while its rank goes on: what they see may be half of one
- * place and half of the next, and is text that ends all the same. */
+/* A location on a board, which others read while its rank may be writing it. They may see half of
+ * one location and half of the next, but always terminated text. */
 typedef struct fsdp_comm_place {
     _Atomic uint64_t words[sizeof(fsdp_comm_location) / 8];
 } fsdp_comm_place;
@@ -28,11 +29,11 @@ typedef enum fsdp_comm_failure_kind {
     FSDP_FAILURE_OF_RANK, /* the message is the rank's own error */
     FSDP_FAILURE_OF_ALL,  /* the message names the ranks already: divergence, timeout */
     FSDP_FAILURE_DIED,    /* the message says how: "signal 9, Killed" */
-    FSDP_FAILURE_STOPPED, /* a peer accuses it: "has not moved for 4.0 s" */
+    FSDP_FAILURE_STOPPED, /* a peer reports it: "has not moved for 4.0 s" */
 } fsdp_comm_failure_kind;
 
-/* One failure. `rank` is whom it befell: in the launcher's board, the rank that died; in an
- * accuser's, the one that is stopped. */
+/* One failure. `rank` is the rank that failed: in the launcher's board the rank that died, in an
+ * accuser's board the rank that is stopped. */
 typedef struct fsdp_comm_failure {
     int32_t rank;
     int32_t status; /* fsdp_status of that rank */
@@ -42,7 +43,7 @@ typedef struct fsdp_comm_failure {
 } fsdp_comm_failure;
 
 /* A wait that has lasted longer than one poll: `rank` waits until `peer` has ended `target` phases
- * of buffer `number`. `sequence` is odd while it waits and changes with every wait. */
+ * of buffer `number`. `sequence` is odd during the wait and changes with every wait. */
 typedef struct fsdp_comm_blocked {
     _Atomic uint64_t sequence;
     _Atomic uint64_t target;
@@ -52,9 +53,9 @@ typedef struct fsdp_comm_blocked {
 
 typedef struct fsdp_comm_board {
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t joined;
-    _Atomic uint32_t left;     /* said goodbye; no later phase of this rank will come */
-    _Atomic uint32_t recorded; /* `failure` is taken: a rank reports once */
-    _Atomic uint32_t beat;     /* counts up while the rank's process runs; 0: not yet */
+    _Atomic uint32_t left;     /* has left the group: this rank begins no more phases */
+    _Atomic uint32_t recorded; /* `failure` is in use; a rank reports once */
+    _Atomic uint32_t beat;     /* counts up while the rank's process runs; 0: not started */
     fsdp_comm_blocked blocked;
     fsdp_comm_place at;
     fsdp_comm_failure failure;
@@ -63,16 +64,18 @@ typedef struct fsdp_comm_board {
 typedef struct fsdp_comm_control {
     uint64_t magic;
     uint32_t world_size;
-    uint32_t cores;                                  /* that all ranks together may use */
-    uint64_t bytes;                                  /* of the whole block, scratch included */
-    _Alignas(FSDP_COMM_LINE) _Atomic uint32_t abort; /* 0, or 1 + the board that came first */
-    fsdp_comm_board board[];                         /* [world_size + 1] */
+    uint32_t cores; /* available to all ranks together */
+    uint64_t bytes; /* size of the whole block, including scratch */
+    _Alignas(FSDP_COMM_LINE) _Atomic uint32_t
+        abort;               /* 0, or 1 + the number of the board that posted first */
+    fsdp_comm_board board[]; /* [world_size + 1] */
 } fsdp_comm_control;
 
-/* Bytes of the whole block; where the scratch buffer (phase lanes, then data) begins in it. */
+/* Size of the whole block, and the offset in it of the scratch buffer (phase lanes, then data). In
+ * bytes. */
 size_t fsdp_comm_control_bytes(int world_size);
 size_t fsdp_comm_control_scratch_offset(int world_size);
-/* Strings cut to fit; `from` may be NULL. */
+/* Copy a string, truncated to fit. `from` may be NULL. */
 void fsdp_comm_copy_text(char *to, size_t size, const char *from);
 
 /* Prepare zero-filled memory of fsdp_comm_control_bytes(). */
@@ -81,10 +84,10 @@ void fsdp_comm_control_init(fsdp_comm_control *control, int world_size);
 FSDP_MUST_CHECK fsdp_status fsdp_comm_control_verify(const fsdp_comm_control *control, size_t bytes,
                                                      int world_size);
 
-/* Post a failure from board `board`; the first one of all wins. Returns whether it was this one. */
+/* Post a failure from board `board`. The first one posted wins. Returns whether it was this one. */
 bool fsdp_comm_control_abort(fsdp_comm_control *control, int board,
                              const fsdp_comm_failure *failure);
-/* A copy of the failure that came first; false while there is none. */
+/* Copy the failure that was posted first; false while there is none. */
 bool fsdp_comm_control_failure(const fsdp_comm_control *control, fsdp_comm_failure *failure);
 static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
 {
@@ -92,9 +95,9 @@ static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
 }
 void fsdp_comm_place_set(fsdp_comm_place *place, const fsdp_comm_location *at);
 fsdp_comm_location fsdp_comm_place_get(const fsdp_comm_place *place);
-/* " in step 5, unit encoder.block.0, backward"; empty where nothing is known. */
+/* " in step 5, unit encoder.block.0, backward"; empty if nothing is known. */
 void fsdp_comm_location_describe(const fsdp_comm_location *at, char *text, size_t size);
-/* One line that names rank, step, unit and call, as far as they are known. */
+/* One line that names rank, step, unit and call as far as they are known. */
 void fsdp_comm_failure_describe(const fsdp_comm_failure *failure, char *text, size_t size);
 /* FSDP_ERR_COMM with a message that names rank, step, unit and call of the first failure. */
 fsdp_status fsdp_comm_control_error(const fsdp_comm_control *control);

@@ -1,5 +1,5 @@
-/* Whether ranks were bound to cores of their own or share all is seen in their affinity masks. A
- * container's CPU quota may allow less. */
+/* Chooses the number of threads per rank. The affinity masks show whether ranks were bound to cores
+ * of their own or share all cores. A container's CPU quota may allow less. */
 #include <sched.h>
 
 #include <fsdp/comm.h>
@@ -29,7 +29,7 @@ fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
     if (status != FSDP_OK)
         return status;
     int share = CPU_COUNT(&mine) / (sharing > 0 ? sharing : 1);
-    const int quota = fsdp_cpu_quota(""); /* of all ranks: they are in one cgroup */
+    const int quota = fsdp_cpu_quota(""); /* shared by all ranks, which are in one cgroup */
     if (quota > 0 && quota / world_size < share)
         share = quota / world_size;
     *threads = share > 1 ? share : 1;

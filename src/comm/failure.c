@@ -1,4 +1,4 @@
-/* Failures of a group: what a rank posts for its peers, and what they then return. */
+/* Failures of a group: what a rank posts for its peers, and what they return then. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +25,8 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
 {
     if (!group->control)
         return true;
-    /* What all agreed upon is told of the rank that it happened on, whoever comes first. */
+    /* A failure that all ranks agreed on is attributed to the rank where it happened, whichever
+     * rank posts it first. */
     const int own = fsdp_group_world_rank(group, group->rank);
     int rank = kind == FSDP_FAILURE_OF_RANK && group->culprit ? group->culprit - 1 : own;
     fsdp_comm_failure failure = {.rank = rank,
@@ -39,7 +40,7 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
     const char *message = fsdp_last_error();
     snprintf(where, sizeof where, "rank %d: ", rank);
     if (rank != own && strncmp(message, where, strlen(where)) == 0)
-        message += strlen(where); /* fsdp_agree()'s */
+        message += strlen(where); /* fsdp_agree() has prepended it */
     fsdp_comm_copy_text(failure.message, sizeof failure.message, message);
     return fsdp_comm_control_abort(group->control, own, &failure);
 }

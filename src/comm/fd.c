@@ -1,4 +1,4 @@
-/* memfds and the sockets over which they travel. */
+/* memfds, and sockets that transfer them. */
 #include "src/comm/fd.h"
 
 #include <errno.h>
@@ -12,13 +12,14 @@
 #include "src/comm/host_memory.h"
 
 enum {
-    SLICE_BYTES = 256 << 20, /* allocated between two looks at the memory that is left */
-    RESERVE_BYTES = 64 << 20 /* left to everything else on the host */
+    SLICE_BYTES = 256 << 20, /* allocated between two checks of the available memory */
+    RESERVE_BYTES = 64 << 20 /* left for everything else on the host */
 };
 static const int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 
-/* posix_fallocate would take a whole machine's memory without an error: look before each slice. */
-static fsdp_status allocate(const char *what, int fd, size_t bytes)
+/* posix_fallocate would take a whole machine's memory without an error, so the available memory is
+ * checked before each slice. */
+static fsdp_status allocate_pages(const char *what, int fd, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += SLICE_BYTES) {
         size_t available = fsdp_host_memory_available(), left = bytes - at;
@@ -45,7 +46,7 @@ fsdp_status fsdp_memfd_create(const char *what, size_t bytes, int *out)
     if (fd < 0)
         return fsdp_error(errno == ENOMEM ? FSDP_ERR_NOMEM : FSDP_ERR_IO, "%s: memfd_create: %s",
                           what, strerror(errno));
-    fsdp_status status = allocate(what, fd, bytes);
+    fsdp_status status = allocate_pages(what, fd, bytes);
     if (status != FSDP_OK) {
         close(fd);
         return status;
@@ -103,7 +104,7 @@ fsdp_status fsdp_socket_check(const char *what, int fd)
     return FSDP_OK;
 }
 
-/* Room for one descriptor, aligned as the macros of cmsg(3) ask. */
+/* Space for one descriptor, aligned as the macros of cmsg(3) require. */
 typedef union fd_control {
     struct cmsghdr header;
     unsigned char bytes[CMSG_SPACE(sizeof(int))];

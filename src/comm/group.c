@@ -1,5 +1,6 @@
-/* Life of a group and of its shared buffers, which hold each other: a buffer keeps its group, and a
- * group that was split off keeps the buffer of its parent in which its scratch is. */
+/* Lifetimes of a group and of its shared buffers, which hold references to each other: a buffer
+ * keeps its group alive, and a group that was split off keeps the buffer of its parent that
+ * contains its scratch. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
@@ -7,10 +8,11 @@
 #include "src/comm/phase_record.h"
 
 static const double default_timeout_s = 600;
-static const double default_stall_s = 4; /* with the polls, the error comes within 5 s */
+static const double default_stall_s = 4; /* with the polling interval, the error comes within 5 s */
 static const int64_t spin_limit_ns = 25000;
 
-/* A number of seconds in the environment, at least `least`; `*seconds` stays if it is not set. */
+/* Read a number of seconds, at least `least`, from the environment. `*seconds` keeps its value if
+ * the variable is not set. */
 static fsdp_status read_seconds(const char *name, double least, double *seconds)
 {
     const char *text = getenv(name);
@@ -104,7 +106,7 @@ void fsdp_destroy_process_group(fsdp_group *group)
     fsdp_group_release(group);
 }
 
-/* ---- what it is and counts ---- */
+/* ---- getters and counters ---- */
 
 int fsdp_group_rank(const fsdp_group *group)
 {

@@ -1,56 +1,61 @@
-/* The inside of a process group, and the table by which transports differ. */
+/* The internals of a process group, and the table of functions in which transports differ. */
 #pragma once
 #include "src/comm/control.h"
 #include "src/comm/heartbeat.h"
 
-/* Memory that all ranks see, as one rank sees it. */
+/* One rank's view of memory that all ranks share. */
 typedef struct fsdp_comm_memory {
     void *data; /* page aligned, zero-filled at creation */
     size_t bytes;
-    void *handle; /* the transport's */
+    void *handle; /* private to the transport */
 } fsdp_comm_memory;
 
-/* What rank 0 tells the others about memory it has created: passed through the scratch buffer. */
+/* What rank 0 passes to the other ranks about memory that it has created. It is passed through the
+ * scratch buffer. */
 typedef struct fsdp_comm_offer {
-    int32_t status; /* of the creation */
+    int32_t status; /* result of the creation */
     char message[256];
-    void *pointer; /* threads: its memory and handle in this process */
+    void *pointer; /* threads: address of the memory in this process */
     void *handle;
-    uint64_t number; /* shm: which message carries the descriptor */
+    uint64_t number; /* shm: number of the message that carries the descriptor */
 } fsdp_comm_offer;
 
-/* What the environment says about this rank; rendezvous: see rendezvous.h, NULL without. */
+/* This rank as the environment describes it. rendezvous: see rendezvous.h; NULL if not set. */
 typedef struct fsdp_comm_world {
     int rank, world_size, local_rank, local_world_size;
     const char *rendezvous;
 } fsdp_comm_world;
 
-/* How one process group comes to share memory; everything else (phases, collectives, abort) is the
- * same code over that memory. process_group.c is the only caller; it has checked all arguments. */
+/* How a process group shares memory. Everything else (phases, collectives, abort) is common code on
+ * that memory. The only caller is process_group.c, which has checked all arguments. */
 typedef struct fsdp_comm_ops {
     const char *name;
-    bool without_peers; /* a plan's: collectives are counted and give back what they were given */
-    /* Join the job that the environment describes. NULL: not joined that way. */
+    bool without_peers; /* a plan's: collectives are counted and return own input */
+    /* Join the job that the environment describes. NULL: this transport is not joined that way. */
     fsdp_status (*open)(const fsdp_comm_world *world, fsdp_group **group);
-    /* Rank 0, in a WRITE phase: make memory, fill the offer's pointers, send what peers need. */
+    /* Called on rank 0 in a WRITE phase: create memory, fill the pointers of the offer, send what
+     * the peers need. */
     fsdp_status (*memory_create)(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
                                  fsdp_comm_offer *offer);
-    /* The other ranks, in the READ phase that follows. */
+    /* Called on the other ranks in the READ phase that follows. */
     fsdp_status (*memory_attach)(fsdp_group *group, size_t bytes, const fsdp_comm_offer *offer,
                                  fsdp_comm_memory *memory);
-    void (*memory_agreed)(fsdp_comm_memory *memory);  /* all ranks hold it; NULL: nothing */
-    void (*memory_release)(fsdp_comm_memory *memory); /* one rank's view */
-    /* Give pages to the system that nobody reads before they are written; NULL: they are kept. */
+    void (*memory_agreed)(fsdp_comm_memory *memory);  /* all ranks hold it now; may be NULL */
+    void (*memory_release)(fsdp_comm_memory *memory); /* release this rank's view */
+    /* Return pages to the system that no rank reads before they are written again. NULL: they are
+     * kept. */
     void (*memory_discard)(void *pages, size_t bytes);
-    /* Give the new group, whose ranks and members are set, what its memory_create and _attach need.
-     * Collective over the parent; NULL: nothing. */
+    /* Set up what memory_create and memory_attach of the new group need; its ranks and members are
+     * set. Collective over the parent. NULL: nothing is needed. */
     fsdp_status (*connect)(fsdp_group *parent, fsdp_group *group);
-    void (*close)(fsdp_group *group); /* frees group->impl and, unless it was split off, control */
+    void (*close)(fsdp_group *group); /* frees group->impl; also frees the control block unless the
+                                         group was split off */
 } fsdp_comm_ops;
 
 extern const fsdp_comm_ops fsdp_comm_local, fsdp_comm_threads, fsdp_comm_shm;
 
-/* A buffer's number is its group's id and a count of so many bits, which is never used again. */
+/* A buffer's number is its group's id followed by a count of so many bits. Numbers are never
+ * reused. */
 enum {
     FSDP_BUFFER_BITS = 16
 };
@@ -58,48 +63,49 @@ enum {
 struct fsdp_shared_buffer {
     fsdp_group *group;
     fsdp_comm_memory memory;
-    struct fsdp_phase_lane *lanes; /* [world_size], at the head of memory; NULL in a world of one */
+    struct fsdp_phase_lane
+        *lanes; /* [world_size], at the start of memory; NULL in a world of one */
     void *data;
     size_t bytes;
-    uint32_t number; /* counts creations; 0 is the collectives' scratch */
-    bool open;       /* between begin and end */
+    uint32_t number; /* unique in the world; 0 is the scratch of its collectives */
+    bool open;       /* a phase has begun and not ended */
     fsdp_phase phase;
     uint64_t ended;             /* phases this rank has ended */
     uint64_t written;           /* `ended` just after the last WRITE */
-    uint64_t discarded;         /* `written` when its data was discarded last */
-    uint64_t discard_ended;     /* `ended` after that */
-    size_t kept;                /* what each part kept then */
+    uint64_t discarded;         /* `written` at the last discard */
+    uint64_t discard_ended;     /* `ended` just after the last discard */
+    size_t kept;                /* bytes of each part that the last discard kept */
     fsdp_shared_buffer *next;   /* in group->buffers */
-    fsdp_shared_buffer **place; /* what points at this one */
+    fsdp_shared_buffer **place; /* the pointer that points to this buffer */
 };
 
 struct fsdp_group {
     const fsdp_comm_ops *ops;
-    void *impl; /* the transport's */
+    void *impl; /* private to the transport */
     int rank, world_size, local_rank, local_world_size;
-    int refs; /* the owner's and one per buffer: a buffer may outlive the group */
-    /* Of a group that was split off (split.c): ranks of the world by rank of this group, the memory
-     * of its scratch, and who holds it. The world's own: NULL. */
+    int refs; /* one for the owner and one per buffer: a buffer may outlive the group */
+    /* Only in a group that was split off (split.c), NULL in the world: the rank in the world of
+     * each rank of this group. */
     int *members;
     fsdp_shared_buffer *home;
-    uint32_t id, n_split;        /* 0 for the world; how many were split off */
-    fsdp_comm_control *control;  /* NULL in a world of one */
-    fsdp_heartbeat *heartbeat;   /* the world's; NULL where ranks are threads */
-    fsdp_shared_buffer *buffers; /* alive, scratch included */
+    uint32_t id, n_split;       /* id: 0 for the world; n_split: groups split off this one so far */
+    fsdp_comm_control *control; /* NULL in a world of one */
+    fsdp_heartbeat *heartbeat;  /* owned by the world; NULL where ranks are threads */
+    fsdp_shared_buffer *buffers; /* list of live buffers, including scratch */
     fsdp_shared_buffer scratch;
     uint32_t next_buffer, next_collective;
     int64_t timeout_ns;
-    double stall_s;    /* how long a peer's process may be stopped */
+    double stall_s;    /* seconds that a peer's process may be stopped */
     int64_t spin_ns;   /* 0 where ranks * threads exceed the cores */
     int futex_private; /* FUTEX_PRIVATE_FLAG where ranks are threads, else 0 */
     fsdp_comm_counters counters;
-    int culprit;      /* 1 + the rank whose failure the last fsdp_agree() told; 0: it told none */
-    bool has_network; /* phases take as long as a network does; only hooks of tests set it so far */
-    struct fsdp_group_hooks *hooks; /* see group_testing.h; NULL in the release */
+    int culprit;      /* 1 + the rank whose failure the last fsdp_agree() returned; 0: none */
+    bool has_network; /* phases take as long as on a network; only test hooks set it */
+    struct fsdp_group_hooks *hooks; /* see group_testing.h; NULL in release builds */
 };
 
-/* The world's rank, which boards and messages go by, of a rank of the group; and back: -1 if it is
- * none of its ranks. */
+/* The rank in the world of a rank of the group; boards and messages use it. The second function is
+ * the inverse and returns -1 if the group does not have that rank. */
 static inline int fsdp_group_world_rank(const fsdp_group *group, int rank)
 {
     return group->members ? group->members[rank] : rank;
@@ -111,7 +117,7 @@ static inline int fsdp_group_rank_of_world(const fsdp_group *group, int world_ra
             return r;
     return !group->members && world_rank >= 0 && world_rank < group->world_size ? world_rank : -1;
 }
-/* Do phases take as long as a network would? */
+/* Whether phases take as long as they would on a network. */
 static inline bool fsdp_group_has_network(const fsdp_group *group)
 {
     return group && group->has_network;
@@ -122,15 +128,15 @@ static inline fsdp_comm_board *fsdp_group_board(const fsdp_group *group)
     return &group->control->board[fsdp_group_world_rank(group, group->rank)];
 }
 
-/* Fill what all transports have in common; the caller has set control, ranks and impl. */
+/* Initialize the fields that all transports share. The caller has set control, ranks and impl. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops);
 void fsdp_group_release(fsdp_group *group);
 
-/* Post a failure of this rank whose message stands in fsdp_last_error(). One of all ranks
- * (FSDP_FAILURE_OF_ALL) gets the place where this rank found it appended. Returns whether it was
- * the first of all. */
+/* Post a failure of this rank whose message is in fsdp_last_error(). If it is a failure of all
+ * ranks (FSDP_FAILURE_OF_ALL), the location where this rank found it is appended. Returns whether
+ * it was the first failure posted. */
 bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind);
-/* Post that the world's rank `accused` is stopped. Returns the error that all ranks give. */
+/* Post that rank `accused` of the world is stopped. Returns the error that all ranks report. */
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 
 void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);

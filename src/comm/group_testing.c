@@ -45,7 +45,8 @@ void fsdp_group_set_delay(fsdp_group *group, uint64_t seed, uint32_t max_us)
     hooks->delay_max_us = max_us;
 }
 
-/* Every rank draws its own delays, so that orders occur that a quiet machine hides. */
+/* Every rank draws its own delays, which produces orders of events that do not occur on an idle
+ * machine. */
 void fsdp_group_delay(fsdp_group *group)
 {
     fsdp_group_hooks *hooks = group->hooks;

@@ -1,12 +1,12 @@
-/* Page-aligned zero-filled heap memory: what ranks of one process share. */
+/* Page-aligned, zero-filled heap memory, which ranks of one process share. */
 #pragma once
 #include <stdint.h>
 
 #include "src/base/alloc.h"
 #include "src/comm/group.h"
 
-/* Returns what fsdp_free() takes, NULL when out of memory. The heap, not mmap: sanitizers see it.
- */
+/* Returns the pointer to pass to fsdp_free(), or NULL when out of memory. It uses the heap instead
+ * of mmap because sanitizers check the heap. */
 static inline void *fsdp_heap_pages(size_t bytes, void **data)
 {
     unsigned char *base = fsdp_calloc(1, bytes + FSDP_COMM_PAGE - 1);

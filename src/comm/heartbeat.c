@@ -12,19 +12,20 @@
 #include "src/base/clock.h"
 
 static const int64_t beat_ns = 500000000;
-static const int64_t gap_ns = 1000000000; /* between two own beats: this process did not run */
-static const double least_limit = 3;      /* beats: fewer may be missed on a busy machine */
+static const int64_t gap_ns =
+    1000000000; /* a longer time between two own beats means that this process did not run */
+static const double least_limit = 3; /* in beats; fewer may be missed on a busy machine */
 
 typedef struct peer_state {
-    uint32_t beat;           /* the last one seen; the thread's own */
-    _Atomic uint32_t missed; /* own beats since then */
+    uint32_t beat;           /* the last one seen; used by the thread only */
+    _Atomic uint32_t missed; /* own beats since the peer's last one */
 } peer_state;
 
 struct fsdp_heartbeat {
     fsdp_comm_control *control;
     int rank;
     uint32_t limit; /* beats that a peer may miss; 0: any number */
-    pid_t pid;      /* whose thread it is */
+    pid_t pid;      /* the process that has the thread */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -32,7 +33,7 @@ struct fsdp_heartbeat {
     peer_state peers[]; /* [world_size] */
 };
 
-/* Who has not joined, beat 0, is not expected to beat. */
+/* A peer that has not joined (beat 0) is not expected to beat. */
 static void look_at_peers(fsdp_heartbeat *h, bool had_gap)
 {
     for (uint32_t r = 0; r < h->control->world_size; r++) {
@@ -44,7 +45,7 @@ static void look_at_peers(fsdp_heartbeat *h, bool had_gap)
     }
 }
 
-static struct timespec after(int64_t ns)
+static struct timespec deadline_after(int64_t ns)
 {
     ns += fsdp_clock_ns();
     return (struct timespec){ns / 1000000000, ns % 1000000000};
@@ -60,14 +61,14 @@ static void *beat(void *arg)
         atomic_fetch_add(&h->control->board[h->rank].beat, 1);
         look_at_peers(h, now - last > gap_ns);
         last = now;
-        struct timespec next = after(beat_ns);
+        struct timespec next = deadline_after(beat_ns);
         pthread_cond_timedwait(&h->wake, &h->lock, &next);
     }
     pthread_mutex_unlock(&h->lock);
     return NULL;
 }
 
-/* The thread takes no signals: they are for the program's own. */
+/* The thread blocks all signals, which are for the program's own threads. */
 static int start_thread(fsdp_heartbeat *h)
 {
     sigset_t all, before;
@@ -104,7 +105,8 @@ fsdp_status fsdp_heartbeat_start(fsdp_comm_control *control, int rank, double li
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&h->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    /* The first beat does not wait for the thread: a rank may be stopped before that has run. */
+    /* Do not leave the first beat to the thread: the rank may be stopped before the thread has
+     * run. */
     atomic_fetch_add(&control->board[rank].beat, 1);
     int error = start_thread(h);
     if (error) {
@@ -120,7 +122,7 @@ void fsdp_heartbeat_stop(fsdp_heartbeat *h)
 {
     if (!h)
         return;
-    if (h->pid != getpid()) { /* forked: the thread and what it held are the parent's */
+    if (h->pid != getpid()) { /* in a forked child; the thread and its locks belong to the parent */
         fsdp_free(h);
         return;
     }

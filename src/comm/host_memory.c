@@ -11,7 +11,7 @@
 #include <fsdp/base.h>
 
 enum {
-    FILE_BYTES = 8192 /* memory.stat is the longest */
+    FILE_BYTES = 8192 /* enough for memory.stat, the longest file */
 };
 
 static bool read_file(const char *path, char *text)
@@ -25,8 +25,8 @@ static bool read_file(const char *path, char *text)
     return got > 0;
 }
 
-/* The number behind `name` at the beginning of a line, times `unit`; 0 if there is none. */
-static size_t field(const char *text, const char *name, size_t unit)
+/* The number that follows `name` at the beginning of a line, times `unit`; 0 if there is none. */
+static size_t field_bytes(const char *text, const char *name, size_t unit)
 {
     size_t length = strlen(name);
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
@@ -37,19 +37,19 @@ static size_t field(const char *text, const char *name, size_t unit)
     return 0;
 }
 
-static size_t of_host(void)
+static size_t host_available(void)
 {
     char text[FILE_BYTES];
     struct sysinfo info;
     if (read_file("/proc/meminfo", text) && strstr(text, "MemAvailable:"))
-        return field(text, "MemAvailable:", 1024) + field(text, "SwapFree:", 1024);
-    if (sysinfo(&info) == 0) /* no /proc: at least not more than there is free */
+        return field_bytes(text, "MemAvailable:", 1024) + field_bytes(text, "SwapFree:", 1024);
+    if (sysinfo(&info) == 0) /* without /proc, count only what is free */
         return (size_t)(info.freeram + info.bufferram + info.freeswap) * info.mem_unit;
     return SIZE_MAX;
 }
 
-/* Page cache counts as used in memory.current but gives way. */
-static size_t of_cgroup(void)
+/* memory.current includes the page cache, which can be reclaimed. */
+static size_t cgroup_available(void)
 {
     char text[FILE_BYTES];
     if (!read_file("/sys/fs/cgroup/memory.max", text) || strncmp(text, "max", 3) == 0)
@@ -59,13 +59,13 @@ static size_t of_cgroup(void)
         return SIZE_MAX;
     size_t used = (size_t)strtoull(text, NULL, 10), cache = 0;
     if (read_file("/sys/fs/cgroup/memory.stat", text))
-        cache = field(text, "inactive_file ", 1) + field(text, "active_file ", 1);
+        cache = field_bytes(text, "inactive_file ", 1) + field_bytes(text, "active_file ", 1);
     used -= cache < used ? cache : used;
     return used < limit ? limit - used : 0;
 }
 
 size_t fsdp_host_memory_available(void)
 {
-    size_t host = of_host(), cgroup = of_cgroup();
+    size_t host = host_available(), cgroup = cgroup_available();
     return host < cgroup ? host : cgroup;
 }

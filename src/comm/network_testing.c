@@ -15,8 +15,8 @@ static fsdp_network *network_of(const fsdp_group *group)
     return group->hooks ? group->hooks->network : NULL;
 }
 
-/* Neither is overwritten before all have looked: the peers' next WRITE waits for this READ, and
- * their next READ for this WRITE. */
+/* Neither time is overwritten before all ranks have read it: the peers' next WRITE waits for this
+ * READ, and their next READ waits for this WRITE. */
 void fsdp_network_publish(fsdp_shared_buffer *buffer)
 {
     const fsdp_group *group = buffer->group;
@@ -25,7 +25,7 @@ void fsdp_network_publish(fsdp_shared_buffer *buffer)
         atomic_store(&buffer->lanes[group->rank].published_ns[buffer->phase], n->now_ns);
 }
 
-/* When the last rank published what this phase waits for. */
+/* The time at which the last rank ended the phase that this one waits for. */
 static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
 {
     int64_t latest = 0;
@@ -37,7 +37,7 @@ static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
 }
 
 /* A ring sends (world_size - 1) / world_size of the whole over each link, after the last collective
- * of its kind. New memory is told of, not sent. */
+ * of its kind. Creating a buffer sends no bytes. */
 static int64_t sent_ns(const fsdp_group *group, const fsdp_phase_info *info, int64_t published)
 {
     fsdp_network *n = network_of(group);

@@ -1,10 +1,11 @@
-/* Begin and end of phases, and the comparison of what ranks say they do.
+/* Begin and end of phases, and the comparison of the phases that ranks announce.
  *
- * Phase n of a rank is announced (record into the ring, `begun` = n + 1) before it is waited for,
- * and compared with every peer that has already announced its phase n. Of two ranks at least one
- * sees the other's announcement, since both store and then load with sequential consistency; it
- * posts the divergence, which the other finds in the abort word. A record is overwritten
- * FSDP_PHASE_RING phases later, when all peers have ended phase n, hence compared it. */
+ * Phase n of a rank is announced (its record is stored in the ring, then `begun` = n + 1) before
+ * the rank waits, and is compared with every peer that has already announced its phase n. At least
+ * one of two ranks sees the other's announcement, since both store and then load with sequential
+ * consistency. That rank posts the divergence, which the other finds in the abort word. A record is
+ * overwritten FSDP_PHASE_RING phases later, when all peers have ended phase n and have therefore
+ * compared it. */
 #include "src/comm/phase.h"
 
 #include "src/base/assert.h"
@@ -99,7 +100,7 @@ fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
     fsdp_group *group = buffer->group;
     FSDP_TRY(fsdp_phase_begin_record(
         buffer, &(fsdp_phase_record){.info = *info, .phase = (uint16_t)phase}));
-    /* An all-gather is counted once, where it is read; the WRITE before it belongs to it. */
+    /* An all-gather is counted once, at its READ. The WRITE before it is part of it. */
     if (buffer->lanes && (phase == FSDP_PHASE_READ || info->kind != FSDP_KIND_ALL_GATHER)) {
         group->counters.calls[info->kind]++;
         group->counters.logical_bytes[info->kind] += info->bytes;

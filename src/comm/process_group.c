@@ -1,4 +1,4 @@
-/* Joining a job: reads the environment and picks the transport. */
+/* Joins a job: reads the environment and chooses the transport. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +8,12 @@
 #include "src/comm/rendezvous.h"
 #include "src/comm/task.h"
 
-/* In order of preference: the first that fits. */
+/* In order of preference; the first that fits is used. */
 static const fsdp_comm_ops *const transports[] = {&fsdp_comm_local, &fsdp_comm_shm,
                                                   &fsdp_comm_threads};
 
-/* An integer of the environment in [low, high]; `*value` stays if it is not set. */
+/* Read an integer in [low, high] from the environment. `*value` keeps its value if the variable is
+ * not set. */
 static fsdp_status read_env_int(const char *name, int low, int high, bool *found, int *value)
 {
     const char *text = getenv(name);

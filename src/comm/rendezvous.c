@@ -18,11 +18,12 @@ struct fsdp_rendezvous {
     int control_fd; /* -1 once closed */
     fsdp_comm_control *control;
     size_t control_bytes;
-    int (*pairs)[2]; /* [world_size]: rank 0's end and rank r's; -1 where closed, and for r = 0 */
+    int (*pairs)[2]; /* [world_size]: the ends of rank 0 and of rank r; -1 where closed, and for r =
+                        0 */
 };
 
 enum {
-    DIGITS = 12 /* of an int, with sign, space or end */
+    DIGITS = 12 /* characters of an int with sign and separator */
 };
 
 fsdp_status fsdp_rendezvous_create(int world_size, fsdp_rendezvous **rendezvous)
@@ -92,8 +93,8 @@ void fsdp_rendezvous_destroy(fsdp_rendezvous *rendezvous)
 
 /* ---- what a child inherits ---- */
 
-/* Rank 0 talks to every other rank, the others to rank 0. */
-static bool is_of(int rank, int pair, int end)
+/* Rank 0 has a socket to every other rank, the others have one to rank 0. */
+static bool is_end_of_rank(int rank, int pair, int end)
 {
     return end == 0 ? rank == 0 : rank == pair;
 }
@@ -124,7 +125,7 @@ void fsdp_rendezvous_child(fsdp_rendezvous *rendezvous, int rank)
     survive_exec(rendezvous->control_fd);
     for (int r = 1; r < rendezvous->world_size; r++)
         for (int end = 0; end < 2; end++)
-            if (is_of(rank, r, end))
+            if (is_end_of_rank(rank, r, end))
                 survive_exec(rendezvous->pairs[r][end]);
             else
                 close_fd(&rendezvous->pairs[r][end]);

@@ -1,10 +1,11 @@
-/* Shared buffers: lanes of the phase protocol, then the data, in memory of the transport. */
+/* Shared buffers: the lanes of the phase protocol followed by the data, in memory of the
+ * transport. */
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/comm/phase.h"
 
-/* A phase on `buffer` that is about the memory of buffer `number`, of `bytes`. */
+/* Begin a phase on `buffer` that concerns the memory, of size `bytes`, of buffer `number`. */
 static fsdp_status begin_memory(fsdp_shared_buffer *buffer, fsdp_phase phase, uint32_t number,
                                 size_t bytes)
 {
@@ -29,7 +30,7 @@ static void set_offer_status(fsdp_comm_offer *offer, fsdp_status status)
                         status == FSDP_OK ? "" : fsdp_last_error());
 }
 
-/* The first rank that could not take part decides for all. */
+/* Every rank returns the error of the first rank that could not take part. */
 static fsdp_status common_status(fsdp_group *group, size_t bytes)
 {
     for (int rank = 0; rank < group->world_size; rank++) {
@@ -44,8 +45,8 @@ static fsdp_status common_status(fsdp_group *group, size_t bytes)
     return FSDP_OK;
 }
 
-/* Rank 0 makes the memory in a WRITE, the others map it in a READ; a second pair agrees on success,
- * so that a buffer exists on all ranks or on none. */
+/* Rank 0 creates the memory in a WRITE, and the others map it in a READ. A second pair of phases
+ * agrees on success, so that a buffer exists on all ranks or on none. */
 static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes, bool able,
                                 fsdp_comm_memory *memory)
 {
@@ -79,14 +80,14 @@ static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes
     return status;
 }
 
-/* On all ranks alike: each has counted the same buffers. */
+/* The result is equal on all ranks, since all have created the same buffers. */
 static fsdp_status take_number(fsdp_group *group, uint32_t *number)
 {
     const uint32_t limit = (1u << FSDP_BUFFER_BITS) - 1;
     if (group->control && (group->next_buffer & limit) == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "shared buffer: this group of %d ranks has made %u already, which is the "
-                          "most that one makes in its life",
+                          "maximum for a group",
                           group->world_size, limit);
     *number = group->next_buffer++;
     return FSDP_OK;
@@ -131,7 +132,7 @@ fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shar
     return FSDP_OK;
 }
 
-/* Whole pages: those that two parts share stay. */
+/* Only whole pages are discarded. A page that belongs to two parts is kept. */
 static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;
@@ -147,9 +148,10 @@ static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
     }
 }
 
-/* A READ, since all that was written has been read; the next WRITE waits for its end, on all
- * ranks. Without a WRITE in between a rank could be in the next discard before another is in this
- * one, and would be counted for both, while the other still reads: it waits. */
+/* Discarding is a READ phase, since everything that was written has been read; the next WRITE waits
+ * for its end on all ranks. Without a WRITE in between, a rank could reach its next discard before
+ * another has reached this one. It would be counted for both while the other rank is still reading.
+ * Therefore it first waits until all ranks have ended the previous discard. */
 fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;

@@ -1,8 +1,8 @@
-/* Groups of some of a group's ranks, as MPI_Comm_split makes them.
+/* Groups of some of a group's ranks, as MPI_Comm_split creates them.
  *
- * A group that was split off speaks through the world's control block: its failures are the
- * world's, and ranks in messages are the world's. Of its own it has a scratch buffer, cut from a
- * buffer of its parent, and what the transport needs to share memory among its ranks alone. */
+ * A group that was split off uses the world's control block: its failures are failures of the
+ * world, and messages name ranks of the world. It has a scratch buffer of its own, which is part of
+ * a buffer of its parent, and whatever the transport needs to share memory among its ranks only. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
@@ -11,13 +11,13 @@
 #include "src/comm/phase.h"
 
 enum {
-    CHILD_BITS = 4, /* a group splits off fewer than 16 */
+    CHILD_BITS = 4, /* a group can be split fewer than 16 times */
     MAX_CHILDREN = (1 << CHILD_BITS) - 1
 };
 
 typedef struct choice {
     int color, key;
-    int rank; /* of the parent */
+    int rank; /* in the parent */
 } choice;
 
 static int by_color_key_rank(const void *a, const void *b)
@@ -43,7 +43,8 @@ static size_t scratch_bytes(int ranks)
     return fsdp_phase_lanes_bytes(ranks) + (size_t)ranks * FSDP_SCRATCH_SLOT_BYTES;
 }
 
-/* Where the group of this rank lies among the sorted choices, and its scratch in the buffer. */
+/* The position of this rank's group among the sorted choices, and the offset of its scratch in the
+ * buffer. */
 typedef struct place {
     int first, ranks;
     size_t offset, total;
@@ -65,7 +66,7 @@ static place find_place(const choice *choices, int n, int rank)
     return p;
 }
 
-/* Everything of the new group that needs no peers. A rank alone needs none at all. */
+/* Create the new group except for what needs peers. A group of one rank needs no peers at all. */
 static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const place *p,
                               fsdp_group **out)
 {
@@ -89,7 +90,7 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
     g->ops = parent->ops;
     g->refs = 1;
     g->control = parent->control;
-    g->heartbeat = parent->heartbeat; /* alive as long as the parent, which `home` holds */
+    g->heartbeat = parent->heartbeat; /* lives as long as the parent, which `home` keeps alive */
     g->timeout_ns = parent->timeout_ns;
     g->spin_ns = parent->spin_ns;
     g->futex_private = parent->futex_private;
@@ -100,7 +101,7 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
     return FSDP_OK;
 }
 
-/* Its part of the parent's buffer becomes its scratch; the buffer lives as long as it does. */
+/* Use the group's part of the parent's buffer as its scratch. The group keeps the buffer alive. */
 static void adopt_scratch(fsdp_group *g, fsdp_shared_buffer *home, size_t offset)
 {
     unsigned char *base = (unsigned char *)fsdp_shared_buffer_data(home) + offset;
@@ -112,7 +113,7 @@ static void adopt_scratch(fsdp_group *g, fsdp_shared_buffer *home, size_t offset
     fsdp_shared_buffer_link(g, &g->scratch);
 }
 
-static fsdp_status split(fsdp_group *parent, const choice *choices, fsdp_group **out)
+static fsdp_status split_by_choices(fsdp_group *parent, const choice *choices, fsdp_group **out)
 {
     const place p = find_place(choices, parent->world_size, parent->rank);
     fsdp_shared_buffer *home = NULL;
@@ -135,7 +136,7 @@ static fsdp_status split(fsdp_group *parent, const choice *choices, fsdp_group *
     return status;
 }
 
-/* What cannot be split any more cannot on every rank. */
+/* All ranks have the same counts, so this fails on all of them or on none. */
 static fsdp_status check_depth(const fsdp_group *parent)
 {
     const uint32_t limit = 1u << (32 - FSDP_BUFFER_BITS - CHILD_BITS);
@@ -162,7 +163,7 @@ fsdp_status fsdp_group_split(fsdp_group *parent, int color, int key, fsdp_group 
         status = fsdp_all_gather(parent, &own, sizeof own, all);
     if (status == FSDP_OK) {
         qsort(all, (size_t)parent->world_size, sizeof *all, by_color_key_rank);
-        status = split(parent, all, group);
+        status = split_by_choices(parent, all, group);
     }
     fsdp_free(all);
     return status;

@@ -1,10 +1,10 @@
 /* See task.h.
  *
  * Note [Slurm's variables]. srun sets SLURM_STEP_ID, SLURM_STEP_NUM_TASKS and SLURM_PROCID in each
- * task of a step. In the shell of salloc and the script of sbatch, which run once, SLURM_NTASKS is
- * that of the allocation and SLURM_PROCID is unset or 0; SLURM_STEP_ID is unset, a name or one of
- * the reserved numbers from 0xfffffff0 on. So without a step only a task above 0 is known for one
- * of several. */
+ * task of a step. The shell of salloc and the script of sbatch run once. There, SLURM_NTASKS is
+ * that of the allocation, and SLURM_PROCID is unset or 0; SLURM_STEP_ID is unset, a name, or one of
+ * the reserved numbers from 0xfffffff0 on. So without a step, only a process whose SLURM_PROCID is
+ * above 0 is known to be one of several. */
 #include "src/comm/task.h"
 
 #include <errno.h>
@@ -15,10 +15,11 @@
 #include "src/base/assert.h"
 #include "src/comm/rendezvous.h"
 
-/* One of several processes, by two variables; size_name may be NULL: only the rank is known. */
+/* One of several processes, detected by two variables. size_name may be NULL: only the rank is
+ * known. */
 typedef struct task {
     const char *launcher, *size_name, *rank_name;
-    long size, rank; /* size 0: not known */
+    long size, rank; /* size 0: unknown */
     bool task_0_knows;
 } task;
 
@@ -31,7 +32,7 @@ static const task launchers[] = {
     {.launcher = "a PMIx launcher", .rank_name = "PMIX_RANK"},
 };
 
-/* False if it is not set or no number of that kind. */
+/* False if the variable is not set or is not a non-negative integer. */
 static bool read_number(const char *name, long *value)
 {
     const char *text = name ? getenv(name) : NULL;
@@ -81,19 +82,20 @@ static bool find_task(task *found)
     return find_slurm_task(found);
 }
 
-/* Does the environment say who the ranks are? Then it does not matter what other launchers left
- * there. */
+/* Whether the environment states the ranks. If it does, variables that other launchers have left do
+ * not matter. */
 static bool states_ranks(void)
 {
     long world_size;
     return getenv(FSDP_RENDEZVOUS_ENV) || read_number("WORLD_SIZE", &world_size);
 }
 
-/* As `fsdp launch` sets them, too; its ranks are known by what else it sets. */
+/* `fsdp launch` sets these variables too. Its ranks are distinguished by FSDP_RENDEZVOUS_ENV. */
 static bool is_torchrun_rank(task *found)
 {
     *found = (task){.launcher = "torchrun", .size_name = "WORLD_SIZE", .rank_name = "RANK"};
-    found->task_0_knows = getenv("TORCHELASTIC_RUN_ID") != NULL; /* not where started by hand */
+    found->task_0_knows =
+        getenv("TORCHELASTIC_RUN_ID") != NULL; /* unset if the ranks were started by hand */
     return !getenv(FSDP_RENDEZVOUS_ENV) && read_number(found->size_name, &found->size) &&
            read_number(found->rank_name, &found->rank) && found->size > 1 &&
            found->rank < found->size;

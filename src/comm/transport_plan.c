@@ -1,4 +1,4 @@
-/* See plan_group.h. A group without a control block: it has no memory, no peers, no failures. */
+/* See plan_group.h. A plan's group has no control block, no memory, no peers and no failures. */
 #include "src/comm/plan_group.h"
 
 #include "src/base/alloc.h"
@@ -19,7 +19,7 @@ static const fsdp_comm_ops fsdp_comm_plan = {
     .close = close_group,
 };
 
-static fsdp_status create(const fsdp_comm_world *world, fsdp_group **out)
+static fsdp_status create_group(const fsdp_comm_world *world, fsdp_group **out)
 {
     fsdp_group *group = fsdp_calloc(1, sizeof *group);
     if (!group)
@@ -49,11 +49,11 @@ fsdp_status fsdp_plan_group_create(int rank, int world_size, int local_world_siz
                           local_world_size);
     if (rank < 0 || rank >= world_size)
         return fsdp_error(FSDP_ERR_INVALID, "plan: rank is %d, not one of %d", rank, world_size);
-    return create(&(fsdp_comm_world){.rank = rank,
-                                     .world_size = world_size,
-                                     .local_rank = rank % local_world_size,
-                                     .local_world_size = local_world_size},
-                  group);
+    return create_group(&(fsdp_comm_world){.rank = rank,
+                                           .world_size = world_size,
+                                           .local_rank = rank % local_world_size,
+                                           .local_world_size = local_world_size},
+                        group);
 }
 
 bool fsdp_group_is_plan(const fsdp_group *group)
@@ -78,5 +78,5 @@ fsdp_status fsdp_plan_group_split(const fsdp_group *parent, int rank, int ranks,
         world.local_rank += r < rank;
         world.local_world_size++;
     }
-    return create(&world, group);
+    return create_group(&world, group);
 }

@@ -1,7 +1,7 @@
-/* Ranks as processes of one host. Each shared buffer is a memfd that rank 0 makes and sends to the
- * others over the sockets inherited from the launcher (rendezvous.h); a process maps only what
- * belongs to its own user and cannot change its size. Descriptors are closed once mapped, so the
- * number of buffers is not limited by the number of open files. */
+/* Ranks as processes of one host. Each shared buffer is a memfd that rank 0 creates and sends to
+ * the others over the sockets inherited from the launcher (rendezvous.h). A process maps only
+ * memory that belongs to its own user and cannot change its size. Descriptors are closed once they
+ * are mapped, so the limit on open files does not limit the number of buffers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ typedef struct shm_group {
     uint64_t sent;  /* buffers made by rank 0 */
 } shm_group;
 
-/* Beside the descriptor of a buffer, or of a socket to a rank of a group that is split off. */
+/* Sent with the descriptor of a buffer, or of a socket to a rank of a group that is split off. */
 typedef struct fd_message {
     uint64_t magic, number;
     uint64_t detail; /* the buffer's bytes, or the rank at the other end */
@@ -50,8 +50,8 @@ static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memo
     return status;
 }
 
-/* Rank 0 sent before it ended the WRITE that this rank has waited for, so the message is there. One
- * left over from what failed half-way, a buffer or a split, is skipped. */
+/* Rank 0 sent the message before it ended the WRITE that this rank has waited for, so the message
+ * has arrived. Messages left over from a buffer or a split that failed are skipped. */
 static fsdp_status receive_fd(shm_group *shm, uint64_t magic, uint64_t number, fd_message *message,
                               int *fd)
 {
@@ -89,7 +89,8 @@ static void memory_release(fsdp_comm_memory *memory)
     munmap(memory->data, memory->bytes);
 }
 
-/* All ranks' mappings lose them. A kernel that refuses keeps them, which costs memory alone. */
+/* The pages disappear from the mappings of all ranks. A kernel that refuses keeps them, which only
+ * costs memory. */
 static void memory_discard(void *pages, size_t bytes)
 {
     (void)madvise(pages, bytes, MADV_REMOVE);
@@ -119,7 +120,7 @@ static void close_group(fsdp_group *group)
     shm_destroy(group->impl);
 }
 
-static fsdp_status malformed(const char *text)
+static fsdp_status malformed_rendezvous(const char *text)
 {
     return fsdp_error(FSDP_ERR_INVALID,
                       "environment: " FSDP_RENDEZVOUS_ENV " is '%s', which `fsdp launch` of this "
@@ -140,19 +141,19 @@ static bool next_number(const char **text, int *number)
     return true;
 }
 
-/* Descriptors count as this rank's only after all of them were checked: a malformed list must not
- * make it close files of others. */
+/* Descriptors are taken over only after all of them have been checked: a malformed list must not
+ * make this rank close files that are not its own. */
 static fsdp_status parse_rendezvous(const fsdp_comm_world *world, shm_group *shm, int *control_fd)
 {
     const char *text = world->rendezvous;
     int version = 0;
     if (!next_number(&text, &version) || version != 1 || !next_number(&text, control_fd))
-        return malformed(world->rendezvous);
+        return malformed_rendezvous(world->rendezvous);
     for (int r = 0; r < world->world_size; r++)
         if (r != world->rank && (r == 0 || world->rank == 0) &&
             !next_number(&text, &shm->sockets[r]))
-            return malformed(world->rendezvous);
-    return *text ? malformed(world->rendezvous) : FSDP_OK;
+            return malformed_rendezvous(world->rendezvous);
+    return *text ? malformed_rendezvous(world->rendezvous) : FSDP_OK;
 }
 
 static fsdp_status take_descriptors(const fsdp_comm_world *world, shm_group *shm, size_t *bytes)
@@ -259,7 +260,7 @@ fail:
 
 /* ---- groups that are split off ---- */
 
-/* Give an end to the rank that it is for: this one's keeps it. */
+/* Pass one end of a socket pair to the rank `to`. If that is this rank, it keeps it. */
 static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int peer,
                              const fsdp_group *group, int fd)
 {
@@ -276,8 +277,8 @@ static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int pee
     return status;
 }
 
-/* Rank 0 of the parent makes a pair of sockets for each rank and the first of its new group.
- * roots [ranks of the parent]: that first one, as a rank of the parent, or -1. */
+/* Rank 0 of the parent creates a socket pair between each rank and the first rank of its new group.
+ * roots [ranks of the parent]: that first rank, as a rank of the parent, or -1. */
 static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
                                 shm_group *own)
 {

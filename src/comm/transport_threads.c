@@ -1,6 +1,6 @@
-/* Ranks as threads of one process, for tests: memory is the heap, and rank 0 tells the others its
- * address. Everything else is the code that processes run, so sharding is tested under ASan and
- * TSan. */
+/* Ranks as threads of one process, for tests. Memory is on the heap, and rank 0 passes its address
+ * to the others. Everything else is the code that processes run, so sharding is tested under ASan
+ * and TSan. */
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,15 +10,16 @@
 #include "src/base/alloc.h"
 #include "src/comm/heap.h"
 
-/* Memory that several ranks hold; the last one frees it. Before all have agreed that they hold it,
- * one may let go while another, whom an abort has not reached yet, is still to attach: then it is
- * kept until the world's own block goes, which no rank survives. */
+/* Memory that several ranks hold; the last one frees it. Before all ranks have agreed that they
+ * hold it, one may release it while another, which has not seen an abort yet, is still going to
+ * attach it. In that case it is kept until the world's own block is freed, which happens after all
+ * ranks have ended. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
-    struct shared_block *world; /* NULL: it is the world's own */
+    struct shared_block *world; /* NULL in the world's own block */
     _Atomic bool agreed, kept;
-    _Atomic(struct shared_block *) first_kept; /* of the world's */
+    _Atomic(struct shared_block *) first_kept; /* list head; used in the world's block only */
     struct shared_block *next_kept;
 } shared_block;
 
@@ -43,7 +44,7 @@ static void block_free(shared_block *block)
     fsdp_free(block);
 }
 
-static void keep(shared_block *block)
+static void keep_until_world_ends(shared_block *block)
 {
     if (atomic_exchange(&block->kept, true))
         return;
@@ -57,7 +58,7 @@ static void block_release(shared_block *block)
     if (atomic_fetch_sub(&block->refs, 1) > 1)
         return;
     if (block->world && !atomic_load(&block->agreed)) {
-        keep(block);
+        keep_until_world_ends(block);
         return;
     }
     for (shared_block *k = atomic_load(&block->first_kept), *next; k; k = next) {
@@ -67,7 +68,7 @@ static void block_release(shared_block *block)
     block_free(block);
 }
 
-/* A group that was split off lies in memory of its parent's. */
+/* The scratch of a group that was split off is in memory of its parent. */
 static shared_block *world_of(const fsdp_group *group)
 {
     while (group->members)
@@ -109,7 +110,7 @@ static void memory_release(fsdp_comm_memory *memory)
     block_release(memory->handle);
 }
 
-/* A group that was split off has no block of its own: its control is the world's. */
+/* A group that was split off has no block of its own, since its control block is the world's. */
 static void close_group(fsdp_group *group)
 {
     if (group->impl)
@@ -132,7 +133,7 @@ typedef struct rank_thread {
     bool started;
     fsdp_rank_fn *body;
     void *arg;
-    fsdp_group *group;      /* the thread ends it */
+    fsdp_group *group;      /* destroyed by the thread */
     fsdp_saved_error error; /* what its body returned */
 } rank_thread;
 
@@ -167,7 +168,7 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-static fsdp_status start(rank_thread *ranks, int world_size)
+static fsdp_status start_threads(rank_thread *ranks, int world_size)
 {
     for (int r = 0; r < world_size; r++) {
         int error = pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]);
@@ -179,9 +180,10 @@ static fsdp_status start(rank_thread *ranks, int world_size)
     return FSDP_OK;
 }
 
-/* Whose error is told: the rank that failed first, which the others only follow. */
-static const rank_thread *origin(const rank_thread *ranks, int world_size,
-                                 const fsdp_comm_control *control)
+/* The rank whose error is reported: the one that failed first. The errors of the others only follow
+ * from it. */
+static const rank_thread *first_failed_rank(const rank_thread *ranks, int world_size,
+                                            const fsdp_comm_control *control)
 {
     fsdp_comm_failure first;
     if (control && fsdp_comm_control_failure(control, &first) && first.rank < world_size &&
@@ -193,13 +195,13 @@ static const rank_thread *origin(const rank_thread *ranks, int world_size,
     return NULL;
 }
 
-static fsdp_status run(rank_thread *ranks, int world_size, fsdp_comm_control *control,
-                       fsdp_status *statuses)
+static fsdp_status run_threads(rank_thread *ranks, int world_size, fsdp_comm_control *control,
+                               fsdp_status *statuses)
 {
-    fsdp_status status = start(ranks, world_size);
+    fsdp_status status = start_threads(ranks, world_size);
     for (int r = 0; status != FSDP_OK && r < world_size; r++)
         if (!ranks[r].started) {
-            /* Never came to be: those that run already must not wait for it. */
+            /* This rank never started. Those that already run must not wait for it. */
             fsdp_group_abort(ranks[r].group, status);
             fsdp_destroy_process_group(ranks[r].group);
             fsdp_error_save(status, &ranks[r].error);
@@ -210,7 +212,7 @@ static fsdp_status run(rank_thread *ranks, int world_size, fsdp_comm_control *co
         if (statuses)
             statuses[r] = ranks[r].error.status;
     }
-    const rank_thread *failed = origin(ranks, world_size, control);
+    const rank_thread *failed = first_failed_rank(ranks, world_size, control);
     return failed ? fsdp_error_restore(&failed->error) : FSDP_OK;
 }
 
@@ -244,7 +246,7 @@ fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg, fsdp_s
             goto out;
         }
     }
-    status = run(ranks, world_size, control, statuses);
+    status = run_threads(ranks, world_size, control, statuses);
 out:
     if (block)
         block_release(block);

@@ -1,6 +1,6 @@
-/* Waiting for a peer's counter: a short spin where every rank has a core, then a futex with a
- * timeout of one poll. After each poll the waiter asks why the peer may never come: somebody
- * aborted, the peer left, ranks wait for each other in a circle, or time is up. */
+/* Waiting for a peer's counter: a short spin if every rank has a core, then a futex with a timeout
+ * of one poll. After each poll the waiter checks why the peer may never come: a rank has aborted,
+ * the peer has left, ranks wait for each other in a circle, or the timeout has passed. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -12,7 +12,8 @@
 #include "src/comm/phase.h"
 
 static const int64_t poll_ns = 100000000;
-static const int64_t gap_ns = 1000000000; /* between two polls: this process did not run */
+static const int64_t gap_ns =
+    1000000000; /* a longer time between two polls means that this process did not run */
 
 static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
 {
@@ -37,7 +38,8 @@ void fsdp_phase_wake(fsdp_shared_buffer *buffer)
     fsdp_phase_lane *lane = &buffer->lanes[group->rank];
     atomic_store(&lane->ended, buffer->ended);
     atomic_store(&lane->word, (uint32_t)buffer->ended);
-    /* Sequentially consistent on both sides: either this sees the waiter, or it the new counter. */
+    /* Both sides are sequentially consistent: either this rank sees the waiter, or the waiter sees
+     * the new counter. */
     if (atomic_load(&lane->waiters))
         futex(&lane->word, FUTEX_WAKE | group->futex_private, INT32_MAX, NULL);
 }
@@ -69,10 +71,11 @@ static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t n
     return b;
 }
 
-/* Does the chain of "waits for" that begins at this rank come back to it? Every link is a wait
- * whose condition does not hold now. Such a circle can never open, since each rank in it would have
- * to move first. `sequences` are read again at the end: if nobody moved meanwhile, it was one.
- * Ranks are the world's; a wait in another group is not followed. */
+/* Whether the chain of "waits for" that begins at this rank leads back to it. Every link is a wait
+ * whose condition does not hold now. The ranks of such a circle wait forever, since each would need
+ * another one to move first. `sequences` are read again at the end: if no rank has moved in the
+ * meantime, the circle was real. Ranks are those of the world. A wait in another group is not
+ * followed. */
 static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 {
     const fsdp_comm_control *control = group->control;
@@ -121,7 +124,7 @@ static fsdp_status check_circle(fsdp_shared_buffer *buffer, int peer)
                           own, mine, other_rank, other));
 }
 
-/* Why the wait should end without success; FSDP_OK to go on. */
+/* The reason to end the wait without success; FSDP_OK to continue waiting. */
 static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t target, int64_t waited)
 {
     fsdp_group *group = buffer->group;
@@ -130,7 +133,7 @@ static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t tar
     char mine[160];
     if (fsdp_comm_control_aborted(group->control))
         return fsdp_comm_control_error(group->control);
-    /* In this order: what the peer ended before it left counts. */
+    /* `left` is read first: phases that the peer ended before it left count. */
     if (atomic_load(&group->control->board[other_rank].left) && !reached(buffer, peer, target)) {
         describe_latest(buffer, group->rank, mine, sizeof mine);
         return fsdp_group_fail(
@@ -182,7 +185,9 @@ static fsdp_status sleep_for_peer(fsdp_shared_buffer *buffer, int peer, uint64_t
         if (reached(buffer, peer, target))
             break;
         int64_t now = fsdp_clock_ns();
-        waited += now - last > gap_ns ? poll_ns : now - last; /* a job may be stopped for hours */
+        waited += now - last > gap_ns
+                      ? poll_ns
+                      : now - last; /* do not count the hours for which a job may be stopped */
         last = now;
         if (!published && waited >= poll_ns) {
             publish_wait(group, buffer, peer, target);

@@ -1,8 +1,7 @@
-/* Note [Where a prompt ends]
- *
- * Prompt and completion are tokenised as one text, as the model will see it, and the prompt once
- * more alone. A piece may cover the end of the one and the beginning of the other; it belongs to
- * the completion, so the prompt is what both encodings begin with alike. */
+/* Note [Where a prompt ends]. Prompt and completion are tokenized as one text, as the model will
+ * see them, and the prompt is tokenized once more alone. One piece may cover the end of the prompt
+ * and the beginning of the completion; it belongs to the completion. The prompt is therefore the
+ * common beginning of both encodings. */
 #include "src/data/causal_text.h"
 
 #include <inttypes.h>
@@ -23,16 +22,17 @@ fsdp_status fsdp_check_tokenizer(const char *path, const char *form,
     return FSDP_OK;
 }
 
-static fsdp_status encode(const fsdp_tokenizer *tokenizer, const char *text, fsdp_token_list *ids)
+static fsdp_status encode_with_bos(const fsdp_tokenizer *tokenizer, const char *text,
+                                   fsdp_token_list *ids)
 {
     const int32_t bos = fsdp_tokenizer_bos_id(tokenizer);
     ids->len = 0;
     if (bos >= 0)
         FSDP_TRY(fsdp_token_list_set(ids, &bos, 1));
-    return fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids); /* with eos */
+    return fsdp_tokenizer_encode(tokenizer, text, strlen(text), 0, ids); /* appends eos */
 }
 
-static size_t common(const fsdp_token_list *a, const fsdp_token_list *b)
+static size_t common_length(const fsdp_token_list *a, const fsdp_token_list *b)
 {
     size_t n = 0;
     while (n < a->len && n < b->len && a->ids[n] == b->ids[n])
@@ -40,24 +40,24 @@ static size_t common(const fsdp_token_list *a, const fsdp_token_list *b)
     return n;
 }
 
-/* `ids` with their first ones, those of the prompt, ignored. */
+/* Set `labels` to `ids` with those of the prompt ignored. */
 static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prompt,
                                const fsdp_token_list *ids, fsdp_token_list *labels)
 {
     fsdp_token_list alone = {0};
-    fsdp_status status = encode(tokenizer, prompt, &alone);
+    fsdp_status status = encode_with_bos(tokenizer, prompt, &alone);
     if (status == FSDP_OK)
         status = fsdp_token_list_set(labels, ids->ids, ids->len);
     if (status == FSDP_OK) {
         alone.len--; /* its eos */
-        for (size_t i = 0, n = common(&alone, ids); i < n; i++)
+        for (size_t i = 0, n = common_length(&alone, ids); i < n; i++)
             labels->ids[i] = FSDP_IGNORE_INDEX;
     }
     fsdp_token_list_fini(&alone);
     return status;
 }
 
-static void cut(fsdp_token_list *list, int64_t length)
+static void truncate_list(fsdp_token_list *list, int64_t length)
 {
     if ((int64_t)list->len > length)
         list->len = (size_t)length;
@@ -72,11 +72,11 @@ fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options, const c
     char *whole = fsdp_str_take(&joined);
     if (!whole)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = encode(options->tokenizer, whole, &example->source);
+    fsdp_status status = encode_with_bos(options->tokenizer, whole, &example->source);
     fsdp_free(whole);
     if (status == FSDP_OK && *prompt)
         status = mask_prompt(options->tokenizer, prompt, &example->source, &example->labels);
-    cut(&example->source, options->max_length);
-    cut(&example->labels, options->max_length);
+    truncate_list(&example->source, options->max_length);
+    truncate_list(&example->labels, options->max_length);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Examples into one packed batch. */
+/* Combines examples into one packed batch. */
 #include <fsdp/data.h>
 
 #include <inttypes.h>
@@ -6,9 +6,9 @@
 #include "src/base/alloc.h"
 #include "src/data/dataset.h"
 
-/* A list that may be left out: as many ids as the source has, or none. */
-static fsdp_status beside(const fsdp_token_list *list, const fsdp_token_list *source,
-                          const char *what, const int32_t **ids)
+/* Get an optional list: it has as many ids as the source, or none. */
+static fsdp_status get_optional_list(const fsdp_token_list *list, const fsdp_token_list *source,
+                                     const char *what, const int32_t **ids)
 {
     *ids = list->len ? list->ids : NULL;
     if (list->len == 0 || list->len == source->len)
@@ -28,12 +28,14 @@ static fsdp_status make_row(const fsdp_example *example, fsdp_batch_row *row)
         .source_len = (int32_t)source->len,
         .labels_len = (int32_t)labels->len,
     };
-    FSDP_TRY(beside(&example->position_ids, source, "position_ids", &row->position_ids));
-    return beside(&example->token_type_ids, source, "token_type_ids", &row->token_type_ids);
+    FSDP_TRY(get_optional_list(&example->position_ids, source, "position_ids", &row->position_ids));
+    return get_optional_list(&example->token_type_ids, source, "token_type_ids",
+                             &row->token_type_ids);
 }
 
-static fsdp_status gather(const fsdp_dataset *dataset, const int64_t *indices, int32_t count,
-                          const fsdp_draw *draw, fsdp_example *examples, fsdp_batch_row *rows)
+static fsdp_status draw_examples(const fsdp_dataset *dataset, const int64_t *indices, int32_t count,
+                                 const fsdp_draw *draw, fsdp_example *examples,
+                                 fsdp_batch_row *rows)
 {
     for (int32_t i = 0; i < count; i++) {
         FSDP_TRY(fsdp_dataset_draw(dataset, indices[i], draw, &examples[i]));
@@ -60,8 +62,9 @@ fsdp_status fsdp_collate_drawn(const fsdp_dataset *dataset, const int64_t *indic
         return fsdp_error(FSDP_ERR_INVALID, "a batch of %d examples", (int)count);
     fsdp_example *examples = fsdp_calloc((size_t)count, sizeof *examples);
     fsdp_batch_row *rows = fsdp_calloc((size_t)count, sizeof *rows);
-    fsdp_status status =
-        examples && rows ? gather(dataset, indices, count, draw, examples, rows) : FSDP_ERR_NOMEM;
+    fsdp_status status = examples && rows
+                             ? draw_examples(dataset, indices, count, draw, examples, rows)
+                             : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_batch_create(rows, count, format, out);
     for (int32_t i = 0; examples && i < count; i++)

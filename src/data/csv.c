@@ -1,5 +1,5 @@
-/* libcsv is fed one physical line at a time: a row ends with a line, so line numbers and places
- * come for free, and what libcsv rejects is known by line. */
+/* libcsv is fed one physical line at a time. A row ends at the end of a line, so the line number
+ * and position of rows and errors are known. */
 #include "src/data/csv.h"
 
 #include <csv.h>
@@ -11,7 +11,7 @@
 
 /* ---- one row ---- */
 
-/* What the callbacks fill. */
+/* State that the callbacks of libcsv fill in. */
 typedef struct parser {
     struct csv_parser csv;
     fsdp_csv_row *row;
@@ -84,7 +84,7 @@ static fsdp_status parser_feed(parser *p, const char *text, size_t bytes)
                       "a quote inside an unquoted field, or text behind a closing quote");
 }
 
-/* The input is at its end: so is the row. */
+/* End the row at the end of the input. */
 static fsdp_status parser_finish(parser *p)
 {
     int failure = csv_fini(&p->csv, add_field, end_row, p);
@@ -95,7 +95,7 @@ static fsdp_status parser_finish(parser *p)
     return failure ? fsdp_error_nomem() : FSDP_OK;
 }
 
-static void clear(fsdp_csv_row *row)
+static void clear_row(fsdp_csv_row *row)
 {
     row->len = row->fields = 0;
 }
@@ -104,7 +104,7 @@ fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, fsdp_csv_row *row
 {
     parser p;
     FSDP_TRY(parser_init(&p));
-    clear(row);
+    clear_row(row);
     p.row = row;
     fsdp_status status = parser_feed(&p, text, bytes);
     if (status == FSDP_OK && !p.done)
@@ -156,10 +156,10 @@ static fsdp_status add_line(fsdp_csv *csv, fsdp_csv_row *row, const fsdp_line *l
     return status;
 }
 
-/* Lines up to the end of the row; row->line stays 0 if there is none. */
+/* Read lines up to the end of the row. row->line remains 0 if there is no row. */
 static fsdp_status read_row(fsdp_csv *csv, fsdp_csv_row *row)
 {
-    clear(row);
+    clear_row(row);
     row->line = 0;
     csv->parser.row = row;
     csv->parser.done = false;

@@ -1,8 +1,8 @@
-/* Texts in CSV: pairs for summarization, prompts and completions or whole texts for causal models,
- * which are targets without a source here. Opening reads and checks the whole file but keeps only
- * where its rows are (16 bytes each); an example is read and tokenised when it is asked
- * for, by whichever thread asks. Ranks of a host so share the file's pages instead of each holding
- * the texts. */
+/* Texts in CSV: pairs for summarization, and prompts and completions or whole texts for causal
+ * models; a whole text is a target without a source. Opening reads and checks the whole file but
+ * keeps only the positions of its rows (16 bytes each). An example is read and tokenized by the
+ * thread that requests it. So all ranks of a host share the file's pages, instead of each one
+ * holding the texts. */
 #include "src/data/dataset.h"
 
 #include <errno.h>
@@ -22,23 +22,24 @@
 
 typedef struct place {
     uint64_t offset;
-    uint32_t size; /* FSDP_LINE_BYTES_MAX at most */
+    uint32_t size; /* at most FSDP_LINE_BYTES_MAX */
     uint32_t line;
 } place;
 
 typedef struct csv_dataset {
-    fsdp_dataset_options options; /* source_prefix is below; columns are known while it is opened */
+    fsdp_dataset_options
+        options; /* source_prefix is stored below; columns are valid only while opening */
     char *path, *source_prefix;
-    int fd; /* read with pread by all threads */
+    int fd; /* all threads read it with pread */
     place *places;
     size_t len, cap;
-    size_t source, target, fields; /* indices of the columns; how many there are */
-    bool has_source;               /* false: whole texts, in target */
-    fsdp_titles *titles;           /* that are wanted, while the file is opened; NULL: all */
-    size_t title;                  /* index of the column, with titles */
+    size_t source, target, fields; /* indices of two columns, and the number of columns */
+    bool has_source;               /* false: whole texts, in `target` */
+    fsdp_titles *titles;           /* titles of the split, only while opening; NULL: all */
+    size_t title;                  /* index of the title column, if there are titles */
 } csv_dataset;
 
-/* A row being worked on. */
+/* The texts of one row. */
 typedef struct pair {
     fsdp_csv_row row;
     char *source, *target; /* in row.bytes */
@@ -107,7 +108,7 @@ static fsdp_status find_column(const char *path, const fsdp_csv_row *header, con
     return FSDP_OK;
 }
 
-/* The columns' names: *source is NULL if there is none. */
+/* The names of the columns; *source is NULL if there is no source column. */
 static void column_names(const csv_dataset *d, const fsdp_csv_row *header, const char **source,
                          const char **target)
 {
@@ -138,7 +139,7 @@ static fsdp_status find_columns(csv_dataset *d, const fsdp_csv_row *header)
 
 /* ---- rows ---- */
 
-/* The two texts of p->row; with WikiHow's cleaning, stripped as its script strips them. */
+/* Set the two texts of p->row. With WikiHow's cleaning, they are stripped as by its script. */
 static void take_texts(const csv_dataset *d, pair *p)
 {
     static char none[] = "";
@@ -162,7 +163,7 @@ static void clean_texts(const csv_dataset *d, pair *p)
     p->target_len = fsdp_wikihow_clean_text(p->target, p->target_len);
 }
 
-/* Changes the row's title. */
+/* Modifies the title in the row. */
 static bool has_wanted_title(const csv_dataset *d, pair *p)
 {
     size_t length;
@@ -221,7 +222,7 @@ static fsdp_status read_bytes(const csv_dataset *d, const place *at, char *bytes
     return FSDP_OK;
 }
 
-/* Read row `index` again, with the cleaning of the options; p->row is the caller's to end. */
+/* Read row `index` again and clean its texts as the options say. The caller frees p->row. */
 static fsdp_status read_pair(const csv_dataset *d, int64_t index, pair *p)
 {
     const place *at = &d->places[index];

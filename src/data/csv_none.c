@@ -1,4 +1,4 @@
-/* In a build without libcsv: no CSV file can be opened, so nothing else here is reached. */
+/* For builds without libcsv: no CSV file can be opened, so the other functions are never called. */
 #include "src/base/assert.h"
 #include "src/data/csv.h"
 

@@ -1,4 +1,4 @@
-/* What is common to all datasets: checks and dispatch. */
+/* Common code of all datasets: checks and dispatch. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -8,9 +8,9 @@
 struct fsdp_dataset {
     const fsdp_dataset_ops *ops;
     void *self;
-    int64_t first, len; /* of the rows of self */
-    unsigned uses;      /* FSDP_USES_ */
-    const char *note;   /* of its opener; or NULL */
+    int64_t first, len; /* the range of rows of `self` that the dataset has */
+    unsigned uses;      /* flags FSDP_USES_* */
+    const char *note;   /* owned by `self`; or NULL */
 };
 
 fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self, fsdp_dataset **out)

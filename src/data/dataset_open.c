@@ -1,14 +1,14 @@
-/* Opening a dataset: which kind a path and the options name. */
+/* Opens a dataset: determines its kind from the path and the options. */
 #include <inttypes.h>
 
 #include "src/base/io.h"
 #include "src/data/dataset.h"
 
 enum {
-    ROW_TOKENS = 1024 /* of token files: llm.c's, and GPT-2's context */
+    ROW_TOKENS = 1024 /* default for token files: that of llm.c, and the context of GPT-2 */
 };
 
-/* Data are opened by every rank, and looked at before they are read. */
+/* Refuse pipes: every rank opens the data and inspects them before reading. */
 static fsdp_status check_is_kept(const char *path)
 {
     const fsdp_status status = fsdp_path_check(path);

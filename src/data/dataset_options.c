@@ -1,4 +1,4 @@
-/* Options of a dataset: checks, and defaults filled in. */
+/* Options of a dataset: checks and defaults. */
 #include <inttypes.h>
 
 #include "src/data/dataset.h"

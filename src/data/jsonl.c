@@ -1,5 +1,5 @@
-/* JSON lines. Every row is parsed and checked when the file is opened and kept as int32 in one
- * array: less than the text it came from. */
+/* JSON lines. Every row is parsed and checked when the file is opened, and stored as int32 in one
+ * array, which is smaller than the text. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,19 +9,19 @@
 #include "src/data/jsonl_row.h"
 #include "src/data/lines.h"
 
-/* Where a row lies in ids: its source, then its labels, and if it has them as many positions and
- * types as the source has. */
+/* The position of a row in `ids`: its source, then its labels, then positions and types if it has
+ * them, as many of each as source ids. */
 typedef struct row {
     size_t at;
-    uint32_t source, labels; /* how many; a line has 64 MiB at most */
+    uint32_t source, labels; /* numbers of ids; a line has at most 64 MiB */
     bool positions, types;
 } row;
 
 typedef struct jsonl_dataset {
     const fsdp_tokenizer *tokenizer; /* for texts; may be NULL */
     fsdp_task task;
-    size_t max_source, max_target; /* SEQ2SEQ: to which an example is cut; 0: it is whole */
-    int32_t eos;                   /* -1: not known */
+    size_t max_source, max_target; /* SEQ2SEQ: length to which an example is truncated; 0: never */
+    int32_t eos;                   /* -1: unknown */
     int32_t *ids;
     size_t ids_len, ids_cap;
     row *rows;
@@ -32,7 +32,7 @@ typedef struct jsonl_dataset {
 
 /* ---- reading ---- */
 
-static void append(jsonl_dataset *d, const fsdp_token_list *list)
+static void append_ids(jsonl_dataset *d, const fsdp_token_list *list)
 {
     if (list->len)
         memcpy(d->ids + d->ids_len, list->ids, list->len * sizeof *list->ids);
@@ -50,10 +50,10 @@ static fsdp_status keep_row(jsonl_dataset *d, const fsdp_example *e)
                               .labels = (uint32_t)e->labels.len,
                               .positions = e->position_ids.len > 0,
                               .types = e->token_type_ids.len > 0};
-    append(d, &e->source);
-    append(d, &e->labels);
-    append(d, &e->position_ids);
-    append(d, &e->token_type_ids);
+    append_ids(d, &e->source);
+    append_ids(d, &e->labels);
+    append_ids(d, &e->position_ids);
+    append_ids(d, &e->token_type_ids);
     return FSDP_OK;
 }
 
@@ -63,14 +63,14 @@ static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *
     fsdp_json *doc;
     fsdp_status status = fsdp_json_parse("row", line->number, line->text, line->length, &doc);
     if (status != FSDP_OK) {
-        fsdp_error_context(status, "%s", path); /* it names line and column itself */
+        fsdp_error_context(status, "%s", path); /* the message already has line and column */
         return status;
     }
     fsdp_example_empty(example);
     status = fsdp_jsonl_row(fsdp_json_root(doc), options, line->number, example, rows);
     fsdp_json_destroy(doc);
     if (status == FSDP_ERR_NOT_FOUND)
-        status = FSDP_ERR_FORMAT; /* a missing key: the row is malformed */
+        status = FSDP_ERR_FORMAT; /* a missing key means that the row is malformed */
     fsdp_error_context(status, "%s: line %" PRId64, path, line->number);
     return status;
 }
@@ -118,9 +118,9 @@ static int64_t jsonl_len(void *self)
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
-/* To `length` ids; 0: whole. A list that ends with </s> keeps it, as the tokenizer does where it
- * cuts a text. */
-static void cut(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
+/* Truncate a list to `length` ids; 0: never. A list that ends with </s> keeps it, as when the
+ * tokenizer truncates a text. */
+static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;
     if (!length || n <= length)
@@ -140,8 +140,8 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
     FSDP_TRY(fsdp_token_list_set(&example->source, at, r->source));
     FSDP_TRY(fsdp_token_list_set(&example->labels, at += r->source, r->labels));
     at += r->labels;
-    cut(d, &example->source, d->max_source);
-    cut(d, &example->labels, d->max_target);
+    truncate_list(d, &example->source, d->max_source);
+    truncate_list(d, &example->labels, d->max_target);
     if (r->positions) {
         FSDP_TRY(fsdp_token_list_set(&example->position_ids, at, r->source));
         at += r->source;
@@ -149,13 +149,13 @@ static fsdp_status jsonl_get(void *self, int64_t index, fsdp_example *example)
     return r->types ? fsdp_token_list_set(&example->token_type_ids, at, r->source) : FSDP_OK;
 }
 
-static fsdp_status decode(const jsonl_dataset *d, const int32_t *ids, size_t count, char **text)
+static fsdp_status decode_ids(const jsonl_dataset *d, const int32_t *ids, size_t count, char **text)
 {
     return fsdp_tokenizer_decode(d->tokenizer, ids, count,
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* Of a causal row: the tokens before the first that has a loss. */
+/* The number of tokens of a causal row before the first one that has a loss. */
 static size_t prompt_length(const jsonl_dataset *d, const row *r)
 {
     size_t n = 0;
@@ -177,8 +177,8 @@ static fsdp_status jsonl_texts(void *self, int64_t index, char **source, char **
     const bool causal = d->task == FSDP_TASK_CAUSAL_LM;
     const size_t first = causal ? prompt_length(d, r) : r->source;
     const size_t second = causal ? r->source - first : r->labels;
-    FSDP_TRY(decode(d, ids, first, &decoded));
-    fsdp_status status = decode(d, ids + first, second, target);
+    FSDP_TRY(decode_ids(d, ids, first, &decoded));
+    fsdp_status status = decode_ids(d, ids + first, second, target);
     if (status != FSDP_OK) {
         fsdp_text_free(decoded);
         return status;
@@ -211,7 +211,7 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
         return FSDP_ERR_NOMEM;
     d->tokenizer = options->tokenizer;
     d->task = options->task;
-    if (d->task == FSDP_TASK_SEQ2SEQ) { /* whose rows have no other lists */
+    if (d->task == FSDP_TASK_SEQ2SEQ) { /* rows of this task have no other lists */
         d->max_source = (size_t)options->max_source_length;
         d->max_target = (size_t)options->max_target_length;
     }

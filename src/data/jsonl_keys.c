@@ -9,7 +9,7 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 
-/* What changes a loss, with the value at which it does not. */
+/* Keys that would change a loss, with the value at which they do not. */
 static const struct {
     const char *key, *what;
     double neutral;
@@ -47,7 +47,7 @@ static bool is_number(fsdp_json_node value)
     return kind == FSDP_JSON_INT || kind == FSDP_JSON_REAL || kind == FSDP_JSON_BOOL;
 }
 
-static bool equals(fsdp_json_node value, double number)
+static bool equals_number(fsdp_json_node value, double number)
 {
     double found;
     bool on;
@@ -56,18 +56,19 @@ static bool equals(fsdp_json_node value, double number)
     return fsdp_json_get_f64(value, NULL, &found) == FSDP_OK && found == number;
 }
 
-/* Is there nothing but this number, in arrays of any depth? */
+/* Whether the value is this number, or arrays of any depth that contain only this number. */
 static bool is_all(fsdp_json_node value, double number)
 {
     if (fsdp_json_kind_of(value) != FSDP_JSON_ARRAY)
-        return is_number(value) && equals(value, number);
+        return is_number(value) && equals_number(value, number);
     for (size_t i = 0; i < fsdp_json_len(value); i++)
         if (!is_all(fsdp_json_at(value, i), number))
             return false;
     return true;
 }
 
-/* A text or a class under such a name is no argument of a model: {"text": ..., "labels": 1}. */
+/* Whether the value is an argument of a model. A text or a class under such a name is not: {"text":
+ * ..., "labels": 1}. */
 static bool is_argument(const char *key, fsdp_json_node value)
 {
     if (fsdp_json_kind_of(value) == FSDP_JSON_ARRAY)
@@ -116,7 +117,7 @@ fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t li
 
 /* ---- what follows from labels ---- */
 
-/* Entries behind the last label that has a loss change no loss. */
+/* Entries after the last label that has a loss do not change the loss. */
 static size_t length_with_loss(const fsdp_token_list *labels)
 {
     size_t n = labels->len;
@@ -153,7 +154,7 @@ static fsdp_status check_mask(fsdp_json_node row, const fsdp_token_list *labels,
     return FSDP_OK;
 }
 
-/* As many integers as labels, or NULL without the key. */
+/* Get as many integers as there are labels; *items is NULL if the key is missing. */
 static fsdp_status get_like_labels(fsdp_json_node row, const char *key,
                                    const fsdp_token_list *labels, int64_t **items)
 {

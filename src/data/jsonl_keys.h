@@ -1,5 +1,5 @@
-/* Keys of JSON lines that no row uses: refused where leaving them out would change what is learned,
- * else collected for one note on the file. */
+/* Keys of JSON lines that no row uses. They are refused if ignoring them would change what is
+ * learned, else collected for one note about the file. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -12,22 +12,22 @@ enum {
 typedef struct fsdp_unused_keys {
     struct {
         char *name;
-        int64_t line; /* of its first row */
+        int64_t line; /* first line that has it */
     } items[FSDP_MAX_UNUSED_KEYS];
     size_t len;
-    bool more; /* than there is room for */
+    bool more; /* there are more keys than fit */
 } fsdp_unused_keys;
 
-/* A key of `value` (which knows its name) that the row's form does not use. Arguments of models and
- * weights are an error unless their value says what is done anyway; FSDP_ERR_FORMAT names the key.
- * Others are collected with their line. */
+/* Handle a key, that of `value`, which the row's form does not use. Arguments of models and weights
+ * are an error unless their value asks for what is done anyway; FSDP_ERR_FORMAT names the key.
+ * Other keys are collected with their line. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
-/* The same of a key that changes nothing where it is not used. */
+/* Collect a key that has no effect if it is not used. */
 FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
                                                     fsdp_unused_keys *unused);
-/* T5's decoder_input_ids and decoder_attention_mask follow from the labels; where a row has them
- * they must be that. `labels` are as the row has them, not cut. */
+/* T5's decoder_input_ids and decoder_attention_mask follow from the labels. If a row has them, they
+ * must agree. `labels` are those of the row, not truncated. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_decoder_keys(fsdp_json_node row,
                                                     const fsdp_token_list *labels,
                                                     int32_t start_id);

@@ -1,4 +1,4 @@
-/* A buffer that slides over the file; a line end is searched for once in each byte. */
+/* A buffer that slides over the file. Each byte is searched for a line end only once. */
 #include "src/data/lines.h"
 
 #include <errno.h>
@@ -17,15 +17,16 @@ enum {
 struct fsdp_lines {
     FILE *file;
     char *path;
-    char *data; /* [len] read, from [start] on not yet given out, up to [searched] no line end */
+    char *data; /* [len] bytes read; data[start..len) is not returned yet, and data[start..searched)
+                   has no line end */
     size_t start, searched, len, cap;
-    uint64_t offset; /* of data[start] in the file */
-    int64_t number;  /* of the last line given out */
+    uint64_t offset; /* offset of data[start] in the file */
+    int64_t number;  /* number of the last line returned */
     bool end_of_file;
 };
 
-/* More bytes behind what is there; what was given out goes. */
-static fsdp_status fill(fsdp_lines *l)
+/* Drop bytes that were returned, and read more. */
+static fsdp_status read_more(fsdp_lines *l)
 {
     if (l->start) {
         memmove(l->data, l->data + l->start, l->len - l->start);
@@ -47,7 +48,7 @@ static fsdp_status fill(fsdp_lines *l)
 
 static fsdp_status skip_byte_order_mark(fsdp_lines *l)
 {
-    FSDP_TRY(fill(l));
+    FSDP_TRY(read_more(l));
     if (l->len >= 3 && memcmp(l->data, "\xEF\xBB\xBF", 3) == 0) {
         l->start = l->searched = 3;
         l->offset = 3;
@@ -102,7 +103,7 @@ static const char *find_end(const fsdp_lines *l)
     return cr ? cr : lf;
 }
 
-static fsdp_status check(const fsdp_lines *l, const fsdp_line *line)
+static fsdp_status check_line(const fsdp_lines *l, const fsdp_line *line)
 {
     size_t valid = fsdp_utf8_valid_length(line->text, line->length);
     if (valid < line->length)
@@ -119,7 +120,7 @@ static fsdp_status check(const fsdp_lines *l, const fsdp_line *line)
 fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)
 {
     const char *end;
-    /* A CR that ends the buffer may be half of CRLF, so the byte behind it is needed too. */
+    /* A CR at the end of the buffer may be half of a CRLF, so the next byte is needed too. */
     while (!(end = find_end(l)) || (*end == '\r' && end + 1 == l->data + l->len)) {
         if (l->end_of_file)
             break;
@@ -127,7 +128,7 @@ fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)
         if (l->searched - l->start > FSDP_LINE_BYTES_MAX)
             return fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": longer than %d MiB", l->path,
                               l->number + 1, FSDP_LINE_BYTES_MAX >> 20);
-        FSDP_TRY(fill(l));
+        FSDP_TRY(read_more(l));
     }
     *line = (fsdp_line){.offset = l->offset, .number = l->number + 1};
     if (!end && l->start == l->len)
@@ -137,7 +138,7 @@ fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)
     line->bytes = line->length + (end != NULL);
     if (end && *end == '\r' && end + 1 < l->data + l->len && end[1] == '\n')
         line->bytes++;
-    FSDP_TRY(check(l, line));
+    FSDP_TRY(check_line(l, line));
     l->start = l->searched = l->start + line->bytes;
     l->offset += line->bytes;
     l->number++;

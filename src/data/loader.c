@@ -1,10 +1,9 @@
-/* Note [Batches ahead]
- *
- * Workers take tickets, numbers of micro-batches counted from the last seek, and put what they made
- * into slot ticket % depth; next() takes ticket after ticket from its slot. So batches come in
- * order and are the same for any number of workers. A ticket is handed out only while its slot is
- * free, which bounds what lies ready. A seek starts a new generation: what workers of an older one
- * bring is dropped. */
+/* Note [Batches ahead]. Workers take tickets, which are numbers of micro-batches counted from the
+ * last seek, and put finished batches into slot ticket % depth. next() takes the batches from their
+ * slots in the order of the tickets. So batches come in order and are the same for any number of
+ * workers. A ticket is handed out only while its slot is free, which limits the number of batches
+ * that are ready. A seek starts a new generation: batches that workers made for an older one are
+ * dropped. */
 #include <fsdp/data.h>
 
 #include <pthread.h>
@@ -35,24 +34,24 @@ struct fsdp_loader {
 
     /* Under lock: */
     bool stopping;
-    uint64_t generation; /* of seeks */
+    uint64_t generation; /* counts seeks */
     int64_t epoch, first_step;
     int64_t tickets;    /* from first_step to the end of the epoch */
-    int64_t next_made;  /* the next ticket a worker takes */
-    int64_t next_given; /* the next ticket next() gives */
+    int64_t next_made;  /* the next ticket for a worker */
+    int64_t next_given; /* the next ticket that next() returns */
     slot *slots;        /* [depth] */
     int64_t depth;
-    slot failure; /* ready: what every further next() returns */
+    slot failure; /* if ready, returned by every further next() */
 };
 
-/* A ticket with all that is needed to make its batch without the lock. */
+/* A ticket with everything that is needed to make its batch without the lock. */
 typedef struct job {
     uint64_t generation;
     int64_t ticket, epoch, step;
     int32_t micro_step;
 } job;
 
-static job describe(const fsdp_loader *l, int64_t ticket)
+static job job_of_ticket(const fsdp_loader *l, int64_t ticket)
 {
     return (job){
         .generation = l->generation,
@@ -63,7 +62,7 @@ static job describe(const fsdp_loader *l, int64_t ticket)
     };
 }
 
-/* Without the lock, on any thread; `indices` has room for a batch. */
+/* Called without the lock, on any thread. `indices` has room for a batch. */
 static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slot *out)
 {
     const fsdp_sampler *s = &l->options.sampler;
@@ -98,7 +97,7 @@ static void *worker_main(void *arg)
             pthread_cond_wait(&l->slot_free, &l->lock);
             continue;
         }
-        job j = describe(l, l->next_made++);
+        job j = job_of_ticket(l, l->next_made++);
         pthread_mutex_unlock(&l->lock);
         slot made = {.ready = true, .error = {FSDP_ERR_NOMEM, "out of host memory"}};
         if (indices)
@@ -246,7 +245,7 @@ void fsdp_loader_set_epoch(fsdp_loader *l, int64_t epoch)
     fsdp_loader_seek(l, epoch, 0);
 }
 
-/* With workers: wait for theirs. Under the lock. */
+/* Wait for the workers to fill the next slot. Called under the lock. */
 static slot take_slot(fsdp_loader *l)
 {
     slot *at = &l->slots[l->next_given % l->depth];
@@ -263,7 +262,7 @@ static slot make_now(fsdp_loader *l)
 {
     slot made = {.ready = true, .error = {FSDP_ERR_NOMEM, "out of host memory"}};
     int64_t *indices = fsdp_calloc((size_t)l->options.sampler.batch_size, sizeof *indices);
-    job j = describe(l, l->next_given++);
+    job j = job_of_ticket(l, l->next_given++);
     if (indices)
         make_batch(l, &j, indices, &made);
     fsdp_free(indices);

@@ -1,10 +1,10 @@
-/* Note [Mixtures]
- *
- * Of N examples of an epoch part c has n_c. Example j is of part c for exactly floor((j + 1) n_c /
- * N) - floor(j n_c / N) of the first part, what is left of j counts on among the others: so parts
- * are spread evenly even without a shuffle, and where j lies in its part is computed, not looked
- * up. The k-th example of part c in epoch e is number e n_c + k of all it ever gives, and those are
- * its own epochs one after the other, each in the order of a sampler of its own. */
+/* Note [Mixtures]. An epoch of N examples has n_c examples of part c. Example j belongs to the
+ * first part c for which floor((j + 1) n_c / N) exceeds floor(j n_c / N); for each part where it
+ * does not, the examples of that part before j are subtracted from j, and n_c from N, and the next
+ * part is considered. So parts are spread evenly even without a shuffle, and the position of
+ * example j in its part is computed, without a table. The k-th example of part c in epoch e is
+ * number e n_c + k of all that the part ever contributes. These run through the part's own epochs
+ * one after the other, each in the order of the part's own sampler. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -15,8 +15,8 @@
 
 typedef struct part {
     fsdp_dataset *dataset; /* owned */
-    uint64_t key;          /* tells its draws from those of other parts */
-    int64_t count;         /* of an epoch of the mixture */
+    uint64_t key;          /* makes its draws differ from those of other parts */
+    int64_t count;         /* examples in an epoch of the mixture */
 } part;
 
 typedef struct mixture {
@@ -31,8 +31,8 @@ static int64_t mixture_len(void *self)
     return ((const mixture *)self)->examples;
 }
 
-/* Of which part example `index` is, and which of them. */
-static const part *find(const mixture *m, int64_t index, int64_t *within)
+/* The part of example `index`, and its number among the examples of that part. */
+static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 {
     int64_t left = m->examples;
     for (size_t c = 0; c + 1 < m->len; c++) {
@@ -49,12 +49,12 @@ static const part *find(const mixture *m, int64_t index, int64_t *within)
     return &m->parts[m->len - 1];
 }
 
-/* The row of its part, and the draw it has there. */
+/* The row in its part of example `index`, and the draw with which the row is read. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {
     int64_t within;
-    const part *p = find(m, index, &within);
+    const part *p = find_part(m, index, &within);
     const int64_t rows = fsdp_dataset_len(p->dataset);
     const int64_t number = draw->epoch * p->count + within;
     *own = (fsdp_draw){.seed = fsdp_mix64(draw->seed ^ p->key), .epoch = number / rows};
@@ -89,8 +89,8 @@ static const fsdp_dataset_ops mixture_ops = {
 
 /* ---- opening ---- */
 
-static fsdp_status check(const fsdp_mixture_part *parts, size_t count, double *sum,
-                         int64_t *examples)
+static fsdp_status check_parts(const fsdp_mixture_part *parts, size_t count, double *sum,
+                               int64_t *examples)
 {
     *sum = 0;
     *examples = 0;
@@ -110,13 +110,14 @@ static fsdp_status check(const fsdp_mixture_part *parts, size_t count, double *s
     return FSDP_OK;
 }
 
-/* How far part c is below its share. */
-static double missing(const mixture *m, const fsdp_mixture_part *parts, double sum, size_t c)
+/* By how much part c is below its share. */
+static double missing_examples(const mixture *m, const fsdp_mixture_part *parts, double sum,
+                               size_t c)
 {
     return (double)m->examples * parts[c].weight / sum - (double)m->parts[c].count;
 }
 
-/* Shares rounded down, and what is left to those that lost most. */
+/* Round shares down, and distribute the rest to the parts that lost most. */
 static void share_by_weight(mixture *m, const fsdp_mixture_part *parts, double sum)
 {
     int64_t left = m->examples;
@@ -127,13 +128,13 @@ static void share_by_weight(mixture *m, const fsdp_mixture_part *parts, double s
     for (; left > 0; left--) {
         size_t best = 0;
         for (size_t c = 1; c < m->len; c++)
-            if (missing(m, parts, sum, c) > missing(m, parts, sum, best))
+            if (missing_examples(m, parts, sum, c) > missing_examples(m, parts, sum, best))
                 best = c;
         m->parts[best].count++;
     }
 }
 
-static fsdp_status share(mixture *m, const fsdp_mixture_part *parts, double sum)
+static fsdp_status distribute_examples(mixture *m, const fsdp_mixture_part *parts, double sum)
 {
     for (size_t c = 0; c < m->len; c++)
         m->parts[c].count = fsdp_dataset_len(parts[c].dataset);
@@ -156,17 +157,17 @@ fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts, size_t count, bo
 {
     double sum;
     int64_t examples;
-    FSDP_TRY(check(parts, count, &sum, &examples));
+    FSDP_TRY(check_parts(parts, count, &sum, &examples));
     mixture *m = fsdp_calloc(1, sizeof *m);
     part *own = fsdp_calloc(count, sizeof *own);
     fsdp_status status = m && own ? FSDP_OK : FSDP_ERR_NOMEM;
     if (status == FSDP_OK) {
         *m = (mixture){.parts = own, .len = count, .examples = examples, .no_shuffle = no_shuffle};
-        status = share(m, parts, sum);
+        status = distribute_examples(m, parts, sum);
     }
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&mixture_ops, m, out);
-    if (status != FSDP_OK) { /* the datasets stay the caller's */
+    if (status != FSDP_OK) { /* the caller keeps the datasets */
         fsdp_free(own);
         fsdp_free(m);
         return status;

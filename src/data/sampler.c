@@ -1,11 +1,10 @@
-/* Note [Order of an epoch]
- *
- * The example at position i is a function of (seed, epoch, i) alone, so that a run resumes
- * anywhere, at any world size, without replaying a generator. A balanced Feistel network of 2h bits
- * permutes [0, 4^h); applying it again while the value is not below n permutes [0, n) (cycle
- * walking). 4^h is less than 4 n, so fewer than four applications are expected. Its round function
- * is a 64-bit mix of the half, the round and the key; ten rounds are far more than an order needs.
- * Small sets use 256 points all the same: with few bits the network reaches few permutations. */
+/* Note [Order of an epoch]. The example at position i is a function of (seed, epoch, i) alone, so
+ * that a run can resume anywhere, at any world size, without replaying a generator. A balanced
+ * Feistel network of 2h bits permutes [0, 4^h). Applying it again while the value is not below n
+ * permutes [0, n) (cycle walking). 4^h is less than 4 n, so fewer than four applications are
+ * expected. Its round function is a 64-bit mix of the half, the round and the key. Ten rounds are
+ * far more than an order needs. Small sets also use 256 points, since a network of few bits has few
+ * permutations. */
 #include <fsdp/data.h>
 
 #include <inttypes.h>
@@ -55,7 +54,7 @@ static int64_t divide_up(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
-/* DISTRIBUTED: examples of each rank and epoch. */
+/* DISTRIBUTED: number of examples of each rank and epoch. */
 static int64_t rank_samples(const fsdp_sampler *s)
 {
     return s->drop_last ? s->samples / s->world_size : divide_up(s->samples, s->world_size);
@@ -108,7 +107,7 @@ int32_t fsdp_sampler_batch(const fsdp_sampler *s, int64_t epoch, int64_t step, i
 {
     FSDP_ASSERT(step >= 0);
     FSDP_ASSERT(micro_step >= 0 && micro_step < accumulation(s));
-    int64_t first, stride, available; /* positions first, first + stride, ... */
+    int64_t first, stride, available; /* positions are first, first + stride, ... */
     if (s->kind == FSDP_SAMPLER_DISTRIBUTED) {
         int64_t at = (step * accumulation(s) + micro_step) * s->batch_size;
         available = rank_samples(s) - at;

@@ -1,14 +1,14 @@
-/* Note [Span corruption]
+/* Note [Span corruption]. This is random_spans_noise_mask of T5: noise tokens and other tokens are
+ * each divided into as many segments as there are spans. Every division is equally likely. The
+ * segments alternate, beginning with one of other tokens. The k - 1 cuts among the n - 1 places
+ * between tokens are drawn in one pass, in which a place is a cut with probability (cuts left) /
+ * (places left) [Knuth, TAOCP 2, 3.4.2, algorithm S]. A piece has two streams of random values.
+ * Value i is that of Philox at (key, i), so no generator has a state. The key depends only on seed,
+ * epoch and index.
  *
- * random_spans_noise_mask of T5: noise tokens and the others are each cut into as many segments as
- * there are spans, every way of cutting being equally likely, and segments take turns, an unnoised
- * one first. Which of n - 1 places between tokens are the k - 1 cuts is drawn in one pass, a place
- * being one with the probability (cuts left) / (places left) [Knuth, TAOCP 2, 3.4.2, algorithm S].
- * Value i of a piece's two streams is Philox's at (key, i), so no generator has a state: the key is
- * of seed, epoch and index alone.
- *
- * The number of spans is the mask's, at least one and no more than there are unnoised segments for.
- * run_t5_mlm_flax.py computes lengths without these bounds, and fails where they matter. */
+ * The number of spans is that of the mask: at least one, and at most the number of segments that
+ * the other tokens allow. run_t5_mlm_flax.py computes lengths without these bounds, and fails where
+ * they matter. */
 #include "src/data/span_corruption.h"
 
 #include <inttypes.h>
@@ -50,7 +50,8 @@ static fsdp_span_lengths lengths_of(const fsdp_span_corruption *c, int64_t piece
                                .targets = noise + spans + 1};
 }
 
-/* The longest piece whose inputs are not above `inputs`: they grow with it. */
+/* The longest piece whose inputs have at most `inputs` tokens. The number of inputs grows with the
+ * piece. */
 static fsdp_span_lengths longest(const fsdp_span_corruption *c, int64_t inputs)
 {
     int64_t fits = PIECE_MIN, above = PIECE_MAX + 1;
@@ -74,7 +75,7 @@ fsdp_span_corruption fsdp_span_corruption_complete(const fsdp_span_corruption *n
     return c;
 }
 
-static fsdp_status check(const fsdp_span_corruption *c)
+static fsdp_status check_noise(const fsdp_span_corruption *c)
 {
     if (!(c->noise_density > 0 && c->noise_density < 1))
         return fsdp_error(FSDP_ERR_INVALID, "span corruption: noise density %g is not in (0, 1)",
@@ -89,9 +90,10 @@ static fsdp_status check(const fsdp_span_corruption *c)
 fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *c, int64_t inputs_length,
                                    fsdp_span_lengths *out)
 {
-    FSDP_TRY(check(c));
+    FSDP_TRY(check_noise(c));
     fsdp_span_lengths found = longest(c, inputs_length);
-    /* The reference's: targets as long as inputs, where both are half of the piece. */
+    /* As in the reference: if both are half of the piece, targets must not be longer than
+     * inputs. */
     if (c->noise_density == 0.5 && found.targets > found.inputs && found.piece > PIECE_MIN)
         found = lengths_of(c, found.piece - 1);
     if (found.inputs != inputs_length || found.piece >= PIECE_MAX)
@@ -122,10 +124,10 @@ fsdp_status fsdp_span_corruption_lengths(const fsdp_span_corruption *noise, int6
 
 /* ---- segments ---- */
 
-/* Some tokens being cut into segments, which are taken one by one. */
+/* Tokens that are divided into segments, which are drawn one by one. */
 typedef struct segments {
     uint64_t key, stream, drawn;
-    int64_t tokens, cuts; /* left */
+    int64_t tokens, cuts; /* still to come */
     fsdp_philox block;
 } segments;
 
@@ -136,7 +138,7 @@ static uint32_t next_bits(segments *s)
     return s->block.v[s->drawn++ % 4];
 }
 
-/* Is there a cut before the next of the tokens? */
+/* Whether there is a cut before the next token. */
 static bool cuts_here(segments *s)
 {
     return (uint64_t)next_bits(s) * (uint64_t)s->tokens >> 32 < (uint64_t)s->cuts;
@@ -153,7 +155,7 @@ static int64_t next_segment(segments *s)
 
 /* ---- examples ---- */
 
-static void append(fsdp_token_list *list, const int32_t *ids, int64_t count)
+static void append_ids(fsdp_token_list *list, const int32_t *ids, int64_t count)
 {
     FSDP_ASSERT(list->len + (size_t)count <= list->cap);
     memcpy(list->ids + list->len, ids, (size_t)count * sizeof *ids);
@@ -172,14 +174,14 @@ fsdp_status fsdp_span_corrupt(const fsdp_span_lengths *n, uint64_t key, const in
     for (int64_t span = 0; span < n->spans; span++) {
         const int32_t sentinel = first_sentinel - (int32_t)span;
         const int64_t kept = next_segment(&others), replaced = next_segment(&noise);
-        append(inputs, piece, kept);
-        append(inputs, &sentinel, 1);
-        append(targets, &sentinel, 1);
-        append(targets, piece + kept, replaced);
+        append_ids(inputs, piece, kept);
+        append_ids(inputs, &sentinel, 1);
+        append_ids(targets, &sentinel, 1);
+        append_ids(targets, piece + kept, replaced);
         piece += kept + replaced;
     }
-    append(inputs, &eos_id, 1);
-    append(targets, &eos_id, 1);
+    append_ids(inputs, &eos_id, 1);
+    append_ids(targets, &eos_id, 1);
     FSDP_ASSERT((int64_t)inputs->len == n->inputs);
     FSDP_ASSERT((int64_t)targets->len == n->targets);
     return FSDP_OK;

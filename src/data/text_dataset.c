@@ -1,5 +1,5 @@
-/* Rows with texts: a file of CSV or JSON lines, or a folder of WikiHow's, and the share of them
- * that is a split. */
+/* Rows with texts: a file of CSV or JSON lines, or a folder with WikiHow's files. Selects the rows
+ * of a split. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "src/data/dataset.h"
 #include "src/data/titles.h"
 
-/* `path`, or the WikiHow file in that folder; owned by the caller. */
+/* `path`, or the WikiHow file in the folder `path`; owned by the caller. */
 static fsdp_status find_file(const char *path, char **file)
 {
     static const char *const names[] = {"wikihowAll.csv", "wikihowSep.csv"};
@@ -47,8 +47,8 @@ static int next_visible(FILE *file)
     return byte;
 }
 
-/* By name, else by the first bytes that are no white space nor byte order mark: JSON lines begin
- * with a brace and the quote of a key; a text may begin with "{{". */
+/* By name, or else by the first bytes that are neither white space nor a byte order mark: JSON
+ * lines begin with a brace and the quote of a key, while a text may begin with "{{". */
 fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
 {
     *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
@@ -60,13 +60,13 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
                           strerror(errno));
     int byte = next_visible(file);
     if (byte == 0xEF && fgetc(file) == 0xBB && fgetc(file) == 0xBF)
-        byte = next_visible(file); /* behind a byte order mark */
+        byte = next_visible(file); /* after the byte order mark */
     *jsonl = byte == '{' && next_visible(file) == '"';
     fclose(file);
     return FSDP_OK;
 }
 
-/* Of all rows those that the split has where no list says so. */
+/* Restrict the dataset to the rows of the split if there are no lists of titles. */
 static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
                               const fsdp_dataset_options *options)
 {
@@ -82,7 +82,7 @@ static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
     return FSDP_OK;
 }
 
-/* titles: the list of those that are wanted, or NULL. */
+/* titles: the list of the split's titles, or NULL. */
 static fsdp_status open_texts(const char *file, bool jsonl, const char *titles,
                               const fsdp_dataset_options *options, fsdp_dataset **out)
 {

@@ -11,14 +11,14 @@
 #include "src/data/dataset.h"
 #include "src/data/lines.h"
 
-/* The ids so far; `used` and `cap` are bytes. */
+/* The ids so far; `used` and `cap` are in bytes. */
 typedef struct stream {
     unsigned char *bytes;
     size_t used, cap;
     int width;
 } stream;
 
-static fsdp_status append(stream *s, const fsdp_token_list *ids)
+static fsdp_status append_ids(stream *s, const fsdp_token_list *ids)
 {
     const size_t width = (size_t)s->width;
     if (!FSDP_GROW(s->bytes, s->cap, s->used + ids->len * width))
@@ -50,7 +50,7 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
     for (int64_t i = 0; status == FSDP_OK && i < fsdp_dataset_len(rows); i++) {
         status = fsdp_dataset_get(rows, i, &example);
         if (status == FSDP_OK)
-            status = append(s, &example.source);
+            status = append_ids(s, &example.source);
     }
     if (status == FSDP_OK && fsdp_dataset_note(rows) &&
         !(*note = fsdp_strdup(fsdp_dataset_note(rows))))
@@ -70,7 +70,7 @@ static bool is_blank(const fsdp_line *line)
     return true;
 }
 
-/* `text` and `example` are reused from line to line. */
+/* `text` and `example` are reused for all lines. */
 static fsdp_status append_line(const fsdp_line *line, const fsdp_dataset_options *options,
                                fsdp_str *text, fsdp_example *example, stream *s)
 {
@@ -79,7 +79,7 @@ static fsdp_status append_line(const fsdp_line *line, const fsdp_dataset_options
     if (text->failed)
         return fsdp_error_nomem();
     FSDP_TRY(fsdp_causal_text_encode(options, "", text->data, example));
-    return append(s, &example->source);
+    return append_ids(s, &example->source);
 }
 
 static fsdp_status append_lines(const char *path, const fsdp_dataset_options *options, stream *s)

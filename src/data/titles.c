@@ -1,4 +1,4 @@
-/* A list is read as a whole, sorted by bytes, and searched by halves. */
+/* A list is read completely, sorted by bytes, and searched by bisection. */
 #include "src/data/titles.h"
 
 #include <stdlib.h>
@@ -11,15 +11,15 @@
 #include "src/data/wikihow.h"
 
 struct fsdp_titles {
-    fsdp_str text;         /* each followed by NUL */
-    const char **sorted;   /* [count] in text */
-    size_t *places, count; /* [count]: where each begins, while text grows */
+    fsdp_str text;         /* the titles, each followed by NUL */
+    const char **sorted;   /* [count] pointers into text */
+    size_t *places, count; /* [count]: offsets of the titles, while text grows */
     size_t places_cap;
 };
 
 /* ---- finding a list ---- */
 
-static fsdp_status beside(const char *file, const char *name, char **path)
+static fsdp_status path_beside(const char *file, const char *name, char **path)
 {
     char *folder = fsdp_path_parent(file);
     *path = folder ? fsdp_path_join(folder, name) : NULL;
@@ -35,9 +35,9 @@ fsdp_status fsdp_titles_find(const char *file, fsdp_split split, char **path)
     *path = NULL;
     if (split == FSDP_SPLIT_ALL)
         return FSDP_OK;
-    fsdp_status status = beside(file, names[validation], &wanted);
+    fsdp_status status = path_beside(file, names[validation], &wanted);
     if (status == FSDP_OK)
-        status = beside(file, names[!validation], &other);
+        status = path_beside(file, names[!validation], &other);
     if (status == FSDP_OK && fsdp_path_is_file(wanted)) {
         *path = wanted;
         wanted = NULL;
@@ -52,8 +52,8 @@ fsdp_status fsdp_titles_find(const char *file, fsdp_split split, char **path)
 
 /* ---- reading it ---- */
 
-/* As Python's title.strip().replace(" ", ""); *title moves to the first byte that stays. */
-static size_t normalise(char **title, size_t length)
+/* Like Python's title.strip().replace(" ", ""). *title is set to the first byte of the result. */
+static size_t normalize_title(char **title, size_t length)
 {
     size_t kept = 0;
     length = fsdp_wikihow_strip(title, length);
@@ -74,24 +74,24 @@ static fsdp_status add_line(fsdp_titles *titles, const fsdp_line *line)
     return titles->text.failed ? fsdp_error_nomem() : FSDP_OK;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_titles(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The text does not move any more: places become pointers. */
-static fsdp_status sort(fsdp_titles *titles)
+/* The text no longer moves, so offsets can become pointers. */
+static fsdp_status sort_titles(fsdp_titles *titles)
 {
     titles->sorted = fsdp_calloc(titles->count + 1, sizeof *titles->sorted);
     if (!titles->sorted)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < titles->count; i++) {
         char *title = titles->text.data + titles->places[i];
-        (void)normalise(&title, strlen(title));
+        (void)normalize_title(&title, strlen(title));
         titles->sorted[i] = title;
     }
     if (titles->count)
-        qsort(titles->sorted, titles->count, sizeof *titles->sorted, compare);
+        qsort(titles->sorted, titles->count, sizeof *titles->sorted, compare_titles);
     return FSDP_OK;
 }
 
@@ -115,7 +115,7 @@ fsdp_status fsdp_titles_open(const char *path, fsdp_titles **out)
         return FSDP_ERR_NOMEM;
     fsdp_status status = read_lines(titles, path);
     if (status == FSDP_OK)
-        status = sort(titles);
+        status = sort_titles(titles);
     if (status == FSDP_OK)
         *out = titles;
     else
@@ -135,7 +135,8 @@ void fsdp_titles_close(fsdp_titles *titles)
 
 bool fsdp_titles_have(const fsdp_titles *titles, char *title, size_t length)
 {
-    (void)normalise(&title, length);
+    (void)normalize_title(&title, length);
     const char *key = title;
-    return titles->count && bsearch(&key, titles->sorted, titles->count, sizeof key, compare);
+    return titles->count &&
+           bsearch(&key, titles->sorted, titles->count, sizeof key, compare_titles);
 }

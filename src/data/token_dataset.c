@@ -1,5 +1,5 @@
-/* Token files as rows of equal length. A row's labels are the tokens one further, so it knows one
- * token more than it has. */
+/* Token files as rows of equal length. A row's labels are its tokens shifted by one, so a row also
+ * reads the token that follows it. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -19,18 +19,19 @@ static int64_t token_len(void *self)
     return ((const token_dataset *)self)->rows.rows;
 }
 
-static fsdp_status reserve(fsdp_token_list *list, size_t count)
+static fsdp_status reserve_ids(fsdp_token_list *list, size_t count)
 {
     return FSDP_GROW(list->ids, list->cap, count) ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Positions count from the last document token; what a row begins with is a document too. The token
- * that begins the next document is not predicted: the batch sees to it within the row. */
-static fsdp_status split(const token_dataset *d, fsdp_example *example)
+/* Positions count from the last document token; the beginning of the row is also the beginning of a
+ * document. The token that begins the next document is not predicted. The batch ensures this within
+ * the row; here it is done for the token after the row. */
+static fsdp_status split_into_documents(const token_dataset *d, fsdp_example *example)
 {
     fsdp_token_list *positions = &example->position_ids;
     const size_t n = example->source.len;
-    FSDP_TRY(reserve(positions, n));
+    FSDP_TRY(reserve_ids(positions, n));
     int32_t position = 0;
     for (size_t i = 0; i < n; i++) {
         if (example->source.ids[i] == d->document_token)
@@ -47,11 +48,11 @@ static fsdp_status token_get(void *self, int64_t index, fsdp_example *example)
 {
     const token_dataset *d = self;
     const size_t n = (size_t)d->rows.row_tokens;
-    FSDP_TRY(reserve(&example->labels, n + 1));
+    FSDP_TRY(reserve_ids(&example->labels, n + 1));
     FSDP_TRY(fsdp_token_rows_read(&d->rows, index, example->labels.ids));
     example->labels.len = n + 1;
     FSDP_TRY(fsdp_token_list_set(&example->source, example->labels.ids, n));
-    return d->split_documents ? split(d, example) : FSDP_OK;
+    return d->split_documents ? split_into_documents(d, example) : FSDP_OK;
 }
 
 static void token_close(void *self)

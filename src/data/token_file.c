@@ -1,7 +1,7 @@
-/* llm.c's header is 256 int32, of which three are used: magic, version, number of tokens
- * [llm.c: dev/data/data_common.py, llmc/dataloader.h]. Its magics are dates of 2024, which as two
- * uint16 would be a token above GPT-2's vocabulary first, so that a file without a header is not
- * mistaken for one with. */
+/* llm.c's header is 256 int32, of which three are used: magic, version, number of tokens [llm.c:
+ * dev/data/data_common.py, llmc/dataloader.h]. Its magics are dates of 2024. Read as two uint16,
+ * the first would be a token above GPT-2's vocabulary, so a file without a header is not mistaken
+ * for one with a header. */
 #include "src/data/token_file.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 
 enum {
     HEADER_BYTES = 256 * 4,
-    MAGIC_FIRST = 20240000, /* a file that begins with one of these has a header of llm.c's */
+    MAGIC_FIRST = 20240000, /* a file that begins with a number in this range has llm.c's header */
     MAGIC_LAST = 20249999
 };
 
@@ -51,7 +51,7 @@ static bool has_header(const fsdp_mapping *m)
     return m->bytes >= 4 && is_magic(load_u32(m->data));
 }
 
-/* Other files are called .bin too. Read as uint16 they would be tokens like any others. */
+/* Other kinds of files are named .bin too. Read as uint16 they would look like tokens. */
 static fsdp_status refuse_other_kinds(const char *path, const fsdp_mapping *m)
 {
     static const unsigned char zip[] = {'P', 'K', 3, 4};
@@ -68,8 +68,9 @@ static fsdp_status refuse_other_kinds(const char *path, const fsdp_mapping *m)
     fsdp_free(index);
     if (!has_index)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "a .idx lies beside it: Megatron's indexed dataset, which is not read here");
+    return fsdp_error(
+        FSDP_ERR_UNSUPPORTED,
+        "a .idx file is next to it: Megatron's indexed dataset, which is not supported");
 }
 
 static fsdp_status find_kind(uint32_t magic, uint32_t version, const kind **found)
@@ -127,7 +128,7 @@ fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *out)
     fsdp_token_file file = {.path = fsdp_strdup(path)};
     if (!file.path)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_file_map(path, &file.mapping); /* names the path itself */
+    fsdp_status status = fsdp_file_map(path, &file.mapping); /* its message has the path */
     if (status == FSDP_OK) {
         status = refuse_other_kinds(path, &file.mapping);
         if (status == FSDP_OK)

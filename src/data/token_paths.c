@@ -1,3 +1,4 @@
+/* See token_paths.h. */
 #include "src/data/token_paths.h"
 
 #include <ctype.h>
@@ -16,7 +17,8 @@ static bool is_token_file_name(const char *name)
     return dot && strcmp(dot, ".bin") == 0;
 }
 
-/* Does a name have one of these as a word? "fineweb_val_000000.bin" does, "interval.bin" not. */
+/* Whether a name contains one of these words. "fineweb_val_000000.bin" does, "interval.bin" does
+ * not. */
 static bool is_for_validation(const char *name)
 {
     static const char *const words[] = {"val", "valid", "validation"};
@@ -67,8 +69,8 @@ void fsdp_path_list_fini(fsdp_path_list *list)
     *list = (fsdp_path_list){0};
 }
 
-/* `path` becomes the list's, also on failure; NULL: out of memory. */
-static fsdp_status add(fsdp_path_list *list, char *path)
+/* Takes ownership of `path`, also on failure; NULL: out of memory. */
+static fsdp_status add_path(fsdp_path_list *list, char *path)
 {
     if (!path || !FSDP_GROW(list->items, list->cap, list->len + 1)) {
         fsdp_free(path);
@@ -86,7 +88,7 @@ static fsdp_status add_folder(fsdp_path_list *list, const char *folder, bool val
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < count && status == FSDP_OK; i++)
         if (is_token_file_name(names[i]) && is_for_validation(names[i]) == validation)
-            status = add(list, fsdp_path_join(folder, names[i]));
+            status = add_path(list, fsdp_path_join(folder, names[i]));
     fsdp_free(names);
     if (status == FSDP_OK && list->len == 0)
         status = fsdp_error(FSDP_ERR_NOT_FOUND,
@@ -109,7 +111,7 @@ static fsdp_status add_matches(fsdp_path_list *list, const char *pattern, const 
             return fsdp_error(FSDP_ERR_INVALID,
                               "%s: matches %s, which is no .bin file; patterns are for token files",
                               pattern, path);
-        FSDP_TRY(add(list, fsdp_strdup(path)));
+        FSDP_TRY(add_path(list, fsdp_strdup(path)));
     }
     qsort(list->items, list->len, sizeof *list->items, compare_paths);
     return FSDP_OK;
@@ -136,7 +138,7 @@ fsdp_status fsdp_token_paths(const char *path, bool validation, fsdp_path_list *
     fsdp_path_list list = {0};
     fsdp_status status = fsdp_path_is_directory(path) ? add_folder(&list, path, validation)
                          : is_pattern(path)           ? add_pattern(&list, path)
-                                                      : add(&list, fsdp_strdup(path));
+                                                      : add_path(&list, fsdp_strdup(path));
     if (status != FSDP_OK) {
         fsdp_path_list_fini(&list);
         return status;

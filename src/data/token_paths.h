@@ -1,4 +1,4 @@
-/* Which token files a name stands for. */
+/* Finds the token files that a path refers to. */
 #pragma once
 #include <stddef.h>
 
@@ -9,8 +9,8 @@ typedef struct fsdp_path_list {
     size_t len, cap;
 } fsdp_path_list;
 
-/* A file, a folder or a pattern, see fsdp_dataset_open(); at least one, sorted by bytes.
- * FSDP_ERR_NOT_FOUND if there is none. */
+/* `path` is a file, a folder or a pattern, see fsdp_dataset_open(). Returns at least one path,
+ * sorted by bytes. FSDP_ERR_NOT_FOUND if there is none. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_paths(const char *path, bool validation,
                                              fsdp_path_list *list);
 void fsdp_path_list_fini(fsdp_path_list *list);

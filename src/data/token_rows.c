@@ -9,7 +9,7 @@
 enum {
     ROW_TOKENS_MAX = 1 << 30,     /* a batch counts in int32 */
     CHECKED_BYTES_MAX = 64 << 20, /* files up to this size are checked when opened */
-    VOCAB_UNKNOWN = INT32_MAX     /* of the options when nobody gave one */
+    VOCAB_UNKNOWN = INT32_MAX     /* vocab_size of the options if none was given */
 };
 
 /* The last shard that begins at `row` or before. */
@@ -43,7 +43,7 @@ void fsdp_token_rows_close(fsdp_token_rows *r)
 
 /* ---- opening ---- */
 
-/* The file is open. */
+/* Count the rows of a shard whose file is open. */
 static void count_rows(fsdp_token_rows *r, fsdp_token_shard *s)
 {
     s->first_row = r->rows;
@@ -57,7 +57,7 @@ static fsdp_status open_shard(fsdp_token_rows *r, const char *path, fsdp_token_s
     if (s->file.plain && r->vocab_size > UINT16_MAX + 1 && r->vocab_size < VOCAB_UNKNOWN)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: no header, so uint16 after uint16, which cannot hold the %" PRId64
-                          " ids of the model; llm.c's header with magic 20240801 tells of uint32",
+                          " ids of the model; llm.c's header with magic 20240801 declares uint32",
                           path, r->vocab_size);
     count_rows(r, s);
     if (s->file.mapping.bytes > CHECKED_BYTES_MAX)
@@ -82,7 +82,7 @@ static fsdp_status open_shards(fsdp_token_rows *r, const fsdp_path_list *paths, 
     if (!(r->shards = fsdp_calloc(paths->len, sizeof *r->shards)))
         return FSDP_ERR_NOMEM;
     while (r->len < paths->len && r->rows < max_rows) {
-        size_t i = r->len++; /* counted first: what fails half-way is closed too */
+        size_t i = r->len++; /* counted first, so that a shard that fails is closed too */
         FSDP_TRY(open_shard(r, paths->items[i], &r->shards[i]));
     }
     return limit_rows(r, max_rows);

@@ -1,5 +1,5 @@
-/* A text's copy onto itself with parts left out; the order of the steps matters, since taking one
- * thing out can bring another together. */
+/* Each step copies a text onto itself with parts left out. The order of the steps matters, since
+ * removing one part can join others. */
 #include "src/data/wikihow.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ size_t fsdp_wikihow_strip(char **text, size_t length)
 }
 
 /* str.replace(from, to) with `to` not longer. */
-static size_t replace(char *text, size_t length, const char *from, const char *to)
+static size_t replace_all(char *text, size_t length, const char *from, const char *to)
 {
     size_t from_len = strlen(from), to_len = strlen(to), kept = 0, at = 0;
     while (at < length) {
@@ -44,7 +44,7 @@ static size_t replace(char *text, size_t length, const char *from, const char *t
 
 size_t fsdp_wikihow_clean_summary(char *text, size_t length)
 {
-    return replace(text, length, ".,", ".");
+    return replace_all(text, length, ".,", ".");
 }
 
 size_t fsdp_wikihow_clean_article(char *text, size_t length)
@@ -63,7 +63,7 @@ size_t fsdp_wikihow_clean_article(char *text, size_t length)
             at = ends + 1;
             continue;
         }
-        /* No match from any of these dots; the byte behind them may begin another. */
+        /* No match begins at any of these dots. The byte after them may begin another. */
         size_t end = dots > at ? dots : at + 1;
         memmove(text + kept, text + at, end - at);
         kept += end - at;
@@ -78,7 +78,7 @@ size_t fsdp_wikihow_clean_text(char *text, size_t length)
     static const char *const taken_out[] = {"Example of text:", "Example of Summary:", "\n", "``",
                                             "\""};
     for (size_t i = 0; i < sizeof taken_out / sizeof *taken_out; i++)
-        length = replace(text, length, taken_out[i], "");
+        length = replace_all(text, length, taken_out[i], "");
     return length;
 }
 

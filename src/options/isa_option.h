@@ -1,4 +1,4 @@
-/* What --help says of --isa, an option of several commands; see fsdp_kernels_cpu_open(). */
+/* The help text of --isa, an option of several commands; see fsdp_kernels_cpu_open(). */
 #pragma once
 
 #define FSDP_ISA_HELP                                                                              \

@@ -1,5 +1,6 @@
-/* The command line, the environment and the order in which sources win. Names: options_names.c,
- * values: options_value.c, YAML: options_yaml.c, texts for people: options_help.c. */
+/* Parses the command line and the environment, and applies all sources in order of precedence.
+ * Names: options_names.c, values: options_value.c, YAML: options_yaml.c, help and other output:
+ * options_help.c. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "src/base/assert.h"
 #include "src/options/options_parse.h"
 
-/* What is being read from argv. */
+/* State of parsing argv. */
 typedef struct command_line {
     fsdp_options *options;
     int argc;
@@ -17,7 +18,7 @@ typedef struct command_line {
     int at;                   /* next word */
     fsdp_option_given *given; /* in the order of the command line */
     size_t n_given, cap;
-    const char **files; /* of --config */
+    const char **files; /* values of --config */
     size_t n_files, files_cap;
 } command_line;
 
@@ -115,7 +116,7 @@ static fsdp_status read_short(command_line *line, const char *word)
         line->options->action = FSDP_OPTIONS_HELP;
         return FSDP_OK;
     }
-    /* -lr 0.1 is a long name with a dash missing, unless l is an option's letter. */
+    /* -lr 0.1 is a long name with a missing dash, unless l is an option's letter. */
     if (index < 0)
         return word[2] ? fsdp_options_unknown(line->options->spec, "-", word + 1)
                        : fsdp_error(FSDP_ERR_INVALID, "unknown option '%s'", word);
@@ -239,7 +240,7 @@ static fsdp_status set_all(fsdp_options *options, command_line *line, void *targ
     return options->action == FSDP_OPTIONS_RUN ? fsdp_options_check(options, target) : FSDP_OK;
 }
 
-/* One table with the rows of both, so that an index is one of any row. */
+/* Join both tables into one, so that one index identifies any row. */
 static fsdp_status join_tables(fsdp_options *options, const fsdp_options_spec *spec)
 {
     options->spec = spec;

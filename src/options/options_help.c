@@ -1,4 +1,4 @@
-/* Texts for people, made from the table: --help and --print-config. */
+/* Text output generated from the table: --help and --print-config. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +11,8 @@ enum {
     MIN_COLUMNS = 60
 };
 
-/* Append `text`, wrapped, from column `at`; later lines begin at `indent`. Ends with a newline.
- * Counts code points, so accents do not shorten lines. */
+/* Append `text`, wrapped, starting at column `at`; later lines are indented by `indent`. Ends with
+ * a newline. Counts code points, so that accents do not shorten lines. */
 static void append_wrapped(fsdp_str *out, const char *text, int at, int indent, int columns)
 {
     bool first = true;
@@ -52,7 +52,7 @@ static const char *metavar(const fsdp_option *option)
     return option->metavar ? option->metavar : by_type[option->type];
 }
 
-/* "-n, --nproc-per-node N": one-letter aliases lead. */
+/* "-n, --nproc-per-node N": one-letter aliases come first. */
 static void append_left(fsdp_str *out, const fsdp_option *option)
 {
     fsdp_str_printf(out, "  ");
@@ -68,7 +68,7 @@ static void append_left(fsdp_str *out, const fsdp_option *option)
         fsdp_str_printf(out, " %s", metavar(option));
 }
 
-/* Help, what is allowed, default, other names. */
+/* Help text, allowed values, default, other names. */
 static void append_right(fsdp_str *out, const fsdp_option *option)
 {
     fsdp_str_printf(out, "%s", option->help ? option->help : "");
@@ -118,7 +118,7 @@ static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
     fsdp_str_fini(&right);
 }
 
-/* Those of a table that change nothing, below one heading for all tables. */
+/* Append the options of a table that have no effect, below one heading for all tables. */
 static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_t count, bool *any,
                                   int columns)
 {
@@ -231,7 +231,7 @@ static void append_value(fsdp_str *out, const fsdp_option *option, const void *t
     fsdp_free(text);
 }
 
-/* "name: value", so that it means the same where it is read. */
+/* Append "name: value", such that reading it back gives the same setting. */
 static void append_setting(fsdp_str *out, const fsdp_option *option, bool by_default,
                            const void *target)
 {
@@ -285,7 +285,7 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
     return fsdp_str_take(&out);
 }
 
-/* Why option `i`, which was given by hand, changes nothing; or NULL. */
+/* The reason why option `i`, which the user gave, has no effect; or NULL. */
 static const char *in_vain(const fsdp_options *options, size_t i)
 {
     return options->sources[i].origin > FSDP_ORIGIN_ENV ? fsdp_options_in_vain(options, i) : NULL;
@@ -297,7 +297,7 @@ static bool is_in_vain_for(const fsdp_options *options, size_t i, const char *re
     return own && strcmp(own, reason) == 0;
 }
 
-/* Has an option before this one the same reason, and a line? */
+/* Whether an earlier option has the same reason, and therefore a line that includes this one. */
 static bool is_noted(const fsdp_options *options, size_t i, const char *reason)
 {
     for (size_t k = 0; k < i; k++)

@@ -1,4 +1,4 @@
-/* Options by name: aliases, dashes and underscores alike, and the nearest name for an error. */
+/* Finding options by name: aliases, dash equal to underscore, and the nearest name for an error. */
 #include <stdio.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
     return -1;
 }
 
-/* Every name and alias of the table, for suggestions; cut to OPTION_NAME_BYTES. */
+/* Collect every name and alias of the table for suggestions, truncated to OPTION_NAME_BYTES. */
 static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_NAME_BYTES],
                             size_t room)
 {

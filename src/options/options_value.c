@@ -1,4 +1,5 @@
-/* Option values: from text, with their checks, into the command's struct; and back into text. */
+/* Option values: parsing and checking text, storing it in the command's struct, and formatting
+ * values as text. */
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -143,11 +144,11 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
 {
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
-    /* Why a choice changes nothing is why there is no other. */
-    const bool told = option->type == FSDP_OPTION_CHOICE && option->no_effect;
+    /* If a choice has no effect, the reason also explains why other values are refused. */
+    const bool explain = option->type == FSDP_OPTION_CHOICE && option->no_effect;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
                                     text, allowed.data ? allowed.data : "another value",
-                                    told ? ": " : "", told ? option->no_effect : "");
+                                    explain ? ": " : "", explain ? option->no_effect : "");
     fsdp_str_fini(&allowed);
     return status;
 }
@@ -160,7 +161,7 @@ static bool in_bounds(const fsdp_option_bounds *b, double value)
            (b->below ? value < b->max : value <= b->max);
 }
 
-/* Whole text as an integer; spaces around it are not part of one. */
+/* Parse the whole text as an integer. Spaces around it are refused. */
 static bool int64_from_text(const char *text, int64_t *value)
 {
     char *end;
@@ -236,7 +237,7 @@ static fsdp_status number_from_text(const fsdp_option *option, const char *text,
     return read && in_bounds(&option->bounds, *real) ? FSDP_OK : wrong_value(option, text);
 }
 
-/* Without the spaces around it. */
+/* A copy without leading and trailing spaces. */
 static char *trimmed(const char *text, size_t length)
 {
     while (length && isspace((unsigned char)*text))
@@ -246,7 +247,7 @@ static char *trimmed(const char *text, size_t length)
     return fsdp_strndup(text, length);
 }
 
-/* "a, b,c" into owned items. An empty text is an empty list; an empty item is a slip. */
+/* Split "a, b,c" into owned items. An empty text is an empty list; an empty item is an error. */
 static fsdp_status split_list(fsdp_options *options, const fsdp_option *option, const char *text,
                               fsdp_option_list *list)
 {
@@ -291,7 +292,7 @@ static fsdp_status store_bool(const fsdp_option *option, const fsdp_option_given
     return FSDP_OK;
 }
 
-/* One of `choices`, which have numbers as other spellings: those are integers here. */
+/* One of `choices`. Some have numbers as other spellings, which are read as integers here. */
 static bool word_from_text(const fsdp_option *option, const char *text, int *index)
 {
     for (int i = 0; option->choices && option->choices[i] && !isdigit((unsigned char)*text); i++)
@@ -332,9 +333,9 @@ static fsdp_status store_bool_or_int(const fsdp_option *option, const fsdp_optio
     return FSDP_OK;
 }
 
-/* Convert into `place`, which has room for the option's type. */
-static fsdp_status store(fsdp_options *options, const fsdp_option *option,
-                         const fsdp_option_given *given, void *place)
+/* Convert and store in `place`, which has room for the option's type. */
+static fsdp_status store_value(fsdp_options *options, const fsdp_option *option,
+                               const fsdp_option_given *given, void *place)
 {
     int64_t integer = 0;
     double real = 0;
@@ -399,7 +400,7 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
         memcpy(place, &unset, sizeof unset);
 }
 
-/* Is what was given the option's default, in any spelling? `place` has the value. */
+/* Whether the given text is the option's default in any spelling. `place` contains the value. */
 static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_option_given *given,
                                        const void *place)
 {
@@ -419,8 +420,8 @@ static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_opt
     }
 }
 
-/* See instead. */
-static fsdp_status refuse(const fsdp_option *option, const fsdp_option_given *given)
+/* The error of an option with `instead`. */
+static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_option_given *given)
 {
     const bool is_switch = option->type == FSDP_OPTION_BOOL;
     const char *value = !is_switch ? given->text : given->text ? given->text : "";
@@ -428,7 +429,7 @@ static fsdp_status refuse(const fsdp_option *option, const fsdp_option_given *gi
                       *value ? " is " : "", option->instead);
 }
 
-/* See false_is_silence. `place` has the value. */
+/* See `false_is_silence` of fsdp_option. `place` contains the value. */
 static bool is_silence(const fsdp_option *option, const fsdp_option_given *given, const void *place)
 {
     return option->false_is_silence && given->origin < FSDP_ORIGIN_FLAG && !given->negated &&
@@ -443,7 +444,8 @@ typedef union any_value {
     fsdp_option_list list;
 } any_value;
 
-/* Is the value at `place` the default? Without a default: 0, false, an empty text or list. */
+/* Whether the value at `place` is the default. Without a default: 0, false, an empty text or
+ * list. */
 static bool is_default(fsdp_options *options, const fsdp_option *option, const void *place)
 {
     any_value value = {0};
@@ -453,13 +455,14 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
     if (option->type == FSDP_OPTION_STRING)
         return strcmp(*(const char *const *)place, option->value ? option->value : "") == 0;
     const fsdp_option_given given = {.text = option->value};
-    if (option->value && store(options, option, &given, &value) != FSDP_OK)
+    if (option->value && store_value(options, option, &given, &value) != FSDP_OK)
         return false;
     return memcmp(&value, place, size) == 0;
 }
 
-/* Of a switch either default says nothing, of other types one that is 0 or empty; files list
- * everything. */
+/* Whether the value states no wish of the user (see fsdp_options_says()). For a switch that is its
+ * default; for other types, a default of 0 or an empty one. In files and the environment it is any
+ * default, since files list everything. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)
 {
@@ -478,10 +481,10 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
     any_value nowhere = {0};
     void *place =
         option->offset == FSDP_OPTION_NOWHERE ? (void *)&nowhere : (char *)target + option->offset;
-    fsdp_status status = store(options, option, given, place);
+    fsdp_status status = store_value(options, option, given, place);
     if (status == FSDP_OK && option->instead && given->origin != FSDP_ORIGIN_DEFAULT &&
         !is_default_in_any_spelling(option, given, place))
-        status = refuse(option, given);
+        status = refuse_unsupported(option, given);
     if (status != FSDP_OK && given->key)
         fsdp_error_context(status, "%s: %s", given->where, given->key);
     else if (status != FSDP_OK)

@@ -1,5 +1,5 @@
-/* --config FILE.yaml: the options' names as keys. Nested maps are headings: only the innermost key
- * counts. A sequence is the value of a list option; null leaves an option as it is. */
+/* --config FILE.yaml: the keys are option names. Nested maps are only headings: only the innermost
+ * key counts. A sequence is the value of a list option. null leaves an option unchanged. */
 #include "src/options/options_parse.h"
 
 #ifdef FSDP_HAVE_YAML
@@ -11,7 +11,7 @@
 
 enum {
     MAX_DEPTH = 16,
-    MAX_PAIRS = 10000 /* aliases of aliases multiply */
+    MAX_PAIRS = 10000 /* nested aliases can multiply the number of pairs */
 };
 
 typedef struct yaml_reader {
@@ -28,7 +28,7 @@ static int line_of(const yaml_node_t *node)
     return (int)node->start_mark.line + 1;
 }
 
-/* Of a scalar; NULL if it holds a NUL byte. */
+/* The text of a scalar; NULL if it contains a NUL byte. */
 static const char *scalar_text(const yaml_node_t *node)
 {
     const char *text = (const char *)node->data.scalar.value;
@@ -111,7 +111,7 @@ static fsdp_status read_option(yaml_reader *r, const yaml_node_t *key, const yam
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Depth is bounded because an alias may point to a map around it. */
+/* Depth is limited because an alias may refer to a map that contains it. */
 static fsdp_status read_map(yaml_reader *r, const yaml_node_t *map, int depth)
 {
     if (depth > MAX_DEPTH)
@@ -146,7 +146,7 @@ static fsdp_status parser_error(const yaml_parser_t *parser, const char *path)
                       parser->problem ? parser->problem : "not YAML");
 }
 
-/* The first document; an empty file is an empty map. */
+/* Read the first document. An empty file is an empty map. */
 static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
 {
     if (!yaml_parser_load(parser, &r->document))

@@ -16,18 +16,18 @@ enum {
 typedef struct open_span {
     char label[FSDP_TRACE_LABEL];
     fsdp_trace_category category;
-    fsdp_trace_entry *entry; /* NULL: it has no sum of its own */
+    fsdp_trace_entry *entry; /* NULL: no sum of its own */
     int64_t begin_ns;
 } open_span;
 
 struct fsdp_trace {
-    fsdp_trace_event *events; /* [max_events], event i at i % max_events */
+    fsdp_trace_event *events; /* [max_events], a ring: event i is at i % max_events */
     fsdp_trace_sample *samples;
     size_t max_events, max_samples;
-    uint64_t n_events, n_samples; /* ever */
+    uint64_t n_events, n_samples; /* recorded in total */
     open_span stack[MAX_DEPTH];
-    int depth;                 /* may exceed MAX_DEPTH: spans below are not kept */
-    int64_t mark_ns, mark_cpu; /* the end of the last piece */
+    int depth;                 /* may exceed MAX_DEPTH; deeper spans are not recorded */
+    int64_t mark_ns, mark_cpu; /* times at the end of the last piece */
     fsdp_trace_sum sums[FSDP_TRACE_CATEGORIES];
     fsdp_trace_entry entries[FSDP_TRACE_NAMES];
     size_t n_entries;
@@ -74,7 +74,7 @@ static int64_t cpu_clock_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Copied up to the end of `to`; what would break JSON becomes '_'. */
+/* Copy up to `end`. Characters that would break JSON become '_'. */
 static char *copy_text(char *at, const char *end, const char *text)
 {
     for (; *text && at < end; text++)
@@ -99,9 +99,9 @@ static bool is_operation(fsdp_trace_category category)
            category == FSDP_TRACE_OPERATION;
 }
 
-/* Names are static, so the pointer stands for the text; equal texts of two files are two entries
- * until they are printed. NULL when the table is full, and for modules, whose names are not static.
- */
+/* Names are static, so pointers are compared instead of texts; equal texts of two files are two
+ * entries until they are printed. Returns NULL if the table is full, and for modules, whose names
+ * are not static. */
 static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, const char *name,
                                   const char *detail)
 {
@@ -121,19 +121,19 @@ static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, c
     return e;
 }
 
-static void charge(fsdp_trace_sum *sum, int64_t wall_ns, int64_t cpu_ns)
+static void add_time(fsdp_trace_sum *sum, int64_t wall_ns, int64_t cpu_ns)
 {
     sum->wall_ns += wall_ns;
     sum->cpu_ns += cpu_ns;
 }
 
-/* The piece since the mark is over; it belongs to category and entry. */
+/* End the piece since the mark and add it to the category and the entry. */
 static int64_t end_piece(fsdp_trace *t, fsdp_trace_category category, fsdp_trace_entry *entry)
 {
     int64_t now = fsdp_clock_ns(), cpu = cpu_clock_ns();
-    charge(&t->sums[category], now - t->mark_ns, cpu - t->mark_cpu);
+    add_time(&t->sums[category], now - t->mark_ns, cpu - t->mark_cpu);
     if (entry)
-        charge(&entry->sum, now - t->mark_ns, cpu - t->mark_cpu);
+        add_time(&entry->sum, now - t->mark_ns, cpu - t->mark_cpu);
     t->mark_ns = now;
     t->mark_cpu = cpu;
     return now;
@@ -161,7 +161,8 @@ static fsdp_trace_event *next_event(fsdp_trace *t, fsdp_trace_category category,
 
 /* --- spans --- */
 
-static void push(fsdp_trace *t, fsdp_trace_category category, const char *name, const char *detail)
+static void push_span(fsdp_trace *t, fsdp_trace_category category, const char *name,
+                      const char *detail)
 {
     if (t->depth++ >= MAX_DEPTH)
         return;
@@ -176,7 +177,7 @@ void fsdp_trace_open(fsdp_trace *t, fsdp_trace_category category, const char *na
                      const char *detail)
 {
     end_piece_of_span(t);
-    push(t, category, name, detail);
+    push_span(t, category, name, detail);
 }
 
 void fsdp_trace_close(fsdp_trace *t)
@@ -220,7 +221,7 @@ void fsdp_trace_step_begin(fsdp_trace *trace, const char *name)
     trace->mark_ns = fsdp_clock_ns();
     trace->mark_cpu = cpu_clock_ns();
     trace->depth = 0;
-    push(trace, FSDP_TRACE_REST, name, NULL);
+    push_span(trace, FSDP_TRACE_REST, name, NULL);
 }
 
 void fsdp_trace_step_end(fsdp_trace *trace)
@@ -234,8 +235,8 @@ void fsdp_trace_step_end(fsdp_trace *trace)
 
 /* --- afterwards --- */
 
-/* Where number i of those kept lies in a ring of `max` through which `n` went; SIZE_MAX: nowhere.
- */
+/* Index of item i of the items kept in a ring of `max` places to which `n` items were written;
+ * SIZE_MAX if there is none. */
 static size_t place_of(uint64_t n, size_t max, size_t i)
 {
     uint64_t kept = n < max ? n : max;

@@ -1,4 +1,4 @@
-/* The CPU quota of cgroups, from trees of files as systems and containers have them. */
+/* The CPU quota of cgroups, from trees of files as found on hosts and in containers. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -6,8 +6,8 @@
 #include "src/base/cpus.h"
 #include "tests/test.h"
 
-/* Write root/path, and the folders above it. */
-static void put(fsdp_test *t, const char *root, const char *path, const char *text)
+/* Write root/path, and create the folders above it. */
+static void write_file(fsdp_test *t, const char *root, const char *path, const char *text)
 {
     char file[512];
     snprintf(file, sizeof file, "%s/%s", root, path);
@@ -99,7 +99,7 @@ TEST(the_smallest_quota_counts)
         snprintf(root, sizeof root, "%s/%zu", fsdp_test_dir(t), i);
         mkdir(root, 0777);
         for (const file *f = trees[i].files; f->path; f++) {
-            put(t, root, f->path, f->text);
+            write_file(t, root, f->path, f->text);
             CHECK_HERE();
         }
         if (fsdp_cpu_quota(root) != trees[i].quota)

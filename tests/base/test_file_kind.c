@@ -1,4 +1,4 @@
-/* What a file is said to be that cannot be read as what its name says. */
+/* Error messages that say what kind of file a file really is. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -26,13 +26,12 @@ typedef struct sample {
         text, sizeof(text) - 1, says                                                               \
     }
 
-/* Each sample is the first bytes of a real file, filled up with zeros. */
+/* Each sample is the beginning of a real file, padded with zeros. */
 TEST(kinds_of_files_are_named_by_their_first_bytes)
 {
     static const sample samples[] = {
-        SAMPLE(
-            "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
-            "f: not weights, but a Git LFS pointer that stands for the file: run 'git lfs pull'"),
+        SAMPLE("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+               "f: not weights, but a Git LFS pointer instead of the file: run 'git lfs pull'"),
         SAMPLE("<!DOCTYPE html>\n<html lang=\"en\">", "but a web page (HTML)"),
         SAMPLE("\xef\xbb\xbf\r\n <HTML><body>404", "but a web page (HTML)"),
         SAMPLE("<?xml version='1.0'?><Error>AccessDenied", "but a web page (HTML)"),
@@ -42,13 +41,13 @@ TEST(kinds_of_files_are_named_by_their_first_bytes)
         SAMPLE("GGUF\3\0\0\0", "but a GGUF file of llama.cpp"),
         SAMPLE("\x93NUMPY\1\0", "but an array of NumPy (.npy)"),
         SAMPLE("\x89HDF\r\n\x1a\n", "from_tf=True"),
-        SAMPLE("\x08\x07\x12\x07pytorch", "but a model of ONNX"),
+        SAMPLE("\x08\x07\x12\x07pytorch", "but an ONNX model"),
         SAMPLE("\x83\xa7"
                "decoder\x82\xa5"
                "block",
                "from_flax=True"),
         SAMPLE("\x50\x12\0\0\0\0\0\0{\"lm_head\"", "but a safetensors file"),
-        SAMPLE("\x80\x04\x95\x10", "but a pickle of Python's"),
+        SAMPLE("\x80\x04\x95\x10", "but a Python pickle"),
     };
     for (size_t i = 0; i < FSDP_LENGTH(samples); i++) {
         char file[ROOM] = {0};
@@ -77,7 +76,7 @@ TEST(small_and_late_signs_are_seen)
     ASSERT_OK(fsdp_file_explain("f", "weights", FSDP_WANTED_BINARY, "\xff\xfe\1\2\3", 5));
 }
 
-/* Every prefix of a sample is looked at without touching what is behind it. */
+/* Every prefix of a sample is examined without reading the bytes after it. */
 TEST(no_byte_beyond_the_end_is_read)
 {
     static const char text[] = "<!doctype html><html>version https://git-lfs";

@@ -1,5 +1,5 @@
-/* What was written comes back, in the order of the requests; failures reach whoever waits for the
- * request that failed or a later one, and nobody else. */
+/* What was written is read back, in the order of the requests. Failures are returned only to waits
+ * for the request that failed or a later one. */
 #include "src/base/file_stage.h"
 
 #include <signal.h>
@@ -20,7 +20,7 @@ static void fill(unsigned char *block, int i)
         block[k] = (unsigned char)(i * 31 + k * 7);
 }
 
-/* Each block goes out from the same buffer, which is reused only after its ticket. */
+/* Each block is written from the same buffer, which is reused only after its ticket. */
 TEST(blocks_come_back_as_they_were)
 {
     static unsigned char out[2][BLOCK_BYTES], in[BLOCKS][BLOCK_BYTES], expected[BLOCK_BYTES];
@@ -46,7 +46,7 @@ TEST(blocks_come_back_as_they_were)
     fsdp_file_stage_destroy(stage);
 }
 
-/* A read right behind a write of the same bytes, and a second write behind that. */
+/* A read follows directly after a write of the same bytes, and a second write follows the read. */
 TEST(a_read_sees_the_writes_before_it_and_none_after)
 {
     const char first[] = "first", second[] = "other";
@@ -100,8 +100,8 @@ TEST(no_room_is_an_error_that_names_the_folder_and_the_bytes)
     ASSERT(!stage);
 }
 
-/* A limit on the size of files stands for a disk that is full. */
-TEST(a_disk_that_is_full_is_told_by_wait)
+/* A limit on the size of files simulates a full disk. */
+TEST(wait_reports_a_full_disk)
 {
     static const unsigned char block[BLOCK_BYTES];
     struct rlimit old;

@@ -1,4 +1,4 @@
-/* Files and directories that appear whole or not at all. */
+/* Files and directories that appear atomically. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static const char *in_dir(fsdp_test *t, const char *name)
 }
 
 /* Number of entries of the test's directory. */
-static size_t entries(fsdp_test *t)
+static size_t count_entries(fsdp_test *t)
 {
     char **names;
     size_t count = 9999;
@@ -84,7 +84,7 @@ TEST(a_file_is_mapped_and_read)
     fsdp_free(text);
     ASSERT_OK(fsdp_file_copy(in_dir(t, "text"), in_dir(t, "copy")));
     ASSERT(holds(in_dir(t, "copy"), "hello"));
-    ASSERT_INT(entries(t), 3);
+    ASSERT_INT(count_entries(t), 3);
 }
 
 TEST(a_discarded_file_leaves_the_old_one)
@@ -96,13 +96,13 @@ TEST(a_discarded_file_leaves_the_old_one)
     ASSERT(holds(in_dir(t, "f"), "old"));
     fsdp_atomic_file_discard(file);
     ASSERT(holds(in_dir(t, "f"), "old"));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
     ASSERT_OK(fsdp_atomic_file_begin(in_dir(t, "f"), 6, &file));
     ASSERT_OK(fsdp_atomic_file_write_at(file, 3, "def", 3));
     ASSERT_OK(fsdp_atomic_file_write_at(file, 0, "abc", 3));
     ASSERT_OK(fsdp_atomic_file_commit(file));
     ASSERT(holds(in_dir(t, "f"), "abcdef"));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
     struct stat st;
     mode_t mask = umask(0);
     umask(mask);
@@ -110,7 +110,7 @@ TEST(a_discarded_file_leaves_the_old_one)
     ASSERT_INT(st.st_mode & 0777, 0666 & ~mask);
 }
 
-/* Exits with 0 if a write that the system cuts off is reported and leaves nothing behind. */
+/* Exits with 0 if a write that the system cuts short is reported and leaves nothing behind. */
 static void write_beyond_the_limit(const char *path, const char *dir)
 {
     static const char data[20000];
@@ -190,7 +190,7 @@ TEST(directories_are_made_listed_and_removed)
     ASSERT(symlink(in_dir(t, "kept"), in_dir(t, "a/link")) == 0);
     ASSERT_OK(fsdp_tree_remove(in_dir(t, "a")));
     ASSERT_OK(fsdp_tree_remove(in_dir(t, "a")));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }
 
 TEST(a_directory_appears_at_commit)
@@ -211,7 +211,7 @@ TEST(a_directory_appears_at_commit)
                  "working directory");
     ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "gone"), FSDP_EXISTING_REFUSE, &dir));
     fsdp_atomic_directory_discard(dir);
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }
 
 /* The old directory is old/a, old/b, old/s/c; the new one brings a and n. */
@@ -233,7 +233,7 @@ static void replace(fsdp_test *t)
     ASSERT_OK(fsdp_atomic_directory_commit(dir));
     ASSERT(holds(in_dir(t, "real/a"), "new a"));
     ASSERT(holds(in_dir(t, "link/n"), "new n"));
-    ASSERT_INT(entries(t), 2);
+    ASSERT_INT(count_entries(t), 2);
 }
 
 TEST(a_place_is_checked_before_the_work)
@@ -254,10 +254,10 @@ TEST(a_place_is_checked_before_the_work)
                  FSDP_ERR_NOT_FOUND, "Not a directory");
     ASSERT_ERROR(fsdp_atomic_directory_check("/proc/model", FSDP_EXISTING_REFUSE),
                  FSDP_ERR_NOT_FOUND, "/proc/model");
-    ASSERT_INT(entries(t), 1); /* "new": nothing stays behind */
+    ASSERT_INT(count_entries(t), 1); /* "new"; nothing else is left */
 }
 
-/* A folder within which the home directory lies is no place for a model either. */
+/* A folder that contains the home directory is refused as well. */
 TEST(a_home_directory_is_not_replaced)
 {
     char *before = getenv("HOME") ? fsdp_strdup(getenv("HOME")) : NULL;
@@ -296,8 +296,8 @@ TEST(names_of_unfinished_folders_are_known)
             FAIL("%s", others[i]);
 }
 
-/* A killed process's temporary directory goes, that of a running one (this) stays; an old directory
- * whose successor never took its place comes back. */
+/* The temporary directory of a killed process is removed, and that of a running one (this one) is
+ * kept. An old directory whose successor never took its place is moved back. */
 TEST(what_a_killed_process_left_is_swept)
 {
     fsdp_atomic_directory *dir;
@@ -316,7 +316,8 @@ TEST(what_a_killed_process_left_is_swept)
     ASSERT_OK(fsdp_directory_make(in_dir(t, other)));
     snprintf(model, sizeof model, "%s", in_dir(t, "model"));
     ASSERT_OK(fsdp_atomic_directory_begin(model, FSDP_EXISTING_UPDATE, &dir));
-    ASSERT_INT(entries(t), 5); /* model, this process's own, and what somebody named so */
+    ASSERT_INT(count_entries(t),
+               5); /* model, this process's own, and entries that users named similarly */
     ASSERT(fsdp_path_is_directory(model));
     fsdp_atomic_directory_sweep(model, 0);
     ASSERT(fsdp_path_is_directory(fsdp_atomic_directory_path(dir)));
@@ -325,7 +326,7 @@ TEST(what_a_killed_process_left_is_swept)
     fsdp_atomic_directory_discard(dir);
 }
 
-/* Of files too, also where the killed process had the number that this one has now. */
+/* The same for files, also if the killed process had the pid that this one has now. */
 TEST(what_a_killed_process_left_of_a_file_is_swept)
 {
     fsdp_atomic_file *file;
@@ -352,7 +353,8 @@ TEST(what_a_killed_process_left_of_a_file_is_swept)
     ASSERT(fsdp_path_is_directory(in_dir(t, folder)));
     for (size_t i = 0; i < FSDP_LENGTH(kept); i++)
         ASSERT(fsdp_path_is_file(in_dir(t, kept[i])));
-    /* What a thread of this process is writing stays: the second of two is there in the end. */
+    /* A file that a thread of this process is writing is kept: both writes succeed, and the result
+     * is the one committed last. */
     ASSERT_OK(fsdp_atomic_file_begin(path, 0, &file));
     ASSERT_OK(fsdp_file_write(path, "second", 6));
     ASSERT_OK(fsdp_atomic_file_append(file, "first", 5));
@@ -360,8 +362,8 @@ TEST(what_a_killed_process_left_of_a_file_is_swept)
     ASSERT(holds(path, "first"));
 }
 
-/* It has a number until its parent asks how it ended, which the parent may never do. */
-TEST(what_a_process_left_that_nobody_waited_for_is_swept)
+/* A process keeps its pid until its parent waits for it, which the parent may never do. */
+TEST(what_a_zombie_left_is_swept)
 {
     siginfo_t info;
     pid_t dead = fork();
@@ -373,7 +375,7 @@ TEST(what_a_process_left_that_nobody_waited_for_is_swept)
     ASSERT_OK(fsdp_directory_make(in_dir(t, left)));
     ASSERT(kill(dead, 0) == 0);
     fsdp_atomic_directory_sweep(in_dir(t, "model"), 0);
-    ASSERT_INT(entries(t), 0);
+    ASSERT_INT(count_entries(t), 0);
     ASSERT(waitpid(dead, NULL, 0) == dead);
 }
 
@@ -385,8 +387,8 @@ static bool is_part(void *context, const char *old, const char *fresh, const cha
             strcmp(name, "parts/1") == 0);
 }
 
-/* An empty directory in the place of out/{notes, part-2, parts/{1, letter}}, which only its owner
- * may read: parts go, everything else stays as it was. */
+/* An empty directory replaces out/{notes, part-2, parts/{1, letter}}, which only its owner may
+ * read. Parts are removed; everything else is unchanged. */
 TEST(what_is_stale_goes_and_nothing_else)
 {
     fsdp_atomic_directory *dir;
@@ -408,10 +410,10 @@ TEST(what_is_stale_goes_and_nothing_else)
     ASSERT(!fsdp_path_is_file(in_dir(t, "out/parts/1")));
     ASSERT(stat(in_dir(t, "out"), &st) == 0);
     ASSERT_INT(st.st_mode & 0777, 0700);
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }
 
-/* A directory that has the name of a new file may hold anything. */
+/* A directory with the name of a new file may contain anything. */
 TEST(a_directory_does_not_give_way_to_a_file)
 {
     fsdp_atomic_directory *dir;
@@ -424,10 +426,10 @@ TEST(a_directory_does_not_give_way_to_a_file)
     ASSERT_ERROR(fsdp_atomic_directory_commit(dir), FSDP_ERR_INVALID,
                  "out/model: a directory is there, and a file is to be written");
     ASSERT(holds(in_dir(t, "out/model/letter"), "dear"));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }
 
-/* A file kept is the same file: what has it open goes on writing to it. */
+/* A file that is kept is the same file: a program that has it open can continue to write to it. */
 TEST(an_updated_directory_keeps_what_the_new_one_lacks)
 {
     ASSERT_OK(fsdp_directory_make(in_dir(t, "real")));
@@ -442,7 +444,7 @@ TEST(an_updated_directory_keeps_what_the_new_one_lacks)
     ASSERT(holds(in_dir(t, "real/metrics"), "later"));
 }
 
-/* A commit that fails because the place has become unwritable leaves the old directory. */
+/* A commit that fails because the parent is no longer writable leaves the old directory. */
 TEST(a_failed_commit_leaves_the_old_directory)
 {
     fsdp_atomic_directory *dir;
@@ -451,5 +453,5 @@ TEST(a_failed_commit_leaves_the_old_directory)
     ASSERT_OK(fsdp_file_write(in_dir(t, "out/theirs"), "1", 1));
     ASSERT_ERROR(fsdp_atomic_directory_commit(dir), FSDP_ERR_INVALID, "not empty");
     ASSERT(holds(in_dir(t, "out/theirs"), "1"));
-    ASSERT_INT(entries(t), 1);
+    ASSERT_INT(count_entries(t), 1);
 }

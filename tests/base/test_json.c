@@ -1,4 +1,4 @@
-/* JSON documents, their errors, and numbers printed as Python prints them. */
+/* JSON documents, their errors, and numbers printed as by Python. */
 #include <locale.h>
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ static fsdp_status parse(const char *text, fsdp_json **doc)
     return fsdp_json_parse("config.json", 1, text, strlen(text), doc);
 }
 
-/* Parse and print again; the caller frees. NULL if it cannot be read. */
+/* Parse and print again; the caller frees the result. NULL if the text cannot be parsed. */
 static char *reprint(const char *text, fsdp_json_style style)
 {
     fsdp_json *doc;
@@ -28,7 +28,7 @@ static char *reprint(const char *text, fsdp_json_style style)
     return printed;
 }
 
-/* What repr() gives in Python 3 for these doubles. */
+/* The output of repr() in Python 3 for these doubles. */
 TEST(floats_print_as_in_python)
 {
     static const struct {
@@ -241,8 +241,8 @@ TEST(nesting_is_bounded)
     }
 }
 
-/* Unknown keys, integers beyond 64 bits, NaN, text: read, one key changed, printed as
- * json.dumps(..., indent=2, sort_keys=True) + "\n" prints them. */
+/* Unknown keys, integers beyond 64 bits, NaN and text are read, one key is changed, and the result
+ * is printed like json.dumps(..., indent=2, sort_keys=True) + "\n". */
 TEST(a_file_keeps_what_is_not_changed)
 {
     const char *text = "{\"b\":[ ],\"a\":{},\"model_max_length\": 1000000000000000019884624838656,"
@@ -337,7 +337,7 @@ TEST(files_are_read_and_written_whole)
     fsdp_free(path);
 }
 
-/* Each of our allocations fails once; jansson's own do not. */
+/* Each of our allocations fails once; those of jansson do not. */
 TEST(reading_survives_every_failed_allocation)
 {
     for (long i = 1; i < 6; i++) {

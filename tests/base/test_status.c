@@ -43,7 +43,7 @@ TEST(dtypes_are_read_by_every_spelling)
     ASSERT_ERROR(fsdp_dtype_from_name("float8", &dtype), FSDP_ERR_INVALID, "float8");
 }
 
-/* Every bf16 and f16 value survives the way through float32. */
+/* Every bf16 and f16 value survives conversion to float32 and back. */
 TEST(half_types_round_trip)
 {
     for (uint32_t bits = 0; bits < 0x10000; bits++) {

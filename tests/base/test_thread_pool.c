@@ -1,5 +1,5 @@
-/* Every task runs exactly once, on a worker that exists, and is visible when parallel_for is back.
- */
+/* Every task runs exactly once, on a worker that exists, and its effects are visible when
+ * parallel_for returns. */
 #include "src/base/alloc_testing.h"
 #include "src/base/thread_pool.h"
 
@@ -13,10 +13,10 @@ enum {
 };
 
 typedef struct tally {
-    int runs[MAX_TASKS]; /* plain: a race or a missing happens-before shows under TSan */
+    int runs[MAX_TASKS]; /* not atomic: TSan reports a race or a missing happens-before */
     int size;
     _Atomic int bad_workers;
-    int64_t per_worker[64]; /* only its worker writes */
+    int64_t per_worker[64]; /* each written only by its worker */
 } tally;
 
 static void count_task(void *arg, int64_t i, int worker)
@@ -67,8 +67,8 @@ TEST(no_pool_is_a_plain_loop)
     fsdp_thread_pool_destroy(NULL);
 }
 
-/* Jobs that follow each other at once: a late worker must neither run an old task again nor take
- * one of the next job for one of its own. */
+/* Jobs follow each other immediately. A late worker must neither run an old task again nor mistake
+ * a task of the next job for one of its own. */
 TEST(many_short_jobs_in_a_row)
 {
     fsdp_thread_pool *pool = NULL;

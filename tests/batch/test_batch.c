@@ -1,4 +1,5 @@
-/* Packing: against golden's small cases by hand, and random padded arrays against a naive copy. */
+/* Packing: small cases with expected values written by hand, and random padded arrays against a
+ * naive copy. */
 #include <fsdp/batch.h>
 
 #include <stdio.h>
@@ -30,8 +31,8 @@ static void check_ids(fsdp_test *t, const char *what, const int32_t *actual,
         CHECK_HERE();                                                                              \
     } while (0)
 
-/* Three rows: a hole in the labels keeps its position, trailing ones are cut, all-ignored is
- * empty. Start id 7 and padding id 9 tell the two apart. */
+/* Three rows: an ignored label between others keeps its position, trailing ones are removed, and a
+ * row of ignored labels is empty. Start id 7 and padding id 9 distinguish the two. */
 TEST(rows_are_packed_and_labels_shifted)
 {
     const int32_t a[] = {11, 12, 13}, a_labels[] = {21, X, 23, 1, X, X};
@@ -74,8 +75,8 @@ TEST(a_batch_without_rows_is_a_batch)
     ASSERT_ERROR(fsdp_batch_create(NULL, -1, NULL, &batch), FSDP_ERR_INVALID, "-1 rows");
 }
 
-/* Random lengths, padding on a random side, random ignored labels: every packed token is the one
- * at its position, in order, and those are exactly the positions with mask 1. */
+/* Random lengths, padding on a random side, random ignored labels. Every packed token is the one at
+ * its position, in order, and the positions are exactly those with mask 1. */
 static void check_random_padded(fsdp_test *t, uint64_t seed)
 {
     fsdp_philox r = fsdp_philox4x32(seed, 0, 0);
@@ -167,7 +168,8 @@ TEST(causal_rows_are_documents_with_shifted_labels)
     fsdp_batch_release(batch);
 }
 
-/* A row of a token file knows what follows its last token; that of a new document is no label. */
+/* A row of a token file has the token that follows its last one. If that begins a new document, it
+ * is not a label. */
 TEST(a_label_more_than_tokens_follows_the_last_one)
 {
     const fsdp_batch_format causal = {.task = FSDP_TASK_CAUSAL_LM};
@@ -278,7 +280,7 @@ TEST(arrays_that_cannot_be_packed_are_refused)
     ASSERT_ERROR(fsdp_batch_from_padded(&p, NULL, &batch), FSDP_ERR_INVALID,
                  "row 0: labels: column 0 is -101");
     labels[0] = X;
-    ids[5] = 1 << 20; /* behind the mask: never looked at */
+    ids[5] = 1 << 20; /* masked, so it is not checked */
     ASSERT(batch == NULL);
     ASSERT_OK(fsdp_batch_from_padded(&p, NULL, &batch));
     ASSERT_INT(batch->source_tokens, 4);

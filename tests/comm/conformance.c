@@ -112,7 +112,8 @@ static fsdp_status check_broadcast(fsdp_group *group, size_t bytes, int root)
     return FSDP_OK;
 }
 
-/* The aligned binary tree written down a second time: pairs of neighbours, an odd one carried. */
+/* The aligned binary tree, implemented a second time: neighbors are added in pairs, and an odd one
+ * is carried over. */
 static float tree_sum(float *values, int n)
 {
     while (n > 1) {
@@ -125,7 +126,7 @@ static float tree_sum(float *values, int n)
     return values[0];
 }
 
-/* Values of very different size, so that another order of additions gives other bits. */
+/* Values of very different magnitude, so that another order of additions gives other bits. */
 static float uneven(int rank, size_t i)
 {
     return ldexpf(1.0f + (float)((i * 2654435761u + (size_t)rank * 40503u) % 65536) / 65536.0f,
@@ -158,7 +159,7 @@ static fsdp_status check_reduce_scatter(fsdp_group *group, size_t count, fsdp_re
     return FSDP_OK;
 }
 
-/* Each rank writes its part; all read all of it; twice, so that the second WRITE must wait. */
+/* Each rank writes its part and all read everything, twice, so that the second WRITE must wait. */
 static fsdp_status check_shared_buffer(fsdp_group *group, size_t part)
 {
     int rank = fsdp_group_rank(group), world_size = fsdp_group_world_size(group);
@@ -191,7 +192,7 @@ static fsdp_status check_shared_buffer(fsdp_group *group, size_t part)
     return FSDP_OK;
 }
 
-/* Counted by kind; a world of one counts nothing, since it does nothing. */
+/* Collectives are counted by kind. A world of one counts nothing, since it does nothing. */
 static fsdp_status check_counters(fsdp_group *group)
 {
     uint64_t active = fsdp_group_world_size(group) > 1;

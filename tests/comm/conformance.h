@@ -1,6 +1,6 @@
 /* What every transport must do, as a body for ranks: the same checks run over threads and, in
- * processes, over shm. A violation is an error with a message, since no test framework reaches
- * into another process. */
+ * processes, over shm. A violation is returned as an error with a message, since the test framework
+ * cannot see into another process. */
 #pragma once
 #include <fsdp/comm.h>
 

@@ -1,8 +1,8 @@
 /* All ranks draw the same program: a buffer and WRITE or READ for each phase. A WRITE stamps the
- * rank's whole part with the buffer's version; a READ expects every word of all parts to carry
- * exactly that version, so both a stale value and one written too early are found. Parts have
- * different sizes, so ranks take different times. Now and then a buffer is discarded: what was
- * written after that must not be lost. */
+ * rank's whole part with the buffer's version. A READ expects every word of all parts to have
+ * exactly that version, so both a stale value and one written too early are detected. Parts have
+ * different sizes, so ranks take different times. Sometimes a buffer is discarded; what is written
+ * after that must not be lost. */
 #include "tests/comm/stress.h"
 
 #include "src/base/alloc.h"
@@ -13,7 +13,7 @@
 
 enum {
     BUFFERS = 4,
-    PART_WORDS = 512 /* of the largest part */
+    PART_WORDS = 512 /* size of the largest part */
 };
 
 typedef struct stress {
@@ -110,10 +110,10 @@ fsdp_status comm_stress(fsdp_group *group, void *arg)
 /* ---- collectives ---- */
 
 enum {
-    MAX_COUNT = 80000 /* int32_t: more than a slot of the scratch buffer holds */
+    MAX_COUNT = 80000 /* of int32_t: more than fits in a slot of the scratch buffer */
 };
 
-/* What rank r contributes at element i to call number n: small, so that sums are exact. */
+/* What rank r contributes at element i to call n: small, so that sums are exact. */
 static int32_t contribution(uint64_t n, int r, size_t i)
 {
     return (int32_t)(fsdp_mix64(n << 32 ^ (uint64_t)r << 24 ^ i) % 1000);

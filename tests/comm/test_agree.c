@@ -1,4 +1,5 @@
-/* Agreeing: all go on, or all have the first failing rank's error; and what ranks say with it. */
+/* Agreement: all ranks continue, or all have the error of the first failing rank. Also the data
+ * that ranks exchange with it. */
 #include <string.h>
 
 #include "src/comm/agree.h"
@@ -6,11 +7,11 @@
 
 enum {
     RANKS = 3,
-    BYTES = 7 /* no multiple of anything */
+    BYTES = 7 /* not a multiple of any alignment */
 };
 
-/* What rank r says: its number, and letters that count on from it. */
-static void say(int rank, char text[BYTES])
+/* The data of rank r: its number, and the letters that follow from it. */
+static void make_text(int rank, char text[BYTES])
 {
     for (int i = 0; i < BYTES; i++)
         text[i] = (char)('a' + rank * BYTES + i);
@@ -19,10 +20,10 @@ static void say(int rank, char text[BYTES])
 static void check_said(fsdp_test *t)
 {
     char own[BYTES], all[RANKS][BYTES], want[BYTES];
-    say(t->rank, own);
+    make_text(t->rank, own);
     ASSERT_OK(fsdp_agree_gather(t->group, FSDP_OK, own, BYTES, all));
     for (int r = 0; r < t->world_size; r++) {
-        say(r, want);
+        make_text(r, want);
         ASSERT(memcmp(all[r], want, BYTES) == 0);
     }
 }
@@ -43,13 +44,13 @@ TEST_RANKS(one_rank_hears_itself, 1)
     ASSERT_ERROR(fsdp_agree(t->group, fsdp_error(FSDP_ERR_IO, "no disk")), FSDP_ERR_IO, "no disk");
 }
 
-/* Ranks 1 and 2 fail: all have what rank 1 did, and nothing of what was said; the group lives on.
- */
+/* Ranks 1 and 2 fail: all ranks have rank 1's error and none of the data. The group remains
+ * usable. */
 TEST_RANKS(the_first_failure_is_that_of_all, RANKS)
 {
     char own[BYTES], all[RANKS][BYTES] = {{0}};
     const char zero[sizeof all] = {0};
-    say(t->rank, own);
+    make_text(t->rank, own);
     const fsdp_status mine = t->rank == 0   ? FSDP_OK
                              : t->rank == 1 ? fsdp_error(FSDP_ERR_IO, "f.bin: no room")
                                             : fsdp_error(FSDP_ERR_FORMAT, "g.bin: damaged");

@@ -1,4 +1,4 @@
-/* What ranks learn when one of them fails, diverges, leaves or hangs. */
+/* What the other ranks report when one fails, diverges, leaves or hangs. */
 #include <stdatomic.h>
 #include <time.h>
 
@@ -10,14 +10,15 @@
 
 enum {
     MAX_RANKS = 8,
-    SOON_S = 60 /* on any machine; who is not told waits for the ten minutes of the timeout */
+    SOON_S =
+        60 /* on any machine; a rank that sees no failure waits for the timeout of ten minutes */
 };
 
-/* What each rank's failing call said: threads write their own entry. */
+/* What the failing call of each rank returned. Each thread writes its own entry. */
 typedef struct outcome {
     fsdp_status status[MAX_RANKS];
     char message[MAX_RANKS][1024];
-    double seconds[MAX_RANKS]; /* how long the call took */
+    double seconds[MAX_RANKS]; /* duration of the call */
 } outcome;
 
 static void sleep_ms(long ms)
@@ -25,8 +26,9 @@ static void sleep_ms(long ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* All ranks are through their set-up, told without the group: a quick rank's failure would
- * otherwise meet a slow one still inside it. Ranks are threads here, each calls it once. */
+/* Counts ranks that have finished their set-up, without using the group: otherwise the failure of a
+ * fast rank could reach a slow one during its set-up. Ranks are threads here, and each calls it
+ * once. */
 static _Atomic int arrived;
 
 static void set_up_done(const fsdp_group *group)
@@ -43,8 +45,8 @@ static fsdp_status run(int world_size, fsdp_rank_fn *body, void *arg, fsdp_statu
     return fsdp_run_ranks(world_size, body, arg, status);
 }
 
-/* Keep what `status` came with, and go on as if the rank had succeeded. */
-static fsdp_status keep(outcome *o, const fsdp_group *group, fsdp_status status)
+/* Record `status` and its message, and continue as if the rank had succeeded. */
+static fsdp_status record_outcome(outcome *o, const fsdp_group *group, fsdp_status status)
 {
     int rank = fsdp_group_rank(group);
     o->status[rank] = status;
@@ -74,7 +76,7 @@ static fsdp_status fail_on_rank_2(fsdp_group *group, void *arg)
     fsdp_status status =
         rank == 2 ? fsdp_error(FSDP_ERR_NUMERIC, "loss is NaN") : fsdp_barrier(group);
     o->seconds[rank] = fsdp_clock_s() - start;
-    (void)keep(o, group, status);
+    (void)record_outcome(o, group, status);
     return status;
 }
 
@@ -98,10 +100,10 @@ static fsdp_status abort_everywhere(fsdp_group *group, void *arg)
     FSDP_TRY(fsdp_barrier(group));
     set_up_done(group);
     fsdp_group_abort(group, fsdp_error(FSDP_ERR_IO, "disk of rank %d", fsdp_group_rank(group)));
-    return keep(arg, group, fsdp_barrier(group));
+    return record_outcome(arg, group, fsdp_barrier(group));
 }
 
-TEST(of_failures_at_once_all_ranks_tell_the_same_one)
+TEST(of_failures_at_once_all_ranks_report_the_same_one)
 {
     for (int round = 0; round < 50; round++) {
         outcome o = {0};
@@ -131,7 +133,7 @@ static fsdp_status use_after_abort(fsdp_group *group, void *arg)
                     fsdp_shared_buffer_create(group, 10, &another) == FSDP_ERR_COMM &&
                     fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info) == FSDP_ERR_COMM &&
                     strstr(fsdp_last_error(), "rank 0 failed: given up");
-    fsdp_phase_end(buffer); /* of a phase that did not begin */
+    fsdp_phase_end(buffer); /* the phase has not begun */
     fsdp_shared_buffer_destroy(buffer);
     return poisoned ? FSDP_OK : fsdp_error(FSDP_ERR_STATE, "the group still works");
 }
@@ -148,7 +150,7 @@ static const fsdp_phase_info gather_of_3 = {
 static const fsdp_phase_info reduce_of_4 = {
     .unit = 4, .step = 5, .kind = FSDP_KIND_REDUCE_SCATTER, .dtype = FSDP_DTYPE_F32, .bytes = 64};
 
-/* Begins phases of a buffer until one fails: the error may come with the next call. */
+/* Begins phases of a buffer until one fails, since the error may come only with the next call. */
 static fsdp_status begin_until_error(fsdp_shared_buffer *buffer, fsdp_phase_info info)
 {
     for (;;) {
@@ -163,7 +165,7 @@ static fsdp_status diverge_on_one_buffer(fsdp_group *group, void *arg)
     FSDP_TRY(fsdp_shared_buffer_create(group, 100, &buffer));
     set_up_done(group);
     fsdp_phase_info info = fsdp_group_rank(group) == 1 ? gather_of_3 : reduce_of_4;
-    (void)keep(arg, group, begin_until_error(buffer, info));
+    (void)record_outcome(arg, group, begin_until_error(buffer, info));
     fsdp_shared_buffer_destroy(buffer);
     return FSDP_OK;
 }
@@ -178,7 +180,7 @@ TEST(different_calls_on_one_buffer_name_both_ranks)
     check_all_comm(t, &o, 3, "rank 1 beg");
 }
 
-/* Each field of the info, and the phase itself, differs on rank 1 alone. */
+/* Each field of the info, and the phase itself, in turn differs on rank 1 alone. */
 static fsdp_status diverge_in_field(fsdp_group *group, void *arg)
 {
     fsdp_status status;
@@ -212,7 +214,7 @@ TEST(every_field_of_a_phase_is_compared)
         ASSERT_OK(run(2, diverge_in_field, &field, NULL));
 }
 
-/* Even ranks are at one buffer while odd ones are at another: no phase number can tell, each waits
+/* Even ranks are at one buffer while odd ones are at another. No phase number shows it: each waits
  * for the other. */
 static fsdp_status diverge_across_buffers(fsdp_group *group, void *arg)
 {
@@ -222,7 +224,7 @@ static fsdp_status diverge_across_buffers(fsdp_group *group, void *arg)
         FSDP_TRY(fsdp_shared_buffer_create(group, 100, &buffers[i]));
     set_up_done(group);
     fsdp_phase_info info = rank % 2 ? gather_of_3 : reduce_of_4;
-    (void)keep(arg, group, begin_until_error(buffers[rank % 2], info));
+    (void)record_outcome(arg, group, begin_until_error(buffers[rank % 2], info));
     for (int i = 0; i < 2; i++)
         fsdp_shared_buffer_destroy(buffers[i]);
     return FSDP_OK;
@@ -272,7 +274,7 @@ static fsdp_status mismatched_collectives(fsdp_group *group, void *arg)
         case 4: /* another root */
             status = fsdp_broadcast(group, x, 8, odd);
             break;
-        case 5: /* nothing against something */
+        case 5: /* zero bytes against some */
             status = fsdp_all_gather(group, x, odd ? 0 : 4, y);
             break;
         case 6: { /* a shared buffer of another size */
@@ -281,7 +283,7 @@ static fsdp_status mismatched_collectives(fsdp_group *group, void *arg)
             fsdp_shared_buffer_destroy(buffer);
             break;
         }
-        default: /* rank 1 calls a collective, the others make a buffer */
+        default: /* rank 1 calls a collective while the others create a buffer */
             if (odd) {
                 status = fsdp_barrier(group);
             } else {
@@ -290,7 +292,7 @@ static fsdp_status mismatched_collectives(fsdp_group *group, void *arg)
                 fsdp_shared_buffer_destroy(buffer);
             }
         }
-    return keep(&m->outcome, group, status);
+    return record_outcome(&m->outcome, group, status);
 }
 
 TEST(mismatched_collectives_are_errors_on_all_ranks)
@@ -310,7 +312,7 @@ static fsdp_status one_barrier_more(fsdp_group *group, void *arg)
     set_up_done(group);
     if (fsdp_group_rank(group) == 0)
         return FSDP_OK;
-    return keep(arg, group, fsdp_barrier(group));
+    return record_outcome(arg, group, fsdp_barrier(group));
 }
 
 TEST(a_rank_that_left_is_not_waited_for)
@@ -325,7 +327,7 @@ TEST(a_rank_that_left_is_not_waited_for)
 
 /* ---- timeout ---- */
 
-/* Rank 1 stays away until rank 0 has given up. */
+/* Rank 1 does not come until rank 0 has given up. */
 static _Atomic bool gave_up;
 
 static fsdp_status hang(fsdp_group *group, void *arg)
@@ -339,7 +341,7 @@ static fsdp_status hang(fsdp_group *group, void *arg)
     while (rank == 1 && !atomic_load(&gave_up))
         sleep_ms(1);
     double start = fsdp_clock_s();
-    (void)keep(o, group, fsdp_barrier(group));
+    (void)record_outcome(o, group, fsdp_barrier(group));
     o->seconds[rank] = fsdp_clock_s() - start;
     atomic_store(&gave_up, true);
     return FSDP_OK;
@@ -376,7 +378,7 @@ static fsdp_status no_memory_on_one(fsdp_group *group, void *arg)
         fsdp_shared_buffer_destroy(buffer);
         buffer = NULL;
     }
-    FSDP_TRY(fsdp_shared_buffer_create(group, 1000, &buffer)); /* the group is as it was */
+    FSDP_TRY(fsdp_shared_buffer_create(group, 1000, &buffer)); /* the group is still usable */
     fsdp_shared_buffer_destroy(buffer);
     return fsdp_barrier(group);
 }

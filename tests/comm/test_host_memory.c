@@ -1,4 +1,4 @@
-/* The look before each allocation of shared memory. */
+/* The check of available memory before each allocation of shared memory. */
 #include "src/comm/host_memory.h"
 
 #include <sys/sysinfo.h>
@@ -7,7 +7,7 @@
 #include "src/comm/fd.h"
 #include "tests/test.h"
 
-TEST(available_memory_lies_between_nothing_and_all_of_it)
+TEST(available_memory_is_between_nothing_and_all_of_it)
 {
     struct sysinfo info;
     ASSERT(sysinfo(&info) == 0);
@@ -16,7 +16,7 @@ TEST(available_memory_lies_between_nothing_and_all_of_it)
     ASSERT(fsdp_host_memory_available() <= all);
 }
 
-/* Four times what is available: refused before a page of it is taken. */
+/* Four times the available memory is refused before any page is allocated. */
 TEST(more_than_is_available_is_refused_at_once)
 {
     int fd = -1;

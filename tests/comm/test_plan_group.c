@@ -1,4 +1,4 @@
-/* A group without peers: what its collectives give, what it refuses, how it is split. */
+/* A group without peers: what its collectives return, what it refuses, how it is split. */
 #include "src/comm/plan_group.h"
 #include "tests/test.h"
 
@@ -25,7 +25,7 @@ TEST(collectives_of_a_plan_give_what_there_is_and_are_counted)
     ASSERT(x == 2.5);
     ASSERT_OK(fsdp_all_gather(g, &one, sizeof one, all));
     ASSERT(all[0] == 7 && all[1] == 7 && all[2] == 7);
-    all[2] = 8; /* in place: this rank's part may lie in the result */
+    all[2] = 8; /* in place: this rank's part may be in the result */
     ASSERT_OK(fsdp_all_gather(g, &all[2], sizeof one, all));
     ASSERT(all[0] == 8 && all[1] == 8 && all[2] == 8);
     ASSERT_OK(fsdp_barrier(g));

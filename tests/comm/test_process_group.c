@@ -50,8 +50,8 @@ TEST(without_the_writers_wait_stale_reads_are_found)
     ASSERT_ERROR(fsdp_run_ranks(3, comm_stress, &options, NULL), FSDP_ERR_STATE, " violations");
 }
 
-/* Rank 1 writes late: until then rank 0 would have to wait, and knows it. */
-TEST_RANKS(read_ready_tells_whether_begin_would_wait, 2)
+/* Rank 1 writes late. Until then rank 0 would have to wait, and fsdp_phase_read_ready() says so. */
+TEST_RANKS(read_ready_says_whether_begin_would_wait, 2)
 {
     fsdp_shared_buffer *buffer = NULL;
     fsdp_phase_info info = {.kind = FSDP_KIND_WRITE_SHARD};
@@ -70,8 +70,8 @@ TEST_RANKS(read_ready_tells_whether_begin_would_wait, 2)
     fsdp_shared_buffer_destroy(buffer);
 }
 
-/* Many READs in a row on one rank alone: the ring of records holds it back before it overwrites
- * what the other has not yet compared. */
+/* One rank alone runs many READs. The ring of records stops it before it overwrites a record that
+ * the other has not compared yet. */
 TEST_RANKS(a_reader_far_ahead_is_held_back, 2)
 {
     enum {
@@ -87,7 +87,7 @@ TEST_RANKS(a_reader_far_ahead_is_held_back, 2)
         if (t->rank == 0 && i == ready && fsdp_phase_read_ready(buffer))
             ready++;
         else if (t->rank == 0 && i == ready)
-            ASSERT_OK(fsdp_barrier(t->group)); /* from here rank 1 follows */
+            ASSERT_OK(fsdp_barrier(t->group)); /* rank 1 continues from here */
         ASSERT_OK(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));
         fsdp_phase_end(buffer);
     }
@@ -106,7 +106,7 @@ TEST_RANKS(a_world_of_one_counts_nothing, 1)
     ASSERT(memcmp(fsdp_group_counters(t->group), &none, sizeof none) == 0);
 }
 
-/* So late that the peer has waited for `rank` in this buffer. `coming`: it sets that when it has
+/* Wait until the peer has waited for `rank` in this buffer. The peer sets `coming` when it has
  * nothing else left to wait for. */
 static void be_late(const fsdp_shared_buffer *buffer, int rank, atomic_bool *coming)
 {
@@ -116,10 +116,10 @@ static void be_late(const fsdp_shared_buffer *buffer, int rank, atomic_bool *com
     nanosleep(&late, NULL);
 }
 
-/* Rank 1 comes late to a barrier, and rank 0 to a phase: each wait is counted under its kind. */
+/* Rank 1 is late at a barrier, and rank 0 at a phase. Each wait is counted under its kind. */
 TEST_RANKS(waits_are_counted_by_kind, 2)
 {
-    static atomic_bool coming[2]; /* what each rank waits for is next */
+    static atomic_bool coming[2]; /* the next wait of each rank is the one to be counted */
     const int64_t least = 20000000;
     fsdp_shared_buffer *buffer = NULL;
     fsdp_phase_info info = {.kind = FSDP_KIND_ALL_GATHER};

@@ -16,7 +16,7 @@
 #include "tests/comm/stress.h"
 #include "tests/test.h"
 
-/* On any machine; who is not told waits for the ten minutes of the timeout. */
+/* On any machine; a rank that sees no failure waits for the timeout of ten minutes. */
 static const double soon_s = 60;
 
 static void run_all_ok(fsdp_test *t, int world_size, fsdp_rank_fn *body, void *arg)
@@ -49,7 +49,8 @@ static fsdp_status check_backend(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
-/* Or a rank that is stopped at once would never be missed. */
+/* Every rank has beaten once it has joined. Otherwise the stop of a rank right after joining would
+ * not be detected. */
 static fsdp_status check_beats(fsdp_group *group, void *arg)
 {
     (void)arg;
@@ -59,7 +60,7 @@ static fsdp_status check_beats(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
-TEST(who_has_joined_beats)
+TEST(ranks_that_have_joined_beat)
 {
     for (int round = 0; round < 20; round++) {
         run_all_ok(t, 4, check_beats, NULL);
@@ -84,7 +85,7 @@ static fsdp_status fill_and_discard(fsdp_group *group, void *arg)
     memset(data + (size_t)fsdp_group_rank(group) * part, 1, part);
     fsdp_phase_end(buffer);
     FSDP_TRY(fsdp_shared_buffer_discard(buffer, 0));
-    FSDP_TRY(fsdp_shared_buffer_discard(buffer, 0)); /* nothing was written since */
+    FSDP_TRY(fsdp_shared_buffer_discard(buffer, 0)); /* no effect: nothing was written since */
     FSDP_TRY(fsdp_barrier(group));
     size_t left = 0;
     for (size_t i = 0; i < 3 * FSDP_COMM_PAGE; i++)
@@ -93,7 +94,7 @@ static fsdp_status fill_and_discard(fsdp_group *group, void *arg)
     return left ? fsdp_error(FSDP_ERR_STATE, "%zu bytes are still there", left) : FSDP_OK;
 }
 
-/* Of three parts of three pages the first stays, then none. */
+/* There are three parts of three pages. First the first page of each part is kept, then none. */
 static fsdp_status discard_in_two_steps(fsdp_group *group, void *arg)
 {
     fsdp_shared_buffer *buffer;
@@ -108,7 +109,7 @@ static fsdp_status discard_in_two_steps(fsdp_group *group, void *arg)
     fsdp_phase_end(buffer);
     for (size_t keep = 2; keep-- > 0;) {
         FSDP_TRY(fsdp_shared_buffer_discard(buffer, keep * FSDP_COMM_PAGE));
-        FSDP_TRY(fsdp_shared_buffer_discard(buffer, FSDP_COMM_PAGE)); /* is already */
+        FSDP_TRY(fsdp_shared_buffer_discard(buffer, FSDP_COMM_PAGE)); /* no effect: already done */
         FSDP_TRY(fsdp_barrier(group));
         for (size_t i = 0; i < bytes; i++)
             wrong += data[i] != (keep && i % part < FSDP_COMM_PAGE);
@@ -123,7 +124,7 @@ TEST(a_part_of_each_part_is_kept)
     run_all_ok(t, 3, discard_in_two_steps, NULL);
 }
 
-/* One rank still reads while the other discards twice: it is not counted for both. */
+/* One rank still reads while the other discards twice. The other is not counted for both ranks. */
 static fsdp_status read_slowly_beside_discards(fsdp_group *group, void *arg)
 {
     fsdp_shared_buffer *buffer;
@@ -157,7 +158,7 @@ TEST(who_discards_twice_waits_for_who_still_reads)
     run_all_ok(t, 2, read_slowly_beside_discards, NULL);
 }
 
-/* Pages that were given back come anew, and are zero. */
+/* Pages that were returned to the system are zero when they are used again. */
 TEST(what_is_discarded_is_the_systems)
 {
     run_all_ok(t, 3, fill_and_discard, NULL);
@@ -248,7 +249,7 @@ TEST(a_failing_process_is_named_by_the_others)
     ASSERT_STR(report.text, results[0].message);
 }
 
-/* More than the machine has: an error on all ranks alike, after which the group still works. */
+/* More than the machine has is an error on all ranks, and the group remains usable. */
 static fsdp_status create_too_much(fsdp_group *group, void *bytes)
 {
     fsdp_shared_buffer *buffer = NULL;
@@ -321,7 +322,7 @@ static void sleep_s(double seconds)
     nanosleep(&(struct timespec){(time_t)seconds, (long)(fmod(seconds, 1) * 1e9)}, NULL);
 }
 
-/* Rank 1 stops itself; rank 0 lets it go on once it was told. */
+/* Rank 1 stops itself. Rank 0 continues it after it has received the error. */
 static fsdp_status stop_rank_1(fsdp_group *group, void *arg)
 {
     int pid = getpid(), pids[MAX_PROCESSES];
@@ -335,7 +336,7 @@ static fsdp_status stop_rank_1(fsdp_group *group, void *arg)
     if (fsdp_group_rank(group) == 0)
         kill(pids[1], SIGCONT);
     if (fsdp_clock_s() - start > soon_s)
-        return fsdp_error(FSDP_ERR_STATE, "told after %.1f s", fsdp_clock_s() - start);
+        return fsdp_error(FSDP_ERR_STATE, "error came after %.1f s", fsdp_clock_s() - start);
     return status;
 }
 
@@ -353,8 +354,8 @@ TEST(a_stopped_process_is_named_by_all_ranks_itself_included)
     ASSERT_INT(report.rank, 1);
 }
 
-/* Rank 0's helper holds all processes, one after the other, for longer than any of them may be
- * silent and than a rank waits, and lets them go in the same order. */
+/* Rank 0's helper stops all processes, one after the other, for longer than a peer may be silent
+ * and longer than a rank waits, and continues them in the same order. */
 static void hold_all(const int *pids, int n)
 {
     sleep_s(0.3);
@@ -378,7 +379,8 @@ static fsdp_status be_held(fsdp_group *group, void *arg)
     if (fsdp_group_rank(group) == 0 && (helper = fork()) == 0)
         hold_all(pids, fsdp_group_world_size(group));
     for (double start = fsdp_clock_s(); fsdp_clock_s() - start < 8.0;) {
-        sleep_s(fsdp_group_rank(group) == 2 ? 0.2 : 0); /* so that the others are held in a wait */
+        sleep_s(fsdp_group_rank(group) == 2 ? 0.2
+                                            : 0); /* so that the others are stopped during a wait */
         int32_t x = fsdp_clock_s() - start < 8.0;
         FSDP_TRY(fsdp_all_reduce(group, &x, 1, FSDP_DTYPE_I32, FSDP_REDUCE_MIN));
         if (!x)
@@ -389,12 +391,12 @@ static fsdp_status be_held(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
-TEST(a_job_held_as_a_whole_accuses_nobody_and_times_out_nowhere)
+TEST(a_job_that_is_stopped_as_a_whole_neither_accuses_nor_times_out)
 {
     run_all_ok(t, 3, be_held, NULL);
 }
 
-/* Its process runs, whatever the rank does: waiting for it is the timeout's affair. */
+/* The process of rank 1 runs, so only the timeout ends a wait for it. */
 static fsdp_status loop_on_rank_1(fsdp_group *group, void *arg)
 {
     (void)arg;
@@ -410,7 +412,7 @@ TEST(a_rank_that_computes_for_long_is_not_accused)
     run_all_ok(t, 2, loop_on_rank_1, NULL);
 }
 
-/* A child has the group's memory and not its thread. */
+/* A forked child has the group's memory but not its thread. */
 static fsdp_status drop_in_a_child(fsdp_group *group, void *arg)
 {
     int how = -1;
@@ -433,7 +435,7 @@ TEST(a_forked_child_drops_the_group_without_its_thread)
 
 /* ---- the environment ---- */
 
-/* What a child of an exec inherits: its own ends and no others. */
+/* After exec, a child has inherited only its own ends. */
 TEST(only_the_ranks_own_ends_survive_exec)
 {
     fsdp_rendezvous *rendezvous = NULL;
@@ -453,7 +455,7 @@ TEST(only_the_ranks_own_ends_survive_exec)
             ssize_t written = write(pipe_fds[1], &surviving, sizeof surviving);
             _exit(written != sizeof surviving);
         }
-        int inherited = 0; /* by the test program itself, e.g. from a shell */
+        int inherited = 0; /* inherited by the test program itself, e.g. from a shell */
         for (int fd = 3; fd < 256; fd++) {
             int flags = fcntl(fd, F_GETFD);
             inherited += flags >= 0 && !(flags & FD_CLOEXEC);
@@ -507,7 +509,8 @@ TEST(malformed_environments_are_clear_errors)
     fsdp_destroy_process_group(group);
 }
 
-/* Descriptors that are closed, files, or another job's: refused and left as they were. */
+/* Descriptors that are closed, or are files, or belong to another job, are refused and not
+ * changed. */
 TEST(foreign_descriptors_are_refused)
 {
     static const char *const values[] = {"", "1", "2 3 4", "1 3", "1 3 4 5", "1 -3 4", "1 x y"};
@@ -522,7 +525,7 @@ TEST(foreign_descriptors_are_refused)
     set_world("0", "2", value);
     ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_FORMAT, "not shared memory");
     fsdp_rendezvous *rendezvous = NULL;
-    ASSERT_OK(fsdp_rendezvous_create(3, &rendezvous)); /* of three ranks, not of two */
+    ASSERT_OK(fsdp_rendezvous_create(3, &rendezvous)); /* for three ranks, not two */
     fsdp_rendezvous_child_env(rendezvous, 1, value, sizeof value);
     set_world("1", "2", value);
     ASSERT_ERROR(fsdp_init_process_group(NULL, &group), FSDP_ERR_FORMAT, "control block");
@@ -532,7 +535,7 @@ TEST(foreign_descriptors_are_refused)
     set_world(NULL, NULL, NULL);
 }
 
-/* Rank 1 never comes: rank 0 gives up after the timeout. */
+/* Rank 1 never joins, and rank 0 gives up after the timeout. */
 TEST(a_rank_that_never_joins_is_a_timeout)
 {
     fsdp_rendezvous *rendezvous = NULL;
@@ -544,7 +547,7 @@ TEST(a_rank_that_never_joins_is_a_timeout)
     set_world("0", "2", value);
     setenv("FSDP_TIMEOUT_S", "0.3", 1);
     double start = fsdp_clock_s();
-    /* A process of its own, since joining closes this process's descriptors. */
+    /* Joining closes descriptors of the process, so it is done in a child. */
     pid_t pid = fork();
     if (pid == 0) {
         fsdp_status status = fsdp_init_process_group(NULL, &group);

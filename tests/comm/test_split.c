@@ -1,5 +1,5 @@
-/* Groups of some ranks: the conformance suite on each of them, nested and side by side, over
- * threads and processes; a failure in one reaches all. */
+/* Groups of some ranks: the conformance suite in each of them, nested and next to each other, over
+ * threads and processes. A failure in one group reaches all. */
 #include <string.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@
                               __LINE__, fsdp_group_rank(world), #condition);                       \
     } while (0)
 
-/* The world's ranks of `group`, by all_gather. */
+/* The ranks of `group` as ranks of the world, by all_gather. */
 static fsdp_status members(fsdp_group *world, fsdp_group *group, int *ranks)
 {
     int rank = fsdp_group_rank(world);
@@ -38,7 +38,7 @@ static fsdp_status by_parity(fsdp_group *world)
     return FSDP_OK;
 }
 
-/* Rank 0 stays out; the others are split again, two by two. */
+/* Rank 0 is in no group. The others are split again, in pairs. */
 static fsdp_status nested(fsdp_group *world)
 {
     int rank = fsdp_group_rank(world), world_size = fsdp_group_world_size(world);
@@ -50,13 +50,13 @@ static fsdp_status nested(fsdp_group *world)
     CHECK(fsdp_group_world_size(rest) == world_size - 1 && fsdp_group_rank(rest) == rank - 1);
     FSDP_TRY(fsdp_group_split(rest, (rank - 1) / 2, 0, &pair));
     FSDP_TRY(comm_conformance(pair, NULL));
-    fsdp_destroy_process_group(rest); /* the pair lives on */
+    fsdp_destroy_process_group(rest); /* the pair remains usable */
     FSDP_TRY(comm_conformance(pair, NULL));
     fsdp_destroy_process_group(pair);
     return FSDP_OK;
 }
 
-/* Rows and columns of a mesh, in use by turns. */
+/* Rows and columns of a mesh, used alternately. */
 static fsdp_status mesh(fsdp_group *world)
 {
     int rank = fsdp_group_rank(world), world_size = fsdp_group_world_size(world);
@@ -103,7 +103,7 @@ TEST(split_groups_conform_over_processes)
     }
 }
 
-/* Rank 3 fails while its row is not concerned: the other row learns it by its next wait. */
+/* Rank 3 fails. The ranks of the other row get the error at their next wait. */
 static fsdp_status one_fails(fsdp_group *world, void *arg)
 {
     (void)arg;
@@ -135,7 +135,7 @@ TEST(a_failure_in_one_group_ends_all_groups)
     }
 }
 
-/* Ranks 2 and 3 of the world are 0 and 1 of their group; messages go by the world's. */
+/* Ranks 2 and 3 of the world are 0 and 1 of their group. Messages have the ranks of the world. */
 static fsdp_status diverge(fsdp_group *world, void *arg)
 {
     (void)arg;
@@ -174,7 +174,8 @@ TEST(a_group_is_split_fifteen_times)
     ASSERT_ERROR(fsdp_run_ranks(2, too_often, NULL, NULL), FSDP_ERR_UNSUPPORTED, "15 times");
 }
 
-/* Numbers of buffers end where the next group's begin: an error, after which all else works. */
+/* The numbers of a group's buffers run out where those of the next group begin. This is an error,
+ * after which everything else works. */
 static fsdp_status use_up_numbers(fsdp_group *world, void *arg)
 {
     fsdp_group *half;

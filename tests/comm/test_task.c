@@ -1,5 +1,5 @@
-/* Which environments are those of one task of several: as srun, sbatch, salloc, mpirun and mpiexec
- * set them. */
+/* Recognizes the environment of one task of several, as set by srun, sbatch, salloc, mpirun and
+ * mpiexec. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static const char *const names[] = {"SLURM_JOB_ID",
                                     "TORCHELASTIC_RUN_ID",
                                     FSDP_RENDEZVOUS_ENV};
 
-/* "NAME=VALUE NAME=VALUE": these, and none of the other names. */
+/* Set the variables "NAME=VALUE NAME=VALUE" and unset all others that are examined. */
 static void set_all(const char *words)
 {
     char copy[512], *rest = copy;
@@ -58,7 +58,7 @@ TEST(one_task_of_several_is_refused)
          "SLURM_STEP_NUM_TASKS is 2 and SLURM_PROCID 0: srun started 2 processes", false},
         {STEP "SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=0",
          "`fsdp launch -n 2 ...`", true},
-        /* A step of another size than the allocation. */
+        /* A step whose size differs from that of the allocation. */
         {STEP "SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=2", "fsdp launch -n 3", true},
         {"SLURM_STEPID=12 SLURM_NPROCS=4 SLURM_PROCID=0", "SLURM_NPROCS is 4", false},
         {"SLURM_JOB_ID=5 SLURM_NTASKS=2 SLURM_PROCID=1 SLURM_LOCALID=1",
@@ -70,7 +70,7 @@ TEST(one_task_of_several_is_refused)
         {"PMI_SIZE=4 PMI_RANK=3", "PMI_SIZE is 4 and PMI_RANK 3: mpiexec", true},
         {"MV2_COMM_WORLD_SIZE=2 MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE is 2", true},
         {"PMIX_RANK=1", "PMIX_RANK is 1: a PMIx launcher started several processes", false},
-        /* mpirun of a batch script: the allocation's variables do not hide it. */
+        /* mpirun in a batch script: the variables of the allocation do not hide it. */
         {"SLURM_NTASKS=2 SLURM_PROCID=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0",
          "OMPI_COMM_WORLD_SIZE is 2", false},
     };
@@ -100,10 +100,10 @@ TEST(a_program_that_runs_once_is_a_world_of_one)
         STEP "SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0",
         "OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 PMIX_RANK=0",
         "PMI_SIZE=1 PMI_RANK=0",
-        /* what is no number says nothing */
+        /* values that are not numbers are ignored */
         "SLURM_NTASKS=many SLURM_PROCID=1",
         "OMPI_COMM_WORLD_SIZE= OMPI_COMM_WORLD_RANK=1",
-        /* a run of its own, as was asked for */
+        /* a separate run, as the user requested */
         STEP "SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 WORLD_SIZE=1",
         "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 WORLD_SIZE=1 RANK=0",
     };
@@ -132,7 +132,7 @@ TEST(an_allocations_script_knows_how_many_tasks_it_has)
     ASSERT_INT(fsdp_allocated_tasks(), 0);
 }
 
-/* fsdp_init_process_group() says of such a rank what it finds missing. */
+/* For such a rank, fsdp_init_process_group() reports what is missing. */
 TEST(a_rank_of_torchrun_starts_no_ranks)
 {
     set_all("RANK=1 WORLD_SIZE=2");
@@ -141,14 +141,14 @@ TEST(a_rank_of_torchrun_starts_no_ranks)
     ASSERT(!fsdp_task_0_reports());
     set_all("RANK=1 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none");
     ASSERT(fsdp_task_0_reports());
-    set_all("RANK=2 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none"); /* another error, which is its own */
+    set_all("RANK=2 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none"); /* an error of its own */
     ASSERT(!fsdp_task_0_reports());
-    set_all("WORLD_SIZE=2"); /* without a rank it is nobody's */
+    set_all("WORLD_SIZE=2"); /* there is no rank */
     ASSERT_OK(fsdp_check_single_task());
     set_all("");
 }
 
-/* What the launcher's own environment had does not count for its ranks. */
+/* Variables in the environment of the launcher itself do not matter for its ranks. */
 TEST(ranks_of_fsdp_launch_are_never_refused)
 {
     set_all(STEP "SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 " FSDP_RENDEZVOUS_ENV

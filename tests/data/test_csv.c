@@ -1,4 +1,4 @@
-/* The CSV reader, the cleaning of WikiHow's texts and the dataset over both. */
+/* The CSV reader, the cleaning of WikiHow's texts, and the dataset that uses both. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +14,8 @@
 #include "src/data/wikihow.h"
 #include "tests/test.h"
 
-/* A file of the test's own folder with these bytes; valid until the next call. */
+/* Write these bytes to a file in the test's folder and return its path, valid until the next
+ * call. */
 static const char *write_bytes(fsdp_test *t, const char *name, const char *bytes, size_t count)
 {
     static char path[600];
@@ -143,7 +144,7 @@ TEST(a_bad_row_is_an_error_with_its_line)
     ASSERT_ERROR(read_all(fsdp_test_dir(t)), FSDP_ERR_INVALID, "folder");
 }
 
-/* Random tables, written with every kind of line end and needless quotes, are read back. */
+/* Random tables, written with every kind of line end and unneeded quotes, are read back. */
 static void check_random_table(fsdp_test *t, uint64_t seed)
 {
     static const char *const pieces[] = {"a", ",", "\"", "\n", "\xC3\xBC", " ", ".", "bc"};
@@ -203,8 +204,8 @@ TEST(without_libcsv_a_csv_file_is_an_error)
 }
 #endif
 
-/* A line end at every distance from the end of the reader's buffer. */
-TEST(rows_may_lie_anywhere_in_the_buffer)
+/* A line end occurs at every distance from the end of the reader's buffer. */
+TEST(rows_may_be_anywhere_in_the_buffer)
 {
     NEEDS_LIBCSV();
     enum {
@@ -282,7 +283,7 @@ static void check_texts(fsdp_test *t, const fsdp_dataset *dataset, int64_t index
     fsdp_text_free(actual_target);
 }
 
-/* The form of wikihowSep.csv: other columns around the two that count. */
+/* The columns of wikihowSep.csv: others around the two that are used. */
 TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
 {
     NEEDS_LIBCSV();
@@ -333,8 +334,8 @@ TEST(a_dataset_gives_cleaned_pairs_and_their_ids)
     fsdp_tokenizer_close(tokenizer);
 }
 
-/* Without options.cleaning the tokenizer sees the bytes of the fields: line ends (which T5 takes
- * for spaces), quotes, "., ", blanks at the ends. */
+/* Without options.cleaning the tokenizer gets the bytes of the fields: line ends (which T5 treats
+ * as spaces), quotes, "., ", and spaces at the ends. */
 TEST(texts_are_not_changed_unless_cleaning_is_asked_for)
 {
     NEEDS_LIBCSV();
@@ -383,8 +384,8 @@ TEST(cleaning_of_what_has_no_pairs_of_texts_is_refused)
                  "WikiHow's cleaning is for pairs");
 }
 
-/* Columns of causal models: prompt and completion if both are there, else text; or those named.
- * Texts stay as they are, and what precedes the completion has no loss. */
+/* Columns of causal models: prompt and completion if both exist, else text, or those that are
+ * named. Texts are not changed, and the part before the completion has no loss. */
 TEST(causal_models_take_prompts_and_completions_or_texts)
 {
     NEEDS_LIBCSV();
@@ -425,7 +426,7 @@ TEST(long_summaries_are_left_out_on_request)
     NEEDS_LIBCSV();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
     CHECK_HERE();
-    /* 3 of 4 characters is too long, 2 of 4 is not; counted in characters, not bytes. */
+    /* 3 of 4 characters is too long, 2 of 4 is not. Characters are counted, not bytes. */
     const char *path = write_text(t, "a.csv",
                                   "headline,title,text\nabc,t,abcd\nab,t,abcd\n,t,abcd\n"
                                   "\xC3\xA4\xC3\xA4,t,abcd\nab,t,\nx,t,last one\n");
@@ -508,7 +509,7 @@ TEST(without_lists_a_split_is_all_but_the_last_sixth_or_that)
     fsdp_tokenizer_close(tokenizer);
 }
 
-/* all_train.txt and all_val.txt are written without spaces and end as their editor ended them. */
+/* Titles in all_train.txt and all_val.txt have no spaces. Any kind of line end is accepted. */
 TEST(with_lists_a_split_is_the_rows_with_their_titles)
 {
     NEEDS_LIBCSV();
@@ -552,7 +553,8 @@ TEST(targets_are_padded_on_request)
         .tokenizer = tokenizer, .pad_targets = true, .max_target_length = 4};
     const char *path = write_text(t, "a.csv", "headline,text\nTwo,text\nt w o t w o t,text\n");
     ASSERT_OK(fsdp_dataset_open(path, &o, &dataset));
-    const int32_t ends[2][4] = {{2759, 1, 0, 0}, {3, 17, 3, 1}}; /* a cut one keeps its </s> */
+    const int32_t ends[2][4] = {{2759, 1, 0, 0},
+                                {3, 17, 3, 1}}; /* a truncated list keeps its </s> */
     for (int i = 0; i < 2; i++) {
         ASSERT_OK(fsdp_dataset_get(dataset, i, &example));
         ASSERT_INT(example.labels.len, 4);
@@ -596,7 +598,7 @@ TEST(a_dataset_that_cannot_be_opened_says_why)
     ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT, "no rows");
     path = write_text(t, "a.csv", "headline,text,text\na,b,c\n");
     ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT, "two columns");
-    /* A bad row behind max_samples is not looked at. */
+    /* A malformed row after max_samples is not read. */
     path = write_text(t, "a.csv", "headline,title,text\na,b,c\nd\n");
     ASSERT_ERROR(fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT, "line 3: 1 field");
     options.max_samples = 1;
@@ -628,8 +630,8 @@ TEST(a_file_that_changes_underneath_is_an_error)
     fsdp_tokenizer_close(tokenizer);
 }
 
-/* Each allocation in turn fails: the call says so and leaves nothing behind (ASan looks). libcsv
- * asks again for less, so that some failures go by. */
+/* Each allocation fails in turn. The call returns an error and leaks nothing (checked by ASan).
+ * libcsv retries with a smaller size, so some failures have no effect. */
 static int count_failures(fsdp_test *t, const char *path, const fsdp_dataset_options *options)
 {
     const int64_t indices[] = {1, 0};

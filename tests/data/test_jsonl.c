@@ -171,7 +171,7 @@ TEST(causal_rows_have_labels_prompts_and_documents)
     CHECK_HERE();
     ASSERT_INT(fsdp_dataset_len(dataset), 5);
     fsdp_example e = {0};
-    ASSERT_OK(fsdp_dataset_get(dataset, 3, &e)); /* the fullest first: nothing of it may stay */
+    ASSERT_OK(fsdp_dataset_get(dataset, 3, &e)); /* the fullest first: nothing of it may remain */
     CHECK_LIST(&e.source, 5, 6, 7, 8);
     CHECK_LIST(&e.labels, X, 2, 3, 4);
     CHECK_LIST(&e.position_ids, 0, 1, 0, 1);
@@ -187,7 +187,7 @@ TEST(causal_rows_have_labels_prompts_and_documents)
     CHECK_LIST(&e.source, 1, 2, 3, 4);
     CHECK_LIST(&e.labels, X, X, 3, 4);
     fsdp_example_fini(&e);
-    /* And as a batch: the packed row is two sequences, labels are one further. */
+    /* As a batch, the packed row is two sequences, and labels are shifted by one. */
     const int64_t indices[] = {3, 2};
     const fsdp_batch_format format = {.task = FSDP_TASK_CAUSAL_LM};
     fsdp_batch *batch;
@@ -200,7 +200,7 @@ TEST(causal_rows_have_labels_prompts_and_documents)
     fsdp_dataset_close(dataset);
 }
 
-/* The padding is part of what prompt_length counts, whichever the longer is. */
+/* prompt_length includes the padding, whichever of the two is longer. */
 TEST(prompts_begin_with_the_padding_on_their_left)
 {
     const char *path = write_text(t, "a.jsonl",
@@ -220,7 +220,7 @@ TEST(prompts_begin_with_the_padding_on_their_left)
     fsdp_dataset_close(dataset);
 }
 
-/* The name says nothing here: the first byte behind the mark does. */
+/* The kind is not known from the name, but from the first byte after the mark. */
 TEST(json_lines_may_begin_with_a_byte_order_mark)
 {
     const char *path = write_text(t, "a.txt", "\xEF\xBB\xBF\n {\"input_ids\": [5, 6, 7]}\n");
@@ -241,7 +241,7 @@ TEST(a_text_may_begin_with_a_brace)
     ASSERT(jsonl);
 }
 
-/* It would lose what was read to tell its kind, and each rank would get a part of it. */
+/* Determining the kind would consume data, and each rank would get only a part of it. */
 TEST(a_pipe_is_refused)
 {
     char path[600];
@@ -288,8 +288,8 @@ TEST(longer_rows_lose_their_end)
     fsdp_dataset_close(dataset);
 }
 
-/* As a text that is cut does, a list that ends with </s> ends with it still; ignored labels behind
- * it are not its end. Without a length ids are whole. */
+/* A list that ends with </s> still ends with it after truncation, like a truncated text. Ignored
+ * labels after it are not its end. Without a length, ids are not truncated. */
 TEST(seq2seq_ids_are_cut_to_the_lengths_that_are_given)
 {
     const char *path =
@@ -366,7 +366,7 @@ TEST(keys_that_are_not_used_are_named)
                "'h' (line 1) and others");
 }
 
-/* What a model would have been given and what weighs a loss is not left out in silence. */
+/* Arguments of models and weights of losses are not ignored silently. */
 TEST(arguments_of_models_that_are_not_used_are_refused)
 {
     static const struct {
@@ -462,7 +462,7 @@ static fsdp_tokenizer *open_llama(fsdp_test *t)
     return tokenizer;
 }
 
-/* bos, the ids of `whole`, eos; the first `prompt` of them without loss. */
+/* The example is bos, the ids of `whole`, and eos; the first `prompt` of them have no loss. */
 static void check_text(fsdp_test *t, const fsdp_tokenizer *tokenizer, const fsdp_example *e,
                        const char *whole, size_t prompt)
 {
@@ -478,7 +478,7 @@ static void check_text(fsdp_test *t, const fsdp_tokenizer *tokenizer, const fsdp
     fsdp_token_list_fini(&ids);
 }
 
-/* "A package" and "A packages": the prompt's last piece may be another in the whole text. */
+/* "A package" and "A packages": the prompt's last piece may be different in the whole text. */
 TEST(texts_get_bos_and_eos_and_prompts_no_loss)
 {
     NEEDS_SENTENCEPIECE();
@@ -499,7 +499,7 @@ TEST(texts_get_bos_and_eos_and_prompts_no_loss)
     CHECK_HERE();
     ASSERT_OK(fsdp_tokenizer_encode(tokenizer, "This is", 7, 0, &prompt));
     ASSERT_OK(fsdp_dataset_get(dataset, 1, &e));
-    check_text(t, tokenizer, &e, "This is a package.", prompt.len); /* bos for its eos */
+    check_text(t, tokenizer, &e, "This is a package.", prompt.len); /* has bos instead of its eos */
     CHECK_HERE();
     ASSERT_OK(fsdp_dataset_get(dataset, 2, &e));
     check_text(t, tokenizer, &e, "files", 0);
@@ -630,7 +630,7 @@ TEST(a_bad_classified_row_is_an_error_with_its_line)
     ASSERT(dataset == NULL);
 }
 
-/* A class without a name is there by its number. */
+/* A class without a name is given by its number. */
 TEST(a_class_may_be_given_by_its_name)
 {
     static const char *const names[] = {"no", NULL, "\xC3\xA9t\xC3\xA9"};
@@ -671,7 +671,7 @@ TEST(a_class_may_be_given_by_its_name)
 
 /* --- anything --- */
 
-/* A line with bytes changed, for each task: never a crash, and an error names the file. */
+/* Lines with random bytes changed, for each task: never a crash, and an error names the file. */
 TEST(random_lines_are_rows_or_errors)
 {
     static const char *const seeds[] = {

@@ -1,5 +1,5 @@
-/* Collating and loading over a dataset whose examples say who they are: example i has source
- * [i, i, ...] of i % 3 + 1 ids and label i. */
+/* Collating and loading from a dataset whose examples identify themselves: example i has source [i,
+ * i, ...] of i % 3 + 1 ids and label i. */
 #include <fsdp/data.h>
 
 #include <stdatomic.h>
@@ -11,8 +11,8 @@
 
 typedef struct numbers {
     int64_t len;
-    int64_t bad;  /* this one fails; -1: none */
-    int delay_us; /* up to this long for each, different from one to the next */
+    int64_t bad;  /* the example that fails; -1: none */
+    int delay_us; /* maximum delay, different for each example */
     atomic_int gets, open;
 } numbers;
 
@@ -76,7 +76,7 @@ TEST(examples_are_gathered_in_order)
     fsdp_dataset_close(NULL);
 }
 
-/* The batches from (epoch, step) to the epoch's end are what the sampler says they are. */
+/* Check that the batches from (epoch, step) to the end of the epoch are those of the sampler. */
 static void check_epoch(fsdp_test *t, fsdp_loader *loader, const fsdp_sampler *s, int64_t epoch,
                         int64_t step)
 {
@@ -138,7 +138,7 @@ TEST(any_number_of_workers_gives_the_same_batches)
     fsdp_dataset_close(dataset);
 }
 
-/* Seeks and ends in the middle of an epoch, with batches ready, being made and not begun. */
+/* Seek and destroy in the middle of an epoch, with batches ready, in progress and not started. */
 TEST(a_loader_may_be_turned_or_ended_at_any_time)
 {
     numbers n = {.len = 64, .bad = -1, .delay_us = 100, .open = 1};
@@ -169,7 +169,7 @@ TEST(a_loader_may_be_turned_or_ended_at_any_time)
     fsdp_dataset_close(dataset);
 }
 
-/* What lies ready is bounded by workers x prefetch_factor batches. */
+/* At most workers x prefetch_factor batches are ready. */
 TEST(workers_do_not_run_away)
 {
     numbers n = {.len = 1000, .bad = -1, .open = 1};
@@ -237,7 +237,7 @@ TEST(a_loader_out_of_range_is_refused)
     fsdp_dataset_close(dataset);
 }
 
-/* The real thing: tokenising in threads gives the ids that tokenising inline gives. */
+/* Tokenizing real texts in threads gives the same ids as tokenizing inline. */
 TEST(text_is_tokenised_alike_in_threads)
 {
     NEEDS_LIBCSV();

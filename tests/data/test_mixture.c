@@ -1,4 +1,5 @@
-/* Mixtures of datasets that say who they are: an example of part p has source [p, index, epoch]. */
+/* Mixtures of datasets that identify themselves: an example of part p has source [p, index,
+ * epoch]. */
 #include <fsdp/data.h>
 
 #include <string.h>
@@ -46,7 +47,8 @@ static void open_parts(fsdp_test *t, const double *weights, numbers *n, fsdp_mix
     }
 }
 
-/* Over many epochs of a mixture, how often each example of a part came, and at which own epochs. */
+/* Over many epochs of a mixture, count how often each example of a part came, and in which of the
+ * part's own epochs. */
 static void check_mixture(fsdp_test *t, const double *weights, const int *counts, bool no_shuffle)
 {
     enum {
@@ -73,13 +75,13 @@ static void check_mixture(fsdp_test *t, const double *weights, const int *counts
             ASSERT(who[2] < 1024);
             ASSERT_INT(seen[who[0]][who[1]][who[2]]++, 0);
             total[who[0]]++;
-            /* Spread evenly: part 0 is exact, the others are among what it leaves. */
+            /* Parts are spread evenly: part 0 exactly, the others among the remaining examples. */
             ASSERT_NEAR(found[who[0]], (double)(i + 1) * counts[who[0]] / 357, who[0] ? 2.0 : 1.0);
         }
         for (int p = 0; p < PARTS; p++)
             ASSERT_INT(found[p], counts[p]);
     }
-    for (int p = 0; p < PARTS; p++) /* whole epochs of the part, then the beginning of one */
+    for (int p = 0; p < PARTS; p++) /* whole epochs of the part, then the beginning of another */
         for (int64_t k = 0; k < n[p].len; k++)
             for (int64_t own = 0; own < total[p] / n[p].len; own++)
                 ASSERT_INT(seen[p][k][own], 1);
@@ -101,8 +103,9 @@ TEST(each_part_has_its_rate_in_every_epoch)
         }
 }
 
-/* Of 50 examples the first 25 in a first epoch: in file order without a shuffle, else any. */
-TEST(parts_keep_their_order_only_if_told)
+/* The first 25 of 50 examples in a first epoch are in file order without a shuffle, else in any
+ * order. */
+TEST(parts_keep_their_order_only_without_shuffle)
 {
     static const double weights[PARTS] = {25, 32, 300};
     numbers n[PARTS];
@@ -143,7 +146,7 @@ TEST(weights_that_leave_nothing_are_refused)
         ASSERT_ERROR(fsdp_mixture_create(parts, PARTS, false, &mixture), FSDP_ERR_INVALID,
                      messages[i]);
         for (int p = 0; p < PARTS; p++) {
-            ASSERT_INT(n[p].closed, 0); /* still the caller's */
+            ASSERT_INT(n[p].closed, 0); /* the caller still owns it */
             fsdp_dataset_close(parts[p].dataset);
         }
     }

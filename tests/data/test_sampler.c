@@ -25,7 +25,8 @@ TEST(an_epoch_s_order_is_a_permutation)
     }
 }
 
-/* Points of a set too large to be listed: distinct, in range, seeds and epochs far apart. */
+/* Positions in a set that is too large to list: distinct, in range, and different for other seeds
+ * and epochs. */
 TEST(large_sets_are_ordered_point_by_point)
 {
     fsdp_sampler s = {.samples = INT64_C(1) << 61, .batch_size = 1, .world_size = 1, .seed = 1};
@@ -39,8 +40,9 @@ TEST(large_sets_are_ordered_point_by_point)
     }
 }
 
-/* Each of the 120 orders of 5 things comes up as often as chance has it: chi-squared over 24,000
- * (seed, epoch) pairs has 119 degrees of freedom, so 119 +- 15; bound at 6 standard deviations. */
+/* Each of the 120 orders of 5 items is as frequent as expected by chance: chi-squared over 24,000
+ * (seed, epoch) pairs has 119 degrees of freedom, so 119 +- 15; the bound is 6 standard
+ * deviations. */
 TEST(all_orders_are_equally_likely)
 {
     enum {
@@ -67,8 +69,8 @@ TEST(all_orders_are_equally_likely)
         FAIL("chi-squared %.1f of 119 +- 15", chi);
 }
 
-/* Where things land does not depend on where they were: the mean of (position - index)^2 over
- * (n^2 - 1) / 6, its value for random orders, is near 1. */
+/* The position of an item does not depend on its index: the mean of (position - index)^2 over (n^2
+ * - 1) / 6, its value for random orders, is near 1. */
 TEST(neighbours_are_scattered)
 {
     for (uint64_t seed = 1; seed <= 5; seed++) {
@@ -108,8 +110,8 @@ TEST(the_order_depends_on_seed_and_epoch_alone)
 
 /* ---- the default sampler ---- */
 
-/* Leaf m of every step, whatever the split, is positions m B .. of the step's block; every position
- * is taken once (or, with drop_last, all of the whole blocks). */
+/* Leaf m of every step, for any division over ranks, is positions m B .. of the step's block. Every
+ * position is used once (with drop_last, all positions of whole blocks). */
 static void check_default(fsdp_test *t, int64_t samples, int32_t batch, int ranks, int32_t micro,
                           bool drop_last)
 {
@@ -152,7 +154,7 @@ TEST(leaves_do_not_depend_on_the_split)
     }
 }
 
-/* 1 x 4, 2 x 2 and 4 x 1 (ranks x micro-steps): the same eight rows in each leaf. */
+/* 1 x 4, 2 x 2 and 4 x 1 (ranks x micro-steps) have the same eight rows in each leaf. */
 TEST(the_same_leaf_at_any_world_size)
 {
     int64_t leaves[3][4][2] = {0};
@@ -173,7 +175,8 @@ TEST(the_same_leaf_at_any_world_size)
 
 /* ---- the distributed sampler ---- */
 
-/* torch.utils.data.DistributedSampler, written out: indices of `rank` over file positions. */
+/* torch.utils.data.DistributedSampler, implemented directly: indices of `rank` over file
+ * positions. */
 static int64_t reference_distributed(int64_t samples, int ranks, int rank, bool drop_last,
                                      int64_t *out)
 {
@@ -182,7 +185,7 @@ static int64_t reference_distributed(int64_t samples, int ranks, int rank, bool 
         each = (samples - ranks + ranks - 1) / ranks;
     int64_t total = each * ranks, count = 0;
     for (int64_t i = rank; i < total; i += ranks)
-        out[count++] = i % samples; /* the padding starts again at the first */
+        out[count++] = i % samples; /* padding repeats the first examples */
     return count;
 }
 

@@ -1,5 +1,5 @@
-/* Span corruption: lengths against the reference's, examples that give their piece back, the draw
- * of spans against chance, and datasets of every kind of file. */
+/* Span corruption: lengths compared with the reference, reconstruction of pieces from examples, the
+ * distribution of drawn spans, and datasets of every kind of file. */
 #include "src/data/span_corruption.h"
 
 #include <stdio.h>
@@ -10,14 +10,14 @@
 #include "tests/test.h"
 
 enum {
-    SENTINEL = 1000000, /* of the first span */
+    SENTINEL = 1000000, /* sentinel of the first span */
     EOS = 1,
-    TOKEN = 100, /* token i of a piece is this and i */
+    TOKEN = 100, /* token i of a piece is TOKEN + i */
     PATH = 600
 };
 
-/* compute_input_and_target_lengths of transformers' run_t5_mlm_flax.py. It gives 990 tokens for 512
- * inputs at density 0.5 and mean 32 too, but its mask of 990 has 511. */
+/* compute_input_and_target_lengths of transformers' run_t5_mlm_flax.py. It also gives 990 tokens
+ * for 512 inputs at density 0.5 and mean 32, but its mask of 990 has 511. */
 TEST(lengths_are_the_reference_s)
 {
     static const struct {
@@ -46,8 +46,8 @@ TEST(lengths_are_the_reference_s)
     ASSERT_INT(targets, 114);
 }
 
-/* The piece again, from inputs and targets: each sentinel, in its order, stands for what follows it
- * in the targets. */
+/* Reconstruct the piece from inputs and targets: each sentinel, in order, replaces the tokens that
+ * follow it in the targets. */
 static void check_example(fsdp_test *t, const fsdp_span_lengths *n, const fsdp_example *e)
 {
     const int32_t *in = e->source.ids, *out = e->labels.ids;
@@ -62,7 +62,7 @@ static void check_example(fsdp_test *t, const fsdp_span_lengths *n, const fsdp_e
             run++;
             continue;
         }
-        ASSERT(run > 0); /* spans do not touch, and none begins the piece */
+        ASSERT(run > 0); /* spans are not adjacent, and none begins the piece */
         ASSERT_INT(in[i], SENTINEL - spans);
         ASSERT_INT(out[at++], SENTINEL - spans);
         const size_t first = at;
@@ -80,7 +80,8 @@ static void check_example(fsdp_test *t, const fsdp_span_lengths *n, const fsdp_e
     ASSERT_INT(out[at], EOS);
 }
 
-/* Below one half every length is reached; above, what cannot be is refused. */
+/* At densities below one half, every length is possible. Above, a length that is not possible is
+ * refused. */
 TEST(every_token_is_once_in_inputs_or_targets)
 {
     static const double densities[] = {0.01, 0.1, 0.15, 0.3, 0.45, 0.5, 0.7, 0.9};
@@ -112,8 +113,8 @@ TEST(every_token_is_once_in_inputs_or_targets)
     fsdp_example_fini(&e);
 }
 
-/* 4 noise tokens of 8 in 2 spans: 3 places to cut them, 3 to cut the others. Chi-squared with 8
- * degrees of freedom is 8 +- 4; bound at 6 standard deviations. */
+/* 4 noise tokens of 8 in 2 spans: 3 places to cut them, and 3 to cut the others. Chi-squared with 8
+ * degrees of freedom is 8 +- 4; the bound is 6 standard deviations. */
 TEST(all_ways_to_cut_are_equally_likely)
 {
     enum {
@@ -148,8 +149,8 @@ TEST(all_ways_to_cut_are_equally_likely)
     fsdp_example_fini(&e);
 }
 
-/* Of every piece 85 of 568 tokens in 28 spans. No piece begins with a span, and each ends with one,
- * so its middle has a little less: 0.1466, as the mean of 20,000 masks of the reference's. */
+/* In every piece, 85 of 568 tokens are in 28 spans. No piece begins with a span, and each ends with
+ * one, so the middle has slightly fewer: 0.1466, like the mean of 20,000 masks of the reference. */
 TEST(density_and_mean_length_are_as_asked)
 {
     enum {
@@ -231,7 +232,7 @@ static const char *write_file(fsdp_test *t, const char *name, const void *bytes,
     return path;
 }
 
-/* nanoGPT's file of the texts' ids, each text ended by </s>. */
+/* Write the ids of the texts as nanoGPT's file, each text followed by </s>. */
 static const char *write_tokens(fsdp_test *t, const fsdp_tokenizer *tokenizer, char path[PATH])
 {
     unsigned char bytes[4000];
@@ -279,7 +280,8 @@ static void check_same(fsdp_test *t, const fsdp_dataset *a, const fsdp_dataset *
 
 static const fsdp_span_corruption defaults;
 
-/* A document a line, rows of CSV and JSON, ready-made ids: the same pieces, noised alike. */
+/* One document per line, rows of CSV and JSON, and token ids give the same pieces with the same
+ * noise. */
 TEST(every_form_of_the_texts_gives_the_same_examples)
 {
     NEEDS_LIBCSV();
@@ -322,7 +324,7 @@ static bool same_noise(const fsdp_dataset *set, const fsdp_draw *a, const fsdp_d
     return same;
 }
 
-TEST(each_epoch_and_seed_draws_anew_and_repeats_itself)
+TEST(each_epoch_and_seed_has_its_own_draw)
 {
     NEEDS_SENTENCEPIECE();
     fsdp_tokenizer *tokenizer = open_tokenizer(t);
@@ -346,7 +348,7 @@ TEST(each_epoch_and_seed_draws_anew_and_repeats_itself)
     fsdp_tokenizer_close(tokenizer);
 }
 
-/* All ids of an epoch from `first` on, step by step, ranks in turn. */
+/* Collect all ids of an epoch from `first` on, step by step, in the order of ranks. */
 static size_t collect(fsdp_test *t, const fsdp_dataset *set, int world_size, int workers,
                       int64_t first, int32_t *ids, size_t cap)
 {
@@ -384,7 +386,7 @@ static size_t collect(fsdp_test *t, const fsdp_dataset *set, int world_size, int
     return n;
 }
 
-/* Inputs and targets of single rows, so that batches of any size compare. */
+/* Inputs and targets are compared by row, so that batches of any size can be compared. */
 TEST(ranks_workers_and_resuming_change_nothing)
 {
     enum {

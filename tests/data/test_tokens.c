@@ -19,8 +19,8 @@ static void put_u32(unsigned char *p, uint32_t value)
         p[i] = (unsigned char)(value >> 8 * i);
 }
 
-/* Token i of a file is first + i. `width` 0: nanoGPT's, without header. Written as DIR/name, which
- * is put into `path`. */
+/* Write DIR/name, whose token i is first + i, and store its path in `path`. `width` 0: nanoGPT's
+ * format, without a header. */
 static void write_tokens(fsdp_test *t, const char *name, int width, uint32_t first, int count,
                          char path[PATH])
 {
@@ -46,7 +46,7 @@ static void write_tokens(fsdp_test *t, const char *name, int width, uint32_t fir
 
 static const fsdp_dataset_options causal = {.task = FSDP_TASK_CAUSAL_LM, .max_length = 4};
 
-/* Row `index` begins with token `first`, and knows what follows its last one. */
+/* Check that row `index` begins with token `first` and has the token that follows its last one. */
 static void check_row(fsdp_test *t, const fsdp_dataset *dataset, int64_t index, int32_t first)
 {
     fsdp_example e = {0};
@@ -62,7 +62,8 @@ static void check_row(fsdp_test *t, const fsdp_dataset *dataset, int64_t index, 
     fsdp_example_fini(&e);
 }
 
-/* 13 tokens are 3 rows of 4 and the one that follows; of 12 the last four have no successor. */
+/* 13 tokens are 3 rows of 4 and the token that follows. In 12 tokens, the last four have no
+ * successor. */
 TEST(every_kind_of_file_is_cut_into_rows)
 {
     static const int widths[] = {0, 2, 4};
@@ -83,7 +84,7 @@ TEST(every_kind_of_file_is_cut_into_rows)
         }
 }
 
-TEST(rows_have_1024_tokens_unless_told)
+TEST(rows_have_1024_tokens_by_default)
 {
     char path[PATH];
     fsdp_dataset *dataset;
@@ -100,7 +101,8 @@ TEST(rows_have_1024_tokens_unless_told)
     fsdp_dataset_close(dataset);
 }
 
-/* Every token has a label, the last of a row too: llm.c's inputs [0, T) and targets [1, T + 1). */
+/* Every token has a label, including the last one of a row: llm.c's inputs [0, T) and targets [1, T
+ * + 1). */
 TEST(a_batch_has_a_label_for_every_token)
 {
     char path[PATH];
@@ -120,7 +122,7 @@ TEST(a_batch_has_a_label_for_every_token)
     fsdp_dataset_close(dataset);
 }
 
-/* Rows [7 1 2 7 | 3], then [3 4 7 5 | 7]: the successor that begins a document is no label. */
+/* Rows [7 1 2 7 | 3], then [3 4 7 5 | 7]: a successor that begins a document is not a label. */
 TEST(documents_begin_at_the_document_token)
 {
     static const uint16_t tokens[] = {7, 1, 2, 7, 3, 4, 7, 5, 7};
@@ -147,8 +149,8 @@ TEST(documents_begin_at_the_document_token)
                  "document token 7 is no id of the model: 0 to 6");
 }
 
-/* Shards in the order of their names; "val" is a word of a name; a shard too short for a row gives
- * none; max_samples may end within any. */
+/* Shards are in the order of their names, and "val" must be a word of a name. A shard that is too
+ * short for a row gives none. max_samples may end within any shard. */
 TEST(a_folder_is_its_shards_and_a_pattern_too)
 {
     char path[PATH], pattern[PATH];
@@ -257,7 +259,7 @@ static void refuse_bytes(fsdp_test *t, const void *bytes, size_t n, int64_t voca
     ASSERT(strstr(fsdp_last_error(), "a.bin: ") && !dataset);
 }
 
-/* All of these are uint16 after uint16 too. */
+/* All of these could be read as uint16 too. */
 TEST(a_bin_file_of_another_kind_is_refused_by_name)
 {
     static const unsigned char zip[64] = {'P', 'K', 3, 4}, swapped[64] = {0x01, 0x34, 0xd8, 0x88};
@@ -294,7 +296,7 @@ TEST(a_token_that_is_no_id_is_an_error_with_its_place)
     }
 }
 
-/* Files of random bytes, some behind a header that fits: rows or an error, never a crash. */
+/* Files of random bytes, some after a valid header, give rows or an error, never a crash. */
 TEST(random_bytes_are_rows_or_errors)
 {
     uint32_t state = 3;

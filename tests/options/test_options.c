@@ -1,4 +1,4 @@
-/* The configuration engine: sources, their order, values, bounds, messages, texts. */
+/* Options: sources, their precedence, values, bounds, messages, output. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,9 +92,9 @@ static const fsdp_options_spec spec = {.program = "fsdp sample",
                                        .positional = "FILE...",
                                        .max_positional = 3};
 
-static fsdp_options *kept; /* of the last successful parse: owns the strings of its sample */
+static fsdp_options *kept; /* from the last successful parse; owns the strings of its sample */
 
-/* Parse a command line; words are separated by spaces, '+' stands for a space in a word. */
+/* Parse a command line. Words are separated by spaces; '+' represents a space in a word. */
 static fsdp_status parse_with(const fsdp_options_spec *s, sample *out, const char *line)
 {
     static char words[2048];
@@ -201,7 +201,7 @@ TEST(booleans_are_read_by_every_word)
         ASSERT_OK(parse(&s, line));
         ASSERT(s.overwrite);
     }
-    /* A word that is no boolean is left for the positional arguments. */
+    /* A word that is not a boolean is left for the positional arguments. */
     ASSERT_OK(parse(&s, "--overwrite file"));
     int count;
     char **files = fsdp_options_positional(kept, &count);
@@ -359,7 +359,7 @@ TEST(flags_win_over_files_over_environment_over_defaults)
     setenv("FSDPTEST_BATCH_SIZE", "5", 1);
     setenv("FSDPTEST_LR", "0.5", 1);
     setenv("FSDPTEST_SHUFFLE", "false", 1);
-    setenv("FSDPTEST_MODEL", "", 1); /* empty: unset */
+    setenv("FSDPTEST_MODEL", "", 1); /* an empty variable counts as unset */
     ASSERT_OK(parse_yaml(t, &s, "batch_size: 6\nlr: 0.6\n", "--lr 0.7"));
     ASSERT_F32(s.lr, 0.7);
     ASSERT_INT(s.batch_size, 6);
@@ -377,8 +377,8 @@ TEST(flags_win_over_files_over_environment_over_defaults)
     unsetenv("FSDPTEST_MODEL");
 }
 
-/* What the environment says is left out. */
-TEST(what_changes_nothing_is_told_by_its_reason)
+/* Options from the environment are not listed. */
+TEST(options_without_effect_are_listed_by_reason)
 {
     fsdp_option own[FSDP_LENGTH(table)];
     memcpy(own, table, sizeof own);
@@ -467,7 +467,7 @@ TEST(yaml_errors_name_file_and_line)
     ASSERT_ERROR(parse(&s, "--config /"), FSDP_ERR_FORMAT, "/");
 }
 
-/* What --print-config prints is a file from which --config reads the same values. */
+/* The output of --print-config is a file from which --config reads the same values. */
 TEST(printed_configuration_reads_back)
 {
     sample first, second;
@@ -517,7 +517,7 @@ TEST(help_shows_every_option_and_stays_in_its_columns)
     ASSERT(fits);
 }
 
-/* They are read and checked as any other option, and shown below their own heading. */
+/* They are parsed and checked like any other option, and shown below their own heading. */
 TEST(options_without_effect_may_have_a_table_of_their_own)
 {
     static const fsdp_option real[] = {{.name = "lr",
@@ -590,7 +590,8 @@ TEST(distance_counts_edits)
     ASSERT_INT(fsdp_edit_distance("LR", "lr"), 2);
 }
 
-/* Every single allocation fails once: always an error, nothing is lost (the leak checker looks). */
+/* Every allocation fails once. The result is always an error, and nothing leaks (the leak checker
+ * reports it). */
 TEST(running_out_of_memory_is_an_error)
 {
     sample s;

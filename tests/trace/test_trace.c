@@ -8,7 +8,7 @@
 #include "src/trace/trace_json.h"
 #include "tests/test.h"
 
-/* Work that the clocks notice. */
+/* Work that takes measurable time. */
 static void spin(void)
 {
     for (volatile int i = 0; i < 20000; i++)
@@ -74,7 +74,7 @@ TEST(a_span_holds_what_ran_inside_of_it)
     fsdp_trace_destroy(trace);
 }
 
-/* Sums go on when the ring is full. */
+/* Sums continue when the ring is full. */
 TEST(the_ring_keeps_the_newest)
 {
     fsdp_trace *trace;
@@ -92,7 +92,7 @@ TEST(the_ring_keeps_the_newest)
     fsdp_trace_destroy(trace);
 }
 
-/* What a failure leaves open is closed with its step, however deep it was. */
+/* Spans that a failure leaves open are closed at the end of the step, at any depth. */
 TEST(spans_that_were_left_open_end_with_the_step)
 {
     fsdp_trace *trace;
@@ -122,7 +122,7 @@ TEST(a_step_allocates_nothing)
     ASSERT_OK(fsdp_trace_create(100, &trace));
     fsdp_alloc_fail_at(1);
     trace_steps(trace, 50);
-    ASSERT(!fsdp_calloc(1, 1)); /* this is the first allocation */
+    ASSERT(!fsdp_calloc(1, 1)); /* so the trace has not allocated anything */
     fsdp_trace_destroy(trace);
 }
 
