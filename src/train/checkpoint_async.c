@@ -15,8 +15,8 @@ struct fsdp_async_checkpoint {
     fsdp_async_save *save;
     char *path;
     fsdp_json *state;              /* rank 0: trainer_state.json */
-    fsdp_checkpoint_rotation old;  /* what goes once it has appeared */
-    fsdp_checkpoint_report report; /* of rank 0; seconds are its thread's until it has ended */
+    fsdp_checkpoint_rotation old;  /* what to remove after it has appeared */
+    fsdp_checkpoint_report report; /* rank 0; the thread writes `seconds` until it has ended */
     double begin_s;
 };
 
@@ -35,7 +35,7 @@ static fsdp_status note_appeared(void *arg)
     return fsdp_checkpoint_remove_old(&c->old);
 }
 
-/* --- the run's --- */
+/* --- the training thread --- */
 
 static void destroy(fsdp_async_checkpoint *c)
 {
@@ -47,7 +47,7 @@ static void destroy(fsdp_async_checkpoint *c)
     fsdp_free(c);
 }
 
-/* What this rank brings along. */
+/* Prepare this rank's part. */
 static fsdp_status prepare(fsdp_trainer *t, const char *path, fsdp_async_checkpoint **out,
                            fsdp_state_dict **all)
 {
@@ -106,7 +106,7 @@ static fsdp_status tell(fsdp_trainer *t, const fsdp_async_checkpoint *c)
     return fsdp_report_checkpoint(t, &c->report);
 }
 
-/* One under way ends as `finish` says. */
+/* End the checkpoint in progress with `finish`. */
 static fsdp_status end(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *save))
 {
     fsdp_async_checkpoint *c = t->saving;
@@ -130,7 +130,7 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
     return end(t, fsdp_async_save_wait);
 }
 
-/* Where the run failed stays what peers are told: nothing is said of being here. */
+/* Does not call fsdp_trainer_at(), so that peers are still shown where the run failed. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t)
 {
     if (t->saving && end(t, fsdp_async_save_finish) != FSDP_OK)

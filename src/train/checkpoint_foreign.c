@@ -15,8 +15,8 @@
 
 /* ---- which files ----------------------------------------------------------------------------- */
 
-/* In the order in which they are looked for. torch.distributed.checkpoint's folders are known by
- * their .metadata. */
+/* In the order of search. Folders of torch.distributed.checkpoint are recognised by their
+ * .metadata. */
 static const char *const models[] = {"pytorch_model_fsdp_0/.metadata",
                                      "pytorch_model_fsdp.bin",
                                      "pytorch_model_0/.metadata",
@@ -163,7 +163,7 @@ static bool same_value(const flag_field *f, const fsdp_optimizer_options *a,
     return x == y;
 }
 
-/* The value as the flag's would be written; the caller's. */
+/* The value as the user would write it after the flag; owned by the caller. */
 static char *text_of(const fsdp_train_config *config, const flag_field *f,
                      const fsdp_optimizer_options *options)
 {
@@ -185,7 +185,8 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Parameters with the same two values as parameter i; 0 if one before i has them. */
+/* Number of parameters with the same two values as parameter i; 0 if a parameter before i has them,
+ * too. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];
@@ -223,7 +224,7 @@ static fsdp_status tell_difference(const fsdp_trainer *t, const fsdp_foreign_rep
     return status;
 }
 
-/* torch.optim.Adam and AdamW keep the same state, and param_groups say which it is. */
+/* torch.optim.Adam and AdamW keep the same state; param_groups say which one it is. */
 static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
     if (t->config->optimizer == FSDP_OPTIMIZER_SGD ||
@@ -235,7 +236,7 @@ static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report 
                       r->parameters[0].ours.adamw.l2 ? "adam" : "adamw");
 }
 
-/* The same on every rank, printed by one. */
+/* All ranks have the same report; rank 0 prints it. */
 static fsdp_status compare(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
     for (size_t i = 0; i < r->n_notes && t->out; i++)
@@ -249,7 +250,8 @@ static fsdp_status compare(const fsdp_trainer *t, const fsdp_foreign_report *r)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* The loss scale of float16, as Accelerate and Trainer save it beside the optimizer. */
+/* The loss scale of float16, which Accelerate and Trainer save in a file next to the optimizer's.
+ */
 static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
 {
     if (!t->loop.scaler || !fsdp_grad_scaler_is_enabled(t->loop.scaler))

@@ -13,11 +13,11 @@
 
 static const int64_t FORMAT = 1;
 static const char CHECKSUM[] = "crc32";
-/* Steps that the optimizer counted, where it counts: the state that was saved beside this file
- * must say the same. */
+/* Number of steps counted by the optimizer, if it counts. The state that was saved with this file
+ * must agree. */
 static const char COUNTED[] = "optimizer_steps";
 
-/* Of the text that the document has without its checksum. */
+/* The checksum of the document's text without the checksum itself. */
 static fsdp_status checksum_of(const fsdp_json *doc, int64_t *sum)
 {
     fsdp_crc32_table table;
@@ -90,7 +90,7 @@ static int64_t rows_of_a_step(const fsdp_trainer *t)
            fsdp_group_world_size(t->group);
 }
 
-/* Which rows come when. */
+/* Determines which rows come when. */
 static void put_position(fsdp_json_node to, const fsdp_trainer *t)
 {
     fsdp_json_set_i64(to, "epoch", t->step / t->steps_per_epoch);
@@ -167,7 +167,7 @@ int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t)
 
 /* --- reading --- */
 
-/* Those of earlier versions have none. */
+/* Files of earlier versions have no checksum. */
 static fsdp_status compare_checksum(fsdp_json *doc)
 {
     fsdp_json_node root = fsdp_json_root(doc);
@@ -198,7 +198,7 @@ fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **out)
     return status;
 }
 
-/* --- whose it is --- */
+/* --- which program wrote it --- */
 
 static fsdp_status recognise(fsdp_json *doc, fsdp_trainer_state_owner *owner)
 {
@@ -279,14 +279,15 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
-/* A run that did not scale its losses has nothing to tell one that does. */
+/* A run that did not scale its losses has no scaler state, although this one may. */
 static fsdp_status get_scaler(fsdp_json_node root, fsdp_grad_scaler *scaler)
 {
     fsdp_json_node from;
     FSDP_TRY(fsdp_json_opt_object(root, "scaler", &from));
     if (!from.value || !scaler)
         return FSDP_OK;
-    fsdp_grad_scaler_state s = fsdp_grad_scaler_get_state(scaler); /* how it grows is an option */
+    /* its growth options are this run's */
+    fsdp_grad_scaler_state s = fsdp_grad_scaler_get_state(scaler);
     FSDP_TRY(fsdp_json_get_f64(from, "scale", &s.scale));
     FSDP_TRY(fsdp_json_get_i64(from, "_growth_tracker", 0, INT64_MAX, &s.growth_tracker));
     return fsdp_grad_scaler_set_state(scaler, &s);
@@ -345,8 +346,8 @@ static const char *or_none(const char *value)
     return *value ? value : "none";
 }
 
-/* Options that say which numbers a run computes: those that must stay as they are, and those whose
- * change is told. */
+/* Options that affect the numbers of a run: those that must not change, and those whose change is
+ * printed. */
 static const char *const fixed[] = {"seed", "sampler", "shuffle", "drop-last", "optimizer", NULL};
 static const char *const told[] = {"lr",
                                    "weight-decay",
@@ -450,7 +451,8 @@ static bool begins_with_any(const char *name, const char *prefixes)
     return false;
 }
 
-/* What was frozen has no state of the optimizer there, should this one keep any. */
+/* Parameters that were frozen have no optimizer state in the checkpoint, if this optimizer keeps
+ * any. */
 static fsdp_status find_unfrozen(fsdp_trainer *t, fsdp_json_node root)
 {
     fsdp_json_node then;

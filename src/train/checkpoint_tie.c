@@ -13,7 +13,7 @@
 #include "src/train/checkpoint_state.h"
 
 enum {
-    END_BYTES = 1 << 16, /* of a file of torch.save */
+    END_BYTES = 1 << 16, /* of a file of torch.save, that are compared */
     MAX_NAME = 64
 };
 
@@ -33,7 +33,7 @@ static const char *const names[] = {".metadata",
                                     "pytorch_model.bin",
                                     "optimizer.bin"};
 
-/* Of each rank, until there is none: its number is between the two. */
+/* Files of each rank, until one does not exist. The rank is between `begin` and `end`. */
 static const struct {
     const char *begin, *end;
 } of_ranks[] = {{"local_state_dict_rank", ".pt"},
@@ -47,7 +47,7 @@ static fsdp_status identify(const char *path, identity *id)
     fsdp_mapping map = {0};
     fsdp_crc32_table table;
     FSDP_TRY(fsdp_file_map(path, &map));
-    /* Of a text with its own checksum at the end, all have the same one. */
+    /* A text that ends with its own checksum always has the same checksum, so leave the end out. */
     const size_t own = fsdp_ends_with(path, ".crc32") ? sizeof(uint32_t) : 0;
     const size_t bytes = map.bytes > own ? map.bytes - own : 0;
     const bool whole = bytes <= END_BYTES || fsdp_ends_with(path, ".metadata") || own;
@@ -59,7 +59,7 @@ static fsdp_status identify(const char *path, identity *id)
     return FSDP_OK;
 }
 
-/* Of a file that is there; else nothing. */
+/* Adds nothing if there is no such file. */
 static fsdp_status put_file(fsdp_json_node list, const char *dir, const char *name, bool *there)
 {
     identity id = {0};

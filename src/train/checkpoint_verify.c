@@ -43,7 +43,7 @@ static fsdp_status need(const looking *l, const char *name)
     return FSDP_OK;
 }
 
-/* Files of each rank, whose number stands behind `stem`. */
+/* Checks the files of all ranks: `stem`, the rank, `ending`. */
 static fsdp_status need_of_ranks(const looking *l, const char *stem, const char *ending,
                                  int64_t ranks)
 {
@@ -55,13 +55,14 @@ static fsdp_status need_of_ranks(const looking *l, const char *stem, const char 
     return FSDP_OK;
 }
 
-/* ---- forms, named as the configuration does -------------------------------------------------- */
+/* ---- forms, named as in the configuration --------------------------------------------------- */
 
 typedef struct form {
     const char *format, *type; /* --checkpoint-format, --state-dict-type */
     const char *files[4];
     const char *of_ranks, *ending; /* NULL: none */
-    const char *scaler;            /* where losses were scaled; NULL: in trainer_state.json */
+    /* file of the scaler, if losses were scaled; NULL: it is in trainer_state.json */
+    const char *scaler;
 } form;
 
 #define RANDOM_STATES "random_states_", ".pkl", "scaler.pt"
@@ -102,7 +103,7 @@ static fsdp_status check_form(const looking *l, const form *f, int64_t ranks)
     return f->of_ranks ? need_of_ranks(l, f->of_ranks, f->ending, ranks) : FSDP_OK;
 }
 
-/* Forms that a later version may know are not looked at. */
+/* Forms that only a later version knows are not checked. */
 static fsdp_status check_files(const looking *l, fsdp_json_node root)
 {
     fsdp_json_node configuration, position;
@@ -121,7 +122,7 @@ static fsdp_status check_files(const looking *l, fsdp_json_node root)
 
 /* ---- trainer_state.json ---------------------------------------------------------------------- */
 
-/* Something of that name, be it a folder. */
+/* Does the name exist, even as a folder? */
 static fsdp_status has_state(const char *dir, bool *yes)
 {
     struct stat st;
@@ -138,7 +139,7 @@ static fsdp_status check(const looking *l)
     fsdp_json *state;
     FSDP_TRY(fsdp_trainer_state_open(l->dir, &state));
     fsdp_json_node root = fsdp_json_root(state);
-    /* transformers', of the same name, has none */
+    /* transformers' file of the same name has none */
     const bool own = fsdp_json_has(root, "format");
     fsdp_status status = own ? check_files(l, root) : FSDP_OK;
     if (status == FSDP_OK && own)

@@ -1,4 +1,4 @@
-/* `fsdp train`: values that follow from others, and the checks across fields. */
+/* `fsdp train`: derives values from others and checks across fields. */
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -39,25 +39,25 @@ const char *fsdp_train_task_prefix(fsdp_task task)
     return task == FSDP_TASK_SEQ2SEQ ? "summarize: " : "";
 }
 
-/* The FSDP tutorial's rate for T5; Llama's and BERT's usual one, which the tutorial on Llama has.
- */
+/* The learning rate of the FSDP tutorial for T5, and the usual one for Llama and BERT, which is in
+ * the tutorial on Llama. */
 static void complete(fsdp_train_config *c, fsdp_task task)
 {
     if (isnan(c->lr) && c->relative_step)
-        c->lr = 0; /* the optimizer's own */
+        c->lr = 0; /* chosen by the optimizer */
     else if (isnan(c->lr))
         c->lr = task == FSDP_TASK_SEQ2SEQ ? 0.002 : 2e-5;
     if (!c->task_prefix)
         c->task_prefix = fsdp_train_task_prefix(task);
 }
 
-/* Lengths and cleaning of pairs, for models that learn none. */
+/* Refuse lengths and cleaning of pairs for models that do not learn pairs. */
 static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
 {
     const char *flag = c->wikihow_cleaning         ? "wikihow-cleaning"
                        : c->says.max_source_length ? "max-source-length"
                        : c->says.max_target_length && c->generate_examples == 0
-                           ? "max-target-length" /* of examples it is the length */
+                           ? "max-target-length" /* also the length of examples */
                            : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
         return FSDP_OK;
@@ -94,7 +94,7 @@ fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
     return check_task(c, task);
 }
 
-/* What --task says of the model, if it says anything. */
+/* The task of the model according to --task; false if it is not given. */
 static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 {
     *task = fsdp_train_model_task(c->task);
@@ -106,8 +106,8 @@ static bool given_by_hand(const fsdp_options *options, const char *name)
     return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
 }
 
-/* `accelerate launch` exports the values of every policy: what is not the chosen one's is dropped.
- */
+/* `accelerate launch` exports the values of every policy. Drop those of policies that are not
+ * chosen. */
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
@@ -126,7 +126,7 @@ static bool reshards(int strategy)
     return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
-/* The strategy like `strategy` that reshards after forward, or does not. */
+/* The counterpart of `strategy` that reshards after forward if `on`, else the one that does not. */
 static int with_reshard(int strategy, bool on)
 {
     if (strategy == FSDP_SHARDING_NO_SHARD)
@@ -136,7 +136,7 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-/* Accelerate writes the strategy of its version 1 as reshard_after_forward. */
+/* Accelerate writes the strategy of FSDP version 1 as reshard_after_forward. */
 static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const int word = -1 - c->reshard_after_forward;
@@ -149,7 +149,7 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
     c->reshard_after_forward = reshards(word);
 }
 
-/* torchtitan has no strategies: degrees say it. Its -1 is what is left over. */
+/* torchtitan has degrees instead of strategies. Its -1 means the remaining ranks. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->shard_size < 0)
@@ -160,7 +160,7 @@ static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
         c->replicas = 0;
 }
 
-/* The FSDP2 tutorial's two. */
+/* The FSDP2 tutorial prefetches two units. */
 static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 {
     enum {
@@ -175,7 +175,8 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
     c->forward_prefetch_depth = c->backward_prefetch_depth = TUTORIAL_DEPTH;
 }
 
-/* FSDP1's false was no more than silence: the next unit is gathered ahead anyway. */
+/* FSDP1's false has the same effect as not giving the option: the next unit is gathered ahead
+ * anyway. */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "forward-prefetch");
@@ -188,7 +189,7 @@ static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
         c->sync_each_batch = c->accumulation_mode == FSDP_ACCUMULATION_REDUCE;
 }
 
-/* How blocks are checkpointed says that they are. */
+/* An option about the kind of checkpointing implies that blocks are checkpointed. */
 static bool says_checkpointing(const fsdp_train_config *c)
 {
     return c->activation_checkpointing_every > 1 ||
@@ -210,14 +211,14 @@ static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options
     if (!fsdp_options_given(options, "save-strategy") && c->save_steps > 0)
         c->save_strategy = FSDP_SAVE_STEPS;
     if (c->save_strategy == FSDP_SAVE_STEPS && !fsdp_options_given(options, "save-steps"))
-        c->save_steps = 500; /* transformers' */
+        c->save_steps = 500; /* transformers' default */
     if (c->resume && is_word(c->resume, no))
         c->resume = NULL;
     if (c->resume && is_word(c->resume, newest))
         c->resume = c->checkpoint ? c->checkpoint : "auto";
 }
 
-/* Scripts that compute the cosine themselves have a switch for it, and where it ends. */
+/* Scripts that compute the cosine schedule themselves have a switch for it and its last rate. */
 static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "lr-schedule");
@@ -245,7 +246,7 @@ static void derive_given(fsdp_train_config *c, const fsdp_options *options)
     c->says.max_target_length = fsdp_options_says(options, "max-target-length");
 }
 
-/* Values that nobody gave and that depend on others; and other tools' spellings. */
+/* Set values that were not given and depend on others, and convert other tools' spellings. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
@@ -273,7 +274,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_strategy(c, options);
     fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
-    /* Accelerate exports both variables, the strategy also when only reshard was chosen. */
+    /* Accelerate exports both variables; it exports the strategy even if only reshard was chosen.
+     */
     bool both_from_env = strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV;
     if (strategy > reshard)
         c->reshard_after_forward = reshards(c->sharding_strategy);
@@ -430,7 +432,7 @@ static fsdp_status check_checkpointing(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* As --reshard-after-forward takes it. */
+/* The value as --reshard-after-forward takes it. */
 static const char *reshard_text(int value, char text[16])
 {
     if (value <= 1)
@@ -511,7 +513,8 @@ static fsdp_status check_wrapping(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Flags that say when and where, and nothing is to be saved: more likely the strategy is wrong. */
+/* Flags say when and where to save, but nothing will be saved: more likely the strategy is wrong.
+ */
 static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool saves = c->save_strategy != FSDP_SAVE_NO;
@@ -644,7 +647,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     return fsdp_train_effect_check(c, options);
 }
 
-/* --offload-dir alone says it too. */
+/* --offload-dir alone implies it. */
 static fsdp_offload_policy offload_policy(const fsdp_train_config *c)
 {
     const bool offloads = c->cpu_offload || !c->activation_offload;

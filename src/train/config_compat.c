@@ -17,8 +17,9 @@ static const char *const only_1[] = {"1", NULL};
     "each rank reads its own rows of the files, or draws them from the seed: all have the same "   \
     "model, which no rank ever has whole"
 #define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
-/* Options of other tools. Accepted: they change nothing here, for this reason. Refused: any value
- * but `only`, by this reason or with what to use instead. Neither kind is in --help. */
+/* Options of other tools. An accepted one changes nothing here, for the given reason. A refused one
+ * is an error with any value but `only`; the text is the reason or says what to use instead. Both
+ * kinds are hidden from --help. */
 #define ACCEPTED(flag, kind, reason)                                                               \
     {                                                                                              \
         .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .no_effect = reason, .hidden = true     \

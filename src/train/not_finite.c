@@ -38,7 +38,7 @@ fsdp_status fsdp_find_not_finite(const fsdp_train_loop *loop, const fsdp_named_p
     return status;
 }
 
-/* With parameters that are finite. */
+/* All parameters are finite. */
 static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char *what,
                                          int64_t step, double lr)
 {

@@ -8,15 +8,15 @@
 #include "src/base/alloc.h"
 #include "src/fsdp/name_patterns.h"
 
-/* Options of one group, of whichever kind config->optimizer says. */
+/* Options of one group; config->optimizer says which member is used. */
 typedef struct group_options {
     fsdp_adamw_options adamw;
     fsdp_sgd_options sgd;
     fsdp_adafactor_options adafactor;
 } group_options;
 
-/* Adafactor's scale_parameter and relative_step are off unless given, as transformers' Trainer has
- * them. */
+/* Adafactor's scale_parameter and relative_step are off unless given, as in transformers' Trainer.
+ */
 static group_options options_of(const fsdp_train_config *c, double weight_decay)
 {
     return (group_options){
@@ -43,7 +43,7 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
                       .warmup_init = c->warmup_init}};
 }
 
-/* `module` NULL: without a group. */
+/* `module` NULL: create no group. */
 static fsdp_status create(const fsdp_train_config *c, fsdp_module *module,
                           fsdp_optimizer **optimizer)
 {
@@ -91,7 +91,7 @@ static fsdp_status check_word(const fsdp_parameter_list *all, const char *word)
     return status;
 }
 
-/* The names that `all` has are lent to both lists. */
+/* The lists borrow the names in `all`. */
 static fsdp_status split_by_word(const fsdp_option_list *words, const fsdp_parameter_list *all,
                                  fsdp_parameter_list *decay, fsdp_parameter_list *no_decay)
 {

@@ -1,4 +1,4 @@
-/* See precision.h. Each option that has a say is a request of a dtype for one field. */
+/* See precision.h. Each option that affects a dtype is a request for one field. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static const char *const field_options[FIELD_COUNT] = {"param-dtype", "reduce-dt
 enum {
     PRECISION_NO,
     PRECISION_16_TRUE = 4,
-    FIRST_PRESET = 5 /* FSDP1's policies */
+    FIRST_PRESET = 5 /* the first of FSDP1's policies */
 };
 
 const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
@@ -32,7 +32,7 @@ const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
                                              "grad_bf16",
                                              NULL};
 
-/* Of each but the presets: -1 says nothing of the field. */
+/* Dtypes of each precision that is not a preset. -1: does not affect the field. */
 static const int simple[FIRST_PRESET][FIELD_COUNT] = {
     {FSDP_DTYPE_F32, -1, -1, -1},
     {FSDP_DTYPE_BF16, -1, -1, -1},
@@ -74,7 +74,7 @@ static fsdp_dtype *place_of(fsdp_train_config *c, field f)
 
 typedef struct request {
     const char *option;
-    char value[32]; /* as messages show it; "": a boolean */
+    char value[32]; /* as shown in messages; "": a boolean */
     fsdp_option_origin origin;
     fsdp_dtype dtype;
 } request;
@@ -96,7 +96,7 @@ static void add(request *list, int *n, const fsdp_options *options, const char *
              value);
 }
 
-/* "no" counts as a wish on the command line alone: files and Accelerate write it for nothing. */
+/* "no" counts only on the command line: files and Accelerate write it routinely. */
 static bool says_something(const fsdp_train_config *c, const fsdp_options *options)
 {
     return c->mixed_precision != PRECISION_NO ||
@@ -202,7 +202,7 @@ fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *c)
                             .cast_root_forward_inputs = c->cast_root_forward_inputs};
 }
 
-/* The check has parsed them before. */
+/* The check has already parsed the policies. */
 static bool has_float16_unit(const fsdp_train_config *c, bool reduces)
 {
     fsdp_unit_mp_policy p;

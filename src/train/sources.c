@@ -57,7 +57,7 @@ static size_t count_sources(const fsdp_train_config *c)
     return 1 + c->mix_data.count;
 }
 
-/* Source `i`, --data first; those of --mix-data were parsed before. */
+/* Source `i`; --data is the first. Those of --mix-data have been parsed before without error. */
 static fsdp_status get_source(const fsdp_train_config *c, size_t i, fsdp_train_source *out)
 {
     if (i > 0)
@@ -148,7 +148,7 @@ int64_t fsdp_train_sources_target_length(const fsdp_train_config *c)
 
 /* ---- opening ---- */
 
-/* Of a mixture only pairs of texts are cleaned; ids and plain texts are as they are. */
+/* In a mixture only pairs of texts are cleaned; ids and plain texts are left as they are. */
 static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_source *source,
                                    fsdp_cleaning *cleaning)
 {
@@ -175,7 +175,7 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = cleaning,
-        /* 0 is the same default, which leaves ids whole */
+        /* 0 is the same default but leaves rows of ids whole */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = !training && c->val_max_target_length ? c->val_max_target_length
                              : c->cut_targets                      ? c->max_target_length
@@ -214,7 +214,7 @@ fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* What a run of one ordinary source says nothing of. */
+/* Not printed for a run with one ordinary source. */
 static void tell_source(const fsdp_trainer *t, const fsdp_train_source *s, const fsdp_dataset *set)
 {
     const fsdp_train_config *c = t->config;
@@ -236,7 +236,7 @@ static void tell_source(const fsdp_trainer *t, const fsdp_train_source *s, const
     fputc('\n', t->out);
 }
 
-/* `parts` [count of sources], filled up to *n, also on failure. */
+/* Fills `parts` [count of sources] up to *n, also on failure. */
 static fsdp_status open_parts(const fsdp_trainer *t, fsdp_mixture_part *parts, size_t *n)
 {
     for (*n = 0; *n < count_sources(t->config); ++*n) {

@@ -12,7 +12,7 @@
 #include "src/report/human.h"
 #include "src/train/not_finite.h"
 
-/* What a leaf contributes; gathered over ranks as it is. */
+/* The contribution of a leaf; gathered over ranks as raw bytes. */
 typedef struct leaf_sum {
     double loss; /* sum of its labels' losses, or their mean */
     int64_t labels, tokens, rows;
@@ -63,7 +63,7 @@ static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum, 
     return n > 0 ? (double)n : 1.0;
 }
 
-/* Leaves follow those that are in `result`. */
+/* The leaves come after those already counted in `result`. */
 static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *result)
 {
     int64_t first = result->rows;
@@ -76,7 +76,7 @@ static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *r
     }
 }
 
-/* Forward, and backward if wanted; *loss is that of the leaf times `scale`. */
+/* Forward, and backward if `backward`. *loss is that of the leaf times `scale`. */
 static fsdp_status run_leaf(fsdp_train_loop *loop, const fsdp_batch *batch, int micro_step,
                             bool backward, double scale, double *loss)
 {
@@ -125,15 +125,15 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Is the loss not finite for another reason than the scale? A product with the scale is never NaN,
- * and infinite only if the scale is nearly so. */
+/* Is there another reason than the scale for a loss that is not finite? Multiplying by the scale
+ * never gives NaN, and infinity only if the scale itself is nearly infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);
 }
 
-/* Another batch may not overflow, but a weight that is NaN stays, and a model whose every batch
- * overflows is not trained. */
+/* Skip the step, since another batch may not overflow. But a weight that is NaN stays NaN, and a
+ * model that overflows on every batch is not trained: these end the run. */
 static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
                                 fsdp_step_result *result)
 {
@@ -153,7 +153,8 @@ static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
     return fsdp_not_finite(loop, what, step, lr);
 }
 
-/* Can a smaller scale help? Not below 1, where it is not the scale that overflows. */
+/* Skip the step if a smaller scale can help. Below 1 it cannot, as the overflow is not due to the
+ * scale. */
 static fsdp_status skip(fsdp_train_loop *loop, int64_t step, double lr, fsdp_step_result *result)
 {
     result->skipped = true;
@@ -169,7 +170,7 @@ static fsdp_status skip(fsdp_train_loop *loop, int64_t step, double lr, fsdp_ste
                       (long long)step + 1, result->loss_scale);
 }
 
-/* Is there to be an update? */
+/* Unscale the gradients and decide whether to update. */
 static fsdp_status unscale(fsdp_train_loop *loop, int64_t step, double lr, fsdp_step_result *result)
 {
     if (loop->scaler)
@@ -200,7 +201,7 @@ static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_s
     return FSDP_OK;
 }
 
-/* The power of two not below x. */
+/* The smallest power of two that is not below x. */
 static double power_above(double x)
 {
     int exponent;
@@ -208,7 +209,7 @@ static double power_above(double x)
     return ldexp(1.0, fraction == 0.5 ? exponent - 1 : exponent);
 }
 
-/* The last micro-step communicates for all, and leaves nothing behind. */
+/* The last micro-step communicates for all, so that nothing is left over after a step. */
 static fsdp_status set_communication(const fsdp_train_loop *loop, int micro_step)
 {
     const bool last = micro_step + 1 == loop->micro_steps;

@@ -1,5 +1,4 @@
-/* What a run of `fsdp train` needs, opened in this order: device, model, data, optimizer, reports.
- */
+/* Opens what a run of `fsdp train` needs in this order: device, model, data, optimizer, reports. */
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +27,7 @@ static bool is_inside(const char *path, const char *dir)
     return path && strncmp(path, dir, n) == 0 && path[n] == '/';
 }
 
-/* The folder of the model, once something is to be written into it before the model is. */
+/* Create the folder of the model if another output is written into it before the model is. */
 static fsdp_status make_output(const fsdp_train_config *c)
 {
     const char *files[] = {c->metrics, c->profile, c->plot};
@@ -38,7 +37,7 @@ static fsdp_status make_output(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Only the last folder of the path is made: of a slip in the others nobody would hear. */
+/* Creates only the last folder of the path, so that a typing error in the others is reported. */
 static fsdp_status make_offload_dir(const fsdp_trainer *t)
 {
     const char *dir = t->config->offload_dir;
@@ -56,7 +55,7 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* What is written after hours must be writable now. */
+/* Outputs that are written after hours must be writable now. */
 static fsdp_status check_outputs(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -109,7 +108,7 @@ static fsdp_status open_device(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* What the model is for, and what follows from it. */
+/* Find out the model's task and set what follows from it. */
 static fsdp_status choose_task(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -132,7 +131,7 @@ static fsdp_status choose_task(fsdp_trainer *t)
     return fsdp_train_config_set_task(&t->completed, t->task);
 }
 
-/* Elements that are trained. */
+/* Number of trained elements. */
 static int64_t count_trained(const fsdp_trainer *t)
 {
     const fsdp_parameter_list *list = &t->loop.parameters;
@@ -179,7 +178,7 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
     return fsdp_model_open(&options, t->group, t->device, &t->model);
 }
 
-/* Classes as a policy takes them. */
+/* Converts the list of classes to the form that a policy takes. */
 static fsdp_status open_by_class(fsdp_trainer *t, const fsdp_option_list *classes)
 {
     const char **names = fsdp_calloc(classes->count + 1, sizeof *names);
@@ -263,7 +262,8 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
     return fsdp_loader_create(set, &options, loader);
 }
 
-/* What follows the first token counts for a causal model, which shifts; of others everything. */
+/* Causal models shift the labels, so the first token does not count; for others every token does.
+ */
 static bool has_label(const fsdp_example *example, fsdp_task task)
 {
     const fsdp_token_list *labels = &example->labels;
@@ -275,8 +275,8 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
     return i < labels->len;
 }
 
-/* Without a label there is no loss, which the first epoch need not show; most sets have one in
- * their first row. */
+/* Without a label there is no loss, and the first epoch need not reveal it. Most sets have a label
+ * in their first row. */
 static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, const char *path)
 {
     fsdp_example example = {0};
@@ -291,7 +291,7 @@ static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, 
     return fsdp_check_any_label(path, any);
 }
 
-/* --max-steps ends epochs that were given, and is all if none were. */
+/* --max-steps may end given epochs early; without epochs it is the number of steps. */
 static void count_steps(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -400,7 +400,7 @@ static fsdp_status open_training(fsdp_trainer *t)
     return open_schedule(t);
 }
 
-/* Metrics of a resumed run follow those of the steps before its checkpoint. */
+/* Metrics of a resumed run are appended after those of the steps before its checkpoint. */
 static fsdp_status open_metrics(fsdp_trainer *t)
 {
     const char *metrics = t->config->metrics;
