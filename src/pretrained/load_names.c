@@ -10,7 +10,7 @@ typedef struct names {
     const void *file;
 } names;
 
-/* A name in up to three pieces; prefix may be NULL. */
+/* Looks up a name given in up to three pieces; prefix may be NULL. */
 static fsdp_status find(const names *in, const char *prefix, const char *name, size_t length,
                         const char *ending, const void **found)
 {
@@ -23,7 +23,7 @@ static fsdp_status find(const names *in, const char *prefix, const char *name, s
     return FSDP_OK;
 }
 
-/* `name`, else what it was called in old files. */
+/* Looks up `name`, then its name in old files. */
 static fsdp_status find_new_or_old(const names *in, const char *prefix, const char *name,
                                    const void **found)
 {

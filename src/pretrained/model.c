@@ -1,4 +1,4 @@
-/* From a name to a sharded module with values. */
+/* Opens a model by name: builds it, shards it and fills in its values. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -68,9 +68,9 @@ static size_t freeze_names(const fsdp_parameter_list *list, const char *prefix)
     return frozen;
 }
 
-/* As a loop over named_parameters(), which has a tied parameter under its first name: "encoder" is
- * not T5's shared embedding. A prefix that means further names alone, "lm_head", is what they are
- * tied to. */
+/* Like a loop over named_parameters(), which lists a tied parameter under its first name: "encoder"
+ * does not freeze T5's shared embedding. A prefix that matches only further names, such as
+ * "lm_head", freezes the parameter they are tied to. */
 static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_list *all,
                           const char *prefix)
 {
@@ -85,7 +85,7 @@ static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_
     return status;
 }
 
-/* Before memory is made: what is frozen has no master. */
+/* Must come before memory is allocated: frozen parameters have no master weights. */
 static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list once = {0}, all = {0};
@@ -101,7 +101,7 @@ static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *opt
     return status;
 }
 
-/* The number of classes that was asked for, and the names of classes. */
+/* Choose the requested number of classes, and the names of classes. */
 static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *m,
                                  fsdp_model_config *config)
 {
@@ -125,7 +125,7 @@ static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *
     return status;
 }
 
-/* As transformers, which takes no head of another size unless it is told to draw a new one. */
+/* Like transformers, refuse a head of another size unless asked to draw a new one. */
 static fsdp_status check_classifier(const fsdp_pretrained *p)
 {
     const int64_t n = fsdp_model_config_info(&p->config).num_labels;
@@ -143,8 +143,8 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
                       (long long)head->shape[0]);
 }
 
-/* What needs no peers: folder, configuration, weights' header, module tree. `p` has no weights if
- * they are drawn. */
+/* Everything that needs no peers: folder, configuration, the weights' header, module tree. `p` has
+ * no weights if they will be drawn. */
 static fsdp_status prepare(const fsdp_model_options *options, fsdp_model *m, fsdp_pretrained *p)
 {
     if (options->name) {
@@ -178,7 +178,7 @@ enum {
     NAMES_SHOWN = 4
 };
 
-/* "`what`: a, b, c and 7 more", once, on rank 0. */
+/* Logs "`what`: a, b, c and 7 more" once, on rank 0. */
 static void warn_of(const fsdp_model *m, const char *what, char *const *names, size_t n)
 {
     fsdp_str list = {0};
@@ -194,8 +194,8 @@ static void warn_of(const fsdp_model *m, const char *what, char *const *names, s
     fsdp_free(text);
 }
 
-/* As transformers warns: a fresh head has to be trained before it says anything, and weights that
- * nobody reads may mean that config.json and weights do not belong together. */
+/* The warnings of transformers: a new head must be trained before its output means anything, and
+ * unused weights may mean that config.json and weights do not belong together. */
 static void warn_of_names(const fsdp_model *m)
 {
     warn_of(m, "these weights are not in the files and were newly drawn", m->report.fresh,
@@ -214,7 +214,7 @@ static bool is_said_to_be_frozen(const fsdp_model_options *options, const char *
     return false;
 }
 
-/* A tied parameter is one tensor, frozen or trained under all of its names. */
+/* A tied parameter is one tensor, which is frozen or trained under all of its names. */
 static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list list;
@@ -243,7 +243,7 @@ static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *o
     return status;
 }
 
-/* Collective; on meta there is nothing to fill. */
+/* Collective. On the meta device there is nothing to fill. */
 static fsdp_status fill(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
                         const fsdp_device *device)
 {
@@ -294,7 +294,7 @@ void fsdp_model_close(fsdp_model *m)
     fsdp_free(m);
 }
 
-/* --- holding --- */
+/* --- keeping units gathered --- */
 
 typedef struct hold_walk {
     bool on;
