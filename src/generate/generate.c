@@ -1,5 +1,5 @@
-/* See generate.h. A prompt is run once; its sequences (beams, samples) branch off afterwards.
- * Sequences that have ended leave the cache, so that the work shrinks with them. */
+/* See generate.h. A prompt is run once, and its sequences (beams, samples) branch off afterwards.
+ * Sequences that have ended leave the cache, so the work shrinks with them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,15 +14,17 @@
 #include "src/generate/logits_process.h"
 #include "src/generate/sampling.h"
 
-/* Of an output for which no beam was left: transformers' too. */
+/* Score of an output that no beam was left for, as in transformers. */
 #define UNFINISHED_SCORE (-1e9)
 
-/* One row of the batch, and its sequences under way, which are rows of the cache. */
+/* One row of the batch with its running sequences, which are rows of the cache. */
 typedef struct prompt {
-    fsdp_generated *outputs; /* [num_return_sequences], whose ids begin with the prompt */
+    /* [num_return_sequences], whose ids begin with the prompt; borrowed from the generation */
+    fsdp_generated *outputs;
     int64_t max_new;
     int32_t n_live;
-    int32_t *live; /* [num_return_sequences]: which output each of the n_live is; beams: unused */
+    /* [num_return_sequences]: the output of each of the n_live rows; unused with beams */
+    int32_t *live;
     fsdp_beam_search *beams; /* NULL: greedy or sampling */
 } prompt;
 
@@ -37,14 +39,14 @@ typedef struct generation {
     int32_t n_prompts;
     fsdp_generated *outputs;
     size_t n_outputs;
-    int32_t *live;    /* [n_outputs] what the prompts' lists are cut of */
-    int32_t rows;     /* of the cache */
-    int32_t *from;    /* [widest] rows of the cache that go on, */
-    int32_t *ids;     /* [widest] and the id that each is fed */
-    int32_t going_on; /* of those, so far */
+    int32_t *live;    /* [n_outputs] memory of the prompts' lists */
+    int32_t rows;     /* in the cache */
+    int32_t *from;    /* [widest] rows of the cache that continue */
+    int32_t *ids;     /* [widest] the next id of each row in `from` */
+    int32_t going_on; /* rows in `from` so far */
     int64_t step, vocab;
-    float *scores;              /* [vocab] of the row at hand */
-    fsdp_candidate *candidates; /* [vocab], where ids are sampled */
+    float *scores;              /* [vocab] scores of the current row */
+    fsdp_candidate *candidates; /* [vocab], if ids are sampled */
     float *penalized;           /* [longest sequence] */
 } generation;
 
@@ -65,7 +67,8 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        if (c.n_eos == 0 && c.from_config_json) { /* a file of its own without one: as said there */
+        /* generation_config.json says that there is no end */
+        if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
         }
@@ -141,7 +144,8 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
                               int64_t prompt_length)
 {
     int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
-    int64_t room = model->info.max_positions - prompt_length + 1; /* the last one is not fed */
+    /* the last id is not fed to the model */
+    int64_t room = model->info.max_positions - prompt_length + 1;
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
 
@@ -161,7 +165,7 @@ fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_c
 
 /* --- one row of scores --- */
 
-/* Row `row` of the logits, into g->scores. */
+/* Copy row `row` of the logits to g->scores. */
 static fsdp_status read_scores(generation *g, fsdp_tensor *logits, int32_t row)
 {
     fsdp_tensor *view;
@@ -208,8 +212,8 @@ static fsdp_status append(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* One more id for each sequence of a prompt, whose rows begin at `first`. In the first step the
- * prompt's one row is that of all its outputs. */
+/* Append an id to each sequence of a prompt, whose rows begin at `first`. In the first step all
+ * outputs share the prompt's single row. */
 static fsdp_status extend(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     int32_t n = p->n_live;
@@ -276,7 +280,7 @@ static bool all_go_on(const generation *g)
     return true;
 }
 
-/* What follows each sequence; those that go on are chosen in the cache. */
+/* Choose the next id of each sequence, and select the rows of the cache that continue. */
 static fsdp_status take_next(generation *g, fsdp_scope *s, fsdp_tensor *logits)
 {
     int32_t first = 0;
@@ -312,7 +316,7 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
     return status;
 }
 
-/* How many sequences go on, over all ranks. */
+/* Number of sequences that continue, over all ranks. */
 static fsdp_status count_rows(const generation *g, int64_t *rows)
 {
     *rows = g->rows;
@@ -335,7 +339,7 @@ static fsdp_status run_steps(generation *g, const fsdp_batch *batch)
 
 /* --- beginning --- */
 
-/* The ids that generation goes on from. */
+/* The ids that generation continues. */
 static void prompt_ids(const generation *g, const fsdp_batch *batch, int32_t row,
                        const int32_t **ids, size_t *n)
 {

@@ -1,5 +1,5 @@
-/* See generate_run.h. In each round, rank r takes the r-th batch of the next world_size; results
- * are gathered at fixed size, so that rank 0 reports them in order. */
+/* See generate_run.h. In each round, rank r takes the r-th of the next world_size batches. Results
+ * are gathered at a fixed size, so that rank 0 reports them in order. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "src/generate/generate_run.h"
 #include "src/generate/prompts.h"
 
-/* A sequence on its way to rank 0. */
+/* A sequence as it is sent to rank 0. */
 typedef struct gathered_row {
     double score;
     int32_t prompt_length, n;
@@ -29,9 +29,10 @@ typedef struct generate_run {
     fsdp_generation_config generation;
     fsdp_prompts prompts;
     size_t batch_size;
-    size_t per_prompt; /* sequences */
+    size_t per_prompt; /* number of sequences */
     size_t row_bytes;  /* of a gathered_row with the longest sequence */
-    size_t n_short;    /* prompts after which positions end before new tokens may */
+    /* number of prompts where the model's positions end before the limit of new tokens */
+    size_t n_short;
     fsdp_generate_report_fn *report;
     fsdp_generate_note_fn *note;
     void *arg;
@@ -43,7 +44,7 @@ static void note(const generate_run *g, const char *text)
         g->note(text, g->arg);
 }
 
-/* --- getting ready --- */
+/* --- preparing --- */
 
 static fsdp_status check_tokenizer(const generate_run *g)
 {
@@ -57,8 +58,8 @@ static fsdp_status check_tokenizer(const generate_run *g)
                       (long long)g->model->info.vocab_size);
 }
 
-/* Given, or the model's; without texts a model may do without one, or with one that is no good,
- * which is said. */
+/* Open the given tokenizer, or the model's. If no texts are given, the model may have none or an
+ * unusable one, which is noted. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -82,7 +83,7 @@ static fsdp_status open_tokenizer(generate_run *g)
     return FSDP_OK;
 }
 
-/* Every rank reads the prompts: of a pipe, each would get a part. */
+/* Every rank reads the prompts; from a pipe, each would get only a part. */
 static fsdp_status check_file(const generate_run *g, const char *flag, const char *path)
 {
     if (!path || g->world_size == 1)
@@ -101,7 +102,7 @@ static bool is_seq2seq(const generate_run *g)
     return g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
 }
 
-/* A text of T5 is as long as in training; transformers cuts nothing that is to be continued. */
+/* T5's texts are cut as in training; transformers never cuts a text to be continued. */
 static int max_source_length(const generate_run *g)
 {
     if (g->config->max_source_length_given)
@@ -119,7 +120,7 @@ static fsdp_status check_prefix(const generate_run *g)
                       c->input_ids ? c->input_ids : "");
 }
 
-/* Rows of ids are cut if a length is given, and then as texts are. */
+/* Rows of ids are cut only if a length is given, in the same way as texts. */
 static fsdp_status read_ids(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -177,7 +178,7 @@ static void tell_notes(const generate_run *g)
     }
 }
 
-/* Nothing can be added to prompt `i`, of `n` ids. */
+/* The error for prompt `i`, of `n` ids, which leaves no room for new ids. */
 static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
 {
     const int64_t positions = g->model->info.max_positions;
@@ -191,7 +192,7 @@ static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
                       (long long)(full ? positions : g->generation.max_length));
 }
 
-/* Every prompt has room; the longest sequence is known. */
+/* Check that every prompt leaves room, and compute the longest sequence. */
 static fsdp_status check_lengths(generate_run *g)
 {
     size_t longest = 0;
@@ -203,7 +204,7 @@ static fsdp_status check_lengths(generate_run *g)
         g->n_short += max_new < fsdp_generation_config_max_new(&g->generation, (int64_t)n);
         longest = n + (size_t)max_new > longest ? n + (size_t)max_new : longest;
     }
-    /* rounded up, so that the next one's double is aligned */
+    /* rounded up, so that the double of the next row is aligned */
     g->row_bytes = (sizeof(gathered_row) + longest * sizeof(int32_t) + 7) & ~(size_t)7;
     return FSDP_OK;
 }
@@ -269,7 +270,7 @@ static void put_row(const fsdp_generated *output, gathered_row *row)
     memcpy(row->ids, output->ids.ids, output->ids.len * sizeof *row->ids);
 }
 
-/* Generate for prompts [first, first + n) into `rows`, per_prompt of them a prompt. */
+/* Generate for prompts [first, first + n) into `rows`, per_prompt rows for each prompt. */
 static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char *rows)
 {
     fsdp_batch *batch = NULL;
@@ -288,7 +289,7 @@ static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char
     return status;
 }
 
-/* Sequence `i` of the prompts that begin with `first`. */
+/* Report sequence `i` of the round whose prompts begin at `first`. */
 static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
                               const gathered_row *row)
 {
@@ -315,7 +316,7 @@ static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
     return FSDP_OK;
 }
 
-/* Prompts [first, ...) of one round: batch_size for each rank, as far as they go. */
+/* Run one round of prompts from `first` on: batch_size for each rank, while there are any. */
 static fsdp_status run_round(const generate_run *g, size_t first, char *mine, char *all)
 {
     size_t bytes = g->batch_size * g->per_prompt * g->row_bytes, total = g->prompts.n - first;
@@ -337,7 +338,7 @@ static fsdp_status run_round(const generate_run *g, size_t first, char *mine, ch
 
 static fsdp_status run_all(generate_run *g)
 {
-    if (g->batch_size > g->prompts.n) /* room for what there is */
+    if (g->batch_size > g->prompts.n) /* no more memory than the prompts need */
         g->batch_size = g->prompts.n ? g->prompts.n : 1;
     size_t rows = g->batch_size * g->per_prompt;
     char *mine = fsdp_calloc(rows, g->row_bytes);
