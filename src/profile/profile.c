@@ -16,17 +16,17 @@
 
 enum {
     MAX_EVENTS = 65536,
-    CHUNK_BYTES = 1 << 16 /* of the file, as ranks hand it to rank 0 */
+    CHUNK_BYTES = 1 << 16 /* unit in which ranks send the file to rank 0 */
 };
 
 struct fsdp_profile {
     fsdp_group *group; /* NULL: one rank */
     fsdp_trace *trace;
-    char *path;                   /* of rank 0, others need none */
-    int32_t writes;               /* rank 0 has one: the same on all ranks */
+    char *path;                   /* used on rank 0 only */
+    int32_t writes;               /* rank 0 has a path; the same on all ranks */
     char *chunk;                  /* [CHUNK_BYTES] */
     size_t max_events;            /* of the trace */
-    int64_t first, n_steps, step; /* step: how many have begun */
+    int64_t first, n_steps, step; /* step: number of steps begun */
     fsdp_profile_row rows[FSDP_PROFILE_ROWS];
     bool done; /* rows are valid */
 };
@@ -84,7 +84,7 @@ static bool is_first(const fsdp_profile *p)
     return !p->group || fsdp_group_rank(p->group) == 0;
 }
 
-/* What is written after hours must be writable now. */
+/* A file that is written after hours must be writable now. */
 static fsdp_status check_path(const fsdp_profile *p)
 {
     fsdp_atomic_file *file;
@@ -112,7 +112,7 @@ static fsdp_status fill(fsdp_profile *p, const fsdp_profile_options *o)
     return check_path(p);
 }
 
-/* Collective. p may be NULL if `mine` is a failure. */
+/* Returns the failure of any rank. Collective. p may be NULL if `mine` is a failure. */
 static fsdp_status meet(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));
@@ -150,8 +150,8 @@ void fsdp_profile_destroy(fsdp_profile *p)
 
 /* --- the file --- */
 
-/* Rank `from` hands its trace to rank 0 piece by piece; all ranks take part in each piece.
- * *status is rank 0's: after a failure it goes on taking pieces, for its peers' sake. */
+/* Rank `from` sends its trace to rank 0 in pieces; all ranks take part in each. *status is rank
+ * 0's. After a failure it keeps receiving, so that its peers do not wait forever. */
 static fsdp_status pass_trace(fsdp_profile *p, int from, int64_t base_ns, fsdp_atomic_file *file,
                               fsdp_status *status)
 {
@@ -210,8 +210,7 @@ static fsdp_status write_file(fsdp_profile *p)
 
 /* --- steps --- */
 
-/* The last step has not ended: it failed. What is added up has a part of it, so that the window
- * begins anew. */
+/* The last step failed before its end. The sums contain a part of it, so start the window again. */
 static fsdp_status begin_anew(fsdp_profile *p)
 {
     fsdp_trace *fresh;
