@@ -206,8 +206,8 @@ static fsdp_status refuse_earlier_run(const char *folder)
         const char *rest = "";
         if (step_of(names[i], &rest) >= 0 && !*rest)
             status = fsdp_error(FSDP_ERR_INVALID,
-                                "--checkpoint-dir %s holds %s of an earlier run: --resume goes on "
-                                "from there, --overwrite-output begins anew",
+                                "--checkpoint-dir %s holds %s of an earlier run: --resume "
+                                "continues from there, --overwrite-output starts over",
                                 folder, names[i]);
     }
     fsdp_free(names);
@@ -517,7 +517,7 @@ static fsdp_status refuse_unusable(const char *folder)
         if (status == FSDP_OK && n)
             status = fsdp_error(FSDP_ERR_NOT_FOUND,
                                 "--resume: no checkpoint in %s can be resumed; %s: there is %s. "
-                                "Without --resume the run begins from the beginning",
+                                "Without --resume the run starts from the beginning",
                                 folder, names[i], why_unusable(path));
         fsdp_free(within);
         fsdp_free(path);
@@ -537,7 +537,8 @@ static fsdp_status refuse_missing(const char *given)
     fsdp_free(parent);
     FSDP_TRY(status);
     return fsdp_error(FSDP_ERR_NOT_FOUND, "--resume %s: there is no such folder%s%s", given,
-                      *beside.path ? "; the newest checkpoint beside it is " : "", beside.path);
+                      *beside.path ? "; the newest checkpoint in the same folder is " : "",
+                      beside.path);
 }
 
 /* The newest checkpoint in the folder of a given one, as an alternative if that is damaged. */
@@ -596,10 +597,10 @@ static fsdp_status refuse_in_output(const fsdp_trainer *t)
         status = folder ? choose_newest(folder, &found) : FSDP_ERR_NOMEM;
         fsdp_free(folder);
         if (status == FSDP_OK && *found.path)
-            status = fsdp_error(FSDP_ERR_INVALID,
-                                "--resume: there is no checkpoint in %s, but %s: --resume %s goes "
-                                "on from there",
-                                t->checkpoint_dir, found.path, found.path);
+            status = fsdp_error(
+                FSDP_ERR_INVALID,
+                "--resume: there is no checkpoint in %s, but %s: --resume %s continues from there",
+                t->checkpoint_dir, found.path, found.path);
     }
     return status;
 }
@@ -618,7 +619,7 @@ static fsdp_status choose(const fsdp_trainer *t, choice *out)
     if (!*out->path)
         FSDP_TRY(refuse_in_output(t));
     if (!*out->path && t->out)
-        fprintf(t->out, "no checkpoint in %s: from the beginning\n", t->checkpoint_dir);
+        fprintf(t->out, "no checkpoint in %s: starting from the beginning\n", t->checkpoint_dir);
     return FSDP_OK;
 }
 
@@ -640,8 +641,8 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
         status = path ? is_foreign(path, &foreign) : FSDP_ERR_NOMEM;
         if (status == FSDP_OK && foreign)
             status = fsdp_error(FSDP_ERR_INVALID,
-                                "%s is no checkpoint of 'fsdp train', which would replace it: "
-                                "another --checkpoint-dir is needed",
+                                "%s is not a checkpoint of 'fsdp train' and would be replaced: use "
+                                "another --checkpoint-dir",
                                 path);
         fsdp_free(path);
     }
@@ -663,8 +664,8 @@ static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, 
         fsdp_state_counts_steps(t->loop.optimizer))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "%s: nothing there says how many steps were taken, since %s counts none: "
-                      "--resume-step N is needed, from which data and schedule go on",
+                      "%s: the number of steps taken is unknown, since %s does not count them: "
+                      "give --resume-step N, where data and schedule continue",
                       path, fsdp_optimizer_name(t->loop.optimizer));
 }
 
@@ -680,13 +681,13 @@ static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const 
     const bool less = from->counted >= 0 && !frozen && now < then;
     if (!fsdp_state_counts_steps(t->loop.optimizer) || (now <= then && !less))
         return FSDP_OK;
-    return fsdp_error(
-        FSDP_ERR_FORMAT,
-        "%s/" FSDP_TRAINER_STATE " belongs to another save: it is of step %lld, where "
-        "the optimizer had counted %s%lld, but the optimizer's state beside it counts "
-        "%lld. To resume from what is there now, remove " FSDP_TRAINER_STATE,
-        path, (long long)t->step, from->counted >= 0 ? "" : "at most ", (long long)then,
-        (long long)now);
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s/" FSDP_TRAINER_STATE
+                      " belongs to another save: it is of step %lld, where the optimizer had "
+                      "counted %s%lld, but the optimizer's state in this folder has counted %lld. "
+                      "To resume from the other files, remove " FSDP_TRAINER_STATE,
+                      path, (long long)t->step, from->counted >= 0 ? "" : "at most ",
+                      (long long)then, (long long)now);
 }
 
 static fsdp_status take_step(fsdp_trainer *t, const char *path, const origin *from)
@@ -712,7 +713,7 @@ static void tell_epoch(const fsdp_trainer *t, const fsdp_trainer_state_owner *st
     const double ours = (double)t->steps_per_epoch;
     if (t->out && steps > 0.0 && (steps > ours + 1.0 || steps < ours - 1.0))
         fprintf(t->out,
-                "resuming with %lld steps in an epoch, which had %.6g (--batch-size, "
+                "resuming with %lld steps in an epoch; the saved run had %.6g (--batch-size, "
                 "--gradient-accumulation-steps, ranks, rows)\n",
                 (long long)t->steps_per_epoch, steps);
 }
@@ -781,8 +782,7 @@ static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
     t->resumed_from = fsdp_strdup(path);
     if (t->out)
         fprintf(t->out, "resuming from %s: step %lld of %lld%s\n", path, (long long)t->step,
-                (long long)t->total_steps,
-                t->step < t->total_steps ? "" : ", nothing is left to do");
+                (long long)t->total_steps, t->step < t->total_steps ? "" : ", nothing left to do");
     return t->resumed_from ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
@@ -809,10 +809,10 @@ static fsdp_status load_chosen(fsdp_trainer *t)
     if (status == FSDP_ERR_NOT_FOUND && t->was_frozen)
         return fsdp_error(FSDP_ERR_INVALID,
                           "%s: %s was frozen when this was saved and is trained now; "
-                          "--frozen-prefixes must name it still",
+                          "--frozen-prefixes must still name it",
                           fsdp_last_error(), t->was_frozen);
     if (is_damage(status) && *chosen.previous)
-        return fsdp_error(status, "%s; --resume %s takes another checkpoint", fsdp_last_error(),
+        return fsdp_error(status, "%s; --resume %s uses another checkpoint", fsdp_last_error(),
                           chosen.previous);
     return status;
 }
@@ -828,8 +828,8 @@ static fsdp_status tell_later(const fsdp_trainer *t)
     FSDP_TRY(list_steps(t->checkpoint_dir, true, &steps, &n));
     if (n && steps[n - 1] > t->step)
         fsdp_trainer_say(t,
-                         "%s holds checkpoint-%lld, of a later step: it stays until this run "
-                         "saves that step, and --resume without a folder takes it",
+                         "%s holds checkpoint-%lld of a later step: it is kept until this run "
+                         "saves that step, and --resume without a folder uses it",
                          t->checkpoint_dir, (long long)steps[n - 1]);
     fsdp_free(steps);
     return FSDP_OK;

@@ -99,7 +99,7 @@ void fsdp_async_checkpoint_look(const fsdp_trainer *t, bool *failed, bool *runs)
 
 static fsdp_status tell(fsdp_trainer *t, const fsdp_async_checkpoint *c)
 {
-    fsdp_trainer_say(t, "--> saved %s in %s beside training (%s at the call, %s copied later)",
+    fsdp_trainer_say(t, "--> saved %s in %s during training (%s at the call, %s copied later)",
                      c->path, fsdp_human_duration(c->report.seconds).text,
                      fsdp_human_duration(c->report.call_s).text,
                      fsdp_human_bytes((int64_t)c->report.copied_bytes).text);
@@ -134,5 +134,5 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
 void fsdp_async_checkpoint_fini(fsdp_trainer *t)
 {
     if (t->saving && end(t, fsdp_async_save_finish) != FSDP_OK)
-        fsdp_trainer_say(t, "--> the checkpoint under way is given up: %s", fsdp_last_error());
+        fsdp_trainer_say(t, "--> the checkpoint in progress is abandoned: %s", fsdp_last_error());
 }

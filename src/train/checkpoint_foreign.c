@@ -99,8 +99,8 @@ fsdp_status fsdp_checkpoint_foreign_check_file(const char *path)
         fsdp_ends_with(path, ".pth") || fsdp_ends_with(path, ".bin"))
         return status;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "--resume %s: not a checkpoint: wanted is a folder with model and optimizer, "
-                      "or a file of torch.save (.pt, .pth, .bin) with both",
+                      "--resume %s: not a checkpoint: give a folder with model and optimizer, or a "
+                      "file of torch.save (.pt, .pth, .bin) with both",
                       path);
 }
 
@@ -276,7 +276,7 @@ static fsdp_status find(const fsdp_trainer *t, const char *path, fsdp_checkpoint
                                   : "no checkpoint in it: neither .metadata of "
                                     "torch.distributed.checkpoint nor files of Accelerate or "
                                     "Trainer",
-                            lacks ? "; --model begins from the weights alone" : "");
+                            lacks ? "; --model starts from the weights only" : "");
     FSDP_TRY(fsdp_agree(t->group, status));
     return fsdp_broadcast(t->group, parts, sizeof *parts, 0);
 }

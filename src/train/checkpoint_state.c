@@ -179,7 +179,8 @@ static fsdp_status compare_checksum(fsdp_json *doc)
     FSDP_TRY(checksum_of(doc, &now));
     if (then == now)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_FORMAT, "%s is damaged: its content has the checksum %lld, not %lld",
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s is damaged: the checksum of its content is %lld, not %lld",
                       fsdp_json_name(doc), (long long)now, (long long)then);
 }
 
@@ -210,8 +211,8 @@ static fsdp_status recognise(fsdp_json *doc, fsdp_trainer_state_owner *owner)
         return FSDP_OK;
     if (!fsdp_json_has(root, "global_step"))
         return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: it has neither \"format\", as that of fsdp train, nor "
-                          "\"global_step\", as that of transformers' Trainer",
+                          "%s: it has neither \"format\", which fsdp train writes, nor "
+                          "\"global_step\", which transformers' Trainer writes",
                           fsdp_json_name(doc));
     owner->kind = FSDP_TRAINER_STATE_TRANSFORMERS;
     FSDP_TRY(fsdp_json_get_i64(root, "global_step", 0, INT64_MAX, &owner->step));
@@ -324,9 +325,10 @@ static fsdp_status check_position(const fsdp_trainer *t, fsdp_json_node root)
     fsdp_json_node position;
     FSDP_TRY(fsdp_json_get_object(root, "position", &position));
     FSDP_TRY(check_number(position, "rows", "rows", fsdp_dataset_len(t->train_set),
-                          ": --data is not what it was"));
-    FSDP_TRY(check_number(position, "rows_of_a_step", "rows in a step", rows_of_a_step(t),
-                          ": --batch-size * --gradient-accumulation-steps * ranks must stay"));
+                          ": --data has changed"));
+    FSDP_TRY(
+        check_number(position, "rows_of_a_step", "rows in a step", rows_of_a_step(t),
+                     ": --batch-size * --gradient-accumulation-steps * ranks must not change"));
     if (t->config->sampler == FSDP_SAMPLER_DISTRIBUTED)
         FSDP_TRY(check_number(position, "world_size", "ranks", fsdp_group_world_size(t->group),
                               ", on which the order of --sampler distributed depends"));
@@ -473,7 +475,7 @@ static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root, int64_t *count
     fsdp_json_node node;
     FSDP_TRY(fsdp_json_get_i64(root, "format", 1, INT64_MAX, &format));
     if (format > FORMAT)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "format %lld, newest known is %lld",
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "format %lld, the newest known is %lld",
                           (long long)format, (long long)FORMAT);
     FSDP_TRY(check_position(t, root));
     FSDP_TRY(compare_configuration(t, root));

@@ -110,14 +110,14 @@ static fsdp_status check_file(const char *dir, const char *name, const identity 
     if (fsdp_path_is_file(path)) {
         status = identify(path, &now);
         if (status == FSDP_OK && (now.bytes != then->bytes || now.crc32 != then->crc32))
-            status = fsdp_error(
-                FSDP_ERR_FORMAT,
-                "%s/" FSDP_TRAINER_STATE " belongs to another save than %s beside it, which has "
-                "%lld bytes and checksum %lld instead of %lld and %lld: another program saved "
-                "into this folder, or the file is damaged. To resume from what is there now, "
-                "remove " FSDP_TRAINER_STATE,
-                dir, name, (long long)now.bytes, (long long)now.crc32, (long long)then->bytes,
-                (long long)then->crc32);
+            status = fsdp_error(FSDP_ERR_FORMAT,
+                                "%s/" FSDP_TRAINER_STATE
+                                " belongs to another save than %s in the same folder, which has "
+                                "%lld bytes and checksum %lld instead of %lld and %lld: another "
+                                "program saved into this folder, or the file is damaged. To resume "
+                                "from the other files, remove " FSDP_TRAINER_STATE,
+                                dir, name, (long long)now.bytes, (long long)now.crc32,
+                                (long long)then->bytes, (long long)then->crc32);
     }
     fsdp_free(path);
     return status;
@@ -143,11 +143,12 @@ static fsdp_status check_writer(const char *dir)
     fsdp_free(path);
     if (status != FSDP_OK || own)
         return status;
-    return fsdp_error(FSDP_ERR_FORMAT,
-                      "%s/" FSDP_TRAINER_STATE " belongs to another save than .metadata beside it: "
-                      "another program saved into this folder. To resume from what is there now, "
-                      "remove " FSDP_TRAINER_STATE,
-                      dir);
+    return fsdp_error(
+        FSDP_ERR_FORMAT,
+        "%s/" FSDP_TRAINER_STATE
+        " belongs to another save than .metadata in the same folder: another program saved into "
+        "this folder. To resume from the other files, remove " FSDP_TRAINER_STATE,
+        dir);
 }
 
 fsdp_status fsdp_checkpoint_tie_check(fsdp_json_node root, const char *dir)

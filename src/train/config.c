@@ -75,7 +75,8 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--target-column needs --text-column: a completion has a prompt");
     if (task == FSDP_TASK_CLASSIFICATION && c->generate_examples > 0)
-        return fsdp_error(FSDP_ERR_INVALID, "--generate-examples: classifiers write no texts");
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--generate-examples: classifiers do not generate texts");
     if (task == FSDP_TASK_SEQ2SEQ && c->max_seq_length > 0)
         return fsdp_error(
             FSDP_ERR_INVALID,
@@ -288,7 +289,7 @@ static fsdp_status check_labels(const fsdp_train_config *c)
 {
     const fsdp_option_list *names = &c->class_names;
     if (names->count == 1)
-        return fsdp_error(FSDP_ERR_INVALID, "--class-names %s: there are two classes or more",
+        return fsdp_error(FSDP_ERR_INVALID, "--class-names %s: at least two classes are needed",
                           names->items[0]);
     if (names->count && c->num_labels && c->num_labels != (int64_t)names->count)
         return fsdp_error(FSDP_ERR_INVALID, "--class-names has %zu names, --num-labels is %lld",
@@ -296,7 +297,7 @@ static fsdp_status check_labels(const fsdp_train_config *c)
     for (size_t i = 0; i < names->count; i++)
         for (size_t k = 0; k < i; k++)
             if (strcmp(names->items[i], names->items[k]) == 0)
-                return fsdp_error(FSDP_ERR_INVALID, "--class-names: '%s' is there twice",
+                return fsdp_error(FSDP_ERR_INVALID, "--class-names: '%s' is given twice",
                                   names->items[i]);
     return FSDP_OK;
 }
@@ -472,7 +473,7 @@ fsdp_status fsdp_train_config_shard_size(const fsdp_train_config *c, int world_s
                           world_size);
     if (c->replicas && c->replicas * size != world_size)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--replicas %d of --shard-size %d are %d ranks, there are %d",
+                          "--replicas %d times --shard-size %d are %d ranks, but there are %d",
                           c->replicas, size, c->replicas * size, world_size);
     *shard_size = size;
     return FSDP_OK;
@@ -558,23 +559,22 @@ static fsdp_status check_checkpoints(const fsdp_train_config *c, const fsdp_opti
 {
     bool searches = c->resume && strcmp(c->resume, "auto") == 0;
     if (c->checkpoint && (!c->resume || strcmp(c->resume, c->checkpoint) != 0))
-        return fsdp_error(FSDP_ERR_INVALID, "--checkpoint %s: --resume true goes on from it",
-                          c->checkpoint);
+        return fsdp_error(FSDP_ERR_INVALID, "--checkpoint %s: needs --resume true", c->checkpoint);
     FSDP_TRY(check_save_flags(c, options));
     FSDP_TRY(check_async_save(c));
     if (c->resume_step >= 0 && (!c->resume || searches))
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--resume-step %lld: only of a certain checkpoint, --resume DIR",
+                          "--resume-step %lld: needs a certain checkpoint, --resume DIR",
                           (long long)c->resume_step);
     if (c->save_strategy == FSDP_SAVE_STEPS && c->save_steps == 0)
         return fsdp_error(FSDP_ERR_INVALID, "--save-strategy steps needs --save-steps above 0");
     if ((c->save_strategy != FSDP_SAVE_NO || searches) && !c->checkpoint_dir && !c->output)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s needs --checkpoint-dir, or --output beside which "
-                          "checkpoints are",
-                          searches                                       ? "--resume"
-                          : fsdp_options_given(options, "save-strategy") ? "--save-strategy"
-                                                                         : "--save-steps");
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "%s needs --checkpoint-dir, or --output, next to which checkpoints are written",
+            searches                                       ? "--resume"
+            : fsdp_options_given(options, "save-strategy") ? "--save-strategy"
+                                                           : "--save-steps");
     if (c->checkpoint_format != FSDP_CHECKPOINT_FSDP && c->save_strategy != FSDP_SAVE_NO &&
         c->state_dict_type == FSDP_STATE_DICT_LOCAL)
         return fsdp_error(FSDP_ERR_INVALID,
@@ -606,7 +606,8 @@ static fsdp_status check_output(const fsdp_train_config *c)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--generate-examples needs --validation-data and --run-validation");
     if (c->plot && !c->metrics)
-        return fsdp_error(FSDP_ERR_INVALID, "--plot draws what --metrics FILE holds: give both");
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--plot draws the content of --metrics FILE: give both");
     FSDP_TRY(check_plot(c));
     if (c->profile_steps && !c->profile)
         return fsdp_error(FSDP_ERR_INVALID, "--profile-steps needs --profile FILE");
@@ -626,7 +627,7 @@ static fsdp_status check_device(const fsdp_train_config *c)
     if (c->device != FSDP_TRAIN_CUDA)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "--device cuda: this build has none, it computes on the CPU");
+                      "--device cuda: not in this build, which computes on the CPU");
 }
 
 fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)

@@ -84,8 +84,8 @@ fsdp_status fsdp_train_file_check(const char *flag, const char *path, fsdp_train
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_INVALID,
-        "--%s %s: the file there is no %s, and would be overwritten; name another file", flag, path,
-        names[kind]);
+        "--%s %s: the existing file is not a %s and would be overwritten; name another file", flag,
+        path, names[kind]);
 }
 
 /* ---- a run's files --------------------------------------------------------------------------- */

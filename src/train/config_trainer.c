@@ -42,7 +42,7 @@ static fsdp_status check_whole(const char *option, double steps)
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_INVALID,
-        "--%s %g is neither a whole number of steps nor, below 1, a share of all steps", option,
+        "--%s %g is neither a whole number of steps nor, below 1, a fraction of all steps", option,
         steps);
 }
 
@@ -225,7 +225,7 @@ fsdp_status fsdp_train_check_devices(const char *devices, int world_size)
         return FSDP_OK;
     const long n = strtol(devices, &end, 10);
     if (end == devices || *end || n < 1)
-        return fsdp_error(FSDP_ERR_INVALID, "--devices %.200s: it takes a number of ranks, or auto",
+        return fsdp_error(FSDP_ERR_INVALID, "--devices %.200s: must be a number of ranks, or auto",
                           devices);
     if (n == world_size)
         return FSDP_OK;

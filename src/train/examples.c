@@ -154,7 +154,7 @@ fsdp_status fsdp_examples_prepare(fsdp_trainer *t)
         return FSDP_OK;
     fsdp_generate_warn(&t->generation);
     if (!t->tokenizer.tokenizer)
-        fsdp_log("generate", FSDP_LOG_WARN, -1, 1, "examples are token ids, no texts: %s",
+        fsdp_log("generate", FSDP_LOG_WARN, -1, 1, "examples are token ids, not texts: %s",
                  t->tokenizer.why_none);
     return FSDP_OK;
 }

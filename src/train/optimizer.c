@@ -86,7 +86,7 @@ static fsdp_status check_word(const fsdp_parameter_list *all, const char *word)
             return FSDP_OK;
     fsdp_status status = fsdp_name_list_add_parameters(&known, all);
     if (status == FSDP_OK)
-        status = fsdp_refuse_name("--no-decay", word, "no parameter's name contains it", &known);
+        status = fsdp_refuse_name("--no-decay", word, "no parameter has this in its name", &known);
     fsdp_name_list_fini(&known);
     return status;
 }

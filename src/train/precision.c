@@ -160,10 +160,9 @@ static fsdp_status check_dtype(field f, fsdp_dtype dtype)
     char flag[32];
     snprintf(flag, sizeof flag, "--%s", field_options[f]);
     if (f == FIELD_MASTER && dtype == FSDP_DTYPE_F16)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s float16: it takes float32 or bfloat16, since float16 loses small "
-                          "updates",
-                          flag);
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "%s float16: must be float32 or bfloat16, since float16 loses small updates", flag);
     return fsdp_check_compute_dtype(flag, dtype);
 }
 
@@ -171,12 +170,11 @@ fsdp_status fsdp_train_precision_check(const fsdp_train_config *config, const fs
 {
     fsdp_train_config c = *config;
     if (c.mixed_precision == PRECISION_16_TRUE)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--mixed-precision 16-true: masters are float32 or bfloat16; fp16 "
-                          "computes in float16");
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "--mixed-precision 16-true: master weights are "
+                                                "float32 or bfloat16; fp16 computes in float16");
     if (c.set_output_dtype && c.output_dtype == FSDP_DTYPE_F16)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--output-dtype float16: sums of losses are beyond its range");
+                          "--output-dtype float16: sums of losses exceed its range");
     FSDP_TRY(fsdp_check_compute_dtype("--output-dtype", c.output_dtype));
     for (size_t i = 0; i < c.named.unit_mp_policy.count; i++) {
         fsdp_unit_mp_policy policy;

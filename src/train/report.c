@@ -274,7 +274,7 @@ static void print_saves(const fsdp_trainer *t)
     fprintf(t->out,
             "%lld checkpoint%s written%s: a step that triggers one took at most %s, %s of it for "
             "the %s",
-            (long long)t->n_saved, t->n_saved == 1 ? "" : "s", beside ? " beside training" : "",
+            (long long)t->n_saved, t->n_saved == 1 ? "" : "s", beside ? " during training" : "",
             fsdp_human_duration(t->slowest.step_s).text,
             fsdp_human_duration(t->slowest.call_s).text, beside ? "call" : "checkpoint");
     if (beside)

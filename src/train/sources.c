@@ -34,7 +34,7 @@ fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out)
     const char *path = weight ? strchr(weight + 1, ':') : NULL;
     if (!path || !path[1])
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--mix-data %s: not of the form TASK:WEIGHT:PATH, as "
+                          "--mix-data %s: not of the form TASK:WEIGHT:PATH, such as "
                           "span-corruption:0.7:corpus.txt",
                           text);
     if (!find_task(text, (size_t)(weight - text), &source.task))
@@ -45,7 +45,7 @@ fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out)
     char *end;
     source.weight = strtod(weight + 1, &end);
     if (end != path || end == weight + 1 || !(source.weight > 0) || !isfinite(source.weight))
-        return fsdp_error(FSDP_ERR_INVALID, "--mix-data %s: weight '%.*s' is no number above 0",
+        return fsdp_error(FSDP_ERR_INVALID, "--mix-data %s: weight '%.*s' is not a number above 0",
                           text, (int)(path - weight - 1), weight + 1);
     source.path = path + 1;
     *out = source;
@@ -98,7 +98,8 @@ fsdp_status fsdp_train_sources_check(const fsdp_train_config *c, const fsdp_opti
 {
     bool any_spans = false;
     if (c->mix_data.count == 0 && fsdp_options_says(options, "data-weight"))
-        return fsdp_error(FSDP_ERR_INVALID, "--data-weight needs --mix-data: alone, --data is all");
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--data-weight needs --mix-data: without it --data is the only source");
     for (size_t i = 0; i < count_sources(c); i++) {
         fsdp_train_source source;
         FSDP_TRY(get_source(c, i, &source));

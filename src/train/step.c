@@ -165,8 +165,8 @@ static fsdp_status skip(fsdp_train_loop *loop, int64_t step, double lr, fsdp_ste
     if (result->loss_scale >= 1.0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_NUMERIC,
-                      "step %lld: gradients overflow with a loss scale of %g: they are beyond "
-                      "float16 without one; bfloat16 has float32's range",
+                      "step %lld: gradients overflow with a loss scale of %g: even unscaled they "
+                      "exceed float16's range; bfloat16 has float32's range",
                       (long long)step + 1, result->loss_scale);
 }
 
@@ -291,8 +291,8 @@ fsdp_status fsdp_check_any_label(const char *data, int64_t labels)
     if (labels > 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "%s: not one token has a label, so there is no loss: prompts are as long as "
-                      "their rows (after cutting), or all labels are %d",
+                      "%s: not one token has a label, so there is no loss: prompts fill their rows "
+                      "(after cutting), or all labels are %d",
                       data, FSDP_IGNORE_INDEX);
 }
 

@@ -69,7 +69,7 @@ static fsdp_status save_at_end(fsdp_trainer *t)
     FSDP_TRY(fsdp_broadcast(t->group, &there, sizeof there, 0));
     return there ? FSDP_OK
                  : save(t, "end of training: the best validation was before --resume, and its "
-                           "model is not there");
+                           "model was not saved here");
 }
 
 /* Print the loss and the other measures of the task. */

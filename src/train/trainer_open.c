@@ -47,7 +47,7 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
     fsdp_status status = parent ? FSDP_OK : FSDP_ERR_NOMEM;
     if (parent && !fsdp_path_is_directory(parent))
         status = fsdp_error(FSDP_ERR_INVALID,
-                            "--offload-dir %s: there is no folder %s to make it in", dir, parent);
+                            "--offload-dir %s: there is no folder %s to create it in", dir, parent);
     fsdp_free(parent);
     FSDP_TRY(status);
     FSDP_TRY(fsdp_directory_make(dir));
@@ -99,9 +99,8 @@ static fsdp_status open_device(fsdp_trainer *t)
     fsdp_device_options options = {
         .name = fsdp_device_names[t->config->device], .threads = t->threads, .isa = t->config->isa};
     if (t->config->device == FSDP_TRAIN_META)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--device meta: 'fsdp plan' with the same options says what a run "
-                          "takes");
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "--device meta: 'fsdp plan' with the same options "
+                                                "reports the memory and time of a run");
     fsdp_group_set_threads(t->group, options.threads);
     FSDP_TRY(fsdp_device_create(&options, &t->device));
     fsdp_allocator_set_limit(t->device->allocator, tensor_bytes_limit(t));
@@ -121,8 +120,8 @@ static fsdp_status choose_task(fsdp_trainer *t)
                           fsdp_train_task_name(t->task));
     if (t->task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "%s is a %s, which has no head to train; 'architectures' of its "
-                          "config.json may name one that has",
+                          "%s is a %s, which has no head to train; 'architectures' in its "
+                          "config.json may name a model that has one",
                           c->model, info->class_name);
     if (info->max_positions && c->max_seq_length > info->max_positions)
         return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: %s has positions for %lld",
@@ -300,7 +299,7 @@ static void count_steps(fsdp_trainer *t)
     if (c->max_steps > 0 && c->max_steps < t->total_steps)
         t->total_steps = c->max_steps;
     else if (c->max_steps > t->total_steps)
-        fsdp_trainer_say(t, "--max-steps %lld: --epochs %g are over after %lld steps",
+        fsdp_trainer_say(t, "--max-steps %lld: --epochs %g end after %lld steps",
                          (long long)c->max_steps, c->epochs, (long long)t->total_steps);
     fsdp_train_resolve_steps(&t->completed, t->total_steps);
 }
@@ -342,11 +341,10 @@ static fsdp_status open_schedule(fsdp_trainer *t)
         fsdp_trainer_say(t, "--warmup-steps %g takes precedence over --warmup-ratio %g",
                          c->warmup_steps, c->warmup_ratio);
     if (warmup > t->total_steps)
-        fsdp_trainer_say(t,
-                         "--warmup-steps %lld: the run ends after %lld, so that the rate rises "
-                         "all the time, to %g of %g",
-                         (long long)warmup, (long long)t->total_steps,
-                         c->lr * (double)(t->total_steps - 1) / (double)warmup, c->lr);
+        fsdp_trainer_say(
+            t, "--warmup-steps %lld: the run ends after %lld, so the rate only rises, to %g of %g",
+            (long long)warmup, (long long)t->total_steps,
+            c->lr * (double)(t->total_steps - 1) / (double)warmup, c->lr);
     t->schedule = (fsdp_lr_schedule){
         .kind = (fsdp_lr_schedule_kind)c->lr_schedule,
         .lr = c->lr,
@@ -464,7 +462,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
         fprintf(t->out, "Size of Validation dataset:  %lld\n",
                 (long long)fsdp_dataset_len(t->validation_set));
     else if (c->save_model)
-        fprintf(t->out, "without validation the model is saved once, at the end\n");
+        fprintf(t->out, "without validation, the model is saved once, at the end\n");
     fflush(t->out);
     return fsdp_trainer_print_model(t, t->out);
 }

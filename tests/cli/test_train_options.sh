@@ -252,7 +252,7 @@ check that_is_known_before_the_first_step \
     [ "$(sed -n '/no examples/=' out)" -lt "$(sed -n '/Train Epoch/=' out | head -n 1)" ]
 rm limits/generation_config.json
 train 1 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1
-expect examples_without_texts_are_said 0 'examples are token ids, no texts: .*limits.*spiece.model'
+expect examples_without_texts_are_said 0 'examples are token ids, not texts: .*limits.*spiece.model'
 
 # --- data ---
 for data in all.csv sep.csv folder; do

@@ -92,7 +92,7 @@ TEST(rate_and_prefix_follow_from_the_task)
     ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_SEQ2SEQ), FSDP_ERR_INVALID,
                  "--document-token is for the token files of --task causal-lm, not seq2seq");
     ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_CLASSIFICATION), FSDP_ERR_INVALID,
-                 "classifiers write no texts");
+                 "classifiers do not generate texts");
 }
 
 /* Fabric's tutorial computes the cosine itself: it has a switch for it and its end. */
@@ -400,7 +400,7 @@ TEST(replicas_divide_the_ranks)
     ASSERT_OK(fsdp_train_config_shard_size(&c, 4, 4, &size));
     ASSERT_INT(size, 2);
     ASSERT_ERROR(fsdp_train_config_shard_size(&c, 8, 8, &size), FSDP_ERR_INVALID,
-                 "--replicas 2 of --shard-size 2 are 4 ranks, there are 8");
+                 "--replicas 2 times --shard-size 2 are 4 ranks, but there are 8");
     ASSERT_ERROR(fsdp_train_config_shard_size(&c, 3, 3, &size), FSDP_ERR_INVALID,
                  "--shard-size 2 does not divide the 3 ranks");
 }
@@ -544,9 +544,10 @@ TEST(contradictions_name_both_options)
         {"--sharding-strategy NO_SHARD --replicas 2",
          "--replicas is for --sharding-strategy HYBRID_SHARD, not NO_SHARD", FSDP_ERR_INVALID},
         {"--buffer-dtype double", "--buffer-dtype float64: it takes", FSDP_ERR_INVALID},
-        {"--master-dtype fp16", "--master-dtype float16: it takes float32 or bfloat16",
+        {"--master-dtype fp16", "--master-dtype float16: must be float32 or bfloat16",
          FSDP_ERR_INVALID},
-        {"--precision 16-true", "16-true: masters are float32 or bfloat16", FSDP_ERR_UNSUPPORTED},
+        {"--precision 16-true", "16-true: master weights are float32 or bfloat16",
+         FSDP_ERR_UNSUPPORTED},
         {"--bf16 --param-dtype float32", "--param-dtype float32 contradicts --bf16",
          FSDP_ERR_INVALID},
         {"--bf16 --fp16", "--bf16 contradicts --fp16", FSDP_ERR_INVALID},
@@ -579,7 +580,7 @@ TEST(contradictions_name_both_options)
         {"--run-validation", "--run-validation needs --validation-data", FSDP_ERR_INVALID},
         {"--evaluation-steps 5", "--evaluation-steps needs", FSDP_ERR_INVALID},
         {"--generate-examples 5", "--generate-examples needs", FSDP_ERR_INVALID},
-        {"--device cuda", "--device cuda: this build has none", FSDP_ERR_UNSUPPORTED},
+        {"--device cuda", "--device cuda: not in this build", FSDP_ERR_UNSUPPORTED},
         {"--device gpu", "it takes cpu, meta, cuda or fake", FSDP_ERR_INVALID},
         {"--dropout 1", "from 0 to below 1", FSDP_ERR_INVALID},
         {"--batch-size 0", "--batch-size: '0' is not allowed", FSDP_ERR_INVALID},
@@ -602,7 +603,7 @@ TEST(contradictions_name_both_options)
         {"--metrics out", "--metrics out and --output out are the same file", FSDP_ERR_INVALID},
         {"--metrics ./out --output out/", "--metrics ./out and --output out/ are the same file",
          FSDP_ERR_INVALID},
-        {"--checkpoint c", "--checkpoint c: --resume true goes on from it", FSDP_ERR_INVALID},
+        {"--checkpoint c", "--checkpoint c: needs --resume true", FSDP_ERR_INVALID},
         {"--lr 1 --min-lr 0.1 --lr-schedule step",
          "--min-lr 0.1: only --lr-schedule linear, cosine, polynomial and", FSDP_ERR_INVALID},
         {"--outptu x", "did you mean '--output'", FSDP_ERR_INVALID},

@@ -57,7 +57,7 @@ TEST(shares_of_epochs_and_steps_are_rounded_up)
     ASSERT_INT(c.logging_steps, 1);
     ASSERT_INT(c.save_steps, 500);
     ASSERT_ERROR(parse(&c, "--save-steps 2.5"), FSDP_ERR_INVALID,
-                 "--save-steps 2.5 is neither a whole number of steps nor, below 1, a share");
+                 "--save-steps 2.5 is neither a whole number of steps nor, below 1, a fraction");
     ASSERT_OK(parse(&c, "--max_steps 5 --warmup_steps 60"));
     ASSERT_INT(fsdp_train_epochs_steps(c.epochs, 2), INT64_C(1) << 53); /* no end but that */
     ASSERT_INT(fsdp_train_warmup_steps(&c, 5), 60);

@@ -736,7 +736,7 @@ TEST(names_that_are_not_there_are_refused_with_the_nearest)
         {"--unit-mp-policy model.layers.0", "expected NAME:PARAM_DTYPE"},
         {"--no-unshard-in-backward LlamaDecodrLayer", "did you mean 'LlamaDecoderLayer'?"},
         {"--min-num-params 10 --force-leaf-modules LlamaMPL", "did you mean 'LlamaMLP'?"},
-        {"--no-decay layernrm", "--no-decay layernrm: no parameter's name contains it"}};
+        {"--no-decay layernrm", "--no-decay layernrm: no parameter has this in its name"}};
     char dir[JOB_PATH];
     fsdp_plan *plan;
     make_llama(t, dir);

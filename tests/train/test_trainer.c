@@ -504,7 +504,7 @@ TEST(a_task_that_the_model_is_not_for_is_refused)
         {job_llama, "--task classification", "is a LlamaForCausalLM, which is for causal-lm"},
         {job_t5, "--task clm", "is a T5ForConditionalGeneration, which is for seq2seq"},
         {job_bert, "--max-seq-length 41", "has positions for 40"},
-        {job_bert, "--generate-examples 2", "classifiers write no texts"},
+        {job_bert, "--generate-examples 2", "classifiers do not generate texts"},
         {job_llama, "--data x.csv", "x.csv"},
         {job_llama, "--document-token 5", "in token files (.bin) only"},
         {job_llama, "--frozen-prefixes model,lm_head", "leaves nothing to train"},
