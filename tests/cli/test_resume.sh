@@ -268,7 +268,7 @@ run checkpoint convert foreign weights.pt --model-only
 train 2 --no-save-model --resume weights.pt
 expect a_file_without_an_optimizer_is_refused 1 "weights.pt: no optimizer's state in it"
 train 2 --no-save-model --resume ids.jsonl
-expect a_file_that_is_none_is_refused 1 'resume ids.jsonl: not a checkpoint: wanted is'
+expect a_file_that_is_none_is_refused 1 'resume ids.jsonl: not a checkpoint: give a folder'
 # Accelerate numbers its folders; transformers' Trainer has a trainer_state.json of its own.
 fresh
 train 2 --save-steps 5 --checkpoint-format accelerate
@@ -337,7 +337,7 @@ rm -rf o-checkpoints/checkpoint-1[02]
 goes_on an_old_state_goes_on --no-save-model --resume o-checkpoints/checkpoint-5
 sed -i 's/"global_step": 5/"global_step": 3/' o-checkpoints/checkpoint-5/trainer_state.json
 train 2 --no-save-model --resume
-expect a_count_beyond_the_step_is_refused 1 'it is of step 3, where the optimizer had counted at most 3, but .* counts 5'
+expect a_count_beyond_the_step_is_refused 1 'it is of step 3, where the optimizer had counted at most 3, but .* has counted 5'
 cp "$theirs/checkpoint/.metadata" o-checkpoints/checkpoint-5
 train 2 --no-save-model --resume
 expect metadata_of_another_program_are_refused 1 'checkpoint-5/trainer_state.json belongs to another save than .metadata'
@@ -488,10 +488,10 @@ expect checkpoints_of_another_run_are_refused 1 'o-checkpoints holds checkpoint-
 mkdir o-checkpoints/checkpoint-11
 echo 1 >o-checkpoints/checkpoint-11/optimizer.pt
 train 2 --save-steps 1 --resume
-expect what_is_no_checkpoint_is_not_replaced 1 'o-checkpoints/checkpoint-11 is no checkpoint of'
+expect what_is_no_checkpoint_is_not_replaced 1 'o-checkpoints/checkpoint-11 is not a checkpoint of'
 echo '{"global_step": 11}' >o-checkpoints/checkpoint-11/trainer_state.json
 train 2 --save-steps 1 --resume
-expect nor_is_that_of_another_tool 1 'o-checkpoints/checkpoint-11 is no checkpoint of'
+expect nor_is_that_of_another_tool 1 'o-checkpoints/checkpoint-11 is not a checkpoint of'
 rm -r o-checkpoints/checkpoint-11
 train 2 --save-steps 3 --max-steps 3 --overwrite-output
 [ "$rc" -eq 0 ] && [ "$(checkpoints)" = "checkpoint-3 " ] && ok a_run_that_begins_anew_leaves_its_own ||
@@ -546,7 +546,7 @@ verifies() {
     cp $c/trainer_state.json away
     sed -i 's/"global_step": 5/"global_step": 4/' $c/trainer_state.json
     run checkpoint verify $c
-    expect "verify_sees_a_step_edited_with$form" 1 'trainer_state.json is damaged: its content' out
+    expect "verify_sees_a_step_edited_with$form" 1 'trainer_state.json is damaged: the checksum of its content' out
     : >$c/trainer_state.json
     run checkpoint verify $c
     expect "verify_sees_an_empty_state_with$form" 1 "$c/trainer_state.json" out
