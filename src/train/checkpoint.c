@@ -132,7 +132,7 @@ static int by_step(const void *a, const void *b)
 }
 
 /* Is it a complete checkpoint and, if `ours`, one of this program? */
-static fsdp_status counts(const char *dir, bool ours, bool *yes)
+static fsdp_status is_usable(const char *dir, bool ours, bool *yes)
 {
     bool foreign = false;
     *yes = is_complete(dir);
@@ -161,7 +161,7 @@ static fsdp_status list_steps(const char *folder, bool ours, int64_t **steps, si
         char *path = step >= 0 && !*rest ? fsdp_path_join(folder, names[i]) : NULL;
         bool yes = false;
         if (path)
-            status = counts(path, ours, &yes);
+            status = is_usable(path, ours, &yes);
         if (yes)
             found[(*n)++] = step;
         fsdp_free(path);
@@ -174,7 +174,7 @@ static fsdp_status list_steps(const char *folder, bool ours, int64_t **steps, si
 }
 
 /* Remove what killed runs left half written or half removed. */
-static fsdp_status sweep(const char *folder)
+static fsdp_status remove_unfinished(const char *folder)
 {
     char **names;
     size_t count;
@@ -274,11 +274,11 @@ fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
 {
     int64_t *steps;
     size_t n;
-    if (r->limit == 0 && !r->anew)
+    if (r->limit == 0 && !r->remove_later)
         return FSDP_OK;
     fsdp_status status = list_steps(r->folder, true, &steps, &n);
     for (; n && steps[n - 1] > r->step && status == FSDP_OK; n--)
-        if (r->anew)
+        if (r->remove_later)
             status = remove_checkpoint(r->folder, steps[n - 1]);
     for (size_t i = 0; r->limit && i + (size_t)r->limit < n && status == FSDP_OK; i++)
         status = remove_checkpoint(r->folder, steps[i]);
@@ -291,8 +291,8 @@ fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t)
     return (fsdp_checkpoint_rotation){.folder = t->checkpoint_dir,
                                       .step = t->step,
                                       .limit = t->config->save_total_limit,
-                                      .anew = t->config->overwrite_output &&
-                                              !(t->resumed_from && resumes_own(t))};
+                                      .remove_later = t->config->overwrite_output &&
+                                                      !(t->resumed_from && resumes_own(t))};
 }
 
 typedef struct saving {
@@ -331,7 +331,7 @@ double fsdp_checkpoint_step_seconds(const fsdp_trainer *t, double call_s)
     return t->step_seconds[t->step - t->first_step - 1] + call_s;
 }
 
-static fsdp_status report(const saving *s)
+static fsdp_status report_save(const saving *s)
 {
     const double call_s = fsdp_clock_s() - s->begin_s;
     const fsdp_checkpoint_report r = {.step = s->t->step,
@@ -352,18 +352,18 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
                                     .arg = &s};
     if (!fsdp_checkpoint_files_are_sharded(t)) {
         FSDP_TRY(fsdp_group_directory(FSDP_OK, &place, t->group, write_files, &s));
-        return report(&s);
+        return report_save(&s);
     }
     fsdp_state_dict *all = NULL;
     fsdp_status status = fsdp_checkpoint_files_state(t, &all);
     status = fsdp_state_dict_save(status, all, &place, t->group);
     fsdp_state_dict_destroy(all);
-    return status == FSDP_OK ? report(&s) : status;
+    return status == FSDP_OK ? report_save(&s) : status;
 }
 
 /* One save at a time. The last save of an interrupted run is synchronous, since no training would
  * continue during it. */
-static fsdp_status save(fsdp_trainer *t, bool interrupted)
+static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 {
     FSDP_TRY(fsdp_async_checkpoint_end(t));
     fsdp_trainer_at(t, "saving a checkpoint");
@@ -381,7 +381,7 @@ static fsdp_status save(fsdp_trainer *t, bool interrupted)
 
 /* Did any rank receive a signal? Ends the checkpoint in progress if it has failed on any rank or is
  * done on all. */
-static fsdp_status look_around(fsdp_trainer *t, bool *interrupted)
+static fsdp_status end_save_if_over(fsdp_trainer *t, bool *interrupted)
 {
     bool failed, runs;
     fsdp_async_checkpoint_look(t, &failed, &runs);
@@ -404,9 +404,9 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
     bool interrupted;
     if (t->config->save_strategy == FSDP_SAVE_NO)
         return FSDP_OK;
-    FSDP_TRY(look_around(t, &interrupted));
+    FSDP_TRY(end_save_if_over(t, &interrupted));
     if (interrupted || is_time(t, end_of_epoch))
-        FSDP_TRY(save(t, interrupted));
+        FSDP_TRY(save_checkpoint(t, interrupted));
     if (!interrupted)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_STATE, "interrupted after step %lld; --resume continues from there",
@@ -420,7 +420,8 @@ fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
     if (t->config->save_strategy == FSDP_SAVE_NO)
         return FSDP_OK;
     FSDP_TRY(fsdp_async_checkpoint_end(t));
-    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? sweep(t->checkpoint_dir) : FSDP_OK);
+    return fsdp_agree(t->group,
+                      fsdp_trainer_is_first(t) ? remove_unfinished(t->checkpoint_dir) : FSDP_OK);
 }
 
 /* --- resuming --- */
@@ -605,10 +606,10 @@ static fsdp_status refuse_in_output(const fsdp_trainer *t)
     return status;
 }
 
-static fsdp_status choose(const fsdp_trainer *t, choice *out)
+static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
 {
     if (t->config->save_strategy != FSDP_SAVE_NO)
-        FSDP_TRY(sweep(t->checkpoint_dir));
+        FSDP_TRY(remove_unfinished(t->checkpoint_dir));
     if (!t->config->resume)
         return FSDP_OK;
     if (strcmp(t->config->resume, "auto") != 0)
@@ -707,7 +708,7 @@ static fsdp_status take_step(fsdp_trainer *t, const char *path, const origin *fr
 }
 
 /* Rows are chosen by step: if epochs had another length, the rows were others. Prints a warning. */
-static void tell_epoch(const fsdp_trainer *t, const fsdp_trainer_state_owner *state)
+static void warn_of_other_epoch_length(const fsdp_trainer *t, const fsdp_trainer_state_owner *state)
 {
     const double steps = state->epoch > 0.0 ? (double)state->step / state->epoch : 0.0;
     const double ours = (double)t->steps_per_epoch;
@@ -776,7 +777,7 @@ static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
     FSDP_TRY(check_step_is_known(t, path, &from));
     FSDP_TRY(read_files(t, path, &from));
     FSDP_TRY(take_step(t, path, &from));
-    tell_epoch(t, &from.state);
+    warn_of_other_epoch_length(t, &from.state);
     t->first_step = t->step;
     t->result->steps = t->step;
     t->resumed_from = fsdp_strdup(path);
@@ -799,7 +800,7 @@ static fsdp_status load_chosen(fsdp_trainer *t)
     choice chosen = {0};
     fsdp_status status = folder_of(t, &t->checkpoint_dir);
     if (status == FSDP_OK && fsdp_trainer_is_first(t))
-        status = choose(t, &chosen);
+        status = choose_checkpoint(t, &chosen);
     FSDP_TRY(fsdp_agree(t->group, status));
     FSDP_TRY(fsdp_broadcast(t->group, &chosen, sizeof chosen, 0));
     if (!*chosen.path)
@@ -819,11 +820,11 @@ static fsdp_status load_chosen(fsdp_trainer *t)
 
 /* A checkpoint of a later step than the resumed one is kept, as by transformers' Trainer, until
  * this run reaches its step, if it does. */
-static fsdp_status tell_later(const fsdp_trainer *t)
+static fsdp_status print_later_checkpoint(const fsdp_trainer *t)
 {
     int64_t *steps;
     size_t n;
-    if (!t->resumed_from || fsdp_checkpoint_rotation_of(t).anew)
+    if (!t->resumed_from || fsdp_checkpoint_rotation_of(t).remove_later)
         return FSDP_OK;
     FSDP_TRY(list_steps(t->checkpoint_dir, true, &steps, &n));
     if (n && steps[n - 1] > t->step)
@@ -835,12 +836,12 @@ static fsdp_status tell_later(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-static fsdp_status look_beyond(const fsdp_trainer *t)
+static fsdp_status check_other_checkpoints(const fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)
         return FSDP_OK;
     FSDP_TRY(refuse_foreign(t));
-    return tell_later(t);
+    return print_later_checkpoint(t);
 }
 
 fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t)
@@ -848,5 +849,5 @@ fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t)
     if (t->config->save_strategy == FSDP_SAVE_NO && !t->config->resume)
         return FSDP_OK;
     FSDP_TRY(load_chosen(t));
-    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? look_beyond(t) : FSDP_OK);
+    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_other_checkpoints(t) : FSDP_OK);
 }

@@ -28,7 +28,7 @@ typedef struct fsdp_checkpoint_rotation {
     const char *folder; /* borrowed from the trainer */
     int64_t step;       /* of the newer checkpoint */
     int64_t limit;      /* number of checkpoints to keep; 0: all */
-    bool anew;          /* also remove checkpoints beyond `step`, which another run left */
+    bool remove_later;  /* also remove checkpoints beyond `step`, which another run left */
 } fsdp_checkpoint_rotation;
 fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t);
 /* Called by rank 0 or its save thread. */

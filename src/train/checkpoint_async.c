@@ -37,7 +37,7 @@ static fsdp_status note_appeared(void *arg)
 
 /* --- the training thread --- */
 
-static void destroy(fsdp_async_checkpoint *c)
+static void destroy_checkpoint(fsdp_async_checkpoint *c)
 {
     if (!c)
         return;
@@ -48,8 +48,8 @@ static void destroy(fsdp_async_checkpoint *c)
 }
 
 /* Prepare this rank's part. */
-static fsdp_status prepare(fsdp_trainer *t, const char *path, fsdp_async_checkpoint **out,
-                           fsdp_state_dict **all)
+static fsdp_status prepare_checkpoint(fsdp_trainer *t, const char *path,
+                                      fsdp_async_checkpoint **out, fsdp_state_dict **all)
 {
     fsdp_async_checkpoint *c = fsdp_calloc(1, sizeof *c);
     if (!c)
@@ -70,7 +70,7 @@ fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
 {
     fsdp_async_checkpoint *c = NULL;
     fsdp_state_dict *all = NULL;
-    const fsdp_status mine = prepare(t, path, &c, &all);
+    const fsdp_status mine = prepare_checkpoint(t, path, &c, &all);
     const fsdp_async_save_plan plan = {.place = {.path = path,
                                                  .existing = FSDP_EXISTING_UPDATE,
                                                  .is_stale = fsdp_is_stale_checkpoint_file,
@@ -81,7 +81,7 @@ fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
     fsdp_status status = fsdp_async_save_begin(mine, all, t->group, &plan, c ? &c->save : NULL);
     fsdp_state_dict_destroy(all);
     if (status != FSDP_OK) {
-        destroy(c);
+        destroy_checkpoint(c);
         return status;
     }
     c->report.call_s = fsdp_clock_s() - c->begin_s;
@@ -97,7 +97,7 @@ void fsdp_async_checkpoint_look(const fsdp_trainer *t, bool *failed, bool *runs)
     *runs = c && !fsdp_async_save_done(c->save);
 }
 
-static fsdp_status tell(fsdp_trainer *t, const fsdp_async_checkpoint *c)
+static fsdp_status report_saved(fsdp_trainer *t, const fsdp_async_checkpoint *c)
 {
     fsdp_trainer_say(t, "--> saved %s in %s during training (%s at the call, %s copied later)",
                      c->path, fsdp_human_duration(c->report.seconds).text,
@@ -107,7 +107,7 @@ static fsdp_status tell(fsdp_trainer *t, const fsdp_async_checkpoint *c)
 }
 
 /* End the checkpoint in progress with `finish`. */
-static fsdp_status end(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *save))
+static fsdp_status end_checkpoint(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *save))
 {
     fsdp_async_checkpoint *c = t->saving;
     fsdp_status status = finish(c->save);
@@ -116,8 +116,8 @@ static fsdp_status end(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *s
     c->report.held_s = stats.held_s;
     fsdp_error_context(status, "%s", c->path);
     if (status == FSDP_OK && fsdp_trainer_is_first(t))
-        status = tell(t, c);
-    destroy(c);
+        status = report_saved(t, c);
+    destroy_checkpoint(c);
     t->saving = NULL;
     return status;
 }
@@ -127,12 +127,12 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
     if (!t->saving)
         return FSDP_OK;
     fsdp_trainer_at(t, "saving a checkpoint");
-    return end(t, fsdp_async_save_wait);
+    return end_checkpoint(t, fsdp_async_save_wait);
 }
 
 /* Does not call fsdp_trainer_at(), so that peers are still shown where the run failed. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t)
 {
-    if (t->saving && end(t, fsdp_async_save_finish) != FSDP_OK)
+    if (t->saving && end_checkpoint(t, fsdp_async_save_finish) != FSDP_OK)
         fsdp_trainer_say(t, "--> the checkpoint in progress is abandoned: %s", fsdp_last_error());
 }

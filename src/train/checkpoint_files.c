@@ -82,7 +82,7 @@ static fsdp_status drop_options(fsdp_state_dict **optim)
     return status;
 }
 
-static fsdp_status gather(fsdp_trainer *t, bool to_load, state *s)
+static fsdp_status gather_state(fsdp_trainer *t, bool to_load, state *s)
 {
     FSDP_TRY(fsdp_optimizer_init_state(t->loop.optimizer));
     FSDP_TRY(fsdp_get_state_dict(t->loop.module, t->loop.optimizer, NULL, &s->model, &s->optim));
@@ -92,7 +92,7 @@ static fsdp_status gather(fsdp_trainer *t, bool to_load, state *s)
 }
 
 /* {"model", "optim"}, owned by the caller. */
-static fsdp_status join(const state *s, fsdp_state_dict **all)
+static fsdp_status join_state(const state *s, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict;
     FSDP_TRY(fsdp_state_dict_create(&dict));
@@ -109,7 +109,7 @@ static fsdp_status join(const state *s, fsdp_state_dict **all)
 }
 
 /* Move the plain values that were read into `all` back into its parts. */
-static fsdp_status part(const fsdp_state_dict *all, state *s)
+static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);
     *s = (state){0};
@@ -156,7 +156,7 @@ static fsdp_status write_state(const state *s, fsdp_state_dict_type type, const 
     if (type == FSDP_STATE_DICT_FULL)
         return with_files(s, dir, group, false);
     FSDP_ASSERT(type == FSDP_STATE_DICT_LOCAL);
-    FSDP_TRY(fsdp_agree(group, join(s, &all)));
+    FSDP_TRY(fsdp_agree(group, join_state(s, &all)));
     fsdp_status status = with_parts(all, dir, group, false);
     fsdp_state_dict_destroy(all);
     return status;
@@ -168,11 +168,11 @@ static fsdp_status read_state(state *s, fsdp_state_dict_type type, const char *d
     fsdp_state_dict *all = NULL;
     if (type == FSDP_STATE_DICT_FULL)
         return with_files(s, dir, group, true);
-    FSDP_TRY(fsdp_agree(group, join(s, &all)));
+    FSDP_TRY(fsdp_agree(group, join_state(s, &all)));
     fsdp_status status = type == FSDP_STATE_DICT_SHARDED ? fsdp_dcp_load(all, dir, group, NULL)
                                                          : with_parts(all, dir, group, true);
     if (status == FSDP_OK)
-        status = fsdp_agree(group, part(all, s));
+        status = fsdp_agree(group, split_state(all, s));
     fsdp_state_dict_destroy(all);
     return status;
 }
@@ -215,9 +215,9 @@ static fsdp_status read_accelerate(const fsdp_trainer *t, const char *dir)
 fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all)
 {
     state s = {0};
-    fsdp_status status = gather(t, false, &s);
+    fsdp_status status = gather_state(t, false, &s);
     if (status == FSDP_OK)
-        status = join(&s, all);
+        status = join_state(&s, all);
     state_fini(&s);
     return status;
 }
@@ -233,7 +233,7 @@ fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)
     state s = {0};
     if (t->config->checkpoint_format != FSDP_CHECKPOINT_FSDP)
         return write_accelerate(t, dir);
-    fsdp_status status = fsdp_agree(t->group, gather(t, false, &s));
+    fsdp_status status = fsdp_agree(t->group, gather_state(t, false, &s));
     if (status == FSDP_OK)
         status = write_state(&s, (fsdp_state_dict_type)t->config->state_dict_type, dir, t->group);
     state_fini(&s);
@@ -302,7 +302,7 @@ fsdp_status fsdp_checkpoint_files_read(fsdp_trainer *t, const char *dir)
         fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_expected(t, dir, form) : FSDP_OK));
     if (form == ACCELERATE)
         return read_accelerate(t, dir);
-    fsdp_status status = fsdp_agree(t->group, gather(t, true, &s));
+    fsdp_status status = fsdp_agree(t->group, gather_state(t, true, &s));
     if (status == FSDP_OK)
         status = read_state(&s, forms[form].type, dir, t->group);
     if (status == FSDP_OK)

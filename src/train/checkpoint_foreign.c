@@ -201,8 +201,8 @@ static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, siz
     return n;
 }
 
-static fsdp_status tell_difference(const fsdp_trainer *t, const fsdp_foreign_report *r,
-                                   const flag_field *f, size_t i)
+static fsdp_status print_difference(const fsdp_trainer *t, const fsdp_foreign_report *r,
+                                    const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];
     if (same_value(f, &p->ours, &p->theirs))
@@ -237,14 +237,14 @@ static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report 
 }
 
 /* All ranks have the same report; rank 0 prints it. */
-static fsdp_status compare(const fsdp_trainer *t, const fsdp_foreign_report *r)
+static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
     for (size_t i = 0; i < r->n_notes && t->out; i++)
         fprintf(t->out, "resuming: %s\n", r->notes[i]);
     FSDP_TRY(check_class(t, r));
     for (const flag_field *f = fields_of(t->config); f->flag; f++)
         for (size_t i = 0; i < r->n; i++)
-            FSDP_TRY(tell_difference(t, r, f, i));
+            FSDP_TRY(print_difference(t, r, f, i));
     return FSDP_OK;
 }
 
@@ -266,7 +266,7 @@ static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
 }
 
 /* All ranks read what rank 0 sees. */
-static fsdp_status find(const fsdp_trainer *t, const char *path, fsdp_checkpoint_parts *parts)
+static fsdp_status find_parts(const fsdp_trainer *t, const char *path, fsdp_checkpoint_parts *parts)
 {
     const char *lacks = NULL;
     fsdp_status status = FSDP_OK;
@@ -285,10 +285,10 @@ fsdp_status fsdp_checkpoint_foreign_read(fsdp_trainer *t, const char *path)
 {
     fsdp_checkpoint_parts parts = {0};
     fsdp_foreign_report report = {0};
-    FSDP_TRY(find(t, path, &parts));
+    FSDP_TRY(find_parts(t, path, &parts));
     const fsdp_foreign_paths paths = {parts.model, parts.optimizer};
     FSDP_TRY(fsdp_foreign_load(t->loop.module, t->loop.optimizer, &paths, t->group, &report));
-    fsdp_status status = compare(t, &report);
+    fsdp_status status = compare_options(t, &report);
     fsdp_error_context(status, "%s", path);
     fsdp_foreign_report_free(&report);
     return fsdp_agree(t->group, status == FSDP_OK ? read_scaler(t, path) : status);

@@ -335,7 +335,7 @@ static fsdp_status check_position(const fsdp_trainer *t, fsdp_json_node root)
     return check_number(position, "steps_per_epoch", "steps in an epoch", t->steps_per_epoch, "");
 }
 
-static bool is_any(const char *name, const char *const *names)
+static bool is_listed(const char *name, const char *const *names)
 {
     for (; *names; names++)
         if (strcmp(name, *names) == 0)
@@ -351,73 +351,73 @@ static const char *or_none(const char *value)
 /* Options that affect the numbers of a run: those that must not change, and those whose change is
  * printed. */
 static const char *const fixed[] = {"seed", "sampler", "shuffle", "drop-last", "optimizer", NULL};
-static const char *const told[] = {"lr",
-                                   "weight-decay",
-                                   "no-decay",
-                                   "momentum",
-                                   "dampening",
-                                   "nesterov",
-                                   "beta1",
-                                   "beta2",
-                                   "eps",
-                                   "scale-parameter",
-                                   "relative-step",
-                                   "warmup-init",
-                                   "clip-threshold",
-                                   "decay-rate",
-                                   "adafactor-eps1",
-                                   "adafactor-eps2",
-                                   "adafactor-beta1",
-                                   "max-grad-norm",
-                                   "grad-norm-type",
-                                   "clip-value",
-                                   "gradient-divide-factor",
-                                   "lr-schedule",
-                                   "schedule-unit",
-                                   "gamma",
-                                   "step-size",
-                                   "warmup-steps",
-                                   "warmup-ratio",
-                                   "lr-power",
-                                   "num-cycles",
-                                   "min-lr",
-                                   "epochs",
-                                   "max-steps",
-                                   "dropout",
-                                   "loss-reduction",
-                                   "param-dtype",
-                                   "reduce-dtype",
-                                   "output-dtype",
-                                   "buffer-dtype",
-                                   "growth-factor",
-                                   "backoff-factor",
-                                   "growth-interval",
-                                   "master-dtype",
-                                   "unit-mp-policy",
-                                   "frozen-prefixes",
-                                   "task-prefix",
-                                   "text-column",
-                                   "target-column",
-                                   "wikihow-cleaning",
-                                   "document-token",
-                                   "max-source-length",
-                                   "max-target-length",
-                                   "max-seq-length",
-                                   "task",
-                                   "mix-data",
-                                   "data-weight",
-                                   "noise-density",
-                                   "mean-noise-span-length",
-                                   NULL};
+static const char *const printed[] = {"lr",
+                                      "weight-decay",
+                                      "no-decay",
+                                      "momentum",
+                                      "dampening",
+                                      "nesterov",
+                                      "beta1",
+                                      "beta2",
+                                      "eps",
+                                      "scale-parameter",
+                                      "relative-step",
+                                      "warmup-init",
+                                      "clip-threshold",
+                                      "decay-rate",
+                                      "adafactor-eps1",
+                                      "adafactor-eps2",
+                                      "adafactor-beta1",
+                                      "max-grad-norm",
+                                      "grad-norm-type",
+                                      "clip-value",
+                                      "gradient-divide-factor",
+                                      "lr-schedule",
+                                      "schedule-unit",
+                                      "gamma",
+                                      "step-size",
+                                      "warmup-steps",
+                                      "warmup-ratio",
+                                      "lr-power",
+                                      "num-cycles",
+                                      "min-lr",
+                                      "epochs",
+                                      "max-steps",
+                                      "dropout",
+                                      "loss-reduction",
+                                      "param-dtype",
+                                      "reduce-dtype",
+                                      "output-dtype",
+                                      "buffer-dtype",
+                                      "growth-factor",
+                                      "backoff-factor",
+                                      "growth-interval",
+                                      "master-dtype",
+                                      "unit-mp-policy",
+                                      "frozen-prefixes",
+                                      "task-prefix",
+                                      "text-column",
+                                      "target-column",
+                                      "wikihow-cleaning",
+                                      "document-token",
+                                      "max-source-length",
+                                      "max-target-length",
+                                      "max-seq-length",
+                                      "task",
+                                      "mix-data",
+                                      "data-weight",
+                                      "noise-density",
+                                      "mean-noise-span-length",
+                                      NULL};
 
 static fsdp_status compare_option(const fsdp_trainer *t, const char *name, const char *then,
                                   const char *now)
 {
     if (strcmp(then, now) == 0)
         return FSDP_OK;
-    if (is_any(name, fixed))
+    if (is_listed(name, fixed))
         return fsdp_error(FSDP_ERR_INVALID, "the run had --%s %s, this one %s", name, then, now);
-    if (t->out && is_any(name, told))
+    if (t->out && is_listed(name, printed))
         fprintf(t->out, "resuming with --%s %s, which was %s\n", name, or_none(now), or_none(then));
     return FSDP_OK;
 }

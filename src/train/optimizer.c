@@ -44,8 +44,8 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
 }
 
 /* `module` NULL: create no group. */
-static fsdp_status create(const fsdp_train_config *c, fsdp_module *module,
-                          fsdp_optimizer **optimizer)
+static fsdp_status create_optimizer(const fsdp_train_config *c, fsdp_module *module,
+                                    fsdp_optimizer **optimizer)
 {
     const group_options o = options_of(c, c->weight_decay);
     if (c->optimizer == FSDP_OPTIMIZER_SGD)
@@ -148,8 +148,8 @@ fsdp_status fsdp_train_optimizer_create(const fsdp_train_config *c, fsdp_module 
     const fsdp_option_list *words = &c->no_decay;
     fsdp_optimizer *optimizer;
     if (!words->count)
-        return create(c, module, out);
-    FSDP_TRY(create(c, NULL, &optimizer));
+        return create_optimizer(c, module, out);
+    FSDP_TRY(create_optimizer(c, NULL, &optimizer));
     const bool transformers = words->count == 1 && strcasecmp(words->items[0], "auto") == 0;
     fsdp_status status = transformers ? group_as_transformers(c, module, optimizer)
                                       : group_by_word(c, module, optimizer);

@@ -83,8 +83,8 @@ enum {
     MAX_REQUESTS = 4
 };
 
-static void add(request *list, int *n, const fsdp_options *options, const char *option,
-                const char *value, int dtype)
+static void add_request(request *list, int *n, const fsdp_options *options, const char *option,
+                        const char *value, int dtype)
 {
     if (dtype < 0 || !fsdp_options_given(options, option))
         return;
@@ -106,15 +106,15 @@ static bool says_something(const fsdp_train_config *c, const fsdp_options *optio
 static int requests_of(fsdp_train_config *c, const fsdp_options *options, field f, request *list)
 {
     int n = 0;
-    add(list, &n, options, field_options[f], fsdp_dtype_name(*place_of(c, f)),
-        (int)*place_of(c, f));
+    add_request(list, &n, options, field_options[f], fsdp_dtype_name(*place_of(c, f)),
+                (int)*place_of(c, f));
     if (f == FIELD_PARAM && c->bf16)
-        add(list, &n, options, "bf16", "", FSDP_DTYPE_BF16);
+        add_request(list, &n, options, "bf16", "", FSDP_DTYPE_BF16);
     if (f == FIELD_PARAM && c->fp16)
-        add(list, &n, options, "fp16", "", FSDP_DTYPE_F16);
+        add_request(list, &n, options, "fp16", "", FSDP_DTYPE_F16);
     if (says_something(c, options))
-        add(list, &n, options, "mixed-precision", fsdp_train_precisions[c->mixed_precision],
-            dtype_of(c->mixed_precision, f));
+        add_request(list, &n, options, "mixed-precision", fsdp_train_precisions[c->mixed_precision],
+                    dtype_of(c->mixed_precision, f));
     return n;
 }
 

@@ -216,7 +216,7 @@ fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
 }
 
 /* Not printed for a run with one ordinary source. */
-static void tell_source(const fsdp_trainer *t, const fsdp_train_source *s, const fsdp_dataset *set)
+static void print_source(const fsdp_trainer *t, const fsdp_train_source *s, const fsdp_dataset *set)
 {
     const fsdp_train_config *c = t->config;
     const fsdp_span_corruption noise = noise_of(c);
@@ -245,7 +245,7 @@ static fsdp_status open_parts(const fsdp_trainer *t, fsdp_mixture_part *parts, s
         FSDP_TRY(get_source(t->config, *n, &source));
         FSDP_TRY(open_source(t, &source, true, &parts[*n].dataset));
         parts[*n].weight = source.weight;
-        tell_source(t, &source, parts[*n].dataset);
+        print_source(t, &source, parts[*n].dataset);
     }
     return FSDP_OK;
 }
@@ -273,6 +273,6 @@ fsdp_status fsdp_train_sources_open(const fsdp_trainer *t, bool training, fsdp_d
         source.path = t->config->validation_data;
     FSDP_TRY(open_source(t, &source, training, set));
     if (training)
-        tell_source(t, &source, *set);
+        print_source(t, &source, *set);
     return FSDP_OK;
 }

@@ -155,7 +155,8 @@ static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
 
 /* Skip the step if a smaller scale can help. Below 1 it cannot, as the overflow is not due to the
  * scale. */
-static fsdp_status skip(fsdp_train_loop *loop, int64_t step, double lr, fsdp_step_result *result)
+static fsdp_status skip_step(fsdp_train_loop *loop, int64_t step, double lr,
+                             fsdp_step_result *result)
 {
     result->skipped = true;
     result->grad_norm = (double)NAN;
@@ -171,12 +172,13 @@ static fsdp_status skip(fsdp_train_loop *loop, int64_t step, double lr, fsdp_ste
 }
 
 /* Unscale the gradients and decide whether to update. */
-static fsdp_status unscale(fsdp_train_loop *loop, int64_t step, double lr, fsdp_step_result *result)
+static fsdp_status unscale_gradients(fsdp_train_loop *loop, int64_t step, double lr,
+                                     fsdp_step_result *result)
 {
     if (loop->scaler)
         FSDP_TRY(fsdp_grad_scaler_unscale(loop->scaler, loop->optimizer));
     if (loop->scaler && fsdp_grad_scaler_found_inf(loop->scaler))
-        return skip(loop, step, lr, result);
+        return skip_step(loop, step, lr, result);
     loop->overflowed_forwards = 0;
     return check_loss(loop, result->loss, step, lr);
 }
@@ -193,7 +195,7 @@ static fsdp_status optimize(fsdp_train_loop *loop, double lr, float grad_scale)
 static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_step_result *result)
 {
     float grad_scale = 1.0f;
-    FSDP_TRY(unscale(loop, step, lr, result));
+    FSDP_TRY(unscale_gradients(loop, step, lr, result));
     if (!result->skipped)
         FSDP_TRY(clip(loop, step, lr, result, &grad_scale));
     FSDP_TRY(optimize(loop, lr, grad_scale));

@@ -48,7 +48,7 @@ typedef struct fsdp_train_loop {
     bool ignore_nonfinite;    /* a norm that is not finite scales gradients like any other */
     fsdp_grad_scaler *scaler; /* NULL: losses are not scaled */
     bool in_float16;          /* some of the forward is in float16 */
-    int overflowed_forwards;  /* consecutive steps whose loss was not finite: see skip() */
+    int overflowed_forwards;  /* consecutive steps whose loss was not finite: see skip_step() */
 } fsdp_train_loop;
 
 typedef struct fsdp_step_result {

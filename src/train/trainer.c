@@ -34,7 +34,7 @@ static fsdp_status open_progress(const fsdp_trainer *t, const char *what,
     return fsdp_progress_create(&options, progress);
 }
 
-static fsdp_status save(fsdp_trainer *t, const char *why)
+static fsdp_status save_model(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
@@ -61,15 +61,16 @@ static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
     if (!t->validation_loader)
-        return save(t, "end of training");
+        return save_model(t, "end of training");
     if (!t->config->save_model || t->saved_model)
         return FSDP_OK;
     if (fsdp_trainer_is_first(t))
         there = fsdp_path_is_directory(t->config->output);
     FSDP_TRY(fsdp_broadcast(t->group, &there, sizeof there, 0));
-    return there ? FSDP_OK
-                 : save(t, "end of training: the best validation was before --resume, and its "
-                           "model was not saved here");
+    return there
+               ? FSDP_OK
+               : save_model(t, "end of training: the best validation was before --resume, and its "
+                               "model was not saved here");
 }
 
 /* Print the loss and the other measures of the task. */
@@ -117,7 +118,7 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
     if (t->out)
         fprintf(t->out, "-->>>> New Val Loss Record: %.4f\n", result.loss);
     record->saved |= t->config->save_model;
-    return save(t, "validation improved");
+    return save_model(t, "validation improved");
 }
 
 /* --- epochs --- */

@@ -852,7 +852,7 @@ TEST(accelerates_other_jobs_are_refused)
 }
 
 /* Accelerate's launcher exports its default strategy in addition to the chosen one. */
-TEST(a_strategy_may_stand_in_reshard_after_forward)
+TEST(a_strategy_may_be_given_in_reshard_after_forward)
 {
     fsdp_train_config c;
     setenv("FSDP_RESHARD_AFTER_FORWARD", "shard_grad_op", 1);

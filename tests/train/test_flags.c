@@ -223,7 +223,7 @@ TEST_RANKS(gradients_are_divided_by_the_given_factor, 2)
 }
 
 /* A divisor below float32's range makes gradients infinite under a finite loss. */
-TEST(a_norm_that_is_not_finite_ends_the_run_unless_told_otherwise)
+TEST(a_norm_that_is_not_finite_ends_the_run_unless_asked_otherwise)
 {
     static const char words[] = "--no-save-model --max-steps 1 --gradient-divide-factor 1e-39";
     char dir[JOB_PATH], line[200];
@@ -690,7 +690,7 @@ TEST(explicit_lists_are_gathered_in_their_depth)
 
 /* Its operations do read parameters there: a plan reports the error that its run would fail with.
  */
-TEST_RANKS(a_unit_is_not_gathered_for_backward_if_told_so, 2)
+TEST_RANKS(a_unit_is_not_gathered_for_backward_on_request, 2)
 {
     static const char flags[] = "--bf16 --no-unshard-in-backward model.layers.0",
                       message[] = "of unit 'model.layers.0' is resharded: ";
