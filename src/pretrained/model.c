@@ -145,7 +145,8 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
 
 /* Everything that needs no peers: folder, configuration, the weights' header, module tree. `p` has
  * no weights if they will be drawn. */
-static fsdp_status prepare(const fsdp_model_options *options, fsdp_model *m, fsdp_pretrained *p)
+static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *m,
+                                 fsdp_pretrained *p)
 {
     if (options->name) {
         FSDP_TRY(fsdp_pretrained_open(options->name, options->from_config, p));
@@ -179,7 +180,7 @@ enum {
 };
 
 /* Logs "`what`: a, b, c and 7 more" once, on rank 0. */
-static void warn_of(const fsdp_model *m, const char *what, char *const *names, size_t n)
+static void warn_of_list(const fsdp_model *m, const char *what, char *const *names, size_t n)
 {
     fsdp_str list = {0};
     int rank = fsdp_group_rank(m->group);
@@ -198,12 +199,13 @@ static void warn_of(const fsdp_model *m, const char *what, char *const *names, s
  * unused weights may mean that config.json and weights do not belong together. */
 static void warn_of_names(const fsdp_model *m)
 {
-    warn_of(m, "these weights are not in the files and were newly drawn", m->report.fresh,
-            m->report.n_fresh);
-    warn_of(m, "these weights have another shape in the files and were newly drawn",
-            m->report.mismatched, m->report.n_mismatched);
-    warn_of(m, "the model that config.json describes has no use for these weights of the files",
-            m->report.unexpected, m->report.n_unexpected);
+    warn_of_list(m, "these weights are not in the files and were newly drawn", m->report.fresh,
+                 m->report.n_fresh);
+    warn_of_list(m, "these weights have another shape in the files and were newly drawn",
+                 m->report.mismatched, m->report.n_mismatched);
+    warn_of_list(m,
+                 "the model that config.json describes has no use for these weights of the files",
+                 m->report.unexpected, m->report.n_unexpected);
 }
 
 static bool is_said_to_be_frozen(const fsdp_model_options *options, const char *name)
@@ -229,13 +231,13 @@ static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *o
             status = fsdp_name_list_add(is_trained ? &trained : &frozen, list.items[i].name);
     }
     if (status == FSDP_OK) {
-        warn_of(m,
-                "--frozen-prefixes freezes these names too, which are tied to a frozen parameter",
-                frozen.items, frozen.n);
-        warn_of(m,
-                "--frozen-prefixes does not freeze these names, which are tied to a parameter "
-                "of another name",
-                trained.items, trained.n);
+        warn_of_list(
+            m, "--frozen-prefixes freezes these names too, which are tied to a frozen parameter",
+            frozen.items, frozen.n);
+        warn_of_list(m,
+                     "--frozen-prefixes does not freeze these names, which are tied to a parameter "
+                     "of another name",
+                     trained.items, trained.n);
     }
     fsdp_name_list_fini(&frozen);
     fsdp_name_list_fini(&trained);
@@ -244,8 +246,8 @@ static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *o
 }
 
 /* Collective. On the meta device there is nothing to fill. */
-static fsdp_status fill(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
-                        const fsdp_device *device)
+static fsdp_status fill_values(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
+                               const fsdp_device *device)
 {
     if (fsdp_device_is_meta(device))
         return fsdp_module_init(m->module, seed);
@@ -263,14 +265,14 @@ fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group
 {
     fsdp_model *m = fsdp_calloc(1, sizeof *m);
     fsdp_pretrained pretrained = {0};
-    fsdp_status status = m ? prepare(options, m, &pretrained) : fsdp_error_nomem();
+    fsdp_status status = m ? prepare_model(options, m, &pretrained) : fsdp_error_nomem();
     status = fsdp_agree(group, status);
     if (status == FSDP_OK) {
         m->group = group;
         status = fsdp_agree(group, shard(m, options, device));
     }
     if (status == FSDP_OK)
-        status = fill(m, &pretrained, options->seed, device);
+        status = fill_values(m, &pretrained, options->seed, device);
     if (status == FSDP_OK)
         status = warn_of_tied(m, options);
     fsdp_pretrained_close(&pretrained);

@@ -57,7 +57,7 @@ static fsdp_status check_shape(const fitting *f, const fsdp_parameter *p,
 }
 
 /* The weight under any name of parameter i; NULL: none. */
-static fsdp_status find(const fitting *f, size_t i, const fsdp_selected **found)
+static fsdp_status find_weight(const fitting *f, size_t i, const fsdp_selected **found)
 {
     *found = NULL;
     for (size_t k = 0; k < f->names.n && !*found; k++) {
@@ -76,7 +76,7 @@ static fsdp_status check_there(const fitting *f)
     for (size_t i = 0; i < f->names.n; i++) {
         const fsdp_selected *found;
         const char *name = f->names.items[i].name;
-        FSDP_TRY(find(f, i, &found));
+        FSDP_TRY(find_weight(f, i, &found));
         if (!found && !fsdp_weights_may_lack(f->type, name))
             return fsdp_error(FSDP_ERR_INVALID,
                               "%s: there is no tensor '%s', which a %s of the config.json of %s "
@@ -90,7 +90,7 @@ static fsdp_status check_shapes(const fitting *f)
 {
     for (size_t i = 0; i < f->names.n; i++) {
         const fsdp_selected *found;
-        FSDP_TRY(find(f, i, &found));
+        FSDP_TRY(find_weight(f, i, &found));
         if (found)
             FSDP_TRY(check_shape(f, f->names.items[i].parameter, found->item));
     }

@@ -200,7 +200,7 @@ static fsdp_status explain_prefix(fitting *f)
     return FSDP_OK;
 }
 
-static fsdp_status explain(fitting *f, const char *missing)
+static fsdp_status explain_misfit(fitting *f, const char *missing)
 {
     const char *there = name_with(f, ".lora_A.");
     there = there ? there : name_with(f, ".base_layer.");
@@ -222,14 +222,14 @@ static fsdp_status explain(fitting *f, const char *missing)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static fsdp_status fit(fitting *f, fsdp_name_change *change)
+static fsdp_status fit_names(fitting *f, fsdp_name_change *change)
 {
     const char *missing;
     f->sorted = fsdp_calloc(f->n, sizeof(const char *));
     if (!f->sorted)
         return FSDP_ERR_NOMEM;
     FSDP_TRY(find_change(f, change, &missing));
-    return missing ? explain(f, missing) : FSDP_OK;
+    return missing ? explain_misfit(f, missing) : FSDP_OK;
 }
 
 fsdp_status fsdp_weights_names_fit(const fsdp_model_config *config, const char *label,
@@ -241,7 +241,7 @@ fsdp_status fsdp_weights_names_fit(const fsdp_model_config *config, const char *
     FSDP_TRY(fsdp_model_create(config, &module));
     fsdp_status status = fsdp_module_parameters(module, true, &f.wanted);
     if (status == FSDP_OK)
-        status = fit(&f, change);
+        status = fit_names(&f, change);
     fsdp_parameter_list_free(&f.wanted);
     fsdp_module_destroy(module);
     fsdp_free(f.sorted);
