@@ -87,7 +87,7 @@ static bool is_full(const fsdp_beam_search *s)
 
 /* Insert a candidate that has ended into the finished beams, after equal ones, if it is good
  * enough. */
-static fsdp_status finish(fsdp_beam_search *s, const fsdp_candidate *c)
+static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);
     if (is_full(s) && score <= s->finished[s->n_finished - 1].score)
@@ -120,14 +120,14 @@ static bool can_improve(const fsdp_beam_search *s)
 }
 
 /* Put candidates, best first, among the finished or the next beams. */
-static fsdp_status place(fsdp_beam_search *s)
+static fsdp_status place_candidates(fsdp_beam_search *s)
 {
     int32_t going_on = 0;
     for (int64_t i = 0; i < s->candidates.n; i++) {
         const fsdp_candidate *c = &s->candidates.items[i];
         if (s->n_new == s->max_new || fsdp_is_end_of_sequence(s->config, c->id)) {
             if (i < s->config->num_beams)
-                FSDP_TRY(finish(s, c));
+                FSDP_TRY(add_finished(s, c));
         } else if (going_on < s->config->num_beams) {
             FSDP_TRY(continue_beam(s, c, &s->next[going_on++]));
         }
@@ -143,7 +143,7 @@ fsdp_status fsdp_beam_search_advance(fsdp_beam_search *s)
 {
     s->n_new++;
     fsdp_top_k_sort(&s->candidates);
-    FSDP_TRY(place(s));
+    FSDP_TRY(place_candidates(s));
     s->candidates.n = 0;
     s->done = s->n_running == 0 || !can_improve(s);
     return FSDP_OK;

@@ -184,7 +184,7 @@ static void process_scores(generation *g, const fsdp_token_list *ids, size_t pro
     fsdp_logits_process(&g->config, ids, (int64_t)prompt_length, g->scores, g->vocab, g->penalized);
 }
 
-static void go_on(generation *g, int32_t row, int32_t id)
+static void continue_row(generation *g, int32_t row, int32_t id)
 {
     g->from[g->going_on] = row;
     g->ids[g->going_on++] = id;
@@ -192,7 +192,7 @@ static void go_on(generation *g, int32_t row, int32_t id)
 
 /* --- greedy search and sampling --- */
 
-static fsdp_status choose(generation *g, const fsdp_generated *output, int32_t *id)
+static fsdp_status choose_id(generation *g, const fsdp_generated *output, int32_t *id)
 {
     const fsdp_draw draw = {.seed = g->options->seed,
                             .row = (uint64_t)g->options->first_row *
@@ -204,7 +204,7 @@ static fsdp_status choose(generation *g, const fsdp_generated *output, int32_t *
     return *id >= 0 ? FSDP_OK : fsdp_error(FSDP_ERR_NUMERIC, "no id is left to draw");
 }
 
-static fsdp_status append(fsdp_token_list *list, int32_t id)
+static fsdp_status append_id(fsdp_token_list *list, int32_t id)
 {
     if (!FSDP_GROW(list->ids, list->cap, list->len + 1))
         return FSDP_ERR_NOMEM;
@@ -214,7 +214,7 @@ static fsdp_status append(fsdp_token_list *list, int32_t id)
 
 /* Append an id to each sequence of a prompt, whose rows begin at `first`. In the first step all
  * outputs share the prompt's single row. */
-static fsdp_status extend(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
+static fsdp_status extend_sequences(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     int32_t n = p->n_live;
     p->n_live = 0;
@@ -224,12 +224,12 @@ static fsdp_status extend(generation *g, prompt *p, fsdp_tensor *logits, int32_t
         int32_t id;
         FSDP_TRY(read_scores(g, logits, row));
         process_scores(g, &output->ids, output->prompt_length);
-        FSDP_TRY(choose(g, output, &id));
-        FSDP_TRY(append(&output->ids, id));
+        FSDP_TRY(choose_id(g, output, &id));
+        FSDP_TRY(append_id(&output->ids, id));
         if (fsdp_is_end_of_sequence(&g->config, id) || g->step + 1 == p->max_new)
             continue;
         p->live[p->n_live++] = which;
-        go_on(g, row, id);
+        continue_row(g, row, id);
     }
     return FSDP_OK;
 }
@@ -251,7 +251,7 @@ static fsdp_status take_beams(const generation *g, prompt *p)
 }
 
 /* One step of a prompt's beams, whose rows begin at `first`. */
-static fsdp_status search(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
+static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     fsdp_beam_search *b = p->beams;
     for (int32_t i = 0; i < b->n_running; i++) {
@@ -264,7 +264,8 @@ static fsdp_status search(generation *g, prompt *p, fsdp_tensor *logits, int32_t
     FSDP_TRY(fsdp_beam_search_advance(b));
     p->n_live = b->done ? 0 : b->n_running;
     for (int32_t i = 0; i < p->n_live; i++)
-        go_on(g, first + b->running[i].parent, b->running[i].ids.ids[b->running[i].ids.len - 1]);
+        continue_row(g, first + b->running[i].parent,
+                     b->running[i].ids.ids[b->running[i].ids.len - 1]);
     return b->done ? take_beams(g, p) : FSDP_OK;
 }
 
@@ -281,7 +282,7 @@ static bool all_go_on(const generation *g)
 }
 
 /* Choose the next id of each sequence, and select the rows of the cache that continue. */
-static fsdp_status take_next(generation *g, fsdp_scope *s, fsdp_tensor *logits)
+static fsdp_status choose_next_ids(generation *g, fsdp_scope *s, fsdp_tensor *logits)
 {
     int32_t first = 0;
     g->going_on = 0;
@@ -290,7 +291,8 @@ static fsdp_status take_next(generation *g, fsdp_scope *s, fsdp_tensor *logits)
         const int32_t rows = g->step == 0 ? 1 : p->n_live;
         if (rows == 0)
             continue;
-        fsdp_status status = p->beams ? search(g, p, logits, first) : extend(g, p, logits, first);
+        fsdp_status status =
+            p->beams ? step_beams(g, p, logits, first) : extend_sequences(g, p, logits, first);
         fsdp_error_context(status, "generate: row %lld", (long long)(g->options->first_row + i));
         FSDP_TRY(status);
         first += rows;
@@ -310,7 +312,7 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
                                        : g->decoder->step(s, g->model->module, g->cache, g->ids);
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK)
-        status = take_next(g, s, logits);
+        status = choose_next_ids(g, s, logits);
     fsdp_scope_close(s);
     g->step++;
     return status;
@@ -378,7 +380,7 @@ static fsdp_status begin_prompt(generation *g, const fsdp_batch *batch, int32_t 
     return fsdp_beam_search_create(&g->config, ids, n, p->max_new, &p->beams);
 }
 
-static fsdp_status begin(generation *g, const fsdp_batch *batch)
+static fsdp_status begin_generation(generation *g, const fsdp_batch *batch)
 {
     const size_t n = (size_t)batch->rows, per_prompt = (size_t)g->config.num_return_sequences;
     const size_t wide = g->config.num_beams > 1 ? (size_t)g->config.num_beams : per_prompt;
@@ -408,7 +410,7 @@ static fsdp_status begin(generation *g, const fsdp_batch *batch)
     return g->penalized ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-static void end(generation *g)
+static void end_generation(generation *g)
 {
     if (g->cache)
         g->decoder->destroy(g->cache);
@@ -435,7 +437,7 @@ fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device, const fs
                     .config = o->config ? *o->config : fsdp_generation_config_of(&model->info),
                     .options = o};
     FSDP_TRY(fsdp_generate_check(model, &g.config));
-    fsdp_status status = fsdp_agree(model->group, begin(&g, batch));
+    fsdp_status status = fsdp_agree(model->group, begin_generation(&g, batch));
     bool holds = status == FSDP_OK && !o->reshard_each_step;
     if (holds)
         status = fsdp_model_hold_unsharded(model, true);
@@ -449,6 +451,6 @@ fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device, const fs
         *outputs = g.outputs;
         g.outputs = NULL;
     }
-    end(&g);
+    end_generation(&g);
     return status;
 }

@@ -38,7 +38,7 @@ typedef struct generate_run {
     void *arg;
 } generate_run;
 
-static void note(const generate_run *g, const char *text)
+static void report_note(const generate_run *g, const char *text)
 {
     if (g->rank == 0 && g->note)
         g->note(text, g->arg);
@@ -76,7 +76,7 @@ static fsdp_status open_tokenizer(generate_run *g)
         char text[640];
         snprintf(text, sizeof text, "ids alone, no texts: %.*s", (int)sizeof text - 40,
                  fsdp_last_error());
-        note(g, text);
+        report_note(g, text);
     }
     fsdp_tokenizer_close(g->tokenizer);
     g->tokenizer = NULL;
@@ -151,30 +151,30 @@ static fsdp_status read_prompts(generate_run *g)
     return check_prefix(g);
 }
 
-static void tell_notes(const generate_run *g)
+static void report_notes(const generate_run *g)
 {
     char text[640];
     if (*g->generation.unsupported) {
         snprintf(text, sizeof text, "generation_config.json sets %s, which is not supported",
                  g->generation.unsupported);
-        note(g, text);
+        report_note(g, text);
     }
     if (g->generation.n_eos == 0 && !g->generation.from_config_json)
-        note(g, FSDP_GENERATES_WITHOUT_EOS);
+        report_note(g, FSDP_GENERATES_WITHOUT_EOS);
     if (g->prompts.note)
-        note(g, g->prompts.note);
+        report_note(g, g->prompts.note);
     if (g->n_short) {
         snprintf(text, sizeof text,
                  "the model has %lld positions: after %zu of %zu prompts they end before the most "
                  "new tokens are there",
                  (long long)g->model->info.max_positions, g->n_short, g->prompts.n);
-        note(g, text);
+        report_note(g, text);
     }
     if (g->prompts.n_cut) {
         snprintf(text, sizeof text,
                  "--max-source-length: %zu of %zu prompts cut to their first %d tokens",
                  g->prompts.n_cut, g->prompts.n, max_source_length(g));
-        note(g, text);
+        report_note(g, text);
     }
 }
 
@@ -238,7 +238,7 @@ static fsdp_status prepare(generate_run *g)
     FSDP_TRY(fsdp_agree(g->group, status));
     g->per_prompt = (size_t)g->generation.num_return_sequences;
     g->batch_size = c->batch_size > 0 ? (size_t)c->batch_size : 8;
-    tell_notes(g);
+    report_notes(g);
     return FSDP_OK;
 }
 
@@ -262,7 +262,7 @@ static gathered_row *row_at(const generate_run *g, char *rows, size_t i)
     return (gathered_row *)(void *)(rows + i * g->row_bytes);
 }
 
-static void put_row(const fsdp_generated *output, gathered_row *row)
+static void pack_row(const fsdp_generated *output, gathered_row *row)
 {
     row->score = output->score;
     row->prompt_length = (int32_t)output->prompt_length;
@@ -283,7 +283,7 @@ static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char
     if (status == FSDP_OK)
         status = fsdp_generate(g->model, g->device, batch, &options, &outputs);
     for (size_t i = 0; outputs && i < n * g->per_prompt; i++)
-        put_row(&outputs[i], row_at(g, rows, i));
+        pack_row(&outputs[i], row_at(g, rows, i));
     fsdp_generated_free(outputs, n * g->per_prompt);
     fsdp_batch_release(batch);
     return status;

@@ -27,7 +27,7 @@ void fsdp_prompts_free(fsdp_prompts *p)
 }
 
 /* Appends an empty prompt. */
-static fsdp_prompt *add(fsdp_prompts *p)
+static fsdp_prompt *append_prompt(fsdp_prompts *p)
 {
     if (!FSDP_GROW(p->items, p->cap, p->n + 1))
         return NULL;
@@ -38,8 +38,8 @@ static fsdp_prompt *add(fsdp_prompts *p)
 /* --- texts --- */
 
 /* The tokenizer ends every text with </s>, which is dropped from a text that will be continued. */
-static fsdp_status encode(const fsdp_prompt_encoding *e, const char *text, fsdp_token_list *ids,
-                          bool *cut)
+static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
+                               fsdp_token_list *ids, bool *cut)
 {
     const int32_t bos = e->to_continue ? fsdp_tokenizer_bos_id(e->tokenizer) : -1;
     if (bos >= 0)
@@ -58,7 +58,7 @@ static fsdp_status encode(const fsdp_prompt_encoding *e, const char *text, fsdp_
 static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
                             size_t length)
 {
-    fsdp_prompt *prompt = add(p);
+    fsdp_prompt *prompt = append_prompt(p);
     if (!prompt)
         return FSDP_ERR_NOMEM;
     prompt->text = fsdp_strndup(text, length);
@@ -66,7 +66,7 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     fsdp_status status = FSDP_ERR_NOMEM;
     bool cut = false;
     if (prompt->text && whole)
-        status = encode(e, whole, &prompt->ids, &cut);
+        status = encode_text(e, whole, &prompt->ids, &cut);
     p->n_cut += cut;
     fsdp_free(whole);
     return status;
@@ -171,7 +171,7 @@ static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
     return FSDP_OK;
 }
 
-static void cut(id_reader *r, fsdp_token_list *ids)
+static void cut_row(id_reader *r, fsdp_token_list *ids)
 {
     const fsdp_prompt_ids *o = r->options;
     const size_t length = (size_t)o->max_length;
@@ -194,13 +194,13 @@ static fsdp_status add_row(id_reader *r, fsdp_json_node row)
     FSDP_TRY(fsdp_json_get_i64s(row, key, 0, r->options->vocab_size - 1, &wide, &n));
     fsdp_status status = read_mask(row, n, &first, &end);
     if (status == FSDP_OK) {
-        fsdp_prompt *prompt = add(p);
+        fsdp_prompt *prompt = append_prompt(p);
         if (!prompt || !FSDP_GROW(prompt->ids.ids, prompt->ids.cap, n))
             status = FSDP_ERR_NOMEM;
         for (int64_t i = first; status == FSDP_OK && i < end; i++)
             prompt->ids.ids[prompt->ids.len++] = (int32_t)wide[i];
         if (status == FSDP_OK)
-            cut(r, &prompt->ids);
+            cut_row(r, &prompt->ids);
     }
     fsdp_free(wide);
     return status;
