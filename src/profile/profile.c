@@ -95,7 +95,7 @@ static fsdp_status check_path(const fsdp_profile *p)
     return FSDP_OK;
 }
 
-static fsdp_status fill(fsdp_profile *p, const fsdp_profile_options *o)
+static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
 {
     if (o->first_step < 0 || o->n_steps < 0)
         return fsdp_error(FSDP_ERR_INVALID, "profile: step %lld, %lld steps: one is negative",
@@ -113,7 +113,7 @@ static fsdp_status fill(fsdp_profile *p, const fsdp_profile_options *o)
 }
 
 /* Returns the failure of any rank. Collective. p may be NULL if `mine` is a failure. */
-static fsdp_status meet(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
+static fsdp_status agree_on_file(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));
     return group ? fsdp_broadcast(group, &p->writes, sizeof p->writes, 0) : FSDP_OK;
@@ -127,9 +127,9 @@ fsdp_status fsdp_profile_create(fsdp_group *group, const fsdp_profile_options *o
     fsdp_status status = p ? FSDP_OK : FSDP_ERR_NOMEM;
     if (p) {
         p->group = group;
-        status = fill(p, options ? options : &defaults);
+        status = init_profile(p, options ? options : &defaults);
     }
-    status = meet(p, group, status);
+    status = agree_on_file(p, group, status);
     if (status != FSDP_OK) {
         fsdp_profile_destroy(p);
         return status;
@@ -211,7 +211,7 @@ static fsdp_status write_file(fsdp_profile *p)
 /* --- steps --- */
 
 /* The last step failed before its end. The sums contain a part of it, so start the window again. */
-static fsdp_status begin_anew(fsdp_profile *p)
+static fsdp_status restart_window(fsdp_profile *p)
 {
     fsdp_trace *fresh;
     FSDP_TRY(fsdp_trace_create(p->max_events, &fresh));
@@ -226,7 +226,7 @@ fsdp_status fsdp_profile_step_begin(fsdp_profile *p)
     if (!p)
         return FSDP_OK;
     if (fsdp_trace_current == p->trace)
-        FSDP_TRY(begin_anew(p));
+        FSDP_TRY(restart_window(p));
     if (fsdp_trace_current)
         return fsdp_error(FSDP_ERR_STATE, "profile: this thread is in a profiled step already");
     int64_t i = p->step++;

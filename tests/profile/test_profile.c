@@ -13,7 +13,7 @@
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 
-static void tell(void *arg, fsdp_bench_stage stage)
+static void print_stage(void *arg, fsdp_bench_stage stage)
 {
     (void)arg, (void)stage;
 }
@@ -92,7 +92,7 @@ static fsdp_status profile_run(fsdp_test *t, const char *path, const char *steps
                            .profile = path,
                            .profile_steps = steps,
                            .profile_out = out};
-    return fsdp_bench_train(&c, t->group, tell, NULL, result);
+    return fsdp_bench_train(&c, t->group, print_stage, NULL, result);
 }
 
 /* Sends the path of the directory that rank 0 made. */
@@ -206,7 +206,7 @@ TEST_RANKS(rows_add_up_to_the_step, 2)
 }
 
 /* Nothing of a failed step is counted, and the window still has two whole steps. */
-TEST(a_step_that_fails_makes_the_window_begin_anew)
+TEST(a_step_that_fails_restarts_the_window)
 {
     static const char *const laps[] = {"whole", "failed", "kept", "kept"};
     fsdp_profile *p;

@@ -216,7 +216,7 @@ TEST(descendants_are_found_also_below_this_process)
     end(&c);
 }
 
-TEST(the_thread_sees_a_peak_that_nobody_asked_for)
+TEST(the_thread_sees_a_peak_between_explicit_samples)
 {
     fsdp_hostmem *h;
     child c = start(allocate, NULL);
