@@ -197,7 +197,7 @@ static fsdp_status check_task(const evaluator *v)
                           info->class_name, fsdp_train_task_name(task),
                           fsdp_train_task_name(v->all->task));
     if (task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s has no head, so there is nothing to measure",
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s has no head, so it cannot be evaluated",
                           info->class_name);
     return check_task_options(v);
 }
@@ -390,9 +390,10 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
     FSDP_TRY(fsdp_generate_check(v->model, config));
     FSDP_TRY(fsdp_generation_settings_check(s, config));
     if (fsdp_generate_max_new(v->model, config, 1) < 1)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "max_length %lld counts the start token: there is no room for new ones",
-                          (long long)config->max_length);
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "max_length %lld includes the start token, which leaves no room for new ones",
+            (long long)config->max_length);
     return FSDP_OK;
 }
 
@@ -402,7 +403,7 @@ static fsdp_status prepare_texts(evaluator *v, const char *name)
     if (!v->all->have_texts)
         return FSDP_OK;
     if (!v->tokenizer.tokenizer)
-        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to write texts with: %s", name,
+        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to decode texts with: %s", name,
                           v->tokenizer.why_none);
     fsdp_status status = generation_config(v, &v->generation);
     if (status != FSDP_ERR_FORMAT) /* which already names a file */

@@ -115,18 +115,18 @@ static fsdp_status check_sampling_settings(const fsdp_generation_settings *s,
     if (c->do_sample || !flag)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "--%s needs --do-sample: without it the likeliest token is taken", flag);
+                      "--%s needs --do-sample: without it the most likely token is chosen", flag);
 }
 
 fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *s,
                                            const fsdp_generation_config *c)
 {
     if (s->asked_for.max_length && s->asked_for.max_new_tokens)
-        return fsdp_error(FSDP_ERR_INVALID, "--max-length contradicts --max-new-tokens, which says "
-                                            "the same without the prompt");
+        return fsdp_error(FSDP_ERR_INVALID, "--max-length contradicts --max-new-tokens, which is "
+                                            "the same limit without the prompt");
     if (s->asked_for.min_length && s->asked_for.min_new_tokens)
-        return fsdp_error(FSDP_ERR_INVALID, "--min-length contradicts --min-new-tokens, which says "
-                                            "the same without the prompt");
+        return fsdp_error(FSDP_ERR_INVALID, "--min-length contradicts --min-new-tokens, which is "
+                                            "the same limit without the prompt");
     FSDP_TRY(check_beam_settings(s, c));
     return check_sampling_settings(s, c);
 }

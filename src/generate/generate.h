@@ -35,7 +35,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model
                                                          fsdp_generation_config *config);
 
 #define FSDP_GENERATES_WITHOUT_EOS                                                                 \
-    "generation_config.json names no eos_token_id: texts go on to their greatest length"
+    "generation_config.json has no eos_token_id: texts continue to their maximum length"
 
 /* The flag of the first setting that was given, such as "--num-beams"; "" if none was. */
 typedef struct fsdp_setting_flag {

@@ -67,14 +67,15 @@ static fsdp_status open_tokenizer(generate_run *g)
     fsdp_status status =
         fsdp_tokenizer_open(c->tokenizer ? c->tokenizer : g->model->dir, &g->tokenizer);
     if (status != FSDP_OK && !c->tokenizer)
-        fsdp_error_context(status, "texts need a tokenizer (--tokenizer, or --input-ids without)");
+        fsdp_error_context(
+            status, "texts need a tokenizer: give --tokenizer, or --input-ids instead of texts");
     if (status == FSDP_OK)
         status = check_tokenizer(g);
     if (status == FSDP_OK || needed || status == FSDP_ERR_NOMEM)
         return status;
     if (status != FSDP_ERR_NOT_FOUND && status != FSDP_ERR_UNSUPPORTED) {
         char text[640];
-        snprintf(text, sizeof text, "ids alone, no texts: %.*s", (int)sizeof text - 40,
+        snprintf(text, sizeof text, "only ids, no texts: %.*s", (int)sizeof text - 40,
                  fsdp_last_error());
         report_note(g, text);
     }
@@ -93,7 +94,7 @@ static fsdp_status check_file(const generate_run *g, const char *flag, const cha
         return status;
     return fsdp_error(status,
                       "%s %s: not a regular file; every rank reads it, which a pipe does not "
-                      "allow: write it to a file, or take one rank",
+                      "allow: write it to a file, or use one rank",
                       flag, path);
 }
 
@@ -116,7 +117,7 @@ static fsdp_status check_prefix(const generate_run *g)
     if (!c->task_prefix || !*c->task_prefix || c->n_texts || c->input)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "--task-prefix is put before texts; --input-ids %s has ids alone",
+                      "--task-prefix is put before texts; --input-ids %s has only ids",
                       c->input_ids ? c->input_ids : "");
 }
 
@@ -147,7 +148,7 @@ static fsdp_status read_prompts(generate_run *g)
     if (c->input_ids)
         FSDP_TRY(read_ids(g));
     if (g->prompts.n == 0)
-        return fsdp_error(FSDP_ERR_INVALID, "there is nothing to generate from");
+        return fsdp_error(FSDP_ERR_INVALID, "there are no prompts to generate from");
     return check_prefix(g);
 }
 
@@ -165,8 +166,8 @@ static void report_notes(const generate_run *g)
         report_note(g, g->prompts.note);
     if (g->n_short) {
         snprintf(text, sizeof text,
-                 "the model has %lld positions: after %zu of %zu prompts they end before the most "
-                 "new tokens are there",
+                 "the model has %lld positions: for %zu of %zu prompts they end before the limit "
+                 "of new tokens",
                  (long long)g->model->info.max_positions, g->n_short, g->prompts.n);
         report_note(g, text);
     }
@@ -183,7 +184,7 @@ static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
 {
     const int64_t positions = g->model->info.max_positions;
     if (n == 0)
-        return fsdp_error(FSDP_ERR_INVALID, "prompt %zu has 0 ids: there is nothing to go on from",
+        return fsdp_error(FSDP_ERR_INVALID, "prompt %zu has 0 ids: there is nothing to continue",
                           i + 1);
     const bool full = positions > 0 && (int64_t)n > positions;
     return fsdp_error(FSDP_ERR_INVALID,
@@ -229,8 +230,8 @@ static fsdp_status prepare(generate_run *g)
     if (status == FSDP_OK)
         status = fsdp_generation_settings_check(&c->generation, &g->generation);
     if (status == FSDP_OK && c->asks_for_seed && !g->generation.do_sample)
-        status = fsdp_error(FSDP_ERR_INVALID, "--seed needs --do-sample: without it the likeliest "
-                                              "token is taken");
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "--seed needs --do-sample: without it the most likely token is chosen");
     if (status == FSDP_OK)
         status = read_prompts(g);
     if (status == FSDP_OK)

@@ -118,7 +118,7 @@ static fsdp_status plan_item(load_plan *plan, load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     if (!p->local)
-        return fsdp_error(FSDP_ERR_STATE, "a module is loaded into, but has no memory yet");
+        return fsdp_error(FSDP_ERR_STATE, "cannot load into a module without memory");
     for (size_t i = 0; i < plan->names.n; i++) {
         if (plan->names.items[i].parameter != p)
             continue;

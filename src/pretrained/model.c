@@ -79,8 +79,8 @@ static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_
         return FSDP_OK;
     fsdp_status status = fsdp_name_list_add_parameters(&known, once);
     if (status == FSDP_OK)
-        status =
-            fsdp_refuse_name("--frozen-prefixes", prefix, "no parameter's name begins so", &known);
+        status = fsdp_refuse_name("--frozen-prefixes", prefix, "no parameter's name begins with it",
+                                  &known);
     fsdp_name_list_fini(&known);
     return status;
 }
@@ -254,7 +254,7 @@ static fsdp_status fill_values(fsdp_model *m, const fsdp_pretrained *p, uint64_t
     FSDP_TRY(fsdp_pretrained_load(p, m->module, m->group, seed, &m->report));
     if (p->name_prefix && fsdp_group_rank(m->group) == 0)
         fsdp_log("model", FSDP_LOG_WARN, -1, 1,
-                 "%s: all names of its weights begin with '%s', which was taken off", m->dir,
+                 "%s: all names of its weights begin with '%s', which was removed", m->dir,
                  p->name_prefix);
     warn_of_names(m);
     return FSDP_OK;

@@ -84,11 +84,10 @@ fsdp_status fsdp_model_check_place(const char *dir)
     char *metadata = fsdp_path_join(dir, ".metadata");
     fsdp_status status = metadata ? FSDP_OK : FSDP_ERR_NOMEM;
     if (metadata && fsdp_path_is_file(metadata))
-        status =
-            fsdp_error(FSDP_ERR_INVALID,
-                       "%s: a checkpoint of torch.distributed.checkpoint is there, which would "
-                       "be read in place of the model; name another folder",
-                       dir);
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "%s: contains a checkpoint of torch.distributed.checkpoint, which "
+                            "would be read instead of the model; name another folder",
+                            dir);
     fsdp_free(metadata);
     return status;
 }

@@ -40,8 +40,8 @@ static fsdp_status decide_tied(fsdp_model_config *config, const fsdp_checkpoint_
     FSDP_TRY(find_embedding(type, reader, &embedding));
     if (!says_tied && !head)
         return fsdp_error(FSDP_ERR_NOT_FOUND,
-                          "%s: there is no tensor '%s', and by tie_word_embeddings of config.json, "
-                          "which is false, no other takes its place",
+                          "%s: there is no tensor '%s', and since tie_word_embeddings in "
+                          "config.json is false, no other replaces it",
                           fsdp_checkpoint_path(reader), type->head);
     type->set_tied(config, says_tied && (!head || !embedding || same_values(head, embedding)));
     return FSDP_OK;

@@ -178,9 +178,9 @@ static fsdp_status refuse_prefix(const fitting *f, const char *wanted, const cha
     if (having < f->n)
         snprintf(count, sizeof count, "%zu of %zu names begin", having, f->n);
     return fsdp_error(FSDP_ERR_INVALID,
-                      "%s: there is no tensor '%s', but '%s': %s with '%.*s', and what is left of "
-                      "them is not all that a %s has. Save the model alone, in torch: {k[%d:]: v "
-                      "for k, v in state_dict.items() if k.startswith('%.*s')}",
+                      "%s: there is no tensor '%s', but '%s': %s with '%.*s', and without it they "
+                      "are not all that a %s has. Save the model alone, in torch: {k[%d:]: v for "
+                      "k, v in state_dict.items() if k.startswith('%.*s')}",
                       f->label, wanted, there, count, length, there, f->type->root_class, length,
                       length, there);
 }

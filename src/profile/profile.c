@@ -52,7 +52,7 @@ fsdp_status fsdp_profile_parse_steps(const char *flag, const char *text, int64_t
         good = parse_number(end + 1, &end, last);
     if (!good || *end || *first < 1 || *last < *first)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "%s '%s': it takes A:B, the first and the last step, from 1 on", flag,
+                          "%s '%s': must be A:B, the first and the last step, counted from 1", flag,
                           text);
     return FSDP_OK;
 }
@@ -70,7 +70,7 @@ fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text, int64_
         return fsdp_error(FSDP_ERR_INVALID, "%s %s: the run has %lld steps", flag, text,
                           (long long)total);
     if (first <= begun)
-        return fsdp_error(FSDP_ERR_INVALID, "%s %s: the run goes on after step %lld", flag, text,
+        return fsdp_error(FSDP_ERR_INVALID, "%s %s: the run continues after step %lld", flag, text,
                           (long long)begun);
     options->first_step = first - 1 - begun;
     options->n_steps = last - first + 1;
@@ -228,7 +228,7 @@ fsdp_status fsdp_profile_step_begin(fsdp_profile *p)
     if (fsdp_trace_current == p->trace)
         FSDP_TRY(restart_window(p));
     if (fsdp_trace_current)
-        return fsdp_error(FSDP_ERR_STATE, "profile: this thread is in a profiled step already");
+        return fsdp_error(FSDP_ERR_STATE, "profile: this thread is already in a profiled step");
     int64_t i = p->step++;
     if (i >= p->first && i - p->first < p->n_steps)
         fsdp_trace_step_begin(p->trace, "step");

@@ -338,7 +338,7 @@ static void *sampler(void *arg)
 fsdp_status fsdp_hostmem_start(fsdp_hostmem *h, double hz)
 {
     if (h->running)
-        return fsdp_error(FSDP_ERR_STATE, "the memory sampler runs already");
+        return fsdp_error(FSDP_ERR_STATE, "the memory sampler is already running");
     if (!(hz > 0 && hz <= 100))
         return fsdp_error(FSDP_ERR_INVALID, "memory samples per second: %g (0 < hz <= 100)", hz);
     h->period_s = 1 / hz;

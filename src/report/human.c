@@ -36,9 +36,9 @@ const char *fsdp_human_not_finite(double value)
 const char *fsdp_human_not_finite_advice(fsdp_dtype dtype)
 {
     return dtype == FSDP_DTYPE_F16
-               ? "float16 ends at 65504, which values of the forward pass may exceed; bfloat16 has "
-                 "float32's range"
-               : "'fsdp checkpoint verify' says whether the model's weights are finite";
+               ? "float16's largest value is 65504, which values of the forward pass may exceed; "
+                 "bfloat16 has float32's range"
+               : "'fsdp checkpoint verify' reports whether the model's weights are finite";
 }
 
 fsdp_human fsdp_human_bytes(int64_t bytes)

@@ -62,7 +62,7 @@ static fsdp_status mend_tail(const fsdp_metrics *m, off_t size, const char *tail
     if (is_json(tail, bytes))
         return append_bytes(m, "\n", 1);
     if (tail[0] != '{')
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: ends in something that is no JSON line: %.20s",
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: ends in something that is not a JSON line: %.20s",
                           m->path, tail);
     if (ftruncate(m->fd, size - (off_t)bytes) != 0)
         return fsdp_error(FSDP_ERR_IO, "%s: %s", m->path, strerror(errno));

@@ -102,7 +102,7 @@ void fsdp_table_cell(fsdp_table *table, const char *format, ...)
         return;
     if (!table->rows || table->next == table->columns) {
         table->status =
-            fsdp_error(FSDP_ERR_STATE, "table: a cell outside of its %zu columns", table->columns);
+            fsdp_error(FSDP_ERR_STATE, "table: a cell outside its %zu columns", table->columns);
         return;
     }
     char stack[512];

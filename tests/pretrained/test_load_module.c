@@ -267,7 +267,7 @@ TEST(a_module_without_memory_is_refused)
                floats, sizeof floats, path);
     ASSERT_OK(fsdp_norm_create("Norm", 8, (fsdp_init){0}, &m));
     ASSERT_OK(fsdp_checkpoint_open(path, &reader));
-    ASSERT_ERROR(fsdp_module_load(m, reader, NULL, NULL, NULL), FSDP_ERR_STATE, "no memory");
+    ASSERT_ERROR(fsdp_module_load(m, reader, NULL, NULL, NULL), FSDP_ERR_STATE, "without memory");
     fsdp_checkpoint_close(reader);
     fsdp_module_destroy(m);
 }

@@ -406,7 +406,8 @@ TEST(a_head_is_tied_if_the_config_says_so_and_the_weights_do_not_differ)
         {.weights_tied = true, .both_names = true, .says_tied = false, .tied = false},
         {.weights_tied = true,
          .says_tied = false,
-         .error = "there is no tensor 'lm_head.weight', and by tie_word_embeddings of config.json"},
+         .error = "there is no tensor 'lm_head.weight', and since tie_word_embeddings in "
+                  "config.json is false"},
     };
     fsdp_device *device;
     ASSERT_OK(fsdp_device_create(NULL, &device));

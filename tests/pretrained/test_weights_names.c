@@ -137,7 +137,7 @@ TEST(what_does_not_fit_is_named_with_its_prefix)
     wrap_names(w, &(wrapping){"model.", ""});
     w->n--;
     ASSERT_ERROR(fit(w, &change), FSDP_ERR_INVALID,
-                 "all names begin with 'model.', and what is left of them is not all that a "
+                 "all names begin with 'model.', and without it they are not all that a "
                  "LlamaForCausalLM has");
     w->n++;
     wrap_names(w, &(wrapping){"base_model.model.", ""});

@@ -260,5 +260,5 @@ TEST(windows_are_steps_from_1_on)
     ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", "11:12", 4, 12, &o));
     ASSERT(o.first_step == 6 && o.n_steps == 2);
     ASSERT_ERROR(fsdp_profile_choose_steps("--profile-steps", "4:6", 4, 12, &o), FSDP_ERR_INVALID,
-                 "--profile-steps 4:6: the run goes on after step 4");
+                 "--profile-steps 4:6: the run continues after step 4");
 }

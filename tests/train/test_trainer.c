@@ -514,7 +514,7 @@ TEST(a_task_that_the_model_is_not_for_is_refused)
         {job_llama, "--document-token 5", "in token files (.bin) only"},
         {job_llama, "--frozen-prefixes model,lm_head", "leaves nothing to train"},
         {job_llama, "--frozen-prefixes layers",
-         "--frozen-prefixes layers: no parameter's name begins so; the first is 'model."},
+         "--frozen-prefixes layers: no parameter's name begins with it; the first is 'model."},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char dir[PATH], words[300];
