@@ -1,7 +1,7 @@
 /**
  * @file
- * The arguments of a program, as argparse: one typed table describes every option once; flags,
- * YAML, environment, --help, --print-config and the checks are made from it.
+ * The arguments of a program, like argparse. One typed table describes each option once; flags,
+ * YAML, environment, --help, --print-config and the checks are derived from it.
  *
  * A command has a struct for its values and a table that says which option goes where:
  *
@@ -26,11 +26,12 @@
  * begins with -- is a value only after =. Every spec also has --help (-h), --config FILE.yaml,
  * which takes the text itself if it begins with "{", and --print-config.
  *
- * Where a value comes from, strongest first: flag, YAML file, environment (FSDP_<NAME>, dashes as
- * underscores, upper case; an empty variable counts as unset), default. An option known elsewhere
- * that changes nothing here (no_effect), or nothing beside the other values (in_vain), is checked
- * like any other, stored if it has a place, and listed by --print-config. One that has no
- * counterpart here (instead) is an error that says what to use, unless its value asks for nothing.
+ * Sources of a value, highest precedence first: flag, YAML file, environment (FSDP_<NAME>, dashes
+ * as underscores, upper case; an empty variable counts as unset), default. An option of other tools
+ * that changes nothing here (no_effect), or changes nothing with the other values (in_vain), is
+ * checked like any other, stored if it has a place, and listed by --print-config. An option that
+ * has no counterpart here (instead) is an error that says what to use instead, unless its value
+ * asks for nothing.
  *
  * Errors are FSDP_ERR_INVALID (FSDP_ERR_NOT_FOUND, _FORMAT, _IO for the YAML file) and name the
  * option, where it was given, the value and what is allowed; for an unknown name, the nearest. The
