@@ -530,20 +530,20 @@ static fsdp_status refuse_unusable(const char *folder)
 /* The message names the newest checkpoint in the same folder, if there is one. */
 static fsdp_status refuse_missing(const char *given)
 {
-    choice beside = {0};
+    choice newest = {0};
     char *parent = fsdp_path_parent(given);
     fsdp_status status = parent ? FSDP_OK : FSDP_ERR_NOMEM;
     if (parent && fsdp_path_is_directory(parent))
-        status = choose_newest(parent, &beside);
+        status = choose_newest(parent, &newest);
     fsdp_free(parent);
     FSDP_TRY(status);
     return fsdp_error(FSDP_ERR_NOT_FOUND, "--resume %s: there is no such folder%s%s", given,
-                      *beside.path ? "; the newest checkpoint in the same folder is " : "",
-                      beside.path);
+                      *newest.path ? "; the newest checkpoint in the same folder is " : "",
+                      newest.path);
 }
 
 /* The newest checkpoint in the folder of a given one, as an alternative if that is damaged. */
-static fsdp_status choose_beside(const char *given, choice *out)
+static fsdp_status choose_newest_next_to(const char *given, choice *out)
 {
     int64_t *steps;
     size_t n;
@@ -582,7 +582,7 @@ static fsdp_status choose_given(const char *given, choice *out)
     if (!has_file(given, FSDP_TRAINER_STATE) && !fsdp_checkpoint_files_exist(given))
         FSDP_TRY(refuse_unusable(given));
     snprintf(out->path, PATH_MAX, "%s", given);
-    return choose_beside(given, out);
+    return choose_newest_next_to(given, out);
 }
 
 /* transformers' Trainer has its checkpoints in its output folder, Accelerate in the folder

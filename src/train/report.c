@@ -270,14 +270,14 @@ static fsdp_status print_memory(const fsdp_trainer *t, const fsdp_memory_stats *
 
 static void print_saves(const fsdp_trainer *t)
 {
-    const bool beside = t->config->async_save;
+    const bool async = t->config->async_save;
     fprintf(t->out,
             "%lld checkpoint%s written%s: a step that triggers one took at most %s, %s of it for "
             "the %s",
-            (long long)t->n_saved, t->n_saved == 1 ? "" : "s", beside ? " during training" : "",
+            (long long)t->n_saved, t->n_saved == 1 ? "" : "s", async ? " during training" : "",
             fsdp_human_duration(t->slowest.step_s).text,
-            fsdp_human_duration(t->slowest.call_s).text, beside ? "call" : "checkpoint");
-    if (beside)
+            fsdp_human_duration(t->slowest.call_s).text, async ? "call" : "checkpoint");
+    if (async)
         fprintf(t->out, "; copies and waiting in later steps at most %s",
                 fsdp_human_duration(t->slowest.held_s).text);
     fputc('\n', t->out);

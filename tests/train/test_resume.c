@@ -448,7 +448,7 @@ static void assert_same_bytes(fsdp_test *t, const char *dir, const char *name)
 
 /* Every checkpoint equals that of a run that waits for each; resuming from one in the middle gives
  * the same curve. */
-TEST_RANKS(checkpoints_beside_training_are_those_of_their_step, 2)
+TEST_RANKS(asynchronous_checkpoints_are_those_of_their_step, 2)
 {
     static const char *const files[] = {".metadata", "__0_0.distcp", "__1_0.distcp"};
     char dir[PATH] = "", path[PATH + 64], expected[PATH + 64];
@@ -482,7 +482,7 @@ TEST_RANKS(checkpoints_beside_training_are_those_of_their_step, 2)
 
 /* A run that saves after each step, synchronously or not, while files are limited to `bytes`: an
  * error on both ranks that names the file, and only the checkpoint before it remains. */
-static void check_failing_saves(fsdp_test *t, const char *dir, size_t bytes, bool beside)
+static void check_failing_saves(fsdp_test *t, const char *dir, size_t bytes, bool async)
 {
     char path[PATH + 64], **names;
     size_t n;
@@ -493,7 +493,7 @@ static void check_failing_saves(fsdp_test *t, const char *dir, size_t bytes, boo
     ASSERT_OK(fsdp_barrier(t->group));
     ASSERT(setrlimit(RLIMIT_FSIZE, &small) == 0);
     const fsdp_status status = TRAIN(t->group, dir, "--save-steps", "1", "--resume",
-                                     beside ? "--async-save" : "--no-async-save");
+                                     async ? "--async-save" : "--no-async-save");
     ASSERT(setrlimit(RLIMIT_FSIZE, &before) == 0);
     ASSERT(status == FSDP_ERR_IO && strstr(fsdp_last_error(), "_0.distcp"));
     ASSERT(strstr(fsdp_last_error(), "File too large"));
@@ -503,7 +503,7 @@ static void check_failing_saves(fsdp_test *t, const char *dir, size_t bytes, boo
     ASSERT(n == 1);
     ASSERT_STR(names[0], "checkpoint-3");
     fsdp_free(names);
-    ASSERT(t->rank > 0 || read_curve(dir).n == (beside ? 5 : 4));
+    ASSERT(t->rank > 0 || read_curve(dir).n == (async ? 5 : 4));
     ASSERT_OK(fsdp_barrier(t->group));
 }
 
