@@ -1,7 +1,7 @@
 /**
  * @file
- * The arguments of a program, as argparse: one typed table describes every option once; flags,
- * YAML, environment, --help, --print-config and the checks are made from it.
+ * The arguments of a program, like argparse. One typed table describes each option once; flags,
+ * YAML, environment, --help, --print-config and the checks are derived from it.
  *
  * A command has a struct for its values and a table that says which option goes where:
  *
@@ -26,11 +26,12 @@
  * begins with -- is a value only after =. Every spec also has --help (-h), --config FILE.yaml,
  * which takes the text itself if it begins with "{", and --print-config.
  *
- * Where a value comes from, strongest first: flag, YAML file, environment (FSDP_<NAME>, dashes as
- * underscores, upper case; an empty variable counts as unset), default. An option known elsewhere
- * that changes nothing here (no_effect), or nothing beside the other values (in_vain), is checked
- * like any other, stored if it has a place, and listed by --print-config. One that has no
- * counterpart here (instead) is an error that says what to use, unless its value asks for nothing.
+ * Sources of a value, highest precedence first: flag, YAML file, environment (FSDP_<NAME>, dashes
+ * as underscores, upper case; an empty variable counts as unset), default. An option of other tools
+ * that changes nothing here (no_effect), or changes nothing with the other values (in_vain), is
+ * checked like any other, stored if it has a place, and listed by --print-config. An option that
+ * has no counterpart here (instead) is an error that says what to use instead, unless its value
+ * asks for nothing.
  *
  * Errors are FSDP_ERR_INVALID (FSDP_ERR_NOT_FOUND, _FORMAT, _IO for the YAML file) and name the
  * option, where it was given, the value and what is allowed; for an unknown name, the nearest. The
@@ -59,8 +60,9 @@ typedef enum fsdp_option_type {
                                 K M G T and KiB MiB GiB TiB of 1024), 4096 */
     FSDP_OPTION_BOOL_OR_INT, /**< int: 0 false, 1 true, or a number above 1 within bounds; -1 - i
                                   for word i of `choices`, if there are any */
-    FSDP_OPTION_LIST, /**< fsdp_option_list: a,b,c (spaces around items do not count) or a YAML
-                           sequence; the last one given wins */
+    /** fsdp_option_list: a,b,c (spaces around items are ignored) or a YAML sequence; the last one
+     * given wins */
+    FSDP_OPTION_LIST,
 } fsdp_option_type;
 
 typedef struct fsdp_option_list {
@@ -94,47 +96,49 @@ typedef struct fsdp_option_bounds {
         .set = true, .min = (lo), .max = (hi), .above = true                                       \
     }
 
-/** `offset` of an option whose value nobody keeps. */
+/** `offset` of an option whose value is not stored. */
 #define FSDP_OPTION_NOWHERE SIZE_MAX
 
 /** One option. Zero means none for every field but name, type and offset. */
 typedef struct fsdp_option {
     const char *name;    /**< with dashes: "batch-size" */
-    const char *aliases; /**< "test-batch-size,eval-batch-size,b": one letter is also -b */
+    const char *aliases; /**< "test-batch-size,eval-batch-size,b": a single letter is also -b */
     fsdp_option_type type;
     size_t offset;     /**< offsetof the value in the command's struct */
     const char *value; /**< default, as a user would write it; NULL: zero, false, NULL, NAN */
-    const char *shown_default;  /**< what --help says instead, e.g. "number of cores / ranks" */
+    /** shown by --help instead of `value`, e.g. "number of cores / ranks" */
+    const char *shown_default;
     fsdp_option_bounds bounds;  /**< INT, INT64, DOUBLE, SIZE */
-    bool infinite;              /**< DOUBLE: inf is a number too */
+    bool infinite;              /**< DOUBLE: inf is accepted */
     const char *const *choices; /**< CHOICE: NULL-terminated; "adamw|adam-w" adds other spellings.
                                    Case does not matter */
     const char *metavar;        /**< "FILE", "N": what --help shows for the value */
-    const char *group;          /**< heading in --help; NULL: as the option before it */
+    const char *group;          /**< heading in --help; NULL: that of the option before it */
     const char *help;           /**< one or two sentences without a final full stop */
-    const char *bare;           /**< the value of a flag that nothing follows; NULL: an error */
+    const char *bare;           /**< value of a flag that is followed by none; NULL: an error */
     const char *env;            /**< name of the variable if it is not <prefix><NAME> */
     const char *no_effect;      /**< why it changes nothing: "there is no GPU in this build" */
-    const char *instead;        /**< any value but the default is an error with this text, which
-                                   says what to use instead; NULL: values are accepted. STRING:
-                                   `value` is a choice, "none|null" */
-    const char *note;           /**< what fsdp_parse_args() tells after the name of a flag that was
-                                   given, and is not false; NULL: nothing */
-    bool required;              /**< an error if no source gives it */
-    bool optional;              /**< without being given it counts for nothing: --print-config says
-                                   null */
-    bool false_is_silence;      /**< BOOL that other tools' files and variables give for nothing:
-                                   false counts as not given there; no-name: true says it */
-    bool hidden;                /**< not in --help (but in errors' suggestions) */
+    /** makes any value but the default an error with this text, which says what to use instead;
+     * NULL: values are accepted. STRING: `value` is a choice, "none|null" */
+    const char *instead;
+    /** text that fsdp_parse_args() prints after the name of a flag that was given and is not false;
+     * NULL: nothing */
+    const char *note;
+    bool required; /**< an error if no source gives it */
+    bool optional; /**< has no effect unless it is given: --print-config says null */
+    /** BOOL that files and variables of other tools give routinely: false counts as not given
+     * there. `no-name: true` gives it explicitly */
+    bool false_is_silence;
+    bool hidden; /**< not in --help, but in the suggestions of errors */
 } fsdp_option;
 
 typedef struct fsdp_options fsdp_options;
 
 typedef struct fsdp_options_spec {
-    const char *program;      /**< "fsdp train" */
-    const char *usage;        /**< what follows it: "--model DIR --data FILE [options]" */
-    const char *summary;      /**< text before the options; paragraphs are wrapped */
-    const char *epilogue;     /**< text after them (examples), printed as it is; or NULL */
+    const char *program;  /**< "fsdp train" */
+    const char *usage;    /**< text after the program's name: "--model DIR --data FILE [options]" */
+    const char *summary;  /**< text before the options; paragraphs are wrapped */
+    const char *epilogue; /**< text after the options (examples), printed as is; or NULL */
     const fsdp_option *table; /**< static storage: outlives every fsdp_options */
     size_t count;
     /** Options of other tools that are accepted and change nothing: each has no_effect and no
@@ -142,24 +146,24 @@ typedef struct fsdp_options_spec {
     const fsdp_option *compat;
     size_t n_compat;
     const char *env_prefix;   /**< NULL: "FSDP_" */
-    const char *positional;   /**< "FILE...": NULL if there are none */
-    int min_positional;       /**< fewer is an error */
-    int max_positional;       /**< more is an error; 0 with `positional`: no limit */
+    const char *positional;   /**< "FILE..."; NULL: none are accepted */
+    int min_positional;       /**< fewer are an error */
+    int max_positional;       /**< more are an error; 0 with `positional`: no limit */
     bool stop_at_positional;  /**< the first positional ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
-    /** Set values that nobody gave and that follow from others (fsdp_options_given); or NULL. */
+    /** Set values that were not given and follow from others (fsdp_options_given); or NULL. */
     void (*derive)(void *target, const fsdp_options *options);
     fsdp_status (*check)(void *target, const fsdp_options *options); /**< across fields; or NULL */
-    /** After derive: why option `name`, which fsdp_options_says(), changes nothing with these
-     * values
-     * ("needs --validation-data"; static storage), or NULL if it does; or NULL. */
+    /** Called after derive for an option `name` that fsdp_options_says(): returns why it changes
+     * nothing with these values ("needs --validation-data"; static storage), or NULL if it has an
+     * effect. The member may be NULL. */
     const char *(*in_vain)(const void *target, const fsdp_options *options, const char *name);
 } fsdp_options_spec;
 
 typedef enum fsdp_options_action {
     FSDP_OPTIONS_RUN,
-    FSDP_OPTIONS_HELP,        /**< --help was given: nothing was checked, target is untouched */
-    FSDP_OPTIONS_PRINT_CONFIG /**< --print-config: required and spec->check are not looked at */
+    FSDP_OPTIONS_HELP,        /**< --help was given: nothing was checked, and target is unchanged */
+    FSDP_OPTIONS_PRINT_CONFIG /**< --print-config: `required` and spec->check are not checked */
 } fsdp_options_action;
 
 typedef enum fsdp_option_origin {
@@ -170,24 +174,25 @@ typedef enum fsdp_option_origin {
 } fsdp_option_origin;
 
 /** Fill `target` from all sources; argv[0] is the command's name and is skipped. On success
- * *options owns every string in target and must outlive it; end it with fsdp_options_destroy. On
- * failure target's contents are unspecified. */
+ * *options owns every string in target and must outlive it; free it with fsdp_options_destroy().
+ * On failure target's contents are unspecified. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_parse(const fsdp_options_spec *spec, int argc,
                                                         char **argv, void *target,
                                                         fsdp_options **options);
 FSDP_API void fsdp_options_destroy(fsdp_options *options); /**< accepts NULL */
 
 FSDP_API fsdp_options_action fsdp_options_wanted(const fsdp_options *options);
-/** The required options and spec->check: fsdp_options_parse did it if the action is RUN. */
+/** Check the required options and call spec->check. fsdp_options_parse() has done so if the action
+ * is RUN. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_check(const fsdp_options *options, void *target);
 /** Where an option's value came from. `name` is in the table (asserted). */
 FSDP_API fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *name);
 /** Given by a flag, file or variable, not by default? */
 FSDP_API bool fsdp_options_given(const fsdp_options *options, const char *name);
 /**
- * Does somebody ask for what the option does? Given by a flag, or by a file with another value than
- * the default, since files of other tools list everything; but not a default that says nothing: a
- * switch as it is anyway, 0, an empty text.
+ * Does the user ask for what the option does? True if it was given by a flag, or by a file with a
+ * value other than the default, since files of other tools list every option. False for a value
+ * that asks for nothing: a switch in its default position, 0, an empty text.
  */
 FSDP_API bool fsdp_options_says(const fsdp_options *options, const char *name);
 /** "--batch_size", "run.yaml:7", "FSDP_BATCH_SIZE"; NULL for a default. */
@@ -195,19 +200,22 @@ FSDP_API const char *fsdp_options_where(const fsdp_options *options, const char 
 /** The positional words; pointers into argv. */
 FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count);
 
-/** The text of --help, at most `columns` wide (80 to 100 look well). Freed with
- * fsdp_text_free(); NULL when out of memory. */
+/** The text of --help, at most `columns` wide (80 to 100 are readable). Free with fsdp_text_free();
+ * NULL when out of memory. */
 FSDP_API char *fsdp_options_help(const fsdp_options_spec *spec, int columns);
 /** The text of --print-config: a YAML file that --config reads back to the same values, each with a
- * comment saying where it came from; then what was accepted without effect. What nobody gave is a
- * comment whole: read back, it would count as given, and contradict a flag from which it follows.
- * Likewise. */
+ * comment saying where it came from, followed by the options that were accepted without effect. A
+ * value that was not given is printed as a comment, because a value that is read back counts as
+ * given and may contradict the flag that it follows from. Free with fsdp_text_free(); NULL when
+ * out of memory. */
 FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *target);
-/** A line for each reason why something that a flag or file says changes nothing, with all that it
- * is the reason for: "--machine-rank, --num-machines: ranks come from fsdp launch". Likewise; ""
- * if everything counts. What the environment says is left out: other tools export it for all. */
+/** One line for each reason why something that a flag or file says changes nothing, with the
+ * options that it applies to: "--machine-rank, --num-machines: ranks come from fsdp launch"; "" if
+ * everything has an effect. The environment is left out, because other tools export variables for
+ * all programs. Free with fsdp_text_free(); NULL when out of memory. */
 FSDP_API char *fsdp_options_notes(const fsdp_options *options);
-/** The value of one option as a user would write it, e.g. "bfloat16". Likewise. */
+/** The value of one option as a user would write it, e.g. "bfloat16". Free with fsdp_text_free();
+ * NULL when out of memory. */
 FSDP_API char *fsdp_option_text(const fsdp_option *option, const void *target);
 
 #ifdef __cplusplus

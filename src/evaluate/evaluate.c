@@ -24,17 +24,17 @@
 #include "src/train/not_finite.h"
 #include "src/train/step.h"
 
-/* What one model needs while it is measured. */
+/* State for the evaluation of one model. */
 typedef struct evaluator {
     const fsdp_evaluate_config *config;
     fsdp_group *group;
     fsdp_device *device;
     fsdp_evaluations *all;
-    bool show_progress; /* on rank 0, unless a program reads the output */
+    bool show_progress; /* on rank 0, unless the output is for a program */
     fsdp_model *model;
     fsdp_model_tokenizer tokenizer;
     fsdp_dataset *set;
-    fsdp_generation_config generation; /* of the model's texts, where there are any */
+    fsdp_generation_config generation; /* for the model's texts, if any */
 } evaluator;
 
 static bool is_first(const evaluator *v)
@@ -52,7 +52,7 @@ static void free_texts(fsdp_text_rows *rows)
     *rows = (fsdp_text_rows){0};
 }
 
-/* The sources (with their prefix) or the targets of all rows, as texts. */
+/* The sources (with their prefix) or the targets of all rows as texts. */
 static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_rows *rows)
 {
     fsdp_status status = FSDP_OK;
@@ -75,13 +75,13 @@ static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_r
     return status;
 }
 
-/* Rank of the block that holds `row`. */
+/* The rank of the block that contains `row`. */
 static int rank_of_row(const evaluator *v, size_t row)
 {
     return (int)(row / (size_t)v->config->batch_size % (size_t)fsdp_group_world_size(v->group));
 }
 
-/* Own texts one after the other, each with its NUL. */
+/* This rank's texts, one after the other, each with its NUL. */
 static fsdp_status pack_texts(const evaluator *v, const fsdp_text_rows *mine, fsdp_str *packed)
 {
     for (size_t i = 0; i < mine->n; i++)
@@ -157,7 +157,7 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
     return fsdp_model_open(&options, v->group, v->device, &v->model);
 }
 
-/* Options of pairs and of their texts, for models that have none; and the other way round. */
+/* Refuse options of pairs and of their texts for models without pairs, and the reverse. */
 static fsdp_status check_task_options(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -185,7 +185,7 @@ static fsdp_status check_task_options(const evaluator *v)
     return FSDP_OK;
 }
 
-/* What the models are for; the first one says. */
+/* All models must have the task of the first one. */
 static fsdp_status check_task(const evaluator *v)
 {
     const fsdp_model_info *info = &v->model->info;
@@ -197,7 +197,7 @@ static fsdp_status check_task(const evaluator *v)
                           info->class_name, fsdp_train_task_name(task),
                           fsdp_train_task_name(v->all->task));
     if (task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s has no head, so there is nothing to measure",
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "a %s has no head, so it cannot be evaluated",
                           info->class_name);
     return check_task_options(v);
 }
@@ -213,7 +213,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : FSDP_CLEANING_NONE,
-        /* 0 is the same default, which leaves ids whole */
+        /* 0 is the same default but leaves rows of ids whole */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = c->cut_targets ? c->max_target_length : 0,
         .max_length = c->max_seq_length,
@@ -222,7 +222,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
-/* --data of a model, with what is to be said of it, once. */
+/* Opens --data for a model. Notes about the data are printed for the first model only. */
 static fsdp_status open_data(evaluator *v, bool first_model)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -239,9 +239,9 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     return FSDP_OK;
 }
 
-/* References and candidates, once, with the first model's tokenizer. Data without texts (ids and no
- * tokenizer) leave the loss alone. Every rank reads them: rank 0 needs them, the others must know
- * whether there are any. */
+/* Read references and candidates once, with the first model's tokenizer. For data without texts
+ * (ids and no tokenizer) only the loss is computed. Every rank reads them: rank 0 needs them, and
+ * the others must know whether there are any. */
 static fsdp_status open_texts(evaluator *v)
 {
     fsdp_evaluations *all = v->all;
@@ -265,7 +265,7 @@ static fsdp_status open_texts(evaluator *v)
     return status;
 }
 
-/* --- measuring --- */
+/* --- evaluating --- */
 
 static fsdp_status open_progress(const evaluator *v, const char *what, int64_t total,
                                  fsdp_progress **progress)
@@ -283,7 +283,8 @@ static void count_batch(void *progress)
     fsdp_progress_update(progress, 1, NULL);
 }
 
-/* Which rows gave such a loss, and why. Collective; loop has the model's parameters. */
+/* Report which rows had a loss that is not finite, and why. Collective; loop has the model's
+ * parameters. */
 static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -349,7 +350,7 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
     return FSDP_OK;
 }
 
-/* The texts of the rows of `batch`, which begin at rows->items[first]. */
+/* Decode the generated texts of the rows of `batch` to rows->items[first] and following. */
 static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size_t first,
                                fsdp_text_rows *rows)
 {
@@ -389,27 +390,28 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
     FSDP_TRY(fsdp_generate_check(v->model, config));
     FSDP_TRY(fsdp_generation_settings_check(s, config));
     if (fsdp_generate_max_new(v->model, config, 1) < 1)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "max_length %lld counts the start token: there is no room for new ones",
-                          (long long)config->max_length);
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "max_length %lld includes the start token, which leaves no room for new ones",
+            (long long)config->max_length);
     return FSDP_OK;
 }
 
-/* What texts cannot be written with is an error before the loss is measured, not after it. */
+/* Report anything that prevents generating texts before the loss is computed, not after it. */
 static fsdp_status prepare_texts(evaluator *v, const char *name)
 {
     if (!v->all->have_texts)
         return FSDP_OK;
     if (!v->tokenizer.tokenizer)
-        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to write texts with: %s", name,
+        return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to decode texts with: %s", name,
                           v->tokenizer.why_none);
     fsdp_status status = generation_config(v, &v->generation);
-    if (status != FSDP_ERR_FORMAT) /* which names a file */
+    if (status != FSDP_ERR_FORMAT) /* which already names a file */
         fsdp_error_context(status, "%s", name);
     return fsdp_agree(v->group, status);
 }
 
-/* Weights are drawn from it, and texts. */
+/* The seed has an effect only if weights are drawn or texts are sampled. */
 static fsdp_status check_seed(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -420,8 +422,8 @@ static fsdp_status check_seed(const evaluator *v)
                       "--seed needs --do-sample, --untrained or --from-config: nothing is drawn");
 }
 
-/* Block m of consecutive rows; beyond the end it has none, and is generated all the same, because
- * ranks go in lockstep. */
+/* Generate block m of consecutive rows. A block past the end has no rows but is generated all the
+ * same, because ranks run in lockstep. */
 static fsdp_status generate_block(const evaluator *v, size_t m, fsdp_text_rows *rows)
 {
     size_t batch_size = (size_t)v->config->batch_size, first = m * batch_size;
@@ -499,7 +501,7 @@ static void close_model(evaluator *v)
     v->model = NULL;
 }
 
-/* A model that is not there is an error before the work, not after that on the others. */
+/* Report a missing model before the work, not after the other models are evaluated. */
 static fsdp_status check_models(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -534,7 +536,7 @@ static fsdp_status measure_all(evaluator *v)
     return status;
 }
 
-/* A file that cannot be written is an error before the work, not after it. */
+/* Report a file that cannot be written before the work, not after it. */
 static fsdp_status check_output(const char *flag, const char *path)
 {
     if (!path)
@@ -550,7 +552,7 @@ static fsdp_status check_output(const char *flag, const char *path)
                  : fsdp_error(FSDP_ERR_NOT_FOUND, "%s %s: there is no such folder", flag, path);
 }
 
-/* What the run reads, or writes twice, is not written over. */
+/* No output file may be an input or another output. */
 static fsdp_status check_files(const fsdp_evaluate_config *c)
 {
     const struct {

@@ -1,11 +1,10 @@
-/* `fsdp evaluate`: what models are worth on rows that they were not trained on: loss and perplexity
- * over the label tokens; of seq2seq models ROUGE of generated texts against the references, beside
- * the best constant sentence; of classifiers accuracy and F1.
+/* `fsdp evaluate`: evaluates models on rows that they were not trained on. Reports loss and
+ * perplexity over the label tokens; for seq2seq models also ROUGE of generated texts against the
+ * references, compared with the best constant sentence; for classifiers accuracy and F1.
  *
- * Note [Evaluating on several ranks]. Rows go through in blocks of batch_size consecutive ones;
- * block m is rank m % world_size's. A block is computed the same way wherever it is, and the
- * blocks' sums are added in their order, so that the figures do not depend on the number of ranks.
- */
+ * Note [Evaluating on several ranks]. Rows are processed in blocks of batch_size consecutive ones,
+ * and block m belongs to rank m % world_size. A block is computed the same way on any rank, and the
+ * sums of blocks are added in block order, so the figures do not depend on the number of ranks. */
 #pragma once
 #include <stdio.h>
 
@@ -16,37 +15,41 @@
 #include "src/evaluate/rouge.h"
 
 typedef struct fsdp_evaluate_config {
-    fsdp_option_list models;   /* folders or hub names, at least one */
-    bool untrained;            /* first the first model's shape with random weights of the seed */
-    bool from_config;          /* all of them with random weights */
-    int64_t seed;              /* of random weights and of sampling */
-    const char *tokenizer;     /* NULL: each model's own */
-    const char *data;          /* never NULL */
-    const char *baseline_data; /* rows whose targets are tried as the constant sentence, or NULL */
-    const char *task_prefix;   /* NULL: that of `fsdp train` */
-    const char *text_column, *target_column; /* as `fsdp train` has them, or NULL */
-    bool wikihow_cleaning;                   /* the same */
+    fsdp_option_list models; /* folders or hub names, at least one */
+    bool untrained;   /* first evaluate the first model's shape with random weights from the seed */
+    bool from_config; /* all models with random weights */
+    int64_t seed;     /* for random weights and sampling */
+    const char *tokenizer; /* NULL: each model's own */
+    const char *data;      /* file or folder; never NULL */
+    /* rows whose targets are candidates for the constant sentence; NULL: none */
+    const char *baseline_data;
+    const char *task_prefix;                 /* NULL: the default of `fsdp train` */
+    const char *text_column, *target_column; /* as in `fsdp train`; NULL: not given */
+    bool wikihow_cleaning;                   /* as in `fsdp train` */
     int64_t max_samples;                     /* 0: all rows */
     int max_source_length, max_target_length;
-    bool cut_sources, cut_targets; /* rows of ids too, since the length was given; not options */
-    /* Which options are asked for (fsdp_options_says), so that they are refused where they change
-     * nothing. Not an option. */
+    /* also cut rows of token ids, because the length was given; not options */
+    bool cut_sources, cut_targets;
+    /* Options that the user asked for (fsdp_options_says), so that they are refused where they
+     * change nothing. Not an option. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length, seed,
             generate;
     } says;
-    int64_t max_seq_length; /* other tasks than seq2seq; 0: what the model takes */
+    int64_t max_seq_length; /* tasks other than seq2seq; 0: the model's limit */
     int batch_size;
-    bool generate; /* seq2seq: texts and ROUGE, not the loss alone */
-    /* Over the models' generation_config.json; without a length, max_target_length. */
+    bool generate; /* seq2seq: generate texts and compute ROUGE in addition to the loss */
+    /* Overrides the models' generation_config.json; if no length is given, max_target_length
+     * applies. */
     fsdp_generation_settings generation;
     fsdp_dtype param_dtype;
     int threads_per_rank; /* 0: cores / ranks */
     const char *isa;      /* NULL: the best */
-    int examples;         /* texts shown beside their references */
+    int examples;         /* number of texts printed with their references */
     bool json;
     const char *predictions; /* file for the last model's texts, one a line; NULL: none */
-    const char *prompts;     /* the same for the sources: what `fsdp generate --input` reads */
+    /* file for the sources, as `fsdp generate --input` reads them; NULL: none */
+    const char *prompts;
 } fsdp_evaluate_config;
 
 /* Evaluate, and print tables or one JSON line to `out` on rank 0. Collective; a failure on one rank

@@ -1,16 +1,16 @@
-/* What evaluate.c shares with evaluate_report.c. */
+/* Declarations that evaluate.c shares with evaluate_report.c. */
 #pragma once
 #include <fsdp/batch.h>
 
 #include "src/evaluate/evaluate.h"
 
-/* Texts of rows, owned. */
+/* Texts of rows; owned. */
 typedef struct fsdp_text_rows {
-    char **items; /* [n], NULL: not there */
+    char **items; /* [n], NULL: no text */
     size_t n;
 } fsdp_text_rows;
 
-/* What one model came to. */
+/* The results of one model. */
 typedef struct fsdp_evaluation {
     char name[160];
     double loss;         /* mean over the label tokens */
@@ -24,13 +24,13 @@ typedef struct fsdp_evaluations {
     const fsdp_evaluate_config *config;
     fsdp_evaluation *items; /* [n] */
     size_t n;
-    fsdp_task task;            /* of all models */
+    fsdp_task task;            /* the same for all models */
     bool have_texts;           /* the data has references */
-    char no_texts[256];        /* why not */
+    char no_texts[256];        /* the reason if have_texts is false */
     fsdp_text_rows references; /* rank 0 */
     fsdp_text_rows candidates; /* rank 0: targets of --baseline-data */
     fsdp_text_rows prompts;    /* rank 0: sources, for --prompts */
 } fsdp_evaluations;
 
-/* Tables, or one JSON line; then the files of texts. */
+/* Prints tables or one JSON line, then writes the files of texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_evaluations_report(const fsdp_evaluations *e, FILE *out);

@@ -1,4 +1,4 @@
-/* What `fsdp evaluate` says: tables for people, a line of JSON for programs, a file of texts. */
+/* The output of `fsdp evaluate`: tables for people, a line of JSON for programs, files of texts. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -136,7 +136,7 @@ static fsdp_status print_json(const fsdp_evaluations *e, FILE *out)
 
 /* --- files of texts --- */
 
-/* Line ends within a text are spaces, so that line i is row i. */
+/* Line ends within a text become spaces, so that line i is row i. */
 static fsdp_status write_lines(const fsdp_text_rows *texts, const char *path)
 {
     fsdp_str s = {0};

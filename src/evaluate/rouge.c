@@ -1,7 +1,7 @@
-/* Texts become lists of token numbers (one table of tokens for all texts of a call), so that
- * n-grams are integers to sort and the longest common subsequence is bit arithmetic: one word
+/* Texts become lists of token numbers (one table of tokens for all texts of a call). n-grams are
+ * then integers that can be sorted, and the longest common subsequence is bit arithmetic: one word
  * holds 64 columns of the dynamic programme (Hyyro 2004, "Bit-Parallel LCS-length Computation
- * Revisited"), which makes a pair of summaries a few dozen instructions. */
+ * Revisited"). A pair of summaries takes a few dozen instructions. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,9 +90,10 @@ static fsdp_status token_table_intern(token_table *table, const char *token, siz
     return FSDP_OK;
 }
 
-/* The lower-cased token character at *s, or 0; *s moves past it. Python lower-cases before it
- * looks for a-z, and two characters beyond ASCII have a lower case in it: KELVIN SIGN (E2 84 AA)
- * is k; I WITH DOT ABOVE (C4 B0) is i and a combining dot, which *ends says ends the token. */
+/* The lower-cased token character at *s, or 0; *s moves past it. Python lower-cases before it looks
+ * for a-z, and the lower case of two characters beyond ASCII contains one: KELVIN SIGN (E2 84 AA)
+ * becomes k; I WITH DOT ABOVE (C4 B0) becomes i and a combining dot, which ends the token (*ends).
+ */
 static char token_char(const unsigned char **s, bool *ends)
 {
     const unsigned char *c = *s;
@@ -124,7 +125,7 @@ static fsdp_status token_list_add(token_list *list, token_table *table, const ch
     return FSDP_OK;
 }
 
-/* Fills an empty list; `word` is a buffer that the calls share. */
+/* Fills an empty list; `word` is a buffer shared by the calls. */
 static fsdp_status tokenize(const char *text, token_table *table, token_list *list, char **word,
                             size_t *word_cap)
 {
@@ -178,11 +179,11 @@ static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table 
  */
 
 /* A reference prepared for many predictions. Row r of `rows` has bit j set where token j of the
- * reference is the r-th distinct one; row 0 belongs to all tokens that it lacks. */
+ * reference is its r-th distinct token. Row 0 is for tokens that are not in the reference. */
 typedef struct lcs {
     uint64_t *rows;  /* [distinct + 1, words] */
     uint64_t *state; /* [words] */
-    int32_t *row_of; /* [tokens in the table + 1]: 0 where the reference lacks it */
+    int32_t *row_of; /* [tokens in the table + 1]: 0 for tokens that are not in the reference */
     size_t rows_cap, state_cap, words;
     const token_list *reference;
 } lcs;
@@ -225,7 +226,7 @@ static void lcs_end(lcs *l)
         l->row_of[l->reference->ids[j]] = 0;
 }
 
-/* Bit j of the state is 0 where the row of the dynamic programme rises by one at column j, so
+/* Bit j of the state is 0 where the row of the dynamic programme increases by one at column j, so
  * the length of the subsequence is the number of zeros. */
 static size_t lcs_length(lcs *l, const token_list *prediction)
 {
@@ -330,7 +331,8 @@ static void score_divide(fsdp_rouge_score *sum, size_t n)
     sum->fmeasure /= (double)n;
 }
 
-/* `constant`: the one prediction for all references; otherwise predictions[i] belongs to i. */
+/* `constant`: predictions[0] is compared with all references; otherwise predictions[i] with
+ * references[i]. */
 static fsdp_status mean_of_lists(lcs *l, const token_list *references,
                                  const token_list *predictions, bool constant, size_t n,
                                  fsdp_rouge *rouge)
@@ -350,7 +352,7 @@ static fsdp_status mean_of_lists(lcs *l, const token_list *references,
     return FSDP_OK;
 }
 
-/* Index of the candidate with the largest sum of F-measures; the first one of equals. */
+/* Index of the candidate with the largest sum of F-measures; the first among equals. */
 static fsdp_status find_best(lcs *l, const token_list *references, size_t n_references,
                              const token_list *candidates, size_t n_candidates, size_t *best)
 {

@@ -1,7 +1,7 @@
-/* ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004), number for number as Google's rouge_score package
- * computes them with use_stemmer=False: text is lower-cased, every run of characters other than
- * a-z and 0-9 separates tokens, ROUGE-L is the longest common subsequence of the whole texts.
- * Porter stemming (use_stemmer=True) and rougeLsum are not offered. */
+/* ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004), with the same numbers as Google's rouge_score package
+ * with use_stemmer=False: text is lower-cased, every run of characters other than a-z and 0-9
+ * separates tokens, and ROUGE-L is the longest common subsequence of the whole texts. Porter
+ * stemming (use_stemmer=True) and rougeLsum are not supported. */
 #pragma once
 #include <stddef.h>
 
@@ -11,7 +11,7 @@
 typedef struct fsdp_rouge_score {
     double precision; /* matches / length of the prediction */
     double recall;    /* matches / length of the reference */
-    double fmeasure;  /* harmonic mean; 0 where nothing matches */
+    double fmeasure;  /* harmonic mean; 0 if nothing matches */
 } fsdp_rouge_score;
 
 typedef struct fsdp_rouge {
@@ -27,14 +27,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean(const char *const *references,
                                             const char *const *predictions, size_t n,
                                             fsdp_rouge *rouge);
 
-/* The one sentence that, predicted for every reference, has the highest mean ROUGE-L F-measure:
- * what a model scores that has learnt the form of the summaries and nothing of the articles.
+/* The sentence with the highest mean ROUGE-L F-measure when it is predicted for every reference:
+ * the score of a model that has learnt the form of the summaries but nothing from the articles.
  * Time is references x candidates x length: 200 x 3,000 short summaries take some 20 ms.
  *
- * candidates: sentences to choose among, usually the training summaries
- * best      : out, its index; the first one if several are equal
- * rouge     : out, its means over the references; may be NULL
- * FSDP_ERR_INVALID if either list is empty. */
+ * @param candidates sentences to choose from, usually the training summaries
+ * @param best       out: its index; the first among equals
+ * @param rouge      out: its means over the references; may be NULL
+ * @return FSDP_ERR_INVALID if either list is empty */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_best_constant(const char *const *references,
                                                      size_t n_references,
                                                      const char *const *candidates,

@@ -44,7 +44,7 @@ static fsdp_status score_and_print(fsdp_table *table, FILE *file, const char *co
     return fsdp_table_print(table, file, FSDP_TABLE_AUTO);
 }
 
-/* On one line, without the line breaks of the text itself. */
+/* Prints the text on one line, without its own line breaks. */
 static void print_text(FILE *file, const char *name, size_t name_width, const char *text)
 {
     size_t bytes = fsdp_text_fit(text, EXAMPLE_COLUMNS);

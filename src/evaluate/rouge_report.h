@@ -1,5 +1,5 @@
-/* The ROUGE of one or several sets of predictions beside each other and beside the best constant
- * sentence, then some of the texts. */
+/* Compares the ROUGE of one or more sets of predictions with each other and with the best constant
+ * sentence, and prints some of the texts. */
 #pragma once
 #include <stdio.h>
 
@@ -12,18 +12,18 @@ typedef struct fsdp_rouge_predictions {
 
 typedef struct fsdp_rouge_report_options {
     const char *const *candidates; /* for the best constant sentence: the training summaries */
-    size_t n_candidates;           /* 0: without it */
-    size_t examples;               /* texts to show beside their references */
+    size_t n_candidates;           /* 0: leave out the constant sentence */
+    size_t examples;               /* number of texts to print with their references */
 } fsdp_rouge_report_options;
 
-/* Scores of one row; the report fills them for callers that write them elsewhere too. */
+/* Scores of each row, for callers that also write them elsewhere. */
 typedef struct fsdp_rouge_report_scores {
     fsdp_rouge *of_sets; /* [n_sets], the caller's memory; or NULL */
     fsdp_rouge constant; /* of the best constant sentence */
     size_t best;         /* its index among the candidates */
 } fsdp_rouge_report_scores;
 
-/* Print a table of F-measures to `file`: a row for each of `sets` [n_sets], one for the best
+/* Print a table of F-measures to `file`: a row for each of `sets` [n_sets] and one for the best
  * constant sentence. `scores` may be NULL. FSDP_ERR_INVALID without references. */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_report(FILE *file, const char *const *references, size_t n,
                                               const fsdp_rouge_predictions *sets, size_t n_sets,

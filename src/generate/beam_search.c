@@ -85,8 +85,9 @@ static bool is_full(const fsdp_beam_search *s)
     return s->n_finished == s->config->num_beams;
 }
 
-/* Put an ended candidate among the finished, behind equal ones, if it is good enough. */
-static fsdp_status finish(fsdp_beam_search *s, const fsdp_candidate *c)
+/* Insert a candidate that has ended into the finished beams, after equal ones, if it is good
+ * enough. */
+static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);
     if (is_full(s) && score <= s->finished[s->n_finished - 1].score)
@@ -94,7 +95,7 @@ static fsdp_status finish(fsdp_beam_search *s, const fsdp_candidate *c)
     fsdp_beam beam = s->finished[is_full(s) ? s->n_finished - 1 : s->n_finished];
     fsdp_status status = continue_beam(s, c, &beam);
     int32_t at = is_full(s) ? s->n_finished - 1 : s->n_finished;
-    s->finished[at] = beam; /* its list may have moved */
+    s->finished[at] = beam; /* continue_beam() may have moved its list */
     FSDP_TRY(status);
     beam.score = score;
     for (; at > 0 && s->finished[at - 1].score < score; at--)
@@ -105,7 +106,7 @@ static fsdp_status finish(fsdp_beam_search *s, const fsdp_candidate *c)
     return FSDP_OK;
 }
 
-/* May the beams under way still give one that is better than the worst finished one? */
+/* Can a running beam still become better than the worst finished one? */
 static bool can_improve(const fsdp_beam_search *s)
 {
     if (!is_full(s))
@@ -118,15 +119,15 @@ static bool can_improve(const fsdp_beam_search *s)
     return final_score(s, s->running[0].score, length) > s->finished[s->n_finished - 1].score;
 }
 
-/* Candidates, best first, to the places they come to. */
-static fsdp_status place(fsdp_beam_search *s)
+/* Put candidates, best first, among the finished or the next beams. */
+static fsdp_status place_candidates(fsdp_beam_search *s)
 {
     int32_t going_on = 0;
     for (int64_t i = 0; i < s->candidates.n; i++) {
         const fsdp_candidate *c = &s->candidates.items[i];
         if (s->n_new == s->max_new || fsdp_is_end_of_sequence(s->config, c->id)) {
             if (i < s->config->num_beams)
-                FSDP_TRY(finish(s, c));
+                FSDP_TRY(add_finished(s, c));
         } else if (going_on < s->config->num_beams) {
             FSDP_TRY(continue_beam(s, c, &s->next[going_on++]));
         }
@@ -142,7 +143,7 @@ fsdp_status fsdp_beam_search_advance(fsdp_beam_search *s)
 {
     s->n_new++;
     fsdp_top_k_sort(&s->candidates);
-    FSDP_TRY(place(s));
+    FSDP_TRY(place_candidates(s));
     s->candidates.n = 0;
     s->done = s->n_running == 0 || !can_improve(s);
     return FSDP_OK;

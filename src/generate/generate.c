@@ -1,5 +1,5 @@
-/* See generate.h. A prompt is run once; its sequences (beams, samples) branch off afterwards.
- * Sequences that have ended leave the cache, so that the work shrinks with them. */
+/* See generate.h. A prompt is run once, and its sequences (beams, samples) branch off afterwards.
+ * Sequences that have ended leave the cache, so the work shrinks with them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,15 +14,17 @@
 #include "src/generate/logits_process.h"
 #include "src/generate/sampling.h"
 
-/* Of an output for which no beam was left: transformers' too. */
+/* Score of an output that no beam was left for, as in transformers. */
 #define UNFINISHED_SCORE (-1e9)
 
-/* One row of the batch, and its sequences under way, which are rows of the cache. */
+/* One row of the batch with its running sequences, which are rows of the cache. */
 typedef struct prompt {
-    fsdp_generated *outputs; /* [num_return_sequences], whose ids begin with the prompt */
+    /* [num_return_sequences], whose ids begin with the prompt; borrowed from the generation */
+    fsdp_generated *outputs;
     int64_t max_new;
     int32_t n_live;
-    int32_t *live; /* [num_return_sequences]: which output each of the n_live is; beams: unused */
+    /* [num_return_sequences]: the output of each of the n_live rows; unused with beams */
+    int32_t *live;
     fsdp_beam_search *beams; /* NULL: greedy or sampling */
 } prompt;
 
@@ -37,14 +39,14 @@ typedef struct generation {
     int32_t n_prompts;
     fsdp_generated *outputs;
     size_t n_outputs;
-    int32_t *live;    /* [n_outputs] what the prompts' lists are cut of */
-    int32_t rows;     /* of the cache */
-    int32_t *from;    /* [widest] rows of the cache that go on, */
-    int32_t *ids;     /* [widest] and the id that each is fed */
-    int32_t going_on; /* of those, so far */
+    int32_t *live;    /* [n_outputs] memory of the prompts' lists */
+    int32_t rows;     /* in the cache */
+    int32_t *from;    /* [widest] rows of the cache that continue */
+    int32_t *ids;     /* [widest] the next id of each row in `from` */
+    int32_t going_on; /* rows in `from` so far */
     int64_t step, vocab;
-    float *scores;              /* [vocab] of the row at hand */
-    fsdp_candidate *candidates; /* [vocab], where ids are sampled */
+    float *scores;              /* [vocab] scores of the current row */
+    fsdp_candidate *candidates; /* [vocab], if ids are sampled */
     float *penalized;           /* [longest sequence] */
 } generation;
 
@@ -65,7 +67,8 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        if (c.n_eos == 0 && c.from_config_json) { /* a file of its own without one: as said there */
+        /* generation_config.json says that there is no end */
+        if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
         }
@@ -112,18 +115,18 @@ static fsdp_status check_sampling_settings(const fsdp_generation_settings *s,
     if (c->do_sample || !flag)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "--%s needs --do-sample: without it the likeliest token is taken", flag);
+                      "--%s needs --do-sample: without it the most likely token is chosen", flag);
 }
 
 fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *s,
                                            const fsdp_generation_config *c)
 {
     if (s->asked_for.max_length && s->asked_for.max_new_tokens)
-        return fsdp_error(FSDP_ERR_INVALID, "--max-length contradicts --max-new-tokens, which says "
-                                            "the same without the prompt");
+        return fsdp_error(FSDP_ERR_INVALID, "--max-length contradicts --max-new-tokens, which is "
+                                            "the same limit without the prompt");
     if (s->asked_for.min_length && s->asked_for.min_new_tokens)
-        return fsdp_error(FSDP_ERR_INVALID, "--min-length contradicts --min-new-tokens, which says "
-                                            "the same without the prompt");
+        return fsdp_error(FSDP_ERR_INVALID, "--min-length contradicts --min-new-tokens, which is "
+                                            "the same limit without the prompt");
     FSDP_TRY(check_beam_settings(s, c));
     return check_sampling_settings(s, c);
 }
@@ -141,7 +144,8 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
                               int64_t prompt_length)
 {
     int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
-    int64_t room = model->info.max_positions - prompt_length + 1; /* the last one is not fed */
+    /* the last id is not fed to the model */
+    int64_t room = model->info.max_positions - prompt_length + 1;
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
 
@@ -161,7 +165,7 @@ fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_c
 
 /* --- one row of scores --- */
 
-/* Row `row` of the logits, into g->scores. */
+/* Copy row `row` of the logits to g->scores. */
 static fsdp_status read_scores(generation *g, fsdp_tensor *logits, int32_t row)
 {
     fsdp_tensor *view;
@@ -180,7 +184,7 @@ static void process_scores(generation *g, const fsdp_token_list *ids, size_t pro
     fsdp_logits_process(&g->config, ids, (int64_t)prompt_length, g->scores, g->vocab, g->penalized);
 }
 
-static void go_on(generation *g, int32_t row, int32_t id)
+static void continue_row(generation *g, int32_t row, int32_t id)
 {
     g->from[g->going_on] = row;
     g->ids[g->going_on++] = id;
@@ -188,7 +192,7 @@ static void go_on(generation *g, int32_t row, int32_t id)
 
 /* --- greedy search and sampling --- */
 
-static fsdp_status choose(generation *g, const fsdp_generated *output, int32_t *id)
+static fsdp_status choose_id(generation *g, const fsdp_generated *output, int32_t *id)
 {
     const fsdp_draw draw = {.seed = g->options->seed,
                             .row = (uint64_t)g->options->first_row *
@@ -200,7 +204,7 @@ static fsdp_status choose(generation *g, const fsdp_generated *output, int32_t *
     return *id >= 0 ? FSDP_OK : fsdp_error(FSDP_ERR_NUMERIC, "no id is left to draw");
 }
 
-static fsdp_status append(fsdp_token_list *list, int32_t id)
+static fsdp_status append_id(fsdp_token_list *list, int32_t id)
 {
     if (!FSDP_GROW(list->ids, list->cap, list->len + 1))
         return FSDP_ERR_NOMEM;
@@ -208,9 +212,9 @@ static fsdp_status append(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* One more id for each sequence of a prompt, whose rows begin at `first`. In the first step the
- * prompt's one row is that of all its outputs. */
-static fsdp_status extend(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
+/* Append an id to each sequence of a prompt, whose rows begin at `first`. In the first step all
+ * outputs share the prompt's single row. */
+static fsdp_status extend_sequences(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     int32_t n = p->n_live;
     p->n_live = 0;
@@ -220,12 +224,12 @@ static fsdp_status extend(generation *g, prompt *p, fsdp_tensor *logits, int32_t
         int32_t id;
         FSDP_TRY(read_scores(g, logits, row));
         process_scores(g, &output->ids, output->prompt_length);
-        FSDP_TRY(choose(g, output, &id));
-        FSDP_TRY(append(&output->ids, id));
+        FSDP_TRY(choose_id(g, output, &id));
+        FSDP_TRY(append_id(&output->ids, id));
         if (fsdp_is_end_of_sequence(&g->config, id) || g->step + 1 == p->max_new)
             continue;
         p->live[p->n_live++] = which;
-        go_on(g, row, id);
+        continue_row(g, row, id);
     }
     return FSDP_OK;
 }
@@ -247,7 +251,7 @@ static fsdp_status take_beams(const generation *g, prompt *p)
 }
 
 /* One step of a prompt's beams, whose rows begin at `first`. */
-static fsdp_status search(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
+static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     fsdp_beam_search *b = p->beams;
     for (int32_t i = 0; i < b->n_running; i++) {
@@ -260,7 +264,8 @@ static fsdp_status search(generation *g, prompt *p, fsdp_tensor *logits, int32_t
     FSDP_TRY(fsdp_beam_search_advance(b));
     p->n_live = b->done ? 0 : b->n_running;
     for (int32_t i = 0; i < p->n_live; i++)
-        go_on(g, first + b->running[i].parent, b->running[i].ids.ids[b->running[i].ids.len - 1]);
+        continue_row(g, first + b->running[i].parent,
+                     b->running[i].ids.ids[b->running[i].ids.len - 1]);
     return b->done ? take_beams(g, p) : FSDP_OK;
 }
 
@@ -276,8 +281,8 @@ static bool all_go_on(const generation *g)
     return true;
 }
 
-/* What follows each sequence; those that go on are chosen in the cache. */
-static fsdp_status take_next(generation *g, fsdp_scope *s, fsdp_tensor *logits)
+/* Choose the next id of each sequence, and select the rows of the cache that continue. */
+static fsdp_status choose_next_ids(generation *g, fsdp_scope *s, fsdp_tensor *logits)
 {
     int32_t first = 0;
     g->going_on = 0;
@@ -286,7 +291,8 @@ static fsdp_status take_next(generation *g, fsdp_scope *s, fsdp_tensor *logits)
         const int32_t rows = g->step == 0 ? 1 : p->n_live;
         if (rows == 0)
             continue;
-        fsdp_status status = p->beams ? search(g, p, logits, first) : extend(g, p, logits, first);
+        fsdp_status status =
+            p->beams ? step_beams(g, p, logits, first) : extend_sequences(g, p, logits, first);
         fsdp_error_context(status, "generate: row %lld", (long long)(g->options->first_row + i));
         FSDP_TRY(status);
         first += rows;
@@ -306,13 +312,13 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
                                        : g->decoder->step(s, g->model->module, g->cache, g->ids);
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK)
-        status = take_next(g, s, logits);
+        status = choose_next_ids(g, s, logits);
     fsdp_scope_close(s);
     g->step++;
     return status;
 }
 
-/* How many sequences go on, over all ranks. */
+/* Number of sequences that continue, over all ranks. */
 static fsdp_status count_rows(const generation *g, int64_t *rows)
 {
     *rows = g->rows;
@@ -335,7 +341,7 @@ static fsdp_status run_steps(generation *g, const fsdp_batch *batch)
 
 /* --- beginning --- */
 
-/* The ids that generation goes on from. */
+/* The ids that generation continues. */
 static void prompt_ids(const generation *g, const fsdp_batch *batch, int32_t row,
                        const int32_t **ids, size_t *n)
 {
@@ -374,7 +380,7 @@ static fsdp_status begin_prompt(generation *g, const fsdp_batch *batch, int32_t 
     return fsdp_beam_search_create(&g->config, ids, n, p->max_new, &p->beams);
 }
 
-static fsdp_status begin(generation *g, const fsdp_batch *batch)
+static fsdp_status begin_generation(generation *g, const fsdp_batch *batch)
 {
     const size_t n = (size_t)batch->rows, per_prompt = (size_t)g->config.num_return_sequences;
     const size_t wide = g->config.num_beams > 1 ? (size_t)g->config.num_beams : per_prompt;
@@ -404,7 +410,7 @@ static fsdp_status begin(generation *g, const fsdp_batch *batch)
     return g->penalized ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-static void end(generation *g)
+static void end_generation(generation *g)
 {
     if (g->cache)
         g->decoder->destroy(g->cache);
@@ -431,7 +437,7 @@ fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device, const fs
                     .config = o->config ? *o->config : fsdp_generation_config_of(&model->info),
                     .options = o};
     FSDP_TRY(fsdp_generate_check(model, &g.config));
-    fsdp_status status = fsdp_agree(model->group, begin(&g, batch));
+    fsdp_status status = fsdp_agree(model->group, begin_generation(&g, batch));
     bool holds = status == FSDP_OK && !o->reshard_each_step;
     if (holds)
         status = fsdp_model_hold_unsharded(model, true);
@@ -445,6 +451,6 @@ fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device, const fs
         *outputs = g.outputs;
         g.outputs = NULL;
     }
-    end(&g);
+    end_generation(&g);
     return status;
 }

@@ -1,5 +1,5 @@
-/* See generate_run.h. In each round, rank r takes the r-th batch of the next world_size; results
- * are gathered at fixed size, so that rank 0 reports them in order. */
+/* See generate_run.h. In each round, rank r takes the r-th of the next world_size batches. Results
+ * are gathered at a fixed size, so that rank 0 reports them in order. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "src/generate/generate_run.h"
 #include "src/generate/prompts.h"
 
-/* A sequence on its way to rank 0. */
+/* A sequence as it is sent to rank 0. */
 typedef struct gathered_row {
     double score;
     int32_t prompt_length, n;
@@ -29,21 +29,22 @@ typedef struct generate_run {
     fsdp_generation_config generation;
     fsdp_prompts prompts;
     size_t batch_size;
-    size_t per_prompt; /* sequences */
+    size_t per_prompt; /* number of sequences */
     size_t row_bytes;  /* of a gathered_row with the longest sequence */
-    size_t n_short;    /* prompts after which positions end before new tokens may */
+    /* number of prompts where the model's positions end before the limit of new tokens */
+    size_t n_short;
     fsdp_generate_report_fn *report;
     fsdp_generate_note_fn *note;
     void *arg;
 } generate_run;
 
-static void note(const generate_run *g, const char *text)
+static void report_note(const generate_run *g, const char *text)
 {
     if (g->rank == 0 && g->note)
         g->note(text, g->arg);
 }
 
-/* --- getting ready --- */
+/* --- preparing --- */
 
 static fsdp_status check_tokenizer(const generate_run *g)
 {
@@ -57,8 +58,8 @@ static fsdp_status check_tokenizer(const generate_run *g)
                       (long long)g->model->info.vocab_size);
 }
 
-/* Given, or the model's; without texts a model may do without one, or with one that is no good,
- * which is said. */
+/* Open the given tokenizer, or the model's. If no texts are given, the model may have none or an
+ * unusable one, which is noted. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -66,23 +67,24 @@ static fsdp_status open_tokenizer(generate_run *g)
     fsdp_status status =
         fsdp_tokenizer_open(c->tokenizer ? c->tokenizer : g->model->dir, &g->tokenizer);
     if (status != FSDP_OK && !c->tokenizer)
-        fsdp_error_context(status, "texts need a tokenizer (--tokenizer, or --input-ids without)");
+        fsdp_error_context(
+            status, "texts need a tokenizer: give --tokenizer, or --input-ids instead of texts");
     if (status == FSDP_OK)
         status = check_tokenizer(g);
     if (status == FSDP_OK || needed || status == FSDP_ERR_NOMEM)
         return status;
     if (status != FSDP_ERR_NOT_FOUND && status != FSDP_ERR_UNSUPPORTED) {
         char text[640];
-        snprintf(text, sizeof text, "ids alone, no texts: %.*s", (int)sizeof text - 40,
+        snprintf(text, sizeof text, "only ids, no texts: %.*s", (int)sizeof text - 40,
                  fsdp_last_error());
-        note(g, text);
+        report_note(g, text);
     }
     fsdp_tokenizer_close(g->tokenizer);
     g->tokenizer = NULL;
     return FSDP_OK;
 }
 
-/* Every rank reads the prompts: of a pipe, each would get a part. */
+/* Every rank reads the prompts; from a pipe, each would get only a part. */
 static fsdp_status check_file(const generate_run *g, const char *flag, const char *path)
 {
     if (!path || g->world_size == 1)
@@ -92,7 +94,7 @@ static fsdp_status check_file(const generate_run *g, const char *flag, const cha
         return status;
     return fsdp_error(status,
                       "%s %s: not a regular file; every rank reads it, which a pipe does not "
-                      "allow: write it to a file, or take one rank",
+                      "allow: write it to a file, or use one rank",
                       flag, path);
 }
 
@@ -101,7 +103,7 @@ static bool is_seq2seq(const generate_run *g)
     return g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
 }
 
-/* A text of T5 is as long as in training; transformers cuts nothing that is to be continued. */
+/* T5's texts are cut as in training; transformers never cuts a text to be continued. */
 static int max_source_length(const generate_run *g)
 {
     if (g->config->max_source_length_given)
@@ -115,11 +117,11 @@ static fsdp_status check_prefix(const generate_run *g)
     if (!c->task_prefix || !*c->task_prefix || c->n_texts || c->input)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "--task-prefix is put before texts; --input-ids %s has ids alone",
+                      "--task-prefix is put before texts; --input-ids %s has only ids",
                       c->input_ids ? c->input_ids : "");
 }
 
-/* Rows of ids are cut if a length is given, and then as texts are. */
+/* Rows of ids are cut only if a length is given, in the same way as texts. */
 static fsdp_status read_ids(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -146,43 +148,43 @@ static fsdp_status read_prompts(generate_run *g)
     if (c->input_ids)
         FSDP_TRY(read_ids(g));
     if (g->prompts.n == 0)
-        return fsdp_error(FSDP_ERR_INVALID, "there is nothing to generate from");
+        return fsdp_error(FSDP_ERR_INVALID, "there are no prompts to generate from");
     return check_prefix(g);
 }
 
-static void tell_notes(const generate_run *g)
+static void report_notes(const generate_run *g)
 {
     char text[640];
     if (*g->generation.unsupported) {
         snprintf(text, sizeof text, "generation_config.json sets %s, which is not supported",
                  g->generation.unsupported);
-        note(g, text);
+        report_note(g, text);
     }
     if (g->generation.n_eos == 0 && !g->generation.from_config_json)
-        note(g, FSDP_GENERATES_WITHOUT_EOS);
+        report_note(g, FSDP_GENERATES_WITHOUT_EOS);
     if (g->prompts.note)
-        note(g, g->prompts.note);
+        report_note(g, g->prompts.note);
     if (g->n_short) {
         snprintf(text, sizeof text,
-                 "the model has %lld positions: after %zu of %zu prompts they end before the most "
-                 "new tokens are there",
+                 "the model has %lld positions: for %zu of %zu prompts they end before the limit "
+                 "of new tokens",
                  (long long)g->model->info.max_positions, g->n_short, g->prompts.n);
-        note(g, text);
+        report_note(g, text);
     }
     if (g->prompts.n_cut) {
         snprintf(text, sizeof text,
                  "--max-source-length: %zu of %zu prompts cut to their first %d tokens",
                  g->prompts.n_cut, g->prompts.n, max_source_length(g));
-        note(g, text);
+        report_note(g, text);
     }
 }
 
-/* Nothing can be added to prompt `i`, of `n` ids. */
+/* The error for prompt `i`, of `n` ids, which leaves no room for new ids. */
 static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
 {
     const int64_t positions = g->model->info.max_positions;
     if (n == 0)
-        return fsdp_error(FSDP_ERR_INVALID, "prompt %zu has 0 ids: there is nothing to go on from",
+        return fsdp_error(FSDP_ERR_INVALID, "prompt %zu has 0 ids: there is nothing to continue",
                           i + 1);
     const bool full = positions > 0 && (int64_t)n > positions;
     return fsdp_error(FSDP_ERR_INVALID,
@@ -191,7 +193,7 @@ static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
                       (long long)(full ? positions : g->generation.max_length));
 }
 
-/* Every prompt has room; the longest sequence is known. */
+/* Check that every prompt leaves room, and compute the longest sequence. */
 static fsdp_status check_lengths(generate_run *g)
 {
     size_t longest = 0;
@@ -203,7 +205,7 @@ static fsdp_status check_lengths(generate_run *g)
         g->n_short += max_new < fsdp_generation_config_max_new(&g->generation, (int64_t)n);
         longest = n + (size_t)max_new > longest ? n + (size_t)max_new : longest;
     }
-    /* rounded up, so that the next one's double is aligned */
+    /* rounded up, so that the double of the next row is aligned */
     g->row_bytes = (sizeof(gathered_row) + longest * sizeof(int32_t) + 7) & ~(size_t)7;
     return FSDP_OK;
 }
@@ -228,8 +230,8 @@ static fsdp_status prepare(generate_run *g)
     if (status == FSDP_OK)
         status = fsdp_generation_settings_check(&c->generation, &g->generation);
     if (status == FSDP_OK && c->asks_for_seed && !g->generation.do_sample)
-        status = fsdp_error(FSDP_ERR_INVALID, "--seed needs --do-sample: without it the likeliest "
-                                              "token is taken");
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "--seed needs --do-sample: without it the most likely token is chosen");
     if (status == FSDP_OK)
         status = read_prompts(g);
     if (status == FSDP_OK)
@@ -237,7 +239,7 @@ static fsdp_status prepare(generate_run *g)
     FSDP_TRY(fsdp_agree(g->group, status));
     g->per_prompt = (size_t)g->generation.num_return_sequences;
     g->batch_size = c->batch_size > 0 ? (size_t)c->batch_size : 8;
-    tell_notes(g);
+    report_notes(g);
     return FSDP_OK;
 }
 
@@ -261,7 +263,7 @@ static gathered_row *row_at(const generate_run *g, char *rows, size_t i)
     return (gathered_row *)(void *)(rows + i * g->row_bytes);
 }
 
-static void put_row(const fsdp_generated *output, gathered_row *row)
+static void pack_row(const fsdp_generated *output, gathered_row *row)
 {
     row->score = output->score;
     row->prompt_length = (int32_t)output->prompt_length;
@@ -269,7 +271,7 @@ static void put_row(const fsdp_generated *output, gathered_row *row)
     memcpy(row->ids, output->ids.ids, output->ids.len * sizeof *row->ids);
 }
 
-/* Generate for prompts [first, first + n) into `rows`, per_prompt of them a prompt. */
+/* Generate for prompts [first, first + n) into `rows`, per_prompt rows for each prompt. */
 static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char *rows)
 {
     fsdp_batch *batch = NULL;
@@ -282,13 +284,13 @@ static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char
     if (status == FSDP_OK)
         status = fsdp_generate(g->model, g->device, batch, &options, &outputs);
     for (size_t i = 0; outputs && i < n * g->per_prompt; i++)
-        put_row(&outputs[i], row_at(g, rows, i));
+        pack_row(&outputs[i], row_at(g, rows, i));
     fsdp_generated_free(outputs, n * g->per_prompt);
     fsdp_batch_release(batch);
     return status;
 }
 
-/* Sequence `i` of the prompts that begin with `first`. */
+/* Report sequence `i` of the round whose prompts begin at `first`. */
 static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
                               const gathered_row *row)
 {
@@ -315,7 +317,7 @@ static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
     return FSDP_OK;
 }
 
-/* Prompts [first, ...) of one round: batch_size for each rank, as far as they go. */
+/* Run one round of prompts from `first` on: batch_size for each rank, while there are any. */
 static fsdp_status run_round(const generate_run *g, size_t first, char *mine, char *all)
 {
     size_t bytes = g->batch_size * g->per_prompt * g->row_bytes, total = g->prompts.n - first;
@@ -337,7 +339,7 @@ static fsdp_status run_round(const generate_run *g, size_t first, char *mine, ch
 
 static fsdp_status run_all(generate_run *g)
 {
-    if (g->batch_size > g->prompts.n) /* room for what there is */
+    if (g->batch_size > g->prompts.n) /* no more memory than the prompts need */
         g->batch_size = g->prompts.n ? g->prompts.n : 1;
     size_t rows = g->batch_size * g->per_prompt;
     char *mine = fsdp_calloc(rows, g->row_bytes);

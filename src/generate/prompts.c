@@ -26,8 +26,8 @@ void fsdp_prompts_free(fsdp_prompts *p)
     *p = (fsdp_prompts){0};
 }
 
-/* A new prompt at the end, empty. */
-static fsdp_prompt *add(fsdp_prompts *p)
+/* Appends an empty prompt. */
+static fsdp_prompt *append_prompt(fsdp_prompts *p)
 {
     if (!FSDP_GROW(p->items, p->cap, p->n + 1))
         return NULL;
@@ -37,9 +37,9 @@ static fsdp_prompt *add(fsdp_prompts *p)
 
 /* --- texts --- */
 
-/* The tokenizer ends every text with </s>, which is not wanted where the text goes on. */
-static fsdp_status encode(const fsdp_prompt_encoding *e, const char *text, fsdp_token_list *ids,
-                          bool *cut)
+/* The tokenizer ends every text with </s>, which is dropped from a text that will be continued. */
+static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
+                               fsdp_token_list *ids, bool *cut)
 {
     const int32_t bos = e->to_continue ? fsdp_tokenizer_bos_id(e->tokenizer) : -1;
     if (bos >= 0)
@@ -58,7 +58,7 @@ static fsdp_status encode(const fsdp_prompt_encoding *e, const char *text, fsdp_
 static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, const char *text,
                             size_t length)
 {
-    fsdp_prompt *prompt = add(p);
+    fsdp_prompt *prompt = append_prompt(p);
     if (!prompt)
         return FSDP_ERR_NOMEM;
     prompt->text = fsdp_strndup(text, length);
@@ -66,7 +66,7 @@ static fsdp_status add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e, cons
     fsdp_status status = FSDP_ERR_NOMEM;
     bool cut = false;
     if (prompt->text && whole)
-        status = encode(e, whole, &prompt->ids, &cut);
+        status = encode_text(e, whole, &prompt->ids, &cut);
     p->n_cut += cut;
     fsdp_free(whole);
     return status;
@@ -77,13 +77,13 @@ fsdp_status fsdp_prompts_add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e
     return add_text(p, e, text, strlen(text));
 }
 
-/* How many bytes a byte order mark takes at the beginning. */
+/* Bytes of a byte order mark at the beginning of `text`. */
 static size_t byte_order_mark(const char *text, size_t bytes)
 {
     return bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
 }
 
-/* The line at *at, without its end; false after the last one. */
+/* The line at *at without its line end; false after the last one. */
 static bool next_line(const char *text, size_t bytes, size_t *at, const char **line, size_t *length)
 {
     if (*at >= bytes)
@@ -120,7 +120,7 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
 
 /* --- ids --- */
 
-/* [*first, *end): the entries of a row of n ids that its attention_mask keeps; all without one. */
+/* [*first, *end): the ids of a row of n that its attention_mask keeps; all ids without a mask. */
 static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64_t *end)
 {
     static const char key[] = "attention_mask";
@@ -140,11 +140,11 @@ static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64
     return status;
 }
 
-/* What rows of ids are read into. */
+/* State of reading rows of ids. */
 typedef struct id_reader {
     fsdp_prompts *prompts;
     const fsdp_prompt_ids *options;
-    int64_t line; /* of the document that is read */
+    int64_t line; /* in the document that is being read */
     fsdp_unused_keys unused;
 } id_reader;
 
@@ -156,7 +156,7 @@ static bool is_any(const char *key, const char *const *names)
     return false;
 }
 
-/* A file to train on may be given: what it has of targets is left out, and said. */
+/* The file may be one for training: its targets are ignored, with a note. */
 static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
 {
     static const char *const used[] = {"input_ids", "attention_mask", NULL};
@@ -171,7 +171,7 @@ static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
     return FSDP_OK;
 }
 
-static void cut(id_reader *r, fsdp_token_list *ids)
+static void cut_row(id_reader *r, fsdp_token_list *ids)
 {
     const fsdp_prompt_ids *o = r->options;
     const size_t length = (size_t)o->max_length;
@@ -194,13 +194,13 @@ static fsdp_status add_row(id_reader *r, fsdp_json_node row)
     FSDP_TRY(fsdp_json_get_i64s(row, key, 0, r->options->vocab_size - 1, &wide, &n));
     fsdp_status status = read_mask(row, n, &first, &end);
     if (status == FSDP_OK) {
-        fsdp_prompt *prompt = add(p);
+        fsdp_prompt *prompt = append_prompt(p);
         if (!prompt || !FSDP_GROW(prompt->ids.ids, prompt->ids.cap, n))
             status = FSDP_ERR_NOMEM;
         for (int64_t i = first; status == FSDP_OK && i < end; i++)
             prompt->ids.ids[prompt->ids.len++] = (int32_t)wide[i];
         if (status == FSDP_OK)
-            cut(r, &prompt->ids);
+            cut_row(r, &prompt->ids);
     }
     fsdp_free(wide);
     return status;
@@ -243,8 +243,8 @@ static fsdp_status add_lines(id_reader *r, const char *path, const char *text, s
     return FSDP_OK;
 }
 
-/* Is the text one JSON document over several lines, rather than one a line? The first line that is
- * not blank says. */
+/* Is the text one JSON document over several lines, rather than one a line? Decided by the first
+ * line that is not blank. */
 static fsdp_status first_line_is_open(const char *path, const char *text, size_t bytes, bool *open)
 {
     const char *line;

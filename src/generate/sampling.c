@@ -14,7 +14,7 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* The ids whose score is `best`, each as likely as the other. */
+/* Keep the ids whose score is `best`, with equal probabilities. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;
@@ -24,7 +24,7 @@ static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_ca
     return n;
 }
 
-/* The k likeliest of scores, and those that equal the last of them, as transformers keeps them. */
+/* Keep the k most likely ids and those equal to the last of them, as transformers does. */
 static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float temperature,
                           fsdp_candidate *left)
 {
@@ -43,7 +43,7 @@ static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float t
 
 /* --- warpers --- */
 
-/* exp(score - the largest), of ids that are sorted. */
+/* exp(score - largest score) for sorted candidates. */
 static double weight(const fsdp_candidate *left, int64_t i)
 {
     return exp((double)left[i].score - (double)left[0].score);
@@ -57,7 +57,8 @@ static double total_weight(const fsdp_candidate *left, int64_t n)
     return total;
 }
 
-/* The fewest ids whose probabilities sum to top_p (Holtzman et al. 2020, section 3.1). */
+/* The smallest number of ids whose probabilities sum to top_p (Holtzman et al. 2020, section 3.1).
+ */
 static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
 {
     double bound = top_p * total_weight(left, n), sum = 0;
@@ -67,7 +68,7 @@ static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
     return kept;
 }
 
-/* Ids at least min_p times as likely as the first. */
+/* The ids at least min_p times as likely as the first. */
 static int64_t keep_min_p(const fsdp_candidate *left, int64_t n, double min_p)
 {
     int64_t kept = 0;
@@ -83,7 +84,7 @@ int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores,
     const float temperature = (float)c->temperature, best = scores[fsdp_argmax(scores, vocab)];
     if (isinf(best))
         return 0;
-    if (!isfinite(best / temperature)) /* next to 0: the likeliest is certain */
+    if (!isfinite(best / temperature)) /* temperature close to 0: the most likely id is certain */
         return keep_best(scores, vocab, best, left);
     int64_t n = keep_top_k(scores, vocab, k, temperature, left);
     qsort(left, (size_t)n, sizeof *left, fsdp_candidate_order);

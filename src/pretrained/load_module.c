@@ -1,6 +1,6 @@
-/* A checkpoint's tensors into a module's parameters. First a plan, which finds and checks all of
- * them; then, once all ranks have one, the copies, each within a write of its parameter. Parameters
- * of a fresh head, which the file need not have, are drawn in the same writes. */
+/* Reads a checkpoint's tensors into a module's parameters. A plan first finds and checks all of
+ * them. When every rank has a plan, the values are copied, each within a write of its parameter.
+ * Parameters of a new head, which may be missing in the file, are drawn in the same writes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,19 +20,19 @@ enum {
 
 typedef struct load_item {
     fsdp_parameter *parameter;
-    const char *name;                   /* its first */
-    const fsdp_checkpoint_entry *entry; /* NULL: it is drawn */
-    fsdp_dtype dtype;                   /* the file's */
-    const char *rows;                   /* of the entry: own ones, or all that own ones lie in */
-    size_t bytes;                       /* of them */
-    bool mismatched;                    /* there is a tensor, but of another shape */
+    const char *name;                   /* its first name */
+    const fsdp_checkpoint_entry *entry; /* NULL: draw the parameter */
+    fsdp_dtype dtype;                   /* in the file */
+    const char *rows; /* in the entry: the parameter's own rows, or a range that contains them */
+    size_t bytes;     /* of `rows` */
+    bool mismatched;  /* the entry has another shape */
 } load_item;
 
 typedef struct load_plan {
     const fsdp_checkpoint_reader *reader;
     const fsdp_load_options *options;
     fsdp_parameter_list names;           /* every name of every parameter */
-    const fsdp_checkpoint_entry **found; /* [names.n] under each; NULL: nothing */
+    const fsdp_checkpoint_entry **found; /* [names.n] the entry under each name; NULL: none */
     load_item *items;                    /* [n] each parameter once */
     size_t n;
 } load_plan;
@@ -86,7 +86,7 @@ static bool has_shape(const fsdp_checkpoint_entry *entry, const fsdp_parameter *
     return same;
 }
 
-/* The first tensor found for a parameter is the one to read. */
+/* Read the first tensor that is found for a parameter. */
 static fsdp_status take_entry(const load_plan *plan, load_item *item,
                               const fsdp_checkpoint_entry *entry)
 {
@@ -118,7 +118,7 @@ static fsdp_status plan_item(load_plan *plan, load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     if (!p->local)
-        return fsdp_error(FSDP_ERR_STATE, "a module is loaded into, but has no memory yet");
+        return fsdp_error(FSDP_ERR_STATE, "cannot load into a module without memory");
     for (size_t i = 0; i < plan->names.n; i++) {
         if (plan->names.items[i].parameter != p)
             continue;
@@ -151,7 +151,7 @@ static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
     return status;
 }
 
-/* --- what is in only one of file and module --- */
+/* --- tensors that only the file or only the module has --- */
 
 static int by_address(const void *a, const void *b)
 {
@@ -213,8 +213,7 @@ static fsdp_status copy_staged(fsdp_tensor *local, int64_t first, const char *fr
     return FSDP_OK;
 }
 
-/* `numel` elements of the file, which follow each other there, to those of the local from `first`
- * on. */
+/* Copies `numel` consecutive elements of the file to the local tensor from `first` on. */
 static fsdp_status copy_run(const load_item *item, int64_t first, const char *from, int64_t numel)
 {
     fsdp_tensor *local = item->parameter->local;
@@ -229,7 +228,7 @@ static fsdp_status copy_item(const load_item *item)
     const fsdp_parameter *p = item->parameter;
     const fsdp_slice slice = fsdp_parameter_slice(p);
     const int64_t skipped =
-        fsdp_parameter_shard_dim(p) ? 0 : slice.first; /* rows of others before own ones */
+        fsdp_parameter_shard_dim(p) ? 0 : slice.first; /* other ranks' rows before our own */
     const bool has_memory = p->local->storage->device->kernels && fsdp_tensor_has_data(p->local);
     for (int64_t i = 0; has_memory && i < slice.runs && slice.length; i++)
         FSDP_TRY(copy_run(item, i * slice.length,
@@ -240,7 +239,7 @@ static fsdp_status copy_item(const load_item *item)
     return FSDP_OK;
 }
 
-/* A frozen parameter is kept in the file's dtype: its old memory and values do not count. */
+/* A frozen parameter is kept in the file's dtype. Its old values and memory are dropped. */
 static fsdp_status apply_pending_dtypes(const load_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {
@@ -254,7 +253,8 @@ static fsdp_status apply_pending_dtypes(const load_plan *plan)
     return status;
 }
 
-/* Ranks wait for each other once a unit, not once a parameter: its parameters are neighbours. */
+/* Parameters of a unit are consecutive, so ranks wait for each other once a unit instead of once a
+ * parameter. */
 static fsdp_status copy_all(const load_plan *plan)
 {
     fsdp_writing writing = {0};

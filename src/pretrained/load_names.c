@@ -10,9 +10,9 @@ typedef struct names {
     const void *file;
 } names;
 
-/* A name in up to three pieces; prefix may be NULL. */
-static fsdp_status find(const names *in, const char *prefix, const char *name, size_t length,
-                        const char *ending, const void **found)
+/* Looks up a name given in up to three pieces; prefix may be NULL. */
+static fsdp_status find_joined_name(const names *in, const char *prefix, const char *name,
+                                    size_t length, const char *ending, const void **found)
 {
     char *full = fsdp_strdup_printf("%s%s%.*s%s", prefix ? prefix : "", prefix ? "." : "",
                                     (int)length, name, ending);
@@ -23,7 +23,7 @@ static fsdp_status find(const names *in, const char *prefix, const char *name, s
     return FSDP_OK;
 }
 
-/* `name`, else what it was called in old files. */
+/* Looks up `name`, then its name in old files. */
 static fsdp_status find_new_or_old(const names *in, const char *prefix, const char *name,
                                    const void **found)
 {
@@ -31,11 +31,11 @@ static fsdp_status find_new_or_old(const names *in, const char *prefix, const ch
         const char *now, *then;
     } renamed[] = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}};
     size_t length = strlen(name);
-    FSDP_TRY(find(in, prefix, name, length, "", found));
+    FSDP_TRY(find_joined_name(in, prefix, name, length, "", found));
     for (size_t i = 0; i < FSDP_LENGTH(renamed) && !*found; i++) {
         size_t n = strlen(renamed[i].now);
         if (length >= n && strcmp(name + length - n, renamed[i].now) == 0)
-            FSDP_TRY(find(in, prefix, name, length - n, renamed[i].then, found));
+            FSDP_TRY(find_joined_name(in, prefix, name, length - n, renamed[i].then, found));
     }
     return FSDP_OK;
 }

@@ -1,4 +1,4 @@
-/* From a name to a sharded module with values. */
+/* Opens a model by name: builds it, shards it and fills in its values. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -68,9 +68,9 @@ static size_t freeze_names(const fsdp_parameter_list *list, const char *prefix)
     return frozen;
 }
 
-/* As a loop over named_parameters(), which has a tied parameter under its first name: "encoder" is
- * not T5's shared embedding. A prefix that means further names alone, "lm_head", is what they are
- * tied to. */
+/* Like a loop over named_parameters(), which lists a tied parameter under its first name: "encoder"
+ * does not freeze T5's shared embedding. A prefix that matches only further names, such as
+ * "lm_head", freezes the parameter they are tied to. */
 static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_list *all,
                           const char *prefix)
 {
@@ -79,13 +79,13 @@ static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_
         return FSDP_OK;
     fsdp_status status = fsdp_name_list_add_parameters(&known, once);
     if (status == FSDP_OK)
-        status =
-            fsdp_refuse_name("--frozen-prefixes", prefix, "no parameter's name begins so", &known);
+        status = fsdp_refuse_name("--frozen-prefixes", prefix, "no parameter's name begins with it",
+                                  &known);
     fsdp_name_list_fini(&known);
     return status;
 }
 
-/* Before memory is made: what is frozen has no master. */
+/* Must come before memory is allocated: frozen parameters have no master weights. */
 static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list once = {0}, all = {0};
@@ -101,7 +101,7 @@ static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *opt
     return status;
 }
 
-/* The number of classes that was asked for, and the names of classes. */
+/* Choose the requested number of classes, and the names of classes. */
 static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *m,
                                  fsdp_model_config *config)
 {
@@ -125,7 +125,7 @@ static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *
     return status;
 }
 
-/* As transformers, which takes no head of another size unless it is told to draw a new one. */
+/* Like transformers, refuse a head of another size unless asked to draw a new one. */
 static fsdp_status check_classifier(const fsdp_pretrained *p)
 {
     const int64_t n = fsdp_model_config_info(&p->config).num_labels;
@@ -143,9 +143,10 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
                       (long long)head->shape[0]);
 }
 
-/* What needs no peers: folder, configuration, weights' header, module tree. `p` has no weights if
- * they are drawn. */
-static fsdp_status prepare(const fsdp_model_options *options, fsdp_model *m, fsdp_pretrained *p)
+/* Everything that needs no peers: folder, configuration, the weights' header, module tree. `p` has
+ * no weights if they will be drawn. */
+static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *m,
+                                 fsdp_pretrained *p)
 {
     if (options->name) {
         FSDP_TRY(fsdp_pretrained_open(options->name, options->from_config, p));
@@ -178,8 +179,8 @@ enum {
     NAMES_SHOWN = 4
 };
 
-/* "`what`: a, b, c and 7 more", once, on rank 0. */
-static void warn_of(const fsdp_model *m, const char *what, char *const *names, size_t n)
+/* Logs "`what`: a, b, c and 7 more" once, on rank 0. */
+static void warn_of_list(const fsdp_model *m, const char *what, char *const *names, size_t n)
 {
     fsdp_str list = {0};
     int rank = fsdp_group_rank(m->group);
@@ -194,16 +195,17 @@ static void warn_of(const fsdp_model *m, const char *what, char *const *names, s
     fsdp_free(text);
 }
 
-/* As transformers warns: a fresh head has to be trained before it says anything, and weights that
- * nobody reads may mean that config.json and weights do not belong together. */
+/* The warnings of transformers: a new head must be trained before its output means anything, and
+ * unused weights may mean that config.json and weights do not belong together. */
 static void warn_of_names(const fsdp_model *m)
 {
-    warn_of(m, "these weights are not in the files and were newly drawn", m->report.fresh,
-            m->report.n_fresh);
-    warn_of(m, "these weights have another shape in the files and were newly drawn",
-            m->report.mismatched, m->report.n_mismatched);
-    warn_of(m, "the model that config.json describes has no use for these weights of the files",
-            m->report.unexpected, m->report.n_unexpected);
+    warn_of_list(m, "these weights are not in the files and were newly drawn", m->report.fresh,
+                 m->report.n_fresh);
+    warn_of_list(m, "these weights have another shape in the files and were newly drawn",
+                 m->report.mismatched, m->report.n_mismatched);
+    warn_of_list(m,
+                 "the model that config.json describes has no use for these weights of the files",
+                 m->report.unexpected, m->report.n_unexpected);
 }
 
 static bool is_said_to_be_frozen(const fsdp_model_options *options, const char *name)
@@ -214,7 +216,7 @@ static bool is_said_to_be_frozen(const fsdp_model_options *options, const char *
     return false;
 }
 
-/* A tied parameter is one tensor, frozen or trained under all of its names. */
+/* A tied parameter is one tensor, which is frozen or trained under all of its names. */
 static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list list;
@@ -229,13 +231,13 @@ static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *o
             status = fsdp_name_list_add(is_trained ? &trained : &frozen, list.items[i].name);
     }
     if (status == FSDP_OK) {
-        warn_of(m,
-                "--frozen-prefixes freezes these names too, which are tied to a frozen parameter",
-                frozen.items, frozen.n);
-        warn_of(m,
-                "--frozen-prefixes does not freeze these names, which are tied to a parameter "
-                "of another name",
-                trained.items, trained.n);
+        warn_of_list(
+            m, "--frozen-prefixes freezes these names too, which are tied to a frozen parameter",
+            frozen.items, frozen.n);
+        warn_of_list(m,
+                     "--frozen-prefixes does not freeze these names, which are tied to a parameter "
+                     "of another name",
+                     trained.items, trained.n);
     }
     fsdp_name_list_fini(&frozen);
     fsdp_name_list_fini(&trained);
@@ -243,16 +245,16 @@ static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *o
     return status;
 }
 
-/* Collective; on meta there is nothing to fill. */
-static fsdp_status fill(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
-                        const fsdp_device *device)
+/* Collective. On the meta device there is nothing to fill. */
+static fsdp_status fill_values(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
+                               const fsdp_device *device)
 {
     if (fsdp_device_is_meta(device))
         return fsdp_module_init(m->module, seed);
     FSDP_TRY(fsdp_pretrained_load(p, m->module, m->group, seed, &m->report));
     if (p->name_prefix && fsdp_group_rank(m->group) == 0)
         fsdp_log("model", FSDP_LOG_WARN, -1, 1,
-                 "%s: all names of its weights begin with '%s', which was taken off", m->dir,
+                 "%s: all names of its weights begin with '%s', which was removed", m->dir,
                  p->name_prefix);
     warn_of_names(m);
     return FSDP_OK;
@@ -263,14 +265,14 @@ fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group
 {
     fsdp_model *m = fsdp_calloc(1, sizeof *m);
     fsdp_pretrained pretrained = {0};
-    fsdp_status status = m ? prepare(options, m, &pretrained) : fsdp_error_nomem();
+    fsdp_status status = m ? prepare_model(options, m, &pretrained) : fsdp_error_nomem();
     status = fsdp_agree(group, status);
     if (status == FSDP_OK) {
         m->group = group;
         status = fsdp_agree(group, shard(m, options, device));
     }
     if (status == FSDP_OK)
-        status = fill(m, &pretrained, options->seed, device);
+        status = fill_values(m, &pretrained, options->seed, device);
     if (status == FSDP_OK)
         status = warn_of_tied(m, options);
     fsdp_pretrained_close(&pretrained);
@@ -294,7 +296,7 @@ void fsdp_model_close(fsdp_model *m)
     fsdp_free(m);
 }
 
-/* --- holding --- */
+/* --- keeping units gathered --- */
 
 typedef struct hold_walk {
     bool on;

@@ -1,5 +1,5 @@
-/* A model's folder as transformers reads it. Rank 0 writes into a temporary folder beside it, which
- * takes its place at the end. */
+/* Writes a model's folder in the form that transformers reads. Rank 0 writes into a temporary
+ * folder next to it, which is renamed at the end. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -13,7 +13,7 @@
 #include "src/models/model_type.h"
 #include "src/pretrained/model.h"
 
-/* The config.json that the model's descends from; *path is NULL if there is none. */
+/* The config.json that the model's was made from; *path is NULL if there is none. */
 static fsdp_status source_config(const fsdp_model *m, char **path)
 {
     *path = NULL;
@@ -29,7 +29,7 @@ static fsdp_status source_config(const fsdp_model *m, char **path)
     return FSDP_OK;
 }
 
-/* A further name for a head that is tied; NULL: none. */
+/* The additional name under which to write a tied head; NULL: none. */
 static const char *tied_head_to_write(const fsdp_model *m)
 {
     const fsdp_model_type *type = m->config.type;
@@ -70,25 +70,24 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
     FSDP_TRY(write_config(m, dir, o->dtype));
     FSDP_TRY(write_generation_config(m, dir));
     const char *tokenizer = o->tokenizer ? o->tokenizer : m->dir;
-    /* A SentencePiece model, which goes by this name in T5's folders and by that in Llama's. */
+    /* A SentencePiece model has the first name in T5's folders and the second in Llama's. */
     const char *file_name =
         m->info.format.task == FSDP_TASK_SEQ2SEQ ? "spiece.model" : "tokenizer.model";
     return tokenizer ? fsdp_hf_dir_copy_tokenizer(tokenizer, dir, file_name) : FSDP_OK;
 }
 
-/* A folder is read as one of torch.distributed.checkpoint where it is one, whatever else it holds.
- */
+/* A folder that is a checkpoint of torch.distributed.checkpoint is read as one, whatever else it
+ * contains. */
 fsdp_status fsdp_model_check_place(const char *dir)
 {
     FSDP_TRY(fsdp_check_model_place(dir));
     char *metadata = fsdp_path_join(dir, ".metadata");
     fsdp_status status = metadata ? FSDP_OK : FSDP_ERR_NOMEM;
     if (metadata && fsdp_path_is_file(metadata))
-        status =
-            fsdp_error(FSDP_ERR_INVALID,
-                       "%s: a checkpoint of torch.distributed.checkpoint is there, which would "
-                       "be read in place of the model; name another folder",
-                       dir);
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "%s: contains a checkpoint of torch.distributed.checkpoint, which "
+                            "would be read instead of the model; name another folder",
+                            dir);
     fsdp_free(metadata);
     return status;
 }

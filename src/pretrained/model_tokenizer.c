@@ -1,4 +1,4 @@
-/* Tokenizer and rows of a model: model_tokenizer.h. */
+/* See model_tokenizer.h. */
 #include "src/pretrained/model_tokenizer.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* From a name to configuration and weights: from_pretrained(). */
+/* Finds configuration and weights by name: from_pretrained(). */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -18,7 +18,7 @@ static bool same_values(const fsdp_checkpoint_entry *a, const fsdp_checkpoint_en
            memcmp(a->data, b->data, a->bytes) == 0;
 }
 
-/* The embedding that the head may be tied to; NULL if the weights hold none. */
+/* The embedding that the head may be tied to; NULL if the weights do not have it. */
 static fsdp_status find_embedding(const fsdp_model_type *type, const fsdp_checkpoint_reader *reader,
                                   const fsdp_checkpoint_entry **embedding)
 {
@@ -40,8 +40,8 @@ static fsdp_status decide_tied(fsdp_model_config *config, const fsdp_checkpoint_
     FSDP_TRY(find_embedding(type, reader, &embedding));
     if (!says_tied && !head)
         return fsdp_error(FSDP_ERR_NOT_FOUND,
-                          "%s: there is no tensor '%s', and by tie_word_embeddings of config.json, "
-                          "which is false, no other takes its place",
+                          "%s: there is no tensor '%s', and since tie_word_embeddings in "
+                          "config.json is false, no other replaces it",
                           fsdp_checkpoint_path(reader), type->head);
     type->set_tied(config, says_tied && (!head || !embedding || same_values(head, embedding)));
     return FSDP_OK;
@@ -84,8 +84,8 @@ static fsdp_status open_weights(fsdp_pretrained *p)
     return decide_tied(&p->config, p->weights);
 }
 
-/* Without config.json it may be a checkpoint, or an adapter; else reading it says what is missing.
- */
+/* Without config.json, report a checkpoint or an adapter as such; otherwise reading the file
+ * reports that it is missing. */
 static fsdp_status check_config_is_there(const char *dir)
 {
     char *path = fsdp_path_join(dir, "config.json");

@@ -1,5 +1,5 @@
-/* A module's parameters as Hugging Face weight files. The order of gathers is a function of names,
- * so every rank knows it; only rank 0 touches the disk. */
+/* Saves a module's parameters as Hugging Face weight files. The order of gathers is a function of
+ * names, so every rank knows it. Only rank 0 writes files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +12,10 @@
 #include "src/nn/module.h"
 
 typedef struct save_run {
-    fsdp_group *group; /* NULL: alone */
+    fsdp_group *group; /* NULL: a single rank */
     fsdp_dtype dtype;
-    fsdp_parameter_list names;   /* all, which `items` borrow from */
-    fsdp_named_parameter *items; /* [n] what is written, by name */
+    fsdp_parameter_list names;   /* all names; `items` borrow from it */
+    fsdp_named_parameter *items; /* [n] parameters to write, sorted by name */
     size_t n;
     fsdp_safetensors_spec *specs; /* [n]; rank 0 */
     fsdp_weights_writer *writer;  /* rank 0 */
@@ -67,8 +67,8 @@ static fsdp_status write_tensor(const save_run *run, size_t i, fsdp_tensor *full
     return status;
 }
 
-/* `writer` is gone afterwards. */
-static fsdp_status finish(save_run *run)
+/* Destroys `writer`. */
+static fsdp_status finish_writing(save_run *run)
 {
     fsdp_weights_writer *writer = run->writer;
     run->writer = NULL;
@@ -97,8 +97,10 @@ static bool listed_before(const fsdp_parameter_list *list, size_t i)
     return false;
 }
 
-/* Each parameter under its first name, and under `also_as` if that is one of its names. */
-static fsdp_status prepare(save_run *run, fsdp_module *module, const fsdp_save_options *options)
+/* Lists each parameter under its first name, and also under `also_as` if that is one of its names.
+ */
+static fsdp_status list_parameters(save_run *run, fsdp_module *module,
+                                   const fsdp_save_options *options)
 {
     FSDP_TRY(fsdp_module_parameters(module, true, &run->names));
     run->items = fsdp_calloc(run->names.n, sizeof *run->items);
@@ -124,14 +126,14 @@ fsdp_status fsdp_module_save(fsdp_module *module, const char *dir, fsdp_group *g
     if (!options)
         options = &defaults;
     save_run run = {.group = group, .dtype = options->dtype};
-    fsdp_status status = fsdp_agree(group, prepare(&run, module, options));
+    fsdp_status status = fsdp_agree(group, list_parameters(&run, module, options));
     if (status == FSDP_OK)
         status = fsdp_agree(group, writes(&run) ? open_writer(&run, dir, options->max_shard_bytes)
                                                 : FSDP_OK);
     for (size_t i = 0; i < run.n && status == FSDP_OK; i++)
         status = save_parameter(&run, i);
     if (status == FSDP_OK)
-        status = fsdp_agree(group, writes(&run) ? finish(&run) : FSDP_OK);
+        status = fsdp_agree(group, writes(&run) ? finish_writing(&run) : FSDP_OK);
     fsdp_weights_writer_discard(run.writer);
     fsdp_parameter_list_free(&run.names);
     fsdp_free(run.items);

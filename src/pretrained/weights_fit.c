@@ -23,9 +23,9 @@ enum {
 
 typedef struct fitting {
     const fsdp_source *weights;
-    const char *model; /* as the user names it */
+    const char *model; /* as the user named it */
     const fsdp_model_type *type;
-    fsdp_selection have; /* sorted */
+    fsdp_selection have; /* the weights, sorted by name */
     fsdp_parameter_list names;
     fsdp_name_change *change;
 } fitting;
@@ -56,8 +56,8 @@ static fsdp_status check_shape(const fitting *f, const fsdp_parameter *p,
                       wanted);
 }
 
-/* Under any name of its parameter; NULL: nothing. */
-static fsdp_status find(const fitting *f, size_t i, const fsdp_selected **found)
+/* The weight under any name of parameter i; NULL: none. */
+static fsdp_status find_weight(const fitting *f, size_t i, const fsdp_selected **found)
 {
     *found = NULL;
     for (size_t k = 0; k < f->names.n && !*found; k++) {
@@ -76,7 +76,7 @@ static fsdp_status check_there(const fitting *f)
     for (size_t i = 0; i < f->names.n; i++) {
         const fsdp_selected *found;
         const char *name = f->names.items[i].name;
-        FSDP_TRY(find(f, i, &found));
+        FSDP_TRY(find_weight(f, i, &found));
         if (!found && !fsdp_weights_may_lack(f->type, name))
             return fsdp_error(FSDP_ERR_INVALID,
                               "%s: there is no tensor '%s', which a %s of the config.json of %s "
@@ -90,14 +90,14 @@ static fsdp_status check_shapes(const fitting *f)
 {
     for (size_t i = 0; i < f->names.n; i++) {
         const fsdp_selected *found;
-        FSDP_TRY(find(f, i, &found));
+        FSDP_TRY(find_weight(f, i, &found));
         if (found)
             FSDP_TRY(check_shape(f, f->names.items[i].parameter, found->item));
     }
     return FSDP_OK;
 }
 
-/* ---- what has a place ------------------------------------------------------------------------ */
+/* ---- weights that the model uses ------------------------------------------------------------- */
 
 static int by_address(const void *a, const void *b)
 {
@@ -106,7 +106,7 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Every name of every parameter: what is tied may be there twice. */
+/* Searches every name of every parameter, because a tied weight may be stored twice. */
 static fsdp_status list_used(const fitting *f, fsdp_weights_use *use)
 {
     use->items = fsdp_calloc(f->names.n + f->have.n, sizeof(const fsdp_source_item *));
@@ -161,7 +161,7 @@ static fsdp_status check_expected(const fsdp_source *weights, const fsdp_selecti
             first = n++ ? first : have->items[i].item->fqn;
     }
     fsdp_free(sorted);
-    if (n == 0 || n_known == 0) /* without one known name, all are of another form */
+    if (n == 0 || n_known == 0) /* no known name: the weights are in another form altogether */
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s: %s has no use for %zu tensor%s of the model there, '%s'%s: "
@@ -186,7 +186,7 @@ fsdp_status fsdp_weights_check_expected(const fsdp_source *weights,
 
 /* ---- a model of config.json ------------------------------------------------------------------ */
 
-/* Names without what only the model's own tell from a part of them. */
+/* Remove prefixes that can be recognised only by comparing with the model's names. */
 static fsdp_status fit_names(fitting *f, const fsdp_model_config *config)
 {
     const char **names = fsdp_calloc(f->have.n, sizeof(const char *));
@@ -233,8 +233,8 @@ static fsdp_status check_model(fitting *f, const fsdp_model_config *config, fsdp
     return status;
 }
 
-/* *known is false for models that this program has no table for, and where config.json leaves a
- * key to the defaults of transformers that is required here. */
+/* *known is false for models that this program has no table for, and if config.json leaves a key to
+ * transformers' defaults that is required here. */
 static fsdp_status read_config(const char *model, fsdp_model_config *config, bool *known)
 {
     char *dir, *path = NULL;

@@ -12,15 +12,15 @@
 
 typedef struct fitting {
     const char *label;
-    const char *const *names; /* [n] of the weights */
+    const char *const *names; /* [n] names in the weights */
     size_t n;
     const fsdp_model_type *type;
     fsdp_parameter_list wanted; /* every name of every parameter */
-    const char **sorted;        /* [n] names as a change leaves them */
-    fsdp_arena arena;           /* of those */
+    const char **sorted;        /* [n] names after a change */
+    fsdp_arena arena;           /* owns the strings of `sorted` */
 } fitting;
 
-/* ---- what the model wants -------------------------------------------------------------------- */
+/* ---- names that the model needs -------------------------------------------------------------- */
 
 static int compare_names(const void *a, const void *b)
 {
@@ -61,7 +61,7 @@ static fsdp_status is_found(const fitting *f, const fsdp_parameter *parameter, b
     return FSDP_OK;
 }
 
-/* The first name that the model must have and `sorted` lacks; NULL: none. */
+/* The first required name that `sorted` lacks; NULL: none. */
 static fsdp_status find_missing(const fitting *f, const char **missing)
 {
     *missing = NULL;
@@ -74,9 +74,9 @@ static fsdp_status find_missing(const fitting *f, const char **missing)
     return FSDP_OK;
 }
 
-/* ---- changes that are tried ------------------------------------------------------------------ */
+/* ---- changes to try -------------------------------------------------------------------------- */
 
-/* Names without "module." at any place, sorted. */
+/* Names with "module." removed at any place, sorted. */
 static fsdp_status begin_names(fitting *f, bool every_module)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -93,8 +93,8 @@ static fsdp_status begin_names(fitting *f, bool every_module)
     return FSDP_OK;
 }
 
-/* Bytes of the next component, with its dot, that all names begin with; 0: there is none. They stay
- * sorted without it. */
+/* Bytes of the next component, with its dot, that all names begin with; 0 if there is none.
+ * Removing it keeps the names sorted. */
 static size_t common_component(const fitting *f)
 {
     const char *dot = f->n ? strchr(f->sorted[0], '.') : NULL;
@@ -119,7 +119,8 @@ static fsdp_status try_prefixes(fitting *f, fsdp_name_change *change, const char
     return FSDP_OK;
 }
 
-/* *missing is what the names lack as they are; NULL: nothing, with `change` or without. */
+/* *missing is the first name that is missing without a change; NULL if the names fit, as they are
+ * or after `change`. */
 static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char **missing)
 {
     for (int every_module = 0; every_module < 2; every_module++) {
@@ -156,7 +157,7 @@ static size_t count_with_prefix(const fitting *f, const char *prefix, size_t len
     return count;
 }
 
-/* A name that ends with `wanted`, after a dot; NULL: none. */
+/* A name that ends with a dot and `wanted`; NULL: none. */
 static const char *name_around(const fitting *f, const char *wanted)
 {
     const size_t n = strlen(wanted);
@@ -177,14 +178,14 @@ static fsdp_status refuse_prefix(const fitting *f, const char *wanted, const cha
     if (having < f->n)
         snprintf(count, sizeof count, "%zu of %zu names begin", having, f->n);
     return fsdp_error(FSDP_ERR_INVALID,
-                      "%s: there is no tensor '%s', but '%s': %s with '%.*s', and what is left of "
-                      "them is not all that a %s has. Save the model alone, in torch: {k[%d:]: v "
-                      "for k, v in state_dict.items() if k.startswith('%.*s')}",
+                      "%s: there is no tensor '%s', but '%s': %s with '%.*s', and without it they "
+                      "are not all that a %s has. Save the model alone, in torch: {k[%d:]: v for "
+                      "k, v in state_dict.items() if k.startswith('%.*s')}",
                       f->label, wanted, there, count, length, there, f->type->root_class, length,
                       length, there);
 }
 
-/* Refuses the first wanted name that is there below a prefix; FSDP_OK if there is none. */
+/* Refuses the first required name that is found below a prefix; FSDP_OK if there is none. */
 static fsdp_status explain_prefix(fitting *f)
 {
     FSDP_TRY(begin_names(f, false));
@@ -199,7 +200,7 @@ static fsdp_status explain_prefix(fitting *f)
     return FSDP_OK;
 }
 
-static fsdp_status explain(fitting *f, const char *missing)
+static fsdp_status explain_misfit(fitting *f, const char *missing)
 {
     const char *there = name_with(f, ".lora_A.");
     there = there ? there : name_with(f, ".base_layer.");
@@ -219,16 +220,16 @@ static fsdp_status explain(fitting *f, const char *missing)
     return explain_prefix(f);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
-static fsdp_status fit(fitting *f, fsdp_name_change *change)
+static fsdp_status fit_names(fitting *f, fsdp_name_change *change)
 {
     const char *missing;
     f->sorted = fsdp_calloc(f->n, sizeof(const char *));
     if (!f->sorted)
         return FSDP_ERR_NOMEM;
     FSDP_TRY(find_change(f, change, &missing));
-    return missing ? explain(f, missing) : FSDP_OK;
+    return missing ? explain_misfit(f, missing) : FSDP_OK;
 }
 
 fsdp_status fsdp_weights_names_fit(const fsdp_model_config *config, const char *label,
@@ -240,7 +241,7 @@ fsdp_status fsdp_weights_names_fit(const fsdp_model_config *config, const char *
     FSDP_TRY(fsdp_model_create(config, &module));
     fsdp_status status = fsdp_module_parameters(module, true, &f.wanted);
     if (status == FSDP_OK)
-        status = fit(&f, change);
+        status = fit_names(&f, change);
     fsdp_parameter_list_free(&f.wanted);
     fsdp_module_destroy(module);
     fsdp_free(f.sorted);

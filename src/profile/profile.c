@@ -16,17 +16,17 @@
 
 enum {
     MAX_EVENTS = 65536,
-    CHUNK_BYTES = 1 << 16 /* of the file, as ranks hand it to rank 0 */
+    CHUNK_BYTES = 1 << 16 /* unit in which ranks send the file to rank 0 */
 };
 
 struct fsdp_profile {
     fsdp_group *group; /* NULL: one rank */
     fsdp_trace *trace;
-    char *path;                   /* of rank 0, others need none */
-    int32_t writes;               /* rank 0 has one: the same on all ranks */
+    char *path;                   /* used on rank 0 only */
+    int32_t writes;               /* rank 0 has a path; the same on all ranks */
     char *chunk;                  /* [CHUNK_BYTES] */
     size_t max_events;            /* of the trace */
-    int64_t first, n_steps, step; /* step: how many have begun */
+    int64_t first, n_steps, step; /* step: number of steps begun */
     fsdp_profile_row rows[FSDP_PROFILE_ROWS];
     bool done; /* rows are valid */
 };
@@ -52,7 +52,7 @@ fsdp_status fsdp_profile_parse_steps(const char *flag, const char *text, int64_t
         good = parse_number(end + 1, &end, last);
     if (!good || *end || *first < 1 || *last < *first)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "%s '%s': it takes A:B, the first and the last step, from 1 on", flag,
+                          "%s '%s': must be A:B, the first and the last step, counted from 1", flag,
                           text);
     return FSDP_OK;
 }
@@ -70,7 +70,7 @@ fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text, int64_
         return fsdp_error(FSDP_ERR_INVALID, "%s %s: the run has %lld steps", flag, text,
                           (long long)total);
     if (first <= begun)
-        return fsdp_error(FSDP_ERR_INVALID, "%s %s: the run goes on after step %lld", flag, text,
+        return fsdp_error(FSDP_ERR_INVALID, "%s %s: the run continues after step %lld", flag, text,
                           (long long)begun);
     options->first_step = first - 1 - begun;
     options->n_steps = last - first + 1;
@@ -84,7 +84,7 @@ static bool is_first(const fsdp_profile *p)
     return !p->group || fsdp_group_rank(p->group) == 0;
 }
 
-/* What is written after hours must be writable now. */
+/* A file that is written after hours must be writable now. */
 static fsdp_status check_path(const fsdp_profile *p)
 {
     fsdp_atomic_file *file;
@@ -95,7 +95,7 @@ static fsdp_status check_path(const fsdp_profile *p)
     return FSDP_OK;
 }
 
-static fsdp_status fill(fsdp_profile *p, const fsdp_profile_options *o)
+static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
 {
     if (o->first_step < 0 || o->n_steps < 0)
         return fsdp_error(FSDP_ERR_INVALID, "profile: step %lld, %lld steps: one is negative",
@@ -112,8 +112,8 @@ static fsdp_status fill(fsdp_profile *p, const fsdp_profile_options *o)
     return check_path(p);
 }
 
-/* Collective. p may be NULL if `mine` is a failure. */
-static fsdp_status meet(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
+/* Returns the failure of any rank. Collective. p may be NULL if `mine` is a failure. */
+static fsdp_status agree_on_file(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));
     return group ? fsdp_broadcast(group, &p->writes, sizeof p->writes, 0) : FSDP_OK;
@@ -127,9 +127,9 @@ fsdp_status fsdp_profile_create(fsdp_group *group, const fsdp_profile_options *o
     fsdp_status status = p ? FSDP_OK : FSDP_ERR_NOMEM;
     if (p) {
         p->group = group;
-        status = fill(p, options ? options : &defaults);
+        status = init_profile(p, options ? options : &defaults);
     }
-    status = meet(p, group, status);
+    status = agree_on_file(p, group, status);
     if (status != FSDP_OK) {
         fsdp_profile_destroy(p);
         return status;
@@ -150,8 +150,8 @@ void fsdp_profile_destroy(fsdp_profile *p)
 
 /* --- the file --- */
 
-/* Rank `from` hands its trace to rank 0 piece by piece; all ranks take part in each piece.
- * *status is rank 0's: after a failure it goes on taking pieces, for its peers' sake. */
+/* Rank `from` sends its trace to rank 0 in pieces; all ranks take part in each. *status is rank
+ * 0's. After a failure it keeps receiving, so that its peers do not wait forever. */
 static fsdp_status pass_trace(fsdp_profile *p, int from, int64_t base_ns, fsdp_atomic_file *file,
                               fsdp_status *status)
 {
@@ -210,9 +210,8 @@ static fsdp_status write_file(fsdp_profile *p)
 
 /* --- steps --- */
 
-/* The last step has not ended: it failed. What is added up has a part of it, so that the window
- * begins anew. */
-static fsdp_status begin_anew(fsdp_profile *p)
+/* The last step failed before its end. The sums contain a part of it, so start the window again. */
+static fsdp_status restart_window(fsdp_profile *p)
 {
     fsdp_trace *fresh;
     FSDP_TRY(fsdp_trace_create(p->max_events, &fresh));
@@ -227,9 +226,9 @@ fsdp_status fsdp_profile_step_begin(fsdp_profile *p)
     if (!p)
         return FSDP_OK;
     if (fsdp_trace_current == p->trace)
-        FSDP_TRY(begin_anew(p));
+        FSDP_TRY(restart_window(p));
     if (fsdp_trace_current)
-        return fsdp_error(FSDP_ERR_STATE, "profile: this thread is in a profiled step already");
+        return fsdp_error(FSDP_ERR_STATE, "profile: this thread is already in a profiled step");
     int64_t i = p->step++;
     if (i >= p->first && i - p->first < p->n_steps)
         fsdp_trace_step_begin(p->trace, "step");

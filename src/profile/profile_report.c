@@ -29,7 +29,7 @@ static double part(double value, double whole)
 fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS])
 {
-    double times[FSDP_TRACE_CATEGORIES][2]; /* ns: by the clock, of the processor */
+    double times[FSDP_TRACE_CATEGORIES][2]; /* ns: wall-clock time, processor time */
     const fsdp_trace_sum *sums = fsdp_trace_sums(trace);
     fsdp_profile_row step = {.name = "step"};
     for (int i = 0; i < FSDP_TRACE_CATEGORIES; i++) {
@@ -91,14 +91,14 @@ static bool same_name(const fsdp_trace_entry *a, const fsdp_trace_entry *b)
            same_text(a->detail, b->detail);
 }
 
-/* Dearest first. */
+/* Most expensive first. */
 static int by_time(const void *a, const void *b)
 {
     const fsdp_trace_entry *x = a, *y = b;
     return (x->sum.wall_ns < y->sum.wall_ns) - (x->sum.wall_ns > y->sum.wall_ns);
 }
 
-/* Entries whose texts are equal become one; how many are left. */
+/* Merge entries with equal texts; returns the number of entries left. */
 static size_t merge(fsdp_trace_entry *entries, size_t n)
 {
     size_t kept = 0;

@@ -7,11 +7,11 @@
 #include "src/trace/trace.h"
 
 enum {
-    FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1, /* and the step */
+    FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1, /* one for the whole step */
     FSDP_PROFILE_NAMES = 14
 };
 
-/* All pieces of a step with one name, on this rank. */
+/* All trace entries with one name, on this rank. */
 typedef struct fsdp_profile_name {
     const char *name, *detail; /* static; detail may be NULL */
     const char *category;      /* static */
@@ -23,7 +23,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],
                                                     FILE *out);
-/* This rank's most expensive names, dearest first. */
+/* This rank's names, most expensive first. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
                                                     fsdp_profile_name names[FSDP_PROFILE_NAMES],
                                                     size_t *n);

@@ -1,4 +1,4 @@
-/* Runs beside each other, from the files of --metrics. */
+/* Compares runs from their --metrics files. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "src/report/metrics.h"
 #include "src/report/table.h"
 
-/* What the summary line says. */
+/* Content of the summary line. */
 typedef struct summary {
     bool found;
     int64_t steps;
@@ -25,11 +25,11 @@ typedef struct rank_memory {
 } rank_memory;
 
 typedef struct run {
-    char *name; /* of the file, without its ending */
+    char *name; /* the file's name without its ending */
     summary end;
     rank_memory *ranks; /* [n_ranks] */
     size_t n_ranks, cap_ranks;
-    fsdp_metrics_curve losses; /* of steps */
+    fsdp_metrics_curve losses; /* losses of the steps */
 } run;
 
 /* --- reading --- */
@@ -97,7 +97,7 @@ static void free_runs(run *runs, size_t n)
 
 /* --- tables --- */
 
-/* NaN and infinity stand for what a run did not measure. */
+/* A run that did not measure a loss has NaN or infinity here. */
 static void loss_cell(fsdp_table *table, double loss)
 {
     if (isfinite(loss))
@@ -164,7 +164,7 @@ static fsdp_status print_memory(const run *runs, size_t n, FILE *out)
 
 /* --- losses --- */
 
-/* The runs' steps ascend but may begin anywhere: each is walked to the step of the first run. */
+/* Steps of a run are ascending but may begin anywhere: advance *from to `step`. */
 static const fsdp_metrics_point *at_step(const run *r, double step, size_t *from)
 {
     while (*from < r->losses.len && r->losses.points[*from].step < step)

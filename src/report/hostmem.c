@@ -1,6 +1,6 @@
 /* A sample reads /proc/PID/stat of every process for the tree, then smaps_rollup and the memfds
- * among the descriptors of those in it. Which memfd pages are mapped is not asked file by file:
- * Pss_Shmem, summed over the processes, is what they have mapped of all. */
+ * among the file descriptors of the processes in it. The mapped pages of a memfd are not counted
+ * file by file: the sum of Pss_Shmem over the processes is the mapped part of all of them. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ typedef struct memfd {
     int64_t bytes; /* allocated */
 } memfd;
 
-/* Scratch of one sample, kept for the next. */
+/* Buffers of one sample, kept for the next. */
 typedef struct walk {
     process *processes;
     size_t n_processes, processes_cap;
@@ -45,7 +45,7 @@ struct fsdp_hostmem {
     fsdp_hostmem_usage peak;
     int64_t samples;
 
-    bool running; /* owner's thread only */
+    bool running; /* accessed by the owner's thread only */
     pthread_t thread;
     double period_s;
     pthread_mutex_t stop_lock; /* guards stopping */
@@ -56,7 +56,7 @@ struct fsdp_hostmem {
 /* --- reading /proc -----------------------------------------------------------------------------
  */
 
-/* The whole file as a string, at most bytes - 1; false if it cannot be read. */
+/* Reads the whole file as a string, at most bytes - 1; false if it cannot be read. */
 static bool read_file(const char *path, char *text, size_t bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -71,7 +71,7 @@ static bool read_file(const char *path, char *text, size_t bytes)
     return n >= 0 && used > 0;
 }
 
-/* A command's name may hold spaces and brackets: the fields begin after the last ")". */
+/* A command's name may contain spaces and brackets, so the fields begin after the last ")". */
 static bool read_parent(pid_t pid, pid_t *parent)
 {
     char path[64], text[1024];
@@ -149,7 +149,7 @@ static fsdp_status list_processes(walk *w)
     return status;
 }
 
-/* Bytes of a "Pss:      1234 kB" line of smaps_rollup; 0 without it. */
+/* Bytes in a line "Pss:      1234 kB" of smaps_rollup; 0 if there is none. */
 static int64_t rollup_bytes(const char *text, const char *name)
 {
     const char *line = strstr(text, name);
@@ -191,7 +191,7 @@ static fsdp_status add_memfds_of(walk *w, pid_t pid)
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
     DIR *directory = opendir(path);
     if (!directory)
-        return FSDP_OK; /* vanished */
+        return FSDP_OK; /* the process has ended */
     fsdp_status status = FSDP_OK;
     for (struct dirent *entry; status == FSDP_OK && (entry = readdir(directory));) {
         char target[sizeof prefix];
@@ -310,7 +310,8 @@ static struct timespec timespec_from_ns(int64_t ns)
     return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 }
 
-/* A failed sample (out of memory, no /proc) is left out; the number of samples tells. */
+/* A failed sample (out of memory, no /proc) is left out; callers notice by the number of samples.
+ */
 static void *sampler(void *arg)
 {
     fsdp_hostmem *h = arg;
@@ -337,12 +338,12 @@ static void *sampler(void *arg)
 fsdp_status fsdp_hostmem_start(fsdp_hostmem *h, double hz)
 {
     if (h->running)
-        return fsdp_error(FSDP_ERR_STATE, "the memory sampler runs already");
+        return fsdp_error(FSDP_ERR_STATE, "the memory sampler is already running");
     if (!(hz > 0 && hz <= 100))
         return fsdp_error(FSDP_ERR_INVALID, "memory samples per second: %g (0 < hz <= 100)", hz);
     h->period_s = 1 / hz;
     h->stopping = false;
-    /* Signals belong to the caller's threads. */
+    /* Signals must be delivered to the caller's threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,5 +1,5 @@
-/* Rounding happens once, in snprintf; the limits below are where its result would reach the next
- * digit or the next unit. */
+/* Rounding happens once, in snprintf. The limits below are the values at which its result would
+ * need one more digit or the next unit. */
 #include <math.h>
 #include <stdio.h>
 
@@ -11,7 +11,8 @@ static int decimals_for(double value)
     return value < 9.9995 ? 3 : value < 99.995 ? 2 : value < 999.95 ? 1 : 0;
 }
 
-/* `units` is an array of n; values from `limit` on take the next unit, a division by `base`. */
+/* `units` is an array of n; a value of `limit` or more is divided by `base` and gets the next unit.
+ */
 static fsdp_human with_unit(double value, double base, double limit, const char *const *units,
                             size_t n)
 {
@@ -35,9 +36,9 @@ const char *fsdp_human_not_finite(double value)
 const char *fsdp_human_not_finite_advice(fsdp_dtype dtype)
 {
     return dtype == FSDP_DTYPE_F16
-               ? "float16 ends at 65504, which values of the forward pass may exceed; bfloat16 has "
-                 "float32's range"
-               : "'fsdp checkpoint verify' says whether the model's weights are finite";
+               ? "float16's largest value is 65504, which values of the forward pass may exceed; "
+                 "bfloat16 has float32's range"
+               : "'fsdp checkpoint verify' reports whether the model's weights are finite";
 }
 
 fsdp_human fsdp_human_bytes(int64_t bytes)

@@ -1,5 +1,5 @@
-/* One write(2) a line on a descriptor in append mode: lines of a resumed run or of two writers do
- * not interleave, and nothing waits in a buffer when a process is killed. */
+/* Each line is one write(2) to a descriptor in append mode. Lines of a resumed run or of two
+ * writers do not interleave, and no line is in a buffer when a process is killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "src/report/metrics.h"
 
 enum {
-    MAX_TAIL_BYTES = 1 << 20 /* longest last line that is looked at before appending */
+    MAX_TAIL_BYTES = 1 << 20 /* longest last line that is checked before appending */
 };
 
 struct fsdp_metrics {
@@ -35,7 +35,7 @@ static bool is_json(const char *text, size_t bytes)
     return true;
 }
 
-/* Writes all of it or leaves the file as it was. */
+/* Writes all bytes or leaves the file unchanged. */
 static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t n)
 {
     struct stat before;
@@ -56,13 +56,13 @@ static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t
     return FSDP_OK;
 }
 
-/* `tail`: what stands behind the last newline of the file of `size` bytes. */
+/* `tail`: the bytes after the last newline of the file of `size` bytes. */
 static fsdp_status mend_tail(const fsdp_metrics *m, off_t size, const char *tail, size_t bytes)
 {
     if (is_json(tail, bytes))
         return append_bytes(m, "\n", 1);
     if (tail[0] != '{')
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: ends in something that is no JSON line: %.20s",
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: ends in something that is not a JSON line: %.20s",
                           m->path, tail);
     if (ftruncate(m->fd, size - (off_t)bytes) != 0)
         return fsdp_error(FSDP_ERR_IO, "%s: %s", m->path, strerror(errno));
@@ -101,7 +101,7 @@ fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out)
     fsdp_status status = FSDP_ERR_NOMEM;
     if (!(m->path = fsdp_strdup(path)))
         goto fail;
-    /* A pipe or terminal cannot be opened for reading too; only a file to append to is read. */
+    /* A pipe or terminal cannot be opened for reading as well; only a file to append to is read. */
     struct stat st;
     bool read_tail = append && stat(path, &st) == 0 && S_ISREG(st.st_mode);
     m->fd = open(path,
@@ -161,7 +161,7 @@ fsdp_status fsdp_metrics_write(fsdp_metrics *m)
     m->line = NULL;
     if (status != FSDP_OK)
         return status;
-    text[bytes] = '\n'; /* in the place of its NUL */
+    text[bytes] = '\n'; /* replaces the NUL */
     status = append_bytes(m, text, bytes + 1);
     fsdp_free(text);
     return status;
@@ -235,7 +235,8 @@ static fsdp_status read_lines(FILE *file, const char *path, char **text, fsdp_me
         fsdp_json_destroy(doc);
         if (status != FSDP_OK) {
             fsdp_error_context(status, "line %lld", (long long)number);
-            return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status; /* a key, no file */
+            /* a missing key, not a missing file */
+            return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
         }
     }
     if (ferror(file))
@@ -245,7 +246,7 @@ static fsdp_status read_lines(FILE *file, const char *path, char **text, fsdp_me
 
 fsdp_status fsdp_metrics_each(const char *path, fsdp_metrics_line_fn *each, void *arg)
 {
-    char *text = NULL; /* getline's */
+    char *text = NULL; /* allocated by getline */
     FILE *file = fopen(path, "re");
     if (!file)
         return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "%s: %s", path,
@@ -295,7 +296,7 @@ static fsdp_status keep_line(fsdp_json_node line, void *arg)
     char *text;
     size_t bytes;
     FSDP_TRY(fsdp_json_print(line.doc, FSDP_JSON_LINE, &text, &bytes));
-    text[bytes] = '\n'; /* in the place of its NUL */
+    text[bytes] = '\n'; /* replaces the NUL */
     fsdp_status status = fsdp_atomic_file_append(c->to, text, bytes + 1);
     fsdp_free(text);
     return status;
@@ -306,7 +307,7 @@ fsdp_status fsdp_metrics_cut(const char *path, int64_t step)
     cut c = {.step = (double)step};
     if (!fsdp_path_is_file(path))
         return FSDP_OK;
-    char *file = realpath(path, NULL); /* a link stays one: what it leads to is cut */
+    char *file = realpath(path, NULL); /* keep a link: the file that it leads to is cut */
     fsdp_status status = file ? fsdp_atomic_file_begin(file, 0, &c.to) : fsdp_error_nomem();
     free(file);
     FSDP_TRY(status);

@@ -1,6 +1,6 @@
 /* Layout, from top to bottom: title, loss panel, learning rate panel (if any run has one), step
- * axis. All lengths are in units of which a picture of 1000 x 600 pixels has that many; a larger
- * one is the same picture with more pixels a unit. */
+ * axis. Lengths are in units such that a picture of 1000 x 600 pixels is 1000 x 600 units; a larger
+ * picture looks the same with more pixels a unit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,7 +87,7 @@ typedef struct colour {
     double red, green, blue;
 } colour;
 
-/* Okabe and Ito's palette, which people with any colour vision tell apart. */
+/* Okabe and Ito's palette, distinguishable with any colour vision. */
 static const colour palette[] = {{0.00, 0.45, 0.70}, {0.84, 0.37, 0.00}, {0.00, 0.62, 0.45},
                                  {0.80, 0.47, 0.65}, {0.34, 0.71, 0.91}, {0.90, 0.62, 0.00}};
 static const colour ink = {0.13, 0.15, 0.18}, faded_ink = {0.42, 0.45, 0.50};
@@ -100,7 +100,7 @@ typedef struct panel {
     fsdp_plot_ticks x_ticks, y_ticks;
 } panel;
 
-/* A figure at the right edge: the last value of a curve. */
+/* A number at the right edge: the last value of a curve. */
 typedef struct end_label {
     double y;
     colour colour;
@@ -113,9 +113,9 @@ typedef struct plot {
     const fsdp_plot_run *runs;
     size_t n;
     fsdp_metrics_curve *smooth; /* [n] */
-    double window;              /* of the first run */
+    double window;              /* smoothing window of the first run */
     bool has_validation, has_smooth;
-    panel loss, lr; /* lr.bottom 0: none */
+    panel loss, lr; /* lr.bottom is 0 if there is no such panel */
     end_label ends[MAX_END_LABELS];
     int n_ends;
 } plot;
@@ -142,7 +142,7 @@ static double text_width(cairo_t *cr, const char *text)
     return extents.x_advance;
 }
 
-/* `anchor`: 0 text begins at x, 0.5 is centred on it, 1 ends there. y is the baseline. */
+/* `anchor`: 0: text begins at x, 0.5: it is centred on x, 1: it ends at x. y is the baseline. */
 static void draw_text(cairo_t *cr, double x, double y, double anchor, const char *text)
 {
     cairo_move_to(cr, x - anchor * text_width(cr, text), y);
@@ -159,9 +159,9 @@ static double y_of(const panel *p, double value)
     return p->bottom - (value - p->y.low) / (p->y.high - p->y.low) * (p->bottom - p->top);
 }
 
-/* A line through the finite points of a curve; others interrupt it. Of the points in one column
- * of a third of a unit only the lowest and the highest are drawn: a million steps are as quick as
- * a thousand and look the same. */
+/* Draw a line through the finite points of a curve; others interrupt it. Within each column of a
+ * third of a unit only the lowest and the highest point are drawn, so a million steps are drawn as
+ * fast as a thousand and look the same. */
 static void trace_curve(cairo_t *cr, const panel *p, const fsdp_metrics_curve *curve)
 {
     double column = -1, low = 0, high = 0;
@@ -270,13 +270,14 @@ static void draw_axis_texts(cairo_t *cr, const panel *p, const char *y_name, boo
     cairo_restore(cr);
 }
 
-/* One run: training in the first colour, validation in the second. Several: a colour each. */
+/* A single run has the first colour for training and the second for validation. Several runs have
+ * one colour each. */
 static colour run_colour(const plot *g, size_t run, bool validation)
 {
     return palette[g->n == 1 ? validation : run % FSDP_LENGTH(palette)];
 }
 
-/* The value of the last finite point, to be written at the right edge. */
+/* Add the value of the last finite point, to be written at the right edge. */
 static void add_end_label(plot *g, const fsdp_metrics_curve *curve, colour c)
 {
     size_t i = curve->len;
@@ -292,7 +293,7 @@ static void add_end_label(plot *g, const fsdp_metrics_curve *curve, colour c)
     snprintf(label->text, sizeof label->text, fabs(value) < 0.01 ? "%.2e" : "%.3f", value);
 }
 
-/* From top to bottom, pushed apart where they overlap, none below the panel. */
+/* Place labels from top to bottom, moving overlapping ones apart and none below the panel. */
 static void place_end_labels(plot *g)
 {
     const double apart = 15;
@@ -371,13 +372,13 @@ static void draw_lr_panel(plot *g)
 typedef struct legend_entry {
     char text[96];
     colour colour;
-    double alpha, width; /* of the line; alpha 0: none */
+    double alpha, width; /* of the line; alpha 0: no line */
     bool marker;
 } legend_entry;
 
 static size_t legend_entries(const plot *g, legend_entry *entries)
 {
-    const size_t most_runs = MAX_LEGEND - 3; /* three lines may follow those of the runs */
+    const size_t most_runs = MAX_LEGEND - 3; /* up to three lines follow those of the runs */
     size_t n = 0;
     for (; n < g->n && n < most_runs; n++) {
         legend_entry *e = &entries[n];
@@ -419,7 +420,7 @@ static void draw_legend_sample(cairo_t *cr, const legend_entry *e, double left, 
         draw_marker(cr, left + length / 2, y, e->colour);
 }
 
-/* At the top right, where a falling loss leaves room. */
+/* At the top right, where a falling loss leaves space. */
 static void draw_legend(plot *g)
 {
     legend_entry entries[MAX_LEGEND];
@@ -469,7 +470,7 @@ static void add_steps(fsdp_plot_range *x, const fsdp_metrics_curve *curve)
     }
 }
 
-/* Ranges and smoothed curves of all runs. */
+/* Compute ranges and smoothed curves of all runs. */
 static fsdp_status measure(plot *g, fsdp_plot_range *x, fsdp_plot_range *y, fsdp_plot_range *lr)
 {
     *x = *y = *lr = fsdp_plot_range_empty();
@@ -497,7 +498,7 @@ static void lay_out(plot *g, fsdp_plot_range x, fsdp_plot_range y, fsdp_plot_ran
     double lr_top = has_lr ? bottom - 0.2 * g->height : bottom + gap;
     fsdp_plot_range_pad(&y, 0.05);
     if (has_lr && lr.low >= 0)
-        lr.low = 0; /* schedules are read against zero */
+        lr.low = 0; /* the axis of a schedule begins at zero */
     fsdp_plot_range_pad(&lr, 0.08);
     if (!(x.low < x.high))
         fsdp_plot_range_pad(&x, 0);
@@ -518,7 +519,7 @@ static void lay_out(plot *g, fsdp_plot_range x, fsdp_plot_range y, fsdp_plot_ran
 
 typedef struct picture_writer {
     fsdp_atomic_file *file;
-    fsdp_status status; /* of the first failed write, whose message stands */
+    fsdp_status status; /* the first failed write; its error message is the last one */
 } picture_writer;
 
 static cairo_status_t write_bytes(void *arg, const unsigned char *data, unsigned bytes)
@@ -542,7 +543,7 @@ static double pixels_per_unit(int width, int height)
     return fmin(width / (double)DEFAULT_WIDTH, height / (double)DEFAULT_HEIGHT);
 }
 
-/* A surface that is written as it is drawn, or, PNG, kept in memory. */
+/* Creates a surface that is written while drawing or, for PNG, kept in memory. */
 static cairo_surface_t *create_surface(fsdp_plot_format format, picture_writer *writer, int width,
                                        int height)
 {

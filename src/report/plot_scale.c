@@ -52,7 +52,7 @@ void fsdp_plot_range_pad(fsdp_plot_range *range, double share)
     if (range->low > range->high)
         *range = (fsdp_plot_range){0, 1};
     double extent = range->high - range->low;
-    /* Below this, neighbouring ticks would be the same number. */
+    /* With a smaller extent, neighbouring ticks would be the same number. */
     double least = 1e-9 * fmax(fabs(range->low), fabs(range->high));
     double pad = extent > least ? extent * share : fmax(fabs(range->low) * 0.1, 1e-12);
     range->low -= pad;
@@ -131,7 +131,7 @@ double fsdp_plot_window(size_t n)
     return fmin((double)n / 25 + 1, 200);
 }
 
-/* An exponential moving average in place, without the bias of its start. */
+/* An exponential moving average in place, corrected for the bias of its start. */
 static void smooth_pass(fsdp_metrics_point *points, size_t n, bool backward, double keep)
 {
     double sum = 0, weight = 0;

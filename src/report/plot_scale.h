@@ -1,4 +1,4 @@
-/* The arithmetic of a plot, apart from its drawing: ranges, ticks, smoothing. */
+/* The arithmetic of a plot: ranges, ticks, smoothing. */
 #pragma once
 #include "src/report/metrics.h"
 
@@ -16,29 +16,30 @@ typedef struct fsdp_plot_ticks {
     double step;
 } fsdp_plot_ticks;
 
-/* Contains nothing: low > high. */
+/* A range without values: low > high. */
 fsdp_plot_range fsdp_plot_range_empty(void);
-/* Values that are not finite are left out. */
+/* Values that are not finite are ignored. */
 void fsdp_plot_range_add(fsdp_plot_range *range, double value);
-/* Adds the points of `curve`, without the highest `outliers` share of them (0.01: one in 100) if
- * they would stretch the range of the rest by half or more: a few spikes do not flatten a curve,
- * and the first steps of a falling loss stay in sight. */
+/* Adds the points of `curve`. Leaves out the highest fraction `outliers` of them (0.01: one in 100)
+ * if they would stretch the range of the rest by half or more, so that a few spikes do not flatten
+ * a curve but the first steps of a falling loss remain visible. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_range_add_curve(fsdp_plot_range *range,
                                                       const fsdp_metrics_curve *curve,
                                                       double outliers);
-/* Widens by `share` of its extent on both sides, and an empty or single value to something. */
+/* Widens the range by `share` of its extent on both sides, and an empty or single value to some
+ * range. */
 void fsdp_plot_range_pad(fsdp_plot_range *range, double share);
 
 /* Multiples of 1, 2, 2.5 or 5 times a power of ten within the range, at most `wanted` + 1 of them;
  * `whole`: only whole numbers. */
 fsdp_plot_ticks fsdp_plot_ticks_for(fsdp_plot_range range, int wanted, bool whole);
-/* "0.25", "12,000", "2e-5": with the decimals that the step of the ticks needs. */
+/* "0.25", "12,000", "2e-5": with as many decimals as the distance of the ticks needs. */
 void fsdp_plot_tick_text(double value, double step, char *text, size_t bytes);
 
-/* The exponential moving average over about `window` points, once forward and once backward, so
- * that it does not lag; its last value is the forward one. Points that are not finite stay so and
- * do not count. `smooth` is the caller's. */
+/* An exponential moving average over about `window` points, applied once forward and once backward
+ * so that it does not lag; the last value is that of the forward pass. Points that are not finite
+ * are kept and do not count. `smooth` is owned by the caller. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_smooth(const fsdp_metrics_curve *curve, double window,
                                              fsdp_metrics_curve *smooth);
-/* The window for a curve of n points: 1 (none) below 20, then a twenty-fifth, at most 200. */
+/* The window for a curve of n points: 1 (no smoothing) below 20, else n / 25, at most 200. */
 double fsdp_plot_window(size_t n);

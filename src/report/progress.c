@@ -1,5 +1,5 @@
-/* The state machine is tqdm's: a redraw at most every 0.1 s, the rate an exponential moving
- * average (0.3) of steps and seconds between redraws, the mean over all in the last line. */
+/* Follows tqdm: a redraw at most every 0.1 s; the rate is an exponential moving average (0.3) of
+ * steps and seconds between redraws; the last line has the mean of the whole run. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum {
     LINE_BYTES = 4096,
-    MAX_COLUMNS = 1000, /* 3 bytes each still leave room in a line */
+    MAX_COLUMNS = 1000, /* at 3 bytes a column, text still fits in a line */
     TEXT_BYTES = 256
 };
 
@@ -28,11 +28,12 @@ struct fsdp_progress {
     bool utf8;
     int64_t total, done, line_steps;
     double start_s;
-    double drawn_s;                  /* time of the last line */
-    int64_t drawn_done;              /* its step */
-    size_t drawn_width;              /* BAR: columns to overwrite */
-    double mean_steps, mean_seconds; /* moving averages between lines; both start at 0, so that
-                                        the bias of the start cancels in their quotient */
+    double drawn_s;     /* time when the last line was drawn */
+    int64_t drawn_done; /* `done` when the last line was drawn */
+    size_t drawn_width; /* BAR: columns of the last line, to overwrite */
+    /* moving averages between lines; both start at 0, so the bias of the start cancels in their
+     * quotient */
+    double mean_steps, mean_seconds;
 };
 
 /* --- one line ----------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ static void add_rate(fsdp_text *t, double rate)
         fsdp_text_printf(t, "%5.2fit/s", rate);
 }
 
-/* `cells` wide, filled in eighths of a character (tenths in ASCII). */
+/* A bar of `cells` columns, filled in eighths of a character (tenths in ASCII). */
 static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
 {
     static const char *const eighths[] = {" ",      "\u258f", "\u258e", "\u258d", "\u258c",
@@ -76,7 +77,7 @@ static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
         fsdp_text_printf(t, "\x1b[0m");
 }
 
-/* Cut to `columns`; a coloured line ends with a reset, so that the colour cannot run on. */
+/* Cut to `columns`. A coloured line ends with a reset, so that the colour does not continue. */
 static void cut(char *line, size_t bytes, size_t columns)
 {
     bool coloured = strstr(line, "\x1b[") != NULL;
@@ -134,8 +135,8 @@ static double smoothed_rate(const fsdp_progress *p)
     return p->mean_seconds > 0 ? p->mean_steps / p->mean_seconds : 0;
 }
 
-/* `rate` 0: the mean. The line goes out in one write, so that lines of other processes on the
- * same terminal do not cut it. */
+/* `rate` 0: use the mean. The line is written with one write, so that lines of other processes on
+ * the same terminal do not split it. */
 static void draw(fsdp_progress *p, double now_s, double rate)
 {
     char line[LINE_BYTES], out[LINE_BYTES + MAX_COLUMNS + 8];
@@ -187,7 +188,7 @@ fsdp_status fsdp_progress_create(const fsdp_progress_options *options, fsdp_prog
     return FSDP_OK;
 }
 
-/* LINES: is it time for one? */
+/* LINES: is a line due? */
 static bool line_due(const fsdp_progress *p, double since_s)
 {
     if (p->line_steps > 0)

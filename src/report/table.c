@@ -1,4 +1,4 @@
-/* Cells are kept as strings, row by row; widths are computed when the table is printed. */
+/* Cells are stored as strings, row by row; widths are computed when the table is printed. */
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -15,8 +15,8 @@ struct fsdp_table {
     char **cells; /* [rows, columns]; NULL: empty */
     bool *rules;  /* [rows]: a rule above this row */
     size_t rows, cells_cap, rules_cap;
-    size_t next;        /* the cell of the last row that fsdp_table_cell fills */
-    bool rule_wanted;   /* above the row to come */
+    size_t next;        /* index of the cell that the next fsdp_table_cell() fills */
+    bool rule_wanted;   /* above the next row */
     fsdp_status status; /* the first failure while building */
 };
 
@@ -102,7 +102,7 @@ void fsdp_table_cell(fsdp_table *table, const char *format, ...)
         return;
     if (!table->rows || table->next == table->columns) {
         table->status =
-            fsdp_error(FSDP_ERR_STATE, "table: a cell outside of its %zu columns", table->columns);
+            fsdp_error(FSDP_ERR_STATE, "table: a cell outside its %zu columns", table->columns);
         return;
     }
     char stack[512];

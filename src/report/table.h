@@ -10,8 +10,8 @@ typedef enum fsdp_table_align {
 } fsdp_table_align;
 
 typedef enum fsdp_table_style {
-    FSDP_TABLE_AUTO,  /* boxes where the environment asks for UTF-8, otherwise ASCII */
-    FSDP_TABLE_BOX,   /* lines from Unicode's box drawing */
+    FSDP_TABLE_AUTO,  /* boxes if the environment asks for UTF-8, otherwise ASCII */
+    FSDP_TABLE_BOX,   /* Unicode's box drawing characters */
     FSDP_TABLE_ASCII, /* + - | */
 } fsdp_table_style;
 
@@ -20,17 +20,18 @@ typedef struct fsdp_table fsdp_table;
 FSDP_MUST_CHECK fsdp_status fsdp_table_create(size_t columns, fsdp_table **table);
 void fsdp_table_destroy(fsdp_table *table); /* accepts NULL */
 
-/* Heading and alignment of column `i`; LEFT without a heading by default. */
+/* Sets heading and alignment of column `i`; the defaults are no heading and LEFT. */
 void fsdp_table_column(fsdp_table *table, size_t i, const char *heading, fsdp_table_align align);
 
-/* A new row of empty cells; then its cells from left to right. A failed allocation and a row with
- * too many cells are remembered and returned by print, so that building a table is plain calls. */
+/* Begins a new row of empty cells, which are then filled from left to right. A failed allocation
+ * and a row with too many cells are recorded and returned by fsdp_table_print(), so building a
+ * table needs no checks. */
 void fsdp_table_row(fsdp_table *table);
 FSDP_PRINTF(2, 3) void fsdp_table_cell(fsdp_table *table, const char *format, ...);
-/* A rule between the rows before and after. */
+/* Adds a rule between the rows before and after. */
 void fsdp_table_rule(fsdp_table *table);
 
-/* Line breaks and control characters within cells are shown as spaces. FSDP_ERR_IO if `file` does
- * not take it. */
+/* Line breaks and control characters within cells are printed as spaces. FSDP_ERR_IO if `file`
+ * cannot be written. */
 FSDP_MUST_CHECK fsdp_status fsdp_table_print(const fsdp_table *table, FILE *file,
                                              fsdp_table_style style);

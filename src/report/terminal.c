@@ -1,5 +1,5 @@
 /* Terminal properties come from the stream and the environment, not from the C locale: a library
- * must not call setlocale, and without it wcwidth knows ASCII alone. */
+ * must not call setlocale, and without it wcwidth knows only ASCII. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -59,7 +59,7 @@ static uint32_t next_code_point(const unsigned char **s)
     return code;
 }
 
-/* The ranges that real text uses, from Unicode's EastAsianWidth.txt and general categories. */
+/* The ranges used in real text, from Unicode's EastAsianWidth.txt and general categories. */
 static size_t code_point_columns(uint32_t c)
 {
     static const struct {
@@ -78,7 +78,7 @@ static size_t code_point_columns(uint32_t c)
     return 1;
 }
 
-/* Steps over one character or one colour sequence. */
+/* Moves past one character or one colour sequence. */
 static size_t step(const unsigned char **s)
 {
     if ((*s)[0] == 0x1B && (*s)[1] == '[') {

@@ -26,7 +26,8 @@
 /* --- folders --- */
 
 static const char PREFIX[] = "checkpoint-";
-static const char ACCELERATE_PREFIX[] = "checkpoint_"; /* a save's number follows, not a step */
+/* followed by the number of a save, not a step */
+static const char ACCELERATE_PREFIX[] = "checkpoint_";
 
 static fsdp_status folder_of(const fsdp_trainer *t, char **dir)
 {
@@ -38,7 +39,7 @@ static fsdp_status folder_of(const fsdp_trainer *t, char **dir)
     return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Is --resume this run's own folder of checkpoints, or one in it? */
+/* Does --resume name this run's own folder of checkpoints, or a checkpoint in it? */
 static bool resumes_own(const fsdp_trainer *t)
 {
     const char *given = t->config->resume;
@@ -46,7 +47,7 @@ static bool resumes_own(const fsdp_trainer *t)
     if (!given || strcmp(given, "auto") == 0)
         return given != NULL;
     if (!fsdp_path_is_directory(given) && !fsdp_path_is_file(given))
-        return true; /* choose_given() says so */
+        return true; /* choose_given() reports the missing path */
     parent = fsdp_path_parent(given);
     bool own = parent && folder_of(t, &folder) == FSDP_OK &&
                (fsdp_train_is_same_file(given, folder) || fsdp_train_is_same_file(parent, folder));
@@ -67,7 +68,7 @@ static char *path_of_step(const char *folder, int64_t step)
     return fsdp_path_join(folder, name);
 }
 
-/* The number after `prefix`; -1: another name. What follows the number goes to *rest. */
+/* The number after `prefix`, or -1 for another name. *rest is the text after the number. */
 static int64_t number_after(const char *prefix, const char *name, const char **rest)
 {
     const size_t n = strlen(prefix);
@@ -79,7 +80,7 @@ static int64_t number_after(const char *prefix, const char *name, const char **r
     return number < LLONG_MAX ? (int64_t)number : -1;
 }
 
-/* The step of "checkpoint-<step>"; -1: another name. What stands behind it goes to *rest. */
+/* The step of "checkpoint-<step>", or -1 for another name. *rest is the text after the step. */
 static int64_t step_of(const char *name, const char **rest)
 {
     return number_after(PREFIX, name, rest);
@@ -99,7 +100,7 @@ static bool is_complete(const char *dir)
            (has_file(dir, FSDP_TRAINER_STATE) || !fsdp_checkpoint_needs_state(dir));
 }
 
-/* Is it something other than a checkpoint of ours, be it a damaged one? */
+/* Is it something other than a checkpoint of this program? A damaged checkpoint counts as ours. */
 static fsdp_status is_foreign(const char *dir, bool *yes)
 {
     char **names;
@@ -117,7 +118,7 @@ static fsdp_status is_foreign(const char *dir, bool *yes)
     if (!path)
         return FSDP_ERR_NOMEM;
     if (count > 0 && fsdp_json_read(path, &doc) == FSDP_OK) {
-        *yes = !fsdp_json_has(fsdp_json_root(doc), "format"); /* transformers' has none */
+        *yes = !fsdp_json_has(fsdp_json_root(doc), "format"); /* transformers' file has none */
         fsdp_json_destroy(doc);
     }
     fsdp_free(path);
@@ -130,8 +131,8 @@ static int by_step(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Is it a complete checkpoint, and if only ours count, one of ours? */
-static fsdp_status counts(const char *dir, bool ours, bool *yes)
+/* Is it a complete checkpoint and, if `ours`, one of this program? */
+static fsdp_status is_usable(const char *dir, bool ours, bool *yes)
 {
     bool foreign = false;
     *yes = is_complete(dir);
@@ -141,8 +142,8 @@ static fsdp_status counts(const char *dir, bool ours, bool *yes)
     return FSDP_OK;
 }
 
-/* Steps of the complete checkpoints of a folder, rising, of this program alone if `ours`; *steps is
- * the caller's. None if there is no such folder. */
+/* Steps of the complete checkpoints of a folder in ascending order; if `ours`, of this program's
+ * only. *steps is owned by the caller. Empty if there is no such folder. */
 static fsdp_status list_steps(const char *folder, bool ours, int64_t **steps, size_t *n)
 {
     char **names;
@@ -160,7 +161,7 @@ static fsdp_status list_steps(const char *folder, bool ours, int64_t **steps, si
         char *path = step >= 0 && !*rest ? fsdp_path_join(folder, names[i]) : NULL;
         bool yes = false;
         if (path)
-            status = counts(path, ours, &yes);
+            status = is_usable(path, ours, &yes);
         if (yes)
             found[(*n)++] = step;
         fsdp_free(path);
@@ -172,8 +173,8 @@ static fsdp_status list_steps(const char *folder, bool ours, int64_t **steps, si
     return status;
 }
 
-/* What killed runs left half written or half removed. */
-static fsdp_status sweep(const char *folder)
+/* Remove what killed runs left half written or half removed. */
+static fsdp_status remove_unfinished(const char *folder)
 {
     char **names;
     size_t count;
@@ -192,7 +193,7 @@ static fsdp_status sweep(const char *folder)
     return FSDP_OK;
 }
 
-/* Its checkpoints would be overwritten, and later ones taken for this run's. */
+/* An earlier run's checkpoints would be overwritten, and its later ones mistaken for this run's. */
 static fsdp_status refuse_earlier_run(const char *folder)
 {
     char **names;
@@ -205,8 +206,8 @@ static fsdp_status refuse_earlier_run(const char *folder)
         const char *rest = "";
         if (step_of(names[i], &rest) >= 0 && !*rest)
             status = fsdp_error(FSDP_ERR_INVALID,
-                                "--checkpoint-dir %s holds %s of an earlier run: --resume goes on "
-                                "from there, --overwrite-output begins anew",
+                                "--checkpoint-dir %s holds %s of an earlier run: --resume "
+                                "continues from there, --overwrite-output starts over",
                                 folder, names[i]);
     }
     fsdp_free(names);
@@ -237,7 +238,7 @@ fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)
 
 /* --- writing --- */
 
-/* Files of the user in the folder are kept, and so is the folder. */
+/* Keeps the user's own files in the folder, and then the folder too. */
 static fsdp_status empty_checkpoint(const char *path)
 {
     fsdp_atomic_directory *others;
@@ -246,8 +247,8 @@ static fsdp_status empty_checkpoint(const char *path)
     return fsdp_atomic_directory_commit(others);
 }
 
-/* Out of sight first, so that none is ever half there under its name: as what was being written,
- * which nobody puts back when this process is killed. */
+/* Hide the folder first, so that a half-removed checkpoint never exists under its name. It is
+ * renamed to a temporary folder, which no later run restores if this process is killed. */
 static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 {
     char *path = path_of_step(folder, step);
@@ -267,17 +268,17 @@ static fsdp_status remove_checkpoint(const char *folder, int64_t step)
     return status;
 }
 
-/* The newest ones up to this step stay. What is beyond it, another run left: it goes if this one
- * begins anew in its place, where --resume would find it. */
+/* Keeps the newest checkpoints up to this step. Later ones were left by another run. They are
+ * removed if this run starts over in its place, because --resume would find them. */
 fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
 {
     int64_t *steps;
     size_t n;
-    if (r->limit == 0 && !r->anew)
+    if (r->limit == 0 && !r->remove_later)
         return FSDP_OK;
     fsdp_status status = list_steps(r->folder, true, &steps, &n);
     for (; n && steps[n - 1] > r->step && status == FSDP_OK; n--)
-        if (r->anew)
+        if (r->remove_later)
             status = remove_checkpoint(r->folder, steps[n - 1]);
     for (size_t i = 0; r->limit && i + (size_t)r->limit < n && status == FSDP_OK; i++)
         status = remove_checkpoint(r->folder, steps[i]);
@@ -290,8 +291,8 @@ fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t)
     return (fsdp_checkpoint_rotation){.folder = t->checkpoint_dir,
                                       .step = t->step,
                                       .limit = t->config->save_total_limit,
-                                      .anew = t->config->overwrite_output &&
-                                              !(t->resumed_from && resumes_own(t))};
+                                      .remove_later = t->config->overwrite_output &&
+                                                      !(t->resumed_from && resumes_own(t))};
 }
 
 typedef struct saving {
@@ -330,7 +331,7 @@ double fsdp_checkpoint_step_seconds(const fsdp_trainer *t, double call_s)
     return t->step_seconds[t->step - t->first_step - 1] + call_s;
 }
 
-static fsdp_status report(const saving *s)
+static fsdp_status report_save(const saving *s)
 {
     const double call_s = fsdp_clock_s() - s->begin_s;
     const fsdp_checkpoint_report r = {.step = s->t->step,
@@ -351,17 +352,18 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
                                     .arg = &s};
     if (!fsdp_checkpoint_files_are_sharded(t)) {
         FSDP_TRY(fsdp_group_directory(FSDP_OK, &place, t->group, write_files, &s));
-        return report(&s);
+        return report_save(&s);
     }
     fsdp_state_dict *all = NULL;
     fsdp_status status = fsdp_checkpoint_files_state(t, &all);
     status = fsdp_state_dict_save(status, all, &place, t->group);
     fsdp_state_dict_destroy(all);
-    return status == FSDP_OK ? report(&s) : status;
+    return status == FSDP_OK ? report_save(&s) : status;
 }
 
-/* One at a time. The last one of a run that is interrupted has nothing to go on beside. */
-static fsdp_status save(fsdp_trainer *t, bool interrupted)
+/* One save at a time. The last save of an interrupted run is synchronous, since no training would
+ * continue during it. */
+static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 {
     FSDP_TRY(fsdp_async_checkpoint_end(t));
     fsdp_trainer_at(t, "saving a checkpoint");
@@ -377,8 +379,9 @@ static fsdp_status save(fsdp_trainer *t, bool interrupted)
 
 /* --- when --- */
 
-/* Did a signal come to any rank? Has the checkpoint under way failed, or ended on all? */
-static fsdp_status look_around(fsdp_trainer *t, bool *interrupted)
+/* Did any rank receive a signal? Ends the checkpoint in progress if it has failed on any rank or is
+ * done on all. */
+static fsdp_status end_save_if_over(fsdp_trainer *t, bool *interrupted)
 {
     bool failed, runs;
     fsdp_async_checkpoint_look(t, &failed, &runs);
@@ -401,33 +404,37 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
     bool interrupted;
     if (t->config->save_strategy == FSDP_SAVE_NO)
         return FSDP_OK;
-    FSDP_TRY(look_around(t, &interrupted));
+    FSDP_TRY(end_save_if_over(t, &interrupted));
     if (interrupted || is_time(t, end_of_epoch))
-        FSDP_TRY(save(t, interrupted));
+        FSDP_TRY(save_checkpoint(t, interrupted));
     if (!interrupted)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_STATE, "interrupted after step %lld; --resume continues from there",
                       (long long)t->step);
 }
 
-/* Of a rank that was killed just before this run some threads may still have run as it began. */
+/* Threads of a rank that was killed just before this run may still have been running when it began,
+ * so sweep again. */
 fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)
         return FSDP_OK;
     FSDP_TRY(fsdp_async_checkpoint_end(t));
-    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? sweep(t->checkpoint_dir) : FSDP_OK);
+    return fsdp_agree(t->group,
+                      fsdp_trainer_is_first(t) ? remove_unfinished(t->checkpoint_dir) : FSDP_OK);
 }
 
 /* --- resuming --- */
 
-/* What rank 0 chose; plain data, for all ranks. */
+/* The choice of rank 0; plain data that is sent to all ranks. */
 typedef struct choice {
-    char path[PATH_MAX];     /* "": begin from the beginning */
-    char previous[PATH_MAX]; /* the complete one before it, or beside the given one; "": none */
+    char path[PATH_MAX]; /* "": start from the beginning */
+    /* the complete checkpoint before it, or the newest one in the folder of a given one; "": none
+     */
+    char previous[PATH_MAX];
 } choice;
 
-/* The newest of Accelerate's checkpoint_<i>, where there is no checkpoint-<step>. */
+/* Choose the newest of Accelerate's checkpoint_<i>, if there is no checkpoint-<step>. */
 static fsdp_status choose_of_accelerate(const char *folder, choice *out)
 {
     char **names;
@@ -473,7 +480,7 @@ static fsdp_status choose_newest(const char *folder, choice *out)
     return status == FSDP_OK && !*out->path ? choose_of_accelerate(folder, out) : status;
 }
 
-/* Why the folder `dir`, which has the name of a checkpoint, cannot be resumed. */
+/* Why `dir`, a folder with the name of a checkpoint, cannot be resumed. */
 static const char *why_unusable(const char *dir)
 {
     fsdp_checkpoint_parts parts;
@@ -486,8 +493,8 @@ static const char *why_unusable(const char *dir)
                : lacks;
 }
 
-/* Checkpoints that are there and cannot be resumed are not passed over in silence: the run would
- * begin from the beginning. What is empty holds nothing. */
+/* Checkpoints that exist but cannot be resumed are an error, because the run would silently start
+ * from the beginning. Empty folders are ignored. */
 static fsdp_status refuse_unusable(const char *folder)
 {
     char **names;
@@ -511,7 +518,7 @@ static fsdp_status refuse_unusable(const char *folder)
         if (status == FSDP_OK && n)
             status = fsdp_error(FSDP_ERR_NOT_FOUND,
                                 "--resume: no checkpoint in %s can be resumed; %s: there is %s. "
-                                "Without --resume the run begins from the beginning",
+                                "Without --resume the run starts from the beginning",
                                 folder, names[i], why_unusable(path));
         fsdp_free(within);
         fsdp_free(path);
@@ -520,22 +527,23 @@ static fsdp_status refuse_unusable(const char *folder)
     return status;
 }
 
-/* With the newest one beside it, if there is one. */
+/* The message names the newest checkpoint in the same folder, if there is one. */
 static fsdp_status refuse_missing(const char *given)
 {
-    choice beside = {0};
+    choice newest = {0};
     char *parent = fsdp_path_parent(given);
     fsdp_status status = parent ? FSDP_OK : FSDP_ERR_NOMEM;
     if (parent && fsdp_path_is_directory(parent))
-        status = choose_newest(parent, &beside);
+        status = choose_newest(parent, &newest);
     fsdp_free(parent);
     FSDP_TRY(status);
     return fsdp_error(FSDP_ERR_NOT_FOUND, "--resume %s: there is no such folder%s%s", given,
-                      *beside.path ? "; the newest checkpoint beside it is " : "", beside.path);
+                      *newest.path ? "; the newest checkpoint in the same folder is " : "",
+                      newest.path);
 }
 
-/* The newest one beside a checkpoint that was given, for when that is damaged. */
-static fsdp_status choose_beside(const char *given, choice *out)
+/* The newest checkpoint in the folder of a given one, as an alternative if that is damaged. */
+static fsdp_status choose_newest_next_to(const char *given, choice *out)
 {
     int64_t *steps;
     size_t n;
@@ -557,7 +565,7 @@ static fsdp_status choose_beside(const char *given, choice *out)
     return status;
 }
 
-/* A checkpoint itself, be it a file of torch.save, or a folder of them. */
+/* `given` is a checkpoint, possibly a file of torch.save, or a folder of checkpoints. */
 static fsdp_status choose_given(const char *given, choice *out)
 {
     if (fsdp_path_is_file(given)) {
@@ -574,12 +582,11 @@ static fsdp_status choose_given(const char *given, choice *out)
     if (!has_file(given, FSDP_TRAINER_STATE) && !fsdp_checkpoint_files_exist(given))
         FSDP_TRY(refuse_unusable(given));
     snprintf(out->path, PATH_MAX, "%s", given);
-    return choose_beside(given, out);
+    return choose_newest_next_to(given, out);
 }
 
-/* transformers' Trainer has its checkpoints in its output folder, Accelerate in "checkpoints"
- * there.
- */
+/* transformers' Trainer has its checkpoints in its output folder, Accelerate in the folder
+ * "checkpoints" there. */
 static fsdp_status refuse_in_output(const fsdp_trainer *t)
 {
     static const char *const places[] = {".", "checkpoints"};
@@ -591,18 +598,18 @@ static fsdp_status refuse_in_output(const fsdp_trainer *t)
         status = folder ? choose_newest(folder, &found) : FSDP_ERR_NOMEM;
         fsdp_free(folder);
         if (status == FSDP_OK && *found.path)
-            status = fsdp_error(FSDP_ERR_INVALID,
-                                "--resume: there is no checkpoint in %s, but %s: --resume %s goes "
-                                "on from there",
-                                t->checkpoint_dir, found.path, found.path);
+            status = fsdp_error(
+                FSDP_ERR_INVALID,
+                "--resume: there is no checkpoint in %s, but %s: --resume %s continues from there",
+                t->checkpoint_dir, found.path, found.path);
     }
     return status;
 }
 
-static fsdp_status choose(const fsdp_trainer *t, choice *out)
+static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
 {
     if (t->config->save_strategy != FSDP_SAVE_NO)
-        FSDP_TRY(sweep(t->checkpoint_dir));
+        FSDP_TRY(remove_unfinished(t->checkpoint_dir));
     if (!t->config->resume)
         return FSDP_OK;
     if (strcmp(t->config->resume, "auto") != 0)
@@ -613,11 +620,11 @@ static fsdp_status choose(const fsdp_trainer *t, choice *out)
     if (!*out->path)
         FSDP_TRY(refuse_in_output(t));
     if (!*out->path && t->out)
-        fprintf(t->out, "no checkpoint in %s: from the beginning\n", t->checkpoint_dir);
+        fprintf(t->out, "no checkpoint in %s: starting from the beginning\n", t->checkpoint_dir);
     return FSDP_OK;
 }
 
-/* What this run would write in the place of something else, it says before it begins. */
+/* Before the run begins: refuse to write in the place of another program's checkpoint. */
 static fsdp_status refuse_foreign(const fsdp_trainer *t)
 {
     char **names;
@@ -635,8 +642,8 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
         status = path ? is_foreign(path, &foreign) : FSDP_ERR_NOMEM;
         if (status == FSDP_OK && foreign)
             status = fsdp_error(FSDP_ERR_INVALID,
-                                "%s is no checkpoint of 'fsdp train', which would replace it: "
-                                "another --checkpoint-dir is needed",
+                                "%s is not a checkpoint of 'fsdp train' and would be replaced: use "
+                                "another --checkpoint-dir",
                                 path);
         fsdp_free(path);
     }
@@ -644,26 +651,27 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
     return status;
 }
 
-/* What says how many steps a checkpoint's run had taken. */
+/* Sources for the number of steps that a checkpoint's run had taken. */
 typedef struct origin {
     fsdp_trainer_state_owner state;
-    int64_t counted; /* by the optimizer, as trainer_state.json of this program says; -1: unknown */
+    /* by the optimizer, according to trainer_state.json of this program; -1: unknown */
+    int64_t counted;
 } origin;
 
-/* Without trainer_state.json the optimizer's state must say where the run was, or the user. */
+/* Without trainer_state.json, the optimizer's state or the user must supply the step. */
 static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, const origin *from)
 {
     if (from->state.kind != FSDP_TRAINER_STATE_NONE || t->config->resume_step >= 0 ||
         fsdp_state_counts_steps(t->loop.optimizer))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "%s: nothing there says how many steps were taken, since %s counts none: "
-                      "--resume-step N is needed, from which data and schedule go on",
+                      "%s: the number of steps taken is unknown, since %s does not count them: "
+                      "give --resume-step N, where data and schedule continue",
                       path, fsdp_optimizer_name(t->loop.optimizer));
 }
 
-/* trainer_state.json and the optimizer's state must be of one save. Skipped steps are not counted
- * by the optimizer; what is frozen now has no count any more. */
+/* trainer_state.json and the optimizer's state must be from the same save. The optimizer does not
+ * count skipped steps, and parameters that are frozen now no longer have a count. */
 static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const origin *from)
 {
     const int64_t now = fsdp_trainer_counted_steps(t);
@@ -674,13 +682,13 @@ static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const 
     const bool less = from->counted >= 0 && !frozen && now < then;
     if (!fsdp_state_counts_steps(t->loop.optimizer) || (now <= then && !less))
         return FSDP_OK;
-    return fsdp_error(
-        FSDP_ERR_FORMAT,
-        "%s/" FSDP_TRAINER_STATE " belongs to another save: it is of step %lld, where "
-        "the optimizer had counted %s%lld, but the optimizer's state beside it counts "
-        "%lld. To resume from what is there now, remove " FSDP_TRAINER_STATE,
-        path, (long long)t->step, from->counted >= 0 ? "" : "at most ", (long long)then,
-        (long long)now);
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s/" FSDP_TRAINER_STATE
+                      " belongs to another save: it is of step %lld, where the optimizer had "
+                      "counted %s%lld, but the optimizer's state in this folder has counted %lld. "
+                      "To resume from the other files, remove " FSDP_TRAINER_STATE,
+                      path, (long long)t->step, from->counted >= 0 ? "" : "at most ",
+                      (long long)then, (long long)now);
 }
 
 static fsdp_status take_step(fsdp_trainer *t, const char *path, const origin *from)
@@ -699,24 +707,24 @@ static fsdp_status take_step(fsdp_trainer *t, const char *path, const origin *fr
     return FSDP_OK;
 }
 
-/* Rows are taken by the step: epochs of another length had other rows. */
-static void tell_epoch(const fsdp_trainer *t, const fsdp_trainer_state_owner *state)
+/* Rows are chosen by step: if epochs had another length, the rows were others. Prints a warning. */
+static void warn_of_other_epoch_length(const fsdp_trainer *t, const fsdp_trainer_state_owner *state)
 {
     const double steps = state->epoch > 0.0 ? (double)state->step / state->epoch : 0.0;
     const double ours = (double)t->steps_per_epoch;
     if (t->out && steps > 0.0 && (steps > ours + 1.0 || steps < ours - 1.0))
         fprintf(t->out,
-                "resuming with %lld steps in an epoch, which had %.6g (--batch-size, "
+                "resuming with %lld steps in an epoch; the saved run had %.6g (--batch-size, "
                 "--gradient-accumulation-steps, ranks, rows)\n",
                 (long long)t->steps_per_epoch, steps);
 }
 
 static void ignore_damage(const char *damage, void *context)
 {
-    (void)damage, (void)context; /* it is the last error */
+    (void)damage, (void)context; /* the damage is in the last error */
 }
 
-/* Where there is no model, which file the run wrote that is not there now. */
+/* If there is no model, name the file that the run wrote and that is missing now. */
 static fsdp_status check_there(const char *path)
 {
     size_t damages = 0;
@@ -726,7 +734,7 @@ static fsdp_status check_there(const char *path)
     return damages ? FSDP_ERR_NOT_FOUND : FSDP_OK;
 }
 
-/* Rank 0, of a folder of this program. */
+/* For a folder of this program. Rank 0. */
 static fsdp_status check_folder_is_whole(const char *path)
 {
     fsdp_json *state;
@@ -737,7 +745,7 @@ static fsdp_status check_folder_is_whole(const char *path)
     return status;
 }
 
-/* Parts of ranks (LOCAL_STATE_DICT) are this program's own; rank 0 looks for all others. */
+/* Parts of ranks (LOCAL_STATE_DICT) are always this program's. Rank 0 looks for all other forms. */
 static fsdp_status is_of_another_program(const fsdp_trainer *t, const char *path, bool *yes)
 {
     fsdp_checkpoint_parts parts;
@@ -769,19 +777,18 @@ static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
     FSDP_TRY(check_step_is_known(t, path, &from));
     FSDP_TRY(read_files(t, path, &from));
     FSDP_TRY(take_step(t, path, &from));
-    tell_epoch(t, &from.state);
+    warn_of_other_epoch_length(t, &from.state);
     t->first_step = t->step;
     t->result->steps = t->step;
     t->resumed_from = fsdp_strdup(path);
     if (t->out)
         fprintf(t->out, "resuming from %s: step %lld of %lld%s\n", path, (long long)t->step,
-                (long long)t->total_steps,
-                t->step < t->total_steps ? "" : ", nothing is left to do");
+                (long long)t->total_steps, t->step < t->total_steps ? "" : ", nothing left to do");
     return t->resumed_from ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* What an older checkpoint may be free of. A damaged pickle looks like one that is not supported.
- */
+/* Kinds of damage that an older checkpoint may not have. A damaged pickle is reported as
+ * unsupported. */
 static bool is_damage(fsdp_status status)
 {
     return status == FSDP_ERR_FORMAT || status == FSDP_ERR_IO || status == FSDP_ERR_NOT_FOUND ||
@@ -793,7 +800,7 @@ static fsdp_status load_chosen(fsdp_trainer *t)
     choice chosen = {0};
     fsdp_status status = folder_of(t, &t->checkpoint_dir);
     if (status == FSDP_OK && fsdp_trainer_is_first(t))
-        status = choose(t, &chosen);
+        status = choose_checkpoint(t, &chosen);
     FSDP_TRY(fsdp_agree(t->group, status));
     FSDP_TRY(fsdp_broadcast(t->group, &chosen, sizeof chosen, 0));
     if (!*chosen.path)
@@ -803,38 +810,38 @@ static fsdp_status load_chosen(fsdp_trainer *t)
     if (status == FSDP_ERR_NOT_FOUND && t->was_frozen)
         return fsdp_error(FSDP_ERR_INVALID,
                           "%s: %s was frozen when this was saved and is trained now; "
-                          "--frozen-prefixes must name it still",
+                          "--frozen-prefixes must still name it",
                           fsdp_last_error(), t->was_frozen);
     if (is_damage(status) && *chosen.previous)
-        return fsdp_error(status, "%s; --resume %s takes another checkpoint", fsdp_last_error(),
+        return fsdp_error(status, "%s; --resume %s uses another checkpoint", fsdp_last_error(),
                           chosen.previous);
     return status;
 }
 
-/* One that lies beyond the checkpoint which was given stays, as with transformers' Trainer, until
- * this run comes to its step; if it ever does. */
-static fsdp_status tell_later(const fsdp_trainer *t)
+/* A checkpoint of a later step than the resumed one is kept, as by transformers' Trainer, until
+ * this run reaches its step, if it does. */
+static fsdp_status print_later_checkpoint(const fsdp_trainer *t)
 {
     int64_t *steps;
     size_t n;
-    if (!t->resumed_from || fsdp_checkpoint_rotation_of(t).anew)
+    if (!t->resumed_from || fsdp_checkpoint_rotation_of(t).remove_later)
         return FSDP_OK;
     FSDP_TRY(list_steps(t->checkpoint_dir, true, &steps, &n));
     if (n && steps[n - 1] > t->step)
         fsdp_trainer_say(t,
-                         "%s holds checkpoint-%lld, of a later step: it stays until this run "
-                         "saves that step, and --resume without a folder takes it",
+                         "%s holds checkpoint-%lld of a later step: it is kept until this run "
+                         "saves that step, and --resume without a folder uses it",
                          t->checkpoint_dir, (long long)steps[n - 1]);
     fsdp_free(steps);
     return FSDP_OK;
 }
 
-static fsdp_status look_beyond(const fsdp_trainer *t)
+static fsdp_status check_other_checkpoints(const fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)
         return FSDP_OK;
     FSDP_TRY(refuse_foreign(t));
-    return tell_later(t);
+    return print_later_checkpoint(t);
 }
 
 fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t)
@@ -842,5 +849,5 @@ fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t)
     if (t->config->save_strategy == FSDP_SAVE_NO && !t->config->resume)
         return FSDP_OK;
     FSDP_TRY(load_chosen(t));
-    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? look_beyond(t) : FSDP_OK);
+    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_other_checkpoints(t) : FSDP_OK);
 }

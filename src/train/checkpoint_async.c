@@ -15,8 +15,8 @@ struct fsdp_async_checkpoint {
     fsdp_async_save *save;
     char *path;
     fsdp_json *state;              /* rank 0: trainer_state.json */
-    fsdp_checkpoint_rotation old;  /* what goes once it has appeared */
-    fsdp_checkpoint_report report; /* of rank 0; seconds are its thread's until it has ended */
+    fsdp_checkpoint_rotation old;  /* what to remove after it has appeared */
+    fsdp_checkpoint_report report; /* rank 0; the thread writes `seconds` until it has ended */
     double begin_s;
 };
 
@@ -35,9 +35,9 @@ static fsdp_status note_appeared(void *arg)
     return fsdp_checkpoint_remove_old(&c->old);
 }
 
-/* --- the run's --- */
+/* --- the training thread --- */
 
-static void destroy(fsdp_async_checkpoint *c)
+static void destroy_checkpoint(fsdp_async_checkpoint *c)
 {
     if (!c)
         return;
@@ -47,9 +47,9 @@ static void destroy(fsdp_async_checkpoint *c)
     fsdp_free(c);
 }
 
-/* What this rank brings along. */
-static fsdp_status prepare(fsdp_trainer *t, const char *path, fsdp_async_checkpoint **out,
-                           fsdp_state_dict **all)
+/* Prepare this rank's part. */
+static fsdp_status prepare_checkpoint(fsdp_trainer *t, const char *path,
+                                      fsdp_async_checkpoint **out, fsdp_state_dict **all)
 {
     fsdp_async_checkpoint *c = fsdp_calloc(1, sizeof *c);
     if (!c)
@@ -70,7 +70,7 @@ fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
 {
     fsdp_async_checkpoint *c = NULL;
     fsdp_state_dict *all = NULL;
-    const fsdp_status mine = prepare(t, path, &c, &all);
+    const fsdp_status mine = prepare_checkpoint(t, path, &c, &all);
     const fsdp_async_save_plan plan = {.place = {.path = path,
                                                  .existing = FSDP_EXISTING_UPDATE,
                                                  .is_stale = fsdp_is_stale_checkpoint_file,
@@ -81,7 +81,7 @@ fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
     fsdp_status status = fsdp_async_save_begin(mine, all, t->group, &plan, c ? &c->save : NULL);
     fsdp_state_dict_destroy(all);
     if (status != FSDP_OK) {
-        destroy(c);
+        destroy_checkpoint(c);
         return status;
     }
     c->report.call_s = fsdp_clock_s() - c->begin_s;
@@ -97,17 +97,17 @@ void fsdp_async_checkpoint_look(const fsdp_trainer *t, bool *failed, bool *runs)
     *runs = c && !fsdp_async_save_done(c->save);
 }
 
-static fsdp_status tell(fsdp_trainer *t, const fsdp_async_checkpoint *c)
+static fsdp_status report_saved(fsdp_trainer *t, const fsdp_async_checkpoint *c)
 {
-    fsdp_trainer_say(t, "--> saved %s in %s beside training (%s at the call, %s copied later)",
+    fsdp_trainer_say(t, "--> saved %s in %s during training (%s at the call, %s copied later)",
                      c->path, fsdp_human_duration(c->report.seconds).text,
                      fsdp_human_duration(c->report.call_s).text,
                      fsdp_human_bytes((int64_t)c->report.copied_bytes).text);
     return fsdp_report_checkpoint(t, &c->report);
 }
 
-/* One under way ends as `finish` says. */
-static fsdp_status end(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *save))
+/* End the checkpoint in progress with `finish`. */
+static fsdp_status end_checkpoint(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *save))
 {
     fsdp_async_checkpoint *c = t->saving;
     fsdp_status status = finish(c->save);
@@ -116,8 +116,8 @@ static fsdp_status end(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *s
     c->report.held_s = stats.held_s;
     fsdp_error_context(status, "%s", c->path);
     if (status == FSDP_OK && fsdp_trainer_is_first(t))
-        status = tell(t, c);
-    destroy(c);
+        status = report_saved(t, c);
+    destroy_checkpoint(c);
     t->saving = NULL;
     return status;
 }
@@ -127,12 +127,12 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
     if (!t->saving)
         return FSDP_OK;
     fsdp_trainer_at(t, "saving a checkpoint");
-    return end(t, fsdp_async_save_wait);
+    return end_checkpoint(t, fsdp_async_save_wait);
 }
 
-/* Where the run failed stays what peers are told: nothing is said of being here. */
+/* Does not call fsdp_trainer_at(), so that peers are still shown where the run failed. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t)
 {
-    if (t->saving && end(t, fsdp_async_save_finish) != FSDP_OK)
-        fsdp_trainer_say(t, "--> the checkpoint under way is given up: %s", fsdp_last_error());
+    if (t->saving && end_checkpoint(t, fsdp_async_save_finish) != FSDP_OK)
+        fsdp_trainer_say(t, "--> the checkpoint in progress is abandoned: %s", fsdp_last_error());
 }

@@ -18,7 +18,7 @@
 static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
 static const char LOCAL[] = "local_state_dict";
 
-/* By which file a form is known. */
+/* The file that identifies each form. */
 static const struct {
     const char *file;
     fsdp_state_dict_type type;
@@ -35,10 +35,10 @@ static bool has_file(const char *dir, const char *name)
 }
 
 enum {
-    ACCELERATE = -1 /* beside the indices of forms */
+    ACCELERATE = -1 /* in addition to the indices of `forms` */
 };
 
-/* ACCELERATE: none of them. */
+/* ACCELERATE if it is none of `forms`. */
 static int form_of(const char *dir)
 {
     for (size_t i = 0; i < FSDP_LENGTH(forms); i++)
@@ -67,7 +67,7 @@ static void state_fini(state *s)
     fsdp_state_dict_destroy(s->model);
 }
 
-/* {"state": ...} alone. */
+/* Keep only {"state": ...}. */
 static fsdp_status drop_options(fsdp_state_dict **optim)
 {
     fsdp_state_dict *part = NULL, *kept = NULL;
@@ -82,7 +82,7 @@ static fsdp_status drop_options(fsdp_state_dict **optim)
     return status;
 }
 
-static fsdp_status gather(fsdp_trainer *t, bool to_load, state *s)
+static fsdp_status gather_state(fsdp_trainer *t, bool to_load, state *s)
 {
     FSDP_TRY(fsdp_optimizer_init_state(t->loop.optimizer));
     FSDP_TRY(fsdp_get_state_dict(t->loop.module, t->loop.optimizer, NULL, &s->model, &s->optim));
@@ -91,12 +91,12 @@ static fsdp_status gather(fsdp_trainer *t, bool to_load, state *s)
                                                t->schedule.lr);
 }
 
-/* {"model", "optim"}, the caller's. */
-static fsdp_status join(const state *s, fsdp_state_dict **all)
+/* {"model", "optim"}, owned by the caller. */
+static fsdp_status join_state(const state *s, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict;
     FSDP_TRY(fsdp_state_dict_create(&dict));
-    dict->companion = FSDP_TRAINER_STATE; /* which the caller writes */
+    dict->companion = FSDP_TRAINER_STATE; /* written by the caller */
     fsdp_status status = fsdp_state_dict_add(dict, "model", s->model);
     if (status == FSDP_OK)
         status = fsdp_state_dict_add(dict, "optim", s->optim);
@@ -108,8 +108,8 @@ static fsdp_status join(const state *s, fsdp_state_dict **all)
     return FSDP_OK;
 }
 
-/* The plain values that were read into `all` go back into its parts. */
-static fsdp_status part(const fsdp_state_dict *all, state *s)
+/* Move the plain values that were read into `all` back into its parts. */
+static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);
     *s = (state){0};
@@ -119,7 +119,7 @@ static fsdp_status part(const fsdp_state_dict *all, state *s)
 
 /* --- a file for the model, one for the optimizer --- */
 
-/* Both files written, or read. */
+/* Write or read both files. */
 static fsdp_status with_files(const state *s, const char *dir, fsdp_group *group, bool reads)
 {
     char *model = fsdp_path_join(dir, MODEL), *optim = fsdp_path_join(dir, OPTIM);
@@ -156,7 +156,7 @@ static fsdp_status write_state(const state *s, fsdp_state_dict_type type, const 
     if (type == FSDP_STATE_DICT_FULL)
         return with_files(s, dir, group, false);
     FSDP_ASSERT(type == FSDP_STATE_DICT_LOCAL);
-    FSDP_TRY(fsdp_agree(group, join(s, &all)));
+    FSDP_TRY(fsdp_agree(group, join_state(s, &all)));
     fsdp_status status = with_parts(all, dir, group, false);
     fsdp_state_dict_destroy(all);
     return status;
@@ -168,11 +168,11 @@ static fsdp_status read_state(state *s, fsdp_state_dict_type type, const char *d
     fsdp_state_dict *all = NULL;
     if (type == FSDP_STATE_DICT_FULL)
         return with_files(s, dir, group, true);
-    FSDP_TRY(fsdp_agree(group, join(s, &all)));
+    FSDP_TRY(fsdp_agree(group, join_state(s, &all)));
     fsdp_status status = type == FSDP_STATE_DICT_SHARDED ? fsdp_dcp_load(all, dir, group, NULL)
                                                          : with_parts(all, dir, group, true);
     if (status == FSDP_OK)
-        status = fsdp_agree(group, part(all, s));
+        status = fsdp_agree(group, split_state(all, s));
     fsdp_state_dict_destroy(all);
     return status;
 }
@@ -215,9 +215,9 @@ static fsdp_status read_accelerate(const fsdp_trainer *t, const char *dir)
 fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all)
 {
     state s = {0};
-    fsdp_status status = gather(t, false, &s);
+    fsdp_status status = gather_state(t, false, &s);
     if (status == FSDP_OK)
-        status = join(&s, all);
+        status = join_state(&s, all);
     state_fini(&s);
     return status;
 }
@@ -233,14 +233,15 @@ fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)
     state s = {0};
     if (t->config->checkpoint_format != FSDP_CHECKPOINT_FSDP)
         return write_accelerate(t, dir);
-    fsdp_status status = fsdp_agree(t->group, gather(t, false, &s));
+    fsdp_status status = fsdp_agree(t->group, gather_state(t, false, &s));
     if (status == FSDP_OK)
         status = write_state(&s, (fsdp_state_dict_type)t->config->state_dict_type, dir, t->group);
     state_fini(&s);
     return status;
 }
 
-/* All ranks read the form that rank 0 sees; where there is none, reading names what is missing. */
+/* All ranks read the form that rank 0 sees. If there is none, the reader's error names what is
+ * missing. */
 static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *form)
 {
     *form = form_of(dir);
@@ -249,7 +250,7 @@ static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *fo
     return fsdp_broadcast(t->group, form, sizeof *form, 0);
 }
 
-/* Where the form `form` has the model. */
+/* The path of the model in form `form`. */
 static fsdp_status model_place(const char *dir, int form, char **path)
 {
     static const char *const files[] = {"", "model_state_dict.pt", "local_state_dict_rank0.pt"};
@@ -269,8 +270,9 @@ static fsdp_status model_place(const char *dir, int form, char **path)
     return FSDP_OK;
 }
 
-/* PyTorch reads what the run has and ignores the rest: a run with fewer layers would go on without
- * them. What cannot be opened or has no model is reported by reading it. */
+/* PyTorch reads what the run has and ignores the rest, so a run with fewer layers would continue
+ * without the others. This reports them. If the file cannot be opened or has no model, reading it
+ * reports the error. */
 static fsdp_status check_expected(const fsdp_trainer *t, const char *dir, int form)
 {
     fsdp_source *source = NULL;
@@ -300,7 +302,7 @@ fsdp_status fsdp_checkpoint_files_read(fsdp_trainer *t, const char *dir)
         fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_expected(t, dir, form) : FSDP_OK));
     if (form == ACCELERATE)
         return read_accelerate(t, dir);
-    fsdp_status status = fsdp_agree(t->group, gather(t, true, &s));
+    fsdp_status status = fsdp_agree(t->group, gather_state(t, true, &s));
     if (status == FSDP_OK)
         status = read_state(&s, forms[form].type, dir, t->group);
     if (status == FSDP_OK)

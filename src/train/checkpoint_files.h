@@ -1,13 +1,12 @@
-/* The files of a checkpoint that hold model and optimizer: as --state-dict-type says when they are
- * written; whatever is there when they are read.
+/* The files of a checkpoint that hold model and optimizer. --state-dict-type decides which are
+ * written; reading accepts any of them.
  *
  * | SHARDED_STATE_DICT | .metadata, __<rank>_0.distcp: {"model", "optim"}          |
  * | FULL_STATE_DICT    | model_state_dict.pt, optim_state_dict.pt                  |
  * | LOCAL_STATE_DICT   | local_state_dict_rank<rank>.pt: {"model", "optim"}        |
  *
- * With --checkpoint-format accelerate they are those of Accelerate's save_state()
- * (<fsdp/accelerate.h>).
- */
+ * With --checkpoint-format accelerate the files are those of Accelerate's save_state()
+ * (<fsdp/accelerate.h>). */
 #pragma once
 #include <fsdp/state_dict.h>
 
@@ -15,11 +14,13 @@
 
 /* Does `dir` hold a model and an optimizer in any of these forms? */
 bool fsdp_checkpoint_files_exist(const char *dir);
-/* Does this run write a SHARDED_STATE_DICT, which is what fsdp_checkpoint_files_state() gives? */
+/* Does this run write a SHARDED_STATE_DICT? If so, fsdp_checkpoint_files_state() returns its
+ * content. */
 bool fsdp_checkpoint_files_are_sharded(const fsdp_trainer *t);
-/* The other forms, into the existing folder `dir`. Collective. */
+/* Write any other form into the existing folder `dir`. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir);
-/* What a SHARDED_STATE_DICT holds, as the caller's; not collective. */
+/* The content of a SHARDED_STATE_DICT. *all is owned by the caller. Not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all);
-/* Into the run's model and optimizer, whose options stay: those of this run count. Collective. */
+/* Read `dir` into the run's model and optimizer. The optimizer keeps the options of this run.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_read(fsdp_trainer *t, const char *dir);

@@ -15,8 +15,8 @@
 
 /* ---- which files ----------------------------------------------------------------------------- */
 
-/* In the order in which they are looked for. torch.distributed.checkpoint's folders are known by
- * their .metadata. */
+/* In the order of search. Folders of torch.distributed.checkpoint are recognised by their
+ * .metadata. */
 static const char *const models[] = {"pytorch_model_fsdp_0/.metadata",
                                      "pytorch_model_fsdp.bin",
                                      "pytorch_model_0/.metadata",
@@ -99,8 +99,8 @@ fsdp_status fsdp_checkpoint_foreign_check_file(const char *path)
         fsdp_ends_with(path, ".pth") || fsdp_ends_with(path, ".bin"))
         return status;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "--resume %s: not a checkpoint: wanted is a folder with model and optimizer, "
-                      "or a file of torch.save (.pt, .pth, .bin) with both",
+                      "--resume %s: not a checkpoint: give a folder with model and optimizer, or a "
+                      "file of torch.save (.pt, .pth, .bin) with both",
                       path);
 }
 
@@ -163,7 +163,7 @@ static bool same_value(const flag_field *f, const fsdp_optimizer_options *a,
     return x == y;
 }
 
-/* The value as the flag's would be written; the caller's. */
+/* The value as the user would write it after the flag; owned by the caller. */
 static char *text_of(const fsdp_train_config *config, const flag_field *f,
                      const fsdp_optimizer_options *options)
 {
@@ -185,7 +185,8 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Parameters with the same two values as parameter i; 0 if one before i has them. */
+/* Number of parameters with the same two values as parameter i; 0 if a parameter before i has them,
+ * too. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];
@@ -200,8 +201,8 @@ static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, siz
     return n;
 }
 
-static fsdp_status tell_difference(const fsdp_trainer *t, const fsdp_foreign_report *r,
-                                   const flag_field *f, size_t i)
+static fsdp_status print_difference(const fsdp_trainer *t, const fsdp_foreign_report *r,
+                                    const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];
     if (same_value(f, &p->ours, &p->theirs))
@@ -223,7 +224,7 @@ static fsdp_status tell_difference(const fsdp_trainer *t, const fsdp_foreign_rep
     return status;
 }
 
-/* torch.optim.Adam and AdamW keep the same state, and param_groups say which it is. */
+/* torch.optim.Adam and AdamW keep the same state; param_groups say which one it is. */
 static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
     if (t->config->optimizer == FSDP_OPTIMIZER_SGD ||
@@ -235,21 +236,22 @@ static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report 
                       r->parameters[0].ours.adamw.l2 ? "adam" : "adamw");
 }
 
-/* The same on every rank, printed by one. */
-static fsdp_status compare(const fsdp_trainer *t, const fsdp_foreign_report *r)
+/* All ranks have the same report; rank 0 prints it. */
+static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
     for (size_t i = 0; i < r->n_notes && t->out; i++)
         fprintf(t->out, "resuming: %s\n", r->notes[i]);
     FSDP_TRY(check_class(t, r));
     for (const flag_field *f = fields_of(t->config); f->flag; f++)
         for (size_t i = 0; i < r->n; i++)
-            FSDP_TRY(tell_difference(t, r, f, i));
+            FSDP_TRY(print_difference(t, r, f, i));
     return FSDP_OK;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* The loss scale of float16, as Accelerate and Trainer save it beside the optimizer. */
+/* The loss scale of float16, which Accelerate and Trainer save in a file next to the optimizer's.
+ */
 static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
 {
     if (!t->loop.scaler || !fsdp_grad_scaler_is_enabled(t->loop.scaler))
@@ -264,7 +266,7 @@ static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
 }
 
 /* All ranks read what rank 0 sees. */
-static fsdp_status find(const fsdp_trainer *t, const char *path, fsdp_checkpoint_parts *parts)
+static fsdp_status find_parts(const fsdp_trainer *t, const char *path, fsdp_checkpoint_parts *parts)
 {
     const char *lacks = NULL;
     fsdp_status status = FSDP_OK;
@@ -274,7 +276,7 @@ static fsdp_status find(const fsdp_trainer *t, const char *path, fsdp_checkpoint
                                   : "no checkpoint in it: neither .metadata of "
                                     "torch.distributed.checkpoint nor files of Accelerate or "
                                     "Trainer",
-                            lacks ? "; --model begins from the weights alone" : "");
+                            lacks ? "; --model starts from the weights only" : "");
     FSDP_TRY(fsdp_agree(t->group, status));
     return fsdp_broadcast(t->group, parts, sizeof *parts, 0);
 }
@@ -283,10 +285,10 @@ fsdp_status fsdp_checkpoint_foreign_read(fsdp_trainer *t, const char *path)
 {
     fsdp_checkpoint_parts parts = {0};
     fsdp_foreign_report report = {0};
-    FSDP_TRY(find(t, path, &parts));
+    FSDP_TRY(find_parts(t, path, &parts));
     const fsdp_foreign_paths paths = {parts.model, parts.optimizer};
     FSDP_TRY(fsdp_foreign_load(t->loop.module, t->loop.optimizer, &paths, t->group, &report));
-    fsdp_status status = compare(t, &report);
+    fsdp_status status = compare_options(t, &report);
     fsdp_error_context(status, "%s", path);
     fsdp_foreign_report_free(&report);
     return fsdp_agree(t->group, status == FSDP_OK ? read_scaler(t, path) : status);

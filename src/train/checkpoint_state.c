@@ -13,11 +13,11 @@
 
 static const int64_t FORMAT = 1;
 static const char CHECKSUM[] = "crc32";
-/* Steps that the optimizer counted, where it counts: the state that was saved beside this file
- * must say the same. */
+/* Number of steps counted by the optimizer, if it counts. The state that was saved with this file
+ * must agree. */
 static const char COUNTED[] = "optimizer_steps";
 
-/* Of the text that the document has without its checksum. */
+/* The checksum of the document's text without the checksum itself. */
 static fsdp_status checksum_of(const fsdp_json *doc, int64_t *sum)
 {
     fsdp_crc32_table table;
@@ -90,7 +90,7 @@ static int64_t rows_of_a_step(const fsdp_trainer *t)
            fsdp_group_world_size(t->group);
 }
 
-/* Which rows come when. */
+/* Determines which rows come when. */
 static void put_position(fsdp_json_node to, const fsdp_trainer *t)
 {
     fsdp_json_set_i64(to, "epoch", t->step / t->steps_per_epoch);
@@ -167,7 +167,7 @@ int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t)
 
 /* --- reading --- */
 
-/* Those of earlier versions have none. */
+/* Files of earlier versions have no checksum. */
 static fsdp_status compare_checksum(fsdp_json *doc)
 {
     fsdp_json_node root = fsdp_json_root(doc);
@@ -179,7 +179,8 @@ static fsdp_status compare_checksum(fsdp_json *doc)
     FSDP_TRY(checksum_of(doc, &now));
     if (then == now)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_FORMAT, "%s is damaged: its content has the checksum %lld, not %lld",
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s is damaged: the checksum of its content is %lld, not %lld",
                       fsdp_json_name(doc), (long long)now, (long long)then);
 }
 
@@ -198,7 +199,7 @@ fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **out)
     return status;
 }
 
-/* --- whose it is --- */
+/* --- which program wrote it --- */
 
 static fsdp_status recognise(fsdp_json *doc, fsdp_trainer_state_owner *owner)
 {
@@ -210,8 +211,8 @@ static fsdp_status recognise(fsdp_json *doc, fsdp_trainer_state_owner *owner)
         return FSDP_OK;
     if (!fsdp_json_has(root, "global_step"))
         return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: it has neither \"format\", as that of fsdp train, nor "
-                          "\"global_step\", as that of transformers' Trainer",
+                          "%s: it has neither \"format\", which fsdp train writes, nor "
+                          "\"global_step\", which transformers' Trainer writes",
                           fsdp_json_name(doc));
     owner->kind = FSDP_TRAINER_STATE_TRANSFORMERS;
     FSDP_TRY(fsdp_json_get_i64(root, "global_step", 0, INT64_MAX, &owner->step));
@@ -279,14 +280,15 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
-/* A run that did not scale its losses has nothing to tell one that does. */
+/* A run that did not scale its losses has no scaler state, although this one may. */
 static fsdp_status get_scaler(fsdp_json_node root, fsdp_grad_scaler *scaler)
 {
     fsdp_json_node from;
     FSDP_TRY(fsdp_json_opt_object(root, "scaler", &from));
     if (!from.value || !scaler)
         return FSDP_OK;
-    fsdp_grad_scaler_state s = fsdp_grad_scaler_get_state(scaler); /* how it grows is an option */
+    /* its growth options are this run's */
+    fsdp_grad_scaler_state s = fsdp_grad_scaler_get_state(scaler);
     FSDP_TRY(fsdp_json_get_f64(from, "scale", &s.scale));
     FSDP_TRY(fsdp_json_get_i64(from, "_growth_tracker", 0, INT64_MAX, &s.growth_tracker));
     return fsdp_grad_scaler_set_state(scaler, &s);
@@ -323,16 +325,17 @@ static fsdp_status check_position(const fsdp_trainer *t, fsdp_json_node root)
     fsdp_json_node position;
     FSDP_TRY(fsdp_json_get_object(root, "position", &position));
     FSDP_TRY(check_number(position, "rows", "rows", fsdp_dataset_len(t->train_set),
-                          ": --data is not what it was"));
-    FSDP_TRY(check_number(position, "rows_of_a_step", "rows in a step", rows_of_a_step(t),
-                          ": --batch-size * --gradient-accumulation-steps * ranks must stay"));
+                          ": --data has changed"));
+    FSDP_TRY(
+        check_number(position, "rows_of_a_step", "rows in a step", rows_of_a_step(t),
+                     ": --batch-size * --gradient-accumulation-steps * ranks must not change"));
     if (t->config->sampler == FSDP_SAMPLER_DISTRIBUTED)
         FSDP_TRY(check_number(position, "world_size", "ranks", fsdp_group_world_size(t->group),
                               ", on which the order of --sampler distributed depends"));
     return check_number(position, "steps_per_epoch", "steps in an epoch", t->steps_per_epoch, "");
 }
 
-static bool is_any(const char *name, const char *const *names)
+static bool is_listed(const char *name, const char *const *names)
 {
     for (; *names; names++)
         if (strcmp(name, *names) == 0)
@@ -345,76 +348,76 @@ static const char *or_none(const char *value)
     return *value ? value : "none";
 }
 
-/* Options that say which numbers a run computes: those that must stay as they are, and those whose
- * change is told. */
+/* Options that affect the numbers of a run: those that must not change, and those whose change is
+ * printed. */
 static const char *const fixed[] = {"seed", "sampler", "shuffle", "drop-last", "optimizer", NULL};
-static const char *const told[] = {"lr",
-                                   "weight-decay",
-                                   "no-decay",
-                                   "momentum",
-                                   "dampening",
-                                   "nesterov",
-                                   "beta1",
-                                   "beta2",
-                                   "eps",
-                                   "scale-parameter",
-                                   "relative-step",
-                                   "warmup-init",
-                                   "clip-threshold",
-                                   "decay-rate",
-                                   "adafactor-eps1",
-                                   "adafactor-eps2",
-                                   "adafactor-beta1",
-                                   "max-grad-norm",
-                                   "grad-norm-type",
-                                   "clip-value",
-                                   "gradient-divide-factor",
-                                   "lr-schedule",
-                                   "schedule-unit",
-                                   "gamma",
-                                   "step-size",
-                                   "warmup-steps",
-                                   "warmup-ratio",
-                                   "lr-power",
-                                   "num-cycles",
-                                   "min-lr",
-                                   "epochs",
-                                   "max-steps",
-                                   "dropout",
-                                   "loss-reduction",
-                                   "param-dtype",
-                                   "reduce-dtype",
-                                   "output-dtype",
-                                   "buffer-dtype",
-                                   "growth-factor",
-                                   "backoff-factor",
-                                   "growth-interval",
-                                   "master-dtype",
-                                   "unit-mp-policy",
-                                   "frozen-prefixes",
-                                   "task-prefix",
-                                   "text-column",
-                                   "target-column",
-                                   "wikihow-cleaning",
-                                   "document-token",
-                                   "max-source-length",
-                                   "max-target-length",
-                                   "max-seq-length",
-                                   "task",
-                                   "mix-data",
-                                   "data-weight",
-                                   "noise-density",
-                                   "mean-noise-span-length",
-                                   NULL};
+static const char *const printed[] = {"lr",
+                                      "weight-decay",
+                                      "no-decay",
+                                      "momentum",
+                                      "dampening",
+                                      "nesterov",
+                                      "beta1",
+                                      "beta2",
+                                      "eps",
+                                      "scale-parameter",
+                                      "relative-step",
+                                      "warmup-init",
+                                      "clip-threshold",
+                                      "decay-rate",
+                                      "adafactor-eps1",
+                                      "adafactor-eps2",
+                                      "adafactor-beta1",
+                                      "max-grad-norm",
+                                      "grad-norm-type",
+                                      "clip-value",
+                                      "gradient-divide-factor",
+                                      "lr-schedule",
+                                      "schedule-unit",
+                                      "gamma",
+                                      "step-size",
+                                      "warmup-steps",
+                                      "warmup-ratio",
+                                      "lr-power",
+                                      "num-cycles",
+                                      "min-lr",
+                                      "epochs",
+                                      "max-steps",
+                                      "dropout",
+                                      "loss-reduction",
+                                      "param-dtype",
+                                      "reduce-dtype",
+                                      "output-dtype",
+                                      "buffer-dtype",
+                                      "growth-factor",
+                                      "backoff-factor",
+                                      "growth-interval",
+                                      "master-dtype",
+                                      "unit-mp-policy",
+                                      "frozen-prefixes",
+                                      "task-prefix",
+                                      "text-column",
+                                      "target-column",
+                                      "wikihow-cleaning",
+                                      "document-token",
+                                      "max-source-length",
+                                      "max-target-length",
+                                      "max-seq-length",
+                                      "task",
+                                      "mix-data",
+                                      "data-weight",
+                                      "noise-density",
+                                      "mean-noise-span-length",
+                                      NULL};
 
 static fsdp_status compare_option(const fsdp_trainer *t, const char *name, const char *then,
                                   const char *now)
 {
     if (strcmp(then, now) == 0)
         return FSDP_OK;
-    if (is_any(name, fixed))
+    if (is_listed(name, fixed))
         return fsdp_error(FSDP_ERR_INVALID, "the run had --%s %s, this one %s", name, then, now);
-    if (t->out && is_any(name, told))
+    if (t->out && is_listed(name, printed))
         fprintf(t->out, "resuming with --%s %s, which was %s\n", name, or_none(now), or_none(then));
     return FSDP_OK;
 }
@@ -450,7 +453,8 @@ static bool begins_with_any(const char *name, const char *prefixes)
     return false;
 }
 
-/* What was frozen has no state of the optimizer there, should this one keep any. */
+/* Parameters that were frozen have no optimizer state in the checkpoint, if this optimizer keeps
+ * any. */
 static fsdp_status find_unfrozen(fsdp_trainer *t, fsdp_json_node root)
 {
     fsdp_json_node then;
@@ -471,7 +475,7 @@ static fsdp_status read_all(fsdp_trainer *t, fsdp_json_node root, int64_t *count
     fsdp_json_node node;
     FSDP_TRY(fsdp_json_get_i64(root, "format", 1, INT64_MAX, &format));
     if (format > FORMAT)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "format %lld, newest known is %lld",
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "format %lld, the newest known is %lld",
                           (long long)format, (long long)FORMAT);
     FSDP_TRY(check_position(t, root));
     FSDP_TRY(compare_configuration(t, root));

@@ -13,7 +13,7 @@
 #include "src/train/checkpoint_state.h"
 
 enum {
-    END_BYTES = 1 << 16, /* of a file of torch.save */
+    END_BYTES = 1 << 16, /* of a file of torch.save, that are compared */
     MAX_NAME = 64
 };
 
@@ -33,7 +33,7 @@ static const char *const names[] = {".metadata",
                                     "pytorch_model.bin",
                                     "optimizer.bin"};
 
-/* Of each rank, until there is none: its number is between the two. */
+/* Files of each rank, until one does not exist. The rank is between `begin` and `end`. */
 static const struct {
     const char *begin, *end;
 } of_ranks[] = {{"local_state_dict_rank", ".pt"},
@@ -47,7 +47,7 @@ static fsdp_status identify(const char *path, identity *id)
     fsdp_mapping map = {0};
     fsdp_crc32_table table;
     FSDP_TRY(fsdp_file_map(path, &map));
-    /* Of a text with its own checksum at the end, all have the same one. */
+    /* A text that ends with its own checksum always has the same checksum, so leave the end out. */
     const size_t own = fsdp_ends_with(path, ".crc32") ? sizeof(uint32_t) : 0;
     const size_t bytes = map.bytes > own ? map.bytes - own : 0;
     const bool whole = bytes <= END_BYTES || fsdp_ends_with(path, ".metadata") || own;
@@ -59,7 +59,7 @@ static fsdp_status identify(const char *path, identity *id)
     return FSDP_OK;
 }
 
-/* Of a file that is there; else nothing. */
+/* Adds nothing if there is no such file. */
 static fsdp_status put_file(fsdp_json_node list, const char *dir, const char *name, bool *there)
 {
     identity id = {0};
@@ -110,14 +110,14 @@ static fsdp_status check_file(const char *dir, const char *name, const identity 
     if (fsdp_path_is_file(path)) {
         status = identify(path, &now);
         if (status == FSDP_OK && (now.bytes != then->bytes || now.crc32 != then->crc32))
-            status = fsdp_error(
-                FSDP_ERR_FORMAT,
-                "%s/" FSDP_TRAINER_STATE " belongs to another save than %s beside it, which has "
-                "%lld bytes and checksum %lld instead of %lld and %lld: another program saved "
-                "into this folder, or the file is damaged. To resume from what is there now, "
-                "remove " FSDP_TRAINER_STATE,
-                dir, name, (long long)now.bytes, (long long)now.crc32, (long long)then->bytes,
-                (long long)then->crc32);
+            status = fsdp_error(FSDP_ERR_FORMAT,
+                                "%s/" FSDP_TRAINER_STATE
+                                " belongs to another save than %s in the same folder, which has "
+                                "%lld bytes and checksum %lld instead of %lld and %lld: another "
+                                "program saved into this folder, or the file is damaged. To resume "
+                                "from the other files, remove " FSDP_TRAINER_STATE,
+                                dir, name, (long long)now.bytes, (long long)now.crc32,
+                                (long long)then->bytes, (long long)then->crc32);
     }
     fsdp_free(path);
     return status;
@@ -143,11 +143,12 @@ static fsdp_status check_writer(const char *dir)
     fsdp_free(path);
     if (status != FSDP_OK || own)
         return status;
-    return fsdp_error(FSDP_ERR_FORMAT,
-                      "%s/" FSDP_TRAINER_STATE " belongs to another save than .metadata beside it: "
-                      "another program saved into this folder. To resume from what is there now, "
-                      "remove " FSDP_TRAINER_STATE,
-                      dir);
+    return fsdp_error(
+        FSDP_ERR_FORMAT,
+        "%s/" FSDP_TRAINER_STATE
+        " belongs to another save than .metadata in the same folder: another program saved into "
+        "this folder. To resume from the other files, remove " FSDP_TRAINER_STATE,
+        dir);
 }
 
 fsdp_status fsdp_checkpoint_tie_check(fsdp_json_node root, const char *dir)

@@ -24,44 +24,45 @@ typedef struct looking {
     size_t *damages;
 } looking;
 
-static void report(const looking *l, const char *damage)
+static void report_damage(const looking *l, const char *damage)
 {
     ++*l->damages;
     l->found(damage, l->context);
 }
 
-static fsdp_status need(const looking *l, const char *name)
+static fsdp_status require_file(const looking *l, const char *name)
 {
     char *path = fsdp_path_join(l->dir, name);
     if (!path)
         return FSDP_ERR_NOMEM;
     if (!fsdp_path_is_file(path)) {
         (void)fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no such file, which the run wrote", path);
-        report(l, fsdp_last_error());
+        report_damage(l, fsdp_last_error());
     }
     fsdp_free(path);
     return FSDP_OK;
 }
 
-/* Files of each rank, whose number stands behind `stem`. */
-static fsdp_status need_of_ranks(const looking *l, const char *stem, const char *ending,
-                                 int64_t ranks)
+/* Checks the files of all ranks: `stem`, the rank, `ending`. */
+static fsdp_status require_files_of_ranks(const looking *l, const char *stem, const char *ending,
+                                          int64_t ranks)
 {
     for (int64_t rank = 0; rank < ranks; rank++) {
         char name[MAX_NAME];
         snprintf(name, sizeof name, "%s%d%s", stem, (int)rank, ending);
-        FSDP_TRY(need(l, name));
+        FSDP_TRY(require_file(l, name));
     }
     return FSDP_OK;
 }
 
-/* ---- forms, named as the configuration does -------------------------------------------------- */
+/* ---- forms, named as in the configuration --------------------------------------------------- */
 
 typedef struct form {
     const char *format, *type; /* --checkpoint-format, --state-dict-type */
     const char *files[4];
     const char *of_ranks, *ending; /* NULL: none */
-    const char *scaler;            /* where losses were scaled; NULL: in trainer_state.json */
+    /* file of the scaler, if losses were scaled; NULL: it is in trainer_state.json */
+    const char *scaler;
 } form;
 
 #define RANDOM_STATES "random_states_", ".pkl", "scaler.pt"
@@ -98,11 +99,11 @@ static const form *find_form(const char *format, const char *type)
 static fsdp_status check_form(const looking *l, const form *f, int64_t ranks)
 {
     for (size_t i = 0; i < FSDP_LENGTH(f->files) && f->files[i]; i++)
-        FSDP_TRY(need(l, f->files[i]));
-    return f->of_ranks ? need_of_ranks(l, f->of_ranks, f->ending, ranks) : FSDP_OK;
+        FSDP_TRY(require_file(l, f->files[i]));
+    return f->of_ranks ? require_files_of_ranks(l, f->of_ranks, f->ending, ranks) : FSDP_OK;
 }
 
-/* Forms that a later version may know are not looked at. */
+/* Forms that only a later version knows are not checked. */
 static fsdp_status check_files(const looking *l, fsdp_json_node root)
 {
     fsdp_json_node configuration, position;
@@ -115,13 +116,13 @@ static fsdp_status check_files(const looking *l, fsdp_json_node root)
     FSDP_TRY(fsdp_json_get_i64(position, "world_size", 1, MAX_RANKS, &ranks));
     const form *f = find_form(format, type);
     if (f && f->scaler && fsdp_json_has(root, "scaler"))
-        FSDP_TRY(need(l, f->scaler));
+        FSDP_TRY(require_file(l, f->scaler));
     return f ? check_form(l, f, ranks) : FSDP_OK;
 }
 
 /* ---- trainer_state.json ---------------------------------------------------------------------- */
 
-/* Something of that name, be it a folder. */
+/* Does the name exist, even as a folder? */
 static fsdp_status has_state(const char *dir, bool *yes)
 {
     struct stat st;
@@ -133,12 +134,12 @@ static fsdp_status has_state(const char *dir, bool *yes)
     return FSDP_OK;
 }
 
-static fsdp_status check(const looking *l)
+static fsdp_status check_folder(const looking *l)
 {
     fsdp_json *state;
     FSDP_TRY(fsdp_trainer_state_open(l->dir, &state));
     fsdp_json_node root = fsdp_json_root(state);
-    /* transformers', of the same name, has none */
+    /* transformers' file of the same name has none */
     const bool own = fsdp_json_has(root, "format");
     fsdp_status status = own ? check_files(l, root) : FSDP_OK;
     if (status == FSDP_OK && own)
@@ -153,9 +154,9 @@ fsdp_status fsdp_checkpoint_folder_verify(const char *dir, fsdp_damage_fn *found
     const looking l = {dir, found, context, damages};
     bool there;
     FSDP_TRY(has_state(dir, &there));
-    fsdp_status status = there ? check(&l) : FSDP_OK;
+    fsdp_status status = there ? check_folder(&l) : FSDP_OK;
     if (status == FSDP_OK || status == FSDP_ERR_NOMEM)
         return status;
-    report(&l, fsdp_last_error());
+    report_damage(&l, fsdp_last_error());
     return FSDP_OK;
 }

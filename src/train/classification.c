@@ -7,7 +7,7 @@
 #include "src/base/assert.h"
 
 enum {
-    ARRAYS = 3 /* of counts; they lie one after the other */
+    ARRAYS = 3 /* of counts, in one allocation */
 };
 
 fsdp_status fsdp_class_counts_init(fsdp_class_counts *counts, int64_t classes)

@@ -1,4 +1,4 @@
-/* `fsdp train`: values that follow from others, and the checks across fields. */
+/* `fsdp train`: derives values from others and checks across fields. */
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -39,25 +39,25 @@ const char *fsdp_train_task_prefix(fsdp_task task)
     return task == FSDP_TASK_SEQ2SEQ ? "summarize: " : "";
 }
 
-/* The FSDP tutorial's rate for T5; Llama's and BERT's usual one, which the tutorial on Llama has.
- */
+/* The learning rate of the FSDP tutorial for T5, and the usual one for Llama and BERT, which is in
+ * the tutorial on Llama. */
 static void complete(fsdp_train_config *c, fsdp_task task)
 {
     if (isnan(c->lr) && c->relative_step)
-        c->lr = 0; /* the optimizer's own */
+        c->lr = 0; /* chosen by the optimizer */
     else if (isnan(c->lr))
         c->lr = task == FSDP_TASK_SEQ2SEQ ? 0.002 : 2e-5;
     if (!c->task_prefix)
         c->task_prefix = fsdp_train_task_prefix(task);
 }
 
-/* Lengths and cleaning of pairs, for models that learn none. */
+/* Refuse lengths and cleaning of pairs for models that do not learn pairs. */
 static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
 {
     const char *flag = c->wikihow_cleaning         ? "wikihow-cleaning"
                        : c->says.max_source_length ? "max-source-length"
                        : c->says.max_target_length && c->generate_examples == 0
-                           ? "max-target-length" /* of examples it is the length */
+                           ? "max-target-length" /* also the length of examples */
                            : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
         return FSDP_OK;
@@ -75,7 +75,8 @@ static fsdp_status check_task(const fsdp_train_config *c, fsdp_task task)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--target-column needs --text-column: a completion has a prompt");
     if (task == FSDP_TASK_CLASSIFICATION && c->generate_examples > 0)
-        return fsdp_error(FSDP_ERR_INVALID, "--generate-examples: classifiers write no texts");
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--generate-examples: classifiers do not generate texts");
     if (task == FSDP_TASK_SEQ2SEQ && c->max_seq_length > 0)
         return fsdp_error(
             FSDP_ERR_INVALID,
@@ -94,7 +95,7 @@ fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
     return check_task(c, task);
 }
 
-/* What --task says of the model, if it says anything. */
+/* The task of the model according to --task; false if it is not given. */
 static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 {
     *task = fsdp_train_model_task(c->task);
@@ -106,8 +107,8 @@ static bool given_by_hand(const fsdp_options *options, const char *name)
     return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
 }
 
-/* `accelerate launch` exports the values of every policy: what is not the chosen one's is dropped.
- */
+/* `accelerate launch` exports the values of every policy. Drop those of policies that are not
+ * chosen. */
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
@@ -126,7 +127,7 @@ static bool reshards(int strategy)
     return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
-/* The strategy like `strategy` that reshards after forward, or does not. */
+/* The counterpart of `strategy` that reshards after forward if `on`, else the one that does not. */
 static int with_reshard(int strategy, bool on)
 {
     if (strategy == FSDP_SHARDING_NO_SHARD)
@@ -136,7 +137,7 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-/* Accelerate writes the strategy of its version 1 as reshard_after_forward. */
+/* Accelerate writes the strategy of FSDP version 1 as reshard_after_forward. */
 static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const int word = -1 - c->reshard_after_forward;
@@ -149,7 +150,7 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
     c->reshard_after_forward = reshards(word);
 }
 
-/* torchtitan has no strategies: degrees say it. Its -1 is what is left over. */
+/* torchtitan has degrees instead of strategies. Its -1 means the remaining ranks. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->shard_size < 0)
@@ -160,7 +161,7 @@ static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
         c->replicas = 0;
 }
 
-/* The FSDP2 tutorial's two. */
+/* The FSDP2 tutorial prefetches two units. */
 static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 {
     enum {
@@ -175,7 +176,8 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
     c->forward_prefetch_depth = c->backward_prefetch_depth = TUTORIAL_DEPTH;
 }
 
-/* FSDP1's false was no more than silence: the next unit is gathered ahead anyway. */
+/* FSDP1's false has the same effect as not giving the option: the next unit is gathered ahead
+ * anyway. */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "forward-prefetch");
@@ -188,7 +190,7 @@ static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
         c->sync_each_batch = c->accumulation_mode == FSDP_ACCUMULATION_REDUCE;
 }
 
-/* How blocks are checkpointed says that they are. */
+/* An option about the kind of checkpointing implies that blocks are checkpointed. */
 static bool says_checkpointing(const fsdp_train_config *c)
 {
     return c->activation_checkpointing_every > 1 ||
@@ -210,14 +212,14 @@ static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options
     if (!fsdp_options_given(options, "save-strategy") && c->save_steps > 0)
         c->save_strategy = FSDP_SAVE_STEPS;
     if (c->save_strategy == FSDP_SAVE_STEPS && !fsdp_options_given(options, "save-steps"))
-        c->save_steps = 500; /* transformers' */
+        c->save_steps = 500; /* transformers' default */
     if (c->resume && is_word(c->resume, no))
         c->resume = NULL;
     if (c->resume && is_word(c->resume, newest))
         c->resume = c->checkpoint ? c->checkpoint : "auto";
 }
 
-/* Scripts that compute the cosine themselves have a switch for it, and where it ends. */
+/* Scripts that compute the cosine schedule themselves have a switch for it and its last rate. */
 static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "lr-schedule");
@@ -245,7 +247,7 @@ static void derive_given(fsdp_train_config *c, const fsdp_options *options)
     c->says.max_target_length = fsdp_options_says(options, "max-target-length");
 }
 
-/* Values that nobody gave and that depend on others; and other tools' spellings. */
+/* Set values that were not given and depend on others, and convert other tools' spellings. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
@@ -273,7 +275,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_strategy(c, options);
     fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
-    /* Accelerate exports both variables, the strategy also when only reshard was chosen. */
+    /* Accelerate exports both variables; it exports the strategy even if only reshard was chosen.
+     */
     bool both_from_env = strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV;
     if (strategy > reshard)
         c->reshard_after_forward = reshards(c->sharding_strategy);
@@ -286,7 +289,7 @@ static fsdp_status check_labels(const fsdp_train_config *c)
 {
     const fsdp_option_list *names = &c->class_names;
     if (names->count == 1)
-        return fsdp_error(FSDP_ERR_INVALID, "--class-names %s: there are two classes or more",
+        return fsdp_error(FSDP_ERR_INVALID, "--class-names %s: at least two classes are needed",
                           names->items[0]);
     if (names->count && c->num_labels && c->num_labels != (int64_t)names->count)
         return fsdp_error(FSDP_ERR_INVALID, "--class-names has %zu names, --num-labels is %lld",
@@ -294,7 +297,7 @@ static fsdp_status check_labels(const fsdp_train_config *c)
     for (size_t i = 0; i < names->count; i++)
         for (size_t k = 0; k < i; k++)
             if (strcmp(names->items[i], names->items[k]) == 0)
-                return fsdp_error(FSDP_ERR_INVALID, "--class-names: '%s' is there twice",
+                return fsdp_error(FSDP_ERR_INVALID, "--class-names: '%s' is given twice",
                                   names->items[i]);
     return FSDP_OK;
 }
@@ -430,7 +433,7 @@ static fsdp_status check_checkpointing(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* As --reshard-after-forward takes it. */
+/* The value as --reshard-after-forward takes it. */
 static const char *reshard_text(int value, char text[16])
 {
     if (value <= 1)
@@ -470,7 +473,7 @@ fsdp_status fsdp_train_config_shard_size(const fsdp_train_config *c, int world_s
                           world_size);
     if (c->replicas && c->replicas * size != world_size)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--replicas %d of --shard-size %d are %d ranks, there are %d",
+                          "--replicas %d times --shard-size %d are %d ranks, but there are %d",
                           c->replicas, size, c->replicas * size, world_size);
     *shard_size = size;
     return FSDP_OK;
@@ -511,7 +514,8 @@ static fsdp_status check_wrapping(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Flags that say when and where, and nothing is to be saved: more likely the strategy is wrong. */
+/* Flags say when and where to save, but nothing will be saved: more likely the strategy is wrong.
+ */
 static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool saves = c->save_strategy != FSDP_SAVE_NO;
@@ -555,23 +559,22 @@ static fsdp_status check_checkpoints(const fsdp_train_config *c, const fsdp_opti
 {
     bool searches = c->resume && strcmp(c->resume, "auto") == 0;
     if (c->checkpoint && (!c->resume || strcmp(c->resume, c->checkpoint) != 0))
-        return fsdp_error(FSDP_ERR_INVALID, "--checkpoint %s: --resume true goes on from it",
-                          c->checkpoint);
+        return fsdp_error(FSDP_ERR_INVALID, "--checkpoint %s: needs --resume true", c->checkpoint);
     FSDP_TRY(check_save_flags(c, options));
     FSDP_TRY(check_async_save(c));
     if (c->resume_step >= 0 && (!c->resume || searches))
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--resume-step %lld: only of a certain checkpoint, --resume DIR",
+                          "--resume-step %lld: needs a certain checkpoint, --resume DIR",
                           (long long)c->resume_step);
     if (c->save_strategy == FSDP_SAVE_STEPS && c->save_steps == 0)
         return fsdp_error(FSDP_ERR_INVALID, "--save-strategy steps needs --save-steps above 0");
     if ((c->save_strategy != FSDP_SAVE_NO || searches) && !c->checkpoint_dir && !c->output)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s needs --checkpoint-dir, or --output beside which "
-                          "checkpoints are",
-                          searches                                       ? "--resume"
-                          : fsdp_options_given(options, "save-strategy") ? "--save-strategy"
-                                                                         : "--save-steps");
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "%s needs --checkpoint-dir, or --output, next to which checkpoints are written",
+            searches                                       ? "--resume"
+            : fsdp_options_given(options, "save-strategy") ? "--save-strategy"
+                                                           : "--save-steps");
     if (c->checkpoint_format != FSDP_CHECKPOINT_FSDP && c->save_strategy != FSDP_SAVE_NO &&
         c->state_dict_type == FSDP_STATE_DICT_LOCAL)
         return fsdp_error(FSDP_ERR_INVALID,
@@ -603,7 +606,8 @@ static fsdp_status check_output(const fsdp_train_config *c)
         return fsdp_error(FSDP_ERR_INVALID,
                           "--generate-examples needs --validation-data and --run-validation");
     if (c->plot && !c->metrics)
-        return fsdp_error(FSDP_ERR_INVALID, "--plot draws what --metrics FILE holds: give both");
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--plot draws the content of --metrics FILE: give both");
     FSDP_TRY(check_plot(c));
     if (c->profile_steps && !c->profile)
         return fsdp_error(FSDP_ERR_INVALID, "--profile-steps needs --profile FILE");
@@ -623,7 +627,7 @@ static fsdp_status check_device(const fsdp_train_config *c)
     if (c->device != FSDP_TRAIN_CUDA)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                      "--device cuda: this build has none, it computes on the CPU");
+                      "--device cuda: not in this build, which computes on the CPU");
 }
 
 fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
@@ -644,7 +648,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     return fsdp_train_effect_check(c, options);
 }
 
-/* --offload-dir alone says it too. */
+/* --offload-dir alone implies it. */
 static fsdp_offload_policy offload_policy(const fsdp_train_config *c)
 {
     const bool offloads = c->cpu_offload || !c->activation_offload;

@@ -14,11 +14,12 @@ static const char *const only_1[] = {"1", NULL};
 #define NO_SEQUENCE "there is no sequence parallelism"
 #define COMPILED "nothing is left to compile"
 #define OWN_ROWS                                                                                   \
-    "each rank reads its own rows of the files, or draws them from the seed: all have the same "   \
-    "model, which no rank ever has whole"
+    "each rank reads its own rows from the files, or draws them from the seed, so that all have "  \
+    "the same model; no rank ever has the whole model"
 #define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
-/* Options of other tools. Accepted: they change nothing here, for this reason. Refused: any value
- * but `only`, by this reason or with what to use instead. Neither kind is in --help. */
+/* Options of other tools. An accepted one changes nothing here, for the given reason. A refused one
+ * is an error with any value but `only`; the text is the reason or says what to use instead. Both
+ * kinds are hidden from --help. */
 #define ACCEPTED(flag, kind, reason)                                                               \
     {                                                                                              \
         .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .no_effect = reason, .hidden = true     \
@@ -26,7 +27,7 @@ static const char *const only_1[] = {"1", NULL};
 #define REFUSED(flag, kind, only, reason)                                                          \
     {                                                                                              \
         .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .value = only, .instead = reason,       \
-        .no_effect = "that is how it is here", .hidden = true                                      \
+        .no_effect = "this is always so here", .hidden = true                                      \
     }
 
 /* clang-format off */
@@ -39,19 +40,19 @@ const fsdp_option fsdp_train_compat[] = {
     {.name = "local-rank", .type = FSDP_OPTION_INT, NOWHERE,
      .no_effect = MACHINE},
     {.name = "use-orig-params", .aliases = "fsdp-use-orig-params", .type = FSDP_OPTION_BOOL,
-     NOWHERE, .no_effect = "parameters always keep their names and shapes, and frozen and trainable "
-     "ones may be in one unit"},
+     NOWHERE, .no_effect = "parameters always keep their names and shapes, and a unit may have both "
+     "frozen and trainable ones"},
     {.name = "device-id", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_GPU},
     {.name = "sync-module-states", .aliases = "fsdp-sync-module-states",
      .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = OWN_ROWS},
     {.name = "cpu-ram-efficient-loading", .aliases = "fsdp-cpu-ram-efficient-loading",
      .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = OWN_ROWS},
     {.name = "offload-to-cpu", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "a checkpoint goes to the disk tensor by tensor, from the CPU's memory"},
+     .no_effect = "a checkpoint is written tensor by tensor from the CPU's memory"},
     {.name = "rank0-only", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "whole tensors go one by one to rank 0, which writes them, and to no other rank"},
+     .no_effect = "whole tensors are sent one by one to rank 0 only, which writes them"},
     {.name = "eval-iters", .type = FSDP_OPTION_INT64, NOWHERE, .bounds = FSDP_AT_LEAST(0),
-     .no_effect = "validation takes all rows; --max-validation-samples limits them"},
+     .no_effect = "validation uses all rows; --max-validation-samples limits them"},
     {.name = "log-model", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "all",
      .no_effect = NO_TRACKER},
     {.name = "compute-environment", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = MACHINE},
@@ -70,13 +71,13 @@ const fsdp_option fsdp_train_compat[] = {
     {.name = "tpu-use-sudo", .type = FSDP_OPTION_BOOL, NOWHERE, .no_effect = NO_GPU},
     {.name = "downcast-bf16", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_GPU},
     {.name = "debug", .type = FSDP_OPTION_STRING, NOWHERE, .bare = "true",
-     .no_effect = "what ranks call is always compared, and what is not finite is named"},
+     .no_effect = "collectives of ranks are always compared, and values that are not finite are named"},
     {.name = "fsdp-version", .aliases = "version", .type = FSDP_OPTION_INT, NOWHERE,
-     .no_effect = "the words of both are known"},
+     .no_effect = "the options of both versions are known"},
     {.name = "parallelism-config-dp-shard-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
-     .choices = only_1, .no_effect = "FULL_SHARD shards over all ranks, and --shard-size N over so many"},
+     .choices = only_1, .no_effect = "FULL_SHARD shards over all ranks, --shard-size N over N of them"},
     {.name = "parallelism-config-dp-replicate-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
-     .choices = only_1, .no_effect = "--replicas N says how many there are"},
+     .choices = only_1, .no_effect = "--replicas N sets their number"},
     {.name = "parallelism-config-tp-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
      .choices = only_1, .no_effect = "there is no tensor parallelism"},
     {.name = "parallelism-config-cp-size", .type = FSDP_OPTION_CHOICE, NOWHERE,
@@ -97,7 +98,7 @@ const fsdp_option fsdp_train_compat[] = {
     {.name = "enable-cpu-affinity", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "fsdp launch binds ranks to their cores"},
     {.name = "enable-fsdp", .type = FSDP_OPTION_BOOL, NOWHERE,
-     .no_effect = "it always is"},
+     .no_effect = "FSDP is always used"},
     {.name = "report-to", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "entity", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "project", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},

@@ -1,5 +1,5 @@
 /* Options of the FSDP tutorials, transformers' Trainer, Accelerate, Lightning and PyTorch's
- * launcher that `fsdp train` accepts and that change nothing here: each says why. All others are in
+ * launcher that `fsdp train` accepts but that change nothing here; each says why. All others are in
  * config_table.c. */
 #pragma once
 #include <fsdp/options.h>

@@ -1,5 +1,5 @@
-/* See config_effect.h. Options of one optimizer, and those whose value alone tells, are checked in
- * config.c; what depends on the rows, where they are opened (sources.h). */
+/* See config_effect.h. config.c checks the options of one optimizer and those that can be judged by
+ * their value alone. What depends on the rows is checked where they are opened (sources.h). */
 #include "src/train/config_effect.h"
 
 #include <string.h>
@@ -143,7 +143,7 @@ static fsdp_status refuse(const fsdp_options *options, const char *option, const
     return status;
 }
 
-/* --lr-decay says of a schedule that is given too whether it decays. */
+/* --lr-decay must agree with a schedule that is given. */
 static fsdp_status check_lr_decay(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool decays = c->lr_schedule != FSDP_LR_CONSTANT;

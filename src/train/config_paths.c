@@ -19,7 +19,7 @@ static bool is_same_place(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Files that are not there yet are the same by name in the same folder. */
+/* Paths that do not exist yet are the same if they have the same name in the same folder. */
 static bool will_be_same(const char *a, const char *b)
 {
     struct stat st_a, st_b;
@@ -46,7 +46,7 @@ bool fsdp_train_is_same_file(const char *a, const char *b)
     return strcmp(a, b) == 0 || will_be_same(a, b);
 }
 
-/* ---- what is written over -------------------------------------------------------------------- */
+/* ---- files that are overwritten -------------------------------------------------------------- */
 
 static bool begins_with(const char *text, const char *start)
 {
@@ -78,14 +78,14 @@ fsdp_status fsdp_train_file_check(const char *flag, const char *path, fsdp_train
     if (fd >= 0)
         close(fd);
     if (n < 0)
-        return FSDP_OK; /* who opens it to write says why it cannot */
+        return FSDP_OK; /* opening it for writing will report the reason */
     start[n] = 0;
     if (n == 0 || is_of_kind(start, kind))
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_INVALID,
-        "--%s %s: the file there is no %s, and would be overwritten; name another file", flag, path,
-        names[kind]);
+        "--%s %s: the existing file is not a %s and would be overwritten; name another file", flag,
+        path, names[kind]);
 }
 
 /* ---- a run's files --------------------------------------------------------------------------- */

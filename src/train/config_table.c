@@ -1,6 +1,6 @@
 /* The option table of `fsdp train`. Names are this project's; aliases are those of the FSDP
- * tutorials, transformers' Trainer and Accelerate. Options of theirs that change nothing here are
- * in config_compat.c. */
+ * tutorials, transformers' Trainer and Accelerate. Their options that change nothing here are in
+ * config_compat.c. */
 #include "src/base/assert.h"
 #include "src/tensor/device.h"
 #include "src/train/config_compat.h"
@@ -57,11 +57,11 @@ static const fsdp_option table[] = {
              "files do not have is newly drawn"},
     {.name = "class-names", .type = FSDP_OPTION_LIST, PLACE(class_names), .metavar = "NAME,...",
      .shown_default = "id2label of config.json",
-     .help = "classification: names of classes 0, 1, ..., as many as there are; rows may have them "
-             "as labels, and the saved config.json has them"},
+     .help = "classification: names of classes 0, 1, ..., one for each class; rows may use them "
+             "as labels, and they are stored in the saved config.json"},
     {.name = "ignore-mismatched-sizes", .type = FSDP_OPTION_BOOL, PLACE(ignore_mismatched_sizes),
-     .help = "newly draw weights that have another shape in the files, as a classifier of another "
-             "number of classes"},
+     .help = "draw random values for weights that have another shape in the files, such as a "
+             "classifier with another number of classes"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
      PLACE(tokenizer), .metavar = "PATH", .shown_default = "the model's",
      .help = "T5's spiece.model or Llama 2's tokenizer.model, or a folder that holds one"},
@@ -72,24 +72,25 @@ static const fsdp_option table[] = {
              "text with a document a line"},
     {.name = "mix-data", .type = FSDP_OPTION_LIST, PLACE(mix_data),
      .metavar = "TASK:WEIGHT:PATH,...",
-     .help = "more data to train on, with tasks of their own: seq2seq:0.3:pairs.csv. Of each source "
-             "a step sees its weight's share; an epoch has as many rows as all have together"},
+     .help = "additional training data with tasks of their own: seq2seq:0.3:pairs.csv. A step "
+             "takes rows from each source in proportion to its weight; an epoch has as many rows "
+             "as all sources together"},
     {.name = "data-weight", .type = FSDP_OPTION_DOUBLE, PLACE(data_weight), .value = "1",
-     .bounds = FSDP_ABOVE(0), .help = "the weight of --data beside those of --mix-data"},
+     .bounds = FSDP_ABOVE(0), .help = "the weight of --data relative to those of --mix-data"},
     {.name = "noise-density", .aliases = "mlm-probability", .type = FSDP_OPTION_DOUBLE,
      PLACE(noise_density), .value = "0.15",
      .bounds = {.set = true, .min = 0, .max = 1, .above = true, .below = true},
-     .help = "span-corruption: share of the tokens that sentinels stand for"},
+     .help = "span-corruption: fraction of the tokens that are replaced by sentinels"},
     {.name = "mean-noise-span-length", .type = FSDP_OPTION_DOUBLE, PLACE(mean_noise_span_length),
      .value = "3", .bounds = FSDP_AT_LEAST(1),
-     .help = "span-corruption: tokens that a sentinel stands for, on average"},
+     .help = "span-corruption: average number of tokens that a sentinel replaces"},
     {.name = "validation-data", .aliases = "validation-file,eval-data",
      .type = FSDP_OPTION_STRING, PLACE(validation_data), .metavar = "PATH",
-     .help = "rows that are only measured, in the same forms"},
+     .help = "rows for validation, in the same formats"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
      PLACE(task_prefix), .shown_default = "seq2seq: 'summarize: ', with which T5 was trained; the "
      "FSDP tutorial's script has none: --task-prefix=''. Other tasks: none",
-     .help = "put before every source text, or prompt"},
+     .help = "text put before every source text or prompt"},
     {.name = "text-column", .aliases = "source-column,prompt-column", .type = FSDP_OPTION_STRING,
      PLACE(text_column), .metavar = "NAME", .shown_default = "text; causal-lm: prompt if there are "
      "prompt and completion",
@@ -97,10 +98,11 @@ static const fsdp_option table[] = {
     {.name = "target-column", .aliases = "summary-column,completion-column",
      .type = FSDP_OPTION_STRING, PLACE(target_column), .metavar = "NAME",
      .shown_default = "headline; causal-lm: completion, or none",
-     .help = "the same with the target, or what follows the prompt"},
+     .help = "column or key with the target, or with the text after the prompt"},
     {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
-     .help = "seq2seq, CSV: texts without line ends and quotes, as the FSDP tutorial's data set "
-             "class and its WikiHow script clean them; else they are as in the file"},
+     .help = "seq2seq, CSV: remove line ends and quotes from texts, as the FSDP tutorial's data "
+             "set class and its WikiHow script do; otherwise texts are used as they are in the "
+             "file"},
     {.name = "max-train-samples", .type = FSDP_OPTION_INT64, PLACE(max_train_samples),
      .value = "0", .bounds = FSDP_AT_LEAST(0), .shown_default = "0, all",
      .help = "use only the first N rows"},
@@ -109,25 +111,25 @@ static const fsdp_option table[] = {
      .shown_default = "0, all", .help = "use only the first N rows for validation"},
     {.name = "max-source-length", .aliases = "max-input-length", .type = FSDP_OPTION_INT,
      PLACE(max_source_length), .value = "512", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "seq2seq: tokens of a source; the rest is cut off, of rows of ids only if this is "
-             "given. span-corruption: every input has exactly so many, and targets the length that "
-             "follows"},
+     .help = "seq2seq: tokens of a source; longer sources are cut, rows of token ids only if "
+             "this is given. span-corruption: every input has exactly this many tokens, which "
+             "determines the length of targets"},
     {.name = "max-target-length", .aliases = "max-output-length", .type = FSDP_OPTION_INT,
      PLACE(max_target_length), .value = "150", .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "seq2seq: the same of a target"},
+     .help = "seq2seq: tokens of a target; longer targets are cut"},
     {.name = "val-max-target-length", .type = FSDP_OPTION_INT, PLACE(val_max_target_length),
      .value = "0", .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "0, --max-target-length",
-     .help = "the same of validation rows"},
+     .help = "seq2seq: tokens of a target in validation"},
     {.name = "max-seq-length", .aliases = "block-size,max-length,context-length,seq-length,"
      "sequence-length", .type = FSDP_OPTION_INT64, PLACE(max_seq_length), .value = "0",
-     .bounds = FSDP_BETWEEN(0, 1073741824), .shown_default = "0, as many as the model takes; token "
-     "files: 1024 if it takes them",
-     .help = "causal-lm and classification: tokens of a row; the rest is cut off. Token files are "
-             "cut into rows of so many"},
+     .bounds = FSDP_BETWEEN(0, 1073741824), .shown_default = "0, the model's limit; token files: "
+     "at most 1024",
+     .help = "causal-lm and classification: tokens of a row; longer rows are cut. Token files "
+             "are cut into rows of this length"},
     {.name = "document-token", .type = FSDP_OPTION_INT64, PLACE(document_token), .value = "-1",
      .bounds = FSDP_BETWEEN(-1, 2147483647), .metavar = "ID", .shown_default = "-1, none",
-     .help = "token files: a document begins at each token ID, and sees no other (llm.c's GPT-2 "
-             "files: 50256)"},
+     .help = "token files: a document begins at each token ID, and its tokens attend to no "
+             "other document (llm.c's GPT-2 files: 50256)"},
     {.name = "dropout", .aliases = "dropout-rate", .type = FSDP_OPTION_DOUBLE, PLACE(dropout),
      .bounds = FSDP_FROM_TO_BELOW(0, 1), .shown_default = "the model's",
      .help = "probability with which activations are dropped"},
@@ -141,8 +143,7 @@ static const fsdp_option table[] = {
      .group = "training", .help = "passes over the training rows; 0.5: half of one"},
     {.name = "max-steps", .aliases = "max-step", .type = FSDP_OPTION_INT64, PLACE(max_steps),
      .value = "-1", .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, until the epochs end",
-     .help = "stop after N optimizer steps, of as many epochs as these are unless --epochs is "
-             "given"},
+     .help = "stop after N optimizer steps; without --epochs, run as many epochs as these take"},
     {.name = "batch-size", .aliases = "per-device-train-batch-size,train-batch-size,"
      "per-gpu-train-batch-size,micro-batch-size,batch-size-training", .type = FSDP_OPTION_INT, PLACE(batch_size), .value = "4",
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank and micro-step"},
@@ -157,19 +158,19 @@ static const fsdp_option table[] = {
     {.name = "gradient-accumulation-mode", .type = FSDP_OPTION_CHOICE, PLACE(accumulation_mode),
      .value = "reduce", .choices = accumulations, .metavar = "MODE",
      .help = "what micro-steps before the last one communicate: gradients are reduced (least "
-             "memory, the same bits at any split), with HYBRID_SHARD within replicas alone, or not "
-             "at all (every rank holds whole gradients)"},
+             "memory, the same bits however the batch is split), with HYBRID_SHARD only within "
+             "replicas, or not at all (every rank holds whole gradients)"},
     {.name = "sync-each-batch", .type = FSDP_OPTION_BOOL, PLACE(sync_each_batch), .value = "true",
-     .help = "Accelerate's; --no-sync-each-batch is --gradient-accumulation-mode no-sync"},
+     .help = "Accelerate's name: --no-sync-each-batch is --gradient-accumulation-mode no-sync"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
-     .bounds = FSDP_AT_LEAST(0), .help = "of the order of rows, dropout and random weights"},
+     .bounds = FSDP_AT_LEAST(0), .help = "seed of the order of rows, dropout and random weights"},
     {.name = "sampler", .type = FSDP_OPTION_CHOICE, PLACE(sampler), .value = "default",
      .choices = samplers, .metavar = "KIND",
      .help = "which training rows a rank takes; default does not depend on the number of ranks, "
-             "distributed is PyTorch's DistributedSampler, which repeats some. Validation always "
-             "takes each row once"},
+             "distributed is PyTorch's DistributedSampler, which repeats some rows. Validation "
+             "always takes each row once"},
     {.name = "shuffle", .type = FSDP_OPTION_BOOL, PLACE(shuffle), .value = "true",
-     .help = "a new order of the training rows in each epoch; --no-shuffle keeps the file's"},
+     .help = "shuffle the training rows in each epoch; --no-shuffle keeps the file's order"},
     {.name = "drop-last", .aliases = "dataloader-drop-last", .type = FSDP_OPTION_BOOL,
      PLACE(drop_last), .value = "false", .help = "leave out the last rows if they do not fill a step of all ranks and micro-steps "
              "(--sampler distributed: a batch of each rank, as PyTorch does)"},
@@ -178,30 +179,31 @@ static const fsdp_option table[] = {
      .help = "threads per rank that read and tokenize ahead; 0: none"},
     {.name = "loss-reduction", .type = FSDP_OPTION_CHOICE, PLACE(loss_reduction),
      .value = "token-mean", .choices = reductions, .metavar = "KIND",
-     .help = "mean over the label tokens of the global batch, or of the micro-batches' means as "
-             "PyTorch's scripts compute it"},
+     .help = "mean over the label tokens of the global batch, or mean of the micro-batches' "
+             "means as PyTorch's scripts compute it"},
     {.name = "tutorial-loss", .type = FSDP_OPTION_BOOL, PLACE(tutorial_loss),
      .help = "the same as --loss-reduction mean-of-means"},
 
     {.name = "optimizer", .aliases = "optim", .type = FSDP_OPTION_CHOICE, PLACE(optimizer),
      .value = "adamw", .choices = optimizers, .metavar = "KIND",
-     .group = "optimizer and learning rate", .help = "how weights are updated; "
-     "adam: its decay is added to the gradient"},
+     .group = "optimizer and learning rate",
+     .help = "how weights are updated; adam: weight decay is added to the gradient"},
     {.name = "lr", .aliases = "learning-rate", .type = FSDP_OPTION_DOUBLE, PLACE(lr),
      .bounds = FSDP_AT_LEAST(0), .shown_default = "seq2seq: 0.002, the FSDP tutorial's; "
      "other tasks: 2e-5", .help = "learning rate"},
     {.name = "weight-decay", .type = FSDP_OPTION_DOUBLE, PLACE(weight_decay), .value = "0.01",
-     .bounds = FSDP_AT_LEAST(0), .shown_default = "0.01; others than adamw: 0",
-     .help = "of every parameter but those of --no-decay"},
+     .bounds = FSDP_AT_LEAST(0), .shown_default = "0.01; optimizers other than adamw: 0",
+     .help = "weight decay of all parameters except those of --no-decay"},
     {.name = "no-decay", .type = FSDP_OPTION_LIST, PLACE(no_decay), .metavar = "WORD,...",
      .shown_default = "none, as in PyTorch's scripts",
-     .help = "parameters whose names contain one of these, in any case, are a group of their own "
-             "without weight decay: bias,LayerNorm.weight. auto: those that transformers' Trainer "
-             "leaves out, norms, biases and vectors"},
+     .help = "parameters whose names contain one of these words, ignoring case, form a group "
+             "without weight decay: bias,LayerNorm.weight. auto: those that transformers' "
+             "Trainer leaves out, norms, biases and vectors"},
     {.name = "momentum", .type = FSDP_OPTION_DOUBLE, PLACE(momentum), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .help = "sgd only"},
     {.name = "dampening", .type = FSDP_OPTION_DOUBLE, PLACE(dampening), .value = "0",
-     .bounds = FSDP_AT_LEAST(0), .help = "sgd only: of the gradient that is added to the momentum"},
+     .bounds = FSDP_AT_LEAST(0),
+     .help = "sgd only: dampening of the gradient that is added to the momentum"},
     {.name = "nesterov", .type = FSDP_OPTION_BOOL, PLACE(nesterov),
      .help = "sgd only: Nesterov's momentum"},
     {.name = "beta1", .aliases = "adam-beta1", .type = FSDP_OPTION_DOUBLE, PLACE(beta1),
@@ -211,254 +213,263 @@ static const fsdp_option table[] = {
     {.name = "eps", .aliases = "adam-epsilon", .type = FSDP_OPTION_DOUBLE, PLACE(eps),
      .value = "1e-8", .bounds = FSDP_AT_LEAST(0), .help = "adamw only"},
     {.name = "scale-parameter", .type = FSDP_OPTION_BOOL, PLACE(scale_parameter),
-     .help = "adafactor only: the rate is multiplied by the parameter's root mean square"},
+     .help = "adafactor only: multiply the rate by the root mean square of the parameter"},
     {.name = "relative-step", .type = FSDP_OPTION_BOOL, PLACE(relative_step),
      .help = "adafactor only: the rate is min(1e-2, 1 / sqrt(step)), without --lr and schedule"},
     {.name = "warmup-init", .type = FSDP_OPTION_BOOL, PLACE(warmup_init),
-     .help = "adafactor only: that rate begins with 1e-6 times the step"},
+     .help = "adafactor only: the rate of --relative-step begins with 1e-6 times the step"},
     {.name = "clip-threshold", .type = FSDP_OPTION_DOUBLE, PLACE(clip_threshold), .value = "1",
      .bounds = FSDP_ABOVE(0),
-     .help = "adafactor only: an update of a larger root mean square is scaled down to it"},
+     .help = "adafactor only: scale down an update whose root mean square is larger than this"},
     {.name = "decay-rate", .type = FSDP_OPTION_DOUBLE, PLACE(decay_rate), .value = "-0.8",
      .bounds = FSDP_BETWEEN(-1000, 0),
-     .help = "adafactor only: step t's average has the factor 1 - t^X"},
+     .help = "adafactor only: in step t the average of squared gradients has the factor 1 - t^X"},
     {.name = "adafactor-eps1", .aliases = "eps1", .type = FSDP_OPTION_DOUBLE,
      PLACE(adafactor_eps1), .value = "1e-30", .bounds = FSDP_AT_LEAST(0),
      .help = "adafactor only: added to squared gradients"},
     {.name = "adafactor-eps2", .aliases = "eps2", .type = FSDP_OPTION_DOUBLE,
      PLACE(adafactor_eps2), .value = "1e-3", .bounds = FSDP_AT_LEAST(0),
-     .help = "adafactor only: least root mean square that --scale-parameter multiplies by"},
+     .help = "adafactor only: smallest root mean square that --scale-parameter multiplies by"},
     {.name = "adafactor-beta1", .type = FSDP_OPTION_DOUBLE, PLACE(adafactor_beta1),
      .bounds = FSDP_FROM_TO_BELOW(0, 1), .shown_default = "none",
-     .help = "adafactor only: of a first moment, which it then keeps"},
+     .help = "adafactor only: decay of a first moment, which is kept only if this is given"},
     {.name = "max-grad-norm", .aliases = "grad-clip,clip-grad-norm", .type = FSDP_OPTION_DOUBLE,
      PLACE(max_grad_norm), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .shown_default = "0, no clipping", .help = "scale gradients down to this global norm"},
     {.name = "grad-norm-type", .aliases = "norm-type", .type = FSDP_OPTION_DOUBLE,
      PLACE(grad_norm_type), .value = "2", .bounds = FSDP_ABOVE(0), .infinite = true,
-     .metavar = "P", .help = "p of that norm; inf: the largest magnitude"},
+     .metavar = "P", .help = "p of the gradient norm; inf: the largest magnitude"},
     {.name = "error-if-nonfinite", .type = FSDP_OPTION_BOOL, PLACE(error_if_nonfinite),
      .value = "true",
-     .help = "end the run if that norm is infinite or NaN, naming the first such gradient; "
-             "--no-error-if-nonfinite scales by it, as clip_grad_norm_ does: what is no number "
-             "then is a weight, and the next step ends the run, since its loss is none either"},
+     .help = "end the run if the gradient norm is infinite or NaN, naming the first such "
+             "gradient; --no-error-if-nonfinite scales by it, as clip_grad_norm_ does: weights "
+             "become NaN, and the next step ends the run because its loss is NaN, too"},
     {.name = "clip-value", .aliases = "clip-grad-value", .type = FSDP_OPTION_DOUBLE,
      PLACE(clip_value), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .shown_default = "0, no clipping", .help = "limit each element of the gradients to +-X"},
     {.name = "init-scale", .aliases = "initial-loss-scale", .type = FSDP_OPTION_DOUBLE,
      PLACE(init_scale), .value = "65536", .bounds = FSDP_ABOVE(0),
-     .help = "float16: what losses are multiplied by at first; less where gradients overflow, "
-             "which skips the update"},
+     .help = "float16: initial factor of losses; it is reduced when gradients overflow, and "
+             "that update is skipped"},
     {.name = "growth-interval", .aliases = "loss-scale-window", .type = FSDP_OPTION_INT,
      PLACE(growth_interval), .value = "2000", .bounds = FSDP_AT_LEAST(1),
-     .help = "float16: steps without overflow after which that grows"},
+     .help = "float16: steps without overflow after which the loss scale grows"},
     {.name = "growth-factor", .type = FSDP_OPTION_DOUBLE, PLACE(growth_factor), .value = "2",
-     .bounds = FSDP_ABOVE(1), .help = "float16: by which it grows then"},
+     .bounds = FSDP_ABOVE(1), .help = "float16: factor by which the loss scale grows"},
     {.name = "backoff-factor", .type = FSDP_OPTION_DOUBLE, PLACE(backoff_factor), .value = "0.5",
      .bounds = {.set = true, .min = 0, .max = 1, .above = true, .below = true},
-     .help = "float16: by which it is multiplied where gradients overflow"},
+     .help = "float16: factor by which the loss scale is multiplied when gradients overflow"},
     {.name = "lr-schedule", .aliases = "lr-scheduler-type,lr-scheduler",
      .type = FSDP_OPTION_CHOICE, PLACE(lr_schedule), .value = "step", .choices = schedules,
-     .metavar = "KIND", .help = "how the rate changes; inverse-sqrt: by 1 / sqrt(1 + steps after the "
-     "warmup / T), T the warmup's, 10000 without one"},
+     .metavar = "KIND",
+     .help = "how the learning rate changes; inverse-sqrt: the factor is 1 / sqrt(1 + steps "
+             "after the warmup / T), where T is the number of warmup steps, or 10000 without a "
+             "warmup"},
     {.name = "schedule-unit", .type = FSDP_OPTION_CHOICE, PLACE(schedule_unit), .value = "epoch",
      .choices = units, .metavar = "UNIT", .shown_default = "epoch for step, step for the others",
      .help = "when the schedule advances"},
     {.name = "gamma", .type = FSDP_OPTION_DOUBLE, PLACE(gamma), .value = "0.7",
      .bounds = FSDP_AT_LEAST(0), .help = "factor of the step schedule"},
     {.name = "step-size", .type = FSDP_OPTION_INT, PLACE(step_size), .value = "1",
-     .bounds = FSDP_AT_LEAST(1), .help = "units after which the step schedule applies its factor"},
+     .bounds = FSDP_AT_LEAST(1),
+     .help = "number of schedule units after which the step schedule applies its factor"},
     {.name = "warmup-steps", .aliases = "num-warmup-steps", .type = FSDP_OPTION_DOUBLE,
      PLACE(warmup_steps), .value = "0", .bounds = FSDP_BETWEEN(0, 1e15),
-     .help = "optimizer steps in which the rate rises from 0; below 1: their share of all steps"},
+     .help = "optimizer steps in which the rate rises from 0; below 1: a fraction of all steps"},
     {.name = "warmup-ratio", .type = FSDP_OPTION_DOUBLE, PLACE(warmup_ratio), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1),
-     .help = "the same as a share of all steps; --warmup-steps takes precedence"},
+     .help = "warmup as a fraction of all steps; --warmup-steps takes precedence"},
     {.name = "min-lr", .aliases = "lr-end", .type = FSDP_OPTION_DOUBLE, PLACE(min_lr), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .shown_default = "0; polynomial: 1e-7, transformers' lr_end",
-     .help = "where linear, cosine, polynomial and cosine-with-restarts end; without --lr-schedule "
-     "it is cosine then"},
+     .help = "last rate of linear, cosine, polynomial and cosine-with-restarts; without "
+             "--lr-schedule it implies cosine"},
     {.name = "lr-power", .aliases = "power", .type = FSDP_OPTION_DOUBLE, PLACE(lr_power),
      .value = "1", .bounds = FSDP_ABOVE(0), .help = "polynomial only: the exponent"},
     {.name = "num-cycles", .type = FSDP_OPTION_DOUBLE, PLACE(num_cycles), .value = "1",
-     .bounds = FSDP_ABOVE(0), .help = "cosine-with-restarts only: half cosines after the warmup"},
+     .bounds = FSDP_ABOVE(0),
+     .help = "cosine-with-restarts only: number of half cosines after the warmup"},
     {.name = "lr-decay", .type = FSDP_OPTION_BOOL, PLACE(lr_decay), .optional = true,
-     .help = "another word for --lr-schedule cosine, or constant if false"},
+     .help = "another spelling of --lr-schedule cosine, or of constant if false"},
 
     {.name = "sharding-strategy", .aliases = "fsdp-sharding-strategy",
      .type = FSDP_OPTION_CHOICE, PLACE(sharding_strategy), .value = "FULL_SHARD",
      .choices = fsdp_sharding_strategy_choices, .metavar = "KIND", .group = "sharding and numbers",
-     .help = "what is sharded; HYBRID_: among the ranks of a replica, with equal replicas"},
+     .help = "what is sharded; HYBRID_: shard among the ranks of a replica and keep equal "
+             "replicas"},
     {.name = "fsdp", .type = FSDP_OPTION_STRING, PLACE(fsdp), .metavar = "'WORD ...'",
      .bare = "full_shard", .optional = true, .shown_default = "what the other options say",
-     .help = "transformers' words for it: full_shard, shard_grad_op, hybrid_shard, "
-             "hybrid_shard_zero2 and no_shard are strategies, offload is --cpu-offload, auto_wrap the "
-             "default units. --fsdp-config FILE.json is read like --config"},
+     .help = "transformers' spelling: full_shard, shard_grad_op, hybrid_shard, "
+             "hybrid_shard_zero2 and no_shard are strategies, offload is --cpu-offload, "
+             "auto_wrap the default units. --fsdp-config FILE.json is read like --config"},
     {.name = "shard-size", .aliases = "hybrid-shard-size,data-parallel-shard-degree",
      .type = FSDP_OPTION_INT, PLACE(shard_size), .value = "0", .bounds = FSDP_AT_LEAST(-1),
-     .shown_default = "the ranks of one host, which there are all: one replica",
-     .help = "HYBRID_SHARD: ranks that each replica is sharded over, which divide the ranks; -1: "
-             "all but for --replicas"},
+     .shown_default = "the ranks of a host",
+     .help = "HYBRID_SHARD: ranks that each replica is sharded over, a divisor of the number of "
+             "ranks; -1: the number of ranks divided by --replicas"},
     {.name = "replicas", .aliases = "data-parallel-replicate-degree,dp-replicate",
      .type = FSDP_OPTION_INT, PLACE(replicas), .value = "0", .bounds = FSDP_AT_LEAST(0),
-     .shown_default = "ranks / --shard-size", .help = "HYBRID_SHARD: how many there are"},
+     .shown_default = "ranks / --shard-size", .help = "HYBRID_SHARD: number of replicas"},
     {.name = "reshard-after-forward", .aliases = "fsdp-reshard-after-forward",
      .type = FSDP_OPTION_BOOL_OR_INT, PLACE(reshard_after_forward), .value = "true",
      .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "true with FULL_SHARD",
      .choices = fsdp_sharding_strategy_choices,
-     .help = "free a block's whole parameters between forward and backward; N: among so many of "
-             "the ranks, a divisor, they are kept; a --sharding-strategy, which Accelerate writes "
-             "here"},
+     .help = "free a block's whole parameters between forward and backward; N: keep them "
+             "sharded among N ranks, where N divides the number of ranks; also takes a "
+             "--sharding-strategy, which Accelerate writes here"},
     {.name = "backward-prefetch", .aliases = "fsdp-backward-prefetch,fsdp-backward-prefetch-policy",
      .type = FSDP_OPTION_CHOICE, PLACE(backward_prefetch), .value = "BACKWARD_PRE",
      .choices = fsdp_backward_prefetch_choices, .metavar = "WHEN",
-     .help = "gather the block that backward needs next before the current one computes, after it, "
-             "or when it is needed"},
+     .help = "gather the next block of backward before the current one computes, after it, or "
+             "when it is needed"},
     {.name = "forward-prefetch", .aliases = "fsdp-forward-prefetch", .type = FSDP_OPTION_BOOL,
      PLACE(forward_prefetch), .false_is_silence = true, .shown_default = "the next block of the last forward",
-     .help = "gather ahead by the first iteration's order, from which no later one may depart; "
+     .help = "prefetch in the order of the first iteration, which later ones must keep; "
              "--no-forward-prefetch: gather when needed"},
     {.name = "explicit-prefetching", .aliases = "explicit-prefetch", .type = FSDP_OPTION_BOOL,
-     PLACE(explicit_prefetching), .shown_default = "true with one of the next two",
-     .help = "as the FSDP2 tutorial's: each block gathers the next two ahead in forward, and the "
-             "two before it in backward, by set_modules_to_forward_prefetch and _backward_, and "
-             "unshard() begins a step"},
+     PLACE(explicit_prefetching), .shown_default = "true with one of the next two options",
+     .help = "prefetch as in the FSDP2 tutorial: each block gathers the next two in forward and "
+             "the two before it in backward, by set_modules_to_forward_prefetch and _backward_, "
+             "and a step begins with unshard()"},
     {.name = "forward-prefetch-depth", .aliases = "num-to-forward-prefetch",
      .type = FSDP_OPTION_INT, PLACE(forward_prefetch_depth), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "2 with --explicit-prefetching, else 0",
-     .help = "blocks of those lists in forward; 0: the implicit next one; beyond two they need "
-             "--no-limit-all-gathers"},
+     .help = "length of these lists in forward, in blocks; 0: the implicit next block; lengths "
+             "above two need --no-limit-all-gathers"},
     {.name = "backward-prefetch-depth", .aliases = "num-to-backward-prefetch",
      .type = FSDP_OPTION_INT, PLACE(backward_prefetch_depth), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1048576), .shown_default = "2 with --explicit-prefetching, else 0",
-     .help = "the same in backward"},
+     .help = "length of these lists in backward"},
     {.name = "limit-all-gathers", .type = FSDP_OPTION_BOOL, PLACE(limit_all_gathers),
-     .value = "true", .help = "at most two blocks are gathered ahead"},
+     .value = "true", .help = "gather at most two blocks ahead"},
     {.name = "auto-wrap-policy", .aliases = "fsdp-auto-wrap-policy,wrap-policy",
      .type = FSDP_OPTION_CHOICE, PLACE(auto_wrap_policy), .value = "TRANSFORMER_BASED_WRAP",
      .choices = wrap_policies, .metavar = "POLICY",
      .shown_default = "TRANSFORMER_BASED_WRAP; SIZE_BASED_WRAP with --min-num-params",
-     .help = "what is gathered and freed as one unit, with the same numbers"},
+     .help = "which modules are gathered and freed as one unit; the numbers do not depend on it"},
     {.name = "transformer-layer-cls-to-wrap", .aliases = "fsdp-transformer-layer-cls-to-wrap,"
      "transformer-cls-to-wrap,fsdp-transformer-cls-to-wrap,transformer-layer-cls", .type = FSDP_OPTION_LIST,
      PLACE(transformer_layer_cls_to_wrap), .metavar = "CLASS,...",
      .env = "FSDP_TRANSFORMER_CLS_TO_WRAP", .optional = true,
      .shown_default = "the model's blocks, and its embedding and head unless they share a weight",
-     .help = "TRANSFORMER_BASED_WRAP: classes whose modules are units, also inside each other: "
-             "BertLayer,BertEmbeddings,BertSelfOutput. In the environment, as Accelerate has it, "
-             "FSDP_TRANSFORMER_CLS_TO_WRAP"},
+     .help = "TRANSFORMER_BASED_WRAP: classes whose modules are units, possibly nested: "
+             "BertLayer,BertEmbeddings,BertSelfOutput. The variable is "
+             "FSDP_TRANSFORMER_CLS_TO_WRAP, as Accelerate names it"},
     {.name = "min-num-params", .aliases = "fsdp-min-num-params", .type = FSDP_OPTION_INT64,
      PLACE(min_num_params), .bounds = FSDP_AT_LEAST(0), .optional = true,
      .shown_default = "0, as 100000000",
-     .help = "SIZE_BASED_WRAP: a module is a unit if it has so many parameters that no unit "
-             "inside it has"},
+     .help = "SIZE_BASED_WRAP: a module is a unit if it has at least this many parameters "
+             "outside units within it"},
     {.name = "exclude-wrap-modules", .type = FSDP_OPTION_LIST, PLACE(named.exclude_wrap_modules),
      .metavar = "CLASS,...", .shown_default = "ModuleList,ModuleDict",
-     .help = "SIZE_BASED_WRAP: classes whose modules are no units"},
+     .help = "SIZE_BASED_WRAP: classes whose modules are not units"},
     {.name = "force-leaf-modules", .type = FSDP_OPTION_LIST, PLACE(named.force_leaf_modules),
      .metavar = "CLASS,...", .shown_default = "MultiheadAttention",
-     .help = "SIZE_BASED_WRAP: classes whose modules are no units, and nothing inside them is"},
+     .help = "SIZE_BASED_WRAP: classes whose modules are not units and contain none"},
     {.name = "blocks-per-unit", .type = FSDP_OPTION_INT, PLACE(blocks_per_unit), .value = "1",
      .bounds = FSDP_BETWEEN(1, 1048576),
-     .help = "so many neighbours of those that the policy chooses are gathered and freed together: "
-             "fully_shard([block0, block1])"},
+     .help = "number of consecutive modules chosen by the policy that are gathered and freed "
+             "together: fully_shard([block0, block1])"},
     {.name = "joint-units", .type = FSDP_OPTION_LIST, PLACE(named.joint_units),
      .metavar = "NAME,...",
      .help = "modules, by name, class or pattern, that are gathered and freed together: "
              "fully_shard([model.embed_tokens, lm_head])"},
     {.name = "ignored-modules", .aliases = "fsdp-ignored-modules", .type = FSDP_OPTION_LIST,
      PLACE(named.ignored_modules), .metavar = "NAME,...",
-     .help = "modules, by name, class or pattern (model.layers.[0-3], *.mlp), whose parameters every "
-             "rank has whole; their gradients are not reduced, so they are to be frozen "
-             "(--frozen-prefixes)"},
+     .help = "modules, by name, class or pattern (model.layers.[0-3], *.mlp), whose whole "
+             "parameters are on every rank; their gradients are not reduced, so they must be "
+             "frozen (--frozen-prefixes)"},
     {.name = "ignored-states", .aliases = "ignored-params,ignored-parameters,fsdp-ignored-states",
      .type = FSDP_OPTION_LIST, PLACE(named.ignored_states), .metavar = "NAME,...",
-     .help = "parameters, by name or pattern (*.bias), likewise"},
+     .help = "parameters, by name or pattern (*.bias), that are kept whole on every rank in the "
+             "same way"},
     {.name = "shard-placement", .aliases = "shard-placement-fn", .type = FSDP_OPTION_LIST,
      PLACE(named.shard_placement), .metavar = "NAME:DIM,...", .shown_default = "Shard(0)",
-     .help = "parameters, by name or pattern, that are cut along another dimension: "
-             "'*.weight:-1,lm_head.weight:1'. Of several that fit the first counts"},
+     .help = "parameters, by name or pattern, that are sharded along another dimension: "
+             "'*.weight:-1,lm_head.weight:1'. The first match counts"},
     {.name = "unit-mp-policy", .type = FSDP_OPTION_LIST, PLACE(named.unit_mp_policy),
-     .metavar = "NAME:DTYPE,...", .shown_default = "all units have the same",
-     .help = "units, by name, class or pattern, with a mixed precision of their own: "
-             "NAME:PARAM_DTYPE[:REDUCE_DTYPE[:OUTPUT_DTYPE]]. Of several that fit the first counts"},
+     .metavar = "NAME:DTYPE,...", .shown_default = "the same for all units",
+     .help = "units, by name, class or pattern, with a mixed precision policy of their own: "
+             "NAME:PARAM_DTYPE[:REDUCE_DTYPE[:OUTPUT_DTYPE]]. The first match counts"},
     {.name = "no-unshard-in-backward", .type = FSDP_OPTION_LIST, PLACE(no_unshard_in_backward),
      .metavar = "NAME,...",
-     .help = "units, by name, class or pattern, that backward does not gather, since none of their "
-             "operations reads parameters there (set_unshard_in_backward)"},
+     .help = "units, by name, class or pattern, that are not gathered in backward because none "
+             "of their operations reads parameters there (set_unshard_in_backward)"},
     {.name = "reshard-after-backward", .type = FSDP_OPTION_BOOL, PLACE(reshard_after_backward),
      .value = "true",
-     .help = "--no-reshard-after-backward: between micro-steps parameters stay, so that the next "
-             "forward gathers nothing, for the memory of all of them"},
+     .help = "--no-reshard-after-backward keeps all parameters gathered between micro-steps, so "
+             "that the next forward gathers nothing but more memory is used"},
     {.name = "set-is-last-backward", .type = FSDP_OPTION_BOOL, PLACE(set_is_last_backward),
-     .help = "set_is_last_backward(false) before the last micro-step: its last reduce is not waited "
-             "for but runs in the next backward"},
+     .help = "call set_is_last_backward(false) before the last micro-step: the last reduce of a "
+             "backward is not waited for but overlaps with the next one"},
     {.name = "gradient-divide-factor", .aliases = "set-gradient-divide-factor",
      .type = FSDP_OPTION_DOUBLE, PLACE(gradient_divide_factor), .value = "0",
      .bounds = FSDP_AT_LEAST(0),
      .shown_default = "0, what the loss is divided by: all label tokens, or all micro-batches with "
      "mean-of-means",
-     .help = "gradients are sums over all ranks and micro-steps, divided by X"},
+     .help = "divide the sum of gradients over all ranks and micro-steps by X"},
     {.name = "activation-checkpointing", .aliases = "gradient-checkpointing,"
      "fsdp-activation-checkpointing,apply-activation-checkpointing", .type = FSDP_OPTION_BOOL,
      PLACE(activation_checkpointing),
-     .help = "keep only the inputs of each block and compute the rest again in backward: less "
+     .help = "keep only the inputs of each block and recompute the rest in backward: less "
              "memory, more time, the same numbers"},
     {.name = "activation-checkpointing-every", .type = FSDP_OPTION_INT,
      PLACE(activation_checkpointing_every), .value = "1", .bounds = FSDP_BETWEEN(1, 1048576),
-     .shown_default = "1, each block", .help = "do so with every N-th block only"},
+     .shown_default = "1, each block", .help = "checkpoint only every N-th block"},
     {.name = "activation-checkpointing-kind", .type = FSDP_OPTION_CHOICE,
      PLACE(activation_checkpointing_kind), .value = "full", .choices = checkpointings,
      .metavar = "KIND",
-     .help = "op keeps the results of attention and of every second linear layer and computes the "
-             "rest again, which costs less time"},
+     .help = "op keeps the results of attention and of every second linear layer and recomputes "
+             "the rest, which takes less time than full"},
     {.name = "activation-offload", .aliases = "activation-cpu-offload", .type = FSDP_OPTION_BOOL,
      PLACE(activation_offload),
-     .help = "what checkpointed blocks keep waits in a file until backward"},
+     .help = "keep the inputs of checkpointed blocks in a file until backward"},
     {.name = "cpu-offload", .aliases = "offload-params,fsdp-offload-params,fsdp-cpu-offload",
      .type = FSDP_OPTION_BOOL, PLACE(cpu_offload),
-     .help = "masters and optimizer state are elsewhere while no one uses them: in --offload-dir; "
-             "without it nothing changes, since the CPU's memory is where they are"},
+     .help = "keep master weights and optimizer state in --offload-dir while they are not in "
+             "use; without it nothing changes, since they are in the CPU's memory anyway"},
     {.name = "offload-dir", .type = FSDP_OPTION_STRING, PLACE(offload_dir), .metavar = "DIR",
-     .shown_default = "none; of activations $TMPDIR, else /tmp",
-     .help = "folder, made if the one around it is there, for what is offloaded, in files without a "
-             "name: activations, masters and optimizer state with the two options above; with "
-             "neither the latter. Memory for two or three blocks' masters is then enough, on a fast "
-             "disk, for the same numbers. NO_SHARD: each rank's file has all frozen parameters"},
+     .shown_default = "none; for activations $TMPDIR, else /tmp",
+     .help = "folder for offloaded data, in unnamed files; created if its parent exists. Holds "
+             "activations with --activation-offload, master weights and optimizer state with "
+             "--cpu-offload; with neither option, the latter two. Memory for the master weights "
+             "of two or three blocks is then enough, if the disk is fast; the numbers are the "
+             "same. NO_SHARD: each rank's file has all frozen parameters"},
     {.name = "param-dtype", .aliases = "param-type", .type = FSDP_OPTION_DTYPE,
-     PLACE(param_dtype), .value = "float32", .help = "of weights and activations in the steps"},
+     PLACE(param_dtype), .value = "float32",
+     .help = "dtype of weights and activations in forward and backward"},
     {.name = "reduce-dtype", .type = FSDP_OPTION_DTYPE, PLACE(reduce_dtype), .value = "float32",
-     .help = "in which gradients of ranks are added"},
+     .help = "dtype in which gradients of ranks are added"},
     {.name = "master-dtype", .type = FSDP_OPTION_DTYPE, PLACE(master_dtype), .value = "float32",
-     .help = "of the weights that the optimizer updates"},
+     .help = "dtype of the weights that the optimizer updates"},
     {.name = "output-dtype", .type = FSDP_OPTION_DTYPE, PLACE(output_dtype), .optional = true,
-     .shown_default = "as it is computed", .help = "to which the model's loss is rounded"},
+     .shown_default = "as computed", .help = "dtype to which the model's loss is rounded"},
     {.name = "cast-forward-inputs", .type = FSDP_OPTION_BOOL, PLACE(cast_forward_inputs),
      .value = "true", .shown_default = "true; false with the tutorials' policies",
-     .help = "cast what a unit is called with to --param-dtype"},
+     .help = "cast the inputs of a unit to --param-dtype"},
     {.name = "cast-root-forward-inputs", .type = FSDP_OPTION_BOOL,
      PLACE(cast_root_forward_inputs), .shown_default = "false; true with the tutorials' policies",
-     .help = "the root casts what it is called with even without --cast-forward-inputs"},
+     .help = "cast the inputs of the root even without --cast-forward-inputs"},
     {.name = "buffer-dtype", .type = FSDP_OPTION_DTYPE, PLACE(buffer_dtype), .value = "float32",
-     .help = "to which the values of rotary tables are rounded"},
+     .help = "dtype to which the values of rotary tables are rounded"},
     {.name = "mixed-precision", .aliases = "precision", .type = FSDP_OPTION_CHOICE, PLACE(mixed_precision), .value = "no",
      .choices = fsdp_train_precisions, .metavar = "KIND",
-     .help = "Accelerate's word for --param-dtype; Lightning's bf16-true is --master-dtype "
-             "bfloat16 too; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the FSDP "
-             "tutorials' policies, which say --reduce-dtype and --buffer-dtype as well"},
+     .help = "Accelerate's spelling of --param-dtype; Lightning's bf16-true also sets "
+             "--master-dtype bfloat16; bfSixteen, fpSixteen, fp32_policy and grad_bf16 are the "
+             "FSDP tutorials' policies, which also set --reduce-dtype and --buffer-dtype"},
     {.name = "bf16", .type = FSDP_OPTION_BOOL, PLACE(bf16),
      .help = "the same as --param-dtype bfloat16"},
     {.name = "fp16", .aliases = "use-fp16", .type = FSDP_OPTION_BOOL, PLACE(fp16),
      .help = "the same as --param-dtype float16"},
     {.name = "device", .type = FSDP_OPTION_CHOICE, PLACE(device), .value = "cpu",
-     .choices = fsdp_device_names, .metavar = "KIND", .help = "meta computes shapes only"},
+     .choices = fsdp_device_names, .metavar = "KIND",
+     .help = "where to compute; meta computes shapes only"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
-     .help = "threads that compute"},
+     .help = "compute threads of each rank"},
     {.name = "devices", .type = FSDP_OPTION_STRING, PLACE(devices), .value = "auto",
-     .metavar = "N", .help = "Lightning's number of ranks: an error unless so many are started, by "
-     "'fsdp launch -n N'"},
+     .metavar = "N",
+     .help = "Lightning's number of ranks: an error unless 'fsdp launch -n N' started this many"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
      .help = FSDP_ISA_HELP},
@@ -466,7 +477,7 @@ static const fsdp_option table[] = {
     {.name = "output", .aliases = "output-dir", .type = FSDP_OPTION_STRING, PLACE(output),
      .metavar = "DIR", .group = "output", .help = "folder for the trained model"},
     {.name = "overwrite-output", .aliases = "overwrite-output-dir", .type = FSDP_OPTION_BOOL,
-     PLACE(overwrite_output), .help = "replace a model that is there already"},
+     PLACE(overwrite_output), .help = "replace an existing model"},
     {.name = "save-model", .type = FSDP_OPTION_BOOL, PLACE(save_model), .value = "true",
      .help = "save when validation improves, or at the end without validation"},
     {.name = "run-validation", .aliases = "do-eval", .type = FSDP_OPTION_BOOL, PLACE(run_validation), .value = "true",
@@ -474,73 +485,77 @@ static const fsdp_option table[] = {
     {.name = "evaluation-steps", .aliases = "eval-steps,eval-step-interval",
      .type = FSDP_OPTION_DOUBLE, PLACE(evaluation_steps), .metavar = "N", .value = "0",
      .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, after each epoch",
-     .help = "optimizer steps between validations; below 1: their share of all steps"},
+     .help = "optimizer steps between validations; below 1: a fraction of all steps"},
     {.name = "eval-strategy", .aliases = "evaluation-strategy", .type = FSDP_OPTION_CHOICE,
      PLACE(eval_strategy), .value = "epoch", .choices = strategies, .metavar = "WHEN",
      .shown_default = "steps with --evaluation-steps, else epoch",
-     .help = "when validation data is measured; no: not in training, only at its end with --do-eval"},
+     .help = "when to validate; no: not during training, and after it only with --do-eval"},
     {.name = "save-steps", .aliases = "checkpoint-steps,save-step-interval", .type = FSDP_OPTION_DOUBLE,
      PLACE(save_steps), .metavar = "N", .value = "0", .bounds = FSDP_BETWEEN(0, 1e15), .shown_default = "0, none; 500 "
      "with --save-strategy steps", .group = "checkpoints",
-     .help = "optimizer steps between checkpoints of model, optimizer and position, from which a "
-             "run is continued bit by bit; also when it is interrupted. Below 1: their share of all steps"},
+     .help = "optimizer steps between checkpoints of model, optimizer and position, from which "
+             "a run continues with the same bits; one is also written on interruption. Below 1: "
+             "a fraction of all steps"},
     {.name = "save-strategy", .type = FSDP_OPTION_CHOICE, PLACE(save_strategy), .value = "no",
      .choices = save_strategies, .metavar = "WHEN", .shown_default = "steps with --save-steps, "
      "else no", .help = "when a checkpoint is written"},
     {.name = "save-total-limit", .type = FSDP_OPTION_INT64, PLACE(save_total_limit), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .shown_default = "0, all",
-     .help = "keep the newest N checkpoints; older ones go once a newer one is complete"},
+     .help = "keep the newest N checkpoints; older ones are removed when a newer one is "
+             "complete"},
     {.name = "async-save", .aliases = "async-checkpoint", .type = FSDP_OPTION_BOOL,
      PLACE(async_save),
-     .help = "write checkpoints beside training: the steps that follow copy what they change before "
-             "it is written, with up to 256 MiB of memory a host, or wait"},
+     .help = "write checkpoints while training continues: later steps copy what they change "
+             "before it is written, using up to 256 MiB of memory a host, or wait"},
     {.name = "checkpoint-dir", .aliases = "checkpoint-folder", .type = FSDP_OPTION_STRING,
-     PLACE(checkpoint_dir), .metavar = "DIR", .shown_default = "--output's, with -checkpoints "
-     "behind it", .help = "folder in which checkpoint-<step> are written and looked for"},
+     PLACE(checkpoint_dir), .metavar = "DIR", .shown_default = "--output with -checkpoints "
+     "appended", .help = "folder of the checkpoint-<step> folders"},
     {.name = "state-dict-type", .aliases = "fsdp-state-dict-type", .type = FSDP_OPTION_CHOICE,
      PLACE(state_dict_type), .value = "SHARDED_STATE_DICT", .choices = state_dict_types,
      .metavar = "KIND",
-     .help = "what a checkpoint holds: the ranks' parts as a folder of "
-             "torch.distributed.checkpoint; FULL_STATE_DICT: whole tensors in .pt files that rank 0 "
-             "writes; LOCAL_STATE_DICT: a file of each rank, to be resumed on as many ranks only"},
+     .help = "what a checkpoint holds: the ranks' shards as a folder of "
+             "torch.distributed.checkpoint; FULL_STATE_DICT: whole tensors in .pt files that "
+             "rank 0 writes; LOCAL_STATE_DICT: one file for each rank, which can be resumed only "
+             "with the same number of ranks"},
     {.name = "checkpoint-format", .type = FSDP_OPTION_CHOICE, PLACE(checkpoint_format),
      .value = "fsdp", .choices = checkpoint_formats, .metavar = "FORMAT",
-     .help = "names and folders of a checkpoint: those of Accelerate's save_state(), which its "
-             "load_state() reads; accelerate-0.24: with the older name pytorch_model_0"},
+     .help = "names of files and folders of a checkpoint; accelerate: those of Accelerate's "
+             "save_state(), which its load_state() reads; accelerate-0.24: with the older name "
+             "pytorch_model_0"},
     {.name = "resume", .aliases = "resume-from-checkpoint", .type = FSDP_OPTION_STRING,
      PLACE(resume), .metavar = "[auto|DIR]", .bare = "auto",
-     .help = "continue from the newest complete checkpoint (auto, true; without one from the "
-             "beginning), or from this folder or file of torch.save, which PyTorch, Accelerate or "
-             "transformers' Trainer may have saved"},
+     .help = "continue from the newest complete checkpoint (auto, true; start from the "
+             "beginning if there is none), or from this folder or file of torch.save, which "
+             "PyTorch, Accelerate or transformers' Trainer may have saved"},
     {.name = "checkpoint", .type = FSDP_OPTION_STRING, PLACE(checkpoint), .metavar = "DIR",
      .help = "with --resume true: the checkpoint to continue from"},
     {.name = "resume-step", .type = FSDP_OPTION_INT64, PLACE(resume_step), .value = "-1",
-     .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, which the checkpoint says",
-     .help = "optimizer steps that were taken before --resume DIR was saved, where data and "
-             "schedule go on: needed if another program saved it with SGD, which counts none"},
+     .bounds = FSDP_AT_LEAST(-1), .shown_default = "-1, from the checkpoint",
+     .help = "optimizer steps before --resume DIR was saved, where data and schedule continue: "
+             "needed if another program saved it with SGD, which does not count steps"},
 
     {.name = "logging-steps", .group = "output", .type = FSDP_OPTION_DOUBLE, PLACE(logging_steps), .value = "10",
      .metavar = "N", .bounds = FSDP_ABOVE_UP_TO(0, 1e15),
-     .help = "optimizer steps between progress lines where there is no terminal; below 1: their "
-             "share of all steps"},
+     .help = "optimizer steps between progress lines when stdout is not a terminal; below 1: a "
+             "fraction of all steps"},
     {.name = "logging-strategy", .type = FSDP_OPTION_CHOICE, PLACE(logging_strategy),
      .value = "steps", .choices = strategies, .metavar = "WHEN",
-     .help = "epoch, no: there is a line for each epoch and no other"},
+     .help = "epoch, no: print one line for each epoch only"},
     {.name = "memory-limit", .type = FSDP_OPTION_SIZE, PLACE(memory_limit), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .metavar = "SIZE", .shown_default = "0, none",
-     .help = "of all ranks of a host together: the run is planned first, and refused with the "
-             "figure and what would fit if it needs more"},
+     .help = "memory of all ranks of a host together: the run is planned first, and refused if "
+             "it needs more; the message says how much it needs and what would fit"},
     {.name = "track-memory", .type = FSDP_OPTION_BOOL, PLACE(track_memory), .value = "true",
      .help = "report memory by purpose"},
     {.name = "print-model", .type = FSDP_OPTION_CHOICE, PLACE(print_model), .value = "none",
      .choices = print_models, .metavar = "[FORM]", .bare = "fsdp2",
-     .help = "print the module tree with its units, as PyTorch prints either's"},
+     .help = "print the module tree with its units, as PyTorch prints an FSDP2 or FSDP1 model"},
     {.name = "metrics", .aliases = "metrics-file", .type = FSDP_OPTION_STRING, PLACE(metrics),
-     .metavar = "FILE", .help = "one JSON line per step and validation"},
+     .metavar = "FILE", .help = "write one JSON line per step and validation"},
     {.name = "profile", .aliases = "profile-trace", .type = FSDP_OPTION_STRING, PLACE(profile),
      .metavar = "FILE.json",
-     .help = "trace of a few steps of all ranks for chrome://tracing and ui.perfetto.dev; time by "
-             "category is printed at the end"},
+     .help = "write a trace of a few steps of all ranks for chrome://tracing and "
+             "ui.perfetto.dev; the time by category is printed at the end"},
     {.name = "profile-steps", .type = FSDP_OPTION_STRING, PLACE(profile_steps), .metavar = "A:B",
      .shown_default = "4:6, or the last three of a shorter run",
      .help = "first and last step that --profile covers"},
@@ -548,8 +563,8 @@ static const fsdp_option table[] = {
      .help = "picture of the loss curve (.png, .svg or .pdf), drawn from --metrics at the end"},
     {.name = "generate-examples", .type = FSDP_OPTION_INT, PLACE(generate_examples),
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000),
-     .help = "at the end, show generated texts for the first N validation rows; causal-lm: what "
-             "follows the prompt, or the row's first tokens"},
+     .help = "at the end, print generated texts for the first N validation rows; causal-lm: "
+             "continuations of the prompt, or of the row's first tokens"},
 };
 /* clang-format on */
 

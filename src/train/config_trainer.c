@@ -11,7 +11,7 @@
 
 int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch)
 {
-    const double limit = 0x1p53; /* up to which a double has all integers */
+    const double limit = 0x1p53; /* a double represents all integers up to here */
     const double steps = ceil(epochs * (double)steps_per_epoch);
     return steps < limit ? (int64_t)steps : (int64_t)limit;
 }
@@ -42,11 +42,11 @@ static fsdp_status check_whole(const char *option, double steps)
         return FSDP_OK;
     return fsdp_error(
         FSDP_ERR_INVALID,
-        "--%s %g is neither a whole number of steps nor, below 1, a share of all steps", option,
+        "--%s %g is neither a whole number of steps nor, below 1, a fraction of all steps", option,
         steps);
 }
 
-/* On the command line alone, as with the options of optimizers. */
+/* Only options given on the command line are checked, as with the options of optimizers. */
 fsdp_status fsdp_train_check_schedule(const fsdp_train_config *c, const fsdp_options *options)
 {
     static const struct {
@@ -69,10 +69,11 @@ fsdp_status fsdp_train_check_schedule(const fsdp_train_config *c, const fsdp_opt
 /* ---- when to validate and to log ---- */
 
 enum {
-    TRAINER_LOGGING_STEPS = 500 /* also between validations, if nothing says how many */
+    TRAINER_LOGGING_STEPS = 500 /* also between validations, if the number is not given */
 };
 
-/* "no" is about the training: Trainer's scripts evaluate once after it, if --do_eval is given. */
+/* "no" concerns the training only: Trainer's scripts evaluate once after it if --do_eval is given.
+ */
 static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool says_steps = fsdp_options_given(options, "evaluation-steps");
@@ -89,13 +90,13 @@ static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *optio
     if (!fsdp_options_given(options, "run-validation"))
         c->run_validation = false;
     else if (c->run_validation && !says_steps)
-        c->evaluation_steps = 0x1p53; /* the end comes first */
+        c->evaluation_steps = 0x1p53; /* the run ends first */
 }
 
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->max_steps > 0 && !fsdp_options_given(options, "epochs"))
-        c->epochs = (double)INFINITY; /* --max-steps is the end */
+        c->epochs = (double)INFINITY; /* --max-steps ends the run */
     derive_eval_strategy(c, options);
     if (c->logging_strategy != FSDP_STRATEGY_STEPS && !fsdp_options_given(options, "logging-steps"))
         c->logging_steps = INT_MAX;
@@ -132,11 +133,11 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
 typedef struct fsdp_words {
     int strategy; /* -1: none is named */
     bool offload;
-    const char *unknown; /* the first word that means nothing; NULL: none */
+    const char *unknown; /* the first unknown word; NULL: none */
     int unknown_length;
 } fsdp_words;
 
-/* Words in any case, with spaces or commas between. True alone is FSDP's default strategy. */
+/* Words in any case, separated by spaces or commas. True alone means FSDP's default strategy. */
 static fsdp_words read_words(const char *text)
 {
     static const struct {
@@ -224,7 +225,7 @@ fsdp_status fsdp_train_check_devices(const char *devices, int world_size)
         return FSDP_OK;
     const long n = strtol(devices, &end, 10);
     if (end == devices || *end || n < 1)
-        return fsdp_error(FSDP_ERR_INVALID, "--devices %.200s: it takes a number of ranks, or auto",
+        return fsdp_error(FSDP_ERR_INVALID, "--devices %.200s: must be a number of ranks, or auto",
                           devices);
     if (n == world_size)
         return FSDP_OK;

@@ -1,24 +1,25 @@
 /* Options of `fsdp train` that say in the words of transformers' Trainer what other options say, or
- * that have values of its forms: shares of all steps, fractions of epochs. */
+ * whose values have its forms: fractions of all steps, fractions of epochs. */
 #pragma once
 #include "src/train/config.h"
 
-/* Optimizer steps of so many epochs: a fraction of a step counts as one. */
+/* Optimizer steps of `epochs` epochs; a fraction of a step counts as one. */
 int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch);
 
-/* Numbers of steps that are shares of all `total`. */
+/* Replace numbers of steps that are fractions by their share of `total`. */
 void fsdp_train_resolve_steps(fsdp_train_config *c, int64_t total);
 
 /* Optimizer steps of the warmup in a run of `total` steps. */
 int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
 
-/* --eval-strategy and --logging-strategy, and --evaluation-steps and --logging-steps. */
+/* Derive --eval-strategy and --evaluation-steps from each other, and --logging-strategy and
+ * --logging-steps. */
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options);
 
-/* The strategy and offload that --fsdp names, unless their own options are given. */
+/* Set the strategy and offload that --fsdp names, unless their own options are given. */
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 
-/* FSDP_ERR_INVALID for steps that are no whole number, or an option of another schedule. */
+/* FSDP_ERR_INVALID for a number of steps that is not whole, or an option of another schedule. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_schedule(const fsdp_train_config *c,
                                                       const fsdp_options *options);
 

@@ -1,7 +1,7 @@
-/* Texts of the trained model for the first rows of the validation data, beside what was to be
- * written: of a causal model what follows a row's prompt, which has no loss; a row without one is
- * continued from its first tokens. Rank 0's rows; its peers go along with empty batches, since the
- * model is sharded. */
+/* Prints texts that the trained model generates for the first rows of the validation data, next to
+ * the references. For a causal model the text continues a row's prompt, the part without loss; a
+ * row without a prompt is continued from its first tokens. The rows are rank 0's. Its peers take
+ * part with empty batches, since the model is sharded. */
 #include <string.h>
 
 #include <fsdp/data.h>
@@ -13,10 +13,10 @@
 #include "src/train/trainer_internal.h"
 
 enum {
-    FIRST_TOKENS = 32 /* at most, and half of the row */
+    FIRST_TOKENS = 32 /* at most, and at most half of the row */
 };
 
-/* How many tokens of a causal row are given; the rest is the reference. */
+/* The number of tokens of a causal row that are given; the rest is the reference. */
 static size_t prompt_length(const fsdp_example *example)
 {
     const size_t n = example->source.len;
@@ -44,7 +44,7 @@ static fsdp_status make_batch(const fsdp_trainer *t, int64_t row, fsdp_batch **b
     return status;
 }
 
-/* Texts may hold line ends; an example takes three lines. */
+/* Replaces line ends in the text, since an example takes three lines. */
 static void print_line(FILE *out, const char *what, const char *text)
 {
     fprintf(out, "%s", what);
@@ -67,7 +67,7 @@ static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, c
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* What is given and what was to be written. */
+/* The given text and the reference. */
 static fsdp_status example_texts(const fsdp_trainer *t, int64_t row, char **source, char **target)
 {
     if (t->task != FSDP_TASK_CAUSAL_LM)
@@ -83,7 +83,7 @@ static fsdp_status example_texts(const fsdp_trainer *t, int64_t row, char **sour
     return status;
 }
 
-/* Without a tokenizer, the generated ids alone. */
+/* Without a tokenizer, prints the generated ids only. */
 static fsdp_status print_example(const fsdp_trainer *t, int64_t row, const fsdp_generated *output)
 {
     char *source = NULL, *target = NULL, *text = NULL;
@@ -123,7 +123,8 @@ static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generation_conf
     return status;
 }
 
-/* The model's settings, and whether they can be generated with; all ranks say the same. */
+/* The model's settings, checked for whether texts can be generated with them; the same on all
+ * ranks. */
 static fsdp_status read_config(const fsdp_trainer *t, fsdp_generation_config *config)
 {
     fsdp_status status = fsdp_model_generation_config(t->model, config);
@@ -153,7 +154,7 @@ fsdp_status fsdp_examples_prepare(fsdp_trainer *t)
         return FSDP_OK;
     fsdp_generate_warn(&t->generation);
     if (!t->tokenizer.tokenizer)
-        fsdp_log("generate", FSDP_LOG_WARN, -1, 1, "examples are token ids, no texts: %s",
+        fsdp_log("generate", FSDP_LOG_WARN, -1, 1, "examples are token ids, not texts: %s",
                  t->tokenizer.why_none);
     return FSDP_OK;
 }

@@ -38,7 +38,7 @@ fsdp_status fsdp_find_not_finite(const fsdp_train_loop *loop, const fsdp_named_p
     return status;
 }
 
-/* With parameters that are finite. */
+/* All parameters are finite. */
 static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char *what,
                                          int64_t step, double lr)
 {
@@ -52,7 +52,7 @@ static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char
     if (!updated)
         return fsdp_error(FSDP_ERR_NUMERIC,
                           "step %lld: %s before any update, although all parameters are finite: "
-                          "their values make the forward or the backward pass overflow",
+                          "with these values the forward or backward overflows",
                           (long long)step + 1, what);
     return fsdp_error(FSDP_ERR_NUMERIC,
                       "step %lld: %s (learning rate %g); nothing was updated. A smaller --lr, "

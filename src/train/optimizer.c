@@ -8,15 +8,15 @@
 #include "src/base/alloc.h"
 #include "src/fsdp/name_patterns.h"
 
-/* Options of one group, of whichever kind config->optimizer says. */
+/* Options of one group; config->optimizer says which member is used. */
 typedef struct group_options {
     fsdp_adamw_options adamw;
     fsdp_sgd_options sgd;
     fsdp_adafactor_options adafactor;
 } group_options;
 
-/* Adafactor's scale_parameter and relative_step are off unless given, as transformers' Trainer has
- * them. */
+/* Adafactor's scale_parameter and relative_step are off unless given, as in transformers' Trainer.
+ */
 static group_options options_of(const fsdp_train_config *c, double weight_decay)
 {
     return (group_options){
@@ -43,9 +43,9 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
                       .warmup_init = c->warmup_init}};
 }
 
-/* `module` NULL: without a group. */
-static fsdp_status create(const fsdp_train_config *c, fsdp_module *module,
-                          fsdp_optimizer **optimizer)
+/* `module` NULL: create no group. */
+static fsdp_status create_optimizer(const fsdp_train_config *c, fsdp_module *module,
+                                    fsdp_optimizer **optimizer)
 {
     const group_options o = options_of(c, c->weight_decay);
     if (c->optimizer == FSDP_OPTIMIZER_SGD)
@@ -86,12 +86,12 @@ static fsdp_status check_word(const fsdp_parameter_list *all, const char *word)
             return FSDP_OK;
     fsdp_status status = fsdp_name_list_add_parameters(&known, all);
     if (status == FSDP_OK)
-        status = fsdp_refuse_name("--no-decay", word, "no parameter's name contains it", &known);
+        status = fsdp_refuse_name("--no-decay", word, "no parameter has this in its name", &known);
     fsdp_name_list_fini(&known);
     return status;
 }
 
-/* The names that `all` has are lent to both lists. */
+/* The lists borrow the names in `all`. */
 static fsdp_status split_by_word(const fsdp_option_list *words, const fsdp_parameter_list *all,
                                  fsdp_parameter_list *decay, fsdp_parameter_list *no_decay)
 {
@@ -148,8 +148,8 @@ fsdp_status fsdp_train_optimizer_create(const fsdp_train_config *c, fsdp_module 
     const fsdp_option_list *words = &c->no_decay;
     fsdp_optimizer *optimizer;
     if (!words->count)
-        return create(c, module, out);
-    FSDP_TRY(create(c, NULL, &optimizer));
+        return create_optimizer(c, module, out);
+    FSDP_TRY(create_optimizer(c, NULL, &optimizer));
     const bool transformers = words->count == 1 && strcasecmp(words->items[0], "auto") == 0;
     fsdp_status status = transformers ? group_as_transformers(c, module, optimizer)
                                       : group_by_word(c, module, optimizer);

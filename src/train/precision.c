@@ -1,4 +1,4 @@
-/* See precision.h. Each option that has a say is a request of a dtype for one field. */
+/* See precision.h. Each option that affects a dtype is a request for one field. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static const char *const field_options[FIELD_COUNT] = {"param-dtype", "reduce-dt
 enum {
     PRECISION_NO,
     PRECISION_16_TRUE = 4,
-    FIRST_PRESET = 5 /* FSDP1's policies */
+    FIRST_PRESET = 5 /* the first of FSDP1's policies */
 };
 
 const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
@@ -32,7 +32,7 @@ const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
                                              "grad_bf16",
                                              NULL};
 
-/* Of each but the presets: -1 says nothing of the field. */
+/* Dtypes of each precision that is not a preset. -1: does not affect the field. */
 static const int simple[FIRST_PRESET][FIELD_COUNT] = {
     {FSDP_DTYPE_F32, -1, -1, -1},
     {FSDP_DTYPE_BF16, -1, -1, -1},
@@ -74,7 +74,7 @@ static fsdp_dtype *place_of(fsdp_train_config *c, field f)
 
 typedef struct request {
     const char *option;
-    char value[32]; /* as messages show it; "": a boolean */
+    char value[32]; /* as shown in messages; "": a boolean */
     fsdp_option_origin origin;
     fsdp_dtype dtype;
 } request;
@@ -83,8 +83,8 @@ enum {
     MAX_REQUESTS = 4
 };
 
-static void add(request *list, int *n, const fsdp_options *options, const char *option,
-                const char *value, int dtype)
+static void add_request(request *list, int *n, const fsdp_options *options, const char *option,
+                        const char *value, int dtype)
 {
     if (dtype < 0 || !fsdp_options_given(options, option))
         return;
@@ -96,7 +96,7 @@ static void add(request *list, int *n, const fsdp_options *options, const char *
              value);
 }
 
-/* "no" counts as a wish on the command line alone: files and Accelerate write it for nothing. */
+/* "no" counts only on the command line: files and Accelerate write it routinely. */
 static bool says_something(const fsdp_train_config *c, const fsdp_options *options)
 {
     return c->mixed_precision != PRECISION_NO ||
@@ -106,15 +106,15 @@ static bool says_something(const fsdp_train_config *c, const fsdp_options *optio
 static int requests_of(fsdp_train_config *c, const fsdp_options *options, field f, request *list)
 {
     int n = 0;
-    add(list, &n, options, field_options[f], fsdp_dtype_name(*place_of(c, f)),
-        (int)*place_of(c, f));
+    add_request(list, &n, options, field_options[f], fsdp_dtype_name(*place_of(c, f)),
+                (int)*place_of(c, f));
     if (f == FIELD_PARAM && c->bf16)
-        add(list, &n, options, "bf16", "", FSDP_DTYPE_BF16);
+        add_request(list, &n, options, "bf16", "", FSDP_DTYPE_BF16);
     if (f == FIELD_PARAM && c->fp16)
-        add(list, &n, options, "fp16", "", FSDP_DTYPE_F16);
+        add_request(list, &n, options, "fp16", "", FSDP_DTYPE_F16);
     if (says_something(c, options))
-        add(list, &n, options, "mixed-precision", fsdp_train_precisions[c->mixed_precision],
-            dtype_of(c->mixed_precision, f));
+        add_request(list, &n, options, "mixed-precision", fsdp_train_precisions[c->mixed_precision],
+                    dtype_of(c->mixed_precision, f));
     return n;
 }
 
@@ -160,10 +160,9 @@ static fsdp_status check_dtype(field f, fsdp_dtype dtype)
     char flag[32];
     snprintf(flag, sizeof flag, "--%s", field_options[f]);
     if (f == FIELD_MASTER && dtype == FSDP_DTYPE_F16)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "%s float16: it takes float32 or bfloat16, since float16 loses small "
-                          "updates",
-                          flag);
+        return fsdp_error(
+            FSDP_ERR_INVALID,
+            "%s float16: must be float32 or bfloat16, since float16 loses small updates", flag);
     return fsdp_check_compute_dtype(flag, dtype);
 }
 
@@ -171,12 +170,11 @@ fsdp_status fsdp_train_precision_check(const fsdp_train_config *config, const fs
 {
     fsdp_train_config c = *config;
     if (c.mixed_precision == PRECISION_16_TRUE)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--mixed-precision 16-true: masters are float32 or bfloat16; fp16 "
-                          "computes in float16");
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "--mixed-precision 16-true: master weights are "
+                                                "float32 or bfloat16; fp16 computes in float16");
     if (c.set_output_dtype && c.output_dtype == FSDP_DTYPE_F16)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--output-dtype float16: sums of losses are beyond its range");
+                          "--output-dtype float16: sums of losses exceed its range");
     FSDP_TRY(fsdp_check_compute_dtype("--output-dtype", c.output_dtype));
     for (size_t i = 0; i < c.named.unit_mp_policy.count; i++) {
         fsdp_unit_mp_policy policy;
@@ -202,7 +200,7 @@ fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *c)
                             .cast_root_forward_inputs = c->cast_root_forward_inputs};
 }
 
-/* The check has parsed them before. */
+/* The check has already parsed the policies. */
 static bool has_float16_unit(const fsdp_train_config *c, bool reduces)
 {
     fsdp_unit_mp_policy p;

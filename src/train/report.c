@@ -1,4 +1,4 @@
-/* What a training run tells: metrics lines, memory, the tables at the end. */
+/* Reports of a training run: metrics lines, memory, the tables at the end. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ void fsdp_trainer_say(const fsdp_trainer *t, const char *format, ...)
 
 /* --- memory --- */
 
-/* Rank 0 samples the processes of all ranks (and what they started). */
+/* Rank 0 samples the processes of all ranks and their children. */
 static fsdp_status open_hostmem(fsdp_trainer *t)
 {
     int world_size = fsdp_group_world_size(t->group);
@@ -34,7 +34,7 @@ static fsdp_status open_hostmem(fsdp_trainer *t)
     if (!all)
         return FSDP_ERR_NOMEM;
     fsdp_status status = fsdp_all_gather(t->group, &mine, sizeof mine, all);
-    /* Ranks that are threads of one process share its pid: it counts once. */
+    /* Ranks that are threads of one process share its pid, which is counted once. */
     size_t n = 0;
     for (int r = 0; r < world_size; r++) {
         size_t k = 0;
@@ -55,7 +55,7 @@ fsdp_status fsdp_report_sample_memory(fsdp_trainer *t)
         FSDP_TRY(open_hostmem(t));
     if (fsdp_trainer_is_first(t))
         FSDP_TRY(fsdp_hostmem_sample(t->hostmem, NULL));
-    return fsdp_barrier(t->group); /* the peers hold what they hold until it was sampled */
+    return fsdp_barrier(t->group); /* no rank frees memory before the sample is taken */
 }
 
 static void fill_memory(fsdp_json_node memory, const fsdp_memory_stats *stats)
@@ -148,7 +148,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Without the first, which warms up. */
+/* Leaves out the first step, which warms up. */
 static double median_step(const fsdp_trainer *t)
 {
     size_t n = (size_t)(t->step - t->first_step), skip = n > 2 ? 1 : 0;
@@ -188,7 +188,7 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
 
 /* --- tables --- */
 
-/* Columns of the epochs' table beyond the losses, by task. */
+/* Columns of the epochs' table in addition to the losses, by task. */
 static size_t metric_columns(fsdp_task task, const char *headings[2])
 {
     headings[0] = task == FSDP_TASK_CAUSAL_LM ? "perplexity" : "accuracy";
@@ -196,7 +196,7 @@ static size_t metric_columns(fsdp_task task, const char *headings[2])
     return task == FSDP_TASK_CAUSAL_LM ? 1 : task == FSDP_TASK_CLASSIFICATION ? 2 : 0;
 }
 
-/* A cell of validation, if there was one. */
+/* Add a cell for a result of validation, empty if there was no validation. */
 static void validation_cell(fsdp_table *table, const fsdp_epoch_record *e, double value)
 {
     if (isnan(e->validation_loss))
@@ -204,7 +204,7 @@ static void validation_cell(fsdp_table *table, const fsdp_epoch_record *e, doubl
     else if (value < 1e6)
         fsdp_table_cell(table, "%.4f", value);
     else
-        fsdp_table_cell(table, "%.4g", value); /* a perplexity may be anything */
+        fsdp_table_cell(table, "%.4g", value); /* a perplexity may have any magnitude */
 }
 
 static void epoch_row(const fsdp_trainer *t, fsdp_table *table, size_t i)
@@ -270,14 +270,14 @@ static fsdp_status print_memory(const fsdp_trainer *t, const fsdp_memory_stats *
 
 static void print_saves(const fsdp_trainer *t)
 {
-    const bool beside = t->config->async_save;
+    const bool async = t->config->async_save;
     fprintf(t->out,
             "%lld checkpoint%s written%s: a step that triggers one took at most %s, %s of it for "
             "the %s",
-            (long long)t->n_saved, t->n_saved == 1 ? "" : "s", beside ? " beside training" : "",
+            (long long)t->n_saved, t->n_saved == 1 ? "" : "s", async ? " during training" : "",
             fsdp_human_duration(t->slowest.step_s).text,
-            fsdp_human_duration(t->slowest.call_s).text, beside ? "call" : "checkpoint");
-    if (beside)
+            fsdp_human_duration(t->slowest.call_s).text, async ? "call" : "checkpoint");
+    if (async)
         fprintf(t->out, "; copies and waiting in later steps at most %s",
                 fsdp_human_duration(t->slowest.held_s).text);
     fputc('\n', t->out);

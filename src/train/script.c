@@ -1,4 +1,4 @@
-/* How a training script's main() begins. */
+/* The beginning of a training script's main(). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ fsdp_status fsdp_default_device(fsdp_group *group, fsdp_device **device)
     return fsdp_device_create(&options, device);
 }
 
-/* Before there is a group the environment says who this is. */
+/* There is no group yet, so the environment gives the rank. */
 static bool is_rank_0(void)
 {
     const char *rank = getenv("RANK");

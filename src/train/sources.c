@@ -34,7 +34,7 @@ fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out)
     const char *path = weight ? strchr(weight + 1, ':') : NULL;
     if (!path || !path[1])
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--mix-data %s: not of the form TASK:WEIGHT:PATH, as "
+                          "--mix-data %s: not of the form TASK:WEIGHT:PATH, such as "
                           "span-corruption:0.7:corpus.txt",
                           text);
     if (!find_task(text, (size_t)(weight - text), &source.task))
@@ -45,7 +45,7 @@ fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out)
     char *end;
     source.weight = strtod(weight + 1, &end);
     if (end != path || end == weight + 1 || !(source.weight > 0) || !isfinite(source.weight))
-        return fsdp_error(FSDP_ERR_INVALID, "--mix-data %s: weight '%.*s' is no number above 0",
+        return fsdp_error(FSDP_ERR_INVALID, "--mix-data %s: weight '%.*s' is not a number above 0",
                           text, (int)(path - weight - 1), weight + 1);
     source.path = path + 1;
     *out = source;
@@ -57,7 +57,7 @@ static size_t count_sources(const fsdp_train_config *c)
     return 1 + c->mix_data.count;
 }
 
-/* Source `i`, --data first; those of --mix-data were parsed before. */
+/* Source `i`; --data is the first. Those of --mix-data have been parsed before without error. */
 static fsdp_status get_source(const fsdp_train_config *c, size_t i, fsdp_train_source *out)
 {
     if (i > 0)
@@ -98,7 +98,8 @@ fsdp_status fsdp_train_sources_check(const fsdp_train_config *c, const fsdp_opti
 {
     bool any_spans = false;
     if (c->mix_data.count == 0 && fsdp_options_says(options, "data-weight"))
-        return fsdp_error(FSDP_ERR_INVALID, "--data-weight needs --mix-data: alone, --data is all");
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "--data-weight needs --mix-data: without it --data is the only source");
     for (size_t i = 0; i < count_sources(c); i++) {
         fsdp_train_source source;
         FSDP_TRY(get_source(c, i, &source));
@@ -148,7 +149,7 @@ int64_t fsdp_train_sources_target_length(const fsdp_train_config *c)
 
 /* ---- opening ---- */
 
-/* Of a mixture only pairs of texts are cleaned; ids and plain texts are as they are. */
+/* In a mixture only pairs of texts are cleaned; ids and plain texts are left as they are. */
 static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_source *source,
                                    fsdp_cleaning *cleaning)
 {
@@ -175,7 +176,7 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = cleaning,
-        /* 0 is the same default, which leaves ids whole */
+        /* 0 is the same default but leaves rows of ids whole */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = !training && c->val_max_target_length ? c->val_max_target_length
                              : c->cut_targets                      ? c->max_target_length
@@ -214,8 +215,8 @@ fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* What a run of one ordinary source says nothing of. */
-static void tell_source(const fsdp_trainer *t, const fsdp_train_source *s, const fsdp_dataset *set)
+/* Not printed for a run with one ordinary source. */
+static void print_source(const fsdp_trainer *t, const fsdp_train_source *s, const fsdp_dataset *set)
 {
     const fsdp_train_config *c = t->config;
     const fsdp_span_corruption noise = noise_of(c);
@@ -236,7 +237,7 @@ static void tell_source(const fsdp_trainer *t, const fsdp_train_source *s, const
     fputc('\n', t->out);
 }
 
-/* `parts` [count of sources], filled up to *n, also on failure. */
+/* Fills `parts` [count of sources] up to *n, also on failure. */
 static fsdp_status open_parts(const fsdp_trainer *t, fsdp_mixture_part *parts, size_t *n)
 {
     for (*n = 0; *n < count_sources(t->config); ++*n) {
@@ -244,7 +245,7 @@ static fsdp_status open_parts(const fsdp_trainer *t, fsdp_mixture_part *parts, s
         FSDP_TRY(get_source(t->config, *n, &source));
         FSDP_TRY(open_source(t, &source, true, &parts[*n].dataset));
         parts[*n].weight = source.weight;
-        tell_source(t, &source, parts[*n].dataset);
+        print_source(t, &source, parts[*n].dataset);
     }
     return FSDP_OK;
 }
@@ -272,6 +273,6 @@ fsdp_status fsdp_train_sources_open(const fsdp_trainer *t, bool training, fsdp_d
         source.path = t->config->validation_data;
     FSDP_TRY(open_source(t, &source, training, set));
     if (training)
-        tell_source(t, &source, *set);
+        print_source(t, &source, *set);
     return FSDP_OK;
 }

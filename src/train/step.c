@@ -12,7 +12,7 @@
 #include "src/report/human.h"
 #include "src/train/not_finite.h"
 
-/* What a leaf contributes; gathered over ranks as it is. */
+/* The contribution of a leaf; gathered over ranks as raw bytes. */
 typedef struct leaf_sum {
     double loss; /* sum of its labels' losses, or their mean */
     int64_t labels, tokens, rows;
@@ -63,7 +63,7 @@ static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum, 
     return n > 0 ? (double)n : 1.0;
 }
 
-/* Leaves follow those that are in `result`. */
+/* The leaves come after those already counted in `result`. */
 static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *result)
 {
     int64_t first = result->rows;
@@ -76,7 +76,7 @@ static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *r
     }
 }
 
-/* Forward, and backward if wanted; *loss is that of the leaf times `scale`. */
+/* Forward, and backward if `backward`. *loss is that of the leaf times `scale`. */
 static fsdp_status run_leaf(fsdp_train_loop *loop, const fsdp_batch *batch, int micro_step,
                             bool backward, double scale, double *loss)
 {
@@ -125,15 +125,15 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Is the loss not finite for another reason than the scale? A product with the scale is never NaN,
- * and infinite only if the scale is nearly so. */
+/* Is there another reason than the scale for a loss that is not finite? Multiplying by the scale
+ * never gives NaN, and infinity only if the scale itself is nearly infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);
 }
 
-/* Another batch may not overflow, but a weight that is NaN stays, and a model whose every batch
- * overflows is not trained. */
+/* Skip the step, since another batch may not overflow. But a weight that is NaN stays NaN, and a
+ * model that overflows on every batch is not trained: these end the run. */
 static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
                                 fsdp_step_result *result)
 {
@@ -153,8 +153,10 @@ static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
     return fsdp_not_finite(loop, what, step, lr);
 }
 
-/* Can a smaller scale help? Not below 1, where it is not the scale that overflows. */
-static fsdp_status skip(fsdp_train_loop *loop, int64_t step, double lr, fsdp_step_result *result)
+/* Skip the step if a smaller scale can help. Below 1 it cannot, as the overflow is not due to the
+ * scale. */
+static fsdp_status skip_step(fsdp_train_loop *loop, int64_t step, double lr,
+                             fsdp_step_result *result)
 {
     result->skipped = true;
     result->grad_norm = (double)NAN;
@@ -164,18 +166,19 @@ static fsdp_status skip(fsdp_train_loop *loop, int64_t step, double lr, fsdp_ste
     if (result->loss_scale >= 1.0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_NUMERIC,
-                      "step %lld: gradients overflow with a loss scale of %g: they are beyond "
-                      "float16 without one; bfloat16 has float32's range",
+                      "step %lld: gradients overflow with a loss scale of %g: even unscaled they "
+                      "exceed float16's range; bfloat16 has float32's range",
                       (long long)step + 1, result->loss_scale);
 }
 
-/* Is there to be an update? */
-static fsdp_status unscale(fsdp_train_loop *loop, int64_t step, double lr, fsdp_step_result *result)
+/* Unscale the gradients and decide whether to update. */
+static fsdp_status unscale_gradients(fsdp_train_loop *loop, int64_t step, double lr,
+                                     fsdp_step_result *result)
 {
     if (loop->scaler)
         FSDP_TRY(fsdp_grad_scaler_unscale(loop->scaler, loop->optimizer));
     if (loop->scaler && fsdp_grad_scaler_found_inf(loop->scaler))
-        return skip(loop, step, lr, result);
+        return skip_step(loop, step, lr, result);
     loop->overflowed_forwards = 0;
     return check_loss(loop, result->loss, step, lr);
 }
@@ -192,7 +195,7 @@ static fsdp_status optimize(fsdp_train_loop *loop, double lr, float grad_scale)
 static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_step_result *result)
 {
     float grad_scale = 1.0f;
-    FSDP_TRY(unscale(loop, step, lr, result));
+    FSDP_TRY(unscale_gradients(loop, step, lr, result));
     if (!result->skipped)
         FSDP_TRY(clip(loop, step, lr, result, &grad_scale));
     FSDP_TRY(optimize(loop, lr, grad_scale));
@@ -200,7 +203,7 @@ static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_s
     return FSDP_OK;
 }
 
-/* The power of two not below x. */
+/* The smallest power of two that is not below x. */
 static double power_above(double x)
 {
     int exponent;
@@ -208,7 +211,7 @@ static double power_above(double x)
     return ldexp(1.0, fraction == 0.5 ? exponent - 1 : exponent);
 }
 
-/* The last micro-step communicates for all, and leaves nothing behind. */
+/* The last micro-step communicates for all, so that nothing is left over after a step. */
 static fsdp_status set_communication(const fsdp_train_loop *loop, int micro_step)
 {
     const bool last = micro_step + 1 == loop->micro_steps;
@@ -290,8 +293,8 @@ fsdp_status fsdp_check_any_label(const char *data, int64_t labels)
     if (labels > 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
-                      "%s: not one token has a label, so there is no loss: prompts are as long as "
-                      "their rows (after cutting), or all labels are %d",
+                      "%s: not one token has a label, so there is no loss: prompts fill their rows "
+                      "(after cutting), or all labels are %d",
                       data, FSDP_IGNORE_INDEX);
 }
 

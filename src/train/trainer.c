@@ -1,5 +1,5 @@
-/* The run of `fsdp train`: epochs, validation, saving. See trainer.h; what a run needs is opened by
- * trainer_open.c. */
+/* The run of `fsdp train`: epochs, validation, saving. See trainer.h. trainer_open.c opens what a
+ * run needs. */
 #include <math.h>
 #include <stdio.h>
 
@@ -35,19 +35,19 @@ static fsdp_status open_progress(const fsdp_trainer *t, const char *what,
     return fsdp_progress_create(&options, progress);
 }
 
-static fsdp_status save(fsdp_trainer *t, const char *why)
+static fsdp_status save_model(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
-    /* With checkpoints the run ends by itself, after the next of them. */
+    /* With checkpoints, the run ends by itself after the next one. */
     if (t->config->save_strategy == FSDP_SAVE_NO && t->config->interrupted &&
         atomic_load(t->config->interrupted))
         return fsdp_error(FSDP_ERR_STATE, "interrupted");
-    /* The folder of a checkpoint that a thread still writes may lie in `output`, whose files all
-     * move. */
+    /* The folder of a checkpoint that a thread is writing may be in `output`, whose files will all
+     * be moved, so wait for it. */
     FSDP_TRY(fsdp_checkpoint_finish(t));
     fsdp_trainer_at(t, "saving the model");
-    /* check_outputs() saw whose folder it is; what lies there now, this run may have put there. */
+    /* check_outputs() has checked the owner of the folder; its content may be from this run. */
     fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     fsdp_trainer_say(t, "--> saved the model in %s (%s)", t->config->output, why);
@@ -55,24 +55,26 @@ static fsdp_status save(fsdp_trainer *t, const char *why)
     return FSDP_OK;
 }
 
-/* Without validation the last state is the model. With it the best one is, which a run that was
- * resumed may have before it: then it lies there, or was saved elsewhere, if at all. */
+/* Without validation the last state is the model. With validation it is the best one. A resumed run
+ * may have saved that before its checkpoint: it is already there, or it was saved elsewhere, or not
+ * at all. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
     if (!t->validation_loader)
-        return save(t, "end of training");
+        return save_model(t, "end of training");
     if (!t->config->save_model || t->saved_model)
         return FSDP_OK;
     if (fsdp_trainer_is_first(t))
         there = fsdp_path_is_directory(t->config->output);
     FSDP_TRY(fsdp_broadcast(t->group, &there, sizeof there, 0));
-    return there ? FSDP_OK
-                 : save(t, "end of training: the best validation was before --resume, and its "
-                           "model is not there");
+    return there
+               ? FSDP_OK
+               : save_model(t, "end of training: the best validation was before --resume, and its "
+                               "model was not saved here");
 }
 
-/* With what else a task is judged by. */
+/* Print the loss and the other measures of the task. */
 static void print_validation(const fsdp_trainer *t, const fsdp_step_result *result)
 {
     if (!t->out)
@@ -117,12 +119,12 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
     if (t->out)
         fprintf(t->out, "-->>>> New Val Loss Record: %.4f\n", result.loss);
     record->saved |= t->config->save_model;
-    return save(t, "validation improved");
+    return save_model(t, "validation improved");
 }
 
 /* --- epochs --- */
 
-/* The loss of a step that float16 spoilt is no loss. */
+/* A step that overflowed in float16 does not count in the mean loss. */
 static void add_step(fsdp_epoch_sum *sum, const fsdp_step_result *result, double seconds)
 {
     if (isfinite(result->loss)) {
@@ -190,7 +192,7 @@ static bool is_time_to_validate(const fsdp_trainer *t, bool end_of_epoch)
     return every > 0 ? t->step % every == 0 || t->step == t->total_steps : end_of_epoch;
 }
 
-/* From the step on that comes next, which may be in the middle. */
+/* Run the epoch's steps from the next one, which may be in its middle. */
 static fsdp_status steps_of_epoch(fsdp_trainer *t, int64_t epoch)
 {
     const int64_t first = epoch * t->steps_per_epoch, left = t->total_steps - first;
@@ -241,7 +243,8 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
     t->record.seconds = fsdp_clock_s() - begin;
     if (t->out)
         fflush(t->out);
-    /* Where --max-steps ends it, a checkpoint has it open: a longer run goes on with it. */
+    /* If --max-steps ends the run in the middle of an epoch, the checkpoint leaves the epoch open
+     * and a longer run continues it. */
     const bool cut = t->step % t->steps_per_epoch != 0;
     if (cut)
         FSDP_TRY(fsdp_checkpoint_at_step(t, true));
@@ -287,7 +290,7 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
                       .started_s = fsdp_clock_s()};
     t.config = &t.completed;
     fsdp_trainer_at(&t, "");
-    fsdp_saved_error error;
+    fsdp_saved_error error; /* keep the failure: closing may report others */
     fsdp_error_save(run(&t), &error);
     fsdp_trainer_fini(&t);
     if (error.status == FSDP_OK)

@@ -1,5 +1,4 @@
-/* What a run of `fsdp train` needs, opened in this order: device, model, data, optimizer, reports.
- */
+/* Opens what a run of `fsdp train` needs in this order: device, model, data, optimizer, reports. */
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +27,7 @@ static bool is_inside(const char *path, const char *dir)
     return path && strncmp(path, dir, n) == 0 && path[n] == '/';
 }
 
-/* The folder of the model, once something is to be written into it before the model is. */
+/* Create the folder of the model if another output is written into it before the model is. */
 static fsdp_status make_output(const fsdp_train_config *c)
 {
     const char *files[] = {c->metrics, c->profile, c->plot};
@@ -38,7 +37,7 @@ static fsdp_status make_output(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Only the last folder of the path is made: of a slip in the others nobody would hear. */
+/* Creates only the last folder of the path, so that a typing error in the others is reported. */
 static fsdp_status make_offload_dir(const fsdp_trainer *t)
 {
     const char *dir = t->config->offload_dir;
@@ -48,7 +47,7 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
     fsdp_status status = parent ? FSDP_OK : FSDP_ERR_NOMEM;
     if (parent && !fsdp_path_is_directory(parent))
         status = fsdp_error(FSDP_ERR_INVALID,
-                            "--offload-dir %s: there is no folder %s to make it in", dir, parent);
+                            "--offload-dir %s: there is no folder %s to create it in", dir, parent);
     fsdp_free(parent);
     FSDP_TRY(status);
     FSDP_TRY(fsdp_directory_make(dir));
@@ -56,7 +55,7 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* What is written after hours must be writable now. */
+/* Outputs that are written after hours must be writable now. */
 static fsdp_status check_outputs(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -100,16 +99,15 @@ static fsdp_status open_device(fsdp_trainer *t)
     fsdp_device_options options = {
         .name = fsdp_device_names[t->config->device], .threads = t->threads, .isa = t->config->isa};
     if (t->config->device == FSDP_TRAIN_META)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "--device meta: 'fsdp plan' with the same options says what a run "
-                          "takes");
+        return fsdp_error(FSDP_ERR_UNSUPPORTED, "--device meta: 'fsdp plan' with the same options "
+                                                "reports the memory and time of a run");
     fsdp_group_set_threads(t->group, options.threads);
     FSDP_TRY(fsdp_device_create(&options, &t->device));
     fsdp_allocator_set_limit(t->device->allocator, tensor_bytes_limit(t));
     return FSDP_OK;
 }
 
-/* What the model is for, and what follows from it. */
+/* Find out the model's task and set what follows from it. */
 static fsdp_status choose_task(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -122,8 +120,8 @@ static fsdp_status choose_task(fsdp_trainer *t)
                           fsdp_train_task_name(t->task));
     if (t->task == FSDP_TASK_CLASSIFICATION && info->num_labels == 0)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
-                          "%s is a %s, which has no head to train; 'architectures' of its "
-                          "config.json may name one that has",
+                          "%s is a %s, which has no head to train; 'architectures' in its "
+                          "config.json may name a model that has one",
                           c->model, info->class_name);
     if (info->max_positions && c->max_seq_length > info->max_positions)
         return fsdp_error(FSDP_ERR_INVALID, "--max-seq-length %lld: %s has positions for %lld",
@@ -132,7 +130,7 @@ static fsdp_status choose_task(fsdp_trainer *t)
     return fsdp_train_config_set_task(&t->completed, t->task);
 }
 
-/* Elements that are trained. */
+/* Number of trained elements. */
 static int64_t count_trained(const fsdp_trainer *t)
 {
     const fsdp_parameter_list *list = &t->loop.parameters;
@@ -179,7 +177,7 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
     return fsdp_model_open(&options, t->group, t->device, &t->model);
 }
 
-/* Classes as a policy takes them. */
+/* Converts the list of classes to the form that a policy takes. */
 static fsdp_status open_by_class(fsdp_trainer *t, const fsdp_option_list *classes)
 {
     const char **names = fsdp_calloc(classes->count + 1, sizeof *names);
@@ -263,7 +261,8 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
     return fsdp_loader_create(set, &options, loader);
 }
 
-/* What follows the first token counts for a causal model, which shifts; of others everything. */
+/* Causal models shift the labels, so the first token does not count; for others every token does.
+ */
 static bool has_label(const fsdp_example *example, fsdp_task task)
 {
     const fsdp_token_list *labels = &example->labels;
@@ -275,8 +274,8 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
     return i < labels->len;
 }
 
-/* Without a label there is no loss, which the first epoch need not show; most sets have one in
- * their first row. */
+/* Without a label there is no loss, and the first epoch need not reveal it. Most sets have a label
+ * in their first row. */
 static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, const char *path)
 {
     fsdp_example example = {0};
@@ -291,7 +290,7 @@ static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, 
     return fsdp_check_any_label(path, any);
 }
 
-/* --max-steps ends epochs that were given, and is all if none were. */
+/* --max-steps may end given epochs early; without epochs it is the number of steps. */
 static void count_steps(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -300,7 +299,7 @@ static void count_steps(fsdp_trainer *t)
     if (c->max_steps > 0 && c->max_steps < t->total_steps)
         t->total_steps = c->max_steps;
     else if (c->max_steps > t->total_steps)
-        fsdp_trainer_say(t, "--max-steps %lld: --epochs %g are over after %lld steps",
+        fsdp_trainer_say(t, "--max-steps %lld: --epochs %g end after %lld steps",
                          (long long)c->max_steps, c->epochs, (long long)t->total_steps);
     fsdp_train_resolve_steps(&t->completed, t->total_steps);
 }
@@ -342,11 +341,10 @@ static fsdp_status open_schedule(fsdp_trainer *t)
         fsdp_trainer_say(t, "--warmup-steps %g takes precedence over --warmup-ratio %g",
                          c->warmup_steps, c->warmup_ratio);
     if (warmup > t->total_steps)
-        fsdp_trainer_say(t,
-                         "--warmup-steps %lld: the run ends after %lld, so that the rate rises "
-                         "all the time, to %g of %g",
-                         (long long)warmup, (long long)t->total_steps,
-                         c->lr * (double)(t->total_steps - 1) / (double)warmup, c->lr);
+        fsdp_trainer_say(
+            t, "--warmup-steps %lld: the run ends after %lld, so the rate only rises, to %g of %g",
+            (long long)warmup, (long long)t->total_steps,
+            c->lr * (double)(t->total_steps - 1) / (double)warmup, c->lr);
     t->schedule = (fsdp_lr_schedule){
         .kind = (fsdp_lr_schedule_kind)c->lr_schedule,
         .lr = c->lr,
@@ -400,7 +398,7 @@ static fsdp_status open_training(fsdp_trainer *t)
     return open_schedule(t);
 }
 
-/* Metrics of a resumed run follow those of the steps before its checkpoint. */
+/* Metrics of a resumed run are appended after those of the steps before its checkpoint. */
 static fsdp_status open_metrics(fsdp_trainer *t)
 {
     const char *metrics = t->config->metrics;
@@ -464,7 +462,7 @@ static fsdp_status print_start(const fsdp_trainer *t)
         fprintf(t->out, "Size of Validation dataset:  %lld\n",
                 (long long)fsdp_dataset_len(t->validation_set));
     else if (c->save_model)
-        fprintf(t->out, "without validation the model is saved once, at the end\n");
+        fprintf(t->out, "without validation, the model is saved once, at the end\n");
     fflush(t->out);
     return fsdp_trainer_print_model(t, t->out);
 }

@@ -4,7 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/fsdp/name_patterns.h"
 
-/* Units below the root, parents first; of several modules that are one the first. */
+/* Units below the root, parents first. The first module represents a unit of several modules. */
 typedef struct unit_list {
     fsdp_module **items;
     size_t n, cap;
@@ -30,7 +30,7 @@ static size_t at_most(size_t n, int most)
     return n < (size_t)most ? n : (size_t)most;
 }
 
-/* Before a unit come, from the nearest on, `before` [n]: room for the deepest list. */
+/* `before` [n] has room for the deepest list: the units before the current one, nearest first. */
 static fsdp_status set_prefetch(const unit_list *units, int forward, int backward,
                                 fsdp_module **before)
 {

@@ -58,7 +58,7 @@ on 2 evaluate --model "$dir/limits" --data "$data/test.csv" --max-samples 2
 check another_start_is_refused says "limits: the generation's decoder_start_token_id is 3, the model's is 0"
 check before_the_loss test "$(grep -c '^loss: ' "$dir/err")" -eq 0
 on 2 evaluate --model "$dir/model" --data "$data/test.csv" --max-samples 2 --max-length 1
-check no_room_is_refused says 'max_length 1 counts the start token'
+check no_room_is_refused says 'max_length 1 includes the start token'
 check before_the_loss_too test "$(grep -c '^loss: ' "$dir/err")" -eq 0
 
 # --- random weights; several models; the constant sentence ---
@@ -133,7 +133,7 @@ check and_is_measured_in_bfloat16 test $rc -eq 0
 on 1 train --model "$dir/large" --from-config --data "$dir/rows.jsonl" --epochs 1 --lr 0 --bf16 --output "$dir/saved-large"
 echo '[5, 6]' >"$dir/prompt.jsonl"
 on 1 generate --model "$dir/saved-large" --input-ids "$dir/prompt.jsonl" --max-new-tokens 2 --param-dtype float16
-expect generating_says_it_too 1 'row 0: the logits are NaN: float16 ends at 65504'
+expect generating_says_it_too 1 'row 0: the logits are NaN: float16.s largest value is 65504'
 cp -r "$dir/trained-llama" "$dir/nans"
 size=$(wc -c <"$dir/nans/model.safetensors")
 { head -c $((size - 8)) "$dir/trained-llama/model.safetensors"; printf '\377\377\377\177\377\377\377\177'; } >"$dir/nans/model.safetensors"

@@ -51,7 +51,7 @@ check ids_are_cut_if_a_length_is_given [ "$(cat out)" = '[250, 1]' ]
 expect which_is_said 0 '1 of 1 prompts cut to their first 5 tokens'
 expect what_is_not_used_is_said 0 "long.jsonl: not used: 'labels' \(line 1\)"
 run generate --model "$model" --input-ids "$dir/cut.jsonl" --task-prefix 'a: '
-expect ids_take_no_prefix 1 '--task-prefix is put before texts; --input-ids .*cut.jsonl has ids alone'
+expect ids_take_no_prefix 1 '--task-prefix is put before texts; --input-ids .*cut.jsonl has only ids'
 printf '{"input_ids": [250, 1], "position_ids": [3, 4]}\n' >"$dir/keys.jsonl"
 run generate --model "$model" --input-ids "$dir/keys.jsonl"
 expect arguments_of_models_are_refused 1 'position_ids: expected none'
@@ -115,7 +115,7 @@ run generate --model "$llama" --input-ids "$dir/causal.jsonl" --max-length 4
 expect a_full_prompt_is_named 1 'prompt 1 has 4 ids: there is no room for new ones \(max_length is 4\)'
 echo '[[2, 3, 4, 5], [2, 3]]' >"$dir/positions.json"
 run generate --model "$golden/gpt2_tiny/model" --input-ids "$dir/positions.json" --max-new-tokens 6
-expect positions_that_end_early_are_said 0 'note: the model has 8 positions: after 1 of 2 prompts they end before'
+expect positions_that_end_early_are_said 0 'note: the model has 8 positions: for 1 of 2 prompts they end before'
 run generate --model "$golden/gpt2_tiny/model" --input-ids "$dir/positions.json" --max-new-tokens 5
 expect the_last_new_token_needs_no_position 0 '^\[29, 18, 18, 18, 18\]$' out
 check positions_that_suffice_are_not test ! -s "$dir/err"
@@ -123,7 +123,7 @@ cp -r "$llama" "$dir/endless" && sed -i 's/"eos_token_id": 2/"eos_token_id": [2,
 echo '{}' >"$dir/endless/generation_config.json"
 run generate --model "$dir/endless" --input-ids "$dir/causal.jsonl" --max-new-tokens 5
 expect a_generation_config_without_an_end_ends_nothing 0 '^\[86, 300, 2, 2, 2\]$' out
-expect and_it_is_said 0 'note: generation_config.json names no eos_token_id'
+expect and_it_is_said 0 'note: generation_config.json has no eos_token_id'
 rm "$dir/endless/generation_config.json"
 run generate --model "$dir/endless" --input-ids "$dir/causal.jsonl" --max-new-tokens 5
 expect without_one_all_ends_of_config_json_count 0 '^\[86\]$' out
@@ -162,7 +162,7 @@ cp -r "$model" "$dir/broken"
 echo none >"$dir/broken/spiece.model"
 run generate --model "$dir/broken" --input-ids "$dir/prompts.jsonl" --max-new-tokens 20
 same ids_need_no_tokenizer_that_can_be_read
-if ! lacks sentencepiece; then expect but_it_is_said 0 'note: ids alone, no texts: .*broken/spiece.model'; fi
+if ! lacks sentencepiece; then expect but_it_is_said 0 'note: only ids, no texts: .*broken/spiece.model'; fi
 run generate --model "$model" 'a text'
 expect texts_need_a_tokenizer 1 'need a tokenizer.*spiece.model'
 
@@ -174,7 +174,7 @@ expect a_hub_name_names_the_folders_searched 1 'models--org--name'
 run generate 'a text'
 expect no_model_is_misuse 2 '--model'
 run generate --model "$model"
-expect no_prompt_is_an_error 1 'nothing to generate from'
+expect no_prompt_is_an_error 1 'no prompts to generate from'
 echo '[1, 320]' >"$dir/bad.jsonl"
 run generate --model "$model" --input-ids "$dir/bad.jsonl"
 expect an_id_beyond_the_vocabulary_is_named 1 'bad.jsonl.*320'

@@ -75,7 +75,7 @@ check and_so_is_the_model cmp "$result/model.safetensors" "$DIR/t5-debian-mini/m
 # --- again ---
 DIR=$dir/whole
 pretrain
-expect nothing_is_left_to_do 0 'step 14 of 14, nothing is left to do' out
+expect nothing_is_left_to_do 0 'step 14 of 14, nothing left to do' out
 pretrain STEPS=16 RANKS=1 ACCUMULATION=2
 expect more_steps_go_on_with_other_ranks 0 'step 14 of 16' out
 pretrain STEPS=18 BATCH=3

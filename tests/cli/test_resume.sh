@@ -99,7 +99,7 @@ train 1 --resume
 same nothing_is_left_to_do
 check the_newest_has_none_beyond_it test "$(grep -c 'of a later step' out)" -eq 0
 train 1 --resume o-checkpoints/checkpoint-5 --max-steps 6 --save-steps 3 --save-total-limit 1
-expect later_ones_are_told_of 0 '^o-checkpoints holds checkpoint-12, of a later step: it stays until' out
+expect later_ones_are_told_of 0 '^o-checkpoints holds checkpoint-12 of a later step: it is kept until' out
 check and_stay test "$(checkpoints)" = "checkpoint-6 checkpoint-10 checkpoint-12 "
 fresh
 train 2 --save-steps 5
@@ -158,9 +158,9 @@ fresh
 train 2 --save-steps 5 --async-save
 same saving_beside_training_changes_nothing
 [ "$(checkpoints)" = "checkpoint-5 checkpoint-10 checkpoint-12 " ] &&
-    grep -q '^--> saved o-checkpoints/checkpoint-12 in .* beside training' out &&
+    grep -q '^--> saved o-checkpoints/checkpoint-12 in .* during training' out &&
     [ "$(grep -c '"kind": "checkpoint", .*"step_seconds": [0-9]' m.jsonl)" -eq 3 ] &&
-    grep -q '^3 checkpoints written beside training: a step that triggers one took at most' out &&
+    grep -q '^3 checkpoints written during training: a step that triggers one took at most' out &&
     ok what_the_step_took_is_told || bad what_the_step_took_is_told "$(checkpoints)"
 rm -rf o
 train 1 --resume o-checkpoints/checkpoint-10
@@ -211,7 +211,7 @@ expect a_checkpoint_of_elsewhere_gives_no_leave_to_replace_a_model 1 'overwrite-
 mv o o.other
 # shellcheck disable=SC2086
 train 2 $sgd --resume foreign
-expect a_foreign_folder_without_step_is_refused 1 'foreign: nothing there says how many steps were taken, since sgd counts none: --resume-step N is needed'
+expect a_foreign_folder_without_step_is_refused 1 'foreign: the number of steps taken is unknown, since sgd does not count them: give --resume-step N'
 # shellcheck disable=SC2086
 train 2 $sgd --resume foreign --resume-step 5
 numbers m.jsonl | grep -v validation >now.numbers
@@ -222,7 +222,7 @@ rm -r o.other
 train 2 $sgd --resume o-checkpoints/checkpoint-5 --resume-step 4
 expect another_step_than_a_folder_says_is_refused 1 'checkpoint-5 is of step 5, not of --resume-step 4'
 train 2 --resume --resume-step 5
-expect a_step_is_of_a_certain_folder 1 'resume-step 5: only of a certain checkpoint, --resume DIR'
+expect a_step_is_of_a_certain_folder 1 'resume-step 5: needs a certain checkpoint, --resume DIR'
 rm -r foreign
 
 # --- what other programs saved: other keys, numbers, files; their options are compared ---
@@ -268,7 +268,7 @@ run checkpoint convert foreign weights.pt --model-only
 train 2 --no-save-model --resume weights.pt
 expect a_file_without_an_optimizer_is_refused 1 "weights.pt: no optimizer's state in it"
 train 2 --no-save-model --resume ids.jsonl
-expect a_file_that_is_none_is_refused 1 'resume ids.jsonl: not a checkpoint: wanted is'
+expect a_file_that_is_none_is_refused 1 'resume ids.jsonl: not a checkpoint: give a folder'
 # Accelerate numbers its folders; transformers' Trainer has a trainer_state.json of its own.
 fresh
 train 2 --save-steps 5 --checkpoint-format accelerate
@@ -288,7 +288,7 @@ echo '{"global_step": 7, "epoch": 3.5}' >accelerated/trainer/trainer_state.json
 rm -rf m.jsonl
 train 2 --no-save-model --resume accelerated/trainer
 expect steps_that_were_skipped_count 0 '^resuming from accelerated/trainer: step 7 ' out
-check and_epochs_of_another_length_are_told shows '^resuming with 4 steps in an epoch, which had 2 '
+check and_epochs_of_another_length_are_told shows '^resuming with 4 steps in an epoch; the saved run had 2 '
 echo '{"global_step": 4}' >accelerated/trainer/trainer_state.json
 train 2 --no-save-model --resume accelerated/trainer
 expect a_state_of_an_earlier_save_is_refused 1 'trainer_state.json belongs to another save: it is of step 4'
@@ -320,7 +320,7 @@ of_another_save() {
     cp -r o-checkpoints/checkpoint-5/. o-checkpoints/checkpoint-10
     mv state.json o-checkpoints/checkpoint-10/trainer_state.json
     train 2 --resume
-    expect "${name}_is_refused" 1 'checkpoint-10/trainer_state.json belongs to another save than .*--resume o-checkpoints/checkpoint-5 takes'
+    expect "${name}_is_refused" 1 'checkpoint-10/trainer_state.json belongs to another save than .*--resume o-checkpoints/checkpoint-5 uses'
     run checkpoint verify o-checkpoints/checkpoint-10
     [ "$rc" -eq 1 ] && grep -q 'belongs to another save' out err && ok "${name}_is_damage" ||
         bad "${name}_is_damage" "exit code $rc"
@@ -337,7 +337,7 @@ rm -rf o-checkpoints/checkpoint-1[02]
 goes_on an_old_state_goes_on --no-save-model --resume o-checkpoints/checkpoint-5
 sed -i 's/"global_step": 5/"global_step": 3/' o-checkpoints/checkpoint-5/trainer_state.json
 train 2 --no-save-model --resume
-expect a_count_beyond_the_step_is_refused 1 'it is of step 3, where the optimizer had counted at most 3, but .* counts 5'
+expect a_count_beyond_the_step_is_refused 1 'it is of step 3, where the optimizer had counted at most 3, but .* has counted 5'
 cp "$theirs/checkpoint/.metadata" o-checkpoints/checkpoint-5
 train 2 --no-save-model --resume
 expect metadata_of_another_program_are_refused 1 'checkpoint-5/trainer_state.json belongs to another save than .metadata'
@@ -478,7 +478,7 @@ numbers m.jsonl | cmp -s - whole.numbers && grep -q 'from o-checkpoints/checkpoi
 restore
 truncate -s 1000 o-checkpoints/checkpoint-5/__1_0.distcp
 train 2 --resume o-checkpoints/checkpoint-5/
-expect the_newest_beside_one_that_was_given_is_named 1 '; --resume o-checkpoints/checkpoint-10 takes another'
+expect the_newest_beside_one_that_was_given_is_named 1 '; --resume o-checkpoints/checkpoint-10 uses another'
 restore
 
 # --- what another run left ---
@@ -488,10 +488,10 @@ expect checkpoints_of_another_run_are_refused 1 'o-checkpoints holds checkpoint-
 mkdir o-checkpoints/checkpoint-11
 echo 1 >o-checkpoints/checkpoint-11/optimizer.pt
 train 2 --save-steps 1 --resume
-expect what_is_no_checkpoint_is_not_replaced 1 'o-checkpoints/checkpoint-11 is no checkpoint of'
+expect what_is_no_checkpoint_is_not_replaced 1 'o-checkpoints/checkpoint-11 is not a checkpoint of'
 echo '{"global_step": 11}' >o-checkpoints/checkpoint-11/trainer_state.json
 train 2 --save-steps 1 --resume
-expect nor_is_that_of_another_tool 1 'o-checkpoints/checkpoint-11 is no checkpoint of'
+expect nor_is_that_of_another_tool 1 'o-checkpoints/checkpoint-11 is not a checkpoint of'
 rm -r o-checkpoints/checkpoint-11
 train 2 --save-steps 3 --max-steps 3 --overwrite-output
 [ "$rc" -eq 0 ] && [ "$(checkpoints)" = "checkpoint-3 " ] && ok a_run_that_begins_anew_leaves_its_own ||
@@ -546,7 +546,7 @@ verifies() {
     cp $c/trainer_state.json away
     sed -i 's/"global_step": 5/"global_step": 4/' $c/trainer_state.json
     run checkpoint verify $c
-    expect "verify_sees_a_step_edited_with$form" 1 'trainer_state.json is damaged: its content' out
+    expect "verify_sees_a_step_edited_with$form" 1 'trainer_state.json is damaged: the checksum of its content' out
     : >$c/trainer_state.json
     run checkpoint verify $c
     expect "verify_sees_an_empty_state_with$form" 1 "$c/trainer_state.json" out
@@ -600,7 +600,7 @@ restore
 # --- what does not fit ---
 train 2 --resume --gradient-accumulation-steps 3
 expect another_global_batch_is_refused 1 'rows in a step'
-grep -q 'takes another checkpoint' err && bad without_advice_that_does_not_help "" || ok without_advice_that_does_not_help
+grep -q 'uses another checkpoint' err && bad without_advice_that_does_not_help "" || ok without_advice_that_does_not_help
 train 2 --resume --seed 7
 expect another_seed_is_refused 1 'the run had --seed 1, this one 7'
 head -n 40 ids.jsonl >fewer.jsonl
@@ -611,7 +611,7 @@ expect another_optimizer_is_refused 1 'the run had --optimizer adamw, this one s
 train 2 --resume nowhere
 expect a_checkpoint_that_is_not_there_is_refused 1 '--resume nowhere: there is no such folder'
 train 2 --resume o-checkpoints/checkpoint-99999
-expect with_the_newest_beside_it 1 'no such folder; the newest checkpoint beside it is o-checkpoints/checkpoint-[0-9]+'
+expect with_the_newest_beside_it 1 'no such folder; the newest checkpoint in the same folder is o-checkpoints/checkpoint-[0-9]+'
 train 2 --resume --frozen-prefixes shared
 [ "$rc" -eq 0 ] && grep -q '^resuming with --frozen-prefixes shared, which was none' out && ok what_was_not_given_was_none ||
     bad what_was_not_given_was_none "$rc"

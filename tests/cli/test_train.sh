@@ -85,7 +85,7 @@ keep again
 check all_is_offloaded_at_once same kept again
 check a_new_folder_is_told grep -q '^--offload-dir masters: the folder is new$' first_out
 train 2 --bf16 --offload-dir no/such/masters
-refused a_folder_without_its_parent_is_a_slip '--offload-dir no/such/masters: there is no folder no/such to make it in'
+refused a_folder_without_its_parent_is_a_slip '--offload-dir no/such/masters: there is no folder no/such to create it in'
 check and_none_of_it_is_made [ ! -e no ]
 touch plain
 train 2 --offload-dir plain
@@ -122,10 +122,10 @@ expect what_is_drawn_is_not_drawn_over 1 'output curve.png is one of the files t
 echo notes >notes.md
 cp notes.md notes.png
 run plot -o notes.png m.jsonl
-expect nor_is_what_is_no_picture 1 'output notes\.png: the file there is no picture, and would be overwritten'
+expect nor_is_what_is_no_picture 1 'output notes\.png: the existing file is not a picture and would be overwritten'
 for flag in '--metrics notes.md:metrics file' '--profile notes.md:profile' '--metrics new.jsonl --plot notes.md:picture'; do
     run train --model tiny --from-config --data ids.jsonl --output o ${flag%%:*}
-    expect "a_run_does_not_overwrite_what_is_no_${flag##*:}" 2 "notes\.md: the file there is no ${flag##*:}"
+    expect "a_run_does_not_overwrite_what_is_no_${flag##*:}" 2 "notes\.md: the existing file is not a ${flag##*:}"
 done
 check all_of_which_leave_it test "$(cat notes.md)" = notes
 check and_the_file_stays cmp -s m.jsonl kept.jsonl

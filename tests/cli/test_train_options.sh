@@ -204,7 +204,7 @@ check half_an_epoch_has_half_of_its_steps [ "$(rates)" = "0.0 0.25 0.1875 0.125 
 train 2 --devices 1
 refused ranks_that_devices_does_not_name '--devices 1: 2 ranks are started'
 train 2 --predict_with_generate
-refused what_another_command_does "predict_with_generate: not supported: .*'fsdp evaluate' writes texts"
+refused what_another_command_does "predict_with_generate: not supported: .*'fsdp evaluate' generates texts"
 train 2 --optimizer sgd --momentum 0.9 --lr 0.05 --validation-data validation.jsonl --epochs 4
 check sgd_learns falls
 train 2 --master-dtype bf16 --param-dtype bf16 --validation-data validation.jsonl --epochs 4 --lr 0.01
@@ -252,7 +252,7 @@ check that_is_known_before_the_first_step \
     [ "$(sed -n '/no examples/=' out)" -lt "$(sed -n '/Train Epoch/=' out | head -n 1)" ]
 rm limits/generation_config.json
 train 1 --model limits --validation-data validation.jsonl --max-steps 1 --generate-examples 1
-expect examples_without_texts_are_said 0 'examples are token ids, no texts: .*limits.*spiece.model'
+expect examples_without_texts_are_said 0 'examples are token ids, not texts: .*limits.*spiece.model'
 
 # --- data ---
 for data in all.csv sep.csv folder; do

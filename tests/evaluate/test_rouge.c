@@ -1,4 +1,4 @@
-/* ROUGE against rouge_score 0.1.2 (tests/fixtures/train/make_rouge.py), to the last bit. */
+/* Compares ROUGE with rouge_score 0.1.2 (tests/fixtures/train/make_rouge.py), to the last bit. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -113,8 +113,8 @@ TEST(of_equal_constant_sentences_the_first_is_taken)
     ASSERT_INT(best, 1);
 }
 
-/* The quadratic programme over all prefixes, for random texts of up to 200 tokens out of four:
- * lengths around multiples of 64 are where a bit-parallel one goes wrong. */
+/* The quadratic programme over all prefixes, for random texts of up to 200 tokens from a vocabulary
+ * of four. Bit-parallel programmes tend to fail at lengths around multiples of 64. */
 static size_t naive_lcs(const char *a, size_t n, const char *b, size_t m)
 {
     static size_t length[201][201];
@@ -158,7 +158,7 @@ TEST(empty_lists_are_refused)
                  "0 candidates");
 }
 
-/* Every allocation in turn fails: an error each time, nothing lost (ASan looks). */
+/* Every allocation in turn fails: an error each time, and nothing leaks (ASan checks). */
 TEST(a_failed_allocation_is_an_error)
 {
     const char *const references[] = {"one two three", "four"}, *const candidates[] = {"two", "x"};

@@ -1,5 +1,5 @@
-/* Beam search on a table of scores: against transformers' algorithm written down naively, and
- * against all sequences there are. */
+/* Beam search on a table of scores, compared with a naive implementation of transformers' algorithm
+ * and with an enumeration of all sequences. */
 #include <stdlib.h>
 
 #include "src/base/alloc_testing.h"
@@ -16,7 +16,7 @@ enum {
     MAX_CANDIDATES = MAX_BEAMS * VOCAB
 };
 
-/* Log-probabilities of what follows ids[0 .. n): any function of them. */
+/* Log-probabilities of what follows ids[0 .. n): an arbitrary function of them. */
 static void toy_scores(uint64_t seed, const int32_t *ids, int n, float *scores, int vocab)
 {
     uint64_t key = seed;
@@ -48,8 +48,8 @@ static void search(fsdp_test *t, const fsdp_generation_config *config, uint64_t 
 
 typedef struct hypothesis {
     int32_t ids[MAX_LENGTH + 1];
-    float score, rank; /* of the sort under way */
-    int at;            /* where it stood before */
+    float score, rank; /* in the current sort */
+    int at;            /* position before the sort */
     bool hit, finished;
 } hypothesis;
 
@@ -204,8 +204,8 @@ TEST(beams_are_those_of_transformers)
 /* --- all sequences --- */
 
 enum {
-    FEW = 3,   /* ids */
-    SHORT = 4, /* new ids at most */
+    FEW = 3,   /* size of the vocabulary */
+    SHORT = 4, /* limit of new ids */
     ALL = 81   /* FEW ^ SHORT: no beam is ever dropped */
 };
 
@@ -217,7 +217,7 @@ typedef struct best {
     int n;
 } best;
 
-/* Every continuation of ids[0 .. n), whose log-probability is `sum`. */
+/* Try every continuation of ids[0 .. n), whose log-probability is `sum`. */
 static void enumerate(best *b, int32_t *ids, int n, float sum)
 {
     float scores[FEW];
@@ -260,9 +260,10 @@ TEST(enough_beams_find_the_best_of_all_sequences)
     }
 }
 
-/* --- corners --- */
+/* --- corner cases --- */
 
-/* Two beams of one prompt have equal candidates: the earlier beam's and the lower id come first. */
+/* Two beams of one prompt have equal candidates: those of the earlier beam and with the lower id
+ * come first. */
 TEST(equal_candidates_rank_by_beam_then_id)
 {
     const fsdp_generation_config config = {.num_beams = 2, .length_penalty = 1};

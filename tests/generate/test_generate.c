@@ -1,4 +1,4 @@
-/* Generation against transformers' ids, with any sharing of prompts over ranks. */
+/* Compares generated ids with transformers' ids, for any distribution of prompts over ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,20 +17,20 @@ enum {
     MAX_IDS = 40
 };
 
-/* Sequences, as they came out or as they should. */
+/* Generated or expected sequences. */
 typedef struct sequences {
     int32_t ids[MAX_ROWS][MAX_IDS];
     size_t len[MAX_ROWS], n;
     double score[MAX_ROWS];
 } sequences;
 
-/* A file of tests/golden/generation, and what came out. */
+/* A file of tests/golden/generation, and the results. */
 typedef struct golden {
     char model[600], prompts_path[300];
     fsdp_generation_settings settings;
     sequences want, got;
     size_t n_prompts, per_prompt;
-    bool misplaced; /* results did not come in order */
+    bool misplaced; /* results were not in order */
 } golden;
 
 static void read_row(fsdp_test *t, fsdp_json_node node, sequences *s)
@@ -61,7 +61,7 @@ static void write_prompts(fsdp_test *t, fsdp_json_node rows, const char *path)
     ASSERT(fclose(file) == 0);
 }
 
-/* The settings a file was made with; all sequences of each prompt where it has them. */
+/* The settings that the file was made with; all sequences of each prompt if it has several. */
 static void read_settings(fsdp_test *t, fsdp_json *doc, golden *g)
 {
     const fsdp_json_node root = fsdp_json_root(doc);
@@ -110,7 +110,7 @@ static void open_golden(fsdp_test *t, const char *name, golden *g)
     read_wanted(t, root, g);
     CHECK_HERE();
     ASSERT(g->n_prompts > 3);
-    if (t->group) /* who still reads the prompts of before */
+    if (t->group) /* some rank may still be reading the previous prompts */
         ASSERT_OK(fsdp_barrier(t->group));
     if (t->rank == 0) {
         snprintf(g->prompts_path, sizeof g->prompts_path, "%s/prompts.jsonl", fsdp_test_dir(t));
@@ -199,10 +199,10 @@ TEST_RANKS(ids_and_scores_are_transformers_on_3_ranks, 3)
     }
 }
 
-/* --- neither batches nor ranks change anything --- */
+/* --- results do not depend on batches or ranks --- */
 
-/* Three samples a prompt, then three of four beams, with every processor: alone in one batch, and
- * in batches of 1 to 5 on these ranks. */
+/* Three samples a prompt, then three of four beams, with every processor: on one rank in one batch,
+ * and in batches of 1 to 5 on these ranks. */
 static void check_sharing(fsdp_test *t, const char *name, bool sample)
 {
     golden g;
@@ -324,7 +324,7 @@ TEST(one_new_token_and_no_room)
             ASSERT_INT(g.got.len[i], 2);
         run_with(t, &g, "llama3_greedy.json", one, FSDP_OK, "");
         CHECK_HERE();
-        const size_t lengths[] = {5, 10, 7, 4}; /* of the prompts, and one */
+        const size_t lengths[] = {5, 10, 7, 4}; /* of the prompts plus one */
         for (size_t i = 0; i < g.n_prompts; i++)
             ASSERT_INT(g.got.len[i], lengths[i]);
     }
@@ -359,7 +359,8 @@ static fsdp_status parse_settings(const char *text, fsdp_generation_config *c)
     return status;
 }
 
-/* What transformers takes, since it looks at them where it samples; and ids that never come. */
+/* transformers checks settings of sampling only when it samples, and accepts ids that never occur.
+ */
 TEST(settings_of_sampling_count_where_there_is_some)
 {
     static const struct {
@@ -406,11 +407,11 @@ static void close_prompt(t5_prompt *p)
     fsdp_device_destroy(p->device);
 }
 
-/* Any of several ends of sequence ends it; the first new id may be one. */
+/* Any of several ends of sequence ends the text, even as the first new id. */
 TEST(several_ids_may_end_a_sequence)
 {
     t5_prompt p;
-    static const int32_t want[] = {0, 116, 50, 71, 210}; /* transformers goes on with 252 */
+    static const int32_t want[] = {0, 116, 50, 71, 210}; /* transformers continues with 252 */
     static const int64_t ends[] = {210, 116};
     open_prompt(t, &p);
     CHECK_HERE();
@@ -436,7 +437,7 @@ TEST(several_ids_may_end_a_sequence)
     close_prompt(&p);
 }
 
-/* Each allocation in turn fails: an error each time, and the model is good for the next call. */
+/* Each allocation in turn fails: an error each time, and the model remains usable. */
 static void check_memory(fsdp_test *t, const char *name)
 {
     golden g;
@@ -464,7 +465,7 @@ TEST(memory_that_runs_out_is_an_error)
 
 /* --- prompts --- */
 
-/* T5's texts end with </s>; one to be continued begins with <s> instead. */
+/* T5's texts end with </s>; a text to be continued begins with <s> instead. */
 TEST(texts_become_ids_as_the_model_wants_them)
 {
     NEEDS_SENTENCEPIECE();
@@ -553,7 +554,7 @@ TEST(ids_are_read_as_array_or_by_line)
     }
 }
 
-/* Padding on either side, as 'fsdp train' takes it. */
+/* Padding on either side, as accepted by 'fsdp train'. */
 TEST(ids_that_are_masked_are_no_prompt)
 {
     fsdp_prompts p;

@@ -1,5 +1,5 @@
-/* Sampling: warpers against transformers' definitions, and draws against exact probabilities; and
- * what is done to scores before. */
+/* Sampling: compares warpers with transformers' definitions, and draws with exact probabilities;
+ * also the processing of scores before. */
 #include "src/base/assert.h"
 #include "src/base/philox.h"
 #include "src/generate/logits_process.h"
@@ -25,8 +25,8 @@ static void draw_scores(uint64_t seed, float *scores)
 
 /* --- warpers --- */
 
-/* transformers' way: each warper puts -INFINITY where it removes. Ascending order, softmax, cumsum
- * for top_p. p [VOCAB] is what is left, as probabilities. */
+/* transformers' way: each warper replaces scores that it removes by -INFINITY. Ascending order,
+ * softmax, cumsum for top_p. p [VOCAB] are the remaining probabilities. */
 static void naive_probabilities(const fsdp_generation_config *c, const float *scores, double *p)
 {
     double x[VOCAB], total = 0, largest = (double)-INFINITY;
@@ -44,7 +44,7 @@ static void naive_probabilities(const fsdp_generation_config *c, const float *sc
     for (int i = 0; i < VOCAB; i++)
         p[i] = exp(x[i]) / total;
     for (int i = 0; i < VOCAB && c->top_p < 1; i++) {
-        double up_to = 0; /* of those that are not likelier */
+        double up_to = 0; /* sum of probabilities that are not larger */
         for (int k = 0; k < VOCAB; k++)
             up_to += x[k] <= x[i] ? p[k] : 0;
         if (up_to <= 1 - c->top_p)
@@ -97,7 +97,7 @@ TEST(warpers_leave_what_transformers_leaves)
     }
 }
 
-/* top_k keeps all that equal its last; what is banned is never left. */
+/* top_k keeps all ids equal to its last one, but never a banned id. */
 TEST(equal_and_banned_scores)
 {
     const float scores[6] = {1, 2, 1, (float)-INFINITY, 1, 0},
@@ -115,7 +115,8 @@ TEST(equal_and_banned_scores)
     ASSERT_INT(fsdp_argmax(none, 2), 0);
 }
 
-/* Scores that overflow once divided leave the likeliest; an infinite one has no probability. */
+/* Scores that overflow after division leave only the most likely ids; an infinite score has no
+ * probability. */
 TEST(temperatures_next_to_0)
 {
     static const double temperatures[] = {1e-30, 1e-38, 1e-45, 1e-300};
@@ -138,8 +139,8 @@ TEST(temperatures_next_to_0)
 
 /* --- draws --- */
 
-/* Chi-square of many rows or steps against exact probabilities: below 60 with 11 degrees of freedom
- * but for one in 10^8, and always the same. */
+/* Chi-square of many rows or steps against exact probabilities: with 11 degrees of freedom it is
+ * below 60 except once in 10^8 cases, and the draws are always the same. */
 static void check_draws(fsdp_test *t, bool over_rows)
 {
     enum {
@@ -206,7 +207,7 @@ TEST(repetition_is_penalized_once_whatever_the_sign)
     ASSERT_F32(scores[3], 0.5f);
 }
 
-/* 1 2 was followed by 3 and by 0, so that neither may follow again. */
+/* 1 2 was followed by 3 and by 0, so neither may follow again. */
 TEST(ngrams_are_not_repeated)
 {
     int32_t ids[] = {1, 2, 3, 1, 2, 0, 1, 2};

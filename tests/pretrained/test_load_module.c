@@ -1,5 +1,5 @@
-/* A file's tensors into parameters: dtypes, unaligned data, tied names, what is missing or too
- * much. */
+/* Loading a file's tensors into parameters: dtypes, unaligned data, tied names, missing and
+ * superfluous tensors. */
 #include <stdio.h>
 
 #include <fsdp/ckpt.h>
@@ -10,7 +10,7 @@
 #include "src/base/io.h"
 #include "tests/test.h"
 
-/* A file from Python's point of view: header and data, byte by byte. */
+/* Writes a file as Python does: header and data, byte by byte. */
 static void write_file(fsdp_test *t, const char *header, const void *data, size_t bytes,
                        char path[300])
 {
@@ -71,7 +71,7 @@ static fsdp_status load(const fixture *f, fsdp_group *group, const char *path,
     return status;
 }
 
-/* Own rows of a.weight are 1, 2 | 3, 4 | 5, 6 and those of b.weight 7 | 8. */
+/* The ranks' rows of a.weight are 1, 2 | 3, 4 | 5, 6 and those of b.weight 7 | 8. */
 static void assert_values(fsdp_test *t, const fixture *f)
 {
     int64_t begin, end;
@@ -88,7 +88,7 @@ static void assert_values(fsdp_test *t, const fixture *f)
 
 static const float floats[] = {1, 2, 3, 4, 5, 6, 7, 8};
 
-/* float16, then float32 at an odd address: the bytes between are another tensor's. */
+/* float16, then float32 at an odd address; the bytes in between belong to another tensor. */
 static void check_mixed(fsdp_test *t)
 {
     static const char header[] =
@@ -119,14 +119,14 @@ TEST(other_dtypes_and_unaligned_data_are_converted)
 {
     check_mixed(t);
 }
-/* 3 rows and 2 rows on 4 ranks: some hold none */
+/* 3 rows and 2 rows on 4 ranks: some ranks have none */
 TEST_RANKS(other_dtypes_and_unaligned_data_are_converted_on_4_ranks, 4)
 {
     check_mixed(t);
 }
 
-/* A frozen parameter keeps the file's dtype, and widens in the forward after it was unfrozen; the
- * other's is the master's. */
+/* A frozen parameter keeps the file's dtype, and is widened in the first forward after it is
+ * unfrozen. The other parameter has the dtype of master weights. */
 TEST_RANKS(a_frozen_parameter_keeps_the_dtype_of_the_file, 2)
 {
     static const char header[] =
@@ -210,7 +210,7 @@ TEST(a_tied_parameter_is_found_under_its_other_name)
     close_fixture(&f);
 }
 
-/* What is wrong is found before anything is written: b comes first in the file, but stays. */
+/* Errors are found before anything is written: b comes first in the file but is unchanged. */
 static void assert_refused(fsdp_test *t, const char *header, fsdp_status status, const char *text)
 {
     char path[300];
@@ -267,15 +267,15 @@ TEST(a_module_without_memory_is_refused)
                floats, sizeof floats, path);
     ASSERT_OK(fsdp_norm_create("Norm", 8, (fsdp_init){0}, &m));
     ASSERT_OK(fsdp_checkpoint_open(path, &reader));
-    ASSERT_ERROR(fsdp_module_load(m, reader, NULL, NULL, NULL), FSDP_ERR_STATE, "no memory");
+    ASSERT_ERROR(fsdp_module_load(m, reader, NULL, NULL, NULL), FSDP_ERR_STATE, "without memory");
     fsdp_checkpoint_close(reader);
     fsdp_module_destroy(m);
 }
 
 /* --- names as transformers maps them --- */
 
-/* A model in miniature: LayerNorm and dense, below `base` if that is not NULL, then a classifier if
- * it has one. */
+/* A miniature model: LayerNorm and dense, below `base` if that is not NULL, then a classifier if it
+ * has one. */
 typedef struct shape {
     const char *base;
     bool old_names; /* of LayerNorm's parameters */
@@ -319,7 +319,7 @@ static void build(fsdp_test *t, shape s, fsdp_device *device, uint64_t seed, fsd
     ASSERT_OK(fsdp_module_init(*root, seed));
 }
 
-/* Parameters [begin, end) of both, in order, hold the same. */
+/* Parameters [begin, end) of both have the same values. */
 static void assert_same(fsdp_test *t, fsdp_module *a, fsdp_module *b, size_t begin, size_t end)
 {
     fsdp_parameter_list x, y;
@@ -338,7 +338,8 @@ static void assert_same(fsdp_test *t, fsdp_module *a, fsdp_module *b, size_t beg
     fsdp_parameter_list_free(&y);
 }
 
-/* A file of shape `from` fills a module of shape `into`; what only one of them has is reported. */
+/* A file of shape `from` fills a module of shape `into`; tensors of only one of them are reported.
+ */
 static void check_mapping(fsdp_test *t, shape from, shape into, const char *unexpected,
                           const char *fresh)
 {
@@ -411,7 +412,7 @@ TEST_RANKS(names_of_files_are_mapped_as_transformers_maps_them_on_3_ranks, 3)
     check_mappings(t);
 }
 
-/* Only what is named may be fresh: another hole in the file is an error, and nothing was drawn. */
+/* Only named modules may be fresh: another missing tensor is an error, and nothing is drawn. */
 TEST(a_missing_parameter_of_no_fresh_module_is_an_error)
 {
     static const char *const other[] = {"class", "classifier.bias.x", NULL};
@@ -440,7 +441,8 @@ TEST(a_missing_parameter_of_no_fresh_module_is_an_error)
     fsdp_device_destroy(device);
 }
 
-/* a.weight has 4 rows in the file, not 3: an error that changes nothing, or it is drawn. */
+/* a.weight has 4 rows in the file, not 3. This is an error that changes nothing, or the parameter
+ * is drawn. */
 static void check_mismatched(fsdp_test *t)
 {
     static const char header[] =
@@ -470,7 +472,7 @@ static void check_mismatched(fsdp_test *t)
         ASSERT_F32(((float *)fsdp_tensor_data(fsdp_parameter_local(f.b)))[i - begin], 7 + i);
     fsdp_parameter_rows(f.a, &begin, &end);
     for (int64_t i = 0; i < (end - begin) * 2;
-         i++) /* open_fixture() gives its rows a deviation of 0 */
+         i++) /* open_fixture() gives these rows a deviation of 0 */
         ASSERT_F32(((float *)fsdp_tensor_data(fsdp_parameter_local(f.a)))[i], 0);
     close_fixture(&f);
 }
@@ -484,7 +486,7 @@ TEST_RANKS(a_tensor_of_another_shape_may_be_ignored_on_2_ranks, 2)
     check_mismatched(t);
 }
 
-/* Each allocation in turn fails: an error each time, and nothing changed. */
+/* Each allocation in turn fails: an error each time, and nothing has changed. */
 TEST(memory_that_runs_out_leaves_the_module_as_it_was)
 {
     static const char *const fresh_modules[] = {"classifier", NULL};

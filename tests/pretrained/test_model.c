@@ -1,5 +1,5 @@
-/* Models found, loaded, saved: the folder that comes back holds the same bits, and bad folders are
- * refused with a message that says what is wrong, before anything changed. */
+/* Models are found, loaded and saved: a saved folder loads with the same bits, and bad folders are
+ * refused with a message that says what is wrong, before anything changes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ static const char *golden(const char *name)
     return path;
 }
 
-/* A folder of the test that all ranks know: rank 0's, told to the others. */
+/* A folder of the test whose path all ranks know: rank 0 makes it and sends it to the others. */
 static void shared_dir(fsdp_test *t, const char *name, char path[300])
 {
     if (t->rank == 0)
@@ -37,7 +37,7 @@ static void shared_dir(fsdp_test *t, const char *name, char path[300])
 
 /* --- same bits --- */
 
-/* Every parameter of `a` and `b`, gathered, is the same to the last bit. */
+/* Every gathered parameter of `a` equals that of `b` to the last bit. */
 static void assert_equal_modules(fsdp_test *t, fsdp_module *a, fsdp_module *b)
 {
     fsdp_parameter_list x, y;
@@ -100,8 +100,8 @@ static void check_round_trips(fsdp_test *t)
         CHECK_HERE();
         check_round_trip(t, &drawn, &(fsdp_model_save_options){.max_shard_bytes = 6000});
         CHECK_HERE();
-        /* of T5, tied but not scaled: only transformers 5 knows it, by an lm_head equal to the
-         * embedding */
+        /* a T5 that is tied but not scaled: only transformers 5 recognises it, by an lm_head equal
+         * to the embedding */
         fsdp_model_config tied = **c;
         if (!tied.type->set_tied)
             continue;
@@ -124,8 +124,8 @@ TEST_RANKS(a_saved_model_loads_with_the_same_bits_on_3_ranks, 3)
     check_round_trips(t);
 }
 
-/* Saving gathers one parameter at a time: what it holds is the largest, with a row of padding for
- * each rank, and what is written of it in another dtype. */
+/* Saving gathers one parameter at a time. Its peak is the largest parameter, with a row of padding
+ * for each rank, and its copy in the dtype of the file. */
 TEST_RANKS(saving_never_holds_more_than_the_largest_parameter, 3)
 {
     fsdp_model_config config = odd_t5;
@@ -147,7 +147,7 @@ TEST_RANKS(saving_never_holds_more_than_the_largest_parameter, 3)
     fsdp_device_destroy(device);
 }
 
-/* A second save with fewer files leaves none of the first that would be read in its place: neither
+/* A second save with fewer files leaves no file of the first that would be read instead: neither
  * weights nor another tokenizer's files. */
 TEST(files_of_an_earlier_save_do_not_stay)
 {
@@ -184,7 +184,8 @@ TEST(files_of_an_earlier_save_do_not_stay)
     ASSERT_STR(names[3], "notes.txt");
     ASSERT_STR(names[4], "spiece.model");
     fsdp_free(names);
-    /* A tokenizer named by its model comes with what lies beside it, here in the same folder. */
+    /* A tokenizer given by its model file comes with the files next to it, here from the same
+     * folder. */
     snprintf(stray, sizeof stray, "%s/added_tokens.json", dir);
     ASSERT_OK(fsdp_file_write(stray, "{}", 2));
     snprintf(stray, sizeof stray, "%s/spiece.model", dir);
@@ -194,8 +195,8 @@ TEST(files_of_an_earlier_save_do_not_stay)
     ASSERT_INT(count, 6);
     ASSERT_STR(names[0], "added_tokens.json");
     fsdp_free(names);
-    /* Where the new model has no tokenizer, one that was put there stays; files of other formats
-     * that would be a second model go, others whose names look alike stay. */
+    /* If the new model has no tokenizer, one that was put there is kept. Files of other formats
+     * that would be a second model are removed; others with similar names are kept. */
     static const char *const files[] = {"pytorch_model-00001-of-00002.bin",
                                         "model.fp16.safetensors", "pytorch_model.bin.index.json",
                                         "model-card.bin", "model-00009-of-00011.safetensors"};
@@ -211,7 +212,7 @@ TEST(files_of_an_earlier_save_do_not_stay)
     }
     snprintf(stray, sizeof stray, "%s/spiece.model", dir);
     ASSERT(fsdp_path_is_file(stray));
-    /* A checkpoint would be read in place of the model. */
+    /* A checkpoint would be read instead of the model. */
     snprintf(stray, sizeof stray, "%s/.metadata", dir);
     ASSERT_OK(fsdp_file_write(stray, "1", 1));
     ASSERT_ERROR(fsdp_model_save(m, dir, &(fsdp_model_save_options){.overwrite = true}),
@@ -221,9 +222,9 @@ TEST(files_of_an_earlier_save_do_not_stay)
     fsdp_device_destroy(device);
 }
 
-/* --- what a saved folder holds --- */
+/* --- content of a saved folder --- */
 
-/* Save `config`, drawn, to *dir, as bfloat16. */
+/* Save `config` with drawn weights to *dir, as bfloat16. */
 static void save_drawn(fsdp_test *t, fsdp_device *device, const fsdp_model_config *config,
                        char dir[300])
 {
@@ -275,7 +276,7 @@ TEST(a_saved_folder_says_what_it_holds)
     fsdp_device_destroy(device);
 }
 
-/* Neither one that nobody could generate with, nor one that was cut off. */
+/* Neither a file with settings that cannot be used nor one that was cut off. */
 TEST(a_bad_generation_config_does_not_keep_a_model_from_being_saved)
 {
     static const char *const texts[] = {"{\"temperature\":0.0,\"pad_token_id\":-1}", "{\"tempera"};
@@ -298,7 +299,7 @@ TEST(a_bad_generation_config_does_not_keep_a_model_from_being_saved)
     fsdp_device_destroy(device);
 }
 
-/* transformers keeps the first of the tied names, the embedding's. */
+/* transformers stores a tied head under the first of its names, the embedding's. */
 TEST(a_tied_head_is_saved_under_the_embeddings_name_alone)
 {
     fsdp_device *device;
@@ -312,7 +313,7 @@ TEST(a_tied_head_is_saved_under_the_embeddings_name_alone)
             continue;
         type->set_tied(&tied, true);
         if (type == &fsdp_t5_type)
-            tied.t5.scale_decoder_outputs = true; /* else transformers 4 needs the head */
+            tied.t5.scale_decoder_outputs = true; /* otherwise transformers 4 needs the head */
         save_drawn(t, device, &tied, dir);
         CHECK_HERE();
         ASSERT_OK(fsdp_checkpoint_open(dir, &reader));
@@ -327,7 +328,7 @@ TEST(a_tied_head_is_saved_under_the_embeddings_name_alone)
 
 /* --- tied or not --- */
 
-/* Write config.json of `dir` anew. */
+/* Replace config.json in `dir`. */
 static void write_config(fsdp_test *t, const char *dir, const fsdp_model_config *config, bool own)
 {
     char path[400];
@@ -335,7 +336,7 @@ static void write_config(fsdp_test *t, const char *dir, const fsdp_model_config 
     ASSERT_OK(fsdp_model_config_write(config, own, FSDP_DTYPE_F32, NULL, path));
 }
 
-/* Replace `from` by `to`, as long, once in `path`. */
+/* Replace `from` by `to`, which has the same length, once in `path`. */
 static void patch(fsdp_test *t, const char *dir, const char *file, const char *from, const char *to)
 {
     char path[400], *text;
@@ -351,10 +352,10 @@ static void patch(fsdp_test *t, const char *dir, const char *file, const char *f
 
 typedef struct head_case {
     bool weights_tied;  /* the model that was saved */
-    bool both_names;    /* its head is in the file too, where it is tied */
-    const char *hidden; /* a name that the file then lacks; NULL: none */
-    bool says_tied;     /* config.json */
-    bool tied;          /* what comes of it */
+    bool both_names;    /* the file also has the head, although it is tied */
+    const char *hidden; /* a name that is missing in the file; NULL: none */
+    bool says_tied;     /* in config.json */
+    bool tied;          /* the expected result */
     const char *error;  /* NULL: none */
 } head_case;
 
@@ -392,20 +393,21 @@ static void check_head(fsdp_test *t, fsdp_device *device, const head_case *h)
     ASSERT_OK(fsdp_tree_remove(dir));
 }
 
-/* Llama's, whose config.json is believed unless the weights say otherwise. */
+/* For Llama, config.json decides unless the weights differ. */
 TEST(a_head_is_tied_if_the_config_says_so_and_the_weights_do_not_differ)
 {
     static const head_case cases[] = {
         {.weights_tied = true, .says_tied = true, .tied = true},
         {.weights_tied = true, .both_names = true, .says_tied = true, .tied = true},
-        /* either name will do */
+        /* either name is enough */
         {true, true, "embed_", true, true, NULL},
         {.weights_tied = false, .says_tied = true, .tied = false},
         {.weights_tied = false, .says_tied = false, .tied = false},
         {.weights_tied = true, .both_names = true, .says_tied = false, .tied = false},
         {.weights_tied = true,
          .says_tied = false,
-         .error = "there is no tensor 'lm_head.weight', and by tie_word_embeddings of config.json"},
+         .error = "there is no tensor 'lm_head.weight', and since tie_word_embeddings in "
+                  "config.json is false"},
     };
     fsdp_device *device;
     ASSERT_OK(fsdp_device_create(NULL, &device));
@@ -442,7 +444,7 @@ TEST(a_bare_models_weights_fill_a_model_with_a_tied_head)
 
 /* --- a fresh head --- */
 
-/* Of an encoder's weights the classifier is missing: it is what --from-config would have drawn. */
+/* An encoder's weights have no classifier; it is drawn as --from-config would have drawn it. */
 TEST(a_pretrained_encoder_gets_a_fresh_classifier)
 {
     fsdp_device *device;
@@ -477,7 +479,7 @@ TEST(a_pretrained_encoder_gets_a_fresh_classifier)
 
 /* --- bad folders --- */
 
-/* A copy of a golden model in *dir, whose weights the caller then spoils. */
+/* Copies a golden model to *dir; the caller then damages its weights. */
 static void copy_model(fsdp_test *t, const char *name, char dir[300])
 {
     static const char *const files[] = {"config.json", "model.safetensors"};
@@ -547,7 +549,7 @@ TEST(a_truncated_file_is_refused)
     assert_refused(t, dir, FSDP_ERR_FORMAT, "model.safetensors");
 }
 
-/* Only rank 1 sees a bad file: rank 0 fails too, with rank 1's message. */
+/* Only rank 1 sees a bad file. Rank 0 fails too, with rank 1's message. */
 TEST_RANKS(one_ranks_bad_file_is_every_ranks_error, 2)
 {
     char dir[300];
@@ -559,7 +561,7 @@ TEST_RANKS(one_ranks_bad_file_is_every_ranks_error, 2)
     assert_refused(t, t->rank == 1 ? missing : dir, FSDP_ERR_NOT_FOUND, "missing");
 }
 
-/* Rank 0 cannot write: every rank fails, and nothing is left. */
+/* Rank 0 cannot write: every rank fails, and no file is left. */
 TEST_RANKS(a_save_that_cannot_be_written_fails_on_every_rank, 2)
 {
     fsdp_device *device;
@@ -576,7 +578,7 @@ TEST_RANKS(a_save_that_cannot_be_written_fails_on_every_rank, 2)
     fsdp_device_destroy(device);
 }
 
-/* Each allocation in turn fails: an error each time, and nothing is left in the folder. */
+/* Each allocation in turn fails: an error each time, and no file is left in the folder. */
 TEST(memory_that_runs_out_is_an_error)
 {
     fsdp_device *device;

@@ -1,5 +1,5 @@
-/* Weights drawn with --from-config: distributed as each model's _init_weights() in transformers
- * says, and the same bits however many ranks hold them. */
+/* Weights drawn with --from-config have the distributions of each model's _init_weights() in
+ * transformers, and the same bits on any number of ranks. */
 #include <fsdp/dtensor.h>
 
 #include "src/base/assert.h"
@@ -17,8 +17,8 @@ typedef struct rule {
 
 typedef struct init_case {
     const fsdp_model_config *config;
-    const rule *rules;  /* the first that fits counts; the last has ending "" */
-    const char *padded; /* the embedding whose row 0 is padding, and 0; NULL: none */
+    const rule *rules;  /* the first match counts; the last has ending "", which matches all */
+    const char *padded; /* the embedding whose row 0 is padding and therefore 0; NULL: none */
 } init_case;
 
 static const rule t5_rules[] = {
@@ -71,7 +71,7 @@ static const rule *rule_of(const init_case *c, const char *name)
     }
 }
 
-/* Mean and variance of n draws lie within five standard errors of what was asked for. */
+/* Mean and variance of n draws are within five standard errors of the rule's. */
 static void check_values(fsdp_test *t, const char *name, const rule *r, const float *values,
                          int64_t n)
 {

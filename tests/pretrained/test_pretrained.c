@@ -1,7 +1,6 @@
-/* from_pretrained() in steps: what fsdp_pretrained_open() finds, loads and refuses.
- * fsdp_model_open() goes the same way, so that tests/pretrained/test_model.c tests the forms of
- * folders.
- */
+/* from_pretrained() step by step: fsdp_pretrained_open() finds, loads and refuses models.
+ * fsdp_model_open() uses the same functions, so the forms of folders are tested in
+ * tests/pretrained/test_model.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +9,7 @@
 
 #include "tests/test.h"
 
-/* The first element of the embedding as this rank has it; NAN where it has no rows. */
+/* The first element of the embedding on this rank; NAN if the rank has no rows. */
 static float first_element(fsdp_module *model)
 {
     fsdp_parameter *shared = fsdp_module_parameter(fsdp_module_find(model, "shared"), "weight");
@@ -18,7 +17,7 @@ static float first_element(fsdp_module *model)
     return fsdp_tensor_numel(local) > 0 ? *(const float *)fsdp_tensor_data(local) : 0.0f;
 }
 
-/* Two ranks, sharded in between: rank 0's row 0 is the file's, or that of the seed. */
+/* Two ranks, sharded before loading: rank 0's row 0 is the file's, or that drawn from the seed. */
 static void check_load(fsdp_test *t, bool from_config, float *element)
 {
     fsdp_pretrained p = {0};

@@ -1,5 +1,5 @@
-/* Names of weights that wrappers lengthened: those of models here, changed by each wrapper, become
- * the model's again or are named in the error. */
+/* Names of weights that wrappers have lengthened: the names of models here are changed as by each
+ * wrapper, and must become the model's again or be named in the error. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ enum {
     PATH = 600
 };
 
-/* Names of a model's weights, changed as a test wants. */
+/* Names of a model's weights, changed as a test needs. */
 typedef struct weights {
     fsdp_checkpoint_reader *reader;
     fsdp_model_config config;
@@ -41,7 +41,7 @@ static void open_model(fsdp_test *t, const char *model, weights *w)
     ASSERT(w->n <= MAX_NAMES);
 }
 
-/* How a name is changed: what is put in front of it, and behind each "layer" with its number. */
+/* How a name is changed: the text put before it, and after each "layer" with its number. */
 typedef struct wrapping {
     const char *front, *inside;
 } wrapping;
@@ -77,7 +77,7 @@ TEST(names_lose_what_wrappers_put_in)
 {
     static const struct {
         wrapping by;
-        const char *prefix; /* that the notice names */
+        const char *prefix; /* that the note names */
     } cases[] = {
         {{"", ""}, ""},
         {{"module.", ""}, ""},
@@ -129,15 +129,15 @@ TEST(what_does_not_fit_is_named_with_its_prefix)
     ASSERT(w != NULL);
     open_model(t, "llama3", w);
     CHECK_HERE();
-    /* Two models in one file: none of both prefixes is of all names. */
+    /* Two models in one file: neither prefix is common to all names. */
     wrap_names(w, &(wrapping){"actor.", ""});
     set_name(w, 0, "critic.weight");
     ASSERT_ERROR(fit(w, &change), FSDP_ERR_INVALID, "names begin with 'actor.'");
-    /* A prefix of all, but something is missing: that is another matter. */
+    /* All names have the prefix, but one is missing: another error. */
     wrap_names(w, &(wrapping){"model.", ""});
     w->n--;
     ASSERT_ERROR(fit(w, &change), FSDP_ERR_INVALID,
-                 "all names begin with 'model.', and what is left of them is not all that a "
+                 "all names begin with 'model.', and without it they are not all that a "
                  "LlamaForCausalLM has");
     w->n++;
     wrap_names(w, &(wrapping){"base_model.model.", ""});
@@ -161,7 +161,7 @@ TEST(two_names_that_become_one_are_both_named)
     ASSERT_ERROR(fsdp_names_unwrap("f", NULL, &arena, names, 3), FSDP_ERR_INVALID, "'w'");
     ASSERT(strstr(fsdp_last_error(), "'_orig_mod.w'"));
     fsdp_arena_fini(&arena);
-    /* A module that is called "module" beside others keeps its name. */
+    /* A module called "module" with siblings keeps its name. */
     const char *kept[] = {"module.w", "head.w", "data.module.w"};
     ASSERT_OK(fsdp_names_unwrap("f", NULL, &arena, kept, 3));
     ASSERT_STR(kept[0], "module.w");
@@ -174,7 +174,7 @@ TEST(two_names_that_become_one_are_both_named)
     fsdp_arena_fini(&arena);
 }
 
-/* A folder of the same tensors under longer names. */
+/* Writes a folder with the same tensors under longer names. */
 static fsdp_status write_folder(const char *dir, const char *from, const char *prefix)
 {
     fsdp_checkpoint_reader *reader;

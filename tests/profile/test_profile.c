@@ -1,4 +1,5 @@
-/* A profiled step: rows that add up, and one file with all ranks that a viewer would take. */
+/* A profiled step: rows that add up, and one file with all ranks in a form that a viewer accepts.
+ */
 #include "src/profile/profile.h"
 
 #include <stdlib.h>
@@ -12,12 +13,12 @@
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 
-static void tell(void *arg, fsdp_bench_stage stage)
+static void print_stage(void *arg, fsdp_bench_stage stage)
 {
     (void)arg, (void)stage;
 }
 
-/* What is in a file, by kind of event. */
+/* Number of events in a file, by kind. */
 typedef struct counts {
     int matmul, sharding, waiting, optimizer, data, backward, counters, names, steps;
 } counts;
@@ -54,7 +55,7 @@ static void count_event(fsdp_test *t, fsdp_json_node event, counts *c)
     c->steps += strcmp(name, "step") == 0;
 }
 
-/* One process for each rank, with everything in it. */
+/* The file has one process for each rank, with all kinds of events. */
 static void check_file(fsdp_test *t, const char *path, int64_t ranks, int steps)
 {
     fsdp_json *doc;
@@ -91,10 +92,10 @@ static fsdp_status profile_run(fsdp_test *t, const char *path, const char *steps
                            .profile = path,
                            .profile_steps = steps,
                            .profile_out = out};
-    return fsdp_bench_train(&c, t->group, tell, NULL, result);
+    return fsdp_bench_train(&c, t->group, print_stage, NULL, result);
 }
 
-/* Rank 0 made the directory. */
+/* Sends the path of the directory that rank 0 made. */
 static void share_path(fsdp_test *t, char path[256])
 {
     if (t->rank == 0)
@@ -145,7 +146,7 @@ TEST_RANKS(a_trace_that_cannot_be_written_is_an_error_on_all_ranks, 2)
     ASSERT(!fsdp_path_is_file("trace.json"));
 }
 
-/* One step of a window of one. */
+/* Profiles one step of a window of one. */
 static fsdp_status profile_one_step(fsdp_group *group, const char *path)
 {
     fsdp_profile *p;
@@ -172,7 +173,7 @@ TEST_RANKS(the_file_is_rank_0s_to_choose, 2)
     ASSERT_OK(fsdp_barrier(t->group));
 }
 
-/* Rows without a file; steps outside of the window are not looked at. */
+/* Rows without a file; steps outside the window do not count. */
 TEST_RANKS(rows_add_up_to_the_step, 2)
 {
     fsdp_profile *p, *other;
@@ -204,9 +205,8 @@ TEST_RANKS(rows_add_up_to_the_step, 2)
     fsdp_profile_destroy(p);
 }
 
-/* Of the step that fails nothing is counted, and the window has its two whole steps all the same.
- */
-TEST(a_step_that_fails_makes_the_window_begin_anew)
+/* Nothing of a failed step is counted, and the window still has two whole steps. */
+TEST(a_step_that_fails_restarts_the_window)
 {
     static const char *const laps[] = {"whole", "failed", "kept", "kept"};
     fsdp_profile *p;
@@ -253,11 +253,12 @@ TEST(windows_are_steps_from_1_on)
     ASSERT(o.first_step == 2 && o.n_steps == 3);
     ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", NULL, 0, 2, &o));
     ASSERT(o.first_step == 0 && o.n_steps == 2);
-    /* of a run that is resumed: steps are the run's, the profile counts those of this process */
+    /* a resumed run: steps count from the run's start, but the profile counts those of this process
+     */
     ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", NULL, 10, 12, &o));
     ASSERT(o.first_step == 0 && o.n_steps == 2);
     ASSERT_OK(fsdp_profile_choose_steps("--profile-steps", "11:12", 4, 12, &o));
     ASSERT(o.first_step == 6 && o.n_steps == 2);
     ASSERT_ERROR(fsdp_profile_choose_steps("--profile-steps", "4:6", 4, 12, &o), FSDP_ERR_INVALID,
-                 "--profile-steps 4:6: the run goes on after step 4");
+                 "--profile-steps 4:6: the run continues after step 4");
 }

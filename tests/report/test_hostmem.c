@@ -1,5 +1,5 @@
-/* Host memory of real child processes, whose sizes are known. A child is this process forked, so
- * its untouched pages are shared with us and count once, for whoever is in the tree. */
+/* Host memory of real child processes of known sizes. A child is forked from this process, so its
+ * untouched pages are shared with this process and count once, for any process in the tree. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 
 static const int64_t MiB = 1 << 20;
 
-/* ThreadSanitizer's shadow grows with the memory that is touched. */
+/* ThreadSanitizer's shadow memory grows with the touched memory. */
 #ifdef __SANITIZE_THREAD__
 #define SKIP_IF_SIZES_ARE_NOT_OURS() SKIP("sizes include the sanitizer's")
 #else
@@ -22,10 +22,11 @@ static const int64_t MiB = 1 << 20;
 
 typedef struct child {
     pid_t pid;
-    int report, command; /* the parent's ends: a byte from the child, a byte to it */
+    /* the parent's ends of pipes: a byte from the child, a byte to the child */
+    int report, command;
 } child;
 
-/* What a child does between two commands: step 0, 1, ... until it gets end of file. */
+/* The action of a child between two commands: step 0, 1, ... until end of file. */
 typedef void child_fn(int step, void *arg);
 
 static child start(child_fn *fn, void *arg)
@@ -78,7 +79,7 @@ static void touch(unsigned char *p, int64_t bytes)
         p[i] = 1;
 }
 
-/* Step 1 allocates and touches 64 MiB, step 2 gives them back. */
+/* Step 1 allocates and touches 64 MiB, step 2 frees them. */
 static void allocate(int step, void *arg)
 {
     static unsigned char *p;
@@ -116,14 +117,14 @@ TEST(a_child_that_touches_64_mib_has_64_mib_more)
     ASSERT_INT(fsdp_hostmem_peak(h, &samples).total_bytes, 0);
     ASSERT_INT(samples, 0);
     end(&c);
-    /* The process is gone: nothing is counted, nothing fails. */
+    /* The process has ended: nothing is counted, and nothing fails. */
     ASSERT_OK(fsdp_hostmem_sample(h, &after));
     ASSERT_INT(after.processes, 0);
     ASSERT_INT(after.total_bytes, 0);
     fsdp_hostmem_destroy(h);
 }
 
-/* Step 0 maps and reads the shared 32 MiB, step 1 unmaps them, the descriptor stays open. */
+/* Step 0 maps and reads the shared 32 MiB, step 1 unmaps them; the descriptor stays open. */
 static void map_shared(int step, void *arg)
 {
     static unsigned char *p;
@@ -152,7 +153,8 @@ TEST(a_memfd_counts_once_mapped_or_not)
     ASSERT_OK(fsdp_hostmem_create(pids, 2, &h));
     ASSERT_OK(fsdp_hostmem_sample(h, &none));
     fsdp_hostmem_destroy(h);
-    end(&idle[0]); /* pages shared by fork are divided among as many as before */
+    /* so that pages shared by fork are divided among the same number of processes as before */
+    end(&idle[0]);
     end(&idle[1]);
 
     int fd = memfd_create("test", MFD_CLOEXEC);
@@ -178,7 +180,7 @@ TEST(a_memfd_counts_once_mapped_or_not)
     end(&c[1]);
 }
 
-/* A grandchild does the touching; the child waits for its report. */
+/* A grandchild touches the memory; the child waits for its report. */
 static void have_child(int step, void *arg)
 {
     static child grandchild;
@@ -214,7 +216,7 @@ TEST(descendants_are_found_also_below_this_process)
     end(&c);
 }
 
-TEST(the_thread_sees_a_peak_that_nobody_asked_for)
+TEST(the_thread_sees_a_peak_between_explicit_samples)
 {
     fsdp_hostmem *h;
     child c = start(allocate, NULL);
@@ -234,7 +236,7 @@ TEST(the_thread_sees_a_peak_that_nobody_asked_for)
     usleep(60000);
     fsdp_hostmem_peak(h, &later);
     ASSERT_INT(later, stopped);
-    ASSERT_OK(fsdp_hostmem_start(h, 50)); /* a second time; destroy stops it */
+    ASSERT_OK(fsdp_hostmem_start(h, 50)); /* once more; destroy stops it */
     fsdp_hostmem_destroy(h);
     end(&c);
 }

@@ -1,4 +1,5 @@
-/* JSON lines: what is written, what a full disk and a crash leave, what reading accepts. */
+/* JSON lines: their form, the file after a full disk and after a crash, and what reading accepts.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ TEST(lines_are_valid_json_with_shortest_numbers)
     ASSERT_OK(fsdp_metrics_open(path, false, &m));
     ASSERT_OK(write_step(m, 1, 0.1));
     ASSERT_STR(get(path), "{\"kind\": \"step\", \"step\": 1, \"loss\": 0.1, \"lr\": 0.002}\n");
-    ASSERT_OK(fsdp_metrics_begin(m, "validation", &line)); /* given up */
+    ASSERT_OK(fsdp_metrics_begin(m, "validation", &line)); /* discarded */
     ASSERT_OK(fsdp_metrics_begin(m, "summary", &line));
     fsdp_metrics_set_number(line, "a", (double)NAN);
     fsdp_metrics_set_number(line, "b", (double)INFINITY);
@@ -83,8 +84,8 @@ TEST(a_new_run_replaces_and_a_resumed_one_appends)
     }
 }
 
-/* What a kill in the middle of a write leaves is removed, a complete line is ended, and a file
- * that is none of ours is left alone. */
+/* Appending removes what a kill in the middle of a write leaves, ends a complete line, and leaves a
+ * file alone that is not a metrics file. */
 TEST(appending_mends_the_last_line)
 {
     const char *path = file_in(t, "m.jsonl");
@@ -118,7 +119,8 @@ TEST(a_full_disk_is_an_error_that_names_the_file)
     ASSERT_ERROR(fsdp_metrics_open("/nowhere/m.jsonl", false, &m), FSDP_ERR_IO, "/nowhere/m.jsonl");
 }
 
-/* A limit on the file's size cuts a line in the middle; the file then ends with the line before. */
+/* A limit of the file's size cuts a line in the middle; the file must then end with the line
+ * before. */
 TEST(half_a_line_is_taken_back)
 {
     const char *path = file_in(t, "m.jsonl");
@@ -152,7 +154,7 @@ TEST(curves_are_read_back)
               "{\"kind\": \"epoch\", \"epoch\": 1}\n"
               "{\"kind\": \"step\", \"step\": 3, \"loss\": 9, \"lr\": 0.05}\n"
               "{\"kind\": \"step\", \"step\": 2, \"loss\": 8, \"lr\": 0.07}\n" /* resumed at 2 */
-              "{\"kind\": \"step\", \"step\": 3, \"lo");                       /* under way */
+              "{\"kind\": \"step\", \"step\": 3, \"lo");                       /* incomplete */
     ASSERT_OK(fsdp_metrics_read(path, &c));
     ASSERT_INT(c.loss.len, 2);
     ASSERT_F32(c.loss.points[0].value, 10.5);

@@ -1,4 +1,4 @@
-/* Ticks, smoothing and the picture itself, which is read back. */
+/* Ticks, smoothing and the picture, which is read back. */
 #include <stdio.h>
 #include <stdlib.h>
 #ifdef FSDP_HAVE_CAIRO
@@ -11,7 +11,7 @@
 #include "tests/test.h"
 
 #ifdef __SANITIZE_ADDRESS__
-/* fontconfig keeps what LeakSanitizer takes for lost. */
+/* LeakSanitizer reports memory that fontconfig keeps. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -93,7 +93,7 @@ TEST(smoothing_keeps_constants_and_does_not_lag)
     fsdp_free(smooth.points);
 }
 
-/* One point in a hundred may lie above the range, however high. */
+/* One point in a hundred may be above the range, however high. */
 TEST(outliers_do_not_stretch_the_range)
 {
     fsdp_metrics_point points[200];
@@ -163,7 +163,7 @@ TEST(the_picture_shows_both_curves)
     cairo_surface_destroy(image);
 }
 
-/* What the first bytes of a file say. */
+/* The first bytes of the file show its format. */
 TEST(the_end_of_the_name_says_the_format)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* Progress lines against tqdm 4.70.1 (tests/fixtures/train/make_progress.py), the behaviour on a
- * terminal (a pseudo-terminal) and on a file. */
+/* Compares progress lines with tqdm 4.70.1 (tests/fixtures/train/make_progress.py), and tests the
+ * behaviour on a terminal (a pseudo-terminal) and on a file. */
 #include <fcntl.h>
 #include <pty.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ TEST(no_columns_means_no_bar)
     ASSERT_STR(got, "Training:  45% 90/200 [00:12<00:15,  7.21it/s, loss=2.345]");
 }
 
-/* Adds what it took to *seconds. */
+/* Adds the elapsed time to *seconds. */
 static void run_bar(fsdp_test *t, FILE *file, fsdp_progress_style style, double *seconds)
 {
     fsdp_progress *bar;
@@ -88,7 +88,7 @@ static void run_bar(fsdp_test *t, FILE *file, fsdp_progress_style style, double 
     *seconds += fsdp_clock_s() - start;
 }
 
-/* Drawn as often as it must be, and more only as time went by: once in `interval_s` seconds. */
+/* Drawn at least `least` times, and beyond that only once every `interval_s` seconds. */
 static bool is_drawn(size_t times, size_t least, double seconds, double interval_s)
 {
     return times >= least && (double)(times - least) <= seconds / interval_s;
@@ -112,8 +112,8 @@ static size_t count(const char *text, const char *what)
     return n;
 }
 
-/* 50 steps, mostly within a few milliseconds: the empty bar, the one redrawn after the message, the
- * last. */
+/* 50 steps, usually within a few milliseconds: the empty bar, the redraw after the message, the
+ * last bar. */
 TEST(a_terminal_gets_one_redrawn_line)
 {
     int master, slave;

@@ -7,7 +7,7 @@
 
 #include "src/base/io.h"
 
-/* A model in which nothing is even, and 37 rows of ids. */
+/* A model whose sizes divide nothing evenly, and 37 rows of ids. */
 const char job_t5[] =
     "{\"model_type\": \"t5\", \"architectures\": [\"T5ForConditionalGeneration\"],"
     " \"is_encoder_decoder\": true, \"d_model\": 21, \"d_kv\": 5, \"num_heads\": 3, \"d_ff\": 37,"
@@ -54,7 +54,7 @@ void job_write_rows(fsdp_test *t, const char *path, int rows)
     fclose(file);
 }
 
-/* The next token follows from the last one, from the third on (the first two are the prompt). */
+/* From the third token on, each token determines the next one; the first two are the prompt. */
 void job_write_causal_rows(fsdp_test *t, const char *path, int rows)
 {
     FILE *file = fopen(path, "w");
@@ -68,7 +68,7 @@ void job_write_causal_rows(fsdp_test *t, const char *path, int rows)
     fclose(file);
 }
 
-/* Rows of class c hold ids of their own: 5 + 20 c to 24 + 20 c. */
+/* Rows of class c have ids of their own: 5 + 20 c to 24 + 20 c. */
 void job_write_classified_rows(fsdp_test *t, const char *path, int rows)
 {
     FILE *file = fopen(path, "w");
@@ -82,7 +82,7 @@ void job_write_classified_rows(fsdp_test *t, const char *path, int rows)
     fclose(file);
 }
 
-/* A folder with model and data that all ranks know; rank 0 makes it. */
+/* A folder with model and data whose path all ranks know; rank 0 creates it. */
 void job_make_files_of(fsdp_test *t, const char *config, job_write_rows_fn *write,
                        char dir[JOB_PATH])
 {
@@ -107,7 +107,8 @@ void job_make_files(fsdp_test *t, char dir[JOB_PATH])
     job_make_files_of(t, job_t5, job_write_rows, dir);
 }
 
-/* Train with the words of `more` (separated by spaces) on top of the files in `dir`. */
+/* Train on the files in `dir` with the words of `more` (separated by spaces) as additional flags.
+ */
 fsdp_status job_train(fsdp_group *group, const char *dir, const char *more,
                       fsdp_train_result *result)
 {
@@ -135,7 +136,7 @@ fsdp_status job_train(fsdp_group *group, const char *dir, const char *more,
     return status;
 }
 
-/* The whole job on one rank, with `more`. */
+/* The same on one rank. */
 void job_train_alone(fsdp_test *t, const char *dir, const char *more, fsdp_train_result *result)
 {
     fsdp_group *one;

@@ -1,5 +1,5 @@
-/* Runs of fsdp_train_run() on models in which nothing is even, for tests: folders with model and
- * data, and options as words. */
+/* Runs of fsdp_train_run() for tests, on models whose sizes divide nothing evenly: folders with
+ * model and data, and options as words. */
 #pragma once
 #include "src/train/trainer.h"
 #include "tests/test.h"
@@ -12,19 +12,20 @@ enum {
 extern const char job_t5[], job_llama[], job_bert[];
 
 typedef void job_write_rows_fn(fsdp_test *t, const char *path, int rows);
-/* Rows of the ids that such models take; the second ones can be learned, so can the third. */
+/* Rows of ids for such models. Those of the second and the third kind can be learned. */
 job_write_rows_fn job_write_rows, job_write_causal_rows, job_write_classified_rows;
 
-/* A folder with model, 37 training rows and 13 of validation that all ranks know; rank 0 makes it.
- */
+/* A folder with model, 37 training rows and 13 validation rows, whose path all ranks know; rank 0
+ * creates it. */
 void job_make_files_of(fsdp_test *t, const char *config, job_write_rows_fn *write,
                        char dir[JOB_PATH]);
-/* The T5's. */
+/* The same with job_t5. */
 void job_make_files(fsdp_test *t, char dir[JOB_PATH]);
-/* Train with the words of `more` (separated by spaces) on top of the files in `dir`. */
+/* Train on the files in `dir` with the words of `more` (separated by spaces) as additional flags.
+ */
 fsdp_status job_train(fsdp_group *group, const char *dir, const char *more,
                       fsdp_train_result *result);
-/* The whole job on one rank, with `more`. */
+/* The same on one rank. */
 void job_train_alone(fsdp_test *t, const char *dir, const char *more, fsdp_train_result *result);
 /* Number `key` of the first n steps in `dir`/m.jsonl. */
 void job_read_steps(fsdp_test *t, const char *dir, const char *key, double *to, int n);

@@ -1,4 +1,4 @@
-/* Accuracy and F1 against tables worked out by hand, with sklearn's definitions. */
+/* Compares accuracy and F1 with tables worked out by hand from sklearn's definitions. */
 #include <stdlib.h>
 
 #include "src/train/classification.h"
@@ -13,7 +13,7 @@ static void add_table(fsdp_class_counts *counts, const int *table)
                 fsdp_class_counts_add(counts, i, j);
 }
 
-/* Of class 1: TP 3, FP 2, FN 1; F1 6 / (6 + 2 + 1). */
+/* For class 1: TP 3, FP 2, FN 1; F1 6 / (6 + 2 + 1). */
 TEST(f1_of_two_classes_is_that_of_class_1)
 {
     static const int table[] = {4, 2, 1, 3};
@@ -27,7 +27,7 @@ TEST(f1_of_two_classes_is_that_of_class_1)
     fsdp_class_counts_fini(&counts);
 }
 
-/* Nothing is class 1, neither by label nor by prediction: division by zero counts as 0. */
+/* No row has class 1 as label or prediction: division by zero counts as 0. */
 TEST(f1_without_class_1_is_0)
 {
     static const int table[] = {4, 0, 0, 0};
@@ -39,8 +39,8 @@ TEST(f1_without_class_1_is_0)
     fsdp_class_counts_fini(&counts);
 }
 
-/* By class: 2*2/(4+3), 2*1/(2+3), predicted once but never right 0; class 3 is in no row and does
- * not count for the mean. */
+/* By class: 2*2/(4+3), 2*1/(2+3), and 0 for the class that was predicted once but never right.
+ * Class 3 is in no row and does not count for the mean. */
 TEST(f1_of_more_classes_is_the_mean_over_those_that_occur)
 {
     static const int table[] = {2, 1, 0, 0, /**/ 1, 1, 1, 0, /**/ 1, 0, 0, 0, /**/ 0, 0, 0, 0};
@@ -52,7 +52,7 @@ TEST(f1_of_more_classes_is_the_mean_over_those_that_occur)
     fsdp_class_counts_fini(&counts);
 }
 
-/* Rank r adds r + 1 rows of class 0 that are right, and one of class 1 that is not. */
+/* Rank r adds r + 1 correct rows of class 0 and one wrong row of class 1. */
 TEST_RANKS(counts_of_ranks_are_added, 3)
 {
     fsdp_class_counts counts;
@@ -69,8 +69,8 @@ TEST_RANKS(counts_of_ranks_are_added, 3)
     fsdp_class_counts_fini(&counts);
 }
 
-/* Logits [4, 3]: the second row's label is ignored, the third has two largest, of which the first
- * counts; losses are log(sum exp) - logit. */
+/* Logits [4, 3]: the second row's label is ignored, and the third row has two largest logits, of
+ * which the first counts. Losses are log(sum exp) - logit. */
 TEST(logits_give_predictions_and_the_loss)
 {
     static const float logits[] = {0, 0, 1000, /**/ 9, 9, 9, /**/ 1, 1, 0, /**/ -1, -2, -3};

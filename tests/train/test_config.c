@@ -61,7 +61,7 @@ TEST(defaults_are_the_tutorials)
     ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_FULL_SHARD);
     ASSERT(c.reshard_after_forward && c.shuffle && c.save_model && !c.from_config);
     ASSERT(isnan(c.dropout) && !c.isa && !c.metrics && c.max_steps <= 0);
-    ASSERT(!c.run_validation); /* without --validation-data there is nothing to run */
+    ASSERT(!c.run_validation); /* there is nothing to run without --validation-data */
 }
 
 TEST(rate_and_prefix_follow_from_the_task)
@@ -76,7 +76,7 @@ TEST(rate_and_prefix_follow_from_the_task)
     ASSERT_OK(parse(&c, "--task text-classification --lr 1 --task-prefix=x"));
     ASSERT_F32(c.lr, 1);
     ASSERT_STR(c.task_prefix, "x");
-    /* What the model is for is known later. */
+    /* The model's task is known later. */
     ASSERT_OK(parse(&c, ""));
     ASSERT_OK(fsdp_train_config_set_task(&c, FSDP_TASK_SEQ2SEQ));
     ASSERT_F32(c.lr, 0.002);
@@ -92,10 +92,10 @@ TEST(rate_and_prefix_follow_from_the_task)
     ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_SEQ2SEQ), FSDP_ERR_INVALID,
                  "--document-token is for the token files of --task causal-lm, not seq2seq");
     ASSERT_ERROR(fsdp_train_config_set_task(&c, FSDP_TASK_CLASSIFICATION), FSDP_ERR_INVALID,
-                 "classifiers write no texts");
+                 "classifiers do not generate texts");
 }
 
-/* Fabric's tutorial computes the cosine itself: it has a switch for it and its end. */
+/* Fabric's tutorial computes the cosine itself, with a switch for it and its last rate. */
 TEST(lr_decay_and_min_lr_are_a_cosine)
 {
     static const struct {
@@ -118,7 +118,8 @@ TEST(lr_decay_and_min_lr_are_a_cosine)
     ASSERT_INT(c.auto_wrap_policy, FSDP_AUTO_WRAP_TRANSFORMER_BASED);
 }
 
-/* Of the tutorials on Llama (llama-recipes, Lightning Fabric) and of transformers' run_clm.py. */
+/* Spellings of the tutorials on Llama (llama-recipes, Lightning Fabric) and of transformers'
+ * run_clm.py. */
 TEST(spellings_of_causal_tools_are_known)
 {
     fsdp_train_config c;
@@ -144,7 +145,7 @@ TEST(spellings_of_causal_tools_are_known)
     ASSERT_STR(c.frozen_prefixes.items[1], "b");
 }
 
-/* What a command line makes of every unit. */
+/* The options of every unit for a command line. */
 static fsdp_fully_shard_options shard_options_of(fsdp_test *t, const char *line)
 {
     fsdp_train_config c;
@@ -227,8 +228,8 @@ TEST(options_of_one_optimizer_are_refused_for_another)
                  "--decay-rate: '0.5' is not allowed; it takes a number from -1000 to 0");
 }
 
-/* What is given and changes nothing beside the other values is an error; a default of a file that
- * lists everything, and a value that asks for nothing, are not. */
+/* An option that changes nothing with the other values is an error. A default in a file that lists
+ * everything, and a value that asks for nothing, are not. */
 TEST(options_that_change_nothing_are_refused)
 {
     static const char *const cases[][2] = {
@@ -303,7 +304,7 @@ TEST(a_file_may_list_defaults_that_change_nothing)
     ASSERT_ERROR(parse(&c, line), FSDP_ERR_INVALID, "--beta2 is for --optimizer adamw");
 }
 
-/* What scripts give in any case is said in a note, and listed by --print-config. */
+/* Options that scripts give routinely get a note, and --print-config lists them. */
 TEST(options_that_change_nothing_by_the_way_are_noted)
 {
     static const char *const cases[][2] = {
@@ -400,7 +401,7 @@ TEST(replicas_divide_the_ranks)
     ASSERT_OK(fsdp_train_config_shard_size(&c, 4, 4, &size));
     ASSERT_INT(size, 2);
     ASSERT_ERROR(fsdp_train_config_shard_size(&c, 8, 8, &size), FSDP_ERR_INVALID,
-                 "--replicas 2 of --shard-size 2 are 4 ranks, there are 8");
+                 "--replicas 2 times --shard-size 2 are 4 ranks, but there are 8");
     ASSERT_ERROR(fsdp_train_config_shard_size(&c, 3, 3, &size), FSDP_ERR_INVALID,
                  "--shard-size 2 does not divide the 3 ranks");
 }
@@ -482,11 +483,11 @@ TEST(precision_has_many_names)
     check_dtypes(t, "--mixed-precision grad_bf16", f32, bf16, f32);
     check_dtypes(t, "--mixed-precision grad_bf16 --bf16", bf16, bf16, f32);
     check_dtypes(t, "--no-bf16 --fp16 --buffer-dtype bf16", f16, f32, bf16);
-    setenv("FSDP_MIXED_PRECISION", "bf16", 1); /* weaker than a flag */
+    setenv("FSDP_MIXED_PRECISION", "bf16", 1); /* lower precedence than a flag */
     check_dtypes(t, "", bf16, f32, f32);
     check_dtypes(t, "--fp16", f16, f32, f32);
     check_dtypes(t, "--param-dtype float32", f32, f32, f32);
-    setenv("FSDP_MIXED_PRECISION", "no", 1); /* as Accelerate exports it: no wish */
+    setenv("FSDP_MIXED_PRECISION", "no", 1); /* as Accelerate exports it: counts as not given */
     setenv("FSDP_BF16", "true", 1);
     check_dtypes(t, "", bf16, f32, f32);
     unsetenv("FSDP_MIXED_PRECISION");
@@ -544,9 +545,10 @@ TEST(contradictions_name_both_options)
         {"--sharding-strategy NO_SHARD --replicas 2",
          "--replicas is for --sharding-strategy HYBRID_SHARD, not NO_SHARD", FSDP_ERR_INVALID},
         {"--buffer-dtype double", "--buffer-dtype float64: it takes", FSDP_ERR_INVALID},
-        {"--master-dtype fp16", "--master-dtype float16: it takes float32 or bfloat16",
+        {"--master-dtype fp16", "--master-dtype float16: must be float32 or bfloat16",
          FSDP_ERR_INVALID},
-        {"--precision 16-true", "16-true: masters are float32 or bfloat16", FSDP_ERR_UNSUPPORTED},
+        {"--precision 16-true", "16-true: master weights are float32 or bfloat16",
+         FSDP_ERR_UNSUPPORTED},
         {"--bf16 --param-dtype float32", "--param-dtype float32 contradicts --bf16",
          FSDP_ERR_INVALID},
         {"--bf16 --fp16", "--bf16 contradicts --fp16", FSDP_ERR_INVALID},
@@ -579,7 +581,7 @@ TEST(contradictions_name_both_options)
         {"--run-validation", "--run-validation needs --validation-data", FSDP_ERR_INVALID},
         {"--evaluation-steps 5", "--evaluation-steps needs", FSDP_ERR_INVALID},
         {"--generate-examples 5", "--generate-examples needs", FSDP_ERR_INVALID},
-        {"--device cuda", "--device cuda: this build has none", FSDP_ERR_UNSUPPORTED},
+        {"--device cuda", "--device cuda: not in this build", FSDP_ERR_UNSUPPORTED},
         {"--device gpu", "it takes cpu, meta, cuda or fake", FSDP_ERR_INVALID},
         {"--dropout 1", "from 0 to below 1", FSDP_ERR_INVALID},
         {"--batch-size 0", "--batch-size: '0' is not allowed", FSDP_ERR_INVALID},
@@ -602,7 +604,7 @@ TEST(contradictions_name_both_options)
         {"--metrics out", "--metrics out and --output out are the same file", FSDP_ERR_INVALID},
         {"--metrics ./out --output out/", "--metrics ./out and --output out/ are the same file",
          FSDP_ERR_INVALID},
-        {"--checkpoint c", "--checkpoint c: --resume true goes on from it", FSDP_ERR_INVALID},
+        {"--checkpoint c", "--checkpoint c: needs --resume true", FSDP_ERR_INVALID},
         {"--lr 1 --min-lr 0.1 --lr-schedule step",
          "--min-lr 0.1: only --lr-schedule linear, cosine, polynomial and", FSDP_ERR_INVALID},
         {"--outptu x", "did you mean '--output'", FSDP_ERR_INVALID},
@@ -621,7 +623,7 @@ TEST(contradictions_name_both_options)
     ASSERT(!c.output);
 }
 
-/* Both spellings of what there may be; any other word is a folder. */
+/* Both spellings of the newest checkpoint and of none; any other word is a folder. */
 TEST(resume_takes_a_word_or_a_folder)
 {
     static const struct {
@@ -644,7 +646,7 @@ TEST(resume_takes_a_word_or_a_folder)
     }
 }
 
-/* Options that change nothing are in a table of their own. */
+/* Options that change nothing are in a separate table. */
 TEST(the_tables_are_well_formed)
 {
     const fsdp_options_spec *spec = fsdp_train_options();
@@ -672,7 +674,7 @@ TEST(the_tables_are_well_formed)
 }
 
 #ifdef FSDP_HAVE_YAML
-/* `line`, printed into a file and read back from it with `more`. */
+/* Prints `line` into a file and reads it back together with `more`. */
 static fsdp_status parse_printed(fsdp_test *t, fsdp_train_config *c, const char *line,
                                  const char *more)
 {
@@ -687,7 +689,7 @@ static fsdp_status parse_printed(fsdp_test *t, fsdp_train_config *c, const char 
     return parse_line(c, "", words);
 }
 
-/* What nobody gave is no reason to contradict what is given later. */
+/* A value that was not given does not contradict one that is given later. */
 TEST(flags_may_be_added_to_a_printed_configuration)
 {
     fsdp_train_config c;
@@ -705,7 +707,7 @@ TEST(flags_may_be_added_to_a_printed_configuration)
     ASSERT(c.lr == 2e-5);
 }
 
-/* The dropout that nobody gave survives the way through the printed file: it stays the model's. */
+/* A dropout that was not given remains the model's after the way through the printed file. */
 TEST(the_printed_configuration_reads_back)
 {
     fsdp_train_config c;
@@ -720,7 +722,8 @@ TEST(the_printed_configuration_reads_back)
     ASSERT_F32(c.grad_norm_type, 2.5);
 }
 
-/* A flag forbids to gather ahead; false in the files and variables of other tools says nothing. */
+/* The flag prevents gathering ahead; false in the files and variables of other tools counts as not
+ * given. */
 TEST(no_forward_prefetch_reads_back_and_false_elsewhere_is_silence)
 {
     static const struct {
@@ -744,7 +747,7 @@ TEST(no_forward_prefetch_reads_back_and_false_elsewhere_is_silence)
     ASSERT_INT(c.forward_prefetch_kind, FSDP_FORWARD_IMPLICIT);
 }
 
-/* What `accelerate config` writes, with the script's own options beside it. */
+/* The file that `accelerate config` writes, with the script's own options in it. */
 TEST(accelerates_configuration_is_read)
 {
     static const char text[] = "compute_environment: LOCAL_MACHINE\n"
@@ -815,7 +818,7 @@ TEST(accelerates_configuration_is_read)
     ASSERT_INT(c.reshard_after_forward, 0);
 }
 
-/* A job that this one is not: refused, and why. */
+/* A configuration of another kind of job is refused with the reason. */
 TEST(accelerates_other_jobs_are_refused)
 {
     static const struct {
@@ -848,8 +851,8 @@ TEST(accelerates_other_jobs_are_refused)
     }
 }
 
-/* Accelerate's launcher exports its default strategy beside what the user chose. */
-TEST(a_strategy_may_stand_in_reshard_after_forward)
+/* Accelerate's launcher exports its default strategy in addition to the chosen one. */
+TEST(a_strategy_may_be_given_in_reshard_after_forward)
 {
     fsdp_train_config c;
     setenv("FSDP_RESHARD_AFTER_FORWARD", "shard_grad_op", 1);

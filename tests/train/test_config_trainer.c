@@ -10,7 +10,7 @@
 
 static fsdp_options *kept;
 
-/* Words are separated by one space; a + in a word stands for a space inside it. */
+/* Words are separated by one space; a + in a word is replaced by a space. */
 static fsdp_status parse(fsdp_train_config *c, const char *line)
 {
     static char words[1024];
@@ -29,7 +29,7 @@ static fsdp_status parse(fsdp_train_config *c, const char *line)
     return fsdp_options_parse(fsdp_train_options(), argc, argv, c, &kept);
 }
 
-/* As TrainingArguments.get_warmup_steps() and set_initial_training_values() round them. */
+/* Rounded as by TrainingArguments.get_warmup_steps() and set_initial_training_values(). */
 TEST(shares_of_epochs_and_steps_are_rounded_up)
 {
     fsdp_train_config c;
@@ -57,9 +57,9 @@ TEST(shares_of_epochs_and_steps_are_rounded_up)
     ASSERT_INT(c.logging_steps, 1);
     ASSERT_INT(c.save_steps, 500);
     ASSERT_ERROR(parse(&c, "--save-steps 2.5"), FSDP_ERR_INVALID,
-                 "--save-steps 2.5 is neither a whole number of steps nor, below 1, a share");
+                 "--save-steps 2.5 is neither a whole number of steps nor, below 1, a fraction");
     ASSERT_OK(parse(&c, "--max_steps 5 --warmup_steps 60"));
-    ASSERT_INT(fsdp_train_epochs_steps(c.epochs, 2), INT64_C(1) << 53); /* no end but that */
+    ASSERT_INT(fsdp_train_epochs_steps(c.epochs, 2), INT64_C(1) << 53); /* no other end */
     ASSERT_INT(fsdp_train_warmup_steps(&c, 5), 60);
 }
 
@@ -162,7 +162,7 @@ TEST(fsdp_config_is_read_from_json)
 }
 #endif
 
-/* What asks for nothing is accepted; what asks for something says what to use instead. */
+/* A value that asks for nothing is accepted; any other is refused with what to use instead. */
 TEST(what_is_not_there_is_refused_with_what_to_use)
 {
     static const struct {

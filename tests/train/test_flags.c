@@ -1,5 +1,5 @@
-/* Flags of `fsdp train` and `fsdp plan` that reach units, controls, optimizer and clipping: each
- * changes the run, or its plan, as its argument in PyTorch does, and nothing else. */
+/* Flags of `fsdp train` and `fsdp plan` for units, controls, optimizer and clipping: each changes
+ * the run, or its plan, in the same way as its argument in PyTorch, and nothing else. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ typedef struct curve {
     double loss[STEPS], norm[STEPS], lr[STEPS];
 } curve;
 
-/* Three steps of the model in `dir`, with `flags`. */
+/* Runs three steps of the model in `dir` with `flags`. */
 static void run(fsdp_test *t, const char *dir, const char *flags, curve *c)
 {
     char words[JOB_PATH + 600];
@@ -84,7 +84,7 @@ static fsdp_status parse(const char *dir, const char *flags, fsdp_train_config *
     return fsdp_options_parse(fsdp_train_options(), argc, argv, config, options);
 }
 
-/* Of a run on two ranks. */
+/* The plan of a run on two ranks. */
 static fsdp_status plan_of(const char *dir, const char *flags, fsdp_plan **plan)
 {
     fsdp_train_config config;
@@ -105,7 +105,7 @@ static const fsdp_plan_unit *unit_of(const fsdp_plan *plan, const char *name)
 
 /* --- the optimizer --- */
 
-/* Against Adafactor without it; two of them do nothing alone. */
+/* Compared with Adafactor without the option; two of them do nothing alone. */
 TEST_RANKS(every_option_of_adafactor_counts, 1)
 {
     static const struct {
@@ -151,8 +151,8 @@ TEST_RANKS(adafactor_may_choose_the_rate_itself, 1)
         ASSERT_NEAR(c.lr[i], 1e-6 * (i + 1), 1e-15);
 }
 
-/* Where no word is left out, decay is none; the T5's vectors are its norms, and its bias has a name
- * that says so. */
+/* If every name contains a word, no parameter decays. The T5's vectors are its norms, and the name
+ * of its bias contains "bias". */
 TEST_RANKS(parameters_may_be_without_decay, 2)
 {
     char dir[JOB_PATH];
@@ -200,8 +200,8 @@ TEST_RANKS(groups_without_decay_are_of_any_optimizer, 1)
 
 /* --- gradients --- */
 
-/* Of mean-of-means the default factor is the number of micro-batches; the printed loss is none of
- * its business. */
+/* With mean-of-means the default factor is the number of micro-batches. The printed loss does not
+ * depend on it. */
 TEST_RANKS(gradients_are_divided_by_the_given_factor, 2)
 {
     static const char means[] = "--loss-reduction mean-of-means --gradient-accumulation-steps 2";
@@ -223,7 +223,7 @@ TEST_RANKS(gradients_are_divided_by_the_given_factor, 2)
 }
 
 /* A divisor below float32's range makes gradients infinite under a finite loss. */
-TEST(a_norm_that_is_not_finite_ends_the_run_unless_told_otherwise)
+TEST(a_norm_that_is_not_finite_ends_the_run_unless_asked_otherwise)
 {
     static const char words[] = "--no-save-model --max-steps 1 --gradient-divide-factor 1e-39";
     char dir[JOB_PATH], line[200];
@@ -243,7 +243,7 @@ TEST(a_norm_that_is_not_finite_ends_the_run_unless_told_otherwise)
 
 /* --- units --- */
 
-/* How parameters travel is no matter of numbers. */
+/* The numbers do not depend on how parameters are gathered. */
 TEST_RANKS(how_parameters_travel_changes_no_bit, 2)
 {
     static const char *const flags[] = {"--explicit-prefetching",
@@ -272,8 +272,8 @@ TEST_RANKS(how_parameters_travel_changes_no_bit, 2)
     }
 }
 
-/* Embedding and head: their unit is read by the head's backward, though an embedding's
- * own is not. */
+/* A unit of embedding and head is read by the head's backward, although the embedding's own unit is
+ * not. */
 TEST_RANKS(joint_units_change_no_bit, 2)
 {
     static const char *const units[] = {"model.embed_tokens,lm_head", "model.layers.*.mlp,lm_head",
@@ -293,7 +293,7 @@ TEST_RANKS(joint_units_change_no_bit, 2)
     }
 }
 
-/* The norm adds parts by rank, in another order. */
+/* The norm adds parts by rank, so in another order. */
 TEST_RANKS(placements_change_only_the_order_of_the_norm, 2)
 {
     char dir[JOB_PATH];
@@ -310,7 +310,7 @@ TEST_RANKS(placements_change_only_the_order_of_the_norm, 2)
     }
 }
 
-/* Frozen ones, so that each rank has the same. */
+/* The parameters are frozen, so that each rank has the same ones. */
 TEST_RANKS(what_is_ignored_trains_as_what_is_frozen, 2)
 {
     static const char *const flags[] = {"--ignored-modules lm_head,model.layers.0.mlp",
@@ -336,7 +336,7 @@ TEST_RANKS(what_is_ignored_trains_as_what_is_frozen, 2)
     }
 }
 
-/* A model in bfloat16 but for one block is neither. */
+/* A model that is in bfloat16 except for one block differs from both kinds of models. */
 TEST_RANKS(a_unit_may_have_a_precision_of_its_own, 2)
 {
     char dir[JOB_PATH];
@@ -355,11 +355,11 @@ TEST_RANKS(a_unit_may_have_a_precision_of_its_own, 2)
     ASSERT(same(&all, &bf16));
     run(t, dir, "--unit-mp-policy *.0:bf16:bf16:float32,*.0:float32,*.1:float32", &all);
     CHECK_HERE();
-    ASSERT(same(&all, &one)); /* the first that fits counts */
+    ASSERT(same(&all, &one)); /* the first match counts */
 }
 
-/* As in PyTorch: an RMS norm in float32 makes float32 of what a block in half precision returns, so
- * that the head behind it needs no OUTPUT_DTYPE; a layer norm does not. */
+/* As in PyTorch, an RMS norm in float32 converts the half-precision output of a block to float32,
+ * so the head after it needs no OUTPUT_DTYPE; a layer norm does not. */
 TEST_RANKS(an_rms_norm_in_float32_promotes_what_a_block_returns, 2)
 {
     static const struct {
@@ -406,7 +406,7 @@ static void apply_linear(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, 
     *out = (fsdp_args){.t = {fsdp_linear_forward(s, self, in->t[0])}, .n = 1};
 }
 
-/* What a root with these flags gives of a float32 input. */
+/* The dtype of the root's output with these flags for a float32 input. */
 static fsdp_status root_output(const char *dir, const char *flags, fsdp_dtype *dtype)
 {
     fsdp_train_config config;
@@ -439,7 +439,7 @@ static fsdp_status root_output(const char *dir, const char *flags, fsdp_dtype *d
     return status;
 }
 
-/* Models here are called with no tensor, so it takes a module of one's own to see it. */
+/* Models here are called without tensors, so this needs a module of the test's own. */
 TEST(the_root_casts_its_inputs_as_flags_say)
 {
     static const struct {
@@ -518,12 +518,12 @@ TEST(a_plan_heeds_what_flags_say_of_units)
     check_plans(t, dir);
 }
 
-/* How many collectives of the step came before the root's gather. */
+/* Counts the collectives of the step before the root's gather. */
 typedef struct root_gather {
     const fsdp_group *group;
     const fsdp_module *root;
     uint64_t before; /* all_gathers of earlier steps */
-    int64_t after;   /* of this step, when it set out; -1: it has not */
+    int64_t after;   /* of this step, when the gather began; -1: it has not */
 } root_gather;
 
 static void note_root_gather(void *self, const fsdp_module *module, fsdp_unit_event event,
@@ -555,8 +555,8 @@ static fsdp_status step_watched(fsdp_trainer *trainer, root_gather *g)
     return status;
 }
 
-/* model.unshard() at the start of a step: before the ranks tell each other how many labels their
- * batches have. */
+/* model.unshard() is called at the start of a step, before the ranks exchange the numbers of labels
+ * of their batches. */
 TEST_RANKS(explicit_prefetching_gathers_the_root_before_the_batches_are_counted, 2)
 {
     static const char *const flags[] = {"--fp16", "--fp16 --explicit-prefetching",
@@ -585,7 +585,7 @@ TEST_RANKS(explicit_prefetching_gathers_the_root_before_the_batches_are_counted,
     }
 }
 
-/* What is tied is the root's, unless all that read it are one unit. */
+/* A tied weight belongs to the root, unless all modules that read it are in one unit. */
 TEST(a_joint_unit_of_embedding_and_tied_head_has_their_weight)
 {
     char dir[JOB_PATH], config[CONFIG];
@@ -606,7 +606,7 @@ TEST(a_joint_unit_of_embedding_and_tied_head_has_their_weight)
     fsdp_plan_destroy(plan);
 }
 
-/* Parameters that stay are not gathered by the second micro-step. */
+/* The second micro-step does not gather parameters that are kept. */
 TEST(a_plan_keeps_parameters_between_micro_steps)
 {
     char dir[JOB_PATH];
@@ -626,7 +626,7 @@ TEST(a_plan_keeps_parameters_between_micro_steps)
     ASSERT_INT(gathers[1], 3);
 }
 
-/* The reduce that an earlier micro-step has left is one more in the last one's backward. */
+/* The reduce left over from an earlier micro-step is one more in the last one's backward. */
 TEST(a_plan_defers_the_last_reduce_of_a_micro_step)
 {
     char dir[JOB_PATH];
@@ -647,7 +647,7 @@ TEST(a_plan_defers_the_last_reduce_of_a_micro_step)
     }
 }
 
-/* Gathers that are under way when `unit` begins to compute in `phase`. */
+/* Number of gathers in progress when `unit` begins to compute in `phase`. */
 static int under_way(const fsdp_plan *plan, fsdp_plan_phase phase, const char *unit)
 {
     int n = 0;
@@ -662,8 +662,8 @@ static int under_way(const fsdp_plan *plan, fsdp_plan_phase phase, const char *u
     return -1;
 }
 
-/* The T5's four blocks: the first one's list is the next two of them, the last one's in backward
- * the two before it. */
+/* The T5's four blocks: the first one's list is the next two of them; in backward the last one's
+ * list is the two before it. */
 TEST(explicit_lists_are_gathered_in_their_depth)
 {
     static const struct {
@@ -688,8 +688,9 @@ TEST(explicit_lists_are_gathered_in_their_depth)
     }
 }
 
-/* Its operations do read parameters there: a plan refuses what its run would fail with. */
-TEST_RANKS(a_unit_is_not_gathered_for_backward_if_told_so, 2)
+/* Its operations do read parameters there: a plan reports the error that its run would fail with.
+ */
+TEST_RANKS(a_unit_is_not_gathered_for_backward_on_request, 2)
 {
     static const char flags[] = "--bf16 --no-unshard-in-backward model.layers.0",
                       message[] = "of unit 'model.layers.0' is resharded: ";
@@ -701,7 +702,7 @@ TEST_RANKS(a_unit_is_not_gathered_for_backward_if_told_so, 2)
         fsdp_plan *plan;
         ASSERT_ERROR(plan_of(dir, flags, &plan), FSDP_ERR_STATE, message);
         ASSERT(strstr(fsdp_last_error(), "--no-unshard-in-backward"));
-        /* Where they are kept from forward on, nothing is to be gathered. */
+        /* If parameters are kept from forward on, there is nothing to gather. */
         ASSERT_OK(plan_of(
             dir, "--reshard-after-forward false --no-unshard-in-backward model.layers.0", &plan));
         fsdp_plan_destroy(plan);
@@ -736,7 +737,7 @@ TEST(names_that_are_not_there_are_refused_with_the_nearest)
         {"--unit-mp-policy model.layers.0", "expected NAME:PARAM_DTYPE"},
         {"--no-unshard-in-backward LlamaDecodrLayer", "did you mean 'LlamaDecoderLayer'?"},
         {"--min-num-params 10 --force-leaf-modules LlamaMPL", "did you mean 'LlamaMLP'?"},
-        {"--no-decay layernrm", "--no-decay layernrm: no parameter's name contains it"}};
+        {"--no-decay layernrm", "--no-decay layernrm: no parameter has this in its name"}};
     char dir[JOB_PATH];
     fsdp_plan *plan;
     make_llama(t, dir);
@@ -745,7 +746,7 @@ TEST(names_that_are_not_there_are_refused_with_the_nearest)
         ASSERT_ERROR(plan_of(dir, rows[i].flags, &plan), FSDP_ERR_INVALID, rows[i].message);
 }
 
-/* A remedy that other flags do not go with is none. */
+/* The plan must not suggest a remedy that the other flags contradict. */
 TEST(a_limit_tries_what_goes_with_the_flags)
 {
     static const char *const flags[] = {"--unit-mp-policy model.layers.1:float32:float32:float32",

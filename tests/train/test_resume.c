@@ -1,5 +1,6 @@
-/* Checkpoints of a run, from inside: ranks that are threads, resumed on other numbers of ranks, and
- * failures that leave what was there. tests/cli/test_resume.sh kills the command from outside. */
+/* Checkpoints of a run, tested in the process: ranks that are threads, resuming on other numbers of
+ * ranks, and failures that leave the existing files. tests/cli/test_resume.sh kills the command
+ * instead. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ static void write_rows(fsdp_test *t, const char *path)
     fclose(file);
 }
 
-/* Rank 0's directory, known to all, with a model's config and data. */
+/* Rank 0's directory with a model's config and data; all ranks know its path. */
 static void make_place(fsdp_test *t, char dir[PATH])
 {
     char path[PATH + 32];
@@ -54,7 +55,7 @@ static void make_place(fsdp_test *t, char dir[PATH])
         ASSERT_OK(fsdp_broadcast(t->group, dir, PATH, 0));
 }
 
-/* Four leaves of three rows a step: 4 steps an epoch. `more` [n] are further flags. */
+/* Four leaves of three rows a step, 4 steps an epoch. `more` [n] are further flags. */
 static fsdp_status train(fsdp_group *group, const char *dir, const char *const *more, int n)
 {
     char data[PATH + 32], metrics[PATH + 32], checkpoints[PATH + 32], accumulation[16];
@@ -87,7 +88,7 @@ static fsdp_status train(fsdp_group *group, const char *dir, const char *const *
     int argc = 0;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         argv[argc++] = fsdp_strdup(flags[i]);
-    if (n) { /* else nothing is said of checkpoints */
+    if (n) { /* else no flags about checkpoints */
         argv[argc++] = fsdp_strdup("--checkpoint-dir");
         argv[argc++] = fsdp_strdup(checkpoints);
     }
@@ -151,7 +152,7 @@ static void assert_same_curve(fsdp_test *t, const curve *want, const char *dir)
             FAIL("step %d: %.17g, not %.17g", i + 1, got.loss[i], want->loss[i]);
 }
 
-/* From one number of ranks to the next and back: the curve of a run that nothing interrupted. */
+/* Changes the number of ranks several times: the curve is that of an uninterrupted run. */
 TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)
 {
     char dir[PATH] = "", newest[PATH + 64];
@@ -169,7 +170,7 @@ TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)
         int n = ways[i];
         ASSERT_OK(fsdp_barrier(t->group));
         if (t->rank < n && i < 3) {
-            /* stops at a step that is no multiple, in the middle of an epoch for the first two */
+            /* stops at a step that is not a multiple; the first two in the middle of an epoch */
             static const char *const until[] = {"2", "3", "6"};
             ASSERT_OK(TRAIN(groups[n], dir, "--save-steps", "100", "--resume", "auto",
                             "--max-steps", until[i]));
@@ -189,7 +190,7 @@ TEST_RANKS(a_run_goes_on_on_other_numbers_of_ranks, 4)
         fsdp_destroy_process_group(groups[n]);
 }
 
-/* Three steps in one form, the rest in another. */
+/* Train three steps with the flags `before`, the rest with `after`. */
 static void change_form(fsdp_test *t, const char *dir, const char *const *before,
                         const char *const *after)
 {
@@ -200,7 +201,7 @@ static void change_form(fsdp_test *t, const char *dir, const char *const *before
     ASSERT_OK(fsdp_barrier(t->group));
 }
 
-/* A mesh of one dimension and of two, shards and replicas, from any to any: the same bits. */
+/* Meshes of one dimension and of two, shards and replicas, in any order: the same bits. */
 TEST_RANKS(a_run_goes_on_on_another_mesh, 4)
 {
     static const char *const forms[][4] = {
@@ -226,8 +227,8 @@ TEST_RANKS(a_run_goes_on_on_another_mesh, 4)
     }
 }
 
-/* Rows come in the same order, so that the curve is that of float32 up to bf16's rounding, and
- * exactly that where float32 computed. */
+/* Rows come in the same order, so the curve is that of float32 up to bf16's rounding, and exactly
+ * that in the steps computed in float32. */
 TEST_RANKS(a_run_goes_on_in_another_dtype, 2)
 {
     static const char *const forms[][4] = {{"--param-dtype", "bf16", "--replicas", "1"},
@@ -273,7 +274,7 @@ TEST_RANKS(the_newest_checkpoints_are_kept, 2)
     ASSERT_OK(TRAIN(t->group, dir, "--save-strategy", "epoch", "--resume", "auto",
                     "--save-total-limit", "1"));
     ASSERT(exists(dir, "checkpoint-8"));
-    /* What the user keeps in the one that goes stays, alone. */
+    /* The user's own file in the removed checkpoint is kept, and nothing else. */
     char **names;
     size_t count;
     ASSERT(fsdp_path_is_file(letter));
@@ -283,7 +284,7 @@ TEST_RANKS(the_newest_checkpoints_are_kept, 2)
     fsdp_free(letter);
 }
 
-/* Of a run of four steps, all collectives of a rank. */
+/* The number of collectives of a rank in a run of four steps. */
 static int64_t meetings_of(fsdp_test *t, const char *dir, const char *save_steps)
 {
     const fsdp_comm_counters before = fsdp_group_get_counters(t->group);
@@ -296,7 +297,7 @@ static int64_t meetings_of(fsdp_test *t, const char *dir, const char *save_steps
     return status == FSDP_OK ? calls : -1;
 }
 
-/* Three meetings for each, whatever else the run does. */
+/* Three meetings for each checkpoint, whatever else the run does. */
 TEST_RANKS(a_checkpoint_of_a_run_is_three_meetings, 2)
 {
     char dir[PATH] = "";
@@ -308,7 +309,7 @@ TEST_RANKS(a_checkpoint_of_a_run_is_three_meetings, 2)
     ASSERT_INT(meetings_of(t, dir, "1"), once + 3 * 3);
 }
 
-/* Whatever is wrong is an error on every rank, before a step is taken. */
+/* Any mismatch is an error on every rank, before a step is taken. */
 TEST_RANKS(checkpoints_of_other_runs_are_refused, 2)
 {
     char dir[PATH] = "";
@@ -329,7 +330,7 @@ static bool has(const char *dir, const char *name)
     return fsdp_path_is_file(path);
 }
 
-/* Three steps as `type`, then the rest from there on `n` ranks: the whole run's curve. */
+/* Three steps with `type`, then the rest on another group: the curve is the whole run's. */
 static void check_type(fsdp_test *t, const char *dir, fsdp_group *from, fsdp_group *to,
                        const char *type, const char *format, const char *file, const curve *whole)
 {
@@ -381,7 +382,7 @@ TEST_RANKS(each_type_of_state_dict_goes_on, 2)
     fsdp_destroy_process_group(one);
 }
 
-/* Parts of two ranks are no parts of one, nor of two replicas. */
+/* Parts of two ranks cannot be read by one rank, nor by two replicas. */
 TEST_RANKS(local_state_dicts_are_for_the_ranks_that_wrote_them, 2)
 {
     char dir[PATH] = "";
@@ -401,7 +402,7 @@ TEST_RANKS(local_state_dicts_are_for_the_ranks_that_wrote_them, 2)
     fsdp_destroy_process_group(one);
 }
 
-/* A file that was cut or changed is named, and nothing of it is taken. */
+/* A file that was cut or changed is named, and nothing is read from it. */
 TEST_RANKS(damaged_full_checkpoints_are_named, 2)
 {
     char dir[PATH] = "", path[PATH + 64];
@@ -445,8 +446,9 @@ static void assert_same_bytes(fsdp_test *t, const char *dir, const char *name)
         FAIL("%s is not what a run writes that waits for it", name);
 }
 
-/* Every checkpoint is that of a run that waits for each; one from the middle leads to its curve. */
-TEST_RANKS(checkpoints_beside_training_are_those_of_their_step, 2)
+/* Every checkpoint equals that of a run that waits for each; resuming from one in the middle gives
+ * the same curve. */
+TEST_RANKS(asynchronous_checkpoints_are_those_of_their_step, 2)
 {
     static const char *const files[] = {".metadata", "__0_0.distcp", "__1_0.distcp"};
     char dir[PATH] = "", path[PATH + 64], expected[PATH + 64];
@@ -478,9 +480,9 @@ TEST_RANKS(checkpoints_beside_training_are_those_of_their_step, 2)
     ASSERT(exists(dir, "checkpoint-8") && !exists(dir, "checkpoint-6"));
 }
 
-/* A run that saves after each step, beside training or not, where files end after `bytes`: an error
- * of both ranks that names the file, and nothing is left but the checkpoint before it. */
-static void check_failing_saves(fsdp_test *t, const char *dir, size_t bytes, bool beside)
+/* A run that saves after each step, synchronously or not, while files are limited to `bytes`: an
+ * error on both ranks that names the file, and only the checkpoint before it remains. */
+static void check_failing_saves(fsdp_test *t, const char *dir, size_t bytes, bool async)
 {
     char path[PATH + 64], **names;
     size_t n;
@@ -491,7 +493,7 @@ static void check_failing_saves(fsdp_test *t, const char *dir, size_t bytes, boo
     ASSERT_OK(fsdp_barrier(t->group));
     ASSERT(setrlimit(RLIMIT_FSIZE, &small) == 0);
     const fsdp_status status = TRAIN(t->group, dir, "--save-steps", "1", "--resume",
-                                     beside ? "--async-save" : "--no-async-save");
+                                     async ? "--async-save" : "--no-async-save");
     ASSERT(setrlimit(RLIMIT_FSIZE, &before) == 0);
     ASSERT(status == FSDP_ERR_IO && strstr(fsdp_last_error(), "_0.distcp"));
     ASSERT(strstr(fsdp_last_error(), "File too large"));
@@ -501,12 +503,12 @@ static void check_failing_saves(fsdp_test *t, const char *dir, size_t bytes, boo
     ASSERT(n == 1);
     ASSERT_STR(names[0], "checkpoint-3");
     fsdp_free(names);
-    ASSERT(t->rank > 0 || read_curve(dir).n == (beside ? 5 : 4));
+    ASSERT(t->rank > 0 || read_curve(dir).n == (async ? 5 : 4));
     ASSERT_OK(fsdp_barrier(t->group));
 }
 
-/* Files end at half of what a rank writes: an error of both ranks at once, or beside training at
- * the next step; the run goes on from the checkpoint before it. */
+/* Files are limited to half of what a rank writes. A synchronous save fails on both ranks at once,
+ * an asynchronous one at the next step. The run resumes from the checkpoint before it. */
 TEST_RANKS(a_save_that_fails_ends_the_run, 2)
 {
     char dir[PATH] = "", path[PATH + 64];

@@ -1,5 +1,5 @@
-/* What examples and scripts begin with and are made of: arguments with notes, the rank's device,
- * one batch forward and backward. */
+/* The parts of a training script: arguments with notes, the rank's device, forward and backward of
+ * one batch. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static const fsdp_option table[] = {
 static const fsdp_options_spec spec = {
     .program = "script", .usage = "[options]", .summary = "", .table = table, .count = 2};
 
-/* What fsdp_parse_args() writes to stdout; the caller's, with fsdp_free(). */
+/* The text that fsdp_parse_args() writes to stdout; free with fsdp_free(). */
 static fsdp_status parse(fsdp_test *t, char *flag, char *value, arguments *args, bool *run,
                          char **printed)
 {
@@ -61,7 +61,7 @@ static fsdp_status parse(fsdp_test *t, char *flag, char *value, arguments *args,
     return fsdp_file_read(path, 1 << 16, printed, &bytes);
 }
 
-/* Environment of a rank, for one call of parse(). */
+/* Calls parse() in the environment of a rank. */
 static void check_parse(fsdp_test *t, const char *rank, char *flag, char *value, bool runs,
                         const char *text)
 {
@@ -145,7 +145,7 @@ static void fixture_fini(fixture *f)
     fsdp_device_destroy(f->device);
 }
 
-/* What the function is short for. */
+/* The calls that the function replaces. */
 static fsdp_status by_hand(const fixture *f, float factor, double *loss)
 {
     fsdp_scope *s;
@@ -187,11 +187,12 @@ TEST_RANKS(a_batch_gives_its_mean_loss_and_with_a_tape_gradients, 2)
     const fsdp_forward_backward_options training = {.training = true, .tape = f.tape};
     ASSERT_OK(fsdp_forward_backward(f.model, f.device, f.batch, &training, &loss));
     ASSERT_F32(loss, mean);
-    ASSERT(squares(f.shared) >= 0.0); /* rank 1 has rows of ids that do not occur */
+    ASSERT(squares(f.shared) >= 0.0); /* rank 1 has only rows of ids that do not occur */
     fixture_fini(&f);
 }
 
-/* The scale multiplies gradients, not the loss that is told: a power of two, so in every bit. */
+/* The scale multiplies gradients, but not the reported loss. It is a power of two, so every bit is
+ * equal. */
 TEST(the_scaler_s_scale_is_in_the_gradients_alone)
 {
     fixture f;

@@ -12,7 +12,7 @@ enum {
     PATH = JOB_PATH
 };
 
-/* small_job's T5 with ids for T5's tokenizer. */
+/* small_job's T5 with the vocabulary of T5's tokenizer. */
 static const char model[] =
     "{\"model_type\": \"t5\", \"architectures\": [\"T5ForConditionalGeneration\"],"
     " \"is_encoder_decoder\": true, \"d_model\": 21, \"d_kv\": 5, \"num_heads\": 3, \"d_ff\": 37,"
@@ -45,7 +45,7 @@ static void make_files(fsdp_test *t, char dir[PATH])
         ASSERT_OK(fsdp_barrier(t->group));
 }
 
-/* The flags that all runs have, and those of `more`, in which %s is the folder. */
+/* The flags of all runs, and those of `more`, in which %s is the folder. */
 static const char *flags(const char *dir, const char *more, char line[4 * PATH])
 {
     int n = snprintf(line, 4 * PATH,
@@ -64,7 +64,7 @@ static const char *flags(const char *dir, const char *more, char line[4 * PATH])
 
 #define MIXED "--data-weight 3 --mix-data seq2seq:1:%s/pairs.jsonl --epochs 3 --max-steps 7 "
 
-/* 7 steps of four leaves, over the ends of epochs. */
+/* 7 steps of four leaves, across the ends of epochs. */
 TEST_RANKS(two_ranks_give_the_bits_of_one, 2)
 {
     NEEDS_SENTENCEPIECE();
@@ -90,7 +90,7 @@ TEST_RANKS(two_ranks_give_the_bits_of_one, 2)
     ASSERT(many.first_loss == one.first_loss);
 }
 
-/* Losses of all steps, one by one. */
+/* Compares the losses of all steps one by one. */
 TEST(a_resumed_run_draws_what_it_would_have_drawn)
 {
     NEEDS_SENTENCEPIECE();
@@ -121,7 +121,7 @@ TEST(a_resumed_run_draws_what_it_would_have_drawn)
         ASSERT(whole[i] == resumed[i]);
 }
 
-/* With a rate of 0 and without dropout nothing differs from epoch to epoch but the noise. */
+/* With a rate of 0 and without dropout, only the noise differs between epochs. */
 TEST(epochs_have_noise_of_their_own)
 {
     NEEDS_SENTENCEPIECE();
@@ -205,7 +205,7 @@ TEST(a_source_is_task_weight_and_path)
     ASSERT_STR(source.path, "/a/b:c.txt");
 }
 
-/* A plan's rows are as long as the longer of both kinds. */
+/* A plan's rows have the longer of both lengths. */
 TEST(targets_are_as_long_as_the_noise_says)
 {
     const fsdp_train_config alone = {.task = FSDP_TRAIN_SPAN_CORRUPTION,

@@ -1,5 +1,5 @@
 /* fsdp_train_run() on ranks that are threads: the same numbers at any world size, and a failure of
- * one rank is one of all. tests/cli/test_train.sh tries the command from outside. */
+ * one rank is a failure on all. tests/cli/test_train.sh tests the command. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,7 @@ enum {
     PATH = JOB_PATH
 };
 
-/* `words`, of fewer steps where a sanitizer looks: once a block of 12 rows and one of a single row.
- */
+/* `words`, with fewer steps under a sanitizer: one block of 12 rows and one of a single row. */
 static const char *fewer(const char *words, char line[PATH])
 {
     snprintf(line, PATH, "%s%s", words,
@@ -49,7 +48,7 @@ static void check_same(fsdp_test *t, const char *ranks, const char *alone)
     check_same_in(t, dir, ranks, alone);
 }
 
-/* Blocks of 12 rows: the last of an epoch holds one row, and three leaves are empty. */
+/* Blocks of 12 rows: the last one of an epoch has one row, so three leaves are empty. */
 TEST_RANKS(four_ranks_give_the_bits_of_one_with_four_micro_steps, 4)
 {
     check_same(t, "--no-save-model", "--no-save-model --gradient-accumulation-steps 4");
@@ -77,7 +76,7 @@ TEST_RANKS(sharding_strategies_give_the_same_bits, 3)
     }
 }
 
-/* When parameters are gathered is no matter of numbers. */
+/* The numbers do not depend on when parameters are gathered. */
 TEST_RANKS(prefetch_changes_no_bit, 2)
 {
     static const char *const words[] = {
@@ -106,8 +105,9 @@ static void train_for(fsdp_test *t, fsdp_group *group, const char *dir, const ch
     ASSERT_OK(job_train(group, dir, words, &result));
 }
 
-/* Nothing moves with a learning rate of 0: one rank's single batches are the leaves of one step of
- * all ranks. Of a step of one leaf both reductions are the same, gradient and all. */
+/* With a learning rate of 0 nothing changes, so one rank's single batches are the leaves of one
+ * step of all ranks. For a step of one leaf both reductions are the same, including the gradient.
+ */
 TEST_RANKS(mean_of_means_is_the_mean_of_the_batches_means, 2)
 {
     enum {
@@ -219,8 +219,8 @@ TEST_RANKS(causal_training_gives_the_same_bits_on_three_ranks, 3)
                   "--no-save-model --lr 0.01 --gradient-accumulation-steps 3 --max-seq-length 7");
 }
 
-/* Tokens of a fixed cycle, as nanoGPT's train.bin and val.bin: what follows is learned, and seen in
- * rows of another form too. */
+/* Tokens of a fixed cycle, as in nanoGPT's train.bin and val.bin: the next token is learned, which
+ * also shows in rows of another form. */
 TEST_RANKS(what_token_files_teach_is_learned, 2)
 {
     if (UNDER_SANITIZER)
@@ -252,7 +252,8 @@ TEST_RANKS(what_token_files_teach_is_learned, 2)
              "--document-token 3 --data %s",
              dir);
     ASSERT_OK(job_train(t->group, dir, words, &result));
-    /* What begins a document is never a label, so rows that hold it are not learned whole. */
+    /* The first token of a document is never a label, so rows that contain it are not learned
+     * completely. */
     ASSERT_NEAR(result.train_loss, 0, 0.1);
     ASSERT(result.validation_loss > 0.1);
 }
@@ -283,8 +284,8 @@ TEST_RANKS(separable_classes_are_learned_on_three_ranks, 3)
     ASSERT_F32(result.f1, 1);
 }
 
-/* With a learning rate of nothing the model stays as it is, whatever the order of training. 13 rows
- * on two ranks: DistributedSampler would have repeated one. */
+/* With a learning rate of 0 the model stays as it is, whatever the order of training. With 13 rows
+ * on two ranks, DistributedSampler would have repeated one. */
 TEST_RANKS(validation_takes_each_row_once_with_any_sampler, 2)
 {
     char dir[PATH];
@@ -299,7 +300,7 @@ TEST_RANKS(validation_takes_each_row_once_with_any_sampler, 2)
     ASSERT(many.validation_loss == one.validation_loss);
 }
 
-/* Prompts as long as their rows, which is seen before the first step. */
+/* Prompts that fill their rows; this is detected before the first step. */
 static void write_prompts(fsdp_test *t, const char *path, int rows)
 {
     FILE *file = fopen(path, "w");
@@ -360,7 +361,8 @@ static const kind kinds[] = {{job_t5, "--dropout 0", job_write_rows},
                              {job_llama, "--lr 0.01", job_write_causal_rows},
                              {job_bert, "--lr 0.002", job_write_classified_rows}};
 
-/* float16 has eleven bits: a curve near float32's, and the same bits on two ranks as on one. */
+/* float16 has eleven bits: the curve is close to float32's, and has the same bits on two ranks as
+ * on one. */
 TEST_RANKS(training_in_float16_is_near_float32_and_the_same_on_two_ranks, 2)
 {
     static const char *const halves[] = {"--fp16", "--mixed-precision fpSixteen"};
@@ -386,8 +388,9 @@ TEST_RANKS(training_in_float16_is_near_float32_and_the_same_on_two_ranks, 2)
     }
 }
 
-/* What overflows is tried again with half the scale, and no step of the run is lost for the
- * schedule. Powers of two are no rounding: the scale does not change what is computed. */
+/* After an overflow the next step uses half the scale, and the skipped step counts for the
+ * schedule. Multiplying by powers of two does not round, so the scale does not change the results.
+ */
 TEST_RANKS(float16_overflows_skip_steps_until_the_scale_fits, 2)
 {
     char dir[PATH];
@@ -408,7 +411,8 @@ TEST_RANKS(float16_overflows_skip_steps_until_the_scale_fits, 2)
                   "--no-save-model --fp16 --init-scale 134217728 --gradient-accumulation-steps 2");
 }
 
-/* A loss that no scale helps ends the run after a few steps, whatever the scale is by then. */
+/* A loss that overflows with any scale ends the run after a few steps, whatever the scale is by
+ * then. */
 TEST(float16_that_overflows_without_a_scale_is_an_error)
 {
     char dir[PATH];
@@ -426,7 +430,8 @@ TEST(float16_that_overflows_without_a_scale_is_an_error)
     fsdp_destroy_process_group(one);
 }
 
-/* Rotary tables rounded to bfloat16, also where a checkpoint makes them a second time. */
+/* Rotary tables are rounded to bfloat16, also when activation checkpointing computes them a second
+ * time. */
 TEST(buffers_are_rounded_to_buffer_dtype)
 {
     char dir[PATH];
@@ -445,7 +450,7 @@ TEST(buffers_are_rounded_to_buffer_dtype)
     ASSERT(again.train_loss == rounded.train_loss);
 }
 
-/* The loss alone is rounded: what is learned is the same. */
+/* Only the loss is rounded: training gives the same model. */
 TEST(losses_are_rounded_to_output_dtype)
 {
     char dir[PATH];
@@ -461,8 +466,8 @@ TEST(losses_are_rounded_to_output_dtype)
     ASSERT_NEAR(rounded.validation_loss, exact.validation_loss, 0x1p-8 * exact.validation_loss);
 }
 
-/* By which norm, or by value: each changes what is learned; a bound that nothing reaches does not.
- */
+/* Clipping by a norm or by value: each changes training, but a bound that is never reached does
+ * not. */
 TEST_RANKS(gradients_are_clipped_as_asked, 2)
 {
     static const char *const words[] = {
@@ -504,12 +509,12 @@ TEST(a_task_that_the_model_is_not_for_is_refused)
         {job_llama, "--task classification", "is a LlamaForCausalLM, which is for causal-lm"},
         {job_t5, "--task clm", "is a T5ForConditionalGeneration, which is for seq2seq"},
         {job_bert, "--max-seq-length 41", "has positions for 40"},
-        {job_bert, "--generate-examples 2", "classifiers write no texts"},
+        {job_bert, "--generate-examples 2", "classifiers do not generate texts"},
         {job_llama, "--data x.csv", "x.csv"},
         {job_llama, "--document-token 5", "in token files (.bin) only"},
         {job_llama, "--frozen-prefixes model,lm_head", "leaves nothing to train"},
         {job_llama, "--frozen-prefixes layers",
-         "--frozen-prefixes layers: no parameter's name begins so; the first is 'model."},
+         "--frozen-prefixes layers: no parameter's name begins with it; the first is 'model."},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char dir[PATH], words[300];
@@ -563,7 +568,7 @@ TEST_RANKS(a_loss_that_is_no_number_ends_all_and_saves_nothing, 2)
     job_make_files(t, dir);
     CHECK_HERE();
     snprintf(words, sizeof words, "--output %s/out --lr 1e30", dir);
-    /* A rank may hear of it from a peer, which left the group at once. */
+    /* A rank may get the error from a peer that left the group at once. */
     fsdp_status status = job_train(t->group, dir, words, &result);
     ASSERT(status == FSDP_ERR_NUMERIC || status == FSDP_ERR_COMM);
     ASSERT(strstr(fsdp_last_error(), "step 2"));
@@ -572,13 +577,13 @@ TEST_RANKS(a_loss_that_is_no_number_ends_all_and_saves_nothing, 2)
     ASSERT(!fsdp_path_is_directory(path));
 }
 
-/* Ever later allocations of a run fail: it ends with an error, or did without. Nothing leaks (ASan
- * sees). */
+/* Later and later allocations of a run fail: the run ends with an error, or did not need the
+ * memory. Nothing leaks (ASan checks). */
 TEST(memory_that_runs_out_is_an_error)
 {
     static const char words[] = "--no-save-model --max-steps 2 --num-workers 0";
     enum {
-        CALM = 4 /* runs without a failure after which all allocations were tried */
+        CALM = 4 /* consecutive runs without a failure, after which all allocations were tried */
     };
     char dir[PATH];
     fsdp_train_result result;
