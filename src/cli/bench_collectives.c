@@ -1,5 +1,5 @@
-/* `fsdp bench collectives`: the rate of collectives between the ranks of this host, beside that of
- * memcpy. Rank 0 prints each size as soon as it is measured. */
+/* `fsdp bench collectives`: the rate of collectives between the ranks of this host, compared with
+ * that of memcpy. Rank 0 prints each size as soon as it is measured. */
 #include <stdio.h>
 #include <string.h>
 

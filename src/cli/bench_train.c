@@ -1,8 +1,8 @@
 /* `fsdp bench train`: the speed and memory of sharded training on this machine.
  *
- * The command starts its own ranks, which are this command again under the launcher. Rank 0 tells
- * the launching process through a pipe how far it is, line by line, and at last the result; a
- * thread here reads it and samples the job's memory when no step is timed. */
+ * The command starts its own ranks: this command, run again under the launcher. Rank 0 writes each
+ * stage that it reaches and finally the result to a pipe, one line each. A thread of the launching
+ * process reads the lines and samples the job's memory while no step is timed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ typedef struct bench_options {
     double dropout;
     int backward_prefetch, checkpointing_kind;
     bool reshard_after_forward, activation_checkpointing, breakdown, json;
-    bool asks_for_target; /* not an option: --target is given */
+    bool asks_for_target; /* set if --target is given; not an option itself */
 } bench_options;
 
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
@@ -98,7 +98,7 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* How blocks are checkpointed says that they are, as in 'fsdp train'. */
+/* --activation-checkpointing-kind implies --activation-checkpointing, as in 'fsdp train'. */
 static void derive(void *target, const fsdp_options *options)
 {
     bench_options *o = target;
@@ -176,8 +176,9 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
 
 /* --- a rank --- */
 
-/* Its report is "<fd of the pipe> <threads of a rank> <when the job began, of CLOCK_MONOTONIC>": a
- * rank that is bound to its cores cannot count those of the job. */
+/* FSDP_BENCH_REPORT_ENV has the form "<fd of the pipe> <threads of a rank> <start of the job,
+ * CLOCK_MONOTONIC>". The number of threads is in it because a rank that is bound to its cores
+ * cannot count the cores of the job. */
 
 static void send_line(int fd, const char *line)
 {
@@ -186,7 +187,7 @@ static void send_line(int fd, const char *line)
         ssize_t written = write(fd, line, n);
         if (written < 0 && errno == EINTR)
             continue;
-        if (written <= 0) /* the launching process is gone, and so will be this one */
+        if (written <= 0) /* the launching process has ended; this rank will be killed too */
             return;
         line += written;
         n -= (size_t)written;
@@ -218,7 +219,7 @@ static fsdp_status send_result(int fd, const fsdp_bench_config *config, int rank
 
 typedef struct rank_run {
     fsdp_bench_config *config;
-    int fd; /* of the launching process, for what is told and the result */
+    int fd; /* write end of the launching process's pipe: stages and the result */
 } rank_run;
 
 static fsdp_status measure(fsdp_group *group, void *arg)
@@ -247,8 +248,8 @@ typedef struct listener {
     int fds[2]; /* ranks write to [1] */
     pthread_t thread;
     fsdp_hostmem *memory;
-    char *result;       /* the JSON line; NULL: none came */
-    fsdp_status status; /* of sampling */
+    char *result;       /* the JSON line; NULL: none received */
+    fsdp_status status; /* of sampling memory */
     char message[256];
 } listener;
 
@@ -269,8 +270,8 @@ static void hear(listener *l, const char *line)
     }
 }
 
-/* No stdio: the launcher flushes all streams before it forks, and would wait for one that is being
- * read. Lines are far shorter than the buffer. */
+/* Does not use stdio: the launcher flushes all streams before it forks, and would wait for a stream
+ * that is being read. Lines are far shorter than the buffer. */
 static void *listen_to_ranks(void *arg)
 {
     listener *l = arg;
@@ -295,7 +296,7 @@ static void *listen_to_ranks(void *arg)
     return NULL;
 }
 
-/* The thread has all signals blocked: they are the launcher's. */
+/* Block all signals in the thread: the launcher handles them. */
 static fsdp_status start_listening(listener *l)
 {
     sigset_t all, before;
@@ -312,8 +313,8 @@ static fsdp_status start_listening(listener *l)
     return FSDP_OK;
 }
 
-/* Seconds since this process was started, to the tick of 10 ms that the kernel notes; 0 where
- * there is no /proc. */
+/* Seconds since this process was started, with the kernel's resolution of 10 ms; 0 where there is
+ * no /proc. */
 static double process_age_s(void)
 {
     unsigned long long started = 0;
@@ -324,7 +325,7 @@ static double process_age_s(void)
     if (f)
         fclose(f);
     text[n] = '\0';
-    const char *p = strrchr(text, ')'); /* the name may hold anything; field 22 is 20 after it */
+    const char *p = strrchr(text, ')'); /* the name may hold any character; field 22 is 20 later */
     for (int field = 2; p && field < 22; field++)
         p = strchr(p + 1, ' ');
     if (!p || sscanf(p, "%llu", &started) != 1)
@@ -400,7 +401,7 @@ static int run_ranks(const bench_options *o, int threads, char **argv, double st
     if (l.fds[1] >= 0)
         close(l.fds[1]);
     if (listening)
-        pthread_join(l.thread, NULL); /* it ends with the last writer */
+        pthread_join(l.thread, NULL); /* ends when the last writer closes the pipe */
     int code = attempt.exit_code;
     if (status == FSDP_OK && code == FSDP_EXIT_OK)
         status = print_result(&l, o->json);

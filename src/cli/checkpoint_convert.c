@@ -1,4 +1,4 @@
-/* `fsdp checkpoint convert`, and merge-weights: a checkpoint in another format. */
+/* `fsdp checkpoint convert` and merge-weights: write a checkpoint in another format. */
 #include <stdio.h>
 #include <string.h>
 
@@ -119,7 +119,7 @@ static void print_note(const char *note, void *context)
     fprintf(stderr, "%s: note: %s\n", spec.program, note);
 }
 
-/* The folder whose config.json says which names the model has; NULL: none. */
+/* The folder whose config.json defines the names of the model's parameters; NULL: none. */
 static const char *model_of(const fsdp_source *source, const fsdp_convert_options *options)
 {
     const char *path = fsdp_source_path(source);
@@ -128,8 +128,9 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* What names of the model lose besides those of wrappers. That weights do not fit the config.json
- * beside them is not this command's business, but those of another model than --model are. */
+/* Find the prefix or suffix that names lose besides those of wrappers. Weights that do not fit the
+ * config.json next to them are accepted here, but weights of another model than --model are an
+ * error. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {
@@ -147,9 +148,9 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
-/* Into a model's folder, without --model: the configuration and the tokenizer are those of the
- * model that the run began with, if they are there and fit. *model is the caller's; NULL: not
- * known. */
+/* For a model's folder without --model: find the model that the run began with, for its
+ * configuration and tokenizer, if it is there and fits. *model is owned by the caller; NULL:
+ * unknown. */
 static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
 {
     fsdp_name_change unused;
@@ -177,7 +178,7 @@ static fsdp_status take_model_of_run(const fsdp_source *source, const char *to,
     return FSDP_OK;
 }
 
-/* Neither transformers nor --model can load a folder of weights alone. */
+/* Neither transformers nor --model can load a folder that has only weights. */
 static void note_no_config(const char *to, const fsdp_convert_result *result)
 {
     char *path = fsdp_path_join(to, "config.json");
@@ -189,7 +190,7 @@ static void note_no_config(const char *to, const fsdp_convert_result *result)
     fsdp_free(path);
 }
 
-/* The exit code. */
+/* Returns the exit code. */
 static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
 {
     fsdp_convert_result result;
@@ -220,7 +221,8 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
     return FSDP_EXIT_OK;
 }
 
-/* What only a folder of Hugging Face has would change nothing: is another format meant? */
+/* Reject options that apply only to a Hugging Face folder when the output is another format. They
+ * would have no effect; the user may have meant another format. */
 static fsdp_status check_given(const fsdp_source *source, const char *to, const fsdp_options *given,
                                const fsdp_convert_options *how)
 {
@@ -235,7 +237,7 @@ static fsdp_status check_given(const fsdp_source *source, const char *to, const 
     return FSDP_OK;
 }
 
-/* The exit code. */
+/* Returns the exit code. */
 static int convert(const char *from, const char *to, const fsdp_options *given,
                    fsdp_convert_options *how)
 {
@@ -257,7 +259,8 @@ static bool names_a_file(const char *to)
     return false;
 }
 
-/* merge-weights makes a model's folder of a name that is no file's, whatever it reads. */
+/* merge-weights writes a model's folder unless `to` has the name of a file, whatever the source
+ * is. */
 static fsdp_convert_format format_for(const char *command, const convert_config *config,
                                       const char *to)
 {

@@ -1,4 +1,4 @@
-/* `fsdp checkpoint diff`: in what two checkpoints differ. */
+/* `fsdp checkpoint diff`: report how two checkpoints differ. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,7 +99,7 @@ static fsdp_status print_difference(const fsdp_difference *d, void *context)
         print_values(d);
         break;
     }
-    fflush(stdout); /* before the bar comes back */
+    fflush(stdout); /* before the bar is drawn again */
     return FSDP_OK;
 }
 

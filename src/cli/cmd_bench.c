@@ -1,4 +1,4 @@
-/* `fsdp bench KIND`: what is measured is chosen here. */
+/* `fsdp bench KIND`: runs the kind of measurement that is named. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* `fsdp checkpoint`: looks into checkpoints of any format. A table of commands of its own. */
+/* `fsdp checkpoint`: works on checkpoints of any format. It has its own table of subcommands. */
 #include <stdio.h>
 #include <string.h>
 

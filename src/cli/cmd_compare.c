@@ -1,4 +1,4 @@
-/* `fsdp compare`: runs beside each other, from their --metrics files. */
+/* `fsdp compare`: compares runs by their --metrics files. */
 #include <stdio.h>
 
 #include "src/base/assert.h"

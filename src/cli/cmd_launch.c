@@ -1,5 +1,5 @@
-/* `fsdp launch`: torchrun's words, one host. Reads the options, finds the command, counts
- * attempts. */
+/* `fsdp launch`: torchrun's options, for one host. This file reads the options, finds the command
+ * and counts attempts. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@
 #include "src/comm/control.h"
 #include "src/comm/task.h"
 
-/* Values of the option table, as they are given. */
+/* Values of the option table, as given. */
 typedef struct launch_config {
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     int node_rank, master_port, max_restarts, bind, omp_num_threads;
@@ -114,7 +114,7 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* "1", or "1:1" as torchrun's elastic form. */
+/* Accepts "1", and "1:1", torchrun's elastic form. */
 static fsdp_status check_nnodes(const char *text)
 {
     if (strcmp(text, "1") == 0 || strcmp(text, "1:1") == 0)
@@ -152,7 +152,8 @@ static fsdp_status read_nproc(const char *text, int *n)
     return FSDP_OK;
 }
 
-/* torchrun's other rendezvous find a port, too: jobs that run at once are told apart by these. */
+/* With torchrun's other rendezvous backends a free port is chosen, too. Jobs that run at the same
+ * time need different ports. */
 static void derive(void *target, const fsdp_options *options)
 {
     launch_config *c = target;
@@ -198,7 +199,7 @@ static const fsdp_options_spec spec = {
     .check = check,
 };
 
-/* One number for all ranks, or rank:number,rank:number. */
+/* The format is one number for all ranks, or rank:number,rank:number. */
 static fsdp_status read_streams(const char *flag, const char *text, int n, int *streams)
 {
     const char *at = text;
@@ -250,7 +251,7 @@ static bool is_program(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* As execvp looks for it; NULL with an error if it is nowhere. */
+/* Search as execvp does. NULL with an error if there is no such program. */
 static char *find_program(const char *name)
 {
     if (strchr(name, '/')) {
@@ -289,7 +290,7 @@ static fsdp_status find_command(fsdp_launch *launch)
     return launch->program ? FSDP_OK : FSDP_ERR_NOT_FOUND;
 }
 
-/* For rank 0 of a program that listens on MASTER_PORT. */
+/* The port is for rank 0 of a program that listens on MASTER_PORT. */
 static fsdp_status find_free_port(int *port)
 {
     struct sockaddr_in any = {.sin_family = AF_INET};
@@ -351,11 +352,12 @@ static void launch_fini(fsdp_launch *launch)
     fsdp_free(launch->cpus);
 }
 
-/* Attempts until one succeeds, or none is left. */
+/* Run attempts until one succeeds or none is left. */
 static int run_attempts(const fsdp_launch *launch)
 {
     fsdp_attempt attempt = {0};
-    /* Who reads the output may end first: Ctrl-C also ends `| tee log`, while ranks still save. */
+    /* The reader of the output may end first: Ctrl-C also ends `| tee log` while ranks still
+     * save. */
     signal(SIGPIPE, SIG_IGN);
     for (int restarts = 0;; restarts++) {
         if (fsdp_launch_attempt(launch, restarts, &attempt) != FSDP_OK)

@@ -1,4 +1,4 @@
-/* `fsdp verify`: prove that this build on this machine gives PyTorch's numbers. */
+/* `fsdp verify`: check that this build computes PyTorch's numbers on this machine. */
 #include <math.h>
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ typedef struct verify_config {
     const char *isa;
     char **paths; /* [n_paths] folders */
     int n_paths;
-    bool failed; /* a comparison, or there was none; on the first rank */
+    bool failed; /* a comparison failed, or nothing was compared; set on the first rank */
 } verify_config;
 
 static const fsdp_option table[] = {
@@ -164,5 +164,5 @@ int fsdp_cmd_verify(int argc, char **argv)
     config.paths = fsdp_options_positional(options, &config.n_paths);
     code = fsdp_cli_run_rank(spec.program, verify_all, &config);
     fsdp_options_destroy(options);
-    return config.failed ? FSDP_EXIT_FAILURE : code; /* what failed was printed */
+    return config.failed ? FSDP_EXIT_FAILURE : code; /* the failures have been printed */
 }

@@ -27,7 +27,7 @@
 FSDP_COMMANDS(FSDP_DECLARE_COMMAND)
 #undef FSDP_DECLARE_COMMAND
 
-/* The table in main.c, for commands that run others. */
+/* Look up the table in main.c; for commands that run other commands. */
 bool fsdp_command_exists(const char *name);
 /* The command whose name is nearest, or NULL if none is near. */
 const char *fsdp_command_nearest(const char *name);
