@@ -100,8 +100,8 @@ static void close_run(run *r)
     fsdp_free(r->ids);
 }
 
-/* Random ids of 2 or more, because 0 and 1 are T5's padding and end of sequence. Classes may be 0
- * or 1. */
+/* Random ids of 2 or more, because 0 and 1 are T5's padding and end of sequence. Class ids are
+ * drawn from all classes. */
 static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *out)
 {
     const fsdp_bench_config *c = r->config;

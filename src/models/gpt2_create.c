@@ -1,6 +1,6 @@
 /* The module tree of GPT-2, with the names, classes and initialisation of transformers'
- * modeling_gpt2: weights N(0, initializer_range), those that end in the residual stream less by
- * the square root of how many there are; biases 0, norms 1. */
+ * modeling_gpt2: weights N(0, initializer_range), divided by the square root of the number of
+ * residual projections for these projections; biases 0, norms 1. */
 #include <math.h>
 
 #include "src/base/assert.h"
@@ -22,7 +22,7 @@ static fsdp_layer add_conv1d(builder *b, fsdp_module *parent, const char *name, 
                         fsdp_build_parameter(&b->base, m, "bias", 1, &out, zeros)};
 }
 
-/* Two for each block: of attention and of the feed-forward. */
+/* Two of these per block: in attention and in the feed-forward. */
 static fsdp_layer add_projection(builder *b, fsdp_module *parent, int64_t in)
 {
     const fsdp_gpt2_config *c = &b->gpt2->config;
