@@ -54,8 +54,8 @@ typedef struct fsdp_bert_dense {
 /* Forwards (bert.c). BertModel takes nothing and returns hidden states and the pooler's output. The
  * modules below it take x [T, D] and return as much; the pooler returns [n, D]. A layer, its
  * attention and its self-attention may also take the first tokens [n, D] of x. Then the queries,
- * and the results, are of these (Note [First tokens]). The outputs of attention and feed-forward
- * also take the tensor that their result is added to. */
+ * and the results, are of these (Note [First tokens] in bert.c). The outputs of attention and
+ * feed-forward also take the tensor that their result is added to. */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;
 fsdp_forward_fn fsdp_bert_encoder_forward;

@@ -401,7 +401,7 @@ static fsdp_status run_step(walk *w, fsdp_batch *const *batches, int64_t step)
 
 /* True if a step raised no peak and left the state that it found. Which buffers stay allocated
  * between steps depends on the order in which units ask for them (Note [Idle memory] in
- * src/fsdp/buffer.c), and with that order later steps may use more memory. */
+ * src/fsdp/buffer.h), and with that order later steps may use more memory. */
 static bool has_settled(const fsdp_plan *before, const fsdp_plan *p)
 {
     return memcmp(&before->most, &p->most, sizeof p->most) == 0 &&

@@ -249,10 +249,10 @@ static fsdp_status agree_before(const fsdp_verify_case *c, fsdp_json_node here,
     return FSDP_OK;
 }
 
-/* Labels of the leaves of one step. Note [Splits]: the loss of each leaf is the mean over its own
- * labels, and a step's gradient is the mean over leaves. So the weight of a label is 1 / (leaves *
- * labels of its leaf). Another number of ranks has the same gradients only if each label has the
- * same weight. */
+/* Note [Splits]. The labels of the leaves of one step. The loss of each leaf is the mean over its
+ * own labels, and a step's gradient is the mean over leaves. So the weight of a label is 1 /
+ * (leaves * labels of its leaf). Another number of ranks has the same gradients only if each label
+ * has the same weight. */
 typedef struct split {
     int64_t *labels; /* [leaves] */
     int64_t leaves;
