@@ -1,16 +1,16 @@
 #!/bin/sh
-# `fsdp plan` from outside: large models within seconds and little memory, its forms of output, what
-# it refuses; and that a run within --memory-limit stays within it, measured.
+# `fsdp plan` as a user runs it: large models take seconds and little memory; its output formats;
+# errors; and a run within --memory-limit is measured to stay within it.
 # usage: FSDP_BUILD=build tests/cli/test_plan.sh
 . "$(dirname "$0")/lib.sh"
 models=$fixtures/plan
-LC_ALL=C # tables of ASCII
+LC_ALL=C # tables in ASCII
 export LC_ALL
 
 # --- large models ---
 
-# A sanitizer takes addresses beyond any limit and memory beside the plan: the 2 GiB of a plan and
-# what a run holds are checked without one.
+# A sanitizer reserves addresses beyond any limit, and memory that is not in the plan. The 2 GiB
+# for a plan and the memory of a run are checked only without one.
 limited() {
     if ! sanitized; then
         (ulimit -v 2097152 && timeout -s KILL 10 "$fsdp" "$@" >out 2>err)
@@ -29,7 +29,7 @@ check the_parameters_of_llama3_70b_are_counted shows '^LlamaForCausalLM: 70\.55 
 check an_assumed_length_is_told shows '^batch of a rank: 4 x 1024 tokens \(assumed: --max-seq-length is not given\), 1 micro-step$'
 check equal_blocks_are_one_row shows '^\| model\.layers\.0-79 +\| LlamaDecoderLayer \|'
 
-# --- forms of output ---
+# --- output formats ---
 
 run plan --model "$models/t5-3b" --world-size 4 --bf16 --cpu-offload
 check cpu_offload_speaks_of_the_run_not_of_meta says 'CPU offload changes nothing: this build computes on the CPU'
@@ -52,7 +52,7 @@ check the_tree_of_the_plan_is_printed shows '^FSDPT5ForConditionalGeneration\(  
 run plan --help
 check help_has_the_options_of_train shows 'no-\]activation-checkpointing'
 
-# --- what it takes and refuses ---
+# --- accepted and refused options ---
 
 run plan --model "$models/t5-3b" --world-size 2 --data nowhere.csv --output out-dir --epochs 3 --lr 0.1 --metrics m.jsonl
 check options_of_train_are_accepted test $rc -eq 0
@@ -86,7 +86,7 @@ train="--model model --data rows.jsonl --batch-size 2 --from-config --no-save-mo
 train="$train --threads-per-rank 1"
 run plan $train --json
 limit=$(($(number host_bytes) * 105 / 100))
-# Data segments are all that one rank without peers holds and that counts.
+# For one rank without peers, only its data segments count.
 if ! sanitized; then
     (ulimit -d $((limit / 1024)) && timeout -s KILL 120 "$fsdp" train $train --memory-limit $limit >out 2>err)
     rc=$?
@@ -113,7 +113,8 @@ if ! sanitized; then
     mib=$(sed -n 's/.*host memory of all ranks \([0-9.]*\) MiB at most.*/\1/p' out)
     check and_share_what_was_planned awk "BEGIN { exit !($mib > 50 && $mib * 1048576 < $limit) }"
 fi
-# Of two ranks each has the data segments of its half; what they share is none, and counts above.
+# For two ranks, each one's data segments have its half. Shared memory is not in data segments; it
+# is counted above.
 limit=$((limit * 105 / 100))
 if ! sanitized; then
     (ulimit -d $((limit / 2048)) && timeout -s KILL 120 "$fsdp" launch -n 2 train $train --memory-limit $limit >out 2>err)
@@ -126,14 +127,14 @@ run launch -n 2 train $train --memory-limit $((limit / 2))
 check ranks_refuse_together test $rc -ne 0
 check and_say_so_once test "$(grep -c 'memory-limit' err)" -eq 1
 
-# --- a model larger than what it may take ---
+# --- a model larger than its memory limit ---
 
 sed -i 's/"vocab_size": 4096/"vocab_size": 512/; s/"n_layer": 6/"n_layer": 14/' model/config.json
 sed -i 's/[0-9]\{4\}/7/g; s/\b[5-9][0-9][0-9]\b/7/g' rows.jsonl
 train="$train --max-steps 2 --activation-checkpointing"
 run plan $train --offload-dir spool --json
 limit=$(($(number host_bytes) * 105 / 100))
-state=$(($(number numel) * 12)) # masters and moments in float32
+state=$(($(number numel) * 12)) # master weights and moments in float32
 check masters_and_moments_are_more_than_the_limit_of_a_run_with_offload_dir test $state -gt $limit
 if ! sanitized; then
     (ulimit -d $((limit / 1024)) && timeout -s KILL 120 "$fsdp" train $train --offload-dir spool --memory-limit $limit >out 2>err)

@@ -1,12 +1,12 @@
 #!/bin/sh
-# tools/pretrain.sh: the recipe as a whole with a tiny model; killed at three instants it gives the
-# same curve and the same model as without; what was made is not made again, and knobs that differ
-# from those of the run are refused.
+# tools/pretrain.sh: the whole recipe with a tiny model. Killed at three instants it gives the
+# same curve and the same model as without. Complete stages are not repeated, and knobs that
+# differ from those of the run are refused.
 # usage: FSDP_BUILD=build tests/cli/test_pretrain.sh
 . "$(dirname "$0")/lib.sh"
 needs libcsv sentencepiece
 tool=$root/tools/pretrain.sh
-# What `fsdp plot` draws with keeps what LeakSanitizer takes for lost.
+# fontconfig, which `fsdp plot` uses, keeps memory that LeakSanitizer reports as leaks.
 echo leak:libfontconfig >lsan.supp
 LSAN_OPTIONS=suppressions=$dir/lsan.supp:print_suppressions=0
 export LSAN_OPTIONS
@@ -15,7 +15,7 @@ unset DIR RESULT LIST SUITE MIRROR TEXT PAIRS RESTORE START OPTIONS IDS D_MODEL 
 
 tiny_t5 start 12 4 3 20 1 32128
 cp "$root/data/tokenizers/t5/spiece.model" start
-# rows N FILE: the header and N rows, which may have several lines
+# rows N FILE: prints the header and N rows, which may have several lines
 rows() { awk -v n="$1" '{ print; quotes += gsub(/"/, "\"") } quotes % 2 == 0 && n-- == 0 { exit }' "$root/data/debian/$2"; }
 rows 40 train.csv >rows.csv
 rows 8 validation.csv >validation.csv
@@ -25,7 +25,7 @@ LOGGING_STEPS=5 TEXT=$dir/rows.csv PAIRS=$dir/rows.csv START=$dir/start VALIDATI
 TEST=$dir/test.csv BASELINE=$dir/rows.csv NEW_TOKENS=3
 export STEPS WARMUP BATCH LENGTH TARGET_LENGTH DROPOUT SAVE_STEPS KEEP EVALUATION_STEPS LOGGING_STEPS TEXT PAIRS \
     START VALIDATION TEST BASELINE NEW_TOKENS DIR
-# pretrain [NAME=VALUE...]: in $DIR
+# pretrain [NAME=VALUE...]: runs the script in $DIR
 pretrain() { capture env "$@" sh "$tool" "$build"; }
 numbers() {
     sed -n 's/.*"step", "step": \([0-9]*\), "epoch": \([0-9]*\), "loss": \([^,]*\),.*"grad_norm": \([^,]*\), "lr": \([^,]*\),.*/\1 \2 \3 \4 \5/p
@@ -33,7 +33,7 @@ numbers() {
 }
 steps() { grep -c '"kind": "step"' "$DIR/metrics.jsonl" 2>/dev/null; }
 
-# --- as a whole ---
+# --- the whole recipe ---
 DIR=$dir/whole
 pretrain
 expect the_recipe_ends_well 0 'Done; this call took' out

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `fsdp train` from outside: optimizers, options, data in every form, tasks.
+# `fsdp train` as a user runs it: optimizers, options, all forms of data, tasks.
 # usage: FSDP_BUILD=build tests/cli/test_train_options.sh
 . "$(dirname "$0")/train.sh"
 needs libcsv sentencepiece
@@ -7,7 +7,7 @@ tokenizer=$root/data/tokenizers/t5
 
 rates() { numbers m.jsonl | sed -n 's/^[0-9]* [^ ]* [^ ]* //p' | tr '\n' ' '; }
 losses() { numbers "$1" | grep -v validation | cut -d ' ' -f 2 | tr '\n' ' '; }
-falls() { # the last validation loss is below the first
+falls() { # the last validation loss must be below the first
     numbers m.jsonl | sed -n 's/validation [0-9]* //p' | awk 'NR == 1 {first = $1} {last = $1}
         END {exit !(NR > 1 && last < first)}'
 }
@@ -21,8 +21,9 @@ mkdir folder
 cp all.csv folder/wikihowAll.csv
 cp all.csv folder/more.csv
 
-# --- texts are those of the file ---
-# text_loss FILE FLAGS...: of its first step; dropout would not be the same for other lengths
+# --- texts are those in the file ---
+# text_loss FILE FLAGS...: prints the loss of the first step, without dropout, which depends on
+# lengths
 text_loss() {
     file=$1
     shift
@@ -39,7 +40,7 @@ check a_line_end_is_a_space [ -n "$lines" -a "$lines" = "$(text_loss t_spaces.cs
 check texts_are_not_cleaned [ "$lines" != "$(text_loss t_joined.csv)" ]
 cleaned=$(text_loss t_lines.csv --wikihow-cleaning)
 check cleaning_joins_and_takes_quotes [ "$cleaned" = "$(text_loss t_joined.csv)" ]
-# what evaluate and generate make of the same row
+# evaluate and generate on the same row
 text_loss t_lines.csv >/dev/null
 run evaluate --model o --data t_lines.csv --prompts prompts --predictions predicted --json
 check evaluate_reads_the_same_texts grep -q "\"loss\": $lines[,}]" out
@@ -52,7 +53,7 @@ expect evaluate_cleans_no_ids 1 "t_ids.jsonl: WikiHow's cleaning is for pairs of
 train 1 --wikihow-cleaning
 refused ids_are_not_cleaned '--wikihow-cleaning is for rows that are pairs of texts in CSV; those of ids.jsonl are not'
 
-# --- rows of ids: lengths, and what is for texts ---
+# --- rows of ids: lengths, and options for texts only ---
 awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 40; i++) printf ", %d", 2 + (i * 7 + r) % 60
     printf ", 1], \"labels\": [5"; for (i = 1; i < 20; i++) printf ", %d", 2 + (i * 3 + r) % 60; print ", 1]}" } }' >long.jsonl
 awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 11; i++) printf ", %d", 2 + (i * 7 + r) % 60
@@ -297,7 +298,7 @@ refused drop_last_that_leaves_nothing 'drop_last'
 mkdir tokens
 tiny_llama llama
 tiny_bert bert
-# nanoGPT's form: 201 tokens of two bytes, which are the letters A and @ in turn (65 and 64)
+# nanoGPT's form: 201 tokens of two bytes, which are alternately the letters A and @ (65 and 64)
 awk 'BEGIN { for (i = 0; i < 201; i++) printf "%s", i % 2 ? "@" : "A" }' | sed 's/./&\x00/g' >tokens/train.bin
 head -c 82 tokens/train.bin >tokens/val.bin
 awk 'BEGIN { for (i = 0; i < 24; i++) {
@@ -365,7 +366,7 @@ rm -rf o
 run train --model llama --from-config --data tokens --output o --num-labels 3
 refused classes_of_a_model_that_has_none 'llama is a LlamaForCausalLM, which has no classes'
 
-# --- what transformers calls by another name ---
+# --- transformers' names of options ---
 run train --model "$golden/t5_v1_1/model" --data ids.jsonl --epochs 1 --no-save-model --metrics m.jsonl
 numbers m.jsonl >of_t5
 cp -r "$golden/t5_v1_1/model" mt5 && sed -i 's/"t5"/"mt5"/; s/"T5For/"MT5For/' mt5/config.json

@@ -1,9 +1,9 @@
 #!/bin/sh
-# `fsdp verify` from outside: what passes, what must fail, what is not compared, exit codes.
+# `fsdp verify` as a user runs it: what passes, what must fail, what is not compared, exit codes.
 # usage: FSDP_BUILD=build tests/cli/test_verify.sh
 . "$(dirname "$0")/lib.sh"
 
-# copy: a case of its own to spoil, in $dir/case
+# copy: makes a copy of a case in $dir/case, for a test to change
 copy() {
     rm -rf "$dir/case"
     cp -r "$golden/t5_v1_0" "$dir/case"
@@ -73,7 +73,7 @@ for quantity in 'optim.json: adamw: params' 'optim.json: sgd_nesterov: state' \
     else bad "compares $quantity" "no such line"
     fi
 done
-# A body alone: the head's numbers and the gradients of the loss have nothing beside them.
+# A body without a head: the head's numbers and the gradients of the loss cannot be compared.
 mkdir "$dir/body"
 cp -r "$golden/bert_tiny/model" "$golden/bert_tiny/tolerance.json" "$golden/bert_tiny/inputs.safetensors" \
     "$golden/bert_tiny/expected.safetensors" "$dir/body"
@@ -140,7 +140,7 @@ printf '\000' | dd of="$dir/llama3/packed_inputs.safetensors" bs=1 conv=notrunc 
 run verify "$dir/llama3"
 expect documents_and_positions_that_disagree_are_an_error 1 'document_ids and position_ids disagree in row 1, column 19'
 
-# --- what is not compared, and what cannot be ---
+# --- what is not compared, and what cannot be compared ---
 mkdir -p "$dir/other/model" && echo '{"model_type": "mamba"}' >"$dir/other/model/config.json"
 cp "$golden"/t5_v1_0/trajectory_inputs_w*.safetensors "$dir/other"
 for mesh in w1 w2 hsdp2x2; do
@@ -160,7 +160,7 @@ copy
 mv "$dir/case/model" "$dir/elsewhere"
 run verify "$dir/case"
 expect without_a_model_the_rest_is_compared 0 '^case: trajectory_step_w1.json: not compared: .* no model' out
-# Losses that are near each other do not say that the gradients were the same.
+# Similar losses do not imply that the gradients were the same.
 cp -r "$golden/gpt2_tiny" "$dir/near"
 sed -i 's/"loss_absolute": [0-9.e-]*/"loss_absolute": 10/' "$dir/near/tolerance.json"
 run verify "$dir/near"
