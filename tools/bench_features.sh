@@ -1,10 +1,11 @@
 #!/bin/sh
-# usage: tools/bench_features.sh BUILD: what options cost or save, each against a run without it, in
-# turn ROUNDS (3) times, medians: activation checkpointing, more ranks than cores, bf16, prefetch in
-# backward; and how long a start takes.
+# usage: tools/bench_features.sh BUILD: what options cost or save, each compared with a run
+# without it, alternately ROUNDS (3) times, medians: activation checkpointing, more ranks than
+# cores, bf16, prefetch in backward; and how long a start takes.
 #
-# SHAPE (t5-small), BATCH (4) rows a rank, SEQ (512), STEPS (5, of which the first is counted apart).
-# Ranks have one thread each; RANKS (2) of them, and MANY ("4 8") where they are oversubscribed.
+# SHAPE (t5-small), BATCH (4) rows per rank, SEQ (512), STEPS (5; the first is reported
+# separately). Ranks have one thread each; RANKS (2) of them, and MANY ("4 8") for runs with more
+# ranks than cores.
 build=${1:-build}
 shape=${SHAPE:-t5-small} batch=${BATCH:-4} seq=${SEQ:-512} steps=${STEPS:-5} ranks=${RANKS:-2}
 many=${MANY:-4 8}
