@@ -224,13 +224,13 @@ check_error() {
     write | fsync | rename | full) grep -q 'checkpoint-' err || fail "the error names no checkpoint" ;;
     esac
 }
-anew() {
+start_over() {
     rm -rf o m.jsonl ck disk/*
     before=0
 }
 
 run=0
-anew
+start_over
 while read -r kind a b; do
     run=$((run + 1))
     mode=
@@ -246,7 +246,7 @@ while read -r kind a b; do
     if [ "$rc" = 0 ]; then
         ended=$((ended + 1))
         check_whole
-        anew
+        start_over
         continue
     fi
     [ "$rc" = killed ] || check_error

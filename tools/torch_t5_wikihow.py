@@ -168,9 +168,9 @@ def check(args):
     model.load_state_dict(torch.load(args.check, weights_only=True), strict=True)
     _, val_rows = load_data(args)
     loss = one_pass(args, model, val_rows, args.test_batch_size)
-    told = float(re.search(r"-(\d+\.\d+)\.pt$", args.check)[1])
-    print(f"{args.check}: loaded; validation loss {loss:.4f}, its name says {told:.4f}")
-    return 0 if abs(loss - told) <= 5e-5 + 2e-5 * told else 1
+    named = float(re.search(r"-(\d+\.\d+)\.pt$", args.check)[1])
+    print(f"{args.check}: loaded; validation loss {loss:.4f}, its name says {named:.4f}")
+    return 0 if abs(loss - named) <= 5e-5 + 2e-5 * named else 1
 
 
 def main():

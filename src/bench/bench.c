@@ -333,20 +333,21 @@ static fsdp_status report_profile(const run *r, fsdp_bench_result *result)
     return fsdp_profile_print(r->profile, r->config->profile_out);
 }
 
-static fsdp_status measure(run *r, fsdp_bench_stage_fn *tell, void *arg, fsdp_bench_result *result)
+static fsdp_status measure(run *r, fsdp_bench_stage_fn *report_stage, void *arg,
+                           fsdp_bench_result *result)
 {
     const fsdp_bench_config *c = r->config;
     const fsdp_model_work work = c->shape.type->work(&c->shape, c->batch, c->source, c->target);
     bool first = fsdp_group_rank(r->group) == 0;
     if (first)
-        tell(arg, FSDP_BENCH_BUILT);
+        report_stage(arg, FSDP_BENCH_BUILT);
     FSDP_TRY(timed_steps(r, result));
     FSDP_TRY(report_profile(r, result));
     if (first)
-        tell(arg, FSDP_BENCH_MEMORY_BEGIN);
+        report_stage(arg, FSDP_BENCH_MEMORY_BEGIN);
     FSDP_TRY(memory_steps(r, result->step_s));
     if (first)
-        tell(arg, FSDP_BENCH_MEMORY_END);
+        report_stage(arg, FSDP_BENCH_MEMORY_END);
     FSDP_TRY(sum_memory(r, &result->memory));
     FSDP_TRY(measure_rate(r, &work, result->step_s, &result->gemm_gflops));
     double tokens = (double)c->batch * (double)(c->source + c->target);
@@ -375,7 +376,8 @@ static fsdp_status check_shape(const fsdp_bench_config *config)
 }
 
 fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
-                             fsdp_bench_stage_fn *tell, void *arg, fsdp_bench_result *result)
+                             fsdp_bench_stage_fn *report_stage, void *arg,
+                             fsdp_bench_result *result)
 {
     run r;
     *result = (fsdp_bench_result){0};
@@ -385,7 +387,7 @@ fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
     FSDP_TRY(check_shape(config));
     fsdp_status status = open_run(config, group, &r);
     if (status == FSDP_OK)
-        status = measure(&r, tell, arg, result);
+        status = measure(&r, report_stage, arg, result);
     close_run(&r);
     return status;
 }

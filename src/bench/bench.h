@@ -79,7 +79,7 @@ typedef struct fsdp_bench_result {
 
 /* Collective. The result is the same on all ranks except for fields documented as rank 0's. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
-                                             fsdp_bench_stage_fn *tell, void *arg,
+                                             fsdp_bench_stage_fn *report_stage, void *arg,
                                              fsdp_bench_result *result);
 /* Set the keys of the JSON line, except peak_host_mib. */
 void fsdp_bench_report(const fsdp_bench_config *config, int ranks, const fsdp_bench_result *result,

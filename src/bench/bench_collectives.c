@@ -226,16 +226,16 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 
 static fsdp_status measure_size(bench *b, fsdp_bench_collective_fn *each, void *arg)
 {
-    fsdp_bench_collective told = {.bytes = (int64_t)b->bytes};
+    fsdp_bench_collective result = {.bytes = (int64_t)b->bytes};
     for (int i = 0; i < FSDP_BENCH_COLLECTIVES; i++) {
         const measurement *m = &measurements[i];
-        FSDP_TRY(measure(b, m, &told.seconds));
+        FSDP_TRY(measure(b, m, &result.seconds));
         if (i == 0)
-            told.memcpy_seconds = told.seconds;
-        told.collective = m->name;
-        told.how = m->how;
+            result.memcpy_seconds = result.seconds;
+        result.collective = m->name;
+        result.how = m->how;
         if (b->rank == 0)
-            FSDP_TRY(each(arg, &told));
+            FSDP_TRY(each(arg, &result));
     }
     return FSDP_OK;
 }

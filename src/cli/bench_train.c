@@ -194,7 +194,7 @@ static void send_line(int fd, const char *line)
     }
 }
 
-static void tell(void *arg, fsdp_bench_stage stage)
+static void send_stage(void *arg, fsdp_bench_stage stage)
 {
     static const char *const lines[] = {"built\n", "memory begin\n", "memory end\n"};
     send_line(*(const int *)arg, lines[stage]);
@@ -226,7 +226,7 @@ static fsdp_status measure(fsdp_group *group, void *arg)
 {
     rank_run *run = arg;
     fsdp_bench_result result;
-    FSDP_TRY(fsdp_bench_train(run->config, group, tell, &run->fd, &result));
+    FSDP_TRY(fsdp_bench_train(run->config, group, send_stage, &run->fd, &result));
     if (fsdp_group_rank(group) > 0)
         return FSDP_OK;
     return send_result(run->fd, run->config, fsdp_group_world_size(group), &result);
@@ -253,7 +253,7 @@ typedef struct listener {
     char message[256];
 } listener;
 
-static void hear(listener *l, const char *line)
+static void handle_line(listener *l, const char *line)
 {
     fsdp_status status = FSDP_OK;
     if (strcmp(line, "built") == 0)
@@ -287,7 +287,7 @@ static void *listen_to_ranks(void *arg)
         text[have] = '\0';
         for (char *end; (end = strchr(text, '\n')); have -= (size_t)(end + 1 - text)) {
             *end = '\0';
-            hear(l, text);
+            handle_line(l, text);
             memmove(text, end + 1, strlen(end + 1) + 1);
         }
     }

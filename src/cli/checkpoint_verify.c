@@ -53,7 +53,7 @@ static void print_result(const char *path, const fsdp_verify_result *r)
 }
 
 /* A file next to a checkpoint may be readable by its own program only, as training_args.bin is. */
-static int tell_not_checked(const char *path)
+static int print_not_checked(const char *path)
 {
     printf("%s: not checked: %s\n", path, fsdp_last_error());
     return FSDP_EXIT_OK;
@@ -69,7 +69,7 @@ static int verify_one(const char *path, bool is_given)
     fsdp_status status = fsdp_verify_checkpoint(path, &options, &result);
     fsdp_checkpoint_bar_end(&bar);
     if (status == FSDP_ERR_UNSUPPORTED && !is_given && !fsdp_path_is_directory(path))
-        return tell_not_checked(path);
+        return print_not_checked(path);
     if (status == FSDP_OK)
         status = fsdp_checkpoint_folder_verify(path, print_damage, &bar, &result.damages);
     if (status != FSDP_OK)

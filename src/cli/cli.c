@@ -45,7 +45,7 @@ static bool write_error_file(const char *message)
     return written;
 }
 
-static void tell(const char *program, bool usage)
+static void print_error(const char *program, bool usage)
 {
     char *message = fsdp_strdup_printf("%s: %s", program, fsdp_last_error());
     const char *text = message ? message : fsdp_last_error();
@@ -59,13 +59,13 @@ static void tell(const char *program, bool usage)
 
 int fsdp_cli_failed(const char *program)
 {
-    tell(program, false);
+    print_error(program, false);
     return FSDP_EXIT_FAILURE;
 }
 
 int fsdp_cli_misused(const char *program)
 {
-    tell(program, true);
+    print_error(program, true);
     return FSDP_EXIT_USAGE;
 }
 

@@ -140,7 +140,7 @@ static fsdp_status plan(const plan_config *c)
 }
 
 /* Under `fsdp launch` all ranks make the same plan, and only the first one prints it. */
-static bool is_told_by_another(void)
+static bool is_printed_by_another_rank(void)
 {
     const char *rank = getenv("RANK");
     return rank && atoi(rank) > 0;
@@ -181,7 +181,7 @@ int fsdp_cmd_plan(int argc, char **argv)
     if (code == FSDP_CLI_RUN) {
         config.train.from_config = true;
         config.train.save_model |= !fsdp_options_given(options, "save-model");
-        if (is_told_by_another())
+        if (is_printed_by_another_rank())
             code = FSDP_EXIT_OK;
         else
             code = plan(&config) == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(spec.program);

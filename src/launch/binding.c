@@ -82,7 +82,8 @@ static void order_by_number(const cpu_set_t *allowed, cpu_order *order)
 /* Rank r of n gets the units [r * units / n, (r + 1) * units / n). A unit is a core, a NUMA node
  * or, if unit_of is NULL, a single processor. With fewer units than ranks, several ranks share a
  * unit. */
-static void cut(const cpu_order *order, const int *unit_of, int units, int n, cpu_set_t *cpus)
+static void assign_blocks(const cpu_order *order, const int *unit_of, int units, int n,
+                          cpu_set_t *cpus)
 {
     for (int rank = 0; rank < n; rank++) {
         int first = (int)((int64_t)rank * units / n);
@@ -117,11 +118,11 @@ fsdp_status fsdp_launch_bind(fsdp_launch *launch, fsdp_bind bind)
     if (!order_by_topology(&allowed, &order))
         order_by_number(&allowed, &order);
     if (bind == FSDP_BIND_NUMA)
-        cut(&order, order.node, order.n_nodes, n, launch->cpus);
+        assign_blocks(&order, order.node, order.n_nodes, n, launch->cpus);
     else if (order.n_cores >= n)
-        cut(&order, order.core, order.n_cores, n, launch->cpus);
+        assign_blocks(&order, order.core, order.n_cores, n, launch->cpus);
     else
-        cut(&order, NULL, order.count, n, launch->cpus);
+        assign_blocks(&order, NULL, order.count, n, launch->cpus);
     fsdp_free(numbers);
     return FSDP_OK;
 }

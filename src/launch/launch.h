@@ -56,11 +56,11 @@ typedef struct fsdp_tee {
 
 typedef struct fsdp_rank_process {
     int rank;
-    pid_t pid;        /* also its process group; 0: never started */
-    bool ended;       /* `status` is valid */
-    bool told_to_end; /* the launcher sent it a signal, so its exit status is not its own failure */
-    int status;       /* from waitpid */
-    int error_fd;     /* memfd for its error message, or -1 */
+    pid_t pid;          /* also its process group; 0: never started */
+    bool ended;         /* `status` is valid */
+    bool was_signalled; /* the launcher sent it a signal: its exit status is not its own failure */
+    int status;         /* from waitpid */
+    int error_fd;       /* memfd for its error message, or -1 */
     char error_path[FSDP_LAUNCH_PATH_BYTES]; /* its TORCHELASTIC_ERROR_FILE, under a path that the
                                                 launcher can read */
     fsdp_tee tee[2];                         /* of stdout and stderr */

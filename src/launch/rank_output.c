@@ -165,7 +165,7 @@ static void write_fully(int fd, const char *bytes, size_t n)
 }
 
 /* Write the incomplete line with one call, so lines of ranks do not mix. */
-static void put_line(fsdp_tee *tee, const char *role, int rank)
+static void write_line(fsdp_tee *tee, const char *role, int rank)
 {
     char out[sizeof tee->line + 96];
     if (tee->console >= 0 && tee->length) {
@@ -182,7 +182,7 @@ static void copy_bytes(fsdp_tee *tee, const char *bytes, size_t n, const char *r
     for (size_t i = 0; i < n; i++) {
         tee->line[tee->length++] = bytes[i];
         if (bytes[i] == '\n' || tee->length == sizeof tee->line - 1)
-            put_line(tee, role, rank);
+            write_line(tee, role, rank);
     }
 }
 
@@ -212,7 +212,7 @@ void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *proces
         fsdp_tee_pump(tee, launch->role, process->rank);
         if (tee->length) {
             tee->line[tee->length++] = '\n';
-            put_line(tee, launch->role, process->rank);
+            write_line(tee, launch->role, process->rank);
         }
         if (tee->pipe >= 0)
             close(tee->pipe);

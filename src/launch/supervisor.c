@@ -65,7 +65,7 @@ static void signal_all(supervisor *s, int number)
     for (int i = 0; i < s->n; i++) {
         if (s->ranks[i].ended)
             continue;
-        s->ranks[i].told_to_end = true;
+        s->ranks[i].was_signalled = true;
         fsdp_rank_signal(&s->ranks[i], number);
     }
 }
@@ -78,12 +78,12 @@ static void continue_all(const supervisor *s)
 }
 
 /* A program that joined no group does not see an abort. */
-static void end_strangers(supervisor *s)
+static void terminate_unjoined_ranks(supervisor *s)
 {
     for (int i = 0; i < s->n; i++) {
         if (s->ranks[i].ended || fsdp_rendezvous_rank_state(s->rendezvous, i) != FSDP_RANK_STARTING)
             continue;
-        s->ranks[i].told_to_end = true;
+        s->ranks[i].was_signalled = true;
         fsdp_rank_signal(&s->ranks[i], SIGTERM);
     }
 }
@@ -136,11 +136,11 @@ static void rank_ended(supervisor *s, int rank)
     s->running--;
     fsdp_rank_how_ended(p, how, sizeof how);
     if (failed(p)) {
-        if (s->first_failed < 0 && !p->told_to_end)
+        if (s->first_failed < 0 && !p->was_signalled)
             s->first_failed = rank;
         post_abort(s, rank, how);
         if (s->stage == STAGE_RUNNING)
-            end_strangers(s);
+            terminate_unjoined_ranks(s);
         ask_to_end(s, ABORT_GRACE_S);
     } else if (s->stage != STAGE_RUNNING ||
                fsdp_rendezvous_rank_state(s->rendezvous, rank) == FSDP_RANK_JOINED) {
@@ -153,19 +153,19 @@ static void rank_ended(supervisor *s, int rank)
 
 /* A rank that has joined the group waits for all ranks, even for one that exited with 0 without
  * joining. */
-static void miss_strangers(supervisor *s)
+static void abort_if_rank_never_joined(supervisor *s)
 {
-    int stranger = -1;
+    int never_joined = -1;
     bool joined = false;
     for (int i = 0; i < s->n; i++) {
         fsdp_rank_state state = fsdp_rendezvous_rank_state(s->rendezvous, i);
         if (s->ranks[i].ended && state == FSDP_RANK_STARTING)
-            stranger = i;
+            never_joined = i;
         joined |= !s->ranks[i].ended && state == FSDP_RANK_JOINED;
     }
-    if (stranger < 0 || !joined)
+    if (never_joined < 0 || !joined)
         return;
-    post_abort(s, stranger, "ended without joining the process group");
+    post_abort(s, never_joined, "ended without joining the process group");
     ask_to_end(s, ABORT_GRACE_S);
 }
 
@@ -233,7 +233,7 @@ static void watch(supervisor *s)
         }
         reap(s);
         if (s->stage == STAGE_RUNNING)
-            miss_strangers(s);
+            abort_if_rank_never_joined(s);
         if (s->stage == STAGE_RUNNING && fsdp_rendezvous_failure(s->rendezvous, &report) &&
             !s->posted[0])
             ask_to_end(s, ABORT_GRACE_S);
@@ -251,7 +251,7 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
         rank = s->first_failed < 0 ? 0 : s->first_failed;
     const fsdp_rank_process *p = &s->ranks[rank];
     char how[128] = "", place[160] = "", said[1280] = "";
-    if (failed(p) && !p->told_to_end)
+    if (failed(p) && !p->was_signalled)
         fsdp_rank_how_ended(p, how, sizeof how);
     bool own_words = fsdp_rank_error_message(p, said, sizeof said);
     bool ours = s->posted[0] && strstr(report.message, s->posted);

@@ -122,7 +122,7 @@ static int64_t room_of(int32_t tokens)
 }
 
 /* Compute the offsets of n sequences. On entry l->ends has their lengths. */
-static void place(layout *l, int32_t n, bool room)
+static void compute_offsets(layout *l, int32_t n, bool room)
 {
     int64_t all = 0;
     for (int32_t i = 0; i < n; i++)
@@ -159,7 +159,7 @@ void fsdp_kv_cache_extend(fsdp_scope *s, fsdp_kv_cache *c, const int32_t *offset
     if (base)
         memcpy(next->offsets, base, ((size_t)n + 1) * sizeof *base);
     else
-        place(next, n, c->extensions > 0);
+        compute_offsets(next, n, c->extensions > 0);
     swap_layouts(c);
     c->extensions++;
     c->n = n;
@@ -167,7 +167,7 @@ void fsdp_kv_cache_extend(fsdp_scope *s, fsdp_kv_cache *c, const int32_t *offset
 
 /* --- rows --- */
 
-static void hold(fsdp_tensor **slot, fsdp_tensor *t)
+static void replace_tensor(fsdp_tensor **slot, fsdp_tensor *t)
 {
     fsdp_tensor_retain(t);
     fsdp_tensor_release(*slot);
@@ -199,7 +199,7 @@ static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fs
     if (!fsdp_scope_ok(s))
         return;
     if (!*slot) {
-        hold(slot, fresh);
+        replace_tensor(slot, fresh);
         return;
     }
     fsdp_tensor *to = c->moves ? rows_like(s, c, fresh) : *slot;
@@ -213,7 +213,7 @@ static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fs
         at += added;
     }
     if (c->moves) {
-        hold(slot, to);
+        replace_tensor(slot, to);
         fsdp_drop(s, to);
     }
 }
@@ -236,7 +236,7 @@ static void select_rows(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slo
     for (int32_t i = 0; i < c->n && selected; i++)
         copy_rows(s, selected, c->now.offsets[i], *slot, c->before.offsets[rows[i]],
                   length(&c->now, i));
-    hold(slot, selected);
+    replace_tensor(slot, selected);
     fsdp_drop(s, selected);
 }
 
@@ -259,7 +259,7 @@ void fsdp_kv_cache_select(fsdp_scope *s, fsdp_kv_cache *c, const int32_t *rows, 
     }
     if (!countable(s, tokens))
         return;
-    place(&c->before, n, c->extensions > 1);
+    compute_offsets(&c->before, n, c->extensions > 1);
     swap_layouts(c);
     c->n = n;
     for (int64_t i = 0; i < c->n_layers; i++) {

@@ -230,8 +230,8 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
 
 /* Compare the curves of this world size and of the checkpoint, for the steps before the
  * checkpoint. */
-static fsdp_status agree_before(const fsdp_verify_case *c, fsdp_json_node here,
-                                fsdp_json_node there, int64_t steps, bool *agree)
+static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
+                                   fsdp_json_node there, int64_t steps, bool *agree)
 {
     double tolerance;
     fsdp_json_node a, b;
@@ -344,7 +344,7 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
     FSDP_TRY(read_info(c, r->model, &info));
     FSDP_TRY(find_other_parts(c, &info, (const fsdp_verify_recipe *const[]){r, &made},
                               (const int[]){c->world_size, 2}, r->first_step, &step));
-    FSDP_TRY(agree_before(c, here, there, r->first_step, &agree));
+    FSDP_TRY(do_curves_agree(c, here, there, r->first_step, &agree));
     if (step >= 0)
         snprintf(reason, size,
                  "step %lld: labels have other parts in the mean of means than on the 2 ranks that "

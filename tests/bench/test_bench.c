@@ -56,14 +56,14 @@ TEST(flops_of_bert_are_counted_layer_by_layer)
     assert_flops(t, &odd_bert, 0, 6 * linear + 12 * attention);
 }
 
-typedef struct told {
+typedef struct stages {
     fsdp_bench_stage stage[8];
     int n;
-} told;
+} stages;
 
-static void tell(void *arg, fsdp_bench_stage stage)
+static void record_stage(void *arg, fsdp_bench_stage stage)
 {
-    told *x = arg;
+    stages *x = arg;
     x->stage[x->n++] = stage;
 }
 
@@ -81,10 +81,10 @@ static void check_run(fsdp_test *t, const fsdp_model_config *shape, fsdp_dtype d
                            .breakdown = true,
                            .steps = 2};
     fsdp_bench_result r;
-    told x = {.n = 0};
+    stages x = {.n = 0};
     fsdp_json *doc;
     char *text;
-    ASSERT_OK(fsdp_bench_train(&c, t->group, tell, &x, &r));
+    ASSERT_OK(fsdp_bench_train(&c, t->group, record_stage, &x, &r));
     if (t->rank == 0) {
         ASSERT_INT(x.n, 3);
         for (int i = 0; i < 3; i++)
@@ -133,7 +133,7 @@ static fsdp_status measure(fsdp_test *t, fsdp_model_config shape, int steps)
 {
     fsdp_bench_config c = {.shape = shape, .steps = steps, .batch = 1, .source = 3, .target = 3};
     fsdp_bench_result r;
-    return fsdp_bench_train(&c, t->group, tell, NULL, &r);
+    return fsdp_bench_train(&c, t->group, record_stage, NULL, &r);
 }
 
 TEST_RANKS(what_cannot_be_measured_is_refused, 1)

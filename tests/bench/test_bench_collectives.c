@@ -72,7 +72,7 @@ static fsdp_status refuse(void *arg, const fsdp_bench_collective *m)
 }
 
 /* A rank that cannot print ends the job; its abort is an error for the others. */
-TEST_RANKS(who_cannot_tell_says_so, 2)
+TEST_RANKS(a_rank_that_cannot_print_returns_an_error, 2)
 {
     const fsdp_bench_collectives_config c = {
         .min_bytes = 128, .max_bytes = 128, .factor = 2, .seconds = 1e-6};

@@ -75,7 +75,7 @@ run train --shape "$dir/drawn" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 
 check "what was saved is a shape" [ "$(number last_loss)" = "$plain" ]
 run train --shape "$dir/shape" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 \
     --save-model "$dir/shape/config.json/drawn"
-expect "a folder that cannot be made is told" 1 "shape/config.json"
+expect "a folder that cannot be made is reported" 1 "shape/config.json"
 run train --backward-prefetch BEFORE
 expect "prefetches are listed" 2 "BACKWARD_PRE, BACKWARD_POST"
 

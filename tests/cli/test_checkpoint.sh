@@ -55,7 +55,7 @@ check a_path_is_required test $rc -eq 2
 
 run inspect "$fixtures/dcp/boxes"
 check cuts_in_two_dimensions_are_boxes shows '^\| model\.boxes +\|.*\| boxes in 4 chunks'
-check cuts_of_columns_are_told shows 'Shard\(1\) in [0-9] chunks'
+check cuts_of_columns_are_reported shows 'Shard\(1\) in [0-9] chunks'
 run inspect "$fixtures/dcp/written" --json
 check json_has_who_wrote_it shows '"writer": "fsdp\.c"'
 check and_placements shows '"placement": "Shard\(0\)"'
@@ -143,7 +143,7 @@ check with_the_same_weights same one again
 run convert one again --overwrite
 check and_may_be_replaced_by_one test -e again/model.safetensors -a ! -e again/model.safetensors.index.json
 run convert one again --overwrite --format dcp
-check of_another_kind_if_told test -e again/.metadata -a ! -e again/model.safetensors
+check of_another_kind_if_asked_for test -e again/.metadata -a ! -e again/model.safetensors
 check of_the_same_weights same one again
 run convert model.safetensors again --overwrite
 check what_was_there_does_not_count test -e again/model.safetensors -a ! -e again/.metadata
@@ -268,7 +268,7 @@ check and_stays_as_it_was same "$dcp" all.pt
 run convert model.pt back
 check nor_is_a_directory says 'back: the directory exists and is not empty'
 run convert model.pt all.pt --overwrite
-check unless_told_to same model.pt all.pt
+check unless_asked_to same model.pt all.pt
 run convert model.pt back --overwrite
 check a_directory_too same model.pt back
 run convert back back --overwrite
@@ -366,7 +366,7 @@ for path in "$dcp" "$fixtures/dcp/empty" "$fixtures/torch/values_4.pt" "$fixture
 done
 check whole_is_code_0 test $rc -eq 0
 run verify "$dcp"
-check what_was_read_is_told shows '^.*dcp_step2: whole: 65 tensors, 12 plain values, 19\.08 KiB$'
+check what_was_read_is_reported shows '^.*dcp_step2: whole: 65 tensors, 12 plain values, 19\.08 KiB$'
 
 damaged() { # NAME PATTERN: the damage is named, with exit code 1
     check "$1_is_named" shows "$2"
@@ -492,7 +492,7 @@ mkdir output/runs && echo events >output/runs/events.out.tfevents.1.host.2
 echo notes >output/README.md && echo 'no zip' >output/spiece.bin
 run verify output
 expect a_folder_around_a_model_is_whole 0
-check with_all_that_lies_beside_it test "$(grep -Ec '^output/?(optimizer\.pt|checkpoint-7|checkpoint-7/optimizer\.pt)?: whole: ' out)" -eq 4
+check with_all_files_next_to_it test "$(grep -Ec '^output/?(optimizer\.pt|checkpoint-7|checkpoint-7/optimizer\.pt)?: whole: ' out)" -eq 4
 check a_form_that_is_not_read_is_not_checked shows '^output/training_args\.bin: not checked: .*legacy torch\.save format'
 for name in runs/ README.md spiece.bin config.json; do
     check "nor_is_$name" shows "^output/$name: not checked\$"
@@ -623,6 +623,6 @@ run inspect begun
 expect what_accelerate_only_began_is_named 1 'begun/pytorch_model_fsdp_0: no \.metadata there: a checkpoint that was never completed'
 mkdir nothing
 run inspect nothing
-expect an_empty_folder_is_told_what_was_looked_for 1 'nothing: no checkpoint there: neither \.metadata of torch\.distributed\.checkpoint, pytorch_model_fsdp_0 .* nor model\.safetensors'
+expect an_empty_folder_names_what_was_looked_for 1 'nothing: no checkpoint there: neither \.metadata of torch\.distributed\.checkpoint, pytorch_model_fsdp_0 .* nor model\.safetensors'
 
 tally

@@ -33,7 +33,7 @@ cp "$dir/losses" "$dir/first"
 if grep -q '^FSDPTransformer(' "$dir/out" && grep -q '(0-9): 10 x FSDPTransformerBlock(' "$dir/out"
 then ok the_model_is_printed_as_fsdp2_prints_it
 else bad the_model_is_printed_as_fsdp2_prints_it "no FSDPTransformer of 10 x FSDPTransformerBlock"; fi
-if grep -q resumed "$dir/out"; then bad the_first_run_begins_anew "it resumed"; else ok the_first_run_begins_anew; fi
+if grep -q resumed "$dir/out"; then bad the_first_run_does_not_resume "it resumed"; else ok the_first_run_does_not_resume; fi
 if [ "$(count "$dir/plain/checkpoints/dtensor_api" '*_state_dict.pt')" -eq 2 ]; then ok model_and_optimizer_are_saved
 else bad model_and_optimizer_are_saved "not two files"; fi
 
@@ -63,7 +63,7 @@ trains one_rank_goes_on_with_what_three_saved
 # Saving happens after the last step, outside of all units.
 mkdir -p "$dir/full" && : >"$dir/full/checkpoints"
 run full 2
-expect what_fails_after_the_steps_is_told_with_the_step_alone 1 'exited with status 1 at step 10: .*checkpoints'
+expect a_failure_after_the_steps_is_reported_with_the_step_only 1 'exited with status 1 at step 10: .*checkpoints'
 run plain 1 --explicit-prefetch
 expect an_unknown_argument_is_named 1 "unknown option '--explicit-prefetch'; did you mean '--explicit-prefetching'"
 run plain 2 --help

@@ -167,10 +167,10 @@ TEST(a_rank_stopped_for_good_ends_the_job_and_all_say_the_same)
 
 /* Besides the accused rank, all others are continued and see the abort. Otherwise they would be
  * killed by SIGTERM without a message. */
-TEST(ranks_stopped_together_are_all_told)
+TEST(ranks_stopped_together_all_see_the_abort)
 {
     static const char words[] = "has not moved for ";
-    int told = 0;
+    int reports = 0;
     outcome o;
     if (UNDER_SANITIZER)
         SKIP("it may need more than the two seconds of the launcher's patience");
@@ -178,13 +178,13 @@ TEST(ranks_stopped_together_are_all_told)
     CHECK_HERE();
     ASSERT_INT(o.code, 1);
     for (const char *at = o.text; (at = strstr(at, words)); at += strlen(words))
-        told++;
-    if (told != 3 + 1)
-        FAIL("not told by three ranks and the launcher: %s", o.text);
+        reports++;
+    if (reports != 3 + 1)
+        FAIL("not reported by three ranks and the launcher: %s", o.text);
 }
 
 /* A stopped rank is not a failure: the user who stopped it may continue it. */
-TEST(a_stopped_rank_is_told_and_may_continue)
+TEST(a_stopped_rank_is_reported_and_may_continue)
 {
     outcome o;
     launch(t, "stopped", &o);

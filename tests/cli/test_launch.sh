@@ -130,7 +130,7 @@ else bad rank_0_reads_what_is_piped_in "other output"; fi
 run -n 2 true
 expect success_is_0 0
 run -n 2 sh -c 'exit 7'
-expect failure_is_1_and_told_once 1 'rank [01] \(pid [0-9]+\) exited with status 7'
+expect failure_is_1_and_reported_once 1 'rank [01] \(pid [0-9]+\) exited with status 7'
 [ "$(wc -l <"$dir/err")" -eq 1 ] && ok one_message || bad one_message "more lines"
 run -n 3 sh -c '[ $RANK = 1 ] || exec sleep 60; exit 3'
 expect one_failing_rank_ends_all 1 'rank 1 \(pid [0-9]+\) exited with status 3$'
@@ -186,7 +186,7 @@ expect restarts_until_it_succeeds 0 'starting all 2 ranks again \(restart 2 of 3
 [ "$(sort "$dir/counts" | tr '\n' ' ')" = "0 0/3 0 1/3 0 2/3 1 0/3 1 1/3 1 2/3 " ] &&
     ok every_rank_starts_again || bad every_rank_starts_again "$(cat "$dir/counts")"
 run -n 2 --max-restarts 1 sh -c '[ $RANK = 1 ] || exec sleep 60; exit $((3 + TORCHELASTIC_RESTART_COUNT))'
-expect every_failure_is_told_with_its_reason 1 'rank 1 \(pid [0-9]+\) exited with status 3$'
+expect every_failure_is_reported_with_its_reason 1 'rank 1 \(pid [0-9]+\) exited with status 3$'
 expect of_the_last_attempt_too 1 'rank 1 \(pid [0-9]+\) exited with status 4$'
 [ "$(wc -l <"$dir/err")" -eq 3 ] && ok in_three_lines || bad in_three_lines "$(wc -l <"$dir/err") lines"
 run -n 1 --max-restarts 1 false

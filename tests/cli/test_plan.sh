@@ -26,7 +26,7 @@ for model in llama3-70b t5-3b t5-11b; do
 done
 limited plan --model "$models/llama3-70b" --world-size 512
 check the_parameters_of_llama3_70b_are_counted shows '^LlamaForCausalLM: 70\.55 G parameters in 83 units over 512 ranks$'
-check an_assumed_length_is_told shows '^batch of a rank: 4 x 1024 tokens \(assumed: --max-seq-length is not given\), 1 micro-step$'
+check an_assumed_length_is_reported shows '^batch of a rank: 4 x 1024 tokens \(assumed: --max-seq-length is not given\), 1 micro-step$'
 check equal_blocks_are_one_row shows '^\| model\.layers\.0-79 +\| LlamaDecoderLayer \|'
 
 # --- output formats ---
@@ -65,7 +65,7 @@ run plan --model "$models" --world-size 2
 check a_folder_without_a_config_is_an_error test $rc -eq 1
 run plan --model "$models/t5-3b" --world-size 2 --bf16 --no-unshard-in-backward decoder.block.3
 check what_a_run_would_fail_with_is_refused test $rc -eq 1
-check and_told_in_its_words says "linear: '.*' of unit 'decoder.block.3' is resharded: .*--no-unshard-in-backward"
+check and_reported_in_its_words says "linear: '.*' of unit 'decoder.block.3' is resharded: .*--no-unshard-in-backward"
 run plan --model "$models/t5-3b" --world-size 8 --memory-limit 60GiB
 check a_plan_beyond_the_limit_fails test $rc -eq 1
 check and_says_what_would_fit says 'the 8 ranks of a host would hold .* \(param .*, grad .*, optim .*, activation .*\), most in .*; it fits with --activation-checkpointing: [0-9.]+ GiB'
@@ -104,7 +104,7 @@ run plan $train --world-size 2 --json
 limit=$(number host_bytes)
 cp out plan.json
 run launch -n 2 plan $train --json
-check a_plan_that_is_launched_is_of_its_ranks_and_told_once cmp -s out plan.json
+check a_plan_that_is_launched_is_of_its_ranks_and_printed_once cmp -s out plan.json
 run launch -n 2 plan $train --world-size 3 --json
 check or_of_those_that_are_given test "$(number world_size)" -eq 3
 run launch -n 2 train $train --memory-limit "$limit"

@@ -83,7 +83,7 @@ expect other_rows_a_step_are_refused 1 'the training failed with exit code [0-9]
 pretrain LR=0.5
 expect another_rate_is_refused 1 "LR=0.5, but the run in $dir/whole was begun with LR=0.025"
 pretrain LIMIT=1000
-expect a_model_over_the_limit_is_told 1 "$dir/whole/t5-debian-mini has [0-9]+ bytes, more than LIMIT=1000"
+expect a_model_over_the_limit_is_reported 1 "$dir/whole/t5-debian-mini has [0-9]+ bytes, more than LIMIT=1000"
 DIR=$dir/other
 pretrain STEPS=x
 expect steps_are_a_number 1 "'x' is no number of steps"
@@ -94,7 +94,7 @@ expect shares_leave_span_corruption_some 1 'PAIRS_SHARE=0.5 and RESTORE_SHARE=0.
 DIR=$dir/alone
 pretrain PAIRS=none STEPS=3 WARMUP=1
 expect span_corruption_alone 0 'Done; this call took' out
-check is_told test "$(grep -c '^Span corruption,\|^With a share' "$DIR/t5-debian-mini/README.md")" -eq 1
+check is_reported test "$(grep -c '^Span corruption,\|^With a share' "$DIR/t5-debian-mini/README.md")" -eq 1
 
 # --- corpus and vocabulary ---
 if command -v spm_train >/dev/null; then
@@ -107,7 +107,7 @@ Description-en: " substr($0, 1, 60) "\n " $0 "\n" }' >list
     check the_card_counts_documents grep -Eq '^The English descriptions of [1-9][0-9]* packages of Debian main: [1-9]' \
         "$DIR/t5-debian-mini/README.md"
     check texts_to_restore_are_made grep -Eq '^"[^"]* [^"]*","[^"]+"$' "$DIR/restore/restore.csv"
-    check and_told grep -q '^With a share of 0.4 texts to restore' "$DIR/t5-debian-mini/README.md"
+    check and_reported grep -q '^With a share of 0.4 texts to restore' "$DIR/t5-debian-mini/README.md"
     rm -r list "$DIR/t5-debian-mini"
     pretrain TEXT= PAIRS= START= LIST="$dir/list" IDS=428 D_MODEL=16 D_FF=20 D_KV=8 HEADS=2 LAYERS=1 STEPS=2 WARMUP=1
     expect they_are_made_once 0 "$DIR/corpus is there" out

@@ -87,7 +87,7 @@ check lists_stay_readable holds_line text.txt \
 check marks_of_paragraphs_are_gone lacks text.txt ' \. '
 check a_paragraph_of_a_left_out_package_is_dropped lacks text.txt 'dozen packages'
 check so_is_one_with_eight_words_of_it lacks text.txt 'keyboard'
-check paragraphs_that_differ_in_numbers_stand_once test "$(grep -c 'Shared by two' "$dir/corpus/text.txt")" -eq 1
+check paragraphs_that_differ_in_numbers_are_kept_once test "$(grep -c 'Shared by two' "$dir/corpus/text.txt")" -eq 1
 check short_texts_are_documents holds text.txt 'too short for a pair'
 check but_no_pairs lacks pairs.csv 'too short for a pair'
 check transitional_packages_are_in_neither lacks pairs.csv kept-transition

@@ -101,7 +101,7 @@ train 1 --resume
 same nothing_is_left_to_do
 check the_newest_has_none_beyond_it test "$(grep -c 'of a later step' out)" -eq 0
 train 1 --resume o-checkpoints/checkpoint-5 --max-steps 6 --save-steps 3 --save-total-limit 1
-expect later_ones_are_told_of 0 '^o-checkpoints holds checkpoint-12, of a later step: it stays until' out
+expect later_ones_are_reported 0 '^o-checkpoints holds checkpoint-12, of a later step: it stays until' out
 check and_stay test "$(checkpoints)" = "checkpoint-6 checkpoint-10 checkpoint-12 "
 fresh
 train 2 --save-steps 5
@@ -117,7 +117,7 @@ train 2 --save-steps 3 --save-total-limit 2
 [ "$(checkpoints)" = "checkpoint-9 checkpoint-12 " ] && ok the_newest_two_stay || bad the_newest_two_stay "$(checkpoints)"
 [ "$(grep -c '"kind": "checkpoint", .*"step_seconds": [0-9]' m.jsonl)" -eq 4 ] &&
     grep -q '^4 checkpoints written: a step that triggers one took at most .* of it for the checkpoint$' out &&
-    ok what_such_a_step_took_is_told || bad what_such_a_step_took_is_told "$(cat out)"
+    ok what_such_a_step_took_is_reported || bad what_such_a_step_took_is_reported "$(cat out)"
 # Another program's checkpoint is never removed; --output o/ is the same as --output o.
 fresh
 train 2 --save-steps 4
@@ -163,7 +163,7 @@ same saving_beside_training_changes_nothing
     grep -q '^--> saved o-checkpoints/checkpoint-12 in .* beside training' out &&
     [ "$(grep -c '"kind": "checkpoint", .*"step_seconds": [0-9]' m.jsonl)" -eq 3 ] &&
     grep -q '^3 checkpoints written beside training: a step that triggers one took at most' out &&
-    ok what_the_step_took_is_told || bad what_the_step_took_is_told "$(checkpoints)"
+    ok what_the_step_took_is_reported || bad what_the_step_took_is_reported "$(checkpoints)"
 rm -rf o
 train 1 --resume o-checkpoints/checkpoint-10
 curve from_one_that_was_written_beside_training 1 whole.numbers
@@ -171,9 +171,9 @@ fresh
 train 2 --evaluation-steps 1 --save-steps 1 --async-save --checkpoint-dir o/c
 # After the second record there is a checkpoint to wait for.
 [ "$rc" -eq 0 ] && [ "$(ls o/c | wc -l)" -eq 12 ] && awk '
-    /New Val Loss Record/ { records++; told = 0 }
-    /^--> saved o\/c\/checkpoint/ { told = 1 }
-    /^--> saved the model/ && records > 1 && !told { early = 1 }
+    /New Val Loss Record/ { records++; saved = 0 }
+    /^--> saved o\/c\/checkpoint/ { saved = 1 }
+    /^--> saved the model/ && records > 1 && !saved { early = 1 }
     END { exit early || records < 2 }' out && ok the_model_waits_for_checkpoints_in_its_folder ||
     bad the_model_waits_for_checkpoints_in_its_folder "$rc, $(ls o/c | tr '\n' ' ')"
 for form in "--sharding-strategy NO_SHARD" "--sharding-strategy SHARD_GRAD_OP" \
@@ -258,7 +258,7 @@ train 2 --resume both.pt
 expect but_gives_no_leave_to_replace_a_model 1 'overwrite-output replaces the model'
 rm -rf o m.jsonl
 train 2 --no-save-model --resume foreign --lr 0.5 --beta1 0.8 --no-decay auto --weight-decay 0.25
-expect a_rate_that_differs_is_told 0 '^resuming with --lr 0.5, which was ' out
+expect a_rate_that_differs_is_reported 0 '^resuming with --lr 0.5, which was ' out
 check and_betas shows '^resuming with --beta1 0.8, which was 0.9$'
 check and_weight_decay_of_each_group shows '^resuming with --weight-decay 0.25, which was 0.01 for [0-9]+ of [0-9]+ parameters, first '
 check also_of_those_without shows '^resuming with --weight-decay 0, which was 0.01 for [0-9]+ of [0-9]+ parameters, first '
@@ -291,13 +291,13 @@ echo '{"global_step": 7, "epoch": 3.5}' >accelerated/trainer/trainer_state.json
 rm -rf m.jsonl
 train 2 --no-save-model --resume accelerated/trainer
 expect steps_that_were_skipped_count 0 '^resuming from accelerated/trainer: step 7 ' out
-check and_epochs_of_another_length_are_told shows '^resuming with 4 steps in an epoch, which had 2 '
+check and_epochs_of_another_length_are_reported shows '^resuming with 4 steps in an epoch, which had 2 '
 echo '{"global_step": 4}' >accelerated/trainer/trainer_state.json
 train 2 --no-save-model --resume accelerated/trainer
 expect a_state_of_an_earlier_save_is_refused 1 'trainer_state.json belongs to another save: it is of step 4'
 echo '{"steps": 4}' >accelerated/trainer/trainer_state.json
 train 2 --no-save-model --resume accelerated/trainer
-expect a_state_of_nobody_known_is_refused 1 'trainer_state.json: it has neither "format"'
+expect a_state_of_an_unknown_program_is_refused 1 'trainer_state.json: it has neither "format"'
 rm -r accelerated/trainer
 # Whatever looks like a checkpoint is used or reported.
 rm -rf accelerated/checkpoint_9 o-checkpoints
@@ -356,7 +356,7 @@ train 1 --mixed-precision fp16 --resume
 curve resumed_fp16 1 other.numbers
 rm -rf o-checkpoints/checkpoint-1?
 train 1 --mixed-precision fp16 --resume --growth-interval 7 --save-steps 5
-expect another_growth_of_the_scale_is_told 0 'resuming with --growth-interval 7, which was 2000' out
+expect another_growth_of_the_scale_is_reported 0 'resuming with --growth-interval 7, which was 2000' out
 check and_counts grep -q '"growth_interval": 7' o-checkpoints/checkpoint-12/trainer_state.json
 
 # --- killed ---
@@ -401,7 +401,7 @@ kill -TERM $pid
 wait $pid
 rc=$?
 [ "$rc" -ne 0 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok a_signal_saves || bad a_signal_saves "rc $rc, $(checkpoints)"
-grep -q '^--> saved o-checkpoints/checkpoint-' out && ok which_is_told || bad which_is_told ""
+grep -q '^--> saved o-checkpoints/checkpoint-' out && ok which_is_reported || bad which_is_reported ""
 train 2 --resume
 same and_the_run_goes_on
 fresh
@@ -418,8 +418,8 @@ until_step 5
 kill -INT $pid
 wait $pid
 rc=$?
-[ "$rc" -eq 130 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok a_signal_saves_when_nobody_reads_the_log ||
-    bad a_signal_saves_when_nobody_reads_the_log "rc $rc, $(checkpoints)"
+[ "$rc" -eq 130 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok a_signal_saves_when_no_one_reads_the_log ||
+    bad a_signal_saves_when_no_one_reads_the_log "rc $rc, $(checkpoints)"
 fresh
 # shellcheck disable=SC2046,SC2086
 "$fsdp" launch -n 2 train $options $(split 2) --save-steps 3 --async-save >out 2>err &
@@ -497,8 +497,8 @@ train 2 --save-steps 1 --resume
 expect nor_is_that_of_another_tool 1 'o-checkpoints/checkpoint-11 is no checkpoint of'
 rm -r o-checkpoints/checkpoint-11
 train 2 --save-steps 3 --max-steps 3 --overwrite-output
-[ "$rc" -eq 0 ] && [ "$(checkpoints)" = "checkpoint-3 " ] && ok a_run_that_begins_anew_leaves_its_own ||
-    bad a_run_that_begins_anew_leaves_its_own "$rc, $(checkpoints)"
+[ "$rc" -eq 0 ] && [ "$(checkpoints)" = "checkpoint-3 " ] && ok a_run_that_begins_again_leaves_its_own ||
+    bad a_run_that_begins_again_leaves_its_own "$rc, $(checkpoints)"
 
 # --- from PyTorch's FSDP2: two ranks saved after four of eight steps (fixtures/dcp/make_fsdp2.py) ---
 tail -n 4 "$theirs/losses.txt" >want.losses
@@ -621,8 +621,8 @@ train 2 --resume --frozen-prefixes shared
 [ "$rc" -eq 0 ] && grep -q '^resuming with --frozen-prefixes shared, which was none' out && ok what_was_not_given_was_none ||
     bad what_was_not_given_was_none "$rc"
 train 2 --resume --lr 0.0001
-[ "$rc" -eq 0 ] && grep -q '^resuming with --lr 0.0001, which was 0.002' out && ok another_rate_is_told ||
-    bad another_rate_is_told "$rc"
+[ "$rc" -eq 0 ] && grep -q '^resuming with --lr 0.0001, which was 0.002' out && ok another_rate_is_reported ||
+    bad another_rate_is_reported "$rc"
 fresh
 train 2 --frozen-prefixes encoder,shared --max-steps 10 --save-steps 5
 train 2 --resume --frozen-prefixes encoder

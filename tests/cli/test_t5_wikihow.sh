@@ -84,7 +84,7 @@ script 2 --lr 0.01
 keep two
 mask out >masked
 if cmp -s masked expected; then ok the_printed_lines; else bad the_printed_lines "$(diff expected masked | head -n 4)"; fi
-check bf16_ready_is_told grep -Eq '^bf16_ready: (True|False), the CPU has (no )?instructions.* bfloat16' out
+check bf16_ready_is_reported grep -Eq '^bf16_ready: (True|False), the CPU has (no )?instructions.* bfloat16' out
 check two_bars [ "$(grep -c '^r0 Training Epoch: 100%.* 2/2 ' err)$(grep -c '^Validation Epoch: 100%.* 1/1 ' err)" = 22 ]
 # On a terminal, which script(1) provides; `script` is a function here.
 typescript=$(unset -f script; command -v script)

@@ -27,7 +27,7 @@ train 3 --epochs 2
 keep first
 train 3 --epochs 2 --num-workers 2
 keep second
-check three_ranks_twice_are_the_same_whoever_loads same first second
+check three_ranks_twice_are_the_same_whichever_rank_loads same first second
 train 3 --epochs 2 --seed 2
 keep second
 if same first second; then bad another_seed_is_another_run "the same bits"; else ok another_seed_is_another_run; fi
@@ -83,7 +83,7 @@ check each_ranks_file_has_what_is_frozen_and_one_line_says_so [ "$(grep -c "NO_S
 train 2 --bf16 --cpu-offload --activation-offload --offload-dir masters
 keep again
 check all_is_offloaded_at_once same kept again
-check a_new_folder_is_told grep -q '^--offload-dir masters: the folder is new$' first_out
+check a_new_folder_is_reported grep -q '^--offload-dir masters: the folder is new$' first_out
 train 2 --bf16 --offload-dir no/such/masters
 refused a_folder_without_its_parent_is_a_slip '--offload-dir no/such/masters: there is no folder no/such to make it in'
 check and_none_of_it_is_made [ ! -e no ]
@@ -101,7 +101,7 @@ check no_temporary_trace_is_left [ "$(ls trace.json* | wc -l)" -eq 1 ]
 train 1 --profile trace.json --profile-steps 3:2
 refused a_window_ends_after_it_begins "--profile-steps '3:2'"
 train 1 --profile trace.json --profile-steps 1000:1001
-expect a_window_lies_within_the_run 1 'the run has '
+expect a_window_is_within_the_run 1 'the run has '
 train 1 --profile-steps 1:2
 refused a_window_needs_a_file '--profile-steps needs --profile FILE'
 
@@ -199,7 +199,7 @@ for arguments in "--output taken" "--output ids.jsonl" "--output ids.jsonl/deep"
 done
 check nothing_was_made [ "$(ls)" = "$before" ]
 train 2 --output taken --max-steps 1
-expect the_way_out_is_told 1 '--overwrite-output'
+expect the_way_out_is_reported 1 '--overwrite-output'
 train 2 --output taken --overwrite-output --max-steps 1
 if [ "$rc" -eq 0 ] && [ -e taken/file ] && [ -e taken/model.safetensors ]; then ok what_else_is_there_stays
 else bad what_else_is_there_stays "$(ls taken)"; fi
@@ -208,7 +208,7 @@ check missing_parents_are_made [ -e new/deep/model/config.json ]
 
 # --- numbers that are not finite ---
 train 2 --fp16 --init-scale 1e9
-expect a_step_that_overflows_is_told 0 'step 1: gradients overflow with a loss scale of 1e.09: no update, the next scale is 5e.08'
+expect a_step_that_overflows_is_reported 0 'step 1: gradients overflow with a loss scale of 1e.09: no update, the next scale is 5e.08'
 train 2 --fp16 --init-scale 1e9 --backoff-factor 0.125 --max-steps 1
 expect by_another_factor 0 'no update, the next scale is 1.25e.08'
 train 2 --fp16 --init-scale 2 --growth-interval 1 --growth-factor 4 --max-steps 3
@@ -241,7 +241,7 @@ else bad the_model_before_stays "exit code $rc"; fi
 
 # --- other files in the output folder ---
 train 2 --metrics o/m.jsonl --profile o/trace.json --max-steps 1
-expect metrics_and_a_profile_may_lie_in_the_output 0
+expect metrics_and_a_profile_may_be_in_the_output 0
 check beside_the_model [ -s o/model.safetensors -a -s o/m.jsonl -a -s o/trace.json ]
 check and_end_there [ "$(grep -c '"kind": "summary"' o/m.jsonl)" -eq 1 ]
 mkdir empty
@@ -257,7 +257,7 @@ run launch -n 2 --max-restarts 1 train --model tiny --from-config --data ids.jso
     --validation-data validation.jsonl --evaluation-steps 1 --lr-schedule linear --warmup-steps 1
 check a_restart_replaces_what_its_job_saved [ "$(grep -c 'status 1 at step' err)" -eq 2 -a -s o/model.safetensors ]
 run launch -n 2 --max-restarts 1 train --model tiny --from-config --data ids.jsonl --output empty
-expect but_nothing_that_lay_there_before 1 'empty: the directory exists and is not empty'
+expect but_nothing_that_was_there_before 1 'empty: the directory exists and is not empty'
 check and_there_is_no_restart [ "$(grep -c 'starting all' err)" -eq 0 ]
 
 # --- a full disk ---
@@ -333,7 +333,7 @@ until grep -q "rank 1 (pid $second) is stopped" err || [ $tries -ge 60 ]; do
     tries=$((tries + 1))
     sleep 0.05
 done
-check a_stopped_rank_is_told grep -q "rank 1 (pid $second) is stopped" err
+check a_stopped_rank_is_reported grep -q "rank 1 (pid $second) is stopped" err
 kill -INT "$launcher"
 finish
 ended stopped_ranks_end_too 130 'Interrupt'

@@ -139,7 +139,7 @@ check the_same_bits_where_backward_gathers_among_two same full4 smaller
 train 4 --reshard-after-forward 3
 refused ranks_that_do_not_divide 'reshard_after_forward to 3 ranks of the 4'
 train 4 --sharding-strategy HYBRID_SHARD --shard-size 2
-check replicas_are_told grep -q '^2 replicas, each sharded over 2 ranks$' out
+check replicas_are_reported grep -q '^2 replicas, each sharded over 2 ranks$' out
 keep hybrid
 check the_same_bits_with_two_replicas same full4 hybrid
 train 4 --data-parallel-replicate-degree 4 --data-parallel-shard-degree -1 --no-reshard-after-forward
@@ -161,11 +161,11 @@ check the_tree_is_printed_once_with_shares [ "$(grep -Ec '^FSDPT5For.*\(  # floa
 train 2 --max-steps 1 --print-model fsdp1
 check and_as_fsdp1_prints_it grep -q '^ *(_fsdp_wrapped_module): T5ForConditionalGeneration(' out
 train 2 --max-steps 1 --use-orig-params --sync_module_states true --cpu_ram_efficient_loading yes --device-id 0
-expect what_changes_nothing_is_told 0 '^fsdp train: note: --use-orig-params: parameters always keep their names'
+expect what_changes_nothing_is_reported 0 '^fsdp train: note: --use-orig-params: parameters always keep their names'
 check with_others_of_the_same_reason grep -q '^fsdp train: note: --sync-module-states, --cpu-ram-efficient-loading: each rank reads its own rows' err
 check by_one_rank [ "$(grep -c 'note: --device-id: this build computes on the CPU' err)" -eq 1 ]
 train 2 --transformer-layer-cls-to-wrap T5Blok
-refused an_unknown_class_is_told 'T5Blok: .*did you mean T5Block. Units can be: T5Stack, '
+refused an_unknown_class_is_reported 'T5Blok: .*did you mean T5Block. Units can be: T5Stack, '
 train 2 --auto-wrap-policy NO_WRAP --min-num-params 5
 refused a_contradiction_in_wrapping '--min-num-params is for --auto-wrap-policy SIZE_BASED_WRAP, not NO_WRAP'
 train 2 --auto-wrap-policy size --transformer-layer-cls-to-wrap T5Block
@@ -218,7 +218,7 @@ train 2 --max-steps 2 --weight-decay 0.5
 keep second
 if same first second; then bad weight_decay_counts "the same bits"; else ok weight_decay_counts; fi
 train 2 --max-steps 2 --max-grad-norm 0.001
-check the_norm_is_told_before_clipping [ "$(head -n 1 first.numbers | cut -d ' ' -f 3)" = "$(numbers m.jsonl | head -n 1 | cut -d ' ' -f 3)" ]
+check the_norm_is_reported_before_clipping [ "$(head -n 1 first.numbers | cut -d ' ' -f 3)" = "$(numbers m.jsonl | head -n 1 | cut -d ' ' -f 3)" ]
 train 2 --max-steps 1
 of_tokens=$(losses m.jsonl)
 train 2 --max-steps 1 --loss-reduction mean-of-means
@@ -267,9 +267,9 @@ check lengths_are_cut grep -q '"tokens": 14,' m.jsonl
 rm words/spiece.model
 
 train 2 --data all.csv
-refused a_missing_tokenizer_is_told 'all.csv: CSV needs a tokenizer'
+refused a_missing_tokenizer_is_reported 'all.csv: CSV needs a tokenizer'
 train 2 --data all.csv --tokenizer "$tokenizer"
-refused a_small_vocabulary_is_told '32100 ids, but the model.s vocab_size is 67'
+refused a_small_vocabulary_is_reported '32100 ids, but the model.s vocab_size is 67'
 train 2 --model words --data all.csv --tokenizer "$dir/none"
 refused a_tokenizer_that_is_not_there "$dir/none: .*No such file"
 printf 'headline,text\nx,y\n"open,z\n' >broken.csv
@@ -380,7 +380,7 @@ rm -rf o
 awk 'BEGIN { print "{\"input_ids\": [7, 8, 9, 10]}" }' >lm.jsonl
 run train --model "$few" --data lm.jsonl --epochs 1 --output o --frozen-prefixes lm_head
 check a_tied_parameter_is_frozen_by_either_name [ "$rc" -eq 0 ]
-check and_the_other_name_is_told grep -q 'freezes these names too.*: transformer.wte.weight$' err
+check and_the_other_name_is_reported grep -q 'freezes these names too.*: transformer.wte.weight$' err
 expect so_that_less_is_trained 0 'loaded; [0-9.]* k are trained' out
 rm -rf o
 run train --model "$golden/t5_v1_0/model" --data ids.jsonl --epochs 1 --no-save-model --frozen-prefixes encoder

@@ -547,7 +547,7 @@ static int find_event(const fsdp_plan *p, int from, fsdp_plan_event_kind kind, i
 /* Units are the root, the embedding, blocks, the head. The all-gather of block 1 is in progress
  * while block 0 computes, and in backward while block 2 computes. A unit is reduced after the one
  * before it has finished. */
-TEST(the_schedule_tells_what_is_under_way)
+TEST(the_schedule_names_what_is_in_progress)
 {
     char dir[PATH];
     make_files(t, &subjects[1], dir);
