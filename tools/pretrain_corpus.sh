@@ -27,7 +27,7 @@ own_apt() {
         -o Acquire::Languages=en -o Acquire::IndexTargets::deb::Packages::DefaultEnabled=false
 }
 system_suite() {
-    [ -r /etc/os-release ] || fail "no /etc/os-release to tell the suite: give -s SUITE"
+    [ -r /etc/os-release ] || fail "no /etc/os-release, so the suite is unknown: give -s SUITE"
     # shellcheck disable=SC1091
     (. /etc/os-release && [ "$ID" = debian ] && printf '%s\n' "$VERSION_CODENAME") | grep . ||
         fail "/etc/os-release names no released Debian: give -s SUITE and -m MIRROR"

@@ -370,7 +370,8 @@ static fsdp_status check_shape(const fsdp_bench_config *config)
                           "seq is %d: %s learns each token's successor, so at least 2",
                           config->source, info.class_name);
     if (info.vocab_size < 3)
-        return fsdp_error(FSDP_ERR_INVALID, "vocab_size is %lld: ids are drawn from 2 on",
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "vocab_size is %lld, but must be more than 2: ids below 2 are not used",
                           (long long)info.vocab_size);
     return FSDP_OK;
 }

@@ -181,7 +181,7 @@ static fsdp_status check(const bench *b, const measurement *m)
         first = last = 0.5f * (float)(b->ranks * (b->ranks + 1));
     if (result[0] == first && result[n - 1] == last)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_STATE, "%s, %s, of %zu bytes gave %g ... %g in place of %g ... %g",
+    return fsdp_error(FSDP_ERR_STATE, "%s, %s, of %zu bytes gave %g ... %g instead of %g ... %g",
                       m->name, m->how, b->bytes, (double)result[0], (double)result[n - 1],
                       (double)first, (double)last);
 }

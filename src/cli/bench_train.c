@@ -49,7 +49,7 @@ static const fsdp_option table[] = {
      .help = "a published size, such as t5-small, llama-58m, gpt2, bert-base-uncased, or a folder "
              "with a config.json; weights and tokens are random"},
     {.name = "dtype", .aliases = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(dtype),
-     .value = "bfloat16", .help = "of parameters and activations; masters are float32"},
+     .value = "bfloat16", .help = "of parameters and activations; master weights are float32"},
     {.name = "batch", .aliases = "batch-size", .type = FSDP_OPTION_INT, PLACE(batch),
      .value = "4", .bounds = FSDP_BETWEEN(1, 65536), .help = "rows per rank"},
     {.name = "seq", .type = FSDP_OPTION_INT, PLACE(seq), .value = "512",
@@ -57,7 +57,7 @@ static const fsdp_option table[] = {
     {.name = "target", .aliases = "tgt", .type = FSDP_OPTION_INT, PLACE(target), .value = "128",
      .bounds = FSDP_BETWEEN(1, 65536), .help = "target tokens per row of T5; others have none"},
     {.name = "steps", .type = FSDP_OPTION_INT, PLACE(steps), .value = "6",
-     .bounds = FSDP_BETWEEN(2, 1000000), .help = "timed steps; the median leaves out the first"},
+     .bounds = FSDP_BETWEEN(2, 1000000), .help = "timed steps; the median excludes the first"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
      .bounds = FSDP_AT_LEAST(0), .help = "of weights and tokens"},
     {.name = "dropout", .type = FSDP_OPTION_DOUBLE, PLACE(dropout), .value = "0",
@@ -92,7 +92,7 @@ static const fsdp_option table[] = {
     {.name = "breakdown", .type = FSDP_OPTION_BOOL, PLACE(breakdown), .value = "false",
      .help = "time by category without a trace; with --json in where_ms"},
     {.name = "save-model", .type = FSDP_OPTION_STRING, PLACE(save_model), .metavar = "DIR",
-     .help = "write the drawn weights, before the first step, as a folder that transformers loads"},
+     .help = "write the initial weights as a folder that transformers loads"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json), .value = "false",
      .help = "print one JSON line"},
 };
@@ -124,10 +124,9 @@ static const fsdp_options_spec spec = {
     .usage = "[options]",
     .summary =
         "Train a model of a given shape with random weights on random tokens, sharded over ranks "
-        "of "
-        "this host, and print time per step, tokens per second, time from the start of the process "
-        "to the end of the first step, memory, and what part of the speed of single matrix "
-        "products the steps reach (mfu).",
+        "of this host, and print time per step, tokens per second, time from the start of the "
+        "process to the end of the first step, memory, and the fraction of the speed of single "
+        "matrix products that the steps reach (mfu).",
     .epilogue = "example:\n  fsdp bench train --shape t5-small --ranks 2 --threads-per-rank 1 "
                 "--json\n",
     .table = table,

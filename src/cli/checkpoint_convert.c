@@ -32,39 +32,40 @@ static const fsdp_option table[] = {
      .offset = offsetof(convert_config, format),
      .value = "auto",
      .choices = formats,
-     .help = "of what is written. auto: torch for names in .pt, .pth and .bin, safetensors for "
+     .help = "format of TO. auto: torch for names in .pt, .pth and .bin, safetensors for "
              ".safetensors, otherwise the directory of a Hugging Face model (hf); but convert "
-             "makes one of torch.distributed.checkpoint (dcp) from a file of torch.save, which may "
-             "hold more than a model. What TO was before, with --overwrite, does not count"},
+             "writes a directory of torch.distributed.checkpoint (dcp) if FROM is a file of "
+             "torch.save, which may hold more than a model. With --overwrite, the format that TO "
+             "had before does not matter"},
     {.name = "model-only",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, model_only),
-     .help = "write the model's state dict alone; safetensors and hf have nothing else anyway"},
+     .help = "write only the model's state dict; safetensors and hf never contain anything else"},
     {.name = "dtype",
      .type = FSDP_OPTION_DTYPE,
      .offset = offsetof(convert_config, dtype),
      .optional = true,
      .shown_default = "as it is",
-     .help = "of the model's floating-point tensors, but those of 8 bits and fewer; what an "
-             "optimizer has stays as it is"},
+     .help = "of the model's floating-point tensors, except those of 8 bits and fewer; the "
+             "optimizer's tensors are not changed"},
     {.name = "max-shard-size",
      .type = FSDP_OPTION_SIZE,
      .offset = offsetof(convert_config, max_shard_bytes),
      .value = "50GB",
      .bounds = FSDP_AT_LEAST(1),
-     .help = "hf: of one file, unless a single tensor is larger"},
+     .help = "hf: largest size of a file, unless a single tensor is larger"},
     {.name = "model",
      .type = FSDP_OPTION_STRING,
      .offset = offsetof(convert_config, model),
      .metavar = "DIR",
      .help = "hf: folder or hub name whose config.json, generation_config.json and tokenizer go "
-             "with the weights, which must be of that model; by default those beside the weights "
-             "that are read, or of the model that a run of fsdp train began with"},
+             "with the weights, which must be of that model; by default those next to the weights "
+             "that are read, or of the model that the run of fsdp train began with"},
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, overwrite),
-     .help = "replace the file TO, or the files of the model in the directory TO; what else is in "
-             "that directory stays"},
+     .help = "replace the file TO, or the files of the model in the directory TO; other files in "
+             "that directory are kept"},
 };
 
 static fsdp_status check_config(void *target, const fsdp_options *options)
@@ -79,11 +80,12 @@ static fsdp_status check_config(void *target, const fsdp_options *options)
 static const fsdp_options_spec spec = {
     .program = "fsdp checkpoint convert",
     .usage = "FROM TO [options]",
-    .summary = "Write a checkpoint in another format, with another dtype, or cut into other files. "
-               "FROM is of any format. TO appears whole or not at all; tensors pass through in "
-               "pieces, and their checksums are compared. Names lose what DistributedDataParallel, "
-               "torch.compile, FSDP1 and activation checkpointing put into them (module., "
-               "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.).",
+    .summary =
+        "Write a checkpoint in another format, with another dtype, or cut into other files. "
+        "FROM has any format. TO is written completely or not at all; tensors are copied in "
+        "pieces, and their checksums are compared. Parts of names that come from "
+        "DistributedDataParallel, torch.compile, FSDP1 and activation checkpointing (module., "
+        "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.) are removed.",
     .epilogue = "examples:\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 model --model t5-small\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 checkpoint.pt\n"

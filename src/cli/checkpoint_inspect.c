@@ -29,16 +29,16 @@ static const fsdp_option table[] = {
     {.name = "json",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(inspect_config, json),
-     .help = "one JSON object in place of tables"},
+     .help = "print one JSON object instead of tables"},
 };
 
 static const fsdp_options_spec spec = {
     .program = "fsdp checkpoint inspect",
     .usage = "PATH [--json]",
     .summary =
-        "List the tensors of a checkpoint (name, dtype, shape, bytes, file, how it is cut) and its "
-        "plain "
-        "values. Data are not read. Of a folder around checkpoints, a line for each of them.",
+        "List the tensors of a checkpoint (name, dtype, shape, bytes, file, chunks) and its plain "
+        "values. The data are not read. For a folder that holds checkpoints, print one line for "
+        "each of them.",
     .epilogue = "example:\n  fsdp checkpoint inspect out-checkpoints/checkpoint-500\n",
     .table = table,
     .count = FSDP_LENGTH(table),

@@ -18,9 +18,9 @@ static const fsdp_options_spec spec = {
     .summary = "Read every byte of a checkpoint: bounds, holes and overlaps of tensors and of "
                "their chunks, checksums, what an index and its files name, and that all "
                "floating-point elements are finite. Names each damage; the exit code is 1 if "
-               "there is one. Of a folder all that is known is read: a model, what is beside it "
-               "(an optimizer, random states), and checkpoints in it; the rest is listed as not "
-               "checked.",
+               "there is one. In a folder, all files of known kinds are read: a model, an "
+               "optimizer or random states next to it, and checkpoints in it; the rest is "
+               "listed as not checked.",
     .epilogue = "example:\n  fsdp checkpoint verify out-checkpoints/checkpoint-500\n",
     .positional = "PATH",
     .min_positional = 1,

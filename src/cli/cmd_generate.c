@@ -57,7 +57,7 @@ static const fsdp_option table[] = {
     {.name = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(run.param_dtype), .value = "float32",
      .metavar = "DTYPE", .group = "ranks", .help = "dtype of compute: float32, bfloat16 or float16"},
     {.name = "reshard-after-forward", .type = FSDP_OPTION_BOOL, PLACE(run.reshard_each_step),
-     .help = "gather units anew for every token: less memory, more time"},
+     .help = "gather units again for every token: less memory, more time"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(run.threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",

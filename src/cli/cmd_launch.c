@@ -43,7 +43,7 @@ static const fsdp_option table[] = {
     {.name = "nnodes", .aliases = "num-machines", .type = FSDP_OPTION_STRING, PLACE(nnodes),
      .value = "1", .metavar = "N", .help = "hosts; this version runs on one"},
     {.name = "bind", .type = FSDP_OPTION_CHOICE, PLACE(bind), .value = "core", .choices = binds,
-     .metavar = "KIND", .help = "what a rank is bound to: equal blocks of cores, NUMA nodes, or "
+     .metavar = "KIND", .help = "what to bind ranks to: equal blocks of cores, NUMA nodes, or "
                                 "nothing"},
     {.name = "omp-num-threads", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(omp_num_threads), .value = "0",
@@ -56,12 +56,12 @@ static const fsdp_option table[] = {
 
     {.name = "max-restarts", .type = FSDP_OPTION_INT, PLACE(max_restarts), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .group = "failure",
-     .help = "when a rank fails, start all again so many times"},
+     .help = "how many times to start all ranks again after one fails"},
     {.name = "shutdown-timeout", .type = FSDP_OPTION_DOUBLE, PLACE(shutdown_timeout_s),
      .bounds = FSDP_BETWEEN(0, 86400), .metavar = "SECONDS",
      .shown_default = "30 after a signal, 2 after a failure",
-     .help = "how long ranks that were told to end may take, which they use to save a checkpoint: "
-             "from a signal passed on to SIGTERM, and from SIGTERM to SIGKILL"},
+     .help = "how long ranks may take to end, for example to save a checkpoint: from the signal "
+             "that is passed on to SIGTERM, and from SIGTERM to SIGKILL"},
 
     {.name = "log-dir", .type = FSDP_OPTION_STRING, PLACE(log_dir), .metavar = "DIR",
      .group = "output", .shown_default = "a new folder in $TMPDIR, if --redirects or --tee",
@@ -69,10 +69,10 @@ static const fsdp_option table[] = {
              "error.json"},
     {.name = "redirects", .aliases = "r", .type = FSDP_OPTION_STRING, PLACE(redirects),
      .value = "0", .metavar = "STREAMS",
-     .help = "to files instead of the console: 0 nothing, 1 stdout, 2 stderr, 3 both; 0:3,1:1 "
-             "by local rank"},
+     .help = "streams that go to files instead of the console: 0 nothing, 1 stdout, 2 stderr, "
+             "3 both; 0:3,1:1 by local rank"},
     {.name = "tee", .aliases = "t", .type = FSDP_OPTION_STRING, PLACE(tee), .value = "0",
-     .metavar = "STREAMS", .help = "the same, to files and to the console"},
+     .metavar = "STREAMS", .help = "streams that go to files and to the console"},
     {.name = "local-ranks-filter", .type = FSDP_OPTION_LIST, PLACE(local_ranks_filter),
      .metavar = "R,R,...", .shown_default = "all", .help = "ranks whose output reaches the console"},
     {.name = "rdzv-id", .type = FSDP_OPTION_STRING, PLACE(rdzv_id), .value = "none",
@@ -86,7 +86,7 @@ static const fsdp_option table[] = {
      .shown_default = "29500; 0 with --standalone or --rdzv-endpoint",
      .help = "MASTER_PORT of the ranks; 0: a free one"},
     {.name = "standalone", .type = FSDP_OPTION_BOOL, PLACE(standalone),
-     .help = "MASTER_PORT of its own, beside other jobs of this host"},
+     .help = "a MASTER_PORT that other jobs of this host do not use"},
 
     {.name = "node-rank", .aliases = "machine-rank", .type = FSDP_OPTION_INT, PLACE(node_rank),
      .value = "0", .bounds = FSDP_AT_LEAST(0), .no_effect = "one host is node 0",
@@ -238,7 +238,7 @@ static fsdp_status read_filter(const fsdp_option_list *filter, int n, bool *on_c
         long rank = strtol(filter->items[i], &end, 10);
         if (end == filter->items[i] || *end || rank < 0 || rank >= n)
             return fsdp_error(FSDP_ERR_INVALID,
-                              "--local-ranks-filter: '%s' is no rank from 0 to %d",
+                              "--local-ranks-filter: '%s' is not a rank from 0 to %d",
                               filter->items[i], n - 1);
         on_console[rank] = true;
     }

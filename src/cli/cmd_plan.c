@@ -36,15 +36,16 @@ static const fsdp_option own[] = {
      .bounds = FSDP_BETWEEN(0, 1048576),
      .metavar = "L",
      .shown_default = "all, one host",
-     .help = "ranks of one host: what they share counts 1/L for each"},
+     .help = "ranks of one host; memory that they share counts 1/L for each"},
     {.name = "schedule",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(plan_config, schedule),
-     .help = "also the order of a step: which all-gather is under way while which unit computes"},
+     .help = "also print the order of a step: which all-gather is in progress while which unit "
+             "computes"},
     {.name = "json",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(plan_config, json),
-     .help = "one JSON object in place of tables"},
+     .help = "print one JSON object instead of tables"},
 };
 
 /* Options of train that do not affect a plan: data (except its kind), duration, outputs. */
@@ -165,9 +166,10 @@ int fsdp_cmd_plan(int argc, char **argv)
     const fsdp_options_spec spec = {
         .program = "fsdp plan",
         .usage = "--model DIR --world-size N [options of fsdp train]",
-        .summary = "What a run of 'fsdp train' with the same options would take: memory by purpose "
-                   "at each moment of a step, number and bytes of collectives, and their order. Of "
-                   "the model only config.json is read, and nothing is computed.",
+        .summary =
+            "What a run of 'fsdp train' with the same options would need: memory by purpose "
+            "at each point of a step, number and bytes of collectives, and their order. Only "
+            "the model's config.json is read, and nothing is computed.",
         .epilogue = "example:\n"
                     "  fsdp plan --model t5-3b --world-size 8 --batch-size 4 --bf16 --schedule\n",
         .table = table,

@@ -21,7 +21,7 @@ extern const char *const fsdp_early_stopping_choices[];
      .bounds = FSDP_BETWEEN(1, 1000000),                                                           \
      .help = "the same with the prompt, or T5's start token, counted"},                            \
     {.name = "min-new-tokens", FSDP_SETTING_INT(at, min_new_tokens), FSDP_FILE_OR("0"),            \
-     .bounds = FSDP_BETWEEN(0, 1000000), .help = "no end of sequence before so many tokens"},      \
+     .bounds = FSDP_BETWEEN(0, 1000000), .help = "fewest tokens to generate"},                     \
     {.name = "min-length", FSDP_SETTING_INT(at, min_length), FSDP_FILE_OR("0"),                    \
      .bounds = FSDP_BETWEEN(0, 1000000),                                                           \
      .help = "the same with the prompt, or T5's start token, counted"},                            \
@@ -50,7 +50,7 @@ extern const char *const fsdp_early_stopping_choices[];
      .bounds = FSDP_ABOVE(0), .help = "above 1 makes tokens that are already there less likely"},  \
     {.name = "no-repeat-ngram-size", FSDP_SETTING_INT(at, no_repeat_ngram_size),                   \
      FSDP_FILE_OR("0"), .bounds = FSDP_BETWEEN(0, INT32_MAX),                                      \
-     .help = "no N tokens in a row twice; 0: never mind"}
+     .help = "never generate the same N tokens in a row twice; 0: off"}
 
 #define FSDP_SETTING(at, name)                                                                     \
     .offset = (at) + offsetof(fsdp_generation_settings, values.name), .optional = true

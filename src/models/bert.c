@@ -382,8 +382,9 @@ fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model
 fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float factor)
 {
     (void)factor;
-    fsdp_scope_error(s, fsdp_module_class(model),
-                     "it has no head and so no loss; a BertForSequenceClassification has one");
+    fsdp_scope_error(
+        s, fsdp_module_class(model),
+        "this model has no head, so it has no loss; a BertForSequenceClassification has one");
     return NULL;
 }
 
@@ -409,7 +410,7 @@ static void embed_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
 fsdp_tensor *fsdp_bert_embed(fsdp_scope *s, fsdp_module *model)
 {
     if (!is_base(model) && !is_classifier(model)) {
-        fsdp_scope_error(s, "BERT", "a %s is no BertModel or BertForSequenceClassification",
+        fsdp_scope_error(s, "BERT", "a %s is not a BertModel or BertForSequenceClassification",
                          fsdp_module_class(model));
         return NULL;
     }

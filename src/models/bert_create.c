@@ -178,7 +178,8 @@ static fsdp_status check_config(const fsdp_bert_config *c)
                              {"num_labels", c->num_labels}};
     FSDP_TRY(fsdp_check_dims("BERT", dims, FSDP_LENGTH(dims)));
     if (c->hidden_size % c->num_attention_heads != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "BERT: hidden_size %lld is no multiple of %lld heads",
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "BERT: hidden_size %lld is not a multiple of %lld heads",
                           (long long)c->hidden_size, (long long)c->num_attention_heads);
     if (c->pad_token_id < -1 || c->pad_token_id >= c->vocab_size)
         return fsdp_error(FSDP_ERR_INVALID, "BERT: pad_token_id is %lld, vocab_size %lld",

@@ -303,7 +303,7 @@ static bool has_prompts(fsdp_scope *s)
         fsdp_scope_error(s, "prompt", "the scope's options name no batch");
     for (int32_t i = 0; batch && i < batch->rows; i++)
         if (batch->source_offsets[i] == batch->source_offsets[i + 1])
-            fsdp_scope_error(s, "prompt", "row %d is empty: a prompt has one token or more", i);
+            fsdp_scope_error(s, "prompt", "row %d is empty: a prompt needs at least one token", i);
     return fsdp_scope_ok(s);
 }
 

@@ -307,7 +307,7 @@ static fsdp_status open_source(const char *dir, const char *name, fsdp_json **do
     fsdp_free(path);
     if (status == FSDP_OK || status == FSDP_ERR_NOMEM)
         return status;
-    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "left out of what is saved: %s", fsdp_last_error());
+    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "not saved: %s", fsdp_last_error());
     return FSDP_OK;
 }
 

@@ -115,7 +115,7 @@ static fsdp_status check_config(const fsdp_gpt2_config *c)
                              {"n_head", c->n_head},         {"n_inner", c->n_inner}};
     FSDP_TRY(fsdp_check_dims("GPT-2", dims, FSDP_LENGTH(dims)));
     if (c->n_embd % c->n_head != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "GPT-2: n_embd %lld is no multiple of %lld heads",
+        return fsdp_error(FSDP_ERR_INVALID, "GPT-2: n_embd %lld is not a multiple of %lld heads",
                           (long long)c->n_embd, (long long)c->n_head);
     return FSDP_OK;
 }

@@ -170,7 +170,7 @@ fsdp_status fsdp_model_get_config(const fsdp_module *model, fsdp_model_config *c
 {
     const fsdp_model_type *type = fsdp_model_type_of(model);
     if (!type)
-        return fsdp_error(FSDP_ERR_INVALID, "a %s is the root of no model",
+        return fsdp_error(FSDP_ERR_INVALID, "a %s is not the root of a model",
                           fsdp_module_class(model));
     *config = (fsdp_model_config){.type = type};
     type->get_config(model, config);
@@ -184,7 +184,7 @@ static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
         return NULL;
     const fsdp_model_type *type = fsdp_model_type_of(model);
     if (!type)
-        fsdp_scope_error(s, "model", "a %s is the root of no model", fsdp_module_class(model));
+        fsdp_scope_error(s, "model", "a %s is not the root of a model", fsdp_module_class(model));
     else if (!fsdp_scope_get_options(s)->batch)
         fsdp_scope_error(s, type->root_class, "the scope's options name no batch");
     return fsdp_scope_ok(s) ? type : NULL;

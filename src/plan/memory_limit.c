@@ -191,7 +191,7 @@ static void list_purposes(const fsdp_plan *p, fsdp_str *text)
             fsdp_str_printf(text, "%s %s, ", fsdp_tag_name((fsdp_tag)tag),
                             fsdp_human_bytes(p->peak.tag[tag] * ranks).text);
     if (p->staging)
-        fsdp_str_printf(text, "copies beside --async-save %s, ",
+        fsdp_str_printf(text, "copies for --async-save %s, ",
                         fsdp_human_bytes(p->staging * ranks).text);
     fsdp_str_printf(
         text, "beside tensors %s",

@@ -62,7 +62,7 @@ static void print_peak(const fsdp_plan *p, FILE *out)
             unit, fsdp_human_bytes(p->peak.total).text);
     fprintf(out, "held by the allocator: %s\n", fsdp_human_bytes(p->reserved).text);
     if (p->staging)
-        fprintf(out, "copies beside an asynchronous save: %s at most\n",
+        fprintf(out, "copies for an asynchronous save: %s at most\n",
                 fsdp_human_bytes(p->staging).text);
     fprintf(out, "host: %d rank%s with all that is no tensor, %s\n", p->local_world_size, ranks,
             fsdp_human_bytes(fsdp_plan_host_bytes(p)).text);

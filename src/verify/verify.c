@@ -74,7 +74,7 @@ static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
         return fsdp_verify_has_model(c, "model", name) ? fsdp_verify_copy(c, name) : FSDP_OK;
     if (starts_with(name, "dcp_step") && is_folder(c, name))
         return fsdp_verify_has_model(c, "model", name) ? fsdp_verify_dcp(c, name) : FSDP_OK;
-    fsdp_verify_skipped(c, name, "this version does not know such a file");
+    fsdp_verify_skipped(c, name, "this version does not support this file");
     return FSDP_OK;
 }
 

@@ -246,7 +246,7 @@ static fsdp_status compare_output(batch_run *run, size_t i)
     bool is_buffer;
     FSDP_TRY(compare_buffer(run, entry, &is_buffer));
     if (!is_buffer)
-        fsdp_verify_skipped(run->c, name, "the model has no such output");
+        fsdp_verify_skipped(run->c, name, "the model does not have this output");
     return FSDP_OK;
 }
 

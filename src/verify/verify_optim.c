@@ -309,7 +309,7 @@ static fsdp_status clip_all(fsdp_verify_case *c, const fsdp_checkpoint_reader *f
             continue;
         }
         snprintf(quantity, sizeof quantity, "clip.safetensors: %s", unit);
-        fsdp_verify_skipped(c, quantity, "its name tells no norm and bound");
+        fsdp_verify_skipped(c, quantity, "its name has no norm and bound");
     }
     return FSDP_OK;
 }
@@ -416,7 +416,7 @@ static fsdp_status compare_schedules(fsdp_verify_case *c, fsdp_json_node root)
             continue;
         }
         snprintf(quantity, sizeof quantity, "schedules.json: %s", v.key);
-        fsdp_verify_skipped(c, quantity, "such a schedule comes with a later version");
+        fsdp_verify_skipped(c, quantity, "this version does not support this schedule");
     }
     return FSDP_OK;
 }

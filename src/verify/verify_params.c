@@ -93,7 +93,7 @@ static fsdp_status compare_all(const fsdp_verify_training *t, const fsdp_checkpo
         found++;
     }
     if (found != fsdp_checkpoint_count(want))
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: %zu of its tensors are no parameters",
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: %zu of its tensors are not parameters",
                           fsdp_checkpoint_path(want), fsdp_checkpoint_count(want) - found);
     return judge(t->c, apart, n);
 }

@@ -346,10 +346,11 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
                               (const int[]){c->world_size, 2}, r->first_step, &step));
     FSDP_TRY(do_curves_agree(c, here, there, r->first_step, &agree));
     if (step >= 0)
-        snprintf(reason, size,
-                 "step %lld: labels have other parts in the mean of means than on the 2 ranks that "
-                 "saved it, so PyTorch goes on with other numbers, too",
-                 (long long)step + 1);
+        snprintf(
+            reason, size,
+            "step %lld: labels have other weights in the mean of means than on the 2 ranks that "
+            "saved it, so PyTorch continues with other numbers, too",
+            (long long)step + 1);
     else if (!agree)
         snprintf(reason, size, "losses differ from those of the 2 ranks that saved it");
     return FSDP_OK;

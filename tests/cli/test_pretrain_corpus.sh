@@ -142,7 +142,7 @@ check every_package_of_a_shipped_row_is_left_out count "$shipped" 'left out by t
 check so_that_nothing_is_written test ! -s "$dir/corpus/text.txt"
 names='garden36 garden564 garden99 kept-b'
 for name in $names; do
-    printf 'Package: %s\nDescription-en: %s\n There %s is and nobody else, and %s %s %s has come to stay.\n\n' $name $name $name $name $name $name
+    printf 'Package: %s\nDescription-en: %s\n There %s is and no one else, and %s %s %s has come to stay.\n\n' $name $name $name $name $name $name
 done >"$dir/list"
 corpus
 check a_byte_below_0x20_is_left_out lacks text.txt "There garden\(36\|564\) "
@@ -161,9 +161,9 @@ check a_byte_of_0x20_is_not holds text.txt garden99
     head -c 3000000 /dev/zero | tr '\0' x
     printf '\n\nPackage: kept-lines\nDescription-en: many lines\n'
     yes ' The line text is long enough to be seen if it were read.' | head -n 20000
-    printf '\n text of no field, before any package, is ignored as nobody can tell whose it is\n\n'
+    printf '\n text of no field, before any package, is ignored because it belongs to no package\n\n'
     printf 'Package: kept-control\nDescription-en: controls\n Text\twith\001 control\033[1m characters\000 in it, which must become blanks all.\n\n'
-    printf 'Package: kept-control\nDescription-en: again\n The second record of a package is not what is taken, wherever it stands.\n\n'
+    printf 'Package: kept-control\nDescription-en: again\n The second record of a package is not what is taken, wherever it is.\n\n'
     printf 'Package: kept-joined\nDescription-en: first\n The first text ends where the next package begins, without an empty line.\n'
     printf 'Package: kept-after\nDescription-en: next\n The next text ends with the file, in the middle of what may be a line'
 } >"$dir/list"

@@ -49,7 +49,7 @@ for n in 1 2; do
     [ $n = 2 ] || cp "$dir/out" "$dir/w1"
 done
 cat "$dir/w1" >>"$dir/out"
-check but_two_ranks_means_are_not_continued_by_one grep -q '^gpt2_tiny: dcp_step2: continued: not compared: step 1: labels have other parts' "$dir/out"
+check but_two_ranks_means_are_not_continued_by_one grep -q '^gpt2_tiny: dcp_step2: continued: not compared: step 1: labels have other weights' "$dir/out"
 for line in 'bert: hidden.bert.embeddings' 'bert: hidden.bert.pooler' 'bert: logits' \
     'bert: grad.bert.encoder.layer.0.attention.self.key.bias' \
     'bert_tiny: trajectory_accum_w1: local_loss' 'bert_tiny: trajectory_sgd_w2: loss' \
@@ -81,7 +81,7 @@ sed 's/BertForSequenceClassification/BertModel/' "$golden/bert_tiny/model/config
 for n in 1 2; do
     run launch -n $n verify "$dir/body"
     expect a_body_has_hidden_states_on_${n}_ranks 0 '^body: last_hidden: .*: ok$' out
-    expect but_no_logits_on_${n}_ranks 0 '^body: logits: not compared: the model has no such output' out
+    expect but_no_logits_on_${n}_ranks 0 '^body: logits: not compared: the model does not have this output' out
     expect and_no_loss_on_${n}_ranks 0 '^body: loss: not compared: the model has no loss' out
 done
 run verify "$golden/generation"
@@ -164,7 +164,7 @@ expect without_a_model_the_rest_is_compared 0 '^case: trajectory_step_w1.json: n
 cp -r "$golden/gpt2_tiny" "$dir/near"
 sed -i 's/"loss_absolute": [0-9.e-]*/"loss_absolute": 10/' "$dir/near/tolerance.json"
 run verify "$dir/near"
-expect nor_is_what_other_means_go_on_from 0 '^near: dcp_step2: continued: not compared: step 1: labels have other parts' out
+expect nor_is_what_other_means_go_on_from 0 '^near: dcp_step2: continued: not compared: step 1: labels have other weights' out
 run launch -n 2 verify "$dir/near"
 expect but_the_same_means_are 0 '^near: dcp_step2: continued: grad_norm: .*: ok$' out
 copy

@@ -129,7 +129,7 @@ TEST(a_shape_that_cannot_be_is_refused)
     config = classifier(&odd_shape);
     config.bert.num_attention_heads = 4;
     ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
-                 "hidden_size 15 is no multiple of 4 heads");
+                 "hidden_size 15 is not a multiple of 4 heads");
     config = classifier(&odd_shape);
     config.bert.pad_token_id = 17;
     ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID, "pad_token_id is 17");

@@ -135,7 +135,7 @@ TEST(a_model_of_another_kind_has_no_embeddings)
     ASSERT_OK(fsdp_module_create("GPT2LMHeadModel", &other));
     ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
     ASSERT(!fsdp_bert_embed(s, other));
-    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "a GPT2LMHeadModel is no BertModel");
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "a GPT2LMHeadModel is not a BertModel");
     fsdp_scope_close(s);
     fsdp_module_destroy(other);
     fsdp_device_destroy(device);
@@ -196,7 +196,7 @@ TEST(a_model_without_a_head_has_hidden_states_and_no_loss)
     ASSERT_INT(fsdp_tensor_size(out.last_hidden, 0), 9);
     ASSERT(!fsdp_model_loss(s, c.model, 1.0f));
     ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID,
-                 "BertModel: it has no head and so no loss");
+                 "BertModel: this model has no head, so it has no loss");
     fsdp_scope_close(s);
     model_case_close(&c);
 }

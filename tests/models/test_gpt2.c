@@ -153,7 +153,7 @@ TEST(a_shape_that_cannot_be_is_refused)
     config = of_shape(&odd_shape);
     config.gpt2.n_head = 4;
     ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
-                 "n_embd 15 is no multiple of 4 heads");
+                 "n_embd 15 is not a multiple of 4 heads");
 }
 
 /* --- batches --- */

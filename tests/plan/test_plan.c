@@ -669,7 +669,7 @@ TEST(copies_beside_a_save_are_planned)
     ASSERT_INT(with->staging, kept);
     ASSERT_INT(fsdp_plan_host_bytes(with), fsdp_plan_host_bytes(without) + 2 * kept);
     ASSERT_ERROR(check_limit(dir, more, fsdp_plan_host_bytes(without)), FSDP_ERR_NOMEM,
-                 "copies beside --async-save");
+                 "copies for --async-save");
     fsdp_plan_destroy(without);
     fsdp_plan_destroy(with);
 }
