@@ -194,7 +194,7 @@ static void list_purposes(const fsdp_plan *p, fsdp_str *text)
         fsdp_str_printf(text, "copies for --async-save %s, ",
                         fsdp_human_bytes(p->staging * ranks).text);
     fsdp_str_printf(
-        text, "beside tensors %s",
+        text, "not in tensors %s",
         fsdp_human_bytes(fsdp_plan_host_bytes(p) - (p->peak.total + p->staging) * ranks).text);
 }
 

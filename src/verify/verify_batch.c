@@ -182,8 +182,8 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
         status = compare_floats(run, entry, alone, tokens, width, "logits");
     if (status == FSDP_OK)
         fsdp_verify_compared(run->c, fsdp_verify_largest(packed, alone, tokens * width),
-                             documents_absolute, "absolute",
-                             "%sdocuments alone and beside each other", run->prefix);
+                             documents_absolute, "absolute", "%sdocuments alone and together",
+                             run->prefix);
     fsdp_free(alone);
     return status;
 }

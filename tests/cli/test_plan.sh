@@ -94,7 +94,7 @@ if ! sanitized; then
     mib=$(sed -n 's/.*host memory of all ranks \([0-9.]*\) MiB at most.*/\1/p' out)
     check and_its_host_memory_is_below_the_plan awk "BEGIN { exit !($mib > 50 && $mib * 1048576 < $limit / 1.05) }"
 else
-    skip a_run_at_its_plan_and_5_percent_ends_within_that_data_limit "a sanitizer's memory is beside the plan"
+    skip a_run_at_its_plan_and_5_percent_ends_within_that_data_limit "a sanitizer's memory is not in the plan"
 fi
 run train $train --memory-limit $((limit / 2))
 check a_run_beyond_its_limit_is_refused test $rc -eq 1
@@ -121,7 +121,7 @@ if ! sanitized; then
     rc=$?
     check two_ranks_end_within_the_data_limit_of_their_plan_and_5_percent test $rc -eq 0
 else
-    skip two_ranks_end_within_the_data_limit_of_their_plan_and_5_percent "a sanitizer's memory is beside the plan"
+    skip two_ranks_end_within_the_data_limit_of_their_plan_and_5_percent "a sanitizer's memory is not in the plan"
 fi
 run launch -n 2 train $train --memory-limit $((limit / 2))
 check ranks_refuse_together test $rc -ne 0
@@ -145,7 +145,7 @@ if ! sanitized; then
     check without_offload_dir_it_does_not test $rc -eq 1
     check and_says_that_there_is_no_memory says 'refused [0-9]+ bytes of memory'
 else
-    skip that_run_ends_within_the_limit "a sanitizer's memory is beside the plan"
+    skip that_run_ends_within_the_limit "a sanitizer's memory is not in the plan"
 fi
 run train $train --memory-limit $limit
 check a_limit_below_what_stays_in_memory_is_refused test $rc -eq 1

@@ -33,7 +33,7 @@ for n in 1 2; do
     run launch -n $n verify $cases "$golden/shards"
     expect ranks_${n}_give_pytorchs_numbers_of_llama 0 '^verify: [0-9]+ compared, 0 failed, 0 not compared$' out
 done
-for line in 'llama2: packed: separate_logits' 'llama2: packed: documents alone and beside each other' \
+for line in 'llama2: packed: separate_logits' 'llama2: packed: documents alone and together' \
     'llama3: packed: grad.model.norm.weight' 'llama2: inv_freq' 'llama2: model_copy: weights' \
     'llama2: model_copy: config.json' 'llama3: config_other_form.json' \
     'llama2: trajectory_sgd_w2: grad_norm' 'llama2: bf16 trajectory_cosine: loss' \
