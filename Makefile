@@ -1,6 +1,6 @@
 # fsdp.c. `make` builds build/fsdp and build/libfsdp.{a,so}; `make help` lists the rest.
-# New .c files are found by themselves. BUILD=dir builds elsewhere, V=1 prints commands,
-# DEBUG=1 adds debug asserts, and lines to tests for a debugger; WERROR=1 makes warnings errors (CI).
+# New .c files are found automatically. BUILD=dir builds elsewhere, V=1 prints commands,
+# DEBUG=1 adds debug asserts and line numbers in tests for a debugger, WERROR=1 makes warnings errors (CI).
 BUILD ?= build
 PREFIX ?= /usr/local
 CC ?= gcc
@@ -10,10 +10,12 @@ Q := $(if $(V),,@)
 # --- dependencies (docs/decisions/27-dependencies.md says what each is for) ----------------------
 PACKAGES := gcc g++ pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev libcsv-dev \
             libyaml-dev libhwloc-dev libcairo2-dev
-# Optional ones are taken where they are found, but for those in WITHOUT="oneDNN sentencepiece ...".
+# Optional libraries are used if they are found, except those in WITHOUT="oneDNN sentencepiece
+# ...".
 has = $(if $(filter $(1) $(2),$(WITHOUT)),,$(shell pkg-config --exists $(1) 2>/dev/null && echo 1))
 has_header = $(if $(filter $(1),$(WITHOUT)),,$(shell $(CC) $(DEPS_CFLAGS) -include $(2) -E -x c /dev/null >/dev/null 2>&1 && echo 1))
-# Where nothing can be installed: what `make deps-folder` unpacked, here or elsewhere.
+# For machines where packages cannot be installed: the folder that `make deps-folder` unpacked,
+# here or elsewhere.
 DEPS_DIR ?= $(wildcard build/deps)
 DEPS_CFLAGS := $(if $(DEPS_DIR),-isystem $(DEPS_DIR)/usr/include)
 deps_library = $(abspath $(firstword $(if $(DEPS_DIR),$(wildcard $(DEPS_DIR)/usr/lib/*/lib$(1).a))))
@@ -58,7 +60,8 @@ DEFS += -DFSDP_HAVE_CAIRO
 endif
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS += $(shell pkg-config --libs $(PKGS) 2>/dev/null)
-# Debian's libjansson.a is compiled for programs alone; a shared library cannot take it in.
+# Debian's libjansson.a is compiled for executables only and cannot be linked into a shared
+# library.
 SHARED := $(if $(DEPS_JANSSON),$(shell $(CC) -shared -o /dev/null -Wl,--whole-archive $(DEPS_JANSSON) -Wl,--no-whole-archive 2>/dev/null && echo 1),1)
 
 # --- flags --------------------------------------------------------------------------------------
@@ -67,8 +70,9 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wdo
 WARN_C := -Wstrict-prototypes -Wmissing-prototypes
 OPT ?= -O2 -g
 ISA_OPT ?= -O3
-# -ffp-contract=off: a product and a sum are contracted only where the code says fma.
-# Sanitized code is several times as large: its tests share one library, of which they see all.
+# -ffp-contract=off: a product and a sum are contracted only if the code says fma.
+# Sanitized code is several times as large, so its tests share one library that exports all
+# symbols.
 VISIBILITY := $(if $(SANITIZE),default,hidden)
 COMMON := $(OPT) -fPIC -fvisibility=$(VISIBILITY) -ffp-contract=off -fno-math-errno -pthread -I. -Iinclude \
           -MMD -MP $(DEFS) $(DEPS_CFLAGS) $(PKG_CFLAGS) $(if $(DEBUG),-DFSDP_DEBUG) $(SANITIZE) \
@@ -80,9 +84,9 @@ LDLIBS_ALL := $(LIBS) -lm $(SANITIZE) -pthread $(LDFLAGS)
 # --- sources ------------------------------------------------------------------------------------
 LIB_C := $(filter-out $(LEFT_OUT) %_testing.c,$(shell find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/kernels/cpu/isa/*' ! -path 'src/kernels/cuda/*' | sort))
 LIB_CXX := $(filter-out $(LEFT_OUT),$(shell find src -name '*.cc' | sort))
-# Hooks for tests are not in the release. A file *_testing.c is in the testing build alone, and a file
-# that includes a header *_testing.h, or has FSDP_TESTING in it, is compiled for both builds. All other
-# objects are shared. Sanitized builds are testing builds as a whole.
+# Hooks for tests are not in the release. A file *_testing.c is only in the testing build. A file
+# that includes a header *_testing.h, or contains FSDP_TESTING, is compiled for both builds. All
+# other objects are shared. Sanitized builds are testing builds as a whole.
 TESTING_C := $(shell find src -name '*_testing.c' | sort)
 HOOKED_C := $(shell grep -lE 'FSDP_TESTING|_testing\.h"' $(LIB_C))
 # Each file of isa/ is compiled once per ISA into a const table; context.c picks one by CPUID.
@@ -101,7 +105,7 @@ TESTING_O := $(patsubst %.c,$(BUILD)/%.testing.o,$(HOOKED_C) $(TESTING_C)) \
              $(filter-out $(HOOKED_C:%.c=$(BUILD)/%.o),$(LIB_O))
 CLI_O := $(CLI_C:%.c=$(BUILD)/%.o)
 TEST_LIB := $(BUILD)/libfsdp-$(if $(SANITIZE),tests.so,testing.a)
-# One program for each folder of tests. That of tests/release links the library that is installed.
+# One program for each folder of tests. That of tests/release links the installed library.
 TESTS := $(patsubst %,$(BUILD)/%tests,$(sort $(dir $(TEST_C))))
 TEST_O := $(TEST_C:%.c=$(BUILD)/%.o)
 TEST_SUPPORT_O := $(TEST_SUPPORT_C:%.c=$(BUILD)/%.o)
@@ -112,14 +116,14 @@ BENCHES := $(BENCH_C:%.c=$(BUILD)/%)
 .SECONDARY:
 all: check-deps $(BUILD)/fsdp $(if $(SHARED),$(BUILD)/libfsdp.so.0 $(BUILD)/libfsdp.so) examples
 lib: $(BUILD)/libfsdp.a
-# Everything compiled and nothing linked: for the warnings of another compiler.
+# Compile everything and link nothing, for the warnings of another compiler.
 objects: $(LIB_O) $(TESTING_O) $(CLI_O) $(TEST_SUPPORT_O) $(TEST_O) $(EXAMPLES:%=%.o) $(BENCHES:%=%.o)
 tests: $(TESTS) $(BUILD)/fsdp-testing
 examples: $(EXAMPLES)
 benches: $(BENCHES)
 
-# Says in one line what is missing instead of failing in the middle of a compile, and in another what
-# there is of CUDA.
+# Prints in one line what is missing, instead of failing in the middle of a compile, and in
+# another line what the machine has of CUDA.
 check-deps:
 	@[ -z "$(DEPS_DIR)" ] || [ -n "$(DEPS_JANSSON)" ] || \
 	{ echo "DEPS_DIR=$(DEPS_DIR): no usr/lib/*/libjansson.a in it. 'make deps-folder DEPS_DIR=$(DEPS_DIR)' makes one."; exit 1; }
@@ -134,20 +138,21 @@ check-deps:
 
 deps:
 	@sh tools/deps.sh $(PACKAGES)
-# The required library, and an optional one that is static too, without root and without installing.
+# The required library, and an optional one that is static too, without root and without
+# installing anything.
 .PHONY: deps-folder
 deps-folder:
 	@sh tools/deps_folder.sh $(or $(DEPS_DIR),build/deps) libjansson-dev libcsv-dev
-# What lint and the sanitizers need on top.
+# What lint and the sanitizers need in addition.
 .PHONY: deps-lint
 deps-lint:
 	@sh tools/deps.sh clang clang-format libclang-rt-14-dev valgrind
-# What tools/pretrain_vocab.sh needs on top: spm_train.
+# What tools/pretrain_vocab.sh needs in addition: spm_train.
 .PHONY: deps-pretrain
 deps-pretrain:
 	@sh tools/deps.sh sentencepiece
 
-# The libraries that objects were compiled for: when others are found, all are compiled again.
+# The libraries that objects were compiled for. If others are found, everything is compiled again.
 $(BUILD)/found: FORCE
 	@mkdir -p $(@D); found='$(strip $(DEFS) $(LIBS) $(DEPS_CFLAGS))'; \
 	echo "$$found" | cmp -s - $@ || echo "$$found" >$@
@@ -183,7 +188,7 @@ $(BUILD)/libfsdp-testing.a: $(TESTING_O)
 	@rm -f $@
 	@echo "  AR $@"
 	$(Q)ar rcs $@ $^
-# Programs are linked by the one name and look for the other when they start.
+# Programs are linked with the first name and load the second one when they start.
 $(BUILD)/libfsdp.so.0: $(LIB_O)
 	@echo "  LD $@"
 	$(Q)$(CC) -shared -Wl,-soname,libfsdp.so.0 -o $@ $^ $(LDLIBS_ALL)
@@ -199,7 +204,7 @@ $(BUILD)/fsdp: $(CLI_O) $(BUILD)/libfsdp.a
 $(BUILD)/fsdp-testing: $(CLI_O) $(TEST_LIB)
 	@echo "  LD $@"
 	$(Q)$(CC) -o $@ $^ $(if $(DEBUG),,-Wl,-S) $(LDLIBS_ALL)
-# Each holds the library, but for a debugger only with DEBUG=1.
+# Each contains the library. The symbols for a debugger are only included with DEBUG=1.
 RELEASE_LIB := $(if $(SANITIZE),$(TEST_LIB),$(BUILD)/libfsdp.a)
 define tests_rule
 $(BUILD)/$(1)tests: $(filter $(BUILD)/$(1)%,$(TEST_O)) $(if $(filter tests/release/,$(1)),$(BUILD)/tests/test_main.o $(RELEASE_LIB),$(TEST_SUPPORT_O) $(TEST_LIB))
@@ -212,11 +217,12 @@ $(EXAMPLES) $(BENCHES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/libfsdp.a
 	$(Q)$(CC) -o $@ $^ $(LDLIBS_ALL)
 
 # --- what people run ----------------------------------------------------------------------------
-# Without -j these two compile on all cores.
+# Without -j, these targets compile on all cores.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
-# With a folder of libraries nothing is installed.
+# With DEPS_DIR no packages are installed.
 SETUP := $(if $(DEPS_JANSSON),,deps)
-# The set-up (packages), then every test. T=fsdp/overlap runs tests/fsdp/test_overlap.c; see tests/run.sh.
+# Install packages, then run every test. T=fsdp/overlap runs tests/fsdp/test_overlap.c; see
+# tests/run.sh.
 test: $(SETUP)
 	@$(MAKE) --no-print-directory $(JOBS) run-tests
 .PHONY: run-tests
@@ -226,23 +232,24 @@ run-tests: all tests benches
 demo: $(SETUP)
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/demo.sh $(BUILD)
-# An hour; resumable at any instant. Knobs come from the environment: tools/pretrain.sh names them.
+# Takes an hour and can be resumed at any instant. Knobs come from the environment: see
+# tools/pretrain.sh.
 pretrain: $(SETUP) deps-pretrain
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/pretrain.sh $(BUILD)
 
-# Sanitizers see accesses, so they get fewer random cases. What runs again on the fake device does so
-# under the other one, which finds races, and freed memory as well.
+# Sanitizers check memory accesses, so they get fewer random cases. The tests on the fake device
+# run only under ThreadSanitizer, which finds races, and uses of freed memory as well.
 asan:
 	@FSDP_TEST_CASES=20 TEST_SKIP='tensor/test_on_fake' $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
 	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g1"
-# Without scripts whose threads (loaders, files, saves) test_train.sh and C tests have too (their ranks
-# are processes), and without plans, which compute nothing.
+# Skips scripts whose threads (loaders, files, saves) are also covered by test_train.sh and C
+# tests (their ranks are processes), and plans, which compute nothing.
 tsan:
 	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='cli/test_(t5_wikihow|train_options|fsdp2_train|checkpoint|soak|resume|verify|plan|pretrain\.sh)|plan/test_plan' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
 	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1"
-# Readers of foreign bytes under libFuzzer (clang), FUZZ_S seconds each. What is found on the way
-# goes to $(BUILD)-fuzz/corpus; -set_cover_merge=1 makes tests/fuzz/corpus of it.
+# Readers of untrusted bytes under libFuzzer (clang), FUZZ_S seconds each. New inputs go to
+# $(BUILD)-fuzz/corpus; -set_cover_merge=1 makes tests/fuzz/corpus from them.
 FUZZ_S ?= 60
 FUZZ_FLAGS := address,undefined -fno-sanitize-recover=all
 fuzz:
@@ -264,10 +271,10 @@ format:
 	@find src include tests examples bench -name '*.[ch]' | xargs clang-format -i
 bench: all benches
 	@sh tools/bench.sh $(BUILD)
-# Beside PyTorch from PyPI, in a virtual environment: make bench-torch VENV=DIR.
+# Compared with PyTorch from PyPI, in a virtual environment: make bench-torch VENV=DIR.
 bench-torch: all
 	@sh tools/bench_torch.sh $(BUILD) $(or $(VENV),venv)
-# Rows of the CSV files DATA, or of data/debian.
+# With the rows of the CSV files DATA, or of data/debian.
 bench-summarization: all
 	@sh tools/bench_summarization.sh $(BUILD) $(or $(VENV),venv) $(DATA)
 bench-features: all
@@ -285,7 +292,7 @@ install: all
 	    -e "s|@VERSION@|$$(sed -n 's/.*FSDP_VERSION "\(.*\)"/\1/p' include/fsdp/base.h)|" \
 	    tools/fsdp.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/fsdp.pc
 
-# But for build/deps, which another machine may have made.
+# Keeps build/deps, which may have been made on another machine.
 clean:
 	[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -path build/deps -exec rm -rf {} +
 	rm -rf $(BUILD)-asan $(BUILD)-tsan
@@ -293,19 +300,19 @@ clean:
 help:
 	@echo "make            build/fsdp, build/libfsdp.a, build/libfsdp.so, examples"
 	@echo "make demo       install packages, build, fine-tune T5 on two ranks, show the result"
-	@echo "make pretrain   install packages, build, pretrain a small T5 (an hour; goes on where it was)"
-	@echo "make test       install packages, build, all tests (T=fsdp/overlap: those of tests/fsdp/test_overlap.c; or a test's name)"
-	@echo "make deps       install the Debian packages alone"
+	@echo "make pretrain   install packages, build, pretrain a small T5 (an hour; can be resumed)"
+	@echo "make test       install packages, build, all tests (T=fsdp/overlap: only tests/fsdp/test_overlap.c; or a test's name)"
+	@echo "make deps       only install the Debian packages"
 	@echo "make deps-folder DEPS_DIR=DIR  unpack headers and static libraries into DIR (build/deps),"
-	@echo "                which may be carried elsewhere; make DEPS_DIR=DIR then needs none installed"
-	@echo "make deps-pretrain  what make pretrain needs on top"
+	@echo "                which may be copied to another machine; make DEPS_DIR=DIR needs no packages"
+	@echo "make deps-pretrain  install what make pretrain needs in addition"
 	@echo "make asan tsan  tests under the sanitizers"
 	@echo "make lint       layering, circles of calls, headers, formatting"
-	@echo "make fuzz       readers of foreign bytes under libFuzzer (clang): FUZZ_S=seconds each"
-	@echo "make soak       trainings broken off at random: SOAK_RUNS=200"
-	@echo "make bench      training steps and kernels, measured"
-	@echo "make bench-torch VENV=DIR  the same steps in PyTorch's FSDP2 and here, in turn"
-	@echo "make bench-summarization VENV=DIR [DATA=FILE.csv]  the summarization job beside PyTorch's"
+	@echo "make fuzz       readers of untrusted bytes under libFuzzer (clang): FUZZ_S=seconds each"
+	@echo "make soak       trainings interrupted at random: SOAK_RUNS=200"
+	@echo "make bench      measure training steps and kernels"
+	@echo "make bench-torch VENV=DIR  the same steps in PyTorch's FSDP2 and here, alternately"
+	@echo "make bench-summarization VENV=DIR [DATA=FILE.csv]  the summarization job, compared with PyTorch's"
 	@echo "make bench-features  what checkpointing, more ranks, bf16 and prefetch cost or save"
 	@echo "make install    PREFIX=/usr/local: command, library, headers, pkg-config file"
 

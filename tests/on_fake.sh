@@ -1,16 +1,15 @@
-# What the scripts named test_on_fake.sh share: `. on_fake.sh; on_fake PROGRAM...` runs files of
-# tests (fsdp/test_hsdp) and scripts below tests/ once more on a device that computes late
-# (FSDP_DEVICE=fake; Note [Delays] in src/kernels/fake/stream_testing.h): a missing wait gives other
-# results, and under ThreadSanitizer it is a data
-# race. What $TEST_SKIP leaves out is left out here too. Three run at a time, since mostly
-# they wait for the device.
+# Shared by the scripts named test_on_fake.sh. `. on_fake.sh; on_fake PROGRAM...` runs files of
+# tests (fsdp/test_hsdp) and scripts below tests/ again on a device that computes late
+# (FSDP_DEVICE=fake; Note [Delays] in src/kernels/fake/stream_testing.h). A missing wait gives
+# other results there, and a data race under ThreadSanitizer. Files that match $TEST_SKIP are
+# skipped here too. Three programs run at a time, since they mostly wait for the device.
 build=${FSDP_BUILD:-build}
 logs=$(mktemp -d) || exit 1
 trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 skipped=0
-# log_of PROGRAM: where it says what; its exit status is beside it
+# log_of PROGRAM: prints the path of its log; its exit status is stored next to it
 log_of() { echo "$logs/$(echo "$1" | tr / _)"; }
-# field N LOG: of the program's last line: "3 passed, 0 failed, 1 skipped"
+# field N LOG: prints a field of the program's last line: "3 passed, 0 failed, 1 skipped"
 field() { grep -E '^[0-9]+ passed, [0-9]+ failed' "$2" | tail -n 1 | cut -d ' ' -f "$1"; }
 is_left_out() { [ -n "${TEST_SKIP:-}" ] && echo "$1" | grep -Eq -- "$TEST_SKIP"; }
 run() { # PROGRAM
@@ -20,7 +19,7 @@ run() { # PROGRAM
     esac >"$(log_of "$1")" 2>&1
     echo $? >"$(log_of "$1").rc"
 }
-# share K PROGRAM...: every third of the programs
+# share K PROGRAM...: runs every third program, from the K-th on
 share() {
     n=0 k=$1
     shift
@@ -29,7 +28,7 @@ share() {
         [ $n -eq "$k" ] && ! is_left_out "$program" && run "$program"
     done
 }
-count() { # PROGRAM: what it says is counted, and shown if it failed
+count() { # PROGRAM: adds its counts, and prints its log if it failed
     log=$(log_of "$1") rc=$(cat "$(log_of "$1").rc")
     p=$(field 1 "$log") f=$(field 3 "$log") s=$(field 5 "$log")
     passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))

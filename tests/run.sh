@@ -1,21 +1,23 @@
 #!/bin/sh
-# usage: tests/run.sh BUILD [FILTER]: run every file of tests, each in a process of its own, and every
-# script; print progress in order, end with the ten slowest, the failures and the sum. FILTER is a
-# substring of a file's path, with or without "test_" (fsdp/overlap: tests/fsdp/test_overlap.c); where
-# it is one of no path, it is of a test's name, alone or after its folder (fsdp/NAME). Files and
-# scripts whose path matches the extended regular expression $TEST_SKIP are left out, and listed. With
-# TEST_AGAIN=1 what fails runs once more, which counts; both are shown, and the end names it. Seconds of
-# each go to BUILD/test-times.tsv.
+# usage: tests/run.sh BUILD [FILTER]: run every file of tests, each in a process of its own, and
+# every script. Prints progress in order, and finally the ten slowest, the failures and the sum.
+# FILTER is a substring of a file's path, with or without "test_" (fsdp/overlap:
+# tests/fsdp/test_overlap.c). If no path contains it, it is a substring of a test's name, alone or
+# after its folder (fsdp/NAME). Files and scripts whose path matches the extended regular
+# expression $TEST_SKIP are skipped, and listed. With TEST_AGAIN=1 a failed file runs once more
+# and the second result counts; both are shown, and the summary names it. The seconds of each are
+# written to BUILD/test-times.tsv.
 build=$1
 filter=${2:-}
-# Two of these at a time: they compute, and where ranks or threads wait for each other, it may take
-# longer. All others, whose ranks wait at every step or who look at the clock, have the machine to
-# themselves, and come last.
+# Two of these run at a time: they mostly compute, and may take longer if their ranks or threads
+# wait for each other. All others, whose ranks wait at every step or which measure time, have the
+# machine to themselves, and run last.
 beside='^tests/(autograd|base|batch|checkpoint_tools|data|dcp|dtensor|foreign|hf|kernels|models|nn|optim|options|source|state_dict|tensor|text|torchfile)/'
 beside="$beside|cli/test_(checkpoint|compare|evaluate|fsdp2_train|generate|verify)\.sh$"
 lanes=2
 dir=$(mktemp -d) || exit 1
-# timeout hands the signal on to all that it started; who waits for one sees that the folder is gone.
+# timeout passes the signal on to all processes it started. A shell that waits for one sees that
+# the folder is gone.
 trap 'pids=$(cat "$dir"/*.pid 2>/dev/null); rm -rf "$dir"; echo $pids | xargs -r kill 2>/dev/null' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -32,7 +34,7 @@ if [ -n "${TEST_SKIP:-}" ]; then
     printf '%s\n' $scripts | grep -E -- "$TEST_SKIP" | sed 's/^/left out here: /'
     scripts=$(printf '%s\n' $scripts | grep -Ev -- "$TEST_SKIP")
 fi
-# with_path: those of the lines whose path contains FILTER, also if written without "test_"
+# with_path: the lines whose path contains FILTER, also if written without "test_"
 with_path() {
     while read -r path; do
         case $path in *"$filter"*) echo "$path"; continue ;; esac
@@ -59,7 +61,7 @@ if [ -z "$chosen" ]; then
 fi
 total=$(printf '%s\n' $chosen | grep -c .)
 
-# try NUMBER PROGRAM: leaves NUMBER.log, sets rc
+# try NUMBER PROGRAM: writes NUMBER.log, sets rc
 try() {
     case $2 in
     *.sh) set -- "$1" "$2" "$2" ;;
@@ -69,13 +71,14 @@ try() {
     shift 2
     timeout "${TEST_TIMEOUT:-300}" "$@" >"$dir/$number.log" 2>&1 &
     echo $! >"$dir/$number.pid"
-    wait $! 2>/dev/null # which would tell of signals; the line does
+    wait $! 2>/dev/null # bash would report signals; the report does
     rc=$?
     [ -d "$dir" ] || exit # interrupted
     rm "$dir/$number.pid"
 }
 now() { cut -d ' ' -f 1 /proc/uptime; }
-# run NUMBER PROGRAM: leaves NUMBER.log, .seconds, .first if there was one before and, last, .rc
+# run NUMBER PROGRAM: writes NUMBER.log, .seconds, .first if there was an attempt before and,
+# last, .rc
 run() {
     start=$(now)
     try "$1" "$2"
@@ -86,7 +89,7 @@ run() {
     echo "$start $(now)" | awk '{ printf "%.2f\n", $2 - $1 }' >"$dir/$1.seconds"
     echo $rc >"$dir/$1.rc"
 }
-# report NUMBER PROGRAM: its line, what it skipped or how it failed; adds to the sums
+# report NUMBER PROGRAM: prints its line, and what it skipped or how it failed; adds to the sums
 report() {
     log=$dir/$1.log
     read -r rc <"$dir/$1.rc"
@@ -113,12 +116,12 @@ report() {
         { echo "$2, exit status $rc:"; causes "$log"; } >>"$dir/failures"
     fi
 }
-# causes LOG: for the end, where the last lines of a long log show them
+# causes LOG: prints the failures for the summary, where the last lines of a long log show them
 causes() {
     grep -E '^FAIL|ERROR: |WARNING: |runtime error' "$1" | head -n 5 | cut -c -300 | sed 's/^/    /'
     grep -q '^FAIL' "$1" || tail -n 3 "$1" | cut -c -300 | sed 's/^/    /'
 }
-# The programs that have ended, up to the first that has not.
+# report_ended: reports the programs that have ended, up to the first that has not.
 report_ended() {
     while [ $reported -lt $started ] && [ -e "$dir/$((reported + 1)).rc" ]; do
         reported=$((reported + 1))
@@ -127,13 +130,13 @@ report_ended() {
     done
 }
 
-# Who takes a line from this pipe may run, and puts it back.
+# A program may run once it has taken a line from this pipe; it puts the line back when it ends.
 mkfifo "$dir/lanes"
 exec 3<>"$dir/lanes"
 for i in $(seq $lanes); do echo >&3; done
 take() { for i in $(seq "$1"); do read -r _ <&3; done; }
 
-# all_of WIDTH PROGRAM...: one after the other, each on so many lanes
+# all_of WIDTH PROGRAM...: runs them one after the other, each on WIDTH lanes
 all_of() {
     width=$1
     shift

@@ -1,11 +1,10 @@
-/* A small test framework: the files tests/FOLDER/test_x.c are one program; TEST and TEST_RANKS
- * register themselves, test_main.c runs them and prints one line each. tests/run.sh starts the
- * program once for each file, so that a file has a process of its own. A test's name states the
- * property.
+/* A small test framework. The files tests/FOLDER/test_x.c form one program. TEST and TEST_RANKS
+ * register tests; test_main.c runs them and prints one line each. tests/run.sh starts the program
+ * once for each file, so each file has a process of its own. A test's name states the property.
  *
- * TEST_RANKS(name, n) runs the body on n ranks, which are threads over the threads transport, so
- * that sharding runs under ASan and TSan. A failed ASSERT ends the test function it stands in; a
- * helper that asserts is followed by CHECK_HERE(). */
+ * TEST_RANKS(name, n) runs the body on n ranks, which are threads that use the threads transport,
+ * so sharding runs under ASan and TSan. A failed ASSERT ends the function that contains it; a call
+ * of a helper that asserts is followed by CHECK_HERE(). */
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -15,7 +14,7 @@
 #include <fsdp/base.h>
 #include <fsdp/comm.h>
 
-/* 1 under ThreadSanitizer, whose runtime has a thread of its own and slows what it sees. */
+/* 1 under ThreadSanitizer, whose runtime has a thread of its own and slows down the code. */
 #if defined(__SANITIZE_THREAD__)
 #define UNDER_TSAN 1
 #elif defined(__has_feature)
@@ -31,7 +30,8 @@
 #else
 #define UNDER_ASAN 0
 #endif
-/* Sanitizers look for accesses, which repeat; equal bits are looked for without them. */
+/* Sanitizers check memory accesses, so a few runs are enough. Tests for equal bits run without
+ * them. */
 #define UNDER_SANITIZER (UNDER_TSAN || UNDER_ASAN)
 
 typedef struct fsdp_test {
@@ -45,9 +45,10 @@ void fsdp_test_register(const char *file, const char *name, fsdp_test_fn *fn, in
 FSDP_PRINTF(4, 5)
 void fsdp_test_fail(fsdp_test *t, const char *file, int line, const char *format, ...);
 FSDP_PRINTF(2, 3) void fsdp_test_skip(fsdp_test *t, const char *format, ...);
-/* A fresh empty directory, removed when the test ends; valid until then. All ranks get the same. */
+/* A new empty directory, removed when the test ends; the string is valid until then. All ranks get
+ * the same directory. */
 const char *fsdp_test_dir(fsdp_test *t);
-/* A path below tests/, wherever the test is started from. Static buffer per thread. */
+/* A path below tests/, independent of the current directory. Static buffer per thread. */
 const char *fsdp_test_path(const char *relative);
 
 #define TEST_RANKS(name, n)                                                                        \
@@ -69,25 +70,25 @@ const char *fsdp_test_path(const char *relative);
         fsdp_test_fail(t, __FILE__, __LINE__, __VA_ARGS__);                                        \
         return;                                                                                    \
     } while (0)
-/* At the start of a test that reads CSV files. */
+/* Use at the start of a test that reads CSV files. */
 #ifdef FSDP_HAVE_CSV
 #define NEEDS_LIBCSV() ((void)0)
 #else
 #define NEEDS_LIBCSV() SKIP("built without libcsv")
 #endif
-/* At the start of a test that reads a configuration file. */
+/* Use at the start of a test that reads a configuration file. */
 #ifdef FSDP_HAVE_YAML
 #define NEEDS_LIBYAML() ((void)0)
 #else
 #define NEEDS_LIBYAML() SKIP("built without libyaml")
 #endif
-/* At the start of a test that opens a SentencePiece model. */
+/* Use at the start of a test that opens a SentencePiece model. */
 #ifdef FSDP_HAVE_SENTENCEPIECE
 #define NEEDS_SENTENCEPIECE() ((void)0)
 #else
 #define NEEDS_SENTENCEPIECE() SKIP("built without SentencePiece")
 #endif
-/* After a helper that asserts: leave if it failed. */
+/* Use after a helper that asserts: returns if it failed. */
 #define CHECK_HERE()                                                                               \
     do {                                                                                           \
         if (t->failed)                                                                             \
@@ -104,7 +105,7 @@ const char *fsdp_test_path(const char *relative);
         if (status_ != FSDP_OK)                                                                    \
             FAIL("%s: %s: %s", #call, fsdp_status_name(status_), fsdp_last_error());               \
     } while (0)
-/* The call fails with this status and its message contains `text`. */
+/* The call must fail with this status, and its message must contain `text`. */
 #define ASSERT_ERROR(call, expected, text)                                                         \
     do {                                                                                           \
         fsdp_status status_ = (call);                                                              \

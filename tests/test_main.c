@@ -1,7 +1,8 @@
-/* Runs the tests of one folder: prints "ok name" or "FAIL name: where: what", and closes with the
- * line "N passed, N failed" that tests/run.sh adds up. usage: tests [--list] [--file FILE]
- * [NAME...]: the tests of test_FILE.c alone, and those whose name contains one of NAME; --list
- * prints file and name of each and runs none. */
+/* Runs the tests of one folder. Prints "ok name" or "FAIL name: where: what" for each, and finally
+ * the line "N passed, N failed", which tests/run.sh adds up.
+ *
+ * usage: tests [--list] [--file FILE] [NAME...]: runs only the tests of test_FILE.c, and only those
+ * whose names contain one of NAME. --list prints the file and name of each test and runs none. */
 #include <ftw.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@ enum {
 };
 
 static struct {
-    const char *file; /* its path, as it was compiled */
+    const char *file; /* path at compile time */
     const char *name;
     fsdp_test_fn *fn;
     int ranks;
@@ -28,7 +29,7 @@ static int n_tests;
 static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *running;
 static pthread_mutex_t directory_lock = PTHREAD_MUTEX_INITIALIZER;
-static char directory[64]; /* made under the lock; "" while there is none */
+static char directory[64]; /* created under the lock; "": not created yet */
 
 void fsdp_test_register(const char *file, const char *name, fsdp_test_fn *fn, int ranks)
 {
@@ -137,15 +138,15 @@ static void run_test(int i, bool *failed, bool *skipped)
     }
 }
 
-/* What the arguments say. */
+/* The parsed arguments. */
 typedef struct selection {
     const char *file; /* NULL: all */
-    char **names;     /* [n]; none: all */
+    char **names;     /* [n]; n = 0: all */
     int n;
     bool list;
 } selection;
 
-/* Is `path` tests/FOLDER/test_FILE.c? `file` may be written with its "test_" and ".c". */
+/* True if `path` is tests/FOLDER/test_FILE.c. `file` may include "test_" and ".c". */
 static bool is_file(const char *path, const char *file)
 {
     static const char prefix[] = "test_", ending[] = ".c";
@@ -165,7 +166,7 @@ static bool is_selected(const selection *s, int i)
     return named && (!s->file || is_file(tests[i].file, s->file));
 }
 
-/* False if they are no such arguments. */
+/* Returns false if the arguments are wrong. */
 static bool read_arguments(int argc, char **argv, selection *s)
 {
     int i = 1;
@@ -181,7 +182,7 @@ static bool read_arguments(int argc, char **argv, selection *s)
     return true;
 }
 
-/* Exit code 1 if one failed, or if the arguments select none. */
+/* Returns exit code 1 if a test failed or the arguments select no test. */
 static int run_selected(const selection *s)
 {
     int passed = 0, failures = 0, skips = 0;

@@ -1,12 +1,12 @@
 #!/bin/sh
-# usage: tools/bench.sh BUILD: `fsdp bench train` for a table of shapes: speed, memory by purpose and
-# where the time goes; then collectives beside memcpy, matrix products and attention.
-#   STEPS  timed steps of each run (5; the first is counted apart)
+# usage: tools/bench.sh BUILD: `fsdp bench train` for a table of shapes: speed, memory by purpose
+# and where the time goes; then collectives compared with memcpy, matrix products and attention.
+#   STEPS  timed steps of each run (5; the first is reported separately)
 #   ALL=1  every shape in both dtypes on one and two ranks, collectives of 2, 4 and 8 ranks: half an
-#          hour on two cores, where the default takes less than ten minutes
+#          hour on two cores; the default takes less than ten minutes
 #   RUNS   "shape:dtype:ranks[:batch:seq] ..." measures these, and neither collectives nor kernels
-#   RANKS  "2 4 8": of the collectives (2)
-#   JSON=1 prints the JSON lines of the commands and nothing else
+#   RANKS  numbers of ranks for the collectives, e.g. "2 4 8" (2)
+#   JSON=1 prints only the JSON lines of the commands
 build=${1:-build}
 steps=${STEPS:-5}
 shapes='t5-small t5-base llama-58m llama-134m bert-base-uncased gpt2'
@@ -25,11 +25,11 @@ fi
 lines=$(mktemp) || exit 1
 trap 'rm -f "$lines"' EXIT
 
-# Of $line, the JSON of a run: a number, or one of an object.
+# From $line, the JSON of a run: a number, or a number of an object.
 value() { printf '%s' "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
 part() { printf '%s' "$line" | sed -n "s/.*\"$1\": {\([^}]*\)}.*/\1/p" | sed -n "s/.*\"$2\": \([-0-9.e+]*\).*/\1/p"; }
 say() { [ "${JSON:-0}" = 1 ] || printf "$@"; }
-# field N: of $run; the batch and the length that the bars are for, unless it says others
+# field N: of $run; batch and length are those of the bounds, unless it has others
 field() {
     chosen=$(echo "$run" | cut -d: -f"$1")
     case $1:$chosen:$run in

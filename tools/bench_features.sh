@@ -1,10 +1,11 @@
 #!/bin/sh
-# usage: tools/bench_features.sh BUILD: what options cost or save, each against a run without it, in
-# turn ROUNDS (3) times, medians: activation checkpointing, more ranks than cores, bf16, prefetch in
-# backward; and how long a start takes.
+# usage: tools/bench_features.sh BUILD: what options cost or save, each compared with a run
+# without it, alternately ROUNDS (3) times, medians: activation checkpointing, more ranks than
+# cores, bf16, prefetch in backward; and how long a start takes.
 #
-# SHAPE (t5-small), BATCH (4) rows a rank, SEQ (512), STEPS (5, of which the first is counted apart).
-# Ranks have one thread each; RANKS (2) of them, and MANY ("4 8") where they are oversubscribed.
+# SHAPE (t5-small), BATCH (4) rows per rank, SEQ (512), STEPS (5; the first is reported
+# separately). Ranks have one thread each; RANKS (2) of them, and MANY ("4 8") for runs with more
+# ranks than cores.
 build=${1:-build}
 shape=${SHAPE:-t5-small} batch=${BATCH:-4} seq=${SEQ:-512} steps=${STEPS:-5} ranks=${RANKS:-2}
 many=${MANY:-4 8}
@@ -50,21 +51,21 @@ awk '
     }
     function of(run, k) { return median(all[run, k]) }
     function against(run, k) { return of(run, k) / of("plain", k) }
-    function tell(what, value, unit) { printf "%-64s %8.3f %s\n", what, value, unit }
+    function show(what, value, unit) { printf "%-64s %8.3f %s\n", what, value, unit }
     !($1 in seen) { order[++n] = $1; seen[$1] }
     { for (k = 2; k <= 6; k++) all[$1, k] = all[$1, k] " " $k }
     END {
-        tell("checkpointing: step time, of that without", against("checkpointing", 2), "")
-        tell("checkpointing: activations, of those without", against("checkpointing", 5), "")
-        tell("checkpointing of kind op: step time", against("checkpointing-op", 2), "")
-        tell("checkpointing of kind op: activations", against("checkpointing-op", 5), "")
+        show("checkpointing: step time, of that without", against("checkpointing", 2), "")
+        show("checkpointing: activations, of those without", against("checkpointing", 5), "")
+        show("checkpointing of kind op: step time", against("checkpointing-op", 2), "")
+        show("checkpointing of kind op: activations", against("checkpointing-op", 5), "")
         for (i = 1; i <= n; i++)
             if (order[i] ~ /^ranks-/)
-                tell(order[i] ": tokens/s of all ranks, of those of the plain run", against(order[i], 3), "")
-        tell("bf16: how many times as fast as fp32", of("fp32", 2) / of("plain", 2), "")
-        tell("bf16: host memory, of that of fp32", of("plain", 6) / of("fp32", 6), "")
-        tell("BACKWARD_POST: step time, of that of BACKWARD_PRE", against("BACKWARD_POST", 2), "")
-        tell("NO_PREFETCH: step time, of that of BACKWARD_PRE", against("NO_PREFETCH", 2), "")
-        tell("process start to the end of the first step", of("plain", 4), "s")
-        tell("that, less the median step", of("plain", 4) - of("plain", 2), "s")
+                show(order[i] ": tokens/s of all ranks, of those of the plain run", against(order[i], 3), "")
+        show("bf16: how many times as fast as fp32", of("fp32", 2) / of("plain", 2), "")
+        show("bf16: host memory, of that of fp32", of("plain", 6) / of("fp32", 6), "")
+        show("BACKWARD_POST: step time, of that of BACKWARD_PRE", against("BACKWARD_POST", 2), "")
+        show("NO_PREFETCH: step time, of that of BACKWARD_PRE", against("NO_PREFETCH", 2), "")
+        show("process start to the end of the first step", of("plain", 4), "s")
+        show("that, less the median step", of("plain", 4) - of("plain", 2), "s")
     }' "$dir/table"

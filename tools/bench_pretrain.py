@@ -2,14 +2,14 @@
 
 usage: torchrun --nproc_per_node=2 tools/bench_pretrain.py --model DIR --text FILE --pairs SHARE:FILE.csv ...
 
-FSDP2 over gloo, eager or compiled: each block and the root are sharded, masters are float32, blocks
-compute in bfloat16 (--dtype fp32: none of it), gradients are clipped at 1, AdamW is PyTorch's fused
-one. DIR holds config.json and spiece.model; weights are drawn by transformers. Rows are those of
-`fsdp train --task span-corruption --mix-data seq2seq:...`, drawn with the same chances, in another
-order. All is tokenized before the first step, which costs this side nothing; a batch is padded to its
-longest row. Rank 0 prints one JSON line; its speed is of the steps after the first two. tokens are those
-of inputs and targets without padding, gflop what bench.h's Note [Model FLOP utilisation] counts for
-them.
+FSDP2 over gloo, eager or compiled: each block and the root are sharded, master weights are float32,
+blocks compute in bfloat16 (--dtype fp32: in float32), gradients are clipped at 1, and AdamW is
+PyTorch's fused one. DIR has config.json and spiece.model; transformers makes the initial weights. Rows
+are those of `fsdp train --task span-corruption --mix-data seq2seq:...`, drawn with the same
+probabilities, in another order. Everything is tokenized before the first step, so this side's times
+do not include it. A batch is padded to its longest row. Rank 0 prints one JSON line; its speed is that
+of the steps after the first two. tokens are those of inputs and targets without padding; gflop is
+counted for them as in Note [Model FLOP utilisation] in bench.h.
 """
 import argparse
 import csv
@@ -47,13 +47,13 @@ def parse_args():
 # --- rows ---
 
 def segments(total, parts, rng):
-    """Lengths of `parts` segments of `total` tokens, every way of cutting being equally likely."""
+    """Lengths of `parts` segments of `total` tokens, where every way to cut is equally likely."""
     cuts = numpy.sort(rng.choice(total - 1, parts - 1, replace=False)) + 1
     return numpy.diff(numpy.concatenate([[0], cuts, [total]]))
 
 
 def piece_length(inputs):
-    """Tokens of a piece of text that becomes `inputs` tokens, and how many are noise, in how many spans."""
+    """Length of a piece of text that becomes `inputs` tokens, its number of noise tokens and of spans."""
     for piece in range(2, 2 * inputs):
         noise = max(1, min(round(piece * DENSITY), piece - 1))
         spans = max(1, round(min(noise, piece - noise) / MEAN_SPAN))
@@ -175,7 +175,7 @@ def main():
             program=f"torch {torch.__version__}", compiled=args.compile, dtype=args.dtype,
             batch=args.batch, steps=args.steps, tokens_per_s=round(tokens / seconds, 1),
             gflop_per_token=flops / tokens / 1e9, last_loss=loss)))
-    dist.barrier()  # who leaves early breaks the others' connections
+    dist.barrier()  # a rank that exits early breaks the connections of the others
     dist.destroy_process_group()
 
 

@@ -1,15 +1,16 @@
 #!/bin/sh
-# usage: tools/bench_pretrain.sh BUILD VENV [DIR]: tokens per second of the training that
-# tools/pretrain.sh makes, beside PyTorch's FSDP2 (gloo) with the same shape, data and batch, two ranks
-# of one thread each, in turn ROUNDS (3) times; then medians, ratios and mfu.
+# usage: tools/bench_pretrain.sh BUILD VENV [DIR]: tokens per second of the training of
+# tools/pretrain.sh, compared with PyTorch's FSDP2 (gloo) with the same shape, data and batch, on
+# two ranks of one thread each, alternately ROUNDS (3) times; then medians, ratios and mfu.
 #
-# DIR (BUILD/pretrain) is a folder of tools/pretrain.sh, of which start/, corpus/ and restore/ are read.
-# VENV is a virtual environment with torch, transformers and sentencepiece. BATCH (8) rows a rank, of which
-# PAIRS_SHARE (0.4) are pairs and RESTORE_SHARE (0.4) texts to restore, DTYPE (bf16), STEPS (100 here,
-# TORCH_STEPS 20 there; the first do not count), MODES ("eager"; compiled is compiled again for many a
-# length) of PyTorch's side. The mfu is by the floating point operations of what is no padding, and
-# the best rate of single products, both as 'fsdp bench train' counts them. Each side draws its own
-# weights and the order of its rows, so losses are near each other, not equal.
+# DIR (BUILD/pretrain) is a folder of tools/pretrain.sh, whose start/, corpus/ and restore/ are
+# read. VENV is a virtual environment with torch, transformers and sentencepiece. BATCH (8) is the
+# number of rows per rank; PAIRS_SHARE (0.4) of them are pairs and RESTORE_SHARE (0.4) are texts
+# to restore. Others are DTYPE (bf16), STEPS (100) for this library and TORCH_STEPS (20) for
+# PyTorch, whose first steps are not counted, and MODES ("eager"; compiled recompiles for many
+# lengths) for PyTorch. The mfu uses the floating point operations of tokens that are not padding,
+# and the best rate of single products, both as 'fsdp bench train' counts them. Each side has its
+# own random weights and order of rows, so losses are similar, not equal.
 build=${1:-build}
 venv=${2:-venv}
 dir=${3:-$build/pretrain}

@@ -3,12 +3,12 @@ tutorial does it, on the CPU.
 
 usage: torchrun --nproc_per_node=2 tools/bench_summarization.py --model DIR --data FILE.csv
 
-FullyShardedDataParallel over gloo, T5Block by T5Block; bfloat16 of parameters, gradients and
-buffers (--dtype fp32: none of it); sources padded to 512 tokens and targets to 150; AdamW without
-clipping. Other than there the padding of targets is masked, and dropout is what config.json says,
-so that the loss is the one of `fsdp train`; rows come in the order of its --sampler distributed.
-They are tokenized before the first step, which costs this side nothing. Rank 0 prints one JSON line;
-samples_per_s is of the steps after the first.
+FullyShardedDataParallel over gloo, T5Block by T5Block; parameters, gradients and buffers in bfloat16
+(--dtype fp32: in float32); sources padded to 512 tokens and targets to 150; AdamW without clipping.
+Unlike the tutorial, the padding of targets is masked and dropout is that of config.json, so the loss
+is the one of `fsdp train`. Rows are in the order of its --sampler distributed. They are tokenized
+before the first step, so this side's times do not include it. Rank 0 prints one JSON line;
+samples_per_s is that of the steps after the first.
 """
 import argparse
 import csv
@@ -96,7 +96,7 @@ def main():
     losses, begin = [], None
     for first in range(0, len(rows), args.batch):
         losses.append(train_step(model, optimizer, collate(rows[first:first + args.batch])))
-        if begin is None:  # the first step makes what the others find
+        if begin is None:  # the first step allocates what later steps reuse
             begin = time.perf_counter()
     seconds = time.perf_counter() - begin
     losses = [mean_over_ranks(loss) for loss in losses]
@@ -108,7 +108,7 @@ def main():
             steps=args.steps, samples_per_s=round(samples / seconds, 3),
             first_loss=losses[0], last_loss=losses[-1], source_tokens=round(sources, 1),
             target_tokens=round(targets, 1))))
-    dist.barrier()  # who leaves early breaks the others' connections
+    dist.barrier()  # a rank that exits early breaks the connections of the others
     dist.destroy_process_group()
 
 

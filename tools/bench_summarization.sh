@@ -1,13 +1,15 @@
 #!/bin/sh
-# usage: tools/bench_summarization.sh BUILD VENV [FILE.csv ...]: samples per second of `fsdp train` on
-# real rows, lengths as they come, beside PyTorch doing what the FSDP tutorial does (pads to 512 and
-# 150 tokens), two ranks of one thread each, in turn ROUNDS (3) times; then medians and ratios.
+# usage: tools/bench_summarization.sh BUILD VENV [FILE.csv ...]: samples per second of `fsdp
+# train` on real rows of any length, compared with PyTorch doing what the FSDP tutorial does (pads
+# to 512 and 150 tokens), on two ranks of one thread each, alternately ROUNDS (3) times; then
+# medians and ratios.
 #
-# Rows are those of data/debian/train.csv, or of the given files, with columns text and headline. The
-# model has t5-small's shape and random weights, the same on both sides; so losses must agree, else
-# the exit code is 1. VENV is a virtual environment with torch, transformers and sentencepiece.
-# BATCH (16) rows a rank, STEPS (6, of which the first is not counted), DTYPE (bf16), SHAPE
-# (t5-small). Host memory is that of one more run of each, which one outside program samples.
+# Rows are those of data/debian/train.csv, or of the given files, with columns text and headline.
+# The model has t5-small's shape and random weights, the same on both sides. So losses must agree,
+# else the exit code is 1. VENV is a virtual environment with torch, transformers and
+# sentencepiece. BATCH (16) rows per rank, STEPS (6; the first is not counted), DTYPE (bf16),
+# SHAPE (t5-small). Host memory is measured in one more run of each, sampled by the same external
+# program.
 build=${1:-build}
 venv=${2:-venv}
 here=$(dirname "$0")
@@ -25,12 +27,12 @@ trap 'rm -rf "$dir"' EXIT
 touch "$dir/table"
 
 value() { printf '%s' "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
-# What the program said, of which torchrun adds the last twenty lines.
+# Shows the end of the program's output, to which torchrun adds about twenty lines.
 failed() {
     tail -n 40 "$dir/err" >&2
     exit 1
 }
-# ours STEPS [COMMAND...], torch STEPS [COMMAND...]: run it, or have the command run it
+# ours STEPS [COMMAND...], torch STEPS [COMMAND...]: run it, or run it under the command
 ours() {
     n=$1
     shift
@@ -47,7 +49,7 @@ torch() {
         --model "$dir/model" --tokenizer "$tokenizer/spiece.model" --data "$data" --dtype "$dtype" \
         --batch "$batch" --steps "$n" >"$dir/out" 2>"$dir/err"
 }
-sampled() { # PROGRAM FUNCTION: three steps, its peak memory
+sampled() { # PROGRAM FUNCTION: runs three steps and prints their peak memory
     "$2" 3 "$venv/bin/python" "$here/hostmem.py" "$dir/mib" || failed
     echo "$name $1 memory $(cat "$dir/mib")" >>"$dir/table"
 }
@@ -55,7 +57,7 @@ row() { # PROGRAM SAMPLES FIRST LAST
     printf '%-24s %5s %9s %11.2f %11.5f %10.5f\n' "$name" $round "$@"
     echo "$name $1 time $2 $3 $4" >>"$dir/table"
 }
-# Of the lines of --metrics; the seconds of a step are all of it, loading too.
+# From the lines of --metrics. The seconds of a step include loading.
 ours_row() {
     row fsdp.c $(sed -n 's/.*"kind": "step".*"loss": \([-0-9.e+]*\),.*"seconds": \([-0-9.e+]*\),.*/\1 \2/p' "$dir/metrics" |
         awk -v rows=$((2 * batch)) '
@@ -88,7 +90,7 @@ for data; do
     sampled PyTorch torch
 done
 
-# Losses of fp32 agree to 0.1 %, of bf16 to 2 %: PyTorch's is a bfloat16.
+# Losses in fp32 must agree to 0.1 %, in bf16 to 2 %, because PyTorch's is a bfloat16.
 echo
 echo "medians; $batch rows a rank, 2 ranks, $dtype, shape of $shape"
 awk -v bound=$([ "$dtype" = fp32 ] && echo 0.001 || echo 0.02) '

@@ -4,11 +4,11 @@ transformers' models.
 usage: torchrun --nproc_per_node=2 tools/bench_torch.py --model DIR --dtype bf16 --batch 4 \\
            --seq 512 --target 128 --steps 6
 
-The same work: DIR holds the weights that `fsdp bench train --save-model DIR` has drawn, tokens are
-drawn as there, each block and the root are sharded, masters are float32, gradients are clipped at
-1.0, AdamW is PyTorch's fused one. So losses agree but for rounding. Rank 0 prints one JSON line;
-first_step_after_s counts from BENCH_START in the environment (seconds since 1970), or from the start
-of this script.
+It does the same work: DIR has the initial weights that `fsdp bench train --save-model DIR` wrote, tokens
+come from the same random numbers, each block and the root are sharded, master weights are float32,
+gradients are clipped at 1.0, and AdamW is PyTorch's fused one. So losses agree except for rounding.
+Rank 0 prints one JSON line; first_step_after_s counts from BENCH_START in the environment (seconds
+since 1970), or from the start of this script.
 """
 import argparse
 import json
@@ -58,7 +58,7 @@ def build(args):
     return model
 
 
-# --- the tokens of src/bench/bench.c ---
+# --- the random tokens of src/bench/bench.c ---
 
 def philox(key, low, high):
     """The first word of Philox4x32-10 at the counters (low, high), an array."""
@@ -133,7 +133,7 @@ def main():
             target=target, steps=args.steps, step_s=round(step_s, 3),
             tok_per_s=round(tokens / step_s, 1), first_step_after_s=round(first_step_after_s, 2),
             processor=round(used, 3), first_loss=losses[0], last_loss=losses[-1])))
-    dist.barrier()  # who leaves early breaks the others' connections
+    dist.barrier()  # a rank that exits early breaks the connections of the others
     dist.destroy_process_group()
 
 

@@ -1,13 +1,13 @@
 #!/bin/sh
 # usage: tools/bench_torch.sh BUILD VENV: the same training steps in this library and in PyTorch's
-# FSDP2 (gloo), eager and compiled, two ranks of one thread each, in turn ROUNDS (3) times; then the
-# medians, and how many times as long and as large PyTorch is. Both begin with the same weights and
-# see the same tokens, so their losses must agree: the exit code is 1 if they do not.
+# FSDP2 (gloo), eager and compiled, on two ranks of one thread each, alternately ROUNDS (3) times;
+# then the medians, and the ratios of PyTorch's time and memory to ours. Both begin with the same
+# weights and see the same tokens, so their losses must agree: the exit code is 1 if they do not.
 #
-# VENV is a virtual environment with torch and transformers. RUNS ("shape:dtype:batch:seq ...") and
-# STEPS (6, of which the first is counted apart) choose the work, MODES ("eager compiled") PyTorch's
-# side. Host memory is that of one more run of each, of three steps, which one outside program
-# samples. JSON=1 prints the JSON lines of both programs and nothing else.
+# VENV is a virtual environment with torch and transformers. RUNS ("shape:dtype:batch:seq ...")
+# and STEPS (6; the first is reported separately) choose the work, MODES ("eager compiled")
+# PyTorch's side. Host memory is measured in one more run of each, of three steps, sampled by the
+# same external program. JSON=1 prints only the JSON lines of both programs.
 build=${1:-build}
 venv=${2:-venv}
 here=$(dirname "$0")
@@ -25,20 +25,20 @@ touch "$dir/table"
 
 say() { [ "${JSON:-0}" = 1 ] || printf "$@"; }
 value() { printf '%s' "$line" | sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }
-# failed: shows what the program said, of which torchrun adds the last twenty lines
+# failed: shows the end of the program's output, to which torchrun adds about twenty lines
 failed() {
     tail -n 40 "$dir/err" >&2
     exit 1
 }
-# mfu: of $line, by the products that this library counts and the rate that it has measured
+# mfu: of $line, with this library's count of operations and its measured rate
 mfu() { awk "BEGIN { printf \"%.3f\", $gflop / ($(value step_s) * $best) }"; }
-row() { # PROGRAM: of $line, for the reader and for the medians
+row() { # PROGRAM: prints $line, and appends it for the medians
     [ "${JSON:-0}" != 1 ] || printf '%s\n' "$line"
     say '%-28s %5s %9s %8.3f %8.3f %6.3f %11.2f %11.5f %10.5f\n' "$run" $round "$1" "$(value step_s)" \
         "$(value processor)" "$(mfu)" "$(value first_step_after_s)" "$(value first_loss)" "$(value last_loss)"
     echo "$run $1 time $(value step_s) $(value processor) $(value first_step_after_s) $(mfu) $(value first_loss) $(value last_loss)" >>"$dir/table"
 }
-# The programs' commands, after a STEPS and, for PyTorch, a MODE; they print a JSON line.
+# The programs' commands, followed by STEPS and, for PyTorch, MODE; they print a JSON line.
 ours() { "$build/fsdp" bench train --shape "$shape" $work --ranks 2 --steps "$1" --json 2>"$dir/err"; }
 torch() {
     flag=
@@ -47,7 +47,7 @@ torch() {
         "$here/bench_torch.py" --model "$dir/model" $work --steps "$1" $flag >"$dir/out" 2>"$dir/err" || return 1
     grep step_s "$dir/out"
 }
-# sampled PROGRAM COMMAND...: its peak memory
+# sampled PROGRAM COMMAND...: prints its peak memory
 sampled() {
     program=$1
     shift
@@ -83,8 +83,8 @@ for run in $runs; do
     done
 done
 
-# Losses of fp32 agree to 0.1 %; of bf16 to 2 %, since PyTorch's is a bfloat16, whose neighbours are
-# 0.6 % apart.
+# Losses in fp32 must agree to 0.1 %, in bf16 to 2 %, because PyTorch's is a bfloat16, whose
+# neighbours differ by 0.6 %.
 summary=$(awk '
     function median(of,    n, v, i, j, t) {
         n = split(of, v, " ")

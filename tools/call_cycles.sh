@@ -1,8 +1,8 @@
 #!/bin/sh
-# usage: tools/call_cycles.sh BUILD
-# Find source files of one folder that call each other in a circle, from the symbols of the objects in
-# BUILD/src: file a uses file b if a's object refers to a symbol that b's object defines. A circle is an
-# error unless tools/call_cycles.allowed lists its files; a listed circle that is gone is an error, too.
+# usage: tools/call_cycles.sh BUILD: finds source files of one folder that call each other in a
+# circle, from the symbols of the objects in BUILD/src. File a uses file b if a's object refers to
+# a symbol that b's object defines. A circle is an error unless tools/call_cycles.allowed lists
+# its files. A listed circle that no longer exists is an error, too.
 build=${1:-build}
 allowed=$(dirname "$0")/call_cycles.allowed
 [ -d "$build/src" ] || {
@@ -10,7 +10,7 @@ allowed=$(dirname "$0")/call_cycles.allowed
     exit 2
 }
 objects() { find "$build/src" -name '*.o' ! -path '*/kernels/cpu/isa/*'; }
-# Objects of sources that are gone would count as files.
+# Ignore objects whose sources were removed.
 sources() {
     objects | while read -r object; do
         source=${object#"$build"/}
@@ -100,7 +100,7 @@ END {
         }
     exit bad
 }
-# circle[1..count]: is it in the list?
+# circle[1..count]: checks whether it is in the list
 function report(folder, count,    a, i, j, inside, text) {
     for (a = 1; a <= n_allowed; a++) {
         inside = allowed_folder[a] == folder

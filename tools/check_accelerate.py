@@ -5,12 +5,12 @@ accelerator.save_state() folders.
 usage: tools/check_accelerate.py [--fsdp build/fsdp] [--types llama] [--ranks N] [--read-ranks M]
                                  [--keep DIR]
 
-For each type a tiny model is drawn by transformers, and for each of SHARDED_STATE_DICT and
-FULL_STATE_DICT: `fsdp train --checkpoint-format accelerate` on N ranks writes a folder in the middle
-of its run, accelerator.load_state() on M ranks takes it and the remaining steps; then Accelerate
-saves and `fsdp train --resume` continues. The losses are those of the run that nobody interrupted.
-scaler.pt goes through torch.amp.GradScaler. Needs torch, transformers and accelerate; the tests do
-not need this script. --keep writes what Accelerate saved of a very small Llama, its rows and its
+For each type transformers makes a tiny model. For it and each of SHARDED_STATE_DICT and
+FULL_STATE_DICT, `fsdp train --checkpoint-format accelerate` on N ranks writes a folder in the middle
+of its run, and accelerator.load_state() on M ranks loads it and takes the remaining steps. Then
+Accelerate saves and `fsdp train --resume` continues. The losses must be those of the uninterrupted
+run. scaler.pt goes through torch.amp.GradScaler. Needs torch, transformers and accelerate; the tests
+do not need this script. --keep writes what Accelerate saved of a very small Llama, its rows and its
 losses: tests/fixtures/accelerate/llama. The exit code is not 0 if anything differs.
 """
 import argparse
@@ -41,7 +41,7 @@ def prepare(kind, folder, form):
         fsdp_version=2, state_dict_type=form, auto_wrap_policy="transformer_based_wrap",
         transformer_cls_names_to_wrap=[BLOCKS[kind]], cpu_ram_efficient_loading=False)
     accelerator = Accelerator(cpu=True)
-    # Accelerate takes an fsdp_plugin only where there are GPUs, though all of it runs without.
+    # Accelerate accepts an fsdp_plugin only if there are GPUs, although everything works without them.
     for state in PartialState(), accelerator.state:
         state.distributed_type = DistributedType.FSDP
     accelerator.state.fsdp_plugin = plugin
@@ -115,7 +115,7 @@ def check(kind, form, program, ranks, read_ranks, port):
 
 
 def check_scaler(program, ranks):
-    """Ours into torch's GradScaler; one of torch's, in a folder of ours, into a run of ours."""
+    """Load our scaler.pt into torch's GradScaler, and torch's, in a folder of ours, into our run."""
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         draw("llama", work, hf.LlamaConfig(**SMALL))

@@ -4,13 +4,13 @@
 usage: tools/check_dcp.py [--fsdp build/fsdp] [--types llama,gpt2,t5,bert]
        [--optimizers adamw,sgd,adafactor] [--ranks N] [--read-ranks M]
 
-For each type a tiny model is drawn by transformers. `fsdp train` takes a few steps on N ranks and
-writes a checkpoint (DCP) in the middle; an FSDP2 model with the same optimizer over gloo on M ranks loads it with
-torch.distributed.checkpoint into get_state_dict() and takes the remaining steps: the losses are
-those of `fsdp train`. Then the other way round: FSDP2 on N ranks saves, `fsdp train --resume`
-continues on M. transformers' Adafactor takes no DTensors: there PyTorch's side is one process with
-a model that is not sharded, on files of torch.distributed.checkpoint all the same. Needs torch and
-transformers; the tests do not need this script. The exit code is not 0 if anything differs.
+For each type transformers makes a tiny model. `fsdp train` takes a few steps on N ranks and writes a
+checkpoint (DCP) in the middle. An FSDP2 model with the same optimizer over gloo on M ranks loads it
+with torch.distributed.checkpoint into get_state_dict() and takes the remaining steps. The losses must
+be those of `fsdp train`. Then the other way round: FSDP2 on N ranks saves, `fsdp train --resume`
+continues on M. transformers' Adafactor does not accept DTensors; in that case PyTorch's side is one
+process with an unsharded model, which still uses files of torch.distributed.checkpoint. Needs torch
+and transformers; the tests do not need this script. The exit code is not 0 if anything differs.
 """
 import argparse
 import json

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Check that checkpoints of PyTorch and safetensors are read as they read them, and ours by them.
+"""Check that fsdp.c reads checkpoints of PyTorch and safetensors as they do, and they read ours.
 
 usage: tools/check_formats.py FOLDER... [--fsdp build/fsdp]
 
-FOLDER is looked through for checkpoints: directories of torch.distributed.checkpoint (DCP), files of
-torch.save, safetensors, and the folders of Hugging Face models. Each that PyTorch (or safetensors)
-loads, `fsdp checkpoint convert` must turn into a file of torch.save and a directory of DCP that load
-in unmodified PyTorch with torch.equal on every tensor and the same plain values; what has a model,
-into safetensors too. What they refuse, and the legacy format of torch.save, `fsdp checkpoint verify`
-must refuse, and its message is printed to be read. Needs torch and safetensors; the tests do not need this script. The exit code is
-not 0 if anything differs.
+FOLDER is searched for checkpoints: directories of torch.distributed.checkpoint (DCP), files of
+torch.save, safetensors, and folders of Hugging Face models. `fsdp checkpoint convert` must turn each
+checkpoint that PyTorch (or safetensors) loads into a file of torch.save and a directory of DCP, which
+unmodified PyTorch must load with torch.equal on every tensor and the same plain values; and into
+safetensors too, if it has a model. `fsdp checkpoint verify` must refuse the files that they refuse, and
+the legacy format of torch.save; its messages are printed for review. Needs torch and safetensors; the
+tests do not need this script. The exit code is not 0 if anything differs.
 """
 import argparse
 import json
@@ -46,7 +46,7 @@ def read_folder(path):
 
 
 def read(path):
-    """What Python reads of a checkpoint; None: it is none."""
+    """What Python reads from a checkpoint; None: it is not a checkpoint."""
     if path.is_dir():
         return read_dcp(path) if (path / ".metadata").exists() else read_folder(path)
     if path.suffix == ".safetensors":
@@ -61,7 +61,7 @@ def is_legacy(path):
 
 
 def flatten(value, name=""):
-    """{name: tensor or plain value}; an empty dict or list is nothing, as in DCP."""
+    """{name: tensor or plain value}; empty dicts and lists are left out, as in DCP."""
     if isinstance(value, dict):
         items = value.items()
     elif isinstance(value, list) and any(isinstance(item, (dict, list, torch.Tensor)) for item in value):
@@ -95,7 +95,7 @@ def differences(want, got):
 
 
 def model_of(value):
-    """What safetensors hold of it: the tensors of the model."""
+    """The part that safetensors can have: the tensors of the model."""
     for key in MODEL_KEYS:
         if isinstance(value.get(key), dict):
             value = value[key]
@@ -103,7 +103,7 @@ def model_of(value):
 
 
 def unshared(tensors):
-    """Tensors of one storage are two in safetensors and DCP."""
+    """Tensors that share a storage become separate ones in safetensors and DCP."""
     return {name: item.clone() for name, item in tensors.items()}
 
 
@@ -146,7 +146,7 @@ class Checker:
     def check(self, path):
         try:
             want = read(path)
-        except Exception as error:  # torch, pickle and safetensors have each their own
+        except Exception as error:  # torch, pickle and safetensors raise different ones
             return self.refuse(path, error)
         if is_legacy(path):
             return self.refuse(path, "loaded, being of the legacy format")
@@ -155,7 +155,7 @@ class Checker:
 
 
 def checkpoints(folder):
-    """Files of a DCP directory or of a sharded model are parts of it."""
+    """True for files that are part of a DCP directory or of a sharded model."""
     yield folder
     if (folder / ".metadata").exists():
         return

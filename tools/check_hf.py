@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Check that fsdp.c and transformers read each other's folders and compute the same of them.
+"""Check that fsdp.c and transformers read each other's folders and compute the same from them.
 
 usage: tools/check_hf.py [--fsdp build/fsdp] [--types NAME,...] [--ranks N] [DIR...]
 
-For each type a tiny model of odd sizes is drawn and written by transformers in each form in
-circulation: one safetensors file, several with an index, pytorch_model.bin, and as old versions
-named its tensors. `fsdp verify` computes each one's logits and loss, and of the first the gradients.
-Then `fsdp train` runs a few steps on N ranks and saves; transformers loads that without missing or
-unexpected names, and both compute the same of it, logits and generated ids.
+For each type transformers makes a tiny model of odd sizes and writes it in each form in circulation:
+one safetensors file, several with an index, pytorch_model.bin, and with the names of old versions.
+`fsdp verify` computes the logits and loss of each, and the gradients of the first. Then `fsdp train`
+runs a few steps on N ranks and saves. transformers must load the result without missing or unexpected
+names, and both must compute the same logits and generate the same ids.
 
 Each DIR is a model folder, e.g. the --output of `fsdp train`, which is only loaded and compared.
 Needs torch, transformers, safetensors; the tests do not need this script. The exit code is not 0 if
@@ -76,12 +76,12 @@ TYPES = {
 # --- models ---
 
 def has_own_head(config):
-    """T5 v1.1 has one, though transformers 5 calls it tied until the weights say otherwise."""
+    """T5 v1.1 has its own head, although transformers 5 calls it tied until the weights differ."""
     return config.model_type == "t5" and not config.scale_decoder_outputs
 
 
 def draw_weights(model, generator):
-    """Weights far from an initialisation, so that every one of them is felt in the logits."""
+    """Weights far from an initialisation, so every one of them affects the logits."""
     for name, p in model.named_parameters():
         drawn = torch.randn(p.shape, generator=generator)
         if p.ndim == 1:
@@ -106,7 +106,7 @@ def make(name, generator):
 
 
 def write_tensors(model, folder, tensors):
-    """A folder of exactly these tensors."""
+    """Write a folder with exactly these tensors."""
     pathlib.Path(folder).mkdir(exist_ok=True)
     model.config.save_pretrained(folder)
     save_file({k: v.clone() for k, v in tensors.items()}, f"{folder}/model.safetensors",
@@ -114,7 +114,7 @@ def write_tensors(model, folder, tensors):
 
 
 def load(folder):
-    """The model, after a strict look at its names."""
+    """Load the model and check its names strictly."""
     config = hf.AutoConfig.from_pretrained(folder)
     model, info = MODELS[config.model_type][1].from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
@@ -147,7 +147,7 @@ def old_name(model_type, name):
 
 
 def write_old(model, folder):
-    """As old versions did: GPT-2 without prefix, BERT's LayerNorm with gamma and beta, buffers."""
+    """As old versions wrote it: GPT-2 without prefix, BERT's LayerNorm with gamma and beta, buffers."""
     kind = model.config.model_type
     kept = {k: v for k, v in model.state_dict().items()
             if k != "lm_head.weight" or not model.config.tie_word_embeddings}
@@ -156,7 +156,7 @@ def write_old(model, folder):
 
 
 def write_bare(model, folder):
-    """The model without its head, where that is tied."""
+    """The model without its head, if the head is tied."""
     model.base_model.save_pretrained(folder)
 
 
@@ -182,7 +182,7 @@ def forms_of(model):
 # --- comparing ---
 
 def draw_batch(config, generator):
-    """Rows of 13, 7 and 1 ids, padded on the right; T5's targets are of 9, 4 and 2."""
+    """Rows of 13, 7 and 1 ids, padded on the right; T5's targets have 9, 4 and 2."""
     source, target = (13, 7, 1), (9, 4, 2)
     task = MODELS[config.model_type][0]
 
@@ -217,13 +217,13 @@ def expected_of(model, batch, with_gradients):
         out.loss.backward()
         largest = max(p.grad.abs().max() for p in model.parameters())
         for name, p in model.named_parameters():
-            if p.grad.abs().max() > 1e-6 * largest:  # others are zero but for rounding
+            if p.grad.abs().max() > 1e-6 * largest:  # others are zero except for rounding
                 expected[f"grad.{name}"] = p.grad.contiguous()
     return expected
 
 
 def verify(args, folder, model, batch, with_gradients):
-    """A case of this batch, compared by fsdp: the worst difference of each kind, and if all is well."""
+    """Write a case for this batch and compare it with fsdp: the worst difference of each kind, and whether all pass."""
     expected = expected_of(model, batch, with_gradients)
     scale = {"logits": expected["logits"].abs().max().item(), "loss": expected["loss"].item(),
              "grad": 1.0}
@@ -250,7 +250,7 @@ def verify(args, folder, model, batch, with_gradients):
 
 
 def generate(args, folder, model, batch):
-    """The same ids by greedy search."""
+    """Check that greedy search gives the same ids."""
     prompts = [row[m.bool()].tolist() for row, m in zip(batch["input_ids"], batch["attention_mask"])]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(prompts, file)
@@ -296,7 +296,7 @@ def train(args, folder, config, output, generator):
 
 
 def changed(model, other):
-    """The largest change of each weight is felt: none stayed as it was."""
+    """Check that training changed every weight."""
     old = dict(model.named_parameters())
     same = [n for n, p in other.named_parameters() if torch.equal(p, old[n])]
     return f"training left {same} as they were" if same else ""

@@ -1,7 +1,8 @@
 #!/bin/sh
-# usage: tools/demo.sh [BUILD]: the main job on the data in data/, with the programs in BUILD ("build"):
-# fine-tune a pretrained T5 for summarization, sharded over two ranks, and show what came of it.
-# Everything is written to BUILD/demo. Needs nothing but the programs, a POSIX shell, sed and awk.
+# usage: tools/demo.sh [BUILD]: the main use case on the data in data/, with the programs in BUILD
+# ("build"): fine-tune a pretrained T5 for summarization, sharded over two ranks, and show the
+# results. Everything is written to BUILD/demo. Needs only the programs, a POSIX shell, sed and
+# awk.
 build=${1:-build}
 fsdp=$build/fsdp
 out=$build/demo
@@ -14,14 +15,14 @@ fail() {
     exit 1
 }
 heading() { printf '\n== %s\n' "$*"; }
-# run WHAT COMMAND...: show the command, run it; WHAT is for the message if it fails
+# run WHAT COMMAND...: shows the command and runs it; WHAT names it in the message if it fails
 run() {
     what=$1
     shift
     printf '$ %s\n' "$*"
     "$@" || fail "$what failed with exit code $?"
 }
-# quietly WHAT LOG COMMAND...: the same with its output in LOG, shown only if it fails
+# quietly WHAT LOG COMMAND...: the same with its output in LOG, which is shown only if it fails
 quietly() {
     what=$1 log=$2
     shift 2
@@ -32,13 +33,14 @@ quietly() {
         fail "$what failed with exit code $code; its output is in $log"
     }
 }
-# The same job in all runs: 7.6 M parameters, batch 2 x 8, bf16 compute with float32 masters.
+# The same job in all runs: 7.6 M parameters, batch 2 x 8, bf16 compute with float32 master
+# weights.
 train() {
     echo "$fsdp launch -n $ranks train --model $model --data data/debian/train.csv --epochs 2 --batch-size 8" \
         "--optimizer adafactor --scale-parameter --no-relative-step --adafactor-beta1 0.9 --lr 0.004" \
         "--lr-schedule linear --dropout 0.1 --max-grad-norm 1 --param-dtype bf16"
 }
-# rouge_l NAME FILE: of its row in the table that `fsdp evaluate` has printed
+# rouge_l NAME FILE: from its row in the table of `fsdp evaluate`
 rouge_l() {
     awk -F'│' -v want="$1" '
         { name = $2; gsub(/^ +| +$/, "", name) }
@@ -80,7 +82,7 @@ awk -v before="$(rouge_l "$model" "$out/evaluation.txt")" -v after="$(rouge_l "$
 heading "4. The saved model, loaded again by another command, writes the same texts"
 printf '$ %s\n' "$fsdp generate --model $out/model --input $out/prompts.txt --max-new-tokens 32 > $out/generated.txt"
 "$fsdp" generate --model "$out/model" --input "$out/prompts.txt" --max-new-tokens 32 \
-    >"$out/generated.txt" || fail "fsdp generate failed with exit code $?" # its notes are for the reader
+    >"$out/generated.txt" || fail "fsdp generate failed with exit code $?" # its notes are shown to the reader
 cmp "$out/texts.txt" "$out/generated.txt" || fail "fsdp generate wrote other texts than fsdp evaluate"
 echo "all $(wc -l <"$out/generated.txt" | tr -d ' ') texts of 'fsdp generate' are those of 'fsdp evaluate'"
 

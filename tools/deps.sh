@@ -1,5 +1,6 @@
 #!/bin/sh
-# usage: tools/deps.sh PACKAGE...: install the Debian packages that are missing, saying so.
+# usage: tools/deps.sh PACKAGE...: install the Debian packages that are missing, and print their
+# names.
 missing=
 for package in "$@"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"

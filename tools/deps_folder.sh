@@ -1,7 +1,7 @@
 #!/bin/sh
-# usage: tools/deps_folder.sh DIR PACKAGE...: download Debian packages and unpack their headers and
-# static libraries into DIR, without root, for a machine of this architecture where nothing can be
-# installed: make DEPS_DIR=DIR.
+# usage: tools/deps_folder.sh DIR PACKAGE...: download Debian packages and unpack their headers
+# and static libraries into DIR, without root, for a machine of the same architecture where
+# packages cannot be installed: make DEPS_DIR=DIR.
 dir=$1
 shift
 fail() { echo "deps-folder: $*" >&2; exit 1; }
@@ -11,7 +11,8 @@ done
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$dir" && dir=$(cd "$dir" && pwd) && cd "$work" || exit 1
-# Lists that are missing or out of date are root's; then the newest come into a folder of our own.
+# If apt's lists are missing or out of date, only root can update them. So download the newest
+# lists into our own folder.
 own="-o Dir::State::Lists=$work/lists -o Dir::Cache=$work/cache -o Debug::NoLocking=1"
 apt-get download -q "$@" >log 2>&1 || {
     rm -f ./*.deb
@@ -22,7 +23,7 @@ apt-get download -q "$@" >log 2>&1 || {
 for package in ./*.deb; do
     dpkg -x "$package" "$dir" || fail "cannot unpack ${package#./} into $dir"
 done
-# Shared libraries, to which these point, are in other packages.
+# These links point to shared libraries, which are in other packages.
 find "$dir" -type l -exec rm {} +
 echo "deps-folder: $dir has $(cd "$dir" && find . -name '*.a' -exec basename {} \; | sort | tr '\n' ' ')"
 echo "deps-folder: there, or where you carry it: make DEPS_DIR=FOLDER"

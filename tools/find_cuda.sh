@@ -1,6 +1,6 @@
 #!/bin/sh
-# usage: tools/find_cuda.sh CC: in one line, what of CUDA is on this machine, and that the build goes
-# without. CUDA_HOME (/usr/local/cuda) is where else to look.
+# usage: tools/find_cuda.sh CC: prints in one line what this machine has of CUDA, and that the
+# build does not use it. CUDA_HOME (/usr/local/cuda) is searched, too.
 cc=${1:-cc}
 home=${CUDA_HOME:-/usr/local/cuda}
 nvcc=$(command -v nvcc) || nvcc=$home/bin/nvcc

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What transformers computes of real rows with a T5 folder, as a case for `fsdp verify` and for tests.
+"""Write what transformers computes on real rows with a T5 folder, as a case for `fsdp verify` and for tests.
 
 usage: tools/golden_text.py MODEL ROWS.csv CASE TEXTS [--rows N] [--max-new-tokens N]
 
 Writes into the folder CASE: model, a link to MODEL; inputs.safetensors, the shortest two of the first N
-rows (columns text and headline) as ids by transformers' tokenizer, with its logits and loss in
-expected.safetensors and what may differ in tolerance.json. Into the folder TEXTS: prompts.txt and
-texts.txt, the N sources, a line each, and its greedy texts in float32.
+rows (columns text and headline) as ids from transformers' tokenizer; their logits and loss in
+expected.safetensors; and the allowed differences in tolerance.json. Writes into the folder TEXTS:
+prompts.txt, the N sources, one per line, and texts.txt, the model's greedy texts in float32.
 Needs torch, transformers, sentencepiece, safetensors; the tests do not need this script.
 """
 import argparse

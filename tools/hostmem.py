@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Peak host memory of a command and all that it starts, sampled from outside (Linux).
+"""Peak host memory of a command and all processes that it starts, sampled from outside (Linux).
 
 usage: hostmem.py FILE COMMAND [ARGUMENT ...]
 
-Writes MiB to FILE: the largest sample of the sum of PSS over the processes, where a page that N of
-them map counts once, and of the blocks of memfds that none of them had mapped at that moment. Five
-samples a second. The exit code is the command's. Needs nothing but Python's own library.
+Writes MiB to FILE: the largest sample. A sample is the sum of PSS over the processes, where a page
+that N of them map counts once, plus the blocks of memfds that none of them had mapped at that moment.
+Takes five samples per second. The exit code is the command's. Needs only Python's own library.
 """
 import os
 import subprocess

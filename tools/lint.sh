@@ -7,7 +7,7 @@ build=${2:-build}
 bad=0
 say() { echo "lint: $*"; bad=1; }
 
-# Public headers are named after their folders, but for these.
+# Public headers are named after their folders, except these.
 folder() {
     case $1 in
     bert | gpt2 | hidden_act | llama | t5) echo models ;;
@@ -38,7 +38,7 @@ row() {
     esac
 }
 
-# One idea a folder: with more source files than this it most likely has two.
+# One idea a folder: with more source files than this it probably has two.
 MOST_SOURCES=27
 for folder in $(git ls-files 'src/*.c' 'src/*.cc' 'src/*.cu' | xargs -n 1 dirname | sort -u); do
     n=$(git ls-files "$folder/*.c" "$folder/*.cc" "$folder/*.cu" | grep -c "^$folder/[^/]*$")
@@ -76,7 +76,8 @@ for header in $(git ls-files 'include/*.h'); do
         say "$header does not compile as C++"
 done
 
-# Only files that are compiled for both builds see FSDP_TESTING, so it changes no struct of other headers.
+# Only files that are compiled for both builds depend on FSDP_TESTING, so it changes no struct of
+# other headers.
 for file in $(git ls-files 'include/*.h' 'src/*.h' 'src/cli/*' | grep -v '_testing\.h$'); do
     grep -nE 'FSDP_TESTING|^# *include .*_testing\.h' "$file" && say "$file: hooks for tests are in *_testing.h"
 done

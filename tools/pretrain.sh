@@ -1,29 +1,31 @@
 #!/bin/sh
-# usage: [KNOB=VALUE ...] tools/pretrain.sh [BUILD]: pretrain a small T5 on the descriptions of Debian's
-# packages with the programs in BUILD ("build"): corpus, vocabulary, training on several ranks, the
-# curve, a Hugging Face folder in bf16, its figures on held-back rows and a model card. An hour on two
-# cores. Broken off at any instant, by SIGKILL too, the same command goes on where the last
-# checkpoint was, with the same numbers in every bit. docs/pretraining.md tells of it.
+# usage: [KNOB=VALUE ...] tools/pretrain.sh [BUILD]: pretrains a small T5 on the descriptions of
+# Debian's packages with the programs in BUILD ("build"): corpus, vocabulary, training on several
+# ranks, the curve, a Hugging Face folder in bf16, its figures on held-out rows and a model card.
+# Takes an hour on two cores. If it is interrupted at any instant, even by SIGKILL, the same
+# command continues from the last checkpoint with bit for bit the same numbers. See
+# docs/pretraining.md.
 # Everything is written to DIR (BUILD/pretrain):
-#   corpus/ start/       what tools/pretrain_corpus.sh and tools/pretrain_vocab.sh write; made once
-#   checkpoints/ model/  of the training; model/ is that of the best validation, in float32
+#   corpus/ start/       output of tools/pretrain_corpus.sh and tools/pretrain_vocab.sh; made once
+#   checkpoints/ model/  of the training; model/ is the best by validation, in float32
 #   metrics.jsonl        loss, rate, time and memory of every step; loss.png: the curve
 #   RESULT/              the result (t5-debian-mini); evaluation.json, texts.txt: on the rows of TEST
-#   knobs                the values below that the run was begun with, which may not change
+#   knobs                the values below that the run was started with, which must not change
 # Knobs, from the environment; paths are taken from the repository's root:
 #   LIST SUITE MIRROR    as -l, -s, -m of tools/pretrain_corpus.sh
-#   TEXT PAIRS           instead of the corpus: text for span corruption; pairs, 'none': without
-#   RESTORE              more pairs: texts to restore; made of the text (tools/pretrain/restore.awk), 'none':
-#                        without, which is what it is where TEXT is given
+#   TEXT PAIRS           instead of the corpus: text for span corruption; pairs ('none': without pairs)
+#   RESTORE              more pairs: texts to restore. Made from the text by default
+#                        (tools/pretrain/restore.awk); 'none': without, the default if TEXT is given
 #   START                instead of the vocabulary: a folder with a T5's config.json and tokenizer
 #   IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD    of the model, unless START is given
-#   LENGTH TARGET_LENGTH    tokens of an input; of a pair's target, at most
-#   PAIRS_SHARE RESTORE_SHARE    of the rows; the others are span corruption
-#   OPTIMIZER LR SCHEDULE WARMUP MIN_LR WEIGHT_DECAY CLIP DROPOUT DTYPE SEED    as of fsdp train
+#   LENGTH TARGET_LENGTH    tokens of an input; largest number of tokens of a pair's target
+#   PAIRS_SHARE RESTORE_SHARE    shares of the rows; the rest are span corruption
+#   OPTIMIZER LR SCHEDULE WARMUP MIN_LR WEIGHT_DECAY CLIP DROPOUT DTYPE SEED    as for fsdp train
 #   VALIDATION           rows for the validation loss, as span corruption
 #   OPTIONS              more options for fsdp train
-# and those that may change from one call to the next (more STEPS go on from the last one):
-#   BATCH ACCUMULATION   rows of a rank and micro-step; micro-steps of a step: with RANKS, as many rows a step
+# These may change from one call to the next (with more STEPS the run continues after the last
+# one):
+#   BATCH ACCUMULATION   rows per rank and micro-step; micro-steps per step: with RANKS, they must give as many rows per step
 #   STEPS RANKS SAVE_STEPS KEEP EVALUATION_STEPS LOGGING_STEPS TEST BASELINE NEW_TOKENS LIMIT
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.." || exit 1
@@ -33,13 +35,13 @@ fsdp=$build/fsdp
 fail() { echo "pretrain: $*" >&2; exit 1; }
 heading() { printf '\n== %s\n' "$*"; }
 show() { printf '$ %s\n' "$*"; }
-# must WHAT COMMAND...: WHAT is for the message if it fails
+# must WHAT COMMAND...: WHAT names it in the message if it fails
 must() {
     what=$1
     shift
     "$@" || fail "$what failed with exit code $?; the same command goes on"
 }
-# run WHAT COMMAND...: show the command, too
+# run WHAT COMMAND...: the same, and shows the command
 run() {
     what=$1
     shift
@@ -60,7 +62,8 @@ run() {
 : "${STEPS:=20000}" "${RANKS:=2}" "${SAVE_STEPS:=250}" "${KEEP:=2}" "${EVALUATION_STEPS:=500}"
 : "${LOGGING_STEPS:=50}" "${TEST:=data/debian/test.csv}" "${BASELINE:=data/debian/train.csv}"
 : "${NEW_TOKENS:=32}" "${LIMIT:=16000000}"
-# T5's own: the rate is relative to each parameter's root mean square; and a first moment.
+# T5's own settings: a rate relative to each parameter's root mean square, and with a first
+# moment.
 if [ "$OPTIMIZER" = adafactor ]; then
     : "${OPTIONS=--scale-parameter --no-relative-step --adafactor-beta1 0.9}"
 else
@@ -75,7 +78,8 @@ show_knobs() {
         eval "printf '%s=%s\n' $knob \"\$$knob\""
     done
 }
-# A run goes on with what it was begun with: the first value that differs is named.
+# A run continues with the knobs that it was started with: the first value that differs is
+# reported.
 check_knobs() {
     show_knobs >"$DIR/knobs.now" || fail "cannot write to $DIR"
     if [ ! -e "$DIR/knobs" ]; then
@@ -90,7 +94,7 @@ check_knobs() {
 
 # --- stages ---
 
-# once STAGE COMMAND...: unless the stage was complete before
+# once STAGE COMMAND...: runs it unless the stage is complete
 once() {
     stage=$1
     shift
@@ -98,7 +102,7 @@ once() {
         echo "$DIR/$stage is there"
         return
     fi
-    rm -rf "${DIR:?}/$stage"/new.* # of a run that was killed
+    rm -rf "${DIR:?}/$stage"/new.* # left by a run that was killed
     must "making $DIR/$stage" "$@"
     : >"$DIR/$stage.done" || fail "cannot write to $DIR"
 }
@@ -121,7 +125,7 @@ vocabulary() {
         "$DIR/start/config.json" >"$DIR/start/new.config" &&
         mv "$DIR/start/new.config" "$DIR/start/config.json"
 }
-# The same job each time; it begins where the newest checkpoint is.
+# Always the same job; it begins at the newest checkpoint.
 train() {
     set -- --task span-corruption --model "$start" --from-config --data "$text"
     mixed='' share=0
@@ -142,7 +146,7 @@ train() {
         --metrics "$DIR/metrics.jsonl" --checkpoint-dir "$DIR/checkpoints" --save-steps "$SAVE_STEPS" \
         --save-total-limit "$KEEP" --resume auto $OPTIONS
 }
-# What there is to restore, of the text.
+# Make the texts to restore from the text.
 restoration() {
     mkdir -p "$DIR/restore" || return 1
     show awk -f tools/pretrain/restore.awk "$text" ">" "$DIR/restore/restore.csv"

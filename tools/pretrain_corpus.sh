@@ -1,16 +1,16 @@
 #!/bin/sh
 # usage: tools/pretrain_corpus.sh [-l LIST] [-m MIRROR] [-s SUITE] [OUT]
-# The texts a small T5 is pretrained on: the English descriptions of the packages of Debian main,
-# in the folder OUT (build/pretrain-corpus):
-#   text.txt      for span corruption: a document a line, a package's description each
+# The texts for pretraining a small T5: the English descriptions of the packages of Debian main,
+# written to the folder OUT (build/pretrain-corpus):
+#   text.txt      for span corruption: a line is a document, which is a package's description
 #   pairs.csv     headline,title,text: synopsis, package, description, like data/debian
-#   left_out.csv  the same of the packages that are left out of both, for checking
-#   counts.txt    what became of the packages
-# The list comes from the mirror that apt uses, and is kept in OUT/apt; apt's own lists are neither
-# read nor changed, and no privileges are needed.
-#   -l LIST    this Translation-en list (plain text) instead
+#   left_out.csv  the same columns for the packages that are in neither, for checking
+#   counts.txt    how many packages were used, and why others were not
+# The list comes from the mirror that apt uses, and is kept in OUT/apt. apt's own lists are
+# neither read nor changed, and no privileges are needed.
+#   -l LIST    use this Translation-en list (plain text) instead
 #   -m MIRROR  e.g. http://deb.debian.org/debian
-#   -s SUITE   e.g. bookworm; otherwise that of the system
+#   -s SUITE   e.g. bookworm; the default is that of the system
 # Needs apt (unless -l), awk, sha1sum. The same list gives the same files, byte for byte.
 here=$(cd "$(dirname "$0")" && pwd)
 LC_ALL=C
@@ -27,17 +27,17 @@ own_apt() {
         -o Acquire::Languages=en -o Acquire::IndexTargets::deb::Packages::DefaultEnabled=false
 }
 system_suite() {
-    [ -r /etc/os-release ] || fail "no /etc/os-release to tell the suite: give -s SUITE"
+    [ -r /etc/os-release ] || fail "no /etc/os-release, so the suite is unknown: give -s SUITE"
     # shellcheck disable=SC1091
     (. /etc/os-release && [ "$ID" = debian ] && printf '%s\n' "$VERSION_CODENAME") | grep . ||
         fail "/etc/os-release names no released Debian: give -s SUITE and -m MIRROR"
 }
-# Where the system gets SUITE's main from; what apt prints needs no network.
+# Where the system gets SUITE's main from. apt prints it without network access.
 system_mirrors() {
     apt-get update --print-uris -o Dir::State::Lists="$apt/none" 2>/dev/null |
         sed -n "s|^'\(.*\)/dists/$suite/main/.*|\1|p" | sort -u
 }
-# fetch_from MIRROR: leaves $list
+# fetch_from MIRROR: sets $list
 fetch_from() {
     keyring=/usr/share/keyrings/debian-archive-keyring.gpg
     [ -r $keyring ] || fail "$keyring is missing: install debian-archive-keyring, or give -l LIST"
@@ -67,14 +67,14 @@ fetch() {
 
 # --- files ---
 
-# The SHA-1 of each name on stdin, in their order. Names lie in files: sha1sum then runs once, not
-# once a package.
+# Prints the SHA-1 of each name on stdin, in the same order. The names are written to files, so
+# sha1sum runs once, not once per package.
 sha1_of_names() {
     mkdir names || return 1
     awk '{ printf "%s", $0 >("names/" NR); close("names/" NR); print "names/" NR }' | xargs sha1sum |
         cut -d ' ' -f 1
 }
-# Control characters become blanks, so that tab and \001 are free, and CRLF is LF.
+# Control characters become blanks, so tab and \001 are free, and CRLF becomes LF.
 parse() {
     tr '\000-\011\013-\037\177' '[ *]' <"$list" | awk -v longest=262144 -f "$here/pretrain/records.awk" \
         >parsed || fail "$list cannot be parsed"

@@ -1,12 +1,12 @@
 #!/bin/sh
 # usage: tools/pretrain_vocab.sh [-n IDS] [CORPUS [OUT]]
-# Trains a vocabulary for a T5 on CORPUS/text.txt (build/pretrain-corpus) and writes the folder OUT
-# (build/pretrain-start), which fsdp and transformers load as a T5 without weights: spiece.model,
-# tokenizer_config.json, special_tokens_map.json, config.json.
-#   -n IDS    of the vocabulary (8192), T5's 100 sentinels, which end it, included
-# A SentencePiece unigram model as T5's is: <pad> 0, </s> 1, <unk> 2, normaliser nmt_nfkc. Needs
-# spm_train (`make deps-pretrain`). Nothing is drawn at random and one thread adds up, so the same
-# corpus gives the same bytes.
+# Trains a vocabulary for a T5 on CORPUS/text.txt (build/pretrain-corpus) and writes the folder
+# OUT (build/pretrain-start), which fsdp and transformers load as a T5 without weights:
+# spiece.model, tokenizer_config.json, special_tokens_map.json, config.json.
+#   -n IDS    size of the vocabulary (8192), including T5's 100 sentinels, which are last
+# A SentencePiece unigram model like T5's: <pad> 0, </s> 1, <unk> 2, normaliser nmt_nfkc. Needs
+# spm_train (`make deps-pretrain`). Nothing is random and only one thread sums, so the same corpus
+# gives the same bytes.
 fail() { echo "pretrain_vocab: $*" >&2; exit 1; }
 usage() { fail "usage: tools/pretrain_vocab.sh [-n IDS] [CORPUS [OUT]]"; }
 sentinels=100
@@ -15,7 +15,7 @@ sentinels=100
 sentinel_names() {
     awk -v n=$sentinels 'BEGIN { for (i = 0; i < n; i++) printf "%s\"<extra_id_%d>\"", i ? ", " : "", i }'
 }
-# The input's and the model's name are part of the model's bytes, hence the names without folders.
+# The names of the input and the model are part of the model's bytes, so they have no folders.
 train() {
     spm_train --input=text.txt --model_prefix=spiece --model_type=unigram --vocab_size=$((ids - sentinels)) \
         --normalization_rule_name=nmt_nfkc --character_coverage=0.9999 \
@@ -48,7 +48,7 @@ END
 }
 END
 }
-# docs/pretraining.md says how the shape follows from the vocabulary and 16 MB.
+# docs/pretraining.md explains how the shape follows from the vocabulary and 16 MB.
 config_file() {
     cat >config.json <<END
 {

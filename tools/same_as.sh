@@ -1,10 +1,10 @@
 #!/bin/sh
 # usage: tools/same_as.sh OLD_BUILD NEW_BUILD [PATTERN]
-# Run a matrix of small training runs with the programs of two builds, and compare losses and gradient
-# norms to the last digit, and peak memory by tag on every rank; then the memory plans of
-# the same runs, and for four ranks also that of two hosts.
-# PATTERN: only the runs whose line matches this extended regular expression.
-# Run it before and after a change that is meant to leave numbers and memory as they are.
+# Runs a matrix of small training runs with the programs of two builds, and compares losses and
+# gradient norms to the last digit, and peak memory by tag on every rank. Then compares the memory
+# plans of the same runs, and for four ranks also that of two hosts.
+# PATTERN: only runs whose line matches this extended regular expression.
+# Run it before and after a change that must not affect numbers and memory.
 old=$1 new=$2 pattern=${3:-.}
 [ -x "$old/fsdp" ] && [ -x "$new/fsdp" ] || {
     echo "usage: tools/same_as.sh OLD_BUILD NEW_BUILD [PATTERN]: no program fsdp in '$old' or '$new'" >&2
@@ -37,12 +37,14 @@ data_of() {
     esac
 }
 
-# What must be equal in a metrics file: neither times nor rates, nor what the allocator keeps.
+# What must be equal in a metrics file: everything except times, rates, and memory that the
+# allocator keeps.
 numbers() {
     sed -E 's/"(seconds|tokens_per_s|step_s|total_s|peak_host_mib|reserved)": [^,}]*[,}]//g' "$1"
 }
 
-# run PROGRAM NAME: train, and plan, with $ranks, $model and $flags; 1 if it failed, with the messages in NAME.log
+# run PROGRAM NAME: trains and plans with $ranks, $model and $flags; returns 1 if it failed, with
+# the messages in NAME.log
 run() {
     program=$1 out=$dir/$2
     rm -rf "$out" "$dir/offload"
@@ -117,7 +119,7 @@ for name in $golden; do
     compare 2 "$model" --shard-placement "*.weight:-1" --param-dtype bf16
 done
 
-# frozen parameters, by the prefix that each model has
+# Frozen parameters, by the name prefix in each model.
 while read -r name prefix; do
     model=tests/golden/$name/model
     for flags in "" "--param-dtype bf16" "--param-dtype bf16 --sharding-strategy NO_SHARD" "--sharding-strategy NO_SHARD" \

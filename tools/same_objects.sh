@@ -1,5 +1,6 @@
 #!/bin/sh
-# usage: tools/same_objects.sh OLD [NEW]: does the commit NEW (default: HEAD) change comments only?
+# usage: tools/same_objects.sh OLD [NEW]: checks that the commit NEW (default: HEAD) changes only
+# comments.
 #
 # Compiles the library and the command at both commits, without debug information and with the same
 # value for __LINE__, and compares all object files. Prints those whose code (objdump -d) or data

@@ -1,13 +1,13 @@
 #!/bin/sh
-# usage: tools/soak.sh BUILD (`make soak`): training that saves after every step is broken off
-# SOAK_RUNS times (200), at random instants and in random ways: SIGKILL of all ranks or of one, a
-# write, fsync or rename that fails, SIGKILL while an old checkpoint is removed (soak_fault.c), a
-# full disk (a small tmpfs, where one can be mounted). After each break every folder checkpoint-N must be whole, and none may be missing that
-# was said to be saved; `--resume auto` goes on from the newest. Runs follow each other until their
-# training is at its end: losses and weights then equal those of the uninterrupted one in every bit.
-# Every second run saves asynchronously where `fsdp train` can. SOAK_SEED=n repeats the
-# choices, though not the instants; SOAK_KINDS="all one ..." takes some of the ways alone,
-# SOAK_STEPS=n makes a training shorter.
+# usage: tools/soak.sh BUILD (`make soak`): training that saves after every step is interrupted
+# SOAK_RUNS times (200), at random instants and in random ways: SIGKILL of all ranks or of one; a
+# write, fsync or rename that fails; SIGKILL while an old checkpoint is removed (soak_fault.c); a
+# full disk (a small tmpfs, if one can be mounted). After each interruption every folder
+# checkpoint-N must be complete, and none that was reported as saved may be missing; `--resume
+# auto` continues from the newest. Runs follow each other until their training has finished:
+# losses and weights must then equal those of the uninterrupted training bit for bit. Every second
+# run saves asynchronously if `fsdp train` can. SOAK_SEED=n repeats the choices, but not the
+# instants; SOAK_KINDS="all one ..." uses only these ways; SOAK_STEPS=n makes a training shorter.
 fsdp=${1:-build}/fsdp
 case $fsdp in /*) ;; *) fsdp=$(pwd)/$fsdp ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,7 +29,7 @@ mkdir tmp disk
 TMPDIR=$dir/tmp
 export TMPDIR
 
-# --- a model, data, and the training that nothing interrupts ---
+# --- a model, data, and the uninterrupted training ---
 mkdir tiny
 cat >tiny/config.json <<JSON
 {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": true,
@@ -59,7 +59,7 @@ numbers m.jsonl >whole.numbers
 mv o/model.safetensors whole.safetensors
 [ "$(wc -l <whole.numbers)" -eq $steps ] || { echo "the uninterrupted training lacks steps"; exit 1; }
 
-# How long the same takes with its saves, and the size of one.
+# Measure how long the same training takes with its saves, and the size of a save.
 begin=$(clock)
 # shellcheck disable=SC2086
 "$fsdp" $train $saving --checkpoint-dir ck --overwrite-output >out 2>err ||
@@ -67,7 +67,7 @@ begin=$(clock)
 span=$(($(clock) - begin))
 checkpoint_bytes=$(du -sb ck/checkpoint-$steps | cut -f 1)
 
-# --- ways to break a run ---
+# --- ways to interrupt a run ---
 kinds=${SOAK_KINDS:-all one write fsync rename remove full}
 without() { kinds=$(echo " $kinds " | sed "s/ $1 / /"); echo "left out: $1, since $2"; }
 if grep -Eq '__(asan|tsan)_init' "$fsdp"; then
@@ -81,7 +81,7 @@ fi
 async=
 "$fsdp" train --help | grep -q 'async-save' && async=--async-save
 
-# schedule: for each run its way, two random numbers below 1000
+# schedule: prints for each run its way and two random numbers below 1000
 # shellcheck disable=SC2086
 awk -v seed="$seed" -v runs="$runs" -v kinds="$kinds" 'BEGIN {
     srand(seed)
@@ -108,9 +108,9 @@ kill_session() {
     while session >/dev/null; do sleep 0.01; done
     pid=
 }
-# Sleep the part $1 of 1000 of a whole training, or until the run ends.
+# Sleep for $1 / 1000 of a whole training, or until the run ends.
 sleep_part() { sleep "$(awk -v part="$1" -v span="$span" 'BEGIN { print part * span / 1e12 }')"; }
-# A rank of the run, not the launcher: number $1 of 1000.
+# A rank of the run, not the launcher, chosen by $1 of 1000.
 some_rank() { pgrep -P "$pid" | awk -v part="$1" '{ id[NR] = $1 } END { if (NR) print id[1 + int(part * NR / 1000)] }'; }
 start() {
     [ -f m.jsonl ] || : >m.jsonl
@@ -119,7 +119,7 @@ start() {
         --resume auto >out 2>err &
     pid=$!
 }
-# The run's own end; it fails if that takes longer than a minute.
+# Wait until the run ends by itself; fails if that takes longer than a minute.
 await() {
     tries=0
     while session >/dev/null && [ $tries -lt 3000 ]; do
@@ -131,8 +131,8 @@ await() {
     rc=$?
     kill_session
 }
-# Leave room on the small disk for a part of the next checkpoints; there are four while one is
-# written, so that with more the run ends well. $1 of 1000 is how much.
+# Leave room on the small disk for a part of the next checkpoints. There are four while one is
+# written, so with more room the run succeeds. $1 / 1000 is the part.
 fill() {
     bytes=$(du -sb "$place" 2>/dev/null | cut -f 1)
     there=$(ls "$place" 2>/dev/null | wc -l)
@@ -141,18 +141,18 @@ fill() {
     available=$(($(stat -f -c '%a * %S' disk)))
     head -c $((available - room)) /dev/zero >disk/filler
 }
-# break_off KIND A B: start a run, and break it.
+# break_off KIND A B: starts a run and interrupts it.
 break_off() {
     fault=
     case $1 in
     write | fsync | rename | remove)
         code=5 # EIO
-        [ "$1" = remove ] && code=0 # a kill
+        [ "$1" = remove ] && code=0 # SIGKILL
         [ "$1" = write ] && [ $(($3 % 2)) -eq 0 ] && code=28 # ENOSPC
         most=60
         [ "$1" = fsync ] && most=200
         number=$((1 + $2 * most / 1000))
-        [ "$1" = remove ] && number=$((2 + $2 * 3 / 1000)) # some of its files are gone
+        [ "$1" = remove ] && number=$((2 + $2 * 3 / 1000)) # some of its files have been removed
         fault="LD_PRELOAD=$dir/fault.so SOAK_FAULT=$1:$number:$code"
         ;;
     full) fill "$2" ;;
@@ -183,7 +183,8 @@ verify_left() {
         "$fsdp" checkpoint verify "$path" >verify 2>&1 || fail "$(tail -n 2 verify | tr '\n' ' ')"
     done
 }
-# What a break left behind: whole checkpoints, none of them lost, and steps that were right.
+# Check what an interruption left behind: complete checkpoints, none of them missing, and correct
+# steps.
 check_left() {
     if ls "$place" 2>/dev/null | grep -q '\.' || grep -q 'saving a checkpoint' err; then
         during=$((during + 1))
@@ -201,8 +202,8 @@ check_left() {
     [ $gone -le $lost_most ] || lost_most=$gone
     broken=$((broken + 1))
 }
-# Did it go on from the newest checkpoint that was there? A run that was broken off before it could
-# say so says nothing.
+# Check that the run continued from the newest checkpoint. A run that was interrupted before it
+# reported this is not checked.
 check_resumed() {
     from=$(sed -n 's/^resuming from .*checkpoint-\([0-9]*\): step.*/\1/p' out)
     [ -z "$from" ] && [ "$rc" = 0 ] && [ "$before" -gt 0 ] && fail "it did not resume"
@@ -216,26 +217,26 @@ check_whole() {
     numbers m.jsonl | cmp -s - whole.numbers || fail "the losses are not those of the uninterrupted training"
     cmp -s o/model.safetensors whole.safetensors || fail "the weights are not those of the uninterrupted training"
 }
-# Does this error belong to what was done to the run?
+# Check that this error belongs to the way in which the run was interrupted.
 check_error() {
     case $kind in
     one | remove) grep -Eq 'killed|signal|SIGKILL' err || fail "no word of the killed rank" ;;
     write | fsync | rename | full) grep -q 'checkpoint-' err || fail "the error names no checkpoint" ;;
     esac
 }
-anew() {
+start_over() {
     rm -rf o m.jsonl ck disk/*
     before=0
 }
 
 run=0
-anew
+start_over
 while read -r kind a b; do
     run=$((run + 1))
     mode=
     [ $((b / 2 % 2)) -eq 0 ] || mode=$async
     [ -z "$mode" ] || count_async=$((count_async + 1))
-    # The folder moves to the small disk and back with what it holds.
+    # The folder moves to the small disk and back with its content.
     if [ "$kind" = full ]; then place=disk/ck; else place=ck; fi
     [ "$kind" = full ] && [ -d ck ] && rm -rf disk/ck && cp -r ck disk/ck
     [ $((run % 20)) -ne 1 ] || [ $run -eq 1 ] || echo "$((run - 1)) runs, $failures failures"
@@ -245,7 +246,7 @@ while read -r kind a b; do
     if [ "$rc" = 0 ]; then
         ended=$((ended + 1))
         check_whole
-        anew
+        start_over
         continue
     fi
     [ "$rc" = killed ] || check_error
@@ -254,7 +255,7 @@ while read -r kind a b; do
     before=$(place=ck newest)
     before=${before:-0}
 done <schedule
-# The last training, to its end.
+# Finish the last training.
 kind=last place=ck fault='' mode=
 start
 await

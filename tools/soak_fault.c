@@ -1,7 +1,7 @@
-/* For LD_PRELOAD by soak.sh: one call of a process on a checkpoint's files fails, as on a bad disk.
- * SOAK_FAULT=CALL:N:ERRNO, where CALL is write (pwrite too), fsync, rename (renameat2 too) or
- * remove: the N-th of them fails, and all later ones; with an ERRNO of 0 the process is killed
- * there. Calls count whose path contains "checkpoint-". */
+/* For LD_PRELOAD by soak.sh: makes one call on a checkpoint's files fail, as on a bad disk.
+ * SOAK_FAULT=CALL:N:ERRNO, where CALL is write (also pwrite), fsync, rename (also renameat2) or
+ * remove. The N-th of these calls fails, and all later ones; if ERRNO is 0, the process is killed
+ * there. Only calls whose path contains "checkpoint-" count. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 static atomic_int calls;
 
-/* Is it this call's turn? */
+/* True if this call must fail. */
 static bool is_due(const char *call, const char *path)
 {
     const char *fault = getenv("SOAK_FAULT");

@@ -4,9 +4,9 @@
 usage: torchrun --nproc_per_node N tools/torch_t5_wikihow.py --model DIR --data-dir FILE [options]
        tools/torch_t5_wikihow.py --model DIR --data-dir FILE --check T5-model--....pt
 
-FullyShardedDataParallel over gloo, float32, on the CPU. Dropout is off, so --model is to have a
-config.json with "dropout_rate": 0 when the C program runs beside it. --check loads a file that the C
-program has saved into transformers' T5, strictly and with weights_only, and computes its validation
+FullyShardedDataParallel over gloo, float32, on the CPU. Dropout is off, so the C program that it is
+compared with must run a --model whose config.json has "dropout_rate": 0. --check loads a file that the
+C program has saved into transformers' T5, strictly and with weights_only, and computes its validation
 loss, which the file's name ends with; the exit code is 1 if they differ.
 
 Needs torch, transformers and sentencepiece; the tests do not need this script.
@@ -111,7 +111,7 @@ def distributed(order, rank, world_size):
 # --- T5_training.py ---
 
 def each_once(rows, rank, world_size):
-    """This rank's rows; those that are repeated, so that all ranks have as many, lose their labels."""
+    """This rank's rows. Rows that are repeated to give all ranks the same number lose their labels."""
     mine = [rows[i] for i in distributed(range(len(rows)), rank, world_size)]
     counted = len(rows[rank::world_size])
     return mine[:counted] + [(source, []) for source, _ in mine[counted:]]
@@ -158,19 +158,19 @@ def fsdp_main(args):
         if rank == 0:
             print(f"Train Epoch: \t{epoch}, Loss: \t{loss:.4f}\nValidation Loss: {val_loss:.4f}",
                   flush=True)
-    dist.barrier()  # who leaves early breaks the others' connections
+    dist.barrier()  # a rank that exits early breaks the connections of the others
     dist.destroy_process_group()
 
 
 def check(args):
-    """Is the file's model a T5 whose validation loss is the one in its name?"""
+    """Check that the file's model is a T5 whose validation loss is the one in the file's name."""
     model = T5ForConditionalGeneration.from_pretrained(args.model, dtype=torch.float32).eval()
     model.load_state_dict(torch.load(args.check, weights_only=True), strict=True)
     _, val_rows = load_data(args)
     loss = one_pass(args, model, val_rows, args.test_batch_size)
-    told = float(re.search(r"-(\d+\.\d+)\.pt$", args.check)[1])
-    print(f"{args.check}: loaded; validation loss {loss:.4f}, its name says {told:.4f}")
-    return 0 if abs(loss - told) <= 5e-5 + 2e-5 * told else 1
+    named = float(re.search(r"-(\d+\.\d+)\.pt$", args.check)[1])
+    print(f"{args.check}: loaded; validation loss {loss:.4f}, its name says {named:.4f}")
+    return 0 if abs(loss - named) <= 5e-5 + 2e-5 * named else 1
 
 
 def main():

@@ -25,8 +25,8 @@ enum {
     MAX_MEMORY_STEPS = 50,
     RATE_TRIES = 8
 };
-static const double MEMORY_SECONDS = 1.5; /* steps go on for so long while memory is sampled */
-static const double RATE_SECONDS = 0.15;  /* for each shape of product */
+static const double MEMORY_SECONDS = 1.5; /* how long steps continue while memory is sampled */
+static const double RATE_SECONDS = 0.15;  /* for each shape of matrix product */
 
 /* --- one rank's run --- */
 
@@ -37,8 +37,8 @@ typedef struct run {
     fsdp_tape *tape;
     fsdp_model *model;
     fsdp_optimizer *optimizer;
-    int32_t *ids;          /* one row of source and one of labels after another */
-    int32_t n_labels;      /* of a row: 0 for causal models, whose labels are the source */
+    int32_t *ids;          /* one row of source ids and then label ids */
+    int32_t n_labels;      /* of a row; 0 for causal models, whose labels are the source ids */
     fsdp_profile *profile; /* NULL: none */
     double loss, grad_norm;
     double forward_s, backward_s, clip_s, optimizer_s; /* of the last step */
@@ -51,7 +51,7 @@ static fsdp_status open_profile(run *r)
     if (!c->profile && !c->breakdown)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, 0, c->steps, &options));
-    if (!c->profile_steps && options.first_step == 0) { /* which makes what the others find */
+    if (!c->profile_steps && options.first_step == 0) { /* it allocates what later steps reuse */
         options.first_step = 1;
         options.n_steps = c->steps - 1;
     }
@@ -100,7 +100,8 @@ static void close_run(run *r)
     fsdp_free(r->ids);
 }
 
-/* Random ids from 2 on: 0 and 1 are T5's padding and end. Classes are any. */
+/* Random ids of 2 or more, because 0 and 1 are T5's padding and end of sequence. Class ids are
+ * drawn from all classes. */
 static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *out)
 {
     const fsdp_bench_config *c = r->config;
@@ -155,7 +156,7 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
     return status;
 }
 
-/* One step; *took is without making the batch. */
+/* Run one step. *took excludes the time to make the batch. */
 static fsdp_status train_step(run *r, int step, double *took)
 {
     fsdp_batch *batch;
@@ -205,7 +206,7 @@ typedef struct used {
     double cpu_s, faults, waited_s;
 } used;
 
-/* Since the process began; the last of the group. */
+/* Values since the process began; waited_s since the group was created. */
 static used used_so_far(const fsdp_group *group)
 {
     struct rusage u = {0};
@@ -259,7 +260,7 @@ static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
     return status;
 }
 
-/* Steps that nobody times; their number is rank 0's. */
+/* Steps that are not timed. Rank 0 decides their number. */
 static fsdp_status memory_steps(run *r, double step_s)
 {
     double n = ceil(MEMORY_SECONDS / step_s), took;
@@ -270,7 +271,8 @@ static fsdp_status memory_steps(run *r, double step_s)
     return FSDP_OK;
 }
 
-/* The best of the products that the steps consist of, on one thread; the mean over ranks. */
+/* The rate of the best of the matrix products that the steps consist of, on one thread; the mean
+ * over ranks. */
 static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;
@@ -287,8 +289,8 @@ static fsdp_status measure_products(run *r, const fsdp_model_work *work, double 
     return fsdp_all_reduce(r->group, gflops, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
 }
 
-/* Products alone are no slower than steps are: if they seem so, others had the cores meanwhile, and
- * they are measured again. */
+/* Products alone cannot be slower than whole steps. If they seem to be, other processes used the
+ * cores at that time, and they are measured again. */
 static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
 {
     double least = work->flops / (step_s * r->config->threads * 1e9), rate;
@@ -331,20 +333,21 @@ static fsdp_status report_profile(const run *r, fsdp_bench_result *result)
     return fsdp_profile_print(r->profile, r->config->profile_out);
 }
 
-static fsdp_status measure(run *r, fsdp_bench_stage_fn *tell, void *arg, fsdp_bench_result *result)
+static fsdp_status measure(run *r, fsdp_bench_stage_fn *report_stage, void *arg,
+                           fsdp_bench_result *result)
 {
     const fsdp_bench_config *c = r->config;
     const fsdp_model_work work = c->shape.type->work(&c->shape, c->batch, c->source, c->target);
     bool first = fsdp_group_rank(r->group) == 0;
     if (first)
-        tell(arg, FSDP_BENCH_BUILT);
+        report_stage(arg, FSDP_BENCH_BUILT);
     FSDP_TRY(timed_steps(r, result));
     FSDP_TRY(report_profile(r, result));
     if (first)
-        tell(arg, FSDP_BENCH_MEMORY_BEGIN);
+        report_stage(arg, FSDP_BENCH_MEMORY_BEGIN);
     FSDP_TRY(memory_steps(r, result->step_s));
     if (first)
-        tell(arg, FSDP_BENCH_MEMORY_END);
+        report_stage(arg, FSDP_BENCH_MEMORY_END);
     FSDP_TRY(sum_memory(r, &result->memory));
     FSDP_TRY(measure_rate(r, &work, result->step_s, &result->gemm_gflops));
     double tokens = (double)c->batch * (double)(c->source + c->target);
@@ -367,13 +370,15 @@ static fsdp_status check_shape(const fsdp_bench_config *config)
                           "seq is %d: %s learns each token's successor, so at least 2",
                           config->source, info.class_name);
     if (info.vocab_size < 3)
-        return fsdp_error(FSDP_ERR_INVALID, "vocab_size is %lld: ids are drawn from 2 on",
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "vocab_size is %lld, but must be more than 2: ids below 2 are not used",
                           (long long)info.vocab_size);
     return FSDP_OK;
 }
 
 fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
-                             fsdp_bench_stage_fn *tell, void *arg, fsdp_bench_result *result)
+                             fsdp_bench_stage_fn *report_stage, void *arg,
+                             fsdp_bench_result *result)
 {
     run r;
     *result = (fsdp_bench_result){0};
@@ -383,14 +388,14 @@ fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
     FSDP_TRY(check_shape(config));
     fsdp_status status = open_run(config, group, &r);
     if (status == FSDP_OK)
-        status = measure(&r, tell, arg, result);
+        status = measure(&r, report_stage, arg, result);
     close_run(&r);
     return status;
 }
 
 /* --- report --- */
 
-/* Three digits after the point are enough for rates, MiB and ms. */
+/* Rates, MiB and ms need only three decimal places. */
 static void set(fsdp_json_node object, const char *key, double value)
 {
     fsdp_json_set_f64(object, key, round(value * 1000.0) / 1000.0);
@@ -406,7 +411,7 @@ static double mib(int64_t bytes)
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* "waiting for peers" is the key waiting_for_peers. */
+/* The key of "waiting for peers" is waiting_for_peers. */
 static void set_row(fsdp_json_node object, const char *name, double ms)
 {
     char key[64];

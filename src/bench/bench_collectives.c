@@ -14,9 +14,9 @@
 #include "src/tensor/device.h"
 
 enum {
-    ALIGN = 64, /* bytes of each rank's part */
+    ALIGN = 64, /* alignment in bytes of each rank's part */
     ROUNDS = 3,
-    MAX_CALLS = 100000, /* of a round */
+    MAX_CALLS = 100000, /* per round */
     MAX_RANKS = 64
 };
 
@@ -25,10 +25,10 @@ typedef struct bench {
     fsdp_group *group;
     fsdp_device *device;
     fsdp_shared_buffer *shared; /* [ranks][max_bytes] */
-    float *give, *get;          /* [max_bytes] each; give is rank + 1 everywhere */
+    float *give, *get;          /* [max_bytes] each; all elements of give are rank + 1 */
     int rank, ranks;
-    size_t bytes;  /* that are measured; a multiple of ALIGN x ranks, as max_bytes */
-    uint32_t call; /* for the phases: all ranks count alike */
+    size_t bytes;  /* size being measured; a multiple of ALIGN x ranks, like max_bytes */
+    uint32_t call; /* number of the call, which orders the phases; all ranks count the same way */
 } bench;
 
 /* --- one call of each --- */
@@ -50,7 +50,7 @@ static void copy(const bench *b, void *to, const void *from, size_t bytes)
     b->device->kernels->copy(b->device->context, to, from, bytes);
 }
 
-/* `bytes` from byte `first` on, over the lanes of all ranks. */
+/* Sum `bytes` bytes, starting at byte `first`, over the lanes of all ranks. */
 static void sum_lanes(const bench *b, size_t first, size_t bytes)
 {
     const void *lanes[MAX_RANKS];
@@ -110,7 +110,7 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* In place: what is there grows from call to call. */
+/* In place, so the values grow from call to call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -122,11 +122,11 @@ static fsdp_status broadcast_copied(bench *b)
     return fsdp_broadcast(b->group, b->rank == 0 ? b->give : b->get, b->bytes, 0);
 }
 
-/* What the first and the last element of the result are after the first call. */
+/* Expected first and last elements of the result after the first call. */
 typedef enum expected {
-    OWN,        /* rank + 1, which `give` is everywhere */
+    OWN,        /* rank + 1, as everywhere in `give` */
     EACH_RANKS, /* 1 ... ranks */
-    SUM,        /* of all ranks' */
+    SUM,        /* the sum over all ranks */
     FIRST_RANKS
 } expected;
 
@@ -181,12 +181,12 @@ static fsdp_status check(const bench *b, const measurement *m)
         first = last = 0.5f * (float)(b->ranks * (b->ranks + 1));
     if (result[0] == first && result[n - 1] == last)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_STATE, "%s, %s, of %zu bytes gave %g ... %g in place of %g ... %g",
+    return fsdp_error(FSDP_ERR_STATE, "%s, %s, of %zu bytes gave %g ... %g instead of %g ... %g",
                       m->name, m->how, b->bytes, (double)result[0], (double)result[n - 1],
                       (double)first, (double)last);
 }
 
-/* `n` calls, the slowest rank's time for one. */
+/* Run `n` calls. *seconds is the time of one call on the slowest rank. */
 static fsdp_status time_calls(bench *b, const measurement *m, int n, double *seconds)
 {
     FSDP_TRY(fsdp_barrier(b->group));
@@ -205,12 +205,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The first call is checked, the second tells how many fill the time. */
+/* The first call is checked. The second call's time determines how many calls fill the round. */
 static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 {
     double rounds[ROUNDS], once;
     const size_t held = m->result_is_part ? b->bytes / (size_t)b->ranks : b->bytes;
-    fill(b->get, held, (float)(b->rank + 1)); /* all_reduce in place adds this */
+    fill(b->get, held, (float)(b->rank + 1)); /* all_reduce in place adds to this value */
     if (m->run == reduce_scatter_shared)
         memcpy(lane(b, b->rank), b->give, b->bytes);
     FSDP_TRY(time_calls(b, m, 1, &once));
@@ -226,16 +226,16 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 
 static fsdp_status measure_size(bench *b, fsdp_bench_collective_fn *each, void *arg)
 {
-    fsdp_bench_collective told = {.bytes = (int64_t)b->bytes};
+    fsdp_bench_collective result = {.bytes = (int64_t)b->bytes};
     for (int i = 0; i < FSDP_BENCH_COLLECTIVES; i++) {
         const measurement *m = &measurements[i];
-        FSDP_TRY(measure(b, m, &told.seconds));
+        FSDP_TRY(measure(b, m, &result.seconds));
         if (i == 0)
-            told.memcpy_seconds = told.seconds;
-        told.collective = m->name;
-        told.how = m->how;
+            result.memcpy_seconds = result.seconds;
+        result.collective = m->name;
+        result.how = m->how;
         if (b->rank == 0)
-            FSDP_TRY(each(arg, &told));
+            FSDP_TRY(each(arg, &result));
     }
     return FSDP_OK;
 }
@@ -248,7 +248,8 @@ static size_t rounded(const bench *b, int64_t bytes)
     return (n ? n : 1) * unit;
 }
 
-/* Also the scratch of the classic collectives is there; it is small. */
+/* The buffers must fit into memory. The scratch of the copied collectives is not counted, because
+ * it is small. */
 static fsdp_status check_memory(const bench *b, size_t bytes)
 {
     const double wanted = 3.0 * (double)bytes * b->ranks,
@@ -263,7 +264,7 @@ static fsdp_status check_memory(const bench *b, size_t bytes)
 
 static fsdp_status open_buffers(bench *b)
 {
-    /* The host's memory, between ranks. */
+    /* The ranks share the host's memory. */
     const fsdp_device_options options = {.name = "cpu", .isa = b->config->isa};
     const size_t bytes = rounded(b, b->config->max_bytes);
     fsdp_status status = check_memory(b, bytes);

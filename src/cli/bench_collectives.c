@@ -1,5 +1,5 @@
-/* `fsdp bench collectives`: the rate of collectives between the ranks of this host, beside that of
- * memcpy. Rank 0 prints each size as soon as it is measured. */
+/* `fsdp bench collectives`: the rate of collectives between the ranks of this host, compared with
+ * that of memcpy. Rank 0 prints each size as soon as it is measured. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static const fsdp_option table[] = {
      .bounds = FSDP_BETWEEN(2, 1048576), .help = "from one size to the next"},
     {.name = "seconds", .type = FSDP_OPTION_DOUBLE, PLACE(seconds), .value = "0.06",
      .bounds = FSDP_ABOVE_UP_TO(0, 3600),
-     .help = "for each collective and size, at least; three rounds, of which the median counts"},
+     .help = "least time for each collective and size; the median of three rounds counts"},
     {.name = "isa", .type = FSDP_OPTION_STRING, PLACE(isa), .metavar = "ISA",
      .shown_default = "the best that 'fsdp --version' lists",
      .help = FSDP_ISA_HELP},

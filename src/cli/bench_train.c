@@ -1,8 +1,8 @@
 /* `fsdp bench train`: the speed and memory of sharded training on this machine.
  *
- * The command starts its own ranks, which are this command again under the launcher. Rank 0 tells
- * the launching process through a pipe how far it is, line by line, and at last the result; a
- * thread here reads it and samples the job's memory when no step is timed. */
+ * The command starts its own ranks: this command, run again under the launcher. Rank 0 writes each
+ * stage that it reaches and finally the result to a pipe, one line each. A thread of the launching
+ * process reads the lines and samples the job's memory while no step is timed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -37,7 +37,7 @@ typedef struct bench_options {
     double dropout;
     int backward_prefetch, checkpointing_kind;
     bool reshard_after_forward, activation_checkpointing, breakdown, json;
-    bool asks_for_target; /* not an option: --target is given */
+    bool asks_for_target; /* set if --target is given; not an option itself */
 } bench_options;
 
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
@@ -50,7 +50,7 @@ static const fsdp_option table[] = {
      .help = "a published size, such as t5-small, llama-58m, gpt2, bert-base-uncased, or a folder "
              "with a config.json; weights and tokens are random"},
     {.name = "dtype", .aliases = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(dtype),
-     .value = "bfloat16", .help = "of parameters and activations; masters are float32"},
+     .value = "bfloat16", .help = "of parameters and activations; master weights are float32"},
     {.name = "batch", .aliases = "batch-size", .type = FSDP_OPTION_INT, PLACE(batch),
      .value = "4", .bounds = FSDP_BETWEEN(1, 65536), .help = "rows per rank"},
     {.name = "seq", .type = FSDP_OPTION_INT, PLACE(seq), .value = "512",
@@ -58,7 +58,7 @@ static const fsdp_option table[] = {
     {.name = "target", .aliases = "tgt", .type = FSDP_OPTION_INT, PLACE(target), .value = "128",
      .bounds = FSDP_BETWEEN(1, 65536), .help = "target tokens per row of T5; others have none"},
     {.name = "steps", .type = FSDP_OPTION_INT, PLACE(steps), .value = "6",
-     .bounds = FSDP_BETWEEN(2, 1000000), .help = "timed steps; the median leaves out the first"},
+     .bounds = FSDP_BETWEEN(2, 1000000), .help = "timed steps; the median excludes the first"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
      .bounds = FSDP_AT_LEAST(0), .help = "of weights and tokens"},
     {.name = "dropout", .type = FSDP_OPTION_DOUBLE, PLACE(dropout), .value = "0",
@@ -93,13 +93,13 @@ static const fsdp_option table[] = {
     {.name = "breakdown", .type = FSDP_OPTION_BOOL, PLACE(breakdown), .value = "false",
      .help = "time by category without a trace; with --json in where_ms"},
     {.name = "save-model", .type = FSDP_OPTION_STRING, PLACE(save_model), .metavar = "DIR",
-     .help = "write the drawn weights, before the first step, as a folder that transformers loads"},
+     .help = "write the initial weights as a folder that transformers loads"},
     {.name = "json", .type = FSDP_OPTION_BOOL, PLACE(json), .value = "false",
      .help = "print one JSON line"},
 };
 /* clang-format on */
 
-/* How blocks are checkpointed says that they are, as in 'fsdp train'. */
+/* --activation-checkpointing-kind implies --activation-checkpointing, as in 'fsdp train'. */
 static void derive(void *target, const fsdp_options *options)
 {
     bench_options *o = target;
@@ -125,10 +125,9 @@ static const fsdp_options_spec spec = {
     .usage = "[options]",
     .summary =
         "Train a model of a given shape with random weights on random tokens, sharded over ranks "
-        "of "
-        "this host, and print time per step, tokens per second, time from the start of the process "
-        "to the end of the first step, memory, and what part of the speed of single matrix "
-        "products the steps reach (mfu).",
+        "of this host, and print time per step, tokens per second, time from the start of the "
+        "process to the end of the first step, memory, and the fraction of the speed of single "
+        "matrix products that the steps reach (mfu).",
     .epilogue = "example:\n  fsdp bench train --shape t5-small --ranks 2 --threads-per-rank 1 "
                 "--json\n",
     .table = table,
@@ -177,8 +176,9 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
 
 /* --- a rank --- */
 
-/* Its report is "<fd of the pipe> <threads of a rank> <when the job began, of CLOCK_MONOTONIC>": a
- * rank that is bound to its cores cannot count those of the job. */
+/* FSDP_BENCH_REPORT_ENV has the form "<fd of the pipe> <threads of a rank> <start of the job,
+ * CLOCK_MONOTONIC>". The number of threads is in it because a rank that is bound to its cores
+ * cannot count the cores of the job. */
 
 static void send_line(int fd, const char *line)
 {
@@ -187,14 +187,14 @@ static void send_line(int fd, const char *line)
         ssize_t written = write(fd, line, n);
         if (written < 0 && errno == EINTR)
             continue;
-        if (written <= 0) /* the launching process is gone, and so will be this one */
+        if (written <= 0) /* the launching process has ended; this rank will be killed too */
             return;
         line += written;
         n -= (size_t)written;
     }
 }
 
-static void tell(void *arg, fsdp_bench_stage stage)
+static void send_stage(void *arg, fsdp_bench_stage stage)
 {
     static const char *const lines[] = {"built\n", "memory begin\n", "memory end\n"};
     send_line(*(const int *)arg, lines[stage]);
@@ -219,14 +219,14 @@ static fsdp_status send_result(int fd, const fsdp_bench_config *config, int rank
 
 typedef struct rank_run {
     fsdp_bench_config *config;
-    int fd; /* of the launching process, for what is told and the result */
+    int fd; /* write end of the launching process's pipe: stages and the result */
 } rank_run;
 
 static fsdp_status measure(fsdp_group *group, void *arg)
 {
     rank_run *run = arg;
     fsdp_bench_result result;
-    FSDP_TRY(fsdp_bench_train(run->config, group, tell, &run->fd, &result));
+    FSDP_TRY(fsdp_bench_train(run->config, group, send_stage, &run->fd, &result));
     if (fsdp_group_rank(group) > 0)
         return FSDP_OK;
     return send_result(run->fd, run->config, fsdp_group_world_size(group), &result);
@@ -248,11 +248,11 @@ typedef struct listener {
     int fds[2]; /* ranks write to [1] */
     pthread_t thread;
     fsdp_hostmem *memory;
-    char *result;           /* the JSON line; NULL: none came */
-    fsdp_saved_error error; /* of sampling */
+    char *result;           /* the JSON line; NULL: none received */
+    fsdp_saved_error error; /* of sampling memory */
 } listener;
 
-static void hear(listener *l, const char *line)
+static void handle_line(listener *l, const char *line)
 {
     fsdp_status status = FSDP_OK;
     if (strcmp(line, "built") == 0)
@@ -267,8 +267,8 @@ static void hear(listener *l, const char *line)
         fsdp_error_save(status, &l->error);
 }
 
-/* No stdio: the launcher flushes all streams before it forks, and would wait for one that is being
- * read. Lines are far shorter than the buffer. */
+/* Does not use stdio: the launcher flushes all streams before it forks, and would wait for a stream
+ * that is being read. Lines are far shorter than the buffer. */
 static void *listen_to_ranks(void *arg)
 {
     listener *l = arg;
@@ -284,7 +284,7 @@ static void *listen_to_ranks(void *arg)
         text[have] = '\0';
         for (char *end; (end = strchr(text, '\n')); have -= (size_t)(end + 1 - text)) {
             *end = '\0';
-            hear(l, text);
+            handle_line(l, text);
             memmove(text, end + 1, strlen(end + 1) + 1);
         }
     }
@@ -293,7 +293,7 @@ static void *listen_to_ranks(void *arg)
     return NULL;
 }
 
-/* The thread has all signals blocked: they are the launcher's. */
+/* Block all signals in the thread: the launcher handles them. */
 static fsdp_status start_listening(listener *l)
 {
     sigset_t all, before;
@@ -310,8 +310,8 @@ static fsdp_status start_listening(listener *l)
     return FSDP_OK;
 }
 
-/* Seconds since this process was started, to the tick of 10 ms that the kernel notes; 0 where
- * there is no /proc. */
+/* Seconds since this process was started, with the kernel's resolution of 10 ms; 0 where there is
+ * no /proc. */
 static double process_age_s(void)
 {
     unsigned long long started = 0;
@@ -322,7 +322,7 @@ static double process_age_s(void)
     if (f)
         fclose(f);
     text[n] = '\0';
-    const char *p = strrchr(text, ')'); /* the name may hold anything; field 22 is 20 after it */
+    const char *p = strrchr(text, ')'); /* the name may hold any character; field 22 is 20 later */
     for (int field = 2; p && field < 22; field++)
         p = strchr(p + 1, ' ');
     if (!p || sscanf(p, "%llu", &started) != 1)
@@ -397,7 +397,7 @@ static int run_ranks(const bench_options *o, int threads, char **argv, double st
     if (l.fds[1] >= 0)
         close(l.fds[1]);
     if (listening)
-        pthread_join(l.thread, NULL); /* it ends with the last writer */
+        pthread_join(l.thread, NULL); /* ends when the last writer closes the pipe */
     int code = attempt.exit_code;
     if (status == FSDP_OK && code == FSDP_EXIT_OK)
         status = print_result(&l, o->json);

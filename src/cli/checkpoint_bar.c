@@ -4,7 +4,7 @@
 #include "src/report/progress.h"
 #include "src/report/terminal.h"
 
-/* Without memory for it there is no bar; the work goes on. */
+/* If there is no memory for the bar, the work continues without one. */
 static void begin(fsdp_checkpoint_bar *bar, size_t total)
 {
     const fsdp_progress_options options = {.description = bar->description,

@@ -1,4 +1,4 @@
-/* `fsdp checkpoint convert`, and merge-weights: a checkpoint in another format. */
+/* `fsdp checkpoint convert` and merge-weights: write a checkpoint in another format. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,39 +32,40 @@ static const fsdp_option table[] = {
      .offset = offsetof(convert_config, format),
      .value = "auto",
      .choices = formats,
-     .help = "of what is written. auto: torch for names in .pt, .pth and .bin, safetensors for "
+     .help = "format of TO. auto: torch for names in .pt, .pth and .bin, safetensors for "
              ".safetensors, otherwise the directory of a Hugging Face model (hf); but convert "
-             "makes one of torch.distributed.checkpoint (dcp) from a file of torch.save, which may "
-             "hold more than a model. What TO was before, with --overwrite, does not count"},
+             "writes a directory of torch.distributed.checkpoint (dcp) if FROM is a file of "
+             "torch.save, which may hold more than a model. With --overwrite, the format that TO "
+             "had before does not matter"},
     {.name = "model-only",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, model_only),
-     .help = "write the model's state dict alone; safetensors and hf have nothing else anyway"},
+     .help = "write only the model's state dict; safetensors and hf never contain anything else"},
     {.name = "dtype",
      .type = FSDP_OPTION_DTYPE,
      .offset = offsetof(convert_config, dtype),
      .optional = true,
      .shown_default = "as it is",
-     .help = "of the model's floating-point tensors, but those of 8 bits and fewer; what an "
-             "optimizer has stays as it is"},
+     .help = "of the model's floating-point tensors, except those of 8 bits and fewer; the "
+             "optimizer's tensors are not changed"},
     {.name = "max-shard-size",
      .type = FSDP_OPTION_SIZE,
      .offset = offsetof(convert_config, max_shard_bytes),
      .value = "50GB",
      .bounds = FSDP_AT_LEAST(1),
-     .help = "hf: of one file, unless a single tensor is larger"},
+     .help = "hf: largest size of a file, unless a single tensor is larger"},
     {.name = "model",
      .type = FSDP_OPTION_STRING,
      .offset = offsetof(convert_config, model),
      .metavar = "DIR",
      .help = "hf: folder or hub name whose config.json, generation_config.json and tokenizer go "
-             "with the weights, which must be of that model; by default those beside the weights "
-             "that are read, or of the model that a run of fsdp train began with"},
+             "with the weights, which must be of that model; by default those next to the weights "
+             "that are read, or of the model that the run of fsdp train began with"},
     {.name = "overwrite",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(convert_config, overwrite),
-     .help = "replace the file TO, or the files of the model in the directory TO; what else is in "
-             "that directory stays"},
+     .help = "replace the file TO, or the files of the model in the directory TO; other files in "
+             "that directory are kept"},
 };
 
 static fsdp_status check_config(void *target, const fsdp_options *options)
@@ -79,11 +80,12 @@ static fsdp_status check_config(void *target, const fsdp_options *options)
 static const fsdp_options_spec spec = {
     .program = "fsdp checkpoint convert",
     .usage = "FROM TO [options]",
-    .summary = "Write a checkpoint in another format, with another dtype, or cut into other files. "
-               "FROM is of any format. TO appears whole or not at all; tensors pass through in "
-               "pieces, and their checksums are compared. Names lose what DistributedDataParallel, "
-               "torch.compile, FSDP1 and activation checkpointing put into them (module., "
-               "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.).",
+    .summary =
+        "Write a checkpoint in another format, with another dtype, or cut into other files. "
+        "FROM has any format. TO is written completely or not at all; tensors are copied in "
+        "pieces, and their checksums are compared. Parts of names that come from "
+        "DistributedDataParallel, torch.compile, FSDP1 and activation checkpointing (module., "
+        "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.) are removed.",
     .epilogue = "examples:\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 model --model t5-small\n"
                 "  fsdp checkpoint convert out-checkpoints/checkpoint-500 checkpoint.pt\n"
@@ -119,7 +121,7 @@ static void print_note(const char *note, void *context)
     fprintf(stderr, "%s: note: %s\n", spec.program, note);
 }
 
-/* The folder whose config.json says which names the model has; NULL: none. */
+/* The folder whose config.json defines the names of the model's parameters; NULL: none. */
 static const char *model_of(const fsdp_source *source, const fsdp_convert_options *options)
 {
     const char *path = fsdp_source_path(source);
@@ -128,8 +130,9 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* What names of the model lose besides those of wrappers. That weights do not fit the config.json
- * beside them is not this command's business, but those of another model than --model are. */
+/* Find the prefix or suffix that names lose besides those of wrappers. Weights that do not fit the
+ * config.json next to them are accepted here, but weights of another model than --model are an
+ * error. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {
@@ -147,9 +150,9 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
-/* Into a model's folder, without --model: the configuration and the tokenizer are those of the
- * model that the run began with, if they are there and fit. *model is the caller's; NULL: not
- * known. */
+/* For a model's folder without --model: find the model that the run began with, for its
+ * configuration and tokenizer, if it is there and fits. *model is owned by the caller; NULL:
+ * unknown. */
 static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
 {
     fsdp_name_change unused;
@@ -177,7 +180,7 @@ static fsdp_status take_model_of_run(const fsdp_source *source, const char *to,
     return FSDP_OK;
 }
 
-/* Neither transformers nor --model can load a folder of weights alone. */
+/* Neither transformers nor --model can load a folder that has only weights. */
 static void note_no_config(const char *to, const fsdp_convert_result *result)
 {
     char *path = fsdp_path_join(to, "config.json");
@@ -189,7 +192,7 @@ static void note_no_config(const char *to, const fsdp_convert_result *result)
     fsdp_free(path);
 }
 
-/* The exit code. */
+/* Returns the exit code. */
 static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
 {
     fsdp_convert_result result;
@@ -220,7 +223,8 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
     return FSDP_EXIT_OK;
 }
 
-/* What only a folder of Hugging Face has would change nothing: is another format meant? */
+/* Reject options that apply only to a Hugging Face folder when the output is another format. They
+ * would have no effect; the user may have meant another format. */
 static fsdp_status check_given(const fsdp_source *source, const char *to, const fsdp_options *given,
                                const fsdp_convert_options *how)
 {
@@ -235,7 +239,7 @@ static fsdp_status check_given(const fsdp_source *source, const char *to, const 
     return FSDP_OK;
 }
 
-/* The exit code. */
+/* Returns the exit code. */
 static int convert(const char *from, const char *to, const fsdp_options *given,
                    fsdp_convert_options *how)
 {
@@ -257,7 +261,8 @@ static bool names_a_file(const char *to)
     return false;
 }
 
-/* merge-weights makes a model's folder of a name that is no file's, whatever it reads. */
+/* merge-weights writes a model's folder unless `to` has the name of a file, whatever the source
+ * is. */
 static fsdp_convert_format format_for(const char *command, const convert_config *config,
                                       const char *to)
 {

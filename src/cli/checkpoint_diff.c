@@ -1,4 +1,4 @@
-/* `fsdp checkpoint diff`: in what two checkpoints differ. */
+/* `fsdp checkpoint diff`: report how two checkpoints differ. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,23 +22,24 @@ static const fsdp_option table[] = {
      .bounds = FSDP_AT_LEAST(0),
      .optional = true,
      .shown_default = "the same bits",
-     .help = "elements that are no farther from each other count as equal"},
+     .help = "elements that differ by at most this much count as equal"},
     {.name = "ignore-dtype",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(diff_config, ignore_dtype),
-     .help = "compare values only: another dtype is no difference"},
+     .help = "compare values only: another dtype is not a difference"},
     {.name = "model-only",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(diff_config, model_only),
-     .help = "compare the models and nothing else"},
+     .help = "compare only the models"},
 };
 
 static const fsdp_options_spec spec = {
     .program = "fsdp checkpoint diff",
     .usage = "A B [--tolerance T]",
-    .summary = "Name what is missing in one of two checkpoints, has another shape or dtype, or "
-               "other values. Formats may differ. If one of them has only a model, or has it "
-               "under another key, the models are compared. The exit code is 1 if they differ.",
+    .summary =
+        "List tensors and values that are missing in one of two checkpoints or differ in shape, "
+        "dtype or value. Formats may differ. If one of them has only a model, or has it "
+        "under another key, the models are compared. The exit code is 1 if they differ.",
     .epilogue = "example:\n  fsdp checkpoint diff out-checkpoints/checkpoint-500 out\n",
     .table = table,
     .count = FSDP_LENGTH(table),
@@ -99,7 +100,7 @@ static fsdp_status print_difference(const fsdp_difference *d, void *context)
         print_values(d);
         break;
     }
-    fflush(stdout); /* before the bar comes back */
+    fflush(stdout); /* before the bar is drawn again */
     return FSDP_OK;
 }
 

@@ -1,4 +1,4 @@
-/* `fsdp checkpoint inspect`: what a checkpoint holds, as tables or as one JSON object. */
+/* `fsdp checkpoint inspect`: show the content of a checkpoint, as tables or as one JSON object. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@
 #include "src/report/table.h"
 
 enum {
-    SHOWN_VALUE_BYTES = 60, /* of a value in a table */
+    SHOWN_VALUE_BYTES = 60, /* longest value shown in a table */
     JSON_VALUE_BYTES = 1 << 20
 };
 
@@ -29,16 +29,16 @@ static const fsdp_option table[] = {
     {.name = "json",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(inspect_config, json),
-     .help = "one JSON object in place of tables"},
+     .help = "print one JSON object instead of tables"},
 };
 
 static const fsdp_options_spec spec = {
     .program = "fsdp checkpoint inspect",
     .usage = "PATH [--json]",
     .summary =
-        "List the tensors of a checkpoint (name, dtype, shape, bytes, file, how it is cut) and its "
-        "plain "
-        "values. Data are not read. Of a folder around checkpoints, a line for each of them.",
+        "List the tensors of a checkpoint (name, dtype, shape, bytes, file, chunks) and its plain "
+        "values. The data are not read. For a folder that holds checkpoints, print one line for "
+        "each of them.",
     .epilogue = "example:\n  fsdp checkpoint inspect out-checkpoints/checkpoint-500\n",
     .table = table,
     .count = FSDP_LENGTH(table),
@@ -47,7 +47,7 @@ static const fsdp_options_spec spec = {
     .max_positional = 1,
 };
 
-/* --- what both forms tell --- */
+/* --- shared by tables and JSON --- */
 
 typedef struct totals {
     size_t tensors, values;
@@ -67,7 +67,7 @@ static totals count_items(const fsdp_source *source)
     return t;
 }
 
-/* torch's name where it has one. */
+/* torch's name of the dtype if it has one. */
 static const char *dtype_of(const fsdp_source_item *item)
 {
     const fsdp_safetensors_dtype *dtype = fsdp_safetensors_dtype_by_name(item->dtype_name);
@@ -165,8 +165,8 @@ static fsdp_status print_tables(fsdp_source *source)
 
 /* --- JSON --- */
 
-/* Names of files, and texts of Python, may hold bytes that are no UTF-8: \xNN, as Python shows
- * them. */
+/* Names of files and Python strings may contain bytes that are not UTF-8. They are written as \xNN,
+ * as Python shows them. */
 static void set_text(fsdp_json_node to, const char *key, const char *text)
 {
     fsdp_str shown = {0};
@@ -196,7 +196,8 @@ static void describe_tensor(const fsdp_source_item *item, fsdp_json_node to)
         fsdp_json_set_str(to, "placement", placement.text);
 }
 
-/* Numbers, texts, true, false and null as they are; what else there is as Python shows it. */
+/* Numbers, strings, true, false and null are written as they are; other values as Python shows
+ * them. */
 static fsdp_status describe_value(fsdp_source *source, const fsdp_source_item *item,
                                   fsdp_json_node to)
 {
@@ -273,9 +274,9 @@ static fsdp_status inspect_one(const char *path, const inspect_config *config)
     return status;
 }
 
-/* --- a folder around checkpoints --- */
+/* --- a folder that holds checkpoints --- */
 
-/* Within the folder that was named. */
+/* The path relative to the folder that was given. */
 static const char *name_within(const char *folder, const char *path)
 {
     path += strlen(folder);
@@ -291,7 +292,8 @@ static void list_source(fsdp_table *t, const fsdp_source *source)
     fsdp_table_cell(t, "%s", fsdp_human_bytes(sum.bytes).text);
 }
 
-/* One that cannot be opened says so in its line, and the last of these errors is returned. */
+/* A checkpoint that cannot be opened gets its error in its line. The last of these errors is
+ * returned. */
 static fsdp_status list_parts(const char *folder, const fsdp_parts *parts, fsdp_table *t)
 {
     fsdp_status failed = FSDP_OK;

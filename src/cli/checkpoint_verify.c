@@ -1,4 +1,4 @@
-/* `fsdp checkpoint verify`: is a checkpoint whole? */
+/* `fsdp checkpoint verify`: check that a checkpoint is complete and undamaged. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,9 +18,9 @@ static const fsdp_options_spec spec = {
     .summary = "Read every byte of a checkpoint: bounds, holes and overlaps of tensors and of "
                "their chunks, checksums, what an index and its files name, and that all "
                "floating-point elements are finite. Names each damage; the exit code is 1 if "
-               "there is one. Of a folder all that is known is read: a model, what is beside it "
-               "(an optimizer, random states), and checkpoints in it; the rest is listed as not "
-               "checked.",
+               "there is one. In a folder, all files of known kinds are read: a model, an "
+               "optimizer or random states next to it, and checkpoints in it; the rest is "
+               "listed as not checked.",
     .epilogue = "example:\n  fsdp checkpoint verify out-checkpoints/checkpoint-500\n",
     .positional = "PATH",
     .min_positional = 1,
@@ -31,7 +31,7 @@ static void print_damage(const char *damage, void *context)
 {
     fsdp_checkpoint_bar_clear(context);
     printf("%s\n", damage);
-    fflush(stdout); /* before the bar comes back */
+    fflush(stdout); /* before the bar is drawn again */
 }
 
 static bool is_whole(const fsdp_verify_result *r)
@@ -52,14 +52,14 @@ static void print_result(const char *path, const fsdp_verify_result *r)
                r->has_checksums ? "" : " (safetensors have no checksums)");
 }
 
-/* Files beside a checkpoint may hold what only their own program reads: training_args.bin. */
-static int tell_not_checked(const char *path)
+/* A file next to a checkpoint may be readable by its own program only, as training_args.bin is. */
+static int print_not_checked(const char *path)
 {
     printf("%s: not checked: %s\n", path, fsdp_last_error());
     return FSDP_EXIT_OK;
 }
 
-/* The exit code. `is_given`: the path is the user's. */
+/* Returns the exit code. `is_given`: the user named this path. */
 static int verify_one(const char *path, bool is_given)
 {
     fsdp_verify_result result;
@@ -69,7 +69,7 @@ static int verify_one(const char *path, bool is_given)
     fsdp_status status = fsdp_verify_checkpoint(path, &options, &result);
     fsdp_checkpoint_bar_end(&bar);
     if (status == FSDP_ERR_UNSUPPORTED && !is_given && !fsdp_path_is_directory(path))
-        return tell_not_checked(path);
+        return print_not_checked(path);
     if (status == FSDP_OK)
         status = fsdp_checkpoint_folder_verify(path, print_damage, &bar, &result.damages);
     if (status != FSDP_OK)
@@ -88,7 +88,7 @@ static bool is_part(const fsdp_parts *parts, const char *path)
     return false;
 }
 
-/* The exit code. What is a part has been told of. */
+/* Returns the exit code. A folder that is a part has been reported already. */
 static int verify_folder(const fsdp_parts *parts, const char *path)
 {
     fsdp_verify_result result = {0};
@@ -131,7 +131,7 @@ static int verify_parts(const fsdp_parts *parts, const char *given)
     return code;
 }
 
-/* What no reader here knows is whole or not, as far as this command can say. */
+/* List files and folders that no reader knows: this command cannot check them. */
 static void list_others(const fsdp_parts *others)
 {
     enum {

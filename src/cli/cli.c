@@ -28,8 +28,9 @@ static int print_text(char *text)
     return FSDP_EXIT_OK;
 }
 
-/* torchrun's error file, {"message": {"message": ..., "extraInfo": ...}}: whoever started this
- * rank reads it. False if nobody asked for one or it cannot be written. */
+/* Write torchrun's error file, {"message": {"message": ..., "extraInfo": ...}}, which the process
+ * that started this rank reads. Returns false if no error file is wanted or it cannot be
+ * written. */
 static bool write_error_file(const char *message)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
@@ -44,7 +45,7 @@ static bool write_error_file(const char *message)
     return written;
 }
 
-static void tell(const char *program, bool usage)
+static void print_error(const char *program, bool usage)
 {
     char *message = fsdp_strdup_printf("%s: %s", program, fsdp_last_error());
     const char *text = message ? message : fsdp_last_error();
@@ -58,13 +59,13 @@ static void tell(const char *program, bool usage)
 
 int fsdp_cli_failed(const char *program)
 {
-    tell(program, false);
+    print_error(program, false);
     return FSDP_EXIT_FAILURE;
 }
 
 int fsdp_cli_misused(const char *program)
 {
-    tell(program, true);
+    print_error(program, true);
     return FSDP_EXIT_USAGE;
 }
 
@@ -98,7 +99,7 @@ int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
     return code;
 }
 
-/* One rank tells it for all. */
+/* Only one rank prints the notes. */
 static void print_notes(const char *program, const fsdp_options *options)
 {
     const char *rank = getenv("RANK");

@@ -1,4 +1,4 @@
-/* `fsdp bench KIND`: what is measured is chosen here. */
+/* `fsdp bench KIND`: runs the kind of measurement that is named. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static const struct {
 } kinds[] = {
     {"train", "training steps of a shape: time, memory, part of the machine's speed",
      fsdp_bench_train_main},
-    {"collectives", "bytes per second of collectives between processes, beside memcpy's",
+    {"collectives", "bytes per second of collectives between processes, compared with memcpy's",
      fsdp_bench_collectives_main},
 };
 

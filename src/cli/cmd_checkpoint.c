@@ -1,4 +1,4 @@
-/* `fsdp checkpoint`: looks into checkpoints of any format. A table of commands of its own. */
+/* `fsdp checkpoint`: works on checkpoints of any format. It has its own table of subcommands. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static const struct {
     {"diff", "in what two checkpoints differ", fsdp_checkpoint_diff},
     {"convert", "write a checkpoint in another format, dtype or number of files",
      fsdp_checkpoint_convert},
-    {"merge-weights", "convert, into the folder of a Hugging Face model unless told otherwise",
+    {"merge-weights", "convert, into the folder of a Hugging Face model unless --format is given",
      fsdp_checkpoint_convert},
 };
 

@@ -1,4 +1,4 @@
-/* `fsdp compare`: runs beside each other, from their --metrics files. */
+/* `fsdp compare`: compares runs by their --metrics files. */
 #include <stdio.h>
 
 #include "src/base/assert.h"
@@ -13,15 +13,15 @@ static const fsdp_option table[] = {
     {.name = "same-losses",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(compare_config, same_losses),
-     .help = "fail unless the losses of all common steps are the same in every bit"},
+     .help = "fail unless the losses of all common steps are bit for bit the same"},
 };
 
 static const fsdp_options_spec spec = {
     .program = "fsdp compare",
     .usage = "METRICS.jsonl... [--same-losses]",
-    .summary = "Show what runs came to beside each other: losses, time per step, peak memory by "
-               "purpose of each rank, host memory; and whether their losses are the same. The "
-               "files are those that 'fsdp train --metrics FILE' writes.",
+    .summary = "Compare runs side by side: losses, time per step, peak memory by purpose of each "
+               "rank, host memory; and whether their losses are the same. The files are those "
+               "that 'fsdp train --metrics FILE' writes.",
     .epilogue = "example:\n  fsdp compare sharded.jsonl no-shard.jsonl\n",
     .table = table,
     .count = FSDP_LENGTH(table),

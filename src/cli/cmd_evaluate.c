@@ -1,4 +1,4 @@
-/* `fsdp evaluate`: loss and ROUGE of models on held-back rows. */
+/* `fsdp evaluate`: loss and ROUGE of models on held-out rows. */
 #include <stdio.h>
 
 #include "src/base/assert.h"
@@ -18,9 +18,9 @@ static const fsdp_option table[] = {
      PLACE(models), .metavar = "DIR,...", .required = true, .group = "models",
      .help = "Hugging Face folders or hub names found in the local cache, to be compared"},
     {.name = "untrained", .type = FSDP_OPTION_BOOL, PLACE(untrained),
-     .help = "before them, the first model's shape with random weights of the seed"},
+     .help = "first evaluate the first model's shape with random weights from the seed"},
     {.name = "from-config", .type = FSDP_OPTION_BOOL, PLACE(from_config),
-     .help = "random weights in all of them: only config.json is read"},
+     .help = "use random weights for all models: only config.json is read"},
     {.name = "seed", .type = FSDP_OPTION_INT64, PLACE(seed), .value = "1",
      .bounds = FSDP_AT_LEAST(0), .help = "of random weights and of --do-sample"},
     {.name = "tokenizer", .aliases = "tokenizer-name", .type = FSDP_OPTION_STRING,
@@ -33,8 +33,8 @@ static const fsdp_option table[] = {
      "CSV or JSONL file, a folder, token files"},
     {.name = "baseline-data", .aliases = "train-data,train-file", .type = FSDP_OPTION_STRING,
      PLACE(baseline_data), .metavar = "PATH",
-     .help = "the training rows: the one of their summaries that fits best, said for every row, "
-             "is shown for comparison"},
+     .help = "the training rows: for comparison, show the score of the one summary that is best "
+             "when it is used for every row"},
     {.name = "task-prefix", .aliases = "source-prefix", .type = FSDP_OPTION_STRING,
      PLACE(task_prefix), .shown_default = "seq2seq: 'summarize: '; other tasks: none",
      .help = "put before every source text, or prompt"},
@@ -46,7 +46,7 @@ static const fsdp_option table[] = {
      .shown_default = "that of 'fsdp train'",
      .help = "the same with the target, or what follows the prompt"},
     {.name = "wikihow-cleaning", .type = FSDP_OPTION_BOOL, PLACE(wikihow_cleaning),
-     .help = "as 'fsdp train' has it, of references too"},
+     .help = "as in 'fsdp train', applied to references too"},
     {.name = "max-samples", .aliases = "max-eval-samples,max-validation-samples",
      .type = FSDP_OPTION_INT64, PLACE(max_samples), .value = "0", .bounds = FSDP_AT_LEAST(0),
      .shown_default = "0, all", .help = "use only the first N rows"},
@@ -65,7 +65,7 @@ static const fsdp_option table[] = {
 
     {.name = "generate", .aliases = "predict-with-generate", .type = FSDP_OPTION_BOOL,
      PLACE(generate), .value = "true", .group = "computing",
-     .help = "seq2seq: write texts and score them, not the loss alone"},
+     .help = "seq2seq: generate texts and score them, besides the loss"},
     {.name = "batch-size", .aliases = "eval-batch-size,per-device-eval-batch-size,"
      "validation-batch-size", .type = FSDP_OPTION_INT, PLACE(batch_size), .value = "8",
      .bounds = FSDP_BETWEEN(1, 1048576), .help = "rows per rank at a time"},
@@ -83,7 +83,7 @@ static const fsdp_option table[] = {
 
     {.name = "examples", .aliases = "generate-examples", .type = FSDP_OPTION_INT, PLACE(examples),
      .value = "0", .bounds = FSDP_BETWEEN(0, 10000), .group = "output",
-     .help = "show N texts beside their references"},
+     .help = "show N texts with their references"},
     {.name = "predictions", .type = FSDP_OPTION_STRING, PLACE(predictions), .metavar = "FILE",
      .help = "write the last model's texts, one line a row"},
     {.name = "prompts", .type = FSDP_OPTION_STRING, PLACE(prompts), .metavar = "FILE",

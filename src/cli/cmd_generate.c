@@ -1,4 +1,4 @@
-/* `fsdp generate`: what a model makes of prompts. */
+/* `fsdp generate`: prints the texts that a model generates for prompts. */
 #include <stdio.h>
 
 #include "src/base/alloc.h"
@@ -14,7 +14,7 @@ typedef struct generate_config {
     const char *prompt;
     int64_t seed;
     bool json;
-    fsdp_options *options; /* that all this was read from */
+    fsdp_options *options; /* the parsed options; owns the strings above */
 } generate_config;
 
 #define PLACE(field) .offset = offsetof(generate_config, field)
@@ -57,7 +57,7 @@ static const fsdp_option table[] = {
     {.name = "param-dtype", .type = FSDP_OPTION_DTYPE, PLACE(run.param_dtype), .value = "float32",
      .metavar = "DTYPE", .group = "ranks", .help = "dtype of compute: float32, bfloat16 or float16"},
     {.name = "reshard-after-forward", .type = FSDP_OPTION_BOOL, PLACE(run.reshard_each_step),
-     .help = "gather units anew for every token: less memory, more time"},
+     .help = "gather units again for every token: less memory, more time"},
     {.name = "threads-per-rank", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(run.threads_per_rank), .value = "0",
      .bounds = FSDP_BETWEEN(0, 1024), .shown_default = "0, cores / ranks",
@@ -126,7 +126,7 @@ static void print_ids(const int32_t *ids, size_t n)
     puts("]");
 }
 
-/* Line ends within a text are spaces, so that line i is prompt i's. */
+/* Print newlines within a text as spaces, so line i belongs to prompt i. */
 static void print_text(const char *text)
 {
     for (; *text; text++)

@@ -1,5 +1,5 @@
-/* `fsdp launch`: torchrun's words, one host. Reads the options, finds the command, counts
- * attempts. */
+/* `fsdp launch`: torchrun's options, for one host. This file reads the options, finds the command
+ * and counts attempts. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@
 #include "src/comm/control.h"
 #include "src/comm/task.h"
 
-/* Values of the option table, as they are given. */
+/* Values of the option table, as given. */
 typedef struct launch_config {
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     int node_rank, master_port, max_restarts, bind, omp_num_threads;
@@ -43,7 +43,7 @@ static const fsdp_option table[] = {
     {.name = "nnodes", .aliases = "num-machines", .type = FSDP_OPTION_STRING, PLACE(nnodes),
      .value = "1", .metavar = "N", .help = "hosts; this version runs on one"},
     {.name = "bind", .type = FSDP_OPTION_CHOICE, PLACE(bind), .value = "core", .choices = binds,
-     .metavar = "KIND", .help = "what a rank is bound to: equal blocks of cores, NUMA nodes, or "
+     .metavar = "KIND", .help = "what to bind ranks to: equal blocks of cores, NUMA nodes, or "
                                 "nothing"},
     {.name = "omp-num-threads", .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT, PLACE(omp_num_threads), .value = "0",
@@ -56,12 +56,12 @@ static const fsdp_option table[] = {
 
     {.name = "max-restarts", .type = FSDP_OPTION_INT, PLACE(max_restarts), .value = "0",
      .bounds = FSDP_AT_LEAST(0), .group = "failure",
-     .help = "when a rank fails, start all again so many times"},
+     .help = "how many times to start all ranks again after one fails"},
     {.name = "shutdown-timeout", .type = FSDP_OPTION_DOUBLE, PLACE(shutdown_timeout_s),
      .bounds = FSDP_BETWEEN(0, 86400), .metavar = "SECONDS",
      .shown_default = "30 after a signal, 2 after a failure",
-     .help = "how long ranks that were told to end may take, which they use to save a checkpoint: "
-             "from a signal passed on to SIGTERM, and from SIGTERM to SIGKILL"},
+     .help = "how long ranks may take to end, for example to save a checkpoint: from the signal "
+             "that is passed on to SIGTERM, and from SIGTERM to SIGKILL"},
 
     {.name = "log-dir", .type = FSDP_OPTION_STRING, PLACE(log_dir), .metavar = "DIR",
      .group = "output", .shown_default = "a new folder in $TMPDIR, if --redirects or --tee",
@@ -69,10 +69,10 @@ static const fsdp_option table[] = {
              "error.json"},
     {.name = "redirects", .aliases = "r", .type = FSDP_OPTION_STRING, PLACE(redirects),
      .value = "0", .metavar = "STREAMS",
-     .help = "to files instead of the console: 0 nothing, 1 stdout, 2 stderr, 3 both; 0:3,1:1 "
-             "by local rank"},
+     .help = "streams that go to files instead of the console: 0 nothing, 1 stdout, 2 stderr, "
+             "3 both; 0:3,1:1 by local rank"},
     {.name = "tee", .aliases = "t", .type = FSDP_OPTION_STRING, PLACE(tee), .value = "0",
-     .metavar = "STREAMS", .help = "the same, to files and to the console"},
+     .metavar = "STREAMS", .help = "streams that go to files and to the console"},
     {.name = "local-ranks-filter", .type = FSDP_OPTION_LIST, PLACE(local_ranks_filter),
      .metavar = "R,R,...", .shown_default = "all", .help = "ranks whose output reaches the console"},
     {.name = "rdzv-id", .type = FSDP_OPTION_STRING, PLACE(rdzv_id), .value = "none",
@@ -86,7 +86,7 @@ static const fsdp_option table[] = {
      .shown_default = "29500; 0 with --standalone or --rdzv-endpoint",
      .help = "MASTER_PORT of the ranks; 0: a free one"},
     {.name = "standalone", .type = FSDP_OPTION_BOOL, PLACE(standalone),
-     .help = "MASTER_PORT of its own, beside other jobs of this host"},
+     .help = "a MASTER_PORT that other jobs of this host do not use"},
 
     {.name = "node-rank", .aliases = "machine-rank", .type = FSDP_OPTION_INT, PLACE(node_rank),
      .value = "0", .bounds = FSDP_AT_LEAST(0), .no_effect = "one host is node 0",
@@ -114,7 +114,7 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* "1", or "1:1" as torchrun's elastic form. */
+/* Accepts "1", and "1:1", torchrun's elastic form. */
 static fsdp_status check_nnodes(const char *text)
 {
     if (strcmp(text, "1") == 0 || strcmp(text, "1:1") == 0)
@@ -152,7 +152,8 @@ static fsdp_status read_nproc(const char *text, int *n)
     return FSDP_OK;
 }
 
-/* torchrun's other rendezvous find a port, too: jobs that run at once are told apart by these. */
+/* With torchrun's other rendezvous backends a free port is chosen, too. Jobs that run at the same
+ * time need different ports. */
 static void derive(void *target, const fsdp_options *options)
 {
     launch_config *c = target;
@@ -198,7 +199,7 @@ static const fsdp_options_spec spec = {
     .check = check,
 };
 
-/* One number for all ranks, or rank:number,rank:number. */
+/* The format is one number for all ranks, or rank:number,rank:number. */
 static fsdp_status read_streams(const char *flag, const char *text, int n, int *streams)
 {
     const char *at = text;
@@ -237,7 +238,7 @@ static fsdp_status read_filter(const fsdp_option_list *filter, int n, bool *on_c
         long rank = strtol(filter->items[i], &end, 10);
         if (end == filter->items[i] || *end || rank < 0 || rank >= n)
             return fsdp_error(FSDP_ERR_INVALID,
-                              "--local-ranks-filter: '%s' is no rank from 0 to %d",
+                              "--local-ranks-filter: '%s' is not a rank from 0 to %d",
                               filter->items[i], n - 1);
         on_console[rank] = true;
     }
@@ -250,7 +251,7 @@ static bool is_program(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* As execvp looks for it; NULL with an error if it is nowhere. */
+/* Search as execvp does. NULL with an error if there is no such program. */
 static char *find_program(const char *name)
 {
     if (strchr(name, '/')) {
@@ -289,7 +290,7 @@ static fsdp_status find_command(fsdp_launch *launch)
     return launch->program ? FSDP_OK : FSDP_ERR_NOT_FOUND;
 }
 
-/* For rank 0 of a program that listens on MASTER_PORT. */
+/* The port is for rank 0 of a program that listens on MASTER_PORT. */
 static fsdp_status find_free_port(int *port)
 {
     struct sockaddr_in any = {.sin_family = AF_INET};
@@ -351,11 +352,12 @@ static void launch_fini(fsdp_launch *launch)
     fsdp_free(launch->cpus);
 }
 
-/* Attempts until one succeeds, or none is left. */
+/* Run attempts until one succeeds or none is left. */
 static int run_attempts(const fsdp_launch *launch)
 {
     fsdp_attempt attempt = {0};
-    /* Who reads the output may end first: Ctrl-C also ends `| tee log`, while ranks still save. */
+    /* The reader of the output may end first: Ctrl-C also ends `| tee log` while ranks still
+     * save. */
     signal(SIGPIPE, SIG_IGN);
     for (int restarts = 0;; restarts++) {
         if (fsdp_launch_attempt(launch, restarts, &attempt) != FSDP_OK)

@@ -1,5 +1,5 @@
-/* `fsdp plan`: what a run of `fsdp train` with the same options would take. Its table is train's,
- * in which what a plan does not look at is accepted, and a few options more. */
+/* `fsdp plan`: what a run of `fsdp train` with the same options would need. Its table is train's
+ * table with a few more options. Options of train that do not affect a plan are accepted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "src/plan/plan.h"
 
 typedef struct plan_config {
-    fsdp_train_config train; /* first: train's table says where its values lie */
+    fsdp_train_config train; /* must be first: train's table has offsets into it */
     int world_size, local_world_size;
     bool schedule, json;
 } plan_config;
@@ -36,19 +36,19 @@ static const fsdp_option own[] = {
      .bounds = FSDP_BETWEEN(0, 1048576),
      .metavar = "L",
      .shown_default = "all, one host",
-     .help = "ranks of one host: what they share counts 1/L for each"},
+     .help = "ranks of one host; memory that they share counts 1/L for each"},
     {.name = "schedule",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(plan_config, schedule),
-     .help = "also the order of a step: which all-gather is under way while which unit computes"},
+     .help = "also print the order of a step: which all-gather is in progress while which unit "
+             "computes"},
     {.name = "json",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(plan_config, json),
-     .help = "one JSON object in place of tables"},
+     .help = "print one JSON object instead of tables"},
 };
 
-/* Of train's options, those that a plan does not look at: data (but of which kind
- * it is), duration, outputs. */
+/* Options of train that do not affect a plan: data (except its kind), duration, outputs. */
 static const char *const not_looked_at[] = {
     "from-config",
     "tokenizer",
@@ -103,7 +103,7 @@ static bool is_looked_at(const char *name)
     return true;
 }
 
-/* Train's rows, then the plan's own. Owned by the caller. */
+/* Make a table of the plan's own rows and train's rows. Owned by the caller. */
 static fsdp_option *make_table(size_t *count)
 {
     const fsdp_options_spec *train = fsdp_train_options();
@@ -118,7 +118,7 @@ static fsdp_option *make_table(size_t *count)
     for (size_t i = FSDP_LENGTH(own); i < *count; i++) {
         fsdp_option *o = &table[i];
         if (strcmp(o->name, "save-model") == 0)
-            o->value = "false"; /* which needs no --output */
+            o->value = "false"; /* because saving requires --output */
         if (is_looked_at(o->name))
             continue;
         o->required = false;
@@ -140,14 +140,14 @@ static fsdp_status plan(const plan_config *c)
     return status == FSDP_OK ? fsdp_memory_limit_check(&c->train, c->world_size, local) : status;
 }
 
-/* Under `fsdp launch` all ranks make the same plan: the first one tells it. */
-static bool is_told_by_another(void)
+/* Under `fsdp launch` all ranks make the same plan, and only the first one prints it. */
+static bool is_printed_by_another_rank(void)
 {
     const char *rank = getenv("RANK");
     return rank && atoi(rank) > 0;
 }
 
-/* Of a launch of another size, how many ranks share a host says nothing of the plan's. */
+/* In a launch of another size, its number of ranks per host does not apply to the plan. */
 static void derive(void *config, const fsdp_options *options)
 {
     plan_config *c = config;
@@ -166,9 +166,10 @@ int fsdp_cmd_plan(int argc, char **argv)
     const fsdp_options_spec spec = {
         .program = "fsdp plan",
         .usage = "--model DIR --world-size N [options of fsdp train]",
-        .summary = "What a run of 'fsdp train' with the same options would take: memory by purpose "
-                   "at each moment of a step, number and bytes of collectives, and their order. Of "
-                   "the model only config.json is read, and nothing is computed.",
+        .summary =
+            "What a run of 'fsdp train' with the same options would need: memory by purpose "
+            "at each point of a step, number and bytes of collectives, and their order. Only "
+            "the model's config.json is read, and nothing is computed.",
         .epilogue = "example:\n"
                     "  fsdp plan --model t5-3b --world-size 8 --batch-size 4 --bf16 --schedule\n",
         .table = table,
@@ -182,7 +183,7 @@ int fsdp_cmd_plan(int argc, char **argv)
     if (code == FSDP_CLI_RUN) {
         config.train.from_config = true;
         config.train.save_model |= !fsdp_options_given(options, "save-model");
-        if (is_told_by_another())
+        if (is_printed_by_another_rank())
             code = FSDP_EXIT_OK;
         else
             code = plan(&config) == FSDP_OK ? FSDP_EXIT_OK : fsdp_cli_failed(spec.program);

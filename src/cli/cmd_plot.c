@@ -1,4 +1,4 @@
-/* `fsdp plot`: the curves of --metrics files as a picture. */
+/* `fsdp plot`: draws the curves of --metrics files as a picture. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static const fsdp_options_spec spec = {
     .min_positional = 1,
 };
 
-/* `-o a.jsonl b.jsonl` forgets the picture's name. */
+/* Catches `-o a.jsonl b.jsonl`, where the name of the picture is missing. */
 static fsdp_status check_output(const char *output, char *const *files, int count)
 {
     const char *end = strrchr(output, '.');

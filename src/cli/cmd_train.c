@@ -1,4 +1,4 @@
-/* `fsdp train`: one rank of a training run, or all of it when there is one rank. */
+/* `fsdp train`: one rank of a training run, or the whole run if it has one rank. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,8 +7,8 @@
 #include "src/plan/memory_limit.h"
 #include "src/train/trainer.h"
 
-/* Only `fsdp launch` does not start again what was refused; after others' restarts, what lies there
- * may be anybody's. */
+/* `fsdp launch` does not restart a run that was refused. Other launchers do; after their restarts,
+ * files in the output folder may be from any run. */
 static bool is_restarted(void)
 {
     const char *count = getenv("TORCHELASTIC_RESTART_COUNT");

@@ -1,4 +1,4 @@
-/* `fsdp verify`: prove that this build on this machine gives PyTorch's numbers. */
+/* `fsdp verify`: check that this build computes PyTorch's numbers on this machine. */
 #include <math.h>
 #include <stdio.h>
 
@@ -19,14 +19,14 @@ typedef struct verify_config {
     const char *isa;
     char **paths; /* [n_paths] folders */
     int n_paths;
-    bool failed; /* a comparison, or there was none; on the first rank */
+    bool failed; /* a comparison failed, or nothing was compared; set on the first rank */
 } verify_config;
 
 static const fsdp_option table[] = {
     {.name = "json",
      .type = FSDP_OPTION_BOOL,
      .offset = offsetof(verify_config, json),
-     .help = "print a JSON object for each quantity, and one of the counts at the end"},
+     .help = "print a JSON object for each quantity, and one with the counts at the end"},
     {.name = "threads-per-rank",
      .aliases = "num-cpu-threads-per-process",
      .type = FSDP_OPTION_INT,
@@ -48,10 +48,10 @@ static const fsdp_options_spec spec = {
     .usage = "CASE... [options]",
     .summary =
         "Compare this build with the numbers of PyTorch and transformers: each CASE is a folder "
-        "of a model, inputs, and what is expected of them (logits, loss, hidden states, gradients, "
-        "training trajectories, generated ids), with the tolerances that belong to it.\n\n"
-        "Training trajectories are compared under 'fsdp launch -n N' where they were made by N "
-        "ranks. The exit code is 0 only if something was compared and nothing failed.",
+        "with a model, inputs, the expected results (logits, loss, hidden states, gradients, "
+        "training trajectories, generated ids) and their tolerances.\n\n"
+        "Training trajectories that N ranks made are compared under 'fsdp launch -n N'. The exit "
+        "code is 0 only if something was compared and nothing failed.",
     .epilogue = "examples:\n  fsdp verify golden/t5_v1_0 golden/t5_v1_1\n"
                 "  fsdp launch -n 2 verify golden/t5_v1_0\n",
     .table = table,
@@ -164,5 +164,5 @@ int fsdp_cmd_verify(int argc, char **argv)
     config.paths = fsdp_options_positional(options, &config.n_paths);
     code = fsdp_cli_run_rank(spec.program, verify_all, &config);
     fsdp_options_destroy(options);
-    return config.failed ? FSDP_EXIT_FAILURE : code; /* what failed was printed */
+    return config.failed ? FSDP_EXIT_FAILURE : code; /* the failures have been printed */
 }

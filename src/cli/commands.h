@@ -11,15 +11,15 @@
 /* clang-format off */
 #define FSDP_COMMANDS(X) \
     X(train, "fine-tune or pretrain a model") \
-    X(plan, "memory and collectives of a training run, before it") \
-    X(evaluate, "loss and ROUGE of models on held-back rows") \
+    X(plan, "predict the memory and collectives of a training run") \
+    X(evaluate, "loss and ROUGE of models on held-out rows") \
     X(launch, "start N ranks of a command on this host, as torchrun does") \
-    X(generate, "text from a model, greedily") \
+    X(generate, "generate text with a model") \
     X(verify, "compare this build with the numbers of PyTorch") \
-    X(compare, "show runs beside each other, from their --metrics files") \
+    X(compare, "compare runs by their --metrics files") \
     X(bench, "measure training and collectives on this machine") \
     X(plot, "draw the loss curve of a --metrics file") \
-    X(checkpoint, "look into checkpoints of any format, compare and convert them") \
+    X(checkpoint, "inspect, compare and convert checkpoints of any format") \
     X(help, "show the commands, or the options of one")
 /* clang-format on */
 
@@ -27,7 +27,7 @@
 FSDP_COMMANDS(FSDP_DECLARE_COMMAND)
 #undef FSDP_DECLARE_COMMAND
 
-/* The table in main.c, for commands that run others. */
+/* Look up the table in main.c; for commands that run other commands. */
 bool fsdp_command_exists(const char *name);
 /* The command whose name is nearest, or NULL if none is near. */
 const char *fsdp_command_nearest(const char *name);

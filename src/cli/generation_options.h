@@ -1,4 +1,4 @@
-/* The options of generation that commands share, named as in transformers. */
+/* Options of text generation that several commands share, named as in transformers. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -7,12 +7,12 @@
 
 #include "src/models/generation_config.h"
 
-/* For FSDP_OPTION_CHOICE: fsdp_early_stopping's order. */
+/* Choices in the order of fsdp_early_stopping, for FSDP_OPTION_CHOICE. */
 extern const char *const fsdp_early_stopping_choices[];
 
-/* The rows of a table; `at` is the offset of an fsdp_generation_settings in the command's struct,
- * `longest` what --help says of the length by default. fsdp_generation_options_given() after
- * parsing. */
+/* The rows of an option table. `at` is the offset of an fsdp_generation_settings in the command's
+ * struct; `longest` is what --help shows as the default length. Call
+ * fsdp_generation_options_given() after parsing. */
 /* clang-format off */
 #define FSDP_GENERATION_OPTIONS(at, longest)                                                       \
     {.name = "max-new-tokens", FSDP_SETTING_INT(at, max_new_tokens), .shown_default = longest,     \
@@ -21,7 +21,7 @@ extern const char *const fsdp_early_stopping_choices[];
      .bounds = FSDP_BETWEEN(1, 1000000),                                                           \
      .help = "the same with the prompt, or T5's start token, counted"},                            \
     {.name = "min-new-tokens", FSDP_SETTING_INT(at, min_new_tokens), FSDP_FILE_OR("0"),            \
-     .bounds = FSDP_BETWEEN(0, 1000000), .help = "no end of sequence before so many tokens"},      \
+     .bounds = FSDP_BETWEEN(0, 1000000), .help = "fewest tokens to generate"},                     \
     {.name = "min-length", FSDP_SETTING_INT(at, min_length), FSDP_FILE_OR("0"),                    \
      .bounds = FSDP_BETWEEN(0, 1000000),                                                           \
      .help = "the same with the prompt, or T5's start token, counted"},                            \
@@ -50,7 +50,7 @@ extern const char *const fsdp_early_stopping_choices[];
      .bounds = FSDP_ABOVE(0), .help = "above 1 makes tokens that are already there less likely"},  \
     {.name = "no-repeat-ngram-size", FSDP_SETTING_INT(at, no_repeat_ngram_size),                   \
      FSDP_FILE_OR("0"), .bounds = FSDP_BETWEEN(0, INT32_MAX),                                      \
-     .help = "no N tokens in a row twice; 0: never mind"}
+     .help = "never generate the same N tokens in a row twice; 0: off"}
 
 #define FSDP_SETTING(at, name)                                                                     \
     .offset = (at) + offsetof(fsdp_generation_settings, values.name), .optional = true
@@ -61,6 +61,6 @@ extern const char *const fsdp_early_stopping_choices[];
 #define FSDP_FILE_OR(text) .shown_default = "generation_config.json's, else " text
 /* clang-format on */
 
-/* Note in *settings which of its options were given, in the command line, a file or a variable, and
- * which of them are asked for. */
+/* Record in *settings which of its options were given (on the command line, in a file or in an
+ * environment variable), and which of them the user asked for explicitly. */
 void fsdp_generation_options_given(const fsdp_options *options, fsdp_generation_settings *settings);

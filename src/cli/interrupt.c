@@ -1,5 +1,5 @@
-/* A thread waits for the signals, which are blocked in all others: it may do what a signal handler
- * may not. */
+/* A thread waits for the signals, which are blocked in all other threads. It may call functions
+ * that a signal handler may not. */
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -27,7 +27,7 @@ static void handled_signals(sigset_t *set)
         sigaddset(set, SIGHUP);
 }
 
-/* Below the time after which `fsdp launch` loses patience (supervisor.c). */
+/* The limit is below the time after which `fsdp launch` kills ranks (supervisor.c). */
 static void wait_for_save(const char *output)
 {
     static const double patience_s = 3.0;
@@ -39,9 +39,9 @@ static void wait_for_save(const char *output)
     fsdp_atomic_directory_sweep(output, (int)getpid());
 }
 
-/* Until a second signal; `fsdp launch` loses patience, too, after its --shutdown-timeout. Who
- * signals all processes of a job (Slurm, a service manager) reaches a rank twice: the launcher
- * passes its own on. */
+/* Wait for the run to end or for a second signal. `fsdp launch` also stops waiting after its
+ * --shutdown-timeout. A sender that signals all processes of a job (Slurm, a service manager)
+ * reaches a rank twice, because the launcher passes its own signal on. */
 static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
 {
     static const double same_signal_s = 1.0;
@@ -94,7 +94,7 @@ fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
     pthread_attr_destroy(&attributes);
     if (!failure)
         return self;
-    sigprocmask(SIG_SETMASK, &before, NULL); /* a save may stay unfinished, but signals work */
+    sigprocmask(SIG_SETMASK, &before, NULL); /* a save may be left unfinished, but signals work */
     fsdp_free(self);
     return NULL;
 }

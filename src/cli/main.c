@@ -89,9 +89,9 @@ int fsdp_cmd_help(int argc, char **argv)
 
 static int run(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write() then */
-    /* What a step takes from the heap and frees stays in the process: from the system it would come
-     * back page by page. */
+    signal(SIGXFSZ, SIG_IGN); /* writing beyond the file size limit becomes an error of write() */
+    /* Keep the memory that a step frees in the process. The system would hand it back page by
+     * page. */
     mallopt(M_MMAP_THRESHOLD, 16 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
     if (argc < 2) {
@@ -106,15 +106,15 @@ static int run(int argc, char **argv)
         return FSDP_EXIT_OK;
     }
     const command *c = find_command(name);
-    /* Products keep their own primitives (kernels/cpu/product_onednn.c); a second cache doubles
-     * them. What launch starts may be somebody else's program. */
+    /* Matrix products keep their own primitives (kernels/cpu/product_onednn.c), and oneDNN's cache
+     * would store them twice. Not for launch, which may start other programs. */
     if (strcmp(name, "launch") != 0)
         setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 0);
     return c ? c->run(argc - 1, argv + 1) : unknown_command(name);
 }
 
-/* A result that could not be written is a failure, as on a full disk. What was written earlier may
- * have failed: stdio remembers that, but not why. */
+/* A result that could not be written, as on a full disk, is a failure. An earlier write may have
+ * failed: stdio remembers that, but not why. */
 static int close_output(int exit_code)
 {
     const bool failed = ferror(stdout) != 0;
@@ -126,8 +126,8 @@ static int close_output(int exit_code)
     return fsdp_cli_failed("fsdp");
 }
 
-/* A file that is opened later must not become standard output or error because that was closed:
- * what takes the place can be read or written only the wrong way round. */
+/* If standard input, output or error is closed, open a placeholder. Otherwise a file that is opened
+ * later would get its descriptor. The placeholder has the wrong access mode, so using it fails. */
 static void fill_closed(void)
 {
     for (int fd = 0; fd <= 2; fd++)

@@ -1,4 +1,4 @@
-/* `fsdp --version`. Libraries are shown with the version that runs, where they tell it. */
+/* `fsdp --version`. For libraries that report their version at run time, that version is shown. */
 #include <jansson.h>
 #ifdef FSDP_HAVE_DNNL
 #include <dnnl.h>

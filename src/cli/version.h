@@ -1,6 +1,7 @@
-/* `fsdp --version`: what this program is made of. */
+/* `fsdp --version`: how this program was built. */
 #pragma once
 #include <stdio.h>
 
-/* Version, compiler, instruction sets of this CPU, libraries found when it was built. */
+/* Prints the version, the compiler, the instruction sets of this CPU, and the libraries found when
+ * it was built. */
 void fsdp_print_version(FILE *to);

@@ -1,5 +1,5 @@
-/* Which cores a rank may use. Ranks that share no core do not disturb each other, and memory that
- * a rank touches first lies on its own NUMA node. */
+/* Chooses the cores that each rank may use. Ranks that share no core do not disturb each other, and
+ * memory that a rank touches first is on its own NUMA node. */
 #include <string.h>
 #include <unistd.h>
 #ifdef FSDP_HAVE_HWLOC
@@ -9,11 +9,11 @@
 #include "src/base/alloc.h"
 #include "src/launch/launch.h"
 
-/* Processors in the order in which blocks are cut: neighbours share caches. */
+/* Processors in the order in which they are divided into blocks: neighbours share caches. */
 typedef struct cpu_order {
-    int *cpus; /* the operating system's numbers */
-    int *core; /* core of each, counted in this order */
-    int *node; /* NUMA node of each, likewise */
+    int *cpus; /* processor numbers of the operating system */
+    int *core; /* core of each processor, counted in this order */
+    int *node; /* NUMA node of each processor, counted in this order */
     int count, n_cores, n_nodes;
 } cpu_order;
 
@@ -29,12 +29,12 @@ static int index_among(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type
     return 0;
 }
 
-/* hwloc numbers processing units by place: hyperthreads of a core, cores of a cache are adjacent.
- */
+/* hwloc numbers processing units by location: the hyperthreads of a core and the cores of a cache
+ * are adjacent. */
 static bool order_by_topology(const cpu_set_t *allowed, cpu_order *order)
 {
     hwloc_topology_t topology;
-    /* Without sysfs (a bare chroot) hwloc knows no more than processor numbers, and complains on
+    /* Without sysfs (a bare chroot) hwloc knows only processor numbers, and prints a warning on
      * stderr. */
     if (access("/sys/devices/system/cpu", R_OK) != 0 || hwloc_topology_init(&topology) != 0)
         return false;
@@ -79,9 +79,11 @@ static void order_by_number(const cpu_set_t *allowed, cpu_order *order)
     order->n_nodes = 1;
 }
 
-/* Rank r of n gets the units [r * units / n, (r + 1) * units / n): cores, NUMA nodes, or single
- * processors (unit_of NULL). With fewer units than ranks, several ranks share one. */
-static void cut(const cpu_order *order, const int *unit_of, int units, int n, cpu_set_t *cpus)
+/* Rank r of n gets the units [r * units / n, (r + 1) * units / n). A unit is a core, a NUMA node
+ * or, if unit_of is NULL, a single processor. With fewer units than ranks, several ranks share a
+ * unit. */
+static void assign_blocks(const cpu_order *order, const int *unit_of, int units, int n,
+                          cpu_set_t *cpus)
 {
     for (int rank = 0; rank < n; rank++) {
         int first = (int)((int64_t)rank * units / n);
@@ -116,11 +118,11 @@ fsdp_status fsdp_launch_bind(fsdp_launch *launch, fsdp_bind bind)
     if (!order_by_topology(&allowed, &order))
         order_by_number(&allowed, &order);
     if (bind == FSDP_BIND_NUMA)
-        cut(&order, order.node, order.n_nodes, n, launch->cpus);
+        assign_blocks(&order, order.node, order.n_nodes, n, launch->cpus);
     else if (order.n_cores >= n)
-        cut(&order, order.core, order.n_cores, n, launch->cpus);
+        assign_blocks(&order, order.core, order.n_cores, n, launch->cpus);
     else
-        cut(&order, NULL, order.count, n, launch->cpus);
+        assign_blocks(&order, NULL, order.count, n, launch->cpus);
     fsdp_free(numbers);
     return FSDP_OK;
 }

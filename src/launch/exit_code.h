@@ -4,5 +4,5 @@
 typedef enum fsdp_exit {
     FSDP_EXIT_OK = 0,
     FSDP_EXIT_FAILURE = 1, /* the work failed: files, peers, numbers */
-    FSDP_EXIT_USAGE = 2    /* the command line or configuration is wrong; nothing was begun */
+    FSDP_EXIT_USAGE = 2    /* the command line or configuration is wrong; nothing was started */
 } fsdp_exit;

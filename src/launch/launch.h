@@ -1,9 +1,9 @@
-/* `fsdp launch`: what its parts share.
+/* `fsdp launch`: declarations shared by its parts.
  *
  * cmd_launch.c reads the options and counts attempts; supervisor.c watches the ranks of one
- * attempt; rank_process.c starts and reaps one rank; rank_output.c redirects, copies and keeps its
- * output and its error message; binding.c gives it cores. The launcher has no threads: a child
- * forked after OpenMP's threads ran hangs, and one poll loop is enough. */
+ * attempt; rank_process.c starts and reaps one rank; rank_output.c redirects, copies and stores its
+ * output and its error message; binding.c gives it cores. The launcher has no threads: a child that
+ * is forked after OpenMP's threads have run hangs, and one poll loop is enough. */
 #pragma once
 #include <sched.h>
 #include <signal.h>
@@ -23,90 +23,93 @@ typedef enum fsdp_bind {
     FSDP_BIND_NONE
 } fsdp_bind;
 
-/* A rank's streams: bits, as torchrun counts them. */
+/* A rank's streams, as bits numbered like torchrun's. */
 enum {
     FSDP_STREAM_STDOUT = 1,
     FSDP_STREAM_STDERR = 2
 };
 
-/* What is to be run. Filled by cmd_launch.c, read by the rest. */
+/* What the launcher must run. Filled by cmd_launch.c, read by the other parts. */
 typedef struct fsdp_launch {
     int n_ranks;
     char **command;     /* NULL-terminated; borrowed from argv */
-    bool is_subcommand; /* command[0] names an fsdp command: this program runs it */
-    char *program;      /* path of command[0] otherwise; owned */
+    bool is_subcommand; /* command[0] names an fsdp command, which this program runs */
+    char *program;      /* path of command[0] if it is another program; owned */
     const char *role, *master_addr, *run_id;
     int master_port, max_restarts, omp_num_threads; /* omp_num_threads 0: 1 unless set */
-    double shutdown_timeout_s; /* from a signal to SIGTERM, and to SIGKILL; NAN: by the cause */
-    char *log_dir;             /* this run's folder, made; NULL: no files. Owned */
+    double shutdown_timeout_s; /* from a signal to SIGTERM, and from there to SIGKILL; NAN: depends
+                                  on the cause */
+    char *log_dir;             /* this run's folder, already made; NULL: no files. Owned */
     int *redirects;            /* [n_ranks] stream bits that go to files only. Owned */
     int *tees;                 /* [n_ranks] stream bits that go to files and the console. Owned */
-    bool *on_console;          /* [n_ranks] false: --local-ranks-filter leaves it out. Owned */
-    cpu_set_t *cpus;           /* [n_ranks] where each rank runs; NULL: anywhere. Owned */
+    bool *on_console;          /* [n_ranks] false: hidden by --local-ranks-filter. Owned */
+    cpu_set_t *cpus;           /* [n_ranks] processors of each rank; NULL: not bound. Owned */
 } fsdp_launch;
 
-/* One stream of a rank that the launcher copies (tee): from a pipe to a file and the console. */
+/* One stream of a rank that the launcher copies from a pipe to a file and to the console (tee). */
 typedef struct fsdp_tee {
     int pipe, file; /* -1: none */
     int console;    /* STDOUT_FILENO, STDERR_FILENO, or -1 */
     char line[4096];
-    size_t length; /* of the line begun */
+    size_t length; /* bytes of the incomplete line in `line` */
 } fsdp_tee;
 
 typedef struct fsdp_rank_process {
     int rank;
-    pid_t pid;        /* also its process group; 0: was never started */
-    bool ended;       /* `status` is valid */
-    bool told_to_end; /* the launcher sent it a signal: how it ended says nothing */
-    int status;       /* of waitpid */
-    int error_fd;     /* memfd for its error message, or -1 */
-    char error_path[FSDP_LAUNCH_PATH_BYTES]; /* TORCHELASTIC_ERROR_FILE, readable here too */
+    pid_t pid;          /* also its process group; 0: never started */
+    bool ended;         /* `status` is valid */
+    bool was_signalled; /* the launcher sent it a signal: its exit status is not its own failure */
+    int status;         /* from waitpid */
+    int error_fd;       /* memfd for its error message, or -1 */
+    char error_path[FSDP_LAUNCH_PATH_BYTES]; /* its TORCHELASTIC_ERROR_FILE, under a path that the
+                                                launcher can read */
     fsdp_tee tee[2];                         /* of stdout and stderr */
 } fsdp_rank_process;
 
 /* How an attempt ended. */
 typedef struct fsdp_attempt {
     int exit_code;      /* 0, 1, or 128 + the signal that ended it */
-    bool interrupted;   /* by a signal to the launcher: no restart */
-    bool pointless;     /* a wrong command line: a restart would fail alike */
+    bool interrupted;   /* by a signal to the launcher; no restart */
+    bool pointless;     /* the command line is wrong: a restart would fail the same way */
     char message[2048]; /* of the failure: "rank 1 (pid 7) was killed by ..." */
 } fsdp_attempt;
 
 /* --- supervisor.c --- */
-/* Run all ranks once, to the end of the last. An error: they could not be started; none is left. */
+/* Run all ranks once and wait for the last one to end. Returns an error if they could not be
+ * started; none of them runs then. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count,
                                                 fsdp_attempt *attempt);
 
 /* --- rank_process.c --- */
-/* Fork and exec. `mask` is the signal mask the rank gets. On failure nothing runs, but
- * fsdp_rank_output_close is still to be called. */
+/* Fork and exec. `mask` is the signal mask that the rank gets. On failure no process runs, but the
+ * caller must still call fsdp_rank_output_close(). */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_start(const fsdp_launch *launch, fsdp_rendezvous *rendezvous,
                                             int rank, int restart_count, const sigset_t *mask,
                                             fsdp_rank_process *process);
-/* Send a signal to the rank and what it started. */
+/* Send a signal to the rank and the processes that it started. */
 void fsdp_rank_signal(const fsdp_rank_process *process, int signal_number);
-/* Has it just ended? Then it is reaped. What it started is killed if it failed, or if
- * `and_children`. */
+/* Reap the rank if it has ended; returns true then. The processes that it started are killed if it
+ * failed, or if `and_children`. */
 bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children);
-/* Has a signal (SIGSTOP, a debugger) just stopped it? True once for each stop. */
+/* True once for each time a signal (SIGSTOP, a debugger) has stopped the rank. */
 bool fsdp_rank_has_stopped(const fsdp_rank_process *process);
 /* "was killed by signal 9 (Killed)", "exited with status 3". */
 void fsdp_rank_how_ended(const fsdp_rank_process *process, char *text, size_t size);
 
 /* --- rank_output.c --- */
-/* Make the run's folder below `log_dir` (NULL: below $TMPDIR): <run id>_<random>. */
+/* Make the run's folder below `log_dir` (NULL: below $TMPDIR). It is named <run id>_<random>. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const char *log_dir);
 /* Before fork: open the rank's files, pipes and error file. stdio[2] receives the descriptors that
  * become its stdout and stderr, or -1 for the launcher's own; the caller closes them. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
                                                   fsdp_rank_process *process, int stdio[2]);
-/* Copy what has arrived, without waiting. False once the stream is at its end. */
+/* Copy what has arrived, without waiting. Returns false at the end of the stream. */
 bool fsdp_tee_pump(fsdp_tee *tee, const char *role, int rank);
-/* Copy the rest and close all. */
+/* Copy the rest and close everything. */
 void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *process);
-/* The message the rank left, without a newline; false if none. */
+/* Get the message that the rank left, without a newline. Returns false if there is none. */
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size);
 
 /* --- binding.c --- */
-/* Choose launch->cpus. With more ranks than processors, or one rank, nobody is bound. */
+/* Choose launch->cpus. With one rank, or with more ranks than processors, no rank is bound. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_bind(fsdp_launch *launch, fsdp_bind bind);

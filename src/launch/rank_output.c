@@ -1,8 +1,9 @@
-/* Where a rank's output goes: the console, files, or both; and the message it leaves when it fails.
+/* Where a rank's output goes: the console, files, or both. Also the message that a rank leaves when
+ * it fails.
  *
  * Folders and names are torchrun's: <log dir>/<run id>_<random>/attempt_<n>/<local rank>/
  * {stdout.log,stderr.log,error.json}. Without a log folder the error file is a memfd that the rank
- * inherits under the same number, so nothing is left on disk whoever is killed. */
+ * inherits under the same number, so nothing is left on disk, whichever process is killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -23,7 +24,7 @@ static fsdp_status make_folder(const char *path)
     return fsdp_error(FSDP_ERR_IO, "cannot make folder %s: %s", path, strerror(errno));
 }
 
-/* The folder and those above it. */
+/* Make the folder and its parents. */
 static fsdp_status make_folders(const char *path)
 {
     char *copy = fsdp_strdup(path);
@@ -42,7 +43,7 @@ static fsdp_status make_folders(const char *path)
     return status;
 }
 
-/* A rank that changes its folder finds its error file all the same. */
+/* A rank that changes its working directory must still find its error file. */
 static fsdp_status make_absolute(char **path)
 {
     if (**path == '/')
@@ -149,7 +150,7 @@ fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
     return open_stream(launch, folder, FSDP_STREAM_STDERR, rank, &process->tee[1], &stdio[1]);
 }
 
-/* A console or disk that refuses must not end the job: the rest is dropped. */
+/* If a console or disk refuses to take output, drop the rest. It must not end the job. */
 static void write_fully(int fd, const char *bytes, size_t n)
 {
     while (fd >= 0 && n) {
@@ -163,8 +164,8 @@ static void write_fully(int fd, const char *bytes, size_t n)
     }
 }
 
-/* The line begun, as one write, so that lines of ranks do not mix. */
-static void put_line(fsdp_tee *tee, const char *role, int rank)
+/* Write the incomplete line with one call, so lines of ranks do not mix. */
+static void write_line(fsdp_tee *tee, const char *role, int rank)
 {
     char out[sizeof tee->line + 96];
     if (tee->console >= 0 && tee->length) {
@@ -181,7 +182,7 @@ static void copy_bytes(fsdp_tee *tee, const char *bytes, size_t n, const char *r
     for (size_t i = 0; i < n; i++) {
         tee->line[tee->length++] = bytes[i];
         if (bytes[i] == '\n' || tee->length == sizeof tee->line - 1)
-            put_line(tee, role, rank);
+            write_line(tee, role, rank);
     }
 }
 
@@ -211,7 +212,7 @@ void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *proces
         fsdp_tee_pump(tee, launch->role, process->rank);
         if (tee->length) {
             tee->line[tee->length++] = '\n';
-            put_line(tee, launch->role, process->rank);
+            write_line(tee, launch->role, process->rank);
         }
         if (tee->pipe >= 0)
             close(tee->pipe);
@@ -224,7 +225,8 @@ void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *proces
     process->error_fd = -1;
 }
 
-/* {"message": {"message": "..."}} or {"message": "..."}, as torchrun's workers write it. */
+/* The file has {"message": {"message": "..."}} or {"message": "..."}, as torchrun's workers write
+ * it. */
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size)
 {
     if (!*process->error_path)

@@ -1,4 +1,4 @@
-/* One rank: its environment (torchrun's), fork and exec, signals, how it ended. */
+/* One rank: its environment (torchrun's), fork and exec, signals, and how it ended. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,13 +14,14 @@
 
 extern char **environ;
 
-/* The rank's environment: the launcher's entries, borrowed, then ours, owned. */
+/* The rank's environment: first the launcher's entries, which are borrowed, then ours, which are
+ * owned. */
 typedef struct environment {
     char **entries; /* NULL-terminated */
     size_t count, cap, borrowed;
 } environment;
 
-/* Names that the launcher's own environment may hold, but a rank gets anew. */
+/* Names that may be in the launcher's own environment, but are set again for each rank. */
 static bool set_by_us(const char *entry)
 {
     static const char *const names[] = {
@@ -95,8 +96,8 @@ static bool add_omp_threads(environment *env, const fsdp_launch *launch)
     return launch->n_ranks == 1 || add(env, "OMP_NUM_THREADS", "1");
 }
 
-/* What torchrun sets. There is no agent's store: rank 0 of a program that wants one on MASTER_PORT
- * makes it itself. */
+/* Add what torchrun sets. There is no agent's store: if a program wants one on MASTER_PORT, its
+ * rank 0 must create it. */
 static bool add_torchrun(environment *env, const fsdp_launch *launch, int rank, int restart_count)
 {
     int n = launch->n_ranks;
@@ -138,7 +139,8 @@ static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendez
     return added ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* What the child needs, made before fork: it may call async-signal-safe functions only. */
+/* What the child needs. It is made before fork, because the child may call only async-signal-safe
+ * functions. */
 typedef struct child_plan {
     const fsdp_launch *launch;
     fsdp_rendezvous *rendezvous;
@@ -149,10 +151,10 @@ typedef struct child_plan {
     pid_t launcher;
     int stdio[2];    /* replace stdout and stderr, or -1 */
     int stdin_fd;    /* replaces stdin, or -1 */
-    int report_pipe; /* takes errno if exec fails */
+    int report_pipe; /* the child writes errno here if exec fails */
 } child_plan;
 
-/* Signals as the rank should find them, whatever the launcher's parent ignored. */
+/* Give the rank default signal handling, whatever the launcher's parent ignored. */
 static void reset_signals(const sigset_t *mask)
 {
     static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,
@@ -174,7 +176,7 @@ static _Noreturn void run_child(const child_plan *plan)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != plan->launcher) /* it died before prctl */
+    if (getppid() != plan->launcher) /* the launcher died before prctl */
         _exit(126);
     reset_signals(plan->mask);
     if (plan->stdin_fd >= 0 && dup2(plan->stdin_fd, STDIN_FILENO) < 0)
@@ -182,7 +184,7 @@ static _Noreturn void run_child(const child_plan *plan)
     for (int i = 0; i < 2; i++)
         if (plan->stdio[i] >= 0 && dup2(plan->stdio[i], STDOUT_FILENO + i) < 0)
             child_fails(plan);
-    if (plan->launch->cpus) /* a processor that went offline meanwhile is no reason to fail */
+    if (plan->launch->cpus) /* an error is ignored: a processor may have gone offline */
         sched_setaffinity(0, sizeof(cpu_set_t), &plan->launch->cpus[plan->process->rank]);
     if (plan->process->error_fd >= 0)
         fcntl(plan->process->error_fd, F_SETFD, 0);
@@ -191,7 +193,7 @@ static _Noreturn void run_child(const child_plan *plan)
     child_fails(plan);
 }
 
-/* The command's words; "fsdp" before a subcommand. The caller frees the array. */
+/* The words of the command, with "fsdp" before a subcommand. The caller frees the array. */
 static char **make_argv(const fsdp_launch *launch)
 {
     static char self[] = "fsdp";
@@ -207,7 +209,7 @@ static char **make_argv(const fsdp_launch *launch)
     return argv;
 }
 
-/* Wait until exec has closed the pipe, or tell why it failed. */
+/* Wait until exec has closed the pipe, or report why it failed. */
 static fsdp_status wait_for_exec(int report, const child_plan *plan, fsdp_rank_process *process)
 {
     int error = 0;
@@ -240,7 +242,8 @@ static fsdp_status fork_rank(child_plan *plan, fsdp_rank_process *process)
         status = fsdp_error(FSDP_ERR_IO, "fork: %s", strerror(errno));
         process->pid = 0;
     } else {
-        setpgid(process->pid, process->pid); /* here too: whoever comes first */
+        setpgid(process->pid, process->pid); /* parent and child both do this, so neither depends on
+                                                the other's timing */
         status = wait_for_exec(report[0], plan, process);
     }
     close(report[0]);
@@ -248,7 +251,7 @@ static fsdp_status fork_rank(child_plan *plan, fsdp_rank_process *process)
 }
 
 /* Rank 0 reads what is piped into the launcher. A terminal belongs to the launcher's process group,
- * so no rank may read it. */
+ * so no rank may read from it. */
 static int open_stdin(int rank)
 {
     return rank == 0 && !isatty(STDIN_FILENO) ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -296,7 +299,7 @@ bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children)
     siginfo_t info = {0};
     if (process->pid <= 0 || process->ended)
         return false;
-    /* The pid stays taken until waitpid, so the group that is killed is the rank's own. */
+    /* The pid stays reserved until waitpid, so the group that is killed is the rank's own. */
     if (waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
         return false;

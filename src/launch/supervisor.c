@@ -1,14 +1,15 @@
 /* Watches the ranks of one attempt: one poll loop over a signalfd and the tee pipes.
  *
- * Note [How a job ends]. All ranks exit with 0: success. One dies or fails: the launcher posts an
- * abort in the rendezvous, so that its peers fail in whatever call they wait in and leave by
- * themselves; those still there ABORT_GRACE later get SIGTERM (at once if they never joined a
- * group: nobody tells them of the abort), and SIGKILL after the shutdown timeout. A rank may also
- * post the failure itself, or a peer may accuse it (a stopped process): the record is looked at
- * every POLL_MS. SIGINT, SIGTERM, SIGHUP and SIGQUIT to the launcher are passed on and end the job
- * in the same stages, of which the first takes the shutdown timeout too: a rank ends its step and
- * saves a checkpoint, and takes the launcher's SIGTERM for the second signal. A second one kills.
- * If the launcher dies, so do the ranks (PR_SET_PDEATHSIG). */
+ * Note [How a job ends]. A job succeeds when all ranks exit with 0. If a rank dies or fails, the
+ * launcher posts an abort in the rendezvous, so its peers fail in the call that they wait in and
+ * exit by themselves. Ranks that still run ABORT_GRACE later get SIGTERM (at once if they never
+ * joined a group, because they do not see the abort), and SIGKILL after the shutdown timeout. A
+ * rank may also post the failure itself, or a peer may accuse it (a stopped process): the launcher
+ * checks the record every POLL_MS. SIGINT, SIGTERM, SIGHUP and SIGQUIT to the launcher are passed
+ * on and end the job in the same stages, but the first stage takes the shutdown timeout too: a rank
+ * ends its step and saves a checkpoint, and would take the launcher's SIGTERM for a second signal.
+ * A second signal to the launcher kills the ranks. If the launcher dies, so do the ranks
+ * (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -27,13 +28,14 @@ enum {
     POLL_MS = 100
 };
 static const double ABORT_GRACE_S = 2.0; /* from the abort to SIGTERM */
-/* --shutdown-timeout if it is not given: torchrun's for ranks that may have something to save. */
+/* --shutdown-timeout if it is not given. After a signal, torchrun's value: ranks may have something
+ * to save. */
 static const double SHUTDOWN_AFTER_SIGNAL_S = 30.0;
 static const double SHUTDOWN_AFTER_FAILURE_S = 2.0;
 
 typedef enum stage {
     STAGE_RUNNING,
-    STAGE_ASKED, /* aborted, or a signal passed on */
+    STAGE_ASKED, /* an abort was posted or a signal was passed on */
     STAGE_TERMINATED,
     STAGE_KILLED
 } stage;
@@ -43,12 +45,12 @@ typedef struct supervisor {
     fsdp_rendezvous *rendezvous;
     fsdp_rank_process *ranks; /* [n_ranks] */
     int n, running;
-    struct pollfd *polled; /* [1 + 2 n]: signals, then two pipes a rank */
+    struct pollfd *polled; /* [1 + 2 n]: the signalfd, then two pipes per rank */
     stage stage;
-    double next_stage_s; /* when the next one begins */
+    double next_stage_s; /* when the next stage begins */
     int signal_passed_on;
-    int first_failed; /* rank that ended with a failure first, or -1 */
-    char posted[128]; /* what the launcher itself wrote into the record; "" */
+    int first_failed; /* the first rank that ended with a failure, or -1 */
+    char posted[128]; /* the message that the launcher itself posted; "": none */
 } supervisor;
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -63,25 +65,25 @@ static void signal_all(supervisor *s, int number)
     for (int i = 0; i < s->n; i++) {
         if (s->ranks[i].ended)
             continue;
-        s->ranks[i].told_to_end = true;
+        s->ranks[i].was_signalled = true;
         fsdp_rank_signal(&s->ranks[i], number);
     }
 }
 
-/* A stopped process hears nothing, neither a signal nor an abort. */
+/* A stopped process reacts to neither a signal nor an abort. */
 static void continue_all(const supervisor *s)
 {
     for (int i = 0; i < s->n; i++)
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
 }
 
-/* A program that joined no group hears nothing of an abort. */
-static void end_strangers(supervisor *s)
+/* A program that joined no group does not see an abort. */
+static void terminate_unjoined_ranks(supervisor *s)
 {
     for (int i = 0; i < s->n; i++) {
         if (s->ranks[i].ended || fsdp_rendezvous_rank_state(s->rendezvous, i) != FSDP_RANK_STARTING)
             continue;
-        s->ranks[i].told_to_end = true;
+        s->ranks[i].was_signalled = true;
         fsdp_rank_signal(&s->ranks[i], SIGTERM);
     }
 }
@@ -92,7 +94,7 @@ static void ask_to_end(supervisor *s, double grace_s)
         return;
     s->stage = STAGE_ASKED;
     s->next_stage_s = fsdp_clock_s() + grace_s;
-    continue_all(s); /* one is accused of being stopped, others may be too */
+    continue_all(s); /* one rank is accused of being stopped; others may be stopped too */
 }
 
 static double shutdown_timeout_s(const supervisor *s)
@@ -126,7 +128,7 @@ static void post_abort(supervisor *s, int rank, const char *how)
     fsdp_rendezvous_abort(s->rendezvous, rank, how);
 }
 
-/* One rank has ended: does that end the others? */
+/* Decide whether the end of one rank ends the others. */
 static void rank_ended(supervisor *s, int rank)
 {
     fsdp_rank_process *p = &s->ranks[rank];
@@ -134,35 +136,36 @@ static void rank_ended(supervisor *s, int rank)
     s->running--;
     fsdp_rank_how_ended(p, how, sizeof how);
     if (failed(p)) {
-        if (s->first_failed < 0 && !p->told_to_end)
+        if (s->first_failed < 0 && !p->was_signalled)
             s->first_failed = rank;
         post_abort(s, rank, how);
         if (s->stage == STAGE_RUNNING)
-            end_strangers(s);
+            terminate_unjoined_ranks(s);
         ask_to_end(s, ABORT_GRACE_S);
     } else if (s->stage != STAGE_RUNNING ||
                fsdp_rendezvous_rank_state(s->rendezvous, rank) == FSDP_RANK_JOINED) {
-        /* Whoever still waits for it in a collective would wait for ever. */
+        /* A peer that waits for it in a collective would wait forever. */
         post_abort(s, rank,
                    s->stage == STAGE_RUNNING ? "ended without leaving its process group"
                                              : "ended because the job was interrupted");
     }
 }
 
-/* Who has joined the group waits for all ranks, also for one that ended well before it joined. */
-static void miss_strangers(supervisor *s)
+/* A rank that has joined the group waits for all ranks, even for one that exited with 0 without
+ * joining. */
+static void abort_if_rank_never_joined(supervisor *s)
 {
-    int stranger = -1;
+    int never_joined = -1;
     bool joined = false;
     for (int i = 0; i < s->n; i++) {
         fsdp_rank_state state = fsdp_rendezvous_rank_state(s->rendezvous, i);
         if (s->ranks[i].ended && state == FSDP_RANK_STARTING)
-            stranger = i;
+            never_joined = i;
         joined |= !s->ranks[i].ended && state == FSDP_RANK_JOINED;
     }
-    if (stranger < 0 || !joined)
+    if (never_joined < 0 || !joined)
         return;
-    post_abort(s, stranger, "ended without joining the process group");
+    post_abort(s, never_joined, "ended without joining the process group");
     ask_to_end(s, ABORT_GRACE_S);
 }
 
@@ -192,14 +195,15 @@ static void pass_on(supervisor *s, int number)
     ask_to_end(s, shutdown_timeout_s(s));
 }
 
-/* The ranks are in process groups of their own: a terminal's Ctrl-Z reaches the launcher alone. */
+/* The ranks are in process groups of their own, so a terminal's Ctrl-Z reaches only the
+ * launcher. */
 static void stop_and_continue(supervisor *s)
 {
     for (int i = 0; i < s->n; i++)
         fsdp_rank_signal(&s->ranks[i], SIGSTOP);
     raise(SIGSTOP);
     for (int i = 0; i < s->n; i++) {
-        fsdp_rank_has_stopped(&s->ranks[i]); /* known: the user did it */
+        fsdp_rank_has_stopped(&s->ranks[i]); /* no message for this stop: the user asked for it */
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
     }
 }
@@ -220,7 +224,7 @@ static void watch(supervisor *s)
     fsdp_rendezvous_report report;
     while (s->running > 0) {
         for (int i = 0; i < 2 * s->n; i++)
-            s->polled[1 + i].fd = s->ranks[i / 2].tee[i % 2].pipe; /* -1 is skipped */
+            s->polled[1 + i].fd = s->ranks[i / 2].tee[i % 2].pipe; /* poll() skips -1 */
         if (poll(s->polled, 1 + 2 * (nfds_t)s->n, POLL_MS) > 0) {
             read_signals(s);
             for (int i = 0; i < 2 * s->n; i++)
@@ -229,7 +233,7 @@ static void watch(supervisor *s)
         }
         reap(s);
         if (s->stage == STAGE_RUNNING)
-            miss_strangers(s);
+            abort_if_rank_never_joined(s);
         if (s->stage == STAGE_RUNNING && fsdp_rendezvous_failure(s->rendezvous, &report) &&
             !s->posted[0])
             ask_to_end(s, ABORT_GRACE_S);
@@ -247,12 +251,13 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
         rank = s->first_failed < 0 ? 0 : s->first_failed;
     const fsdp_rank_process *p = &s->ranks[rank];
     char how[128] = "", place[160] = "", said[1280] = "";
-    if (failed(p) && !p->told_to_end)
+    if (failed(p) && !p->was_signalled)
         fsdp_rank_how_ended(p, how, sizeof how);
     bool own_words = fsdp_rank_error_message(p, said, sizeof said);
     bool ours = s->posted[0] && strstr(report.message, s->posted);
     bool died = *how && WIFSIGNALED(p->status);
-    /* What it heard of itself from a peer that accused it is told without its name twice. */
+    /* A peer that accused this rank has put the rank's name before the message; do not print it
+     * twice. */
     if (own_words && recorded && strstr(said, report.message))
         own_words = false;
     if (!own_words && recorded && !ours && !died)
@@ -290,7 +295,7 @@ static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *m
         s->running += s->ranks[i].pid > 0;
         if (status != FSDP_OK) {
             fsdp_rank_output_close(s->launch, &s->ranks[i]);
-            s->n = i; /* those that run */
+            s->n = i; /* only those that were started */
             return status;
         }
     }
@@ -298,8 +303,8 @@ static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *m
     return FSDP_OK;
 }
 
-/* The signals that the loop reads are blocked as long as it runs. A SIGHUP that was ignored when
- * the launcher began (nohup) stays ignored. */
+/* Block the signals that the loop reads for as long as it runs. A SIGHUP that was ignored when the
+ * launcher began (nohup) stays ignored. */
 static fsdp_status open_signals(supervisor *s, sigset_t *before)
 {
     struct sigaction hangup;

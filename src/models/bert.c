@@ -1,12 +1,14 @@
 /* BERT (Devlin et al. 2019, arXiv 1810.04805): an encoder over packed sequences.
  *
- * Single-device code: what shards, gathers or records goes through the hooks of module calls. The
- * batch comes from the scope. Every token sees all of its sequence; norms follow the sum with what
- * a layer's input was. A sequence's class is read off its first token, [CLS].
+ * Single-device code: sharding, gathering and recording happen in the hooks of module calls. The
+ * batch comes from the scope. Every token attends to all tokens of its sequence. Each norm follows
+ * the sum of a layer's input and output. The class of a sequence is computed from its first token,
+ * [CLS].
  *
- * Note [First tokens]. Of the last layer's results a class needs those of first tokens alone, and
- * of the other tokens their keys and values there. So a loss computes no more: queries, and what
- * comes after attention, of n rows rather than T. What is left out would get a gradient of zero.
+ * Note [First tokens]. A class needs the last layer's results for first tokens only. From the other
+ * tokens it needs only their keys and values in that layer. So a loss computes queries, and all
+ * that follows attention, for n rows instead of T. The rows that are left out would have a gradient
+ * of zero.
  *
  * Legend: T tokens, n sequences, D hidden_size. */
 #include "src/models/bert.h"
@@ -33,7 +35,7 @@ static fsdp_args two(fsdp_tensor *x, fsdp_tensor *y)
 
 /* --- embeddings --- */
 
-/* x + y; both are dropped. */
+/* x + y; drops both. */
 static fsdp_tensor *sum(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
     fsdp_tensor *z = fsdp_add_(s, x, y);
@@ -84,7 +86,7 @@ static fsdp_tensor *first_tokens(fsdp_scope *s, fsdp_tensor *x)
 
 /* --- a layer --- */
 
-/* Of one query a sequence: 0, 1, 2, ... NULL with the scope failed. */
+/* Offsets of one query per sequence: 0, 1, 2, ... NULL with the scope failed. */
 static int32_t *offsets_of_ones(fsdp_scope *s, int32_t n)
 {
     int32_t *offsets = fsdp_calloc((size_t)n + 1, sizeof *offsets);
@@ -115,7 +117,7 @@ void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fs
     fsdp_free(ones);
 }
 
-/* In: x, and what the residual stream was. */
+/* In: x, and the residual stream that the result is added to. */
 void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_bert_dense *d = self->impl;
@@ -171,14 +173,14 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *model)
     return fsdp_module_call(s, m->embeddings, NULL, (fsdp_args){.n = 0}).t[0];
 }
 
-/* The BertModel around its encoder. */
+/* The BertModel that `encoder` belongs to. */
 static const fsdp_module *model_of(const fsdp_bert_encoder *encoder)
 {
     return encoder->layers->parent->parent;
 }
 
-/* Layers [0, n) of x, which the first one makes if it is NULL, the last of them by `last`; NULL: as
- * the others. */
+/* Run layers [0, n). x is their input; NULL: the first layer computes it. The last layer runs with
+ * the forward `last`; NULL: with its own. */
 static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
                                fsdp_forward_fn *last)
 {
@@ -191,7 +193,7 @@ static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, 
             x ? fsdp_module_call(s, layer, forward, one(x))
               : fsdp_module_call_embedding(s, layer, model_of(encoder), embed, one(x));
         x = result.t[0];
-        fsdp_drop(s, before); /* no effect on the caller's */
+        fsdp_drop(s, before); /* no effect on the caller's tensor */
     }
     return x;
 }
@@ -218,14 +220,14 @@ void fsdp_bert_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     pool(s, self->impl, first_tokens(s, in->t[0]), out);
 }
 
-/* Of first tokens alone. */
+/* The pooler for x that has first tokens only. */
 static void first_tokens_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                         fsdp_args *out)
 {
     pool(s, self->impl, in->t[0], out);
 }
 
-/* What the encoder, run by `forward`, makes of the batch. */
+/* Run the encoder with `forward` on the batch. */
 static fsdp_tensor *encode(fsdp_scope *s, const fsdp_bert_model *m, fsdp_forward_fn *forward)
 {
     const fsdp_bert_encoder *encoder = m->encoder->impl;
@@ -249,7 +251,7 @@ void fsdp_bert_model_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *
     *out = two(hidden, fsdp_module_call1(s, m->pooler, hidden));
 }
 
-/* The pooler's output alone: Note [First tokens]. */
+/* Only the pooler's output: Note [First tokens]. */
 static void pooled_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
@@ -277,7 +279,7 @@ static bool is_classifier(const fsdp_module *model)
     return strcmp(fsdp_module_class(model), "BertForSequenceClassification") == 0;
 }
 
-/* BertModel, of a root of either kind. */
+/* The BertModel of a root of either kind. */
 static fsdp_module *base_of(const fsdp_module *model)
 {
     const fsdp_bert_classifier *c = model->impl;
@@ -290,7 +292,7 @@ const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model)
     return &m->config;
 }
 
-/* Before any module is called: a failure inside of one is dear where it is sharded. */
+/* Check before any module is called: a failure inside a sharded module is expensive. */
 static bool check_batch(fsdp_scope *s, const fsdp_module *model)
 {
     const fsdp_bert_config *c = fsdp_bert_get_config(model);
@@ -316,9 +318,9 @@ static fsdp_tensor *in_float32(fsdp_scope *s, fsdp_tensor *x)
     return fsdp_cast(s, x, FSDP_DTYPE_F32);
 }
 
-/* Logits [n, num_labels] of the pooler's output. They and their gradients are float32 in any case:
- * so few numbers cost nothing, and what is rounded in them is off in the gradients of all
- * parameters: p - y of two labels by up to 2 % in bfloat16. */
+/* Logits [n, num_labels] from the pooler's output. They and their gradients are always float32.
+ * These few numbers cost nothing, but a rounding error in them affects the gradients of all
+ * parameters: p - y of two labels is off by up to 2 % in bfloat16. */
 static fsdp_tensor *classify(fsdp_scope *s, const fsdp_bert_classifier *c, fsdp_tensor *pooled)
 {
     const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);
@@ -355,7 +357,7 @@ static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
     return true;
 }
 
-/* What the pooler reads is there, too. */
+/* Each sequence must have a class and a first token, which the pooler reads. */
 static bool check_classes(fsdp_scope *s, const fsdp_module *model)
 {
     return check_batch(s, model) && has_tokens_everywhere(s, batch_of(s));
@@ -380,8 +382,9 @@ fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model
 fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float factor)
 {
     (void)factor;
-    fsdp_scope_error(s, fsdp_module_class(model),
-                     "it has no head and so no loss; a BertForSequenceClassification has one");
+    fsdp_scope_error(
+        s, fsdp_module_class(model),
+        "this model has no head, so it has no loss; a BertForSequenceClassification has one");
     return NULL;
 }
 
@@ -407,7 +410,7 @@ static void embed_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
 fsdp_tensor *fsdp_bert_embed(fsdp_scope *s, fsdp_module *model)
 {
     if (!is_base(model) && !is_classifier(model)) {
-        fsdp_scope_error(s, "BERT", "a %s is no BertModel or BertForSequenceClassification",
+        fsdp_scope_error(s, "BERT", "a %s is not a BertModel or BertForSequenceClassification",
                          fsdp_module_class(model));
         return NULL;
     }

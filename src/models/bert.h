@@ -1,17 +1,18 @@
-/* Inside of BERT: what the modules of its tree keep, for bert_create.c, which builds them, and
- * bert.c, which runs them. */
+/* Internals of BERT: the structs of its modules, for bert_create.c, which builds them, and bert.c,
+ * which runs them. */
 #pragma once
 #include <fsdp/models.h>
 
 #include "src/models/builder.h"
 
-/* BertModel's: the root, or below it. All others point to its configuration. */
+/* Belongs to BertModel, which is the root or a child of it. All other modules point to its
+ * configuration. */
 typedef struct fsdp_bert_model {
     fsdp_bert_config config;
     fsdp_module *embeddings, *encoder, *pooler;
 } fsdp_bert_model;
 
-/* BertForSequenceClassification's. */
+/* Belongs to BertForSequenceClassification. */
 typedef struct fsdp_bert_classifier {
     fsdp_module *bert;
     fsdp_layer classifier;
@@ -40,20 +41,21 @@ typedef struct fsdp_bert_self_attention {
     fsdp_layer query, key, value;
 } fsdp_bert_self_attention;
 
-/* BertSelfOutput, BertOutput; without norm BertIntermediate, BertPooler. */
+/* Belongs to BertSelfOutput and BertOutput; without the norm, to BertIntermediate and
+ * BertPooler. */
 typedef struct fsdp_bert_dense {
     const fsdp_bert_config *config;
     fsdp_layer dense, norm;
-    fsdp_activation activation; /* of what comes in, before the product: BertOutput's is that which
-                                   BertIntermediate ends with in transformers, so that the two are
-                                   one operation. FSDP_ACTIVATION_NONE: none */
+    fsdp_activation activation; /* applied to the input before the product; FSDP_ACTIVATION_NONE:
+                                   none. BertOutput applies the activation that ends
+                                   BertIntermediate in transformers, so both are one operation */
 } fsdp_bert_dense;
 
-/* Forwards (bert.c). From BertModel on x [T, D] goes in and comes out, of the pooler [n, D]. A
- * layer, its attention and that one's self-attention may get first tokens [n, D] of x as well, of
- * which the queries are then, and give as many (Note [First tokens]); the outputs of attention and
- * feed-forward get what their result is added to. BertModel gets
- * nothing and gives hidden states and the pooler's output. */
+/* Forwards (bert.c). BertModel takes nothing and returns hidden states and the pooler's output. The
+ * modules below it take x [T, D] and return as much; the pooler returns [n, D]. A layer, its
+ * attention and its self-attention may also take the first tokens [n, D] of x. Then the queries,
+ * and the results, are of these (Note [First tokens] in bert.c). The outputs of attention and
+ * feed-forward also take the tensor that their result is added to. */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;
 fsdp_forward_fn fsdp_bert_encoder_forward;
@@ -61,7 +63,7 @@ fsdp_forward_fn fsdp_bert_layer_forward;
 fsdp_forward_fn fsdp_bert_attention_forward;
 fsdp_forward_fn fsdp_bert_self_attention_forward;
 fsdp_forward_fn fsdp_bert_intermediate_forward;
-fsdp_forward_fn fsdp_bert_output_forward; /* also BertSelfOutput's */
+fsdp_forward_fn fsdp_bert_output_forward; /* also for BertSelfOutput */
 fsdp_forward_fn fsdp_bert_pooler_forward;
 
 /* For bert_type.c; see fsdp_model_create(), fsdp_model_loss(), fsdp_model_logits(). */
@@ -69,11 +71,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_bert_model_create(const fsdp_bert_config *confi
                                                    fsdp_module **model);
 FSDP_MUST_CHECK fsdp_status fsdp_bert_classifier_create(const fsdp_bert_config *config,
                                                         fsdp_module **model);
-/* Of a root of either kind; borrowed. */
+/* Accepts a root of either kind; the result is borrowed. */
 const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model);
 fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model);
-/* Fails: there is no head. */
+/* Always fails, because there is no head. */
 fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float factor);
-/* last_hidden alone. */
+/* Returns last_hidden only. */
 fsdp_model_outputs fsdp_bert_model_logits(fsdp_scope *s, fsdp_module *model);

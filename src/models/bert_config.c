@@ -39,8 +39,7 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_bert_config *c)
     return fsdp_config_not_negative(root, "initializer_range", 0.02, &c->initializer_range);
 }
 
-/* As transformers: num_labels counts, without it the entries of id2label, without either there are
- * 2. */
+/* As in transformers: num_labels if it is there, else the number of entries of id2label, else 2. */
 static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
 {
     fsdp_json_node names;
@@ -49,7 +48,7 @@ static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
     return fsdp_config_opt_dim(root, "num_labels", counted ? counted : 2, &c->num_labels);
 }
 
-/* Other problem types have another loss; a single label is one of them, regression. */
+/* Other problem types have another loss. A single label is one of them (regression). */
 static fsdp_status check_problem_type(fsdp_json_node root, const fsdp_bert_config *c)
 {
     static const char supported[] = "single_label_classification";
@@ -64,7 +63,7 @@ static fsdp_status check_problem_type(fsdp_json_node root, const fsdp_bert_confi
     return FSDP_OK;
 }
 
-/* Keys that change what the model computes, in ways that are refused. */
+/* Refuse keys that change what the model computes in ways that are not supported. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     const char *positions;
@@ -104,7 +103,7 @@ static const struct {
     {"bert-base-uncased", 30522, 768, 12, 12},
     {"bert-large-uncased", 30522, 1024, 24, 16},
     {"bert-base-cased", 28996, 768, 12, 12},
-    {"bert-base", 30522, 768, 12, 12}, /* as benchmarks say for short */
+    {"bert-base", 30522, 768, 12, 12}, /* the short name that benchmarks use */
 };
 
 fsdp_status fsdp_bert_config_find_preset(const char *name, fsdp_bert_config *config)
@@ -152,7 +151,7 @@ static void name_labels(fsdp_json_node root, int64_t n)
     }
 }
 
-/* Names that the source has for as many labels are kept; two labels need none. */
+/* Names in the source are kept if it has as many labels; two labels need no names. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

@@ -4,11 +4,11 @@
 
 #include "src/base/json.h"
 
-/* `classifier`: what only a classification head needs is checked too. */
+/* `classifier`: also check what only a classification head needs. */
 FSDP_MUST_CHECK fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier,
                                                    fsdp_bert_config *config);
 void fsdp_bert_config_set(fsdp_json_node root, const fsdp_bert_config *config, bool classifier);
 
 #define FSDP_BERT_PRESETS "bert-base-uncased (bert-base), bert-large-uncased, bert-base-cased"
-/* FSDP_ERR_NOT_FOUND, without message, if the name is none of them. */
+/* FSDP_ERR_NOT_FOUND, without a message, if there is no such size. */
 fsdp_status fsdp_bert_config_find_preset(const char *name, fsdp_bert_config *config);

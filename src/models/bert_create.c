@@ -6,7 +6,7 @@
 
 typedef struct builder {
     fsdp_builder base;
-    const fsdp_bert_config *config; /* the BertModel's own copy */
+    const fsdp_bert_config *config; /* BertModel's own copy */
 } builder;
 
 static fsdp_layer add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,
@@ -62,7 +62,7 @@ static fsdp_module *add_self_attention(builder *b, fsdp_module *parent)
     return m;
 }
 
-/* A module of one Linear, "dense". */
+/* Add a module with one Linear, "dense". */
 static fsdp_module *add_dense(builder *b, fsdp_module *parent, const char *name,
                               const char *class_name, fsdp_forward_fn *forward, int64_t in,
                               int64_t out)
@@ -76,7 +76,7 @@ static fsdp_module *add_dense(builder *b, fsdp_module *parent, const char *name,
     return m;
 }
 
-/* BertSelfOutput or BertOutput. */
+/* Add BertSelfOutput or BertOutput. */
 static fsdp_module *add_output(builder *b, fsdp_module *parent, const char *class_name, int64_t in)
 {
     fsdp_module *m = add_dense(b, parent, "output", class_name, fsdp_bert_output_forward, in,
@@ -141,7 +141,7 @@ static fsdp_module *add_pooler(builder *b, fsdp_module *parent)
     return m;
 }
 
-/* The inside of the BertModel `m`. */
+/* Add the modules below the BertModel `m`. */
 static void build_model(builder *b, fsdp_module *m, const fsdp_bert_config *config)
 {
     fsdp_bert_model *model = fsdp_build_impl(&b->base, m, fsdp_bert_model_forward, sizeof *model);
@@ -178,7 +178,8 @@ static fsdp_status check_config(const fsdp_bert_config *c)
                              {"num_labels", c->num_labels}};
     FSDP_TRY(fsdp_check_dims("BERT", dims, FSDP_LENGTH(dims)));
     if (c->hidden_size % c->num_attention_heads != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "BERT: hidden_size %lld is no multiple of %lld heads",
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "BERT: hidden_size %lld is not a multiple of %lld heads",
                           (long long)c->hidden_size, (long long)c->num_attention_heads);
     if (c->pad_token_id < -1 || c->pad_token_id >= c->vocab_size)
         return fsdp_error(FSDP_ERR_INVALID, "BERT: pad_token_id is %lld, vocab_size %lld",

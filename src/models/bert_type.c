@@ -1,4 +1,4 @@
-/* BERT among the models, with a classifier and without: see model_type.h. */
+/* The model types of BERT, with and without a classifier: see model_type.h. */
 #include "src/models/bert.h"
 #include "src/models/bert_config.h"
 #include "src/models/model_type.h"
@@ -23,7 +23,7 @@ static void set_dropout(fsdp_model_config *config, double p)
     config->bert.classifier_dropout = p;
 }
 
-/* Of BertModel too: as AutoModelForSequenceClassification, which puts a classifier on it. */
+/* Also for BertModel: as in AutoModelForSequenceClassification, it gets a classifier. */
 static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
     config->type = &fsdp_bert_classifier_type;
@@ -43,8 +43,8 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
     const int64_t width = c->hidden_size, wide = c->intermediate_size;
     const double n = (double)rows, s = (double)source, d = (double)width;
     const double before_last = (double)c->num_hidden_layers - 1.0;
-    /* Elements of weights: of keys and values, and of the rest of a layer, which the last one has
-     * for one query a sequence (Note [First tokens] in bert.c). */
+    /* Weights of keys and values, and weights of the rest of a layer, which the last layer computes
+     * for one query per sequence (Note [First tokens] in bert.c). */
     const double kv = 2.0 * d * d, rest = 2.0 * d * d + 2.0 * d * (double)wide;
     const double linear = n * s * (before_last * (kv + rest) + kv) + n * rest + n * d * d;
     const double pairs = n * (before_last * s * s + s);
@@ -53,7 +53,7 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
                              .n_products = 3};
 }
 
-/* transformers names BertEmbeddings too; here it belongs to the root. */
+/* transformers also lists BertEmbeddings; here it belongs to the root's unit. */
 static const char *const block_classes[] = {"BertLayer", NULL};
 
 /* --- BertForSequenceClassification --- */
@@ -86,7 +86,7 @@ static fsdp_status classifier_create(const fsdp_model_config *config, fsdp_modul
     return fsdp_bert_classifier_create(&config->bert, model);
 }
 
-/* Models trained for other tasks have no pooler either. */
+/* Models that were trained for other tasks do not have a pooler either. */
 static const char *const classifier_fresh_modules[] = {"bert.pooler", "classifier", NULL};
 
 const fsdp_model_type fsdp_bert_classifier_type = {

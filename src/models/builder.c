@@ -59,7 +59,7 @@ fsdp_parameter *fsdp_build_embedding(fsdp_builder *b, fsdp_module *parent, const
     return layer_of(attach(b, parent, name, m)).weight;
 }
 
-/* As Python prints a float: the fewest digits that give it back. */
+/* Format a float as Python prints it: with the fewest digits that give the same value. */
 static void float_text(double value, char *text, size_t size)
 {
     for (int digits = 1; digits <= 17; digits++) {
@@ -86,7 +86,7 @@ void fsdp_build_dropout(fsdp_builder *b, fsdp_module *parent, const char *name, 
     set_extra_repr(b, m, text);
 }
 
-/* `more`: what follows. */
+/* `more`: text that follows. */
 static void set_norm_repr(fsdp_builder *b, fsdp_module *m, int64_t width, double eps,
                           const char *more)
 {

@@ -1,5 +1,5 @@
-/* Building a module tree: a chain of calls that do nothing once one has failed. A parent may be
- * NULL after a failure; results are NULL then. */
+/* Building a module tree by a chain of calls. After a failure the remaining calls do nothing:
+ * `parent` may be NULL then, and results are NULL. */
 #pragma once
 #include "src/nn/module.h"
 
@@ -7,14 +7,15 @@ typedef struct fsdp_builder {
     fsdp_status status; /* the first failure */
 } fsdp_builder;
 
-/* A child of `parent`; of a class without forward or parameters, it only names things. */
+/* Add a child of `parent`. Its class has no forward and no parameters; it only adds a level of
+ * names. */
 fsdp_module *fsdp_build_module(fsdp_builder *b, fsdp_module *parent, const char *name,
                                const char *class_name);
 /* The same, named by its index in a ModuleList. */
 fsdp_module *fsdp_build_item(fsdp_builder *b, fsdp_module *list, int64_t index,
                              const char *class_name);
 
-/* The parameters of a layer; bias is NULL if it has none. */
+/* The parameters of a layer; bias may be NULL. */
 typedef struct fsdp_layer {
     fsdp_parameter *weight, *bias;
 } fsdp_layer;
@@ -25,28 +26,30 @@ fsdp_layer fsdp_build_linear(fsdp_builder *b, fsdp_module *parent, const char *n
 /* torch.nn.Embedding, weight [rows, width]. */
 fsdp_parameter *fsdp_build_embedding(fsdp_builder *b, fsdp_module *parent, const char *name,
                                      int64_t rows, int64_t width, fsdp_init init);
-/* A norm of one weight, `value` everywhere at first. 0: a class that prints no eps. */
+/* Add a norm with one weight, initially `value` everywhere. eps 0: the class does not print its
+ * eps. */
 fsdp_parameter *fsdp_build_rms_norm(fsdp_builder *b, fsdp_module *parent, const char *name,
                                     const char *class_name, int64_t width, double value,
                                     double eps);
 /* torch.nn.LayerNorm: weight ones, bias zeros. */
 fsdp_layer fsdp_build_layer_norm(fsdp_builder *b, fsdp_module *parent, const char *name,
                                  int64_t width, double eps);
-/* torch.nn.Dropout, which only shows its rate: forwards know it themselves. */
+/* torch.nn.Dropout. It only prints the rate; forwards have the rate themselves. */
 void fsdp_build_dropout(fsdp_builder *b, fsdp_module *parent, const char *name, double p);
-/* A further parameter of `m`. */
+/* Add another parameter to `m`. */
 fsdp_parameter *fsdp_build_parameter(fsdp_builder *b, fsdp_module *m, const char *name, int ndim,
                                      const int64_t *shape, fsdp_init init);
-/* A further module of `class_name` whose weight is `shared`. */
+/* Add a module of `class_name` whose weight is `shared`. */
 void fsdp_build_tied(fsdp_builder *b, fsdp_module *parent, const char *name, const char *class_name,
                      fsdp_parameter *shared);
-/* A struct of the module's own, zeroed and freed with it, and its forward. */
+/* Allocate the module's own struct, which is zero and freed with the module, and set its
+ * forward. */
 void *fsdp_build_impl(fsdp_builder *b, fsdp_module *m, fsdp_forward_fn *forward, size_t size);
 
-/* A dimension, for fsdp_check_dims(). */
+/* A dimension and its name, for fsdp_check_dims(). */
 typedef struct fsdp_dim {
     const char *name;
     int64_t value;
 } fsdp_dim;
-/* FSDP_ERR_INVALID naming model and dimension if one is not positive. */
+/* FSDP_ERR_INVALID with the names of model and dimension if a dimension is not positive. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_dims(const char *model, const fsdp_dim *dims, size_t n);

@@ -36,7 +36,7 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
 
 /* --- rows that are read --- */
 
-/* The first row of sequence i that is; its end: none. */
+/* The first row of sequence i that is read; the sequence's end if none is. */
 static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels, int32_t i)
 {
     const int32_t end = input->q_offsets[i + 1];
@@ -48,7 +48,7 @@ static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels,
     return row;
 }
 
-/* Into memory of 2 * tokens + n_sequences + 1. */
+/* Fill *rows. `memory` has 2 * tokens + n_sequences + 1 elements. */
 static void fill_rows(const fsdp_causal_input *input, const int32_t *labels, int32_t *memory,
                       fsdp_causal_rows *rows)
 {
@@ -99,7 +99,7 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* So few that leaving out the others saves more, in time and in memory, than gathering takes? */
+/* True if leaving out the other rows saves more time and memory than gathering these rows costs. */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;
@@ -158,7 +158,7 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     *out = head_loss(s, self->impl, in->t[0], fsdp_scope_get_options(s)->batch->labels);
 }
 
-/* In: the rows that are read. */
+/* In: only the rows that are read. */
 static void head_loss_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -194,7 +194,7 @@ void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *
 
 /* --- loss and logits --- */
 
-/* By `forward`; NULL: its own. */
+/* Run the body with `forward`; NULL: with its own. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_forward_fn *forward)
 {
     return fsdp_module_call(s, lm->body, forward, (fsdp_args){.n = 0}).t[0];
@@ -237,12 +237,12 @@ fsdp_model_outputs fsdp_causal_logits(fsdp_scope *s, fsdp_module *model)
     return (fsdp_model_outputs){.logits = out.t[0], .last_hidden = out.t[1]};
 }
 
-/* --- a token at a time --- */
+/* --- one token at a time --- */
 
 struct fsdp_decode_cache {
     fsdp_kv_cache *kv;
-    int32_t *position_ids; /* [sequences] of the step under way: lengths so far */
-    int32_t *q_offsets;    /* [sequences + 1]: 0, 1, 2, ...: one query a sequence */
+    int32_t *position_ids; /* [sequences], positions in the current step, i.e. the lengths so far */
+    int32_t *q_offsets;    /* [sequences + 1]: 0, 1, 2, ...: one query per sequence */
     size_t cap_position_ids, cap_q_offsets;
 };
 
@@ -303,7 +303,7 @@ static bool has_prompts(fsdp_scope *s)
         fsdp_scope_error(s, "prompt", "the scope's options name no batch");
     for (int32_t i = 0; batch && i < batch->rows; i++)
         if (batch->source_offsets[i] == batch->source_offsets[i + 1])
-            fsdp_scope_error(s, "prompt", "row %d is empty: a prompt has one token or more", i);
+            fsdp_scope_error(s, "prompt", "row %d is empty: a prompt needs at least one token", i);
     return fsdp_scope_ok(s);
 }
 
@@ -316,7 +316,7 @@ static fsdp_tensor *prompt(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache 
     return decode(s, model, &input);
 }
 
-/* Each sequence's next position, and one query each. */
+/* Set one query per sequence, at the sequence's next position. */
 static bool fill_step(fsdp_scope *s, fsdp_decode_cache *c, fsdp_causal_input *input)
 {
     const int32_t n = input->n_sequences;

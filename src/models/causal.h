@@ -1,31 +1,33 @@
-/* What all causal language models share: loss, logits, and a token at a time.
+/* Shared by all causal language models: loss, logits, and decoding one token at a time.
  *
- * A model's root keeps a struct whose first member is fsdp_causal_lm. Its body is a module whose
- * forward takes no arguments and gives last_hidden [T, D], after the last norm; it asks
- * fsdp_causal_input_of() for its tokens and runs attention through fsdp_causal_attention(), so that
- * training, prompts and single tokens share one forward. The head and what is around it is here.
- * Embedding and head are called as modules, so that each can be a unit of its own.
+ * A model's root has a struct whose first member is fsdp_causal_lm. Its body is a module whose
+ * forward takes no arguments and returns last_hidden [T, D], after the last norm. The body gets its
+ * tokens from fsdp_causal_input_of() and calls fsdp_causal_attention(), so training, prompts and
+ * single tokens share one forward. The head, loss and decoding are here. Embedding and head are
+ * called as modules, so each can be a unit of its own.
  *
- * Note [Rows that are read]. Of last_hidden a loss reads the rows that have a label, and what
- * follows a prompt is asked of the last row of each sequence. Of the rows before, a masked prompt
- * say, the last layer's keys and values are all that is needed. So a body has a second forward, in
- * whose last layer queries, and all that comes after attention, have the rows of each sequence from
- * the first that is read: since these are its last, causal attention sees the same keys. What is
- * left out would get a gradient of zero. Parameters are read in the order of the first forward, so
- * that processes that train together may run either, by their batches. */
+ * Note [Rows that are read]. A loss reads only the rows of last_hidden that have a label, and
+ * generation reads only the last row of each prompt. From the rows before these, for example a
+ * masked prompt, only the last layer's keys and values are needed. So a body has a second forward.
+ * In its last layer, queries and all that follows attention have only the rows of each sequence
+ * from the first that is read. These are the last rows of the sequence, so causal attention sees
+ * the same keys. The rows that are left out would have a gradient of zero. Parameters are read in
+ * the same order as in the first forward, so ranks that train together may choose either forward,
+ * depending on their batches. */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
 
-/* The tokens of a forward, packed sequence by sequence. Borrowed from the batch or the decoder. */
+/* The tokens of a forward, packed by sequence. Borrowed from the batch or the decoder. */
 typedef struct fsdp_causal_input {
     const int32_t *ids, *position_ids; /* [tokens] */
     const int32_t *q_offsets;          /* [n_sequences + 1] */
     int32_t tokens, n_sequences;
-    int32_t span;         /* positions are below it */
-    fsdp_kv_cache *cache; /* of earlier tokens, extended by these; NULL: there are none */
+    int32_t span;         /* all positions are smaller */
+    fsdp_kv_cache *cache; /* keys and values of earlier tokens, to which these are appended; NULL:
+                             no earlier tokens */
 } fsdp_causal_input;
 
 /* Note [Rows that are read]: n of the forward's tokens, or all of them. */
@@ -34,41 +36,42 @@ typedef struct fsdp_causal_rows {
     const int32_t *rows;         /* [n], ascending; NULL: all */
     const int32_t *position_ids; /* [n] */
     const int32_t *q_offsets;    /* [n_sequences + 1] */
-    int32_t *memory;             /* owned: what lies there; NULL: borrowed from the input */
+    int32_t *memory; /* owned; holds the arrays above. NULL: they are borrowed from the input */
 } fsdp_causal_rows;
 
 typedef struct fsdp_causal_lm {
     fsdp_module *body, *lm_head;
-    fsdp_forward_fn *read_forward; /* the body's second one: gives [n, D], of rows that are read */
-    fsdp_parameter *head;          /* lm_head's weight [V, D], perhaps the embedding's */
-    int64_t n_layers;              /* that call fsdp_causal_attention() */
-    const fsdp_causal_input *decoding; /* of the decoder's call under way; else NULL */
+    fsdp_forward_fn *read_forward;     /* the body's second forward: returns [n, D] */
+    fsdp_parameter *head;              /* lm_head's weight [V, D]; may be the embedding's */
+    int64_t n_layers;                  /* layers that call fsdp_causal_attention() */
+    const fsdp_causal_input *decoding; /* input of the decoder's current call; else NULL */
 } fsdp_causal_lm;
 
-/* Child `name` of a body, which gives the embeddings [T, D] of the forward's tokens; its weight is
- * the head's too, unless lm_head gets another. */
+/* Add child `name` of a body. It returns the embeddings [T, D] of the forward's tokens. The head
+ * uses its weight too, unless lm_head has another one. */
 fsdp_module *fsdp_causal_build_embedding(fsdp_builder *b, fsdp_module *body, const char *name,
                                          fsdp_causal_lm *lm, int64_t rows, int64_t width,
                                          fsdp_init init);
-/* Child lm_head of a root whose body is built: it shares the embedding if `tied`. */
+/* Add child lm_head of a root whose body is complete. It shares the embedding's weight if
+ * `tied`. */
 void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *lm, bool tied,
                             int64_t rows, int64_t width, double std);
 
-/* The scope's batch, or what is being decoded. */
+/* The scope's batch, or the tokens that are being decoded. */
 fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm *lm);
 
-/* All rows, or with `read` those that are: by the labels, or the last of each sequence when it
- * decodes. Ended with fini; all of them with the scope failed. */
+/* All rows or, with `read`, those that are read: from the first label on, or the last row of each
+ * sequence when decoding. Free with fsdp_causal_rows_fini(). If the scope has failed, all rows. */
 fsdp_causal_rows fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, bool read);
 void fsdp_causal_rows_fini(fsdp_causal_rows *rows);
-/* Those of x [T, D]: x itself, or a tensor to be handed back by fsdp_causal_rows_drop(), which has
- * no effect on x. */
+/* The rows of x [T, D]: x itself or a new tensor. Release it with fsdp_causal_rows_drop(), which
+ * has no effect on x. */
 fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x);
 void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *of_x);
 
-/* Attention of the tokens at hand to themselves and to earlier ones, which `layer`'s cache holds.
- * q has the rows of q_offsets, k and v those of all tokens; options also say what the model knows:
- * heads, kv_heads, window, scale, dropout_p. */
+/* Attention of the current tokens to themselves and to earlier ones, which are in the cache of
+ * `layer`. q has the rows of q_offsets, k and v have those of all tokens. `options` also has what
+ * the model defines: heads, kv_heads, window, scale, dropout_p. */
 fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int64_t layer,
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);

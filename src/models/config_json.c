@@ -17,7 +17,8 @@ fsdp_status fsdp_config_open(const char *path, fsdp_json **doc)
 
 fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key, const char *supported)
 {
-    /* The getters' message, under the code that says: well-formed, but not here. */
+    /* Keeps the getters' message, but with the error code for a value that is well-formed and not
+     * supported. */
     (void)fsdp_json_mismatch(root, key, "%s (nothing else is supported)", supported);
     return FSDP_ERR_UNSUPPORTED;
 }

@@ -1,4 +1,4 @@
-/* generation_config.json. */
+/* Reading and writing generation_config.json. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "src/models/generation_config.h"
 
 enum {
-    DEFAULT_NEW_TOKENS = 20 /* transformers' where nobody gave a length */
+    DEFAULT_NEW_TOKENS = 20 /* transformers' default if no length is given */
 };
 
 static const fsdp_generation_config defaults = {.decoder_start_token_id = -1,
@@ -36,7 +36,7 @@ fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info)
 
 /* --- reading --- */
 
-/* An id of -1 is one that never comes: so some files say that there is none. */
+/* An id of -1 never occurs; some files use it for "none". */
 enum {
     NO_TOKEN = -1
 };
@@ -115,8 +115,8 @@ static fsdp_status read_sampling(fsdp_json_node root, fsdp_generation_config *c)
     return fsdp_json_opt_f64(root, "min_p", c->min_p, &c->min_p);
 }
 
-/* Keys of transformers that change what is generated and are not handled here, with the value at
- * which they do nothing. */
+/* Keys of transformers that change what is generated and are not supported here, with the value at
+ * which they have no effect. */
 static const struct {
     const char *key;
     double neutral; /* NAN: false, or an absent value */
@@ -159,7 +159,7 @@ static bool is_neutral(fsdp_json_node value, double neutral)
            number == neutral;
 }
 
-/* All of them, or as many as there is room for. */
+/* Collect all of them, or as many as there is room for. */
 static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
 {
     size_t used = 0;
@@ -240,8 +240,7 @@ void fsdp_generation_config_set(fsdp_generation_config *config,
         config->min_length = 0;
 }
 
-/* Where nothing is sampled they are as they like: a temperature of 0 beside do_sample false is
- * common. */
+/* Not checked unless do_sample is set: files often have a temperature of 0 with do_sample false. */
 static fsdp_status check_sampling(const fsdp_generation_config *c)
 {
     if (!(c->temperature > 0))
@@ -290,8 +289,9 @@ int64_t fsdp_generation_config_min_new(const fsdp_generation_config *c, int64_t 
 
 /* --- writing --- */
 
-/* `dir`/`name`, an object. *doc is NULL if there is none, or none that can be read, which is said:
- * what was trained is not lost for it. */
+/* Open `dir`/`name`, which must be an object. If it does not exist, *doc is NULL. If it cannot be
+ * read, *doc is NULL and a warning is reported: the trained model must not be lost because of
+ * it. */
 static fsdp_status open_source(const char *dir, const char *name, fsdp_json **doc)
 {
     *doc = NULL;
@@ -307,7 +307,7 @@ static fsdp_status open_source(const char *dir, const char *name, fsdp_json **do
     fsdp_free(path);
     if (status == FSDP_OK || status == FSDP_ERR_NOMEM)
         return status;
-    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "left out of what is saved: %s", fsdp_last_error());
+    fsdp_log("model", FSDP_LOG_WARN, -1, 1, "not saved: %s", fsdp_last_error());
     return FSDP_OK;
 }
 
@@ -322,7 +322,7 @@ static void set_missing(fsdp_json_node root, const char *key, int64_t id)
         fsdp_json_set_i64(root, key, id);
 }
 
-/* The list of `model`, a config.json: the model itself knows the first alone. */
+/* Set the list of `model`, a config.json: the model itself has only the first id. */
 static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
 {
     static const char key[] = "eos_token_id";
@@ -331,7 +331,7 @@ static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
     if (!lacks(root, key) || fsdp_json_kind_of(fsdp_json_find(model, key)) != FSDP_JSON_ARRAY)
         return FSDP_OK;
     fsdp_status status = fsdp_json_get_i64s(model, key, INT64_MIN, INT64_MAX, &ids, &n);
-    if (status != FSDP_OK) /* not token ids: the first will do */
+    if (status != FSDP_OK) /* not token ids: use the model's first id */
         return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
     fsdp_json_node list = fsdp_json_set_array(root, key);
     for (size_t i = 0; i < n; i++)

@@ -1,5 +1,5 @@
-/* How a model's makers want it to generate: generation_config.json beside config.json. Directories
- * from before transformers 4.25 have none; their config.json holds the same keys. */
+/* How the authors of a model want it to generate: generation_config.json, next to config.json.
+ * Directories from before transformers 4.25 have none; their config.json has the same keys. */
 #pragma once
 #include <fsdp/base.h>
 #include <fsdp/models.h>
@@ -10,40 +10,40 @@ enum {
     FSDP_MAX_EOS = 16
 };
 
-/* When the beams of a prompt have been searched enough, once num_beams of them have ended. */
+/* When the search for a prompt ends, once num_beams of its beams have ended. */
 typedef enum fsdp_early_stopping {
-    FSDP_EARLY_STOPPING_FALSE, /* when those under way are worse at their present length */
+    FSDP_EARLY_STOPPING_FALSE, /* when the unfinished beams are worse at their present length */
     FSDP_EARLY_STOPPING_TRUE,  /* at once */
-    FSDP_EARLY_STOPPING_NEVER  /* when those under way can no longer become better */
+    FSDP_EARLY_STOPPING_NEVER  /* when the unfinished beams can no longer become better */
 } fsdp_early_stopping;
 
-/* Fields are named and mean what they do in transformers. Lengths count the prompt: of a causal
- * model its ids, of T5 the start token. */
+/* Fields have the names and meanings of transformers. Lengths include the prompt: the prompt's ids
+ * for a causal model, the start token for T5. */
 typedef struct fsdp_generation_config {
-    bool from_config_json;          /* read of it, without a generation_config.json */
+    bool from_config_json; /* read from config.json, because there is no generation_config.json */
     int64_t decoder_start_token_id; /* -1: not given */
     int64_t pad_token_id;           /* -1: not given */
     int64_t eos_token_ids[FSDP_MAX_EOS];
     int n_eos;                    /* 0: not given */
-    int64_t max_length;           /* 0: not given, 20 new tokens as in transformers */
-    int64_t max_new_tokens;       /* 0: not given, max_length counts; else it wins */
+    int64_t max_length;           /* 0: not given, and then 20 new tokens as in transformers */
+    int64_t max_new_tokens;       /* overrides max_length; 0: not given */
     int64_t min_length;           /* 0: none */
-    int64_t min_new_tokens;       /* 0: not given, min_length counts; else it wins */
+    int64_t min_new_tokens;       /* overrides min_length; 0: not given */
     int64_t num_beams;            /* 1: no beam search */
-    int64_t num_return_sequences; /* for each prompt */
-    double length_penalty;        /* scores are divided by length ^ length_penalty */
+    int64_t num_return_sequences; /* per prompt */
+    double length_penalty;        /* beam scores are divided by length ^ length_penalty */
     fsdp_early_stopping early_stopping;
-    bool do_sample; /* false: the most likely id, or beams */
+    bool do_sample; /* false: take the most likely id, or search with beams */
     double temperature;
     int64_t top_k;                /* 0: all ids */
-    double top_p, min_p;          /* 1, 0: all ids */
+    double top_p, min_p;          /* top_p 1, min_p 0: all ids */
     double repetition_penalty;    /* 1: none */
     int64_t no_repeat_ngram_size; /* 0: none */
-    char unsupported[512];        /* keys that would change the result and are not handled; or "" */
+    char unsupported[512]; /* keys that would change the result and are not supported; "": none */
 } fsdp_generation_config;
 
-/* The settings that a caller may want otherwise than the model's makers: one list for the places
- * that go through all of them. */
+/* The settings that a caller may override. This is the one list for all code that iterates over
+ * them. */
 #define FSDP_GENERATION_SETTINGS(X)                                                                \
     X(max_length)                                                                                  \
     X(max_new_tokens)                                                                              \
@@ -60,7 +60,7 @@ typedef struct fsdp_generation_config {
     X(repetition_penalty)                                                                          \
     X(no_repeat_ngram_size)
 
-/* Settings over those of a model; {0}: none. */
+/* Settings that override those of a model; {0}: none. */
 typedef struct fsdp_generation_settings {
     fsdp_generation_config values;
     struct {
@@ -70,34 +70,35 @@ typedef struct fsdp_generation_settings {
     } given, asked_for; /* asked_for: see fsdp_options_says() */
 } fsdp_generation_settings;
 
-/* What the model itself says; transformers' defaults. */
+/* transformers' defaults, with the ids from the model's configuration. */
 fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info);
 
-/* Read `dir`/generation_config.json or, without one, those keys of `dir`/config.json; absent keys
- * get transformers' defaults. Errors name file, key and value. */
+/* Read `dir`/generation_config.json or, if there is none, the same keys of `dir`/config.json.
+ * Absent keys get transformers' defaults. Errors name file, key and value. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_read(const char *dir,
                                                         fsdp_generation_config *config);
 /* The same for a document. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_parse(fsdp_json *doc,
                                                          fsdp_generation_config *config);
-/* Put the keys that `root` has in place of what config says. */
+/* Override `config` with the keys that `root` has. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_update(fsdp_json_node root,
                                                           fsdp_generation_config *config);
-/* Put the given settings in place of what config says. A given max_length alone also takes the
- * place of the model's max_new_tokens, and likewise for the least lengths; a given min_new_tokens,
- * even 0, that of every min_length. */
+/* Override `config` with the given settings. If max_length is given without max_new_tokens, it also
+ * removes the model's max_new_tokens; min_length does the same. A given min_new_tokens, even 0,
+ * removes any min_length. */
 void fsdp_generation_config_set(fsdp_generation_config *config,
                                 const fsdp_generation_settings *settings);
-/* Values that do not go together. FSDP_ERR_INVALID naming them; FSDP_ERR_UNSUPPORTED. */
+/* Check that the values fit together. FSDP_ERR_INVALID with the names of those that do not;
+ * FSDP_ERR_UNSUPPORTED. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_check(const fsdp_generation_config *config);
 
-/* New tokens at most, and at least, for a prompt of so many ids. */
+/* The largest and the smallest number of new tokens for a prompt of prompt_length ids. */
 int64_t fsdp_generation_config_max_new(const fsdp_generation_config *config, int64_t prompt_length);
 int64_t fsdp_generation_config_min_new(const fsdp_generation_config *config, int64_t prompt_length);
 
-/* Write the generation_config.json of a model that descends from the one in `dir`, may be NULL: its
- * file as it is, with the model's token ids where it names none. Values that could not be generated
- * with are no error here, and a file that is no JSON is warned of and replaced by a new one. Whole
- * or not at all. */
+/* Write the generation_config.json of a model that was made from the one in `dir` (may be NULL): a
+ * copy of its file, with the model's token ids where the file has none. Values that do not work for
+ * generation are not an error here. A file that is not JSON causes a warning and is replaced by a
+ * new one. On failure nothing is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_write(const fsdp_model_info *info,
                                                          const char *dir, const char *path);

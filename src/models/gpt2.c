@@ -1,10 +1,10 @@
 /* GPT-2 (Radford et al. 2019): a decoder over packed sequences.
  *
- * Single-device code: what shards, gathers or records goes through the hooks of module calls.
- * Norms come before attention and feed-forward, whose results add to the residual stream;
- * positions enter as learned embeddings. Linear layers are Conv1Ds, stored [in, out], and one of
- * them makes query, key and value. Intermediates are dropped as soon as their last reader has run:
- * what backward needs the tape holds.
+ * Single-device code: sharding, gathering and recording happen in the hooks of module calls. Norms
+ * come before attention and feed-forward, whose results are added to the residual stream. Positions
+ * are learned embeddings. Linear layers are Conv1Ds, stored as [in, out], and one of them computes
+ * query, key and value. Intermediates are dropped as soon as their last reader has run; the tape
+ * keeps what backward needs.
  *
  * Legend: T tokens, D n_embd. */
 #include "src/models/gpt2.h"
@@ -82,7 +82,7 @@ void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
 }
 
-/* layer(norm(x)), where the layer runs by `forward`; NULL: its own. */
+/* layer(norm(x)), where the layer runs with `forward`; NULL: with its own. */
 static fsdp_tensor *normed_layer(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tensor *x,
                                  const fsdp_layer *ln, fsdp_module *layer, fsdp_forward_fn *forward)
 {
@@ -92,7 +92,7 @@ static fsdp_tensor *normed_layer(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tens
     return y;
 }
 
-/* x + y; y is dropped. */
+/* x + y; drops y. */
 static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
     fsdp_tensor *sum = fsdp_add_(s, y, x);
@@ -139,7 +139,7 @@ static bool check_input(fsdp_scope *s, const fsdp_gpt2_body *m, const fsdp_causa
     if (input->span > c->n_positions)
         fsdp_scope_error(s, "GPT-2", "a sequence of %d tokens, n_positions is %lld",
                          (int)input->span, (long long)c->n_positions);
-    else if (batch && batch->token_type_ids) /* transformers adds their embeddings of wte */
+    else if (batch && batch->token_type_ids) /* transformers adds the wte embeddings of these ids */
         fsdp_scope_error(s, "GPT-2", "a batch with token_type_ids, which are not supported");
     return fsdp_scope_ok(s);
 }
@@ -160,7 +160,7 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_apply_dropout(s, x, c->embd_pdrop);
 }
 
-/* The last block by `last`; NULL: as the others. */
+/* Run the body. The last block runs with the forward `last`; NULL: with its own. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
     const fsdp_gpt2_body *m = self->impl;

@@ -1,18 +1,18 @@
-/* Inside of GPT-2: what the modules of its tree keep, for gpt2_create.c, which builds them, and
- * gpt2.c, which runs them. */
+/* Internals of GPT-2: the structs of its modules, for gpt2_create.c, which builds them, and gpt2.c,
+ * which runs them. */
 #pragma once
 #include <fsdp/gpt2.h>
 
 #include "src/models/builder.h"
 #include "src/models/causal.h"
 
-/* The root's. */
+/* Belongs to the root. */
 typedef struct fsdp_gpt2 {
-    fsdp_causal_lm lm; /* first: see causal.h */
+    fsdp_causal_lm lm; /* must be first: see causal.h */
     fsdp_gpt2_config config;
 } fsdp_gpt2;
 
-/* GPT2Model. */
+/* Belongs to GPT2Model. */
 typedef struct fsdp_gpt2_body {
     const fsdp_gpt2 *root;
     fsdp_module *wte;
@@ -38,7 +38,8 @@ typedef struct fsdp_gpt2_mlp {
     fsdp_layer c_fc, c_proj; /* Conv1Ds */
 } fsdp_gpt2_mlp;
 
-/* Forwards (gpt2.c). The body gets nothing, the others x [T, D]; such a tensor comes out. */
+/* Forwards (gpt2.c). The body takes nothing, the others take x [T, D]. All return a tensor of this
+ * shape. */
 fsdp_forward_fn fsdp_gpt2_body_forward;
 fsdp_forward_fn fsdp_gpt2_body_of_read_forward; /* Note [Rows that are read] in causal.h */
 fsdp_forward_fn fsdp_gpt2_block_forward;

@@ -8,7 +8,7 @@
 #include "src/models/hidden_act.h"
 
 enum {
-    END_OF_TEXT = 50256 /* "<|endoftext|>", begin and end in one */
+    END_OF_TEXT = 50256 /* "<|endoftext|>", both beginning and end of a text */
 };
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_gpt2_config *c)
     return fsdp_config_nullable_token(root, "pad_token_id", v, -1, &c->pad_token_id);
 }
 
-/* reorder_and_upcast_attn is none of them: scores and softmax are float32 here in any case. */
+/* reorder_and_upcast_attn needs no check: scores and softmax are always float32 here. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     FSDP_TRY(fsdp_config_refuse_unsupported(root));

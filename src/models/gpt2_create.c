@@ -1,6 +1,6 @@
 /* The module tree of GPT-2, with the names, classes and initialisation of transformers'
- * modeling_gpt2: weights N(0, initializer_range), those that end in the residual stream less by
- * the square root of how many there are; biases 0, norms 1. */
+ * modeling_gpt2: weights N(0, initializer_range), divided by the square root of the number of
+ * residual projections for these projections; biases 0, norms 1. */
 #include <math.h>
 
 #include "src/base/assert.h"
@@ -22,7 +22,7 @@ static fsdp_layer add_conv1d(builder *b, fsdp_module *parent, const char *name, 
                         fsdp_build_parameter(&b->base, m, "bias", 1, &out, zeros)};
 }
 
-/* Two for each block: of attention and of the feed-forward. */
+/* Two of these per block: in attention and in the feed-forward. */
 static fsdp_layer add_projection(builder *b, fsdp_module *parent, int64_t in)
 {
     const fsdp_gpt2_config *c = &b->gpt2->config;
@@ -115,7 +115,7 @@ static fsdp_status check_config(const fsdp_gpt2_config *c)
                              {"n_head", c->n_head},         {"n_inner", c->n_inner}};
     FSDP_TRY(fsdp_check_dims("GPT-2", dims, FSDP_LENGTH(dims)));
     if (c->n_embd % c->n_head != 0)
-        return fsdp_error(FSDP_ERR_INVALID, "GPT-2: n_embd %lld is no multiple of %lld heads",
+        return fsdp_error(FSDP_ERR_INVALID, "GPT-2: n_embd %lld is not a multiple of %lld heads",
                           (long long)c->n_embd, (long long)c->n_head);
     return FSDP_OK;
 }

@@ -1,4 +1,4 @@
-/* GPT-2 among the models: see model_type.h. */
+/* The model type of GPT-2: see model_type.h. */
 #include "src/models/gpt2.h"
 #include "src/models/gpt2_config.h"
 

@@ -15,8 +15,8 @@ static const struct {
     [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", FSDP_ACTIVATION_RELU},
 };
 
-/* transformers' other names of the same functions; float32 rounds them alike within an ulp or two.
- * gelu_10 is not gelu: it clips. */
+/* transformers' other names of the same functions. Their float32 results agree within an ulp or
+ * two. gelu_10 is not in the list, because it clips. */
 static const struct {
     const char *name;
     fsdp_hidden_act act;
@@ -51,7 +51,7 @@ fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hi
     return fsdp_config_unsupported(root, key, "\"gelu\", \"gelu_new\" or \"relu\"");
 }
 
-/* The source's own name of the function is kept. */
+/* Keep the source's own name of the function. */
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value)
 {
     const char *name;

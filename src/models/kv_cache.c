@@ -1,6 +1,6 @@
-/* See kv_cache.h. The first tokens stay in the tensors that they come in. The next ones are put
- * into larger ones, with room for a quarter more, so that on the whole each token is moved a few
- * times and not once a step. */
+/* See kv_cache.h. The first tokens stay in the tensors in which they arrive. Later ones are put
+ * into larger tensors, with room for a quarter more, so on average each token is moved a few times
+ * rather than once per step. */
 #include "src/models/kv_cache.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ enum {
     LEAST_ROOM = 16 /* tokens */
 };
 
-/* Where rows lie: those of sequence i in [offsets[i], ends[i]), with room up to offsets[i + 1]. */
+/* The rows of sequence i are [offsets[i], ends[i]), with room up to offsets[i + 1]. */
 typedef struct layout {
     int32_t *offsets, *ends;
     size_t cap_offsets, cap_ends;
@@ -20,9 +20,9 @@ typedef struct layout {
 
 struct fsdp_kv_cache {
     int32_t n;          /* sequences */
-    layout now, before; /* and before the last extend or select */
-    int64_t extensions; /* more than one: others will follow */
-    bool moves;         /* the last extend had no room */
+    layout now, before; /* current layout, and the one before the last extend or select */
+    int64_t extensions; /* more than one: expect more to follow */
+    bool moves;         /* the last extend did not find enough room */
     int64_t n_layers;
     struct {
         fsdp_tensor *k, *v; /* NULL before the first append */
@@ -83,7 +83,8 @@ fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *c, int64_t layer)
 
 /* --- layouts --- */
 
-/* Make room for n sequences in `before`, which is filled next, and the first time in `now`. */
+/* Make room for n sequences in `before`, which is filled next, and in `now` if it is the first
+ * time. */
 static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
 {
     const size_t need = (size_t)n + 1;
@@ -100,7 +101,7 @@ static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
     return fsdp_scope_ok(s);
 }
 
-/* What was `before` is made anew, then the two change places. */
+/* `before` has the next layout. Make it the current one. */
 static void swap_layouts(fsdp_kv_cache *c)
 {
     const layout now = c->before;
@@ -120,8 +121,8 @@ static int64_t room_of(int32_t tokens)
     return LEAST_ROOM + tokens / 4;
 }
 
-/* Offsets of n sequences, whose lengths stand in l->ends until they are ends. */
-static void place(layout *l, int32_t n, bool room)
+/* Compute the offsets of n sequences. On entry l->ends has their lengths. */
+static void compute_offsets(layout *l, int32_t n, bool room)
 {
     int64_t all = 0;
     for (int32_t i = 0; i < n; i++)
@@ -158,7 +159,7 @@ void fsdp_kv_cache_extend(fsdp_scope *s, fsdp_kv_cache *c, const int32_t *offset
     if (base)
         memcpy(next->offsets, base, ((size_t)n + 1) * sizeof *base);
     else
-        place(next, n, c->extensions > 0);
+        compute_offsets(next, n, c->extensions > 0);
     swap_layouts(c);
     c->extensions++;
     c->n = n;
@@ -166,14 +167,14 @@ void fsdp_kv_cache_extend(fsdp_scope *s, fsdp_kv_cache *c, const int32_t *offset
 
 /* --- rows --- */
 
-static void hold(fsdp_tensor **slot, fsdp_tensor *t)
+static void replace_tensor(fsdp_tensor **slot, fsdp_tensor *t)
 {
     fsdp_tensor_retain(t);
     fsdp_tensor_release(*slot);
     *slot = t;
 }
 
-/* Rows src_row .. of src to dst_row .. of dst. */
+/* Copy rows from src_row on in src to dst_row on in dst. */
 static void copy_rows(fsdp_scope *s, fsdp_tensor *dst, int64_t dst_row, const fsdp_tensor *src,
                       int64_t src_row, int64_t n)
 {
@@ -185,23 +186,24 @@ static void copy_rows(fsdp_scope *s, fsdp_tensor *dst, int64_t dst_row, const fs
                 (size_t)n * row_bytes);
 }
 
-/* As many rows as there are places, of t's width and dtype. */
+/* A tensor for all rows of the layout, with t's width and dtype. */
 static fsdp_tensor *rows_like(fsdp_scope *s, const fsdp_kv_cache *c, const fsdp_tensor *t)
 {
     return fsdp_new(s, t->dtype, 2, (const int64_t[]){c->now.offsets[c->n], t->shape[1]});
 }
 
-/* *slot gets each sequence's fresh rows behind its own; or what has room for them does. */
+/* Append each sequence's fresh rows to its rows in *slot, which is replaced by a larger tensor if
+ * there is no room. */
 static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fsdp_tensor *fresh)
 {
     if (!fsdp_scope_ok(s))
         return;
     if (!*slot) {
-        hold(slot, fresh);
+        replace_tensor(slot, fresh);
         return;
     }
     fsdp_tensor *to = c->moves ? rows_like(s, c, fresh) : *slot;
-    int64_t at = 0; /* in fresh */
+    int64_t at = 0; /* row in fresh */
     for (int32_t i = 0; i < c->n && to; i++) {
         const int32_t begin = c->now.offsets[i], old = length(&c->before, i);
         const int32_t added = length(&c->now, i) - old;
@@ -211,7 +213,7 @@ static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fs
         at += added;
     }
     if (c->moves) {
-        hold(slot, to);
+        replace_tensor(slot, to);
         fsdp_drop(s, to);
     }
 }
@@ -224,7 +226,7 @@ fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *c, int64_t layer, fsd
     return fsdp_scope_ok(s) ? fsdp_kv_cache_get(c, layer) : (fsdp_kv){0};
 }
 
-/* The sequences rows[0 .. n) of *slot, which lie as before. */
+/* Copy the sequences rows[0 .. n) of *slot, whose layout is `before`. */
 static void select_rows(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot,
                         const int32_t *rows)
 {
@@ -234,7 +236,7 @@ static void select_rows(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slo
     for (int32_t i = 0; i < c->n && selected; i++)
         copy_rows(s, selected, c->now.offsets[i], *slot, c->before.offsets[rows[i]],
                   length(&c->now, i));
-    hold(slot, selected);
+    replace_tensor(slot, selected);
     fsdp_drop(s, selected);
 }
 
@@ -257,7 +259,7 @@ void fsdp_kv_cache_select(fsdp_scope *s, fsdp_kv_cache *c, const int32_t *rows, 
     }
     if (!countable(s, tokens))
         return;
-    place(&c->before, n, c->extensions > 1);
+    compute_offsets(&c->before, n, c->extensions > 1);
     swap_layouts(c);
     c->n = n;
     for (int64_t i = 0; i < c->n_layers; i++) {

@@ -15,7 +15,7 @@ void fsdp_label_names_free(char **names, int64_t n)
     fsdp_free(names);
 }
 
-/* The class that a key of id2label stands for; -1: none below n. */
+/* The class that a key of id2label means; -1: none below n. */
 static int64_t class_of_key(const char *key, int64_t n)
 {
     char *end;

@@ -4,15 +4,15 @@
 
 #include <fsdp/base.h>
 
-/* Read id2label of `path`, a config.json. *names [n] is the caller's, ended by
- * fsdp_label_names_free(); an entry is NULL where a class has no name. *names is NULL if the file
+/* Read id2label of `path`, a config.json. *names [n] is owned by the caller and freed with
+ * fsdp_label_names_free(). An entry is NULL if the class has no name. *names is NULL if the file
  * names another number of classes, or none: transformers then calls them LABEL_0, LABEL_1, ... */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_read(const char *path, int64_t n, char ***names);
 
-/* Owned copies of names [n], which are all different. */
+/* Make owned copies of names [n], which must all be different. */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_copy(const char *const *names, int64_t n, char ***out);
 
-/* Set id2label and label2id of `path`, a config.json. Whole or not at all. */
+/* Set id2label and label2id of `path`, a config.json. On failure the file is not changed. */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_write(const char *path, char *const *names, int64_t n);
 
 void fsdp_label_names_free(char **names, int64_t n); /* accepts NULL */

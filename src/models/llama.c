@@ -1,10 +1,10 @@
 /* Llama (Touvron et al. 2023, arXiv 2302.13971): a decoder over packed sequences.
  *
- * Single-device code: what shards, gathers or records goes through the hooks of module calls. Norms
- * are RMS norms before attention and before the gated feed-forward, whose results add to the
- * residual stream; positions enter as rotations of queries and keys, and several queries share a
- * key/value head (Ainslie et al. 2023, arXiv 2305.13245). Intermediates are dropped as soon as
- * their last reader has run: what backward needs the tape holds.
+ * Single-device code: sharding, gathering and recording happen in the hooks of module calls. Norms
+ * are RMS norms before attention and before the gated feed-forward, whose results are added to the
+ * residual stream. Positions are rotations of queries and keys. Several queries share a key/value
+ * head (Ainslie et al. 2023, arXiv 2305.13245). Intermediates are dropped as soon as their last
+ * reader has run; the tape keeps what backward needs.
  *
  * Legend: T tokens, D hidden_size, F intermediate_size, H heads, K head_dim. */
 #include "src/models/layers.h"
@@ -18,7 +18,7 @@ static fsdp_tensor *norm(fsdp_scope *s, const fsdp_llama *llama, fsdp_tensor *x,
     return fsdp_rms_norm(s, x, fsdp_read(s, weight), (float)llama->config.rms_norm_eps);
 }
 
-/* x + y; y is dropped. */
+/* x + y; drops y. */
 static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
     fsdp_tensor *sum = fsdp_add_(s, y, x);
@@ -26,7 +26,7 @@ static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return sum;
 }
 
-/* x W^T with its heads turned to their positions. */
+/* x W^T with its heads rotated to their positions. */
 static fsdp_tensor *rotated(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer,
                             fsdp_tensor *table, const int32_t *positions, int64_t heads)
 {
@@ -138,7 +138,7 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
 }
 
-/* The last layer by `last`; NULL: as the others. */
+/* Run the body. The last layer runs with the forward `last`; NULL: with its own. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
     const fsdp_llama_body *m = self->impl;

@@ -1,4 +1,4 @@
-/* Inside of Llama: what the modules of its tree keep, for llama_create.c, which builds them, and
+/* Internals of Llama: the structs of its modules, for llama_create.c, which builds them, and
  * llama.c, which runs them. */
 #pragma once
 #include <fsdp/llama.h>
@@ -7,19 +7,19 @@
 #include "src/models/causal.h"
 #include "src/models/rope.h"
 
-/* The root's. */
+/* Belongs to the root. */
 typedef struct fsdp_llama {
-    fsdp_causal_lm lm; /* first: see causal.h */
+    fsdp_causal_lm lm; /* must be first: see causal.h */
     fsdp_llama_config config;
 } fsdp_llama;
 
-/* LlamaModel. */
+/* Belongs to LlamaModel. */
 typedef struct fsdp_llama_body {
     const fsdp_llama *root;
     fsdp_parameter *norm;
     fsdp_module *embed_tokens;
     fsdp_module *layers; /* the ModuleList */
-    fsdp_rotary *rotary; /* rotary_emb's */
+    fsdp_rotary *rotary; /* belongs to rotary_emb */
 } fsdp_llama_body;
 
 typedef struct fsdp_llama_layer {
@@ -30,7 +30,7 @@ typedef struct fsdp_llama_layer {
 
 typedef struct fsdp_llama_attention {
     const fsdp_llama *root;
-    int64_t layer_idx, window; /* window 0: it sees all tokens */
+    int64_t layer_idx, window; /* window 0: attends to all tokens */
     fsdp_layer q_proj, k_proj, v_proj, o_proj;
 } fsdp_llama_attention;
 
@@ -38,7 +38,8 @@ typedef struct fsdp_llama_mlp {
     fsdp_layer gate_proj, up_proj, down_proj;
 } fsdp_llama_mlp;
 
-/* Forwards (llama.c). A layer and its attention get x [T, D] and the rotary table; x comes out. */
+/* Forwards (llama.c). A layer and its attention take x [T, D] and the rotary table, and return
+ * x. */
 void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_llama_body_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                      fsdp_args *out);

@@ -8,7 +8,7 @@
 #include "src/base/io.h"
 #include "src/models/config_json.h"
 
-/* model_type, and what is meant where a key is absent. */
+/* The families: model_type, and the defaults of absent keys. */
 static const struct {
     const char *model_type;
     int64_t num_key_value_heads; /* 0: as many as heads */
@@ -88,13 +88,13 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_llama_config *c)
     FSDP_TRY(fsdp_config_positive(root, "rms_norm_eps", 1e-6, &c->rms_norm_eps));
     FSDP_TRY(fsdp_config_not_negative(root, "initializer_range", 0.02, &c->initializer_range));
     FSDP_TRY(fsdp_config_probability(root, "attention_dropout", 0.0, &c->attention_dropout));
-    if (c->family != FSDP_LLAMA) /* the others do not know these keys */
+    if (c->family != FSDP_LLAMA) /* the other families do not have these keys */
         return FSDP_OK;
     FSDP_TRY(fsdp_json_opt_bool(root, "attention_bias", false, &c->attention_bias));
     return fsdp_json_opt_bool(root, "mlp_bias", false, &c->mlp_bias);
 }
 
-/* Qwen2's layers one by one: first those that see all tokens, then those with a window. */
+/* Qwen2's list of layers: first those that attend to all tokens, then those with a window. */
 static fsdp_status read_layer_types(fsdp_json_node root, fsdp_llama_config *c)
 {
     fsdp_json_node types;
@@ -117,7 +117,7 @@ static fsdp_status read_layer_types(fsdp_json_node root, fsdp_llama_config *c)
     return FSDP_OK;
 }
 
-/* Absent is 4096, null is none. */
+/* If the key is absent, the window is 4096; null means no window. */
 static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
 {
     bool used = c->family == FSDP_MISTRAL;
@@ -133,7 +133,7 @@ static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
     return read_layer_types(root, c);
 }
 
-/* It is nn.Embedding's padding_idx, of which -1 is the last row: so old files have it. */
+/* This is nn.Embedding's padding_idx, where -1 means the last row. Old files have -1. */
 static fsdp_status read_pad(fsdp_json_node root, fsdp_llama_config *c)
 {
     int64_t pad;
@@ -154,8 +154,8 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_llama_config *c)
     return read_pad(root, c);
 }
 
-/* Keys that change what the model computes, in ways that are refused. pretraining_tp does not: it
- * cut the same products into slices, and transformers 5 ignores it. */
+/* Refuse keys that change what the model computes in ways that are not supported. pretraining_tp is
+ * accepted: it only cut the same products into slices, and transformers 5 ignores it. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     const char *act;
@@ -169,10 +169,11 @@ static fsdp_status refuse_unsupported(fsdp_json_node root)
 
 /* --- rotary positions ---
  *
- * Note [Spellings of rope]. transformers 4 reads rope_theta and rope_scaling; 5 writes one
- * rope_parameters, and reads both: the object is rope_scaling unless that is null or empty, then
- * rope_parameters, and a rope_theta within it wins over the one beside it. So the old spelling is
- * what both understand, and it is always written; rope_parameters too where the source has it. */
+ * Note [Spellings of rope]. transformers 4 reads rope_theta and rope_scaling. transformers 5 writes
+ * one rope_parameters and reads both: it uses rope_scaling unless that is null or empty, else
+ * rope_parameters, and a rope_theta inside the object overrides the one outside. Both versions
+ * understand the old spelling, so it is always written; rope_parameters is written too if the
+ * source has it. */
 
 static fsdp_status get_positive(fsdp_json_node node, const char *key, double *value)
 {
@@ -180,7 +181,7 @@ static fsdp_status get_positive(fsdp_json_node node, const char *key, double *va
     return *value > 0 ? FSDP_OK : fsdp_json_mismatch(node, key, "a positive number");
 }
 
-/* In transformers 5 the root's wins over that of `rope`. */
+/* In transformers 5 the root's value overrides that of `rope`. */
 static fsdp_status read_original_length(fsdp_json_node root, fsdp_json_node rope,
                                         fsdp_llama_config *c)
 {
@@ -226,7 +227,8 @@ static fsdp_status refuse_partial(fsdp_json_node node)
     return factor == 1.0 ? FSDP_OK : fsdp_config_unsupported(node, "partial_rotary_factor", "1.0");
 }
 
-/* Parameters by kind of layer would otherwise pass for an object that says nothing. */
+/* Refuse parameters by kind of layer, which would otherwise look like an object without known
+ * keys. */
 static fsdp_status refuse_nested(fsdp_json_node rope)
 {
     for (fsdp_json_node v = fsdp_json_first(rope); v.value; v = fsdp_json_next(v))
@@ -235,7 +237,7 @@ static fsdp_status refuse_nested(fsdp_json_node rope)
     return FSDP_OK;
 }
 
-/* `rope_scaling or rope_parameters`, as Python means it. */
+/* `rope_scaling or rope_parameters`, with Python's meaning of `or`. */
 static const char *rope_key(fsdp_json_node root)
 {
     fsdp_json_node scaling = fsdp_json_find(root, "rope_scaling");
@@ -289,7 +291,7 @@ typedef enum generation {
     QWEN_2_5
 } generation;
 
-/* What all sizes of a generation have in common. */
+/* Values that all sizes of a generation share. */
 static const struct {
     fsdp_llama_family family;
     int64_t vocab_size, max_position_embeddings, bos_token_id, eos_token_id;
@@ -313,7 +315,7 @@ static fsdp_rope_config rope_of(generation g)
     return (fsdp_rope_config){FSDP_ROPE_LLAMA3, theta, factor, 1.0, 4.0, 8192};
 }
 
-/* From the config.json files of meta-llama/..., mistralai/... and Qwen/...; the first two are for
+/* From the config.json files of meta-llama/..., mistralai/... and Qwen/... The first two are for
  * pretraining on small machines. */
 static const struct {
     const char *name;
@@ -414,7 +416,7 @@ static void set_rope(fsdp_json_node root, const fsdp_rope_config *c)
     set_rope_type(rope, c);
 }
 
-/* Qwen2's sizes of a window that is not used, and its layer_types, are the source's. */
+/* Qwen2's size of a window that is not used, and its layer_types, are kept as in the source. */
 static void set_window(fsdp_json_node root, const fsdp_llama_config *c)
 {
     if (c->family == FSDP_QWEN2)

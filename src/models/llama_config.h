@@ -1,4 +1,4 @@
-/* config.json of Llama and its relatives, as model_type.h wants it. */
+/* config.json of Llama and its relatives, with the functions that model_type.h needs. */
 #pragma once
 #include <fsdp/llama.h>
 
@@ -11,10 +11,10 @@
 #define FSDP_MISTRAL_PRESETS "Mistral-7B-v0.1, -v0.3"
 #define FSDP_QWEN2_PRESETS "Qwen2.5-0.5B"
 
-/* Reads all keys that change what is computed; those not handled are refused by name. */
+/* Read all keys that change what is computed. Those that are not supported are refused by name. */
 FSDP_MUST_CHECK fsdp_status fsdp_llama_config_parse(fsdp_json *doc, fsdp_llama_config *config);
 /* Set Llama's keys. */
 void fsdp_llama_config_set(fsdp_json_node root, const fsdp_llama_config *c, bool has_own_head);
-/* FSDP_ERR_NOT_FOUND, without message, for a name that the family does not have. */
+/* FSDP_ERR_NOT_FOUND, without a message, if the family has no such size. */
 fsdp_status fsdp_llama_config_find_preset(fsdp_llama_family family, const char *name,
                                           fsdp_llama_config *config);

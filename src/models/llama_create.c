@@ -1,8 +1,8 @@
 /* The module tree of Llama, with the names, classes and initialisation of transformers'
  * modeling_llama: weights N(0, initializer_range), biases 0, norms 1.
  *
- * Each module's own struct points to the parameters its forward reads, so that forwards look
- * nothing up. Building is a chain of calls that do nothing once one has failed. */
+ * Each module's struct points to the parameters that its forward reads, so forwards do no lookups.
+ * Building is a chain of calls that do nothing after a failure. */
 #include <stdio.h>
 
 #include "src/base/assert.h"
@@ -12,10 +12,10 @@ typedef struct builder {
     fsdp_builder base;
     const fsdp_llama_config *config;
     fsdp_llama *llama;
-    char class_name[64]; /* the last that class_of() made */
+    char class_name[64]; /* last result of class_of() */
 } builder;
 
-/* "LlamaMLP" of "MLP"; until the next. */
+/* Returns e.g. "LlamaMLP" for "MLP". Valid until the next call. */
 static const char *class_of(builder *b, const char *suffix)
 {
     static const char *const families[] = {
@@ -139,7 +139,8 @@ static void build(builder *b, fsdp_module *root)
                            c->hidden_size, c->initializer_range);
 }
 
-/* Of a config.json they are known to be right; a caller may have made this one. */
+/* Numbers from a config.json have been checked, but a caller may have filled in this
+ * configuration. */
 static fsdp_status check_numbers(const fsdp_llama_config *c)
 {
     if (!(c->rope.theta > 0))

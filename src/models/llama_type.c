@@ -1,4 +1,4 @@
-/* Llama and its relatives among the models: see model_type.h. */
+/* The model types of Llama and its relatives: see model_type.h. */
 #include <string.h>
 
 #include "src/models/llama.h"
@@ -29,7 +29,8 @@ static fsdp_status qwen2_preset(const char *name, fsdp_model_config *config)
     return fsdp_llama_config_find_preset(FSDP_QWEN2, name, &config->llama);
 }
 
-/* max_positions stays 0: rotary positions go on beyond what the model was trained for. */
+/* max_positions stays 0: rotary positions continue beyond the length that the model was trained
+ * for. */
 static void info(const fsdp_model_config *config, fsdp_model_info *info)
 {
     const fsdp_llama_config *c = &config->llama;
@@ -63,7 +64,7 @@ static void get_config(const fsdp_module *model, fsdp_model_config *config)
     config->llama = llama->config;
 }
 
-/* Pairs of a token and one it sees, for one sequence of `length`. */
+/* Number of (token, visible token) pairs in a sequence of `length` tokens. */
 static double pairs_of(const fsdp_llama_config *c, double length)
 {
     double window = (double)c->sliding_window;
@@ -106,7 +107,7 @@ static const char *const mistral_blocks[] = {"MistralDecoderLayer", NULL};
 static const char *const qwen2_blocks[] = {"Qwen2DecoderLayer", NULL};
 static const char *const embeddings[] = {"model.embed_tokens.weight", NULL};
 
-/* What the families have in common: all but names. */
+/* What the families share: everything but names. */
 #define SHARED_SLOTS                                                                               \
     .parse = parse, .write = write, .info = info, .set_dropout = set_dropout, .create = create,    \
     .get_config = get_config, .loss = fsdp_causal_loss, .logits = fsdp_causal_logits,              \

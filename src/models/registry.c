@@ -1,4 +1,4 @@
-/* The kinds of models, and the functions that do for any of them what its table says. */
+/* The list of model types, and the functions that call a model's table. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,11 +11,11 @@
 /* Note [Tied heads]
  *
  * transformers 5 ties the head to the embedding if tie_word_embeddings says so, unless the weights
- * hold both with different values. T5's key says nothing: since version 5 it is always true, and
- * before it also meant the scaling of the decoder's output. So T5's head is tied exactly where the
- * weights hold no head of their own, or one that equals the embedding. */
+ * contain both with different values. T5's key is meaningless: since version 5 it is always true,
+ * and before that it also meant the scaling of the decoder's output. So T5's head is tied if and
+ * only if the weights contain no separate head, or one that equals the embedding. */
 
-/* Types of one model_type stand together; the first is the one that others' architectures get: a
+/* Types of one model_type are adjacent. The first of them is used for unknown architectures: a
  * pretrained BertForMaskedLM is fine-tuned as a classifier. */
 const fsdp_model_type *const fsdp_model_types[] = {
     &fsdp_t5_type,         &fsdp_mt5_type,   &fsdp_bert_classifier_type,
@@ -31,7 +31,7 @@ const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model)
     return NULL;
 }
 
-/* Does `architectures` name the class of its root? */
+/* True if `architectures` has the class of the type's root. */
 static bool has_architecture(fsdp_json_node root, const fsdp_model_type *type)
 {
     fsdp_json_node list = fsdp_json_find(root, "architectures");
@@ -170,27 +170,27 @@ fsdp_status fsdp_model_get_config(const fsdp_module *model, fsdp_model_config *c
 {
     const fsdp_model_type *type = fsdp_model_type_of(model);
     if (!type)
-        return fsdp_error(FSDP_ERR_INVALID, "a %s is the root of no model",
+        return fsdp_error(FSDP_ERR_INVALID, "a %s is not the root of a model",
                           fsdp_module_class(model));
     *config = (fsdp_model_config){.type = type};
     type->get_config(model, config);
     return FSDP_OK;
 }
 
-/* The type of `model`, if the scope can run it. */
+/* The type of `model` if the scope can run it. */
 static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
 {
     if (!fsdp_scope_ok(s))
         return NULL;
     const fsdp_model_type *type = fsdp_model_type_of(model);
     if (!type)
-        fsdp_scope_error(s, "model", "a %s is the root of no model", fsdp_module_class(model));
+        fsdp_scope_error(s, "model", "a %s is not the root of a model", fsdp_module_class(model));
     else if (!fsdp_scope_get_options(s)->batch)
         fsdp_scope_error(s, type->root_class, "the scope's options name no batch");
     return fsdp_scope_ok(s) ? type : NULL;
 }
 
-/* Labels of another task may be fewer than the model would read. */
+/* Check the labels: a batch for another task may have fewer than the model would read. */
 static bool has_labels(fsdp_scope *s, const fsdp_model_type *type, const fsdp_module *model)
 {
     static const char *const names[] = {"seq2seq", "causal-lm", "classification"};

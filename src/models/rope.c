@@ -1,5 +1,5 @@
-/* See rope.h. Frequencies and angles are rounded to float32 where transformers' modeling_rope_utils
- * rounds them: at position 8000 one unit in the last place is half a thousandth of a radian. */
+/* See rope.h. Frequencies and angles are rounded to float32 at the same places as in transformers'
+ * modeling_rope_utils: at position 8000 one unit in the last place is 0.0005 radian. */
 #include "src/models/rope.h"
 
 #include <math.h>
@@ -10,16 +10,18 @@ struct fsdp_rotary {
     int64_t head_dim;
     float *inv_freq;    /* [head_dim / 2] */
     float *table;       /* [n_positions, head_dim]: cosines, then sines */
-    size_t n_positions; /* of which the table has room */
+    size_t n_positions; /* capacity of the table */
     size_t n_filled;
 };
 
 /* --- frequencies --- */
 
-/* A number over a tensor is, in torch, the number times the tensor's reciprocal.
+/* torch divides a number by a tensor by multiplying it with the tensor's reciprocal, and so does
+ * this code.
  *
- * Llama 3.1: waves shorter than the original context's high_freq_factor-th part are kept, those
- * longer than its low_freq_factor-th part are stretched by `factor`, between them a mixture. */
+ * Llama 3.1: waves shorter than context / high_freq_factor of the original context are kept, those
+ * longer than context / low_freq_factor are stretched by `factor`, and those in between are a
+ * mixture. */
 static float llama3_scaled(const fsdp_rope_config *c, float f)
 {
     const double original = (double)c->original_max_position_embeddings;
@@ -102,7 +104,7 @@ static bool fill(fsdp_rotary *r, size_t positions)
     return true;
 }
 
-/* Values only: the operation takes float32. */
+/* Round the values only: the table stays float32, because the operation takes float32. */
 static void round_values(fsdp_scope *s, fsdp_tensor *table, fsdp_dtype dtype)
 {
     const int64_t n = fsdp_tensor_numel(table);
@@ -117,7 +119,7 @@ static void round_values(fsdp_scope *s, fsdp_tensor *table, fsdp_dtype dtype)
     fsdp_drop(s, rounded);
 }
 
-/* NULL with the scope failed if memory is short. */
+/* NULL with the scope failed if there is not enough memory. */
 static fsdp_tensor *copy_table(fsdp_scope *s, fsdp_rotary *r, int64_t positions)
 {
     const int64_t shape[2] = {positions, r->head_dim};

@@ -4,14 +4,15 @@
 
 #include "src/autograd/autograd.h"
 
-/* Angles by position, computed once for each position that was ever asked for. */
+/* Angles by position. Each position is computed once, when it is first needed. */
 typedef struct fsdp_rotary fsdp_rotary;
 
-/* Heads of head_dim elements, even. NULL, with an error message, when out of memory. */
+/* For heads of head_dim elements, which must be even. NULL, with an error message, if out of
+ * memory. */
 fsdp_rotary *fsdp_rotary_create(const fsdp_rope_config *config, int64_t head_dim);
-void fsdp_rotary_destroy(void *rotary); /* accepts NULL; as a module's impl_destroy */
+void fsdp_rotary_destroy(void *rotary); /* accepts NULL; used as a module's impl_destroy */
 
 /* [head_dim / 2]: radians from one position to the next. */
 const float *fsdp_rotary_inv_freq(const fsdp_rotary *rotary);
-/* The table [positions, head_dim] that fsdp_rope() reads, owned by s. */
+/* The table [positions, head_dim] for fsdp_rope(), owned by s. */
 fsdp_tensor *fsdp_rotary_table(fsdp_scope *s, fsdp_rotary *rotary, int64_t positions);

@@ -1,10 +1,10 @@
 /* T5 (Raffel et al. 2020, arXiv 1910.10683): encoder and decoder over packed sequences.
  *
- * Single-device code: what shards, gathers or records goes through the hooks of module calls. The
- * batch comes from the scope. Attention has no 1 / sqrt(K); distances enter as a bias that the
- * first block of a stack makes and all its blocks add. Norms are RMS norms before each layer, and
- * each layer adds to the residual stream, which is kept finite in float16. Intermediates are
- * dropped as soon as their last reader has run: what backward needs the tape holds.
+ * Single-device code: sharding, gathering and recording happen in the hooks of module calls. The
+ * batch comes from the scope. Attention has no 1 / sqrt(K). Distances are a bias that the first
+ * block of a stack computes and all its blocks add. RMS norms come before each layer, and each
+ * layer adds to the residual stream, which is kept finite in float16. Intermediates are dropped as
+ * soon as their last reader has run; the tape keeps what backward needs.
  *
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>
@@ -55,7 +55,8 @@ fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, in
 
 /* --- layers --- */
 
-/* q of x, k and v of kv; their products' attention through o. x and kv stay the caller's. */
+/* Attention with q from x and with k and v from kv, projected by o. x and kv stay owned by the
+ * caller. */
 static fsdp_tensor *attend(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x,
                            fsdp_tensor *kv, fsdp_tensor *position_bias,
                            const fsdp_attention_options *options)
@@ -113,8 +114,8 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
 }
 
-/* The activation's dropout, where it drops anything, is by element: then the gated one is there as
- * a whole. */
+/* The activation's dropout is elementwise. So if there is dropout, the gated activation must exist
+ * as a tensor. */
 static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
     const float p = (float)layer->root->config.dropout_rate;

@@ -1,23 +1,24 @@
-/* Inside of T5: what the modules of its tree keep, for t5_create.c, which builds them, t5.c, which
- * runs them, and t5_decode.c, which runs them a token at a time. */
+/* Internals of T5: the structs of its modules, for t5_create.c, which builds them, t5.c, which runs
+ * them, and t5_decode.c, which runs them one token at a time. */
 #pragma once
 #include <fsdp/models.h>
 
 #include "src/nn/module.h"
 
 enum {
-    FSDP_T5_MAX_LAYERS = 3 /* of a decoder block: self-attention, cross-attention, feed-forward */
+    FSDP_T5_MAX_LAYERS = 3 /* in a decoder block: self-attention, cross-attention, feed-forward */
 };
 
-struct fsdp_decode_cache; /* t5_decode.c */
+struct fsdp_decode_cache; /* in t5_decode.c */
 
-/* The root's. One call of the root runs at a time; `call` is what its arguments cannot carry. */
+/* Belongs to the root. Only one call of the root runs at a time; the members at the end are valid
+ * during the call, for what module arguments cannot carry. */
 typedef struct fsdp_t5 {
     fsdp_t5_config config;
-    fsdp_parameter *head; /* lm_head's; shared.weight if tied */
+    fsdp_parameter *head; /* lm_head's weight; shared.weight if tied */
     fsdp_parameter *shared;
-    fsdp_module *encoder, *decoder, *lm_head; /* called as a module, so that it can be a unit */
-    struct fsdp_decode_cache *cache;          /* of the decoding step under way */
+    fsdp_module *encoder, *decoder, *lm_head; /* lm_head: a module, so it can be a unit */
+    struct fsdp_decode_cache *cache;          /* of the current decoding step */
 } fsdp_t5;
 
 typedef struct fsdp_t5_stack {
@@ -35,18 +36,19 @@ typedef struct fsdp_t5_block {
     int n_layers;
 } fsdp_t5_block;
 
-/* T5LayerSelfAttention, T5LayerCrossAttention or T5LayerFF; absent parameters are NULL. */
+/* Belongs to T5LayerSelfAttention, T5LayerCrossAttention or T5LayerFF; absent parameters are
+ * NULL. */
 typedef struct fsdp_t5_layer {
     fsdp_t5 *root;
     bool decoder;
-    int64_t block; /* its block's index */
+    int64_t block; /* index of its block */
     fsdp_parameter *layer_norm;
     fsdp_parameter *q, *k, *v, *o, *relative_attention_bias;
     fsdp_parameter *wi, *wi_0, *wi_1, *wo;
 } fsdp_t5_layer;
 
-/* Forwards (t5.c). In and out of a block: x [T, D], position_bias (NULL before the first block made
- * it), and in a decoder the encoder's output; x and position_bias come out. */
+/* Forwards (t5.c). A block takes x [T, D], position_bias (NULL until the first block has computed
+ * it) and, in a decoder, the encoder's output. It returns x and position_bias. */
 void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_t5_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_t5_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
@@ -55,7 +57,7 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
                                      fsdp_args *out);
 void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 
-/* What training and decoding share. */
+/* Functions that training and decoding share. */
 /* rms_norm of x by one of the model's norms. */
 fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
                           const fsdp_parameter *weight);
@@ -63,11 +65,11 @@ fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
 fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight);
 /* x + dropout(y), finite in float16; y is dropped. */
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y);
-/* lm_head's forward: logits [T, V] of x [T, D]. */
+/* Forward of lm_head: x [T, D] -> logits [T, V]. */
 void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
-/* logits of the decoder's output [T, D]. */
+/* Logits of the decoder's output [T, D]. */
 fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden);
-/* The position bias of a stack for distances below `span`, by its first block's weight. */
+/* The position bias of a stack for distances below `span`, from its first block's weight. */
 fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, int64_t span);
-/* dropout by the model's rate; what it replaces is dropped. */
+/* dropout(x) with the model's rate; drops x if the result is another tensor. */
 fsdp_tensor *fsdp_t5_dropout(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x);

@@ -27,8 +27,8 @@ static fsdp_status read_dims(fsdp_json_node root, fsdp_t5_config *c)
     return fsdp_config_opt_dim(root, "num_decoder_layers", c->num_layers, &c->num_decoder_layers);
 }
 
-/* Below 4 buckets, or a distance within the exact ones, the logarithm of the bucket formula
- * divides by zero. */
+/* With fewer than 4 buckets, or a maximum distance within the exact buckets, the logarithm in the
+ * bucket formula divides by zero. */
 static fsdp_status read_buckets(fsdp_json_node root, fsdp_t5_config *c)
 {
     static const char buckets[] = "relative_attention_num_buckets";
@@ -56,14 +56,14 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
 {
     int64_t last = c->vocab_size - 1;
     FSDP_TRY(fsdp_config_token(root, "pad_token_id", c->vocab_size, 0, &c->pad_token_id));
-    const char *start = "decoder_start_token_id"; /* MT5Config has a default for it */
+    const char *start = "decoder_start_token_id"; /* MT5Config has a default for this key */
     if (!c->is_mt5 || fsdp_json_has(root, start))
         FSDP_TRY(fsdp_json_get_i64(root, start, 0, last, &c->decoder_start_token_id));
     return fsdp_config_end_token(root, "eos_token_id", c->vocab_size, last < 1 ? last : 1,
                                  &c->eos_token_id);
 }
 
-/* "gated-gelu" stands for gelu_new, which has other names. */
+/* "gated-gelu" means gelu_new, which has other names. */
 static bool is_gated_gelu_new(const char *projection)
 {
     static const char gated[] = "gated-";
@@ -84,7 +84,8 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     c->is_gated_act = is_gated_gelu_new(projection);
     if (!c->is_gated_act && strcmp(projection, "relu") != 0)
         return fsdp_config_unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
-    /* Derived from it when saved; where a file says otherwise, transformers obeys the file. */
+    /* It is derived when a config is saved. If the file has another value, transformers uses the
+     * file's. */
     const fsdp_hidden_act derived =
         c->is_gated_act ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
     fsdp_hidden_act found = derived;
@@ -98,7 +99,7 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     return FSDP_OK;
 }
 
-/* transformers 5 never scales mT5's output, whatever tie_word_embeddings says. */
+/* transformers 5 never scales mT5's output, whatever tie_word_embeddings is. */
 static fsdp_status read_model_type(fsdp_json_node root, fsdp_t5_config *c)
 {
     const char *model_type;
@@ -109,7 +110,7 @@ static fsdp_status read_model_type(fsdp_json_node root, fsdp_t5_config *c)
     return FSDP_OK;
 }
 
-/* Keys that change what the model computes, in ways that are refused. */
+/* Refuse keys that change what the model computes in ways that are not supported. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     FSDP_TRY(fsdp_config_refuse_unsupported(root));
@@ -150,7 +151,8 @@ fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config)
 
 /* ---- published sizes ------------------------------------------------------------------------- */
 
-/* From the config.json files of google-t5/... and google/t5-v1_1-...; FLAN has v1.1's shapes. */
+/* From the config.json files of google-t5/... and google/t5-v1_1-...; FLAN has the shapes of
+ * v1.1. */
 static const struct {
     const char *name;
     int64_t d_model, d_kv, d_ff, num_layers, num_heads;
@@ -223,8 +225,9 @@ static void set_dims(fsdp_json_node root, const fsdp_t5_config *c)
     fsdp_json_set_i64(root, "relative_attention_max_distance", c->relative_attention_max_distance);
 }
 
-/* transformers 4 knows only tie_word_embeddings, which means both tied and scaled; 5 takes it for
- * scaled unless scale_decoder_outputs is there, and ties by what the weights hold. */
+/* transformers 4 reads only tie_word_embeddings, which means both tied and scaled. transformers 5
+ * takes it to mean scaled unless scale_decoder_outputs is there, and ties according to the
+ * weights. */
 static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
     bool tie = c->scale_decoder_outputs || !has_lm_head;

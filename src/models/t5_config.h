@@ -1,4 +1,4 @@
-/* config.json of T5 as a document; <fsdp/t5.h> has the rest. */
+/* config.json of T5, for a parsed document; the rest is in <fsdp/t5.h>. */
 #pragma once
 #include <fsdp/t5.h>
 
@@ -12,5 +12,5 @@
 FSDP_MUST_CHECK fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config);
 /* Set T5's keys. */
 void fsdp_t5_config_set(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head);
-/* fsdp_t5_config_preset(), but FSDP_ERR_NOT_FOUND without message for an unknown name. */
+/* fsdp_t5_config_preset(), but FSDP_ERR_NOT_FOUND without a message for an unknown name. */
 fsdp_status fsdp_t5_config_find_preset(const char *name, fsdp_t5_config *config);

@@ -1,8 +1,8 @@
-/* The module tree of T5, with the names, classes and initialisation of transformers' modeling_t5,
- * or modeling_mt5.
+/* The module tree of T5, with the names, classes and initialisation of transformers' modeling_t5 or
+ * modeling_mt5.
  *
- * Each module's own struct points to the parameters its forward reads, so that forwards look
- * nothing up. Building is a chain of calls that do nothing once one has failed. */
+ * Each module's struct points to the parameters that its forward reads, so forwards do no lookups.
+ * Building is a chain of calls that do nothing after a failure. */
 #include <math.h>
 
 #include "src/base/assert.h"
@@ -14,7 +14,7 @@ typedef struct builder {
     fsdp_t5 *t5;
 } builder;
 
-/* Of "MT5Block": what a model of this kind calls it. */
+/* The class's name in a model of this kind: "MT5Block", or "T5Block" without the M. */
 static const char *class_name(const builder *b, const char *of_mt5)
 {
     return b->t5->config.is_mt5 ? of_mt5 : of_mt5 + 1;

@@ -1,29 +1,29 @@
-/* See t5_decode.h. Modules are called as in training, so that hooks run; only the forwards of the
- * root, the decoder, its blocks and its attention layers differ.
+/* See t5_decode.h. Modules are called as in training, so their hooks run. Only the forwards of the
+ * root, the decoder, its blocks and its attention layers are different.
  *
- * Keys and values of sources are kept once a prompt, never once a sequence: in cross-attention all
- * sequences of a prompt are queries of it. */
+ * Keys and values of sources are stored once per prompt, not per sequence: in cross-attention all
+ * sequences of a prompt are queries of the same source. */
 #include "src/models/t5_decode.h"
 
 #include "src/base/alloc.h"
 #include "src/models/kv_cache.h"
 #include "src/models/t5.h"
 
-/* Host numbers whose count changes. */
+/* A growable array of int32_t on the host. */
 typedef struct ints {
     int32_t *items;
     size_t cap;
 } ints;
 
 struct fsdp_decode_cache {
-    fsdp_kv_cache *self;           /* of the target so far; a sequence each */
-    fsdp_kv_cache *cross;          /* of the sources; a prompt each */
-    int32_t prompts, rows, length; /* prompts, their sequences; tokens each has been fed */
-    ints prompt_offsets;           /* [prompts + 1] sequences of each prompt */
-    ints step_offsets;             /* [rows + 1]: 0, 1, 2, ...: one query a sequence */
-    ints start, kept_prompts;      /* scratch: first ids; which prompts go on */
-    const int32_t *ids;            /* of the step under way */
-    fsdp_tensor *encoded; /* in the first step: what cross keys and values are made of; borrowed */
+    fsdp_kv_cache *self;           /* keys and values of the target so far, by sequence */
+    fsdp_kv_cache *cross;          /* keys and values of the sources, by prompt */
+    int32_t prompts, rows, length; /* prompts, their sequences, tokens of each sequence */
+    ints prompt_offsets;           /* [prompts + 1], sequences of each prompt */
+    ints step_offsets;             /* [rows + 1]: 0, 1, 2, ...: one query per sequence */
+    ints start, kept_prompts;      /* scratch: first ids; prompts that continue */
+    const int32_t *ids;            /* of the current step */
+    fsdp_tensor *encoded;          /* first step: input of cross keys and values; borrowed */
 };
 
 static void destroy(fsdp_decode_cache *c)
@@ -62,7 +62,7 @@ static bool resize(fsdp_scope *s, ints *list, int32_t n)
     return fsdp_scope_ok(s);
 }
 
-/* 0, 1, 2, ...: one of each of n. */
+/* 0, 1, 2, ..., n. */
 static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 {
     if (!resize(s, offsets, n + 1))
@@ -74,12 +74,12 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 
 /* --- choosing sequences --- */
 
-/* Which prompts have a sequence among rows[0 .. n): kept_prompts, and prompt_offsets anew. Returns
- * their number. */
+/* Find the prompts that have a sequence among rows[0 .. n). Sets kept_prompts and prompt_offsets,
+ * and returns the number of prompts. */
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
-    int32_t end = c->prompts ? offsets[1] : 0; /* of `prompt`: a place not yet written over */
+    int32_t end = c->prompts ? offsets[1] : 0; /* end of `prompt`, read before it is overwritten */
     for (int32_t i = 0; i < n; i++) {
         while (rows[i] >= end)
             end = offsets[++prompt + 1];
@@ -194,7 +194,7 @@ static void decode_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
     *out = (fsdp_args){.t = {fsdp_t5_head(s, t5, hidden.t[0])}, .n = 1};
 }
 
-/* The first step has the encoder run before it. */
+/* In the first step the encoder runs before the root. */
 static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_t5 *t5 = self->impl;
@@ -206,7 +206,7 @@ static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
 
 /* --- calls --- */
 
-/* Feed ids [rows] by a forward of the root. */
+/* Run the root's forward `forward` for ids [rows]. */
 static fsdp_tensor *feed(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *c,
                          fsdp_forward_fn *forward, const int32_t *ids)
 {

@@ -1,4 +1,4 @@
-/* T5 and mT5 among the models: see model_type.h. */
+/* The model types of T5 and mT5: see model_type.h. */
 #include "src/models/model_type.h"
 #include "src/models/t5_config.h"
 #include "src/models/t5_decode.h"
@@ -41,7 +41,7 @@ static void set_tied(fsdp_model_config *config, bool tied)
     config->t5.tie_word_embeddings = tied;
 }
 
-/* An unscaled head that is tied is written all the same: see fsdp_t5_config_write(). */
+/* A tied head that is not scaled is also written: see fsdp_t5_config_write(). */
 static const char *tied_head_to_save(const fsdp_model_config *config)
 {
     return config->t5.scale_decoder_outputs ? NULL : "lm_head.weight";

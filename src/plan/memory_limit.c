@@ -11,7 +11,7 @@
 #include "src/plan/plan.h"
 
 enum {
-    MAX_ACCUMULATION = 65536 /* the option's bound */
+    MAX_ACCUMULATION = 65536 /* upper bound of --accumulate */
 };
 
 typedef struct judge {
@@ -28,12 +28,12 @@ static fsdp_status host_bytes(const judge *j, const fsdp_train_config *config, i
     return FSDP_OK;
 }
 
-/* --- remedies, the least change of the run first --- */
+/* --- remedies, in order of how little they change the run --- */
 
-/* Changes `c` and writes the flags that do so; false if there is nothing to change. */
+/* Changes `c` and writes the flags for this change. Returns false if there is nothing to change. */
 typedef bool remedy_fn(fsdp_train_config *c, fsdp_str *flags);
 
-/* Of every block, and all of it. */
+/* Checkpoint every block, and all of it. */
 static bool checkpoint(fsdp_train_config *c, fsdp_str *flags)
 {
     const bool every = c->activation_checkpointing_every > 1;
@@ -61,7 +61,7 @@ static bool reshard(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* The same rows in a step, in the next smaller micro-batches. */
+/* Keep the rows of a step, but take the next smaller micro-batch. */
 static bool split_batch(fsdp_train_config *c, fsdp_str *flags)
 {
     int parts = 2;
@@ -105,13 +105,13 @@ static bool save_in_step(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Costs time by the disk's speed, so it comes last. */
+/* Costs time in proportion to the disk's speed, so it is tried last. */
 static bool offload(fsdp_train_config *c, fsdp_str *flags)
 {
     if (c->offload_dir)
         return false;
     c->cpu_offload = true;
-    c->offload_dir = "."; /* nothing is written while planning */
+    c->offload_dir = "."; /* planning writes no files */
     fsdp_str_printf(flags, " --cpu-offload --offload-dir DIR");
     return true;
 }
@@ -119,21 +119,21 @@ static bool offload(fsdp_train_config *c, fsdp_str *flags)
 static remedy_fn *const remedies[] = {checkpoint, save_in_step,  reshard, split_batch,
                                       use_bf16,   use_adafactor, offload};
 
-/* What was tried last. */
+/* The last attempt. */
 typedef struct trial {
     fsdp_str flags;
     int64_t bytes;
     bool fits;
 } trial;
 
-/* Is it other flags with which a remedy does not go, e.g. bf16 with a unit in float32? */
+/* True if the remedy conflicts with other flags, e.g. bf16 with a unit in float32. */
 static bool contradicts(fsdp_status status)
 {
     return status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED;
 }
 
-/* One remedy on top of what `c` has, again and again (micro-batches), as long as that helps and is
- * needed. Flags of an earlier round are replaced. */
+/* Apply one remedy on top of `c`, repeatedly (micro-batches) as long as that helps and is needed.
+ * Flags of an earlier round are replaced. */
 static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config *c, trial *t)
 {
     const size_t before = t->flags.len;
@@ -162,7 +162,7 @@ static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config 
     return FSDP_OK;
 }
 
-/* Each alone, then more and more of them together. */
+/* Try each remedy alone, then more and more of them together. */
 static fsdp_status find_remedy(const judge *j, int64_t planned, trial *t)
 {
     for (size_t i = 0; i < FSDP_LENGTH(remedies) && !t->fits; i++) {
@@ -191,10 +191,10 @@ static void list_purposes(const fsdp_plan *p, fsdp_str *text)
             fsdp_str_printf(text, "%s %s, ", fsdp_tag_name((fsdp_tag)tag),
                             fsdp_human_bytes(p->peak.tag[tag] * ranks).text);
     if (p->staging)
-        fsdp_str_printf(text, "copies beside --async-save %s, ",
+        fsdp_str_printf(text, "copies for --async-save %s, ",
                         fsdp_human_bytes(p->staging * ranks).text);
     fsdp_str_printf(
-        text, "beside tensors %s",
+        text, "not in tensors %s",
         fsdp_human_bytes(fsdp_plan_host_bytes(p) - (p->peak.total + p->staging) * ranks).text);
 }
 

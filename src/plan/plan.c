@@ -18,19 +18,19 @@
 
 enum {
     MAX_STEPS = 5,
-    ROW_TOKENS = 1024 /* of token files; assumed where nothing bounds the length */
+    ROW_TOKENS = 1024 /* for token files; assumed if nothing bounds the length */
 };
 
 typedef struct walk walk;
 
-/* One unit's hooks. */
+/* The hooks of one unit. */
 typedef struct watched {
     fsdp_region_hooks hooks;
     const fsdp_module *module;
     walk *walk;
     int unit;
-    fsdp_plan_moment before; /* what was computed when this unit began */
-    struct watched *next;    /* in walk->watched */
+    fsdp_plan_moment before; /* value of `now` before this unit began */
+    struct watched *next;    /* next in walk->watched */
 } watched;
 
 struct walk {
@@ -42,8 +42,8 @@ struct walk {
     fsdp_unit_observer observer;
     fsdp_plan_moment now;
     bool in_step;
-    int micro_step;     /* that runs, or comes next */
-    fsdp_status status; /* of what hooks could not tell */
+    int micro_step;     /* index of the micro-step that runs or comes next */
+    fsdp_status status; /* first error of hooks that cannot return one */
 };
 
 /* --- memory --- */
@@ -75,7 +75,7 @@ static void raise_to_peaks(fsdp_plan_memory *most, const fsdp_memory_stats *s)
     raise_to(&most->total, s->allocated_peak);
 }
 
-/* Called before `now` changes: what has peaked since the last call belongs to it. */
+/* Called before `now` changes: a peak since the last call belongs to `now`. */
 static void watch(walk *w)
 {
     fsdp_plan *p = w->plan;
@@ -174,7 +174,7 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return FSDP_OK;
 }
 
-/* The root is unit 0. A validation has no backward. */
+/* The root is unit 0. A validation has no backward, so the unit ends here. */
 static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 {
     watched *u = self;
@@ -200,7 +200,7 @@ static fsdp_status post_backward(void *self, bool last)
     return FSDP_OK;
 }
 
-/* fully_shard's own hooks come first. */
+/* The hooks of fully_shard run first. */
 static fsdp_status end_backward(void *self)
 {
     const watched *u = self;
@@ -257,7 +257,7 @@ static fsdp_status watch_unit(const char *path, fsdp_module *m, void *arg)
 
 /* --- the batch --- */
 
-/* As datasets cut rows when --max-seq-length does not say. */
+/* The length at which datasets cut rows if --max-seq-length is not given. */
 static fsdp_status default_length(const walk *w, fsdp_plan *p)
 {
     const int64_t positions = w->trainer.model->info.max_positions;
@@ -270,7 +270,7 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     return FSDP_OK;
 }
 
-/* Data that are not there, or not yet, say nothing. */
+/* False if the data do not exist (yet): then their kind is unknown. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
     bool ids = false;
@@ -310,7 +310,7 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
     if (n * longest > INT32_MAX)
         return fsdp_error(FSDP_ERR_INVALID, "a batch of %lld rows of %lld tokens is too large",
                           (long long)n, (long long)longest);
-    int32_t *ids = fsdp_calloc((size_t)longest, sizeof *ids); /* 0 is in every vocabulary */
+    int32_t *ids = fsdp_calloc((size_t)longest, sizeof *ids); /* id 0 is in every vocabulary */
     fsdp_batch_row *rows = fsdp_calloc((size_t)n, sizeof *rows);
     fsdp_status status = ids && rows ? FSDP_OK : FSDP_ERR_NOMEM;
     for (int64_t i = 0; rows && i < n; i++)
@@ -327,7 +327,7 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
 
 /* --- the walk --- */
 
-/* Freed by free(). */
+/* *tree is freed with free(). */
 static fsdp_status print_tree(const walk *w, char **tree)
 {
     size_t size;
@@ -372,7 +372,7 @@ static void count_small(const walk *w, int sign)
     }
 }
 
-/* What the step before was told of itself is dropped: the last one is described. */
+/* Drop what was recorded for the previous step: only the last step is described. */
 static void forget_step(fsdp_plan *p)
 {
     p->n_events = 0;
@@ -399,9 +399,9 @@ static fsdp_status run_step(walk *w, fsdp_batch *const *batches, int64_t step)
     return status == FSDP_OK ? w->status : status;
 }
 
-/* Has a step raised nothing, and left what it found? Which buffers wait between steps depends on
- * the order in which units asked for them (src/fsdp/buffer.c, Note [Idle memory]), and with that
- * order later steps may hold more. */
+/* True if a step raised no peak and left the state that it found. Which buffers stay allocated
+ * between steps depends on the order in which units ask for them (Note [Idle memory] in
+ * src/fsdp/buffer.h), and with that order later steps may use more memory. */
 static bool has_settled(const fsdp_plan *before, const fsdp_plan *p)
 {
     return memcmp(&before->most, &p->most, sizeof p->most) == 0 &&
@@ -425,7 +425,7 @@ static fsdp_status run_steps(walk *w)
     return status;
 }
 
-/* Without gradients it holds less than a step, but its batches may be larger. */
+/* Without gradients it uses less memory than a step, but its batches may be larger. */
 static fsdp_status run_validation(walk *w)
 {
     const fsdp_train_config *c = w->trainer.config;
@@ -438,7 +438,7 @@ static fsdp_status run_validation(walk *w)
     return status;
 }
 
-/* Parameters are gathered whole, one by one, on every rank. */
+/* Every rank gathers the whole parameters, one at a time. */
 static fsdp_status run_save(walk *w)
 {
     const fsdp_parameter_list *list = &w->trainer.loop.parameters;
@@ -450,8 +450,7 @@ static fsdp_status run_save(walk *w)
     return FSDP_OK;
 }
 
-/* Of what a checkpoint holds each byte is copied once at most, and no more than the pool at a time.
- */
+/* Each byte of a checkpoint is copied at most once, and no more than the pool holds at a time. */
 static void count_staging(walk *w)
 {
     const fsdp_plan_memory *kept = &w->plan->step;
@@ -479,7 +478,7 @@ static void fini(walk *w)
 {
     fsdp_batch_release(w->batch);
     fsdp_trainer_fini(&w->trainer);
-    while (w->watched) { /* after the modules that they are hooked to */
+    while (w->watched) { /* after the modules that they are attached to */
         watched *u = w->watched;
         w->watched = u->next;
         fsdp_free(u);
@@ -543,11 +542,11 @@ const char *fsdp_plan_unit_name(const fsdp_plan *p, int unit)
     return *p->units[unit].name ? p->units[unit].name : "root";
 }
 
-/* Note [Beside the plan]. A rank's process holds more than tensors: the program and its libraries,
- * stacks, the tape, the primitives and panels of matrix products, tokenizer, and the batches that
- * loader threads prepare. In runs of T5-small's and a 58 M Llama's shape it was 14 to 42 MiB a
- * rank, which hardly depends on the model. Not in it is what the kernel may take back at any time:
- * files that are mapped, weights while they are loaded, token files. */
+/* Note [Beside the plan]. A rank's process uses more memory than its tensors: the program and its
+ * libraries, stacks, the tape, the primitives and panels of matrix products, the tokenizer, and the
+ * batches that loader threads prepare. In runs of the shape of T5-small and of a 58 M Llama this
+ * was 14 to 42 MiB a rank, and it hardly depends on the model. It excludes memory that the kernel
+ * may take back at any time: mapped files, weights while they are loaded, and token files. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *p)
 {
     return (p->reserved + p->staging + FSDP_BESIDE_TENSORS_BYTES) * p->local_world_size;

@@ -62,7 +62,7 @@ static void print_peak(const fsdp_plan *p, FILE *out)
             unit, fsdp_human_bytes(p->peak.total).text);
     fprintf(out, "held by the allocator: %s\n", fsdp_human_bytes(p->reserved).text);
     if (p->staging)
-        fprintf(out, "copies beside an asynchronous save: %s at most\n",
+        fprintf(out, "copies for an asynchronous save: %s at most\n",
                 fsdp_human_bytes(p->staging).text);
     fprintf(out, "host: %d rank%s with all that is no tensor, %s\n", p->local_world_size, ranks,
             fsdp_human_bytes(fsdp_plan_host_bytes(p)).text);
@@ -84,7 +84,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Is `b` the name of `a` with one of its numbers greater by one? *number: where in `a` it is. */
+/* True if `b` is `a` with one of its numbers greater by one. *number: offset of that number in
+ * `a`. */
 static bool is_next_name(const char *a, const char *b, size_t *number)
 {
     size_t i = 0;
@@ -100,7 +101,7 @@ static bool is_next_name(const char *a, const char *b, size_t *number)
            strcmp(rest_a, rest_b) == 0;
 }
 
-/* Units [i, result) are blocks of a list that differ in their number alone. */
+/* Units [i, result) are blocks of a list whose names differ only in their number. */
 static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
 {
     size_t end = i + 1, at;
@@ -209,16 +210,16 @@ static fsdp_status print_units(const fsdp_plan *p, FILE *out)
 
 typedef struct unit_flight {
     bool gathering;
-    int reducing;        /* sections of its gradients that are published and not summed */
-    int64_t gathered_at; /* blocks begun before the all-gather set out */
+    int reducing;        /* sections of its gradients that are posted but not summed */
+    int64_t gathered_at; /* number of blocks that had begun when the all-gather began */
 } unit_flight;
 
-/* What is on its way while events are replayed. */
+/* What is in progress while events are replayed. */
 typedef struct replay {
     const fsdp_plan *plan;
     unit_flight *units; /* [n_units] */
     int64_t begun;
-    fsdp_str waited; /* units whose all-gather no block hid, since the last row */
+    fsdp_str waited; /* units whose all-gather no block overlapped, since the last row */
 } replay;
 
 static void add_name(fsdp_str *list, const char *name)
@@ -226,7 +227,7 @@ static void add_name(fsdp_str *list, const char *name)
     fsdp_str_printf(list, "%s%s", list->len ? ", " : "", name);
 }
 
-/* True for the beginning of a block: a row of the schedule. */
+/* Returns true at the beginning of a block, which gets a row in the schedule. */
 static bool replay_event(replay *r, const fsdp_plan_event *e)
 {
     unit_flight *u = &r->units[e->unit];
@@ -240,7 +241,7 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
             add_name(&r->waited, fsdp_plan_unit_name(r->plan, e->unit));
         u->gathering = false;
         break;
-    case FSDP_PLAN_RESHARD: /* of a prefetch that was not wanted */
+    case FSDP_PLAN_RESHARD: /* after a prefetch that was not used */
         u->gathering = false;
         break;
     case FSDP_PLAN_PUBLISH:
@@ -252,7 +253,7 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
     case FSDP_PLAN_BEGIN:
         r->begun++;
         return true;
-    case FSDP_PLAN_ALL_REDUCE: /* within the reduce */
+    case FSDP_PLAN_ALL_REDUCE: /* part of the reduce */
     case FSDP_PLAN_END:
         break;
     }
@@ -270,7 +271,7 @@ static void list_flights(const replay *r, fsdp_str *gathers, fsdp_str *reduces)
     }
 }
 
-/* One beginning of a block, for the table and for JSON. */
+/* The beginning of one block, for the table and for JSON. */
 typedef struct schedule_row {
     const char *phase, *unit;
     const char *gathers, *reduces, *waited; /* NULL: none */

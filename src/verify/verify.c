@@ -1,5 +1,5 @@
-/* verify: what a folder holds decides what is compared. Every entry of the folder is either an
- * input, compared, of another world size, or reported as not compared. */
+/* verify: the content of a folder determines what is compared. Every entry of the folder is an
+ * input, or is compared, or is for another world size, or is reported as not compared. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -18,7 +18,7 @@ static bool starts_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* Read by others, or said by others. */
+/* True for files that are read together with other entries, or that another entry describes. */
 static bool is_input(const char *name)
 {
     static const char *const inputs[] = {"model",
@@ -74,11 +74,11 @@ static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
         return fsdp_verify_has_model(c, "model", name) ? fsdp_verify_copy(c, name) : FSDP_OK;
     if (starts_with(name, "dcp_step") && is_folder(c, name))
         return fsdp_verify_has_model(c, "model", name) ? fsdp_verify_dcp(c, name) : FSDP_OK;
-    fsdp_verify_skipped(c, name, "this version does not know such a file");
+    fsdp_verify_skipped(c, name, "this version does not support this file");
     return FSDP_OK;
 }
 
-/* A folder of prompts: files of model, prompts and sequences. */
+/* Set *yes if the folder has prompts, i.e. files with model, prompts and sequences. */
 static fsdp_status is_generation(const fsdp_verify_case *c, const char *name, bool *yes)
 {
     *yes = false;
@@ -139,7 +139,7 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 
 /* --- a folder --- */
 
-/* Was it made by ranks, whose number must be this one? */
+/* True if the file was made by a number of ranks that must equal ours. */
 static bool is_of_a_mesh(const char *name)
 {
     return strcmp(name, "expected_bf16.json") == 0 ||
@@ -153,7 +153,8 @@ static fsdp_status verify_supported(fsdp_verify_case *c, const char *name)
     return generation ? fsdp_verify_generation(c, name) : verify_entry(c, name);
 }
 
-/* What this version does not do, says its error: that is no failure. */
+/* If this version does not support something, its error becomes the reason why it is not compared.
+ * That is not a failure. */
 static fsdp_status verify_named(fsdp_verify_case *c, const char *name)
 {
     bool of_this_world = true;
@@ -175,7 +176,7 @@ static fsdp_status verify_entries(fsdp_verify_case *c, char *const *names, size_
         if (is_input(names[i]))
             continue;
         if (starts_with(names[i], "dcp_") && fsdp_ends_with(names[i], ".json"))
-            continue; /* says what the folder of that name holds */
+            continue; /* describes the content of the folder of that name */
         if (adapter)
             fsdp_verify_skipped(c, names[i], "adapters (LoRA) come with a later version");
         else
@@ -191,7 +192,7 @@ static fsdp_status open_tolerance(fsdp_verify_case *c)
                : FSDP_OK;
 }
 
-/* Does it hold folders and nothing to compare? Then each of them is a case. */
+/* True if the folder has only folders and nothing to compare. Each of them is a case then. */
 static bool is_collection(const char *path, char *const *names, size_t count)
 {
     size_t folders = 0;
@@ -237,7 +238,7 @@ static fsdp_status verify_collection(const fsdp_verify_case *outer, char *const 
     return status;
 }
 
-/* Differences are judged on rank 0: its counts are everyone's. */
+/* Rank 0 compares, so all ranks get its counts. */
 static fsdp_status share_counts(const fsdp_verify_case *c, fsdp_verify_counts *counts)
 {
     fsdp_verify_counts mine = c->counts;

@@ -1,5 +1,5 @@
-/* verify: one batch through the model, forward and backward. expected.safetensors has padded rows,
- * packed_expected.safetensors rows of several documents, which are also run one by one. */
+/* verify: one batch through the model, forward and backward. expected.safetensors has padded rows.
+ * packed_expected.safetensors has rows of several documents, which are also run one by one. */
 #include <math.h>
 #include <string.h>
 
@@ -53,14 +53,14 @@ static fsdp_status add_capture(fsdp_module *module, capture **out)
 
 typedef struct batch_run {
     fsdp_verify_case *c;
-    const char *prefix; /* of what is reported: "" or "packed: " */
+    const char *prefix; /* of the reported names: "" or "packed: " */
     fsdp_model *model;
     fsdp_checkpoint_reader *inputs, *expected;
     fsdp_batch *batch;
-    fsdp_model_outputs outputs; /* of the forward under way */
-    bool has_head;              /* logits, and a loss */
-    capture **captures;         /* [entries of expected]; NULL where it is no hidden state */
-    double largest_grad;        /* of all that expected has */
+    fsdp_model_outputs outputs; /* of the current forward */
+    bool has_head;              /* the model computes logits and a loss */
+    capture **captures;         /* [entries of expected]; NULL if the entry is not a hidden state */
+    double largest_grad;        /* the largest value of all gradients in expected */
 } batch_run;
 
 static const char hidden_prefix[] = "hidden.", grad_prefix[] = "grad.";
@@ -70,8 +70,8 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Where the tokens of an output stood in the padded arrays: a seq2seq model's decoder has tokens of
- * its own. NULL if `name`'s rows are sequences, not tokens. */
+/* Positions of an output's tokens in the padded arrays. The decoder of a seq2seq model has its own
+ * tokens. NULL if the rows of `name` are sequences, not tokens. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
 {
@@ -86,7 +86,8 @@ static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_e
     return target ? b->target_positions : b->source_positions;
 }
 
-/* [rows, width of the padded arrays, width] for tokens, [rows, width] for sequences. */
+/* The shape must be [rows, width of the padded arrays, width] for tokens and [rows, width] for
+ * sequences. */
 static fsdp_status check_rows_shape(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                     int64_t width)
 {
@@ -142,10 +143,12 @@ static fsdp_status compare_rows(batch_run *run, const fsdp_checkpoint_entry *ent
 
 /* --- documents, each alone --- */
 
-/* The packed tolerance of the golden folders' definition: a document's logits hang on itself. */
+/* The tolerance for packed rows in the definition of the golden folders. The logits of a document
+ * depend only on that document. */
 static const double documents_absolute = 5e-6;
 
-/* Logits of sequence `i` of the batch in a batch of its own, to `out` [its tokens, V]. */
+/* Run sequence `i` of the batch in a batch of its own and write its logits to `out` [its tokens,
+ * V]. */
 static fsdp_status logits_alone(batch_run *run, int32_t i, float *out)
 {
     const fsdp_batch *all = run->batch;
@@ -179,13 +182,14 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
         status = compare_floats(run, entry, alone, tokens, width, "logits");
     if (status == FSDP_OK)
         fsdp_verify_compared(run->c, fsdp_verify_largest(packed, alone, tokens * width),
-                             documents_absolute, "absolute",
-                             "%sdocuments alone and beside each other", run->prefix);
+                             documents_absolute, "absolute", "%sdocuments alone and together",
+                             run->prefix);
     fsdp_free(alone);
     return status;
 }
 
-/* The batch's logits stay as they are while its documents run alone: they are copied first. */
+/* The logits of the batch must not change while its documents run alone, so they are copied
+ * first. */
 static fsdp_status verify_separate(batch_run *run, const float *packed)
 {
     const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(run->expected, "separate_logits");
@@ -199,7 +203,8 @@ static bool is_separate(const batch_run *run, const char *name)
     return run->batch->task == FSDP_TASK_CAUSAL_LM && strcmp(name, "separate_logits") == 0;
 }
 
-/* What the model computes of its configuration: *done if it has something of that name. */
+/* Compare a buffer that the model computes from its configuration. *done: the model has a buffer of
+ * that name. */
 static fsdp_status compare_buffer(batch_run *run, const fsdp_checkpoint_entry *entry, bool *done)
 {
     const fsdp_model_type *type = run->model->config.type;
@@ -237,11 +242,11 @@ static fsdp_status compare_output(batch_run *run, size_t i)
         if (strcmp(name, outputs[k].name) == 0 && outputs[k].tensor)
             return compare_rows(run, entry, outputs[k].tensor, name);
     if (strcmp(name, "loss") == 0 || has_prefix(name, grad_prefix) || is_separate(run, name))
-        return FSDP_OK; /* has its time */
+        return FSDP_OK; /* compared elsewhere */
     bool is_buffer;
     FSDP_TRY(compare_buffer(run, entry, &is_buffer));
     if (!is_buffer)
-        fsdp_verify_skipped(run->c, name, "the model has no such output");
+        fsdp_verify_skipped(run->c, name, "the model does not have this output");
     return FSDP_OK;
 }
 
@@ -314,8 +319,8 @@ static fsdp_status find_largest_grad(batch_run *run)
     return FSDP_OK;
 }
 
-/* Is the gradient of this parameter zero, and all that is seen of it rounding? So tolerance.json
- * says, for instance of a bias that softmax takes out again. */
+/* True if the gradient of this parameter is zero, so that all its values are rounding errors.
+ * tolerance.json lists such parameters, for instance a bias that softmax cancels. */
 static bool is_zero_gradient(const batch_run *run, const char *parameter)
 {
     const fsdp_json_node none = {0};
@@ -330,7 +335,8 @@ static bool is_zero_gradient(const batch_run *run, const char *parameter)
     return false;
 }
 
-/* Rounding where there is no gradient is small beside the other gradients, not beside itself. */
+/* If the gradient is zero, rounding errors are compared with the other gradients, not with the
+ * parameter's own. */
 static fsdp_status compare_gradient(batch_run *run, const fsdp_checkpoint_entry *entry,
                                     const fsdp_parameter *p)
 {
@@ -384,7 +390,7 @@ static fsdp_status compare_gradients(batch_run *run)
     return status;
 }
 
-/* Every rank runs the same batch, so the mean over ranks is its gradient. */
+/* Every rank runs the same batch, so the mean over ranks is the batch's gradient. */
 static fsdp_status backward(batch_run *run)
 {
     fsdp_tape *tape;
@@ -462,7 +468,7 @@ static fsdp_status verify_file(batch_run *run, const char *inputs, const char *e
     else if (status == FSDP_OK)
         skip_backward(run);
     fsdp_batch_release(run->batch);
-    fsdp_model_close(run->model); /* captures go with it */
+    fsdp_model_close(run->model); /* also frees the captures */
     fsdp_free(run->captures);
     fsdp_checkpoint_close(run->expected);
     fsdp_checkpoint_close(run->inputs);

@@ -1,4 +1,4 @@
-/* What the parts of verify share: reports, tolerances, inputs. */
+/* verify: reports, tolerances and inputs, shared by all its parts. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -158,7 +158,7 @@ static const char *const array_names[N_ARRAYS] = {[INPUT_IDS] = "input_ids",
                                                   [TOKEN_TYPE_IDS] = "token_type_ids",
                                                   [DOCUMENT_IDS] = "document_ids"};
 
-/* A document is where positions begin anew: document_ids say nothing else. */
+/* A document begins where positions start at 0 again. document_ids must agree with that. */
 static fsdp_status check_documents(const id_array *documents, const id_array *positions)
 {
     for (int64_t row = 0; documents->ids && row < documents->rows; row++)
@@ -173,7 +173,7 @@ static fsdp_status check_documents(const id_array *documents, const id_array *po
     return FSDP_OK;
 }
 
-/* Arrays of one entry for each token are all of one shape. */
+/* Arrays that have an entry for each token must have the same shape. */
 static fsdp_status check_widths(const id_array *arrays)
 {
     for (int i = 0; i < N_ARRAYS; i++)

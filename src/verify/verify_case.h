@@ -1,4 +1,4 @@
-/* Inside of verify: one folder under comparison, and what its parts share. */
+/* Internals of verify: the folder that is compared, and functions that its parts share. */
 #pragma once
 #include <fsdp/batch.h>
 #include <fsdp/hf.h>
@@ -7,14 +7,15 @@
 #include "src/pretrained/model.h"
 #include "src/verify/verify.h"
 
-/* The mesh that hybrid trajectories run over, made once: a group can be split a few times only. */
+/* The mesh for hybrid trajectories. It is made once, because a group can be split only a few
+ * times. */
 typedef struct fsdp_verify_mesh {
-    fsdp_device_mesh *mesh; /* of two dimensions; NULL: none yet */
+    fsdp_device_mesh *mesh; /* two dimensions; NULL: not made yet */
 } fsdp_verify_mesh;
 
 typedef struct fsdp_verify_case {
-    const char *path, *name; /* of the folder; name is its last part */
-    fsdp_group *group;       /* NULL: a rank alone */
+    const char *path, *name; /* of the folder; name is its last component */
+    fsdp_group *group;       /* NULL: a single rank */
     fsdp_device *device;
     int rank, world_size;
     fsdp_verify_mesh *hybrid; /* shared by all cases of a run */
@@ -32,61 +33,62 @@ FSDP_PRINTF(3, 4)
 void fsdp_verify_skipped(fsdp_verify_case *c, const char *quantity, const char *reason, ...);
 
 /* --- reading --- */
-/* path/name; the caller's. */
+/* path/name. Owned by the caller. */
 char *fsdp_verify_path(const fsdp_verify_case *c, const char *name);
-/* A file of the folder. *doc and *reader are the caller's. */
+/* Files of the folder. *doc and *reader are owned by the caller. */
 bool fsdp_verify_has_file(const fsdp_verify_case *c, const char *name);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_read_json(const fsdp_verify_case *c, const char *name,
                                                   fsdp_json **doc);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_open_tensors(const fsdp_verify_case *c, const char *name,
                                                      fsdp_checkpoint_reader **reader);
-/* Number `key` of object `group` of tolerance.json's "suggested"; key NULL: of its only entry,
- * whose name goes to *measure. */
+/* The number `key` of object `group` in "suggested" of tolerance.json. With key NULL, the only
+ * number of the group; *measure gets its name. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group,
                                                   const char *key, double *tolerance,
                                                   const char **measure);
-/* The batch at `index`, `leading` numbers, of the first dimensions of its arrays: input_ids and
- * what else the model's task has of attention_mask, labels, position_ids, token_type_ids.
- * FSDP_ERR_UNSUPPORTED for an array of another name. */
+/* Make a batch from the arrays' elements at `index`, which has `leading` numbers for the first
+ * dimensions. The arrays are input_ids and those of attention_mask, labels, position_ids and
+ * token_type_ids that the model's task has. FSDP_ERR_UNSUPPORTED for an array of another name. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_batch(const fsdp_checkpoint_reader *inputs,
                                               const fsdp_model_info *info, int leading,
                                               const int64_t *index, fsdp_batch **batch);
-/* Elements of an entry as floats, the caller's. */
+/* Elements of an entry as floats. Owned by the caller. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_floats(const fsdp_checkpoint_entry *entry, float **values);
-/* Elements of the whole tensor of which `local` may be a shard, the caller's. Collective. */
+/* Elements of the whole tensor, of which `local` may be a shard. Owned by the caller.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_full(fsdp_tensor *local, float **values);
-/* Has the folder `dir`, relative to the case's, a config.json? If not, `quantity` is reported as
- * not compared. */
+/* True if the folder `dir`, relative to the case's folder, has a config.json. If not, `quantity` is
+ * reported as not compared. */
 bool fsdp_verify_has_model(fsdp_verify_case *c, const char *dir, const char *quantity);
-/* The model in the folder `dir`, relative to the case's, sharded over the ranks. options may be
- * NULL. */
+/* Open the model in the folder `dir`, relative to the case's folder, sharded over the ranks.
+ * options may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c, const char *dir,
                                                    const fsdp_fully_shard_options *options,
                                                    fsdp_model **model);
-/* The larger of both in *largest, where NaN counts as larger than all and stays. */
+/* Set *largest to the larger of both. NaN counts as larger than any number. */
 void fsdp_verify_grow(double *largest, double difference);
-/* The largest |got - want| of n; NaN if there is one. */
+/* The largest |got - want| of n elements; NaN if a difference is NaN. */
 double fsdp_verify_largest(const float *got, const float *want, int64_t n);
 
 /* --- the parts: each handles one file of the folder --- */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_expected(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_packed(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_config_form(fsdp_verify_case *c);
-/* `folder` holds the model of model/ in other files. */
+/* `folder` has the model of model/ in other files. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_buckets(fsdp_verify_case *c);
-/* Was a trajectory or expected_bf16.json made by as many ranks as these? */
+/* Sets its result to true if a trajectory or expected_bf16.json was made by as many ranks as
+ * ours. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_is_of_this_world(const fsdp_verify_case *c,
                                                          const char *file, bool *yes);
-/* `file` is trajectory_<name>_<mesh>.json, of this world size. */
+/* `file` is trajectory_<name>_<mesh>.json for this world size. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_bf16(fsdp_verify_case *c);
-/* `name` is dcp_step<N>: a checkpoint of model and optimizer; dcp_step<N>.json says what is in it.
- */
+/* `name` is dcp_step<N>, a checkpoint of model and optimizer. dcp_step<N>.json describes it. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_dcp(fsdp_verify_case *c, const char *name);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_shards(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_optim(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_clip(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_schedules(fsdp_verify_case *c);
-/* `file` holds prompts and sequences. */
+/* `file` has prompts and sequences. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_generation(fsdp_verify_case *c, const char *file);

@@ -1,5 +1,5 @@
-/* verify: checkpoints of torch.distributed.checkpoint: what is in them, and what training makes of
- * it. */
+/* verify: checkpoints of torch.distributed.checkpoint. Compares their content, and training that
+ * resumes from them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 /* --- loading --- */
 
-/* {"model": ..., "optim": ...}, the caller's. */
+/* *all is {"model": ..., "optim": ...}, owned by the caller. */
 static fsdp_status get_all(const fsdp_verify_training *t, fsdp_state_dict **all)
 {
     fsdp_state_dict *model, *optim;
@@ -47,7 +47,7 @@ static fsdp_status take_part(const fsdp_verify_training *t, const fsdp_state_dic
     return status;
 }
 
-/* As PyTorch's scripts do it. *all, the caller's, has what was loaded. */
+/* Load as PyTorch's scripts do. *all has what was loaded and is owned by the caller. */
 static fsdp_status load(const fsdp_verify_training *t, const char *dir, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict = NULL;
@@ -80,9 +80,9 @@ fsdp_status fsdp_verify_load(const fsdp_verify_training *t, const char *dir)
 
 typedef struct compared {
     fsdp_json_node want;         /* dcp_step<N>.json */
-    fsdp_dcp_reader *reader;     /* what the files say, whole */
-    double largest;              /* of the sums, relative to sums of magnitudes */
-    int64_t bits, values, found; /* items that differ in a bit; plain values that differ */
+    fsdp_dcp_reader *reader;     /* the whole tensors in the files */
+    double largest;              /* largest difference of sums, relative to sums of magnitudes */
+    int64_t bits, values, found; /* items and plain values that differ, in any bit */
 } compared;
 
 static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *got, int64_t numel)
@@ -100,7 +100,7 @@ static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *g
     return FSDP_OK;
 }
 
-/* What all ranks hold together against the files, bit by bit. */
+/* Compare the shards of all ranks with the files, bit by bit. */
 static fsdp_status compare_bits(compared *c, const fsdp_dcp_item *item, const float *got)
 {
     size_t bytes = (size_t)item->numel * sizeof *got;
@@ -204,7 +204,7 @@ static fsdp_status open_files(fsdp_verify_case *c, const char *name, fsdp_json *
     return status;
 }
 
-/* Into a model and an optimizer that know nothing yet. */
+/* Load into a model and an optimizer without any state. */
 static fsdp_status verify_items(fsdp_verify_case *c, const char *name, fsdp_json *doc,
                                 fsdp_dcp_reader *reader)
 {

@@ -1,4 +1,4 @@
-/* verify: generated ids and, of beams, their scores. */
+/* verify: generated ids and, for beams, their scores. */
 #include <math.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static fsdp_status make_batch(const id_rows *prompts, const fsdp_batch_format *f
     return status;
 }
 
-/* A file under comparison. */
+/* A file that is compared. */
 typedef struct generation_case {
     fsdp_verify_case *c;
     const char *file;
@@ -68,7 +68,7 @@ typedef struct generation_case {
     fsdp_model *model;
     fsdp_generation_config config;
     id_rows prompts;
-    fsdp_generated *got; /* per_prompt of each prompt */
+    fsdp_generated *got; /* per_prompt sequences for each prompt */
     size_t per_prompt;
 } generation_case;
 
@@ -80,7 +80,8 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
            memcmp(got->ids.ids, want->ids[i], want->len[i] * sizeof(int32_t)) == 0;
 }
 
-/* The first outputs of prompt `i` against those of `list`; *differing counts on. */
+/* Compare the first outputs of prompt `i` with those in `list` and add the differences to
+ * *differing. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {
@@ -104,7 +105,7 @@ static fsdp_status compare_scores(const generation_case *g, fsdp_json_node list,
     return FSDP_OK;
 }
 
-/* Best sequence of each prompt. */
+/* Compare the best sequence of each prompt. */
 static fsdp_status compare_best(const generation_case *g)
 {
     fsdp_json_node list;
@@ -117,7 +118,7 @@ static fsdp_status compare_best(const generation_case *g)
     return FSDP_OK;
 }
 
-/* Half of the smallest distance between scores: their order is the same within it. */
+/* Half of the smallest distance between scores: within it the order of scores cannot change. */
 static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
 {
     FSDP_TRY(fsdp_json_get_f64(g->root, "smallest_score_gap", tolerance));
@@ -125,7 +126,8 @@ static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
     return FSDP_OK;
 }
 
-/* `key`: for each prompt, what its per_prompt sequences should be. */
+/* Get list `i` of `key`, which has one list for each prompt: the expected values of its per_prompt
+ * sequences. */
 static fsdp_status nested(const generation_case *g, const char *key, size_t i, fsdp_json_node *list)
 {
     fsdp_json_node all;
@@ -155,7 +157,7 @@ static fsdp_status compare_all(const generation_case *g)
 
 /* --- generating --- */
 
-/* Every rank generates all of them: what differs on rank 0 is counted. */
+/* Every rank generates all sequences; rank 0 counts the differences. */
 static fsdp_status generate_and_compare(generation_case *g)
 {
     fsdp_batch *batch;
@@ -196,7 +198,7 @@ static fsdp_status verify_model(generation_case *g, const char *model_dir)
     return status;
 }
 
-/* Why it cannot be compared; NULL if it can. */
+/* The reason why the file cannot be compared; NULL if it can. */
 static const char *why_not(fsdp_json *doc, const char *model_dir)
 {
     fsdp_model_config model;
@@ -204,7 +206,7 @@ static const char *why_not(fsdp_json *doc, const char *model_dir)
     if (fsdp_model_config_read(model_dir, &model) == FSDP_ERR_UNSUPPORTED)
         return fsdp_last_error();
     if (fsdp_generation_config_parse(doc, &config) != FSDP_OK)
-        return NULL; /* an error, for read_case to return */
+        return NULL; /* an error; read_case returns it */
     if (fsdp_generation_config_check(&config) == FSDP_ERR_UNSUPPORTED)
         return fsdp_last_error();
     return config.do_sample && config.top_k != 1 ? "its random numbers are PyTorch's" : NULL;

@@ -1,4 +1,4 @@
-/* verify: what a model's folder says, beside its numbers: its configuration in another spelling,
+/* verify: what a model's folder says besides its numbers: its configuration in another spelling,
  * its weights in other files, T5's buckets. */
 #include <stdio.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 
 /* --- configurations --- */
 
-/* What the configuration of `path` means, as text: the config.json that this library would write.
- * Whether the head is tied is left out where the weights say it (Note [Tied heads] in registry.c).
- */
+/* The meaning of the configuration in `path`, as text: the config.json that this library would
+ * write. Whether the head is tied is left out if the weights decide it (Note [Tied heads] in
+ * registry.c). */
 static fsdp_status meaning_of(const char *path, char **text)
 {
     fsdp_model_config config;
@@ -33,7 +33,7 @@ static fsdp_status meaning_of(const char *path, char **text)
     return status;
 }
 
-/* Do model/ and `other`, a folder or file beside it, mean the same? */
+/* Compare the meaning of model/ and of `other`, a folder or file next to it. */
 static fsdp_status compare_config(fsdp_verify_case *c, const char *other, const char *quantity)
 {
     char *a = fsdp_verify_path(c, "model"), *b = fsdp_verify_path(c, other);
@@ -58,7 +58,7 @@ fsdp_status fsdp_verify_config_form(fsdp_verify_case *c)
 
 /* --- the same weights in other files --- */
 
-/* Is a parameter of one model that of the other, bit by bit? */
+/* Compare a parameter of one model with the same parameter of the other, bit by bit. */
 static fsdp_status compare_parameter(const fsdp_named_parameter *a, const fsdp_named_parameter *b,
                                      bool *same)
 {
@@ -84,7 +84,7 @@ static fsdp_status compare_weights(fsdp_verify_case *c, const char *folder, cons
     fsdp_status status = fsdp_module_parameters(model->module, false, &a);
     if (status == FSDP_OK)
         status = fsdp_module_parameters(copy->module, false, &b);
-    if (a.n != b.n) /* only one has a head of its own */
+    if (a.n != b.n) /* only one of the models has a head of its own */
         differing = 1;
     for (size_t i = 0; i < a.n && i < b.n && status == FSDP_OK; i++) {
         bool same;
@@ -117,7 +117,7 @@ fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder)
 
 /* --- relative positions --- */
 
-/* Count the buckets of list `key` that this build computes otherwise. */
+/* Count the buckets in list `key` that this build computes differently. */
 static fsdp_status compare_buckets(fsdp_verify_case *c, fsdp_json_node table,
                                    const char *table_name, const char *key, int64_t first)
 {

@@ -1,5 +1,5 @@
-/* verify: optimizers, clipping and schedules by themselves, as optim.json, clip.safetensors and
- * schedules.json have them of torch. Their tensors become the parameters of a module without a
+/* verify: optimizers, clipping and schedules without a model, against torch's values in optim.json,
+ * clip.safetensors and schedules.json. Their tensors become the parameters of a module without a
  * forward, sharded over the ranks; gradients are given. */
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "src/nn/module.h"
 #include "src/verify/verify_training.h"
 
-/* Of the largest magnitude: the golden folders' bound for optimizers. */
+/* Relative to the largest magnitude: the bound of the golden folders for optimizers. */
 static const double tolerance = 2e-6;
 
 /* --- tensors as parameters --- */
@@ -27,7 +27,8 @@ static fsdp_status add_parameter(fsdp_module *module, const char *name,
                                      (fsdp_init){.mean = 0.0f}, &p);
 }
 
-/* A parameter for each tensor `prefix`<name>`suffix` of the file, sharded, without values. */
+/* Make a module with a sharded parameter for each tensor `prefix`<name>`suffix` of the file,
+ * without values. */
 static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                                const char *prefix, const char *suffix, fsdp_module **module)
 {
@@ -53,7 +54,8 @@ static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_
     return status;
 }
 
-/* Tensor `name` of the file, [n] or [steps, n]: its part number `step`. The caller's. */
+/* Read part number `step` of tensor `name` of the file, [n] or [steps, n]. The result is owned by
+ * the caller. */
 static fsdp_status read_part(const fsdp_checkpoint_reader *file, const char *name, int64_t step,
                              int64_t n, float **values)
 {
@@ -69,7 +71,7 @@ static fsdp_status read_part(const fsdp_checkpoint_reader *file, const char *nam
     return FSDP_OK;
 }
 
-/* This rank's rows of `whole`. */
+/* Set this rank's rows from `whole`. */
 static fsdp_status set_values(fsdp_parameter *p, const float *whole)
 {
     fsdp_tensor *local = fsdp_parameter_local(p);
@@ -100,7 +102,8 @@ static fsdp_status set_grad(fsdp_parameter *p, const float *whole)
     return FSDP_OK;
 }
 
-/* Every parameter's value, or gradient, is part number `step` of tensor `prefix`<name>`suffix`. */
+/* Set every parameter's value, or its gradient, to part number `step` of tensor
+ * `prefix`<name>`suffix`. */
 static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoint_reader *file,
                            const char *prefix, const char *suffix, int64_t step,
                            fsdp_status (*set)(fsdp_parameter *p, const float *whole))
@@ -118,8 +121,8 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
-/* The whole tensor that `local` is a shard of, against part number `step`: the largest difference
- * over the largest magnitude, in *largest if it is larger. */
+/* Compare the whole tensor, of which `local` is a shard, with part number `step`. *largest is
+ * raised to the largest difference over the largest magnitude. */
 static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
                                 const char *name, int64_t step, int64_t n, double *largest)
 {
@@ -165,7 +168,7 @@ static fsdp_status run_step(optim_run *r, int64_t step)
     return FSDP_OK;
 }
 
-/* Every state that the file has, "<unit>.<parameter>.state.<name>". */
+/* Compare every state in the file, "<unit>.<parameter>.state.<name>". */
 static fsdp_status compare_state(optim_run *r, const fsdp_named_parameter *item)
 {
     char prefix[160];
@@ -262,7 +265,7 @@ fsdp_status fsdp_verify_optim(fsdp_verify_case *c)
 
 /* --- clipping --- */
 
-/* "norm_2_max_0.5": clip all gradients by it, in place. */
+/* "norm_2_max_0.5": clip all gradients with this norm and bound, in place. */
 static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                         const fsdp_parameter_list *list, const char *unit, double norm_type,
                         double max_norm)
@@ -289,7 +292,7 @@ static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
     return FSDP_OK;
 }
 
-/* Every "norm_<p>_max_<bound>.total_norm" of the file; p may be "inf". */
+/* Compare every "norm_<p>_max_<bound>.total_norm" of the file; p may be "inf". */
 static fsdp_status clip_all(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                             const fsdp_parameter_list *list)
 {
@@ -306,7 +309,7 @@ static fsdp_status clip_all(fsdp_verify_case *c, const fsdp_checkpoint_reader *f
             continue;
         }
         snprintf(quantity, sizeof quantity, "clip.safetensors: %s", unit);
-        fsdp_verify_skipped(c, quantity, "its name tells no norm and bound");
+        fsdp_verify_skipped(c, quantity, "its name has no norm and bound");
     }
     return FSDP_OK;
 }
@@ -330,8 +333,8 @@ fsdp_status fsdp_verify_clip(fsdp_verify_case *c)
 
 /* --- schedules --- */
 
-/* The number behind `key` in a name: "gamma_0_7_every_4" says 0.7 and 4, "min_lr_2e_4" 0.0002.
- * False if the name has no such key. */
+/* The number after `key` in a name: "gamma_0_7_every_4" has 0.7 and 4, "min_lr_2e_4" 0.0002.
+ * Returns false if the name does not contain the key. */
 static bool number_in(const char *name, const char *key, double *value)
 {
     char text[32];
@@ -361,7 +364,7 @@ static bool whole_number_in(const char *name, const char *key, int64_t *value)
     return found;
 }
 
-/* The schedule that a name describes; false if it is none of these. */
+/* The schedule that a name describes. Returns false if the name describes none of these. */
 static bool schedule_of(const char *name, double lr, fsdp_lr_schedule *s)
 {
     *s = (fsdp_lr_schedule){.lr = lr, .kind = FSDP_LR_CONSTANT};
@@ -383,7 +386,7 @@ static bool schedule_of(const char *name, double lr, fsdp_lr_schedule *s)
     return total && (s->kind == FSDP_LR_LINEAR || strncmp(name, "cosine_", 7) == 0);
 }
 
-/* Up to the total: what comes after it is nobody's. */
+/* Compare up to the total: rates after the last step are not defined. */
 static fsdp_status compare_rates(fsdp_verify_case *c, fsdp_json_node rates,
                                  const fsdp_lr_schedule *s)
 {
@@ -413,7 +416,7 @@ static fsdp_status compare_schedules(fsdp_verify_case *c, fsdp_json_node root)
             continue;
         }
         snprintf(quantity, sizeof quantity, "schedules.json: %s", v.key);
-        fsdp_verify_skipped(c, quantity, "such a schedule comes with a later version");
+        fsdp_verify_skipped(c, quantity, "this version does not support this schedule");
     }
     return FSDP_OK;
 }

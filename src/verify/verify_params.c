@@ -1,4 +1,4 @@
-/* verify: parameters after training: their values, and which of them training left alone. */
+/* verify: parameters after training: their values, and which of them training did not change. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 
 /* --- values --- */
 
-/* Elements [*begin, *end) of a parameter that move all scores of a query alike: biases of keys,
- * which GPT-2 has between those of queries and values. Softmax takes them out again, so that their
- * gradient is rounding, of which AdamW makes whole steps: nothing to compare. */
+/* Elements [*begin, *end) of a parameter that move all scores of a query by the same amount: biases
+ * of keys, which GPT-2 stores between those of queries and values. Softmax cancels them, so their
+ * gradient is only rounding error. AdamW turns it into full steps, so they cannot be compared. */
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
     *begin = *end = 0;
@@ -31,7 +31,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Differences of one parameter to apart[*n] and on. NaN counts as infinite. */
+/* Append the differences of one parameter to apart, from apart[*n] on. NaN counts as infinite. */
 static fsdp_status add_differences(const fsdp_checkpoint_entry *entry,
                                    const fsdp_named_parameter *item, float *apart, int64_t *n)
 {
@@ -53,7 +53,7 @@ static fsdp_status add_differences(const fsdp_checkpoint_entry *entry,
     return status;
 }
 
-/* torch.quantile's linear interpolation over sorted values. */
+/* torch.quantile with linear interpolation, for sorted values. */
 static double quantile(const float *sorted, int64_t n, double q)
 {
     double at = q * (double)(n - 1);
@@ -76,7 +76,8 @@ static fsdp_status judge(fsdp_verify_case *c, float *apart, int64_t n)
     return FSDP_OK;
 }
 
-/* Every parameter that trains is there, and nothing that is no parameter; frozen ones may be. */
+/* Every parameter that trains must be in the file, and frozen ones may be. Nothing else may be in
+ * it. */
 static fsdp_status compare_all(const fsdp_verify_training *t, const fsdp_checkpoint_reader *want,
                                float *apart)
 {
@@ -92,7 +93,7 @@ static fsdp_status compare_all(const fsdp_verify_training *t, const fsdp_checkpo
         found++;
     }
     if (found != fsdp_checkpoint_count(want))
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: %zu of its tensors are no parameters",
+        return fsdp_error(FSDP_ERR_FORMAT, "%s: %zu of its tensors are not parameters",
                           fsdp_checkpoint_path(want), fsdp_checkpoint_count(want) - found);
     return judge(t->c, apart, n);
 }
@@ -125,7 +126,7 @@ static bool is_listed(fsdp_json_node names, const char *name)
     return false;
 }
 
-/* Is it another than the file's, in any bit? */
+/* True if the parameter differs from the file's in any bit. */
 static fsdp_status has_changed(const fsdp_checkpoint_reader *start,
                                const fsdp_named_parameter *item, bool *changed)
 {

@@ -1,4 +1,4 @@
-/* verify: trajectories of training, in float32 and with bfloat16 parameters. */
+/* verify: training trajectories, in float32 and with bfloat16 parameters. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 /* --- comparing --- */
 
-/* The largest difference of got[n] from the numbers of an array, from place `first` on. */
+/* The largest difference between got[n] and the numbers of an array from index `first` on. */
 static fsdp_status largest_difference_from(fsdp_json_node array, const double *got, int64_t first,
                                            int64_t n, bool relative, double *largest)
 {
@@ -121,9 +121,9 @@ static bool any_resumed(fsdp_json_node trajectories)
     return false;
 }
 
-/* Final parameters are kept of one trajectory: the one that was also resumed from its middle, which
- * tolerance.json tells, that of the folder or of the one its model comes from; without that, cosine
- * on two ranks. */
+/* Final parameters are stored for one trajectory only: the one that was also resumed from its
+ * middle. tolerance.json of the folder, or of the folder that its model comes from, says which one
+ * that is. Without that entry it is cosine on two ranks. */
 static fsdp_status is_kept(const fsdp_verify_case *c, const char *name, const char *model,
                            bool *kept)
 {
@@ -191,8 +191,8 @@ static fsdp_status verify_run(fsdp_verify_case *c, fsdp_json_node root, const ch
     return status;
 }
 
-/* Where a step has several micro-steps, also in the mode that PyTorch made the file in: gradients
- * add up on each rank and are communicated once. */
+/* If a step has several micro-steps, also run it in the mode in which PyTorch made the file:
+ * gradients accumulate on each rank and are communicated once. */
 static fsdp_status verify_modes(fsdp_verify_case *c, fsdp_json_node root, const char *name,
                                 const fsdp_verify_recipe *r, bool kept)
 {
@@ -228,9 +228,10 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
 
 /* --- resumed --- */
 
-/* Steps before the checkpoint of the curve of this world and the one that it comes from. */
-static fsdp_status agree_before(const fsdp_verify_case *c, fsdp_json_node here,
-                                fsdp_json_node there, int64_t steps, bool *agree)
+/* Compare the curves of this world size and of the checkpoint, for the steps before the
+ * checkpoint. */
+static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
+                                   fsdp_json_node there, int64_t steps, bool *agree)
 {
     double tolerance;
     fsdp_json_node a, b;
@@ -248,10 +249,10 @@ static fsdp_status agree_before(const fsdp_verify_case *c, fsdp_json_node here,
     return FSDP_OK;
 }
 
-/* Labels of the leaves of one step. Note [Splits]: each leaf's loss is the mean over its own labels
- * and a step's gradient the mean over leaves, so a label's part of it is 1 / (leaves * labels of
- * its leaf). Other numbers of ranks have the same gradients only if each label has the same part.
- */
+/* Note [Splits]. The labels of the leaves of one step. The loss of each leaf is the mean over its
+ * own labels, and a step's gradient is the mean over leaves. So the weight of a label is 1 /
+ * (leaves * labels of its leaf). Another number of ranks has the same gradients only if each label
+ * has the same weight. */
 typedef struct split {
     int64_t *labels; /* [leaves] */
     int64_t leaves;
@@ -271,7 +272,7 @@ static fsdp_status read_split(const fsdp_checkpoint_reader *inputs, const fsdp_m
     return FSDP_OK;
 }
 
-/* How many labels have a part of 1 / divisor? */
+/* The number of labels whose weight is 1 / divisor. */
 static int64_t count_labels(const split *s, int64_t divisor)
 {
     int64_t count = 0;
@@ -290,7 +291,7 @@ static bool has_parts_of(const split *a, const split *b)
     return true;
 }
 
-/* The first of `steps` steps in which labels have other parts; -1: none. */
+/* The first of `steps` steps in which labels have other weights; -1: none. */
 static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
                                     const fsdp_verify_recipe *const r[2], const int ranks[2],
                                     int64_t steps, int64_t *found)
@@ -329,8 +330,8 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* Whether PyTorch gives the numbers of `here` when it goes on from the checkpoint of the two ranks:
- * "" in `reason`, or why not. */
+/* Whether PyTorch computes the numbers of `here` when it resumes from the checkpoint of the two
+ * ranks: `reason` is "" if so, or says why not. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)
@@ -343,18 +344,19 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
     FSDP_TRY(read_info(c, r->model, &info));
     FSDP_TRY(find_other_parts(c, &info, (const fsdp_verify_recipe *const[]){r, &made},
                               (const int[]){c->world_size, 2}, r->first_step, &step));
-    FSDP_TRY(agree_before(c, here, there, r->first_step, &agree));
+    FSDP_TRY(do_curves_agree(c, here, there, r->first_step, &agree));
     if (step >= 0)
-        snprintf(reason, size,
-                 "step %lld: labels have other parts in the mean of means than on the 2 ranks that "
-                 "saved it, so PyTorch goes on with other numbers, too",
-                 (long long)step + 1);
+        snprintf(
+            reason, size,
+            "step %lld: labels have other weights in the mean of means than on the 2 ranks that "
+            "saved it, so PyTorch continues with other numbers, too",
+            (long long)step + 1);
     else if (!agree)
         snprintf(reason, size, "losses differ from those of the 2 ranks that saved it");
     return FSDP_OK;
 }
 
-/* Why this number of ranks cannot go on from the checkpoint; "": it can. */
+/* Why this number of ranks cannot resume from the checkpoint; "": it can. */
 static fsdp_status check_resumable(const fsdp_verify_case *c, const char *file,
                                    const fsdp_verify_recipe *r, fsdp_json *here, char *reason,
                                    size_t size)
@@ -391,7 +393,7 @@ fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint, int
     fsdp_verify_recipe r = {.checkpoint = checkpoint, .first_step = step};
     snprintf(file, sizeof file, "trajectory_cosine_w%d.json", c->world_size);
     snprintf(name, sizeof name, "%s: continued", checkpoint);
-    if (!fsdp_verify_has_file(c, file)) /* curves of other world sizes are passed over */
+    if (!fsdp_verify_has_file(c, file)) /* curves of other world sizes are skipped */
         return FSDP_OK;
     fsdp_status status =
         fsdp_agree(c->group, read_resumed(c, file, &doc, &r, reason, sizeof reason, &kept));
@@ -403,7 +405,7 @@ fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint, int
     return status;
 }
 
-/* --- bfloat16, and float32 beside it --- */
+/* --- bfloat16, and float32 to compare it with --- */
 
 /* One of the two precisions of expected_bf16.json. */
 typedef struct precision {
@@ -411,8 +413,9 @@ typedef struct precision {
     fsdp_fully_shard_options shard;
 } precision;
 
-/* Loss and gradient norm of `values` = {"loss": {"bf16": [...]}, "grad_norm": ...}. bf16 has
- * tolerances beside it, {"loss": ..., "grad_norm": ...}; float32 has those of trajectories. */
+/* Compare loss and gradient norm of `values` = {"loss": {"bf16": [...]}, "grad_norm": ...}. bf16
+ * has its own tolerances next to the values, {"loss": ..., "grad_norm": ...}; float32 uses those of
+ * trajectories. */
 static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fsdp_json_node values,
                                      fsdp_json_node tolerances, const char *name,
                                      const fsdp_verify_curve *got, int64_t steps)
@@ -437,7 +440,7 @@ static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fs
     return FSDP_OK;
 }
 
-/* The first micro-batch, which has a place of its own in the file. */
+/* The first micro-batch, which has its own entry in the file. */
 static fsdp_status compare_first(fsdp_verify_case *c, fsdp_json_node root,
                                  fsdp_json_node tolerances, const fsdp_verify_curve *got)
 {
@@ -461,7 +464,7 @@ static fsdp_status run_precision(fsdp_verify_case *c, const precision *p,
     return status;
 }
 
-/* Each micro-batch at the weights as they are. */
+/* Run each micro-batch without changing the weights. */
 static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                 const char *inputs)
 {
@@ -486,7 +489,8 @@ static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_js
     return status;
 }
 
-/* The rates of the trajectory that the part names, with AdamW and one micro-batch a step. */
+/* Train with the learning rates of the trajectory that the part names, with AdamW and one
+ * micro-batch per step. */
 static fsdp_status verify_moving(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                  const char *inputs)
 {

@@ -1,19 +1,20 @@
-/* What `fsdp bench train` counts, and that a rank's run fills in its result. */
+/* The counts of `fsdp bench train`, and that a rank's run fills in its result. */
 #include "src/base/alloc.h"
 #include "src/models/model_type.h"
 #include "src/bench/bench.h"
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 
-/* `flops` of a row of 10 source tokens; five rows are five times as much. */
+/* `flops` is for one row of 10 source tokens; five rows have five times as much. */
 static void assert_flops(fsdp_test *t, const fsdp_model_config *shape, int64_t target, double flops)
 {
     ASSERT_NEAR(shape->type->work(shape, 1, 10, target).flops, flops, 1.0);
     ASSERT_NEAR(shape->type->work(shape, 5, 10, target).flops, 5 * flops, 1.0);
 }
 
-/* By hand, per row of 10 source and 6 target tokens: a linear layer is 2 x tokens x in x out for
- * each of three products, attention 2 x queries x keys x all heads' width for each of six. */
+/* Computed by hand, per row of 10 source and 6 target tokens. A linear layer has 2 x tokens x in x
+ * out for each of three products; attention has 2 x queries x keys x width of all heads for each of
+ * six. */
 TEST(flops_of_t5_are_counted_layer_by_layer)
 {
     double projection = 24 * 45, ff = 3 * 24 * 40;
@@ -32,7 +33,7 @@ TEST(flops_of_llama_are_counted_layer_by_layer)
     assert_flops(t, &odd_llama, 0, 6 * linear + 12 * attention);
 }
 
-/* 10 tokens of which each sees 5 at most: half of 5 x 5, then 5 x 5. */
+/* 10 tokens, each of which sees at most 5: half of 5 x 5, then 5 x 5. */
 TEST(flops_of_mistral_are_those_of_its_window)
 {
     double linear = 10 * (2 * (2 * 26 * 24 + 2 * 26 * 12 + 3 * 26 * 39) + 26 * 79);
@@ -45,8 +46,8 @@ TEST(flops_of_gpt2_are_counted_layer_by_layer)
     assert_flops(t, &odd_gpt2, 0, 6 * linear + 12 * 3 * 10 * 10 / 2.0 * 25);
 }
 
-/* The pooler sees one token of the row, as does the second layer but for keys and values; the
- * classifier is too small to count. */
+/* The pooler sees one token of the row, and so does the second layer except for keys and values.
+ * The classifier is too small to count. */
 TEST(flops_of_bert_are_counted_layer_by_layer)
 {
     double kv = 2 * 21 * 21, rest = 2 * 21 * 21 + 2 * 21 * 35;
@@ -55,14 +56,14 @@ TEST(flops_of_bert_are_counted_layer_by_layer)
     assert_flops(t, &odd_bert, 0, 6 * linear + 12 * attention);
 }
 
-typedef struct told {
+typedef struct stages {
     fsdp_bench_stage stage[8];
     int n;
-} told;
+} stages;
 
-static void tell(void *arg, fsdp_bench_stage stage)
+static void record_stage(void *arg, fsdp_bench_stage stage)
 {
-    told *x = arg;
+    stages *x = arg;
     x->stage[x->n++] = stage;
 }
 
@@ -80,10 +81,10 @@ static void check_run(fsdp_test *t, const fsdp_model_config *shape, fsdp_dtype d
                            .breakdown = true,
                            .steps = 2};
     fsdp_bench_result r;
-    told x = {.n = 0};
+    stages x = {.n = 0};
     fsdp_json *doc;
     char *text;
-    ASSERT_OK(fsdp_bench_train(&c, t->group, tell, &x, &r));
+    ASSERT_OK(fsdp_bench_train(&c, t->group, record_stage, &x, &r));
     if (t->rank == 0) {
         ASSERT_INT(x.n, 3);
         for (int i = 0; i < 3; i++)
@@ -96,7 +97,7 @@ static void check_run(fsdp_test *t, const fsdp_model_config *shape, fsdp_dtype d
     ASSERT(r.first_loss > 0.5 * chance && r.first_loss < 2.0 * chance);
     ASSERT(isfinite(r.grad_norm) && r.grad_norm > 0);
     ASSERT_INT(r.memory.tag_peak[FSDP_TAG_OPTIM],
-               8 * r.parameters); /* two moments, each row once */
+               8 * r.parameters); /* two moments, each row stored once */
     ASSERT_INT(r.n_where, FSDP_PROFILE_ROWS);
     ASSERT(strcmp(r.where[0].name, "matmul") == 0 && r.where[0].ms > 0);
     ASSERT(r.n_names > 3 && r.names[0].ms >= r.names[1].ms && r.names[1].ms > 0);
@@ -132,7 +133,7 @@ static fsdp_status measure(fsdp_test *t, fsdp_model_config shape, int steps)
 {
     fsdp_bench_config c = {.shape = shape, .steps = steps, .batch = 1, .source = 3, .target = 3};
     fsdp_bench_result r;
-    return fsdp_bench_train(&c, t->group, tell, NULL, &r);
+    return fsdp_bench_train(&c, t->group, record_stage, NULL, &r);
 }
 
 TEST_RANKS(what_cannot_be_measured_is_refused, 1)

@@ -1,5 +1,5 @@
-/* What `fsdp bench collectives` measures: every collective at every size, on results that are
- * right; the measurement itself compares them. */
+/* `fsdp bench collectives` measures every collective at every size. The measurement itself checks
+ * the results. */
 #include "src/bench/bench_collectives.h"
 #include "tests/test.h"
 
@@ -22,7 +22,7 @@ static fsdp_status hear(void *arg, const fsdp_bench_collective *m)
     return FSDP_OK;
 }
 
-/* From 512 bytes by a factor of 3 to at most 20000: 512, 1536, 4608, 13824, down to 64 bytes a
+/* From 512 bytes by a factor of 3 up to 20000: 512, 1536, 4608, 13824, rounded to 64 bytes a
  * rank. */
 static void measure_four_sizes(fsdp_test *t, const int64_t bytes[4])
 {
@@ -71,9 +71,8 @@ static fsdp_status refuse(void *arg, const fsdp_bench_collective *m)
     return fsdp_error(FSDP_ERR_IO, "cannot write to stdout");
 }
 
-/* A rank that cannot print ends the job; the others are told when it leaves (the command's abort).
- */
-TEST_RANKS(who_cannot_tell_says_so, 2)
+/* A rank that cannot print ends the job; its abort is an error for the others. */
+TEST_RANKS(a_rank_that_cannot_print_returns_an_error, 2)
 {
     const fsdp_bench_collectives_config c = {
         .min_bytes = 128, .max_bytes = 128, .factor = 2, .seconds = 1e-6};

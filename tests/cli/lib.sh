@@ -1,8 +1,8 @@
-# What the scripts beside this one share; each begins with `. "$(dirname "$0")/lib.sh"`, which makes
-# a folder of its own, $dir, and goes there, and ends with `tally`.
-#   $fsdp, $build       the program, the testing one where FSDP_DEVICE is fake, and the folder it was built in: FSDP_BUILD, or build
+# Shared by the scripts in this folder. Each begins with `. "$(dirname "$0")/lib.sh"`, which makes
+# a folder for the script, $dir, and changes to it. Each ends with `tally`.
+#   $fsdp, $build       the program (the testing one if FSDP_DEVICE is fake) and its build folder (FSDP_BUILD, or build)
 #   $root               the repository, with $golden and $fixtures of its tests
-#   $rc                 the exit code of what ran last; its output is in $dir/out and $dir/err
+#   $rc                 the exit code of the last command; its output is in $dir/out and $dir/err
 build=${FSDP_BUILD:-build}
 case $build in /*) ;; *) build=$(pwd)/$build ;; esac
 fsdp=$build/fsdp
@@ -15,7 +15,7 @@ trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 passed=0 failed=0 skipped=0 rc=0
 
-# excerpt FILE: its first and last lines, if it is there
+# excerpt FILE: prints its first and last lines, if it exists
 excerpt() {
     { head -n 6 "$dir/$1"; tail -n +7 "$dir/$1" | tail -n 6; } 2>/dev/null |
         cut -c 1-300 | sed "s/^/    $1: /"
@@ -30,7 +30,7 @@ bad() {
 # skip NAME REASON
 skip() { skipped=$((skipped + 1)); echo "skip $1: $2"; }
 lacks() { "$fsdp" --version | grep -q "^ *$1 *not found when built"; }
-# needs LIBRARY...: all of this script is skipped by a build that lacks one of them
+# needs LIBRARY...: skips this whole script if the build lacks one of them
 needs() {
     for library; do
         lacks "$library" || continue
@@ -39,27 +39,27 @@ needs() {
         exit
     done
 }
-# check NAME COMMAND...: it succeeds
+# check NAME COMMAND...: the command must succeed
 check() {
     name=$1
     shift
     if "$@"; then ok "$name"; else bad "$name" "exit code $rc, not: $*"; fi
 }
-# expect NAME RC [TEXT [FILE]]: the exit code, and TEXT (extended regular expression) on stderr, or
-# in FILE (out)
+# expect NAME RC [TEXT [FILE]]: checks the exit code, and that TEXT (extended regular expression)
+# is on stderr or in FILE (out)
 expect() {
     if [ "$rc" -ne "$2" ]; then bad "$1" "exit code $rc, not $2"
     elif [ -n "${3:-}" ] && ! grep -Eq -- "$3" "$dir/${4:-err}"; then bad "$1" "no '$3' in ${4:-err}"
     else ok "$1"; fi
 }
-# capture COMMAND...: what it says, and $rc; no command here takes two minutes
+# capture COMMAND...: sets $rc and saves the output; no command here takes two minutes
 capture() {
     timeout -s KILL 120 "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
-# run ARGUMENTS...: of fsdp
+# run ARGUMENTS...: runs fsdp
 run() { capture "$fsdp" "$@"; }
-# fails_on_a_full_disk NAME ARGUMENTS...: of fsdp, whose output goes where nothing can be written
+# fails_on_a_full_disk NAME ARGUMENTS...: runs fsdp with its output on a full device
 fails_on_a_full_disk() {
     name=$1
     shift
@@ -70,8 +70,8 @@ fails_on_a_full_disk() {
 }
 shows() { grep -Eq -- "$1" "$dir/out"; }
 says() { grep -Eq -- "$1" "$dir/err"; }
-# tiny_t5 DIR D_MODEL D_KV HEADS D_FF LAYERS VOCABULARY [MORE]: DIR/config.json of such a T5, with as many layers
-# on both sides and MORE (", KEY: VALUE...") at the end
+# tiny_t5 DIR D_MODEL D_KV HEADS D_FF LAYERS VOCABULARY [MORE]: writes DIR/config.json of such a
+# T5, with LAYERS encoder and LAYERS decoder layers and MORE (", KEY: VALUE...") at the end
 tiny_t5() {
     mkdir -p "$1"
     cat >"$1/config.json" <<JSON
@@ -82,7 +82,8 @@ tiny_t5() {
  "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0${8:-}}
 JSON
 }
-# tiny_llama DIR, tiny_bert DIR: DIR/config.json of such a model with 2 layers of width 21 and a vocabulary of 67
+# tiny_llama DIR, tiny_bert DIR: write DIR/config.json of such a model with 2 layers of width 21
+# and a vocabulary of 67
 tiny_llama() {
     mkdir -p "$1"
     cat >"$1/config.json" <<JSON
@@ -103,7 +104,7 @@ tiny_bert() {
  "pad_token_id": 0, "id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}
 JSON
 }
-# id_rows N: lines of token ids and labels below 67, of many lengths
+# id_rows N: prints N lines of token ids and labels below 67, of many lengths
 id_rows() {
     awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) {
         printf "{\"input_ids\": [%d", 2 + i % 65
@@ -112,11 +113,11 @@ id_rows() {
         for (k = 0; k < 1 + i * 5 % 7; k++) printf "%d, ", 2 + (i + k * 3) % 65
         print "1]}" } }'
 }
-# number KEY [N]: the n-th value of that key in the JSON that was shown
+# number KEY [N]: prints the n-th value of that key in the JSON in out
 number() {
     tr ',{' '\n\n' <"$dir/out" | sed -n 's/.*"'"$1"'": \([-0-9.e+]*\).*/\1/p' | sed -n "${2:-1}p"
 }
-# Sanitizers need time and memory that no limit allows for.
+# Under sanitizers, limits on time and memory do not apply.
 sanitized() { grep -Eq '__(asan|tsan)_init' "$fsdp"; }
 tally() {
     echo "$passed passed, $failed failed, $skipped skipped"

@@ -1,12 +1,12 @@
 #!/bin/sh
-# `fsdp train --resume` from folders that Accelerate saved (fixtures/accelerate/llama.tar.gz, by
-# tools/check_accelerate.py --keep: a Llama after four steps on two ranks): Accelerate's own losses
-# of the steps behind them.
+# `fsdp train --resume` from folders that Accelerate saved (fixtures/accelerate/llama.tar.gz, made
+# by tools/check_accelerate.py --keep: a Llama after four steps on two ranks). The following steps
+# must have Accelerate's own losses.
 # usage: FSDP_BUILD=build tests/cli/test_accelerate.sh
 . "$(dirname "$0")/lib.sh"
 gzip -dc "$fixtures/accelerate/llama.tar.gz" | tar -xf - || exit 1
 
-# train RANKS ARGUMENTS...: twelve rows a step
+# train RANKS ARGUMENTS...: trains with twelve rows per step
 train() {
     ranks=$1
     shift
@@ -17,7 +17,7 @@ train() {
 }
 losses() { sed -n 's/.*"kind": "step", "step": \([0-9]*\),.*"loss": \([^,]*\),.*/\1 \2/p' m.jsonl; }
 tr -d '[],' <losses.json | tr ' ' '\n' | awk 'NF { print ++n, $1 }' >theirs
-# Steps 5 to 8, each within 2e-5 of Accelerate's.
+# Steps 5 to 8 must be within 2e-5 of Accelerate's losses.
 continues() {
     [ "$rc" -eq 0 ] || return 1
     losses | awk 'NR == FNR { want[$1] = $2; next }
@@ -33,7 +33,7 @@ for form in sharded full; do
 done
 check the_step_is_what_the_optimizer_counted grep -q '^resuming from full: step 4 of 8$' out
 
-# Ours, as Accelerate names them, and as it did before 0.25.
+# Our checkpoints with Accelerate's names, and with its names before 0.25.
 train 2 --save-steps 4 --checkpoint-dir ours --checkpoint-format accelerate
 for name in model optimizer; do
     case $name in model) folder=pytorch_model_fsdp_0 ;; *) folder=optimizer_0 ;; esac

@@ -3,7 +3,7 @@
 # usage: FSDP_BUILD=build tests/cli/test_bench.sh
 . "$(dirname "$0")/lib.sh"
 run() { capture "$fsdp" bench "$@"; }
-# millionths KEY: of the JSON line
+# millionths KEY: prints a value of the JSON line, times 10^6
 millionths() { number "$1" | awk '{ printf "%.0f", $1 * 1e6 }'; }
 
 mkdir "$dir/shape"
@@ -64,7 +64,8 @@ fi
 run train --shape "$dir/shape" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 --json
 check "none is asked for, none is given" [ "$rc-$(grep -c where_ms "$dir/out")" = 0-0 ]
 
-# The shards' values, and so the losses, are those of the run without, to the last bit.
+# The shards have the same values as in the run without it, so the losses are bit for bit the
+# same.
 plain=$(number last_loss)
 run train --shape "$dir/shape" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 --json \
     --activation-checkpointing --backward-prefetch BACKWARD_POST --save-model "$dir/drawn"
@@ -74,7 +75,7 @@ run train --shape "$dir/drawn" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 
 check "what was saved is a shape" [ "$(number last_loss)" = "$plain" ]
 run train --shape "$dir/shape" --ranks 1 --batch 1 --seq 8 --target 3 --steps 2 \
     --save-model "$dir/shape/config.json/drawn"
-expect "a folder that cannot be made is told" 1 "shape/config.json"
+expect "a folder that cannot be made is reported" 1 "shape/config.json"
 run train --backward-prefetch BEFORE
 expect "prefetches are listed" 2 "BACKWARD_PRE, BACKWARD_POST"
 

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Lint's search for files that call each other in a circle, on a source tree made here.
+# tools/call_cycles.sh, which lint uses to find files that call each other in a circle, on a
+# source tree made here.
 . "$(dirname "$0")/lib.sh"
 mkdir tools
 cp "$root/tools/call_cycles.sh" tools/
 : >tools/call_cycles.allowed
 cycles() { capture sh tools/call_cycles.sh objects; }
-# file PATH TEXT: source and object
+# file PATH TEXT: writes the source and compiles it
 file() {
     mkdir -p "$(dirname "$1")" "objects/$(dirname "$1")"
     printf '%s\n' "$2" >"$1.c"
@@ -18,7 +19,7 @@ file src/a/low 'void fsdp_low(void); void fsdp_low(void) {}'
 cycles
 expect "a tree that calls downwards is clean" 0
 
-# Through another file, and by an address in a table.
+# A circle through another file, and one through an address in a table.
 file src/a/low 'void fsdp_top(void); void fsdp_low(void); void (*const fsdp_calls[])(void) = {fsdp_top}; void fsdp_low(void) {}'
 cycles
 expect "a circle of three files is an error" 1 'src/a call each other in a circle:( (top|mid|low)){3}' out
@@ -34,7 +35,7 @@ echo 'a: top mid # it is old' >tools/call_cycles.allowed
 cycles
 expect "a circle that has grown is an error" 1 'in a circle' out
 
-# Calls between folders make no circle: rows of folders are checked elsewhere.
+# Calls between folders are not circles here: other checks cover rows of folders.
 file src/b/low 'void fsdp_top(void); void fsdp_low(void); void fsdp_low(void) { fsdp_top(); }'
 rm -f src/a/low.c objects/src/a/low.o
 printf '' >tools/call_cycles.allowed
@@ -44,7 +45,7 @@ echo 'a: top mid low # it is old' >tools/call_cycles.allowed
 cycles
 expect "a listed circle that is gone is an error" 1 'no such circle any more' out
 
-# An object whose source was removed does not count.
+# An object whose source was removed is ignored.
 file src/a/low 'void fsdp_top(void); void fsdp_lowest(void); void fsdp_lowest(void) { fsdp_top(); }'
 file src/a/mid 'void fsdp_lowest(void); void fsdp_mid(void); void fsdp_mid(void) { fsdp_lowest(); }'
 : >tools/call_cycles.allowed

@@ -1,13 +1,13 @@
 #!/bin/sh
-# `fsdp checkpoint` from outside, on files that PyTorch, transformers and safetensors wrote: what is
-# listed, what differs, what becomes of it in other formats, and damage.
+# `fsdp checkpoint` as a user runs it, on files that PyTorch, transformers and safetensors wrote:
+# listing, comparing, converting, and damage.
 # usage: FSDP_BUILD=build tests/cli/test_checkpoint.sh
 . "$(dirname "$0")/lib.sh"
-LC_ALL=C # tables of ASCII
+LC_ALL=C # tables in ASCII
 export LC_ALL
 
 run() { capture "$fsdp" checkpoint "$@"; }
-change() { # FILE OFFSET: other bits in that byte
+change() { # FILE OFFSET: inverts bits of that byte
     byte=$(od -An -tu1 -j"$2" -N1 "$1")
     printf "$(printf '\\%03o' $((byte ^ 85)))" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
 }
@@ -55,7 +55,7 @@ check a_path_is_required test $rc -eq 2
 
 run inspect "$fixtures/dcp/boxes"
 check cuts_in_two_dimensions_are_boxes shows '^\| model\.boxes +\|.*\| boxes in 4 chunks'
-check cuts_of_columns_are_told shows 'Shard\(1\) in [0-9] chunks'
+check cuts_of_columns_are_reported shows 'Shard\(1\) in [0-9] chunks'
 run inspect "$fixtures/dcp/written" --json
 check json_has_who_wrote_it shows '"writer": "fsdp\.c"'
 check and_placements shows '"placement": "Shard\(0\)"'
@@ -91,7 +91,7 @@ check what_is_not_there_is_an_error says '^fsdp checkpoint diff: .*nowhere'
 
 # --- convert ---
 
-same() { # A B: in every bit
+same() { # A B: bit for bit
     "$fsdp" checkpoint diff "$1" "$2" >out 2>err
     rc=$?
     [ $rc -eq 0 ]
@@ -143,7 +143,7 @@ check with_the_same_weights same one again
 run convert one again --overwrite
 check and_may_be_replaced_by_one test -e again/model.safetensors -a ! -e again/model.safetensors.index.json
 run convert one again --overwrite --format dcp
-check of_another_kind_if_told test -e again/.metadata -a ! -e again/model.safetensors
+check of_another_kind_if_asked_for test -e again/.metadata -a ! -e again/model.safetensors
 check of_the_same_weights same one again
 run convert model.safetensors again --overwrite
 check what_was_there_does_not_count test -e again/model.safetensors -a ! -e again/.metadata
@@ -159,7 +159,7 @@ check in_a_folder_of_their_kind test -e bin/model.safetensors
 run convert "$fixtures/torch/bin_sharded" bin_dcp --format dcp
 check or_dcp same "$fixtures/torch/bin_sharded" bin_dcp
 
-# --model: of the weights' own type and shape.
+# --model: must have the type and shape of the weights.
 model_of() { # FROM MODEL
     rm -rf of_model
     run convert "$1" of_model --format hf --model "$2"
@@ -171,7 +171,8 @@ done
 model_of "$golden/t5_v1_1/model" "$golden/gpt2_tiny/model"
 expect weights_of_another_type_are_refused 1 "t5_v1_1/model: there is no tensor 'transformer\.wpe\.weight', which a GPT2LMHeadModel of the config\.json of .*gpt2_tiny/model has: weights of another model"
 check and_nothing_is_written_of_them test ! -e of_model
-# What the model has no place for is left out, and named; so is an optimizer flat beside the model.
+# Tensors that the model has no parameter for are left out and named; so is an optimizer whose
+# keys are next to the model's.
 layers() { find "$1" -maxdepth 1 -name 'model*.safetensors' -exec grep -ao 'transformer\.h\.[0-9]*' {} + | sort -u | wc -l; }
 mkdir fewer
 sed 's/"n_layer": [0-9]*/"n_layer": 1/' "$golden/gpt2/model/config.json" >fewer/config.json
@@ -236,7 +237,7 @@ check names_that_are_no_text_are_shown_in_json shows '^\{"path": "odd\\\\xff\.pt
 run diff "$fixtures/torch/list.pt" "$fixtures/torch/list.pt"
 check one_is_one shows '^1 tensor or value of both compared, all the same in every bit$'
 
-# A file of holes becomes files of holes, whatever they would need.
+# A sparse file is converted to sparse files, whatever size they would have.
 header='{"a":{"dtype":"BF16","shape":[33554432],"data_offsets":[0,67108864]},"b":{"dtype":"BF16","shape":[2,33554432],"data_offsets":[67108864,201326592]}}'
 printf "$(printf '\\%03o\\000\\000\\000\\000\\000\\000\\000' ${#header})%s" "$header" >holes.safetensors
 printf 'data' | dd of=holes.safetensors bs=1 seek=100000000 conv=notrunc 2>/dev/null
@@ -260,14 +261,14 @@ check and_are_holes_still small holes_16.safetensors
 run convert "$fixtures/torch/list.pt" list_dcp
 check a_list_is_no_dcp says 'list\.pt: a list; torch\.distributed\.checkpoint holds dicts'
 
-# What is there stays, unless told otherwise; and never the source.
+# Existing files are not overwritten unless asked for; the source never is.
 run convert model.pt all.pt
 check a_file_is_not_overwritten says 'all\.pt: it exists'
 check and_stays_as_it_was same "$dcp" all.pt
 run convert model.pt back
 check nor_is_a_directory says 'back: the directory exists and is not empty'
 run convert model.pt all.pt --overwrite
-check unless_told_to same model.pt all.pt
+check unless_asked_to same model.pt all.pt
 run convert model.pt back --overwrite
 check a_directory_too same model.pt back
 run convert back back --overwrite
@@ -281,7 +282,8 @@ check and_stays_as_it_was diff -r hf hf_apart
 run convert hf hf/new.pt
 check a_new_file_there_is_no_part_of_it test $rc -eq 0
 rm hf/new.pt
-# Into a folder that is more than a model: what is the model's is replaced, nothing else. A link to it stays one.
+# A folder that has more than a model: the model's files are replaced and nothing else. A symbolic
+# link to the folder remains one.
 mkdir -p work/.git work/runs work/checkpoint-1 && chmod 750 work
 for file in README.md .git/HEAD runs/events checkpoint-1/model.safetensors model.fp16.safetensors optimizer.pt; do
     echo "$file" >work/$file
@@ -312,7 +314,8 @@ mkdir file_there && cp model.safetensors file_there && mkdir file_there/config.j
 run convert one file_there --overwrite
 expect nor_a_directory_by_a_file 1 'file_there/config\.json: a directory is there, and a file is to be written'
 check all_of_which_stays test -e file_there/config.json/letter -a -z "$(ls -d file_there.* 2>/dev/null)"
-# Killed at any instant: the old model or the new one, and all else. Each sleeps a little longer.
+# Killed at any instant, the folder has the old model or the new one, and all other files. Each
+# attempt sleeps a little longer.
 for ms in 0 1 2 3 5 8 12; do
     "$fsdp" checkpoint convert one work --overwrite >/dev/null 2>&1 &
     sleep 0.0$(printf %02d $ms)
@@ -340,8 +343,8 @@ for to in pair.pt pair_dcp; do
     expect "a_tensor_in_a_tuple_is_named_for_$to" 1 "torch/pair\.pt: 'pair': torch\._utils\._rebuild_tensor_v2\(\.\.\.\) cannot be written$"
 done
 
-# A byte of a tensor changed: convert compares checksums. Data begin at a multiple of 64.
-data_at() { # FILE: of its first tensor
+# Change one byte of a tensor: convert compares checksums. Data begin at a multiple of 64.
+data_at() { # FILE: offset of its first tensor
     name_at=$(grep -abo 'data/0' "$1" | head -n 1 | cut -d: -f1)
     echo $(((name_at + 10 + 63) / 64 * 64))
 }
@@ -363,16 +366,16 @@ for path in "$dcp" "$fixtures/dcp/empty" "$fixtures/torch/values_4.pt" "$fixture
 done
 check whole_is_code_0 test $rc -eq 0
 run verify "$dcp"
-check what_was_read_is_told shows '^.*dcp_step2: whole: 65 tensors, 12 plain values, 19\.08 KiB$'
+check what_was_read_is_reported shows '^.*dcp_step2: whole: 65 tensors, 12 plain values, 19\.08 KiB$'
 
-damaged() { # NAME PATTERN: damage is named, with code 1
+damaged() { # NAME PATTERN: the damage is named, with exit code 1
     check "$1_is_named" shows "$2"
     check "$1_is_code_1" test $rc -eq 1
 }
 run verify damaged
 damaged a_changed_byte_of_a_chunk "__0_0\\.distcp: record 'data/0' is damaged: its checksum"
 check one_damage_is_counted shows '^damaged: damaged, in 1 place$'
-# The name in the second chunk's archive; each has it twice.
+# Change the name in the second chunk's archive. Each archive has it twice.
 change damaged/__0_0.distcp "$(grep -abo 'archive/data\.pkl' damaged/__0_0.distcp | sed -n '3s/:.*//p')"
 run verify damaged
 check one_damage_does_not_hide_another shows '^damaged: damaged, in 2 places$'
@@ -409,10 +412,11 @@ sed 's/\x16transformer\.wte\.weight/\x16transformer.wte.Weight/' "$dcp/.metadata
 check paths_of_items_were_changed test "$(cmp -l "$dcp/.metadata" renamed/.metadata | wc -l)" -gt 0
 run verify renamed
 damaged a_path_that_is_not_its_name "renamed: \.metadata: the path of '.*transformer\.wte\.weight.*' is that of '.*transformer\.wte\.Weight"
-# The method of a record that is not compressed: at byte 10 of its entry in the central directory, and
-# at 8 of its local header. A change of both is not told from an archive of another kind.
+# Change the method of an uncompressed record: at byte 10 of its entry in the central directory,
+# and at byte 8 of its local header. A change of both cannot be distinguished from an archive of
+# another kind.
 local=$(printf 'PK\003\004') entry=$(printf 'PK\001\002')
-change_in() { # FILE STRUCTURE N OFFSET: of the n-th of these
+change_in() { # FILE STRUCTURE N OFFSET: changes the n-th of these structures
     change "$1" $(($(grep -abo "$2" "$1" | sed -n "$3s/:.*//p") + $4))
 }
 cp model.pt method.pt
@@ -451,7 +455,7 @@ for file in hole overlap size trailing; do
 done
 run verify "$fixtures/dcp/written"
 damaged infinity "tensor 'model\\.f16': 1 of 4 elements are not finite"
-two_elements() { # DTYPE BYTES DATA: a tensor of two, all of its bytes as octal escapes
+two_elements() { # DTYPE BYTES DATA: writes a tensor of two elements, with its bytes as octal escapes
     header=$(printf '{"w":{"dtype":"%s","shape":[2],"data_offsets":[0,%d]}}' "$1" "$2")
     printf "\\$(printf '%03o' ${#header})\\0\\0\\0\\0\\0\\0\\0%s$3" "$header" >"two_$1.safetensors"
 }
@@ -477,7 +481,8 @@ for dtype in F8_E4M3 F8_E5M2 F8_E4M3FNUZ F8_E5M2FNUZ F8_E8M0 C64; do
     run verify two_$dtype.safetensors
     damaged "what_is_not_finite_in_$dtype" "tensor 'w': 1 of 2 elements are not finite"
 done
-# A folder is whole if all of it is that is known; what is not known is listed, and no damage.
+# A folder passes if all known files in it are undamaged. Unknown files are listed and do not
+# count as damage.
 shorten() { dd if="$1" of="$2" bs=1 count=$(($(wc -c <"$1") - $3)) 2>/dev/null; }
 mkdir output && cp "$golden/gpt2_tiny/model/"* output
 cp "$fixtures/torch/optimizer.pt" output/optimizer.pt
@@ -487,7 +492,7 @@ mkdir output/runs && echo events >output/runs/events.out.tfevents.1.host.2
 echo notes >output/README.md && echo 'no zip' >output/spiece.bin
 run verify output
 expect a_folder_around_a_model_is_whole 0
-check with_all_that_lies_beside_it test "$(grep -Ec '^output/?(optimizer\.pt|checkpoint-7|checkpoint-7/optimizer\.pt)?: whole: ' out)" -eq 4
+check with_all_files_next_to_it test "$(grep -Ec '^output/?(optimizer\.pt|checkpoint-7|checkpoint-7/optimizer\.pt)?: whole: ' out)" -eq 4
 check a_form_that_is_not_read_is_not_checked shows '^output/training_args\.bin: not checked: .*legacy torch\.save format'
 for name in runs/ README.md spiece.bin config.json; do
     check "nor_is_$name" shows "^output/$name: not checked\$"
@@ -530,11 +535,11 @@ check an_unknown_command_is_misuse test $rc -eq 2
 
 # --- progress ---
 
-# A terminal of 60 columns; what it shows is in out.
+# A terminal of 60 columns; its output is in out.
 on_terminal() { # ARGUMENTS
     TERM=xterm NO_COLOR=1 capture script -qec "stty cols 60; '$fsdp' checkpoint $*" /dev/null
 }
-bar_of() { # NAME WORD TOTAL: from its first state to its last
+bar_of() { # NAME WORD TOTAL: checks the first and the last state of the bar
     check "$1_shows_a_bar" shows "$2:   0%\\| +\\| 0/$3 \\["
     check "$1_ends_with_a_full_bar" shows "$2: 100%\\|#+\\| $3/$3 \\["
 }
@@ -550,7 +555,7 @@ if script -qec true /dev/null >/dev/null 2>&1; then
     bar_of verify_of_several_files verifying "$(items_of "$fixtures/torch/bin_sharded")"
     on_terminal verify damaged
     bar_of verify_of_damage verifying "$(items_of damaged)"
-    line=$(printf '\r +\r') # the bar is taken off its line
+    line=$(printf '\r +\r') # the bar is erased from its line
     check a_damage_has_a_line_of_its_own shows "$line[^|]*__0_0\\.distcp: record 'data/0' is damaged"
     on_terminal diff "$golden/gpt2_tiny/model" "$dcp"
     bar_of diff comparing 17
@@ -566,7 +571,7 @@ for command in "verify $dcp" "diff $dcp $dcp"; do
     check "no_bar_of_${command%% *}_without_a_terminal" test $rc -eq 0 -a ! -s err
 done
 
-# --- a folder around checkpoints ---
+# --- a folder that holds checkpoints ---
 
 mkdir out-checkpoints
 for step in 9 10; do cp -r "$golden/gpt2_tiny/dcp_step2" out-checkpoints/checkpoint-$step; done
@@ -593,7 +598,7 @@ run inspect out-checkpoints
 check and_has_a_line_of_its_own test "$rc" -eq 1 -a "$(grep -c '^| checkpoint-13 .*cannot be read' out)" -eq 1
 check with_a_reason says 'out-checkpoints/checkpoint-13: no checkpoint there: neither \.metadata'
 
-# --- what is no checkpoint, but near one ---
+# --- files and folders that are similar to checkpoints ---
 for command in "convert out-checkpoints x" "diff $dcp out-checkpoints"; do
     # shellcheck disable=SC2086
     run $command
@@ -618,6 +623,6 @@ run inspect begun
 expect what_accelerate_only_began_is_named 1 'begun/pytorch_model_fsdp_0: no \.metadata there: a checkpoint that was never completed'
 mkdir nothing
 run inspect nothing
-expect an_empty_folder_is_told_what_was_looked_for 1 'nothing: no checkpoint there: neither \.metadata of torch\.distributed\.checkpoint, pytorch_model_fsdp_0 .* nor model\.safetensors'
+expect an_empty_folder_names_what_was_looked_for 1 'nothing: no checkpoint there: neither \.metadata of torch\.distributed\.checkpoint, pytorch_model_fsdp_0 .* nor model\.safetensors'
 
 tally

@@ -1,10 +1,10 @@
 #!/bin/sh
-# `fsdp compare` from outside, on metrics files written by hand: what is shown, when losses are the
-# same, and files that cannot be compared.
+# `fsdp compare` as a user runs it, on metrics files written by hand: the output, equal losses,
+# and files that cannot be compared.
 # usage: FSDP_BUILD=build tests/cli/test_compare.sh
 . "$(dirname "$0")/lib.sh"
 run() { capture "$fsdp" compare "$@"; }
-steps() { # FIRST LAST: lines of kind "step" whose loss is 10 / step
+steps() { # FIRST LAST: prints lines of kind "step" whose loss is 10 / step
     i=$1
     while [ "$i" -le "$2" ]; do
         printf '{"kind": "step", "step": %d, "loss": %s, "lr": 0.1}\n' "$i" "$(awk "BEGIN { printf \"%.17g\", 10 / $i }")"
@@ -30,7 +30,7 @@ check and_its_sum shows ' b +\S+ +0 .* 2\.002 MiB'
 check what_was_not_measured_is_a_dash shows ' a .* 1\.2500 +\S+ +- '
 check times_and_host_memory_are_shown shows '500\.0 ms .* 1 min 30 s .* 3\.000 MiB'
 
-# One unit in the last place of one loss.
+# Change one loss by one unit in the last place.
 sed 's/"loss": 2\.5,/"loss": 2.5000000000000004,/' "$dir/b.jsonl" >"$dir/c.jsonl"
 run "$dir/a.jsonl" "$dir/c.jsonl" --same-losses
 check one_bit_is_a_difference test $rc -eq 1

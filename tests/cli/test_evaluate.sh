@@ -1,11 +1,11 @@
 #!/bin/sh
-# `fsdp evaluate` from outside: the numbers do not depend on the number of ranks, agree with what
-# training said, and every kind of data and wrong use has its answer.
+# `fsdp evaluate` as a user runs it: the numbers do not depend on the number of ranks and agree
+# with those of training; all kinds of data; errors.
 # usage: FSDP_BUILD=build tests/cli/test_evaluate.sh
 . "$(dirname "$0")/lib.sh"
 needs libcsv sentencepiece
 
-# on RANKS COMMAND...
+# on RANKS COMMAND...: runs the command on so many ranks
 on() {
     ranks=$1
     shift
@@ -22,7 +22,7 @@ sed -e 's/"d_model": [0-9]*/"d_model": 24/' -e 's/"d_ff": [0-9]*/"d_ff": 40/' \
 cp "$root/data/tokenizers/t5/spiece.model" "$dir/shape/"
 data=$root/data/debian
 
-# --- one model that training saved: evaluate says of it what training said ---
+# --- a model saved by training: evaluate reports the same numbers ---
 on 2 train --model "$dir/shape" --from-config --data "$data/validation.csv" --max-train-samples 16 \
     --validation-data "$data/test.csv" --max-validation-samples 7 --validation-batch-size 2 \
     --epochs 1 --lr 0.01 --output "$dir/model" --metrics "$dir/metrics.jsonl"
@@ -52,7 +52,7 @@ on 2 evaluate --model "$dir/limits" --data "$data/test.csv" --max-samples 1 --ma
 check what_is_not_supported_is_named says 'generation_config.json sets bad_words_ids, forced_eos_token_id, which'
 check and_only_once test "$(grep -c bad_words_ids "$dir/err")" -eq 1
 
-# --- what texts cannot be written with is known before the loss is measured ---
+# --- errors that prevent generating texts are reported before the loss is computed ---
 echo '{"decoder_start_token_id": 3}' >"$dir/limits/generation_config.json"
 on 2 evaluate --model "$dir/limits" --data "$data/test.csv" --max-samples 2
 check another_start_is_refused says "limits: the generation's decoder_start_token_id is 3, the model's is 0"
@@ -76,7 +76,7 @@ check tables_are_shown shows 'ROUGE-L'
 check the_constant_sentence_is_shown shows '^the best constant sentence: .'
 check examples_are_shown test "$(grep -c '^  reference ' "$dir/out")" -eq 2
 
-# --- ready-made ids: with a tokenizer they have texts, without one only a loss ---
+# --- rows of ids: with a tokenizer they have texts, without one only a loss ---
 printf '{"input_ids": [21603, 10, 5], "labels": [37, 1]}\n{"input_ids": [5], "labels": [8, 9, 1]}\n' >"$dir/ids.jsonl"
 on 2 evaluate --model "$dir/model" --data "$dir/ids.jsonl" --max-new-tokens 3 --json
 check ids_with_a_tokenizer_have_texts shows '"rougeL"'
@@ -120,7 +120,7 @@ check texts_of_causal_models_are_refused says '--examples is for seq2seq models;
 on 1 evaluate --model "$dir/trained-llama,$dir/trained-bert" --data "$dir/rows.jsonl"
 check models_of_two_tasks_are_refused says 'trained-bert: .* different tasks cannot be compared'
 
-# --- a loss that is no number ---
+# --- a loss that is not finite ---
 mkdir "$dir/large"
 sed 's/"initializer_range": [0-9.]*/"initializer_range": 100/' "$golden/llama3/model/config.json" >"$dir/large/config.json"
 for ranks in 1 2; do
@@ -154,8 +154,8 @@ on 2 evaluate --model "$dir/model" --tokenizer "$root/data/tokenizers/t5" --data
 check missing_data_are_named says "$dir/nothing.csv"
 check with_code_1 test $rc -eq 1
 
-# --- options that change nothing ---
-# vain TEXT FLAGS...
+# --- options without effect ---
+# vain TEXT FLAGS...: checks that a note says so
 vain() {
     text=$1
     shift

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Files and folders that are no weights, or weights of another program: what they are, and what to do, is said by
-# every command that opens them.
+# Files and folders that are not weights, or are weights of another program: every command that
+# opens them reports what they are and what to do.
 # usage: FSDP_BUILD=build tests/cli/test_foreign_files.sh
 . "$(dirname "$0")/lib.sh"
-LC_ALL=C # tables of ASCII
+LC_ALL=C # tables in ASCII
 export LC_ALL
 
 # folder NAME: a model's folder without weights
@@ -12,7 +12,7 @@ folder() {
     cp "$golden/gpt2_tiny/model/config.json" "$1"
 }
 printf '{"input_ids": [3, 1, 4], "labels": [3, 1, 4]}\n' >rows.jsonl
-# every_command NAME PATH FILE TEXT: of those that read the weights FILE of the folder PATH
+# every_command NAME PATH FILE TEXT: all commands that read the weights FILE of the folder PATH
 every_command() {
     run evaluate --model "$2" --data rows.jsonl
     expect "evaluate_says_of_$1" 1 "$4"
@@ -55,7 +55,7 @@ folder within
 mkdir within/model.safetensors
 every_command a_folder_in_place_of_a_file within model.safetensors 'model\.safetensors'
 
-# a checkpoint of torch.distributed.checkpoint
+# A checkpoint of torch.distributed.checkpoint.
 cp -r "$fixtures/dcp/hand" dcp
 printf "$pointer" >dcp/__1_0.distcp
 run checkpoint inspect dcp
@@ -64,7 +64,7 @@ printf "$pointer" >dcp/.metadata
 run checkpoint inspect dcp
 expect a_pointer_in_place_of_metadata 1 'dcp/\.metadata: not metadata of torch\.distributed\.checkpoint, but a Git LFS pointer'
 
-# --- the files beside the weights ---
+# --- files next to the weights ---
 
 cp -r "$golden/gpt2_tiny/model" config
 printf "$pointer" >config/config.json
@@ -90,7 +90,7 @@ rm shards/model-00002-of-00004.safetensors shards/model-00004-of-00004.safetenso
 run checkpoint inspect shards
 expect missing_shards_are_all_named 1 'index\.json: it names 4 files of weights, of which 2 are not beside it: model-00002-of-00004\.safetensors, model-00004-of-00004\.safetensors; get the missing ones'
 
-# --- objects of classes beside the tensors ---
+# --- objects of classes in the same file as the tensors ---
 
 run checkpoint inspect "$fixtures/torch/objects.pt"
 check objects_are_listed_by_their_class shows '^\| args +\| <an object of argparse\.Namespace, not read> +\|$'
@@ -115,9 +115,9 @@ expect and_converted_without_it 0 "note: 1 value is left out .*: 'args', an obje
 run checkpoint inspect "$fixtures/torch/object.pt"
 expect a_file_that_is_an_object_is_refused 1 'object\.pt: the whole file is an object of argparse\.Namespace, which is not read: no code is run'
 
-# --- folders that are no model's ---
+# --- folders without a model ---
 
-# no_model NAME DIR TEXT: what is said of DIR given as --model
+# no_model NAME DIR TEXT: checks the error for --model DIR
 no_model() {
     run evaluate --model "$2" --data rows.jsonl
     expect "$1" 1 "$3"
@@ -172,7 +172,7 @@ cp "$fixtures/torch/sparse.pt" sparse/pytorch_model.bin
 run evaluate --model sparse --data rows.jsonl
 expect a_tensor_that_is_not_plain_is_named 1 "pytorch_model\\.bin: 'q' is an object of torch\\._utils\\._rebuild_sparse_tensor, not a plain tensor"
 
-# --- one file of each rank ---
+# --- one file per rank ---
 
 ranks=$fixtures/torch/ranks rank=model_world_size_4_rank_
 for r in 0 3; do

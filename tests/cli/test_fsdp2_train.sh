@@ -3,7 +3,8 @@
 # usage: FSDP_BUILD=build tests/cli/test_fsdp2_train.sh
 . "$(dirname "$0")/lib.sh"
 
-# run FOLDER RANKS FLAGS...: in that folder; output in $dir/out and $dir/err, losses in $dir/losses
+# run FOLDER RANKS FLAGS...: runs the example in that folder; output is in $dir/out and $dir/err,
+# losses are in $dir/losses
 run() {
     folder=$dir/$1 ranks=$2
     shift 2
@@ -13,7 +14,7 @@ run() {
     cd "$dir" || exit 1
     grep '^step ' "$dir/out" >"$dir/losses"
 }
-# trains NAME: ten losses, each below the one before
+# trains NAME: there must be ten losses, each below the one before
 trains() {
     if [ "$rc" -ne 0 ]; then bad "$1" "exit code $rc"
     elif [ "$(wc -l <"$dir/losses")" -ne 10 ]; then bad "$1" "not ten steps"
@@ -32,7 +33,7 @@ cp "$dir/losses" "$dir/first"
 if grep -q '^FSDPTransformer(' "$dir/out" && grep -q '(0-9): 10 x FSDPTransformerBlock(' "$dir/out"
 then ok the_model_is_printed_as_fsdp2_prints_it
 else bad the_model_is_printed_as_fsdp2_prints_it "no FSDPTransformer of 10 x FSDPTransformerBlock"; fi
-if grep -q resumed "$dir/out"; then bad the_first_run_begins_anew "it resumed"; else ok the_first_run_begins_anew; fi
+if grep -q resumed "$dir/out"; then bad the_first_run_does_not_resume "it resumed"; else ok the_first_run_does_not_resume; fi
 if [ "$(count "$dir/plain/checkpoints/dtensor_api" '*_state_dict.pt')" -eq 2 ]; then ok model_and_optimizer_are_saved
 else bad model_and_optimizer_are_saved "not two files"; fi
 
@@ -59,10 +60,10 @@ if cmp -s "$dir/losses" "$dir/first"; then bad bfloat16_is_another_number "as fl
 run mixed 1 --mixed-precision
 trains one_rank_goes_on_with_what_three_saved
 
-# Saving comes after the last step, in no unit.
+# Saving happens after the last step, outside of all units.
 mkdir -p "$dir/full" && : >"$dir/full/checkpoints"
 run full 2
-expect what_fails_after_the_steps_is_told_with_the_step_alone 1 'exited with status 1 at step 10: .*checkpoints'
+expect a_failure_after_the_steps_is_reported_with_the_step_only 1 'exited with status 1 at step 10: .*checkpoints'
 run plain 1 --explicit-prefetch
 expect an_unknown_argument_is_named 1 "unknown option '--explicit-prefetch'; did you mean '--explicit-prefetching'"
 run plain 2 --help

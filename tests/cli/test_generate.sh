@@ -1,5 +1,5 @@
 #!/bin/sh
-# `fsdp generate` from outside: ids and texts, ranks, files of prompts, errors.
+# `fsdp generate` as a user runs it: ids and texts, ranks, files of prompts, errors.
 # usage: FSDP_BUILD=build tests/cli/test_generate.sh
 . "$(dirname "$0")/lib.sh"
 model=$golden/generation/t5_model
@@ -43,7 +43,7 @@ done
 run generate --model "$model" --input-ids "$dir/prompts.jsonl" --json --max-new-tokens 2
 expect json_has_prompt_and_ids 0 '^\{"index": 1, "sequence": 0, "input_ids": \[196, .*, 1\], "ids": \[0, 196, 73\], "new_ids": \[196, 73\]\}$' out
 
-# --- lengths and what is for texts ---
+# --- lengths, and options for texts only ---
 printf '{"input_ids": [250, 250, 250, 299, 299, 299, 1], "labels": [7, 1]}\n' >"$dir/long.jsonl"
 printf '[250, 250, 250, 299, 1]\n' >"$dir/cut.jsonl"
 run generate --model "$model" --input-ids "$dir/long.jsonl" --max-new-tokens 20 --max-source-length 5
@@ -56,7 +56,7 @@ printf '{"input_ids": [250, 1], "position_ids": [3, 4]}\n' >"$dir/keys.jsonl"
 run generate --model "$model" --input-ids "$dir/keys.jsonl"
 expect arguments_of_models_are_refused 1 'position_ids: expected none'
 
-# --- settings that change nothing ---
+# --- settings without effect ---
 vain() {
     text=$1
     shift
@@ -130,14 +130,15 @@ expect without_one_all_ends_of_config_json_count 0 '^\[86\]$' out
 run generate --model "$llama" 'a text'
 expect texts_of_a_causal_model_need_a_tokenizer 1 'need a tokenizer'
 
-# --- texts: a model of the tokenizer's size, with drawn weights, says something, and always the same ---
+# --- texts: a model with random weights and the tokenizer's vocabulary always generates the same
+# text ---
 if lacks sentencepiece; then
     skip a_tokenizer_larger_than_the_model_is_refused "built without sentencepiece"
 elif [ -f "$spiece" ]; then
     run generate --model "$model" --tokenizer "$spiece" 'a text'
     expect a_tokenizer_larger_than_the_model_is_refused 1 'they do not belong together'
 fi
-# --- a model that has learnt to say line ends (id 13) alone ---
+# --- a model that has learnt to generate only line ends (id 13) ---
 if lacks sentencepiece; then
     skip line_i_is_prompt_i "built without sentencepiece"
 else

@@ -1,6 +1,7 @@
 #!/bin/sh
-# `make install` into an empty folder; then what a user does with it: examples/train_t5.c compiled by
-# pkg-config's flags alone, against the shared and the static library, and run on two ranks.
+# `make install` into an empty folder, and what a user does with it: examples/train_t5.c is
+# compiled with pkg-config's flags only, linked to the shared and to the static library, and run
+# on two ranks.
 # usage: FSDP_BUILD=build tests/cli/test_install.sh
 . "$(dirname "$0")/lib.sh"
 needs libcsv sentencepiece
@@ -11,7 +12,7 @@ if [ ! -e "$build/libfsdp.so" ]; then
     exit
 fi
 
-# works NAME COMMAND...: it succeeds
+# works NAME COMMAND...: the command must succeed
 works() {
     name=$1
     shift
@@ -19,7 +20,7 @@ works() {
     expect "$name" 0
 }
 
-# Without an installation: linked against build/libfsdp.so, as a project beside this one would.
+# Without an installation: linked to build/libfsdp.so, as from a neighbouring project.
 cat >"$dir/beside.c" <<'END'
 #include <stdio.h>
 #include <fsdp.h>
@@ -48,7 +49,7 @@ for header in "$root"/include/fsdp/*.h; do
     check "fsdp_h_includes_$(basename "$header")" \
         grep -qF "#include <fsdp/$(basename "$header")>" "$dir/usr/include/fsdp.h"
 done
-# As C++ too.
+# The same in C++.
 echo '#include <fsdp.h>
 int main() { return fsdp_last_error()[0]; }' >"$dir/plus.cc"
 works headers_are_cplusplus sh -c \
@@ -61,7 +62,7 @@ works compiles_against_the_static_library sh -c \
     "$compile -o '$dir/static' \$(pkg-config --cflags fsdp) \$(pkg-config --static --libs fsdp | sed 's/-lfsdp/-l:libfsdp.a/')"
 works the_static_one_needs_no_libfsdp sh -c "! ldd '$dir/static' | grep -q libfsdp"
 
-# A model for it, of T5's vocabulary and little else, and a few rows.
+# A small model with T5's vocabulary, and a few rows.
 mkdir "$dir/shape" "$dir/out-shared" "$dir/out-static"
 sed -e 's/"d_model": [0-9]*/"d_model": 16/' -e 's/"d_ff": [0-9]*/"d_ff": 24/' \
     -e 's/"d_kv": [0-9]*/"d_kv": 8/' -e 's/"num_heads": [0-9]*/"num_heads": 2/' \

@@ -1,5 +1,5 @@
-/* `fsdp launch` over ranks that really communicate: this program starts itself under the launcher.
- * What a rank does is told by FSDP_TEST_JOB. */
+/* `fsdp launch` with ranks that communicate: this program starts itself under the launcher.
+ * FSDP_TEST_JOB says what a rank does. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ TEST(a_rank_of_a_job)
     if (status != FSDP_OK)
         fprintf(stderr, "%s\n", fsdp_last_error());
     fsdp_destroy_process_group(group);
-    /* A thread that was joined may be listed until the system is through with it. */
+    /* A thread that was joined may stay in the list until the kernel has removed it. */
     for (int i = 0; !UNDER_TSAN && count_threads() != threads; i++) {
         ASSERT(i < 60000);
         usleep(1000);
@@ -165,12 +165,12 @@ TEST(a_rank_stopped_for_good_ends_the_job_and_all_say_the_same)
     ASSERT_SAYS(o, " at step 3, decoder.block.2, unshard: has not moved for ");
 }
 
-/* Not only the one that is accused goes on and hears of the abort: nobody is left to SIGTERM, of
- * which a rank would die without a word. */
-TEST(ranks_stopped_together_are_all_told)
+/* Besides the accused rank, all others are continued and see the abort. Otherwise they would be
+ * killed by SIGTERM without a message. */
+TEST(ranks_stopped_together_all_see_the_abort)
 {
     static const char words[] = "has not moved for ";
-    int told = 0;
+    int reports = 0;
     outcome o;
     if (UNDER_SANITIZER)
         SKIP("it may need more than the two seconds of the launcher's patience");
@@ -178,13 +178,13 @@ TEST(ranks_stopped_together_are_all_told)
     CHECK_HERE();
     ASSERT_INT(o.code, 1);
     for (const char *at = o.text; (at = strstr(at, words)); at += strlen(words))
-        told++;
-    if (told != 3 + 1)
-        FAIL("not told by three ranks and the launcher: %s", o.text);
+        reports++;
+    if (reports != 3 + 1)
+        FAIL("not reported by three ranks and the launcher: %s", o.text);
 }
 
-/* Stopping is no failure: who stopped it may let it go on. */
-TEST(a_stopped_rank_is_told_and_may_continue)
+/* A stopped rank is not a failure: the user who stopped it may continue it. */
+TEST(a_stopped_rank_is_reported_and_may_continue)
 {
     outcome o;
     launch(t, "stopped", &o);

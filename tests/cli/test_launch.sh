@@ -1,16 +1,17 @@
 #!/bin/sh
-# `fsdp launch` from outside: environment, exit codes, signals, restarts, logs, words with spaces.
+# `fsdp launch` as a user runs it: environment, exit codes, signals, restarts, logs, arguments
+# with spaces.
 # usage: FSDP_BUILD=build tests/cli/test_launch.sh
 . "$(dirname "$0")/lib.sh"
 unset OMP_NUM_THREADS
 
-# run ARGUMENTS...: of launch; whole seconds in $took
+# run ARGUMENTS...: runs fsdp launch and sets $took to the whole seconds
 run() {
     start=$(date +%s)
     capture "$fsdp" launch "$@"
     took=$(($(date +%s) - start))
 }
-# wait_for COMMAND...: until it succeeds, at most 10 s
+# wait_for COMMAND...: repeats it until it succeeds, at most 10 s
 wait_for() {
     tries=0
     while ! "$@"; do
@@ -24,7 +25,7 @@ none_left() { [ -z "$(pgrep -g "$1")" ]; }
 is_gone() { ! kill -0 "$1" 2>/dev/null; }
 
 # --- other launchers ---
-# task WORDS... -- ARGUMENTS...: of fsdp, with the words in its environment
+# task WORDS... -- ARGUMENTS...: runs fsdp with the words in its environment
 task() {
     words=
     while [ "$1" != -- ]; do words="$words $1"; shift; done
@@ -83,7 +84,7 @@ run --nnodes=1 --nproc_per_node=2 --standalone --rdzv-backend c10d --rdzv_endpoi
 if [ "$rc" -eq 0 ] && [ "$(sort -u "$dir/out")" = "2 1234" ]; then ok torchruns_words_are_known
 else bad torchruns_words_are_known "exit code $rc"; fi
 
-# Two jobs of other programs at once: each has a port of its own.
+# Two jobs of other programs at the same time: each has its own port.
 for words in --standalone '--master-port 0' '--rdzv-backend c10d --rdzv-endpoint localhost:0'; do
     ports=
     for job in 1 2; do
@@ -116,7 +117,7 @@ if [ "$(nproc)" -ge 2 ]; then
     else bad ranks_share_the_processors "$first and $second of $(nproc)"; fi
 fi
 
-# --- words ---
+# --- arguments ---
 run -n 1 -- printf '%s|' 'a b' "it's" 'say "x"' '' '$HOME' --help
 if [ "$(cat "$dir/out")" = "a b|it's|say \"x\"||\$HOME|--help|" ]; then ok words_reach_the_command_unchanged
 else bad words_reach_the_command_unchanged "other output"; fi
@@ -129,7 +130,7 @@ else bad rank_0_reads_what_is_piped_in "other output"; fi
 run -n 2 true
 expect success_is_0 0
 run -n 2 sh -c 'exit 7'
-expect failure_is_1_and_told_once 1 'rank [01] \(pid [0-9]+\) exited with status 7'
+expect failure_is_1_and_reported_once 1 'rank [01] \(pid [0-9]+\) exited with status 7'
 [ "$(wc -l <"$dir/err")" -eq 1 ] && ok one_message || bad one_message "more lines"
 run -n 3 sh -c '[ $RANK = 1 ] || exec sleep 60; exit 3'
 expect one_failing_rank_ends_all 1 'rank 1 \(pid [0-9]+\) exited with status 3$'
@@ -139,7 +140,7 @@ expect a_killed_rank_is_named 1 'rank 0 \(pid [0-9]+\) was killed by signal 9 \(
 [ "$took" -lt 5 ] && ok killed_within_5_s || bad killed_within_5_s "$took s"
 run -n 2 sh -c 'trap "" TERM; [ $RANK = 0 ] || while :; do sleep 60; done; exit 1'
 expect a_rank_that_ignores_sigterm_is_killed 1 'rank 0'
-# SIGTERM comes 2 s after the abort and SIGKILL 2 s later; the rank itself would go on for ever
+# SIGTERM comes 2 s after the abort and SIGKILL 2 s later; the rank itself would never end
 [ "$took" -lt 30 ] && ok and_soon || bad and_soon "$took s"
 run -n 1 --log-dir logs sh -c 'cd / && printf "{\"message\": \"disk full\"}" >$TORCHELASTIC_ERROR_FILE; exit 1'
 expect from_any_folder_too 1 'exited with status 1: disk full$'
@@ -185,7 +186,7 @@ expect restarts_until_it_succeeds 0 'starting all 2 ranks again \(restart 2 of 3
 [ "$(sort "$dir/counts" | tr '\n' ' ')" = "0 0/3 0 1/3 0 2/3 1 0/3 1 1/3 1 2/3 " ] &&
     ok every_rank_starts_again || bad every_rank_starts_again "$(cat "$dir/counts")"
 run -n 2 --max-restarts 1 sh -c '[ $RANK = 1 ] || exec sleep 60; exit $((3 + TORCHELASTIC_RESTART_COUNT))'
-expect every_failure_is_told_with_its_reason 1 'rank 1 \(pid [0-9]+\) exited with status 3$'
+expect every_failure_is_reported_with_its_reason 1 'rank 1 \(pid [0-9]+\) exited with status 3$'
 expect of_the_last_attempt_too 1 'rank 1 \(pid [0-9]+\) exited with status 4$'
 [ "$(wc -l <"$dir/err")" -eq 3 ] && ok in_three_lines || bad in_three_lines "$(wc -l <"$dir/err") lines"
 run -n 1 --max-restarts 1 false
@@ -216,7 +217,7 @@ run -n 2 --log-dir /proc/nothing --redirects 1 true
 expect an_impossible_log_folder_is_an_error 1 'cannot make folder /proc/nothing'
 
 # --- signals ---
-# begin COMMAND [OPTIONS]: two ranks of it in the background, their pids in $dir/pids
+# begin COMMAND [OPTIONS]: starts two ranks of it in the background; their pids are in $dir/pids
 begin() {
     rm -f "$dir/pids"
     # shellcheck disable=SC2086
@@ -265,7 +266,8 @@ kill -INT "$launcher"
 finish
 expect but_no_longer_than_they_are_given 130 'Interrupt: ending 2 ranks'
 if [ $took -ge 1 ] && [ $took -lt 4 ]; then ok which_is_a_second; else bad which_is_a_second "$took s"; fi
-# As Ctrl-C does with `fsdp launch ... 2>&1 | tee log`: who reads is gone before the launcher tells.
+# As when Ctrl-C ends `fsdp launch ... 2>&1 | tee log`: the reader has ended before the launcher
+# prints.
 mkfifo "$dir/pipe"
 rm -f "$dir/pids" "$dir/saved"
 "$fsdp" launch -n 2 sh -c 'trap "echo saved >>'"$dir"'/saved; exit" INT; echo $$ >>"'"$dir"'/pids"; while :; do sleep 0.1; done' >"$dir/pipe" 2>&1 &

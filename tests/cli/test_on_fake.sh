@@ -1,6 +1,7 @@
 #!/bin/sh
-# The program itself on the fake device, as scripts run it, and cheap programs of every folder whose
-# values a device computes; tests/tensor/test_on_fake.sh has those that wait the most.
+# Runs the program itself on the fake device, as scripts use it, and fast test programs of every
+# folder that computes values on a device. tests/tensor/test_on_fake.sh has those that wait the
+# most.
 # usage: FSDP_BUILD=build tests/cli/test_on_fake.sh
 . "$(dirname "$0")/../on_fake.sh"
 on_fake \

@@ -1,16 +1,16 @@
 #!/bin/sh
-# `fsdp plan` from outside: large models within seconds and little memory, its forms of output, what
-# it refuses; and that a run within --memory-limit stays within it, measured.
+# `fsdp plan` as a user runs it: large models take seconds and little memory; its output formats;
+# errors; and a run within --memory-limit is measured to stay within it.
 # usage: FSDP_BUILD=build tests/cli/test_plan.sh
 . "$(dirname "$0")/lib.sh"
 models=$fixtures/plan
-LC_ALL=C # tables of ASCII
+LC_ALL=C # tables in ASCII
 export LC_ALL
 
 # --- large models ---
 
-# A sanitizer takes addresses beyond any limit and memory beside the plan: the 2 GiB of a plan and
-# what a run holds are checked without one.
+# A sanitizer reserves addresses beyond any limit, and memory that is not in the plan. The 2 GiB
+# for a plan and the memory of a run are checked only without one.
 limited() {
     if ! sanitized; then
         (ulimit -v 2097152 && timeout -s KILL 10 "$fsdp" "$@" >out 2>err)
@@ -26,10 +26,10 @@ for model in llama3-70b t5-3b t5-11b; do
 done
 limited plan --model "$models/llama3-70b" --world-size 512
 check the_parameters_of_llama3_70b_are_counted shows '^LlamaForCausalLM: 70\.55 G parameters in 83 units over 512 ranks$'
-check an_assumed_length_is_told shows '^batch of a rank: 4 x 1024 tokens \(assumed: --max-seq-length is not given\), 1 micro-step$'
+check an_assumed_length_is_reported shows '^batch of a rank: 4 x 1024 tokens \(assumed: --max-seq-length is not given\), 1 micro-step$'
 check equal_blocks_are_one_row shows '^\| model\.layers\.0-79 +\| LlamaDecoderLayer \|'
 
-# --- forms of output ---
+# --- output formats ---
 
 run plan --model "$models/t5-3b" --world-size 4 --bf16 --cpu-offload
 check cpu_offload_speaks_of_the_run_not_of_meta says 'CPU offload changes nothing: this build computes on the CPU'
@@ -52,7 +52,7 @@ check the_tree_of_the_plan_is_printed shows '^FSDPT5ForConditionalGeneration\(  
 run plan --help
 check help_has_the_options_of_train shows 'no-\]activation-checkpointing'
 
-# --- what it takes and refuses ---
+# --- accepted and refused options ---
 
 run plan --model "$models/t5-3b" --world-size 2 --data nowhere.csv --output out-dir --epochs 3 --lr 0.1 --metrics m.jsonl
 check options_of_train_are_accepted test $rc -eq 0
@@ -65,7 +65,7 @@ run plan --model "$models" --world-size 2
 check a_folder_without_a_config_is_an_error test $rc -eq 1
 run plan --model "$models/t5-3b" --world-size 2 --bf16 --no-unshard-in-backward decoder.block.3
 check what_a_run_would_fail_with_is_refused test $rc -eq 1
-check and_told_in_its_words says "linear: '.*' of unit 'decoder.block.3' is resharded: .*--no-unshard-in-backward"
+check and_reported_in_its_words says "linear: '.*' of unit 'decoder.block.3' is resharded: .*--no-unshard-in-backward"
 run plan --model "$models/t5-3b" --world-size 8 --memory-limit 60GiB
 check a_plan_beyond_the_limit_fails test $rc -eq 1
 check and_says_what_would_fit says 'the 8 ranks of a host would hold .* \(param .*, grad .*, optim .*, activation .*\), most in .*; it fits with --activation-checkpointing: [0-9.]+ GiB'
@@ -86,7 +86,7 @@ train="--model model --data rows.jsonl --batch-size 2 --from-config --no-save-mo
 train="$train --threads-per-rank 1"
 run plan $train --json
 limit=$(($(number host_bytes) * 105 / 100))
-# Data segments are all that one rank without peers holds and that counts.
+# For one rank without peers, only its data segments count.
 if ! sanitized; then
     (ulimit -d $((limit / 1024)) && timeout -s KILL 120 "$fsdp" train $train --memory-limit $limit >out 2>err)
     rc=$?
@@ -94,7 +94,7 @@ if ! sanitized; then
     mib=$(sed -n 's/.*host memory of all ranks \([0-9.]*\) MiB at most.*/\1/p' out)
     check and_its_host_memory_is_below_the_plan awk "BEGIN { exit !($mib > 50 && $mib * 1048576 < $limit / 1.05) }"
 else
-    skip a_run_at_its_plan_and_5_percent_ends_within_that_data_limit "a sanitizer's memory is beside the plan"
+    skip a_run_at_its_plan_and_5_percent_ends_within_that_data_limit "a sanitizer's memory is not in the plan"
 fi
 run train $train --memory-limit $((limit / 2))
 check a_run_beyond_its_limit_is_refused test $rc -eq 1
@@ -104,7 +104,7 @@ run plan $train --world-size 2 --json
 limit=$(number host_bytes)
 cp out plan.json
 run launch -n 2 plan $train --json
-check a_plan_that_is_launched_is_of_its_ranks_and_told_once cmp -s out plan.json
+check a_plan_that_is_launched_is_of_its_ranks_and_printed_once cmp -s out plan.json
 run launch -n 2 plan $train --world-size 3 --json
 check or_of_those_that_are_given test "$(number world_size)" -eq 3
 run launch -n 2 train $train --memory-limit "$limit"
@@ -113,27 +113,28 @@ if ! sanitized; then
     mib=$(sed -n 's/.*host memory of all ranks \([0-9.]*\) MiB at most.*/\1/p' out)
     check and_share_what_was_planned awk "BEGIN { exit !($mib > 50 && $mib * 1048576 < $limit) }"
 fi
-# Of two ranks each has the data segments of its half; what they share is none, and counts above.
+# For two ranks, each one's data segments have its half. Shared memory is not in data segments; it
+# is counted above.
 limit=$((limit * 105 / 100))
 if ! sanitized; then
     (ulimit -d $((limit / 2048)) && timeout -s KILL 120 "$fsdp" launch -n 2 train $train --memory-limit $limit >out 2>err)
     rc=$?
     check two_ranks_end_within_the_data_limit_of_their_plan_and_5_percent test $rc -eq 0
 else
-    skip two_ranks_end_within_the_data_limit_of_their_plan_and_5_percent "a sanitizer's memory is beside the plan"
+    skip two_ranks_end_within_the_data_limit_of_their_plan_and_5_percent "a sanitizer's memory is not in the plan"
 fi
 run launch -n 2 train $train --memory-limit $((limit / 2))
 check ranks_refuse_together test $rc -ne 0
 check and_say_so_once test "$(grep -c 'memory-limit' err)" -eq 1
 
-# --- a model larger than what it may take ---
+# --- a model larger than its memory limit ---
 
 sed -i 's/"vocab_size": 4096/"vocab_size": 512/; s/"n_layer": 6/"n_layer": 14/' model/config.json
 sed -i 's/[0-9]\{4\}/7/g; s/\b[5-9][0-9][0-9]\b/7/g' rows.jsonl
 train="$train --max-steps 2 --activation-checkpointing"
 run plan $train --offload-dir spool --json
 limit=$(($(number host_bytes) * 105 / 100))
-state=$(($(number numel) * 12)) # masters and moments in float32
+state=$(($(number numel) * 12)) # master weights and moments in float32
 check masters_and_moments_are_more_than_the_limit_of_a_run_with_offload_dir test $state -gt $limit
 if ! sanitized; then
     (ulimit -d $((limit / 1024)) && timeout -s KILL 120 "$fsdp" train $train --offload-dir spool --memory-limit $limit >out 2>err)
@@ -144,7 +145,7 @@ if ! sanitized; then
     check without_offload_dir_it_does_not test $rc -eq 1
     check and_says_that_there_is_no_memory says 'refused [0-9]+ bytes of memory'
 else
-    skip that_run_ends_within_the_limit "a sanitizer's memory is beside the plan"
+    skip that_run_ends_within_the_limit "a sanitizer's memory is not in the plan"
 fi
 run train $train --memory-limit $limit
 check a_limit_below_what_stays_in_memory_is_refused test $rc -eq 1

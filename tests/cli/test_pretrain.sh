@@ -1,12 +1,12 @@
 #!/bin/sh
-# tools/pretrain.sh: the recipe as a whole with a tiny model; killed at three instants it gives the
-# same curve and the same model as without; what was made is not made again, and knobs that differ
-# from those of the run are refused.
+# tools/pretrain.sh: the whole recipe with a tiny model. Killed at three instants it gives the
+# same curve and the same model as without. Complete stages are not repeated, and knobs that
+# differ from those of the run are refused.
 # usage: FSDP_BUILD=build tests/cli/test_pretrain.sh
 . "$(dirname "$0")/lib.sh"
 needs libcsv sentencepiece
 tool=$root/tools/pretrain.sh
-# What `fsdp plot` draws with keeps what LeakSanitizer takes for lost.
+# fontconfig, which `fsdp plot` uses, keeps memory that LeakSanitizer reports as leaks.
 echo leak:libfontconfig >lsan.supp
 LSAN_OPTIONS=suppressions=$dir/lsan.supp:print_suppressions=0
 export LSAN_OPTIONS
@@ -15,7 +15,7 @@ unset DIR RESULT LIST SUITE MIRROR TEXT PAIRS RESTORE START OPTIONS IDS D_MODEL 
 
 tiny_t5 start 12 4 3 20 1 32128
 cp "$root/data/tokenizers/t5/spiece.model" start
-# rows N FILE: the header and N rows, which may have several lines
+# rows N FILE: prints the header and N rows, which may have several lines
 rows() { awk -v n="$1" '{ print; quotes += gsub(/"/, "\"") } quotes % 2 == 0 && n-- == 0 { exit }' "$root/data/debian/$2"; }
 rows 40 train.csv >rows.csv
 rows 8 validation.csv >validation.csv
@@ -25,7 +25,7 @@ LOGGING_STEPS=5 TEXT=$dir/rows.csv PAIRS=$dir/rows.csv START=$dir/start VALIDATI
 TEST=$dir/test.csv BASELINE=$dir/rows.csv NEW_TOKENS=3
 export STEPS WARMUP BATCH LENGTH TARGET_LENGTH DROPOUT SAVE_STEPS KEEP EVALUATION_STEPS LOGGING_STEPS TEXT PAIRS \
     START VALIDATION TEST BASELINE NEW_TOKENS DIR
-# pretrain [NAME=VALUE...]: in $DIR
+# pretrain [NAME=VALUE...]: runs the script in $DIR
 pretrain() { capture env "$@" sh "$tool" "$build"; }
 numbers() {
     sed -n 's/.*"step", "step": \([0-9]*\), "epoch": \([0-9]*\), "loss": \([^,]*\),.*"grad_norm": \([^,]*\), "lr": \([^,]*\),.*/\1 \2 \3 \4 \5/p
@@ -33,7 +33,7 @@ numbers() {
 }
 steps() { grep -c '"kind": "step"' "$DIR/metrics.jsonl" 2>/dev/null; }
 
-# --- as a whole ---
+# --- the whole recipe ---
 DIR=$dir/whole
 pretrain
 expect the_recipe_ends_well 0 'Done; this call took' out
@@ -83,7 +83,7 @@ expect other_rows_a_step_are_refused 1 'the training failed with exit code [0-9]
 pretrain LR=0.5
 expect another_rate_is_refused 1 "LR=0.5, but the run in $dir/whole was begun with LR=0.025"
 pretrain LIMIT=1000
-expect a_model_over_the_limit_is_told 1 "$dir/whole/t5-debian-mini has [0-9]+ bytes, more than LIMIT=1000"
+expect a_model_over_the_limit_is_reported 1 "$dir/whole/t5-debian-mini has [0-9]+ bytes, more than LIMIT=1000"
 DIR=$dir/other
 pretrain STEPS=x
 expect steps_are_a_number 1 "'x' is no number of steps"
@@ -94,7 +94,7 @@ expect shares_leave_span_corruption_some 1 'PAIRS_SHARE=0.5 and RESTORE_SHARE=0.
 DIR=$dir/alone
 pretrain PAIRS=none STEPS=3 WARMUP=1
 expect span_corruption_alone 0 'Done; this call took' out
-check is_told test "$(grep -c '^Span corruption,\|^With a share' "$DIR/t5-debian-mini/README.md")" -eq 1
+check is_reported test "$(grep -c '^Span corruption,\|^With a share' "$DIR/t5-debian-mini/README.md")" -eq 1
 
 # --- corpus and vocabulary ---
 if command -v spm_train >/dev/null; then
@@ -107,7 +107,7 @@ Description-en: " substr($0, 1, 60) "\n " $0 "\n" }' >list
     check the_card_counts_documents grep -Eq '^The English descriptions of [1-9][0-9]* packages of Debian main: [1-9]' \
         "$DIR/t5-debian-mini/README.md"
     check texts_to_restore_are_made grep -Eq '^"[^"]* [^"]*","[^"]+"$' "$DIR/restore/restore.csv"
-    check and_told grep -q '^With a share of 0.4 texts to restore' "$DIR/t5-debian-mini/README.md"
+    check and_reported grep -q '^With a share of 0.4 texts to restore' "$DIR/t5-debian-mini/README.md"
     rm -r list "$DIR/t5-debian-mini"
     pretrain TEXT= PAIRS= START= LIST="$dir/list" IDS=428 D_MODEL=16 D_FF=20 D_KV=8 HEADS=2 LAYERS=1 STEPS=2 WARMUP=1
     expect they_are_made_once 0 "$DIR/corpus is there" out

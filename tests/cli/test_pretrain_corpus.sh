@@ -1,19 +1,20 @@
 #!/bin/sh
-# tools/pretrain_corpus.sh on small Translation lists: no network, no apt. What the texts look like,
-# what is left out and why, and lists that are not as they should be.
+# tools/pretrain_corpus.sh on small Translation lists, without network and apt: the texts, what is
+# left out and why, and malformed lists.
 # usage: FSDP_BUILD=build tests/cli/test_pretrain_corpus.sh
 . "$(dirname "$0")/lib.sh"
 LC_ALL=C
 export LC_ALL
 tool=$root/tools/pretrain_corpus.sh
 corpus() { capture sh "$tool" -l "$dir/list" "$dir/corpus"; }
-# count NUMBER TEXT: what the counts say
+# count NUMBER TEXT: checks a line of counts.txt
 count() { grep -q "^$1	$2" "$dir/corpus/counts.txt"; }
 holds() { grep -q -- "$2" "$dir/corpus/$1"; }
 lacks() { ! holds "$@"; }
 
-# The SHA-1 of garden36 begins with 00, of garden564 with 1f, of garden99 with 20, of kept-* with more.
-# Of so many letters that a text with one of these has 200 characters; they have no run of words in common.
+# The SHA-1 of garden36 begins with 00, of garden564 with 1f, of garden99 with 20, of kept-* with
+# higher digits.
+# Long enough that a text with one of these has 200 characters. They share no sequence of words.
 theirs='was made in the hope that someone may at last write down what grows where, when it was sown, who waters it, how tall it shall become one day and which of the beds is to be dug over'
 words='aims at people who write letters to their neighbours every morning and who want each of them checked, counted, sorted by the day on which it arrived and printed on paper of any size'
 cat >"$dir/list" <<END
@@ -86,7 +87,7 @@ check lists_stay_readable holds_line text.txt \
 check marks_of_paragraphs_are_gone lacks text.txt ' \. '
 check a_paragraph_of_a_left_out_package_is_dropped lacks text.txt 'dozen packages'
 check so_is_one_with_eight_words_of_it lacks text.txt 'keyboard'
-check paragraphs_that_differ_in_numbers_stand_once test "$(grep -c 'Shared by two' "$dir/corpus/text.txt")" -eq 1
+check paragraphs_that_differ_in_numbers_are_kept_once test "$(grep -c 'Shared by two' "$dir/corpus/text.txt")" -eq 1
 check short_texts_are_documents holds text.txt 'too short for a pair'
 check but_no_pairs lacks pairs.csv 'too short for a pair'
 check transitional_packages_are_in_neither lacks pairs.csv kept-transition
@@ -130,7 +131,7 @@ cat "$root/data/debian/train.csv" "$root/data/debian/validation.csv" "$root/data
     quotes % 2 { next }
     { sub(/^("([^"]|"")*"|[^",]*),/, "", row); sub(/,.*/, "", row); if (row != "title") print row; row = "" }' |
     sort -u >"$dir/shipped"
-# Each with a text of its own, so that nothing but the name can be the reason.
+# Each package has its own text, so only the name can be the reason.
 awk '{ print "Package: " $0 "\nDescription-en: synopsis of " $0
        print " The text of number " $0 " is different from that of any other one in this list.\n" }' \
     "$dir/shipped" >"$dir/list"
@@ -141,13 +142,13 @@ check every_package_of_a_shipped_row_is_left_out count "$shipped" 'left out by t
 check so_that_nothing_is_written test ! -s "$dir/corpus/text.txt"
 names='garden36 garden564 garden99 kept-b'
 for name in $names; do
-    printf 'Package: %s\nDescription-en: %s\n There %s is and nobody else, and %s %s %s has come to stay.\n\n' $name $name $name $name $name $name
+    printf 'Package: %s\nDescription-en: %s\n There %s is and no one else, and %s %s %s has come to stay.\n\n' $name $name $name $name $name $name
 done >"$dir/list"
 corpus
 check a_byte_below_0x20_is_left_out lacks text.txt "There garden\(36\|564\) "
 check a_byte_of_0x20_is_not holds text.txt garden99
 
-# --- lists that are not as they should be ---
+# --- malformed lists ---
 {
     printf 'Description-en: nameless\n The nameless text is long enough to be seen if it were read by mistake.\n\n'
     printf 'Package: kept-no-description\n\n'
@@ -160,9 +161,9 @@ check a_byte_of_0x20_is_not holds text.txt garden99
     head -c 3000000 /dev/zero | tr '\0' x
     printf '\n\nPackage: kept-lines\nDescription-en: many lines\n'
     yes ' The line text is long enough to be seen if it were read.' | head -n 20000
-    printf '\n text of no field, before any package, is ignored as nobody can tell whose it is\n\n'
+    printf '\n text of no field, before any package, is ignored because it belongs to no package\n\n'
     printf 'Package: kept-control\nDescription-en: controls\n Text\twith\001 control\033[1m characters\000 in it, which must become blanks all.\n\n'
-    printf 'Package: kept-control\nDescription-en: again\n The second record of a package is not what is taken, wherever it stands.\n\n'
+    printf 'Package: kept-control\nDescription-en: again\n The second record of a package is not what is taken, wherever it is.\n\n'
     printf 'Package: kept-joined\nDescription-en: first\n The first text ends where the next package begins, without an empty line.\n'
     printf 'Package: kept-after\nDescription-en: next\n The next text ends with the file, in the middle of what may be a line'
 } >"$dir/list"

@@ -1,7 +1,6 @@
 #!/bin/sh
 # tools/pretrain_vocab.sh: a small vocabulary, the same bytes each time, with T5's special pieces,
-# in a folder that fsdp trains from; and what it refuses. Skipped without spm_train.
-# usage: FSDP_BUILD=build tests/cli/test_pretrain_vocab.sh
+# in a folder that fsdp can train from; and errors. Skipped without spm_train.
 . "$(dirname "$0")/lib.sh"
 tool=$root/tools/pretrain_vocab.sh
 
@@ -32,7 +31,8 @@ capture sh "$tool" -n 100000 "$dir/corpus" "$dir/start3"
 expect more_pieces_than_the_text_has_are_refused 1 'spm_train made no 99900 pieces'
 check and_nothing_is_written test -z "$(ls "$dir/start3")"
 
-# Ids of all parts below vocab_size, pad and eos where T5 has them: a step of training checks them.
+# All ids must be below vocab_size, and pad and eos where T5 has them: a training step checks
+# that.
 sed -i -e 's/"d_model": [0-9]*/"d_model": 24/' -e 's/"d_ff": [0-9]*/"d_ff": 40/' -e 's/"d_kv": [0-9]*/"d_kv": 8/' \
     -e 's/"num_layers": [0-9]*/"num_layers": 1/' -e 's/"num_decoder_layers": [0-9]*/"num_decoder_layers": 1/' \
     "$dir/start1/config.json"

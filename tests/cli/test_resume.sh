@@ -1,6 +1,6 @@
 #!/bin/sh
-# `fsdp train --save-steps, --resume` from outside: runs that are killed at any moment go on as if
-# nothing had been, on any number of ranks; what is damaged is refused by name.
+# `fsdp train --save-steps, --resume` as a user runs it: runs that are killed at any moment
+# continue with the same numbers, on any number of ranks. Damaged checkpoints are refused by name.
 # usage: FSDP_BUILD=build tests/cli/test_resume.sh
 . "$(dirname "$0")/lib.sh"
 theirs=$fixtures/dcp/fsdp2
@@ -8,8 +8,9 @@ mkdir tmp
 TMPDIR=$dir/tmp
 export TMPDIR
 
-# split RANKS: 12 rows a step: four leaves of three on 1, 2 and 4 ranks, which gives the same bits;
-# three of four on 3 ranks, which drop other elements, if any
+# split RANKS: 12 rows per step. On 1, 2 and 4 ranks there are four leaves of three rows, which
+# gives the same bits. On 3 ranks there are three leaves of four; with dropout they drop other
+# elements.
 split() {
     if [ "$1" -eq 3 ]; then echo --batch-size 4; else
         echo --batch-size 3 --gradient-accumulation-steps $((4 / $1)); fi
@@ -17,7 +18,7 @@ split() {
 options="--model tiny --from-config --data ids.jsonl --output o --validation-data validation.jsonl
     --epochs 3 --num-workers 0 --metrics m.jsonl --max-grad-norm 1.0 --lr-schedule cosine
     --warmup-steps 2 --evaluation-steps 2"
-# train RANKS ARGUMENTS...
+# train RANKS ARGUMENTS...: runs training
 extra=
 train() {
     ranks=$1
@@ -30,7 +31,7 @@ numbers() {
     sed -n 's/.*"step", "step": \([0-9]*\), "epoch": \([0-9]*\), "loss": \([^,]*\),.*"grad_norm": \([^,]*\), "lr": \([^,]*\),.*/\1 \2 \3 \4 \5/p
         s/.*"validation", "step": \([0-9]*\),.*"loss": \([^,]*\),.*/validation \1 \2/p' "$1"
 }
-# same NAME: numbers and weights are those of the run that nothing interrupted
+# same NAME: numbers and weights must be those of the uninterrupted run
 same() {
     numbers m.jsonl >now.numbers
     if [ "$rc" -ne 0 ]; then
@@ -43,7 +44,8 @@ same() {
         ok "$1"
     fi
 }
-# curve NAME RANKS FILE: the numbers alone: the same bits, on 3 ranks nearly
+# curve NAME RANKS FILE: only the numbers must be the same: bit for bit, and on 3 ranks
+# approximately
 curve() {
     numbers m.jsonl >now.numbers
     if [ "$rc" -ne 0 ]; then
@@ -59,7 +61,7 @@ curve() {
     fi
 }
 checkpoints() { ls o-checkpoints 2>/dev/null | sort -t - -k 2 -n | tr '\n' ' '; }
-# until_step N: the run in the background has written step N to its metrics
+# until_step N: waits until the run in the background has written step N to its metrics
 until_step() {
     tries=0
     while [ "$(grep -c '"kind": "step"' m.jsonl 2>/dev/null || true)" != "$1" ] && [ $tries -lt 2000 ]; do
@@ -74,7 +76,7 @@ tiny_t5 tiny 21 5 3 37 2 67
 id_rows 41 >ids.jsonl
 head -n 13 ids.jsonl >validation.jsonl
 
-# 41 rows, 12 a step: 4 steps an epoch, the last one short; 12 in all
+# 41 rows, 12 per step: 4 steps per epoch, the last one short; 12 steps in total
 fresh
 train 1
 cp o/model.safetensors whole.safetensors
@@ -91,7 +93,7 @@ for step in 5 10; do
     for ranks in 1 2 4; do
         rm -rf o
         train $ranks --resume o-checkpoints/checkpoint-$step
-        # the model of the best validation may be older than the checkpoint
+        # The best model by validation may be older than the checkpoint.
         curve "from_${step}_on_${ranks}_ranks" $ranks whole.numbers
     done
 done
@@ -99,7 +101,7 @@ train 1 --resume
 same nothing_is_left_to_do
 check the_newest_has_none_beyond_it test "$(grep -c 'of a later step' out)" -eq 0
 train 1 --resume o-checkpoints/checkpoint-5 --max-steps 6 --save-steps 3 --save-total-limit 1
-expect later_ones_are_told_of 0 '^o-checkpoints holds checkpoint-12 of a later step: it is kept until' out
+expect later_ones_are_reported 0 '^o-checkpoints holds checkpoint-12 of a later step: it is kept until' out
 check and_stay test "$(checkpoints)" = "checkpoint-6 checkpoint-10 checkpoint-12 "
 fresh
 train 2 --save-steps 5
@@ -115,8 +117,8 @@ train 2 --save-steps 3 --save-total-limit 2
 [ "$(checkpoints)" = "checkpoint-9 checkpoint-12 " ] && ok the_newest_two_stay || bad the_newest_two_stay "$(checkpoints)"
 [ "$(grep -c '"kind": "checkpoint", .*"step_seconds": [0-9]' m.jsonl)" -eq 4 ] &&
     grep -q '^4 checkpoints written: a step that triggers one took at most .* of it for the checkpoint$' out &&
-    ok what_such_a_step_took_is_told || bad what_such_a_step_took_is_told "$(cat out)"
-# another program's is never removed; --output o/ is --output o
+    ok what_such_a_step_took_is_reported || bad what_such_a_step_took_is_reported "$(cat out)"
+# Another program's checkpoint is never removed; --output o/ is the same as --output o.
 fresh
 train 2 --save-steps 4
 rm -r o-checkpoints/checkpoint-8 o-checkpoints/checkpoint-12
@@ -125,7 +127,7 @@ echo '{"global_step": 3}' >o-checkpoints/checkpoint-3/trainer_state.json
 train 2 --save-steps 4 --save-total-limit 1 --resume --output o/
 [ "$(checkpoints)" = "checkpoint-3 checkpoint-12 " ] && ok one_of_another_program_stays || bad one_of_another_program_stays "$(checkpoints)"
 same a_slash_behind_output_changes_nothing
-# a longer run goes on with the epoch that --max-steps cut
+# A longer run continues the epoch that --max-steps cut off.
 fresh
 constant="--lr-schedule constant --warmup-steps 0"
 # shellcheck disable=SC2086
@@ -139,7 +141,7 @@ train 2 $constant --resume
 grep '^Train Epoch' out >epochs.now
 check an_epoch_cut_by_max_steps_goes_on cmp -s epochs.whole epochs.now
 check and_is_one_epoch_of_the_table [ "$(grep -Ec '^(│|\|)? *[1-9] .*[0-9]' out)" -eq 3 ]
-# a run that is resumed after its best validation still ends with a model
+# A run that is resumed after its best validation still saves a model.
 fresh
 # shellcheck disable=SC2086
 train 2 $constant --epochs 2 --save-strategy epoch
@@ -161,17 +163,17 @@ same saving_beside_training_changes_nothing
     grep -q '^--> saved o-checkpoints/checkpoint-12 in .* during training' out &&
     [ "$(grep -c '"kind": "checkpoint", .*"step_seconds": [0-9]' m.jsonl)" -eq 3 ] &&
     grep -q '^3 checkpoints written during training: a step that triggers one took at most' out &&
-    ok what_the_step_took_is_told || bad what_the_step_took_is_told "$(checkpoints)"
+    ok what_the_step_took_is_reported || bad what_the_step_took_is_reported "$(checkpoints)"
 rm -rf o
 train 1 --resume o-checkpoints/checkpoint-10
 curve from_one_that_was_written_beside_training 1 whole.numbers
 fresh
 train 2 --evaluation-steps 1 --save-steps 1 --async-save --checkpoint-dir o/c
-# from the second record on there is a checkpoint to wait for
+# After the second record there is a checkpoint to wait for.
 [ "$rc" -eq 0 ] && [ "$(ls o/c | wc -l)" -eq 12 ] && awk '
-    /New Val Loss Record/ { records++; told = 0 }
-    /^--> saved o\/c\/checkpoint/ { told = 1 }
-    /^--> saved the model/ && records > 1 && !told { early = 1 }
+    /New Val Loss Record/ { records++; saved = 0 }
+    /^--> saved o\/c\/checkpoint/ { saved = 1 }
+    /^--> saved the model/ && records > 1 && !saved { early = 1 }
     END { exit early || records < 2 }' out && ok the_model_waits_for_checkpoints_in_its_folder ||
     bad the_model_waits_for_checkpoints_in_its_folder "$rc, $(ls o/c | tr '\n' ' ')"
 for form in "--sharding-strategy NO_SHARD" "--sharding-strategy SHARD_GRAD_OP" \
@@ -197,7 +199,8 @@ for optimizer in "sgd --momentum 0.9 --lr 0.05" "adafactor"; do
     curve "resumed_${optimizer%% *}" 4 other.numbers
 done
 
-# --- SGD counts no steps: what another program saved does not say where data go on ---
+# --- SGD counts no steps: from another program's checkpoint, the position in the data is unknown
+# ---
 fresh
 sgd="--optimizer sgd --momentum 0.9 --lr 0.05"
 # shellcheck disable=SC2086
@@ -225,8 +228,8 @@ train 2 --resume --resume-step 5
 expect a_step_is_of_a_certain_folder 1 'resume-step 5: needs a certain checkpoint, --resume DIR'
 rm -r foreign
 
-# --- what other programs saved: other keys, numbers, files; their options are compared ---
-# These are made of checkpoints of this program, without its trainer_state.json.
+# --- checkpoints of other programs: other keys, numbers and files; their options are compared ---
+# They are made from this program's checkpoints by removing trainer_state.json.
 fresh
 train 2 --save-steps 5
 cp -r o-checkpoints/checkpoint-5 foreign
@@ -236,7 +239,7 @@ run checkpoint inspect foreign
 expect what_a_scheduler_of_torch_asks_for_is_there 0 'optim.param_groups.0.initial_lr .* 0.002 ' out
 run checkpoint convert foreign both.pt
 expect a_file_of_torch_save_is_made 0
-# goes_on NAME ARGUMENTS...: from step 5 as if nothing had been
+# goes_on NAME ARGUMENTS...: must continue from step 5 as if it had not been interrupted
 grep -v validation whole.numbers | tail -n +6 >rest.numbers
 goes_on() {
     name=$1
@@ -255,7 +258,7 @@ train 2 --resume both.pt
 expect but_gives_no_leave_to_replace_a_model 1 'overwrite-output replaces the model'
 rm -rf o m.jsonl
 train 2 --no-save-model --resume foreign --lr 0.5 --beta1 0.8 --no-decay auto --weight-decay 0.25
-expect a_rate_that_differs_is_told 0 '^resuming with --lr 0.5, which was ' out
+expect a_rate_that_differs_is_reported 0 '^resuming with --lr 0.5, which was ' out
 check and_betas shows '^resuming with --beta1 0.8, which was 0.9$'
 check and_weight_decay_of_each_group shows '^resuming with --weight-decay 0.25, which was 0.01 for [0-9]+ of [0-9]+ parameters, first '
 check also_of_those_without shows '^resuming with --weight-decay 0, which was 0.01 for [0-9]+ of [0-9]+ parameters, first '
@@ -269,7 +272,7 @@ train 2 --no-save-model --resume weights.pt
 expect a_file_without_an_optimizer_is_refused 1 "weights.pt: no optimizer's state in it"
 train 2 --no-save-model --resume ids.jsonl
 expect a_file_that_is_none_is_refused 1 'resume ids.jsonl: not a checkpoint: give a folder'
-# Accelerate numbers its folders; transformers' Trainer has a trainer_state.json of its own.
+# Accelerate numbers its folders; transformers' Trainer writes a trainer_state.json of its own.
 fresh
 train 2 --save-steps 5 --checkpoint-format accelerate
 rm -rf o-checkpoints/checkpoint-1?
@@ -288,15 +291,15 @@ echo '{"global_step": 7, "epoch": 3.5}' >accelerated/trainer/trainer_state.json
 rm -rf m.jsonl
 train 2 --no-save-model --resume accelerated/trainer
 expect steps_that_were_skipped_count 0 '^resuming from accelerated/trainer: step 7 ' out
-check and_epochs_of_another_length_are_told shows '^resuming with 4 steps in an epoch; the saved run had 2 '
+check and_epochs_of_another_length_are_reported shows '^resuming with 4 steps in an epoch; the saved run had 2 '
 echo '{"global_step": 4}' >accelerated/trainer/trainer_state.json
 train 2 --no-save-model --resume accelerated/trainer
 expect a_state_of_an_earlier_save_is_refused 1 'trainer_state.json belongs to another save: it is of step 4'
 echo '{"steps": 4}' >accelerated/trainer/trainer_state.json
 train 2 --no-save-model --resume accelerated/trainer
-expect a_state_of_nobody_known_is_refused 1 'trainer_state.json: it has neither "format"'
+expect a_state_of_an_unknown_program_is_refused 1 'trainer_state.json: it has neither "format"'
 rm -r accelerated/trainer
-# Nothing that looks like a checkpoint is passed over in silence.
+# Whatever looks like a checkpoint is used or reported.
 rm -rf accelerated/checkpoint_9 o-checkpoints
 mkdir -p o/checkpoints
 mv accelerated/checkpoint_10 o/checkpoints
@@ -309,7 +312,7 @@ expect a_model_alone_is_no_fresh_start 1 'no checkpoint in accelerated can be re
 rm -rf accelerated foreign both.pt weights.pt o m.jsonl
 
 # --- trainer_state.json belongs to one save ---
-# of_another_save NAME FORM...: what one checkpoint holds is put into another one's folder
+# of_another_save NAME FORM...: replaces files of a checkpoint by those of another one
 of_another_save() {
     name=$1
     shift
@@ -328,7 +331,7 @@ of_another_save() {
 of_another_save a_save_over_a_folder
 of_another_save a_save_over_files --state-dict-type FULL_STATE_DICT
 of_another_save a_save_over_accelerate --checkpoint-format accelerate
-# Without the field, as earlier versions wrote it, the optimizer's count must not be beyond the step.
+# Without the field, as earlier versions wrote it, the optimizer's count must not exceed the step.
 fresh
 train 2 --save-steps 5
 old() { sed -i '/"saved_files": \[/,/^  \],/d; /"optimizer_steps"/d; /"crc32"/d' "$1"; }
@@ -342,7 +345,7 @@ cp "$theirs/checkpoint/.metadata" o-checkpoints/checkpoint-5
 train 2 --no-save-model --resume
 expect metadata_of_another_program_are_refused 1 'checkpoint-5/trainer_state.json belongs to another save than .metadata'
 
-# --- float16: the scale of the loss goes on, too ---
+# --- float16: the loss scale is restored too ---
 fresh
 train 1 --mixed-precision fp16
 numbers m.jsonl >other.numbers
@@ -353,11 +356,11 @@ train 1 --mixed-precision fp16 --resume
 curve resumed_fp16 1 other.numbers
 rm -rf o-checkpoints/checkpoint-1?
 train 1 --mixed-precision fp16 --resume --growth-interval 7 --save-steps 5
-expect another_growth_of_the_scale_is_told 0 'resuming with --growth-interval 7, which was 2000' out
+expect another_growth_of_the_scale_is_reported 0 'resuming with --growth-interval 7, which was 2000' out
 check and_counts grep -q '"growth_interval": 7' o-checkpoints/checkpoint-12/trainer_state.json
 
 # --- killed ---
-# Each of these runs is killed after some more steps; the last one ends.
+# Each of these runs is killed after some more steps; the last one finishes.
 for way in "1 2 4" "1 2 3"; do
     if [ "$way" = "1 2 3" ]; then
         extra="--dropout 0"
@@ -398,7 +401,7 @@ kill -TERM $pid
 wait $pid
 rc=$?
 [ "$rc" -ne 0 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok a_signal_saves || bad a_signal_saves "rc $rc, $(checkpoints)"
-grep -q '^--> saved o-checkpoints/checkpoint-' out && ok which_is_told || bad which_is_told ""
+grep -q '^--> saved o-checkpoints/checkpoint-' out && ok which_is_reported || bad which_is_reported ""
 train 2 --resume
 same and_the_run_goes_on
 fresh
@@ -415,8 +418,8 @@ until_step 5
 kill -INT $pid
 wait $pid
 rc=$?
-[ "$rc" -eq 130 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok a_signal_saves_when_nobody_reads_the_log ||
-    bad a_signal_saves_when_nobody_reads_the_log "rc $rc, $(checkpoints)"
+[ "$rc" -eq 130 ] && [ "$(checkpoints | wc -w)" -eq 1 ] && ok a_signal_saves_when_no_one_reads_the_log ||
+    bad a_signal_saves_when_no_one_reads_the_log "rc $rc, $(checkpoints)"
 fresh
 # shellcheck disable=SC2046,SC2086
 "$fsdp" launch -n 2 train $options $(split 2) --save-steps 3 --async-save >out 2>err &
@@ -453,7 +456,7 @@ printf 'x' | dd of=o-checkpoints/checkpoint-10/.metadata bs=1 seek=40 conv=notru
 train 1 --resume
 expect damaged_metadata_are_refused 1 'checkpoint-10.*--resume o-checkpoints/checkpoint-5'
 restore
-# Data of one rank's chunk, which on 3 ranks nobody reads whole.
+# Data of one rank's chunk, which no rank reads as a whole with 3 ranks.
 at=$(($(stat -c %s o-checkpoints/checkpoint-10/__0_0.distcp) / 2))
 printf '\377\377\377\377' | dd of=o-checkpoints/checkpoint-10/__0_0.distcp bs=1 seek=$at conv=notrunc 2>/dev/null
 train 3 --resume
@@ -481,7 +484,7 @@ train 2 --resume o-checkpoints/checkpoint-5/
 expect the_newest_beside_one_that_was_given_is_named 1 '; --resume o-checkpoints/checkpoint-10 uses another'
 restore
 
-# --- what another run left ---
+# --- files that another run left ---
 rm -rf o
 train 2 --save-steps 5
 expect checkpoints_of_another_run_are_refused 1 'o-checkpoints holds checkpoint-10 of an earlier run: --resume .*--overwrite-output'
@@ -494,8 +497,8 @@ train 2 --save-steps 1 --resume
 expect nor_is_that_of_another_tool 1 'o-checkpoints/checkpoint-11 is not a checkpoint of'
 rm -r o-checkpoints/checkpoint-11
 train 2 --save-steps 3 --max-steps 3 --overwrite-output
-[ "$rc" -eq 0 ] && [ "$(checkpoints)" = "checkpoint-3 " ] && ok a_run_that_begins_anew_leaves_its_own ||
-    bad a_run_that_begins_anew_leaves_its_own "$rc, $(checkpoints)"
+[ "$rc" -eq 0 ] && [ "$(checkpoints)" = "checkpoint-3 " ] && ok a_run_that_begins_again_leaves_its_own ||
+    bad a_run_that_begins_again_leaves_its_own "$rc, $(checkpoints)"
 
 # --- from PyTorch's FSDP2: two ranks saved after four of eight steps (fixtures/dcp/make_fsdp2.py) ---
 tail -n 4 "$theirs/losses.txt" >want.losses
@@ -514,8 +517,9 @@ for ranks in 1 2 3; do
     fi
 done
 
-# --- a run that fails while a checkpoint is under way ---
-# Which is of before the failure: with this rate, warmed up to, the third step is not finite.
+# --- a run that fails while a checkpoint is being saved ---
+# The checkpoint is from before the failure: with this rate, after warm-up, the third step is not
+# finite.
 fresh
 train 2 --optimizer sgd --lr 1e30 --save-steps 1 --async-save
 expect a_step_that_is_not_finite_ends_the_run 1 'step 3: the .* NaN'
@@ -525,8 +529,9 @@ run checkpoint verify o-checkpoints/checkpoint-2
 expect and_whole 0
 restore
 
-# --- types of state dicts, and Accelerate's names ---
-# verifies FILES...: each of them is missed, be it a folder, and so is what trainer_state.json says
+# --- kinds of state dicts, and Accelerate's names ---
+# verifies FILES...: verify must report each file if it is missing or a folder, and changes in
+# trainer_state.json
 verifies() {
     c=o-checkpoints/checkpoint-5
     run checkpoint verify $c
@@ -552,7 +557,7 @@ verifies() {
     expect "verify_sees_an_empty_state_with$form" 1 "$c/trainer_state.json" out
     mv away $c/trainer_state.json
 }
-# files_of FORM
+# files_of FORM: prints the files of a checkpoint of this form
 files_of() {
     case $1 in
     *full) echo pytorch_model_fsdp.bin optimizer.bin scheduler.bin ;;
@@ -597,7 +602,7 @@ train 2 --save-steps 5 --state-dict-type full --async-save
 expect whole_tensors_are_not_written_beside_training 1 'async-save needs --state-dict-type SHARDED_STATE_DICT'
 restore
 
-# --- what does not fit ---
+# --- checkpoints that do not fit ---
 train 2 --resume --gradient-accumulation-steps 3
 expect another_global_batch_is_refused 1 'rows in a step'
 grep -q 'uses another checkpoint' err && bad without_advice_that_does_not_help "" || ok without_advice_that_does_not_help
@@ -616,8 +621,8 @@ train 2 --resume --frozen-prefixes shared
 [ "$rc" -eq 0 ] && grep -q '^resuming with --frozen-prefixes shared, which was none' out && ok what_was_not_given_was_none ||
     bad what_was_not_given_was_none "$rc"
 train 2 --resume --lr 0.0001
-[ "$rc" -eq 0 ] && grep -q '^resuming with --lr 0.0001, which was 0.002' out && ok another_rate_is_told ||
-    bad another_rate_is_told "$rc"
+[ "$rc" -eq 0 ] && grep -q '^resuming with --lr 0.0001, which was 0.002' out && ok another_rate_is_reported ||
+    bad another_rate_is_reported "$rc"
 fresh
 train 2 --frozen-prefixes encoder,shared --max-steps 10 --save-steps 5
 train 2 --resume --frozen-prefixes encoder

@@ -1,6 +1,6 @@
 #!/bin/sh
-# models/t5-debian-mini: as large as was promised, with a card, and it computes and writes what
-# transformers computes and writes with it (tools/golden_text.py), on other numbers of ranks too.
+# models/t5-debian-mini: it has the promised size and a card, and computes and generates the same
+# as transformers with it (tools/golden_text.py), on other numbers of ranks too.
 # usage: FSDP_BUILD=build tests/cli/test_shipped_model.sh
 . "$(dirname "$0")/lib.sh"
 needs sentencepiece

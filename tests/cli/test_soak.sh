@@ -1,6 +1,6 @@
 #!/bin/sh
-# A short run of tools/soak.sh: trainings broken off in each of its ways go on as if nothing had
-# been. `make soak` is the long one.
+# A short run of tools/soak.sh: trainings interrupted in each of its ways continue with the same
+# numbers. `make soak` is the long one.
 # usage: FSDP_BUILD=build tests/cli/test_soak.sh
 . "$(dirname "$0")/lib.sh"
 

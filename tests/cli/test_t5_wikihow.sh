@@ -1,13 +1,13 @@
 #!/bin/sh
-# examples/t5_wikihow: the T5/WikiHow tutorial's script, its flags, its lines, its files.
+# examples/t5_wikihow: the script of the T5/WikiHow tutorial, its flags, output lines and files.
 # usage: FSDP_BUILD=build tests/cli/test_t5_wikihow.sh
 . "$(dirname "$0")/lib.sh"
 needs libcsv sentencepiece
 tokenizer=$root/data/tokenizers/t5
 
 differs() { ! cmp -s "$1" "$2"; }
-# script RANKS FLAGS...: the example, with float32 unless the flags say otherwise: the default
-# depends on the machine
+# script RANKS FLAGS...: runs the example, with float32 unless the flags say otherwise, because
+# the default depends on the machine
 script() {
     ranks=$1
     shift
@@ -17,7 +17,7 @@ script() {
     losses >losses
     sed -n 's/^-->>>> New Val Loss Record: //p' out >records
 }
-# unsaved RANKS FLAGS...
+# unsaved RANKS FLAGS...: the same without saving
 unsaved() {
     ranks=$1
     shift
@@ -27,7 +27,7 @@ losses() { sed -n 's/^Train Epoch: .*Loss: *//p; s/^Validation Loss: //p' "${1:-
 peaks() { sed -n 's/.*at most \([0-9.]*\) GiB.*/\1/p' out; }
 sizes() { sed -n 's/^Size of .*: *//p' out | tr '\n' ' '; }
 keep() { cp losses "$1"; cp records "$1.records"; }
-# refused NAME TEXT: it fails, before training, with an error that says TEXT
+# refused NAME TEXT: it must fail before training, with an error that contains TEXT
 refused() {
     if [ "$rc" -eq 0 ]; then bad "$1" "it succeeded"
     elif ! grep -Eq -- "$2" err; then bad "$1" "stderr does not say '$2'"
@@ -35,10 +35,10 @@ refused() {
     else ok "$1"; fi
 }
 
-# --- data, and two models: one to learn, one whose blocks weigh something ---
+# --- data, and two models: one that learns, and one with large blocks ---
 mkdir -p data sep tuned
-# rows FIRST LAST: of wikihowAll.csv. Summaries have as many tokens each, so that the mean of means
-# is the mean.
+# rows FIRST LAST: prints rows of wikihowAll.csv. All summaries have the same number of tokens, so
+# the mean of means is the mean.
 rows() {
     awk -v first="$1" -v last="$2" 'BEGIN { print "headline,title,text"
         split("red blue green black white old new", colour, " ")
@@ -60,7 +60,7 @@ make_model() {
 make_model tiny model
 make_model wide wide_model
 
-# --- the lines of T5_training.py ---
+# --- the output lines of T5_training.py ---
 mask() { sed 's/[0-9][0-9-]*-[0-9]*-[0-9:]*_[AP]M/DATE/g; s/[0-9]*\.[0-9][0-9]*/#/g; s/[0-9]* s,/# s,/' "$1" | grep -v '^bf16_ready'; }
 epoch() {
     printf 'Train Epoch: \t%d, Loss: \t#\nValidation Loss: #\n' "$1"
@@ -84,9 +84,9 @@ script 2 --lr 0.01
 keep two
 mask out >masked
 if cmp -s masked expected; then ok the_printed_lines; else bad the_printed_lines "$(diff expected masked | head -n 4)"; fi
-check bf16_ready_is_told grep -Eq '^bf16_ready: (True|False), the CPU has (no )?instructions.* bfloat16' out
+check bf16_ready_is_reported grep -Eq '^bf16_ready: (True|False), the CPU has (no )?instructions.* bfloat16' out
 check two_bars [ "$(grep -c '^r0 Training Epoch: 100%.* 2/2 ' err)$(grep -c '^Validation Epoch: 100%.* 1/1 ' err)" = 22 ]
-# On a terminal, which script(1) makes; `script` is a function here.
+# On a terminal, which script(1) provides; `script` is a function here.
 typescript=$(unset -f script; command -v script)
 if [ -z "$typescript" ]; then
     skip blue_trains_and_green_validates "script(1) is not here"
@@ -101,7 +101,7 @@ fi
 check files_are_named_by_date_epoch_and_loss [ "$(ls | grep -Ec '^T5-model--[0-9]{4}-[0-9]{2}-[0-9]{2}-[01][0-9]:[0-9]{2}:[0-9]{2}_[AP]M--[12]-[0-9]+\.[0-9]{4}\.pt$')" -eq 2 ]
 check the_loss_falls awk '{ loss[NR] = $1 } END { exit !(NR == 4 && loss[3] < loss[1] && loss[4] < loss[2]) }' losses
 
-# --- what was saved is what was trained ---
+# --- the saved model is the trained one ---
 cp model/config.json model/spiece.model tuned/
 cp T5-model--*--2-*.pt tuned/pytorch_model.bin
 run generate --model tuned --max-new-tokens 3 "Take soap"
@@ -109,14 +109,14 @@ check it_generates [ "$rc" -eq 0 ]
 run checkpoint diff tuned/pytorch_model.bin model
 check training_changes_them [ "$rc" -eq 1 ]
 script 1 --epochs 1 --lr 0
-# same_weights NAME FILE MODEL: but that torch.save gives a tied weight all of its names
+# same_weights NAME FILE MODEL: except that torch.save stores a tied weight under all of its names
 same_weights() {
     run checkpoint diff "$2" "$3"
     check "$1" [ "$(grep -v ': only in A$' out)" = '26 tensors and values of both compared, 3 differences' ]
 }
 same_weights a_saved_file_holds_the_weights_to_the_bit T5-model--*--1-*.pt model
 
-# --- the same as fsdp train, on 1, 2 and 4 ranks, to the last bit of the weights ---
+# --- the same as fsdp train, on 1, 2 and 4 ranks: weights are bit for bit the same ---
 rows 1 16 >train.csv
 rows 17 20 >validation.csv
 rows 1 20 >all.csv
@@ -133,7 +133,7 @@ for ranks in 1 2 4; do
 done
 
 # --- strategies: the same losses, less memory ---
-# strategy POLICY STRATEGY BOUND: with a peak below BOUND, which becomes the bound `last`
+# strategy POLICY STRATEGY BOUND: the peak must be below BOUND and becomes the bound `last`
 strategy() {
     unsaved 2 --model wide_model --epochs 1 --mixed-precision "$1" --sharding-strategy "$2"
     peak=$(peaks)
@@ -142,7 +142,7 @@ strategy() {
     last=$peak
     check "same_losses_$1_$2" cmp -s NO_SHARD "$2"
 }
-# In float16 units hold gathered copies; in bfloat16 none does, whatever is resharded.
+# In float16 units gather copies; in bfloat16 no unit does, whatever is resharded.
 strategy fpSixteen NO_SHARD 9999
 strategy fpSixteen SHARD_GRAD_OP "$last"
 strategy fpSixteen FULL_SHARD "$last"
@@ -157,7 +157,8 @@ check and_takes_less awk "BEGIN { exit !($(peaks) < $last) }"
 # --- each flag has an effect ---
 unsaved 1
 keep one
-# changes NAME FLAGS...: other losses than without, if only in the record's last digits
+# changes NAME FLAGS...: losses must differ from those without the flags, even if only in the
+# record's last digits
 changes() {
     name=$1
     shift
@@ -198,7 +199,8 @@ check as_fp32_policy_is cmp -s losses slow
 old --mixed-precision bfSixteen
 check bfloat16_is_warned_of grep -q 'warning: bfloat16 without such instructions is slow' err
 
-# --- the other form, with WikiHow's lists; a stranger's file; the cache of Hugging Face ---
+# --- the other form, with WikiHow's lists; a file of another program; the cache of Hugging Face
+# ---
 awk 'BEGIN { print "overview,headline,text,sectionLabel,title"; for (i = 10; i < 22; i++)
     printf "An overview,Wash it %d.,Take soap and water and a good deal of it %d times.,Steps,How to %d\n", i, i, i }' >sep/wikihowSep.csv
 unsaved 1 --data-dir sep --epochs 1
@@ -225,7 +227,7 @@ losses >losses
 check t5_base_of_the_cache_is_the_default cmp -s losses one
 
 # --- errors ---
-# refuses NAME TEXT FLAGS...
+# refuses NAME TEXT FLAGS...: must fail with TEXT
 refuses() {
     name=$1 text=$2
     shift 2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `fsdp train` from outside: the same bits at any world size and in less memory, what goes wrong and what is
-# left behind then, signals. Its options and tasks: test_train_options.sh.
+# `fsdp train` as a user runs it: the same bits at any world size and in less memory; errors and
+# the files that remain; signals. For its options and tasks see test_train_options.sh.
 # usage: FSDP_BUILD=build tests/cli/test_train.sh
 . "$(dirname "$0")/train.sh"
 model tied 67 ', "feed_forward_proj": "relu"'
@@ -27,12 +27,12 @@ train 3 --epochs 2
 keep first
 train 3 --epochs 2 --num-workers 2
 keep second
-check three_ranks_twice_are_the_same_whoever_loads same first second
+check three_ranks_twice_are_the_same_whichever_rank_loads same first second
 train 3 --epochs 2 --seed 2
 keep second
 if same first second; then bad another_seed_is_another_run "the same bits"; else ok another_seed_is_another_run; fi
 
-# --- weights that the model has no use for are named ---
+# --- weights that the model does not use are named ---
 mkdir biased
 cp "$golden"/llama_bias/model/* biased
 sed -i 's/"attention_bias": true/"attention_bias": false/' biased/config.json
@@ -64,7 +64,7 @@ check the_offload_file_is_reported grep -q 'activation offload: at most ' out
 train 1 --activation-offload --no-activation-checkpointing
 refused offload_needs_checkpointing '--no-activation-checkpointing contradicts --activation-offload'
 
-# --- masters and optimizer state in a file: the same bits, in less memory ---
+# --- master weights and optimizer state in a file: the same bits, in less memory ---
 optim() { sed -n 's/.*"summary".*"memory_peak": {[^}]*"optim": \([0-9]*\).*/\1/p' m.jsonl; }
 train 2 --bf16
 kept=$(optim)
@@ -83,7 +83,7 @@ check each_ranks_file_has_what_is_frozen_and_one_line_says_so [ "$(grep -c "NO_S
 train 2 --bf16 --cpu-offload --activation-offload --offload-dir masters
 keep again
 check all_is_offloaded_at_once same kept again
-check a_new_folder_is_told grep -q '^--offload-dir masters: the folder is new$' first_out
+check a_new_folder_is_reported grep -q '^--offload-dir masters: the folder is new$' first_out
 train 2 --bf16 --offload-dir no/such/masters
 refused a_folder_without_its_parent_is_a_slip '--offload-dir no/such/masters: there is no folder no/such to create it in'
 check and_none_of_it_is_made [ ! -e no ]
@@ -91,7 +91,7 @@ touch plain
 train 2 --offload-dir plain
 refused a_folder_that_is_a_file '--offload-dir|plain'
 
-# --- a trace changes nothing, and is there whole ---
+# --- a trace changes no numbers and is complete ---
 train 2 --bf16 --profile trace.json --profile-steps 2:3
 keep again
 check a_profile_changes_no_bit same kept again
@@ -101,11 +101,11 @@ check no_temporary_trace_is_left [ "$(ls trace.json* | wc -l)" -eq 1 ]
 train 1 --profile trace.json --profile-steps 3:2
 refused a_window_ends_after_it_begins "--profile-steps '3:2'"
 train 1 --profile trace.json --profile-steps 1000:1001
-expect a_window_lies_within_the_run 1 'the run has '
+expect a_window_is_within_the_run 1 'the run has '
 train 1 --profile-steps 1:2
 refused a_window_needs_a_file '--profile-steps needs --profile FILE'
 
-# --- what people see ---
+# --- output for people ---
 run launch -n 2 train --model tiny --from-config --data ids.jsonl --output o --metrics m.jsonl --overwrite-output
 check lines_without_carriage_returns_in_a_pipe [ "$(cat out err | tr -cd '\r' | wc -c)" -eq 0 ]
 check a_table_of_epochs grep -q 'epoch .*train loss .*validation loss' out
@@ -147,7 +147,7 @@ run train --model tiny --data ids.jsonl --output o --metrics m.jsonl --plot p.jp
 expect a_plot_s_format_is_seen_at_once 2 'plot: p.jpg: a picture is a .png, .svg or .pdf, not a .jpg'
 rm -rf o
 
-# --- the model goes on ---
+# --- the trained model is usable ---
 train 2 --max-steps 2
 cp -r o saved
 run train --model saved --data ids.jsonl --output o --overwrite-output --max-steps 1 --metrics m.jsonl --num-workers 0
@@ -186,7 +186,7 @@ refused weights_that_are_nan_are_no_overflow_of_float16 'step 1: .* is NaN; para
 run launch -n 2 train --model tiny --data ids.jsonl --output o --max-steps 1
 refused a_folder_without_weights 'tiny'
 
-# --- what goes wrong is told before training ---
+# --- errors are reported before training ---
 mkdir taken
 echo mine >taken/file
 before=$(ls)
@@ -199,16 +199,16 @@ for arguments in "--output taken" "--output ids.jsonl" "--output ids.jsonl/deep"
 done
 check nothing_was_made [ "$(ls)" = "$before" ]
 train 2 --output taken --max-steps 1
-expect the_way_out_is_told 1 '--overwrite-output'
+expect the_way_out_is_reported 1 '--overwrite-output'
 train 2 --output taken --overwrite-output --max-steps 1
 if [ "$rc" -eq 0 ] && [ -e taken/file ] && [ -e taken/model.safetensors ]; then ok what_else_is_there_stays
 else bad what_else_is_there_stays "$(ls taken)"; fi
 train 2 --output new/deep/model --max-steps 1
 check missing_parents_are_made [ -e new/deep/model/config.json ]
 
-# --- numbers that are none ---
+# --- numbers that are not finite ---
 train 2 --fp16 --init-scale 1e9
-expect a_step_that_overflows_is_told 0 'step 1: gradients overflow with a loss scale of 1e.09: no update, the next scale is 5e.08'
+expect a_step_that_overflows_is_reported 0 'step 1: gradients overflow with a loss scale of 1e.09: no update, the next scale is 5e.08'
 train 2 --fp16 --init-scale 1e9 --backoff-factor 0.125 --max-steps 1
 expect by_another_factor 0 'no update, the next scale is 1.25e.08'
 train 2 --fp16 --init-scale 2 --growth-interval 1 --growth-factor 4 --max-steps 3
@@ -217,7 +217,7 @@ train 2 --fp16 --init-scale 1e9
 check and_counted grep -q 'of the steps updated nothing: gradients overflowed' out
 check and_marked_in_the_metrics grep -Eq '"grad_norm": ?"NaN".*"loss_scale": ?1000000000.*"skipped": ?true' m.jsonl
 rm -rf o
-# A Llama, drawn so large that its forward overflows in float16 with any loss scale.
+# A Llama with such large weights that its forward overflows in float16 with any loss scale.
 mkdir large
 sed 's/"initializer_range": [0-9.]*/"initializer_range": 100/' "$golden/llama3/model/config.json" >large/config.json
 for i in 1 2 3 4 5 6 7 8 9 10; do echo "{\"input_ids\": [$i, 7, 8, 9]}"; done >large.jsonl
@@ -239,9 +239,9 @@ run launch -n 2 train --model saved --data ids.jsonl --output best --overwrite-o
 if [ "$rc" -eq 1 ] && cmp -s best/model.safetensors saved/model.safetensors; then ok the_model_before_stays
 else bad the_model_before_stays "exit code $rc"; fi
 
-# --- what the run itself puts beside the model ---
+# --- other files in the output folder ---
 train 2 --metrics o/m.jsonl --profile o/trace.json --max-steps 1
-expect metrics_and_a_profile_may_lie_in_the_output 0
+expect metrics_and_a_profile_may_be_in_the_output 0
 check beside_the_model [ -s o/model.safetensors -a -s o/m.jsonl -a -s o/trace.json ]
 check and_end_there [ "$(grep -c '"kind": "summary"' o/m.jsonl)" -eq 1 ]
 mkdir empty
@@ -257,7 +257,7 @@ run launch -n 2 --max-restarts 1 train --model tiny --from-config --data ids.jso
     --validation-data validation.jsonl --evaluation-steps 1 --lr-schedule linear --warmup-steps 1
 check a_restart_replaces_what_its_job_saved [ "$(grep -c 'status 1 at step' err)" -eq 2 -a -s o/model.safetensors ]
 run launch -n 2 --max-restarts 1 train --model tiny --from-config --data ids.jsonl --output empty
-expect but_nothing_that_lay_there_before 1 'empty: the directory exists and is not empty'
+expect but_nothing_that_was_there_before 1 'empty: the directory exists and is not empty'
 check and_there_is_no_restart [ "$(grep -c 'starting all' err)" -eq 0 ]
 
 # --- a full disk ---
@@ -273,7 +273,7 @@ rc=$(cat rc)
 refused a_limit_below_the_shared_memory 'File too large'
 
 # --- ended from outside ---
-# begin RANKS ARGUMENTS...: training that would take hours, in the background, under way
+# begin RANKS ARGUMENTS...: starts a training that would take hours in the background
 begin() {
     ranks=$1
     shift
@@ -295,7 +295,7 @@ finish() {
     rc=$?
     took=$(($(date +%s) - start))
 }
-# ended NAME RC TEXT: within 5 s, with a message, and nothing is left
+# ended NAME RC TEXT: must end within 5 s with a message, and leave nothing
 ended() {
     if [ "$rc" -ne "$2" ] || ! grep -Eq -- "$3" err; then bad "$1" "exit code $rc, or stderr lacks '$3'"
     elif [ "$took" -gt 5 ]; then bad "$1" "it took $took s"
@@ -307,7 +307,7 @@ ended() {
 begin 2
 kill -KILL "$second"
 finish
-ended a_killed_rank_is_named 1 "rank 1 \(pid $second\) was killed by signal 9 \(Killed\) at step [0-9]+(, |$)" # alone between forward and backward
+ended a_killed_rank_is_named 1 "rank 1 \(pid $second\) was killed by signal 9 \(Killed\) at step [0-9]+(, |$)" # without a place between forward and backward
 begin 3 --validation-data validation.jsonl --evaluation-steps 1 --lr 0.0001
 kill -KILL "$first"
 finish
@@ -333,7 +333,7 @@ until grep -q "rank 1 (pid $second) is stopped" err || [ $tries -ge 60 ]; do
     tries=$((tries + 1))
     sleep 0.05
 done
-check a_stopped_rank_is_told grep -q "rank 1 (pid $second) is stopped" err
+check a_stopped_rank_is_reported grep -q "rank 1 (pid $second) is stopped" err
 kill -INT "$launcher"
 finish
 ended stopped_ranks_end_too 130 'Interrupt'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `fsdp train` from outside: optimizers, options, data in every form, tasks.
+# `fsdp train` as a user runs it: optimizers, options, all forms of data, tasks.
 # usage: FSDP_BUILD=build tests/cli/test_train_options.sh
 . "$(dirname "$0")/train.sh"
 needs libcsv sentencepiece
@@ -7,7 +7,7 @@ tokenizer=$root/data/tokenizers/t5
 
 rates() { numbers m.jsonl | sed -n 's/^[0-9]* [^ ]* [^ ]* //p' | tr '\n' ' '; }
 losses() { numbers "$1" | grep -v validation | cut -d ' ' -f 2 | tr '\n' ' '; }
-falls() { # the last validation loss is below the first
+falls() { # the last validation loss must be below the first
     numbers m.jsonl | sed -n 's/validation [0-9]* //p' | awk 'NR == 1 {first = $1} {last = $1}
         END {exit !(NR > 1 && last < first)}'
 }
@@ -21,8 +21,9 @@ mkdir folder
 cp all.csv folder/wikihowAll.csv
 cp all.csv folder/more.csv
 
-# --- texts are those of the file ---
-# text_loss FILE FLAGS...: of its first step; dropout would not be the same for other lengths
+# --- texts are those in the file ---
+# text_loss FILE FLAGS...: prints the loss of the first step, without dropout, which depends on
+# lengths
 text_loss() {
     file=$1
     shift
@@ -39,7 +40,7 @@ check a_line_end_is_a_space [ -n "$lines" -a "$lines" = "$(text_loss t_spaces.cs
 check texts_are_not_cleaned [ "$lines" != "$(text_loss t_joined.csv)" ]
 cleaned=$(text_loss t_lines.csv --wikihow-cleaning)
 check cleaning_joins_and_takes_quotes [ "$cleaned" = "$(text_loss t_joined.csv)" ]
-# what evaluate and generate make of the same row
+# evaluate and generate on the same row
 text_loss t_lines.csv >/dev/null
 run evaluate --model o --data t_lines.csv --prompts prompts --predictions predicted --json
 check evaluate_reads_the_same_texts grep -q "\"loss\": $lines[,}]" out
@@ -52,7 +53,7 @@ expect evaluate_cleans_no_ids 1 "t_ids.jsonl: WikiHow's cleaning is for pairs of
 train 1 --wikihow-cleaning
 refused ids_are_not_cleaned '--wikihow-cleaning is for rows that are pairs of texts in CSV; those of ids.jsonl are not'
 
-# --- rows of ids: lengths, and what is for texts ---
+# --- rows of ids: lengths, and options for texts only ---
 awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 40; i++) printf ", %d", 2 + (i * 7 + r) % 60
     printf ", 1], \"labels\": [5"; for (i = 1; i < 20; i++) printf ", %d", 2 + (i * 3 + r) % 60; print ", 1]}" } }' >long.jsonl
 awk 'BEGIN { for (r = 0; r < 4; r++) { printf "{\"input_ids\": [9"; for (i = 1; i < 11; i++) printf ", %d", 2 + (i * 7 + r) % 60
@@ -138,7 +139,7 @@ check the_same_bits_where_backward_gathers_among_two same full4 smaller
 train 4 --reshard-after-forward 3
 refused ranks_that_do_not_divide 'reshard_after_forward to 3 ranks of the 4'
 train 4 --sharding-strategy HYBRID_SHARD --shard-size 2
-check replicas_are_told grep -q '^2 replicas, each sharded over 2 ranks$' out
+check replicas_are_reported grep -q '^2 replicas, each sharded over 2 ranks$' out
 keep hybrid
 check the_same_bits_with_two_replicas same full4 hybrid
 train 4 --data-parallel-replicate-degree 4 --data-parallel-shard-degree -1 --no-reshard-after-forward
@@ -160,11 +161,11 @@ check the_tree_is_printed_once_with_shares [ "$(grep -Ec '^FSDPT5For.*\(  # floa
 train 2 --max-steps 1 --print-model fsdp1
 check and_as_fsdp1_prints_it grep -q '^ *(_fsdp_wrapped_module): T5ForConditionalGeneration(' out
 train 2 --max-steps 1 --use-orig-params --sync_module_states true --cpu_ram_efficient_loading yes --device-id 0
-expect what_changes_nothing_is_told 0 '^fsdp train: note: --use-orig-params: parameters always keep their names'
+expect what_changes_nothing_is_reported 0 '^fsdp train: note: --use-orig-params: parameters always keep their names'
 check with_others_of_the_same_reason grep -q '^fsdp train: note: --sync-module-states, --cpu-ram-efficient-loading: each rank reads its own rows' err
 check by_one_rank [ "$(grep -c 'note: --device-id: this build computes on the CPU' err)" -eq 1 ]
 train 2 --transformer-layer-cls-to-wrap T5Blok
-refused an_unknown_class_is_told 'T5Blok: .*did you mean T5Block. Units can be: T5Stack, '
+refused an_unknown_class_is_reported 'T5Blok: .*did you mean T5Block. Units can be: T5Stack, '
 train 2 --auto-wrap-policy NO_WRAP --min-num-params 5
 refused a_contradiction_in_wrapping '--min-num-params is for --auto-wrap-policy SIZE_BASED_WRAP, not NO_WRAP'
 train 2 --auto-wrap-policy size --transformer-layer-cls-to-wrap T5Block
@@ -217,7 +218,7 @@ train 2 --max-steps 2 --weight-decay 0.5
 keep second
 if same first second; then bad weight_decay_counts "the same bits"; else ok weight_decay_counts; fi
 train 2 --max-steps 2 --max-grad-norm 0.001
-check the_norm_is_told_before_clipping [ "$(head -n 1 first.numbers | cut -d ' ' -f 3)" = "$(numbers m.jsonl | head -n 1 | cut -d ' ' -f 3)" ]
+check the_norm_is_reported_before_clipping [ "$(head -n 1 first.numbers | cut -d ' ' -f 3)" = "$(numbers m.jsonl | head -n 1 | cut -d ' ' -f 3)" ]
 train 2 --max-steps 1
 of_tokens=$(losses m.jsonl)
 train 2 --max-steps 1 --loss-reduction mean-of-means
@@ -266,9 +267,9 @@ check lengths_are_cut grep -q '"tokens": 14,' m.jsonl
 rm words/spiece.model
 
 train 2 --data all.csv
-refused a_missing_tokenizer_is_told 'all.csv: CSV needs a tokenizer'
+refused a_missing_tokenizer_is_reported 'all.csv: CSV needs a tokenizer'
 train 2 --data all.csv --tokenizer "$tokenizer"
-refused a_small_vocabulary_is_told '32100 ids, but the model.s vocab_size is 67'
+refused a_small_vocabulary_is_reported '32100 ids, but the model.s vocab_size is 67'
 train 2 --model words --data all.csv --tokenizer "$dir/none"
 refused a_tokenizer_that_is_not_there "$dir/none: .*No such file"
 printf 'headline,text\nx,y\n"open,z\n' >broken.csv
@@ -297,7 +298,7 @@ refused drop_last_that_leaves_nothing 'drop_last'
 mkdir tokens
 tiny_llama llama
 tiny_bert bert
-# nanoGPT's form: 201 tokens of two bytes, which are the letters A and @ in turn (65 and 64)
+# nanoGPT's form: 201 tokens of two bytes, which are alternately the letters A and @ (65 and 64)
 awk 'BEGIN { for (i = 0; i < 201; i++) printf "%s", i % 2 ? "@" : "A" }' | sed 's/./&\x00/g' >tokens/train.bin
 head -c 82 tokens/train.bin >tokens/val.bin
 awk 'BEGIN { for (i = 0; i < 24; i++) {
@@ -365,7 +366,7 @@ rm -rf o
 run train --model llama --from-config --data tokens --output o --num-labels 3
 refused classes_of_a_model_that_has_none 'llama is a LlamaForCausalLM, which has no classes'
 
-# --- what transformers calls by another name ---
+# --- transformers' names of options ---
 run train --model "$golden/t5_v1_1/model" --data ids.jsonl --epochs 1 --no-save-model --metrics m.jsonl
 numbers m.jsonl >of_t5
 cp -r "$golden/t5_v1_1/model" mt5 && sed -i 's/"t5"/"mt5"/; s/"T5For/"MT5For/' mt5/config.json
@@ -379,7 +380,7 @@ rm -rf o
 awk 'BEGIN { print "{\"input_ids\": [7, 8, 9, 10]}" }' >lm.jsonl
 run train --model "$few" --data lm.jsonl --epochs 1 --output o --frozen-prefixes lm_head
 check a_tied_parameter_is_frozen_by_either_name [ "$rc" -eq 0 ]
-check and_the_other_name_is_told grep -q 'freezes these names too.*: transformer.wte.weight$' err
+check and_the_other_name_is_reported grep -q 'freezes these names too.*: transformer.wte.weight$' err
 expect so_that_less_is_trained 0 'loaded; [0-9.]* k are trained' out
 rm -rf o
 run train --model "$golden/t5_v1_0/model" --data ids.jsonl --epochs 1 --no-save-model --frozen-prefixes encoder

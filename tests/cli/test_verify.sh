@@ -1,9 +1,9 @@
 #!/bin/sh
-# `fsdp verify` from outside: what passes, what must fail, what is not compared, exit codes.
+# `fsdp verify` as a user runs it: what passes, what must fail, what is not compared, exit codes.
 # usage: FSDP_BUILD=build tests/cli/test_verify.sh
 . "$(dirname "$0")/lib.sh"
 
-# copy: a case of its own to spoil, in $dir/case
+# copy: makes a copy of a case in $dir/case, for a test to change
 copy() {
     rm -rf "$dir/case"
     cp -r "$golden/t5_v1_0" "$dir/case"
@@ -33,7 +33,7 @@ for n in 1 2; do
     run launch -n $n verify $cases "$golden/shards"
     expect ranks_${n}_give_pytorchs_numbers_of_llama 0 '^verify: [0-9]+ compared, 0 failed, 0 not compared$' out
 done
-for line in 'llama2: packed: separate_logits' 'llama2: packed: documents alone and beside each other' \
+for line in 'llama2: packed: separate_logits' 'llama2: packed: documents alone and together' \
     'llama3: packed: grad.model.norm.weight' 'llama2: inv_freq' 'llama2: model_copy: weights' \
     'llama2: model_copy: config.json' 'llama3: config_other_form.json' \
     'llama2: trajectory_sgd_w2: grad_norm' 'llama2: bf16 trajectory_cosine: loss' \
@@ -49,7 +49,7 @@ for n in 1 2; do
     [ $n = 2 ] || cp "$dir/out" "$dir/w1"
 done
 cat "$dir/w1" >>"$dir/out"
-check but_two_ranks_means_are_not_continued_by_one grep -q '^gpt2_tiny: dcp_step2: continued: not compared: step 1: labels have other parts' "$dir/out"
+check but_two_ranks_means_are_not_continued_by_one grep -q '^gpt2_tiny: dcp_step2: continued: not compared: step 1: labels have other weights' "$dir/out"
 for line in 'bert: hidden.bert.embeddings' 'bert: hidden.bert.pooler' 'bert: logits' \
     'bert: grad.bert.encoder.layer.0.attention.self.key.bias' \
     'bert_tiny: trajectory_accum_w1: local_loss' 'bert_tiny: trajectory_sgd_w2: loss' \
@@ -73,7 +73,7 @@ for quantity in 'optim.json: adamw: params' 'optim.json: sgd_nesterov: state' \
     else bad "compares $quantity" "no such line"
     fi
 done
-# A body alone: the head's numbers and the gradients of the loss have nothing beside them.
+# A body without a head: the head's numbers and the gradients of the loss cannot be compared.
 mkdir "$dir/body"
 cp -r "$golden/bert_tiny/model" "$golden/bert_tiny/tolerance.json" "$golden/bert_tiny/inputs.safetensors" \
     "$golden/bert_tiny/expected.safetensors" "$dir/body"
@@ -81,7 +81,7 @@ sed 's/BertForSequenceClassification/BertModel/' "$golden/bert_tiny/model/config
 for n in 1 2; do
     run launch -n $n verify "$dir/body"
     expect a_body_has_hidden_states_on_${n}_ranks 0 '^body: last_hidden: .*: ok$' out
-    expect but_no_logits_on_${n}_ranks 0 '^body: logits: not compared: the model has no such output' out
+    expect but_no_logits_on_${n}_ranks 0 '^body: logits: not compared: the model does not have this output' out
     expect and_no_loss_on_${n}_ranks 0 '^body: loss: not compared: the model has no loss' out
 done
 run verify "$golden/generation"
@@ -140,7 +140,7 @@ printf '\000' | dd of="$dir/llama3/packed_inputs.safetensors" bs=1 conv=notrunc 
 run verify "$dir/llama3"
 expect documents_and_positions_that_disagree_are_an_error 1 'document_ids and position_ids disagree in row 1, column 19'
 
-# --- what is not compared, and what cannot be ---
+# --- what is not compared, and what cannot be compared ---
 mkdir -p "$dir/other/model" && echo '{"model_type": "mamba"}' >"$dir/other/model/config.json"
 cp "$golden"/t5_v1_0/trajectory_inputs_w*.safetensors "$dir/other"
 for mesh in w1 w2 hsdp2x2; do
@@ -160,11 +160,11 @@ copy
 mv "$dir/case/model" "$dir/elsewhere"
 run verify "$dir/case"
 expect without_a_model_the_rest_is_compared 0 '^case: trajectory_step_w1.json: not compared: .* no model' out
-# Losses that are near each other do not say that the gradients were the same.
+# Similar losses do not imply that the gradients were the same.
 cp -r "$golden/gpt2_tiny" "$dir/near"
 sed -i 's/"loss_absolute": [0-9.e-]*/"loss_absolute": 10/' "$dir/near/tolerance.json"
 run verify "$dir/near"
-expect nor_is_what_other_means_go_on_from 0 '^near: dcp_step2: continued: not compared: step 1: labels have other parts' out
+expect nor_is_what_other_means_go_on_from 0 '^near: dcp_step2: continued: not compared: step 1: labels have other weights' out
 run launch -n 2 verify "$dir/near"
 expect but_the_same_means_are 0 '^near: dcp_step2: continued: grad_norm: .*: ok$' out
 copy

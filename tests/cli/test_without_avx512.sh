@@ -1,6 +1,6 @@
 #!/bin/sh
-# The same program on a processor without AVX-512, which valgrind plays: it knows no such instruction
-# and ends with SIGILL where one is run, and programs see a processor of x86-64-v3.
+# The same program on a processor without AVX-512, which valgrind emulates: an AVX-512 instruction
+# ends the program with SIGILL, and programs see a processor of x86-64-v3.
 # usage: FSDP_BUILD=build tests/cli/test_without_avx512.sh
 . "$(dirname "$0")/lib.sh"
 if sanitized; then

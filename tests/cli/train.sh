@@ -1,11 +1,12 @@
-# What the scripts of `fsdp train` share; each begins with `. "$(dirname "$0")/train.sh"`: a tiny model, rows of
-# ids, and what a run of them has done. usage: as lib.sh, which it begins with.
+# Shared by the scripts for `fsdp train`. Each begins with `. "$(dirname "$0")/train.sh"`, which
+# provides a tiny model, rows of ids, and checks of the results. usage: as lib.sh, which it
+# includes.
 . "$(dirname "$0")/lib.sh"
 mkdir tmp
 TMPDIR=$dir/tmp
 export TMPDIR
 
-# train RANKS ARGUMENTS...: on the tiny model and its ids; output in ./o
+# train RANKS ARGUMENTS...: trains the tiny model on its ids; output is in ./o
 train() {
     ranks=$1
     shift
@@ -13,7 +14,7 @@ train() {
     run launch -n "$ranks" train --model tiny --from-config --data ids.jsonl --output o \
         --epochs 1 --batch-size 4 --num-workers 0 --metrics m.jsonl "$@"
 }
-# refused NAME TEXT: an error that says TEXT once, and nothing is left of an output folder
+# refused NAME TEXT: the error must contain TEXT once, and no output folder may be left
 refused() {
     if [ -e o ] || ls o.* >/dev/null 2>&1; then
         bad "$1" "left behind: $(ls -d o o.* 2>/dev/null | tr '\n' ' ')"
@@ -25,13 +26,14 @@ refused() {
         ok "$1"
     fi
 }
-# numbers FILE: step, loss, gradient norm and rate of each step; loss of each validation
+# numbers FILE: prints step, loss, gradient norm and rate of each step, and the loss of each
+# validation
 numbers() {
     sed -n 's/.*"step", "step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\), "lr": \([^,]*\),.*/\1 \2 \3 \4/p
         s/.*"validation", "step": \([0-9]*\),.*"loss": \([^,]*\),.*/validation \1 \2/p' "$1"
 }
 steps() { grep -c '"kind": "step"' m.jsonl; }
-# keep NAME: numbers and weights of the run under NAME
+# keep NAME: keeps numbers and weights of the run under NAME
 keep() {
     numbers m.jsonl >"$1.numbers"
     cp o/model.safetensors "$1.weights"
@@ -39,9 +41,9 @@ keep() {
 same() { [ "$rc" -eq 0 ] && cmp -s "$1.numbers" "$2.numbers" && cmp -s "$1.weights" "$2.weights"; }
 
 # --- a model and data ---
-# model DIR VOCABULARY EXTRA: nothing is even or divisible
+# model DIR VOCABULARY EXTRA: a model whose dimensions are uneven
 model() { tiny_t5 "$1" 21 5 3 37 2 "$2" "$3"; }
 model tiny 67 ', "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false'
-# 37 rows: blocks of 16 leave one row and three empty leaves at the end
+# 37 rows: with blocks of 16, one row and three empty leaves remain at the end
 id_rows 37 >ids.jsonl
 head -n 13 ids.jsonl >validation.jsonl

@@ -3,7 +3,8 @@
 
 #include "src/base/alloc.h"
 
-/* Rows [n, width] of `actual` stand at `positions` (NULL: 0 .. n) of the rows of entry `name`. */
+/* Checks that rows [n, width] of `actual` equal the rows at `positions` (NULL: 0 .. n) of entry
+ * `name`. */
 static void check_rows(fsdp_test *t, const fsdp_checkpoint_reader *expected, const char *name,
                        const fsdp_tensor *actual, const int64_t *positions)
 {
@@ -44,8 +45,9 @@ static void check_outputs(fsdp_test *t, model_case *c, const fsdp_checkpoint_rea
     fsdp_scope_close(s);
 }
 
-/* Within 3e-5 of the largest: golden/README.md says what PyTorch differs from itself by. What is
- * added is for gradients that are zero but for rounding: what softmax does not feel. */
+/* Differences are at most 3e-5 of the largest value: golden/README.md gives the differences of
+ * PyTorch from itself. The absolute term is for gradients that are zero except for rounding,
+ * because softmax cancels them. */
 static void check_gradient(fsdp_test *t, const model_case *c, const fsdp_checkpoint_entry *entry)
 {
     const float *want = entry->data;
@@ -61,7 +63,7 @@ static void check_gradient(fsdp_test *t, const model_case *c, const fsdp_checkpo
     fsdp_free(got);
 }
 
-/* Loss, and the gradient of every parameter, of c->batch. */
+/* Checks the loss, and the gradient of every parameter, for c->batch. */
 static void check_gradients(fsdp_test *t, model_case *c, const fsdp_checkpoint_reader *expected)
 {
     double loss;

@@ -36,7 +36,7 @@ void model_case_shard(fsdp_test *t, const fsdp_model_config *config,
     ASSERT_OK(fsdp_module_init(c->model, 1));
 }
 
-/* [rows, width] or, classes, [rows]; NULL if there is none. */
+/* [rows, width], or [rows] for classes; NULL if there is none. */
 static const int64_t *entry_i64(const fsdp_checkpoint_reader *reader, const char *name,
                                 int64_t *rows, int64_t *width)
 {

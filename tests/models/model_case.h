@@ -1,4 +1,4 @@
-/* What tests of any model share: a model, sharded or not, and a batch. */
+/* Shared by tests of all models: a model, sharded or not, and a batch. */
 #pragma once
 #include <fsdp/ckpt.h>
 #include <fsdp/fsdp.h>
@@ -13,30 +13,30 @@ typedef struct model_case {
     fsdp_batch *batch;
 } model_case;
 
-/* The model of tests/golden/<name>, loaded; and the batch of its <inputs>.safetensors. Blocks and
- * root are units with `options` (may be NULL) over t->group, unless t has none. */
+/* Loads the model of tests/golden/<name> and the batch of its <inputs>.safetensors. Blocks and root
+ * are units with `options` (may be NULL) over t->group, unless t has none. */
 void model_case_open(fsdp_test *t, const char *name, const char *inputs,
                      const fsdp_fully_shard_options *options, model_case *c);
-/* A model drawn from seed 1, without a batch. */
+/* Makes a model with initial values from seed 1, without a batch. */
 void model_case_create(fsdp_test *t, const fsdp_model_config *config, model_case *c);
-/* The same, its units with `options`. */
+/* The same, with units that have `options`. */
 void model_case_shard(fsdp_test *t, const fsdp_model_config *config,
                       const fsdp_fully_shard_options *options, model_case *c);
 void model_case_close(model_case *c);
 
-/* Mean loss of c->batch and its gradients, which stay in the parameters. */
+/* Computes the mean loss of c->batch and its gradients, which stay in the parameters. */
 void model_case_step(fsdp_test *t, model_case *c, double *loss);
 /* The whole gradient of parameter `name` as floats [numel]; freed with fsdp_free(). */
 void model_case_gradient(fsdp_test *t, const model_case *c, const char *name, float **gradient);
-/* Gradients of `a` are those of `b`, but for `relative` times the largest of a parameter and
- * `absolute`. */
+/* Checks that the gradients of `a` and `b` differ by at most `relative` times the largest value of
+ * a parameter plus `absolute`. */
 void model_case_compare_gradients(fsdp_test *t, const model_case *a, const model_case *b,
                                   float relative, float absolute);
-/* Most bytes of activations so far. */
+/* Peak bytes of activations so far. */
 int64_t model_case_activations(const model_case *c);
 /* Logits of c->batch; freed with fsdp_free(). */
 void model_case_logits(fsdp_test *t, model_case *c, float **logits);
 
-/* tests/golden/<name>/<file>.safetensors. */
+/* Opens tests/golden/<name>/<file>.safetensors. */
 void model_case_expected(fsdp_test *t, const char *name, const char *file,
                          fsdp_checkpoint_reader **reader);

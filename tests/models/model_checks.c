@@ -27,7 +27,7 @@ void model_make_batch(fsdp_test *t, const fsdp_model_config *config, model_rows 
     ASSERT_OK(fsdp_batch_create(rows.rows, rows.n, &info.format, batch));
 }
 
-/* Loss of c->batch in training; gradients too, if wanted. */
+/* The training loss of c->batch, and its gradients if `gradients`. */
 static void train_step(fsdp_test *t, model_case *c, uint32_t step, uint32_t leaf, bool gradients,
                        double *loss)
 {
@@ -56,7 +56,7 @@ void model_check_sharded(fsdp_test *t, const fsdp_model_config *config, model_ro
     model_make_batch(t, config, rows, &sharded->batch);
     CHECK_HERE();
     alone.batch = fsdp_batch_retain(sharded->batch);
-    for (uint32_t step = 0; step < 2; step++) { /* the second one prefetches */
+    for (uint32_t step = 0; step < 2; step++) { /* the second step prefetches */
         double sharded_loss, alone_loss;
         fsdp_module_zero_grad(sharded->model);
         fsdp_module_zero_grad(alone.model);
@@ -105,7 +105,7 @@ static fsdp_status put_in_sections(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-/* The gradient of `name` in one of `n` models is that of their mean. */
+/* Checks that the gradient of `name` in one of `n` models is the mean of theirs. */
 static void compare_with_mean(fsdp_test *t, const char *name, int64_t numel, const model_case *c,
                               const model_case *alone, int n)
 {
@@ -199,7 +199,7 @@ void model_check_nothing_to_learn(fsdp_test *t, const fsdp_model_config *config,
 
 /* --- rows --- */
 
-/* How many rows of logits a row of a batch has. */
+/* The number of rows of logits for one row of a batch. */
 static size_t logits_rows(fsdp_task task, const fsdp_batch_row *row)
 {
     if (task == FSDP_TASK_CLASSIFICATION)
@@ -207,7 +207,7 @@ static size_t logits_rows(fsdp_task task, const fsdp_batch_row *row)
     return (size_t)(task == FSDP_TASK_SEQ2SEQ ? row->labels_len : row->source_len);
 }
 
-/* Logits of rows `first` and `second`, the caller's, and their number. */
+/* Logits of rows `first` and `second`, owned by the caller, and their number. */
 static void logits_of_two(fsdp_test *t, model_case *c, const fsdp_model_config *config,
                           const fsdp_batch_row *first, const fsdp_batch_row *second, float **logits)
 {
@@ -397,7 +397,7 @@ static void check_half(fsdp_test *t, const fsdp_model_config *config, model_rows
     model_case_close(&full);
 }
 
-/* float16 has three more bits. */
+/* float16 has three more bits of mantissa. */
 void model_check_halves(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
                         double tolerance)
 {
@@ -408,7 +408,7 @@ void model_check_halves(fsdp_test *t, const fsdp_model_config *config, model_row
 
 /* --- what a loss computes --- */
 
-/* The loss and gradients of logits of all tokens. */
+/* The loss and gradients from logits of all tokens. */
 static void step_by_all_tokens(fsdp_test *t, const model_case *c, double *loss)
 {
     fsdp_scope *s;
@@ -439,7 +439,8 @@ void model_check_rows_read(fsdp_test *t, const fsdp_model_config *config, model_
     step_by_all_tokens(t, &all, &expected);
     CHECK_HERE();
     ASSERT_NEAR(loss, expected, 1e-6 * fabs(expected));
-    /* Those of keys' biases are sums that are zero but for rounding. */
+    /* The absolute term is for biases of keys, whose gradients are sums that are zero except for
+     * rounding. */
     model_case_compare_gradients(t, &some, &all, 1e-5f, 1e-6f);
     CHECK_HERE();
     const int64_t low = model_case_activations(&some), high = model_case_activations(&all);

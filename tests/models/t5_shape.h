@@ -2,6 +2,6 @@
 #pragma once
 #include <fsdp/models.h>
 
-/* One that divides badly: 3 heads of 5, width 15, 17 ids, two layers and one, gated, no dropout, a
- * head of its own. */
+/* A shape that divides badly: 3 heads of 5, width 15, 17 ids, two encoder layers and one decoder
+ * layer, gated, no dropout, a separate head. */
 fsdp_model_config t5_odd_shape(void);

@@ -1,6 +1,6 @@
-/* Blocks that run again in backward, whole, all but what is dear, or every second one, with what
- * they keep in memory or in a file: every bit of losses and gradients as without, dropout on, in
- * less memory. */
+/* Activation checkpointing of whole blocks, of all but expensive operations, or of every second
+ * block, with kept tensors in memory or in a file. Losses and gradients must be bit for bit the
+ * same as without it, with dropout, in less memory. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "src/base/alloc_testing.h"
 #include "tests/models/checkpointing.h"
 
-/* What is checkpointed, and how. */
+/* What is checkpointed and how. */
 typedef struct variant {
     const char *name;
     ac_options options;
@@ -30,7 +30,7 @@ enum {
     VARIANTS
 };
 enum {
-    DEEP = 12 /* blocks, where peaks are compared */
+    DEEP = 12 /* number of blocks where peaks are compared */
 };
 
 static const variant variants[VARIANTS] = {
@@ -49,7 +49,8 @@ static const variant variants[VARIANTS] = {
                       .offloads = true},
 };
 
-/* Two steps of `again`, which are those of `plain` in every bit; its peak of activations. */
+/* Runs two steps of `again` and checks that they equal those of `plain` bit for bit. Returns the
+ * peak of its activations. */
 static void run_variant(fsdp_test *t, const variant *v, model_case *plain, model_case *again,
                         int64_t *peak)
 {
@@ -76,7 +77,7 @@ static void run_variant(fsdp_test *t, const variant *v, model_case *plain, model
     fsdp_activation_offload_destroy(offload);
 }
 
-/* `low` is at most so many percent of `high`. */
+/* Checks that `low` is at most `percent` percent of `high`. */
 static void check_lower(fsdp_test *t, const char *name, int64_t low, int64_t high, int percent)
 {
     if (low * 100 > high * percent)
@@ -96,7 +97,7 @@ static void check_peaks(fsdp_test *t, int64_t plain, const int64_t peak[VARIANTS
     check_lower(t, "op, offloaded", peak[OP_OFFLOADED], peak[OP], 33);
 }
 
-/* All variants; the peaks of activations without and with them. */
+/* Runs all variants and returns the peaks of activations without and with them. */
 static void run_variants(fsdp_test *t, const fsdp_model_config *config, bool masked,
                          fsdp_dtype dtype, int64_t *without, int64_t peak[VARIANTS])
 {
@@ -129,7 +130,7 @@ static void check_model(fsdp_test *t, const checked_model *m, fsdp_dtype dtype)
     int64_t plain = 0, peak[VARIANTS];
     ac_read_config(t, m->name, &config);
     CHECK_HERE();
-    if (strcmp(m->name, "bert") == 0) /* its last layer has little to keep: Note [First tokens] */
+    if (strcmp(m->name, "bert") == 0) /* Note [First tokens] in src/models/bert.c */
         config.bert.num_hidden_layers = 3;
     run_variants(t, &config, m->masked, dtype, &plain, peak);
     CHECK_HERE();
@@ -143,7 +144,7 @@ static void check_models(fsdp_test *t)
         {"t5_v1_0", false}, {"llama2", false}, {"mistral", true}, {"qwen2", false},
     };
     const size_t n = sizeof models / sizeof *models;
-    const size_t relatives = UNDER_SANITIZER ? n / 2 : 0; /* of the first ones */
+    const size_t relatives = UNDER_SANITIZER ? n / 2 : 0; /* they resemble the first half */
     for (size_t i = 0; i < n - relatives; i++) {
         check_model(t, &models[i], t->group ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32);
         CHECK_HERE();
@@ -162,7 +163,7 @@ TEST_RANKS(a_second_forward_changes_no_bit_on_2_ranks, 2)
     check_models(t);
 }
 
-/* Twelve blocks, of which few are in memory whole. */
+/* Twelve blocks, of which only a few are in memory whole. */
 TEST(peaks_of_activations_are_those_of_what_is_kept)
 {
     if (UNDER_SANITIZER)
@@ -181,8 +182,8 @@ TEST(peaks_of_activations_are_those_of_what_is_kept)
     }
 }
 
-/* A limit on the size of files stands for a disk that is full: the forward says so, and the next
- * one, with room, is well. */
+/* A limit on the size of files acts as a full disk. The forward returns an error; the next forward,
+ * without the limit, succeeds. */
 TEST(a_full_disk_is_an_error_of_the_forward)
 {
     fsdp_model_config config;
@@ -219,7 +220,7 @@ TEST(a_full_disk_is_an_error_of_the_forward)
 }
 
 enum {
-    MAX_ALLOCATIONS = 2000 /* more than a step's */
+    MAX_ALLOCATIONS = 2000 /* more than a step makes */
 };
 
 static fsdp_status step_status(model_case *c)
@@ -236,8 +237,8 @@ static fsdp_status step_status(model_case *c)
     return status;
 }
 
-/* Host memory runs out at allocations all over a step: an error (some can do without), nothing is
- * left, and the next step is well. */
+/* Host memory runs out at many allocations of a step. Each gives an error (unless the code can do
+ * without the memory), nothing leaks, and the next step succeeds. */
 TEST(memory_that_runs_out_in_a_step_is_an_error)
 {
     fsdp_model_config config;
@@ -325,7 +326,7 @@ TEST(a_negative_number_of_blocks_is_refused)
     fsdp_module_destroy(m);
 }
 
-/* Backward of two losses with different factors that one tape holds. */
+/* Backward of two losses with different factors on one tape. */
 static void backward_of_two(fsdp_test *t, model_case *c)
 {
     fsdp_scope *s;

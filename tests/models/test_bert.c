@@ -1,5 +1,5 @@
-/* BERT against what transformers and PyTorch compute (tests/golden), alone and sharded; its tree;
- * and what packing promises. */
+/* BERT compared with transformers and PyTorch (tests/golden), on one rank and sharded; its module
+ * tree; and packing. */
 #include <fsdp/bert.h>
 
 #include "src/base/alloc.h"
@@ -44,7 +44,7 @@ static const fsdp_bert_config odd_shape = {.vocab_size = 17,
                                            .layer_norm_eps = 1e-12,
                                            .initializer_range = 0.5};
 
-/* The preset's type, of this shape. */
+/* A configuration of the preset's type with this shape. */
 static fsdp_model_config classifier(const fsdp_bert_config *shape)
 {
     fsdp_model_config config = {0};
@@ -91,7 +91,7 @@ TEST(modules_have_hugging_faces_names_and_classes)
     fsdp_module_destroy(model);
 }
 
-/* Drawn as transformers draws them: weights around 0, biases and the padding row 0, norms 1. */
+/* As in transformers: weights around 0, biases and the padding row 0, norms 1. */
 TEST(a_fresh_model_is_drawn_as_transformers_draws_it)
 {
     model_case c;
@@ -129,7 +129,7 @@ TEST(a_shape_that_cannot_be_is_refused)
     config = classifier(&odd_shape);
     config.bert.num_attention_heads = 4;
     ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
-                 "hidden_size 15 is no multiple of 4 heads");
+                 "hidden_size 15 is not a multiple of 4 heads");
     config = classifier(&odd_shape);
     config.bert.pad_token_id = 17;
     ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID, "pad_token_id is 17");

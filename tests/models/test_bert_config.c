@@ -55,7 +55,7 @@ TEST(labels_are_counted)
         {"{" MINIMAL ",\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"}}", 3},
         {"{" MINIMAL ",\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"},\"num_labels\":3}", 3},
         {"{" MINIMAL ",\"num_labels\":5}", 5},
-        {"{" MINIMAL ",\"id2label\":{\"0\":\"a\"},\"num_labels\":3}", 3}, /* as transformers */
+        {"{" MINIMAL ",\"id2label\":{\"0\":\"a\"},\"num_labels\":3}", 3}, /* as in transformers */
         {"{" MINIMAL ",\"id2label\":null,\"problem_type\":\"single_label_classification\"}", 2},
     };
     for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
@@ -65,7 +65,7 @@ TEST(labels_are_counted)
     }
 }
 
-/* The classifier is what other heads are fine-tuned as; the bare model has nothing to classify. */
+/* The classifier is used for fine-tuning other heads; the bare model has no classes. */
 TEST(architectures_say_which_model_it_is)
 {
     static const struct {
@@ -171,11 +171,11 @@ TEST(a_written_config_is_read_back_the_same)
     }
 }
 
-/* Writing over what transformers wrote changes nothing; labels' names are kept. */
+/* Writing over a file of transformers changes nothing; names of labels are kept. */
 TEST(a_source_keeps_its_other_keys)
 {
     static const char *const sources[] = {
-        NULL, /* the golden one */
+        NULL, /* the golden file */
         "{" MINIMAL ",\"id2label\":{\"0\":\"bad\",\"1\":\"good\",\"2\":\"ugly\"},\"x\":[1]}",
         "{" MINIMAL ",\"num_labels\":3}",
     };

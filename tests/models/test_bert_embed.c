@@ -1,4 +1,4 @@
-/* Sentence embeddings: the mean of BERT's last hidden states, of both kinds of roots. */
+/* Sentence embeddings: the mean of BERT's last hidden states, for both kinds of roots. */
 #include <fsdp/bert.h>
 
 #include "src/base/alloc.h"
@@ -11,8 +11,8 @@ enum {
     WIDTH = 64
 };
 
-/* The golden classifier as the BertModel in it, or as it is; a case opened by model_case_open()
- * lends its batch. */
+/* Opens the golden classifier, or only the BertModel in it. The batch is borrowed from a case
+ * opened by model_case_open(). */
 static void open_root(fsdp_test *t, const fsdp_model_type *type, fsdp_batch *batch, model_case *c)
 {
     fsdp_model_config config;
@@ -41,7 +41,7 @@ static void embed(fsdp_test *t, model_case *c, float *values)
     fsdp_scope_close(s);
 }
 
-/* Means of what transformers computed, over the positions that are not padding. */
+/* Means of the values from transformers, over the positions that are not padding. */
 static void expected_means(fsdp_test *t, const fsdp_batch *batch, float *means)
 {
     fsdp_checkpoint_reader *expected;
@@ -108,7 +108,7 @@ static const int32_t ids[] = {3, 9, 4, 16, 5, 8, 2, 1};
 static const fsdp_batch_row rows[] = {{.source = ids, .source_len = 8},
                                       {.source = ids + 3, .source_len = 1}};
 
-/* The sum of squares of all embeddings, divided by 2, and its gradients if wanted. */
+/* Half the sum of squares of all embeddings, and its gradients if `gradients`. */
 static void energy(fsdp_test *t, model_case *c, bool gradients, double *value)
 {
     float x[2 * 15];
@@ -135,13 +135,13 @@ TEST(a_model_of_another_kind_has_no_embeddings)
     ASSERT_OK(fsdp_module_create("GPT2LMHeadModel", &other));
     ASSERT_OK(fsdp_scope_open(device, NULL, NULL, &s));
     ASSERT(!fsdp_bert_embed(s, other));
-    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "a GPT2LMHeadModel is no BertModel");
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "a GPT2LMHeadModel is not a BertModel");
     fsdp_scope_close(s);
     fsdp_module_destroy(other);
     fsdp_device_destroy(device);
 }
 
-/* The pooler takes no part and gets no gradient. */
+/* The pooler is not used and gets no gradient. */
 TEST(gradients_of_embeddings_are_those_of_differences)
 {
     static const char *const probed[] = {"embeddings.word_embeddings",
@@ -196,7 +196,7 @@ TEST(a_model_without_a_head_has_hidden_states_and_no_loss)
     ASSERT_INT(fsdp_tensor_size(out.last_hidden, 0), 9);
     ASSERT(!fsdp_model_loss(s, c.model, 1.0f));
     ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID,
-                 "BertModel: it has no head and so no loss");
+                 "BertModel: this model has no head, so it has no loss");
     fsdp_scope_close(s);
     model_case_close(&c);
 }

@@ -1,5 +1,5 @@
-/* Decoding a token at a time against the whole sequences at once, and the cache behind it; losses
- * of which few rows are read. */
+/* Decoding one token at a time compared with whole sequences, the cache for it, and losses that
+ * read few rows. */
 #include "src/base/alloc.h"
 #include "src/models/causal.h"
 #include "tests/models/llama_shape.h"
@@ -11,7 +11,7 @@ enum {
     VOCAB = 17
 };
 
-/* What has been fed to a decoder. */
+/* The ids that a decoder has received. */
 typedef struct sequences {
     int n;
     struct {
@@ -20,7 +20,7 @@ typedef struct sequences {
     } of[MAX_SEQUENCES];
 } sequences;
 
-/* Prompts of uneven lengths: any ids will do. */
+/* Prompts of uneven lengths with arbitrary ids. */
 static sequences prompts(int n)
 {
     static const int lengths[] = {5, 1, 9};
@@ -40,7 +40,7 @@ static void pack(fsdp_test *t, const fsdp_model_config *config, const sequences 
     model_make_batch(t, config, (model_rows){rows, all->n}, batch);
 }
 
-/* `logits` [n, VOCAB] are those of each whole sequence's last token. */
+/* Checks that `logits` [n, VOCAB] are those of the last token of each whole sequence. */
 static void compare(fsdp_test *t, model_case *c, const fsdp_model_config *config,
                     const sequences *all, const fsdp_tensor *logits)
 {
@@ -77,7 +77,7 @@ static void run_prompt(fsdp_test *t, model_case *c, const fsdp_model_config *con
     fsdp_batch_release(batch);
 }
 
-/* Go on with sequences rows[0 .. n); then one more token each. */
+/* Continues with sequences rows[0 .. n) and adds one token to each. */
 static void run_step(fsdp_test *t, model_case *c, const fsdp_model_config *config, sequences *all,
                      const int32_t *rows, int n, fsdp_decode_cache *cache)
 {
@@ -89,7 +89,7 @@ static void run_step(fsdp_test *t, model_case *c, const fsdp_model_config *confi
         fsdp_causal_decoder.select(s, cache, rows, n);
     for (int i = 0; i < n; i++) {
         next.of[i] = all->of[rows ? rows[i] : i];
-        ids[i] = (next.of[i].length * 3 + i * 4) % VOCAB; /* copies of a sequence part here */
+        ids[i] = (next.of[i].length * 3 + i * 4) % VOCAB; /* copies of a sequence diverge here */
         next.of[i].ids[next.of[i].length++] = ids[i];
     }
     fsdp_tensor *logits = fsdp_causal_decoder.step(s, c->model, cache, ids);
@@ -99,7 +99,7 @@ static void run_step(fsdp_test *t, model_case *c, const fsdp_model_config *confi
     *all = next;
 }
 
-/* n prompts; then beams of three, which change places, end, and end altogether. */
+/* n prompts, then beams of three, which are reordered, end, and all end. */
 static void check_decoding(fsdp_test *t, fsdp_llama_family family, int n)
 {
     static const int32_t beams[] = {0, 0, 1, 1, 2, 2}, swapped[] = {1, 1, 3, 2, 5, 5};
@@ -120,7 +120,7 @@ static void check_decoding(fsdp_test *t, fsdp_llama_family family, int n)
                                            : NULL;
         const int count = step < 2 ? 3 : step < 8 ? 6 : step < 12 ? 2 : step < 18 ? 1 : 0;
         if (step == 18)
-            rows = last; /* of none */
+            rows = last; /* no rows are read */
         run_step(t, &c, &config, &all, n ? rows : NULL, n ? count : 0, cache);
         CHECK_HERE();
     }
@@ -187,7 +187,7 @@ TEST(an_id_outside_of_the_vocabulary_is_refused)
     model_case_close(&c);
 }
 
-/* A T5's batch has as many labels as target tokens, which may be fewer than ids. */
+/* A T5 batch has as many labels as target tokens, which may be fewer than ids. */
 TEST(a_batch_of_another_task_is_refused)
 {
     model_case c;
@@ -208,7 +208,7 @@ TEST(a_batch_of_another_task_is_refused)
 /* --- rows that are read (Note [Rows that are read] in causal.h) --- */
 
 static const int32_t read_ids[] = {3, 9, 4, 16, 5, 8, 2, 1, 7, 7, 11, 0};
-/* The end of it counts; some in its middle; nothing; all. */
+/* Labels at the end; some in the middle; none; all. */
 static const int32_t end_labels[] = {-100, -100, -100, -100, -100, -100, -100, 1, 7};
 static const int32_t middle_labels[] = {-100, -100, -100, -100, 12, 3, -100, -100};
 static const int32_t no_labels[] = {-100, -100, -100, -100, -100, -100};
@@ -261,7 +261,8 @@ TEST_RANKS(masked_prompts_train_alike_on_2_ranks, 2)
     }
 }
 
-/* One whose prompts are masked beside one that reads all rows: sections end at the same places. */
+/* One rank whose prompts are masked and one that reads all rows: sections end at the same
+ * places. */
 TEST_RANKS(ranks_may_read_other_rows, 2)
 {
     for (int i = FSDP_LLAMA; i <= FSDP_QWEN2 + 1; i++) {

@@ -1,5 +1,5 @@
-/* The first layer, which calls the embeddings itself where it is checkpointed (Note [Input of the
- * first layer] in src/nn/module.h): by any units and dtypes every bit as without. */
+/* A first layer that is checkpointed calls the embeddings itself (Note [Input of the first layer]
+ * in src/nn/module.h). With any units and dtypes the result is bit for bit the same as without. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -9,7 +9,7 @@
 #include "src/tensor/device.h"
 #include "tests/models/checkpointing.h"
 
-/* Bytes of activations that a forward leaves to its backward, with every layer checkpointed. */
+/* Bytes of activations that a forward keeps for its backward, with every layer checkpointed. */
 static void measure_kept(fsdp_test *t, const fsdp_model_config *config, int64_t *bytes)
 {
     model_case c;
@@ -32,8 +32,8 @@ static void measure_kept(fsdp_test *t, const fsdp_model_config *config, int64_t 
     model_case_close(&c);
 }
 
-/* Of one layer the input is kept, of two that of the second: the first one's is made again from the
- * ids. Of three it is one more. */
+/* With one layer its input is kept. With two layers only the second layer's input is kept, and the
+ * first one's is computed again from the ids. With three layers there is one more. */
 TEST(the_input_of_the_first_layer_is_made_twice)
 {
     static const char *const names[] = {"llama3", "t5_v1_1", "gpt2", "bert"};
@@ -49,7 +49,7 @@ TEST(the_input_of_the_first_layer_is_made_twice)
         }
         const int64_t input = kept[2] - kept[1];
         ASSERT(input > 4000);
-        if (kept[1] - kept[0] > input / 8) /* T5's position bias */
+        if (kept[1] - kept[0] > input / 8) /* T5 also keeps its position bias */
             FAIL("%s: %lld bytes kept of one layer, %lld of two, %lld of three", names[i],
                  (long long)kept[0], (long long)kept[1], (long long)kept[2]);
     }
@@ -66,12 +66,12 @@ static const model_classes models[] = {
     {"t5_v1_1", "T5Block", "T5Stack", "shared"},
 };
 
-/* Which modules are units, and what they compute in. */
+/* The modules that are units, and their compute dtype. */
 typedef struct setup {
     const char *what;
     fsdp_dtype root, body, block;
-    bool body_is_unit, nested, frozen; /* nested: the body is checkpointed, too; frozen: the
-                                          embeddings are */
+    bool body_is_unit, nested,
+        frozen; /* nested: the body is checkpointed too; frozen: the embeddings */
 } setup;
 
 static const setup setups[] = {
@@ -171,7 +171,7 @@ static void check_setup(fsdp_test *t, const chosen *how)
         ac_compare(t, &plain, &again);
         CHECK_HERE();
     }
-    /* Rows of the embeddings that are looked up are foreseen, in both. */
+    /* Includes rows of the embeddings' gradients, which are reserved in both runs. */
     const int64_t grad = peak_of(&plain, FSDP_TAG_GRAD);
     if (peak_of(&again, FSDP_TAG_GRAD) > grad)
         FAIL("%s, %s: %lld bytes of gradients, without a second run %lld", how->classes->name,
@@ -198,8 +198,8 @@ static fsdp_status count_product(fsdp_kernel_context *c, const fsdp_gemm_args *a
     return real_kernels->gemm(c, args);
 }
 
-/* Products of a step with frozen embeddings, which are called within the first layer or, since they
- * have hooks, before it. */
+/* Counts the products of a step with frozen embeddings. They are called within the first layer or,
+ * since they have hooks, before it. */
 static void count_products(fsdp_test *t, const char *name, const char *embeddings, bool within,
                            int *products, int64_t *activations)
 {
@@ -232,7 +232,7 @@ static void count_products(fsdp_test *t, const char *name, const char *embedding
     model_case_close(&c);
 }
 
-/* A lookup that wants no gradient counts in both runs, so that the second one stops in time. */
+/* A lookup that needs no gradient is counted in both runs, so the second run stops in time. */
 TEST(frozen_embeddings_cost_no_product)
 {
     static const char *const names[][2] = {

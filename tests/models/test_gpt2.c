@@ -1,5 +1,5 @@
-/* GPT-2 against what transformers and PyTorch compute (tests/golden), alone and sharded; its tree;
- * what packing promises; and a token at a time. */
+/* GPT-2 compared with transformers and PyTorch (tests/golden), on one rank and sharded; its module
+ * tree; packing; and decoding one token at a time. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/models/model_type.h"
@@ -122,7 +122,8 @@ static double rms(const model_case *c, const char *path, const char *name)
     return sqrt(squares / (double)n);
 }
 
-/* Drawn as transformers draws them: what ends in the residual stream is less by sqrt(2 n_layer). */
+/* As in transformers: weights that end in the residual stream are smaller by a factor of sqrt(2
+ * n_layer). */
 TEST(a_fresh_model_is_drawn_as_transformers_draws_it)
 {
     model_case c;
@@ -152,7 +153,7 @@ TEST(a_shape_that_cannot_be_is_refused)
     config = of_shape(&odd_shape);
     config.gpt2.n_head = 4;
     ASSERT_ERROR(fsdp_model_create(&config, &model), FSDP_ERR_INVALID,
-                 "n_embd 15 is no multiple of 4 heads");
+                 "n_embd 15 is not a multiple of 4 heads");
 }
 
 /* --- batches --- */
@@ -165,7 +166,7 @@ static const fsdp_batch_row three_rows[] = {
     {.source = ids + 2, .source_len = 1}};
 static const model_rows three = {three_rows, 3};
 
-/* The loss of a batch of `row`. */
+/* Checks that the loss of a batch of `row` is refused. */
 static void check_refused(fsdp_test *t, fsdp_batch_row row, const char *error)
 {
     const fsdp_model_config config = of_shape(&odd_shape);
@@ -203,7 +204,7 @@ TEST(rows_of_a_batch_do_not_see_each_other)
     model_check_rows_are_apart(t, &config, &first, &other, &three_rows[1]);
 }
 
-/* Two documents in one row are what they are in rows of their own. */
+/* Two documents in one row give the same results as in separate rows. */
 TEST(documents_of_a_row_do_not_see_each_other)
 {
     static const int32_t positions[] = {0, 1, 2, 3, 0, 1, 2};
@@ -253,7 +254,7 @@ TEST_RANKS(a_batch_without_labels_has_loss_0_and_gradients_0_on_2_ranks, 2)
     check_nothing_to_learn(t);
 }
 
-/* Weights that are a formula of their index. */
+/* Sets weights to a function of their index. */
 static void fill(fsdp_module *model)
 {
     fsdp_parameter_list list;
@@ -267,7 +268,7 @@ static void fill(fsdp_module *model)
     fsdp_parameter_list_free(&list);
 }
 
-/* Each switch changes the logits; the numbers are those of transformers 5.23. */
+/* Each switch changes the logits. The numbers are from transformers 5.23. */
 TEST(attention_is_scaled_as_transformers_scales_it)
 {
     static const struct {
@@ -351,13 +352,13 @@ TEST_RANKS(it_asks_for_the_same_bytes_on_meta_at_2_ranks, 2)
     check_meta(t);
 }
 
-/* --- a token at a time --- */
+/* --- one token at a time --- */
 
-/* Prompts of 4, 1 and 2 ids, which all go on to 9. */
+/* Prompts of 4, 1 and 2 ids, which all continue up to 9 ids. */
 static const int32_t prompt_length[3] = {4, 1, 2};
 static const int32_t *const sequences[3] = {ids, ids + 3, ids + 1};
 
-/* Logits [3, 9, V] of the whole sequences, the caller's. */
+/* Logits [3, 9, V] of the whole sequences, owned by the caller. */
 static void whole_logits(fsdp_test *t, const fsdp_model_config *config, model_case *c,
                          float **logits)
 {
@@ -371,7 +372,7 @@ static void whole_logits(fsdp_test *t, const fsdp_model_config *config, model_ca
     c->batch = NULL;
 }
 
-/* logits [n, V]: row i follows `fed[i]` ids of sequence live[i]. */
+/* Checks logits [n, V]: row i follows `fed[i]` ids of sequence live[i]. */
 static void compare(fsdp_test *t, fsdp_scope *s, const fsdp_tensor *logits, const int32_t *live,
                     const int32_t *fed, int n, const float *whole)
 {
@@ -401,7 +402,7 @@ static void prompt(fsdp_test *t, const fsdp_model_config *config, model_case *c,
     fsdp_scope_close(s);
 }
 
-/* The first sequence ends after its 7th id; the others change places, and go on to their 9th. */
+/* The first sequence ends after its 7th id; the others are reordered and continue to their 9th. */
 static void check_decoding(fsdp_test *t)
 {
     const fsdp_decoder *decoder = fsdp_gpt2_type.decoder;

@@ -37,7 +37,7 @@ TEST(absent_keys_have_transformers_defaults)
            c.gpt2.initializer_range == 0.02);
     ASSERT(c.gpt2.activation_function == FSDP_HIDDEN_ACT_GELU_NEW && c.gpt2.scale_attn_weights &&
            !c.gpt2.scale_attn_by_inverse_layer_idx && c.gpt2.tie_word_embeddings);
-    /* 50256 is no id of so small a vocabulary */
+    /* 50256 is not an id of such a small vocabulary */
     ASSERT(c.gpt2.bos_token_id == -1 && c.gpt2.eos_token_id == -1 && c.gpt2.pad_token_id == -1);
     ASSERT_OK(
         config_parse("{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"max_position_embeddings\":11,"
@@ -51,7 +51,7 @@ TEST(absent_keys_have_transformers_defaults)
            c.gpt2.pad_token_id == 7 && c.gpt2.activation_function == FSDP_HIDDEN_ACT_RELU);
 }
 
-/* transformers has several implementations of each; the file's own name is kept. */
+/* transformers has several implementations of each; the name in the file is kept. */
 TEST(activations_have_several_names)
 {
     static const struct {
@@ -81,7 +81,7 @@ TEST(activations_have_several_names)
         ASSERT(kept);
     }
     ASSERT_ERROR(config_parse("{" MINIMAL ",\"activation_function\":\"gelu_10\"}", &c),
-                 FSDP_ERR_UNSUPPORTED, "activation_function"); /* it clips */
+                 FSDP_ERR_UNSUPPORTED, "activation_function"); /* gelu_10 clips */
 }
 
 TEST(ends_beyond_the_vocabulary_never_come)
@@ -178,7 +178,7 @@ TEST(a_written_config_is_read_back_the_same)
     }
 }
 
-/* Writing over what transformers wrote changes nothing. */
+/* Writing over a file of transformers changes nothing. */
 TEST(a_source_keeps_its_other_keys)
 {
     fsdp_model_config c;

@@ -1,4 +1,4 @@
-/* Which rows the cache of keys and values holds. */
+/* The rows in the cache of keys and values. */
 #include "src/base/alloc_testing.h"
 #include "src/models/kv_cache.h"
 
@@ -39,7 +39,8 @@ static fsdp_tensor *rows_of(bench *b, const float *values, int64_t n)
     return rows;
 }
 
-/* Both layers get tokens of these values; layer 1's are 100 more, values half of keys. */
+/* Adds tokens with these values to both layers. Layer 1's values are larger by 100; values are half
+ * of keys. */
 static void feed(fsdp_test *t, bench *b, const int32_t *offsets, int32_t n, const float *values)
 {
     fsdp_kv_cache_extend(b->s, b->cache, offsets, n);
@@ -56,7 +57,7 @@ static void feed(fsdp_test *t, bench *b, const int32_t *offsets, int32_t n, cons
     }
 }
 
-/* Sequence i has the tokens values[offsets[i]], ... values[offsets[i + 1] - 1]. */
+/* Checks that sequence i has the tokens values[offsets[i]], ... values[offsets[i + 1] - 1]. */
 static void expect(fsdp_test *t, bench *b, const int32_t *offsets, int32_t n, const float *values)
 {
     ASSERT_OK(fsdp_scope_status(b->s));
@@ -115,8 +116,8 @@ TEST(without_data_the_shapes_are_the_same)
     check_packing(t, "meta");
 }
 
-/* Two sequences that get a token a step, at times one of them more, for so long that they are moved
- * more than once, and seldom. */
+/* Two sequences that get one token per step, or sometimes one of them two, for so many steps that
+ * they are moved more than once, but rarely. */
 TEST(most_tokens_are_put_into_room)
 {
     enum {
@@ -141,7 +142,7 @@ TEST(most_tokens_are_put_into_room)
         CHECK_HERE();
         moves += fsdp_kv_cache_get(b.cache, 1).v != last;
         last = fsdp_kv_cache_get(b.cache, 1).v;
-        for (int i = 0; i < 2 && step % 40 == 20; i++) /* change places, and back */
+        for (int i = 0; i < 2 && step % 40 == 20; i++) /* swap the sequences, and swap them back */
             fsdp_kv_cache_select(b.s, b.cache, (const int32_t[]){1, 0}, 2);
         last = fsdp_kv_cache_get(b.cache, 1).v;
     }
@@ -181,7 +182,7 @@ TEST(more_tokens_than_offsets_can_count_are_refused)
     bench_close(&b);
 }
 
-/* Whatever allocation fails, the scope says so and everything is freed. */
+/* Whichever allocation fails, the scope fails and everything is freed. */
 TEST(running_out_of_memory_fails_the_scope)
 {
     for (long n = 1; n < 12; n++) {

@@ -1,9 +1,9 @@
-/* Llama, Mistral and Qwen2 against what transformers and PyTorch compute (tests/golden), alone and
- * sharded; the module tree; and what packing promises.
+/* Llama, Mistral and Qwen2 compared with transformers and PyTorch (tests/golden), on one rank and
+ * sharded; the module tree; and packing.
  *
  * golden/llama_bias (biases, a padding id, linear rope, tied), golden/mistral and golden/qwen2 (a
- * window, in all layers or the second) are transformers 5.23's numbers for
- * llama_odd_shape()'s shape with drawn weights. */
+ * window in all layers or in the second) have transformers 5.23's numbers for llama_odd_shape()'s
+ * shape with random weights. */
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "tests/models/golden_checks.h"
@@ -100,7 +100,7 @@ TEST(modules_have_hugging_faces_names_and_classes)
     assert_classes(t, FSDP_QWEN2, qwen2, sizeof qwen2 / sizeof *qwen2);
 }
 
-/* The order of named_parameters(); Qwen2 has biases on q, k and v alone. */
+/* The order of named_parameters(); Qwen2 has biases only on q, k and v. */
 TEST(parameters_come_in_pytorchs_order)
 {
     static const char *const expected[] = {
@@ -229,8 +229,8 @@ static void logits_of(fsdp_test *t, const fsdp_model_config *config, model_rows 
     model_case_close(&c);
 }
 
-/* Nor does a token see those after it, or its place in the batch: logits of a document's beginning,
- * alone and after others. */
+/* A token does not depend on those after it or on its place in the batch: logits of the beginning
+ * of a document, alone and after others. */
 TEST(a_beginning_alone_gives_what_it_gives_in_a_batch)
 {
     const fsdp_model_config config = llama_odd_shape(FSDP_LLAMA);
@@ -248,7 +248,7 @@ TEST(a_beginning_alone_gives_what_it_gives_in_a_batch)
     fsdp_free(y);
 }
 
-/* The model was made for 8 positions; rotations go on. */
+/* The model was made for 8 positions; rotations continue. */
 TEST(rows_may_be_longer_than_max_position_embeddings)
 {
     const fsdp_model_config config = llama_odd_shape(FSDP_LLAMA);

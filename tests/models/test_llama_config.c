@@ -87,7 +87,7 @@ TEST(absent_keys_have_transformers_defaults)
     ASSERT_OK(parse(QWEN2 "}", &c));
     ASSERT(c.family == FSDP_QWEN2 && c.num_key_value_heads == 2 && c.sliding_window == 0);
     ASSERT(c.max_position_embeddings == 32768 && c.bos_token_id == -1 && c.eos_token_id == -1);
-    /* absent, these are 8 and 32, which 6 heads cannot share */
+    /* the defaults are 8 and 32, which 6 heads cannot share */
     ASSERT_ERROR(parse(MISTRAL "}", &c), FSDP_ERR_NOT_FOUND, "num_key_value_heads: missing");
 }
 
@@ -334,8 +334,8 @@ TEST(tokens_of_a_source_are_written_as_they_were)
     fsdp_free(written);
 }
 
-/* Writing over what transformers 4 wrote changes nothing; over what 5 wrote, the old spelling of
- * rope comes in addition. */
+/* Writing over a file of transformers 4 changes nothing. Writing over a file of transformers 5 adds
+ * the old spelling of rope. */
 TEST(a_source_keeps_its_other_keys)
 {
     static const char *const names[] = {"llama2/config_other_form.json", "llama3/model/config.json",

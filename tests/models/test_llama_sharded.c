@@ -1,5 +1,5 @@
-/* Llama, Mistral and Qwen2 sharded against the same alone, for shapes that divide badly, batches
- * with nothing in them, dropout, mixed precision, and on the meta device. */
+/* Llama, Mistral and Qwen2 sharded compared with one rank, for shapes that divide badly, empty
+ * batches, dropout, mixed precision, and on the meta device. */
 #include "src/base/assert.h"
 #include "tests/models/llama_shape.h"
 #include "tests/models/model_checks.h"
@@ -52,7 +52,7 @@ TEST_RANKS(odd_shapes_on_4_ranks_give_one_ranks_numbers, 4)
 static void check_nothing(fsdp_test *t)
 {
     static const int32_t ignored[] = {-100, -100, -100};
-    /* one token has no successor */
+    /* a single token has no next token */
     static const fsdp_batch_row unlabelled[] = {
         {.source = ids, .source_len = 1},
         {.source = ids, .labels = ignored, .source_len = 3, .labels_len = 3}};
@@ -89,7 +89,7 @@ TEST_RANKS(in_bfloat16_the_loss_is_near_that_of_float32, 2)
 
 static void check_meta(fsdp_test *t)
 {
-    int32_t many[700]; /* above the head's chunk of 512 rows */
+    int32_t many[700]; /* more than the head's chunk of 512 rows */
     for (int i = 0; i < 700; i++)
         many[i] = i * 7 % 17;
     const fsdp_batch_row long_rows[] = {{.source = many, .source_len = 600},

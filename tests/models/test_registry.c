@@ -1,4 +1,4 @@
-/* What holds for any kind of model: which configurations and batches are taken. */
+/* Properties of all kinds of models: which configurations and batches are accepted. */
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ TEST(a_module_that_is_no_model_is_named)
     fsdp_module_destroy(module);
 }
 
-/* Labels are for one task; another's may be fewer than the model reads. */
+/* Labels are for one task. A batch for another task may have fewer than the model reads. */
 static void refuse_other_tasks(fsdp_test *t, const char *name)
 {
     static const int32_t ids[] = {1, 2, 3};

@@ -1,5 +1,5 @@
-/* Frequencies of rotary embeddings against transformers' (tests/golden), and the table of angles.
- */
+/* Frequencies of rotary embeddings compared with transformers' (tests/golden), and the table of
+ * angles. */
 #include "src/models/rope.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "src/autograd/autograd.h"
 #include "tests/models/model_case.h"
 
-/* default, llama3, linear, and another theta; to one unit in the last place. */
+/* default, llama3, linear, and another theta, to within one unit in the last place. */
 TEST(frequencies_are_those_of_transformers)
 {
     static const char *const names[] = {"llama2", "llama3", "llama_bias", "qwen2"};
@@ -31,8 +31,9 @@ TEST(frequencies_are_those_of_transformers)
     }
 }
 
-/* Wavelengths of theta 10000 on 8 frequencies: 6, 20, 63, 199, 628, ... Of an original context of
- * 256, those below 64 are kept, those above 256 are stretched by 8, the one between is neither. */
+/* Wavelengths of theta 10000 with 8 frequencies: 6, 20, 63, 199, 628, ... For an original context
+ * of 256, those below 64 are kept, those above 256 are stretched by 8, and the one in between is a
+ * mixture. */
 TEST(llama3_scales_long_waves_alone)
 {
     const fsdp_rope_config plain = {.type = FSDP_ROPE_DEFAULT, .theta = 10000.0};
@@ -62,7 +63,8 @@ static fsdp_tensor *table_of(fsdp_test *t, fsdp_scope *s, fsdp_rotary *rotary, i
     return table;
 }
 
-/* The table keeps its values however it grew, and a shorter one is its beginning. */
+/* The values do not depend on how the table grew, and a shorter table is a prefix of a longer
+ * one. */
 TEST(the_table_holds_cosines_and_sines_by_position)
 {
     const fsdp_rope_config config = {.type = FSDP_ROPE_DEFAULT, .theta = 100.0};

@@ -1,5 +1,5 @@
-/* T5 against what transformers and PyTorch compute (tests/golden), alone and sharded; and what
- * packing promises. */
+/* T5 compared with transformers and PyTorch (tests/golden), on one rank and sharded; and
+ * packing. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "tests/models/golden_checks.h"
@@ -131,8 +131,8 @@ TEST(documents_of_a_batch_do_not_see_each_other)
     model_check_rows_are_apart(t, &config, &first, &other, &second);
 }
 
-/* A document's numbers do not depend on how long the others are: the bias by distance is sized by
- * the longest, and rows of a product may lie elsewhere. */
+/* A document's numbers do not depend on the lengths of other documents, although the position bias
+ * is as large as the longest needs and rows of a product may be at other places. */
 TEST(a_document_alone_gives_what_it_gives_in_a_batch)
 {
     const fsdp_model_config config = t5_odd_shape();

@@ -73,7 +73,7 @@ static fsdp_status parse(const char *text, fsdp_t5_config *c)
     return status;
 }
 
-/* What MT5Config leaves out has v1.1's values, and its output is not scaled, tied or not. */
+/* Keys missing in an MT5Config have v1.1's values, and its output is not scaled, tied or not. */
 TEST(mt5_is_v1_1)
 {
     static const char *const tied[] = {"", ",\"tie_word_embeddings\":true",
@@ -97,7 +97,7 @@ TEST(mt5_is_v1_1)
                  FSDP_ERR_UNSUPPORTED, "scale_decoder_outputs: expected false");
 }
 
-/* "gated-gelu" stands for gelu_new, whose other names are the same function. */
+/* "gated-gelu" means gelu_new, whose other names are the same function. */
 TEST(other_names_of_gelu_new_are_read)
 {
     fsdp_t5_config c;
@@ -264,7 +264,7 @@ TEST(a_written_config_is_read_back_the_same)
     }
 }
 
-/* Unscaled and without a head of its own: only scale_decoder_outputs can say that. */
+/* Unscaled and without a separate head: only scale_decoder_outputs can express that. */
 TEST(every_kind_of_head_is_written)
 {
     for (int scale = 0; scale < 2; scale++) {
@@ -288,7 +288,7 @@ static char *text_of(const char *path)
     return fsdp_file_read(path, 100000, &text, &bytes) == FSDP_OK ? text : NULL;
 }
 
-/* Writing over what transformers wrote changes nothing but what has changed. */
+/* Writing over a file of transformers changes only what has changed. */
 TEST(a_source_keeps_its_other_keys)
 {
     static const char *const names[] = {"t5_v10/config.json", "t5_v11/config.json"};
@@ -326,7 +326,7 @@ TEST(generation_configs_are_read_and_written)
     ASSERT_OK(fsdp_generation_config_read(fixture("t5_v10"), &g));
     ASSERT(g.decoder_start_token_id == 0 && g.n_eos == 1 && g.eos_token_ids[0] == 1 &&
            g.pad_token_id == 0 && g.max_length == 0 && g.max_new_tokens == 0 && g.num_beams == 1);
-    /* No such file: the keys of config.json. */
+    /* There is no such file, so the keys of config.json are read. */
     ASSERT_OK(fsdp_generation_config_read(fixture("t5_v11"), &g));
     ASSERT(g.decoder_start_token_id == 0 && g.n_eos == 1 && g.pad_token_id == 0);
 }
@@ -346,7 +346,7 @@ TEST(a_generation_config_that_names_all_ids_is_kept_as_it_is)
     fsdp_free(after);
 }
 
-/* What is written for a model from a directory with these two files. */
+/* The file that is written for a model from a directory with these two files. */
 static char *rewritten(fsdp_test *t, const char *config, const char *generation)
 {
     const fsdp_model_info info = {.format = {.task = FSDP_TASK_CAUSAL_LM},
@@ -391,7 +391,7 @@ TEST(what_cannot_be_generated_with_can_be_saved)
     }
 }
 
-/* More than are generated with. */
+/* More ids than generation uses. */
 TEST(every_end_of_a_config_is_saved)
 {
     char *text = rewritten(

@@ -1,4 +1,4 @@
-/* Decoding a token at a time against the whole target at once. */
+/* Decoding one token at a time compared with whole targets. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/models/t5_decode.h"
@@ -8,10 +8,10 @@
 
 enum {
     VOCAB = 23,
-    STEPS = 40 /* beyond the last bucket, so that distances share it */
+    STEPS = 40 /* beyond the last bucket, so distances share it */
 };
 
-/* One layer that encodes and two that decode, with a head that is the embedding. */
+/* One encoder layer and two decoder layers; the head is tied to the embedding. */
 static fsdp_model_config shape(void)
 {
     fsdp_model_config config = t5_odd_shape();
@@ -24,7 +24,7 @@ static fsdp_model_config shape(void)
     return config;
 }
 
-/* Target of row `row` at position `i`: any ids will do. */
+/* Token `i` of the target of row `row`; the ids are arbitrary. */
 static int32_t target(int row, int i)
 {
     return (int32_t)((i * 7 + row * 5 + i * i) % VOCAB);
@@ -47,7 +47,7 @@ static void make_batch(fsdp_test *t, int rows, fsdp_batch **batch)
     ASSERT_OK(fsdp_batch_create(list, rows, NULL, batch));
 }
 
-/* A step's logits [n, VOCAB] are those of step `step` of targets live[0 .. n). */
+/* Checks that the logits [n, VOCAB] of a step are those of step `step` of targets live[0 .. n). */
 static void compare(fsdp_test *t, fsdp_scope *s, fsdp_tensor *logits, int step, const int32_t *live,
                     int n, const float *want)
 {
@@ -61,14 +61,14 @@ static void compare(fsdp_test *t, fsdp_scope *s, fsdp_tensor *logits, int step, 
     fsdp_free(got);
 }
 
-/* What follows a step: rows[0 .. n) of the sequences go on. */
+/* What follows a step: sequences rows[0 .. n) continue. */
 typedef struct choice {
     int after, n;
     int32_t rows[8];
 } choice;
 
-/* Step by step through the targets of the batch's `n` rows, with choices along the way: each step's
- * logits are those of the whole targets. */
+/* Decodes the targets of the batch's `n` rows step by step, with choices along the way, and checks
+ * that each step's logits are those of the whole targets. */
 static void check_steps(fsdp_test *t, model_case *c, int n, int steps, const choice *choices,
                         size_t n_choices)
 {
@@ -130,8 +130,8 @@ TEST_RANKS(decoding_step_by_step_gives_the_logits_of_the_whole_on_3_ranks, 3)
     check(t, 3, STEPS, endings, 2);
 }
 
-/* Sequences of one prompt: they branch off, some more than once, change places and end; at last a
- * prompt ends between two that go on. */
+/* Sequences of one prompt branch off, some more than once, are reordered and end. At last a prompt
+ * ends between two that continue. */
 static const choice branches[] = {{.after = 0, .n = 6, .rows = {0, 0, 1, 2, 2, 2}},
                                   {.after = 2, .n = 7, .rows = {1, 0, 2, 2, 5, 3, 5}},
                                   {.after = 3, .n = 4, .rows = {1, 0, 6, 4}},

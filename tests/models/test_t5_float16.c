@@ -1,5 +1,5 @@
-/* T5 whose feed-forward layers exceed float16: the residual stream is clamped, so that loss,
- * gradients and decoding stay near float32's. */
+/* T5 whose feed-forward layers exceed float16's range. The residual stream is clamped, so loss,
+ * gradients and decoding stay close to float32's. */
 #include "src/base/alloc.h"
 #include "src/models/t5_decode.h"
 #include "tests/models/checkpointing.h"
@@ -24,7 +24,7 @@ static fsdp_model_config shape(void)
     return config;
 }
 
-/* Feed-forward layers give about 1e5 then, float16 ends at 65504. */
+/* Feed-forward layers then give about 1e5; float16 ends at 65504. */
 static void enlarge(fsdp_test *t, fsdp_module *model)
 {
     fsdp_parameter_list list;
@@ -87,7 +87,7 @@ TEST_RANKS(loss_and_gradients_are_finite_on_2_ranks, 2)
     check_loss(t);
 }
 
-/* The second run of a block clamps what the first one did. */
+/* The second run of a block clamps the same values as the first. */
 TEST_RANKS(blocks_that_run_again_give_the_same_bits, 1)
 {
     static const ac_scope scopes[] = {BLOCKS, NESTED_IN_BLOCKS, LAYERS};
@@ -137,7 +137,7 @@ TEST_RANKS(decoding_gives_finite_logits, 1)
     model_case_close(&c);
 }
 
-/* The plan of a run counts what the clamp keeps, too. */
+/* The plan of a run also counts what the clamp keeps. */
 TEST_RANKS(it_asks_for_the_same_bytes_on_meta, 1)
 {
     const fsdp_model_config config = shape();

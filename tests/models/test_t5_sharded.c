@@ -1,5 +1,5 @@
-/* T5 sharded against T5 alone, for shapes that divide badly, batches with nothing in them, dropout,
- * mixed precision, and on the meta device. */
+/* T5 sharded compared with one rank, for shapes that divide badly, empty batches, dropout, mixed
+ * precision, and on the meta device. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "tests/models/model_checks.h"
@@ -52,8 +52,8 @@ TEST_RANKS(odd_shapes_on_4_ranks_give_one_ranks_numbers, 4)
     check_shapes(t);
 }
 
-/* Units may be smaller than blocks: layers by themselves, the blocks around them with what is left,
- * which may be nothing. */
+/* Units may be smaller than blocks: single layers. A block around them has the rest, which may be
+ * empty. */
 TEST_RANKS(each_layer_may_be_a_unit, 2)
 {
     static const char *const units[] = {
@@ -96,7 +96,7 @@ TEST_RANKS(a_batch_without_labels_has_loss_0_and_gradients_0_on_2_ranks, 2)
     check_nothing_to_learn(t);
 }
 
-/* Rank 1 has nothing: the gradients are half of rank 0's. */
+/* Rank 1 has no rows, so the gradients are half of rank 0's. */
 TEST_RANKS(a_rank_without_rows_takes_part, 2)
 {
     model_case sharded, alone;
@@ -138,7 +138,7 @@ static void loss_with_dropout(fsdp_test *t, model_case *c, double *loss)
     fsdp_scope_close(s);
 }
 
-/* Backward repeats the masks of its forward: gradients agree with differences of the loss. */
+/* Backward uses the masks of its forward: gradients agree with differences of the loss. */
 TEST(gradients_under_dropout_are_those_of_the_masked_loss)
 {
     fsdp_model_config config = t5_odd_shape();
@@ -224,7 +224,7 @@ static void check_meta(fsdp_test *t)
 {
     enum {
         SOURCE = 400,
-        TARGET = 400 /* above the head's chunk of 352 rows */
+        TARGET = 400 /* more than the head's chunk of 352 rows */
     };
     int32_t many[SOURCE + TARGET];
     for (int i = 0; i < SOURCE + TARGET; i++)

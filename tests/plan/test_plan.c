@@ -1,5 +1,5 @@
-/* The plan of a run against the run: requested bytes by purpose, what is held, the bars of fully
- * sharded training, and the verdict on a limit. */
+/* Compares the plan of a run with the run: requested bytes by purpose, allocated memory, the bounds
+ * of fully sharded training, and the verdict on a limit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "src/train/trainer.h"
 #include "tests/test.h"
 
-/* Models in which nothing is even. */
+/* Models whose dimensions are all uneven. */
 static const char t5_json[] =
     "{\"model_type\": \"t5\", \"architectures\": [\"T5ForConditionalGeneration\"],"
     " \"is_encoder_decoder\": true, \"d_model\": 21, \"d_kv\": 5, \"num_heads\": 3, \"d_ff\": 37,"
@@ -21,7 +21,7 @@ static const char t5_json[] =
     " \"relative_attention_num_buckets\": 8, \"dropout_rate\": 0.1, \"layer_norm_epsilon\": 1e-6,"
     " \"feed_forward_proj\": \"gated-gelu\", \"tie_word_embeddings\": false,"
     " \"pad_token_id\": 0, \"eos_token_id\": 1, \"decoder_start_token_id\": 0}";
-/* Tied, so that the embedding is the root's: the slots of few and unequal units. */
+/* Tied, so the embedding belongs to the root: gradient buffers of few and unequal units. */
 static const char tied_json[] =
     "{\"model_type\": \"t5\", \"architectures\": [\"T5ForConditionalGeneration\"],"
     " \"is_encoder_decoder\": true, \"d_model\": 48, \"d_kv\": 12, \"num_heads\": 4, \"d_ff\": 80,"
@@ -46,7 +46,7 @@ static const char bert_json[] =
     " \"hidden_act\": \"gelu\", \"layer_norm_eps\": 1e-12, \"pad_token_id\": 0,"
     " \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"},"
     " \"label2id\": {\"a\": 0, \"b\": 1, \"c\": 2}}";
-/* Blocks beside which the rest is small. */
+/* The blocks are most of the model. */
 static const char deep_json[] =
     "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 32,"
     " \"hidden_size\": 32, \"intermediate_size\": 96, \"num_hidden_layers\": 16,"
@@ -58,11 +58,11 @@ enum {
     PATH = 300,
     SOURCE = 13,
     TARGET = 7,
-    ROWS = 4 * 64 * 3, /* of the longest run: ranks, micro-steps, steps */
+    ROWS = 4 * 64 * 3, /* for the longest run: ranks, micro-steps, steps */
     WORDS = 64
 };
 
-/* What a model takes: rows of full length, and the flags that say so. */
+/* A model with rows of full length, and the flags for them. */
 typedef struct subject {
     const char *config;
     int labels;
@@ -114,7 +114,7 @@ static void make_files(fsdp_test *t, const subject *s, char dir[PATH])
         ASSERT_OK(fsdp_broadcast(t->group, dir, PATH, 0));
 }
 
-/* Options of `fsdp train` over the files in `dir`, with the words of two more texts. */
+/* Options of `fsdp train` for the files in `dir`, with the words of two more texts appended. */
 static fsdp_status parse(const char *dir, const char *flags, const char *more, char text[2048],
                          fsdp_train_config *config, fsdp_options **options)
 {
@@ -141,7 +141,7 @@ typedef struct held {
     int64_t reserved;
 } held;
 
-/* Each rank's peaks, from the last line of the run's metrics. */
+/* Reads the peaks of each rank from the last line of the run's metrics. */
 static fsdp_status read_metrics(const char *dir, int ranks, held *all)
 {
     char path[PATH + 20], line[16384], last[16384] = "";
@@ -170,7 +170,7 @@ static fsdp_status read_metrics(const char *dir, int ranks, held *all)
     return status;
 }
 
-/* Rank 0's rows are the most, so the plan is of rank 0, to the byte; the others hold no more. */
+/* Rank 0 has the most rows. The plan describes rank 0, to the byte; the other ranks use no more. */
 static void compare(fsdp_test *t, const char *what, const fsdp_plan *plan, const held *all)
 {
     for (int tag = 0; tag < FSDP_TAG_COUNT; tag++) {
@@ -207,10 +207,10 @@ static void check_run(fsdp_test *t, const char *dir, const subject *s, const cha
         fsdp_plan_destroy(plan);
     }
     fsdp_options_destroy(options);
-    ASSERT_OK(fsdp_barrier(t->group)); /* the next run writes over the metrics */
+    ASSERT_OK(fsdp_barrier(t->group)); /* the next run overwrites the metrics */
 }
 
-/* Every way to shard, and to hold less or other things, of every model. */
+/* Every way to shard, and the options that save memory or change dtypes, with every model. */
 static void plans_are_what_runs_ask_for(fsdp_test *t)
 {
     static const char *const ways[] = {
@@ -262,7 +262,7 @@ TEST_RANKS(a_plan_is_what_the_run_asks_for_at_4_ranks, 4)
     plans_are_what_runs_ask_for(t);
 }
 
-/* What is frozen lies once for all ranks, whatever the strategy. */
+/* Frozen parameters are stored once for all ranks, whatever the strategy. */
 TEST_RANKS(a_plan_of_frozen_parameters_is_what_the_run_asks_for, 2)
 {
     char dir[PATH];
@@ -283,7 +283,7 @@ TEST_RANKS(a_plan_is_what_the_run_asks_for_at_16_ranks, 16)
     check_run(t, dir, &subjects[1], "--bf16 --gradient-accumulation-steps 3");
 }
 
-/* Partial sums of many micro-steps are a stack. */
+/* Partial sums of many micro-steps form a stack. */
 TEST_RANKS(a_plan_of_64_micro_steps_is_what_the_run_asks_for, 4)
 {
     char dir[PATH];
@@ -311,7 +311,8 @@ TEST_RANKS(a_plan_over_replicas_is_what_the_run_asks_for, 4)
     }
 }
 
-/* Which slots wait between steps settles in the third: the second step's peak is too little. */
+/* Which gradient buffers stay allocated between steps is settled in the third step: the second
+ * step's peak is too low. */
 TEST_RANKS(a_plan_goes_on_until_what_waits_has_settled, 4)
 {
     static const subject tied = {tied_json, TARGET, "--max-source-length 13 --max-target-length 7"};
@@ -325,7 +326,7 @@ TEST_RANKS(a_plan_goes_on_until_what_waits_has_settled, 4)
               "--gradient-accumulation-steps 2 --gradient-accumulation-mode no-sync --max-steps 5");
 }
 
-/* Flags of single units and parameters, and of the controls. */
+/* Flags for single units and parameters, and for no-sync and similar controls. */
 TEST_RANKS(a_plan_heeds_flags_as_the_run_does, 2)
 {
     static const char *const ways[] = {
@@ -349,7 +350,7 @@ TEST_RANKS(a_plan_heeds_flags_as_the_run_does, 2)
     }
 }
 
-/* Batches of validation may be larger than those of a step; a save gathers parameters whole. */
+/* Batches of validation may be larger than those of a step. A save gathers whole parameters. */
 TEST_RANKS(a_plan_has_validation_and_save_in_it, 2)
 {
     for (size_t i = 0; i < FSDP_LENGTH(subjects); i++) {
@@ -365,7 +366,7 @@ TEST_RANKS(a_plan_has_validation_and_save_in_it, 2)
     }
 }
 
-/* --- bars --- */
+/* --- bounds --- */
 
 static fsdp_plan *plan_of(fsdp_test *t, const char *dir, const char *flags, int ranks, int local)
 {
@@ -384,7 +385,7 @@ static fsdp_plan *plan_of(fsdp_test *t, const char *dir, const char *flags, int 
 }
 
 typedef struct bars {
-    int64_t shard, unit, rest; /* bytes: of rank 0's rows, the largest unit, what is in none */
+    int64_t shard, unit, rest; /* bytes: rank 0's rows, the largest unit, outside of units */
 } bars;
 
 static bars bars_of(const fsdp_plan *p)
@@ -398,7 +399,7 @@ static bars bars_of(const fsdp_plan *p)
     return b;
 }
 
-/* Of parameters and gradients, whatever slots and copies wait for the next unit or step. */
+/* The peak of parameters and gradients, including buffers that wait for the next unit or step. */
 static int64_t most_sharded(const fsdp_plan *p, fsdp_plan_phase phase)
 {
     return p->most_in[phase].tag[FSDP_TAG_PARAM] + p->most_in[phase].tag[FSDP_TAG_GRAD];
@@ -412,14 +413,15 @@ static void at_most(fsdp_test *t, const char *what, const char *flags, int ranks
              (long long)bytes, (long long)bar);
 }
 
-/* PyTorch's own (test_fully_shard_memory.py): what lies sharded, plus three units at work and what
- * is in none. Sums of earlier micro-steps lie in a stack of so many shards. */
+/* PyTorch's bounds (test_fully_shard_memory.py): the sharded parameters and gradients, plus three
+ * working units and the parameters outside of units. Sums of earlier micro-steps are a stack of up
+ * to `sums` shards. */
 static void check_bars(fsdp_test *t, const char *dir, const char *flags, int ranks, int sums)
 {
     fsdp_plan *p = plan_of(t, dir, flags, ranks, ranks);
     CHECK_HERE();
     const bars b = bars_of(p);
-    const int64_t slack = 32 * 128; /* what a buffer holds ends at 32 elements for each tensor */
+    const int64_t slack = 32 * 128; /* buffers are padded to 32 elements for each tensor */
     const int64_t work = 3 * b.unit + b.rest + sums * b.shard + slack;
     at_most(t, "init", flags, ranks, p->init.total, b.shard + b.unit);
     at_most(t, "forward", flags, ranks, most_sharded(p, FSDP_PLAN_FORWARD), b.shard + work);
@@ -449,7 +451,8 @@ TEST(memory_at_each_moment_is_shards_and_few_units)
     }
 }
 
-/* They have no gradients, moments or slots; of what trains there may be as much idle memory. */
+/* Frozen parameters have no gradients, moments or gradient buffers. Trained parameters may leave
+ * the same amount of idle memory. */
 TEST(what_is_frozen_costs_its_shard_only)
 {
     char dir[PATH];
@@ -473,9 +476,9 @@ TEST(what_is_frozen_costs_its_shard_only)
 
 /* --- collectives and their order --- */
 
-/* FULL_SHARD gathers a block for forward and for backward; what backward begins with (the root, the
- * head) or does not read (the embedding) once; SHARD_GRAD_OP each once; bytes are those of all
- * ranks' rows. */
+/* FULL_SHARD gathers a block for forward and for backward. It gathers a unit once if backward
+ * begins with it (the root, the head) or does not read it (the embedding). SHARD_GRAD_OP gathers
+ * each unit once. Bytes are those of all ranks' rows. */
 TEST(collectives_are_counted_by_unit)
 {
     char dir[PATH];
@@ -504,7 +507,7 @@ TEST(collectives_are_counted_by_unit)
     fsdp_plan_destroy(kept);
 }
 
-/* Units by default, or exactly those that the user names; a tied embedding stays with the root. */
+/* Units by default, or exactly those that the user names. A tied embedding belongs to the root. */
 TEST(embedding_and_head_are_units_unless_the_user_names_others)
 {
     static const char *const names[] = {
@@ -531,7 +534,7 @@ TEST(embedding_and_head_are_units_unless_the_user_names_others)
     fsdp_plan_destroy(p);
 }
 
-/* Is there an event of `kind` of `unit`, after number `from`? Its number, or -1. */
+/* Finds an event of `kind` of `unit` after index `from`. Returns its index, or -1. */
 static int find_event(const fsdp_plan *p, int from, fsdp_plan_event_kind kind, int unit,
                       fsdp_plan_phase phase)
 {
@@ -541,10 +544,10 @@ static int find_event(const fsdp_plan *p, int from, fsdp_plan_event_kind kind, i
     return -1;
 }
 
-/* Units are the root, the embedding, blocks, the head. While block 0 computes, block 1's all-gather
- * is under way; in backward block 1's while block 2 does; a unit is reduced after the one before it
- * has left. */
-TEST(the_schedule_tells_what_is_under_way)
+/* Units are the root, the embedding, blocks, the head. The all-gather of block 1 is in progress
+ * while block 0 computes, and in backward while block 2 computes. A unit is reduced after the one
+ * before it has finished. */
+TEST(the_schedule_names_what_is_in_progress)
 {
     char dir[PATH];
     make_files(t, &subjects[1], dir);
@@ -564,7 +567,7 @@ TEST(the_schedule_tells_what_is_under_way)
     ASSERT(published >= 0 && published < reduced);
     fsdp_plan *last = plan_of(t, dir, "--fp16 --gradient-accumulation-steps 3", 4, 4);
     CHECK_HERE();
-    ASSERT_INT(last->n_events, p->n_events); /* of the last micro-step, whole */
+    ASSERT_INT(last->n_events, p->n_events); /* the events of the whole last micro-step */
     for (size_t i = 0; i < p->n_events; i++)
         ASSERT(last->events[i].kind == p->events[i].kind &&
                last->events[i].unit == p->events[i].unit);
@@ -574,8 +577,8 @@ TEST(the_schedule_tells_what_is_under_way)
 
 /* --- hosts --- */
 
-/* A master is not shared by hosts: float32 too is gathered into a buffer, and a rank's part of what
- * a host shares is 1/L. */
+/* Hosts do not share master weights: float32 parameters are gathered into a buffer too, and a
+ * rank's part of what a host shares is 1/L. */
 TEST(ranks_of_several_hosts_hold_their_own_rows)
 {
     char dir[PATH];
@@ -623,7 +626,7 @@ static fsdp_status check_limit(const char *dir, const char *flags, int64_t limit
     return status;
 }
 
-/* The figure that a verdict ends with, as it was printed. */
+/* The figure at the end of a verdict, as printed. */
 static const char *figure(void)
 {
     return strrchr(fsdp_last_error(), ':') + 2;
@@ -648,7 +651,8 @@ TEST(a_limit_below_the_plan_names_what_would_fit)
     fsdp_plan_destroy(p);
 }
 
-/* A small model's copies are all it keeps: what is allocated after the step but gradients. */
+/* A small model's copies hold all that it keeps: what is allocated after the step, without
+ * gradients. */
 TEST(copies_beside_a_save_are_planned)
 {
     const char *flags = "--max-seq-length 64 --save-steps 5 --checkpoint-dir none";
@@ -665,12 +669,12 @@ TEST(copies_beside_a_save_are_planned)
     ASSERT_INT(with->staging, kept);
     ASSERT_INT(fsdp_plan_host_bytes(with), fsdp_plan_host_bytes(without) + 2 * kept);
     ASSERT_ERROR(check_limit(dir, more, fsdp_plan_host_bytes(without)), FSDP_ERR_NOMEM,
-                 "copies beside --async-save");
+                 "copies for --async-save");
     fsdp_plan_destroy(without);
     fsdp_plan_destroy(with);
 }
 
-/* What the verdict recommends is planned within the limit. */
+/* The setting that the verdict recommends is planned within the limit. */
 TEST(a_micro_batch_that_fits_is_found)
 {
     const char *flags = "--max-seq-length 64 --batch-size 64 --activation-checkpointing";
@@ -687,7 +691,7 @@ TEST(a_micro_batch_that_fits_is_found)
     fsdp_plan_destroy(p);
 }
 
-/* Llama bounds no length; a run whose rows nothing bounds has no plan. */
+/* Llama does not bound the length. A run whose rows have no bound has no plan. */
 TEST(a_limit_needs_rows_of_bounded_length)
 {
     char dir[PATH];
@@ -696,10 +700,10 @@ TEST(a_limit_needs_rows_of_bounded_length)
     ASSERT_ERROR(check_limit(dir, "", INT64_MAX), FSDP_ERR_INVALID, "max_position_embeddings");
     make_files(t, &subjects[2], dir);
     CHECK_HERE();
-    ASSERT_OK(check_limit(dir, "", INT64_MAX)); /* GPT-2 does */
+    ASSERT_OK(check_limit(dir, "", INT64_MAX)); /* GPT-2 bounds the length */
 }
 
-/* All ranks refuse alike, before anything was allocated; a run that fits goes on. */
+/* All ranks refuse in the same way, before anything is allocated. A run that fits continues. */
 TEST_RANKS(a_run_within_its_limit_goes_on_and_one_beyond_fails_on_all_ranks, 2)
 {
     char dir[PATH], text[2048];

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The command that is installed, in short: training, a rank that dies, resuming, converting, PyTorch's
-# numbers, and no device of tests. All scripts in tests/cli run it, too; they run the testing build
-# where FSDP_DEVICE is fake.
+# A short test of the installed command: training, a rank that dies, resuming, converting,
+# PyTorch's numbers, and no test devices. All scripts in tests/cli run it, too; they run the
+# testing build if FSDP_DEVICE is fake.
 # usage: FSDP_BUILD=build tests/release/test_command.sh
 . "$(dirname "$0")/../cli/lib.sh"
 if [ ! -e "$build/libfsdp-testing.a" ]; then
@@ -19,7 +19,7 @@ tiny_t5 tiny 16 4 3 24 2 67
 id_rows 24 >ids.jsonl
 options="--model tiny --from-config --data ids.jsonl --batch-size 3 --max-steps 6 --epochs 9 --num-workers 0
     --lr-schedule cosine --save-steps 2 --metrics m.jsonl"
-# numbers: loss and norm of each step
+# numbers: prints loss and norm of each step
 numbers() { sed -n 's/.*"step", "step": \([0-9]*\), .*"loss": \([^,]*\),.*"grad_norm": \([^,]*\), .*/\1 \2 \3/p' m.jsonl; }
 
 # shellcheck disable=SC2086
@@ -29,7 +29,7 @@ numbers >whole.numbers
 check every_step_is_in_the_metrics [ "$(wc -l <whole.numbers)" -eq 6 ]
 rm m.jsonl
 
-# A rank of a job without end is killed once there is a checkpoint.
+# A rank of a job that never ends is killed once there is a checkpoint.
 # shellcheck disable=SC2086
 "$fsdp" launch -n 2 sh -c '[ "$RANK" = 0 ] || echo $$ >rank1; exec "$0" "$@"' "$fsdp" train $options \
     --output o --max-steps 100000 --save-total-limit 1 >out 2>err &
@@ -44,7 +44,7 @@ wait $launcher
 rc=$?
 expect a_killed_rank_ends_the_job 1 'rank 1 \(pid [0-9]+\) was killed by signal 9'
 
-# The first training once more, from its checkpoint of step 2.
+# Repeat the first training from its checkpoint of step 2.
 rm -rf o o-checkpoints m.jsonl
 cp -r whole-checkpoints o-checkpoints
 find o-checkpoints -maxdepth 1 -name 'checkpoint-[!2]*' -exec rm -r {} +

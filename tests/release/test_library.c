@@ -1,5 +1,6 @@
-/* What an embedding program does, on the public API and the library that is installed: all other
- * test programs link the testing build (Note [Hooks for tests] in src/base/alloc_testing.h). */
+/* What a program does that uses the library: it uses the public API and the installed library. All
+ * other test programs link the testing build (Note [Hooks for tests] in
+ * src/base/alloc_testing.h). */
 #include <stdio.h>
 
 #include <fsdp.h>
@@ -49,7 +50,7 @@ static fsdp_status open_model(run *r)
     return fsdp_tape_create(&r->tape);
 }
 
-/* Rows that continue by a rule, so that there is something to learn. */
+/* Rows follow a rule, so the model can learn something. */
 static fsdp_status make_batch(const run *r, int step, fsdp_batch **batch)
 {
     const fsdp_batch_format format = {.task = FSDP_TASK_CAUSAL_LM};
@@ -94,7 +95,7 @@ static fsdp_status train_step(run *r, int step, double *loss)
     return fsdp_all_reduce(r->group, loss, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
 }
 
-/* Save model and optimizer, or read them back. */
+/* Save model and optimizer, or load them. */
 static fsdp_status checkpoint(const run *r, bool load)
 {
     char path[128];
@@ -162,7 +163,7 @@ static bool write_config(const char *dir)
     return fclose(file) == 0;
 }
 
-/* Weights that are drawn from another seed and then loaded, with the optimizer's state. */
+/* Weights from another seed, replaced by loading, together with the optimizer's state. */
 TEST(a_sharded_model_learns_and_resumes_with_the_same_losses)
 {
     job whole = {.dir = fsdp_test_dir(t)}, resumed = {.dir = whole.dir, .resumes = true};

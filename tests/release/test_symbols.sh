@@ -1,6 +1,6 @@
 #!/bin/sh
-# The library and the command that are installed contain no hook for tests (Note [Hooks for tests] in
-# src/base/alloc_testing.h), nor anything else that only the testing build has.
+# The installed library and the installed command contain no hooks for tests (Note [Hooks for
+# tests] in src/base/alloc_testing.h), nor anything else that only the testing build has.
 # usage: FSDP_BUILD=build tests/release/test_symbols.sh
 . "$(dirname "$0")/../cli/lib.sh"
 if [ ! -e "$build/libfsdp-testing.a" ]; then
@@ -9,7 +9,7 @@ if [ ! -e "$build/libfsdp-testing.a" ]; then
     exit
 fi
 
-# What headers *_testing.h declare, and what objects of *_testing.c define.
+# What headers *_testing.h declare and objects of *_testing.c define.
 find "$root/src" -name '*_testing.h' -exec cat {} + | sed -n 's/^[a-z].*[ *]\(fsdp_[a-z0-9_]*\)\((.*\|;\)$/\1/p' >declared
 find "$build/src" -name '*_testing.testing.o' -exec nm -g --defined-only {} + 2>/dev/null |
     awk 'NF == 3 { print $3 }' >defined
@@ -19,12 +19,13 @@ for known in fsdp_alloc_fail_at fsdp_io_fail_at fsdp_group_set_delay fsdp_group_
     fsdp_group_set_network fsdp_device_fake fsdp_kernels_fake fsdp_cpu_products_count; do
     check "the_testing_library_has_$known" grep -qx "$known" hooks
 done
-# Types are declared as functions are; everything else is there.
+# The pattern also matches types. They have no symbols; all other names must be in the testing
+# build.
 comm -12 hooks testing_symbols >there
 if [ "$(wc -l <there)" -ge 25 ]; then ok the_testing_library_has_the_hooks
 else bad the_testing_library_has_the_hooks "$(wc -l <there) symbols"; fi
 
-# has_none NAME FILE [NM OPTION]
+# has_none NAME FILE [NM OPTION]: checks that FILE defines none of them
 has_none() {
     nm ${3:-} "$2" 2>nm_err | awk '{ print $NF }' | sort -u >symbols
     found=$({ comm -12 hooks symbols; grep -E '_testing|[_.]fake(_|$)|^fake_' symbols; } | head -n 5 | tr '\n' ' ')
